@@ -1,0 +1,1 @@
+//! The kernel half: device nodes, ioctls, objects, log.

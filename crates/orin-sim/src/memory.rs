@@ -1,0 +1,103 @@
+//! Physical memory of the software Orin.
+//!
+//! On the board every buffer is a piece of LPDDR5 shared by CPU and GPU, exported as a dma-buf. Here
+//! it is a `memfd`: the driver under test maps the descriptor like a dma-buf, the model keeps a
+//! mapping of its own, and both see the same pages.
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// One buffer's backing store, mapped for the model as long as the value lives.
+#[derive(Debug)]
+pub struct Memory {
+    fd: OwnedFd,
+    pointer: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: `Memory` is an address range plus a descriptor; all access goes through raw pointers
+// whose users synchronise by atomics or accept races as hardware does.
+unsafe impl Send for Memory {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// Makes `len` zeroed bytes (rounded up to 4 KiB by the caller), named for `/proc/self/fd`.
+    ///
+    /// # Errors
+    ///
+    /// The errno of memfd_create, ftruncate or mmap.
+    pub fn new(name: &str, len: usize) -> Result<Self, Errno> {
+        let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?;
+        // CAST: usize is at most 64 bits on every target of the workspace.
+        rustix::fs::ftruncate(&fd, len as u64)?;
+        // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
+        let pointer = unsafe {
+            rustix::mm::mmap(
+                core::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                &fd,
+                0,
+            )?
+        };
+        let pointer = NonNull::new(pointer.cast()).ok_or(Errno::NOMEM)?;
+        Ok(Self { fd, pointer, len })
+    }
+
+    /// The descriptor behind the memory; duplicate it to hand it out.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// First byte; valid for [`Memory::len`] bytes as long as `self` lives.
+    pub fn pointer(&self) -> NonNull<u8> {
+        self.pointer
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The aligned 32-bit word at byte `offset`, shared with whoever else maps the memory.
+    ///
+    /// # Panics
+    ///
+    /// When the word does not lie inside the memory or is misaligned: a bug of the model.
+    pub fn word(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset % 4 == 0 && offset + 4 <= self.len, "word at {offset:#x} of {:#x}", self.len);
+        // SAFETY: in bounds and aligned (the mapping is page aligned); the mapping lives as long
+        // as `self`, and an atomic may be shared with any other accessor.
+        unsafe { AtomicU32::from_ptr(self.pointer.as_ptr().add(offset).cast()) }
+    }
+
+    /// Reads the word at byte `offset` with acquire ordering.
+    pub fn load(&self, offset: usize) -> u32 {
+        self.word(offset).load(Ordering::Acquire)
+    }
+
+    /// Writes the word at byte `offset` with release ordering.
+    pub fn store(&self, offset: usize, value: u32) {
+        self.word(offset).store(value, Ordering::Release);
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped in `new` and is unmapped only here; pointers handed out do
+        // not outlive `self` by the contract of `pointer`.
+        let _ = unsafe { rustix::mm::munmap(self.pointer.as_ptr().cast(), self.len) };
+    }
+}

@@ -1,0 +1,127 @@
+//! Streaming multiprocessors: an interpreter of SM 8.x machine code.
+
+use crate::mmu::{MmuFault, View};
+
+/// A constant bank as a launch descriptor gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConstantBank {
+    /// GPU address of its first byte.
+    pub va: u64,
+    /// Length in bytes.
+    pub bytes: u32,
+}
+
+/// What the compute engine asks the SMs to run: the relevant fields of a launch descriptor and of
+/// the compute class state.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// GPU address of the first instruction.
+    pub program_va: u64,
+    /// CTAs in x, y, z.
+    pub grid: [u32; 3],
+    /// Threads of a CTA in x, y, z.
+    pub block: [u32; 3],
+    /// Registers per thread.
+    pub registers: u32,
+    /// Shared memory of a CTA, in bytes.
+    pub shared_bytes: u32,
+    /// Local memory of a thread, low and high part together, in bytes.
+    pub local_bytes: u32,
+    /// Named barriers of a CTA.
+    pub barriers: u32,
+    /// Constant banks 0 to 7; `None` where not valid.
+    pub constants: [Option<ConstantBank>; 8],
+    /// Generic address of the shared-memory window (16 MiB).
+    pub shared_window: u64,
+    /// Generic address of the local-memory window (16 MiB).
+    pub local_window: u64,
+    /// Number of SMs of the chip.
+    pub sm_count: u32,
+}
+
+/// Why a grid ended early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SmFaultCause {
+    /// An access was refused by the MMU.
+    #[error("{0}")]
+    Mmu(MmuFault),
+    /// An address is not a multiple of the access size.
+    #[error("misaligned address {va:#x} for an access of {bytes} bytes")]
+    MisalignedAddress {
+        /// The generic or window-relative address.
+        va: u64,
+        /// Size of the access in bytes.
+        bytes: u32,
+    },
+    /// A shared- or local-memory access outside of what the launch owns.
+    #[error("{space} memory access of {bytes} bytes at {offset:#x} is out of range")]
+    OutOfRange {
+        /// `"shared"`, `"local"` or `"constant"`.
+        space: &'static str,
+        /// Offset in the space, in bytes.
+        offset: u64,
+        /// Size of the access in bytes.
+        bytes: u32,
+    },
+    /// The encoding is not an instruction of SM 8.7.
+    #[error("illegal instruction {word:#034x}")]
+    IllegalInstruction {
+        /// The 128-bit instruction.
+        word: u128,
+    },
+    /// A real instruction that the interpreter does not model.
+    #[error("instruction {mnemonic} ({word:#034x}) is not modelled")]
+    Unmodelled {
+        /// Its mnemonic, or `"unknown opcode"`.
+        mnemonic: &'static str,
+        /// The 128-bit instruction.
+        word: u128,
+    },
+    /// The program counter left mapped or aligned memory.
+    #[error("invalid program counter")]
+    InvalidPc,
+    /// The kernel executed a trap.
+    #[error("trap instruction")]
+    Trap,
+    /// Every warp of the grid waits for another and none can move.
+    #[error("deadlock: {0}")]
+    Deadlock(&'static str),
+}
+
+/// A fault with the place where it happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{cause} at pc {pc:#x}, block {block:?}, thread {thread:?}")]
+pub struct SmFault {
+    /// GPU address of the instruction.
+    pub pc: u64,
+    /// CTA index in x, y, z.
+    pub block: [u32; 3],
+    /// Index in the CTA of the first faulting thread in x, y, z.
+    pub thread: [u32; 3],
+    /// What went wrong.
+    pub cause: SmFaultCause,
+}
+
+/// What a grid has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GridStats {
+    /// Warp instructions executed.
+    pub warp_instructions: u64,
+    /// Instructions counted per active lane.
+    pub lane_instructions: u64,
+}
+
+/// Result of [`GridRun::step`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// More to do.
+    Running,
+    /// All CTAs have ended.
+    Finished(GridStats),
+}
+
+/// A grid in execution.
+pub struct GridRun {
+    _launch: Launch,
+    _memory: View,
+}

@@ -1,0 +1,1 @@
+//! Example programs: see the files beside this folder.

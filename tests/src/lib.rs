@@ -1,0 +1,1 @@
+//! Whole-stack test suites: see the `tests` folder beside this file.
