@@ -121,7 +121,30 @@ pub enum Step {
 }
 
 /// A grid in execution.
+#[derive(Debug)]
 pub struct GridRun {
-    _launch: Launch,
-    _memory: View,
+    launch: Launch,
+    memory: View,
+}
+
+impl GridRun {
+    /// Prepares a launch on the address space `memory`; nothing is executed yet.
+    ///
+    /// # Errors
+    ///
+    /// When the program or a constant bank cannot be read.
+    pub fn new(launch: Launch, memory: View) -> Result<Self, SmFault> {
+        Ok(Self { launch, memory })
+    }
+
+    /// Executes up to `fuel` warp instructions.
+    ///
+    /// # Errors
+    ///
+    /// The fault that ended the grid; further calls return it again.
+    pub fn step(&mut self, fuel: u64) -> Result<Step, SmFault> {
+        let fault = |cause| SmFault { pc: self.launch.program_va, block: [0; 3], thread: [0; 3], cause };
+        let _ = (fuel, &self.memory);
+        Err(fault(SmFaultCause::InvalidPc))
+    }
 }
