@@ -1,0 +1,64 @@
+// Parameters of every size, so that offsets need padding.
+
+// Writes each parameter, widened to 64 bits (floats by their bits), to out[0..8].
+extern "C" __global__ void mixed_params(signed char a, short b, int c, long long d, float e, double f,
+                                        unsigned char g, unsigned long long* out, unsigned short h)
+{
+    if (threadIdx.x != 0)
+        return;
+    out[0] = (unsigned long long)(long long)a;
+    out[1] = (unsigned long long)(long long)b;
+    out[2] = (unsigned long long)(long long)c;
+    out[3] = (unsigned long long)d;
+    out[4] = __float_as_uint(e);
+    out[5] = __double_as_longlong(f);
+    out[6] = g;
+    out[7] = h;
+}
+
+struct Inner {
+    float scale;
+    signed char shift;
+};
+
+struct Parameters {
+    unsigned count;
+    double bias;
+    Inner inner[3];
+    short steps[5];
+    const float* in;
+};
+
+// out[i] = in[i] * inner[i % 3].scale + shift + bias + steps[i % 5], for i < count.
+extern "C" __global__ void struct_param(Parameters p, float* out)
+{
+    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < p.count) {
+        const Inner& inner = p.inner[i % 3];
+        out[i] = p.in[i] * inner.scale + (float)inner.shift + (float)p.bias + (float)p.steps[i % 5];
+    }
+}
+
+// Three pointers to elements of 1, 2 and 8 bytes: b[i] = a[i], c[i] = a[i] squared.
+extern "C" __global__ void __launch_bounds__(128) pointer_params(const signed char* a, short* b,
+                                                                 double* c, unsigned n)
+{
+    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) {
+        b[i] = a[i];
+        c[i] = (double)a[i] * (double)a[i];
+    }
+}
+
+// A parameter block near the limit of 4 KiB: out[0] = sum of the words.
+struct Large {
+    unsigned words[960];
+};
+
+extern "C" __global__ void large_param(unsigned* out, Large large)
+{
+    unsigned sum = 0;
+    for (unsigned i = 0; i < 960; ++i)
+        sum += large.words[i];
+    *out = sum;
+}
