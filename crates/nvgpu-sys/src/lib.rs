@@ -6,9 +6,19 @@
 //! trait through which every system call of the workspace passes. It allocates nothing, decides
 //! nothing and logs nothing.
 
+pub mod address_space;
+pub mod channel;
+pub mod ctrl;
 pub mod door;
+pub mod host1x;
+pub mod layout;
 mod linux;
+pub mod nvmap;
+pub mod paths;
+pub mod request;
+pub mod tsg;
 
 pub use door::{Door, DoorFd, DoorMapping, MapRequest};
 pub use linux::LinuxDoor;
+pub use request::{Request, RequestInfo, ValueRequest};
 pub use rustix::io::Errno;

@@ -1,0 +1,298 @@
+//! GPU address spaces: descriptors of `ALLOC_AS` (family `A`).
+//!
+//! An address space is a set of page tables over a user range chosen at creation; the kernel keeps
+//! the 4 GiB above it for its own mappings. On ga10b all pages are 4 KiB. Layouts:
+//! `nvgpu/include/uapi/linux/nvgpu-as.h`.
+
+use crate::Errno;
+use crate::door::DoorFd;
+use crate::layout::uapi_struct;
+use crate::request::requests;
+
+/// Family letter of the requests.
+pub const FAMILY: u8 = b'A';
+/// Highest request number that r36.4 knows.
+pub const LAST: u32 = 14;
+
+requests! {
+    family FAMILY;
+    /// Gives a channel this address space; must come before the channel joins a TSG.
+    ReadWrite 1 BIND_CHANNEL ("NVGPU_AS_IOCTL_BIND_CHANNEL"): BindChannel;
+    /// Frees a reserved range.
+    ReadWrite 3 FREE_SPACE ("NVGPU_AS_IOCTL_FREE_SPACE"): FreeSpace;
+    /// Undoes one mapping, named by its first address. Always succeeds.
+    ReadWrite 5 UNMAP_BUFFER ("NVGPU_AS_IOCTL_UNMAP_BUFFER"): UnmapBuffer;
+    /// Reserves a range, the only place where mappings at chosen addresses are allowed.
+    ReadWrite 6 ALLOC_SPACE ("NVGPU_AS_IOCTL_ALLOC_SPACE"): AllocSpace;
+    /// Maps a dma-buf.
+    ReadWrite 7 MAP_BUFFER_EX ("NVGPU_AS_IOCTL_MAP_BUFFER_EX"): MapBufferEx;
+    /// Lists the user ranges; one on ga10b.
+    ReadWrite 8 GET_VA_REGIONS ("NVGPU_AS_IOCTL_GET_VA_REGIONS"): GetVaRegions;
+    /// Several unmaps, then several maps, in one call.
+    ReadWrite 11 MAP_BUFFER_BATCH ("NVGPU_AS_IOCTL_MAP_BUFFER_BATCH"): MapBufferBatch;
+    /// Where the read-only window over all syncpoints is.
+    Read 12 GET_SYNC_RO_MAP ("NVGPU_AS_IOCTL_GET_SYNC_RO_MAP"): GetSyncRoMap;
+    /// Changes the kind of a mapping's pages.
+    ReadWrite 13 MAPPING_MODIFY ("NVGPU_AS_IOCTL_MAPPING_MODIFY"): MappingModify;
+    /// Maps and unmaps pages inside a sparse range.
+    ReadWrite 14 REMAP ("NVGPU_AS_IOCTL_REMAP"): Remap;
+}
+
+uapi_struct! {
+    /// Argument of [`BIND_CHANNEL`].
+    plain BindChannel = "nvgpu_as_bind_channel_args", 4 bytes {
+        /// Channel descriptor.
+        0 => channel_fd: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`FREE_SPACE`].
+    plain FreeSpace = "nvgpu_as_free_space_args", 32 bytes {
+        /// Any GPU address inside the range; the rest of the struct is not looked at.
+        0 => offset: u64;
+        /// Number of pages.
+        8 => pages: u64;
+        /// Page size in bytes.
+        16 => page_size: u32;
+        /// Not read.
+        20 => padding: [u32; 3];
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`UNMAP_BUFFER`].
+    plain UnmapBuffer = "nvgpu_as_unmap_buffer_args", 8 bytes {
+        /// First GPU address of the mapping.
+        0 => offset: u64;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`ALLOC_SPACE`].
+    plain AllocSpace = "nvgpu_as_alloc_space_args", 32 bytes {
+        /// Number of pages.
+        0 => pages: u64;
+        /// Page size in bytes; 4096 on ga10b.
+        8 => page_size: u32;
+        /// [`AllocSpaceFlags`].
+        12 => flags: u32;
+        /// Out: first GPU address. In, with [`AllocSpaceFlags::FIXED_OFFSET`]: the one wanted.
+        16 => offset: u64, "o_a.offset";
+        /// Not read.
+        24 => padding: [u32; 2];
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`MAP_BUFFER_EX`].
+    plain MapBufferEx = "nvgpu_as_map_buffer_ex_args", 40 bytes {
+        /// [`MapBufferFlags`].
+        0 => flags: u32;
+        /// Compressible page kind, or [`KIND_INVALID`].
+        4 => compr_kind: i16;
+        /// Incompressible page kind; 0 (pitch) is the plain one.
+        6 => incompr_kind: i16;
+        /// dma-buf descriptor.
+        8 => dmabuf_fd: u32;
+        /// Ignored on input, unchanged on output.
+        12 => page_size: u32;
+        /// First byte of the buffer to map; only with [`MapBufferFlags::FIXED_OFFSET`].
+        16 => buffer_offset: u64;
+        /// Bytes to map, 0 for all; only with [`MapBufferFlags::FIXED_OFFSET`].
+        24 => mapping_size: u64;
+        /// Out: first GPU address. In, with [`MapBufferFlags::FIXED_OFFSET`]: the one wanted,
+        /// inside a range reserved with [`ALLOC_SPACE`].
+        32 => offset: u64;
+    }
+}
+
+uapi_struct! {
+    /// One range of [`GET_VA_REGIONS`].
+    plain VaRegion = "nvgpu_as_va_region", 24 bytes {
+        /// First GPU address.
+        0 => offset: u64;
+        /// Page size in bytes.
+        8 => page_size: u32;
+        /// Not used.
+        12 => reserved: u32;
+        /// Length in pages.
+        16 => pages: u64;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`GET_VA_REGIONS`].
+    pointing GetVaRegions = "nvgpu_as_get_va_regions_args", 16 bytes {
+        /// Array of [`VaRegion`].
+        0 => buf_addr: u64;
+        /// In: bytes at `buf_addr`. Out: bytes there are.
+        8 => buf_size: u32;
+        /// Not used.
+        12 => reserved: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`MAP_BUFFER_BATCH`]. The kernel does not write addresses back, so only maps at
+    /// chosen addresses are of use.
+    pointing MapBufferBatch = "nvgpu_as_map_buffer_batch_args", 32 bytes {
+        /// Array of [`UnmapBuffer`].
+        0 => unmaps: u64;
+        /// Array of [`MapBufferEx`].
+        8 => maps: u64;
+        /// Elements of `unmaps`, at most 256.
+        16 => num_unmaps: u32;
+        /// Elements of `maps`, at most 256.
+        20 => num_maps: u32;
+        /// Not used.
+        24 => reserved: u64;
+    }
+}
+
+uapi_struct! {
+    /// Result of [`GET_SYNC_RO_MAP`].
+    plain GetSyncRoMap = "nvgpu_as_get_sync_ro_map_args", 16 bytes {
+        /// GPU address of syncpoint 0.
+        0 => base_gpuva: u64;
+        /// Bytes from syncpoint to syncpoint.
+        8 => sync_size: u32;
+        /// Number of syncpoints.
+        12 => num_syncpoints: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`MAPPING_MODIFY`].
+    plain MappingModify = "nvgpu_as_mapping_modify_args", 32 bytes {
+        /// Compressible page kind, or [`KIND_INVALID`].
+        0 => compr_kind: i16;
+        /// Incompressible page kind, or [`KIND_INVALID`].
+        2 => incompr_kind: i16;
+        /// Not read.
+        4 => padding: u32;
+        /// First byte of the mapping to change; whole pages.
+        8 => buffer_offset: u64;
+        /// Bytes to change; whole pages.
+        16 => buffer_size: u64;
+        /// First GPU address of the mapping.
+        24 => map_address: u64;
+    }
+}
+
+uapi_struct! {
+    /// One operation of [`REMAP`].
+    plain RemapOp = "nvgpu_as_remap_op", 40 bytes {
+        /// [`RemapFlags`].
+        0 => flags: u32;
+        /// Compressible page kind, or [`KIND_INVALID`].
+        4 => compr_kind: i16;
+        /// Incompressible page kind, or [`KIND_INVALID`].
+        6 => incompr_kind: i16;
+        /// dma-buf descriptor, or 0 to unmap.
+        8 => mem_handle: u32;
+        /// Not used.
+        12 => reserved: i32;
+        /// First page of the buffer.
+        16 => mem_offset_in_pages: u64;
+        /// First GPU page.
+        24 => virt_offset_in_pages: u64;
+        /// Number of pages.
+        32 => num_pages: u64;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`REMAP`].
+    pointing Remap = "nvgpu_as_remap_args", 16 bytes {
+        /// Array of [`RemapOp`].
+        0 => ops: u64;
+        /// In: elements of `ops`. Out: operations done, also after an error.
+        8 => num_ops: u32;
+        /// Not read.
+        12 => padding: u32;
+    }
+}
+
+bitflags::bitflags! {
+    /// Flags of [`AllocSpace::flags`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct AllocSpaceFlags: u32 {
+        /// Reserve at the address given.
+        const FIXED_OFFSET = 1;
+        /// Unmapped pages of the range read as zero and swallow writes instead of faulting.
+        const SPARSE = 2;
+    }
+}
+
+bitflags::bitflags! {
+    /// Flags of [`MapBufferEx::flags`], without the access field ([`MapAccess`]).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct MapBufferFlags: u32 {
+        /// Map at the address given.
+        const FIXED_OFFSET = 1;
+        /// Cache in the GPU's L2.
+        const CACHEABLE = 1 << 2;
+        /// Write the page-table entries, but invalid.
+        const UNMAPPED_PTE = 1 << 5;
+        /// Deprecated; accepted and ignored.
+        const MAPPABLE_COMPBITS = 1 << 6;
+        /// Allocate in the system cache.
+        const L3_ALLOC = 1 << 7;
+        /// Snoop the CPU caches.
+        const SYSTEM_COHERENT = 1 << 9;
+        /// Raw page kinds; refused on ga10b.
+        const TEGRA_RAW = 1 << 12;
+    }
+}
+
+bitflags::bitflags! {
+    /// Flags of [`RemapOp::flags`]; exactly one page size is to be given.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct RemapFlags: u32 {
+        /// Cache in the GPU's L2.
+        const CACHEABLE = 1 << 2;
+        /// Read-only for the GPU.
+        const ACCESS_NO_WRITE = 1 << 10;
+        /// 4 KiB pages.
+        const PAGESIZE_4K = 1 << 15;
+        /// 64 KiB pages.
+        const PAGESIZE_64K = 1 << 16;
+        /// 128 KiB pages.
+        const PAGESIZE_128K = 1 << 17;
+    }
+}
+
+/// Position of the access field in [`MapBufferEx::flags`].
+pub const ACCESS_SHIFT: u32 = 10;
+/// Width of the access field in bits.
+pub const ACCESS_BITS: u32 = 2;
+/// Access field: what the dma-buf's descriptor allows.
+pub const ACCESS_DEFAULT: u32 = 0;
+/// Access field: the GPU may only read.
+pub const ACCESS_READ_ONLY: u32 = 1;
+/// Access field: the GPU may read and write.
+pub const ACCESS_READ_WRITE: u32 = 2;
+/// No page kind.
+pub const KIND_INVALID: i16 = -1;
+/// Pitch: the page kind of plain memory.
+pub const KIND_PITCH: i16 = 0;
+/// The page size of every mapping on ga10b, in bytes.
+pub const PAGE_SIZE: u32 = 4096;
+
+/// Lists the user ranges of an address space into `regions`; returns how many there are, which may
+/// be more than fit.
+///
+/// # Errors
+///
+/// The kernel's errno; `EOVERFLOW` if `regions` is larger than a 32-bit byte count.
+pub fn get_va_regions(fd: &DoorFd, regions: &mut [VaRegion]) -> Result<usize, Errno> {
+    let buf_size = u32::try_from(size_of_val(regions)).map_err(|_| Errno::OVERFLOW)?;
+    // CAST: an address has at most 64 bits.
+    let buf_addr = regions.as_mut_ptr().expose_provenance() as u64;
+    let mut argument = GetVaRegions { buf_addr, buf_size, ..GetVaRegions::default() };
+    // SAFETY: `buf_addr` is the exclusively borrowed `regions`, `buf_size` bytes long.
+    unsafe { GET_VA_REGIONS.send_pointing(fd, &mut argument) }?;
+    // CAST: a u32 fits a usize on every supported target.
+    Ok(argument.buf_size as usize / size_of::<VaRegion>())
+}

@@ -1,0 +1,511 @@
+//! Channels: descriptors of `OPEN_CHANNEL` (family `H`).
+//!
+//! A channel is a ring of pushbuffer segments (GPFIFO) that the GPU's host engine works through.
+//! It needs an address space, then a TSG, then its ring (`SETUP_BIND`), then an engine object.
+//! Layouts: `nvgpu/include/uapi/linux/nvgpu.h`.
+
+use crate::layout::uapi_struct;
+use crate::request::requests;
+pub use crate::tsg::EventIdCtrl;
+
+/// Family letter of the requests.
+pub const FAMILY: u8 = b'H';
+/// Highest request number that r36.4 knows.
+pub const LAST: u32 = 128;
+
+requests! {
+    family FAMILY;
+    /// Does nothing; kept for old callers.
+    Write 5 SET_NVMAP_FD ("NVGPU_IOCTL_CHANNEL_SET_NVMAP_FD"): SetNvmapFd;
+    /// Sets the context-switch time limit.
+    Write 11 SET_TIMEOUT ("NVGPU_IOCTL_CHANNEL_SET_TIMEOUT"): SetTimeout;
+    /// Whether the channel is out of service.
+    Read 12 GET_TIMEDOUT ("NVGPU_IOCTL_CHANNEL_GET_TIMEDOUT"): GetParam;
+    /// Sets the context-switch time limit and its flags.
+    ReadWrite 18 SET_TIMEOUT_EX ("NVGPU_IOCTL_CHANNEL_SET_TIMEOUT_EX"): SetTimeoutEx;
+    /// Sleeps on a notifier or a semaphore.
+    ReadWrite 102 WAIT ("NVGPU_IOCTL_CHANNEL_WAIT"): Wait;
+    /// Hands entries to a kernel-managed ring.
+    ReadWrite 107 SUBMIT_GPFIFO ("NVGPU_IOCTL_CHANNEL_SUBMIT_GPFIFO"): SubmitGpfifo;
+    /// Creates the engine context for a class.
+    ReadWrite 108 ALLOC_OBJ_CTX ("NVGPU_IOCTL_CHANNEL_ALLOC_OBJ_CTX"): AllocObjCtx;
+    /// Binds a depth-culling buffer; graphics.
+    ReadWrite 110 ZCULL_BIND ("NVGPU_IOCTL_CHANNEL_ZCULL_BIND"): ZcullBind;
+    /// Names the memory where the kernel reports errors.
+    ReadWrite 111 SET_ERROR_NOTIFIER ("NVGPU_IOCTL_CHANNEL_SET_ERROR_NOTIFIER"): SetErrorNotifier;
+    /// Opens another channel on runlist 0.
+    Read 112 OPEN ("NVGPU_IOCTL_CHANNEL_OPEN"): Open;
+    /// Lets the host engine work on the channel.
+    None 113 ENABLE ("NVGPU_IOCTL_CHANNEL_ENABLE");
+    /// Stops the host engine from working on the channel.
+    None 114 DISABLE ("NVGPU_IOCTL_CHANNEL_DISABLE");
+    /// Takes the channel's TSG off the hardware once.
+    None 115 PREEMPT ("NVGPU_IOCTL_CHANNEL_PREEMPT");
+    /// Resets the channel's TSG; all its channels go out of service.
+    None 116 FORCE_RESET ("NVGPU_IOCTL_CHANNEL_FORCE_RESET");
+    /// Events per channel; r36 refuses it, see [`crate::tsg::EVENT_ID_CTRL`].
+    ReadWrite 117 EVENT_ID_CTRL ("NVGPU_IOCTL_CHANNEL_EVENT_ID_CTRL"): EventIdCtrl;
+    /// Configures the watchdog.
+    Write 119 WDT ("NVGPU_IOCTL_CHANNEL_WDT"): Wdt;
+    /// Runlist interleave per channel; r36 refuses it.
+    Write 120 SET_RUNLIST_INTERLEAVE ("NVGPU_IOCTL_CHANNEL_SET_RUNLIST_INTERLEAVE"):
+        crate::tsg::RunlistInterleave;
+    /// How finely work may be preempted.
+    Write 122 SET_PREEMPTION_MODE ("NVGPU_IOCTL_CHANNEL_SET_PREEMPTION_MODE"): PreemptionMode;
+    /// Sets up a kernel-managed ring; the older form of [`SETUP_BIND`].
+    Write 123 ALLOC_GPFIFO_EX ("NVGPU_IOCTL_CHANNEL_ALLOC_GPFIFO_EX"): AllocGpfifoEx;
+    /// Boosts the context; ga10b refuses it.
+    Write 124 SET_BOOSTED_CTX ("NVGPU_IOCTL_CHANNEL_SET_BOOSTED_CTX"): BoostedCtx;
+    /// The channel's own syncpoint, created by the first call.
+    Read 126 GET_USER_SYNCPOINT ("NVGPU_IOCTL_CHANNEL_GET_USER_SYNCPOINT"): GetUserSyncpoint;
+    /// Makes the scheduler start over; needs privileges and hardware that ga10b lacks.
+    Write 127 RESCHEDULE_RUNLIST ("NVGPU_IOCTL_CHANNEL_RESCHEDULE_RUNLIST"): RescheduleRunlist;
+    /// Gives the channel its ring and puts it on the runlist.
+    ReadWrite 128 SETUP_BIND ("NVGPU_IOCTL_CHANNEL_SETUP_BIND"): SetupBind;
+}
+
+uapi_struct! {
+    /// Argument of [`SET_NVMAP_FD`].
+    plain SetNvmapFd = "nvgpu_set_nvmap_fd_args", 4 bytes {
+        /// Ignored.
+        0 => fd: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`SET_TIMEOUT`].
+    plain SetTimeout = "nvgpu_set_timeout_args", 4 bytes {
+        /// Limit in milliseconds, or [`NO_TIMEOUT`].
+        0 => timeout: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`SET_TIMEOUT_EX`].
+    plain SetTimeoutEx = "nvgpu_set_timeout_ex_args", 8 bytes {
+        /// Limit in milliseconds, or [`NO_TIMEOUT`].
+        0 => timeout: u32;
+        /// Bit 0: do not print the channel state when the limit passes.
+        4 => flags: u32;
+    }
+}
+
+uapi_struct! {
+    /// Result of [`GET_TIMEDOUT`].
+    plain GetParam = "nvgpu_get_param_args", 4 bytes {
+        /// 1 if the channel is out of service or not yet in a TSG.
+        0 => value: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`WAIT`].
+    plain Wait = "nvgpu_wait_args", 24 bytes {
+        /// [`WAIT_NOTIFIER`] or [`WAIT_SEMAPHORE`].
+        0 => kind: u32, "type";
+        /// Limit in milliseconds, 0 for none.
+        4 => timeout: u32;
+        /// dma-buf descriptor of the memory.
+        8 => dmabuf_fd: u32, "condition.semaphore.dmabuf_fd";
+        /// Offset in it, in bytes.
+        12 => offset: u32, "condition.semaphore.offset";
+        /// Value the 32-bit word must equal; semaphores only.
+        16 => payload: u32, "condition.semaphore.payload";
+        /// Not read.
+        20 => padding: u32, "condition.semaphore.padding";
+    }
+}
+
+uapi_struct! {
+    /// A GPFIFO entry as two words.
+    plain Gpfifo = "nvgpu_gpfifo", 8 bytes {
+        /// Low word.
+        0 => entry0: u32;
+        /// High word.
+        4 => entry1: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`SUBMIT_GPFIFO`].
+    pointing SubmitGpfifo = "nvgpu_submit_gpfifo_args", 24 bytes {
+        /// Array of [`Gpfifo`].
+        0 => gpfifo: u64;
+        /// Elements of `gpfifo`.
+        8 => num_entries: u32;
+        /// [`SubmitFlags`].
+        12 => flags: u32;
+        /// Fence to wait for, fence returned.
+        16 => fence: Fence;
+    }
+}
+
+uapi_struct! {
+    /// A syncpoint and the value it must reach; with sync-file fences, `id` is a descriptor.
+    plain Fence = "nvgpu_fence", 8 bytes {
+        /// Syncpoint.
+        0 => id: u32;
+        /// Value.
+        4 => value: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`ALLOC_OBJ_CTX`].
+    plain AllocObjCtx = "nvgpu_alloc_obj_ctx_args", 16 bytes {
+        /// Class number, e.g. 0xC7C0 for compute.
+        0 => class_num: u32;
+        /// [`AllocObjCtxFlags`].
+        4 => flags: u32;
+        /// Never written.
+        8 => obj_id: u64;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`ZCULL_BIND`].
+    plain ZcullBind = "nvgpu_zcull_bind_args", 16 bytes {
+        /// GPU address of the buffer.
+        0 => gpu_va: u64;
+        /// Mode.
+        8 => mode: u32;
+        /// Not read.
+        12 => padding: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`SET_ERROR_NOTIFIER`].
+    plain SetErrorNotifier = "nvgpu_set_error_notifier", 24 bytes {
+        /// Offset of the [`Notification`] in the buffer, in bytes.
+        0 => offset: u64;
+        /// Ignored.
+        8 => size: u64;
+        /// dma-buf descriptor, not 0.
+        16 => mem: u32;
+        /// Not read.
+        20 => padding: u32;
+    }
+}
+
+uapi_struct! {
+    /// What the kernel writes into the error notifier's memory.
+    plain Notification = "nvgpu_notification", 16 bytes {
+        /// Time of the error in nanoseconds, low word first.
+        0 => time_stamp: [u32; 2], "time_stamp.nanoseconds";
+        /// The error; see [`ErrorCode`].
+        8 => info32: u32;
+        /// Not used by the kernel's errors.
+        12 => info16: u16;
+        /// [`NOTIFICATION_PENDING`] once an error has been recorded.
+        14 => status: u16;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`OPEN`].
+    plain Open = "nvgpu_channel_open_args", 4 bytes {
+        /// Out: the channel descriptor.
+        0 => channel_fd: i32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`WDT`].
+    plain Wdt = "nvgpu_channel_wdt_args", 8 bytes {
+        /// [`WDT_DISABLE`] or [`WDT_ENABLE`], plus [`WDT_SET_TIMEOUT`] and [`WDT_DISABLE_DUMP`].
+        0 => wdt_status: u32;
+        /// Limit in milliseconds, with [`WDT_SET_TIMEOUT`].
+        4 => timeout_ms: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`SET_PREEMPTION_MODE`].
+    plain PreemptionMode = "nvgpu_preemption_mode_args", 8 bytes {
+        /// [`GraphicsPreemption`], or 0 to keep.
+        0 => graphics_preempt_mode: u32;
+        /// [`ComputePreemption`], or 0 to keep.
+        4 => compute_preempt_mode: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`ALLOC_GPFIFO_EX`].
+    plain AllocGpfifoEx = "nvgpu_alloc_gpfifo_ex_args", 32 bytes {
+        /// Entries of the ring, a power of two.
+        0 => num_entries: u32;
+        /// Jobs that may be under way at a time.
+        4 => num_inflight_jobs: u32;
+        /// [`SetupBindFlags::VPR_ENABLED`] and [`SetupBindFlags::DETERMINISTIC`].
+        8 => flags: u32;
+        /// Not used.
+        12 => reserved: [u32; 5];
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`SET_BOOSTED_CTX`].
+    plain BoostedCtx = "nvgpu_boosted_ctx_args", 8 bytes {
+        /// 0 normal, 1 boosted.
+        0 => boost: u32;
+        /// Not read.
+        4 => padding: u32;
+    }
+}
+
+uapi_struct! {
+    /// Result of [`GET_USER_SYNCPOINT`].
+    plain GetUserSyncpoint = "nvgpu_get_user_syncpoint_args", 16 bytes {
+        /// GPU address of the syncpoint's window.
+        0 => gpu_va: u64;
+        /// Number of the syncpoint.
+        8 => syncpoint_id: u32;
+        /// Its value now, the base to count from.
+        12 => syncpoint_max: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`RESCHEDULE_RUNLIST`].
+    plain RescheduleRunlist = "nvgpu_reschedule_runlist_args", 4 bytes {
+        /// Bit 0: preempt what runs next.
+        0 => flags: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`SETUP_BIND`].
+    plain SetupBind = "nvgpu_channel_setup_bind_args", 104 bytes {
+        /// Entries of the ring, a power of two from 2 to 2^28.
+        0 => num_gpfifo_entries: u32;
+        /// Jobs under way at a time; kernel-managed rings only.
+        4 => num_inflight_jobs: u32;
+        /// [`SetupBindFlags`].
+        8 => flags: u32;
+        /// dma-buf of the USERD page, not 0.
+        12 => userd_dmabuf_fd: i32;
+        /// dma-buf of the ring, not 0.
+        16 => gpfifo_dmabuf_fd: i32;
+        /// Out: the value to write to the doorbell.
+        20 => work_submit_token: u32;
+        /// Must be 0.
+        24 => userd_dmabuf_offset: u64;
+        /// Must be 0.
+        32 => gpfifo_dmabuf_offset: u64;
+        /// Out: 0 on ga10b.
+        40 => gpfifo_gpu_va: u64;
+        /// Out: 0 on ga10b.
+        48 => userd_gpu_va: u64;
+        /// Out: 0 on ga10b.
+        56 => usermode_mmio_gpu_va: u64;
+        /// Not read.
+        64 => reserved: [u32; 9];
+        /// Not read.
+        100 => padding: u32;
+    }
+}
+
+bitflags::bitflags! {
+    /// Flags of [`SetupBind::flags`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct SetupBindFlags: u32 {
+        /// The channel may touch protected video memory.
+        const VPR_ENABLED = 1;
+        /// Keep the GPU powered as long as the channel is open; needs the watchdog off.
+        const DETERMINISTIC = 2;
+        /// MMU faults of this channel are replayed.
+        const REPLAYABLE_FAULTS_ENABLE = 4;
+        /// User space owns ring, USERD and doorbell; needs `DETERMINISTIC`.
+        const USERMODE_SUPPORT = 8;
+        /// Map the submit resources for the GPU; no effect on ga10b.
+        const USERMODE_GPU_MAP_RESOURCES_SUPPORT = 16;
+    }
+}
+
+bitflags::bitflags! {
+    /// Flags of [`SubmitGpfifo::flags`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct SubmitFlags: u32 {
+        /// Wait for the fence given before the entries.
+        const FENCE_WAIT = 1;
+        /// Return a fence for the end of the entries.
+        const FENCE_GET = 2;
+        /// Ignored.
+        const HW_FORMAT = 4;
+        /// Fences are sync-file descriptors.
+        const SYNC_FENCE = 8;
+        /// The fence does not wait for the engine to idle.
+        const SUPPRESS_WFI = 16;
+        /// Do not hold the mapped buffers until the job is done.
+        const SKIP_BUFFER_REFCOUNTING = 32;
+    }
+}
+
+bitflags::bitflags! {
+    /// Flags of [`AllocObjCtx::flags`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct AllocObjCtxFlags: u32 {
+        /// Ignored by r36.
+        const LOCKBOOST_ZERO = 1;
+        /// Graphics preemption at primitive level.
+        const GFXP = 2;
+        /// Compute preemption at instruction level.
+        const CILP = 4;
+    }
+}
+
+bitflags::bitflags! {
+    /// Modes of [`PreemptionMode::graphics_preempt_mode`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct GraphicsPreemption: u32 {
+        /// At idle.
+        const WFI = 1;
+        /// Between primitives.
+        const GFXP = 2;
+    }
+}
+
+bitflags::bitflags! {
+    /// Modes of [`PreemptionMode::compute_preempt_mode`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct ComputePreemption: u32 {
+        /// At idle.
+        const WFI = 1;
+        /// Between thread blocks.
+        const CTA = 2;
+        /// Between instructions.
+        const CILP = 4;
+    }
+}
+
+/// Watchdog off; required for a deterministic channel.
+pub const WDT_DISABLE: u32 = 1;
+/// Watchdog on.
+pub const WDT_ENABLE: u32 = 2;
+/// `timeout_ms` is the watchdog's limit.
+pub const WDT_SET_TIMEOUT: u32 = 4;
+/// The watchdog does not print the channel state.
+pub const WDT_DISABLE_DUMP: u32 = 8;
+/// No time limit.
+pub const NO_TIMEOUT: u32 = u32::MAX;
+/// Wait for a notification's status to become 0.
+pub const WAIT_NOTIFIER: u32 = 0;
+/// Wait for a 32-bit word to equal a value.
+pub const WAIT_SEMAPHORE: u32 = 1;
+/// [`Notification::status`] after an error.
+pub const NOTIFICATION_PENDING: u16 = 0xffff;
+
+/// Bytes of USERD that the hardware uses.
+pub const USERD_SIZE: usize = 512;
+
+/// What the kernel reports through the error notifier ([`Notification::info32`]).
+///
+/// Values: `NVGPU_CHANNEL_*` of `nvgpu/include/uapi/linux/nvgpu.h`; 11 from
+/// `nvgpu/drivers/gpu/nvgpu/os/linux/linux-channel.c`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorCode {
+    /// 1: a submit timed out.
+    SubmitTimeout,
+    /// 8: the channel or a context switch made no progress for too long.
+    IdleTimeout,
+    /// 11: the copy engine faulted; a number of the driver's own that it passes through.
+    CopyEngineFault,
+    /// 12: the engine met a method that only software could handle.
+    SoftwareMethod,
+    /// 13: the engine raised an exception, e.g. an SM fault in a kernel.
+    EngineException,
+    /// 24: a semaphore acquire timed out.
+    SemaphoreTimeout,
+    /// 25: an illegal notify.
+    IllegalNotify,
+    /// 31: the MMU refused an access.
+    MmuFault,
+    /// 32: the host engine found an error in the pushbuffer.
+    PbdmaError,
+    /// 37: the context-switch firmware met a method it does not know.
+    UnimplementedFirmwareMethod,
+    /// 43: the channel was reset, on request or because of another channel of its TSG.
+    ChannelReset,
+    /// 80: the pushbuffer's checksum is wrong.
+    PushbufferCrcMismatch,
+    /// A code that this crate does not know.
+    Unknown(u32),
+}
+
+impl ErrorCode {
+    /// Decodes [`Notification::info32`].
+    pub fn from_raw(code: u32) -> Self {
+        match code {
+            1 => Self::SubmitTimeout,
+            8 => Self::IdleTimeout,
+            11 => Self::CopyEngineFault,
+            12 => Self::SoftwareMethod,
+            13 => Self::EngineException,
+            24 => Self::SemaphoreTimeout,
+            25 => Self::IllegalNotify,
+            31 => Self::MmuFault,
+            32 => Self::PbdmaError,
+            37 => Self::UnimplementedFirmwareMethod,
+            43 => Self::ChannelReset,
+            80 => Self::PushbufferCrcMismatch,
+            other => Self::Unknown(other),
+        }
+    }
+
+    /// The number the kernel uses.
+    pub fn raw(self) -> u32 {
+        match self {
+            Self::SubmitTimeout => 1,
+            Self::IdleTimeout => 8,
+            Self::CopyEngineFault => 11,
+            Self::SoftwareMethod => 12,
+            Self::EngineException => 13,
+            Self::SemaphoreTimeout => 24,
+            Self::IllegalNotify => 25,
+            Self::MmuFault => 31,
+            Self::PbdmaError => 32,
+            Self::UnimplementedFirmwareMethod => 37,
+            Self::ChannelReset => 43,
+            Self::PushbufferCrcMismatch => 80,
+            Self::Unknown(code) => code,
+        }
+    }
+}
+
+impl core::fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let text = match self {
+            Self::SubmitTimeout => "submit timed out",
+            Self::IdleTimeout => "no progress for too long",
+            Self::CopyEngineFault => "copy engine fault",
+            Self::SoftwareMethod => "method that only software could handle",
+            Self::EngineException => "engine exception",
+            Self::SemaphoreTimeout => "semaphore acquire timed out",
+            Self::IllegalNotify => "illegal notify",
+            Self::MmuFault => "MMU fault",
+            Self::PbdmaError => "pushbuffer error in the host engine",
+            Self::UnimplementedFirmwareMethod => "method unknown to the context-switch firmware",
+            Self::ChannelReset => "channel reset",
+            Self::PushbufferCrcMismatch => "pushbuffer checksum mismatch",
+            Self::Unknown(_) => "unknown error",
+        };
+        write!(f, "{text} (code {})", self.raw())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_codes_survive_a_round_trip() {
+        for code in 0..256 {
+            assert_eq!(ErrorCode::from_raw(code).raw(), code);
+        }
+        assert_eq!(ErrorCode::from_raw(31), ErrorCode::MmuFault);
+        assert_eq!(ErrorCode::from_raw(99), ErrorCode::Unknown(99));
+        assert_eq!(ErrorCode::MmuFault.to_string(), "MMU fault (code 31)");
+    }
+}

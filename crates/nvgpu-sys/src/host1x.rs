@@ -1,0 +1,84 @@
+//! CPU waits on syncpoints: `/dev/host1x-fence` (family `X`).
+//!
+//! A poll descriptor is armed for one syncpoint threshold and becomes readable when the syncpoint
+//! reaches it. Layouts: `nvidia-oot/drivers/gpu/host1x-fence/include/uapi/linux/host1x-fence.h`.
+
+use crate::layout::uapi_struct;
+use crate::request::requests;
+
+/// Family letter of the requests.
+pub const FAMILY: u8 = b'X';
+
+requests! {
+    family FAMILY;
+    /// Makes a sync-file for a threshold.
+    ReadWrite 2 CREATE_FENCE ("HOST1X_IOCTL_CREATE_FENCE"): CreateFence;
+    /// Lists the thresholds inside a sync-file.
+    ReadWrite 5 FENCE_EXTRACT ("HOST1X_IOCTL_FENCE_EXTRACT"): FenceExtract;
+    /// Makes a descriptor to poll.
+    ReadWrite 16 CREATE_POLLFD ("HOST1X_IOCTL_CREATE_POLLFD"): CreatePollfd;
+    /// Arms such a descriptor.
+    ReadWrite 17 TRIGGER_POLLFD ("HOST1X_IOCTL_TRIGGER_POLLFD"): TriggerPollfd;
+}
+
+uapi_struct! {
+    /// Argument of [`CREATE_FENCE`].
+    plain CreateFence = "host1x_create_fence", 16 bytes {
+        /// Syncpoint.
+        0 => id: u32;
+        /// Value it must reach.
+        4 => threshold: u32;
+        /// Out: the sync-file.
+        8 => fence_fd: i32;
+        /// Must be 0.
+        12 => reserved: [u32; 1];
+    }
+}
+
+uapi_struct! {
+    /// One threshold of a sync-file.
+    plain FenceExtractFence = "host1x_fence_extract_fence", 8 bytes {
+        /// Syncpoint.
+        0 => id: u32;
+        /// Value it must reach.
+        4 => threshold: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`FENCE_EXTRACT`].
+    pointing FenceExtract = "host1x_fence_extract", 24 bytes {
+        /// The sync-file.
+        0 => fence_fd: i32;
+        /// In: elements at the address. Out: elements there are.
+        4 => num_fences: u32;
+        /// Array of [`FenceExtractFence`].
+        8 => fences_ptr: u64;
+        /// Must be 0.
+        16 => reserved: [u32; 2];
+    }
+}
+
+uapi_struct! {
+    /// Result of [`CREATE_POLLFD`].
+    plain CreatePollfd = "host1x_create_pollfd", 8 bytes {
+        /// Out: the descriptor.
+        0 => fd: i32;
+        /// Must be 0.
+        4 => reserved: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`TRIGGER_POLLFD`].
+    plain TriggerPollfd = "host1x_trigger_pollfd", 16 bytes {
+        /// Descriptor of [`CREATE_POLLFD`].
+        0 => fd: i32;
+        /// Syncpoint.
+        4 => id: u32;
+        /// Value it must reach.
+        8 => threshold: u32;
+        /// Must be 0.
+        12 => reserved: u32;
+    }
+}

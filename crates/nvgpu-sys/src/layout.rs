@@ -1,0 +1,85 @@
+//! Structs that cross into the kernel, and the proof of their layout.
+//!
+//! Every struct is declared through [`uapi_struct`](macro@self), which states the offset of each
+//! field and the size of the whole next to the type and asserts them at compile time. The same
+//! statement is kept as data ([`Uapi::FIELDS`]), so that a test can hold it against the tables read
+//! off the kernel's headers.
+
+use bytemuck::Pod;
+
+/// One field of a struct, as the kernel's header names and places it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Name in the header; for padding that the header leaves to the compiler, the Rust name.
+    pub name: &'static str,
+    /// Byte offset in the struct.
+    pub offset: usize,
+    /// Size in bytes.
+    pub size: usize,
+}
+
+/// A struct whose layout is fixed by a kernel header.
+pub trait Uapi: Pod {
+    /// Name of the struct in the header.
+    const C_NAME: &'static str;
+    /// The fields in order of declaration.
+    const FIELDS: &'static [Field];
+}
+
+/// A request argument that holds no user-space address.
+///
+/// # Safety
+///
+/// No field is an address that the kernel reads or writes through; then the only memory a request
+/// with this argument touches is the argument itself.
+pub unsafe trait Plain: Pod {}
+
+// SAFETY: requests with a bare integer argument carry a descriptor or a size.
+unsafe impl Plain for i32 {}
+// SAFETY: as for `i32`.
+unsafe impl Plain for u32 {}
+
+/// Declares a struct with its C name, its size and the offset of every field.
+///
+/// `plain` marks a struct without user-space addresses ([`Plain`]); `pointing` one with such
+/// addresses. A field named differently in the header carries that name after `=`.
+macro_rules! uapi_struct {
+    (
+        $(#[$meta:meta])*
+        $kind:ident $name:ident = $c_name:literal, $size:literal bytes {
+            $($(#[$field_meta:meta])* $offset:literal => $field:ident: $type:ty $(, $c_field:literal)?;)*
+        }
+    ) => {
+        $(#[$meta])*
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+        pub struct $name {
+            $($(#[$field_meta])* pub $field: $type,)*
+        }
+
+        const _: () = assert!(size_of::<$name>() == $size);
+        $(const _: () = assert!(core::mem::offset_of!($name, $field) == $offset);)*
+
+        impl $crate::layout::Uapi for $name {
+            const C_NAME: &'static str = $c_name;
+            const FIELDS: &'static [$crate::layout::Field] = &[
+                $($crate::layout::Field {
+                    name: $crate::layout::uapi_struct!(@name $field $($c_field)?),
+                    offset: $offset,
+                    size: size_of::<$type>(),
+                },)*
+            ];
+        }
+
+        $crate::layout::uapi_struct!(@$kind $name);
+    };
+    (@name $field:ident) => { stringify!($field) };
+    (@name $field:ident $c_field:literal) => { $c_field };
+    (@plain $name:ident) => {
+        // SAFETY: declared `plain`: no field holds a user-space address; the layout test checks it
+        // against the header tables.
+        unsafe impl $crate::layout::Plain for $name {}
+    };
+    (@pointing $name:ident) => {};
+}
+pub(crate) use uapi_struct;

@@ -1,0 +1,389 @@
+//! Memory: `/dev/nvmap` (family `N`).
+//!
+//! nvmap hands out *handles*: numbers that are neither descriptors nor addresses. A handle is
+//! created with a size, then given memory from a heap, then exported as a dma-buf descriptor, which
+//! the CPU maps and the GPU driver takes. Layouts: `nvidia-oot/include/uapi/linux/nvmap.h`; flag
+//! values: `nvidia-oot/include/linux/nvmap.h`.
+
+use crate::Errno;
+use crate::door::DoorFd;
+use crate::layout::uapi_struct;
+use crate::request::requests;
+
+/// Family letter of the requests.
+pub const FAMILY: u8 = b'N';
+
+requests! {
+    family FAMILY;
+    /// Creates a handle of `size_or_fd` bytes; the number comes back in `handle`.
+    ReadWrite 0 CREATE ("NVMAP_IOC_CREATE"): CreateHandle;
+    /// Creates a handle of a 64-bit size; the number comes back in the low half of the size.
+    ReadWrite 1 CREATE_64 ("NVMAP_IOC_CREATE_64"): CreateHandle64;
+    /// Gives a handle memory.
+    Write 3 ALLOC ("NVMAP_IOC_ALLOC"): AllocHandle;
+    /// Drops the handle whose number is the argument itself. Always succeeds. If the number is an
+    /// open dma-buf descriptor of the process, that descriptor is closed instead: never pass one.
+    None 4 FREE ("NVMAP_IOC_FREE");
+    /// Copies user memory into a handle.
+    Write 6 WRITE ("NVMAP_IOC_WRITE"): RwHandle;
+    /// Copies a handle's memory to user memory.
+    Write 7 READ ("NVMAP_IOC_READ"): RwHandle;
+    /// Cache maintenance on a CPU mapping, 32-bit length.
+    Write 12 CACHE ("NVMAP_IOC_CACHE"): CacheOp;
+    /// Cache maintenance on a CPU mapping, 64-bit length.
+    Write 12 CACHE_64 ("NVMAP_IOC_CACHE_64"): CacheOp64;
+    /// Exports the handle in `handle` as a new dma-buf descriptor in `size_or_fd`.
+    ReadWrite 15 GET_FD ("NVMAP_IOC_GET_FD"): CreateHandle;
+    /// Imports the dma-buf in `size_or_fd` as a new handle in `handle`.
+    ReadWrite 16 FROM_FD ("NVMAP_IOC_FROM_FD"): CreateHandle;
+    /// Cache maintenance on parts of several handles.
+    Write 17 CACHE_LIST ("NVMAP_IOC_CACHE_LIST"): CacheOpList;
+    /// Makes a handle over memory that the process already has.
+    ReadWrite 22 FROM_VA ("NVMAP_IOC_FROM_VA"): CreateHandleFromVa;
+    /// Registers a text for an allocation tag, machine-wide.
+    Write 24 SET_TAG_LABEL ("NVMAP_IOC_SET_TAG_LABEL"): SetTagLabel;
+    /// Mask of the carveout heaps; the system-memory heap is never in it.
+    Read 25 GET_AVAILABLE_HEAPS ("NVMAP_IOC_GET_AVAILABLE_HEAPS"): AvailableHeaps;
+    /// Size of one carveout heap.
+    Read 26 GET_HEAP_SIZE ("NVMAP_IOC_GET_HEAP_SIZE"): HeapSize;
+    /// What the kernel knows of a handle; reads its argument although encoded as output.
+    Read 27 PARAMETERS ("NVMAP_IOC_PARAMETERS"): HandleParameters;
+    /// Total and free bytes of one heap; reads its argument although encoded as output.
+    Read 105 QUERY_HEAP_PARAMS ("NVMAP_IOC_QUERY_HEAP_PARAMS"): QueryHeapParams;
+    /// A second handle for the same memory, possibly read-only.
+    ReadWrite 106 DUP_HANDLE ("NVMAP_IOC_DUP_HANDLE"): DuplicateHandle;
+}
+
+uapi_struct! {
+    /// Argument of [`CREATE`], [`GET_FD`] and [`FROM_FD`].
+    plain CreateHandle = "nvmap_create_handle", 8 bytes {
+        /// Size in bytes, or a dma-buf descriptor.
+        0 => size_or_fd: u32, "size";
+        /// Handle number.
+        4 => handle: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`CREATE_64`].
+    plain CreateHandle64 = "nvmap_create_handle", 8 bytes {
+        /// In: size in bytes. Out: the handle number in the low 32 bits.
+        0 => size_or_handle: u64, "size64";
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`ALLOC`].
+    plain AllocHandle = "nvmap_alloc_handle", 20 bytes {
+        /// Handle number.
+        0 => handle: u32;
+        /// Heaps to try ([`Heaps`]).
+        4 => heap_mask: u32;
+        /// [`HandleFlags`] in the low half, the allocation tag in bits 31:16.
+        8 => flags: u32;
+        /// Alignment in bytes, a power of two; 0 and anything below 4096 mean 4096.
+        12 => align: u32;
+        /// NUMA node, or -1 for any.
+        16 => numa_nid: i32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`FROM_VA`].
+    pointing CreateHandleFromVa = "nvmap_create_handle_from_va", 24 bytes {
+        /// Start of the memory, page aligned.
+        0 => va: u64;
+        /// Size in bytes; 0 if the size is in `size_or_handle`.
+        8 => size: u32;
+        /// [`HandleFlags`] in the low half, the allocation tag in bits 31:16.
+        12 => flags: u32;
+        /// In: 64-bit size when `size` is 0. Out: the handle number in the low 32 bits.
+        16 => size_or_handle: u64, "size64";
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`READ`] and [`WRITE`].
+    pointing RwHandle = "nvmap_rw_handle", 56 bytes {
+        /// User memory.
+        0 => addr: u64;
+        /// Handle number.
+        8 => handle: u32;
+        /// Not read.
+        12 => padding: u32;
+        /// First byte of the handle's memory.
+        16 => offset: u64;
+        /// Bytes per element.
+        24 => elem_size: u64;
+        /// Bytes from element to element in the handle.
+        32 => hmem_stride: u64;
+        /// Bytes from element to element in user memory.
+        40 => user_stride: u64;
+        /// In: number of elements. Out: bytes copied.
+        48 => count: u64;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`CACHE`].
+    pointing CacheOp = "nvmap_cache_op", 24 bytes {
+        /// First byte, inside an nvmap mapping of the caller.
+        0 => addr: u64;
+        /// Handle number.
+        8 => handle: u32;
+        /// Length in bytes.
+        12 => len: u32;
+        /// One of the `CACHE_OP_*` values.
+        16 => op: i32;
+        /// Not read.
+        20 => padding: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`CACHE_64`].
+    pointing CacheOp64 = "nvmap_cache_op_64", 32 bytes {
+        /// First byte, inside an nvmap mapping of the caller.
+        0 => addr: u64;
+        /// Handle number.
+        8 => handle: u32;
+        /// Not read.
+        12 => padding0: u32;
+        /// Length in bytes.
+        16 => len: u64;
+        /// One of the `CACHE_OP_*` values.
+        24 => op: i32;
+        /// Not read.
+        28 => padding1: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`CACHE_LIST`].
+    pointing CacheOpList = "nvmap_cache_op_list", 32 bytes {
+        /// Array of `nr` handle numbers.
+        0 => handles: u64;
+        /// Array of `nr` offsets; 64-bit if [`CACHE_LIST_ELEM_SIZE_U64`] is in `op`.
+        8 => offsets: u64;
+        /// Array of `nr` sizes; 64-bit if [`CACHE_LIST_ELEM_SIZE_U64`] is in `op`.
+        16 => sizes: u64;
+        /// Number of elements.
+        24 => nr: u32;
+        /// One of the `CACHE_OP_*` values.
+        28 => op: i32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`SET_TAG_LABEL`].
+    pointing SetTagLabel = "nvmap_set_tag_label", 16 bytes {
+        /// Allocation tag.
+        0 => tag: u32;
+        /// Length of the text in bytes; the kernel keeps 31.
+        4 => len: u32;
+        /// The text.
+        8 => addr: u64;
+    }
+}
+
+uapi_struct! {
+    /// Result of [`GET_AVAILABLE_HEAPS`].
+    plain AvailableHeaps = "nvmap_available_heaps", 8 bytes {
+        /// Mask of [`Heaps`].
+        0 => heaps: u64;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`GET_HEAP_SIZE`].
+    plain HeapSize = "nvmap_heap_size", 16 bytes {
+        /// One bit of [`Heaps`].
+        0 => heap: u32;
+        /// Not read.
+        4 => padding: u32;
+        /// Out: size in bytes.
+        8 => size: u64;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`PARAMETERS`].
+    plain HandleParameters = "nvmap_handle_parameters", 72 bytes {
+        /// Out: 1 if physically contiguous.
+        0 => contig: u8;
+        /// Not read.
+        1 => padding0: [u8; 3];
+        /// Out: identity of an imported buffer.
+        4 => import_id: u32;
+        /// In: handle number.
+        8 => handle: u32;
+        /// Out: index of the heap.
+        12 => heap_number: u32;
+        /// Out: [`HandleFlags::READ_ONLY`] for a read-only handle.
+        16 => access_flags: u32;
+        /// Not read.
+        20 => padding1: u32;
+        /// Out: heap bit, 0 while the handle has no memory.
+        24 => heap: u64;
+        /// Out: alignment in bytes.
+        32 => align: u64;
+        /// Out: cache mode, 0 to 3.
+        40 => coherency: u64;
+        /// Out: size in bytes, whole pages.
+        48 => size: u64;
+        /// Out: offset into the backing buffer.
+        56 => offset: u64;
+        /// Out: machine-wide serial number.
+        64 => serial_id: u64;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`QUERY_HEAP_PARAMS`].
+    plain QueryHeapParams = "nvmap_query_heap_params", 48 bytes {
+        /// In: one bit of [`Heaps`].
+        0 => heap_mask: u32;
+        /// In: 0.
+        4 => flags: u32;
+        /// Out: 1 if the heap is contiguous.
+        8 => contig: u8;
+        /// Not read.
+        9 => padding0: [u8; 7];
+        /// Out: size of the heap in bytes.
+        16 => total: u64;
+        /// Out: free bytes.
+        24 => free: u64;
+        /// Out: largest free block in bytes; r36 always reports 4096.
+        32 => largest_free_block: u64;
+        /// Out: allocation granule in bytes.
+        40 => granule_size: u32;
+        /// Not read.
+        44 => padding1: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`DUP_HANDLE`].
+    plain DuplicateHandle = "nvmap_duplicate_handle", 12 bytes {
+        /// In: handle number.
+        0 => handle: u32;
+        /// In: 0, or [`HandleFlags::READ_ONLY`].
+        4 => access_flags: u32;
+        /// Out: the new handle number.
+        8 => dup_handle: u32;
+    }
+}
+
+bitflags::bitflags! {
+    /// Heaps of [`AllocHandle::heap_mask`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct Heaps: u32 {
+        /// General carveout; served from system memory where there is none, as on Orin.
+        const GENERIC = 1;
+        /// Inter-VM memory.
+        const IVM = 1 << 1;
+        /// Memory of the safety island.
+        const FSI = 1 << 2;
+        /// GPU carveout.
+        const GPU = 1 << 3;
+        /// Vision accelerator's SRAM (`nvmap_t19x.h`).
+        const CVSRAM = 1 << 25;
+        /// Video memory of a discrete GPU.
+        const VIDMEM = 1 << 26;
+        /// Security engine's memory.
+        const TSEC = 1 << 27;
+        /// Protected video memory; neither the CPU nor compute kernels can read it.
+        const VPR = 1 << 28;
+        /// System memory, page by page: the heap to use.
+        const IOVMM = 1 << 30;
+    }
+}
+
+bitflags::bitflags! {
+    /// Flags of [`AllocHandle::flags`] and [`CreateHandleFromVa::flags`] above the cache mode.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct HandleFlags: u32 {
+        /// Not readable outside the secure world.
+        const SECURE = 1 << 2;
+        /// A memory kind is given; legacy.
+        const KIND_SPECIFIED = 1 << 3;
+        /// A compression mode is given; legacy.
+        const COMPR_SPECIFIED = 1 << 4;
+        /// Zero the pages; the kernel does so anyway.
+        const ZEROED_PAGES = 1 << 5;
+        /// Physically contiguous pages.
+        const PHYS_CONTIG = 1 << 6;
+        /// The caller does the cache maintenance.
+        const CACHE_SYNC = 1 << 7;
+        /// Cache maintenance happens when pages are reserved.
+        const CACHE_SYNC_AT_RESERVE = 1 << 8;
+        /// Read-only for the GPU and for CPU mappings.
+        const READ_ONLY = 1 << 9;
+    }
+}
+
+/// Cache mode in flag bits 1:0: CPU accesses are uncached device accesses.
+pub const CACHE_UNCACHED: u32 = 0;
+/// Cache mode in flag bits 1:0: uncached, but stores may be gathered.
+pub const CACHE_WRITE_COMBINED: u32 = 1;
+/// Cache mode in flag bits 1:0: cached in the inner caches; on arm64 the same as cacheable.
+pub const CACHE_INNER_CACHEABLE: u32 = 2;
+/// Cache mode in flag bits 1:0: cached.
+pub const CACHE_CACHEABLE: u32 = 3;
+/// Mask of the cache mode in the flags.
+pub const CACHE_MASK: u32 = 3;
+/// Position of the 16-bit allocation tag in the flags.
+pub const TAG_SHIFT: u32 = 16;
+/// Bits of the flags that [`HandleFlags`] and the cache mode do not use belong to the tag.
+pub const TAG_MASK: u32 = 0xffff << TAG_SHIFT;
+/// Write dirty lines back.
+pub const CACHE_OP_WB: i32 = 0;
+/// Discard lines; the kernel also writes dirty ones back.
+pub const CACHE_OP_INV: i32 = 1;
+/// Write back and discard.
+pub const CACHE_OP_WB_INV: i32 = 2;
+/// In [`CacheOpList::op`]: offsets and sizes are 64-bit.
+pub const CACHE_LIST_ELEM_SIZE_U64: i32 = i32::MIN;
+/// Page size of handles and of their CPU mappings, in bytes.
+pub const PAGE_SIZE: u64 = 4096;
+
+/// Copies `bytes` into the memory of `handle` at `offset`; returns how many bytes were copied.
+///
+/// # Errors
+///
+/// `EINVAL` for an unknown handle or a range outside it, `EPERM` for a handle without memory or a
+/// read-only one.
+pub fn write(fd: &DoorFd, handle: u32, offset: u64, bytes: &[u8]) -> Result<u64, Errno> {
+    let mut argument = rw_argument(bytes.as_ptr(), bytes.len(), handle, offset);
+    // SAFETY: `addr` is the start of `bytes`, which the call only reads, `elem_size` long.
+    unsafe { WRITE.send_pointing(fd, &mut argument) }?;
+    Ok(argument.count)
+}
+
+/// Copies the memory of `handle` at `offset` into `bytes`; returns how many bytes were copied.
+///
+/// # Errors
+///
+/// As [`write`].
+pub fn read(fd: &DoorFd, handle: u32, offset: u64, bytes: &mut [u8]) -> Result<u64, Errno> {
+    let mut argument = rw_argument(bytes.as_mut_ptr(), bytes.len(), handle, offset);
+    // SAFETY: `addr` is the start of the exclusively borrowed `bytes`, `elem_size` long.
+    unsafe { READ.send_pointing(fd, &mut argument) }?;
+    Ok(argument.count)
+}
+
+/// One element of `len` bytes.
+fn rw_argument(pointer: *const u8, len: usize, handle: u32, offset: u64) -> RwHandle {
+    // CAST: addresses and lengths are at most 64 bits.
+    let len = len as u64;
+    RwHandle {
+        addr: pointer.expose_provenance() as u64,
+        handle,
+        offset,
+        elem_size: len,
+        hmem_stride: len,
+        user_stride: len,
+        count: 1,
+        ..RwHandle::default()
+    }
+}

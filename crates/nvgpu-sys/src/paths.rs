@@ -1,0 +1,22 @@
+//! Where the devices and controls are.
+//!
+//! Names of L4T r36 on Orin; earlier releases and other boards name the same nodes differently.
+
+use core::ffi::CStr;
+
+/// The memory allocator.
+pub const NVMAP: &CStr = c"/dev/nvmap";
+/// The GPU's control node: queries, and the factory of address spaces, TSGs and channels.
+pub const CTRL: &CStr = c"/dev/nvgpu/igpu0/ctrl";
+/// The control node's name before L4T r34.
+pub const CTRL_LEGACY: &CStr = c"/dev/nvhost-ctrl-gpu";
+/// CPU waits on syncpoints.
+pub const HOST1X_FENCE: &CStr = c"/dev/host1x-fence";
+/// The kernel log, one record per read.
+pub const KMSG: &CStr = c"/dev/kmsg";
+/// Lowest GPU frequency in Hz, a decimal number; writable by root.
+pub const DEVFREQ_MIN_FREQ: &CStr = c"/sys/class/devfreq/17000000.gpu/min_freq";
+/// Highest GPU frequency in Hz, a decimal number; writable by root.
+pub const DEVFREQ_MAX_FREQ: &CStr = c"/sys/class/devfreq/17000000.gpu/max_freq";
+/// Current GPU frequency in Hz, a decimal number.
+pub const DEVFREQ_CUR_FREQ: &CStr = c"/sys/class/devfreq/17000000.gpu/cur_freq";

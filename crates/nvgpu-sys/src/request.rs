@@ -1,0 +1,217 @@
+//! Request codes and how to send them.
+//!
+//! A request code packs direction, argument size, a letter for the family and a number
+//! (Linux `include/uapi/asm-generic/ioctl.h`). nvgpu dispatches on the full code, so a struct of
+//! the wrong size is refused with `ENOTTY`, never misread.
+
+use core::ffi::c_void;
+use core::fmt;
+use core::marker::PhantomData;
+use core::ptr;
+
+use bytemuck::Pod;
+
+use crate::Errno;
+use crate::door::DoorFd;
+use crate::layout::Plain;
+
+/// Which way the argument travels, seen from user space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// No argument, or a plain value in its place (`_IO`).
+    None,
+    /// The kernel reads the argument (`_IOW`).
+    Write,
+    /// The kernel writes the argument (`_IOR`).
+    Read,
+    /// Both (`_IOWR`).
+    ReadWrite,
+}
+
+/// Encodes a request code: number in bits 7:0, family in 15:8, argument size in 29:16, direction
+/// in 31:30 (1 write, 2 read).
+///
+/// # Panics
+///
+/// If `size` needs more than 14 bits; at compile time for every request of this crate.
+pub const fn encode(direction: Direction, family: u8, number: u8, size: usize) -> u32 {
+    assert!(size < 1 << 14, "an ioctl argument is smaller than 16 KiB");
+    let direction: u32 = match direction {
+        Direction::None => 0,
+        Direction::Write => 1,
+        Direction::Read => 2,
+        Direction::ReadWrite => 3,
+    };
+    // CAST: the size is below 2^14; `u32::from` is not const.
+    (direction << 30) | ((size as u32) << 16) | ((family as u32) << 8) | number as u32
+}
+
+/// Name and code of a request, whatever its argument.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct RequestInfo {
+    /// Name in the kernel's header.
+    pub name: &'static str,
+    /// The 32-bit request code.
+    pub code: u32,
+}
+
+impl fmt::Debug for RequestInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({:#010x})", self.name, self.code)
+    }
+}
+
+/// A request whose argument is a pointer to a `T`.
+pub struct Request<T> {
+    info: RequestInfo,
+    argument: PhantomData<fn(&mut T)>,
+}
+
+impl<T: Pod> Request<T> {
+    /// The request `number` of `family` with an argument of `T`'s size.
+    pub const fn new(name: &'static str, direction: Direction, family: u8, number: u8) -> Self {
+        let code = encode(direction, family, number, size_of::<T>());
+        Self { info: RequestInfo { name, code }, argument: PhantomData }
+    }
+
+    /// The 32-bit request code.
+    pub const fn code(&self) -> u32 {
+        self.info.code
+    }
+
+    /// Name in the kernel's header.
+    pub const fn name(&self) -> &'static str {
+        self.info.name
+    }
+
+    /// Name and code, for listings.
+    pub const fn info(&self) -> RequestInfo {
+        self.info
+    }
+
+    /// Sends the request; see [`Request::send`] for the result.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's errno.
+    ///
+    /// # Safety
+    ///
+    /// Every user-space address in `argument` is valid for what the request does with it, for the
+    /// length of the call.
+    pub unsafe fn send_pointing(&self, fd: &DoorFd, argument: &mut T) -> Result<i32, Errno> {
+        // SAFETY: `argument` is an exclusive borrow of a `T`, whose size is encoded in the code;
+        // any bit pattern the kernel stores is a valid `T` (Pod); addresses inside are the
+        // caller's promise.
+        unsafe { fd.door().ioctl(fd.raw(), self.info.code, ptr::from_mut(argument).cast::<c_void>()) }
+    }
+}
+
+impl<T: Plain> Request<T> {
+    /// Sends the request. The result is the ioctl's own: 0, or a positive number for the few
+    /// requests that return one (the clock queries return a count; a copy-out that faulted returns
+    /// the bytes left over).
+    ///
+    /// # Errors
+    ///
+    /// The kernel's errno.
+    pub fn send(&self, fd: &DoorFd, argument: &mut T) -> Result<i32, Errno> {
+        // SAFETY: a `Plain` argument holds no user-space address.
+        unsafe { self.send_pointing(fd, argument) }
+    }
+}
+
+/// A request without an argument struct: nothing, or a plain number in its place.
+pub struct ValueRequest {
+    info: RequestInfo,
+}
+
+impl ValueRequest {
+    /// The request `number` of `family`, encoded without an argument.
+    pub const fn new(name: &'static str, family: u8, number: u8) -> Self {
+        Self { info: RequestInfo { name, code: encode(Direction::None, family, number, 0) } }
+    }
+
+    /// The 32-bit request code.
+    pub const fn code(&self) -> u32 {
+        self.info.code
+    }
+
+    /// Name in the kernel's header.
+    pub const fn name(&self) -> &'static str {
+        self.info.name
+    }
+
+    /// Name and code, for listings.
+    pub const fn info(&self) -> RequestInfo {
+        self.info
+    }
+
+    /// Sends the request with `value` in the argument's place; 0 for requests that take none.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's errno.
+    pub fn send(&self, fd: &DoorFd, value: u32) -> Result<i32, Errno> {
+        // CAST: widens; the kernel takes the register's low 32 bits as a number.
+        let argument = ptr::without_provenance_mut::<c_void>(value as usize);
+        // SAFETY: the encoded size is 0, so the kernel does not read through the argument.
+        unsafe { fd.door().ioctl(fd.raw(), self.info.code, argument) }
+    }
+}
+
+/// Declares the requests of one family: a [`Request`] or [`ValueRequest`] per line, the bare codes
+/// in a module `code` (for `match`), and `ALL`, the listing of names and codes.
+macro_rules! requests {
+    (
+        family $family:expr;
+        $($(#[$meta:meta])* $direction:ident $number:literal $name:ident ($c_name:literal) $(: $type:ty)?;)*
+    ) => {
+        $($crate::request::requests!(@one $family, $(#[$meta])* $direction $number $name ($c_name) $(: $type)?);)*
+
+        /// The bare request codes, usable as patterns.
+        pub mod code {
+            $(
+                #[doc = concat!("Code of `", $c_name, "`.")]
+                pub const $name: u32 = super::$name.code();
+            )*
+        }
+
+        /// Every request of this family.
+        pub const ALL: &[$crate::request::RequestInfo] = &[$($name.info()),*];
+    };
+    (@one $family:expr, $(#[$meta:meta])* $direction:ident $number:literal $name:ident ($c_name:literal): $type:ty) => {
+        $(#[$meta])*
+        pub const $name: $crate::request::Request<$type> = $crate::request::Request::new(
+            $c_name,
+            $crate::request::Direction::$direction,
+            $family,
+            $number,
+        );
+    };
+    (@one $family:expr, $(#[$meta:meta])* None $number:literal $name:ident ($c_name:literal)) => {
+        $(#[$meta])*
+        pub const $name: $crate::request::ValueRequest =
+            $crate::request::ValueRequest::new($c_name, $family, $number);
+    };
+}
+pub(crate) use requests;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_encoder_agrees_with_the_kernels_own_codes() {
+        assert_eq!(encode(Direction::None, b'T', 0x0b, 0), 0x540b);
+        assert_eq!(encode(Direction::ReadWrite, b'G', 8, 64), 0xc040_4708);
+        assert_eq!(encode(Direction::Write, b'N', 3, 20), 0x4014_4e03);
+        assert_eq!(encode(Direction::Read, b'H', 126, 16), 0x8010_487e);
+    }
+
+    #[test]
+    fn listings_show_name_and_code() {
+        let request: Request<u32> = Request::new("EXAMPLE", Direction::Read, b'T', 1);
+        assert_eq!(format!("{:?}", request.info()), "EXAMPLE (0x80045401)");
+    }
+}

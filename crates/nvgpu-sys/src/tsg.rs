@@ -1,0 +1,275 @@
+//! Time-slice groups: descriptors of `OPEN_TSG` (family `T`).
+//!
+//! A TSG is what the GPU's scheduler schedules: its channels share one runlist entry, one time
+//! slice, one engine context and one set of subcontexts (VEIDs). A fault in one of its channels
+//! stops them all. Layouts: `nvgpu/include/uapi/linux/nvgpu.h`.
+
+use crate::layout::uapi_struct;
+use crate::request::requests;
+
+/// Family letter of the requests.
+pub const FAMILY: u8 = b'T';
+/// Highest request number that r36.4 knows.
+pub const LAST: u32 = 21;
+
+requests! {
+    family FAMILY;
+    /// Adds the channel with this descriptor, on its current subcontext. After an error the channel
+    /// can never be closed again; prefer [`BIND_CHANNEL_EX`].
+    Write 1 BIND_CHANNEL ("NVGPU_TSG_IOCTL_BIND_CHANNEL"): i32;
+    /// Removes the channel with this descriptor; it is of no more use afterwards.
+    Write 2 UNBIND_CHANNEL ("NVGPU_TSG_IOCTL_UNBIND_CHANNEL"): i32;
+    /// Lets the scheduler pick the TSG.
+    None 3 ENABLE ("NVGPU_IOCTL_TSG_ENABLE");
+    /// Keeps the scheduler from picking the TSG again.
+    None 4 DISABLE ("NVGPU_IOCTL_TSG_DISABLE");
+    /// Waits until the TSG is off the hardware.
+    None 5 PREEMPT ("NVGPU_IOCTL_TSG_PREEMPT");
+    /// Opens an event descriptor.
+    ReadWrite 7 EVENT_ID_CTRL ("NVGPU_IOCTL_TSG_EVENT_ID_CTRL"): EventIdCtrl;
+    /// How often the TSG appears in the runlist.
+    Write 8 SET_RUNLIST_INTERLEAVE ("NVGPU_IOCTL_TSG_SET_RUNLIST_INTERLEAVE"): RunlistInterleave;
+    /// Sets the time slice.
+    Write 9 SET_TIMESLICE ("NVGPU_IOCTL_TSG_SET_TIMESLICE"): Timeslice;
+    /// Reads the time slice.
+    Read 10 GET_TIMESLICE ("NVGPU_IOCTL_TSG_GET_TIMESLICE"): Timeslice;
+    /// Adds a channel on a given subcontext.
+    ReadWrite 11 BIND_CHANNEL_EX ("NVGPU_TSG_IOCTL_BIND_CHANNEL_EX"): BindChannelEx;
+    /// What one SM recorded about its last exception.
+    ReadWrite 12 READ_SINGLE_SM_ERROR_STATE ("NVGPU_TSG_IOCTL_READ_SINGLE_SM_ERROR_STATE"):
+        ReadSingleSmErrorState;
+    /// How many L2 ways may hold lines marked evict-last.
+    Write 13 SET_L2_MAX_WAYS_EVICT_LAST ("NVGPU_TSG_IOCTL_SET_L2_MAX_WAYS_EVICT_LAST"):
+        L2MaxWaysEvictLast;
+    /// Reads that number.
+    Read 14 GET_L2_MAX_WAYS_EVICT_LAST ("NVGPU_TSG_IOCTL_GET_L2_MAX_WAYS_EVICT_LAST"):
+        L2MaxWaysEvictLast;
+    /// How much the L2 fetches around a miss.
+    Write 15 SET_L2_SECTOR_PROMOTION ("NVGPU_TSG_IOCTL_SET_L2_SECTOR_PROMOTION"):
+        SetL2SectorPromotion;
+    /// Moves the TSG to a scheduling domain, before it has channels.
+    Write 16 BIND_SCHEDULING_DOMAIN ("NVGPU_TSG_IOCTL_BIND_SCHEDULING_DOMAIN"):
+        BindSchedulingDomain;
+    /// Creates a subcontext and returns its VEID.
+    ReadWrite 18 CREATE_SUBCONTEXT ("NVGPU_TSG_IOCTL_CREATE_SUBCONTEXT"): CreateSubcontext;
+    /// Deletes a subcontext without channels.
+    Write 19 DELETE_SUBCONTEXT ("NVGPU_TSG_IOCTL_DELETE_SUBCONTEXT"): DeleteSubcontext;
+    /// A token with which another process opens this TSG.
+    ReadWrite 20 GET_SHARE_TOKEN ("NVGPU_TSG_IOCTL_GET_SHARE_TOKEN"): GetShareToken;
+    /// Takes such a token back.
+    Write 21 REVOKE_SHARE_TOKEN ("NVGPU_TSG_IOCTL_REVOKE_SHARE_TOKEN"): RevokeShareToken;
+}
+
+uapi_struct! {
+    /// Argument of [`EVENT_ID_CTRL`].
+    plain EventIdCtrl = "nvgpu_event_id_ctrl_args", 16 bytes {
+        /// [`EVENT_CMD_ENABLE`].
+        0 => cmd: u32;
+        /// One of the `EVENT_*` ids.
+        4 => event_id: u32;
+        /// Out: a descriptor that polls readable after the event.
+        8 => event_fd: i32;
+        /// Not read.
+        12 => padding: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`SET_RUNLIST_INTERLEAVE`].
+    plain RunlistInterleave = "nvgpu_runlist_interleave_args", 8 bytes {
+        /// One of the `INTERLEAVE_*` levels.
+        0 => level: u32;
+        /// Not used.
+        4 => reserved: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`SET_TIMESLICE`] and [`GET_TIMESLICE`].
+    plain Timeslice = "nvgpu_timeslice_args", 8 bytes {
+        /// Time slice in microseconds.
+        0 => timeslice_us: u32;
+        /// Not used.
+        4 => reserved: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`BIND_CHANNEL_EX`].
+    plain BindChannelEx = "nvgpu_tsg_bind_channel_ex_args", 24 bytes {
+        /// Channel descriptor.
+        0 => channel_fd: i32;
+        /// VEID of the subcontext, below 64.
+        4 => subcontext_id: u32;
+        /// Not used.
+        8 => reserved: [u8; 16];
+    }
+}
+
+uapi_struct! {
+    /// What an SM records about an exception.
+    plain SmErrorStateRecord = "nvgpu_tsg_sm_error_state_record", 24 bytes {
+        /// Global error status register.
+        0 => global_esr: u32;
+        /// Warp error status register; the code is in the low 16 bits.
+        4 => warp_esr: u32;
+        /// Program counter of the faulting warp.
+        8 => warp_esr_pc: u64;
+        /// Which global errors are reported.
+        16 => global_esr_report_mask: u32;
+        /// Which warp errors are reported.
+        20 => warp_esr_report_mask: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`READ_SINGLE_SM_ERROR_STATE`].
+    pointing ReadSingleSmErrorState = "nvgpu_tsg_read_single_sm_error_state_args", 24 bytes {
+        /// Index of the SM.
+        0 => sm_id: u32;
+        /// Not used.
+        4 => reserved: u32;
+        /// A [`SmErrorStateRecord`].
+        8 => record_mem: u64;
+        /// In: bytes at `record_mem`. Out: bytes written.
+        16 => record_size: u64;
+    }
+}
+
+uapi_struct! {
+    /// Argument of the two requests about evict-last ways.
+    plain L2MaxWaysEvictLast = "nvgpu_tsg_l2_max_ways_evict_last_args", 8 bytes {
+        /// Number of ways, at most 16.
+        0 => max_ways: u32;
+        /// Not used.
+        4 => reserved: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`SET_L2_SECTOR_PROMOTION`].
+    plain SetL2SectorPromotion = "nvgpu_tsg_set_l2_sector_promotion_args", 8 bytes {
+        /// One of the `L2_SECTOR_PROMOTE_*` values.
+        0 => promotion_flag: u32;
+        /// Not used.
+        4 => reserved: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`BIND_SCHEDULING_DOMAIN`].
+    plain BindSchedulingDomain = "nvgpu_tsg_bind_scheduling_domain_args", 32 bytes {
+        /// Descriptor of the domain.
+        0 => domain_fd: i32;
+        /// Must be 0.
+        4 => reserved0: i32;
+        /// Must be 0.
+        8 => reserved: [u64; 3];
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`CREATE_SUBCONTEXT`].
+    plain CreateSubcontext = "nvgpu_tsg_create_subcontext_args", 16 bytes {
+        /// [`SUBCONTEXT_SYNC`] or [`SUBCONTEXT_ASYNC`].
+        0 => kind: u32, "type";
+        /// Address-space descriptor.
+        4 => as_fd: i32;
+        /// Out: the VEID.
+        8 => veid: u32;
+        /// Not used.
+        12 => reserved: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`DELETE_SUBCONTEXT`].
+    plain DeleteSubcontext = "nvgpu_tsg_delete_subcontext_args", 8 bytes {
+        /// The VEID.
+        0 => veid: u32;
+        /// Not used.
+        4 => reserved: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`GET_SHARE_TOKEN`].
+    plain GetShareToken = "nvgpu_tsg_get_share_token_args", 24 bytes {
+        /// Instance of the control node that the TSG was opened through.
+        0 => source_device_instance_id: u64;
+        /// Instance that may use the token.
+        8 => target_device_instance_id: u64;
+        /// Out: the token.
+        16 => share_token: u64;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`REVOKE_SHARE_TOKEN`].
+    plain RevokeShareToken = "nvgpu_tsg_revoke_share_token_args", 24 bytes {
+        /// As given to [`GET_SHARE_TOKEN`].
+        0 => source_device_instance_id: u64;
+        /// As given to [`GET_SHARE_TOKEN`].
+        8 => target_device_instance_id: u64;
+        /// The token.
+        16 => share_token: u64;
+    }
+}
+
+/// Subcontext on VEID 0, the one that graphics uses.
+pub const SUBCONTEXT_SYNC: u32 = 0;
+/// Subcontext on the lowest free VEID from 1 up, for compute.
+pub const SUBCONTEXT_ASYNC: u32 = 1;
+/// The only command of [`EVENT_ID_CTRL`].
+pub const EVENT_CMD_ENABLE: u32 = 1;
+/// Event: an SM breakpoint was hit, with a debugger attached.
+pub const EVENT_BPT_INT: u32 = 0;
+/// Event: an SM paused, with a debugger attached.
+pub const EVENT_BPT_PAUSE: u32 = 1;
+/// Event: a graphics or copy engine raised a non-stalling interrupt. Every TSG with channels hears
+/// of it, so look at the condition again.
+pub const EVENT_BLOCKING_SYNC: u32 = 2;
+/// Event: instruction-level preemption began.
+pub const EVENT_CILP_PREEMPTION_STARTED: u32 = 3;
+/// Event: instruction-level preemption ended.
+pub const EVENT_CILP_PREEMPTION_COMPLETE: u32 = 4;
+/// Event: a semaphore release with awaken by a channel of this TSG.
+pub const EVENT_GR_SEMAPHORE_WRITE_AWAKEN: u32 = 5;
+/// One above the highest event id.
+pub const EVENT_COUNT: u32 = 6;
+/// Runlist interleave: once per round.
+pub const INTERLEAVE_LOW: u32 = 0;
+/// Runlist interleave: more often than low.
+pub const INTERLEAVE_MEDIUM: u32 = 1;
+/// Runlist interleave: as often as possible.
+pub const INTERLEAVE_HIGH: u32 = 2;
+/// No L2 sector promotion.
+pub const L2_SECTOR_PROMOTE_NONE: u32 = 1;
+/// Fetch 64 bytes on an L2 miss.
+pub const L2_SECTOR_PROMOTE_64B: u32 = 2;
+/// Fetch 128 bytes on an L2 miss.
+pub const L2_SECTOR_PROMOTE_128B: u32 = 4;
+/// VEIDs per TSG on ga10b (`gr_init_gv11b_fusa.c`).
+pub const VEID_COUNT: u32 = 64;
+
+/// Reads what SM `sm_id` recorded about its last exception.
+///
+/// # Errors
+///
+/// `EINVAL` if there is no such SM.
+pub fn read_single_sm_error_state(
+    fd: &crate::DoorFd,
+    sm_id: u32,
+) -> Result<SmErrorStateRecord, crate::Errno> {
+    let mut record = SmErrorStateRecord::default();
+    let mut argument = ReadSingleSmErrorState {
+        sm_id,
+        // CAST: addresses and sizes have at most 64 bits.
+        record_mem: core::ptr::from_mut(&mut record).expose_provenance() as u64,
+        record_size: size_of::<SmErrorStateRecord>() as u64,
+        ..ReadSingleSmErrorState::default()
+    };
+    // SAFETY: `record_mem` is the local `record`, which outlives the call, `record_size` long.
+    unsafe { READ_SINGLE_SM_ERROR_STATE.send_pointing(fd, &mut argument) }?;
+    Ok(record)
+}
