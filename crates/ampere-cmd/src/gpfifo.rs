@@ -1,0 +1,225 @@
+//! GPFIFO entries: what a channel's ring holds.
+//!
+//! The ring is a power of two of 8-byte entries in GPU memory. An entry names one pushbuffer
+//! segment, or, when its length is 0, is a control entry for the host engine itself. The user
+//! writes entries and then the index past the last one to USERD's GPPut; GPGet == GPPut means
+//! empty, so one slot always stays unused.
+//!
+//! ```
+//! use ampere_cmd::gpfifo::{Entry, Segment};
+//!
+//! let entry = Entry::from(Segment::new(0x14_0000_0000, 22)).encode()?;
+//! assert_eq!(entry, 0x0000_5814_0000_0000);
+//! assert_eq!(Entry::decode(entry)?, Entry::Segment(Segment::new(0x14_0000_0000, 22)));
+//! # Ok::<(), ampere_cmd::Error>(())
+//! ```
+//!
+//! Bit layout: `gp_entry` of `clc56f.h`, `clc76f.h` and `clc86f.h`.
+
+use crate::error::{Error, FieldError};
+
+/// Bytes of one ring entry.
+pub const ENTRY_BYTES: u64 = 8;
+/// Largest number of words in a segment.
+pub const MAX_SEGMENT_WORDS: u32 = (1 << 21) - 1;
+/// Address bits that an entry carries.
+pub const VA_BITS: u32 = 40;
+
+/// Byte offsets in USERD (the channel's 512 bytes of control words).
+pub use crate::generated::host_c76f::userd;
+
+const LEVEL_BIT: u32 = 41;
+const LENGTH_SHIFT: u32 = 42;
+const SYNC_BIT: u32 = 63;
+/// Bit 1 of the first word and bit 8 of the second have no field.
+const RESERVED: u64 = 1 << 1 | 1 << 40;
+/// In a control entry the address and the level have no meaning either.
+const CONTROL_RESERVED: u64 = 1 << 40 | 1 << LEVEL_BIT;
+
+/// How the segment shows in the TopLevelGet words of USERD; nothing else depends on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Level {
+    /// Reported.
+    #[default]
+    Main,
+    /// Not reported.
+    Subroutine,
+}
+
+/// A run of pushbuffer words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// GPU address of the first word: a multiple of 4 below 2^40. The segment must end before the
+    /// last word of that space.
+    pub va: u64,
+    /// Length in 32-bit words, 1 to [`MAX_SEGMENT_WORDS`].
+    pub words: u32,
+    /// How it is reported.
+    pub level: Level,
+    /// Fetch only once the host engine (not the engines behind it) has processed the segment
+    /// before.
+    pub sync: bool,
+    /// Fetch only while the sub-device mask is active.
+    pub conditional: bool,
+}
+
+impl Segment {
+    /// An unconditional segment of level main without sync.
+    #[must_use]
+    pub const fn new(va: u64, words: u32) -> Self {
+        Self { va, words, level: Level::Main, sync: false, conditional: false }
+    }
+
+    /// The same segment with SYNC WAIT.
+    #[must_use]
+    pub const fn with_sync(self) -> Self {
+        Self { sync: true, ..self }
+    }
+
+    /// The same segment with another level.
+    #[must_use]
+    pub const fn with_level(self, level: Level) -> Self {
+        Self { level, ..self }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        const WHAT: &str = "pushbuffer segment";
+        if !self.va.is_multiple_of(4) {
+            return Err(Error::Misaligned { what: WHAT, va: self.va, alignment: 4 });
+        }
+        if self.words == 0 || self.words > MAX_SEGMENT_WORDS {
+            return Err(Error::Length {
+                what: "words of a pushbuffer segment",
+                value: u64::from(self.words),
+                max: u64::from(MAX_SEGMENT_WORDS),
+            });
+        }
+        // The last word of the address space cannot be used (GA100 dev_ram).
+        let end = self.va.saturating_add(u64::from(self.words) * 4);
+        if end > (1 << VA_BITS) - 4 {
+            return Err(Error::AddressTooHigh { what: WHAT, va: self.va, bits: VA_BITS });
+        }
+        Ok(())
+    }
+}
+
+/// What a control entry asks of the host engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Nothing. The operand is ignored.
+    Nop(u32),
+    /// Raises an error.
+    Illegal(u32),
+    /// Reports the checksum of the entries so far.
+    GpCrc(u32),
+    /// Reports the checksum of the pushbuffer words so far.
+    PbCrc(u32),
+    /// Address bits 56:40 of the segments that follow; Hopper only (`clc86f.h`). At most 17 bits.
+    SetExtendedBase(u32),
+}
+
+/// Where the extended base lies in the operand (`clc86f.h`).
+const EXTENDED_BASE_SHIFT: u32 = 8;
+const EXTENDED_BASE_BITS: u32 = 17;
+
+/// An entry of the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// Fetch pushbuffer words.
+    Segment(Segment),
+    /// Do something in the host engine.
+    Control {
+        /// What to do.
+        operation: Operation,
+        /// Wait until the segment before has been processed.
+        sync: bool,
+    },
+}
+
+impl From<Segment> for Entry {
+    fn from(segment: Segment) -> Self {
+        Self::Segment(segment)
+    }
+}
+
+impl Entry {
+    /// The 64 bits as they lie in the ring, little-endian.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Misaligned`], [`Error::Length`], [`Error::AddressTooHigh`] for a segment outside
+    /// of what [`Segment`] says, [`Error::Field`] for an extended base that is too wide.
+    pub fn encode(&self) -> Result<u64, Error> {
+        match self {
+            Self::Segment(segment) => {
+                segment.check()?;
+                Ok(segment.va
+                    | u64::from(segment.conditional)
+                    | u64::from(segment.level == Level::Subroutine) << LEVEL_BIT
+                    | u64::from(segment.words) << LENGTH_SHIFT
+                    | u64::from(segment.sync) << SYNC_BIT)
+            }
+            Self::Control { operation, sync } => {
+                let (opcode, operand) = match *operation {
+                    Operation::Nop(operand) => (0u64, operand),
+                    Operation::Illegal(operand) => (1, operand),
+                    Operation::GpCrc(operand) => (2, operand),
+                    Operation::PbCrc(operand) => (3, operand),
+                    Operation::SetExtendedBase(base) if base >> EXTENDED_BASE_BITS == 0 => {
+                        (4, base << EXTENDED_BASE_SHIFT)
+                    }
+                    Operation::SetExtendedBase(base) => {
+                        return Err(FieldError::TooWide {
+                            field: "PB_EXTENDED_BASE_OPERAND",
+                            value: u64::from(base),
+                            bits: EXTENDED_BASE_BITS,
+                        }
+                        .into());
+                    }
+                };
+                Ok(u64::from(operand) | opcode << 32 | u64::from(*sync) << SYNC_BIT)
+            }
+        }
+    }
+
+    /// Takes an entry apart.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::EntryReserved`] and [`Error::EntryOpcode`] for bits without meaning, and
+    /// [`Error::AddressTooHigh`] for a segment that runs into the last word of the address space.
+    pub fn decode(entry: u64) -> Result<Self, Error> {
+        let words = (entry >> LENGTH_SHIFT) as u32 & MAX_SEGMENT_WORDS;
+        let sync = entry >> SYNC_BIT != 0;
+        if words != 0 {
+            if entry & RESERVED != 0 {
+                return Err(Error::EntryReserved { entry, bits: entry & RESERVED });
+            }
+            let level = if entry >> LEVEL_BIT & 1 != 0 { Level::Subroutine } else { Level::Main };
+            let va = entry & ((1 << VA_BITS) - 4);
+            let segment = Segment { va, words, level, sync, conditional: entry & 1 != 0 };
+            segment.check()?;
+            return Ok(Self::Segment(segment));
+        }
+        if entry & CONTROL_RESERVED != 0 {
+            return Err(Error::EntryReserved { entry, bits: entry & CONTROL_RESERVED });
+        }
+        let operand = entry as u32;
+        let operation = match (entry >> 32) as u8 {
+            0 => Operation::Nop(operand),
+            1 => Operation::Illegal(operand),
+            2 => Operation::GpCrc(operand),
+            3 => Operation::PbCrc(operand),
+            4 => {
+                let base = operand >> EXTENDED_BASE_SHIFT & ((1 << EXTENDED_BASE_BITS) - 1);
+                let stray = operand & !(base << EXTENDED_BASE_SHIFT);
+                if stray != 0 {
+                    return Err(Error::EntryReserved { entry, bits: u64::from(stray) });
+                }
+                Operation::SetExtendedBase(base)
+            }
+            opcode => return Err(Error::EntryOpcode { entry, opcode }),
+        };
+        Ok(Self::Control { operation, sync })
+    }
+}

@@ -1,0 +1,250 @@
+//! Methods: the registers of an engine that a pushbuffer writes.
+//!
+//! A *method* is a 32-bit word at a byte offset (its *address*) of an engine class. The static
+//! tables here describe every method of a class ([`Class`]); the modules such as
+//! [`compute_c7c0`](crate::compute_c7c0) hold one type per method, which implements [`Method`].
+//! Tables and types are expanded from one and the same generated description, so what is encoded
+//! by a type is decoded by the table under the same names.
+
+use core::fmt::Debug;
+
+use crate::error::FieldError;
+
+/// One engine class: its number and its methods.
+#[derive(Debug)]
+pub struct Class {
+    /// Class number as SET_OBJECT and the kernel driver take it.
+    pub number: u16,
+    /// Name in NVIDIA's headers.
+    pub name: &'static str,
+    /// File name of the header.
+    pub header: &'static str,
+    /// The published header is partial: what it does not list may exist.
+    pub partial: bool,
+    /// Methods in the order of their addresses.
+    pub methods: &'static [MethodInfo],
+}
+
+impl Class {
+    /// The method, and which element of it, that lies at a byte offset.
+    ///
+    /// ```
+    /// let (method, index) = ampere_cmd::compute_c7c0::CLASS_TABLE.method_at(0x324).unwrap();
+    /// assert_eq!((method.name, index), ("LOAD_INLINE_QMD_DATA", 1));
+    /// ```
+    #[must_use]
+    pub fn method_at(&self, address: u32) -> Option<(&'static MethodInfo, u32)> {
+        let end = self.methods.partition_point(|method| method.address <= address);
+        // Arrays with a stride above 4 interleave, so the nearest base is not always the owner.
+        self.methods[..end].iter().rev().find_map(|method| Some((method, method.index_of(address)?)))
+    }
+
+    /// The method with a header name.
+    #[must_use]
+    pub fn method(&self, name: &str) -> Option<&'static MethodInfo> {
+        self.methods.iter().find(|method| method.name == name)
+    }
+}
+
+/// The table of a class number, if this crate carries it.
+#[must_use]
+pub fn class(number: u32) -> Option<&'static Class> {
+    crate::generated::CLASSES.iter().find(|class| u32::from(class.number) == number).copied()
+}
+
+/// One method, or an array of equal methods.
+#[derive(Clone, Copy, Debug)]
+pub struct MethodInfo {
+    /// Name in the class header.
+    pub name: &'static str,
+    /// Byte offset of element 0.
+    pub address: u32,
+    /// Number of elements; 1 when it is no array.
+    pub count: u32,
+    /// Whether `count` is known. Otherwise it is the room up to the next method.
+    pub count_is_exact: bool,
+    /// Distance of elements in bytes.
+    pub stride: u32,
+    /// Bit fields in the header's order. Some overlap, see [`FieldInfo::when`].
+    pub fields: &'static [FieldInfo],
+}
+
+impl MethodInfo {
+    /// Which element lies at a byte offset.
+    #[must_use]
+    pub const fn index_of(&self, address: u32) -> Option<u32> {
+        if address < self.address {
+            return None;
+        }
+        let distance = address - self.address;
+        let index = distance / self.stride;
+        if distance.is_multiple_of(self.stride) && index < self.count { Some(index) } else { None }
+    }
+
+    /// Whether two fields share bits.
+    #[must_use]
+    pub const fn overlaps(&self) -> bool {
+        let mut seen = 0u32;
+        let mut index = 0;
+        while index < self.fields.len() {
+            let mask = self.fields[index].mask();
+            if seen & mask != 0 {
+                return true;
+            }
+            seen |= mask;
+            index += 1;
+        }
+        false
+    }
+
+    /// Bits of the data word that belong to a named field.
+    #[must_use]
+    pub const fn named_bits(&self) -> u32 {
+        let mut mask = 0;
+        let mut index = 0;
+        while index < self.fields.len() {
+            mask |= self.fields[index].mask();
+            index += 1;
+        }
+        mask
+    }
+
+    /// The field with a header name.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&'static FieldInfo> {
+        self.fields.iter().find(|field| field.name == name)
+    }
+}
+
+/// One bit field of a method.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldInfo {
+    /// Name in the class header.
+    pub name: &'static str,
+    /// Highest bit.
+    pub hi: u32,
+    /// Lowest bit.
+    pub lo: u32,
+    /// Values that the header names. One value can have several names.
+    pub values: &'static [(&'static str, u32)],
+    /// When the field has this meaning, if it shares its bits with others.
+    pub when: Option<&'static str>,
+}
+
+impl FieldInfo {
+    /// Number of bits.
+    #[must_use]
+    pub const fn width(&self) -> u32 {
+        self.hi - self.lo + 1
+    }
+
+    /// The bits of the data word that the field covers.
+    #[must_use]
+    pub const fn mask(&self) -> u32 {
+        (u32::MAX >> (32 - self.width())) << self.lo
+    }
+
+    /// The field's value in a data word.
+    #[must_use]
+    pub const fn get(&self, word: u32) -> u32 {
+        (word & self.mask()) >> self.lo
+    }
+
+    /// The value shifted to the field's place.
+    ///
+    /// # Errors
+    ///
+    /// [`FieldError::TooWide`] when it does not fit.
+    pub const fn place(&self, value: u32) -> Result<u32, FieldError> {
+        if value > u32::MAX >> (32 - self.width()) {
+            return Err(FieldError::TooWide { field: self.name, value: value as u64, bits: self.width() });
+        }
+        Ok(value << self.lo)
+    }
+
+    /// First name that the header gives a value.
+    #[must_use]
+    pub fn value_name(&self, value: u32) -> Option<&'static str> {
+        self.values.iter().find(|(_, named)| *named == value).map(|(name, _)| *name)
+    }
+}
+
+/// A typed method. Implemented by the generated structs.
+pub trait Method: Copy + Debug + Default + PartialEq {
+    /// Description in the class table.
+    const INFO: &'static MethodInfo;
+    /// Number of the class.
+    const CLASS: u16;
+    /// Byte offset of the method, or of element 0.
+    const ADDRESS: u32 = Self::INFO.address;
+
+    /// The data word.
+    ///
+    /// # Errors
+    ///
+    /// [`FieldError`] when a value does not fit its field, or two overlapping fields contradict
+    /// each other (a field that is 0 contradicts none).
+    fn encode(&self) -> Result<u32, FieldError>;
+
+    /// Takes a data word apart. Bits that belong to no field are dropped; see
+    /// [`MethodInfo::named_bits`] for a strict check.
+    fn decode(word: u32) -> Self;
+
+    /// Byte offset of element `index`.
+    ///
+    /// # Errors
+    ///
+    /// [`FieldError::NoSuchElement`] beyond the end of the array.
+    fn address(index: u32) -> Result<u32, FieldError> {
+        if index >= Self::INFO.count {
+            return Err(FieldError::NoSuchElement { field: Self::INFO.name, index, count: Self::INFO.count });
+        }
+        Ok(Self::ADDRESS + index * Self::INFO.stride)
+    }
+}
+
+/// A type that stands for the value of a bit field: `u32`, `bool`, or a generated enum.
+pub trait FieldValue: Copy {
+    /// Values that the header names.
+    const VALUES: &'static [(&'static str, u32)];
+    /// From the field's bits, already shifted down.
+    fn from_bits(bits: u32) -> Self;
+    /// To the field's bits, not yet shifted.
+    fn to_bits(self) -> u32;
+}
+
+impl FieldValue for u32 {
+    const VALUES: &'static [(&'static str, u32)] = &[];
+    fn from_bits(bits: u32) -> Self {
+        bits
+    }
+    fn to_bits(self) -> u32 {
+        self
+    }
+}
+
+impl FieldValue for bool {
+    const VALUES: &'static [(&'static str, u32)] = &[];
+    fn from_bits(bits: u32) -> Self {
+        bits != 0
+    }
+    fn to_bits(self) -> u32 {
+        u32::from(self)
+    }
+}
+
+/// Packs the fields of one method. `values` goes with `info.fields`, one by one.
+pub(crate) fn pack<const N: usize>(info: &MethodInfo, values: [u32; N]) -> Result<u32, FieldError> {
+    let mut word = 0;
+    for (field, value) in info.fields.iter().zip(values) {
+        word |= field.place(value)?;
+    }
+    if info.overlaps() {
+        for (field, value) in info.fields.iter().zip(values) {
+            if value != 0 && field.get(word) != value {
+                return Err(FieldError::Overlap { field: field.name, value: u64::from(value) });
+            }
+        }
+    }
+    Ok(word)
+}
