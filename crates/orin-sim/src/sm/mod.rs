@@ -1,5 +1,7 @@
 //! Streaming multiprocessors: an interpreter of SM 8.x machine code.
 
+pub mod numeric;
+
 use crate::mmu::{MmuFault, View};
 
 /// A constant bank as a launch descriptor gives it.

@@ -1,0 +1,328 @@
+//! binary32: FADD, FMUL, FFMA, FMNMX, FSETP, FSET, FSEL, FCHK, FSWZADD.
+//!
+//! Rounding to nearest without flushing is the host's own arithmetic. Everything else is computed
+//! in binary64, where a product of two binary32 is exact and a sum is rounded to odd, and rounded
+//! once from there: exact for all four modes, subnormal results included.
+//!
+//! Operand modifiers come first: [`modify`] applies `|x|` and then `-x` to the sign bit, of a NaN
+//! too, and FTZ flushes what it yields.
+
+use super::soft::add_to_odd;
+use super::{FloatCompare, Rounding};
+
+/// The NaN that arithmetic returns.
+pub const NAN: u32 = 0x7fff_ffff;
+/// One.
+pub const ONE: u32 = 0x3f80_0000;
+
+const SIGN: u32 = 0x8000_0000;
+const INFINITY: u32 = 0x7f80_0000;
+const MIN_NORMAL: u32 = 0x0080_0000;
+
+/// The scale factors of FMUL (bits 84 to 86), as the power of two that multiplies the product.
+///
+/// Field values 1 to 7 are `.D8 .D4 .D2`, none, `.M2 .M4 .M8`; `None` for 0, which is illegal, and
+/// for values that do not fit the field.
+#[must_use]
+pub const fn multiply_scale(field: u32) -> Option<i32> {
+    if field == 0 || field > 7 { None } else { Some(field as i32 - 4) }
+}
+
+/// Applies operand modifiers: absolute value, then negation, both on the sign bit alone.
+#[inline]
+#[must_use]
+pub const fn modify(x: u32, absolute: bool, negate: bool) -> u32 {
+    (if absolute { x & !SIGN } else { x }) ^ ((negate as u32) << 31)
+}
+
+/// Replaces a subnormal by zero of the same sign.
+#[inline]
+#[must_use]
+pub const fn flush(x: u32) -> u32 {
+    if x & INFINITY == 0 { x & SIGN } else { x }
+}
+
+/// Whether `x` is a NaN.
+#[inline]
+#[must_use]
+pub const fn is_nan(x: u32) -> bool {
+    x & !SIGN > INFINITY
+}
+
+/// Clamps to `[+0, 1]`; NaN gives `+0`.
+#[inline]
+#[must_use]
+pub const fn saturate(x: u32) -> u32 {
+    // Patterns of positive numbers are ordered like integers.
+    if x & SIGN != 0 || is_nan(x) {
+        0
+    } else if x > ONE {
+        ONE
+    } else {
+        x
+    }
+}
+
+#[inline]
+fn canonical(x: f32) -> u32 {
+    if x.is_nan() { NAN } else { x.to_bits() }
+}
+
+/// Rounds a binary64 that is exact, or rounded to odd, to binary32.
+#[inline]
+pub(super) fn narrow(x: f64, rounding: Rounding) -> f32 {
+    let nearest = x as f32;
+    if rounding == Rounding::Nearest {
+        return nearest;
+    }
+    let back = f64::from(nearest);
+    let down = match rounding {
+        Rounding::Down => true,
+        Rounding::Zero => x > 0.0,
+        Rounding::Up | Rounding::Nearest => false,
+    };
+    // The other neighbour when nearest went to the wrong side; comparisons with NaN are false.
+    if down && back > x {
+        nearest.next_down()
+    } else if !down && back < x {
+        nearest.next_up()
+    } else {
+        nearest
+    }
+}
+
+/// Rounds as [`narrow`]; with `ftz` a result that is below the normal range when rounded to an
+/// unbounded exponent becomes zero.
+#[inline]
+pub(super) fn finish(x: f64, rounding: Rounding, ftz: bool) -> u32 {
+    let result = canonical(narrow(x, rounding));
+    if !ftz || result & !SIGN > MIN_NORMAL {
+        return result;
+    }
+    // The smallest normal number may have been reached by rounding on the subnormal grid: far from
+    // the lower end of the exponent range the same significand shows its full-precision rounding.
+    let lifted = narrow(x * (1_u64 << 32) as f64, rounding);
+    if lifted.abs() < f32::from_bits(MIN_NORMAL) * (1_u64 << 32) as f32 { result & SIGN } else { result }
+}
+
+#[inline]
+fn widen(x: u32) -> f64 {
+    f64::from(f32::from_bits(x))
+}
+
+/// The exact sum of two values rounded to odd, with the sign that a zero has under `rounding`.
+#[inline]
+fn sum(a: f64, b: f64, rounding: Rounding) -> f64 {
+    let sum = add_to_odd(a, b);
+    if sum == 0.0 && rounding == Rounding::Down && (a.is_sign_negative() || b.is_sign_negative()) {
+        -0.0
+    } else {
+        sum
+    }
+}
+
+/// `a + b` (FADD).
+#[inline]
+#[must_use]
+pub fn add(a: u32, b: u32, rounding: Rounding, ftz: bool) -> u32 {
+    let (a, b) = if ftz { (flush(a), flush(b)) } else { (a, b) };
+    if rounding == Rounding::Nearest {
+        // Sums are multiples of the smallest subnormal: a sum below the normal range is exact.
+        let result = canonical(f32::from_bits(a) + f32::from_bits(b));
+        return if ftz { flush(result) } else { result };
+    }
+    finish(sum(widen(a), widen(b), rounding), rounding, ftz)
+}
+
+/// `a * b` (FMUL).
+#[inline]
+#[must_use]
+pub fn mul(a: u32, b: u32, rounding: Rounding, ftz: bool) -> u32 {
+    if rounding == Rounding::Nearest && !ftz {
+        return canonical(f32::from_bits(a) * f32::from_bits(b));
+    }
+    mul_scaled(a, b, 0, rounding, ftz)
+}
+
+/// `a * b * 2^scale` in one rounding (FMUL with a scale, see [`multiply_scale`]).
+///
+/// `scale` is in -3 to 3. That FTZ looks at the scaled product is an assumption.
+#[inline]
+#[must_use]
+pub fn mul_scaled(a: u32, b: u32, scale: i32, rounding: Rounding, ftz: bool) -> u32 {
+    let (a, b) = if ftz { (flush(a), flush(b)) } else { (a, b) };
+    let power = f64::from_bits(((1023 + scale) as u64) << 52);
+    finish(widen(a) * widen(b) * power, rounding, ftz)
+}
+
+/// `a * b + c` in one rounding (FFMA).
+#[inline]
+#[must_use]
+pub fn fma(a: u32, b: u32, c: u32, rounding: Rounding, ftz: bool) -> u32 {
+    let (a, b, c) = if ftz { (flush(a), flush(b), flush(c)) } else { (a, b, c) };
+    finish(sum(widen(a) * widen(b), widen(c), rounding), rounding, ftz)
+}
+
+/// Whether a product is zero under FMZ: one factor is zero or subnormal, whatever the other is.
+#[inline]
+#[must_use]
+pub const fn fmz_product_is_zero(a: u32, b: u32) -> bool {
+    a & INFINITY == 0 || b & INFINITY == 0
+}
+
+/// `a * b * 2^scale` with `.FMZ`: FTZ, and zero times anything, infinity and NaN included, is `+0`.
+#[inline]
+#[must_use]
+pub fn mul_fmz(a: u32, b: u32, scale: i32, rounding: Rounding) -> u32 {
+    if fmz_product_is_zero(a, b) { 0 } else { mul_scaled(a, b, scale, rounding, true) }
+}
+
+/// `a * b + c` with `.FMZ`: FTZ, and zero times anything, infinity and NaN included, is `+0`.
+#[inline]
+#[must_use]
+pub fn fma_fmz(a: u32, b: u32, c: u32, rounding: Rounding) -> u32 {
+    if fmz_product_is_zero(a, b) { add(0, c, rounding, true) } else { fma(a, b, c, rounding, true) }
+}
+
+/// Compares for [`FloatCompare::holds`]: `None` when one of the two is NaN.
+#[inline]
+#[must_use]
+pub fn order(a: u32, b: u32, ftz: bool) -> Option<core::cmp::Ordering> {
+    let (a, b) = if ftz { (flush(a), flush(b)) } else { (a, b) };
+    f32::from_bits(a).partial_cmp(&f32::from_bits(b))
+}
+
+/// `a op b` (FSETP, FSET).
+#[inline]
+#[must_use]
+pub fn compare(op: FloatCompare, a: u32, b: u32, ftz: bool) -> bool {
+    op.holds(order(a, b, ftz))
+}
+
+/// The binary32 that FSET writes for a predicate: one or zero.
+#[inline]
+#[must_use]
+pub const fn set(predicate: bool) -> u32 {
+    if predicate { ONE } else { 0 }
+}
+
+/// `if predicate { a } else { b }` (FSEL); a NaN keeps its payload.
+#[inline]
+#[must_use]
+pub const fn select(predicate: bool, a: u32, b: u32, ftz: bool) -> u32 {
+    let chosen = if predicate { a } else { b };
+    if ftz { flush(chosen) } else { chosen }
+}
+
+/// The lesser of two values (FMNMX with a true predicate): `-0` is below `+0`.
+///
+/// Of a number and a NaN it is the number, of two NaN the canonical NaN; with `nan` (`.NAN`) one
+/// NaN is enough for that.
+#[inline]
+#[must_use]
+pub const fn min(a: u32, b: u32, nan: bool, ftz: bool) -> u32 {
+    let (a, b) = if ftz { (flush(a), flush(b)) } else { (a, b) };
+    if is_nan(a) || is_nan(b) {
+        one_of_two_is_nan(a, b, nan)
+    } else if rank(a) < rank(b) {
+        a
+    } else {
+        b
+    }
+}
+
+/// The greater of two values (FMNMX with a false predicate); see [`min`].
+#[inline]
+#[must_use]
+pub const fn max(a: u32, b: u32, nan: bool, ftz: bool) -> u32 {
+    let (a, b) = if ftz { (flush(a), flush(b)) } else { (a, b) };
+    if is_nan(a) || is_nan(b) {
+        one_of_two_is_nan(a, b, nan)
+    } else if rank(a) > rank(b) {
+        a
+    } else {
+        b
+    }
+}
+
+const fn one_of_two_is_nan(a: u32, b: u32, nan: bool) -> u32 {
+    if nan || (is_nan(a) && is_nan(b)) {
+        NAN
+    } else if is_nan(a) {
+        b
+    } else {
+        a
+    }
+}
+
+/// Orders patterns like their values, `-0` below `+0`.
+const fn rank(x: u32) -> i32 {
+    let x = x as i32;
+    x ^ ((x >> 31) & i32::MAX)
+}
+
+/// Gives `result` the exclusive or of the signs of two registers (`.XORSIGN` of FMNMX).
+///
+/// PTX `min.xorsign.abs` compiles to `FMNMX.XORSIGN d, |a|, |b|`, so `a` and `b` are the operands
+/// before their modifiers. A NaN stays canonical.
+#[inline]
+#[must_use]
+pub const fn xor_sign(result: u32, a: u32, b: u32) -> u32 {
+    if is_nan(result) { result } else { (result & !SIGN) | ((a ^ b) & SIGN) }
+}
+
+/// Whether `a / b` needs the slow division routine (FCHK).
+///
+/// True unless one Newton step from the reciprocal of `b` gives the correctly rounded quotient
+/// without leaving the normal range on the way. The rule of the hardware is not published; code
+/// is right with any rule that is true at least where it must be, and this one is
+/// conservative: exponents of the divisor at the ends of the range, of a small dividend (whose
+/// remainder would be subnormal), or of an extreme quotient.
+#[inline]
+#[must_use]
+pub const fn division_check(a: u32, b: u32) -> bool {
+    let (a, b) = (((a >> 23) & 0xff) as i32, ((b >> 23) & 0xff) as i32);
+    let quotient = a - b;
+    a < 24 || a == 0xff || b <= 1 || b >= 253 || quotient < -125 || quotient > 126
+}
+
+/// What FSWZADD does in one lane of a quad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SwizzleAdd {
+    /// `a + b`, printed `PP`.
+    Add,
+    /// `a - b`, printed `PN`.
+    SubtractSecond,
+    /// `b - a`, printed `NP`.
+    SubtractFirst,
+    /// `b` alone, printed `ZP`: what the operation was called (move the second) on the quad
+    /// instruction of earlier generations.
+    MoveSecond,
+}
+
+impl SwizzleAdd {
+    /// The operation of quad position `lane & 3` in the immediate of FSWZADD (bits 32 to 39): two
+    /// bits per position, the first position in the highest.
+    #[must_use]
+    pub const fn of_lane(code: u8, lane: u32) -> Self {
+        match (code >> (6 - 2 * (lane & 3))) & 3 {
+            0 => Self::Add,
+            1 => Self::SubtractSecond,
+            2 => Self::SubtractFirst,
+            _ => Self::MoveSecond,
+        }
+    }
+
+    /// Computes the lane.
+    #[must_use]
+    pub fn apply(self, a: u32, b: u32, rounding: Rounding, ftz: bool) -> u32 {
+        match self {
+            Self::Add => add(a, b, rounding, ftz),
+            Self::SubtractSecond => add(a, b ^ SIGN, rounding, ftz),
+            Self::SubtractFirst => add(a ^ SIGN, b, rounding, ftz),
+            Self::MoveSecond if is_nan(b) => NAN,
+            Self::MoveSecond if ftz => flush(b),
+            Self::MoveSecond => b,
+        }
+    }
+}

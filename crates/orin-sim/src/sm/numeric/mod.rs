@@ -1,0 +1,272 @@
+//! Arithmetic of SM 8.x instructions, one lane at a time.
+//!
+//! The datapaths of a streaming multiprocessor compute on 32-bit registers; a 64-bit operand is a
+//! register pair and a packed operand holds two 16-bit, four 8-bit or eight 4-bit elements. The
+//! functions here take and return those bits and know nothing of registers, predicates or
+//! encodings: the interpreter selects operands, applies write masks and calls them in lane loops.
+//!
+//! Conventions shared by all of them:
+//!
+//! * floating point follows IEEE 754 with the rounding the instruction names, in one rounding;
+//! * a NaN result is the canonical one: `0x7fff_ffff` for binary32, `0x7fff` for binary16 and
+//!   bfloat16, `0x7ff8_0000_0000_0000` for binary64. Payloads are not carried;
+//! * FTZ reads subnormal inputs as zero of the same sign and replaces results that are subnormal
+//!   after rounding to an unbounded exponent by zero of the same sign;
+//! * saturation clamps to `[0, 1]` and turns NaN into `+0`;
+//! * integers wrap modulo two to the width.
+//!
+//! Where the hardware's result is not published (the tables of MUFU, the internal width of the
+//! tensor cores) the functions return the correctly rounded value, and say so.
+
+pub mod convert;
+pub mod f32;
+pub mod int;
+pub mod mufu;
+mod soft;
+
+/// How a result that is not representable is rounded (a two-bit field, usually bits 78 and 79).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Rounding {
+    /// To nearest, ties to even (`.RN`, printed as nothing).
+    #[default]
+    Nearest,
+    /// Towards minus infinity (`.RM`; `.FLOOR` in conversions to integers).
+    Down,
+    /// Towards plus infinity (`.RP`; `.CEIL` in conversions to integers).
+    Up,
+    /// Towards zero (`.RZ`; `.TRUNC` in conversions to integers).
+    Zero,
+}
+
+impl Rounding {
+    /// All four, in the order of their field values.
+    pub const ALL: [Self; 4] = [Self::Nearest, Self::Down, Self::Up, Self::Zero];
+
+    /// The rounding that a two-bit instruction field names.
+    ///
+    /// # Panics
+    ///
+    /// When `field` is above 3.
+    #[must_use]
+    pub const fn from_field(field: u32) -> Self {
+        Self::ALL[field as usize]
+    }
+}
+
+/// Comparison of two floating-point values (a four-bit field, usually bits 76 to 79).
+///
+/// "Unordered" means that at least one of the two is NaN. The plain comparisons, `Ne` included,
+/// are false when unordered; those whose name ends in `u` are true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FloatCompare {
+    /// Never true (DSETP prints it `.MIN`, see [`crate::sm::numeric`]'s binary64 functions).
+    False,
+    /// Less.
+    Lt,
+    /// Equal; zeros of either sign are equal.
+    Eq,
+    /// Less or equal.
+    Le,
+    /// Greater.
+    Gt,
+    /// Less or greater.
+    Ne,
+    /// Greater or equal.
+    Ge,
+    /// Both are numbers.
+    Num,
+    /// At least one is NaN.
+    Nan,
+    /// Less or unordered.
+    Ltu,
+    /// Equal or unordered.
+    Equ,
+    /// Less, equal or unordered.
+    Leu,
+    /// Greater or unordered.
+    Gtu,
+    /// Not equal, or unordered.
+    Neu,
+    /// Greater, equal or unordered.
+    Geu,
+    /// Always true (DSETP prints it `.MAX`).
+    True,
+}
+
+impl FloatCompare {
+    /// All sixteen, in the order of their field values.
+    pub const ALL: [Self; 16] = [
+        Self::False,
+        Self::Lt,
+        Self::Eq,
+        Self::Le,
+        Self::Gt,
+        Self::Ne,
+        Self::Ge,
+        Self::Num,
+        Self::Nan,
+        Self::Ltu,
+        Self::Equ,
+        Self::Leu,
+        Self::Gtu,
+        Self::Neu,
+        Self::Geu,
+        Self::True,
+    ];
+
+    /// The comparison that a four-bit instruction field names.
+    ///
+    /// # Panics
+    ///
+    /// When `field` is above 15.
+    #[must_use]
+    pub const fn from_field(field: u32) -> Self {
+        Self::ALL[field as usize]
+    }
+
+    /// Whether the comparison holds for two values that compare as `ordering` (`None`: unordered).
+    ///
+    /// The field value is itself a truth table: bit 0 says "holds for less", bit 1 "for equal",
+    /// bit 2 "for greater", bit 3 "for unordered".
+    #[inline]
+    #[must_use]
+    pub const fn holds(self, ordering: Option<core::cmp::Ordering>) -> bool {
+        let outcome = match ordering {
+            Some(core::cmp::Ordering::Less) => 1,
+            Some(core::cmp::Ordering::Equal) => 2,
+            Some(core::cmp::Ordering::Greater) => 4,
+            None => 8,
+        };
+        self as u32 & outcome != 0
+    }
+}
+
+/// Comparison of two integers (a three-bit field, bits 76 to 78 of ISETP).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IntCompare {
+    /// Never true.
+    False,
+    /// Less.
+    Lt,
+    /// Equal.
+    Eq,
+    /// Less or equal.
+    Le,
+    /// Greater.
+    Gt,
+    /// Not equal.
+    Ne,
+    /// Greater or equal.
+    Ge,
+    /// Always true.
+    True,
+}
+
+impl IntCompare {
+    /// All eight, in the order of their field values.
+    pub const ALL: [Self; 8] =
+        [Self::False, Self::Lt, Self::Eq, Self::Le, Self::Gt, Self::Ne, Self::Ge, Self::True];
+
+    /// The comparison that a three-bit instruction field names.
+    ///
+    /// # Panics
+    ///
+    /// When `field` is above 7.
+    #[must_use]
+    pub const fn from_field(field: u32) -> Self {
+        Self::ALL[field as usize]
+    }
+
+    /// Whether the comparison holds for two values that compare as `ordering`.
+    #[inline]
+    #[must_use]
+    pub const fn holds(self, ordering: core::cmp::Ordering) -> bool {
+        let outcome = match ordering {
+            core::cmp::Ordering::Less => 1,
+            core::cmp::Ordering::Equal => 2,
+            core::cmp::Ordering::Greater => 4,
+        };
+        self as u32 & outcome != 0
+    }
+}
+
+/// How two predicates are combined by a compare instruction (a two-bit field, bits 74 and 75).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BoolOp {
+    /// Both.
+    And,
+    /// At least one.
+    Or,
+    /// Exactly one.
+    Xor,
+}
+
+impl BoolOp {
+    /// The combination that a two-bit instruction field names; `None` for 3, which is illegal.
+    #[must_use]
+    pub const fn from_field(field: u32) -> Option<Self> {
+        match field {
+            0 => Some(Self::And),
+            1 => Some(Self::Or),
+            2 => Some(Self::Xor),
+            _ => None,
+        }
+    }
+
+    /// Combines two predicates.
+    #[inline]
+    #[must_use]
+    pub const fn apply(self, a: bool, b: bool) -> bool {
+        match self {
+            Self::And => a & b,
+            Self::Or => a | b,
+            Self::Xor => a ^ b,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::cmp::Ordering;
+
+    use super::*;
+
+    #[test]
+    fn unordered_compares_are_the_complement_of_the_opposite_ordered_one() {
+        let outcomes = [Some(Ordering::Less), Some(Ordering::Equal), Some(Ordering::Greater), None];
+        for (ordered, complement) in [
+            (FloatCompare::Lt, FloatCompare::Geu),
+            (FloatCompare::Eq, FloatCompare::Neu),
+            (FloatCompare::Le, FloatCompare::Gtu),
+            (FloatCompare::Gt, FloatCompare::Leu),
+            (FloatCompare::Ne, FloatCompare::Equ),
+            (FloatCompare::Ge, FloatCompare::Ltu),
+            (FloatCompare::Num, FloatCompare::Nan),
+            (FloatCompare::False, FloatCompare::True),
+        ] {
+            for outcome in outcomes {
+                assert_ne!(ordered.holds(outcome), complement.holds(outcome), "{ordered:?} {outcome:?}");
+            }
+            assert!(!ordered.holds(None), "{ordered:?}");
+        }
+    }
+
+    #[test]
+    fn field_values_name_the_comparisons_of_the_encoding() {
+        assert_eq!(FloatCompare::from_field(5), FloatCompare::Ne);
+        assert_eq!(FloatCompare::from_field(13), FloatCompare::Neu);
+        assert_eq!(IntCompare::from_field(6), IntCompare::Ge);
+        assert_eq!(Rounding::from_field(2), Rounding::Up);
+        assert!(!FloatCompare::Ne.holds(None) && FloatCompare::Ne.holds(Some(Ordering::Less)));
+        for (n, compare) in IntCompare::ALL.into_iter().enumerate() {
+            assert_eq!(compare as usize, n);
+            assert_eq!(IntCompare::from_field(n as u32).holds(Ordering::Less), n & 1 != 0);
+        }
+    }
+
+    #[test]
+    fn bool_op_three_is_illegal() {
+        assert_eq!(BoolOp::from_field(3), None);
+        assert_eq!(BoolOp::from_field(2).map(|op| op.apply(true, true)), Some(false));
+    }
+}
