@@ -1,17 +1,19 @@
 // Arrays indexed at run time live in local memory.
 
-// out[i] = the element of a private table of 32 that three dependent steps lead to.
+// out[i] = the element of a private table of 64 that three dependent steps lead to.
 extern "C" __global__ void local_table(const unsigned* in, unsigned* out, unsigned n)
 {
     unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n)
         return;
-    unsigned table[32];
-    for (unsigned j = 0; j < 32; ++j)
+    unsigned table[64];
+#pragma unroll 1
+    for (unsigned j = 0; j < 64; ++j)
         table[j] = in[j] * 7 + i;
-    unsigned at = i & 31;
+    unsigned at = i & 63;
+#pragma unroll 1
     for (unsigned step = 0; step < 3; ++step)
-        at = table[at] & 31;
+        at = table[at] & 63;
     out[i] = table[at];
 }
 

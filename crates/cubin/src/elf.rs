@@ -1,0 +1,286 @@
+//! The ELF container: header, section headers, names and symbols.
+//!
+//! A cubin is a little-endian ELF64 file of machine 190 with OS ABI 0x33. All section addresses are
+//! zero: the loader places the sections. The low byte of `e_flags` is the SM version of the code; bit 11
+//! is set for architecture-specific code (`sm_90a`).
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::Error;
+
+pub(crate) const SHT_NULL: u32 = 0;
+pub(crate) const SHT_PROGBITS: u32 = 1;
+pub(crate) const SHT_SYMTAB: u32 = 2;
+pub(crate) const SHT_STRTAB: u32 = 3;
+pub(crate) const SHT_RELA: u32 = 4;
+pub(crate) const SHT_NOBITS: u32 = 8;
+pub(crate) const SHT_REL: u32 = 9;
+pub(crate) const SHT_CUDA_INFO: u32 = 0x7000_0000;
+pub(crate) const SHT_CUDA_CALLGRAPH: u32 = 0x7000_0001;
+
+pub(crate) const SHF_ALLOC: u64 = 2;
+pub(crate) const SHF_EXECINSTR: u64 = 4;
+
+pub(crate) const STT_OBJECT: u8 = 1;
+pub(crate) const STT_FUNC: u8 = 2;
+/// Bit of `st_other`: the symbol is a kernel.
+pub(crate) const STO_CUDA_ENTRY: u8 = 0x10;
+
+const EHDR_BYTES: u64 = 64;
+const SHDR_BYTES: u64 = 64;
+const SYM_BYTES: u64 = 24;
+const EM_CUDA: u16 = 190;
+const SHN_XINDEX: u16 = 0xffff;
+
+/// `len` bytes at `offset`, if the file has them.
+fn range(data: &[u8], offset: u64, len: u64) -> Option<&[u8]> {
+    let start = usize::try_from(offset).ok()?;
+    let end = start.checked_add(usize::try_from(len).ok()?)?;
+    data.get(start..end)
+}
+
+/// Little-endian integers at fixed offsets; `None` past the end.
+pub(crate) fn u16_at(data: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(*data.get(at..)?.first_chunk()?))
+}
+
+pub(crate) fn u32_at(data: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*data.get(at..)?.first_chunk()?))
+}
+
+pub(crate) fn u64_at(data: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*data.get(at..)?.first_chunk()?))
+}
+
+/// A string table, with a bound on the total length of the names taken from it: names may share their
+/// ends, and a hostile table could make each of many symbols as long as the file.
+struct Names<'a> {
+    of: &'static str,
+    bytes: &'a [u8],
+    budget: usize,
+}
+
+impl<'a> Names<'a> {
+    fn new(of: &'static str, bytes: &'a [u8], file_bytes: usize) -> Self {
+        Self { of, bytes, budget: file_bytes.saturating_mul(16) }
+    }
+
+    fn get(&mut self, offset: u32) -> Result<&'a str, Error> {
+        let bad = || Error::BadName { of: self.of, offset };
+        let tail = usize::try_from(offset).ok().and_then(|o| self.bytes.get(o..)).ok_or_else(bad)?;
+        let window = &tail[..tail.len().min(self.budget)];
+        let Some(len) = window.iter().position(|&b| b == 0) else {
+            return Err(if window.len() < tail.len() { Error::NamesTooLong { of: self.of } } else { bad() });
+        };
+        self.budget -= len;
+        core::str::from_utf8(&tail[..len]).map_err(|_| bad())
+    }
+}
+
+/// One section.
+pub(crate) struct Section<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) kind: u32,
+    pub(crate) flags: u64,
+    /// Size in bytes; of a `NOBITS` section not backed by the file.
+    pub(crate) bytes: u64,
+    pub(crate) link: u32,
+    pub(crate) info: u32,
+    pub(crate) align: u64,
+    /// Content; empty for a `NOBITS` section.
+    pub(crate) data: &'a [u8],
+}
+
+impl Section<'_> {
+    pub(crate) fn bad(&self, reason: &'static str) -> Error {
+        Error::BadSection { section: String::from(self.name), reason }
+    }
+
+    /// Whether the section is code.
+    pub(crate) fn is_code(&self) -> bool {
+        self.kind == SHT_PROGBITS && self.flags & (SHF_ALLOC | SHF_EXECINSTR) == SHF_ALLOC | SHF_EXECINSTR
+    }
+}
+
+/// One symbol; the index is its position in the table.
+#[derive(Clone, Copy)]
+pub(crate) struct Symbol<'a> {
+    pub(crate) name: &'a str,
+    /// Low four bits of `st_info`.
+    pub(crate) kind: u8,
+    pub(crate) other: u8,
+    /// Section index; 0 means undefined.
+    pub(crate) section: u16,
+    pub(crate) value: u64,
+    pub(crate) bytes: u64,
+}
+
+/// The container, checked for what holds of every cubin.
+pub(crate) struct Elf<'a> {
+    /// SM version of the code.
+    pub(crate) sm: u32,
+    pub(crate) accelerated: bool,
+    pub(crate) sections: Vec<Section<'a>>,
+    pub(crate) symbols: Vec<Symbol<'a>>,
+}
+
+impl<'a> Elf<'a> {
+    pub(crate) fn parse(data: &'a [u8]) -> Result<Self, Error> {
+        let flags = check_header(data)?;
+        let sections = read_sections(data)?;
+        let symbols = read_symbols(data, &sections)?;
+        Ok(Self { sm: flags & 0xff, accelerated: flags & 0x800 != 0, sections, symbols })
+    }
+}
+
+fn truncated(what: impl Into<String>, offset: u64, bytes: u64, data: &[u8]) -> Error {
+    Error::Truncated { what: what.into(), offset, bytes, file_bytes: data.len() as u64 }
+}
+
+/// What a file that is not ELF looks like.
+fn describe(data: &[u8]) -> &'static str {
+    let text = data.trim_ascii_start();
+    if data.is_empty() {
+        "the file is empty"
+    } else if data.starts_with(&[0x50, 0xed, 0x55, 0xba]) {
+        "a fat binary; extract the cubin with `cuobjdump -xelf all`"
+    } else if text.starts_with(b".version") || text.starts_with(b"//") {
+        "text, probably PTX; assemble it with `ptxas -arch=sm_87`"
+    } else {
+        "no ELF signature"
+    }
+}
+
+/// Checks everything in the ELF header that identifies a loadable cubin; returns `e_flags`.
+fn check_header(data: &[u8]) -> Result<u32, Error> {
+    if !data.starts_with(b"\x7fELF") {
+        return Err(Error::NotElf { found: describe(data) });
+    }
+    let header = range(data, 0, EHDR_BYTES).ok_or_else(|| truncated("ELF header", 0, EHDR_BYTES, data))?;
+    // PANIC: all offsets below are inside of the 64 bytes of the header.
+    let half = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+    if header[4] != 2 {
+        return Err(Error::Not64Bit);
+    }
+    if header[5] != 1 {
+        return Err(Error::NotLittleEndian);
+    }
+    let machine = half(18);
+    if machine != EM_CUDA {
+        return Err(Error::WrongMachine { machine });
+    }
+    if (header[7], header[8]) != (0x33, 7) {
+        return Err(Error::UnknownAbi { os_abi: header[7], version: header[8] });
+    }
+    match half(16) {
+        2 => Ok(u32::from_le_bytes([header[48], header[49], header[50], header[51]])),
+        1 => Err(Error::Relocatable),
+        e_type => Err(Error::UnexpectedType { e_type }),
+    }
+}
+
+fn read_sections(data: &[u8]) -> Result<Vec<Section<'_>>, Error> {
+    let cut = |bytes| truncated("section header table", u64_at(data, 40).unwrap_or(0), bytes, data);
+    let (Some(offset), Some(entry_bytes), Some(count), Some(names_index)) =
+        (u64_at(data, 40), u16_at(data, 58), u16_at(data, 60), u16_at(data, 62))
+    else {
+        return Err(cut(SHDR_BYTES));
+    };
+    if u64::from(entry_bytes) != SHDR_BYTES {
+        return Err(Error::BadSection {
+            section: String::from("section header table"),
+            reason: "its entries are not 64 bytes long",
+        });
+    }
+    // Where the 16-bit fields are too small, the first header holds the real numbers.
+    let first = range(data, offset, SHDR_BYTES).ok_or_else(|| cut(SHDR_BYTES))?;
+    let count = if count == 0 { u64_at(first, 32).unwrap_or(0) } else { u64::from(count) };
+    let names_index = match names_index {
+        SHN_XINDEX => u32_at(first, 40).unwrap_or(0),
+        index => u32::from(index),
+    };
+    let bytes = count.saturating_mul(SHDR_BYTES);
+    let table = range(data, offset, bytes).ok_or_else(|| cut(bytes))?;
+
+    let name_table = usize::try_from(names_index)
+        .ok()
+        .and_then(|i| table.chunks_exact(64).nth(i))
+        .and_then(|h| range(data, u64_at(h, 24)?, u64_at(h, 32)?))
+        .ok_or_else(|| truncated("table of section names", 0, u64::from(names_index), data))?;
+    let mut names = Names::new("sections", name_table, data.len());
+
+    let mut sections = Vec::new();
+    let mut total = 0u64;
+    for header in table.chunks_exact(64) {
+        let section = read_section(data, header, &mut names)?;
+        total = total.saturating_add(section.data.len() as u64);
+        if total > data.len() as u64 {
+            return Err(Error::OverlappingSections { file_bytes: data.len() as u64 });
+        }
+        sections.push(section);
+    }
+    Ok(sections)
+}
+
+/// Reads one 64-byte section header.
+fn read_section<'a>(data: &'a [u8], header: &[u8], names: &mut Names<'a>) -> Result<Section<'a>, Error> {
+    // PANIC: the caller passes exactly 64 bytes; the offsets are those of Elf64_Shdr.
+    let word = |at: usize| u32_at(header, at).expect("inside of the header");
+    let long = |at: usize| u64_at(header, at).expect("inside of the header");
+    let kind = word(4);
+    if kind == SHT_NULL {
+        return Ok(Section { name: "", kind, flags: 0, bytes: 0, link: 0, info: 0, align: 0, data: &[] });
+    }
+    let name = names.get(word(0))?;
+    let (offset, bytes) = (long(24), long(32));
+    let content = match kind {
+        SHT_NOBITS => &[],
+        _ => range(data, offset, bytes)
+            .ok_or_else(|| truncated(format!("section `{name}`"), offset, bytes, data))?,
+    };
+    Ok(Section {
+        name,
+        kind,
+        flags: long(8),
+        bytes,
+        link: word(40),
+        info: word(44),
+        align: long(48),
+        data: content,
+    })
+}
+
+fn read_symbols<'a>(data: &'a [u8], sections: &[Section<'a>]) -> Result<Vec<Symbol<'a>>, Error> {
+    let mut tables = sections.iter().filter(|s| s.kind == SHT_SYMTAB);
+    let Some(table) = tables.next() else { return Ok(Vec::new()) };
+    if tables.next().is_some() {
+        return Err(table.bad("there is a second symbol table"));
+    }
+    if !table.bytes.is_multiple_of(SYM_BYTES) {
+        return Err(table.bad("its size is not a multiple of 24 bytes"));
+    }
+    let strings = usize::try_from(table.link)
+        .ok()
+        .and_then(|i| sections.get(i))
+        .filter(|s| s.kind == SHT_STRTAB)
+        .ok_or_else(|| table.bad("it links to no string table"))?;
+    let mut names = Names::new("symbols", strings.data, data.len());
+    table
+        .data
+        .chunks_exact(24)
+        .map(|entry| {
+            // PANIC: an entry has 24 bytes; the offsets are those of Elf64_Sym.
+            let long = |at: usize| u64_at(entry, at).expect("inside of the entry");
+            Ok(Symbol {
+                name: names.get(u32_at(entry, 0).expect("inside of the entry"))?,
+                kind: entry[4] & 0xf,
+                other: entry[5],
+                section: u16::from_le_bytes([entry[6], entry[7]]),
+                value: long(8),
+                bytes: long(16),
+            })
+        })
+        .collect()
+}

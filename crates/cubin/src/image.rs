@@ -1,0 +1,272 @@
+//! The loadable image: where each section goes, and the addresses to patch into it.
+//!
+//! Order: code, constant banks, initialised variables, zeroed variables. Code sections are aligned to
+//! 128 bytes, as the compiler assumes; constant banks to 256 bytes, more than the 64 that a launch
+//! descriptor asks for, so that a bank whose size is rounded up stays inside of its own place.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::Error;
+
+/// Alignment of a constant bank in the image, and least alignment of the image itself, in bytes.
+pub const CONSTANT_ALIGN: u64 = 256;
+
+/// Bytes that stay mapped after the last instruction: the SM's instruction prefetcher reads ahead of the
+/// program counter and would fault on an unmapped page.
+pub const PREFETCH_SLACK_BYTES: u64 = 4096;
+
+/// Alignment of a code section, in bytes.
+const CODE_ALIGN: u64 = 128;
+/// Largest alignment of a section, in bytes: the GPU's small page.
+const MAX_ALIGN: u64 = 4096;
+/// Largest image, in bytes; far above what a GPU's memory holds, far below overflow.
+const MAX_IMAGE_BYTES: u64 = 1 << 40;
+/// End of the GPU's virtual address space, as wide as instructions can hold.
+const VA_END: u64 = 1 << 49;
+
+/// What kind of place a section needs; also the order in the image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Class {
+    Code,
+    Constant,
+    Data,
+    Zeroed,
+}
+
+impl Class {
+    pub(crate) const ALL: [Self; 4] = [Self::Code, Self::Constant, Self::Data, Self::Zeroed];
+
+    fn least_align(self) -> u64 {
+        match self {
+            Self::Code => CODE_ALIGN,
+            Self::Constant => CONSTANT_ALIGN,
+            Self::Data | Self::Zeroed => 1,
+        }
+    }
+}
+
+/// Which bits a relocation sets (`R_CUDA_*` numbers in parentheses).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Field {
+    /// 32 bits of data (1).
+    Data32,
+    /// 64 bits of data (2, and 4 for generic pointers: a global's generic address is its address).
+    Data64,
+    /// Low 32 address bits, at bits 32 to 63 of an instruction (56).
+    Low32,
+    /// High 32 address bits, at bits 32 to 63 of an instruction (57).
+    High32,
+    /// Address bits 2 to 48, at bits 34 to 80 of an instruction (58).
+    Call47,
+}
+
+impl Field {
+    /// Bytes that must be there at the relocation's offset.
+    pub(crate) fn span(self) -> u64 {
+        match self {
+            Self::Data32 => 4,
+            Self::Data64 => 8,
+            Self::Low32 | Self::High32 | Self::Call47 => 16,
+        }
+    }
+}
+
+/// One address to patch in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Relocation {
+    /// Offset of the word or instruction in the image.
+    pub(crate) at: u64,
+    pub(crate) field: Field,
+    /// Offset in the image that the address is of; an addend may put it outside.
+    pub(crate) target: i64,
+}
+
+/// See the [module](self).
+#[derive(Clone, Debug)]
+pub(crate) struct Image {
+    /// Initialised parts: offset and content.
+    segments: Vec<(u64, Vec<u8>)>,
+    relocations: Vec<Relocation>,
+    end: u64,
+    code_end: u64,
+    align: u64,
+}
+
+impl Image {
+    pub(crate) fn new() -> Self {
+        Self { segments: Vec::new(), relocations: Vec::new(), end: 0, code_end: 0, align: CONSTANT_ALIGN }
+    }
+
+    /// Finds a place for a section and returns its offset. Sections come in the order of [`Class::ALL`].
+    pub(crate) fn place(
+        &mut self,
+        name: &str,
+        class: Class,
+        align: u64,
+        bytes: u64,
+        data: &[u8],
+    ) -> Result<u64, Error> {
+        let align = align.max(class.least_align());
+        if !align.is_power_of_two() || align > MAX_ALIGN {
+            let reason = "its alignment is not a power of two up to 4096";
+            return Err(Error::BadSection { section: String::from(name), reason });
+        }
+        let offset = self.end.next_multiple_of(align);
+        // A constant bank owns its place up to the next multiple of its alignment.
+        let end = match class {
+            Class::Constant => bytes.checked_next_multiple_of(CONSTANT_ALIGN),
+            _ => Some(bytes),
+        }
+        .and_then(|b| offset.checked_add(b))
+        .filter(|&end| end <= MAX_IMAGE_BYTES)
+        .ok_or(Error::ImageTooLarge { bytes: self.end.saturating_add(bytes) })?;
+        if class == Class::Code {
+            self.code_end = end;
+        }
+        if !data.is_empty() {
+            self.segments.push((offset, data.to_vec()));
+        }
+        self.align = self.align.max(align);
+        self.end = end;
+        Ok(offset)
+    }
+
+    pub(crate) fn relocate(&mut self, relocation: Relocation) {
+        self.relocations.push(relocation);
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        let after_code = if self.code_end == 0 { 0 } else { self.code_end + PREFETCH_SLACK_BYTES };
+        self.end.max(after_code).next_multiple_of(CONSTANT_ALIGN)
+    }
+
+    pub(crate) fn align(&self) -> u64 {
+        self.align
+    }
+
+    pub(crate) fn check_base(&self, base_va: u64) -> Result<(), Error> {
+        let fits = base_va.checked_add(self.bytes()).is_some_and(|end| end <= VA_END);
+        if fits && base_va.is_multiple_of(self.align) {
+            Ok(())
+        } else {
+            Err(Error::BadBase { base_va, bytes: self.bytes(), align: self.align })
+        }
+    }
+
+    /// Writes segments and relocations over `out`, which is zeroed and as long as the image.
+    pub(crate) fn write(&self, base_va: u64, out: &mut [u8]) -> Result<(), Error> {
+        for (offset, data) in &self.segments {
+            // CAST: a segment ends inside of `out`, whose length is a usize.
+            let start = *offset as usize;
+            out[start..start + data.len()].copy_from_slice(data);
+        }
+        for relocation in &self.relocations {
+            relocation.apply(base_va, out)?;
+        }
+        Ok(())
+    }
+}
+
+impl Relocation {
+    fn apply(&self, base_va: u64, out: &mut [u8]) -> Result<(), Error> {
+        let bad = |reason| Error::BadRelocation { section: String::from("image"), offset: self.at, reason };
+        let address = base_va
+            .checked_add_signed(self.target)
+            .filter(|&a| a < VA_END)
+            .ok_or_else(|| bad("its address is outside of the 49-bit address space"))?;
+        // CAST: the parser checked that the field lies in a section of the image.
+        let at = self.at as usize;
+        match self.field {
+            Field::Data32 => {
+                let address = u32::try_from(address).map_err(|_| bad("its address does not fit 32 bits"))?;
+                out[at..at + 4].copy_from_slice(&address.to_le_bytes());
+            }
+            Field::Data64 => out[at..at + 8].copy_from_slice(&address.to_le_bytes()),
+            Field::Low32 => out[at + 4..at + 8].copy_from_slice(&address.to_le_bytes()[..4]),
+            Field::High32 => out[at + 4..at + 8].copy_from_slice(&address.to_le_bytes()[4..]),
+            Field::Call47 => {
+                if !address.is_multiple_of(4) {
+                    return Err(bad("the call target is not a multiple of 4"));
+                }
+                let field = &mut out[at..at + 16];
+                let mut instruction = [0; 16];
+                instruction.copy_from_slice(field);
+                let word = set_call_target(u128::from_le_bytes(instruction), address);
+                field.copy_from_slice(&word.to_le_bytes());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Puts bits 2 to 48 of an address into bits 34 to 80 of an instruction.
+fn set_call_target(instruction: u128, address: u64) -> u128 {
+    const MASK: u128 = (1 << 47) - 1;
+    instruction & !(MASK << 34) | (u128::from(address >> 2) & MASK) << 34
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn relocated(field: Field, target: i64, base: u64, before: [u8; 16]) -> Result<[u8; 16], Error> {
+        let mut out = before;
+        Relocation { at: 0, field, target }.apply(base, &mut out)?;
+        Ok(out)
+    }
+
+    #[test]
+    fn instruction_fields_keep_the_other_bits() {
+        let ones = [0xff; 16];
+        let base = 0x1_2345_6700;
+        let low = relocated(Field::Low32, 0x10, base, ones).unwrap();
+        assert_eq!(low[..4], [0xff; 4]);
+        assert_eq!(low[4..8], 0x2345_6710u32.to_le_bytes());
+        assert_eq!(low[8..], [0xff; 8]);
+        let high = relocated(Field::High32, 0x10, base, ones).unwrap();
+        assert_eq!(high[4..8], 1u32.to_le_bytes());
+        let call = u128::from_le_bytes(relocated(Field::Call47, 0x80, base, ones).unwrap());
+        assert_eq!((call >> 34) as u64 & ((1 << 47) - 1), (base + 0x80) >> 2);
+        assert_eq!(call | ((1 << 47) - 1) << 34, u128::MAX);
+    }
+
+    #[test]
+    fn a_carry_reaches_the_high_word() {
+        let high = relocated(Field::High32, 0x100, 0xffff_ff00, [0; 16]).unwrap();
+        assert_eq!(high[4..8], 1u32.to_le_bytes());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        assert!(relocated(Field::Data32, 0, 0x1_0000_0000, [0; 16]).is_err());
+        assert!(relocated(Field::Data64, -0x200, 0x100, [0; 16]).is_err());
+        assert!(relocated(Field::Data64, 0x100, VA_END - 0x100, [0; 16]).is_err());
+        assert!(relocated(Field::Call47, 2, 0x1000, [0; 16]).is_err());
+    }
+
+    #[test]
+    fn places_are_aligned_and_the_prefetcher_has_its_slack() {
+        let mut image = Image::new();
+        assert_eq!(image.bytes(), 0);
+        assert_eq!(image.place("a", Class::Code, 128, 0x180, &[1; 0x180]).unwrap(), 0);
+        assert_eq!(image.place("b", Class::Code, 16, 0x80, &[2; 0x80]).unwrap(), 0x180);
+        assert_eq!(image.place("c", Class::Constant, 4, 5, &[3; 5]).unwrap(), 0x200);
+        assert_eq!(image.place("d", Class::Data, 8, 12, &[4; 12]).unwrap(), 0x300);
+        assert_eq!(image.place("e", Class::Zeroed, 512, 100, &[]).unwrap(), 0x400);
+        assert_eq!(image.bytes(), 0x200 + PREFETCH_SLACK_BYTES);
+        assert_eq!(image.align(), 512);
+        assert!(image.check_base(0x10000).is_ok());
+        assert!(image.check_base(0x10100).is_err());
+        assert!(image.check_base(VA_END - 512).is_err());
+    }
+
+    #[test]
+    fn absurd_sections_are_refused() {
+        let mut image = Image::new();
+        assert!(image.place("a", Class::Data, 3, 1, &[0]).is_err());
+        assert!(image.place("a", Class::Data, 8192, 1, &[0]).is_err());
+        assert!(image.place("a", Class::Zeroed, 4, u64::MAX, &[]).is_err());
+        assert!(image.place("a", Class::Constant, 4, u64::MAX, &[]).is_err());
+    }
+}

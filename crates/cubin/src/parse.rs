@@ -1,0 +1,459 @@
+//! From sections and symbols to kernels, variables and an image.
+//!
+//! Section names: `.text.K` code of kernel K (`sh_info`: registers in bits 24 to 31, the entry symbol
+//! below; `sh_flags` bits 20 to 26: barriers used), `.nv.constant0.K` parameters, `.nv.constantN[.K]` other
+//! constant banks, `.nv.shared.K` static shared memory, `.nv.info[.K]` attributes, `.nv.global.init` and
+//! `.nv.global` variables. A section that belongs to a kernel has the index of the kernel's code section
+//! in `sh_info`.
+
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::elf::{self, Elf, Section, Symbol, u64_at};
+use crate::error::Error;
+use crate::image::{Class, Field, Image, Relocation};
+use crate::info::{self, attributes};
+use crate::kernel::{ConstantBank, Kernel, Param};
+use crate::{Cubin, Global, Space, callgraph};
+
+/// Largest constant bank, in bytes.
+const MAX_CONSTANT_BYTES: u64 = 1 << 16;
+/// Size of an instruction, in bytes.
+const INSTRUCTION_BYTES: u64 = 16;
+
+pub(crate) fn parse(bytes: &[u8]) -> Result<Cubin, Error> {
+    let elf = Elf::parse(bytes)?;
+    let (mut image, places) = place_sections(&elf)?;
+    relocations(&elf, &places, &mut image)?;
+    let kernels = kernels(&elf, &places)?;
+    let globals = globals(&elf, &places)?;
+    Ok(Cubin { sm: elf.sm, accelerated: elf.accelerated, kernels, globals, image })
+}
+
+/// The number in `.nv.constantN` or `.nv.constantN.KERNEL`.
+fn constant_bank(name: &str) -> Option<u8> {
+    let rest = name.strip_prefix(".nv.constant")?;
+    rest.split('.').next()?.parse().ok()
+}
+
+/// Where in the image a section belongs, if it is loaded at all.
+fn class(section: &Section<'_>) -> Option<Class> {
+    if section.flags & elf::SHF_ALLOC == 0 {
+        return None;
+    }
+    match section.kind {
+        elf::SHT_PROGBITS if section.is_code() => Some(Class::Code),
+        // A launch builds bank 0 itself; the file has only zeros for it.
+        elf::SHT_PROGBITS if constant_bank(section.name) == Some(0) => None,
+        elf::SHT_PROGBITS if constant_bank(section.name).is_some() => Some(Class::Constant),
+        elf::SHT_PROGBITS => Some(Class::Data),
+        elf::SHT_NOBITS if section.name == ".nv.global" => Some(Class::Zeroed),
+        _ => None,
+    }
+}
+
+/// Lays out the image; returns each section's offset in it, by section index.
+fn place_sections(elf: &Elf<'_>) -> Result<(Image, Vec<Option<u64>>), Error> {
+    let mut image = Image::new();
+    let mut places = vec![None; elf.sections.len()];
+    for wanted in Class::ALL {
+        for (section, place) in elf.sections.iter().zip(&mut places) {
+            if class(section) != Some(wanted) {
+                continue;
+            }
+            if wanted == Class::Code
+                && (section.bytes == 0 || !section.bytes.is_multiple_of(INSTRUCTION_BYTES))
+            {
+                return Err(
+                    section.bad("its size is not a positive multiple of the 16 bytes of an instruction")
+                );
+            }
+            if wanted == Class::Constant && section.bytes > MAX_CONSTANT_BYTES {
+                return Err(section.bad("it is longer than the 64 KiB of a constant bank"));
+            }
+            *place = Some(image.place(section.name, wanted, section.align, section.bytes, section.data)?);
+        }
+    }
+    Ok((image, places))
+}
+
+fn relocations(elf: &Elf<'_>, places: &[Option<u64>], image: &mut Image) -> Result<(), Error> {
+    for table in elf.sections.iter().filter(|s| matches!(s.kind, elf::SHT_REL | elf::SHT_RELA)) {
+        let target = usize::try_from(table.info).ok().filter(|&i| i < elf.sections.len());
+        let Some(target) = target else {
+            return Err(table.bad("it relocates a section that does not exist"));
+        };
+        let section = &elf.sections[target];
+        let Some(place) = places[target] else {
+            if section.flags & elf::SHF_ALLOC != 0 && !table.data.is_empty() {
+                return Err(table.bad("it relocates a section that is not loaded"));
+            }
+            // Debug information.
+            continue;
+        };
+        let explicit = table.kind == elf::SHT_RELA;
+        let entry_bytes = if explicit { 24 } else { 16 };
+        if !table.data.len().is_multiple_of(entry_bytes) {
+            return Err(table.bad("its size is not a multiple of its entries'"));
+        }
+        for entry in table.data.chunks_exact(entry_bytes) {
+            if let Some(mut relocation) = relocation(elf, places, section, entry)? {
+                relocation.at += place;
+                image.relocate(relocation);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Decodes one relocation entry; its `at` is relative to the section. `None` for one without effect.
+fn relocation(
+    elf: &Elf<'_>,
+    places: &[Option<u64>],
+    section: &Section<'_>,
+    entry: &[u8],
+) -> Result<Option<Relocation>, Error> {
+    // PANIC: an entry has 16 or 24 bytes.
+    let offset = u64_at(entry, 0).expect("inside of the entry");
+    let info = u64_at(entry, 8).expect("inside of the entry");
+    // CAST: the two halves of r_info.
+    let (kind, symbol) = (info as u32, (info >> 32) as u32);
+    let bad = |reason| Error::BadRelocation { section: section.name.to_string(), offset, reason };
+    let field = match kind {
+        // None, and a marker for bits that the linker cleared.
+        0 | 73 => return Ok(None),
+        1 => Field::Data32,
+        2 | 4 => Field::Data64,
+        56 => Field::Low32,
+        57 => Field::High32,
+        58 => Field::Call47,
+        _ => {
+            return Err(Error::UnknownRelocation { section: section.name.to_string(), offset, kind });
+        }
+    };
+    let place = usize::try_from(offset)
+        .ok()
+        .zip(usize::try_from(field.span()).ok())
+        .and_then(|(at, span)| section.data.get(at..at.checked_add(span)?))
+        .ok_or_else(|| bad("it lies outside of the section"))?;
+    let addend = match entry.get(16..) {
+        Some(bytes) if !bytes.is_empty() => u64_at(bytes, 0).unwrap_or(0).cast_signed(),
+        _ => implicit_addend(field, place).ok_or_else(|| bad("it has an addend inside of an instruction"))?,
+    };
+    let target = address_of(elf, places, section, symbol)?
+        .checked_add(addend)
+        .ok_or_else(|| bad("its addend overflows"))?;
+    Ok(Some(Relocation { at: offset, field, target }))
+}
+
+/// The addend that a `.rel` table leaves in place. In instructions it is always zero: the two halves of
+/// an address are relocated apart, and could not tell each other of a carry.
+fn implicit_addend(field: Field, place: &[u8]) -> Option<i64> {
+    match field {
+        Field::Data32 => elf::u32_at(place, 0).map(i64::from),
+        Field::Data64 => u64_at(place, 0).map(u64::cast_signed),
+        Field::Low32 | Field::High32 => (elf::u32_at(place, 4)? == 0).then_some(0),
+        Field::Call47 => {
+            let instruction = u128::from_le_bytes(*place.first_chunk()?);
+            (instruction >> 34 & ((1 << 47) - 1) == 0).then_some(0)
+        }
+    }
+}
+
+/// Offset in the image of what a symbol names.
+fn address_of(elf: &Elf<'_>, places: &[Option<u64>], user: &Section<'_>, symbol: u32) -> Result<i64, Error> {
+    let found = usize::try_from(symbol).ok().and_then(|i| elf.symbols.get(i));
+    let Some(symbol) = found else {
+        return Err(user.bad("a relocation names a symbol that does not exist"));
+    };
+    let place = places.get(usize::from(symbol.section)).copied().flatten();
+    place.and_then(|p| i64::try_from(p.checked_add(symbol.value)?).ok()).ok_or_else(|| {
+        Error::UnresolvedSymbol {
+            symbol: symbol.name.to_string(),
+            section: user.name.to_string(),
+            undefined: symbol.section == 0,
+        }
+    })
+}
+
+/// Variables in global and constant memory.
+fn globals(elf: &Elf<'_>, places: &[Option<u64>]) -> Result<Vec<Global>, Error> {
+    let mut globals = Vec::new();
+    for symbol in elf.symbols.iter().filter(|s| s.kind == elf::STT_OBJECT) {
+        let Some(section) = elf.sections.get(usize::from(symbol.section)) else { continue };
+        let Some(place) = places[usize::from(symbol.section)] else { continue };
+        if symbol.value.checked_add(symbol.bytes).is_none_or(|end| end > section.bytes) {
+            return Err(Error::BadSymbol {
+                symbol: symbol.name.to_string(),
+                reason: "it reaches beyond its section",
+            });
+        }
+        let space = match class(section) {
+            Some(Class::Constant) => Space::Constant,
+            Some(Class::Data | Class::Zeroed) => Space::Global,
+            _ => continue,
+        };
+        globals.push(Global {
+            name: symbol.name.to_string(),
+            space,
+            offset: place + symbol.value,
+            bytes: symbol.bytes,
+        });
+    }
+    globals.sort_by(|a: &Global, b| a.name.cmp(&b.name));
+    match globals.windows(2).find(|pair| pair[0].name == pair[1].name) {
+        Some(pair) => Err(Error::DuplicateGlobal { name: pair[0].name.clone() }),
+        None => Ok(globals),
+    }
+}
+
+/// What the module's attribute list and call graph say of each symbol.
+struct Facts {
+    registers: Vec<Option<u32>>,
+    frame_bytes: Vec<Option<u32>>,
+    stack_bytes: Vec<Option<u32>>,
+    /// On a cycle of calls or above one, or calls through pointers.
+    unbounded: Vec<bool>,
+    /// Largest frame of a function other than a kernel, by code section.
+    callee_frame_bytes: Vec<u32>,
+}
+
+fn facts(elf: &Elf<'_>) -> Result<Facts, Error> {
+    let symbols = elf.symbols.len();
+    let mut facts = Facts {
+        registers: vec![None; symbols],
+        frame_bytes: vec![None; symbols],
+        stack_bytes: vec![None; symbols],
+        unbounded: vec![false; symbols],
+        callee_frame_bytes: vec![0; elf.sections.len()],
+    };
+    for section in elf.sections.iter().filter(|s| s.kind == elf::SHT_CUDA_INFO && s.info == 0) {
+        for attribute in attributes(section) {
+            let attribute = attribute?;
+            let table = match attribute.number {
+                info::REGCOUNT => &mut facts.registers,
+                info::FRAME_SIZE => &mut facts.frame_bytes,
+                info::MIN_STACK_SIZE => &mut facts.stack_bytes,
+                _ => continue,
+            };
+            let [symbol, value] = attribute.words()?;
+            let entry = usize::try_from(symbol).ok().and_then(|i| table.get_mut(i));
+            *entry.ok_or_else(|| section.bad("an attribute names a symbol that does not exist"))? =
+                Some(value);
+        }
+    }
+    for (symbol, frame) in elf.symbols.iter().zip(&facts.frame_bytes) {
+        if let Some(frame) = *frame
+            && symbol.other & elf::STO_CUDA_ENTRY == 0
+            && let Some(largest) = facts.callee_frame_bytes.get_mut(usize::from(symbol.section))
+        {
+            *largest = frame.max(*largest);
+        }
+    }
+    for section in elf.sections.iter().filter(|s| s.kind == elf::SHT_CUDA_CALLGRAPH) {
+        let unbounded = callgraph::unbounded(section, symbols)?;
+        facts.unbounded.iter_mut().zip(unbounded).for_each(|(all, one)| *all |= one);
+    }
+    Ok(facts)
+}
+
+/// All sections that belong to one kernel, by what they are.
+#[derive(Clone, Default)]
+struct Owned<'s, 'a> {
+    info: Option<&'s Section<'a>>,
+    constant0: Option<&'s Section<'a>>,
+    shared: Option<&'s Section<'a>>,
+    constants: Vec<ConstantBank>,
+}
+
+/// Sorts the sections by the code section they belong to; also the constant banks of the whole module.
+fn owners<'s, 'a>(
+    elf: &'s Elf<'a>,
+    places: &[Option<u64>],
+) -> Result<(Vec<Owned<'s, 'a>>, Vec<ConstantBank>), Error> {
+    let mut owned = vec![Owned::default(); elf.sections.len()];
+    let mut module = Vec::new();
+    for (section, place) in elf.sections.iter().zip(places) {
+        let slot = usize::try_from(section.info)
+            .ok()
+            .filter(|&i| elf.sections.get(i).is_some_and(Section::is_code))
+            .and_then(|i| owned.get_mut(i));
+        let bank = constant_bank(section.name);
+        let single = match (slot, section.kind) {
+            (Some(owner), elf::SHT_CUDA_INFO) => &mut owner.info,
+            (Some(owner), elf::SHT_PROGBITS) if bank == Some(0) => &mut owner.constant0,
+            (Some(owner), elf::SHT_NOBITS) if section.name.starts_with(".nv.shared.") => &mut owner.shared,
+            (slot, elf::SHT_PROGBITS) => {
+                if let (Some(bank), Some(offset)) = (bank, *place)
+                    && section.bytes > 0
+                {
+                    // CAST: checked against 64 KiB when it was placed.
+                    let constant = ConstantBank { bank, offset, bytes: section.bytes as u32 };
+                    slot.map_or(&mut module, |owner| &mut owner.constants).push(constant);
+                }
+                continue;
+            }
+            _ => continue,
+        };
+        if single.replace(section).is_some() {
+            return Err(section.bad("its kernel has two of this kind"));
+        }
+    }
+    Ok((owned, module))
+}
+
+fn kernels(elf: &Elf<'_>, places: &[Option<u64>]) -> Result<Vec<Kernel>, Error> {
+    let facts = facts(elf)?;
+    let (owned, module) = owners(elf, places)?;
+    let mut kernels = Vec::new();
+    let mut seen = vec![false; elf.sections.len()];
+    for (index, symbol) in elf.symbols.iter().enumerate() {
+        if symbol.kind != elf::STT_FUNC || symbol.other & elf::STO_CUDA_ENTRY == 0 {
+            continue;
+        }
+        let bad = |reason| Error::BadSymbol { symbol: symbol.name.to_string(), reason };
+        let at = usize::from(symbol.section);
+        let (section, place) = match (elf.sections.get(at), places.get(at).copied().flatten()) {
+            (Some(section), Some(place)) if section.is_code() => (section, place),
+            _ => return Err(bad("it is a kernel outside of any code section")),
+        };
+        // One kernel per section: its attributes and banks could not be told apart otherwise.
+        if core::mem::replace(&mut seen[at], true) {
+            return Err(if kernels.iter().any(|k: &Kernel| k.name == symbol.name) {
+                Error::DuplicateKernel { name: symbol.name.to_string() }
+            } else {
+                bad("it shares its code section with another kernel")
+            });
+        }
+        let mut kernel =
+            code_of(symbol, section, place).ok_or_else(|| bad("it reaches beyond its section"))?;
+        kernel.registers = facts.registers[index]
+            .or((section.info >> 24 != 0).then_some(section.info >> 24))
+            .ok_or_else(|| Error::Incomplete { kernel: kernel.name.clone(), what: "register count" })?;
+        stack(&mut kernel, &facts, index, at);
+        banks(&mut kernel, &owned[at], &module)?;
+        if let Some(section) = owned[at].info {
+            launch_attributes(&mut kernel, section)?;
+        }
+        check_params(&kernel)?;
+        kernels.push(kernel);
+    }
+    kernels.sort_by(|a, b| a.name.cmp(&b.name));
+    match kernels.windows(2).find(|pair| pair[0].name == pair[1].name) {
+        Some(pair) => Err(Error::DuplicateKernel { name: pair[0].name.clone() }),
+        None => Ok(kernels),
+    }
+}
+
+/// A kernel with what symbol and code section say of it; `None` when the symbol does not fit.
+fn code_of(symbol: &Symbol<'_>, section: &Section<'_>, place: u64) -> Option<Kernel> {
+    let end = symbol.value.checked_add(symbol.bytes)?;
+    let whole =
+        symbol.value.is_multiple_of(INSTRUCTION_BYTES) && symbol.bytes.is_multiple_of(INSTRUCTION_BYTES);
+    if !whole || symbol.bytes == 0 || end > section.bytes {
+        return None;
+    }
+    Some(Kernel {
+        name: String::from(symbol.name),
+        registers: 0,
+        shared_bytes: 0,
+        local_bytes: 0,
+        unbounded_stack: false,
+        max_threads: None,
+        required_threads: None,
+        // CAST: seven bits.
+        barriers: (section.flags >> 20 & 0x7f) as u32,
+        param_base: 0,
+        param_bytes: 0,
+        params: Vec::new(),
+        constant0_bytes: 0,
+        code_offset: place + symbol.value,
+        code_bytes: symbol.bytes,
+        constants: Vec::new(),
+    })
+}
+
+/// Stack size. Where functions are compiled into the kernel's own section the call graph is silent; a
+/// least stack that does not hold the frame of one of them says that the compiler found no limit.
+fn stack(kernel: &mut Kernel, facts: &Facts, symbol: usize, section: usize) {
+    let own = facts.frame_bytes[symbol].unwrap_or(0);
+    let least = facts.stack_bytes[symbol].unwrap_or(0);
+    kernel.local_bytes = least.max(own);
+    let one_callee = match facts.callee_frame_bytes[section] {
+        0 => 0,
+        frame => own.saturating_add(frame),
+    };
+    kernel.unbounded_stack = facts.unbounded[symbol] || least < one_callee;
+}
+
+/// Constant banks and shared memory.
+fn banks(kernel: &mut Kernel, owned: &Owned<'_, '_>, module: &[ConstantBank]) -> Result<(), Error> {
+    let missing = || Error::Incomplete { kernel: kernel.name.clone(), what: "section .nv.constant0" };
+    let constant0 = owned.constant0.ok_or_else(missing)?;
+    kernel.constant0_bytes = u32::try_from(constant0.bytes)
+        .ok()
+        .filter(|&b| u64::from(b) <= MAX_CONSTANT_BYTES)
+        .ok_or_else(|| constant0.bad("it is longer than the 64 KiB of a constant bank"))?;
+    // Without parameters there is no attribute that tells where they would begin.
+    kernel.param_base = kernel.constant0_bytes;
+    if let Some(shared) = owned.shared {
+        kernel.shared_bytes =
+            u32::try_from(shared.bytes).map_err(|_| shared.bad("it is longer than 4 GiB"))?;
+    }
+    kernel.constants = owned.constants.iter().chain(module).copied().collect();
+    kernel.constants.sort_by_key(|c| c.bank);
+    if kernel.constants.windows(2).any(|pair| pair[0].bank == pair[1].bank) {
+        return Err(constant0.bad("its kernel has two constant banks of one number"));
+    }
+    Ok(())
+}
+
+/// The kernel's own attribute list.
+fn launch_attributes(kernel: &mut Kernel, section: &Section<'_>) -> Result<(), Error> {
+    for attribute in attributes(section) {
+        let attribute = attribute?;
+        match attribute.number {
+            info::MAX_THREADS => kernel.max_threads = Some(attribute.words()?),
+            info::REQNTID => kernel.required_threads = Some(attribute.words()?),
+            info::CBANK_PARAM_SIZE => kernel.param_bytes = attribute.half()?.into(),
+            info::PARAM_CBANK => {
+                let [_symbol, place] = attribute.words()?;
+                kernel.param_base = place & 0xffff;
+                kernel.param_bytes = place >> 16;
+            }
+            info::KPARAM_INFO => {
+                // Words: an index (zero); ordinal and offset; alignment, space, bank, size in 18 to 31.
+                let [_index, place, packed] = attribute.words()?;
+                // CAST: 16-bit and 14-bit fields.
+                kernel.params.push(Param {
+                    ordinal: place as u16,
+                    offset: (place >> 16) as u16,
+                    bytes: (packed >> 18) as u16,
+                });
+            }
+            _ => {}
+        }
+    }
+    // The compiler lists the last parameter first.
+    kernel.params.sort_by_key(|p| p.ordinal);
+    Ok(())
+}
+
+fn check_params(kernel: &Kernel) -> Result<(), Error> {
+    let bad = |reason| Err(Error::BadParameters { kernel: kernel.name.clone(), reason });
+    if kernel.param_base.saturating_add(kernel.param_bytes) > kernel.constant0_bytes {
+        return bad("they reach beyond constant bank 0");
+    }
+    let mut end = 0;
+    for (position, param) in kernel.params.iter().enumerate() {
+        if usize::from(param.ordinal) != position {
+            return bad("their numbering has a gap");
+        }
+        if u32::from(param.offset) < end {
+            return bad("they overlap");
+        }
+        end = u32::from(param.offset) + u32::from(param.bytes);
+    }
+    if end > kernel.param_bytes { bad("they reach beyond the parameter block") } else { Ok(()) }
+}
