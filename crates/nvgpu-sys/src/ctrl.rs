@@ -20,8 +20,18 @@ requests! {
     Read 1 ZCULL_GET_CTX_SIZE ("NVGPU_GPU_IOCTL_ZCULL_GET_CTX_SIZE"): ZcullGetCtxSize;
     /// Geometry of depth culling.
     Read 2 ZCULL_GET_INFO ("NVGPU_GPU_IOCTL_ZCULL_GET_INFO"): ZcullGetInfo;
+    /// Adds a clear value to the zero-bandwidth-clear table; graphics.
+    Write 3 ZBC_SET_TABLE ("NVGPU_GPU_IOCTL_ZBC_SET_TABLE"): ZbcSetTable;
+    /// Reads an entry of that table.
+    ReadWrite 4 ZBC_QUERY_TABLE ("NVGPU_GPU_IOCTL_ZBC_QUERY_TABLE"): ZbcQueryTable;
     /// Properties of the GPU, through a pointer; see [`get_characteristics`].
     ReadWrite 5 GET_CHARACTERISTICS ("NVGPU_GPU_IOCTL_GET_CHARACTERISTICS"): GetCharacteristics;
+    /// Makes a compressed buffer readable for an engine that knows no compression.
+    ReadWrite 6 PREPARE_COMPRESSIBLE_READ ("NVGPU_GPU_IOCTL_PREPARE_COMPRESSIBLE_READ"):
+        PrepareCompressibleRead;
+    /// States what compression a write left behind.
+    ReadWrite 7 MARK_COMPRESSIBLE_WRITE ("NVGPU_GPU_IOCTL_MARK_COMPRESSIBLE_WRITE"):
+        MarkCompressibleWrite;
     /// Creates an address space.
     ReadWrite 8 ALLOC_AS ("NVGPU_GPU_IOCTL_ALLOC_AS"): AllocAs;
     /// Creates a TSG.
@@ -36,10 +46,19 @@ requests! {
     ReadWrite 14 SET_MMUDEBUG_MODE ("NVGPU_GPU_IOCTL_SET_MMUDEBUG_MODE"): MmuDebugMode;
     /// SM debug mode of a channel.
     ReadWrite 15 SET_SM_DEBUG_MODE ("NVGPU_GPU_IOCTL_SET_SM_DEBUG_MODE"): SmDebugMode;
+    /// Waits until the SMs pause; ga10b lacks it.
+    ReadWrite 16 WAIT_FOR_PAUSE ("NVGPU_GPU_IOCTL_WAIT_FOR_PAUSE"): WaitPause;
+    /// Which SMs raise exceptions.
+    ReadWrite 17 GET_TPC_EXCEPTION_EN_STATUS ("NVGPU_GPU_IOCTL_GET_TPC_EXCEPTION_EN_STATUS"):
+        TpcExceptionEnStatus;
     /// Number of SMs.
     ReadWrite 18 NUM_VSMS ("NVGPU_GPU_IOCTL_NUM_VSMS"): NumVsms;
     /// Where each SM sits; the memory must hold [`NUM_VSMS`] entries.
     ReadWrite 19 VSMS_MAPPING ("NVGPU_GPU_IOCTL_VSMS_MAPPING"): VsmsMapping;
+    /// Resumes paused SMs; ga10b lacks it.
+    None 21 RESUME_FROM_PAUSE ("NVGPU_GPU_IOCTL_RESUME_FROM_PAUSE");
+    /// Suspends the SMs; ga10b lacks it.
+    None 22 TRIGGER_SUSPEND ("NVGPU_GPU_IOCTL_TRIGGER_SUSPEND");
     /// Clears the error registers of all SMs.
     None 23 CLEAR_SM_ERRORS ("NVGPU_GPU_IOCTL_CLEAR_SM_ERRORS");
     /// Pairs of CPU and GPU timestamps taken together.
@@ -49,6 +68,8 @@ requests! {
     ReadWrite 25 GET_GPU_TIME ("NVGPU_GPU_IOCTL_GET_GPU_TIME"): GetGpuTime;
     /// Engines and their runlists; see [`get_engine_info`].
     ReadWrite 26 GET_ENGINE_INFO ("NVGPU_GPU_IOCTL_GET_ENGINE_INFO"): GetEngineInfo;
+    /// Allocates video memory; Orin has none.
+    ReadWrite 27 ALLOC_VIDMEM ("NVGPU_GPU_IOCTL_ALLOC_VIDMEM"): AllocVidmem;
     /// Range of a clock domain.
     ReadWrite 28 CLK_GET_RANGE ("NVGPU_GPU_IOCTL_CLK_GET_RANGE"): ClkRangeArgs;
     /// Frequencies of a clock domain.
@@ -57,13 +78,29 @@ requests! {
     ReadWrite 30 CLK_GET_INFO ("NVGPU_GPU_IOCTL_CLK_GET_INFO"): ClkGetInfo;
     /// Asks for a frequency.
     ReadWrite 31 CLK_SET_INFO ("NVGPU_GPU_IOCTL_CLK_SET_INFO"): ClkSetInfo;
+    /// Opens a descriptor for clock and thermal events; ga10b refuses it.
+    ReadWrite 32 GET_EVENT_FD ("NVGPU_GPU_IOCTL_GET_EVENT_FD"): GetEventFd;
+    /// Free video memory; Orin has none.
+    ReadWrite 33 GET_MEMORY_STATE ("NVGPU_GPU_IOCTL_GET_MEMORY_STATE"): GetMemoryState;
+    /// Reads a voltage; ga10b refuses it.
+    ReadWrite 34 GET_VOLTAGE ("NVGPU_GPU_IOCTL_GET_VOLTAGE"): GetVoltage;
+    /// Reads a current; ga10b refuses it.
+    ReadWrite 35 GET_CURRENT ("NVGPU_GPU_IOCTL_GET_CURRENT"): GetCurrent;
+    /// Reads the power drawn; ga10b refuses it.
+    ReadWrite 36 GET_POWER ("NVGPU_GPU_IOCTL_GET_POWER"): GetPower;
+    /// Reads the temperature; ga10b refuses it.
+    ReadWrite 37 GET_TEMPERATURE ("NVGPU_GPU_IOCTL_GET_TEMPERATURE"): GetTemperature;
     /// Which L2 slices are present, one mask per FBP.
     ReadWrite 38 GET_FBP_L2_MASKS ("NVGPU_GPU_IOCTL_GET_FBP_L2_MASKS"): GetFbpL2Masks;
+    /// Sets the temperature that raises an alert; ga10b refuses it.
+    ReadWrite 39 SET_THERM_ALERT_LIMIT ("NVGPU_GPU_IOCTL_SET_THERM_ALERT_LIMIT"): SetThermAlertLimit;
     /// Lets the GPU power down under idle deterministic channels, or not.
     ReadWrite 40 SET_DETERMINISTIC_OPTS ("NVGPU_GPU_IOCTL_SET_DETERMINISTIC_OPTS"):
         SetDeterministicOpts;
     /// Attaches metadata to a dma-buf.
     ReadWrite 41 REGISTER_BUFFER ("NVGPU_GPU_IOCTL_REGISTER_BUFFER"): RegisterBuffer;
+    /// Reads the metadata of a dma-buf; input and output overlap, see [`BufferInfoOut`].
+    ReadWrite 42 GET_BUFFER_INFO ("NVGPU_GPU_IOCTL_GET_BUFFER_INFO"): BufferInfoIn;
     /// Physical index of each logical GPC.
     ReadWrite 43 GET_GPC_LOCAL_TO_PHYSICAL_MAP ("NVGPU_GPU_IOCTL_GET_GPC_LOCAL_TO_PHYSICAL_MAP"):
         GetGpcPhysicalMap;
@@ -637,6 +674,244 @@ uapi_struct! {
         16 => metadata_size: u32;
         /// [`RegisterBufferFlags`].
         20 => flags: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`ZBC_SET_TABLE`].
+    plain ZbcSetTable = "nvgpu_gpu_zbc_set_table_args", 48 bytes {
+        /// Colour in the form the shader backend uses.
+        0 => color_ds: [u32; 4];
+        /// Colour in the form the L2 uses.
+        16 => color_l2: [u32; 4];
+        /// Depth.
+        32 => depth: u32;
+        /// Stencil.
+        36 => stencil: u32;
+        /// Format of the value.
+        40 => format: u32;
+        /// 1 colour, 2 depth, 3 stencil.
+        44 => kind: u32, "type";
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`ZBC_QUERY_TABLE`].
+    plain ZbcQueryTable = "nvgpu_gpu_zbc_query_table_args", 56 bytes {
+        /// Out: colour in the form the shader backend uses.
+        0 => color_ds: [u32; 4];
+        /// Out: colour in the form the L2 uses.
+        16 => color_l2: [u32; 4];
+        /// Out: depth.
+        32 => depth: u32;
+        /// Out: stencil.
+        36 => stencil: u32;
+        /// Out: users of the entry.
+        40 => ref_cnt: u32;
+        /// Out: format of the value.
+        44 => format: u32;
+        /// 0 asks for the table's size, 1 colour, 2 depth, 3 stencil.
+        48 => kind: u32, "type";
+        /// In: index of the entry. Out: size of the table.
+        52 => index_size: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`PREPARE_COMPRESSIBLE_READ`].
+    plain PrepareCompressibleRead = "nvgpu_gpu_prepare_compressible_read_args", 80 bytes {
+        /// dma-buf descriptor.
+        0 => handle: u32;
+        /// In: compression wanted. Out: compression valid.
+        4 => compbits: u32, "request_compbits";
+        /// Offset of the image.
+        8 => offset: u64;
+        /// Offset of the horizontal compression bits.
+        16 => compbits_hoffset: u64;
+        /// Offset of the vertical compression bits.
+        24 => compbits_voffset: u64;
+        /// Width in pixels.
+        32 => width: u32;
+        /// Height in pixels.
+        36 => height: u32;
+        /// Block height, log 2.
+        40 => block_height_log2: u32;
+        /// [`crate::channel::SubmitFlags`].
+        44 => submit_flags: u32;
+        /// Syncpoint to wait for, or a sync-file; then the one returned.
+        48 => fence_id: u32, "fence.syncpt_id";
+        /// Its value.
+        52 => fence_value: u32, "fence.syncpt_value";
+        /// Out: clear colour.
+        56 => zbc_color: u32;
+        /// Must be 0.
+        60 => reserved: u32;
+        /// Offset of the scatter buffer.
+        64 => scatterbuffer_offset: u64;
+        /// Must be 0.
+        72 => reserved2: [u32; 2];
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`MARK_COMPRESSIBLE_WRITE`].
+    plain MarkCompressibleWrite = "nvgpu_gpu_mark_compressible_write_args", 32 bytes {
+        /// dma-buf descriptor.
+        0 => handle: u32;
+        /// Compression that is valid now.
+        4 => valid_compbits: u32;
+        /// Offset of the image.
+        8 => offset: u64;
+        /// Clear colour.
+        16 => zbc_color: u32;
+        /// Must be 0.
+        20 => reserved: [u32; 3];
+    }
+}
+
+uapi_struct! {
+    /// Warps of one SM; result of [`WAIT_FOR_PAUSE`].
+    plain WarpState = "warpstate", 48 bytes {
+        /// Mask of the resident warps.
+        0 => valid_warps: [u64; 2];
+        /// Mask of the trapped warps.
+        16 => trapped_warps: [u64; 2];
+        /// Mask of the paused warps.
+        32 => paused_warps: [u64; 2];
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`WAIT_FOR_PAUSE`].
+    pointing WaitPause = "nvgpu_gpu_wait_pause_args", 8 bytes {
+        /// Array of [`WarpState`], one per SM.
+        0 => pwarpstate: u64;
+    }
+}
+
+uapi_struct! {
+    /// Result of [`GET_TPC_EXCEPTION_EN_STATUS`].
+    plain TpcExceptionEnStatus = "nvgpu_gpu_tpc_exception_en_status_args", 8 bytes {
+        /// Mask of SMs.
+        0 => tpc_exception_en_sm_mask: u64;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`ALLOC_VIDMEM`]; the descriptor comes back in the low 32 bits of `size_or_fd`.
+    plain AllocVidmem = "nvgpu_gpu_alloc_vidmem_args", 32 bytes {
+        /// In: size in bytes. Out: dma-buf descriptor in the low half.
+        0 => size_or_fd: u64, "in.size";
+        /// Bit 0: contiguous.
+        8 => flags: u32, "in.flags";
+        /// Allocation tag.
+        12 => memtag: u16, "in.memtag";
+        /// Not used.
+        14 => reserved0: u16, "in.reserved0";
+        /// Alignment in bytes.
+        16 => alignment: u32, "in.alignment";
+        /// Not used.
+        20 => reserved1: [u32; 3], "in.reserved1";
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`GET_EVENT_FD`].
+    plain GetEventFd = "nvgpu_gpu_get_event_fd_args", 8 bytes {
+        /// 0.
+        0 => flags: u32;
+        /// Out: the descriptor.
+        4 => event_fd: i32;
+    }
+}
+
+uapi_struct! {
+    /// Result of [`GET_MEMORY_STATE`].
+    plain GetMemoryState = "nvgpu_gpu_get_memory_state_args", 40 bytes {
+        /// Free bytes.
+        0 => total_free_bytes: u64;
+        /// Must be 0.
+        8 => reserved: [u64; 4];
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`GET_VOLTAGE`].
+    plain GetVoltage = "nvgpu_gpu_get_voltage_args", 16 bytes {
+        /// Not used.
+        0 => reserved: u64;
+        /// Rail: 1 core, 2 SRAM, 3 bus.
+        8 => which: u32;
+        /// Out: microvolts.
+        12 => voltage: u32;
+    }
+}
+
+uapi_struct! {
+    /// Result of [`GET_CURRENT`].
+    plain GetCurrent = "nvgpu_gpu_get_current_args", 16 bytes {
+        /// Not used.
+        0 => reserved: [u32; 3];
+        /// Milliamperes.
+        12 => current: u32, "currnt";
+    }
+}
+
+uapi_struct! {
+    /// Result of [`GET_POWER`].
+    plain GetPower = "nvgpu_gpu_get_power_args", 16 bytes {
+        /// Not used.
+        0 => reserved: [u32; 3];
+        /// Milliwatts.
+        12 => power: u32;
+    }
+}
+
+uapi_struct! {
+    /// Result of [`GET_TEMPERATURE`].
+    plain GetTemperature = "nvgpu_gpu_get_temperature_args", 16 bytes {
+        /// Not used.
+        0 => reserved: [u32; 3];
+        /// Degrees Celsius with 8 fraction bits.
+        12 => temp_f24_8: i32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`SET_THERM_ALERT_LIMIT`].
+    plain SetThermAlertLimit = "nvgpu_gpu_set_therm_alert_limit_args", 16 bytes {
+        /// Not used.
+        0 => reserved: [u32; 3];
+        /// Degrees Celsius with 8 fraction bits.
+        12 => temp_f24_8: i32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`GET_BUFFER_INFO`] on the way in.
+    pointing BufferInfoIn = "nvgpu_gpu_get_buffer_info_args", 24 bytes {
+        /// dma-buf descriptor.
+        0 => dmabuf_fd: i32, "in.dmabuf_fd";
+        /// Bytes at `metadata_addr`.
+        4 => metadata_size: u32, "in.metadata_size";
+        /// Where the metadata goes.
+        8 => metadata_addr: u64, "in.metadata_addr";
+        /// Written by the kernel, see [`BufferInfoOut::size`].
+        16 => size: u64, "out.size";
+    }
+}
+
+uapi_struct! {
+    /// The same bytes on the way out.
+    plain BufferInfoOut = "nvgpu_gpu_get_buffer_info_args", 24 bytes {
+        /// Bit 0 registered, bit 1 compression tags allocated, bit 2 metadata mutable.
+        0 => flags: u64, "out.flags";
+        /// Bytes of metadata there are.
+        8 => metadata_size: u32, "out.metadata_size";
+        /// Not used.
+        12 => reserved: u32, "out.reserved";
+        /// Size of the buffer in bytes.
+        16 => size: u64, "out.size";
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Field {
 pub trait Uapi: Pod {
     /// Name of the struct in the header.
     const C_NAME: &'static str;
+    /// Whether a field holds a user-space address.
+    const POINTS: bool;
     /// The fields in order of declaration.
     const FIELDS: &'static [Field];
 }
@@ -62,6 +64,7 @@ macro_rules! uapi_struct {
 
         impl $crate::layout::Uapi for $name {
             const C_NAME: &'static str = $c_name;
+            const POINTS: bool = $crate::layout::uapi_struct!(@points $kind);
             const FIELDS: &'static [$crate::layout::Field] = &[
                 $($crate::layout::Field {
                     name: $crate::layout::uapi_struct!(@name $field $($c_field)?),
@@ -73,6 +76,8 @@ macro_rules! uapi_struct {
 
         $crate::layout::uapi_struct!(@$kind $name);
     };
+    (@points plain) => { false };
+    (@points pointing) => { true };
     (@name $field:ident) => { stringify!($field) };
     (@name $field:ident $c_field:literal) => { $c_field };
     (@plain $name:ident) => {

@@ -22,3 +22,8 @@ pub use door::{Door, DoorFd, DoorMapping, MapRequest};
 pub use linux::LinuxDoor;
 pub use request::{Request, RequestInfo, ValueRequest};
 pub use rustix::io::Errno;
+
+/// The example of the README, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -40,6 +40,8 @@ requests! {
     Write 17 CACHE_LIST ("NVMAP_IOC_CACHE_LIST"): CacheOpList;
     /// Makes a handle over memory that the process already has.
     ReadWrite 22 FROM_VA ("NVMAP_IOC_FROM_VA"): CreateHandleFromVa;
+    /// Tests pinning of user memory.
+    ReadWrite 23 GUP_TEST ("NVMAP_IOC_GUP_TEST"): GupTest;
     /// Registers a text for an allocation tag, machine-wide.
     Write 24 SET_TAG_LABEL ("NVMAP_IOC_SET_TAG_LABEL"): SetTagLabel;
     /// Mask of the carveout heaps; the system-memory heap is never in it.
@@ -52,6 +54,9 @@ requests! {
     Read 105 QUERY_HEAP_PARAMS ("NVMAP_IOC_QUERY_HEAP_PARAMS"): QueryHeapParams;
     /// A second handle for the same memory, possibly read-only.
     ReadWrite 106 DUP_HANDLE ("NVMAP_IOC_DUP_HANDLE"): DuplicateHandle;
+    /// One dma-buf over parts of several handles; reads its argument although encoded as output.
+    Read 107 GET_FD_FOR_RANGE_FROM_LIST ("NVMAP_IOC_GET_FD_FOR_RANGE_FROM_LIST"):
+        FdForRangeFromList;
 }
 
 uapi_struct! {
@@ -271,6 +276,38 @@ uapi_struct! {
         4 => access_flags: u32;
         /// Out: the new handle number.
         8 => dup_handle: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`GUP_TEST`].
+    pointing GupTest = "nvmap_gup_test", 16 bytes {
+        /// User memory.
+        0 => va: u64;
+        /// Handle number.
+        8 => handle: u32;
+        /// Out: 1 if the pages agree.
+        12 => result: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`GET_FD_FOR_RANGE_FROM_LIST`].
+    pointing FdForRangeFromList = "nvmap_fd_for_range_from_list", 40 bytes {
+        /// Array of handle numbers.
+        0 => handles: u64;
+        /// Elements of `handles`.
+        8 => num_handles: u32;
+        /// Not read.
+        12 => padding0: u32;
+        /// First byte, counted over the handles one after another.
+        16 => offset: u64;
+        /// Length in bytes.
+        24 => size: u64;
+        /// Out: the dma-buf.
+        32 => fd: i32;
+        /// Not read.
+        36 => padding1: u32;
     }
 }
 
