@@ -1,9 +1,72 @@
-//! GPU commands of NVIDIA Ampere, and of Hopper where it differs.
+//! GPU commands of NVIDIA Ampere, and of Hopper where it differs: what a driver writes into memory
+//! for a channel's engines to read. Encoding and decoding come from the same tables, which
+//! `cargo xtask gen-classes` expands from NVIDIA's class headers, so the driver and a model of the
+//! GPU cannot disagree about a bit. No I/O, no `unsafe`, no allocation while encoding.
+//!
+//! A launch passes through four kinds of record, each with its module:
+//!
+//! | record | encode | decode |
+//! | --- | --- | --- |
+//! | ring entry | [`gpfifo::Entry::encode`] | [`gpfifo::Entry::decode`] |
+//! | pushbuffer | [`Encoder`]: raw methods, typed methods, [`command`]s | [`MethodStream`], word by word |
+//! | method data | [`Method::encode`] of the types in [`compute_c7c0`] and so on | [`Method::decode`] |
+//! | launch descriptor | [`qmd::Qmd::set`] | [`qmd::Qmd::get`] |
+//!
+//! [`method::class`] gives the table of a class by number, for code that does not know the method
+//! beforehand.
+//!
+//! # Writing commands
+//!
+//! ```
+//! use ampere_cmd::command::{LinearCopy, PcasAction};
+//! use ampere_cmd::compute_c7c0::{CLASS, WaitForIdle};
+//! use ampere_cmd::gpfifo::{Entry, Segment};
+//! use ampere_cmd::{Encoder, SliceSink, Subchannel};
+//!
+//! let mut words = [0u32; 64];
+//! let mut encoder = Encoder::new(SliceSink::new(&mut words));
+//! encoder.set_object(Subchannel::COMPUTE, CLASS.into())?;
+//! encoder.method(Subchannel::COMPUTE, &WaitForIdle { v: 0 })?; // any typed method
+//! encoder.methods(Subchannel::COMPUTE, 0x02b4, &[0x1500_0002])?; // any raw method
+//! encoder.launch(0x15_0000_0200, PcasAction::InvalidateCopySchedule)?; // a ready-made command
+//! encoder.linear_copy(&LinearCopy { source: 0x10_0000, destination: 0x20_0000, bytes: 256 })?;
+//! let entry = Entry::from(Segment::new(0x14_0000_0000, encoder.sink().len() as u32)).encode()?;
+//! # assert_eq!(entry, 0x0000_4c14_0000_0000);
+//! # Ok::<(), ampere_cmd::Error>(())
+//! ```
+//!
+//! # Reading them back
+//!
+//! ```
+//! use ampere_cmd::{Method, MethodStream, Subchannel, host_c76f};
+//!
+//! let mut stream = MethodStream::new();
+//! for word in [0x2005_0017, 0x0000_0010, 0x12, 7, 0, 0x0310_0001] {
+//!     let Some(write) = stream.push(word)? else { continue };
+//!     match write.address {
+//!         host_c76f::SemAddrLo::ADDRESS => {
+//!             assert_eq!(host_c76f::SemAddrLo::decode(write.data).offset << 2, 0x10);
+//!         }
+//!         host_c76f::SemExecute::ADDRESS => {
+//!             let execute = host_c76f::SemExecute::decode(write.data);
+//!             assert_eq!(execute.operation, host_c76f::SemExecuteOperation::Release);
+//!             assert!(execute.release_wfi && execute.release_timestamp);
+//!         }
+//!         _ => {}
+//!     }
+//! }
+//! stream.end_segment();
+//! # Ok::<(), ampere_cmd::Error>(())
+//! ```
+//!
+//! A value that does not fit its field is refused with a [`FieldError`], never masked; an enum keeps
+//! a value that the header does not name as `Unknown`.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+pub mod command;
 pub mod error;
 mod generated;
 pub mod gpfifo;

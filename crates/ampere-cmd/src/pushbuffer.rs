@@ -483,21 +483,38 @@ impl<S: Sink> Encoder<S> {
     ///
     /// [`Error::Full`].
     pub fn words(&mut self, words: &[u32]) -> Result<(), Error> {
-        if self.sink.room() < words.len() {
-            return Err(Full.into());
-        }
+        self.fits(words.len())?;
         for word in words {
             self.sink.word(*word)?;
         }
         Ok(())
     }
 
+    /// [`increment_once`](Self::increment_once) with the first data word apart from the others.
+    pub(crate) fn increment_once_with(
+        &mut self,
+        subchannel: Subchannel,
+        address: u32,
+        first: u32,
+        data: &[u32],
+    ) -> Result<(), Error> {
+        let count = u32::try_from(data.len() + 1).unwrap_or(u32::MAX);
+        let header = Header::Methods { mode: Mode::IncrementOnce, subchannel, address, count }.encode()?;
+        self.fits(data.len() + 2)?;
+        self.sink.word(header)?;
+        self.sink.word(first)?;
+        self.words(data)
+    }
+
+    /// Refuses before anything is written that the sink cannot take as a whole.
+    pub(crate) fn fits(&self, words: usize) -> Result<(), Error> {
+        if self.sink.room() < words { Err(Full.into()) } else { Ok(()) }
+    }
+
     fn run(&mut self, mode: Mode, subchannel: Subchannel, address: u32, data: &[u32]) -> Result<(), Error> {
         let count = u32::try_from(data.len()).unwrap_or(u32::MAX);
         let header = Header::Methods { mode, subchannel, address, count }.encode()?;
-        if self.sink.room() <= data.len() {
-            return Err(Full.into());
-        }
+        self.fits(data.len() + 1)?;
         self.sink.word(header)?;
         for word in data {
             self.sink.word(*word)?;

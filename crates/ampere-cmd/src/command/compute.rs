@@ -1,0 +1,158 @@
+//! Commands of the compute engine (`clc7c0.h`): set-up, cache invalidation, launches, uploads.
+
+use super::{check_range, check_va, upper_lower};
+use crate::compute_c7c0::{
+    InvalidateShaderCachesNoWfi, LaunchDma, LaunchDmaCompletionType, LaunchDmaDstMemoryLayout, LineLengthIn,
+    SendPcasA, SendSignalingPcas2B, SetShaderLocalMemoryA, SetShaderLocalMemoryNonThrottledA,
+    SetShaderLocalMemoryNonThrottledB, SetShaderLocalMemoryNonThrottledC, SetShaderLocalMemoryWindowA,
+    SetShaderSharedMemoryWindowA,
+};
+use crate::error::Error;
+use crate::method::Method;
+use crate::pushbuffer::{Encoder, MAX_COUNT, Sink, Subchannel};
+
+/// What the scheduler does with a launch descriptor. The usual ones are `PrefetchSchedule`, which
+/// trusts the scheduler's cached copy of the descriptor, and `InvalidateCopySchedule`, which reads
+/// the descriptor anew.
+pub use crate::compute_c7c0::SendSignalingPcas2BPcasAction as PcasAction;
+
+/// Address bits of the shared- and local-memory windows (both compute classes).
+const WINDOW_VA_BITS: u32 = 49;
+/// Address bits of a launch descriptor: 32 bits of the address shifted right by 8.
+const QMD_VA_BITS: u32 = 40;
+
+/// The parts of a GPU that share its local memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SmLayout {
+    /// Warps that an SM can hold.
+    pub warps_per_sm: u32,
+    /// SMs of a TPC.
+    pub sm_per_tpc: u32,
+    /// TPCs of the GPU.
+    pub tpc_count: u32,
+}
+
+/// Memory behind the threads' local memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalMemorySize {
+    /// Bytes for each TPC, what the engine is told.
+    pub bytes_per_tpc: u64,
+    /// Bytes to allocate.
+    pub area_bytes: u64,
+}
+
+/// Sizes the backing store for programs that need `bytes_per_thread` of local memory: a warp's share
+/// is a multiple of 512 bytes, a TPC's of 32 KiB, the whole of 128 KiB.
+#[must_use]
+pub fn local_memory_size(bytes_per_thread: u32, layout: SmLayout) -> LocalMemorySize {
+    let per_warp = (u64::from(bytes_per_thread) * 32).next_multiple_of(0x200);
+    let warps = u64::from(layout.warps_per_sm) * u64::from(layout.sm_per_tpc);
+    let bytes_per_tpc = (per_warp * warps).next_multiple_of(0x8000);
+    let area_bytes = (bytes_per_tpc * u64::from(layout.tpc_count)).next_multiple_of(0x2_0000);
+    LocalMemorySize { bytes_per_tpc, area_bytes }
+}
+
+impl<S: Sink> Encoder<S> {
+    /// Generic addresses from here on mean shared memory. The window is never backed and must not
+    /// overlap a mapping or the local window; on Hopper it is a multiple of 4 GiB. 3 words.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::AddressTooHigh`] or [`Error::Full`].
+    pub fn shader_shared_memory_window(&mut self, va: u64) -> Result<(), Error> {
+        check_va("shared-memory window", va, 1, WINDOW_VA_BITS)?;
+        self.methods(Subchannel::COMPUTE, SetShaderSharedMemoryWindowA::ADDRESS, &upper_lower(va))
+    }
+
+    /// Generic addresses from here on, 16 MiB of them, mean a thread's local memory. Never backed
+    /// itself, like the shared window. 3 words.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::AddressTooHigh`] or [`Error::Full`].
+    pub fn shader_local_memory_window(&mut self, va: u64) -> Result<(), Error> {
+        check_va("local-memory window", va, 1, WINDOW_VA_BITS)?;
+        self.methods(Subchannel::COMPUTE, SetShaderLocalMemoryWindowA::ADDRESS, &upper_lower(va))
+    }
+
+    /// Where the backing store of local memory lies. The engine must be idle. 3 words.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::AddressTooHigh`] or [`Error::Full`].
+    pub fn shader_local_memory(&mut self, va: u64) -> Result<(), Error> {
+        check_va("local memory", va, 1, self.target().engine_va_bits())?;
+        self.methods(Subchannel::COMPUTE, SetShaderLocalMemoryA::ADDRESS, &upper_lower(va))
+    }
+
+    /// How much of the backing store each TPC owns, in bytes (40 bits), see [`local_memory_size`],
+    /// and for how many SMs at most (9 bits; drivers pass 0xff). 4 words.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Field`] for a value that is too wide, or [`Error::Full`].
+    pub fn shader_local_memory_size(&mut self, bytes_per_tpc: u64, max_sm_count: u32) -> Result<(), Error> {
+        let [size_upper, size_lower] = upper_lower(bytes_per_tpc);
+        let size = (
+            SetShaderLocalMemoryNonThrottledA { size_upper },
+            SetShaderLocalMemoryNonThrottledB { size_lower },
+            SetShaderLocalMemoryNonThrottledC { max_sm_count },
+        );
+        self.sequence(Subchannel::COMPUTE, &size)
+    }
+
+    /// Drops the SMs' cached instructions, global data and constants, without waiting for idle.
+    /// Needed before launching what the CPU or a copy has just written. 2 words.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`].
+    pub fn invalidate_shader_caches_no_wfi(&mut self) -> Result<(), Error> {
+        let all = InvalidateShaderCachesNoWfi { instruction: true, global_data: true, constant: true };
+        self.method(Subchannel::COMPUTE, &all)
+    }
+
+    /// Hands a launch descriptor to the scheduler: SEND_PCAS_A, SEND_SIGNALING_PCAS2_B. The
+    /// descriptor is 256-byte aligned and below 2^40. 4 words.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Misaligned`], [`Error::AddressTooHigh`] or [`Error::Full`].
+    pub fn launch(&mut self, qmd_va: u64, action: PcasAction) -> Result<(), Error> {
+        check_va("launch descriptor", qmd_va, crate::qmd::ALIGNMENT, QMD_VA_BITS)?;
+        self.together::<4>(|encoder| {
+            let address = SendPcasA { qmd_address_shifted8: (qmd_va >> 8) as u32 };
+            encoder.method(Subchannel::COMPUTE, &address)?;
+            let action = SendSignalingPcas2B { pcas_action: action, ..SendSignalingPcas2B::default() };
+            encoder.method(Subchannel::COMPUTE, &action)
+        })
+    }
+
+    /// Writes words of the pushbuffer to memory: LINE_LENGTH_IN to OFFSET_OUT, then LAUNCH_DMA with
+    /// the data behind it. 1 to 8190 words; 7 words more than the data.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Length`], [`Error::Misaligned`] (4), [`Error::AddressTooHigh`] or [`Error::Full`].
+    pub fn inline_upload(&mut self, va: u64, data: &[u32]) -> Result<(), Error> {
+        const MAX_WORDS: u64 = MAX_COUNT as u64 - 1;
+        let words = data.len() as u64;
+        if words == 0 || words > MAX_WORDS {
+            return Err(Error::Length { what: "words of an inline upload", value: words, max: MAX_WORDS });
+        }
+        let bytes = words * 4;
+        check_va("inline upload", va, 4, self.target().engine_va_bits())?;
+        check_range("inline upload", va, bytes, self.target().engine_va_bits())?;
+        let launch = LaunchDma {
+            dst_memory_layout: LaunchDmaDstMemoryLayout::Pitch,
+            completion_type: LaunchDmaCompletionType::FlushOnly,
+            ..LaunchDma::default()
+        };
+        let launch = launch.encode()?;
+        self.fits(data.len() + 7)?;
+        let [upper, lower] = upper_lower(va);
+        // CAST: at most 8190 words.
+        self.methods(Subchannel::COMPUTE, LineLengthIn::ADDRESS, &[bytes as u32, 1, upper, lower])?;
+        self.increment_once_with(Subchannel::COMPUTE, LaunchDma::ADDRESS, launch, data)
+    }
+}

@@ -1,0 +1,254 @@
+//! Commands of the host engine: semaphores, barriers, interrupts (`clc76f.h`).
+//!
+//! The host engine works through a channel's methods in order. An acquire stops it until memory
+//! compares as asked; a release writes memory. Neither waits for the engines behind the host unless
+//! the release says WAIT FOR IDLE.
+
+use super::check_va;
+use crate::error::Error;
+use crate::host_c76f::{
+    MemOpA, MemOpB, MemOpC, MemOpCMembarType, MemOpD, MemOpDOperation, NonStallInterrupt, SemAddrLo,
+    SemExecute, SemExecuteOperation, SemExecutePayloadSize, SemExecuteReduction, SemExecuteReductionFormat,
+    SetObject, Wfi, WfiScope,
+};
+use crate::method::Method;
+use crate::pushbuffer::{Encoder, Sink, Subchannel};
+
+/// What a host reduction does with memory and payload.
+pub use crate::host_c76f::SemExecuteReduction as ReductionOperation;
+
+/// Value of a semaphore operation with its width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// 32 bits.
+    Bits32(u32),
+    /// 64 bits.
+    Bits64(u64),
+}
+
+impl Payload {
+    /// Lower and upper word.
+    const fn words(self) -> [u32; 2] {
+        match self {
+            Self::Bits32(value) => [value, 0],
+            Self::Bits64(value) => [value as u32, (value >> 32) as u32],
+        }
+    }
+
+    const fn size(self) -> SemExecutePayloadSize {
+        match self {
+            Self::Bits32(_) => SemExecutePayloadSize::_32bit,
+            Self::Bits64(_) => SemExecutePayloadSize::_64bit,
+        }
+    }
+
+    const fn bytes(self) -> u64 {
+        match self {
+            Self::Bits32(_) => 4,
+            Self::Bits64(_) => 8,
+        }
+    }
+}
+
+/// When an acquire lets the channel go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AcquireCondition {
+    /// memory == payload.
+    Equal,
+    /// memory >= payload, unsigned.
+    StrictGreaterOrEqual,
+    /// memory - payload >= 0, signed: right across a wrap, as timelines and syncpoints need it.
+    CircularGreaterOrEqual,
+    /// memory & payload != 0.
+    AnySet,
+    /// !(memory | payload) != 0: some bit outside of the payload is clear in memory.
+    AnyClear,
+}
+
+impl From<AcquireCondition> for SemExecuteOperation {
+    fn from(condition: AcquireCondition) -> Self {
+        match condition {
+            AcquireCondition::Equal => Self::Acquire,
+            AcquireCondition::StrictGreaterOrEqual => Self::AcqStrictGeq,
+            AcquireCondition::CircularGreaterOrEqual => Self::AcqCircGeq,
+            AcquireCondition::AnySet => Self::AcqAnd,
+            AcquireCondition::AnyClear => Self::AcqNor,
+        }
+    }
+}
+
+/// Waits until memory satisfies a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SemaphoreAcquire {
+    /// GPU address, a multiple of the payload's size.
+    pub va: u64,
+    /// What memory is compared with.
+    pub payload: Payload,
+    /// How it is compared.
+    pub condition: AcquireCondition,
+    /// While waiting, other channels of the TSG may run.
+    pub switch_tsg: bool,
+}
+
+/// Writes memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SemaphoreRelease {
+    /// GPU address, a multiple of the payload's size, with timestamp of 16.
+    pub va: u64,
+    /// What is written.
+    pub payload: Payload,
+    /// Before writing, wait until the engine last used is idle, then do a system barrier.
+    pub wait_for_idle: bool,
+    /// Write 16 bytes: the payload, widened to 64 bits, then the GPU time in ns. The time is
+    /// visible no later than the payload.
+    pub timestamp: bool,
+}
+
+/// Combines memory and payload atomically.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SemaphoreReduction {
+    /// GPU address, a multiple of the payload's size.
+    pub va: u64,
+    /// The operand.
+    pub payload: Payload,
+    /// How memory and operand are combined.
+    pub operation: ReductionOperation,
+    /// Whether both are signed.
+    pub signed: bool,
+    /// Before combining, wait until the engine last used is idle, then do a system barrier.
+    pub wait_for_idle: bool,
+}
+
+impl SemaphoreReduction {
+    /// Which combinations exist: GA100 dev_pbdma.
+    fn check(&self) -> Result<(), Error> {
+        let reason = match (self.operation, self.payload, self.signed) {
+            (SemExecuteReduction::Inc | SemExecuteReduction::Dec, Payload::Bits64(_), _) => {
+                "INC and DEC exist in 32 bits only"
+            }
+            (SemExecuteReduction::Inc | SemExecuteReduction::Dec, _, true) => "INC and DEC are unsigned",
+            (SemExecuteReduction::Iadd, Payload::Bits64(_), true) => "a 64-bit IADD is unsigned",
+            (SemExecuteReduction::Unknown(_), ..) => "unknown reduction",
+            _ => return Ok(()),
+        };
+        Err(Error::Semaphore { reason })
+    }
+}
+
+impl<S: Sink> Encoder<S> {
+    /// Checks that the subchannel's engine supports a class; drivers send it first. 2 words.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Field`] above 0xffff, or [`Error::Full`].
+    pub fn set_object(&mut self, subchannel: Subchannel, class: u32) -> Result<(), Error> {
+        self.method(subchannel, &SetObject { nvclass: class, ..SetObject::default() })
+    }
+
+    /// Waits for a semaphore. 6 words.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Misaligned`], [`Error::AddressTooHigh`] or [`Error::Full`].
+    pub fn semaphore_acquire(&mut self, acquire: &SemaphoreAcquire) -> Result<(), Error> {
+        let execute = SemExecute {
+            operation: acquire.condition.into(),
+            acquire_switch_tsg: acquire.switch_tsg,
+            payload_size: acquire.payload.size(),
+            ..SemExecute::default()
+        };
+        self.semaphore(acquire.va, acquire.payload.bytes(), acquire.payload, &execute)
+    }
+
+    /// Writes a semaphore. 6 words.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Misaligned`], [`Error::AddressTooHigh`] or [`Error::Full`].
+    pub fn semaphore_release(&mut self, release: &SemaphoreRelease) -> Result<(), Error> {
+        let execute = SemExecute {
+            operation: SemExecuteOperation::Release,
+            release_wfi: release.wait_for_idle,
+            payload_size: release.payload.size(),
+            release_timestamp: release.timestamp,
+            ..SemExecute::default()
+        };
+        let alignment = if release.timestamp { 16 } else { release.payload.bytes() };
+        self.semaphore(release.va, alignment, release.payload, &execute)
+    }
+
+    /// Combines memory and payload atomically in the L2 cache. The page must allow atomics. 6 words.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Semaphore`] for a combination that does not exist, [`Error::Misaligned`],
+    /// [`Error::AddressTooHigh`] or [`Error::Full`].
+    pub fn semaphore_reduction(&mut self, reduction: &SemaphoreReduction) -> Result<(), Error> {
+        reduction.check()?;
+        let execute = SemExecute {
+            operation: SemExecuteOperation::Reduction,
+            release_wfi: reduction.wait_for_idle,
+            payload_size: reduction.payload.size(),
+            reduction: reduction.operation,
+            reduction_format: if reduction.signed {
+                SemExecuteReductionFormat::Signed
+            } else {
+                SemExecuteReductionFormat::Unsigned
+            },
+            ..SemExecute::default()
+        };
+        self.semaphore(reduction.va, reduction.payload.bytes(), reduction.payload, &execute)
+    }
+
+    fn semaphore(
+        &mut self,
+        va: u64,
+        alignment: u64,
+        payload: Payload,
+        execute: &SemExecute,
+    ) -> Result<(), Error> {
+        check_va("semaphore", va, alignment, self.target().semaphore_va_bits())?;
+        let [payload_lo, payload_hi] = payload.words();
+        self.methods(
+            Subchannel::HOST,
+            SemAddrLo::ADDRESS,
+            &[va as u32, (va >> 32) as u32, payload_lo, payload_hi, execute.encode()?],
+        )
+    }
+
+    /// Raises the channel's non-stall interrupt. 1 word.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`].
+    pub fn non_stall_interrupt(&mut self) -> Result<(), Error> {
+        self.immediate(Subchannel::HOST, NonStallInterrupt::ADDRESS, 0)
+    }
+
+    /// Holds the host engine until the engine last sent methods is idle, for all subcontexts or
+    /// for the channel's own alone. 1 word.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`].
+    pub fn wait_for_idle(&mut self, scope: WfiScope) -> Result<(), Error> {
+        self.immediate(Subchannel::HOST, Wfi::ADDRESS, Wfi { scope }.encode()?)
+    }
+
+    /// Orders the GPU's memory accesses so far before those to come, for GPU clients or for the
+    /// whole system. Does not wait for engines; precede it with
+    /// [`wait_for_idle`](Self::wait_for_idle) where they matter. 5 words.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`].
+    pub fn memory_barrier(&mut self, scope: MemOpCMembarType) -> Result<(), Error> {
+        let barrier = (
+            MemOpA::default(),
+            MemOpB::default(),
+            MemOpC { membar_type: scope, ..MemOpC::default() },
+            MemOpD { operation: MemOpDOperation::Membar, ..MemOpD::default() },
+        );
+        self.sequence(Subchannel::HOST, &barrier)
+    }
+}

@@ -1,0 +1,99 @@
+//! The commands of a driver, as methods of [`Encoder`]: semaphores and barriers of the host engine,
+//! set-up and launches of the compute engine, transfers of the copy engine.
+//!
+//! ```
+//! use ampere_cmd::command::{AcquireCondition, Payload, PcasAction, SemaphoreAcquire, SemaphoreRelease};
+//! use ampere_cmd::{Encoder, SliceSink};
+//!
+//! let mut words = [0; 32];
+//! let mut encoder = Encoder::new(SliceSink::new(&mut words));
+//! encoder.semaphore_acquire(&SemaphoreAcquire {
+//!     va: 0x11_0000_0000,
+//!     payload: Payload::Bits64(3),
+//!     condition: AcquireCondition::CircularGreaterOrEqual,
+//!     switch_tsg: false,
+//! })?;
+//! encoder.invalidate_shader_caches_no_wfi()?;
+//! encoder.launch(0x15_0000_0200, PcasAction::PrefetchSchedule)?;
+//! encoder.semaphore_release(&SemaphoreRelease {
+//!     va: 0x11_0000_0000,
+//!     payload: Payload::Bits64(4),
+//!     wait_for_idle: true,
+//!     timestamp: true,
+//! })?;
+//! encoder.non_stall_interrupt()?;
+//! assert_eq!(encoder.sink().len(), 19);
+//! # Ok::<(), ampere_cmd::Error>(())
+//! ```
+
+mod compute;
+mod copy;
+mod host;
+
+pub use compute::{LocalMemorySize, PcasAction, SmLayout, local_memory_size};
+pub use copy::{CopyRelease, Fill, LinearCopy, MAX_COPY_PIECE, Pattern, PitchCopy};
+pub use host::{
+    AcquireCondition, Payload, ReductionOperation, SemaphoreAcquire, SemaphoreReduction, SemaphoreRelease,
+};
+
+use crate::error::Error;
+use crate::pushbuffer::{Encoder, Sink, SliceSink, Target};
+
+/// Refuses an address that the hardware would refuse or that its field cannot carry.
+fn check_va(what: &'static str, va: u64, alignment: u64, bits: u32) -> Result<(), Error> {
+    if va >> bits != 0 {
+        return Err(Error::AddressTooHigh { what, va, bits });
+    }
+    if !va.is_multiple_of(alignment) {
+        return Err(Error::Misaligned { what, va, alignment });
+    }
+    Ok(())
+}
+
+/// Refuses a range that does not end within `bits` of address.
+fn check_range(what: &'static str, va: u64, bytes: u64, bits: u32) -> Result<(), Error> {
+    let end = va.saturating_add(bytes);
+    if end > 1 << bits {
+        return Err(Error::AddressTooHigh { what, va, bits });
+    }
+    Ok(())
+}
+
+/// Upper and lower word, in the order in which engine classes take an address.
+const fn upper_lower(value: u64) -> [u32; 2] {
+    [(value >> 32) as u32, value as u32]
+}
+
+impl<S: Sink> Encoder<S> {
+    /// Writes several headers whole or not at all, `N` words at most.
+    fn together<const N: usize>(
+        &mut self,
+        write: impl FnOnce(&mut Encoder<SliceSink<'_>>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut words = [0; N];
+        let mut inner = Encoder::for_target(SliceSink::new(&mut words), self.target());
+        write(&mut inner)?;
+        self.words(inner.sink().written())
+    }
+}
+
+impl Target {
+    /// Address bits of host semaphores (SEM_ADDR_HI of `clc76f.h`, `clc86f.h`).
+    #[must_use]
+    pub const fn semaphore_va_bits(self) -> u32 {
+        match self {
+            Self::Ampere => 40,
+            Self::Hopper => 57,
+        }
+    }
+
+    /// Address bits of copies, copy semaphores, inline uploads and local memory
+    /// (`clc7b5.h`, `clc8b5.h`, `clc7c0.h`, `clcbc0.h`).
+    #[must_use]
+    pub const fn engine_va_bits(self) -> u32 {
+        match self {
+            Self::Ampere => 49,
+            Self::Hopper => 57,
+        }
+    }
+}
