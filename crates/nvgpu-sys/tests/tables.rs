@@ -181,10 +181,7 @@ fn check_constants(table: &Value, pairs: &[(&str, u64)]) {
 }
 
 /// Every flag of a set, by the header's prefix and the flag's own name; both ways.
-fn check_flags<F: bitflags::Flags>(table: &Value, prefix: &str, bits: impl Fn(&F) -> u64)
-where
-    F: 'static,
-{
+fn check_flags<F: bitflags::Flags + 'static>(table: &Value, prefix: &str, bits: impl Fn(&F) -> u64) {
     let mut ours = BTreeSet::new();
     for flag in F::FLAGS {
         let name = format!("{prefix}{}", flag.name());

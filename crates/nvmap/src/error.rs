@@ -1,0 +1,135 @@
+//! What can go wrong with memory, and what helps.
+
+use nvgpu_sys::Errno;
+
+/// A failed call, or a request that cannot be made.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device node could not be opened.
+    #[error("cannot open {path}: {errno}{}", open_cure(*errno))]
+    Open {
+        /// Path of the node.
+        path: &'static str,
+        /// The kernel's answer.
+        errno: Errno,
+    },
+    /// A call about a buffer failed.
+    #[error("{call} of buffer \"{label}\" ({size} bytes) failed: {errno}{}", call_cure(*errno))]
+    Buffer {
+        /// The system call or request.
+        call: &'static str,
+        /// The buffer's label.
+        label: String,
+        /// Size asked for, in bytes.
+        size: u64,
+        /// The kernel's answer.
+        errno: Errno,
+    },
+    /// A query about the allocator failed.
+    #[error("{call} on {path} failed: {errno}")]
+    Query {
+        /// The request.
+        call: &'static str,
+        /// Path of the node.
+        path: &'static str,
+        /// The kernel's answer.
+        errno: Errno,
+    },
+    /// The size is 0, or too large for the address space once rounded to the alignment.
+    #[error(
+        "buffer \"{label}\" cannot have {size} bytes: the size must be at least 1 and fit the CPU's address space when rounded to {alignment}"
+    )]
+    Size {
+        /// The buffer's label.
+        label: String,
+        /// Size asked for, in bytes.
+        size: u64,
+        /// Alignment it would be rounded to, in bytes.
+        alignment: u64,
+    },
+    /// The alignment is not a power of two, below a page or above 2 GiB.
+    #[error(
+        "buffer \"{label}\" cannot be aligned to {alignment}: it must be a power of two from 4096 to 2^31"
+    )]
+    Alignment {
+        /// The buffer's label.
+        label: String,
+        /// Alignment asked for, in bytes.
+        alignment: u64,
+    },
+    /// Host memory to import does not start on a page.
+    #[error("host memory \"{label}\" at {address:#x} cannot be imported: it must start on a 4096-byte page")]
+    HostAddress {
+        /// The buffer's label.
+        label: String,
+        /// Where the memory starts.
+        address: u64,
+    },
+    /// A copy would leave the buffer.
+    #[error("bytes {offset}..{offset}+{len} are outside buffer \"{label}\" of {size} bytes")]
+    OutOfBounds {
+        /// The buffer's label.
+        label: String,
+        /// First byte of the copy.
+        offset: usize,
+        /// Length of the copy in bytes.
+        len: usize,
+        /// Size of the buffer in bytes.
+        size: usize,
+    },
+}
+
+impl Error {
+    /// The kernel's errno, if a call failed.
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::Open { errno, .. } | Self::Buffer { errno, .. } | Self::Query { errno, .. } => Some(*errno),
+            Self::Size { .. }
+            | Self::Alignment { .. }
+            | Self::HostAddress { .. }
+            | Self::OutOfBounds { .. } => None,
+        }
+    }
+}
+
+/// What to do when the node does not open.
+fn open_cure(errno: Errno) -> &'static str {
+    match errno {
+        Errno::ACCESS | Errno::PERM => "; add yourself to group video (and log in again)",
+        Errno::NOENT | Errno::NXIO | Errno::NODEV => {
+            "; there is no nvmap: this is not a Jetson, or its nvmap module is not loaded"
+        }
+        Errno::MFILE => "; too many open descriptors: raise the limit with ulimit -n",
+        _ => "",
+    }
+}
+
+/// What to do when a call about a buffer fails.
+fn call_cure(errno: Errno) -> &'static str {
+    match errno {
+        Errno::NOMEM => "; free memory, or ask for less",
+        Errno::MFILE | Errno::NFILE => "; too many open descriptors: raise the limit with ulimit -n",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_the_cure() {
+        let message = |errno| Error::Open { path: "/dev/nvmap", errno }.to_string();
+        assert!(message(Errno::ACCESS).contains("group video"), "{}", message(Errno::ACCESS));
+        assert!(message(Errno::NOENT).contains("not a Jetson"), "{}", message(Errno::NOENT));
+        let full = Error::Buffer {
+            call: "NVMAP_IOC_ALLOC",
+            label: "weights".into(),
+            size: 1 << 40,
+            errno: Errno::NOMEM,
+        };
+        let text = full.to_string();
+        assert!(text.contains("NVMAP_IOC_ALLOC of buffer \"weights\" (1099511627776 bytes)"), "{text}");
+    }
+}

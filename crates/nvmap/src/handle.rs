@@ -1,0 +1,98 @@
+//! An nvmap handle and its export as a dma-buf.
+
+use std::sync::Arc;
+
+use nvgpu_sys::nvmap as sys;
+use nvgpu_sys::{DoorFd, Errno};
+
+/// A handle number; freed on drop.
+///
+/// The number is neither a descriptor nor an address, and means nothing in another process. Numbers
+/// start near 2^31 (`nvmap_id_array.c`).
+#[derive(Debug)]
+pub(crate) struct Handle {
+    client: Arc<DoorFd>,
+    id: u32,
+}
+
+impl Handle {
+    /// Creates a handle of `size` bytes, without memory yet. The error names the request.
+    pub(crate) fn create(client: &Arc<DoorFd>, size: u64) -> Result<Self, (&'static str, Errno)> {
+        let id = match u32::try_from(size) {
+            Ok(size_or_fd) => {
+                let mut argument = sys::CreateHandle { size_or_fd, handle: 0 };
+                sys::CREATE.send(client, &mut argument).map_err(|errno| (sys::CREATE.name(), errno))?;
+                argument.handle
+            }
+            Err(_) => {
+                let mut argument = sys::CreateHandle64 { size_or_handle: size };
+                sys::CREATE_64.send(client, &mut argument).map_err(|errno| (sys::CREATE_64.name(), errno))?;
+                low_half(argument.size_or_handle)
+            }
+        };
+        Ok(Self { client: Arc::clone(client), id })
+    }
+
+    /// Makes a handle over `len` bytes of the process's own memory at `address`.
+    ///
+    /// # Safety
+    ///
+    /// The memory is mapped writable until the handle and everything made from it are gone.
+    pub(crate) unsafe fn from_va(
+        client: &Arc<DoorFd>,
+        address: u64,
+        len: u64,
+        flags: u32,
+    ) -> Result<Self, (&'static str, Errno)> {
+        let mut argument = sys::CreateHandleFromVa { va: address, size: 0, flags, size_or_handle: len };
+        // SAFETY: the caller vouches for the memory.
+        unsafe { sys::FROM_VA.send_pointing(client, &mut argument) }
+            .map_err(|errno| (sys::FROM_VA.name(), errno))?;
+        Ok(Self { client: Arc::clone(client), id: low_half(argument.size_or_handle) })
+    }
+
+    /// Gives the handle memory.
+    pub(crate) fn allocate(&self, heaps: sys::Heaps, flags: u32, align: u32) -> Result<(), Errno> {
+        // -1 is any NUMA node.
+        let mut argument =
+            sys::AllocHandle { handle: self.id, heap_mask: heaps.bits(), flags, align, numa_nid: -1 };
+        sys::ALLOC.send(&self.client, &mut argument).map(drop)
+    }
+
+    /// Exports the handle as a dma-buf descriptor, which is never number 0: SETUP_BIND takes 0 for
+    /// "none", and a process that closed its standard input would get it.
+    pub(crate) fn export(&self) -> Result<DoorFd, Errno> {
+        let first = self.export_any()?;
+        if first.raw() != 0 { Ok(first) } else { self.export_any() }
+    }
+
+    fn export_any(&self) -> Result<DoorFd, Errno> {
+        let mut argument = sys::CreateHandle { size_or_fd: 0, handle: self.id };
+        sys::GET_FD.send(&self.client, &mut argument)?;
+        Ok(DoorFd::from_raw(self.client.door(), argument.size_or_fd.cast_signed()))
+    }
+
+    /// The handle number.
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The descriptor that the handle belongs to.
+    pub(crate) fn client(&self) -> &DoorFd {
+        &self.client
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Err(errno) = sys::FREE.send(&self.client, self.id) {
+            tracing::warn!(handle = self.id, %errno, "NVMAP_IOC_FREE failed");
+        }
+    }
+}
+
+/// The low 32 bits, where the 64-bit forms return the handle number.
+fn low_half(word: u64) -> u32 {
+    // CAST: masked to 32 bits; the upper half holds rest of the size that was passed in.
+    (word & u64::from(u32::MAX)) as u32
+}

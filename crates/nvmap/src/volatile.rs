@@ -1,0 +1,145 @@
+//! Copies between ordinary memory and memory that a device also writes.
+//!
+//! The device may change the bytes at any time, so no reference to them may exist and no access may
+//! be invented, merged or torn by the compiler: every access is a volatile one, and naturally
+//! aligned, because uncached mappings fault on unaligned accesses on arm64. Words of 8 bytes carry
+//! the bulk; single bytes carry a ragged start and end.
+
+use core::ptr;
+
+/// Bytes of the word that carries the bulk of a copy.
+const WORD: usize = size_of::<u64>();
+
+/// Bytes from `address` to the next word boundary, at most `len`.
+fn head(address: usize, len: usize) -> usize {
+    (address.wrapping_neg() % WORD).min(len)
+}
+
+/// Copies `source` to the device memory at `target`.
+///
+/// # Safety
+///
+/// `target` is valid for volatile writes of `source.len()` bytes and does not overlap `source`.
+pub(crate) unsafe fn store(target: *mut u8, source: &[u8]) {
+    let (start, rest) = source.split_at(head(target.addr(), source.len()));
+    let words = rest.chunks_exact(WORD);
+    let end = words.remainder();
+    // SAFETY: every write below lies in the `source.len()` bytes at `target` that the caller vouches
+    // for: `start`, then whole words, then `end`, one after another. After `start` the pointer is
+    // word-aligned.
+    unsafe {
+        let mut target = store_bytes(target, start);
+        for word in words {
+            let mut bytes = [0; WORD];
+            bytes.copy_from_slice(word);
+            ptr::write_volatile(target.cast::<u64>(), u64::from_ne_bytes(bytes));
+            target = target.add(WORD);
+        }
+        store_bytes(target, end);
+    }
+}
+
+/// Stores byte by byte; returns the end.
+///
+/// # Safety
+///
+/// As [`store`].
+unsafe fn store_bytes(target: *mut u8, source: &[u8]) -> *mut u8 {
+    for (index, byte) in source.iter().enumerate() {
+        // SAFETY: `index` is below `source.len()`, for which the caller vouches.
+        unsafe { ptr::write_volatile(target.add(index), *byte) };
+    }
+    // SAFETY: one past the end of the bytes the caller vouches for.
+    unsafe { target.add(source.len()) }
+}
+
+/// Copies the device memory at `source` to `target`.
+///
+/// # Safety
+///
+/// `source` is valid for volatile reads of `target.len()` bytes and does not overlap `target`.
+pub(crate) unsafe fn load(source: *const u8, target: &mut [u8]) {
+    let (start, rest) = target.split_at_mut(head(source.addr(), target.len()));
+    let mut words = rest.chunks_exact_mut(WORD);
+    // SAFETY: as in `store`, with reads.
+    unsafe {
+        let mut source = load_bytes(source, start);
+        for word in &mut words {
+            word.copy_from_slice(&ptr::read_volatile(source.cast::<u64>()).to_ne_bytes());
+            source = source.add(WORD);
+        }
+        load_bytes(source, words.into_remainder());
+    }
+}
+
+/// Loads byte by byte; returns the end.
+///
+/// # Safety
+///
+/// As [`load`].
+unsafe fn load_bytes(source: *const u8, target: &mut [u8]) -> *const u8 {
+    for (index, byte) in target.iter_mut().enumerate() {
+        // SAFETY: `index` is below `target.len()`, for which the caller vouches.
+        *byte = unsafe { ptr::read_volatile(source.add(index)) };
+    }
+    // SAFETY: one past the end of the bytes the caller vouches for.
+    unsafe { source.add(target.len()) }
+}
+
+/// Sets `len` bytes of device memory at `target` to `byte`.
+///
+/// # Safety
+///
+/// `target` is valid for volatile writes of `len` bytes.
+pub(crate) unsafe fn fill(target: *mut u8, byte: u8, len: usize) {
+    let start = head(target.addr(), len);
+    let words = (len - start) / WORD;
+    let end = len - start - words * WORD;
+    // SAFETY: `start`, `words * WORD` and `end` add up to `len`; after `start` the pointer is
+    // word-aligned.
+    unsafe {
+        let mut target = store_bytes(target, &[byte; WORD][..start]);
+        for _ in 0..words {
+            ptr::write_volatile(target.cast::<u64>(), u64::from_ne_bytes([byte; WORD]));
+            target = target.add(WORD);
+        }
+        store_bytes(target, &[byte; WORD][..end]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every combination of misaligned start and ragged length around two words.
+    #[test]
+    fn ragged_copies_touch_their_bytes_and_no_others() {
+        for start in 0..WORD {
+            for len in 0..3 * WORD {
+                let source: Vec<u8> = (1..=len).map(|value| u8::try_from(value).unwrap()).collect();
+                let mut memory = [0_u64; 6];
+                let base = memory.as_mut_ptr().cast::<u8>();
+                let mut seen = [0_u8; 48];
+                // SAFETY: start + len is at most 31, inside the 48 bytes of `memory`.
+                unsafe {
+                    store(base.add(start), &source);
+                    load(base, &mut seen);
+                }
+                assert_eq!(&seen[start..start + len], source, "start {start} len {len}");
+                assert!(seen[..start].iter().chain(&seen[start + len..]).all(|byte| *byte == 0));
+
+                let mut back = vec![0; len];
+                // SAFETY: as above.
+                unsafe { load(base.add(start), &mut back) };
+                assert_eq!(back, source);
+
+                // SAFETY: as above.
+                unsafe { fill(base.add(start), 0xa5, len) };
+                // SAFETY: the whole of `memory`.
+                unsafe { load(base, &mut seen) };
+                assert!(seen[start..start + len].iter().all(|byte| *byte == 0xa5));
+                assert!(seen[..start].iter().chain(&seen[start + len..]).all(|byte| *byte == 0));
+            }
+        }
+    }
+}
