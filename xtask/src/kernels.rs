@@ -1,0 +1,353 @@
+//! `kernels`: compiles `kernels/*.cu` to `kernels/*.cubin` and records what was made from what.
+//!
+//! The cubins are committed, so that nobody needs a CUDA compiler to build or test the project. They
+//! are made by NVRTC 12.6, NVIDIA's run-time compiler, which is one shared library: `kernels/compile.py`
+//! drives it. By default it comes from PyPI at a pinned version, into a virtual environment in `.venv`;
+//! with the same version the same bytes come out. `kernels/kernels.lock` holds the hashes of each source
+//! and cubin; `--check` compares them and needs neither compiler nor network.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// Folder of the sources and cubins, from the workspace root.
+const FOLDER: &str = "kernels";
+/// What the GPU of the Orin is called by the compiler.
+const ARCHITECTURE: &str = "--gpu-architecture=sm_87";
+/// Stands in the lock file for the folder of CUDA's headers, which differs between machines.
+const INCLUDE: &str = "--include-path={cuda headers}";
+/// The one version of NVRTC whose output is committed.
+const NVRTC_VERSION: &str = "12.6";
+const NVRTC_PACKAGE: (&str, &str) = ("nvidia-cuda-nvrtc-cu12", "12.6.85");
+/// `cuda_fp16.h` and its like, which NVRTC does not bring along.
+const HEADERS_PACKAGE: (&str, &str) = ("nvidia-cuda-runtime-cu12", "12.6.77");
+/// Where JetPack and NVIDIA's packages for Linux put NVRTC.
+const SYSTEM_NVRTC: [&str; 3] = [
+    "/usr/local/cuda-12.6/lib64/libnvrtc.so.12",
+    "/usr/local/cuda-12/lib64/libnvrtc.so.12",
+    "/usr/local/cuda/lib64/libnvrtc.so.12",
+];
+
+/// Options of `cargo xtask kernels`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Only compare sources and cubins with kernels.lock; fail when they differ
+    #[arg(long)]
+    check: bool,
+    /// Use this libnvrtc.so (version 12.6) instead of the one from PyPI
+    #[arg(long, value_name = "LIBRARY", conflicts_with = "check")]
+    nvrtc: Option<PathBuf>,
+}
+
+/// Content of `kernels.lock`.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Lock {
+    /// Which compiler made the cubins.
+    compiler: String,
+    /// By name without extension.
+    kernels: BTreeMap<String, Entry>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Entry {
+    /// Options given to NVRTC.
+    options: Vec<String>,
+    /// SHA-256 of the `.cu` file, in hexadecimal.
+    source: String,
+    /// SHA-256 of the `.cubin` file, in hexadecimal.
+    cubin: String,
+}
+
+/// A compiler that is ready to run.
+struct Compiler {
+    python: PathBuf,
+    library: PathBuf,
+    /// Folder of CUDA's headers, when there is one.
+    headers: Option<PathBuf>,
+    /// For the lock file.
+    name: String,
+}
+
+/// Rebuilds all cubins, or with `--check` compares sources and cubins with the lock file.
+///
+/// # Errors
+///
+/// When NVRTC 12.6 cannot be had or run, when a kernel does not compile, when a file cannot be read or
+/// written, and with `--check` when anything has drifted apart.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let folder = crate::workspace_root()?.join(FOLDER);
+    if options.check { check(&folder) } else { build(&folder, options.nvrtc.as_deref()) }
+}
+
+fn check(folder: &Path) -> Result<()> {
+    let drift = drift(folder, &read_lock(folder)?)?;
+    ensure!(drift.is_empty(), "{}; run `cargo xtask kernels`", drift.join("; "));
+    Ok(())
+}
+
+fn build(folder: &Path, nvrtc: Option<&Path>) -> Result<()> {
+    let compiler = match nvrtc {
+        Some(library) => Compiler::from_library(folder, library)?,
+        None => Compiler::pinned(folder)?,
+    };
+    println!("compiler: {}", compiler.name);
+
+    let names = stems(folder, "cu")?;
+    ensure!(!names.is_empty(), "no .cu files in {}", folder.display());
+    let mut lock = Lock { compiler: compiler.name.clone(), kernels: BTreeMap::new() };
+    for (done, name) in names.iter().enumerate() {
+        let cubin = folder.join(name).with_extension("cubin");
+        let before = hash(&cubin).ok();
+        let entry = compiler.compile(folder, name)?;
+        let bytes = fs::metadata(&cubin)?.len();
+        let news = match before {
+            Some(before) if before == entry.cubin => "unchanged",
+            Some(_) => "changed",
+            None => "new",
+        };
+        println!("[{}/{}] {name}.cubin: {bytes} bytes, {news}", done + 1, names.len());
+        lock.kernels.insert(name.clone(), entry);
+    }
+    let text = serde_json::to_string_pretty(&lock)? + "\n";
+    fs::write(lock_path(folder), text).context("writing kernels.lock")?;
+    // A cubin without a source is for a person to decide about.
+    check(folder)
+}
+
+impl Compiler {
+    /// NVRTC at the pinned version in `.venv`, which is made when it is missing; where that cannot be
+    /// done (no network), the system's NVRTC if it has the right version.
+    fn pinned(folder: &Path) -> Result<Self> {
+        let venv = folder.with_file_name(".venv");
+        let error = match Self::from_packages(&venv) {
+            Ok(compiler) => return Ok(compiler),
+            Err(error) => error,
+        };
+        for library in SYSTEM_NVRTC.map(Path::new).into_iter().filter(|p| p.exists()) {
+            match Self::from_library(folder, library) {
+                Ok(compiler) => {
+                    println!("no NVRTC from PyPI ({error:#}): using the system's");
+                    return Ok(compiler);
+                }
+                Err(reason) => println!("{} will not do: {reason:#}", library.display()),
+            }
+        }
+        Err(error.context("getting NVRTC from PyPI, and there is no system NVRTC to use instead"))
+    }
+
+    fn from_packages(venv: &Path) -> Result<Self> {
+        let python = venv.join("bin/python");
+        if !python.exists() {
+            println!("making {}", venv.display());
+            crate::run_command(Command::new("python3").args(["-m", "venv"]).arg(venv))
+                .context("making a virtual environment (on Debian and Ubuntu: apt install python3-venv)")?;
+        }
+        let output = Command::new(&python)
+            .args(["-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"])
+            .output()
+            .with_context(|| format!("running {}", python.display()))?;
+        let packages = PathBuf::from(String::from_utf8(output.stdout)?.trim());
+        let wanted = [NVRTC_PACKAGE, HEADERS_PACKAGE];
+        let installed = |(name, version): &(&str, &str)| {
+            packages.join(format!("{}-{version}.dist-info", name.replace('-', "_"))).is_dir()
+        };
+        if !wanted.iter().all(installed) {
+            let pinned = wanted.map(|(name, version)| format!("{name}=={version}"));
+            println!("installing {}", pinned.join(" and "));
+            crate::run_command(
+                Command::new(&python)
+                    .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+                    .args(pinned),
+            )?;
+        }
+        let compiler = Self {
+            python,
+            library: packages.join("nvidia/cuda_nvrtc/lib/libnvrtc.so.12"),
+            headers: Some(packages.join("nvidia/cuda_runtime/include")),
+            name: format!("NVRTC {} ({})", NVRTC_PACKAGE.1, NVRTC_PACKAGE.0),
+        };
+        ensure!(compiler.library.is_file(), "{} is missing", compiler.library.display());
+        Ok(compiler)
+    }
+
+    /// The NVRTC of a CUDA toolkit, after a look at its version.
+    fn from_library(folder: &Path, library: &Path) -> Result<Self> {
+        let library = library.canonicalize().with_context(|| format!("finding {}", library.display()))?;
+        let python = PathBuf::from("python3");
+        let output = Command::new(&python)
+            .arg(folder.join("compile.py"))
+            .arg("--nvrtc")
+            .arg(&library)
+            .arg("--version")
+            .output()
+            .context("running python3")?;
+        if !output.status.success() {
+            bail!("loading {}: {}", library.display(), String::from_utf8_lossy(&output.stderr).trim());
+        }
+        let version = String::from_utf8(output.stdout)?.trim().to_owned();
+        ensure!(
+            version == NVRTC_VERSION,
+            "{} is NVRTC {version}; the committed cubins are made by {NVRTC_VERSION}",
+            library.display()
+        );
+        // A toolkit has its headers in `include`, beside the folder of the libraries or above it.
+        let headers = library
+            .ancestors()
+            .map(|folder| folder.join("include"))
+            .find(|include| include.join("cuda_fp16.h").is_file());
+        Ok(Self { python, library, headers, name: format!("NVRTC {version} (system)") })
+    }
+
+    /// Compiles one kernel file and returns its entry for the lock file.
+    fn compile(&self, folder: &Path, name: &str) -> Result<Entry> {
+        let source = folder.join(name).with_extension("cu");
+        let cubin = source.with_extension("cubin");
+        let mut options = vec![ARCHITECTURE.to_owned()];
+        let mut command = Command::new(&self.python);
+        command
+            .arg(folder.join("compile.py"))
+            .arg("--nvrtc")
+            .arg(&self.library)
+            .arg("--source")
+            .arg(&source)
+            .arg("--output")
+            .arg(&cubin)
+            .arg(format!("--option={ARCHITECTURE}"));
+        let text = fs::read_to_string(&source).with_context(|| format!("reading {}", source.display()))?;
+        if text.lines().any(|line| line.trim_start().starts_with("#include")) {
+            let headers = self
+                .headers
+                .as_deref()
+                .with_context(|| format!("{name}.cu needs CUDA's headers, and they are not beside NVRTC"))?;
+            command.arg(format!("--option=--include-path={}", headers.display()));
+            options.push(INCLUDE.to_owned());
+        }
+        // The compiler's log goes to this process's standard error as it is.
+        let status = command.status().with_context(|| format!("running {}", self.python.display()))?;
+        ensure!(status.success(), "{name}.cu does not compile");
+        Ok(Entry { options, source: hash(&source)?, cubin: hash(&cubin)? })
+    }
+}
+
+/// Everything in which sources, cubins and lock file disagree, one sentence each.
+fn drift(folder: &Path, lock: &Lock) -> Result<Vec<String>> {
+    let sources = stems(folder, "cu")?;
+    let cubins = stems(folder, "cubin")?;
+    let mut drift = Vec::new();
+    for name in &sources {
+        let Some(entry) = lock.kernels.get(name) else {
+            drift.push(format!("{name}.cu is not in kernels.lock"));
+            continue;
+        };
+        if hash(&folder.join(name).with_extension("cu"))? != entry.source {
+            drift.push(format!("{name}.cu has changed since its cubin was made"));
+        }
+        if !cubins.contains(name) {
+            drift.push(format!("{name}.cu has no cubin"));
+        } else if hash(&folder.join(name).with_extension("cubin"))? != entry.cubin {
+            drift.push(format!("{name}.cubin is not the one that was made from {name}.cu"));
+        }
+    }
+    drift.extend(
+        cubins.iter().filter(|n| !sources.contains(n)).map(|n| format!("{n}.cubin has no source: remove it")),
+    );
+    drift.extend(
+        lock.kernels
+            .keys()
+            .filter(|n| !sources.contains(n))
+            .map(|n| format!("kernels.lock names {n}.cu, which does not exist")),
+    );
+    Ok(drift)
+}
+
+fn lock_path(folder: &Path) -> PathBuf {
+    folder.join("kernels.lock")
+}
+
+fn read_lock(folder: &Path) -> Result<Lock> {
+    let path = lock_path(folder);
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("parsing {}", path.display()))
+}
+
+/// Names, without it, of the files with this extension, sorted.
+fn stems(folder: &Path, extension: &str) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("listing {}", folder.display()))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|e| e == extension) {
+            let stem = path.file_stem().and_then(|s| s.to_str());
+            names.push(stem.with_context(|| format!("{} is no UTF-8 name", path.display()))?.to_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// SHA-256 of a file in hexadecimal.
+fn hash(path: &Path) -> Result<String> {
+    let bytes = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    Ok(Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder with one kernel, and the lock file that fits it.
+    fn folder(name: &str) -> (PathBuf, Lock) {
+        let folder = std::env::temp_dir().join(format!("xtask-kernels-{}-{name}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("a.cu"), "source").unwrap();
+        fs::write(folder.join("a.cubin"), "cubin").unwrap();
+        let entry = Entry {
+            options: vec![ARCHITECTURE.to_owned()],
+            source: hash(&folder.join("a.cu")).unwrap(),
+            cubin: hash(&folder.join("a.cubin")).unwrap(),
+        };
+        let lock = Lock { compiler: "test".to_owned(), kernels: [("a".to_owned(), entry)].into() };
+        (folder, lock)
+    }
+
+    #[test]
+    fn each_kind_of_drift_is_named() {
+        let (folder, lock) = folder("drift");
+        assert_eq!(drift(&folder, &lock).unwrap(), Vec::<String>::new());
+
+        fs::write(folder.join("a.cu"), "edited").unwrap();
+        assert_eq!(drift(&folder, &lock).unwrap(), ["a.cu has changed since its cubin was made"]);
+        fs::write(folder.join("a.cu"), "source").unwrap();
+
+        fs::write(folder.join("a.cubin"), "other").unwrap();
+        assert_eq!(drift(&folder, &lock).unwrap(), ["a.cubin is not the one that was made from a.cu"]);
+        fs::remove_file(folder.join("a.cubin")).unwrap();
+        assert_eq!(drift(&folder, &lock).unwrap(), ["a.cu has no cubin"]);
+
+        fs::rename(folder.join("a.cu"), folder.join("b.cu")).unwrap();
+        fs::write(folder.join("c.cubin"), "").unwrap();
+        assert_eq!(
+            drift(&folder, &lock).unwrap(),
+            [
+                "b.cu is not in kernels.lock",
+                "c.cubin has no source: remove it",
+                "kernels.lock names a.cu, which does not exist",
+            ]
+        );
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn the_lock_file_survives_a_round_trip() {
+        let (folder, lock) = folder("lock");
+        fs::write(lock_path(&folder), serde_json::to_string_pretty(&lock).unwrap()).unwrap();
+        assert_eq!(read_lock(&folder).unwrap(), lock);
+        fs::write(lock_path(&folder), "{").unwrap();
+        assert!(read_lock(&folder).unwrap_err().to_string().contains("kernels.lock"));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
