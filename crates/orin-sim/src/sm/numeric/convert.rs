@@ -87,16 +87,23 @@ const fn flush_if(format: Float, bits: u64, ftz: bool) -> u64 {
 /// sources and results.
 #[must_use]
 pub fn f2f(from: Float, to: Float, bits: u64, rounding: Rounding, ftz: bool) -> u64 {
-    let shape = to.format();
-    match decode(from, flush_if(from, bits, ftz)) {
-        Value::Nan => to.nan(),
-        Value::Infinite { negative } => shape.infinity() | if negative { shape.sign() } else { 0 },
-        Value::Finite(value) if ftz && to == Float::F32 && from == Float::F64 => {
-            // The exact value goes through the rounding rule of binary32 arithmetic.
-            let exact = f64::from_bits(value.round(soft::F64, Rounding::Zero));
-            u64::from(super::f32::finish(exact, rounding, true))
-        }
-        Value::Finite(value) => value.round(shape, rounding),
+    let x = widen(from, flush_if(from, bits, ftz));
+    match to {
+        _ if x.is_nan() => to.nan(),
+        Float::F64 => x.to_bits(),
+        Float::F32 => u64::from(super::f32::finish(x, rounding, ftz)),
+        Float::F16 | Float::Bf16 => soft::narrow(x, to.format(), rounding),
+    }
+}
+
+/// The value of a pattern: every format fits binary64.
+#[inline]
+fn widen(from: Float, bits: u64) -> f64 {
+    match from {
+        Float::F16 => f64::from(f32::from_bits(f16_to_f32(bits as u16))),
+        Float::Bf16 => f64::from(f32::from_bits(bf16_to_f32(bits as u16))),
+        Float::F32 => f64::from(f32::from_bits(bits as u32)),
+        Float::F64 => f64::from_bits(bits),
     }
 }
 

@@ -326,3 +326,208 @@ impl SwizzleAdd {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::reference::{Dyadic, Shape, edge_f32};
+    use super::*;
+
+    const MAX: u32 = 0x7f7f_ffff;
+
+    fn decode(x: u32, ftz: bool) -> Option<Dyadic> {
+        Dyadic::decode(Shape::F32, u64::from(if ftz && x & INFINITY == 0 { x & SIGN } else { x }))
+    }
+
+    fn expected(value: &Dyadic, rounding: Rounding, ftz: bool) -> u32 {
+        if ftz {
+            value.round_flushing(Shape::F32, rounding) as u32
+        } else {
+            value.round(Shape::F32, rounding) as u32
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        #[test]
+        fn finite_sums_products_and_fused_are_rounded_once(a in edge_f32(), b in edge_f32(), c in edge_f32()) {
+            for ftz in [false, true] {
+                let (Some(x), Some(y), Some(z)) = (decode(a, ftz), decode(b, ftz), decode(c, ftz)) else {
+                    return Ok(());
+                };
+                let product = x.times(&y);
+                for rounding in Rounding::ALL {
+                    let sum = x.plus(&y, rounding);
+                    let fused = product.plus(&z, rounding);
+                    prop_assert_eq!(add(a, b, rounding, ftz), expected(&sum, rounding, ftz), "add {:?}", rounding);
+                    prop_assert_eq!(mul(a, b, rounding, ftz), expected(&product, rounding, ftz), "mul {:?}", rounding);
+                    prop_assert_eq!(
+                        fma(a, b, c, rounding, ftz), expected(&fused, rounding, ftz), "fma {:?} {}", rounding, ftz
+                    );
+                }
+            }
+        }
+
+        #[test]
+        fn tiny_fused_results_are_rounded_once(
+            a in 0x1f00_0000_u32..0x2100_0000, b in 0x1f00_0000_u32..0x2100_0000, c in 0_u32..0x0100_0000,
+            negative: bool,
+        ) {
+            // Products around the smallest subnormal, where binary64 sums would round twice.
+            let c = c | u32::from(negative) << 31;
+            let (x, y, z) = (decode(a, false).unwrap(), decode(b, false).unwrap(), decode(c, false).unwrap());
+            for rounding in Rounding::ALL {
+                let fused = x.times(&y).plus(&z, rounding);
+                prop_assert_eq!(fma(a, b, c, rounding, false), expected(&fused, rounding, false));
+                prop_assert_eq!(fma(a, b, c, rounding, true), {
+                    let z = decode(c, true).unwrap();
+                    expected(&x.times(&y).plus(&z, rounding), rounding, true)
+                });
+            }
+        }
+
+        #[test]
+        fn nearest_agrees_with_the_host(a in edge_f32(), b in edge_f32(), c in edge_f32()) {
+            let host = |x: f32| if x.is_nan() { NAN } else { x.to_bits() };
+            let (x, y, z) = (f32::from_bits(a), f32::from_bits(b), f32::from_bits(c));
+            prop_assert_eq!(add(a, b, Rounding::Nearest, false), host(x + y));
+            prop_assert_eq!(mul(a, b, Rounding::Nearest, false), host(x * y));
+            prop_assert_eq!(fma(a, b, c, Rounding::Nearest, false), host(x.mul_add(y, z)));
+        }
+
+        #[test]
+        fn scaled_products_are_rounded_once(a in edge_f32(), b in edge_f32(), field in 1_u32..8) {
+            let scale = multiply_scale(field).unwrap();
+            if let (Some(x), Some(y)) = (decode(a, false), decode(b, false)) {
+                let power = Dyadic::new(false, 1, scale);
+                for rounding in Rounding::ALL {
+                    let exact = x.times(&y).times(&power);
+                    prop_assert_eq!(mul_scaled(a, b, scale, rounding, false), expected(&exact, rounding, false));
+                }
+            }
+        }
+
+        #[test]
+        fn minimum_and_maximum_choose_an_operand(a in edge_f32(), b in edge_f32()) {
+            let (x, y) = (f32::from_bits(a), f32::from_bits(b));
+            let (low, high) = (min(a, b, false, false), max(a, b, false, false));
+            if x.is_nan() || y.is_nan() {
+                let number = if x.is_nan() { if y.is_nan() { NAN } else { b } } else { a };
+                prop_assert_eq!((low, high), (number, number));
+                prop_assert_eq!(min(a, b, true, false), NAN);
+                prop_assert_eq!(max(a, b, true, false), NAN);
+            } else {
+                prop_assert!(f32::from_bits(low) <= f32::from_bits(high));
+                prop_assert!((low, high) == (a, b) || (low, high) == (b, a));
+                prop_assert_eq!((low, high), (min(b, a, true, false), max(b, a, true, false)));
+            }
+        }
+
+        #[test]
+        fn saturation_clamps(x in edge_f32()) {
+            let value = f32::from_bits(x);
+            let clamped = if value.is_nan() { 0.0 } else { value.max(0.0).min(1.0) };
+            prop_assert_eq!(saturate(x) & !SIGN, clamped.to_bits() & !SIGN);
+            prop_assert_eq!(saturate(x) & SIGN, 0);
+        }
+
+        #[test]
+        fn comparisons_flush_when_asked(a in edge_f32(), b in edge_f32()) {
+            let (x, y) = (f32::from_bits(a), f32::from_bits(b));
+            prop_assert_eq!(compare(FloatCompare::Lt, a, b, false), x < y);
+            prop_assert_eq!(compare(FloatCompare::Neu, a, b, false), x != y);
+            prop_assert_eq!(compare(FloatCompare::Ne, a, b, false), x < y || x > y);
+            prop_assert_eq!(
+                compare(FloatCompare::Gt, a, b, true), f32::from_bits(flush(a)) > f32::from_bits(flush(b))
+            );
+        }
+
+        /// The division that compilers build: reciprocal, Newton steps, FCHK for the rest.
+        #[test]
+        fn a_checked_division_is_correctly_rounded(a in edge_f32(), b in edge_f32()) {
+            if !division_check(a, b) {
+                let nearest = |x, y, z| fma(x, y, z, Rounding::Nearest, false);
+                let reciprocal = super::super::mufu::mufu(super::super::mufu::Function::Rcp, b);
+                let minus_b = b ^ SIGN;
+                let error = nearest(minus_b, reciprocal, ONE);
+                let refined = nearest(reciprocal, error, reciprocal);
+                let quotient = nearest(a, refined, 0);
+                let rest = nearest(minus_b, quotient, a);
+                let quotient = nearest(refined, rest, quotient);
+                let rest = nearest(minus_b, quotient, a);
+                let result = nearest(refined, rest, quotient);
+                prop_assert_eq!(result, (f32::from_bits(a) / f32::from_bits(b)).to_bits());
+            }
+        }
+    }
+
+    #[test]
+    fn infinities_and_nans_do_not_depend_on_the_rounding() {
+        let minus_infinity = INFINITY | SIGN;
+        for rounding in Rounding::ALL {
+            for ftz in [false, true] {
+                assert_eq!(add(INFINITY, minus_infinity, rounding, ftz), NAN);
+                assert_eq!(add(INFINITY, MAX | SIGN, rounding, ftz), INFINITY);
+                assert_eq!(mul(0, minus_infinity, rounding, ftz), NAN);
+                assert_eq!(fma(minus_infinity, ONE, MAX, rounding, ftz), minus_infinity);
+                assert_eq!(fma(ONE, ONE, 0xffc0_0001, rounding, ftz), NAN);
+                assert_eq!(fma(INFINITY, ONE, minus_infinity, rounding, ftz), NAN);
+            }
+        }
+    }
+
+    #[test]
+    fn exact_zero_sums_are_negative_only_when_rounding_down() {
+        for rounding in Rounding::ALL {
+            let zero = if rounding == Rounding::Down { SIGN } else { 0 };
+            assert_eq!(add(ONE, ONE | SIGN, rounding, false), zero);
+            assert_eq!(add(0, SIGN, rounding, true), zero);
+            assert_eq!(add(SIGN, SIGN, rounding, false), SIGN);
+            assert_eq!(add(0, 0, rounding, false), 0);
+            assert_eq!(fma(SIGN, 0, 0, rounding, false), zero);
+            assert_eq!(fma(SIGN, 0, SIGN, rounding, false), SIGN);
+        }
+    }
+
+    #[test]
+    fn fmz_makes_zero_of_zero_times_infinity() {
+        assert_eq!(mul_fmz(0, INFINITY, 0, Rounding::Nearest), 0);
+        assert_eq!(mul_fmz(SIGN, NAN, 0, Rounding::Nearest), 0);
+        assert_eq!(fma_fmz(1, INFINITY, ONE, Rounding::Nearest), ONE);
+        assert_eq!(mul_fmz(ONE, INFINITY, 0, Rounding::Nearest), INFINITY);
+    }
+
+    #[test]
+    fn exclusive_or_of_signs() {
+        assert_eq!(xor_sign(ONE, SIGN, 0), ONE | SIGN);
+        assert_eq!(xor_sign(ONE, SIGN, SIGN), ONE);
+        assert_eq!(xor_sign(NAN, SIGN, 0), NAN);
+    }
+
+    #[test]
+    fn division_check_covers_what_the_fast_path_cannot() {
+        for special in [0, SIGN, 1, INFINITY, NAN, 0x7f00_0000] {
+            assert!(division_check(ONE, special), "{special:#x}");
+        }
+        for special in [0, SIGN, 1, INFINITY, NAN] {
+            assert!(division_check(special, ONE), "{special:#x}");
+        }
+        assert!(!division_check(ONE, 3.0_f32.to_bits()));
+    }
+
+    #[test]
+    fn swizzled_add_decodes_the_immediate_from_the_first_lane_down() {
+        // Printed PPPPPNNP.
+        let lanes: Vec<_> = (0..4).map(|lane| SwizzleAdd::of_lane(0x06, lane)).collect();
+        let expected =
+            [SwizzleAdd::Add, SwizzleAdd::Add, SwizzleAdd::SubtractSecond, SwizzleAdd::SubtractFirst];
+        assert_eq!(lanes, expected);
+        let two = 2.0_f32.to_bits();
+        let apply = |op: SwizzleAdd| op.apply(ONE, two, Rounding::Nearest, false);
+        assert_eq!(apply(SwizzleAdd::SubtractSecond), ONE | SIGN);
+        assert_eq!(apply(SwizzleAdd::SubtractFirst), ONE);
+        assert_eq!(apply(SwizzleAdd::MoveSecond), two);
+    }
+}

@@ -19,9 +19,13 @@
 //! tensor cores) the functions return the correctly rounded value, and say so.
 
 pub mod convert;
+pub mod f16;
 pub mod f32;
+pub mod f64;
 pub mod int;
 pub mod mufu;
+#[cfg(test)]
+mod reference;
 mod soft;
 
 /// How a result that is not representable is rounded (a two-bit field, usually bits 78 and 79).
@@ -59,7 +63,7 @@ impl Rounding {
 /// are false when unordered; those whose name ends in `u` are true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FloatCompare {
-    /// Never true (DSETP prints it `.MIN`, see [`crate::sm::numeric`]'s binary64 functions).
+    /// Never true. DSETP has `.MIN` in its place, see [`f64::selects_first`].
     False,
     /// Less.
     Lt,
@@ -89,7 +93,7 @@ pub enum FloatCompare {
     Neu,
     /// Greater, equal or unordered.
     Geu,
-    /// Always true (DSETP prints it `.MAX`).
+    /// Always true. DSETP has `.MAX` in its place, see [`f64::selects_first`].
     True,
 }
 

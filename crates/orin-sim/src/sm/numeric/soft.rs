@@ -38,6 +38,17 @@ impl Format {
         2 - (1 << (self.exponent_bits - 1))
     }
 
+    /// The magnitude that a number beyond the largest finite one rounds to.
+    const fn overflow(self, negative: bool, rounding: Rounding) -> u64 {
+        let to_infinity = match rounding {
+            Rounding::Nearest => true,
+            Rounding::Zero => false,
+            Rounding::Down => negative,
+            Rounding::Up => !negative,
+        };
+        if to_infinity { self.infinity() } else { self.infinity() - 1 }
+    }
+
     /// Whether the pattern is a NaN.
     pub(super) const fn is_nan(self, bits: u64) -> bool {
         bits & (self.sign() - 1) > self.infinity()
@@ -140,13 +151,7 @@ impl Exact {
         if magnitude < format.infinity() {
             return sign | magnitude;
         }
-        let to_infinity = match rounding {
-            Rounding::Nearest => true,
-            Rounding::Zero => false,
-            Rounding::Down => self.negative,
-            Rounding::Up => !self.negative,
-        };
-        sign | if to_infinity { format.infinity() } else { format.infinity() - 1 }
+        sign | format.overflow(self.negative, rounding)
     }
 
     /// Rounds to an integer: the sign and the magnitude. `None` when the magnitude needs more
@@ -191,6 +196,36 @@ const fn shift_right_rounded(value: u128, count: i32, rounding: Rounding, negati
         Rounding::Up => rest != 0 && !negative,
     };
     kept + up as u128
+}
+
+/// Rounds a binary64 that is exact, or rounded to odd, into a narrower format. A NaN gives the
+/// pattern with all bits but the sign set, the canonical NaN of every narrow format.
+#[inline]
+pub(super) fn narrow(x: f64, format: Format, rounding: Rounding) -> u64 {
+    let bits = x.to_bits();
+    let magnitude = bits & !F64.sign();
+    let negative = bits != magnitude;
+    let sign = if negative { format.sign() } else { 0 };
+    if magnitude >= F64.infinity() {
+        return if magnitude > F64.infinity() { format.sign() - 1 } else { sign | format.infinity() };
+    }
+    // Exponents count from the smallest normal one of the format; a subnormal binary64 is far
+    // below every narrow format, where the missing hidden bit makes no difference.
+    let exponent = (magnitude >> 52) as i32 - 1023 - format.min_exponent();
+    let significand = (magnitude & ((1 << 52) - 1)) | if magnitude == 0 { 0 } else { 1 << 52 };
+    let drop = 52 - format.fraction_bits + if exponent < 0 { exponent.unsigned_abs() } else { 0 };
+    let drop = drop.min(63);
+    let rest = significand & ((1 << drop) - 1);
+    let half = 1 << (drop - 1);
+    let kept = significand >> drop;
+    let up = match rounding {
+        Rounding::Nearest => rest > half || (rest == half && kept & 1 != 0),
+        Rounding::Zero => false,
+        Rounding::Down => rest != 0 && negative,
+        Rounding::Up => rest != 0 && !negative,
+    };
+    let result = ((exponent.max(0) as u64) << format.fraction_bits) + kept + u64::from(up);
+    sign | if result < format.infinity() { result } else { format.overflow(negative, rounding) }
 }
 
 /// `value + error`, where `value` is the nearest binary64 of a sum and `error` what it misses,
