@@ -79,7 +79,11 @@ def main():
     parser.add_argument("--option", action="append", default=[], help="an option for NVRTC")
     arguments = parser.parse_args()
 
-    nvrtc = Nvrtc(arguments.nvrtc)
+    try:
+        nvrtc = Nvrtc(arguments.nvrtc)
+    except (OSError, AttributeError) as error:
+        print(f"not a usable NVRTC: {error}", file=sys.stderr)
+        return 2
     if arguments.version:
         print(nvrtc.version())
         return 0

@@ -42,8 +42,8 @@ pub struct Kernel {
     /// Local memory of a thread that is known to be needed, in bytes: stack frames of the kernel and of
     /// all functions it is known to call.
     pub local_bytes: u32,
-    /// Whether the kernel recurses or calls through pointers, so that [`Kernel::local_bytes`] is only a
-    /// lower limit. See [`Kernel::stack_bytes`].
+    /// Whether the compiler found no limit for the stack, because of recursion or calls through pointers:
+    /// [`Kernel::local_bytes`] is then only a lower limit. See [`Kernel::stack_bytes`].
     pub unbounded_stack: bool,
     /// Threads of a CTA in x, y, z that `__launch_bounds__` allows; the product is the limit.
     pub max_threads: Option<[u32; 3]>,

@@ -19,6 +19,8 @@ use crate::{Cubin, Global, Space, callgraph};
 
 /// Largest constant bank, in bytes.
 const MAX_CONSTANT_BYTES: u64 = 1 << 16;
+/// Highest constant bank that a launch descriptor has room for (`CONSTANT_BUFFER_VALID(i)`, eight of them).
+const LAST_CONSTANT_BANK: u8 = 7;
 /// Size of an instruction, in bytes.
 const INSTRUCTION_BYTES: u64 = 16;
 
@@ -68,6 +70,9 @@ fn place_sections(elf: &Elf<'_>) -> Result<(Image, Vec<Option<u64>>), Error> {
                 return Err(
                     section.bad("its size is not a positive multiple of the 16 bytes of an instruction")
                 );
+            }
+            if constant_bank(section.name).is_some_and(|bank| bank > LAST_CONSTANT_BANK) {
+                return Err(section.bad("there are only constant banks 0 to 7"));
             }
             if wanted == Class::Constant && section.bytes > MAX_CONSTANT_BYTES {
                 return Err(section.bad("it is longer than the 64 KiB of a constant bank"));
@@ -374,17 +379,19 @@ fn code_of(symbol: &Symbol<'_>, section: &Section<'_>, place: u64) -> Option<Ker
     })
 }
 
-/// Stack size. Where functions are compiled into the kernel's own section the call graph is silent; a
-/// least stack that does not hold the frame of one of them says that the compiler found no limit.
+/// Stack size. The compiler marks a stack without a known limit by a least stack of all ones; where
+/// functions are compiled into the kernel's own section the call graph is silent instead, and the least
+/// stack does not even hold the frame of one of them.
 fn stack(kernel: &mut Kernel, facts: &Facts, symbol: usize, section: usize) {
     let own = facts.frame_bytes[symbol].unwrap_or(0);
-    let least = facts.stack_bytes[symbol].unwrap_or(0);
-    kernel.local_bytes = least.max(own);
+    let least = facts.stack_bytes[symbol].filter(|&bytes| bytes != u32::MAX);
     let one_callee = match facts.callee_frame_bytes[section] {
         0 => 0,
         frame => own.saturating_add(frame),
     };
-    kernel.unbounded_stack = facts.unbounded[symbol] || least < one_callee;
+    let no_limit = least.is_none() && facts.stack_bytes[symbol].is_some();
+    kernel.local_bytes = least.unwrap_or(0).max(own).max(one_callee);
+    kernel.unbounded_stack = no_limit || facts.unbounded[symbol] || least.unwrap_or(0) < one_callee;
 }
 
 /// Constant banks and shared memory.

@@ -1,0 +1,5 @@
+// Needs the run time of CUDA.
+extern "C" __global__ void hello(int n)
+{
+    printf("%d\n", n);
+}
