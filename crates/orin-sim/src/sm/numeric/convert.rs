@@ -295,3 +295,215 @@ const fn pack_operand(x: u32, to: Integer, saturate: bool, relu: bool) -> u32 {
     let x = if relu && (x as i32) < 0 { 0 } else { x };
     if saturate { i2i(x, to) } else { x }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::reference::{Dyadic, Shape, edge_bf16, edge_f16, edge_f32, edge_f64};
+    use super::*;
+
+    const FLOATS: [(Float, Shape); 4] = [
+        (Float::F16, Shape::F16),
+        (Float::Bf16, Shape::BF16),
+        (Float::F32, Shape::F32),
+        (Float::F64, Shape::F64),
+    ];
+
+    const fn integer(bits: u32, signed: bool) -> Integer {
+        Integer { bits, signed }
+    }
+
+    /// A pattern of every format.
+    fn patterns() -> impl Strategy<Value = [u64; 4]> {
+        (edge_f16(), edge_bf16(), edge_f32(), edge_f64()).prop_map(|(half, bfloat, single, double)| {
+            [u64::from(half), u64::from(bfloat), u64::from(single), double]
+        })
+    }
+
+    fn word64() -> impl Strategy<Value = u64> {
+        let edge = (0_u32..64, -2_i64..3).prop_map(|(bit, step)| (1_u64 << bit).wrapping_add_signed(step));
+        prop_oneof![edge.clone(), edge.prop_map(|x| !x), any::<u64>(), any::<u32>().prop_map(u64::from)]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+        #[test]
+        fn float_to_float_rounds_once(patterns in patterns()) {
+            for ((from, shape), bits) in FLOATS.into_iter().zip(patterns) {
+                let Some(value) = Dyadic::decode(shape, bits) else { continue };
+                for (to, target) in FLOATS {
+                    for rounding in Rounding::ALL {
+                        let expected = value.round(target, rounding);
+                        prop_assert_eq!(f2f(from, to, bits, rounding, false), expected, "{:?} {:?}", from, to);
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn binary64_to_flushed_binary32(bits in edge_f64()) {
+            if let Some(value) = Dyadic::decode(Shape::F64, bits) {
+                for rounding in Rounding::ALL {
+                    let expected = value.round_flushing(Shape::F32, rounding);
+                    prop_assert_eq!(f2f(Float::F64, Float::F32, bits, rounding, true), expected);
+                }
+            }
+        }
+
+        #[test]
+        fn float_to_integer_saturates(patterns in patterns(), signed: bool, size in 0_u32..4) {
+            let to = Integer::from_field(size, signed);
+            let (low, high) = match (signed, to.bits) {
+                (false, bits) => (0, (1_i128 << bits) - 1),
+                (true, bits) => (-(1_i128 << (bits - 1)), (1_i128 << (bits - 1)) - 1),
+            };
+            for ((from, shape), bits) in FLOATS.into_iter().zip(patterns) {
+                let Some(value) = Dyadic::decode(shape, bits) else { continue };
+                for rounding in Rounding::ALL {
+                    // Numbers of 2^100 and more are out of range whatever their low bits are.
+                    let rounded = value.clamped_to_integer(rounding);
+                    let expected = rounded.clamp(low, high) as u64;
+                    prop_assert_eq!(f2i(from, to, bits, rounding, false, true), expected);
+                }
+            }
+        }
+
+        #[test]
+        fn round_to_integral(patterns in patterns()) {
+            for ((format, shape), bits) in FLOATS.into_iter().zip(patterns) {
+                let Some(value) = Dyadic::decode(shape, bits) else { continue };
+                for rounding in Rounding::ALL {
+                    let result = frnd(format, bits, rounding, false);
+                    let expected = value.rounded_to_integral(rounding).round(shape, Rounding::Zero);
+                    prop_assert_eq!(result, expected, "{:?} {:?}", format, rounding);
+                }
+            }
+        }
+
+        #[test]
+        fn integer_to_float_rounds_once(bits in word64(), signed: bool, size in 0_u32..4) {
+            let from = Integer::from_field(size, signed);
+            let value = match (signed, from.bits) {
+                (false, 8) => i128::from(bits as u8),
+                (true, 8) => i128::from(bits as i8),
+                (false, 16) => i128::from(bits as u16),
+                (true, 16) => i128::from(bits as i16),
+                (false, 32) => i128::from(bits as u32),
+                (true, 32) => i128::from(bits as i32),
+                (false, _) => i128::from(bits),
+                (true, _) => i128::from(bits as i64),
+            };
+            let exact = Dyadic::new(value < 0, value.unsigned_abs() as u64, 0);
+            for (to, shape) in FLOATS {
+                for rounding in Rounding::ALL {
+                    prop_assert_eq!(i2f(from, to, bits, rounding), exact.round(shape, rounding), "{:?}", to);
+                }
+            }
+            if from.bits == 32 {
+                for rounding in [Rounding::Nearest, Rounding::Zero] {
+                    let expected = exact.round(Shape::F32, rounding) as u32;
+                    prop_assert_eq!(i2fp(bits as u32, signed, rounding), expected);
+                }
+            }
+        }
+
+        #[test]
+        fn nearest_conversions_agree_with_the_half_crate(x in edge_f32()) {
+            let value = f32::from_bits(x);
+            if !value.is_nan() {
+                let nearest = |to| f32_to_half(to, x, Rounding::Nearest, false);
+                prop_assert_eq!(nearest(Float::F16), half::f16::from_f32(value).to_bits());
+                prop_assert_eq!(nearest(Float::Bf16), half::bf16::from_f32(value).to_bits());
+            }
+        }
+
+        #[test]
+        fn saturating_narrowing(x: u32) {
+            let value = x as i32;
+            prop_assert_eq!(i2i(x, integer(8, true)), value.clamp(-128, 127) as u32);
+            prop_assert_eq!(i2i(x, integer(8, false)), value.clamp(0, 255) as u32);
+            prop_assert_eq!(i2i(x, integer(16, true)), value.clamp(-32768, 32767) as u32);
+            prop_assert_eq!(i2i(x, integer(16, false)), value.clamp(0, 65535) as u32);
+        }
+    }
+
+    #[test]
+    fn every_half_widens_and_rounds() {
+        for x in 0..=u16::MAX {
+            let bits = u64::from(x);
+            let single = f16_to_f32(x);
+            assert_eq!(f2f(Float::F16, Float::F32, bits, Rounding::Nearest, false), u64::from(single));
+            let value = f32::from_bits(single);
+            if value.is_nan() {
+                assert_eq!(f2f(Float::F16, Float::F64, bits, Rounding::Nearest, false), Float::F64.nan());
+                assert_eq!(frnd(Float::F16, bits, Rounding::Up, false), 0x7fff);
+                continue;
+            }
+            assert_eq!(f2f(Float::F32, Float::F16, single.into(), Rounding::Zero, false), bits);
+            let floor = f32::from_bits(f16_to_f32(frnd(Float::F16, bits, Rounding::Down, false) as u16));
+            assert_eq!(floor.to_bits(), value.floor().to_bits());
+            let integer = f2i(Float::F16, integer(32, true), bits, Rounding::Zero, false, true) as i32;
+            assert_eq!(integer, value as i32);
+        }
+    }
+
+    #[test]
+    fn nan_converts_to_zero_or_the_indefinite_integer() {
+        let convert = |from: Float, to, ntz| f2i(from, to, from.nan(), Rounding::Zero, false, ntz);
+        assert_eq!(convert(Float::F32, integer(32, true), true), 0);
+        assert_eq!(convert(Float::F64, integer(32, true), false), 0x8000_0000);
+        assert_eq!(convert(Float::F32, integer(64, false), false), 1 << 63);
+        for (format, _) in FLOATS {
+            let infinity = f2f(Float::F32, format, 0x7f80_0000, Rounding::Zero, false);
+            assert_eq!(
+                f2i(format, integer(64, true), infinity, Rounding::Nearest, false, true),
+                i64::MAX as u64
+            );
+            assert_eq!(frnd(format, infinity, Rounding::Zero, false), infinity);
+            let minus = modify(format, infinity, true, true);
+            assert_eq!(
+                f2i(format, integer(16, true), minus, Rounding::Nearest, false, true),
+                -32768_i64 as u64
+            );
+            assert_eq!(f2f(format, Float::F16, minus, Rounding::Nearest, false), 0xfc00);
+        }
+    }
+
+    #[test]
+    fn flushing_applies_to_binary32_sources() {
+        let tiny = 0x8000_0001;
+        assert_eq!(f2i(Float::F32, integer(32, true), tiny, Rounding::Down, false, true) as i32, -1);
+        assert_eq!(f2i(Float::F32, integer(32, true), tiny, Rounding::Down, true, true) as i32, 0);
+        assert_eq!(frnd(Float::F32, tiny, Rounding::Down, true), 0x8000_0000);
+        assert_eq!(f2f(Float::F32, Float::F64, tiny, Rounding::Nearest, true), 1 << 63);
+    }
+
+    #[test]
+    fn packed_halves_have_the_first_operand_on_top() {
+        let bits = |x: f32| x.to_bits();
+        let pack = |to, a, b, relu| f2fp(to, bits(a), bits(b), Rounding::Nearest, relu);
+        assert_eq!(pack(Float::F16, 1.0, -2.0, false), 0x3c00_c000);
+        assert_eq!(pack(Float::Bf16, 1.0, -2.0, true), 0x3f80_0000);
+        assert_eq!(pack(Float::F16, f32::NAN, -f32::NAN, true), 0x7fff_7fff);
+        assert_eq!(f2fp(Float::F16, bits(1e9), bits(-1e9), Rounding::Zero, false), 0x7bff_fbff);
+    }
+
+    #[test]
+    fn packed_integers() {
+        let word = |x: i32| x as u32;
+        let pack = |a, b, c, to| i2ip(word(a), word(b), c, to, true, false, false);
+        assert_eq!(pack(300, -300, 0xabcd_1234, integer(8, true)), 0x1234_7f80);
+        assert_eq!(pack(70000, -5, 0, integer(16, false)), 0xffff_0000);
+        assert_eq!(pack(-70000, 5, 0xffff_ffff, integer(16, true)), 0x8000_0005);
+        assert_eq!(pack(20, 3, 0x56, integer(4, false)), 0x56f3);
+        assert_eq!(pack(-20, 3, 0x56, integer(4, true)), 0x5683);
+        assert_eq!(pack(-3, 1, 0x56, integer(2, true)), 0x569 - 0x569 % 16 + 0x9);
+        assert_eq!(i2ip(word(-3), 7, 0xabcd_1234, integer(8, true), true, true, true), 0xabcd_0007);
+        assert_eq!(i2ip(0x1ff, 0x102, 0, integer(8, false), false, false, false), 0xff02);
+        let converted =
+            f2ip(2.7_f32.to_bits(), (-1e9_f32).to_bits(), 0x9876, true, Rounding::Zero, false, false);
+        assert_eq!(converted, 0x9876_0280);
+    }
+}

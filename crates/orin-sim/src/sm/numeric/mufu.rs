@@ -156,3 +156,162 @@ pub fn rsq64h(high: u32) -> u32 {
     // The square root of -0 is -0, its reciprocal minus infinity.
     to_high_word(x.sqrt().recip())
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::reference::{edge_f16, edge_f32};
+    use super::*;
+
+    type Single = core::primitive::f32;
+
+    const INFINITY: u32 = 0x7f80_0000;
+    const MINUS: u32 = 0x8000_0000;
+    const TINY: u32 = 0x0000_0001;
+
+    fn single(function: Function, x: Single) -> Single {
+        Single::from_bits(mufu(function, x.to_bits()))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        #[test]
+        fn algebraic_functions_are_correctly_rounded(x in edge_f32()) {
+            // The host's division and square root are correctly rounded.
+            let host = |y: Single| if y.is_nan() { f32::NAN } else { f32::flush(y.to_bits()) };
+            let value = Single::from_bits(f32::flush(x));
+            prop_assert_eq!(mufu(Function::Sqrt, x), host(value.sqrt()));
+            let reciprocal = mufu(Function::Rcp, x);
+            // One value differs: it is tiny before but not after rounding.
+            prop_assert_eq!(reciprocal, host(1.0 / value));
+            if value > 0.0 && value.is_finite() {
+                let root = f64::from(single(Function::Rsq, value));
+                let exact = f64::from(value).sqrt().recip();
+                prop_assert!((root - exact).abs() <= exact * 2.0_f64.powi(-24));
+            }
+        }
+
+        #[test]
+        fn transcendental_functions_stay_in_the_published_bounds(x in -120.0_f32..120.0, y in 1e-30_f32..1e30) {
+            let wide = f64::from(x);
+            let relative = |result: Single, exact: f64| (f64::from(result) - exact).abs() / exact.abs();
+            prop_assert!(relative(single(Function::Ex2, x), wide.exp2()) < 2.0_f64.powi(-23));
+            prop_assert!(relative(single(Function::Tanh, x), wide.tanh()) < 2.0_f64.powi(-11) || x == 0.0);
+            let logarithm = f64::from(y).log2();
+            prop_assert!((f64::from(single(Function::Lg2, y)) - logarithm).abs() <= logarithm.abs() * 2.0_f64.powi(-23));
+            // Radians as compiled code passes them: turns rounded to binary32.
+            let turns = Single::from_bits(f32::mul(
+                x.to_bits(), core::f32::consts::FRAC_1_PI.to_bits() - (1 << 23), Rounding::Zero, false));
+            let angle = f64::from(turns) * core::f64::consts::TAU;
+            prop_assert!((f64::from(single(Function::Sin, turns)) - angle.sin()).abs() < 2.0_f64.powi(-23));
+            prop_assert!((f64::from(single(Function::Cos, turns)) - angle.cos()).abs() < 2.0_f64.powi(-23));
+        }
+
+        #[test]
+        fn subnormals_are_flushed(x in 1_u32..0x0080_0000, function in 0_u32..10) {
+            let function = Function::from_field(function).unwrap();
+            if !matches!(function, Function::Rcp64h | Function::Rsq64h) {
+                prop_assert_eq!(mufu(function, x), mufu(function, 0));
+                prop_assert_eq!(mufu(function, x | MINUS), mufu(function, MINUS));
+            }
+        }
+
+        #[test]
+        fn results_are_never_subnormal(x in edge_f32(), function in 0_u32..10) {
+            let function = Function::from_field(function).unwrap();
+            if !matches!(function, Function::Rcp64h | Function::Rsq64h) {
+                let result = mufu(function, x);
+                prop_assert_eq!(result, f32::flush(result));
+                prop_assert!(!f32::is_nan(result) || result == f32::NAN);
+            }
+        }
+
+        /// The binary64 division that compilers build on RCP64H.
+        #[test]
+        fn newton_steps_on_the_high_word_divide(a in 1.0_f64..2.0, b in 1.0_f64..2.0, scale in -200_i32..200) {
+            let b = b * 2.0_f64.powi(scale);
+            let start = f64::from_bits(u64::from(rcp64h((b.to_bits() >> 32) as u32)) << 32 | 1);
+            let error = (-b).mul_add(start, 1.0);
+            let error = error.mul_add(error, error);
+            let refined = start.mul_add(error, start);
+            let refined = refined.mul_add((-b).mul_add(refined, 1.0), refined);
+            let quotient = a * refined;
+            let result = refined.mul_add((-b).mul_add(quotient, a), quotient);
+            prop_assert_eq!(result, a / b);
+        }
+
+        #[test]
+        fn half_results_are_close(x in edge_f16()) {
+            let wide = f64::from(Single::from_bits(convert::f16_to_f32(x)));
+            let result = f64::from(Single::from_bits(convert::f16_to_f32(mufu_f16(Function::Tanh, x))));
+            let close = (result - wide.tanh()).abs() < 2.0_f64.powi(-11);
+            prop_assert!(close || (wide.is_nan() && result.is_nan()));
+        }
+    }
+
+    #[test]
+    fn special_values() {
+        use Function::{Cos, Ex2, Lg2, Rcp, Rsq, Sin, Sqrt, Tanh};
+        let one = 1.0_f32.to_bits();
+        for (function, x, expected) in [
+            (Rcp, 0, INFINITY),
+            (Rcp, MINUS, INFINITY | MINUS),
+            (Rcp, INFINITY | MINUS, MINUS),
+            (Rcp, TINY, INFINITY),
+            (Rcp, 0x7f00_0000, 0),
+            (Rsq, 0, INFINITY),
+            (Rsq, MINUS, INFINITY | MINUS),
+            (Rsq, INFINITY, 0),
+            (Rsq, one | MINUS, f32::NAN),
+            (Sqrt, MINUS, MINUS),
+            (Sqrt, one | MINUS, f32::NAN),
+            (Sqrt, INFINITY, INFINITY),
+            (Lg2, 0, INFINITY | MINUS),
+            (Lg2, MINUS | TINY, INFINITY | MINUS),
+            (Lg2, one | MINUS, f32::NAN),
+            (Lg2, one, 0),
+            (Ex2, INFINITY | MINUS, 0),
+            (Ex2, INFINITY, INFINITY),
+            (Ex2, (-126.5_f32).to_bits(), 0),
+            (Ex2, 128.0_f32.to_bits(), INFINITY),
+            (Ex2, TINY, one),
+            (Sin, INFINITY, f32::NAN),
+            (Cos, INFINITY | MINUS, f32::NAN),
+            (Sin, MINUS, MINUS),
+            (Cos, 0, one),
+            (Sin, 0.25_f32.to_bits(), one),
+            (Sin, 0.75_f32.to_bits(), one | MINUS),
+            (Cos, 0.5_f32.to_bits(), one | MINUS),
+            (Cos, 1e30_f32.to_bits(), one),
+            (Tanh, INFINITY | MINUS, one | MINUS),
+            (Sin, 0xffff_0000, f32::NAN),
+        ] {
+            assert_eq!(mufu(function, x), expected, "{function:?} {x:#x}");
+        }
+        for function in [Cos, Ex2, Lg2, Rcp, Rsq, Sin, Sqrt, Tanh] {
+            assert_eq!(mufu(function, f32::NAN), f32::NAN, "{function:?}");
+        }
+    }
+
+    #[test]
+    fn high_word_special_values() {
+        let infinity = 0x7ff0_0000;
+        for (x, expected) in [(0, infinity), (MINUS, infinity | MINUS), (infinity, 0), (1, infinity)] {
+            assert_eq!(rcp64h(x), expected, "{x:#x}");
+        }
+        assert_eq!(rcp64h(0x7ff8_0000), 0x7ff8_0000);
+        assert_eq!(rcp64h(0x4000_0000), 0x3fe0_0000);
+        assert_eq!(rsq64h(0x4010_0000), 0x3fe0_0000);
+        assert_eq!(rsq64h(0xc010_0000), 0x7ff8_0000);
+        assert_eq!(rsq64h(0), infinity);
+    }
+
+    #[test]
+    fn fields() {
+        assert_eq!(Function::from_field(4), Some(Function::Rcp));
+        assert_eq!(Function::from_field(9), Some(Function::Tanh));
+        assert_eq!(Function::from_field(10), None);
+    }
+}

@@ -153,7 +153,7 @@ impl Dyadic {
     }
 
     /// The magnitude divided by `2^weight`, rounded to an integer.
-    pub(super) fn rounded_at(&self, weight: i32, rounding: Rounding) -> u128 {
+    fn rounded_at(&self, weight: i32, rounding: Rounding) -> u128 {
         let top = self.top().unwrap_or(LOWEST);
         let kept = (weight..=top).rev().fold(0_u128, |kept, at| kept << 1 | u128::from(self.bit(at)));
         let (half, below) = (self.bit(weight - 1), self.any_below(weight - 1));
@@ -166,8 +166,22 @@ impl Dyadic {
         kept + u128::from(up)
     }
 
-    pub(super) fn negative(&self) -> bool {
-        self.negative
+    /// The value rounded to an integer, or +-2^100 when it is beyond those.
+    pub(super) fn clamped_to_integer(&self, rounding: Rounding) -> i128 {
+        let magnitude = match self.top() {
+            Some(top) if top >= 100 => 1 << 100,
+            _ => self.rounded_at(0, rounding) as i128,
+        };
+        if self.negative { -magnitude } else { magnitude }
+    }
+
+    /// The value rounded to an integral one.
+    pub(super) fn rounded_to_integral(&self, rounding: Rounding) -> Self {
+        if self.top().is_some_and(|top| top >= 63) {
+            // No format has 63 significant bits: nothing is below the point.
+            return self.clone();
+        }
+        Self::new(self.negative, self.rounded_at(0, rounding) as u64, 0)
     }
 
     /// The pattern of the value rounded into `shape`.
