@@ -223,3 +223,82 @@ impl Entry {
         Ok(Self::Control { operation, sync })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn segments_survive_a_round_trip(
+            va in 0u64..1 << 38,
+            words in 1u32..=MAX_SEGMENT_WORDS,
+            subroutine: bool,
+            sync: bool,
+            conditional: bool,
+        ) {
+            let level = if subroutine { Level::Subroutine } else { Level::Main };
+            let segment = Segment { va: va * 4, words, level, sync, conditional };
+            match Entry::from(segment).encode() {
+                Ok(entry) => prop_assert_eq!(Entry::decode(entry), Ok(Entry::Segment(segment))),
+                Err(error) => {
+                    prop_assert!(segment.va + u64::from(words) * 4 > (1 << 40) - 4, "{error}");
+                }
+            }
+        }
+
+        #[test]
+        fn whatever_decodes_encodes_to_the_same_bits(entry: u64) {
+            if let Ok(decoded) = Entry::decode(entry) {
+                prop_assert_eq!(decoded.encode(), Ok(entry));
+            }
+        }
+
+        #[test]
+        fn control_entries_survive_a_round_trip(operand: u32, base in 0u32..1 << 17, kind in 0..5, sync: bool) {
+            let operation = match kind {
+                0 => Operation::Nop(operand),
+                1 => Operation::Illegal(operand),
+                2 => Operation::GpCrc(operand),
+                3 => Operation::PbCrc(operand),
+                _ => Operation::SetExtendedBase(base),
+            };
+            let control = Entry::Control { operation, sync };
+            prop_assert_eq!(Entry::decode(control.encode()?), Ok(control));
+        }
+    }
+
+    #[test]
+    fn segments_outside_of_the_address_space_are_refused() {
+        let refused = |va, words| Entry::from(Segment::new(va, words)).encode().unwrap_err();
+        assert_eq!(refused(2, 1), Error::Misaligned { what: "pushbuffer segment", va: 2, alignment: 4 });
+        let too_high = |va| Error::AddressTooHigh { what: "pushbuffer segment", va, bits: 40 };
+        assert_eq!(refused(1 << 40, 1), too_high(1 << 40));
+        // The last word of the space cannot be used.
+        assert_eq!(refused((1 << 40) - 4, 1), too_high((1 << 40) - 4));
+        assert!(Entry::from(Segment::new((1 << 40) - 8, 1)).encode().is_ok());
+        assert!(matches!(refused(0, 0), Error::Length { value: 0, .. }));
+        assert!(matches!(refused(0, 1 << 21), Error::Length { value: 0x20_0000, .. }));
+    }
+
+    #[test]
+    fn bits_without_meaning_are_refused() {
+        assert_eq!(Entry::decode(1 << 42 | 2), Err(Error::EntryReserved { entry: 1 << 42 | 2, bits: 2 }));
+        assert_eq!(Entry::decode(1 << 40), Err(Error::EntryReserved { entry: 1 << 40, bits: 1 << 40 }));
+        assert_eq!(Entry::decode(5 << 32), Err(Error::EntryOpcode { entry: 5 << 32, opcode: 5 }));
+        assert_eq!(Entry::decode(4 << 32 | 1), Err(Error::EntryReserved { entry: 4 << 32 | 1, bits: 1 }));
+        let base = Entry::Control { operation: Operation::SetExtendedBase(1 << 17), sync: false };
+        assert!(matches!(base.encode(), Err(Error::Field(FieldError::TooWide { bits: 17, .. }))));
+    }
+
+    #[test]
+    fn words_as_documented() {
+        let subroutine = Segment::new(0xff_ffa0_1000, 6).with_level(Level::Subroutine);
+        assert_eq!(Entry::from(subroutine).encode(), Ok(0x0000_1aff_ffa0_1000));
+        let sync = Segment::new(0x1000, 1).with_sync();
+        assert_eq!(Entry::from(sync).encode(), Ok(0x8000_0400_0000_1000));
+        assert_eq!((userd::GP_GET, userd::GP_PUT), (0x88, 0x8c));
+    }
+}

@@ -13,7 +13,7 @@
 //! | launch descriptor | [`qmd::Qmd::set`] | [`qmd::Qmd::get`] |
 //!
 //! [`method::class`] gives the table of a class by number, for code that does not know the method
-//! beforehand.
+//! beforehand; [`dump`] turns words into text with it.
 //!
 //! # Writing commands
 //!
@@ -67,6 +67,7 @@
 extern crate alloc;
 
 pub mod command;
+pub mod dump;
 pub mod error;
 mod generated;
 pub mod gpfifo;

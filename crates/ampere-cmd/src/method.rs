@@ -248,3 +248,105 @@ pub(crate) fn pack<const N: usize>(info: &MethodInfo, values: [u32; N]) -> Resul
     }
     Ok(word)
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+    use proptest::test_runner::TestRunner;
+
+    use super::*;
+    use crate::host_c76f::{MemOpA, SemAddrLo, SemExecute, SemExecuteOperation};
+
+    /// Methods are sorted, lie where a header can reach them, and can be found again; fields lie
+    /// within the word and their named values fit.
+    pub(crate) fn check_class(table: &'static Class) {
+        assert!(table.methods.is_sorted_by_key(|method| method.address));
+        for method in table.methods {
+            let last = method.address + (method.count - 1) * method.stride;
+            assert!(method.address.is_multiple_of(4) && method.stride.is_multiple_of(4));
+            assert!(last <= crate::pushbuffer::MAX_METHOD_ADDRESS, "{}", method.name);
+            for (address, index) in [(method.address, 0), (last, method.count - 1)] {
+                let (found, found_index) = table.method_at(address).unwrap();
+                assert_eq!((found.name, found_index), (method.name, index));
+            }
+            assert_eq!(table.method(method.name).unwrap().address, method.address);
+            for field in method.fields {
+                assert!(field.hi < 32 && field.lo <= field.hi, "{}", field.name);
+                assert!(field.values.iter().all(|(_, value)| field.place(*value).is_ok()));
+            }
+        }
+        assert!(table.method_at(crate::pushbuffer::MAX_METHOD_ADDRESS + 4).is_none());
+    }
+
+    /// Any word decodes, and encodes again to its named bits.
+    pub(crate) fn round_trips<M: Method>() {
+        let mut runner = TestRunner::new(ProptestConfig::with_cases(64));
+        runner
+            .run(&any::<u32>(), |word| {
+                let method = M::decode(word);
+                prop_assert_eq!(method.encode(), Ok(word & M::INFO.named_bits()), "{:?}", method);
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(M::address(0), Ok(M::ADDRESS));
+        assert!(M::address(M::INFO.count).is_err());
+    }
+
+    /// The field named `name` carries its own bits, and refuses one more than its largest value.
+    pub(crate) fn refuses_too_wide<M: Method, T: FieldValue>(name: &'static str, set: fn(&mut M, T)) {
+        let field = M::INFO.field(name).unwrap();
+        let bits = field.width();
+        let mut method = M::default();
+        set(&mut method, T::from_bits(u32::MAX >> (32 - bits)));
+        assert_eq!(method.encode(), Ok(field.mask()), "{name}");
+        let beyond = T::from_bits(1u32.checked_shl(bits).unwrap_or(0)).to_bits();
+        if beyond > u32::MAX >> (32 - bits) {
+            set(&mut method, T::from_bits(beyond));
+            let error = FieldError::TooWide { field: name, value: u64::from(beyond), bits };
+            assert_eq!(method.encode(), Err(error));
+        }
+    }
+
+    #[test]
+    fn overlapping_fields_must_agree() {
+        let one = MemOpA { tlb_invalidate_invalidation_size: 0x3f, ..MemOpA::default() };
+        assert_eq!(one.encode(), Ok(0x3f));
+        let both = MemOpA { tlb_invalidate_cancel_target_client_unit_id: 0x3f, ..one };
+        assert_eq!(both.encode(), Ok(0x3f));
+        let contradiction = MemOpA { tlb_invalidate_cancel_target_client_unit_id: 1, ..one };
+        let field = "TLB_INVALIDATE_CANCEL_TARGET_CLIENT_UNIT_ID";
+        assert_eq!(contradiction.encode(), Err(FieldError::Overlap { field, value: 1 }));
+    }
+
+    #[test]
+    fn unknown_values_are_kept() {
+        let execute = SemExecute::decode(7);
+        assert_eq!(execute.operation, SemExecuteOperation::Unknown(7));
+        assert_eq!(execute.encode(), Ok(7));
+    }
+
+    #[test]
+    fn a_field_that_starts_above_bit_0_is_in_its_own_units() {
+        assert_eq!(SemAddrLo { offset: 0x10 >> 2 }.encode(), Ok(0x10));
+        let error = FieldError::TooWide { field: "OFFSET", value: 0x4000_0000, bits: 30 };
+        assert_eq!(SemAddrLo { offset: 0x4000_0000 }.encode(), Err(error));
+    }
+
+    #[test]
+    fn classes_are_found_by_number() {
+        assert_eq!(class(0xc7c0).unwrap().name, "AMPERE_COMPUTE_B");
+        assert_eq!(class(0xc8b5).unwrap().header, "clc8b5.h");
+        assert!(class(0xc6c0).is_none());
+        assert_eq!(crate::CLASSES.len(), 11);
+    }
+
+    #[test]
+    fn interleaved_arrays_are_told_apart() {
+        let compute = &crate::compute_c7c0::CLASS_TABLE;
+        let at = |address| compute.method_at(address).map(|(method, index)| (method.name, index));
+        assert_eq!(at(0x3808), Some(("CALL_MME_MACRO", 1)));
+        assert_eq!(at(0x380c), Some(("CALL_MME_DATA", 1)));
+        assert_eq!(at(0x0104), Some(("SET_NOTIFY_A", 0)));
+        assert_eq!(at(0x02c4), None);
+    }
+}

@@ -360,3 +360,128 @@ pub fn shared_memory_config_for(bytes: u32) -> Option<u32> {
 pub fn shared_memory_config_bytes(code: u32) -> Option<u32> {
     SHARED_MEMORY_KIB_SM87.into_iter().find(|kib| kib / 4 + 1 == code).map(|kib| kib * 1024)
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A value written to any field of any descriptor is read back, and nothing else changes.
+    fn fields_are_independent<V: Version>() -> Result<(), TestCaseError> {
+        let fields: Vec<Field<V>> = Qmd::<V>::fields().collect();
+        let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(512));
+        let inputs = (prop::collection::vec(any::<u32>(), Qmd::<V>::WORDS), 0..fields.len(), any::<u32>());
+        runner
+            .run(&inputs, |(words, index, value)| {
+                let before = Qmd::<V>::from_slice(&words).unwrap();
+                let field = fields[index];
+                let value = u64::from(value >> (32 - field.info().width()));
+                let mut after = before;
+                after.set(field, value).unwrap();
+                prop_assert_eq!(after.get(field), value);
+                for other in fields.iter().filter(|other| other.bits() != field.bits()) {
+                    prop_assert_eq!(after.get(*other), before.get(*other), "{:?} {:?}", field, other);
+                }
+                prop_assert!(after.unassigned_bits_set().eq(before.unassigned_bits_set()));
+                let beyond = 1u64 << field.info().width();
+                let refused = FieldError::TooWide {
+                    field: field.info().name,
+                    value: beyond,
+                    bits: field.info().width(),
+                };
+                let unchanged = after;
+                prop_assert_eq!(after.set(field, beyond), Err(refused));
+                prop_assert_eq!(after, unchanged);
+                Ok(())
+            })
+            .map_err(|error| TestCaseError::fail(alloc::format!("{error}")))
+    }
+
+    /// Every field takes its largest value in exactly its own bits.
+    fn fields_cover_their_bits<V: Version>() {
+        let mut seen = Qmd::<V>::new();
+        for field in Qmd::<V>::fields() {
+            let (hi, lo) = field.bits();
+            assert_eq!(hi / 32, lo / 32, "{field:?} crosses a word");
+            assert!((hi as usize) < Qmd::<V>::WORDS * 32, "{field:?}");
+            assert_eq!(seen.get(field), 0, "{field:?} overlaps another");
+            seen.set(field, u64::from(u32::MAX >> (31 - (hi - lo)))).unwrap();
+            let info = field.info();
+            assert!(info.values.iter().all(|(_, value)| seen.set(field, *value).is_ok()));
+            seen.set(field, u64::from(u32::MAX >> (31 - (hi - lo)))).unwrap();
+            assert_eq!(Qmd::<V>::field(info.name, field.index()).unwrap().bits(), field.bits());
+        }
+        assert_eq!(seen.as_words(), V::NAMED);
+        assert_eq!(seen.unassigned_bits_set().count(), 0);
+    }
+
+    #[test]
+    fn version_2_4() {
+        fields_cover_their_bits::<v2_4::Layout>();
+        fields_are_independent::<v2_4::Layout>().unwrap();
+        assert_eq!((QmdV2_4::WORDS, QmdV2_4::BYTES), (64, 256));
+    }
+
+    #[test]
+    fn version_3_0() {
+        fields_cover_their_bits::<v3_0::Layout>();
+        fields_are_independent::<v3_0::Layout>().unwrap();
+        assert_eq!((QmdV3_0::WORDS, QmdV3_0::BYTES), (64, 256));
+    }
+
+    #[test]
+    fn version_3_0_of_hopper() {
+        fields_cover_their_bits::<v3_0_hopper::Layout>();
+        fields_are_independent::<v3_0_hopper::Layout>().unwrap();
+        assert_eq!((QmdV3_0Hopper::WORDS, QmdV3_0Hopper::BYTES), (64, 256));
+    }
+
+    #[test]
+    fn version_4_0() {
+        fields_cover_their_bits::<v4_0::Layout>();
+        fields_are_independent::<v4_0::Layout>().unwrap();
+        assert_eq!((QmdV4_0::WORDS, QmdV4_0::BYTES), (96, 384));
+    }
+
+    #[test]
+    fn both_headers_agree_about_version_3_0() {
+        for field in QmdV3_0Hopper::fields() {
+            let ampere = QmdV3_0::field(field.info().name, field.index()).unwrap();
+            assert_eq!(ampere.bits(), field.bits(), "{field:?}");
+        }
+    }
+
+    #[test]
+    fn bits_outside_of_fields_are_reported() {
+        let mut words = [0; 64];
+        words[13] = 1 << 16;
+        words[14] = 1 << 31;
+        let qmd = QmdV3_0::from_words(words);
+        assert!(qmd.unassigned_bits_set().eq([432, 479]));
+        assert!(QmdV3_0::from_slice(&words[1..]).is_none());
+    }
+
+    #[test]
+    fn array_elements_end() {
+        assert!(v3_0::CONSTANT_BUFFER_VALID.at(7).is_ok());
+        let error = FieldError::NoSuchElement { field: "CONSTANT_BUFFER_VALID", index: 8, count: 8 };
+        assert_eq!(v3_0::CONSTANT_BUFFER_VALID.at(8).unwrap_err(), error);
+        assert_eq!(v3_0::CONSTANT_BUFFER_ADDR_LOWER.at(2).unwrap().bits(), (1183, 1152));
+        assert_eq!(v3_0::CONSTANT_BUFFER_VALID.iter().count(), 8);
+    }
+
+    #[test]
+    fn shared_memory_codes() {
+        for kib in SHARED_MEMORY_KIB_SM87 {
+            let code = shared_memory_config(kib).unwrap();
+            assert_eq!(shared_memory_config_bytes(code), Some(kib * 1024));
+        }
+        assert_eq!(shared_memory_config_for(0), Some(1));
+        assert_eq!(shared_memory_config_for(100 * 1024 + 1), Some(34));
+        assert_eq!(shared_memory_config_for(164 * 1024 + 1), None);
+        assert_eq!(shared_memory_config_bytes(2), None);
+    }
+}

@@ -140,6 +140,29 @@ macro_rules! class {
                 }
             }
         )*
+
+        #[cfg(test)]
+        mod tests {
+            use super::*;
+            use $crate::method::tests::{check_class, refuses_too_wide, round_trips};
+
+            #[test]
+            fn table_is_sound() {
+                check_class(&CLASS_TABLE);
+            }
+
+            #[test]
+            fn every_method_survives_a_round_trip() {
+                $(round_trips::<$method>();)*
+            }
+
+            #[test]
+            fn every_field_refuses_what_it_cannot_hold() {
+                $($(
+                    refuses_too_wide::<$method, $type>($field_name, |method, value| method.$field = value);
+                )+)*
+            }
+        }
     };
     (@values $type:ident [$($pair:expr),+]) => { &[$($pair),+] };
     (@values $type:ident) => { <$type as FieldValue>::VALUES };

@@ -1,0 +1,390 @@
+//! The encoder: headers and data into a sink.
+
+use alloc::vec::Vec;
+
+use super::{Header, Mode, Subchannel};
+use crate::error::{Error, FieldError, Full};
+use crate::method::Method;
+
+/// Where an [`Encoder`] puts its words.
+pub trait Sink {
+    /// Takes the next word.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] when there is no room; the word is not taken then.
+    fn word(&mut self, word: u32) -> Result<(), Full>;
+
+    /// Number of words that will still be taken. The encoder asks before it writes a command, so
+    /// that a command is written whole or not at all.
+    fn room(&self) -> usize {
+        usize::MAX
+    }
+}
+
+impl<S: Sink + ?Sized> Sink for &mut S {
+    fn word(&mut self, word: u32) -> Result<(), Full> {
+        (**self).word(word)
+    }
+
+    fn room(&self) -> usize {
+        (**self).room()
+    }
+}
+
+impl Sink for Vec<u32> {
+    fn word(&mut self, word: u32) -> Result<(), Full> {
+        self.push(word);
+        Ok(())
+    }
+}
+
+/// A sink over a slice that somebody else owns.
+#[derive(Debug)]
+pub struct SliceSink<'a> {
+    words: &'a mut [u32],
+    len: usize,
+}
+
+impl<'a> SliceSink<'a> {
+    /// Fills `words` from its start.
+    pub const fn new(words: &'a mut [u32]) -> Self {
+        Self { words, len: 0 }
+    }
+
+    /// Number of words written.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing has been written.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The words written.
+    #[must_use]
+    pub fn written(&self) -> &[u32] {
+        &self.words[..self.len]
+    }
+}
+
+impl Sink for SliceSink<'_> {
+    fn word(&mut self, word: u32) -> Result<(), Full> {
+        let slot = self.words.get_mut(self.len).ok_or(Full)?;
+        *slot = word;
+        self.len += 1;
+        Ok(())
+    }
+
+    fn room(&self) -> usize {
+        self.words.len() - self.len
+    }
+}
+
+/// Which GPU the commands are for: how many address bits its classes take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Target {
+    /// Classes c56f or c76f, c7c0, c7b5: semaphores below 2^40, copies below 2^49.
+    #[default]
+    Ampere,
+    /// Classes c86f, cbc0, c8b5: semaphores and copies below 2^57.
+    Hopper,
+}
+
+/// Writes commands to a sink. Nothing is allocated, and a command that is refused or does not fit
+/// leaves the sink as it was.
+#[derive(Debug)]
+pub struct Encoder<S> {
+    sink: S,
+    target: Target,
+}
+
+impl<S: Sink> Encoder<S> {
+    /// An encoder for Ampere.
+    pub const fn new(sink: S) -> Self {
+        Self::for_target(sink, Target::Ampere)
+    }
+
+    /// An encoder for a given GPU.
+    pub const fn for_target(sink: S, target: Target) -> Self {
+        Self { sink, target }
+    }
+
+    /// Which GPU the commands are for.
+    pub const fn target(&self) -> Target {
+        self.target
+    }
+
+    /// The sink.
+    pub const fn sink(&self) -> &S {
+        &self.sink
+    }
+
+    /// Ends encoding.
+    pub fn into_sink(self) -> S {
+        self.sink
+    }
+
+    /// Incrementing methods: data word i goes to `address + 4 * i`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Header::encode`], or [`Error::Full`].
+    pub fn methods(&mut self, subchannel: Subchannel, address: u32, data: &[u32]) -> Result<(), Error> {
+        self.run(Mode::Incrementing, subchannel, address, data)
+    }
+
+    /// Non-incrementing methods: every data word goes to `address`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Header::encode`], or [`Error::Full`].
+    pub fn non_incrementing(
+        &mut self,
+        subchannel: Subchannel,
+        address: u32,
+        data: &[u32],
+    ) -> Result<(), Error> {
+        self.run(Mode::NonIncrementing, subchannel, address, data)
+    }
+
+    /// The first data word goes to `address`, all others to `address + 4`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Header::encode`], or [`Error::Full`].
+    pub fn increment_once(
+        &mut self,
+        subchannel: Subchannel,
+        address: u32,
+        data: &[u32],
+    ) -> Result<(), Error> {
+        self.run(Mode::IncrementOnce, subchannel, address, data)
+    }
+
+    /// One method with data of at most 13 bits in the header itself.
+    ///
+    /// # Errors
+    ///
+    /// As [`Header::encode`], or [`Error::Full`].
+    pub fn immediate(&mut self, subchannel: Subchannel, address: u32, data: u32) -> Result<(), Error> {
+        self.header(Header::Immediate { subchannel, address, data })
+    }
+
+    /// A typed method, or element 0 of an array.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Field`] for a value that does not fit, or [`Error::Full`].
+    pub fn method<M: Method>(&mut self, subchannel: Subchannel, method: &M) -> Result<(), Error> {
+        self.methods(subchannel, M::ADDRESS, &[method.encode()?])
+    }
+
+    /// Element `index` of a typed array method.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Field`] for an element or value that does not exist, or [`Error::Full`].
+    pub fn method_at<M: Method>(
+        &mut self,
+        subchannel: Subchannel,
+        index: u32,
+        method: &M,
+    ) -> Result<(), Error> {
+        self.methods(subchannel, M::address(index)?, &[method.encode()?])
+    }
+
+    /// Several typed methods at consecutive addresses behind one header, as a tuple. That the
+    /// addresses are consecutive is checked when the program is compiled.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Field`] for a value that does not fit, or [`Error::Full`].
+    pub fn sequence<Q: Sequence>(&mut self, subchannel: Subchannel, methods: &Q) -> Result<(), Error> {
+        let mut data = [0; MAX_SEQUENCE];
+        let data = &mut data[..Q::LEN];
+        methods.encode(data)?;
+        self.methods(subchannel, Q::ADDRESS, data)
+    }
+
+    /// A header that stands alone. Method headers with a count are written by the methods above.
+    ///
+    /// # Errors
+    ///
+    /// As [`Header::encode`], or [`Error::Full`].
+    pub fn header(&mut self, header: Header) -> Result<(), Error> {
+        let word = header.encode()?;
+        self.sink.word(word)?;
+        Ok(())
+    }
+
+    /// Words that are already encoded, whole or not at all.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`].
+    pub fn words(&mut self, words: &[u32]) -> Result<(), Error> {
+        self.fits(words.len())?;
+        for word in words {
+            self.sink.word(*word)?;
+        }
+        Ok(())
+    }
+
+    /// [`increment_once`](Self::increment_once) with the first data word apart from the others.
+    pub(crate) fn increment_once_with(
+        &mut self,
+        subchannel: Subchannel,
+        address: u32,
+        first: u32,
+        data: &[u32],
+    ) -> Result<(), Error> {
+        let count = u32::try_from(data.len() + 1).unwrap_or(u32::MAX);
+        let header = Header::Methods { mode: Mode::IncrementOnce, subchannel, address, count }.encode()?;
+        self.fits(data.len() + 2)?;
+        self.sink.word(header)?;
+        self.sink.word(first)?;
+        self.words(data)
+    }
+
+    /// Refuses before anything is written that the sink cannot take as a whole.
+    pub(crate) fn fits(&self, words: usize) -> Result<(), Error> {
+        if self.sink.room() < words { Err(Full.into()) } else { Ok(()) }
+    }
+
+    fn run(&mut self, mode: Mode, subchannel: Subchannel, address: u32, data: &[u32]) -> Result<(), Error> {
+        let count = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        let header = Header::Methods { mode, subchannel, address, count }.encode()?;
+        self.fits(data.len() + 1)?;
+        self.sink.word(header)?;
+        for word in data {
+            self.sink.word(*word)?;
+        }
+        Ok(())
+    }
+}
+
+/// Longest [`Sequence`].
+pub const MAX_SEQUENCE: usize = 6;
+
+/// Typed methods at consecutive addresses: a tuple of two to six.
+pub trait Sequence {
+    /// Byte offset of the first.
+    const ADDRESS: u32;
+    /// Number of methods.
+    const LEN: usize;
+    /// Writes one data word per method to `data`, which has [`LEN`](Self::LEN) words.
+    ///
+    /// # Errors
+    ///
+    /// [`FieldError`] when a value does not fit its field.
+    fn encode(&self, data: &mut [u32]) -> Result<(), FieldError>;
+}
+
+macro_rules! sequence {
+    ($($method:ident $index:tt),+) => {
+        impl<$($method: Method),+> Sequence for ($($method,)+) {
+            const ADDRESS: u32 = {
+                let addresses = [$($method::ADDRESS),+];
+                let mut index = 1;
+                while index < addresses.len() {
+                    assert!(addresses[index] == addresses[index - 1] + 4, "methods are not consecutive");
+                    index += 1;
+                }
+                addresses[0]
+            };
+            const LEN: usize = [$($index),+].len();
+
+            fn encode(&self, data: &mut [u32]) -> Result<(), FieldError> {
+                $(data[$index] = self.$index.encode()?;)+
+                Ok(())
+            }
+        }
+    };
+}
+
+sequence!(A 0, B 1);
+sequence!(A 0, B 1, C 2);
+sequence!(A 0, B 1, C 2, D 3);
+sequence!(A 0, B 1, C 2, D 3, E 4);
+sequence!(A 0, B 1, C 2, D 3, E 4, F 5);
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+    use crate::compute_c7c0::{LoadInlineQmdData, SendPcasA, SetShaderLocalMemoryNonThrottledA};
+    use crate::copy_c7b5::{LineCount, LineLengthIn};
+    use crate::host_c76f::SetObject;
+
+    #[test]
+    fn a_command_is_written_whole_or_not_at_all() {
+        let mut words = [0xdead_beef; 4];
+        let mut encoder = Encoder::new(SliceSink::new(&mut words));
+        encoder.methods(Subchannel::COPY, 0x400, &[1, 2]).unwrap();
+        assert_eq!(encoder.methods(Subchannel::COPY, 0x400, &[3]), Err(Full.into()));
+        assert_eq!(encoder.words(&[1, 2]), Err(Full.into()));
+        assert_eq!(encoder.sink().written(), [0x2002_8100, 1, 2]);
+        encoder.immediate(Subchannel::HOST, 0x20, 0).unwrap();
+        assert_eq!(encoder.immediate(Subchannel::HOST, 0x20, 0), Err(Full.into()));
+        assert_eq!(encoder.into_sink().len(), 4);
+    }
+
+    #[test]
+    fn the_modes() {
+        let mut encoder = Encoder::new(Vec::new());
+        encoder.methods(Subchannel::COMPUTE, 0x100, &[1]).unwrap();
+        encoder.non_incrementing(Subchannel::COMPUTE, 0x1b4, &[2, 3]).unwrap();
+        encoder.increment_once(Subchannel::COMPUTE, 0x1b0, &[4, 5]).unwrap();
+        encoder.immediate(Subchannel::COMPUTE, 0x1698, 0x1011).unwrap();
+        encoder.header(Header::EndSegment).unwrap();
+        let expected = [0x2001_2040, 1, 0x6002_206d, 2, 3, 0xa002_206c, 4, 5, 0x9011_25a6, 0xe000_0000];
+        assert_eq!(encoder.into_sink(), expected);
+    }
+
+    #[test]
+    fn typed_methods() {
+        let mut encoder = Encoder::new(Vec::new());
+        let object = SetObject { nvclass: 0xc7c0, ..SetObject::default() };
+        encoder.method(Subchannel::COMPUTE, &object).unwrap();
+        encoder.method_at(Subchannel::COMPUTE, 63, &LoadInlineQmdData { v: 5 }).unwrap();
+        let lines = (LineLengthIn { value: 256 }, LineCount { value: 1 });
+        encoder.sequence(Subchannel::COPY, &lines).unwrap();
+        let expected = [0x2001_2000, 0xc7c0, 0x2001_2107, 5, 0x2002_8106, 256, 1];
+        assert_eq!(encoder.sink(), &expected);
+        let beyond = FieldError::NoSuchElement { field: "LOAD_INLINE_QMD_DATA", index: 64, count: 64 };
+        let result = encoder.method_at(Subchannel::COMPUTE, 64, &LoadInlineQmdData { v: 5 });
+        assert_eq!(result, Err(beyond.into()));
+        let wide = SetShaderLocalMemoryNonThrottledA { size_upper: 0x100 };
+        let refused = FieldError::TooWide { field: "SIZE_UPPER", value: 0x100, bits: 8 };
+        assert_eq!(encoder.method(Subchannel::COMPUTE, &wide), Err(refused.into()));
+        assert_eq!(encoder.sink(), &expected);
+    }
+
+    #[test]
+    fn a_run_past_the_last_method_is_refused() {
+        let mut encoder = Encoder::new(Vec::new());
+        let error = encoder.methods(Subchannel::COMPUTE, 0x3ffc, &[1, 2]).unwrap_err();
+        assert_eq!(error, Error::MethodOverflow { header: 0x2002_2fff, index: 1 });
+        let error = encoder.increment_once(Subchannel::COMPUTE, 0x3ffc, &[1, 2, 3]).unwrap_err();
+        assert_eq!(error, Error::MethodOverflow { header: 0xa003_2fff, index: 1 });
+        encoder.non_incrementing(Subchannel::COMPUTE, 0x3ffc, &[1, 2]).unwrap();
+        let too_many = encoder.non_incrementing(Subchannel::COMPUTE, 0, &vec![0; 8192]);
+        assert!(matches!(too_many, Err(Error::Field(FieldError::TooWide { bits: 13, .. }))));
+        assert_eq!(encoder.into_sink().len(), 3);
+    }
+
+    #[test]
+    fn sinks_can_be_borrowed() {
+        let mut words = Vec::new();
+        let pcas = SendPcasA { qmd_address_shifted8: 1 };
+        Encoder::new(&mut words).method(Subchannel::COMPUTE, &pcas).unwrap();
+        Encoder::new(&mut words).method(Subchannel::COMPUTE, &pcas).unwrap();
+        assert_eq!(words, [0x2001_20ad, 1, 0x2001_20ad, 1]);
+        assert!(SliceSink::new(&mut []).is_empty());
+    }
+}
