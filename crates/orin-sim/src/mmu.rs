@@ -176,6 +176,12 @@ impl View {
         Ok(Span { va: range.va, end: range.va + range.len, pointer, writable: range.writable })
     }
 
+    /// Whether anything is mapped in `[va, va + len)`.
+    pub fn overlaps(&self, va: u64, len: u64) -> bool {
+        let at = self.ranges.partition_point(|range| range.va + range.len <= va);
+        self.ranges.get(at).is_some_and(|range| range.va < va.saturating_add(len))
+    }
+
     /// CPU address of `[va, va + len)`; `len` is at most a page and the range may not cross two
     /// mappings (hardware accesses are aligned, so they never do).
     ///
@@ -276,6 +282,15 @@ mod tests {
         let fault = view.write(0x20_2ffe, &[0; 4]).unwrap_err();
         assert_eq!(fault.va, 0x20_2ffe);
         assert_eq!(view.read(0x20_2ffe, &mut [0; 4]).unwrap_err().va, 0x20_3000);
+    }
+
+    #[test]
+    fn overlap_is_with_the_mappings_not_the_gaps() {
+        let view = space().view();
+        assert!(view.overlaps(0x1f_f000, 0x1001));
+        assert!(view.overlaps(0x20_2fff, 1));
+        assert!(!view.overlaps(0x1f_f000, 0x1000));
+        assert!(!view.overlaps(0x20_3000, u64::MAX));
     }
 
     #[test]

@@ -1,11 +1,32 @@
 //! The GPU beside its SMs: host scheduler, method decoders, compute and copy engines.
 //!
 //! The kernel model configures channels through [`Gpu`]; user space drives them by GP_PUT and the
-//! doorbell page alone.
+//! doorbell page alone. One thread per [`Gpu`] stands for all units: it polls the doorbells, feeds
+//! each channel's pushbuffer to the engines and runs their work in slices, round robin, so that no
+//! channel starves another.
+//!
+//! * `scheduler`: the thread, doorbells, time, waiting;
+//! * `channel`: one channel's ring, pushbuffer and engines;
+//! * `host`: host methods (class 0xc76f), `semaphore` what all engines write when done;
+//! * `compute` (class 0xc7c0), `inline_upload`, `sked` (launch order) and `qmd` (launch descriptors);
+//! * `copy` (class 0xc7b5) and `transfer`.
+
+mod channel;
+mod compute;
+mod copy;
+mod decoder;
+mod host;
+mod inline_upload;
+mod qmd;
+mod scheduler;
+mod semaphore;
+mod sked;
+mod transfer;
 
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use rustix::time::ClockId;
 
 use crate::memory::Memory;
 use crate::mmu::{AddressSpace, MmuFault};
@@ -27,25 +48,28 @@ pub struct ChannelSetup {
 }
 
 /// Which engine or unit found a fault.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChannelFault {
     /// Host (pushbuffer fetch, semaphore) or copy engine access refused by the MMU.
+    #[error("{client}: {fault}")]
     Mmu {
         /// `"host"`, `"copy"` or `"compute"`.
         client: &'static str,
         /// The refused access.
         fault: MmuFault,
     },
-    /// Malformed pushbuffer word or method header.
+    /// Malformed GPFIFO entry, pushbuffer word or method header.
+    #[error("pushbuffer word {word:#010x} at {va:#x}: {reason}")]
     PushbufferEntry {
-        /// GPU address of the word.
+        /// GPU address of the word; for a GPFIFO entry, the address that it carries.
         va: u64,
-        /// The word.
+        /// The word; for a GPFIFO entry, its first.
         word: u32,
         /// What is wrong with it.
         reason: String,
     },
     /// A method that the target class does not have, or data it refuses.
+    #[error("method {address:#06x} of subchannel {subchannel} with data {data:#010x}: {reason}")]
     Method {
         /// Subchannel the method was sent to.
         subchannel: u8,
@@ -57,6 +81,7 @@ pub enum ChannelFault {
         reason: String,
     },
     /// A host semaphore operation with a bad address or operation.
+    #[error("host semaphore at {va:#x}: {reason}")]
     Semaphore {
         /// Address of the semaphore.
         va: u64,
@@ -64,6 +89,7 @@ pub enum ChannelFault {
         reason: String,
     },
     /// The launch descriptor was refused by the scheduler (SKED).
+    #[error("launch descriptor at {va:#x}: {reason}")]
     LaunchDescriptor {
         /// GPU address of the descriptor.
         va: u64,
@@ -73,19 +99,31 @@ pub enum ChannelFault {
         reason: String,
     },
     /// The copy engine refused its LAUNCH_DMA.
+    #[error("copy engine: {reason}")]
     Copy {
         /// What is wrong with it.
         reason: String,
     },
     /// The SMs ended the grid.
+    #[error("{0}")]
     Sm(SmFault),
 }
 
 /// Told of faults by the GPU thread; the kernel model writes notifiers and its log, and calls
 /// [`Gpu::stop_channels`].
+///
+/// A report may come late: [`Gpu::stop_channels`] does not wait for a report that is on its way. A
+/// handler that reuses channel ids asks [`Gpu::status`], under its own lock, whether the channel
+/// it knows by that id is the one that is [`Activity::Faulted`].
 pub trait FaultHandler: Send + Sync {
     /// `channel_id` has faulted and is already halted. Called without any lock of the GPU held.
     fn fault(&self, channel_id: u32, fault: ChannelFault);
+
+    /// `channel_id` raised its non-stall interrupt (NON_STALL_INTERRUPT, or a completion that asks
+    /// for one), once or several times. Called without any lock of the GPU held.
+    fn non_stall_interrupt(&self, channel_id: u32) {
+        let _ = channel_id;
+    }
 }
 
 /// Options of the modelled GPU.
@@ -95,8 +133,75 @@ pub struct GpuConfig {
     pub sm_count: u32,
 }
 
+/// What a channel is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// Everything up to the last doorbell is done.
+    Idle,
+    /// Pushbuffer words are being processed.
+    Fetching,
+    /// Host waits until memory at `va` satisfies an acquire.
+    WaitingForSemaphore {
+        /// GPU address of the semaphore.
+        va: u64,
+        /// Name of the condition as the class header has it.
+        condition: &'static str,
+        /// Value that memory is compared with.
+        payload: u64,
+        /// What memory held at the last look.
+        memory: u64,
+    },
+    /// Host waits for the engines, which have copies left.
+    Copying {
+        /// Jobs that are not finished.
+        jobs: usize,
+    },
+    /// A grid runs, or is about to.
+    RunningGrid {
+        /// GPU address of its launch descriptor.
+        qmd_va: u64,
+        /// GPU address of its program; zero while the descriptor has not been read.
+        program_va: u64,
+        /// Grids that wait behind it.
+        queued: usize,
+    },
+    /// A fault has been reported; nothing happens until the channel is stopped.
+    Faulted,
+}
+
+/// What [`Gpu::status`] tells about a channel, for logs and debug dumps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChannelStatus {
+    /// Index of the next ring entry to fetch.
+    pub gp_get: u32,
+    /// GP_PUT as of the last doorbell.
+    pub gp_put: u32,
+    /// GPU address of the pushbuffer word that is fetched next, zero between segments.
+    pub pushbuffer_get: u64,
+    /// What it is doing.
+    pub activity: Activity,
+}
+
+/// Things that engines cause outside of memory while a slice runs.
+#[derive(Debug, Default)]
+struct Effects {
+    /// Non-stall interrupts raised.
+    interrupts: u32,
+}
+
+/// Time of the GPU in nanoseconds: what PTIMER counts, the user-mode page shows and semaphores are
+/// stamped with. It runs in steps of 32 ns and is the host's monotonic clock.
+pub fn ptimer_ns() -> u64 {
+    let now = rustix::time::clock_gettime(ClockId::Monotonic);
+    // CAST: the monotonic clock is never negative.
+    (now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64) & !31
+}
+
 /// Handle to the GPU and its thread. Dropping it stops the thread.
-pub struct Gpu {}
+#[derive(Debug)]
+pub struct Gpu {
+    scheduler: scheduler::Scheduler,
+}
 
 impl Gpu {
     /// Powers the GPU up: starts its thread.
@@ -104,23 +209,43 @@ impl Gpu {
     /// # Errors
     ///
     /// When the thread cannot be started.
-    pub fn start(_config: GpuConfig, _faults: Arc<dyn FaultHandler>) -> Result<Self, Errno> {
-        Ok(Self {})
+    pub fn start(config: GpuConfig, faults: Arc<dyn FaultHandler>) -> Result<Self, Errno> {
+        Ok(Self { scheduler: scheduler::Scheduler::start(config, faults)? })
     }
 
     /// Watches one user-mode page (64 KiB) from now on: doorbell at byte 0x90, time at 0x80 and 0x84.
-    pub fn add_doorbell_page(&self, _page: Arc<Memory>) {}
+    ///
+    /// The doorbell word is set to all ones, which no token is. The page shows the time only while
+    /// some channel is bound, as a board may power the GPU down otherwise.
+    pub fn add_doorbell_page(&self, page: Arc<Memory>) {
+        self.scheduler.add_page(page);
+    }
 
     /// Stops watching a page.
-    pub fn remove_doorbell_page(&self, _page: &Arc<Memory>) {}
+    pub fn remove_doorbell_page(&self, page: &Arc<Memory>) {
+        self.scheduler.remove_page(page);
+    }
 
-    /// SETUP_BIND: from now on the channel's doorbell is served.
-    pub fn bind_channel(&self, _setup: ChannelSetup) {}
+    /// SETUP_BIND: from now on the channel's doorbell is served. A channel of the same id is
+    /// stopped first.
+    pub fn bind_channel(&self, setup: ChannelSetup) {
+        self.scheduler.bind(setup);
+    }
 
     /// ALLOC_OBJ_CTX: methods of `class` are accepted on the channel from now on.
-    pub fn add_object(&self, _channel_id: u32, _class: u32) {}
+    pub fn add_object(&self, channel_id: u32, class: u32) {
+        self.scheduler.add_object(channel_id, class);
+    }
 
     /// Halts channels and forgets them: a running grid is ended, and nothing of theirs is touched
     /// once the call returns. Callable from ioctl threads and from [`FaultHandler::fault`].
-    pub fn stop_channels(&self, _channel_ids: &[u32]) {}
+    pub fn stop_channels(&self, channel_ids: &[u32]) {
+        self.scheduler.stop(channel_ids);
+    }
+
+    /// What a channel is doing, `None` when it is not bound. Waits for the end of the channel's
+    /// current slice.
+    pub fn status(&self, channel_id: u32) -> Option<ChannelStatus> {
+        self.scheduler.status(channel_id)
+    }
 }

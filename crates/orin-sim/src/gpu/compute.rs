@@ -1,0 +1,327 @@
+//! The front end of the compute engine (`AMPERE_COMPUTE_B`, class 0xc7c0) on subchannel 1.
+//!
+//! Most methods only set state. The ones with an effect are uploads, report semaphores, waits, and
+//! the PCAS methods, which hand launch descriptors to the scheduler ([`Sked`]). Invalidations need
+//! nothing done, since the model has no caches, but those that wait for idle do wait.
+//!
+//! Methods whose effect the model lacks, such as macros and conditional rendering, end the channel
+//! with a fault that says so.
+
+use core::sync::atomic::{Ordering, fence};
+use std::sync::LazyLock;
+
+use ampere_cmd::compute_c7c0 as class;
+use ampere_cmd::method::Method;
+
+use crate::gpu::channel::{Flow, Wait};
+use crate::gpu::decoder::{Decoder, MethodWord, Shadow, join};
+use crate::gpu::inline_upload::InlineUpload;
+use crate::gpu::qmd::Environment;
+use crate::gpu::semaphore::{Operation, Reduction, SemaphoreWrite, Structure};
+use crate::gpu::sked::{Scheduling, Sked};
+use crate::gpu::{Activity, ChannelFault, Effects};
+use crate::mmu::View;
+
+/// Beginnings of the names of methods whose effect the model lacks.
+const UNMODELLED: &[&str] = &[
+    "NOTIFY",
+    "LOAD_MME_",
+    "SET_MME_MEM_",
+    "SET_MME_DATA_",
+    "MME_DMA_",
+    "CALL_MME_",
+    "SET_FALCON",
+    "SET_RESERVED_SW_METHOD",
+    "SEND_GO_IDLE",
+    "SEND_PCAS_B",
+    "SET_CWD_REF_COUNTER",
+    "SET_INLINE_QMD_ADDRESS_",
+    "LOAD_INLINE_QMD_DATA",
+    "SET_QMD_VIRTUALIZATION_",
+    "PERFMON_TRANSFER",
+    "ENABLE_SHADER_PERFORMANCE_",
+    "START_SHADER_PERFORMANCE_",
+];
+
+static DECODER: LazyLock<Decoder> = LazyLock::new(|| Decoder::new(&class::CLASS_TABLE, UNMODELLED));
+
+/// State of the compute engine in one channel.
+#[derive(Debug)]
+pub(super) struct Compute {
+    shadow: Shadow,
+    upload: Option<InlineUpload>,
+    sked: Sked,
+    sm_count: u32,
+}
+
+impl Compute {
+    pub(super) fn new(sm_count: u32) -> Self {
+        Self { shadow: Shadow::new(&class::CLASS_TABLE), upload: None, sked: Sked::new(), sm_count }
+    }
+
+    /// Whether all launched grids have finished.
+    pub(super) fn is_idle(&self) -> bool {
+        self.sked.is_idle()
+    }
+
+    /// The grid in progress.
+    pub(super) fn activity(&self) -> Option<Activity> {
+        self.sked.activity()
+    }
+
+    /// Runs a slice of the grid in progress; returns whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// The fault of the launch descriptor, of the grid, or of what it writes when done.
+    pub(super) fn step(&mut self, view: &View, effects: &mut Effects) -> Result<bool, ChannelFault> {
+        self.sked.step(view, effects)
+    }
+
+    /// Takes one method word.
+    ///
+    /// # Errors
+    ///
+    /// The fault of a method that the class does not have, the model lacks or the engine refuses.
+    pub(super) fn method(
+        &mut self,
+        word: MethodWord,
+        view: &View,
+        effects: &mut Effects,
+    ) -> Result<Flow, ChannelFault> {
+        if word.address == class::LoadInlineData::ADDRESS {
+            let Some(upload) = &mut self.upload else {
+                return Err(word.fault("more inline data than the upload has room for"));
+            };
+            if upload.data(word.data, view, effects)? {
+                self.upload = None;
+            }
+            return Ok(Flow::Done);
+        }
+        DECODER.check(word)?;
+        self.shadow.set(word);
+        match word.address {
+            class::LaunchDma::ADDRESS => {
+                self.finish_upload(word)?;
+                self.upload = Some(InlineUpload::launch(word, &self.shadow)?);
+            }
+            class::SendSignalingPcasB::ADDRESS | class::SendSignalingPcas2B::ADDRESS => {
+                self.finish_upload(word)?;
+                return self.pcas(word, view);
+            }
+            class::SetReportSemaphoreD::ADDRESS => {
+                let (write, flush) = self.report(word)?;
+                return self.release(word, &write, flush, view);
+            }
+            class::ReportSemaphoreExecute::ADDRESS => {
+                let (write, flush) = self.report_execute(word)?;
+                return self.release(word, &write, flush, view);
+            }
+            class::WaitForIdle::ADDRESS
+            | class::InvalidateShaderCaches::ADDRESS
+            | class::InvalidateTextureHeaderCache::ADDRESS
+            | class::InvalidateTextureDataCache::ADDRESS
+            | class::InvalidateSamplerCache::ADDRESS
+            | class::PmTriggerWfi::ADDRESS
+                if !self.is_idle() =>
+            {
+                return Ok(Flow::Wait(Wait::Idle));
+            }
+            class::SetGlobalRenderEnableC::ADDRESS
+                if class::SetGlobalRenderEnableC::decode(word.data).mode
+                    != class::SetGlobalRenderEnableCMode::True =>
+            {
+                return Err(word.fault("conditional rendering is not modelled"));
+            }
+            class::SetRenderEnableC::ADDRESS
+                if class::SetRenderEnableC::decode(word.data).mode != class::SetRenderEnableCMode::True =>
+            {
+                return Err(word.fault("conditional rendering is not modelled"));
+            }
+            class::SetRenderEnableOverride::ADDRESS
+                if class::SetRenderEnableOverride::decode(word.data).mode
+                    == class::SetRenderEnableOverrideMode::NeverRender =>
+            {
+                return Err(word.fault("conditional rendering is not modelled"));
+            }
+            _ => {}
+        }
+        Ok(Flow::Done)
+    }
+
+    /// No launch may come in the middle of an upload.
+    fn finish_upload(&self, word: MethodWord) -> Result<(), ChannelFault> {
+        if self.upload.is_some() {
+            return Err(word.fault("the inline upload before has not got all of its data"));
+        }
+        Ok(())
+    }
+
+    /// SEND_SIGNALING_PCAS_B and PCAS2_B: an action on the launch descriptor of SEND_PCAS_A.
+    fn pcas(&mut self, word: MethodWord, view: &View) -> Result<Flow, ChannelFault> {
+        use class::SendSignalingPcas2BPcasAction as Action;
+
+        let va = u64::from(self.shadow.get::<class::SendPcasA>().qmd_address_shifted8) << 8;
+        let action = if word.address == class::SendSignalingPcasB::ADDRESS {
+            let send = class::SendSignalingPcasB::decode(word.data);
+            if send.invalidate {
+                self.sked.invalidate(va)?;
+            }
+            if send.schedule { Action::Schedule } else { Action::Nop }
+        } else {
+            let send = class::SendSignalingPcas2B::decode(word.data);
+            if send.select != 0 || send.offset_minus_one != 0 {
+                return Err(
+                    word.fault("SELECT and OFFSET_MINUS_ONE belong to counters, which are not modelled")
+                );
+            }
+            send.pcas_action
+        };
+        if !self.sked.has_room() {
+            return Ok(Flow::Wait(Wait::Idle));
+        }
+        let environment = self.environment();
+        match action {
+            Action::Nop => {}
+            Action::Invalidate => self.sked.invalidate(va)?,
+            Action::Prefetch => self.sked.prefetch(va, view)?,
+            Action::Schedule | Action::PrefetchSchedule => {
+                self.sked.schedule(va, Scheduling::InPlace, environment, view)?;
+            }
+            Action::InvalidateCopySchedule | Action::InvalidatePrefetchCopySchedule => {
+                self.sked.schedule(va, Scheduling::Copy, environment, view)?;
+            }
+            Action::IncrementDependence => self.sked.increment(va, view)?,
+            Action::DecrementDependence => self.sked.decrement(va, environment, view)?,
+            Action::IncrementPut
+            | Action::InvalidatePrefetchCopyForceRequireScheduling
+            | Action::IncrementCwdRefCounter => {
+                return Err(word.fault("the PCAS action is not modelled"));
+            }
+            Action::Unknown(_) => return Err(word.fault("there is no such PCAS action")),
+        }
+        Ok(Flow::Done)
+    }
+
+    /// What a launch takes from the state of the class.
+    fn environment(&self) -> Environment {
+        let shadow = &self.shadow;
+        Environment {
+            shared_window: join(
+                shadow.get::<class::SetShaderSharedMemoryWindowA>().base_address_upper,
+                shadow.get::<class::SetShaderSharedMemoryWindowB>().base_address,
+            ),
+            local_window: join(
+                shadow.get::<class::SetShaderLocalMemoryWindowA>().base_address_upper,
+                shadow.get::<class::SetShaderLocalMemoryWindowB>().base_address,
+            ),
+            local_memory: join(
+                shadow.get::<class::SetShaderLocalMemoryA>().address_upper,
+                shadow.get::<class::SetShaderLocalMemoryB>().address_lower,
+            ),
+            local_bytes_per_tpc: join(
+                shadow.get::<class::SetShaderLocalMemoryNonThrottledA>().size_upper,
+                shadow.get::<class::SetShaderLocalMemoryNonThrottledB>().size_lower,
+            ),
+            sm_count: self.sm_count,
+        }
+    }
+
+    /// The write of SET_REPORT_SEMAPHORE_D, and whether it flushes.
+    fn report(&self, word: MethodWord) -> Result<(SemaphoreWrite, bool), ChannelFault> {
+        let report = class::SetReportSemaphoreD::decode(word.data);
+        if report.operation != class::SetReportSemaphoreDOperation::Release
+            || report.conditional_trap
+            || report.awaken_enable
+        {
+            return Err(word.fault("only plain releases of report semaphores are modelled"));
+        }
+        let structure = match report.structure_size {
+            class::SetReportSemaphoreDStructureSize::OneWord => Structure::OneWord,
+            _ => Structure::FourWords,
+        };
+        let reduction = if report.reduction_enable {
+            let operation =
+                Operation::of::<class::SetReportSemaphoreD>("REDUCTION_OP", report.reduction_op.bits())
+                    .ok_or_else(|| word.fault("there is no such REDUCTION_OP"))?;
+            let signed = report.reduction_format == class::SetReportSemaphoreDReductionFormat::Signed32;
+            Some(Reduction { operation, signed })
+        } else {
+            None
+        };
+        let write = SemaphoreWrite {
+            va: join(
+                self.shadow.get::<class::SetReportSemaphoreA>().offset_upper,
+                self.shadow.get::<class::SetReportSemaphoreB>().offset_lower,
+            ),
+            payload: u64::from(self.shadow.get::<class::SetReportSemaphoreC>().payload),
+            wide: false,
+            structure,
+            reduction,
+        };
+        Ok((write, !report.flush_disable))
+    }
+
+    /// The write of REPORT_SEMAPHORE_EXECUTE, which takes payloads of 64 bits, and whether it flushes.
+    fn report_execute(&self, word: MethodWord) -> Result<(SemaphoreWrite, bool), ChannelFault> {
+        let report = class::ReportSemaphoreExecute::decode(word.data);
+        if report.operation != class::ReportSemaphoreExecuteOperation::Release
+            || report.trap_type != class::ReportSemaphoreExecuteTrapType::TrapNone
+            || report.awaken_enable
+        {
+            return Err(word.fault("only plain releases of report semaphores are modelled"));
+        }
+        let structure = match report.structure_size {
+            class::ReportSemaphoreExecuteStructureSize::SemaphoreFourWords => Structure::FourWords,
+            class::ReportSemaphoreExecuteStructureSize::SemaphoreOneWord => Structure::OneWord,
+            class::ReportSemaphoreExecuteStructureSize::SemaphoreTwoWords => Structure::TwoWords,
+            class::ReportSemaphoreExecuteStructureSize::Unknown(_) => {
+                return Err(word.fault("there is no such STRUCTURE_SIZE"));
+            }
+        };
+        let reduction = if report.reduction_enable {
+            let bits = report.reduction_op.bits();
+            let operation = Operation::of::<class::ReportSemaphoreExecute>("REDUCTION_OP", bits)
+                .ok_or_else(|| word.fault("there is no such REDUCTION_OP"))?;
+            let signed = report.reduction_format == class::ReportSemaphoreExecuteReductionFormat::Signed;
+            Some(Reduction { operation, signed })
+        } else {
+            None
+        };
+        let upper = self.shadow.get::<class::SetReportSemaphorePayloadUpper>().payload_upper;
+        let write = SemaphoreWrite {
+            va: join(
+                self.shadow.get::<class::SetReportSemaphoreAddressUpper>().upper,
+                self.shadow.get::<class::SetReportSemaphoreAddressLower>().lower,
+            ),
+            payload: join(
+                if report.payload_size64 { upper } else { 0 },
+                self.shadow.get::<class::SetReportSemaphorePayloadLower>().payload_lower,
+            ),
+            wide: report.payload_size64,
+            structure,
+            reduction,
+        };
+        Ok((write, !report.flush_disable))
+    }
+
+    /// Report semaphores come behind the work before them when they flush. The headers do not say
+    /// so; it is how the name is read.
+    fn release(
+        &self,
+        word: MethodWord,
+        write: &SemaphoreWrite,
+        flush: bool,
+        view: &View,
+    ) -> Result<Flow, ChannelFault> {
+        if let Some(reason) = write.refusal() {
+            return Err(word.fault(format!("semaphore at {:#x}: {reason}", write.va)));
+        }
+        if flush && !self.is_idle() {
+            return Ok(Flow::Wait(Wait::Idle));
+        }
+        fence(Ordering::SeqCst);
+        write.perform(view).map_err(|fault| ChannelFault::Mmu { client: "compute", fault })?;
+        Ok(Flow::Done)
+    }
+}

@@ -1,0 +1,232 @@
+//! The copy engine (`AMPERE_DMA_COPY_B`, class 0xc7b5) on subchannel 4.
+//!
+//! Methods only set state; LAUNCH_DMA takes what it needs of it and queues a job: transfer, flush,
+//! semaphore, interrupt, in this order. Jobs of a channel run one after the other, in slices, while
+//! host goes on with the pushbuffer: only a wait for idle waits for them. LAUNCH_DMA with pipelined
+//! transfers may overlap earlier ones on silicon; running in order is one of the legal outcomes.
+//!
+//! Modelled are pitch-linear transfers, single and multi-line, of virtual addresses, and remapping
+//! (memset and component swizzles). Block-linear surfaces are refused, physical addresses too: a
+//! channel of user space does not have that privilege.
+
+use std::collections::VecDeque;
+use std::sync::LazyLock;
+
+use ampere_cmd::copy_c7b5 as class;
+use ampere_cmd::method::Method;
+
+use crate::gpu::decoder::{Decoder, MethodWord, Shadow, join};
+use crate::gpu::semaphore::{Operation, Reduction, SemaphoreWrite, Structure};
+use crate::gpu::transfer::{Element, Source, Transfer};
+use crate::gpu::{ChannelFault, Effects};
+use crate::mmu::View;
+
+/// Bytes that a job moves before other channels get their turn.
+const SLICE_BYTES: u64 = 1 << 20;
+
+/// Jobs that may wait; host stalls beyond that, as it does on silicon when the engine is busy.
+const QUEUE_DEPTH: usize = 64;
+
+/// Methods whose effect the model lacks.
+const UNMODELLED: &[&str] = &["SET_RENDER_ENABLE_C"];
+
+static DECODER: LazyLock<Decoder> = LazyLock::new(|| Decoder::new(&class::CLASS_TABLE, UNMODELLED));
+
+/// What one LAUNCH_DMA does.
+#[derive(Debug)]
+struct Job {
+    transfer: Option<Transfer>,
+    semaphore: Option<SemaphoreWrite>,
+    interrupt: bool,
+}
+
+/// State of the copy engine in one channel.
+#[derive(Debug)]
+pub(super) struct Copy {
+    shadow: Shadow,
+    jobs: VecDeque<Job>,
+}
+
+impl Copy {
+    pub(super) fn new() -> Self {
+        Self { shadow: Shadow::new(&class::CLASS_TABLE), jobs: VecDeque::new() }
+    }
+
+    /// Whether all jobs are done.
+    pub(super) fn is_idle(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    /// Whether another job can be queued.
+    pub(super) fn has_room(&self) -> bool {
+        self.jobs.len() < QUEUE_DEPTH
+    }
+
+    /// Number of jobs that are not done.
+    pub(super) fn pending(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// Takes one method word.
+    ///
+    /// # Errors
+    ///
+    /// The fault of a method that the class does not have, or of a launch that it refuses.
+    pub(super) fn method(&mut self, word: MethodWord) -> Result<(), ChannelFault> {
+        DECODER.check(word)?;
+        self.shadow.set(word);
+        if word.address == class::LaunchDma::ADDRESS {
+            let job = self.launch(word)?;
+            self.jobs.push_back(job);
+        }
+        Ok(())
+    }
+
+    /// Works on the first job; returns whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// The MMU fault of a transfer or semaphore.
+    pub(super) fn step(&mut self, view: &View, effects: &mut Effects) -> Result<bool, ChannelFault> {
+        let mmu = |fault| ChannelFault::Mmu { client: "copy", fault };
+        let Some(job) = self.jobs.front_mut() else { return Ok(false) };
+        if let Some(transfer) = &mut job.transfer {
+            if !transfer.step(view, SLICE_BYTES).map_err(mmu)? {
+                return Ok(true);
+            }
+            job.transfer = None;
+        }
+        if let Some(semaphore) = job.semaphore {
+            semaphore.perform(view).map_err(mmu)?;
+        }
+        effects.interrupts += u32::from(job.interrupt);
+        self.jobs.pop_front();
+        Ok(true)
+    }
+
+    fn launch(&self, word: MethodWord) -> Result<Job, ChannelFault> {
+        let launch = class::LaunchDma::decode(word.data);
+        let refuse = |reason: &str| Err(ChannelFault::Copy { reason: reason.to_owned() });
+        if launch.reserved_start_of_copy != 0 || launch.reserved_err_code != 0 {
+            return refuse("LAUNCH_DMA sets reserved bits");
+        }
+        if launch.vprmode != class::LaunchDmaVprmode::VprNone {
+            return refuse("VPRMODE: video protected memory is not modelled");
+        }
+        let interrupt = match launch.interrupt_type {
+            class::LaunchDmaInterruptType::None => false,
+            class::LaunchDmaInterruptType::NonBlocking => true,
+            _ => return refuse("INTERRUPT_TYPE: only NONE and NON_BLOCKING are modelled"),
+        };
+        let transfer = match launch.data_transfer_type {
+            class::LaunchDmaDataTransferType::None => None,
+            class::LaunchDmaDataTransferType::Pipelined | class::LaunchDmaDataTransferType::NonPipelined => {
+                Some(self.transfer(word, &launch)?)
+            }
+            class::LaunchDmaDataTransferType::Unknown(_) => {
+                return refuse("DATA_TRANSFER_TYPE 3 does not exist");
+            }
+        };
+        Ok(Job { transfer, semaphore: self.semaphore(&launch)?, interrupt })
+    }
+
+    fn semaphore(&self, launch: &class::LaunchDma) -> Result<Option<SemaphoreWrite>, ChannelFault> {
+        let refuse = |reason: String| ChannelFault::Copy { reason };
+        let wide = launch.semaphore_payload_size == class::LaunchDmaSemaphorePayloadSize::TwoWord;
+        let structure = match launch.semaphore_type {
+            class::LaunchDmaSemaphoreType::None => return Ok(None),
+            class::LaunchDmaSemaphoreType::ReleaseSemaphoreWithTimestamp => Structure::FourWords,
+            class::LaunchDmaSemaphoreType::ReleaseSemaphoreNoTimestamp if wide => Structure::TwoWords,
+            class::LaunchDmaSemaphoreType::ReleaseSemaphoreNoTimestamp => Structure::OneWord,
+            _ => return Err(refuse("SEMAPHORE_TYPE: conditional interrupts are not modelled".to_owned())),
+        };
+        let reduction = if launch.semaphore_reduction_enable {
+            let signed = launch.semaphore_reduction_sign == class::LaunchDmaSemaphoreReductionSign::Signed;
+            let bits = launch.semaphore_reduction.bits();
+            let operation =
+                Operation::of::<class::LaunchDma>("SEMAPHORE_REDUCTION", bits).ok_or_else(|| {
+                    refuse("SEMAPHORE_REDUCTION: only the integer reductions are modelled".to_owned())
+                })?;
+            Some(Reduction { operation, signed })
+        } else {
+            None
+        };
+        let upper = self.shadow.get::<class::SetSemaphorePayloadUpper>().payload;
+        let write = SemaphoreWrite {
+            va: join(
+                self.shadow.get::<class::SetSemaphoreA>().upper,
+                self.shadow.get::<class::SetSemaphoreB>().lower,
+            ),
+            payload: join(
+                if wide { upper } else { 0 },
+                self.shadow.get::<class::SetSemaphorePayload>().payload,
+            ),
+            wide,
+            structure,
+            reduction,
+        };
+        match write.refusal() {
+            Some(reason) => Err(refuse(format!("semaphore at {:#x}: {reason}", write.va))),
+            None => Ok(Some(write)),
+        }
+    }
+
+    fn transfer(&self, word: MethodWord, launch: &class::LaunchDma) -> Result<Transfer, ChannelFault> {
+        let refuse = |reason: &str| Err(ChannelFault::Copy { reason: reason.to_owned() });
+        if launch.src_type == class::LaunchDmaSrcType::Physical
+            || launch.dst_type == class::LaunchDmaDstType::Physical
+        {
+            return Err(word.fault("HCE_PRIV: physical addresses need a privileged channel"));
+        }
+        if launch.dst_memory_layout == class::LaunchDmaDstMemoryLayout::Blocklinear {
+            return refuse("DST_MEMORY_LAYOUT: block-linear surfaces are not modelled");
+        }
+        let (element, reads) = if launch.remap_enable { self.remap()? } else { (Element::Bytes, true) };
+        if reads && launch.src_memory_layout == class::LaunchDmaSrcMemoryLayout::Blocklinear {
+            return refuse("SRC_MEMORY_LAYOUT: block-linear surfaces are not modelled");
+        }
+        let length = u64::from(self.shadow.get::<class::LineLengthIn>().value);
+        let lines = if launch.multi_line_enable { self.shadow.get::<class::LineCount>().value } else { 1 };
+        let source = reads.then(|| Source {
+            va: join(
+                self.shadow.get::<class::OffsetInUpper>().upper,
+                self.shadow.get::<class::OffsetInLower>().value,
+            ),
+            pitch: u64::from(self.shadow.get::<class::PitchIn>().value),
+        });
+        let target = join(
+            self.shadow.get::<class::OffsetOutUpper>().upper,
+            self.shadow.get::<class::OffsetOutLower>().value,
+        );
+        let pitch = u64::from(self.shadow.get::<class::PitchOut>().value);
+        Ok(Transfer::new(element, source, target, pitch, length, lines))
+    }
+
+    /// The element that the remapping writes, and whether it reads any source.
+    fn remap(&self) -> Result<(Element, bool), ChannelFault> {
+        let refuse = |reason: &str| ChannelFault::Copy { reason: format!("SET_REMAP_COMPONENTS: {reason}") };
+        let remap = self.shadow.get::<class::SetRemapComponents>();
+        // The two-bit counts and sizes are stored less one.
+        // CAST: at most 4.
+        let count = |bits: u32| bits as usize + 1;
+        let sources = count(remap.num_src_components.bits());
+        let targets = count(remap.num_dst_components.bits());
+        let selectors = [remap.dst_x.bits(), remap.dst_y.bits(), remap.dst_z.bits(), remap.dst_w.bits()];
+        let constants =
+            [self.shadow.get::<class::SetRemapConstA>().v, self.shadow.get::<class::SetRemapConstB>().v];
+        let mut reads = false;
+        for &selector in &selectors[..targets] {
+            match selector {
+                // CAST: below 4.
+                0..=3 if selector as usize >= sources => {
+                    return Err(refuse("a component beyond NUM_SRC_COMPONENTS is selected"));
+                }
+                0..=3 => reads = true,
+                4..=6 => {}
+                _ => return Err(refuse("selector 7 does not exist")),
+            }
+        }
+        let size = count(remap.component_size.bits());
+        Ok((Element::remapped(size, sources, &selectors[..targets], constants), reads))
+    }
+}

@@ -1,0 +1,354 @@
+//! Host (the PBDMA of the GPFIFO class 0xc76f): its own methods, and the way of all others.
+//!
+//! Methods below 0x100 belong to host whatever their subchannel; the others go to the engine that
+//! the subchannel stands for: 1 compute, 4 copy. There is no 3D, 2D or inline-to-memory engine in
+//! the model, and subchannels 5 to 7 are software methods, which no driver of the channel serves.
+//!
+//! Acquires have no time-out here: the kernel enables one for kernel-submit channels alone.
+
+use core::sync::atomic::{Ordering, fence};
+use std::sync::LazyLock;
+
+use ampere_cmd::gpfifo::userd;
+use ampere_cmd::pushbuffer::{HOST_METHODS_END, Subchannel};
+use ampere_cmd::{Method, compute_c7c0, copy_c7b5, host_c76f as class};
+
+use crate::gpu::channel::{Engines, Flow, Wait};
+use crate::gpu::decoder::{Decoder, MethodWord, Shadow, join};
+use crate::gpu::semaphore::{Operation, Reduction, SemaphoreWrite, Structure, atomic32, atomic64};
+use crate::gpu::{Activity, ChannelFault, Effects};
+use crate::memory::Memory;
+use crate::mmu::{Access, MmuFault, View};
+
+static DECODER: LazyLock<Decoder> = LazyLock::new(|| Decoder::new(&class::CLASS_TABLE, &[]));
+
+/// Address bits of a host semaphore.
+const SEMAPHORE_MASK: u32 = !3;
+
+/// An engine that a subchannel leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Engine {
+    Compute,
+    Copy,
+}
+
+/// Host's state in one channel.
+#[derive(Debug)]
+pub(super) struct Host {
+    shadow: Shadow,
+    /// The engine that got the last method.
+    engine: Option<Engine>,
+}
+
+impl Host {
+    pub(super) fn new() -> Self {
+        Self { shadow: Shadow::new(&class::CLASS_TABLE), engine: None }
+    }
+
+    /// Executes one method word, host's own or an engine's.
+    ///
+    /// # Errors
+    ///
+    /// The fault that ends the channel.
+    pub(super) fn method(
+        &mut self,
+        word: MethodWord,
+        engines: &mut Engines,
+        userd: &Memory,
+        view: &View,
+        effects: &mut Effects,
+    ) -> Result<Flow, ChannelFault> {
+        if word.address >= HOST_METHODS_END {
+            return self.forward(word, engines, view, effects);
+        }
+        // Alignment and unused bits of the semaphore methods raise SEMAPHORE instead of METHOD.
+        match word.address {
+            class::SemAddrLo::ADDRESS | class::Semaphoreb::ADDRESS if word.data & !SEMAPHORE_MASK != 0 => {
+                return Err(ChannelFault::Semaphore {
+                    va: join(self.shadow.get::<class::SemAddrHi>().offset, word.data),
+                    reason: "the address is not a multiple of 4".to_owned(),
+                });
+            }
+            class::SemExecute::ADDRESS if word.data & !class::SemExecute::INFO.named_bits() != 0 => {
+                return Err(ChannelFault::Semaphore {
+                    va: self.semaphore_va(),
+                    reason: format!("SEM_EXECUTE {:#010x} sets unused bits", word.data),
+                });
+            }
+            _ => {}
+        }
+        DECODER.check(word)?;
+        self.shadow.set(word);
+        let idle = engines.are_idle();
+        match word.address {
+            class::SetObject::ADDRESS => set_object(word, engines),
+            class::SemExecute::ADDRESS => self.execute_semaphore(word, idle, view),
+            class::Semaphored::ADDRESS => self.execute_old_semaphore(word, idle, view),
+            class::Wfi::ADDRESS if !idle => Ok(Flow::Wait(Wait::Idle)),
+            class::SetReference::ADDRESS if !idle => Ok(Flow::Wait(Wait::Idle)),
+            class::SetReference::ADDRESS => {
+                fence(Ordering::SeqCst);
+                userd.store(userd::REFERENCE as usize, word.data);
+                Ok(Flow::Done)
+            }
+            class::NonStallInterrupt::ADDRESS => {
+                effects.interrupts += 1;
+                Ok(Flow::Done)
+            }
+            class::FbFlush::ADDRESS => {
+                fence(Ordering::SeqCst);
+                Ok(Flow::Done)
+            }
+            class::MemOpD::ADDRESS => memory_operation(word),
+            class::Yield::ADDRESS => match class::Yield::decode(word.data).op {
+                class::YieldOp::Nop | class::YieldOp::Tsg => Ok(Flow::Done),
+                class::YieldOp::Unknown(_) => Err(word.fault("YIELD has no such operation")),
+            },
+            class::Illegal::ADDRESS => Err(word.fault("ILLEGAL")),
+            class::ClearFaulted::ADDRESS => Err(word.fault("CLEAR_FAULTED is a software method")),
+            _ => Ok(Flow::Done),
+        }
+    }
+
+    /// Hands a method to the engine of its subchannel.
+    fn forward(
+        &mut self,
+        word: MethodWord,
+        engines: &mut Engines,
+        view: &View,
+        effects: &mut Effects,
+    ) -> Result<Flow, ChannelFault> {
+        let (engine, number) = engine_of(word)?;
+        if !engines.objects.contains(&number) {
+            return Err(word.fault(format!("class {number:#06x} has no context in this channel")));
+        }
+        if self.engine != Some(engine) {
+            // Switching between subchannel 4 and the others waits for idle (GA100 `dev_pbdma`).
+            if !engines.are_idle() {
+                return Ok(Flow::Wait(Wait::Idle));
+            }
+            self.engine = Some(engine);
+        }
+        match engine {
+            Engine::Compute => engines.compute.method(word, view, effects),
+            Engine::Copy if !engines.copy.has_room() => Ok(Flow::Wait(Wait::Idle)),
+            Engine::Copy => engines.copy.method(word).map(|()| Flow::Done),
+        }
+    }
+
+    fn semaphore_va(&self) -> u64 {
+        let low = self.shadow.get::<class::SemAddrLo>().offset << class::SemAddrLo::INFO.fields[0].lo;
+        join(self.shadow.get::<class::SemAddrHi>().offset, low)
+    }
+
+    fn execute_semaphore(&self, word: MethodWord, idle: bool, view: &View) -> Result<Flow, ChannelFault> {
+        let execute = class::SemExecute::decode(word.data);
+        let wide = execute.payload_size == class::SemExecutePayloadSize::_64bit;
+        let high = self.shadow.get::<class::SemPayloadHi>().payload;
+        let payload = join(if wide { high } else { 0 }, self.shadow.get::<class::SemPayloadLo>().payload);
+        let va = self.semaphore_va();
+        let acquire = |condition, name| acquire(view, Acquire { va, wide, payload, condition, name });
+        let reduction = match execute.operation {
+            class::SemExecuteOperation::Acquire => return acquire(Condition::Equal, "ACQUIRE"),
+            class::SemExecuteOperation::AcqStrictGeq => {
+                return acquire(Condition::GreaterEqual, "ACQ_STRICT_GEQ");
+            }
+            class::SemExecuteOperation::AcqCircGeq => return acquire(Condition::Reached, "ACQ_CIRC_GEQ"),
+            class::SemExecuteOperation::AcqAnd => return acquire(Condition::And, "ACQ_AND"),
+            class::SemExecuteOperation::AcqNor => return acquire(Condition::Nor, "ACQ_NOR"),
+            class::SemExecuteOperation::Release => None,
+            class::SemExecuteOperation::Reduction => {
+                let bits = execute.reduction.bits();
+                let operation = Operation::of::<class::SemExecute>("REDUCTION", bits)
+                    .ok_or_else(|| refusal(va, "there is no such reduction"))?;
+                let signed = execute.reduction_format == class::SemExecuteReductionFormat::Signed;
+                Some(Reduction { operation, signed })
+            }
+            class::SemExecuteOperation::Unknown(_) => {
+                return Err(refusal(va, "there is no such operation"));
+            }
+        };
+        let structure = match (execute.release_timestamp, wide) {
+            (true, _) => Structure::FourWords,
+            (false, true) => Structure::TwoWords,
+            (false, false) => Structure::OneWord,
+        };
+        let write = SemaphoreWrite { va, payload, wide, structure, reduction };
+        release(write, execute.release_wfi && !idle, view)
+    }
+
+    /// SEMAPHORED of the older interface: 32 bits wide, WFI and timestamp by default.
+    fn execute_old_semaphore(&self, word: MethodWord, idle: bool, view: &View) -> Result<Flow, ChannelFault> {
+        let execute = class::Semaphored::decode(word.data);
+        let low = self.shadow.get::<class::Semaphoreb>().offset_lower << class::Semaphoreb::INFO.fields[0].lo;
+        let va = join(self.shadow.get::<class::Semaphorea>().offset_upper, low);
+        let payload = u64::from(self.shadow.get::<class::Semaphorec>().payload);
+        let acquire = |condition, name| acquire(view, Acquire { va, wide: false, payload, condition, name });
+        let reduction = match execute.operation {
+            class::SemaphoredOperation::Acquire => return acquire(Condition::Equal, "ACQUIRE"),
+            class::SemaphoredOperation::AcqGeq => return acquire(Condition::Reached, "ACQ_GEQ"),
+            class::SemaphoredOperation::AcqAnd => return acquire(Condition::And, "ACQ_AND"),
+            class::SemaphoredOperation::Release => None,
+            class::SemaphoredOperation::Reduction => {
+                let bits = execute.reduction.bits();
+                let operation = Operation::of::<class::Semaphored>("REDUCTION", bits)
+                    .ok_or_else(|| refusal(va, "there is no such reduction"))?;
+                let signed = execute.format == class::SemaphoredFormat::Signed;
+                Some(Reduction { operation, signed })
+            }
+            class::SemaphoredOperation::Unknown(_) => {
+                return Err(refusal(va, "there is no such operation"));
+            }
+        };
+        let structure = match execute.release_size {
+            class::SemaphoredReleaseSize::_4byte => Structure::OneWord,
+            _ => Structure::FourWords,
+        };
+        let write = SemaphoreWrite { va, payload, wide: false, structure, reduction };
+        release(write, execute.release_wfi == class::SemaphoredReleaseWfi::En && !idle, view)
+    }
+}
+
+fn refusal(va: u64, reason: &str) -> ChannelFault {
+    ChannelFault::Semaphore { va, reason: reason.to_owned() }
+}
+
+fn mmu(fault: MmuFault) -> ChannelFault {
+    ChannelFault::Mmu { client: "host", fault }
+}
+
+/// The engine and class that a subchannel stands for.
+fn engine_of(word: MethodWord) -> Result<(Engine, u32), ChannelFault> {
+    const COMPUTE: u8 = Subchannel::COMPUTE.index();
+    const COPY: u8 = Subchannel::COPY.index();
+    match word.subchannel {
+        COMPUTE => Ok((Engine::Compute, u32::from(compute_c7c0::CLASS))),
+        COPY => Ok((Engine::Copy, u32::from(copy_c7b5::CLASS))),
+        0..=3 => Err(word.fault("the engine of this subchannel is not modelled")),
+        _ => Err(word.fault("software method: the kernel serves none")),
+    }
+}
+
+/// SET_OBJECT only checks that the subchannel's engine has the class.
+fn set_object(word: MethodWord, engines: &Engines) -> Result<Flow, ChannelFault> {
+    let object = class::SetObject::decode(word.data);
+    let (_, number) = engine_of(word)?;
+    if object.engine == class::SetObjectEngine::Sw {
+        return Err(word.fault("software object: the kernel serves none"));
+    }
+    if object.engine.bits() != 0 || object.nvclass != number {
+        return Err(word.fault(format!("this subchannel's engine has class {number:#06x} alone")));
+    }
+    if !engines.objects.contains(&number) {
+        return Err(word.fault(format!("class {number:#06x} has no context in this channel")));
+    }
+    Ok(Flow::Done)
+}
+
+/// MEM_OP: barriers are fences here; invalidating translations is not for user space.
+fn memory_operation(word: MethodWord) -> Result<Flow, ChannelFault> {
+    match class::MemOpD::decode(word.data).operation {
+        class::MemOpDOperation::Membar
+        | class::MemOpDOperation::L2PeermemInvalidate
+        | class::MemOpDOperation::L2SysmemInvalidate
+        | class::MemOpDOperation::L2CleanComptags
+        | class::MemOpDOperation::L2FlushDirty
+        | class::MemOpDOperation::L2WaitForSysPendingReads => {
+            fence(Ordering::SeqCst);
+            Ok(Flow::Done)
+        }
+        class::MemOpDOperation::MmuTlbInvalidate
+        | class::MemOpDOperation::MmuTlbInvalidateTargeted
+        | class::MemOpDOperation::AccessCounterClr => {
+            Err(word.fault("the operation needs a privileged channel"))
+        }
+        class::MemOpDOperation::MmuOperation => Err(word.fault("MMU_OPERATION is not modelled")),
+        class::MemOpDOperation::Unknown(_) => Err(word.fault("MEM_OP has no such operation")),
+    }
+}
+
+/// Condition of an acquire on memory `m` and payload `p`.
+#[derive(Clone, Copy, Debug)]
+enum Condition {
+    /// `m == p`.
+    Equal,
+    /// `m >= p`, unsigned.
+    GreaterEqual,
+    /// `m - p >= 0` as a signed difference of the payload's width.
+    Reached,
+    /// `m & p != 0`.
+    And,
+    /// `!(m | p) != 0`.
+    Nor,
+}
+
+impl Condition {
+    fn holds(self, memory: u64, payload: u64, wide: bool) -> bool {
+        // Narrow values move to the upper half, so that one set of 64-bit comparisons does for both.
+        let (memory, payload, ones) =
+            if wide { (memory, payload, u64::MAX) } else { (memory << 32, payload << 32, u64::MAX << 32) };
+        match self {
+            Self::Equal => memory == payload,
+            Self::GreaterEqual => memory >= payload,
+            Self::Reached => memory.wrapping_sub(payload).cast_signed() >= 0,
+            Self::And => memory & payload != 0,
+            Self::Nor => !(memory | payload) & ones != 0,
+        }
+    }
+}
+
+struct Acquire {
+    va: u64,
+    wide: bool,
+    payload: u64,
+    condition: Condition,
+    name: &'static str,
+}
+
+fn acquire(view: &View, acquire: Acquire) -> Result<Flow, ChannelFault> {
+    let Acquire { va, wide, payload, condition, name } = acquire;
+    if wide && va % 8 != 0 {
+        return Err(refusal(va, "the address is not a multiple of 8"));
+    }
+    let memory = if wide {
+        atomic64(view, va, Access::Read).map_err(mmu)?.load(Ordering::Acquire)
+    } else {
+        u64::from(atomic32(view, va, Access::Read).map_err(mmu)?.load(Ordering::Acquire))
+    };
+    if condition.holds(memory, payload, wide) {
+        return Ok(Flow::Done);
+    }
+    Ok(Flow::Wait(Wait::Semaphore(Activity::WaitingForSemaphore { va, condition: name, payload, memory })))
+}
+
+fn release(write: SemaphoreWrite, wait: bool, view: &View) -> Result<Flow, ChannelFault> {
+    if let Some(reason) = write.refusal() {
+        return Err(ChannelFault::Semaphore { va: write.va, reason });
+    }
+    if wait {
+        return Ok(Flow::Wait(Wait::Idle));
+    }
+    write.perform(view).map_err(mmu)?;
+    Ok(Flow::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_compare_in_the_width_of_the_payload() {
+        let narrow = |condition: Condition, memory, payload| condition.holds(memory, payload, false);
+        let wide = |condition: Condition, memory, payload| condition.holds(memory, payload, true);
+        assert!(narrow(Condition::Equal, 5, 5) && !narrow(Condition::Equal, 5, 6));
+        assert!(narrow(Condition::GreaterEqual, 0xffff_ffff, 1));
+        assert!(!narrow(Condition::Reached, 0xffff_ffff, 1), "the counter has not wrapped yet");
+        assert!(narrow(Condition::Reached, 1, 0xffff_ffff), "the counter has wrapped");
+        assert!(wide(Condition::Reached, 0xffff_ffff, 1));
+        assert!(wide(Condition::Reached, 1, u64::MAX));
+        assert!(narrow(Condition::And, 6, 2) && !narrow(Condition::And, 6, 1));
+        assert!(narrow(Condition::Nor, 0, 0xffff_fffe), "a clear bit outside of the payload");
+        assert!(!narrow(Condition::Nor, 1, 0xffff_fffe));
+        assert!(!wide(Condition::Nor, 1, u64::MAX - 1));
+    }
+}

@@ -1,0 +1,146 @@
+//! Inline-to-memory: data that travels in the pushbuffer itself.
+//!
+//! LAUNCH_DMA of the compute class opens an upload of LINE_COUNT lines of LINE_LENGTH_IN bytes;
+//! LOAD_INLINE_DATA then brings the bytes, four at a time. The last word of an upload may be partly
+//! used. The upload happens in the front end: it does not wait for grids that were launched before.
+
+use ampere_cmd::compute_c7c0 as class;
+use ampere_cmd::method::Method;
+
+use crate::gpu::decoder::{MethodWord, Shadow, join};
+use crate::gpu::semaphore::{Operation, Reduction, SemaphoreWrite, Structure};
+use crate::gpu::{ChannelFault, Effects};
+use crate::mmu::View;
+
+/// An upload that expects data.
+#[derive(Debug)]
+pub(super) struct InlineUpload {
+    /// Where the current line begins.
+    line: u64,
+    pitch: u64,
+    /// Bytes of a line.
+    length: u64,
+    /// Lines that are not complete, the current one included.
+    lines: u32,
+    /// Bytes of the current line that are written.
+    done: u64,
+    semaphore: Option<SemaphoreWrite>,
+    interrupt: bool,
+}
+
+impl InlineUpload {
+    /// Opens an upload as LAUNCH_DMA `word` and the state before it describe.
+    ///
+    /// # Errors
+    ///
+    /// The fault of a launch that the class refuses or the model does not do.
+    pub(super) fn launch(word: MethodWord, shadow: &Shadow) -> Result<Self, ChannelFault> {
+        let launch = class::LaunchDma::decode(word.data);
+        if launch.dst_memory_layout != class::LaunchDmaDstMemoryLayout::Pitch {
+            return Err(word.fault("DST_MEMORY_LAYOUT: block-linear surfaces are not modelled"));
+        }
+        let length = u64::from(shadow.get::<class::LineLengthIn>().value);
+        let lines = shadow.get::<class::LineCount>().value;
+        if length == 0 || lines == 0 {
+            return Err(word.fault("LINE_LENGTH_IN and LINE_COUNT must not be zero"));
+        }
+        if lines > 1 && length % 4 != 0 {
+            return Err(word.fault("several lines of broken words are not modelled"));
+        }
+        let semaphore = match launch.completion_type {
+            class::LaunchDmaCompletionType::FlushDisable | class::LaunchDmaCompletionType::FlushOnly => None,
+            class::LaunchDmaCompletionType::ReleaseSemaphore => Some(semaphore(word, &launch, shadow)?),
+            class::LaunchDmaCompletionType::Unknown(_) => {
+                return Err(word.fault("there is no such COMPLETION_TYPE"));
+            }
+        };
+        let interrupt = match launch.interrupt_type {
+            class::LaunchDmaInterruptType::None => false,
+            class::LaunchDmaInterruptType::Interrupt => true,
+            class::LaunchDmaInterruptType::Unknown(_) => {
+                return Err(word.fault("there is no such INTERRUPT_TYPE"));
+            }
+        };
+        Ok(Self {
+            line: join(shadow.get::<class::OffsetOutUpper>().value, shadow.get::<class::OffsetOut>().value),
+            pitch: u64::from(shadow.get::<class::PitchOut>().value),
+            length,
+            lines,
+            done: 0,
+            semaphore,
+            interrupt,
+        })
+    }
+
+    /// Takes one word of data; true when it was the last.
+    ///
+    /// # Errors
+    ///
+    /// The MMU fault of the write or of the semaphore behind it.
+    pub(super) fn data(
+        &mut self,
+        data: u32,
+        view: &View,
+        effects: &mut Effects,
+    ) -> Result<bool, ChannelFault> {
+        let mmu = |fault| ChannelFault::Mmu { client: "compute", fault };
+        let bytes = data.to_le_bytes();
+        // CAST: at most 4.
+        let len = (self.length - self.done).min(4) as usize;
+        view.write(self.line.wrapping_add(self.done), &bytes[..len]).map_err(mmu)?;
+        self.done += len as u64;
+        if self.done < self.length {
+            return Ok(false);
+        }
+        self.done = 0;
+        self.line = self.line.wrapping_add(self.pitch);
+        self.lines -= 1;
+        if self.lines > 0 {
+            return Ok(false);
+        }
+        if let Some(semaphore) = self.semaphore {
+            semaphore.perform(view).map_err(mmu)?;
+        }
+        effects.interrupts += u32::from(self.interrupt);
+        Ok(true)
+    }
+}
+
+fn semaphore(
+    word: MethodWord,
+    launch: &class::LaunchDma,
+    shadow: &Shadow,
+) -> Result<SemaphoreWrite, ChannelFault> {
+    let structure = match launch.semaphore_struct_size {
+        class::LaunchDmaSemaphoreStructSize::OneWord => Structure::OneWord,
+        _ => Structure::FourWords,
+    };
+    let reduction = if launch.reduction_enable {
+        let operation = Operation::of::<class::LaunchDma>("REDUCTION_OP", launch.reduction_op.bits())
+            .ok_or_else(|| word.fault("there is no such REDUCTION_OP"))?;
+        let signed = match launch.reduction_format {
+            class::LaunchDmaReductionFormat::Unsigned32 => false,
+            class::LaunchDmaReductionFormat::Signed32 => true,
+            class::LaunchDmaReductionFormat::Unknown(_) => {
+                return Err(word.fault("there is no such REDUCTION_FORMAT"));
+            }
+        };
+        Some(Reduction { operation, signed })
+    } else {
+        None
+    };
+    let write = SemaphoreWrite {
+        va: join(
+            shadow.get::<class::SetI2mSemaphoreA>().offset_upper,
+            shadow.get::<class::SetI2mSemaphoreB>().offset_lower,
+        ),
+        payload: u64::from(shadow.get::<class::SetI2mSemaphoreC>().payload),
+        wide: false,
+        structure,
+        reduction,
+    };
+    match write.refusal() {
+        Some(reason) => Err(word.fault(format!("semaphore at {:#x}: {reason}", write.va))),
+        None => Ok(write),
+    }
+}

@@ -1,0 +1,626 @@
+//! Launch descriptors (QMD v3.0): reading, the scheduler's checks, and what the SMs get of them.
+//!
+//! SKED reports what it refuses as bits of its ESR (GA100 `pri_sked`); a check that has such a bit
+//! names it. Beyond that the model refuses every field that has an effect it lacks, and every bit
+//! that no field names, rather than run something else than a board would.
+
+use ampere_cmd::qmd::{ALIGNMENT, Field, QmdV3_0, shared_memory_config_bytes, v3_0 as q};
+
+use crate::gpu::ChannelFault;
+use crate::gpu::decoder::join;
+use crate::gpu::semaphore::{Operation, Reduction, SemaphoreWrite, Structure};
+use crate::mmu::{Access, View};
+use crate::sm::{ConstantBank, Launch};
+
+/// Bits of the SKED ESR.
+mod esr {
+    /// Constant buffer size.
+    pub(super) const CONSTANT_BUFFER_SIZE: u32 = 7;
+    /// Low part of local memory.
+    pub(super) const LOCAL_LOW: u32 = 9;
+    /// High part of local memory.
+    pub(super) const LOCAL_HIGH: u32 = 10;
+    /// Both parts together.
+    pub(super) const LOCAL_TOTAL: u32 = 12;
+    /// Registers per thread.
+    pub(super) const REGISTER_COUNT: u32 = 13;
+    /// Threads of a CTA.
+    pub(super) const TOTAL_THREADS: u32 = 18;
+    /// Program address.
+    pub(super) const PROGRAM_OFFSET: u32 = 20;
+    /// Shared memory of a CTA.
+    pub(super) const SHARED_MEMORY_SIZE: u32 = 21;
+    /// A dimension of the CTA is zero.
+    pub(super) const ZERO_THREAD_DIMENSION: u32 = 23;
+    /// A window overlaps something.
+    pub(super) const WINDOW_OVERLAP: u32 = 24;
+    /// The SM configuration has less shared memory than a CTA wants.
+    pub(super) const SM_CONFIG_TOO_SMALL: u32 = 25;
+    /// Registers of a CTA.
+    pub(super) const CTA_REGISTERS: u32 = 26;
+}
+
+/// Threads of a warp.
+const WARP: u32 = 32;
+/// Most threads of a CTA, also along x and y.
+const MAX_THREADS: u64 = 1024;
+/// Most threads along z.
+const MAX_THREADS_Z: u32 = 64;
+/// Most CTAs along x.
+const MAX_GRID_X: u64 = (1 << 31) - 1;
+/// Registers of an SM, shared by its four partitions.
+const SM_REGISTERS: u32 = 65_536;
+const SM_PARTITIONS: u32 = 4;
+/// Registers are given to a warp in units of this many.
+const REGISTER_UNIT: u32 = 256;
+/// Most registers of a thread.
+const MAX_REGISTERS: u64 = 255;
+/// Most named barriers of a CTA.
+const MAX_BARRIERS: u64 = 16;
+/// Shared memory comes in units of this many bytes.
+const SHARED_UNIT: u64 = 128;
+/// Largest shared memory of a CTA in bytes, the system's 1 KiB included.
+const MAX_SHARED: u64 = 164 * 1024;
+/// Parts of local memory are multiples of this many bytes.
+const LOCAL_UNIT: u64 = 16;
+/// A warp's local memory is a multiple of this many bytes.
+const LOCAL_WARP_UNIT: u64 = 0x200;
+/// Bytes of the shared- and of the local-memory window.
+const WINDOW: u64 = 16 << 20;
+/// SMs of a TPC.
+const SMS_PER_TPC: u32 = 2;
+/// Alignment of a program in bytes, and of a constant bank.
+const PROGRAM_ALIGNMENT: u64 = 128;
+const BANK_ALIGNMENT: u64 = 64;
+/// Largest constant bank in bytes.
+const MAX_BANK: u64 = 64 << 10;
+/// Versions of machine code that an SM of this chip runs, and zero for not said.
+const SASS_VERSIONS: [u64; 4] = [0, 0x80, 0x86, 0x87];
+/// Largest DEPENDENCE_COUNTER.
+pub(super) const MAX_DEPENDENCE: u64 = 0xffff;
+
+/// Fields with an effect that the model lacks, or that belong to the hardware: zero in any
+/// descriptor that a driver prepares.
+const UNMODELLED: &[Field<q::Layout>] = &[
+    q::OUTER_PUT,
+    q::OUTER_OVERFLOW,
+    q::OUTER_GET,
+    q::OUTER_STICKY_OVERFLOW,
+    q::INNER_GET,
+    q::INNER_OVERFLOW,
+    q::INNER_PUT,
+    q::INNER_STICKY_OVERFLOW,
+    q::IS_QUEUE,
+    q::QMD_RESERVED04A,
+    q::QMD_RESERVED04B,
+    q::SELF_COPY_ON_COMPLETION,
+    q::QMD_RESERVED04C,
+    q::CIRCULAR_QUEUE_SIZE,
+    q::CTA_RASTER_WIDTH_RESUME,
+    q::CTA_RASTER_HEIGHT_RESUME,
+    q::CTA_RASTER_DEPTH_RESUME,
+    q::CIRCULAR_QUEUE_ADDR_LOWER,
+    q::CIRCULAR_QUEUE_ADDR_UPPER,
+    q::CIRCULAR_QUEUE_ENTRY_SIZE,
+    q::CWD_REFERENCE_COUNT_ID,
+    q::CWD_REFERENCE_COUNT_DELTA_MINUS_ONE,
+    q::QMD_RESERVED11A,
+    q::CWD_REFERENCE_COUNT_INCR_ENABLE,
+    q::SEQUENTIALLY_RUN_CTAS,
+    q::CWD_REFERENCE_COUNT_DECR_ENABLE,
+    q::QMD_RESERVED11B,
+    q::QMD_RESERVED11C,
+    q::DEPENDENT_QMD1_ENABLE,
+    q::DEPENDENT_QMD1_ACTION,
+    q::DEPENDENT_QMD1_PREFETCH,
+    q::COALESCE_WAITING_PERIOD,
+    q::QUEUE_ENTRIES_PER_CTA_LOG2,
+    q::CTA_LAUNCH_QUEUE,
+    q::QMD_RESERVED17A,
+    q::QMD_RESERVED17B,
+    q::SM_DISABLE_MASK_LOWER,
+    q::SM_DISABLE_MASK_UPPER,
+    q::SEMAPHORE_RESERVED25A,
+    q::SEMAPHORE_RESERVED29A,
+    q::SEMAPHORE_RESERVED53A,
+    q::HW_ONLY_INNER_GET,
+    q::HW_ONLY_REQUIRE_SCHEDULING_PCAS,
+    q::HW_ONLY_INNER_PUT,
+    q::HW_ONLY_SPAN_LIST_HEAD_INDEX,
+    q::HW_ONLY_SPAN_LIST_HEAD_INDEX_VALID,
+    q::HW_ONLY_SKED_NEXT_QMD_POINTER,
+    q::HW_ONLY_DEPENDENCE_COUNTER,
+];
+
+/// What a launch takes from the state of the compute class.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Environment {
+    pub(super) shared_window: u64,
+    pub(super) local_window: u64,
+    /// GPU address of the local memory of all TPCs.
+    pub(super) local_memory: u64,
+    /// Local memory of a TPC, in bytes.
+    pub(super) local_bytes_per_tpc: u64,
+    pub(super) sm_count: u32,
+}
+
+/// A checked descriptor.
+#[derive(Debug)]
+pub(super) struct Grid {
+    pub(super) launch: Launch,
+    pub(super) program_va: u64,
+    pub(super) releases: [Option<Release>; 3],
+    pub(super) dependent: Option<Dependent>,
+}
+
+/// What one of the releases does at the grid's end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Release {
+    pub(super) write: SemaphoreWrite,
+    pub(super) interrupt: bool,
+}
+
+/// The descriptor that follows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dependent {
+    pub(super) va: u64,
+    pub(super) action: DependentAction,
+}
+
+/// What happens to it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum DependentAction {
+    Schedule,
+    InvalidateCopySchedule,
+    DecrementDependence,
+}
+
+/// The fault of a refused descriptor.
+pub(super) fn refuse(va: u64, esr_bit: Option<u32>, reason: impl Into<String>) -> ChannelFault {
+    ChannelFault::LaunchDescriptor { va, esr_bit, reason: reason.into() }
+}
+
+/// Reads a descriptor from GPU memory.
+///
+/// # Errors
+///
+/// The MMU fault of the read. (A PCAS address cannot be misaligned: it is sent shifted by 8.)
+pub(super) fn read(va: u64, view: &View) -> Result<QmdV3_0, ChannelFault> {
+    debug_assert!(va % ALIGNMENT == 0);
+    let mut bytes = [0; QmdV3_0::BYTES];
+    view.read(va, &mut bytes).map_err(|fault| ChannelFault::Mmu { client: "compute", fault })?;
+    let mut words = [0; QmdV3_0::WORDS];
+    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(4)) {
+        *word = bytes.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte));
+    }
+    Ok(QmdV3_0::from_words(words))
+}
+
+/// Dependences that must be counted down before the descriptor runs.
+pub(super) fn dependence_counter(descriptor: &QmdV3_0) -> u64 {
+    descriptor.get(q::DEPENDENCE_COUNTER)
+}
+
+/// A reason with the ESR bit that reports it.
+struct Refusal {
+    bit: Option<u32>,
+    reason: String,
+}
+
+type Checked<T> = Result<T, Refusal>;
+
+fn fail<T>(bit: Option<u32>, reason: impl Into<String>) -> Checked<T> {
+    Err(Refusal { bit, reason: reason.into() })
+}
+
+/// Checks a descriptor as the scheduler does before it launches the grid.
+///
+/// # Errors
+///
+/// What is wrong, as a fault of the descriptor at `va`.
+pub(super) fn check(
+    va: u64,
+    descriptor: &QmdV3_0,
+    environment: &Environment,
+    view: &View,
+) -> Result<Grid, ChannelFault> {
+    let checker = Checker { descriptor, environment, view };
+    checker.check().map_err(|Refusal { bit, reason }| refuse(va, bit, reason))
+}
+
+struct Checker<'a> {
+    descriptor: &'a QmdV3_0,
+    environment: &'a Environment,
+    view: &'a View,
+}
+
+impl Checker<'_> {
+    fn get(&self, field: Field<q::Layout>) -> u64 {
+        self.descriptor.get(field)
+    }
+
+    /// A field of at most 32 bits, which all fields are.
+    fn get32(&self, field: Field<q::Layout>) -> u32 {
+        // CAST: no field crosses a word.
+        self.get(field) as u32
+    }
+
+    fn address(&self, upper: Field<q::Layout>, lower: Field<q::Layout>) -> u64 {
+        join(self.get32(upper), self.get32(lower))
+    }
+
+    fn check(&self) -> Checked<Grid> {
+        self.version()?;
+        self.unmodelled()?;
+        let grid = self.grid_size()?;
+        let block = self.block_size()?;
+        // At most MAX_THREADS.
+        let threads: u32 = block.iter().product();
+        let registers = self.registers(threads.div_ceil(WARP))?;
+        let barriers = self.get(q::BARRIER_COUNT);
+        if barriers > MAX_BARRIERS {
+            return fail(None, format!("BARRIER_COUNT {barriers} is above {MAX_BARRIERS}"));
+        }
+        self.windows()?;
+        let launch = Launch {
+            program_va: self.program()?,
+            grid,
+            block,
+            registers,
+            shared_bytes: self.shared_memory()?,
+            local_bytes: self.local_memory(threads.div_ceil(WARP))?,
+            // CAST: at most MAX_BARRIERS.
+            barriers: barriers as u32,
+            constants: self.constant_banks()?,
+            shared_window: self.environment.shared_window,
+            local_window: self.environment.local_window,
+            sm_count: self.environment.sm_count,
+        };
+        Ok(Grid {
+            program_va: launch.program_va,
+            launch,
+            releases: self.releases()?,
+            dependent: self.dependent()?,
+        })
+    }
+
+    fn version(&self) -> Checked<()> {
+        let (major, minor) = (self.get(q::QMD_MAJOR_VERSION), self.get(q::QMD_VERSION));
+        if (major, minor) != (3, 0) {
+            return fail(None, format!("QMD version {major}.{minor}: only 3.0 is modelled"));
+        }
+        let sass = self.get(q::SASS_VERSION);
+        if !SASS_VERSIONS.contains(&sass) {
+            return fail(None, format!("SASS_VERSION {sass:#x} is no machine code of this chip"));
+        }
+        Ok(())
+    }
+
+    fn unmodelled(&self) -> Checked<()> {
+        if let Some(bit) = self.descriptor.unassigned_bits_set().next() {
+            return fail(None, format!("bit {bit} is set and belongs to no field"));
+        }
+        for &field in UNMODELLED {
+            let value = self.get(field);
+            if value != 0 {
+                return fail(None, format!("{} is {value:#x}: not modelled", field.info().name));
+            }
+        }
+        let membar = self.get(q::CWD_MEMBAR_TYPE);
+        let known =
+            [q::CWD_MEMBAR_TYPE_L1_NONE, q::CWD_MEMBAR_TYPE_L1_SYSMEMBAR, q::CWD_MEMBAR_TYPE_L1_MEMBAR];
+        if !known.contains(&membar) {
+            return fail(None, format!("CWD_MEMBAR_TYPE {membar} does not exist"));
+        }
+        Ok(())
+    }
+
+    fn grid_size(&self) -> Checked<[u32; 3]> {
+        let fields = [q::CTA_RASTER_WIDTH, q::CTA_RASTER_HEIGHT, q::CTA_RASTER_DEPTH];
+        let grid = fields.map(|field| self.get32(field));
+        if grid.contains(&0) {
+            return fail(None, format!("the grid {grid:?} has no CTAs"));
+        }
+        if u64::from(grid[0]) > MAX_GRID_X {
+            return fail(None, format!("CTA_RASTER_WIDTH {} is above {MAX_GRID_X}", grid[0]));
+        }
+        Ok(grid)
+    }
+
+    fn block_size(&self) -> Checked<[u32; 3]> {
+        let fields = [q::CTA_THREAD_DIMENSION0, q::CTA_THREAD_DIMENSION1, q::CTA_THREAD_DIMENSION2];
+        let block = fields.map(|field| self.get32(field));
+        if block.contains(&0) {
+            return fail(Some(esr::ZERO_THREAD_DIMENSION), format!("the CTA {block:?} has no threads"));
+        }
+        let threads: u64 = block.iter().map(|&dimension| u64::from(dimension)).product();
+        if threads > MAX_THREADS {
+            let reason = format!("the CTA {block:?} has {threads} threads, more than {MAX_THREADS}");
+            return fail(Some(esr::TOTAL_THREADS), reason);
+        }
+        if block[2] > MAX_THREADS_Z {
+            return fail(None, format!("the CTA {block:?} has more than {MAX_THREADS_Z} threads along z"));
+        }
+        Ok(block)
+    }
+
+    /// Registers per thread. A partition's registers are dealt out to whole warps.
+    fn registers(&self, warps: u32) -> Checked<u32> {
+        let registers = self.get(q::REGISTER_COUNT_V);
+        if registers == 0 || registers > MAX_REGISTERS {
+            let reason = format!("REGISTER_COUNT_V {registers} is not within 1 to {MAX_REGISTERS}");
+            return fail(Some(esr::REGISTER_COUNT), reason);
+        }
+        // CAST: at most MAX_REGISTERS.
+        let registers = registers as u32;
+        let per_warp = (registers * WARP).next_multiple_of(REGISTER_UNIT);
+        let room = SM_REGISTERS / SM_PARTITIONS / per_warp * SM_PARTITIONS;
+        if warps > room {
+            let reason = format!(
+                "{warps} warps of {registers} registers per thread: an SM has room for {room} of them"
+            );
+            return fail(Some(esr::CTA_REGISTERS), reason);
+        }
+        Ok(registers)
+    }
+
+    fn program(&self) -> Checked<u64> {
+        let va = self.address(q::PROGRAM_ADDRESS_UPPER, q::PROGRAM_ADDRESS_LOWER);
+        if va % PROGRAM_ALIGNMENT != 0 {
+            let reason = format!("the program at {va:#x} is not aligned to {PROGRAM_ALIGNMENT} bytes");
+            return fail(Some(esr::PROGRAM_OFFSET), reason);
+        }
+        Ok(va)
+    }
+
+    fn shared_memory(&self) -> Checked<u32> {
+        let size = self.get(q::SHARED_MEMORY_SIZE);
+        if size % SHARED_UNIT != 0 || size > MAX_SHARED {
+            let reason =
+                format!("SHARED_MEMORY_SIZE {size:#x} is no multiple of {SHARED_UNIT} up to {MAX_SHARED:#x}");
+            return fail(Some(esr::SHARED_MEMORY_SIZE), reason);
+        }
+        let config = |field: Field<q::Layout>| {
+            let code = self.get32(field);
+            match shared_memory_config_bytes(code) {
+                Some(bytes) => Ok(u64::from(bytes)),
+                None => {
+                    let reason = format!("{} {code} is no configuration of an SM", field.info().name);
+                    fail(Some(esr::SM_CONFIG_TOO_SMALL), reason)
+                }
+            }
+        };
+        let min = config(q::MIN_SM_CONFIG_SHARED_MEM_SIZE)?;
+        let target = config(q::TARGET_SM_CONFIG_SHARED_MEM_SIZE)?;
+        let max = config(q::MAX_SM_CONFIG_SHARED_MEM_SIZE)?;
+        if min < size || target < min || max < target {
+            let reason = format!(
+                "shared memory of {size:#x} bytes wants SM configurations of at least that, ascending, \
+                 but minimum, target and maximum are {min:#x}, {target:#x} and {max:#x}"
+            );
+            return fail(Some(esr::SM_CONFIG_TOO_SMALL), reason);
+        }
+        // CAST: at most MAX_SHARED.
+        Ok(size as u32)
+    }
+
+    /// Both parts of local memory together. The backing must hold one CTA of each TPC at least; a
+    /// driver that wants full occupancy provides for more.
+    fn local_memory(&self, warps: u32) -> Checked<u32> {
+        let parts = [
+            (q::SHADER_LOCAL_MEMORY_LOW_SIZE, esr::LOCAL_LOW),
+            (q::SHADER_LOCAL_MEMORY_HIGH_SIZE, esr::LOCAL_HIGH),
+        ];
+        let mut total = 0;
+        for (field, bit) in parts {
+            let size = self.get(field);
+            if size % LOCAL_UNIT != 0 {
+                let reason = format!("{} {size:#x} is no multiple of {LOCAL_UNIT}", field.info().name);
+                return fail(Some(bit), reason);
+            }
+            total += size;
+        }
+        if total == 0 {
+            return Ok(0);
+        }
+        let refuse = |reason| fail(Some(esr::LOCAL_TOTAL), reason);
+        if total >= WINDOW {
+            return refuse(format!("local memory of {total:#x} bytes does not fit its window"));
+        }
+        let Environment { local_memory, local_bytes_per_tpc, sm_count, .. } = *self.environment;
+        let wanted = (u64::from(WARP) * total).next_multiple_of(LOCAL_WARP_UNIT) * u64::from(warps);
+        if local_bytes_per_tpc < wanted {
+            return refuse(format!(
+                "{total:#x} bytes of local memory per thread take {wanted:#x} bytes for one CTA, but \
+                 SET_SHADER_LOCAL_MEMORY_NON_THROTTLED has given {local_bytes_per_tpc:#x} to a TPC"
+            ));
+        }
+        let area = local_bytes_per_tpc.saturating_mul(u64::from(sm_count.div_ceil(SMS_PER_TPC)));
+        let mut va = local_memory;
+        let end = local_memory.saturating_add(area);
+        while va < end {
+            match self.view.span(va, Access::Write) {
+                Ok(span) => va = span.end,
+                Err(fault) => {
+                    return refuse(format!(
+                        "SET_SHADER_LOCAL_MEMORY {local_memory:#x} must map {area:#x} bytes: {fault}"
+                    ));
+                }
+            }
+        }
+        // CAST: below WINDOW.
+        Ok(total as u32)
+    }
+
+    /// The windows are addresses that memory must not have.
+    fn windows(&self) -> Checked<()> {
+        let Environment { shared_window, local_window, .. } = *self.environment;
+        let bit = Some(esr::WINDOW_OVERLAP);
+        if shared_window.abs_diff(local_window) < WINDOW {
+            let reason = format!(
+                "the windows of shared memory ({shared_window:#x}) and local memory ({local_window:#x}) overlap"
+            );
+            return fail(bit, reason);
+        }
+        for (name, va) in [("shared", shared_window), ("local", local_window)] {
+            if self.view.overlaps(va, WINDOW) {
+                return fail(bit, format!("the window of {name} memory at {va:#x} overlaps mapped memory"));
+            }
+        }
+        Ok(())
+    }
+
+    fn constant_banks(&self) -> Checked<[Option<ConstantBank>; 8]> {
+        let mut banks = [None; 8];
+        let fields = q::CONSTANT_BUFFER_VALID
+            .iter()
+            .zip(q::CONSTANT_BUFFER_ADDR_UPPER.iter().zip(q::CONSTANT_BUFFER_ADDR_LOWER.iter()))
+            .zip(q::CONSTANT_BUFFER_SIZE_SHIFTED4.iter());
+        for (index, (bank, ((valid, (upper, lower)), size))) in banks.iter_mut().zip(fields).enumerate() {
+            if self.get(valid) == 0 {
+                continue;
+            }
+            let (va, bytes) = (self.address(upper, lower), self.get(size) << 4);
+            if bytes > MAX_BANK {
+                let reason = format!("constant buffer {index} of {bytes:#x} bytes is above 64 KiB");
+                return fail(Some(esr::CONSTANT_BUFFER_SIZE), reason);
+            }
+            if va % BANK_ALIGNMENT != 0 {
+                let reason =
+                    format!("constant buffer {index} at {va:#x} is not aligned to {BANK_ALIGNMENT} bytes");
+                return fail(None, reason);
+            }
+            // CAST: at most MAX_BANK.
+            *bank = Some(ConstantBank { va, bytes: bytes as u32 });
+        }
+        Ok(banks)
+    }
+
+    fn releases(&self) -> Checked<[Option<Release>; 3]> {
+        let mut releases = [None; 3];
+        for (release, fields) in releases.iter_mut().zip(&RELEASES) {
+            *release = self.release(fields)?;
+        }
+        Ok(releases)
+    }
+
+    fn release(&self, fields: &ReleaseFields) -> Checked<Option<Release>> {
+        if self.get(fields.enable) == 0 {
+            return Ok(None);
+        }
+        let name = fields.enable.info().name;
+        let structure = match self.get(fields.structure_size) {
+            q::RELEASE0_STRUCTURE_SIZE_SEMAPHORE_FOUR_WORDS => Structure::FourWords,
+            q::RELEASE0_STRUCTURE_SIZE_SEMAPHORE_ONE_WORD => Structure::OneWord,
+            q::RELEASE0_STRUCTURE_SIZE_SEMAPHORE_TWO_WORDS => Structure::TwoWords,
+            size => return fail(None, format!("{name}: structure size {size} does not exist")),
+        };
+        let interrupt = match self.get(fields.trap_type) {
+            q::RELEASE0_TRAP_TYPE_TRAP_NONE => false,
+            q::RELEASE0_TRAP_TYPE_TRAP_UNCONDITIONAL => true,
+            trap => return fail(None, format!("{name}: trap type {trap} is not modelled")),
+        };
+        let reduction = if self.get(fields.reduction_enable) == 0 {
+            None
+        } else {
+            let operation = fields
+                .reduction_op
+                .info()
+                .value_name(self.get32(fields.reduction_op))
+                .and_then(Operation::named);
+            let signed = match self.get(fields.reduction_format) {
+                q::RELEASE0_REDUCTION_FORMAT_UNSIGNED => Some(false),
+                q::RELEASE0_REDUCTION_FORMAT_SIGNED => Some(true),
+                _ => None,
+            };
+            let (Some(operation), Some(signed)) = (operation, signed) else {
+                return fail(None, format!("{name}: there is no such reduction"));
+            };
+            Some(Reduction { operation, signed })
+        };
+        let wide = self.get(fields.payload64b) != 0;
+        let payload = self.address(fields.payload_upper, fields.payload_lower);
+        let write = SemaphoreWrite {
+            va: self.address(fields.address_upper, fields.address_lower),
+            // CAST: the lower half.
+            payload: if wide { payload } else { u64::from(payload as u32) },
+            wide,
+            structure,
+            reduction,
+        };
+        match write.refusal() {
+            Some(reason) => fail(None, format!("{name}: semaphore at {:#x}: {reason}", write.va)),
+            None => Ok(Some(Release { write, interrupt })),
+        }
+    }
+
+    fn dependent(&self) -> Checked<Option<Dependent>> {
+        if self.get(q::DEPENDENT_QMD0_ENABLE) == 0 {
+            return Ok(None);
+        }
+        let action = match self.get(q::DEPENDENT_QMD0_ACTION) {
+            q::DEPENDENT_QMD0_ACTION_QMD_SCHEDULE => DependentAction::Schedule,
+            q::DEPENDENT_QMD0_ACTION_QMD_INVALIDATE_COPY_SCHEDULE => DependentAction::InvalidateCopySchedule,
+            q::DEPENDENT_QMD0_ACTION_QMD_DECREMENT_DEPENDENCE => DependentAction::DecrementDependence,
+            action => return fail(None, format!("DEPENDENT_QMD0_ACTION {action} is not modelled")),
+        };
+        Ok(Some(Dependent { va: self.get(q::DEPENDENT_QMD0_POINTER) << 8, action }))
+    }
+}
+
+/// The fields of one release.
+struct ReleaseFields {
+    enable: Field<q::Layout>,
+    address_upper: Field<q::Layout>,
+    address_lower: Field<q::Layout>,
+    payload_upper: Field<q::Layout>,
+    payload_lower: Field<q::Layout>,
+    payload64b: Field<q::Layout>,
+    structure_size: Field<q::Layout>,
+    reduction_enable: Field<q::Layout>,
+    reduction_op: Field<q::Layout>,
+    reduction_format: Field<q::Layout>,
+    trap_type: Field<q::Layout>,
+}
+
+const RELEASES: [ReleaseFields; 3] = [
+    ReleaseFields {
+        enable: q::RELEASE0_ENABLE,
+        address_upper: q::RELEASE0_ADDRESS_UPPER,
+        address_lower: q::RELEASE0_ADDRESS_LOWER,
+        payload_upper: q::RELEASE0_PAYLOAD_UPPER,
+        payload_lower: q::RELEASE0_PAYLOAD_LOWER,
+        payload64b: q::RELEASE0_PAYLOAD64B,
+        structure_size: q::RELEASE0_STRUCTURE_SIZE,
+        reduction_enable: q::RELEASE0_REDUCTION_ENABLE,
+        reduction_op: q::RELEASE0_REDUCTION_OP,
+        reduction_format: q::RELEASE0_REDUCTION_FORMAT,
+        trap_type: q::RELEASE0_TRAP_TYPE,
+    },
+    ReleaseFields {
+        enable: q::RELEASE1_ENABLE,
+        address_upper: q::RELEASE1_ADDRESS_UPPER,
+        address_lower: q::RELEASE1_ADDRESS_LOWER,
+        payload_upper: q::RELEASE1_PAYLOAD_UPPER,
+        payload_lower: q::RELEASE1_PAYLOAD_LOWER,
+        payload64b: q::RELEASE1_PAYLOAD64B,
+        structure_size: q::RELEASE1_STRUCTURE_SIZE,
+        reduction_enable: q::RELEASE1_REDUCTION_ENABLE,
+        reduction_op: q::RELEASE1_REDUCTION_OP,
+        reduction_format: q::RELEASE1_REDUCTION_FORMAT,
+        trap_type: q::RELEASE1_TRAP_TYPE,
+    },
+    ReleaseFields {
+        enable: q::RELEASE2_ENABLE,
+        address_upper: q::RELEASE2_ADDRESS_UPPER,
+        address_lower: q::RELEASE2_ADDRESS_LOWER,
+        payload_upper: q::RELEASE2_PAYLOAD_UPPER,
+        payload_lower: q::RELEASE2_PAYLOAD_LOWER,
+        payload64b: q::RELEASE2_PAYLOAD64B,
+        structure_size: q::RELEASE2_STRUCTURE_SIZE,
+        reduction_enable: q::RELEASE2_REDUCTION_ENABLE,
+        reduction_op: q::RELEASE2_REDUCTION_OP,
+        reduction_format: q::RELEASE2_REDUCTION_FORMAT,
+        trap_type: q::RELEASE2_TRAP_TYPE,
+    },
+];

@@ -1,0 +1,263 @@
+//! The GPU's thread: doorbells, time, and whose turn it is.
+//!
+//! A doorbell is a plain word of shared memory here, so two tokens written in quick succession can
+//! leave only the second one to be read. Therefore a token never selects a channel: whatever is
+//! written to a doorbell, GP_PUT of every bound channel is read again. As on a board, GP_PUT alone
+//! does nothing. The word is taken by an atomic exchange with all ones; a token written after the
+//! exchange is found by the next one.
+//!
+//! Waiting is adaptive: after activity the thread spins for a few tens of microseconds, then sleeps
+//! in steps that grow with the time it has been idle, and with no channel bound it sleeps until it
+//! is told of one.
+//!
+//! Locks: `lists` guards what is bound and is never held while a channel works; each channel has a
+//! lock of its own that the thread holds for one slice. [`FaultHandler`] is called with neither.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ampere_cmd::{Method, usermode_c561 as usermode};
+use rustix::io::Errno;
+
+use crate::gpu::channel::Channel;
+use crate::gpu::{ChannelSetup, ChannelStatus, FaultHandler, GpuConfig, ptimer_ns};
+use crate::memory::Memory;
+
+/// What the doorbell word holds while no token waits.
+const NO_TOKEN: u32 = u32::MAX;
+
+/// How long the thread spins after the last activity.
+const SPIN: Duration = Duration::from_micros(40);
+
+/// Shortest and longest nap, and the longest once nothing has happened for [`LONG_IDLE`].
+const NAP: (Duration, Duration) = (Duration::from_micros(20), Duration::from_micros(200));
+const LONG_IDLE: Duration = Duration::from_millis(50);
+const LONG_NAP: Duration = Duration::from_millis(1);
+
+/// What is bound.
+#[derive(Debug, Default)]
+struct Lists {
+    /// Counts changes, so that the thread knows when its copy is stale.
+    generation: u32,
+    pages: Vec<Arc<Memory>>,
+    channels: Vec<Arc<Channel>>,
+    quit: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    lists: Mutex<Lists>,
+    /// Copy of `Lists::generation` to look at without the lock.
+    generation: AtomicU32,
+    /// Ends the thread's sleep.
+    wake: Condvar,
+}
+
+impl Shared {
+    fn lists(&self) -> MutexGuard<'_, Lists> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut Lists) -> R) -> R {
+        let mut lists = self.lists();
+        let result = change(&mut lists);
+        lists.generation = lists.generation.wrapping_add(1);
+        self.generation.store(lists.generation, Ordering::Release);
+        drop(lists);
+        self.wake.notify_all();
+        result
+    }
+}
+
+/// Owner of the thread.
+#[derive(Debug)]
+pub(super) struct Scheduler {
+    shared: Arc<Shared>,
+    sm_count: u32,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Scheduler {
+    pub(super) fn start(config: GpuConfig, faults: Arc<dyn FaultHandler>) -> Result<Self, Errno> {
+        let shared = Arc::new(Shared::default());
+        let worker = Worker { shared: Arc::clone(&shared), faults, pages: Vec::new(), channels: Vec::new() };
+        let thread = std::thread::Builder::new()
+            .name("orin-gpu".to_owned())
+            .spawn(move || worker.run())
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
+        Ok(Self { shared, sm_count: config.sm_count, thread: Some(thread) })
+    }
+
+    pub(super) fn add_page(&self, page: Arc<Memory>) {
+        page.store(offset(usermode::Cfg0::ADDRESS), u32::from(usermode::CLASS));
+        page.store(offset(usermode::Doorbell::ADDRESS), NO_TOKEN);
+        show_time(&page, ptimer_ns());
+        self.shared.change(|lists| lists.pages.push(page));
+    }
+
+    pub(super) fn remove_page(&self, page: &Arc<Memory>) {
+        self.shared.change(|lists| lists.pages.retain(|other| !Arc::ptr_eq(other, page)));
+    }
+
+    pub(super) fn bind(&self, setup: ChannelSetup) {
+        self.stop(&[setup.channel_id]);
+        let channel = Arc::new(Channel::new(setup, self.sm_count));
+        self.shared.change(|lists| lists.channels.push(channel));
+    }
+
+    pub(super) fn add_object(&self, channel_id: u32, class: u32) {
+        if let Some(channel) = self.find(channel_id) {
+            channel.add_object(class);
+        }
+    }
+
+    pub(super) fn stop(&self, channel_ids: &[u32]) {
+        let mut stopped = Vec::new();
+        self.shared.change(|lists| {
+            lists.channels.retain(|channel| {
+                let stays = !channel_ids.contains(&channel.id());
+                if !stays {
+                    stopped.push(Arc::clone(channel));
+                }
+                stays
+            });
+        });
+        // First all, then wait for each: their slices end side by side.
+        stopped.iter().for_each(|channel| channel.halt());
+        stopped.iter().for_each(|channel| channel.release());
+    }
+
+    pub(super) fn status(&self, channel_id: u32) -> Option<ChannelStatus> {
+        self.find(channel_id)?.status()
+    }
+
+    fn find(&self, channel_id: u32) -> Option<Arc<Channel>> {
+        self.shared.lists().channels.iter().find(|channel| channel.id() == channel_id).cloned()
+    }
+}
+
+impl Drop for Scheduler {
+    fn drop(&mut self) {
+        let channels = self.shared.change(|lists| {
+            lists.quit = true;
+            std::mem::take(&mut lists.channels)
+        });
+        channels.iter().for_each(|channel| channel.halt());
+        if let Some(thread) = self.thread.take() {
+            // The last handle may go while the fault handler runs, on the thread itself: it cannot
+            // wait for its own end, and ends by `quit`.
+            if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+                tracing::error!("the GPU thread has panicked");
+            }
+        }
+    }
+}
+
+/// What the thread works with.
+struct Worker {
+    shared: Arc<Shared>,
+    faults: Arc<dyn FaultHandler>,
+    pages: Vec<Arc<Memory>>,
+    channels: Vec<Arc<Channel>>,
+}
+
+impl Worker {
+    fn run(mut self) {
+        let mut seen = None;
+        let mut active_at = Instant::now();
+        loop {
+            if seen != Some(self.shared.generation.load(Ordering::Acquire)) {
+                let lists = self.shared.lists();
+                if lists.quit {
+                    return;
+                }
+                seen = Some(lists.generation);
+                self.pages.clone_from(&lists.pages);
+                self.channels.clone_from(&lists.channels);
+                active_at = Instant::now();
+            }
+            let rung = self.poll_pages();
+            let mut active = rung;
+            for channel in &self.channels {
+                active |= serve(channel, rung, &*self.faults);
+            }
+            if active {
+                active_at = Instant::now();
+            } else {
+                self.wait(seen, active_at.elapsed());
+            }
+        }
+    }
+
+    /// Shows the time on all pages; returns whether a doorbell was written.
+    fn poll_pages(&self) -> bool {
+        let now = ptimer_ns();
+        let mut rung = false;
+        for page in &self.pages {
+            show_time(page, now);
+            let doorbell = page.word(offset(usermode::Doorbell::ADDRESS));
+            // Looking first leaves the cache line with the writer while nothing is there.
+            if doorbell.load(Ordering::Relaxed) == NO_TOKEN {
+                continue;
+            }
+            let token = doorbell.swap(NO_TOKEN, Ordering::AcqRel);
+            rung |= token != NO_TOKEN;
+            if !self.channels.iter().any(|channel| channel.id() == token) {
+                tracing::debug!(token, "doorbell token of no bound channel");
+            }
+        }
+        rung
+    }
+
+    fn wait(&self, seen: Option<u32>, idle: Duration) {
+        if self.channels.is_empty() {
+            let mut lists = self.shared.lists();
+            while seen == Some(lists.generation) {
+                lists = self.shared.wake.wait(lists).unwrap_or_else(PoisonError::into_inner);
+            }
+        } else if idle < SPIN {
+            // Gives the core away if anybody wants it, and otherwise costs little.
+            std::thread::yield_now();
+        } else {
+            let nap = if idle > LONG_IDLE { LONG_NAP } else { (idle / 8).clamp(NAP.0, NAP.1) };
+            let lists = self.shared.lists();
+            if seen == Some(lists.generation) {
+                drop(self.shared.wake.wait_timeout(lists, nap).unwrap_or_else(PoisonError::into_inner));
+            }
+        }
+    }
+}
+
+/// Gives one channel a slice and reports what came of it; returns whether anything was done.
+fn serve(channel: &Channel, rung: bool, faults: &dyn FaultHandler) -> bool {
+    let served = channel.serve(rung);
+    if served.interrupted {
+        faults.non_stall_interrupt(channel.id());
+    }
+    if let Some(fault) = served.fault {
+        tracing::debug!(channel = channel.id(), %fault, "channel fault");
+        faults.fault(channel.id(), fault);
+    }
+    served.active
+}
+
+/// Writes TIME_0 and TIME_1, which are the halves of one 64-bit word, at once: a reader that takes the
+/// high half before and after the low one never sees halves of different times.
+fn show_time(page: &Memory, now: u64) {
+    const _: () = assert!(usermode::Time1::ADDRESS == usermode::Time0::ADDRESS + 4);
+    const _: () = assert!(usermode::Time0::ADDRESS.is_multiple_of(8));
+    let at = offset(usermode::Time0::ADDRESS);
+    assert!(at + 8 <= page.len(), "a user-mode page has 64 KiB");
+    // SAFETY: in bounds, aligned to 8 bytes as mappings begin on pages, and alive as long as `page`.
+    let time = unsafe { AtomicU64::from_ptr(page.pointer().as_ptr().add(at).cast()) };
+    let high = u64::from(usermode::Time1::INFO.named_bits());
+    let low = u64::from(usermode::Time0::INFO.named_bits());
+    time.store(now & (high << 32 | low), Ordering::Release);
+}
+
+/// CAST: register offsets are below 64 KiB.
+const fn offset(address: u32) -> usize {
+    address as usize
+}
