@@ -1,1 +1,93 @@
-//! Example programs: see the files beside this folder.
+//! What the example programs share: choosing the device and reporting how a program ended.
+
+use std::process::ExitCode;
+
+use clap::ValueEnum;
+use tegra_hcq::{Device, DeviceKind};
+
+pub mod arguments;
+
+/// Which device to run on, as typed on a command line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum DeviceChoice {
+    /// The Orin's GPU where there is one, else the software Orin
+    #[default]
+    Auto,
+    /// The Orin's GPU through the nvgpu kernel driver
+    Nvgpu,
+    /// The software Orin
+    Sim,
+}
+
+impl From<DeviceChoice> for DeviceKind {
+    fn from(choice: DeviceChoice) -> Self {
+        match choice {
+            DeviceChoice::Auto => Self::Auto,
+            DeviceChoice::Nvgpu => Self::Nvgpu,
+            DeviceChoice::Sim => Self::Sim,
+        }
+    }
+}
+
+/// Logs to standard error what `RUST_LOG` asks for; nothing by default.
+pub fn init_log() {
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+        .with_writer(std::io::stderr)
+        .init();
+}
+
+/// How a program failed; decides the exit code.
+#[derive(Debug)]
+pub enum Failure {
+    /// The work was done and is wrong, or the GPU refused it: exit code 1.
+    Run(anyhow::Error),
+    /// The request makes no sense or the device is not there: exit code 2, nothing was written.
+    Request(anyhow::Error),
+}
+
+impl Failure {
+    /// Wraps an error as [`Failure::Run`].
+    pub fn run(error: impl Into<anyhow::Error>) -> Self {
+        Self::Run(error.into())
+    }
+
+    /// Wraps an error as [`Failure::Request`].
+    pub fn request(error: impl Into<anyhow::Error>) -> Self {
+        Self::Request(error.into())
+    }
+}
+
+/// Prints a failure to standard error, and as JSON to standard output when asked for; returns the
+/// exit code.
+pub fn report(result: Result<(), Failure>, json: bool) -> ExitCode {
+    let (error, code) = match result {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Run(error)) => (error, 1),
+        Err(Failure::Request(error)) => (error, 2),
+    };
+    if json {
+        println!("{}", serde_json::json!({ "error": format!("{error:#}") }));
+    }
+    eprintln!("error: {error:#}");
+    ExitCode::from(code)
+}
+
+/// Opens the chosen device.
+///
+/// # Errors
+///
+/// [`Failure::Request`] when it cannot be opened.
+pub fn open(choice: DeviceChoice) -> Result<Device, Failure> {
+    Device::open(choice.into()).map_err(Failure::request)
+}
+
+/// One line that says which device answers.
+pub fn describe(device: &Device) -> String {
+    let info = device.info();
+    let which = match info.kind {
+        DeviceKind::Sim => "software Orin (no /dev/nvgpu/igpu0/ctrl needed)",
+        _ => "Jetson Orin GPU (nvgpu kernel driver)",
+    };
+    format!("{which}: {}", info.chip)
+}

@@ -1,2 +1,105 @@
-//! Project commands.
-fn main() {}
+//! `cargo xtask`: the project's own commands.
+
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+use clap::{Parser, Subcommand, ValueEnum};
+use tegra_hcq::DeviceKind;
+
+mod ci;
+mod gen_classes;
+mod info;
+mod kernels;
+
+/// Project commands of the Orin GPU driver workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Options {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Print everything that the device says about itself
+    Info {
+        /// Which device to ask
+        #[arg(long, value_enum, default_value_t)]
+        device: DeviceChoice,
+        /// Print one JSON object instead of a table
+        #[arg(long)]
+        json: bool,
+    },
+    /// Rebuild kernels/*.cubin from kernels/*.cu with NVRTC 12.6
+    Kernels(kernels::Options),
+    /// Regenerate the command tables of ampere-cmd from its class tables
+    GenClasses {
+        /// Only compare; fail when the generated files are out of date
+        #[arg(long)]
+        check: bool,
+    },
+    /// Run everything that continuous integration runs
+    Ci,
+}
+
+/// Which device to open.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum DeviceChoice {
+    /// The Orin's GPU where there is one, else the software Orin
+    #[default]
+    Auto,
+    /// The Orin's GPU through the nvgpu kernel driver
+    Nvgpu,
+    /// The software Orin
+    Sim,
+}
+
+impl From<DeviceChoice> for DeviceKind {
+    fn from(choice: DeviceChoice) -> Self {
+        match choice {
+            DeviceChoice::Auto => Self::Auto,
+            DeviceChoice::Nvgpu => Self::Nvgpu,
+            DeviceChoice::Sim => Self::Sim,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+        .with_writer(std::io::stderr)
+        .init();
+    let result = match Options::parse().command {
+        Task::Info { device, json } => info::run(device.into(), json),
+        Task::Kernels(options) => kernels::run(&options),
+        Task::GenClasses { check } => gen_classes::run(check),
+        Task::Ci => ci::run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs a program in the workspace root and fails when it does.
+fn run_command(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("starting {:?}", command.get_program()))?;
+    if !status.success() {
+        bail!("{command:?} ended with {status}");
+    }
+    Ok(())
+}
+
+/// The workspace root, where the top-level Cargo.toml is.
+fn workspace_root() -> Result<std::path::PathBuf> {
+    let output = Command::new(env!("CARGO"))
+        .args(["locate-project", "--workspace", "--message-format=plain"])
+        .output()
+        .context("asking cargo for the workspace")?;
+    let manifest = String::from_utf8(output.stdout).context("path of the workspace")?;
+    let root = std::path::Path::new(manifest.trim()).parent().context("not inside the workspace")?;
+    Ok(root.to_owned())
+}

@@ -1,0 +1,105 @@
+//! Kernel arguments: typed values checked against what the kernel declares.
+//!
+//! A cubin records number, offset and size of every parameter (EIATTR_KPARAM_INFO), not their types.
+//! [`Arg`] carries a value of a definite size; a launch refuses a list whose length or sizes differ.
+
+use half::f16;
+
+use crate::memory::{Buffer, Pod};
+
+/// One kernel argument.
+///
+/// Made with `From` from numbers, [`half::f16`] and [`Buffer`] references; structs passed by value
+/// go through [`Arg::Bytes`]. The [`args!`](crate::args) macro builds a list.
+#[derive(Clone, Copy, Debug)]
+pub enum Arg<'a> {
+    /// One byte.
+    U8(u8),
+    /// Two bytes.
+    U16(u16),
+    /// Four bytes.
+    U32(u32),
+    /// Eight bytes.
+    U64(u64),
+    /// A device pointer to a buffer; the launch keeps track of the use.
+    Buffer(BufferUse<'a>),
+    /// A struct by value, as the bytes of its C layout.
+    Bytes(&'a [u8]),
+}
+
+/// A buffer as an argument: its address and the record of who uses it.
+#[derive(Clone, Copy, Debug)]
+pub struct BufferUse<'a> {
+    pub(crate) va: u64,
+    pub(crate) uses: &'a crate::device::Uses,
+    pub(crate) device: crate::device::DeviceId,
+}
+
+impl Arg<'_> {
+    /// Size in the parameter block, in bytes.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::U8(_) => 1,
+            Self::U16(_) => 2,
+            Self::U32(_) => 4,
+            Self::U64(_) | Self::Buffer(_) => 8,
+            Self::Bytes(bytes) => bytes.len(),
+        }
+    }
+
+    /// Writes the value, little endian, to `target`, which is [`Arg::size`] bytes long.
+    pub(crate) fn write_to(&self, target: &mut [u8]) {
+        match self {
+            Self::U8(value) => target.copy_from_slice(&[*value]),
+            Self::U16(value) => target.copy_from_slice(&value.to_le_bytes()),
+            Self::U32(value) => target.copy_from_slice(&value.to_le_bytes()),
+            Self::U64(value) => target.copy_from_slice(&value.to_le_bytes()),
+            Self::Buffer(buffer) => target.copy_from_slice(&buffer.va.to_le_bytes()),
+            Self::Bytes(bytes) => target.copy_from_slice(bytes),
+        }
+    }
+}
+
+macro_rules! from_number {
+    ($($number:ty => $variant:ident via $bits:expr;)*) => {$(
+        impl From<$number> for Arg<'_> {
+            fn from(value: $number) -> Self {
+                let to_bits: fn($number) -> _ = $bits;
+                Self::$variant(to_bits(value))
+            }
+        }
+    )*};
+}
+
+from_number! {
+    u8 => U8 via |value| value;
+    i8 => U8 via i8::cast_unsigned;
+    bool => U8 via u8::from;
+    u16 => U16 via |value| value;
+    i16 => U16 via i16::cast_unsigned;
+    f16 => U16 via f16::to_bits;
+    u32 => U32 via |value| value;
+    i32 => U32 via i32::cast_unsigned;
+    f32 => U32 via f32::to_bits;
+    u64 => U64 via |value| value;
+    i64 => U64 via i64::cast_unsigned;
+    f64 => U64 via f64::to_bits;
+}
+
+impl<'a, T: Pod> From<&'a Buffer<T>> for Arg<'a> {
+    fn from(buffer: &'a Buffer<T>) -> Self {
+        Self::Buffer(buffer.as_use())
+    }
+}
+
+impl<'a, T: Pod> From<&'a mut Buffer<T>> for Arg<'a> {
+    fn from(buffer: &'a mut Buffer<T>) -> Self {
+        Self::Buffer(buffer.as_use())
+    }
+}
+
+/// A list of kernel arguments: `args![&input, &output, count]`.
+#[macro_export]
+macro_rules! args {
+    ($($value:expr),* $(,)?) => { [$($crate::Arg::from($value)),*] };
+}

@@ -1,0 +1,256 @@
+//! Why the GPU stopped: the error notifier and the kernel log, decoded once.
+//!
+//! When the GPU cannot go on, the kernel writes a number into the channel's error notifier (16 bytes
+//! of memory that the driver registered) and explains itself in its log: an `[MMU FAULT]` line holds
+//! the address, an `sm err state` line the program counter. The notifier is always there; the log may
+//! be closed to ordinary users, in which case address and place stay unknown.
+
+use core::fmt;
+
+/// What kind of fault it was, from the notifier (`nvgpu.h`, `NVGPU_CHANNEL_*`) and the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FaultKind {
+    /// Notifier 31: an access to an address that is not mapped, or not for this kind of access.
+    Mmu,
+    /// Notifier 13 with a warp error code in the log: an SM gave up on an instruction.
+    Sm(WarpError),
+    /// Notifier 13 with a `sked exception` in the log: the launch descriptor was refused.
+    LaunchDescriptor,
+    /// Notifier 13, without more detail.
+    GraphicsException,
+    /// Notifier 32: malformed or forbidden commands.
+    Pushbuffer,
+    /// Notifier 11: the copy engine refused a copy.
+    CopyEngine,
+    /// Notifier 8: the channel did not yield in time and was reset.
+    IdleTimeout,
+    /// Notifier 43: the channel was reset on request.
+    Reset,
+    /// Any other notifier number.
+    Unknown(u32),
+}
+
+/// Low 16 bits of `hww_warp_esr`: why an SM stopped a warp (`hw_gr_ga10b.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WarpError {
+    /// 9 or 0xb: not an instruction, or a forbidden parameter.
+    IllegalInstruction,
+    /// 0xe: address outside of the shared or local memory.
+    OutOfRangeAddress,
+    /// 0xf: address is not a multiple of the access size.
+    MisalignedAddress,
+    /// 0x10: address space of the access does not fit.
+    InvalidAddressSpace,
+    /// 0x12: constant bank access outside of the bank.
+    InvalidConstantAddress,
+    /// 5 or 6: the program counter is misaligned or ran away.
+    ProgramCounter,
+    /// 0x17 or 0x20: the MMU refused the access.
+    MmuNack,
+    /// Any other number. 0 stands for a trap instruction, which sets no warp error.
+    Unknown(u32),
+}
+
+impl WarpError {
+    fn from_esr(esr: u32) -> Self {
+        match esr & 0xffff {
+            5 | 6 => Self::ProgramCounter,
+            9 | 0xb => Self::IllegalInstruction,
+            0xe => Self::OutOfRangeAddress,
+            0xf => Self::MisalignedAddress,
+            0x10 => Self::InvalidAddressSpace,
+            0x12 => Self::InvalidConstantAddress,
+            0x17 | 0x20 => Self::MmuNack,
+            other => Self::Unknown(other),
+        }
+    }
+}
+
+impl fmt::Display for WarpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::IllegalInstruction => "illegal instruction",
+            Self::OutOfRangeAddress => "address out of range",
+            Self::MisalignedAddress => "misaligned address",
+            Self::InvalidAddressSpace => "invalid address space",
+            Self::InvalidConstantAddress => "invalid constant address",
+            Self::ProgramCounter => "invalid program counter",
+            Self::MmuNack => "access refused by the MMU",
+            Self::Unknown(0) => "trap",
+            Self::Unknown(code) => return write!(f, "warp error {code:#x}"),
+        })
+    }
+}
+
+/// An instruction of a loaded kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodeLocation {
+    /// Name of the kernel.
+    pub kernel: String,
+    /// Offset in the kernel's code, in bytes.
+    pub offset: u64,
+}
+
+/// Why the GPU stopped the work of a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What kind of fault.
+    pub kind: FaultKind,
+    /// Number in the error notifier.
+    pub notifier: u32,
+    /// Faulting data address, where the log tells.
+    pub address: Option<u64>,
+    /// Type of the MMU fault and of the access, as the log has them: `("invalid pte", "read")`.
+    pub access: Option<(String, String)>,
+    /// Address of the faulting instruction, where the log tells.
+    pub pc: Option<u64>,
+    /// The kernel that contains `pc`, or else the one launched last.
+    pub location: Option<CodeLocation>,
+    /// What the log says beyond that; on the software Orin, its explanation.
+    pub details: Vec<String>,
+    /// The log's lines about the fault, or why the log could not be read.
+    pub log: Result<Vec<String>, String>,
+}
+
+impl Fault {
+    /// Decodes a notifier number and the log's lines.
+    pub(crate) fn decode(notifier: u32, log: Result<Vec<String>, String>) -> Self {
+        let lines = log.as_deref().unwrap_or(&[]);
+        let mmu = lines.iter().find(|line| line.contains("fault addr: "));
+        let sm = lines.iter().find(|line| line.contains("hww_warp_esr_pc "));
+        let pc = sm.and_then(|line| hex_after(line, "hww_warp_esr_pc "));
+        let warp = sm.and_then(|line| decimal_after(line, "hww_warp_esr ")).map(WarpError::from_esr);
+        let kind = match notifier {
+            31 => FaultKind::Mmu,
+            13 if lines.iter().any(|line| line.contains("sked exception")) => FaultKind::LaunchDescriptor,
+            13 => warp.map_or(FaultKind::GraphicsException, FaultKind::Sm),
+            32 => FaultKind::Pushbuffer,
+            11 => FaultKind::CopyEngine,
+            8 => FaultKind::IdleTimeout,
+            43 => FaultKind::Reset,
+            other => FaultKind::Unknown(other),
+        };
+        let access = mmu
+            .and_then(|line| Some((text_after(line, "fault type: ")?, text_after(line, "access type: ")?)));
+        let details = lines
+            .iter()
+            .filter_map(|line| line.split_once("orin-sim: "))
+            .map(|(_, text)| text.to_owned())
+            .collect();
+        let address = mmu.and_then(|line| hex_after(line, "fault addr: "));
+        Self { kind, notifier, address, access, pc, location: None, details, log }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GPU fault: ")?;
+        match self.kind {
+            FaultKind::Mmu => f.write_str("MMU fault")?,
+            FaultKind::Sm(error) => write!(f, "{error}")?,
+            FaultKind::LaunchDescriptor => f.write_str("launch descriptor refused")?,
+            FaultKind::GraphicsException => f.write_str("graphics engine exception")?,
+            FaultKind::Pushbuffer => f.write_str("malformed or forbidden command in the pushbuffer")?,
+            FaultKind::CopyEngine => f.write_str("copy engine error")?,
+            FaultKind::IdleTimeout => f.write_str("channel did not become idle in time and was reset")?,
+            FaultKind::Reset => f.write_str("channel was reset")?,
+            FaultKind::Unknown(code) => write!(f, "error notifier {code}")?,
+        }
+        if let Some(address) = self.address {
+            write!(f, " at address {address:#x}")?;
+        }
+        if let Some((kind, access)) = &self.access {
+            write!(f, " ({kind}, {access} access)")?;
+        }
+        match (&self.location, self.pc) {
+            (Some(location), Some(pc)) => {
+                write!(f, " in kernel {} at offset {:#x} (pc {pc:#x})", location.kernel, location.offset)?;
+            }
+            (Some(location), None) => write!(f, " while kernel {} ran", location.kernel)?,
+            (None, Some(pc)) => write!(f, " at pc {pc:#x}")?,
+            (None, None) => {}
+        }
+        for detail in &self.details {
+            write!(f, "; {detail}")?;
+        }
+        if let Err(reason) = &self.log {
+            write!(f, " (address and place are in the kernel log, which cannot be read: {reason})")?;
+        }
+        Ok(())
+    }
+}
+
+/// The hexadecimal number that follows `label`.
+fn hex_after(line: &str, label: &str) -> Option<u64> {
+    let rest = line.split_once(label)?.1.trim_start().strip_prefix("0x")?;
+    let digits = rest.split(|c: char| !c.is_ascii_hexdigit()).next()?;
+    u64::from_str_radix(digits, 16).ok()
+}
+
+/// The decimal number that follows `label`.
+fn decimal_after(line: &str, label: &str) -> Option<u32> {
+    let rest = line.split_once(label)?.1.trim_start();
+    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// The text between `label` and the next comma.
+fn text_after(line: &str, label: &str) -> Option<String> {
+    Some(line.split_once(label)?.1.split(',').next()?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &str) -> Result<Vec<String>, String> {
+        Ok(text.lines().map(str::to_owned).collect())
+    }
+
+    #[test]
+    fn an_mmu_fault_has_address_and_access() {
+        let fault = Fault::decode(
+            31,
+            lines(
+                "nvgpu: 17000000.gpu x:1 [ERR]  page fault error: err_type = 0x1, fault_status = 0x1\n\
+                 nvgpu: 17000000.gpu x:1 [ERR]  [MMU FAULT] mmu engine id:  0, ch id:  511, fault addr: 0xfb12345000, \
+                 fault addr aperture: 0, fault type: invalid pte, access type: virt read, ",
+            ),
+        );
+        assert_eq!(fault.kind, FaultKind::Mmu);
+        assert_eq!(fault.address, Some(0xfb_1234_5000));
+        let text = fault.to_string();
+        assert!(text.contains("0xfb12345000") && text.contains("invalid pte, virt read"), "{text}");
+    }
+
+    #[test]
+    fn an_sm_exception_has_cause_and_pc() {
+        // The original's log of a misaligned-space access: the ESR values are decimal.
+        let fault = Fault::decode(
+            13,
+            lines(
+                "nvgpu: sm err state gpc_id(0), tpc_id(1), offset(0), sm_id(2), hww_global_esr 4,hww_warp_esr 15, \
+                 hww_warp_esr_pc 0xff55a2a830",
+            ),
+        );
+        assert_eq!(fault.kind, FaultKind::Sm(WarpError::MisalignedAddress));
+        assert_eq!(fault.pc, Some(0xff_55a2_a830));
+    }
+
+    #[test]
+    fn without_a_log_the_notifier_still_tells_the_kind() {
+        let fault = Fault::decode(32, Err("permission denied".to_owned()));
+        assert_eq!(fault.kind, FaultKind::Pushbuffer);
+        assert!(fault.to_string().contains("permission denied"));
+        assert_eq!(Fault::decode(77, lines("")).kind, FaultKind::Unknown(77));
+    }
+
+    #[test]
+    fn a_refused_descriptor_is_told_from_an_sm_exception() {
+        let fault =
+            Fault::decode(13, lines("nvgpu: sked exception: esr 0x01000000\norin-sim: window overlap"));
+        assert_eq!(fault.kind, FaultKind::LaunchDescriptor);
+        assert!(fault.to_string().ends_with("window overlap"));
+    }
+}

@@ -1,0 +1,213 @@
+//! Buffers: typed memory that CPU and GPU share.
+//!
+//! On an Orin CPU and GPU use the same LPDDR5. A buffer is one nvmap allocation, cached by the CPU and
+//! kept coherent by the SoC, so that copying in and out is a plain memory copy: faster than any copy
+//! engine (docs/memory.md). The GPU writes the memory behind the CPU's back; it is therefore only
+//! reached by volatile accesses, never through a reference.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::mem::{align_of, size_of};
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+pub use bytemuck::Pod;
+
+use crate::args::BufferUse;
+use crate::backend::DeviceMemory;
+use crate::device::{DEFAULT_TIMEOUT, Shared, Uses};
+use crate::error::{Error, Result};
+
+/// `len` elements of `T` in memory that CPU and GPU see.
+///
+/// Dropping a buffer frees the memory once the launches that use it have ended. A launch that gets
+/// the address by another way than as a [`Buffer`] argument ([`Buffer::gpu_va`], a pointer inside a
+/// struct) is not known to the buffer: keep the buffer until such work has ended.
+pub struct Buffer<T: Pod> {
+    // Always `Some` until `drop` takes it.
+    memory: Option<Box<dyn DeviceMemory>>,
+    uses: Uses,
+    len: usize,
+    device: Arc<Shared>,
+    _elements: PhantomData<T>,
+}
+
+impl<T: Pod> Buffer<T> {
+    pub(crate) fn new(device: &Arc<Shared>, len: usize) -> Result<Self> {
+        let bytes = len
+            .checked_mul(size_of::<T>())
+            .ok_or_else(|| Error::Range(format!("{len} elements of {} bytes overflow", size_of::<T>())))?;
+        // CAST: usize is at most 64 bits. The driver has no empty allocations.
+        let memory = device.allocate((bytes as u64).max(1), "buffer")?;
+        Ok(Self {
+            memory: Some(memory),
+            uses: Uses::default(),
+            len,
+            device: Arc::clone(device),
+            _elements: PhantomData,
+        })
+    }
+
+    fn memory(&self) -> &dyn DeviceMemory {
+        // PANIC: the memory is only taken by `drop`.
+        self.memory.as_deref().expect("a live buffer has memory")
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Address of the first element on the GPU.
+    pub fn gpu_va(&self) -> u64 {
+        self.memory().gpu_va()
+    }
+
+    /// Waits for the work that uses the buffer, then copies `source` into it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`] when the lengths differ; the wait's errors.
+    pub fn copy_from_slice(&mut self, source: &[T]) -> Result<()> {
+        self.check_len(source.len())?;
+        self.device.wait_for(&self.uses, DEFAULT_TIMEOUT)?;
+        // SAFETY: the buffer holds `len` elements at a page-aligned address that lives as long as
+        // `self`; `source` is as long and ordinary memory.
+        unsafe { write_volatile_slice(self.memory().cpu().cast(), source) };
+        Ok(())
+    }
+
+    /// Waits for the work that uses the buffer, then copies it to `target`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`] when the lengths differ; the wait's errors.
+    pub fn copy_to_slice(&self, target: &mut [T]) -> Result<()> {
+        self.check_len(target.len())?;
+        self.device.wait_for(&self.uses, DEFAULT_TIMEOUT)?;
+        // SAFETY: as in `copy_from_slice`, with the roles exchanged; any bits are a value of a `Pod`.
+        unsafe { read_volatile_slice(self.memory().cpu().cast(), target) };
+        Ok(())
+    }
+
+    /// Waits for the work that uses the buffer, then returns its elements.
+    ///
+    /// # Errors
+    ///
+    /// The wait's errors.
+    pub fn to_vec(&self) -> Result<Vec<T>> {
+        let mut elements = vec![T::zeroed(); self.len];
+        self.copy_to_slice(&mut elements)?;
+        Ok(elements)
+    }
+
+    fn check_len(&self, len: usize) -> Result<()> {
+        if len == self.len {
+            return Ok(());
+        }
+        Err(Error::Range(format!(
+            "a slice of {len} elements cannot be copied from or to a buffer of {}",
+            self.len
+        )))
+    }
+
+    pub(crate) fn uses(&self) -> &Uses {
+        &self.uses
+    }
+
+    pub(crate) fn as_use(&self) -> BufferUse<'_> {
+        BufferUse { va: self.gpu_va(), uses: &self.uses, device: self.device.id() }
+    }
+}
+
+impl<T: Pod> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take() {
+            self.device.free(memory, &self.uses);
+        }
+    }
+}
+
+impl<T: Pod> fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer")
+            .field("type", &core::any::type_name::<T>())
+            .field("len", &self.len)
+            .field("gpu_va", &format_args!("{:#x}", self.gpu_va()))
+            .finish()
+    }
+}
+
+/// Copies `source` to memory that a GPU may read at any time.
+///
+/// # Safety
+///
+/// `target` is valid for writes of `source.len()` elements, aligned for `T` and not part of any Rust
+/// object.
+pub(crate) unsafe fn write_volatile_slice<T: Pod>(target: NonNull<T>, source: &[T]) {
+    let bytes: &[u8] = bytemuck::cast_slice(source);
+    let target = target.cast::<u8>();
+    // SAFETY: the same bytes as the caller vouches for; words only where both are aligned enough for
+    // the target, which is what volatile accesses need.
+    unsafe {
+        let words = if target.cast::<u64>().is_aligned() { bytes.len() / 8 } else { 0 };
+        for index in 0..words {
+            let word = u64::from_ne_bytes(bytes[index * 8..index * 8 + 8].try_into().unwrap_or_default());
+            target.cast::<u64>().add(index).write_volatile(word);
+        }
+        for (index, byte) in bytes.iter().enumerate().skip(words * 8) {
+            target.add(index).write_volatile(*byte);
+        }
+    }
+}
+
+/// Copies memory that a GPU may write at any time to `target`.
+///
+/// # Safety
+///
+/// `source` is valid for reads of `target.len()` elements, aligned for `T` and not part of any Rust
+/// object.
+pub(crate) unsafe fn read_volatile_slice<T: Pod>(source: NonNull<T>, target: &mut [T]) {
+    const { assert!(align_of::<T>() <= 4096) };
+    let source = source.cast::<u8>();
+    let bytes: &mut [u8] = bytemuck::cast_slice_mut(target);
+    // SAFETY: as in `write_volatile_slice`.
+    unsafe {
+        let words = if source.cast::<u64>().is_aligned() { bytes.len() / 8 } else { 0 };
+        for index in 0..words {
+            let word = source.cast::<u64>().add(index).read_volatile();
+            bytes[index * 8..index * 8 + 8].copy_from_slice(&word.to_ne_bytes());
+        }
+        for (index, byte) in bytes.iter_mut().enumerate().skip(words * 8) {
+            *byte = source.add(index).read_volatile();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volatile_copies_keep_every_byte() {
+        let source: Vec<u8> = (0..=255).collect();
+        let mut memory = vec![0_u64; 40];
+        for len in 0..source.len() {
+            for shift in [0, 1, 8] {
+                // SAFETY: 320 bytes of memory, at most 8 + 256 used, not otherwise borrowed meanwhile.
+                unsafe {
+                    let base = NonNull::new(memory.as_mut_ptr()).unwrap().cast::<u8>().add(shift);
+                    write_volatile_slice(base, &source[..len]);
+                    let mut back = vec![0xaa; len];
+                    read_volatile_slice(base, &mut back);
+                    assert_eq!(back, source[..len]);
+                }
+            }
+        }
+    }
+}

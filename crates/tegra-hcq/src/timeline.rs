@@ -1,0 +1,77 @@
+//! Timelines: 64-bit counters in memory that the GPU raises as work ends.
+//!
+//! Each queue owns one slot of a page: the release at the end of a submission writes the value and a
+//! nanosecond time stamp into it (16 bytes, `SEM_EXECUTE` of class C76F with RELEASE_TIMESTAMP). A
+//! submission's value is one more than its predecessor's, so that "value >= n" says that everything up
+//! to submission n has ended. 64 bits never wrap in practice.
+
+use core::ptr::NonNull;
+use core::sync::atomic::{Ordering, fence};
+
+use crate::backend::DeviceMemory;
+use crate::device::MAX_QUEUES;
+
+/// Distance of two slots in bytes: a CPU cache line, so that queues do not disturb each other.
+const STRIDE: usize = 64;
+
+/// Size of the page that holds the slots.
+pub(crate) const BYTES: u64 = 4096;
+
+const _: () = assert!(STRIDE * MAX_QUEUES <= BYTES as usize);
+
+/// One slot. Valid as long as the device that made it, which every holder keeps alive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timeline {
+    value: NonNull<u64>,
+    gpu_va: u64,
+}
+
+// SAFETY: the pointer leads to memory that any thread and the GPU may access at any time; all
+// accesses are volatile and of one aligned word.
+unsafe impl Send for Timeline {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Timeline {}
+
+/// The timeline in `slot` of the page.
+pub(crate) fn at(page: &dyn DeviceMemory, slot: usize) -> Timeline {
+    assert!(slot < MAX_QUEUES);
+    // SAFETY: the slot lies inside the page, which is 4096 bytes long, and the page is aligned.
+    let value = unsafe { page.cpu().add(slot * STRIDE) }.cast::<u64>();
+    Timeline { value, gpu_va: page.gpu_va() + (slot * STRIDE) as u64 }
+}
+
+/// Sets all slots to zero.
+pub(crate) fn clear(page: &dyn DeviceMemory) {
+    for slot in 0..MAX_QUEUES {
+        at(page, slot).set(0);
+    }
+}
+
+impl Timeline {
+    /// The last value that the GPU has released. What was written before the release is visible to
+    /// the caller.
+    pub(crate) fn value(self) -> u64 {
+        // SAFETY: aligned, inside the timeline page, which the device keeps alive.
+        let value = unsafe { self.value.as_ptr().read_volatile() };
+        fence(Ordering::Acquire);
+        value
+    }
+
+    /// GPU time of the last release, in nanoseconds.
+    pub(crate) fn timestamp(self) -> u64 {
+        // SAFETY: the second word of the slot; as in `value`.
+        unsafe { self.value.as_ptr().add(1).read_volatile() }
+    }
+
+    /// Writes the value from the CPU; only while no channel uses the slot.
+    pub(crate) fn set(self, value: u64) {
+        fence(Ordering::Release);
+        // SAFETY: as in `value`.
+        unsafe { self.value.as_ptr().write_volatile(value) };
+    }
+
+    /// Address of the value on the GPU.
+    pub(crate) fn gpu_va(self) -> u64 {
+        self.gpu_va
+    }
+}

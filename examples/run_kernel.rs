@@ -1,0 +1,153 @@
+//! Runs any kernel of any cubin: the arguments come from the command line and from files.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use clap::Parser;
+use examples::arguments::{Argument, FORMS, parse_dim};
+use examples::{DeviceChoice, Failure, describe, init_log, open, report};
+use tegra_hcq::{Arg, Buffer, Device, Error, Program};
+
+/// Run a kernel of a cubin.
+///
+/// Exit code 0: done; 1: GPU fault or time-out; 2: bad arguments, cubin or device. Output files are
+/// written only after the kernel has ended well.
+#[derive(Parser)]
+struct Options {
+    /// Compiled kernels (CUDA ELF, for example from `nvcc -cubin -arch=sm_87`)
+    #[arg(long, value_name = "FILE")]
+    cubin: PathBuf,
+    /// Name of the kernel
+    #[arg(long)]
+    kernel: String,
+    /// Blocks: X, X,Y or X,Y,Z
+    #[arg(long, value_parser = parse_dim)]
+    grid: [u32; 3],
+    /// Threads of a block: X, X,Y or X,Y,Z
+    #[arg(long, value_parser = parse_dim)]
+    block: [u32; 3],
+    /// Dynamic shared memory of a block, in bytes
+    #[arg(long, default_value_t = 0, value_name = "BYTES")]
+    shared: u32,
+    /// Where to run
+    #[arg(long, value_enum, default_value_t)]
+    device: DeviceChoice,
+    /// How long the kernel may take, in milliseconds
+    #[arg(long, default_value_t = 30_000)]
+    timeout_ms: u64,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+    /// A kernel argument, in order
+    #[arg(long = "arg", value_name = "TYPE:VALUE", help = format!("A kernel argument, in order: {FORMS}"), allow_hyphen_values = true)]
+    arguments: Vec<Argument>,
+}
+
+fn main() -> ExitCode {
+    init_log();
+    let options = Options::parse();
+    report(run(&options), options.json)
+}
+
+fn run(options: &Options) -> Result<(), Failure> {
+    // Everything that can be refused is refused before anything is touched.
+    let cubin = fs::read(&options.cubin)
+        .with_context(|| format!("reading {}", options.cubin.display()))
+        .map_err(Failure::Request)?;
+    let contents: Vec<Option<Vec<u8>>> = options
+        .arguments
+        .iter()
+        .map(Argument::initial_bytes)
+        .collect::<anyhow::Result<_>>()
+        .map_err(Failure::Request)?;
+    for target in options.arguments.iter().filter_map(Argument::target) {
+        let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
+        if target.is_dir() || folder.is_some_and(|folder| !folder.is_dir()) {
+            return Err(Failure::Request(anyhow!("{} cannot be written", target.display())));
+        }
+    }
+
+    let device = open(options.device)?;
+    let program = Program::load(&device, &cubin)
+        .with_context(|| options.cubin.display().to_string())
+        .map_err(Failure::Request)?;
+    let kernel = program.kernel(&options.kernel).map_err(Failure::request)?;
+    let buffers: Vec<Option<Buffer<u8>>> = contents
+        .iter()
+        .map(|bytes| bytes.as_deref().map(|bytes| upload(&device, bytes)).transpose())
+        .collect::<Result<_, _>>()
+        .map_err(Failure::request)?;
+    let arguments: Vec<Arg<'_>> = options
+        .arguments
+        .iter()
+        .zip(&buffers)
+        .map(|(argument, buffer)| match (argument, buffer) {
+            (Argument::Scalar(scalar), _) => Arg::from(*scalar),
+            (Argument::Struct(bytes), _) => Arg::Bytes(bytes),
+            (Argument::Buffer { .. }, Some(buffer)) => Arg::from(buffer),
+            (Argument::Buffer { .. }, None) => Arg::U64(0),
+        })
+        .collect();
+
+    let mut queue = device.queue().map_err(Failure::request)?;
+    let start = Instant::now();
+    queue
+        .launch_with_shared(&kernel, options.grid, options.block, options.shared, &arguments)
+        .map_err(Failure::request)?;
+    let fence = queue.submit().map_err(failed)?;
+    fence.wait(Duration::from_millis(options.timeout_ms)).map_err(failed)?;
+    let elapsed = start.elapsed();
+
+    let mut written = Vec::new();
+    for (argument, buffer) in options.arguments.iter().zip(&buffers) {
+        if let (Some(target), Some(buffer)) = (argument.target(), buffer) {
+            let mut bytes = vec![0; buffer.len()];
+            buffer.copy_to_slice(&mut bytes).map_err(Failure::run)?;
+            fs::write(target, &bytes)
+                .with_context(|| format!("writing {}", target.display()))
+                .map_err(Failure::Run)?;
+            written.push((target.display().to_string(), bytes.len()));
+        }
+    }
+    print_report(options, &device, elapsed, &written);
+    Ok(())
+}
+
+/// A buffer with the given contents; one byte stands in for an empty file.
+fn upload(device: &Device, bytes: &[u8]) -> Result<Buffer<u8>, Error> {
+    let mut buffer = device.alloc::<u8>(bytes.len())?;
+    buffer.copy_from_slice(bytes)?;
+    Ok(buffer)
+}
+
+/// A failure after the launch is the GPU's.
+fn failed(error: Error) -> Failure {
+    Failure::run(error)
+}
+
+fn print_report(options: &Options, device: &Device, elapsed: Duration, written: &[(String, usize)]) {
+    let micros = elapsed.as_secs_f64() * 1e6;
+    if options.json {
+        let files: Vec<_> =
+            written.iter().map(|(file, bytes)| serde_json::json!({ "file": file, "bytes": bytes })).collect();
+        let report = serde_json::json!({
+            "device": device.info().kind.name(),
+            "kernel": options.kernel,
+            "grid": options.grid,
+            "block": options.block,
+            "time_us": micros,
+            "written": files,
+        });
+        println!("{report}");
+        return;
+    }
+    println!("device  {}", describe(device));
+    println!("kernel  {} grid {:?} block {:?}", options.kernel, options.grid, options.block);
+    println!("time    {micros:.2} us (launch to completion seen by the CPU)");
+    for (file, bytes) in written {
+        println!("wrote   {file} ({bytes} bytes)");
+    }
+}

@@ -1,0 +1,97 @@
+//! A door that counts what passes through it and fails a chosen call.
+
+use std::ffi::{CStr, c_void};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use nvgpu_sys::door::{Door, MapRequest, OpenFlags, PollEntry};
+use nvgpu_sys::{Errno, address_space, nvmap};
+use orin_sim::SoftwareOrin;
+
+/// A software Orin with a counter in front of it.
+#[derive(Debug)]
+pub struct Probe {
+    orin: SoftwareOrin,
+    calls: AtomicU64,
+    fallible_calls: AtomicU64,
+    failing: Option<(u64, Errno)>,
+}
+
+impl Probe {
+    /// Counts the calls to `orin`.
+    pub fn new(orin: SoftwareOrin) -> Self {
+        Self { orin, calls: AtomicU64::new(0), fallible_calls: AtomicU64::new(0), failing: None }
+    }
+
+    /// Also fails the call with this number, counted from 0 over opens, mappings and requests; requests
+    /// that give something back always pass.
+    pub fn failing(orin: SoftwareOrin, nth: u64, errno: Errno) -> Self {
+        Self { failing: Some((nth, errno)), ..Self::new(orin) }
+    }
+
+    /// Calls of any kind so far.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    /// Whether the chosen call has been reached.
+    pub fn has_failed(&self) -> bool {
+        self.failing.is_some_and(|(nth, _)| self.fallible_calls.load(Ordering::SeqCst) > nth)
+    }
+
+    fn count(&self) -> &SoftwareOrin {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        &self.orin
+    }
+
+    fn count_fallible(&self) -> Result<&SoftwareOrin, Errno> {
+        let number = self.fallible_calls.fetch_add(1, Ordering::SeqCst);
+        match self.failing {
+            Some((nth, errno)) if nth == number => Err(errno),
+            _ => Ok(self.count()),
+        }
+    }
+}
+
+impl Door for Probe {
+    fn name(&self) -> &'static str {
+        self.orin.name()
+    }
+
+    fn open(&self, path: &CStr, flags: OpenFlags) -> Result<i32, Errno> {
+        self.count_fallible()?.open(path, flags)
+    }
+
+    unsafe fn ioctl(&self, fd: i32, request: u32, argument: *mut c_void) -> Result<i32, Errno> {
+        let gives_back = [nvmap::code::FREE, address_space::code::UNMAP_BUFFER].contains(&request);
+        let orin = if gives_back { self.count() } else { self.count_fallible()? };
+        // SAFETY: the caller's contract is the same.
+        unsafe { orin.ioctl(fd, request, argument) }
+    }
+
+    fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
+        self.count_fallible()?.mmap(request)
+    }
+
+    unsafe fn munmap(&self, pointer: NonNull<u8>, len: usize) -> Result<(), Errno> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.count().munmap(pointer, len) }
+    }
+
+    fn read(&self, fd: i32, buffer: &mut [u8]) -> Result<usize, Errno> {
+        self.count().read(fd, buffer)
+    }
+
+    fn seek_end(&self, fd: i32) -> Result<(), Errno> {
+        self.count().seek_end(fd)
+    }
+
+    fn poll(&self, entries: &mut [PollEntry], timeout: Duration) -> Result<usize, Errno> {
+        self.count().poll(entries, timeout)
+    }
+
+    fn close(&self, fd: i32) -> Result<(), Errno> {
+        self.count().close(fd)
+    }
+}

@@ -1,0 +1,85 @@
+//! The hot path makes no system call and no allocation once warm. A probe counts every call that passes the door, the software Orin the requests; a counting allocator counts allocations of this thread.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use tegra_hcq::args;
+use tests::{Bench, TIMEOUT};
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The system's allocator, counting per thread.
+struct Counting;
+
+// SAFETY: every call is passed on to the system's allocator unchanged; counting touches only a
+// constant-initialised thread-local without a destructor, which never allocates.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's contract is the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's contract is the system allocator's.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocations() -> u64 {
+    ALLOCATIONS.with(Cell::get)
+}
+
+#[test]
+fn the_counting_allocator_counts() {
+    let before = allocations();
+    drop(std::hint::black_box(Box::new(1)));
+    assert_eq!(allocations() - before, 1);
+}
+
+#[test]
+fn launch_submit_and_wait_make_no_system_call_and_no_allocation() {
+    let mut bench = Bench::new("basics");
+    let data = bench.device.alloc_from(&[0_u32; 64]).unwrap();
+    let kernel = bench.program.kernel("increment").unwrap();
+    bench.run("increment", 2, 32, &args![&data, 64_u32]);
+
+    let (calls, requests, allocated) = (bench.probe.calls(), bench.orin.ioctl_count(), allocations());
+    // Three times around the ring of 1024 entries.
+    for _ in 0..3072 {
+        bench.queue.launch(&kernel, 2, 32, &args![&data, 64_u32]).unwrap();
+        bench.queue.launch(&kernel, 1, 32, &args![&data, 64_u32]).unwrap();
+        bench.queue.submit().unwrap().wait(TIMEOUT).unwrap();
+    }
+    assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
+    assert_eq!(bench.orin.ioctl_count() - requests, 0, "requests that reached the kernel");
+    assert_eq!(allocations() - allocated, 0, "allocations");
+
+    let before = bench.probe.calls();
+    let got = data.to_vec().unwrap();
+    assert_eq!((got[0], got[63]), (1 + 2 * 3072, 1 + 3072));
+    assert_eq!(bench.probe.calls(), before, "reading a buffer is a plain memory copy");
+    drop(bench.device.alloc::<u32>(1).unwrap());
+    assert!(bench.probe.calls() > before, "the counter counts");
+}
+
+#[test]
+fn copies_are_as_cheap_as_launches() {
+    let mut bench = Bench::new("basics");
+    let a = bench.device.alloc_from(&[7_u8; 4096]).unwrap();
+    let mut b = bench.device.alloc_from(&[0_u8; 4096]).unwrap();
+    bench.queue.copy(&a, &mut b).unwrap();
+    bench.queue.wait(TIMEOUT).unwrap();
+    let (calls, allocated) = (bench.probe.calls(), allocations());
+    for _ in 0..1500 {
+        bench.queue.copy(&a, &mut b).unwrap();
+        bench.queue.submit().unwrap().wait(TIMEOUT).unwrap();
+    }
+    assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
+    assert_eq!(allocations() - allocated, 0, "allocations");
+}

@@ -1,0 +1,57 @@
+//! `cargo xtask info`: what the device says about itself.
+
+use anyhow::Result;
+use serde_json::{Map, Value, json};
+use tegra_hcq::{Device, DeviceKind};
+
+/// Opens the device and prints its properties.
+pub(crate) fn run(kind: DeviceKind, as_json: bool) -> Result<()> {
+    let device = Device::open(kind)?;
+    let rows = rows(&device);
+    if as_json {
+        println!("{}", serde_json::to_string_pretty(&Value::Object(rows))?);
+        return Ok(());
+    }
+    let width = rows.keys().map(String::len).max().unwrap_or(0);
+    for (name, value) in &rows {
+        println!("{name:width$}  {}", text(name, value));
+    }
+    Ok(())
+}
+
+/// One entry per property, in the order of the table.
+fn rows(device: &Device) -> Map<String, Value> {
+    let info = device.info();
+    let mut rows = Map::new();
+    let mut row = |name: &str, value: Value| rows.insert(name.to_owned(), value);
+    row("device", json!(info.kind.name()));
+    row("chip", json!(info.chip));
+    row("compute_class", json!(info.compute_class));
+    row("copy_class", json!(info.copy_class));
+    row("gpfifo_class", json!(info.gpfifo_class));
+    row("sm_version", json!(format!("{}.{}", info.sm_version.0, info.sm_version.1)));
+    row("gpc_count", json!(info.gpc_count));
+    row("tpc_count", json!(info.tpc_count));
+    row("sm_count", json!(info.sm_count));
+    row("warps_per_sm", json!(info.warps_per_sm));
+    row("l2_bytes", json!(info.l2_bytes));
+    row("max_clock_hz", json!(info.max_clock_hz));
+    row("va_start", json!(info.va_start));
+    row("va_end", json!(info.va_end));
+    row("shared_window", json!(info.shared_window));
+    row("local_window", json!(info.local_window));
+    for (name, value) in device.characteristics() {
+        row(&format!("characteristics.{name}"), json!(value));
+    }
+    rows
+}
+
+/// Numbers that are addresses, classes or masks read best in hexadecimal.
+fn text(name: &str, value: &Value) -> String {
+    let hexadecimal = ["class", "va_", "window", "mask", "flags", "arch", "impl"];
+    match value.as_u64() {
+        Some(number) if hexadecimal.iter().any(|part| name.contains(part)) => format!("{number:#x}"),
+        Some(number) => number.to_string(),
+        None => value.as_str().map_or_else(|| value.to_string(), str::to_owned),
+    }
+}
