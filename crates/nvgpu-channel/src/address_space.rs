@@ -1,0 +1,410 @@
+//! GPU address spaces.
+//!
+//! The kernel hands out addresses of the user range and keeps the 4 GiB behind it for itself: rings,
+//! engine contexts and syncpoints are mapped there. All pages are 4 KiB on ga10b.
+
+use core::fmt;
+use std::sync::Arc;
+
+use nvgpu_sys::DoorFd;
+use nvgpu_sys::address_space::{self as sys, AllocSpaceFlags, MapBufferFlags};
+use nvgpu_sys::ctrl;
+use nvmap::Buffer;
+
+use crate::error::{self, Error};
+use crate::gpu::Gpu;
+
+/// First address of the user range: the lowest that ALLOC_AS takes, 2 MiB.
+pub const VA_START: GpuVa = GpuVa(0x20_0000);
+
+/// End of the user range, and start of the kernel's own 4 GiB.
+///
+/// Everything must lie below 2^40: several hardware fields hold only 40 address bits, among them the
+/// ring's base, the pointer to the engine context and the address of a pushbuffer. The kernel would
+/// accept an end just below 2^40, but then nearly all of its own range would lie above it, and
+/// contexts placed there are reached at a truncated address. And the two shader windows must
+/// not contain a buffer, since an SM turns accesses inside them into local or shared memory. With
+/// this end the kernel's range is 0xFC_0000_0000 to 0xFD_0000_0000, below 2^40, and both windows lie
+/// above it, where no mapping can ever be.
+pub const VA_END: GpuVa = GpuVa(0xfc_0000_0000);
+
+/// Start of the window in which generic addresses mean shader-local memory.
+pub const LOCAL_WINDOW: GpuVa = GpuVa(0xfd_0000_0000);
+
+/// Start of the window in which generic addresses mean shared memory.
+pub const SHARED_WINDOW: GpuVa = GpuVa(0xfe_0000_0000);
+
+/// Bytes that the kernel takes behind the user range (`mm_gp10b_fusa.c`).
+const KERNEL_RANGE: u64 = 4 << 30;
+
+// The kernel's range ends where the windows begin, and both windows are below 2^40.
+const _: () = assert!(VA_END.0 + KERNEL_RANGE <= LOCAL_WINDOW.0);
+const _: () = assert!(SHARED_WINDOW.0 < 1 << 40);
+
+/// Size of a GPU page in bytes.
+pub const GPU_PAGE: u64 = sys::PAGE_SIZE as u64;
+
+/// A virtual address of the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct GpuVa(pub u64);
+
+impl GpuVa {
+    /// The address as a number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The address `bytes` further on; `None` beyond 2^64.
+    pub const fn checked_add(self, bytes: u64) -> Option<Self> {
+        match self.0.checked_add(bytes) {
+            Some(address) => Some(Self(address)),
+            None => None,
+        }
+    }
+
+    /// Whether the address is a multiple of `alignment`, a power of two.
+    pub const fn is_aligned(self, alignment: u64) -> bool {
+        self.0 & (alignment - 1) == 0
+    }
+}
+
+impl fmt::Display for GpuVa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+impl fmt::LowerHex for GpuVa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::LowerHex::fmt(&self.0, f)
+    }
+}
+
+/// What the GPU may do with a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Access {
+    /// What the dma-buf's descriptor allows; read and write for every buffer of `nvmap`.
+    #[default]
+    FromBuffer,
+    /// Read only; a write is an MMU fault.
+    ReadOnly,
+    /// Read and write.
+    ReadWrite,
+}
+
+/// How a buffer is mapped. The default is what was measured to work for every kind of buffer on an
+/// Orin: no caching in the GPU's L2, access as the buffer allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct MapOptions {
+    /// Cache in the GPU's L2. The CPU's writes are then not seen, nor the GPU's by the CPU, without
+    /// [`Gpu::flush_l2`] or a cache method between.
+    pub gpu_cached: bool,
+    /// Snoop the CPU's caches through the coherent aperture.
+    pub coherent: bool,
+    /// Allocate in the system cache.
+    pub system_cached: bool,
+    /// What the GPU may do.
+    pub access: Access,
+}
+
+impl MapOptions {
+    fn flags(self) -> u32 {
+        let mut flags = MapBufferFlags::empty();
+        flags.set(MapBufferFlags::CACHEABLE, self.gpu_cached);
+        flags.set(MapBufferFlags::SYSTEM_COHERENT, self.coherent);
+        flags.set(MapBufferFlags::L3_ALLOC, self.system_cached);
+        let access = match self.access {
+            Access::FromBuffer => sys::ACCESS_DEFAULT,
+            Access::ReadOnly => sys::ACCESS_READ_ONLY,
+            Access::ReadWrite => sys::ACCESS_READ_WRITE,
+        };
+        flags.bits() | access << sys::ACCESS_SHIFT
+    }
+}
+
+/// A GPU address space.
+///
+/// Cloning is cheap and means the same address space. It lives until the last clone, mapping,
+/// reservation and channel is gone.
+#[derive(Clone, Debug)]
+pub struct AddressSpace {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    fd: DoorFd,
+}
+
+impl AddressSpace {
+    pub(crate) fn new(gpu: &Gpu) -> Result<Self, Error> {
+        let mut argument = ctrl::AllocAs {
+            flags: ctrl::AllocAsFlags::UNIFIED_VA.bits(),
+            va_range_start: VA_START.0,
+            va_range_end: VA_END.0,
+            ..ctrl::AllocAs::default()
+        };
+        ctrl::ALLOC_AS
+            .send(gpu.ctrl(), &mut argument)
+            .map_err(error::call(ctrl::ALLOC_AS.name(), "the address space"))?;
+        Ok(Self { shared: Arc::new(Shared { fd: DoorFd::from_raw(gpu.door(), argument.as_fd) }) })
+    }
+
+    /// Maps all of `buffer` at an address of the kernel's choice. Mapping a buffer again with the
+    /// same options gives the same address.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Call`]; `ENOMEM` when no range of addresses is left.
+    pub fn map(&self, buffer: &Arc<Buffer>, options: MapOptions) -> Result<Mapping, Error> {
+        let argument = sys::MapBufferEx { flags: options.flags(), ..plain(buffer) };
+        let va = self.send_map(buffer, argument)?;
+        // CAST: a size has at most 64 bits.
+        Ok(Mapping {
+            va,
+            len: buffer.size() as u64,
+            buffer: Arc::clone(buffer),
+            space: self.clone(),
+            reservation: None,
+        })
+    }
+
+    /// Reserves `len` bytes of addresses, a whole number of pages, at an address of the kernel's
+    /// choice. Until something is mapped there, accesses fault; with `sparse`, reads give 0 and
+    /// writes go nowhere.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`], [`Error::Call`].
+    pub fn reserve(&self, len: u64, sparse: bool) -> Result<Reservation, Error> {
+        self.reserve_at(None, len, sparse)
+    }
+
+    /// Reserves `len` bytes of addresses at `va`; see [`AddressSpace::reserve`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`], [`Error::Call`]; `ENOMEM` also when the range is taken or outside the user
+    /// range.
+    pub fn reserve_fixed(&self, va: GpuVa, len: u64, sparse: bool) -> Result<Reservation, Error> {
+        self.reserve_at(Some(va), len, sparse)
+    }
+
+    fn reserve_at(&self, va: Option<GpuVa>, len: u64, sparse: bool) -> Result<Reservation, Error> {
+        whole_pages("length of a reservation", len)?;
+        let mut flags = AllocSpaceFlags::empty();
+        flags.set(AllocSpaceFlags::FIXED_OFFSET, va.is_some());
+        flags.set(AllocSpaceFlags::SPARSE, sparse);
+        let mut argument = sys::AllocSpace {
+            pages: len / GPU_PAGE,
+            page_size: sys::PAGE_SIZE,
+            flags: flags.bits(),
+            offset: va.unwrap_or_default().0,
+            ..sys::AllocSpace::default()
+        };
+        sys::ALLOC_SPACE
+            .send(&self.shared.fd, &mut argument)
+            .map_err(error::call(sys::ALLOC_SPACE.name(), format!("{len} bytes of GPU addresses")))?;
+        let range = Range { space: self.clone(), va: GpuVa(argument.offset), len };
+        match va {
+            Some(wanted) if wanted != range.va => Err(Error::Misplaced { wanted, got: range.va }),
+            _ => Ok(Reservation { range: Arc::new(range) }),
+        }
+    }
+
+    /// The user range as the kernel reports it: first address and length in bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Call`].
+    pub fn user_range(&self) -> Result<(GpuVa, u64), Error> {
+        let mut regions = [sys::VaRegion::default(); 2];
+        sys::get_va_regions(&self.shared.fd, &mut regions)
+            .map_err(error::call(sys::GET_VA_REGIONS.name(), "the address space"))?;
+        // ga10b has one page size and one region.
+        let region = regions[0];
+        Ok((GpuVa(region.offset), region.pages * u64::from(region.page_size)))
+    }
+
+    /// The descriptor, for requests that take one.
+    pub(crate) fn fd(&self) -> &DoorFd {
+        &self.shared.fd
+    }
+
+    fn send_map(&self, buffer: &Buffer, mut argument: sys::MapBufferEx) -> Result<GpuVa, Error> {
+        sys::MAP_BUFFER_EX
+            .send(&self.shared.fd, &mut argument)
+            .map_err(|errno| error::call(sys::MAP_BUFFER_EX.name(), describe(buffer))(errno))?;
+        Ok(GpuVa(argument.offset))
+    }
+}
+
+/// The argument common to all mappings of `buffer`.
+fn plain(buffer: &Buffer) -> sys::MapBufferEx {
+    sys::MapBufferEx {
+        compr_kind: sys::KIND_INVALID,
+        incompr_kind: sys::KIND_PITCH,
+        dmabuf_fd: buffer.dma_buf().cast_unsigned(),
+        page_size: sys::PAGE_SIZE,
+        ..sys::MapBufferEx::default()
+    }
+}
+
+fn describe(buffer: &Buffer) -> String {
+    format!("buffer \"{}\" ({} bytes)", buffer.label(), buffer.size())
+}
+
+fn whole_pages(what: &'static str, value: u64) -> Result<(), Error> {
+    if value == 0 || !value.is_multiple_of(GPU_PAGE) {
+        return Err(Error::Range {
+            what,
+            value,
+            rule: "it must be a whole number of 4096-byte pages, not 0",
+        });
+    }
+    Ok(())
+}
+
+/// A range of reserved addresses. Cloning is cheap and means the same range, which is given back
+/// when the last clone and the last mapping inside are gone.
+#[derive(Clone, Debug)]
+pub struct Reservation {
+    range: Arc<Range>,
+}
+
+#[derive(Debug)]
+struct Range {
+    space: AddressSpace,
+    va: GpuVa,
+    len: u64,
+}
+
+impl Reservation {
+    /// First address.
+    pub fn va(&self) -> GpuVa {
+        self.range.va
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> u64 {
+        self.range.len
+    }
+
+    /// Whether the range has no bytes; never the case.
+    pub fn is_empty(&self) -> bool {
+        self.range.len == 0
+    }
+
+    /// Maps `len` bytes of `buffer` from `buffer_offset` on at `offset` into the range.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`] if one of the numbers is not a whole number of pages or leaves the range;
+    /// [`Error::Call`], `EINVAL` when something is mapped there already.
+    pub fn map(
+        &self,
+        offset: u64,
+        buffer: &Arc<Buffer>,
+        buffer_offset: u64,
+        len: u64,
+        options: MapOptions,
+    ) -> Result<Mapping, Error> {
+        whole_pages("length of a mapping", len)?;
+        for (what, value) in [("offset in a reservation", offset), ("offset in a buffer", buffer_offset)] {
+            if !value.is_multiple_of(GPU_PAGE) {
+                return Err(Error::Range { what, value, rule: "it must be a multiple of 4096" });
+            }
+        }
+        if offset.checked_add(len).is_none_or(|end| end > self.range.len) {
+            let rule = "the mapping must end inside the reservation";
+            return Err(Error::Range { what: "offset in a reservation", value: offset, rule });
+        }
+        // CAST: a size has at most 64 bits.
+        if buffer_offset.checked_add(len).is_none_or(|end| end > buffer.size() as u64) {
+            let rule = "the mapping must end inside the buffer";
+            return Err(Error::Range { what: "offset in a buffer", value: buffer_offset, rule });
+        }
+        // The sum is below the end of the reservation, which the kernel placed below 2^40.
+        let wanted = GpuVa(self.range.va.0 + offset);
+        let argument = sys::MapBufferEx {
+            flags: options.flags() | MapBufferFlags::FIXED_OFFSET.bits(),
+            buffer_offset,
+            mapping_size: len,
+            offset: wanted.0,
+            ..plain(buffer)
+        };
+        let va = self.range.space.send_map(buffer, argument)?;
+        let mapping = Mapping {
+            va,
+            len,
+            buffer: Arc::clone(buffer),
+            space: self.range.space.clone(),
+            reservation: Some(self.clone()),
+        };
+        if va == wanted { Ok(mapping) } else { Err(Error::Misplaced { wanted, got: va }) }
+    }
+}
+
+impl Drop for Range {
+    fn drop(&mut self) {
+        let mut argument = sys::FreeSpace {
+            offset: self.va.0,
+            pages: self.len / GPU_PAGE,
+            page_size: sys::PAGE_SIZE,
+            ..sys::FreeSpace::default()
+        };
+        if let Err(errno) = sys::FREE_SPACE.send(&self.space.shared.fd, &mut argument) {
+            tracing::warn!(va = %self.va, %errno, "NVGPU_AS_IOCTL_FREE_SPACE failed");
+        }
+    }
+}
+
+/// A buffer in a GPU address space; unmapped on drop.
+///
+/// Keeps the buffer and the address space alive. The kernel does not wait for the GPU when a mapping
+/// goes: dropping one that work in flight uses is an MMU fault, which takes the channel down.
+#[derive(Debug)]
+pub struct Mapping {
+    va: GpuVa,
+    len: u64,
+    buffer: Arc<Buffer>,
+    space: AddressSpace,
+    /// Kept so that the range outlives the mapping.
+    reservation: Option<Reservation>,
+}
+
+impl Mapping {
+    /// First address.
+    pub fn va(&self) -> GpuVa {
+        self.va
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether the mapping has no bytes; never the case.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The buffer that is mapped.
+    pub fn buffer(&self) -> &Arc<Buffer> {
+        &self.buffer
+    }
+
+    /// The reservation that it lies in, if it was mapped at a chosen address.
+    pub fn reservation(&self) -> Option<&Reservation> {
+        self.reservation.as_ref()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let mut argument = sys::UnmapBuffer { offset: self.va.0 };
+        if let Err(errno) = sys::UNMAP_BUFFER.send(&self.space.shared.fd, &mut argument) {
+            tracing::warn!(va = %self.va, %errno, "NVGPU_AS_IOCTL_UNMAP_BUFFER failed");
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! What the GPU and its driver say of themselves.
+
+use nvgpu_sys::ctrl::{self, GpuFlags};
+use nvgpu_sys::{address_space, channel, tsg};
+
+use crate::error::Error;
+
+/// Compute class of ga10b (`hal_ga10b_litter.c`).
+pub const AMPERE_COMPUTE_B: u32 = 0xc7c0;
+/// Host class of ga10b.
+pub const AMPERE_CHANNEL_GPFIFO_B: u32 = 0xc76f;
+/// Copy class of ga10b.
+pub const AMPERE_DMA_COPY_B: u32 = 0xc7b5;
+
+/// SMs in a TPC of ga10b (`ga10b_get_litter_value`).
+pub(crate) const SMS_PER_TPC: u32 = 2;
+
+/// Properties of the GPU, checked to be ones that this crate can drive.
+#[derive(Clone, Debug)]
+pub struct Characteristics {
+    raw: ctrl::Characteristics,
+    sm_count: u32,
+}
+
+/// Features without which nothing can be launched from user space.
+const NEEDED: GpuFlags = GpuFlags::SUPPORT_TSG
+    .union(GpuFlags::SUPPORT_TSG_SUBCONTEXTS)
+    .union(GpuFlags::SUPPORT_USERMODE_SUBMIT)
+    .union(GpuFlags::SUPPORT_DETERMINISTIC_SUBMIT_NO_JOBTRACKING)
+    .union(GpuFlags::SUPPORT_COMPUTE);
+
+impl Characteristics {
+    /// Checks what the driver reports.
+    pub(crate) fn check(raw: ctrl::Characteristics) -> Result<Self, Error> {
+        for (engine, found, known, text) in [
+            ("compute", raw.compute_class, AMPERE_COMPUTE_B, "0xc7c0"),
+            ("host", raw.gpfifo_class, AMPERE_CHANNEL_GPFIFO_B, "0xc76f"),
+            ("copy", raw.dma_copy_class, AMPERE_DMA_COPY_B, "0xc7b5"),
+        ] {
+            if found != known {
+                return Err(Error::UnknownClass { engine, found, known: text });
+            }
+        }
+        let missing = NEEDED - GpuFlags::from_bits_retain(raw.flags);
+        if !missing.is_empty() {
+            let names: Vec<_> = missing.iter_names().map(|(name, _)| name).collect();
+            return Err(Error::MissingFeature { missing: names.join(", ") });
+        }
+        for (node, last, request, code) in [
+            ("control", raw.gpu_ioctl_nr_last, ctrl::GET_GPU_TIME.name(), ctrl::code::GET_GPU_TIME),
+            (
+                "address-space",
+                raw.as_ioctl_nr_last,
+                address_space::MAP_BUFFER_EX.name(),
+                address_space::code::MAP_BUFFER_EX,
+            ),
+            ("TSG", raw.tsg_ioctl_nr_last, tsg::DELETE_SUBCONTEXT.name(), tsg::code::DELETE_SUBCONTEXT),
+            ("channel", raw.ioctl_channel_nr_last, channel::SETUP_BIND.name(), channel::code::SETUP_BIND),
+        ] {
+            // CAST: the request number is the code's low byte.
+            let needed = (code & 0xff) as i16;
+            if last < needed {
+                return Err(Error::DriverTooOld { node, request, needed, last });
+            }
+        }
+        if raw.gpu_va_bit_count < 40 {
+            return Err(Error::NarrowAddresses { bits: raw.gpu_va_bit_count });
+        }
+        Ok(Self { raw, sm_count: raw.num_gpc * raw.num_tpc_per_gpc * SMS_PER_TPC })
+    }
+
+    pub(crate) fn set_sm_count(&mut self, sm_count: u32) {
+        self.sm_count = sm_count;
+    }
+
+    /// Everything the driver reported.
+    pub fn raw(&self) -> &ctrl::Characteristics {
+        &self.raw
+    }
+
+    /// Name of the chip, e.g. `ga10b`.
+    pub fn chip_name(&self) -> String {
+        let name = self.raw.chipname.split(|byte| *byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(name).into_owned()
+    }
+
+    /// Class number of the compute engine.
+    pub fn compute_class(&self) -> u32 {
+        self.raw.compute_class
+    }
+
+    /// Class number of the host engine, which reads the rings.
+    pub fn gpfifo_class(&self) -> u32 {
+        self.raw.gpfifo_class
+    }
+
+    /// Class number of the copy engine.
+    pub fn copy_class(&self) -> u32 {
+        self.raw.dma_copy_class
+    }
+
+    /// SM version, major and minor: (8, 7) on Orin.
+    pub fn sm_version(&self) -> (u32, u32) {
+        (self.raw.sm_arch_sm_version >> 8, self.raw.sm_arch_sm_version & 0xff)
+    }
+
+    /// GPCs present.
+    pub fn gpc_count(&self) -> u32 {
+        self.raw.num_gpc
+    }
+
+    /// TPCs in each GPC.
+    pub fn tpcs_per_gpc(&self) -> u32 {
+        self.raw.num_tpc_per_gpc
+    }
+
+    /// Streaming multiprocessors, as NUM_VSMS counts them. On a driver without that request: twice
+    /// the TPCs of the TPC masks (a ga10b TPC has two SMs), or twice GPCs times TPCs per GPC.
+    pub fn sm_count(&self) -> u32 {
+        self.sm_count
+    }
+
+    /// L2 cache in bytes.
+    pub fn l2_bytes(&self) -> u64 {
+        self.raw.l2_cache_size
+    }
+
+    /// Highest clock of the GPCs in Hz.
+    pub fn max_frequency_hz(&self) -> u64 {
+        self.raw.max_freq
+    }
+
+    /// Entries of the largest GPFIFO ring; 2^28 if the driver does not say.
+    pub fn max_gpfifo_entries(&self) -> u32 {
+        if self.raw.max_gpfifo_entries == 0 { 1 << 28 } else { self.raw.max_gpfifo_entries }
+    }
+
+    /// What the GPU and its driver can do; bits without a name are kept.
+    pub fn flags(&self) -> GpuFlags {
+        GpuFlags::from_bits_retain(self.raw.flags)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What this crate looks at, as an Orin reports it.
+    fn orin() -> ctrl::Characteristics {
+        ctrl::Characteristics {
+            num_gpc: 1,
+            num_tpc_per_gpc: 4,
+            l2_cache_size: 4 << 20,
+            flags: 0x01bf_5fff_7f5d_035d,
+            compute_class: 0xc7c0,
+            gpfifo_class: 0xc76f,
+            dma_copy_class: 0xc7b5,
+            sm_arch_sm_version: 0x807,
+            gpu_ioctl_nr_last: 44,
+            tsg_ioctl_nr_last: 21,
+            ioctl_channel_nr_last: 128,
+            as_ioctl_nr_last: 14,
+            gpu_va_bit_count: 40,
+            chipname: *b"ga10b\0\0\0",
+            ..ctrl::Characteristics::default()
+        }
+    }
+
+    #[test]
+    fn an_orin_is_accepted() {
+        let gpu = Characteristics::check(orin()).unwrap();
+        assert_eq!(gpu.chip_name(), "ga10b");
+        assert_eq!(gpu.sm_version(), (8, 7));
+        assert_eq!(gpu.sm_count(), 8);
+        assert_eq!(gpu.max_gpfifo_entries(), 1 << 28);
+    }
+
+    #[test]
+    fn another_chip_is_refused_by_its_class() {
+        let error = Characteristics::check(ctrl::Characteristics { compute_class: 0xc3c0, ..orin() });
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains("compute class is 0xc3c0"), "{text}");
+    }
+
+    #[test]
+    fn a_driver_without_usermode_submit_is_refused_by_name() {
+        let flags = orin().flags & !GpuFlags::SUPPORT_USERMODE_SUBMIT.bits();
+        let text = Characteristics::check(ctrl::Characteristics { flags, ..orin() }).unwrap_err().to_string();
+        assert!(text.contains("lacks SUPPORT_USERMODE_SUBMIT:"), "{text}");
+    }
+
+    #[test]
+    fn an_old_driver_is_refused_by_the_missing_request() {
+        let raw = ctrl::Characteristics { ioctl_channel_nr_last: 127, ..orin() };
+        let text = Characteristics::check(raw).unwrap_err().to_string();
+        assert!(
+            text.contains("channel requests end at number 127, but NVGPU_IOCTL_CHANNEL_SETUP_BIND"),
+            "{text}"
+        );
+        let raw = ctrl::Characteristics { gpu_va_bit_count: 38, ..orin() };
+        assert!(matches!(Characteristics::check(raw), Err(Error::NarrowAddresses { bits: 38 })));
+    }
+}

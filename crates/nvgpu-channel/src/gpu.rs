@@ -1,0 +1,159 @@
+//! The GPU: its control node, its properties, its doorbell page.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nvgpu_sys::ctrl;
+use nvgpu_sys::door::OpenFlags;
+use nvgpu_sys::{Door, DoorFd, paths};
+use nvmap::Nvmap;
+
+use crate::address_space::AddressSpace;
+use crate::characteristics::{Characteristics, SMS_PER_TPC};
+use crate::doorbell::Doorbell;
+use crate::error::{self, Error};
+use crate::tsg::Tsg;
+
+/// The control node's path in messages.
+pub(crate) const NODE: &str = "/dev/nvgpu/igpu0/ctrl";
+
+/// A Jetson's GPU: the factory of address spaces and TSGs.
+///
+/// Cloning is cheap and shares the descriptors. They close when the last clone and everything made
+/// from it are gone.
+#[derive(Clone, Debug)]
+pub struct Gpu {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    // Dropped in this order: the doorbell page is a mapping of `ctrl`.
+    doorbell: Mutex<Option<Arc<Doorbell>>>,
+    ctrl: DoorFd,
+    nvmap: Nvmap,
+    characteristics: Characteristics,
+}
+
+impl Gpu {
+    /// Opens the control node and nvmap through `door`, powers the GPU on (0.1 s if it was off) and
+    /// checks that this crate can drive it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Open`] and [`Error::Memory`] if a node does not open; [`Error::UnknownClass`],
+    /// [`Error::MissingFeature`], [`Error::DriverTooOld`] and [`Error::NarrowAddresses`] if the GPU
+    /// or its driver is not one this crate knows; [`Error::Call`] otherwise.
+    pub fn open(door: &Arc<dyn Door>) -> Result<Self, Error> {
+        let nvmap = Nvmap::open(door)?;
+        let flags = OpenFlags::READ_WRITE | OpenFlags::CLOSE_ON_EXEC;
+        let ctrl =
+            DoorFd::open(door, paths::CTRL, flags).map_err(|errno| Error::Open { path: NODE, errno })?;
+        let (raw, _) =
+            ctrl::get_characteristics(&ctrl).map_err(error::call(ctrl::GET_CHARACTERISTICS.name(), NODE))?;
+        let mut characteristics = Characteristics::check(raw)?;
+        if let Some(count) = count_sms(&ctrl) {
+            characteristics.set_sm_count(count);
+        }
+        tracing::debug!(
+            door = door.name(),
+            chip = characteristics.chip_name(),
+            sms = characteristics.sm_count(),
+            "GPU opened"
+        );
+        Ok(Self { shared: Arc::new(Shared { doorbell: Mutex::new(None), ctrl, nvmap, characteristics }) })
+    }
+
+    /// What the GPU and its driver say of themselves.
+    pub fn characteristics(&self) -> &Characteristics {
+        &self.shared.characteristics
+    }
+
+    /// The memory allocator that goes with the GPU.
+    pub fn nvmap(&self) -> &Nvmap {
+        &self.shared.nvmap
+    }
+
+    /// The door that the GPU was opened through.
+    pub fn door(&self) -> &Arc<dyn Door> {
+        self.shared.ctrl.door()
+    }
+
+    /// Creates an address space.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Call`].
+    pub fn address_space(&self) -> Result<AddressSpace, Error> {
+        AddressSpace::new(self)
+    }
+
+    /// Creates a time-slice group.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Call`]; `ENOMEM` when all 512 are taken.
+    pub fn tsg(&self) -> Result<Tsg, Error> {
+        Tsg::new(self)
+    }
+
+    /// The GPU's clock in nanoseconds, in steps of 32: the one that semaphores stamp with.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Call`].
+    pub fn time_ns(&self) -> Result<u64, Error> {
+        let mut argument = ctrl::GetGpuTime::default();
+        ctrl::GET_GPU_TIME
+            .send(&self.shared.ctrl, &mut argument)
+            .map_err(error::call(ctrl::GET_GPU_TIME.name(), NODE))?;
+        Ok(argument.gpu_timestamp)
+    }
+
+    /// Writes the GPU's L2 cache back and, if `invalidate`, discards its lines, so that the CPU and
+    /// other devices see what the GPU wrote and the GPU sees what they wrote. Only mappings made
+    /// with [`crate::MapOptions::gpu_cached`] need it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Call`].
+    pub fn flush_l2(&self, invalidate: bool) -> Result<(), Error> {
+        let mut operations = ctrl::FlushL2Operations::L2_FLUSH;
+        operations.set(ctrl::FlushL2Operations::L2_INVALIDATE, invalidate);
+        let mut argument = ctrl::FlushL2 { operations: operations.bits(), reserved: [0; 4] };
+        ctrl::FLUSH_L2
+            .send(&self.shared.ctrl, &mut argument)
+            .map(drop)
+            .map_err(error::call(ctrl::FLUSH_L2.name(), NODE))
+    }
+
+    /// The control node.
+    pub(crate) fn ctrl(&self) -> &DoorFd {
+        &self.shared.ctrl
+    }
+
+    /// The doorbell page, mapped by the first caller. The kernel allows one mapping per open control
+    /// node, so all channels share it.
+    pub(crate) fn doorbell(&self) -> Result<Arc<Doorbell>, Error> {
+        // A panic while the lock was held left the option as it was: either state is sound.
+        let mut page = self.shared.doorbell.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(doorbell) = page.as_ref() {
+            return Ok(Arc::clone(doorbell));
+        }
+        let doorbell = Arc::new(Doorbell::map(&self.shared.ctrl)?);
+        *page = Some(Arc::clone(&doorbell));
+        Ok(doorbell)
+    }
+}
+
+/// Number of SMs by the driver's count, else by the TPC masks; see [`Characteristics::sm_count`].
+fn count_sms(ctrl: &DoorFd) -> Option<u32> {
+    let mut vsms = ctrl::NumVsms::default();
+    if ctrl::NUM_VSMS.send(ctrl, &mut vsms).is_ok() && vsms.num_vsms != 0 {
+        return Some(vsms.num_vsms);
+    }
+    // A GPU has at most 32 GPCs: `gpc_mask` is 32 bits.
+    let mut masks = [0_u32; 32];
+    let count = ctrl::get_tpc_masks(ctrl, &mut masks).ok()?.min(masks.len());
+    let tpcs: u32 = masks[..count].iter().map(|mask| mask.count_ones()).sum();
+    (tpcs != 0).then_some(tpcs * SMS_PER_TPC)
+}

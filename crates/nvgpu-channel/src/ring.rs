@@ -1,0 +1,311 @@
+//! The GPFIFO ring.
+//!
+//! Who owns what: the ring has `entries` slots. GP_PUT, at 0x8C of USERD, is written by the CPU:
+//! the slot after the last valid entry. GP_GET, at 0x88, is written by the GPU: the next slot it
+//! will fetch (`hw_ram_ga10b.h`). Slots from GP_GET up to GP_PUT belong to the GPU, the others to
+//! the CPU. Equal pointers mean empty, so one slot always stays unused: the ring is full when
+//! GP_PUT + 1 equals GP_GET.
+//!
+//! [`Cursor`] is that arithmetic alone; [`Ring`] applies it to memory.
+
+use core::ptr::{self, NonNull};
+
+use crate::barrier;
+
+/// Offset of GP_GET in USERD, in bytes.
+pub const USERD_GP_GET: usize = 0x88;
+/// Offset of GP_PUT in USERD, in bytes.
+pub const USERD_GP_PUT: usize = 0x8c;
+/// Fewest entries of a ring that user space submits to.
+pub const MIN_ENTRIES: u32 = 2;
+
+/// The ring has no free slot: the GPU has not fetched what was submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the GPFIFO ring of {entries} entries is full (GP_PUT {put}, GP_GET {get}): the GPU is behind, or stuck"
+)]
+pub struct RingFull {
+    /// Entries of the ring.
+    pub entries: u32,
+    /// GP_PUT.
+    pub put: u32,
+    /// GP_GET as last read.
+    pub get: u32,
+}
+
+/// The write position of a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    entries: u32,
+    put: u32,
+    get: u32,
+}
+
+impl Cursor {
+    /// A position at slot 0 of an empty ring.
+    ///
+    /// # Panics
+    ///
+    /// If `entries` is not a power of two of at least 2.
+    pub fn new(entries: u32) -> Self {
+        // PANIC: rings are checked before their memory is allocated.
+        assert!(entries.is_power_of_two() && entries >= MIN_ENTRIES, "ring of {entries} entries");
+        Self { entries, put: 0, get: 0 }
+    }
+
+    /// Slots of the ring.
+    pub fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// The slot that the next entry goes to; the value for GP_PUT.
+    pub fn put(&self) -> u32 {
+        self.put
+    }
+
+    /// Slots that entries can go to, by the GP_GET seen last.
+    pub fn free(&self) -> u32 {
+        self.get.wrapping_sub(self.put).wrapping_sub(1) & (self.entries - 1)
+    }
+
+    /// Takes note of GP_GET. A value outside the ring is not believed: nothing is known to have
+    /// been fetched then.
+    pub fn see_get(&mut self, get: u32) {
+        if get < self.entries {
+            self.get = get;
+        }
+    }
+
+    /// Takes the next slot.
+    ///
+    /// # Errors
+    ///
+    /// [`RingFull`] by the GP_GET seen last.
+    pub fn advance(&mut self) -> Result<u32, RingFull> {
+        if self.free() == 0 {
+            return Err(RingFull { entries: self.entries, put: self.put, get: self.get });
+        }
+        let slot = self.put;
+        self.put = (slot + 1) & (self.entries - 1);
+        Ok(slot)
+    }
+}
+
+/// A ring in memory, with its USERD.
+///
+/// Not `Sync`: one producer at a time.
+#[derive(Debug)]
+pub struct Ring {
+    slots: NonNull<u64>,
+    userd: NonNull<u8>,
+    cursor: Cursor,
+}
+
+// SAFETY: the pointers are address ranges of the whole process; whoever holds the ring is its only
+// producer, in whatever thread.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// A ring over memory, with GP_PUT and GP_GET at 0.
+    ///
+    /// # Panics
+    ///
+    /// If `entries` is not a power of two of at least 2.
+    ///
+    /// # Safety
+    ///
+    /// `slots` is valid for volatile writes of `entries` 8-byte words and `userd` for volatile
+    /// accesses of 512 bytes, both 8-byte aligned, as long as the ring lives. Only the GPU and this
+    /// ring write them.
+    pub unsafe fn new(slots: NonNull<u64>, userd: NonNull<u8>, entries: u32) -> Self {
+        let ring = Self { slots, userd, cursor: Cursor::new(entries) };
+        // SAFETY: the words lie in USERD, for which the caller vouches.
+        unsafe {
+            ptr::write_volatile(ring.userd_word(USERD_GP_GET), 0);
+            ptr::write_volatile(ring.userd_word(USERD_GP_PUT), 0);
+        }
+        ring
+    }
+
+    /// Slots of the ring.
+    pub fn entries(&self) -> u32 {
+        self.cursor.entries()
+    }
+
+    /// The slot that the next entry goes to.
+    pub fn put(&self) -> u32 {
+        self.cursor.put()
+    }
+
+    /// Reads GP_GET: the slot that the GPU fetches next.
+    #[inline]
+    pub fn gp_get(&self) -> u32 {
+        // SAFETY: the word lies in USERD, valid as long as `self` by the contract of `new`.
+        unsafe { ptr::read_volatile(self.userd_word(USERD_GP_GET)) }
+    }
+
+    /// Whether the GPU has fetched every published entry. It may still be executing them.
+    pub fn is_drained(&self) -> bool {
+        self.gp_get() == self.cursor.put()
+    }
+
+    /// Writes an entry into the next slot; [`Ring::publish`] hands it to the GPU. GP_GET is read
+    /// only when the ring looks full, since reading write-combined memory is slow.
+    ///
+    /// # Errors
+    ///
+    /// [`RingFull`]; nothing is written then.
+    #[inline]
+    pub fn push(&mut self, entry: u64) -> Result<u32, RingFull> {
+        if self.cursor.free() == 0 {
+            let get = self.gp_get();
+            self.cursor.see_get(get);
+        }
+        let slot = self.cursor.advance()?;
+        // CAST: a slot index fits a usize on every supported target.
+        let offset = slot as usize;
+        // SAFETY: `slot` is below `entries`, for which the memory is valid by the contract of `new`;
+        // it belongs to the CPU, since it is outside GP_GET..GP_PUT.
+        unsafe { ptr::write_volatile(self.slots.as_ptr().add(offset), entry) };
+        Ok(slot)
+    }
+
+    /// Hands every pushed entry to the GPU: orders the entries, then stores GP_PUT. The GPU looks
+    /// when the doorbell rings.
+    #[inline]
+    pub fn publish(&mut self) {
+        barrier::before_put();
+        // SAFETY: the word lies in USERD, valid as long as `self` by the contract of `new`.
+        unsafe { ptr::write_volatile(self.userd_word(USERD_GP_PUT), self.cursor.put()) };
+    }
+
+    /// First slot, for hot paths outside this crate.
+    pub fn slots(&self) -> NonNull<u64> {
+        self.slots
+    }
+
+    /// USERD, for hot paths outside this crate.
+    pub fn userd(&self) -> NonNull<u8> {
+        self.userd
+    }
+
+    fn userd_word(&self, offset: usize) -> *mut u32 {
+        // SAFETY: both offsets lie in the 512 bytes of USERD.
+        unsafe { self.userd.as_ptr().add(offset) }.cast()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Memory that plays ring and USERD, and the GPU's side of it.
+    struct Fake {
+        slots: Vec<u64>,
+        userd: Vec<u64>,
+    }
+
+    impl Fake {
+        fn new(entries: usize) -> Self {
+            Self { slots: vec![u64::MAX; entries], userd: vec![u64::MAX; 64] }
+        }
+
+        fn ring(&mut self) -> Ring {
+            let entries = u32::try_from(self.slots.len()).unwrap();
+            let slots = NonNull::new(self.slots.as_mut_ptr()).unwrap();
+            let userd = NonNull::new(self.userd.as_mut_ptr()).unwrap().cast();
+            // SAFETY: the vectors outlive the ring in every test and are 8-byte aligned.
+            unsafe { Ring::new(slots, userd, entries) }
+        }
+    }
+
+    fn word(ring: &Ring, offset: usize) -> u32 {
+        // SAFETY: the words lie in the fake's USERD.
+        unsafe { ptr::read_volatile(ring.userd_word(offset)) }
+    }
+
+    fn set_get(ring: &Ring, get: u32) {
+        // SAFETY: as in `word`.
+        unsafe { ptr::write_volatile(ring.userd_word(USERD_GP_GET), get) };
+    }
+
+    fn slot(ring: &Ring, index: usize) -> u64 {
+        // SAFETY: the tests index inside the fake's ring.
+        unsafe { ptr::read_volatile(ring.slots().as_ptr().add(index)) }
+    }
+
+    #[test]
+    fn entries_are_published_by_gp_put_alone() {
+        let mut fake = Fake::new(4);
+        let mut ring = fake.ring();
+        assert_eq!((word(&ring, USERD_GP_GET), word(&ring, USERD_GP_PUT)), (0, 0));
+        assert_eq!(ring.push(0x11), Ok(0));
+        assert_eq!(ring.push(0x22), Ok(1));
+        assert_eq!(word(&ring, USERD_GP_PUT), 0);
+        ring.publish();
+        assert_eq!(word(&ring, USERD_GP_PUT), 2);
+        assert_eq!((slot(&ring, 0), slot(&ring, 1)), (0x11, 0x22));
+        assert!(!ring.is_drained());
+        set_get(&ring, 2);
+        assert!(ring.is_drained());
+    }
+
+    #[test]
+    fn one_slot_stays_unused() {
+        for entries in [2_usize, 4, 1024] {
+            let mut fake = Fake::new(entries);
+            let mut ring = fake.ring();
+            for _ in 1..entries {
+                ring.push(7).unwrap();
+            }
+            let full = ring.push(7).unwrap_err();
+            assert_eq!((full.put, full.get), (u32::try_from(entries).unwrap() - 1, 0));
+            set_get(&ring, 1);
+            assert_eq!(ring.push(8), Ok(full.put));
+            assert!(ring.push(9).is_err());
+        }
+    }
+
+    #[test]
+    fn a_get_outside_the_ring_frees_nothing() {
+        let mut fake = Fake::new(2);
+        let mut ring = fake.ring();
+        ring.push(1).unwrap();
+        set_get(&ring, 0xffff_ffff);
+        assert_eq!(ring.push(2), Err(RingFull { entries: 2, put: 1, get: 0 }));
+    }
+
+    proptest! {
+        /// Against a queue that counts without wrapping: whatever is pushed comes out once, in
+        /// order, and never more than entries - 1 are under way.
+        #[test]
+        fn the_cursor_is_a_bounded_queue(log2 in 1_u32..8, steps in prop::collection::vec(any::<bool>(), 0..600)) {
+            let entries = 1_u32 << log2;
+            let mut cursor = Cursor::new(entries);
+            let (mut pushed, mut fetched) = (0_u32, 0_u32);
+            for push in steps {
+                if push {
+                    let room = pushed - fetched < entries - 1;
+                    cursor.see_get(fetched % entries);
+                    match cursor.advance() {
+                        Ok(slot) => {
+                            prop_assert!(room);
+                            prop_assert_eq!(slot, pushed % entries);
+                            pushed += 1;
+                        }
+                        Err(full) => {
+                            prop_assert!(!room);
+                            prop_assert_eq!(full.get, fetched % entries);
+                        }
+                    }
+                } else if fetched < pushed {
+                    fetched += 1;
+                }
+                prop_assert_eq!(cursor.put(), pushed % entries);
+                prop_assert!(cursor.free() < entries);
+            }
+        }
+    }
+}
