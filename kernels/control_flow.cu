@@ -72,8 +72,9 @@ extern "C" __global__ void nested_branches(const int* in, int* out, unsigned n)
     out[i] = sum + 1000;
 }
 
-// The lanes of a warp meet again after divergence: each writes how many were active with it in its
-// branch (in[i] & 3 chooses) and how many after it.
+// The lanes of a warp part and meet again. in[i] & 3 chooses the branch: inside[i] = the number of lanes
+// of the warp with the same choice, times 1, 2 or 3 (choices 0, 1, others); after[i] = the number of lanes
+// that are active after the branches. Full warps only.
 extern "C" __global__ void reconverge(const unsigned* in, unsigned* inside, unsigned* after)
 {
     unsigned i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -50,6 +50,21 @@ extern "C" __global__ void __launch_bounds__(128) pointer_params(const signed ch
     }
 }
 
+// One pointer to each basic type; adds one to element i < n of each.
+extern "C" __global__ void typed_pointers(signed char* a, short* b, int* c, long long* d, float* e,
+                                          double* f, unsigned n)
+{
+    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) {
+        a[i] += 1;
+        b[i] += 1;
+        c[i] += 1;
+        d[i] += 1;
+        e[i] += 1.0f;
+        f[i] += 1.0;
+    }
+}
+
 // A parameter block near the limit of 4 KiB: out[0] = sum of the words.
 struct Large {
     unsigned words[960];
