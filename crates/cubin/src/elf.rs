@@ -204,11 +204,17 @@ fn read_sections(data: &[u8]) -> Result<Vec<Section<'_>>, Error> {
     let bytes = count.saturating_mul(SHDR_BYTES);
     let table = range(data, offset, bytes).ok_or_else(|| cut(bytes))?;
 
-    let name_table = usize::try_from(names_index)
-        .ok()
-        .and_then(|i| table.chunks_exact(64).nth(i))
-        .and_then(|h| range(data, u64_at(h, 24)?, u64_at(h, 32)?))
-        .ok_or_else(|| truncated("table of section names", 0, u64::from(names_index), data))?;
+    let header =
+        usize::try_from(names_index).ok().and_then(|i| table.chunks_exact(64).nth(i)).ok_or_else(|| {
+            Error::BadSection {
+                section: String::from("section header table"),
+                reason: "the table of section names is not in it",
+            }
+        })?;
+    // PANIC: a header has 64 bytes.
+    let (offset, bytes) = u64_at(header, 24).zip(u64_at(header, 32)).expect("inside of the header");
+    let name_table =
+        range(data, offset, bytes).ok_or_else(|| truncated("table of section names", offset, bytes, data))?;
     let mut names = Names::new("sections", name_table, data.len());
 
     let mut sections = Vec::new();
