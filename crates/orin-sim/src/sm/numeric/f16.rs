@@ -167,6 +167,12 @@ fn finish(kind: Half, x: f64, ftz: bool) -> u16 {
     if lifted < 9 * kind.min_normal() { result & 0x8000 } else { result }
 }
 
+/// Rounds a binary64 to a half, to nearest even.
+#[inline]
+pub(super) fn narrow_wide(kind: Half, x: f64) -> u16 {
+    finish(kind, x, false)
+}
+
 /// Rounds a binary32 to a half, to nearest even.
 #[inline]
 #[must_use]

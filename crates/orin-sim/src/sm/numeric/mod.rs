@@ -23,6 +23,7 @@ pub mod f16;
 pub mod f32;
 pub mod f64;
 pub mod int;
+pub mod mma;
 pub mod mufu;
 #[cfg(test)]
 mod reference;
