@@ -275,6 +275,11 @@ mod tests {
         proptest::collection::vec(-8_i32..8, 16 * 16)
     }
 
+    /// Each lane `4g + t` with its `g` and `t`.
+    fn lanes() -> impl Iterator<Item = (usize, usize, usize)> {
+        (0..32).map(|lane| (lane, lane / 4, lane % 4))
+    }
+
     fn f16_bits(x: i32) -> u32 {
         f16::narrow(Half::F16, (x as f32).to_bits()).into()
     }
@@ -301,18 +306,17 @@ mod tests {
             let bits = if bfloat { bf16_bits } else { f16_bits };
             let at = |row: usize, k: usize| pair(bits(a[row * 16 + k]), bits(a[row * 16 + k + 1]));
             let bt = |k: usize, n: usize| pair(bits(b[k * 8 + n]), bits(b[(k + 1) * 8 + n]));
-            let lanes = |f: &dyn Fn(usize, usize) -> u32| -> Row { core::array::from_fn(|l| f(l >> 2, l & 3)) };
+            let spread = |f: &dyn Fn(usize, usize) -> u32| -> Row { core::array::from_fn(|l| f(l >> 2, l & 3)) };
             let a_registers = [
-                lanes(&|g, t| at(g, 2 * t)),
-                lanes(&|g, t| at(g + 8, 2 * t)),
-                lanes(&|g, t| at(g, 2 * t + 8)),
-                lanes(&|g, t| at(g + 8, 2 * t + 8)),
+                spread(&|g, t| at(g, 2 * t)),
+                spread(&|g, t| at(g + 8, 2 * t)),
+                spread(&|g, t| at(g, 2 * t + 8)),
+                spread(&|g, t| at(g + 8, 2 * t + 8)),
             ];
-            let b_registers = [lanes(&|g, t| bt(2 * t, g)), lanes(&|g, t| bt(2 * t + 8, g))];
+            let b_registers = [spread(&|g, t| bt(2 * t, g)), spread(&|g, t| bt(2 * t + 8, g))];
             let kind = if bfloat { HalfType::Bf16 } else { HalfType::F16 };
             let d = hmma_f32(kind, &a_registers, &b_registers, &[[(c as f32).to_bits(); 32]; 4]);
-            for l in 0..32 {
-                let (g, t) = (l >> 2, l & 3);
+            for (l, g, t) in lanes() {
                 for (register, row, column) in
                     [(0, g, 2 * t), (1, g, 2 * t + 1), (2, g + 8, 2 * t), (3, g + 8, 2 * t + 1)]
                 {
@@ -323,8 +327,7 @@ mod tests {
             if !bfloat {
                 let addend = pair(f16_bits(c), f16_bits(c));
                 let d = hmma_f16(&a_registers, &b_registers, &[[addend; 32]; 2]);
-                for l in 0..32 {
-                    let (g, t) = (l >> 2, l & 3);
+                for (l, g, t) in lanes() {
                     for (register, row) in [(0, g), (1, g + 8)] {
                         let expected = pair(
                             f16_bits(product(&a, &b, 16, c, row, 2 * t)),
@@ -337,7 +340,12 @@ mod tests {
         }
 
         #[test]
-        fn a_long_k_is_the_sum_of_its_halves(a in proptest::array::uniform4(row()), b in proptest::array::uniform2(row()), bits in prop_oneof![Just(4_u32), Just(8)], signed: [bool; 2]) {
+        fn a_long_k_is_the_sum_of_its_halves(
+            a in proptest::array::uniform4(row()),
+            b in proptest::array::uniform2(row()),
+            bits in prop_oneof![Just(4_u32), Just(8)],
+            signed: [bool; 2],
+        ) {
             // 16832 is two 16816, and the upper 8 rows of A do not touch the lower 8 of D.
             let types = signed.map(|signed| IntegerType { bits, signed });
             let zero = [[0; 32]; 4];
@@ -354,13 +362,16 @@ mod tests {
         }
 
         #[test]
-        fn integers_16832(a in proptest::array::uniform4(row()), b in proptest::array::uniform2(row()), c in proptest::array::uniform4(row())) {
+        fn integers_16832(
+            a in proptest::array::uniform4(row()),
+            b in proptest::array::uniform2(row()),
+            c in proptest::array::uniform4(row()),
+        ) {
             let types = (IntegerType { bits: 8, signed: false }, IntegerType { bits: 8, signed: true });
             let d = imma((types.0, &a), (types.1, &b), &c, 16, false);
             let saturated = imma((types.0, &a), (types.1, &b), &c, 16, true);
             let byte = |word: u32, index: usize| (word >> (8 * index)) as u8;
-            for l in 0..32 {
-                let (g, t) = (l >> 2, l & 3);
+            for (l, g, t) in lanes() {
                 for (register, row, column) in
                     [(0, g, 2 * t), (1, g, 2 * t + 1), (2, g + 8, 2 * t), (3, g + 8, 2 * t + 1)]
                 {
@@ -386,9 +397,9 @@ mod tests {
             let a_lanes = core::array::from_fn(|l| bits(a[(l >> 2) * 4 + (l & 3)]));
             let b_lanes = core::array::from_fn(|l| bits(b[(l & 3) * 8 + (l >> 2)]));
             let d = dmma(&a_lanes, &b_lanes, &[[bits(c); 32]; 2], Rounding::Nearest);
-            for l in 0..32 {
+            for (l, g, t) in lanes() {
                 for (index, register) in d.iter().enumerate() {
-                    let expected = product(&a, &b, 4, c, l >> 2, 2 * (l & 3) + index);
+                    let expected = product(&a, &b, 4, c, g, 2 * t + index);
                     prop_assert_eq!(f64::from_bits(register[l]), f64::from(expected));
                 }
             }
@@ -397,19 +408,19 @@ mod tests {
         #[test]
         fn tf32_ignores_the_low_bits(a in small(), b in small(), noise in 0_u32..0x2000) {
             let bits = |x: i32| (x as f32).to_bits() | noise;
-            let lanes = |f: &dyn Fn(usize, usize) -> u32| -> Row { core::array::from_fn(|l| f(l >> 2, l & 3)) };
+            let spread = |f: &dyn Fn(usize, usize) -> u32| -> Row { core::array::from_fn(|l| f(l >> 2, l & 3)) };
             let at = |row: usize, k: usize| bits(a[row * 8 + k]);
             let bt = |k: usize, n: usize| bits(b[k * 8 + n]);
             let a_registers = [
-                lanes(&|g, t| at(g, t)),
-                lanes(&|g, t| at(g + 8, t)),
-                lanes(&|g, t| at(g, t + 4)),
-                lanes(&|g, t| at(g + 8, t + 4)),
+                spread(&|g, t| at(g, t)),
+                spread(&|g, t| at(g + 8, t)),
+                spread(&|g, t| at(g, t + 4)),
+                spread(&|g, t| at(g + 8, t + 4)),
             ];
-            let b_registers = [lanes(&|g, t| bt(t, g)), lanes(&|g, t| bt(t + 4, g))];
+            let b_registers = [spread(&|g, t| bt(t, g)), spread(&|g, t| bt(t + 4, g))];
             let d = hmma_f32(HalfType::Tf32, &a_registers, &b_registers, &[[0; 32]; 4]);
-            for l in 0..32 {
-                let expected = product(&a, &b, 8, 0, l >> 2, 2 * (l & 3)) as f32;
+            for (l, g, t) in lanes() {
+                let expected = product(&a, &b, 8, 0, g, 2 * t) as f32;
                 prop_assert_eq!(f32::from_bits(d[0][l]), expected);
             }
         }

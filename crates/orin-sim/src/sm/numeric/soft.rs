@@ -235,7 +235,8 @@ pub(super) fn narrow(x: f64, format: Format, rounding: Rounding) -> u64 {
 #[inline]
 pub(super) fn round_to_odd(value: f64, error: f64) -> f64 {
     let bits = value.to_bits();
-    let inexact = error > 0.0 || error < 0.0;
+    // The error of an infinite sum is NaN and does not count.
+    let inexact = error.abs() > 0.0;
     if !inexact || bits & 1 != 0 {
         return value;
     }
