@@ -1,8 +1,24 @@
 //! Streaming multiprocessors: an interpreter of SM 8.x machine code.
+//!
+//! The compute engine makes a [`Launch`] out of a launch descriptor and runs it as a [`GridRun`].
+//! Instructions are read from GPU memory, decoded once per launch ([`decode`]) and executed by warps
+//! of 32 lanes; `warp` holds the registers and the divergent paths of a warp, `cta` the warps,
+//! shared memory and barriers of a block, `grid` the blocks in flight. `exec` has the instructions,
+//! and [`numeric`] their arithmetic on one lane.
 
+mod constants;
+mod cta;
+pub mod decode;
+mod exec;
+mod grid;
 pub mod numeric;
+mod port;
+mod program;
+mod warp;
 
-use crate::mmu::{MmuFault, View};
+pub use grid::GridRun;
+
+use crate::mmu::MmuFault;
 
 /// A constant bank as a launch descriptor gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,12 +71,13 @@ pub enum SmFaultCause {
         /// Size of the access in bytes.
         bytes: u32,
     },
-    /// A shared- or local-memory access outside of what the launch owns.
-    #[error("{space} memory access of {bytes} bytes at {offset:#x} is out of range")]
+    /// An access outside of what the launch owns.
+    #[error("{space} access of {bytes} bytes at {offset:#x} is out of range")]
     OutOfRange {
-        /// `"shared"`, `"local"` or `"constant"`.
+        /// `"shared"`, `"local"` or `"constant"` memory, a `"register"` that the launch has not
+        /// allocated, or a `"block"` with a number of threads that an SM cannot hold.
         space: &'static str,
-        /// Offset in the space, in bytes.
+        /// Offset in the space in bytes; number of the register or of threads.
         offset: u64,
         /// Size of the access in bytes.
         bytes: u32,
@@ -120,33 +137,4 @@ pub enum Step {
     Running,
     /// All CTAs have ended.
     Finished(GridStats),
-}
-
-/// A grid in execution.
-#[derive(Debug)]
-pub struct GridRun {
-    launch: Launch,
-    memory: View,
-}
-
-impl GridRun {
-    /// Prepares a launch on the address space `memory`; nothing is executed yet.
-    ///
-    /// # Errors
-    ///
-    /// When the program or a constant bank cannot be read.
-    pub fn new(launch: Launch, memory: View) -> Result<Self, SmFault> {
-        Ok(Self { launch, memory })
-    }
-
-    /// Executes up to `fuel` warp instructions.
-    ///
-    /// # Errors
-    ///
-    /// The fault that ended the grid; further calls return it again.
-    pub fn step(&mut self, fuel: u64) -> Result<Step, SmFault> {
-        let fault = |cause| SmFault { pc: self.launch.program_va, block: [0; 3], thread: [0; 3], cause };
-        let _ = (fuel, &self.memory);
-        Err(fault(SmFaultCause::InvalidPc))
-    }
 }

@@ -1,0 +1,301 @@
+//! Atomic operations.
+//!
+//! On global memory they are atomics of the host, so that other engines and host threads can race
+//! with them. On shared memory nobody else runs meanwhile.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::memory::{Space, atomic_addresses, check_alignment, shared_addresses, widen};
+use super::{Context, Outcome, Trap, lanes, unmodelled};
+use crate::mmu::Access;
+use crate::sm::SmFaultCause;
+use crate::sm::decode::table::Op;
+use crate::sm::decode::{Instruction, PT};
+use crate::sm::numeric::Rounding;
+use crate::sm::numeric::f16::{self, Half, Operand, Swizzle};
+use crate::sm::numeric::{f32 as single, f64 as double};
+use crate::sm::warp::Warp;
+
+/// The number format of an atomic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    U32,
+    S32,
+    U64,
+    S64,
+    F32,
+    F16x2,
+    F64,
+}
+
+impl Format {
+    fn bytes(self) -> u32 {
+        match self {
+            Self::U64 | Self::S64 | Self::F64 => 8,
+            _ => 4,
+        }
+    }
+}
+
+/// What an atomic does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Add,
+    Min,
+    Max,
+    Increment,
+    Decrement,
+    And,
+    Or,
+    Xor,
+    Exchange,
+    /// Compare with B, store C; returns the old value.
+    Compare,
+    /// As `Compare`, but returns whether it stored.
+    Cast,
+}
+
+impl Action {
+    /// The operation field of ATOMG, ATOM, RED and ATOMS.
+    fn of(field: u32) -> Option<Self> {
+        Some(match field {
+            0 => Self::Add,
+            1 => Self::Min,
+            2 => Self::Max,
+            3 => Self::Increment,
+            4 => Self::Decrement,
+            5 => Self::And,
+            6 => Self::Or,
+            7 => Self::Xor,
+            8 => Self::Exchange,
+            _ => return None,
+        })
+    }
+}
+
+/// The new value of memory; `None` for combinations that do not exist.
+fn apply(action: Action, format: Format, old: u64, b: u64, c: u64) -> Option<u64> {
+    // CAST: the low word; reinterpretation as signed.
+    let (old32, b32) = (old as u32, b as u32);
+    let wide = format.bytes() == 8;
+    Some(match (action, format) {
+        (Action::Compare | Action::Cast, _) => {
+            if old == b {
+                c
+            } else {
+                old
+            }
+        }
+        (Action::Exchange, _) => b,
+        (Action::Add, Format::F32) => single::add(old32, b32, Rounding::Nearest, true).into(),
+        (Action::Add, Format::F64) => double::add(old, b, Rounding::Nearest),
+        (Action::Add, Format::F16x2) => add_halves(old32, b32).into(),
+        (_, Format::F32 | Format::F64 | Format::F16x2) => return None,
+        (Action::Add, _) if wide => old.wrapping_add(b),
+        (Action::Add, _) => old32.wrapping_add(b32).into(),
+        (Action::Min, Format::S64) => (old as i64).min(b as i64) as u64,
+        (Action::Max, Format::S64) => (old as i64).max(b as i64) as u64,
+        (Action::Min, Format::S32) => u64::from((old32 as i32).min(b32 as i32) as u32),
+        (Action::Max, Format::S32) => u64::from((old32 as i32).max(b32 as i32) as u32),
+        (Action::Min, _) => old.min(b),
+        (Action::Max, _) => old.max(b),
+        (Action::Increment, _) => {
+            if old >= b {
+                0
+            } else {
+                old + 1
+            }
+        }
+        (Action::Decrement, _) => {
+            if old == 0 || old > b {
+                b
+            } else {
+                old - 1
+            }
+        }
+        (Action::And, _) => old & b,
+        (Action::Or, _) => old | b,
+        (Action::Xor, _) => old ^ b,
+    })
+}
+
+/// The sums of two pairs of binary16.
+fn add_halves(a: u32, b: u32) -> u32 {
+    let how = Operand { kind: Half::F16, swizzle: Swizzle::H1H0, absolute: false, negate: false, ftz: false };
+    let (a, b) = (f16::operand(a, how), f16::operand(b, how));
+    f16::pack([0, 1].map(|lane| f16::add(Half::F16, a[lane], b[lane], false)))
+}
+
+/// An atomic on global memory; returns the old value.
+///
+/// # Safety
+///
+/// `pointer` is valid for reads and writes of the format's bytes and aligned to them.
+unsafe fn exchange(pointer: *mut u8, action: Action, format: Format, b: u64, c: u64) -> Option<u64> {
+    // Establishes that the combination exists before memory is touched.
+    apply(action, format, 0, b, c)?;
+    if format.bytes() == 8 {
+        // SAFETY: by the contract of the function; atomics may be shared with any other accessor.
+        let word = unsafe { AtomicU64::from_ptr(pointer.cast()) };
+        word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| apply(action, format, old, b, c)).ok()
+    } else {
+        // SAFETY: as above.
+        let word = unsafe { AtomicU32::from_ptr(pointer.cast()) };
+        // CAST: values of a 32-bit format.
+        let update = |old: u32| apply(action, format, old.into(), b, c).map(|new| new as u32);
+        word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, update).ok().map(u64::from)
+    }
+}
+
+impl Context<'_> {
+    /// An atomic on shared memory; returns the old value.
+    fn exchange_shared(
+        &mut self,
+        at: u64,
+        action: Action,
+        format: Format,
+        b: u64,
+        c: u64,
+    ) -> Result<Option<u64>, SmFaultCause> {
+        let index = self.shared_index(at, format.bytes())?;
+        let wide = format.bytes() == 8;
+        let high = if wide { u64::from(self.shared[index + 1]) << 32 } else { 0 };
+        let old = u64::from(self.shared[index]) | high;
+        let Some(new) = apply(action, format, old, b, c) else { return Ok(None) };
+        // CAST: the halves of the value.
+        self.shared[index] = new as u32;
+        if wide {
+            self.shared[index + 1] = (new >> 32) as u32;
+        }
+        Ok(Some(old))
+    }
+}
+
+/// A data operand of one lane.
+fn operand(warp: &Warp, register: u8, lane: usize, format: Format) -> u64 {
+    if format.bytes() == 8 { warp.pair(register, lane) } else { warp.row(register)[lane].into() }
+}
+
+/// Writes what an atomic returns to one lane.
+fn give_back(warp: &mut Warp, i: &Instruction, lane: usize, action: Action, format: Format, old: u64, b: u64) {
+    let value = if action == Action::Cast { u64::from(old == b) } else { old };
+    if format.bytes() == 8 {
+        warp.write_pair(i.d, lane, value);
+    } else {
+        // CAST: a value of a 32-bit format.
+        warp.write_lane(i.d, lane, value as u32);
+    }
+}
+
+/// ATOMG, ATOM and RED.
+pub(super) fn global(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let format = match i.bits(73, 4) {
+        0 => Format::U32,
+        1 => Format::S32,
+        2 => Format::U64,
+        3 => Format::F32,
+        4 => Format::F16x2,
+        5 => Format::S64,
+        6 => Format::F64,
+        _ => return Err(unmodelled(i)),
+    };
+    let compare = matches!(i.base(), 0x1a9 | 0x18b);
+    let action = if compare {
+        match (i.base(), i.bits(87, 4)) {
+            (_, 0) => Action::Compare,
+            (0x18b, 1 | 3) => Action::Cast,
+            _ => return Err(unmodelled(i)),
+        }
+    } else {
+        let field = if i.op == Op::Red { i.bits(87, 3) } else { i.bits(87, 4) };
+        Action::of(field).ok_or_else(|| unmodelled(i))?
+    };
+    let generic = matches!(i.base(), 0x18a | 0x18b);
+    let target = if i.op == Op::Red { PT } else { i.target_predicate(81) };
+    if target != PT && !generic {
+        return Err(unmodelled(i));
+    }
+    let addresses = atomic_addresses(warp, i);
+    check_alignment(&addresses, active, format.bytes())?;
+    warp.poll(1);
+    let mut done = 0;
+    let values: Vec<_> = lanes(active).collect();
+    for lane in values {
+        let fault = |cause| Trap { lane: Some(lane), cause };
+        let b = operand(warp, i.register(32), lane, format);
+        let c = if compare { operand(warp, i.register(64), lane, format) } else { 0 };
+        let (space, at) = if generic { context.resolve(addresses[lane]) } else { (Space::Global, addresses[lane]) };
+        let old = match space {
+            Space::Global => {
+                let pointer = context
+                    .port
+                    .pointer(at, format.bytes().into(), Access::Atomic)
+                    .map_err(|mmu| fault(SmFaultCause::Mmu(mmu)))?;
+                // SAFETY: the port vouches for the bytes; `at` is aligned, and mappings are page
+                // aligned, so the pointer is.
+                unsafe { exchange(pointer, action, format, b, c) }
+            }
+            // Told so by the predicate, the program does it itself.
+            _ if target != PT => continue,
+            Space::Shared => context.exchange_shared(at, action, format, b, c).map_err(fault)?,
+            Space::Local => return Err(unmodelled(i)),
+        };
+        let old = old.ok_or_else(|| unmodelled(i))?;
+        done |= 1 << lane;
+        if i.op != Op::Red {
+            give_back(warp, i, lane, action, format, old, b);
+        }
+    }
+    warp.set_predicate(target, active, done);
+    Ok(())
+}
+
+/// The format of ATOMS; floating point is built by the compiler from CAST.
+fn shared_format(i: &Instruction) -> Option<Format> {
+    match i.bits(73, 3) {
+        0 => Some(Format::U32),
+        1 => Some(Format::S32),
+        2 => Some(Format::U64),
+        _ => None,
+    }
+}
+
+/// ATOMS.
+pub(super) fn shared(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let format = shared_format(i).ok_or_else(|| unmodelled(i))?;
+    let compare = i.base() == 0x18d;
+    let action = if compare {
+        match i.bits(87, 4) {
+            0 => Action::Compare,
+            1 | 3 => Action::Cast,
+            _ => return Err(unmodelled(i)),
+        }
+    } else {
+        Action::of(i.bits(87, 4)).ok_or_else(|| unmodelled(i))?
+    };
+    let addresses = widen(&shared_addresses(warp, i, 64));
+    check_alignment(&addresses, active, format.bytes())?;
+    warp.poll(1);
+    for lane in lanes(active) {
+        let b = operand(warp, i.register(32), lane, format);
+        let c = if compare { operand(warp, i.register(64), lane, format) } else { 0 };
+        let old = context
+            .exchange_shared(addresses[lane], action, format, b, c)
+            .map_err(|cause| Trap { lane: Some(lane), cause })?
+            .ok_or_else(|| unmodelled(i))?;
+        give_back(warp, i, lane, action, format, old, b);
+    }
+    Ok(())
+}
+
+/// ATOMS.POPC.INC: each lane adds one.
+pub(super) fn shared_count(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let _ = (context, active, warp);
+    Err(unmodelled(i))
+}
+
+/// ARRIVES.LDGSTSBAR: an arrival at an mbarrier object once earlier copies are done, which they are.
+pub(super) fn arrives(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let _ = (context, active, warp);
+    Err(unmodelled(i))
+}

@@ -1,0 +1,136 @@
+//! Instructions in which the lanes of a warp look at each other.
+//!
+//! Only the lanes that execute the instruction take part; the compiler gathers the others by
+//! WARPSYNC before.
+
+use super::{Outcome, lanes, unmodelled};
+use crate::sm::decode::Instruction;
+use crate::sm::warp::{FULL, Row, Warp};
+
+/// SHFL: each lane reads a register of another.
+pub(super) fn shfl(warp: &mut Warp, i: &Instruction, active: u32) {
+    let spread = |value: u32| [value; 32];
+    // Bit 11 of the opcode says that the lane is an immediate, bit 10 that the clamp is.
+    let (lane_value, clamp) = (
+        if matches!(i.form, 4 | 7) { spread(i.bits(53, 5)) } else { *warp.row(i.register(32)) },
+        if matches!(i.form, 2 | 7) { spread(i.bits(40, 13)) } else { *warp.row(i.register(64)) },
+    );
+    let mode = i.bits(58, 2);
+    let from = *warp.row(i.a);
+    let (mut out, mut inside) = ([0; 32], 0);
+    for lane in 0..32u32 {
+        let at = lane as usize;
+        let (b, c) = (lane_value[at] & 31, clamp[at]);
+        let segment = c >> 8 & 31;
+        let low = lane & segment;
+        let high = low | c & 31 & !segment;
+        let (source, valid) = match mode {
+            0 => {
+                let source = low | b & !segment;
+                (source, source <= high)
+            }
+            // Upwards the clamp is the lower end. Signed: the source may lie below lane 0.
+            1 => (lane.wrapping_sub(b), lane.wrapping_sub(b) as i32 >= high as i32),
+            2 => (lane + b, lane + b <= high),
+            _ => (lane ^ b, lane ^ b <= high),
+        };
+        let source = if valid { source } else { lane };
+        out[at] = from[source as usize & 31];
+        inside |= u32::from(valid) << lane;
+    }
+    warp.write(i.d, active, &out);
+    warp.set_predicate(i.target_predicate(81), active, inside);
+}
+
+/// The ballot and the outcome of a vote over the active lanes.
+fn vote_of(warp: &Warp, i: &Instruction, active: u32) -> Option<(u32, bool)> {
+    let ballot = warp.predicate(i.source_predicate(87)) & active;
+    let outcome = match i.bits(72, 2) {
+        0 => ballot == active,
+        1 => ballot != 0,
+        2 => ballot == active || ballot == 0,
+        _ => return None,
+    };
+    Some((ballot, outcome))
+}
+
+pub(super) fn vote(warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let (ballot, outcome) = vote_of(warp, i, active).ok_or_else(|| unmodelled(i))?;
+    warp.write(i.d, active, &[ballot; 32]);
+    warp.set_predicate(i.target_predicate(81), active, if outcome { FULL } else { 0 });
+    Ok(())
+}
+
+pub(super) fn voteu(warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let (ballot, outcome) = vote_of(warp, i, active).ok_or_else(|| unmodelled(i))?;
+    warp.set_uniform(i.d, ballot);
+    warp.set_uniform_predicate(i.target_predicate(81), outcome);
+    Ok(())
+}
+
+/// MATCH: which active lanes hold the same value.
+pub(super) fn match_lanes(warp: &mut Warp, i: &Instruction, active: u32) {
+    let values: [u64; 32] =
+        core::array::from_fn(|lane| if i.bit(73) { warp.pair(i.a, lane) } else { warp.row(i.a)[lane].into() });
+    let equal = |lane: usize| {
+        lanes(active).filter(|&other| values[other] == values[lane]).fold(0, |mask, other| mask | 1 << other)
+    };
+    let mut out: Row = [0; 32];
+    let mut all = 0;
+    for lane in lanes(active) {
+        let mask = equal(lane);
+        if !i.bit(79) {
+            out[lane] = mask;
+        } else if mask == active {
+            out[lane] = active;
+            all |= 1 << lane;
+        }
+    }
+    warp.write(i.d, active, &out);
+    if i.bit(79) {
+        warp.set_predicate(i.target_predicate(81), active, all);
+    }
+}
+
+/// REDUX: combines a register of the active lanes into a uniform register.
+pub(super) fn redux(warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let row = warp.row(i.a);
+    let values = lanes(active).map(|lane| row[lane]);
+    let signed = i.bit(73);
+    // CAST: reinterprets words as signed and back.
+    let result = match i.bits(78, 3) {
+        0 => values.fold(!0, |a, b| a & b),
+        1 => values.fold(0, |a, b| a | b),
+        2 => values.fold(0, |a, b| a ^ b),
+        3 => values.fold(0, u32::wrapping_add),
+        4 if signed => values.map(|value| value as i32).min().unwrap_or(0) as u32,
+        4 => values.min().unwrap_or(0),
+        5 if signed => values.map(|value| value as i32).max().unwrap_or(0) as u32,
+        5 => values.max().unwrap_or(0),
+        _ => return Err(unmodelled(i)),
+    };
+    warp.set_uniform(i.d, result);
+    Ok(())
+}
+
+/// R2UR: the value of the lowest active lane; all are expected to agree.
+pub(super) fn r2ur(warp: &mut Warp, i: &Instruction, active: u32) {
+    let value = warp.row(i.a)[active.trailing_zeros() as usize & 31];
+    warp.set_uniform(i.d, value);
+}
+
+/// MOVM: transposes an 8x8 matrix of 16-bit elements, of which lane l holds row l / 4 at columns
+/// 2 (l mod 4) and the next.
+pub(super) fn movm(warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    if active != FULL {
+        return Err(unmodelled(i));
+    }
+    let from = *warp.row(i.a);
+    let element = |row: usize, column: usize| from[4 * row + column / 2] >> (16 * (column % 2)) & 0xffff;
+    let out = core::array::from_fn(|lane| {
+        let (column, row) = (lane / 4, 2 * (lane % 4));
+        element(row, column) | element(row + 1, column) << 16
+    });
+    warp.write(i.d, active, &out);
+    Ok(())
+}

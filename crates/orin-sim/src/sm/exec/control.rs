@@ -1,0 +1,258 @@
+//! Branches, calls, convergence barriers and the barriers of a CTA.
+//!
+//! A CALL is only a jump: the compiler has put the return address in a register pair. RET and the
+//! indexed branches may send each lane elsewhere.
+//!
+//! Source: section 8 of the SASS fact sheet.
+
+use super::{Context, Flow, Stop, Trap, lanes, unmodelled};
+use crate::sm::cta::{Arrival, Reduction};
+use crate::sm::decode::table::Op;
+use crate::sm::decode::{Instruction, Source};
+use crate::sm::warp::{State, Warp};
+use crate::sm::SmFaultCause;
+
+/// Weight of a YIELD or NANOSLEEP as a sign that a path waits for another.
+const YIELD_WEIGHT: u32 = 64;
+
+/// The address that an immediate relative branch names.
+fn relative(warp: &Warp, i: &Instruction) -> u64 {
+    // CAST: two's complement.
+    (warp.path.pc + 16).wrapping_add(i.branch_offset() as u64)
+}
+
+/// Active lanes whose own predicate operand is true too.
+fn taken(warp: &Warp, i: &Instruction, active: u32) -> u32 {
+    active & warp.predicate(i.source_predicate(87))
+}
+
+#[inline(always)]
+pub(super) fn bra(warp: &mut Warp, i: &Instruction, active: u32) -> Result<Flow, Trap> {
+    let mut taken = taken(warp, i, active);
+    let condition = i.bits(32, 2);
+    if condition != 0 {
+        if condition == 1 {
+            if !warp.uniform_predicate(i.source_predicate(24)) {
+                taken = 0;
+            }
+        } else {
+            // CAST: 6 bits.
+            let mask = warp.uniform(i.bits(24, 6) as u8) ^ if i.bit(30) { !0 } else { 0 };
+            let converged = warp.path.mask & mask == mask & warp.live;
+            if converged != (condition == 3) {
+                taken = 0;
+            }
+        }
+    }
+    let (target, next) = (relative(warp, i), warp.path.pc + 16);
+    // A branch to itself with lanes that nobody else can free never ends; it still uses fuel.
+    warp.branch(taken, target, next);
+    Ok(Flow::Moved)
+}
+
+/// Targets of a register branch: the pair A of each lane plus `base`.
+fn targets(warp: &Warp, i: &Instruction, base: u64) -> [u64; 32] {
+    core::array::from_fn(|lane| warp.pair(i.a, lane).wrapping_add(base))
+}
+
+pub(super) fn execute(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Result<Flow, Trap> {
+    let next = warp.path.pc + 16;
+    match i.op {
+        Op::Call | Op::Jmp | Op::CallAbsolute => {
+            let target = if i.op == Op::Call {
+                relative(warp, i)
+            } else {
+                // CAST: addresses are not negative.
+                i.branch_offset() as u64
+            };
+            let taken = taken(warp, i, active);
+            warp.branch(taken, target, next);
+        }
+        Op::Brx | Op::CallRegister | Op::Ret | Op::Jmx | Op::CallAbsoluteRegister => {
+            let absolute = match i.op {
+                Op::Ret => i.bit(85),
+                Op::Jmx | Op::CallAbsoluteRegister => true,
+                _ => false,
+            };
+            // CAST: two's complement.
+            let base = if absolute { i.branch_offset() as u64 } else { relative(warp, i) };
+            let (taken, targets) = (taken(warp, i, active), targets(warp, i, base));
+            warp.branch_indirect(taken, &targets, next);
+        }
+        Op::Exit => {
+            let taken = taken(warp, i, active);
+            if taken == 0 {
+                return Ok(Flow::Next);
+            }
+            warp.exit(taken, next);
+            return Ok(Flow::Stop(Stop::Exited));
+        }
+        Op::Bssy => {
+            let entering = taken(warp, i, active);
+            let row = &mut warp.barriers[barrier(i)];
+            for lane in lanes(entering) {
+                row[lane] = entering;
+            }
+            return Ok(Flow::Next);
+        }
+        Op::Bsync => {
+            let arriving = taken(warp, i, active);
+            if arriving == 0 {
+                return Ok(Flow::Next);
+            }
+            // CAST: 0 to 15.
+            warp.converge(arriving, barrier(i) as u8, next);
+        }
+        Op::Break => {
+            let leaving = taken(warp, i, active);
+            warp.path.pc = next;
+            if leaving != 0 {
+                // CAST: 0 to 15.
+                warp.leave(leaving, barrier(i) as u8);
+            }
+        }
+        Op::BmovToRegister | Op::BmovFromBarrier | Op::Bmov => return bmov(context, warp, i, active),
+        Op::Warpsync => {
+            let arriving = taken(warp, i, active);
+            let mut room = [0; 32];
+            let masks = *context.values(warp, i.b, &mut room)?;
+            return warpsync(warp, i, arriving, &masks, next);
+        }
+        Op::Yield | Op::Nanosleep => {
+            warp.path.pc = next;
+            warp.poll(YIELD_WEIGHT);
+            warp.rotate();
+        }
+        Op::Bpt => return Err(SmFaultCause::Trap.into()),
+        Op::Lepc => {
+            for lane in lanes(active) {
+                warp.write_pair(i.d, lane, next);
+            }
+            return Ok(Flow::Next);
+        }
+        Op::Bar => return bar(warp, i, active, next),
+        Op::B2r => {
+            let (count, truth) = warp.reduction;
+            warp.write(i.d, active, &[count; 32]);
+            warp.set_predicate(i.target_predicate(81), active, if truth { !0 } else { 0 });
+            return Ok(Flow::Next);
+        }
+        _ => return Err(unmodelled(i)),
+    }
+    Ok(Flow::Moved)
+}
+
+/// The convergence barrier register of BSSY, BSYNC and BREAK.
+fn barrier(i: &Instruction) -> usize {
+    i.bits(16, 4) as usize
+}
+
+/// Moves of convergence barrier registers.
+fn bmov(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Result<Flow, Trap> {
+    // Numbers from 16 up are registers of the trap handler.
+    let of = |at: u32| match i.bits(at, 5) {
+        number @ 0..=15 => Ok(number as usize),
+        _ => Err(unmodelled(i)),
+    };
+    match i.op {
+        Op::BmovToRegister => {
+            let from = of(24)?;
+            let row = warp.barriers[from];
+            warp.write(i.d, active, &row);
+            if i.bit(84) {
+                for lane in lanes(active) {
+                    warp.barriers[from][lane] = 0;
+                }
+            }
+        }
+        Op::BmovFromBarrier => {
+            let (to, from) = (i.bits(16, 4) as usize, of(24)?);
+            for lane in lanes(active) {
+                let value = warp.barriers[from][lane];
+                if i.bit(84) {
+                    warp.barriers[from][lane] = 0;
+                }
+                warp.barriers[to][lane] = value;
+            }
+        }
+        _ => {
+            // The barrier is named in bits 24 to 28 and, in the encodings of the compiler, its
+            // place for a destination register is 0.
+            let to = of(24)?;
+            let mut room = [0; 32];
+            let values = *context.values(warp, i.b, &mut room)?;
+            for lane in lanes(active) {
+                warp.barriers[to][lane] = values[lane];
+            }
+        }
+    }
+    Ok(Flow::Next)
+}
+
+/// Makes lanes wait for the lanes of their masks; each different mask is a group.
+fn warpsync(warp: &mut Warp, i: &Instruction, arriving: u32, masks: &[u32; 32], next: u64) -> Result<Flow, Trap> {
+    if arriving == 0 {
+        return Ok(Flow::Next);
+    }
+    let first = masks[arriving.trailing_zeros() as usize];
+    let uniform = lanes(arriving).all(|lane| masks[lane] == first);
+    // The usual case: everybody is here.
+    if uniform && arriving == warp.path.mask && first & warp.live & !arriving == 0 {
+        if i.bit(86) && first & warp.live != arriving & warp.live {
+            // An exclusive rendezvous of fewer lanes than are together.
+            warp.branch(arriving & first, next, next);
+            return Ok(Flow::Moved);
+        }
+        return Ok(Flow::Next);
+    }
+    let mut left = arriving;
+    while left != 0 {
+        let mask = masks[left.trailing_zeros() as usize];
+        let group = lanes(left).filter(|&lane| masks[lane] == mask).fold(0, |group, lane| group | 1 << lane);
+        warp.wait(group, State::Lanes(mask), next);
+        left &= !group;
+        if left != 0 {
+            // The rest is at this instruction too.
+            warp.path.pc = next - 16;
+        }
+    }
+    warp.settle();
+    Ok(Flow::Moved)
+}
+
+/// BAR: arrival at a barrier of the CTA.
+fn bar(warp: &mut Warp, i: &Instruction, active: u32, next: u64) -> Result<Flow, Trap> {
+    let lane = active.trailing_zeros() as usize;
+    let register = |warp: &Warp| match i.b {
+        Source::Register(number) => warp.row(number)[lane],
+        _ => 0,
+    };
+    let (number, threads) = match i.form {
+        // Both in one register.
+        1 => (register(warp) & 15, register(warp) >> 16 & 0xfff),
+        // Barrier in a register, count immediate.
+        2 => (register(warp), i.bits(42, 12)),
+        // Barrier immediate, count in a register.
+        4 => (i.bits(54, 4), register(warp)),
+        _ => (i.bits(54, 4), i.bits(42, 12)),
+    };
+    if number > 15 {
+        return Err(unmodelled(i));
+    }
+    let truth = warp.predicate(i.source_predicate(87)) & active;
+    let reduction = match (i.bits(77, 3), i.bits(74, 2)) {
+        (2, 0) => Some(Reduction::Count),
+        (2, 1) => Some(Reduction::And),
+        (2, _) => Some(Reduction::Or),
+        _ => None,
+    };
+    // CAST: 0 to 15.
+    let number = number as u8;
+    let waits = i.bits(77, 3) != 1;
+    if waits {
+        warp.wait(active, State::Barrier(number), next);
+    } else {
+        warp.path.pc = next;
+    }
+    Ok(Flow::Stop(Stop::Arrived(Arrival { barrier: number, lanes: active, threads, reduction, truth })))
+}

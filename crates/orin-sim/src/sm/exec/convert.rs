@@ -1,0 +1,114 @@
+//! Conversions between number formats.
+
+use super::{Context, Outcome, Trap, map1, map3, unmodelled};
+use crate::sm::decode::table::Op;
+use crate::sm::decode::{Instruction, Source};
+use crate::sm::numeric::Rounding;
+use crate::sm::numeric::convert::{self, Float, Integer};
+use crate::sm::warp::{Row, Warp};
+
+/// Source and result of a conversion.
+#[derive(Clone, Copy)]
+enum Kind {
+    ToInteger(Float, Integer),
+    FromInteger(Integer, Float),
+    Float(Float, Float),
+    Round(Float),
+}
+
+impl Kind {
+    /// What the size fields of F2I, I2F, F2F and FRND say; `None` for combinations without one.
+    fn of(i: &Instruction) -> Option<Self> {
+        let (to, from) = (i.bits(75, 2), i.bits(84, 2));
+        Some(match i.op {
+            Op::F2i => Self::ToInteger(Float::from_field(from)?, Integer::from_field(to, i.bit(72))),
+            Op::I2f => Self::FromInteger(Integer::from_field(from, i.bit(74)), Float::from_field(to)?),
+            Op::F2f => Self::Float(Float::from_field(from)?, Float::from_field(to)?),
+            _ if from == to => Self::Round(Float::from_field(from)?),
+            _ => return None,
+        })
+    }
+
+    /// Width of the source in bits.
+    fn source_bits(self) -> u32 {
+        match self {
+            Self::ToInteger(Float::F64, _) | Self::Float(Float::F64, _) | Self::Round(Float::F64) => 64,
+            Self::ToInteger(Float::F32, _) | Self::Float(Float::F32, _) | Self::Round(Float::F32) => 32,
+            Self::FromInteger(from, _) => from.bits,
+            _ => 16,
+        }
+    }
+
+    /// Whether the result is a register pair.
+    fn wide(self) -> bool {
+        match self {
+            Self::ToInteger(_, to) => to.bits == 64,
+            Self::FromInteger(_, to) | Self::Float(_, to) | Self::Round(to) => to == Float::F64,
+        }
+    }
+}
+
+/// F2I, I2F, F2F and FRND.
+pub(super) fn between(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let kind = Kind::of(i).ok_or_else(|| unmodelled(i))?;
+    let bits = kind.source_bits();
+    let [low, high] = source(context, warp, i, bits)?;
+    let rounding = Rounding::from_field(i.bits(78, 2));
+    let ftz = i.bit(80) && i.op != Op::I2f;
+    let sign = i.b_sign;
+    let modify = |format: Float, bits: u64| convert::modify(format, bits, sign.absolute, sign.negate);
+    let (mut out_low, mut out_high): (Row, Row) = ([0; 32], [0; 32]);
+    for lane in 0..32 {
+        let value = u64::from(low[lane]) | u64::from(high[lane]) << 32;
+        let result = match kind {
+            Kind::ToInteger(from, to) => convert::f2i(from, to, modify(from, value), rounding, ftz, i.bit(77)),
+            Kind::FromInteger(from, to) => convert::i2f(from, to, value, rounding),
+            Kind::Float(from, to) => convert::f2f(from, to, modify(from, value), rounding, ftz),
+            Kind::Round(format) => convert::frnd(format, modify(format, value), rounding, ftz),
+        };
+        // CAST: the halves of the result.
+        (out_low[lane], out_high[lane]) = (result as u32, (result >> 32) as u32);
+    }
+    warp.write(i.d, active, &out_low);
+    if kind.wide() {
+        warp.write(Warp::next(i.d, 1), active, &out_high);
+    }
+    Ok(())
+}
+
+/// The source of a conversion of `bits` bits, the chosen part of a register for narrow ones.
+fn source(context: &Context, warp: &Warp, i: &Instruction, bits: u32) -> Result<[Row; 2], Trap> {
+    if bits == 64 {
+        return context.pairs(warp, i.b);
+    }
+    let mut room = [0; 32];
+    let row = context.values(warp, i.b, &mut room)?;
+    // Bits 60 and 61 choose a byte or a half, unless they belong to an immediate.
+    let part = if matches!(i.b, Source::Immediate(_)) { 0 } else { i.bits(60, 2) };
+    let shift = bits * part;
+    if bits == 32 && part != 0 || shift > 31 {
+        return Err(unmodelled(i));
+    }
+    let mask = if bits == 32 { !0 } else { (1 << bits) - 1 };
+    Ok([row.map(|register| register >> shift & mask), [0; 32]])
+}
+
+pub(super) fn i2fp(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let (signed, rounding) = (i.bit(74), Rounding::from_field(i.bits(78, 2)));
+    map1(context, warp, i, active, |b| convert::i2fp(b, signed, rounding))
+}
+
+/// F2FP and F2IP: two binary32 packed into one register.
+pub(super) fn pack(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    if i.op == Op::F2ip {
+        let (signed, upper) = (i.bit(76), i.bit(72));
+        let rounding = Rounding::from_field(i.bits(78, 2));
+        if i.bit(77) {
+            return Err(unmodelled(i));
+        }
+        return map3(context, warp, i, active, |a, b, c| convert::f2ip(a, b, c, signed, rounding, i.bit(75), upper));
+    }
+    let to = if i.bit(76) { Float::Bf16 } else { Float::F16 };
+    let rounding = Rounding::from_field(i.bits(79, 2));
+    map3(context, warp, i, active, |a, b, _| convert::f2fp(to, a, b, rounding, i.bit(75)))
+}

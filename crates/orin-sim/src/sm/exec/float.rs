@@ -1,0 +1,202 @@
+//! Single-precision instructions.
+//!
+//! Round-to-nearest without flushing is the bulk of all kernels and is done by the host's own
+//! arithmetic in vector loops; every other rounding goes through [`crate::sm::numeric::f32`].
+
+use super::{Context, Outcome, lanes_where, map1, map2, map3, set_compared};
+use crate::sm::decode::table::Op;
+use crate::sm::decode::{Instruction, Sign, Source};
+use crate::sm::numeric::mufu::{Function, mufu as table, mufu_f16};
+use crate::sm::numeric::{FloatCompare, Rounding, f32 as single};
+use crate::sm::warp::{Row, Warp};
+
+/// A sign modifier as masks to AND and to XOR.
+#[derive(Clone, Copy)]
+struct SignMask(u32, u32);
+
+impl SignMask {
+    #[inline(always)]
+    fn of(sign: Sign) -> Self {
+        Self(if sign.absolute { 0x7fff_ffff } else { !0 }, if sign.negate { 0x8000_0000 } else { 0 })
+    }
+
+    #[inline(always)]
+    fn bits(self, x: u32) -> u32 {
+        x & self.0 ^ self.1
+    }
+
+    #[inline(always)]
+    fn value(self, x: u32) -> f32 {
+        f32::from_bits(self.bits(x))
+    }
+}
+
+/// The bits of a result, NaN made canonical.
+#[inline(always)]
+fn canonical(x: f32) -> u32 {
+    if x.is_nan() { single::NAN } else { x.to_bits() }
+}
+
+/// Whether a result is rounded to nearest and not touched further.
+#[inline(always)]
+fn plain(i: &Instruction) -> bool {
+    i.bits(77, 4) == 0
+}
+
+/// The rounding of bits 78 and 79.
+#[inline(always)]
+fn rounding(i: &Instruction) -> Rounding {
+    Rounding::from_field(i.bits(78, 2))
+}
+
+#[inline(always)]
+fn saturated(i: &Instruction, x: u32) -> u32 {
+    if i.bit(77) { single::saturate(x) } else { x }
+}
+
+#[inline(always)]
+pub(super) fn ffma(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let (sa, sb, sc) = (SignMask::of(i.a_sign()), SignMask::of(i.b_sign), SignMask::of(i.c_sign));
+    if plain(i) && !i.bit(76) {
+        return map3(context, warp, i, active, |a, b, c| canonical(sa.value(a).mul_add(sb.value(b), sc.value(c))));
+    }
+    ffma_rounded(context, warp, i, active, [sa, sb, sc])
+}
+
+#[inline(never)]
+fn ffma_rounded(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, [sa, sb, sc]: [SignMask; 3]) -> Outcome {
+    let (rounding, ftz, fmz) = (rounding(i), i.bit(80), i.bit(76));
+    map3(context, warp, i, active, |a, b, c| {
+        let (a, b, c) = (sa.bits(a), sb.bits(b), sc.bits(c));
+        let sum = if fmz { single::fma_fmz(a, b, c, rounding) } else { single::fma(a, b, c, rounding, ftz) };
+        saturated(i, sum)
+    })
+}
+
+#[inline(always)]
+pub(super) fn fadd(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let (sa, sb) = (SignMask::of(i.a_sign()), SignMask::of(i.b_sign));
+    if plain(i) {
+        return map2(context, warp, i, active, |a, b| canonical(sa.value(a) + sb.value(b)));
+    }
+    fadd_rounded(context, warp, i, active, sa, sb)
+}
+
+#[inline(never)]
+fn fadd_rounded(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, sa: SignMask, sb: SignMask) -> Outcome {
+    let (rounding, ftz) = (rounding(i), i.bit(80));
+    map2(context, warp, i, active, |a, b| saturated(i, single::add(sa.bits(a), sb.bits(b), rounding, ftz)))
+}
+
+#[inline(always)]
+pub(super) fn fmul(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let (sa, sb) = (SignMask::of(i.a_sign()), SignMask::of(i.b_sign));
+    // Scale 4 is none.
+    if plain(i) && !i.bit(76) && i.bits(84, 3) == 4 {
+        return map2(context, warp, i, active, |a, b| canonical(sa.value(a) * sb.value(b)));
+    }
+    fmul_rounded(context, warp, i, active, sa, sb)
+}
+
+#[inline(never)]
+fn fmul_rounded(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, sa: SignMask, sb: SignMask) -> Outcome {
+    let (rounding, ftz, fmz) = (rounding(i), i.bit(80), i.bit(76));
+    let scale = single::multiply_scale(i.bits(84, 3)).unwrap_or(0);
+    map2(context, warp, i, active, |a, b| {
+        let (a, b) = (sa.bits(a), sb.bits(b));
+        let product = if fmz {
+            single::mul_fmz(a, b, scale, rounding)
+        } else {
+            single::mul_scaled(a, b, scale, rounding, ftz)
+        };
+        saturated(i, product)
+    })
+}
+
+/// Lanes in which the comparison of bits 76 to 79 holds.
+#[inline(always)]
+fn compare(i: &Instruction, a: &Row, b: &Row) -> u32 {
+    let (sa, sb) = (SignMask::of(i.a_sign()), SignMask::of(i.b_sign));
+    if i.bit(80) {
+        let op = FloatCompare::from_field(i.bits(76, 4));
+        return lanes_where(a, b, |a, b| single::compare(op, sa.bits(a), sb.bits(b), true));
+    }
+    let less = lanes_where(a, b, |a, b| sa.value(a) < sb.value(b));
+    let equal = lanes_where(a, b, |a, b| sa.value(a) == sb.value(b));
+    let greater = lanes_where(a, b, |a, b| sa.value(a) > sb.value(b));
+    // The field is a truth table of less, equal, greater and unordered.
+    let compare = i.bits(76, 4);
+    let when = |bit: u32, lanes: u32| if compare >> bit & 1 != 0 { lanes } else { 0 };
+    when(0, less) | when(1, equal) | when(2, greater) | when(3, !(less | equal | greater))
+}
+
+#[inline(always)]
+pub(super) fn fsetp(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let mut room = [0; 32];
+    let b = context.values(warp, i.b, &mut room)?;
+    let outcome = compare(i, warp.row(i.a), b);
+    set_compared(warp, i, active, outcome, i.bits(74, 2));
+    Ok(())
+}
+
+pub(super) fn fset(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let mut room = [0; 32];
+    let b = context.values(warp, i.b, &mut room)?;
+    let outcome = compare(i, warp.row(i.a), b);
+    let with = warp.predicate(i.source_predicate(87));
+    let outcome = match i.bits(74, 2) {
+        0 => outcome & with,
+        1 => outcome | with,
+        _ => outcome ^ with,
+    };
+    let out = core::array::from_fn(|lane| single::set(outcome >> lane & 1 != 0));
+    warp.write(i.d, active, &out);
+    Ok(())
+}
+
+/// FMNMX and FSEL: one of the two sources by a predicate.
+pub(super) fn select(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let p = warp.predicate(i.source_predicate(87));
+    let (sa, sb) = (SignMask::of(i.a_sign()), SignMask::of(i.b_sign));
+    let (ftz, nan, xor) = (i.bit(80), i.bit(81), i.bit(82));
+    let mut room = [0; 32];
+    let b = context.values(warp, i.b, &mut room)?;
+    let a = warp.row(i.a);
+    let mut out = [0; 32];
+    for lane in 0..32 {
+        let (a, b, p) = (sa.bits(a[lane]), sb.bits(b[lane]), p >> lane & 1 != 0);
+        out[lane] = if i.op == Op::Fsel {
+            single::select(p, a, b, ftz)
+        } else {
+            let result = if p { single::min(a, b, nan, ftz) } else { single::max(a, b, nan, ftz) };
+            if xor { single::xor_sign(result, a, b) } else { result }
+        };
+    }
+    warp.write(i.d, active, &out);
+    Ok(())
+}
+
+pub(super) fn mufu(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let function = Function::from_field(i.bits(74, 4)).ok_or_else(|| super::unmodelled(i))?;
+    if i.bit(73) {
+        // Half precision: a half of the source, chosen by bits 60 and 61, to the low half.
+        let shift = match i.b {
+            Source::Register(_) => 16 * (i.bits(60, 2) & 1),
+            _ => 0,
+        };
+        let (and, xor) = (if i.b_sign.absolute { 0x7fff } else { 0xffff }, if i.b_sign.negate { 0x8000 } else { 0 });
+        // CAST: the chosen half.
+        return map1(context, warp, i, active, |b| mufu_f16(function, (b >> shift) as u16 & and ^ xor).into());
+    }
+    let sign = SignMask::of(i.b_sign);
+    map1(context, warp, i, active, |b| table(function, sign.bits(b)))
+}
+
+pub(super) fn fchk(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let (sa, sb) = (SignMask::of(i.a_sign()), SignMask::of(i.b_sign));
+    let mut room = [0; 32];
+    let b = context.values(warp, i.b, &mut room)?;
+    let slow = lanes_where(warp.row(i.a), b, |a, b| single::division_check(sa.bits(a), sb.bits(b)));
+    warp.set_predicate(i.target_predicate(81), active, slow);
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! Half-precision instructions: two lanes of binary16 or bfloat16 in each register.
+//!
+//! Each operand chooses by a swizzle which half feeds which lane. The modifiers of a register
+//! operand belong to its place in the word: bits 60 to 63 for the slot, 81 to 84 for the register
+//! at 64.
+
+use super::{Context, Outcome, Trap, unmodelled};
+use crate::sm::decode::table::Op;
+use crate::sm::decode::{Instruction, PT, Source};
+use crate::sm::numeric::FloatCompare;
+use crate::sm::numeric::f16::{self, Half, Operand, Swizzle};
+use crate::sm::numeric::f32 as single;
+use crate::sm::warp::{Row, Warp};
+
+/// Two lanes as binary32 patterns, for each of the 32 threads.
+type Lanes = [[u32; 2]; 32];
+
+/// The format of an instruction; the flag is in bit 85, in bit 65 for compares.
+fn kind(i: &Instruction) -> Half {
+    let flag = match i.op {
+        Op::Hset2 | Op::Hsetp2 => 65,
+        // The MMA form of HFMA2 has no such bit.
+        _ if i.base() == 0x035 => return Half::F16,
+        _ => 85,
+    };
+    if i.bit(flag) { Half::Bf16 } else { Half::F16 }
+}
+
+/// How the operand in the slot of bits 32 to 63 is read.
+fn slot(i: &Instruction, source: Source, plain: Operand) -> Operand {
+    if matches!(source, Source::Immediate(_)) {
+        return plain;
+    }
+    Operand { swizzle: Swizzle::from_field(i.bits(60, 2)), absolute: i.bit(62), negate: i.bit(63), ..plain }
+}
+
+/// How the register at bits 64 to 71 is read.
+fn upper(i: &Instruction, plain: Operand) -> Operand {
+    Operand { swizzle: Swizzle::from_field(i.bits(81, 2)), absolute: i.bit(83), negate: i.bit(84), ..plain }
+}
+
+fn read(row: &Row, how: Operand) -> Lanes {
+    row.map(|register| f16::operand(register, how))
+}
+
+/// The operands A, B and C.
+fn operands(context: &Context, warp: &Warp, i: &Instruction, ftz: bool) -> Result<[Lanes; 3], Trap> {
+    let plain =
+        Operand { kind: kind(i), swizzle: Swizzle::H1H0, absolute: false, negate: false, ftz };
+    let a = Operand { swizzle: Swizzle::from_field(i.bits(74, 2)), absolute: i.bit(73), negate: i.bit(72), ..plain };
+    let ternary = i.op == Op::Hfma2;
+    let (b, c) = if ternary && matches!(i.form, 2 | 3 | 7) {
+        (upper(i, plain), slot(i, i.c, plain))
+    } else if ternary {
+        (slot(i, i.b, plain), upper(i, plain))
+    } else {
+        (slot(i, i.b, plain), plain)
+    };
+    let (mut room_b, mut room_c) = ([0; 32], [0; 32]);
+    Ok([
+        read(warp.row(i.a), a),
+        read(context.values(warp, i.b, &mut room_b)?, b),
+        read(context.values(warp, i.c, &mut room_c)?, c),
+    ])
+}
+
+/// HADD2, HMUL2, HFMA2, HMNMX2 and HSET2.
+pub(super) fn arithmetic(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let kind = kind(i);
+    let fmz = matches!(i.op, Op::Hmul2 | Op::Hfma2) && i.bit(76);
+    let ftz = i.bit(80) || fmz;
+    let [a, b, c] = operands(context, warp, i, ftz)?;
+    let relu = i.op == Op::Hfma2 && i.bit(79);
+    if relu && (i.target_predicate(87) != PT || i.bit(90)) {
+        return Err(unmodelled(i));
+    }
+    let single_result = i.op == Op::Hadd2 && i.bit(78);
+    if single_result && i.bit(77) {
+        return Err(unmodelled(i));
+    }
+    let with = warp.predicate(i.source_predicate(87));
+    let compare = FloatCompare::from_field(i.bits(76, 4));
+    let mut out = [0; 32];
+    for thread in 0..32 {
+        let with = with >> thread & 1 != 0;
+        if single_result {
+            out[thread] = f16::add_f32(a[thread][0], b[thread][0], ftz);
+            continue;
+        }
+        let lanes = [0, 1].map(|lane| {
+            let (a, b, c) = (a[thread][lane], b[thread][lane], c[thread][lane]);
+            let value = match i.op {
+                Op::Hadd2 => f16::add(kind, a, b, ftz),
+                Op::Hmul2 if fmz => f16::mul_fmz(kind, a, b),
+                Op::Hmul2 => f16::mul(kind, a, b, ftz),
+                Op::Hfma2 if fmz => f16::fma_fmz(kind, a, b, c),
+                Op::Hfma2 => f16::fma(kind, a, b, c, ftz),
+                Op::Hmnmx2 => {
+                    let value = f16::min_max(kind, a, b, with, i.bit(81));
+                    // The sign of the product, as XORSIGN has it.
+                    // CAST: the sign bit alone.
+                    if i.bit(82) { value & 0x7fff | ((a ^ b) >> 16) as u16 & 0x8000 } else { value }
+                }
+                _ => {
+                    let outcome = single::compare(compare, a, b, ftz);
+                    return f16::set(kind, combine(i, outcome, with), i.bit(71));
+                }
+            };
+            let saturates = matches!(i.op, Op::Hadd2 | Op::Hmul2 | Op::Hfma2) && i.bit(77);
+            let value = if saturates { f16::saturate(kind, value) } else { value };
+            if relu { f16::relu(kind, value) } else { value }
+        });
+        out[thread] = f16::pack(lanes);
+    }
+    warp.write(i.d, active, &out);
+    Ok(())
+}
+
+/// Combines the outcome of a compare with a predicate, by bits 69 and 70.
+fn combine(i: &Instruction, outcome: bool, with: bool) -> bool {
+    match i.bits(69, 2) {
+        0 => outcome & with,
+        1 => outcome | with,
+        _ => outcome ^ with,
+    }
+}
+
+pub(super) fn hsetp2(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let ftz = i.bit(80);
+    let [a, b, _] = operands(context, warp, i, ftz)?;
+    let with = warp.predicate(i.source_predicate(87));
+    let op = FloatCompare::from_field(i.bits(76, 4));
+    let (mut first, mut second) = (0, 0);
+    for thread in 0..32 {
+        let with = with >> thread & 1 != 0;
+        let [low, high] = [0, 1].map(|lane| single::compare(op, a[thread][lane], b[thread][lane], ftz));
+        // With H_AND both lanes make one outcome, and its complement goes to the second predicate.
+        let (low, high) = if i.bit(71) { (low & high, !(low & high)) } else { (low, high) };
+        first |= u32::from(combine(i, low, with)) << thread;
+        second |= u32::from(combine(i, high, with)) << thread;
+    }
+    warp.set_predicate(i.target_predicate(81), active, first);
+    warp.set_predicate(i.target_predicate(84), active, second);
+    Ok(())
+}

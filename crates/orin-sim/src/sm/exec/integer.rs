@@ -1,0 +1,385 @@
+//! Integer, logic and predicate instructions.
+//!
+//! What each computes on one lane is in [`crate::sm::numeric::int`]; here are the operands, the
+//! carries and loops that vectorise for the plain forms.
+
+use super::{Context, Outcome, lanes_where, map1, map2, map3, map3p, set_compared};
+use crate::sm::decode::table::Op;
+use crate::sm::decode::{Instruction, PT, Source};
+use crate::sm::numeric::convert::{self, Integer};
+use crate::sm::numeric::int::{self, Addend, PermuteMode, Shift, ShiftType, Sum};
+use crate::sm::warp::Warp;
+
+#[inline(always)]
+pub(super) fn imad(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    if !i.bit(74) {
+        // IMAD.MOV and its like.
+        if i.a == 255 || i.b == Source::Register(255) {
+            let flip = if i.bit(75) { !0 } else { 0 };
+            return map3(context, warp, i, active, |_, _, c| (c ^ flip).wrapping_sub(flip));
+        }
+        if i.bit(75) {
+            return map3(context, warp, i, active, |a, b, c| a.wrapping_mul(b).wrapping_sub(c));
+        }
+        return map3(context, warp, i, active, |a, b, c| a.wrapping_mul(b).wrapping_add(c));
+    }
+    let negate = i.bit(75);
+    map3p(context, warp, i, active, i.source_predicate(87), |a, b, c, p| {
+        int::imad(a, b, c, Addend { negate, carry: Some(p) })
+    })
+}
+
+#[inline(always)]
+pub(super) fn imad_wide(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    wide(context, warp, i, active, false)
+}
+
+pub(super) fn imad_high(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    wide(context, warp, i, active, true)
+}
+
+#[inline(always)]
+fn wide(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, high: bool) -> Outcome {
+    let mut room = [0; 32];
+    let b = context.values(warp, i.b, &mut room)?;
+    let a = warp.row(i.a);
+    let (signed, negate, extended) = (i.bit(73), i.bit(75), i.bit(74));
+    let [c_low, c_high] = match i.c {
+        // An immediate addend is a whole number, not the high word of one.
+        Source::Immediate(value) => [[value; 32], [0; 32]],
+        source => context.pairs(warp, source)?,
+    };
+    let carry_in = warp.predicate(i.source_predicate(87));
+    let (mut low, mut top, mut carries) = ([0; 32], [0; 32], 0);
+    if !extended && !negate && i.target_predicate(81) == PT {
+        for lane in 0..32 {
+            let product = if signed {
+                // CAST: sign extends the operands and reinterprets the product.
+                (i64::from(a[lane] as i32) * i64::from(b[lane] as i32)) as u64
+            } else {
+                u64::from(a[lane]) * u64::from(b[lane])
+            };
+            let sum = product.wrapping_add(u64::from(c_low[lane]) | u64::from(c_high[lane]) << 32);
+            // CAST: the halves of the sum.
+            (low[lane], top[lane]) = (sum as u32, (sum >> 32) as u32);
+        }
+    } else {
+        for lane in 0..32 {
+            let carry = extended.then_some(carry_in >> lane & 1 != 0);
+            let c = u64::from(c_low[lane]) | u64::from(c_high[lane]) << 32;
+            let (sum, carry) = int::imad_wide(a[lane], b[lane], c, signed, Addend { negate, carry });
+            // CAST: the halves of the sum.
+            (low[lane], top[lane]) = (sum as u32, (sum >> 32) as u32);
+            carries |= u32::from(carry) << lane;
+        }
+    }
+    if high {
+        warp.write(i.d, active, &top);
+    } else {
+        warp.write(i.d, active, &low);
+        warp.write(Warp::next(i.d, 1), active, &top);
+    }
+    warp.set_predicate(i.target_predicate(81), active, carries);
+    Ok(())
+}
+
+#[inline(always)]
+pub(super) fn iadd3(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let negate = [i.bit(72), i.b_sign.negate, i.bit(75)];
+    let (carry, second) = (i.target_predicate(81), i.target_predicate(84));
+    if !i.bit(74) && carry == PT && second == PT {
+        let flip = negate.map(|negate| if negate { !0u32 } else { 0 });
+        return map3(context, warp, i, active, |a, b, c| {
+            let signed = |x: u32, flip: u32| (x ^ flip).wrapping_sub(flip);
+            signed(a, flip[0]).wrapping_add(signed(b, flip[1])).wrapping_add(signed(c, flip[2]))
+        });
+    }
+    let (mut room_b, mut room_c) = ([0; 32], [0; 32]);
+    let b = context.values(warp, i.b, &mut room_b)?;
+    let c = context.values(warp, i.c, &mut room_c)?;
+    let a = warp.row(i.a);
+    let p = warp.predicate(i.source_predicate(87));
+    let q = warp.predicate(i.source_predicate(77));
+    let (mut out, mut carries, mut second_carries) = ([0; 32], 0, 0);
+    for lane in 0..32 {
+        let sum = add3(i, [a[lane], b[lane], c[lane]], negate, [p >> lane & 1 != 0, q >> lane & 1 != 0]);
+        out[lane] = sum.value;
+        carries |= u32::from(sum.carry) << lane;
+        second_carries |= u32::from(sum.second_carry) << lane;
+    }
+    warp.write(i.d, active, &out);
+    warp.set_predicate(carry, active, carries);
+    warp.set_predicate(second, active, second_carries);
+    Ok(())
+}
+
+/// IADD3 and UIADD3 on one lane.
+#[inline(always)]
+pub(super) fn add3(i: &Instruction, [a, b, c]: [u32; 3], negate: [bool; 3], carries: [bool; 2]) -> Sum {
+    if i.bit(74) { int::iadd3_x(a, b, c, negate, carries) } else { int::iadd3(a, b, c, negate) }
+}
+
+#[inline(always)]
+pub(super) fn lop3(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    // CAST: 8 bits.
+    let lut = i.bits(72, 8) as u8;
+    match lut {
+        0xc0 => map3(context, warp, i, active, |a, b, _| a & b)?,
+        0xfc => map3(context, warp, i, active, |a, b, _| a | b)?,
+        0x3c => map3(context, warp, i, active, |a, b, _| a ^ b)?,
+        0x33 => map3(context, warp, i, active, |_, b, _| !b)?,
+        0x96 => map3(context, warp, i, active, |a, b, c| a ^ b ^ c)?,
+        0xf8 => map3(context, warp, i, active, |a, b, c| a & b | c)?,
+        _ => {
+            // One mask per row of the truth table.
+            let on: [u32; 8] = core::array::from_fn(|row| if lut >> row & 1 != 0 { !0 } else { 0 });
+            map3(context, warp, i, active, |a, b, c| {
+                // Select by C, then by B, then by A.
+                let by_c = |low: u32, high: u32| on[low as usize] & !c | on[high as usize] & c;
+                let by_b = |first: u32| by_c(first, first + 1) & !b | by_c(first + 2, first + 3) & b;
+                by_b(0) & !a | by_b(4) & a
+            })?;
+        }
+    }
+    let target = i.target_predicate(81);
+    if target != PT {
+        // The row just written; lanes that are not active are masked by the write.
+        let (mut room_b, mut room_c) = ([0; 32], [0; 32]);
+        let nonzero = if i.d == 255 {
+            let b = context.values(warp, i.b, &mut room_b)?;
+            let c = context.values(warp, i.c, &mut room_c)?;
+            let a = warp.row(i.a);
+            (0..32).fold(0, |mask, lane| mask | u32::from(int::lop3(a[lane], b[lane], c[lane], lut) != 0) << lane)
+        } else {
+            let row = warp.row(i.d);
+            lanes_where(row, row, |value, _| value != 0)
+        };
+        let with = warp.predicate(i.source_predicate(87));
+        warp.set_predicate(target, active, if i.bit(80) { nonzero & with } else { nonzero | with });
+    }
+    Ok(())
+}
+
+/// The modifiers of SHF and USHF.
+#[inline(always)]
+pub(super) fn shift_of(i: &Instruction) -> Shift {
+    Shift { kind: ShiftType::from_field(i.bits(73, 2)), wrap: i.bit(75), right: i.bit(76), high: i.bit(80) }
+}
+
+#[inline(always)]
+pub(super) fn shf(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let shift = shift_of(i);
+    // Plain 32-bit shifts by an immediate are the bulk.
+    if let (Source::Immediate(amount @ 0..=31), false) = (i.b, shift.wrap) {
+        match shift {
+            Shift { right: false, high: false, .. } => return map3(context, warp, i, active, |a, _, _| a << amount),
+            Shift { kind: ShiftType::U32 | ShiftType::U64, right: true, high: true, .. } => {
+                return map3(context, warp, i, active, |_, _, c| c >> amount);
+            }
+            Shift { kind: ShiftType::S32 | ShiftType::S64, right: true, high: true, .. } => {
+                // CAST: reinterprets the word as signed and back.
+                return map3(context, warp, i, active, |_, _, c| (c as i32 >> amount) as u32);
+            }
+            _ => {}
+        }
+    }
+    map3(context, warp, i, active, |a, b, c| int::shf(a, b, c, shift))
+}
+
+#[inline(always)]
+pub(super) fn lea(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let carry = i.target_predicate(81);
+    if !i.bit(74) && !i.bit(80) && carry == PT && !i.bit(72) && !i.b_sign.negate {
+        let amount = i.bits(75, 5);
+        return map2(context, warp, i, active, |a, b| (a << amount).wrapping_add(b));
+    }
+    let (mut room_b, mut room_c) = ([0; 32], [0; 32]);
+    let b = context.values(warp, i.b, &mut room_b)?;
+    let c = context.values(warp, i.c, &mut room_c)?;
+    let a = warp.row(i.a);
+    let p = warp.predicate(i.source_predicate(87));
+    let (mut out, mut carries) = ([0; 32], 0);
+    for lane in 0..32 {
+        let sum = lea_of(i, a[lane], b[lane], c[lane], p >> lane & 1 != 0);
+        out[lane] = sum.value;
+        carries |= u32::from(sum.carry) << lane;
+    }
+    warp.write(i.d, active, &out);
+    warp.set_predicate(carry, active, carries);
+    Ok(())
+}
+
+/// LEA and ULEA on one lane.
+#[inline(always)]
+pub(super) fn lea_of(i: &Instruction, a: u32, b: u32, c: u32, carry: bool) -> Sum {
+    let c = if i.bit(73) { int::sign_word(a) } else { c };
+    let shifted = int::lea_shifted(a, c, i.bits(75, 5), i.bit(80));
+    int::lea_sum(shifted, b, [i.bit(72), i.b_sign.negate], i.bit(74).then_some(carry))
+}
+
+pub(super) fn prmt(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let mode = PermuteMode::from_field(i.bits(72, 3)).unwrap_or(PermuteMode::Index);
+    map3(context, warp, i, active, |a, b, c| int::prmt(a, b, c, mode))
+}
+
+#[inline(always)]
+pub(super) fn mov(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    // The mask of lanes of each quad.
+    let lanes = i.bits(72, 4) * 0x1111_1111;
+    map1(context, warp, i, active & lanes, |b| b)
+}
+
+#[inline(always)]
+pub(super) fn sel(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let p = warp.predicate(i.source_predicate(87));
+    let mut room = [0; 32];
+    let b = context.values(warp, i.b, &mut room)?;
+    let a = warp.row(i.a);
+    let mut out = [0; 32];
+    for lane in 0..32 {
+        out[lane] = if p >> lane & 1 != 0 { a[lane] } else { b[lane] };
+    }
+    warp.write(i.d, active, &out);
+    Ok(())
+}
+
+pub(super) fn imnmx(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let p = warp.predicate(i.source_predicate(87));
+    let signed = i.bit(73);
+    let mut room = [0; 32];
+    let b = context.values(warp, i.b, &mut room)?;
+    let a = warp.row(i.a);
+    let mut out = [0; 32];
+    for lane in 0..32 {
+        out[lane] = int::imnmx(a[lane], b[lane], signed, p >> lane & 1 != 0);
+    }
+    warp.write(i.d, active, &out);
+    Ok(())
+}
+
+#[inline(always)]
+pub(super) fn isetp(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let mut room = [0; 32];
+    let b = context.values(warp, i.b, &mut room)?;
+    let a = warp.row(i.a);
+    // A signed compare is an unsigned one with the sign bits inverted.
+    let flip = if i.bit(73) { 0x8000_0000 } else { 0 };
+    let less = lanes_where(a, b, |a, b| a ^ flip < b ^ flip);
+    let equal = lanes_where(a, b, |a, b| a == b);
+    // The field is a truth table: bit 0 less, bit 1 equal, bit 2 greater.
+    let compare = i.bits(76, 3);
+    let when = |bit: u32, lanes: u32| if compare >> bit & 1 != 0 { lanes } else { 0 };
+    let mut outcome = when(0, less) | when(1, equal) | when(2, !(less | equal));
+    if i.bit(72) && !matches!(compare, 0 | 7) {
+        outcome = outcome & !equal | warp.predicate(i.source_predicate(68)) & equal;
+    }
+    set_compared(warp, i, active, outcome, i.bits(74, 2));
+    Ok(())
+}
+
+pub(super) fn unary(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    map1(context, warp, i, active, |b| unary_of(i, b))
+}
+
+/// One-source integer operations on one lane.
+pub(super) fn unary_of(i: &Instruction, b: u32) -> u32 {
+    let inverted = if i.b_sign.negate { !b } else { b };
+    match i.op {
+        Op::Flo | Op::Uflo => int::flo(inverted, i.bit(73), i.bit(74)),
+        Op::Popc | Op::Upopc => int::popc(inverted),
+        Op::Brev | Op::Ubrev => int::brev(b),
+        Op::I2i => convert::i2i(b, Integer::from_field(i.bits(77, 1), i.bit(76))),
+        _ => int::iabs(b),
+    }
+}
+
+pub(super) fn binary(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    map2(context, warp, i, active, |a, b| binary_of(i, a, b))
+}
+
+/// BMSK, SGXT and their uniform twins on one lane.
+pub(super) fn binary_of(i: &Instruction, a: u32, b: u32) -> u32 {
+    match i.op {
+        Op::Bmsk | Op::Ubmsk => int::bmsk(a, b, i.bit(75)),
+        _ => int::sgxt(a, b, i.bit(73), i.bit(75)),
+    }
+}
+
+pub(super) fn ternary(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    map3(context, warp, i, active, |a, b, c| match i.op {
+        Op::Vabsdiff => int::vabsdiff(a, b, c, i.bit(73)),
+        Op::Vabsdiff4 if i.bit(75) => int::vabsdiff4_acc(a, b, c, i.bit(73)),
+        Op::Vabsdiff4 => int::vabsdiff4(a, b, i.bit(73)),
+        Op::I2ip => i2ip(i, a, b, c),
+        _ => {
+            let c = if i.bit(75) { c.wrapping_neg() } else { c };
+            match i.bits(76, 2) {
+                0 => int::idp4a(a, b, c, i.bit(73), i.bit(74)),
+                mode => int::idp2a(a, b, c, i.bit(73), i.bit(74), mode == 3),
+            }
+        }
+    })
+}
+
+/// I2IP on one lane.
+fn i2ip(i: &Instruction, a: u32, b: u32, c: u32) -> u32 {
+    let format = i.bits(76, 3);
+    let to = Integer { bits: [8, 16, 2, 4][format as usize / 2], signed: format & 1 != 0 };
+    // For nibbles and pairs of bits the field says how much of C is shown, not which half.
+    let upper = to.bits == 8 && i.bit(72);
+    convert::i2ip(a, b, c, to, true, false, upper)
+}
+
+pub(super) fn p2r(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let mut room = [0; 32];
+    let b = context.values(warp, i.b, &mut room)?;
+    let a = warp.row(i.a);
+    let shift = 8 * i.bits(76, 2);
+    let predicates: [u32; 7] = core::array::from_fn(|index| {
+        // CAST: 0 to 6.
+        warp.predicate(crate::sm::decode::Predicate { index: index as u8, not: false })
+    });
+    let mut out = [0; 32];
+    for lane in 0..32 {
+        let file = (0..7).fold(0, |file, index| file | (predicates[index] >> lane & 1) << index);
+        let mask = b[lane];
+        out[lane] = a[lane] & !(mask << shift) | (file & mask) << shift;
+    }
+    warp.write(i.d, active, &out);
+    Ok(())
+}
+
+pub(super) fn r2p(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let mut room = [0; 32];
+    let mask = *context.values(warp, i.b, &mut room)?;
+    let a = *warp.row(i.a);
+    let shift = 8 * i.bits(76, 2);
+    for index in 0..7u8 {
+        let wanted = lanes_where(&mask, &mask, |mask, _| mask >> index & 1 != 0);
+        let values = lanes_where(&a, &a, |a, _| a >> shift >> index & 1 != 0);
+        warp.set_predicate(index, active & wanted, values);
+    }
+    Ok(())
+}
+
+pub(super) fn plop3(warp: &mut Warp, i: &Instruction, active: u32) {
+    let a = warp.predicate(i.source_predicate(87));
+    let b = warp.predicate(i.source_predicate(77));
+    let third = i.source_predicate(68);
+    let c = if i.bit(67) {
+        if warp.uniform_predicate(third) { !0 } else { 0 }
+    } else {
+        warp.predicate(third)
+    };
+    let first = truth_table(i);
+    // CAST: 8 bits.
+    let second = i.bits(16, 8) as u8;
+    warp.set_predicate(i.target_predicate(81), active, int::lop3(a, b, c, first));
+    warp.set_predicate(i.target_predicate(84), active, int::lop3(a, b, c, second));
+}
+
+/// The first truth table of PLOP3 and UPLOP3, split over two places.
+pub(super) fn truth_table(i: &Instruction) -> u8 {
+    // CAST: 8 bits.
+    (i.bits(72, 5) << 3 | i.bits(64, 3)) as u8
+}

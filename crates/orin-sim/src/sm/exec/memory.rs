@@ -1,0 +1,649 @@
+//! Loads and stores.
+//!
+//! Four address spaces: global memory behind the MMU, the shared memory of the CTA, the local
+//! memory of each thread, and the constant banks. Generic addresses (LD, ST, ATOM) reach shared
+//! and local memory through two windows of 16 MiB. Accesses are naturally aligned or trap; lanes
+//! are served in ascending order, so the fault of a warp is that of its first faulting lane.
+//!
+//! Memory-order, scope, eviction and prefetch modifiers are hints to caches that the interpreter
+//! does not have: its memory is coherent and accesses happen in program order.
+//!
+//! Source: sections 10 and 12 of the SASS fact sheet.
+
+use super::{Context, Outcome, Trap, lanes, unmodelled};
+use crate::mmu::Access;
+use crate::sm::decode::table::Op;
+use crate::sm::decode::{Instruction, RZ, sign_extend};
+use crate::sm::warp::{FULL, Row, Warp};
+use crate::sm::SmFaultCause;
+
+/// Size of the shared- and of the local-memory window in bytes.
+pub(super) const WINDOW_BYTES: u64 = 1 << 24;
+
+/// Where an address leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Space {
+    /// Behind the MMU.
+    Global,
+    /// Offset in the CTA's shared memory.
+    Shared,
+    /// Offset in the thread's local-memory window.
+    Local,
+}
+
+/// How the data of an access is laid out.
+#[derive(Clone, Copy, Debug)]
+struct Format {
+    /// Size in bytes: 1, 2, 4, 8 or 16.
+    bytes: u32,
+    /// Whether a part of a word is sign extended.
+    signed: bool,
+}
+
+impl Format {
+    /// The size modifier of bits 73 to 75.
+    fn of(i: &Instruction) -> Self {
+        let (bytes, signed) = match i.bits(73, 3) {
+            0 => (1, false),
+            1 => (1, true),
+            2 => (2, false),
+            3 => (2, true),
+            4 => (4, false),
+            5 => (8, false),
+            _ => (16, false),
+        };
+        Self { bytes, signed }
+    }
+
+    /// Registers of the data.
+    fn words(self) -> u8 {
+        // CAST: at most 4.
+        self.bytes.div_ceil(4) as u8
+    }
+
+    /// Extends a part of a word.
+    fn extend(self, value: u32) -> u32 {
+        // CAST: sign extension of the low part.
+        match (self.bytes, self.signed) {
+            (1, true) => value as i8 as u32,
+            (1, false) => value & 0xff,
+            (2, true) => value as i16 as u32,
+            (2, false) => value & 0xffff,
+            _ => value,
+        }
+    }
+}
+
+/// The signed 24-bit offset of bits 40 to 63.
+fn offset(i: &Instruction) -> u64 {
+    // CAST: two's complement.
+    sign_extend(i.bits(40, 24).into(), 24) as u64
+}
+
+/// The 64-bit value of a uniform register pair.
+fn uniform_pair(warp: &Warp, number: u8) -> u64 {
+    u64::from(warp.uniform(number)) | u64::from(warp.uniform(Warp::next_uniform(number))) << 32
+}
+
+/// Addresses of a global or generic access: register or pair, plus the uniform base, plus offset.
+///
+/// The uniform register at `uniform_at` is a descriptor, not part of the address, when
+/// `descriptor`.
+fn addresses(warp: &Warp, i: &Instruction, wide: bool, uniform_at: u32, descriptor: bool) -> [u64; 32] {
+    let base = if i.form == 4 && i.bit(91) && !descriptor {
+        // CAST: 6 bits.
+        uniform_pair(warp, i.bits(uniform_at, 6) as u8)
+    } else {
+        0
+    };
+    let base = base.wrapping_add(offset(i));
+    register_addresses(warp, i, wide, base)
+}
+
+/// Addresses from the register or pair A and a base.
+fn register_addresses(warp: &Warp, i: &Instruction, wide: bool, base: u64) -> [u64; 32] {
+    let low = warp.row(i.a);
+    let high = warp.row(if wide { Warp::next(i.a, 1) } else { RZ });
+    let mut out = [0; 32];
+    for lane in 0..32 {
+        out[lane] = (u64::from(low[lane]) | u64::from(high[lane]) << 32).wrapping_add(base);
+    }
+    out
+}
+
+/// Addresses of LDG, LD and their stores, as the encoding says.
+fn load_store_addresses(warp: &Warp, i: &Instruction, uniform_at: u32) -> [u64; 32] {
+    let wide = i.bit(72) && (i.form == 1 || i.bit(90));
+    addresses(warp, i, wide, uniform_at, i.bit(76))
+}
+
+/// Addresses of an atomic, whose bits 90 and 76 mean something else.
+pub(super) fn atomic_addresses(warp: &Warp, i: &Instruction) -> [u64; 32] {
+    let wide = i.bit(72) && (i.op != Op::Red || i.bit(90));
+    addresses(warp, i, wide, 64, i.bit(71))
+}
+
+/// Refuses the first active address that is not a multiple of `bytes`.
+pub(super) fn check_alignment(addresses: &[u64; 32], active: u32, bytes: u32) -> Outcome {
+    let mask = u64::from(bytes) - 1;
+    if addresses.iter().fold(0, |all, va| all | va) & mask == 0 {
+        return Ok(());
+    }
+    match lanes(active).find(|&lane| addresses[lane] & mask != 0) {
+        None => Ok(()),
+        Some(lane) => {
+            Err(Trap { lane: Some(lane), cause: SmFaultCause::MisalignedAddress { va: addresses[lane], bytes } })
+        }
+    }
+}
+
+impl Context<'_> {
+    /// Which space a generic address is in, and the offset there.
+    pub(super) fn resolve(&self, va: u64) -> (Space, u64) {
+        let within = |window: u64| va.checked_sub(window).filter(|&offset| offset < WINDOW_BYTES);
+        if let Some(offset) = within(self.launch.shared_window) {
+            (Space::Shared, offset)
+        } else if let Some(offset) = within(self.launch.local_window) {
+            (Space::Local, offset)
+        } else {
+            (Space::Global, va)
+        }
+    }
+
+    /// Index of the word of shared memory at `offset`.
+    pub(super) fn shared_index(&self, offset: u64, bytes: u32) -> Result<usize, SmFaultCause> {
+        if offset.checked_add(bytes.into()).is_none_or(|end| end > self.launch.shared_bytes.into()) {
+            return Err(SmFaultCause::OutOfRange { space: "shared", offset, bytes });
+        }
+        // CAST: within shared memory.
+        Ok((offset / 4) as usize)
+    }
+
+    /// Index of the row of local memory at `offset` of the window.
+    ///
+    /// The memory of a thread ends at the end of the window, where the stack begins.
+    fn local_index(&self, warp: &mut Warp, offset: u64, bytes: u32) -> Result<usize, SmFaultCause> {
+        let size = u64::from(self.launch.local_bytes).min(WINDOW_BYTES);
+        let first = WINDOW_BYTES - size;
+        if offset < first || offset + u64::from(bytes) > WINDOW_BYTES {
+            return Err(SmFaultCause::OutOfRange { space: "local", offset, bytes });
+        }
+        if warp.local.is_empty() {
+            // CAST: at most 16 MiB.
+            warp.local = vec![[0; 32]; size.div_ceil(4) as usize];
+        }
+        // CAST: within local memory.
+        Ok(((offset - first) / 4) as usize)
+    }
+
+    /// Loads the words of one lane.
+    fn load(&mut self, warp: &mut Warp, lane: usize, (space, at): (Space, u64), format: Format) -> Result<[u32; 4], Trap> {
+        let fault = |cause| Trap { lane: Some(lane), cause };
+        let bytes = format.bytes;
+        // CAST: 0 to 3.
+        let shift = 8 * (at & 3) as u32;
+        let mut words = [0; 4];
+        match space {
+            Space::Global => {
+                let pointer = self
+                    .port
+                    .pointer(at, bytes.into(), Access::Read)
+                    .map_err(|mmu| fault(SmFaultCause::Mmu(mmu)))?;
+                // SAFETY: the port vouches for `bytes` bytes at `pointer`, which is aligned to
+                // them because `at` is and mappings are page aligned. Volatile, because others
+                // may write the memory at any time.
+                unsafe {
+                    match bytes {
+                        1 => words[0] = pointer.read_volatile().into(),
+                        2 => words[0] = pointer.cast::<u16>().read_volatile().into(),
+                        4 => words[0] = pointer.cast::<u32>().read_volatile(),
+                        8 => words = split(pointer.cast::<u64>().read_volatile(), 0),
+                        _ => {
+                            let low = pointer.cast::<u64>().read_volatile();
+                            words = split(low, pointer.cast::<u64>().add(1).read_volatile());
+                        }
+                    }
+                }
+            }
+            Space::Shared => {
+                let first = self.shared_index(at, bytes).map_err(fault)?;
+                let count = usize::from(format.words());
+                words[..count].copy_from_slice(&self.shared[first..first + count]);
+                words[0] >>= shift;
+            }
+            Space::Local => {
+                let first = self.local_index(warp, at, bytes).map_err(fault)?;
+                for (word, row) in words.iter_mut().zip(&warp.local[first..first + usize::from(format.words())]) {
+                    *word = row[lane];
+                }
+                words[0] >>= shift;
+            }
+        }
+        words[0] = format.extend(words[0]);
+        Ok(words)
+    }
+
+    /// Stores the words of one lane.
+    fn store(
+        &mut self,
+        warp: &mut Warp,
+        lane: usize,
+        (space, at): (Space, u64),
+        format: Format,
+        words: [u32; 4],
+    ) -> Outcome {
+        let fault = |cause| Trap { lane: Some(lane), cause };
+        let bytes = format.bytes;
+        // CAST: 0 to 3.
+        let shift = 8 * (at & 3) as u32;
+        let part = match bytes {
+            1 => 0xff << shift,
+            2 => 0xffff << shift,
+            _ => !0,
+        };
+        let merge = |to: &mut u32, word: u32| *to = *to & !part | word << shift & part;
+        match space {
+            Space::Global => {
+                let pointer = self
+                    .port
+                    .pointer(at, bytes.into(), Access::Write)
+                    .map_err(|mmu| fault(SmFaultCause::Mmu(mmu)))?;
+                let double = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+                // SAFETY: as in `load`; the mapping is writable.
+                // CAST: the stored part of the word.
+                unsafe {
+                    match bytes {
+                        1 => pointer.write_volatile(words[0] as u8),
+                        2 => pointer.cast::<u16>().write_volatile(words[0] as u16),
+                        4 => pointer.cast::<u32>().write_volatile(words[0]),
+                        8 => pointer.cast::<u64>().write_volatile(double(words[0], words[1])),
+                        _ => {
+                            pointer.cast::<u64>().write_volatile(double(words[0], words[1]));
+                            pointer.cast::<u64>().add(1).write_volatile(double(words[2], words[3]));
+                        }
+                    }
+                }
+            }
+            Space::Shared => {
+                let first = self.shared_index(at, bytes).map_err(fault)?;
+                for (step, word) in words[..usize::from(format.words())].iter().enumerate() {
+                    merge(&mut self.shared[first + step], *word);
+                }
+            }
+            Space::Local => {
+                let first = self.local_index(warp, at, bytes).map_err(fault)?;
+                for (step, word) in words[..usize::from(format.words())].iter().enumerate() {
+                    merge(&mut warp.local[first + step][lane], *word);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Loads all active lanes into the registers from D up.
+    fn load_lanes(
+        &mut self,
+        warp: &mut Warp,
+        i: &Instruction,
+        active: u32,
+        place: impl Fn(&Self, usize) -> (Space, u64),
+    ) -> Outcome {
+        let format = Format::of(i);
+        let mut out = [[0; 32]; 4];
+        for lane in lanes(active) {
+            let at = place(self, lane);
+            let words = self.load(warp, lane, at, format)?;
+            for (row, word) in out.iter_mut().zip(words) {
+                row[lane] = word;
+            }
+        }
+        for step in 0..format.words() {
+            warp.write(Warp::next(i.d, step), active, &out[usize::from(step)]);
+        }
+        Ok(())
+    }
+
+    /// Stores all active lanes from the registers from `data` up.
+    fn store_lanes(
+        &mut self,
+        warp: &mut Warp,
+        i: &Instruction,
+        active: u32,
+        data: u8,
+        place: impl Fn(&Self, usize) -> (Space, u64),
+    ) -> Outcome {
+        let format = Format::of(i);
+        for lane in lanes(active) {
+            let at = place(self, lane);
+            // CAST: 0 to 3.
+            let words = core::array::from_fn(|step| {
+                if step < usize::from(format.words()) { warp.row(Warp::next(data, step as u8))[lane] } else { 0 }
+            });
+            self.store(warp, lane, at, format, words)?;
+        }
+        Ok(())
+    }
+}
+
+fn split(low: u64, high: u64) -> [u32; 4] {
+    // CAST: the halves of the values.
+    [low as u32, (low >> 32) as u32, high as u32, (high >> 32) as u32]
+}
+
+/// The data register of a store: bits 32 to 39.
+fn data(i: &Instruction) -> u8 {
+    i.register(32)
+}
+
+/// Whether the predicate operands of a load, whose meaning is not known, are unused.
+fn plain_load(i: &Instruction) -> bool {
+    i.bits(81, 3) == 7 && i.bits(64, 4) == 0
+}
+
+/// Whether lanes access consecutive words.
+#[inline(always)]
+fn consecutive(addresses: &[u64; 32]) -> bool {
+    let mut apart = 0;
+    for (lane, va) in (0u64..).zip(addresses) {
+        apart |= va ^ addresses[0].wrapping_add(4 * lane);
+    }
+    apart == 0
+}
+
+#[inline(always)]
+pub(super) fn ldg(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let addresses = load_store_addresses(warp, i, 32);
+    if active == FULL
+        && i.bits(73, 3) == 4
+        && addresses[0] % 4 == 0
+        && plain_load(i)
+        && consecutive(&addresses)
+        && let Some(pointer) = context.port.at_hand(addresses[0], 128, Access::Read)
+    {
+        let row = warp.row_mut(i.d);
+        // SAFETY: the port vouches for 128 bytes; the target is a row of ours. Words may be torn
+        // apart by concurrent writers only between lanes, as on hardware.
+        unsafe { core::ptr::copy_nonoverlapping(pointer.cast_const().cast(), row.as_mut_ptr(), 32) };
+        return Ok(());
+    }
+    ldg_lanes(context, warp, i, active, &addresses)
+}
+
+#[inline(never)]
+fn ldg_lanes(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32, addresses: &[u64; 32]) -> Outcome {
+    if !plain_load(i) {
+        return Err(unmodelled(i));
+    }
+    check_alignment(addresses, active, Format::of(i).bytes)?;
+    note_poll(warp, i);
+    context.load_lanes(warp, i, active, |_, lane| (Space::Global, addresses[lane]))
+}
+
+/// Counts loads that a spinning thread would use, `volatile` and stronger, as polls.
+fn note_poll(warp: &mut Warp, i: &Instruction) {
+    if matches!(i.bits(77, 4), 5..=8 | 10 | 12) {
+        warp.poll(1);
+    }
+}
+
+#[inline(always)]
+pub(super) fn stg(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let addresses = load_store_addresses(warp, i, 64);
+    if active == FULL
+        && i.bits(73, 3) == 4
+        && addresses[0] % 4 == 0
+        && consecutive(&addresses)
+        && let Some(pointer) = context.port.at_hand(addresses[0], 128, Access::Write)
+    {
+        let row = warp.row(data(i));
+        // SAFETY: as in `ldg`, with the roles exchanged; the mapping is writable.
+        unsafe { core::ptr::copy_nonoverlapping(row.as_ptr(), pointer.cast(), 32) };
+        return Ok(());
+    }
+    stg_lanes(context, warp, i, active, &addresses)
+}
+
+#[inline(never)]
+fn stg_lanes(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32, addresses: &[u64; 32]) -> Outcome {
+    check_alignment(addresses, active, Format::of(i).bytes)?;
+    context.store_lanes(warp, i, active, data(i), |_, lane| (Space::Global, addresses[lane]))
+}
+
+/// Addresses of a generic access: those of LDG and STG, or without the uniform flag a register and
+/// a 32-bit offset.
+fn generic_addresses(warp: &Warp, i: &Instruction, uniform_at: u32) -> [u64; 32] {
+    if i.bit(91) {
+        load_store_addresses(warp, i, uniform_at)
+    } else {
+        let wide = i.bit(72) && (i.form == 1 || i.bit(90));
+        // CAST: two's complement.
+        register_addresses(warp, i, wide, sign_extend(i.bits(32, 32).into(), 32) as u64)
+    }
+}
+
+pub(super) fn ld(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    if i.bits(64, 4) != 0 || !matches!(i.bits(81, 3), 0 | 7) {
+        return Err(unmodelled(i));
+    }
+    let addresses = generic_addresses(warp, i, 32);
+    check_alignment(&addresses, active, Format::of(i).bytes)?;
+    note_poll(warp, i);
+    context.load_lanes(warp, i, active, |context, lane| context.resolve(addresses[lane]))
+}
+
+pub(super) fn st(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let addresses = generic_addresses(warp, i, 64);
+    check_alignment(&addresses, active, Format::of(i).bytes)?;
+    let data = if i.form == 1 { i.register(64) } else { data(i) };
+    context.store_lanes(warp, i, active, data, |context, lane| context.resolve(addresses[lane]))
+}
+
+/// 32-bit addresses of a local or shared access: A times the stride, plus `base`, plus offset.
+#[inline(always)]
+fn window_addresses(warp: &Warp, i: &Instruction, stride: u32, base: u32) -> Row {
+    // CAST: the address is 32 bits wide.
+    let base = base.wrapping_add(offset(i) as u32);
+    let a = warp.row(i.a);
+    let mut out = [0; 32];
+    for lane in 0..32 {
+        out[lane] = (a[lane] << stride).wrapping_add(base);
+    }
+    out
+}
+
+/// Addresses of a shared access; the uniform base is at `uniform_at` when the flag is set.
+#[inline(always)]
+pub(super) fn shared_addresses(warp: &Warp, i: &Instruction, uniform_at: u32) -> Row {
+    let stride = match i.bits(78, 2) {
+        0 => 0,
+        field => field + 1,
+    };
+    // CAST: 6 bits.
+    let base = if i.bit(91) { warp.uniform(i.bits(uniform_at, 6) as u8) } else { 0 };
+    window_addresses(warp, i, stride, base)
+}
+
+pub(super) fn widen(row: &Row) -> [u64; 32] {
+    row.map(u64::from)
+}
+
+#[inline(always)]
+pub(super) fn lds(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let addresses = shared_addresses(warp, i, 32);
+    if i.bits(73, 3) == 4 && active == FULL {
+        let words = &*context.shared;
+        let (mut all, mut highest) = (0, 0);
+        for &at in &addresses {
+            all |= at;
+            highest = highest.max(at);
+        }
+        if all % 4 == 0 && highest as usize / 4 < words.len() && highest < context.launch.shared_bytes {
+            let mut out = [0; 32];
+            for lane in 0..32 {
+                out[lane] = words[addresses[lane] as usize / 4];
+            }
+            *warp.row_mut(i.d) = out;
+            return Ok(());
+        }
+    }
+    lds_lanes(context, warp, i, active, &addresses)
+}
+
+#[inline(never)]
+fn lds_lanes(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32, addresses: &Row) -> Outcome {
+    check_alignment(&widen(addresses), active, Format::of(i).bytes)?;
+    context.load_lanes(warp, i, active, |_, lane| (Space::Shared, addresses[lane].into()))
+}
+
+#[inline(always)]
+pub(super) fn sts(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let uniform_at = 64;
+    let addresses = shared_addresses(warp, i, uniform_at);
+    check_alignment(&widen(&addresses), active, Format::of(i).bytes)?;
+    context.store_lanes(warp, i, active, data(i), |_, lane| (Space::Shared, addresses[lane].into()))
+}
+
+/// Addresses of a local access, relative to the window.
+fn local_addresses(warp: &Warp, i: &Instruction) -> Row {
+    window_addresses(warp, i, 0, 0)
+}
+
+pub(super) fn ldl(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let addresses = local_addresses(warp, i);
+    check_alignment(&widen(&addresses), active, Format::of(i).bytes)?;
+    context.load_lanes(warp, i, active, |_, lane| (Space::Local, addresses[lane].into()))
+}
+
+pub(super) fn stl(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let addresses = local_addresses(warp, i);
+    check_alignment(&widen(&addresses), active, Format::of(i).bytes)?;
+    context.store_lanes(warp, i, active, data(i), |_, lane| (Space::Local, addresses[lane].into()))
+}
+
+impl Context<'_> {
+    /// Loads from a constant bank: low and high word.
+    pub(super) fn load_constant(&self, i: &Instruction, at: u32) -> Result<[u32; 2], SmFaultCause> {
+        // CAST: 5 bits.
+        let bank = i.bits(54, 5) as u8;
+        let format = Format::of(i);
+        if at % format.bytes != 0 {
+            return Err(SmFaultCause::MisalignedAddress { va: at.into(), bytes: format.bytes });
+        }
+        Ok(match format.bytes {
+            1 => [format.extend(self.constants.byte(bank, at)?.into()), 0],
+            2 => [format.extend(self.constants.half(bank, at)?.into()), 0],
+            4 => [self.constants.word(bank, at)?, 0],
+            _ => {
+                let [low, high, ..] = split(self.constants.double(bank, at)?, 0);
+                [low, high]
+            }
+        })
+    }
+}
+
+pub(super) fn ldc(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    // CAST: two's complement.
+    let offset = sign_extend(i.bits(38, 16).into(), 16) as u32;
+    let mut out = [[0; 32]; 2];
+    for lane in lanes(active) {
+        let at = warp.row(i.a)[lane].wrapping_add(offset);
+        let words = context.load_constant(i, at).map_err(|cause| Trap { lane: Some(lane), cause })?;
+        (out[0][lane], out[1][lane]) = (words[0], words[1]);
+    }
+    warp.write(i.d, active, &out[0]);
+    if i.bits(73, 3) == 5 {
+        warp.write(Warp::next(i.d, 1), active, &out[1]);
+    }
+    Ok(())
+}
+
+/// LDSM: 8x8 matrices of 16-bit elements, each row from the address of one lane.
+pub(super) fn ldsm(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let count = match i.bits(72, 2) {
+        0 => 1,
+        1 => 2,
+        2 => 4,
+        _ => return Err(unmodelled(i)),
+    };
+    let transposed = match i.bits(78, 2) {
+        0 => false,
+        1 => true,
+        _ => return Err(unmodelled(i)),
+    };
+    if active != FULL {
+        return Err(unmodelled(i));
+    }
+    let addresses = shared_addresses(warp, i, 32);
+    let users = if count == 4 { FULL } else { (1 << (8 * count)) - 1 };
+    check_alignment(&widen(&addresses), users, 16)?;
+    let format = Format { bytes: 16, signed: false };
+    for matrix in 0..count {
+        let mut rows = [[0; 4]; 8];
+        for (row, words) in rows.iter_mut().enumerate() {
+            let lane = 8 * matrix + row;
+            *words = context.load(warp, lane, (Space::Shared, addresses[lane].into()), format)?;
+        }
+        let element = |row: usize, column: usize| rows[row][column / 2] >> (16 * (column % 2)) & 0xffff;
+        let out = core::array::from_fn(|lane| {
+            let (group, pair) = (lane / 4, 2 * (lane % 4));
+            if transposed {
+                element(pair, group) | element(pair + 1, group) << 16
+            } else {
+                element(group, pair) | element(group, pair + 1) << 16
+            }
+        });
+        // CAST: 0 to 3.
+        warp.write(Warp::next(i.d, matrix as u8), active, &out);
+    }
+    Ok(())
+}
+
+/// LDGSTS: an asynchronous copy from global to shared memory, done at once.
+pub(super) fn ldgsts(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let bytes = match i.bits(73, 3) {
+        4 => 4,
+        5 => 8,
+        6 => 16,
+        _ => return Err(unmodelled(i)),
+    };
+    let format = Format { bytes, signed: false };
+    // CAST: two's complement, and 6 bits.
+    let from_offset = sign_extend(i.bits(32, 12).into(), 12) as u64;
+    let to_offset = sign_extend(i.bits(44, 20).into(), 20) as u32;
+    let base = if i.bit(91) && !i.bit(76) { uniform_pair(warp, i.bits(64, 6) as u8) } else { 0 };
+    let from = register_addresses(warp, i, true, base.wrapping_add(from_offset));
+    let to = warp.row(i.d).map(|at| at.wrapping_add(to_offset));
+    let copy = warp.predicate(i.source_predicate(87));
+    let fill = i.bit(82);
+    check_alignment(&widen(&to), active, bytes)?;
+    let copied = if fill { active & copy } else { active };
+    check_alignment(&from, copied, bytes)?;
+    for lane in lanes(active) {
+        let words = if copied >> lane & 1 != 0 {
+            context.load(warp, lane, (Space::Global, from[lane]), format)?
+        } else {
+            [0; 4]
+        };
+        context.store(warp, lane, (Space::Shared, to[lane].into()), format, words)?;
+    }
+    Ok(())
+}
+
+/// QSPC: whether a generic address lies in a space.
+pub(super) fn qspc(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let space = match i.bits(73, 2) {
+        0 => Space::Global,
+        1 => Space::Local,
+        2 => Space::Shared,
+        _ => return Err(unmodelled(i)),
+    };
+    if i.d != RZ {
+        return Err(unmodelled(i));
+    }
+    let addresses = register_addresses(warp, i, i.bit(72), offset(i));
+    let inside = lanes(active)
+        .filter(|&lane| context.resolve(addresses[lane]).0 == space)
+        .fold(0, |mask, lane| mask | 1 << lane);
+    warp.set_predicate(i.target_predicate(81), active, inside);
+    Ok(())
+}

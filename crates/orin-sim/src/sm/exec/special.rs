@@ -1,0 +1,94 @@
+//! Special registers: who and where a thread is, and what time it is.
+//!
+//! Source: section 6 of the SASS fact sheet.
+
+use std::sync::LazyLock;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use super::memory::WINDOW_BYTES;
+use super::{Context, Outcome, Trap, unmodelled};
+use crate::sm::decode::Instruction;
+use crate::sm::decode::table::Op;
+use crate::sm::warp::{Row, Warp};
+
+/// The `%clock` of the SMs: nanoseconds of the host, a clock of 1 GHz.
+fn clock() -> u64 {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    // CAST: enough for 500 years.
+    START.elapsed().as_nanos() as u64
+}
+
+/// The `%globaltimer`: nanoseconds of the host's real-time clock.
+fn global_timer() -> u64 {
+    // CAST: enough for 500 years.
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+}
+
+/// The values of a 32-bit special register.
+fn value(context: &Context, warp: &Warp, i: &Instruction, number: u32) -> Result<Row, Trap> {
+    let launch = context.launch;
+    let all = |value: u32| Ok([value; 32]);
+    let by_lane = |f: fn(u32) -> u32| {
+        // CAST: 0 to 31.
+        Ok(core::array::from_fn(|lane| f(lane as u32)))
+    };
+    // CAST: the halves of 64-bit values.
+    match number {
+        0 => by_lane(|lane| lane),
+        1 | 80 => all(clock() as u32),
+        81 => all((clock() >> 32) as u32),
+        3 => all(warp.index << 8),
+        33..=35 => Ok(warp.tid[number as usize - 33]),
+        37..=39 => all(context.block[number as usize - 37]),
+        46 => all((launch.local_window >> 32) as u32),
+        52 => all(launch.local_window as u32),
+        47 => all((launch.shared_window >> 32) as u32),
+        48 => all(launch.shared_window as u32),
+        49 | 53 => all(WINDOW_BYTES as u32),
+        50 => all(launch.shared_bytes),
+        56 => by_lane(|lane| 1 << lane),
+        57 => by_lane(|lane| (1 << lane) - 1),
+        58 => by_lane(|lane| (2u32 << lane).wrapping_sub(1)),
+        59 => by_lane(|lane| !(2u32 << lane).wrapping_sub(1)),
+        60 => by_lane(|lane| !((1 << lane) - 1)),
+        61 => all(launch.registers),
+        62 => all(launch.barriers),
+        64 | 66 => all(0),
+        67 => all(context.sm),
+        82 => all(global_timer() as u32),
+        83 => all((global_timer() >> 32) as u32),
+        255 => all(0),
+        _ => Err(unmodelled(i)),
+    }
+}
+
+/// S2R, CS2R and S2UR.
+pub(super) fn read(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let number = i.bits(72, 8);
+    if i.op == Op::S2ur {
+        let values = value(context, warp, i, number)?;
+        // CAST: 6 bits are looked at.
+        warp.set_uniform(i.d, values[active.trailing_zeros() as usize & 31]);
+        return Ok(());
+    }
+    let values = value(context, warp, i, number)?;
+    if i.op == Op::Cs2r && !i.bit(80) {
+        // The pair must come from one reading of the clock.
+        let wide = match number {
+            80 => Some(clock()),
+            82 => Some(global_timer()),
+            _ => None,
+        };
+        // CAST: the halves of the value.
+        let (low, high) = match wide {
+            Some(wide) => ([wide as u32; 32], [(wide >> 32) as u32; 32]),
+            None if number == 255 => (values, values),
+            None => (values, value(context, warp, i, number + 1)?),
+        };
+        warp.write(i.d, active, &low);
+        warp.write(Warp::next(i.d, 1), active, &high);
+        return Ok(());
+    }
+    warp.write(i.d, active, &values);
+    Ok(())
+}

@@ -1,0 +1,636 @@
+//! The state of one warp: registers, predicates and its paths through the program.
+//!
+//! A warp is 32 threads (lanes) with a register file of one word per lane and register. Since
+//! Volta each lane has its own program counter; lanes at the same place run together. The
+//! interpreter keeps a list of *paths*: a program counter, the lanes that are there, and the
+//! uniform registers as these lanes see them. One path runs at a time.
+//!
+//! Divergence leaves no trace on a stack. The compiler marks regions with convergence barriers:
+//! `BSSY Bn` records the lanes that enter, and `BSYNC Bn` makes each lane that arrives wait for the
+//! others of the record. Barrier registers are kept per lane, so that a callee's spill (`BMOV`) of
+//! a barrier that is in use by other lanes of the warp restores exactly what it saved.
+//!
+//! Source: section 8 of the SASS fact sheet.
+
+/// One value per lane.
+pub(crate) type Row = [u32; 32];
+
+/// All 32 lanes.
+pub(crate) const FULL: u32 = !0;
+
+/// Row that is written in place of RZ.
+const SINK: usize = 256;
+
+/// Instructions a path may run while other paths of its warp are ready.
+const TURN: u32 = 1024;
+
+/// Polls (see [`Warp::poll`]) after which lanes that wait for a spinning path are let go.
+const PATIENCE: u32 = 4096;
+
+/// Why a path does not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It can.
+    Ready,
+    /// Waits in BSYNC for the lanes recorded in this barrier register.
+    Convergence(u8),
+    /// Waits in WARPSYNC for these lanes.
+    Lanes(u32),
+    /// Waits at this barrier of the CTA.
+    Barrier(u8),
+}
+
+/// Lanes at one place in the program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path {
+    /// GPU address of the next instruction; of the waiting one unless ready.
+    pub(crate) pc: u64,
+    /// Its lanes; never empty in the list of paths.
+    pub(crate) mask: u32,
+    /// What it waits for.
+    pub(crate) state: State,
+    /// Uniform registers; the last reads 0.
+    pub(crate) uniform: [u32; 64],
+    /// Uniform predicates, bit 7 always set.
+    pub(crate) uniform_predicates: u8,
+    /// Memory polls since the path last met others.
+    polls: u32,
+}
+
+/// Registers and paths of a warp.
+pub(crate) struct Warp {
+    /// General registers by lane; row 255 reads 0 and row 256 takes writes to RZ.
+    registers: Box<[Row; 257]>,
+    /// Predicates as lane masks; the last is always true.
+    predicates: [u32; 8],
+    /// Convergence barrier registers by lane.
+    pub(crate) barriers: [Row; 16],
+    /// The path that runs, and when none does, one that waits.
+    pub(crate) path: Path,
+    /// All other paths.
+    parked: Vec<Path>,
+    /// Lanes that exist and have not exited.
+    pub(crate) live: u32,
+    /// Result of the last BAR.RED: count and truth.
+    pub(crate) reduction: (u32, bool),
+    /// Index in its CTA.
+    pub(crate) index: u32,
+    /// Thread indices in the CTA.
+    pub(crate) tid: [Row; 3],
+    /// Local memory: one row per word of a thread's local memory, empty until first used.
+    pub(crate) local: Vec<Row>,
+    turn: u32,
+}
+
+impl Warp {
+    /// An idle warp; call [`Warp::start`] before running it.
+    pub(crate) fn new() -> Self {
+        Self {
+            registers: vec![[0; 32]; 257].try_into().expect("257 rows"),
+            predicates: [0, 0, 0, 0, 0, 0, 0, FULL],
+            barriers: [[0; 32]; 16],
+            path: Path::at(0, 0),
+            parked: Vec::new(),
+            live: 0,
+            reduction: (0, false),
+            index: 0,
+            tid: [[0; 32]; 3],
+            local: Vec::new(),
+            turn: TURN,
+        }
+    }
+
+    /// Puts the warp `index` of a CTA of shape `block` at `pc`, with all state zero.
+    ///
+    /// `registers` bounds the registers that the program can have written before.
+    pub(crate) fn start(&mut self, pc: u64, index: u32, block: [u32; 3], registers: usize) {
+        self.registers[..registers.min(255)].fill([0; 32]);
+        self.predicates = [0, 0, 0, 0, 0, 0, 0, FULL];
+        self.barriers = [[0; 32]; 16];
+        self.parked.clear();
+        self.local.clear();
+        self.reduction = (0, false);
+        self.index = index;
+        self.turn = TURN;
+        let threads = block[0] * block[1] * block[2];
+        let first = index * 32;
+        let count = (threads - first).min(32);
+        self.live = if count == 32 { FULL } else { (1 << count) - 1 };
+        for lane in 0..32 {
+            let thread = first + lane;
+            let at = lane as usize;
+            self.tid[0][at] = thread % block[0];
+            self.tid[1][at] = thread / block[0] % block[1];
+            self.tid[2][at] = thread / block[0] / block[1];
+        }
+        self.path = Path::at(pc, self.live);
+    }
+
+    /// Whether all lanes have exited.
+    pub(crate) fn done(&self) -> bool {
+        self.live == 0
+    }
+
+    /// Whether a path can run.
+    pub(crate) fn ready(&self) -> bool {
+        self.live != 0 && (self.path.runs() || self.parked.iter().any(Path::runs))
+    }
+
+    /// The values of a register.
+    #[inline(always)]
+    pub(crate) fn row(&self, register: u8) -> &Row {
+        &self.registers[usize::from(register)]
+    }
+
+    /// The values of a register, to write whole; RZ gives a row that is never read.
+    #[inline(always)]
+    pub(crate) fn row_mut(&mut self, register: u8) -> &mut Row {
+        &mut self.registers[if register == 255 { SINK } else { usize::from(register) }]
+    }
+
+    /// Writes the lanes of `mask`.
+    #[inline(always)]
+    pub(crate) fn write(&mut self, register: u8, mask: u32, values: &Row) {
+        let row = self.row_mut(register);
+        if mask == FULL {
+            *row = *values;
+        } else {
+            for (lane, (to, from)) in row.iter_mut().zip(values).enumerate() {
+                *to = if mask >> lane & 1 != 0 { *from } else { *to };
+            }
+        }
+    }
+
+    /// Writes one lane.
+    #[inline(always)]
+    pub(crate) fn write_lane(&mut self, register: u8, lane: usize, value: u32) {
+        self.row_mut(register)[lane] = value;
+    }
+
+    /// The register `step` after `register` in a group; RZ stays RZ.
+    #[inline(always)]
+    pub(crate) fn next(register: u8, step: u8) -> u8 {
+        if register == 255 { 255 } else { register + step }
+    }
+
+    /// A register pair of one lane.
+    #[inline(always)]
+    pub(crate) fn pair(&self, register: u8, lane: usize) -> u64 {
+        u64::from(self.row(register)[lane]) | u64::from(self.row(Self::next(register, 1))[lane]) << 32
+    }
+
+    /// Writes a register pair of one lane.
+    #[inline(always)]
+    pub(crate) fn write_pair(&mut self, register: u8, lane: usize, value: u64) {
+        // CAST: the halves of the value.
+        self.write_lane(register, lane, value as u32);
+        self.write_lane(Self::next(register, 1), lane, (value >> 32) as u32);
+    }
+
+    /// Lanes in which a predicate operand is true.
+    #[inline(always)]
+    pub(crate) fn predicate(&self, operand: super::decode::Predicate) -> u32 {
+        self.predicates[usize::from(operand.index)] ^ if operand.not { FULL } else { 0 }
+    }
+
+    /// Writes the lanes of `mask` of a predicate; writes to PT are dropped.
+    #[inline(always)]
+    pub(crate) fn set_predicate(&mut self, index: u8, mask: u32, values: u32) {
+        if index != super::decode::PT {
+            let to = &mut self.predicates[usize::from(index)];
+            *to = *to & !mask | values & mask;
+        }
+    }
+
+    /// A uniform register.
+    #[inline(always)]
+    pub(crate) fn uniform(&self, register: u8) -> u32 {
+        self.path.uniform[usize::from(register & 63)]
+    }
+
+    /// Writes a uniform register; writes to URZ are dropped.
+    #[inline(always)]
+    pub(crate) fn set_uniform(&mut self, register: u8, value: u32) {
+        if register & 63 != super::decode::URZ {
+            self.path.uniform[usize::from(register & 63)] = value;
+        }
+    }
+
+    /// A uniform predicate operand.
+    #[inline(always)]
+    pub(crate) fn uniform_predicate(&self, operand: super::decode::Predicate) -> bool {
+        (self.path.uniform_predicates >> operand.index & 1 != 0) != operand.not
+    }
+
+    /// Writes a uniform predicate; writes to UPT are dropped.
+    pub(crate) fn set_uniform_predicate(&mut self, index: u8, value: bool) {
+        if index != super::decode::PT {
+            let bit = 1 << index;
+            self.path.uniform_predicates = self.path.uniform_predicates & !bit | if value { bit } else { 0 };
+        }
+    }
+
+    // Paths.
+
+    /// Whether the warp has more than one path.
+    #[inline(always)]
+    pub(crate) fn diverged(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    /// Moves the lanes `taken` of the running path to `target` and the rest to `next`. Which of
+    /// the two runs on is the one with the lower address: it is the one that has yet to reach the
+    /// place where they meet.
+    pub(crate) fn branch(&mut self, taken: u32, target: u64, next: u64) {
+        let rest = self.path.mask & !taken;
+        if rest == 0 {
+            self.path.pc = target;
+        } else if taken == 0 {
+            self.path.pc = next;
+        } else {
+            let mut other = self.path;
+            let (low, low_lanes, high, high_lanes) =
+                if target < next { (target, taken, next, rest) } else { (next, rest, target, taken) };
+            (self.path.pc, self.path.mask) = (low, low_lanes);
+            (other.pc, other.mask) = (high, high_lanes);
+            self.parked.push(other);
+        }
+        self.meet();
+    }
+
+    /// Moves each lane of `taken` to its own target, the rest of the path to `next`.
+    pub(crate) fn branch_indirect(&mut self, taken: u32, targets: &[u64; 32], next: u64) {
+        let mut left = taken;
+        let template = self.path;
+        let mut paths: Vec<Path> = Vec::new();
+        while left != 0 {
+            let target = targets[left.trailing_zeros() as usize];
+            let same = lanes(left).filter(|&lane| targets[lane] == target).fold(0, |mask, lane| mask | 1 << lane);
+            paths.push(Path { pc: target, mask: same, ..template });
+            left &= !same;
+        }
+        let rest = template.mask & !taken;
+        if rest != 0 {
+            paths.push(Path { pc: next, mask: rest, ..template });
+        }
+        paths.sort_by_key(|path| core::cmp::Reverse(path.pc));
+        if let Some(first) = paths.pop() {
+            self.path = first;
+        }
+        self.parked.extend(paths);
+        self.meet();
+    }
+
+    /// Joins a ready path that stands where the running one has arrived, when the uniform
+    /// registers agree. Cheap help where the compiler left convergence to chance.
+    #[inline(always)]
+    fn meet(&mut self) {
+        if !self.parked.is_empty() {
+            self.meet_parked();
+        }
+    }
+
+    #[cold]
+    fn meet_parked(&mut self) {
+        let path = &mut self.path;
+        self.parked.retain(|other| {
+            let same = other.runs()
+                && other.pc == path.pc
+                && other.uniform == path.uniform
+                && other.uniform_predicates == path.uniform_predicates;
+            if same {
+                path.mask |= other.mask;
+            }
+            !same
+        });
+    }
+
+    /// Counts one instruction of the running path against its turn; lets another ready path run
+    /// when the turn is over, so that lanes that wait for each other through memory all advance.
+    #[inline(always)]
+    pub(crate) fn tick(&mut self) {
+        if self.diverged() {
+            self.turn -= 1;
+            if self.turn == 0 {
+                self.rotate();
+            }
+        }
+    }
+
+    /// Lets the path that has waited longest run.
+    pub(crate) fn rotate(&mut self) {
+        self.turn = TURN;
+        if let Some(at) = self.parked.iter().position(Path::runs) {
+            let next = self.parked.remove(at);
+            let last = core::mem::replace(&mut self.path, next);
+            self.parked.push(last);
+        }
+    }
+
+    /// Notes that the running path polls memory or yields (`weight` says how sure it is that it
+    /// waits for somebody). Lanes of the same warp that wait in BSYNC for a path that only polls
+    /// may be the ones it waits for, as in a spin lock: after a while they are let go, which costs
+    /// convergence and nothing else.
+    pub(crate) fn poll(&mut self, weight: u32) {
+        if !self.diverged() {
+            return;
+        }
+        self.path.polls = self.path.polls.saturating_add(weight);
+        if self.path.polls < PATIENCE || self.parked.iter().any(Path::runs) {
+            return;
+        }
+        self.path.polls = 0;
+        let spinning = self.path.mask;
+        for path in &mut self.parked {
+            let State::Convergence(barrier) = path.state else { continue };
+            let row = &mut self.barriers[usize::from(barrier)];
+            for lane in 0..32 {
+                if (path.mask | spinning) >> lane & 1 != 0 {
+                    let apart = if spinning >> lane & 1 != 0 { path.mask } else { spinning };
+                    row[lane] &= !apart;
+                }
+            }
+        }
+        self.settle();
+    }
+
+    /// Ends the lanes `mask` of the running path.
+    pub(crate) fn exit(&mut self, mask: u32, next: u64) {
+        self.live &= !mask;
+        self.path.mask &= !mask;
+        self.path.pc = next;
+        self.settle();
+    }
+
+    /// Makes the lanes `mask` of the running path wait for `state`, at the current instruction.
+    /// The rest goes on at `next`.
+    pub(crate) fn wait(&mut self, mask: u32, state: State, next: u64) {
+        let rest = self.path.mask & !mask;
+        if rest != 0 {
+            let waiting = Path { mask, state, ..self.path };
+            self.parked.push(waiting);
+            (self.path.mask, self.path.pc) = (rest, next);
+        } else {
+            self.path.state = state;
+        }
+    }
+
+    /// BSYNC: the lanes `mask` wait for the others of the record of `barrier`, each group of lanes
+    /// with the same record for itself.
+    pub(crate) fn converge(&mut self, mask: u32, barrier: u8, next: u64) {
+        let row = &self.barriers[usize::from(barrier)];
+        let first = row[mask.trailing_zeros() as usize];
+        // The usual case: nobody is elsewhere.
+        if mask == self.path.mask && lanes(mask).all(|lane| row[lane] & self.live & !mask == 0) {
+            self.path.pc = next;
+            return;
+        }
+        let same = lanes(mask).filter(|&lane| row[lane] == first).fold(0, |same, lane| same | 1 << lane);
+        let other = mask & !same;
+        if other != 0 {
+            let waiting = Path { mask: other, state: State::Convergence(barrier), ..self.path };
+            self.parked.push(waiting);
+            self.path.mask &= !other;
+        }
+        self.wait(same, State::Convergence(barrier), next);
+        self.settle();
+    }
+
+    /// BREAK: the lanes `mask` will not come to the BSYNC of `barrier`.
+    pub(crate) fn leave(&mut self, mask: u32, barrier: u8) {
+        let row = &mut self.barriers[usize::from(barrier)];
+        let members = lanes(mask).fold(0, |members, lane| members | row[lane]);
+        let records = *row;
+        for lane in lanes(members) {
+            // Lanes with another record are in another instance of the region.
+            if lanes(mask).any(|leaver| records[leaver] == records[lane]) {
+                row[lane] &= !mask;
+            }
+        }
+        self.settle();
+    }
+
+    /// Releases every group of waiting lanes that is complete, and makes sure that a path that can
+    /// run does.
+    pub(crate) fn settle(&mut self) {
+        if !self.diverged() && self.path.runs() {
+            return;
+        }
+        let path = self.path;
+        self.parked.push(path);
+        self.parked.retain(|path| path.mask != 0);
+        while self.release_convergence() || self.release_lanes() {}
+        self.choose();
+    }
+
+    /// Picks a ready path, the lowest address first; any other when none is ready.
+    fn choose(&mut self) {
+        let best = (0..self.parked.len())
+            .min_by_key(|&at| (!self.parked[at].runs(), self.parked[at].pc))
+            .map(|at| self.parked.swap_remove(at));
+        self.turn = TURN;
+        match best {
+            Some(path) => self.path = path,
+            None => self.path.mask = 0,
+        }
+        if self.path.runs() {
+            self.meet();
+        }
+    }
+
+    /// Releases one complete group of BSYNC.
+    fn release_convergence(&mut self) -> bool {
+        for barrier in 0..16 {
+            let state = State::Convergence(barrier);
+            let waiting = self.lanes_in(state);
+            let row = self.barriers[usize::from(barrier)];
+            for lane in lanes(waiting) {
+                let group = (row[lane] & self.live) | 1 << lane;
+                let together = lanes(group).all(|other| (row[other] & self.live) | 1 << other == group);
+                if group & !waiting == 0 && together {
+                    self.release(state, group);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Releases one complete group of WARPSYNC.
+    fn release_lanes(&mut self) -> bool {
+        for at in 0..self.parked.len() {
+            if let State::Lanes(mask) = self.parked[at].state {
+                let state = State::Lanes(mask);
+                let waiting = self.lanes_in(state);
+                if mask & self.live & !waiting == 0 {
+                    self.release(state, waiting);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    fn lanes_in(&self, state: State) -> u32 {
+        self.parked.iter().filter(|path| path.state == state).fold(0, |mask, path| mask | path.mask)
+    }
+
+    /// Lets the lanes `group` that wait for `state` go on behind their instructions; those at the
+    /// same place become one path.
+    fn release(&mut self, state: State, group: u32) {
+        let mut released: Vec<Path> = Vec::new();
+        for path in &mut self.parked {
+            let free = path.mask & group;
+            if path.state != state || free == 0 {
+                continue;
+            }
+            path.mask &= !free;
+            let pc = path.pc + 16;
+            match released.iter_mut().find(|other| other.pc == pc) {
+                Some(other) => other.mask |= free,
+                None => released.push(Path { pc, mask: free, state: State::Ready, polls: 0, ..*path }),
+            }
+        }
+        self.parked.retain(|path| path.mask != 0);
+        self.parked.extend(released);
+    }
+
+    /// Lets all lanes that wait at a barrier of the CTA go on.
+    pub(crate) fn pass_barrier(&mut self, barrier: u8) {
+        let state = State::Barrier(barrier);
+        if !self.diverged() {
+            if self.path.state == state {
+                self.path.state = State::Ready;
+                self.path.pc += 16;
+            }
+            return;
+        }
+        let path = self.path;
+        self.parked.push(path);
+        let waiting = self.lanes_in(state);
+        self.release(state, waiting);
+        self.choose();
+    }
+
+    /// Lanes that wait at a barrier of the CTA.
+    pub(crate) fn at_barrier(&self, barrier: u8) -> u32 {
+        let state = State::Barrier(barrier);
+        self.lanes_in(state) | if self.path.state == state { self.path.mask } else { 0 }
+    }
+
+    /// The paths, the current one first.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        core::iter::once(&self.path).chain(&self.parked)
+    }
+}
+
+impl Path {
+    fn at(pc: u64, mask: u32) -> Self {
+        Self { pc, mask, state: State::Ready, uniform: [0; 64], uniform_predicates: 0x80, polls: 0 }
+    }
+
+    /// Whether the path can run.
+    #[inline(always)]
+    pub(crate) fn runs(&self) -> bool {
+        self.state == State::Ready && self.mask != 0
+    }
+}
+
+/// The lanes of a mask, in order.
+#[inline(always)]
+pub(crate) fn lanes(mask: u32) -> impl Iterator<Item = usize> {
+    let mut left = mask;
+    core::iter::from_fn(move || {
+        if left == 0 {
+            return None;
+        }
+        let lane = left.trailing_zeros() as usize;
+        left &= left - 1;
+        Some(lane)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn warp() -> Warp {
+        let mut warp = Warp::new();
+        warp.start(0x1000, 0, [32, 1, 1], 16);
+        warp
+    }
+
+    fn enter(warp: &mut Warp, barrier: usize) {
+        for lane in lanes(warp.path.mask) {
+            warp.barriers[barrier][lane] = warp.path.mask;
+        }
+    }
+
+    #[test]
+    fn both_sides_of_a_branch_meet_at_bsync() {
+        let mut warp = warp();
+        enter(&mut warp, 0);
+        warp.branch(0xff, 0x1100, 0x1010);
+        assert_eq!((warp.path.pc, warp.path.mask), (0x1010, !0xff));
+        warp.path.pc = 0x1200;
+        warp.converge(!0xff, 0, 0x1210);
+        assert_eq!((warp.path.pc, warp.path.mask), (0x1100, 0xff));
+        warp.path.pc = 0x1200;
+        warp.converge(0xff, 0, 0x1210);
+        assert_eq!((warp.path.pc, warp.path.mask), (0x1210, FULL));
+        assert!(!warp.diverged());
+    }
+
+    #[test]
+    fn lanes_that_exit_or_break_are_not_waited_for() {
+        let mut warp = warp();
+        enter(&mut warp, 3);
+        warp.branch(0xf, 0x1100, 0x1010);
+        warp.converge(!0xf, 3, 0x1020);
+        assert_eq!(warp.path.mask, 0xf);
+        warp.exit(0x3, 0x1110);
+        assert_eq!(warp.path.mask, 0xc);
+        warp.leave(0xc, 3);
+        assert_eq!(warp.paths().map(|path| (path.pc, path.mask)).collect::<Vec<_>>(), [(0x1020, !0xf), (0x1110, 0xc)]);
+    }
+
+    #[test]
+    fn a_spinning_path_frees_those_that_wait_for_it() {
+        let mut warp = warp();
+        enter(&mut warp, 0);
+        warp.branch(1, 0x1100, 0x1010);
+        assert_eq!(warp.path.mask, !1);
+        warp.branch(FULL, 0x1000, 0x1010);
+        warp.rotate();
+        assert_eq!(warp.path.mask, 1);
+        warp.converge(1, 0, 0x1110);
+        assert_eq!(warp.path.mask, !1);
+        for _ in 0..PATIENCE {
+            warp.poll(1);
+        }
+        assert!(warp.paths().any(|path| path.pc == 0x1110 && path.mask == 1 && path.runs()));
+        assert!(warp.paths().any(|path| path.mask == !1 && path.runs()));
+    }
+
+    #[test]
+    fn partial_warps_have_only_existing_lanes() {
+        let mut warp = Warp::new();
+        warp.start(0, 1, [5, 3, 3], 8);
+        assert_eq!(warp.live, 0x1fff);
+        assert_eq!([warp.tid[0][12], warp.tid[1][12], warp.tid[2][12]], [4, 2, 2]);
+    }
+
+    #[test]
+    fn warpsync_collects_the_lanes_of_its_mask() {
+        let mut warp = warp();
+        warp.branch(0xffff, 0x1100, 0x1010);
+        let first = warp.path.mask;
+        warp.wait(first, State::Lanes(FULL), 0x1020);
+        warp.settle();
+        assert_eq!(warp.path.mask, 0xffff);
+        warp.path.pc = 0x1010;
+        warp.wait(0xffff, State::Lanes(FULL), 0x1020);
+        warp.settle();
+        assert_eq!((warp.path.pc, warp.path.mask), (0x1020, FULL));
+    }
+}
