@@ -1,0 +1,161 @@
+//! Requests and answers that the software Orin does not give: a door in front of it answers them.
+
+use core::ffi::{CStr, c_void};
+use core::ptr::NonNull;
+use core::time::Duration;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex};
+
+use nvgpu_sys::door::{MapRequest, OpenFlags, PollEntry};
+use nvgpu_sys::{Door, Errno, nvmap as sys};
+use nvmap::{CacheMode, CacheOperation, Error, Nvmap};
+use orin_sim::{Config, SoftwareOrin};
+
+/// What the door in front saw and does.
+#[derive(Debug, Default)]
+struct Seen {
+    imports: Vec<sys::CreateHandleFromVa>,
+    maintenance: Vec<sys::CacheOp64>,
+    closed: Vec<RawFd>,
+    /// GET_FD answers 0 this many times.
+    zero_descriptors: usize,
+}
+
+#[derive(Debug)]
+struct Front {
+    behind: SoftwareOrin,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl Door for Front {
+    fn name(&self) -> &'static str {
+        "front"
+    }
+
+    fn open(&self, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno> {
+        self.behind.open(path, flags)
+    }
+
+    unsafe fn ioctl(&self, fd: RawFd, request: u32, argument: *mut c_void) -> Result<i32, Errno> {
+        let mut seen = self.seen.lock().unwrap();
+        match request {
+            sys::code::FROM_VA => {
+                // SAFETY: the argument of FROM_VA is this struct, by the contract of `ioctl`.
+                let argument = unsafe { &mut *argument.cast::<sys::CreateHandleFromVa>() };
+                seen.imports.push(*argument);
+                let mut create = sys::CreateHandle { size_or_fd: 4096, handle: 0 };
+                // SAFETY: the argument of CREATE is this struct.
+                unsafe { self.behind.ioctl(fd, sys::code::CREATE, (&raw mut create).cast()) }?;
+                argument.size_or_handle = create.handle.into();
+                Ok(0)
+            }
+            sys::code::CACHE_64 => {
+                // SAFETY: the argument of CACHE_64 is this struct, by the contract of `ioctl`.
+                seen.maintenance.push(unsafe { *argument.cast::<sys::CacheOp64>() });
+                Ok(0)
+            }
+            sys::code::GET_FD if seen.zero_descriptors > 0 => {
+                seen.zero_descriptors -= 1;
+                // SAFETY: the argument of GET_FD is this struct, by the contract of `ioctl`.
+                unsafe { (*argument.cast::<sys::CreateHandle>()).size_or_fd = 0 };
+                Ok(0)
+            }
+            // SAFETY: passed on as it came.
+            _ => unsafe { self.behind.ioctl(fd, request, argument) },
+        }
+    }
+
+    fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
+        self.behind.mmap(request)
+    }
+
+    unsafe fn munmap(&self, pointer: NonNull<u8>, len: usize) -> Result<(), Errno> {
+        // SAFETY: passed on as it came.
+        unsafe { self.behind.munmap(pointer, len) }
+    }
+
+    fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+        self.behind.read(fd, buffer)
+    }
+
+    fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
+        self.behind.seek_end(fd)
+    }
+
+    fn poll(&self, entries: &mut [PollEntry], timeout: Duration) -> Result<usize, Errno> {
+        self.behind.poll(entries, timeout)
+    }
+
+    fn close(&self, fd: RawFd) -> Result<(), Errno> {
+        self.seen.lock().unwrap().closed.push(fd);
+        // Descriptor 0 was made up, and is the test's own standard input.
+        if fd == 0 { Ok(()) } else { self.behind.close(fd) }
+    }
+}
+
+fn open() -> (Arc<Mutex<Seen>>, Nvmap) {
+    let behind = SoftwareOrin::new(Config::default()).unwrap();
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let door: Arc<dyn Door> = Arc::new(Front { behind, seen: Arc::clone(&seen) });
+    let nvmap = Nvmap::open(&door).unwrap();
+    (seen, nvmap)
+}
+
+/// SETUP_BIND takes descriptor 0 for "none".
+#[test]
+fn a_buffer_never_has_descriptor_0() {
+    let (seen, nvmap) = open();
+    seen.lock().unwrap().zero_descriptors = 1;
+    let buffer = nvmap.buffer(4096).allocate().unwrap();
+    assert_ne!(buffer.dma_buf(), 0);
+    assert_eq!(seen.lock().unwrap().closed, [0]);
+}
+
+#[test]
+fn host_memory_is_imported_as_it_lies() {
+    #[repr(align(4096))]
+    struct Page([u8; 8192]);
+
+    let (seen, nvmap) = open();
+    let mut page = Box::new(Page([0; 8192]));
+    let pointer = NonNull::new(page.0.as_mut_ptr()).unwrap();
+    // SAFETY: the page outlives the buffer and is only reached through it meanwhile.
+    let buffer = unsafe { nvmap.import_host(pointer, 5000, "host") }.unwrap();
+    assert_eq!((buffer.size(), buffer.pointer()), (5000, pointer));
+    assert_eq!(buffer.cache_mode(), CacheMode::InnerCacheable);
+    buffer.write_u32(4, 0x0102_0304);
+    let request = seen.lock().unwrap().imports[0];
+    assert_eq!(request.va, pointer.as_ptr().addr() as u64);
+    assert_eq!((request.size, request.flags), (0, 0x0900_0002));
+    drop(buffer);
+    assert_eq!(page.0[4..8], [4, 3, 2, 1]);
+
+    // SAFETY: refused before anything is done with the memory.
+    let misaligned = unsafe { nvmap.import_host(pointer.add(8), 8, "host") };
+    assert!(matches!(misaligned, Err(Error::HostAddress { .. })));
+    // SAFETY: as above.
+    assert!(matches!(unsafe { nvmap.import_host(pointer, 0, "host") }, Err(Error::Size { .. })));
+}
+
+#[test]
+fn maintenance_names_the_bytes_by_their_cpu_address() {
+    let (seen, nvmap) = open();
+    let buffer = nvmap.buffer(8192).allocate().unwrap();
+    buffer.maintain_cache(CacheOperation::WriteBack, 4096, 64).unwrap();
+    buffer.maintain_cache(CacheOperation::Invalidate, 0, 8192).unwrap();
+    buffer.maintain_cache(CacheOperation::WriteBackInvalidate, 0, 1).unwrap();
+    assert!(matches!(
+        buffer.maintain_cache(CacheOperation::WriteBack, 4096, 4097),
+        Err(Error::OutOfBounds { .. })
+    ));
+    let base = buffer.pointer().as_ptr().addr() as u64;
+    let seen: Vec<_> = seen
+        .lock()
+        .unwrap()
+        .maintenance
+        .iter()
+        .map(|op| (op.addr - base, op.len, op.op, op.handle))
+        .collect();
+    let handle = buffer.handle();
+    assert_eq!(seen, [(4096, 64, 0, handle), (0, 8192, 1, handle), (0, 1, 2, handle)]);
+}
