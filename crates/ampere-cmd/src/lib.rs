@@ -85,3 +85,8 @@ pub use generated::{
 pub use method::{FieldValue, Method};
 pub use pushbuffer::{Encoder, MethodStream, MethodWrite, Sink, SliceSink, Subchannel, Target};
 pub use qmd::{Qmd, QmdV3_0};
+
+/// The example of the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;
