@@ -268,7 +268,8 @@ impl Instruction {
         }
         // The flag in bit 91 tells uniform registers (and bindless constants) from the rest.
         let flag = self.bit(91);
-        let wants_flag = (uniform && self.op != Op::Uldc) || matches!(self.form, 6 | 7);
+        let always = uniform && !matches!(self.op, Op::Uldc | Op::Umov | Op::Up2ur | Op::Ur2up);
+        let wants_flag = always || matches!(self.form, 6 | 7);
         match (flag, slot) {
             (true, Source::Constant { .. }) => Err(Refusal::Unmodelled(self.row.mnemonic)),
             _ if flag != wants_flag => Err(Refusal::Illegal),
