@@ -177,6 +177,8 @@ pub trait Method: Copy + Debug + Default + PartialEq {
     const CLASS: u16;
     /// Byte offset of the method, or of element 0.
     const ADDRESS: u32 = Self::INFO.address;
+    /// Whether fields share bits.
+    const OVERLAPS: bool = Self::INFO.overlaps();
 
     /// The data word.
     ///
@@ -233,14 +235,15 @@ impl FieldValue for bool {
     }
 }
 
-/// Packs the fields of one method. `values` goes with `info.fields`, one by one.
-pub(crate) fn pack<const N: usize>(info: &MethodInfo, values: [u32; N]) -> Result<u32, FieldError> {
+/// Packs the fields of one method. `values` goes with `M::INFO.fields`, one by one.
+#[inline]
+pub(crate) fn pack<M: Method, const N: usize>(values: [u32; N]) -> Result<u32, FieldError> {
     let mut word = 0;
-    for (field, value) in info.fields.iter().zip(values) {
+    for (field, value) in M::INFO.fields.iter().zip(values) {
         word |= field.place(value)?;
     }
-    if info.overlaps() {
-        for (field, value) in info.fields.iter().zip(values) {
+    if M::OVERLAPS {
+        for (field, value) in M::INFO.fields.iter().zip(values) {
             if value != 0 && field.get(word) != value {
                 return Err(FieldError::Overlap { field: field.name, value: u64::from(value) });
             }

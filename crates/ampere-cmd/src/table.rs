@@ -130,7 +130,7 @@ macro_rules! class {
 
                 #[inline]
                 fn encode(&self) -> Result<u32, FieldError> {
-                    pack(Self::INFO, [$(self.$field.to_bits()),+])
+                    pack::<Self, _>([$(self.$field.to_bits()),+])
                 }
 
                 #[inline]
