@@ -1,7 +1,11 @@
-//! A software Orin.
+#![doc = include_str!("../README.md")]
 
+pub mod config;
 pub mod gpu;
 pub mod kernel;
 pub mod memory;
 pub mod mmu;
 pub mod sm;
+
+pub use config::{Call, Config, Failure, Node, Nodes};
+pub use kernel::{LiveCounts, SoftwareOrin};

@@ -7,6 +7,7 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
@@ -15,7 +16,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 /// One buffer's backing store, mapped for the model as long as the value lives.
 #[derive(Debug)]
 pub struct Memory {
-    fd: OwnedFd,
+    file: Arc<OwnedFd>,
     pointer: NonNull<u8>,
     len: usize,
 }
@@ -33,9 +34,27 @@ impl Memory {
     ///
     /// The errno of memfd_create, ftruncate or mmap.
     pub fn new(name: &str, len: usize) -> Result<Self, Errno> {
-        let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?;
         // CAST: usize is at most 64 bits on every target of the workspace.
-        rustix::fs::ftruncate(&fd, len as u64)?;
+        Self::map(Arc::new(Self::file(name, len as u64)?), len)
+    }
+
+    /// Makes the file alone: `len` bytes that read as zero and take no memory until touched.
+    ///
+    /// # Errors
+    ///
+    /// The errno of memfd_create or ftruncate.
+    pub fn file(name: &str, len: u64) -> Result<OwnedFd, Errno> {
+        let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?;
+        rustix::fs::ftruncate(&file, len)?;
+        Ok(file)
+    }
+
+    /// Maps the first `len` bytes of a file made by [`Memory::file`].
+    ///
+    /// # Errors
+    ///
+    /// The errno of mmap.
+    pub fn map(file: Arc<OwnedFd>, len: usize) -> Result<Self, Errno> {
         // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
         let pointer = unsafe {
             rustix::mm::mmap(
@@ -43,17 +62,17 @@ impl Memory {
                 len,
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::SHARED,
-                &fd,
+                &file,
                 0,
             )?
         };
         let pointer = NonNull::new(pointer.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Self { fd, pointer, len })
+        Ok(Self { file, pointer, len })
     }
 
     /// The descriptor behind the memory; duplicate it to hand it out.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.file.as_fd()
     }
 
     /// First byte; valid for [`Memory::len`] bytes as long as `self` lives.

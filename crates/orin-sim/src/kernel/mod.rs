@@ -1,1 +1,278 @@
-//! The kernel half: device nodes, ioctls, objects, log.
+//! The kernel half of the software Orin: nvmap and nvgpu of L4T r36.4.3.
+//!
+//! A request passes the generic check of its node, is copied in, finds its handler by the exact
+//! 32-bit code, and is copied out: in that order, because the order decides which errno wins
+//! (`os/linux/ioctl_*.c` of nvgpu, `nvmap_dev.c`).
+//!
+//! # Locks
+//!
+//! One mutex guards the whole state ([`state::State`]). The GPU is never called with it held:
+//! the GPU's thread reports faults into the same mutex, and stopping channels waits for that
+//! thread. Requests on one channel are serialised by the channel's own gate, as in the kernel; a
+//! gate is taken before the state mutex and may be held across calls to the GPU. The log and the
+//! request counters have mutexes of their own, which are always innermost.
+
+mod address_space;
+mod argument;
+mod channel;
+mod ctrl;
+mod fds;
+mod files;
+mod log;
+mod nvmap;
+mod recovery;
+mod state;
+mod tsg;
+mod user;
+mod va_allocator;
+
+use core::ffi::{CStr, c_void};
+use core::fmt;
+use core::ptr::NonNull;
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use nvgpu_sys::door::{Door, MapRequest, OpenFlags, PollEntry};
+use rustix::io::Errno;
+
+use crate::config::{Call, Config, Failure};
+use crate::gpu::{Gpu, GpuConfig};
+
+use argument::Code;
+use fds::Object;
+use log::Log;
+use state::State;
+
+/// A software Orin; clones are handles to the same board, which is powered off with the last one.
+///
+/// Implements [`Door`]. As the kernel does, it survives any address in a request: what cannot be
+/// accessed is EFAULT.
+#[derive(Clone)]
+pub struct SoftwareOrin {
+    board: Arc<Board>,
+}
+
+/// Powers the kernel's GPU off with the last handle.
+struct Board {
+    kernel: Arc<Kernel>,
+}
+
+/// What exists on the board at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LiveCounts {
+    /// Open descriptors.
+    pub descriptors: usize,
+    /// CPU mappings.
+    pub mappings: usize,
+    /// nvmap handle numbers of the process.
+    pub handles: usize,
+    /// Buffers, with or without memory; a descriptor, CPU mapping, GPU mapping or channel keeps one
+    /// alive without a handle.
+    pub buffers: usize,
+    /// Memory given to buffers, in bytes.
+    pub memory_bytes: u64,
+    /// Address spaces.
+    pub address_spaces: usize,
+    /// GPU mappings that user space made, in all address spaces.
+    pub gpu_mappings: usize,
+    /// TSGs.
+    pub tsgs: usize,
+    /// Channels.
+    pub channels: usize,
+}
+
+/// The kernel's half of the board, shared with the GPU's thread.
+pub(crate) struct Kernel {
+    config: Config,
+    log: Log,
+    state: Mutex<State>,
+    calls: Mutex<Calls>,
+    /// Taken out when the board is powered off, which ends the cycle between kernel and GPU.
+    gpu: RwLock<Option<Gpu>>,
+}
+
+/// Calls so far, and failures still to come.
+#[derive(Debug, Default)]
+struct Calls {
+    requests: BTreeMap<u32, u64>,
+    failures: Vec<Failure>,
+}
+
+impl SoftwareOrin {
+    /// Boots a board.
+    ///
+    /// # Errors
+    ///
+    /// When the GPU's thread cannot be started.
+    pub fn new(config: Config) -> Result<Self, Errno> {
+        let gpu_config = GpuConfig { sm_count: config.sm_count() };
+        let kernel = Arc::new(Kernel {
+            log: Log::new(),
+            state: Mutex::new(State::new(&config)),
+            calls: Mutex::new(Calls { requests: BTreeMap::new(), failures: config.failures.clone() }),
+            gpu: RwLock::new(None),
+            config,
+        });
+        let gpu = Gpu::start(gpu_config, Arc::clone(&kernel) as _)?;
+        *kernel.gpu.write().unwrap_or_else(PoisonError::into_inner) = Some(gpu);
+        Ok(Self { board: Arc::new(Board { kernel }) })
+    }
+
+    /// The texts of the kernel log so far, without time stamps; the same records can be read from
+    /// `/dev/kmsg` through the door.
+    pub fn kernel_log(&self) -> Vec<String> {
+        self.board.kernel.log.texts()
+    }
+
+    /// How many ioctls there have been, failed ones included.
+    pub fn ioctl_count(&self) -> u64 {
+        self.board.kernel.calls().requests.values().sum()
+    }
+
+    /// How many ioctls there have been, by request code.
+    pub fn ioctl_counts(&self) -> BTreeMap<u32, u64> {
+        self.board.kernel.calls().requests.clone()
+    }
+
+    /// What exists now.
+    pub fn live(&self) -> LiveCounts {
+        self.board.kernel.lock().live()
+    }
+
+    /// Makes a call fail; counts from now on.
+    pub fn fail(&self, failure: Failure) {
+        self.board.kernel.calls().failures.push(failure);
+    }
+
+    /// Brings the GPU into software quiesce, as an unrecoverable hardware error does: requests that
+    /// need the GPU answer ENODEV until the board is booted again.
+    pub fn quiesce(&self) {
+        let kernel = &self.board.kernel;
+        let channels = {
+            let mut state = kernel.lock();
+            state.quiesced = true;
+            state.tsgs.keys().copied().collect::<Vec<_>>()
+        };
+        kernel.log.error("nvgpu_sw_quiesce_with_trace", format_args!("SW quiesce requested"));
+        for tsg in channels {
+            kernel.end_tsg(tsg, None);
+        }
+    }
+}
+
+impl fmt::Debug for SoftwareOrin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SoftwareOrin").field("live", &self.live()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Board {
+    fn drop(&mut self) {
+        // Out of the lock first: the drop waits for the GPU's thread, which may be reporting a
+        // fault and then finds no GPU any more.
+        let gpu = self.kernel.gpu.write().unwrap_or_else(PoisonError::into_inner).take();
+        drop(gpu);
+    }
+}
+
+impl Kernel {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn calls(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `call` on the GPU; nothing happens when the board is being powered off.
+    fn gpu(&self, call: impl FnOnce(&Gpu)) {
+        if let Some(gpu) = self.gpu.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            call(gpu);
+        }
+    }
+
+    /// Fails when a failure on demand is due for `call`.
+    fn fail_on_demand(&self, call: Call) -> Result<(), Errno> {
+        let mut calls = self.calls();
+        let mut due = None;
+        calls.failures.retain_mut(|failure| {
+            if failure.call != call {
+                return true;
+            }
+            failure.nth = failure.nth.saturating_sub(1);
+            if failure.nth == 0 && due.is_none() {
+                due = Some(failure.errno);
+                return false;
+            }
+            failure.nth = failure.nth.max(1);
+            true
+        });
+        due.map_or(Ok(()), Err)
+    }
+
+    fn ioctl(&self, fd: RawFd, request: u32, address: u64) -> Result<i32, Errno> {
+        *self.calls().requests.entry(request).or_default() += 1;
+        self.fail_on_demand(Call::Ioctl(request))?;
+        let code = Code::new(request);
+        let object = self.lock().fds.get(fd).cloned().ok_or_else(|| fds::foreign(fd, Errno::NOTTY))?;
+        match object {
+            Object::Nvmap => self.nvmap_ioctl(code, address),
+            Object::Ctrl(instance) => self.ctrl_ioctl(instance, code, address),
+            Object::Space(space) => self.space_ioctl(space, code, address),
+            Object::Tsg(tsg) => self.tsg_ioctl(tsg, code, address),
+            Object::Channel { id, serial } => self.channel_ioctl(id, serial, code, address),
+            Object::DmaBuf(_) | Object::Kmsg { .. } | Object::Text { .. } => Err(Errno::NOTTY),
+        }
+    }
+
+    /// A request that has no handler: ENOTTY, and a line in the log when the real driver has one.
+    fn unhandled(&self, code: Code, real: &[u32]) -> Errno {
+        if real.contains(&code.code) {
+            self.log.model(format_args!("request {:#010x} is not modelled", code.code));
+        }
+        Errno::NOTTY
+    }
+}
+
+impl Door for SoftwareOrin {
+    fn name(&self) -> &'static str {
+        "software Orin"
+    }
+
+    fn open(&self, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno> {
+        self.board.kernel.open(path, flags)
+    }
+
+    unsafe fn ioctl(&self, fd: RawFd, request: u32, argument: *mut c_void) -> Result<i32, Errno> {
+        // CAST: addresses are at most 64 bits. Exposed, because the model accesses the argument by
+        // number, like the kernel.
+        self.board.kernel.ioctl(fd, request, argument.expose_provenance() as u64)
+    }
+
+    fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
+        self.board.kernel.mmap(request)
+    }
+
+    unsafe fn munmap(&self, pointer: NonNull<u8>, len: usize) -> Result<(), Errno> {
+        // SAFETY: the caller vouches that the mapping is unused.
+        unsafe { self.board.kernel.munmap(pointer, len) }
+    }
+
+    fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+        self.board.kernel.read(fd, buffer)
+    }
+
+    fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
+        self.board.kernel.seek_end(fd)
+    }
+
+    fn poll(&self, entries: &mut [PollEntry], timeout: Duration) -> Result<usize, Errno> {
+        Ok(self.board.kernel.poll(entries, timeout))
+    }
+
+    fn close(&self, fd: RawFd) -> Result<(), Errno> {
+        self.board.kernel.close(fd)
+    }
+}

@@ -1,0 +1,148 @@
+//! What the modelled board is, and what goes wrong on it.
+
+use nvgpu_sys::ctrl::Characteristics;
+use rustix::io::Errno;
+
+/// Whether a device node can be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Node {
+    /// There, and the caller may open it.
+    #[default]
+    Present,
+    /// Not there: ENOENT, as on a machine without the driver.
+    Absent,
+    /// There, but the caller is not in group `video`: EACCES.
+    Denied,
+}
+
+/// The device nodes that can be missing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Nodes {
+    /// `/dev/nvgpu/igpu0/ctrl` and its older name.
+    pub ctrl: Node,
+    /// `/dev/nvmap`.
+    pub nvmap: Node,
+    /// `/dev/kmsg`; most systems keep it from ordinary users.
+    pub kernel_log: Node,
+}
+
+/// A call that can be made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Call {
+    /// Opening any node.
+    Open,
+    /// The request with this code, e.g. `nvgpu_sys::nvmap::code::ALLOC`.
+    Ioctl(u32),
+    /// Mapping any descriptor.
+    Mmap,
+}
+
+/// One failure on demand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Which call.
+    pub call: Call,
+    /// Which of them: 1 is the next one after the failure was asked for.
+    pub nth: u64,
+    /// What it answers, without any other effect.
+    pub errno: Errno,
+}
+
+/// The modelled board. The default is a Jetson AGX Orin 64 GB in its 30 W mode with L4T r36.4.3.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// System memory in bytes; the sum of all nvmap allocations cannot exceed it.
+    pub memory_bytes: u64,
+    /// Protected memory (VPR carveout) in bytes. The size on a real board has not been observed,
+    /// only that the carveout exists.
+    pub vpr_bytes: u64,
+    /// What GET_CHARACTERISTICS answers, apart from the instance id. The `*_ioctl_nr_last` fields
+    /// also limit the request numbers that the nodes know, as in an older driver.
+    pub characteristics: Characteristics,
+    /// TPCs per GPC position, one bit each; a TPC has two SMs.
+    pub tpc_masks: [u32; 2],
+    /// Which nodes there are.
+    pub nodes: Nodes,
+    /// Decides what a freshly booted board leaves to chance, such as where handle numbers begin;
+    /// equal seeds behave equally. 0 is a board that has run nothing before.
+    pub seed: u64,
+    /// Failures on demand.
+    pub failures: Vec<Failure>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 64 << 30,
+            vpr_bytes: 64 << 20,
+            characteristics: agx_orin(),
+            tpc_masks: [0b1111, 0],
+            nodes: Nodes::default(),
+            seed: 0,
+            failures: Vec::new(),
+        }
+    }
+}
+
+impl Config {
+    /// Number of SMs: two per TPC (`hal_ga10b_litter.c`).
+    pub fn sm_count(&self) -> u32 {
+        self.tpc_masks.iter().map(|mask| 2 * mask.count_ones()).sum()
+    }
+}
+
+/// The characteristics that a Jetson AGX Orin 64 GB gave in its 30 W mode; what the driver fixes,
+/// as it fixes it. Fields of graphics, compression and debugging that were not observed are 0.
+pub fn agx_orin() -> Characteristics {
+    Characteristics {
+        arch: 0x170,
+        impl_: 0xb,
+        rev: 0xa1,
+        num_gpc: 1,
+        numa_domain_id: -1,
+        l2_cache_size: 4 << 20,
+        num_tpc_per_gpc: 4,
+        bus_type: 32,
+        compression_page_size: 0x1_0000,
+        pde_coverage_bit_count: 47,
+        flags: 0x01bf_5fff_7f5d_035d,
+        twod_class: 0x902d,
+        threed_class: 0xc797,
+        compute_class: 0xc7c0,
+        gpfifo_class: 0xc76f,
+        inline_to_memory_class: 0xa140,
+        dma_copy_class: 0xc7b5,
+        gpc_mask: 1,
+        sm_arch_sm_version: 0x807,
+        sm_arch_spa_version: 0x806,
+        sm_arch_warp_count: 96,
+        gpu_ioctl_nr_last: 44,
+        tsg_ioctl_nr_last: 21,
+        dbg_gpu_ioctl_nr_last: 33,
+        ioctl_channel_nr_last: 128,
+        as_ioctl_nr_last: 14,
+        gpu_va_bit_count: 40,
+        max_fbps_count: 2,
+        fbp_en_mask: 3,
+        max_ltc_per_fbp: 1,
+        max_lts_per_ltc: 4,
+        max_gpc_count: 2,
+        chipname: *b"ga10b\0\0\0",
+        num_ltc: 2,
+        lts_per_ltc: 4,
+        map_buffer_batch_limit: 256,
+        max_freq: 1_300_000_000,
+        graphics_preemption_mode_flags: 0b011,
+        compute_preemption_mode_flags: 0b111,
+        default_graphics_preempt_mode: 1,
+        default_compute_preempt_mode: 1,
+        reg_ops_limit: 1024,
+        event_ioctl_nr_last: 1,
+        ctxsw_ioctl_nr_last: 6,
+        prof_ioctl_nr_last: 13,
+        nvs_ioctl_nr_last: 3,
+        max_veid_count_per_tsg: 64,
+        max_gpfifo_entries: 1 << 28,
+        ..Characteristics::default()
+    }
+}

@@ -1,0 +1,170 @@
+//! The argument of a request: copied in, worked on, copied out.
+
+use bytemuck::Pod;
+use rustix::io::Errno;
+
+use super::user;
+
+/// Longest argument of any node, in bytes (control node, GET_CPU_TIME_CORRELATION_INFO).
+const MAX_BYTES: usize = 264;
+
+/// Direction bit of a request code: the kernel reads the argument (`_IOW`).
+const KERNEL_READS: u32 = 1 << 30;
+/// Direction bit of a request code: the kernel writes the argument (`_IOR`).
+const KERNEL_WRITES: u32 = 1 << 31;
+
+/// The parts of a request code that the generic checks look at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Code {
+    /// The whole code.
+    pub(super) code: u32,
+    /// Family letter, bits 15:8.
+    pub(super) family: u8,
+    /// Number, bits 7:0.
+    pub(super) number: u32,
+    /// Size of the argument in bytes, bits 29:16.
+    pub(super) bytes: usize,
+}
+
+impl Code {
+    pub(super) fn new(code: u32) -> Self {
+        // CAST: truncated to the fields by intent.
+        Self { code, family: (code >> 8) as u8, number: code & 0xff, bytes: ((code >> 16) & 0x3fff) as usize }
+    }
+
+    /// The check that nvgpu's nodes make before anything else: EINVAL for another family, number 0,
+    /// a number above `last` or an argument above `bytes`.
+    pub(super) fn check(self, family: u8, last: i16, bytes: usize) -> Result<(), Errno> {
+        let known = self.family == family
+            && self.number != 0
+            && i64::from(self.number) <= i64::from(last)
+            && self.bytes <= bytes;
+        if known { Ok(()) } else { Err(Errno::INVAL) }
+    }
+}
+
+/// A request's argument in the kernel's own memory.
+#[derive(Debug)]
+pub(super) struct Argument {
+    code: Code,
+    address: u64,
+    bytes: [u8; MAX_BYTES],
+}
+
+impl Argument {
+    /// Copies the argument in as the direction of the code says; the rest is zero.
+    ///
+    /// # Errors
+    ///
+    /// EFAULT.
+    pub(super) fn copy_in(code: Code, address: u64) -> Result<Self, Errno> {
+        Self::copy_in_if(code, address, code.code & KERNEL_READS != 0)
+    }
+
+    /// Copies the argument in whatever the direction says; nvmap does so for some requests.
+    ///
+    /// # Errors
+    ///
+    /// EFAULT.
+    pub(super) fn copy_in_always(code: Code, address: u64) -> Result<Self, Errno> {
+        Self::copy_in_if(code, address, true)
+    }
+
+    fn copy_in_if(code: Code, address: u64, read: bool) -> Result<Self, Errno> {
+        let mut bytes = [0; MAX_BYTES];
+        if read {
+            user::read_bytes(address, bytes.get_mut(..code.bytes).ok_or(Errno::INVAL)?)?;
+        }
+        Ok(Self { code, address, bytes })
+    }
+
+    /// The request code.
+    pub(super) fn code(&self) -> u32 {
+        self.code.code
+    }
+
+    /// Runs a handler on the argument. Its changes are kept even when it fails, but then only the
+    /// few requests that say so store them.
+    ///
+    /// # Errors
+    ///
+    /// Those of the handler.
+    pub(super) fn call<T: Pod>(
+        &mut self,
+        handler: impl FnOnce(&mut T) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        // The code selects the handler and holds the size, so the struct fits.
+        let bytes = &mut self.bytes[..size_of::<T>()];
+        let mut value: T = bytemuck::pod_read_unaligned(bytes);
+        let result = handler(&mut value);
+        bytes.copy_from_slice(bytemuck::bytes_of(&value));
+        result
+    }
+
+    /// The argument as it is now.
+    pub(super) fn peek<T: Pod>(&self) -> T {
+        bytemuck::pod_read_unaligned(&self.bytes[..size_of::<T>()])
+    }
+
+    /// Stores the argument at `address` whatever the direction says, as far as possible.
+    pub(super) fn store(&self, address: u64) {
+        let _ = user::write_bytes(address, &self.bytes[..self.code.bytes]);
+    }
+
+    /// Copies the argument out if the direction says so; returns how many bytes could not be
+    /// stored.
+    pub(super) fn copy_out(&self) -> usize {
+        if self.code.code & KERNEL_WRITES == 0 {
+            return 0;
+        }
+        user::write_bytes(self.address, &self.bytes[..self.code.bytes])
+    }
+
+    /// What the ctrl, TSG and channel nodes answer after success: the residue of the copy-out.
+    pub(super) fn residue(&self) -> i32 {
+        i32::try_from(self.copy_out()).unwrap_or(i32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_generic_check_is_that_of_the_control_node() {
+        let check = |code| Code::new(code).check(b'G', 44, 264);
+        assert_eq!(check(0xc010_4705), Ok(()));
+        assert_eq!(check(0xc010_4700), Err(Errno::INVAL), "number 0");
+        assert_eq!(check(0xc010_472d), Err(Errno::INVAL), "number 45");
+        assert_eq!(check(0xc109_4705), Err(Errno::INVAL), "265 bytes");
+        assert_eq!(check(0xc010_4105), Err(Errno::INVAL), "family A");
+    }
+
+    #[test]
+    fn an_argument_travels_as_its_direction_says() {
+        let mut value = 5_u32;
+        let address = core::ptr::from_mut(&mut value).expose_provenance() as u64;
+        // _IOR: not copied in.
+        let mut argument = Argument::copy_in(Code::new(0x8004_4801), address).unwrap();
+        argument
+            .call(|value: &mut u32| {
+                assert_eq!(*value, 0);
+                *value = 7;
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(argument.copy_out(), 0);
+        assert_eq!(value, 7);
+        // _IOW: not copied out.
+        let mut argument = Argument::copy_in(Code::new(0x4004_4801), address).unwrap();
+        argument
+            .call(|value: &mut u32| {
+                assert_eq!(*value, 7);
+                *value = 9;
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(argument.copy_out(), 0);
+        assert_eq!(value, 7);
+    }
+}

@@ -1,0 +1,487 @@
+//! Channels (`common/fifo/channel.c`, `ioctl_channel.c`, `linux-channel.c`, `common/gr/gr_setup.c`).
+//!
+//! A channel gets an address space, joins a TSG, has its watchdog switched off, and is then given
+//! its ring by SETUP_BIND, from which moment the GPU serves its doorbell. ALLOC_OBJ_CTX makes the
+//! engine context of the TSG and allows methods of a class.
+
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nvgpu_sys::channel::{
+    self as abi, AllocObjCtx, AllocObjCtxFlags, ComputePreemption, GetParam, GraphicsPreemption,
+    PreemptionMode, SetErrorNotifier, SetupBind, SetupBindFlags, Wdt, code,
+};
+use rustix::io::Errno;
+
+use crate::gpu::ChannelSetup;
+use crate::memory::Memory;
+
+use super::Kernel;
+use super::address_space::SpaceId;
+use super::argument::{Argument, Code};
+use super::log::Log;
+use super::nvmap::Buffer;
+use super::recovery;
+use super::state::State;
+use super::tsg::Context;
+
+/// Longest argument of the node, in bytes.
+const MAX_BYTES: usize = 104;
+/// Bytes of an error notification.
+pub(super) const NOTIFICATION_BYTES: u64 = 16;
+/// The runlist of the graphics and compute engine, the only one whose channels can be set up here.
+pub(super) const RUNLIST_GR: u32 = 0;
+/// Addresses from here on do not fit the 40-bit registers of the context.
+const ADDRESS_LIMIT: u64 = 1 << 40;
+
+/// Buffers of an engine context in the order in which the kernel maps them, with the length of each
+/// in bytes. The kernel shows none of them to user space. Lengths are assumptions, chosen so that
+/// the two things that *are* visible come out as observed: with 2 MiB below 2^40 the context itself
+/// fits there and the RTV circular buffer does not.
+const CONTEXT_BUFFERS: [u64; 8] = [
+    // Subcontext header, graphics context, patch context.
+    0x1000, 0x10_0000, 0x1000, // Bundle circular buffer, attribute buffer, page pool.
+    0x8_0000, 0x40_0000, 0x2_0000, // RTV circular buffer.
+    0x8_0000, // Privileged access map.
+    0x8_0000,
+];
+/// Which of them is the graphics context.
+const GRAPHICS_CONTEXT: usize = 1;
+/// Which of them is the RTV circular buffer.
+const RTV_BUFFER: usize = 6;
+
+/// Graphics classes of ga10b and of the chips before it (`hal/class/class_*.c`).
+const GRAPHICS_CLASSES: [u32; 5] = [0xc797, 0xc597, 0xc397, 0xc097, 0xb197];
+/// All other classes that are accepted.
+const OTHER_CLASSES: [u32; 19] = [
+    0xc637, 0xc7c0, 0xc7b5, 0xc76f, // Ampere.
+    0xc46f, 0xc5c0, 0xc5b5, // Turing.
+    0xc3c0, 0xc3b5, 0xc36f, // Volta.
+    0xc0b5, 0xc06f, 0xc0c0, // Pascal.
+    0xa0b5, 0xa140, 0xb0b5, 0xb06f, 0xb1c0, 0x902d, // Maxwell and before.
+];
+
+/// Requests of the real driver that have no handler here.
+const NOT_MODELLED: &[u32] = &[
+    code::WAIT,
+    code::SUBMIT_GPFIFO,
+    code::ZCULL_BIND,
+    code::OPEN,
+    code::DISABLE,
+    code::ALLOC_GPFIFO_EX,
+    code::GET_USER_SYNCPOINT,
+];
+
+/// Where errors are reported.
+#[derive(Clone, Debug)]
+pub(super) struct Notifier {
+    /// Kept alive for the channel.
+    pub(super) _buffer: Buffer,
+    pub(super) memory: Arc<Memory>,
+    pub(super) offset: u64,
+}
+
+/// What SETUP_BIND established.
+#[derive(Debug)]
+pub(super) struct Ring {
+    /// Kept alive for the channel.
+    pub(super) _buffers: [Buffer; 2],
+    /// First address of the ring in the kernel's area.
+    pub(super) va: u64,
+}
+
+/// One channel.
+#[derive(Debug)]
+pub(super) struct Channel {
+    pub(super) serial: u64,
+    pub(super) runlist: u32,
+    pub(super) space: Option<SpaceId>,
+    pub(super) tsg: Option<u32>,
+    pub(super) veid: u32,
+    watchdog: bool,
+    deterministic: bool,
+    object_class: Option<u32>,
+    /// Classes whose methods are allowed.
+    objects: Vec<u32>,
+    preemption: (u32, u32),
+    pub(super) notifier: Option<Notifier>,
+    pub(super) ring: Option<Ring>,
+    /// Does not run: not in a TSG yet, or ended.
+    pub(super) unserviceable: bool,
+    /// Taken out of a TSG; never serviceable again.
+    pub(super) retired: bool,
+    /// Held for the length of each request.
+    gate: Arc<Mutex<()>>,
+}
+
+impl Channel {
+    pub(super) fn new(runlist: u32, serial: u64) -> Self {
+        Self {
+            serial,
+            runlist,
+            space: None,
+            tsg: None,
+            veid: 0,
+            watchdog: true,
+            deterministic: false,
+            object_class: None,
+            objects: Vec::new(),
+            preemption: (GraphicsPreemption::WFI.bits(), ComputePreemption::WFI.bits()),
+            notifier: None,
+            ring: None,
+            unserviceable: true,
+            retired: false,
+            gate: Arc::default(),
+        }
+    }
+
+    fn watchdog(&mut self, args: &Wdt) -> Result<(), Errno> {
+        let status = args.wdt_status & (abi::WDT_DISABLE | abi::WDT_ENABLE);
+        if self.deterministic && status != abi::WDT_DISABLE {
+            return Err(Errno::INVAL);
+        }
+        self.watchdog = match status {
+            abi::WDT_DISABLE => false,
+            abi::WDT_ENABLE => true,
+            _ => return Err(Errno::INVAL),
+        };
+        Ok(())
+    }
+
+    /// Modes only ever get finer: WFI, then GFXP or CTA, then CILP; 0 keeps the mode.
+    fn preemption_mode(&mut self, args: &PreemptionMode) -> Result<(), Errno> {
+        if self.object_class.is_none() || self.tsg.is_none() {
+            return Err(Errno::INVAL);
+        }
+        let (graphics, compute) = self.preemption;
+        let wanted = (
+            if args.graphics_preempt_mode == 0 { graphics } else { args.graphics_preempt_mode },
+            if args.compute_preempt_mode == 0 { compute } else { args.compute_preempt_mode },
+        );
+        let known = GraphicsPreemption::all().bits() & wanted.0 == wanted.0
+            && ComputePreemption::all().bits() & wanted.1 == wanted.1
+            && wanted.0.is_power_of_two()
+            && wanted.1.is_power_of_two();
+        let both = wanted.0 == GraphicsPreemption::GFXP.bits() && wanted.1 == ComputePreemption::CILP.bits();
+        if !known || both || wanted.0 < graphics || wanted.1 < compute {
+            return Err(Errno::INVAL);
+        }
+        self.preemption = wanted;
+        Ok(())
+    }
+}
+
+/// The checks of SETUP_BIND that need no buffer, in the kernel's order.
+fn setup_checks(log: &Log, id: u32, channel: &Channel, args: &SetupBind) -> Result<(), Errno> {
+    let flags = SetupBindFlags::from_bits_retain(args.flags);
+    let usermode = flags.contains(SetupBindFlags::USERMODE_SUPPORT);
+    let entries = args.num_gpfifo_entries;
+    if entries < if usermode { 2 } else { 4 } || !entries.is_power_of_two() || entries > u32::MAX / 8 {
+        return Err(Errno::INVAL);
+    }
+    let refuse = |errno, message: std::fmt::Arguments<'_>| {
+        log.error("channel_setup_bind_prechecks", message);
+        Err(errno)
+    };
+    if channel.space.is_none() {
+        return refuse(Errno::INVAL, format_args!("not bound to an address space at time of setup_bind"));
+    }
+    if channel.tsg.is_none() {
+        return refuse(Errno::INVAL, format_args!("not bound to tsg at time of setup_bind"));
+    }
+    if channel.ring.is_some() {
+        return refuse(Errno::EXIST, format_args!("channel {id} : usermode buffers allocated"));
+    }
+    let deterministic = flags.contains(SetupBindFlags::DETERMINISTIC);
+    if deterministic && channel.watchdog {
+        return refuse(Errno::INVAL, format_args!("deterministic is not compatible with watchdog"));
+    }
+    if usermode && !deterministic {
+        return refuse(Errno::INVAL, format_args!("need deterministic for usermode submit"));
+    }
+    Ok(())
+}
+
+/// The ring's and USERD's buffers.
+fn setup_buffers(state: &State, log: &Log, args: &SetupBind) -> Result<[Buffer; 2], Errno> {
+    if args.gpfifo_dmabuf_fd == 0 || args.userd_dmabuf_fd == 0 {
+        return Err(Errno::INVAL);
+    }
+    if args.gpfifo_dmabuf_offset != 0 || args.userd_dmabuf_offset != 0 {
+        return Err(Errno::INVAL);
+    }
+    let pinned = |fd| {
+        let buffer = state.fds.dma_buf(fd)?;
+        if buffer.handle.storage().is_none() {
+            log.warning("nvgpu_vm_map_linux", format_args!("Failed to pin dma_buf!"));
+            return Err(Errno::INVAL);
+        }
+        Ok(buffer)
+    };
+    let ring = pinned(args.gpfifo_dmabuf_fd)?;
+    if ring.handle.size() < (u64::from(args.num_gpfifo_entries) * 8).max(4096) {
+        return Err(Errno::INVAL);
+    }
+    Ok([ring, pinned(args.userd_dmabuf_fd)?])
+}
+
+impl State {
+    fn channel(&mut self, id: u32, serial: u64) -> Result<&mut Channel, Errno> {
+        self.channels.get_mut(&id).filter(|channel| channel.serial == serial).ok_or(Errno::TIMEDOUT)
+    }
+
+    /// SETUP_BIND up to the moment where the GPU takes over.
+    fn setup_bind(
+        &mut self,
+        log: &Log,
+        (id, serial): (u32, u64),
+        args: &mut SetupBind,
+    ) -> Result<ChannelSetup, Errno> {
+        let channel = self.channel(id, serial)?;
+        setup_checks(log, id, channel, args)?;
+        let (space, runlist) = (channel.space.ok_or(Errno::INVAL)?, channel.runlist);
+        let usermode =
+            SetupBindFlags::from_bits_retain(args.flags).contains(SetupBindFlags::USERMODE_SUPPORT);
+        if !usermode || runlist != RUNLIST_GR {
+            let what = if usermode { "a ring on another runlist than 0" } else { "kernel-mode submit" };
+            log.model(format_args!("SETUP_BIND: {what} is not modelled"));
+            return Err(Errno::NOTTY);
+        }
+        let fail = |errno: &Errno| {
+            let function = "nvgpu_channel_setup_usermode";
+            log.error(function, format_args!("Usermode buffer alloc failed"));
+            log.error("nvgpu_channel_setup_bind", format_args!("fail: {}", errno.raw_os_error()));
+        };
+        let buffers = setup_buffers(self, log, args).inspect_err(fail)?;
+        let space = self.spaces.get_mut(&space).ok_or(Errno::INVAL)?;
+        let address_space = Arc::clone(&space.mmu);
+        let va = space.map_kernel(&buffers[0]).inspect_err(fail)?;
+        let memory = |buffer: &Buffer| buffer.handle.memory().map(Arc::clone).ok_or(Errno::INVAL);
+        let setup = ChannelSetup {
+            channel_id: id,
+            ring: memory(&buffers[0])?,
+            ring_entries: args.num_gpfifo_entries,
+            userd: memory(&buffers[1])?,
+            address_space,
+        };
+        let channel = self.channel(id, serial)?;
+        channel.ring = Some(Ring { _buffers: buffers, va });
+        channel.deterministic = true;
+        args.work_submit_token = id | runlist << 16;
+        (args.gpfifo_gpu_va, args.userd_gpu_va, args.usermode_mmio_gpu_va) = (0, 0, 0);
+        Ok(setup)
+    }
+
+    /// SET_ERROR_NOTIFIER: the old notifier is gone before the new descriptor is looked at.
+    fn set_error_notifier(
+        &mut self,
+        log: &Log,
+        (id, serial): (u32, u64),
+        args: &SetErrorNotifier,
+    ) -> Result<(), Errno> {
+        let function = "gk20a_init_error_notifier";
+        if args.mem == 0 {
+            log.error(function, format_args!("gk20a_init_error_notifier: invalid memory handle"));
+            return Err(Errno::INVAL);
+        }
+        self.channel(id, serial)?.notifier = None;
+        // CAST: a descriptor is the same 32 bits.
+        let fd = args.mem as RawFd;
+        let buffer = self.fds.dma_buf(fd).map_err(|_| {
+            log.error(function, format_args!("Invalid handle: {fd}"));
+            Errno::INVAL
+        })?;
+        if args.offset.checked_add(NOTIFICATION_BYTES).is_none_or(|end| end > buffer.handle.size()) {
+            log.error(function, format_args!("gk20a_init_error_notifier: invalid offset"));
+            return Err(Errno::INVAL);
+        }
+        let memory = buffer.handle.memory().map(Arc::clone).ok_or_else(|| {
+            log.error(function, format_args!("Cannot map notifier handle"));
+            Errno::NOMEM
+        })?;
+        let notifier = Notifier { _buffer: buffer, memory, offset: args.offset };
+        recovery::clear_notifier(&notifier);
+        self.channel(id, serial)?.notifier = Some(notifier);
+        Ok(())
+    }
+
+    /// ALLOC_OBJ_CTX up to the moment where the GPU learns of the class. Returns whether the
+    /// channel has a ring already.
+    fn alloc_obj_ctx(
+        &mut self,
+        log: &Log,
+        (id, serial): (u32, u64),
+        args: &AllocObjCtx,
+    ) -> Result<bool, Errno> {
+        let function = "nvgpu_gr_setup_alloc_obj_ctx";
+        let channel = self.channel(id, serial)?;
+        let Some(space_id) = channel.space else {
+            log.error(function, format_args!("not bound to address space at time of grctx allocation"));
+            return Err(Errno::INVAL);
+        };
+        let class = args.class_num;
+        let graphics = GRAPHICS_CLASSES.contains(&class);
+        if !graphics && !OTHER_CLASSES.contains(&class) {
+            log.error(
+                "nvgpu_gr_setup_validate_channel_and_class",
+                format_args!("invalid obj class {class:#x}"),
+            );
+            return Err(Errno::INVAL);
+        }
+        channel.object_class = Some(class);
+        let tsg_id = channel.tsg.ok_or(Errno::INVAL)?;
+        if graphics && channel.veid != 0 {
+            log.error(
+                "nvgpu_tsg_validate_class_veid_pbdma",
+                format_args!("Can't have Graphics in non-zero'th VEID"),
+            );
+            log.error(function, format_args!("Invalid class/veid/pbdma config"));
+            return Err(Errno::INVAL);
+        }
+        self.map_context(log, tsg_id, space_id)?;
+        let flags = AllocObjCtxFlags::from_bits_retain(args.flags);
+        if flags.contains(AllocObjCtxFlags::GFXP.union(AllocObjCtxFlags::CILP)) {
+            log.error(function, format_args!("set_ctxsw_preemption_mode failed"));
+            return Err(Errno::INVAL);
+        }
+        let channel = self.channel(id, serial)?;
+        if !channel.objects.contains(&class) {
+            channel.objects.push(class);
+        }
+        Ok(channel.ring.is_some())
+    }
+
+    /// Maps the context of a TSG into an address space, once.
+    fn map_context(&mut self, log: &Log, tsg_id: u32, space_id: SpaceId) -> Result<(), Errno> {
+        let tsg = self.tsgs.get_mut(&tsg_id).ok_or(Errno::INVAL)?;
+        if !tsg.contexts.iter().any(|context| context.space == space_id) {
+            let space = self.spaces.get_mut(&space_id).ok_or(Errno::INVAL)?;
+            let mut buffers = Vec::new();
+            for len in CONTEXT_BUFFERS {
+                match space.reserve_kernel(len) {
+                    Ok(va) => buffers.push(va),
+                    Err(errno) => {
+                        buffers.iter().for_each(|va| space.release_kernel(*va));
+                        return Err(errno);
+                    }
+                }
+            }
+            let end = buffers[GRAPHICS_CONTEXT] + CONTEXT_BUFFERS[GRAPHICS_CONTEXT];
+            if end > ADDRESS_LIMIT {
+                buffers.iter().for_each(|va| space.release_kernel(*va));
+                log.model(format_args!(
+                    "the graphics context would end at {end:#x}, above the 40 bits of its pointer: a board \
+                     freezes here; choose a lower va_range_end or a smaller ring"
+                ));
+                self.quiesced = true;
+                log.error("nvgpu_sw_quiesce_with_trace", format_args!("SW quiesce requested"));
+                return Err(Errno::NODEV);
+            }
+            let rtv_va = buffers[RTV_BUFFER];
+            tsg.contexts.push(Context { space: space_id, buffers, rtv_va });
+        }
+        let above = |context: &&Context| {
+            context.space == space_id && context.rtv_va + CONTEXT_BUFFERS[RTV_BUFFER] > ADDRESS_LIMIT
+        };
+        if tsg.contexts.iter().find(above).is_some() {
+            log.kernel_warning("gr_init_tu104.c:191", "tu104_gr_init_commit_rtv_cb", None);
+        }
+        Ok(())
+    }
+}
+
+impl Kernel {
+    pub(super) fn channel_ioctl(&self, id: u32, serial: u64, code: Code, address: u64) -> Result<i32, Errno> {
+        code.check(abi::FAMILY, self.config.characteristics.ioctl_channel_nr_last, MAX_BYTES)?;
+        let mut argument = Argument::copy_in(code, address)?;
+        let gate = Arc::clone(&self.lock().channel(id, serial)?.gate);
+        let _gate = gate.lock().unwrap_or_else(PoisonError::into_inner);
+        // It may have been closed while this request waited.
+        let mut state = self.lock();
+        state.channel(id, serial)?;
+        if state.quiesced {
+            return Err(Errno::NODEV);
+        }
+        let log = &self.log;
+        match code.code {
+            code::SETUP_BIND => {
+                drop(state);
+                argument.call(|args: &mut SetupBind| self.setup_bind((id, serial), args))?;
+            }
+            code::ALLOC_OBJ_CTX => {
+                drop(state);
+                argument.call(|args: &mut AllocObjCtx| self.alloc_obj_ctx((id, serial), args))?;
+            }
+            code::FORCE_RESET => {
+                let tsg = state.channel(id, serial)?.tsg;
+                drop(state);
+                match tsg {
+                    Some(tsg) => self.end_tsg(tsg, Some(recovery::RESET)),
+                    None => {
+                        log.error("nvgpu_tsg_force_reset_ch", format_args!("chid: {id} is not bound to tsg"))
+                    }
+                }
+            }
+            code::SET_ERROR_NOTIFIER => argument
+                .call(|args: &mut SetErrorNotifier| state.set_error_notifier(log, (id, serial), args))?,
+            code::WDT => argument.call(|args: &mut Wdt| state.channel(id, serial)?.watchdog(args))?,
+            code::GET_TIMEDOUT => argument.call(|args: &mut GetParam| {
+                args.value = u32::from(state.channel(id, serial)?.unserviceable);
+                Ok(())
+            })?,
+            code::SET_PREEMPTION_MODE => {
+                argument.call(|args: &mut PreemptionMode| state.channel(id, serial)?.preemption_mode(args))?
+            }
+            code::PREEMPT => {
+                state.channel(id, serial)?.tsg.ok_or(Errno::INVAL)?;
+            }
+            code::SET_NVMAP_FD | code::SET_TIMEOUT | code::SET_TIMEOUT_EX | code::ENABLE => {}
+            code::SET_BOOSTED_CTX => return Err(Errno::INVAL),
+            // Either without the privilege, or without the hook that ga10b lacks.
+            code::RESCHEDULE_RUNLIST => return Err(Errno::PERM),
+            _ => return Err(self.unhandled(code, NOT_MODELLED)),
+        }
+        Ok(argument.residue())
+    }
+
+    fn setup_bind(&self, channel: (u32, u64), args: &mut SetupBind) -> Result<(), Errno> {
+        let (setup, objects) = {
+            let mut state = self.lock();
+            let setup = state.setup_bind(&self.log, channel, args)?;
+            let entry = state.channel(channel.0, channel.1)?;
+            if entry.unserviceable {
+                return Ok(());
+            }
+            (setup, entry.objects.clone())
+        };
+        self.gpu(|gpu| {
+            gpu.bind_channel(setup);
+            objects.iter().for_each(|class| gpu.add_object(channel.0, *class));
+        });
+        // A fault of another channel may have ended the TSG meanwhile, before the GPU knew this one.
+        let ended = self.lock().channel(channel.0, channel.1)?.unserviceable;
+        if ended {
+            self.gpu(|gpu| gpu.stop_channels(&[channel.0]));
+        }
+        Ok(())
+    }
+
+    fn alloc_obj_ctx(&self, channel: (u32, u64), args: &AllocObjCtx) -> Result<(), Errno> {
+        let bound = self.lock().alloc_obj_ctx(&self.log, channel, args)?;
+        if bound {
+            self.gpu(|gpu| gpu.add_object(channel.0, args.class_num));
+        }
+        Ok(())
+    }
+
+    /// close(): what runs is stopped first, then everything the channel held is released.
+    pub(super) fn close_channel(&self, id: u32, serial: u64) {
+        let gate = match self.lock().channel(id, serial) {
+            Ok(channel) => Arc::clone(&channel.gate),
+            Err(_) => return,
+        };
+        let _gate = gate.lock().unwrap_or_else(PoisonError::into_inner);
+        self.gpu(|gpu| gpu.stop_channels(&[id]));
+        self.lock().remove_channel(id);
+    }
+}

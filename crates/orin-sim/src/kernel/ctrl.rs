@@ -1,0 +1,326 @@
+//! The control node (`os/linux/ioctl_ctrl.c`): queries, and the factory of everything else.
+
+use std::os::fd::OwnedFd;
+
+use bytemuck::Pod;
+use nvgpu_sys::ctrl::{
+    self as abi, AllocAs, EngineInfoItem, FlushL2, FlushL2Operations, GetCharacteristics,
+    GetCpuTimeCorrelationInfo, GetEngineInfo, GetFbpL2Masks, GetGpcLogicalMap, GetGpcPhysicalMap, GetGpuTime,
+    GetTpcMasks, NumVsms, OpenChannel, OpenTsg, OpenTsgFlags, VsmsMapping, VsmsMappingEntry, ZcullGetCtxSize,
+    code,
+};
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::gpu::ptimer_ns;
+
+use super::address_space::{KERNEL_BYTES, Space};
+use super::argument::{Argument, Code};
+use super::channel::RUNLIST_GR;
+use super::fds::{self, Object};
+use super::log::DEVICE;
+use super::tsg::Tsg;
+use super::{Kernel, user};
+
+/// Longest argument of the node, in bytes.
+const MAX_BYTES: usize = 264;
+/// Bounds of an address space are multiples of this: what one lowest page directory covers.
+const BOUNDS_ALIGNMENT: u64 = 2 << 20;
+/// What the MMU can address, in bytes.
+const MMU_BYTES: u64 = 1 << 49;
+/// The runlist of the asynchronous copy engine. That it has one of its own is known, the number is
+/// not.
+const RUNLIST_COPY: u32 = 1;
+/// Size of a depth-culling context as the board gave it, in bytes.
+const ZCULL_BYTES: u32 = 164_352;
+/// Slices of each L2 partition, one bit each.
+const L2_MASKS: [u32; 2] = [0xf, 0xf];
+
+/// Requests of the real driver that have no handler here.
+const NOT_MODELLED: &[u32] = &[
+    code::ZCULL_GET_INFO,
+    0x4030_4703,
+    0xc038_4704,
+    0xc050_4706,
+    0xc020_4707,
+    code::SET_MMUDEBUG_MODE,
+    code::SET_SM_DEBUG_MODE,
+    0xc008_4711,
+    0xc020_471b,
+    code::CLK_GET_RANGE,
+    code::CLK_GET_VF_POINTS,
+    code::CLK_GET_INFO,
+    code::CLK_SET_INFO,
+    0xc028_4721,
+    code::SET_DETERMINISTIC_OPTS,
+    code::REGISTER_BUFFER,
+    0xc018_472a,
+];
+/// WAIT_FOR_PAUSE, RESUME_FROM_PAUSE and TRIGGER_SUSPEND, which ga10b does not implement.
+const NOT_ON_GA10B: [u32; 3] = [0xc008_4710, 0x4715, 0x4716];
+/// GET_EVENT_FD, the four sensors and SET_THERM_ALERT_LIMIT, whose features are off.
+const FEATURE_OFF: [u32; 6] = [0xc008_4720, 0xc010_4722, 0xc010_4723, 0xc010_4724, 0xc010_4725, 0xc010_4727];
+
+/// What an ioctl of this node answers besides 0: the bytes that did not reach a user buffer.
+type Residue = i32;
+
+/// Copies as much of `items` as fits `capacity` bytes; several handlers return the residue.
+fn copy_items<T: Pod>(items: &[T], capacity: u64, address: u64) -> Residue {
+    let bytes: &[u8] = bytemuck::cast_slice(items);
+    // CAST: at most the length of a table of this file.
+    let len = capacity.min(bytes.len() as u64) as usize;
+    user::write_bytes(address, &bytes[..len]) as Residue
+}
+
+/// Copies `items` where the caller must have given exactly their size.
+fn copy_exactly(items: &[u32], capacity: u32, address: u64) -> Result<(), Errno> {
+    let bytes: &[u8] = bytemuck::cast_slice(items);
+    if capacity as usize != bytes.len() {
+        return Err(Errno::INVAL);
+    }
+    if user::write_bytes(address, bytes) > 0 { Err(Errno::FAULT) } else { Ok(()) }
+}
+
+impl Kernel {
+    pub(super) fn ctrl_ioctl(&self, instance: u64, code: Code, address: u64) -> Result<i32, Errno> {
+        code.check(abi::FAMILY, self.config.characteristics.gpu_ioctl_nr_last, MAX_BYTES)?;
+        let mut argument = Argument::copy_in(code, address)?;
+        if self.lock().quiesced {
+            let characteristics = code.code == code::GET_CHARACTERISTICS;
+            return Err(if characteristics { Errno::INVAL } else { Errno::NODEV });
+        }
+        let residue = match code.code {
+            code::ALLOC_AS | code::OPEN_TSG | code::OPEN_CHANNEL => {
+                self.make(&mut argument)?;
+                0
+            }
+            code::GET_GPU_TIME | code::GET_CPU_TIME_CORRELATION_INFO => {
+                times(&mut argument)?;
+                0
+            }
+            _ => self.query(instance, code, &mut argument)?,
+        };
+        Ok(if residue > 0 { residue } else { argument.residue() })
+    }
+
+    /// The requests that make descriptors.
+    fn make(&self, argument: &mut Argument) -> Result<(), Errno> {
+        match argument.code() {
+            code::ALLOC_AS => argument.call(|args: &mut AllocAs| self.alloc_as(args)),
+            code::OPEN_TSG => argument.call(|args: &mut OpenTsg| self.open_tsg(args)),
+            _ => argument.call(|args: &mut OpenChannel| self.open_channel(args)),
+        }
+    }
+
+    /// The requests that tell about the chip.
+    fn query(&self, instance: u64, code: Code, argument: &mut Argument) -> Result<Residue, Errno> {
+        let mut residue = 0;
+        match code.code {
+            code::GET_CHARACTERISTICS => argument.call(|args: &mut GetCharacteristics| {
+                let mut all = self.config.characteristics;
+                all.device_instance_id = instance;
+                let capacity = args.gpu_characteristics_buf_size;
+                residue = copy_items(&[all], capacity, args.gpu_characteristics_buf_addr);
+                args.gpu_characteristics_buf_size = size_of_val(&all) as u64;
+                Ok(())
+            })?,
+            code::GET_TPC_MASKS => argument.call(|args: &mut GetTpcMasks| {
+                let masks = self.config.tpc_masks;
+                residue = copy_items(&masks, u64::from(args.mask_buf_size), args.mask_buf_addr);
+                // CAST: 8.
+                args.mask_buf_size = size_of_val(&masks) as u32;
+                Ok(())
+            })?,
+            code::GET_FBP_L2_MASKS => argument.call(|args: &mut GetFbpL2Masks| {
+                residue = copy_items(&L2_MASKS, u64::from(args.mask_buf_size), args.mask_buf_addr);
+                // CAST: 8.
+                args.mask_buf_size = size_of_val(&L2_MASKS) as u32;
+                Ok(())
+            })?,
+            code::NUM_VSMS => argument.call(|args: &mut NumVsms| {
+                args.num_vsms = self.config.sm_count();
+                Ok(())
+            })?,
+            code::VSMS_MAPPING => argument.call(|args: &mut VsmsMapping| {
+                residue = copy_items(&self.vsms(), u64::MAX, args.vsms_map_buf_addr);
+                Ok(())
+            })?,
+            code::GET_ENGINE_INFO => argument.call(|args: &mut GetEngineInfo| {
+                let engines = engines();
+                let capacity = u64::from(args.engine_info_buf_size) / size_of::<EngineInfoItem>() as u64;
+                // CAST: at most the number of engines.
+                let fit = capacity.min(engines.len() as u64) as usize;
+                residue = copy_items(&engines[..fit], u64::MAX, args.engine_info_buf_addr);
+                // CAST: a few dozen bytes.
+                args.engine_info_buf_size = size_of_val(&engines) as u32;
+                Ok(())
+            })?,
+            code::GET_GPC_LOCAL_TO_PHYSICAL_MAP => argument.call(|args: &mut GetGpcPhysicalMap| {
+                copy_exactly(&self.gpcs(), args.map_buf_size, args.physical_gpc_buf_addr)
+            })?,
+            code::GET_GPC_LOCAL_TO_LOGICAL_MAP => argument.call(|args: &mut GetGpcLogicalMap| {
+                // CAST: at most two.
+                let logical: Vec<u32> = (0..self.gpcs().len() as u32).collect();
+                copy_exactly(&logical, args.map_buf_size, args.logical_gpc_buf_addr)
+            })?,
+            code::FLUSH_L2 => argument.call(|args: &mut FlushL2| flush_l2(args))?,
+            code::ZCULL_GET_CTX_SIZE => argument.call(|args: &mut ZcullGetCtxSize| {
+                args.size = ZCULL_BYTES;
+                Ok(())
+            })?,
+            code::CLEAR_SM_ERRORS => {
+                for tsg in self.lock().tsgs.values_mut() {
+                    tsg.sm_errors.fill(Default::default());
+                }
+            }
+            other if NOT_ON_GA10B.contains(&other) => return Err(Errno::NOSYS),
+            other if FEATURE_OFF.contains(&other) => return Err(Errno::INVAL),
+            _ => return Err(self.unhandled(code, NOT_MODELLED)),
+        }
+        Ok(residue)
+    }
+
+    /// Positions of the GPCs that have TPCs.
+    fn gpcs(&self) -> Vec<u32> {
+        // CAST: two positions.
+        let masks = self.config.tpc_masks.iter().enumerate();
+        masks.filter(|(_, mask)| **mask != 0).map(|(gpc, _)| gpc as u32).collect()
+    }
+
+    /// Where each SM sits: SMs 2k and 2k + 1 are those of TPC k.
+    fn vsms(&self) -> Vec<VsmsMappingEntry> {
+        let mut entries = Vec::new();
+        let present = self.config.tpc_masks.iter().filter(|mask| **mask != 0);
+        for (gpc, mask) in present.enumerate() {
+            for tpc in 0..mask.count_ones() {
+                for sm in 0..2 {
+                    // CAST: two GPCs of at most 32 TPCs with two SMs.
+                    entries.push(VsmsMappingEntry {
+                        gpc_logical_index: gpc as u8,
+                        gpc_virtual_index: gpc as u8,
+                        tpc_local_logical_index: tpc as u8,
+                        tpc_global_logical_index: (entries.len() / 2) as u8,
+                        sm_local_id: sm,
+                        tpc_migratable_index: tpc as u8,
+                    });
+                }
+            }
+        }
+        entries
+    }
+
+    fn alloc_as(&self, args: &mut AllocAs) -> Result<(), Errno> {
+        let descriptor = fds::descriptor(|number| format!("nvhost-ga10b-fd{number}"))?;
+        if args.big_page_size != 0 {
+            // Not a power of two, or not among the big pages of this chip, of which there are none.
+            return Err(Errno::INVAL);
+        }
+        let aligned = |bound: u64| bound != 0 && bound % BOUNDS_ALIGNMENT == 0;
+        let (start, end) = (args.va_range_start, args.va_range_end);
+        if !aligned(start) || !aligned(end) || start >= end || args.va_range_split != 0 {
+            return Err(Errno::INVAL);
+        }
+        if end.checked_add(KERNEL_BYTES).is_none_or(|end| end > MMU_BYTES) {
+            let message = "Overlap between user and kernel spaces";
+            self.log.kernel_warning("vm.c:0", "nvgpu_vm_do_init", Some(message));
+            return Err(Errno::NOMEM);
+        }
+        let mut state = self.lock();
+        let id = state.add_space(Space::new(start, end));
+        args.as_fd = state.fds.insert(descriptor, Object::Space(id));
+        Ok(())
+    }
+
+    fn open_tsg(&self, args: &mut OpenTsg) -> Result<(), Errno> {
+        let descriptor = fds::descriptor(|number| format!("nvgpu-ga10b-tsg{number}"))?;
+        let share = OpenTsgFlags::from_bits_retain(args.flags).contains(OpenTsgFlags::SHARE);
+        if share || args.source_device_instance_id != 0 || args.share_token != 0 {
+            // No token is ever given out, so none is valid.
+            return Err(Errno::INVAL);
+        }
+        let mut state = self.lock();
+        let id = state.free_tsg().ok_or(Errno::NOMEM)?;
+        state.tsgs.insert(id, Tsg::new(self.config.sm_count()));
+        // CAST: a descriptor is never negative.
+        args.tsg_fd = state.fds.insert(descriptor, Object::Tsg(id)) as u32;
+        Ok(())
+    }
+
+    fn open_channel(&self, args: &mut OpenChannel) -> Result<(), Errno> {
+        let runlist = match args.runlist_id_or_fd {
+            abi::RUNLIST_GR => RUNLIST_GR,
+            other => u32::try_from(other).map_err(|_| {
+                self.log.kernel_warning("channel.c:0", "nvgpu_channel_open_new", None);
+                Errno::INVAL
+            })?,
+        };
+        let descriptor: OwnedFd = fds::descriptor(|number| format!("nvhost-{DEVICE}-fd{number}"))?;
+        if ![RUNLIST_GR, RUNLIST_COPY].contains(&runlist) {
+            return Err(Errno::INVAL);
+        }
+        let mut state = self.lock();
+        let (id, serial) = state.add_channel(runlist).ok_or(Errno::NOMEM)?;
+        args.runlist_id_or_fd = state.fds.insert(descriptor, Object::Channel { id, serial });
+        Ok(())
+    }
+}
+
+/// The engines: graphics with its two copy engines on one runlist, and a copy engine of its own.
+fn engines() -> [EngineInfoItem; 4] {
+    let engine = |engine_id, engine_instance, runlist: u32| EngineInfoItem {
+        engine_id,
+        engine_instance,
+        // CAST: 0 or 1.
+        runlist_id: runlist as i32,
+        reserved: 0,
+    };
+    [
+        engine(abi::ENGINE_GR, 0, RUNLIST_GR),
+        engine(abi::ENGINE_GR_COPY, 0, RUNLIST_GR),
+        engine(abi::ENGINE_GR_COPY, 1, RUNLIST_GR),
+        engine(abi::ENGINE_ASYNC_COPY, 0, RUNLIST_COPY),
+    ]
+}
+
+/// Nothing to do beyond the checks: the model has no caches.
+fn flush_l2(args: &FlushL2) -> Result<(), Errno> {
+    let operations = FlushL2Operations::from_bits_retain(args.operations);
+    let flush = operations.contains(FlushL2Operations::L2_FLUSH);
+    let nothing = !flush && !operations.contains(FlushL2Operations::FB_FLUSH);
+    if nothing || operations.contains(FlushL2Operations::L2_INVALIDATE) && !flush {
+        return Err(Errno::INVAL);
+    }
+    Ok(())
+}
+
+/// The requests about the clock.
+fn times(argument: &mut Argument) -> Result<(), Errno> {
+    if argument.code() == code::GET_GPU_TIME {
+        return argument.call(|args: &mut GetGpuTime| {
+            args.gpu_timestamp = ptimer_ns();
+            Ok(())
+        });
+    }
+    argument.call(|args: &mut GetCpuTimeCorrelationInfo| {
+        if args.count > abi::TIME_CORRELATION_MAX_COUNT {
+            return Err(Errno::INVAL);
+        }
+        // CAST: clocks past their epoch; their nanoseconds fit 64 bits.
+        let nanoseconds = |clock| {
+            let now = clock_gettime(clock);
+            now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+        };
+        let cpu: &dyn Fn() -> u64 = match args.source_id {
+            // The counter of arm64 at 31.25 MHz.
+            abi::TIME_SOURCE_TSC => &|| nanoseconds(ClockId::Monotonic) / 32,
+            // Microseconds since the epoch.
+            abi::TIME_SOURCE_OSTIME => &|| nanoseconds(ClockId::Realtime) / 1000,
+            _ => return Err(Errno::INVAL),
+        };
+        for sample in args.samples.iter_mut().take(args.count as usize) {
+            sample.gpu_timestamp = ptimer_ns();
+            sample.cpu_timestamp = cpu();
+        }
+        Ok(())
+    })
+}

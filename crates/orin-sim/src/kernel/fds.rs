@@ -1,0 +1,145 @@
+//! Descriptors.
+//!
+//! Every descriptor that the model hands out is a real one of the process, so that numbers, limits
+//! and `/proc/self/fd` behave as they do on a board: a dma-buf is a duplicate of its memory's memfd,
+//! everything else an empty memfd named like the kernel's anonymous inode. The table says what a
+//! number stands for.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+
+use rustix::fs::MemfdFlags;
+use rustix::io::{DupFlags, Errno};
+
+use super::address_space::SpaceId;
+use super::nvmap::Buffer;
+
+/// What a descriptor stands for.
+#[derive(Clone, Debug)]
+pub(super) enum Object {
+    /// An open of `/dev/nvmap`.
+    Nvmap,
+    /// An open of the control node, by its instance id.
+    Ctrl(u64),
+    /// An address space.
+    Space(SpaceId),
+    /// A TSG, by its id.
+    Tsg(u32),
+    /// A channel, by its id; the serial number tells users of a reused id apart.
+    Channel { id: u32, serial: u64 },
+    /// A dma-buf.
+    DmaBuf(Buffer),
+    /// `/dev/kmsg`: the next record, and whether reads wait.
+    Kmsg { cursor: u64, blocking: bool },
+    /// A text file of sysfs: the text, and how much has been read.
+    Text { text: String, read: usize },
+}
+
+#[derive(Debug)]
+struct Entry {
+    descriptor: OwnedFd,
+    object: Object,
+}
+
+/// The descriptors handed out and not yet closed.
+#[derive(Debug, Default)]
+pub(super) struct Fds {
+    table: BTreeMap<RawFd, Entry>,
+}
+
+/// Makes a descriptor named `name(number)`.
+///
+/// # Errors
+///
+/// EMFILE or ENFILE when the table of the process or system is full.
+pub(super) fn descriptor(name: impl FnOnce(RawFd) -> String) -> Result<OwnedFd, Errno> {
+    let mut descriptor = rustix::fs::memfd_create("nvgpu", MemfdFlags::CLOEXEC)?;
+    let named = rustix::fs::memfd_create(name(descriptor.as_raw_fd()), MemfdFlags::CLOEXEC);
+    // The name needs the number, so a second file takes the first one's place. With the last free
+    // number there is no room for that, and the name is all that is lost.
+    if let Ok(named) = named {
+        rustix::io::dup3(&named, &mut descriptor, DupFlags::CLOEXEC)?;
+    }
+    Ok(descriptor)
+}
+
+impl Fds {
+    /// Enters a descriptor. Returns its number.
+    pub(super) fn insert(&mut self, descriptor: OwnedFd, object: Object) -> RawFd {
+        let number = descriptor.as_raw_fd();
+        if let Some(stale) = self.table.insert(number, Entry { descriptor, object }) {
+            // The number was closed without the door; it must not be closed again.
+            let _ = stale.descriptor.into_raw_fd();
+        }
+        number
+    }
+
+    /// Takes a descriptor out; dropping the first part closes the number.
+    pub(super) fn remove(&mut self, fd: RawFd) -> Option<(OwnedFd, Object)> {
+        self.table.remove(&fd).map(|entry| (entry.descriptor, entry.object))
+    }
+
+    pub(super) fn get(&self, fd: RawFd) -> Option<&Object> {
+        self.table.get(&fd).map(|entry| &entry.object)
+    }
+
+    pub(super) fn get_mut(&mut self, fd: RawFd) -> Option<&mut Object> {
+        self.table.get_mut(&fd).map(|entry| &mut entry.object)
+    }
+
+    /// The descriptor itself, for calls to the host.
+    pub(super) fn native(&self, fd: RawFd) -> Option<BorrowedFd<'_>> {
+        self.table.get(&fd).map(|entry| entry.descriptor.as_fd())
+    }
+
+    /// The dma-buf behind a descriptor.
+    ///
+    /// # Errors
+    ///
+    /// EBADF when the number is not open, EINVAL when it is something else.
+    pub(super) fn dma_buf(&self, fd: RawFd) -> Result<Buffer, Errno> {
+        match self.get(fd) {
+            Some(Object::DmaBuf(buffer)) => Ok(buffer.clone()),
+            Some(_) => Err(Errno::INVAL),
+            None => Err(foreign(fd, Errno::INVAL)),
+        }
+    }
+
+    /// The channel behind a descriptor.
+    pub(super) fn channel(&self, fd: RawFd) -> Option<u32> {
+        match self.get(fd) {
+            Some(Object::Channel { id, .. }) => Some(*id),
+            _ => None,
+        }
+    }
+
+    /// The address space behind a descriptor.
+    pub(super) fn space(&self, fd: RawFd) -> Option<SpaceId> {
+        match self.get(fd) {
+            Some(Object::Space(id)) => Some(*id),
+            _ => None,
+        }
+    }
+
+    pub(super) fn objects(&self) -> impl Iterator<Item = &Object> {
+        self.table.values().map(|entry| &entry.object)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+}
+
+/// What a call on a number that the model did not hand out answers: EBADF when it is not open,
+/// `otherwise` when it is.
+pub(super) fn foreign(fd: RawFd, otherwise: Errno) -> Errno {
+    if fd < 0 {
+        return Errno::BADF;
+    }
+    // SAFETY: the borrow ends with the call, which only asks whether the number is open.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    match rustix::io::fcntl_getfd(borrowed) {
+        Ok(_) => otherwise,
+        Err(_) => Errno::BADF,
+    }
+}

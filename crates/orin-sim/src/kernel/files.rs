@@ -1,0 +1,286 @@
+//! Open, close, mmap, read and poll.
+
+use core::ffi::CStr;
+use core::ptr::NonNull;
+use core::time::Duration;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use nvgpu_sys::ctrl::USERMODE_PAGE_SIZE;
+use nvgpu_sys::door::{Events, MapRequest, OpenFlags, PollEntry, Protection};
+use nvgpu_sys::paths;
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::config::{Call, Node};
+use crate::memory::Memory;
+
+use super::Kernel;
+use super::fds::{self, Object};
+use super::nvmap::Buffer;
+use super::state::{Mapped, Mapping};
+
+/// Nodes of a board that compute needs none of.
+const OTHER_NODES: &[&CStr] = &[
+    paths::HOST1X_FENCE,
+    c"/dev/nvgpu/igpu0/power",
+    c"/dev/nvgpu/igpu0/tsg",
+    c"/dev/nvgpu/igpu0/channel",
+    c"/dev/nvgpu/igpu0/dbg",
+    c"/dev/nvgpu/igpu0/prof",
+    c"/dev/nvgpu/igpu0/prof-ctx",
+    c"/dev/nvgpu/igpu0/prof-dev",
+    c"/dev/nvgpu/igpu0/ctxsw",
+    c"/dev/nvgpu/igpu0/sched",
+    c"/dev/nvgpu/igpu0/nvsched",
+    c"/dev/nvgpu/igpu0/nvsched_ctrl_fifo",
+];
+
+/// The node that always refuses: it asks for the default big page, which ga10b lacks.
+const AS_NODE: &CStr = c"/dev/nvgpu/igpu0/as";
+
+/// Longest wait of a blocking read of `/dev/kmsg`; then it ends as if a signal had come.
+// TIMEOUT: a board waits for ever; a test must not.
+const KMSG_WAIT: Duration = Duration::from_secs(1);
+
+/// Frequency of the GPU clock in the 30 W mode, in Hz.
+const GPU_HZ: u64 = 612_000_000;
+
+impl Kernel {
+    pub(super) fn open(&self, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno> {
+        self.fail_on_demand(Call::Open)?;
+        let nodes = self.config.nodes;
+        let (node, object) = if path == paths::CTRL || path == paths::CTRL_LEGACY {
+            (nodes.ctrl, Object::Ctrl(0))
+        } else if path == paths::NVMAP {
+            (nodes.nvmap, Object::Nvmap)
+        } else if path == paths::KMSG {
+            let blocking = !flags.contains(OpenFlags::NON_BLOCKING);
+            (nodes.kernel_log, Object::Kmsg { cursor: self.log.first(), blocking })
+        } else if let Some(text) = self.sysfs(path) {
+            let node = if flags.contains(OpenFlags::READ_WRITE) { Node::Denied } else { Node::Present };
+            (node, Object::Text { text, read: 0 })
+        } else if path == AS_NODE && nodes.ctrl == Node::Present {
+            return Err(Errno::INVAL);
+        } else {
+            if OTHER_NODES.contains(&path) {
+                self.log.model(format_args!("node {} is not modelled", path.to_string_lossy()));
+            }
+            return Err(Errno::NOENT);
+        };
+        match node {
+            Node::Present => {}
+            Node::Absent => return Err(Errno::NOENT),
+            Node::Denied => return Err(Errno::ACCESS),
+        }
+        let descriptor = fds::descriptor(|_| path.to_string_lossy().trim_start_matches('/').to_owned())?;
+        let mut state = self.lock();
+        let object = match object {
+            Object::Ctrl(_) => {
+                let instance = state.next_instance;
+                state.next_instance += 1;
+                Object::Ctrl(instance)
+            }
+            Object::Nvmap => {
+                state.nvmap.add_client();
+                object
+            }
+            other => other,
+        };
+        Ok(state.fds.insert(descriptor, object))
+    }
+
+    /// The text of a sysfs file of the GPU.
+    fn sysfs(&self, path: &CStr) -> Option<String> {
+        let maximum = self.config.characteristics.max_freq;
+        let hz = if path == paths::DEVFREQ_MAX_FREQ {
+            maximum
+        } else if path == paths::DEVFREQ_MIN_FREQ {
+            0
+        } else if path == paths::DEVFREQ_CUR_FREQ {
+            GPU_HZ.min(maximum)
+        } else {
+            return None;
+        };
+        Some(format!("{hz}\n"))
+    }
+
+    pub(super) fn close(&self, fd: RawFd) -> Result<(), Errno> {
+        let Some((descriptor, object)) = self.lock().fds.remove(fd) else {
+            return Err(Errno::BADF);
+        };
+        match &object {
+            Object::Nvmap => self.lock().nvmap.remove_client(),
+            Object::Space(_) | Object::Tsg(_) => self.lock().reap(),
+            Object::Channel { id, serial } => self.close_channel(*id, *serial),
+            Object::Ctrl(_) | Object::DmaBuf(_) | Object::Kmsg { .. } | Object::Text { .. } => {}
+        }
+        drop(object);
+        drop(descriptor);
+        Ok(())
+    }
+
+    pub(super) fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
+        self.fail_on_demand(Call::Mmap)?;
+        let object =
+            self.lock().fds.get(request.fd).cloned().ok_or_else(|| fds::foreign(request.fd, Errno::NODEV))?;
+        match object {
+            Object::DmaBuf(buffer) => self.map_dma_buf(request, buffer),
+            Object::Ctrl(instance) => self.map_doorbell(request, instance),
+            Object::Nvmap => Err(Errno::PERM),
+            _ => Err(Errno::NODEV),
+        }
+    }
+
+    fn map_dma_buf(&self, request: &MapRequest, buffer: Buffer) -> Result<NonNull<u8>, Errno> {
+        if buffer.read_only && request.protection.contains(Protection::WRITE) {
+            return Err(Errno::ACCESS);
+        }
+        // CAST: a length fits 64 bits.
+        let end = request.offset.checked_add(request.len as u64).ok_or(Errno::INVAL)?;
+        if end > buffer.handle.size() || request.len == 0 || request.offset % 4096 != 0 {
+            return Err(Errno::INVAL);
+        }
+        let storage = buffer.handle.storage().ok_or(Errno::PERM)?;
+        if !storage.cpu_access() {
+            return Err(Errno::PERM);
+        }
+        let mut state = self.lock();
+        let descriptor = state.fds.native(request.fd).ok_or(Errno::BADF)?;
+        let pointer = host_mmap(request, descriptor)?;
+        state.nvmap.mapped(&self.log, &buffer);
+        let mapping = Mapping { len: request.len, mapped: Mapped::DmaBuf { _buffer: buffer } };
+        state.mappings.insert(pointer.as_ptr().addr(), mapping);
+        Ok(pointer)
+    }
+
+    /// Maps the usermode page: one live mapping per open, at most 64 KiB, offset 0 (`ioctl_ctrl.c`,
+    /// `gk20a_ctrl_dev_mmap`).
+    fn map_doorbell(&self, request: &MapRequest, instance: u64) -> Result<NonNull<u8>, Errno> {
+        let mut state = self.lock();
+        let taken = state.mappings.values().any(
+            |mapping| matches!(mapping.mapped, Mapped::Doorbell { instance: other, .. } if other == instance),
+        );
+        if taken {
+            return Err(Errno::BUSY);
+        }
+        if request.len > USERMODE_PAGE_SIZE || request.len == 0 || request.offset != 0 {
+            return Err(Errno::INVAL);
+        }
+        if state.quiesced {
+            return Err(Errno::NODEV);
+        }
+        let page = Arc::new(Memory::new("nvgpu usermode page", USERMODE_PAGE_SIZE)?);
+        let pointer = host_mmap(request, page.fd())?;
+        let mapped = Mapped::Doorbell { instance, page: Arc::clone(&page) };
+        state.mappings.insert(pointer.as_ptr().addr(), Mapping { len: request.len, mapped });
+        drop(state);
+        self.gpu(|gpu| gpu.add_doorbell_page(page));
+        Ok(pointer)
+    }
+
+    /// # Safety
+    ///
+    /// Nothing uses the mapping any more.
+    pub(super) unsafe fn munmap(&self, pointer: NonNull<u8>, len: usize) -> Result<(), Errno> {
+        let key = pointer.as_ptr().addr();
+        let mut state = self.lock();
+        if state.mappings.get(&key).is_none_or(|mapping| mapping.len != len) {
+            drop(state);
+            self.log.model(format_args!("munmap of {len} bytes at {key:#x}, which are not one mapping"));
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: the range is one mapping of this door, and the caller vouches that it is unused.
+        unsafe { rustix::mm::munmap(pointer.as_ptr().cast(), len)? };
+        let mapping = state.mappings.remove(&key);
+        drop(state);
+        if let Some(Mapping { mapped: Mapped::Doorbell { page, .. }, .. }) = mapping {
+            self.gpu(|gpu| gpu.remove_doorbell_page(&page));
+        }
+        Ok(())
+    }
+
+    pub(super) fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let mut deadline = None;
+        loop {
+            let mut state = self.lock();
+            let object = state.fds.get_mut(fd).ok_or_else(|| fds::foreign(fd, Errno::INVAL))?;
+            let (at, blocking) = match object {
+                Object::Kmsg { cursor, blocking } => match self.log.read(cursor, buffer) {
+                    Err(Errno::AGAIN) => (*cursor, *blocking),
+                    result => return result,
+                },
+                Object::Text { text, read } => {
+                    let rest = &text.as_bytes()[*read..];
+                    let len = rest.len().min(buffer.len());
+                    buffer[..len].copy_from_slice(&rest[..len]);
+                    *read += len;
+                    return Ok(len);
+                }
+                _ => return Err(Errno::INVAL),
+            };
+            drop(state);
+            if !blocking {
+                return Err(Errno::AGAIN);
+            }
+            let deadline = *deadline.get_or_insert_with(|| Instant::now() + KMSG_WAIT);
+            if !self.log.wait(at, deadline.saturating_duration_since(Instant::now())) {
+                return Err(Errno::INTR);
+            }
+        }
+    }
+
+    pub(super) fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
+        let mut state = self.lock();
+        match state.fds.get_mut(fd).ok_or_else(|| fds::foreign(fd, Errno::SPIPE))? {
+            Object::Kmsg { cursor, .. } => *cursor = self.log.next(),
+            Object::Text { text, read } => *read = text.len(),
+            _ => return Err(Errno::SPIPE),
+        }
+        Ok(())
+    }
+
+    /// The kernel log is ready when there is a record to read; every other node is always ready, as
+    /// files without a poll operation are.
+    pub(super) fn poll(&self, entries: &mut [PollEntry], timeout: Duration) -> usize {
+        let deadline = Instant::now().checked_add(timeout);
+        loop {
+            let next = self.log.next();
+            let state = self.lock();
+            for entry in entries.iter_mut() {
+                entry.happened = match state.fds.get(entry.fd) {
+                    Some(Object::Kmsg { cursor, .. }) if *cursor >= next => Events::empty(),
+                    Some(_) => entry.wanted & Events::IN,
+                    None => Events::INVALID,
+                };
+            }
+            drop(state);
+            let ready = entries.iter().filter(|entry| !entry.happened.is_empty()).count();
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if ready > 0 || left == Some(Duration::ZERO) {
+                return ready;
+            }
+            self.log.wait(next, left.unwrap_or(Duration::MAX).min(KMSG_WAIT));
+        }
+    }
+}
+
+/// Maps a descriptor of the host shared, as asked.
+fn host_mmap(request: &MapRequest, descriptor: impl std::os::fd::AsFd) -> Result<NonNull<u8>, Errno> {
+    let mut protection = ProtFlags::empty();
+    protection.set(ProtFlags::READ, request.protection.contains(Protection::READ));
+    protection.set(ProtFlags::WRITE, request.protection.contains(Protection::WRITE));
+    // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
+    let pointer = unsafe {
+        rustix::mm::mmap(
+            core::ptr::null_mut(),
+            request.len,
+            protection,
+            MapFlags::SHARED,
+            descriptor,
+            request.offset,
+        )?
+    };
+    NonNull::new(pointer.cast()).ok_or(Errno::NOMEM)
+}

@@ -1,0 +1,250 @@
+//! The kernel log.
+//!
+//! What nvgpu and nvmap print, in their line shapes (`os/linux/log.c`; nvmap's `pr_fmt`), readable
+//! as `/dev/kmsg` gives it: one record per read, `priority,sequence,microseconds,-;text\n`. Lines of
+//! the model itself begin with `orin-sim: `. Source line numbers differ from release to release, so
+//! every line of nvgpu carries 0.
+
+use core::fmt;
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+/// Records kept; older ones are lost, as in the kernel's ring.
+const CAPACITY: usize = 16_384;
+
+/// Name of the GPU's platform device on Orin.
+pub(super) const DEVICE: &str = "17000000.gpu";
+
+/// Longest message of nvgpu, in bytes; the rest is cut off.
+const MESSAGE_BYTES: usize = 159;
+
+/// Severity as printk counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    /// `KERN_ERR`.
+    Error = 3,
+    /// `KERN_WARNING`.
+    Warning = 4,
+    /// `KERN_INFO`.
+    Info = 6,
+}
+
+#[derive(Debug)]
+struct Record {
+    level: Level,
+    microseconds: u128,
+    text: String,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    /// Sequence number of the first record that is still there.
+    first: u64,
+    records: VecDeque<Record>,
+}
+
+impl Ring {
+    fn next(&self) -> u64 {
+        self.first + self.records.len() as u64
+    }
+}
+
+/// The log of one software kernel.
+#[derive(Debug)]
+pub(super) struct Log {
+    boot: Instant,
+    ring: Mutex<Ring>,
+    grown: Condvar,
+}
+
+impl Log {
+    pub(super) fn new() -> Self {
+        Self { boot: Instant::now(), ring: Mutex::default(), grown: Condvar::new() }
+    }
+
+    /// A line of nvgpu, as its function `function` prints it.
+    pub(super) fn nvgpu(&self, level: Level, function: &str, message: fmt::Arguments<'_>) {
+        let tag = match level {
+            Level::Error => "ERR",
+            Level::Warning => "WRN",
+            Level::Info => "INFO",
+        };
+        let mut message = message.to_string();
+        if let Some((cut, _)) = message.char_indices().find(|(at, c)| at + c.len_utf8() > MESSAGE_BYTES) {
+            message.truncate(cut);
+        }
+        self.push(level, format!("nvgpu: {DEVICE} {function:>33}:{:<4} [{tag}]  {message}", 0));
+    }
+
+    /// An error line of nvgpu.
+    pub(super) fn error(&self, function: &str, message: fmt::Arguments<'_>) {
+        self.nvgpu(Level::Error, function, message);
+    }
+
+    /// A warning line of nvgpu.
+    pub(super) fn warning(&self, function: &str, message: fmt::Arguments<'_>) {
+        self.nvgpu(Level::Warning, function, message);
+    }
+
+    /// A line of nvmap, which prints the function's name in front.
+    pub(super) fn nvmap(&self, level: Level, function: &str, message: fmt::Arguments<'_>) {
+        self.push(level, format!("{function}: {message}"));
+    }
+
+    /// Lines of a kernel WARN with a backtrace.
+    pub(super) fn kernel_warning(&self, file: &str, function: &str, message: Option<&str>) {
+        self.push(Level::Warning, "------------[ cut here ]------------".to_owned());
+        if let Some(message) = message {
+            self.push(Level::Warning, message.to_owned());
+        }
+        let pid = std::process::id();
+        self.push(Level::Warning, format!("WARNING: CPU: 0 PID: {pid} at {file} {function}+0x0/0x0 [nvgpu]"));
+        self.push(Level::Warning, "Call trace:".to_owned());
+        self.push(Level::Warning, format!(" {function}+0x0/0x0 [nvgpu]"));
+        self.push(Level::Warning, "---[ end trace 0000000000000000 ]---".to_owned());
+    }
+
+    /// A line of the model itself.
+    pub(super) fn model(&self, message: fmt::Arguments<'_>) {
+        self.push(Level::Warning, format!("orin-sim: {message}"));
+    }
+
+    fn push(&self, level: Level, text: String) {
+        tracing::debug!(target: "orin_sim::kmsg", "{text}");
+        let microseconds = self.boot.elapsed().as_micros();
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        if ring.records.len() == CAPACITY {
+            ring.records.pop_front();
+            ring.first += 1;
+        }
+        ring.records.push_back(Record { level, microseconds, text });
+        drop(ring);
+        self.grown.notify_all();
+    }
+
+    /// The texts of the records that are still there.
+    pub(super) fn texts(&self) -> Vec<String> {
+        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        ring.records.iter().map(|record| record.text.clone()).collect()
+    }
+
+    /// Sequence number of the first record that is still there.
+    pub(super) fn first(&self) -> u64 {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner).first
+    }
+
+    /// Sequence number of the next record to come.
+    pub(super) fn next(&self) -> u64 {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner).next()
+    }
+
+    /// Reads the record at `cursor` as `/dev/kmsg` gives it and moves the cursor behind it.
+    ///
+    /// # Errors
+    ///
+    /// EAGAIN at the end, EPIPE once when the record is lost (the cursor then points at the oldest
+    /// one left), EINVAL when `buffer` is too small.
+    pub(super) fn read(&self, cursor: &mut u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        if *cursor < ring.first {
+            *cursor = ring.first;
+            return Err(Errno::PIPE);
+        }
+        let at = usize::try_from(*cursor - ring.first).map_err(|_| Errno::INVAL)?;
+        let record = ring.records.get(at).ok_or(Errno::AGAIN)?;
+        // CAST: the enum's values are the priorities; the facility is the kernel's, 0.
+        let line = format!(
+            "{},{},{},-;{}\n",
+            record.level as u8,
+            *cursor,
+            record.microseconds,
+            escaped(&record.text)
+        );
+        let target = buffer.get_mut(..line.len()).ok_or(Errno::INVAL)?;
+        target.copy_from_slice(line.as_bytes());
+        *cursor += 1;
+        Ok(line.len())
+    }
+
+    /// Waits until there is a record at `cursor` or `timeout` is over; whether there is one.
+    pub(super) fn wait(&self, cursor: u64, timeout: Duration) -> bool {
+        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let (ring, _) = self
+            .grown
+            .wait_timeout_while(ring, timeout, |ring| cursor >= ring.next())
+            .unwrap_or_else(PoisonError::into_inner);
+        cursor < ring.next()
+    }
+}
+
+/// Unprintable bytes as `\xNN`, the way `/dev/kmsg` writes them.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if (b' '..0x7f).contains(&byte) && byte != b'\\' {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_have_the_shape_of_nvgpu() {
+        let log = Log::new();
+        log.error("gv11b_fb_mmu_fault_info_dump", format_args!("hello {}", 7));
+        let text = "nvgpu: 17000000.gpu      gv11b_fb_mmu_fault_info_dump:0    [ERR]  hello 7";
+        assert_eq!(log.texts(), [text]);
+        log.warning("f", format_args!("{}", "x".repeat(500)));
+        assert!(log.texts()[1].ends_with(&"x".repeat(MESSAGE_BYTES)));
+        assert!(!log.texts()[1].contains(&"x".repeat(MESSAGE_BYTES + 1)));
+    }
+
+    #[test]
+    fn records_are_read_one_by_one() {
+        let log = Log::new();
+        log.model(format_args!("first\nline"));
+        log.nvmap(Level::Info, "nvmap_ioctl", format_args!("second"));
+        let (mut cursor, mut buffer) = (0, [0; 256]);
+        let mut read = || {
+            let len = log.read(&mut cursor, &mut buffer)?;
+            Ok::<_, Errno>(String::from_utf8(buffer[..len].to_vec()).unwrap())
+        };
+        let first = read().unwrap();
+        assert!(first.starts_with("4,0,") && first.ends_with(",-;orin-sim: first\\x0aline\n"), "{first}");
+        let second = read().unwrap();
+        assert!(second.starts_with("6,1,") && second.ends_with(",-;nvmap_ioctl: second\n"), "{second}");
+        assert_eq!(read(), Err(Errno::AGAIN));
+        let mut cursor = 0;
+        assert_eq!(log.read(&mut cursor, &mut [0; 4]), Err(Errno::INVAL));
+        assert_eq!(cursor, 0);
+    }
+
+    #[test]
+    fn a_lost_record_is_reported_once() {
+        let log = Log::new();
+        for i in 0..CAPACITY + 5 {
+            log.model(format_args!("{i}"));
+        }
+        let (mut cursor, mut buffer) = (2, [0; 256]);
+        assert_eq!(log.read(&mut cursor, &mut buffer), Err(Errno::PIPE));
+        assert_eq!(cursor, 5);
+        assert!(log.read(&mut cursor, &mut buffer).is_ok());
+    }
+
+    #[test]
+    fn waiting_ends_with_the_time_or_a_record() {
+        let log = Log::new();
+        assert!(!log.wait(0, Duration::from_millis(1)));
+        log.model(format_args!("now"));
+        assert!(log.wait(0, Duration::ZERO));
+    }
+}

@@ -1,0 +1,156 @@
+//! What the kernel keeps, and what keeps what alive.
+//!
+//! An address space lives as long as its descriptor, a channel bound to it or a context of a TSG
+//! mapped in it; a TSG as long as its descriptor or a channel in it; a channel as long as its
+//! descriptor; a buffer as long as a handle number, descriptor, CPU mapping, GPU mapping or channel
+//! uses it. Address spaces and TSGs are looked for and dropped after each change ([`State::reap`]),
+//! buffers are reference counted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::config::Config;
+use crate::memory::Memory;
+
+use super::LiveCounts;
+use super::address_space::{Space, SpaceId};
+use super::channel::Channel;
+use super::fds::{Fds, Object};
+use super::nvmap::{Buffer, Nvmap};
+use super::tsg::Tsg;
+
+/// Channel ids on native Linux (`hal/fifo/channel_ga10b_fusa.c`, `linux-channel.c`).
+const CHANNELS: u32 = 512;
+/// TSG ids.
+const TSGS: u32 = 512;
+
+/// What a CPU mapping shows.
+#[derive(Debug)]
+pub(super) enum Mapped {
+    /// A dma-buf, kept alive by the mapping.
+    DmaBuf { _buffer: Buffer },
+    /// The doorbell page of one open of the control node.
+    Doorbell { instance: u64, page: Arc<Memory> },
+}
+
+/// One CPU mapping.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    pub(super) len: usize,
+    pub(super) mapped: Mapped,
+}
+
+/// Everything behind the kernel's mutex.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) fds: Fds,
+    pub(super) nvmap: Nvmap,
+    pub(super) spaces: BTreeMap<SpaceId, Space>,
+    pub(super) tsgs: BTreeMap<u32, Tsg>,
+    pub(super) channels: BTreeMap<u32, Channel>,
+    /// Free channel ids; the last one is the next.
+    free_channels: Vec<u32>,
+    /// CPU mappings by address.
+    pub(super) mappings: BTreeMap<usize, Mapping>,
+    /// Instance id of the next open of the control node.
+    pub(super) next_instance: u64,
+    next_space: u64,
+    next_serial: u64,
+    /// The GPU is dead until the next boot.
+    pub(super) quiesced: bool,
+}
+
+impl State {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            fds: Fds::default(),
+            nvmap: Nvmap::new(config),
+            spaces: BTreeMap::new(),
+            tsgs: BTreeMap::new(),
+            channels: BTreeMap::new(),
+            free_channels: (0..CHANNELS).collect(),
+            mappings: BTreeMap::new(),
+            next_instance: 1,
+            next_space: 0,
+            next_serial: 0,
+            quiesced: false,
+        }
+    }
+
+    /// Keeps a new address space.
+    pub(super) fn add_space(&mut self, space: Space) -> SpaceId {
+        let id = SpaceId(self.next_space);
+        self.next_space += 1;
+        self.spaces.insert(id, space);
+        id
+    }
+
+    /// The lowest free TSG id.
+    pub(super) fn free_tsg(&self) -> Option<u32> {
+        (0..TSGS).find(|id| !self.tsgs.contains_key(id))
+    }
+
+    /// Makes a channel on `runlist`; the id freed last is used first. Returns id and serial number.
+    pub(super) fn add_channel(&mut self, runlist: u32) -> Option<(u32, u64)> {
+        let id = self.free_channels.pop()?;
+        let serial = self.next_serial;
+        self.next_serial += 1;
+        self.channels.insert(id, Channel::new(runlist, serial));
+        Some((id, serial))
+    }
+
+    /// Forgets a channel and gives its id back.
+    pub(super) fn remove_channel(&mut self, id: u32) {
+        let Some(channel) = self.channels.remove(&id) else { return };
+        if let Some(tsg) = channel.tsg.and_then(|tsg| self.tsgs.get_mut(&tsg)) {
+            tsg.channels.retain(|member| *member != id);
+        }
+        if let (Some(space), Some(ring)) = (channel.space, &channel.ring)
+            && let Some(space) = self.spaces.get_mut(&space)
+        {
+            space.unmap_kernel(ring.va);
+        }
+        self.free_channels.push(id);
+        self.reap();
+    }
+
+    /// Drops TSGs and address spaces that nothing uses any more.
+    pub(super) fn reap(&mut self) {
+        let opened =
+            |wanted: u32| self.fds.objects().any(|object| matches!(object, Object::Tsg(id) if *id == wanted));
+        let dead: Vec<u32> = self
+            .tsgs
+            .iter()
+            .filter(|(id, tsg)| tsg.channels.is_empty() && !opened(**id))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in dead {
+            let Some(tsg) = self.tsgs.remove(&id) else { continue };
+            for context in tsg.contexts {
+                if let Some(space) = self.spaces.get_mut(&context.space) {
+                    context.buffers.iter().for_each(|va| space.release_kernel(*va));
+                }
+            }
+        }
+        let (fds, tsgs, channels) = (&self.fds, &self.tsgs, &self.channels);
+        self.spaces.retain(|id, _| {
+            fds.objects().any(|object| matches!(object, Object::Space(space) if space == id))
+                || channels.values().any(|channel| channel.space == Some(*id))
+                || tsgs.values().any(|tsg| tsg.contexts.iter().any(|context| context.space == *id))
+        });
+    }
+
+    pub(super) fn live(&self) -> LiveCounts {
+        LiveCounts {
+            descriptors: self.fds.len(),
+            mappings: self.mappings.len(),
+            handles: self.nvmap.handles(),
+            buffers: self.nvmap.buffers(),
+            memory_bytes: self.nvmap.memory_bytes(),
+            address_spaces: self.spaces.len(),
+            gpu_mappings: self.spaces.values().map(Space::mappings).sum(),
+            tsgs: self.tsgs.len(),
+            channels: self.channels.len(),
+        }
+    }
+}

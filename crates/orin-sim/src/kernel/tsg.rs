@@ -1,0 +1,297 @@
+//! Time-slice groups (`common/fifo/tsg.c`, `ioctl_tsg.c`).
+//!
+//! A TSG is what the scheduler picks: its channels share runlist, time slice, engine context and
+//! subcontexts. A subcontext (VEID) belongs to one address space; VEID 0 is made by the first
+//! channel that joins without naming another.
+
+use std::collections::BTreeMap;
+use std::os::fd::RawFd;
+
+use nvgpu_sys::tsg::{
+    self as abi, BindChannelEx, CreateSubcontext, DeleteSubcontext, INTERLEAVE_HIGH, ReadSingleSmErrorState,
+    RunlistInterleave, SUBCONTEXT_ASYNC, SUBCONTEXT_SYNC, SmErrorStateRecord, Timeslice, VEID_COUNT, code,
+};
+use rustix::io::Errno;
+
+use super::address_space::SpaceId;
+use super::argument::{Argument, Code};
+use super::log::Log;
+use super::state::State;
+use super::{Kernel, user};
+
+/// Longest argument of the node, in bytes.
+const MAX_BYTES: usize = 32;
+/// Channels of a TSG (`hal/fifo/runlist_ram_gv11b_fusa.c`).
+const MAX_CHANNELS: usize = 128;
+/// Time slice of a new TSG in microseconds.
+const TIMESLICE_US: u32 = 1024;
+/// Time slices that can be set, in microseconds (`common/fifo/tsg.c`).
+const TIMESLICES_US: std::ops::RangeInclusive<u32> = 1000..=50_000;
+
+/// Requests of the real driver that have no handler here.
+const NOT_MODELLED: &[u32] = &[
+    code::DISABLE,
+    code::EVENT_ID_CTRL,
+    code::SET_L2_MAX_WAYS_EVICT_LAST,
+    code::GET_L2_MAX_WAYS_EVICT_LAST,
+    code::SET_L2_SECTOR_PROMOTION,
+    code::BIND_SCHEDULING_DOMAIN,
+    code::GET_SHARE_TOKEN,
+    code::REVOKE_SHARE_TOKEN,
+];
+
+/// The engine context of a TSG as it is mapped in one address space.
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) space: SpaceId,
+    /// First addresses of its buffers in the kernel's area.
+    pub(super) buffers: Vec<u64>,
+    /// First address of the circular buffer whose register holds 40 bits.
+    pub(super) rtv_va: u64,
+}
+
+/// One TSG.
+#[derive(Debug)]
+pub(super) struct Tsg {
+    pub(super) runlist: Option<u32>,
+    /// Subcontexts in use and their address spaces. Not a reference: it may outlive the address
+    /// space, as in the kernel.
+    veids: BTreeMap<u32, Option<SpaceId>>,
+    pub(super) channels: Vec<u32>,
+    timeslice_us: u32,
+    /// A fault has ended it; its channels never run again.
+    pub(super) ended: bool,
+    pub(super) contexts: Vec<Context>,
+    /// What each SM recorded last.
+    pub(super) sm_errors: Vec<SmErrorStateRecord>,
+}
+
+impl Tsg {
+    pub(super) fn new(sm_count: u32) -> Self {
+        Self {
+            runlist: None,
+            veids: BTreeMap::new(),
+            channels: Vec::new(),
+            timeslice_us: TIMESLICE_US,
+            ended: false,
+            contexts: Vec::new(),
+            sm_errors: vec![SmErrorStateRecord::default(); sm_count as usize],
+        }
+    }
+
+    /// Takes a VEID: 0 for SYNC, the lowest free one from 1 up for ASYNC, which falls back on 0.
+    fn create_subcontext(&mut self, log: &Log, kind: u32, space: SpaceId) -> Result<u32, Errno> {
+        let sync = !self.veids.contains_key(&0);
+        let veid = match kind {
+            SUBCONTEXT_SYNC => sync.then_some(0).ok_or_else(|| {
+                log.error("nvgpu_tsg_create_sync_subcontext", format_args!("SYNC VEID not available"));
+                Errno::NOSPC
+            })?,
+            SUBCONTEXT_ASYNC => {
+                let free = (1..VEID_COUNT).find(|veid| !self.veids.contains_key(veid));
+                free.or(sync.then_some(0)).ok_or_else(|| {
+                    log.error(
+                        "nvgpu_tsg_create_async_subcontext",
+                        format_args!("ASYNC & SYNC VEIDs not available"),
+                    );
+                    Errno::NOSPC
+                })?
+            }
+            _ => return Err(Errno::INVAL),
+        };
+        self.veids.insert(veid, Some(space));
+        Ok(veid)
+    }
+
+    fn sm_error_state(&self, args: &mut ReadSingleSmErrorState) -> Result<i32, Errno> {
+        let record = self.sm_errors.get(args.sm_id as usize).ok_or(Errno::INVAL)?;
+        let bytes = bytemuck::bytes_of(record);
+        // CAST: at most 24.
+        let len = args.record_size.min(bytes.len() as u64) as usize;
+        if len == 0 {
+            return Ok(0);
+        }
+        args.record_size = len as u64;
+        // CAST: at most 24. The residue is the result, as in the kernel.
+        Ok(user::write_bytes(args.record_mem, &bytes[..len]) as i32)
+    }
+}
+
+impl State {
+    /// Puts a channel into a TSG on its current subcontext.
+    fn bind_channel(&mut self, log: &Log, tsg_id: u32, id: u32) -> Result<(), Errno> {
+        let channel = self.channels.get_mut(&id).ok_or(Errno::INVAL)?;
+        let tsg = self.tsgs.get_mut(&tsg_id).ok_or(Errno::INVAL)?;
+        if channel.veid == 0 && tsg.veids.get(&0).copied().flatten().is_none() {
+            if tsg.veids.contains_key(&0) {
+                log.error(
+                    "nvgpu_tsg_create_sync_subcontext_internal",
+                    format_args!("SYNC VEID not available"),
+                );
+                return Err(Errno::NOSPC);
+            }
+            tsg.veids.insert(0, channel.space);
+        }
+        if tsg.veids.get(&channel.veid).copied().flatten() != channel.space {
+            let message = "channel VM does not match with subcontext VM";
+            log.error("nvgpu_tsg_validate_ch_subctx_vm", format_args!("{message}"));
+            return Err(Errno::INVAL);
+        }
+        if channel.tsg.is_some() {
+            return Err(Errno::INVAL);
+        }
+        if tsg.channels.len() >= MAX_CHANNELS {
+            log.error(
+                "nvgpu_tsg_bind_channel",
+                format_args!("TSG {tsg_id} trying to bind more than supported channels ({MAX_CHANNELS})"),
+            );
+            return Err(Errno::INVAL);
+        }
+        if tsg.runlist.is_some_and(|runlist| runlist != channel.runlist) {
+            log.error("nvgpu_tsg_bind_channel", format_args!("runlist_id mismatch ch[{id}] tsg[{tsg_id}]"));
+            return Err(Errno::INVAL);
+        }
+        tsg.runlist = Some(channel.runlist);
+        tsg.channels.push(id);
+        channel.tsg = Some(tsg_id);
+        channel.unserviceable = channel.retired || tsg.ended;
+        Ok(())
+    }
+
+    fn bind_channel_ex(&mut self, log: &Log, tsg: u32, args: &BindChannelEx) -> Result<(), Errno> {
+        let id = self.fds.channel(args.channel_fd).ok_or(Errno::INVAL)?;
+        if args.subcontext_id >= VEID_COUNT {
+            return Err(Errno::INVAL);
+        }
+        // Stays even if the bind fails.
+        self.channels.get_mut(&id).ok_or(Errno::INVAL)?.veid = args.subcontext_id;
+        self.bind_channel(log, tsg, id)
+    }
+
+    fn create_subcontext(&mut self, log: &Log, tsg: u32, args: &mut CreateSubcontext) -> Result<(), Errno> {
+        let function = "nvgpu_tsg_ioctl_create_subcontext";
+        if args.kind > SUBCONTEXT_ASYNC {
+            log.error(function, format_args!("Invalid subcontext type {}", args.kind));
+            return Err(Errno::INVAL);
+        }
+        let Some(space) = self.fds.space(args.as_fd) else {
+            log.error(function, format_args!("Invalid VM (fd = {}) specified for subcontext", args.as_fd));
+            return Err(Errno::INVAL);
+        };
+        let tsg = self.tsgs.get_mut(&tsg).ok_or(Errno::INVAL)?;
+        args.veid = tsg.create_subcontext(log, args.kind, space)?;
+        Ok(())
+    }
+
+    fn delete_subcontext(&mut self, tsg: u32, args: &DeleteSubcontext) -> Result<(), Errno> {
+        let busy = |id: &u32| self.channels.get(id).is_some_and(|channel| channel.veid == args.veid);
+        let tsg = self.tsgs.get_mut(&tsg).ok_or(Errno::INVAL)?;
+        if args.veid >= VEID_COUNT || tsg.veids.contains_key(&args.veid) && tsg.channels.iter().any(busy) {
+            return Err(Errno::INVAL);
+        }
+        tsg.veids.remove(&args.veid);
+        Ok(())
+    }
+}
+
+impl Kernel {
+    pub(super) fn tsg_ioctl(&self, id: u32, code: Code, address: u64) -> Result<i32, Errno> {
+        code.check(abi::FAMILY, self.config.characteristics.tsg_ioctl_nr_last, MAX_BYTES)?;
+        let mut argument = Argument::copy_in(code, address)?;
+        let log = &self.log;
+        if code.code == code::UNBIND_CHANNEL {
+            argument.call(|fd: &mut RawFd| self.unbind_channel(id, *fd))?;
+            return Ok(0);
+        }
+        let mut state = self.lock();
+        if state.quiesced {
+            return Err(Errno::NODEV);
+        }
+        let tsg = state.tsgs.get_mut(&id).ok_or(Errno::NODEV)?;
+        match code.code {
+            code::ENABLE | code::PREEMPT => {}
+            code::SET_RUNLIST_INTERLEAVE => {
+                argument.call(
+                    |args: &mut RunlistInterleave| {
+                        if args.level > INTERLEAVE_HIGH { Err(Errno::INVAL) } else { Ok(()) }
+                    },
+                )?
+            }
+            code::SET_TIMESLICE => argument.call(|args: &mut Timeslice| {
+                if !TIMESLICES_US.contains(&args.timeslice_us) {
+                    return Err(Errno::INVAL);
+                }
+                tsg.timeslice_us = args.timeslice_us;
+                Ok(())
+            })?,
+            code::GET_TIMESLICE => argument.call(|args: &mut Timeslice| {
+                args.timeslice_us = tsg.timeslice_us;
+                Ok(())
+            })?,
+            code::READ_SINGLE_SM_ERROR_STATE => {
+                let mut residue = 0;
+                argument.call(|args: &mut ReadSingleSmErrorState| {
+                    residue = tsg.sm_error_state(args)?;
+                    Ok(())
+                })?;
+                if residue > 0 {
+                    return Ok(residue);
+                }
+            }
+            code::BIND_CHANNEL => argument.call(|fd: &mut RawFd| {
+                let channel = state.fds.channel(*fd).ok_or(Errno::INVAL)?;
+                let result = state.bind_channel(log, id, channel);
+                if result.is_err() {
+                    // The board's kernel leaks a reference here, and close() would never return.
+                    log.model(format_args!(
+                        "BIND_CHANNEL failed on channel {channel}: on a board its close() now hangs for \
+                         ever; use BIND_CHANNEL_EX"
+                    ));
+                }
+                result
+            })?,
+            code::BIND_CHANNEL_EX => {
+                argument.call(|args: &mut BindChannelEx| state.bind_channel_ex(log, id, args))?;
+            }
+            code::CREATE_SUBCONTEXT => {
+                argument.call(|args: &mut CreateSubcontext| state.create_subcontext(log, id, args))?;
+            }
+            code::DELETE_SUBCONTEXT => {
+                argument.call(|args: &mut DeleteSubcontext| state.delete_subcontext(id, args))?;
+            }
+            _ => {
+                if !NOT_MODELLED.contains(&code.code) {
+                    log.error(
+                        "nvgpu_ioctl_tsg_dev_ioctl",
+                        format_args!("unrecognized tsg gpu ioctl cmd: {:#x}", code.code),
+                    );
+                }
+                return Err(self.unhandled(code, NOT_MODELLED));
+            }
+        }
+        drop(state);
+        Ok(argument.residue())
+    }
+
+    /// UNBIND_CHANNEL: the channel is stopped and of no more use.
+    fn unbind_channel(&self, tsg_id: u32, fd: RawFd) -> Result<(), Errno> {
+        let mut state = self.lock();
+        let id = state.fds.channel(fd).ok_or(Errno::INVAL)?;
+        let channel = state.channels.get_mut(&id).ok_or(Errno::INVAL)?;
+        if channel.tsg != Some(tsg_id) {
+            return Err(Errno::INVAL);
+        }
+        (channel.unserviceable, channel.retired) = (true, true);
+        drop(state);
+        self.gpu(|gpu| gpu.stop_channels(&[id]));
+        let mut state = self.lock();
+        if let Some(channel) = state.channels.get_mut(&id) {
+            channel.tsg = None;
+        }
+        if let Some(tsg) = state.tsgs.get_mut(&tsg_id) {
+            tsg.channels.retain(|member| *member != id);
+        }
+        state.reap();
+        Ok(())
+    }
+}

@@ -1,0 +1,96 @@
+//! The worked examples of the command encoding, word for word, executed.
+
+use crate::rig::{Rig, SEMAPHORES, release};
+
+/// Set-up of a compute channel with a release of 1 behind it.
+const SET_UP: [u32; 22] = [
+    0x2001_2000, 0x0000_c7c0, //
+    0x2002_20a8, 0x0000_7294, 0x0000_0000, //
+    0x2002_21ec, 0x0000_7293, 0x0000_0000, //
+    0x2002_21e4, 0x0000_0020, 0x0000_0000, //
+    0x2003_20b9, 0x0000_0000, 0x0004_8000, 0x0000_00ff, //
+    0x2005_0017, 0x0000_0000, 0x0000_0012, 0x0000_0001, 0x0000_0000, 0x0310_0001, //
+    0x8000_0008,
+];
+
+#[test]
+fn set_up_releases_and_interrupts() {
+    let rig = Rig::new();
+    let mut ring = rig.channel(511, 1024);
+    ring.submit(&SET_UP);
+    rig.wait_for(0, 1);
+    assert_ne!(rig.time(0), 0);
+    rig.wait_activity(511, |activity| *activity == orin_sim::gpu::Activity::Idle);
+    assert_eq!(rig.recorder.interrupts.load(core::sync::atomic::Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_copy_of_256_bytes() {
+    let rig = Rig::new();
+    rig.map(0x10_0000_0000, 0x1000);
+    rig.map(0x20_0000_0000, 0x1000);
+    let data: Vec<u8> = (0..=255).collect();
+    rig.write(0x10_0000_0000, &data);
+    let mut ring = rig.channel(510, 1024);
+    ring.submit(&[
+        0x2001_8000, 0x0000_c7b5, //
+        0x2004_8100, 0x0000_0010, 0x0000_0000, 0x0000_0020, 0x0000_0000, //
+        0x2002_8106, 0x0000_0100, 0x0000_0001, //
+        0x2003_8090, 0x0000_0012, 0x0000_0010, 0x0000_0002, //
+        0x2001_80c0, 0x0000_0196,
+    ]);
+    rig.wait_for(0x10, 2);
+    assert_eq!(rig.read(0x20_0000_0000, 256), data);
+    assert_ne!(rig.time(0x10), 0);
+    // The same launch as immediate data.
+    rig.write(0x20_0000_0000, &[0; 256]);
+    rig.semaphores.store(0x10, 0);
+    ring.submit(&[0x8196_80c0]);
+    rig.wait_for(0x10, 2);
+    assert_eq!(rig.read(0x20_0000_0000, 256), data);
+}
+
+#[test]
+fn a_pitch_copy_and_a_fill() {
+    let rig = Rig::new();
+    rig.map(0x10_0000_0000, 0x1_0000);
+    rig.map(0x20_0000_0000, 0x2_0000);
+    let data: Vec<u8> = (0..0x1_0000u32).map(|index| (index % 251) as u8).collect();
+    rig.write(0x10_0000_0000, &data);
+    let mut ring = rig.channel(510, 1024);
+    ring.submit(&[
+        0x2008_8100, 0x10, 0, 0x20, 0, 0x200, 0x400, 0x140, 0x40, //
+        0x2001_80c0, 0x382,
+    ]);
+    ring.commands(|encoder| encoder.semaphore_release(&release(SEMAPHORES, 1)).unwrap());
+    rig.wait_for(0, 1);
+    let copied = rig.read(0x20_0000_0000, 0x2_0000);
+    for line in 0..64 {
+        assert_eq!(copied[line * 0x400..][..0x140], data[line * 0x200..][..0x140], "line {line}");
+    }
+    ring.submit(&[
+        0x2002_81c1, 0xdead_beef, 0x0003_0005, 0x2002_8102, 0x20, 0, //
+        0x2001_8106, 0x400, 0x2001_80c0, 0x582,
+    ]);
+    ring.commands(|encoder| encoder.semaphore_release(&release(SEMAPHORES, 2)).unwrap());
+    rig.wait_for(0, 2);
+    assert!(rig.words(0x20_0000_0000, 0x400).iter().all(|&word| word == 0xdead_beef));
+    assert_eq!(rig.read(0x20_0000_1000, 16), copied[0x1000..0x1010]);
+}
+
+#[test]
+fn an_inline_upload_of_16_bytes() {
+    let rig = Rig::new();
+    rig.map(0x20_0000_0000, 0x1000);
+    let mut ring = rig.channel(511, 1024);
+    ring.submit(&[
+        0x2004_2060, 0x10, 1, 0x20, 0, //
+        0xa005_206c, 0x11, 0x1111_1111, 0x2222_2222, 0x3333_3333, 0x4444_4444,
+    ]);
+    ring.commands(|encoder| encoder.semaphore_release(&release(SEMAPHORES, 1)).unwrap());
+    rig.wait_for(0, 1);
+    assert_eq!(
+        rig.words(0x20_0000_0000, 5),
+        [0x1111_1111, 0x2222_2222, 0x3333_3333, 0x4444_4444, 0]
+    );
+}

@@ -1,0 +1,8 @@
+//! The modelled GPU driven as user space drives it: pushbuffer, GPFIFO entry, GP_PUT, doorbell.
+
+mod compute;
+mod copy;
+mod faults;
+mod golden;
+mod host;
+mod rig;

@@ -1,0 +1,241 @@
+//! A GPU with an address space, a doorbell page and channels, without any kernel.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use ampere_cmd::command::{AcquireCondition, Payload, SemaphoreAcquire, SemaphoreRelease};
+use ampere_cmd::gpfifo::{Entry, Segment, userd};
+use ampere_cmd::{Encoder, compute_c7c0, copy_c7b5, usermode_c561};
+use orin_sim::gpu::{Activity, ChannelFault, ChannelSetup, FaultHandler, Gpu, GpuConfig};
+use orin_sim::memory::Memory;
+use orin_sim::mmu::{AddressSpace, MappedRange};
+
+/// Every wait of these tests ends here.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Where `Rig::semaphores` is mapped: 64 KiB.
+pub(crate) const SEMAPHORES: u64 = 0x12_0000_0000;
+/// Where pushbuffers are mapped, one MiB per channel id.
+const PUSHBUFFERS: u64 = 0x14_0000_0000;
+const PUSHBUFFER_BYTES: u64 = 1 << 20;
+
+/// Keeps what the GPU reports.
+#[derive(Default)]
+pub(crate) struct Recorder {
+    faults: Mutex<Vec<(u32, ChannelFault)>>,
+    changed: Condvar,
+    pub(crate) interrupts: AtomicU32,
+}
+
+impl FaultHandler for Recorder {
+    fn fault(&self, channel_id: u32, fault: ChannelFault) {
+        self.faults.lock().unwrap().push((channel_id, fault));
+        self.changed.notify_all();
+    }
+
+    fn non_stall_interrupt(&self, _channel_id: u32) {
+        self.interrupts.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+pub(crate) struct Rig {
+    pub(crate) gpu: Gpu,
+    pub(crate) space: Arc<AddressSpace>,
+    pub(crate) recorder: Arc<Recorder>,
+    pub(crate) page: Arc<Memory>,
+    /// Memory at `SEMAPHORES`.
+    pub(crate) semaphores: Arc<Memory>,
+}
+
+impl Rig {
+    pub(crate) fn new() -> Self {
+        let recorder = Arc::new(Recorder::default());
+        let gpu = Gpu::start(GpuConfig { sm_count: 8 }, Arc::clone(&recorder) as _).unwrap();
+        let page = Arc::new(Memory::new("usermode", 0x1_0000).unwrap());
+        gpu.add_doorbell_page(Arc::clone(&page));
+        let space = Arc::new(AddressSpace::new());
+        let semaphores = Arc::new(Memory::new("semaphores", 0x1_0000).unwrap());
+        let rig = Self { gpu, space, recorder, page, semaphores };
+        rig.map_memory(SEMAPHORES, &rig.semaphores, true);
+        rig
+    }
+
+    pub(crate) fn map_memory(&self, va: u64, memory: &Arc<Memory>, writable: bool) {
+        self.space.map(MappedRange {
+            va,
+            len: memory.len() as u64,
+            memory: Arc::clone(memory),
+            offset: 0,
+            writable,
+        });
+    }
+
+    /// Maps fresh memory.
+    pub(crate) fn map(&self, va: u64, len: usize) -> Arc<Memory> {
+        let memory = Arc::new(Memory::new("data", len).unwrap());
+        self.map_memory(va, &memory, true);
+        memory
+    }
+
+    pub(crate) fn write(&self, va: u64, bytes: &[u8]) {
+        self.space.view().write(va, bytes).unwrap();
+    }
+
+    pub(crate) fn read(&self, va: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.space.view().read(va, &mut bytes).unwrap();
+        bytes
+    }
+
+    pub(crate) fn words(&self, va: u64, count: usize) -> Vec<u32> {
+        self.read(va, count * 4).chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+    }
+
+    /// Waits until the word at `offset` of the semaphore memory is `value`.
+    pub(crate) fn wait_for(&self, offset: usize, value: u32) {
+        let deadline = Instant::now() + LIMIT;
+        while self.semaphores.load(offset) != value {
+            assert!(
+                Instant::now() < deadline,
+                "semaphore {offset:#x} is {}, not {value}; faults {:?}",
+                self.semaphores.load(offset),
+                self.recorder.faults.lock().unwrap()
+            );
+            std::thread::yield_now();
+        }
+    }
+
+    /// The time of the four-word semaphore at `offset`.
+    pub(crate) fn time(&self, offset: usize) -> u64 {
+        u64::from(self.semaphores.load(offset + 12)) << 32 | u64::from(self.semaphores.load(offset + 8))
+    }
+
+    /// Waits for the next fault and takes it.
+    pub(crate) fn fault(&self) -> (u32, ChannelFault) {
+        let faults = self.recorder.faults.lock().unwrap();
+        let (mut faults, time) =
+            self.recorder.changed.wait_timeout_while(faults, LIMIT, |faults| faults.is_empty()).unwrap();
+        assert!(!time.timed_out(), "no fault was reported");
+        faults.remove(0)
+    }
+
+    /// Waits until a channel does something that satisfies `condition`.
+    pub(crate) fn wait_activity(&self, id: u32, condition: impl Fn(&Activity) -> bool) -> Activity {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let activity = self.gpu.status(id).unwrap().activity;
+            if condition(&activity) {
+                return activity;
+            }
+            assert!(Instant::now() < deadline, "channel {id} stays {activity:?}");
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    /// A channel with compute and copy contexts and a ring of `entries`.
+    pub(crate) fn channel(&self, id: u32, entries: u32) -> Ring<'_> {
+        let ring = self.bare_channel(id, entries);
+        self.gpu.add_object(id, u32::from(compute_c7c0::CLASS));
+        self.gpu.add_object(id, u32::from(copy_c7b5::CLASS));
+        ring
+    }
+
+    /// A channel without any context.
+    pub(crate) fn bare_channel(&self, id: u32, entries: u32) -> Ring<'_> {
+        let memory = Arc::new(Memory::new("gpfifo", 0x1000).unwrap());
+        let userd = Arc::new(Memory::new("userd", 0x1000).unwrap());
+        let base = PUSHBUFFERS + u64::from(id) * PUSHBUFFER_BYTES;
+        let pushbuffer = self.map(base, PUSHBUFFER_BYTES as usize);
+        self.gpu.bind_channel(ChannelSetup {
+            channel_id: id,
+            ring: Arc::clone(&memory),
+            ring_entries: entries,
+            userd: Arc::clone(&userd),
+            address_space: Arc::clone(&self.space),
+        });
+        Ring { rig: self, id, memory, userd, base, pushbuffer, entries, put: 0, used: 0 }
+    }
+}
+
+/// One channel's ring and pushbuffer.
+pub(crate) struct Ring<'a> {
+    rig: &'a Rig,
+    pub(crate) id: u32,
+    memory: Arc<Memory>,
+    pub(crate) userd: Arc<Memory>,
+    base: u64,
+    pushbuffer: Arc<Memory>,
+    entries: u32,
+    put: u32,
+    /// Bytes of the pushbuffer in use.
+    used: usize,
+}
+
+impl Ring<'_> {
+    /// Writes words to the pushbuffer and returns where.
+    pub(crate) fn place(&mut self, words: &[u32]) -> u64 {
+        if self.used + words.len() * 4 > self.pushbuffer.len() {
+            self.used = 0;
+        }
+        let at = self.used;
+        for (index, &word) in words.iter().enumerate() {
+            self.pushbuffer.store(at + index * 4, word);
+        }
+        self.used += words.len() * 4;
+        self.base + at as u64
+    }
+
+    /// Writes one ring entry; waits for room.
+    pub(crate) fn entry(&mut self, entry: u64) {
+        let next = (self.put + 1) % self.entries;
+        let deadline = Instant::now() + LIMIT;
+        while self.gp_get() == next {
+            assert!(Instant::now() < deadline, "the ring stays full");
+            std::thread::yield_now();
+        }
+        let at = self.put as usize * 8;
+        self.memory.store(at, entry as u32);
+        self.memory.store(at + 4, (entry >> 32) as u32);
+        self.put = next;
+        self.userd.store(userd::GP_PUT as usize, next);
+    }
+
+    pub(crate) fn gp_get(&self) -> u32 {
+        self.userd.load(userd::GP_GET as usize)
+    }
+
+    pub(crate) fn ring_doorbell(&self) {
+        use ampere_cmd::Method;
+        self.rig.page.store(usermode_c561::Doorbell::ADDRESS as usize, self.id);
+    }
+
+    /// One segment of words, submitted.
+    pub(crate) fn submit(&mut self, words: &[u32]) {
+        let va = self.place(words);
+        self.entry(Entry::from(Segment::new(va, words.len() as u32)).encode().unwrap());
+        self.ring_doorbell();
+    }
+
+    /// One segment of commands, submitted.
+    pub(crate) fn commands(&mut self, encode: impl FnOnce(&mut Encoder<Vec<u32>>)) {
+        let mut encoder = Encoder::new(Vec::new());
+        encode(&mut encoder);
+        self.submit(&encoder.into_sink());
+    }
+}
+
+/// A release of 32 bits behind all work.
+pub(crate) fn release(va: u64, value: u32) -> SemaphoreRelease {
+    SemaphoreRelease { va, payload: Payload::Bits32(value), wait_for_idle: true, timestamp: false }
+}
+
+/// An acquire of `memory >= value` in 32 bits.
+pub(crate) fn acquire(va: u64, value: u32) -> SemaphoreAcquire {
+    SemaphoreAcquire {
+        va,
+        payload: Payload::Bits32(value),
+        condition: AcquireCondition::CircularGreaterOrEqual,
+        switch_tsg: true,
+    }
+}
