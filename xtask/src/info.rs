@@ -40,8 +40,8 @@ fn rows(device: &Device) -> Map<String, Value> {
     row("va_end", json!(info.va_end));
     row("shared_window", json!(info.shared_window));
     row("local_window", json!(info.local_window));
-    for (name, value) in device.characteristics() {
-        row(&format!("characteristics.{name}"), json!(value));
+    for (name, value) in &info.driver {
+        row(&format!("driver.{name}"), json!(value));
     }
     rows
 }

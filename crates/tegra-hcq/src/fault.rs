@@ -7,6 +7,8 @@
 
 use core::fmt;
 
+use nvgpu_channel::ErrorCode;
+
 /// What kind of fault it was, from the notifier (`nvgpu.h`, `NVGPU_CHANNEL_*`) and the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -23,12 +25,8 @@ pub enum FaultKind {
     Pushbuffer,
     /// Notifier 11: the copy engine refused a copy.
     CopyEngine,
-    /// Notifier 8: the channel did not yield in time and was reset.
-    IdleTimeout,
-    /// Notifier 43: the channel was reset on request.
-    Reset,
     /// Any other notifier number.
-    Unknown(u32),
+    Other(ErrorCode),
 }
 
 /// Low 16 bits of `hww_warp_esr`: why an SM stopped a warp (`hw_gr_ga10b.h`).
@@ -98,8 +96,8 @@ pub struct CodeLocation {
 pub struct Fault {
     /// What kind of fault.
     pub kind: FaultKind,
-    /// Number in the error notifier.
-    pub notifier: u32,
+    /// What the error notifier says.
+    pub notifier: ErrorCode,
     /// Faulting data address, where the log tells.
     pub address: Option<u64>,
     /// Type of the MMU fault and of the access, as the log has them: `("invalid pte", "read")`.
@@ -116,21 +114,21 @@ pub struct Fault {
 
 impl Fault {
     /// Decodes a notifier number and the log's lines.
-    pub(crate) fn decode(notifier: u32, log: Result<Vec<String>, String>) -> Self {
+    pub(crate) fn decode(notifier: ErrorCode, log: Result<Vec<String>, String>) -> Self {
         let lines = log.as_deref().unwrap_or(&[]);
         let mmu = lines.iter().find(|line| line.contains("fault addr: "));
         let sm = lines.iter().find(|line| line.contains("hww_warp_esr_pc "));
         let pc = sm.and_then(|line| hex_after(line, "hww_warp_esr_pc "));
         let warp = sm.and_then(|line| decimal_after(line, "hww_warp_esr ")).map(WarpError::from_esr);
         let kind = match notifier {
-            31 => FaultKind::Mmu,
-            13 if lines.iter().any(|line| line.contains("sked exception")) => FaultKind::LaunchDescriptor,
-            13 => warp.map_or(FaultKind::GraphicsException, FaultKind::Sm),
-            32 => FaultKind::Pushbuffer,
-            11 => FaultKind::CopyEngine,
-            8 => FaultKind::IdleTimeout,
-            43 => FaultKind::Reset,
-            other => FaultKind::Unknown(other),
+            ErrorCode::MmuFault => FaultKind::Mmu,
+            ErrorCode::EngineException if lines.iter().any(|line| line.contains("sked exception")) => {
+                FaultKind::LaunchDescriptor
+            }
+            ErrorCode::EngineException => warp.map_or(FaultKind::GraphicsException, FaultKind::Sm),
+            ErrorCode::PbdmaError => FaultKind::Pushbuffer,
+            ErrorCode::CopyEngineFault => FaultKind::CopyEngine,
+            other => FaultKind::Other(other),
         };
         let access = mmu
             .and_then(|line| Some((text_after(line, "fault type: ")?, text_after(line, "access type: ")?)));
@@ -154,9 +152,7 @@ impl fmt::Display for Fault {
             FaultKind::GraphicsException => f.write_str("graphics engine exception")?,
             FaultKind::Pushbuffer => f.write_str("malformed or forbidden command in the pushbuffer")?,
             FaultKind::CopyEngine => f.write_str("copy engine error")?,
-            FaultKind::IdleTimeout => f.write_str("channel did not become idle in time and was reset")?,
-            FaultKind::Reset => f.write_str("channel was reset")?,
-            FaultKind::Unknown(code) => write!(f, "error notifier {code}")?,
+            FaultKind::Other(code) => write!(f, "{code}")?,
         }
         if let Some(address) = self.address {
             write!(f, " at address {address:#x}")?;
@@ -211,7 +207,7 @@ mod tests {
     #[test]
     fn an_mmu_fault_has_address_and_access() {
         let fault = Fault::decode(
-            31,
+            ErrorCode::MmuFault,
             lines(
                 "nvgpu: 17000000.gpu x:1 [ERR]  page fault error: err_type = 0x1, fault_status = 0x1\n\
                  nvgpu: 17000000.gpu x:1 [ERR]  [MMU FAULT] mmu engine id:  0, ch id:  511, fault addr: 0xfb12345000, \
@@ -228,7 +224,7 @@ mod tests {
     fn an_sm_exception_has_cause_and_pc() {
         // The original's log of a misaligned-space access: the ESR values are decimal.
         let fault = Fault::decode(
-            13,
+            ErrorCode::EngineException,
             lines(
                 "nvgpu: sm err state gpc_id(0), tpc_id(1), offset(0), sm_id(2), hww_global_esr 4,hww_warp_esr 15, \
                  hww_warp_esr_pc 0xff55a2a830",
@@ -240,16 +236,21 @@ mod tests {
 
     #[test]
     fn without_a_log_the_notifier_still_tells_the_kind() {
-        let fault = Fault::decode(32, Err("permission denied".to_owned()));
+        let fault = Fault::decode(ErrorCode::PbdmaError, Err("permission denied".to_owned()));
         assert_eq!(fault.kind, FaultKind::Pushbuffer);
         assert!(fault.to_string().contains("permission denied"));
-        assert_eq!(Fault::decode(77, lines("")).kind, FaultKind::Unknown(77));
+        assert_eq!(
+            Fault::decode(ErrorCode::Unknown(77), lines("")).kind,
+            FaultKind::Other(ErrorCode::Unknown(77))
+        );
     }
 
     #[test]
     fn a_refused_descriptor_is_told_from_an_sm_exception() {
-        let fault =
-            Fault::decode(13, lines("nvgpu: sked exception: esr 0x01000000\norin-sim: window overlap"));
+        let fault = Fault::decode(
+            ErrorCode::EngineException,
+            lines("nvgpu: sked exception: esr 0x01000000\norin-sim: window overlap"),
+        );
         assert_eq!(fault.kind, FaultKind::LaunchDescriptor);
         assert!(fault.to_string().ends_with("window overlap"));
     }

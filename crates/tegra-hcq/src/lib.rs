@@ -20,6 +20,7 @@ pub use error::{Error, Result};
 pub use fault::{CodeLocation, Fault, FaultKind, WarpError};
 pub use grid::{Dim3, MAX_BLOCK_THREADS};
 pub use memory::{Buffer, Pod};
+pub use nvgpu_channel::ErrorCode;
 pub use program::{Kernel, Program};
 pub use queue::Queue;
 pub use wait::Fence;

@@ -21,10 +21,9 @@ use ampere_cmd::gpfifo;
 use ampere_cmd::host_c76f::WfiScope;
 use ampere_cmd::pushbuffer::{Encoder, SliceSink, Subchannel};
 use ampere_cmd::qmd::v3_0 as field;
-use nvgpu_channel::GpfifoRing;
 
 use crate::args::Arg;
-use crate::backend::{DeviceMemory, Engine};
+use crate::backend::{DeviceMemory, Engine, SubmitRing};
 use crate::device::{DEFAULT_TIMEOUT, Shared, Uses};
 use crate::error::{Error, Result};
 use crate::grid::Dim3;
@@ -67,7 +66,7 @@ impl Held {
 /// One channel with its pushbuffer.
 #[derive(Debug)]
 struct Lane {
-    ring: GpfifoRing,
+    ring: SubmitRing,
     pushbuffer: Held,
     cursor: Cursor,
 }
@@ -118,10 +117,10 @@ struct LocalMemory {
 
 impl Queue {
     pub(crate) fn open(device: &Arc<Shared>) -> Result<Self> {
-        let mut channels = device.backend().open_channels()?;
-        let mut lane = |engine, label| -> Result<Lane> {
+        let channels = device.backend().open_channels()?;
+        let lane = |engine, label| -> Result<Lane> {
             Ok(Lane {
-                ring: channels.take_ring(engine),
+                ring: channels.ring(engine),
                 pushbuffer: Held(Some(device.allocate(PUSHBUFFER_BYTES, label)?)),
                 cursor: Cursor::new(PUSHBUFFER_BYTES),
             })

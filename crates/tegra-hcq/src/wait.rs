@@ -8,6 +8,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use nvgpu_channel::ErrorCode;
+
 use crate::backend::ChannelGroup;
 use crate::device::Shared;
 use crate::error::{Error, Result};
@@ -105,9 +107,9 @@ impl QueueState {
     pub(crate) fn check(&self) -> Result<()> {
         let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
         if fault.is_none()
-            && let Some(error) = self.channels.as_ref().and_then(|channels| channels.error())
+            && let Some(code) = self.channels.as_ref().and_then(|channels| channels.error())
         {
-            *fault = Some(Arc::new(self.explain(error.code)));
+            *fault = Some(Arc::new(self.explain(code)));
         }
         match &*fault {
             Some(fault) => Err(Error::Fault(Arc::clone(fault))),
@@ -116,7 +118,7 @@ impl QueueState {
     }
 
     /// Reads the kernel log until it tells about the fault, or stays silent for [`LOG_DELAY`].
-    fn explain(&self, notifier: u32) -> Fault {
+    fn explain(&self, notifier: ErrorCode) -> Fault {
         let start = Instant::now();
         let mut lines = Vec::new();
         let log = loop {
@@ -135,7 +137,7 @@ impl QueueState {
             Some(pc) => self.device.locate(pc),
             None => self.last_location(),
         };
-        tracing::error!(%fault, "channel group stopped");
+        tracing::debug!(%fault, log = ?fault.log, "channel group stopped");
         fault
     }
 

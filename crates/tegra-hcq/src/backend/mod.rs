@@ -1,14 +1,15 @@
 //! The back end: what a queue needs of a GPU driver.
 //!
 //! A back end offers properties, memory, channel groups and the reason of a failure. It hands out
-//! rings and memory as plain pointers ([`GpfifoRing`], [`DeviceMemory::cpu`]), so that the hot path
+//! rings and memory as plain pointers ([`SubmitRing`], [`DeviceMemory::cpu`]), so that the hot path
 //! contains no dynamic call. The only implementation so far is [`nvgpu`]; it drives the real kernel
 //! driver and the software Orin alike, because both answer through the same door.
 
 use core::fmt::Debug;
 use core::ptr::NonNull;
 
-use nvgpu_channel::GpfifoRing;
+use nvgpu_channel::ring::{Ring, RingFull};
+use nvgpu_channel::{ErrorCode, barrier};
 
 use crate::device::DeviceKind;
 use crate::error::Result;
@@ -50,6 +51,8 @@ pub struct Properties {
     pub shared_window: u64,
     /// Generic address at which a thread sees its local memory.
     pub local_window: u64,
+    /// Further numbers that the driver reports, under the driver's own names.
+    pub driver: Vec<(&'static str, u64)>,
 }
 
 /// Memory that CPU and GPU see.
@@ -57,12 +60,9 @@ pub(crate) trait DeviceMemory: Send + Sync + Debug {
     /// First address on the GPU.
     fn gpu_va(&self) -> u64;
 
-    /// First byte on the CPU, page aligned; valid for [`DeviceMemory::len`] bytes as long as `self`
+    /// First byte on the CPU, page aligned; valid for the bytes that were asked for as long as `self`
     /// lives.
     fn cpu(&self) -> NonNull<u8>;
-
-    /// Length in bytes, a multiple of the page size.
-    fn len(&self) -> usize;
 }
 
 /// The two engines that a queue feeds.
@@ -74,21 +74,54 @@ pub(crate) enum Engine {
     Copy,
 }
 
-/// A compute and a copy channel that are scheduled, and die, together (one TSG).
-pub(crate) trait ChannelGroup: Send + Sync + Debug {
-    /// Takes the submission ring of one engine's channel out of the group, once. The memory behind
-    /// it lives as long as the group.
-    fn take_ring(&mut self, engine: Engine) -> GpfifoRing;
-
-    /// The error that the kernel has recorded for the group, if there is one.
-    fn error(&self) -> Option<ChannelError>;
+/// A GPFIFO ring with its doorbell: all that a submission touches.
+#[derive(Debug)]
+pub(crate) struct SubmitRing {
+    ring: Ring,
+    doorbell: NonNull<u32>,
+    token: u32,
 }
 
-/// What the kernel recorded when it stopped a channel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ChannelError {
-    /// Number of the error notifier.
-    pub(crate) code: u32,
+// SAFETY: the doorbell is a device register that any thread may write; the ring is `Send` itself.
+unsafe impl Send for SubmitRing {}
+// SAFETY: `&SubmitRing` only reads the number of entries.
+unsafe impl Sync for SubmitRing {}
+
+impl SubmitRing {
+    /// A ring and the register that `token` is written to.
+    ///
+    /// # Safety
+    ///
+    /// `doorbell` is valid for volatile stores as long as the value is used.
+    pub(crate) unsafe fn new(ring: Ring, doorbell: NonNull<u32>, token: u32) -> Self {
+        Self { ring, doorbell, token }
+    }
+
+    /// Slots of the ring.
+    pub(crate) fn entries(&self) -> u32 {
+        self.ring.entries()
+    }
+
+    /// Hands one entry to the GPU: entry, barrier, GP_PUT, barrier, doorbell.
+    #[inline]
+    pub(crate) fn submit(&mut self, entry: u64) -> Result<(), RingFull> {
+        self.ring.push(entry)?;
+        self.ring.publish();
+        barrier::before_doorbell();
+        // SAFETY: valid by the contract of `new`.
+        unsafe { self.doorbell.as_ptr().write_volatile(self.token) };
+        Ok(())
+    }
+}
+
+/// A compute and a copy channel that are scheduled, and die, together (one TSG).
+pub(crate) trait ChannelGroup: Send + Sync + Debug {
+    /// The submission ring of one engine's channel, to be asked for once and before anything is
+    /// submitted. It must not be used after the group is dropped.
+    fn ring(&self, engine: Engine) -> SubmitRing;
+
+    /// The error that the kernel has recorded for the group, if there is one.
+    fn error(&self) -> Option<ErrorCode>;
 }
 
 /// A GPU driver.

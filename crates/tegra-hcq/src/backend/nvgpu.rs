@@ -1,0 +1,159 @@
+//! The back end of the Orin's own kernel driver, nvgpu with nvmap, real or modelled.
+
+use core::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nvgpu_channel::{
+    AddressSpace, Channel, ErrorCode, ErrorNotifier, Gpu, KernelLog, LOCAL_WINDOW, MapOptions, Mapping, Ring,
+    SHARED_WINDOW, Tsg, VA_END, VA_START,
+};
+use nvgpu_sys::Door;
+use nvmap::{Buffer, CacheMode};
+
+use super::{Backend, ChannelGroup, DeviceMemory, Engine, Properties, SubmitRing};
+use crate::device::DeviceKind;
+use crate::error::Result;
+
+/// An opened Orin GPU with one address space.
+#[derive(Debug)]
+pub(crate) struct NvgpuBackend {
+    properties: Properties,
+    // Before `gpu`: the log is read through the same door.
+    log: Mutex<KernelLog>,
+    space: AddressSpace,
+    gpu: Gpu,
+}
+
+impl NvgpuBackend {
+    /// Opens the GPU behind `door` and makes its address space.
+    pub(crate) fn open(door: Arc<dyn Door>, kind: DeviceKind) -> Result<Self> {
+        let log = Mutex::new(KernelLog::open(&door));
+        let gpu = Gpu::open(&door)?;
+        let space = gpu.address_space()?;
+        let properties = properties(&gpu, kind);
+        Ok(Self { properties, log, space, gpu })
+    }
+}
+
+/// What the driver says about the GPU, in this crate's terms.
+fn properties(gpu: &Gpu, kind: DeviceKind) -> Properties {
+    let characteristics = gpu.characteristics();
+    let raw = characteristics.raw();
+    Properties {
+        kind,
+        chip: characteristics.chip_name(),
+        compute_class: characteristics.compute_class(),
+        copy_class: characteristics.copy_class(),
+        gpfifo_class: characteristics.gpfifo_class(),
+        sm_version: characteristics.sm_version(),
+        gpc_count: characteristics.gpc_count(),
+        tpc_count: characteristics.gpc_count() * characteristics.tpcs_per_gpc(),
+        sm_count: characteristics.sm_count(),
+        // An SM of compute capability 8.7 holds 48 warps, the driver reports 96. The larger number
+        // costs memory and was proven on a board.
+        warps_per_sm: raw.sm_arch_warp_count,
+        l2_bytes: characteristics.l2_bytes(),
+        max_clock_hz: characteristics.max_frequency_hz(),
+        va_start: VA_START.0,
+        va_end: VA_END.0,
+        shared_window: SHARED_WINDOW.0,
+        local_window: LOCAL_WINDOW.0,
+        driver: vec![
+            ("arch", raw.arch.into()),
+            ("impl", raw.impl_.into()),
+            ("rev", raw.rev.into()),
+            ("gpc_mask", raw.gpc_mask.into()),
+            ("flags", raw.flags),
+            ("bus_type", raw.bus_type.into()),
+            ("gpu_va_bit_count", raw.gpu_va_bit_count.into()),
+            ("big_page_size", raw.big_page_size.into()),
+            ("compression_page_size", raw.compression_page_size.into()),
+            ("pde_coverage_bit_count", raw.pde_coverage_bit_count.into()),
+            ("twod_class", raw.twod_class.into()),
+            ("threed_class", raw.threed_class.into()),
+            ("inline_to_memory_class", raw.inline_to_memory_class.into()),
+            ("sm_arch_spa_version", raw.sm_arch_spa_version.into()),
+            ("sm_arch_warp_count", raw.sm_arch_warp_count.into()),
+            ("max_fbps_count", raw.max_fbps_count.into()),
+            ("fbp_en_mask", raw.fbp_en_mask.into()),
+            ("num_ltc", raw.num_ltc.into()),
+            ("max_gpfifo_entries", raw.max_gpfifo_entries.into()),
+            ("max_veid_count_per_tsg", raw.max_veid_count_per_tsg.into()),
+        ],
+    }
+}
+
+/// One nvmap buffer with its GPU mapping.
+#[derive(Debug)]
+struct NvgpuMemory {
+    mapping: Mapping,
+}
+
+impl DeviceMemory for NvgpuMemory {
+    fn gpu_va(&self) -> u64 {
+        self.mapping.va().0
+    }
+
+    fn cpu(&self) -> NonNull<u8> {
+        self.mapping.buffer().pointer()
+    }
+}
+
+/// A compute and a copy channel on a TSG of their own.
+#[derive(Debug)]
+struct NvgpuChannels {
+    // A channel is not `Sync`; here it is only kept open, behind a lock that submissions never take.
+    channels: Mutex<[Channel; 2]>,
+    notifiers: [ErrorNotifier; 2],
+    _tsg: Tsg,
+}
+
+impl ChannelGroup for NvgpuChannels {
+    fn ring(&self, engine: Engine) -> SubmitRing {
+        let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        let channel = match engine {
+            Engine::Compute => &channels[0],
+            Engine::Copy => &channels[1],
+        };
+        // SAFETY: slots and USERD are valid for the channel's life, and whoever asks for the ring
+        // gives it up before the group is dropped; the channel's own `submit` is never called, so
+        // this ring is the only producer.
+        let ring = unsafe { Ring::new(channel.ring_pointer(), channel.userd_pointer(), channel.entries()) };
+        // SAFETY: the doorbell lives at least as long as the channel.
+        unsafe { SubmitRing::new(ring, channel.doorbell().register(), channel.token()) }
+    }
+
+    fn error(&self) -> Option<ErrorCode> {
+        self.notifiers.iter().find_map(ErrorNotifier::fault).map(|fault| fault.code)
+    }
+}
+
+impl Backend for NvgpuBackend {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn allocate(&self, bytes: u64, label: &str) -> Result<Box<dyn DeviceMemory>> {
+        let buffer: Buffer =
+            self.gpu.nvmap().buffer(bytes).cache(CacheMode::InnerCacheable).label(label).allocate()?;
+        let mapping = self.space.map(&Arc::new(buffer), MapOptions::default())?;
+        Ok(Box::new(NvgpuMemory { mapping }))
+    }
+
+    fn open_channels(&self) -> Result<Box<dyn ChannelGroup>> {
+        let tsg = self.gpu.tsg()?;
+        let subcontext = tsg.subcontext(&self.space)?;
+        let compute = subcontext.channel(self.properties.compute_class).label("compute channel").open()?;
+        let copy = subcontext.channel(self.properties.copy_class).label("copy channel").open()?;
+        let notifiers = [compute.notifier().clone(), copy.notifier().clone()];
+        Ok(Box::new(NvgpuChannels { channels: Mutex::new([compute, copy]), notifiers, _tsg: tsg }))
+    }
+
+    fn kernel_log(&self) -> Result<Vec<String>, String> {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        match log.unavailable() {
+            Some(reason) => Err(reason.to_owned()),
+            None => Ok(log.drain()),
+        }
+    }
+}
