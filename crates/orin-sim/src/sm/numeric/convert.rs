@@ -327,7 +327,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(4_000))]
+        #![proptest_config(ProptestConfig::with_cases(500))]
 
         #[test]
         fn float_to_float_rounds_once(patterns in patterns()) {

@@ -315,7 +315,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(20_000))]
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
 
         #[test]
         fn binary16_results_are_rounded_once(a in edge_f16(), b in edge_f16(), c in edge_f16()) {

@@ -349,7 +349,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(20_000))]
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
 
         #[test]
         fn finite_sums_products_and_fused_are_rounded_once(a in edge_f32(), b in edge_f32(), c in edge_f32()) {

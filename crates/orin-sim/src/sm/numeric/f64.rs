@@ -117,7 +117,7 @@ mod tests {
     const INFINITY: u64 = 0x7ff0_0000_0000_0000;
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(20_000))]
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
 
         #[test]
         fn finite_sums_products_and_fused_are_rounded_once(a in edge_f64(), b in edge_f64(), c in edge_f64()) {

@@ -145,11 +145,15 @@ impl Dyadic {
     }
 
     fn any_below(&self, weight: i32) -> bool {
-        (LOWEST..weight).any(|lower| self.bit(lower))
+        let Ok(at) = usize::try_from(weight - LOWEST) else { return false };
+        self.limbs[..at / 32].iter().any(|limb| *limb != 0)
+            || self.limbs[at / 32] & ((1 << (at % 32)) - 1) != 0
     }
 
+    /// Weight of the leading one.
     fn top(&self) -> Option<i32> {
-        (LOWEST..LOWEST + 32 * LIMBS as i32).rev().find(|weight| self.bit(*weight))
+        let limb = self.limbs.iter().rposition(|limb| *limb != 0)?;
+        Some(LOWEST + 32 * limb as i32 + self.limbs[limb].ilog2() as i32)
     }
 
     /// The magnitude divided by `2^weight`, rounded to an integer.
