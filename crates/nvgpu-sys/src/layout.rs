@@ -1,6 +1,6 @@
 //! Structs that cross into the kernel, and the proof of their layout.
 //!
-//! Every struct is declared through [`uapi_struct`](macro@self), which states the offset of each
+//! Every struct is declared through the macro `uapi_struct`, which states the offset of each
 //! field and the size of the whole next to the type and asserts them at compile time. The same
 //! statement is kept as data ([`Uapi::FIELDS`]), so that a test can hold it against the tables read
 //! off the kernel's headers.

@@ -401,7 +401,7 @@ pub fn write(fd: &DoorFd, handle: u32, offset: u64, bytes: &[u8]) -> Result<u64,
 ///
 /// # Errors
 ///
-/// As [`write`].
+/// As [`write()`].
 pub fn read(fd: &DoorFd, handle: u32, offset: u64, bytes: &mut [u8]) -> Result<u64, Errno> {
     let mut argument = rw_argument(bytes.as_mut_ptr(), bytes.len(), handle, offset);
     // SAFETY: `addr` is the start of the exclusively borrowed `bytes`, `elem_size` long.

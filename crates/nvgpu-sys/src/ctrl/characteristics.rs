@@ -1,0 +1,305 @@
+//! What the GPU says of itself.
+
+use crate::layout::uapi_struct;
+
+uapi_struct! {
+    /// Properties of the GPU. The struct only ever grows at its end; the kernel copies as much as
+    /// both sides know.
+    plain Characteristics = "nvgpu_gpu_characteristics", 328 bytes {
+        /// Architecture; 0x170 for ga10x.
+        0 => arch: u32;
+        /// Implementation; 0xb for ga10b.
+        4 => impl_: u32, "impl";
+        /// Revision.
+        8 => rev: u32;
+        /// GPCs present.
+        12 => num_gpc: u32;
+        /// NUMA node of the memory, or -1.
+        16 => numa_domain_id: i32;
+        /// Not written.
+        20 => padding: u32;
+        /// L2 cache in bytes.
+        24 => l2_cache_size: u64, "L2_cache_size";
+        /// Video memory in bytes; 0 on Orin.
+        32 => on_board_video_memory_size: u64;
+        /// TPCs in each GPC.
+        40 => num_tpc_per_gpc: u32;
+        /// Bus; 0x20 is AXI.
+        44 => bus_type: u32;
+        /// Default big page in bytes; 0 where there are none.
+        48 => big_page_size: u32;
+        /// Page size that compression needs, in bytes.
+        52 => compression_page_size: u32;
+        /// Lowest address bit of the top page-directory level.
+        56 => pde_coverage_bit_count: u32;
+        /// Mask of the big page sizes.
+        60 => available_big_page_sizes: u32;
+        /// [`GpuFlags`].
+        64 => flags: u64;
+        /// 2D class.
+        72 => twod_class: u32;
+        /// 3D class.
+        76 => threed_class: u32;
+        /// Compute class; 0xC7C0 on ga10b.
+        80 => compute_class: u32;
+        /// Host (GPFIFO) class; 0xC76F on ga10b.
+        84 => gpfifo_class: u32;
+        /// Inline-to-memory class.
+        88 => inline_to_memory_class: u32;
+        /// Copy class; 0xC7B5 on ga10b.
+        92 => dma_copy_class: u32;
+        /// Mask of the GPCs present.
+        96 => gpc_mask: u32;
+        /// SM version, major in bits 15:8, minor in 7:0; 0x807 is SM 8.7.
+        100 => sm_arch_sm_version: u32;
+        /// Shader program version in the same form.
+        104 => sm_arch_spa_version: u32;
+        /// Warps per SM as the driver reports them (96 on Orin, above what SM 8.7 runs).
+        108 => sm_arch_warp_count: u32;
+        /// Highest request of the control node.
+        112 => gpu_ioctl_nr_last: i16;
+        /// Highest request of TSGs.
+        114 => tsg_ioctl_nr_last: i16;
+        /// Highest request of debugger sessions.
+        116 => dbg_gpu_ioctl_nr_last: i16;
+        /// Highest request of channels.
+        118 => ioctl_channel_nr_last: i16;
+        /// Highest request of address spaces.
+        120 => as_ioctl_nr_last: i16;
+        /// Bits of a GPU virtual address that user space may use.
+        122 => gpu_va_bit_count: u8;
+        /// Not used.
+        123 => reserved: u8;
+        /// FBPs at most.
+        124 => max_fbps_count: u32;
+        /// Mask of the FBPs present.
+        128 => fbp_en_mask: u32;
+        /// Memory-controller mask.
+        132 => emc_en_mask: u32;
+        /// L2 partitions per FBP.
+        136 => max_ltc_per_fbp: u32;
+        /// L2 slices per partition.
+        140 => max_lts_per_ltc: u32;
+        /// Texture units per TPC; never set.
+        144 => max_tex_per_tpc: u32;
+        /// GPCs at most.
+        148 => max_gpc_count: u32;
+        /// Not used.
+        152 => rop_l2_en_mask_deprecated: [u32; 2], "rop_l2_en_mask_DEPRECATED";
+        /// Name of the chip, zero-padded.
+        160 => chipname: [u8; 8];
+        /// Base of the compression-bit store.
+        168 => gr_compbit_store_base_hw: u64;
+        /// Compression geometry.
+        176 => gr_gobs_per_comptagline_per_slice: u32;
+        /// L2 partitions.
+        180 => num_ltc: u32;
+        /// L2 slices per partition.
+        184 => lts_per_ltc: u32;
+        /// Line of the compression-bit cache.
+        188 => cbc_cache_line_size: u32;
+        /// Compression tags per such line.
+        192 => cbc_comptags_per_line: u32;
+        /// Operations that one batched map takes.
+        196 => map_buffer_batch_limit: u32;
+        /// Highest GPC clock in Hz.
+        200 => max_freq: u64;
+        /// Supported [`crate::channel::GraphicsPreemption`].
+        208 => graphics_preemption_mode_flags: u32;
+        /// Supported [`crate::channel::ComputePreemption`].
+        212 => compute_preemption_mode_flags: u32;
+        /// Default of the former.
+        216 => default_graphics_preempt_mode: u32;
+        /// Default of the latter.
+        220 => default_compute_preempt_mode: u32;
+        /// Local video memory in bytes.
+        224 => local_video_memory_size: u64;
+        /// PCI vendor.
+        232 => pci_vendor_id: u16;
+        /// PCI device.
+        234 => pci_device_id: u16;
+        /// PCI subsystem vendor.
+        236 => pci_subsystem_vendor_id: u16;
+        /// PCI subsystem device.
+        238 => pci_subsystem_device_id: u16;
+        /// PCI class.
+        240 => pci_class: u16;
+        /// PCI revision.
+        242 => pci_revision: u8;
+        /// VBIOS version of the board maker.
+        243 => vbios_oem_version: u8;
+        /// VBIOS version.
+        244 => vbios_version: u32;
+        /// Register operations that one call takes.
+        248 => reg_ops_limit: u32;
+        /// Not used.
+        252 => reserved1: u32;
+        /// Highest request of event descriptors.
+        256 => event_ioctl_nr_last: i16;
+        /// Not used.
+        258 => pad: u16;
+        /// Largest cycle-stats buffer.
+        260 => max_css_buffer_size: u32;
+        /// Highest request of context-switch traces.
+        264 => ctxsw_ioctl_nr_last: i16;
+        /// Highest request of profilers.
+        266 => prof_ioctl_nr_last: i16;
+        /// Highest request of scheduling domains.
+        268 => nvs_ioctl_nr_last: i16;
+        /// Not used.
+        270 => reserved2: [u8; 2];
+        /// Largest context-switch trace ring.
+        272 => max_ctxsw_ring_buffer_size: u32;
+        /// Not used.
+        276 => reserved3: u32;
+        /// Identity of this very chip.
+        280 => per_device_identifier: u64;
+        /// PPCs in each GPC.
+        288 => num_ppc_per_gpc: u32;
+        /// Subcontexts that one TSG can have.
+        292 => max_veid_count_per_tsg: u32;
+        /// Sub-partitions per FBPA.
+        296 => num_sub_partition_per_fbpa: u32;
+        /// GPU instance; 0 without MIG.
+        300 => gpu_instance_id: u32;
+        /// Graphics instance; 0 without MIG.
+        304 => gr_instance_id: u32;
+        /// Entries of the largest GPFIFO.
+        308 => max_gpfifo_entries: u32;
+        /// Longest time slice under a debugger.
+        312 => max_dbg_tsg_timeslice: u32;
+        /// Not used.
+        316 => reserved5: u32;
+        /// Identity of this open of the control node.
+        320 => device_instance_id: u64;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`GET_CHARACTERISTICS`](super::GET_CHARACTERISTICS).
+    pointing GetCharacteristics = "nvgpu_gpu_get_characteristics", 16 bytes {
+        /// In: bytes at the address. Out: bytes the kernel has.
+        0 => gpu_characteristics_buf_size: u64;
+        /// A [`Characteristics`].
+        8 => gpu_characteristics_buf_addr: u64;
+    }
+}
+
+bitflags::bitflags! {
+    /// What the GPU and its driver can do ([`Characteristics::flags`]).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct GpuFlags: u64 {
+        /// Syncpoints.
+        const HAS_SYNCPOINTS = 1;
+        /// Sparse address ranges.
+        const SUPPORT_SPARSE_ALLOCS = 1 << 2;
+        /// Sync-file fences.
+        const SUPPORT_SYNC_FENCE_FDS = 1 << 3;
+        /// Cycle statistics.
+        const SUPPORT_CYCLE_STATS = 1 << 4;
+        /// Snapshots of cycle statistics.
+        const SUPPORT_CYCLE_STATS_SNAPSHOT = 1 << 6;
+        /// Time-slice groups.
+        const SUPPORT_TSG = 1 << 8;
+        /// Clock requests.
+        const SUPPORT_CLOCK_CONTROLS = 1 << 9;
+        /// Voltage queries.
+        const SUPPORT_GET_VOLTAGE = 1 << 10;
+        /// Current queries.
+        const SUPPORT_GET_CURRENT = 1 << 11;
+        /// Power queries.
+        const SUPPORT_GET_POWER = 1 << 12;
+        /// Temperature queries.
+        const SUPPORT_GET_TEMPERATURE = 1 << 13;
+        /// Thermal alerts.
+        const SUPPORT_SET_THERM_ALERT_LIMIT = 1 << 14;
+        /// Device events.
+        const SUPPORT_DEVICE_EVENTS = 1 << 15;
+        /// Context-switch traces.
+        const SUPPORT_FECS_CTXSW_TRACE = 1 << 16;
+        /// Mapping of compression bits.
+        const SUPPORT_MAP_COMPBITS = 1 << 17;
+        /// Deterministic submits without job tracking.
+        const SUPPORT_DETERMINISTIC_SUBMIT_NO_JOBTRACKING = 1 << 18;
+        /// Deterministic submits with job tracking.
+        const SUPPORT_DETERMINISTIC_SUBMIT_FULL = 1 << 19;
+        /// The GPU snoops CPU caches where asked to.
+        const SUPPORT_IO_COHERENCE = 1 << 20;
+        /// Rescheduling of the runlist on request.
+        const SUPPORT_RESCHEDULE_RUNLIST = 1 << 21;
+        /// Subcontexts.
+        const SUPPORT_TSG_SUBCONTEXTS = 1 << 22;
+        /// Power-down under idle deterministic channels.
+        const SUPPORT_DETERMINISTIC_OPTS = 1 << 24;
+        /// Simultaneous compute and graphics.
+        const SUPPORT_SCG = 1 << 25;
+        /// GPU addresses of syncpoints.
+        const SUPPORT_SYNCPOINT_ADDRESS = 1 << 26;
+        /// Protected video memory.
+        const SUPPORT_VPR = 1 << 27;
+        /// Syncpoints owned by user space.
+        const SUPPORT_USER_SYNCPOINT = 1 << 28;
+        /// The GPU can be powered down.
+        const CAN_RAILGATE = 1 << 29;
+        /// Submits from user space: own ring, own doorbell.
+        const SUPPORT_USERMODE_SUBMIT = 1 << 30;
+        /// Driver with reduced functions.
+        const DRIVER_REDUCED_PROFILE = 1 << 31;
+        /// MMU debug mode per context.
+        const SUPPORT_SET_CTX_MMU_DEBUG_MODE = 1 << 32;
+        /// A fault stops the TSG, not the machine.
+        const SUPPORT_FAULT_RECOVERY = 1 << 33;
+        /// Changing the kind of a mapping.
+        const SUPPORT_MAPPING_MODIFY = 1 << 34;
+        /// Remapping inside sparse ranges.
+        const SUPPORT_REMAP = 1 << 35;
+        /// Compression.
+        const SUPPORT_COMPRESSION = 1 << 36;
+        /// Ray-traversal units in the SMs.
+        const SUPPORT_SM_TTU = 1 << 37;
+        /// Compression behind the L2.
+        const SUPPORT_POST_L2_COMPRESSION = 1 << 38;
+        /// Access type per mapping.
+        const SUPPORT_MAP_ACCESS_TYPE = 1 << 39;
+        /// 2D class.
+        const SUPPORT_2D = 1 << 40;
+        /// 3D class.
+        const SUPPORT_3D = 1 << 41;
+        /// Compute class.
+        const SUPPORT_COMPUTE = 1 << 42;
+        /// Inline-to-memory class.
+        const SUPPORT_I2M = 1 << 43;
+        /// Zero-bandwidth clears.
+        const SUPPORT_ZBC = 1 << 44;
+        /// Profiling of the device.
+        const SUPPORT_PROFILER_V2_DEVICE = 1 << 46;
+        /// Profiling of a context.
+        const SUPPORT_PROFILER_V2_CONTEXT = 1 << 47;
+        /// Global mode of SM performance counters.
+        const SUPPORT_SMPC_GLOBAL_MODE = 1 << 48;
+        /// Reading a graphics context.
+        const SUPPORT_GET_GR_CONTEXT = 1 << 49;
+        /// Metadata on buffers.
+        const SUPPORT_BUFFER_METADATA = 1 << 50;
+        /// A limit on evict-last ways of the L2.
+        const L2_MAX_WAYS_EVICT_LAST_ENABLED = 1 << 51;
+        /// Access counting on video memory.
+        const SUPPORT_VAB = 1 << 52;
+        /// Scheduling domains.
+        const SUPPORT_NVS = 1 << 53;
+        /// Waiting for an error barrier at the end of a time slice.
+        const SCHED_EXIT_WAIT_FOR_ERRBAR_SUPPORTED = 1 << 55;
+        /// TSGs shared between processes.
+        const MULTI_PROCESS_TSG_SHARING = 1 << 56;
+        /// Mapping of GPU registers for the GPU.
+        const SUPPORT_GPU_MMIO = 1 << 57;
+        /// ECC on SM register files.
+        const ECC_ENABLED_SM_LRF = 1 << 60;
+        /// ECC on SM shared memory.
+        const ECC_ENABLED_SM_SHM = 1 << 61;
+        /// ECC on texture caches.
+        const ECC_ENABLED_TEX = 1 << 62;
+        /// ECC on the L2.
+        const ECC_ENABLED_LTC = 1 << 63;
+    }
+}

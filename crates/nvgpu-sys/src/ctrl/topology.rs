@@ -1,0 +1,113 @@
+//! Which units the chip has and where they sit.
+
+use crate::layout::uapi_struct;
+
+uapi_struct! {
+    /// Argument of [`GET_TPC_MASKS`](super::GET_TPC_MASKS).
+    pointing GetTpcMasks = "nvgpu_gpu_get_tpc_masks_args", 16 bytes {
+        /// In: bytes at the address. Out: bytes there are.
+        0 => mask_buf_size: u32;
+        /// Not used.
+        4 => reserved: u32;
+        /// Array of 32-bit masks.
+        8 => mask_buf_addr: u64;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`GET_GPC_LOCAL_TO_PHYSICAL_MAP`](super::GET_GPC_LOCAL_TO_PHYSICAL_MAP).
+    pointing GetGpcPhysicalMap = "nvgpu_gpu_get_gpc_physical_map_args", 16 bytes {
+        /// Bytes at the address: 4 for each GPC present, exactly.
+        0 => map_buf_size: u32;
+        /// Not used.
+        4 => reserved: u32;
+        /// Array of 32-bit indices.
+        8 => physical_gpc_buf_addr: u64;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`GET_GPC_LOCAL_TO_LOGICAL_MAP`](super::GET_GPC_LOCAL_TO_LOGICAL_MAP).
+    pointing GetGpcLogicalMap = "nvgpu_gpu_get_gpc_logical_map_args", 16 bytes {
+        /// Bytes at the address: 4 for each GPC present, exactly.
+        0 => map_buf_size: u32;
+        /// Not used.
+        4 => reserved: u32;
+        /// Array of 32-bit indices.
+        8 => logical_gpc_buf_addr: u64;
+    }
+}
+
+uapi_struct! {
+    /// Result of [`NUM_VSMS`](super::NUM_VSMS).
+    plain NumVsms = "nvgpu_gpu_num_vsms", 8 bytes {
+        /// Number of SMs.
+        0 => num_vsms: u32;
+        /// Not used.
+        4 => reserved: u32;
+    }
+}
+
+uapi_struct! {
+    /// Where one SM sits; result of [`VSMS_MAPPING`](super::VSMS_MAPPING).
+    plain VsmsMappingEntry = "nvgpu_gpu_vsms_mapping_entry", 6 bytes {
+        /// Logical GPC.
+        0 => gpc_logical_index: u8;
+        /// Virtual GPC.
+        1 => gpc_virtual_index: u8;
+        /// TPC within its GPC.
+        2 => tpc_local_logical_index: u8;
+        /// TPC within the GPU.
+        3 => tpc_global_logical_index: u8;
+        /// SM within its TPC.
+        4 => sm_local_id: u8;
+        /// Migratable TPC.
+        5 => tpc_migratable_index: u8;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`VSMS_MAPPING`](super::VSMS_MAPPING).
+    pointing VsmsMapping = "nvgpu_gpu_vsms_mapping", 8 bytes {
+        /// Array of [`VsmsMappingEntry`], as many as there are SMs.
+        0 => vsms_map_buf_addr: u64;
+    }
+}
+
+uapi_struct! {
+    /// One engine; result of [`GET_ENGINE_INFO`](super::GET_ENGINE_INFO).
+    plain EngineInfoItem = "nvgpu_gpu_get_engine_info_item", 16 bytes {
+        /// One of the `ENGINE_*` ids.
+        0 => engine_id: u32;
+        /// Instance of that engine.
+        4 => engine_instance: u32;
+        /// Runlist that feeds it.
+        8 => runlist_id: i32;
+        /// Not used.
+        12 => reserved: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`GET_ENGINE_INFO`](super::GET_ENGINE_INFO).
+    pointing GetEngineInfo = "nvgpu_gpu_get_engine_info_args", 16 bytes {
+        /// In: bytes at the address. Out: bytes there are.
+        0 => engine_info_buf_size: u32;
+        /// Not used.
+        4 => reserved: u32;
+        /// Array of [`EngineInfoItem`].
+        8 => engine_info_buf_addr: u64;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`GET_FBP_L2_MASKS`](super::GET_FBP_L2_MASKS).
+    pointing GetFbpL2Masks = "nvgpu_gpu_get_fbp_l2_masks_args", 16 bytes {
+        /// In: bytes at the address. Out: bytes there are.
+        0 => mask_buf_size: u32;
+        /// Not used.
+        4 => reserved: u32;
+        /// Array of 32-bit masks.
+        8 => mask_buf_addr: u64;
+    }
+}
