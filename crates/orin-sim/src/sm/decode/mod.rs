@@ -7,6 +7,7 @@
 //! and never change a result; they are ignored.
 
 mod display;
+mod fragment;
 pub(crate) mod table;
 
 use std::sync::LazyLock;
@@ -268,7 +269,7 @@ impl Instruction {
         }
         // The flag in bit 91 tells uniform registers (and bindless constants) from the rest.
         let flag = self.bit(91);
-        let always = uniform && !matches!(self.op, Op::Uldc | Op::Umov | Op::Up2ur | Op::Ur2up);
+        let always = uniform && !matches!(self.op, Op::Uldc | Op::Umov);
         let wants_flag = always || matches!(self.form, 6 | 7);
         match (flag, slot) {
             (true, Source::Constant { .. }) => Err(Refusal::Unmodelled(self.row.mnemonic)),
@@ -307,16 +308,14 @@ impl Instruction {
             Op::Imad | Op::Uimad => unused(81),
             Op::Vabsdiff | Op::Vabsdiff4 | Op::Flo | Op::Uflo => unused(81),
             Op::Prmt => self.bits(72, 3) != 7,
-            Op::Ushf | Op::Shf => true,
             Op::I2ip => self.bits(74, 2) == 0,
             Op::F2ip => !self.bit(75) && self.bit(74),
             Op::Fmul => self.bits(84, 3) != 0,
-            // The double and half units have no immediate with sign modifiers.
             Op::I2fp => self.bits(75, 3) == 2 && self.bits(84, 2) == 2 && matches!(self.bits(78, 2), 0 | 3),
             Op::F2fp => matches!(self.bits(79, 2), 0 | 3) && !self.bit(77) && !self.bit(78),
-            Op::Hmma => matches!(self.bits(82, 2), 0..=2),
-            Op::Isetp | Op::Uisetp => true,
-            Op::R2ur => matches!(self.target_predicate(81), 0 | PT),
+            Op::Hmma | Op::Imma | Op::Bmma => !self.b_sign.negate && !self.b_sign.absolute,
+            Op::Arrives => self.bits(72, 4) == 10,
+            Op::Isetp | Op::Uisetp => self.bits(74, 2) < 3,
             Op::Bar => self.bits(77, 3) < 3 && self.bits(74, 2) < 3,
             Op::B2r => self.bits(78, 2) == 1,
             Op::Bpt => self.bits(84, 3) == 3,
@@ -365,7 +364,7 @@ impl Instruction {
             }
             Op::AtomsInc => widths[0] = if self.bits(73, 3) & 3 == 2 { 2 } else { 1 },
             Op::Ldsm => widths[0] = 1 << self.bits(72, 2).min(2),
-            Op::Cs2r => widths[0] = if self.bit(80) { 1 } else { 2 },
+            Op::Cs2r => widths[0] = if self.bit(80) { 2 } else { 1 },
             Op::Qspc => widths[1] = if self.bit(72) { 2 } else { 1 },
             Op::Match => widths[1] = if self.bit(73) { 2 } else { 1 },
             Op::Bar if self.form == 5 => widths[2] = 0,
@@ -373,7 +372,10 @@ impl Instruction {
                 widths[0] = if self.bits(75, 2) == 3 { 2 } else { 1 };
                 widths[2] = if self.bits(84, 2) == 3 { 2 } else { 1 };
             }
-            Op::Imma | Op::Bmma | Op::Hmma => widths = [2, 1, 1, 2],
+            Op::Imma | Op::Bmma | Op::Hmma => {
+                let shape = self.fragment().ok_or(Refusal::Unmodelled(self.row.mnemonic))?;
+                widths = [shape.c, shape.a, shape.b, shape.c];
+            }
             _ => {}
         }
         Ok(widths)

@@ -288,14 +288,56 @@ pub(super) fn shared(context: &mut Context, warp: &mut Warp, i: &Instruction, ac
     Ok(())
 }
 
-/// ATOMS.POPC.INC: each lane adds one.
+/// ATOMS.POPC.INC, which adds one for each lane, and ATOMS.ARRIVE, an arrival at an mbarrier.
 pub(super) fn shared_count(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let _ = (context, active, warp);
-    Err(unmodelled(i))
+    let arrive = match (i.bits(87, 4), i.bits(73, 3)) {
+        (10, 0) => false,
+        (9, 2) => true,
+        _ => return Err(unmodelled(i)),
+    };
+    let addresses = widen(&shared_addresses(warp, i, 64));
+    check_alignment(&addresses, active, if arrive { 8 } else { 4 })?;
+    for lane in lanes(active) {
+        let fault = |cause| Trap { lane: Some(lane), cause };
+        if arrive {
+            let old = context.arrive(addresses[lane]).map_err(fault)?;
+            warp.write_pair(i.d, lane, old);
+        } else {
+            let old = context
+                .exchange_shared(addresses[lane], Action::Add, Format::U32, 1, 0)
+                .map_err(fault)?
+                .ok_or_else(|| unmodelled(i))?;
+            // CAST: a 32-bit value.
+            warp.write_lane(i.d, lane, old as u32);
+        }
+    }
+    Ok(())
 }
 
-/// ARRIVES.LDGSTSBAR: an arrival at an mbarrier object once earlier copies are done, which they are.
+impl Context<'_> {
+    /// One arrival at the mbarrier at `at`; returns its state before.
+    ///
+    /// The high word counts up to a carry into its top bit, the phase; the low word holds how far
+    /// below 2^30 the count of each phase begins.
+    fn arrive(&mut self, at: u64) -> Result<u64, SmFaultCause> {
+        let index = self.shared_index(at, 8)?;
+        let (low, high) = (self.shared[index], self.shared[index + 1]);
+        let mut next = high.wrapping_add(1);
+        if (next ^ high) & 1 << 31 != 0 {
+            let count = (1u32 << 30).wrapping_sub(low);
+            next = next & 1 << 31 | (1u32 << 31).wrapping_sub(count) & !(1 << 31);
+        }
+        self.shared[index + 1] = next;
+        Ok(u64::from(low) | u64::from(high) << 32)
+    }
+}
+
+/// ARRIVES.LDGSTSBAR: an arrival at an mbarrier once earlier copies are done, which they are.
 pub(super) fn arrives(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let _ = (context, active, warp);
-    Err(unmodelled(i))
+    let addresses = widen(&shared_addresses(warp, i, 64));
+    check_alignment(&addresses, active, 8)?;
+    for lane in lanes(active) {
+        context.arrive(addresses[lane]).map_err(|cause| Trap { lane: Some(lane), cause })?;
+    }
+    Ok(())
 }

@@ -113,10 +113,15 @@ pub(super) fn redux(warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     Ok(())
 }
 
-/// R2UR: the value of the lowest active lane; all are expected to agree.
+/// R2UR: the value of the lowest active lane. The predicate tells whether all active lanes agree:
+/// the compiler tests it before warp-wide operations whose member masks may differ by lane, and
+/// with either sense of it the code after the test works, because it rendezvous by WARPSYNC.
 pub(super) fn r2ur(warp: &mut Warp, i: &Instruction, active: u32) {
-    let value = warp.row(i.a)[active.trailing_zeros() as usize & 31];
+    let row = warp.row(i.a);
+    let value = row[active.trailing_zeros() as usize & 31];
+    let agree = lanes(active).all(|lane| row[lane] == value);
     warp.set_uniform(i.d, value);
+    warp.set_predicate(i.target_predicate(81), active, if agree { FULL } else { 0 });
 }
 
 /// MOVM: transposes an 8x8 matrix of 16-bit elements, of which lane l holds row l / 4 at columns

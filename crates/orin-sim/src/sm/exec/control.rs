@@ -116,7 +116,7 @@ pub(super) fn execute(context: &mut Context, warp: &mut Warp, i: &Instruction, a
             let arriving = taken(warp, i, active);
             let mut room = [0; 32];
             let masks = *context.values(warp, i.b, &mut room)?;
-            return warpsync(warp, i, arriving, &masks, next);
+            return warpsync(warp, arriving, &masks, next);
         }
         Op::Yield | Op::Nanosleep => {
             warp.path.pc = next;
@@ -189,8 +189,9 @@ fn bmov(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Res
     Ok(Flow::Next)
 }
 
-/// Makes lanes wait for the lanes of their masks; each different mask is a group.
-fn warpsync(warp: &mut Warp, i: &Instruction, arriving: u32, masks: &[u32; 32], next: u64) -> Result<Flow, Trap> {
+/// Makes lanes wait for the lanes of their masks; each different mask is a group, as EXCLUSIVE
+/// asks for.
+fn warpsync(warp: &mut Warp, arriving: u32, masks: &[u32; 32], next: u64) -> Result<Flow, Trap> {
     if arriving == 0 {
         return Ok(Flow::Next);
     }
@@ -198,11 +199,6 @@ fn warpsync(warp: &mut Warp, i: &Instruction, arriving: u32, masks: &[u32; 32], 
     let uniform = lanes(arriving).all(|lane| masks[lane] == first);
     // The usual case: everybody is here.
     if uniform && arriving == warp.path.mask && first & warp.live & !arriving == 0 {
-        if i.bit(86) && first & warp.live != arriving & warp.live {
-            // An exclusive rendezvous of fewer lanes than are together.
-            warp.branch(arriving & first, next, next);
-            return Ok(Flow::Moved);
-        }
         return Ok(Flow::Next);
     }
     let mut left = arriving;

@@ -23,6 +23,11 @@ impl Kind {
         Some(match i.op {
             Op::F2i => Self::ToInteger(Float::from_field(from)?, Integer::from_field(to, i.bit(72))),
             Op::I2f => Self::FromInteger(Integer::from_field(from, i.bit(74)), Float::from_field(to)?),
+            // Bit 77 is the top of a wider field, in which 4 is bfloat16.
+            Op::F2f if i.bit(77) => match to {
+                0 => Self::Float(Float::from_field(from)?, Float::Bf16),
+                _ => return None,
+            },
             Op::F2f => Self::Float(Float::from_field(from)?, Float::from_field(to)?),
             _ if from == to => Self::Round(Float::from_field(from)?),
             _ => return None,

@@ -72,7 +72,7 @@ pub(super) fn read(context: &Context, warp: &mut Warp, i: &Instruction, active: 
         return Ok(());
     }
     let values = value(context, warp, i, number)?;
-    if i.op == Op::Cs2r && !i.bit(80) {
+    if i.op == Op::Cs2r && i.bit(80) {
         // The pair must come from one reading of the clock.
         let wide = match number {
             80 => Some(clock()),

@@ -1,11 +1,92 @@
 //! Tensor cores: matrix products over the registers of a whole warp.
+//!
+//! The fragments' layout and arithmetic are in [`crate::sm::numeric::mma`].
 
 use super::{Outcome, unmodelled};
-use crate::sm::decode::Instruction;
-use crate::sm::warp::Warp;
+use crate::sm::decode::table::Op;
+use crate::sm::decode::{Instruction, Source};
+use crate::sm::numeric::mma::{self, BitOp, HalfType, IntegerType};
+use crate::sm::numeric::{Rounding, f64 as double};
+use crate::sm::warp::{FULL, Row, Warp};
 
-/// HMMA, IMMA, BMMA and DMMA.
+/// `count` consecutive registers; the rest of the array is zero.
+fn group(warp: &Warp, register: u8, count: u8) -> [Row; 4] {
+    let mut out = [[0; 32]; 4];
+    for step in 0..count {
+        out[usize::from(step)] = *warp.row(Warp::next(register, step));
+    }
+    out
+}
+
+/// The number of a register source; all sources of these instructions are registers.
+fn number(source: Source) -> u8 {
+    match source {
+        Source::Register(number) => number,
+        _ => 255,
+    }
+}
+
+/// HMMA, IMMA, BMMA and DMMA. All lanes take part.
 pub(super) fn multiply(warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let _ = (warp, active);
-    Err(unmodelled(i))
+    if active != FULL {
+        return Err(unmodelled(i));
+    }
+    if i.op == Op::Dmma {
+        dmma(warp, i);
+        return Ok(());
+    }
+    let refuse = || unmodelled(i);
+    let shape = i.fragment().ok_or_else(refuse)?;
+    let rows = usize::from(shape.rows);
+    let (a, b, c) = (group(warp, i.a, shape.a), group(warp, number(i.b), shape.b), group(warp, number(i.c), shape.c));
+    let (left, right) = (&a[..usize::from(shape.a)], &b[..usize::from(shape.b)]);
+    let d = match i.op {
+        Op::Hmma => {
+            let kind = HalfType::from_field(i.bits(82, 2)).ok_or_else(refuse)?;
+            if i.bit(76) {
+                mma::hmma_f32(kind, left, right, &c)
+            } else if kind == HalfType::F16 {
+                let [low, high] = mma::hmma_f16(left, right, &[c[0], c[1]]);
+                [low, high, [0; 32], [0; 32]]
+            } else {
+                return Err(unmodelled(i));
+            }
+        }
+        Op::Imma => {
+            if i.bits(76, 2) > 1 || i.bits(78, 2) > 1 || i.bit(83) != i.bit(84) {
+                return Err(unmodelled(i));
+            }
+            let bits = if i.bit(83) { 4 } else { 8 };
+            let kind = |signed| IntegerType { bits, signed };
+            mma::imma((kind(i.bit(76)), left), (kind(i.bit(78)), right), &c, rows, i.bit(82))
+        }
+        _ => {
+            let op = match i.bits(77, 3) {
+                0 => BitOp::Xor,
+                2 => BitOp::And,
+                _ => return Err(unmodelled(i)),
+            };
+            mma::bmma(op, left, right, &c, rows)
+        }
+    };
+    for step in 0..shape.c {
+        warp.write(Warp::next(i.d, step), active, &d[usize::from(step)]);
+    }
+    Ok(())
+}
+
+fn dmma(warp: &mut Warp, i: &Instruction) {
+    let pairs = |register: u8, sign: crate::sm::decode::Sign| -> [u64; 32] {
+        core::array::from_fn(|lane| double::modify(warp.pair(register, lane), sign.absolute, sign.negate))
+    };
+    let a = pairs(i.a, i.a_sign());
+    let b = pairs(number(i.b), i.b_sign);
+    let third = number(i.c);
+    let c = [pairs(third, i.c_sign), pairs(Warp::next(third, 2), i.c_sign)];
+    let d = mma::dmma(&a, &b, &c, Rounding::from_field(i.bits(78, 2)));
+    for (step, values) in [0, 2].into_iter().zip(&d) {
+        for (lane, value) in values.iter().enumerate() {
+            warp.write_pair(Warp::next(i.d, step), lane, *value);
+        }
+    }
 }
