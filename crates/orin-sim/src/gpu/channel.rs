@@ -9,7 +9,7 @@
 //! The graphics runlist has one copy engine and one compute engine behind one host; when methods go
 //! to the other one, host first waits for idle (GA100 `dev_pbdma`).
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ampere_cmd::gpfifo::{ENTRY_BYTES, Entry, Operation, userd};
@@ -76,6 +76,11 @@ pub(super) struct Channel {
     id: u32,
     /// Ends the slice in progress soon and keeps others from beginning.
     halted: AtomicBool,
+    /// A doorbell was written and GP_PUT has not been read since.
+    rung: AtomicBool,
+    /// Threads that wait for `state`. The GPU's thread gives way to them: it would otherwise take the
+    /// lock again before any of them has woken up.
+    visitors: AtomicUsize,
     /// `None` once the channel has been stopped.
     state: Mutex<Option<Box<State>>>,
 }
@@ -96,6 +101,8 @@ impl Channel {
         Self {
             id: state.setup.channel_id,
             halted: AtomicBool::new(false),
+            rung: AtomicBool::new(false),
+            visitors: AtomicUsize::new(0),
             state: Mutex::new(Some(Box::new(state))),
         }
     }
@@ -111,27 +118,35 @@ impl Channel {
 
     /// Waits for the slice in progress and drops all that the channel holds.
     pub(super) fn release(&self) {
-        let state = self.lock().take();
+        let state = self.visit().take();
         drop(state);
     }
 
     pub(super) fn add_object(&self, class: u32) {
-        if let Some(state) = self.lock().as_mut() {
+        if let Some(state) = self.visit().as_mut() {
             state.engines.objects.push(class);
         }
     }
 
     pub(super) fn status(&self) -> Option<ChannelStatus> {
-        self.lock().as_ref().map(|state| state.status())
+        self.visit().as_ref().map(|state| state.status())
     }
 
     /// Runs one slice; `rung` says that a doorbell was written.
     pub(super) fn serve(&self, rung: bool) -> Served {
-        let mut guard = self.lock();
-        let Some(state) = guard.as_mut().filter(|state| !state.faulted) else { return Served::default() };
+        if rung {
+            self.rung.store(true, Ordering::Relaxed);
+        }
         if self.halted.load(Ordering::Acquire) {
             return Served::default();
         }
+        if self.visitors.load(Ordering::Acquire) > 0 {
+            std::thread::yield_now();
+            return Served { active: true, ..Served::default() };
+        }
+        let mut guard = self.lock();
+        let Some(state) = guard.as_mut().filter(|state| !state.faulted) else { return Served::default() };
+        let rung = self.rung.swap(false, Ordering::Relaxed);
         let mut effects = Effects::default();
         let result = state.slice(rung, &self.halted, &mut effects);
         let interrupted = effects.interrupts != 0;
@@ -142,6 +157,14 @@ impl Channel {
                 Served { active: true, interrupted, fault: Some(fault) }
             }
         }
+    }
+
+    /// The lock for any other than the GPU's thread.
+    fn visit(&self) -> MutexGuard<'_, Option<Box<State>>> {
+        self.visitors.fetch_add(1, Ordering::AcqRel);
+        let guard = self.lock();
+        self.visitors.fetch_sub(1, Ordering::AcqRel);
+        guard
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Box<State>>> {

@@ -111,10 +111,15 @@ impl Shadow {
         }
     }
 
+    /// The last data word of a method.
+    pub(super) fn word<M: Method>(&self) -> u32 {
+        // CAST: method offsets are below 0x4000.
+        self.words[(M::ADDRESS / 4) as usize]
+    }
+
     /// The last value of a method.
     pub(super) fn get<M: Method>(&self) -> M {
-        // CAST: method offsets are below 0x4000.
-        M::decode(self.words[(M::ADDRESS / 4) as usize])
+        M::decode(self.word::<M>())
     }
 }
 

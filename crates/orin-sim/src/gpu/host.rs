@@ -22,9 +22,6 @@ use crate::mmu::{Access, MmuFault, View};
 
 static DECODER: LazyLock<Decoder> = LazyLock::new(|| Decoder::new(&class::CLASS_TABLE, &[]));
 
-/// Address bits of a host semaphore.
-const SEMAPHORE_MASK: u32 = !3;
-
 /// An engine that a subchannel leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Engine {
@@ -61,19 +58,15 @@ impl Host {
         if word.address >= HOST_METHODS_END {
             return self.forward(word, engines, view, effects);
         }
-        // Alignment and unused bits of the semaphore methods raise SEMAPHORE instead of METHOD.
+        // Alignment and unused bits of the semaphore methods raise SEMAPHORE, when they are used.
         match word.address {
-            class::SemAddrLo::ADDRESS | class::Semaphoreb::ADDRESS if word.data & !SEMAPHORE_MASK != 0 => {
-                return Err(ChannelFault::Semaphore {
-                    va: join(self.shadow.get::<class::SemAddrHi>().offset, word.data),
-                    reason: "the address is not a multiple of 4".to_owned(),
-                });
+            class::SemAddrLo::ADDRESS | class::Semaphoreb::ADDRESS => {
+                self.shadow.set(word);
+                return Ok(Flow::Done);
             }
             class::SemExecute::ADDRESS if word.data & !class::SemExecute::INFO.named_bits() != 0 => {
-                return Err(ChannelFault::Semaphore {
-                    va: self.semaphore_va(),
-                    reason: format!("SEM_EXECUTE {:#010x} sets unused bits", word.data),
-                });
+                let reason = format!("SEM_EXECUTE {:#010x} sets unused bits", word.data);
+                return Err(ChannelFault::Semaphore { va: self.semaphore_va(), reason });
             }
             _ => {}
         }
@@ -137,8 +130,7 @@ impl Host {
     }
 
     fn semaphore_va(&self) -> u64 {
-        let low = self.shadow.get::<class::SemAddrLo>().offset << class::SemAddrLo::INFO.fields[0].lo;
-        join(self.shadow.get::<class::SemAddrHi>().offset, low)
+        join(self.shadow.get::<class::SemAddrHi>().offset, self.shadow.word::<class::SemAddrLo>())
     }
 
     fn execute_semaphore(&self, word: MethodWord, idle: bool, view: &View) -> Result<Flow, ChannelFault> {
@@ -180,8 +172,10 @@ impl Host {
     /// SEMAPHORED of the older interface: 32 bits wide, WFI and timestamp by default.
     fn execute_old_semaphore(&self, word: MethodWord, idle: bool, view: &View) -> Result<Flow, ChannelFault> {
         let execute = class::Semaphored::decode(word.data);
-        let low = self.shadow.get::<class::Semaphoreb>().offset_lower << class::Semaphoreb::INFO.fields[0].lo;
-        let va = join(self.shadow.get::<class::Semaphorea>().offset_upper, low);
+        let va = join(
+            self.shadow.get::<class::Semaphorea>().offset_upper,
+            self.shadow.word::<class::Semaphoreb>(),
+        );
         let payload = u64::from(self.shadow.get::<class::Semaphorec>().payload);
         let acquire = |condition, name| acquire(view, Acquire { va, wide: false, payload, condition, name });
         let reduction = match execute.operation {
@@ -307,8 +301,9 @@ struct Acquire {
 
 fn acquire(view: &View, acquire: Acquire) -> Result<Flow, ChannelFault> {
     let Acquire { va, wide, payload, condition, name } = acquire;
-    if wide && va % 8 != 0 {
-        return Err(refusal(va, "the address is not a multiple of 8"));
+    let alignment = if wide { 8 } else { 4 };
+    if !va.is_multiple_of(alignment) {
+        return Err(refusal(va, &format!("the address is not a multiple of {alignment}")));
     }
     let memory = if wide {
         atomic64(view, va, Access::Read).map_err(mmu)?.load(Ordering::Acquire)

@@ -44,7 +44,7 @@ impl InlineUpload {
         if length == 0 || lines == 0 {
             return Err(word.fault("LINE_LENGTH_IN and LINE_COUNT must not be zero"));
         }
-        if lines > 1 && length % 4 != 0 {
+        if lines > 1 && !length.is_multiple_of(4) {
             return Err(word.fault("several lines of broken words are not modelled"));
         }
         let semaphore = match launch.completion_type {

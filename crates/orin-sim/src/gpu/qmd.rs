@@ -186,7 +186,7 @@ pub(super) fn refuse(va: u64, esr_bit: Option<u32>, reason: impl Into<String>) -
 ///
 /// The MMU fault of the read. (A PCAS address cannot be misaligned: it is sent shifted by 8.)
 pub(super) fn read(va: u64, view: &View) -> Result<QmdV3_0, ChannelFault> {
-    debug_assert!(va % ALIGNMENT == 0);
+    debug_assert!(va.is_multiple_of(ALIGNMENT));
     let mut bytes = [0; QmdV3_0::BYTES];
     view.read(va, &mut bytes).map_err(|fault| ChannelFault::Mmu { client: "compute", fault })?;
     let mut words = [0; QmdV3_0::WORDS];
@@ -366,7 +366,7 @@ impl Checker<'_> {
 
     fn program(&self) -> Checked<u64> {
         let va = self.address(q::PROGRAM_ADDRESS_UPPER, q::PROGRAM_ADDRESS_LOWER);
-        if va % PROGRAM_ALIGNMENT != 0 {
+        if !va.is_multiple_of(PROGRAM_ALIGNMENT) {
             let reason = format!("the program at {va:#x} is not aligned to {PROGRAM_ALIGNMENT} bytes");
             return fail(Some(esr::PROGRAM_OFFSET), reason);
         }
@@ -375,7 +375,7 @@ impl Checker<'_> {
 
     fn shared_memory(&self) -> Checked<u32> {
         let size = self.get(q::SHARED_MEMORY_SIZE);
-        if size % SHARED_UNIT != 0 || size > MAX_SHARED {
+        if !size.is_multiple_of(SHARED_UNIT) || size > MAX_SHARED {
             let reason =
                 format!("SHARED_MEMORY_SIZE {size:#x} is no multiple of {SHARED_UNIT} up to {MAX_SHARED:#x}");
             return fail(Some(esr::SHARED_MEMORY_SIZE), reason);
@@ -414,7 +414,7 @@ impl Checker<'_> {
         let mut total = 0;
         for (field, bit) in parts {
             let size = self.get(field);
-            if size % LOCAL_UNIT != 0 {
+            if !size.is_multiple_of(LOCAL_UNIT) {
                 let reason = format!("{} {size:#x} is no multiple of {LOCAL_UNIT}", field.info().name);
                 return fail(Some(bit), reason);
             }
@@ -485,7 +485,7 @@ impl Checker<'_> {
                 let reason = format!("constant buffer {index} of {bytes:#x} bytes is above 64 KiB");
                 return fail(Some(esr::CONSTANT_BUFFER_SIZE), reason);
             }
-            if va % BANK_ALIGNMENT != 0 {
+            if !va.is_multiple_of(BANK_ALIGNMENT) {
                 let reason =
                     format!("constant buffer {index} at {va:#x} is not aligned to {BANK_ALIGNMENT} bytes");
                 return fail(None, reason);

@@ -168,6 +168,9 @@ impl Worker {
         let mut seen = None;
         let mut active_at = Instant::now();
         loop {
+            // Doorbells before lists: whoever rings for a channel has bound it before, so a token
+            // that is seen here finds its channel in the lists below.
+            let rung = self.poll_pages();
             if seen != Some(self.shared.generation.load(Ordering::Acquire)) {
                 let lists = self.shared.lists();
                 if lists.quit {
@@ -178,7 +181,6 @@ impl Worker {
                 self.channels.clone_from(&lists.channels);
                 active_at = Instant::now();
             }
-            let rung = self.poll_pages();
             let mut active = rung;
             for channel in &self.channels {
                 active |= serve(channel, rung, &*self.faults);
@@ -203,10 +205,8 @@ impl Worker {
                 continue;
             }
             let token = doorbell.swap(NO_TOKEN, Ordering::AcqRel);
-            rung |= token != NO_TOKEN;
-            if !self.channels.iter().any(|channel| channel.id() == token) {
-                tracing::debug!(token, "doorbell token of no bound channel");
-            }
+            tracing::trace!(token, "doorbell");
+            rung = true;
         }
         rung
     }

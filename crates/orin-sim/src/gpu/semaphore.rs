@@ -157,7 +157,7 @@ impl SemaphoreWrite {
             Structure::TwoWords => 8,
             Structure::FourWords => 16,
         };
-        if self.va % alignment != 0 {
+        if !self.va.is_multiple_of(alignment) {
             return Some(format!("the address is not a multiple of {alignment}"));
         }
         self.reduction.and_then(|reduction| reduction.refusal(self.wide)).map(str::to_owned)
@@ -206,7 +206,7 @@ impl SemaphoreWrite {
 ///
 /// The fault that the MMU raises.
 pub(super) fn atomic32(view: &View, va: u64, access: Access) -> Result<&AtomicU32, MmuFault> {
-    debug_assert!(va % 4 == 0);
+    debug_assert!(va.is_multiple_of(4));
     let pointer = view.pointer(va, 4, access)?;
     // SAFETY: the pointer is valid as long as the view, which keeps the mapped memory alive, and
     // aligned because `va` is and mappings begin on pages; atomics may be shared with any accessor.
@@ -219,7 +219,7 @@ pub(super) fn atomic32(view: &View, va: u64, access: Access) -> Result<&AtomicU3
 ///
 /// The fault that the MMU raises.
 pub(super) fn atomic64(view: &View, va: u64, access: Access) -> Result<&AtomicU64, MmuFault> {
-    debug_assert!(va % 8 == 0);
+    debug_assert!(va.is_multiple_of(8));
     let pointer = view.pointer(va, 8, access)?;
     // SAFETY: as in `atomic32`.
     Ok(unsafe { AtomicU64::from_ptr(pointer.cast()) })

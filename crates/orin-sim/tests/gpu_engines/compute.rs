@@ -1,10 +1,8 @@
 //! Launches: real kernels, chains, completions, and every check of the launch descriptor.
 
-use core::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ampere_cmd::command::{PcasAction, SemaphoreRelease};
-use ampere_cmd::method::Method;
 use ampere_cmd::qmd::{Field, QmdV3_0, shared_memory_config, shared_memory_config_for, v3_0 as q};
 use ampere_cmd::{Encoder, Subchannel, compute_c7c0 as class};
 use cubin::Cubin;
@@ -61,7 +59,14 @@ impl Kernels {
     }
 
     /// Writes bank 0 of launch `index` and returns its descriptor.
-    fn prepare(&self, kernel: &str, index: u64, grid: [u32; 3], block: [u32; 3], arguments: &[u8]) -> QmdV3_0 {
+    fn prepare(
+        &self,
+        kernel: &str,
+        index: u64,
+        grid: [u32; 3],
+        block: [u32; 3],
+        arguments: &[u8],
+    ) -> QmdV3_0 {
         let kernel = self.cubin.kernel(kernel).unwrap();
         let mut bank = vec![0; kernel.constant0_bytes.next_multiple_of(16) as usize];
         assert!(bank.len() <= 0x300 && arguments.len() == kernel.param_bytes as usize);
@@ -190,7 +195,12 @@ fn a_descriptor_releases_its_semaphores() {
     let arguments = arguments(DATA, &[0xabcd, 64]);
     let mut qmd = kernels.prepare("fill_u32", 0, [1, 1, 1], [64, 1, 1], &arguments);
     // Release 0 with four words and 64 bits, 1 as a sum into one word, 2 with two words and a trap.
-    set_release(&mut qmd, SEMAPHORES, 7 << 32 | 5, &[(q::RELEASE0_PAYLOAD64B, 1), (q::RELEASE0_MEMBAR_TYPE, 1)]);
+    set_release(
+        &mut qmd,
+        SEMAPHORES,
+        7 << 32 | 5,
+        &[(q::RELEASE0_PAYLOAD64B, 1), (q::RELEASE0_MEMBAR_TYPE, 1)],
+    );
     for (field, value) in [
         (q::RELEASE1_ENABLE, 1),
         (q::RELEASE1_ADDRESS_LOWER, 0x14),
@@ -219,8 +229,7 @@ fn a_descriptor_releases_its_semaphores() {
     assert_eq!(rig.semaphores.load(0x14), 42);
     assert_eq!(rig.semaphores.load(0x2c), 0, "two words of a 32-bit payload end in zero");
     assert_eq!(rig.words(DATA, 65)[63..], [0xabcd, 0]);
-    rig.wait_activity(511, |activity| *activity == Activity::Idle);
-    assert_eq!(rig.recorder.interrupts.load(Ordering::Relaxed), 1);
+    rig.wait_interrupts(1);
 }
 
 #[test]
@@ -333,7 +342,8 @@ fn copies_wait_for_grids_on_the_other_subchannel() {
     let rig = &kernels.rig;
     let mut ring = kernels.channel(511);
     let count = 4096u32;
-    let fill = kernels.prepare("fill_u32", 0, [count / 256, 1, 1], [256, 1, 1], &arguments(DATA, &[9, count]));
+    let fill =
+        kernels.prepare("fill_u32", 0, [count / 256, 1, 1], [256, 1, 1], &arguments(DATA, &[9, count]));
     kernels.store(0, &fill);
     let copy = ampere_cmd::command::LinearCopy {
         source: DATA,
@@ -405,9 +415,10 @@ fn an_endless_grid_is_aborted_and_others_run_beside_it() {
     kernels.store(0, &qmd);
     let mut stuck = kernels.channel(511);
     stuck.commands(|encoder| launch(encoder, 0, PcasAction::InvalidateCopySchedule));
-    let running = rig.wait_activity(511, |activity| {
-        matches!(activity, Activity::RunningGrid { program_va, .. } if *program_va != 0)
-    });
+    let running = rig.wait_activity(
+        511,
+        |activity| matches!(activity, Activity::RunningGrid { program_va, .. } if *program_va != 0),
+    );
     let program = CODE + kernels.cubin.kernel("fault_endless").unwrap().code_offset;
     assert_eq!(running, Activity::RunningGrid { qmd_va: qmd_at(0), program_va: program, queued: 0 });
     let mut other = rig.channel(510, 16);
@@ -486,7 +497,12 @@ fn the_scheduler_refuses_bad_descriptors_one_by_one() {
         ("deep block", None, &[(q::CTA_THREAD_DIMENSION0, 1), (q::CTA_THREAD_DIMENSION2, 65)], "along z"),
         ("no registers", Some(13), &[(q::REGISTER_COUNT_V, 0)], "REGISTER_COUNT_V"),
         ("many registers", Some(13), &[(q::REGISTER_COUNT_V, 256)], "REGISTER_COUNT_V"),
-        ("register file", Some(26), &[(q::REGISTER_COUNT_V, 128), (q::CTA_THREAD_DIMENSION0, 1024)], "room for 16"),
+        (
+            "register file",
+            Some(26),
+            &[(q::REGISTER_COUNT_V, 128), (q::CTA_THREAD_DIMENSION0, 1024)],
+            "room for 16",
+        ),
         ("barriers", None, &[(q::BARRIER_COUNT, 17)], "BARRIER_COUNT"),
         ("program", Some(20), &[(q::PROGRAM_ADDRESS_LOWER, 0x1000_0010)], "not aligned to 128"),
         ("odd shared memory", Some(21), &[(q::SHARED_MEMORY_SIZE, 1000)], "SHARED_MEMORY_SIZE"),
@@ -497,15 +513,35 @@ fn the_scheduler_refuses_bad_descriptors_one_by_one() {
         ("low local memory", Some(9), &[(q::SHADER_LOCAL_MEMORY_LOW_SIZE, 8)], "LOW_SIZE"),
         ("high local memory", Some(10), &[(q::SHADER_LOCAL_MEMORY_HIGH_SIZE, 24)], "HIGH_SIZE"),
         ("all local memory", Some(12), &[(q::SHADER_LOCAL_MEMORY_HIGH_SIZE, 0x10_0000)], "NON_THROTTLED"),
-        ("local window", Some(12), &[(q::SHADER_LOCAL_MEMORY_LOW_SIZE, 0xff_fff0), (q::SHADER_LOCAL_MEMORY_HIGH_SIZE, 16)], "window"),
+        (
+            "local window",
+            Some(12),
+            &[(q::SHADER_LOCAL_MEMORY_LOW_SIZE, 0xff_fff0), (q::SHADER_LOCAL_MEMORY_HIGH_SIZE, 16)],
+            "window",
+        ),
         ("big constant bank", Some(7), &[(bank(q::CONSTANT_BUFFER_SIZE_SHIFTED4), 0x1001)], "64 KiB"),
         ("odd constant bank", None, &[(bank(q::CONSTANT_BUFFER_ADDR_LOWER), 32)], "not aligned to 64"),
         ("odd release", None, &[(q::RELEASE0_ENABLE, 1), (q::RELEASE0_ADDRESS_LOWER, 8)], "multiple of 16"),
-        ("wide word", None, &[(q::RELEASE1_ENABLE, 1), (q::RELEASE1_STRUCTURE_SIZE, 1), (q::RELEASE1_PAYLOAD64B, 1)], "one-word"),
+        (
+            "wide word",
+            None,
+            &[(q::RELEASE1_ENABLE, 1), (q::RELEASE1_STRUCTURE_SIZE, 1), (q::RELEASE1_PAYLOAD64B, 1)],
+            "one-word",
+        ),
         ("structure", None, &[(q::RELEASE2_ENABLE, 1), (q::RELEASE2_STRUCTURE_SIZE, 3)], "structure size"),
         ("trap", None, &[(q::RELEASE0_ENABLE, 1), (q::RELEASE0_TRAP_TYPE, 2)], "trap type"),
-        ("reduction", None, &[(q::RELEASE0_ENABLE, 1), (q::RELEASE0_REDUCTION_ENABLE, 1), (q::RELEASE0_REDUCTION_FORMAT, 2)], "no such reduction"),
-        ("dependent", None, &[(q::DEPENDENT_QMD0_ENABLE, 1), (q::DEPENDENT_QMD0_ACTION, 0)], "DEPENDENT_QMD0_ACTION"),
+        (
+            "reduction",
+            None,
+            &[(q::RELEASE0_ENABLE, 1), (q::RELEASE0_REDUCTION_ENABLE, 1), (q::RELEASE0_REDUCTION_FORMAT, 2)],
+            "no such reduction",
+        ),
+        (
+            "dependent",
+            None,
+            &[(q::DEPENDENT_QMD0_ENABLE, 1), (q::DEPENDENT_QMD0_ACTION, 0)],
+            "DEPENDENT_QMD0_ACTION",
+        ),
     ];
     let kernels = basics();
     let rig = &kernels.rig;

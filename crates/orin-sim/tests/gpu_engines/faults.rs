@@ -176,10 +176,7 @@ fn unmapped_memory_names_its_client() {
     // The copy engine, behind the end of a mapping.
     let copy = LinearCopy { source: SEMAPHORES, destination: SEMAPHORES + 0xff00, bytes: 0x200 };
     let words = commands(|encoder| encoder.linear_copy(&copy).unwrap());
-    assert_eq!(
-        mmu(fault_of(&words), "copy"),
-        (SEMAPHORES + 0x1_0000, FaultKind::InvalidPte, Access::Write)
-    );
+    assert_eq!(mmu(fault_of(&words), "copy"), (SEMAPHORES + 0x1_0000, FaultKind::InvalidPte, Access::Write));
     // An inline upload, and a launch descriptor.
     let words = commands(|encoder| encoder.inline_upload(NOWHERE, &[1]).unwrap());
     assert_eq!(mmu(fault_of(&words), "compute"), (NOWHERE, FaultKind::InvalidPde, Access::Write));
@@ -253,10 +250,7 @@ fn the_copy_engine_says_what_it_does_not_do() {
             "block-linear",
         ),
         (
-            copy_c7b5::LaunchDma {
-                interrupt_type: copy_c7b5::LaunchDmaInterruptType::Blocking,
-                ..transfer
-            },
+            copy_c7b5::LaunchDma { interrupt_type: copy_c7b5::LaunchDmaInterruptType::Blocking, ..transfer },
             "INTERRUPT_TYPE",
         ),
         (

@@ -1,7 +1,7 @@
 //! Ring, pushbuffer, host methods.
 
-use core::sync::atomic::Ordering;
-use std::sync::Arc;
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use ampere_cmd::command::{
@@ -10,8 +10,9 @@ use ampere_cmd::command::{
 use ampere_cmd::gpfifo::{Entry, Operation, Segment, userd};
 use ampere_cmd::pushbuffer::Header;
 use ampere_cmd::{Method, Subchannel, host_c76f, usermode_c561};
-use orin_sim::gpu::{Activity, ptimer_ns};
+use orin_sim::gpu::{Activity, ChannelFault, ChannelSetup, FaultHandler, Gpu, GpuConfig, ptimer_ns};
 use orin_sim::memory::Memory;
+use orin_sim::mmu::AddressSpace;
 
 use crate::rig::{Rig, SEMAPHORES, acquire, release};
 
@@ -22,7 +23,7 @@ fn a_release_writes_payload_and_time() {
     let before = ptimer_ns();
     let write = SemaphoreRelease {
         va: SEMAPHORES,
-        payload: Payload::Bits64(0xdead_beef_42),
+        payload: Payload::Bits64(0x00de_adbe_ef42),
         wait_for_idle: true,
         timestamp: true,
     };
@@ -202,7 +203,7 @@ fn host_methods_act() {
     rig.wait_for(16, 1);
     assert_eq!(rig.semaphores.load(0), 1, "words behind END_PB_SEGMENT are dropped");
     assert_eq!(ring.userd.load(userd::REFERENCE as usize), 0x1234);
-    assert_eq!(rig.recorder.interrupts.load(Ordering::Relaxed), 1);
+    rig.wait_interrupts(1);
 }
 
 #[test]
@@ -277,6 +278,8 @@ fn pages_come_and_go() {
     let page = Arc::new(Memory::new("usermode", 0x1_0000).unwrap());
     rig.gpu.add_doorbell_page(Arc::clone(&page));
     rig.gpu.remove_doorbell_page(&rig.page);
+    // The thread may be in the middle of a look at its old list.
+    std::thread::sleep(Duration::from_millis(20));
     ring.commands(|encoder| encoder.semaphore_release(&release(SEMAPHORES, 1)).unwrap());
     std::thread::sleep(Duration::from_millis(10));
     assert_eq!(rig.semaphores.load(0), 0, "nobody watches the first page any more");
@@ -305,6 +308,50 @@ fn a_stopped_channel_touches_nothing() {
     let mut ring = rig.channel(7, 8);
     ring.commands(|encoder| encoder.semaphore_release(&release(SEMAPHORES + 16, 2)).unwrap());
     rig.wait_for(16, 2);
+}
+
+#[test]
+fn a_handler_may_stop_the_channel_that_faults() {
+    /// Stops the channel as the kernel does when it recovers, and asks for its status.
+    struct Recovery {
+        gpu: OnceLock<Gpu>,
+        stopped: AtomicU32,
+    }
+    impl FaultHandler for Recovery {
+        fn fault(&self, channel_id: u32, _fault: ChannelFault) {
+            let gpu = self.gpu.get().unwrap();
+            assert_eq!(gpu.status(channel_id).unwrap().activity, Activity::Faulted);
+            gpu.stop_channels(&[channel_id, channel_id + 1]);
+            assert_eq!(gpu.status(channel_id), None);
+            self.stopped.fetch_add(1, Ordering::Release);
+        }
+    }
+    let recovery = Arc::new(Recovery { gpu: OnceLock::new(), stopped: AtomicU32::new(0) });
+    recovery.gpu.set(Gpu::start(GpuConfig { sm_count: 8 }, Arc::clone(&recovery) as _).unwrap()).unwrap();
+    let gpu = recovery.gpu.get().unwrap();
+    let memory = |name| Arc::new(Memory::new(name, 0x1_0000).unwrap());
+    let (page, userd) = (memory("usermode"), memory("userd"));
+    gpu.add_doorbell_page(Arc::clone(&page));
+    for round in 1..=50 {
+        for channel_id in [4, 5] {
+            gpu.bind_channel(ChannelSetup {
+                channel_id,
+                ring: memory("gpfifo"),
+                ring_entries: 8,
+                userd: Arc::clone(&userd),
+                address_space: Arc::new(AddressSpace::new()),
+            });
+        }
+        // An index beyond the ring: both channels fault, the first to be served stops the other.
+        userd.store(userd::GP_PUT as usize, 8);
+        page.store(usermode_c561::Doorbell::ADDRESS as usize, 4);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while recovery.stopped.load(Ordering::Acquire) < round {
+            assert!(Instant::now() < deadline, "round {round}");
+            std::thread::yield_now();
+        }
+        userd.store(userd::GP_PUT as usize, 0);
+    }
 }
 
 #[test]

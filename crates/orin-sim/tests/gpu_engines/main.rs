@@ -3,6 +3,7 @@
 mod compute;
 mod copy;
 mod faults;
+mod fuzz;
 mod golden;
 mod host;
 mod rig;

@@ -25,7 +25,7 @@ const PUSHBUFFER_BYTES: u64 = 1 << 20;
 pub(crate) struct Recorder {
     faults: Mutex<Vec<(u32, ChannelFault)>>,
     changed: Condvar,
-    pub(crate) interrupts: AtomicU32,
+    interrupts: AtomicU32,
 }
 
 impl FaultHandler for Recorder {
@@ -89,7 +89,10 @@ impl Rig {
     }
 
     pub(crate) fn words(&self, va: u64, count: usize) -> Vec<u32> {
-        self.read(va, count * 4).chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+        self.read(va, count * 4)
+            .chunks_exact(4)
+            .map(|word| u32::from_le_bytes(word.try_into().unwrap()))
+            .collect()
     }
 
     /// Waits until the word at `offset` of the semaphore memory is `value`.
@@ -102,6 +105,15 @@ impl Rig {
                 self.semaphores.load(offset),
                 self.recorder.faults.lock().unwrap()
             );
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits until that many non-stall interrupts have been reported in all.
+    pub(crate) fn wait_interrupts(&self, count: u32) {
+        let deadline = Instant::now() + LIMIT;
+        while self.recorder.interrupts.load(Ordering::Relaxed) != count {
+            assert!(Instant::now() < deadline, "{:?} interrupts", self.recorder.interrupts);
             std::thread::yield_now();
         }
     }
