@@ -96,7 +96,7 @@ impl Memory {
     ///
     /// When the word does not lie inside the memory or is misaligned: a bug of the model.
     pub fn word(&self, offset: usize) -> &AtomicU32 {
-        assert!(offset % 4 == 0 && offset + 4 <= self.len, "word at {offset:#x} of {:#x}", self.len);
+        assert!(offset.is_multiple_of(4) && offset + 4 <= self.len, "word at {offset:#x} of {:#x}", self.len);
         // SAFETY: in bounds and aligned (the mapping is page aligned); the mapping lives as long
         // as `self`, and an atomic may be shared with any other accessor.
         unsafe { AtomicU32::from_ptr(self.pointer.as_ptr().add(offset).cast()) }

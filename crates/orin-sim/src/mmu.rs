@@ -119,7 +119,7 @@ impl AddressSpace {
     ///
     /// When the range overlaps another or leaves its memory: a bug of the kernel model.
     pub fn map(&self, range: MappedRange) {
-        assert!(range.va % PAGE_BYTES == 0 && range.len % PAGE_BYTES == 0 && range.len > 0);
+        assert!(range.va.is_multiple_of(PAGE_BYTES) && range.len.is_multiple_of(PAGE_BYTES) && range.len > 0);
         assert!(range.offset + range.len <= range.memory.len() as u64);
         let mut ranges = self.ranges.write().unwrap_or_else(|poison| poison.into_inner());
         let at = ranges.partition_point(|other| other.va < range.va);

@@ -69,8 +69,7 @@ fn windows_reserved_at_fixed_addresses_are_avoided() {
         assert_eq!(reserve(&space, 0x4_0000, 1, window), Ok(window));
         assert_eq!(reserve(&space, 1, 1, window + 0x1000), Err(nvgpu_sys::Errno::NOMEM));
     }
-    // What the reservations cut off is the smallest free block now: 2 MiB below each window, and
-    // 1 GiB less 2 MiB above.
+    // Either side of each window a 2 MiB block has been cut off; the last one is used first.
     assert_eq!(map(&space, &bench.buffer(4096)), Ok(0xfe_4000_0000));
 }
 
@@ -148,9 +147,7 @@ fn work_runs_and_a_fault_ends_the_whole_tsg() {
     notifier(&sibling, 0x1010);
 
     // SEM_ADDR_LO, _HI, PAYLOAD_LO, _HI, EXECUTE (release) of the host class.
-    let release = |va: u64, payload: u32| {
-        [0x2005_0017, va as u32, (va >> 32) as u32, payload, 0, 1]
-    };
+    let release = |va: u64, payload: u32| [0x2005_0017, va as u32, (va >> 32) as u32, payload, 0, 1];
     for (at, value) in release(va + 0x800, 42).into_iter().enumerate() {
         word(&memory, 4 * at).store(value, Ordering::Relaxed);
     }

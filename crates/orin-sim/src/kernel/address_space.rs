@@ -215,7 +215,7 @@ impl Space {
         }
         let len = self.placement(log, args, size)?;
         check_kinds(log, args)?;
-        if args.buffer_offset % PAGE != 0 {
+        if !args.buffer_offset.is_multiple_of(PAGE) {
             return Err(Errno::NOMEM);
         }
         let va = if fixed {
@@ -272,7 +272,7 @@ impl Space {
         }
         let function = "nvgpu_vm_area_validate_buffer";
         let end = args.offset.checked_add(len).ok_or(Errno::INVAL)?;
-        if args.offset % PAGE != 0 {
+        if !args.offset.is_multiple_of(PAGE) {
             log.error(
                 function,
                 format_args!("map offset must be buffer page size aligned {:#x}", args.offset),
@@ -331,7 +331,7 @@ impl Space {
             log.error(function, format_args!("no buffer at map_address {:#x}", args.map_address));
             return Err(Errno::INVAL);
         };
-        if args.buffer_offset % PAGE != 0 || args.buffer_size % PAGE != 0 {
+        if !args.buffer_offset.is_multiple_of(PAGE) || !args.buffer_size.is_multiple_of(PAGE) {
             log.error(function, format_args!("buffer_offset {:#x} not page aligned", args.buffer_offset));
             return Err(Errno::INVAL);
         }

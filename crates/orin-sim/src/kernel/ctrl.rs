@@ -215,7 +215,7 @@ impl Kernel {
             // Not a power of two, or not among the big pages of this chip, of which there are none.
             return Err(Errno::INVAL);
         }
-        let aligned = |bound: u64| bound != 0 && bound % BOUNDS_ALIGNMENT == 0;
+        let aligned = |bound: u64| bound != 0 && bound.is_multiple_of(BOUNDS_ALIGNMENT);
         let (start, end) = (args.va_range_start, args.va_range_end);
         if !aligned(start) || !aligned(end) || start >= end || args.va_range_split != 0 {
             return Err(Errno::INVAL);

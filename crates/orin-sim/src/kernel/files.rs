@@ -139,7 +139,7 @@ impl Kernel {
         }
         // CAST: a length fits 64 bits.
         let end = request.offset.checked_add(request.len as u64).ok_or(Errno::INVAL)?;
-        if end > buffer.handle.size() || request.len == 0 || request.offset % 4096 != 0 {
+        if end > buffer.handle.size() || request.len == 0 || !request.offset.is_multiple_of(4096) {
             return Err(Errno::INVAL);
         }
         let storage = buffer.handle.storage().ok_or(Errno::PERM)?;

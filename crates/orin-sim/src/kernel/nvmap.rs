@@ -515,8 +515,9 @@ fn read_write(state: &State, log: &Log, read: bool, args: &mut RwHandle) -> Resu
         return Err(Errno::INVAL);
     }
     let wanted = args.count * args.elem_size;
-    let whole =
-        args.elem_size == args.hmem_stride && args.elem_size == args.user_stride && args.offset % 8 == 0;
+    let whole = args.elem_size == args.hmem_stride
+        && args.elem_size == args.user_stride
+        && args.offset.is_multiple_of(8);
     let (count, element) = if whole { (1, wanted) } else { (args.count, args.elem_size) };
     let mut copied = 0;
     for at in 0..count {

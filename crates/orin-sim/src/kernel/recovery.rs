@@ -337,8 +337,7 @@ impl FaultHandler for Kernel {
     fn fault(&self, channel_id: u32, fault: ChannelFault) {
         // A report may come late, when the channel is closed and its id used again: the channel is
         // the right one only if the GPU halted it and it is the same before and after that look.
-        let identity =
-            || self.lock().channels.get(&channel_id).map(|channel| (channel.serial, channel.tsg));
+        let identity = || self.lock().channels.get(&channel_id).map(|channel| (channel.serial, channel.tsg));
         let before = identity();
         let mut halted = false;
         self.gpu(|gpu| {

@@ -91,8 +91,7 @@ impl Bench {
     }
 
     pub(crate) fn try_alloc_as(&self, start: u64, end: u64) -> Result<DoorFd, Errno> {
-        let mut args =
-            AllocAs { flags: 2, va_range_start: start, va_range_end: end, ..AllocAs::default() };
+        let mut args = AllocAs { flags: 2, va_range_start: start, va_range_end: end, ..AllocAs::default() };
         ctrl::ALLOC_AS.send(&self.ctrl, &mut args)?;
         Ok(DoorFd::from_raw(&self.door, args.as_fd))
     }
