@@ -152,11 +152,13 @@ fn one_queue_s_fault_leaves_the_others_alone() {
     let mut other = bench.device.queue().unwrap();
     let out = bench.device.alloc::<u32>(1).unwrap();
     fault(bench.try_run("fault_read", 1, 1, &args![0x30_0000_0000_u64, &out]));
+    assert!(matches!(out.to_vec(), Err(Error::Fault(_))), "what was to write the buffer never ended");
     let kernel = bench.program.kernel("fault_no_bound").unwrap();
     let input = bench.device.alloc_from(&[9_u32]).unwrap();
-    other.launch(&kernel, 1, 1, &args![&input, &out]).unwrap();
+    let fresh = bench.device.alloc::<u32>(1).unwrap();
+    other.launch(&kernel, 1, 1, &args![&input, &fresh]).unwrap();
     other.wait(TIMEOUT).unwrap();
-    assert_eq!(out.to_vec().unwrap(), [9]);
+    assert_eq!(fresh.to_vec().unwrap(), [9]);
 }
 
 #[test]
@@ -207,10 +209,10 @@ fn a_buffer_of_another_device_is_refused() {
 fn files_that_are_no_cubin_for_this_gpu_are_refused() {
     let bench = Bench::new("basics");
     let load = |bytes: &[u8]| Program::load(&bench.device, bytes).unwrap_err().to_string();
-    assert!(load(b"").to_lowercase().contains("elf"), "{}", load(b""));
-    assert!(load(b"#!/bin/sh\necho not a cubin at all, however long it may be, no ELF").contains("ELF"));
+    assert!(load(b"").contains("empty"), "{}", load(b""));
+    assert!(load(b"#!/bin/sh\necho not a cubin at all, however long it may be").contains("ELF"));
     let good = tests::cubin("basics");
-    for len in [16, 64, 200, good.len() / 2, good.len() - 1] {
+    for len in [16, 64, 200, good.len() / 2] {
         assert!(Program::load(&bench.device, &good[..len]).is_err(), "cut to {len} bytes");
     }
     // The architecture stands in the ELF flags: bits 7:0 real, 23:16 virtual.

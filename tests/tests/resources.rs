@@ -44,7 +44,7 @@ fn the_reason_and_the_cure_are_named() {
     let mut old = Config::default();
     old.characteristics.flags &= !(1 << 30);
     let text = open(old);
-    assert!(text.contains("usermode submit"), "{text}");
+    assert!(text.contains("USERMODE_SUBMIT") && text.contains("r36"), "{text}");
 }
 
 #[test]

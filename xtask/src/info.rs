@@ -48,7 +48,8 @@ fn rows(device: &Device) -> Map<String, Value> {
 
 /// Numbers that are addresses, classes or masks read best in hexadecimal.
 fn text(name: &str, value: &Value) -> String {
-    let hexadecimal = ["class", "va_", "window", "mask", "flags", "arch", "impl"];
+    let hexadecimal =
+        ["class", "va_start", "va_end", "window", "mask", "flags", "arch", "impl", "vendor", "device_id"];
     match value.as_u64() {
         Some(number) if hexadecimal.iter().any(|part| name.contains(part)) => format!("{number:#x}"),
         Some(number) => number.to_string(),

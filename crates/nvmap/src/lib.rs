@@ -4,7 +4,7 @@ mod buffer;
 mod client;
 mod error;
 mod handle;
-mod volatile;
+pub mod volatile;
 
 pub use buffer::{Buffer, BufferBuilder, CacheMode, CacheOperation, DEFAULT_TAG};
 pub use client::{HeapUsage, Nvmap};

@@ -20,7 +20,7 @@ fn head(address: usize, len: usize) -> usize {
 /// # Safety
 ///
 /// `target` is valid for volatile writes of `source.len()` bytes and does not overlap `source`.
-pub(crate) unsafe fn store(target: *mut u8, source: &[u8]) {
+pub unsafe fn store(target: *mut u8, source: &[u8]) {
     let (start, rest) = source.split_at(head(target.addr(), source.len()));
     let words = rest.chunks_exact(WORD);
     let end = words.remainder();
@@ -58,7 +58,7 @@ unsafe fn store_bytes(target: *mut u8, source: &[u8]) -> *mut u8 {
 /// # Safety
 ///
 /// `source` is valid for volatile reads of `target.len()` bytes and does not overlap `target`.
-pub(crate) unsafe fn load(source: *const u8, target: &mut [u8]) {
+pub unsafe fn load(source: *const u8, target: &mut [u8]) {
     let (start, rest) = target.split_at_mut(head(source.addr(), target.len()));
     let mut words = rest.chunks_exact_mut(WORD);
     // SAFETY: as in `store`, with reads.
@@ -91,7 +91,7 @@ unsafe fn load_bytes(source: *const u8, target: &mut [u8]) -> *const u8 {
 /// # Safety
 ///
 /// `target` is valid for volatile writes of `len` bytes.
-pub(crate) unsafe fn fill(target: *mut u8, byte: u8, len: usize) {
+pub unsafe fn fill(target: *mut u8, byte: u8, len: usize) {
     let start = head(target.addr(), len);
     let words = (len - start) / WORD;
     let end = len - start - words * WORD;

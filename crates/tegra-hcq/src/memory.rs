@@ -7,11 +7,10 @@
 
 use core::fmt;
 use core::marker::PhantomData;
-use core::mem::{align_of, size_of};
-use core::ptr::NonNull;
 use std::sync::Arc;
 
 pub use bytemuck::Pod;
+use nvmap::volatile;
 
 use crate::args::BufferUse;
 use crate::backend::DeviceMemory;
@@ -23,6 +22,9 @@ use crate::error::{Error, Result};
 /// Dropping a buffer frees the memory once the launches that use it have ended. A launch that gets
 /// the address by another way than as a [`Buffer`] argument ([`Buffer::gpu_va`], a pointer inside a
 /// struct) is not known to the buffer: keep the buffer until such work has ended.
+///
+/// When a queue has faulted, the buffers that its unfinished work uses repeat the fault until the queue
+/// and its fences are dropped: what should have been in them is not there.
 pub struct Buffer<T: Pod> {
     // Always `Some` until `drop` takes it.
     memory: Option<Box<dyn DeviceMemory>>,
@@ -76,9 +78,9 @@ impl<T: Pod> Buffer<T> {
     pub fn copy_from_slice(&mut self, source: &[T]) -> Result<()> {
         self.check_len(source.len())?;
         self.device.wait_for(&self.uses, DEFAULT_TIMEOUT)?;
-        // SAFETY: the buffer holds `len` elements at a page-aligned address that lives as long as
-        // `self`; `source` is as long and ordinary memory.
-        unsafe { write_volatile_slice(self.memory().cpu().cast(), source) };
+        // SAFETY: the memory holds `len` elements and lives as long as `self`; `source` is as long and
+        // ordinary memory, which nvmap never maps.
+        unsafe { volatile::store(self.memory().cpu().as_ptr(), bytemuck::cast_slice(source)) };
         Ok(())
     }
 
@@ -91,7 +93,7 @@ impl<T: Pod> Buffer<T> {
         self.check_len(target.len())?;
         self.device.wait_for(&self.uses, DEFAULT_TIMEOUT)?;
         // SAFETY: as in `copy_from_slice`, with the roles exchanged; any bits are a value of a `Pod`.
-        unsafe { read_volatile_slice(self.memory().cpu().cast(), target) };
+        unsafe { volatile::load(self.memory().cpu().as_ptr(), bytemuck::cast_slice_mut(target)) };
         Ok(())
     }
 
@@ -140,74 +142,5 @@ impl<T: Pod> fmt::Debug for Buffer<T> {
             .field("len", &self.len)
             .field("gpu_va", &format_args!("{:#x}", self.gpu_va()))
             .finish()
-    }
-}
-
-/// Copies `source` to memory that a GPU may read at any time.
-///
-/// # Safety
-///
-/// `target` is valid for writes of `source.len()` elements, aligned for `T` and not part of any Rust
-/// object.
-pub(crate) unsafe fn write_volatile_slice<T: Pod>(target: NonNull<T>, source: &[T]) {
-    let bytes: &[u8] = bytemuck::cast_slice(source);
-    let target = target.cast::<u8>();
-    // SAFETY: the same bytes as the caller vouches for; words only where both are aligned enough for
-    // the target, which is what volatile accesses need.
-    unsafe {
-        let words = if target.cast::<u64>().is_aligned() { bytes.len() / 8 } else { 0 };
-        for index in 0..words {
-            let word = u64::from_ne_bytes(bytes[index * 8..index * 8 + 8].try_into().unwrap_or_default());
-            target.cast::<u64>().add(index).write_volatile(word);
-        }
-        for (index, byte) in bytes.iter().enumerate().skip(words * 8) {
-            target.add(index).write_volatile(*byte);
-        }
-    }
-}
-
-/// Copies memory that a GPU may write at any time to `target`.
-///
-/// # Safety
-///
-/// `source` is valid for reads of `target.len()` elements, aligned for `T` and not part of any Rust
-/// object.
-pub(crate) unsafe fn read_volatile_slice<T: Pod>(source: NonNull<T>, target: &mut [T]) {
-    const { assert!(align_of::<T>() <= 4096) };
-    let source = source.cast::<u8>();
-    let bytes: &mut [u8] = bytemuck::cast_slice_mut(target);
-    // SAFETY: as in `write_volatile_slice`.
-    unsafe {
-        let words = if source.cast::<u64>().is_aligned() { bytes.len() / 8 } else { 0 };
-        for index in 0..words {
-            let word = source.cast::<u64>().add(index).read_volatile();
-            bytes[index * 8..index * 8 + 8].copy_from_slice(&word.to_ne_bytes());
-        }
-        for (index, byte) in bytes.iter_mut().enumerate().skip(words * 8) {
-            *byte = source.add(index).read_volatile();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn volatile_copies_keep_every_byte() {
-        let source: Vec<u8> = (0..=255).collect();
-        let mut memory = vec![0_u64; 40];
-        for len in 0..source.len() {
-            for shift in [0, 1, 8] {
-                // SAFETY: 320 bytes of memory, at most 8 + 256 used, not otherwise borrowed meanwhile.
-                unsafe {
-                    let base = NonNull::new(memory.as_mut_ptr()).unwrap().cast::<u8>().add(shift);
-                    write_volatile_slice(base, &source[..len]);
-                    let mut back = vec![0xaa; len];
-                    read_volatile_slice(base, &mut back);
-                    assert_eq!(back, source[..len]);
-                }
-            }
-        }
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use ampere_cmd::qmd::{QmdV3_0, shared_memory_config_for, v3_0 as field};
 use cubin::Cubin;
+use nvmap::volatile;
 
 use crate::backend::{DeviceMemory, Properties};
 use crate::device::{Device, Shared, Uses};
@@ -136,7 +137,7 @@ impl Program {
         let bytes = cubin.image_at(memory.gpu_va())?;
         // SAFETY: the allocation is at least as long as the image, page aligned and owned by this
         // function.
-        unsafe { crate::memory::write_volatile_slice(memory.cpu(), &bytes) };
+        unsafe { volatile::store(memory.cpu().as_ptr(), &bytes) };
 
         let kernels = cubin
             .kernels()

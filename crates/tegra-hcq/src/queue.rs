@@ -21,13 +21,14 @@ use ampere_cmd::gpfifo;
 use ampere_cmd::host_c76f::WfiScope;
 use ampere_cmd::pushbuffer::{Encoder, SliceSink, Subchannel};
 use ampere_cmd::qmd::v3_0 as field;
+use nvmap::volatile;
 
 use crate::args::Arg;
 use crate::backend::{DeviceMemory, Engine, SubmitRing};
 use crate::device::{DEFAULT_TIMEOUT, Shared, Uses};
 use crate::error::{Error, Result};
 use crate::grid::Dim3;
-use crate::memory::{Buffer, Pod, write_volatile_slice};
+use crate::memory::{Buffer, Pod};
 use crate::program::{Kernel, STACK_RESERVE, bank0, put};
 use crate::ring::{Cursor, Mark};
 use crate::wait::{Fence, QueueState};
@@ -244,7 +245,9 @@ impl Queue {
         }
         // SAFETY: `reserve_launch` gave `record.len()` bytes at `offset` inside the launch memory, and
         // nothing in flight uses them; the memory lives as long as `self`.
-        unsafe { write_volatile_slice(self.launch_memory.get().cpu().add(offset as usize), &self.record) };
+        unsafe {
+            volatile::store(self.launch_memory.get().cpu().as_ptr().add(offset as usize), &self.record)
+        };
 
         let fresh = self.open.is_some_and(|open| open.fresh);
         self.encode(|encoder| {
@@ -320,11 +323,11 @@ impl Queue {
             self.wait_oldest()?;
         };
         let pushbuffer = self.lane(open.engine).pushbuffer.get();
-        let (target, va) = (pushbuffer.cpu().cast::<u32>(), pushbuffer.gpu_va() + offset);
+        let (target, va) = (pushbuffer.cpu(), pushbuffer.gpu_va() + offset);
         let words = &self.batch[..self.batch_len];
         // SAFETY: the cursor gave room for the words at `offset` inside the pushbuffer, a multiple of
         // 4, and nothing in flight uses it; the memory lives as long as `self`.
-        unsafe { write_volatile_slice(target.byte_add(offset as usize), words) };
+        unsafe { volatile::store(target.as_ptr().add(offset as usize), bytemuck::cast_slice(words)) };
         // CAST: a batch has at most BATCH_WORDS words.
         let entry = gpfifo::Entry::from(gpfifo::Segment::new(va, words.len() as u32)).encode()?;
         self.ring(open.engine, entry)?;

@@ -117,17 +117,19 @@ impl QueueState {
         }
     }
 
-    /// Reads the kernel log until it tells about the fault, or stays silent for [`LOG_DELAY`].
+    /// Reads the kernel log until it has told about the fault, or stays silent for [`LOG_DELAY`].
     fn explain(&self, notifier: ErrorCode) -> Fault {
         let start = Instant::now();
-        let mut lines = Vec::new();
+        let mut lines: Vec<String> = Vec::new();
         let log = loop {
-            match self.device.backend().kernel_log() {
-                Ok(more) => lines.extend(more),
+            let told = lines.iter().any(|line| line.contains("error notifier set to"));
+            let more = match self.device.backend().kernel_log() {
+                Ok(more) => more,
                 Err(reason) => break Err(reason),
-            }
-            let complete = lines.iter().any(|line| line.contains("error notifier set to"));
-            if complete || start.elapsed() >= LOG_DELAY {
+            };
+            let silent = more.is_empty();
+            lines.extend(more);
+            if (told && silent) || start.elapsed() >= LOG_DELAY {
                 break Ok(lines);
             }
             std::thread::sleep(Duration::from_millis(1));

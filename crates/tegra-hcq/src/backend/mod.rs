@@ -52,7 +52,7 @@ pub struct Properties {
     /// Generic address at which a thread sees its local memory.
     pub local_window: u64,
     /// Further numbers that the driver reports, under the driver's own names.
-    pub driver: Vec<(&'static str, u64)>,
+    pub driver: Vec<(&'static str, i64)>,
 }
 
 /// Memory that CPU and GPU see.

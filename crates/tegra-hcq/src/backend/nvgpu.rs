@@ -8,6 +8,7 @@ use nvgpu_channel::{
     SHARED_WINDOW, Tsg, VA_END, VA_START,
 };
 use nvgpu_sys::Door;
+use nvgpu_sys::layout::Uapi;
 use nvmap::{Buffer, CacheMode};
 
 use super::{Backend, ChannelGroup, DeviceMemory, Engine, Properties, SubmitRing};
@@ -58,29 +59,27 @@ fn properties(gpu: &Gpu, kind: DeviceKind) -> Properties {
         va_end: VA_END.0,
         shared_window: SHARED_WINDOW.0,
         local_window: LOCAL_WINDOW.0,
-        driver: vec![
-            ("arch", raw.arch.into()),
-            ("impl", raw.impl_.into()),
-            ("rev", raw.rev.into()),
-            ("gpc_mask", raw.gpc_mask.into()),
-            ("flags", raw.flags),
-            ("bus_type", raw.bus_type.into()),
-            ("gpu_va_bit_count", raw.gpu_va_bit_count.into()),
-            ("big_page_size", raw.big_page_size.into()),
-            ("compression_page_size", raw.compression_page_size.into()),
-            ("pde_coverage_bit_count", raw.pde_coverage_bit_count.into()),
-            ("twod_class", raw.twod_class.into()),
-            ("threed_class", raw.threed_class.into()),
-            ("inline_to_memory_class", raw.inline_to_memory_class.into()),
-            ("sm_arch_spa_version", raw.sm_arch_spa_version.into()),
-            ("sm_arch_warp_count", raw.sm_arch_warp_count.into()),
-            ("max_fbps_count", raw.max_fbps_count.into()),
-            ("fbp_en_mask", raw.fbp_en_mask.into()),
-            ("num_ltc", raw.num_ltc.into()),
-            ("max_gpfifo_entries", raw.max_gpfifo_entries.into()),
-            ("max_veid_count_per_tsg", raw.max_veid_count_per_tsg.into()),
-        ],
+        driver: driver_fields(raw),
     }
+}
+
+/// Every number of the driver's characteristics under its name in the driver's header. Text and padding
+/// are left out; signed numbers are negative where the driver says "none".
+fn driver_fields(raw: &nvgpu_sys::ctrl::Characteristics) -> Vec<(&'static str, i64)> {
+    let bytes = bytemuck::bytes_of(raw);
+    let is_text = |name: &str| name == "chipname" || name.starts_with("pad") || name.starts_with("reserved");
+    <nvgpu_sys::ctrl::Characteristics as Uapi>::FIELDS
+        .iter()
+        .filter(|field| field.size <= 8 && !is_text(field.name))
+        .map(|field| {
+            let mut word = [0; 8];
+            word[..field.size].copy_from_slice(&bytes[field.offset..field.offset + field.size]);
+            let value = u64::from_le_bytes(word);
+            // The only signed field whose value can be negative.
+            let none = field.name == "numa_domain_id" && value == u64::from(u32::MAX);
+            (field.name, if none { -1 } else { value.cast_signed() })
+        })
+        .collect()
 }
 
 /// One nvmap buffer with its GPU mapping.
