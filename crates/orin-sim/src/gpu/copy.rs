@@ -17,7 +17,7 @@ use ampere_cmd::method::Method;
 
 use crate::gpu::decoder::{Decoder, MethodWord, Shadow, join};
 use crate::gpu::semaphore::{Operation, Reduction, SemaphoreWrite, Structure};
-use crate::gpu::transfer::{Element, Source, Transfer};
+use crate::gpu::transfer::{Source, Transfer, Work};
 use crate::gpu::{ChannelFault, Effects};
 use crate::mmu::View;
 
@@ -181,29 +181,30 @@ impl Copy {
         if launch.dst_memory_layout == class::LaunchDmaDstMemoryLayout::Blocklinear {
             return refuse("DST_MEMORY_LAYOUT: block-linear surfaces are not modelled");
         }
-        let (element, reads) = if launch.remap_enable { self.remap()? } else { (Element::Bytes, true) };
-        if reads && launch.src_memory_layout == class::LaunchDmaSrcMemoryLayout::Blocklinear {
-            return refuse("SRC_MEMORY_LAYOUT: block-linear surfaces are not modelled");
-        }
-        let length = u64::from(self.shadow.get::<class::LineLengthIn>().value);
-        let lines = if launch.multi_line_enable { self.shadow.get::<class::LineCount>().value } else { 1 };
-        let source = reads.then(|| Source {
+        let source = Source {
             va: join(
                 self.shadow.get::<class::OffsetInUpper>().upper,
                 self.shadow.get::<class::OffsetInLower>().value,
             ),
             pitch: u64::from(self.shadow.get::<class::PitchIn>().value),
-        });
+        };
+        let work = if launch.remap_enable { self.remap(source)? } else { Work::Copy(source) };
+        if work.source().is_some() && launch.src_memory_layout == class::LaunchDmaSrcMemoryLayout::Blocklinear
+        {
+            return refuse("SRC_MEMORY_LAYOUT: block-linear surfaces are not modelled");
+        }
+        let length = u64::from(self.shadow.get::<class::LineLengthIn>().value);
+        let lines = if launch.multi_line_enable { self.shadow.get::<class::LineCount>().value } else { 1 };
         let target = join(
             self.shadow.get::<class::OffsetOutUpper>().upper,
             self.shadow.get::<class::OffsetOutLower>().value,
         );
         let pitch = u64::from(self.shadow.get::<class::PitchOut>().value);
-        Ok(Transfer::new(element, source, target, pitch, length, lines))
+        Ok(Transfer::new(work, target, pitch, length, lines))
     }
 
-    /// The element that the remapping writes, and whether it reads any source.
-    fn remap(&self) -> Result<(Element, bool), ChannelFault> {
+    /// The remapping that is set.
+    fn remap(&self, source: Source) -> Result<Work, ChannelFault> {
         let refuse = |reason: &str| ChannelFault::Copy { reason: format!("SET_REMAP_COMPONENTS: {reason}") };
         let remap = self.shadow.get::<class::SetRemapComponents>();
         // The two-bit counts and sizes are stored less one.
@@ -214,19 +215,17 @@ impl Copy {
         let selectors = [remap.dst_x.bits(), remap.dst_y.bits(), remap.dst_z.bits(), remap.dst_w.bits()];
         let constants =
             [self.shadow.get::<class::SetRemapConstA>().v, self.shadow.get::<class::SetRemapConstB>().v];
-        let mut reads = false;
         for &selector in &selectors[..targets] {
             match selector {
                 // CAST: below 4.
                 0..=3 if selector as usize >= sources => {
                     return Err(refuse("a component beyond NUM_SRC_COMPONENTS is selected"));
                 }
-                0..=3 => reads = true,
-                4..=6 => {}
+                0..=6 => {}
                 _ => return Err(refuse("selector 7 does not exist")),
             }
         }
         let size = count(remap.component_size.bits());
-        Ok((Element::remapped(size, sources, &selectors[..targets], constants), reads))
+        Ok(Work::remap(source, size, sources, &selectors[..targets], constants))
     }
 }

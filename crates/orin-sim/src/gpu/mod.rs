@@ -197,7 +197,13 @@ pub fn ptimer_ns() -> u64 {
     (now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64) & !31
 }
 
-/// Handle to the GPU and its thread. Dropping it stops the thread.
+/// Handle to the GPU and its thread.
+///
+/// A doorbell is a word of shared memory here, in which a token can be overwritten before it is read.
+/// So any write to a doorbell makes the GPU read GP_PUT of all bound channels, whatever the token.
+///
+/// Dropping the handle ends running grids, stops the thread and waits for it. As the thread may be in
+/// [`FaultHandler::fault`], the handle is not to be dropped under a lock that the handler takes.
 #[derive(Debug)]
 pub struct Gpu {
     scheduler: scheduler::Scheduler,

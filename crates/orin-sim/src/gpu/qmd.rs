@@ -4,11 +4,12 @@
 //! names it. Beyond that the model refuses every field that has an effect it lacks, and every bit
 //! that no field names, rather than run something else than a board would.
 
+mod release;
+
 use ampere_cmd::qmd::{ALIGNMENT, Field, QmdV3_0, shared_memory_config_bytes, v3_0 as q};
 
 use crate::gpu::ChannelFault;
 use crate::gpu::decoder::join;
-use crate::gpu::semaphore::{Operation, Reduction, SemaphoreWrite, Structure};
 use crate::mmu::{Access, View};
 use crate::sm::{ConstantBank, Launch};
 
@@ -149,15 +150,8 @@ pub(super) struct Environment {
 pub(super) struct Grid {
     pub(super) launch: Launch,
     pub(super) program_va: u64,
-    pub(super) releases: [Option<Release>; 3],
+    pub(super) releases: [Option<release::Release>; 3],
     pub(super) dependent: Option<Dependent>,
-}
-
-/// What one of the releases does at the grid's end.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Release {
-    pub(super) write: SemaphoreWrite,
-    pub(super) interrupt: bool,
 }
 
 /// The descriptor that follows.
@@ -279,7 +273,7 @@ impl Checker<'_> {
         Ok(Grid {
             program_va: launch.program_va,
             launch,
-            releases: self.releases()?,
+            releases: release::releases(self.descriptor)?,
             dependent: self.dependent()?,
         })
     }
@@ -496,64 +490,6 @@ impl Checker<'_> {
         Ok(banks)
     }
 
-    fn releases(&self) -> Checked<[Option<Release>; 3]> {
-        let mut releases = [None; 3];
-        for (release, fields) in releases.iter_mut().zip(&RELEASES) {
-            *release = self.release(fields)?;
-        }
-        Ok(releases)
-    }
-
-    fn release(&self, fields: &ReleaseFields) -> Checked<Option<Release>> {
-        if self.get(fields.enable) == 0 {
-            return Ok(None);
-        }
-        let name = fields.enable.info().name;
-        let structure = match self.get(fields.structure_size) {
-            q::RELEASE0_STRUCTURE_SIZE_SEMAPHORE_FOUR_WORDS => Structure::FourWords,
-            q::RELEASE0_STRUCTURE_SIZE_SEMAPHORE_ONE_WORD => Structure::OneWord,
-            q::RELEASE0_STRUCTURE_SIZE_SEMAPHORE_TWO_WORDS => Structure::TwoWords,
-            size => return fail(None, format!("{name}: structure size {size} does not exist")),
-        };
-        let interrupt = match self.get(fields.trap_type) {
-            q::RELEASE0_TRAP_TYPE_TRAP_NONE => false,
-            q::RELEASE0_TRAP_TYPE_TRAP_UNCONDITIONAL => true,
-            trap => return fail(None, format!("{name}: trap type {trap} is not modelled")),
-        };
-        let reduction = if self.get(fields.reduction_enable) == 0 {
-            None
-        } else {
-            let operation = fields
-                .reduction_op
-                .info()
-                .value_name(self.get32(fields.reduction_op))
-                .and_then(Operation::named);
-            let signed = match self.get(fields.reduction_format) {
-                q::RELEASE0_REDUCTION_FORMAT_UNSIGNED => Some(false),
-                q::RELEASE0_REDUCTION_FORMAT_SIGNED => Some(true),
-                _ => None,
-            };
-            let (Some(operation), Some(signed)) = (operation, signed) else {
-                return fail(None, format!("{name}: there is no such reduction"));
-            };
-            Some(Reduction { operation, signed })
-        };
-        let wide = self.get(fields.payload64b) != 0;
-        let payload = self.address(fields.payload_upper, fields.payload_lower);
-        let write = SemaphoreWrite {
-            va: self.address(fields.address_upper, fields.address_lower),
-            // CAST: the lower half.
-            payload: if wide { payload } else { u64::from(payload as u32) },
-            wide,
-            structure,
-            reduction,
-        };
-        match write.refusal() {
-            Some(reason) => fail(None, format!("{name}: semaphore at {:#x}: {reason}", write.va)),
-            None => Ok(Some(Release { write, interrupt })),
-        }
-    }
-
     fn dependent(&self) -> Checked<Option<Dependent>> {
         if self.get(q::DEPENDENT_QMD0_ENABLE) == 0 {
             return Ok(None);
@@ -567,60 +503,3 @@ impl Checker<'_> {
         Ok(Some(Dependent { va: self.get(q::DEPENDENT_QMD0_POINTER) << 8, action }))
     }
 }
-
-/// The fields of one release.
-struct ReleaseFields {
-    enable: Field<q::Layout>,
-    address_upper: Field<q::Layout>,
-    address_lower: Field<q::Layout>,
-    payload_upper: Field<q::Layout>,
-    payload_lower: Field<q::Layout>,
-    payload64b: Field<q::Layout>,
-    structure_size: Field<q::Layout>,
-    reduction_enable: Field<q::Layout>,
-    reduction_op: Field<q::Layout>,
-    reduction_format: Field<q::Layout>,
-    trap_type: Field<q::Layout>,
-}
-
-const RELEASES: [ReleaseFields; 3] = [
-    ReleaseFields {
-        enable: q::RELEASE0_ENABLE,
-        address_upper: q::RELEASE0_ADDRESS_UPPER,
-        address_lower: q::RELEASE0_ADDRESS_LOWER,
-        payload_upper: q::RELEASE0_PAYLOAD_UPPER,
-        payload_lower: q::RELEASE0_PAYLOAD_LOWER,
-        payload64b: q::RELEASE0_PAYLOAD64B,
-        structure_size: q::RELEASE0_STRUCTURE_SIZE,
-        reduction_enable: q::RELEASE0_REDUCTION_ENABLE,
-        reduction_op: q::RELEASE0_REDUCTION_OP,
-        reduction_format: q::RELEASE0_REDUCTION_FORMAT,
-        trap_type: q::RELEASE0_TRAP_TYPE,
-    },
-    ReleaseFields {
-        enable: q::RELEASE1_ENABLE,
-        address_upper: q::RELEASE1_ADDRESS_UPPER,
-        address_lower: q::RELEASE1_ADDRESS_LOWER,
-        payload_upper: q::RELEASE1_PAYLOAD_UPPER,
-        payload_lower: q::RELEASE1_PAYLOAD_LOWER,
-        payload64b: q::RELEASE1_PAYLOAD64B,
-        structure_size: q::RELEASE1_STRUCTURE_SIZE,
-        reduction_enable: q::RELEASE1_REDUCTION_ENABLE,
-        reduction_op: q::RELEASE1_REDUCTION_OP,
-        reduction_format: q::RELEASE1_REDUCTION_FORMAT,
-        trap_type: q::RELEASE1_TRAP_TYPE,
-    },
-    ReleaseFields {
-        enable: q::RELEASE2_ENABLE,
-        address_upper: q::RELEASE2_ADDRESS_UPPER,
-        address_lower: q::RELEASE2_ADDRESS_LOWER,
-        payload_upper: q::RELEASE2_PAYLOAD_UPPER,
-        payload_lower: q::RELEASE2_PAYLOAD_LOWER,
-        payload64b: q::RELEASE2_PAYLOAD64B,
-        structure_size: q::RELEASE2_STRUCTURE_SIZE,
-        reduction_enable: q::RELEASE2_REDUCTION_ENABLE,
-        reduction_op: q::RELEASE2_REDUCTION_OP,
-        reduction_format: q::RELEASE2_REDUCTION_FORMAT,
-        trap_type: q::RELEASE2_TRAP_TYPE,
-    },
-];

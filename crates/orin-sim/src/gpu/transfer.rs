@@ -12,13 +12,15 @@ const PIECE_BYTES: usize = 4096;
 /// What the shortest piece costs of a slice, so that very short lines are sliced too.
 const PIECE_COST: u64 = 64;
 
-/// What the lines consist of.
+/// What happens to the lines.
 #[derive(Debug)]
-pub(super) enum Element {
-    /// Bytes, copied as they are.
-    Bytes,
-    /// Groups of components, put together from source components and constants.
-    Remapped {
+pub(super) enum Work {
+    /// Bytes are copied as they are.
+    Copy(Source),
+    /// Elements are put together from source components and constants.
+    Remap {
+        /// `None` when no component is read.
+        source: Option<Source>,
         /// Bytes of a component, 1 to 4.
         size: usize,
         /// Components of a source element.
@@ -39,10 +41,16 @@ pub(super) enum Component {
     Keep,
 }
 
-impl Element {
-    /// Elements of SET_REMAP_COMPONENTS: selectors 0 to 3 are source components, 4 and 5 the
-    /// constants, 6 leaves memory as it is.
-    pub(super) fn remapped(size: usize, sources: usize, selectors: &[u32], constants: [u32; 2]) -> Self {
+impl Work {
+    /// Remapping as SET_REMAP_COMPONENTS describes it: selectors 0 to 3 are components of `source`, 4
+    /// and 5 the constants, 6 leaves memory as it is.
+    pub(super) fn remap(
+        source: Source,
+        size: usize,
+        sources: usize,
+        selectors: &[u32],
+        constants: [u32; 2],
+    ) -> Self {
         let component = |&selector: &u32| match selector {
             // CAST: below 4.
             0..=3 => Component::Source(selector as usize),
@@ -50,22 +58,32 @@ impl Element {
             5 => Component::Constant(constants[1].to_le_bytes()),
             _ => Component::Keep,
         };
-        Self::Remapped { size, sources, components: selectors.iter().map(component).collect() }
+        let components: Vec<_> = selectors.iter().map(component).collect();
+        let reads = components.iter().any(|component| matches!(component, Component::Source(_)));
+        Self::Remap { source: reads.then_some(source), size, sources, components }
+    }
+
+    /// The side that is read, if any is.
+    pub(super) fn source(&self) -> Option<Source> {
+        match self {
+            Self::Copy(source) => Some(*source),
+            Self::Remap { source, .. } => *source,
+        }
     }
 
     fn source_bytes(&self) -> u64 {
         match self {
-            Self::Bytes => 1,
+            Self::Copy(_) => 1,
             // CAST: at most 16.
-            Self::Remapped { size, sources, .. } => (size * sources) as u64,
+            Self::Remap { size, sources, .. } => (size * sources) as u64,
         }
     }
 
     fn target_bytes(&self) -> u64 {
         match self {
-            Self::Bytes => 1,
+            Self::Copy(_) => 1,
             // CAST: at most 16.
-            Self::Remapped { size, components, .. } => (size * components.len()) as u64,
+            Self::Remap { size, components, .. } => (size * components.len()) as u64,
         }
     }
 }
@@ -82,8 +100,7 @@ pub(super) struct Source {
 /// A transfer and how far it has come.
 #[derive(Debug)]
 pub(super) struct Transfer {
-    element: Element,
-    source: Option<Source>,
+    work: Work,
     target: u64,
     pitch: u64,
     /// Elements of a line.
@@ -98,21 +115,14 @@ pub(super) struct Transfer {
 
 impl Transfer {
     /// `lines` lines of `length` elements to `target`, whose lines are `pitch` bytes apart.
-    pub(super) fn new(
-        element: Element,
-        source: Option<Source>,
-        target: u64,
-        pitch: u64,
-        length: u64,
-        lines: u32,
-    ) -> Self {
-        let descending = source.is_some_and(|source| {
+    pub(super) fn new(work: Work, target: u64, pitch: u64, length: u64, lines: u32) -> Self {
+        let descending = work.source().is_some_and(|source| {
             let span = u64::from(lines.saturating_sub(1))
                 .saturating_mul(source.pitch)
-                .saturating_add(length.saturating_mul(element.source_bytes()));
+                .saturating_add(length.saturating_mul(work.source_bytes()));
             source.va < target && target - source.va < span
         });
-        Self { element, source, target, pitch, length, lines, descending, lines_done: 0, done: 0 }
+        Self { work, target, pitch, length, lines, descending, lines_done: 0, done: 0 }
     }
 
     /// Moves about `budget` bytes; true when nothing is left.
@@ -125,7 +135,7 @@ impl Transfer {
             if budget == 0 {
                 return Ok(false);
             }
-            let bytes = self.element.target_bytes();
+            let bytes = self.work.target_bytes();
             let count = (self.length - self.done).min(budget.div_ceil(bytes));
             let moved = self.piece(view, count)?;
             budget = budget.saturating_sub((moved * bytes).max(PIECE_COST));
@@ -143,16 +153,16 @@ impl Transfer {
         let line = if self.descending { self.lines - 1 - self.lines_done } else { self.lines_done };
         let begin = |va: u64, pitch: u64| va.wrapping_add(u64::from(line).wrapping_mul(pitch));
         let target = begin(self.target, self.pitch);
-        let source = self.source.map(|source| begin(source.va, source.pitch));
-        match (&self.element, source) {
-            (Element::Bytes, Some(source)) => self.bytes(view, source, target, count),
-            (Element::Bytes, None) => Ok(count),
-            (Element::Remapped { size, components, .. }, source) => {
+        match &self.work {
+            Work::Copy(source) => self.bytes(view, begin(source.va, source.pitch), target, count),
+            Work::Remap { source, size, components, .. } => {
                 // CAST: an element has at most 16 bytes.
                 let count = count.min(PIECE_BYTES as u64 / 16);
                 let first = if self.descending { self.length - self.done - count } else { self.done };
-                let source = source.map(|va| va.wrapping_add(first * self.element.source_bytes()));
-                let target = target.wrapping_add(first * self.element.target_bytes());
+                let source = source.map(|source| {
+                    begin(source.va, source.pitch).wrapping_add(first * self.work.source_bytes())
+                });
+                let target = target.wrapping_add(first * self.work.target_bytes());
                 self.remapped(view, source, target, (*size, components), count)?;
                 Ok(count)
             }
@@ -197,7 +207,7 @@ impl Transfer {
         let count = count as usize;
         // CAST: at most 16.
         let (source_bytes, target_bytes) =
-            (self.element.source_bytes() as usize, self.element.target_bytes() as usize);
+            (self.work.source_bytes() as usize, self.work.target_bytes() as usize);
         let (mut input, mut output) = ([0; PIECE_BYTES], [0; PIECE_BYTES]);
         let (input, output) = (&mut input[..count * source_bytes], &mut output[..count * target_bytes]);
         if let Some(source) = source {
@@ -274,7 +284,7 @@ mod tests {
             let mut expected = contents(&view);
             expected.copy_within(from..from + len, to);
             let source = Source { va: BASE + from as u64, pitch: 0 };
-            let transfer = Transfer::new(Element::Bytes, Some(source), BASE + to as u64, 0, len as u64, 1);
+            let transfer = Transfer::new(Work::Copy(source), BASE + to as u64, 0, len as u64, 1);
             run(&view, transfer, slice);
             prop_assert!(contents(&view) == expected);
         }
@@ -290,7 +300,7 @@ mod tests {
                 expected.copy_within(from..from + length, 0x2fff + line * pitch_out);
             }
             let source = Source { va: BASE + 0x123, pitch: pitch_in as u64 };
-            let transfer = Transfer::new(Element::Bytes, Some(source), BASE + 0x2fff, pitch_out as u64,
+            let transfer = Transfer::new(Work::Copy(source), BASE + 0x2fff, pitch_out as u64,
                                          length as u64, lines as u32);
             run(&view, transfer, slice);
             prop_assert!(contents(&view) == expected);
@@ -301,8 +311,8 @@ mod tests {
     fn constants_fill_memory_without_reading() {
         let view = space();
         let mut expected = contents(&view);
-        let element = Element::remapped(4, 1, &[4, 5], [0x1111_2222, 0x3333_4444]);
-        run(&view, Transfer::new(element, None, BASE + 0x0ff8, 0, 1000, 1), 100);
+        let work = Work::remap(Source { va: 0, pitch: 0 }, 4, 1, &[4, 5], [0x1111_2222, 0x3333_4444]);
+        run(&view, Transfer::new(work, BASE + 0x0ff8, 0, 1000, 1), 100);
         for pair in expected[0x0ff8..][..8000].chunks_exact_mut(8) {
             pair.copy_from_slice(&0x3333_4444_1111_2222u64.to_le_bytes());
         }
@@ -315,9 +325,8 @@ mod tests {
         view.write(BASE, &[1, 2, 3, 4, 5, 6]).unwrap();
         view.write(BASE + 0x100, &[0xaa; 8]).unwrap();
         // Three source bytes to four target bytes: Z, X, kept, constant A.
-        let element = Element::remapped(1, 3, &[2, 0, 6, 4], [0x77, 0]);
-        let source = Source { va: BASE, pitch: 0 };
-        run(&view, Transfer::new(element, Some(source), BASE + 0x100, 0, 2, 1), 4);
+        let work = Work::remap(Source { va: BASE, pitch: 0 }, 1, 3, &[2, 0, 6, 4], [0x77, 0]);
+        run(&view, Transfer::new(work, BASE + 0x100, 0, 2, 1), 4);
         assert_eq!(contents(&view)[0x100..0x108], [3, 1, 0xaa, 0x77, 6, 4, 0xaa, 0x77]);
     }
 
@@ -326,11 +335,11 @@ mod tests {
         let view = space();
         let end = BASE + BYTES as u64;
         let source = Source { va: end - 0x10, pitch: 0 };
-        let mut transfer = Transfer::new(Element::Bytes, Some(source), BASE, 0, 0x20, 1);
+        let mut transfer = Transfer::new(Work::Copy(source), BASE, 0, 0x20, 1);
         let fault = transfer.step(&view, 0x1000).unwrap_err();
         assert_eq!((fault.va, fault.access), (end, Access::Read));
         let source = Source { va: BASE, pitch: 0 };
-        let mut transfer = Transfer::new(Element::Bytes, Some(source), end - 4, 0, 8, 1);
+        let mut transfer = Transfer::new(Work::Copy(source), end - 4, 0, 8, 1);
         let fault = transfer.step(&view, 0x1000).unwrap_err();
         assert_eq!((fault.va, fault.access), (end, Access::Write));
     }

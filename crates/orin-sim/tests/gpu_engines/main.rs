@@ -2,6 +2,7 @@
 
 mod compute;
 mod copy;
+mod descriptor;
 mod faults;
 mod fuzz;
 mod golden;

@@ -155,7 +155,7 @@ impl Rig {
 
     /// A channel without any context.
     pub(crate) fn bare_channel(&self, id: u32, entries: u32) -> Ring<'_> {
-        let memory = Arc::new(Memory::new("gpfifo", 0x1000).unwrap());
+        let memory = Arc::new(Memory::new("gpfifo", (entries as usize * 8).max(0x1000)).unwrap());
         let userd = Arc::new(Memory::new("userd", 0x1000).unwrap());
         let base = PUSHBUFFERS + u64::from(id) * PUSHBUFFER_BYTES;
         let pushbuffer = self.map(base, PUSHBUFFER_BYTES as usize);
