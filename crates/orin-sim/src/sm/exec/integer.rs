@@ -129,7 +129,7 @@ pub(super) fn lop3(context: &Context, warp: &mut Warp, i: &Instruction, active: 
         0x3c => map3(context, warp, i, active, |a, b, _| a ^ b)?,
         0x33 => map3(context, warp, i, active, |_, b, _| !b)?,
         0x96 => map3(context, warp, i, active, |a, b, c| a ^ b ^ c)?,
-        0xf8 => map3(context, warp, i, active, |a, b, c| a & b | c)?,
+        0xf8 => map3(context, warp, i, active, |a, b, c| a | b & c)?,
         _ => {
             // One mask per row of the truth table.
             let on: [u32; 8] = core::array::from_fn(|row| if lut >> row & 1 != 0 { !0 } else { 0 });
