@@ -59,7 +59,8 @@ impl Params {
         Self::default()
     }
 
-    fn push(mut self, bytes: &[u8]) -> Self {
+    /// A value whose size is its alignment.
+    pub(crate) fn bytes(mut self, bytes: &[u8]) -> Self {
         self.0.resize(self.0.len().next_multiple_of(bytes.len()), 0);
         self.0.extend_from_slice(bytes);
         self
@@ -70,23 +71,23 @@ impl Params {
     }
 
     pub(crate) fn u64(self, value: u64) -> Self {
-        self.push(&value.to_le_bytes())
+        self.bytes(&value.to_le_bytes())
     }
 
     pub(crate) fn u32(self, value: u32) -> Self {
-        self.push(&value.to_le_bytes())
+        self.bytes(&value.to_le_bytes())
     }
 
     pub(crate) fn i32(self, value: i32) -> Self {
-        self.push(&value.to_le_bytes())
+        self.bytes(&value.to_le_bytes())
     }
 
     pub(crate) fn f32(self, value: f32) -> Self {
-        self.push(&value.to_le_bytes())
+        self.bytes(&value.to_le_bytes())
     }
 
     pub(crate) fn f64(self, value: f64) -> Self {
-        self.push(&value.to_le_bytes())
+        self.bytes(&value.to_le_bytes())
     }
 }
 

@@ -308,6 +308,8 @@ impl Instruction {
             Op::Imad | Op::Uimad => unused(81),
             Op::Vabsdiff | Op::Vabsdiff4 | Op::Flo | Op::Uflo => unused(81),
             Op::Prmt => self.bits(72, 3) != 7,
+            // Where the shift and the sign of B meet in one place.
+            Op::Lea | Op::Ulea => self.form != 2,
             Op::I2ip => self.bits(74, 2) == 0,
             Op::F2ip => !self.bit(75) && self.bit(74),
             Op::Fmul => self.bits(84, 3) != 0,

@@ -15,15 +15,15 @@ pub(super) fn imad(context: &Context, warp: &mut Warp, i: &Instruction, active: 
     if !i.bit(74) {
         // IMAD.MOV and its like.
         if i.a == 255 || i.b == Source::Register(255) {
-            let flip = if i.bit(75) { !0 } else { 0 };
+            let flip = if i.c_sign.negate { !0 } else { 0 };
             return map3(context, warp, i, active, |_, _, c| (c ^ flip).wrapping_sub(flip));
         }
-        if i.bit(75) {
+        if i.c_sign.negate {
             return map3(context, warp, i, active, |a, b, c| a.wrapping_mul(b).wrapping_sub(c));
         }
         return map3(context, warp, i, active, |a, b, c| a.wrapping_mul(b).wrapping_add(c));
     }
-    let negate = i.bit(75);
+    let negate = i.c_sign.negate;
     map3p(context, warp, i, active, i.source_predicate(87), |a, b, c, p| {
         int::imad(a, b, c, Addend { negate, carry: Some(p) })
     })
@@ -43,7 +43,7 @@ fn wide(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, high: 
     let mut room = [0; 32];
     let b = context.values(warp, i.b, &mut room)?;
     let a = warp.row(i.a);
-    let (signed, negate, extended) = (i.bit(73), i.bit(75), i.bit(74));
+    let (signed, negate, extended) = (i.bit(73), i.c_sign.negate, i.bit(74));
     let [c_low, c_high] = match i.c {
         // An immediate addend is a whole number, not the high word of one.
         Source::Immediate(value) => [[value; 32], [0; 32]],
@@ -123,24 +123,9 @@ pub(super) fn add3(i: &Instruction, [a, b, c]: [u32; 3], negate: [bool; 3], carr
 pub(super) fn lop3(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     // CAST: 8 bits.
     let lut = i.bits(72, 8) as u8;
-    match lut {
-        0xc0 => map3(context, warp, i, active, |a, b, _| a & b)?,
-        0xfc => map3(context, warp, i, active, |a, b, _| a | b)?,
-        0x3c => map3(context, warp, i, active, |a, b, _| a ^ b)?,
-        0x33 => map3(context, warp, i, active, |_, b, _| !b)?,
-        0x96 => map3(context, warp, i, active, |a, b, c| a ^ b ^ c)?,
-        0xf8 => map3(context, warp, i, active, |a, b, c| a | b & c)?,
-        _ => {
-            // One mask per row of the truth table.
-            let on: [u32; 8] = core::array::from_fn(|row| if lut >> row & 1 != 0 { !0 } else { 0 });
-            map3(context, warp, i, active, |a, b, c| {
-                // Select by C, then by B, then by A.
-                let by_c = |low: u32, high: u32| on[low as usize] & !c | on[high as usize] & c;
-                let by_b = |first: u32| by_c(first, first + 1) & !b | by_c(first + 2, first + 3) & b;
-                by_b(0) & !a | by_b(4) & a
-            })?;
-        }
-    }
+    // One mask per row of the truth table.
+    let rows = core::array::from_fn(|row| if lut >> row & 1 != 0 { !0 } else { 0 });
+    map3(context, warp, i, active, |a, b, c| by_table(&rows, a, b, c))?;
     let target = i.target_predicate(81);
     if target != PT {
         // The row just written; lanes that are not active are masked by the write.
@@ -158,6 +143,14 @@ pub(super) fn lop3(context: &Context, warp: &mut Warp, i: &Instruction, active: 
         warp.set_predicate(target, active, if i.bit(80) { nonzero & with } else { nonzero | with });
     }
     Ok(())
+}
+
+/// Bit by bit the row 4a + 2b + c of a truth table, without a branch.
+#[inline(always)]
+fn by_table(rows: &[u32; 8], a: u32, b: u32, c: u32) -> u32 {
+    let by_c = |row: usize| rows[row] & !c | rows[row + 1] & c;
+    let by_b = |row: usize| by_c(row) & !b | by_c(row + 2) & b;
+    by_b(0) & !a | by_b(4) & a
 }
 
 /// The modifiers of SHF and USHF.
@@ -382,4 +375,18 @@ pub(super) fn plop3(warp: &mut Warp, i: &Instruction, active: u32) {
 pub(super) fn truth_table(i: &Instruction) -> u8 {
     // CAST: 8 bits.
     (i.bits(72, 5) << 3 | i.bits(64, 3)) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn truth_tables_select_the_row_of_each_bit() {
+        for lut in 0..=255u8 {
+            let rows = core::array::from_fn(|row| if lut >> row & 1 != 0 { !0 } else { 0 });
+            let (a, b, c) = (0x0f0f_1234, 0x3333_5678, 0x5555_9abc);
+            assert_eq!(by_table(&rows, a, b, c), int::lop3(a, b, c, lut), "{lut:#x}");
+        }
+    }
 }

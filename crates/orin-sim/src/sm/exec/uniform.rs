@@ -28,13 +28,13 @@ pub(super) fn execute(context: &Context, warp: &mut Warp, i: &Instruction) -> Ou
     let c = operand(context, warp, i.c)?;
     let p = warp.uniform_predicate(i.source_predicate(87));
     let value = match i.op {
-        Op::Uimad => int::imad(a, b, c, Addend { negate: i.bit(75), carry: i.bit(74).then_some(p) }),
+        Op::Uimad => int::imad(a, b, c, Addend { negate: i.c_sign.negate, carry: i.bit(74).then_some(p) }),
         Op::UimadWide => {
             let high = match i.c {
                 crate::sm::decode::Source::Uniform(number) => warp.uniform(Warp::next_uniform(number)),
                 _ => 0,
             };
-            let addend = Addend { negate: i.bit(75), carry: i.bit(74).then_some(p) };
+            let addend = Addend { negate: i.c_sign.negate, carry: i.bit(74).then_some(p) };
             let (sum, carry) = int::imad_wide(a, b, u64::from(c) | u64::from(high) << 32, i.bit(73), addend);
             warp.set_uniform_predicate(i.target_predicate(81), carry);
             // CAST: the halves of the sum.
