@@ -210,7 +210,7 @@ impl Cta {
                 let lane = path.mask.trailing_zeros() as usize;
                 let what = match path.state {
                     super::warp::State::Barrier(_) => "every thread of the block waits, the first at BAR",
-                    super::warp::State::Lanes(_) => "every thread of the block waits, the first at WARPSYNC",
+                    super::warp::State::Lanes { .. } => "every thread of the block waits, the first at WARPSYNC",
                     _ => "every thread of the block waits, the first at BSYNC",
                 };
                 (path.pc, [0, 1, 2].map(|axis| warp.tid[axis][lane]), what)

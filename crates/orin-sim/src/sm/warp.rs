@@ -34,8 +34,13 @@ pub(crate) enum State {
     Ready,
     /// Waits in BSYNC for the lanes recorded in this barrier register.
     Convergence(u8),
-    /// Waits in WARPSYNC for these lanes.
-    Lanes(u32),
+    /// Waits in WARPSYNC for lanes.
+    Lanes {
+        /// The lanes.
+        mask: u32,
+        /// Whether groups with different masks must stay apart afterwards.
+        exclusive: bool,
+    },
     /// Waits at this barrier of the CTA.
     Barrier(u8),
 }
@@ -55,6 +60,8 @@ pub(crate) struct Path {
     pub(crate) uniform_predicates: u8,
     /// Memory polls since the path last met others.
     polls: u32,
+    /// Whether it must not join another path by chance (after WARPSYNC.EXCLUSIVE).
+    apart: bool,
 }
 
 /// Registers and paths of a warp.
@@ -295,6 +302,7 @@ impl Warp {
         let path = &mut self.path;
         self.parked.retain(|other| {
             let same = other.runs()
+                && !(other.apart || path.apart)
                 && other.pc == path.pc
                 && other.uniform == path.uniform
                 && other.uniform_predicates == path.uniform_predicates;
@@ -459,8 +467,8 @@ impl Warp {
     /// Releases one complete group of WARPSYNC.
     fn release_lanes(&mut self) -> bool {
         for at in 0..self.parked.len() {
-            if let State::Lanes(mask) = self.parked[at].state {
-                let state = State::Lanes(mask);
+            let state = self.parked[at].state;
+            if let State::Lanes { mask, .. } = state {
                 let waiting = self.lanes_in(state);
                 if mask & self.live & !waiting == 0 {
                     self.release(state, waiting);
@@ -479,6 +487,7 @@ impl Warp {
     /// same place become one path.
     fn release(&mut self, state: State, group: u32) {
         let mut released: Vec<Path> = Vec::new();
+        let apart = matches!(state, State::Lanes { exclusive: true, .. });
         for path in &mut self.parked {
             let free = path.mask & group;
             if path.state != state || free == 0 {
@@ -488,7 +497,7 @@ impl Warp {
             let pc = path.pc + 16;
             match released.iter_mut().find(|other| other.pc == pc) {
                 Some(other) => other.mask |= free,
-                None => released.push(Path { pc, mask: free, state: State::Ready, polls: 0, ..*path }),
+                None => released.push(Path { pc, mask: free, state: State::Ready, polls: 0, apart, ..*path }),
             }
         }
         self.parked.retain(|path| path.mask != 0);
@@ -526,7 +535,7 @@ impl Warp {
 
 impl Path {
     fn at(pc: u64, mask: u32) -> Self {
-        Self { pc, mask, state: State::Ready, uniform: [0; 64], uniform_predicates: 0x80, polls: 0 }
+        Self { pc, mask, state: State::Ready, uniform: [0; 64], uniform_predicates: 0x80, polls: 0, apart: false }
     }
 
     /// Whether the path can run.
@@ -625,11 +634,11 @@ mod tests {
         let mut warp = warp();
         warp.branch(0xffff, 0x1100, 0x1010);
         let first = warp.path.mask;
-        warp.wait(first, State::Lanes(FULL), 0x1020);
+        warp.wait(first, State::Lanes { mask: FULL, exclusive: false }, 0x1020);
         warp.settle();
         assert_eq!(warp.path.mask, 0xffff);
         warp.path.pc = 0x1010;
-        warp.wait(0xffff, State::Lanes(FULL), 0x1020);
+        warp.wait(0xffff, State::Lanes { mask: FULL, exclusive: false }, 0x1020);
         warp.settle();
         assert_eq!((warp.path.pc, warp.path.mask), (0x1020, FULL));
     }

@@ -2,7 +2,10 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
 use std::sync::Arc;
+use std::time::Instant;
 
 use nvgpu_sys::address_space::{self as space, AllocSpace, MapBufferEx};
 use nvgpu_sys::channel::{self, SetupBind, SetupBindFlags};
@@ -213,4 +216,42 @@ pub(crate) fn reserve(space_fd: &DoorFd, pages: u64, flags: u32, offset: u64) ->
 /// Number of descriptors that the process has open.
 pub(crate) fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("procfs").count()
+}
+
+/// The word at `offset` of a mapping.
+pub(crate) fn word(mapping: &DoorMapping, offset: usize) -> &AtomicU32 {
+    assert!(offset + 4 <= mapping.len() && offset.is_multiple_of(4));
+    // SAFETY: in bounds, aligned, and borrowed from the mapping that keeps it.
+    unsafe { AtomicU32::from_ptr(mapping.pointer().as_ptr().add(offset).cast()) }
+}
+
+pub(crate) fn cpu(fd: &DoorFd, bytes: usize) -> DoorMapping {
+    fd.map(0, bytes, Protection::READ | Protection::WRITE).unwrap()
+}
+
+pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    // TIMEOUT: far above what the model needs, so that only a hang fails.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(Instant::now() < deadline, "timed out waiting for {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Submits one pushbuffer segment and rings the doorbell.
+pub(crate) fn submit(
+    ring: &DoorMapping,
+    userd: &DoorMapping,
+    doorbell: &DoorMapping,
+    token: u32,
+    va: u64,
+    words: u32,
+) {
+    let put = word(userd, 0x8c).load(Ordering::Relaxed);
+    let entry = va | 1 << 41 | u64::from(words) << 42;
+    let at = 8 * put as usize;
+    word(ring, at).store(entry as u32, Ordering::Relaxed);
+    word(ring, at + 4).store((entry >> 32) as u32, Ordering::Relaxed);
+    word(userd, 0x8c).store((put + 1) % 1024, Ordering::Release);
+    word(doorbell, ctrl::USERMODE_DOORBELL).store(token, Ordering::SeqCst);
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cubin::{Cubin, Kernel};
 use orin_sim::memory::Memory;
-use orin_sim::mmu::{AddressSpace, MappedRange, PAGE_BYTES};
+use orin_sim::mmu::{AddressSpace, MappedRange, PAGE_BYTES, View};
 use orin_sim::sm::{ConstantBank, GridRun, GridStats, Launch, SmFault, Step};
 
 /// Generic address of the shared-memory window.
@@ -169,6 +169,11 @@ impl Machine {
     /// Where a variable of the module is.
     pub(crate) fn global(&self, name: &str) -> u64 {
         self.image.va + self.cubin.global(name).unwrap().offset
+    }
+
+    /// The address space as it is now.
+    pub(crate) fn view(&self) -> View {
+        self.space.view()
     }
 
     /// Reads GPU memory.

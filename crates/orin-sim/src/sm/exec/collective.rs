@@ -68,10 +68,12 @@ pub(super) fn voteu(warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     Ok(())
 }
 
-/// MATCH: which active lanes hold the same value.
+/// MATCH: which active lanes hold the same value. ANY (bit 79) gives each lane those equal to it;
+/// ALL gives all active lanes when they agree, and nothing else.
 pub(super) fn match_lanes(warp: &mut Warp, i: &Instruction, active: u32) {
     let values: [u64; 32] =
         core::array::from_fn(|lane| if i.bit(73) { warp.pair(i.a, lane) } else { warp.row(i.a)[lane].into() });
+    let any = i.bit(79);
     let equal = |lane: usize| {
         lanes(active).filter(|&other| values[other] == values[lane]).fold(0, |mask, other| mask | 1 << other)
     };
@@ -79,7 +81,7 @@ pub(super) fn match_lanes(warp: &mut Warp, i: &Instruction, active: u32) {
     let mut all = 0;
     for lane in lanes(active) {
         let mask = equal(lane);
-        if !i.bit(79) {
+        if any {
             out[lane] = mask;
         } else if mask == active {
             out[lane] = active;
@@ -87,7 +89,7 @@ pub(super) fn match_lanes(warp: &mut Warp, i: &Instruction, active: u32) {
         }
     }
     warp.write(i.d, active, &out);
-    if i.bit(79) {
+    if !any {
         warp.set_predicate(i.target_predicate(81), active, all);
     }
 }

@@ -116,7 +116,7 @@ pub(super) fn execute(context: &mut Context, warp: &mut Warp, i: &Instruction, a
             let arriving = taken(warp, i, active);
             let mut room = [0; 32];
             let masks = *context.values(warp, i.b, &mut room)?;
-            return warpsync(warp, arriving, &masks, next);
+            return warpsync(warp, i, arriving, &masks, next);
         }
         Op::Yield | Op::Nanosleep => {
             warp.path.pc = next;
@@ -191,7 +191,7 @@ fn bmov(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Res
 
 /// Makes lanes wait for the lanes of their masks; each different mask is a group, as EXCLUSIVE
 /// asks for.
-fn warpsync(warp: &mut Warp, arriving: u32, masks: &[u32; 32], next: u64) -> Result<Flow, Trap> {
+fn warpsync(warp: &mut Warp, i: &Instruction, arriving: u32, masks: &[u32; 32], next: u64) -> Result<Flow, Trap> {
     if arriving == 0 {
         return Ok(Flow::Next);
     }
@@ -205,7 +205,7 @@ fn warpsync(warp: &mut Warp, arriving: u32, masks: &[u32; 32], next: u64) -> Res
     while left != 0 {
         let mask = masks[left.trailing_zeros() as usize];
         let group = lanes(left).filter(|&lane| masks[lane] == mask).fold(0, |group, lane| group | 1 << lane);
-        warp.wait(group, State::Lanes(mask), next);
+        warp.wait(group, State::Lanes { mask, exclusive: i.bit(86) }, next);
         left &= !group;
         if left != 0 {
             // The rest is at this instruction too.
