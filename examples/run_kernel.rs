@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use clap::Parser;
 use examples::arguments::{Argument, FORMS, parse_dim};
-use examples::{DeviceChoice, Failure, describe, init_log, open, report};
-use tegra_hcq::{Arg, Buffer, Device, Error, Program};
+use examples::{Failure, describe, init_log, open, report};
+use tegra_hcq::{Arg, Buffer, Device, DeviceKind, Error, Program};
 
 /// Run a kernel of a cubin.
 ///
@@ -32,9 +32,9 @@ struct Options {
     /// Dynamic shared memory of a block, in bytes
     #[arg(long, default_value_t = 0, value_name = "BYTES")]
     shared: u32,
-    /// Where to run
-    #[arg(long, value_enum, default_value_t)]
-    device: DeviceChoice,
+    /// Where to run: auto (the Orin's GPU where there is one, else the software Orin), nvgpu or sim
+    #[arg(long, default_value_t = DeviceKind::Auto)]
+    device: DeviceKind,
     /// How long the kernel may take, in milliseconds
     #[arg(long, default_value_t = 30_000)]
     timeout_ms: u64,

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use clap::Parser;
-use examples::{DeviceChoice, Failure, describe, init_log, open, report};
-use tegra_hcq::{Program, args};
+use examples::{Failure, describe, init_log, open, report};
+use tegra_hcq::{DeviceKind, Program, args};
 
 /// Compiled from kernels/vector_add.cu by `cargo xtask kernels`.
 const CUBIN: &[u8] = include_bytes!("../kernels/vector_add.cubin");
@@ -22,9 +22,9 @@ struct Options {
     /// Number of elements
     #[arg(long, default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1..=1 << 28))]
     n: u32,
-    /// Where to run
-    #[arg(long, value_enum, default_value_t)]
-    device: DeviceChoice,
+    /// Where to run: auto (the Orin's GPU where there is one, else the software Orin), nvgpu or sim
+    #[arg(long, default_value_t = DeviceKind::Auto)]
+    device: DeviceKind,
     /// How long the GPU may take, in milliseconds
     #[arg(long, default_value_t = 60_000)]
     timeout_ms: u64,

@@ -149,7 +149,7 @@ fn float<T: FromStr>(text: &str) -> Result<T> {
 }
 
 fn hex(text: &str) -> Result<Vec<u8>> {
-    if text.is_empty() || !text.is_ascii() || text.len() % 2 != 0 {
+    if text.is_empty() || !text.is_ascii() || !text.len().is_multiple_of(2) {
         bail!("hex: needs two digits per byte");
     }
     let byte =

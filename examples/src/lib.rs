@@ -1,33 +1,10 @@
-//! What the example programs share: choosing the device and reporting how a program ended.
+//! What the example programs share: opening the device and reporting how a program ended.
 
 use std::process::ExitCode;
 
-use clap::ValueEnum;
 use tegra_hcq::{Device, DeviceKind};
 
 pub mod arguments;
-
-/// Which device to run on, as typed on a command line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum DeviceChoice {
-    /// The Orin's GPU where there is one, else the software Orin
-    #[default]
-    Auto,
-    /// The Orin's GPU through the nvgpu kernel driver
-    Nvgpu,
-    /// The software Orin
-    Sim,
-}
-
-impl From<DeviceChoice> for DeviceKind {
-    fn from(choice: DeviceChoice) -> Self {
-        match choice {
-            DeviceChoice::Auto => Self::Auto,
-            DeviceChoice::Nvgpu => Self::Nvgpu,
-            DeviceChoice::Sim => Self::Sim,
-        }
-    }
-}
 
 /// Logs to standard error what `RUST_LOG` asks for; nothing by default.
 pub fn init_log() {
@@ -78,8 +55,8 @@ pub fn report(result: Result<(), Failure>, json: bool) -> ExitCode {
 /// # Errors
 ///
 /// [`Failure::Request`] when it cannot be opened.
-pub fn open(choice: DeviceChoice) -> Result<Device, Failure> {
-    Device::open(choice.into()).map_err(Failure::request)
+pub fn open(kind: DeviceKind) -> Result<Device, Failure> {
+    Device::open(kind).map_err(Failure::request)
 }
 
 /// One line that says which device answers.

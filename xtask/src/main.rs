@@ -3,7 +3,7 @@
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 use tegra_hcq::DeviceKind;
 
 mod ci;
@@ -23,9 +23,9 @@ struct Options {
 enum Task {
     /// Print everything that the device says about itself
     Info {
-        /// Which device to ask
-        #[arg(long, value_enum, default_value_t)]
-        device: DeviceChoice,
+        /// Which device to ask: auto, nvgpu or sim
+        #[arg(long, default_value_t = DeviceKind::Auto)]
+        device: DeviceKind,
         /// Print one JSON object instead of a table
         #[arg(long)]
         json: bool,
@@ -42,35 +42,13 @@ enum Task {
     Ci,
 }
 
-/// Which device to open.
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum DeviceChoice {
-    /// The Orin's GPU where there is one, else the software Orin
-    #[default]
-    Auto,
-    /// The Orin's GPU through the nvgpu kernel driver
-    Nvgpu,
-    /// The software Orin
-    Sim,
-}
-
-impl From<DeviceChoice> for DeviceKind {
-    fn from(choice: DeviceChoice) -> Self {
-        match choice {
-            DeviceChoice::Auto => Self::Auto,
-            DeviceChoice::Nvgpu => Self::Nvgpu,
-            DeviceChoice::Sim => Self::Sim,
-        }
-    }
-}
-
 fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
         .with_writer(std::io::stderr)
         .init();
     let result = match Options::parse().command {
-        Task::Info { device, json } => info::run(device.into(), json),
+        Task::Info { device, json } => info::run(device, json),
         Task::Kernels(options) => kernels::run(&options),
         Task::GenClasses { check } => gen_classes::run(check),
         Task::Ci => ci::run(),

@@ -51,6 +51,22 @@ impl DeviceKind {
     }
 }
 
+impl core::fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl core::str::FromStr for DeviceKind {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let kinds = [Self::Auto, Self::Nvgpu, Self::Sim];
+        let kind = kinds.into_iter().find(|kind| kind.name() == name);
+        kind.ok_or_else(|| Error::UnknownKind(name.to_owned()))
+    }
+}
+
 /// Last timeline value of each queue that touches an object.
 #[derive(Debug, Default)]
 pub(crate) struct Uses([AtomicU64; MAX_QUEUES]);

@@ -19,6 +19,10 @@ pub enum Error {
     )]
     NoSoftwareOrin,
 
+    /// No kind of device has this name.
+    #[error("there is no device kind '{0}'; there are auto, nvgpu and sim")]
+    UnknownKind(String),
+
     /// The software Orin could not be started.
     #[error("starting the software Orin: {0}")]
     SoftwareOrin(nvgpu_sys::Errno),
