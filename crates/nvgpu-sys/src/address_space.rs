@@ -18,6 +18,8 @@ requests! {
     family FAMILY;
     /// Gives a channel this address space; must come before the channel joins a TSG.
     ReadWrite 1 BIND_CHANNEL ("NVGPU_AS_IOCTL_BIND_CHANNEL"): BindChannel;
+    /// Reserves a range, in the form that 32-bit processes send.
+    ReadWrite 2 ALLOC_SPACE_32 ("NVGPU32_AS_IOCTL_ALLOC_SPACE"): AllocSpace32;
     /// Frees a reserved range.
     ReadWrite 3 FREE_SPACE ("NVGPU_AS_IOCTL_FREE_SPACE"): FreeSpace;
     /// Undoes one mapping, named by its first address. Always succeeds.
@@ -28,6 +30,11 @@ requests! {
     ReadWrite 7 MAP_BUFFER_EX ("NVGPU_AS_IOCTL_MAP_BUFFER_EX"): MapBufferEx;
     /// Lists the user ranges; one on ga10b.
     ReadWrite 8 GET_VA_REGIONS ("NVGPU_AS_IOCTL_GET_VA_REGIONS"): GetVaRegions;
+    /// Where the compression bits of a mapping are. No driver case: `ENOTTY`.
+    ReadWrite 9 GET_BUFFER_COMPBITS_INFO ("NVGPU_AS_IOCTL_GET_BUFFER_COMPBITS_INFO"):
+        GetBufferCompbitsInfo;
+    /// Maps the compression bits of a mapping. No driver case: `ENOTTY`.
+    ReadWrite 10 MAP_BUFFER_COMPBITS ("NVGPU_AS_IOCTL_MAP_BUFFER_COMPBITS"): MapBufferCompbits;
     /// Several unmaps, then several maps, in one call.
     ReadWrite 11 MAP_BUFFER_BATCH ("NVGPU_AS_IOCTL_MAP_BUFFER_BATCH"): MapBufferBatch;
     /// Where the read-only window over all syncpoints is.
@@ -81,6 +88,58 @@ uapi_struct! {
         16 => offset: u64, "o_a.offset";
         /// Not read.
         24 => padding: [u32; 2];
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`ALLOC_SPACE_32`].
+    plain AllocSpace32 = "nvgpu32_as_alloc_space_args", 24 bytes {
+        /// Number of pages.
+        0 => pages: u32;
+        /// Page size in bytes; 4096 on ga10b.
+        4 => page_size: u32;
+        /// [`AllocSpaceFlags`].
+        8 => flags: u32;
+        /// Not read.
+        12 => padding: u32;
+        /// As in [`AllocSpace`].
+        16 => offset: u64, "o_a.offset";
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`GET_BUFFER_COMPBITS_INFO`].
+    plain GetBufferCompbitsInfo = "nvgpu_as_get_buffer_compbits_info_args", 32 bytes {
+        /// First GPU address of the mapping.
+        0 => mapping_gva: u64;
+        /// Out: bytes of the window over the compression bits.
+        8 => compbits_win_size: u64;
+        /// Out: compression line where the window begins.
+        16 => compbits_win_ctagline: u32;
+        /// Out: compression line of the mapping.
+        20 => mapping_ctagline: u32;
+        /// Out: [`CompbitsInfoFlags`].
+        24 => flags: u32;
+        /// Not used.
+        28 => reserved1: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`MAP_BUFFER_COMPBITS`].
+    pointing MapBufferCompbits = "nvgpu_as_map_buffer_compbits_args", 40 bytes {
+        /// First GPU address of the mapping.
+        0 => mapping_gva: u64;
+        /// In or out: GPU address of the window over the compression bits.
+        8 => compbits_win_gva: u64;
+        /// Must be 0 on the way in. Out: device address of the mapping.
+        16 => mapping_iova_buf_addr: u64;
+        /// Must be 0.
+        24 => mapping_iova_buf_size: u64;
+        /// [`MAP_COMPBITS_FIXED_OFFSET`] or 0.
+        32 => flags: u32;
+        /// Not used.
+        36 => reserved1: u32;
     }
 }
 
@@ -170,7 +229,7 @@ uapi_struct! {
         /// Incompressible page kind, or [`KIND_INVALID`].
         2 => incompr_kind: i16;
         /// Not read.
-        4 => padding: u32;
+        4 => padding: u32, "";
         /// First byte of the mapping to change; whole pages.
         8 => buffer_offset: u64;
         /// Bytes to change; whole pages.
@@ -210,7 +269,7 @@ uapi_struct! {
         /// In: elements of `ops`. Out: operations done, also after an error.
         8 => num_ops: u32;
         /// Not read.
-        12 => padding: u32;
+        12 => padding: u32, "";
     }
 }
 
@@ -222,6 +281,19 @@ bitflags::bitflags! {
         const FIXED_OFFSET = 1;
         /// Unmapped pages of the range read as zero and swallow writes instead of faulting.
         const SPARSE = 2;
+    }
+}
+
+bitflags::bitflags! {
+    /// Flags of [`GetBufferCompbitsInfo::flags`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct CompbitsInfoFlags: u32 {
+        /// The mapping has compression bits.
+        const HAS_COMPBITS = 1;
+        /// They can be mapped.
+        const MAPPABLE = 2;
+        /// The mapping's device addresses are not contiguous.
+        const DISCONTIG_IOVA = 4;
     }
 }
 
@@ -263,6 +335,10 @@ bitflags::bitflags! {
     }
 }
 
+/// Flag of [`MapBufferCompbits::flags`]: map at the address given.
+pub const MAP_COMPBITS_FIXED_OFFSET: u32 = 1;
+/// Longest argument of the family in bytes.
+pub const MAX_ARG_SIZE: usize = 40;
 /// Position of the access field in [`MapBufferEx::flags`].
 pub const ACCESS_SHIFT: u32 = 10;
 /// Width of the access field in bits.

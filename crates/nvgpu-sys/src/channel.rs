@@ -43,11 +43,12 @@ requests! {
     None 115 PREEMPT ("NVGPU_IOCTL_CHANNEL_PREEMPT");
     /// Resets the channel's TSG; all its channels go out of service.
     None 116 FORCE_RESET ("NVGPU_IOCTL_CHANNEL_FORCE_RESET");
-    /// Events per channel; r36 refuses it, see [`crate::tsg::EVENT_ID_CTRL`].
+    /// Events per channel. No driver case: `ENOTTY`; see [`crate::tsg::EVENT_ID_CTRL`].
     ReadWrite 117 EVENT_ID_CTRL ("NVGPU_IOCTL_CHANNEL_EVENT_ID_CTRL"): EventIdCtrl;
     /// Configures the watchdog.
     Write 119 WDT ("NVGPU_IOCTL_CHANNEL_WDT"): Wdt;
-    /// Runlist interleave per channel; r36 refuses it.
+    /// Runlist interleave per channel. No driver case: `ENOTTY`; see
+    /// [`crate::tsg::SET_RUNLIST_INTERLEAVE`].
     Write 120 SET_RUNLIST_INTERLEAVE ("NVGPU_IOCTL_CHANNEL_SET_RUNLIST_INTERLEAVE"):
         crate::tsg::RunlistInterleave;
     /// How finely work may be preempted.
@@ -85,7 +86,7 @@ uapi_struct! {
     plain SetTimeoutEx = "nvgpu_set_timeout_ex_args", 8 bytes {
         /// Limit in milliseconds, or [`NO_TIMEOUT`].
         0 => timeout: u32;
-        /// Bit 0: do not print the channel state when the limit passes.
+        /// Bit [`TIMEOUT_DISABLE_DUMP_BIT`]: do not print the channel state when the limit passes.
         4 => flags: u32;
     }
 }
@@ -167,7 +168,7 @@ uapi_struct! {
     plain ZcullBind = "nvgpu_zcull_bind_args", 16 bytes {
         /// GPU address of the buffer.
         0 => gpu_va: u64;
-        /// Mode.
+        /// One of the `ZCULL_MODE_*` values.
         8 => mode: u32;
         /// Not read.
         12 => padding: u32;
@@ -237,7 +238,7 @@ uapi_struct! {
         0 => num_entries: u32;
         /// Jobs that may be under way at a time.
         4 => num_inflight_jobs: u32;
-        /// [`SetupBindFlags::VPR_ENABLED`] and [`SetupBindFlags::DETERMINISTIC`].
+        /// [`AllocGpfifoExFlags`].
         8 => flags: u32;
         /// Not used.
         12 => reserved: [u32; 5];
@@ -247,7 +248,7 @@ uapi_struct! {
 uapi_struct! {
     /// Argument of [`SET_BOOSTED_CTX`].
     plain BoostedCtx = "nvgpu_boosted_ctx_args", 8 bytes {
-        /// 0 normal, 1 boosted.
+        /// [`BOOSTED_CTX_NORMAL`] or [`BOOSTED_CTX_BOOSTED`].
         0 => boost: u32;
         /// Not read.
         4 => padding: u32;
@@ -269,7 +270,7 @@ uapi_struct! {
 uapi_struct! {
     /// Argument of [`RESCHEDULE_RUNLIST`].
     plain RescheduleRunlist = "nvgpu_reschedule_runlist_args", 4 bytes {
-        /// Bit 0: preempt what runs next.
+        /// [`RESCHEDULE_PREEMPT_NEXT`] or 0.
         0 => flags: u32;
     }
 }
@@ -302,7 +303,7 @@ uapi_struct! {
         /// Not read.
         64 => reserved: [u32; 9];
         /// Not read.
-        100 => padding: u32;
+        100 => padding: u32, "";
     }
 }
 
@@ -320,6 +321,17 @@ bitflags::bitflags! {
         const USERMODE_SUPPORT = 8;
         /// Map the submit resources for the GPU; no effect on ga10b.
         const USERMODE_GPU_MAP_RESOURCES_SUPPORT = 16;
+    }
+}
+
+bitflags::bitflags! {
+    /// Flags of [`AllocGpfifoEx::flags`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct AllocGpfifoExFlags: u32 {
+        /// The channel may touch protected video memory.
+        const VPR_ENABLED = 1;
+        /// Keep the GPU powered as long as the channel is open; needs the watchdog off.
+        const DETERMINISTIC = 2;
     }
 }
 
@@ -389,6 +401,24 @@ pub const WDT_SET_TIMEOUT: u32 = 4;
 pub const WDT_DISABLE_DUMP: u32 = 8;
 /// No time limit.
 pub const NO_TIMEOUT: u32 = u32::MAX;
+/// Position in [`SetTimeoutEx::flags`]: do not print the channel state when the limit passes.
+pub const TIMEOUT_DISABLE_DUMP_BIT: u32 = 0;
+/// Depth culling with one buffer for all contexts.
+pub const ZCULL_MODE_GLOBAL: u32 = 0;
+/// Depth culling whose state is not switched with the context.
+pub const ZCULL_MODE_NO_CTXSW: u32 = 1;
+/// Depth culling with a buffer of its own.
+pub const ZCULL_MODE_SEPARATE_BUFFER: u32 = 2;
+/// Depth culling in a part of the context's buffer.
+pub const ZCULL_MODE_PART_OF_REGULAR_BUFFER: u32 = 3;
+/// [`BoostedCtx::boost`]: as other contexts.
+pub const BOOSTED_CTX_NORMAL: u32 = 0;
+/// [`BoostedCtx::boost`]: at raised clocks.
+pub const BOOSTED_CTX_BOOSTED: u32 = 1;
+/// Flag of [`RescheduleRunlist::flags`]: preempt what runs next.
+pub const RESCHEDULE_PREEMPT_NEXT: u32 = 1;
+/// Longest argument of the family in bytes.
+pub const MAX_ARG_SIZE: usize = 104;
 /// Wait for a notification's status to become 0.
 pub const WAIT_NOTIFIER: u32 = 0;
 /// Wait for a 32-bit word to equal a value.

@@ -14,20 +14,26 @@ use crate::Errno;
 use crate::door::DoorFd;
 use crate::request::requests;
 
-pub use characteristics::{Characteristics, GetCharacteristics, GpuFlags};
+pub use characteristics::{
+    ARCH_GK100, ARCH_GM200, ARCH_GP100, ARCH_GV100, ARCH_GV110, BUS_TYPE_AXI, BUS_TYPE_NONE, Characteristics,
+    GetCharacteristics, GpuFlags, IMPL_GK20A, IMPL_GM20B, IMPL_GM20B_B, IMPL_GM204, IMPL_GM206, IMPL_GP10B,
+    IMPL_GP104, IMPL_GP106, IMPL_GV11B, IMPL_GV100, NO_NUMA_INFO,
+};
 pub use clocks::{
     ClkGetInfo, ClkInfo, ClkRange, ClkRangeArgs, ClkSetInfo, ClkVfPoint, ClkVfPointsArgs,
     CpuTimeCorrelationSample, GetCpuTimeCorrelationInfo, GetCurrent, GetEventFd, GetGpuTime, GetPower,
-    GetTemperature, GetVoltage, SetThermAlertLimit,
+    GetTemperature, GetVoltage, SetThermAlertLimit, VOLTAGE_BUS, VOLTAGE_CORE, VOLTAGE_SRAM,
 };
 pub use graphics::{
-    AllocVidmem, GetMemoryState, MarkCompressibleWrite, PrepareCompressibleRead, ZbcQueryTable, ZbcSetTable,
-    ZcullGetCtxSize, ZcullGetInfo,
+    AllocVidmem, AllocVidmemFlags, CPU_ACCESS_MASK, Compbits, GetMemoryState, MarkCompressibleWrite,
+    PrepareCompressibleRead, ZBC_COLOR_VALUE_SIZE, ZBC_TYPE_COLOR, ZBC_TYPE_DEPTH, ZBC_TYPE_INVALID,
+    ZBC_TYPE_STENCIL, ZbcQueryTable, ZbcSetTable, ZcullGetCtxSize, ZcullGetInfo,
 };
 pub use objects::{
-    AllocAs, AllocAsFlags, BufferInfoIn, BufferInfoOut, DeterministicOpts, FlushL2, FlushL2Operations,
-    MmuDebugMode, OpenChannel, OpenTsg, OpenTsgFlags, RegisterBuffer, RegisterBufferFlags,
-    SetDeterministicOpts, SmDebugMode, TpcExceptionEnStatus, WaitPause, WarpState,
+    AllocAs, AllocAsFlags, BufferInfoFlags, BufferInfoIn, BufferInfoOut, COMPTAGS_ALLOC_NONE,
+    COMPTAGS_ALLOC_REQUESTED, COMPTAGS_ALLOC_REQUIRED, DeterministicOpts, FlushL2, FlushL2Operations,
+    MmuDebugMode, OpenChannel, OpenTsg, OpenTsgFlags, REGISTER_BUFFER_METADATA_MAX_SIZE, RegisterBuffer,
+    RegisterBufferFlags, SetDeterministicOpts, SmDebugMode, TpcExceptionEnStatus, WaitPause, WarpState,
 };
 pub use topology::{
     EngineInfoItem, GetEngineInfo, GetFbpL2Masks, GetGpcLogicalMap, GetGpcPhysicalMap, GetTpcMasks, NumVsms,
@@ -142,6 +148,16 @@ pub const ENGINE_GR: u32 = 0;
 pub const ENGINE_GR_COPY: u32 = 1;
 /// Engine id: a copy engine with its own runlist.
 pub const ENGINE_ASYNC_COPY: u32 = 2;
+/// Engine id: video encoder.
+pub const ENGINE_NVENC: u32 = 5;
+/// Engine id: optical flow.
+pub const ENGINE_OFA: u32 = 6;
+/// Engine id: video decoder.
+pub const ENGINE_NVDEC: u32 = 7;
+/// Engine id: JPEG.
+pub const ENGINE_NVJPG: u32 = 8;
+/// Longest argument of the family in bytes.
+pub const MAX_ARG_SIZE: usize = 264;
 /// CPU clock of a correlation: raw counter ticks.
 pub const TIME_SOURCE_TSC: u32 = 1;
 /// CPU clock of a correlation: microseconds since the epoch.
@@ -225,6 +241,167 @@ pub fn get_engine_info(fd: &DoorFd, items: &mut [EngineInfoItem]) -> Result<usiz
     complete(residue)?;
     // CAST: a u32 fits a usize on every supported target.
     Ok(argument.engine_info_buf_size as usize / size_of::<EngineInfoItem>())
+}
+
+/// Lists where the SMs sit into `entries`; returns how many there are.
+///
+/// The request has no length, the kernel writes an entry for every SM: so they are counted first.
+///
+/// # Errors
+///
+/// `EOVERFLOW` without a request if there are more SMs than `entries`; the kernel's errno; `EFAULT`
+/// if the kernel could not copy out.
+pub fn get_vsms_mapping(fd: &DoorFd, entries: &mut [VsmsMappingEntry]) -> Result<usize, Errno> {
+    let mut count = NumVsms::default();
+    complete(NUM_VSMS.send(fd, &mut count)?)?;
+    // CAST: a u32 fits a usize on every supported target.
+    let count = count.num_vsms as usize;
+    if count > entries.len() {
+        return Err(Errno::OVERFLOW);
+    }
+    // CAST: an address has at most 64 bits.
+    let mut argument =
+        VsmsMapping { vsms_map_buf_addr: entries.as_mut_ptr().expose_provenance() as u64 };
+    // SAFETY: the address is the exclusively borrowed `entries`, and the number of SMs, which is
+    // fixed at power-on, is at most its length.
+    let residue = unsafe { VSMS_MAPPING.send_pointing(fd, &mut argument) }?;
+    complete(residue)?;
+    Ok(count)
+}
+
+/// Reads the masks of L2 slices into `masks`, one per FBP; returns how many there are, which may be
+/// more than fit.
+///
+/// # Errors
+///
+/// The kernel's errno; `EFAULT` if the kernel could not copy out.
+pub fn get_fbp_l2_masks(fd: &DoorFd, masks: &mut [u32]) -> Result<usize, Errno> {
+    let mut argument = GetFbpL2Masks {
+        mask_buf_size: u32::try_from(size_of_val(masks)).map_err(|_| Errno::OVERFLOW)?,
+        // CAST: an address has at most 64 bits.
+        mask_buf_addr: masks.as_mut_ptr().expose_provenance() as u64,
+        ..GetFbpL2Masks::default()
+    };
+    // SAFETY: the address is the exclusively borrowed `masks`, the size is its own.
+    let residue = unsafe { GET_FBP_L2_MASKS.send_pointing(fd, &mut argument) }?;
+    complete(residue)?;
+    // CAST: a u32 fits a usize on every supported target.
+    Ok(argument.mask_buf_size as usize / size_of::<u32>())
+}
+
+/// Reads the physical index of each GPC into `indices`, one for each GPC present, exactly.
+///
+/// # Errors
+///
+/// `EINVAL` if there are more or fewer GPCs; else the kernel's errno.
+pub fn get_gpc_physical_map(fd: &DoorFd, indices: &mut [u32]) -> Result<(), Errno> {
+    let mut argument = GetGpcPhysicalMap {
+        map_buf_size: u32::try_from(size_of_val(indices)).map_err(|_| Errno::OVERFLOW)?,
+        // CAST: an address has at most 64 bits.
+        physical_gpc_buf_addr: indices.as_mut_ptr().expose_provenance() as u64,
+        ..GetGpcPhysicalMap::default()
+    };
+    // SAFETY: the address is the exclusively borrowed `indices`, the size is its own.
+    let residue = unsafe { GET_GPC_LOCAL_TO_PHYSICAL_MAP.send_pointing(fd, &mut argument) }?;
+    complete(residue)
+}
+
+/// Reads the logical index of each GPC into `indices`, one for each GPC present, exactly.
+///
+/// # Errors
+///
+/// As [`get_gpc_physical_map`].
+pub fn get_gpc_logical_map(fd: &DoorFd, indices: &mut [u32]) -> Result<(), Errno> {
+    let mut argument = GetGpcLogicalMap {
+        map_buf_size: u32::try_from(size_of_val(indices)).map_err(|_| Errno::OVERFLOW)?,
+        // CAST: an address has at most 64 bits.
+        logical_gpc_buf_addr: indices.as_mut_ptr().expose_provenance() as u64,
+        ..GetGpcLogicalMap::default()
+    };
+    // SAFETY: the address is the exclusively borrowed `indices`, the size is its own.
+    let residue = unsafe { GET_GPC_LOCAL_TO_LOGICAL_MAP.send_pointing(fd, &mut argument) }?;
+    complete(residue)
+}
+
+/// The range of the clock domain `clk_domain`.
+///
+/// # Errors
+///
+/// `EINVAL` for an unknown domain, and for every one if the driver's clock arbiter is off.
+pub fn clk_get_range(fd: &DoorFd, clk_domain: u32) -> Result<ClkRange, Errno> {
+    let mut range = ClkRange { clk_domain, ..ClkRange::default() };
+    let mut argument = ClkRangeArgs {
+        flags: CLK_FLAG_SPECIFIC_DOMAINS,
+        num_entries: 1,
+        // CAST: an address has at most 64 bits.
+        clk_range_entries: core::ptr::from_mut(&mut range).expose_provenance() as u64,
+        ..ClkRangeArgs::default()
+    };
+    // SAFETY: the address is that of the one local entry, which outlives the call.
+    let residue = unsafe { CLK_GET_RANGE.send_pointing(fd, &mut argument) }?;
+    complete(residue)?;
+    Ok(range)
+}
+
+/// Lists the frequencies of the clock domain `clk_domain` into `points`; returns how many there are.
+/// With no room at all only the number is asked for.
+///
+/// # Errors
+///
+/// `EINVAL` for an unknown domain, for fewer `points` than there are frequencies but not none, and
+/// if the driver's clock arbiter is off.
+pub fn clk_get_vf_points(fd: &DoorFd, clk_domain: u32, points: &mut [ClkVfPoint]) -> Result<usize, Errno> {
+    let mut argument = ClkVfPointsArgs {
+        clk_domain,
+        max_entries: u16::try_from(points.len()).map_err(|_| Errno::OVERFLOW)?,
+        // CAST: an address has at most 64 bits.
+        clk_vf_point_entries: points.as_mut_ptr().expose_provenance() as u64,
+        ..ClkVfPointsArgs::default()
+    };
+    // SAFETY: the address is the exclusively borrowed `points`, `max_entries` long.
+    let residue = unsafe { CLK_GET_VF_POINTS.send_pointing(fd, &mut argument) }?;
+    complete(residue)?;
+    Ok(argument.num_entries.into())
+}
+
+/// The frequency of kind `clk_type` (one of the `CLK_TYPE_*` values) of a clock domain.
+///
+/// # Errors
+///
+/// As [`clk_get_range`].
+pub fn clk_get_info(fd: &DoorFd, clk_domain: u32, clk_type: u16) -> Result<ClkInfo, Errno> {
+    let mut info = ClkInfo { clk_type, clk_domain, ..ClkInfo::default() };
+    let mut argument = ClkGetInfo {
+        flags: CLK_FLAG_SPECIFIC_DOMAINS,
+        clk_type,
+        num_entries: 1,
+        // CAST: an address has at most 64 bits.
+        clk_info_entries: core::ptr::from_mut(&mut info).expose_provenance() as u64,
+    };
+    // SAFETY: the address is that of the one local entry, which outlives the call.
+    let residue = unsafe { CLK_GET_INFO.send_pointing(fd, &mut argument) }?;
+    complete(residue)?;
+    Ok(info)
+}
+
+/// Asks for a frequency; returns a descriptor that polls readable once the request has been dealt
+/// with, and belongs to the caller.
+///
+/// # Errors
+///
+/// As [`clk_get_range`].
+pub fn clk_set_info(fd: &DoorFd, clk_domain: u32, freq_hz: u64) -> Result<DoorFd, Errno> {
+    let mut info = ClkInfo { clk_type: CLK_TYPE_TARGET, clk_domain, freq_hz, ..ClkInfo::default() };
+    let mut argument = ClkSetInfo {
+        num_entries: 1,
+        // CAST: an address has at most 64 bits.
+        clk_info_entries: core::ptr::from_mut(&mut info).expose_provenance() as u64,
+        ..ClkSetInfo::default()
+    };
+    // SAFETY: the address is that of the one local entry, which outlives the call.
+    let residue = unsafe { CLK_SET_INFO.send_pointing(fd, &mut argument) }?;
+    complete(residue)?;
+    Ok(DoorFd::from_raw(fd.door(), argument.completion_fd))
 }
 
 /// The control node reports a faulted copy-out as a positive result: the bytes left over.

@@ -16,6 +16,44 @@ pub struct Field {
     pub offset: usize,
     /// Size in bytes.
     pub size: usize,
+    /// Whether the header has no such member: padding that it leaves to the compiler.
+    pub implicit: bool,
+}
+
+impl Field {
+    /// A field of the Rust name given; `c_name` is empty, or holds the one name in the header, which
+    /// is `""` for padding without a name there.
+    pub(crate) const fn new(
+        rust_name: &'static str,
+        c_name: &[&'static str],
+        offset: usize,
+        size: usize,
+    ) -> Self {
+        match c_name {
+            [c_name] if !c_name.is_empty() => Self { name: c_name, offset, size, implicit: false },
+            _ => Self { name: rust_name, offset, size, implicit: !c_name.is_empty() },
+        }
+    }
+}
+
+/// A struct's name and layout, for listings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StructInfo {
+    /// Name of the struct in the header.
+    pub name: &'static str,
+    /// Size in bytes.
+    pub size: usize,
+    /// Whether a field holds a user-space address.
+    pub points: bool,
+    /// The fields in order of declaration.
+    pub fields: &'static [Field],
+}
+
+impl StructInfo {
+    /// Name and layout of `T`.
+    pub const fn of<T: Uapi>() -> Self {
+        Self { name: T::C_NAME, size: size_of::<T>(), points: T::POINTS, fields: T::FIELDS }
+    }
 }
 
 /// A struct whose layout is fixed by a kernel header.
@@ -44,7 +82,8 @@ unsafe impl Plain for u32 {}
 /// Declares a struct with its C name, its size and the offset of every field.
 ///
 /// `plain` marks a struct without user-space addresses ([`Plain`]); `pointing` one with such
-/// addresses. A field named differently in the header carries that name after `=`.
+/// addresses. A field named differently in the header carries that name after its type, and padding
+/// that the header leaves to the compiler the name `""`.
 macro_rules! uapi_struct {
     (
         $(#[$meta:meta])*
@@ -66,11 +105,12 @@ macro_rules! uapi_struct {
             const C_NAME: &'static str = $c_name;
             const POINTS: bool = $crate::layout::uapi_struct!(@points $kind);
             const FIELDS: &'static [$crate::layout::Field] = &[
-                $($crate::layout::Field {
-                    name: $crate::layout::uapi_struct!(@name $field $($c_field)?),
-                    offset: $offset,
-                    size: size_of::<$type>(),
-                },)*
+                $($crate::layout::Field::new(
+                    stringify!($field),
+                    &[$($c_field)?],
+                    $offset,
+                    size_of::<$type>(),
+                ),)*
             ];
         }
 
@@ -78,8 +118,6 @@ macro_rules! uapi_struct {
     };
     (@points plain) => { false };
     (@points pointing) => { true };
-    (@name $field:ident) => { stringify!($field) };
-    (@name $field:ident $c_field:literal) => { $c_field };
     (@plain $name:ident) => {
         // SAFETY: declared `plain`: no field holds a user-space address; the layout test checks it
         // against the header tables.

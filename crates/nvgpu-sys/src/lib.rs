@@ -10,12 +10,14 @@ pub mod address_space;
 pub mod channel;
 pub mod ctrl;
 pub mod door;
+pub mod headers;
 pub mod host1x;
 pub mod layout;
 mod linux;
 pub mod nvmap;
 pub mod paths;
 pub mod request;
+pub mod sync_file;
 pub mod tsg;
 
 pub use door::{Door, DoorFd, DoorMapping, MapRequest};

@@ -5,10 +5,14 @@
 //! the CPU maps and the GPU driver takes. Layouts: `nvidia-oot/include/uapi/linux/nvmap.h`; flag
 //! values: `nvidia-oot/include/linux/nvmap.h`.
 
+mod rare;
+
 use crate::Errno;
 use crate::door::DoorFd;
 use crate::layout::uapi_struct;
 use crate::request::requests;
+
+pub use rare::{AllocIvmHandle, CacheOp32, HandleParam, HandleParam32, RwHandle32, SciIpcMap};
 
 /// Family letter of the requests.
 pub const FAMILY: u8 = b'N';
@@ -19,6 +23,8 @@ requests! {
     ReadWrite 0 CREATE ("NVMAP_IOC_CREATE"): CreateHandle;
     /// Creates a handle of a 64-bit size; the number comes back in the low half of the size.
     ReadWrite 1 CREATE_64 ("NVMAP_IOC_CREATE_64"): CreateHandle64;
+    /// A handle by number; deprecated: `ENOTTY`.
+    ReadWrite 2 FROM_ID ("NVMAP_IOC_FROM_ID"): CreateHandle;
     /// Gives a handle memory.
     Write 3 ALLOC ("NVMAP_IOC_ALLOC"): AllocHandle;
     /// Drops the handle whose number is the argument itself. Always succeeds. If the number is an
@@ -28,16 +34,34 @@ requests! {
     Write 6 WRITE ("NVMAP_IOC_WRITE"): RwHandle;
     /// Copies a handle's memory to user memory.
     Write 7 READ ("NVMAP_IOC_READ"): RwHandle;
+    /// [`WRITE`] from a 32-bit process.
+    Write 6 WRITE_32 ("NVMAP_IOC_WRITE_32"): RwHandle32;
+    /// [`READ`] from a 32-bit process.
+    Write 7 READ_32 ("NVMAP_IOC_READ_32"): RwHandle32;
+    /// One property of a handle. No driver case: `ENOTTY`; see [`PARAMETERS`].
+    ReadWrite 8 PARAM ("NVMAP_IOC_PARAM"): HandleParam;
+    /// [`PARAM`] from a 32-bit process. No driver case: `ENOTTY`.
+    ReadWrite 8 PARAM_32 ("NVMAP_IOC_PARAM_32"): HandleParam32;
     /// Cache maintenance on a CPU mapping, 32-bit length.
     Write 12 CACHE ("NVMAP_IOC_CACHE"): CacheOp;
     /// Cache maintenance on a CPU mapping, 64-bit length.
     Write 12 CACHE_64 ("NVMAP_IOC_CACHE_64"): CacheOp64;
+    /// [`CACHE`] from a 32-bit process.
+    Write 12 CACHE_32 ("NVMAP_IOC_CACHE_32"): CacheOp32;
+    /// The number of a handle; deprecated: `ENOTTY`.
+    ReadWrite 13 GET_ID ("NVMAP_IOC_GET_ID"): CreateHandle;
     /// Exports the handle in `handle` as a new dma-buf descriptor in `size_or_fd`.
     ReadWrite 15 GET_FD ("NVMAP_IOC_GET_FD"): CreateHandle;
     /// Imports the dma-buf in `size_or_fd` as a new handle in `handle`.
     ReadWrite 16 FROM_FD ("NVMAP_IOC_FROM_FD"): CreateHandle;
     /// Cache maintenance on parts of several handles.
     Write 17 CACHE_LIST ("NVMAP_IOC_CACHE_LIST"): CacheOpList;
+    /// A handle by its name between virtual machines; `size_or_fd` and `handle` hold the 64-bit name.
+    ReadWrite 19 FROM_IVC_ID ("NVMAP_IOC_FROM_IVC_ID"): CreateHandle;
+    /// A handle's name between virtual machines.
+    ReadWrite 20 GET_IVC_ID ("NVMAP_IOC_GET_IVC_ID"): CreateHandle;
+    /// Mask of the heaps between virtual machines.
+    Read 21 GET_IVM_HEAPS ("NVMAP_IOC_GET_IVM_HEAPS"): u32;
     /// Makes a handle over memory that the process already has.
     ReadWrite 22 FROM_VA ("NVMAP_IOC_FROM_VA"): CreateHandleFromVa;
     /// Tests pinning of user memory.
@@ -50,6 +74,15 @@ requests! {
     Read 26 GET_HEAP_SIZE ("NVMAP_IOC_GET_HEAP_SIZE"): HeapSize;
     /// What the kernel knows of a handle; reads its argument although encoded as output.
     Read 27 PARAMETERS ("NVMAP_IOC_PARAMETERS"): HandleParameters;
+    /// Gives a handle memory of the heap between virtual machines.
+    Write 101 ALLOC_IVM ("NVMAP_IOC_ALLOC_IVM"): AllocIvmHandle;
+    /// Sets how far the protected memory may shrink, in bytes.
+    Write 102 VPR_FLOOR_SIZE ("NVMAP_IOC_VPR_FLOOR_SIZE"): u32;
+    /// A token with which another process imports a handle; reads its argument although encoded as
+    /// output.
+    Read 103 GET_SCIIPCID ("NVMAP_IOC_GET_SCIIPCID"): SciIpcMap;
+    /// Imports a handle by such a token; reads its argument although encoded as output.
+    Read 104 HANDLE_FROM_SCIIPCID ("NVMAP_IOC_HANDLE_FROM_SCIIPCID"): SciIpcMap;
     /// Total and free bytes of one heap; reads its argument although encoded as output.
     Read 105 QUERY_HEAP_PARAMS ("NVMAP_IOC_QUERY_HEAP_PARAMS"): QueryHeapParams;
     /// A second handle for the same memory, possibly read-only.
@@ -115,7 +148,7 @@ uapi_struct! {
         /// Handle number.
         8 => handle: u32;
         /// Not read.
-        12 => padding: u32;
+        12 => padding: u32, "";
         /// First byte of the handle's memory.
         16 => offset: u64;
         /// Bytes per element.
@@ -141,7 +174,7 @@ uapi_struct! {
         /// One of the `CACHE_OP_*` values.
         16 => op: i32;
         /// Not read.
-        20 => padding: u32;
+        20 => padding: u32, "";
     }
 }
 
@@ -153,13 +186,13 @@ uapi_struct! {
         /// Handle number.
         8 => handle: u32;
         /// Not read.
-        12 => padding0: u32;
+        12 => padding0: u32, "";
         /// Length in bytes.
         16 => len: u64;
         /// One of the `CACHE_OP_*` values.
         24 => op: i32;
         /// Not read.
-        28 => padding1: u32;
+        28 => padding1: u32, "";
     }
 }
 
@@ -205,7 +238,7 @@ uapi_struct! {
         /// One bit of [`Heaps`].
         0 => heap: u32;
         /// Not read.
-        4 => padding: u32;
+        4 => padding: u32, "";
         /// Out: size in bytes.
         8 => size: u64;
     }
@@ -217,7 +250,7 @@ uapi_struct! {
         /// Out: 1 if physically contiguous.
         0 => contig: u8;
         /// Not read.
-        1 => padding0: [u8; 3];
+        1 => padding0: [u8; 3], "";
         /// Out: identity of an imported buffer.
         4 => import_id: u32;
         /// In: handle number.
@@ -227,7 +260,7 @@ uapi_struct! {
         /// Out: [`HandleFlags::READ_ONLY`] for a read-only handle.
         16 => access_flags: u32;
         /// Not read.
-        20 => padding1: u32;
+        20 => padding1: u32, "";
         /// Out: heap bit, 0 while the handle has no memory.
         24 => heap: u64;
         /// Out: alignment in bytes.
@@ -253,7 +286,7 @@ uapi_struct! {
         /// Out: 1 if the heap is contiguous.
         8 => contig: u8;
         /// Not read.
-        9 => padding0: [u8; 7];
+        9 => padding0: [u8; 7], "";
         /// Out: size of the heap in bytes.
         16 => total: u64;
         /// Out: free bytes.
@@ -263,7 +296,7 @@ uapi_struct! {
         /// Out: allocation granule in bytes.
         40 => granule_size: u32;
         /// Not read.
-        44 => padding1: u32;
+        44 => padding1: u32, "";
     }
 }
 
@@ -299,7 +332,7 @@ uapi_struct! {
         /// Elements of `handles`.
         8 => num_handles: u32;
         /// Not read.
-        12 => padding0: u32;
+        12 => padding0: u32, "";
         /// First byte, counted over the handles one after another.
         16 => offset: u64;
         /// Length in bytes.
@@ -307,7 +340,7 @@ uapi_struct! {
         /// Out: the dma-buf.
         32 => fd: i32;
         /// Not read.
-        36 => padding1: u32;
+        36 => padding1: u32, "";
     }
 }
 
@@ -359,6 +392,30 @@ bitflags::bitflags! {
     }
 }
 
+/// Highest request number.
+pub const LAST: u32 = 107;
+/// Mask of all heaps but system memory.
+pub const HEAP_CARVEOUT_MASK: u32 = Heaps::IOVMM.bits() - 1;
+/// [`HandleParam::param`]: size in bytes.
+pub const HANDLE_PARAM_SIZE: u32 = 1;
+/// [`HandleParam::param`]: alignment in bytes.
+pub const HANDLE_PARAM_ALIGNMENT: u32 = 2;
+/// [`HandleParam::param`]: base address.
+pub const HANDLE_PARAM_BASE: u32 = 3;
+/// [`HandleParam::param`]: heap.
+pub const HANDLE_PARAM_HEAP: u32 = 4;
+/// [`HandleParam::param`]: memory kind.
+pub const HANDLE_PARAM_KIND: u32 = 5;
+/// [`HandleParam::param`]: compression.
+pub const HANDLE_PARAM_COMPR: u32 = 6;
+/// Page reservation of earlier releases: give pages back.
+pub const PAGES_UNRESERVE: u32 = 0;
+/// Page reservation of earlier releases: take pages.
+pub const PAGES_RESERVE: u32 = 1;
+/// Page reservation of earlier releases: map pages when giving them back.
+pub const INSERT_PAGES_ON_UNRESERVE: u32 = 2;
+/// Page reservation of earlier releases: protect and clean.
+pub const PAGES_PROT_AND_CLEAN: u32 = 3;
 /// Cache mode in flag bits 1:0: CPU accesses are uncached device accesses.
 pub const CACHE_UNCACHED: u32 = 0;
 /// Cache mode in flag bits 1:0: uncached, but stores may be gathered.
@@ -384,6 +441,57 @@ pub const CACHE_LIST_ELEM_SIZE_U64: i32 = i32::MIN;
 /// Page size of handles and of their CPU mappings, in bytes.
 pub const PAGE_SIZE: u64 = 4096;
 
+/// How a [`read_rows`] or [`write_rows`] walks: rows of `row_bytes`, `handle_stride` bytes apart in the
+/// handle's memory and `user_stride` bytes apart in the caller's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// First byte of the handle's memory.
+    pub offset: u64,
+    /// Bytes of a row.
+    pub row_bytes: u64,
+    /// Bytes from row to row in the handle's memory, at least `row_bytes`.
+    pub handle_stride: u64,
+    /// Bytes from row to row in the caller's memory, at least `row_bytes`.
+    pub user_stride: u64,
+    /// Number of rows.
+    pub count: u64,
+}
+
+impl Rows {
+    /// One row of `len` bytes at `offset`.
+    pub const fn single(offset: u64, len: u64) -> Self {
+        Self { offset, row_bytes: len, handle_stride: len, user_stride: len, count: 1 }
+    }
+
+    /// Bytes from the first to the last in the caller's memory; `None` beyond 2^64.
+    pub fn user_len(&self) -> Option<u64> {
+        match self.count.checked_sub(1) {
+            Some(steps) => self.user_stride.checked_mul(steps)?.checked_add(self.row_bytes),
+            None => Some(0),
+        }
+    }
+
+    fn argument(&self, handle: u32, pointer: *const u8) -> RwHandle {
+        RwHandle {
+            // CAST: an address has at most 64 bits.
+            addr: pointer.expose_provenance() as u64,
+            handle,
+            offset: self.offset,
+            elem_size: self.row_bytes,
+            hmem_stride: self.handle_stride,
+            user_stride: self.user_stride,
+            count: self.count,
+            ..RwHandle::default()
+        }
+    }
+
+    /// Whether the rows lie in `len` bytes of the caller's memory.
+    fn fit(&self, len: usize) -> Result<(), Errno> {
+        // CAST: a length has at most 64 bits.
+        if self.user_len().is_some_and(|needed| needed <= len as u64) { Ok(()) } else { Err(Errno::OVERFLOW) }
+    }
+}
+
 /// Copies `bytes` into the memory of `handle` at `offset`; returns how many bytes were copied.
 ///
 /// # Errors
@@ -391,36 +499,87 @@ pub const PAGE_SIZE: u64 = 4096;
 /// `EINVAL` for an unknown handle or a range outside it, `EPERM` for a handle without memory or a
 /// read-only one.
 pub fn write(fd: &DoorFd, handle: u32, offset: u64, bytes: &[u8]) -> Result<u64, Errno> {
-    let mut argument = rw_argument(bytes.as_ptr(), bytes.len(), handle, offset);
-    // SAFETY: `addr` is the start of `bytes`, which the call only reads, `elem_size` long.
-    unsafe { WRITE.send_pointing(fd, &mut argument) }?;
-    Ok(argument.count)
+    // CAST: a length has at most 64 bits.
+    write_rows(fd, handle, Rows::single(offset, bytes.len() as u64), bytes)
 }
 
 /// Copies the memory of `handle` at `offset` into `bytes`; returns how many bytes were copied.
 ///
 /// # Errors
 ///
-/// As [`write()`].
+/// As [`write()`]; `EPERM` also for protected memory.
 pub fn read(fd: &DoorFd, handle: u32, offset: u64, bytes: &mut [u8]) -> Result<u64, Errno> {
-    let mut argument = rw_argument(bytes.as_mut_ptr(), bytes.len(), handle, offset);
-    // SAFETY: `addr` is the start of the exclusively borrowed `bytes`, `elem_size` long.
+    // CAST: a length has at most 64 bits.
+    read_rows(fd, handle, Rows::single(offset, bytes.len() as u64), bytes)
+}
+
+/// Copies rows of `bytes` into the memory of `handle`; returns how many bytes were copied.
+///
+/// # Errors
+///
+/// `EOVERFLOW` without a request if the rows leave `bytes`; `EINVAL` also for a stride below the
+/// row and for a user stride above (size - offset) / count; else as [`write()`].
+pub fn write_rows(fd: &DoorFd, handle: u32, rows: Rows, bytes: &[u8]) -> Result<u64, Errno> {
+    rows.fit(bytes.len())?;
+    let mut argument = rows.argument(handle, bytes.as_ptr());
+    // SAFETY: `addr` is the start of `bytes`, which the call only reads; the rows lie inside.
+    unsafe { WRITE.send_pointing(fd, &mut argument) }?;
+    Ok(argument.count)
+}
+
+/// Copies the memory of `handle` into rows of `bytes`; returns how many bytes were copied.
+///
+/// # Errors
+///
+/// As [`write_rows`]; `EPERM` also for protected memory.
+pub fn read_rows(fd: &DoorFd, handle: u32, rows: Rows, bytes: &mut [u8]) -> Result<u64, Errno> {
+    rows.fit(bytes.len())?;
+    let mut argument = rows.argument(handle, bytes.as_mut_ptr());
+    // SAFETY: `addr` is the start of the exclusively borrowed `bytes`; the rows lie inside.
     unsafe { READ.send_pointing(fd, &mut argument) }?;
     Ok(argument.count)
 }
 
-/// One element of `len` bytes.
-fn rw_argument(pointer: *const u8, len: usize, handle: u32, offset: u64) -> RwHandle {
-    // CAST: addresses and lengths are at most 64 bits.
-    let len = len as u64;
-    RwHandle {
-        addr: pointer.expose_provenance() as u64,
-        handle,
-        offset,
-        elem_size: len,
-        hmem_stride: len,
-        user_stride: len,
-        count: 1,
-        ..RwHandle::default()
+/// Does cache maintenance on parts of several handles; the three lists go together.
+///
+/// # Errors
+///
+/// `EINVAL` for an empty list, lists of different lengths, an unknown handle, or handles of which
+/// only some are synchronised at reservation; `EPERM` for a handle without memory.
+pub fn cache_list(
+    fd: &DoorFd,
+    op: i32,
+    handles: &[u32],
+    offsets: &[u64],
+    sizes: &[u64],
+) -> Result<(), Errno> {
+    if offsets.len() != handles.len() || sizes.len() != handles.len() {
+        return Err(Errno::INVAL);
     }
+    let mut argument = CacheOpList {
+        // CAST: addresses have at most 64 bits.
+        handles: handles.as_ptr().expose_provenance() as u64,
+        offsets: offsets.as_ptr().expose_provenance() as u64,
+        sizes: sizes.as_ptr().expose_provenance() as u64,
+        nr: u32::try_from(handles.len()).map_err(|_| Errno::OVERFLOW)?,
+        op: op | CACHE_LIST_ELEM_SIZE_U64,
+    };
+    // SAFETY: the three arrays are borrowed for the call, which only reads them, `nr` elements each.
+    unsafe { CACHE_LIST.send_pointing(fd, &mut argument) }.map(drop)
+}
+
+/// Registers `text` for the allocation tag `tag`, machine-wide; the kernel keeps 31 bytes.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub fn set_tag_label(fd: &DoorFd, tag: u16, text: &str) -> Result<(), Errno> {
+    let mut argument = SetTagLabel {
+        tag: tag.into(),
+        len: u32::try_from(text.len()).map_err(|_| Errno::OVERFLOW)?,
+        // CAST: an address has at most 64 bits.
+        addr: text.as_ptr().expose_provenance() as u64,
+    };
+    // SAFETY: `addr` is the start of `text`, which the call only reads, `len` long.
+    unsafe { SET_TAG_LABEL.send_pointing(fd, &mut argument) }.map(drop)
 }

@@ -50,6 +50,9 @@ requests! {
     /// Moves the TSG to a scheduling domain, before it has channels.
     Write 16 BIND_SCHEDULING_DOMAIN ("NVGPU_TSG_IOCTL_BIND_SCHEDULING_DOMAIN"):
         BindSchedulingDomain;
+    /// What all SMs recorded. No driver case: `ENOTTY`; read them one by one.
+    ReadWrite 17 READ_ALL_SM_ERROR_STATES ("NVGPU_TSG_IOCTL_READ_ALL_SM_ERROR_STATES"):
+        ReadAllSmErrorState;
     /// Creates a subcontext and returns its VEID.
     ReadWrite 18 CREATE_SUBCONTEXT ("NVGPU_TSG_IOCTL_CREATE_SUBCONTEXT"): CreateSubcontext;
     /// Deletes a subcontext without channels.
@@ -133,6 +136,20 @@ uapi_struct! {
         8 => record_mem: u64;
         /// In: bytes at `record_mem`. Out: bytes written.
         16 => record_size: u64;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`READ_ALL_SM_ERROR_STATES`].
+    pointing ReadAllSmErrorState = "nvgpu_tsg_read_all_sm_error_state_args", 24 bytes {
+        /// Number of SMs.
+        0 => num_sm: u32;
+        /// Not used.
+        4 => reserved: u32;
+        /// Array of [`ReadSingleSmErrorState`].
+        8 => buffer_mem: u64;
+        /// Bytes at `buffer_mem`.
+        16 => buffer_size: u64;
     }
 }
 
@@ -243,6 +260,10 @@ pub const INTERLEAVE_LOW: u32 = 0;
 pub const INTERLEAVE_MEDIUM: u32 = 1;
 /// Runlist interleave: as often as possible.
 pub const INTERLEAVE_HIGH: u32 = 2;
+/// Number of runlist interleave levels.
+pub const INTERLEAVE_LEVELS: u32 = 3;
+/// Longest argument of the family in bytes.
+pub const MAX_ARG_SIZE: usize = 32;
 /// No L2 sector promotion.
 pub const L2_SECTOR_PROMOTE_NONE: u32 = 1;
 /// Fetch 64 bytes on an L2 miss.

@@ -6,25 +6,25 @@ uapi_struct! {
     /// Properties of the GPU. The struct only ever grows at its end; the kernel copies as much as
     /// both sides know.
     plain Characteristics = "nvgpu_gpu_characteristics", 328 bytes {
-        /// Architecture; 0x170 for ga10x.
+        /// Architecture; 0x170 for ga10x, the others are `ARCH_*`.
         0 => arch: u32;
-        /// Implementation; 0xb for ga10b.
+        /// Implementation; 0xb for ga10b, the others are `IMPL_*`.
         4 => impl_: u32, "impl";
         /// Revision.
         8 => rev: u32;
         /// GPCs present.
         12 => num_gpc: u32;
-        /// NUMA node of the memory, or -1.
+        /// NUMA node of the memory, or [`NO_NUMA_INFO`].
         16 => numa_domain_id: i32;
         /// Not written.
-        20 => padding: u32;
+        20 => padding: u32, "";
         /// L2 cache in bytes.
         24 => l2_cache_size: u64, "L2_cache_size";
         /// Video memory in bytes; 0 on Orin.
         32 => on_board_video_memory_size: u64;
         /// TPCs in each GPC.
         40 => num_tpc_per_gpc: u32;
-        /// Bus; 0x20 is AXI.
+        /// Bus: [`BUS_TYPE_AXI`] on a Tegra.
         44 => bus_type: u32;
         /// Default big page in bytes; 0 where there are none.
         48 => big_page_size: u32;
@@ -303,3 +303,40 @@ bitflags::bitflags! {
         const ECC_ENABLED_LTC = 1 << 63;
     }
 }
+
+/// No NUMA node is known.
+pub const NO_NUMA_INFO: i32 = -1;
+/// Bus not known.
+pub const BUS_TYPE_NONE: u32 = 0;
+/// On-chip AXI.
+pub const BUS_TYPE_AXI: u32 = 0x20;
+/// Architecture: Kepler.
+pub const ARCH_GK100: u32 = 0xe0;
+/// Architecture: Maxwell.
+pub const ARCH_GM200: u32 = 0x120;
+/// Architecture: Pascal.
+pub const ARCH_GP100: u32 = 0x130;
+/// Architecture: Volta.
+pub const ARCH_GV100: u32 = 0x140;
+/// Architecture: Volta of a Tegra.
+pub const ARCH_GV110: u32 = 0x150;
+/// Implementation of Kepler: Tegra K1.
+pub const IMPL_GK20A: u32 = 0xa;
+/// Implementation of Maxwell.
+pub const IMPL_GM204: u32 = 0x4;
+/// Implementation of Maxwell.
+pub const IMPL_GM206: u32 = 0x6;
+/// Implementation of Maxwell: Tegra X1.
+pub const IMPL_GM20B: u32 = 0xb;
+/// Implementation of Maxwell: the later Tegra X1.
+pub const IMPL_GM20B_B: u32 = 0xe;
+/// Implementation of Pascal.
+pub const IMPL_GP104: u32 = 0x4;
+/// Implementation of Pascal.
+pub const IMPL_GP106: u32 = 0x6;
+/// Implementation of Pascal: Tegra X2.
+pub const IMPL_GP10B: u32 = 0xb;
+/// Implementation of Volta: Xavier.
+pub const IMPL_GV11B: u32 = 0xb;
+/// Implementation of Volta.
+pub const IMPL_GV100: u32 = 0x0;

@@ -130,7 +130,7 @@ uapi_struct! {
         /// Out: a descriptor that becomes readable once the clock has changed.
         16 => completion_fd: i32;
         /// Not read.
-        20 => padding: u32;
+        20 => padding: u32, "";
     }
 }
 
@@ -149,7 +149,7 @@ uapi_struct! {
     plain GetVoltage = "nvgpu_gpu_get_voltage_args", 16 bytes {
         /// Not used.
         0 => reserved: u64;
-        /// Rail: 1 core, 2 SRAM, 3 bus.
+        /// Rail: one of the `VOLTAGE_*` values.
         8 => which: u32;
         /// Out: microvolts.
         12 => voltage: u32;
@@ -195,3 +195,10 @@ uapi_struct! {
         12 => temp_f24_8: i32;
     }
 }
+
+/// Voltage rail: the core.
+pub const VOLTAGE_CORE: u32 = 1;
+/// Voltage rail: the SRAMs.
+pub const VOLTAGE_SRAM: u32 = 2;
+/// Voltage rail: the bus.
+pub const VOLTAGE_BUS: u32 = 3;

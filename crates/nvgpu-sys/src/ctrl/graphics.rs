@@ -49,7 +49,7 @@ uapi_struct! {
         36 => stencil: u32;
         /// Format of the value.
         40 => format: u32;
-        /// 1 colour, 2 depth, 3 stencil.
+        /// One of the `ZBC_TYPE_*` values.
         44 => kind: u32, "type";
     }
 }
@@ -69,7 +69,7 @@ uapi_struct! {
         40 => ref_cnt: u32;
         /// Out: format of the value.
         44 => format: u32;
-        /// 0 asks for the table's size, 1 colour, 2 depth, 3 stencil.
+        /// One of the `ZBC_TYPE_*` values; [`ZBC_TYPE_INVALID`] asks for the table's size.
         48 => kind: u32, "type";
         /// In: index of the entry. Out: size of the table.
         52 => index_size: u32;
@@ -81,7 +81,7 @@ uapi_struct! {
     plain PrepareCompressibleRead = "nvgpu_gpu_prepare_compressible_read_args", 80 bytes {
         /// dma-buf descriptor.
         0 => handle: u32;
-        /// In: compression wanted. Out: compression valid.
+        /// [`Compbits`]: in, wanted; out, valid.
         4 => compbits: u32, "request_compbits";
         /// Offset of the image.
         8 => offset: u64;
@@ -117,7 +117,7 @@ uapi_struct! {
     plain MarkCompressibleWrite = "nvgpu_gpu_mark_compressible_write_args", 32 bytes {
         /// dma-buf descriptor.
         0 => handle: u32;
-        /// Compression that is valid now.
+        /// [`Compbits`] that are valid now.
         4 => valid_compbits: u32;
         /// Offset of the image.
         8 => offset: u64;
@@ -133,7 +133,7 @@ uapi_struct! {
     plain AllocVidmem = "nvgpu_gpu_alloc_vidmem_args", 32 bytes {
         /// In: size in bytes. Out: dma-buf descriptor in the low half.
         0 => size_or_fd: u64, "in.size";
-        /// Bit 0: contiguous.
+        /// [`AllocVidmemFlags`].
         8 => flags: u32, "in.flags";
         /// Allocation tag.
         12 => memtag: u16, "in.memtag";
@@ -155,3 +155,45 @@ uapi_struct! {
         8 => reserved: [u64; 4];
     }
 }
+
+bitflags::bitflags! {
+    /// Kinds of compression bits.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct Compbits: u32 {
+        /// For the GPU.
+        const GPU = 1;
+        /// For the display, horizontal.
+        const CDEH = 2;
+        /// For the display, vertical.
+        const CDEV = 4;
+    }
+}
+
+bitflags::bitflags! {
+    /// Flags of [`AllocVidmem::flags`]. How the CPU may map the memory is the field
+    /// [`CPU_ACCESS_MASK`]; 0 there is not at all.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct AllocVidmemFlags: u32 {
+        /// Contiguous memory.
+        const CONTIGUOUS = 1;
+        /// The CPU maps it write-combined.
+        const CPU_WRITE_COMBINE = 2;
+        /// The CPU maps it cached.
+        const CPU_CACHED = 4;
+        /// Protected memory.
+        const VPR = 1 << 4;
+    }
+}
+
+/// Mask of the CPU access field in [`AllocVidmem::flags`].
+pub const CPU_ACCESS_MASK: u32 = 0xe;
+/// Words of a colour in the zero-bandwidth-clear table.
+pub const ZBC_COLOR_VALUE_SIZE: usize = 4;
+/// No kind of clear value; asks for the size of the table.
+pub const ZBC_TYPE_INVALID: u32 = 0;
+/// Clear value of a colour.
+pub const ZBC_TYPE_COLOR: u32 = 1;
+/// Clear value of a depth.
+pub const ZBC_TYPE_DEPTH: u32 = 2;
+/// Clear value of a stencil.
+pub const ZBC_TYPE_STENCIL: u32 = 3;

@@ -96,7 +96,7 @@ uapi_struct! {
     pointing RegisterBuffer = "nvgpu_gpu_register_buffer_args", 24 bytes {
         /// dma-buf descriptor.
         0 => dmabuf_fd: i32;
-        /// Compression tags: 0 none, 1 wanted, 2 required.
+        /// Compression tags: one of the `COMPTAGS_ALLOC_*` values.
         4 => comptags_alloc_control: u8;
         /// Not used.
         5 => reserved0: u8;
@@ -104,7 +104,7 @@ uapi_struct! {
         6 => reserved1: u16;
         /// Bytes of the caller's own choice.
         8 => metadata_addr: u64;
-        /// How many, at most 256.
+        /// How many, at most [`REGISTER_BUFFER_METADATA_MAX_SIZE`].
         16 => metadata_size: u32;
         /// [`RegisterBufferFlags`].
         20 => flags: u32;
@@ -128,7 +128,7 @@ uapi_struct! {
 uapi_struct! {
     /// The same bytes on the way out.
     plain BufferInfoOut = "nvgpu_gpu_get_buffer_info_args", 24 bytes {
-        /// Bit 0 registered, bit 1 compression tags allocated, bit 2 metadata mutable.
+        /// [`BufferInfoFlags`].
         0 => flags: u64, "out.flags";
         /// Bytes of metadata there are.
         8 => metadata_size: u32, "out.metadata_size";
@@ -221,3 +221,25 @@ uapi_struct! {
         0 => tpc_exception_en_sm_mask: u64;
     }
 }
+
+bitflags::bitflags! {
+    /// Flags of [`BufferInfoOut::flags`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct BufferInfoFlags: u64 {
+        /// The buffer has been registered.
+        const METADATA_REGISTERED = 1;
+        /// It has compression tags.
+        const COMPTAGS_ALLOCATED = 2;
+        /// Its metadata may be changed.
+        const MUTABLE_METADATA = 4;
+    }
+}
+
+/// Most bytes of metadata that a buffer can carry.
+pub const REGISTER_BUFFER_METADATA_MAX_SIZE: u32 = 256;
+/// [`RegisterBuffer::comptags_alloc_control`]: no compression tags.
+pub const COMPTAGS_ALLOC_NONE: u8 = 0;
+/// [`RegisterBuffer::comptags_alloc_control`]: compression tags if there are any.
+pub const COMPTAGS_ALLOC_REQUESTED: u8 = 1;
+/// [`RegisterBuffer::comptags_alloc_control`]: fail without compression tags.
+pub const COMPTAGS_ALLOC_REQUIRED: u8 = 2;

@@ -1,0 +1,93 @@
+//! What stands in which header of the kernel.
+//!
+//! The interface of the GPU driver is spread over five headers of two source trees of an L4T
+//! release: `nvgpu`, the GPU driver, and `nvidia-oot`, the other drivers outside the kernel. This is
+//! the listing of everything in this crate by header, for tools that hold it against a release.
+
+use crate::layout::StructInfo;
+use crate::request::RequestInfo;
+use crate::{address_space, channel, ctrl, host1x, nvmap, tsg};
+
+/// One header and what this crate has of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Header {
+    /// Path in the sources of an L4T r36 release.
+    pub path: &'static str,
+    /// The requests, family by family.
+    pub requests: &'static [&'static [RequestInfo]],
+    /// The structs: arguments of the requests, and what arguments hold or point to.
+    pub structs: &'static [&'static [StructInfo]],
+}
+
+/// The structs of one module.
+macro_rules! structs {
+    ($module:ident: $($name:ident)*) => {
+        &[$(StructInfo::of::<$module::$name>()),*]
+    };
+}
+
+/// Structs of the control node.
+const CTRL: &[StructInfo] = structs!(
+    ctrl:
+    Characteristics GetCharacteristics ZcullGetCtxSize ZcullGetInfo ZbcSetTable ZbcQueryTable
+    PrepareCompressibleRead MarkCompressibleWrite AllocAs OpenTsg GetTpcMasks GetGpcPhysicalMap
+    GetGpcLogicalMap OpenChannel FlushL2 MmuDebugMode SmDebugMode WarpState WaitPause
+    TpcExceptionEnStatus NumVsms VsmsMappingEntry VsmsMapping CpuTimeCorrelationSample
+    GetCpuTimeCorrelationInfo GetGpuTime EngineInfoItem GetEngineInfo AllocVidmem ClkRange ClkRangeArgs
+    ClkVfPoint ClkVfPointsArgs ClkInfo ClkGetInfo ClkSetInfo GetEventFd GetMemoryState GetVoltage
+    GetCurrent GetPower GetTemperature SetThermAlertLimit GetFbpL2Masks SetDeterministicOpts
+    RegisterBuffer BufferInfoIn BufferInfoOut
+);
+/// Structs of address spaces.
+const ADDRESS_SPACE: &[StructInfo] = structs!(
+    address_space:
+    BindChannel FreeSpace UnmapBuffer AllocSpace MapBufferEx VaRegion GetVaRegions MapBufferBatch
+    GetSyncRoMap MappingModify RemapOp Remap
+);
+/// Structs of TSGs.
+const TSG: &[StructInfo] = structs!(
+    tsg:
+    EventIdCtrl RunlistInterleave Timeslice BindChannelEx SmErrorStateRecord ReadSingleSmErrorState
+    L2MaxWaysEvictLast SetL2SectorPromotion BindSchedulingDomain CreateSubcontext DeleteSubcontext
+    GetShareToken RevokeShareToken
+);
+/// Structs of channels.
+const CHANNEL: &[StructInfo] = structs!(
+    channel:
+    SetNvmapFd SetTimeout SetTimeoutEx GetParam Wait Gpfifo SubmitGpfifo Fence AllocObjCtx ZcullBind
+    SetErrorNotifier Notification Open Wdt PreemptionMode AllocGpfifoEx BoostedCtx GetUserSyncpoint
+    RescheduleRunlist SetupBind
+);
+/// Structs of nvmap.
+const NVMAP: &[StructInfo] = structs!(
+    nvmap:
+    CreateHandle CreateHandle64 AllocHandle CreateHandleFromVa RwHandle CacheOp CacheOp64 CacheOpList
+    SetTagLabel AvailableHeaps HeapSize HandleParameters QueryHeapParams DuplicateHandle GupTest
+    FdForRangeFromList
+);
+/// Structs of syncpoint fences.
+const HOST1X: &[StructInfo] = structs!(
+    host1x:
+    CreateFence FenceExtractFence FenceExtract CreatePollfd TriggerPollfd
+);
+
+/// Every header with requests of this crate.
+pub const ALL: &[Header] = &[
+    Header { path: "nvgpu/include/uapi/linux/nvgpu-ctrl.h", requests: &[ctrl::ALL], structs: &[CTRL] },
+    Header {
+        path: "nvgpu/include/uapi/linux/nvgpu-as.h",
+        requests: &[address_space::ALL],
+        structs: &[ADDRESS_SPACE],
+    },
+    Header {
+        path: "nvgpu/include/uapi/linux/nvgpu.h",
+        requests: &[tsg::ALL, channel::ALL],
+        structs: &[TSG, CHANNEL],
+    },
+    Header { path: "nvidia-oot/include/uapi/linux/nvmap.h", requests: &[nvmap::ALL], structs: &[NVMAP] },
+    Header {
+        path: "nvidia-oot/drivers/gpu/host1x-fence/include/uapi/linux/host1x-fence.h",
+        requests: &[host1x::ALL],
+        structs: &[HOST1X],
+    },
+];

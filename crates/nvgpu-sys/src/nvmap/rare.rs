@@ -1,0 +1,98 @@
+//! What a 64-bit process on bare metal never sends: the forms of 32-bit processes, memory between
+//! virtual machines, tokens of the SCI-IPC library, and a request that the driver has dropped.
+
+use crate::layout::uapi_struct;
+
+uapi_struct! {
+    /// Argument of [`WRITE_32`](super::WRITE_32) and [`READ_32`](super::READ_32); the fields are
+    /// those of [`RwHandle`](super::RwHandle).
+    pointing RwHandle32 = "nvmap_rw_handle_32", 28 bytes {
+        /// User memory.
+        0 => addr: u32;
+        /// Handle number.
+        4 => handle: u32;
+        /// First byte of the handle's memory.
+        8 => offset: u32;
+        /// Bytes per element.
+        12 => elem_size: u32;
+        /// Bytes from element to element in the handle.
+        16 => hmem_stride: u32;
+        /// Bytes from element to element in user memory.
+        20 => user_stride: u32;
+        /// In: number of elements. Out: bytes copied.
+        24 => count: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`CACHE_32`](super::CACHE_32).
+    pointing CacheOp32 = "nvmap_cache_op_32", 16 bytes {
+        /// First byte, inside an nvmap mapping of the caller.
+        0 => addr: u32;
+        /// Handle number.
+        4 => handle: u32;
+        /// Length in bytes.
+        8 => len: u32;
+        /// One of the `CACHE_OP_*` values.
+        12 => op: i32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`PARAM`](super::PARAM).
+    plain HandleParam = "nvmap_handle_param", 16 bytes {
+        /// Handle number.
+        0 => handle: u32;
+        /// One of the `HANDLE_PARAM_*` values.
+        4 => param: u32;
+        /// Out: the value.
+        8 => result: u64;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`PARAM_32`](super::PARAM_32).
+    plain HandleParam32 = "nvmap_handle_param_32", 12 bytes {
+        /// Handle number.
+        0 => handle: u32;
+        /// One of the `HANDLE_PARAM_*` values.
+        4 => param: u32;
+        /// Out: the value.
+        8 => result: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`ALLOC_IVM`](super::ALLOC_IVM).
+    plain AllocIvmHandle = "nvmap_alloc_ivm_handle", 20 bytes {
+        /// Handle number.
+        0 => handle: u32;
+        /// Heaps to try ([`Heaps`](super::Heaps)).
+        4 => heap_mask: u32;
+        /// As in [`AllocHandle`](super::AllocHandle).
+        8 => flags: u32;
+        /// Alignment in bytes.
+        12 => align: u32;
+        /// The other virtual machine.
+        16 => peer: u32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`GET_SCIIPCID`](super::GET_SCIIPCID) and
+    /// [`HANDLE_FROM_SCIIPCID`](super::HANDLE_FROM_SCIIPCID).
+    plain SciIpcMap = "nvmap_sciipc_map", 32 bytes {
+        /// Token of the channel between the two processes.
+        0 => auth_token: u64;
+        /// Access flags.
+        8 => flags: u32;
+        /// Not read.
+        12 => padding0: u32;
+        /// The token for the handle.
+        16 => sci_ipc_id: u64;
+        /// Handle number.
+        24 => handle: u32;
+        /// Not read.
+        28 => padding1: u32;
+    }
+}
