@@ -2,7 +2,7 @@
 //!
 //! On the board every buffer is a piece of LPDDR5 shared by CPU and GPU, exported as a dma-buf. Here
 //! it is a `memfd`: the driver under test maps the descriptor like a dma-buf, the model keeps a
-//! mapping of its own, and both see the same pages.
+//! mapping of its own, and both see the same pages. Memory that the driver imports is used where it is.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +16,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 /// One buffer's backing store, mapped for the model as long as the value lives.
 #[derive(Debug)]
 pub struct Memory {
-    file: Arc<OwnedFd>,
+    /// `None` for memory that belongs to somebody else.
+    file: Option<Arc<OwnedFd>>,
     pointer: NonNull<u8>,
     len: usize,
 }
@@ -67,12 +68,21 @@ impl Memory {
             )?
         };
         let pointer = NonNull::new(pointer.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Self { file, pointer, len })
+        Ok(Self { file: Some(file), pointer, len })
     }
 
-    /// The descriptor behind the memory; duplicate it to hand it out.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+    /// Memory of the process itself, imported: used in place, and left alone when `self` goes.
+    ///
+    /// # Safety
+    ///
+    /// `len` bytes at `pointer` are mapped, and stay so as long as `self` lives.
+    pub(crate) unsafe fn import(pointer: NonNull<u8>, len: usize) -> Self {
+        Self { file: None, pointer, len }
+    }
+
+    /// The descriptor behind the memory, unless it is imported; duplicate it to hand it out.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(|file| file.as_fd())
     }
 
     /// First byte; valid for [`Memory::len`] bytes as long as `self` lives.
@@ -115,7 +125,10 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped in `new` and is unmapped only here; pointers handed out do
+        if self.file.is_none() {
+            return;
+        }
+        // SAFETY: the range was mapped in `map` and is unmapped only here; pointers handed out do
         // not outlive `self` by the contract of `pointer`.
         let _ = unsafe { rustix::mm::munmap(self.pointer.as_ptr().cast(), self.len) };
     }

@@ -16,7 +16,7 @@ use proptest::prelude::*;
 /// One step on one of the open descriptors.
 #[derive(Clone, Debug)]
 enum Step {
-    Ioctl { fd: usize, code: u32, words: Vec<Word> },
+    Ioctl { fd: usize, fitting: bool, code: u32, words: Vec<Word> },
     Map { fd: usize, offset: u64, len: usize },
     Close { fd: usize },
 }
@@ -40,9 +40,10 @@ fn word() -> impl Strategy<Value = Word> {
     let interesting =
         prop::sample::select(vec![0, 1, 2, 4, 8, 10, 64, 1024, 4096, 8192, 0x20_0000, u32::MAX]);
     prop_oneof![
+        10 => Just(Word::Value(0)),
         4 => interesting.prop_map(Word::Value),
-        2 => any::<u32>().prop_map(Word::Value),
-        3 => any::<usize>().prop_map(Word::Descriptor),
+        1 => any::<u32>().prop_map(Word::Value),
+        4 => any::<usize>().prop_map(Word::Descriptor),
         2 => (0_u32..12).prop_map(Word::Handle),
     ]
 }
@@ -54,9 +55,14 @@ fn step() -> impl Strategy<Value = Step> {
         // A real request with one bit wrong.
         1 => (prop::sample::select(codes()), 0_u32..32).prop_map(|(code, bit)| code ^ 1 << bit),
     ];
-    let words = prop::collection::vec(word(), 66);
+    // Most requests want zeroes behind their first fields.
+    let words = prop_oneof![
+        1 => prop::collection::vec(word(), 66),
+        5 => prop::collection::vec(word(), 4),
+    ];
     prop_oneof![
-        20 => (any::<usize>(), code, words).prop_map(|(fd, code, words)| Step::Ioctl { fd, code, words }),
+        20 => (any::<usize>(), prop::bool::weighted(0.9), code, words)
+            .prop_map(|(fd, fitting, code, words)| Step::Ioctl { fd, fitting, code, words }),
         1 => (any::<usize>(), 0_u64..4, 1_usize..0x2_0000)
             .prop_map(|(fd, page, len)| Step::Map { fd, offset: page * 4096, len }),
         1 => any::<usize>().prop_map(|fd| Step::Close { fd }),
@@ -69,43 +75,68 @@ fn descriptors(argument: &[u32]) -> Vec<i32> {
     numbers.filter(|fd| is_ours(*fd)).collect()
 }
 
+/// What a descriptor is named.
+fn name(fd: i32) -> String {
+    let link = std::fs::read_link(format!("/proc/self/fd/{fd}"));
+    link.map(|link| link.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
 /// Whether a number is a descriptor that a model has made, by its name.
 fn is_ours(fd: i32) -> bool {
-    let link = std::fs::read_link(format!("/proc/self/fd/{fd}"));
-    let name = link.map(|link| link.to_string_lossy().into_owned()).unwrap_or_default();
-    name.contains("memfd:nv") || name.contains("memfd:dmabuf")
+    ["memfd:dev/nv", "memfd:nv", "memfd:dmabuf"].iter().any(|prefix| name(fd).contains(prefix))
+}
+
+/// Part of the name of the descriptors that know the family of a request.
+fn family(code: u32) -> &'static str {
+    match (code >> 8) as u8 {
+        nvmap::FAMILY => "dev/nvmap",
+        ctrl::FAMILY => "dev/nvgpu",
+        address_space::FAMILY => "nvhost-ga10b",
+        tsg::FAMILY => "nvgpu-ga10b",
+        channel::FAMILY => "nvhost-17000000",
+        _ => "",
+    }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_panics_and_nothing_leaks(steps in prop::collection::vec(step(), 1..120)) {
+    fn nothing_panics_and_nothing_leaks(steps in prop::collection::vec(step(), 1..300)) {
         let bench = Bench::with(Config { memory_bytes: 1 << 30, ..Config::default() });
         let real: BTreeSet<u32> = codes().into_iter().collect();
-        let mut fds: Vec<i32> = vec![bench.nvmap.raw(), bench.ctrl.raw()];
-        fds.push(into_raw(bench.space()));
-        fds.push(into_raw(bench.tsg()));
-        fds.push(into_raw(bench.channel()));
-        fds.push(into_raw(bench.buffer(8192)));
+        let (space, tsg, channel) = bench.bound();
+        let buffers = [bench.buffer(8192), bench.buffer(4096)];
+        let mut fds: Vec<(i32, String)> = Vec::new();
+        let known = |fd: i32| (fd, name(fd));
+        fds.extend([bench.nvmap.raw(), bench.ctrl.raw()].map(known));
+        fds.extend([space, tsg, channel, bench.space()].map(into_raw).map(known));
+        fds.extend(buffers.map(into_raw).map(known));
         let mut maps = Vec::new();
         for step in steps {
             match step {
-                Step::Ioctl { fd, code, words } => {
-                    let fd = fds[fd % fds.len()];
+                Step::Ioctl { fd, fitting, code, words } => {
+                    let wanted = family(code);
+                    let fits = |(_, name): &&(i32, String)| !fitting || name.contains(wanted);
+                    let candidates: Vec<i32> = fds.iter().filter(fits).map(|(fd, _)| *fd).collect();
+                    let fd = candidates.get(fd % candidates.len().max(1)).copied().unwrap_or(fds[0].0);
                     let mut argument: Vec<u32> = words
                         .iter()
                         .map(|word| match word {
                             Word::Value(value) => *value,
-                            Word::Descriptor(at) => fds[at % fds.len()] as u32,
+                            Word::Descriptor(at) => fds[at % fds.len()].0 as u32,
                             Word::Handle(at) => 0x7fff_ffff + at,
                         })
                         .collect();
+                    // The longest encodable argument is 16 KiB.
+                    argument.resize(4096, 0);
+                    if code == channel::code::WAIT {
+                        // The second word is the time limit, and 0 is none.
+                        argument[1] = 1;
+                    }
                     let pointer = if code >> 16 & 0x3fff == 0 {
                         ptr::without_provenance_mut::<c_void>(argument[0] as usize)
                     } else {
-                        // The longest encodable argument is 16 KiB.
-                        argument.resize(4096, 0);
                         argument.as_mut_ptr().cast::<c_void>()
                     };
                     // SAFETY: the argument is 16 KiB; the software kernel checks every address
@@ -114,14 +145,15 @@ proptest! {
                     if !real.contains(&code) {
                         prop_assert!(result.is_err(), "{code:#x} succeeded");
                     } else if result.is_ok() {
-                        fds.extend(descriptors(&argument[..6]));
-                        fds.sort_unstable();
-                        fds.dedup();
+                        for fd in descriptors(&argument[..6]) {
+                            fds.retain(|(old, _)| *old != fd);
+                            fds.push(known(fd));
+                        }
                     }
                 }
                 Step::Map { fd, offset, len } => {
                     let request = MapRequest {
-                        fd: fds[fd % fds.len()],
+                        fd: fds[fd % fds.len()].0,
                         offset,
                         len,
                         protection: Protection::READ | Protection::WRITE,
@@ -131,7 +163,7 @@ proptest! {
                     }
                 }
                 Step::Close { fd } => {
-                    let fd = fds[fd % fds.len()];
+                    let fd = fds[fd % fds.len()].0;
                     if fd != bench.nvmap.raw() && fd != bench.ctrl.raw() {
                         let _ = bench.door.close(fd);
                     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use nvgpu_sys::channel::{
     self as abi, AllocObjCtx, AllocObjCtxFlags, ComputePreemption, GetParam, GraphicsPreemption,
-    PreemptionMode, SetErrorNotifier, SetupBind, SetupBindFlags, Wdt, code,
+    PreemptionMode, SetErrorNotifier, SetupBind, SetupBindFlags, Wait, Wdt, code,
 };
 use rustix::io::Errno;
 
@@ -63,7 +63,6 @@ const OTHER_CLASSES: [u32; 19] = [
 
 /// Requests of the real driver that have no handler here.
 const NOT_MODELLED: &[u32] = &[
-    code::WAIT,
     code::SUBMIT_GPFIFO,
     code::ZCULL_BIND,
     code::OPEN,
@@ -226,7 +225,7 @@ fn setup_buffers(state: &State, log: &Log, args: &SetupBind) -> Result<[Buffer; 
 }
 
 impl State {
-    fn channel(&mut self, id: u32, serial: u64) -> Result<&mut Channel, Errno> {
+    pub(super) fn channel(&mut self, id: u32, serial: u64) -> Result<&mut Channel, Errno> {
         self.channels.get_mut(&id).filter(|channel| channel.serial == serial).ok_or(Errno::TIMEDOUT)
     }
 
@@ -394,6 +393,11 @@ impl Kernel {
     pub(super) fn channel_ioctl(&self, id: u32, serial: u64, code: Code, address: u64) -> Result<i32, Errno> {
         code.check(abi::FAMILY, self.config.characteristics.ioctl_channel_nr_last, MAX_BYTES)?;
         let mut argument = Argument::copy_in(code, address)?;
+        if code.code == code::WAIT {
+            // Gives the gate up while it sleeps, so it is as well without.
+            argument.call(|args: &mut Wait| self.channel_wait((id, serial), args))?;
+            return Ok(argument.residue());
+        }
         let gate = Arc::clone(&self.lock().channel(id, serial)?.gate);
         let _gate = gate.lock().unwrap_or_else(PoisonError::into_inner);
         // It may have been closed while this request waited.
@@ -483,5 +487,6 @@ impl Kernel {
         let _gate = gate.lock().unwrap_or_else(PoisonError::into_inner);
         self.gpu(|gpu| gpu.stop_channels(&[id]));
         self.lock().remove_channel(id);
+        self.log.pulse.beat();
     }
 }

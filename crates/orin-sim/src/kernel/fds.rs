@@ -7,6 +7,8 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use rustix::fs::MemfdFlags;
 use rustix::io::{DupFlags, Errno};
@@ -29,6 +31,8 @@ pub(super) enum Object {
     Channel { id: u32, serial: u64 },
     /// A dma-buf.
     DmaBuf(Buffer),
+    /// An event of a TSG: whether it has happened since the last poll that said so.
+    Event(Arc<AtomicBool>),
     /// `/dev/kmsg`: the next record, and whether reads wait.
     Kmsg { cursor: u64, blocking: bool },
     /// A text file of sysfs: the text, and how much has been read.

@@ -5,6 +5,7 @@ use core::ptr::NonNull;
 use core::time::Duration;
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use nvgpu_sys::ctrl::USERMODE_PAGE_SIZE;
@@ -114,7 +115,11 @@ impl Kernel {
             Object::Nvmap => self.lock().nvmap.remove_client(),
             Object::Space(_) | Object::Tsg(_) => self.lock().reap(),
             Object::Channel { id, serial } => self.close_channel(*id, *serial),
-            Object::Ctrl(_) | Object::DmaBuf(_) | Object::Kmsg { .. } | Object::Text { .. } => {}
+            Object::Ctrl(_)
+            | Object::DmaBuf(_)
+            | Object::Event(_)
+            | Object::Kmsg { .. }
+            | Object::Text { .. } => {}
         }
         drop(object);
         drop(descriptor);
@@ -148,9 +153,13 @@ impl Kernel {
         }
         let mut state = self.lock();
         let descriptor = state.fds.native(request.fd).ok_or(Errno::BADF)?;
-        let pointer = host_mmap(request, descriptor)?;
+        let pointer = if storage.memory.fd().is_some() {
+            host_mmap(request, descriptor)?
+        } else {
+            untouchable(request.len)?
+        };
         state.nvmap.mapped(&self.log, &buffer);
-        let mapping = Mapping { len: request.len, mapped: Mapped::DmaBuf { _buffer: buffer } };
+        let mapping = Mapping { len: request.len, mapped: Mapped::DmaBuf { buffer, offset: request.offset } };
         state.mappings.insert(pointer.as_ptr().addr(), mapping);
         Ok(pointer)
     }
@@ -172,7 +181,7 @@ impl Kernel {
             return Err(Errno::NODEV);
         }
         let page = Arc::new(Memory::new("nvgpu usermode page", USERMODE_PAGE_SIZE)?);
-        let pointer = host_mmap(request, page.fd())?;
+        let pointer = host_mmap(request, page.fd().ok_or(Errno::BADF)?)?;
         let mapped = Mapped::Doorbell { instance, page: Arc::clone(&page) };
         state.mappings.insert(pointer.as_ptr().addr(), Mapping { len: request.len, mapped });
         drop(state);
@@ -202,13 +211,14 @@ impl Kernel {
     }
 
     pub(super) fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
-        let mut deadline = None;
+        let deadline = Instant::now() + KMSG_WAIT;
         loop {
+            let seen = self.log.pulse.count();
             let mut state = self.lock();
             let object = state.fds.get_mut(fd).ok_or_else(|| fds::foreign(fd, Errno::INVAL))?;
-            let (at, blocking) = match object {
+            match object {
                 Object::Kmsg { cursor, blocking } => match self.log.read(cursor, buffer) {
-                    Err(Errno::AGAIN) => (*cursor, *blocking),
+                    Err(Errno::AGAIN) if *blocking => {}
                     result => return result,
                 },
                 Object::Text { text, read } => {
@@ -219,13 +229,9 @@ impl Kernel {
                     return Ok(len);
                 }
                 _ => return Err(Errno::INVAL),
-            };
-            drop(state);
-            if !blocking {
-                return Err(Errno::AGAIN);
             }
-            let deadline = *deadline.get_or_insert_with(|| Instant::now() + KMSG_WAIT);
-            if !self.log.wait(at, deadline.saturating_duration_since(Instant::now())) {
+            drop(state);
+            if !self.log.pulse.wait(seen, deadline.saturating_duration_since(Instant::now())) {
                 return Err(Errno::INTR);
             }
         }
@@ -241,16 +247,21 @@ impl Kernel {
         Ok(())
     }
 
-    /// The kernel log is ready when there is a record to read; every other node is always ready, as
-    /// files without a poll operation are.
+    /// The kernel log is ready when there is a record to read, an event once after it happened;
+    /// every other node is always ready, as files without a poll operation are.
     pub(super) fn poll(&self, entries: &mut [PollEntry], timeout: Duration) -> usize {
         let deadline = Instant::now().checked_add(timeout);
         loop {
+            let seen = self.log.pulse.count();
             let next = self.log.next();
             let state = self.lock();
             for entry in entries.iter_mut() {
                 entry.happened = match state.fds.get(entry.fd) {
                     Some(Object::Kmsg { cursor, .. }) if *cursor >= next => Events::empty(),
+                    Some(Object::Event(happened)) if !happened.swap(false, Ordering::AcqRel) => {
+                        Events::empty()
+                    }
+                    Some(Object::Event(_)) => entry.wanted & (Events::IN | Events::PRIORITY),
                     Some(_) => entry.wanted & Events::IN,
                     None => Events::INVALID,
                 };
@@ -261,9 +272,18 @@ impl Kernel {
             if ready > 0 || left == Some(Duration::ZERO) {
                 return ready;
             }
-            self.log.wait(next, left.unwrap_or(Duration::MAX).min(KMSG_WAIT));
+            self.log.pulse.wait(seen, left.unwrap_or(KMSG_WAIT));
         }
     }
+}
+
+/// Addresses that trap: what a mapping of imported memory is good for.
+fn untouchable(len: usize) -> Result<NonNull<u8>, Errno> {
+    // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
+    let pointer = unsafe {
+        rustix::mm::mmap_anonymous(core::ptr::null_mut(), len, ProtFlags::empty(), MapFlags::PRIVATE)?
+    };
+    NonNull::new(pointer.cast()).ok_or(Errno::NOMEM)
 }
 
 /// Maps a descriptor of the host shared, as asked.

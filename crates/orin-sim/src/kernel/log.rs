@@ -7,10 +7,12 @@
 
 use core::fmt;
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use rustix::io::Errno;
+
+use super::pulse::Pulse;
 
 /// Records kept; older ones are lost, as in the kernel's ring.
 const CAPACITY: usize = 16_384;
@@ -57,12 +59,13 @@ impl Ring {
 pub(super) struct Log {
     boot: Instant,
     ring: Mutex<Ring>,
-    grown: Condvar,
+    /// Beats with each record.
+    pub(super) pulse: Pulse,
 }
 
 impl Log {
     pub(super) fn new() -> Self {
-        Self { boot: Instant::now(), ring: Mutex::default(), grown: Condvar::new() }
+        Self { boot: Instant::now(), ring: Mutex::default(), pulse: Pulse::default() }
     }
 
     /// A line of nvgpu, as its function `function` prints it.
@@ -122,7 +125,7 @@ impl Log {
         }
         ring.records.push_back(Record { level, microseconds, text });
         drop(ring);
-        self.grown.notify_all();
+        self.pulse.beat();
     }
 
     /// The texts of the records that are still there.
@@ -167,16 +170,6 @@ impl Log {
         target.copy_from_slice(line.as_bytes());
         *cursor += 1;
         Ok(line.len())
-    }
-
-    /// Waits until there is a record at `cursor` or `timeout` is over; whether there is one.
-    pub(super) fn wait(&self, cursor: u64, timeout: Duration) -> bool {
-        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        let (ring, _) = self
-            .grown
-            .wait_timeout_while(ring, timeout, |ring| cursor >= ring.next())
-            .unwrap_or_else(PoisonError::into_inner);
-        cursor < ring.next()
     }
 }
 
@@ -238,13 +231,5 @@ mod tests {
         assert_eq!(log.read(&mut cursor, &mut buffer), Err(Errno::PIPE));
         assert_eq!(cursor, 5);
         assert!(log.read(&mut cursor, &mut buffer).is_ok());
-    }
-
-    #[test]
-    fn waiting_ends_with_the_time_or_a_record() {
-        let log = Log::new();
-        assert!(!log.wait(0, Duration::from_millis(1)));
-        log.model(format_args!("now"));
-        assert!(log.wait(0, Duration::ZERO));
     }
 }

@@ -20,11 +20,13 @@ mod fds;
 mod files;
 mod log;
 mod nvmap;
+mod pulse;
 mod recovery;
 mod state;
 mod tsg;
 mod user;
 mod va_allocator;
+mod wait;
 
 use core::ffi::{CStr, c_void};
 use core::fmt;
@@ -223,7 +225,9 @@ impl Kernel {
             Object::Space(space) => self.space_ioctl(space, code, address),
             Object::Tsg(tsg) => self.tsg_ioctl(tsg, code, address),
             Object::Channel { id, serial } => self.channel_ioctl(id, serial, code, address),
-            Object::DmaBuf(_) | Object::Kmsg { .. } | Object::Text { .. } => Err(Errno::NOTTY),
+            Object::DmaBuf(_) | Object::Event(_) | Object::Kmsg { .. } | Object::Text { .. } => {
+                Err(Errno::NOTTY)
+            }
         }
     }
 

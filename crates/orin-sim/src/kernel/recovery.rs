@@ -80,7 +80,7 @@ fn write_notifier(notifier: &Notifier, code: u32) -> bool {
 }
 
 /// Stores bytes that user space may be reading.
-fn store<const N: usize>(memory: &Memory, offset: u64, bytes: [u8; N]) {
+pub(super) fn store<const N: usize>(memory: &Memory, offset: u64, bytes: [u8; N]) {
     // CAST: offsets of a CPU mapping fit usize.
     let offset = offset as usize;
     assert!(offset + N <= memory.len(), "the notification lies in its buffer");
@@ -91,7 +91,7 @@ fn store<const N: usize>(memory: &Memory, offset: u64, bytes: [u8; N]) {
 }
 
 /// Loads bytes that user space may be writing.
-fn load(memory: &Memory, offset: u64, bytes: &mut [u8]) {
+pub(super) fn load(memory: &Memory, offset: u64, bytes: &mut [u8]) {
     // CAST: offsets of a CPU mapping fit usize.
     let offset = offset as usize;
     assert!(offset + bytes.len() <= memory.len(), "the notification lies in its buffer");
@@ -237,6 +237,7 @@ impl Kernel {
             channels
         };
         self.gpu(|gpu| gpu.stop_channels(&channels));
+        self.log.pulse.beat();
     }
 
     /// Prints a fault. Returns the notifier's code, if the kernel recovers from this fault at all.
@@ -351,5 +352,10 @@ impl FaultHandler for Kernel {
         if let Some(code) = self.print_fault(channel_id, tsg, &fault) {
             self.end_tsg(tsg, Some(code));
         }
+    }
+
+    fn non_stall_interrupt(&self, channel_id: u32) {
+        self.lock().interrupt(channel_id);
+        self.log.pulse.beat();
     }
 }

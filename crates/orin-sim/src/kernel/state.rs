@@ -27,8 +27,8 @@ const TSGS: u32 = 512;
 /// What a CPU mapping shows.
 #[derive(Debug)]
 pub(super) enum Mapped {
-    /// A dma-buf, kept alive by the mapping.
-    DmaBuf { _buffer: Buffer },
+    /// A dma-buf from `offset` on, kept alive by the mapping.
+    DmaBuf { buffer: Buffer, offset: u64 },
     /// The doorbell page of one open of the control node.
     Doorbell { instance: u64, page: Arc<Memory> },
 }

@@ -6,15 +6,19 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nvgpu_sys::tsg::{
-    self as abi, BindChannelEx, CreateSubcontext, DeleteSubcontext, INTERLEAVE_HIGH, ReadSingleSmErrorState,
+    self as abi, BindChannelEx, CreateSubcontext, DeleteSubcontext, EVENT_BLOCKING_SYNC, EVENT_CMD_ENABLE,
+    EVENT_COUNT, EVENT_GR_SEMAPHORE_WRITE_AWAKEN, EventIdCtrl, INTERLEAVE_HIGH, ReadSingleSmErrorState,
     RunlistInterleave, SUBCONTEXT_ASYNC, SUBCONTEXT_SYNC, SmErrorStateRecord, Timeslice, VEID_COUNT, code,
 };
 use rustix::io::Errno;
 
 use super::address_space::SpaceId;
 use super::argument::{Argument, Code};
+use super::fds::{self, Object};
 use super::log::Log;
 use super::state::State;
 use super::{Kernel, user};
@@ -31,7 +35,6 @@ const TIMESLICES_US: std::ops::RangeInclusive<u32> = 1000..=50_000;
 /// Requests of the real driver that have no handler here.
 const NOT_MODELLED: &[u32] = &[
     code::DISABLE,
-    code::EVENT_ID_CTRL,
     code::SET_L2_MAX_WAYS_EVICT_LAST,
     code::GET_L2_MAX_WAYS_EVICT_LAST,
     code::SET_L2_SECTOR_PROMOTION,
@@ -64,6 +67,8 @@ pub(super) struct Tsg {
     pub(super) contexts: Vec<Context>,
     /// What each SM recorded last.
     pub(super) sm_errors: Vec<SmErrorStateRecord>,
+    /// Events that somebody may be waiting for, by event id.
+    events: Vec<(u32, Arc<AtomicBool>)>,
 }
 
 impl Tsg {
@@ -76,6 +81,7 @@ impl Tsg {
             ended: false,
             contexts: Vec::new(),
             sm_errors: vec![SmErrorStateRecord::default(); sm_count as usize],
+            events: Vec::new(),
         }
     }
 
@@ -101,6 +107,15 @@ impl Tsg {
         };
         self.veids.insert(veid, Some(space));
         Ok(veid)
+    }
+
+    /// Lets an event happen.
+    fn post(&mut self, event: u32) {
+        // A descriptor that is closed leaves only this reference.
+        self.events.retain(|(_, happened)| Arc::strong_count(happened) > 1);
+        for (_, happened) in self.events.iter().filter(|(id, _)| *id == event) {
+            happened.store(true, Ordering::Release);
+        }
     }
 
     fn sm_error_state(&self, args: &mut ReadSingleSmErrorState) -> Result<i32, Errno> {
@@ -158,6 +173,36 @@ impl State {
         Ok(())
     }
 
+    /// EVENT_ID_CTRL: a descriptor to poll.
+    fn open_event(&mut self, log: &Log, tsg: u32, args: &mut EventIdCtrl) -> Result<(), Errno> {
+        if args.event_id >= EVENT_COUNT {
+            return Err(Errno::INVAL);
+        }
+        if args.cmd != EVENT_CMD_ENABLE {
+            log.error(
+                "gk20a_tsg_ioctl_event_id_ctrl",
+                format_args!("unrecognized tsg event id cmd: {:#x}", args.cmd),
+            );
+            return Err(Errno::INVAL);
+        }
+        let id = args.event_id;
+        let descriptor = fds::descriptor(|number| format!("nvgpu-event{id}-fd{number}"))?;
+        let happened = Arc::new(AtomicBool::new(false));
+        self.tsgs.get_mut(&tsg).ok_or(Errno::INVAL)?.events.push((id, Arc::clone(&happened)));
+        args.event_fd = self.fds.insert(descriptor, Object::Event(happened));
+        Ok(())
+    }
+
+    /// A non-stall interrupt: every TSG with channels hears of it, the channel's own twice.
+    pub(super) fn interrupt(&mut self, channel: u32) {
+        for tsg in self.tsgs.values_mut().filter(|tsg| !tsg.channels.is_empty()) {
+            tsg.post(EVENT_BLOCKING_SYNC);
+            if tsg.channels.contains(&channel) {
+                tsg.post(EVENT_GR_SEMAPHORE_WRITE_AWAKEN);
+            }
+        }
+    }
+
     fn bind_channel_ex(&mut self, log: &Log, tsg: u32, args: &BindChannelEx) -> Result<(), Errno> {
         let id = self.fds.channel(args.channel_fd).ok_or(Errno::INVAL)?;
         if args.subcontext_id >= VEID_COUNT {
@@ -210,6 +255,9 @@ impl Kernel {
         let tsg = state.tsgs.get_mut(&id).ok_or(Errno::NODEV)?;
         match code.code {
             code::ENABLE | code::PREEMPT => {}
+            code::EVENT_ID_CTRL => {
+                argument.call(|args: &mut EventIdCtrl| state.open_event(log, id, args))?;
+            }
             code::SET_RUNLIST_INTERLEAVE => {
                 argument.call(
                     |args: &mut RunlistInterleave| {

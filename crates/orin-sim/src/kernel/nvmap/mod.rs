@@ -1,0 +1,400 @@
+//! nvmap: handles, memory, dma-bufs.
+//!
+//! A handle number belongs to the process, whichever `/dev/nvmap` descriptor it came through; the
+//! buffer behind it outlives the number as long as a descriptor, a mapping of CPU or GPU or a
+//! channel uses it. CREATE makes the buffer (and its dma-buf), ALLOC gives it memory
+//! (`nvmap_ioctl.c`, `nvmap_handle.c`, `nvmap_alloc.c`).
+
+mod import;
+mod maintenance;
+mod requests;
+mod transfer;
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use nvgpu_sys::nvmap::{
+    self as abi, AllocHandle, DuplicateHandle, HandleFlags, HandleParameters, HeapSize, Heaps,
+    QueryHeapParams,
+};
+use rustix::io::Errno;
+
+use crate::config::Config;
+use crate::memory::Memory;
+
+use super::log::{Level, Log};
+
+/// Page size of handles, in bytes.
+const PAGE: u64 = abi::PAGE_SIZE;
+/// First handle number of a machine (`nvmap_id_array.c` starts its search at U32_MAX / 2).
+const FIRST_ID: u32 = u32::MAX / 2;
+/// NUMA nodes that an arm64 kernel is built for.
+const MAX_NODES: i32 = 16;
+/// Heaps that cannot be combined with others.
+const EXCLUSIVE: Heaps = Heaps::IVM.union(Heaps::VIDMEM);
+/// System memory; GENERIC counts as such where there is no generic carveout.
+const SYSTEM: Heaps = Heaps::IOVMM.union(Heaps::GENERIC);
+
+/// One kind of memory and how much of it is in use.
+#[derive(Debug)]
+struct Pool {
+    total: u64,
+    used: AtomicU64,
+}
+
+impl Pool {
+    fn new(total: u64) -> Self {
+        Self { total, used: AtomicU64::new(0) }
+    }
+
+    fn take(&self, bytes: u64) -> bool {
+        let taken = self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
+            used.checked_add(bytes).filter(|used| *used <= self.total)
+        });
+        taken.is_ok()
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::AcqRel);
+    }
+
+    fn free(&self) -> u64 {
+        self.total - self.used.load(Ordering::Acquire)
+    }
+}
+
+/// The memory of a buffer.
+#[derive(Debug)]
+pub(super) struct Storage {
+    /// The bytes.
+    pub(super) memory: Arc<Memory>,
+    heap: Heaps,
+    align: u32,
+    cache: u32,
+    tag: u32,
+    bytes: u64,
+    pool: Arc<Pool>,
+}
+
+impl Storage {
+    /// Whether the CPU may map it: protected memory it may not.
+    pub(super) fn cpu_access(&self) -> bool {
+        self.heap != Heaps::VPR
+    }
+}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        self.pool.give_back(self.bytes);
+    }
+}
+
+/// A buffer: what handle numbers and dma-bufs refer to.
+#[derive(Debug)]
+pub(super) struct Handle {
+    size: u64,
+    file: Arc<OwnedFd>,
+    storage: OnceLock<Storage>,
+    serial: u64,
+    live: Arc<AtomicUsize>,
+}
+
+impl Handle {
+    fn new(size: u64, file: OwnedFd, storage: OnceLock<Storage>, nvmap: &mut Nvmap) -> Self {
+        nvmap.live.fetch_add(1, Ordering::AcqRel);
+        nvmap.next_serial += 1;
+        let (serial, live) = (nvmap.next_serial, Arc::clone(&nvmap.live));
+        Self { size, file: Arc::new(file), storage, serial, live }
+    }
+
+    /// Size in bytes, whole pages.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The memory, once there is some.
+    pub(super) fn storage(&self) -> Option<&Storage> {
+        self.storage.get()
+    }
+
+    /// The bytes, once there are some.
+    pub(super) fn memory(&self) -> Option<&Arc<Memory>> {
+        self.storage.get().map(|storage| &storage.memory)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.live.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A dma-buf: a buffer, or the read-only twin of one.
+#[derive(Clone, Debug)]
+pub(super) struct Buffer {
+    pub(super) handle: Arc<Handle>,
+    pub(super) read_only: bool,
+}
+
+impl Buffer {
+    /// Whether both are the same dma-buf.
+    pub(super) fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.handle, &other.handle) && self.read_only == other.read_only
+    }
+}
+
+/// The process's side of nvmap, and the machine's memory.
+#[derive(Debug)]
+pub(super) struct Nvmap {
+    clients: usize,
+    ids: BTreeMap<u32, Buffer>,
+    next_id: u32,
+    next_serial: u64,
+    live: Arc<AtomicUsize>,
+    system: Arc<Pool>,
+    protected: Arc<Pool>,
+    warned_of_tag: bool,
+    warned_of_uncached: bool,
+}
+
+impl Nvmap {
+    pub(super) fn new(config: &Config) -> Self {
+        // What ran before on the machine has used up numbers. CAST: the remainder is below 2^16.
+        let before = if config.seed == 0 { 0 } else { (config.seed % 0x1_0000) as u32 };
+        Self {
+            clients: 0,
+            ids: BTreeMap::new(),
+            next_id: FIRST_ID + before,
+            next_serial: 0,
+            live: Arc::default(),
+            system: Arc::new(Pool::new(config.memory_bytes)),
+            protected: Arc::new(Pool::new(config.vpr_bytes)),
+            warned_of_tag: false,
+            warned_of_uncached: false,
+        }
+    }
+
+    pub(super) fn add_client(&mut self) {
+        self.clients += 1;
+    }
+
+    /// One descriptor less; with the last one go all handle numbers.
+    pub(super) fn remove_client(&mut self) {
+        self.clients = self.clients.saturating_sub(1);
+        if self.clients == 0 {
+            self.ids.clear();
+            (self.warned_of_tag, self.warned_of_uncached) = (false, false);
+        }
+    }
+
+    pub(super) fn handles(&self) -> usize {
+        self.ids.len()
+    }
+
+    pub(super) fn buffers(&self) -> usize {
+        self.live.load(Ordering::Acquire)
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.system.used.load(Ordering::Acquire) + self.protected.used.load(Ordering::Acquire)
+    }
+
+    /// Called for each CPU mapping of a dma-buf.
+    pub(super) fn mapped(&mut self, log: &Log, buffer: &Buffer) {
+        let uncached = buffer.handle.storage().filter(|storage| storage.cache == abi::CACHE_UNCACHED);
+        if let (Some(storage), false) = (uncached, self.warned_of_uncached) {
+            self.warned_of_uncached = true;
+            log.nvmap(
+                Level::Warning,
+                "__nvmap_map",
+                format_args!(
+                    "PID {}: {}: TAG: {:#06x} WARNING: NVMAP_HANDLE_WRITE_COMBINE should be used in place \
+                     of NVMAP_HANDLE_UNCACHEABLE on ARM64",
+                    std::process::id(),
+                    command(),
+                    storage.tag
+                ),
+            );
+        }
+    }
+
+    fn lookup(&self, id: u32) -> Result<&Buffer, Errno> {
+        self.ids.get(&id).ok_or(Errno::INVAL)
+    }
+
+    /// A number for a buffer: the next free one, machine-wide.
+    fn enter(&mut self, buffer: Buffer) -> u32 {
+        while self.next_id == 0 || self.ids.contains_key(&self.next_id) {
+            self.next_id = self.next_id.wrapping_add(1);
+        }
+        let id = self.next_id;
+        self.next_id = self.next_id.wrapping_add(1);
+        self.ids.insert(id, buffer);
+        id
+    }
+
+    fn create(&mut self, bytes: u64) -> Result<u32, Errno> {
+        if bytes == 0 {
+            return Err(Errno::INVAL);
+        }
+        let size = bytes.checked_next_multiple_of(PAGE).ok_or(Errno::NOMEM)?;
+        let file = Memory::file("dmabuf", size).map_err(|_| Errno::NOMEM)?;
+        let handle = Handle::new(size, file, OnceLock::new(), self);
+        Ok(self.enter(Buffer { handle: Arc::new(handle), read_only: false }))
+    }
+
+    fn alloc(&mut self, log: &Log, args: &AllocHandle) -> Result<(), Errno> {
+        if !args.align.is_power_of_two() && args.align != 0 || args.handle == 0 {
+            return Err(Errno::INVAL);
+        }
+        if args.numa_nid > MAX_NODES || args.numa_nid < -1 {
+            log.nvmap(
+                Level::Error,
+                "nvmap_ioctl_alloc",
+                format_args!("numa id:{} is invalid", args.numa_nid),
+            );
+            return Err(Errno::INVAL);
+        }
+        let handle = Arc::clone(&self.lookup(args.handle)?.handle);
+        let heaps = Heaps::from_bits_retain(args.heap_mask);
+        if !self.available(heaps, handle.size) {
+            return Err(Errno::NOMEM);
+        }
+        self.check_tag(log, args.flags);
+        if handle.storage().is_some() {
+            return Err(Errno::EXIST);
+        }
+        if heaps.intersects(EXCLUSIVE) && !EXCLUSIVE.contains(heaps) {
+            return Err(Errno::INVAL);
+        }
+        // Protected memory comes first in the kernel's order, then system memory; the other
+        // carveout serves the safety island alone.
+        let (heap, pool) = if heaps.contains(Heaps::VPR) && self.protected.take(handle.size) {
+            (Heaps::VPR, &self.protected)
+        } else if heaps.intersects(SYSTEM) && self.system.take(handle.size) {
+            (Heaps::IOVMM, &self.system)
+        } else {
+            return Err(Errno::NOMEM);
+        };
+        let pool = Arc::clone(pool);
+        let memory = usize::try_from(handle.size)
+            .map_err(|_| Errno::NOMEM)
+            .and_then(|len| Memory::map(Arc::clone(&handle.file), len));
+        let Ok(memory) = memory else {
+            pool.give_back(handle.size);
+            return Err(Errno::NOMEM);
+        };
+        let protected = heaps.contains(Heaps::VPR);
+        let storage = Storage {
+            memory: Arc::new(memory),
+            heap,
+            align: args.align.max(4096),
+            cache: if protected { abi::CACHE_UNCACHED } else { args.flags & abi::CACHE_MASK },
+            tag: args.flags >> abi::TAG_SHIFT,
+            bytes: handle.size,
+            pool,
+        };
+        // Allocation happens under the state mutex, so nobody else can have set it.
+        handle.storage.set(storage).map_err(|_| Errno::EXIST)
+    }
+
+    /// The kernel's estimate before it tries.
+    fn available(&self, heaps: Heaps, bytes: u64) -> bool {
+        if heaps.intersects(SYSTEM) {
+            return bytes <= self.system.total;
+        }
+        heaps.contains(Heaps::VPR) && bytes <= self.protected.free()
+    }
+
+    /// Warns once of an allocation without a tag.
+    fn check_tag(&mut self, log: &Log, flags: u32) {
+        if flags & abi::TAG_MASK == 0 && !self.warned_of_tag {
+            self.warned_of_tag = true;
+            log.nvmap(
+                Level::Warning,
+                "nvmap_alloc_handle",
+                format_args!(
+                    "PID {}: {}: WARNING: All NvMap Allocations must have a tag to identify the subsystem \
+                     allocating memory.Please pass the tag to the API call NvRmMemHanldeAllocAttr() or \
+                     relevant. ",
+                    std::process::id(),
+                    command()
+                ),
+            );
+        }
+    }
+
+    fn duplicate(&mut self, log: &Log, args: &mut DuplicateHandle) -> Result<(), Errno> {
+        let buffer = self.lookup(args.handle)?.clone();
+        let read_only = args.access_flags & HandleFlags::READ_ONLY.bits() != 0;
+        if buffer.read_only && !read_only {
+            log.nvmap(
+                Level::Error,
+                "nvmap_ioctl_dup_handle",
+                format_args!("Duplicating RW handle from RO handle is not allowed"),
+            );
+            return Err(Errno::PERM);
+        }
+        refuse_unallocated(log, &buffer)?;
+        args.dup_handle = self.enter(Buffer { handle: buffer.handle, read_only });
+        Ok(())
+    }
+
+    fn parameters(&self, args: &mut HandleParameters) -> Result<(), Errno> {
+        let buffer = self.lookup(args.handle).map_err(|_| Errno::NODEV)?;
+        let storage = buffer.handle.storage();
+        args.contig = 0;
+        args.import_id = 0;
+        args.heap_number = storage.map_or(0, |storage| storage.heap.bits());
+        args.access_flags = if buffer.read_only { HandleFlags::READ_ONLY.bits() } else { 0 };
+        args.heap = storage.map_or(0, |storage| u64::from(storage.heap.bits()));
+        args.align = storage.map_or(PAGE, |storage| u64::from(storage.align));
+        args.coherency = u64::from(storage.map_or(abi::CACHE_WRITE_COMBINED, |storage| storage.cache));
+        args.size = buffer.handle.size;
+        args.offset = 0;
+        args.serial_id = buffer.handle.serial;
+        Ok(())
+    }
+
+    fn heap_params(&self, args: &mut QueryHeapParams) -> Result<(), Errno> {
+        let heaps = Heaps::from_bits_retain(args.heap_mask);
+        args.largest_free_block = PAGE;
+        (args.contig, args.granule_size) = (0, 4096);
+        (args.total, args.free) = if heaps.contains(Heaps::VPR) {
+            (self.protected.total, self.protected.free())
+        } else if heaps.intersects(SYSTEM) {
+            (self.system.total, self.system.free())
+        } else if heaps.is_empty() || heaps.contains(Heaps::FSI) {
+            (0, 0)
+        } else {
+            return Err(Errno::NODEV);
+        };
+        Ok(())
+    }
+
+    fn heap_size(&self, args: &mut HeapSize) -> Result<(), Errno> {
+        args.size = match Heaps::from_bits_retain(args.heap) {
+            Heaps::VPR => self.protected.total,
+            Heaps::FSI => 0,
+            _ => return Err(Errno::NODEV),
+        };
+        Ok(())
+    }
+}
+
+/// FROM_FD and DUP_HANDLE need memory.
+fn refuse_unallocated(log: &Log, buffer: &Buffer) -> Result<(), Errno> {
+    if buffer.handle.storage().is_some() {
+        return Ok(());
+    }
+    let message = format_args!("{} duplicating unallocated handle", command()).to_string();
+    log.nvmap(Level::Error, "nvmap_duplicate_handle", format_args!("{message}"));
+    Err(Errno::INVAL)
+}
+
+/// Name of the process as the kernel knows it.
+fn command() -> String {
+    std::fs::read_to_string("/proc/self/comm").map_or_else(|_| String::new(), |name| name.trim().to_owned())
+}

@@ -1,0 +1,102 @@
+//! READ and WRITE: copies between a handle and the caller's memory (`nvmap_ioctl.c`,
+//! `rw_handle`).
+
+use nvgpu_sys::nvmap::RwHandle;
+use rustix::io::Errno;
+
+use crate::memory::Memory;
+
+use super::super::log::{Level, Log};
+use super::super::state::State;
+use super::super::user;
+
+/// READ and WRITE between a handle and user memory, element by element.
+pub(super) fn read_write(state: &State, log: &Log, read: bool, args: &mut RwHandle) -> Result<(), Errno> {
+    if args.addr == 0 || args.count == 0 || args.elem_size == 0 {
+        return Err(Errno::INVAL);
+    }
+    let buffer = state.nvmap.lookup(args.handle)?.clone();
+    let storage = buffer.handle.storage();
+    if !read && buffer.read_only {
+        log.nvmap(
+            Level::Error,
+            "nvmap_ioctl_rw_handle",
+            format_args!("Write operation is not allowed on RO handle"),
+        );
+        return Err(Errno::PERM);
+    }
+    if read && storage.is_some_and(|storage| !storage.cpu_access()) {
+        log.nvmap(
+            Level::Error,
+            "nvmap_ioctl_rw_handle",
+            format_args!("CPU read operation is not allowed on VPR carveout"),
+        );
+        return Err(Errno::PERM);
+    }
+    let memory = &storage.ok_or(Errno::PERM)?.memory;
+    let size = buffer.handle.size;
+    let fits = args.elem_size <= size
+        && args.offset < size
+        && args.elem_size <= args.hmem_stride
+        && args.elem_size <= args.user_stride
+        && args.user_stride <= (size - args.offset) / args.count
+        && (args.count - 1)
+            .checked_mul(args.hmem_stride)
+            .and_then(|last| last.checked_add(args.offset)?.checked_add(args.elem_size))
+            .is_some_and(|end| end <= size);
+    if !fits {
+        return Err(Errno::INVAL);
+    }
+    let wanted = args.count * args.elem_size;
+    let whole = args.elem_size == args.hmem_stride
+        && args.elem_size == args.user_stride
+        && args.offset.is_multiple_of(8);
+    let (count, element) = if whole { (1, wanted) } else { (args.count, args.elem_size) };
+    let mut copied = 0;
+    for at in 0..count {
+        let offset = args.offset + at * args.hmem_stride;
+        let address = args.addr.wrapping_add(at * args.user_stride);
+        let left = copy(memory, offset, address, element, read);
+        if left > 0 {
+            // The kernel reports what was *not* copied of the element as the bytes copied.
+            copied = left;
+            break;
+        }
+        copied += element;
+    }
+    args.count = copied;
+    if copied < wanted { Err(Errno::INTR) } else { Ok(()) }
+}
+
+/// Copies one element; returns how many bytes could not be copied. The caller has checked that the
+/// element lies in the memory.
+fn copy(memory: &Memory, offset: u64, address: u64, len: u64, read: bool) -> u64 {
+    const CHUNK: u64 = 4096;
+    let mut buffer = [0_u8; CHUNK as usize];
+    let mut done = 0;
+    while done < len {
+        // CAST: at most a chunk, and offsets of a CPU mapping fit usize.
+        let step = CHUNK.min(len - done) as usize;
+        let at = (offset + done) as usize;
+        let (bytes, address) = (&mut buffer[..step], address.wrapping_add(done));
+        if read {
+            // SAFETY: `at + step` lies in the memory, which `memory` keeps mapped; a racing writer
+            // tears bytes at worst. The target is a local array.
+            unsafe {
+                core::ptr::copy(memory.pointer().as_ptr().add(at).cast_const(), bytes.as_mut_ptr(), step);
+            }
+            let left = user::write_bytes(address, bytes) as u64;
+            if left > 0 {
+                return len - done - (step as u64 - left);
+            }
+        } else {
+            if user::read_bytes(address, bytes).is_err() {
+                return len - done;
+            }
+            // SAFETY: as above with the roles exchanged.
+            unsafe { core::ptr::copy(bytes.as_ptr(), memory.pointer().as_ptr().add(at), step) };
+        }
+        done += step as u64;
+    }
+    0
+}

@@ -1,0 +1,51 @@
+//! What wakes sleepers: a count that moves whenever something happened that they may wait for.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Moves with every record of the log, every interrupt of the GPU and every end of a channel.
+#[derive(Debug, Default)]
+pub(super) struct Pulse {
+    count: Mutex<u64>,
+    moved: Condvar,
+}
+
+impl Pulse {
+    fn lock(&self) -> MutexGuard<'_, u64> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The count now; look at the condition after this and before [`Pulse::wait`].
+    pub(super) fn count(&self) -> u64 {
+        *self.lock()
+    }
+
+    /// Something happened.
+    pub(super) fn beat(&self) {
+        let mut count = self.lock();
+        *count = count.wrapping_add(1);
+        drop(count);
+        self.moved.notify_all();
+    }
+
+    /// Sleeps until the count is no longer `seen`, at most `timeout` long; whether it moved.
+    pub(super) fn wait(&self, seen: u64, timeout: Duration) -> bool {
+        let wait = self.moved.wait_timeout_while(self.lock(), timeout, |count| *count == seen);
+        let (count, _) = wait.unwrap_or_else(PoisonError::into_inner);
+        *count != seen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_beat_between_look_and_wait_is_not_lost() {
+        let pulse = Pulse::default();
+        let seen = pulse.count();
+        assert!(!pulse.wait(seen, Duration::from_millis(1)));
+        pulse.beat();
+        assert!(pulse.wait(seen, Duration::ZERO));
+    }
+}

@@ -1,0 +1,120 @@
+//! WAIT of a channel: sleeping until memory changes (`ioctl_channel.c`, `gk20a_channel_wait`).
+//!
+//! The memory is looked at when the request comes and after each non-stall interrupt of the GPU,
+//! not in between: a value that the GPU writes without raising one wakes nobody.
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nvgpu_sys::channel::{WAIT_NOTIFIER, WAIT_SEMAPHORE, Wait};
+use rustix::io::Errno;
+
+use crate::memory::Memory;
+
+use super::Kernel;
+use super::channel::NOTIFICATION_BYTES;
+use super::recovery;
+
+/// What is waited for.
+enum Condition {
+    /// The word at `offset` equals `payload`.
+    Semaphore { memory: Arc<Memory>, offset: u64, payload: u32 },
+    /// The status of the notification at `offset` is 0.
+    Notifier { memory: Arc<Memory>, offset: u64 },
+}
+
+impl Condition {
+    fn met(&self) -> bool {
+        match self {
+            Self::Semaphore { memory, offset, payload } => {
+                let mut word = [0; 4];
+                recovery::load(memory, *offset, &mut word);
+                u32::from_le_bytes(word) == *payload
+            }
+            Self::Notifier { memory, offset } => {
+                let mut status = [0; 2];
+                recovery::load(memory, *offset + 14, &mut status);
+                status == [0; 2]
+            }
+        }
+    }
+
+    /// What the kernel leaves in a notification that it waited for.
+    fn finish(&self, channel: u32) {
+        if let Self::Notifier { memory, offset } = self {
+            recovery::store(memory, *offset + 8, 0xdead_beef_u32.to_le_bytes());
+            // CAST: channel ids are below 512.
+            recovery::store(memory, *offset + 12, (channel as u16).to_le_bytes());
+        }
+    }
+
+    /// What the request answers when the time is over.
+    fn timed_out(&self) -> Errno {
+        match self {
+            Self::Semaphore { .. } => Errno::TIMEDOUT,
+            Self::Notifier { .. } => Errno::INTR,
+        }
+    }
+
+    /// What the request answers when the channel ends meanwhile.
+    fn ended(&self) -> Result<(), Errno> {
+        match self {
+            Self::Semaphore { .. } => Ok(()),
+            Self::Notifier { .. } => Err(Errno::TIMEDOUT),
+        }
+    }
+}
+
+impl Kernel {
+    /// The checks of WAIT, in the kernel's order.
+    fn wait_condition(&self, (id, serial): (u32, u64), args: &Wait) -> Result<Condition, Errno> {
+        let mut state = self.lock();
+        if state.channel(id, serial)?.unserviceable {
+            return Err(Errno::TIMEDOUT);
+        }
+        let (offset, bytes) = match args.kind {
+            WAIT_SEMAPHORE if !args.offset.is_multiple_of(4) => return Err(Errno::INVAL),
+            WAIT_SEMAPHORE => (u64::from(args.offset), 4),
+            WAIT_NOTIFIER => (u64::from(args.offset), NOTIFICATION_BYTES),
+            _ => return Err(Errno::INVAL),
+        };
+        // CAST: a descriptor is the same 32 bits.
+        let buffer = state.fds.dma_buf(args.dmabuf_fd as RawFd).map_err(|_| Errno::INVAL)?;
+        if offset + bytes > buffer.handle.size() {
+            return Err(Errno::INVAL);
+        }
+        let memory = buffer.handle.memory().map(Arc::clone);
+        Ok(if args.kind == WAIT_SEMAPHORE {
+            let memory = memory.ok_or(Errno::INVAL)?;
+            Condition::Semaphore { memory, offset, payload: args.payload }
+        } else {
+            Condition::Notifier { memory: memory.ok_or(Errno::NOMEM)?, offset }
+        })
+    }
+
+    /// WAIT. A time of 0 milliseconds is no limit: it ends with the channel at the latest.
+    pub(super) fn channel_wait(&self, channel: (u32, u64), args: &Wait) -> Result<(), Errno> {
+        let condition = self.wait_condition(channel, args)?;
+        let limit = Duration::from_millis(u64::from(args.timeout));
+        let deadline = Instant::now() + limit;
+        loop {
+            let seen = self.log.pulse.count();
+            if condition.met() {
+                condition.finish(channel.0);
+                return Ok(());
+            }
+            let serviceable =
+                self.lock().channel(channel.0, channel.1).is_ok_and(|channel| !channel.unserviceable);
+            if !serviceable {
+                return condition.ended();
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if args.timeout != 0 && left.is_zero() {
+                return Err(condition.timed_out());
+            }
+            // TIMEOUT: without a limit, long enough to cost nothing.
+            self.log.pulse.wait(seen, if args.timeout == 0 { Duration::from_secs(1) } else { left });
+        }
+    }
+}
