@@ -101,7 +101,7 @@ uapi_struct! {
         /// [`AllocSpaceFlags`].
         8 => flags: u32;
         /// Not read.
-        12 => padding: u32;
+        12 => padding: u32, "";
         /// As in [`AllocSpace`].
         16 => offset: u64, "o_a.offset";
     }

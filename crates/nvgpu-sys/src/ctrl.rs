@@ -260,8 +260,7 @@ pub fn get_vsms_mapping(fd: &DoorFd, entries: &mut [VsmsMappingEntry]) -> Result
         return Err(Errno::OVERFLOW);
     }
     // CAST: an address has at most 64 bits.
-    let mut argument =
-        VsmsMapping { vsms_map_buf_addr: entries.as_mut_ptr().expose_provenance() as u64 };
+    let mut argument = VsmsMapping { vsms_map_buf_addr: entries.as_mut_ptr().expose_provenance() as u64 };
     // SAFETY: the address is the exclusively borrowed `entries`, and the number of SMs, which is
     // fixed at power-on, is at most its length.
     let residue = unsafe { VSMS_MAPPING.send_pointing(fd, &mut argument) }?;

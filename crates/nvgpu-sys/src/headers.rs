@@ -41,14 +41,14 @@ const CTRL: &[StructInfo] = structs!(
 /// Structs of address spaces.
 const ADDRESS_SPACE: &[StructInfo] = structs!(
     address_space:
-    BindChannel FreeSpace UnmapBuffer AllocSpace MapBufferEx VaRegion GetVaRegions MapBufferBatch
-    GetSyncRoMap MappingModify RemapOp Remap
+    BindChannel AllocSpace32 FreeSpace UnmapBuffer AllocSpace MapBufferEx VaRegion GetVaRegions
+    GetBufferCompbitsInfo MapBufferCompbits MapBufferBatch GetSyncRoMap MappingModify RemapOp Remap
 );
 /// Structs of TSGs.
 const TSG: &[StructInfo] = structs!(
     tsg:
     EventIdCtrl RunlistInterleave Timeslice BindChannelEx SmErrorStateRecord ReadSingleSmErrorState
-    L2MaxWaysEvictLast SetL2SectorPromotion BindSchedulingDomain CreateSubcontext DeleteSubcontext
+    ReadAllSmErrorState L2MaxWaysEvictLast SetL2SectorPromotion BindSchedulingDomain CreateSubcontext DeleteSubcontext
     GetShareToken RevokeShareToken
 );
 /// Structs of channels.
@@ -61,9 +61,9 @@ const CHANNEL: &[StructInfo] = structs!(
 /// Structs of nvmap.
 const NVMAP: &[StructInfo] = structs!(
     nvmap:
-    CreateHandle CreateHandle64 AllocHandle CreateHandleFromVa RwHandle CacheOp CacheOp64 CacheOpList
-    SetTagLabel AvailableHeaps HeapSize HandleParameters QueryHeapParams DuplicateHandle GupTest
-    FdForRangeFromList
+    CreateHandle CreateHandle64 AllocHandle CreateHandleFromVa RwHandle RwHandle32 CacheOp CacheOp32
+    CacheOp64 CacheOpList SetTagLabel AvailableHeaps HeapSize HandleParameters HandleParam HandleParam32
+    QueryHeapParams DuplicateHandle GupTest FdForRangeFromList AllocIvmHandle SciIpcMap
 );
 /// Structs of syncpoint fences.
 const HOST1X: &[StructInfo] = structs!(

@@ -3,6 +3,8 @@
 //! A poll descriptor is armed for one syncpoint threshold and becomes readable when the syncpoint
 //! reaches it. Layouts: `nvidia-oot/drivers/gpu/host1x-fence/include/uapi/linux/host1x-fence.h`.
 
+use crate::Errno;
+use crate::door::DoorFd;
 use crate::layout::uapi_struct;
 use crate::request::requests;
 
@@ -81,4 +83,28 @@ uapi_struct! {
         /// Must be 0.
         12 => reserved: u32;
     }
+}
+
+/// Lists the thresholds inside the sync-file `fence` into `thresholds`; returns how many there are,
+/// which may be more than fit. Fences that have signalled may be left out.
+///
+/// # Errors
+///
+/// `EINVAL` if `fence` is no sync-file or holds an active fence of another driver.
+pub fn fence_extract(
+    node: &DoorFd,
+    fence: &DoorFd,
+    thresholds: &mut [FenceExtractFence],
+) -> Result<usize, Errno> {
+    let mut argument = FenceExtract {
+        fence_fd: fence.raw(),
+        num_fences: u32::try_from(thresholds.len()).map_err(|_| Errno::OVERFLOW)?,
+        // CAST: an address has at most 64 bits.
+        fences_ptr: thresholds.as_mut_ptr().expose_provenance() as u64,
+        ..FenceExtract::default()
+    };
+    // SAFETY: the address is the exclusively borrowed `thresholds`, `num_fences` long.
+    unsafe { FENCE_EXTRACT.send_pointing(node, &mut argument) }?;
+    // CAST: a u32 fits a usize on every supported target.
+    Ok(argument.num_fences as usize)
 }

@@ -87,12 +87,12 @@ uapi_struct! {
         /// Access flags.
         8 => flags: u32;
         /// Not read.
-        12 => padding0: u32;
+        12 => padding0: u32, "";
         /// The token for the handle.
         16 => sci_ipc_id: u64;
         /// Handle number.
         24 => handle: u32;
         /// Not read.
-        28 => padding1: u32;
+        28 => padding1: u32, "";
     }
 }

@@ -1,0 +1,236 @@
+//! Holds every struct, request code and constant of the crate against the tables read off the
+//! kernel's headers (L4T r36.4.3), which lie in `tests/abi`, and walks the tables: what is in them and
+//! belongs to the families of this crate must be in the crate.
+
+mod codes;
+mod constants;
+
+use std::collections::BTreeSet;
+
+use nvgpu_sys::headers::Header;
+use nvgpu_sys::layout::StructInfo;
+use nvgpu_sys::{RequestInfo, address_space, channel, ctrl, headers, host1x, nvmap, tsg};
+use serde_json::Value;
+
+fn table(name: &str) -> Value {
+    let path = format!("{}/tests/abi/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn named<'a>(list: &'a Value, name: &str) -> &'a Value {
+    let found = list.as_array().unwrap().iter().find(|entry| entry["name"] == name);
+    found.unwrap_or_else(|| panic!("{name} is not in the table"))
+}
+
+/// The table that a header was read into.
+fn table_of(header: &Header) -> Value {
+    match header.path.rsplit('/').next().unwrap() {
+        "nvmap.h" => table("nvmap"),
+        "host1x-fence.h" => table("host1x"),
+        _ => table("nvgpu"),
+    }
+}
+
+/// One struct: size, name, header, offset and size of every field, padding, user-space addresses.
+fn check_struct(table: &Value, header: &str, ours: &StructInfo) {
+    let name = ours.name;
+    let expected = named(&table["structs"], name);
+    assert_eq!(ours.size as u64, expected["size"], "size of {name}");
+    assert_eq!(expected["header"], header, "header of {name}");
+
+    let place = |entry: &Value| (entry["offset"].as_u64().unwrap(), entry["size"].as_u64().unwrap());
+    let fields = expected["fields"].as_array().unwrap();
+    let no_padding = Vec::new();
+    let padding = expected["padding"].as_array().unwrap_or(&no_padding);
+    let mut points = false;
+    for field in ours.fields {
+        let at = (field.offset as u64, field.size as u64);
+        if let Some(entry) = fields.iter().find(|entry| entry["name"] == field.name) {
+            assert!(!field.implicit, "{name}.{} is in the header", field.name);
+            assert_eq!(at, place(entry), "{name}.{}", field.name);
+            points |= entry.get("user_ptr").is_some();
+        } else {
+            assert!(field.implicit, "{name}.{} unknown", field.name);
+            assert!(padding.iter().any(|gap| at == place(gap)), "{name}.{} unknown", field.name);
+        }
+    }
+    assert_eq!(ours.points, points, "{name} holds user-space addresses");
+
+    // A field outside unions and bit-fields must be there under its own name.
+    for entry in fields.iter().filter(|entry| entry.get("union").is_none() && entry.get("bits").is_none()) {
+        let field = entry["name"].as_str().unwrap();
+        assert!(ours.fields.iter().any(|known| known.name == field), "{name}.{field} missing");
+    }
+}
+
+#[test]
+fn every_struct_lies_as_in_the_kernels_headers() {
+    for header in headers::ALL {
+        let table = table_of(header);
+        for ours in header.structs.iter().copied().flatten() {
+            check_struct(&table, header.path, ours);
+        }
+    }
+}
+
+/// A struct declared but not listed by header would escape the test above.
+#[test]
+fn every_struct_is_listed_under_a_header() {
+    let sources = [
+        include_str!("../../src/address_space.rs"),
+        include_str!("../../src/channel.rs"),
+        include_str!("../../src/ctrl/characteristics.rs"),
+        include_str!("../../src/ctrl/clocks.rs"),
+        include_str!("../../src/ctrl/graphics.rs"),
+        include_str!("../../src/ctrl/objects.rs"),
+        include_str!("../../src/ctrl/topology.rs"),
+        include_str!("../../src/host1x.rs"),
+        include_str!("../../src/nvmap.rs"),
+        include_str!("../../src/nvmap/rare.rs"),
+        include_str!("../../src/tsg.rs"),
+    ];
+    let declared: usize = sources.iter().map(|source| source.matches("\nuapi_struct! {").count()).sum();
+    let listed: usize = headers::ALL.iter().flat_map(|header| header.structs).map(|list| list.len()).sum();
+    assert_eq!(listed, declared);
+}
+
+#[test]
+fn every_request_is_listed_under_its_header() {
+    for header in headers::ALL {
+        let table = table_of(header);
+        for request in header.requests.iter().copied().flatten() {
+            assert_eq!(named(&table["ioctls"], request.name)["header"], header.path, "{}", request.name);
+        }
+    }
+}
+
+/// Prefixes of structs and constants that belong to nodes and features this crate leaves out.
+const LEFT_OUT: [&str; 10] = [
+    // Debugger, profiler, context-switch traces, scheduler control and scheduling domains.
+    "nvgpu_dbg_",
+    "nvgpu_profiler_",
+    "nvgpu_ctxsw_",
+    "nvgpu_sched_",
+    "nvgpu_nvs_",
+    // Descriptors of GET_EVENT_FD, which ga10b refuses.
+    "nvgpu_gpu_event_",
+    "nvgpu_gpu_set_event_filter_args",
+    "nvgpu_event_ioctl_",
+    // Files of debugfs.
+    "nvmap_debugfs_",
+    // Requests of earlier releases that no node of this one serves.
+    "nvhost",
+];
+
+fn left_out(name: &str) -> bool {
+    let name = name.to_lowercase();
+    LEFT_OUT.iter().any(|prefix| name.starts_with(prefix))
+}
+
+#[test]
+fn no_struct_of_the_headers_is_missing() {
+    let ours: BTreeSet<&str> = headers::ALL
+        .iter()
+        .flat_map(|header| header.structs)
+        .copied()
+        .flatten()
+        .map(|info| info.name)
+        .collect();
+    for name in ["nvgpu", "nvmap", "host1x"] {
+        for entry in table(name)["structs"].as_array().unwrap() {
+            let name = entry["name"].as_str().unwrap();
+            assert!(
+                ours.contains(name) != left_out(name),
+                "struct {name} is missing, or left out for nothing"
+            );
+        }
+    }
+}
+
+/// One family: every request of the crate has the table's code, and every request of the table is
+/// in the crate.
+fn check_family(table: &Value, family: char, prefix: &str, requests: &[RequestInfo]) {
+    for request in requests {
+        let code = named(&table["ioctls"], request.name)["code"].as_str().unwrap();
+        assert_eq!(format!("{:#010x}", request.code), code, "{}", request.name);
+    }
+    let ours: BTreeSet<&str> = requests.iter().map(|request| request.name).collect();
+    assert_eq!(ours.len(), requests.len(), "each request once");
+    for entry in table["ioctls"].as_array().unwrap() {
+        let name = entry["name"].as_str().unwrap();
+        let theirs = entry["type_char"] == family.to_string() && name.starts_with(prefix);
+        assert!(!theirs || ours.contains(name), "{name} missing");
+    }
+}
+
+#[test]
+fn every_request_has_the_kernels_code() {
+    let nvgpu = table("nvgpu");
+    check_family(&nvgpu, 'G', "", ctrl::ALL);
+    check_family(&nvgpu, 'A', "", address_space::ALL);
+    check_family(&nvgpu, 'T', "", tsg::ALL);
+    check_family(&nvgpu, 'H', "", channel::ALL);
+    check_family(&table("nvmap"), 'N', "", nvmap::ALL);
+    // The header beside it names requests of earlier releases that no node serves any more.
+    check_family(&table("host1x"), 'X', "", host1x::ALL);
+}
+
+/// The one struct of the crate that lies in a header of Linux itself, `linux/sync_file.h`.
+#[test]
+fn the_sync_file_request_has_linuxs_code() {
+    assert_eq!(nvgpu_sys::sync_file::code::FILE_INFO, 0xc038_3e04);
+}
+
+/// What the README says has no driver case is what the table says, name by name.
+#[test]
+fn the_readme_names_the_requests_without_a_driver_case() {
+    let readme = include_str!("../../README.md");
+    let named: BTreeSet<&str> = readme
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `"))
+        .filter_map(|line| line.split_once('`').map(|(name, _)| name))
+        .collect();
+    let families = [ctrl::ALL, address_space::ALL, tsg::ALL, channel::ALL, nvmap::ALL, host1x::ALL];
+    let ours: BTreeSet<&str> = families.into_iter().flatten().map(|request| request.name).collect();
+    let tables = ["nvgpu", "nvmap", "host1x"].map(table);
+    let without: BTreeSet<&str> = tables
+        .iter()
+        .flat_map(|table| table["ioctls"].as_array().unwrap())
+        .filter(|entry| entry["driver_case"] == false)
+        .map(|entry| entry["name"].as_str().unwrap())
+        .filter(|name| ours.contains(name))
+        .collect();
+    assert_eq!(named, without);
+}
+
+/// The first 128 bytes as an Orin answered GET_CHARACTERISTICS, through this crate's struct.
+#[test]
+fn a_real_boards_characteristics_decode_to_what_it_printed() {
+    let board = table("ga10b-characteristics");
+    let mut bytes = [0_u8; size_of::<ctrl::Characteristics>()];
+    for (place, word) in bytes.chunks_exact_mut(4).zip(board["raw_words_le32"].as_array().unwrap()) {
+        let word = u32::from_str_radix(word.as_str().unwrap().trim_start_matches("0x"), 16).unwrap();
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    let decoded: ctrl::Characteristics = bytemuck::pod_read_unaligned(&bytes);
+    let values = &board["values"];
+    assert_eq!(values["arch"], decoded.arch);
+    assert_eq!(values["numa_domain_id"], decoded.numa_domain_id);
+    assert_eq!(values["L2_cache_size"], decoded.l2_cache_size);
+    assert_eq!(values["compute_class"], decoded.compute_class);
+    assert_eq!(values["gpfifo_class"], decoded.gpfifo_class);
+    assert_eq!(values["dma_copy_class"], decoded.dma_copy_class);
+    assert_eq!(values["sm_arch_sm_version"], decoded.sm_arch_sm_version);
+    assert_eq!(values["gpu_ioctl_nr_last"], decoded.gpu_ioctl_nr_last);
+    assert_eq!(values["as_ioctl_nr_last"], decoded.as_ioctl_nr_last);
+    assert_eq!(values["gpu_va_bit_count"], decoded.gpu_va_bit_count);
+    assert_eq!(values["flags"], decoded.flags);
+    let set: BTreeSet<String> = ctrl::GpuFlags::from_bits(decoded.flags)
+        .expect("every bit of the board has a name")
+        .iter_names()
+        .map(|(name, _)| format!("NVGPU_GPU_FLAGS_{name}"))
+        .collect();
+    let printed: BTreeSet<String> =
+        board["flags_set"].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect();
+    assert_eq!(set, printed);
+}
