@@ -36,7 +36,7 @@ const BATCH: u32 = 256;
 const ACCESS_MASK: u32 = ((1 << ACCESS_BITS) - 1) << ACCESS_SHIFT;
 
 /// Requests of the real driver that have no handler here.
-const NOT_MODELLED: &[u32] = &[0xc018_4102, code::GET_SYNC_RO_MAP, code::REMAP];
+const NOT_MODELLED: &[u32] = &[code::ALLOC_SPACE_32, code::GET_SYNC_RO_MAP, code::REMAP];
 
 /// Number of an address space; never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -39,27 +39,34 @@ const L2_MASKS: [u32; 2] = [0xf, 0xf];
 /// Requests of the real driver that have no handler here.
 const NOT_MODELLED: &[u32] = &[
     code::ZCULL_GET_INFO,
-    0x4030_4703,
-    0xc038_4704,
-    0xc050_4706,
-    0xc020_4707,
+    code::ZBC_SET_TABLE,
+    code::ZBC_QUERY_TABLE,
+    code::PREPARE_COMPRESSIBLE_READ,
+    code::MARK_COMPRESSIBLE_WRITE,
     code::SET_MMUDEBUG_MODE,
     code::SET_SM_DEBUG_MODE,
-    0xc008_4711,
-    0xc020_471b,
+    code::GET_TPC_EXCEPTION_EN_STATUS,
+    code::ALLOC_VIDMEM,
     code::CLK_GET_RANGE,
     code::CLK_GET_VF_POINTS,
     code::CLK_GET_INFO,
     code::CLK_SET_INFO,
-    0xc028_4721,
+    code::GET_MEMORY_STATE,
     code::SET_DETERMINISTIC_OPTS,
     code::REGISTER_BUFFER,
-    0xc018_472a,
+    code::GET_BUFFER_INFO,
 ];
 /// WAIT_FOR_PAUSE, RESUME_FROM_PAUSE and TRIGGER_SUSPEND, which ga10b does not implement.
-const NOT_ON_GA10B: [u32; 3] = [0xc008_4710, 0x4715, 0x4716];
+const NOT_ON_GA10B: [u32; 3] = [code::WAIT_FOR_PAUSE, code::RESUME_FROM_PAUSE, code::TRIGGER_SUSPEND];
 /// GET_EVENT_FD, the four sensors and SET_THERM_ALERT_LIMIT, whose features are off.
-const FEATURE_OFF: [u32; 6] = [0xc008_4720, 0xc010_4722, 0xc010_4723, 0xc010_4724, 0xc010_4725, 0xc010_4727];
+const FEATURE_OFF: [u32; 6] = [
+    code::GET_EVENT_FD,
+    code::GET_VOLTAGE,
+    code::GET_CURRENT,
+    code::GET_POWER,
+    code::GET_TEMPERATURE,
+    code::SET_THERM_ALERT_LIMIT,
+];
 
 /// What an ioctl of this node answers besides 0: the bytes that did not reach a user buffer.
 type Residue = i32;

@@ -212,6 +212,26 @@ fn print_pbdma(log: &Log, name: &str, bit: u32, header: u32, shadow: u32) {
     );
 }
 
+/// A refused method: the host engine's own is its interrupt, any other a class error of the
+/// graphics engine. Returns the notifier's code.
+fn print_method(log: &Log, channel: u32, subchannel: u8, address: u32, data: u32) -> u32 {
+    if address < HOST_METHODS {
+        print_pbdma(log, "METHOD invld", 1 << 17, address, data);
+        return PBDMA;
+    }
+    let function = "gr_intr_handle_class_error";
+    log.error(
+        function,
+        format_args!(
+            "class error 0x00000001, offset {address:#010x},sub channel {subchannel:#010x} mme generated 0, \
+             mme pc 0x00000000data high 0 priv status 0 unhandled intr 0x00000000 for channel {channel}"
+        ),
+    );
+    log.error(function, format_args!("trapped data low {data:#010x}"));
+    log.error("nvgpu_gr_intr_stall_isr", format_args!("class error"));
+    EXCEPTION
+}
+
 impl Kernel {
     /// Ends a TSG: notifiers, state, then the GPU. Without a code no notifier is written.
     pub(super) fn end_tsg(&self, tsg_id: u32, code: Option<u32>) {
@@ -256,25 +276,8 @@ impl Kernel {
                 Some(PBDMA)
             }
             ChannelFault::Method { subchannel, address, data, reason } => {
-                let code = if *address < HOST_METHODS {
-                    print_pbdma(log, "METHOD invld", 1 << 17, *address, *data);
-                    PBDMA
-                } else {
-                    let function = "gr_intr_handle_class_error";
-                    log.error(
-                        function,
-                        format_args!(
-                            "class error 0x00000001, offset {address:#010x},sub channel {subchannel:#010x} mme \
-                             generated 0, mme pc 0x00000000data high 0 priv status 0 unhandled intr 0x00000000 \
-                             for channel {channel}"
-                        ),
-                    );
-                    log.error(function, format_args!("trapped data low {data:#010x}"));
-                    log.error("nvgpu_gr_intr_stall_isr", format_args!("class error"));
-                    EXCEPTION
-                };
                 more(&format_args!("method {address:#x} = {data:#x} on subchannel {subchannel}: {reason}"));
-                Some(code)
+                Some(print_method(log, channel, *subchannel, *address, *data))
             }
             ChannelFault::Semaphore { va, reason } => {
                 // HW: this interrupt is only logged and cleared; the "recover" decision is lost

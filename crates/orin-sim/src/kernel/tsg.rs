@@ -109,6 +109,36 @@ impl Tsg {
         Ok(veid)
     }
 
+    /// The requests that set or read a value of the TSG; returns the residue of a copy of their own.
+    fn parameter(&mut self, argument: &mut Argument) -> Result<i32, Errno> {
+        let mut residue = 0;
+        match argument.code() {
+            code::SET_RUNLIST_INTERLEAVE => {
+                argument.call(
+                    |args: &mut RunlistInterleave| {
+                        if args.level > INTERLEAVE_HIGH { Err(Errno::INVAL) } else { Ok(()) }
+                    },
+                )?
+            }
+            code::SET_TIMESLICE => argument.call(|args: &mut Timeslice| {
+                if !TIMESLICES_US.contains(&args.timeslice_us) {
+                    return Err(Errno::INVAL);
+                }
+                self.timeslice_us = args.timeslice_us;
+                Ok(())
+            })?,
+            code::GET_TIMESLICE => argument.call(|args: &mut Timeslice| {
+                args.timeslice_us = self.timeslice_us;
+                Ok(())
+            })?,
+            _ => argument.call(|args: &mut ReadSingleSmErrorState| {
+                residue = self.sm_error_state(args)?;
+                Ok(())
+            })?,
+        }
+        Ok(residue)
+    }
+
     /// Lets an event happen.
     fn post(&mut self, event: u32) {
         // A descriptor that is closed leaves only this reference.
@@ -258,30 +288,11 @@ impl Kernel {
             code::EVENT_ID_CTRL => {
                 argument.call(|args: &mut EventIdCtrl| state.open_event(log, id, args))?;
             }
-            code::SET_RUNLIST_INTERLEAVE => {
-                argument.call(
-                    |args: &mut RunlistInterleave| {
-                        if args.level > INTERLEAVE_HIGH { Err(Errno::INVAL) } else { Ok(()) }
-                    },
-                )?
-            }
-            code::SET_TIMESLICE => argument.call(|args: &mut Timeslice| {
-                if !TIMESLICES_US.contains(&args.timeslice_us) {
-                    return Err(Errno::INVAL);
-                }
-                tsg.timeslice_us = args.timeslice_us;
-                Ok(())
-            })?,
-            code::GET_TIMESLICE => argument.call(|args: &mut Timeslice| {
-                args.timeslice_us = tsg.timeslice_us;
-                Ok(())
-            })?,
-            code::READ_SINGLE_SM_ERROR_STATE => {
-                let mut residue = 0;
-                argument.call(|args: &mut ReadSingleSmErrorState| {
-                    residue = tsg.sm_error_state(args)?;
-                    Ok(())
-                })?;
+            code::SET_RUNLIST_INTERLEAVE
+            | code::SET_TIMESLICE
+            | code::GET_TIMESLICE
+            | code::READ_SINGLE_SM_ERROR_STATE => {
+                let residue = tsg.parameter(&mut argument)?;
                 if residue > 0 {
                     return Ok(residue);
                 }

@@ -22,21 +22,21 @@ const LAST: u32 = 107;
 const CARVEOUTS: Heaps = Heaps::VPR.union(Heaps::FSI);
 /// Requests of the real driver that have no handler here.
 const NOT_MODELLED: &[u32] = &[
-    0xc008_4e13,
-    0xc008_4e14,
-    0x8004_4e15,
-    0xc010_4e17,
-    0x4014_4e65,
-    0x4004_4e66,
-    0x8020_4e67,
-    0x8020_4e68,
-    0x8028_4e6b,
-    0x401c_4e06,
-    0x401c_4e07,
-    0x4010_4e0c,
+    code::FROM_IVC_ID,
+    code::GET_IVC_ID,
+    code::GET_IVM_HEAPS,
+    code::GUP_TEST,
+    code::ALLOC_IVM,
+    code::VPR_FLOOR_SIZE,
+    code::GET_SCIIPCID,
+    code::HANDLE_FROM_SCIIPCID,
+    code::GET_FD_FOR_RANGE_FROM_LIST,
+    code::WRITE_32,
+    code::READ_32,
+    code::CACHE_32,
 ];
 /// FROM_ID and GET_ID, which the driver refuses by name.
-const DEPRECATED: [u32; 2] = [0xc008_4e02, 0xc008_4e0d];
+const DEPRECATED: [u32; 2] = [code::FROM_ID, code::GET_ID];
 
 /// A new descriptor of a dma-buf.
 fn export(buffer: &Buffer) -> Result<OwnedFd, Errno> {
