@@ -13,7 +13,12 @@ fn switch_through_a_table() {
     let values: Vec<u32> = (0..n).map(|_| random.u32()).collect();
     let mut machine = Machine::kernels("control_flow");
     let (op, input, out) = (machine.u32s(&ops), machine.u32s(&values), machine.zeros(4 * n));
-    machine.run_1d("switch_table", n, 96, &Params::new().buffer(&op).buffer(&input).buffer(&out).u32(n as u32));
+    machine.run_1d(
+        "switch_table",
+        n,
+        96,
+        &Params::new().buffer(&op).buffer(&input).buffer(&out).u32(n as u32),
+    );
     let expected: Vec<u32> = (0..n)
         .map(|at| {
             let (x, i) = (values[at], at as u32);
@@ -181,7 +186,9 @@ fn steps_add_up_to_the_whole() {
     let (steps, stats, whole) = run(u64::MAX);
     assert_eq!(steps, 1);
     let expected: Vec<u32> = (0..256u32)
-        .map(|at| (0..500).fold(at % 64 + 1, |x: u32, _| x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223)))
+        .map(|at| {
+            (0..500).fold(at % 64 + 1, |x: u32, _| x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223))
+        })
         .collect();
     assert_eq!(whole, expected);
     // All lanes execute, but for instructions whose guard is false.
@@ -231,6 +238,11 @@ fn blocks_of_a_grid_wait_for_each_other() {
     let mut machine = Machine::sass("lock");
     let blocks = 16 * 6;
     let (arrived, out) = (machine.zeros(4), machine.zeros(4 * blocks));
-    machine.run("grid_barrier", [blocks as u32, 1, 1], [256, 1, 1], &Params::new().buffer(&arrived).buffer(&out));
+    machine.run(
+        "grid_barrier",
+        [blocks as u32, 1, 1],
+        [256, 1, 1],
+        &Params::new().buffer(&arrived).buffer(&out),
+    );
     assert_eq!(out.u32s(), vec![blocks as u32; blocks]);
 }

@@ -82,7 +82,9 @@ fn programs_that_are_none() {
     let launch = machine.launch_of(&kernel, [1, 1, 1], [32, 1, 1], &Params::new(), 0);
     let zeros = machine.zeros(64);
     let view = machine.view();
-    let run = |launch| orin_sim::sm::GridRun::new(launch, view.clone()).and_then(|mut grid| grid.step(100)).unwrap_err();
+    let run = |launch| {
+        orin_sim::sm::GridRun::new(launch, view.clone()).and_then(|mut grid| grid.step(100)).unwrap_err()
+    };
     let at = |program_va| orin_sim::sm::Launch { program_va, ..launch.clone() };
     assert_eq!(run(at(zeros.va)).cause, SmFaultCause::IllegalInstruction { word: 0 });
     assert_eq!(run(at(0x1000)).cause, SmFaultCause::InvalidPc);

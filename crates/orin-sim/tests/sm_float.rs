@@ -27,7 +27,12 @@ fn values(seed: u64, mut next: impl FnMut(&mut Random) -> f32) -> Vec<f32> {
 fn binary(name: &str, a: &[f32], b: &[f32]) -> Vec<f32> {
     let mut machine = Machine::kernels("float_ops");
     let (da, db, out) = (machine.f32s(a), machine.f32s(b), machine.zeros(4 * a.len()));
-    machine.run_1d(name, a.len(), 128, &Params::new().buffer(&da).buffer(&db).buffer(&out).u32(a.len() as u32));
+    machine.run_1d(
+        name,
+        a.len(),
+        128,
+        &Params::new().buffer(&da).buffer(&db).buffer(&out).u32(a.len() as u32),
+    );
     out.f32s()
 }
 
@@ -107,13 +112,18 @@ fn fused_multiply_add_and_conversions() {
     let expected: Vec<f32> = (0..COUNT).map(|i| a[i].mul_add(b[i], c[i])).collect();
     assert_same(&out.f32s(), &expected, "f32_fma");
 
-    let (signed, unsigned, back) = (machine.zeros(4 * COUNT), machine.zeros(4 * COUNT), machine.zeros(4 * COUNT));
+    let (signed, unsigned, back) =
+        (machine.zeros(4 * COUNT), machine.zeros(4 * COUNT), machine.zeros(4 * COUNT));
     let params = Params::new().buffer(&da).buffer(&signed).buffer(&unsigned).buffer(&back).u32(COUNT as u32);
     machine.run_1d("f32_convert", COUNT, 96, &params);
     // The conversions of Rust saturate and turn NaN into 0, as these do.
     assert_eq!(signed.u32s(), a.iter().map(|&a| a as i32 as u32).collect::<Vec<_>>());
     assert_eq!(unsigned.u32s(), a.iter().map(|&a| a as u32).collect::<Vec<_>>());
-    assert_same(&back.f32s(), &a.iter().map(|&a| a.to_bits() as i32 as f32).collect::<Vec<_>>(), "from integer");
+    assert_same(
+        &back.f32s(),
+        &a.iter().map(|&a| a.to_bits() as i32 as f32).collect::<Vec<_>>(),
+        "from integer",
+    );
 }
 
 /// The error function by its Taylor series, good for small arguments.
@@ -183,8 +193,16 @@ fn fast_functions_err_absolutely() {
 /// Any binary64, with special values more often than by chance.
 fn double(random: &mut Random) -> f64 {
     const SPECIAL: [u64; 10] = [
-        0, 1 << 63, 0x3ff0_0000_0000_0000, 0x7ff0_0000_0000_0000, 0xfff0_0000_0000_0000, 0x7ff8_0000_0000_0000, 1,
-        0x800f_ffff_ffff_ffff, 0x0010_0000_0000_0000, 0x7fef_ffff_ffff_ffff,
+        0,
+        1 << 63,
+        0x3ff0_0000_0000_0000,
+        0x7ff0_0000_0000_0000,
+        0xfff0_0000_0000_0000,
+        0x7ff8_0000_0000_0000,
+        1,
+        0x800f_ffff_ffff_ffff,
+        0x0010_0000_0000_0000,
+        0x7fef_ffff_ffff_ffff,
     ];
     match random.u32() % 4 {
         0 => f64::from_bits(SPECIAL[random.u32() as usize % SPECIAL.len()]),
@@ -212,7 +230,12 @@ fn double_precision() {
     let check = |name: &str, a: &[f64], b: &[f64], f: &dyn Fn(f64, f64) -> f64| {
         let mut machine = Machine::kernels("double");
         let (da, db, out) = (machine.f64s(a), machine.f64s(b), machine.zeros(8 * COUNT));
-        machine.run_1d(name, COUNT, 128, &Params::new().buffer(&da).buffer(&db).buffer(&out).u32(COUNT as u32));
+        machine.run_1d(
+            name,
+            COUNT,
+            128,
+            &Params::new().buffer(&da).buffer(&db).buffer(&out).u32(COUNT as u32),
+        );
         let expected: Vec<f64> = a.iter().zip(b).map(|(&a, &b)| f(a, b)).collect();
         assert_same_doubles(&out.f64s(), &expected, name);
     };
@@ -228,7 +251,9 @@ fn double_precision() {
         let first = b.is_nan() || a < b || a == b && a.is_sign_negative();
         if a.is_nan() || !first { b } else { a }
     });
-    let tame = |values: &[f64]| values.iter().map(|v| if v.is_finite() { v.clamp(-1e100, 1e100) } else { 2.0 }).collect();
+    let tame = |values: &[f64]| {
+        values.iter().map(|v| if v.is_finite() { v.clamp(-1e100, 1e100) } else { 2.0 }).collect()
+    };
     let (x, y): (Vec<f64>, Vec<f64>) = (tame(&a), tame(&b));
     // The compiler contracts the sum.
     check("f64_hypotenuse", &x, &y, &|a, b| a.mul_add(a, b * b).sqrt());
@@ -253,9 +278,14 @@ fn double_conversions() {
     let a: Vec<f64> = doubles(23).into_iter().map(|a| if a.is_nan() { 1.5 } else { a }).collect();
     let mut machine = Machine::kernels("double");
     let da = machine.f64s(&a);
-    let (single, int, long, back) =
-        (machine.zeros(4 * COUNT), machine.zeros(4 * COUNT), machine.zeros(8 * COUNT), machine.zeros(8 * COUNT));
-    let params = Params::new().buffer(&da).buffer(&single).buffer(&int).buffer(&long).buffer(&back).u32(COUNT as u32);
+    let (single, int, long, back) = (
+        machine.zeros(4 * COUNT),
+        machine.zeros(4 * COUNT),
+        machine.zeros(8 * COUNT),
+        machine.zeros(8 * COUNT),
+    );
+    let params =
+        Params::new().buffer(&da).buffer(&single).buffer(&int).buffer(&long).buffer(&back).u32(COUNT as u32);
     machine.run_1d("f64_convert", COUNT, 64, &params);
     assert_same(&single.f32s(), &a.iter().map(|&a| a as f32).collect::<Vec<_>>(), "to f32");
     assert_eq!(int.u32s(), a.iter().map(|&a| a as i32 as u32).collect::<Vec<_>>());
@@ -265,7 +295,9 @@ fn double_conversions() {
 
 fn halves(seed: u64) -> Vec<u16> {
     let mut random = Random::new(seed);
-    (0..COUNT).map(|_| if random.u32() % 3 == 0 { random.u32() as u16 } else { to_half(random.f32() * 8.0) }).collect()
+    (0..COUNT)
+        .map(|_| if random.u32() % 3 == 0 { random.u32() as u16 } else { to_half(random.f32() * 8.0) })
+        .collect()
 }
 
 fn half_bytes(values: &[u16]) -> Vec<u8> {
@@ -295,7 +327,11 @@ fn half_precision() {
     };
     let params = Params::new().buffer(&da).buffer(&db).buffer(&dc).buffer(&out).u32(COUNT as u32);
     machine.run_1d("half_fma", COUNT, 64, &params);
-    assert_same_halves(&out.bytes(), &(0..COUNT).map(|i| fma(a[i], b[i], c[i])).collect::<Vec<_>>(), "half_fma");
+    assert_same_halves(
+        &out.bytes(),
+        &(0..COUNT).map(|i| fma(a[i], b[i], c[i])).collect::<Vec<_>>(),
+        "half_fma",
+    );
 
     let pairs = COUNT / 2;
     let params = Params::new().buffer(&da).buffer(&db).buffer(&out).u32(pairs as u32);
@@ -309,11 +345,20 @@ fn half_precision() {
         let first = y.is_nan() || x > y || x == y && y.is_sign_negative();
         if x.is_nan() || !first { b } else { a }
     };
-    assert_same_halves(&out.bytes(), &(0..COUNT).map(|i| largest(a[i], b[i])).collect::<Vec<_>>(), "half2_max");
+    assert_same_halves(
+        &out.bytes(),
+        &(0..COUNT).map(|i| largest(a[i], b[i])).collect::<Vec<_>>(),
+        "half2_max",
+    );
 
     let x = values(33, Random::f32_any);
     let (dx, back) = (machine.f32s(&x), machine.zeros(4 * COUNT));
-    machine.run_1d("half_round_trip", COUNT, 64, &Params::new().buffer(&dx).buffer(&out).buffer(&back).u32(COUNT as u32));
+    machine.run_1d(
+        "half_round_trip",
+        COUNT,
+        64,
+        &Params::new().buffer(&dx).buffer(&out).buffer(&back).u32(COUNT as u32),
+    );
     assert_same_halves(&out.bytes(), &x.iter().map(|&x| to_half(x)).collect::<Vec<_>>(), "to half");
     assert_same(&back.f32s(), &x.iter().map(|&x| from_half(to_half(x))).collect::<Vec<_>>(), "from half");
 }

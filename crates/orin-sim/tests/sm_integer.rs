@@ -7,7 +7,20 @@ use sm_support::{Machine, Params, Random};
 /// Edge values, each with each, and random ones.
 fn operands() -> (Vec<u32>, Vec<u32>) {
     const EDGES: [u32; 14] = [
-        0, 1, 2, 3, 7, 31, 32, 0x7fff_ffff, 0x8000_0000, 0x8000_0001, 0xffff_ffff, 0xffff_fffe, 0x0001_0000, 0x1234_5678,
+        0,
+        1,
+        2,
+        3,
+        7,
+        31,
+        32,
+        0x7fff_ffff,
+        0x8000_0000,
+        0x8000_0001,
+        0xffff_ffff,
+        0xffff_fffe,
+        0x0001_0000,
+        0x1234_5678,
     ];
     let mut random = Random::new(11);
     let (mut a, mut b) = (Vec::new(), Vec::new());
@@ -127,12 +140,19 @@ fn three_operands_and_widths() {
 
     let bytes = |row: &[u32]| row.iter().map(|word| *word as u8).collect::<Vec<_>>();
     let halves = |row: &[u32]| row.iter().flat_map(|word| (*word as u16).to_le_bytes()).collect::<Vec<_>>();
-    let (ba, bb, hc, hd) =
-        (machine.bytes(&bytes(&a)), machine.bytes(&bytes(&b)), machine.bytes(&halves(&a)), machine.bytes(&halves(&c)));
+    let (ba, bb, hc, hd) = (
+        machine.bytes(&bytes(&a)),
+        machine.bytes(&bytes(&b)),
+        machine.bytes(&halves(&a)),
+        machine.bytes(&halves(&c)),
+    );
     let params = Params::new().buffer(&ba).buffer(&bb).buffer(&hc).buffer(&hd).buffer(&out).u32(n as u32);
     machine.run_1d("widen_add", n, 64, &params);
     let expected: Vec<u32> = (0..n)
-        .map(|i| (i32::from(a[i] as i8) + i32::from(b[i] as u8) + i32::from(a[i] as i16) + i32::from(c[i] as u16)) as u32)
+        .map(|i| {
+            (i32::from(a[i] as i8) + i32::from(b[i] as u8) + i32::from(a[i] as i16) + i32::from(c[i] as u16))
+                as u32
+        })
         .collect();
     assert_eq!(out.u32s(), expected);
 
@@ -144,7 +164,8 @@ fn three_operands_and_widths() {
 
 #[test]
 fn sixty_four_bits() {
-    const EDGES: [u64; 10] = [0, 1, 3, 63, 0xffff_ffff, 1 << 32, 1 << 63, u64::MAX, i64::MAX as u64, 0x1234_5678_9abc_def0];
+    const EDGES: [u64; 10] =
+        [0, 1, 3, 63, 0xffff_ffff, 1 << 32, 1 << 63, u64::MAX, i64::MAX as u64, 0x1234_5678_9abc_def0];
     let mut random = Random::new(12);
     let mut pairs: Vec<(u64, u64)> = EDGES.iter().flat_map(|&a| EDGES.map(|b| (a, b))).collect();
     pairs.extend((0..600).map(|_| {
@@ -160,7 +181,11 @@ fn sixty_four_bits() {
         machine.run_1d(name, n, 128, &Params::new().buffer(&da).buffer(&db).buffer(&out).u32(n as u32));
         for (at, actual) in out.u64s().into_iter().enumerate() {
             let expected = expected(a[at], b[at]);
-            assert_eq!(actual, expected, "{name}({:#x}, {:#x}) = {actual:#x}, not {expected:#x}", a[at], b[at]);
+            assert_eq!(
+                actual, expected,
+                "{name}({:#x}, {:#x}) = {actual:#x}, not {expected:#x}",
+                a[at], b[at]
+            );
         }
     };
     check("i64_add", &u64::wrapping_add);

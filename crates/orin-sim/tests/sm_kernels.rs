@@ -28,7 +28,12 @@ fn saxpy() {
         let x: Vec<f32> = (0..n).map(|_| random.f32_any()).collect();
         let y: Vec<f32> = (0..n).map(|_| random.f32_any()).collect();
         let (dx, dy) = (machine.f32s(&x), machine.f32s(&y));
-        machine.run("saxpy", [grid, 1, 1], [block, 1, 1], &Params::new().f32(a).buffer(&dx).buffer(&dy).u32(n as u32));
+        machine.run(
+            "saxpy",
+            [grid, 1, 1],
+            [block, 1, 1],
+            &Params::new().f32(a).buffer(&dx).buffer(&dy).u32(n as u32),
+        );
         let expected: Vec<f32> = x.iter().zip(&y).map(|(x, y)| a.mul_add(*x, *y)).collect();
         assert_same(&dy.f32s(), &expected, "saxpy");
     }
@@ -44,7 +49,12 @@ fn matmul_tiled() {
         let (da, db, dc) = (machine.f32s(&a), machine.f32s(&b), machine.zeros(4 * m * n));
         let params =
             Params::new().buffer(&da).buffer(&db).buffer(&dc).u32(m as u32).u32(n as u32).u32(k as u32);
-        machine.run("matmul_tiled", [(n as u32).div_ceil(16), (m as u32).div_ceil(16), 1], [16, 16, 1], &params);
+        machine.run(
+            "matmul_tiled",
+            [(n as u32).div_ceil(16), (m as u32).div_ceil(16), 1],
+            [16, 16, 1],
+            &params,
+        );
         // The compiler contracts to fused multiply-adds in the order of the source; the zeros that
         // pad the last tile leave the sum as it is.
         let expected: Vec<f32> = (0..m * n)
@@ -91,10 +101,11 @@ fn reductions() {
         machine.run_1d("reduce_max_u32", 96, 96, &Params::new().buffer(&input).buffer(&out).u32(n as u32));
         assert_eq!(out.u32s()[0], *words.iter().max().unwrap());
 
-        let flags: Vec<u32> = (0..n).map(|at| u32::from(at < 64 || random.u32() % 3 != 0)).collect();
+        let flags: Vec<u32> = (0..n).map(|at| u32::from(at < 64 || !random.u32().is_multiple_of(3))).collect();
         let (input, out) = (machine.u32s(&flags), machine.zeros(8));
         machine.run_1d("count_votes", n, 64, &Params::new().buffer(&input).buffer(&out).u32(n as u32));
-        let all = flags.chunks(32).filter(|warp| warp.len() == 32 && warp.iter().all(|&flag| flag != 0)).count();
+        let all =
+            flags.chunks(32).filter(|warp| warp.len() == 32 && warp.iter().all(|&flag| flag != 0)).count();
         assert_eq!(out.u32s(), [flags.iter().sum::<u32>(), all as u32]);
     }
 }

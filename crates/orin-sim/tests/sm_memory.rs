@@ -17,8 +17,16 @@ fn threads_know_their_place() {
         let mut expected = Vec::new();
         for block_index in 0..blocks {
             for thread in 0..threads {
-                expected.extend([block_index % grid[0], block_index / grid[0] % grid[1], block_index / grid[0] / grid[1]]);
-                expected.extend([thread % block[0], thread / block[0] % block[1], thread / block[0] / block[1]]);
+                expected.extend([
+                    block_index % grid[0],
+                    block_index / grid[0] % grid[1],
+                    block_index / grid[0] / grid[1],
+                ]);
+                expected.extend([
+                    thread % block[0],
+                    thread / block[0] % block[1],
+                    thread / block[0] / block[1],
+                ]);
                 expected.extend([threads, blocks]);
             }
         }
@@ -32,7 +40,9 @@ fn elementwise_basics() {
     let out = machine.zeros(4000);
     machine.run("empty", [3, 1, 1], [32, 1, 1], &Params::new());
     machine.run_1d("fill_u32", 900, 64, &Params::new().buffer(&out).u32(7).u32(900));
-    assert!(out.u32s()[..900].iter().all(|&word| word == 7) && out.u32s()[900..].iter().all(|&word| word == 0));
+    assert!(
+        out.u32s()[..900].iter().all(|&word| word == 7) && out.u32s()[900..].iter().all(|&word| word == 0)
+    );
     machine.run_1d("square_plus_one", 1000, 128, &Params::new().buffer(&out).u32(1000));
     machine.run_1d("increment", 1000, 128, &Params::new().buffer(&out).u32(1000));
     assert_eq!(out.u32s(), (0..1000).map(|i| i * i + 2).collect::<Vec<u32>>());
@@ -45,7 +55,12 @@ fn histogram_of_bytes() {
     for (grid, block) in [(1, 32), (3, 100), (8, 256)] {
         let mut machine = Machine::kernels("histogram");
         let (input, bins) = (machine.bytes(&data), machine.zeros(1024));
-        machine.run("histogram_u8", [grid, 1, 1], [block, 1, 1], &Params::new().buffer(&input).buffer(&bins).u32(5000));
+        machine.run(
+            "histogram_u8",
+            [grid, 1, 1],
+            [block, 1, 1],
+            &Params::new().buffer(&input).buffer(&bins).u32(5000),
+        );
         let mut expected = vec![0; 256];
         data.iter().for_each(|&byte| expected[usize::from(byte)] += 1);
         assert_eq!(bins.u32s(), expected);
@@ -74,13 +89,33 @@ fn scans_and_softmax() {
     let mut machine = Machine::kernels("scan");
     let blocks = n.div_ceil(block);
     let (input, out, sums) = (machine.u32s(&values), machine.zeros(4 * n), machine.zeros(4 * blocks));
-    machine.run_1d("scan_blocks", n, 256, &Params::new().buffer(&input).buffer(&out).buffer(&sums).u32(n as u32));
+    machine.run_1d(
+        "scan_blocks",
+        n,
+        256,
+        &Params::new().buffer(&input).buffer(&out).buffer(&sums).u32(n as u32),
+    );
     let totals: Vec<u32> = values.chunks(block).map(|chunk| chunk.iter().sum()).collect();
     assert_eq!(sums.u32s(), totals);
-    let running: Vec<u32> = totals.iter().scan(0, |sum, &total| { *sum += total; Some(*sum) }).collect();
+    let running: Vec<u32> = totals
+        .iter()
+        .scan(0, |sum, &total| {
+            *sum += total;
+            Some(*sum)
+        })
+        .collect();
     let scanned = machine.u32s(&running);
     machine.run_1d("scan_add_offsets", n, 256, &Params::new().buffer(&out).buffer(&scanned).u32(n as u32));
-    assert_eq!(out.u32s(), values.iter().scan(0, |sum, &value| { *sum += value; Some(*sum) }).collect::<Vec<u32>>());
+    assert_eq!(
+        out.u32s(),
+        values
+            .iter()
+            .scan(0, |sum, &value| {
+                *sum += value;
+                Some(*sum)
+            })
+            .collect::<Vec<u32>>()
+    );
 
     for (columns, block) in [(7usize, 32u32), (500, 128), (1000, 256)] {
         let mut machine = Machine::kernels("softmax");
@@ -107,12 +142,17 @@ fn dynamic_shared_memory() {
     let values: Vec<f32> = (0..256).map(|at| at as f32).collect();
     let input = machine.f32s(&values);
     let out = machine.zeros(16);
-    machine.try_run("dynamic_sum", [4, 1, 1], [64, 1, 1], &Params::new().buffer(&input).buffer(&out), 256).unwrap();
+    machine
+        .try_run("dynamic_sum", [4, 1, 1], [64, 1, 1], &Params::new().buffer(&input).buffer(&out), 256)
+        .unwrap();
     let sums: Vec<f32> = values.chunks(64).map(|chunk| chunk.iter().sum()).collect();
     assert_same(&out.f32s(), &sums, "dynamic_sum");
     let out = machine.zeros(4 * 257);
-    machine.try_run("dynamic_reverse", [2, 1, 1], [128, 1, 1], &Params::new().buffer(&input).buffer(&out), 512).unwrap();
-    let mut expected: Vec<f32> = values.chunks(128).flat_map(|chunk| chunk.iter().rev().map(|x| x + 0.5)).collect();
+    machine
+        .try_run("dynamic_reverse", [2, 1, 1], [128, 1, 1], &Params::new().buffer(&input).buffer(&out), 512)
+        .unwrap();
+    let mut expected: Vec<f32> =
+        values.chunks(128).flat_map(|chunk| chunk.iter().rev().map(|x| x + 0.5)).collect();
     expected.push(512.0);
     assert_same(&out.f32s(), &expected, "dynamic_reverse");
 }
@@ -140,7 +180,12 @@ fn local_arrays_and_generic_pointers() {
 
     for which in 0..3u32 {
         let out = machine.zeros(4 * 40);
-        machine.run("generic_pointer", [1, 1, 1], [40, 1, 1], &Params::new().buffer(&input).buffer(&out).u32(which));
+        machine.run(
+            "generic_pointer",
+            [1, 1, 1],
+            [40, 1, 1],
+            &Params::new().buffer(&input).buffer(&out).u32(which),
+        );
         let add = [100, 200, 0][which as usize];
         let expected: Vec<u32> = (0..40).map(|t| seeds[t & 7].wrapping_add(add)).collect();
         assert_eq!(out.u32s(), expected, "pointer of kind {which}");
@@ -156,7 +201,9 @@ fn variables_of_the_module() {
     const TAPS: [f32; 5] = [0.0625, 0.25, 0.375, 0.25, 0.0625];
     let expected: Vec<f32> = (0..50usize)
         .map(|at| {
-            (0..5).filter(|k| (2..52).contains(&(at + k))).fold(0.0, |sum, k| TAPS[k].mul_add(values[at + k - 2], sum))
+            (0..5)
+                .filter(|k| (2..52).contains(&(at + k)))
+                .fold(0.0, |sum, k| TAPS[k].mul_add(values[at + k - 2], sum))
         })
         .collect();
     assert_same(&out.f32s(), &expected, "filter5");
@@ -197,8 +244,14 @@ fn parameters_of_every_size() {
         .bytes(&0xbeefu16.to_le_bytes());
     machine.run("mixed_params", [1, 1, 1], [32, 1, 1], &params);
     let expected = [
-        0xffff_ffff_ffff_ff85, -300i64 as u64, -7i64 as u64, 0x1122_3344_5566_7788, u64::from(1.5f32.to_bits()),
-        (-2.25f64).to_bits(), 0xfe, 0xbeef,
+        0xffff_ffff_ffff_ff85,
+        -300i64 as u64,
+        -7i64 as u64,
+        0x1122_3344_5566_7788,
+        u64::from(1.5f32.to_bits()),
+        (-2.25f64).to_bits(),
+        0xfe,
+        0xbeef,
     ];
     assert_eq!(out.u64s(), expected);
 
@@ -250,8 +303,13 @@ fn atomics_on_global_memory() {
 fn atomics_race_with_the_host() {
     let mut machine = Machine::kernels("atomics");
     let (counter, order) = (machine.zeros(4), machine.zeros(4 << 20));
-    let mut grid =
-        machine.grid("atomic_tickets", [64, 1, 1], [256, 1, 1], &Params::new().buffer(&counter).buffer(&order), 0);
+    let mut grid = machine.grid(
+        "atomic_tickets",
+        [64, 1, 1],
+        [256, 1, 1],
+        &Params::new().buffer(&counter).buffer(&order),
+        0,
+    );
     let stop = AtomicBool::new(false);
     let memory = &counter.memory;
     let added = std::thread::scope(|scope| {

@@ -131,7 +131,11 @@ impl Cta {
                 self.next = (index + 1) % self.warps.len();
                 idle += 1;
                 if idle > self.warps.len() {
-                    return if self.warps.iter().all(Warp::done) { Ok(Turn::Done) } else { Err(self.deadlock()) };
+                    return if self.warps.iter().all(Warp::done) {
+                        Ok(Turn::Done)
+                    } else {
+                        Err(self.deadlock())
+                    };
                 }
                 continue;
             }
@@ -202,15 +206,19 @@ impl Cta {
     /// The fault of a CTA in which every thread waits: that of the first one.
     #[cold]
     fn deadlock(&self) -> SmFault {
-        let path = self.warps.iter().filter(|warp| !warp.done()).find_map(|warp| {
-            warp.paths().find(|path| path.mask != 0).map(|path| (warp, *path))
-        });
+        let path = self
+            .warps
+            .iter()
+            .filter(|warp| !warp.done())
+            .find_map(|warp| warp.paths().find(|path| path.mask != 0).map(|path| (warp, *path)));
         let (pc, thread, what) = match path {
             Some((warp, path)) => {
                 let lane = path.mask.trailing_zeros() as usize;
                 let what = match path.state {
                     super::warp::State::Barrier(_) => "every thread of the block waits, the first at BAR",
-                    super::warp::State::Lanes { .. } => "every thread of the block waits, the first at WARPSYNC",
+                    super::warp::State::Lanes { .. } => {
+                        "every thread of the block waits, the first at WARPSYNC"
+                    }
                     _ => "every thread of the block waits, the first at BSYNC",
                 };
                 (path.pc, [0, 1, 2].map(|axis| warp.tid[axis][lane]), what)

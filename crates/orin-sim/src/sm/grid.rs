@@ -87,7 +87,7 @@ impl GridRun {
         if threads == 0 || threads > 1024 {
             return Err(fault(SmFaultCause::OutOfRange { space: "block", offset: threads, bytes: 0 }));
         }
-        if launch.program_va % 16 != 0 {
+        if !launch.program_va.is_multiple_of(16) {
             return Err(fault(SmFaultCause::InvalidPc));
         }
         let constants = Constants::read(&launch, &memory).map_err(|mmu| fault(SmFaultCause::Mmu(mmu)))?;

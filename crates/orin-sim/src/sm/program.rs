@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 
-use super::decode::{Instruction, Refusal, decode};
 use super::SmFaultCause;
+use super::decode::{Instruction, Refusal, decode};
 use crate::mmu::{MmuFault, PAGE_BYTES, View};
 
 /// Instructions of a page.
@@ -45,12 +45,14 @@ impl Program {
             Some((last, page)) if last == number => page,
             _ => self.find(memory, number)?,
         };
-        if pc % 16 != 0 {
+        if !pc.is_multiple_of(16) {
             return Err(SmFaultCause::InvalidPc);
         }
         // CAST: 8 bits.
         match &self.pages[page][(pc / 16) as usize % PER_PAGE] {
-            Ok(instruction) if instruction.top_register().is_none_or(|top| u32::from(top) < self.registers) => {
+            Ok(instruction)
+                if instruction.top_register().is_none_or(|top| u32::from(top) < self.registers) =>
+            {
                 Ok(instruction)
             }
             Ok(instruction) => Err(SmFaultCause::OutOfRange {
@@ -59,7 +61,9 @@ impl Program {
                 bytes: 4,
             }),
             Err((Refusal::Illegal, word)) => Err(SmFaultCause::IllegalInstruction { word: *word }),
-            Err((Refusal::Unmodelled(mnemonic), word)) => Err(SmFaultCause::Unmodelled { mnemonic, word: *word }),
+            Err((Refusal::Unmodelled(mnemonic), word)) => {
+                Err(SmFaultCause::Unmodelled { mnemonic, word: *word })
+            }
         }
     }
 

@@ -123,12 +123,18 @@ impl Warp {
         let first = index * 32;
         let count = (threads - first).min(32);
         self.live = if count == 32 { FULL } else { (1 << count) - 1 };
+        let mut tid = [first % block[0], first / block[0] % block[1], first / block[0] / block[1]];
         for lane in 0..32 {
-            let thread = first + lane;
-            let at = lane as usize;
-            self.tid[0][at] = thread % block[0];
-            self.tid[1][at] = thread / block[0] % block[1];
-            self.tid[2][at] = thread / block[0] / block[1];
+            for (row, index) in self.tid.iter_mut().zip(tid) {
+                row[lane] = index;
+            }
+            tid[0] += 1;
+            if tid[0] == block[0] {
+                tid = [0, tid[1] + 1, tid[2]];
+            }
+            if tid[1] == block[1] {
+                tid = [tid[0], 0, tid[2] + 1];
+            }
         }
         self.path = Path::at(pc, self.live);
     }
@@ -158,14 +164,7 @@ impl Warp {
     /// Writes the lanes of `mask`.
     #[inline(always)]
     pub(crate) fn write(&mut self, register: u8, mask: u32, values: &Row) {
-        let row = self.row_mut(register);
-        if mask == FULL {
-            *row = *values;
-        } else {
-            for (lane, (to, from)) in row.iter_mut().zip(values).enumerate() {
-                *to = if mask >> lane & 1 != 0 { *from } else { *to };
-            }
-        }
+        blend(self.row_mut(register), mask, values);
     }
 
     /// Writes one lane.
@@ -272,7 +271,8 @@ impl Warp {
         let mut paths: Vec<Path> = Vec::new();
         while left != 0 {
             let target = targets[left.trailing_zeros() as usize];
-            let same = lanes(left).filter(|&lane| targets[lane] == target).fold(0, |mask, lane| mask | 1 << lane);
+            let same =
+                lanes(left).filter(|&lane| targets[lane] == target).fold(0, |mask, lane| mask | 1 << lane);
             paths.push(Path { pc: target, mask: same, ..template });
             left &= !same;
         }
@@ -352,11 +352,9 @@ impl Warp {
         for path in &mut self.parked {
             let State::Convergence(barrier) = path.state else { continue };
             let row = &mut self.barriers[usize::from(barrier)];
-            for lane in 0..32 {
-                if (path.mask | spinning) >> lane & 1 != 0 {
-                    let apart = if spinning >> lane & 1 != 0 { path.mask } else { spinning };
-                    row[lane] &= !apart;
-                }
+            for lane in lanes(path.mask | spinning) {
+                let apart = if spinning >> lane & 1 != 0 { path.mask } else { spinning };
+                row[lane] &= !apart;
             }
         }
         self.settle();
@@ -535,13 +533,33 @@ impl Warp {
 
 impl Path {
     fn at(pc: u64, mask: u32) -> Self {
-        Self { pc, mask, state: State::Ready, uniform: [0; 64], uniform_predicates: 0x80, polls: 0, apart: false }
+        Self {
+            pc,
+            mask,
+            state: State::Ready,
+            uniform: [0; 64],
+            uniform_predicates: 0x80,
+            polls: 0,
+            apart: false,
+        }
     }
 
     /// Whether the path can run.
     #[inline(always)]
     pub(crate) fn runs(&self) -> bool {
         self.state == State::Ready && self.mask != 0
+    }
+}
+
+/// Writes the lanes of `mask` of a row.
+#[inline(always)]
+pub(crate) fn blend(row: &mut Row, mask: u32, values: &Row) {
+    if mask == FULL {
+        *row = *values;
+    } else {
+        for (lane, (to, from)) in row.iter_mut().zip(values).enumerate() {
+            *to = if mask >> lane & 1 != 0 { *from } else { *to };
+        }
     }
 }
 
@@ -600,7 +618,10 @@ mod tests {
         warp.exit(0x3, 0x1110);
         assert_eq!(warp.path.mask, 0xc);
         warp.leave(0xc, 3);
-        assert_eq!(warp.paths().map(|path| (path.pc, path.mask)).collect::<Vec<_>>(), [(0x1020, !0xf), (0x1110, 0xc)]);
+        assert_eq!(
+            warp.paths().map(|path| (path.pc, path.mask)).collect::<Vec<_>>(),
+            [(0x1020, !0xf), (0x1110, 0xc)]
+        );
     }
 
     #[test]

@@ -30,7 +30,10 @@ pub(crate) struct Buffer {
 impl Buffer {
     /// The contents.
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        (0..self.bytes.div_ceil(4)).flat_map(|word| self.memory.load(4 * word).to_le_bytes()).take(self.bytes).collect()
+        (0..self.bytes.div_ceil(4))
+            .flat_map(|word| self.memory.load(4 * word).to_le_bytes())
+            .take(self.bytes)
+            .collect()
     }
 
     pub(crate) fn u32s(&self) -> Vec<u32> {
@@ -184,14 +187,28 @@ impl Machine {
     }
 
     /// A grid ready to run.
-    pub(crate) fn grid(&mut self, name: &str, grid: [u32; 3], block: [u32; 3], params: &Params, dynamic: u32) -> GridRun {
+    pub(crate) fn grid(
+        &mut self,
+        name: &str,
+        grid: [u32; 3],
+        block: [u32; 3],
+        params: &Params,
+        dynamic: u32,
+    ) -> GridRun {
         let kernel = self.cubin.kernel(name).unwrap().clone();
         let launch = self.launch_of(&kernel, grid, block, params, dynamic);
         GridRun::new(launch, self.space.view()).unwrap()
     }
 
     /// The launch of a kernel, with bank 0 filled in as a driver does.
-    pub(crate) fn launch_of(&mut self, kernel: &Kernel, grid: [u32; 3], block: [u32; 3], params: &Params, dynamic: u32) -> Launch {
+    pub(crate) fn launch_of(
+        &mut self,
+        kernel: &Kernel,
+        grid: [u32; 3],
+        block: [u32; 3],
+        params: &Params,
+        dynamic: u32,
+    ) -> Launch {
         assert_eq!(params.0.len() as u32, kernel.param_bytes, "parameters of {}", kernel.name);
         let mut bank = vec![0; (kernel.param_base + kernel.param_bytes) as usize];
         let mut put = |at: usize, bytes: &[u8]| bank[at..at + bytes.len()].copy_from_slice(bytes);
@@ -282,8 +299,18 @@ impl Random {
     /// Any pattern, with special values more often than by chance.
     pub(crate) fn f32_any(&mut self) -> f32 {
         const SPECIAL: [u32; 12] = [
-            0, 0x8000_0000, 0x3f80_0000, 0xbf80_0000, 0x7f80_0000, 0xff80_0000, 0x7fc0_0000, 0x0000_0001, 0x807f_ffff,
-            0x0080_0000, 0x7f7f_ffff, 0x4b00_0000,
+            0,
+            0x8000_0000,
+            0x3f80_0000,
+            0xbf80_0000,
+            0x7f80_0000,
+            0xff80_0000,
+            0x7fc0_0000,
+            0x0000_0001,
+            0x807f_ffff,
+            0x0080_0000,
+            0x7f7f_ffff,
+            0x4b00_0000,
         ];
         match self.u32() % 4 {
             0 => f32::from_bits(SPECIAL[self.u32() as usize % SPECIAL.len()]),
@@ -299,7 +326,12 @@ pub(crate) fn assert_same(actual: &[f32], expected: &[f32], what: &str) {
     assert_eq!(actual.len(), expected.len(), "{what}");
     for (at, (actual, expected)) in actual.iter().zip(expected).enumerate() {
         let same = actual.to_bits() == expected.to_bits() || actual.is_nan() && expected.is_nan();
-        assert!(same, "{what}[{at}]: {actual:e} ({:#x}), expected {expected:e} ({:#x})", actual.to_bits(), expected.to_bits());
+        assert!(
+            same,
+            "{what}[{at}]: {actual:e} ({:#x}), expected {expected:e} ({:#x})",
+            actual.to_bits(),
+            expected.to_bits()
+        );
     }
 }
 

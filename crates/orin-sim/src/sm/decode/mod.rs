@@ -238,9 +238,10 @@ impl Instruction {
             1 => register(self.register(32)),
             2 | 4 => Source::Immediate(self.slot()),
             // CAST: 5 and 16 bits.
-            3 | 5 => {
-                Source::Constant { bank: field(self.word, 54, 5) as u8, offset: field(self.word, 38, 16) as u16 }
-            }
+            3 | 5 => Source::Constant {
+                bank: field(self.word, 54, 5) as u8,
+                offset: field(self.word, 38, 16) as u16,
+            },
             // CAST: 6 bits.
             6 | 7 => Source::Uniform(field(self.word, 32, 6) as u8),
             _ => Source::Immediate(0),
@@ -293,11 +294,17 @@ impl Instruction {
         };
         if uses_upper {
             unknown &= if uniform { !0x3f } else { !0xff };
-        } else if matches!(self.row.layout, Layout::Binary | Layout::BinaryUpper) && matches!(self.form, 2 | 3 | 7) {
+        } else if matches!(self.row.layout, Layout::Binary | Layout::BinaryUpper)
+            && matches!(self.form, 2 | 3 | 7)
+        {
             // The register place of a two-source operation in a slot form is not read.
             unknown &= if self.row.modifiers & 0xff == 0 { !0xff } else { !0 };
         }
-        if unknown == 0 && self.variant_is_modelled() { Ok(()) } else { Err(Refusal::Unmodelled(self.row.mnemonic)) }
+        if unknown == 0 && self.variant_is_modelled() {
+            Ok(())
+        } else {
+            Err(Refusal::Unmodelled(self.row.mnemonic))
+        }
     }
 
     /// Conditions on modifiers that a mask cannot express.
@@ -343,7 +350,9 @@ impl Instruction {
             Op::St if self.form == 1 => (widths[1], widths[3]) = (if self.bit(72) { 2 } else { 1 }, data()?),
             Op::St => (widths[1], widths[2]) = (address, data()?),
             Op::Ldl | Op::Lds => widths[0] = data()?,
-            Op::Ldc | Op::Uldc => widths[0] = if self.bits(73, 3) == 6 { return Err(Refusal::Illegal) } else { data()? },
+            Op::Ldc | Op::Uldc => {
+                widths[0] = if self.bits(73, 3) == 6 { return Err(Refusal::Illegal) } else { data()? }
+            }
             Op::Stl | Op::Sts => widths[2] = data()?,
             Op::Ldgsts => widths[1] = 2,
             Op::Atomg | Op::Red => {
@@ -393,7 +402,7 @@ impl Instruction {
                 return Ok(());
             }
             let last = number.checked_add(width - 1).ok_or(Refusal::Illegal)?;
-            if number % width.next_power_of_two() != 0 || last == RZ {
+            if !number.is_multiple_of(width.next_power_of_two()) || last == RZ {
                 return Err(Refusal::Illegal);
             }
             top = top.max(Some(last));

@@ -307,7 +307,15 @@ pub(crate) static TABLE: &[Row] = &[
     row(0x035, ABC, "HFMA2.MMA", Op::Hfma2, Ternary, [1, 1, 1, 1], SIGN_A | m(74, 77) | m(79, 84) | PP),
     row(0x033, AC, "HSET2", Op::Hset2, Binary, [1, 1, 1, 0], m(65, 65) | m(69, 80) | PP),
     row(0x034, AC, "HSETP2", Op::Hsetp2, Binary, [0, 1, 1, 0], m(65, 65) | m(69, 80) | PD | PD2 | PP),
-    row(0x040, AB, "HMNMX2", Op::Hmnmx2, Binary, [1, 1, 1, 0], SIGN_A | m(74, 75) | m(80, 82) | m(85, 85) | PP),
+    row(
+        0x040,
+        AB,
+        "HMNMX2",
+        Op::Hmnmx2,
+        Binary,
+        [1, 1, 1, 0],
+        SIGN_A | m(74, 75) | m(80, 82) | m(85, 85) | PP,
+    ),
     // Conversions.
     row(0x105, AB, "F2I", Op::F2i, Unary, [1, 0, 1, 0], m(72, 72) | m(75, 80) | m(84, 85)),
     row(0x111, AB, "F2I", Op::F2i, Unary, [1, 0, 1, 0], m(72, 72) | m(75, 80) | m(84, 85)),

@@ -177,7 +177,15 @@ fn operand(warp: &Warp, register: u8, lane: usize, format: Format) -> u64 {
 }
 
 /// Writes what an atomic returns to one lane.
-fn give_back(warp: &mut Warp, i: &Instruction, lane: usize, action: Action, format: Format, old: u64, b: u64) {
+fn give_back(
+    warp: &mut Warp,
+    i: &Instruction,
+    lane: usize,
+    action: Action,
+    format: Format,
+    old: u64,
+    b: u64,
+) {
     let value = if action == Action::Cast { u64::from(old == b) } else { old };
     if format.bytes() == 8 {
         warp.write_pair(i.d, lane, value);
@@ -224,7 +232,8 @@ pub(super) fn global(context: &mut Context, warp: &mut Warp, i: &Instruction, ac
         let fault = |cause| Trap { lane: Some(lane), cause };
         let b = operand(warp, i.register(32), lane, format);
         let c = if compare { operand(warp, i.register(64), lane, format) } else { 0 };
-        let (space, at) = if generic { context.resolve(addresses[lane]) } else { (Space::Global, addresses[lane]) };
+        let (space, at) =
+            if generic { context.resolve(addresses[lane]) } else { (Space::Global, addresses[lane]) };
         let old = match space {
             Space::Global => {
                 let pointer = context

@@ -72,7 +72,9 @@ pub(super) fn voteu(warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
 /// ALL gives all active lanes when they agree, and nothing else.
 pub(super) fn match_lanes(warp: &mut Warp, i: &Instruction, active: u32) {
     let values: [u64; 32] =
-        core::array::from_fn(|lane| if i.bit(73) { warp.pair(i.a, lane) } else { warp.row(i.a)[lane].into() });
+        core::array::from_fn(
+            |lane| if i.bit(73) { warp.pair(i.a, lane) } else { warp.row(i.a)[lane].into() },
+        );
     let any = i.bit(79);
     let equal = |lane: usize| {
         lanes(active).filter(|&other| values[other] == values[lane]).fold(0, |mask, other| mask | 1 << other)

@@ -6,11 +6,11 @@
 //! Source: section 8 of the SASS fact sheet.
 
 use super::{Context, Flow, Stop, Trap, lanes, unmodelled};
+use crate::sm::SmFaultCause;
 use crate::sm::cta::{Arrival, Reduction};
 use crate::sm::decode::table::Op;
 use crate::sm::decode::{Instruction, Source};
-use crate::sm::warp::{State, Warp};
-use crate::sm::SmFaultCause;
+use crate::sm::warp::{State, Warp, blend};
 
 /// Weight of a YIELD or NANOSLEEP as a sign that a path waits for another.
 const YIELD_WEIGHT: u32 = 64;
@@ -55,7 +55,12 @@ fn targets(warp: &Warp, i: &Instruction, base: u64) -> [u64; 32] {
     core::array::from_fn(|lane| warp.pair(i.a, lane).wrapping_add(base))
 }
 
-pub(super) fn execute(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Result<Flow, Trap> {
+pub(super) fn execute(
+    context: &mut Context,
+    warp: &mut Warp,
+    i: &Instruction,
+    active: u32,
+) -> Result<Flow, Trap> {
     let next = warp.path.pc + 16;
     match i.op {
         Op::Call | Op::Jmp | Op::CallAbsolute => {
@@ -89,10 +94,7 @@ pub(super) fn execute(context: &mut Context, warp: &mut Warp, i: &Instruction, a
         }
         Op::Bssy => {
             let entering = taken(warp, i, active);
-            let row = &mut warp.barriers[barrier(i)];
-            for lane in lanes(entering) {
-                row[lane] = entering;
-            }
+            blend(&mut warp.barriers[barrier(i)], entering, &[entering; 32]);
             return Ok(Flow::Next);
         }
         Op::Bsync => {
@@ -160,20 +162,16 @@ fn bmov(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Res
             let row = warp.barriers[from];
             warp.write(i.d, active, &row);
             if i.bit(84) {
-                for lane in lanes(active) {
-                    warp.barriers[from][lane] = 0;
-                }
+                blend(&mut warp.barriers[from], active, &[0; 32]);
             }
         }
         Op::BmovFromBarrier => {
             let (to, from) = (i.bits(16, 4) as usize, of(24)?);
-            for lane in lanes(active) {
-                let value = warp.barriers[from][lane];
-                if i.bit(84) {
-                    warp.barriers[from][lane] = 0;
-                }
-                warp.barriers[to][lane] = value;
+            let values = warp.barriers[from];
+            if i.bit(84) {
+                blend(&mut warp.barriers[from], active, &[0; 32]);
             }
+            blend(&mut warp.barriers[to], active, &values);
         }
         _ => {
             // The barrier is named in bits 24 to 28 and, in the encodings of the compiler, its
@@ -181,9 +179,7 @@ fn bmov(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Res
             let to = of(24)?;
             let mut room = [0; 32];
             let values = *context.values(warp, i.b, &mut room)?;
-            for lane in lanes(active) {
-                warp.barriers[to][lane] = values[lane];
-            }
+            blend(&mut warp.barriers[to], active, &values);
         }
     }
     Ok(Flow::Next)
@@ -191,7 +187,13 @@ fn bmov(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Res
 
 /// Makes lanes wait for the lanes of their masks; each different mask is a group, as EXCLUSIVE
 /// asks for.
-fn warpsync(warp: &mut Warp, i: &Instruction, arriving: u32, masks: &[u32; 32], next: u64) -> Result<Flow, Trap> {
+fn warpsync(
+    warp: &mut Warp,
+    i: &Instruction,
+    arriving: u32,
+    masks: &[u32; 32],
+    next: u64,
+) -> Result<Flow, Trap> {
     if arriving == 0 {
         return Ok(Flow::Next);
     }

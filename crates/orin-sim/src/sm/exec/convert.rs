@@ -66,7 +66,9 @@ pub(super) fn between(context: &Context, warp: &mut Warp, i: &Instruction, activ
     for lane in 0..32 {
         let value = u64::from(low[lane]) | u64::from(high[lane]) << 32;
         let result = match kind {
-            Kind::ToInteger(from, to) => convert::f2i(from, to, modify(from, value), rounding, ftz, i.bit(77)),
+            Kind::ToInteger(from, to) => {
+                convert::f2i(from, to, modify(from, value), rounding, ftz, i.bit(77))
+            }
             Kind::FromInteger(from, to) => convert::i2f(from, to, value, rounding),
             Kind::Float(from, to) => convert::f2f(from, to, modify(from, value), rounding, ftz),
             Kind::Round(format) => convert::frnd(format, modify(format, value), rounding, ftz),
@@ -111,7 +113,9 @@ pub(super) fn pack(context: &Context, warp: &mut Warp, i: &Instruction, active: 
         if i.bit(77) {
             return Err(unmodelled(i));
         }
-        return map3(context, warp, i, active, |a, b, c| convert::f2ip(a, b, c, signed, rounding, i.bit(75), upper));
+        return map3(context, warp, i, active, |a, b, c| {
+            convert::f2ip(a, b, c, signed, rounding, i.bit(75), upper)
+        });
     }
     let to = if i.bit(76) { Float::Bf16 } else { Float::F16 };
     let rounding = Rounding::from_field(i.bits(79, 2));

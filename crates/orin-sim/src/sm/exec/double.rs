@@ -39,8 +39,9 @@ pub(super) fn dsetp(context: &Context, warp: &mut Warp, i: &Instruction, active:
     let a = operand(context, warp, Source::Register(i.a), i.a_sign())?;
     let b = operand(context, warp, i.b, i.b_sign)?;
     let field = i.bits(76, 4);
-    let lanes_where =
-        |f: &dyn Fn(u64, u64) -> bool| (0..32).fold(0, |mask, lane| mask | u32::from(f(a[lane], b[lane])) << lane);
+    let lanes_where = |f: &dyn Fn(u64, u64) -> bool| {
+        (0..32).fold(0, |mask, lane| mask | u32::from(f(a[lane], b[lane])) << lane)
+    };
     if matches!(field, 0 | 15) {
         // MIN and MAX: which source is the result, and whether both are NaN.
         let with = warp.predicate(i.source_predicate(87));

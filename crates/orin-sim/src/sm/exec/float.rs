@@ -58,13 +58,21 @@ fn saturated(i: &Instruction, x: u32) -> u32 {
 pub(super) fn ffma(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let (sa, sb, sc) = (SignMask::of(i.a_sign()), SignMask::of(i.b_sign), SignMask::of(i.c_sign));
     if plain(i) && !i.bit(76) {
-        return map3(context, warp, i, active, |a, b, c| canonical(sa.value(a).mul_add(sb.value(b), sc.value(c))));
+        return map3(context, warp, i, active, |a, b, c| {
+            canonical(sa.value(a).mul_add(sb.value(b), sc.value(c)))
+        });
     }
     ffma_rounded(context, warp, i, active, [sa, sb, sc])
 }
 
 #[inline(never)]
-fn ffma_rounded(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, [sa, sb, sc]: [SignMask; 3]) -> Outcome {
+fn ffma_rounded(
+    context: &Context,
+    warp: &mut Warp,
+    i: &Instruction,
+    active: u32,
+    [sa, sb, sc]: [SignMask; 3],
+) -> Outcome {
     let (rounding, ftz, fmz) = (rounding(i), i.bit(80), i.bit(76));
     map3(context, warp, i, active, |a, b, c| {
         let (a, b, c) = (sa.bits(a), sb.bits(b), sc.bits(c));
@@ -83,7 +91,14 @@ pub(super) fn fadd(context: &Context, warp: &mut Warp, i: &Instruction, active: 
 }
 
 #[inline(never)]
-fn fadd_rounded(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, sa: SignMask, sb: SignMask) -> Outcome {
+fn fadd_rounded(
+    context: &Context,
+    warp: &mut Warp,
+    i: &Instruction,
+    active: u32,
+    sa: SignMask,
+    sb: SignMask,
+) -> Outcome {
     let (rounding, ftz) = (rounding(i), i.bit(80));
     map2(context, warp, i, active, |a, b| saturated(i, single::add(sa.bits(a), sb.bits(b), rounding, ftz)))
 }
@@ -99,7 +114,14 @@ pub(super) fn fmul(context: &Context, warp: &mut Warp, i: &Instruction, active: 
 }
 
 #[inline(never)]
-fn fmul_rounded(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, sa: SignMask, sb: SignMask) -> Outcome {
+fn fmul_rounded(
+    context: &Context,
+    warp: &mut Warp,
+    i: &Instruction,
+    active: u32,
+    sa: SignMask,
+    sb: SignMask,
+) -> Outcome {
     let (rounding, ftz, fmz) = (rounding(i), i.bit(80), i.bit(76));
     let scale = single::multiply_scale(i.bits(84, 3)).unwrap_or(0);
     map2(context, warp, i, active, |a, b| {
@@ -184,9 +206,12 @@ pub(super) fn mufu(context: &Context, warp: &mut Warp, i: &Instruction, active: 
             Source::Register(_) => 16 * (i.bits(60, 2) & 1),
             _ => 0,
         };
-        let (and, xor) = (if i.b_sign.absolute { 0x7fff } else { 0xffff }, if i.b_sign.negate { 0x8000 } else { 0 });
+        let (and, xor) =
+            (if i.b_sign.absolute { 0x7fff } else { 0xffff }, if i.b_sign.negate { 0x8000 } else { 0 });
         // CAST: the chosen half.
-        return map1(context, warp, i, active, |b| mufu_f16(function, (b >> shift) as u16 & and ^ xor).into());
+        return map1(context, warp, i, active, |b| {
+            mufu_f16(function, (b >> shift) as u16 & and ^ xor).into()
+        });
     }
     let sign = SignMask::of(i.b_sign);
     map1(context, warp, i, active, |b| table(function, sign.bits(b)))

@@ -6,7 +6,7 @@
 
 use super::{Context, Outcome, Trap, unmodelled};
 use crate::sm::decode::table::Op;
-use crate::sm::decode::{Instruction, PT, Source};
+use crate::sm::decode::{Instruction, PT, RZ, Source};
 use crate::sm::numeric::FloatCompare;
 use crate::sm::numeric::f16::{self, Half, Operand, Swizzle};
 use crate::sm::numeric::f32 as single;
@@ -39,15 +39,30 @@ fn upper(i: &Instruction, plain: Operand) -> Operand {
     Operand { swizzle: Swizzle::from_field(i.bits(81, 2)), absolute: i.bit(83), negate: i.bit(84), ..plain }
 }
 
-fn read(row: &Row, how: Operand) -> Lanes {
-    row.map(|register| f16::operand(register, how))
+/// The first `threads` of an operand.
+fn read(row: &Row, how: Operand, threads: usize) -> Lanes {
+    let mut out = [[0; 2]; 32];
+    for (lanes, register) in out.iter_mut().zip(&row[..threads]) {
+        *lanes = f16::operand(*register, how);
+    }
+    out
 }
 
-/// The operands A, B and C.
-fn operands(context: &Context, warp: &Warp, i: &Instruction, ftz: bool) -> Result<[Lanes; 3], Trap> {
-    let plain =
-        Operand { kind: kind(i), swizzle: Swizzle::H1H0, absolute: false, negate: false, ftz };
-    let a = Operand { swizzle: Swizzle::from_field(i.bits(74, 2)), absolute: i.bit(73), negate: i.bit(72), ..plain };
+/// The operands A, B and C of the first `threads`.
+fn operands(
+    context: &Context,
+    warp: &Warp,
+    i: &Instruction,
+    ftz: bool,
+    threads: usize,
+) -> Result<[Lanes; 3], Trap> {
+    let plain = Operand { kind: kind(i), swizzle: Swizzle::H1H0, absolute: false, negate: false, ftz };
+    let a = Operand {
+        swizzle: Swizzle::from_field(i.bits(74, 2)),
+        absolute: i.bit(73),
+        negate: i.bit(72),
+        ..plain
+    };
     let ternary = i.op == Op::Hfma2;
     let (b, c) = if ternary && matches!(i.form, 2 | 3 | 7) {
         (upper(i, plain), slot(i, i.c, plain))
@@ -58,9 +73,9 @@ fn operands(context: &Context, warp: &Warp, i: &Instruction, ftz: bool) -> Resul
     };
     let (mut room_b, mut room_c) = ([0; 32], [0; 32]);
     Ok([
-        read(warp.row(i.a), a),
-        read(context.values(warp, i.b, &mut room_b)?, b),
-        read(context.values(warp, i.c, &mut room_c)?, c),
+        read(warp.row(i.a), a, threads),
+        read(context.values(warp, i.b, &mut room_b)?, b, threads),
+        read(context.values(warp, i.c, &mut room_c)?, c, threads),
     ])
 }
 
@@ -69,7 +84,11 @@ pub(super) fn arithmetic(context: &Context, warp: &mut Warp, i: &Instruction, ac
     let kind = kind(i);
     let fmz = matches!(i.op, Op::Hmul2 | Op::Hfma2) && i.bit(76);
     let ftz = i.bit(80) || fmz;
-    let [a, b, c] = operands(context, warp, i, ftz)?;
+    // The compiler loads constants by HFMA2.MMA of RZ and an immediate: one result for all.
+    let same = |source: Source| !matches!(source, Source::Register(number) if number != RZ);
+    let alike = i.op == Op::Hfma2 && i.a == RZ && same(i.b) && same(i.c);
+    let threads = if alike { 1 } else { 32 };
+    let [a, b, c] = operands(context, warp, i, ftz, threads)?;
     let relu = i.op == Op::Hfma2 && i.bit(79);
     if relu && (i.target_predicate(87) != PT || i.bit(90)) {
         return Err(unmodelled(i));
@@ -81,7 +100,7 @@ pub(super) fn arithmetic(context: &Context, warp: &mut Warp, i: &Instruction, ac
     let with = warp.predicate(i.source_predicate(87));
     let compare = FloatCompare::from_field(i.bits(76, 4));
     let mut out = [0; 32];
-    for thread in 0..32 {
+    for thread in 0..threads {
         let with = with >> thread & 1 != 0;
         if single_result {
             out[thread] = f16::add_f32(a[thread][0], b[thread][0], ftz);
@@ -112,6 +131,9 @@ pub(super) fn arithmetic(context: &Context, warp: &mut Warp, i: &Instruction, ac
         });
         out[thread] = f16::pack(lanes);
     }
+    if alike {
+        out = [out[0]; 32];
+    }
     warp.write(i.d, active, &out);
     Ok(())
 }
@@ -127,7 +149,7 @@ fn combine(i: &Instruction, outcome: bool, with: bool) -> bool {
 
 pub(super) fn hsetp2(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let ftz = i.bit(80);
-    let [a, b, _] = operands(context, warp, i, ftz)?;
+    let [a, b, _] = operands(context, warp, i, ftz, 32)?;
     let with = warp.predicate(i.source_predicate(87));
     let op = FloatCompare::from_field(i.bits(76, 4));
     let (mut first, mut second) = (0, 0);

@@ -134,7 +134,9 @@ pub(super) fn lop3(context: &Context, warp: &mut Warp, i: &Instruction, active: 
             let b = context.values(warp, i.b, &mut room_b)?;
             let c = context.values(warp, i.c, &mut room_c)?;
             let a = warp.row(i.a);
-            (0..32).fold(0, |mask, lane| mask | u32::from(int::lop3(a[lane], b[lane], c[lane], lut) != 0) << lane)
+            (0..32).fold(0, |mask, lane| {
+                mask | u32::from(int::lop3(a[lane], b[lane], c[lane], lut) != 0) << lane
+            })
         } else {
             let row = warp.row(i.d);
             lanes_where(row, row, |value, _| value != 0)
@@ -165,7 +167,9 @@ pub(super) fn shf(context: &Context, warp: &mut Warp, i: &Instruction, active: u
     // Plain 32-bit shifts by an immediate are the bulk.
     if let (Source::Immediate(amount @ 0..=31), false) = (i.b, shift.wrap) {
         match shift {
-            Shift { right: false, high: false, .. } => return map3(context, warp, i, active, |a, _, _| a << amount),
+            Shift { right: false, high: false, .. } => {
+                return map3(context, warp, i, active, |a, _, _| a << amount);
+            }
             Shift { kind: ShiftType::U32 | ShiftType::U64, right: true, high: true, .. } => {
                 return map3(context, warp, i, active, |_, _, c| c >> amount);
             }
@@ -359,11 +363,8 @@ pub(super) fn plop3(warp: &mut Warp, i: &Instruction, active: u32) {
     let a = warp.predicate(i.source_predicate(87));
     let b = warp.predicate(i.source_predicate(77));
     let third = i.source_predicate(68);
-    let c = if i.bit(67) {
-        if warp.uniform_predicate(third) { !0 } else { 0 }
-    } else {
-        warp.predicate(third)
-    };
+    let c =
+        if i.bit(67) { if warp.uniform_predicate(third) { !0 } else { 0 } } else { warp.predicate(third) };
     let first = truth_table(i);
     // CAST: 8 bits.
     let second = i.bits(16, 8) as u8;

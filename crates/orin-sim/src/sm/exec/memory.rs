@@ -12,10 +12,10 @@
 
 use super::{Context, Outcome, Trap, lanes, unmodelled};
 use crate::mmu::Access;
+use crate::sm::SmFaultCause;
 use crate::sm::decode::table::Op;
 use crate::sm::decode::{Instruction, RZ, sign_extend};
 use crate::sm::warp::{FULL, Row, Warp};
-use crate::sm::SmFaultCause;
 
 /// Size of the shared- and of the local-memory window in bytes.
 pub(super) const WINDOW_BYTES: u64 = 1 << 24;
@@ -131,9 +131,10 @@ pub(super) fn check_alignment(addresses: &[u64; 32], active: u32, bytes: u32) ->
     }
     match lanes(active).find(|&lane| addresses[lane] & mask != 0) {
         None => Ok(()),
-        Some(lane) => {
-            Err(Trap { lane: Some(lane), cause: SmFaultCause::MisalignedAddress { va: addresses[lane], bytes } })
-        }
+        Some(lane) => Err(Trap {
+            lane: Some(lane),
+            cause: SmFaultCause::MisalignedAddress { va: addresses[lane], bytes },
+        }),
     }
 }
 
@@ -177,7 +178,13 @@ impl Context<'_> {
     }
 
     /// Loads the words of one lane.
-    fn load(&mut self, warp: &mut Warp, lane: usize, (space, at): (Space, u64), format: Format) -> Result<[u32; 4], Trap> {
+    fn load(
+        &mut self,
+        warp: &mut Warp,
+        lane: usize,
+        (space, at): (Space, u64),
+        format: Format,
+    ) -> Result<[u32; 4], Trap> {
         let fault = |cause| Trap { lane: Some(lane), cause };
         let bytes = format.bytes;
         // CAST: 0 to 3.
@@ -213,7 +220,9 @@ impl Context<'_> {
             }
             Space::Local => {
                 let first = self.local_index(warp, at, bytes).map_err(fault)?;
-                for (word, row) in words.iter_mut().zip(&warp.local[first..first + usize::from(format.words())]) {
+                for (word, row) in
+                    words.iter_mut().zip(&warp.local[first..first + usize::from(format.words())])
+                {
                     *word = row[lane];
                 }
                 words[0] >>= shift;
@@ -317,7 +326,11 @@ impl Context<'_> {
             let at = place(self, lane);
             // CAST: 0 to 3.
             let words = core::array::from_fn(|step| {
-                if step < usize::from(format.words()) { warp.row(Warp::next(data, step as u8))[lane] } else { 0 }
+                if step < usize::from(format.words()) {
+                    warp.row(Warp::next(data, step as u8))[lane]
+                } else {
+                    0
+                }
             });
             self.store(warp, lane, at, format, words)?;
         }
@@ -355,7 +368,7 @@ pub(super) fn ldg(context: &mut Context, warp: &mut Warp, i: &Instruction, activ
     let addresses = load_store_addresses(warp, i, 32);
     if active == FULL
         && i.bits(73, 3) == 4
-        && addresses[0] % 4 == 0
+        && addresses[0].is_multiple_of(4)
         && plain_load(i)
         && consecutive(&addresses)
         && let Some(pointer) = context.port.at_hand(addresses[0], 128, Access::Read)
@@ -370,7 +383,13 @@ pub(super) fn ldg(context: &mut Context, warp: &mut Warp, i: &Instruction, activ
 }
 
 #[inline(never)]
-fn ldg_lanes(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32, addresses: &[u64; 32]) -> Outcome {
+fn ldg_lanes(
+    context: &mut Context,
+    warp: &mut Warp,
+    i: &Instruction,
+    active: u32,
+    addresses: &[u64; 32],
+) -> Outcome {
     if !plain_load(i) {
         return Err(unmodelled(i));
     }
@@ -391,7 +410,7 @@ pub(super) fn stg(context: &mut Context, warp: &mut Warp, i: &Instruction, activ
     let addresses = load_store_addresses(warp, i, 64);
     if active == FULL
         && i.bits(73, 3) == 4
-        && addresses[0] % 4 == 0
+        && addresses[0].is_multiple_of(4)
         && consecutive(&addresses)
         && let Some(pointer) = context.port.at_hand(addresses[0], 128, Access::Write)
     {
@@ -404,7 +423,13 @@ pub(super) fn stg(context: &mut Context, warp: &mut Warp, i: &Instruction, activ
 }
 
 #[inline(never)]
-fn stg_lanes(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32, addresses: &[u64; 32]) -> Outcome {
+fn stg_lanes(
+    context: &mut Context,
+    warp: &mut Warp,
+    i: &Instruction,
+    active: u32,
+    addresses: &[u64; 32],
+) -> Outcome {
     check_alignment(addresses, active, Format::of(i).bytes)?;
     context.store_lanes(warp, i, active, data(i), |_, lane| (Space::Global, addresses[lane]))
 }
@@ -467,39 +492,96 @@ pub(super) fn widen(row: &Row) -> [u64; 32] {
     row.map(u64::from)
 }
 
+/// Words of a shared access of whole words; 0 for parts of a word and sizes that do not exist.
+#[inline(always)]
+fn whole_words(i: &Instruction) -> usize {
+    match i.bits(73, 3) {
+        4 => 1,
+        5 => 2,
+        6 => 4,
+        _ => 0,
+    }
+}
+
+/// Indices of the first word of each lane, when all active lanes access `count` aligned words
+/// inside of shared memory; lanes that are not active get the index of one that is.
+#[inline(always)]
+fn shared_words(context: &Context, addresses: &Row, active: u32, count: usize) -> Option<[usize; 32]> {
+    let instead = addresses[active.trailing_zeros() as usize & 31];
+    let (mut all, mut highest, mut out) = (0, 0, [0; 32]);
+    for lane in 0..32 {
+        let at = if active >> lane & 1 != 0 { addresses[lane] } else { instead };
+        all |= at;
+        highest = highest.max(at);
+        out[lane] = at as usize / 4;
+    }
+    let bytes = 4 * count;
+    let inside = highest as usize + bytes <= context.launch.shared_bytes as usize;
+    (inside && (all as usize).is_multiple_of(bytes)).then_some(out)
+}
+
 #[inline(always)]
 pub(super) fn lds(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let addresses = shared_addresses(warp, i, 32);
-    if i.bits(73, 3) == 4 && active == FULL {
-        let words = &*context.shared;
-        let (mut all, mut highest) = (0, 0);
-        for &at in &addresses {
-            all |= at;
-            highest = highest.max(at);
-        }
-        if all % 4 == 0 && highest as usize / 4 < words.len() && highest < context.launch.shared_bytes {
+    let count = whole_words(i);
+    if count != 0
+        && let Some(first) = shared_words(context, &addresses, active, count)
+    {
+        for step in 0..count {
+            let words = &context.shared[step..];
             let mut out = [0; 32];
             for lane in 0..32 {
-                out[lane] = words[addresses[lane] as usize / 4];
+                out[lane] = words[first[lane]];
             }
-            *warp.row_mut(i.d) = out;
-            return Ok(());
+            // CAST: 0 to 3.
+            warp.write(Warp::next(i.d, step as u8), active, &out);
         }
+        return Ok(());
     }
     lds_lanes(context, warp, i, active, &addresses)
 }
 
 #[inline(never)]
-fn lds_lanes(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32, addresses: &Row) -> Outcome {
+fn lds_lanes(
+    context: &mut Context,
+    warp: &mut Warp,
+    i: &Instruction,
+    active: u32,
+    addresses: &Row,
+) -> Outcome {
     check_alignment(&widen(addresses), active, Format::of(i).bytes)?;
     context.load_lanes(warp, i, active, |_, lane| (Space::Shared, addresses[lane].into()))
 }
 
 #[inline(always)]
 pub(super) fn sts(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let uniform_at = 64;
-    let addresses = shared_addresses(warp, i, uniform_at);
-    check_alignment(&widen(&addresses), active, Format::of(i).bytes)?;
+    let addresses = shared_addresses(warp, i, 64);
+    let count = whole_words(i);
+    if count != 0
+        && let Some(first) = shared_words(context, &addresses, active, count)
+    {
+        for step in 0..count {
+            let words = &mut context.shared[step..];
+            // CAST: 0 to 3.
+            let row = warp.row(Warp::next(data(i), step as u8));
+            for lane in lanes(active) {
+                words[first[lane]] = row[lane];
+            }
+        }
+        return Ok(());
+    }
+    sts_lanes(context, warp, i, active, &addresses)
+}
+
+#[inline(never)]
+fn sts_lanes(
+    context: &mut Context,
+    warp: &mut Warp,
+    i: &Instruction,
+    active: u32,
+    addresses: &Row,
+) -> Outcome {
+    check_alignment(&widen(addresses), active, Format::of(i).bytes)?;
     context.store_lanes(warp, i, active, data(i), |_, lane| (Space::Shared, addresses[lane].into()))
 }
 
@@ -526,7 +608,7 @@ impl Context<'_> {
         // CAST: 5 bits.
         let bank = i.bits(54, 5) as u8;
         let format = Format::of(i);
-        if at % format.bytes != 0 {
+        if !at.is_multiple_of(format.bytes) {
             return Err(SmFaultCause::MisalignedAddress { va: at.into(), bytes: format.bytes });
         }
         Ok(match format.bytes {

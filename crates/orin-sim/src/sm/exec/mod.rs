@@ -190,7 +190,12 @@ fn guard(warp: &Warp, instruction: &Instruction) -> u32 {
 #[cold]
 fn place(context: &Context, warp: &Warp, pc: u64, active: u32, trap: Trap) -> SmFault {
     let lane = trap.lane.unwrap_or(active.trailing_zeros() as usize & 31);
-    SmFault { pc, block: context.block, thread: [0, 1, 2].map(|axis| warp.tid[axis][lane]), cause: trap.cause }
+    SmFault {
+        pc,
+        block: context.block,
+        thread: [0, 1, 2].map(|axis| warp.tid[axis][lane]),
+        cause: trap.cause,
+    }
 }
 
 /// The frequent operations, compiled into the loop; the others are reached by a call.
@@ -225,7 +230,9 @@ fn execute(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32)
 fn execute_rare(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Result<Flow, Trap> {
     match i.op {
         Op::Ffma | Op::Fadd | Op::Fmul | Op::Fsetp => unreachable!("a frequent operation"),
-        Op::Imad | Op::ImadWide | Op::Iadd3 | Op::Lop3 | Op::Shf | Op::Lea => unreachable!("a frequent operation"),
+        Op::Imad | Op::ImadWide | Op::Iadd3 | Op::Lop3 | Op::Shf | Op::Lea => {
+            unreachable!("a frequent operation")
+        }
         Op::Mov | Op::Sel | Op::Isetp | Op::Nothing | Op::Bra => unreachable!("a frequent operation"),
         Op::Lds | Op::Sts | Op::Ldg | Op::Stg => unreachable!("a frequent operation"),
         Op::ImadHi => integer::imad_high(context, warp, i, active)?,
@@ -243,7 +250,9 @@ fn execute_rare(context: &mut Context, warp: &mut Warp, i: &Instruction, active:
         Op::Fchk => float::fchk(context, warp, i, active)?,
         Op::Dadd | Op::Dmul | Op::Dfma => double::arithmetic(context, warp, i, active)?,
         Op::Dsetp => double::dsetp(context, warp, i, active)?,
-        Op::Hadd2 | Op::Hmul2 | Op::Hfma2 | Op::Hmnmx2 | Op::Hset2 => half::arithmetic(context, warp, i, active)?,
+        Op::Hadd2 | Op::Hmul2 | Op::Hfma2 | Op::Hmnmx2 | Op::Hset2 => {
+            half::arithmetic(context, warp, i, active)?
+        }
         Op::Hsetp2 => half::hsetp2(context, warp, i, active)?,
         Op::F2i | Op::I2f | Op::F2f | Op::Frnd => convert::between(context, warp, i, active)?,
         Op::I2fp => convert::i2fp(context, warp, i, active)?,
@@ -352,7 +361,9 @@ impl Context<'_> {
         Ok(match source {
             Source::Register(number) => [*warp.row(number), *warp.row(Warp::next(number, 1))],
             Source::Immediate(value) => spread(u64::from(value) << 32),
-            Source::Uniform(number) => [[warp.uniform(number); 32], [warp.uniform(Warp::next_uniform(number)); 32]],
+            Source::Uniform(number) => {
+                [[warp.uniform(number); 32], [warp.uniform(Warp::next_uniform(number)); 32]]
+            }
             Source::Constant { bank, offset } => spread(self.constants.double(bank, offset.into())?),
         })
     }
@@ -380,7 +391,13 @@ fn map1(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, f: imp
 
 /// `f` of the register A and the source B.
 #[inline(always)]
-fn map2(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, f: impl Fn(u32, u32) -> u32) -> Outcome {
+fn map2(
+    context: &Context,
+    warp: &mut Warp,
+    i: &Instruction,
+    active: u32,
+    f: impl Fn(u32, u32) -> u32,
+) -> Outcome {
     let mut room = [0; 32];
     let b = context.values(warp, i.b, &mut room)?;
     let a = warp.row(i.a);
@@ -394,7 +411,13 @@ fn map2(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, f: imp
 
 /// `f` of the register A and the sources B and C.
 #[inline(always)]
-fn map3(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, f: impl Fn(u32, u32, u32) -> u32) -> Outcome {
+fn map3(
+    context: &Context,
+    warp: &mut Warp,
+    i: &Instruction,
+    active: u32,
+    f: impl Fn(u32, u32, u32) -> u32,
+) -> Outcome {
     let (mut room_b, mut room_c) = ([0; 32], [0; 32]);
     let b = context.values(warp, i.b, &mut room_b)?;
     let c = context.values(warp, i.c, &mut room_c)?;

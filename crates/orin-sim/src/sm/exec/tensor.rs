@@ -38,7 +38,8 @@ pub(super) fn multiply(warp: &mut Warp, i: &Instruction, active: u32) -> Outcome
     let refuse = || unmodelled(i);
     let shape = i.fragment().ok_or_else(refuse)?;
     let rows = usize::from(shape.rows);
-    let (a, b, c) = (group(warp, i.a, shape.a), group(warp, number(i.b), shape.b), group(warp, number(i.c), shape.c));
+    let (a, b, c) =
+        (group(warp, i.a, shape.a), group(warp, number(i.b), shape.b), group(warp, number(i.c), shape.c));
     let (left, right) = (&a[..usize::from(shape.a)], &b[..usize::from(shape.b)]);
     let d = match i.op {
         Op::Hmma => {

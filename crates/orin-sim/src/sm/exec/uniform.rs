@@ -52,7 +52,10 @@ pub(super) fn execute(context: &Context, warp: &mut Warp, i: &Instruction) -> Ou
             // CAST: 8 bits.
             let value = int::lop3(a, b, c, i.bits(72, 8) as u8);
             let nonzero = value != 0;
-            warp.set_uniform_predicate(i.target_predicate(81), if i.bit(80) { nonzero & p } else { nonzero | p });
+            warp.set_uniform_predicate(
+                i.target_predicate(81),
+                if i.bit(80) { nonzero & p } else { nonzero | p },
+            );
             value
         }
         Op::Ushf => int::shf(a, b, c, integer::shift_of(i)),

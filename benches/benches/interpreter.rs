@@ -1,0 +1,142 @@
+//! How fast the SM interpreter executes: lane-instructions per second on one core.
+//!
+//! `cargo bench -p benches --bench interpreter`. The launches are made by hand, without the kernel
+//! model and the engines, so that nothing but the interpreter is measured.
+//!
+//! What limits it on the tiled matrix product: a warp instruction costs a fetch and a jump through
+//! the handler table, and one pass over 32 lanes. For FFMA that pass is sixteen vector loads and
+//! operations; for LDS with its arbitrary addresses it is 32 scalar loads, which is where most of
+//! the time goes. Both loops together touch the register rows of eight warps, about 40 KiB, so the
+//! first-level cache is just too small.
+
+use std::hint::black_box;
+use std::path::Path;
+use std::sync::Arc;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use cubin::Cubin;
+use orin_sim::memory::Memory;
+use orin_sim::mmu::{AddressSpace, MappedRange};
+use orin_sim::sm::{ConstantBank, GridRun, GridStats, Launch, Step};
+
+/// Where the program is mapped.
+const PROGRAM: u64 = 0x1_0000_0000;
+/// Where constant bank 0 is mapped.
+const BANK: u64 = 0x2_0000_0000;
+/// Where the kernel's data is mapped, 64 MiB.
+const DATA: u64 = 0x3_0000_0000;
+
+/// A kernel ready to be launched again and again.
+struct Bench {
+    space: AddressSpace,
+    launch: Launch,
+}
+
+fn map(space: &AddressSpace, va: u64, len: usize, contents: &[u8]) {
+    let memory = Arc::new(Memory::new("bench", len.next_multiple_of(4096)).expect("memory"));
+    for (at, word) in contents.chunks(4).enumerate() {
+        let mut bytes = [0; 4];
+        bytes[..word.len()].copy_from_slice(word);
+        memory.store(4 * at, u32::from_le_bytes(bytes));
+    }
+    let len = memory.len() as u64;
+    space.map(MappedRange { va, len, memory, offset: 0, writable: true });
+}
+
+impl Bench {
+    fn new(file: &str, kernel: &str, grid: [u32; 3], block: [u32; 3], params: &[u8]) -> Self {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernels").join(format!("{file}.cubin"));
+        let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let cubin = Cubin::parse(&bytes).expect("a cubin");
+        let kernel = cubin.kernel(kernel).expect("the kernel");
+        let space = AddressSpace::new();
+        let image = cubin.image_at(PROGRAM).expect("an image");
+        map(&space, PROGRAM, image.len(), &image);
+        map(&space, DATA, 64 << 20, &[]);
+        let mut bank = vec![0; (kernel.param_base + kernel.param_bytes) as usize];
+        for axis in 0..3 {
+            bank[4 * axis..][..4].copy_from_slice(&block[axis].to_le_bytes());
+            bank[0xc + 4 * axis..][..4].copy_from_slice(&grid[axis].to_le_bytes());
+        }
+        bank[kernel.param_base as usize..].copy_from_slice(params);
+        map(&space, BANK, bank.len(), &bank);
+        let mut constants = [None; 8];
+        for constant in &kernel.constants {
+            constants[usize::from(constant.bank)] =
+                Some(ConstantBank { va: PROGRAM + constant.offset, bytes: constant.bytes });
+        }
+        constants[0] = Some(ConstantBank { va: BANK, bytes: kernel.param_base + kernel.param_bytes });
+        let launch = Launch {
+            program_va: PROGRAM + kernel.code_offset,
+            grid,
+            block,
+            registers: kernel.registers,
+            shared_bytes: kernel.shared_bytes,
+            local_bytes: 0,
+            barriers: kernel.barriers,
+            constants,
+            shared_window: 0xfe << 32,
+            local_window: 0xff << 32,
+            sm_count: 16,
+        };
+        Self { space, launch }
+    }
+
+    fn run(&self) -> GridStats {
+        let mut grid = GridRun::new(self.launch.clone(), self.space.view()).expect("a launch");
+        match grid.step(u64::MAX).expect("no fault") {
+            Step::Finished(stats) => stats,
+            Step::Running => unreachable!("fuel without end"),
+        }
+    }
+}
+
+fn bytes(words: &[&[u8]]) -> Vec<u8> {
+    words.concat()
+}
+
+fn interpreter(criterion: &mut Criterion) {
+    let n = 128u32;
+    let size = n.to_le_bytes();
+    let square = u64::from(n * n * 4);
+    let matmul = bytes(&[
+        &DATA.to_le_bytes(),
+        &(DATA + square).to_le_bytes(),
+        &(DATA + 2 * square).to_le_bytes(),
+        &size,
+        &size,
+        &size,
+    ]);
+    let count = 1u32 << 18;
+    let vector = u64::from(count * 4);
+    let add = bytes(&[
+        &DATA.to_le_bytes(),
+        &(DATA + vector).to_le_bytes(),
+        &(DATA + 2 * vector).to_le_bytes(),
+        &count.to_le_bytes(),
+    ]);
+    let mandelbrot = bytes(&[
+        &DATA.to_le_bytes(),
+        &128u32.to_le_bytes(),
+        &128u32.to_le_bytes(),
+        &(-2.0f32).to_le_bytes(),
+        &(-1.25f32).to_le_bytes(),
+        &0.02f32.to_le_bytes(),
+        &200u32.to_le_bytes(),
+    ]);
+    let benches = [
+        ("matmul_tiled", Bench::new("matmul", "matmul_tiled", [n / 16, n / 16, 1], [16, 16, 1], &matmul)),
+        ("vector_add", Bench::new("vector_add", "vector_add", [count / 256, 1, 1], [256, 1, 1], &add)),
+        ("mandelbrot", Bench::new("mandelbrot", "mandelbrot", [8, 16, 1], [16, 8, 1], &mandelbrot)),
+    ];
+    let mut group = criterion.benchmark_group("lane_instructions");
+    group.sample_size(20);
+    for (name, bench) in &benches {
+        group.throughput(Throughput::Elements(bench.run().lane_instructions));
+        group.bench_function(*name, |bencher| bencher.iter(|| black_box(bench.run())));
+    }
+    group.finish();
+}
+
+criterion_group!(benches, interpreter);
+criterion_main!(benches);
