@@ -1,31 +1,20 @@
-//! One buffer: handle, dma-buf descriptor and CPU mapping.
+//! A buffer: memory with a CPU mapping of all of it.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
 use bytemuck::{AnyBitPattern, NoUninit};
-use nvgpu_sys::door::Protection;
 use nvgpu_sys::nvmap as sys;
-use nvgpu_sys::{DoorFd, DoorMapping, Errno};
 
+use crate::builder::DEFAULT_TAG;
 use crate::client::Nvmap;
+use crate::dma_buf::{Access, DmaBuf};
 use crate::error::Error;
 use crate::handle::Handle;
+use crate::mapping::CpuMapping;
+use crate::view::TypedView;
 use crate::volatile;
-
-/// Allocation tag of every buffer unless told otherwise. Any tag but 0 keeps the kernel from
-/// warning about untagged allocations.
-pub const DEFAULT_TAG: u16 = 0x0900;
-
-/// Alignment of small buffers and of those that the CPU does not cache: one page.
-const SMALL_ALIGNMENT: u64 = sys::PAGE_SIZE;
-/// Alignment of large cached buffers, so that their pages can be mapped in large pieces.
-const LARGE_ALIGNMENT: u64 = 2 << 20;
-/// Size from which on a buffer is large.
-const LARGE_SIZE: u64 = 8 << 20;
-/// The alignment field is 32 bits and a power of two.
-const MAX_ALIGNMENT: u64 = 1 << 31;
 
 /// How the CPU accesses a buffer.
 ///
@@ -46,12 +35,22 @@ pub enum CacheMode {
 
 impl CacheMode {
     /// Flag bits 1:0 of ALLOC.
-    fn bits(self) -> u32 {
+    pub(crate) fn bits(self) -> u32 {
         match self {
             Self::Uncached => sys::CACHE_UNCACHED,
             Self::WriteCombined => sys::CACHE_WRITE_COMBINED,
             Self::InnerCacheable => sys::CACHE_INNER_CACHEABLE,
             Self::Cacheable => sys::CACHE_CACHEABLE,
+        }
+    }
+
+    /// The mode as PARAMETERS reports it, 0 to 3.
+    pub(crate) fn from_coherency(coherency: u64) -> Self {
+        match coherency {
+            0 => Self::Uncached,
+            1 => Self::WriteCombined,
+            2 => Self::InnerCacheable,
+            _ => Self::Cacheable,
         }
     }
 
@@ -72,109 +71,13 @@ pub enum CacheOperation {
     WriteBackInvalidate,
 }
 
-/// Description of a buffer to allocate; made by [`Nvmap::buffer`].
-#[derive(Clone, Debug)]
-#[must_use = "nothing is allocated until `allocate` is called"]
-pub struct BufferBuilder<'a> {
-    nvmap: &'a Nvmap,
-    size: u64,
-    cache: CacheMode,
-    alignment: Option<u64>,
-    tag: u16,
-    label: &'a str,
-    flags: sys::HandleFlags,
-}
-
-impl<'a> BufferBuilder<'a> {
-    pub(crate) fn new(nvmap: &'a Nvmap, size: u64) -> Self {
-        Self {
-            nvmap,
-            size,
-            cache: CacheMode::default(),
-            alignment: None,
-            tag: DEFAULT_TAG,
-            label: "buffer",
-            flags: sys::HandleFlags::empty(),
-        }
-    }
-
-    /// How the CPU accesses the buffer; inner cacheable by default.
-    pub fn cache(mut self, mode: CacheMode) -> Self {
-        self.cache = mode;
-        self
-    }
-
-    /// Alignment in bytes, to which the size is rounded up too. By default a page, or 2 MiB for
-    /// cached buffers of 8 MiB and more.
-    pub fn alignment(mut self, bytes: u64) -> Self {
-        self.alignment = Some(bytes);
-        self
-    }
-
-    /// Allocation tag that the kernel's statistics show; [`DEFAULT_TAG`] by default.
-    pub fn tag(mut self, tag: u16) -> Self {
-        self.tag = tag;
-        self
-    }
-
-    /// What the buffer is for, in messages.
-    pub fn label(mut self, label: &'a str) -> Self {
-        self.label = label;
-        self
-    }
-
-    /// Asks for physically contiguous pages.
-    pub fn contiguous(mut self) -> Self {
-        self.flags |= sys::HandleFlags::PHYS_CONTIG;
-        self
-    }
-
-    /// Creates the handle, gives it memory, exports it and maps it. The memory is zero.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Size`] and [`Error::Alignment`] before any call; [`Error::Buffer`] names the call
-    /// that failed. Whatever had been made by then is given back.
-    pub fn allocate(&self) -> Result<Buffer, Error> {
-        let alignment = self.effective_alignment()?;
-        let refused = || Error::Size { label: self.label.into(), size: self.size, alignment };
-        if self.size == 0 {
-            return Err(refused());
-        }
-        let size = self.size.checked_next_multiple_of(alignment).ok_or_else(refused)?;
-        let len = isize::try_from(size).map_err(|_| refused())?.unsigned_abs();
-        let failed = |(call, errno)| Error::Buffer { call, label: self.label.into(), size, errno };
-
-        let handle = Handle::create(self.nvmap.fd(), size).map_err(failed)?;
-        let flags = self.cache.bits() | self.flags.bits() | u32::from(self.tag) << sys::TAG_SHIFT;
-        // CAST: the alignment is at most 2^31.
-        handle
-            .allocate(sys::Heaps::IOVMM, flags, alignment as u32)
-            .map_err(|errno| failed((sys::ALLOC.name(), errno)))?;
-        let dma_buf = handle.export().map_err(|errno| failed((sys::GET_FD.name(), errno)))?;
-        let mapping = dma_buf
-            .map(0, len, Protection::READ | Protection::WRITE)
-            .map_err(|errno| failed(("mmap", errno)))?;
-        tracing::debug!(label = self.label, size, handle = handle.id(), cache = ?self.cache, "buffer allocated");
-        Ok(Buffer {
-            memory: Memory::Mapped(mapping),
-            dma_buf,
-            handle,
-            cache: self.cache,
-            label: self.label.into(),
-        })
-    }
-
-    fn effective_alignment(&self) -> Result<u64, Error> {
-        match self.alignment {
-            Some(bytes)
-                if !bytes.is_power_of_two() || !(SMALL_ALIGNMENT..=MAX_ALIGNMENT).contains(&bytes) =>
-            {
-                Err(Error::Alignment { label: self.label.into(), alignment: bytes })
-            }
-            Some(bytes) => Ok(bytes),
-            None if self.size >= LARGE_SIZE && self.cache.is_cached() => Ok(LARGE_ALIGNMENT),
-            None => Ok(SMALL_ALIGNMENT),
+impl CacheOperation {
+    /// The kernel's number.
+    pub(crate) fn raw(self) -> i32 {
+        match self {
+            Self::WriteBack => sys::CACHE_OP_WB,
+            Self::Invalidate => sys::CACHE_OP_INV,
+            Self::WriteBackInvalidate => sys::CACHE_OP_WB_INV,
         }
     }
 }
@@ -183,7 +86,7 @@ impl<'a> BufferBuilder<'a> {
 #[derive(Debug)]
 enum Memory {
     /// A mapping of the dma-buf.
-    Mapped(DoorMapping),
+    Mapped(CpuMapping),
     /// The process's own memory, imported.
     Host { pointer: NonNull<u8>, len: usize },
 }
@@ -204,10 +107,8 @@ pub struct Buffer {
     // Fields drop in this order: first the mapping, then the descriptor, then the handle, which
     // keeps the nvmap descriptor open until then.
     memory: Memory,
-    dma_buf: DoorFd,
-    handle: Handle,
+    dma_buf: DmaBuf,
     cache: CacheMode,
-    label: String,
 }
 
 // SAFETY: the only part that is not `Send` by itself is the pointer to host memory, an address range
@@ -218,15 +119,21 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
+    /// Maps all of `dma_buf`, as its handle allows.
+    pub(crate) fn mapped(dma_buf: DmaBuf, cache: CacheMode) -> Result<Self, Error> {
+        Ok(Self { memory: Memory::Mapped(dma_buf.map_whole()?), dma_buf, cache })
+    }
+
     /// Makes a buffer over host memory.
     ///
     /// # Safety
     ///
-    /// As [`Nvmap::import_host`].
+    /// As [`Nvmap::import_host`], or [`Nvmap::import_host_read_only`] for read-only access.
     pub(crate) unsafe fn import(
         nvmap: &Nvmap,
         pointer: NonNull<u8>,
         len: usize,
+        access: Access,
         label: &str,
     ) -> Result<Self, Error> {
         // CAST: addresses and sizes have at most 64 bits.
@@ -239,11 +146,39 @@ impl Buffer {
         }
         let failed = |(call, errno)| Error::Buffer { call, label: label.into(), size, errno };
         let cache = CacheMode::InnerCacheable;
-        let flags = cache.bits() | u32::from(DEFAULT_TAG) << sys::TAG_SHIFT;
+        let mut flags = cache.bits() | u32::from(DEFAULT_TAG) << sys::TAG_SHIFT;
+        if !access.is_writable() {
+            flags |= sys::HandleFlags::READ_ONLY.bits();
+        }
         // SAFETY: the caller vouches for the memory.
         let handle = unsafe { Handle::from_va(nvmap.fd(), address, size, flags) }.map_err(failed)?;
-        let dma_buf = handle.export().map_err(|errno| failed((sys::GET_FD.name(), errno)))?;
-        Ok(Self { memory: Memory::Host { pointer, len }, dma_buf, handle, cache, label: label.into() })
+        let dma_buf = DmaBuf::export_host(handle, len, access, label).map_err(failed)?;
+        Ok(Self { memory: Memory::Host { pointer, len }, dma_buf, cache })
+    }
+
+    /// Handle and descriptor, for sharing, more mappings and what else needs no bytes.
+    pub fn as_dma_buf(&self) -> &DmaBuf {
+        &self.dma_buf
+    }
+
+    /// What may be done with the bytes; a buffer that was not imported takes reads and writes.
+    pub fn access(&self) -> Access {
+        self.dma_buf.access()
+    }
+
+    /// `count` values of type `T` from byte `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfBounds`], [`Error::Misaligned`].
+    pub fn view<T: NoUninit + AnyBitPattern>(
+        &self,
+        offset: usize,
+        count: usize,
+    ) -> Result<TypedView<'_, T>, Error> {
+        // SAFETY: the memory is valid for its size as long as `self`, which the view borrows, and
+        // takes stores if `access` says so.
+        unsafe { TypedView::new(self.pointer(), self.size(), self.access(), self.label(), offset, count) }
     }
 
     /// Size in bytes: what was asked for, rounded up to the alignment.
@@ -265,12 +200,12 @@ impl Buffer {
 
     /// The dma-buf descriptor, for requests that take one; never 0.
     pub fn dma_buf(&self) -> RawFd {
-        self.dma_buf.raw()
+        self.dma_buf.raw_fd()
     }
 
     /// nvmap's number for the memory.
     pub fn handle(&self) -> u32 {
-        self.handle.id()
+        self.dma_buf.handle()
     }
 
     /// How the CPU accesses the buffer.
@@ -280,17 +215,18 @@ impl Buffer {
 
     /// What the buffer is for.
     pub fn label(&self) -> &str {
-        &self.label
+        self.dma_buf.label()
     }
 
     /// Copies `values` into the buffer at byte `offset`.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfBounds`]; nothing is copied then.
+    /// [`Error::OutOfBounds`], [`Error::ReadOnly`]; nothing is copied then.
     pub fn copy_from_slice<T: NoUninit>(&self, offset: usize, values: &[T]) -> Result<(), Error> {
         let bytes = bytemuck::cast_slice(values);
         let target = self.range(offset, bytes.len())?;
+        self.dma_buf.check_writable()?;
         // SAFETY: `range` has checked that the bytes lie in the buffer, which `self` keeps alive. No
         // slice overlaps them, since no reference into a buffer exists.
         unsafe { volatile::store(target, bytes) };
@@ -318,9 +254,10 @@ impl Buffer {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfBounds`]; nothing is written then.
+    /// [`Error::OutOfBounds`], [`Error::ReadOnly`]; nothing is written then.
     pub fn fill(&self, offset: usize, len: usize, byte: u8) -> Result<(), Error> {
         let target = self.range(offset, len)?;
+        self.dma_buf.check_writable()?;
         // SAFETY: as in `copy_from_slice`.
         unsafe { volatile::fill(target, byte, len) };
         Ok(())
@@ -341,11 +278,11 @@ impl Buffer {
     ///
     /// # Panics
     ///
-    /// As [`Buffer::read_u32`].
+    /// As [`Buffer::read_u32`], and if the buffer is read-only.
     #[inline]
     pub fn write_u32(&self, offset: usize, value: u32) {
         // SAFETY: as in `read_u32`.
-        unsafe { ptr::write_volatile(self.word::<u32>(offset), value) }
+        unsafe { ptr::write_volatile(self.word_mut::<u32>(offset), value) }
     }
 
     /// Reads the 64-bit word at byte `offset`, volatile.
@@ -363,11 +300,11 @@ impl Buffer {
     ///
     /// # Panics
     ///
-    /// As [`Buffer::read_u32`].
+    /// As [`Buffer::write_u32`].
     #[inline]
     pub fn write_u64(&self, offset: usize, value: u64) {
         // SAFETY: as in `read_u32`.
-        unsafe { ptr::write_volatile(self.word::<u64>(offset), value) }
+        unsafe { ptr::write_volatile(self.word_mut::<u64>(offset), value) }
     }
 
     /// Loads the 64-bit word at byte `offset`, atomic. With [`Ordering::Acquire`], what the GPU
@@ -387,11 +324,11 @@ impl Buffer {
     ///
     /// # Panics
     ///
-    /// As [`Buffer::read_u32`], and if `order` is a load's.
+    /// As [`Buffer::write_u32`], and if `order` is a load's.
     #[inline]
     pub fn store_u64(&self, offset: usize, value: u64, order: Ordering) {
         // SAFETY: as in `load_u64`.
-        unsafe { AtomicU64::from_ptr(self.word::<u64>(offset)) }.store(value, order);
+        unsafe { AtomicU64::from_ptr(self.word_mut::<u64>(offset)) }.store(value, order);
     }
 
     /// Loads the 32-bit word at byte `offset`, atomic; see [`Buffer::load_u64`].
@@ -413,7 +350,7 @@ impl Buffer {
     #[inline]
     pub fn store_u32(&self, offset: usize, value: u32, order: Ordering) {
         // SAFETY: as in `load_u64`.
-        unsafe { AtomicU32::from_ptr(self.word::<u32>(offset)) }.store(value, order);
+        unsafe { AtomicU32::from_ptr(self.word_mut::<u32>(offset)) }.store(value, order);
     }
 
     /// Does cache maintenance on `len` bytes from `offset` on. An Orin's GPU snoops the CPU caches,
@@ -428,20 +365,16 @@ impl Buffer {
         let mut argument = sys::CacheOp64 {
             // CAST: addresses and sizes have at most 64 bits.
             addr: start.expose_provenance() as u64,
-            handle: self.handle.id(),
+            handle: self.handle(),
             len: len as u64,
-            op: match operation {
-                CacheOperation::WriteBack => sys::CACHE_OP_WB,
-                CacheOperation::Invalidate => sys::CACHE_OP_INV,
-                CacheOperation::WriteBackInvalidate => sys::CACHE_OP_WB_INV,
-            },
+            op: operation.raw(),
             ..sys::CacheOp64::default()
         };
         // SAFETY: `addr` and `len` lie in the mapping, which `self` keeps alive; maintenance does not
         // change what the memory holds for a coherent reader.
-        unsafe { sys::CACHE_64.send_pointing(self.handle.client(), &mut argument) }
+        unsafe { sys::CACHE_64.send_pointing(self.dma_buf.client(), &mut argument) }
             .map(drop)
-            .map_err(|errno| self.failed(sys::CACHE_64.name(), errno))
+            .map_err(|errno| self.dma_buf.failed(sys::CACHE_64.name(), errno))
     }
 
     /// The bytes `offset..offset + len`, if they lie in the buffer.
@@ -449,7 +382,7 @@ impl Buffer {
         match offset.checked_add(len) {
             // SAFETY: `offset` is at most the size of the mapping.
             Some(end) if end <= self.size() => Ok(unsafe { self.pointer().as_ptr().add(offset) }),
-            _ => Err(Error::OutOfBounds { label: self.label.clone(), offset, len, size: self.size() }),
+            _ => Err(Error::OutOfBounds { label: self.label().into(), offset, len, size: self.size() }),
         }
     }
 
@@ -463,15 +396,25 @@ impl Buffer {
             fits && offset.is_multiple_of(align_of::<T>()),
             "word of {} bytes at {offset} in buffer \"{}\" of {} bytes",
             size_of::<T>(),
-            self.label,
+            self.label(),
             self.size(),
         );
         // SAFETY: `offset` is below the size of the mapping.
         unsafe { self.pointer().as_ptr().add(offset) }.cast()
     }
 
-    fn failed(&self, call: &'static str, errno: Errno) -> Error {
-        // CAST: a size has at most 64 bits.
-        Error::Buffer { call, label: self.label.clone(), size: self.size() as u64, errno }
+    /// The aligned word at byte `offset`, for writing.
+    #[inline]
+    fn word_mut<T>(&self, offset: usize) -> *mut T {
+        // PANIC: a bug of the caller; read-only buffers are only ever imported as such.
+        assert!(self.access().is_writable(), "buffer \"{}\" is read-only", self.label());
+        self.word(offset)
+    }
+}
+
+impl AsFd for Buffer {
+    /// The dma-buf descriptor, e.g. to send it to another process over a Unix socket.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.dma_buf.as_fd()
     }
 }

@@ -58,6 +58,54 @@ pub enum Error {
         /// Alignment asked for, in bytes.
         alignment: u64,
     },
+    /// Typed access to bytes that are not aligned for the type.
+    #[error("byte {offset} of buffer \"{label}\" is not aligned to {alignment}, as the type needs")]
+    Misaligned {
+        /// The buffer's label.
+        label: String,
+        /// First byte.
+        offset: usize,
+        /// Alignment of the type in bytes.
+        alignment: usize,
+    },
+    /// A CPU mapping is of whole pages inside the memory.
+    #[error(
+        "bytes {offset}..{offset}+{len} of buffer \"{label}\" ({size} bytes) cannot be mapped: a mapping is of whole 4096-byte pages inside the buffer"
+    )]
+    MappingRange {
+        /// The buffer's label.
+        label: String,
+        /// First byte of the mapping.
+        offset: usize,
+        /// Length of the mapping in bytes.
+        len: usize,
+        /// Size of the buffer in bytes.
+        size: usize,
+    },
+    /// The memory is read-only through this handle.
+    #[error("buffer \"{label}\" is read-only here: it came through a read-only handle, or was imported so")]
+    ReadOnly {
+        /// The buffer's label.
+        label: String,
+    },
+    /// Imported host memory cannot be mapped through its dma-buf: touching that would be SIGSEGV.
+    #[error("buffer \"{label}\" is host memory: use it where it lies, its dma-buf cannot be mapped")]
+    HostMapping {
+        /// The buffer's label.
+        label: String,
+    },
+    /// The descriptor to import is a dma-buf of another driver.
+    #[error("the descriptor for buffer \"{label}\" is a dma-buf of another driver than nvmap")]
+    ForeignDmaBuf {
+        /// The buffer's label.
+        label: String,
+    },
+    /// A heap query is about exactly one heap.
+    #[error("{heaps:?} is not one heap: ask for each by itself")]
+    Heap {
+        /// The heaps asked for.
+        heaps: nvgpu_sys::nvmap::Heaps,
+    },
     /// Host memory to import does not start on a page.
     #[error("host memory \"{label}\" at {address:#x} cannot be imported: it must start on a 4096-byte page")]
     HostAddress {
@@ -85,10 +133,7 @@ impl Error {
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::Open { errno, .. } | Self::Buffer { errno, .. } | Self::Query { errno, .. } => Some(*errno),
-            Self::Size { .. }
-            | Self::Alignment { .. }
-            | Self::HostAddress { .. }
-            | Self::OutOfBounds { .. } => None,
+            _ => None,
         }
     }
 }

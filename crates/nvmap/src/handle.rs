@@ -1,5 +1,6 @@
 //! An nvmap handle and its export as a dma-buf.
 
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 use nvgpu_sys::nvmap as sys;
@@ -49,6 +50,32 @@ impl Handle {
         unsafe { sys::FROM_VA.send_pointing(client, &mut argument) }
             .map_err(|errno| (sys::FROM_VA.name(), errno))?;
         Ok(Self { client: Arc::clone(client), id: low_half(argument.size_or_handle) })
+    }
+
+    /// Makes a handle for the memory of a dma-buf, which may come from another process.
+    ///
+    /// For a dma-buf that is not nvmap's the kernel returns a descriptor where the number belongs;
+    /// FREE closes that too, so dropping the handle is right in both cases.
+    pub(crate) fn from_fd(client: &Arc<DoorFd>, fd: BorrowedFd<'_>) -> Result<Self, Errno> {
+        // CAST: a borrowed descriptor is never negative.
+        let mut argument = sys::CreateHandle { size_or_fd: fd.as_raw_fd().cast_unsigned(), handle: 0 };
+        sys::FROM_FD.send(client, &mut argument)?;
+        Ok(Self { client: Arc::clone(client), id: argument.handle })
+    }
+
+    /// A second handle for the same memory.
+    pub(crate) fn duplicate(&self, read_only: bool) -> Result<Self, Errno> {
+        let access_flags = if read_only { sys::HandleFlags::READ_ONLY.bits() } else { 0 };
+        let mut argument = sys::DuplicateHandle { handle: self.id, access_flags, dup_handle: 0 };
+        sys::DUP_HANDLE.send(&self.client, &mut argument)?;
+        Ok(Self { client: Arc::clone(&self.client), id: argument.dup_handle })
+    }
+
+    /// What the kernel knows of the handle.
+    pub(crate) fn parameters(&self) -> Result<sys::HandleParameters, Errno> {
+        let mut argument = sys::HandleParameters { handle: self.id, ..sys::HandleParameters::default() };
+        sys::PARAMETERS.send(&self.client, &mut argument)?;
+        Ok(argument)
     }
 
     /// Gives the handle memory.

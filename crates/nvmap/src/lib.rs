@@ -1,12 +1,20 @@
 #![doc = include_str!("../README.md")]
 
 mod buffer;
+mod builder;
 mod client;
+mod dma_buf;
 mod error;
 mod handle;
+mod mapping;
+mod view;
 pub mod volatile;
 
-pub use buffer::{Buffer, BufferBuilder, CacheMode, CacheOperation, DEFAULT_TAG};
+pub use buffer::{Buffer, CacheMode, CacheOperation};
+pub use builder::{BufferBuilder, DEFAULT_TAG};
 pub use client::{HeapUsage, Nvmap};
+pub use dma_buf::{Access, DmaBuf, Parameters};
 pub use error::Error;
-pub use nvgpu_sys::nvmap::Heaps;
+pub use mapping::CpuMapping;
+pub use nvgpu_sys::nvmap::{Heaps, Rows};
+pub use view::TypedView;

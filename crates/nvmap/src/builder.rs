@@ -1,0 +1,140 @@
+//! Allocation: what a buffer is to be, and the calls that make it.
+
+use nvgpu_sys::nvmap::{self as sys, HandleFlags, Heaps};
+
+use crate::buffer::{Buffer, CacheMode};
+use crate::client::Nvmap;
+use crate::dma_buf::{Access, DmaBuf};
+use crate::error::Error;
+use crate::handle::Handle;
+
+/// Allocation tag of every buffer unless told otherwise. Any tag but 0 keeps the kernel from
+/// warning about untagged allocations.
+pub const DEFAULT_TAG: u16 = 0x0900;
+
+/// Alignment of small buffers and of those that the CPU does not cache: one page.
+const SMALL_ALIGNMENT: u64 = sys::PAGE_SIZE;
+/// Alignment of large cached buffers, so that their pages can be mapped in large pieces.
+const LARGE_ALIGNMENT: u64 = 2 << 20;
+/// Size from which on a buffer is large.
+const LARGE_SIZE: u64 = 8 << 20;
+/// The alignment field is 32 bits and a power of two.
+const MAX_ALIGNMENT: u64 = 1 << 31;
+
+/// Description of a buffer to allocate; made by [`Nvmap::buffer`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is allocated until `allocate` is called"]
+pub struct BufferBuilder<'a> {
+    nvmap: &'a Nvmap,
+    size: u64,
+    cache: CacheMode,
+    alignment: Option<u64>,
+    tag: u16,
+    label: &'a str,
+    heaps: Heaps,
+    flags: HandleFlags,
+}
+
+impl<'a> BufferBuilder<'a> {
+    pub(crate) fn new(nvmap: &'a Nvmap, size: u64) -> Self {
+        Self {
+            nvmap,
+            size,
+            cache: CacheMode::default(),
+            alignment: None,
+            tag: DEFAULT_TAG,
+            label: "buffer",
+            heaps: Heaps::IOVMM,
+            flags: HandleFlags::empty(),
+        }
+    }
+
+    /// How the CPU accesses the buffer; inner cacheable by default.
+    pub fn cache(mut self, mode: CacheMode) -> Self {
+        self.cache = mode;
+        self
+    }
+
+    /// Alignment in bytes, to which the size is rounded up too. By default a page, or 2 MiB for
+    /// cached buffers of 8 MiB and more.
+    pub fn alignment(mut self, bytes: u64) -> Self {
+        self.alignment = Some(bytes);
+        self
+    }
+
+    /// Allocation tag that the kernel's statistics show; [`DEFAULT_TAG`] by default.
+    pub fn tag(mut self, tag: u16) -> Self {
+        self.tag = tag;
+        self
+    }
+
+    /// What the buffer is for, in messages.
+    pub fn label(mut self, label: &'a str) -> Self {
+        self.label = label;
+        self
+    }
+
+    /// Asks for physically contiguous pages.
+    pub fn contiguous(mut self) -> Self {
+        self.flags |= HandleFlags::PHYS_CONTIG;
+        self
+    }
+
+    /// Heaps to try; system memory by default, the only one that every Jetson has. Protected memory
+    /// ([`Heaps::VPR`]) cannot be mapped by the CPU: allocate it with
+    /// [`BufferBuilder::allocate_unmapped`].
+    pub fn heaps(mut self, heaps: Heaps) -> Self {
+        self.heaps = heaps;
+        self
+    }
+
+    /// Creates the handle, gives it memory, exports it and maps it. The memory is zero.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Size`] and [`Error::Alignment`] before any call; [`Error::Buffer`] names the call
+    /// that failed. Whatever had been made by then is given back.
+    pub fn allocate(&self) -> Result<Buffer, Error> {
+        Buffer::mapped(self.allocate_unmapped()?, self.cache)
+    }
+
+    /// As [`BufferBuilder::allocate`], without mapping the memory for the CPU.
+    ///
+    /// # Errors
+    ///
+    /// As [`BufferBuilder::allocate`].
+    pub fn allocate_unmapped(&self) -> Result<DmaBuf, Error> {
+        let alignment = self.effective_alignment()?;
+        let refused = || Error::Size { label: self.label.into(), size: self.size, alignment };
+        if self.size == 0 {
+            return Err(refused());
+        }
+        let size = self.size.checked_next_multiple_of(alignment).ok_or_else(refused)?;
+        let len = isize::try_from(size).map_err(|_| refused())?.unsigned_abs();
+        let failed = |(call, errno)| Error::Buffer { call, label: self.label.into(), size, errno };
+
+        let handle = Handle::create(self.nvmap.fd(), size).map_err(failed)?;
+        let flags = self.cache.bits() | self.flags.bits() | u32::from(self.tag) << sys::TAG_SHIFT;
+        // CAST: the alignment is at most 2^31.
+        handle
+            .allocate(self.heaps, flags, alignment as u32)
+            .map_err(|errno| failed((sys::ALLOC.name(), errno)))?;
+        let dma_buf = DmaBuf::export(handle, len, Access::ReadWrite, self.label).map_err(failed)?;
+        let handle = dma_buf.handle();
+        tracing::debug!(label = self.label, size, handle, cache = ?self.cache, "buffer allocated");
+        Ok(dma_buf)
+    }
+
+    fn effective_alignment(&self) -> Result<u64, Error> {
+        match self.alignment {
+            Some(bytes)
+                if !bytes.is_power_of_two() || !(SMALL_ALIGNMENT..=MAX_ALIGNMENT).contains(&bytes) =>
+            {
+                Err(Error::Alignment { label: self.label.into(), alignment: bytes })
+            }
+            Some(bytes) => Ok(bytes),
+            None if self.size >= LARGE_SIZE && self.cache.is_cached() => Ok(LARGE_ALIGNMENT),
+            None => Ok(SMALL_ALIGNMENT),
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Memory in more than one hand: handles, descriptors, processes.
+
+use core::ffi::{CStr, c_void};
+use core::mem::MaybeUninit;
+use core::ptr::NonNull;
+use core::time::Duration;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+use nvgpu_sys::door::{MapRequest, OpenFlags, PollEntry, Protection};
+use nvgpu_sys::{Door, DoorFd, Errno, LinuxDoor, nvmap as sys};
+use nvmap::{Access, CacheMode, Error, Nvmap};
+use orin_sim::{Config, LiveCounts, SoftwareOrin};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+
+fn open() -> (SoftwareOrin, Nvmap) {
+    let orin = SoftwareOrin::new(Config::default()).unwrap();
+    let door: Arc<dyn Door> = Arc::new(orin.clone());
+    let nvmap = Nvmap::open(&door).unwrap();
+    (orin, nvmap)
+}
+
+#[test]
+fn an_import_is_another_handle_for_the_same_memory() {
+    let (orin, nvmap) = open();
+    let before = orin.live();
+    let buffer = nvmap.buffer(8192).cache(CacheMode::WriteCombined).label("ring").allocate().unwrap();
+    let import = nvmap.import_buffer(buffer.as_fd(), "ring again").unwrap();
+    assert_ne!(buffer.handle(), import.handle());
+    assert_ne!(buffer.dma_buf(), import.dma_buf());
+    assert_eq!((import.size(), import.cache_mode()), (8192, CacheMode::WriteCombined));
+    assert_eq!((import.label(), import.access()), ("ring again", Access::ReadWrite));
+    let serial = |buffer: &nvmap::Buffer| buffer.as_dma_buf().parameters().unwrap().serial;
+    assert_eq!(serial(&buffer), serial(&import));
+    buffer.write_u32(4096, 7);
+    assert_eq!(import.read_u32(4096), 7);
+    // Either side may go first.
+    drop(buffer);
+    import.write_u32(0, 8);
+    assert_eq!(import.read_u32(0), 8);
+    drop(import);
+    assert_eq!(orin.live(), before);
+}
+
+#[test]
+fn only_dma_bufs_can_be_imported() {
+    let (orin, nvmap) = open();
+    let before = orin.live();
+    let file = std::fs::File::open("/dev/null").unwrap();
+    let error = nvmap.import(file.as_fd(), "null").unwrap_err();
+    assert_eq!(error.errno(), Some(Errno::INVAL), "{error}");
+    assert_eq!(orin.live(), before);
+}
+
+#[test]
+fn a_read_only_duplicate_cannot_be_written_by_any_way() {
+    let (orin, nvmap) = open();
+    let before = orin.live();
+    let buffer = nvmap.buffer(4096).label("weights").allocate().unwrap();
+    buffer.write_u32(0, 5);
+    let shared = buffer.as_dma_buf().duplicate(Access::ReadOnly).unwrap();
+    assert_eq!(shared.access(), Access::ReadOnly);
+    assert_eq!(shared.parameters().unwrap().access, Access::ReadOnly);
+    assert!(matches!(shared.write(0, &[1]), Err(Error::ReadOnly { .. })));
+    assert!(matches!(shared.map(0, 4096, Access::ReadWrite), Err(Error::ReadOnly { .. })));
+    // Not even through the system: the descriptor itself is read-only.
+    let door = nvmap.door();
+    let request = MapRequest { fd: shared.raw_fd(), offset: 0, len: 4096, protection: Protection::all() };
+    assert_eq!(door.mmap(&request).unwrap_err(), Errno::ACCESS);
+    assert_eq!(shared.duplicate(Access::ReadWrite).unwrap_err().errno(), Some(Errno::PERM));
+
+    let reader = nvmap.import_buffer(shared.as_fd(), "weights").unwrap();
+    assert_eq!((reader.access(), reader.read_u32(0)), (Access::ReadOnly, 5));
+    assert!(matches!(reader.copy_from_slice(0, &[1_u32]), Err(Error::ReadOnly { .. })));
+    assert!(matches!(reader.fill(0, 4, 1), Err(Error::ReadOnly { .. })));
+    let view = reader.view::<u32>(0, 4).unwrap();
+    assert!(matches!(view.fill(1), Err(Error::ReadOnly { .. })));
+    assert!(matches!(view.copy_from_slice(0, &[1]), Err(Error::ReadOnly { .. })));
+    assert!(reader.access() == Access::ReadOnly && view.get(0) == 5);
+    // The owner still writes, and the reader sees it.
+    buffer.write_u32(0, 6);
+    assert_eq!(view.get(0), 6);
+    drop((buffer, shared));
+    assert_eq!(reader.read_u32(0), 6);
+    drop(reader);
+    assert_eq!(orin.live(), before);
+}
+
+#[test]
+#[should_panic(expected = "is read-only")]
+fn a_word_of_a_read_only_buffer_cannot_be_stored() {
+    let (_orin, nvmap) = open();
+    let buffer = nvmap.buffer(4096).allocate().unwrap();
+    let shared = buffer.as_dma_buf().duplicate(Access::ReadOnly).unwrap();
+    nvmap.import_buffer(shared.as_fd(), "reader").unwrap().write_u32(0, 1);
+}
+
+/// A door that knows a dma-buf by its inode, as the kernel does, and not only by a number that the
+/// software Orin has handed out itself.
+#[derive(Debug)]
+struct ByInode {
+    behind: SoftwareOrin,
+    exported: Mutex<Vec<RawFd>>,
+    /// FROM_FD returns a copy of the descriptor instead of a handle, as for another driver's dma-buf.
+    foreign: bool,
+}
+
+fn inode(fd: RawFd) -> (u64, u64) {
+    // SAFETY: the tests pass open descriptors, and the borrow ends with the call.
+    let stat = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(fd) }).unwrap();
+    (stat.st_dev, stat.st_ino)
+}
+
+impl Door for ByInode {
+    fn name(&self) -> &'static str {
+        "by inode"
+    }
+
+    fn open(&self, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno> {
+        self.behind.open(path, flags)
+    }
+
+    unsafe fn ioctl(&self, fd: RawFd, request: u32, argument: *mut c_void) -> Result<i32, Errno> {
+        if request == sys::code::FROM_FD {
+            // SAFETY: the argument of FROM_FD is this struct, by the contract of `ioctl`.
+            let argument = unsafe { &mut *argument.cast::<sys::CreateHandle>() };
+            if self.foreign {
+                argument.handle = argument.size_or_fd;
+                return Ok(0);
+            }
+            let wanted = inode(argument.size_or_fd.cast_signed());
+            let known = self.exported.lock().unwrap().iter().copied().find(|known| inode(*known) == wanted);
+            argument.size_or_fd = known.ok_or(Errno::INVAL)?.cast_unsigned();
+        }
+        // SAFETY: passed on as it came.
+        let result = unsafe { self.behind.ioctl(fd, request, argument) };
+        if request == sys::code::GET_FD && result.is_ok() {
+            // SAFETY: the argument of GET_FD is this struct, by the contract of `ioctl`.
+            let exported = unsafe { (*argument.cast::<sys::CreateHandle>()).size_or_fd };
+            self.exported.lock().unwrap().push(exported.cast_signed());
+        }
+        result
+    }
+
+    fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
+        self.behind.mmap(request)
+    }
+
+    unsafe fn munmap(&self, pointer: NonNull<u8>, len: usize) -> Result<(), Errno> {
+        // SAFETY: passed on as it came.
+        unsafe { self.behind.munmap(pointer, len) }
+    }
+
+    fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+        self.behind.read(fd, buffer)
+    }
+
+    fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
+        self.behind.seek_end(fd)
+    }
+
+    fn poll(&self, entries: &mut [PollEntry], timeout: Duration) -> Result<usize, Errno> {
+        self.behind.poll(entries, timeout)
+    }
+
+    fn close(&self, fd: RawFd) -> Result<(), Errno> {
+        self.exported.lock().unwrap().retain(|known| *known != fd);
+        self.behind.close(fd)
+    }
+}
+
+fn open_by_inode(foreign: bool) -> (SoftwareOrin, Nvmap) {
+    let behind = SoftwareOrin::new(Config::default()).unwrap();
+    let orin = behind.clone();
+    let door: Arc<dyn Door> = Arc::new(ByInode { behind, exported: Mutex::default(), foreign });
+    let nvmap = Nvmap::open(&door).unwrap();
+    (orin, nvmap)
+}
+
+/// Sends a descriptor and a byte, which a message must have.
+fn send(socket: &UnixStream, fd: BorrowedFd<'_>) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let fds = [fd];
+    assert!(ancillary.push(SendAncillaryMessage::ScmRights(&fds)));
+    assert_eq!(sendmsg(socket, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::empty()), Ok(1));
+}
+
+fn receive(socket: &UnixStream) -> OwnedFd {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC).unwrap();
+    let message = ancillary.drain().next().unwrap();
+    let RecvAncillaryMessage::ScmRights(mut fds) = message else { panic!("another message") };
+    fds.next().unwrap()
+}
+
+/// A handle number means nothing to another process, the descriptor does.
+#[test]
+fn a_descriptor_sent_over_a_socket_is_the_same_memory() {
+    let (orin, nvmap) = open_by_inode(false);
+    let before = orin.live();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let buffer = nvmap.buffer(4096).label("image").allocate().unwrap();
+    buffer.copy_from_slice(0, b"from here").unwrap();
+    send(&ours, buffer.as_fd());
+    let client = nvmap.clone();
+    let receiver = std::thread::spawn(move || {
+        let fd = receive(&theirs);
+        let image = client.import_buffer(fd.as_fd(), "received").unwrap();
+        // The descriptor that came over the socket is not needed any more.
+        drop(fd);
+        let mut text = [0; 9];
+        image.copy_to_slice(0, &mut text).unwrap();
+        image.copy_from_slice(0, b"from there").unwrap();
+        text
+    });
+    assert_eq!(&receiver.join().unwrap(), b"from here");
+    let mut text = [0; 10];
+    buffer.copy_to_slice(0, &mut text).unwrap();
+    assert_eq!(&text, b"from there");
+    drop(buffer);
+    assert_eq!(orin.live(), before);
+}
+
+/// nvmap answers FROM_FD for another driver's dma-buf with a descriptor where a handle belongs.
+#[test]
+fn another_drivers_dma_buf_is_refused_and_nothing_stays_open() {
+    let (orin, nvmap) = open_by_inode(true);
+    let before = orin.live();
+    let copy = {
+        let buffer = nvmap.buffer(4096).allocate().unwrap();
+        rustix::io::dup(buffer.as_fd()).unwrap()
+    };
+    let error = nvmap.import(copy.as_fd(), "camera").unwrap_err();
+    assert!(matches!(&error, Error::ForeignDmaBuf { label } if label == "camera"), "{error}");
+    assert_eq!(orin.live(), before);
+}
+
+/// Names the test below to the process that it starts.
+const CHILD: &str = "NVMAP_TEST_DESCRIPTOR";
+
+/// This test starts itself once more; the child inherits the descriptor and maps it.
+#[test]
+fn a_child_process_writes_into_a_shared_buffer() {
+    if let Ok(number) = std::env::var(CHILD) {
+        let door: Arc<dyn Door> = Arc::new(LinuxDoor);
+        let fd = DoorFd::from_raw(&door, number.parse().unwrap());
+        let mapping = fd.map(4096, 4096, Protection::READ | Protection::WRITE).unwrap();
+        // SAFETY: the first word of the mapping, aligned.
+        unsafe { mapping.pointer().cast::<u32>().write_volatile(0x600d_cafe) };
+        return;
+    }
+    let (_orin, nvmap) = open();
+    let buffer = nvmap.buffer(8192).allocate().unwrap();
+    // Without close-on-exec, so that the child has it under the same number.
+    let inherited = rustix::io::dup(buffer.as_fd()).unwrap();
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_child_process_writes_into_a_shared_buffer"])
+        .env(CHILD, inherited.as_raw_fd().to_string())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    assert_eq!((buffer.read_u32(0), buffer.read_u32(4096)), (0, 0x600d_cafe));
+}
+
+#[test]
+fn every_order_of_dropping_gives_everything_back() {
+    for order in 0..24_usize {
+        let (orin, nvmap) = open();
+        let buffer = nvmap.buffer(8192).label("shared").allocate().unwrap();
+        let duplicate = buffer.as_dma_buf().duplicate(Access::ReadOnly).unwrap();
+        let mapping = buffer.as_dma_buf().map(4096, 4096, Access::ReadWrite).unwrap();
+        let pointer = mapping.pointer();
+        let mut objects: Vec<Option<Box<dyn core::any::Any>>> = vec![
+            Some(Box::new(nvmap)),
+            Some(Box::new(buffer)),
+            Some(Box::new(duplicate)),
+            Some(Box::new(mapping)),
+        ];
+        // The digits of `order` in the factorial system pick which object goes next.
+        let mut rest = order;
+        for left in (1..=4).rev() {
+            let pick = rest % left;
+            rest /= left;
+            let at = objects.iter().enumerate().filter(|(_, object)| object.is_some()).nth(pick).unwrap().0;
+            objects[at] = None;
+            if objects[3].is_some() {
+                // SAFETY: the mapping is still there, and keeps its memory alive.
+                unsafe { pointer.cast::<u32>().write_volatile(1) };
+            }
+        }
+        assert_eq!(orin.live(), LiveCounts::default(), "order {order}");
+    }
+}
