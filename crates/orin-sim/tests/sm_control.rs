@@ -26,7 +26,7 @@ fn switch_through_a_table() {
                 0 => x.wrapping_add(1),
                 1 => x.wrapping_mul(3).wrapping_add(i),
                 2 => x / 5,
-                3 => x % 9 ^ 1,
+                3 => (x % 9) ^ 1,
                 4 => x.count_ones(),
                 5 => x << 4 | 2,
                 6 => x.reverse_bits(),

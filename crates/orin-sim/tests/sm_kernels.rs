@@ -101,7 +101,8 @@ fn reductions() {
         machine.run_1d("reduce_max_u32", 96, 96, &Params::new().buffer(&input).buffer(&out).u32(n as u32));
         assert_eq!(out.u32s()[0], *words.iter().max().unwrap());
 
-        let flags: Vec<u32> = (0..n).map(|at| u32::from(at < 64 || !random.u32().is_multiple_of(3))).collect();
+        let flags: Vec<u32> =
+            (0..n).map(|at| u32::from(at < 64 || !random.u32().is_multiple_of(3))).collect();
         let (input, out) = (machine.u32s(&flags), machine.zeros(8));
         machine.run_1d("count_votes", n, 64, &Params::new().buffer(&input).buffer(&out).u32(n as u32));
         let all =

@@ -311,8 +311,14 @@ impl Instruction {
     fn variant_is_modelled(&self) -> bool {
         let unused = |low| self.target_predicate(low) == PT;
         match self.op {
-            // What the carry of the low product means is not known.
-            Op::Imad | Op::Uimad => unused(81),
+            // What the predicates of loads mean is not known.
+            Op::Ldg => unused(81) && self.bits(64, 4) == 0,
+            Op::Ld => matches!(self.target_predicate(81), 0 | PT) && self.bits(64, 4) == 0,
+            // Nor what the carry of the low product does.
+            Op::Imad | Op::Uimad => unused(81) && !self.b_sign.negate,
+            Op::ImadWide | Op::ImadHi | Op::UimadWide => !self.b_sign.negate,
+            // The mask of lanes to compare with.
+            Op::Bra => self.bit(91) == (self.bits(32, 2) > 1),
             Op::Vabsdiff | Op::Vabsdiff4 | Op::Flo | Op::Uflo => unused(81),
             Op::Prmt => self.bits(72, 3) != 7,
             // Where the shift and the sign of B meet in one place.

@@ -348,11 +348,6 @@ fn data(i: &Instruction) -> u8 {
     i.register(32)
 }
 
-/// Whether the predicate operands of a load, whose meaning is not known, are unused.
-fn plain_load(i: &Instruction) -> bool {
-    i.bits(81, 3) == 7 && i.bits(64, 4) == 0
-}
-
 /// Whether lanes access consecutive words.
 #[inline(always)]
 fn consecutive(addresses: &[u64; 32]) -> bool {
@@ -369,7 +364,6 @@ pub(super) fn ldg(context: &mut Context, warp: &mut Warp, i: &Instruction, activ
     if active == FULL
         && i.bits(73, 3) == 4
         && addresses[0].is_multiple_of(4)
-        && plain_load(i)
         && consecutive(&addresses)
         && let Some(pointer) = context.port.at_hand(addresses[0], 128, Access::Read)
     {
@@ -390,9 +384,6 @@ fn ldg_lanes(
     active: u32,
     addresses: &[u64; 32],
 ) -> Outcome {
-    if !plain_load(i) {
-        return Err(unmodelled(i));
-    }
     check_alignment(addresses, active, Format::of(i).bytes)?;
     note_poll(warp, i);
     context.load_lanes(warp, i, active, |_, lane| (Space::Global, addresses[lane]))
@@ -447,9 +438,6 @@ fn generic_addresses(warp: &Warp, i: &Instruction, uniform_at: u32) -> [u64; 32]
 }
 
 pub(super) fn ld(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    if i.bits(64, 4) != 0 || !matches!(i.bits(81, 3), 0 | 7) {
-        return Err(unmodelled(i));
-    }
     let addresses = generic_addresses(warp, i, 32);
     check_alignment(&addresses, active, Format::of(i).bytes)?;
     note_poll(warp, i);
