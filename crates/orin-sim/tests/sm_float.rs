@@ -296,7 +296,11 @@ fn double_conversions() {
 fn halves(seed: u64) -> Vec<u16> {
     let mut random = Random::new(seed);
     (0..COUNT)
-        .map(|_| if random.u32() % 3 == 0 { random.u32() as u16 } else { to_half(random.f32() * 8.0) })
+        .map(
+            |_| {
+                if random.u32().is_multiple_of(3) { random.u32() as u16 } else { to_half(random.f32() * 8.0) }
+            },
+        )
         .collect()
 }
 

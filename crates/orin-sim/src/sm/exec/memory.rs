@@ -669,6 +669,9 @@ pub(super) fn ldsm(context: &mut Context, warp: &mut Warp, i: &Instruction, acti
 }
 
 /// LDGSTS: an asynchronous copy from global to shared memory, done at once.
+///
+/// Lanes whose predicate operand is false fill the destination with zeros. The compiler emits that
+/// for a source size of 0 with and without the ZFILL modifier, so the modifier makes no difference.
 pub(super) fn ldgsts(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let bytes = match i.bits(73, 3) {
         4 => 4,
@@ -684,9 +687,8 @@ pub(super) fn ldgsts(context: &mut Context, warp: &mut Warp, i: &Instruction, ac
     let from = register_addresses(warp, i, true, base.wrapping_add(from_offset));
     let to = warp.row(i.d).map(|at| at.wrapping_add(to_offset));
     let copy = warp.predicate(i.source_predicate(87));
-    let fill = i.bit(82);
     check_alignment(&widen(&to), active, bytes)?;
-    let copied = if fill { active & copy } else { active };
+    let copied = active & copy;
     check_alignment(&from, copied, bytes)?;
     for lane in lanes(active) {
         let words = if copied >> lane & 1 != 0 {
