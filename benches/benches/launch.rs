@@ -15,7 +15,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 fn launch(criterion: &mut Criterion) {
     let device = Device::open(DeviceKind::Auto).expect("a device opens");
     let cubin = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernels/basics.cubin");
-    let program = Program::load(&device, &std::fs::read(cubin).expect("the fixture is there")).expect("it loads");
+    let program =
+        Program::load(&device, &std::fs::read(cubin).expect("the fixture is there")).expect("it loads");
     let empty = program.kernel("empty").expect("the kernel is there");
     let increment = program.kernel("increment").expect("the kernel is there");
     let data = device.alloc_from(&[0_u32; 32]).expect("memory");
