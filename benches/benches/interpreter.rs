@@ -3,11 +3,13 @@
 //! `cargo bench -p benches --bench interpreter`. The launches are made by hand, without the kernel
 //! model and the engines, so that nothing but the interpreter is measured.
 //!
-//! What limits it on the tiled matrix product: a warp instruction costs a fetch and a jump through
-//! the handler table, and one pass over 32 lanes. For FFMA that pass is sixteen vector loads and
-//! operations; for LDS with its arbitrary addresses it is 32 scalar loads, which is where most of
-//! the time goes. Both loops together touch the register rows of eight warps, about 40 KiB, so the
-//! first-level cache is just too small.
+//! What limits it: a warp instruction costs a fetch and a jump to its handler, a few nanoseconds,
+//! and one pass over 32 lanes. Arithmetic is a handful of vector operations per pass; Mandelbrot,
+//! which is nothing else, runs about twice as fast as the matrix product. There the time goes to
+//! LDS and to loads of global memory that are not one run of words, with 32 scalar accesses each,
+//! and to the start of each warp: the prologue that the compiler puts into every sm_87 kernel has
+//! twenty instructions that pass a mask through the barrier registers, as many as vector addition
+//! has of its own.
 
 use std::hint::black_box;
 use std::path::Path;

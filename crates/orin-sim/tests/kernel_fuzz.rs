@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use kernel_support::*;
 use nvgpu_sys::door::{DoorFd, MapRequest, Protection};
-use nvgpu_sys::{address_space, channel, ctrl, nvmap, tsg};
+use nvgpu_sys::{address_space, channel, ctrl, host1x, nvmap, paths, sync_file, tsg};
 use orin_sim::{Config, LiveCounts};
 use proptest::prelude::*;
 
@@ -32,7 +32,15 @@ enum Word {
 }
 
 fn codes() -> Vec<u32> {
-    let lists = [nvmap::ALL, ctrl::ALL, address_space::ALL, tsg::ALL, channel::ALL];
+    let lists = [
+        nvmap::ALL,
+        ctrl::ALL,
+        address_space::ALL,
+        tsg::ALL,
+        channel::ALL,
+        host1x::ALL,
+        sync_file::ALL,
+    ];
     lists.iter().flat_map(|list| list.iter().map(|request| request.code)).collect()
 }
 
@@ -83,7 +91,7 @@ fn name(fd: i32) -> String {
 
 /// Whether a number is a descriptor that a model has made, by its name.
 fn is_ours(fd: i32) -> bool {
-    ["memfd:dev/nv", "memfd:nv", "memfd:dmabuf"].iter().any(|prefix| name(fd).contains(prefix))
+    ["memfd:dev/", "memfd:nv", "memfd:dmabuf", "memfd:sync_file", "memfd:host1x"].iter().any(|prefix| name(fd).contains(prefix))
 }
 
 /// Part of the name of the descriptors that know the family of a request.
@@ -94,6 +102,8 @@ fn family(code: u32) -> &'static str {
         address_space::FAMILY => "nvhost-ga10b",
         tsg::FAMILY => "nvgpu-ga10b",
         channel::FAMILY => "nvhost-17000000",
+        host1x::FAMILY => "host1x-fence",
+        sync_file::FAMILY => "sync_file",
         _ => "",
     }
 }
@@ -112,6 +122,7 @@ proptest! {
         fds.extend([bench.nvmap.raw(), bench.ctrl.raw()].map(known));
         fds.extend([space, tsg, channel, bench.space()].map(into_raw).map(known));
         fds.extend(buffers.map(into_raw).map(known));
+        fds.push(known(into_raw(DoorFd::open(&bench.door, paths::HOST1X_FENCE, FLAGS).unwrap())));
         let mut maps = Vec::new();
         for step in steps {
             match step {

@@ -22,6 +22,7 @@ const NODES: LiveCounts = LiveCounts {
     gpu_mappings: 0,
     tsgs: 0,
     channels: 0,
+    syncpoints: 0,
 };
 
 const READ_WRITE: Protection = Protection::READ.union(Protection::WRITE);
@@ -285,7 +286,7 @@ fn nodes_can_be_missing_or_forbidden() {
         let result = orin.open(path, FLAGS);
         result.and_then(|fd| orin.close(fd))
     };
-    let nodes = Nodes { ctrl: Node::Absent, nvmap: Node::Denied, kernel_log: Node::Denied };
+    let nodes = Nodes { ctrl: Node::Absent, nvmap: Node::Denied, kernel_log: Node::Denied, ..Nodes::default() };
     assert_eq!(open(nodes, paths::CTRL), Err(Errno::NOENT));
     assert_eq!(open(nodes, paths::CTRL_LEGACY), Err(Errno::NOENT));
     assert_eq!(open(nodes, paths::NVMAP), Err(Errno::ACCESS));

@@ -96,6 +96,15 @@ fn programs_that_are_none() {
     // Registers that the launch does not allocate.
     let few = orin_sim::sm::Launch { registers: 0, ..launch.clone() };
     assert!(matches!(run(few).cause, SmFaultCause::OutOfRange { space: "register", .. }));
+    // Barriers likewise.
+    let mut machine = Machine::kernels("matmul");
+    let kernel = machine.cubin().kernel("matmul_tiled").unwrap().clone();
+    let data = machine.zeros(4096);
+    let params = Params::new().buffer(&data).buffer(&data).buffer(&data).u32(16).u32(16).u32(16);
+    let one = machine.launch_of(&kernel, [1, 1, 1], [16, 16, 1], &params, 0);
+    let none = orin_sim::sm::Launch { barriers: 0, ..one };
+    let fault = orin_sim::sm::GridRun::new(none, machine.view()).unwrap().step(10_000).unwrap_err();
+    assert!(matches!(fault.cause, SmFaultCause::OutOfRange { space: "barrier", offset: 0, .. }), "{fault}");
     let large = orin_sim::sm::Launch { block: [33, 32, 1], ..launch.clone() };
     assert!(matches!(run(large).cause, SmFaultCause::OutOfRange { space: "block", .. }));
 }

@@ -74,10 +74,10 @@ pub enum SmFaultCause {
     /// An access outside of what the launch owns.
     #[error("{space} access of {bytes} bytes at {offset:#x} is out of range")]
     OutOfRange {
-        /// `"shared"`, `"local"` or `"constant"` memory, a `"register"` that the launch has not
-        /// allocated, or a `"block"` with a number of threads that an SM cannot hold.
+        /// `"shared"`, `"local"` or `"constant"` memory, a `"register"` or `"barrier"` that the launch
+        /// has not allocated, or a `"block"` with a number of threads that an SM cannot hold.
         space: &'static str,
-        /// Offset in the space in bytes; number of the register or of threads.
+        /// Offset in the space in bytes; number of the register, of the barrier or of threads.
         offset: u64,
         /// Size of the access in bytes.
         bytes: u32,

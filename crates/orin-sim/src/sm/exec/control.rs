@@ -132,7 +132,7 @@ pub(super) fn execute(
             }
             return Ok(Flow::Next);
         }
-        Op::Bar => return bar(warp, i, active, next),
+        Op::Bar => return bar(context, warp, i, active, next),
         Op::B2r => {
             let (count, truth) = warp.reduction;
             warp.write(i.d, active, &[count; 32]);
@@ -219,7 +219,7 @@ fn warpsync(
 }
 
 /// BAR: arrival at a barrier of the CTA.
-fn bar(warp: &mut Warp, i: &Instruction, active: u32, next: u64) -> Result<Flow, Trap> {
+fn bar(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, next: u64) -> Result<Flow, Trap> {
     let lane = active.trailing_zeros() as usize;
     let register = |warp: &Warp| match i.b {
         Source::Register(number) => warp.row(number)[lane],
@@ -234,8 +234,9 @@ fn bar(warp: &mut Warp, i: &Instruction, active: u32, next: u64) -> Result<Flow,
         4 => (i.bits(54, 4), register(warp)),
         _ => (i.bits(54, 4), i.bits(42, 12)),
     };
-    if number > 15 {
-        return Err(unmodelled(i));
+    // The launch says how many of the 16 the block has.
+    if number >= context.launch.barriers.min(16) {
+        return Err(SmFaultCause::OutOfRange { space: "barrier", offset: number.into(), bytes: 0 }.into());
     }
     let truth = warp.predicate(i.source_predicate(87)) & active;
     let reduction = match (i.bits(77, 3), i.bits(74, 2)) {

@@ -57,6 +57,8 @@ fn value(context: &Context, warp: &Warp, i: &Instruction, number: u32) -> Result
         67 => all(context.sm),
         82 => all(global_timer() as u32),
         83 => all((global_timer() >> 32) as u32),
+        // Performance counters, which do not count.
+        100..=131 => all(0),
         255 => all(0),
         _ => Err(unmodelled(i)),
     }
