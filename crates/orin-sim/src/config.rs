@@ -1,5 +1,7 @@
 //! What the modelled board is, and what goes wrong on it.
 
+use core::time::Duration;
+
 use nvgpu_sys::ctrl::Characteristics;
 use rustix::io::Errno;
 
@@ -22,6 +24,8 @@ pub struct Nodes {
     pub ctrl: Node,
     /// `/dev/nvmap`.
     pub nvmap: Node,
+    /// `/dev/host1x-fence`.
+    pub host1x_fence: Node,
     /// `/dev/kmsg`; most systems keep it from ordinary users.
     pub kernel_log: Node,
 }
@@ -66,6 +70,9 @@ pub struct Config {
     /// Decides what a freshly booted board leaves to chance, such as where handle numbers begin;
     /// equal seeds behave equally. 0 is a board that has run nothing before.
     pub seed: u64,
+    /// How long a sync-file of `/dev/host1x-fence` waits, from the first look at it, before it ends
+    /// with ETIMEDOUT.
+    pub fence_timeout: Duration,
     /// Failures on demand.
     pub failures: Vec<Failure>,
 }
@@ -79,6 +86,7 @@ impl Default for Config {
             tpc_masks: [0b1111, 0],
             nodes: Nodes::default(),
             seed: 0,
+            fence_timeout: Duration::from_secs(30),
             failures: Vec::new(),
         }
     }

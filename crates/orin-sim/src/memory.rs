@@ -4,6 +4,7 @@
 //! it is a `memfd`: the driver under test maps the descriptor like a dma-buf, the model keeps a
 //! mapping of its own, and both see the same pages. Memory that the driver imports is used where it is.
 
+use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,6 +14,13 @@ use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
+/// Told of GPU writes to memory that counts them instead of storing them, as a syncpoint's window does.
+pub trait WriteCounter: Send + Sync + fmt::Debug {
+    /// `words` aligned 32-bit words at byte `offset` of `memory` are being written; what with does not
+    /// matter.
+    fn written(&self, memory: &Memory, offset: usize, words: u32);
+}
+
 /// One buffer's backing store, mapped for the model as long as the value lives.
 #[derive(Debug)]
 pub struct Memory {
@@ -20,6 +28,7 @@ pub struct Memory {
     file: Option<Arc<OwnedFd>>,
     pointer: NonNull<u8>,
     len: usize,
+    counter: Option<Arc<dyn WriteCounter>>,
 }
 
 // SAFETY: `Memory` is an address range plus a descriptor; all access goes through raw pointers
@@ -68,7 +77,7 @@ impl Memory {
             )?
         };
         let pointer = NonNull::new(pointer.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Self { file: Some(file), pointer, len })
+        Ok(Self { file: Some(file), pointer, len, counter: None })
     }
 
     /// Memory of the process itself, imported: used in place, and left alone when `self` goes.
@@ -77,7 +86,19 @@ impl Memory {
     ///
     /// `len` bytes at `pointer` are mapped, and stay so as long as `self` lives.
     pub(crate) unsafe fn import(pointer: NonNull<u8>, len: usize) -> Self {
-        Self { file: None, pointer, len }
+        Self { file: None, pointer, len, counter: None }
+    }
+
+    /// Makes the GPU's writes count: from now on they reach `counter` and not the memory.
+    #[must_use]
+    pub fn counting(mut self, counter: Arc<dyn WriteCounter>) -> Self {
+        self.counter = Some(counter);
+        self
+    }
+
+    /// Who counts the GPU's writes, if they are not stored.
+    pub fn counter(&self) -> Option<&dyn WriteCounter> {
+        self.counter.as_deref()
     }
 
     /// The descriptor behind the memory, unless it is imported; duplicate it to hand it out.

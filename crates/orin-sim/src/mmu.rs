@@ -3,8 +3,13 @@
 //! An address space maps ranges of 40-bit GPU virtual addresses (4 KiB pages; ga10b runs without big
 //! pages) onto [`Memory`]. The kernel model maps and unmaps; engines and SMs take a [`View`], an
 //! immutable snapshot that keeps the memory alive, and translate through it.
+//!
+//! Two kinds of pages are no plain memory. Sparse ones have no buffer: loads give zero and stores
+//! vanish. The writes to a syncpoint's window count ([`WriteCounter`](crate::memory::WriteCounter)).
+//! Both are read-only for whoever keeps a [`Span`]; a store asks [`View::pointer`] each time.
 
 use core::ptr::NonNull;
+use core::sync::atomic::AtomicU32;
 use std::fmt;
 use std::sync::{Arc, RwLock};
 
@@ -12,6 +17,26 @@ use crate::memory::Memory;
 
 /// GPU page size in bytes.
 pub const PAGE_BYTES: u64 = 4096;
+
+/// A page that belongs to no buffer.
+#[repr(align(4096))]
+struct Page([AtomicU32; PAGE_BYTES as usize / 4]);
+
+impl Page {
+    const fn new() -> Self {
+        Self([const { AtomicU32::new(0) }; PAGE_BYTES as usize / 4])
+    }
+
+    fn pointer(&'static self) -> NonNull<u8> {
+        NonNull::from(&self.0).cast()
+    }
+}
+
+/// What loads from sparse pages see; never written.
+static ZERO: Page = Page::new();
+/// Where stores go that have no memory; never read, but by an atomic operation on a sparse page, whose
+/// result is whatever was stored last.
+static SINK: Page = Page::new();
 
 /// What an access wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,16 +126,37 @@ impl Span {
     }
 }
 
+/// What an address space maps.
+#[derive(Clone, Debug, Default)]
+struct Tables {
+    /// Mappings by address; they cover sparse pages below them.
+    ranges: Vec<MappedRange>,
+    /// Sparse ranges by address: first byte and one past the last.
+    sparse: Vec<(u64, u64)>,
+}
+
+impl Tables {
+    /// The sparse range that contains `va`.
+    fn sparse(&self, va: u64) -> Option<(u64, u64)> {
+        let at = self.sparse.partition_point(|(_, end)| *end <= va);
+        self.sparse.get(at).copied().filter(|(start, _)| *start <= va)
+    }
+}
+
 /// An address space: changed by the kernel model, read through [`View`]s.
 #[derive(Debug, Default)]
 pub struct AddressSpace {
-    ranges: RwLock<Arc<Vec<MappedRange>>>,
+    tables: RwLock<Arc<Tables>>,
 }
 
 impl AddressSpace {
     /// An address space with nothing mapped.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut Tables) -> R) -> R {
+        change(Arc::make_mut(&mut self.tables.write().unwrap_or_else(|poison| poison.into_inner())))
     }
 
     /// Adds a mapping. The kernel model has already checked alignment and overlap.
@@ -121,76 +167,145 @@ impl AddressSpace {
     pub fn map(&self, range: MappedRange) {
         assert!(range.va.is_multiple_of(PAGE_BYTES) && range.len.is_multiple_of(PAGE_BYTES) && range.len > 0);
         assert!(range.offset + range.len <= range.memory.len() as u64);
-        let mut ranges = self.ranges.write().unwrap_or_else(|poison| poison.into_inner());
-        let at = ranges.partition_point(|other| other.va < range.va);
-        assert!(at == 0 || ranges[at - 1].va + ranges[at - 1].len <= range.va, "mappings overlap");
-        assert!(ranges.get(at).is_none_or(|next| range.va + range.len <= next.va), "mappings overlap");
-        Arc::make_mut(&mut ranges).insert(at, range);
+        self.change(|Tables { ranges, .. }| {
+            let at = ranges.partition_point(|other| other.va < range.va);
+            assert!(at == 0 || ranges[at - 1].va + ranges[at - 1].len <= range.va, "mappings overlap");
+            assert!(ranges.get(at).is_none_or(|next| range.va + range.len <= next.va), "mappings overlap");
+            ranges.insert(at, range);
+        });
     }
 
     /// Removes the mapping that begins at `va`, if there is one.
     pub fn unmap(&self, va: u64) -> Option<MappedRange> {
-        let mut ranges = self.ranges.write().unwrap_or_else(|poison| poison.into_inner());
-        let at = ranges.binary_search_by_key(&va, |range| range.va).ok()?;
-        Some(Arc::make_mut(&mut ranges).remove(at))
+        self.change(|Tables { ranges, .. }| {
+            let at = ranges.binary_search_by_key(&va, |range| range.va).ok()?;
+            Some(ranges.remove(at))
+        })
+    }
+
+    /// Removes whatever is mapped in `[va, va + len)`, whole pages; mappings that reach beyond are cut.
+    pub fn unmap_range(&self, va: u64, len: u64) {
+        let end = va + len;
+        self.change(|Tables { ranges, .. }| {
+            let old = std::mem::take(ranges);
+            for range in old {
+                let range_end = range.va + range.len;
+                if range.va < va {
+                    let len = range_end.min(va) - range.va;
+                    ranges.push(MappedRange { len, ..range.clone() });
+                }
+                if range_end > end {
+                    let start = range.va.max(end);
+                    let (len, offset) = (range_end - start, range.offset + (start - range.va));
+                    ranges.push(MappedRange { va: start, len, offset, ..range });
+                }
+            }
+        });
+    }
+
+    /// Makes `[va, va + len)`, whole pages, sparse where nothing is mapped.
+    pub fn add_sparse(&self, va: u64, len: u64) {
+        self.change(|Tables { sparse, .. }| {
+            let at = sparse.partition_point(|(start, _)| *start < va);
+            sparse.insert(at, (va, va + len));
+        });
+    }
+
+    /// Undoes [`AddressSpace::add_sparse`] for the range that begins at `va`.
+    pub fn remove_sparse(&self, va: u64) {
+        self.change(|Tables { sparse, .. }| sparse.retain(|(start, _)| *start != va));
     }
 
     /// The mappings as they are now.
     pub fn view(&self) -> View {
-        View { ranges: Arc::clone(&self.ranges.read().unwrap_or_else(|poison| poison.into_inner())) }
+        View { tables: Arc::clone(&self.tables.read().unwrap_or_else(|poison| poison.into_inner())) }
     }
 }
 
 /// A snapshot of an address space; keeps everything that it maps alive.
 #[derive(Clone, Debug)]
 pub struct View {
-    ranges: Arc<Vec<MappedRange>>,
+    tables: Arc<Tables>,
 }
 
 impl View {
-    /// The mapping that contains `va`.
-    ///
-    /// # Errors
-    ///
-    /// The fault that the MMU raises.
-    pub fn span(&self, va: u64, access: Access) -> Result<Span, MmuFault> {
+    /// The mapping that contains `va`, or why there is none.
+    fn range(&self, va: u64, access: Access) -> Result<Option<&MappedRange>, MmuFault> {
         let fault = |kind| MmuFault { va, kind, access };
         if va >> 49 != 0 {
             return Err(fault(FaultKind::LimitViolation));
         }
-        let at = self.ranges.partition_point(|range| range.va + range.len <= va);
-        let Some(range) = self.ranges.get(at).filter(|range| range.va <= va) else {
+        let ranges = &self.tables.ranges;
+        let at = ranges.partition_point(|range| range.va + range.len <= va);
+        let Some(range) = ranges.get(at).filter(|range| range.va <= va) else {
+            if self.tables.sparse(va).is_some() {
+                return Ok(None);
+            }
             // A page directory entry covers 2 MiB: with no mapping in it the walk ends there.
             let directory = |range: &MappedRange| {
                 range.va >> 21 <= va >> 21 && (range.va + range.len - 1) >> 21 >= va >> 21
             };
-            let near = self.ranges[at.saturating_sub(1)..].iter().take(2).any(directory);
+            let near = ranges[at.saturating_sub(1)..].iter().take(2).any(directory);
             return Err(fault(if near { FaultKind::InvalidPte } else { FaultKind::InvalidPde }));
         };
         if access != Access::Read && !range.writable {
             return Err(fault(FaultKind::WriteReadOnly));
         }
+        Ok(Some(range))
+    }
+
+    /// The memory that contains `va`: the whole mapping, or one sparse page. Where stores are no
+    /// plain stores the span is not writable, even if the access was a store that is allowed.
+    ///
+    /// # Errors
+    ///
+    /// The fault that the MMU raises.
+    pub fn span(&self, va: u64, access: Access) -> Result<Span, MmuFault> {
+        let Some(range) = self.range(va, access)? else {
+            let va = va & !(PAGE_BYTES - 1);
+            return Ok(Span { va, end: va + PAGE_BYTES, pointer: ZERO.pointer(), writable: false });
+        };
         // SAFETY: `map` checked that offset and length lie inside the memory.
         // CAST: offsets of a CPU mapping fit usize.
         let pointer = unsafe { range.memory.pointer().add(range.offset as usize) };
-        Ok(Span { va: range.va, end: range.va + range.len, pointer, writable: range.writable })
+        let writable = range.writable && range.memory.counter().is_none();
+        Ok(Span { va: range.va, end: range.va + range.len, pointer, writable })
     }
 
     /// Whether anything is mapped in `[va, va + len)`.
     pub fn overlaps(&self, va: u64, len: u64) -> bool {
-        let at = self.ranges.partition_point(|range| range.va + range.len <= va);
-        self.ranges.get(at).is_some_and(|range| range.va < va.saturating_add(len))
+        let ranges = &self.tables.ranges;
+        let at = ranges.partition_point(|range| range.va + range.len <= va);
+        ranges.get(at).is_some_and(|range| range.va < va.saturating_add(len))
     }
 
-    /// CPU address of `[va, va + len)`; `len` is at most a page and the range may not cross two
-    /// mappings (hardware accesses are aligned, so they never do).
+    /// CPU address of `[va, va + len)` for one access; the range may not cross two mappings or
+    /// sparse pages (hardware accesses are aligned, so they never do).
+    ///
+    /// A store follows: where writes count it is counted here, and there as on sparse pages the
+    /// result leads to memory that nobody reads.
     ///
     /// # Errors
     ///
     /// The fault that the MMU raises.
     pub fn pointer(&self, va: u64, len: u64, access: Access) -> Result<*mut u8, MmuFault> {
         let span = self.span(va, access)?;
-        span.at(va, len).ok_or(MmuFault { va: span.end, kind: FaultKind::InvalidPte, access })
+        let beyond = MmuFault { va: span.end, kind: FaultKind::InvalidPte, access };
+        let pointer = span.at(va, len).ok_or(beyond)?;
+        if access == Access::Read || span.writable {
+            return Ok(pointer);
+        }
+        if len > PAGE_BYTES {
+            return Err(beyond);
+        }
+        if let Some(range) = self.range(va, access)?
+            && let Some(counter) = range.memory.counter()
+        {
+            let offset = range.offset + (va - range.va);
+            // CAST: at most a page; offsets of a CPU mapping fit usize.
+            counter.written(&range.memory, offset as usize, len.div_ceil(4) as u32);
+        }
+        Ok(SINK.pointer().as_ptr())
     }
 
     /// Copies memory into `buffer`, across mappings.
@@ -202,14 +317,8 @@ impl View {
         let mut done = 0;
         while done < buffer.len() {
             let at = va.wrapping_add(done as u64);
-            let span = self.span(at, Access::Read)?;
-            // CAST: bounded by the buffer's length.
-            let len = (span.end - at).min((buffer.len() - done) as u64) as usize;
-            let source = span.at(at, len as u64).ok_or(MmuFault {
-                va: at,
-                kind: FaultKind::InvalidPte,
-                access: Access::Read,
-            })?;
+            let len = self.piece(at, buffer.len() - done, Access::Read)?;
+            let source = self.pointer(at, len as u64, Access::Read)?;
             // SAFETY: `source` is valid for `len` bytes while the view lives; the target is a
             // slice of ours of at least `len` bytes. Racing writers are the GPU's normal life:
             // bytes may be torn, as they are on hardware.
@@ -228,19 +337,29 @@ impl View {
         let mut done = 0;
         while done < buffer.len() {
             let at = va.wrapping_add(done as u64);
-            let span = self.span(at, Access::Write)?;
-            // CAST: bounded by the buffer's length.
-            let len = (span.end - at).min((buffer.len() - done) as u64) as usize;
-            let target = span.at(at, len as u64).ok_or(MmuFault {
-                va: at,
-                kind: FaultKind::InvalidPte,
-                access: Access::Write,
-            })?;
+            let len = self.piece(at, buffer.len() - done, Access::Write)?;
+            let target = self.pointer(at, len as u64, Access::Write)?;
             // SAFETY: as in `read`, with the roles exchanged.
             unsafe { core::ptr::copy(buffer[done..].as_ptr(), target, len) };
             done += len;
         }
         Ok(())
+    }
+
+    /// How many of `len` bytes at `va` one call of [`View::pointer`] can take.
+    ///
+    /// # Errors
+    ///
+    /// The fault that the MMU raises.
+    pub fn piece(&self, va: u64, len: usize, access: Access) -> Result<usize, MmuFault> {
+        let span = self.span(va, access)?;
+        let most = if access == Access::Read || span.writable {
+            span.end - va
+        } else {
+            (span.end - va).min(PAGE_BYTES - va % PAGE_BYTES)
+        };
+        // CAST: bounded by `len`.
+        Ok(most.min(len as u64) as usize)
     }
 }
 
@@ -301,5 +420,61 @@ mod tests {
         assert!(space.unmap(0x20_0000).is_none());
         assert!(view.span(0x20_0000, Access::Write).is_ok());
         assert!(space.view().span(0x20_0000, Access::Read).is_err());
+    }
+
+    #[test]
+    fn sparse_pages_read_zero_and_swallow_stores() {
+        let space = space();
+        space.add_sparse(0x20_2000, 0x4000);
+        let view = space.view();
+        assert_eq!(view.span(0x20_2000, Access::Write).unwrap_err().kind, FaultKind::WriteReadOnly);
+        view.write(0x20_3ffe, &[9; 4]).unwrap();
+        let mut back = [7; 8];
+        view.read(0x20_3ffc, &mut back).unwrap();
+        assert_eq!(back, [0; 8]);
+        assert!(!view.span(0x20_3000, Access::Write).unwrap().writable);
+        assert!(view.span(0x20_6000, Access::Read).is_err());
+        space.remove_sparse(0x20_2000);
+        assert!(space.view().span(0x20_3000, Access::Read).is_err());
+    }
+
+    #[test]
+    fn a_range_is_cut_out_of_mappings() {
+        let space = space();
+        space.unmap_range(0x20_1000, 0x1000);
+        let view = space.view();
+        assert_eq!(view.span(0x20_0000, Access::Read).unwrap().end, 0x20_1000);
+        assert!(view.span(0x20_1000, Access::Read).is_err());
+        assert!(view.span(0x20_2000, Access::Read).is_ok());
+        space.unmap_range(0x20_0000, 0x10_0000);
+        assert!(!space.view().overlaps(0, u64::MAX));
+    }
+
+    #[derive(Debug)]
+    struct Adder;
+
+    impl crate::memory::WriteCounter for Adder {
+        fn written(&self, memory: &Memory, offset: usize, words: u32) {
+            memory.store(offset & !0xfff, memory.load(offset & !0xfff) + words);
+        }
+    }
+
+    #[test]
+    fn counted_memory_counts_instead_of_storing() {
+        let space = AddressSpace::new();
+        let memory = Arc::new(Memory::new("test", 0x2000).unwrap().counting(Arc::new(Adder)));
+        let map = |va, offset, writable| {
+            space.map(MappedRange { va, len: 0x1000, memory: Arc::clone(&memory), offset, writable });
+        };
+        map(0x20_0000, 0x1000, true);
+        map(0x30_0000, 0x1000, false);
+        let view = space.view();
+        view.write(0x20_0000, &[0xff; 4]).unwrap();
+        view.write(0x20_0008, &[0xff; 8]).unwrap();
+        let mut back = [0; 4];
+        view.read(0x30_0000, &mut back).unwrap();
+        assert_eq!(back, [3, 0, 0, 0]);
+        assert!(view.write(0x30_0000, &[0; 4]).is_err());
+        assert!(!view.span(0x20_0000, Access::Write).unwrap().writable);
     }
 }

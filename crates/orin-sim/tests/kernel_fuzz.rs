@@ -32,15 +32,8 @@ enum Word {
 }
 
 fn codes() -> Vec<u32> {
-    let lists = [
-        nvmap::ALL,
-        ctrl::ALL,
-        address_space::ALL,
-        tsg::ALL,
-        channel::ALL,
-        host1x::ALL,
-        sync_file::ALL,
-    ];
+    let lists =
+        [nvmap::ALL, ctrl::ALL, address_space::ALL, tsg::ALL, channel::ALL, host1x::ALL, sync_file::ALL];
     lists.iter().flat_map(|list| list.iter().map(|request| request.code)).collect()
 }
 
@@ -91,7 +84,9 @@ fn name(fd: i32) -> String {
 
 /// Whether a number is a descriptor that a model has made, by its name.
 fn is_ours(fd: i32) -> bool {
-    ["memfd:dev/", "memfd:nv", "memfd:dmabuf", "memfd:sync_file", "memfd:host1x"].iter().any(|prefix| name(fd).contains(prefix))
+    ["memfd:dev/", "memfd:nv", "memfd:dmabuf", "memfd:sync_file", "memfd:host1x"]
+        .iter()
+        .any(|prefix| name(fd).contains(prefix))
 }
 
 /// Part of the name of the descriptors that know the family of a request.

@@ -286,7 +286,8 @@ fn nodes_can_be_missing_or_forbidden() {
         let result = orin.open(path, FLAGS);
         result.and_then(|fd| orin.close(fd))
     };
-    let nodes = Nodes { ctrl: Node::Absent, nvmap: Node::Denied, kernel_log: Node::Denied, ..Nodes::default() };
+    let nodes =
+        Nodes { ctrl: Node::Absent, nvmap: Node::Denied, kernel_log: Node::Denied, ..Nodes::default() };
     assert_eq!(open(nodes, paths::CTRL), Err(Errno::NOENT));
     assert_eq!(open(nodes, paths::CTRL_LEGACY), Err(Errno::NOENT));
     assert_eq!(open(nodes, paths::NVMAP), Err(Errno::ACCESS));
@@ -309,11 +310,12 @@ fn an_older_driver_knows_fewer_requests() {
 #[test]
 fn an_unmodelled_request_says_so_and_an_unknown_one_is_refused() {
     let bench = Bench::new();
-    let (_space, _tsg, channel) = bench.bound();
-    let result = channel::GET_USER_SYNCPOINT.send(&channel, &mut channel::GetUserSyncpoint::default());
+    let mut argument = [0_u8; 16];
+    let code = nvmap::code::GUP_TEST;
+    // SAFETY: the argument has the 16 bytes that the code says.
+    let result = unsafe { bench.door.ioctl(bench.nvmap.raw(), code, argument.as_mut_ptr().cast()) };
     assert_eq!(result, Err(Errno::NOTTY));
-    let line = format!("orin-sim: request {:#010x} is not modelled", channel::code::GET_USER_SYNCPOINT);
-    assert!(bench.orin.kernel_log().contains(&line));
+    assert!(bench.orin.kernel_log().contains(&format!("orin-sim: request {code:#010x} is not modelled")));
 }
 
 #[test]
@@ -330,9 +332,10 @@ fn descriptors_are_named_like_the_kernels() {
     assert!(name(&buffer).contains("dmabuf"));
     assert_eq!(bench.door.close(space.raw()), Ok(()));
     assert_eq!(bench.door.close(space.raw()), Err(Errno::BADF));
-    // The drop of `space` closes nothing: the number is gone.
+    // The drop of `space` closes nothing: the number is gone, though another thread of this process
+    // may have got it meanwhile.
     let result = ctrl::NUM_VSMS.send(&space, &mut ctrl::NumVsms::default());
-    assert_eq!(result, Err(Errno::BADF));
+    assert!([Err(Errno::BADF), Err(Errno::NOTTY)].contains(&result), "{result:?}");
 }
 
 #[test]

@@ -170,30 +170,33 @@ impl SemaphoreWrite {
     /// The fault that the MMU raises; nothing has been written then.
     pub(super) fn perform(&self, view: &View) -> Result<(), MmuFault> {
         let access = if self.reduction.is_some() { Access::Atomic } else { Access::Write };
-        // Translate before the first store, so that a refused write leaves no trace.
-        let pair = match self.structure {
-            Structure::OneWord => None,
-            Structure::TwoWords | Structure::FourWords => Some(atomic64(view, self.va, access)?),
-        };
-        let word = atomic32(view, self.va, access)?;
+        // The whole structure lies in one page, so a refused write leaves no trace.
         if self.structure == Structure::FourWords {
-            atomic64(view, self.va + 8, Access::Write)?.store(ptimer_ns(), Ordering::Relaxed);
+            atomic64(view, self.va + 8, access)?.store(ptimer_ns(), Ordering::Relaxed);
         }
         fence(Ordering::SeqCst);
         // CAST: a payload that is not wide has 32 bits.
         let narrow = self.payload as u32;
-        match (self.reduction, pair) {
-            (None, Some(pair)) => pair.store(self.payload, Ordering::Release),
-            (None, None) => word.store(narrow, Ordering::Release),
-            (Some(reduction), Some(pair)) if self.wide => {
-                let _ = pair.fetch_update(Ordering::AcqRel, Ordering::Acquire, |memory| {
-                    Some(reduction.wide(memory, self.payload))
-                });
+        match (self.reduction, self.structure) {
+            (None, Structure::OneWord) => {
+                atomic32(view, self.va, access)?.store(narrow, Ordering::Release);
+            }
+            (None, _) => atomic64(view, self.va, access)?.store(self.payload, Ordering::Release),
+            (Some(reduction), Structure::TwoWords | Structure::FourWords) if self.wide => {
+                let update = |memory| Some(reduction.wide(memory, self.payload));
+                let _ = atomic64(view, self.va, access)?.fetch_update(
+                    Ordering::AcqRel,
+                    Ordering::Acquire,
+                    update,
+                );
             }
             (Some(reduction), _) => {
-                let _ = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |memory| {
-                    Some(reduction.narrow(memory, narrow))
-                });
+                let update = |memory| Some(reduction.narrow(memory, narrow));
+                let _ = atomic32(view, self.va, access)?.fetch_update(
+                    Ordering::AcqRel,
+                    Ordering::Acquire,
+                    update,
+                );
             }
         }
         Ok(())

@@ -174,20 +174,24 @@ impl Transfer {
         let (from, to, len) = if self.descending {
             let (source_end, target_end) =
                 (source.wrapping_add(self.length - self.done), target.wrapping_add(self.length - self.done));
-            let below = |end: u64, access| view.span(end.wrapping_sub(1), access).map(|span| end - span.va);
+            let below = |end: u64, access| {
+                let span = view.span(end.wrapping_sub(1), access)?;
+                // Where stores are no plain stores, a page at a time.
+                let start =
+                    if span.writable || access == Access::Read { span.va } else { (end - 1) & !0xfff };
+                Ok(end - start)
+            };
             let len = count.min(below(source_end, Access::Read)?).min(below(target_end, Access::Write)?);
             (source_end - len, target_end - len, len)
         } else {
             let (from, to) = (source.wrapping_add(self.done), target.wrapping_add(self.done));
-            let above = |va: u64, access| view.span(va, access).map(|span| span.end - va);
-            let len = count.min(above(from, Access::Read)?).min(above(to, Access::Write)?);
+            // CAST: pieces are bounded by what is left, which fits either type.
+            let above = |va, access| view.piece(va, count as usize, access).map(|len| len as u64);
+            let len = above(from, Access::Read)?.min(above(to, Access::Write)?);
             (from, to, len)
         };
-        let pointer = |va, access| {
-            let span = view.span(va, access)?;
-            span.at(va, len).ok_or(MmuFault { va: span.end, kind: crate::mmu::FaultKind::InvalidPte, access })
-        };
-        let (from, to) = (pointer(from, Access::Read)?, pointer(to, Access::Write)?);
+        let from = view.pointer(from, len, Access::Read)?;
+        let to = view.pointer(to, len, Access::Write)?;
         // SAFETY: both ranges lie inside one mapping each, which the view keeps alive; `copy`
         // allows overlap. Other accessors race with the copy as they do on silicon.
         // CAST: a CPU mapping's length fits usize.

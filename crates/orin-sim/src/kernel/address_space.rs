@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use nvgpu_sys::address_space::{
     self as abi, ACCESS_BITS, ACCESS_DEFAULT, ACCESS_READ_ONLY, ACCESS_READ_WRITE, ACCESS_SHIFT, AllocSpace,
-    AllocSpaceFlags, BindChannel, FreeSpace, GetVaRegions, KIND_INVALID, MapBufferBatch, MapBufferEx,
-    MapBufferFlags, MappingModify, UnmapBuffer, VaRegion, code,
+    AllocSpaceFlags, BindChannel, FreeSpace, GetSyncRoMap, GetVaRegions, KIND_INVALID, MapBufferBatch,
+    MapBufferEx, MapBufferFlags, MappingModify, UnmapBuffer, VaRegion, code,
 };
 use rustix::io::Errno;
 
@@ -22,7 +22,7 @@ use super::log::Log;
 use super::nvmap::Buffer;
 use super::state::State;
 use super::va_allocator::VaAllocator;
-use super::{Kernel, user};
+use super::{Kernel, syncpoint, user};
 
 /// Longest argument of the node, in bytes.
 const MAX_BYTES: usize = 40;
@@ -36,7 +36,7 @@ const BATCH: u32 = 256;
 const ACCESS_MASK: u32 = ((1 << ACCESS_BITS) - 1) << ACCESS_SHIFT;
 
 /// Requests of the real driver that have no handler here.
-const NOT_MODELLED: &[u32] = &[code::ALLOC_SPACE_32, code::GET_SYNC_RO_MAP, code::REMAP];
+const NOT_MODELLED: &[u32] = &[code::ALLOC_SPACE_32, code::REMAP];
 
 /// Number of an address space; never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,6 +70,8 @@ pub(super) struct Space {
     /// Reserved ranges: length by first address.
     areas: BTreeMap<u64, u64>,
     mappings: BTreeMap<u64, UserMapping>,
+    /// Where the read-only view of all syncpoints is, once somebody wanted it.
+    pub(super) syncpoints: Option<u64>,
     /// The page tables.
     pub(super) mmu: Arc<AddressSpace>,
 }
@@ -84,6 +86,7 @@ impl Space {
             kernel: VaAllocator::new(end, KERNEL_BYTES),
             areas: BTreeMap::new(),
             mappings: BTreeMap::new(),
+            syncpoints: None,
             mmu: Arc::new(AddressSpace::new()),
         }
     }
@@ -467,6 +470,16 @@ impl Kernel {
             argument.call(|args: &mut MapBufferEx| state.map_buffer(log, id, args))?;
         } else if code.code == code::MAP_BUFFER_BATCH {
             argument.call(|args: &mut MapBufferBatch| state.map_batch(log, id, args))?;
+        } else if code.code == code::GET_SYNC_RO_MAP {
+            argument.call(|args: &mut GetSyncRoMap| {
+                let State { spaces, syncpoints, .. } = &mut *state;
+                let space = spaces.get_mut(&id).ok_or(Errno::NODEV)?;
+                args.base_gpuva = syncpoints.read_only_map(space)?;
+                // CAST: 64 KiB.
+                args.sync_size = syncpoint::WINDOW_BYTES as u32;
+                args.num_syncpoints = syncpoint::COUNT;
+                Ok(())
+            })?;
         } else {
             let space = state.spaces.get_mut(&id).ok_or(Errno::NODEV)?;
             match code.code {

@@ -8,8 +8,8 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nvgpu_sys::channel::{
-    self as abi, AllocObjCtx, AllocObjCtxFlags, ComputePreemption, GetParam, GraphicsPreemption,
-    PreemptionMode, SetErrorNotifier, SetupBind, SetupBindFlags, Wait, Wdt, code,
+    self as abi, AllocObjCtx, AllocObjCtxFlags, ComputePreemption, GetParam, GetUserSyncpoint,
+    GraphicsPreemption, PreemptionMode, SetErrorNotifier, SetupBind, SetupBindFlags, Wait, Wdt, code,
 };
 use rustix::io::Errno;
 
@@ -23,6 +23,7 @@ use super::log::Log;
 use super::nvmap::Buffer;
 use super::recovery;
 use super::state::State;
+use super::syncpoint::{SyncpointError, UserSyncpoint};
 use super::tsg::Context;
 
 /// Longest argument of the node, in bytes.
@@ -62,14 +63,8 @@ const OTHER_CLASSES: [u32; 19] = [
 ];
 
 /// Requests of the real driver that have no handler here.
-const NOT_MODELLED: &[u32] = &[
-    code::SUBMIT_GPFIFO,
-    code::ZCULL_BIND,
-    code::OPEN,
-    code::DISABLE,
-    code::ALLOC_GPFIFO_EX,
-    code::GET_USER_SYNCPOINT,
-];
+const NOT_MODELLED: &[u32] =
+    &[code::SUBMIT_GPFIFO, code::ZCULL_BIND, code::OPEN, code::DISABLE, code::ALLOC_GPFIFO_EX];
 
 /// Where errors are reported.
 #[derive(Clone, Debug)]
@@ -105,6 +100,7 @@ pub(super) struct Channel {
     preemption: (u32, u32),
     pub(super) notifier: Option<Notifier>,
     pub(super) ring: Option<Ring>,
+    pub(super) syncpoint: Option<UserSyncpoint>,
     /// Does not run: not in a TSG yet, or ended.
     pub(super) unserviceable: bool,
     /// Taken out of a TSG; never serviceable again.
@@ -128,6 +124,7 @@ impl Channel {
             preemption: (GraphicsPreemption::WFI.bits(), ComputePreemption::WFI.bits()),
             notifier: None,
             ring: None,
+            syncpoint: None,
             unserviceable: true,
             retired: false,
             gate: Arc::default(),
@@ -269,6 +266,47 @@ impl State {
         args.work_submit_token = id | runlist << 16;
         (args.gpfifo_gpu_va, args.userd_gpu_va, args.usermode_mmio_gpu_va) = (0, 0, 0);
         Ok(setup)
+    }
+
+    /// GET_USER_SYNCPOINT: the channel's own, made by the first call.
+    fn user_syncpoint(
+        &mut self,
+        log: &Log,
+        (id, serial): (u32, u64),
+        args: &mut GetUserSyncpoint,
+    ) -> Result<(), Errno> {
+        let channel = self.channel(id, serial)?;
+        let syncpoint = match channel.syncpoint {
+            Some(syncpoint) => syncpoint,
+            None => {
+                let Some(space) = channel.space else {
+                    log.model(format_args!(
+                        "GET_USER_SYNCPOINT on channel {id} without an address space: a board's kernel \
+                         follows a null pointer here"
+                    ));
+                    return Err(Errno::INVAL);
+                };
+                let space = self.spaces.get_mut(&space).ok_or(Errno::INVAL)?;
+                let syncpoint = self.syncpoints.take(space).map_err(|error| {
+                    let (function, message) = match error {
+                        SyncpointError::NoneLeft => {
+                            ("nvgpu_channel_user_syncpt_create", "failed to get free syncpt")
+                        }
+                        SyncpointError::NoAddresses => {
+                            ("gv11b_syncpt_alloc_buf", "failed to map syncpt buffer")
+                        }
+                    };
+                    log.error(function, format_args!("{message}"));
+                    Errno::NOMEM
+                })?;
+                self.channel(id, serial)?.syncpoint = Some(syncpoint);
+                syncpoint
+            }
+        };
+        args.gpu_va = syncpoint.va;
+        args.syncpoint_id = syncpoint.id;
+        args.syncpoint_max = self.syncpoints.value(syncpoint.id);
+        Ok(())
     }
 
     /// SET_ERROR_NOTIFIER: the old notifier is gone before the new descriptor is looked at.
@@ -428,6 +466,9 @@ impl Kernel {
             }
             code::SET_ERROR_NOTIFIER => argument
                 .call(|args: &mut SetErrorNotifier| state.set_error_notifier(log, (id, serial), args))?,
+            code::GET_USER_SYNCPOINT => {
+                argument.call(|args: &mut GetUserSyncpoint| state.user_syncpoint(log, (id, serial), args))?
+            }
             code::WDT => argument.call(|args: &mut Wdt| state.channel(id, serial)?.watchdog(args))?,
             code::GET_TIMEDOUT => argument.call(|args: &mut GetParam| {
                 args.value = u32::from(state.channel(id, serial)?.unserviceable);

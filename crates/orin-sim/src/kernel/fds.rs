@@ -14,7 +14,9 @@ use rustix::fs::MemfdFlags;
 use rustix::io::{DupFlags, Errno};
 
 use super::address_space::SpaceId;
+use super::host1x::PollSet;
 use super::nvmap::Buffer;
+use super::syncpoint::Fence;
 
 /// What a descriptor stands for.
 #[derive(Clone, Debug)]
@@ -33,6 +35,12 @@ pub(super) enum Object {
     DmaBuf(Buffer),
     /// An event of a TSG: whether it has happened since the last poll that said so.
     Event(Arc<AtomicBool>),
+    /// An open of `/dev/host1x-fence`.
+    Host1x,
+    /// A sync-file.
+    SyncFile(Arc<Fence>),
+    /// A descriptor of CREATE_POLLFD.
+    PollSet(Arc<PollSet>),
     /// `/dev/kmsg`: the next record, and whether reads wait.
     Kmsg { cursor: u64, blocking: bool },
     /// A text file of sysfs: the text, and how much has been read.

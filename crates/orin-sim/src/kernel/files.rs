@@ -19,12 +19,12 @@ use crate::memory::Memory;
 
 use super::Kernel;
 use super::fds::{self, Object};
+use super::host1x::poll_fence;
 use super::nvmap::Buffer;
 use super::state::{Mapped, Mapping};
 
 /// Nodes of a board that compute needs none of.
 const OTHER_NODES: &[&CStr] = &[
-    paths::HOST1X_FENCE,
     c"/dev/nvgpu/igpu0/power",
     c"/dev/nvgpu/igpu0/tsg",
     c"/dev/nvgpu/igpu0/channel",
@@ -56,6 +56,8 @@ impl Kernel {
             (nodes.ctrl, Object::Ctrl(0))
         } else if path == paths::NVMAP {
             (nodes.nvmap, Object::Nvmap)
+        } else if path == paths::HOST1X_FENCE {
+            (nodes.host1x_fence, Object::Host1x)
         } else if path == paths::KMSG {
             let blocking = !flags.contains(OpenFlags::NON_BLOCKING);
             (nodes.kernel_log, Object::Kmsg { cursor: self.log.first(), blocking })
@@ -118,6 +120,9 @@ impl Kernel {
             Object::Ctrl(_)
             | Object::DmaBuf(_)
             | Object::Event(_)
+            | Object::Host1x
+            | Object::SyncFile(_)
+            | Object::PollSet(_)
             | Object::Kmsg { .. }
             | Object::Text { .. } => {}
         }
@@ -247,7 +252,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// The kernel log is ready when there is a record to read, an event once after it happened;
+    /// The kernel log is ready when there is a record to read, an event once after it happened, a
+    /// sync-file from the end of its fence on, a poll descriptor once for the fences that signalled;
     /// every other node is always ready, as files without a poll operation are.
     pub(super) fn poll(&self, entries: &mut [PollEntry], timeout: Duration) -> usize {
         let deadline = Instant::now().checked_add(timeout);
@@ -255,6 +261,8 @@ impl Kernel {
             let seen = self.log.pulse.count();
             let next = self.log.next();
             let state = self.lock();
+            // When a fence gives up.
+            let mut nearest: Option<Instant> = None;
             for entry in entries.iter_mut() {
                 entry.happened = match state.fds.get(entry.fd) {
                     Some(Object::Kmsg { cursor, .. }) if *cursor >= next => Events::empty(),
@@ -262,16 +270,27 @@ impl Kernel {
                         Events::empty()
                     }
                     Some(Object::Event(_)) => entry.wanted & (Events::IN | Events::PRIORITY),
+                    Some(Object::SyncFile(fence)) => match poll_fence(fence) {
+                        Ok(()) => entry.wanted & Events::IN,
+                        Err(deadline) => {
+                            nearest = nearest.into_iter().chain(deadline).min();
+                            Events::empty()
+                        }
+                    },
+                    Some(Object::PollSet(set)) if !set.take_signalled() => Events::empty(),
+                    Some(Object::PollSet(_)) => entry.wanted & (Events::IN | Events::PRIORITY),
                     Some(_) => entry.wanted & Events::IN,
                     None => Events::INVALID,
                 };
             }
             drop(state);
             let ready = entries.iter().filter(|entry| !entry.happened.is_empty()).count();
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if ready > 0 || left == Some(Duration::ZERO) {
+            let now = Instant::now();
+            if ready > 0 || deadline.is_some_and(|deadline| deadline <= now) {
                 return ready;
             }
+            let next = deadline.into_iter().chain(nearest).min();
+            let left = next.map(|next| next.saturating_duration_since(now));
             self.log.pulse.wait(seen, left.unwrap_or(KMSG_WAIT));
         }
     }

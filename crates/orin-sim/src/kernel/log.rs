@@ -7,7 +7,7 @@
 
 use core::fmt;
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use rustix::io::Errno;
@@ -60,12 +60,12 @@ pub(super) struct Log {
     boot: Instant,
     ring: Mutex<Ring>,
     /// Beats with each record.
-    pub(super) pulse: Pulse,
+    pub(super) pulse: Arc<Pulse>,
 }
 
 impl Log {
     pub(super) fn new() -> Self {
-        Self { boot: Instant::now(), ring: Mutex::default(), pulse: Pulse::default() }
+        Self { boot: Instant::now(), ring: Mutex::default(), pulse: Arc::default() }
     }
 
     /// A line of nvgpu, as its function `function` prints it.

@@ -18,11 +18,13 @@ mod channel;
 mod ctrl;
 mod fds;
 mod files;
+mod host1x;
 mod log;
 mod nvmap;
 mod pulse;
 mod recovery;
 mod state;
+mod syncpoint;
 mod tsg;
 mod user;
 mod va_allocator;
@@ -83,6 +85,8 @@ pub struct LiveCounts {
     pub tsgs: usize,
     /// Channels.
     pub channels: usize,
+    /// Syncpoints that channels have.
+    pub syncpoints: usize,
 }
 
 /// The kernel's half of the board, shared with the GPU's thread.
@@ -107,12 +111,13 @@ impl SoftwareOrin {
     ///
     /// # Errors
     ///
-    /// When the GPU's thread cannot be started.
+    /// When the GPU's thread cannot be started, or there is no memory for the syncpoints.
     pub fn new(config: Config) -> Result<Self, Errno> {
         let gpu_config = GpuConfig { sm_count: config.sm_count() };
+        let log = Log::new();
         let kernel = Arc::new(Kernel {
-            log: Log::new(),
-            state: Mutex::new(State::new(&config)),
+            state: Mutex::new(State::new(&config, &log)?),
+            log,
             calls: Mutex::new(Calls { requests: BTreeMap::new(), failures: config.failures.clone() }),
             gpu: RwLock::new(None),
             config,
@@ -225,9 +230,13 @@ impl Kernel {
             Object::Space(space) => self.space_ioctl(space, code, address),
             Object::Tsg(tsg) => self.tsg_ioctl(tsg, code, address),
             Object::Channel { id, serial } => self.channel_ioctl(id, serial, code, address),
-            Object::DmaBuf(_) | Object::Event(_) | Object::Kmsg { .. } | Object::Text { .. } => {
-                Err(Errno::NOTTY)
-            }
+            Object::Host1x => self.host1x_ioctl(code, address),
+            Object::SyncFile(fence) => self.sync_file_ioctl(&fence, code, address),
+            Object::DmaBuf(_)
+            | Object::Event(_)
+            | Object::PollSet(_)
+            | Object::Kmsg { .. }
+            | Object::Text { .. } => Err(Errno::NOTTY),
         }
     }
 

@@ -9,6 +9,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 use crate::config::Config;
 use crate::memory::Memory;
 
@@ -16,7 +18,9 @@ use super::LiveCounts;
 use super::address_space::{Space, SpaceId};
 use super::channel::Channel;
 use super::fds::{Fds, Object};
+use super::log::Log;
 use super::nvmap::{Buffer, Nvmap};
+use super::syncpoint::Syncpoints;
 use super::tsg::Tsg;
 
 /// Channel ids on native Linux (`hal/fifo/channel_ga10b_fusa.c`, `linux-channel.c`).
@@ -58,11 +62,12 @@ pub(super) struct State {
     next_serial: u64,
     /// The GPU is dead until the next boot.
     pub(super) quiesced: bool,
+    pub(super) syncpoints: Syncpoints,
 }
 
 impl State {
-    pub(super) fn new(config: &Config) -> Self {
-        Self {
+    pub(super) fn new(config: &Config, log: &Log) -> Result<Self, Errno> {
+        Ok(Self {
             fds: Fds::default(),
             nvmap: Nvmap::new(config),
             spaces: BTreeMap::new(),
@@ -74,7 +79,8 @@ impl State {
             next_space: 0,
             next_serial: 0,
             quiesced: false,
-        }
+            syncpoints: Syncpoints::new(Arc::clone(&log.pulse), config.seed)?,
+        })
     }
 
     /// Keeps a new address space.
@@ -109,6 +115,13 @@ impl State {
             && let Some(space) = self.spaces.get_mut(&space)
         {
             space.unmap_kernel(ring.va);
+        }
+        if let (Some(syncpoint), Some(space)) = (channel.syncpoint, channel.space) {
+            self.syncpoints.set_safe_state(syncpoint.id);
+            self.syncpoints.give_back(syncpoint.id);
+            if let Some(space) = self.spaces.get_mut(&space) {
+                space.unmap_kernel(syncpoint.va);
+            }
         }
         self.free_channels.push(id);
         self.reap();
@@ -151,6 +164,7 @@ impl State {
             gpu_mappings: self.spaces.values().map(Space::mappings).sum(),
             tsgs: self.tsgs.len(),
             channels: self.channels.len(),
+            syncpoints: self.syncpoints.in_use(),
         }
     }
 }

@@ -1,0 +1,172 @@
+//! `/dev/host1x-fence` and the sync-files it makes (`drivers/gpu/host1x-fence/dev.c`; Linux
+//! `drivers/dma-buf/sync_file.c`).
+//!
+//! A sync-file holds a fence, polls readable once it has signalled, and gives up 30 seconds after
+//! the first wait: then it is readable too, and only its status tells. A poll descriptor holds any
+//! number of fences without such a limit and reports once that some have signalled.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use bytemuck::{Pod, Zeroable};
+use nvgpu_sys::host1x::{CreateFence, CreatePollfd, FenceExtract, FenceExtractFence, TriggerPollfd, code};
+use nvgpu_sys::sync_file::{self, FileInfo};
+use rustix::io::Errno;
+
+use super::argument::{Argument, Code};
+use super::fds::{self, Object};
+use super::syncpoint::Fence;
+use super::{Kernel, user};
+
+/// What SYNC_IOC_FILE_INFO tells of each fence (Linux `include/uapi/linux/sync_file.h`).
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct FenceInfo {
+    object: [u8; 32],
+    driver: [u8; 32],
+    status: i32,
+    flags: u32,
+    timestamp_ns: u64,
+}
+
+/// A descriptor that reports fences once.
+#[derive(Debug, Default)]
+pub(super) struct PollSet {
+    armed: Mutex<Vec<Arc<Fence>>>,
+}
+
+impl PollSet {
+    fn arm(&self, fence: Arc<Fence>) {
+        self.armed.lock().unwrap_or_else(PoisonError::into_inner).push(fence);
+    }
+
+    /// Takes out the fences that have signalled; whether there were any.
+    pub(super) fn take_signalled(&self) -> bool {
+        let mut armed = self.armed.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = armed.len();
+        armed.retain(|fence| fence.result().is_none());
+        armed.len() < before
+    }
+}
+
+/// The status of a fence as the kernel shows it.
+fn status(fence: &Fence) -> i32 {
+    match fence.result() {
+        None => 0,
+        Some(Ok(())) => 1,
+        Some(Err(errno)) => -errno.raw_os_error(),
+    }
+}
+
+/// A text in a field of fixed size.
+fn padded(text: &str) -> [u8; 32] {
+    let mut field = [0; 32];
+    let len = text.len().min(31);
+    field[..len].copy_from_slice(&text.as_bytes()[..len]);
+    field
+}
+
+impl Kernel {
+    pub(super) fn host1x_ioctl(&self, code: Code, address: u64) -> Result<i32, Errno> {
+        // This node has no generic check: only the exact code counts.
+        let known = [code::CREATE_FENCE, code::FENCE_EXTRACT, code::CREATE_POLLFD, code::TRIGGER_POLLFD];
+        if !known.contains(&code.code) {
+            return Err(Errno::NOTTY);
+        }
+        let mut argument = Argument::copy_in(code, address)?;
+        match code.code {
+            code::CREATE_FENCE => argument.call(|args: &mut CreateFence| self.create_fence(args))?,
+            code::FENCE_EXTRACT => argument.call(|args: &mut FenceExtract| self.extract(args))?,
+            code::CREATE_POLLFD => argument.call(|args: &mut CreatePollfd| {
+                let descriptor = fds::descriptor(|_| "host1x_pollfd".to_owned())?;
+                args.fd = self.lock().fds.insert(descriptor, Object::PollSet(Arc::default()));
+                Ok(())
+            })?,
+            _ => argument.call(|args: &mut TriggerPollfd| self.trigger(args))?,
+        }
+        if argument.copy_out() > 0 { Err(Errno::FAULT) } else { Ok(0) }
+    }
+
+    fn create_fence(&self, args: &mut CreateFence) -> Result<(), Errno> {
+        if args.reserved != [0] {
+            return Err(Errno::INVAL);
+        }
+        let limit = Some(self.config.fence_timeout);
+        let fence = self.lock().syncpoints.fence(args.id, args.threshold, limit)?;
+        args.fence_fd = self.sync_file(fence)?;
+        Ok(())
+    }
+
+    /// A descriptor for a fence.
+    pub(super) fn sync_file(&self, fence: Arc<Fence>) -> Result<i32, Errno> {
+        let descriptor = fds::descriptor(|_| "sync_file".to_owned())?;
+        Ok(self.lock().fds.insert(descriptor, Object::SyncFile(fence)))
+    }
+
+    fn extract(&self, args: &mut FenceExtract) -> Result<(), Errno> {
+        if args.reserved != [0; 2] {
+            return Err(Errno::INVAL);
+        }
+        let state = self.lock();
+        let Some(Object::SyncFile(fence)) = state.fds.get(args.fence_fd) else { return Err(Errno::INVAL) };
+        if args.num_fences > 0 {
+            let item = FenceExtractFence { id: fence.id, threshold: fence.threshold };
+            if user::write_bytes(args.fences_ptr, bytemuck::bytes_of(&item)) > 0 {
+                return Err(Errno::FAULT);
+            }
+        }
+        args.num_fences = 1;
+        Ok(())
+    }
+
+    fn trigger(&self, args: &TriggerPollfd) -> Result<(), Errno> {
+        let state = self.lock();
+        let Some(Object::PollSet(set)) = state.fds.get(args.fd) else { return Err(Errno::INVAL) };
+        let fence = state.syncpoints.fence(args.id, args.threshold, None)?;
+        set.arm(fence);
+        drop(state);
+        // Somebody may be polling it for a threshold that is reached already.
+        self.log.pulse.beat();
+        Ok(())
+    }
+
+    /// The one request of a sync-file that drivers of the GPU make.
+    pub(super) fn sync_file_ioctl(&self, fence: &Fence, code: Code, address: u64) -> Result<i32, Errno> {
+        if code.code != sync_file::code::FILE_INFO {
+            return Err(Errno::NOTTY);
+        }
+        let mut argument = Argument::copy_in(code, address)?;
+        argument.call(|args: &mut FileInfo| {
+            if args.flags != 0 || args.pad != 0 {
+                return Err(Errno::INVAL);
+            }
+            let status = status(fence);
+            if args.num_fences > 0 {
+                let info = FenceInfo {
+                    object: padded("host1x"),
+                    driver: padded("host1x"),
+                    status,
+                    flags: 0,
+                    timestamp_ns: 0,
+                };
+                if user::write_bytes(args.sync_fence_info, bytemuck::bytes_of(&info)) > 0 {
+                    return Err(Errno::FAULT);
+                }
+            }
+            args.name = padded(&format!("host1x-{}:{}", fence.id, fence.threshold));
+            (args.status, args.num_fences) = (status, 1);
+            Ok(())
+        })?;
+        if argument.copy_out() > 0 { Err(Errno::FAULT) } else { Ok(0) }
+    }
+}
+
+/// Whether a sync-file is readable; if not, when its time is over.
+pub(super) fn poll_fence(fence: &Fence) -> Result<(), Option<Instant>> {
+    // The first look is the first wait.
+    let deadline = fence.arm();
+    match fence.result() {
+        Some(_) => Ok(()),
+        None => Err(deadline),
+    }
+}
