@@ -10,7 +10,7 @@
 //!
 //! Source: sections 10 and 12 of the SASS fact sheet.
 
-use super::{Context, Outcome, Trap, lanes, unmodelled};
+use super::{Context, Outcome, Trap, lanes};
 use crate::mmu::Access;
 use crate::sm::SmFaultCause;
 use crate::sm::decode::table::Op;
@@ -33,16 +33,16 @@ pub(super) enum Space {
 
 /// How the data of an access is laid out.
 #[derive(Clone, Copy, Debug)]
-struct Format {
+pub(super) struct Format {
     /// Size in bytes: 1, 2, 4, 8 or 16.
-    bytes: u32,
+    pub(super) bytes: u32,
     /// Whether a part of a word is sign extended.
-    signed: bool,
+    pub(super) signed: bool,
 }
 
 impl Format {
     /// The size modifier of bits 73 to 75.
-    fn of(i: &Instruction) -> Self {
+    pub(super) fn of(i: &Instruction) -> Self {
         let (bytes, signed) = match i.bits(73, 3) {
             0 => (1, false),
             1 => (1, true),
@@ -62,7 +62,7 @@ impl Format {
     }
 
     /// Extends a part of a word.
-    fn extend(self, value: u32) -> u32 {
+    pub(super) fn extend(self, value: u32) -> u32 {
         // CAST: sign extension of the low part.
         match (self.bytes, self.signed) {
             (1, true) => value as i8 as u32,
@@ -75,13 +75,13 @@ impl Format {
 }
 
 /// The signed 24-bit offset of bits 40 to 63.
-fn offset(i: &Instruction) -> u64 {
+pub(super) fn offset(i: &Instruction) -> u64 {
     // CAST: two's complement.
     sign_extend(i.bits(40, 24).into(), 24) as u64
 }
 
 /// The 64-bit value of a uniform register pair.
-fn uniform_pair(warp: &Warp, number: u8) -> u64 {
+pub(super) fn uniform_pair(warp: &Warp, number: u8) -> u64 {
     u64::from(warp.uniform(number)) | u64::from(warp.uniform(Warp::next_uniform(number))) << 32
 }
 
@@ -101,7 +101,7 @@ fn addresses(warp: &Warp, i: &Instruction, wide: bool, uniform_at: u32, descript
 }
 
 /// Addresses from the register or pair A and a base.
-fn register_addresses(warp: &Warp, i: &Instruction, wide: bool, base: u64) -> [u64; 32] {
+pub(super) fn register_addresses(warp: &Warp, i: &Instruction, wide: bool, base: u64) -> [u64; 32] {
     let low = warp.row(i.a);
     let high = warp.row(if wide { Warp::next(i.a, 1) } else { RZ });
     let mut out = [0; 32];
@@ -178,7 +178,7 @@ impl Context<'_> {
     }
 
     /// Loads the words of one lane.
-    fn load(
+    pub(super) fn load(
         &mut self,
         warp: &mut Warp,
         lane: usize,
@@ -233,7 +233,7 @@ impl Context<'_> {
     }
 
     /// Stores the words of one lane.
-    fn store(
+    pub(super) fn store(
         &mut self,
         warp: &mut Warp,
         lane: usize,
@@ -338,7 +338,7 @@ impl Context<'_> {
     }
 }
 
-fn split(low: u64, high: u64) -> [u32; 4] {
+pub(super) fn split(low: u64, high: u64) -> [u32; 4] {
     // CAST: the halves of the values.
     [low as u32, (low >> 32) as u32, high as u32, (high >> 32) as u32]
 }
@@ -588,134 +588,4 @@ pub(super) fn stl(context: &mut Context, warp: &mut Warp, i: &Instruction, activ
     let addresses = local_addresses(warp, i);
     check_alignment(&widen(&addresses), active, Format::of(i).bytes)?;
     context.store_lanes(warp, i, active, data(i), |_, lane| (Space::Local, addresses[lane].into()))
-}
-
-impl Context<'_> {
-    /// Loads from a constant bank: low and high word.
-    pub(super) fn load_constant(&self, i: &Instruction, at: u32) -> Result<[u32; 2], SmFaultCause> {
-        // CAST: 5 bits.
-        let bank = i.bits(54, 5) as u8;
-        let format = Format::of(i);
-        if !at.is_multiple_of(format.bytes) {
-            return Err(SmFaultCause::MisalignedAddress { va: at.into(), bytes: format.bytes });
-        }
-        Ok(match format.bytes {
-            1 => [format.extend(self.constants.byte(bank, at)?.into()), 0],
-            2 => [format.extend(self.constants.half(bank, at)?.into()), 0],
-            4 => [self.constants.word(bank, at)?, 0],
-            _ => {
-                let [low, high, ..] = split(self.constants.double(bank, at)?, 0);
-                [low, high]
-            }
-        })
-    }
-}
-
-pub(super) fn ldc(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    // CAST: two's complement.
-    let offset = sign_extend(i.bits(38, 16).into(), 16) as u32;
-    let mut out = [[0; 32]; 2];
-    for lane in lanes(active) {
-        let at = warp.row(i.a)[lane].wrapping_add(offset);
-        let words = context.load_constant(i, at).map_err(|cause| Trap { lane: Some(lane), cause })?;
-        (out[0][lane], out[1][lane]) = (words[0], words[1]);
-    }
-    warp.write(i.d, active, &out[0]);
-    if i.bits(73, 3) == 5 {
-        warp.write(Warp::next(i.d, 1), active, &out[1]);
-    }
-    Ok(())
-}
-
-/// LDSM: 8x8 matrices of 16-bit elements, each row from the address of one lane.
-pub(super) fn ldsm(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let count = match i.bits(72, 2) {
-        0 => 1,
-        1 => 2,
-        2 => 4,
-        _ => return Err(unmodelled(i)),
-    };
-    let transposed = match i.bits(78, 2) {
-        0 => false,
-        1 => true,
-        _ => return Err(unmodelled(i)),
-    };
-    if active != FULL {
-        return Err(unmodelled(i));
-    }
-    let addresses = shared_addresses(warp, i, 32);
-    let users = if count == 4 { FULL } else { (1 << (8 * count)) - 1 };
-    check_alignment(&widen(&addresses), users, 16)?;
-    let format = Format { bytes: 16, signed: false };
-    for matrix in 0..count {
-        let mut rows = [[0; 4]; 8];
-        for (row, words) in rows.iter_mut().enumerate() {
-            let lane = 8 * matrix + row;
-            *words = context.load(warp, lane, (Space::Shared, addresses[lane].into()), format)?;
-        }
-        let element = |row: usize, column: usize| rows[row][column / 2] >> (16 * (column % 2)) & 0xffff;
-        let out = core::array::from_fn(|lane| {
-            let (group, pair) = (lane / 4, 2 * (lane % 4));
-            if transposed {
-                element(pair, group) | element(pair + 1, group) << 16
-            } else {
-                element(group, pair) | element(group, pair + 1) << 16
-            }
-        });
-        // CAST: 0 to 3.
-        warp.write(Warp::next(i.d, matrix as u8), active, &out);
-    }
-    Ok(())
-}
-
-/// LDGSTS: an asynchronous copy from global to shared memory, done at once.
-///
-/// Lanes whose predicate operand is false fill the destination with zeros. The compiler emits that
-/// for a source size of 0 with and without the ZFILL modifier, so the modifier makes no difference.
-pub(super) fn ldgsts(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let bytes = match i.bits(73, 3) {
-        4 => 4,
-        5 => 8,
-        6 => 16,
-        _ => return Err(unmodelled(i)),
-    };
-    let format = Format { bytes, signed: false };
-    // CAST: two's complement, and 6 bits.
-    let from_offset = sign_extend(i.bits(32, 12).into(), 12) as u64;
-    let to_offset = sign_extend(i.bits(44, 20).into(), 20) as u32;
-    let base = if i.bit(91) && !i.bit(76) { uniform_pair(warp, i.bits(64, 6) as u8) } else { 0 };
-    let from = register_addresses(warp, i, true, base.wrapping_add(from_offset));
-    let to = warp.row(i.d).map(|at| at.wrapping_add(to_offset));
-    let copy = warp.predicate(i.source_predicate(87));
-    check_alignment(&widen(&to), active, bytes)?;
-    let copied = active & copy;
-    check_alignment(&from, copied, bytes)?;
-    for lane in lanes(active) {
-        let words = if copied >> lane & 1 != 0 {
-            context.load(warp, lane, (Space::Global, from[lane]), format)?
-        } else {
-            [0; 4]
-        };
-        context.store(warp, lane, (Space::Shared, to[lane].into()), format, words)?;
-    }
-    Ok(())
-}
-
-/// QSPC: whether a generic address lies in a space.
-pub(super) fn qspc(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let space = match i.bits(73, 2) {
-        0 => Space::Global,
-        1 => Space::Local,
-        2 => Space::Shared,
-        _ => return Err(unmodelled(i)),
-    };
-    if i.d != RZ {
-        return Err(unmodelled(i));
-    }
-    let addresses = register_addresses(warp, i, i.bit(72), offset(i));
-    let inside = lanes(active)
-        .filter(|&lane| context.resolve(addresses[lane]).0 == space)
-        .fold(0, |mask, lane| mask | 1 << lane);
-    warp.set_predicate(i.target_predicate(81), active, inside);
-    Ok(())
 }

@@ -16,6 +16,7 @@ mod integer;
 mod memory;
 mod special;
 mod tensor;
+mod transfer;
 mod uniform;
 
 use super::constants::Constants;
@@ -282,10 +283,10 @@ fn execute_rare(context: &mut Context, warp: &mut Warp, i: &Instruction, active:
         Op::St => memory::st(context, warp, i, active)?,
         Op::Ldl => memory::ldl(context, warp, i, active)?,
         Op::Stl => memory::stl(context, warp, i, active)?,
-        Op::Ldc => memory::ldc(context, warp, i, active)?,
-        Op::Ldsm => memory::ldsm(context, warp, i, active)?,
-        Op::Ldgsts => memory::ldgsts(context, warp, i, active)?,
-        Op::Qspc => memory::qspc(context, warp, i, active)?,
+        Op::Ldc => transfer::ldc(context, warp, i, active)?,
+        Op::Ldsm => transfer::ldsm(context, warp, i, active)?,
+        Op::Ldgsts => transfer::ldgsts(context, warp, i, active)?,
+        Op::Qspc => transfer::qspc(context, warp, i, active)?,
         Op::Arrives => atomic::arrives(context, warp, i, active)?,
         Op::Atomg | Op::Red => atomic::global(context, warp, i, active)?,
         Op::Atoms => atomic::shared(context, warp, i, active)?,
