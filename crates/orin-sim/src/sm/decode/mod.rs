@@ -1,7 +1,7 @@
 //! From 128-bit instruction words to what the interpreter executes.
 //!
 //! Instructions of SM 8.x are 16 bytes, little-endian. The decoder finds the row of the opcode
-//! table ([`table`]), the kinds and numbers of the operands and the guard predicate, and checks
+//! table (`table`), the kinds and numbers of the operands and the guard predicate, and checks
 //! that registers are aligned and that every modifier bit is one the interpreter understands.
 //! Bits 105 to 125 steer the scheduler of the hardware (stall counts, scoreboards, register reuse)
 //! and never change a result; they are ignored.
