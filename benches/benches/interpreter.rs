@@ -4,12 +4,12 @@
 //! model and the engines, so that nothing but the interpreter is measured.
 //!
 //! What limits it: a warp instruction costs a fetch and a jump to its handler, a few nanoseconds,
-//! and one pass over 32 lanes. Arithmetic is a handful of vector operations per pass; Mandelbrot,
-//! which is nothing else, runs about twice as fast as the matrix product. There the time goes to
-//! LDS and to loads of global memory that are not one run of words, with 32 scalar accesses each,
-//! and to the start of each warp: the prologue that the compiler puts into every sm_87 kernel has
-//! twenty instructions that pass a mask through the barrier registers, as many as vector addition
-//! has of its own.
+//! and one pass over 32 lanes. Arithmetic, of which Mandelbrot is made, is a handful of vector
+//! operations per pass. In the matrix product much of the time goes to LDS and to loads of global
+//! memory that are not one run of words, with 32 scalar accesses each. Short kernels pay for the
+//! start of each warp: the prologue that the compiler puts into every sm_87 kernel has twenty
+//! instructions that pass a mask through the barrier registers, more than vector addition has of
+//! its own.
 
 use std::hint::black_box;
 use std::path::Path;
