@@ -1,12 +1,15 @@
 //! `cargo xtask`: the project's own commands.
 
+use std::fmt;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use tegra_hcq::DeviceKind;
 
+mod check_headers;
 mod ci;
+mod decode;
 mod gen_classes;
 mod info;
 mod kernels;
@@ -30,6 +33,11 @@ enum Task {
         #[arg(long)]
         json: bool,
     },
+    /// Compare the ioctl tables with the headers of an L4T release
+    CheckHeaders(check_headers::Options),
+    /// Explain recordings of what a program asked of the driver
+    #[command(subcommand)]
+    Decode(decode::Recording),
     /// Rebuild kernels/*.cubin from kernels/*.cu with NVRTC 12.6
     Kernels(kernels::Options),
     /// Regenerate the command tables of ampere-cmd from its class tables
@@ -48,19 +56,39 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .init();
     let result = match Options::parse().command {
-        Task::Info { device, json } => info::run(device, json),
-        Task::Kernels(options) => kernels::run(&options),
-        Task::GenClasses { check } => gen_classes::run(check),
-        Task::Ci => ci::run(),
+        Task::Info { device, json } => success(info::run(device, json)),
+        Task::CheckHeaders(options) => check_headers::run(&options),
+        Task::Decode(recording) => success(decode::run(&recording)),
+        Task::Kernels(options) => success(kernels::run(&options)),
+        Task::GenClasses { check } => success(gen_classes::run(check)),
+        Task::Ci => success(ci::run()),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
-            ExitCode::FAILURE
+            if error.is::<WrongUse>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }
+
+/// Exit code 0 for a command that has no other on success.
+fn success(result: Result<()>) -> Result<ExitCode> {
+    result.map(|()| ExitCode::SUCCESS)
+}
+
+/// A command was asked for something that it cannot do: exit code 2, like a wrong option. The text
+/// says what is wrong and how to put it right.
+#[derive(Debug)]
+struct WrongUse(String);
+
+impl fmt::Display for WrongUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for WrongUse {}
 
 /// Runs a program in the workspace root and fails when it does.
 fn run_command(command: &mut Command) -> Result<()> {

@@ -1,0 +1,401 @@
+//! Asks a C compiler about a header.
+//!
+//! The probe is translated to assembler text, never linked or run, so that a compiler for another
+//! machine answers as well: each answer is a constant of the C program that inline assembler puts
+//! into that text.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fmt::{self, Write};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+use crate::WrongUse;
+
+/// What marks an answer in the assembler text.
+const MARK: &str = "->check-headers";
+/// What stands for the file in errors about a question; its number stands for the line.
+const QUESTION: &str = "question";
+
+/// One thing to ask about a header, by its C names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Question {
+    /// The size of a struct.
+    Size {
+        /// The struct.
+        of: &'static str,
+    },
+    /// Where in a struct a field lies.
+    Place {
+        /// The struct.
+        of: &'static str,
+        /// The field, possibly inside a member: `condition.semaphore.offset`.
+        field: &'static str,
+    },
+    /// Whether a struct has a bit-field.
+    Bits {
+        /// The struct.
+        of: &'static str,
+        /// The bit-field.
+        field: &'static str,
+    },
+    /// The value of a macro.
+    Macro {
+        /// The macro.
+        name: &'static str,
+    },
+}
+
+impl fmt::Display for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Size { of } => write!(f, "struct {of}"),
+            Self::Place { of, field } | Self::Bits { of, field } => write!(f, "{of}.{field}"),
+            Self::Macro { name } => f.write_str(name),
+        }
+    }
+}
+
+/// What is known about a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// A size in bytes or the value of a macro.
+    Number(u64),
+    /// Offset and size of a field in bytes.
+    Place {
+        /// Offset in the struct.
+        offset: u64,
+        /// Size.
+        size: u64,
+    },
+    /// The field is a bit-field: C has no way to ask for its place.
+    BitField,
+    /// The header has no such thing.
+    Absent,
+}
+
+impl Answer {
+    /// A size in bytes.
+    pub(super) fn number(size: usize) -> Self {
+        // CAST: a usize has at most 64 bits.
+        Self::Number(size as u64)
+    }
+
+    /// Offset and size in bytes.
+    pub(super) fn place(offset: usize, size: usize) -> Self {
+        // CAST: a usize has at most 64 bits.
+        Self::Place { offset: offset as u64, size: size as u64 }
+    }
+}
+
+/// For whom a header is compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum View {
+    /// A program.
+    User,
+    /// The kernel itself, which also knows the structs of 32-bit programs.
+    Kernel,
+}
+
+impl View {
+    /// The macros that say so.
+    fn macros(self) -> &'static [&'static str] {
+        match self {
+            Self::User => &[],
+            Self::Kernel => &["-D__KERNEL__", "-DCONFIG_COMPAT"],
+        }
+    }
+}
+
+/// A C compiler that was tried and works.
+pub(super) struct Compiler {
+    program: String,
+    options: Vec<String>,
+    /// Holds the probe, its translation and, as `linux`, the folder of a header outside a `linux`.
+    scratch: TempDir,
+}
+
+impl Compiler {
+    /// Tries `command`: a program and options for it.
+    pub(super) fn new(command: &str) -> Result<Self> {
+        let mut words = command.split_whitespace().map(str::to_owned);
+        let program = words
+            .next()
+            .ok_or_else(|| WrongUse("the C compiler's name is empty; name one with --cc".to_owned()))?;
+        let scratch = tempfile::tempdir().context("making a folder for the probes")?;
+        let compiler = Self { program, options: words.collect(), scratch };
+        let includes = "#include <stddef.h>\n#include <linux/ioctl.h>\n#include <linux/types.h>\n";
+        let questions = format!("{}\n{}\n", say(0, "sizeof(void *)"), say(1, "sizeof(__u64)"));
+        let assembler = compiler.translate(&probe(includes, &questions), &[])?.map_err(|errors| {
+            WrongUse(format!(
+                "{command} cannot compile a program with <linux/ioctl.h> and <linux/types.h>: {}; install \
+                 the kernel's headers for user space (Debian and Ubuntu: linux-libc-dev), or name another \
+                 compiler with --cc",
+                first_error(&errors)
+            ))
+        })?;
+        match values(&assembler, 2).as_slice() {
+            [Some(8), Some(8)] => Ok(compiler),
+            [Some(pointer), _] => Err(WrongUse(format!(
+                "{command} compiles for a machine with {}-bit addresses, the Orin has 64-bit ones; name a \
+                 64-bit compiler with --cc, for example aarch64-linux-gnu-gcc",
+                pointer * 8
+            ))
+            .into()),
+            _ => Err(WrongUse(format!(
+                "{command} does not answer as a C compiler does; name gcc or clang with --cc"
+            ))
+            .into()),
+        }
+    }
+
+    /// Asks about the header at `path`: one answer per question, or the compiler's first error if it
+    /// cannot read the header at all.
+    pub(super) fn ask(
+        &self,
+        path: &Path,
+        view: View,
+        questions: &[Question],
+    ) -> Result<Result<Vec<Answer>, String>> {
+        let mut arguments = self.arguments(path)?;
+        arguments.extend(view.macros().iter().map(OsString::from));
+        let mut answers = vec![Answer::Absent; questions.len()];
+        let mut open: Vec<usize> = (0..questions.len()).collect();
+        // Something that is not there fails the whole probe. The compiler names the questions that it
+        // cannot answer; the others are asked again without them.
+        loop {
+            let asked: Vec<Question> = open.iter().map(|index| questions[*index]).collect();
+            match self.ask_exactly(&asked, &arguments)? {
+                Ok(given) => {
+                    for (index, answer) in open.into_iter().zip(given) {
+                        answers[index] = answer;
+                    }
+                    return Ok(Ok(answers));
+                }
+                Err(errors) if open.is_empty() => return Ok(Err(first_error(&errors))),
+                Err(errors) => {
+                    let failed = failed_questions(&errors);
+                    let before = open.len();
+                    let mut position = 0..;
+                    open.retain(|_| position.next().is_none_or(|position| !failed.contains(&position)));
+                    if open.len() == before {
+                        break;
+                    }
+                }
+            }
+        }
+        // A compiler whose errors name no question: is it the header, or one question after the other?
+        if let Err(errors) = self.ask_exactly(&[], &arguments)? {
+            return Ok(Err(first_error(&errors)));
+        }
+        for index in open {
+            if let Ok(given) = self.ask_exactly(&questions[index..=index], &arguments)? {
+                answers[index] = given[0];
+            }
+        }
+        Ok(Ok(answers))
+    }
+
+    /// Asks questions that all have answers, or returns the compiler's errors.
+    fn ask_exactly(
+        &self,
+        questions: &[Question],
+        arguments: &[OsString],
+    ) -> Result<Result<Vec<Answer>, String>> {
+        let mut body = String::new();
+        for (index, question) in questions.iter().enumerate() {
+            let (first, second) = (2 * index, 2 * index + 1);
+            let (condition, value, extent, end) = match question {
+                Question::Size { of } => (String::new(), format!("sizeof(struct {of})"), "0".to_owned(), ""),
+                Question::Place { of, field } => (
+                    String::new(),
+                    format!("__builtin_offsetof(struct {of}, {field})"),
+                    format!("sizeof(((struct {of} *)0)->{field})"),
+                    "",
+                ),
+                // Arithmetic promotes a bit-field to something that has a size.
+                Question::Bits { of, field } => {
+                    (String::new(), format!("sizeof(+((struct {of} *)0)->{field})"), "0".to_owned(), "")
+                }
+                Question::Macro { name } => {
+                    (format!("#ifdef {name}\n"), (*name).to_owned(), "0".to_owned(), "#endif\n")
+                }
+            };
+            // Errors then name the question instead of a line of the probe.
+            write!(body, "{condition}#line {} \"{QUESTION}\"\n", index + 1)?;
+            writeln!(body, "{} {}", say(first, &value), say(second, &extent))?;
+            body.push_str(end);
+        }
+        let assembler = match self.translate(&probe("", &body), arguments)? {
+            Ok(assembler) => assembler,
+            Err(errors) => return Ok(Err(errors)),
+        };
+        let values = values(&assembler, 2 * questions.len());
+        let answer = |(question, pair): (&Question, &[Option<u64>])| match (question, pair) {
+            (Question::Place { .. }, &[Some(offset), Some(size)]) => Ok(Answer::Place { offset, size }),
+            (Question::Bits { .. }, &[Some(_), Some(_)]) => Ok(Answer::BitField),
+            (Question::Macro { .. }, &[None, None]) => Ok(Answer::Absent),
+            (_, &[Some(value), Some(_)]) => Ok(Answer::Number(value)),
+            _ => bail!("{} left the answer about {question} out of its output", self.program),
+        };
+        questions.iter().zip(values.chunks_exact(2)).map(answer).collect::<Result<_>>().map(Ok)
+    }
+
+    /// The options that make the compiler read the header at `path` and find its neighbours.
+    fn arguments(&self, path: &Path) -> Result<Vec<OsString>> {
+        let folder = path.parent().with_context(|| format!("{} has no folder", path.display()))?;
+        let include_root = match folder.parent() {
+            Some(parent) if folder.ends_with("linux") => parent.to_owned(),
+            _ => {
+                // In a flat folder, <linux/nvgpu.h> is nvgpu.h.
+                let link = self.scratch.path().join("linux");
+                if link.symlink_metadata().is_ok() {
+                    fs::remove_file(&link).context("removing the link to the last header's folder")?;
+                }
+                std::os::unix::fs::symlink(folder, &link).context("linking the header's folder")?;
+                self.scratch.path().to_owned()
+            }
+        };
+        Ok(vec![
+            "-include".into(),
+            "stddef.h".into(),
+            "-include".into(),
+            path.into(),
+            // After the system's folders: a kernel tree has its own, unfit linux/types.h.
+            "-idirafter".into(),
+            include_root.into(),
+        ])
+    }
+
+    /// Translates a probe to assembler text, or returns the compiler's errors.
+    fn translate(&self, source: &str, arguments: &[OsString]) -> Result<Result<String, String>> {
+        let input = self.scratch.path().join("probe.c");
+        let output = self.scratch.path().join("probe.s");
+        fs::write(&input, source).context("writing the probe")?;
+        let run = Command::new(&self.program)
+            .args(&self.options)
+            // Words that the kernel's headers use and the kernel's build takes out on installation.
+            .args(["-D__user=", "-D__packed=__attribute__((packed))", "-std=gnu11", "-O0", "-w", "-S"])
+            .args(arguments)
+            .arg("-o")
+            .args([&output, &input])
+            .env("LC_ALL", "C")
+            .output()
+            .map_err(|error| {
+                WrongUse(format!(
+                    "cannot run the C compiler {}: {error}; install one (Debian and Ubuntu: gcc) or name one \
+                     with --cc",
+                    self.program
+                ))
+            })?;
+        if !run.status.success() {
+            let errors = String::from_utf8_lossy(&run.stderr).into_owned();
+            return Ok(Err(if errors.trim().is_empty() {
+                format!("it ended with {}", run.status)
+            } else {
+                errors
+            }));
+        }
+        match fs::read(&output) {
+            Ok(bytes) => Ok(Ok(String::from_utf8_lossy(&bytes).into_owned())),
+            Err(_) => Ok(Ok(String::new())),
+        }
+    }
+}
+
+/// A statement that leaves a line with a constant in the assembler text.
+fn say(index: usize, value: &str) -> String {
+    format!("__asm__ volatile(\"\\n.ascii \\\"{MARK} {index} %0\\\"\" : : \"i\"((unsigned long)({value})));")
+}
+
+/// A C program of these statements.
+fn probe(includes: &str, body: &str) -> String {
+    format!("{includes}void probe(void)\n{{\n{body}}}\n")
+}
+
+/// The first `count` values in the assembler text, by index.
+fn values(assembler: &str, count: usize) -> Vec<Option<u64>> {
+    let mut values = vec![None; count];
+    for line in assembler.lines() {
+        let Some((_, answer)) = line.split_once(MARK) else { continue };
+        let mut words = answer.trim_end_matches('"').split_whitespace();
+        let index = words.next().and_then(|word| word.parse::<usize>().ok());
+        // Some machines write a constant with punctuation before it.
+        let value = words.next().and_then(|word| word.trim_start_matches(['$', '#']).parse().ok());
+        if let Some(place) = index.and_then(|index| values.get_mut(index)) {
+            *place = value;
+        }
+    }
+    values
+}
+
+/// The first line that says what is wrong.
+fn first_error(errors: &str) -> String {
+    let mut lines = errors.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.clone().find(|line| line.contains("error"));
+    first.or_else(|| lines.next()).unwrap_or("no reason given").to_owned()
+}
+
+/// The questions that errors are about, counted from 0: `question:3:17: error: ...`, and macros that a
+/// question used.
+fn failed_questions(errors: &str) -> BTreeSet<usize> {
+    let mut failed = BTreeSet::new();
+    for line in errors.lines() {
+        if !["error:", "in expansion of macro", "expanded from"].iter().any(|mark| line.contains(mark)) {
+            continue;
+        }
+        let number = line
+            .split_once(QUESTION)
+            .and_then(|(_, rest)| rest.strip_prefix(':')?.split(':').next()?.parse::<usize>().ok());
+        failed.extend(number.and_then(|number| number.checked_sub(1)));
+    }
+    failed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read_off_the_assembler_text() {
+        let text = "probe:\n\tpushq %rbp\n#APP\n.ascii \"->check-headers 1 3228059392\"\n\
+                    .ascii \"->check-headers 0 $16\"\n#NO_APP\n.ascii \"->check-headers 7 1\"\n\
+                    .ascii \"->check-headers 2 x\"\n";
+        assert_eq!(values(text, 4), [Some(16), Some(3_228_059_392), None, None]);
+    }
+
+    #[test]
+    fn errors_tell_which_questions_have_no_answer() {
+        // As gcc and clang write them.
+        let errors = "probe.c: In function 'probe':\n\
+            question:3:61: error: invalid application of 'sizeof' to incomplete type 'struct x'\n\
+            /usr/include/asm-generic/ioctl.h:73:24: error: invalid application of 'sizeof'\n\
+            question:7:60: note: in expansion of macro 'NVGPU_X'\n\
+            question:9:1: note: forward declaration of 'struct y'\n\
+            question:12:55: note: expanded from macro 'NVGPU_Y'\n\
+            question:0:1: error: no such question\n";
+        assert_eq!(failed_questions(errors), BTreeSet::from([2, 6, 11]));
+        assert!(first_error(errors).starts_with("question:3"));
+        assert_eq!(first_error("  \n"), "no reason given");
+    }
+
+    #[test]
+    fn an_absent_compiler_is_wrong_use_with_a_cure() {
+        let error = Compiler::new("no-such-compiler-for-headers").err().unwrap();
+        assert!(error.is::<WrongUse>());
+        assert!(error.to_string().contains("--cc"), "{error}");
+        assert!(Compiler::new("  ").err().unwrap().is::<WrongUse>());
+    }
+
+    #[test]
+    fn a_program_that_is_no_compiler_is_wrong_use() {
+        for program in ["true", "false"] {
+            let error = Compiler::new(program).err().unwrap();
+            assert!(error.is::<WrongUse>(), "{program}: {error}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Which release a set of headers looks like.
+//!
+//! The interface names no version, so what is there has to say it. Read off the public headers:
+//! between r32.7 and r34 came remapping, buffer metadata and scheduling domains; r34 and r35 have the
+//! same requests; between r35 and r36 came subcontexts created on request, shared TSGs, NUMA nodes in
+//! nvmap and the submit resources mapped for the GPU. From r36.2 to r36.4.3 the five headers did not
+//! change, so these releases cannot be told apart.
+
+use nvgpu_sys::{address_space, channel, ctrl, tsg};
+
+use super::probe::{Answer, Question};
+use super::report::{Row, Status};
+
+/// The macro with the highest request number of a family, and that number in the tables.
+pub(super) struct Last {
+    /// The macro.
+    pub(super) name: &'static str,
+    /// Its value in r36.4.3.
+    pub(super) number: u32,
+}
+
+/// The highest request numbers that stand in a header of this path.
+pub(super) fn last_of(path: &str) -> &'static [Last] {
+    match path.rsplit('/').next() {
+        Some("nvgpu-ctrl.h") => &[Last { name: "NVGPU_GPU_IOCTL_LAST", number: ctrl::LAST }],
+        Some("nvgpu-as.h") => &[Last { name: "NVGPU_AS_IOCTL_LAST", number: address_space::LAST }],
+        Some("nvgpu.h") => &[
+            Last { name: "NVGPU_TSG_IOCTL_LAST", number: tsg::LAST },
+            Last { name: "NVGPU_IOCTL_CHANNEL_LAST", number: channel::LAST },
+        ],
+        _ => &[],
+    }
+}
+
+/// New in r34.
+const SINCE_R34: [Question; 4] = [
+    Question::Macro { name: "NVGPU_GPU_IOCTL_REGISTER_BUFFER" },
+    Question::Macro { name: "NVGPU_AS_IOCTL_REMAP" },
+    Question::Macro { name: "NVGPU_AS_IOCTL_MAPPING_MODIFY" },
+    Question::Macro { name: "NVGPU_TSG_IOCTL_BIND_SCHEDULING_DOMAIN" },
+];
+
+/// New in r36.
+const SINCE_R36: [Question; 6] = [
+    Question::Place { of: "nvgpu_gpu_characteristics", field: "numa_domain_id" },
+    Question::Macro { name: "NVGPU_GPU_IOCTL_GET_GPC_LOCAL_TO_PHYSICAL_MAP" },
+    Question::Macro { name: "NVGPU_TSG_IOCTL_CREATE_SUBCONTEXT" },
+    Question::Macro { name: "NVGPU_TSG_IOCTL_GET_SHARE_TOKEN" },
+    Question::Place { of: "nvgpu_channel_setup_bind_args", field: "gpfifo_gpu_va" },
+    Question::Place { of: "nvmap_alloc_handle", field: "numa_nid" },
+];
+
+/// What the headers look like, and why.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Verdict {
+    /// One phrase.
+    pub(super) looks_like: &'static str,
+    /// What is there of the things that tell releases apart.
+    pub(super) has: Vec<String>,
+    /// What is not.
+    pub(super) lacks: Vec<String>,
+    /// Families with requests above the highest number of the tables.
+    pub(super) beyond: Vec<String>,
+}
+
+/// Judges the rows of all headers that were found and read.
+pub(super) fn judge(rows: &[&Row]) -> Verdict {
+    let find = |question: &Question| rows.iter().find(|row| row.question == *question);
+    let mut has = Vec::new();
+    let mut lacks = Vec::new();
+    let mut count = |questions: &[Question]| {
+        let (mut present, mut absent) = (0, 0);
+        for question in questions {
+            match find(question).map(|row| row.theirs) {
+                None => {}
+                Some(Answer::Absent) => {
+                    absent += 1;
+                    lacks.push(question.to_string());
+                }
+                Some(_) => {
+                    present += 1;
+                    has.push(question.to_string());
+                }
+            }
+        }
+        (present, absent)
+    };
+    let (r34_present, r34_absent) = count(&SINCE_R34);
+    let (r36_present, r36_absent) = count(&SINCE_R36);
+    let beyond: Vec<String> = rows
+        .iter()
+        .filter(|row| !row.compared)
+        .filter_map(|row| match (row.ours, row.theirs) {
+            (Answer::Number(ours), Answer::Number(theirs)) if theirs > ours => {
+                Some(format!("{} is {theirs}, not {ours}", row.question))
+            }
+            _ => None,
+        })
+        .collect();
+    let equal = rows
+        .iter()
+        .filter(|row| row.compared)
+        .all(|row| matches!(row.status(), Status::Ok | Status::Unchecked));
+    let looks_like = if !beyond.is_empty() && r36_absent == 0 && r36_present > 0 {
+        "newer than r36.4.3"
+    } else if equal && r36_present > 0 {
+        "r36 (r36.2 to r36.4.3 have the same headers)"
+    } else if r36_absent == 0 && r36_present > 0 {
+        "r36 or newer, changed against r36.4.3"
+    } else if r36_present == 0 && r36_absent > 0 && r34_absent == 0 && r34_present > 0 {
+        "older than r36: r34 or r35"
+    } else if r36_present == 0 && r36_absent > 0 && r34_present == 0 && r34_absent > 0 {
+        "older than r34"
+    } else if r36_present == 0 && r36_absent > 0 && r34_present == 0 {
+        "older than r36"
+    } else {
+        "unknown"
+    };
+    Verdict { looks_like, has, lacks, beyond }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows of the marks, there or not, and of one highest request number.
+    fn verdict(r34: bool, r36: bool, last: u64) -> Verdict {
+        let marks = |questions: &[Question], there: bool| -> Vec<Row> {
+            let ours = Answer::Number(1);
+            let theirs = if there { ours } else { Answer::Absent };
+            questions
+                .iter()
+                .map(|question| Row { question: *question, ours, theirs, compared: true })
+                .collect()
+        };
+        let mut rows = marks(&SINCE_R34, r34);
+        rows.extend(marks(&SINCE_R36, r36));
+        rows.push(Row {
+            question: Question::Macro { name: "NVGPU_TSG_IOCTL_LAST" },
+            ours: Answer::Number(tsg::LAST.into()),
+            theirs: Answer::Number(last),
+            compared: false,
+        });
+        judge(&rows.iter().collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn what_is_there_tells_the_release() {
+        assert_eq!(verdict(true, true, 21).looks_like, "r36 (r36.2 to r36.4.3 have the same headers)");
+        assert_eq!(verdict(true, true, 24).looks_like, "newer than r36.4.3");
+        assert_eq!(verdict(true, true, 24).beyond, ["NVGPU_TSG_IOCTL_LAST is 24, not 21"]);
+        assert_eq!(verdict(true, false, 16).looks_like, "older than r36: r34 or r35");
+        assert_eq!(verdict(false, false, 11).looks_like, "older than r34");
+        assert_eq!(verdict(false, true, 21).looks_like, "r36 or newer, changed against r36.4.3");
+    }
+
+    #[test]
+    fn without_evidence_the_release_is_unknown() {
+        assert_eq!(judge(&[]).looks_like, "unknown");
+        let verdict = verdict(true, false, 16);
+        assert_eq!(verdict.has.len(), SINCE_R34.len());
+        assert_eq!(verdict.lacks.len(), SINCE_R36.len());
+    }
+
+    /// A mark that is not in the tables would never be asked for.
+    #[test]
+    fn every_mark_is_asked_for() {
+        let rows: Vec<Row> = nvgpu_sys::headers::ALL
+            .iter()
+            .flat_map(|header| super::super::rows(header, |_| Answer::Absent))
+            .collect();
+        for mark in SINCE_R34.iter().chain(&SINCE_R36) {
+            assert!(rows.iter().any(|row| row.question == *mark), "{mark}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! `cargo xtask check-headers` on headers of our own writing: right, wrong, incomplete, unreadable.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A right nvmap header with two structs and two requests.
+const RIGHT: &str = "
+#include <linux/ioctl.h>
+#include <linux/types.h>
+struct nvmap_alloc_handle { __u32 handle; __u32 heap_mask; __u32 flags; __u32 align; __s32 numa_nid; };
+struct nvmap_heap_size { __u32 heap; __u64 size; };
+#define NVMAP_IOC_ALLOC _IOW('N', 3, struct nvmap_alloc_handle)
+#define NVMAP_IOC_GET_HEAP_SIZE _IOR('N', 26, struct nvmap_heap_size)
+";
+
+/// Whether a C compiler is there; says aloud that a test is skipped if not.
+fn compiler() -> bool {
+    let there = Command::new("cc").arg("--version").output().is_ok_and(|output| output.status.success());
+    if !there {
+        eprintln!("SKIPPED: no C compiler (cc) on this machine");
+    }
+    there
+}
+
+fn write(folder: &TempDir, path: &str, text: &str) {
+    let file = folder.path().join(path);
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(file, text).unwrap();
+}
+
+fn check(folder: &Path, options: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_xtask"))
+        .env_remove("CC")
+        .args(["check-headers", "--l4t"])
+        .arg(folder)
+        .args(options)
+        .output()
+        .unwrap()
+}
+
+/// Exit code and JSON of a comparison.
+fn compared(folder: &TempDir) -> (Option<i32>, Value) {
+    let output = check(folder.path(), &["--json"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let json = serde_json::from_str(&text)
+        .unwrap_or_else(|error| panic!("{error}: {text}\n{}", String::from_utf8_lossy(&output.stderr)));
+    (output.status.code(), json)
+}
+
+fn item<'a>(json: &'a Value, name: &str) -> &'a Value {
+    json["items"].as_array().unwrap().iter().find(|item| item["name"] == name).unwrap()
+}
+
+fn status<'a>(json: &'a Value, name: &str) -> &'a str {
+    item(json, name)["status"].as_str().unwrap()
+}
+
+#[test]
+fn what_agrees_is_ok_and_what_is_not_there_is_absent() {
+    if !compiler() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder, "nvidia-oot/include/uapi/linux/nvmap.h", RIGHT);
+    let (code, json) = compared(&folder);
+    assert_eq!(code, Some(0));
+    for name in [
+        "struct nvmap_alloc_handle",
+        "nvmap_alloc_handle.numa_nid",
+        "nvmap_heap_size.size",
+        "NVMAP_IOC_ALLOC",
+        "NVMAP_IOC_GET_HEAP_SIZE",
+    ] {
+        assert_eq!(status(&json, name), "ok", "{name}");
+    }
+    // A struct that the header lacks, and all of a header that is not there.
+    assert_eq!(status(&json, "struct nvmap_rw_handle"), "absent");
+    assert_eq!(status(&json, "NVMAP_IOC_WRITE"), "absent");
+    assert_eq!(status(&json, "struct nvgpu_alloc_as_args"), "absent");
+    assert_eq!(json["summary"]["drift"], 0);
+    assert_eq!(item(&json, "nvmap_heap_size.size")["theirs"]["offset"], 8);
+}
+
+#[test]
+fn a_moved_field_and_a_changed_number_are_drift() {
+    if !compiler() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let wrong = RIGHT
+        .replace("__u32 flags; __u32 align;", "__u64 flags; __u32 align;")
+        .replace("_IOR('N', 26", "_IOR('N', 99");
+    write(&folder, "nvmap.h", &wrong);
+    let (code, json) = compared(&folder);
+    assert_eq!(code, Some(1));
+    assert_eq!(status(&json, "struct nvmap_alloc_handle"), "DRIFT");
+    assert_eq!(item(&json, "struct nvmap_alloc_handle")["theirs"], 24);
+    assert_eq!(status(&json, "nvmap_alloc_handle.heap_mask"), "ok");
+    assert_eq!(status(&json, "nvmap_alloc_handle.flags"), "DRIFT");
+    assert_eq!(status(&json, "nvmap_alloc_handle.align"), "DRIFT");
+    // The size is part of the request's number.
+    assert_eq!(status(&json, "NVMAP_IOC_ALLOC"), "DRIFT");
+    assert_eq!(status(&json, "NVMAP_IOC_GET_HEAP_SIZE"), "DRIFT");
+    assert_eq!(status(&json, "nvmap_heap_size.size"), "ok");
+}
+
+#[test]
+fn a_missing_field_does_not_hide_the_rest() {
+    if !compiler() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder, "linux/nvmap.h", &RIGHT.replace(" __s32 numa_nid;", ""));
+    let (code, json) = compared(&folder);
+    assert_eq!(code, Some(1), "without the field, the struct is smaller");
+    assert_eq!(status(&json, "nvmap_alloc_handle.numa_nid"), "absent");
+    assert_eq!(status(&json, "nvmap_alloc_handle.align"), "ok");
+    assert_eq!(status(&json, "struct nvmap_heap_size"), "ok");
+    assert_eq!(item(&json, "struct nvmap_alloc_handle")["theirs"], 16);
+    assert_eq!(json["release"]["looks_like"], "older than r36");
+}
+
+#[test]
+fn bit_fields_kernel_structs_and_neighbours_are_read() {
+    if !compiler() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder, "base.h", "#include <linux/ioctl.h>\n#include <linux/types.h>\n");
+    write(
+        &folder,
+        "nvgpu-ctrl.h",
+        "#include \"base.h\"\n#include <linux/base.h>\n\
+         struct nvgpu_gpu_l2_fb_args { __u8 l2_flush:1, l2_invalidate:1, fb_flush:1; __u8 reserved[4]; } __packed;\n\
+         #define NVGPU_GPU_IOCTL_FLUSH_L2 _IOWR('G', 12, struct nvgpu_gpu_l2_fb_args)\n",
+    );
+    write(
+        &folder,
+        "nvmap.h",
+        "#include \"base.h\"\n#ifdef __KERNEL__\n#ifdef CONFIG_COMPAT\n\
+         struct nvmap_cache_op_32 { __u32 addr; __u32 handle; __u32 len; __s32 op; };\n#endif\n#endif\n",
+    );
+    let (code, json) = compared(&folder);
+    assert_eq!(code, Some(0));
+    assert_eq!(status(&json, "struct nvgpu_gpu_l2_fb_args"), "ok");
+    assert_eq!(status(&json, "nvgpu_gpu_l2_fb_args.l2_flush"), "unchecked");
+    assert_eq!(status(&json, "NVGPU_GPU_IOCTL_FLUSH_L2"), "ok");
+    assert_eq!(status(&json, "struct nvmap_cache_op_32"), "ok");
+}
+
+#[test]
+fn the_table_names_what_differs() {
+    if !compiler() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder, "nvmap.h", &RIGHT.replace("__u32 heap_mask", "__u64 heap_mask"));
+    let output = check(folder.path(), &["--differences"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = text.lines().find(|line| line.contains("nvmap_alloc_handle.heap_mask")).unwrap();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(
+        words,
+        ["nvmap_alloc_handle.heap_mask", "at", "4,", "4", "bytes", "at", "8,", "8", "bytes", "DRIFT"]
+    );
+    assert!(!text.contains("nvmap_heap_size"), "what agrees is left out:\n{text}");
+    assert!(text.contains("looks like: "), "{text}");
+}
+
+#[test]
+fn a_header_that_does_not_compile_is_named_with_the_reason() {
+    if !compiler() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder, "nvmap.h", "#include <linux/not-there-at-all.h>\n");
+    let output = check(folder.path(), &[]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("nvmap.h") && text.contains("not-there-at-all.h"), "{text}");
+}
+
+#[test]
+fn wrong_use_is_exit_code_2_with_a_cure() {
+    let folder = tempfile::tempdir().unwrap();
+    for (output, expected) in
+        [(check(Path::new("/no/such/folder"), &[]), "not a folder"), (check(folder.path(), &[]), "nvgpu.h")]
+    {
+        assert_eq!(output.status.code(), Some(2));
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.contains(expected), "{text}");
+    }
+    write(&folder, "nvmap.h", RIGHT);
+    let output = check(folder.path(), &["--cc", "no-such-compiler"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("--cc"));
+}
+
+#[test]
+fn a_compiler_for_32_bit_machines_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder, "nvmap.h", RIGHT);
+    let probe = folder.path().join("probe.c");
+    fs::write(&probe, "#include <linux/types.h>\n#include <stddef.h>\n").unwrap();
+    let has_m32 = Command::new("cc")
+        .args(["-m32", "-fsyntax-only"])
+        .arg(&probe)
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if !has_m32 {
+        eprintln!("SKIPPED: cc on this machine does not compile for 32-bit machines");
+        return;
+    }
+    let output = check(folder.path(), &["--cc", "cc -m32"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("32-bit"));
+}
