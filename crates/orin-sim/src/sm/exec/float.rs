@@ -186,12 +186,13 @@ pub(super) fn select(context: &Context, warp: &mut Warp, i: &Instruction, active
     let a = warp.row(i.a);
     let mut out = [0; 32];
     for lane in 0..32 {
-        let (a, b, p) = (sa.bits(a[lane]), sb.bits(b[lane]), p >> lane & 1 != 0);
+        let (raw_a, raw_b, p) = (a[lane], b[lane], p >> lane & 1 != 0);
+        let (a, b) = (sa.bits(raw_a), sb.bits(raw_b));
         out[lane] = if i.op == Op::Fsel {
             single::select(p, a, b, ftz)
         } else {
             let result = if p { single::min(a, b, nan, ftz) } else { single::max(a, b, nan, ftz) };
-            if xor { single::xor_sign(result, a, b) } else { result }
+            if xor { single::xor_sign(result, raw_a, raw_b) } else { result }
         };
     }
     warp.write(i.d, active, &out);
