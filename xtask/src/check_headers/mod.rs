@@ -24,12 +24,12 @@ use report::{HeaderReport, Outcome, Report, Row};
 /// Options of the command.
 #[derive(clap::Args)]
 #[command(after_help = "\
-The folder is the sources of an L4T release (with nvgpu/ and nvidia-oot/ in it), any part of them, or a \
-folder with copies of nvgpu.h, nvgpu-ctrl.h, nvgpu-as.h, nvmap.h and host1x-fence.h. Nothing is run, so a \
-cross compiler does as well: --cc aarch64-linux-gnu-gcc.
+The folder is the sources of an L4T release (with nvgpu/ and nvidia-oot/ in it), any part of them,
+or a folder with copies of nvgpu.h, nvgpu-ctrl.h, nvgpu-as.h, nvmap.h and host1x-fence.h. Nothing is
+run, so a cross compiler does as well: --cc aarch64-linux-gnu-gcc
 
-Exit codes: 0 nothing differs, 1 a size, an offset or a number differs, 2 the headers could not be checked. \
-What a release does not have at all is reported as absent and is no failure.")]
+Exit codes: 0 nothing differs; 1 a size, an offset or a number differs; 2 the headers could not be
+checked. What a release does not have at all is reported as absent and is no failure.")]
 pub(crate) struct Options {
     /// Folder with the headers of the release
     #[arg(long, value_name = "DIR")]

@@ -26,12 +26,12 @@ const LINE_LIMIT: u64 = 64 << 10;
 /// Options of the command.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Record with: strace -f -o FILE -e trace=%desc,mmap,clone,clone3,fork,vfork,execve PROGRAM. Every other way \
-(-tt, -r, -T, -y, -X raw, without -f, fewer calls) is read too, but where the trace does not show how a \
-descriptor came about, its role is guessed from the request and marked with '?'.
+Record with: strace -f -o FILE -e trace=%desc,%process PROGRAM
+Every other way (-tt, -r, -T, -y, -X raw, without -f, fewer calls) is read too. Where the trace
+does not show how a descriptor came about, its role is guessed from the request, and marked with ?.
 
-With --json, each line is one object: first every call, with \"kind\": \"ioctl\", then one with \"kind\": \
-\"summary\".")]
+With --json, each line is one object: every call, with \"kind\": \"ioctl\", then one with
+\"kind\": \"summary\".")]
 pub(crate) struct Options {
     /// The trace, or - for standard input
     file: PathBuf,

@@ -62,18 +62,13 @@ impl<W: Write> Printer<W> {
             writeln!(self.output)?;
         }
         let calls = |counts: &mut dyn Iterator<Item = &Count>| counts.map(|count| count.calls).sum::<u64>();
-        writeln!(
-            self.output,
-            "{} lines: {} requests of the GPU's driver ({} different), {} unknown ones on its descriptors or of \
-             its families, {} ioctls of other drivers, {} lines not understood",
-            summary.lines,
-            calls(&mut summary.known.values()),
-            summary.known.len(),
-            calls(&mut summary.unknown.values()),
-            summary.foreign,
-            summary.garbled
-        )?;
-        for (title, table) in [("", &summary.known), ("unknown", &summary.unknown)] {
+        writeln!(self.output, "lines: {}, not understood: {}", summary.lines, summary.garbled)?;
+        let known = calls(&mut summary.known.values());
+        writeln!(self.output, "requests of the GPU's driver: {known}, different: {}", summary.known.len())?;
+        let unknown = calls(&mut summary.unknown.values());
+        writeln!(self.output, "requests without a name here: {unknown}")?;
+        writeln!(self.output, "ioctls of other drivers: {}", summary.foreign)?;
+        for (title, table) in [("", &summary.known), ("without a name", &summary.unknown)] {
             if table.is_empty() {
                 continue;
             }
