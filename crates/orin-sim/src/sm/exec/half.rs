@@ -97,6 +97,10 @@ pub(super) fn arithmetic(context: &Context, warp: &mut Warp, i: &Instruction, ac
     if single_result && i.bit(77) {
         return Err(unmodelled(i));
     }
+    // XORSIGN takes the signs of the registers before their modifiers, which are gone here.
+    if i.op == Op::Hmnmx2 && i.bit(82) {
+        return Err(unmodelled(i));
+    }
     let with = warp.predicate(i.source_predicate(87));
     let compare = FloatCompare::from_field(i.bits(76, 4));
     let mut out = [0; 32];
@@ -114,12 +118,7 @@ pub(super) fn arithmetic(context: &Context, warp: &mut Warp, i: &Instruction, ac
                 Op::Hmul2 => f16::mul(kind, a, b, ftz),
                 Op::Hfma2 if fmz => f16::fma_fmz(kind, a, b, c),
                 Op::Hfma2 => f16::fma(kind, a, b, c, ftz),
-                Op::Hmnmx2 => {
-                    let value = f16::min_max(kind, a, b, with, i.bit(81));
-                    // The sign of the product, as XORSIGN has it.
-                    // CAST: the sign bit alone.
-                    if i.bit(82) { value & 0x7fff | ((a ^ b) >> 16) as u16 & 0x8000 } else { value }
-                }
+                Op::Hmnmx2 => f16::min_max(kind, a, b, with, i.bit(81)),
                 _ => {
                     let outcome = single::compare(compare, a, b, ftz);
                     return f16::set(kind, combine(i, outcome, with), i.bit(71));
