@@ -4,7 +4,8 @@
 //! engine contexts and syncpoints are mapped there. All pages are 4 KiB on ga10b.
 
 use core::fmt;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nvgpu_sys::DoorFd;
 use nvgpu_sys::address_space::{self as sys, AllocSpaceFlags, MapBufferFlags};
@@ -13,6 +14,10 @@ use nvmap::Buffer;
 
 use crate::error::{self, Error};
 use crate::gpu::Gpu;
+use crate::va_pool::VaBlock;
+
+/// Unmaps or maps of one MAP_BUFFER_BATCH (`ioctl_as.c`).
+const BATCH: usize = 256;
 
 /// First address of the user range: the lowest that ALLOC_AS takes, 2 MiB.
 pub const VA_START: GpuVa = GpuVa(0x20_0000);
@@ -160,12 +165,45 @@ impl AddressSpace {
         let argument = sys::MapBufferEx { flags: options.flags(), ..plain(buffer) };
         let va = self.send_map(buffer, argument)?;
         // CAST: a size has at most 64 bits.
-        Ok(Mapping {
-            va,
-            len: buffer.size() as u64,
-            buffer: Arc::clone(buffer),
-            space: self.clone(),
-            reservation: None,
+        Ok(Mapping::new(va, buffer.size() as u64, buffer, self, None))
+    }
+
+    /// Undoes many mappings with one system call for each 256 of them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Call`]; what is then left is undone one by one. [`Error::Range`] for a mapping of
+    /// another address space, without any effect.
+    pub fn unmap_batch(&self, mut mappings: Vec<Mapping>) -> Result<(), Error> {
+        let foreign = mappings.iter().find(|mapping| !Arc::ptr_eq(&mapping.space.shared, &self.shared));
+        if let Some(mapping) = foreign {
+            let rule = "it belongs to another address space";
+            return Err(Error::Range { what: "mapping", value: mapping.va.0, rule });
+        }
+        for batch in mappings.chunks_mut(BATCH) {
+            let unmaps: Vec<_> =
+                batch.iter().map(|mapping| sys::UnmapBuffer { offset: mapping.va.0 }).collect();
+            sys::map_buffer_batch(&self.shared.fd, &unmaps, &[])
+                .map_err(error::call(sys::MAP_BUFFER_BATCH.name(), format!("{} mappings", unmaps.len())))?;
+            batch.iter_mut().for_each(|mapping| mapping.mapped = false);
+        }
+        Ok(())
+    }
+
+    /// Where the GPU reads all syncpoints: the kernel maps the window with the first call.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Call`]; `ENOMEM` when the kernel's range has no room for its 64 MiB.
+    pub fn syncpoint_window(&self) -> Result<SyncpointWindow, Error> {
+        let mut argument = sys::GetSyncRoMap::default();
+        sys::GET_SYNC_RO_MAP
+            .send(&self.shared.fd, &mut argument)
+            .map_err(error::call(sys::GET_SYNC_RO_MAP.name(), "the address space"))?;
+        Ok(SyncpointWindow {
+            base: GpuVa(argument.base_gpuva),
+            stride: argument.sync_size,
+            count: argument.num_syncpoints,
         })
     }
 
@@ -205,7 +243,7 @@ impl AddressSpace {
         sys::ALLOC_SPACE
             .send(&self.shared.fd, &mut argument)
             .map_err(error::call(sys::ALLOC_SPACE.name(), format!("{len} bytes of GPU addresses")))?;
-        let range = Range { space: self.clone(), va: GpuVa(argument.offset), len };
+        let range = Range { space: self.clone(), va: GpuVa(argument.offset), len, used: Mutex::default() };
         match va {
             Some(wanted) if wanted != range.va => Err(Error::Misplaced { wanted, got: range.va }),
             _ => Ok(Reservation { range: Arc::new(range) }),
@@ -265,6 +303,40 @@ fn whole_pages(what: &'static str, value: u64) -> Result<(), Error> {
     Ok(())
 }
 
+/// The read-only window over all syncpoints, in which a semaphore acquire waits for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SyncpointWindow {
+    /// Address of syncpoint 0.
+    pub base: GpuVa,
+    /// Bytes from one to the next.
+    pub stride: u32,
+    /// Number of syncpoints.
+    pub count: u32,
+}
+
+impl SyncpointWindow {
+    /// Address of syncpoint `id`, if there is one.
+    pub fn address(&self, id: u32) -> Option<GpuVa> {
+        if id < self.count { self.base.checked_add(u64::from(id) * u64::from(self.stride)) } else { None }
+    }
+}
+
+/// A mapping to make at a chosen place, for [`Reservation::map_batch`]; the numbers are those of
+/// [`Reservation::map`].
+#[derive(Clone, Copy, Debug)]
+pub struct Placement<'a> {
+    /// Where in the reservation, in bytes.
+    pub offset: u64,
+    /// What.
+    pub buffer: &'a Arc<Buffer>,
+    /// First byte of the buffer.
+    pub buffer_offset: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// How.
+    pub options: MapOptions,
+}
+
 /// A range of reserved addresses. Cloning is cheap and means the same range, which is given back
 /// when the last clone and the last mapping inside are gone.
 #[derive(Clone, Debug)]
@@ -277,6 +349,56 @@ struct Range {
     space: AddressSpace,
     va: GpuVa,
     len: u64,
+    /// What is mapped: lengths by offset. The kernel is no help here: at the start of a mapping of the
+    /// same buffer it would return that mapping, whatever offset and length were asked for.
+    used: Mutex<BTreeMap<u64, u64>>,
+}
+
+impl Range {
+    fn used(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
+        // The map is changed by single calls: its state is sound whatever happened to a holder.
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing is mapped at `offset` any more.
+    fn forget(&self, offset: u64) {
+        self.used().remove(&offset);
+    }
+
+    /// Checks a placement and takes its addresses; returns the request.
+    fn place(&self, place: &Placement<'_>) -> Result<sys::MapBufferEx, Error> {
+        let Placement { offset, buffer, buffer_offset, len, options } = *place;
+        whole_pages("length of a mapping", len)?;
+        for (what, value) in [("offset in a reservation", offset), ("offset in a buffer", buffer_offset)] {
+            if !value.is_multiple_of(GPU_PAGE) {
+                return Err(Error::Range { what, value, rule: "it must be a multiple of 4096" });
+            }
+        }
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            let rule = "the mapping must end inside the reservation";
+            return Err(Error::Range { what: "offset in a reservation", value: offset, rule });
+        }
+        // CAST: a size has at most 64 bits.
+        if buffer_offset.checked_add(len).is_none_or(|end| end > buffer.size() as u64) {
+            let rule = "the mapping must end inside the buffer";
+            return Err(Error::Range { what: "offset in a buffer", value: buffer_offset, rule });
+        }
+        // The sum is below the end of the reservation, which the kernel placed below 2^40.
+        let va = GpuVa(self.va.0 + offset);
+        let mut used = self.used();
+        let before = used.range(..offset + len).next_back();
+        if before.is_some_and(|(start, taken)| start + taken > offset) {
+            return Err(Error::Overlap { va, len });
+        }
+        used.insert(offset, len);
+        Ok(sys::MapBufferEx {
+            flags: options.flags() | MapBufferFlags::FIXED_OFFSET.bits(),
+            buffer_offset,
+            mapping_size: len,
+            offset: va.0,
+            ..plain(buffer)
+        })
+    }
 }
 
 impl Reservation {
@@ -300,7 +422,7 @@ impl Reservation {
     /// # Errors
     ///
     /// [`Error::Range`] if one of the numbers is not a whole number of pages or leaves the range;
-    /// [`Error::Call`], `EINVAL` when something is mapped there already.
+    /// [`Error::Overlap`] when something is mapped there already; [`Error::Call`].
     pub fn map(
         &self,
         offset: u64,
@@ -309,39 +431,40 @@ impl Reservation {
         len: u64,
         options: MapOptions,
     ) -> Result<Mapping, Error> {
-        whole_pages("length of a mapping", len)?;
-        for (what, value) in [("offset in a reservation", offset), ("offset in a buffer", buffer_offset)] {
-            if !value.is_multiple_of(GPU_PAGE) {
-                return Err(Error::Range { what, value, rule: "it must be a multiple of 4096" });
-            }
-        }
-        if offset.checked_add(len).is_none_or(|end| end > self.range.len) {
-            let rule = "the mapping must end inside the reservation";
-            return Err(Error::Range { what: "offset in a reservation", value: offset, rule });
-        }
-        // CAST: a size has at most 64 bits.
-        if buffer_offset.checked_add(len).is_none_or(|end| end > buffer.size() as u64) {
-            let rule = "the mapping must end inside the buffer";
-            return Err(Error::Range { what: "offset in a buffer", value: buffer_offset, rule });
-        }
-        // The sum is below the end of the reservation, which the kernel placed below 2^40.
-        let wanted = GpuVa(self.range.va.0 + offset);
-        let argument = sys::MapBufferEx {
-            flags: options.flags() | MapBufferFlags::FIXED_OFFSET.bits(),
-            buffer_offset,
-            mapping_size: len,
-            offset: wanted.0,
-            ..plain(buffer)
-        };
-        let va = self.range.space.send_map(buffer, argument)?;
-        let mapping = Mapping {
-            va,
-            len,
-            buffer: Arc::clone(buffer),
-            space: self.range.space.clone(),
-            reservation: Some(self.clone()),
-        };
+        let argument = self.range.place(&Placement { offset, buffer, buffer_offset, len, options })?;
+        let wanted = GpuVa(argument.offset);
+        let va = self.range.space.send_map(buffer, argument).inspect_err(|_| self.range.forget(offset))?;
+        let mapping = Mapping::new(va, len, buffer, &self.range.space, Some((self.clone(), offset)));
         if va == wanted { Ok(mapping) } else { Err(Error::Misplaced { wanted, got: va }) }
+    }
+
+    /// Makes many mappings with one system call for each 256 of them: all, or none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reservation::map`], for the first that is refused; the kernel does not say which one it
+    /// refused.
+    pub fn map_batch(&self, places: &[Placement<'_>]) -> Result<Vec<Mapping>, Error> {
+        let mut arguments = Vec::with_capacity(places.len());
+        let mut mappings = Vec::with_capacity(places.len());
+        for place in places {
+            // On an error the mappings so far give their addresses back, and unmap nothing.
+            let argument = self.range.place(place)?;
+            let owner = Some((self.clone(), place.offset));
+            let va = GpuVa(argument.offset);
+            let mut mapping = Mapping::new(va, place.len, place.buffer, &self.range.space, owner);
+            mapping.mapped = false;
+            mappings.push(mapping);
+            arguments.push(argument);
+        }
+        for (batch, mappings) in arguments.chunks(BATCH).zip(mappings.chunks_mut(BATCH)) {
+            // Some may be mapped even if the request fails; unmapping the others does nothing, since
+            // their addresses were free.
+            mappings.iter_mut().for_each(|mapping| mapping.mapped = true);
+            sys::map_buffer_batch(&self.range.space.shared.fd, &[], batch)
+                .map_err(error::call(sys::MAP_BUFFER_BATCH.name(), format!("{} mappings", batch.len())))?;
+        }
+        Ok(mappings)
     }
 }
 
@@ -369,11 +492,32 @@ pub struct Mapping {
     len: u64,
     buffer: Arc<Buffer>,
     space: AddressSpace,
-    /// Kept so that the range outlives the mapping.
-    reservation: Option<Reservation>,
+    /// Kept so that the range outlives the mapping, with the offset in it.
+    reservation: Option<(Reservation, u64)>,
+    /// Whether the kernel has it, or may have.
+    mapped: bool,
+    /// Addresses of a pool, given back last.
+    _block: Option<VaBlock>,
 }
 
 impl Mapping {
+    fn new(
+        va: GpuVa,
+        len: u64,
+        buffer: &Arc<Buffer>,
+        space: &AddressSpace,
+        reservation: Option<(Reservation, u64)>,
+    ) -> Self {
+        let (buffer, space) = (Arc::clone(buffer), space.clone());
+        Self { va, len, buffer, space, reservation, mapped: true, _block: None }
+    }
+
+    /// Makes the mapping keep the addresses that it lies at.
+    pub(crate) fn with_block(mut self, block: VaBlock) -> Self {
+        self._block = Some(block);
+        self
+    }
+
     /// First address.
     pub fn va(&self) -> GpuVa {
         self.va
@@ -396,15 +540,34 @@ impl Mapping {
 
     /// The reservation that it lies in, if it was mapped at a chosen address.
     pub fn reservation(&self) -> Option<&Reservation> {
-        self.reservation.as_ref()
+        self.reservation.as_ref().map(|(range, _)| range)
+    }
+
+    /// Undoes the mapping now, and says what became of it; dropping does the same and only logs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Call`]. The kernel reports no failure of the unmapping itself.
+    pub fn unmap(mut self) -> Result<(), Error> {
+        self.send_unmap().map_err(error::call(sys::UNMAP_BUFFER.name(), describe(&self.buffer)))
+    }
+
+    fn send_unmap(&mut self) -> Result<(), nvgpu_sys::Errno> {
+        if !core::mem::take(&mut self.mapped) {
+            return Ok(());
+        }
+        let mut argument = sys::UnmapBuffer { offset: self.va.0 };
+        sys::UNMAP_BUFFER.send(&self.space.shared.fd, &mut argument).map(drop)
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        let mut argument = sys::UnmapBuffer { offset: self.va.0 };
-        if let Err(errno) = sys::UNMAP_BUFFER.send(&self.space.shared.fd, &mut argument) {
+        if let Err(errno) = self.send_unmap() {
             tracing::warn!(va = %self.va, %errno, "NVGPU_AS_IOCTL_UNMAP_BUFFER failed");
+        }
+        if let Some((range, offset)) = &self.reservation {
+            range.range.forget(*offset);
         }
     }
 }

@@ -8,6 +8,7 @@
 //! From then on [`Channel::submit`] feeds it with three stores and no system call.
 
 use core::ptr::NonNull;
+use core::time::Duration;
 use std::sync::Arc;
 
 use nvgpu_sys::channel::{self as sys, SetupBindFlags, USERD_SIZE};
@@ -221,6 +222,45 @@ pub struct UserSyncpoint {
     pub value: u32,
 }
 
+/// How finely compute work may be preempted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Preemption {
+    /// When the engine is idle.
+    #[default]
+    Wait,
+    /// Between thread blocks.
+    Block,
+    /// Between instructions.
+    Instruction,
+}
+
+/// The watchdog of jobs that the kernel submits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Watchdog {
+    /// No watchdog.
+    Off,
+    /// A job may take this long.
+    On {
+        /// The limit, in whole milliseconds.
+        limit: Duration,
+        /// Whether the kernel keeps the channel's state out of its log then.
+        quiet: bool,
+    },
+}
+
+/// Whole milliseconds as the kernel takes them.
+fn milliseconds(what: &'static str, time: Duration) -> Result<u32, Error> {
+    let milliseconds = time.as_millis();
+    match u32::try_from(milliseconds) {
+        Ok(value) if value != sys::NO_TIMEOUT => Ok(value),
+        _ => Err(Error::Range {
+            what,
+            value: u64::try_from(milliseconds).unwrap_or(u64::MAX),
+            rule: "it must be below 2^32 - 1",
+        }),
+    }
+}
+
 /// A channel: a ring that the GPU works through.
 ///
 /// Dropping it closes the descriptor first, upon which the kernel takes the channel off the GPU,
@@ -375,6 +415,117 @@ impl Channel {
             .send(&self.fd, 0)
             .map(drop)
             .map_err(|errno| self.failed(sys::FORCE_RESET.name(), errno))
+    }
+
+    /// Sets how finely work may be preempted; it can only ever get finer. With [`Preemption::Wait`], the
+    /// default, another TSG waits until a kernel is over, and a kernel of more than three seconds that
+    /// others wait for is killed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Call`]: `EINVAL` for a coarser mode than the current one.
+    pub fn set_preemption(&self, mode: Preemption) -> Result<(), Error> {
+        let compute = match mode {
+            Preemption::Wait => sys::ComputePreemption::WFI,
+            Preemption::Block => sys::ComputePreemption::CTA,
+            Preemption::Instruction => sys::ComputePreemption::CILP,
+        };
+        let mut argument =
+            sys::PreemptionMode { graphics_preempt_mode: 0, compute_preempt_mode: compute.bits() };
+        sys::SET_PREEMPTION_MODE
+            .send(&self.fd, &mut argument)
+            .map(drop)
+            .map_err(|errno| self.failed(sys::SET_PREEMPTION_MODE.name(), errno))
+    }
+
+    /// Sets for how long in all the TSG may resist being switched away before the kernel resets it;
+    /// 3 s at first, `None` is without limit. With `quiet` the kernel does not print the channel's
+    /// state then.
+    ///
+    /// The time of a channel like this one only ever adds up (`channel.c:
+    /// nvgpu_channel_update_and_check_ctxsw_timeout`).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`] for more than 2^32 - 2 milliseconds, [`Error::Call`].
+    pub fn set_switch_limit(&self, limit: Option<Duration>, quiet: bool) -> Result<(), Error> {
+        let timeout = match limit {
+            None => sys::NO_TIMEOUT,
+            Some(limit) => milliseconds("time limit in milliseconds", limit)?,
+        };
+        let flags = u32::from(quiet) << sys::TIMEOUT_DISABLE_DUMP_BIT;
+        let mut argument = sys::SetTimeoutEx { timeout, flags };
+        sys::SET_TIMEOUT_EX
+            .send(&self.fd, &mut argument)
+            .map(drop)
+            .map_err(|errno| self.failed(sys::SET_TIMEOUT_EX.name(), errno))
+    }
+
+    /// Configures the watchdog, which guards jobs that the kernel submits. A channel like this one,
+    /// whose jobs the kernel never sees, must not have it: the kernel takes [`Watchdog::Off`] alone.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`] for a limit of more than 2^32 - 2 milliseconds; [`Error::Call`], `EINVAL` for
+    /// anything but off.
+    pub fn set_watchdog(&self, watchdog: Watchdog) -> Result<(), Error> {
+        let mut argument = match watchdog {
+            Watchdog::Off => sys::Wdt { wdt_status: sys::WDT_DISABLE, timeout_ms: 0 },
+            Watchdog::On { limit, quiet } => {
+                let dump = if quiet { sys::WDT_DISABLE_DUMP } else { 0 };
+                let timeout_ms = milliseconds("watchdog limit in milliseconds", limit)?;
+                sys::Wdt { wdt_status: sys::WDT_ENABLE | sys::WDT_SET_TIMEOUT | dump, timeout_ms }
+            }
+        };
+        sys::WDT.send(&self.fd, &mut argument).map(drop).map_err(|errno| self.failed(sys::WDT.name(), errno))
+    }
+
+    /// Sleeps until the 32-bit word at byte `offset` of `memory` equals `payload`, at most `timeout`;
+    /// whether it does. The kernel looks again whenever an engine interrupts, so what writes the word
+    /// must be a release with awaken.
+    ///
+    /// The kernel also says yes when the channel dies meanwhile (`ioctl_channel.c:
+    /// gk20a_channel_wait_semaphore`): so the word is looked at once more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`] for a misaligned word, one outside the buffer, or a time-out of 0 or of more
+    /// than 2^32 - 2 milliseconds; [`Error::Call`], `ETIMEDOUT` without having slept if the channel is
+    /// out of service.
+    pub fn wait_semaphore(
+        &self,
+        memory: &Buffer,
+        offset: usize,
+        payload: u32,
+        timeout: Duration,
+    ) -> Result<bool, Error> {
+        let timeout = milliseconds("time-out in milliseconds", timeout)?;
+        if timeout == 0 {
+            let rule = "it must be at least 1, the kernel takes 0 for ever";
+            return Err(Error::Range { what: "time-out in milliseconds", value: 0, rule });
+        }
+        let inside = offset.checked_add(4).is_some_and(|end| end <= memory.size());
+        let place = u32::try_from(offset).ok().filter(|_| inside && offset.is_multiple_of(4));
+        let place = place.ok_or_else(|| Error::Range {
+            what: "offset of a semaphore",
+            // CAST: an offset has at most 64 bits.
+            value: offset as u64,
+            rule: "it must be a multiple of 4 inside the buffer and below 4 GiB",
+        })?;
+        let mut argument = sys::Wait {
+            kind: sys::WAIT_SEMAPHORE,
+            timeout,
+            dmabuf_fd: memory.dma_buf().cast_unsigned(),
+            offset: place,
+            payload,
+            padding: 0,
+        };
+        let reached = || memory.load_u32(offset, core::sync::atomic::Ordering::Acquire) == payload;
+        match sys::WAIT.send(&self.fd, &mut argument) {
+            Ok(_) | Err(Errno::INTR) => Ok(reached()),
+            Err(Errno::TIMEDOUT) if self.in_service()? => Ok(reached()),
+            Err(errno) => Err(self.failed(sys::WAIT.name(), errno)),
+        }
     }
 
     /// The subcontext that the channel is bound to.

@@ -95,6 +95,41 @@ pub enum Error {
         /// Address returned.
         got: GpuVa,
     },
+    /// Something is mapped at the addresses already.
+    #[error("{len} bytes at {va} overlap a mapping of the same reservation: unmap that first")]
+    Overlap {
+        /// First address asked for.
+        va: GpuVa,
+        /// Length in bytes.
+        len: u64,
+    },
+    /// A pool of addresses has no part that is large enough.
+    #[error(
+        "no {len} bytes of addresses at a multiple of {alignment} are free in the pool, the largest part has {largest}: drop mappings, or make a larger pool"
+    )]
+    PoolFull {
+        /// Length asked for, in bytes.
+        len: u64,
+        /// Alignment asked for, in bytes.
+        alignment: u64,
+        /// Length of the largest free part in bytes.
+        largest: u64,
+    },
+    /// A file of the system could not be read or written.
+    #[error("cannot {action} {}: {reason}{}", path.display(), file_cure(*kind))]
+    File {
+        /// What was to be done: `read` or `write`.
+        action: &'static str,
+        /// The file.
+        path: std::path::PathBuf,
+        /// Kind of the system's answer.
+        kind: std::io::ErrorKind,
+        /// The system's answer.
+        reason: String,
+    },
+    /// The kernel took the channel out of service.
+    #[error("the channel was taken out of service: {0}")]
+    Fault(#[from] crate::notifier::Fault),
     /// The ring has no free entry.
     #[error(transparent)]
     RingFull(#[from] crate::ring::RingFull),
@@ -124,6 +159,15 @@ fn open_cure(errno: Errno) -> &'static str {
             "; there is no nvgpu: this is not a Jetson Orin with L4T r34 or later, or its nvgpu module is not loaded"
         }
         Errno::MFILE => "; too many open descriptors: raise the limit with ulimit -n",
+        _ => "",
+    }
+}
+
+/// What to do when a file cannot be used.
+fn file_cure(kind: std::io::ErrorKind) -> &'static str {
+    match kind {
+        std::io::ErrorKind::PermissionDenied => "; it takes root",
+        std::io::ErrorKind::NotFound => "; this is not a Jetson Orin with L4T r34 or later",
         _ => "",
     }
 }

@@ -109,6 +109,12 @@ impl Gpu {
         Ok(argument.gpu_timestamp)
     }
 
+    /// Examines everything that a launch needs, through the same door; see [`crate::doctor`]. For a
+    /// machine where the GPU does not even open, call [`crate::examine`].
+    pub fn doctor(&self, system: Option<&dyn crate::System>) -> crate::Report {
+        crate::examine(self.door(), system)
+    }
+
     /// Writes the GPU's L2 cache back and, if `invalidate`, discards its lines, so that the CPU and
     /// other devices see what the GPU wrote and the GPU sees what they wrote. Only mappings made
     /// with [`crate::MapOptions::gpu_cached`] need it.

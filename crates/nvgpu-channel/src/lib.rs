@@ -4,26 +4,42 @@ mod address_space;
 pub mod barrier;
 mod channel;
 mod characteristics;
+mod clocks;
+pub mod doctor;
 mod doorbell;
 mod error;
+mod fence;
 mod gpu;
 mod kernel_log;
 mod notifier;
 pub mod ring;
+pub mod system;
+mod time;
+mod topology;
 mod tsg;
+mod va_allocator;
+mod va_pool;
 
 pub use address_space::{
-    Access, AddressSpace, GPU_PAGE, GpuVa, LOCAL_WINDOW, MapOptions, Mapping, Reservation, SHARED_WINDOW,
-    VA_END, VA_START,
+    Access, AddressSpace, GPU_PAGE, GpuVa, LOCAL_WINDOW, MapOptions, Mapping, Placement, Reservation,
+    SHARED_WINDOW, SyncpointWindow, VA_END, VA_START,
 };
-pub use channel::{Channel, ChannelBuilder, DEFAULT_ENTRIES, UserSyncpoint};
+pub use channel::{Channel, ChannelBuilder, DEFAULT_ENTRIES, Preemption, UserSyncpoint, Watchdog};
 pub use characteristics::{AMPERE_CHANNEL_GPFIFO_B, AMPERE_COMPUTE_B, AMPERE_DMA_COPY_B, Characteristics};
+pub use clocks::{ClockRange, ClockReading, ClockRequest, Devfreq, DevfreqBoost, DevfreqState};
+pub use doctor::{Finding, Report, Severity, examine};
 pub use doorbell::Doorbell;
 pub use error::Error;
+pub use fence::{Fence, FenceNode, SyncpointPoller, Threshold, has_reached};
 pub use gpu::Gpu;
 pub use kernel_log::KernelLog;
 pub use notifier::{ErrorNotifier, Fault};
 pub use nvgpu_sys::channel::ErrorCode;
 pub use nvgpu_sys::ctrl::GpuFlags;
 pub use ring::{Ring, RingFull};
-pub use tsg::{CompletionEvent, SmErrorStateRecord, Subcontext, Tsg};
+pub use system::{LinuxSystem, System};
+pub use time::{CpuClock, TimePair, WallClock};
+pub use topology::{Engine, EngineKind, SmPosition};
+pub use tsg::{EventKind, Interleave, SectorPromotion, SmErrorStateRecord, Subcontext, Tsg, TsgEvent};
+pub use va_allocator::VaAllocator;
+pub use va_pool::{VaBlock, VaPool};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use nvgpu_sys::door::{Events, PollEntry};
 use nvgpu_sys::tsg as sys;
 pub use nvgpu_sys::tsg::SmErrorStateRecord;
-use nvgpu_sys::{DoorFd, Errno, ctrl};
+use nvgpu_sys::{DoorFd, Errno, ValueRequest, ctrl};
 
 use crate::address_space::AddressSpace;
 use crate::channel::ChannelBuilder;
@@ -92,23 +92,125 @@ impl Tsg {
             .map_err(error::call(sys::SET_TIMESLICE.name(), "the TSG"))
     }
 
+    /// Sets how often the TSG gets its turn.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Call`]: `EPERM` when another process holds the scheduling control.
+    pub fn set_interleave(&self, interleave: Interleave) -> Result<(), Error> {
+        let level = match interleave {
+            Interleave::Low => sys::INTERLEAVE_LOW,
+            Interleave::Medium => sys::INTERLEAVE_MEDIUM,
+            Interleave::High => sys::INTERLEAVE_HIGH,
+        };
+        let mut argument = sys::RunlistInterleave { level, reserved: 0 };
+        sys::SET_RUNLIST_INTERLEAVE
+            .send(&self.shared.fd, &mut argument)
+            .map(drop)
+            .map_err(error::call(sys::SET_RUNLIST_INTERLEAVE.name(), "the TSG"))
+    }
+
+    /// Lets the scheduler pick the TSG again after [`Tsg::disable`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Call`].
+    pub fn enable(&self) -> Result<(), Error> {
+        self.send_value(&sys::ENABLE)
+    }
+
+    /// Keeps the scheduler from picking the TSG again; what runs goes on until its time is over.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Call`].
+    pub fn disable(&self) -> Result<(), Error> {
+        self.send_value(&sys::DISABLE)
+    }
+
+    /// Waits until the TSG is off the hardware, for 100 ms at most.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Call`] when what runs does not yield in time.
+    pub fn preempt(&self) -> Result<(), Error> {
+        self.send_value(&sys::PREEMPT)
+    }
+
+    /// Sets how many of the L2's 16 ways may hold lines that kernels mark evict-last.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Call`]: `EINVAL` for more than 16, and before the first channel has an engine object.
+    pub fn set_l2_evict_last_ways(&self, max_ways: u32) -> Result<(), Error> {
+        let mut argument = sys::L2MaxWaysEvictLast { max_ways, reserved: 0 };
+        sys::SET_L2_MAX_WAYS_EVICT_LAST
+            .send(&self.shared.fd, &mut argument)
+            .map(drop)
+            .map_err(error::call(sys::SET_L2_MAX_WAYS_EVICT_LAST.name(), "the TSG"))
+    }
+
+    /// How many ways those are.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Call`].
+    pub fn l2_evict_last_ways(&self) -> Result<u32, Error> {
+        let mut argument = sys::L2MaxWaysEvictLast::default();
+        sys::GET_L2_MAX_WAYS_EVICT_LAST
+            .send(&self.shared.fd, &mut argument)
+            .map_err(error::call(sys::GET_L2_MAX_WAYS_EVICT_LAST.name(), "the TSG"))?;
+        Ok(argument.max_ways)
+    }
+
+    /// Sets how much the L2 fetches around a miss.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Call`].
+    pub fn set_l2_sector_promotion(&self, promotion: SectorPromotion) -> Result<(), Error> {
+        let promotion_flag = match promotion {
+            SectorPromotion::None => sys::L2_SECTOR_PROMOTE_NONE,
+            SectorPromotion::Bytes64 => sys::L2_SECTOR_PROMOTE_64B,
+            SectorPromotion::Bytes128 => sys::L2_SECTOR_PROMOTE_128B,
+        };
+        let mut argument = sys::SetL2SectorPromotion { promotion_flag, reserved: 0 };
+        sys::SET_L2_SECTOR_PROMOTION
+            .send(&self.shared.fd, &mut argument)
+            .map(drop)
+            .map_err(error::call(sys::SET_L2_SECTOR_PROMOTION.name(), "the TSG"))
+    }
+
+    fn send_value(&self, request: &ValueRequest) -> Result<(), Error> {
+        request.send(&self.shared.fd, 0).map(drop).map_err(error::call(request.name(), "the TSG"))
+    }
+
     /// Opens the event that follows each non-stalling interrupt of the graphics and copy engines,
     /// with which a thread sleeps until the GPU may have finished something.
     ///
     /// # Errors
     ///
     /// [`Error::Call`].
-    pub fn completion_event(&self) -> Result<CompletionEvent, Error> {
+    pub fn completion_event(&self) -> Result<TsgEvent, Error> {
+        self.event(EventKind::Completion)
+    }
+
+    /// Opens an event.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Call`].
+    pub fn event(&self, kind: EventKind) -> Result<TsgEvent, Error> {
         let mut argument = sys::EventIdCtrl {
             cmd: sys::EVENT_CMD_ENABLE,
-            event_id: sys::EVENT_BLOCKING_SYNC,
+            event_id: kind.raw(),
             ..sys::EventIdCtrl::default()
         };
         sys::EVENT_ID_CTRL
             .send(&self.shared.fd, &mut argument)
             .map_err(error::call(sys::EVENT_ID_CTRL.name(), "the TSG"))?;
         let fd = DoorFd::from_raw(self.shared.fd.door(), argument.event_fd);
-        Ok(CompletionEvent { fd, _tsg: self.clone() })
+        Ok(TsgEvent { fd, kind, _tsg: self.clone() })
     }
 
     /// What SM `sm` recorded about its last exception; persists until overwritten.
@@ -170,6 +272,16 @@ impl Subcontext {
         &self.shared.tsg
     }
 
+    /// A subcontext over the same address space on a TSG of its own: what to go on with after a fault,
+    /// which ends the TSG but leaves address space and mappings good.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::tsg`] and [`Tsg::subcontext`].
+    pub fn renew(&self) -> Result<Self, Error> {
+        self.tsg().gpu().tsg()?.subcontext(self.address_space())
+    }
+
     /// Starts the description of a channel for the engine class `class`, e.g. 0xC7C0 for compute.
     pub fn channel(&self, class: u32) -> ChannelBuilder<'_> {
         ChannelBuilder::new(self, class)
@@ -185,18 +297,77 @@ impl Drop for SubcontextShared {
     }
 }
 
-/// Sleeps until an engine raises an interrupt.
+/// How often a TSG appears in the runlist, and so gets its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Interleave {
+    /// Once per round.
+    #[default]
+    Low,
+    /// More often.
+    Medium,
+    /// As often as possible.
+    High,
+}
+
+/// How much the L2 fetches around a miss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SectorPromotion {
+    /// The sector that was missed.
+    None,
+    /// 64 bytes.
+    Bytes64,
+    /// 128 bytes.
+    Bytes128,
+}
+
+/// What an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EventKind {
+    /// An SM hit a breakpoint, with a debugger attached.
+    Breakpoint,
+    /// An SM paused, with a debugger attached.
+    Pause,
+    /// An engine raised a non-stalling interrupt. Every TSG with channels hears of each.
+    Completion,
+    /// Preemption in the middle of a kernel began.
+    PreemptionStarted,
+    /// Preemption in the middle of a kernel ended.
+    PreemptionComplete,
+    /// A channel of this TSG released a semaphore with awaken.
+    SemaphoreAwaken,
+}
+
+impl EventKind {
+    fn raw(self) -> u32 {
+        match self {
+            Self::Breakpoint => sys::EVENT_BPT_INT,
+            Self::Pause => sys::EVENT_BPT_PAUSE,
+            Self::Completion => sys::EVENT_BLOCKING_SYNC,
+            Self::PreemptionStarted => sys::EVENT_CILP_PREEMPTION_STARTED,
+            Self::PreemptionComplete => sys::EVENT_CILP_PREEMPTION_COMPLETE,
+            Self::SemaphoreAwaken => sys::EVENT_GR_SEMAPHORE_WRITE_AWAKEN,
+        }
+    }
+}
+
+/// Sleeps until something happens to a TSG.
 ///
 /// The event says that something happened, not what: look at the awaited condition before and after
 /// each wait.
 #[derive(Debug)]
-pub struct CompletionEvent {
+pub struct TsgEvent {
+    kind: EventKind,
     // The event does not keep the TSG alive in the kernel, so it is closed first.
     fd: DoorFd,
     _tsg: Tsg,
 }
 
-impl CompletionEvent {
+impl TsgEvent {
+    /// What the event is about.
+    pub fn kind(&self) -> EventKind {
+        self.kind
+    }
+
     /// Waits at most `timeout`; whether the event came. Consumes the event.
     ///
     /// # Errors
@@ -208,7 +379,7 @@ impl CompletionEvent {
         match self.fd.door().poll(&mut entries, timeout) {
             Ok(_) => Ok(entries[0].happened.intersects(wanted)),
             Err(Errno::INTR) => Ok(false),
-            Err(errno) => Err(error::call("poll", "the TSG's completion event")(errno)),
+            Err(errno) => Err(error::call("poll", "the TSG's event")(errno)),
         }
     }
 }

@@ -372,3 +372,23 @@ pub fn get_va_regions(fd: &DoorFd, regions: &mut [VaRegion]) -> Result<usize, Er
     // CAST: a u32 fits a usize on every supported target.
     Ok(argument.buf_size as usize / size_of::<VaRegion>())
 }
+
+/// Undoes the mappings of `unmaps`, then makes those of `maps`, at most 256 of either. The kernel
+/// stops at the first error and does not say where; what has been done stays done. It does not return
+/// addresses either, so `maps` are of use at chosen addresses alone.
+///
+/// # Errors
+///
+/// `EINVAL` for more than 256; else that of the first map that fails.
+pub fn map_buffer_batch(fd: &DoorFd, unmaps: &[UnmapBuffer], maps: &[MapBufferEx]) -> Result<(), Errno> {
+    let mut argument = MapBufferBatch {
+        // CAST: addresses have at most 64 bits.
+        unmaps: unmaps.as_ptr().expose_provenance() as u64,
+        maps: maps.as_ptr().expose_provenance() as u64,
+        num_unmaps: u32::try_from(unmaps.len()).map_err(|_| Errno::OVERFLOW)?,
+        num_maps: u32::try_from(maps.len()).map_err(|_| Errno::OVERFLOW)?,
+        reserved: 0,
+    };
+    // SAFETY: both arrays are borrowed for the call, which only reads them, as long as stated.
+    unsafe { MAP_BUFFER_BATCH.send_pointing(fd, &mut argument) }.map(drop)
+}

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part of this module")]
 
+pub(crate) mod front;
+
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::sync::Arc;
@@ -74,6 +76,19 @@ impl Work {
             )
             .unwrap();
         (self.mapping.va().get() + words as u64) | 6 << 42
+    }
+
+    /// As [`Work::release`], followed by a non-stalling interrupt of the host engine.
+    pub(crate) fn release_and_interrupt(&self, slot: usize, target: GpuVa, value: u64) -> u64 {
+        let entry = self.release(slot, target, value);
+        // NON_STALL_INTERRUPT of class C76F, with a value that is not looked at.
+        self.buffer.copy_from_slice(slot * 32 + 24, &[0x2001_0008_u32, 0]).unwrap();
+        entry + (2 << 42)
+    }
+
+    /// Whether the semaphore is `value`.
+    pub(crate) fn is(&self, value: u64) -> bool {
+        self.buffer.load_u64(2048, Ordering::Acquire) == value
     }
 
     /// Waits for the semaphore to reach `value`; whether it did.

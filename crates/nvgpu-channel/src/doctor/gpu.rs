@@ -1,0 +1,207 @@
+//! The GPU and its driver: features, power, clocks, memory, and whether a channel comes up.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use nvgpu_sys::door::OpenFlags;
+use nvgpu_sys::{Door, DoorFd, Errno, paths};
+
+use super::Report;
+use crate::characteristics::Characteristics;
+use crate::error::Error;
+use crate::gpu::Gpu;
+use crate::system::System;
+use crate::{GpuFlags, MapOptions};
+
+/// Directory of the GPU's device, behind its entry in devfreq.
+const DEVICE: &str = "/sys/class/devfreq/17000000.gpu/device";
+/// Free memory below which allocations will soon fail, in bytes.
+const LITTLE_MEMORY: u64 = 256 << 20;
+
+/// Features that launches can do without, and what is lost.
+const WISHED: [(GpuFlags, &str); 6] = [
+    (GpuFlags::SUPPORT_FAULT_RECOVERY, "a faulting kernel takes the machine down"),
+    (GpuFlags::SUPPORT_IO_COHERENCE, "cached buffers need explicit cache maintenance"),
+    (GpuFlags::SUPPORT_MAP_ACCESS_TYPE, "mappings cannot be made read-only"),
+    (GpuFlags::SUPPORT_USER_SYNCPOINT, "the CPU cannot sleep on a channel's syncpoint"),
+    (GpuFlags::SUPPORT_CLOCK_CONTROLS, "clocks can be set by root alone"),
+    (GpuFlags::SUPPORT_SPARSE_ALLOCS, "address ranges cannot be sparse"),
+];
+
+pub(super) fn examine(report: &mut Report, door: &Arc<dyn Door>, system: Option<&dyn System>) {
+    let gpu = match Gpu::open(door) {
+        Ok(gpu) => gpu,
+        Err(error) => {
+            report.error("GPU", error.to_string(), open_cure(&error));
+            return;
+        }
+    };
+    let chip = gpu.characteristics();
+    let (major, minor) = chip.sm_version();
+    report.ok(
+        "GPU",
+        format!(
+            "{}, {} SMs of version {major}.{minor}, classes {:#06x} (compute) and {:#06x} (copy)",
+            chip.chip_name(),
+            chip.sm_count(),
+            chip.compute_class(),
+            chip.copy_class()
+        ),
+    );
+    features(report, chip);
+    memory(report, &gpu);
+    power(report, chip, system);
+    clocks(report, door);
+    clock_runs(report, &gpu);
+    bring_up(report, &gpu);
+}
+
+/// What to do when the GPU does not open although its nodes do.
+fn open_cure(error: &Error) -> &'static str {
+    match error {
+        Error::UnknownClass { .. } | Error::NarrowAddresses { .. } => {
+            "only the Orin's GPU is known: for others use CUDA"
+        }
+        Error::MissingFeature { .. } | Error::DriverTooOld { .. } => "install JetPack 6 (L4T r36)",
+        _ => "reboot; if that does not help, look into the kernel log: sudo dmesg | grep nvgpu",
+    }
+}
+
+fn features(report: &mut Report, chip: &Characteristics) {
+    let missing: Vec<_> = WISHED.iter().filter(|(flag, _)| !chip.flags().contains(*flag)).collect();
+    if missing.is_empty() {
+        report.ok("features", "everything that launches need or profit from");
+        return;
+    }
+    let text = |(flag, loss): &&(GpuFlags, &str)| {
+        let names: Vec<_> = flag.iter_names().map(|(name, _)| name).collect();
+        format!("{}: {loss}", names.join(", "))
+    };
+    let missing: Vec<_> = missing.iter().map(text).collect();
+    report.warning(
+        "features",
+        format!("missing {}", missing.join("; ")),
+        "install JetPack 6 (L4T r36), whose driver has them",
+    );
+}
+
+fn memory(report: &mut Report, gpu: &Gpu) {
+    match gpu.nvmap().system_memory() {
+        Ok(usage) => {
+            let (free, total) = (usage.free_bytes >> 20, usage.total_bytes >> 20);
+            let text = format!("{free} of {total} MiB free");
+            if usage.free_bytes < LITTLE_MEMORY {
+                report.warning("memory", text, "end what uses it: CPU and GPU share one memory");
+            } else {
+                report.ok("memory", text);
+            }
+        }
+        Err(error) => {
+            let cure = "allocations may still work; the driver is not that of L4T r36";
+            report.warning("memory", error.to_string(), cure);
+        }
+    }
+}
+
+fn power(report: &mut Report, chip: &Characteristics, system: Option<&dyn System>) {
+    let Some(system) = system else { return };
+    let read = |name: &str| system.read(&Path::new(DEVICE).join(name)).map(|text| text.trim().to_owned());
+    let state = read("power/runtime_status").unwrap_or_else(|_| "unknown".into());
+    let railgates = chip.flags().contains(GpuFlags::CAN_RAILGATE)
+        && read("railgate_enable").is_ok_and(|enabled| enabled == "1");
+    let text = format!("state {state}");
+    if railgates {
+        report.warning(
+            "power",
+            format!("{text}; the GPU powers down when idle, and waking it takes 0.1 s"),
+            format!("an open channel keeps it up; or for good: echo 0 | sudo tee {DEVICE}/railgate_enable"),
+        );
+    } else {
+        report.ok("power", text);
+    }
+}
+
+/// Reads a frequency of devfreq through the door.
+fn frequency(door: &Arc<dyn Door>, path: &core::ffi::CStr) -> Result<u64, Errno> {
+    let fd = DoorFd::open(door, path, OpenFlags::CLOSE_ON_EXEC)?;
+    let mut text = [0; 32];
+    let len = door.read(fd.raw(), &mut text)?;
+    let text = core::str::from_utf8(&text[..len]).map_err(|_| Errno::INVAL)?;
+    text.trim().parse().map_err(|_| Errno::INVAL)
+}
+
+fn clocks(report: &mut Report, door: &Arc<dyn Door>) {
+    let read = || -> Result<(u64, u64, u64), Errno> {
+        Ok((
+            frequency(door, paths::DEVFREQ_MIN_FREQ)?,
+            frequency(door, paths::DEVFREQ_MAX_FREQ)?,
+            frequency(door, paths::DEVFREQ_CUR_FREQ)?,
+        ))
+    };
+    match read() {
+        Ok((min, max, current)) => {
+            let mhz = |hz: u64| hz / 1_000_000;
+            let text = format!("{} MHz, between {} and {} MHz", mhz(current), mhz(min), mhz(max));
+            if min == max {
+                report.ok("clocks", format!("locked at {} MHz", mhz(max)));
+            } else {
+                let cure = "they follow the load; for steady latency lock them: sudo jetson_clocks";
+                report.push(super::Severity::Ok, "clocks", text, Some(cure.into()));
+            }
+        }
+        Err(errno) => report.warning(
+            "clocks",
+            format!("devfreq cannot be read: {errno}"),
+            "latency cannot be told from clock changes; look for /sys/class/devfreq",
+        ),
+    }
+}
+
+/// The GPU's clock counts, which also proves that it is powered.
+fn clock_runs(report: &mut Report, gpu: &Gpu) {
+    let times = gpu.time_ns().and_then(|first| {
+        // The clock ticks every 32 ns; a call takes longer than that, but not everywhere.
+        let start = Instant::now();
+        let mut second = gpu.time_ns()?;
+        while second <= first && start.elapsed().as_millis() < 100 {
+            second = gpu.time_ns()?;
+        }
+        Ok((first, second))
+    });
+    match times {
+        Ok((first, second)) if second > first => {
+            report.ok("GPU time", format!("runs, {} s since power-on", first / 1_000_000_000))
+        }
+        Ok((first, _)) => report.error("GPU time", format!("stands still at {first} ns"), "reboot"),
+        Err(error) => report.error("GPU time", error.to_string(), "reboot"),
+    }
+}
+
+/// Address space, mapping, TSG, subcontext and channel, as every program makes them.
+fn bring_up(report: &mut Report, gpu: &Gpu) {
+    let start = Instant::now();
+    let channel = || -> Result<u32, Error> {
+        let space = gpu.address_space()?;
+        let buffer = Arc::new(gpu.nvmap().buffer(nvgpu_sys::nvmap::PAGE_SIZE).label("doctor").allocate()?);
+        let _mapping = space.map(&buffer, MapOptions::default())?;
+        let subcontext = gpu.tsg()?.subcontext(&space)?;
+        let class = gpu.characteristics().compute_class();
+        let channel = subcontext.channel(class).label("doctor").open()?;
+        match channel.error_notifier() {
+            Some(fault) => Err(fault.into()),
+            None => Ok(channel.token()),
+        }
+    };
+    match channel() {
+        Ok(token) => {
+            let took = start.elapsed().as_millis();
+            report.ok("channel", format!("comes up and goes in {took} ms, token {token}"));
+        }
+        Err(error) => report.error(
+            "channel",
+            error.to_string(),
+            "look into the kernel log: sudo dmesg | grep nvgpu; after an unrecoverable error reboot",
+        ),
+    }
+}

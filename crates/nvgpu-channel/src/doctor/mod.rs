@@ -1,0 +1,155 @@
+//! What is wrong with a machine that should run kernels, and what to do about it.
+//!
+//! [`examine`] goes from the outside in: is this an Orin, with which release; are the device nodes
+//! there, and may this user open them; does the driver know what is needed; is the GPU powered and at
+//! which clock; does a channel come up. Each question gives a [`Finding`], and what is not in order
+//! comes with its cure. Questions that make no sense after an error are not asked.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // On a Jetson: Arc::new(nvgpu_sys::LinuxDoor) and Some(&nvgpu_channel::LinuxSystem).
+//! let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+//! let report = nvgpu_channel::examine(&door, None);
+//! print!("{report}");
+//! assert!(!report.has_errors());
+//! # Ok(())
+//! # }
+//! ```
+
+mod gpu;
+mod machine;
+mod nodes;
+
+use core::fmt;
+use std::sync::Arc;
+
+use nvgpu_sys::Door;
+
+use crate::system::System;
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// As it should be.
+    Ok,
+    /// Kernels run, but slower, less steadily or with less insight than they could.
+    Warning,
+    /// Kernels do not run.
+    Error,
+}
+
+impl Severity {
+    /// `ok`, `warning` or `error`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// The answer to one question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What was looked at, in a word or two.
+    pub subject: &'static str,
+    /// What was found.
+    pub text: String,
+    /// What to do, where something is to be done or could be better.
+    pub cure: Option<String>,
+}
+
+/// All findings, in the order of the questions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// What answered: `Linux`, or the name of a software kernel.
+    pub door: &'static str,
+    /// The findings.
+    pub findings: Vec<Finding>,
+}
+
+impl Report {
+    /// The worst severity among the findings.
+    pub fn worst(&self) -> Severity {
+        self.findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok)
+    }
+
+    /// Whether anything keeps kernels from running.
+    pub fn has_errors(&self) -> bool {
+        self.worst() == Severity::Error
+    }
+
+    /// The finding about `subject`, if that was looked at.
+    pub fn about(&self, subject: &str) -> Option<&Finding> {
+        self.findings.iter().find(|finding| finding.subject == subject)
+    }
+
+    fn ok(&mut self, subject: &'static str, text: impl Into<String>) {
+        self.push(Severity::Ok, subject, text, None);
+    }
+
+    fn warning(&mut self, subject: &'static str, text: impl Into<String>, cure: impl Into<String>) {
+        self.push(Severity::Warning, subject, text, Some(cure.into()));
+    }
+
+    fn error(&mut self, subject: &'static str, text: impl Into<String>, cure: impl Into<String>) {
+        self.push(Severity::Error, subject, text, Some(cure.into()));
+    }
+
+    fn push(
+        &mut self,
+        severity: Severity,
+        subject: &'static str,
+        text: impl Into<String>,
+        cure: Option<String>,
+    ) {
+        self.findings.push(Finding { severity, subject, text: text.into(), cure });
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.findings.iter().map(|finding| finding.subject.len()).max().unwrap_or(0);
+        for finding in &self.findings {
+            let severity = finding.severity.name();
+            writeln!(f, "{severity:7}  {:width$}  {}", finding.subject, finding.text)?;
+            if let Some(cure) = &finding.cure {
+                writeln!(f, "{:7}  {:width$}  -> {cure}", "", "")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the machine `system` is an Orin, by its device tree or the presence of the driver.
+pub fn is_orin(system: &dyn System) -> bool {
+    machine::is_orin(system)
+}
+
+/// Examines what is behind `door`. `system` is the machine around it; `None` for a software kernel,
+/// around which there is none.
+///
+/// Opens the GPU and brings a channel up, which may power the GPU on and take a second; everything is
+/// given back.
+pub fn examine(door: &Arc<dyn Door>, system: Option<&dyn System>) -> Report {
+    let mut report = Report { door: door.name(), findings: Vec::new() };
+    if let Some(system) = system {
+        if !machine::identify(&mut report, system) {
+            return report;
+        }
+    } else {
+        report.ok("machine", format!("{}: no hardware is involved", door.name()));
+    }
+    let reachable = nodes::examine(&mut report, door, system);
+    if reachable {
+        gpu::examine(&mut report, door, system);
+    }
+    if let Some(system) = system {
+        machine::neighbours(&mut report, system);
+    }
+    report
+}

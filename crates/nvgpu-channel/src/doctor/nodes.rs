@@ -1,0 +1,136 @@
+//! The device nodes, and what this user may do with them.
+
+use core::ffi::CStr;
+use std::path::Path;
+use std::sync::Arc;
+
+use nvgpu_sys::door::OpenFlags;
+use nvgpu_sys::{Door, DoorFd, Errno, paths};
+
+use super::Report;
+use crate::system::{Permissions, System};
+
+/// One node and what it is needed for.
+struct Node {
+    subject: &'static str,
+    path: &'static CStr,
+    /// What does not work without it; nothing at all if `None`.
+    loss: Option<&'static str>,
+    /// The module that makes it.
+    module: &'static str,
+    flags: OpenFlags,
+}
+
+const NODES: [Node; 4] = [
+    Node {
+        subject: "memory node",
+        path: paths::NVMAP,
+        loss: None,
+        module: "nvmap",
+        flags: OpenFlags::READ_WRITE,
+    },
+    Node {
+        subject: "GPU node",
+        path: paths::CTRL,
+        loss: None,
+        module: "nvgpu",
+        flags: OpenFlags::READ_WRITE,
+    },
+    Node {
+        subject: "fence node",
+        path: paths::HOST1X_FENCE,
+        loss: Some("the CPU cannot sleep on syncpoints"),
+        module: "host1x-fence",
+        flags: OpenFlags::READ_WRITE,
+    },
+    Node {
+        subject: "kernel log",
+        path: paths::KMSG,
+        loss: Some("faults are reported by their code alone, without the kernel's own words"),
+        module: "printk",
+        flags: OpenFlags::NON_BLOCKING,
+    },
+];
+
+/// Opens each node; whether those that everything needs did open.
+pub(super) fn examine(report: &mut Report, door: &Arc<dyn Door>, system: Option<&dyn System>) -> bool {
+    let mut reachable = true;
+    for node in &NODES {
+        let path = node.path.to_string_lossy();
+        match DoorFd::open(door, node.path, node.flags | OpenFlags::CLOSE_ON_EXEC) {
+            Ok(_) => report.ok(node.subject, format!("{path} opens")),
+            Err(errno) => {
+                let cure = cure(node, errno, system);
+                match node.loss {
+                    Some(loss) => report.warning(node.subject, format!("{path}: {errno}: {loss}"), cure),
+                    None => {
+                        report.error(node.subject, format!("{path}: {errno}"), cure);
+                        reachable = false;
+                    }
+                }
+            }
+        }
+    }
+    reachable
+}
+
+/// What to do about a node that does not open.
+fn cure(node: &Node, errno: Errno, system: Option<&dyn System>) -> String {
+    let path = node.path.to_string_lossy();
+    match errno {
+        Errno::ACCESS | Errno::PERM if node.path == paths::KMSG => {
+            "run as root, or: sudo sysctl kernel.dmesg_restrict=0".into()
+        }
+        Errno::ACCESS | Errno::PERM => {
+            let permissions = system.and_then(|system| system.permissions(Path::new(&*path)).ok());
+            match system.zip(permissions) {
+                Some((system, permissions)) => permission_cure(&path, system, permissions),
+                None => "add yourself to group video (sudo usermod -aG video $USER) and log in again".into(),
+            }
+        }
+        Errno::NOENT | Errno::NXIO | Errno::NODEV => {
+            let power = Path::new("/dev/nvgpu/igpu0/power");
+            let off =
+                node.path == paths::CTRL && system.is_some_and(|system| system.permissions(power).is_ok());
+            if off {
+                format!("the GPU has never been powered on: echo 1 | sudo tee {}", power.display())
+            } else {
+                format!("load the kernel module: sudo modprobe {}", node.module)
+            }
+        }
+        Errno::MFILE | Errno::NFILE => "too many open descriptors: raise the limit with ulimit -n".into(),
+        _ => "look into the kernel log: sudo dmesg".into(),
+    }
+}
+
+/// What to do about a node that this user may not open.
+fn permission_cure(path: &str, system: &dyn System, permissions: Permissions) -> String {
+    let identity = system.identity();
+    let shared = permissions.mode & 0o060 == 0o060;
+    if !shared {
+        let mode = permissions.mode;
+        return format!(
+            "{path} has mode {mode:#o}: L4T's udev rules make it 0660 for group video; reinstall them"
+        );
+    }
+    let group = group_name(system, permissions.group);
+    if identity.groups.contains(&permissions.group) {
+        return format!(
+            "you are in group {group}, which may open it: something else denies it, e.g. a container without --device {path}"
+        );
+    }
+    format!("add yourself to group {group} (sudo usermod -aG {group} $USER) and log in again")
+}
+
+/// Name of a group, or its number.
+fn group_name(system: &dyn System, id: u32) -> String {
+    let number = id.to_string();
+    let groups = system.read(Path::new("/etc/group")).unwrap_or_default();
+    let named = groups.lines().find_map(|line| {
+        // name:password:number:members
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == number).then(|| name.to_owned())
+    });
+    named.unwrap_or(number)
+}

@@ -1,0 +1,107 @@
+//! The GPU's clock and the CPU's.
+//!
+//! Semaphores and kernels stamp with the PTIMER, in nanoseconds that count from the GPU's power-on.
+//! To say when that was by a clock of the CPU, the driver reads both back to back, the GPU's first
+//! (`ptimer.c:nvgpu_get_timestamps_zipper`).
+
+use core::time::Duration;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use nvgpu_sys::ctrl;
+
+use crate::error::{self, Error};
+use crate::gpu::{Gpu, NODE};
+
+/// A clock of the CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CpuClock {
+    /// The processor's counter, in ticks (31.25 MHz on an Orin): what `CNTVCT_EL0` reads.
+    Counter,
+    /// Microseconds since the Unix epoch.
+    Realtime,
+}
+
+/// Both clocks at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimePair {
+    /// The GPU's clock in nanoseconds.
+    pub gpu_ns: u64,
+    /// The CPU's clock, in its own units.
+    pub cpu: u64,
+}
+
+impl Gpu {
+    /// Reads both clocks together `count` times, at most 16.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`] for more than 16; [`Error::Call`].
+    pub fn correlate_clocks(&self, clock: CpuClock, count: u32) -> Result<Vec<TimePair>, Error> {
+        if count > ctrl::TIME_CORRELATION_MAX_COUNT {
+            let (what, value, rule) = ("number of clock pairs", count.into(), "it must be at most 16");
+            return Err(Error::Range { what, value, rule });
+        }
+        let source_id = match clock {
+            CpuClock::Counter => ctrl::TIME_SOURCE_TSC,
+            CpuClock::Realtime => ctrl::TIME_SOURCE_OSTIME,
+        };
+        let mut argument = ctrl::GetCpuTimeCorrelationInfo {
+            count,
+            source_id,
+            ..ctrl::GetCpuTimeCorrelationInfo::default()
+        };
+        ctrl::GET_CPU_TIME_CORRELATION_INFO
+            .send(self.ctrl(), &mut argument)
+            .map_err(error::call(ctrl::GET_CPU_TIME_CORRELATION_INFO.name(), NODE))?;
+        // CAST: at most 16.
+        let samples = &argument.samples[..count as usize];
+        Ok(samples
+            .iter()
+            .map(|pair| TimePair { gpu_ns: pair.gpu_timestamp, cpu: pair.cpu_timestamp })
+            .collect())
+    }
+
+    /// A pair from which GPU times can be told as wall-clock times; take a new one every few minutes,
+    /// the two clocks drift apart.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Call`].
+    pub fn wall_clock(&self) -> Result<WallClock, Error> {
+        let pairs = self.correlate_clocks(CpuClock::Realtime, 1)?;
+        let pair = pairs.first().copied().unwrap_or(TimePair { gpu_ns: 0, cpu: 0 });
+        Ok(WallClock { pair })
+    }
+}
+
+/// Tells GPU times as wall-clock times, to a microsecond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WallClock {
+    pair: TimePair,
+}
+
+impl WallClock {
+    /// When the GPU's clock read `gpu_ns`; `None` for times that the system's clock cannot express.
+    pub fn system_time(&self, gpu_ns: u64) -> Option<SystemTime> {
+        let base = UNIX_EPOCH.checked_add(Duration::from_micros(self.pair.cpu))?;
+        if gpu_ns >= self.pair.gpu_ns {
+            base.checked_add(Duration::from_nanos(gpu_ns - self.pair.gpu_ns))
+        } else {
+            base.checked_sub(Duration::from_nanos(self.pair.gpu_ns - gpu_ns))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpu_times_before_and_after_the_pair_are_told() {
+        let clock = WallClock { pair: TimePair { gpu_ns: 1000, cpu: 2_000_000 } };
+        let at = |nanos| UNIX_EPOCH + Duration::from_nanos(nanos);
+        assert_eq!(clock.system_time(1000), Some(at(2_000_000_000)));
+        assert_eq!(clock.system_time(1032), Some(at(2_000_000_032)));
+        assert_eq!(clock.system_time(0), Some(at(1_999_999_000)));
+    }
+}

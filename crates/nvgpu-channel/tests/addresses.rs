@@ -1,0 +1,162 @@
+//! Address spaces in bulk: batches and pools; and what the chip looks like.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::open;
+use nvgpu_channel::{Error, GpuVa, MapOptions, Placement, VaPool};
+use nvgpu_sys::{Errno, address_space, ctrl};
+use orin_sim::{Call, Failure};
+
+const PAGE: u64 = 4096;
+
+#[test]
+fn a_batch_maps_in_one_request_for_256() {
+    let (orin, gpu) = open();
+    let before = orin.live();
+    let space = gpu.address_space().unwrap();
+    let buffer = Arc::new(gpu.nvmap().buffer(300 * PAGE).label("pieces").allocate().unwrap());
+    let range = space.reserve(1 << 22, false).unwrap();
+    // Every second page of the range, the buffer's pages backwards.
+    let place = |index: u64| Placement {
+        offset: 2 * index * PAGE,
+        buffer: &buffer,
+        buffer_offset: (299 - index) * PAGE,
+        len: PAGE,
+        options: MapOptions::default(),
+    };
+    let places: Vec<_> = (0..300).map(place).collect();
+    let requests = orin.ioctl_count();
+    let mappings = range.map_batch(&places).unwrap();
+    assert_eq!(orin.ioctl_count(), requests + 2);
+    assert_eq!((mappings.len(), orin.live().gpu_mappings), (300, 300));
+    assert_eq!(mappings[299].va(), GpuVa(range.va().get() + 2 * 299 * PAGE));
+    assert!(matches!(range.map_batch(&[place(0)]), Err(Error::Overlap { .. })));
+
+    let requests = orin.ioctl_count();
+    space.unmap_batch(mappings).unwrap();
+    assert_eq!((orin.ioctl_count(), orin.live().gpu_mappings), (requests + 2, 0));
+    // The addresses are free again.
+    let mapping = range.map(0, &buffer, 0, PAGE, MapOptions::default()).unwrap();
+    mapping.unmap().unwrap();
+    assert_eq!(orin.live().gpu_mappings, 0);
+
+    let elsewhere = gpu.address_space().unwrap();
+    let mapping = space.map(&buffer, MapOptions::default()).unwrap();
+    assert!(matches!(elsewhere.unmap_batch(vec![mapping]), Err(Error::Range { .. })));
+    drop((range, space, elsewhere, buffer));
+    assert_eq!(orin.live(), before);
+}
+
+#[test]
+fn a_batch_is_all_or_nothing() {
+    let (orin, gpu) = open();
+    let space = gpu.address_space().unwrap();
+    let buffer = Arc::new(gpu.nvmap().buffer(4 * PAGE).allocate().unwrap());
+    let range = space.reserve(16 * PAGE, false).unwrap();
+    let place = |offset, buffer_offset| Placement {
+        offset,
+        buffer: &buffer,
+        buffer_offset,
+        len: PAGE,
+        options: MapOptions::default(),
+    };
+    // A place that is wrong is found before any request.
+    let requests = orin.ioctl_count();
+    for wrong in [place(0, 4 * PAGE), place(16 * PAGE, 0), place(1, 0), place(4 * PAGE, 0)] {
+        assert!(range.map_batch(&[place(4 * PAGE, 0), wrong]).is_err());
+    }
+    assert_eq!(orin.ioctl_count(), requests);
+    // The kernel refuses: what it had mapped by then is gone too.
+    let code = address_space::code::MAP_BUFFER_BATCH;
+    orin.fail(Failure { call: Call::Ioctl(code), nth: 1, errno: Errno::NOMEM });
+    let error = range.map_batch(&[place(0, 0), place(PAGE, 0)]).unwrap_err();
+    assert_eq!(error.errno(), Some(Errno::NOMEM), "{error}");
+    assert_eq!(orin.live().gpu_mappings, 0);
+    assert_eq!(range.map_batch(&[place(0, 0), place(PAGE, 0)]).unwrap().len(), 2);
+    assert!(range.map_batch(&[]).unwrap().is_empty());
+}
+
+#[test]
+fn a_pool_uses_its_addresses_again() {
+    let (orin, gpu) = open();
+    let before = orin.live();
+    let space = gpu.address_space().unwrap();
+    let pool = VaPool::new(&space, 1 << 20).unwrap();
+    assert_eq!((pool.len(), pool.is_empty(), pool.free_bytes()), (1 << 20, false, 1 << 20));
+    let buffer = Arc::new(gpu.nvmap().buffer(3 * PAGE).allocate().unwrap());
+    let one = pool.map(&buffer, MapOptions::default()).unwrap();
+    let two = pool.map(&buffer, MapOptions::default()).unwrap();
+    assert_eq!((one.va(), two.va()), (pool.va(), pool.va().checked_add(3 * PAGE).unwrap()));
+    let first = one.va();
+    drop(one);
+    assert_eq!(pool.map(&buffer, MapOptions::default()).unwrap().va(), first);
+
+    // Alignment is of addresses, wherever the range begins.
+    let block = pool.block(1, 1 << 16).unwrap();
+    assert!(block.va().is_aligned(1 << 16));
+    assert_eq!((block.len(), block.is_empty()), (PAGE, false));
+    let part = block.map(&buffer, PAGE, PAGE, MapOptions::default()).unwrap();
+    assert!(part.va().is_aligned(1 << 16));
+    let too_small = pool.block(1, 1).unwrap().map(&buffer, 0, 2 * PAGE, MapOptions::default());
+    assert!(matches!(too_small, Err(Error::Range { .. })));
+
+    assert!(matches!(pool.block(2 << 20, 1), Err(Error::PoolFull { .. })));
+    assert!(matches!(pool.block(PAGE, 1 << 63), Err(Error::PoolFull { .. })));
+    for (len, alignment) in [(0, 1), (u64::MAX, 1), (1, 0), (1, 3)] {
+        assert!(matches!(pool.block(len, alignment), Err(Error::Range { .. })), "{len} {alignment}");
+    }
+    // Mappings keep the pool's range whatever is dropped first.
+    drop((space, pool, two));
+    drop((part, buffer));
+    assert_eq!(orin.live(), before);
+}
+
+#[test]
+fn an_unaligned_range_still_gives_aligned_blocks() {
+    let (_orin, gpu) = open();
+    let space = gpu.address_space().unwrap();
+    let range = space.reserve_fixed(GpuVa(0x10_0000_3000), 1 << 20, false).unwrap();
+    let pool = VaPool::over(range);
+    for exponent in 12..20 {
+        let block = pool.block(PAGE, 1 << exponent).unwrap();
+        assert!(block.va().is_aligned(1 << exponent), "{:#x}", block.va());
+        assert!(block.va() >= pool.va());
+        assert!(block.va().get() + block.len() <= pool.va().get() + pool.len());
+    }
+    assert_eq!(pool.free_bytes(), 1 << 20);
+}
+
+#[test]
+fn topology_is_that_of_the_board() {
+    use nvgpu_channel::{CpuClock, EngineKind};
+    let (orin, gpu) = open();
+    assert_eq!(gpu.tpc_masks().unwrap(), [0b1111, 0]);
+    assert_eq!(gpu.l2_slice_masks().unwrap(), [0xf, 0xf]);
+    assert_eq!(gpu.gpc_indices().unwrap(), [(0, 0)]);
+    assert_eq!(gpu.zcull_context_bytes().unwrap(), 164_352);
+    let sms = gpu.sm_positions().unwrap();
+    assert_eq!(sms.len(), 8);
+    assert!(sms.iter().enumerate().all(|(id, sm)| usize::from(sm.tpc) == id / 2));
+    assert!(sms.iter().enumerate().all(|(id, sm)| usize::from(sm.sm_in_tpc) == id % 2));
+    let engines = gpu.engines().unwrap();
+    let graphics = engines.iter().find(|engine| engine.kind == EngineKind::Graphics).unwrap();
+    let copy = engines.iter().find(|engine| engine.kind == EngineKind::AsyncCopy).unwrap();
+    assert_eq!(graphics.runlist, 0);
+    assert_ne!(copy.runlist, graphics.runlist);
+    // A driver that cannot copy its answer out says so with a positive result.
+    orin.fail(Failure { call: Call::Ioctl(ctrl::code::VSMS_MAPPING), nth: 1, errno: Errno::OVERFLOW });
+    assert_eq!(gpu.sm_positions().unwrap_err().errno(), Some(Errno::OVERFLOW));
+
+    let pairs = gpu.correlate_clocks(CpuClock::Counter, 16).unwrap();
+    assert_eq!(pairs.len(), 16);
+    assert!(pairs.windows(2).all(|two| two[0].gpu_ns <= two[1].gpu_ns && two[0].cpu <= two[1].cpu));
+    assert!(gpu.correlate_clocks(CpuClock::Realtime, 0).unwrap().is_empty());
+    assert!(matches!(gpu.correlate_clocks(CpuClock::Realtime, 17), Err(Error::Range { value: 17, .. })));
+    let (earlier, clock) = (std::time::SystemTime::now(), gpu.wall_clock().unwrap());
+    let told = clock.system_time(gpu.time_ns().unwrap()).unwrap();
+    let later = std::time::SystemTime::now();
+    let slack = core::time::Duration::from_millis(1);
+    assert!(told + slack >= earlier && told <= later + slack, "{earlier:?} {told:?} {later:?}");
+}

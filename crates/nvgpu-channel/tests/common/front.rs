@@ -1,0 +1,105 @@
+//! A door in front of the software Orin, for requests and answers that it does not give.
+
+use core::ffi::{CStr, c_void};
+use core::fmt;
+use core::ptr::NonNull;
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex};
+
+use nvgpu_sys::door::{Events, MapRequest, OpenFlags, PollEntry};
+use nvgpu_sys::{Door, Errno, paths};
+use orin_sim::{Config, SoftwareOrin};
+
+/// Descriptors from here on are the front's own.
+pub(crate) const FIRST_OWN: RawFd = 100_000;
+/// The one that opening the fence node gives.
+pub(crate) const FENCE_NODE: RawFd = FIRST_OWN;
+
+/// Answers a request, or leaves it to the software Orin. The argument is what the request says.
+pub(crate) type Answer = dyn Fn(u32, *mut c_void) -> Option<Result<i32, Errno>> + Send + Sync;
+
+/// What the front does and has seen.
+pub(crate) struct Front {
+    behind: SoftwareOrin,
+    answer: Box<Answer>,
+    /// Results of polls of its own descriptors, in order.
+    pub(crate) polls: Mutex<VecDeque<Result<Events, Errno>>>,
+    /// Its own descriptors that have been closed.
+    pub(crate) closed: Mutex<Vec<RawFd>>,
+}
+
+impl fmt::Debug for Front {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Front").finish_non_exhaustive()
+    }
+}
+
+impl Front {
+    pub(crate) fn new(
+        answer: impl Fn(u32, *mut c_void) -> Option<Result<i32, Errno>> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let behind = SoftwareOrin::new(Config::default()).unwrap();
+        Arc::new(Self { behind, answer: Box::new(answer), polls: Mutex::default(), closed: Mutex::default() })
+    }
+
+    pub(crate) fn door(self: &Arc<Self>) -> Arc<dyn Door> {
+        Arc::clone(self) as _
+    }
+
+    pub(crate) fn will_poll(&self, results: impl IntoIterator<Item = Result<Events, Errno>>) {
+        self.polls.lock().unwrap().extend(results);
+    }
+}
+
+impl Door for Front {
+    fn name(&self) -> &'static str {
+        "front"
+    }
+
+    fn open(&self, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno> {
+        if path == paths::HOST1X_FENCE { Ok(FENCE_NODE) } else { self.behind.open(path, flags) }
+    }
+
+    unsafe fn ioctl(&self, fd: RawFd, request: u32, argument: *mut c_void) -> Result<i32, Errno> {
+        match (self.answer)(request, argument) {
+            Some(result) => result,
+            // SAFETY: passed on as it came.
+            None => unsafe { self.behind.ioctl(fd, request, argument) },
+        }
+    }
+
+    fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
+        self.behind.mmap(request)
+    }
+
+    unsafe fn munmap(&self, pointer: NonNull<u8>, len: usize) -> Result<(), Errno> {
+        // SAFETY: passed on as it came.
+        unsafe { self.behind.munmap(pointer, len) }
+    }
+
+    fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+        self.behind.read(fd, buffer)
+    }
+
+    fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
+        self.behind.seek_end(fd)
+    }
+
+    fn poll(&self, entries: &mut [PollEntry], timeout: Duration) -> Result<usize, Errno> {
+        if entries[0].fd < FIRST_OWN {
+            return self.behind.poll(entries, timeout);
+        }
+        entries[0].happened = self.polls.lock().unwrap().pop_front().unwrap()?;
+        Ok(usize::from(!entries[0].happened.is_empty()))
+    }
+
+    fn close(&self, fd: RawFd) -> Result<(), Errno> {
+        if fd < FIRST_OWN {
+            return self.behind.close(fd);
+        }
+        self.closed.lock().unwrap().push(fd);
+        Ok(())
+    }
+}

@@ -1,0 +1,54 @@
+//! Threads that allocate, map, unmap and free at once. In a process of its own, whose descriptors can
+//! be counted.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::open;
+use nvgpu_channel::{MapOptions, VaPool};
+
+const PAGE: u64 = 4096;
+
+/// Two threads, 5,000 cycles each of everything that is made and given back in a running program:
+/// nothing may be left, neither on the board nor in the process.
+#[test]
+fn ten_thousand_cycles_of_two_threads_leave_nothing() {
+    const CYCLES: usize = 5_000;
+    let (orin, gpu) = open();
+    let space = gpu.address_space().unwrap();
+    let pool = VaPool::new(&space, 1 << 24).unwrap();
+    let shared = Arc::new(gpu.nvmap().buffer(4 * PAGE).label("shared").allocate().unwrap());
+    let before = orin.live();
+    let descriptors = open_descriptors();
+    let work = |seed: usize| {
+        for cycle in 0..CYCLES {
+            let size = 1 + (cycle * 7 + seed) as u64 % 5;
+            let buffer = Arc::new(gpu.nvmap().buffer(size * PAGE).allocate().unwrap());
+            buffer.write_u32(0, 1);
+            let automatic = space.map(&buffer, MapOptions::default()).unwrap();
+            let placed = pool.map(&buffer, MapOptions::default()).unwrap();
+            assert_ne!(automatic.va(), placed.va());
+            // The same buffer in both threads: the kernel counts how often it was mapped.
+            let common = space.map(&shared, MapOptions::default()).unwrap();
+            if cycle % 2 == 0 {
+                drop(buffer);
+                drop((automatic, placed, common));
+            } else {
+                space.unmap_batch(vec![common, placed, automatic]).unwrap();
+            }
+        }
+    };
+    std::thread::scope(|threads| {
+        threads.spawn(|| work(0));
+        threads.spawn(|| work(3));
+    });
+    assert_eq!(orin.live(), before);
+    assert_eq!(pool.free_bytes(), pool.len());
+    assert_eq!(open_descriptors(), descriptors);
+}
+
+/// Everything that the process has open, the directory being read included.
+fn open_descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}

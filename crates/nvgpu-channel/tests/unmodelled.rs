@@ -1,0 +1,288 @@
+//! Requests that the software Orin has no answer to yet: clocks, syncpoint fences, L2 controls. A door
+//! in front of it answers, by the kernel's rules.
+
+mod common;
+
+use core::time::Duration;
+use std::sync::{Arc, Mutex};
+
+use common::front::{FENCE_NODE, FIRST_OWN, Front};
+use nvgpu_channel::{
+    ClockRange, ClockReading, Error, FenceNode, Gpu, GpuVa, SectorPromotion, Threshold, UserSyncpoint,
+};
+use nvgpu_sys::door::Events;
+use nvgpu_sys::{Errno, address_space, ctrl, host1x, sync_file, tsg};
+
+const TICK: Duration = Duration::from_millis(1);
+const POINTS: [u64; 3] = [306_000_000, 612_000_000, 1_300_000_000];
+
+/// The argument of a request.
+///
+/// # Safety
+///
+/// The request's argument is a `T`, and nothing else refers to it.
+unsafe fn argument<'a, T>(pointer: *mut core::ffi::c_void) -> &'a mut T {
+    // SAFETY: the caller's promise.
+    unsafe { &mut *pointer.cast() }
+}
+
+/// The array behind an address in an argument.
+///
+/// # Safety
+///
+/// `count` values of `T` are at the address, and nothing else refers to them.
+unsafe fn array<'a, T>(address: u64, count: usize) -> &'a mut [T] {
+    let pointer = core::ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap());
+    // SAFETY: the caller's promise.
+    unsafe { core::slice::from_raw_parts_mut(pointer, count) }
+}
+
+/// The driver's clock arbiter, as far as its rules are known.
+fn arbiter(request: u32, pointer: *mut core::ffi::c_void, target: &Mutex<u64>) -> Option<Result<i32, Errno>> {
+    use ctrl::code;
+    Some(match request {
+        code::CLK_GET_RANGE => {
+            // SAFETY: the request's argument, and the entry it names.
+            let range = unsafe {
+                let args = argument::<ctrl::ClkRangeArgs>(pointer);
+                assert_eq!((args.flags, args.num_entries), (1, 1));
+                &mut array::<ctrl::ClkRange>(args.clk_range_entries, 1)[0]
+            };
+            (range.min_hz, range.max_hz) = (POINTS[0], POINTS[2]);
+            if range.clk_domain == ctrl::CLK_DOMAIN_GPCCLK { Ok(0) } else { Err(Errno::INVAL) }
+        }
+        code::CLK_GET_VF_POINTS => {
+            // SAFETY: the request's argument.
+            let args = unsafe { argument::<ctrl::ClkVfPointsArgs>(pointer) };
+            args.num_entries = 3;
+            if args.max_entries == 0 {
+                return Some(Ok(0));
+            }
+            assert_eq!(args.max_entries, 3);
+            // SAFETY: `max_entries` entries.
+            let points = unsafe { array::<ctrl::ClkVfPoint>(args.clk_vf_point_entries, 3) };
+            points.iter_mut().zip(POINTS).for_each(|(point, hz)| point.freq_hz = hz);
+            Ok(0)
+        }
+        code::CLK_GET_INFO => {
+            // SAFETY: the request's argument, and the entry it names.
+            let info = unsafe {
+                let args = argument::<ctrl::ClkGetInfo>(pointer);
+                &mut array::<ctrl::ClkInfo>(args.clk_info_entries, 1)[0]
+            };
+            info.freq_hz = *target.lock().unwrap() + u64::from(info.clk_type);
+            Ok(0)
+        }
+        code::CLK_SET_INFO => {
+            // SAFETY: the request's argument, and the entry it names.
+            let (args, info) = unsafe {
+                let args = argument::<ctrl::ClkSetInfo>(pointer);
+                let info = array::<ctrl::ClkInfo>(args.clk_info_entries, 1)[0];
+                (args, info)
+            };
+            assert_eq!((args.flags, args.num_entries, info.clk_type), (0, 1, ctrl::CLK_TYPE_TARGET));
+            *target.lock().unwrap() = info.freq_hz;
+            args.completion_fd = FIRST_OWN + 5;
+            Ok(0)
+        }
+        _ => return None,
+    })
+}
+
+#[test]
+fn clocks_are_read_and_requested() {
+    let target = Arc::new(Mutex::new(POINTS[0]));
+    let set = Arc::clone(&target);
+    let front = Front::new(move |request, pointer| arbiter(request, pointer, &set));
+    let gpu = Gpu::open(&front.door()).unwrap();
+    assert_eq!(gpu.clock_range().unwrap(), ClockRange { min_hz: POINTS[0], max_hz: POINTS[2] });
+    assert_eq!(gpu.clock_points().unwrap(), POINTS);
+    assert_eq!(gpu.clock_hz(ClockReading::Target).unwrap(), POINTS[0] + 1);
+    assert_eq!(gpu.clock_hz(ClockReading::Effective).unwrap(), POINTS[0] + 3);
+    let request = gpu.boost_clock().unwrap();
+    assert_eq!(*target.lock().unwrap(), POINTS[2]);
+    front.will_poll([Ok(Events::empty()), Err(Errno::INTR), Ok(Events::IN), Err(Errno::INVAL)]);
+    assert!(!request.wait(TICK).unwrap());
+    assert!(!request.wait(TICK).unwrap());
+    assert!(request.wait(TICK).unwrap());
+    assert_eq!(request.wait(TICK).unwrap_err().errno(), Some(Errno::INVAL));
+    assert_eq!(request.gpu().characteristics().chip_name(), "ga10b");
+    drop(request);
+    assert_eq!(*front.closed.lock().unwrap(), [FIRST_OWN + 5]);
+}
+
+#[test]
+fn a_refused_clock_request_is_reported() {
+    for (errno, name) in [(Errno::INVAL, "NVGPU_GPU_IOCTL_CLK_SET_INFO"), (Errno::PERM, "CLK_SET_INFO")] {
+        let front = Front::new(move |request, _| (request == ctrl::code::CLK_SET_INFO).then_some(Err(errno)));
+        let gpu = Gpu::open(&front.door()).unwrap();
+        let error = gpu.request_clock(1).unwrap_err();
+        assert_eq!(error.errno(), Some(errno));
+        assert!(error.to_string().contains(name), "{error}");
+    }
+}
+
+/// The fence node: sync-files and poll descriptors.
+fn fences(
+    request: u32,
+    pointer: *mut core::ffi::c_void,
+    armed: &Mutex<Vec<Threshold>>,
+    status: &Mutex<i32>,
+) -> Option<Result<i32, Errno>> {
+    use host1x::code;
+    Some(match request {
+        code::CREATE_FENCE => {
+            // SAFETY: the request's argument.
+            let args = unsafe { argument::<host1x::CreateFence>(pointer) };
+            assert_eq!(args.reserved, [0]);
+            if args.id >= 1024 {
+                return Some(Err(Errno::INVAL));
+            }
+            args.fence_fd = FIRST_OWN + 1;
+            Ok(0)
+        }
+        code::FENCE_EXTRACT => {
+            // SAFETY: the request's argument, and the array it names.
+            unsafe {
+                let args = argument::<host1x::FenceExtract>(pointer);
+                assert_eq!((args.fence_fd, args.reserved), (FIRST_OWN + 1, [0, 0]));
+                array::<host1x::FenceExtractFence>(args.fences_ptr, 1)[0] =
+                    host1x::FenceExtractFence { id: 17, threshold: 3 };
+                args.num_fences = 1;
+            }
+            Ok(0)
+        }
+        code::CREATE_POLLFD => {
+            // SAFETY: the request's argument.
+            unsafe { argument::<host1x::CreatePollfd>(pointer) }.fd = FIRST_OWN + 2;
+            Ok(0)
+        }
+        code::TRIGGER_POLLFD => {
+            // SAFETY: the request's argument.
+            let args = unsafe { argument::<host1x::TriggerPollfd>(pointer) };
+            assert_eq!((args.fd, args.reserved), (FIRST_OWN + 2, 0));
+            armed.lock().unwrap().push(Threshold { id: args.id, value: args.threshold });
+            Ok(0)
+        }
+        sync_file::code::FILE_INFO => {
+            // SAFETY: the request's argument.
+            let args = unsafe { argument::<sync_file::FileInfo>(pointer) };
+            assert_eq!((args.flags, args.num_fences), (0, 0));
+            args.status = *status.lock().unwrap();
+            Ok(0)
+        }
+        _ => return None,
+    })
+}
+
+#[test]
+fn fences_end_with_success_an_error_or_not_yet() {
+    let (armed, status) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(1)));
+    let (seen, set) = (Arc::clone(&armed), Arc::clone(&status));
+    let front = Front::new(move |request, pointer| fences(request, pointer, &armed, &status));
+    let node = FenceNode::open(&front.door()).unwrap();
+    let syncpoint = UserSyncpoint { id: 17, gpu_va: GpuVa(0xfc_0001_0000), value: u32::MAX };
+    let threshold = syncpoint.after(4);
+    assert_eq!(threshold, Threshold { id: 17, value: 3 });
+
+    let fence = node.fence(threshold).unwrap();
+    assert_eq!(node.thresholds(&fence).unwrap(), [threshold]);
+    front.will_poll([Ok(Events::empty()), Err(Errno::INTR), Ok(Events::IN), Ok(Events::IN), Ok(Events::IN)]);
+    assert!(!fence.wait(TICK).unwrap());
+    assert!(!fence.wait(TICK).unwrap());
+    assert!(fence.wait(TICK).unwrap());
+    // The kernel gave it up after 30 s, and a sync-file polls readable then too.
+    *set.lock().unwrap() = -110;
+    let error = fence.wait(TICK).unwrap_err();
+    assert_eq!(error.errno(), Some(Errno::TIMEDOUT), "{error}");
+    *set.lock().unwrap() = 0;
+    assert!(!fence.wait(TICK).unwrap());
+    assert_eq!(node.fence(Threshold { id: 1024, value: 0 }).unwrap_err().errno(), Some(Errno::INVAL));
+
+    let poller = node.poller().unwrap();
+    poller.arm(threshold).unwrap();
+    poller.arm(syncpoint.after(5)).unwrap();
+    assert_eq!(*seen.lock().unwrap(), [threshold, Threshold { id: 17, value: 4 }]);
+    front.will_poll([Ok(Events::IN | Events::PRIORITY), Ok(Events::empty())]);
+    assert!(poller.wait(TICK).unwrap());
+    assert!(!poller.wait(TICK).unwrap());
+    drop(node);
+    drop((fence, poller));
+    // The poller keeps the node open to arm itself.
+    assert_eq!(*front.closed.lock().unwrap(), [FIRST_OWN + 1, FIRST_OWN + 2, FENCE_NODE]);
+}
+
+#[test]
+fn the_syncpoint_window_has_an_address_for_each() {
+    let front = Front::new(|request, pointer| {
+        (request == address_space::code::GET_SYNC_RO_MAP).then(|| {
+            let answer = address_space::GetSyncRoMap {
+                base_gpuva: 0xfc_0400_0000,
+                sync_size: 0x1_0000,
+                num_syncpoints: 1024,
+            };
+            // SAFETY: the request's argument.
+            *unsafe { argument(pointer) } = answer;
+            Ok(0)
+        })
+    });
+    let window = Gpu::open(&front.door()).unwrap().address_space().unwrap().syncpoint_window().unwrap();
+    assert_eq!(window.address(0), Some(GpuVa(0xfc_0400_0000)));
+    assert_eq!(window.address(1023), Some(GpuVa(0xfc_07ff_0000)));
+    assert_eq!(window.address(1024), None);
+}
+
+#[test]
+fn video_memory_is_none_or_counted() {
+    for (answer, expected) in [(Err(Errno::NOSYS), None), (Err(Errno::NOTTY), None), (Ok(0), Some(1 << 30))] {
+        let front = Front::new(move |request, pointer| {
+            (request == ctrl::code::GET_MEMORY_STATE).then(|| {
+                // SAFETY: the request's argument.
+                unsafe { argument::<ctrl::GetMemoryState>(pointer) }.total_free_bytes = 1 << 30;
+                answer
+            })
+        });
+        let gpu = Gpu::open(&front.door()).unwrap();
+        assert_eq!(gpu.video_memory_free().unwrap(), expected);
+    }
+    let front =
+        Front::new(|request, _| (request == ctrl::code::GET_MEMORY_STATE).then_some(Err(Errno::NODEV)));
+    let error = Gpu::open(&front.door()).unwrap().video_memory_free().unwrap_err();
+    assert!(matches!(error, Error::Call { errno: Errno::NODEV, .. }), "{error}");
+}
+
+#[test]
+fn l2_controls_and_scheduling_switches_reach_the_kernel() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let calls = Arc::clone(&seen);
+    let front = Front::new(move |request, pointer| {
+        let value = match request {
+            // SAFETY: the requests' arguments.
+            tsg::code::SET_L2_MAX_WAYS_EVICT_LAST => unsafe {
+                argument::<tsg::L2MaxWaysEvictLast>(pointer).max_ways
+            },
+            tsg::code::GET_L2_MAX_WAYS_EVICT_LAST => {
+                // SAFETY: the request's argument.
+                unsafe { argument::<tsg::L2MaxWaysEvictLast>(pointer) }.max_ways = 12;
+                0
+            }
+            // SAFETY: the request's argument.
+            tsg::code::SET_L2_SECTOR_PROMOTION => unsafe {
+                argument::<tsg::SetL2SectorPromotion>(pointer).promotion_flag
+            },
+            tsg::code::DISABLE => 0,
+            _ => return None,
+        };
+        calls.lock().unwrap().push((request & 0xff, value));
+        Some(if value > 16 { Err(Errno::INVAL) } else { Ok(0) })
+    });
+    let tsg = Gpu::open(&front.door()).unwrap().tsg().unwrap();
+    tsg.set_l2_evict_last_ways(8).unwrap();
+    assert_eq!(tsg.set_l2_evict_last_ways(17).unwrap_err().errno(), Some(Errno::INVAL));
+    assert_eq!(tsg.l2_evict_last_ways().unwrap(), 12);
+    tsg.set_l2_sector_promotion(SectorPromotion::Bytes128).unwrap();
+    tsg.disable().unwrap();
+    tsg.enable().unwrap();
+    tsg.preempt().unwrap();
+    assert_eq!(*seen.lock().unwrap(), [(13, 8), (13, 17), (14, 0), (15, 4), (4, 0)]);
+}
