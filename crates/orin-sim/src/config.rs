@@ -70,6 +70,8 @@ pub struct Config {
     /// Decides what a freshly booted board leaves to chance, such as where handle numbers begin;
     /// equal seeds behave equally. 0 is a board that has run nothing before.
     pub seed: u64,
+    /// Whether the process has CAP_SYS_NICE, which RESCHEDULE_RUNLIST asks for.
+    pub cap_sys_nice: bool,
     /// How long a sync-file of `/dev/host1x-fence` waits, from the first look at it, before it ends
     /// with ETIMEDOUT.
     pub fence_timeout: Duration,
@@ -86,6 +88,7 @@ impl Default for Config {
             tpc_masks: [0b1111, 0],
             nodes: Nodes::default(),
             seed: 0,
+            cap_sys_nice: false,
             fence_timeout: Duration::from_secs(30),
             failures: Vec::new(),
         }

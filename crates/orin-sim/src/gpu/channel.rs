@@ -76,6 +76,8 @@ pub(super) struct Channel {
     id: u32,
     /// Ends the slice in progress soon and keeps others from beginning.
     halted: AtomicBool,
+    /// Taken off the runlist for a while.
+    disabled: AtomicBool,
     /// A doorbell was written and GP_PUT has not been read since.
     rung: AtomicBool,
     /// Threads that wait for `state`. The GPU's thread gives way to them: it would otherwise take the
@@ -101,6 +103,7 @@ impl Channel {
         Self {
             id: state.setup.channel_id,
             halted: AtomicBool::new(false),
+            disabled: AtomicBool::new(false),
             rung: AtomicBool::new(false),
             visitors: AtomicUsize::new(0),
             state: Mutex::new(Some(Box::new(state))),
@@ -114,6 +117,16 @@ impl Channel {
     /// Makes the slice in progress the last one.
     pub(super) fn halt(&self) {
         self.halted.store(true, Ordering::Release);
+    }
+
+    /// Lets slices begin, or not. Returns after the slice in progress.
+    pub(super) fn set_enabled(&self, enabled: bool) {
+        self.disabled.store(!enabled, Ordering::Release);
+        if enabled {
+            self.rung.store(true, Ordering::Relaxed);
+        } else {
+            drop(self.visit());
+        }
     }
 
     /// Waits for the slice in progress and drops all that the channel holds.
@@ -137,7 +150,7 @@ impl Channel {
         if rung {
             self.rung.store(true, Ordering::Relaxed);
         }
-        if self.halted.load(Ordering::Acquire) {
+        if self.halted.load(Ordering::Acquire) || self.disabled.load(Ordering::Acquire) {
             return Served::default();
         }
         if self.visitors.load(Ordering::Acquire) > 0 {

@@ -243,6 +243,12 @@ impl Gpu {
         self.scheduler.add_object(channel_id, class);
     }
 
+    /// Lets host work on channels, or not: the slice in progress is finished, then nothing moves until
+    /// they are enabled again, when GP_PUT is looked at anew. Channels are enabled when bound.
+    pub fn set_enabled(&self, channel_ids: &[u32], enabled: bool) {
+        self.scheduler.set_enabled(channel_ids, enabled);
+    }
+
     /// Halts channels and forgets them: a running grid is ended, and nothing of theirs is touched
     /// once the call returns. Callable from ioctl threads and from [`FaultHandler::fault`].
     pub fn stop_channels(&self, channel_ids: &[u32]) {

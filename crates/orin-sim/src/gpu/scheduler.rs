@@ -113,6 +113,13 @@ impl Scheduler {
         }
     }
 
+    pub(super) fn set_enabled(&self, channel_ids: &[u32], enabled: bool) {
+        let lists = self.shared.lists();
+        for channel in lists.channels.iter().filter(|channel| channel_ids.contains(&channel.id())) {
+            channel.set_enabled(enabled);
+        }
+    }
+
     pub(super) fn stop(&self, channel_ids: &[u32]) {
         let mut stopped = Vec::new();
         self.shared.change(|lists| {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use nvgpu_sys::address_space::{
     self as abi, ACCESS_BITS, ACCESS_DEFAULT, ACCESS_READ_ONLY, ACCESS_READ_WRITE, ACCESS_SHIFT, AllocSpace,
-    AllocSpaceFlags, BindChannel, FreeSpace, GetSyncRoMap, GetVaRegions, KIND_INVALID, MapBufferBatch,
-    MapBufferEx, MapBufferFlags, MappingModify, UnmapBuffer, VaRegion, code,
+    AllocSpace32, AllocSpaceFlags, BindChannel, FreeSpace, GetSyncRoMap, GetVaRegions, KIND_INVALID,
+    MapBufferBatch, MapBufferEx, MapBufferFlags, MappingModify, Remap, UnmapBuffer, VaRegion, code,
 };
 use rustix::io::Errno;
 
@@ -36,7 +36,7 @@ const BATCH: u32 = 256;
 const ACCESS_MASK: u32 = ((1 << ACCESS_BITS) - 1) << ACCESS_SHIFT;
 
 /// Requests of the real driver that have no handler here.
-const NOT_MODELLED: &[u32] = &[code::ALLOC_SPACE_32, code::REMAP];
+const NOT_MODELLED: &[u32] = &[];
 
 /// Number of an address space; never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,6 +60,13 @@ impl UserMapping {
     }
 }
 
+/// A reserved range.
+#[derive(Clone, Copy, Debug)]
+struct Area {
+    len: u64,
+    sparse: bool,
+}
+
 /// One address space.
 #[derive(Debug)]
 pub(super) struct Space {
@@ -67,8 +74,10 @@ pub(super) struct Space {
     end: u64,
     user: VaAllocator,
     kernel: VaAllocator,
-    /// Reserved ranges: length by first address.
-    areas: BTreeMap<u64, u64>,
+    /// Reserved ranges by first address.
+    areas: BTreeMap<u64, Area>,
+    /// Buffers of pages that REMAP mapped, by address of the page.
+    pages: BTreeMap<u64, Buffer>,
     mappings: BTreeMap<u64, UserMapping>,
     /// Where the read-only view of all syncpoints is, once somebody wanted it.
     pub(super) syncpoints: Option<u64>,
@@ -85,6 +94,7 @@ impl Space {
             user: VaAllocator::new(start, end - start),
             kernel: VaAllocator::new(end, KERNEL_BYTES),
             areas: BTreeMap::new(),
+            pages: BTreeMap::new(),
             mappings: BTreeMap::new(),
             syncpoints: None,
             mmu: Arc::new(AddressSpace::new()),
@@ -123,11 +133,32 @@ impl Space {
 
     /// The reserved range that contains `va`: first address and length.
     fn area(&self, va: u64) -> Option<(u64, u64)> {
-        let (start, len) = self.areas.range(..=va).next_back()?;
-        (va - start < *len).then_some((*start, *len))
+        let (start, area) = self.areas.range(..=va).next_back()?;
+        (va - start < area.len).then_some((*start, area.len))
     }
 
-    fn alloc_space(&mut self, log: &Log, args: &mut AllocSpace) -> Result<(), Errno> {
+    /// The same if the range is sparse.
+    pub(super) fn sparse_at(&self, va: u64) -> Option<(u64, u64)> {
+        self.area(va).filter(|(start, _)| self.areas.get(start).is_some_and(|area| area.sparse))
+    }
+
+    /// Unmaps pages, whatever mapped them.
+    pub(super) fn clear_pages(&mut self, va: u64, len: u64) {
+        self.mmu.unmap_range(va, len);
+        let kept: Vec<u64> = self.pages.range(va..va + len).map(|(page, _)| *page).collect();
+        for page in kept {
+            self.pages.remove(&page);
+        }
+    }
+
+    /// Keeps a buffer alive for as long as one of these pages shows it.
+    pub(super) fn keep_pages(&mut self, va: u64, len: u64, buffer: &Buffer) {
+        for page in 0..len / PAGE {
+            self.pages.insert(va + page * PAGE, buffer.clone());
+        }
+    }
+
+    fn alloc_space(&mut self, args: &mut AllocSpace) -> Result<(), Errno> {
         if args.page_size != abi::PAGE_SIZE {
             return Err(Errno::INVAL);
         }
@@ -139,24 +170,28 @@ impl Space {
             self.user.allocate(len)
         };
         args.offset = va.ok_or(Errno::NOMEM)?;
-        if flags.contains(AllocSpaceFlags::SPARSE) {
-            log.model(format_args!(
-                "sparse pages are not modelled: accesses to unmapped parts of [{:#x}, {:#x}) fault",
-                args.offset,
-                args.offset + len
-            ));
+        let sparse = flags.contains(AllocSpaceFlags::SPARSE);
+        if sparse {
+            self.mmu.add_sparse(args.offset, len);
         }
-        self.areas.insert(args.offset, len);
+        self.areas.insert(args.offset, Area { len, sparse });
         Ok(())
     }
 
     /// Frees the whole reserved range around the address; each mapping in it loses a reference.
     fn free_space(&mut self, args: &FreeSpace) {
         let Some((start, len)) = self.area(args.offset) else { return };
-        self.areas.remove(&start);
+        let sparse = self.areas.remove(&start).is_some_and(|area| area.sparse);
         let inside: Vec<u64> = self.mappings.range(start..start + len).map(|(va, _)| *va).collect();
         for va in inside {
             self.drop_reference(va);
+        }
+        if sparse {
+            self.mmu.remove_sparse(start);
+            let pages: Vec<u64> = self.pages.range(start..start + len).map(|(page, _)| *page).collect();
+            for page in pages {
+                self.clear_pages(page, PAGE);
+            }
         }
         self.user.free(start);
     }
@@ -175,7 +210,7 @@ impl Space {
 
     fn remove(&mut self, va: u64) {
         let Some(mapping) = self.mappings.remove(&va) else { return };
-        self.mmu.unmap(va);
+        self.mmu.unmap_range(va, mapping.len);
         if !mapping.fixed() {
             self.user.free(va);
         }
@@ -235,6 +270,7 @@ impl Space {
             })?
         };
         self.forget_overlaps(va, len);
+        self.clear_pages(va, len);
         if !flags.contains(MapBufferFlags::UNMAPPED_PTE)
             && let Some(memory) = buffer.handle.memory()
         {
@@ -307,8 +343,9 @@ impl Space {
     /// a later mapping there overwrites its page-table entries.
     fn forget_overlaps(&mut self, va: u64, len: u64) {
         for old in self.overlapping(va, len).collect::<Vec<_>>() {
-            self.mmu.unmap(old);
-            self.mappings.remove(&old);
+            if let Some(mapping) = self.mappings.remove(&old) {
+                self.mmu.unmap_range(old, mapping.len);
+            }
         }
     }
 
@@ -470,6 +507,13 @@ impl Kernel {
             argument.call(|args: &mut MapBufferEx| state.map_buffer(log, id, args))?;
         } else if code.code == code::MAP_BUFFER_BATCH {
             argument.call(|args: &mut MapBufferBatch| state.map_batch(log, id, args))?;
+        } else if code.code == code::REMAP {
+            let result = argument.call(|args: &mut Remap| state.remap(log, id, args));
+            drop(state);
+            // The count is stored even after an error.
+            let residue = argument.copy_out();
+            result?;
+            return if residue > 0 { Err(Errno::FAULT) } else { Ok(0) };
         } else if code.code == code::GET_SYNC_RO_MAP {
             argument.call(|args: &mut GetSyncRoMap| {
                 let State { spaces, syncpoints, .. } = &mut *state;
@@ -484,8 +528,20 @@ impl Kernel {
             let space = state.spaces.get_mut(&id).ok_or(Errno::NODEV)?;
             match code.code {
                 code::ALLOC_SPACE => {
-                    argument.call(|args: &mut AllocSpace| space.alloc_space(log, args))?;
+                    argument.call(|args: &mut AllocSpace| space.alloc_space(args))?;
                 }
+                code::ALLOC_SPACE_32 => argument.call(|args: &mut AllocSpace32| {
+                    let mut wide = AllocSpace {
+                        pages: u64::from(args.pages),
+                        page_size: args.page_size,
+                        flags: args.flags,
+                        offset: args.offset,
+                        ..AllocSpace::default()
+                    };
+                    space.alloc_space(&mut wide)?;
+                    args.offset = wide.offset;
+                    Ok(())
+                })?,
                 code::FREE_SPACE => argument.call(|args: &mut FreeSpace| {
                     space.free_space(args);
                     Ok(())

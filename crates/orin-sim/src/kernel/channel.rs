@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use nvgpu_sys::channel::{
     self as abi, AllocObjCtx, AllocObjCtxFlags, ComputePreemption, GetParam, GetUserSyncpoint,
-    GraphicsPreemption, PreemptionMode, SetErrorNotifier, SetupBind, SetupBindFlags, Wait, Wdt, code,
+    GraphicsPreemption, Open, PreemptionMode, SetErrorNotifier, SetupBind, SetupBindFlags, Wait, Wdt, code,
 };
+use nvgpu_sys::ctrl::{DeterministicOpts, OpenChannel, SetDeterministicOpts};
 use rustix::io::Errno;
 
 use crate::gpu::ChannelSetup;
 use crate::memory::Memory;
 
-use super::Kernel;
 use super::address_space::SpaceId;
 use super::argument::{Argument, Code};
 use super::log::Log;
@@ -25,13 +25,18 @@ use super::recovery;
 use super::state::State;
 use super::syncpoint::{SyncpointError, UserSyncpoint};
 use super::tsg::Context;
+use super::{Kernel, user};
 
+/// Channels that SET_DETERMINISTIC_OPTS takes at a time.
+const MAX_DETERMINISTIC: u32 = 512;
 /// Longest argument of the node, in bytes.
 const MAX_BYTES: usize = 104;
 /// Bytes of an error notification.
 pub(super) const NOTIFICATION_BYTES: u64 = 16;
-/// The runlist of the graphics and compute engine, the only one whose channels can be set up here.
+/// The runlist of the graphics and compute engine.
 pub(super) const RUNLIST_GR: u32 = 0;
+/// The copy engine's class.
+const COPY_CLASS: u32 = 0xc7b5;
 /// Addresses from here on do not fit the 40-bit registers of the context.
 const ADDRESS_LIMIT: u64 = 1 << 40;
 
@@ -63,8 +68,7 @@ const OTHER_CLASSES: [u32; 19] = [
 ];
 
 /// Requests of the real driver that have no handler here.
-const NOT_MODELLED: &[u32] =
-    &[code::SUBMIT_GPFIFO, code::ZCULL_BIND, code::OPEN, code::DISABLE, code::ALLOC_GPFIFO_EX];
+const NOT_MODELLED: &[u32] = &[code::SUBMIT_GPFIFO, code::ZCULL_BIND, code::ALLOC_GPFIFO_EX];
 
 /// Where errors are reported.
 #[derive(Clone, Debug)]
@@ -94,6 +98,8 @@ pub(super) struct Channel {
     pub(super) veid: u32,
     watchdog: bool,
     deterministic: bool,
+    /// SET_DETERMINISTIC_OPTS lets the GPU power down under this channel.
+    railgating: bool,
     object_class: Option<u32>,
     /// Classes whose methods are allowed.
     objects: Vec<u32>,
@@ -119,6 +125,7 @@ impl Channel {
             veid: 0,
             watchdog: true,
             deterministic: false,
+            railgating: false,
             object_class: None,
             objects: Vec::new(),
             preemption: (GraphicsPreemption::WFI.bits(), ComputePreemption::WFI.bits()),
@@ -129,6 +136,12 @@ impl Channel {
             retired: false,
             gate: Arc::default(),
         }
+    }
+
+    /// Classes whose methods the GPU takes: those with a context on the graphics runlist, the copy
+    /// engine's without one on its own.
+    fn engine_objects(&self) -> Vec<u32> {
+        if self.runlist == RUNLIST_GR { self.objects.clone() } else { vec![COPY_CLASS] }
     }
 
     fn watchdog(&mut self, args: &Wdt) -> Result<(), Errno> {
@@ -238,9 +251,8 @@ impl State {
         let (space, runlist) = (channel.space.ok_or(Errno::INVAL)?, channel.runlist);
         let usermode =
             SetupBindFlags::from_bits_retain(args.flags).contains(SetupBindFlags::USERMODE_SUPPORT);
-        if !usermode || runlist != RUNLIST_GR {
-            let what = if usermode { "a ring on another runlist than 0" } else { "kernel-mode submit" };
-            log.model(format_args!("SETUP_BIND: {what} is not modelled"));
+        if !usermode {
+            log.model(format_args!("SETUP_BIND: kernel-mode submit is not modelled"));
             return Err(Errno::NOTTY);
         }
         let fail = |errno: &Errno| {
@@ -266,6 +278,29 @@ impl State {
         args.work_submit_token = id | runlist << 16;
         (args.gpfifo_gpu_va, args.userd_gpu_va, args.usermode_mmio_gpu_va) = (0, 0, 0);
         Ok(setup)
+    }
+
+    /// SET_DETERMINISTIC_OPTS, up to the first failure.
+    pub(super) fn set_deterministic_opts(&mut self, args: &mut SetDeterministicOpts) -> Result<(), Errno> {
+        if args.num_channels > MAX_DETERMINISTIC {
+            return Err(Errno::INVAL);
+        }
+        let size = size_of::<RawFd>() as u64;
+        let options = DeterministicOpts::from_bits_retain(args.flags);
+        let (allow, disallow) = (
+            options.contains(DeterministicOpts::ALLOW_RAILGATING),
+            options.contains(DeterministicOpts::DISALLOW_RAILGATING),
+        );
+        for at in 0..args.num_channels {
+            let fd: RawFd = user::read(args.channels.wrapping_add(u64::from(at) * size))?;
+            let id = self.fds.channel(fd).ok_or(Errno::INVAL)?;
+            let channel = self.channels.get_mut(&id).ok_or(Errno::INVAL)?;
+            if !channel.deterministic || allow && disallow {
+                return Err(Errno::INVAL);
+            }
+            channel.railgating = allow || channel.railgating && !disallow;
+        }
+        Ok(())
     }
 
     /// GET_USER_SYNCPOINT: the channel's own, made by the first call.
@@ -385,7 +420,7 @@ impl State {
         if !channel.objects.contains(&class) {
             channel.objects.push(class);
         }
-        Ok(channel.ring.is_some())
+        Ok(channel.ring.is_some() && channel.runlist == RUNLIST_GR)
     }
 
     /// Maps the context of a TSG into an address space, once.
@@ -480,10 +515,26 @@ impl Kernel {
             code::PREEMPT => {
                 state.channel(id, serial)?.tsg.ok_or(Errno::INVAL)?;
             }
-            code::SET_NVMAP_FD | code::SET_TIMEOUT | code::SET_TIMEOUT_EX | code::ENABLE => {}
+            code::SET_NVMAP_FD | code::SET_TIMEOUT | code::SET_TIMEOUT_EX => {}
+            code::ENABLE | code::DISABLE => {
+                drop(state);
+                self.gpu(|gpu| gpu.set_enabled(&[id], code.code == code::ENABLE));
+            }
+            code::OPEN => {
+                drop(state);
+                argument.call(|args: &mut Open| {
+                    // The number in the argument is not read: runlist 0.
+                    let mut open = OpenChannel { runlist_id_or_fd: 0 };
+                    self.open_channel(&mut open)?;
+                    args.channel_fd = open.runlist_id_or_fd;
+                    Ok(())
+                })?;
+            }
             code::SET_BOOSTED_CTX => return Err(Errno::INVAL),
-            // Either without the privilege, or without the hook that ga10b lacks.
-            code::RESCHEDULE_RUNLIST => return Err(Errno::PERM),
+            // Without the privilege, or without the hook that ga10b lacks.
+            code::RESCHEDULE_RUNLIST => {
+                return Err(if self.config.cap_sys_nice { Errno::NOSYS } else { Errno::PERM });
+            }
             _ => return Err(self.unhandled(code, NOT_MODELLED)),
         }
         Ok(argument.residue())
@@ -497,7 +548,7 @@ impl Kernel {
             if entry.unserviceable {
                 return Ok(());
             }
-            (setup, entry.objects.clone())
+            (setup, entry.engine_objects())
         };
         self.gpu(|gpu| {
             gpu.bind_channel(setup);

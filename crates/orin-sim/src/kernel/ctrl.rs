@@ -6,8 +6,8 @@ use bytemuck::Pod;
 use nvgpu_sys::ctrl::{
     self as abi, AllocAs, EngineInfoItem, FlushL2, FlushL2Operations, GetCharacteristics,
     GetCpuTimeCorrelationInfo, GetEngineInfo, GetFbpL2Masks, GetGpcLogicalMap, GetGpcPhysicalMap, GetGpuTime,
-    GetTpcMasks, NumVsms, OpenChannel, OpenTsg, OpenTsgFlags, VsmsMapping, VsmsMappingEntry, ZcullGetCtxSize,
-    code,
+    GetTpcMasks, NumVsms, OpenChannel, OpenTsg, OpenTsgFlags, SetDeterministicOpts, SmDebugMode,
+    TpcExceptionEnStatus, VsmsMapping, VsmsMappingEntry, ZcullGetCtxSize, ZcullGetInfo, code,
 };
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
@@ -37,25 +37,10 @@ const ZCULL_BYTES: u32 = 164_352;
 const L2_MASKS: [u32; 2] = [0xf, 0xf];
 
 /// Requests of the real driver that have no handler here.
-const NOT_MODELLED: &[u32] = &[
-    code::ZCULL_GET_INFO,
-    code::ZBC_SET_TABLE,
-    code::ZBC_QUERY_TABLE,
-    code::PREPARE_COMPRESSIBLE_READ,
-    code::MARK_COMPRESSIBLE_WRITE,
-    code::SET_MMUDEBUG_MODE,
-    code::SET_SM_DEBUG_MODE,
-    code::GET_TPC_EXCEPTION_EN_STATUS,
-    code::ALLOC_VIDMEM,
-    code::CLK_GET_RANGE,
-    code::CLK_GET_VF_POINTS,
-    code::CLK_GET_INFO,
-    code::CLK_SET_INFO,
-    code::GET_MEMORY_STATE,
-    code::SET_DETERMINISTIC_OPTS,
-    code::REGISTER_BUFFER,
-    code::GET_BUFFER_INFO,
-];
+const NOT_MODELLED: &[u32] = &[code::ZBC_SET_TABLE, code::ZBC_QUERY_TABLE];
+/// Requests that hide a GPU that cannot be powered on behind EINVAL.
+const POWER_IS_INVALID: [u32; 3] =
+    [code::GET_CHARACTERISTICS, code::SET_MMUDEBUG_MODE, code::GET_CPU_TIME_CORRELATION_INFO];
 /// WAIT_FOR_PAUSE, RESUME_FROM_PAUSE and TRIGGER_SUSPEND, which ga10b does not implement.
 const NOT_ON_GA10B: [u32; 3] = [code::WAIT_FOR_PAUSE, code::RESUME_FROM_PAUSE, code::TRIGGER_SUSPEND];
 /// GET_EVENT_FD, the four sensors and SET_THERM_ALERT_LIMIT, whose features are off.
@@ -93,12 +78,11 @@ impl Kernel {
         code.check(abi::FAMILY, self.config.characteristics.gpu_ioctl_nr_last, MAX_BYTES)?;
         let mut argument = Argument::copy_in(code, address)?;
         if self.lock().quiesced {
-            let characteristics = code.code == code::GET_CHARACTERISTICS;
-            return Err(if characteristics { Errno::INVAL } else { Errno::NODEV });
+            return Err(if POWER_IS_INVALID.contains(&code.code) { Errno::INVAL } else { Errno::NODEV });
         }
         let residue = match code.code {
             code::ALLOC_AS | code::OPEN_TSG | code::OPEN_CHANNEL => {
-                self.make(&mut argument)?;
+                self.make(instance, &mut argument)?;
                 0
             }
             code::GET_GPU_TIME | code::GET_CPU_TIME_CORRELATION_INFO => {
@@ -111,10 +95,10 @@ impl Kernel {
     }
 
     /// The requests that make descriptors.
-    fn make(&self, argument: &mut Argument) -> Result<(), Errno> {
+    fn make(&self, instance: u64, argument: &mut Argument) -> Result<(), Errno> {
         match argument.code() {
             code::ALLOC_AS => argument.call(|args: &mut AllocAs| self.alloc_as(args)),
-            code::OPEN_TSG => argument.call(|args: &mut OpenTsg| self.open_tsg(args)),
+            code::OPEN_TSG => argument.call(|args: &mut OpenTsg| self.open_tsg(instance, args)),
             _ => argument.call(|args: &mut OpenChannel| self.open_channel(args)),
         }
     }
@@ -171,6 +155,32 @@ impl Kernel {
                 copy_exactly(&logical, args.map_buf_size, args.logical_gpc_buf_addr)
             })?,
             code::FLUSH_L2 => argument.call(|args: &mut FlushL2| flush_l2(args))?,
+            code::CLK_GET_RANGE | code::CLK_GET_VF_POINTS | code::CLK_GET_INFO | code::CLK_SET_INFO => {
+                self.clock(instance, argument)?;
+            }
+            code::REGISTER_BUFFER
+            | code::GET_BUFFER_INFO
+            | code::PREPARE_COMPRESSIBLE_READ
+            | code::MARK_COMPRESSIBLE_WRITE
+            | code::ALLOC_VIDMEM
+            | code::GET_MEMORY_STATE => self.buffer_request(argument)?,
+            code::SET_DETERMINISTIC_OPTS => {
+                argument.call(|args: &mut SetDeterministicOpts| self.lock().set_deterministic_opts(args))?
+            }
+            code::SET_MMUDEBUG_MODE => {}
+            code::SET_SM_DEBUG_MODE => argument.call(|args: &mut SmDebugMode| {
+                self.lock().fds.channel(args.channel_fd).map(|_| ()).ok_or(Errno::INVAL)
+            })?,
+            code::GET_TPC_EXCEPTION_EN_STATUS => argument.call(|args: &mut TpcExceptionEnStatus| {
+                // Every SM reports exceptions.
+                args.tpc_exception_en_sm_mask = (1 << self.config.sm_count()) - 1;
+                Ok(())
+            })?,
+            // The geometry of depth culling has not been observed.
+            code::ZCULL_GET_INFO => argument.call(|args: &mut ZcullGetInfo| {
+                *args = ZcullGetInfo::default();
+                Ok(())
+            })?,
             code::ZCULL_GET_CTX_SIZE => argument.call(|args: &mut ZcullGetCtxSize| {
                 args.size = ZCULL_BYTES;
                 Ok(())
@@ -238,22 +248,28 @@ impl Kernel {
         Ok(())
     }
 
-    fn open_tsg(&self, args: &mut OpenTsg) -> Result<(), Errno> {
+    fn open_tsg(&self, instance: u64, args: &mut OpenTsg) -> Result<(), Errno> {
         let descriptor = fds::descriptor(|number| format!("nvgpu-ga10b-tsg{number}"))?;
         let share = OpenTsgFlags::from_bits_retain(args.flags).contains(OpenTsgFlags::SHARE);
-        if share || args.source_device_instance_id != 0 || args.share_token != 0 {
-            // No token is ever given out, so none is valid.
+        let (source, token) = (args.source_device_instance_id, args.share_token);
+        let refused = if share { source == 0 || token == 0 } else { source != 0 || token != 0 };
+        if refused {
             return Err(Errno::INVAL);
         }
         let mut state = self.lock();
-        let id = state.free_tsg().ok_or(Errno::NOMEM)?;
-        state.tsgs.insert(id, Tsg::new(self.config.sm_count()));
+        let id = if share {
+            state.redeem(instance, args)?
+        } else {
+            let id = state.free_tsg().ok_or(Errno::NOMEM)?;
+            state.tsgs.insert(id, Tsg::new(self.config.sm_count(), instance));
+            id
+        };
         // CAST: a descriptor is never negative.
         args.tsg_fd = state.fds.insert(descriptor, Object::Tsg(id)) as u32;
         Ok(())
     }
 
-    fn open_channel(&self, args: &mut OpenChannel) -> Result<(), Errno> {
+    pub(super) fn open_channel(&self, args: &mut OpenChannel) -> Result<(), Errno> {
         let runlist = match args.runlist_id_or_fd {
             abi::RUNLIST_GR => RUNLIST_GR,
             other => u32::try_from(other).map_err(|_| {

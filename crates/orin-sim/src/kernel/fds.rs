@@ -35,6 +35,8 @@ pub(super) enum Object {
     DmaBuf(Buffer),
     /// An event of a TSG: whether it has happened since the last poll that said so.
     Event(Arc<AtomicBool>),
+    /// The completion of a clock request; always readable.
+    ClockRequest,
     /// An open of `/dev/host1x-fence`.
     Host1x,
     /// A sync-file.

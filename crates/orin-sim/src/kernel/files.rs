@@ -45,9 +45,6 @@ const AS_NODE: &CStr = c"/dev/nvgpu/igpu0/as";
 // TIMEOUT: a board waits for ever; a test must not.
 const KMSG_WAIT: Duration = Duration::from_secs(1);
 
-/// Frequency of the GPU clock in the 30 W mode, in Hz.
-const GPU_HZ: u64 = 612_000_000;
-
 impl Kernel {
     pub(super) fn open(&self, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno> {
         self.fail_on_demand(Call::Open)?;
@@ -102,7 +99,7 @@ impl Kernel {
         } else if path == paths::DEVFREQ_MIN_FREQ {
             0
         } else if path == paths::DEVFREQ_CUR_FREQ {
-            GPU_HZ.min(maximum)
+            self.frequency()
         } else {
             return None;
         };
@@ -117,7 +114,8 @@ impl Kernel {
             Object::Nvmap => self.lock().nvmap.remove_client(),
             Object::Space(_) | Object::Tsg(_) => self.lock().reap(),
             Object::Channel { id, serial } => self.close_channel(*id, *serial),
-            Object::Ctrl(_)
+            Object::Ctrl(instance) => self.lock().close_instance(*instance),
+            Object::ClockRequest
             | Object::DmaBuf(_)
             | Object::Event(_)
             | Object::Host1x

@@ -6,7 +6,7 @@
 //!
 //! # Locks
 //!
-//! One mutex guards the whole state ([`state::State`]). The GPU is never called with it held:
+//! One mutex guards the whole state (`state::State`). The GPU is never called with it held:
 //! the GPU's thread reports faults into the same mutex, and stopping channels waits for that
 //! thread. Requests on one channel are serialised by the channel's own gate, as in the kernel; a
 //! gate is taken before the state mutex and may be held across calls to the GPU. The log and the
@@ -14,7 +14,9 @@
 
 mod address_space;
 mod argument;
+mod buffers;
 mod channel;
+mod clocks;
 mod ctrl;
 mod fds;
 mod files;
@@ -23,6 +25,8 @@ mod log;
 mod nvmap;
 mod pulse;
 mod recovery;
+mod remap;
+mod sharing;
 mod state;
 mod syncpoint;
 mod tsg;
@@ -153,6 +157,12 @@ impl SoftwareOrin {
         self.board.kernel.calls().failures.push(failure);
     }
 
+    /// Locks scheduling parameters, as a program that holds `/dev/nvgpu/igpu0/sched` can: requests that
+    /// change them answer EPERM.
+    pub fn lock_scheduling(&self, locked: bool) {
+        self.board.kernel.lock().scheduling_locked = locked;
+    }
+
     /// Brings the GPU into software quiesce, as an unrecoverable hardware error does: requests that
     /// need the GPU answer ENODEV until the board is booted again.
     pub fn quiesce(&self) {
@@ -232,7 +242,8 @@ impl Kernel {
             Object::Channel { id, serial } => self.channel_ioctl(id, serial, code, address),
             Object::Host1x => self.host1x_ioctl(code, address),
             Object::SyncFile(fence) => self.sync_file_ioctl(&fence, code, address),
-            Object::DmaBuf(_)
+            Object::ClockRequest
+            | Object::DmaBuf(_)
             | Object::Event(_)
             | Object::PollSet(_)
             | Object::Kmsg { .. }

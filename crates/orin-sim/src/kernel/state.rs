@@ -20,6 +20,7 @@ use super::channel::Channel;
 use super::fds::{Fds, Object};
 use super::log::Log;
 use super::nvmap::{Buffer, Nvmap};
+use super::sharing::Token;
 use super::syncpoint::Syncpoints;
 use super::tsg::Tsg;
 
@@ -63,6 +64,13 @@ pub(super) struct State {
     /// The GPU is dead until the next boot.
     pub(super) quiesced: bool,
     pub(super) syncpoints: Syncpoints,
+    /// Frequencies that opens of the control node ask for, in Hz.
+    pub(super) frequencies: BTreeMap<u64, u64>,
+    pub(super) tokens: Vec<Token>,
+    /// The token given out last.
+    pub(super) next_token: u64,
+    /// Somebody keeps others from changing scheduling parameters.
+    pub(super) scheduling_locked: bool,
 }
 
 impl State {
@@ -79,6 +87,11 @@ impl State {
             next_space: 0,
             next_serial: 0,
             quiesced: false,
+            frequencies: BTreeMap::new(),
+            tokens: Vec::new(),
+            // Tokens of a board are random numbers; only that they are not 0 matters.
+            next_token: config.seed >> 1,
+            scheduling_locked: false,
             syncpoints: Syncpoints::new(Arc::clone(&log.pulse), config.seed)?,
         })
     }
@@ -138,6 +151,7 @@ impl State {
             .map(|(id, _)| *id)
             .collect();
         for id in dead {
+            self.forget_tokens(id);
             let Some(tsg) = self.tsgs.remove(&id) else { continue };
             for context in tsg.contexts {
                 if let Some(space) = self.spaces.get_mut(&context.space) {

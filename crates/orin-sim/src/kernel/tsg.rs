@@ -10,9 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nvgpu_sys::tsg::{
-    self as abi, BindChannelEx, CreateSubcontext, DeleteSubcontext, EVENT_BLOCKING_SYNC, EVENT_CMD_ENABLE,
-    EVENT_COUNT, EVENT_GR_SEMAPHORE_WRITE_AWAKEN, EventIdCtrl, INTERLEAVE_HIGH, ReadSingleSmErrorState,
-    RunlistInterleave, SUBCONTEXT_ASYNC, SUBCONTEXT_SYNC, SmErrorStateRecord, Timeslice, VEID_COUNT, code,
+    self as abi, BindChannelEx, BindSchedulingDomain, CreateSubcontext, DeleteSubcontext,
+    EVENT_BLOCKING_SYNC, EVENT_CMD_ENABLE, EVENT_COUNT, EVENT_GR_SEMAPHORE_WRITE_AWAKEN, EventIdCtrl,
+    GetShareToken, INTERLEAVE_HIGH, L2_SECTOR_PROMOTE_64B, L2_SECTOR_PROMOTE_128B, L2_SECTOR_PROMOTE_NONE,
+    L2MaxWaysEvictLast, ReadSingleSmErrorState, RevokeShareToken, RunlistInterleave, SUBCONTEXT_ASYNC,
+    SUBCONTEXT_SYNC, SetL2SectorPromotion, SmErrorStateRecord, Timeslice, VEID_COUNT, code,
 };
 use rustix::io::Errno;
 
@@ -27,21 +29,15 @@ use super::{Kernel, user};
 const MAX_BYTES: usize = 32;
 /// Channels of a TSG (`hal/fifo/runlist_ram_gv11b_fusa.c`).
 const MAX_CHANNELS: usize = 128;
+/// Ways of the L2, all of which evict-last lines may take at first.
+const L2_WAYS: u32 = 16;
 /// Time slice of a new TSG in microseconds.
 const TIMESLICE_US: u32 = 1024;
 /// Time slices that can be set, in microseconds (`common/fifo/tsg.c`).
 const TIMESLICES_US: std::ops::RangeInclusive<u32> = 1000..=50_000;
 
-/// Requests of the real driver that have no handler here.
-const NOT_MODELLED: &[u32] = &[
-    code::DISABLE,
-    code::SET_L2_MAX_WAYS_EVICT_LAST,
-    code::GET_L2_MAX_WAYS_EVICT_LAST,
-    code::SET_L2_SECTOR_PROMOTION,
-    code::BIND_SCHEDULING_DOMAIN,
-    code::GET_SHARE_TOKEN,
-    code::REVOKE_SHARE_TOKEN,
-];
+/// Requests that change scheduling parameters, which the `sched` node can keep from others.
+const LOCKABLE: [u32; 3] = [code::BIND_CHANNEL_EX, code::SET_RUNLIST_INTERLEAVE, code::SET_TIMESLICE];
 
 /// The engine context of a TSG as it is mapped in one address space.
 #[derive(Debug)]
@@ -69,10 +65,14 @@ pub(super) struct Tsg {
     pub(super) sm_errors: Vec<SmErrorStateRecord>,
     /// Events that somebody may be waiting for, by event id.
     events: Vec<(u32, Arc<AtomicBool>)>,
+    /// Opens of the control node that may share the TSG.
+    pub(super) instances: Vec<u64>,
+    /// Ways of the L2 that evict-last lines may take.
+    l2_ways: u32,
 }
 
 impl Tsg {
-    pub(super) fn new(sm_count: u32) -> Self {
+    pub(super) fn new(sm_count: u32, instance: u64) -> Self {
         Self {
             runlist: None,
             veids: BTreeMap::new(),
@@ -82,6 +82,8 @@ impl Tsg {
             contexts: Vec::new(),
             sm_errors: vec![SmErrorStateRecord::default(); sm_count as usize],
             events: Vec::new(),
+            instances: vec![instance],
+            l2_ways: L2_WAYS,
         }
     }
 
@@ -131,12 +133,38 @@ impl Tsg {
                 args.timeslice_us = self.timeslice_us;
                 Ok(())
             })?,
+            code::SET_L2_MAX_WAYS_EVICT_LAST => argument.call(|args: &mut L2MaxWaysEvictLast| {
+                if args.max_ways > L2_WAYS {
+                    return Err(Errno::INVAL);
+                }
+                self.need_context()?;
+                self.l2_ways = args.max_ways;
+                Ok(())
+            })?,
+            code::GET_L2_MAX_WAYS_EVICT_LAST => argument.call(|args: &mut L2MaxWaysEvictLast| {
+                self.need_context()?;
+                args.max_ways = self.l2_ways;
+                Ok(())
+            })?,
+            code::SET_L2_SECTOR_PROMOTION => argument.call(|args: &mut SetL2SectorPromotion| {
+                if ![L2_SECTOR_PROMOTE_NONE, L2_SECTOR_PROMOTE_64B, L2_SECTOR_PROMOTE_128B]
+                    .contains(&args.promotion_flag)
+                {
+                    return Err(Errno::INVAL);
+                }
+                self.need_context()
+            })?,
             _ => argument.call(|args: &mut ReadSingleSmErrorState| {
                 residue = self.sm_error_state(args)?;
                 Ok(())
             })?,
         }
         Ok(residue)
+    }
+
+    /// The L2 policy is part of the engine context. The errno without one is an assumption.
+    fn need_context(&self) -> Result<(), Errno> {
+        if self.contexts.is_empty() { Err(Errno::INVAL) } else { Ok(()) }
     }
 
     /// Lets an event happen.
@@ -279,18 +307,39 @@ impl Kernel {
             return Ok(0);
         }
         let mut state = self.lock();
+        if state.scheduling_locked && LOCKABLE.contains(&code.code) {
+            return Err(Errno::PERM);
+        }
         if state.quiesced {
             return Err(Errno::NODEV);
         }
         let tsg = state.tsgs.get_mut(&id).ok_or(Errno::NODEV)?;
         match code.code {
-            code::ENABLE | code::PREEMPT => {}
+            code::ENABLE | code::DISABLE => {
+                let channels = tsg.channels.clone();
+                drop(state);
+                self.gpu(|gpu| gpu.set_enabled(&channels, code.code == code::ENABLE));
+                return Ok(0);
+            }
+            code::PREEMPT => {}
+            code::GET_SHARE_TOKEN => argument.call(|args: &mut GetShareToken| state.share(id, args))?,
+            code::REVOKE_SHARE_TOKEN => {
+                argument.call(|args: &mut RevokeShareToken| state.revoke(id, args))?
+            }
+            // No scheduling domain is ever made, so no descriptor is one.
+            code::BIND_SCHEDULING_DOMAIN => argument.call(|args: &mut BindSchedulingDomain| {
+                let reserved = args.reserved0 != 0 || args.reserved != [0; 3];
+                Err(if reserved { Errno::INVAL } else { Errno::NOENT })
+            })?,
             code::EVENT_ID_CTRL => {
                 argument.call(|args: &mut EventIdCtrl| state.open_event(log, id, args))?;
             }
             code::SET_RUNLIST_INTERLEAVE
             | code::SET_TIMESLICE
             | code::GET_TIMESLICE
+            | code::SET_L2_MAX_WAYS_EVICT_LAST
+            | code::GET_L2_MAX_WAYS_EVICT_LAST
+            | code::SET_L2_SECTOR_PROMOTION
             | code::READ_SINGLE_SM_ERROR_STATE => {
                 let residue = tsg.parameter(&mut argument)?;
                 if residue > 0 {
@@ -319,13 +368,11 @@ impl Kernel {
                 argument.call(|args: &mut DeleteSubcontext| state.delete_subcontext(id, args))?;
             }
             _ => {
-                if !NOT_MODELLED.contains(&code.code) {
-                    log.error(
-                        "nvgpu_ioctl_tsg_dev_ioctl",
-                        format_args!("unrecognized tsg gpu ioctl cmd: {:#x}", code.code),
-                    );
-                }
-                return Err(self.unhandled(code, NOT_MODELLED));
+                log.error(
+                    "nvgpu_ioctl_tsg_dev_ioctl",
+                    format_args!("unrecognized tsg gpu ioctl cmd: {:#x}", code.code),
+                );
+                return Err(Errno::NOTTY);
             }
         }
         drop(state);

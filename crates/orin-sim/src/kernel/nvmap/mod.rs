@@ -13,7 +13,7 @@ mod transfer;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nvgpu_sys::nvmap::{
     self as abi, AllocHandle, DuplicateHandle, HandleFlags, HandleParameters, HeapSize, Heaps,
@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use crate::config::Config;
 use crate::memory::Memory;
 
+use super::buffers::Metadata;
 use super::log::{Level, Log};
 
 /// Page size of handles, in bytes.
@@ -99,6 +100,7 @@ pub(super) struct Handle {
     storage: OnceLock<Storage>,
     serial: u64,
     live: Arc<AtomicUsize>,
+    metadata: Mutex<Option<Metadata>>,
 }
 
 impl Handle {
@@ -106,12 +108,17 @@ impl Handle {
         nvmap.live.fetch_add(1, Ordering::AcqRel);
         nvmap.next_serial += 1;
         let (serial, live) = (nvmap.next_serial, Arc::clone(&nvmap.live));
-        Self { size, file: Arc::new(file), storage, serial, live }
+        Self { size, file: Arc::new(file), storage, serial, live, metadata: Mutex::default() }
     }
 
     /// Size in bytes, whole pages.
     pub(super) fn size(&self) -> u64 {
         self.size
+    }
+
+    /// What REGISTER_BUFFER attached to the buffer.
+    pub(super) fn metadata(&self) -> MutexGuard<'_, Option<Metadata>> {
+        self.metadata.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The memory, once there is some.

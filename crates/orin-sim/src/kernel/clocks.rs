@@ -1,0 +1,148 @@
+//! The clock requests of the control node (`ioctl_ctrl.c`, `common/clk_arb/clk_arb_gp10b.c`).
+//!
+//! There is one clock domain, that of the GPCs. A frequency that an open of the node asks for holds
+//! as long as the open; of several the highest wins, rounded up to a point of the table.
+
+use nvgpu_sys::ctrl::{
+    CLK_DOMAIN_GPCCLK, CLK_FLAG_SPECIFIC_DOMAINS, CLK_TYPE_ACTUAL, CLK_TYPE_EFFECTIVE, CLK_TYPE_TARGET,
+    ClkGetInfo, ClkInfo, ClkRange, ClkRangeArgs, ClkSetInfo, ClkVfPoint, ClkVfPointsArgs, code,
+};
+use rustix::io::Errno;
+
+use super::argument::Argument;
+use super::fds::{self, Object};
+use super::{Kernel, user};
+
+/// Frequency without any request in the 30 W mode, in Hz.
+const DEFAULT_HZ: u64 = 612_000_000;
+/// Lowest point of the frequency table, in Hz.
+const LOWEST_HZ: u64 = 306_000_000;
+/// Distance of the points, in Hz; the highest is the maximum of the characteristics.
+const STEP_HZ: u64 = 102_000_000;
+/// Number of clock domains.
+const DOMAINS: u16 = 1;
+/// Kinds of frequency of a domain.
+const KINDS: u16 = 3;
+
+/// Address of an element of a user array.
+fn element<T>(base: u64, at: u16) -> u64 {
+    base.wrapping_add(u64::from(at) * size_of::<T>() as u64)
+}
+
+fn store<T: bytemuck::Pod>(address: u64, value: &T) -> Result<(), Errno> {
+    if user::write_bytes(address, bytemuck::bytes_of(value)) > 0 { Err(Errno::FAULT) } else { Ok(()) }
+}
+
+fn check_domain(domain: u32) -> Result<(), Errno> {
+    if domain == CLK_DOMAIN_GPCCLK { Ok(()) } else { Err(Errno::INVAL) }
+}
+
+/// The common rules of the queries: how many entries to fill, `None` when only the number is wanted.
+fn entries(flags: u32, count: &mut u16, most: u16) -> Result<Option<u16>, Errno> {
+    match flags {
+        0 if *count == 0 => {
+            *count = DOMAINS;
+            Ok(None)
+        }
+        0 if *count < DOMAINS => Err(Errno::INVAL),
+        0 => Ok(Some(DOMAINS)),
+        CLK_FLAG_SPECIFIC_DOMAINS if *count <= most => Ok(Some(*count)),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+impl Kernel {
+    /// The points of the table, lowest first.
+    fn frequencies(&self) -> Vec<u64> {
+        let maximum = self.config.characteristics.max_freq;
+        let steps = (0..).map(|step| LOWEST_HZ + step * STEP_HZ).take_while(|hz| *hz < maximum);
+        steps.chain([maximum]).collect()
+    }
+
+    /// The frequency of the GPCs now, in Hz.
+    pub(super) fn frequency(&self) -> u64 {
+        let wanted = self.lock().frequencies.values().copied().max().unwrap_or(DEFAULT_HZ);
+        let points = self.frequencies();
+        let maximum = points.last().copied().unwrap_or(wanted);
+        points.into_iter().find(|hz| *hz >= wanted).unwrap_or(maximum)
+    }
+
+    /// The four requests; `instance` is the open of the node.
+    pub(super) fn clock(&self, instance: u64, argument: &mut Argument) -> Result<(), Errno> {
+        match argument.code() {
+            code::CLK_GET_RANGE => argument.call(|args: &mut ClkRangeArgs| self.clock_range(args)),
+            code::CLK_GET_VF_POINTS => argument.call(|args: &mut ClkVfPointsArgs| self.clock_points(args)),
+            code::CLK_GET_INFO => argument.call(|args: &mut ClkGetInfo| self.clock_info(args)),
+            _ => argument.call(|args: &mut ClkSetInfo| self.set_clock(instance, args)),
+        }
+    }
+
+    fn clock_range(&self, args: &mut ClkRangeArgs) -> Result<(), Errno> {
+        let Some(count) = entries(args.flags, &mut args.num_entries, DOMAINS)? else { return Ok(()) };
+        for at in 0..count {
+            let address = element::<ClkRange>(args.clk_range_entries, at);
+            if args.flags != 0 {
+                check_domain(user::read::<ClkRange>(address)?.clk_domain)?;
+            }
+            let max_hz = self.config.characteristics.max_freq;
+            let min_hz = LOWEST_HZ.min(max_hz);
+            store(address, &ClkRange { flags: 0, clk_domain: CLK_DOMAIN_GPCCLK, min_hz, max_hz })?;
+        }
+        args.num_entries = count;
+        Ok(())
+    }
+
+    fn clock_points(&self, args: &mut ClkVfPointsArgs) -> Result<(), Errno> {
+        if args.flags != 0 {
+            return Err(Errno::INVAL);
+        }
+        check_domain(args.clk_domain)?;
+        let points = self.frequencies();
+        let count = u16::try_from(points.len()).map_err(|_| Errno::INVAL)?;
+        if args.max_entries != 0 && args.max_entries < count {
+            return Err(Errno::INVAL);
+        }
+        if args.max_entries != 0 {
+            for (at, freq_hz) in (0..).zip(points) {
+                store(element::<ClkVfPoint>(args.clk_vf_point_entries, at), &ClkVfPoint { freq_hz })?;
+            }
+        }
+        args.num_entries = count;
+        Ok(())
+    }
+
+    fn clock_info(&self, args: &mut ClkGetInfo) -> Result<(), Errno> {
+        let most = KINDS * DOMAINS;
+        let Some(count) = entries(args.flags, &mut args.num_entries, most)? else { return Ok(()) };
+        for at in 0..count {
+            let address = element::<ClkInfo>(args.clk_info_entries, at);
+            let clk_type = if args.flags == 0 {
+                args.clk_type
+            } else {
+                let info: ClkInfo = user::read(address)?;
+                check_domain(info.clk_domain)?;
+                info.clk_type
+            };
+            if ![CLK_TYPE_TARGET, CLK_TYPE_ACTUAL, CLK_TYPE_EFFECTIVE].contains(&clk_type) {
+                return Err(Errno::INVAL);
+            }
+            let freq_hz = self.frequency();
+            store(address, &ClkInfo { flags: 0, clk_type, clk_domain: CLK_DOMAIN_GPCCLK, freq_hz })?;
+        }
+        args.num_entries = count;
+        Ok(())
+    }
+
+    fn set_clock(&self, instance: u64, args: &mut ClkSetInfo) -> Result<(), Errno> {
+        if args.flags != 0 || args.num_entries == 0 || args.num_entries > DOMAINS {
+            return Err(Errno::INVAL);
+        }
+        let info: ClkInfo = user::read(args.clk_info_entries)?;
+        check_domain(info.clk_domain)?;
+        let descriptor = fds::descriptor(|number| format!("nvgpu-clk_arb-fd{number}"))?;
+        let mut state = self.lock();
+        state.frequencies.insert(instance, info.freq_hz);
+        args.completion_fd = state.fds.insert(descriptor, Object::ClockRequest);
+        Ok(())
+    }
+}

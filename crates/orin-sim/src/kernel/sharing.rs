@@ -1,0 +1,93 @@
+//! Tokens with which another open of the control node opens a TSG (`ioctl_tsg.c`, `ioctl_ctrl.c`).
+//!
+//! An instance of the control node that opened a TSG may give a token to another instance, which opens
+//! the TSG once with it. Closing either instance ends the token.
+
+use nvgpu_sys::ctrl::OpenTsg;
+use nvgpu_sys::tsg::{GetShareToken, RevokeShareToken};
+use rustix::io::Errno;
+
+use super::fds::Object;
+use super::state::State;
+
+/// Tokens of a TSG that may be outstanding.
+const TOKENS: usize = 64;
+
+/// One token.
+#[derive(Debug)]
+pub(super) struct Token {
+    number: u64,
+    tsg: u32,
+    source: u64,
+    target: u64,
+}
+
+impl State {
+    fn instance_is_open(&self, instance: u64) -> bool {
+        self.fds.objects().any(|object| matches!(object, Object::Ctrl(open) if *open == instance))
+    }
+
+    /// GET_SHARE_TOKEN.
+    pub(super) fn share(&mut self, tsg: u32, args: &mut GetShareToken) -> Result<(), Errno> {
+        let (source, target) = (args.source_device_instance_id, args.target_device_instance_id);
+        if source == 0 || target == 0 || !self.may_share(tsg, source) {
+            return Err(Errno::INVAL);
+        }
+        if self.tokens.iter().filter(|token| token.tsg == tsg).count() >= TOKENS {
+            return Err(Errno::NOSPC);
+        }
+        if !self.instance_is_open(target) {
+            return Err(Errno::INVAL);
+        }
+        self.next_token += 1;
+        let number = self.next_token;
+        self.tokens.push(Token { number, tsg, source, target });
+        args.share_token = number;
+        Ok(())
+    }
+
+    /// REVOKE_SHARE_TOKEN.
+    pub(super) fn revoke(&mut self, tsg: u32, args: &RevokeShareToken) -> Result<(), Errno> {
+        let (source, target) = (args.source_device_instance_id, args.target_device_instance_id);
+        if source == 0 || target == 0 || args.share_token == 0 || !self.may_share(tsg, source) {
+            return Err(Errno::INVAL);
+        }
+        let wanted = |token: &Token| {
+            (token.number, token.tsg, token.source, token.target) == (args.share_token, tsg, source, target)
+        };
+        let at = self.tokens.iter().position(wanted).ok_or(Errno::INVAL)?;
+        self.tokens.remove(at);
+        Ok(())
+    }
+
+    /// OPEN_TSG with a token, which is used up: the TSG it stands for.
+    pub(super) fn redeem(&mut self, instance: u64, args: &OpenTsg) -> Result<u32, Errno> {
+        let wanted = |token: &Token| {
+            (token.number, token.source, token.target)
+                == (args.share_token, args.source_device_instance_id, instance)
+        };
+        let at = self.tokens.iter().position(wanted).ok_or(Errno::INVAL)?;
+        let token = self.tokens.remove(at);
+        let tsg = self.tsgs.get_mut(&token.tsg).ok_or(Errno::INVAL)?;
+        tsg.instances.push(instance);
+        Ok(token.tsg)
+    }
+
+    fn may_share(&self, tsg: u32, instance: u64) -> bool {
+        self.tsgs.get(&tsg).is_some_and(|tsg| tsg.instances.contains(&instance))
+    }
+
+    /// An open of the control node ends: its tokens and its clock requests with it.
+    pub(super) fn close_instance(&mut self, instance: u64) {
+        self.frequencies.remove(&instance);
+        self.tokens.retain(|token| token.source != instance && token.target != instance);
+        for tsg in self.tsgs.values_mut() {
+            tsg.instances.retain(|other| *other != instance);
+        }
+    }
+
+    /// Tokens of a TSG that is gone.
+    pub(super) fn forget_tokens(&mut self, tsg: u32) {
+        self.tokens.retain(|token| token.tsg != tsg);
+    }
+}
