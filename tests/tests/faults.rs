@@ -98,6 +98,18 @@ fn shared_memory_has_bounds() {
 }
 
 #[test]
+fn an_instruction_that_the_model_lacks_is_named_with_its_place() {
+    let mut bench = Bench::new("texture");
+    let out = bench.device.alloc_from(&[77_i32]).unwrap();
+    let fault = fault(bench.try_run("texture_width", 1, 1, &args![0_u64, &out]));
+    let location = fault.location.clone().unwrap();
+    assert_eq!(location.kernel, "texture_width");
+    assert!(location.offset > 0 && location.offset % 16 == 0);
+    let text = fault.to_string();
+    assert!(text.contains("TXQ") && text.contains("not modelled"), "{text}");
+}
+
+#[test]
 fn a_barrier_that_nobody_can_leave_is_found() {
     let mut bench = Bench::new("faults");
     let out = bench.device.alloc::<u32>(64).unwrap();
