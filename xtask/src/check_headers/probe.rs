@@ -226,7 +226,7 @@ impl Compiler {
                 }
             };
             // Errors then name the question instead of a line of the probe.
-            write!(body, "{condition}#line {} \"{QUESTION}\"\n", index + 1)?;
+            writeln!(body, "{condition}#line {} \"{QUESTION}\"", index + 1)?;
             writeln!(body, "{} {}", say(first, &value), say(second, &extent))?;
             body.push_str(end);
         }
