@@ -10,6 +10,7 @@ use tegra_hcq::DeviceKind;
 mod check_headers;
 mod ci;
 mod decode;
+mod doctor;
 mod gen_classes;
 mod info;
 mod kernels;
@@ -33,6 +34,8 @@ enum Task {
         #[arg(long)]
         json: bool,
     },
+    /// Say what keeps kernels from running on this machine, and what helps
+    Doctor(doctor::Options),
     /// Compare the ioctl tables with the headers of an L4T release
     CheckHeaders(check_headers::Options),
     /// Explain recordings of what a program asked of the driver
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         .init();
     let result = match Options::parse().command {
         Task::Info { device, json } => success(info::run(device, json)),
+        Task::Doctor(options) => doctor::run(&options),
         Task::CheckHeaders(options) => check_headers::run(&options),
         Task::Decode(recording) => success(decode::run(&recording)),
         Task::Kernels(options) => success(kernels::run(&options)),

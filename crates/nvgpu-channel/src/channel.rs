@@ -506,7 +506,7 @@ impl Channel {
         }
         let inside = offset.checked_add(4).is_some_and(|end| end <= memory.size());
         let place = u32::try_from(offset).ok().filter(|_| inside && offset.is_multiple_of(4));
-        let place = place.ok_or_else(|| Error::Range {
+        let place = place.ok_or(Error::Range {
             what: "offset of a semaphore",
             // CAST: an offset has at most 64 bits.
             value: offset as u64,

@@ -52,7 +52,7 @@ pub(super) fn examine(report: &mut Report, door: &Arc<dyn Door>, system: Option<
     features(report, chip);
     memory(report, &gpu);
     power(report, chip, system);
-    clocks(report, door);
+    clocks(report, door, system.is_some());
     clock_runs(report, &gpu);
     bring_up(report, &gpu);
 }
@@ -131,7 +131,8 @@ fn frequency(door: &Arc<dyn Door>, path: &core::ffi::CStr) -> Result<u64, Errno>
     text.trim().parse().map_err(|_| Errno::INVAL)
 }
 
-fn clocks(report: &mut Report, door: &Arc<dyn Door>) {
+/// `steady` is whether clocks can be locked at all.
+fn clocks(report: &mut Report, door: &Arc<dyn Door>, steady: bool) {
     let read = || -> Result<(u64, u64, u64), Errno> {
         Ok((
             frequency(door, paths::DEVFREQ_MIN_FREQ)?,
@@ -147,7 +148,7 @@ fn clocks(report: &mut Report, door: &Arc<dyn Door>) {
                 report.ok("clocks", format!("locked at {} MHz", mhz(max)));
             } else {
                 let cure = "they follow the load; for steady latency lock them: sudo jetson_clocks";
-                report.push(super::Severity::Ok, "clocks", text, Some(cure.into()));
+                report.push(super::Severity::Ok, "clocks", text, steady.then(|| cure.into()));
             }
         }
         Err(errno) => report.warning(

@@ -88,6 +88,9 @@ fn cure(node: &Node, errno: Errno, system: Option<&dyn System>) -> String {
                 None => "add yourself to group video (sudo usermod -aG video $USER) and log in again".into(),
             }
         }
+        Errno::NOENT | Errno::NXIO | Errno::NODEV if system.is_none() => {
+            "nothing: this software kernel does not have it".into()
+        }
         Errno::NOENT | Errno::NXIO | Errno::NODEV => {
             let power = Path::new("/dev/nvgpu/igpu0/power");
             let off =
