@@ -1,4 +1,6 @@
 #![doc = include_str!("../README.md")]
+#![doc = ""]
+#![doc = include_str!("guide.md")]
 
 mod address_space;
 pub mod barrier;

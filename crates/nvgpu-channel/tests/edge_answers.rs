@@ -1,5 +1,5 @@
-//! Requests that the software Orin has no answer to yet: clocks, syncpoint fences, L2 controls. A door
-//! in front of it answers, by the kernel's rules.
+//! Answers that the software Orin gives late or never: refused clocks, fences that the kernel gave up,
+//! interrupted polls, video memory. A door in front of it gives them, by the kernel's rules.
 
 mod common;
 
@@ -7,11 +7,9 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
 use common::front::{FENCE_NODE, FIRST_OWN, Front};
-use nvgpu_channel::{
-    ClockRange, ClockReading, Error, FenceNode, Gpu, GpuVa, SectorPromotion, Threshold, UserSyncpoint,
-};
+use nvgpu_channel::{ClockRange, ClockReading, Error, FenceNode, Gpu, GpuVa, Threshold, UserSyncpoint};
 use nvgpu_sys::door::Events;
-use nvgpu_sys::{Errno, address_space, ctrl, host1x, sync_file, tsg};
+use nvgpu_sys::{Errno, ctrl, host1x, sync_file};
 
 const TICK: Duration = Duration::from_millis(1);
 const POINTS: [u64; 3] = [306_000_000, 612_000_000, 1_300_000_000];
@@ -213,26 +211,6 @@ fn fences_end_with_success_an_error_or_not_yet() {
 }
 
 #[test]
-fn the_syncpoint_window_has_an_address_for_each() {
-    let front = Front::new(|request, pointer| {
-        (request == address_space::code::GET_SYNC_RO_MAP).then(|| {
-            let answer = address_space::GetSyncRoMap {
-                base_gpuva: 0xfc_0400_0000,
-                sync_size: 0x1_0000,
-                num_syncpoints: 1024,
-            };
-            // SAFETY: the request's argument.
-            *unsafe { argument(pointer) } = answer;
-            Ok(0)
-        })
-    });
-    let window = Gpu::open(&front.door()).unwrap().address_space().unwrap().syncpoint_window().unwrap();
-    assert_eq!(window.address(0), Some(GpuVa(0xfc_0400_0000)));
-    assert_eq!(window.address(1023), Some(GpuVa(0xfc_07ff_0000)));
-    assert_eq!(window.address(1024), None);
-}
-
-#[test]
 fn video_memory_is_none_or_counted() {
     for (answer, expected) in [(Err(Errno::NOSYS), None), (Err(Errno::NOTTY), None), (Ok(0), Some(1 << 30))] {
         let front = Front::new(move |request, pointer| {
@@ -249,40 +227,4 @@ fn video_memory_is_none_or_counted() {
         Front::new(|request, _| (request == ctrl::code::GET_MEMORY_STATE).then_some(Err(Errno::NODEV)));
     let error = Gpu::open(&front.door()).unwrap().video_memory_free().unwrap_err();
     assert!(matches!(error, Error::Call { errno: Errno::NODEV, .. }), "{error}");
-}
-
-#[test]
-fn l2_controls_and_scheduling_switches_reach_the_kernel() {
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let calls = Arc::clone(&seen);
-    let front = Front::new(move |request, pointer| {
-        let value = match request {
-            // SAFETY: the requests' arguments.
-            tsg::code::SET_L2_MAX_WAYS_EVICT_LAST => unsafe {
-                argument::<tsg::L2MaxWaysEvictLast>(pointer).max_ways
-            },
-            tsg::code::GET_L2_MAX_WAYS_EVICT_LAST => {
-                // SAFETY: the request's argument.
-                unsafe { argument::<tsg::L2MaxWaysEvictLast>(pointer) }.max_ways = 12;
-                0
-            }
-            // SAFETY: the request's argument.
-            tsg::code::SET_L2_SECTOR_PROMOTION => unsafe {
-                argument::<tsg::SetL2SectorPromotion>(pointer).promotion_flag
-            },
-            tsg::code::DISABLE => 0,
-            _ => return None,
-        };
-        calls.lock().unwrap().push((request & 0xff, value));
-        Some(if value > 16 { Err(Errno::INVAL) } else { Ok(0) })
-    });
-    let tsg = Gpu::open(&front.door()).unwrap().tsg().unwrap();
-    tsg.set_l2_evict_last_ways(8).unwrap();
-    assert_eq!(tsg.set_l2_evict_last_ways(17).unwrap_err().errno(), Some(Errno::INVAL));
-    assert_eq!(tsg.l2_evict_last_ways().unwrap(), 12);
-    tsg.set_l2_sector_promotion(SectorPromotion::Bytes128).unwrap();
-    tsg.disable().unwrap();
-    tsg.enable().unwrap();
-    tsg.preempt().unwrap();
-    assert_eq!(*seen.lock().unwrap(), [(13, 8), (13, 17), (14, 0), (15, 4), (4, 0)]);
 }
