@@ -52,6 +52,54 @@ pub struct Failure {
     pub errno: Errno,
 }
 
+/// What goes wrong without a request of the driver being wrong. Everything counts from boot, so equal
+/// plans and seeds disturb equal runs equally.
+#[derive(Clone, Debug, Default)]
+pub struct FaultPlan {
+    /// How long the first request that needs the GPU takes, because it powers the GPU up.
+    pub power_up: Duration,
+    /// Bytes that nvmap gives out at most, less than the memory there is.
+    pub allocation_limit: Option<u64>,
+    /// Which doorbell writes nobody notices, 1 is the first. Two tokens that are written before the
+    /// GPU looks count as one.
+    pub lost_doorbells: Vec<u64>,
+    /// Times in which the engines make no progress.
+    pub stalls: Vec<Stall>,
+    /// Faults are recorded in error notifiers as always, but the kernel log does not mention them.
+    pub silent_faults: bool,
+    /// Requests that fail at random.
+    pub random: Option<RandomFailures>,
+}
+
+/// The engines stop for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stall {
+    /// The doorbell write, counted from 1, that they stop at.
+    pub doorbell: u64,
+    /// For how long.
+    pub length: Duration,
+}
+
+/// Requests that fail at random: which ones is decided by [`Config::seed`] and the number of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RandomFailures {
+    /// How many of 1000 requests fail.
+    pub per_mille: u16,
+    /// What they answer, without any other effect.
+    pub errno: Errno,
+}
+
+impl RandomFailures {
+    /// Whether request number `request` fails.
+    pub fn hits(&self, seed: u64, request: u64) -> bool {
+        // SplitMix64: equal inputs, equal outputs; neighbours are unrelated.
+        let mut state = seed.wrapping_add(request.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        state = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        state = (state ^ state >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (state ^ state >> 31) % 1000 < u64::from(self.per_mille)
+    }
+}
+
 /// The modelled board. The default is a Jetson AGX Orin 64 GB in its 30 W mode with L4T r36.4.3.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -75,6 +123,8 @@ pub struct Config {
     /// How long a sync-file of `/dev/host1x-fence` waits, from the first look at it, before it ends
     /// with ETIMEDOUT.
     pub fence_timeout: Duration,
+    /// Disturbances.
+    pub faults: FaultPlan,
     /// Failures on demand.
     pub failures: Vec<Failure>,
 }
@@ -90,12 +140,24 @@ impl Default for Config {
             seed: 0,
             cap_sys_nice: false,
             fence_timeout: Duration::from_secs(30),
+            faults: FaultPlan::default(),
             failures: Vec::new(),
         }
     }
 }
 
 impl Config {
+    /// The Jetson AGX Orin with 32 GB, otherwise as the default. Its module has 7 TPCs at full power;
+    /// in the mode of the default it runs with the same 4.
+    pub fn agx_orin_32gb() -> Self {
+        Self { memory_bytes: 32 << 30, ..Self::default() }
+    }
+
+    /// The Jetson AGX Orin with 64 GB: the default.
+    pub fn agx_orin_64gb() -> Self {
+        Self::default()
+    }
+
     /// Number of SMs: two per TPC (`hal_ga10b_litter.c`).
     pub fn sm_count(&self) -> u32 {
         self.tpc_masks.iter().map(|mask| 2 * mask.count_ones()).sum()

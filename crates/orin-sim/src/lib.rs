@@ -7,5 +7,5 @@ pub mod memory;
 pub mod mmu;
 pub mod sm;
 
-pub use config::{Call, Config, Failure, Node, Nodes};
-pub use kernel::{LiveCounts, SoftwareOrin};
+pub use config::{Call, Config, Failure, FaultPlan, Node, Nodes, RandomFailures, Stall};
+pub use kernel::{LiveCounts, ProcessCounts, SoftwareOrin};

@@ -145,11 +145,16 @@ impl Channel {
         self.visit().as_ref().map(|state| state.status())
     }
 
-    /// Runs one slice; `rung` says that a doorbell was written.
-    pub(super) fn serve(&self, rung: bool) -> Served {
+    /// Remembers that a doorbell was written, if `rung`.
+    pub(super) fn note_doorbell(&self, rung: bool) {
         if rung {
             self.rung.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Runs one slice; `rung` says that a doorbell was written.
+    pub(super) fn serve(&self, rung: bool) -> Served {
+        self.note_doorbell(rung);
         if self.halted.load(Ordering::Acquire) || self.disabled.load(Ordering::Acquire) {
             return Served::default();
         }

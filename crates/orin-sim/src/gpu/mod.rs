@@ -28,6 +28,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::time::ClockId;
 
+use crate::config::Stall;
 use crate::memory::Memory;
 use crate::mmu::{AddressSpace, MmuFault};
 use crate::sm::SmFault;
@@ -247,6 +248,26 @@ impl Gpu {
     /// they are enabled again, when GP_PUT is looked at anew. Channels are enabled when bound.
     pub fn set_enabled(&self, channel_ids: &[u32], enabled: bool) {
         self.scheduler.set_enabled(channel_ids, enabled);
+    }
+
+    /// Plans disturbances: doorbell writes that are lost and stalls of the engines, counted from 1.
+    pub fn disturb(&self, lost_doorbells: &[u64], stalls: &[Stall]) {
+        self.scheduler.disturb(lost_doorbells, stalls);
+    }
+
+    /// Loses the next `count` doorbell writes.
+    pub fn lose_doorbells(&self, count: u64) {
+        self.scheduler.lose_doorbells(count);
+    }
+
+    /// Keeps the engines from making progress until told otherwise.
+    pub fn stall(&self, stalled: bool) {
+        self.scheduler.stall(stalled);
+    }
+
+    /// Whether the engines make no progress now.
+    pub fn is_stalled(&self) -> bool {
+        self.scheduler.is_stalled()
     }
 
     /// Halts channels and forgets them: a running grid is ended, and nothing of theirs is touched

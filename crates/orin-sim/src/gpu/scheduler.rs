@@ -13,7 +13,7 @@
 //! Locks: `lists` guards what is bound and is never held while a channel works; each channel has a
 //! lock of its own that the thread holds for one slice. [`FaultHandler`] is called with neither.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use ampere_cmd::{Method, usermode_c561 as usermode};
 use rustix::io::Errno;
 
+use crate::config::Stall;
 use crate::gpu::channel::Channel;
 use crate::gpu::{ChannelSetup, ChannelStatus, FaultHandler, GpuConfig, ptimer_ns};
 use crate::memory::Memory;
@@ -46,8 +47,43 @@ struct Lists {
     quit: bool,
 }
 
+/// What goes wrong on purpose.
+#[derive(Debug, Default)]
+struct Disturbances {
+    /// Doorbell writes seen so far.
+    doorbells: u64,
+    lost: Vec<u64>,
+    /// How many of the next are lost besides.
+    lost_next: u64,
+    stalls: Vec<Stall>,
+    stalled: bool,
+    stalled_until: Option<Instant>,
+}
+
+impl Disturbances {
+    /// A doorbell write; whether it is noticed.
+    fn doorbell(&mut self) -> bool {
+        self.doorbells += 1;
+        for stall in self.stalls.iter().filter(|stall| stall.doorbell == self.doorbells) {
+            self.stalled_until = Some(Instant::now() + stall.length);
+        }
+        if self.lost_next > 0 {
+            self.lost_next -= 1;
+            return false;
+        }
+        !self.lost.contains(&self.doorbells)
+    }
+
+    fn is_stalled(&self) -> bool {
+        self.stalled || self.stalled_until.is_some_and(|until| Instant::now() < until)
+    }
+}
+
 #[derive(Debug, Default)]
 struct Shared {
+    disturbances: Mutex<Disturbances>,
+    /// Whether `disturbances` has anything to say.
+    disturbed: AtomicBool,
     lists: Mutex<Lists>,
     /// Copy of `Lists::generation` to look at without the lock.
     generation: AtomicU32,
@@ -58,6 +94,11 @@ struct Shared {
 impl Shared {
     fn lists(&self) -> MutexGuard<'_, Lists> {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_stalled(&self) -> bool {
+        self.disturbed.load(Ordering::Acquire)
+            && self.disturbances.lock().unwrap_or_else(PoisonError::into_inner).is_stalled()
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut Lists) -> R) -> R {
@@ -111,6 +152,33 @@ impl Scheduler {
         if let Some(channel) = self.find(channel_id) {
             channel.add_object(class);
         }
+    }
+
+    fn disturbances(&self) -> MutexGuard<'_, Disturbances> {
+        self.shared.disturbed.store(true, Ordering::Release);
+        self.shared.disturbances.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn disturb(&self, lost_doorbells: &[u64], stalls: &[Stall]) {
+        if lost_doorbells.is_empty() && stalls.is_empty() {
+            return;
+        }
+        let mut disturbances = self.disturbances();
+        disturbances.lost.extend_from_slice(lost_doorbells);
+        disturbances.stalls.extend_from_slice(stalls);
+    }
+
+    pub(super) fn lose_doorbells(&self, count: u64) {
+        self.disturbances().lost_next += count;
+    }
+
+    pub(super) fn stall(&self, stalled: bool) {
+        let mut disturbances = self.disturbances();
+        (disturbances.stalled, disturbances.stalled_until) = (stalled, None);
+    }
+
+    pub(super) fn is_stalled(&self) -> bool {
+        self.shared.is_stalled()
     }
 
     pub(super) fn set_enabled(&self, channel_ids: &[u32], enabled: bool) {
@@ -189,7 +257,12 @@ impl Worker {
                 active_at = Instant::now();
             }
             let mut active = rung;
+            let stalled = self.shared.is_stalled();
             for channel in &self.channels {
+                if stalled {
+                    channel.note_doorbell(rung);
+                    continue;
+                }
                 active |= serve(channel, rung, &*self.faults);
             }
             if active {
@@ -213,7 +286,8 @@ impl Worker {
             }
             let token = doorbell.swap(NO_TOKEN, Ordering::AcqRel);
             tracing::trace!(token, "doorbell");
-            rung = true;
+            rung |= !self.shared.disturbed.load(Ordering::Acquire)
+                || self.shared.disturbances.lock().unwrap_or_else(PoisonError::into_inner).doorbell();
         }
         rung
     }

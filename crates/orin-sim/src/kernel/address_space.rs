@@ -15,6 +15,7 @@ use nvgpu_sys::address_space::{
 };
 use rustix::io::Errno;
 
+use crate::memory::Memory;
 use crate::mmu::{AddressSpace, MappedRange};
 
 use super::argument::{Argument, Code};
@@ -108,8 +109,13 @@ impl Space {
 
     /// Maps a whole buffer read-only into the kernel's area.
     pub(super) fn map_kernel(&mut self, buffer: &Buffer) -> Result<u64, Errno> {
-        let memory = buffer.handle.memory().ok_or(Errno::INVAL)?;
-        let len = buffer.handle.size();
+        self.map_kernel_memory(buffer.handle.memory().ok_or(Errno::INVAL)?)
+    }
+
+    /// Maps memory of the kernel's own read-only into the kernel's area.
+    pub(super) fn map_kernel_memory(&mut self, memory: &Arc<Memory>) -> Result<u64, Errno> {
+        // CAST: a length fits 64 bits.
+        let len = memory.len() as u64;
         let va = self.kernel.allocate(len).ok_or(Errno::NOMEM)?;
         self.mmu.map(MappedRange { va, len, memory: Arc::clone(memory), offset: 0, writable: false });
         Ok(va)

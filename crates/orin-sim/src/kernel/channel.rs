@@ -8,8 +8,9 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nvgpu_sys::channel::{
-    self as abi, AllocObjCtx, AllocObjCtxFlags, ComputePreemption, GetParam, GetUserSyncpoint,
-    GraphicsPreemption, Open, PreemptionMode, SetErrorNotifier, SetupBind, SetupBindFlags, Wait, Wdt, code,
+    self as abi, AllocGpfifoEx, AllocObjCtx, AllocObjCtxFlags, ComputePreemption, GetParam, GetUserSyncpoint,
+    GraphicsPreemption, Open, PreemptionMode, SetErrorNotifier, SetupBind, SetupBindFlags, SubmitGpfifo,
+    Wait, Wdt, code,
 };
 use nvgpu_sys::ctrl::{DeterministicOpts, OpenChannel, SetDeterministicOpts};
 use rustix::io::Errno;
@@ -23,6 +24,7 @@ use super::log::Log;
 use super::nvmap::Buffer;
 use super::recovery;
 use super::state::State;
+use super::submit::KernelRing;
 use super::syncpoint::{SyncpointError, UserSyncpoint};
 use super::tsg::Context;
 use super::{Kernel, user};
@@ -68,7 +70,7 @@ const OTHER_CLASSES: [u32; 19] = [
 ];
 
 /// Requests of the real driver that have no handler here.
-const NOT_MODELLED: &[u32] = &[code::SUBMIT_GPFIFO, code::ZCULL_BIND, code::ALLOC_GPFIFO_EX];
+const NOT_MODELLED: &[u32] = &[code::ZCULL_BIND];
 
 /// Where errors are reported.
 #[derive(Clone, Debug)]
@@ -83,9 +85,11 @@ pub(super) struct Notifier {
 #[derive(Debug)]
 pub(super) struct Ring {
     /// Kept alive for the channel.
-    pub(super) _buffers: [Buffer; 2],
+    pub(super) _buffers: Vec<Buffer>,
     /// First address of the ring in the kernel's area.
     pub(super) va: u64,
+    /// The kernel's own ring, without usermode submission.
+    pub(super) kernel: Option<KernelRing>,
 }
 
 /// One channel.
@@ -96,10 +100,10 @@ pub(super) struct Channel {
     pub(super) space: Option<SpaceId>,
     pub(super) tsg: Option<u32>,
     pub(super) veid: u32,
-    watchdog: bool,
-    deterministic: bool,
+    pub(super) watchdog: bool,
+    pub(super) deterministic: bool,
     /// SET_DETERMINISTIC_OPTS lets the GPU power down under this channel.
-    railgating: bool,
+    pub(super) railgating: bool,
     object_class: Option<u32>,
     /// Classes whose methods are allowed.
     objects: Vec<u32>,
@@ -136,6 +140,16 @@ impl Channel {
             retired: false,
             gate: Arc::default(),
         }
+    }
+
+    /// All syncpoints that the channel has.
+    pub(super) fn syncpoints(&self) -> impl Iterator<Item = UserSyncpoint> {
+        self.syncpoint.into_iter().chain(self.kernel_fence().map(|(syncpoint, _)| syncpoint))
+    }
+
+    /// The syncpoint of kernel-mode submission, and its value when all work is done.
+    pub(super) fn kernel_fence(&self) -> Option<(UserSyncpoint, u32)> {
+        self.ring.as_ref()?.kernel.as_ref()?.fence
     }
 
     /// Classes whose methods the GPU takes: those with a context on the graphics runlist, the copy
@@ -198,8 +212,12 @@ fn setup_checks(log: &Log, id: u32, channel: &Channel, args: &SetupBind) -> Resu
     if channel.tsg.is_none() {
         return refuse(Errno::INVAL, format_args!("not bound to tsg at time of setup_bind"));
     }
-    if channel.ring.is_some() {
-        return refuse(Errno::EXIST, format_args!("channel {id} : usermode buffers allocated"));
+    match &channel.ring {
+        Some(Ring { kernel: None, .. }) => {
+            return refuse(Errno::EXIST, format_args!("channel {id} : usermode buffers allocated"));
+        }
+        Some(_) => return refuse(Errno::EXIST, format_args!("channel {id} :gpfifo already allocated")),
+        None => {}
     }
     let deterministic = flags.contains(SetupBindFlags::DETERMINISTIC);
     if deterministic && channel.watchdog {
@@ -251,9 +269,16 @@ impl State {
         let (space, runlist) = (channel.space.ok_or(Errno::INVAL)?, channel.runlist);
         let usermode =
             SetupBindFlags::from_bits_retain(args.flags).contains(SetupBindFlags::USERMODE_SUPPORT);
+        let deterministic =
+            SetupBindFlags::from_bits_retain(args.flags).contains(SetupBindFlags::DETERMINISTIC);
         if !usermode {
-            log.model(format_args!("SETUP_BIND: kernel-mode submit is not modelled"));
-            return Err(Errno::NOTTY);
+            let space = self.spaces.get_mut(&space).ok_or(Errno::INVAL)?;
+            let (ring, va) = KernelRing::new(space, args.num_gpfifo_entries)?;
+            let setup = ring.setup(id, space);
+            let channel = self.channel(id, serial)?;
+            channel.ring = Some(Ring { _buffers: Vec::new(), va, kernel: Some(ring) });
+            channel.deterministic = deterministic;
+            return Ok(setup);
         }
         let fail = |errno: &Errno| {
             let function = "nvgpu_channel_setup_usermode";
@@ -273,8 +298,8 @@ impl State {
             address_space,
         };
         let channel = self.channel(id, serial)?;
-        channel.ring = Some(Ring { _buffers: buffers, va });
-        channel.deterministic = true;
+        channel.ring = Some(Ring { _buffers: buffers.into(), va, kernel: None });
+        channel.deterministic = deterministic;
         args.work_submit_token = id | runlist << 16;
         (args.gpfifo_gpu_va, args.userd_gpu_va, args.usermode_mmio_gpu_va) = (0, 0, 0);
         Ok(setup)
@@ -476,7 +501,7 @@ impl Kernel {
         // It may have been closed while this request waited.
         let mut state = self.lock();
         state.channel(id, serial)?;
-        if state.quiesced {
+        if state.quiesced && code.code != code::SUBMIT_GPFIFO {
             return Err(Errno::NODEV);
         }
         let log = &self.log;
@@ -484,6 +509,14 @@ impl Kernel {
             code::SETUP_BIND => {
                 drop(state);
                 argument.call(|args: &mut SetupBind| self.setup_bind((id, serial), args))?;
+            }
+            code::ALLOC_GPFIFO_EX => {
+                drop(state);
+                argument.call(|args: &mut AllocGpfifoEx| self.alloc_gpfifo((id, serial), args))?;
+            }
+            code::SUBMIT_GPFIFO => {
+                drop(state);
+                argument.call(|args: &mut SubmitGpfifo| self.submit((id, serial), args))?;
             }
             code::ALLOC_OBJ_CTX => {
                 drop(state);
@@ -540,7 +573,7 @@ impl Kernel {
         Ok(argument.residue())
     }
 
-    fn setup_bind(&self, channel: (u32, u64), args: &mut SetupBind) -> Result<(), Errno> {
+    pub(super) fn setup_bind(&self, channel: (u32, u64), args: &mut SetupBind) -> Result<(), Errno> {
         let (setup, objects) = {
             let mut state = self.lock();
             let setup = state.setup_bind(&self.log, channel, args)?;
@@ -577,6 +610,14 @@ impl Kernel {
             Err(_) => return,
         };
         let _gate = gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let tsg = self.lock().channels.get(&id).and_then(|channel| channel.tsg);
+        if let Some(tsg) = tsg.filter(|_| self.stalled()) {
+            self.log.error(
+                "nvgpu_tsg_unbind_channel",
+                format_args!("Channel {id} unbind failed, tearing down TSG {tsg}"),
+            );
+            self.end_tsg(tsg, None);
+        }
         self.gpu(|gpu| gpu.stop_channels(&[id]));
         self.lock().remove_channel(id);
         self.log.pulse.beat();

@@ -77,6 +77,7 @@ impl Kernel {
     pub(super) fn ctrl_ioctl(&self, instance: u64, code: Code, address: u64) -> Result<i32, Errno> {
         code.check(abi::FAMILY, self.config.characteristics.gpu_ioctl_nr_last, MAX_BYTES)?;
         let mut argument = Argument::copy_in(code, address)?;
+        self.power_up();
         if self.lock().quiesced {
             return Err(if POWER_IS_INVALID.contains(&code.code) { Errno::INVAL } else { Errno::NODEV });
         }

@@ -16,13 +16,14 @@ use rustix::io::{DupFlags, Errno};
 use super::address_space::SpaceId;
 use super::host1x::PollSet;
 use super::nvmap::Buffer;
+use super::process::{self, ProcessId};
 use super::syncpoint::Fence;
 
 /// What a descriptor stands for.
 #[derive(Clone, Debug)]
 pub(super) enum Object {
-    /// An open of `/dev/nvmap`.
-    Nvmap,
+    /// An open of `/dev/nvmap`, by the process that opened it.
+    Nvmap(ProcessId),
     /// An open of the control node, by its instance id.
     Ctrl(u64),
     /// An address space.
@@ -53,12 +54,16 @@ pub(super) enum Object {
 struct Entry {
     descriptor: OwnedFd,
     object: Object,
+    owner: ProcessId,
+    /// The open file; copies of a descriptor share it.
+    file: u64,
 }
 
 /// The descriptors handed out and not yet closed.
 #[derive(Debug, Default)]
 pub(super) struct Fds {
     table: BTreeMap<RawFd, Entry>,
+    next_file: u64,
 }
 
 /// Makes a descriptor named `name(number)`.
@@ -78,32 +83,80 @@ pub(super) fn descriptor(name: impl FnOnce(RawFd) -> String) -> Result<OwnedFd, 
 }
 
 impl Fds {
-    /// Enters a descriptor. Returns its number.
+    /// Enters a descriptor of the current process. Returns its number.
     pub(super) fn insert(&mut self, descriptor: OwnedFd, object: Object) -> RawFd {
-        let number = descriptor.as_raw_fd();
-        if let Some(stale) = self.table.insert(number, Entry { descriptor, object }) {
+        self.next_file += 1;
+        let (owner, file) = (process::current(), self.next_file);
+        self.enter(Entry { descriptor, object, owner, file })
+    }
+
+    fn enter(&mut self, entry: Entry) -> RawFd {
+        let number = entry.descriptor.as_raw_fd();
+        if let Some(stale) = self.table.insert(number, entry) {
             // The number was closed without the door; it must not be closed again.
             let _ = stale.descriptor.into_raw_fd();
         }
         number
     }
 
-    /// Takes a descriptor out; dropping the first part closes the number.
-    pub(super) fn remove(&mut self, fd: RawFd) -> Option<(OwnedFd, Object)> {
-        self.table.remove(&fd).map(|entry| (entry.descriptor, entry.object))
+    /// Gives a process another descriptor of the same open file. Returns its number.
+    ///
+    /// # Errors
+    ///
+    /// EBADF when the current process has no such descriptor; EMFILE or ENFILE.
+    pub(super) fn duplicate(&mut self, fd: RawFd, owner: ProcessId) -> Result<RawFd, Errno> {
+        let entry = self.entry(fd).ok_or(Errno::BADF)?;
+        let descriptor = rustix::io::fcntl_dupfd_cloexec(&entry.descriptor, 0)?;
+        let (object, file) = (entry.object.clone(), entry.file);
+        Ok(self.enter(Entry { descriptor, object, owner, file }))
+    }
+
+    /// Takes a descriptor out; dropping the first part closes the number. The last part says whether it
+    /// was the last one of its open file.
+    pub(super) fn remove(&mut self, fd: RawFd) -> Option<(OwnedFd, Object, bool)> {
+        self.entry(fd)?;
+        let entry = self.table.remove(&fd)?;
+        let last = self.table.values().all(|other| other.file != entry.file);
+        Some((entry.descriptor, entry.object, last))
+    }
+
+    /// The entry of a number, if it is one of the current process.
+    fn entry(&self, fd: RawFd) -> Option<&Entry> {
+        self.table.get(&fd).filter(|entry| entry.owner == process::current())
     }
 
     pub(super) fn get(&self, fd: RawFd) -> Option<&Object> {
-        self.table.get(&fd).map(|entry| &entry.object)
+        self.entry(fd).map(|entry| &entry.object)
     }
 
     pub(super) fn get_mut(&mut self, fd: RawFd) -> Option<&mut Object> {
-        self.table.get_mut(&fd).map(|entry| &mut entry.object)
+        let entry = self.table.get_mut(&fd)?;
+        (entry.owner == process::current()).then_some(&mut entry.object)
+    }
+
+    /// What a descriptor stands for.
+    ///
+    /// # Errors
+    ///
+    /// EBADF when the process has no such number, `otherwise` when it is nothing of the model.
+    pub(super) fn find(&self, fd: RawFd, otherwise: Errno) -> Result<Object, Errno> {
+        self.get(fd).cloned().ok_or_else(|| self.missing(fd, otherwise))
+    }
+
+    /// The errno of [`Fds::find`] for a number that is not there.
+    pub(super) fn missing(&self, fd: RawFd, otherwise: Errno) -> Errno {
+        // A number of another process is not open in this one.
+        if self.table.contains_key(&fd) { Errno::BADF } else { foreign(fd, otherwise) }
+    }
+
+    /// All numbers of a process.
+    pub(super) fn numbers(&self, owner: ProcessId) -> Vec<RawFd> {
+        self.table.iter().filter(|(_, entry)| entry.owner == owner).map(|(fd, _)| *fd).collect()
     }
 
     /// The descriptor itself, for calls to the host.
     pub(super) fn native(&self, fd: RawFd) -> Option<BorrowedFd<'_>> {
-        self.table.get(&fd).map(|entry| entry.descriptor.as_fd())
+        self.entry(fd).map(|entry| entry.descriptor.as_fd())
     }
 
     /// The dma-buf behind a descriptor.
@@ -115,7 +168,7 @@ impl Fds {
         match self.get(fd) {
             Some(Object::DmaBuf(buffer)) => Ok(buffer.clone()),
             Some(_) => Err(Errno::INVAL),
-            None => Err(foreign(fd, Errno::INVAL)),
+            None => Err(self.missing(fd, Errno::INVAL)),
         }
     }
 
@@ -146,7 +199,7 @@ impl Fds {
 
 /// What a call on a number that the model did not hand out answers: EBADF when it is not open,
 /// `otherwise` when it is.
-pub(super) fn foreign(fd: RawFd, otherwise: Errno) -> Errno {
+fn foreign(fd: RawFd, otherwise: Errno) -> Errno {
     if fd < 0 {
         return Errno::BADF;
     }

@@ -21,6 +21,7 @@ use super::Kernel;
 use super::fds::{self, Object};
 use super::host1x::poll_fence;
 use super::nvmap::Buffer;
+use super::process;
 use super::state::{Mapped, Mapping};
 
 /// Nodes of a board that compute needs none of.
@@ -52,7 +53,7 @@ impl Kernel {
         let (node, object) = if path == paths::CTRL || path == paths::CTRL_LEGACY {
             (nodes.ctrl, Object::Ctrl(0))
         } else if path == paths::NVMAP {
-            (nodes.nvmap, Object::Nvmap)
+            (nodes.nvmap, Object::Nvmap(process::current()))
         } else if path == paths::HOST1X_FENCE {
             (nodes.host1x_fence, Object::Host1x)
         } else if path == paths::KMSG {
@@ -82,8 +83,8 @@ impl Kernel {
                 state.next_instance += 1;
                 Object::Ctrl(instance)
             }
-            Object::Nvmap => {
-                state.nvmap.add_client();
+            Object::Nvmap(client) => {
+                state.nvmap.add_client(client);
                 object
             }
             other => other,
@@ -107,11 +108,14 @@ impl Kernel {
     }
 
     pub(super) fn close(&self, fd: RawFd) -> Result<(), Errno> {
-        let Some((descriptor, object)) = self.lock().fds.remove(fd) else {
+        let Some((descriptor, object, last)) = self.lock().fds.remove(fd) else {
             return Err(Errno::BADF);
         };
+        if !last {
+            return Ok(());
+        }
         match &object {
-            Object::Nvmap => self.lock().nvmap.remove_client(),
+            Object::Nvmap(client) => self.lock().nvmap.remove_client(*client),
             Object::Space(_) | Object::Tsg(_) => self.lock().reap(),
             Object::Channel { id, serial } => self.close_channel(*id, *serial),
             Object::Ctrl(instance) => self.lock().close_instance(*instance),
@@ -131,12 +135,11 @@ impl Kernel {
 
     pub(super) fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
         self.fail_on_demand(Call::Mmap)?;
-        let object =
-            self.lock().fds.get(request.fd).cloned().ok_or_else(|| fds::foreign(request.fd, Errno::NODEV))?;
+        let object = self.lock().fds.find(request.fd, Errno::NODEV)?;
         match object {
             Object::DmaBuf(buffer) => self.map_dma_buf(request, buffer),
             Object::Ctrl(instance) => self.map_doorbell(request, instance),
-            Object::Nvmap => Err(Errno::PERM),
+            Object::Nvmap(_) => Err(Errno::PERM),
             _ => Err(Errno::NODEV),
         }
     }
@@ -162,7 +165,9 @@ impl Kernel {
             untouchable(request.len)?
         };
         state.nvmap.mapped(&self.log, &buffer);
-        let mapping = Mapping { len: request.len, mapped: Mapped::DmaBuf { buffer, offset: request.offset } };
+        let owner = process::current();
+        let mapping =
+            Mapping { len: request.len, owner, mapped: Mapped::DmaBuf { buffer, offset: request.offset } };
         state.mappings.insert(pointer.as_ptr().addr(), mapping);
         Ok(pointer)
     }
@@ -186,7 +191,9 @@ impl Kernel {
         let page = Arc::new(Memory::new("nvgpu usermode page", USERMODE_PAGE_SIZE)?);
         let pointer = host_mmap(request, page.fd().ok_or(Errno::BADF)?)?;
         let mapped = Mapped::Doorbell { instance, page: Arc::clone(&page) };
-        state.mappings.insert(pointer.as_ptr().addr(), Mapping { len: request.len, mapped });
+        state
+            .mappings
+            .insert(pointer.as_ptr().addr(), Mapping { len: request.len, owner: process::current(), mapped });
         drop(state);
         self.gpu(|gpu| gpu.add_doorbell_page(page));
         Ok(pointer)
@@ -218,8 +225,8 @@ impl Kernel {
         loop {
             let seen = self.log.pulse.count();
             let mut state = self.lock();
-            let object = state.fds.get_mut(fd).ok_or_else(|| fds::foreign(fd, Errno::INVAL))?;
-            match object {
+            let missing = state.fds.missing(fd, Errno::INVAL);
+            match state.fds.get_mut(fd).ok_or(missing)? {
                 Object::Kmsg { cursor, blocking } => match self.log.read(cursor, buffer) {
                     Err(Errno::AGAIN) if *blocking => {}
                     result => return result,
@@ -242,7 +249,8 @@ impl Kernel {
 
     pub(super) fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
         let mut state = self.lock();
-        match state.fds.get_mut(fd).ok_or_else(|| fds::foreign(fd, Errno::SPIPE))? {
+        let missing = state.fds.missing(fd, Errno::SPIPE);
+        match state.fds.get_mut(fd).ok_or(missing)? {
             Object::Kmsg { cursor, .. } => *cursor = self.log.next(),
             Object::Text { text, read } => *read = text.len(),
             _ => return Err(Errno::SPIPE),

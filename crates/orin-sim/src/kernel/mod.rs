@@ -23,11 +23,13 @@ mod files;
 mod host1x;
 mod log;
 mod nvmap;
+mod process;
 mod pulse;
 mod recovery;
 mod remap;
 mod sharing;
 mod state;
+mod submit;
 mod syncpoint;
 mod tsg;
 mod user;
@@ -40,6 +42,7 @@ use core::ptr::NonNull;
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use nvgpu_sys::door::{Door, MapRequest, OpenFlags, PollEntry};
@@ -51,15 +54,21 @@ use crate::gpu::{Gpu, GpuConfig};
 use argument::Code;
 use fds::Object;
 use log::Log;
+use process::ProcessId;
 use state::State;
 
-/// A software Orin; clones are handles to the same board, which is powered off with the last one.
+pub use process::ProcessCounts;
+
+/// A software Orin; clones are handles to the same process on the same board, which is powered off with
+/// the last one. [`SoftwareOrin::process`] makes further processes.
 ///
 /// Implements [`Door`]. As the kernel does, it survives any address in a request: what cannot be
 /// accessed is EFAULT.
 #[derive(Clone)]
 pub struct SoftwareOrin {
     board: Arc<Board>,
+    /// The process that the handle belongs to.
+    process: ProcessId,
 }
 
 /// Powers the kernel's GPU off with the last handle.
@@ -101,12 +110,18 @@ pub(crate) struct Kernel {
     calls: Mutex<Calls>,
     /// Taken out when the board is powered off, which ends the cycle between kernel and GPU.
     gpu: RwLock<Option<Gpu>>,
+    /// How long the power-up that is still to come takes.
+    power_up: Mutex<Duration>,
+    /// Faults are not printed.
+    silent_faults: AtomicBool,
 }
 
 /// Calls so far, and failures still to come.
 #[derive(Debug, Default)]
 struct Calls {
     requests: BTreeMap<u32, u64>,
+    /// Sum of the counts.
+    total: u64,
     failures: Vec<Failure>,
 }
 
@@ -122,13 +137,17 @@ impl SoftwareOrin {
         let kernel = Arc::new(Kernel {
             state: Mutex::new(State::new(&config, &log)?),
             log,
-            calls: Mutex::new(Calls { requests: BTreeMap::new(), failures: config.failures.clone() }),
+            calls: Mutex::new(Calls { failures: config.failures.clone(), ..Calls::default() }),
             gpu: RwLock::new(None),
+            power_up: Mutex::new(config.faults.power_up),
+            silent_faults: AtomicBool::new(config.faults.silent_faults),
             config,
         });
         let gpu = Gpu::start(gpu_config, Arc::clone(&kernel) as _)?;
+        let faults = &kernel.config.faults;
+        gpu.disturb(&faults.lost_doorbells, &faults.stalls);
         *kernel.gpu.write().unwrap_or_else(PoisonError::into_inner) = Some(gpu);
-        Ok(Self { board: Arc::new(Board { kernel }) })
+        Ok(Self { board: Arc::new(Board { kernel }), process: ProcessId(0) })
     }
 
     /// The texts of the kernel log so far, without time stamps; the same records can be read from
@@ -139,7 +158,7 @@ impl SoftwareOrin {
 
     /// How many ioctls there have been, failed ones included.
     pub fn ioctl_count(&self) -> u64 {
-        self.board.kernel.calls().requests.values().sum()
+        self.board.kernel.calls().total
     }
 
     /// How many ioctls there have been, by request code.
@@ -155,6 +174,27 @@ impl SoftwareOrin {
     /// Makes a call fail; counts from now on.
     pub fn fail(&self, failure: Failure) {
         self.board.kernel.calls().failures.push(failure);
+    }
+
+    /// Stops the engines, or lets them go on. Meanwhile nothing can be taken off the hardware: UNBIND
+    /// answers EAGAIN, PREEMPT ETIMEDOUT, and the close of a channel ends its TSG.
+    pub fn stall_engines(&self, stalled: bool) {
+        self.board.kernel.gpu(|gpu| gpu.stall(stalled));
+    }
+
+    /// The next `count` doorbell writes are not noticed.
+    pub fn lose_doorbells(&self, count: u64) {
+        self.board.kernel.gpu(|gpu| gpu.lose_doorbells(count));
+    }
+
+    /// Keeps faults out of the kernel log, or not; error notifiers are written all the same.
+    pub fn silence_faults(&self, silent: bool) {
+        self.board.kernel.silent_faults.store(silent, Ordering::Release);
+    }
+
+    /// Bytes that nvmap gives out at most from now on, what is in use included.
+    pub fn limit_allocations(&self, bytes: u64) {
+        self.board.kernel.lock().nvmap.limit(bytes);
     }
 
     /// Locks scheduling parameters, as a program that holds `/dev/nvgpu/igpu0/sched` can: requests that
@@ -210,6 +250,19 @@ impl Kernel {
         }
     }
 
+    /// Powers the GPU up, which takes its time once; others wait for it.
+    fn power_up(&self) {
+        let mut left = self.power_up.lock().unwrap_or_else(PoisonError::into_inner);
+        std::thread::sleep(std::mem::take(&mut left));
+    }
+
+    /// Whether nothing can be taken off the hardware now.
+    fn stalled(&self) -> bool {
+        let mut stalled = false;
+        self.gpu(|gpu| stalled = gpu.is_stalled());
+        stalled
+    }
+
     /// Fails when a failure on demand is due for `call`.
     fn fail_on_demand(&self, call: Call) -> Result<(), Errno> {
         let mut calls = self.calls();
@@ -230,12 +283,22 @@ impl Kernel {
     }
 
     fn ioctl(&self, fd: RawFd, request: u32, address: u64) -> Result<i32, Errno> {
-        *self.calls().requests.entry(request).or_default() += 1;
+        let number = {
+            let mut calls = self.calls();
+            *calls.requests.entry(request).or_default() += 1;
+            calls.total += 1;
+            calls.total
+        };
         self.fail_on_demand(Call::Ioctl(request))?;
+        if let Some(random) = self.config.faults.random
+            && random.hits(self.config.seed, number)
+        {
+            return Err(random.errno);
+        }
         let code = Code::new(request);
-        let object = self.lock().fds.get(fd).cloned().ok_or_else(|| fds::foreign(fd, Errno::NOTTY))?;
+        let object = self.lock().fds.find(fd, Errno::NOTTY)?;
         match object {
-            Object::Nvmap => self.nvmap_ioctl(code, address),
+            Object::Nvmap(client) => self.nvmap_ioctl(client, code, address),
             Object::Ctrl(instance) => self.ctrl_ioctl(instance, code, address),
             Object::Space(space) => self.space_ioctl(space, code, address),
             Object::Tsg(tsg) => self.tsg_ioctl(tsg, code, address),
@@ -266,37 +329,45 @@ impl Door for SoftwareOrin {
     }
 
     fn open(&self, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno> {
+        let _entered = process::enter(self.process);
         self.board.kernel.open(path, flags)
     }
 
     unsafe fn ioctl(&self, fd: RawFd, request: u32, argument: *mut c_void) -> Result<i32, Errno> {
+        let _entered = process::enter(self.process);
         // CAST: addresses are at most 64 bits. Exposed, because the model accesses the argument by
         // number, like the kernel.
         self.board.kernel.ioctl(fd, request, argument.expose_provenance() as u64)
     }
 
     fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
+        let _entered = process::enter(self.process);
         self.board.kernel.mmap(request)
     }
 
     unsafe fn munmap(&self, pointer: NonNull<u8>, len: usize) -> Result<(), Errno> {
+        let _entered = process::enter(self.process);
         // SAFETY: the caller vouches that the mapping is unused.
         unsafe { self.board.kernel.munmap(pointer, len) }
     }
 
     fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let _entered = process::enter(self.process);
         self.board.kernel.read(fd, buffer)
     }
 
     fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
+        let _entered = process::enter(self.process);
         self.board.kernel.seek_end(fd)
     }
 
     fn poll(&self, entries: &mut [PollEntry], timeout: Duration) -> Result<usize, Errno> {
+        let _entered = process::enter(self.process);
         Ok(self.board.kernel.poll(entries, timeout))
     }
 
     fn close(&self, fd: RawFd) -> Result<(), Errno> {
+        let _entered = process::enter(self.process);
         self.board.kernel.close(fd)
     }
 }

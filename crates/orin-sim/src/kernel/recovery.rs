@@ -235,6 +235,10 @@ fn print_method(log: &Log, channel: u32, subchannel: u8, address: u32, data: u32
 impl Kernel {
     /// Ends a TSG: notifiers, state, then the GPU. Without a code no notifier is written.
     pub(super) fn end_tsg(&self, tsg_id: u32, code: Option<u32>) {
+        self.end_tsg_with(&self.log, tsg_id, code);
+    }
+
+    fn end_tsg_with(&self, log: &Log, tsg_id: u32, code: Option<u32>) {
         let channels = {
             let mut state = self.lock();
             let Some(tsg) = state.tsgs.get_mut(&tsg_id) else { return };
@@ -251,7 +255,7 @@ impl Kernel {
                         "error notifier set to {code} for ch {id} owned by {}",
                         std::thread::current().name().unwrap_or("user")
                     );
-                    self.log.nvgpu(level, "nvgpu_set_err_notifier_locked", format_args!("{message}"));
+                    log.nvgpu(level, "nvgpu_set_err_notifier_locked", format_args!("{message}"));
                 }
             }
             channels
@@ -260,16 +264,13 @@ impl Kernel {
         // Whoever waits for the work wakes as if it were done; the notifier tells the difference.
         let state = self.lock();
         let ended = channels.iter().filter_map(|id| state.channels.get(id));
-        for syncpoint in ended.filter_map(|channel| channel.syncpoint) {
-            state.syncpoints.set_safe_state(syncpoint.id);
-        }
+        ended.for_each(|channel| state.wake_waiters(channel));
         drop(state);
         self.log.pulse.beat();
     }
 
     /// Prints a fault. Returns the notifier's code, if the kernel recovers from this fault at all.
-    fn print_fault(&self, channel: u32, tsg: u32, fault: &ChannelFault) -> Option<u32> {
-        let log = &self.log;
+    fn print_fault(&self, log: &Log, channel: u32, tsg: u32, fault: &ChannelFault) -> Option<u32> {
         let more = |what: &dyn fmt::Display| log.model(format_args!("channel {channel}: {what}"));
         match fault {
             ChannelFault::Mmu { client, fault } => {
@@ -315,12 +316,11 @@ impl Kernel {
                 more(&format_args!("copy engine: {reason}"));
                 Some(COPY_ENGINE)
             }
-            ChannelFault::Sm(fault) => Some(self.print_sm_fault(channel, tsg, fault)),
+            ChannelFault::Sm(fault) => Some(self.print_sm_fault(log, channel, tsg, fault)),
         }
     }
 
-    fn print_sm_fault(&self, channel: u32, tsg: u32, fault: &SmFault) -> u32 {
-        let log = &self.log;
+    fn print_sm_fault(&self, log: &Log, channel: u32, tsg: u32, fault: &SmFault) -> u32 {
         if let SmFaultCause::Deadlock(_) = fault.cause {
             log.error("ga10b_fifo_ctxsw_timeout_isr", format_args!("Host pfifo ctxsw timeout error"));
             log.model(format_args!("channel {channel}: {fault}"));
@@ -359,8 +359,11 @@ impl FaultHandler for Kernel {
             self.log.model(format_args!("channel {channel_id} ended before its fault was handled: {fault}"));
             return;
         };
-        if let Some(code) = self.print_fault(channel_id, tsg, &fault) {
-            self.end_tsg(tsg, Some(code));
+        // A log that nobody reads takes the lines of a silent fault.
+        let unread = self.silent_faults.load(Ordering::Acquire).then(Log::new);
+        let log = unread.as_ref().unwrap_or(&self.log);
+        if let Some(code) = self.print_fault(log, channel_id, tsg, &fault) {
+            self.end_tsg_with(log, tsg, Some(code));
         }
     }
 

@@ -20,6 +20,7 @@ use super::channel::Channel;
 use super::fds::{Fds, Object};
 use super::log::Log;
 use super::nvmap::{Buffer, Nvmap};
+use super::process::ProcessId;
 use super::sharing::Token;
 use super::syncpoint::Syncpoints;
 use super::tsg::Tsg;
@@ -42,6 +43,7 @@ pub(super) enum Mapped {
 #[derive(Debug)]
 pub(super) struct Mapping {
     pub(super) len: usize,
+    pub(super) owner: ProcessId,
     pub(super) mapped: Mapped,
 }
 
@@ -66,11 +68,15 @@ pub(super) struct State {
     pub(super) syncpoints: Syncpoints,
     /// Frequencies that opens of the control node ask for, in Hz.
     pub(super) frequencies: BTreeMap<u64, u64>,
+    /// The process made last.
+    pub(super) next_process: u32,
     pub(super) tokens: Vec<Token>,
     /// The token given out last.
     pub(super) next_token: u64,
     /// Somebody keeps others from changing scheduling parameters.
     pub(super) scheduling_locked: bool,
+    /// The doorbell page of the kernel itself, once it has submitted work.
+    pub(super) doorbell: Option<Arc<Memory>>,
 }
 
 impl State {
@@ -88,12 +94,27 @@ impl State {
             next_serial: 0,
             quiesced: false,
             frequencies: BTreeMap::new(),
+            next_process: 0,
             tokens: Vec::new(),
             // Tokens of a board are random numbers; only that they are not 0 matters.
             next_token: config.seed >> 1,
             scheduling_locked: false,
+            doorbell: None,
             syncpoints: Syncpoints::new(Arc::clone(&log.pulse), config.seed)?,
         })
+    }
+
+    /// Forgets the CPU mappings of a process; returns the doorbell pages among them.
+    pub(super) fn forget_mappings(&mut self, process: ProcessId) -> Vec<Arc<Memory>> {
+        let mut pages = Vec::new();
+        self.mappings.retain(|_, mapping| {
+            let stays = mapping.owner != process;
+            if let (false, Mapped::Doorbell { page, .. }) = (stays, &mapping.mapped) {
+                pages.push(Arc::clone(page));
+            }
+            stays
+        });
+        pages
     }
 
     /// Keeps a new address space.
@@ -118,6 +139,16 @@ impl State {
         Some((id, serial))
     }
 
+    /// Moves the syncpoints of a channel that has ended on, so that nobody waits for ever.
+    pub(super) fn wake_waiters(&self, channel: &Channel) {
+        if let Some(syncpoint) = channel.syncpoint {
+            self.syncpoints.set_safe_state(syncpoint.id);
+        }
+        if let Some((syncpoint, end)) = channel.kernel_fence() {
+            self.syncpoints.finish(syncpoint.id, end);
+        }
+    }
+
     /// Forgets a channel and gives its id back.
     pub(super) fn remove_channel(&mut self, id: u32) {
         let Some(channel) = self.channels.remove(&id) else { return };
@@ -128,11 +159,14 @@ impl State {
             && let Some(space) = self.spaces.get_mut(&space)
         {
             space.unmap_kernel(ring.va);
+            if let Some(kernel) = &ring.kernel {
+                space.unmap_kernel(kernel.commands_va);
+            }
         }
-        if let (Some(syncpoint), Some(space)) = (channel.syncpoint, channel.space) {
-            self.syncpoints.set_safe_state(syncpoint.id);
+        self.wake_waiters(&channel);
+        for syncpoint in channel.syncpoints() {
             self.syncpoints.give_back(syncpoint.id);
-            if let Some(space) = self.spaces.get_mut(&space) {
+            if let Some(space) = channel.space.and_then(|space| self.spaces.get_mut(&space)) {
                 space.unmap_kernel(syncpoint.va);
             }
         }

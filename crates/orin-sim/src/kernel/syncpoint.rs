@@ -104,6 +104,14 @@ impl Syncpoints {
         self.add(id, SAFE_STATE);
     }
 
+    /// Brings a syncpoint to at least `value`, as if the work behind it were done.
+    pub(super) fn finish(&self, id: u32, value: u32) {
+        let word = self.aperture.word(offset(id));
+        let behind = |now: u32| (value.wrapping_sub(now).cast_signed() > 0).then_some(value);
+        let _ = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, behind);
+        self.pulse.beat();
+    }
+
     /// Takes the lowest free syncpoint and maps its window.
     pub(super) fn take(&mut self, space: &mut Space) -> Result<UserSyncpoint, SyncpointError> {
         let free = self.taken.iter().position(|taken| !taken).ok_or(SyncpointError::NoneLeft)?;

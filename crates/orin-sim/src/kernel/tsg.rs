@@ -321,6 +321,15 @@ impl Kernel {
                 self.gpu(|gpu| gpu.set_enabled(&channels, code.code == code::ENABLE));
                 return Ok(0);
             }
+            code::PREEMPT if self.stalled() => {
+                log.error(
+                    "nvgpu_fifo_preempt_tsg",
+                    format_args!(
+                        "preempt timed out for tsgid: {id}, ctxsw timeout will trigger recovery if needed"
+                    ),
+                );
+                return Err(Errno::TIMEDOUT);
+            }
             code::PREEMPT => {}
             code::GET_SHARE_TOKEN => argument.call(|args: &mut GetShareToken| state.share(id, args))?,
             code::REVOKE_SHARE_TOKEN => {
@@ -386,6 +395,9 @@ impl Kernel {
         let channel = state.channels.get_mut(&id).ok_or(Errno::INVAL)?;
         if channel.tsg != Some(tsg_id) {
             return Err(Errno::INVAL);
+        }
+        if self.stalled() {
+            return Err(Errno::AGAIN);
         }
         (channel.unserviceable, channel.retired) = (true, true);
         drop(state);

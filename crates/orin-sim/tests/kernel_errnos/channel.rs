@@ -1,7 +1,9 @@
 //! Rows of channels.
 
+use nvgpu_sys::channel::{SetupBindFlags, SubmitFlags};
 use nvgpu_sys::door::{DoorFd, Protection};
-use nvgpu_sys::{channel, tsg};
+use nvgpu_sys::{Errno, channel, ctrl, tsg};
+use orin_sim::Config;
 
 use super::kernel_support::*;
 use super::{CLOSED, Outcome, UNKNOWN, send};
@@ -114,11 +116,87 @@ pub(crate) fn channel_requests(ioctl: &str, condition: &str) -> Outcome {
         ("NVGPU_IOCTL_CHANNEL_SET_BOOSTED_CTX", _) => {
             channel::SET_BOOSTED_CTX.send(&channel, &mut channel::BoostedCtx::default())
         }
-        ("NVGPU_IOCTL_CHANNEL_RESCHEDULE_RUNLIST", _) => return Err("callers with CAP_SYS_NICE"),
-        ("NVGPU_IOCTL_CHANNEL_SUBMIT_GPFIFO" | "NVGPU_IOCTL_CHANNEL_ALLOC_GPFIFO_EX", _) => {
-            return Err("kernel-mode submit");
+        ("NVGPU_IOCTL_CHANNEL_RESCHEDULE_RUNLIST", condition) => {
+            let bench =
+                Bench::with(Config { cap_sys_nice: condition == "with CAP_SYS_NICE", ..Config::default() });
+            let mut args = channel::RescheduleRunlist { flags: 0 };
+            channel::RESCHEDULE_RUNLIST.send(&bench.channel(), &mut args)
+        }
+        ("NVGPU_IOCTL_CHANNEL_ALLOC_GPFIFO_EX", _) => {
+            let alloc = |num_entries| {
+                let mut args = channel::AllocGpfifoEx { num_entries, ..Default::default() };
+                channel::ALLOC_GPFIFO_EX.send(&channel, &mut args)
+            };
+            let result = alloc(2);
+            assert_eq!(alloc(4), Ok(0));
+            assert_eq!(alloc(4), Err(Errno::EXIST));
+            result
+        }
+        ("NVGPU_IOCTL_CHANNEL_SUBMIT_GPFIFO", condition) => {
+            return submit_gpfifo(&bench, &channel, condition);
         }
         ("NVGPU_IOCTL_CHANNEL_WAIT", condition) => return wait(&bench, &channel, condition),
+        _ => return Err(UNKNOWN),
+    })
+}
+
+/// Work that host does nothing for: entries of length 0.
+static NOTHING: [u8; 8 * 16] = [0; 8 * 16];
+
+fn submit_gpfifo(bench: &Bench, channel: &DoorFd, condition: &str) -> Outcome {
+    let submit = |fd: &DoorFd, gpfifo: u64, num_entries, flags: SubmitFlags| {
+        let mut args =
+            channel::SubmitGpfifo { gpfifo, num_entries, flags: flags.bits(), ..Default::default() };
+        // SAFETY: the software kernel checks every address before it uses it.
+        unsafe { channel::SUBMIT_GPFIFO.send_pointing(fd, &mut args) }
+    };
+    let kernel_mode = |flags: SetupBindFlags| {
+        let mut args =
+            channel::SetupBind { num_gpfifo_entries: 16, flags: flags.bits(), ..Default::default() };
+        channel::SETUP_BIND.send(channel, &mut args).unwrap();
+    };
+    let entries = NOTHING.as_ptr().expose_provenance() as u64;
+    let skip = SubmitFlags::SKIP_BUFFER_REFCOUNTING;
+    let none = SubmitFlags::empty();
+    Ok(match condition {
+        "channel not in a TSG" => submit(&bench.channel(), entries, 1, none),
+        "usermode channel" => {
+            setup(channel, &bench.buffer(4096), &bench.buffer(4096), 16).unwrap();
+            submit(channel, entries, 1, none)
+        }
+        "no SETUP_BIND" => submit(channel, entries, 1, none),
+        "gpfifo array unreadable" => {
+            kernel_mode(SetupBindFlags::empty());
+            submit(channel, 8, 1, none)
+        }
+        "ring currently full" => {
+            kernel_mode(SetupBindFlags::empty());
+            // Nobody takes entries out.
+            channel::DISABLE.send(channel, 0).unwrap();
+            assert_eq!(submit(channel, entries, 14, none), Err(Errno::NOMEM), "more than ever fits");
+            assert_eq!(submit(channel, entries, 8, none), Ok(0));
+            let result = submit(channel, entries, 8, none);
+            assert_eq!(submit(channel, entries, 4, none), Ok(0));
+            result
+        }
+        "deterministic channel without SKIP_BUFFER_REFCOUNTING" => {
+            kernel_mode(SetupBindFlags::DETERMINISTIC);
+            submit(channel, entries, 1, none)
+        }
+        "deterministic channel with railgating allowed" => {
+            kernel_mode(SetupBindFlags::DETERMINISTIC);
+            let fd = channel.raw();
+            let mut args = ctrl::SetDeterministicOpts {
+                num_channels: 1,
+                flags: ctrl::DeterministicOpts::ALLOW_RAILGATING.bits(),
+                channels: core::ptr::from_ref(&fd).expose_provenance() as u64,
+            };
+            channel::DISABLE.send(channel, 0).unwrap();
+            assert_eq!(submit(channel, entries, 1, skip), Ok(0));
+            // SAFETY: the address is that of one live descriptor number.
+            unsafe { ctrl::SET_DETERMINISTIC_OPTS.send_pointing(&bench.ctrl, &mut args) }.unwrap();
+            submit(channel, entries, 1, skip)
+        }
         _ => return Err(UNKNOWN),
     })
 }

@@ -4,6 +4,7 @@ use nvgpu_sys::ctrl::{self, AllocAs};
 use nvgpu_sys::door::{DoorFd, Protection};
 use nvgpu_sys::{Errno, paths};
 
+use super::buffers::{buffer_requests, channel_options, clock_requests, memory_requests};
 use super::kernel_support::*;
 use super::{Outcome, UNKNOWN, read_only_page, send, send_at};
 
@@ -74,6 +75,19 @@ pub(crate) fn alloc_as(condition: &str) -> Outcome {
 }
 
 pub(crate) fn ctrl_requests(ioctl: &str, condition: &str) -> Outcome {
+    match ioctl {
+        "NVGPU_GPU_IOCTL_GET_MEMORY_STATE"
+        | "NVGPU_GPU_IOCTL_ALLOC_VIDMEM"
+        | "NVGPU_GPU_IOCTL_PREPARE_COMPRESSIBLE_READ" => return memory_requests(condition, ioctl),
+        "NVGPU_GPU_IOCTL_SET_SM_DEBUG_MODE" | "NVGPU_GPU_IOCTL_SET_DETERMINISTIC_OPTS" => {
+            return channel_options(condition, ioctl);
+        }
+        "NVGPU_GPU_IOCTL_REGISTER_BUFFER" | "NVGPU_GPU_IOCTL_GET_BUFFER_INFO" => {
+            return buffer_requests(condition, ioctl);
+        }
+        name if name.starts_with("NVGPU_GPU_IOCTL_CLK_") => return clock_requests(condition, ioctl),
+        _ => {}
+    }
     let bench = Bench::new();
     let open_tsg = |flags, source_device_instance_id, share_token| {
         let mut args = ctrl::OpenTsg { tsg_fd: 0, flags, source_device_instance_id, share_token };
@@ -122,16 +136,6 @@ pub(crate) fn ctrl_requests(ioctl: &str, condition: &str) -> Outcome {
         ("NVGPU_GPU_IOCTL_WAIT_FOR_PAUSE", _) => send(&bench.ctrl, 0xc008_4710, &mut [0; 8]),
         ("NVGPU_GPU_IOCTL_RESUME_FROM_PAUSE", _) => send(&bench.ctrl, 0x4715, &mut []),
         ("NVGPU_GPU_IOCTL_TRIGGER_SUSPEND", _) => send(&bench.ctrl, 0x4716, &mut []),
-        ("NVGPU_GPU_IOCTL_GET_MEMORY_STATE" | "NVGPU_GPU_IOCTL_ALLOC_VIDMEM", _) => {
-            return Err("video memory of discrete GPUs");
-        }
-        ("NVGPU_GPU_IOCTL_PREPARE_COMPRESSIBLE_READ", _) => return Err("compression"),
-        (name, _) if name.starts_with("NVGPU_GPU_IOCTL_CLK_") => return Err("clocks"),
-        ("NVGPU_GPU_IOCTL_SET_SM_DEBUG_MODE", _) => return Err("debugger"),
-        ("NVGPU_GPU_IOCTL_SET_DETERMINISTIC_OPTS", _) => return Err("power gating"),
-        ("NVGPU_GPU_IOCTL_REGISTER_BUFFER" | "NVGPU_GPU_IOCTL_GET_BUFFER_INFO", _) => {
-            return Err("metadata of buffers");
-        }
         _ => return Err(UNKNOWN),
     })
 }

@@ -90,7 +90,43 @@ pub(crate) fn space_requests(ioctl: &str, condition: &str) -> Outcome {
             assert_eq!(modify(va, 4096), Ok(0));
             modify(va, 8)
         }
-        ("NVGPU_AS_IOCTL_REMAP", _) => return Err("remapping of sparse ranges"),
+        ("NVGPU_AS_IOCTL_REMAP", condition) => {
+            let sparse = AllocSpaceFlags::SPARSE.bits();
+            let page = reserve(&space, 16, sparse, 0).unwrap() / 4096;
+            let buffer = bench.buffer(8192);
+            let good = space::RemapOp {
+                flags: space::RemapFlags::PAGESIZE_4K.bits(),
+                compr_kind: space::KIND_INVALID,
+                mem_handle: raw(&buffer),
+                virt_offset_in_pages: page,
+                num_pages: 2,
+                ..Default::default()
+            };
+            let remap = |op: space::RemapOp| {
+                let mut args = space::Remap { num_ops: 1, ..Default::default() };
+                args.ops = core::ptr::from_ref(&op).expose_provenance() as u64;
+                // SAFETY: the address is that of one live operation.
+                let result = unsafe { space::REMAP.send_pointing(&space, &mut args) };
+                assert_eq!(args.num_ops, u32::from(result.is_ok()));
+                result
+            };
+            assert_eq!(remap(good), Ok(0));
+            match condition {
+                "num_ops 0" | "ops unreadable" => {
+                    let num_ops = u32::from(condition != "num_ops 0");
+                    let mut args = space::Remap { ops: 8, num_ops, padding: 0 };
+                    // SAFETY: the software kernel checks every address before it uses it.
+                    unsafe { space::REMAP.send_pointing(&space, &mut args) }
+                }
+                "no page size flag" => remap(space::RemapOp { flags: 0, ..good }),
+                "num_pages 0" => remap(space::RemapOp { num_pages: 0, ..good }),
+                "target not inside a SPARSE area" => {
+                    let plain = reserve(&space, 16, 0, 0).unwrap() / 4096;
+                    remap(space::RemapOp { virt_offset_in_pages: plain, ..good })
+                }
+                _ => return Err(UNKNOWN),
+            }
+        }
         _ => return Err(UNKNOWN),
     })
 }

@@ -10,7 +10,10 @@ pub(crate) fn tsg_bind(condition: &str) -> Outcome {
     let bench = Bench::new();
     let (space, other, tsg, first) = (bench.space(), bench.space(), bench.tsg(), bench.channel());
     Ok(match condition {
-        "scheduling control locked" => return Err("the scheduling control node"),
+        "scheduling control locked" => {
+            bench.orin.lock_scheduling(true);
+            bind_tsg(&tsg, &first, 0)
+        }
         "fd is not a channel" => bind_tsg(&tsg, &space, 0),
         "subcontext_id 64" => bind_tsg(&tsg, &first, 64),
         "channel AS differs from subcontext AS" => {
@@ -60,7 +63,14 @@ pub(crate) fn tsg_requests(ioctl: &str, condition: &str) -> Outcome {
             tsg::BIND_CHANNEL.send(&tsg, &mut space.raw())
         }
         ("NVGPU_TSG_IOCTL_UNBIND_CHANNEL", "fd negative") => tsg::UNBIND_CHANNEL.send(&tsg, &mut -1),
-        ("NVGPU_TSG_IOCTL_UNBIND_CHANNEL", _) => return Err("the model always stops a channel at once"),
+        ("NVGPU_TSG_IOCTL_UNBIND_CHANNEL", "hardware still busy with the channel") => {
+            bind_tsg(&tsg, &channel, 0).unwrap();
+            bench.orin.stall_engines(true);
+            let result = tsg::UNBIND_CHANNEL.send(&tsg, &mut channel.raw());
+            bench.orin.stall_engines(false);
+            assert_eq!(tsg::UNBIND_CHANNEL.send(&tsg, &mut channel.raw()), Ok(0), "it can be repeated");
+            result
+        }
         ("NVGPU_TSG_IOCTL_CREATE_SUBCONTEXT", "second SYNC") => {
             subcontext(&tsg, &space, tsg::SUBCONTEXT_SYNC).unwrap();
             subcontext(&tsg, &space, tsg::SUBCONTEXT_SYNC).map(|_| 0)
@@ -81,7 +91,10 @@ pub(crate) fn tsg_requests(ioctl: &str, condition: &str) -> Outcome {
         }
         (_, "999 us") => timeslice(999),
         (_, "50001 us") => timeslice(50_001),
-        (_, "scheduling control locked") => return Err("the scheduling control node"),
+        (_, "scheduling control locked") => {
+            bench.orin.lock_scheduling(true);
+            timeslice(2000)
+        }
         ("NVGPU_TSG_IOCTL_READ_SINGLE_SM_ERROR_STATE", _) => {
             assert!(tsg::read_single_sm_error_state(&tsg, 7).is_ok());
             tsg::read_single_sm_error_state(&tsg, 8).map(|_| 0)
@@ -90,11 +103,51 @@ pub(crate) fn tsg_requests(ioctl: &str, condition: &str) -> Outcome {
             let mut args = tsg::EventIdCtrl { cmd: tsg::EVENT_CMD_ENABLE, event_id: 6, ..Default::default() };
             tsg::EVENT_ID_CTRL.send(&tsg, &mut args)
         }
-        ("NVGPU_TSG_IOCTL_SET_L2_MAX_WAYS_EVICT_LAST" | "NVGPU_TSG_IOCTL_SET_L2_SECTOR_PROMOTION", _) => {
-            return Err("L2 policy");
+        (_, "max_ways 17") => {
+            let ways = |max_ways| {
+                let mut args = tsg::L2MaxWaysEvictLast { max_ways, reserved: 0 };
+                tsg::SET_L2_MAX_WAYS_EVICT_LAST.send(&tsg, &mut args)
+            };
+            bind_tsg(&tsg, &channel, 0).unwrap();
+            object(&channel, 0xc7c0).unwrap();
+            assert_eq!(ways(16), Ok(0));
+            ways(17)
         }
-        ("NVGPU_TSG_IOCTL_BIND_SCHEDULING_DOMAIN", _) => return Err("scheduling domains"),
-        ("NVGPU_TSG_IOCTL_GET_SHARE_TOKEN", _) => return Err("sharing between processes"),
+        (_, "unknown flag") => {
+            let promotion = |promotion_flag| {
+                let mut args = tsg::SetL2SectorPromotion { promotion_flag, reserved: 0 };
+                tsg::SET_L2_SECTOR_PROMOTION.send(&tsg, &mut args)
+            };
+            bind_tsg(&tsg, &channel, 0).unwrap();
+            object(&channel, 0xc7c0).unwrap();
+            assert_eq!(promotion(tsg::L2_SECTOR_PROMOTE_128B), Ok(0));
+            promotion(3)
+        }
+        ("NVGPU_TSG_IOCTL_BIND_SCHEDULING_DOMAIN", condition) => {
+            let reserved0 = i32::from(condition == "reserved nonzero");
+            let mut args = tsg::BindSchedulingDomain {
+                domain_fd: bench.ctrl.raw(),
+                reserved0,
+                ..tsg::BindSchedulingDomain::default()
+            };
+            tsg::BIND_SCHEDULING_DOMAIN.send(&tsg, &mut args)
+        }
+        ("NVGPU_TSG_IOCTL_GET_SHARE_TOKEN", condition) => {
+            let share = |source_device_instance_id| {
+                let mut args = tsg::GetShareToken {
+                    source_device_instance_id,
+                    target_device_instance_id: 1,
+                    share_token: 0,
+                };
+                tsg::GET_SHARE_TOKEN.send(&tsg, &mut args)
+            };
+            if condition == "source id 0" {
+                share(0)
+            } else {
+                (0..64).for_each(|_| assert_eq!(share(1), Ok(0)));
+                share(1)
+            }
+        }
         _ => return Err(UNKNOWN),
     })
 }

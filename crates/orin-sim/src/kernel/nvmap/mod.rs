@@ -26,6 +26,7 @@ use crate::memory::Memory;
 
 use super::buffers::Metadata;
 use super::log::{Level, Log};
+use super::process::{self, ProcessId};
 
 /// Page size of handles, in bytes.
 const PAGE: u64 = abi::PAGE_SIZE;
@@ -42,17 +43,19 @@ const SYSTEM: Heaps = Heaps::IOVMM.union(Heaps::GENERIC);
 #[derive(Debug)]
 struct Pool {
     total: u64,
+    /// What is given out at most.
+    limit: AtomicU64,
     used: AtomicU64,
 }
 
 impl Pool {
     fn new(total: u64) -> Self {
-        Self { total, used: AtomicU64::new(0) }
+        Self { total, limit: AtomicU64::new(total), used: AtomicU64::new(0) }
     }
 
     fn take(&self, bytes: u64) -> bool {
         let taken = self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
-            used.checked_add(bytes).filter(|used| *used <= self.total)
+            used.checked_add(bytes).filter(|used| *used <= self.limit.load(Ordering::Acquire))
         });
         taken.is_ok()
     }
@@ -152,52 +155,82 @@ impl Buffer {
     }
 }
 
-/// The process's side of nvmap, and the machine's memory.
+/// One process's side of nvmap.
+#[derive(Debug, Default)]
+struct Client {
+    /// Descriptors of `/dev/nvmap` that the process has opened.
+    opens: usize,
+    ids: BTreeMap<u32, Buffer>,
+    warned_of_tag: bool,
+    warned_of_uncached: bool,
+}
+
+/// All clients, and the machine's memory.
 #[derive(Debug)]
 pub(super) struct Nvmap {
-    clients: usize,
-    ids: BTreeMap<u32, Buffer>,
+    clients: BTreeMap<ProcessId, Client>,
+    /// Whose request is being handled.
+    active: ProcessId,
     next_id: u32,
     next_serial: u64,
     live: Arc<AtomicUsize>,
     system: Arc<Pool>,
     protected: Arc<Pool>,
-    warned_of_tag: bool,
-    warned_of_uncached: bool,
 }
 
 impl Nvmap {
     pub(super) fn new(config: &Config) -> Self {
         // What ran before on the machine has used up numbers. CAST: the remainder is below 2^16.
         let before = if config.seed == 0 { 0 } else { (config.seed % 0x1_0000) as u32 };
+        let system = Pool::new(config.memory_bytes);
+        if let Some(limit) = config.faults.allocation_limit {
+            system.limit.store(limit.min(system.total), Ordering::Release);
+        }
         Self {
-            clients: 0,
-            ids: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            active: ProcessId::default(),
             next_id: FIRST_ID + before,
             next_serial: 0,
             live: Arc::default(),
-            system: Arc::new(Pool::new(config.memory_bytes)),
+            system: Arc::new(system),
             protected: Arc::new(Pool::new(config.vpr_bytes)),
-            warned_of_tag: false,
-            warned_of_uncached: false,
         }
     }
 
-    pub(super) fn add_client(&mut self) {
-        self.clients += 1;
+    pub(super) fn add_client(&mut self, process: ProcessId) {
+        self.clients.entry(process).or_default().opens += 1;
     }
 
-    /// One descriptor less; with the last one go all handle numbers.
-    pub(super) fn remove_client(&mut self) {
-        self.clients = self.clients.saturating_sub(1);
-        if self.clients == 0 {
-            self.ids.clear();
-            (self.warned_of_tag, self.warned_of_uncached) = (false, false);
+    /// One descriptor less; with the last one go all handle numbers of the process.
+    pub(super) fn remove_client(&mut self, process: ProcessId) {
+        let Some(client) = self.clients.get_mut(&process) else { return };
+        client.opens -= 1;
+        if client.opens == 0 {
+            self.clients.remove(&process);
         }
+    }
+
+    /// Handles requests of `process` from now on.
+    fn activate(&mut self, process: ProcessId) {
+        self.active = process;
+    }
+
+    /// The client whose request it is; `None` when its last descriptor has just been closed.
+    fn client(&mut self) -> Option<&mut Client> {
+        self.clients.get_mut(&self.active)
+    }
+
+    pub(super) fn handles_of(&self, process: ProcessId) -> usize {
+        self.clients.get(&process).map_or(0, |client| client.ids.len())
+    }
+
+    /// Sets what system memory is given out at most.
+    pub(super) fn limit(&self, bytes: u64) {
+        self.system.limit.store(bytes.min(self.system.total), Ordering::Release);
     }
 
     pub(super) fn handles(&self) -> usize {
-        self.ids.len()
+        self.clients.values().map(|client| client.ids.len()).sum()
     }
 
     pub(super) fn buffers(&self) -> usize {
@@ -211,8 +244,10 @@ impl Nvmap {
     /// Called for each CPU mapping of a dma-buf.
     pub(super) fn mapped(&mut self, log: &Log, buffer: &Buffer) {
         let uncached = buffer.handle.storage().filter(|storage| storage.cache == abi::CACHE_UNCACHED);
-        if let (Some(storage), false) = (uncached, self.warned_of_uncached) {
-            self.warned_of_uncached = true;
+        let client = self.clients.get_mut(&process::current());
+        if let (Some(storage), Some(client)) = (uncached, client)
+            && !std::mem::replace(&mut client.warned_of_uncached, true)
+        {
             log.nvmap(
                 Level::Warning,
                 "__nvmap_map",
@@ -228,18 +263,25 @@ impl Nvmap {
     }
 
     fn lookup(&self, id: u32) -> Result<&Buffer, Errno> {
-        self.ids.get(&id).ok_or(Errno::INVAL)
+        self.clients.get(&self.active).and_then(|client| client.ids.get(&id)).ok_or(Errno::INVAL)
     }
 
     /// A number for a buffer: the next free one, machine-wide.
     fn enter(&mut self, buffer: Buffer) -> u32 {
-        while self.next_id == 0 || self.ids.contains_key(&self.next_id) {
+        while self.next_id == 0 || self.lookup(self.next_id).is_ok() {
             self.next_id = self.next_id.wrapping_add(1);
         }
         let id = self.next_id;
         self.next_id = self.next_id.wrapping_add(1);
-        self.ids.insert(id, buffer);
+        if let Some(client) = self.client() {
+            client.ids.insert(id, buffer);
+        }
         id
+    }
+
+    /// Drops a number.
+    fn forget(&mut self, id: u32) -> Option<Buffer> {
+        self.client()?.ids.remove(&id)
     }
 
     fn create(&mut self, bytes: u64) -> Result<u32, Errno> {
@@ -317,8 +359,8 @@ impl Nvmap {
 
     /// Warns once of an allocation without a tag.
     fn check_tag(&mut self, log: &Log, flags: u32) {
-        if flags & abi::TAG_MASK == 0 && !self.warned_of_tag {
-            self.warned_of_tag = true;
+        let Some(client) = self.client() else { return };
+        if flags & abi::TAG_MASK == 0 && !std::mem::replace(&mut client.warned_of_tag, true) {
             log.nvmap(
                 Level::Warning,
                 "nvmap_alloc_handle",

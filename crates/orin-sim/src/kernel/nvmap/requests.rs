@@ -10,8 +10,9 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::super::argument::{Argument, Code};
-use super::super::fds::{self, Object};
+use super::super::fds::Object;
 use super::super::log::{Level, Log};
+use super::super::process::ProcessId;
 use super::super::state::State;
 use super::super::{Kernel, user};
 use super::{Buffer, maintenance, refuse_unallocated, transfer};
@@ -55,7 +56,7 @@ fn get_fd(state: &mut State, log: &Log, args: &mut CreateHandle) -> Result<(), E
         let fd = args.handle as RawFd;
         return match state.fds.get(fd) {
             Some(_) => Err(Errno::INVAL),
-            None => Err(fds::foreign(fd, Errno::INVAL)),
+            None => Err(state.fds.missing(fd, Errno::INVAL)),
         };
     };
     let Ok(descriptor) = export(&buffer) else {
@@ -78,13 +79,18 @@ fn from_fd(state: &mut State, log: &Log, args: &mut CreateHandle) -> Result<(), 
 }
 
 impl Kernel {
-    pub(in crate::kernel) fn nvmap_ioctl(&self, code: Code, address: u64) -> Result<i32, Errno> {
+    pub(in crate::kernel) fn nvmap_ioctl(
+        &self,
+        client: ProcessId,
+        code: Code,
+        address: u64,
+    ) -> Result<i32, Errno> {
         if code.family != abi::FAMILY || code.number > LAST {
             return Err(Errno::NOTTY);
         }
         if code.code == code::FREE {
             // CAST: the argument is the 32-bit number itself.
-            self.nvmap_free(address as u32);
+            self.nvmap_free(client, address as u32);
             return Ok(0);
         }
         let log = &self.log;
@@ -113,6 +119,7 @@ impl Kernel {
             Argument::copy_in(code, address)?
         };
         let mut state = self.lock();
+        state.nvmap.activate(client);
         let result = handler(&mut state, log, &mut argument);
         if matches!(code.code, code::READ | code::WRITE) && matches!(result, Ok(()) | Err(Errno::INTR)) {
             // The count is stored by itself, whatever the direction says and the result is.
@@ -137,13 +144,14 @@ impl Kernel {
             code::DUP_HANDLE => argument.peek::<DuplicateHandle>().dup_handle,
             _ => return,
         };
-        state.nvmap.ids.remove(&id);
+        state.nvmap.forget(id);
     }
 
     /// FREE: drops the number; a dma-buf descriptor of the same number is closed.
-    fn nvmap_free(&self, id: u32) {
+    fn nvmap_free(&self, client: ProcessId, id: u32) {
         let mut state = self.lock();
-        let buffer = state.nvmap.ids.remove(&id);
+        state.nvmap.activate(client);
+        let buffer = state.nvmap.forget(id);
         // CAST: a descriptor is the same 32 bits.
         let fd = id as RawFd;
         let closed = match state.fds.get(fd) {

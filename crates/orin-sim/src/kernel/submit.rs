@@ -1,0 +1,293 @@
+//! Kernel-mode submission (`common/fifo/submit.c`, `channel_setup_kernelmode`): the kernel owns ring,
+//! USERD and doorbell, and fences what user space hands it with a syncpoint of the channel.
+//!
+//! An entry becomes up to two more in the ring: an acquire of the fence to wait for before it, an
+//! increment behind it. Both lie in a buffer of the kernel, in the slot of their ring entry, which is
+//! free again when the entry's place is.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use ampere_cmd::Encoder;
+use ampere_cmd::command::{AcquireCondition, Payload, SemaphoreAcquire, SemaphoreRelease};
+use ampere_cmd::gpfifo::{Entry, Segment, userd};
+use nvgpu_sys::channel::{AllocGpfifoEx, Gpfifo, SetupBind, SubmitFlags, SubmitGpfifo};
+use nvgpu_sys::ctrl::{USERMODE_DOORBELL, USERMODE_PAGE_SIZE};
+use rustix::io::Errno;
+
+use crate::gpu::ChannelSetup;
+use crate::memory::Memory;
+
+use super::address_space::{Space, SpaceId};
+use super::channel::Ring;
+use super::fds::{self, Object};
+use super::log::Log;
+use super::state::State;
+use super::syncpoint::{UserSyncpoint, WINDOW_BYTES};
+use super::{Kernel, user};
+
+/// Entries that every submit needs room for besides its own.
+const EXTRA_ENTRIES: u32 = 2;
+/// Bytes of a slot of the command buffer.
+const SLOT_BYTES: u64 = 32;
+/// A fence descriptor that stands for no fence.
+const NO_FENCE: u32 = u32::MAX;
+
+/// A ring of the kernel.
+#[derive(Debug)]
+pub(super) struct KernelRing {
+    entries: u32,
+    ring: Arc<Memory>,
+    userd: Arc<Memory>,
+    commands: Arc<Memory>,
+    /// First address of the command buffer.
+    pub(super) commands_va: u64,
+    put: u32,
+    /// What counts finished work, and its value when all is finished; made by the first job.
+    pub(super) fence: Option<(UserSyncpoint, u32)>,
+}
+
+/// A fence that a submit returns.
+struct Returned {
+    id: u32,
+    threshold: u32,
+    /// The descriptor to put it in.
+    file: Option<OwnedFd>,
+}
+
+impl KernelRing {
+    /// Makes a ring in an address space.
+    pub(super) fn new(space: &mut Space, entries: u32) -> Result<(Self, u64), Errno> {
+        let memory = |name, bytes: u64| {
+            let bytes = usize::try_from(bytes.next_multiple_of(4096)).map_err(|_| Errno::NOMEM)?;
+            Memory::new(name, bytes).map(Arc::new).map_err(|_| Errno::NOMEM)
+        };
+        let ring = memory("nvgpu gpfifo", u64::from(entries) * 8)?;
+        let commands = memory("nvgpu commands", u64::from(entries) * SLOT_BYTES)?;
+        let userd = memory("nvgpu userd", 4096)?;
+        let va = space.map_kernel_memory(&ring)?;
+        let commands_va = space.map_kernel_memory(&commands).inspect_err(|_| space.unmap_kernel(va))?;
+        Ok((Self { entries, ring, userd, commands, commands_va, put: 0, fence: None }, va))
+    }
+
+    pub(super) fn setup(&self, channel_id: u32, space: &Space) -> ChannelSetup {
+        ChannelSetup {
+            channel_id,
+            ring: Arc::clone(&self.ring),
+            ring_entries: self.entries,
+            userd: Arc::clone(&self.userd),
+            address_space: Arc::clone(&space.mmu),
+        }
+    }
+
+    /// Entries that can be added now.
+    fn room(&self) -> u32 {
+        let get = self.userd.load(userd::GP_GET as usize);
+        // One place stays empty, to tell full from empty.
+        (get + self.entries - self.put - 1) % self.entries
+    }
+
+    fn push(&mut self, entry: Gpfifo) {
+        // CAST: inside the ring's memory.
+        let at = self.put as usize * 8;
+        self.ring.store(at, entry.entry0);
+        self.ring.store(at + 4, entry.entry1);
+        self.put = (self.put + 1) % self.entries;
+    }
+
+    /// Adds commands of the kernel's own.
+    fn push_commands(&mut self, words: &[u32]) -> Result<(), Errno> {
+        let slot = u64::from(self.put) * SLOT_BYTES;
+        for (at, word) in words.iter().enumerate() {
+            // CAST: inside the command buffer.
+            self.commands.store(slot as usize + at * 4, *word);
+        }
+        // CAST: a slot holds 8 words.
+        let segment = Segment::new(self.commands_va + slot, words.len() as u32);
+        let entry = Entry::from(segment).encode().map_err(|_| Errno::INVAL)?;
+        // CAST: the two halves.
+        self.push(Gpfifo { entry0: entry as u32, entry1: (entry >> 32) as u32 });
+        Ok(())
+    }
+}
+
+fn acquire(va: u64, threshold: u32) -> Option<Vec<u32>> {
+    let acquire = SemaphoreAcquire {
+        va,
+        payload: Payload::Bits32(threshold),
+        condition: AcquireCondition::CircularGreaterOrEqual,
+        switch_tsg: true,
+    };
+    let mut encoder = Encoder::new(Vec::new());
+    encoder.semaphore_acquire(&acquire).ok()?;
+    Some(encoder.into_sink())
+}
+
+fn increment(va: u64, wait_for_idle: bool) -> Option<Vec<u32>> {
+    let release = SemaphoreRelease { va, payload: Payload::Bits32(0), wait_for_idle, timestamp: false };
+    let mut encoder = Encoder::new(Vec::new());
+    encoder.semaphore_release(&release).ok()?;
+    Some(encoder.into_sink())
+}
+
+impl State {
+    /// The checks of SUBMIT_GPFIFO that come before anything is read.
+    fn submit_checks(&mut self, (id, serial): (u32, u64), args: &SubmitGpfifo) -> Result<SpaceId, Errno> {
+        if self.quiesced {
+            return Err(Errno::NODEV);
+        }
+        let channel = self.channel(id, serial)?;
+        let ring = match &channel.ring {
+            Some(Ring { kernel: Some(ring), .. }) => ring,
+            Some(_) => return Err(Errno::INVAL),
+            None => return Err(Errno::NOMEM),
+        };
+        let space = channel.space.ok_or(Errno::INVAL)?;
+        let wanted = args.num_entries.checked_add(EXTRA_ENTRIES).ok_or(Errno::NOMEM)?;
+        if wanted > ring.entries - 1 {
+            return Err(Errno::NOMEM);
+        }
+        let flags = SubmitFlags::from_bits_retain(args.flags);
+        let sync_fence = SubmitFlags::FENCE_GET.union(SubmitFlags::SYNC_FENCE);
+        let untracked = flags.contains(SubmitFlags::SKIP_BUFFER_REFCOUNTING)
+            && !flags.contains(sync_fence)
+            && !channel.watchdog
+            && !channel.railgating;
+        if channel.deterministic && !untracked {
+            return Err(Errno::INVAL);
+        }
+        if ring.room() < wanted { Err(Errno::AGAIN) } else { Ok(space) }
+    }
+
+    /// What a submit waits for: syncpoint and threshold.
+    fn fence_to_wait(&self, args: &SubmitGpfifo) -> Result<Option<(u32, u32)>, Errno> {
+        let flags = SubmitFlags::from_bits_retain(args.flags);
+        if !flags.contains(SubmitFlags::FENCE_WAIT) {
+            return Ok(None);
+        }
+        if !flags.contains(SubmitFlags::SYNC_FENCE) {
+            self.syncpoints.fence(args.fence.id, args.fence.value, None)?;
+            return Ok(Some((args.fence.id, args.fence.value)));
+        }
+        if args.fence.id == NO_FENCE {
+            return Ok(None);
+        }
+        match self.fds.get(args.fence.id.cast_signed()) {
+            Some(Object::SyncFile(fence)) => Ok(Some((fence.id, fence.threshold))),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    /// Puts the work into the ring; returns the fence for its end, if there is one.
+    fn enqueue(
+        &mut self,
+        log: &Log,
+        (id, serial): (u32, u64),
+        args: &SubmitGpfifo,
+    ) -> Result<Option<(u32, u32)>, Errno> {
+        let space_id = self.submit_checks((id, serial), args)?;
+        let wait = self.fence_to_wait(args)?;
+        let mut entries = vec![Gpfifo::default(); args.num_entries as usize];
+        user::read_bytes(args.gpfifo, bytemuck::cast_slice_mut(&mut entries))?;
+        let flags = SubmitFlags::from_bits_retain(args.flags);
+        let State { spaces, channels, syncpoints, .. } = self;
+        let space = spaces.get_mut(&space_id).ok_or(Errno::INVAL)?;
+        let channel = channels.get_mut(&id).ok_or(Errno::TIMEDOUT)?;
+        let tracked = !channel.deterministic || flags.contains(SubmitFlags::FENCE_GET);
+        let Some(Ring { kernel: Some(ring), .. }) = &mut channel.ring else { return Err(Errno::NOMEM) };
+        if tracked && ring.fence.is_none() {
+            let syncpoint = syncpoints.take(space).map_err(|_| Errno::NOMEM)?;
+            ring.fence = Some((syncpoint, syncpoints.value(syncpoint.id)));
+        }
+        let beyond = |va: u64| {
+            log.model(format_args!(
+                "SUBMIT_GPFIFO: the syncpoint at {va:#x} is above the 40 bits of a semaphore; choose a lower \
+                 va_range_end"
+            ));
+            Errno::INVAL
+        };
+        let wait_words = match wait {
+            Some((id, threshold)) => {
+                let va = syncpoints.read_only_map(space)? + u64::from(id) * WINDOW_BYTES;
+                Some(acquire(va, threshold).ok_or_else(|| beyond(va))?)
+            }
+            None => None,
+        };
+        let wait_for_idle = !flags.contains(SubmitFlags::SUPPRESS_WFI);
+        let done = match ring.fence.as_mut().filter(|_| tracked) {
+            Some((syncpoint, value)) => {
+                let words = increment(syncpoint.va, wait_for_idle).ok_or_else(|| beyond(syncpoint.va))?;
+                *value = value.wrapping_add(1);
+                Some((syncpoint.id, *value, words))
+            }
+            None => None,
+        };
+        if let Some(words) = wait_words {
+            ring.push_commands(&words)?;
+        }
+        entries.into_iter().for_each(|entry| ring.push(entry));
+        let mut fence = None;
+        if let Some((id, value, words)) = done {
+            ring.push_commands(&words)?;
+            fence = Some((id, value));
+        }
+        ring.userd.store(userd::GP_PUT as usize, ring.put);
+        Ok(fence)
+    }
+}
+
+impl Kernel {
+    /// ALLOC_GPFIFO_EX: SETUP_BIND without outputs.
+    pub(super) fn alloc_gpfifo(&self, channel: (u32, u64), args: &AllocGpfifoEx) -> Result<(), Errno> {
+        let mut setup = SetupBind {
+            num_gpfifo_entries: args.num_entries,
+            num_inflight_jobs: args.num_inflight_jobs,
+            // The other flags do not exist in this request.
+            flags: args.flags & nvgpu_sys::channel::AllocGpfifoExFlags::all().bits(),
+            ..SetupBind::default()
+        };
+        self.setup_bind(channel, &mut setup)
+    }
+
+    /// SUBMIT_GPFIFO.
+    pub(super) fn submit(&self, channel: (u32, u64), args: &mut SubmitGpfifo) -> Result<(), Errno> {
+        if self.lock().channel(channel.0, channel.1)?.unserviceable {
+            return Err(Errno::TIMEDOUT);
+        }
+        let flags = SubmitFlags::from_bits_retain(args.flags);
+        let sync_file = flags.contains(SubmitFlags::FENCE_GET.union(SubmitFlags::SYNC_FENCE));
+        let file = if sync_file { Some(fds::descriptor(|_| "sync_file".to_owned())?) } else { None };
+        let fence = self.lock().enqueue(&self.log, channel, args)?;
+        if let Some((id, threshold)) = fence.filter(|_| flags.contains(SubmitFlags::FENCE_GET)) {
+            self.give_fence(Returned { id, threshold, file }, args)?;
+        }
+        self.ring_doorbell(channel.0)
+    }
+
+    fn give_fence(&self, fence: Returned, args: &mut SubmitGpfifo) -> Result<(), Errno> {
+        let Returned { id, threshold, file } = fence;
+        (args.fence.id, args.fence.value) = (id, threshold);
+        if let Some(file) = file {
+            let mut state = self.lock();
+            let fence = state.syncpoints.fence(id, threshold, Some(self.config.fence_timeout))?;
+            args.fence.id = state.fds.insert(file, Object::SyncFile(fence)).cast_unsigned();
+            args.fence.value = 0;
+        }
+        Ok(())
+    }
+
+    /// Rings the kernel's own doorbell.
+    fn ring_doorbell(&self, token: u32) -> Result<(), Errno> {
+        let page = self.lock().doorbell.clone();
+        let page = match page {
+            Some(page) => page,
+            None => {
+                let page = Arc::new(Memory::new("nvgpu usermode page", USERMODE_PAGE_SIZE)?);
+                self.gpu(|gpu| gpu.add_doorbell_page(Arc::clone(&page)));
+                self.lock().doorbell.insert(page).clone()
+            }
+        };
+        page.store(USERMODE_DOORBELL, token);
+        Ok(())
+    }
+}
