@@ -19,6 +19,7 @@ pub mod system;
 mod time;
 mod topology;
 mod tsg;
+mod tsg_sharing;
 mod va_allocator;
 mod va_pool;
 
@@ -43,5 +44,6 @@ pub use system::{LinuxSystem, System};
 pub use time::{CpuClock, TimePair, WallClock};
 pub use topology::{Engine, EngineKind, SmPosition};
 pub use tsg::{EventKind, Interleave, SectorPromotion, SmErrorStateRecord, Subcontext, Tsg, TsgEvent};
+pub use tsg_sharing::ShareToken;
 pub use va_allocator::VaAllocator;
 pub use va_pool::{VaBlock, VaPool};

@@ -32,7 +32,11 @@ struct Shared {
 
 impl Tsg {
     pub(crate) fn new(gpu: &Gpu) -> Result<Self, Error> {
-        let mut argument = ctrl::OpenTsg::default();
+        Self::open(gpu, ctrl::OpenTsg::default())
+    }
+
+    /// Opens a TSG as `argument` says: a new one, or another's.
+    pub(crate) fn open(gpu: &Gpu, mut argument: ctrl::OpenTsg) -> Result<Self, Error> {
         ctrl::OPEN_TSG
             .send(gpu.ctrl(), &mut argument)
             .map_err(error::call(ctrl::OPEN_TSG.name(), "the TSG"))?;
@@ -226,6 +230,11 @@ impl Tsg {
     /// The GPU that the TSG belongs to.
     pub fn gpu(&self) -> &Gpu {
         &self.shared.gpu
+    }
+
+    /// The descriptor, for requests of other modules.
+    pub(crate) fn fd(&self) -> &DoorFd {
+        &self.shared.fd
     }
 
     /// Adds an opened channel on the subcontext `veid`.

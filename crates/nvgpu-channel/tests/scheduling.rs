@@ -143,3 +143,32 @@ fn work_goes_on_after_ten_faults() {
     drop((subcontext, work, space, gpu));
     assert_eq!(orin.live(), LiveCounts::default());
 }
+
+/// Two opens of the control node, as in two processes.
+#[test]
+fn a_tsg_is_shared_by_token() {
+    let (orin, gpu) = open();
+    let other = nvgpu_channel::Gpu::open(gpu.door()).unwrap();
+    assert_ne!(gpu.instance_id(), other.instance_id());
+    let tsg = gpu.tsg().unwrap();
+    let token = tsg.share_with(other.instance_id()).unwrap();
+    // The token is for that instance alone, and good once.
+    assert_eq!(gpu.shared_tsg(token).unwrap_err().errno(), Some(Errno::INVAL));
+    let shared = other.shared_tsg(token).unwrap();
+    assert_eq!(other.shared_tsg(token).unwrap_err().errno(), Some(Errno::INVAL));
+    shared.set_timeslice(Duration::from_millis(7)).unwrap();
+    assert_eq!(tsg.timeslice().unwrap(), Duration::from_millis(7));
+
+    let token = tsg.share_with(other.instance_id()).unwrap();
+    tsg.revoke(token).unwrap();
+    assert_eq!(tsg.revoke(token).unwrap_err().errno(), Some(Errno::INVAL));
+    assert_eq!(other.shared_tsg(token).unwrap_err().errno(), Some(Errno::INVAL));
+    assert_eq!(tsg.share_with(9999).unwrap_err().errno(), Some(Errno::INVAL));
+
+    // The TSG lives as long as either has it.
+    drop(tsg);
+    assert_eq!(orin.live().tsgs, 1);
+    assert_eq!(shared.timeslice().unwrap(), Duration::from_millis(7));
+    drop((shared, other, gpu));
+    assert_eq!(orin.live(), LiveCounts::default());
+}
