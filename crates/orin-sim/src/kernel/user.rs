@@ -1,15 +1,28 @@
 //! Copies from and to the memory of the caller.
 //!
 //! The kernel survives any address that a request carries: what cannot be accessed is EFAULT. The
-//! model does the same by having the host fault the pages in first (`MADV_POPULATE_READ` and
-//! `MADV_POPULATE_WRITE`, Linux 5.14), which fails without a signal where an access would trap.
+//! model does the same by letting the host's kernel do the copy, through a file in memory: `pwrite` from
+//! and `pread` to an address that traps return EFAULT and raise no signal.
 
 use core::ffi::c_void;
 use core::ptr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytemuck::Pod;
+use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
-use rustix::mm::Advice;
+
+/// Longest piece of a copy in bytes; what the file holds.
+const PIECE: usize = 64 << 10;
+
+/// The file that all copies of the process go through, one at a time.
+fn bounce() -> Result<MutexGuard<'static, OwnedFd>, Errno> {
+    static FILE: OnceLock<Result<Mutex<OwnedFd>, Errno>> = OnceLock::new();
+    let make = || rustix::fs::memfd_create("orin-sim-copy", MemfdFlags::CLOEXEC).map(Mutex::new);
+    let file = FILE.get_or_init(make).as_ref().map_err(|errno| *errno)?;
+    Ok(file.lock().unwrap_or_else(PoisonError::into_inner))
+}
 
 /// Fills `buffer` from `address`.
 ///
@@ -17,35 +30,39 @@ use rustix::mm::Advice;
 ///
 /// EFAULT when not all of it can be read.
 pub(super) fn read_bytes(address: u64, buffer: &mut [u8]) -> Result<(), Errno> {
+    let file = bounce()?;
     let mut done = 0;
     while done < buffer.len() {
         let at = address.checked_add(done as u64).ok_or(Errno::FAULT)?;
-        let len = accessible(at, buffer.len() - done, Advice::LinuxPopulateRead).ok_or(Errno::FAULT)?;
-        // SAFETY: the host has just confirmed that `len` bytes at `at` can be read; they stay mapped
-        // for the call because the caller of the request lends them. The target is our own slice.
-        unsafe {
-            let source = ptr::with_exposed_provenance::<u8>(at as usize);
-            ptr::copy_nonoverlapping(source, buffer[done..].as_mut_ptr(), len);
-        }
-        done += len;
+        let source = ptr::with_exposed_provenance::<c_void>(usize::try_from(at).map_err(|_| Errno::FAULT)?);
+        let len = PIECE.min(buffer.len() - done);
+        // SAFETY: the kernel reads what the address allows and no more; a bad address is an error.
+        let copied = unsafe { libc::pwrite(file.as_raw_fd(), source, len, 0) };
+        let copied = usize::try_from(copied).ok().filter(|copied| *copied > 0).ok_or(Errno::FAULT)?;
+        let taken = rustix::io::pread(&*file, &mut buffer[done..done + copied], 0)?;
+        done += taken;
     }
     Ok(())
 }
 
 /// Stores `bytes` at `address`; returns how many of them could not be stored.
 pub(super) fn write_bytes(address: u64, bytes: &[u8]) -> usize {
+    let Ok(file) = bounce() else { return bytes.len() };
     let mut done = 0;
     while done < bytes.len() {
-        let step = address.checked_add(done as u64).and_then(|at| {
-            accessible(at, bytes.len() - done, Advice::LinuxPopulateWrite).map(|len| (at, len))
-        });
-        let Some((at, len)) = step else { break };
-        // SAFETY: as in `read_bytes`, with the roles exchanged.
-        unsafe {
-            let target = ptr::with_exposed_provenance_mut::<u8>(at as usize);
-            ptr::copy_nonoverlapping(bytes[done..].as_ptr(), target, len);
+        let len = PIECE.min(bytes.len() - done);
+        let at = address.checked_add(done as u64).and_then(|at| usize::try_from(at).ok());
+        let (Some(at), Ok(len)) = (at, rustix::io::pwrite(&*file, &bytes[done..done + len], 0)) else {
+            break;
+        };
+        let target = ptr::with_exposed_provenance_mut::<c_void>(at);
+        // SAFETY: the caller of the request lends the memory for the length of the call; where it
+        // does not, the kernel refuses to store.
+        let stored = unsafe { libc::pread(file.as_raw_fd(), target, len, 0) };
+        match usize::try_from(stored) {
+            Ok(stored) if stored > 0 => done += stored,
+            _ => break,
         }
-        done += len;
     }
     bytes.len() - done
 }
@@ -59,20 +76,6 @@ pub(super) fn read<T: Pod>(address: u64) -> Result<T, Errno> {
     let mut value = T::zeroed();
     read_bytes(address, bytemuck::bytes_of_mut(&mut value))?;
     Ok(value)
-}
-
-/// How many of `len` bytes at `address`, at most to the end of the page, can be accessed as
-/// `advice` says; `None` when none can.
-fn accessible(address: u64, len: usize, advice: Advice) -> Option<usize> {
-    let page = rustix::param::page_size();
-    let address = usize::try_from(address).ok()?;
-    let start = address / page * page;
-    if start == 0 {
-        return None;
-    }
-    // SAFETY: populating changes no contents and no permissions, whatever is mapped there.
-    unsafe { rustix::mm::madvise(ptr::with_exposed_provenance_mut::<c_void>(start), page, advice) }.ok()?;
-    Some(len.min(start + page - address))
 }
 
 #[cfg(test)]
