@@ -1,0 +1,165 @@
+//! Raw requests at the door of the software Orin.
+//!
+//! The bytes are a program of calls on a fresh board: open, ioctl, mmap, close. Whatever they are, no call
+//! panics, and when everything has been closed the board is empty.
+
+use core::ffi::{CStr, c_void};
+use core::ptr;
+use std::sync::OnceLock;
+
+use nvgpu_sys::door::{Door, MapRequest, OpenFlags, Protection};
+use nvgpu_sys::{address_space, channel, ctrl, host1x, nvmap, paths, sync_file, tsg};
+use orin_sim::{Config, LiveCounts, SoftwareOrin};
+
+/// The bytes of a program, taken from the front; zeroes behind the end.
+struct Program<'a> {
+    rest: &'a [u8],
+}
+
+impl Program<'_> {
+    fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.rest.split_first() else { return 0 };
+        self.rest = rest;
+        *first
+    }
+
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.byte()).collect()
+    }
+}
+
+/// Bytes of the memory that pointers in arguments lead to; they lead into its first half.
+const ARENA_BYTES: usize = 1 << 16;
+
+/// Bytes of the board's memory: what a request copies at most, as much as half the arena.
+const BOARD_BYTES: u64 = ARENA_BYTES as u64 / 2;
+
+/// Memory that the model may write to at any time.
+fn arena() -> u64 {
+    static ARENA: OnceLock<usize> = OnceLock::new();
+    let address = *ARENA.get_or_init(|| {
+        let memory = vec![[0_u64; 512]; ARENA_BYTES / 4096].leak();
+        memory.as_mut_ptr().expose_provenance()
+    });
+    address as u64
+}
+
+fn requests() -> Vec<u32> {
+    let lists =
+        [nvmap::ALL, ctrl::ALL, address_space::ALL, tsg::ALL, channel::ALL, host1x::ALL, sync_file::ALL];
+    lists.iter().flat_map(|list| list.iter().map(|request| request.code)).collect()
+}
+
+/// Requests whose 64-bit words are GPU addresses or sizes, never CPU addresses.
+fn without_pointers(code: u32) -> bool {
+    use address_space::code::{ALLOC_SPACE, FREE_SPACE, MAP_BUFFER_EX, MAPPING_MODIFY, UNMAP_BUFFER};
+    [ALLOC_SPACE, FREE_SPACE, MAP_BUFFER_EX, MAPPING_MODIFY, UNMAP_BUFFER, ctrl::code::ALLOC_AS]
+        .contains(&code)
+}
+
+/// Keeps an argument from naming memory of the process that is not the arena, and from waiting for ever.
+fn tame(code: u32, argument: &mut [u8]) {
+    if code == channel::code::WAIT {
+        argument[4..8].copy_from_slice(&1_u32.to_le_bytes());
+    }
+    if code == nvmap::code::FROM_VA {
+        // An import could reach beyond the arena, and what is imported can be written.
+        argument[..8].copy_from_slice(&1_u64.to_le_bytes());
+    }
+    if without_pointers(code) {
+        return;
+    }
+    for word in argument.chunks_exact_mut(8) {
+        let Ok(bytes) = <[u8; 8]>::try_from(&*word) else { continue };
+        let value = u64::from_le_bytes(bytes);
+        if (1..0x1_0000).contains(&(value >> 32)) {
+            let offset = value % BOARD_BYTES;
+            word.copy_from_slice(&(arena() + offset).to_le_bytes());
+        }
+    }
+}
+
+/// Whether a number is a descriptor of the model, by its name.
+fn is_ours(fd: i32) -> bool {
+    let name = std::fs::read_link(format!("/proc/self/fd/{fd}"));
+    name.is_ok_and(|name| name.to_string_lossy().starts_with("/memfd:"))
+}
+
+/// Runs a program of calls.
+pub(crate) fn run(data: &[u8]) {
+    const NODES: [&CStr; 4] = [paths::NVMAP, paths::CTRL, paths::HOST1X_FENCE, paths::KMSG];
+    let flags = OpenFlags::READ_WRITE | OpenFlags::CLOSE_ON_EXEC | OpenFlags::NON_BLOCKING;
+    let Ok(orin) = SoftwareOrin::new(Config { memory_bytes: BOARD_BYTES, ..Config::default() }) else {
+        return;
+    };
+    let requests = requests();
+    let mut program = Program { rest: data };
+    let mut fds: Vec<i32> = NODES.iter().filter_map(|node| orin.open(node, flags).ok()).collect();
+    let mut maps = Vec::new();
+    while !program.rest.is_empty() {
+        let fd = |program: &mut Program<'_>, fds: &[i32]| {
+            let at = usize::from(program.byte());
+            fds.get(at % fds.len().max(1)).copied().unwrap_or(-1)
+        };
+        match program.byte() % 16 {
+            0 => {
+                let node = NODES[usize::from(program.byte()) % NODES.len()];
+                fds.extend(orin.open(node, flags));
+            }
+            1 => {
+                let victim = fd(&mut program, &fds);
+                let _ = orin.close(victim);
+                fds.retain(|other| *other != victim);
+            }
+            2 => {
+                let (fd, pages) = (fd(&mut program, &fds), usize::from(program.byte()));
+                let offset = u64::from(program.byte()) * 4096;
+                let len = pages * 4096;
+                let protection = Protection::READ | Protection::WRITE;
+                if let Ok(pointer) = orin.mmap(&MapRequest { fd, offset, len, protection }) {
+                    maps.push((pointer, len));
+                }
+            }
+            kind => {
+                let mut code = requests[usize::from(program.byte()) % requests.len()];
+                let fd = fd(&mut program, &fds);
+                if kind == 3 {
+                    code ^= 1 << (program.byte() % 32);
+                }
+                // The longest argument that a code can tell is 16 KiB.
+                let mut argument = vec![0_u8; 1 << 14];
+                let count = usize::from(program.byte()) % 80;
+                argument[..count].copy_from_slice(&program.bytes(count));
+                // A word becomes a descriptor, which random bytes rarely are.
+                let patch = usize::from(program.byte());
+                if patch < 24 && !fds.is_empty() {
+                    let number = fds[usize::from(program.byte()) % fds.len()];
+                    argument[patch * 4..patch * 4 + 4].copy_from_slice(&number.to_le_bytes());
+                }
+                tame(code, &mut argument);
+                let value = usize::from(argument[0]) | 0x7fff_ff00;
+                let pointer = if code >> 16 & 0x3fff == 0 {
+                    ptr::without_provenance_mut::<c_void>(value)
+                } else {
+                    argument.as_mut_ptr().cast::<c_void>()
+                };
+                // SAFETY: the argument is as long as any code says; addresses inside it lead to the
+                // arena or nowhere, and the software kernel checks each before it uses it.
+                if unsafe { orin.ioctl(fd, code, pointer) }.is_ok() {
+                    let words = argument[..24].chunks_exact(4);
+                    let numbers = words.filter_map(|word| Some(i32::from_le_bytes(word.try_into().ok()?)));
+                    fds.extend(numbers.filter(|number| *number > 2 && is_ours(*number)));
+                    fds.sort_unstable();
+                    fds.dedup();
+                }
+            }
+        }
+    }
+    for (pointer, len) in maps {
+        // SAFETY: mapped above and never used.
+        let unmapped = unsafe { orin.munmap(pointer, len) };
+        assert!(unmapped.is_ok(), "{len:#x} bytes do not unmap");
+    }
+    orin.exit();
+    assert_eq!(orin.live(), LiveCounts::default(), "something is left behind");
+}
