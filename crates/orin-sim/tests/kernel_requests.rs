@@ -111,21 +111,22 @@ fn a_disabled_channel_rests_until_it_is_enabled() {
     let buffer = bench.buffer(4096);
     let (memory, va) = (cpu(&buffer, 4096), map(&chain.space, &buffer).unwrap());
     let value = || word(&memory, 0x800).load(Ordering::Acquire);
-    let switches: [(&dyn Fn(), &dyn Fn()); 2] = [
-        (&|| _ = channel::DISABLE.send(&chain.channel, 0).unwrap(), &|| {
-            channel::ENABLE.send(&chain.channel, 0).unwrap();
-        }),
-        (&|| _ = tsg::DISABLE.send(&chain.tsg, 0).unwrap(), &|| {
-            tsg::ENABLE.send(&chain.tsg, 0).unwrap();
-        }),
-    ];
-    for (round, (disable, enable)) in (1..).zip(switches) {
-        disable();
+    for round in 1..=2 {
+        let of_channel = round == 1;
+        if of_channel {
+            channel::DISABLE.send(&chain.channel, 0).unwrap();
+        } else {
+            tsg::DISABLE.send(&chain.tsg, 0).unwrap();
+        }
         write(&memory, 0, &release(va + 0x800, round));
         submit(&ring, &userd, &doorbell, chain.token, va, 6);
         std::thread::sleep(Duration::from_millis(30));
         assert_eq!(value(), round - 1);
-        enable();
+        if of_channel {
+            channel::ENABLE.send(&chain.channel, 0).unwrap();
+        } else {
+            tsg::ENABLE.send(&chain.tsg, 0).unwrap();
+        }
         wait_until("the work", || value() == round);
     }
 }
