@@ -36,9 +36,6 @@ const BATCH: u32 = 256;
 /// Mask of the access field in the flags of a mapping.
 const ACCESS_MASK: u32 = ((1 << ACCESS_BITS) - 1) << ACCESS_SHIFT;
 
-/// Requests of the real driver that have no handler here.
-const NOT_MODELLED: &[u32] = &[];
-
 /// Number of an address space; never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SpaceId(pub(super) u64);
@@ -558,7 +555,7 @@ impl Kernel {
                 })?,
                 code::GET_VA_REGIONS => argument.call(|args: &mut GetVaRegions| space.regions(args))?,
                 code::MAPPING_MODIFY => argument.call(|args: &mut MappingModify| space.modify(log, args))?,
-                _ => return Err(self.unhandled(code, NOT_MODELLED)),
+                _ => return Err(Errno::NOTTY),
             }
         }
         drop(state);

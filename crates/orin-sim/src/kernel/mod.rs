@@ -23,6 +23,7 @@ mod files;
 mod host1x;
 mod log;
 mod nvmap;
+mod object;
 mod process;
 mod pulse;
 mod recovery;

@@ -4,14 +4,12 @@
 //! mapped until the last use of the buffer, as importers have to promise anyway. A CPU mapping of
 //! the resulting dma-buf is given, but touching it ends the process, as on a board.
 
-use core::ffi::c_void;
 use core::ptr::{self, NonNull};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
 use nvgpu_sys::nvmap::{self as abi, CreateHandleFromVa, HandleFlags, Heaps};
 use rustix::io::Errno;
-use rustix::mm::Advice;
 
 use crate::memory::Memory;
 
@@ -21,7 +19,9 @@ use super::{Buffer, Handle, Nvmap, PAGE, Storage};
 /// One mapping of the process.
 #[derive(Clone, Copy, Debug)]
 struct Vma {
+    start: u64,
     end: u64,
+    readable: bool,
     writable: bool,
 }
 
@@ -30,19 +30,25 @@ fn find_vma(va: u64) -> Option<Vma> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     maps.lines().find_map(|line| {
         let (range, rest) = line.split_once(' ')?;
-        let end = u64::from_str_radix(range.split_once('-')?.1, 16).ok()?;
-        (end > va).then(|| Vma { end, writable: rest.as_bytes().get(1) == Some(&b'w') })
+        let (start, end) = range.split_once('-')?;
+        let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+        let allows = |at, letter| rest.as_bytes().get(at) == Some(&letter);
+        (end > va).then(|| Vma { start, end, readable: allows(0, b'r'), writable: allows(1, b'w') })
     })
 }
 
-/// Faults all pages in, for writing if they will be written.
+/// The first of the pages, if all of them can be read, and written unless `read_only`.
 fn pin(va: u64, len: u64, read_only: bool) -> Option<NonNull<u8>> {
-    let advice = if read_only { Advice::LinuxPopulateRead } else { Advice::LinuxPopulateWrite };
-    let (address, len) = (usize::try_from(va).ok()?, usize::try_from(len).ok()?);
-    let pointer = ptr::with_exposed_provenance_mut::<u8>(address);
-    // SAFETY: populating changes no contents and no permissions, whatever is mapped there.
-    unsafe { rustix::mm::madvise(pointer.cast::<c_void>(), len, advice) }.ok()?;
-    NonNull::new(pointer)
+    let end = va.checked_add(len)?;
+    let mut at = va;
+    while at < end {
+        let vma = find_vma(at).filter(|vma| vma.start <= at && vma.readable)?;
+        if !vma.writable && !read_only {
+            return None;
+        }
+        at = vma.end;
+    }
+    NonNull::new(ptr::with_exposed_provenance_mut::<u8>(usize::try_from(va).ok()?))
 }
 
 impl Nvmap {

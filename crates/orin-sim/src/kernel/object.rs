@@ -1,0 +1,141 @@
+//! ALLOC_OBJ_CTX: the engine context of a TSG (`common/gr/gr_setup.c`, `common/gr/ctx_mappings.c`).
+//!
+//! The context belongs to the TSG and is mapped once into each address space of its channels. On Linux the
+//! request makes it for every class, the copy engine's included.
+
+use nvgpu_sys::channel::{AllocObjCtx, AllocObjCtxFlags};
+use rustix::io::Errno;
+
+use super::Kernel;
+use super::address_space::SpaceId;
+use super::channel::RUNLIST_GR;
+use super::log::Log;
+use super::state::State;
+use super::tsg::Context;
+
+/// Addresses from here on do not fit the 40-bit registers of the context.
+const ADDRESS_LIMIT: u64 = 1 << 40;
+
+/// Buffers of an engine context in the order in which the kernel maps them, with the length of each
+/// in bytes. The kernel shows none of them to user space. Lengths are assumptions, chosen so that
+/// the two things that *are* visible come out as observed: with 2 MiB below 2^40 the context itself
+/// fits there and the RTV circular buffer does not.
+const CONTEXT_BUFFERS: [u64; 8] = [
+    // Subcontext header, graphics context, patch context.
+    0x1000, 0x10_0000, 0x1000, // Bundle circular buffer, attribute buffer, page pool.
+    0x8_0000, 0x40_0000, 0x2_0000, // RTV circular buffer.
+    0x8_0000, // Privileged access map.
+    0x8_0000,
+];
+/// Which of them is the graphics context.
+const GRAPHICS_CONTEXT: usize = 1;
+/// Which of them is the RTV circular buffer.
+const RTV_BUFFER: usize = 6;
+
+/// Graphics classes of ga10b and of the chips before it (`hal/class/class_*.c`).
+const GRAPHICS_CLASSES: [u32; 5] = [0xc797, 0xc597, 0xc397, 0xc097, 0xb197];
+/// All other classes that are accepted.
+const OTHER_CLASSES: [u32; 19] = [
+    0xc637, 0xc7c0, 0xc7b5, 0xc76f, // Ampere.
+    0xc46f, 0xc5c0, 0xc5b5, // Turing.
+    0xc3c0, 0xc3b5, 0xc36f, // Volta.
+    0xc0b5, 0xc06f, 0xc0c0, // Pascal.
+    0xa0b5, 0xa140, 0xb0b5, 0xb06f, 0xb1c0, 0x902d, // Maxwell and before.
+];
+
+impl State {
+    /// ALLOC_OBJ_CTX up to the moment where the GPU learns of the class. Returns whether the
+    /// channel has a ring already.
+    fn alloc_obj_ctx(
+        &mut self,
+        log: &Log,
+        (id, serial): (u32, u64),
+        args: &AllocObjCtx,
+    ) -> Result<bool, Errno> {
+        let function = "nvgpu_gr_setup_alloc_obj_ctx";
+        let channel = self.channel(id, serial)?;
+        let Some(space_id) = channel.space else {
+            log.error(function, format_args!("not bound to address space at time of grctx allocation"));
+            return Err(Errno::INVAL);
+        };
+        let class = args.class_num;
+        let graphics = GRAPHICS_CLASSES.contains(&class);
+        if !graphics && !OTHER_CLASSES.contains(&class) {
+            log.error(
+                "nvgpu_gr_setup_validate_channel_and_class",
+                format_args!("invalid obj class {class:#x}"),
+            );
+            return Err(Errno::INVAL);
+        }
+        channel.object_class = Some(class);
+        let tsg_id = channel.tsg.ok_or(Errno::INVAL)?;
+        if graphics && channel.veid != 0 {
+            log.error(
+                "nvgpu_tsg_validate_class_veid_pbdma",
+                format_args!("Can't have Graphics in non-zero'th VEID"),
+            );
+            log.error(function, format_args!("Invalid class/veid/pbdma config"));
+            return Err(Errno::INVAL);
+        }
+        self.map_context(log, tsg_id, space_id)?;
+        let flags = AllocObjCtxFlags::from_bits_retain(args.flags);
+        if flags.contains(AllocObjCtxFlags::GFXP.union(AllocObjCtxFlags::CILP)) {
+            log.error(function, format_args!("set_ctxsw_preemption_mode failed"));
+            return Err(Errno::INVAL);
+        }
+        let channel = self.channel(id, serial)?;
+        if !channel.objects.contains(&class) {
+            channel.objects.push(class);
+        }
+        Ok(channel.ring.is_some() && channel.runlist == RUNLIST_GR)
+    }
+
+    /// Maps the context of a TSG into an address space, once.
+    fn map_context(&mut self, log: &Log, tsg_id: u32, space_id: SpaceId) -> Result<(), Errno> {
+        let tsg = self.tsgs.get_mut(&tsg_id).ok_or(Errno::INVAL)?;
+        if !tsg.contexts.iter().any(|context| context.space == space_id) {
+            let space = self.spaces.get_mut(&space_id).ok_or(Errno::INVAL)?;
+            let mut buffers = Vec::new();
+            for len in CONTEXT_BUFFERS {
+                match space.reserve_kernel(len) {
+                    Ok(va) => buffers.push(va),
+                    Err(errno) => {
+                        buffers.iter().for_each(|va| space.release_kernel(*va));
+                        return Err(errno);
+                    }
+                }
+            }
+            let end = buffers[GRAPHICS_CONTEXT] + CONTEXT_BUFFERS[GRAPHICS_CONTEXT];
+            if end > ADDRESS_LIMIT {
+                buffers.iter().for_each(|va| space.release_kernel(*va));
+                log.model(format_args!(
+                    "the graphics context would end at {end:#x}, above the 40 bits of its pointer: a board \
+                     freezes here; choose a lower va_range_end or a smaller ring"
+                ));
+                self.quiesced = true;
+                log.error("nvgpu_sw_quiesce_with_trace", format_args!("SW quiesce requested"));
+                return Err(Errno::NODEV);
+            }
+            let rtv_va = buffers[RTV_BUFFER];
+            tsg.contexts.push(Context { space: space_id, buffers, rtv_va });
+        }
+        let above = |context: &&Context| {
+            context.space == space_id && context.rtv_va + CONTEXT_BUFFERS[RTV_BUFFER] > ADDRESS_LIMIT
+        };
+        if tsg.contexts.iter().find(above).is_some() {
+            log.kernel_warning("gr_init_tu104.c:191", "tu104_gr_init_commit_rtv_cb", None);
+        }
+        Ok(())
+    }
+}
+
+impl Kernel {
+    /// ALLOC_OBJ_CTX.
+    pub(super) fn alloc_obj_ctx(&self, channel: (u32, u64), args: &AllocObjCtx) -> Result<(), Errno> {
+        let bound = self.lock().alloc_obj_ctx(&self.log, channel, args)?;
+        if bound {
+            self.gpu(|gpu| gpu.add_object(channel.0, args.class_num));
+        }
+        Ok(())
+    }
+}
