@@ -288,3 +288,45 @@ fn as_output(args: ctrl::BufferInfoIn) -> ctrl::BufferInfoOut {
         size: args.size,
     }
 }
+
+#[test]
+fn rare_requests_follow_their_rules() {
+    let bench = Bench::new();
+    let (space, tsg, channel) = bench.bound();
+    // OPEN of a channel reads no runlist: it is always runlist 0.
+    let mut open = channel::Open { channel_fd: 77 };
+    channel::OPEN.send(&channel, &mut open).unwrap();
+    let second = DoorFd::from_raw(&bench.door, open.channel_fd);
+    bind_space(&space, &second).unwrap();
+    assert_eq!(bind_tsg(&tsg, &second, 0), Ok(0));
+    // The older layout of ALLOC_SPACE.
+    let mut old = space::AllocSpace32 { pages: 4, page_size: 4096, ..Default::default() };
+    space::ALLOC_SPACE_32.send(&space, &mut old).unwrap();
+    assert!((LOGGED_START..LOGGED_END).contains(&old.offset));
+    assert_eq!(
+        space::ALLOC_SPACE_32.send(&space, &mut space::AllocSpace32 { page_size: 65_536, ..old }),
+        Err(Errno::INVAL)
+    );
+    // The L2 policy is part of the engine context.
+    let mut ways = tsg::L2MaxWaysEvictLast::default();
+    assert_eq!(tsg::GET_L2_MAX_WAYS_EVICT_LAST.send(&tsg, &mut ways), Err(Errno::INVAL));
+    object(&channel, 0xc7c0).unwrap();
+    tsg::SET_L2_MAX_WAYS_EVICT_LAST
+        .send(&tsg, &mut tsg::L2MaxWaysEvictLast { max_ways: 5, reserved: 0 })
+        .unwrap();
+    tsg::GET_L2_MAX_WAYS_EVICT_LAST.send(&tsg, &mut ways).unwrap();
+    assert_eq!(ways.max_ways, 5);
+    // Locked scheduling is EPERM even for what would be refused anyway.
+    bench.orin.lock_scheduling(true);
+    let mut interleave = tsg::RunlistInterleave { level: 9, reserved: 0 };
+    assert_eq!(tsg::SET_RUNLIST_INTERLEAVE.send(&tsg, &mut interleave), Err(Errno::PERM));
+    bench.orin.lock_scheduling(false);
+    assert_eq!(tsg::SET_RUNLIST_INTERLEAVE.send(&tsg, &mut interleave), Err(Errno::INVAL));
+    // Without power some requests say EINVAL, the others ENODEV.
+    bench.orin.quiesce();
+    let mut times = ctrl::GetCpuTimeCorrelationInfo { source_id: 1, ..Default::default() };
+    assert_eq!(ctrl::GET_CPU_TIME_CORRELATION_INFO.send(&bench.ctrl, &mut times), Err(Errno::INVAL));
+    let mut debug = ctrl::MmuDebugMode::default();
+    assert_eq!(ctrl::SET_MMUDEBUG_MODE.send(&bench.ctrl, &mut debug), Err(Errno::INVAL));
+    assert_eq!(ctrl::GET_GPU_TIME.send(&bench.ctrl, &mut ctrl::GetGpuTime::default()), Err(Errno::NODEV));
+}
