@@ -104,7 +104,7 @@ fn an_instruction_that_the_model_lacks_is_named_with_its_place() {
     let fault = fault(bench.try_run("texture_width", 1, 1, &args![0_u64, &out]));
     let location = fault.location.clone().unwrap();
     assert_eq!(location.kernel, "texture_width");
-    assert!(location.offset > 0 && location.offset % 16 == 0);
+    assert!(location.offset > 0 && location.offset.is_multiple_of(16));
     let text = fault.to_string();
     assert!(text.contains("TXQ") && text.contains("not modelled"), "{text}");
 }
