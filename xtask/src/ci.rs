@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: format, lints, generated files, tests, documentation, licences.
+//! `cargo xtask ci`: format, lints, generated files, tests, documentation, licences, arm64.
 
 use std::process::Command;
 use std::time::Instant;
@@ -19,7 +19,7 @@ const STEPS: &[Step] = &[
     ("tests", &["test", "--workspace"]),
     ("documentation", &["doc", "--workspace", "--no-deps"]),
     ("main job", &["run", "--release", "--example", "vector_add"]),
-    ("benchmarks compile", &["bench", "--workspace", "--no-run"]),
+    ("benchmarks compile", &["bench", "--package", "benches", "--no-run"]),
 ];
 
 /// Runs all steps; stops at the first that fails.
@@ -33,7 +33,8 @@ pub(crate) fn run() -> Result<()> {
         run_command(&mut command).with_context(|| format!("step '{name}'"))?;
         println!("<== {name}: {:.1} s", start.elapsed().as_secs_f64());
     }
-    deny(&root)
+    deny(&root)?;
+    run_command(Command::new("bash").arg(".ci/aarch64").current_dir(&root)).context("step 'aarch64'")
 }
 
 /// Licences and sources of the dependencies; needs cargo-deny, which is not part of cargo.
