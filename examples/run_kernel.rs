@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use clap::Parser;
-use examples::arguments::{Argument, FORMS, parse_dim};
+use examples::arguments::{Argument, Contents, FORMS, parse_dim};
 use examples::{Failure, describe, init_log, open, report};
 use tegra_hcq::{Arg, Buffer, Device, DeviceKind, Error, Program};
 
@@ -57,10 +57,10 @@ fn run(options: &Options) -> Result<(), Failure> {
     let cubin = fs::read(&options.cubin)
         .with_context(|| format!("reading {}", options.cubin.display()))
         .map_err(Failure::Request)?;
-    let contents: Vec<Option<Vec<u8>>> = options
+    let contents: Vec<Option<Contents>> = options
         .arguments
         .iter()
-        .map(Argument::initial_bytes)
+        .map(Argument::contents)
         .collect::<anyhow::Result<_>>()
         .map_err(Failure::Request)?;
     for target in options.arguments.iter().filter_map(Argument::target) {
@@ -77,7 +77,7 @@ fn run(options: &Options) -> Result<(), Failure> {
     let kernel = program.kernel(&options.kernel).map_err(Failure::request)?;
     let buffers: Vec<Option<Buffer<u8>>> = contents
         .iter()
-        .map(|bytes| bytes.as_deref().map(|bytes| upload(&device, bytes)).transpose())
+        .map(|contents| contents.as_ref().map(|contents| upload(&device, contents)).transpose())
         .collect::<Result<_, _>>()
         .map_err(Failure::request)?;
     let arguments: Vec<Arg<'_>> = options
@@ -116,11 +116,12 @@ fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A buffer with the given contents; one byte stands in for an empty file.
-fn upload(device: &Device, bytes: &[u8]) -> Result<Buffer<u8>, Error> {
-    let mut buffer = device.alloc::<u8>(bytes.len())?;
-    buffer.copy_from_slice(bytes)?;
-    Ok(buffer)
+/// A buffer with the given contents.
+fn upload(device: &Device, contents: &Contents) -> Result<Buffer<u8>, Error> {
+    match contents {
+        Contents::Bytes(bytes) => device.alloc_from(bytes),
+        Contents::Zeros(bytes) => device.alloc_zeroed(*bytes),
+    }
 }
 
 /// A failure after the launch is the GPU's.

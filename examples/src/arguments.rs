@@ -31,6 +31,15 @@ pub enum Argument {
     },
 }
 
+/// What a buffer holds before the launch.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Contents {
+    /// The bytes of a file.
+    Bytes(Vec<u8>),
+    /// This many zeros.
+    Zeros(usize),
+}
+
 /// A number with its size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar {
@@ -94,17 +103,18 @@ impl FromStr for Argument {
 }
 
 impl Argument {
-    /// The bytes that fill a buffer argument before the launch; `None` for other arguments.
+    /// What a buffer argument holds before the launch; `None` for other arguments.
     ///
     /// # Errors
     ///
     /// When the source file cannot be read.
-    pub fn initial_bytes(&self) -> Result<Option<Vec<u8>>> {
+    pub fn contents(&self) -> Result<Option<Contents>> {
         match self {
             Self::Buffer { source: Some(file), .. } => {
-                Ok(Some(fs::read(file).with_context(|| format!("reading {}", file.display()))?))
+                let bytes = fs::read(file).with_context(|| format!("reading {}", file.display()))?;
+                Ok(Some(Contents::Bytes(bytes)))
             }
-            Self::Buffer { source: None, bytes, .. } => Ok(Some(vec![0; *bytes])),
+            Self::Buffer { source: None, bytes, .. } => Ok(Some(Contents::Zeros(*bytes))),
             Self::Scalar(_) | Self::Struct(_) => Ok(None),
         }
     }

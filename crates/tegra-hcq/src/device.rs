@@ -133,11 +133,7 @@ impl Shared {
     /// Allocates memory for `label`, after freeing what has been waiting for that.
     pub(crate) fn allocate(&self, bytes: u64, label: &str) -> Result<Box<dyn DeviceMemory>> {
         self.sweep();
-        self.backend.allocate(bytes, label).map_err(|source| Error::Allocation {
-            bytes,
-            label: label.to_owned(),
-            source: Box::new(source),
-        })
+        self.backend.allocate(bytes, label)
     }
 
     /// Frees memory as soon as the GPU is done with it.
@@ -282,6 +278,17 @@ impl Device {
     /// When the size overflows or the driver has no memory.
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
         Buffer::new(&self.shared, len)
+    }
+
+    /// Allocates a buffer of `len` elements whose bytes are all zero.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::alloc`].
+    pub fn alloc_zeroed<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
+        let buffer = self.alloc(len)?;
+        buffer.zero();
+        Ok(buffer)
     }
 
     /// Allocates a buffer filled with a copy of `data`.

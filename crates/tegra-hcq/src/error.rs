@@ -31,17 +31,6 @@ pub enum Error {
     #[error(transparent)]
     Driver(#[from] nvgpu_channel::Error),
 
-    /// An allocation failed.
-    #[error("allocating {bytes} bytes for {label}: {source}")]
-    Allocation {
-        /// How much was asked for.
-        bytes: u64,
-        /// What for.
-        label: String,
-        /// The driver's error.
-        source: Box<Error>,
-    },
-
     /// Memory could not be created or mapped.
     #[error(transparent)]
     Memory(#[from] nvmap::Error),
@@ -51,7 +40,7 @@ pub enum Error {
     Cubin(#[from] cubin::Error),
 
     /// A value does not fit its hardware field.
-    #[error("encoding a command: {0}")]
+    #[error(transparent)]
     Encoding(#[from] ampere_cmd::Error),
 
     /// Grid, block or resources of a launch are outside what the GPU can do.

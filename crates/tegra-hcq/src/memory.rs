@@ -84,6 +84,12 @@ impl<T: Pod> Buffer<T> {
         Ok(())
     }
 
+    /// Clears a buffer that no work uses yet.
+    pub(crate) fn zero(&self) {
+        // SAFETY: the memory holds `len` elements and lives as long as `self`.
+        unsafe { volatile::fill(self.memory().cpu().as_ptr(), 0, self.len * size_of::<T>()) };
+    }
+
     /// Waits for the work that uses the buffer, then copies it to `target`.
     ///
     /// # Errors
