@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: format, lints, generated files, tests, documentation, licences, arm64.
+//! `cargo xtask ci`: format, lints, generated files, tests, documentation, licences.
 
 use std::process::Command;
 use std::time::Instant;
@@ -33,8 +33,7 @@ pub(crate) fn run() -> Result<()> {
         run_command(&mut command).with_context(|| format!("step '{name}'"))?;
         println!("<== {name}: {:.1} s", start.elapsed().as_secs_f64());
     }
-    deny(&root)?;
-    run_command(Command::new("bash").arg(".ci/aarch64").current_dir(&root)).context("step 'aarch64'")
+    deny(&root)
 }
 
 /// Licences and sources of the dependencies; needs cargo-deny, which is not part of cargo.
