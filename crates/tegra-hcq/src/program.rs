@@ -78,6 +78,17 @@ pub(crate) struct ParamSlot {
     pub(crate) size: usize,
 }
 
+/// Shared memory of a launch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SharedMemory {
+    /// What the launch asks for beyond the kernel's own, in bytes.
+    pub(crate) dynamic_bytes: u32,
+    /// All that a CTA gets, as the launch descriptor wants it, in bytes.
+    pub(crate) bytes: u32,
+    /// Code of the smallest configuration of the SM that holds it.
+    pub(crate) config: u32,
+}
+
 /// A loaded image. Lives as long as a program, a kernel or a pending launch refers to it.
 #[derive(Debug)]
 pub(crate) struct ProgramCode {
@@ -259,13 +270,13 @@ impl KernelCode {
         Ok(())
     }
 
-    /// Shared memory of a CTA in bytes as the launch descriptor wants it, and the code of the smallest
-    /// configuration of the SM that holds it.
-    pub(crate) fn shared_memory(&self, dynamic_bytes: u32) -> Result<(u32, u32)> {
+    /// Shared memory for a launch with `dynamic_bytes` of its own.
+    pub(crate) fn shared_memory(&self, dynamic_bytes: u32) -> Result<SharedMemory> {
         let own = self.static_shared.next_multiple_of(16).saturating_add(dynamic_bytes);
         let bytes = own.saturating_add(RESERVED_SHARED).checked_next_multiple_of(SHARED_ALIGN);
         let config = bytes.and_then(shared_memory_config_for);
-        bytes.zip(config).ok_or_else(|| {
+        let fitting = bytes.zip(config).map(|(bytes, config)| SharedMemory { dynamic_bytes, bytes, config });
+        fitting.ok_or_else(|| {
             Error::Launch(format!(
                 "kernel {}: {} bytes of static and {dynamic_bytes} bytes of dynamic shared memory do not fit",
                 self.name, self.static_shared

@@ -29,7 +29,7 @@ use crate::device::{DEFAULT_TIMEOUT, Shared, Uses};
 use crate::error::{Error, Result};
 use crate::grid::Dim3;
 use crate::memory::{Buffer, Pod};
-use crate::program::{Kernel, STACK_RESERVE, bank0, put};
+use crate::program::{Kernel, KernelCode, STACK_RESERVE, SharedMemory, bank0, put};
 use crate::ring::{Cursor, Mark};
 use crate::wait::{Fence, QueueState};
 
@@ -198,7 +198,7 @@ impl Queue {
         let code = kernel.code();
         grid.check_grid()?;
         code.check_block(block)?;
-        let (shared, config) = code.shared_memory(shared_bytes)?;
+        let shared = code.shared_memory(shared_bytes)?;
         self.check_arguments(kernel, arguments)?;
 
         self.begin(Engine::Compute)?;
@@ -206,49 +206,7 @@ impl Queue {
             self.grow_local(code.local_bytes)?;
         }
 
-        let bank_bytes = (code.bank0.len() as u64).next_multiple_of(256);
-        let offset = self.reserve_launch(bank_bytes + QMD_BYTES)?;
-        let bank_va = self.launch_memory.get().gpu_va() + offset;
-        let qmd_va = bank_va + bank_bytes;
-
-        self.record.clear();
-        self.record.extend_from_slice(&code.bank0);
-        for (axis, (block, grid)) in block.to_array().into_iter().zip(grid.to_array()).enumerate() {
-            put(&mut self.record, bank0::BLOCK + 4 * axis, &block.to_le_bytes());
-            put(&mut self.record, bank0::GRID + 4 * axis, &grid.to_le_bytes());
-        }
-        put(&mut self.record, bank0::DYNAMIC_SHARED, &shared_bytes.to_le_bytes());
-        for (param, argument) in code.params.iter().zip(arguments) {
-            argument.write_to(&mut self.record[param.offset..param.offset + param.size]);
-        }
-        self.record.resize(bank_bytes as usize, 0);
-
-        let mut qmd = code.qmd;
-        for (field, value) in [
-            (field::CTA_RASTER_WIDTH, u64::from(grid.x)),
-            (field::CTA_RASTER_HEIGHT, u64::from(grid.y)),
-            (field::CTA_RASTER_DEPTH, u64::from(grid.z)),
-            (field::CTA_THREAD_DIMENSION0, u64::from(block.x)),
-            (field::CTA_THREAD_DIMENSION1, u64::from(block.y)),
-            (field::CTA_THREAD_DIMENSION2, u64::from(block.z)),
-            (field::SHARED_MEMORY_SIZE, u64::from(shared)),
-            (field::MIN_SM_CONFIG_SHARED_MEM_SIZE, u64::from(config)),
-            (field::TARGET_SM_CONFIG_SHARED_MEM_SIZE, u64::from(config)),
-            (field::MAX_SM_CONFIG_SHARED_MEM_SIZE, u64::from(config.max(USUAL_SHARED_CONFIG))),
-            (field::CONSTANT_BUFFER_ADDR_LOWER.at(0)?, bank_va & 0xffff_ffff),
-            (field::CONSTANT_BUFFER_ADDR_UPPER.at(0)?, bank_va >> 32),
-        ] {
-            qmd.set(field, value)?;
-        }
-        for word in qmd.as_words() {
-            self.record.extend_from_slice(&word.to_le_bytes());
-        }
-        // SAFETY: `reserve_launch` gave `record.len()` bytes at `offset` inside the launch memory, and
-        // nothing in flight uses them; the memory lives as long as `self`.
-        unsafe {
-            volatile::store(self.launch_memory.get().cpu().as_ptr().add(offset as usize), &self.record)
-        };
-
+        let qmd_va = self.write_record(code, grid, block, shared, arguments)?;
         let fresh = self.open.is_some_and(|open| open.fresh);
         self.encode(|encoder| {
             if !fresh {
@@ -399,6 +357,61 @@ impl Queue {
             Engine::Compute => &mut self.compute,
             Engine::Copy => &mut self.copy,
         }
+    }
+
+    /// Writes constant bank 0 and the launch descriptor of one launch into the launch ring; returns the
+    /// descriptor's address.
+    fn write_record(
+        &mut self,
+        code: &KernelCode,
+        grid: Dim3,
+        block: Dim3,
+        shared: SharedMemory,
+        arguments: &[Arg<'_>],
+    ) -> Result<u64> {
+        let bank_bytes = (code.bank0.len() as u64).next_multiple_of(256);
+        let offset = self.reserve_launch(bank_bytes + QMD_BYTES)?;
+        let bank_va = self.launch_memory.get().gpu_va() + offset;
+        let qmd_va = bank_va + bank_bytes;
+
+        self.record.clear();
+        self.record.extend_from_slice(&code.bank0);
+        for (axis, (block, grid)) in block.to_array().into_iter().zip(grid.to_array()).enumerate() {
+            put(&mut self.record, bank0::BLOCK + 4 * axis, &block.to_le_bytes());
+            put(&mut self.record, bank0::GRID + 4 * axis, &grid.to_le_bytes());
+        }
+        put(&mut self.record, bank0::DYNAMIC_SHARED, &shared.dynamic_bytes.to_le_bytes());
+        for (param, argument) in code.params.iter().zip(arguments) {
+            argument.write_to(&mut self.record[param.offset..param.offset + param.size]);
+        }
+        self.record.resize(bank_bytes as usize, 0);
+
+        let mut qmd = code.qmd;
+        for (field, value) in [
+            (field::CTA_RASTER_WIDTH, u64::from(grid.x)),
+            (field::CTA_RASTER_HEIGHT, u64::from(grid.y)),
+            (field::CTA_RASTER_DEPTH, u64::from(grid.z)),
+            (field::CTA_THREAD_DIMENSION0, u64::from(block.x)),
+            (field::CTA_THREAD_DIMENSION1, u64::from(block.y)),
+            (field::CTA_THREAD_DIMENSION2, u64::from(block.z)),
+            (field::SHARED_MEMORY_SIZE, u64::from(shared.bytes)),
+            (field::MIN_SM_CONFIG_SHARED_MEM_SIZE, u64::from(shared.config)),
+            (field::TARGET_SM_CONFIG_SHARED_MEM_SIZE, u64::from(shared.config)),
+            (field::MAX_SM_CONFIG_SHARED_MEM_SIZE, u64::from(shared.config.max(USUAL_SHARED_CONFIG))),
+            (field::CONSTANT_BUFFER_ADDR_LOWER.at(0)?, bank_va & 0xffff_ffff),
+            (field::CONSTANT_BUFFER_ADDR_UPPER.at(0)?, bank_va >> 32),
+        ] {
+            qmd.set(field, value)?;
+        }
+        for word in qmd.as_words() {
+            self.record.extend_from_slice(&word.to_le_bytes());
+        }
+        // SAFETY: `reserve_launch` gave `record.len()` bytes at `offset` inside the launch memory, and
+        // nothing in flight uses them; the memory lives as long as `self`.
+        unsafe {
+            volatile::store(self.launch_memory.get().cpu().as_ptr().add(offset as usize), &self.record)
+        };
+        Ok(qmd_va)
     }
 
     /// Reserves a launch record. A full ring is emptied by waiting, the open batch by submitting it.
