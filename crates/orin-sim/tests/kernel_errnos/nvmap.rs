@@ -196,11 +196,12 @@ fn from_va(bench: &Bench, condition: &str) -> Outcome {
         "mapping not writable and RO flag absent" => import(page(ProtFlags::READ), 4096),
         // A gap: the mapping above it is writable, but there is nothing at the address.
         "pages cannot be pinned" => {
-            let hole = page(ProtFlags::READ | ProtFlags::WRITE);
-            let pointer = ptr::with_exposed_provenance_mut(hole as usize);
-            // SAFETY: the first page of the fresh mapping, which nothing uses.
-            unsafe { rustix::mm::munmap(pointer, 4096) }.unwrap();
-            import(hole, 8192)
+            // The second page stays mapped, so that no other thread's mapping can take its place.
+            let start = page(ProtFlags::READ | ProtFlags::WRITE);
+            let second = ptr::with_exposed_provenance_mut(start as usize + 4096);
+            // SAFETY: the second page of the fresh mapping, which nothing uses.
+            unsafe { rustix::mm::mprotect(second, 4096, rustix::mm::MprotectFlags::empty()) }.unwrap();
+            import(start, 8192)
         }
         "anonymous writable memory, page aligned" => import(writable, 5000),
         _ => return Err(UNKNOWN),
