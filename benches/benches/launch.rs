@@ -1,62 +1,192 @@
-//! What a launch costs the CPU: from the call to the rung doorbell, the GPU's work not counted.
+//! What the library costs the CPU: launches, batches, waits, allocations, graphs and copies. The GPU's work
+//! is not timed.
 //!
-//! The rival is one trivial system call on the same machine: a driver that submits through the kernel
-//! pays at least that, plus what the kernel does.
+//! `cargo bench -p benches --bench launch`. Meaningful on any machine: what is timed is encoding, a few
+//! stores and barriers. The rival is one trivial system call on the same machine: a driver that submits
+//! through the kernel pays at least that, plus what the kernel does. All queues spin, so that no submission
+//! asks for an interrupt.
 
-use std::path::Path;
+use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use criterion::{Criterion, criterion_group, criterion_main};
-use tegra_hcq::{Device, DeviceKind, Program, args};
+use benches::kernels::BASICS;
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use tegra_hcq::{Device, DeviceKind, Fence, Graph, NodeId, Queue, QueueOptions, Result, WaitPolicy, args};
 
-/// Longest wait for one empty kernel.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait for one piece of work.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Submissions that are timed together: reading the clock costs a good part of one.
+const BURST: u64 = 8;
+/// Submissions that go with one doorbell.
+const TOGETHER: u64 = 64;
+/// Launches of a batch.
+const BATCH: u64 = 16;
+/// Kernels of the long graph.
+const LONG_GRAPH: usize = 1000;
 
-fn launch(criterion: &mut Criterion) {
+fn open() -> (Device, Queue) {
     let device = Device::open(DeviceKind::Auto).expect("a device opens");
-    let cubin = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernels/basics.cubin");
-    let program =
-        Program::load(&device, &std::fs::read(cubin).expect("the fixture is there")).expect("it loads");
+    let queue = device.queue_with(&QueueOptions::default().wait(WaitPolicy::Spin)).expect("a queue opens");
+    (device, queue)
+}
+
+/// Times at least `rounds` calls of `work`, which submits, in bursts, and reports the time of `rounds` of
+/// them. The wait after each burst is not timed; it keeps the rings from filling.
+fn time(rounds: u64, mut work: impl FnMut(u64) -> Result<Fence>) -> Duration {
+    let bursts = rounds.div_ceil(BURST);
+    let mut spent = Duration::ZERO;
+    for burst in 0..bursts {
+        let start = Instant::now();
+        let fences: [_; BURST as usize] = core::array::from_fn(|at| work(burst * BURST + at as u64));
+        spent += start.elapsed();
+        for fence in fences {
+            fence.and_then(|fence| fence.wait(TIMEOUT)).expect("it is submitted and ends");
+        }
+    }
+    spent.mul_f64(rounds as f64 / (bursts * BURST) as f64)
+}
+
+fn launches(criterion: &mut Criterion) {
+    let (device, mut queue) = open();
+    let program = BASICS.load(&device).expect("the program loads");
     let empty = program.kernel("empty").expect("the kernel is there");
     let increment = program.kernel("increment").expect("the kernel is there");
     let data = device.alloc_from(&[0_u32; 32]).expect("memory");
-    let mut queue = device.queue().expect("a queue opens");
+    let mut target = device.alloc_from(&[0_u32; 32]).expect("memory");
 
-    let mut group = criterion.benchmark_group("cpu_time");
-    // Only the submission is timed; the wait between two keeps the rings empty.
+    let mut group = criterion.benchmark_group("submission");
     group.bench_function("launch_and_submit_empty_kernel", |bencher| {
         bencher.iter_custom(|rounds| {
-            let mut spent = Duration::ZERO;
-            for _ in 0..rounds {
-                let start = Instant::now();
-                queue.launch(&empty, 1, 32, &[]).expect("launch");
-                let fence = queue.submit().expect("submit");
-                spent += start.elapsed();
-                fence.wait(TIMEOUT).expect("the kernel ends");
-            }
-            spent
+            time(rounds, |_| {
+                queue.launch(&empty, 1, 32, &[])?;
+                queue.submit()
+            })
+        });
+    });
+    group.bench_function("launch_and_submit_two_arguments", |bencher| {
+        bencher.iter_custom(|rounds| {
+            time(rounds, |_| {
+                queue.launch(&increment, 1, 32, &args![&data, 32_u32])?;
+                queue.submit()
+            })
         });
     });
     group.bench_function("launch_one_of_16_in_a_batch", |bencher| {
         bencher.iter_custom(|rounds| {
-            let mut spent = Duration::ZERO;
-            for _ in 0..rounds.div_ceil(16) {
-                let start = Instant::now();
-                for _ in 0..16 {
-                    queue.launch(&increment, 1, 32, &args![&data, 32_u32]).expect("launch");
+            let batches = rounds.div_ceil(BATCH);
+            let spent = time(batches, |_| {
+                for _ in 0..BATCH {
+                    queue.launch(&increment, 1, 32, &args![&data, 32_u32])?;
                 }
-                let fence = queue.submit().expect("submit");
-                spent += start.elapsed();
-                fence.wait(TIMEOUT).expect("the kernels end");
-            }
-            spent.mul_f64(rounds as f64 / (rounds.div_ceil(16) * 16) as f64)
+                queue.submit()
+            });
+            spent.mul_f64(rounds as f64 / (batches * BATCH) as f64)
         });
     });
+    // The GPU learns of them at the end, so that a software GPU does not compete for the caches meanwhile.
+    group.bench_function("launch_and_submit_64_with_one_doorbell", |bencher| {
+        bencher.iter_custom(|rounds| {
+            let groups = rounds.div_ceil(TOGETHER);
+            let mut spent = Duration::ZERO;
+            for _ in 0..groups {
+                let start = Instant::now();
+                let fence = queue.together(|queue| {
+                    for _ in 1..TOGETHER {
+                        queue.launch(&empty, 1, 32, &[])?;
+                        queue.submit()?;
+                    }
+                    queue.launch(&empty, 1, 32, &[])?;
+                    queue.submit()
+                });
+                spent += start.elapsed();
+                fence.and_then(|fence| fence.wait(TIMEOUT)).expect("it is submitted and ends");
+            }
+            spent.mul_f64(rounds as f64 / (groups * TOGETHER) as f64)
+        });
+    });
+    group.bench_function("copy_and_submit", |bencher| {
+        bencher.iter_custom(|rounds| {
+            time(rounds, |_| {
+                queue.copy(&data, &mut target)?;
+                queue.submit()
+            })
+        });
+    });
+    group.bench_function("wait_on_a_ready_fence", |bencher| {
+        let fence = queue.submit().expect("submit");
+        fence.wait(TIMEOUT).expect("it ends");
+        bencher.iter(|| black_box(&fence).wait(TIMEOUT));
+    });
     group.bench_function("rival_one_system_call", |bencher| {
-        bencher.iter(|| std::hint::black_box(rustix::process::getppid()));
+        bencher.iter(|| black_box(rustix::process::getppid()));
     });
     group.finish();
 }
 
-criterion_group!(benches, launch);
+/// A graph of `kernels` launches, and its first step.
+fn record(device: &Device, kernels: usize) -> Result<(Graph, NodeId)> {
+    let program = BASICS.load(device).expect("the program loads");
+    let increment = program.kernel("increment")?;
+    let data = device.alloc_from(&[0_u32; 32])?;
+    let mut builder = device.graph();
+    // No replay of a burst waits for an earlier one.
+    builder.instances(BURST as usize)?;
+    let first = builder.launch(&increment, 1, 32, &args![&data, 32_u32])?;
+    for _ in 1..kernels {
+        builder.launch(&increment, 1, 32, &args![&data, 32_u32])?;
+    }
+    Ok((builder.build()?, first))
+}
+
+fn graphs(criterion: &mut Criterion) {
+    let (device, mut queue) = open();
+    let (mut graph, node) = record(&device, 1).expect("a graph");
+    let mut group = criterion.benchmark_group("graph");
+    group.bench_function("replay_one_kernel", |bencher| {
+        bencher.iter_custom(|rounds| time(rounds, |_| queue.replay(&mut graph)));
+    });
+    group.bench_function("patch_and_replay_one_kernel", |bencher| {
+        bencher.iter_custom(|rounds| {
+            time(rounds, |round| {
+                // CAST: below 33.
+                graph.set_argument(node, 1, 1 + (round % 32) as u32)?;
+                queue.replay(&mut graph)
+            })
+        });
+    });
+    // The software Orin interprets each kernel: few rounds.
+    let (mut long, _) = record(&device, LONG_GRAPH).expect("a graph");
+    group.sample_size(10);
+    group.bench_function("replay_1000_kernels", |bencher| {
+        bencher.iter_custom(|rounds| time(rounds, |_| queue.replay(&mut long)));
+    });
+    group.finish();
+}
+
+fn memory(criterion: &mut Criterion) {
+    let (device, _) = open();
+    let mut group = criterion.benchmark_group("memory");
+    for (name, bytes) in [("4KiB", 4 << 10), ("64KiB", 64 << 10), ("1MiB", 1 << 20), ("16MiB", 16 << 20)] {
+        group.bench_function(format!("allocate_and_free_cached_{name}"), |bencher| {
+            drop(device.alloc::<u8>(bytes).expect("memory"));
+            bencher.iter(|| black_box(device.alloc::<u8>(bytes).expect("memory")));
+        });
+    }
+    let source = vec![7_u8; 64 << 10];
+    let buffer = device.alloc_from(&source).expect("memory");
+    group.bench_function("copy_64KiB_to_a_buffer", |bencher| {
+        let mut target = device.alloc::<u8>(source.len()).expect("memory");
+        bencher.iter(|| target.copy_from_slice(black_box(&source)));
+    });
+    group.bench_function("copy_64KiB_from_a_buffer", |bencher| {
+        bencher.iter_batched_ref(
+            || vec![0_u8; source.len()],
+            |target| buffer.copy_to_slice(black_box(target)),
+            BatchSize::SmallInput,
+        );
+    });
+    group.finish();
+}
+
+criterion_group!(benches, launches, graphs, memory);
 criterion_main!(benches);

@@ -1,7 +1,11 @@
 //! What the example programs share: opening the device and reporting how a program ended.
 
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
+use nvgpu_sys::{Door, Errno, LinuxDoor};
+use orin_sim::{Config, SoftwareOrin};
 use tegra_hcq::{Device, DeviceKind};
 
 pub mod arguments;
@@ -57,6 +61,19 @@ pub fn report(result: Result<(), Failure>, json: bool) -> ExitCode {
 /// [`Failure::Request`] when it cannot be opened.
 pub fn open(kind: DeviceKind) -> Result<Device, Failure> {
     Device::open(kind).map_err(Failure::request)
+}
+
+/// The door to the kernel where there is an Orin's GPU, else to a software Orin: for programs that use the
+/// layers below `tegra-hcq`.
+///
+/// # Errors
+///
+/// When no software Orin can be started: no descriptors or threads are left.
+pub fn door() -> Result<Arc<dyn Door>, Errno> {
+    if Path::new("/dev/nvgpu/igpu0/ctrl").exists() {
+        return Ok(Arc::new(LinuxDoor));
+    }
+    Ok(Arc::new(SoftwareOrin::new(Config::default())?))
 }
 
 /// One line that says which device answers.

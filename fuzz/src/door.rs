@@ -3,12 +3,14 @@
 //! The bytes are a program of calls on a fresh board: open, ioctl, mmap, close. Whatever they are, no call
 //! panics, and when everything has been closed the board is empty.
 
+mod pointers;
+
 use core::ffi::{CStr, c_void};
 use core::ptr;
-use std::sync::OnceLock;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nvgpu_sys::door::{Door, MapRequest, OpenFlags, Protection};
-use nvgpu_sys::{address_space, channel, ctrl, host1x, nvmap, paths, sync_file, tsg};
+use nvgpu_sys::{channel, paths};
 use orin_sim::{Config, LiveCounts, SoftwareOrin};
 
 /// The bytes of a program, taken from the front; zeroes behind the end.
@@ -28,56 +30,8 @@ impl Program<'_> {
     }
 }
 
-/// Bytes of the memory that pointers in arguments lead to; they lead into its first half.
-const ARENA_BYTES: usize = 1 << 16;
-
-/// Bytes of the board's memory: what a request copies at most, as much as half the arena.
-const BOARD_BYTES: u64 = ARENA_BYTES as u64 / 2;
-
-/// Memory that the model may write to at any time.
-fn arena() -> u64 {
-    static ARENA: OnceLock<usize> = OnceLock::new();
-    let address = *ARENA.get_or_init(|| {
-        let memory = vec![[0_u64; 512]; ARENA_BYTES / 4096].leak();
-        memory.as_mut_ptr().expose_provenance()
-    });
-    address as u64
-}
-
-fn requests() -> Vec<u32> {
-    let lists =
-        [nvmap::ALL, ctrl::ALL, address_space::ALL, tsg::ALL, channel::ALL, host1x::ALL, sync_file::ALL];
-    lists.iter().flat_map(|list| list.iter().map(|request| request.code)).collect()
-}
-
-/// Requests whose 64-bit words are GPU addresses or sizes, never CPU addresses.
-fn without_pointers(code: u32) -> bool {
-    use address_space::code::{ALLOC_SPACE, FREE_SPACE, MAP_BUFFER_EX, MAPPING_MODIFY, UNMAP_BUFFER};
-    [ALLOC_SPACE, FREE_SPACE, MAP_BUFFER_EX, MAPPING_MODIFY, UNMAP_BUFFER, ctrl::code::ALLOC_AS]
-        .contains(&code)
-}
-
-/// Keeps an argument from naming memory of the process that is not the arena, and from waiting for ever.
-fn tame(code: u32, argument: &mut [u8]) {
-    if code == channel::code::WAIT {
-        argument[4..8].copy_from_slice(&1_u32.to_le_bytes());
-    }
-    if code == nvmap::code::FROM_VA {
-        // An import could reach beyond the arena, and what is imported can be written.
-        argument[..8].copy_from_slice(&1_u64.to_le_bytes());
-    }
-    if without_pointers(code) {
-        return;
-    }
-    for word in argument.chunks_exact_mut(8) {
-        let Ok(bytes) = <[u8; 8]>::try_from(&*word) else { continue };
-        let value = u64::from_le_bytes(bytes);
-        if (1..0x1_0000).contains(&(value >> 32)) {
-            let offset = value % BOARD_BYTES;
-            word.copy_from_slice(&(arena() + offset).to_le_bytes());
-        }
-    }
-}
+/// Bytes of the board's memory, little so that programs reach its end.
+const BOARD_BYTES: u64 = 1 << 15;
 
 /// Whether a number is a descriptor of the model, by its name.
 fn is_ours(fd: i32) -> bool {
@@ -85,14 +39,16 @@ fn is_ours(fd: i32) -> bool {
     name.is_ok_and(|name| name.to_string_lossy().starts_with("/memfd:"))
 }
 
-/// Runs a program of calls.
-pub(crate) fn run(data: &[u8]) {
+/// Runs a program of calls. Returns what was new about it for a fuzzer: for each request of the
+/// interface and each errno, how often the first ended with the second, as a power of two.
+pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
     const NODES: [&CStr; 4] = [paths::NVMAP, paths::CTRL, paths::HOST1X_FENCE, paths::KMSG];
     let flags = OpenFlags::READ_WRITE | OpenFlags::CLOSE_ON_EXEC | OpenFlags::NON_BLOCKING;
     let Ok(orin) = SoftwareOrin::new(Config { memory_bytes: BOARD_BYTES, ..Config::default() }) else {
-        return;
+        return BTreeSet::new();
     };
-    let requests = requests();
+    let mut outcomes = BTreeMap::<(u32, u32), u64>::new();
+    let requests: Vec<u32> = pointers::requests().map(|request| request.code).collect();
     let mut program = Program { rest: data };
     let mut fds: Vec<i32> = NODES.iter().filter_map(|node| orin.open(node, flags).ok()).collect();
     let mut maps = Vec::new();
@@ -136,16 +92,24 @@ pub(crate) fn run(data: &[u8]) {
                     let number = fds[usize::from(program.byte()) % fds.len()];
                     argument[patch * 4..patch * 4 + 4].copy_from_slice(&number.to_le_bytes());
                 }
-                tame(code, &mut argument);
+                if code == channel::code::WAIT {
+                    // The second word is the time limit, and 0 is none.
+                    argument[4..8].copy_from_slice(&1_u32.to_le_bytes());
+                }
+                pointers::tame(code, &mut argument);
                 let value = usize::from(argument[0]) | 0x7fff_ff00;
                 let pointer = if code >> 16 & 0x3fff == 0 {
                     ptr::without_provenance_mut::<c_void>(value)
                 } else {
                     argument.as_mut_ptr().cast::<c_void>()
                 };
-                // SAFETY: the argument is as long as any code says; addresses inside it lead to the
-                // arena or nowhere, and the software kernel checks each before it uses it.
-                if unsafe { orin.ioctl(fd, code, pointer) }.is_ok() {
+                // SAFETY: the argument is as long as any code says; addresses inside it lead to memory
+                // of their own or nowhere, and the software kernel checks each before it uses it.
+                let result = unsafe { orin.ioctl(fd, code, pointer) };
+                let request = if requests.contains(&code) { code } else { 0 };
+                let errno = result.err().map_or(0, |errno| errno.raw_os_error().unsigned_abs());
+                *outcomes.entry((request, errno)).or_default() += 1;
+                if result.is_ok() {
                     let words = argument[..24].chunks_exact(4);
                     let numbers = words.filter_map(|word| Some(i32::from_le_bytes(word.try_into().ok()?)));
                     fds.extend(numbers.filter(|number| *number > 2 && is_ours(*number)));
@@ -162,4 +126,8 @@ pub(crate) fn run(data: &[u8]) {
     }
     orin.exit();
     assert_eq!(orin.live(), LiveCounts::default(), "something is left behind");
+    let kind = |((request, errno), times): (&(u32, u32), &u64)| {
+        u64::from(*request) << 32 | u64::from(errno << 8 | times.ilog2())
+    };
+    outcomes.iter().map(kind).collect()
 }

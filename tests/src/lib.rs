@@ -1,6 +1,13 @@
 //! What the whole-stack test suites share: devices on software Orins, fixture kernels, data.
 
+pub mod control;
+pub mod dmesg;
+pub mod harness;
+pub mod nn;
 pub mod probe;
+pub mod process;
+pub mod reference;
+pub mod suites;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +15,7 @@ use std::time::Duration;
 
 use orin_sim::{Config, SoftwareOrin};
 use probe::Probe;
-use tegra_hcq::{Arg, Device, DeviceKind, Dim3, Error, Program, Queue};
+use tegra_hcq::{Arg, Device, DeviceKind, Dim3, Error, Program, Queue, QueueOptions, WaitPolicy};
 
 /// How long a test waits for a kernel: generous, the machine may be busy with other tests.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
@@ -60,12 +67,30 @@ impl Bench {
     ///
     /// When a step fails.
     pub fn new(name: &str) -> Self {
+        Self::with_options(name, &QueueOptions::default())
+    }
+
+    /// As [`Bench::new`], with a queue whose waits never enter the kernel.
+    ///
+    /// # Panics
+    ///
+    /// When a step fails.
+    pub fn spinning(name: &str) -> Self {
+        Self::with_options(name, &QueueOptions::default().wait(WaitPolicy::Spin))
+    }
+
+    /// As [`Bench::new`], with options of the queue.
+    ///
+    /// # Panics
+    ///
+    /// When a step fails.
+    pub fn with_options(name: &str, options: &QueueOptions) -> Self {
         let orin = SoftwareOrin::new(Config::default()).expect("the software Orin starts");
         let probe = Arc::new(Probe::new(orin.clone()));
         let device =
             Device::open_through(Arc::clone(&probe) as _, DeviceKind::Sim).expect("the device opens");
         let program = Program::load(&device, &cubin(name)).expect("the program loads");
-        let queue = device.queue().expect("the queue opens");
+        let queue = device.queue_with(options).expect("the queue opens");
         Self { orin, probe, device, program, queue }
     }
 

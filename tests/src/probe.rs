@@ -3,9 +3,9 @@
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use nvgpu_sys::door::{Door, MapRequest, OpenFlags, PollEntry};
+use nvgpu_sys::door::{Door, MapRequest, OpenFlags};
+use nvgpu_sys::forward::Forward;
 use nvgpu_sys::{Errno, address_space, nvmap};
 use orin_sim::SoftwareOrin;
 
@@ -40,58 +40,42 @@ impl Probe {
         self.failing.is_some_and(|(nth, _)| self.fallible_calls.load(Ordering::SeqCst) > nth)
     }
 
-    fn count(&self) -> &SoftwareOrin {
-        self.calls.fetch_add(1, Ordering::SeqCst);
-        &self.orin
-    }
-
-    fn count_fallible(&self) -> Result<&SoftwareOrin, Errno> {
+    /// Counts a call that can be chosen to fail.
+    fn chosen(&self) -> Result<(), Errno> {
         let number = self.fallible_calls.fetch_add(1, Ordering::SeqCst);
         match self.failing {
             Some((nth, errno)) if nth == number => Err(errno),
-            _ => Ok(self.count()),
+            _ => Ok(()),
         }
     }
 }
 
-impl Door for Probe {
+impl Forward for Probe {
+    fn behind(&self) -> &dyn Door {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        &self.orin
+    }
+
     fn name(&self) -> &'static str {
+        // No call to the kernel.
         self.orin.name()
     }
 
     fn open(&self, path: &CStr, flags: OpenFlags) -> Result<i32, Errno> {
-        self.count_fallible()?.open(path, flags)
+        self.chosen()?;
+        self.behind().open(path, flags)
     }
 
     unsafe fn ioctl(&self, fd: i32, request: u32, argument: *mut c_void) -> Result<i32, Errno> {
-        let gives_back = [nvmap::code::FREE, address_space::code::UNMAP_BUFFER].contains(&request);
-        let orin = if gives_back { self.count() } else { self.count_fallible()? };
+        if ![nvmap::code::FREE, address_space::code::UNMAP_BUFFER].contains(&request) {
+            self.chosen()?;
+        }
         // SAFETY: the caller's contract is the same.
-        unsafe { orin.ioctl(fd, request, argument) }
+        unsafe { self.behind().ioctl(fd, request, argument) }
     }
 
     fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
-        self.count_fallible()?.mmap(request)
-    }
-
-    unsafe fn munmap(&self, pointer: NonNull<u8>, len: usize) -> Result<(), Errno> {
-        // SAFETY: the caller's contract is the same.
-        unsafe { self.count().munmap(pointer, len) }
-    }
-
-    fn read(&self, fd: i32, buffer: &mut [u8]) -> Result<usize, Errno> {
-        self.count().read(fd, buffer)
-    }
-
-    fn seek_end(&self, fd: i32) -> Result<(), Errno> {
-        self.count().seek_end(fd)
-    }
-
-    fn poll(&self, entries: &mut [PollEntry], timeout: Duration) -> Result<usize, Errno> {
-        self.count().poll(entries, timeout)
-    }
-
-    fn close(&self, fd: i32) -> Result<(), Errno> {
-        self.count().close(fd)
+        self.chosen()?;
+        self.behind().mmap(request)
     }
 }

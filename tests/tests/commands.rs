@@ -2,22 +2,38 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::LazyLock;
 
-/// The example program that this build made.
-fn example(name: &str) -> Command {
+/// Folder of the example programs, built from the sources as they are: `cargo test -p tests` does not build
+/// them, and what an earlier build left may be out of date.
+static EXAMPLES: LazyLock<PathBuf> = LazyLock::new(|| {
+    // TARGET_DIR/PROFILE/deps/commands-HASH, for another machine TARGET_DIR/TRIPLE/PROFILE/deps/commands-HASH.
     let test = std::env::current_exe().unwrap();
-    let profile = test.parent().and_then(Path::parent).unwrap();
-    let path = profile.join("examples").join(name);
-    if !path.exists() {
-        // `cargo test -p tests` alone does not build the examples.
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--package", "examples", "--examples"]);
-        if profile.ends_with("release") {
-            build.arg("--release");
-        }
-        assert!(build.current_dir(tests::workspace()).status().unwrap().success());
+    let profile = test.ancestors().nth(2).unwrap();
+    let parent = profile.parent().unwrap();
+    let name = |folder: &Path| folder.file_name().unwrap().to_str().unwrap().to_owned();
+
+    let mut build = Command::new(env!("CARGO"));
+    // The examples of the workspace and not of their package: `cargo test --workspace` has built those, with the
+    // same features, and then nothing is left to do.
+    build.args(["build", "--quiet", "--workspace", "--examples", "--profile"]);
+    build.arg(match name(profile).as_str() {
+        "debug" => "dev",
+        other => other,
+    });
+    let triple = name(parent);
+    if triple.starts_with(&format!("{}-", std::env::consts::ARCH)) && triple.contains("-linux") {
+        build.args(["--target", &triple, "--target-dir"]).arg(parent.parent().unwrap());
+    } else {
+        build.arg("--target-dir").arg(parent);
     }
-    Command::new(path)
+    assert!(build.current_dir(tests::workspace()).status().unwrap().success(), "{build:?} failed");
+    profile.join("examples")
+});
+
+/// An example program.
+fn example(name: &str) -> Command {
+    Command::new(EXAMPLES.join(name))
 }
 
 fn run(name: &str, arguments: &[&str]) -> Output {
@@ -74,6 +90,54 @@ fn vector_add_refuses_nonsense() {
         let output = run("vector_add", &arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(!output.stderr.is_empty());
+    }
+}
+
+#[test]
+fn control_loop_says_what_it_measured() {
+    let output = run("control_loop", &["--iterations", "60", "--device", "sim", "--check-every", "25"]);
+    let text = stdout(&output);
+    assert!(output.status.success(), "{}", stderr(&output));
+    for part in [
+        "software Orin",
+        "18692 parameters",
+        "12 > 128 > 128 > 4",
+        "cycles      60",
+        "as fast as it goes",
+        "p50",
+        "p99.9",
+        "max",
+        "jitter",
+        "each of 3 times",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(stderr(&output), "", "progress is for terminals");
+}
+
+#[test]
+fn control_loop_in_json() {
+    let output = run("control_loop", &["--iterations", "40", "--rate", "50", "--seed", "7", "--json"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["parameters"], 18_692);
+    assert_eq!(report["iterations"], 40);
+    assert_eq!(report["rate_wanted_hz"], 50);
+    assert_eq!(report["checks"], 1);
+    assert!(report["largest_difference"].as_f64().unwrap() <= 1e-4);
+    assert!(report["rate_hz"].as_f64().unwrap() < 52.0);
+    let cycle = |name: &str| report["cycle_us"][name].as_f64().unwrap();
+    assert!(0.0 < cycle("p50") && cycle("p50") <= cycle("p99") && cycle("p99_9") <= cycle("max"));
+}
+
+#[test]
+fn control_loop_refuses_nonsense() {
+    for arguments in
+        [["--iterations", "0"], ["--rate", "49"], ["--rate", "-1"], ["--check-every", "0"], ["--device", "x"]]
+    {
+        let output = run("control_loop", &arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(!output.stderr.is_empty() && output.stdout.is_empty());
     }
 }
 

@@ -26,7 +26,7 @@ const OUTPUT: &str = "crates/ampere-cmd/src/generated";
 /// When a table cannot be read or makes no sense, when a file cannot be written, and with `check`
 /// when a committed file differs, is missing or is left over.
 pub(crate) fn run(check: bool) -> Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the workspace root")?;
+    let root = crate::workspace::root()?;
     let files = generate(&root.join(TABLES))?;
     let output = root.join(OUTPUT);
     if check { compare(&files, &output) } else { write(&files, &output) }

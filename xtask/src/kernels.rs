@@ -80,7 +80,7 @@ struct Compiler {
 /// When NVRTC 12.6 cannot be had or run, when a kernel does not compile, when a file cannot be read or
 /// written, and with `--check` when anything has drifted apart.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let folder = crate::workspace_root()?.join(FOLDER);
+    let folder = crate::workspace::root()?.join(FOLDER);
     if options.check { check(&folder) } else { build(&folder, options.nvrtc.as_deref()) }
 }
 

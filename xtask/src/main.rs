@@ -4,16 +4,21 @@ use std::fmt;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tegra_hcq::DeviceKind;
 
+mod bench;
 mod check_headers;
 mod ci;
 mod decode;
+mod dist;
+mod dmesg;
 mod doctor;
 mod gen_classes;
 mod info;
 mod kernels;
+mod test_device;
+mod workspace;
 
 /// Project commands of the Orin GPU driver workspace.
 #[derive(Parser)]
@@ -36,11 +41,17 @@ enum Task {
     },
     /// Say what keeps kernels from running on this machine, and what helps
     Doctor(doctor::Options),
+    /// Explain what the kernel log says about the GPU; exit code 1 when there are errors
+    Dmesg(dmesg::Options),
+    /// Run the device tests on a board or on the software Orin; exit code 1 when one fails
+    TestDevice(test_device::Options),
+    /// Measure launches, graphs, copies, memory, kernels and start-up; exit code 1 when a case fails
+    Bench(bench::Options),
     /// Compare the ioctl tables with the headers of an L4T release
     CheckHeaders(check_headers::Options),
-    /// Explain recordings of what a program asked of the driver
+    /// Explain what a program asked of the driver and what it wrote for the GPU; exit code 1 on damage
     #[command(subcommand)]
-    Decode(decode::Recording),
+    Decode(decode::Input),
     /// Rebuild kernels/*.cubin from kernels/*.cu with NVRTC 12.6
     Kernels(kernels::Options),
     /// Regenerate the command tables of ampere-cmd from its class tables
@@ -49,6 +60,8 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Build what a board without cargo needs: these commands, the examples and the kernels
+    Dist(dist::Options),
     /// Run everything that continuous integration runs
     Ci,
 }
@@ -58,13 +71,17 @@ fn main() -> ExitCode {
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
         .with_writer(std::io::stderr)
         .init();
-    let result = match Options::parse().command {
+    let result = match options().command {
         Task::Info { device, json } => success(info::run(device, json)),
         Task::Doctor(options) => doctor::run(&options),
+        Task::Dmesg(options) => dmesg::run(&options),
+        Task::TestDevice(options) => test_device::run(&options),
+        Task::Bench(options) => bench::run(&options),
         Task::CheckHeaders(options) => check_headers::run(&options),
-        Task::Decode(recording) => success(decode::run(&recording)),
+        Task::Decode(input) => decode::run(&input),
         Task::Kernels(options) => success(kernels::run(&options)),
         Task::GenClasses { check } => success(gen_classes::run(check)),
+        Task::Dist(options) => success(dist::run(&options)),
         Task::Ci => success(ci::run()),
     };
     match result {
@@ -74,6 +91,16 @@ fn main() -> ExitCode {
             if error.is::<WrongUse>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
+}
+
+/// The command line. Help calls the program as the user did: through cargo, or by its own name where it
+/// was copied to.
+fn options() -> Options {
+    let mut command = Options::command();
+    if std::env::var_os("CARGO").is_none() {
+        command = command.name("xtask").bin_name("xtask");
+    }
+    Options::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
 }
 
 /// Exit code 0 for a command that has no other on success.
@@ -94,6 +121,12 @@ impl fmt::Display for WrongUse {
 
 impl std::error::Error for WrongUse {}
 
+/// Whether output failed because whoever read it has seen enough, as `head` has.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let io = error.downcast_ref::<std::io::Error>();
+    io.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
 /// Runs a program in the workspace root and fails when it does.
 fn run_command(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("starting {:?}", command.get_program()))?;
@@ -101,15 +134,4 @@ fn run_command(command: &mut Command) -> Result<()> {
         bail!("{command:?} ended with {status}");
     }
     Ok(())
-}
-
-/// The workspace root, where the top-level Cargo.toml is.
-fn workspace_root() -> Result<std::path::PathBuf> {
-    let output = Command::new(env!("CARGO"))
-        .args(["locate-project", "--workspace", "--message-format=plain"])
-        .output()
-        .context("asking cargo for the workspace")?;
-    let manifest = String::from_utf8(output.stdout).context("path of the workspace")?;
-    let root = std::path::Path::new(manifest.trim()).parent().context("not inside the workspace")?;
-    Ok(root.to_owned())
 }

@@ -118,6 +118,12 @@ impl Decoder {
         self.stream.end_segment();
     }
 
+    /// Data words that the last header still asks for, see [`MethodStream::owed`].
+    #[must_use]
+    pub const fn owed(&self) -> u32 {
+        self.stream.owed()
+    }
+
     fn content(&mut self, word: u32) -> Content {
         let expects_header = self.stream.owed() == 0 && !self.stream.is_dropping();
         match self.stream.push(word) {

@@ -86,6 +86,9 @@ pub use method::{FieldValue, Method};
 pub use pushbuffer::{Encoder, MethodStream, MethodWrite, Sink, SliceSink, Subchannel, Target};
 pub use qmd::{Qmd, QmdV3_0};
 
+/// Version of this crate.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// The example of the README, compiled and run.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

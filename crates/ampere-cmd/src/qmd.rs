@@ -85,6 +85,7 @@ pub struct FieldInfo {
 impl FieldInfo {
     /// Number of bits of one element.
     #[must_use]
+    #[inline]
     pub const fn width(&self) -> u32 {
         self.hi - self.lo + 1
     }
@@ -102,6 +103,7 @@ impl FieldInfo {
     }
 
     /// Word index and bit mask of element `index`, which must exist.
+    #[inline]
     const fn place(&self, index: u32) -> (usize, u32, u32) {
         let lo = self.lo + index * self.stride;
         let shift = lo % 32;
@@ -135,6 +137,7 @@ pub struct Field<V> {
 }
 
 impl<V> Field<V> {
+    #[inline]
     pub(crate) const fn new(
         name: &'static str,
         hi: u32,
@@ -184,6 +187,7 @@ pub struct FieldArray<V> {
 }
 
 impl<V> FieldArray<V> {
+    #[inline]
     pub(crate) const fn new(
         name: &'static str,
         hi: u32,
@@ -212,6 +216,7 @@ impl<V> FieldArray<V> {
     /// # Errors
     ///
     /// [`FieldError::NoSuchElement`] beyond the end.
+    #[inline]
     pub const fn at(self, index: u32) -> Result<Field<V>, FieldError> {
         if index >= self.info.count {
             return Err(FieldError::NoSuchElement { field: self.info.name, index, count: self.info.count });
@@ -239,6 +244,7 @@ impl<V: Version> Qmd<V> {
 
     /// A descriptor of zeros. The version fields are not set.
     #[must_use]
+    #[inline]
     pub const fn new() -> Self {
         Self { words: V::ZERO }
     }
@@ -263,6 +269,7 @@ impl<V: Version> Qmd<V> {
 
     /// The words in memory order.
     #[must_use]
+    #[inline]
     pub fn as_words(&self) -> &[u32] {
         self.words.as_ref()
     }
@@ -272,6 +279,7 @@ impl<V: Version> Qmd<V> {
     /// # Errors
     ///
     /// [`FieldError::TooWide`] when the value does not fit; the descriptor is unchanged then.
+    #[inline]
     pub fn set(&mut self, field: Field<V>, value: impl Into<u64>) -> Result<(), FieldError> {
         let value = value.into();
         let bits = field.info.width();
@@ -287,6 +295,7 @@ impl<V: Version> Qmd<V> {
 
     /// Reads a field.
     #[must_use]
+    #[inline]
     pub fn get(&self, field: Field<V>) -> u64 {
         let (word, shift, mask) = field.info.place(field.index);
         u64::from((self.words.as_ref()[word] & mask) >> shift)

@@ -1,8 +1,10 @@
 //! The ELF container: header, section headers, names and symbols.
 //!
-//! A cubin is a little-endian ELF64 file of machine 190 with OS ABI 0x33. All section addresses are
-//! zero: the loader places the sections. The low byte of `e_flags` is the SM version of the code; bit 11
-//! is set for architecture-specific code (`sm_90a`).
+//! A cubin is a little-endian ELF64 file of machine 190. All section addresses are zero: the loader places
+//! the sections. Toolkits 11 and 12 write OS ABI 0x33 with ABI version 7: the low byte of `e_flags` is the
+//! SM version of the code, and bit 11 is set for architecture-specific code (`sm_90a`). Toolkit 13 writes
+//! OS ABI 0x41 with ABI version 8: the SM version is in bits 8 to 15, and whether the code is
+//! architecture-specific is seen only in the options of ptxas that the note `.note.nv.tkinfo` repeats.
 
 use alloc::format;
 use alloc::string::String;
@@ -15,6 +17,7 @@ pub(crate) const SHT_PROGBITS: u32 = 1;
 pub(crate) const SHT_SYMTAB: u32 = 2;
 pub(crate) const SHT_STRTAB: u32 = 3;
 pub(crate) const SHT_RELA: u32 = 4;
+pub(crate) const SHT_NOTE: u32 = 7;
 pub(crate) const SHT_NOBITS: u32 = 8;
 pub(crate) const SHT_REL: u32 = 9;
 pub(crate) const SHT_CUDA_INFO: u32 = 0x7000_0000;
@@ -117,8 +120,31 @@ pub(crate) struct Symbol<'a> {
     pub(crate) bytes: u64,
 }
 
+/// Which of the two layouts a cubin has, and what its header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// `e_ident[EI_OSABI]`.
+    pub(crate) os_abi: u8,
+    /// `e_ident[EI_ABIVERSION]`: 7 or 8.
+    pub(crate) abi_version: u8,
+    /// `e_type`: 1 relocatable, 2 executable.
+    pub(crate) e_type: u16,
+    /// `e_version`; in ABI version 7 ten times the toolkit's version.
+    pub(crate) e_version: u32,
+    /// `e_flags`.
+    pub(crate) flags: u32,
+}
+
+impl Header {
+    /// SM version of the code.
+    fn sm(&self) -> u32 {
+        if self.abi_version == 7 { self.flags & 0xff } else { self.flags >> 8 & 0xff }
+    }
+}
+
 /// The container, checked for what holds of every cubin.
 pub(crate) struct Elf<'a> {
+    pub(crate) header: Header,
     /// SM version of the code.
     pub(crate) sm: u32,
     pub(crate) accelerated: bool,
@@ -127,12 +153,38 @@ pub(crate) struct Elf<'a> {
 }
 
 impl<'a> Elf<'a> {
+    /// A cubin that can be loaded.
     pub(crate) fn parse(data: &'a [u8]) -> Result<Self, Error> {
-        let flags = check_header(data)?;
+        match read_header(data)?.e_type {
+            2 => Self::read(data),
+            1 => Err(Error::Relocatable),
+            e_type => Err(Error::UnexpectedType { e_type }),
+        }
+    }
+
+    /// Any cubin, relocatable ones too.
+    pub(crate) fn read(data: &'a [u8]) -> Result<Self, Error> {
+        let header = read_header(data)?;
         let sections = read_sections(data)?;
         let symbols = read_symbols(data, &sections)?;
-        Ok(Self { sm: flags & 0xff, accelerated: flags & 0x800 != 0, sections, symbols })
+        let accelerated = match header.abi_version {
+            7 => header.flags & 0x800 != 0,
+            _ => sections.iter().any(|section| names_accelerated(section, header.sm())),
+        };
+        Ok(Self { header, sm: header.sm(), accelerated, sections, symbols })
     }
+}
+
+/// Whether a section is the note of the tools and says that ptxas was called with `-arch sm_NNa`.
+fn names_accelerated(section: &Section<'_>, sm: u32) -> bool {
+    if section.kind != SHT_NOTE || section.name != ".note.nv.tkinfo" {
+        return false;
+    }
+    let option = format!("sm_{sm}a");
+    section.data.split(|byte| *byte == 0).any(|text| {
+        let mut words = text.split(|byte| *byte == b' ');
+        words.any(|word| word == b"-arch") && words.next() == Some(option.as_bytes())
+    })
 }
 
 fn truncated(what: impl Into<String>, offset: u64, bytes: u64, data: &[u8]) -> Error {
@@ -153,14 +205,15 @@ fn describe(data: &[u8]) -> &'static str {
     }
 }
 
-/// Checks everything in the ELF header that identifies a loadable cubin; returns `e_flags`.
-fn check_header(data: &[u8]) -> Result<u32, Error> {
+/// Checks everything in the ELF header that identifies a cubin.
+fn read_header(data: &[u8]) -> Result<Header, Error> {
     if !data.starts_with(b"\x7fELF") {
         return Err(Error::NotElf { found: describe(data) });
     }
     let header = range(data, 0, EHDR_BYTES).ok_or_else(|| truncated("ELF header", 0, EHDR_BYTES, data))?;
     // PANIC: all offsets below are inside of the 64 bytes of the header.
     let half = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+    let word = |at: usize| u32_at(header, at).expect("inside of the header");
     if header[4] != 2 {
         return Err(Error::Not64Bit);
     }
@@ -171,14 +224,11 @@ fn check_header(data: &[u8]) -> Result<u32, Error> {
     if machine != EM_CUDA {
         return Err(Error::WrongMachine { machine });
     }
-    if (header[7], header[8]) != (0x33, 7) {
-        return Err(Error::UnknownAbi { os_abi: header[7], version: header[8] });
+    let (os_abi, abi_version) = (header[7], header[8]);
+    if !matches!((os_abi, abi_version), (0x33, 7) | (0x41, 8)) {
+        return Err(Error::UnknownAbi { os_abi, version: abi_version });
     }
-    match half(16) {
-        2 => Ok(u32::from_le_bytes([header[48], header[49], header[50], header[51]])),
-        1 => Err(Error::Relocatable),
-        e_type => Err(Error::UnexpectedType { e_type }),
-    }
+    Ok(Header { os_abi, abi_version, e_type: half(16), e_version: word(20), flags: word(48) })
 }
 
 fn read_sections(data: &[u8]) -> Result<Vec<Section<'_>>, Error> {

@@ -27,8 +27,8 @@ pub enum Error {
     },
     /// A CUDA ELF file whose layout this crate does not know.
     #[error(
-        "CUDA ELF ABI version {version} (OS ABI {os_abi:#x}) is not supported, only version 7 (OS ABI 0x33): \
-         compile with a toolkit of version 11 or 12"
+        "CUDA ELF ABI version {version} (OS ABI {os_abi:#x}) is not supported, only version 7 (OS ABI 0x33) and \
+         version 8 (OS ABI 0x41): compile with a toolkit of version 11, 12 or 13"
     )]
     UnknownAbi {
         /// `e_ident[EI_OSABI]`.

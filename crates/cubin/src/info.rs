@@ -25,15 +25,20 @@ pub(crate) const KPARAM_INFO: u8 = 0x17;
 pub(crate) const CBANK_PARAM_SIZE: u8 = 0x19;
 /// Symbol and registers per thread.
 pub(crate) const REGCOUNT: u8 = 0x2f;
+/// 8-bit number of barriers that a kernel uses; since ABI version 8, where the flags of the code section
+/// no longer say it.
+pub(crate) const NUM_BARRIERS: u8 = 0x4c;
 
 /// One record of an attribute list.
 pub(crate) struct Attribute<'a> {
     section: &'a str,
     offset: usize,
+    /// Format, 1 to 4.
+    pub(crate) format: u8,
     /// Attribute number.
     pub(crate) number: u8,
     /// The payload: two bytes of value, or the bytes behind the length.
-    payload: &'a [u8],
+    pub(crate) payload: &'a [u8],
 }
 
 impl Attribute<'_> {
@@ -58,6 +63,14 @@ impl Attribute<'_> {
         match self.payload {
             &[low, high] => Ok(u16::from_le_bytes([low, high])),
             _ => Err(self.bad("its payload has the wrong length")),
+        }
+    }
+
+    /// The payload as one 8-bit value.
+    pub(crate) fn byte(&self) -> Result<u8, Error> {
+        match (self.format, self.payload) {
+            (2, &[value, _]) => Ok(value),
+            _ => Err(self.bad("it is not one byte")),
         }
     }
 }
@@ -97,7 +110,7 @@ fn read<'a>(section: &'a str, data: &'a [u8], offset: usize) -> Result<(Attribut
     };
     let next = payload_at.end;
     let payload = data.get(payload_at).ok_or_else(cut)?;
-    Ok((Attribute { section, offset, number, payload }, next))
+    Ok((Attribute { section, offset, format: data[offset], number, payload }, next))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ extern crate alloc;
 
 mod arch;
 mod callgraph;
+mod contents;
 mod elf;
 mod error;
 mod image;
@@ -16,11 +17,15 @@ mod parse;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+pub use contents::{Attribute, Contents, Relocation, Section, Symbol};
 pub use error::Error;
 pub use image::{CONSTANT_ALIGN, PREFETCH_SLACK_BYTES};
 pub use kernel::{ConstantBank, Kernel, Param};
 
 use image::Image;
+
+/// Version of this crate.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Where a variable of a module lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +61,7 @@ pub struct Cubin {
 }
 
 impl Cubin {
-    /// Parses a whole-program cubin (ELF type `ET_EXEC`, CUDA ABI version 7: toolkits 11 and 12).
+    /// Parses a whole-program cubin (ELF type `ET_EXEC`, CUDA ABI version 7 or 8: toolkits 11 to 13).
     ///
     /// Work and memory are bounded by a small multiple of `bytes.len()`, whatever the bytes are.
     ///

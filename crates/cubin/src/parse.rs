@@ -1,7 +1,7 @@
 //! From sections and symbols to kernels, variables and an image.
 //!
 //! Section names: `.text.K` code of kernel K (`sh_info`: registers in bits 24 to 31, the entry symbol
-//! below; `sh_flags` bits 20 to 26: barriers used), `.nv.constant0.K` parameters, `.nv.constantN[.K]` other
+//! below; `sh_flags` bits 20 to 26: barriers used, in ABI version 8 an attribute), `.nv.constant0.K` parameters, `.nv.constantN[.K]` other
 //! constant banks, `.nv.shared.K` static shared memory, `.nv.info[.K]` attributes, `.nv.global.init` and
 //! `.nv.global` variables. A section that belongs to a kernel has the index of the kernel's code section
 //! in `sh_info`.
@@ -422,6 +422,7 @@ fn launch_attributes(kernel: &mut Kernel, section: &Section<'_>) -> Result<(), E
         let attribute = attribute?;
         match attribute.number {
             info::MAX_THREADS => kernel.max_threads = Some(attribute.words()?),
+            info::NUM_BARRIERS => kernel.barriers = attribute.byte()?.into(),
             info::REQNTID => kernel.required_threads = Some(attribute.words()?),
             info::CBANK_PARAM_SIZE => kernel.param_bytes = attribute.half()?.into(),
             info::PARAM_CBANK => {

@@ -227,6 +227,33 @@ fn other_architectures() {
     assert!(parse(data!("tiny.sm_90a")).is_accelerated());
 }
 
+/// Toolkit 13 writes another header and other attributes; what a launch needs is the same.
+#[test]
+fn cubins_of_other_compilers_say_the_same() {
+    let (old, new) = (parse(data!("limits")), parse(data!("limits.13_0")));
+    assert_eq!((new.sm(), new.is_accelerated()), (87, false));
+    for kernel in old.kernels() {
+        let same = new.kernel(&kernel.name).unwrap();
+        assert_eq!(same.barriers, kernel.barriers, "{}", kernel.name);
+        assert_eq!(same.shared_bytes, kernel.shared_bytes, "{}", kernel.name);
+        assert_eq!(same.max_threads, kernel.max_threads, "{}", kernel.name);
+        assert_eq!((same.param_base, &same.params), (kernel.param_base, &kernel.params), "{}", kernel.name);
+        assert_eq!(same.local_bytes, kernel.local_bytes, "{}", kernel.name);
+        assert_eq!(same.constants.len(), kernel.constants.len(), "{}", kernel.name);
+    }
+    let (old, new) = (parse(data!("globals")), parse(data!("globals.13_0")));
+    let names = |cubin: &Cubin| cubin.globals().iter().map(|g| (g.name.clone(), g.bytes)).collect::<Vec<_>>();
+    assert_eq!(names(&new), names(&old));
+    let image = new.image_at(BASE).unwrap();
+    assert_eq!(u32_in(&image, new.global("launches").unwrap().offset), 41);
+    let accelerated = parse(data!("tiny.sm_90a.13_0"));
+    assert_eq!((accelerated.sm(), accelerated.is_accelerated()), (90, true));
+    for reduce in [parse(data!("reduce.12_2")), parse(data!("reduce.13_0"))] {
+        assert_eq!(reduce.kernel("reduce_sum_f32").unwrap().barriers, 1);
+        reduce.check_arch(87).unwrap();
+    }
+}
+
 #[test]
 fn what_cannot_be_loaded_says_why() {
     let error = |bytes: &[u8]| Cubin::parse(bytes).unwrap_err();

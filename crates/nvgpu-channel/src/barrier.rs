@@ -7,41 +7,62 @@
 //! sequentially consistent fence compiles to, orders the CPUs among themselves, but says nothing of
 //! when a store in a write-combining buffer reaches a device outside that domain.
 //!
-//! On other machines, where only a software GPU runs, a sequentially consistent fence does the same
-//! between threads.
+//! On other machines only a software GPU runs, whose memory is ordinary memory. x86-64 shows stores to it
+//! in their order without being told, so that only the compiler has to be; elsewhere a fence between
+//! threads does.
 
-#[cfg(not(target_arch = "aarch64"))]
-use core::sync::atomic::{Ordering, compiler_fence, fence};
+#[cfg(any(not(any(target_arch = "aarch64", target_arch = "x86_64")), all(test, loom)))]
+use core::sync::atomic::Ordering;
+#[cfg(all(not(any(target_arch = "aarch64", target_arch = "x86_64")), not(all(test, loom))))]
+use core::sync::atomic::{compiler_fence, fence};
+#[cfg(all(test, loom))]
+use loom::sync::atomic::fence;
 
 /// Orders the stores to pushbuffers and ring entries before the store to GP_PUT: `dmb oshst`.
 #[inline]
 pub fn before_put() {
-    #[cfg(target_arch = "aarch64")]
+    #[cfg(all(target_arch = "aarch64", not(all(test, loom))))]
     // SAFETY: a barrier touches no registers and no memory operands. Without `nomem` the compiler
     // keeps memory accesses on their side of it.
     unsafe {
         core::arch::asm!("dmb oshst", options(nostack, preserves_flags));
     }
-    #[cfg(not(target_arch = "aarch64"))]
-    full_fence();
+    #[cfg(any(not(target_arch = "aarch64"), all(test, loom)))]
+    store_fence();
 }
 
 /// Completes the store to GP_PUT before the store to the doorbell: `dsb st`.
 #[inline]
 pub fn before_doorbell() {
-    #[cfg(target_arch = "aarch64")]
+    #[cfg(all(target_arch = "aarch64", not(all(test, loom))))]
     // SAFETY: as in `before_put`.
     unsafe {
         core::arch::asm!("dsb st", options(nostack, preserves_flags));
     }
-    #[cfg(not(target_arch = "aarch64"))]
-    full_fence();
+    #[cfg(any(not(target_arch = "aarch64"), all(test, loom)))]
+    store_fence();
+}
+
+#[cfg(all(target_arch = "x86_64", not(all(test, loom))))]
+#[inline]
+fn store_fence() {
+    // SAFETY: no instruction at all. Without `nomem` the compiler keeps memory accesses, volatile ones
+    // among them, on their side of it.
+    unsafe {
+        core::arch::asm!("", options(nostack, preserves_flags));
+    }
 }
 
 /// The volatile accesses on both sides are no atomics, so the compiler is told separately.
-#[cfg(not(target_arch = "aarch64"))]
+#[cfg(all(not(any(target_arch = "aarch64", target_arch = "x86_64")), not(all(test, loom))))]
 #[inline]
-fn full_fence() {
+fn store_fence() {
     fence(Ordering::SeqCst);
     compiler_fence(Ordering::SeqCst);
+}
+
+/// What the exploration of all orders knows.
+#[cfg(all(test, loom))]
+fn store_fence() {
+    fence(Ordering::SeqCst);
 }

@@ -1,6 +1,7 @@
 //! What can go wrong between the process and the GPU's driver, and what helps.
 
 use nvgpu_sys::Errno;
+use nvgpu_sys::cure::{self, Tail};
 
 use crate::address_space::GpuVa;
 
@@ -9,7 +10,7 @@ use crate::address_space::GpuVa;
 #[non_exhaustive]
 pub enum Error {
     /// The control node could not be opened.
-    #[error("cannot open {path}: {errno}{}", open_cure(*errno))]
+    #[error("cannot open {path}: {errno}{}", Tail(cure::of_open(*errno, ABSENT)))]
     Open {
         /// Path of the node.
         path: &'static str,
@@ -17,7 +18,7 @@ pub enum Error {
         errno: Errno,
     },
     /// A request failed.
-    #[error("{call} on {object} failed: {errno}{}", call_cure(*errno))]
+    #[error("{call} on {object} failed: {errno}{}", Tail(call_cure(*errno)))]
     Call {
         /// The request, as the kernel's headers name it, or the system call.
         call: &'static str,
@@ -103,6 +104,14 @@ pub enum Error {
         /// Length in bytes.
         len: u64,
     },
+    /// Pages can be changed one by one in a sparse reservation alone.
+    #[error(
+        "the reservation at {va} is not sparse, so its pages cannot be changed one by one: reserve it so"
+    )]
+    NotSparse {
+        /// First address of the reservation.
+        va: GpuVa,
+    },
     /// A pool of addresses has no part that is large enough.
     #[error(
         "no {len} bytes of addresses at a multiple of {alignment} are free in the pool, the largest part has {largest}: drop mappings, or make a larger pool"
@@ -116,7 +125,7 @@ pub enum Error {
         largest: u64,
     },
     /// A file of the system could not be read or written.
-    #[error("cannot {action} {}: {reason}{}", path.display(), file_cure(*kind))]
+    #[error("cannot {action} {}: {reason}{}", path.display(), Tail(file_cure(*kind)))]
     File {
         /// What was to be done: `read` or `write`.
         action: &'static str,
@@ -151,35 +160,26 @@ pub(crate) fn call(call: &'static str, object: impl Into<String>) -> impl FnOnce
     move |errno| Error::Call { call, object: object.into(), errno }
 }
 
-/// What to do when the node does not open.
-fn open_cure(errno: Errno) -> &'static str {
-    match errno {
-        Errno::ACCESS | Errno::PERM => "; add yourself to group video (and log in again)",
-        Errno::NOENT | Errno::NXIO | Errno::NODEV => {
-            "; there is no nvgpu: this is not a Jetson Orin with L4T r34 or later, or its nvgpu module is not loaded"
-        }
-        Errno::MFILE => "; too many open descriptors: raise the limit with ulimit -n",
-        _ => "",
-    }
-}
+/// What a missing control node means.
+const ABSENT: &str =
+    "there is no nvgpu: this is not a Jetson Orin with L4T r34 or later, or its nvgpu module is not loaded";
 
 /// What to do when a file cannot be used.
-fn file_cure(kind: std::io::ErrorKind) -> &'static str {
+fn file_cure(kind: std::io::ErrorKind) -> Option<&'static str> {
     match kind {
-        std::io::ErrorKind::PermissionDenied => "; it takes root",
-        std::io::ErrorKind::NotFound => "; this is not a Jetson Orin with L4T r34 or later",
-        _ => "",
+        std::io::ErrorKind::PermissionDenied => Some("it takes root"),
+        std::io::ErrorKind::NotFound => Some("this is not a Jetson Orin with L4T r34 or later"),
+        _ => None,
     }
 }
 
 /// What to do when a request fails.
-fn call_cure(errno: Errno) -> &'static str {
-    match errno {
-        Errno::NODEV => "; the driver has given the GPU up after an unrecoverable error: reboot",
-        Errno::TIMEDOUT => "; the channel is out of service: drop it with its TSG and make new ones",
-        Errno::PERM => "; another process holds the GPU's scheduling control (/dev/nvgpu/igpu0/sched)",
-        Errno::NOMEM => "; free GPU addresses or memory, or ask for less",
-        Errno::MFILE | Errno::NFILE => "; too many open descriptors: raise the limit with ulimit -n",
-        _ => "",
-    }
+fn call_cure(errno: Errno) -> Option<&'static str> {
+    Some(match errno {
+        Errno::NODEV => "the driver has given the GPU up after an unrecoverable error: reboot",
+        Errno::TIMEDOUT => "the channel is out of service: drop it with its TSG and make new ones",
+        Errno::PERM => "another process holds the GPU's scheduling control (/dev/nvgpu/igpu0/sched)",
+        Errno::NOMEM => "free GPU addresses or memory, or ask for less",
+        _ => return cure::of_call(errno),
+    })
 }

@@ -15,6 +15,7 @@ mod gpu;
 mod kernel_log;
 mod notifier;
 pub mod ring;
+mod sparse;
 pub mod system;
 mod time;
 mod topology;
@@ -40,6 +41,7 @@ pub use notifier::{ErrorNotifier, Fault};
 pub use nvgpu_sys::channel::ErrorCode;
 pub use nvgpu_sys::ctrl::GpuFlags;
 pub use ring::{Ring, RingFull};
+pub use sparse::{PageChange, PageOptions};
 pub use system::{LinuxSystem, System};
 pub use time::{CpuClock, TimePair, WallClock};
 pub use topology::{Engine, EngineKind, SmPosition};
@@ -47,3 +49,6 @@ pub use tsg::{EventKind, Interleave, SectorPromotion, SmErrorStateRecord, Subcon
 pub use tsg_sharing::ShareToken;
 pub use va_allocator::VaAllocator;
 pub use va_pool::{VaBlock, VaPool};
+
+/// Version of this crate.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -6,7 +6,9 @@
 //! the CPU. Equal pointers mean empty, so one slot always stays unused: the ring is full when
 //! GP_PUT + 1 equals GP_GET.
 //!
-//! [`Cursor`] is that arithmetic alone; [`Ring`] applies it to memory.
+//! [`Cursor`] is that arithmetic alone; [`Ring`] applies it to memory. What is read and written in which
+//! order is written down once, for any words: for the memory of a ring, and for the words of a test
+//! that goes through every order in which the GPU can see them.
 
 use core::ptr::{self, NonNull};
 
@@ -91,14 +93,80 @@ impl Cursor {
     }
 }
 
+/// The words that CPU and GPU share.
+trait Words {
+    /// Reads GP_GET.
+    fn gp_get(&self) -> u32;
+
+    /// Writes GP_PUT.
+    fn set_gp_put(&self, put: u32);
+
+    /// Writes the entry of a slot, an index below the number of entries.
+    fn set_slot(&self, slot: u32, entry: u64);
+}
+
+/// Takes the next slot and writes an entry into it. GP_GET is read only when the ring looks full.
+#[inline]
+fn push(cursor: &mut Cursor, words: &impl Words, entry: u64) -> Result<u32, RingFull> {
+    if cursor.free() == 0 {
+        cursor.see_get(words.gp_get());
+    }
+    let slot = cursor.advance()?;
+    words.set_slot(slot, entry);
+    Ok(slot)
+}
+
+/// Hands every pushed entry to the GPU: orders the entries, then stores GP_PUT.
+#[inline]
+fn publish(cursor: &Cursor, words: &impl Words) {
+    barrier::before_put();
+    words.set_gp_put(cursor.put());
+}
+
 /// A ring in memory, with its USERD.
 ///
 /// Not `Sync`: one producer at a time.
 #[derive(Debug)]
 pub struct Ring {
+    memory: RingMemory,
+    cursor: Cursor,
+}
+
+/// Where a ring and its USERD lie; valid as the contract of [`Ring::new`] says.
+#[derive(Debug)]
+struct RingMemory {
     slots: NonNull<u64>,
     userd: NonNull<u8>,
-    cursor: Cursor,
+}
+
+impl RingMemory {
+    fn userd_word(&self, offset: usize) -> *mut u32 {
+        // SAFETY: both offsets lie in the 512 bytes of USERD.
+        unsafe { self.userd.as_ptr().add(offset) }.cast()
+    }
+}
+
+impl Words for RingMemory {
+    #[inline]
+    fn gp_get(&self) -> u32 {
+        // SAFETY: the word lies in USERD, valid as long as the ring by the contract of `Ring::new`.
+        unsafe { ptr::read_volatile(self.userd_word(USERD_GP_GET)) }
+    }
+
+    #[inline]
+    fn set_gp_put(&self, put: u32) {
+        // SAFETY: as in `gp_get`.
+        unsafe { ptr::write_volatile(self.userd_word(USERD_GP_PUT), put) };
+    }
+
+    #[inline]
+    fn set_slot(&self, slot: u32, entry: u64) {
+        // CAST: a slot index fits a usize on every supported target.
+        let offset = slot as usize;
+        // SAFETY: `slot` comes from the cursor, so it is below `entries`, for which the memory is valid
+        // by the contract of `Ring::new`; it belongs to the CPU, since it is outside GP_GET..GP_PUT.
+        unsafe { ptr::write_volatile(self.slots.as_ptr().add(offset), entry) };
+    }
 }
 
 // SAFETY: the pointers are address ranges of the whole process; whoever holds the ring is its only
@@ -118,13 +186,11 @@ impl Ring {
     /// accesses of 512 bytes, both 8-byte aligned, as long as the ring lives. Only the GPU and this
     /// ring write them.
     pub unsafe fn new(slots: NonNull<u64>, userd: NonNull<u8>, entries: u32) -> Self {
-        let ring = Self { slots, userd, cursor: Cursor::new(entries) };
-        // SAFETY: the words lie in USERD, for which the caller vouches.
-        unsafe {
-            ptr::write_volatile(ring.userd_word(USERD_GP_GET), 0);
-            ptr::write_volatile(ring.userd_word(USERD_GP_PUT), 0);
-        }
-        ring
+        let memory = RingMemory { slots, userd };
+        // SAFETY: the word lies in USERD, for which the caller vouches.
+        unsafe { ptr::write_volatile(memory.userd_word(USERD_GP_GET), 0) };
+        memory.set_gp_put(0);
+        Self { memory, cursor: Cursor::new(entries) }
     }
 
     /// Slots of the ring.
@@ -140,8 +206,7 @@ impl Ring {
     /// Reads GP_GET: the slot that the GPU fetches next.
     #[inline]
     pub fn gp_get(&self) -> u32 {
-        // SAFETY: the word lies in USERD, valid as long as `self` by the contract of `new`.
-        unsafe { ptr::read_volatile(self.userd_word(USERD_GP_GET)) }
+        self.memory.gp_get()
     }
 
     /// Whether the GPU has fetched every published entry. It may still be executing them.
@@ -157,43 +222,29 @@ impl Ring {
     /// [`RingFull`]; nothing is written then.
     #[inline]
     pub fn push(&mut self, entry: u64) -> Result<u32, RingFull> {
-        if self.cursor.free() == 0 {
-            let get = self.gp_get();
-            self.cursor.see_get(get);
-        }
-        let slot = self.cursor.advance()?;
-        // CAST: a slot index fits a usize on every supported target.
-        let offset = slot as usize;
-        // SAFETY: `slot` is below `entries`, for which the memory is valid by the contract of `new`;
-        // it belongs to the CPU, since it is outside GP_GET..GP_PUT.
-        unsafe { ptr::write_volatile(self.slots.as_ptr().add(offset), entry) };
-        Ok(slot)
+        push(&mut self.cursor, &self.memory, entry)
     }
 
     /// Hands every pushed entry to the GPU: orders the entries, then stores GP_PUT. The GPU looks
     /// when the doorbell rings.
     #[inline]
     pub fn publish(&mut self) {
-        barrier::before_put();
-        // SAFETY: the word lies in USERD, valid as long as `self` by the contract of `new`.
-        unsafe { ptr::write_volatile(self.userd_word(USERD_GP_PUT), self.cursor.put()) };
+        publish(&self.cursor, &self.memory);
     }
 
     /// First slot, for hot paths outside this crate.
     pub fn slots(&self) -> NonNull<u64> {
-        self.slots
+        self.memory.slots
     }
 
     /// USERD, for hot paths outside this crate.
     pub fn userd(&self) -> NonNull<u8> {
-        self.userd
-    }
-
-    fn userd_word(&self, offset: usize) -> *mut u32 {
-        // SAFETY: both offsets lie in the 512 bytes of USERD.
-        unsafe { self.userd.as_ptr().add(offset) }.cast()
+        self.memory.userd
     }
 }
+
+#[cfg(all(test, loom))]
+mod every_order;
 
 #[cfg(test)]
 mod tests {
@@ -223,12 +274,12 @@ mod tests {
 
     fn word(ring: &Ring, offset: usize) -> u32 {
         // SAFETY: the words lie in the fake's USERD.
-        unsafe { ptr::read_volatile(ring.userd_word(offset)) }
+        unsafe { ptr::read_volatile(ring.memory.userd_word(offset)) }
     }
 
     fn set_get(ring: &Ring, get: u32) {
         // SAFETY: as in `word`.
-        unsafe { ptr::write_volatile(ring.userd_word(USERD_GP_GET), get) };
+        unsafe { ptr::write_volatile(ring.memory.userd_word(USERD_GP_GET), get) };
     }
 
     fn slot(ring: &Ring, index: usize) -> u64 {

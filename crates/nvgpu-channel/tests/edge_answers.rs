@@ -52,11 +52,12 @@ fn arbiter(request: u32, pointer: *mut core::ffi::c_void, target: &Mutex<u64>) -
         code::CLK_GET_VF_POINTS => {
             // SAFETY: the request's argument.
             let args = unsafe { argument::<ctrl::ClkVfPointsArgs>(pointer) };
-            args.num_entries = 3;
             if args.max_entries == 0 {
+                args.max_entries = 3;
                 return Some(Ok(0));
             }
             assert_eq!(args.max_entries, 3);
+            args.num_entries = 3;
             // SAFETY: `max_entries` entries.
             let points = unsafe { array::<ctrl::ClkVfPoint>(args.clk_vf_point_entries, 3) };
             points.iter_mut().zip(POINTS).for_each(|(point, hz)| point.freq_hz = hz);

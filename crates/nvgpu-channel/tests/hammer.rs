@@ -4,11 +4,14 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use common::open;
 use nvgpu_channel::{MapOptions, VaPool};
 
 const PAGE: u64 = 4096;
+/// How long descriptors that are not the driver's may take to go: a leak stays.
+const SETTLE: Duration = Duration::from_secs(5);
 
 /// Two threads, 5,000 cycles each of everything that is made and given back in a running program:
 /// nothing may be left, neither on the board nor in the process.
@@ -45,7 +48,12 @@ fn ten_thousand_cycles_of_two_threads_leave_nothing() {
     });
     assert_eq!(orin.live(), before);
     assert_eq!(pool.free_bytes(), pool.len());
-    assert_eq!(open_descriptors(), descriptors);
+    // An emulator of system calls has descriptors of its own, which come and go with its threads.
+    let end = Instant::now() + SETTLE;
+    while open_descriptors() > descriptors && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(open_descriptors() <= descriptors, "{} descriptors, {descriptors} before", open_descriptors());
 }
 
 /// Everything that the process has open, the directory being read included.

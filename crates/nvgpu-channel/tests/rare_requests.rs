@@ -3,14 +3,14 @@
 mod common;
 
 use core::ffi::{CStr, c_void};
-use core::ptr::NonNull;
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 
 use nvgpu_channel::{Error, Gpu, GpuVa, KernelLog, MapOptions, UserSyncpoint};
-use nvgpu_sys::door::{Events, MapRequest, OpenFlags, PollEntry};
+use nvgpu_sys::door::{Events, OpenFlags, PollEntry};
+use nvgpu_sys::forward::Forward;
 use nvgpu_sys::{Door, Errno, address_space, channel, paths, tsg};
 use orin_sim::{Config, SoftwareOrin};
 
@@ -38,9 +38,9 @@ struct Front {
     answers: Arc<Mutex<Answers>>,
 }
 
-impl Door for Front {
-    fn name(&self) -> &'static str {
-        "front"
+impl Forward for Front {
+    fn behind(&self) -> &dyn Door {
+        &self.behind
     }
 
     fn open(&self, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno> {
@@ -84,15 +84,6 @@ impl Door for Front {
                 _ => {}
             }),
         }
-    }
-
-    fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
-        self.behind.mmap(request)
-    }
-
-    unsafe fn munmap(&self, pointer: NonNull<u8>, len: usize) -> Result<(), Errno> {
-        // SAFETY: passed on as it came.
-        unsafe { self.behind.munmap(pointer, len) }
     }
 
     fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {

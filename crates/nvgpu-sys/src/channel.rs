@@ -129,7 +129,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`SUBMIT_GPFIFO`].
-    pointing SubmitGpfifo = "nvgpu_submit_gpfifo_args", 24 bytes {
+    pointing(gpfifo) SubmitGpfifo = "nvgpu_submit_gpfifo_args", 24 bytes {
         /// Array of [`Gpfifo`].
         0 => gpfifo: u64;
         /// Elements of `gpfifo`.

@@ -360,7 +360,9 @@ pub fn clk_get_vf_points(fd: &DoorFd, clk_domain: u32, points: &mut [ClkVfPoint]
     // SAFETY: the address is the exclusively borrowed `points`, `max_entries` long.
     let residue = unsafe { CLK_GET_VF_POINTS.send_pointing(fd, &mut argument) }?;
     complete(residue)?;
-    Ok(argument.num_entries.into())
+    // Asked for the number alone, the kernel puts it where the capacity was.
+    let count = if points.is_empty() { argument.max_entries } else { argument.num_entries };
+    Ok(count.into())
 }
 
 /// The frequency of kind `clk_type` (one of the `CLK_TYPE_*` values) of a clock domain.

@@ -49,7 +49,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`FENCE_EXTRACT`].
-    pointing FenceExtract = "host1x_fence_extract", 24 bytes {
+    pointing(fences_ptr) FenceExtract = "host1x_fence_extract", 24 bytes {
         /// The sync-file.
         0 => fence_fd: i32;
         /// In: elements at the address. Out: elements there are.

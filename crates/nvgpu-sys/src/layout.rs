@@ -43,8 +43,8 @@ pub struct StructInfo {
     pub name: &'static str,
     /// Size in bytes.
     pub size: usize,
-    /// Whether a field holds a user-space address.
-    pub points: bool,
+    /// Byte offsets of the fields that hold a user-space address.
+    pub pointers: &'static [usize],
     /// The fields in order of declaration.
     pub fields: &'static [Field],
 }
@@ -52,7 +52,7 @@ pub struct StructInfo {
 impl StructInfo {
     /// Name and layout of `T`.
     pub const fn of<T: Uapi>() -> Self {
-        Self { name: T::C_NAME, size: size_of::<T>(), points: T::POINTS, fields: T::FIELDS }
+        Self { name: T::C_NAME, size: size_of::<T>(), pointers: T::POINTERS, fields: T::FIELDS }
     }
 }
 
@@ -60,10 +60,28 @@ impl StructInfo {
 pub trait Uapi: Pod {
     /// Name of the struct in the header.
     const C_NAME: &'static str;
-    /// Whether a field holds a user-space address.
-    const POINTS: bool;
+    /// Byte offsets of the fields that hold a user-space address.
+    const POINTERS: &'static [usize];
     /// The fields in order of declaration.
     const FIELDS: &'static [Field];
+}
+
+/// What a request code can stand for the address of: a struct of a header, or a bare number.
+pub trait Argument: Pod {
+    /// Name and layout of the struct; `None` for a number, which holds no user-space address.
+    const STRUCT: Option<StructInfo>;
+}
+
+impl<T: Uapi> Argument for T {
+    const STRUCT: Option<StructInfo> = Some(StructInfo::of::<T>());
+}
+
+impl Argument for i32 {
+    const STRUCT: Option<StructInfo> = None;
+}
+
+impl Argument for u32 {
+    const STRUCT: Option<StructInfo> = None;
 }
 
 /// A request argument that holds no user-space address.
@@ -72,7 +90,7 @@ pub trait Uapi: Pod {
 ///
 /// No field is an address that the kernel reads or writes through; then the only memory a request
 /// with this argument touches is the argument itself.
-pub unsafe trait Plain: Pod {}
+pub unsafe trait Plain: Argument {}
 
 // SAFETY: requests with a bare integer argument carry a descriptor or a size.
 unsafe impl Plain for i32 {}
@@ -81,13 +99,13 @@ unsafe impl Plain for u32 {}
 
 /// Declares a struct with its C name, its size and the offset of every field.
 ///
-/// `plain` marks a struct without user-space addresses ([`Plain`]); `pointing` one with such
-/// addresses. A field named differently in the header carries that name after its type, and padding
+/// `plain` marks a struct without user-space addresses ([`Plain`]); `pointing(a, b)` one whose fields
+/// `a` and `b` are such addresses. A field named differently in the header carries that name after its type, and padding
 /// that the header leaves to the compiler the name `""`.
 macro_rules! uapi_struct {
     (
         $(#[$meta:meta])*
-        $kind:ident $name:ident = $c_name:literal, $size:literal bytes {
+        $kind:ident $(($($pointer:ident),+))? $name:ident = $c_name:literal, $size:literal bytes {
             $($(#[$field_meta:meta])* $offset:literal => $field:ident: $type:ty $(, $c_field:literal)?;)*
         }
     ) => {
@@ -103,7 +121,7 @@ macro_rules! uapi_struct {
 
         impl $crate::layout::Uapi for $name {
             const C_NAME: &'static str = $c_name;
-            const POINTS: bool = $crate::layout::uapi_struct!(@points $kind);
+            const POINTERS: &'static [usize] = &[$($(core::mem::offset_of!($name, $pointer)),+)?];
             const FIELDS: &'static [$crate::layout::Field] = &[
                 $($crate::layout::Field::new(
                     stringify!($field),
@@ -114,15 +132,13 @@ macro_rules! uapi_struct {
             ];
         }
 
-        $crate::layout::uapi_struct!(@$kind $name);
+        $crate::layout::uapi_struct!(@$kind $name $($($pointer)+)?);
     };
-    (@points plain) => { false };
-    (@points pointing) => { true };
     (@plain $name:ident) => {
         // SAFETY: declared `plain`: no field holds a user-space address; the layout test checks it
         // against the header tables.
         unsafe impl $crate::layout::Plain for $name {}
     };
-    (@pointing $name:ident) => {};
+    (@pointing $name:ident $($pointer:ident)+) => {};
 }
 pub(crate) use uapi_struct;

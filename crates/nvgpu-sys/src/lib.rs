@@ -9,7 +9,10 @@
 pub mod address_space;
 pub mod channel;
 pub mod ctrl;
+pub mod cure;
 pub mod door;
+#[cfg(feature = "test-support")]
+pub mod forward;
 pub mod headers;
 pub mod host1x;
 pub mod layout;
@@ -24,6 +27,9 @@ pub use door::{Door, DoorFd, DoorMapping, MapRequest};
 pub use linux::LinuxDoor;
 pub use request::{Request, RequestInfo, ValueRequest};
 pub use rustix::io::Errno;
+
+/// Version of this crate.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The example of the README, compiled.
 #[cfg(doctest)]

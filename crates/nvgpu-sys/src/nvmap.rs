@@ -5,13 +5,15 @@
 //! the CPU maps and the GPU driver takes. Layouts: `nvidia-oot/include/uapi/linux/nvmap.h`; flag
 //! values: `nvidia-oot/include/linux/nvmap.h`.
 
+mod calls;
 mod rare;
 
-use crate::Errno;
-use crate::door::DoorFd;
 use crate::layout::uapi_struct;
 use crate::request::requests;
 
+pub use calls::{
+    Rows, cache_list, fd_for_range_from_list, read, read_rows, set_tag_label, write, write_rows,
+};
 pub use rare::{AllocIvmHandle, CacheOp32, HandleParam, HandleParam32, RwHandle32, SciIpcMap};
 
 /// Family letter of the requests.
@@ -128,7 +130,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`FROM_VA`].
-    pointing CreateHandleFromVa = "nvmap_create_handle_from_va", 24 bytes {
+    pointing(va) CreateHandleFromVa = "nvmap_create_handle_from_va", 24 bytes {
         /// Start of the memory, page aligned.
         0 => va: u64;
         /// Size in bytes; 0 if the size is in `size_or_handle`.
@@ -142,7 +144,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`READ`] and [`WRITE`].
-    pointing RwHandle = "nvmap_rw_handle", 56 bytes {
+    pointing(addr) RwHandle = "nvmap_rw_handle", 56 bytes {
         /// User memory.
         0 => addr: u64;
         /// Handle number.
@@ -164,7 +166,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`CACHE`].
-    pointing CacheOp = "nvmap_cache_op", 24 bytes {
+    pointing(addr) CacheOp = "nvmap_cache_op", 24 bytes {
         /// First byte, inside an nvmap mapping of the caller.
         0 => addr: u64;
         /// Handle number.
@@ -180,7 +182,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`CACHE_64`].
-    pointing CacheOp64 = "nvmap_cache_op_64", 32 bytes {
+    pointing(addr) CacheOp64 = "nvmap_cache_op_64", 32 bytes {
         /// First byte, inside an nvmap mapping of the caller.
         0 => addr: u64;
         /// Handle number.
@@ -198,7 +200,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`CACHE_LIST`].
-    pointing CacheOpList = "nvmap_cache_op_list", 32 bytes {
+    pointing(handles, offsets, sizes) CacheOpList = "nvmap_cache_op_list", 32 bytes {
         /// Array of `nr` handle numbers.
         0 => handles: u64;
         /// Array of `nr` offsets; 64-bit if [`CACHE_LIST_ELEM_SIZE_U64`] is in `op`.
@@ -214,7 +216,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`SET_TAG_LABEL`].
-    pointing SetTagLabel = "nvmap_set_tag_label", 16 bytes {
+    pointing(addr) SetTagLabel = "nvmap_set_tag_label", 16 bytes {
         /// Allocation tag.
         0 => tag: u32;
         /// Length of the text in bytes; the kernel keeps 31.
@@ -314,7 +316,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`GUP_TEST`].
-    pointing GupTest = "nvmap_gup_test", 16 bytes {
+    pointing(va) GupTest = "nvmap_gup_test", 16 bytes {
         /// User memory.
         0 => va: u64;
         /// Handle number.
@@ -326,7 +328,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`GET_FD_FOR_RANGE_FROM_LIST`].
-    pointing FdForRangeFromList = "nvmap_fd_for_range_from_list", 40 bytes {
+    pointing(handles) FdForRangeFromList = "nvmap_fd_for_range_from_list", 40 bytes {
         /// Array of handle numbers.
         0 => handles: u64;
         /// Elements of `handles`.
@@ -440,146 +442,3 @@ pub const CACHE_OP_WB_INV: i32 = 2;
 pub const CACHE_LIST_ELEM_SIZE_U64: i32 = i32::MIN;
 /// Page size of handles and of their CPU mappings, in bytes.
 pub const PAGE_SIZE: u64 = 4096;
-
-/// How a [`read_rows`] or [`write_rows`] walks: rows of `row_bytes`, `handle_stride` bytes apart in the
-/// handle's memory and `user_stride` bytes apart in the caller's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rows {
-    /// First byte of the handle's memory.
-    pub offset: u64,
-    /// Bytes of a row.
-    pub row_bytes: u64,
-    /// Bytes from row to row in the handle's memory, at least `row_bytes`.
-    pub handle_stride: u64,
-    /// Bytes from row to row in the caller's memory, at least `row_bytes`.
-    pub user_stride: u64,
-    /// Number of rows.
-    pub count: u64,
-}
-
-impl Rows {
-    /// One row of `len` bytes at `offset`.
-    pub const fn single(offset: u64, len: u64) -> Self {
-        Self { offset, row_bytes: len, handle_stride: len, user_stride: len, count: 1 }
-    }
-
-    /// Bytes from the first to the last in the caller's memory; `None` beyond 2^64.
-    pub fn user_len(&self) -> Option<u64> {
-        match self.count.checked_sub(1) {
-            Some(steps) => self.user_stride.checked_mul(steps)?.checked_add(self.row_bytes),
-            None => Some(0),
-        }
-    }
-
-    fn argument(&self, handle: u32, pointer: *const u8) -> RwHandle {
-        RwHandle {
-            // CAST: an address has at most 64 bits.
-            addr: pointer.expose_provenance() as u64,
-            handle,
-            offset: self.offset,
-            elem_size: self.row_bytes,
-            hmem_stride: self.handle_stride,
-            user_stride: self.user_stride,
-            count: self.count,
-            ..RwHandle::default()
-        }
-    }
-
-    /// Whether the rows lie in `len` bytes of the caller's memory.
-    fn fit(&self, len: usize) -> Result<(), Errno> {
-        // CAST: a length has at most 64 bits.
-        if self.user_len().is_some_and(|needed| needed <= len as u64) { Ok(()) } else { Err(Errno::OVERFLOW) }
-    }
-}
-
-/// Copies `bytes` into the memory of `handle` at `offset`; returns how many bytes were copied.
-///
-/// # Errors
-///
-/// `EINVAL` for an unknown handle or a range outside it, `EPERM` for a handle without memory or a
-/// read-only one.
-pub fn write(fd: &DoorFd, handle: u32, offset: u64, bytes: &[u8]) -> Result<u64, Errno> {
-    // CAST: a length has at most 64 bits.
-    write_rows(fd, handle, Rows::single(offset, bytes.len() as u64), bytes)
-}
-
-/// Copies the memory of `handle` at `offset` into `bytes`; returns how many bytes were copied.
-///
-/// # Errors
-///
-/// As [`write()`]; `EPERM` also for protected memory.
-pub fn read(fd: &DoorFd, handle: u32, offset: u64, bytes: &mut [u8]) -> Result<u64, Errno> {
-    // CAST: a length has at most 64 bits.
-    read_rows(fd, handle, Rows::single(offset, bytes.len() as u64), bytes)
-}
-
-/// Copies rows of `bytes` into the memory of `handle`; returns how many bytes were copied.
-///
-/// # Errors
-///
-/// `EOVERFLOW` without a request if the rows leave `bytes`; `EINVAL` also for a stride below the
-/// row and for a user stride above (size - offset) / count; else as [`write()`].
-pub fn write_rows(fd: &DoorFd, handle: u32, rows: Rows, bytes: &[u8]) -> Result<u64, Errno> {
-    rows.fit(bytes.len())?;
-    let mut argument = rows.argument(handle, bytes.as_ptr());
-    // SAFETY: `addr` is the start of `bytes`, which the call only reads; the rows lie inside.
-    unsafe { WRITE.send_pointing(fd, &mut argument) }?;
-    Ok(argument.count)
-}
-
-/// Copies the memory of `handle` into rows of `bytes`; returns how many bytes were copied.
-///
-/// # Errors
-///
-/// As [`write_rows`]; `EPERM` also for protected memory.
-pub fn read_rows(fd: &DoorFd, handle: u32, rows: Rows, bytes: &mut [u8]) -> Result<u64, Errno> {
-    rows.fit(bytes.len())?;
-    let mut argument = rows.argument(handle, bytes.as_mut_ptr());
-    // SAFETY: `addr` is the start of the exclusively borrowed `bytes`; the rows lie inside.
-    unsafe { READ.send_pointing(fd, &mut argument) }?;
-    Ok(argument.count)
-}
-
-/// Does cache maintenance on parts of several handles; the three lists go together.
-///
-/// # Errors
-///
-/// `EINVAL` for an empty list, lists of different lengths, an unknown handle, or handles of which
-/// only some are synchronised at reservation; `EPERM` for a handle without memory.
-pub fn cache_list(
-    fd: &DoorFd,
-    op: i32,
-    handles: &[u32],
-    offsets: &[u64],
-    sizes: &[u64],
-) -> Result<(), Errno> {
-    if offsets.len() != handles.len() || sizes.len() != handles.len() {
-        return Err(Errno::INVAL);
-    }
-    let mut argument = CacheOpList {
-        // CAST: addresses have at most 64 bits.
-        handles: handles.as_ptr().expose_provenance() as u64,
-        offsets: offsets.as_ptr().expose_provenance() as u64,
-        sizes: sizes.as_ptr().expose_provenance() as u64,
-        nr: u32::try_from(handles.len()).map_err(|_| Errno::OVERFLOW)?,
-        op: op | CACHE_LIST_ELEM_SIZE_U64,
-    };
-    // SAFETY: the three arrays are borrowed for the call, which only reads them, `nr` elements each.
-    unsafe { CACHE_LIST.send_pointing(fd, &mut argument) }.map(drop)
-}
-
-/// Registers `text` for the allocation tag `tag`, machine-wide; the kernel keeps 31 bytes.
-///
-/// # Errors
-///
-/// `ENOMEM`.
-pub fn set_tag_label(fd: &DoorFd, tag: u16, text: &str) -> Result<(), Errno> {
-    let mut argument = SetTagLabel {
-        tag: tag.into(),
-        len: u32::try_from(text.len()).map_err(|_| Errno::OVERFLOW)?,
-        // CAST: an address has at most 64 bits.
-        addr: text.as_ptr().expose_provenance() as u64,
-    };
-    // SAFETY: `addr` is the start of `text`, which the call only reads, `len` long.
-    unsafe { SET_TAG_LABEL.send_pointing(fd, &mut argument) }.map(drop)
-}

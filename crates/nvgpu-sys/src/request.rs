@@ -9,11 +9,9 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ptr;
 
-use bytemuck::Pod;
-
 use crate::Errno;
 use crate::door::DoorFd;
-use crate::layout::Plain;
+use crate::layout::{Argument, Plain, StructInfo};
 
 /// Which way the argument travels, seen from user space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,13 +44,15 @@ pub const fn encode(direction: Direction, family: u8, number: u8, size: usize) -
     (direction << 30) | ((size as u32) << 16) | ((family as u32) << 8) | number as u32
 }
 
-/// Name and code of a request, whatever its argument.
+/// Name, code and argument of a request, for listings.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct RequestInfo {
     /// Name in the kernel's header.
     pub name: &'static str,
     /// The 32-bit request code.
     pub code: u32,
+    /// The struct that the argument points to; `None` for a number or nothing.
+    pub argument: Option<StructInfo>,
 }
 
 impl fmt::Debug for RequestInfo {
@@ -67,11 +67,11 @@ pub struct Request<T> {
     argument: PhantomData<fn(&mut T)>,
 }
 
-impl<T: Pod> Request<T> {
+impl<T: Argument> Request<T> {
     /// The request `number` of `family` with an argument of `T`'s size.
     pub const fn new(name: &'static str, direction: Direction, family: u8, number: u8) -> Self {
         let code = encode(direction, family, number, size_of::<T>());
-        Self { info: RequestInfo { name, code }, argument: PhantomData }
+        Self { info: RequestInfo { name, code, argument: T::STRUCT }, argument: PhantomData }
     }
 
     /// The 32-bit request code.
@@ -84,7 +84,7 @@ impl<T: Pod> Request<T> {
         self.info.name
     }
 
-    /// Name and code, for listings.
+    /// Name, code and argument, for listings.
     pub const fn info(&self) -> RequestInfo {
         self.info
     }
@@ -129,7 +129,7 @@ pub struct ValueRequest {
 impl ValueRequest {
     /// The request `number` of `family`, encoded without an argument.
     pub const fn new(name: &'static str, family: u8, number: u8) -> Self {
-        Self { info: RequestInfo { name, code: encode(Direction::None, family, number, 0) } }
+        Self { info: RequestInfo { name, code: encode(Direction::None, family, number, 0), argument: None } }
     }
 
     /// The 32-bit request code.
@@ -142,7 +142,7 @@ impl ValueRequest {
         self.info.name
     }
 
-    /// Name and code, for listings.
+    /// Name, code and argument, for listings.
     pub const fn info(&self) -> RequestInfo {
         self.info
     }

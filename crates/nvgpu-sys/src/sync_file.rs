@@ -19,7 +19,7 @@ requests! {
 
 uapi_struct! {
     /// Argument of [`FILE_INFO`].
-    pointing FileInfo = "sync_file_info", 56 bytes {
+    pointing(sync_fence_info) FileInfo = "sync_file_info", 56 bytes {
         /// Out: name, zero-padded.
         0 => name: [u8; 32];
         /// Out: 1 signalled, 0 active, a negative errno after an error.

@@ -127,7 +127,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`READ_SINGLE_SM_ERROR_STATE`].
-    pointing ReadSingleSmErrorState = "nvgpu_tsg_read_single_sm_error_state_args", 24 bytes {
+    pointing(record_mem) ReadSingleSmErrorState = "nvgpu_tsg_read_single_sm_error_state_args", 24 bytes {
         /// Index of the SM.
         0 => sm_id: u32;
         /// Not used.
@@ -141,7 +141,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`READ_ALL_SM_ERROR_STATES`].
-    pointing ReadAllSmErrorState = "nvgpu_tsg_read_all_sm_error_state_args", 24 bytes {
+    pointing(buffer_mem) ReadAllSmErrorState = "nvgpu_tsg_read_all_sm_error_state_args", 24 bytes {
         /// Number of SMs.
         0 => num_sm: u32;
         /// Not used.

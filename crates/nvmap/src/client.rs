@@ -1,7 +1,8 @@
 //! An open `/dev/nvmap`.
 
+use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nvgpu_sys::door::OpenFlags;
 use nvgpu_sys::nvmap as sys;
@@ -35,6 +36,8 @@ pub struct HeapUsage {
 #[derive(Clone, Debug)]
 pub struct Nvmap {
     fd: Arc<DoorFd>,
+    /// Serial numbers of the memory that is or was part of joined buffers; see [`Nvmap::join`].
+    joined: Arc<Mutex<BTreeSet<u64>>>,
 }
 
 impl Nvmap {
@@ -48,7 +51,7 @@ impl Nvmap {
         let flags = OpenFlags::READ_WRITE | OpenFlags::SYNC | OpenFlags::CLOSE_ON_EXEC;
         let fd =
             DoorFd::open(door, paths::NVMAP, flags).map_err(|errno| Error::Open { path: NODE, errno })?;
-        Ok(Self { fd: Arc::new(fd) })
+        Ok(Self { fd: Arc::new(fd), joined: Arc::default() })
     }
 
     /// The door this client came through.
@@ -129,6 +132,27 @@ impl Nvmap {
         let dma_buf = self.import(fd, label)?;
         let cache = dma_buf.parameters()?.cache;
         Buffer::mapped(dma_buf, cache)
+    }
+
+    /// Makes one buffer out of parts of others, (buffer, first byte, length) each, one after the other: the
+    /// same pages, contiguous for CPU and GPU. The memory lives as long as any of them does.
+    ///
+    /// All parts are of system memory, writable and of one cache mode. Memory can be part of one joined
+    /// buffer only: r36.4.3 has a single place in its books for that, and corrupts them the second time. So
+    /// memory that was joined before through this client or its clones is refused for good; do not join the
+    /// same memory in two processes or through clients opened separately.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Part`], [`Error::ReadOnly`] and [`Error::NotJoinable`] before any call; [`Error::Buffer`],
+    /// `EINVAL` for protected memory or parts of different cache modes.
+    pub fn join(&self, parts: &[(&DmaBuf, usize, usize)], label: &str) -> Result<DmaBuf, Error> {
+        // The set is changed by single calls: it is sound whatever happened to a holder.
+        let mut joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
+        let serials = DmaBuf::joinable(parts, &joined, label)?;
+        let buffer = DmaBuf::join(self, parts, label)?;
+        joined.extend(serials);
+        Ok(buffer)
     }
 
     /// Does cache maintenance on parts of several buffers, (buffer, first byte, length) each, in one

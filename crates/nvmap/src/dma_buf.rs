@@ -263,6 +263,11 @@ impl DmaBuf {
         self.copied_rows(sys::WRITE.name(), copied, rows)
     }
 
+    /// Whether it is over memory of the process itself.
+    pub(crate) fn is_host(&self) -> bool {
+        self.host
+    }
+
     pub(crate) fn client(&self) -> &DoorFd {
         self.handle.client()
     }

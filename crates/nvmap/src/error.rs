@@ -1,13 +1,14 @@
 //! What can go wrong with memory, and what helps.
 
 use nvgpu_sys::Errno;
+use nvgpu_sys::cure::{self, Tail};
 
 /// A failed call, or a request that cannot be made.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The device node could not be opened.
-    #[error("cannot open {path}: {errno}{}", open_cure(*errno))]
+    #[error("cannot open {path}: {errno}{}", Tail(cure::of_open(*errno, ABSENT)))]
     Open {
         /// Path of the node.
         path: &'static str,
@@ -15,7 +16,7 @@ pub enum Error {
         errno: Errno,
     },
     /// A call about a buffer failed.
-    #[error("{call} of buffer \"{label}\" ({size} bytes) failed: {errno}{}", call_cure(*errno))]
+    #[error("{call} of buffer \"{label}\" ({size} bytes) failed: {errno}{}", Tail(call_cure(*errno)))]
     Buffer {
         /// The system call or request.
         call: &'static str,
@@ -82,6 +83,28 @@ pub enum Error {
         /// Size of the buffer in bytes.
         size: usize,
     },
+    /// A part of a joined buffer is of whole pages inside the memory.
+    #[error(
+        "bytes {offset}..{offset}+{len} of buffer \"{label}\" ({size} bytes) cannot be part of another buffer: a part is of whole 4096-byte pages inside the buffer, not 0"
+    )]
+    Part {
+        /// The buffer's label.
+        label: String,
+        /// First byte of the part.
+        offset: usize,
+        /// Length of the part in bytes.
+        len: usize,
+        /// Size of the buffer in bytes.
+        size: usize,
+    },
+    /// The buffer cannot be part of another one.
+    #[error("buffer \"{label}\" cannot be part of another buffer: {reason}")]
+    NotJoinable {
+        /// The buffer's label; of the joined buffer when it has no parts.
+        label: String,
+        /// Why.
+        reason: &'static str,
+    },
     /// The memory is read-only through this handle.
     #[error("buffer \"{label}\" is read-only here: it came through a read-only handle, or was imported so")]
     ReadOnly {
@@ -138,24 +161,14 @@ impl Error {
     }
 }
 
-/// What to do when the node does not open.
-fn open_cure(errno: Errno) -> &'static str {
-    match errno {
-        Errno::ACCESS | Errno::PERM => "; add yourself to group video (and log in again)",
-        Errno::NOENT | Errno::NXIO | Errno::NODEV => {
-            "; there is no nvmap: this is not a Jetson, or its nvmap module is not loaded"
-        }
-        Errno::MFILE => "; too many open descriptors: raise the limit with ulimit -n",
-        _ => "",
-    }
-}
+/// What a missing node means.
+const ABSENT: &str = "there is no nvmap: this is not a Jetson, or its nvmap module is not loaded";
 
 /// What to do when a call about a buffer fails.
-fn call_cure(errno: Errno) -> &'static str {
+fn call_cure(errno: Errno) -> Option<&'static str> {
     match errno {
-        Errno::NOMEM => "; free memory, or ask for less",
-        Errno::MFILE | Errno::NFILE => "; too many open descriptors: raise the limit with ulimit -n",
-        _ => "",
+        Errno::NOMEM => Some("free memory, or ask for less"),
+        _ => cure::of_call(errno),
     }
 }
 

@@ -8,6 +8,7 @@ mod client;
 mod dma_buf;
 mod error;
 mod handle;
+mod join;
 mod mapping;
 mod view;
 pub mod volatile;
@@ -20,3 +21,6 @@ pub use error::Error;
 pub use mapping::CpuMapping;
 pub use nvgpu_sys::nvmap::{Heaps, Rows};
 pub use view::TypedView;
+
+/// Version of this crate.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

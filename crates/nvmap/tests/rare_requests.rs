@@ -1,12 +1,11 @@
 //! Requests and answers that the software Orin does not give: a door in front of it answers them.
 
-use core::ffi::{CStr, c_void};
+use core::ffi::c_void;
 use core::ptr::NonNull;
-use core::time::Duration;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 
-use nvgpu_sys::door::{MapRequest, OpenFlags, PollEntry};
+use nvgpu_sys::forward::Forward;
 use nvgpu_sys::{Door, Errno, nvmap as sys};
 use nvmap::{CacheMode, CacheOperation, Error, Nvmap};
 use orin_sim::{Config, SoftwareOrin};
@@ -27,13 +26,9 @@ struct Front {
     seen: Arc<Mutex<Seen>>,
 }
 
-impl Door for Front {
-    fn name(&self) -> &'static str {
-        "front"
-    }
-
-    fn open(&self, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno> {
-        self.behind.open(path, flags)
+impl Forward for Front {
+    fn behind(&self) -> &dyn Door {
+        &self.behind
     }
 
     unsafe fn ioctl(&self, fd: RawFd, request: u32, argument: *mut c_void) -> Result<i32, Errno> {
@@ -63,27 +58,6 @@ impl Door for Front {
             // SAFETY: passed on as it came.
             _ => unsafe { self.behind.ioctl(fd, request, argument) },
         }
-    }
-
-    fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
-        self.behind.mmap(request)
-    }
-
-    unsafe fn munmap(&self, pointer: NonNull<u8>, len: usize) -> Result<(), Errno> {
-        // SAFETY: passed on as it came.
-        unsafe { self.behind.munmap(pointer, len) }
-    }
-
-    fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
-        self.behind.read(fd, buffer)
-    }
-
-    fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
-        self.behind.seek_end(fd)
-    }
-
-    fn poll(&self, entries: &mut [PollEntry], timeout: Duration) -> Result<usize, Errno> {
-        self.behind.poll(entries, timeout)
     }
 
     fn close(&self, fd: RawFd) -> Result<(), Errno> {

@@ -1,16 +1,15 @@
 //! Memory in more than one hand: handles, descriptors, processes.
 
-use core::ffi::{CStr, c_void};
+use core::ffi::c_void;
 use core::mem::MaybeUninit;
-use core::ptr::NonNull;
-use core::time::Duration;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use nvgpu_sys::door::{MapRequest, OpenFlags, PollEntry, Protection};
+use nvgpu_sys::door::{MapRequest, Protection};
+use nvgpu_sys::forward::Forward;
 use nvgpu_sys::{Door, DoorFd, Errno, LinuxDoor, nvmap as sys};
 use nvmap::{Access, CacheMode, Error, Nvmap};
 use orin_sim::{Config, LiveCounts, SoftwareOrin};
@@ -117,13 +116,9 @@ fn inode(fd: RawFd) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
 
-impl Door for ByInode {
-    fn name(&self) -> &'static str {
-        "by inode"
-    }
-
-    fn open(&self, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno> {
-        self.behind.open(path, flags)
+impl Forward for ByInode {
+    fn behind(&self) -> &dyn Door {
+        &self.behind
     }
 
     unsafe fn ioctl(&self, fd: RawFd, request: u32, argument: *mut c_void) -> Result<i32, Errno> {
@@ -146,27 +141,6 @@ impl Door for ByInode {
             self.exported.lock().unwrap().push(exported.cast_signed());
         }
         result
-    }
-
-    fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
-        self.behind.mmap(request)
-    }
-
-    unsafe fn munmap(&self, pointer: NonNull<u8>, len: usize) -> Result<(), Errno> {
-        // SAFETY: passed on as it came.
-        unsafe { self.behind.munmap(pointer, len) }
-    }
-
-    fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
-        self.behind.read(fd, buffer)
-    }
-
-    fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
-        self.behind.seek_end(fd)
-    }
-
-    fn poll(&self, entries: &mut [PollEntry], timeout: Duration) -> Result<usize, Errno> {
-        self.behind.poll(entries, timeout)
     }
 
     fn close(&self, fd: RawFd) -> Result<(), Errno> {

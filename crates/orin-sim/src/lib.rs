@@ -5,6 +5,7 @@ pub mod gpu;
 pub mod kernel;
 pub mod memory;
 pub mod mmu;
+pub mod sass;
 pub mod sm;
 
 pub use config::{Call, Config, Failure, FaultPlan, Node, Nodes, RandomFailures, Stall};

@@ -21,11 +21,31 @@ pub trait WriteCounter: Send + Sync + fmt::Debug {
     fn written(&self, memory: &Memory, offset: usize, words: u32);
 }
 
+/// Part of a file: what a piece of memory consists of.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    file: Arc<OwnedFd>,
+    /// First byte of the part in the file, page aligned.
+    offset: u64,
+    /// Length in bytes, whole pages.
+    len: usize,
+}
+
+/// Where the bytes are.
+#[derive(Debug)]
+enum Backing {
+    /// Memory that belongs to somebody else.
+    Host,
+    /// A file of its own, from its first byte on.
+    File(Arc<OwnedFd>),
+    /// Parts of the files of other memory, one after the other.
+    Parts(Vec<Part>),
+}
+
 /// One buffer's backing store, mapped for the model as long as the value lives.
 #[derive(Debug)]
 pub struct Memory {
-    /// `None` for memory that belongs to somebody else.
-    file: Option<Arc<OwnedFd>>,
+    backing: Backing,
     pointer: NonNull<u8>,
     len: usize,
     counter: Option<Arc<dyn WriteCounter>>,
@@ -77,7 +97,7 @@ impl Memory {
             )?
         };
         let pointer = NonNull::new(pointer.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Self { file: Some(file), pointer, len, counter: None })
+        Ok(Self { backing: Backing::File(file), pointer, len, counter: None })
     }
 
     /// Memory of the process itself, imported: used in place, and left alone when `self` goes.
@@ -86,7 +106,40 @@ impl Memory {
     ///
     /// `len` bytes at `pointer` are mapped, and stay so as long as `self` lives.
     pub(crate) unsafe fn import(pointer: NonNull<u8>, len: usize) -> Self {
-        Self { file: None, pointer, len, counter: None }
+        Self { backing: Backing::Host, pointer, len, counter: None }
+    }
+
+    /// The files behind `len` bytes from `offset` on, whole pages inside the memory; `None` for imported
+    /// memory, which has none.
+    pub(crate) fn parts(&self, offset: usize, len: usize) -> Option<Vec<Part>> {
+        let whole = match &self.backing {
+            Backing::Host => return None,
+            Backing::File(file) => vec![Part { file: Arc::clone(file), offset: 0, len: self.len }],
+            Backing::Parts(parts) => parts.clone(),
+        };
+        let (mut skip, mut left) = (offset, len);
+        let mut parts = Vec::new();
+        for part in whole {
+            let (cut, rest) = (skip.min(part.len), part.len - skip.min(part.len));
+            let taken = rest.min(left);
+            if taken > 0 {
+                // CAST: a length fits 64 bits.
+                parts.push(Part { file: part.file, offset: part.offset + cut as u64, len: taken });
+            }
+            (skip, left) = (skip - cut, left - taken);
+        }
+        Some(parts)
+    }
+
+    /// Memory that consists of parts of other memory: the same bytes, contiguous.
+    ///
+    /// # Errors
+    ///
+    /// The errno of mmap.
+    pub(crate) fn join(parts: Vec<Part>) -> Result<Self, Errno> {
+        let len = parts.iter().map(|part| part.len).sum();
+        let pointer = map_parts(&parts, ProtFlags::READ | ProtFlags::WRITE)?;
+        Ok(Self { backing: Backing::Parts(parts), pointer, len, counter: None })
     }
 
     /// Makes the GPU's writes count: from now on they reach `counter` and not the memory.
@@ -101,9 +154,13 @@ impl Memory {
         self.counter.as_deref()
     }
 
-    /// The descriptor behind the memory, unless it is imported; duplicate it to hand it out.
+    /// The descriptor behind the memory; `None` if it is imported or consists of parts of other memory.
+    /// Duplicate it to hand it out.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.file.as_ref().map(|file| file.as_fd())
+        match &self.backing {
+            Backing::File(file) => Some(file.as_fd()),
+            Backing::Host | Backing::Parts(_) => None,
+        }
     }
 
     /// First byte; valid for [`Memory::len`] bytes as long as `self` lives.
@@ -144,12 +201,41 @@ impl Memory {
     }
 }
 
+/// Maps the parts one after the other, at an address of the kernel's choice. The mapping is undone as one.
+///
+/// # Errors
+///
+/// The errno of mmap; EINVAL without parts.
+pub(crate) fn map_parts(parts: &[Part], protection: ProtFlags) -> Result<NonNull<u8>, Errno> {
+    let len: usize = parts.iter().map(|part| part.len).sum();
+    // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
+    let base = unsafe {
+        rustix::mm::mmap_anonymous(core::ptr::null_mut(), len, ProtFlags::empty(), MapFlags::PRIVATE)?
+    };
+    let mut at = 0;
+    for part in parts {
+        // SAFETY: the range is part of the fresh mapping, which nothing uses yet.
+        let mapped = unsafe {
+            let place = base.cast::<u8>().add(at).cast();
+            let flags = MapFlags::SHARED | MapFlags::FIXED;
+            rustix::mm::mmap(place, part.len, protection, flags, &part.file, part.offset)
+        };
+        if let Err(errno) = mapped {
+            // SAFETY: the fresh mapping, which nothing uses.
+            let _ = unsafe { rustix::mm::munmap(base, len) };
+            return Err(errno);
+        }
+        at += part.len;
+    }
+    NonNull::new(base.cast()).ok_or(Errno::NOMEM)
+}
+
 impl Drop for Memory {
     fn drop(&mut self) {
-        if self.file.is_none() {
+        if matches!(self.backing, Backing::Host) {
             return;
         }
-        // SAFETY: the range was mapped in `map` and is unmapped only here; pointers handed out do
+        // SAFETY: the range was mapped in `map` or `join` and is unmapped only here; pointers handed out do
         // not outlive `self` by the contract of `pointer`.
         let _ = unsafe { rustix::mm::munmap(self.pointer.as_ptr().cast(), self.len) };
     }

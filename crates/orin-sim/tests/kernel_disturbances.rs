@@ -65,6 +65,10 @@ fn the_first_request_pays_for_the_power_up() {
     let begun = Instant::now();
     bench.tsg();
     assert!(begun.elapsed() < WHILE);
+    bench.orin.power_down(WHILE);
+    let begun = Instant::now();
+    bench.tsg();
+    assert!(begun.elapsed() >= WHILE);
 }
 
 #[test]
@@ -90,7 +94,9 @@ fn a_lost_doorbell_is_made_up_for_by_the_next() {
     word(&worker.doorbell, ctrl::USERMODE_DOORBELL).store(worker.chain.token, Ordering::SeqCst);
     wait_until("the second", || worker.value() == 2);
     bench.orin.lose_doorbells(1);
+    assert_eq!(bench.orin.doorbells_to_lose(), 1);
     worker.release(worker.semaphore(), 3);
+    wait_until("the loss", || bench.orin.doorbells_to_lose() == 0);
     std::thread::sleep(WHILE);
     assert_eq!(worker.value(), 2);
 }

@@ -2,7 +2,7 @@
 
 mod kernel_support;
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::time::Instant;
 
@@ -190,7 +190,7 @@ fn imported_memory_is_used_in_place() {
     let va = map(&running.chain.space, &buffer).unwrap();
     running.submit(&release(va + 0x1010, 0x1234_5678));
     // SAFETY: an aligned word of the live mapping.
-    let seen = || unsafe { own.cast::<u32>().add(0x1010 / 4).read_volatile() };
+    let seen = || unsafe { AtomicU32::from_ptr(own.cast::<u32>().add(0x1010 / 4)) }.load(Ordering::Acquire);
     wait_until("the store", || seen() == 0x1234_5678);
     let mut bytes = [0; 4];
     assert_eq!(nvmap::read(&bench.nvmap, handle, 0x1010, &mut bytes), Ok(4));

@@ -5,7 +5,8 @@
 
 use half::f16;
 
-use crate::memory::{Buffer, Pod};
+use crate::memory::{Buffer, Handle, Pod, Slice, SliceMut};
+use crate::shared::{DeviceId, Uses};
 
 /// One kernel argument.
 ///
@@ -30,9 +31,26 @@ pub enum Arg<'a> {
 /// A buffer as an argument: its address and the record of who uses it.
 #[derive(Clone, Copy, Debug)]
 pub struct BufferUse<'a> {
-    pub(crate) va: u64,
-    pub(crate) uses: &'a crate::device::Uses,
-    pub(crate) device: crate::device::DeviceId,
+    va: u64,
+    handle: &'a Handle,
+}
+
+impl<'a> BufferUse<'a> {
+    pub(crate) fn new(handle: &'a Handle, va: u64) -> Self {
+        Self { va, handle }
+    }
+
+    pub(crate) fn uses(&self) -> &'a Uses {
+        self.handle.uses()
+    }
+
+    pub(crate) fn handle(&self) -> &'a Handle {
+        self.handle
+    }
+
+    pub(crate) fn device(&self) -> DeviceId {
+        self.handle.device().id()
+    }
 }
 
 impl Arg<'_> {
@@ -95,6 +113,18 @@ impl<'a, T: Pod> From<&'a Buffer<T>> for Arg<'a> {
 impl<'a, T: Pod> From<&'a mut Buffer<T>> for Arg<'a> {
     fn from(buffer: &'a mut Buffer<T>) -> Self {
         Self::Buffer(buffer.as_use())
+    }
+}
+
+impl<'a, T: Pod> From<Slice<'a, T>> for Arg<'a> {
+    fn from(slice: Slice<'a, T>) -> Self {
+        Self::Buffer(slice.as_use())
+    }
+}
+
+impl<'a, T: Pod> From<&'a SliceMut<'_, T>> for Arg<'a> {
+    fn from(slice: &'a SliceMut<'_, T>) -> Self {
+        Self::Buffer(slice.as_slice().as_use())
     }
 }
 

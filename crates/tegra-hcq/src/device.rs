@@ -3,23 +3,23 @@
 //! A [`Device`] is a handle that is cheap to clone; buffers, programs and queues keep what is behind
 //! it alive, so they may be dropped in any order.
 
-use core::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use core::ptr::NonNull;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use nvgpu_sys::{Door, LinuxDoor};
 
 use crate::backend::nvgpu::NvgpuBackend;
-use crate::backend::{Backend, DeviceMemory, Properties};
+use crate::backend::{MemoryInfo, MemoryUse, Properties};
+use crate::bundle;
 use crate::error::{Error, Result};
-use crate::memory::{Buffer, Pod};
-use crate::program::ProgramCode;
-use crate::queue::Queue;
-use crate::timeline::{self, Timeline};
-use crate::wait::QueueState;
-
-/// Largest number of queues that a device has open at a time.
-pub const MAX_QUEUES: usize = 8;
+use crate::graph::GraphBuilder;
+use crate::memory::{Buffer, Handle, HostMemory, Imported, Pod, PoolUsage};
+use crate::queue::{Queue, QueueOptions};
+use crate::recover::{self, Recovery};
+use crate::shared::Shared;
+use crate::signal::Signal;
 
 /// How long calls wait for the GPU that have no time-out of their own: reading a buffer, a launch
 /// that finds the rings full, opening and closing a queue.
@@ -67,151 +67,6 @@ impl core::str::FromStr for DeviceKind {
     }
 }
 
-/// Last timeline value of each queue that touches an object.
-#[derive(Debug, Default)]
-pub(crate) struct Uses([AtomicU64; MAX_QUEUES]);
-
-impl Uses {
-    /// Notes that work up to `value` of the queue in `slot` uses the object.
-    pub(crate) fn note(&self, slot: usize, value: u64) {
-        self.0[slot].store(value, Ordering::Relaxed);
-    }
-
-    fn snapshot(&self) -> [u64; MAX_QUEUES] {
-        core::array::from_fn(|slot| self.0[slot].load(Ordering::Relaxed))
-    }
-}
-
-/// Tells devices apart; arguments of one device make no sense on another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeviceId(usize);
-
-/// Memory that was dropped while the GPU might still use it.
-#[derive(Debug)]
-struct Parked {
-    _memory: Box<dyn DeviceMemory>,
-    until: [u64; MAX_QUEUES],
-}
-
-/// Which queues exist.
-#[derive(Debug, Default)]
-struct Slots {
-    states: [Option<Weak<QueueState>>; MAX_QUEUES],
-}
-
-/// What all handles of a device share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    // Before `backend`: memory goes before the driver that made it.
-    parked: Mutex<Vec<Parked>>,
-    timelines: Box<dyn DeviceMemory>,
-    slots: Mutex<Slots>,
-    programs: Mutex<Vec<Weak<ProgramCode>>>,
-    backend: Box<dyn Backend>,
-}
-
-/// A poisoned lock holds data that is still consistent here: every critical section only replaces
-/// whole values.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Shared {
-    pub(crate) fn backend(&self) -> &dyn Backend {
-        &*self.backend
-    }
-
-    pub(crate) fn id(&self) -> DeviceId {
-        DeviceId(core::ptr::from_ref(self).addr())
-    }
-
-    /// The timeline of the queue in `slot`.
-    pub(crate) fn timeline(&self, slot: usize) -> Timeline {
-        timeline::at(&*self.timelines, slot)
-    }
-
-    /// Allocates memory for `label`, after freeing what has been waiting for that.
-    pub(crate) fn allocate(&self, bytes: u64, label: &str) -> Result<Box<dyn DeviceMemory>> {
-        self.sweep();
-        self.backend.allocate(bytes, label)
-    }
-
-    /// Frees memory as soon as the GPU is done with it.
-    pub(crate) fn free(&self, memory: Box<dyn DeviceMemory>, uses: &Uses) {
-        let until = uses.snapshot();
-        if self.passed(&until) {
-            return;
-        }
-        lock(&self.parked).push(Parked { _memory: memory, until });
-    }
-
-    /// Frees parked memory whose last use has passed.
-    pub(crate) fn sweep(&self) {
-        lock(&self.parked).retain(|parked| !self.passed(&parked.until));
-    }
-
-    fn passed(&self, until: &[u64; MAX_QUEUES]) -> bool {
-        until.iter().enumerate().all(|(slot, &value)| value == 0 || self.timeline(slot).value() >= value)
-    }
-
-    /// Waits until no queue uses the object any more.
-    pub(crate) fn wait_for(&self, uses: &Uses, timeout: Duration) -> Result<()> {
-        for (slot, value) in uses.snapshot().into_iter().enumerate() {
-            if value == 0 || self.timeline(slot).value() >= value {
-                continue;
-            }
-            let state = lock(&self.slots).states[slot].as_ref().and_then(Weak::upgrade);
-            match state {
-                Some(state) => state.wait(value, timeout)?,
-                // The queue is being closed, which stops its channels and ends its timeline.
-                None => self.wait_for_close(slot, value, timeout)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn wait_for_close(&self, slot: usize, value: u64, timeout: Duration) -> Result<()> {
-        let start = Instant::now();
-        while self.timeline(slot).value() < value {
-            if start.elapsed() >= timeout {
-                let seen = self.timeline(slot).value();
-                let cause = "its queue is being closed".to_owned();
-                return Err(Error::Timeout { timeout, wanted: value, seen, cause });
-            }
-            std::thread::sleep(Duration::from_micros(100));
-        }
-        Ok(())
-    }
-
-    /// Finds a free queue slot and registers the state that `make` builds for it.
-    pub(crate) fn register_queue(
-        &self,
-        make: impl FnOnce(usize) -> Result<Arc<QueueState>>,
-    ) -> Result<Arc<QueueState>> {
-        let mut slots = lock(&self.slots);
-        let slot = slots.states.iter().position(Option::is_none).ok_or(Error::TooManyQueues(MAX_QUEUES))?;
-        let state = make(slot)?;
-        slots.states[slot] = Some(Arc::downgrade(&state));
-        Ok(state)
-    }
-
-    /// Gives a slot back whose channels are closed and whose timeline has ended.
-    pub(crate) fn release_queue(&self, slot: usize) {
-        lock(&self.slots).states[slot] = None;
-    }
-
-    pub(crate) fn register_program(&self, program: &Arc<ProgramCode>) {
-        let mut programs = lock(&self.programs);
-        programs.retain(|weak| weak.strong_count() > 0);
-        programs.push(Arc::downgrade(program));
-    }
-
-    /// Name of the loaded kernel that contains the code address, and the offset in it.
-    pub(crate) fn locate(&self, pc: u64) -> Option<crate::fault::CodeLocation> {
-        lock(&self.programs).iter().filter_map(Weak::upgrade).find_map(|program| program.locate(pc))
-    }
-}
-
 /// An open GPU.
 #[derive(Clone, Debug)]
 pub struct Device {
@@ -226,7 +81,7 @@ impl Device {
     /// When the device, the permission or a feature of its driver is missing; the message says which
     /// and what to do.
     pub fn open(kind: DeviceKind) -> Result<Self> {
-        let real_node = || std::path::Path::new(CTRL_NODE).exists();
+        let real_node = || Path::new(CTRL_NODE).exists();
         match kind {
             DeviceKind::Nvgpu => Self::open_through(Arc::new(LinuxDoor), DeviceKind::Nvgpu),
             DeviceKind::Auto if real_node() => Self::open_through(Arc::new(LinuxDoor), DeviceKind::Nvgpu),
@@ -252,32 +107,41 @@ impl Device {
     ///
     /// As [`Device::open`].
     pub fn open_through(door: Arc<dyn Door>, kind: DeviceKind) -> Result<Self> {
+        let _span = tracing::debug_span!("open", kind = kind.name()).entered();
         let backend = Box::new(NvgpuBackend::open(door, kind)?);
-        let timelines = backend.allocate(timeline::BYTES, "timelines")?;
-        timeline::clear(&*timelines);
-        let shared = Shared {
-            parked: Mutex::default(),
-            timelines,
-            slots: Mutex::default(),
-            programs: Mutex::default(),
-            backend,
-        };
-        tracing::info!(chip = shared.backend.properties().chip, kind = kind.name(), "device opened");
-        Ok(Self { shared: Arc::new(shared) })
+        let shared = Shared::new(backend)?;
+        let properties = shared.backend().properties();
+        tracing::info!(
+            chip = properties.chip,
+            kind = kind.name(),
+            sms = properties.sm_count,
+            compute_class = format_args!("{:#x}", properties.compute_class),
+            "device opened"
+        );
+        Ok(Self { shared })
     }
 
     /// What the GPU is.
     pub fn info(&self) -> &Properties {
-        self.shared.backend.properties()
+        self.shared.backend().properties()
     }
 
     /// Allocates a buffer of `len` elements that CPU and GPU see. Its contents are unspecified.
     ///
     /// # Errors
     ///
-    /// When the size overflows or the driver has no memory.
+    /// [`Error::Range`] when the size overflows, [`Error::OutOfMemory`] when there is no memory.
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
-        Buffer::new(&self.shared, len)
+        self.alloc_for(len, MemoryUse::Device)
+    }
+
+    /// As [`Device::alloc`], with the CPU's caching suited to a use.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::alloc`].
+    pub fn alloc_for<T: Pod>(&self, len: usize, purpose: MemoryUse) -> Result<Buffer<T>> {
+        Buffer::new(&self.shared, len, purpose)
     }
 
     /// Allocates a buffer of `len` elements whose bytes are all zero.
@@ -302,13 +166,132 @@ impl Device {
         Ok(buffer)
     }
 
+    /// Lets the GPU work on memory of the process in place, without a copy. The buffer owns the memory
+    /// from now on; [`Buffer::view`] shows it.
+    ///
+    /// # Errors
+    ///
+    /// When the driver refuses to pin the pages.
+    pub fn import<T: Pod + Send + Sync>(&self, host: HostMemory<T>) -> Result<Buffer<T>> {
+        let (pointer, mapped, len) = (host.pointer(), host.mapped(), host.len());
+        // SAFETY: the pages stay mapped until `Imported` drops the driver's memory, then `host`.
+        let memory = unsafe { self.shared.backend().import(pointer, mapped, "imported memory")? };
+        // CAST: usize is at most 64 bits.
+        let memory = self.shared.pool().adopt(Box::new(Imported::new(memory, host)), mapped as u64);
+        Ok(Buffer::over(Handle::new(memory, &self.shared), len))
+    }
+
+    /// As [`Device::import`] for memory that the caller keeps: a mapped file, a camera's frame, memory
+    /// of another library.
+    ///
+    /// # Errors
+    ///
+    /// When `pointer` is not page-aligned or the driver refuses to pin the pages.
+    ///
+    /// # Safety
+    ///
+    /// `len` elements at `pointer` are mapped writable until the buffer and all work that uses it are
+    /// gone, and no reference to them exists while the GPU or the buffer may access them. The rest of
+    /// the last page becomes visible to the GPU, too.
+    pub unsafe fn import_raw<T: Pod>(&self, pointer: NonNull<T>, len: usize) -> Result<Buffer<T>> {
+        let bytes = len
+            .checked_mul(size_of::<T>())
+            .ok_or_else(|| Error::Range(format!("{len} elements of {} bytes overflow", size_of::<T>())))?;
+        // SAFETY: the caller's promise is passed on.
+        let memory = unsafe { self.shared.backend().import(pointer.cast(), bytes, "imported memory")? };
+        let memory = self.shared.pool().adopt(memory, bytes as u64);
+        Ok(Buffer::over(Handle::new(memory, &self.shared), len))
+    }
+
+    /// Makes a signal with the given value.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`].
+    pub fn signal(&self, value: u64) -> Result<Signal> {
+        Signal::new(&self.shared, value)
+    }
+
     /// Opens a queue: a compute and a copy channel of its own, set up and idle.
     ///
     /// # Errors
     ///
-    /// When [`MAX_QUEUES`] are open, when the driver refuses a step, or when the GPU does not answer.
+    /// When [`MAX_QUEUES`](crate::MAX_QUEUES) are open, when the driver refuses a step, or when the GPU does not answer.
     pub fn queue(&self) -> Result<Queue> {
-        Queue::open(&self.shared)
+        self.queue_with(&QueueOptions::default())
+    }
+
+    /// As [`Device::queue`], with options.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::queue`].
+    pub fn queue_with(&self, options: &QueueOptions) -> Result<Queue> {
+        Queue::open(&self.shared, options)
+    }
+
+    /// Begins to record a graph.
+    pub fn graph(&self) -> GraphBuilder {
+        GraphBuilder::new(&self.shared)
+    }
+
+    /// Stops and rebuilds what has faulted or hangs, and goes on: see [`Recovery`].
+    ///
+    /// Queues that have faulted, or on which a wait has run out for work that has not ended since, are
+    /// stopped; their unfinished work is lost, and the fences of that work keep saying why (after many
+    /// recoveries of a queue the oldest no longer have the log's lines and the commands). Each such queue
+    /// gets new channels at its next use. Buffers and programs survive; what lost work should have written
+    /// is unspecified.
+    ///
+    /// # Errors
+    ///
+    /// When the driver refuses to stop a channel.
+    pub fn recover(&self) -> Result<Recovery> {
+        recover::recover(&self.shared)
+    }
+
+    /// Writes what can be told about the device to a new folder inside `folder`, which is made if need be; returns
+    /// the new folder. For reports of trouble: the files say what happened last, what each queue was given, what
+    /// memory is mapped, what the kernel has logged and which versions were in use. The contents of buffers are left
+    /// out.
+    ///
+    /// With the variable `NVGPU_CRASH_DIR` set to a folder, each fault and each time-out of a wait of at least 10 ms
+    /// does the same, at most 16 times, and its error names the new folder.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`] when a file cannot be written.
+    pub fn write_bundle(&self, folder: impl AsRef<Path>) -> Result<PathBuf> {
+        for queue in self.shared.queues() {
+            // Faults that nobody has waited for yet are told, too.
+            let _ = queue.check();
+        }
+        bundle::write(&self.shared, folder.as_ref(), bundle::Event::Request)
+    }
+
+    /// Figures of the device's own allocator.
+    pub fn memory_usage(&self) -> PoolUsage {
+        self.shared.pool().usage()
+    }
+
+    /// How much memory the machine or GPU has, if the driver tells.
+    pub fn memory_info(&self) -> Option<MemoryInfo> {
+        self.shared.backend().memory_info()
+    }
+
+    /// Gives memory that is kept for recycling back to the system. Returns the number of bytes.
+    pub fn trim(&self) -> u64 {
+        self.shared.sweep();
+        self.shared.pool().trim()
+    }
+
+    /// The same moment by the GPU's clock, in nanoseconds, and by the system's.
+    ///
+    /// # Errors
+    ///
+    /// When the driver cannot read both.
+    pub fn clock_pair(&self) -> Result<(u64, SystemTime)> {
+        self.shared.backend().clock_pair()
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

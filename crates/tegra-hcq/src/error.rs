@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::MemoryInfo;
 use crate::fault::Fault;
 
 /// Result of this crate's calls.
@@ -34,6 +35,22 @@ pub enum Error {
     /// Memory could not be created or mapped.
     #[error(transparent)]
     Memory(#[from] nvmap::Error),
+
+    /// There is not enough memory, even after idle memory was given back.
+    #[error(
+        "no memory for {wanted} bytes: buffers of this device use {in_use} bytes{}; free buffers that are \
+         not needed, or close other programs", free_text(*free)
+    )]
+    OutOfMemory {
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes that this device's buffers use.
+        in_use: u64,
+        /// Free and total bytes of the machine or GPU, if the driver tells.
+        free: Option<MemoryInfo>,
+        /// What the driver said.
+        source: Box<Error>,
+    },
 
     /// A cubin was refused.
     #[error(transparent)]
@@ -68,6 +85,10 @@ pub enum Error {
     #[error("the buffer is used by work that was launched but not submitted: call submit first")]
     NotSubmitted,
 
+    /// A graph was to be replayed while a view of one of its buffers exists.
+    #[error("a buffer of the graph is being viewed by the CPU: drop the view first")]
+    Viewed,
+
     /// All queues that the device offers are open.
     #[error("all {0} queues of the device are open; drop one first")]
     TooManyQueues(usize),
@@ -75,6 +96,53 @@ pub enum Error {
     /// The GPU stopped the work; the queue is dead, the device and its memory are not.
     #[error("{0}")]
     Fault(Arc<Fault>),
+
+    /// NVRTC, the compiler, is nowhere to be found.
+    #[error(
+        "NVIDIA's run-time compiler NVRTC cannot be loaded; tried:\n  {}\n\
+         install it (JetPack: package cuda-nvrtc of the CUDA toolkit; PyPI: nvidia-cuda-nvrtc-cu12), or set \
+         NVGPU_NVRTC to the file libnvrtc.so.12 or to its folder",
+        tried.join("\n  ")
+    )]
+    NoNvrtc {
+        /// What was tried and why it will not do, one line each.
+        tried: Vec<String>,
+    },
+
+    /// A call of NVRTC failed for another reason than the source.
+    #[error("{call}: {reason}")]
+    Nvrtc {
+        /// Name of the call.
+        call: &'static str,
+        /// NVRTC's name of the error, and its log.
+        reason: String,
+    },
+
+    /// Source does not compile.
+    #[error("{name} does not compile:\n{}", log.trim_end())]
+    Compilation {
+        /// Name of the source.
+        name: String,
+        /// The compiler's log, with file names and lines.
+        log: String,
+    },
+
+    /// What a compilation was asked for makes no sense.
+    #[error("{0}")]
+    CompileRequest(String),
+
+    /// The thread that wakes futures could not be started.
+    #[error("starting the thread that waits for futures: {0}")]
+    Thread(std::io::Error),
+
+    /// A file or folder that the library was to write could not be written.
+    #[error("writing {}: {source}", path.display())]
+    File {
+        /// What was to be written.
+        path: std::path::PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
 
     /// The work has not ended in time.
     #[error(
@@ -90,6 +158,25 @@ pub enum Error {
         /// What the GPU was doing, as far as can be told.
         cause: String,
     },
+}
+
+/// The part of a message that tells what the machine has.
+fn free_text(info: Option<MemoryInfo>) -> String {
+    info.map_or_else(String::new, |info| {
+        format!(", the system has {} of {} bytes free", info.free, info.total)
+    })
+}
+
+impl Error {
+    /// Whether the driver lacked memory.
+    pub(crate) fn is_out_of_memory(&self) -> bool {
+        let errno = match self {
+            Self::Driver(error) => error.errno(),
+            Self::Memory(error) => error.errno(),
+            _ => None,
+        };
+        errno == Some(nvgpu_sys::Errno::NOMEM)
+    }
 }
 
 impl From<ampere_cmd::FieldError> for Error {

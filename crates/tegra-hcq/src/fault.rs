@@ -6,8 +6,12 @@
 //! be closed to ordinary users, in which case address and place stay unknown.
 
 use core::fmt;
+use std::path::PathBuf;
 
 use nvgpu_channel::ErrorCode;
+
+use crate::grid::Dim3;
+use crate::inspect::Submission;
 
 /// What kind of fault it was, from the notifier (`nvgpu.h`, `NVGPU_CHANNEL_*`) and the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +29,8 @@ pub enum FaultKind {
     Pushbuffer,
     /// Notifier 11: the copy engine refused a copy.
     CopyEngine,
+    /// Nothing faulted: the work hung until [`Device::recover`](crate::Device::recover) stopped it.
+    Abandoned,
     /// Any other notifier number.
     Other(ErrorCode),
 }
@@ -91,6 +97,34 @@ pub struct CodeLocation {
     pub offset: u64,
 }
 
+/// The buffer that lies nearest to an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NearBuffer {
+    /// Its name, or what it holds.
+    pub name: String,
+    /// Its address on the GPU.
+    pub va: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// The address that it is near to.
+    pub address: u64,
+}
+
+impl fmt::Display for NearBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, va, bytes, address } = self;
+        let end = va + bytes;
+        if address < va {
+            write!(f, "{} bytes before {name}", va - address)?;
+        } else if *address >= end {
+            write!(f, "{} bytes past the end of {name}", address - end)?;
+        } else {
+            write!(f, "at byte {} of {name}", address - va)?;
+        }
+        write!(f, " ({va:#x}, {bytes} bytes)")
+    }
+}
+
 /// Why the GPU stopped the work of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -106,18 +140,28 @@ pub struct Fault {
     pub pc: Option<u64>,
     /// The kernel that contains `pc`, or else the one launched last.
     pub location: Option<CodeLocation>,
+    /// Grid and block of that kernel's last launch.
+    pub grid: Option<(Dim3, Dim3)>,
+    /// The buffer nearest to `address`.
+    pub nearest: Option<NearBuffer>,
+    /// The last submissions of the queue, as they stand in memory.
+    pub submissions: Vec<Submission>,
     /// What the log says beyond that; on the software Orin, its explanation.
     pub details: Vec<String>,
     /// The log's lines about the fault, or why the log could not be read.
     pub log: Result<Vec<String>, String>,
+    /// The crash bundle that was written about it, if one was asked for; see
+    /// [`Device::write_bundle`](crate::Device::write_bundle).
+    pub bundle: Option<PathBuf>,
 }
 
 impl Fault {
     /// Decodes a notifier number and the log's lines.
     pub(crate) fn decode(notifier: ErrorCode, log: Result<Vec<String>, String>) -> Self {
         let lines = log.as_deref().unwrap_or(&[]);
-        let mmu = lines.iter().find(|line| line.contains("fault addr: "));
-        let sm = lines.iter().find(|line| line.contains("hww_warp_esr_pc "));
+        // The last ones: before them there may be stragglers of an earlier fault.
+        let mmu = lines.iter().rfind(|line| line.contains("fault addr: "));
+        let sm = lines.iter().rfind(|line| line.contains("hww_warp_esr_pc "));
         let pc = sm.and_then(|line| hex_after(line, "hww_warp_esr_pc "));
         let warp = sm.and_then(|line| decimal_after(line, "hww_warp_esr ")).map(WarpError::from_esr);
         let kind = match notifier {
@@ -138,7 +182,20 @@ impl Fault {
             .map(|(_, text)| text.to_owned())
             .collect();
         let address = mmu.and_then(|line| hex_after(line, "fault addr: "));
-        Self { kind, notifier, address, access, pc, location: None, details, log }
+        Self {
+            kind,
+            notifier,
+            address,
+            access,
+            pc,
+            location: None,
+            grid: None,
+            nearest: None,
+            submissions: Vec::new(),
+            details,
+            log,
+            bundle: None,
+        }
     }
 }
 
@@ -152,6 +209,7 @@ impl fmt::Display for Fault {
             FaultKind::GraphicsException => f.write_str("graphics engine exception")?,
             FaultKind::Pushbuffer => f.write_str("malformed or forbidden command in the pushbuffer")?,
             FaultKind::CopyEngine => f.write_str("copy engine error")?,
+            FaultKind::Abandoned => f.write_str("the work hung and was stopped")?,
             FaultKind::Other(code) => write!(f, "{code}")?,
         }
         if let Some(address) = self.address {
@@ -168,11 +226,20 @@ impl fmt::Display for Fault {
             (None, Some(pc)) => write!(f, " at pc {pc:#x}")?,
             (None, None) => {}
         }
+        if let Some((grid, block)) = self.grid {
+            write!(f, ", grid {grid}, block {block}")?;
+        }
+        if let Some(nearest) = &self.nearest {
+            write!(f, ", {nearest}")?;
+        }
         for detail in &self.details {
             write!(f, "; {detail}")?;
         }
         if let Err(reason) = &self.log {
             write!(f, " (address and place are in the kernel log, which cannot be read: {reason})")?;
+        }
+        if let Some(bundle) = &self.bundle {
+            write!(f, "; crash bundle: {}", bundle.display())?;
         }
         Ok(())
     }

@@ -2,25 +2,49 @@
 
 mod args;
 mod backend;
+mod bundle;
+#[cfg(feature = "nvrtc")]
+mod compile;
 mod device;
 mod error;
 mod fault;
+mod future;
+mod graph;
 mod grid;
+mod inspect;
+mod log;
 mod memory;
+mod occupancy;
+mod profile;
 mod program;
 mod queue;
+mod recover;
 mod ring;
+mod shared;
+mod signal;
 mod timeline;
+mod typed;
 mod wait;
 
 pub use args::{Arg, BufferUse};
-pub use backend::Properties;
-pub use device::{DEFAULT_TIMEOUT, Device, DeviceId, DeviceKind, MAX_QUEUES};
+pub use backend::{MemoryInfo, MemoryUse, Properties};
+#[cfg(feature = "nvrtc")]
+pub use compile::{Cache, Compiled, Compiler, Source};
+pub use device::{DEFAULT_TIMEOUT, Device, DeviceKind};
 pub use error::{Error, Result};
-pub use fault::{CodeLocation, Fault, FaultKind, WarpError};
+pub use fault::{CodeLocation, Fault, FaultKind, NearBuffer, WarpError};
+pub use future::FenceFuture;
+pub use graph::{Graph, GraphBuilder, NodeId};
 pub use grid::{Dim3, MAX_BLOCK_THREADS};
-pub use memory::{Buffer, Pod};
+pub use inspect::{LaunchRecord, Submission};
+pub use memory::{Buffer, HostMemory, Pod, PoolUsage, Slice, SliceMut, View};
 pub use nvgpu_channel::ErrorCode;
+pub use occupancy::{Attributes, Limit, Occupancy};
+pub use profile::{Profile, Span, Unfinished, Work};
 pub use program::{Kernel, Program};
-pub use queue::Queue;
-pub use wait::Fence;
+pub use queue::{FillValue, Queue, QueueOptions, Until};
+pub use recover::Recovery;
+pub use shared::{DeviceId, MAX_QUEUES};
+pub use signal::Signal;
+pub use typed::{ByValue, KernelArg, Signature, TypedKernel};
+pub use wait::{Fence, WaitPolicy};

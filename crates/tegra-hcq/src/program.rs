@@ -12,20 +12,22 @@ use ampere_cmd::qmd::{QmdV3_0, shared_memory_config_for, v3_0 as field};
 use cubin::Cubin;
 use nvmap::volatile;
 
-use crate::backend::{DeviceMemory, Properties};
-use crate::device::{Device, Shared, Uses};
+use crate::backend::{MemoryUse, Properties};
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::fault::CodeLocation;
 use crate::grid::{Dim3, MAX_BLOCK_THREADS};
+use crate::memory::{Content, Handle};
+use crate::shared::{DeviceId, Shared, Uses};
 
 /// Bytes of a thread's local memory that lie above the initial stack pointer.
 pub(crate) const STACK_RESERVE: u32 = 0x240;
 /// The initial stack pointer: the top of the 16 MiB local window less [`STACK_RESERVE`].
 const STACK_POINTER: u32 = (16 << 20) - STACK_RESERVE;
 /// Shared memory that a CTA needs beyond its own, in bytes; code of NVIDIA's compiler relies on it.
-const RESERVED_SHARED: u32 = 0x400;
+pub(crate) const RESERVED_SHARED: u32 = 0x400;
 /// Granularity of a CTA's shared memory in the launch descriptor, in bytes.
-const SHARED_ALIGN: u32 = 128;
+pub(crate) const SHARED_ALIGN: u32 = 128;
 /// Registers of an SM.
 const SM_REGISTERS: u32 = 65_536;
 /// Unit of the code prefetch at a launch, in bytes, and the largest number of units.
@@ -64,7 +66,15 @@ pub(crate) struct KernelCode {
     pub(crate) bank0: Vec<u8>,
     pub(crate) params: Vec<ParamSlot>,
     pub(crate) local_bytes: u32,
-    static_shared: u32,
+    pub(crate) static_shared: u32,
+    pub(crate) registers: u32,
+    pub(crate) barriers: u32,
+    /// Stack frames that are known to be needed, in bytes.
+    pub(crate) frame_bytes: u32,
+    /// Constant bank 3: `__constant__` variables, in bytes.
+    pub(crate) constant_bytes: u32,
+    /// SM version that the code is for, major and minor.
+    pub(crate) sm_version: (u32, u32),
     max_threads: u32,
     required_block: Option<[u32; 3]>,
 }
@@ -89,13 +99,11 @@ pub(crate) struct SharedMemory {
     pub(crate) config: u32,
 }
 
-/// A loaded image. Lives as long as a program, a kernel or a pending launch refers to it.
+/// A loaded image. Lives as long as a program, a kernel or a recorded graph refers to it; its memory, until
+/// pending launches have ended.
 #[derive(Debug)]
 pub(crate) struct ProgramCode {
-    pub(crate) device: Arc<Shared>,
-    // Always `Some` until `drop` takes it.
-    memory: Option<Box<dyn DeviceMemory>>,
-    pub(crate) uses: Uses,
+    memory: Handle,
     kernels: Vec<KernelCode>,
 }
 
@@ -106,14 +114,6 @@ impl ProgramCode {
             |kernel: &&KernelCode| (kernel.code_va..kernel.code_va + kernel.code_bytes).contains(&pc);
         let kernel = self.kernels.iter().find(inside)?;
         Some(CodeLocation { kernel: kernel.name.clone(), offset: pc - kernel.code_va })
-    }
-}
-
-impl Drop for ProgramCode {
-    fn drop(&mut self) {
-        if let Some(memory) = self.memory.take() {
-            self.device.free(memory, &self.uses);
-        }
     }
 }
 
@@ -138,31 +138,44 @@ impl Program {
     /// When it is not a cubin, is for another architecture, uses what cannot be loaded, or when there
     /// is no memory.
     pub fn load(device: &Device, cubin: &[u8]) -> Result<Self> {
+        Self::load_on(device.shared(), cubin)
+    }
+
+    /// As [`Program::load`].
+    pub(crate) fn load_on(shared: &Arc<Shared>, cubin: &[u8]) -> Result<Self> {
+        let _span = tracing::debug_span!("load", cubin_bytes = cubin.len()).entered();
         let cubin = Cubin::parse(cubin)?;
-        let shared = device.shared();
         let properties = shared.backend().properties();
         cubin.check_arch(properties.sm_version.0 * 10 + properties.sm_version.1)?;
 
         // The image already counts the bytes that the instruction prefetcher reads behind the code.
-        let memory = shared.allocate(cubin.image_bytes(), "program")?;
+        let memory = shared.allocate(cubin.image_bytes(), MemoryUse::Device, Content::Program)?;
         let bytes = cubin.image_at(memory.gpu_va())?;
-        // SAFETY: the allocation is at least as long as the image, page aligned and owned by this
-        // function.
-        unsafe { volatile::store(memory.cpu().as_ptr(), &bytes) };
+        // SAFETY: the allocation is at least as long as the image, aligned and owned by this function.
+        unsafe { volatile::store(memory.cpu(), &bytes) };
 
         let kernels = cubin
             .kernels()
             .iter()
-            .map(|kernel| KernelCode::prepare(kernel, memory.gpu_va(), properties))
+            .map(|kernel| KernelCode::prepare(kernel, cubin.sm(), memory.gpu_va(), properties))
             .collect::<Result<Vec<_>>>()?;
-        let code = Arc::new(ProgramCode {
-            device: Arc::clone(shared),
-            memory: Some(memory),
-            uses: Uses::default(),
-            kernels,
-        });
+        let code = Arc::new(ProgramCode { memory, kernels });
         shared.register_program(&code);
+        tracing::debug!(
+            kernels = code.kernels.len(),
+            image_bytes = bytes.len(),
+            va = format_args!("{:#x}", code.memory.gpu_va()),
+            "program loaded"
+        );
         Ok(Self { code })
+    }
+
+    pub(crate) fn from_code(code: Arc<ProgramCode>) -> Self {
+        Self { code }
+    }
+
+    pub(crate) fn loaded(&self) -> &Arc<ProgramCode> {
+        &self.code
     }
 
     /// Names of the kernels, in the order of the file.
@@ -185,8 +198,24 @@ impl Program {
 }
 
 impl Kernel {
+    #[inline]
     pub(crate) fn code(&self) -> &KernelCode {
         &self.program.kernels[self.index]
+    }
+
+    /// Whether both kernels belong to one loaded program.
+    pub(crate) fn same_program(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.program, &other.program)
+    }
+
+    #[inline]
+    pub(crate) fn uses(&self) -> &Uses {
+        self.program.memory.uses()
+    }
+
+    #[inline]
+    pub(crate) fn device_id(&self) -> DeviceId {
+        self.program.memory.device().id()
     }
 
     /// Name of the kernel.
@@ -212,7 +241,7 @@ impl fmt::Debug for Kernel {
 }
 
 impl KernelCode {
-    fn prepare(kernel: &cubin::Kernel, image_va: u64, properties: &Properties) -> Result<Self> {
+    fn prepare(kernel: &cubin::Kernel, sm: u32, image_va: u64, properties: &Properties) -> Result<Self> {
         let code_va = image_va + kernel.code_offset;
         let stack = kernel.stack_bytes(cubin::Kernel::DEFAULT_STACK_LIMIT);
         let local_bytes = stack.saturating_add(STACK_RESERVE).next_multiple_of(32);
@@ -241,6 +270,11 @@ impl KernelCode {
             params,
             local_bytes,
             static_shared: kernel.shared_bytes,
+            registers: kernel.registers,
+            barriers: kernel.barriers,
+            frame_bytes: kernel.local_bytes,
+            constant_bytes: kernel.constant(3).map_or(0, |bank| bank.bytes),
+            sm_version: (sm / 10, sm % 10),
             max_threads: declared.min(threads_for_registers(kernel.registers)),
             required_block: kernel.required_threads,
         };

@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{Ordering, fence};
 
 use crate::backend::DeviceMemory;
-use crate::device::MAX_QUEUES;
+use crate::shared::MAX_QUEUES;
 
 /// Distance of two slots in bytes: a CPU cache line, so that queues do not disturb each other.
 const STRIDE: usize = 64;
@@ -32,24 +32,21 @@ unsafe impl Send for Timeline {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Timeline {}
 
-/// The timeline in `slot` of the page.
-pub(crate) fn at(page: &dyn DeviceMemory, slot: usize) -> Timeline {
-    assert!(slot < MAX_QUEUES);
-    // SAFETY: the slot lies inside the page, which is 4096 bytes long, and the page is aligned.
-    let value = unsafe { page.cpu().add(slot * STRIDE) }.cast::<u64>();
-    Timeline { value, gpu_va: page.gpu_va() + (slot * STRIDE) as u64 }
-}
-
-/// Sets all slots to zero.
-pub(crate) fn clear(page: &dyn DeviceMemory) {
-    for slot in 0..MAX_QUEUES {
-        at(page, slot).set(0);
-    }
+/// The timelines of a page, all at zero.
+pub(crate) fn over(page: &dyn DeviceMemory) -> [Timeline; MAX_QUEUES] {
+    core::array::from_fn(|slot| {
+        // SAFETY: the slot lies inside the page, which is 4096 bytes long, and the page is aligned.
+        let value = unsafe { page.cpu().add(slot * STRIDE) }.cast::<u64>();
+        let timeline = Timeline { value, gpu_va: page.gpu_va() + (slot * STRIDE) as u64 };
+        timeline.set(0);
+        timeline
+    })
 }
 
 impl Timeline {
     /// The last value that the GPU has released. What was written before the release is visible to
     /// the caller.
+    #[inline]
     pub(crate) fn value(self) -> u64 {
         // SAFETY: aligned, inside the timeline page, which the device keeps alive.
         let value = unsafe { self.value.as_ptr().read_volatile() };
@@ -71,6 +68,7 @@ impl Timeline {
     }
 
     /// Address of the value on the GPU.
+    #[inline]
     pub(crate) fn gpu_va(self) -> u64 {
         self.gpu_va
     }

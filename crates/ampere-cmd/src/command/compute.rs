@@ -59,6 +59,7 @@ impl<S: Sink> Encoder<S> {
     /// # Errors
     ///
     /// [`Error::AddressTooHigh`] or [`Error::Full`].
+    #[inline]
     pub fn shader_shared_memory_window(&mut self, va: u64) -> Result<(), Error> {
         check_va("shared-memory window", va, 1, WINDOW_VA_BITS)?;
         self.methods(Subchannel::COMPUTE, SetShaderSharedMemoryWindowA::ADDRESS, &upper_lower(va))
@@ -70,6 +71,7 @@ impl<S: Sink> Encoder<S> {
     /// # Errors
     ///
     /// [`Error::AddressTooHigh`] or [`Error::Full`].
+    #[inline]
     pub fn shader_local_memory_window(&mut self, va: u64) -> Result<(), Error> {
         check_va("local-memory window", va, 1, WINDOW_VA_BITS)?;
         self.methods(Subchannel::COMPUTE, SetShaderLocalMemoryWindowA::ADDRESS, &upper_lower(va))
@@ -80,6 +82,7 @@ impl<S: Sink> Encoder<S> {
     /// # Errors
     ///
     /// [`Error::AddressTooHigh`] or [`Error::Full`].
+    #[inline]
     pub fn shader_local_memory(&mut self, va: u64) -> Result<(), Error> {
         check_va("local memory", va, 1, self.target().engine_va_bits())?;
         self.methods(Subchannel::COMPUTE, SetShaderLocalMemoryA::ADDRESS, &upper_lower(va))
@@ -91,6 +94,7 @@ impl<S: Sink> Encoder<S> {
     /// # Errors
     ///
     /// [`Error::Field`] for a value that is too wide, or [`Error::Full`].
+    #[inline]
     pub fn shader_local_memory_size(&mut self, bytes_per_tpc: u64, max_sm_count: u32) -> Result<(), Error> {
         let [size_upper, size_lower] = upper_lower(bytes_per_tpc);
         let size = (
@@ -107,6 +111,7 @@ impl<S: Sink> Encoder<S> {
     /// # Errors
     ///
     /// [`Error::Full`].
+    #[inline]
     pub fn invalidate_shader_caches_no_wfi(&mut self) -> Result<(), Error> {
         let all = InvalidateShaderCachesNoWfi { instruction: true, global_data: true, constant: true };
         self.method(Subchannel::COMPUTE, &all)
@@ -118,6 +123,7 @@ impl<S: Sink> Encoder<S> {
     /// # Errors
     ///
     /// [`Error::Misaligned`], [`Error::AddressTooHigh`] or [`Error::Full`].
+    #[inline]
     pub fn launch(&mut self, qmd_va: u64, action: PcasAction) -> Result<(), Error> {
         check_va("launch descriptor", qmd_va, crate::qmd::ALIGNMENT, QMD_VA_BITS)?;
         self.together::<4>(|encoder| {
@@ -134,6 +140,7 @@ impl<S: Sink> Encoder<S> {
     /// # Errors
     ///
     /// [`Error::Length`], [`Error::Misaligned`] (4), [`Error::AddressTooHigh`] or [`Error::Full`].
+    #[inline]
     pub fn inline_upload(&mut self, va: u64, data: &[u32]) -> Result<(), Error> {
         const MAX_WORDS: u64 = MAX_COUNT as u64 - 1;
         let words = data.len() as u64;

@@ -110,6 +110,7 @@ impl<S: Sink> Encoder<S> {
     /// # Errors
     ///
     /// [`Error::Length`] for no bytes, [`Error::AddressTooHigh`] or [`Error::Full`].
+    #[inline]
     pub fn linear_copy(&mut self, copy: &LinearCopy) -> Result<(), Error> {
         let bits = self.target().engine_va_bits();
         check_count("bytes of a copy", copy.bytes, 1 << bits)?;

@@ -28,6 +28,7 @@ pub enum Payload {
 
 impl Payload {
     /// Lower and upper word.
+    #[inline]
     const fn words(self) -> [u32; 2] {
         match self {
             Self::Bits32(value) => [value, 0],
@@ -35,6 +36,7 @@ impl Payload {
         }
     }
 
+    #[inline]
     const fn size(self) -> SemExecutePayloadSize {
         match self {
             Self::Bits32(_) => SemExecutePayloadSize::_32bit,
@@ -42,6 +44,7 @@ impl Payload {
         }
     }
 
+    #[inline]
     const fn bytes(self) -> u64 {
         match self {
             Self::Bits32(_) => 4,
@@ -66,6 +69,7 @@ pub enum AcquireCondition {
 }
 
 impl From<AcquireCondition> for SemExecuteOperation {
+    #[inline]
     fn from(condition: AcquireCondition) -> Self {
         match condition {
             AcquireCondition::Equal => Self::Acquire,
@@ -121,6 +125,7 @@ pub struct SemaphoreReduction {
 
 impl SemaphoreReduction {
     /// Which combinations exist: GA100 dev_pbdma.
+    #[inline]
     fn check(&self) -> Result<(), Error> {
         let reason = match (self.operation, self.payload, self.signed) {
             (SemExecuteReduction::Inc | SemExecuteReduction::Dec, Payload::Bits64(_), _) => {
@@ -141,6 +146,7 @@ impl<S: Sink> Encoder<S> {
     /// # Errors
     ///
     /// [`Error::Field`] above 0xffff, or [`Error::Full`].
+    #[inline]
     pub fn set_object(&mut self, subchannel: Subchannel, class: u32) -> Result<(), Error> {
         self.method(subchannel, &SetObject { nvclass: class, ..SetObject::default() })
     }
@@ -150,6 +156,7 @@ impl<S: Sink> Encoder<S> {
     /// # Errors
     ///
     /// [`Error::Misaligned`], [`Error::AddressTooHigh`] or [`Error::Full`].
+    #[inline]
     pub fn semaphore_acquire(&mut self, acquire: &SemaphoreAcquire) -> Result<(), Error> {
         let execute = SemExecute {
             operation: acquire.condition.into(),
@@ -165,6 +172,7 @@ impl<S: Sink> Encoder<S> {
     /// # Errors
     ///
     /// [`Error::Misaligned`], [`Error::AddressTooHigh`] or [`Error::Full`].
+    #[inline]
     pub fn semaphore_release(&mut self, release: &SemaphoreRelease) -> Result<(), Error> {
         let execute = SemExecute {
             operation: SemExecuteOperation::Release,
@@ -183,6 +191,7 @@ impl<S: Sink> Encoder<S> {
     ///
     /// [`Error::Semaphore`] for a combination that does not exist, [`Error::Misaligned`],
     /// [`Error::AddressTooHigh`] or [`Error::Full`].
+    #[inline]
     pub fn semaphore_reduction(&mut self, reduction: &SemaphoreReduction) -> Result<(), Error> {
         reduction.check()?;
         let execute = SemExecute {
@@ -200,6 +209,7 @@ impl<S: Sink> Encoder<S> {
         self.semaphore(reduction.va, reduction.payload.bytes(), reduction.payload, &execute)
     }
 
+    #[inline]
     fn semaphore(
         &mut self,
         va: u64,
@@ -221,6 +231,7 @@ impl<S: Sink> Encoder<S> {
     /// # Errors
     ///
     /// [`Error::Full`].
+    #[inline]
     pub fn non_stall_interrupt(&mut self) -> Result<(), Error> {
         self.immediate(Subchannel::HOST, NonStallInterrupt::ADDRESS, 0)
     }
@@ -231,6 +242,7 @@ impl<S: Sink> Encoder<S> {
     /// # Errors
     ///
     /// [`Error::Full`].
+    #[inline]
     pub fn wait_for_idle(&mut self, scope: WfiScope) -> Result<(), Error> {
         self.immediate(Subchannel::HOST, Wfi::ADDRESS, Wfi { scope }.encode()?)
     }
@@ -242,6 +254,7 @@ impl<S: Sink> Encoder<S> {
     /// # Errors
     ///
     /// [`Error::Full`].
+    #[inline]
     pub fn memory_barrier(&mut self, scope: MemOpCMembarType) -> Result<(), Error> {
         let barrier = (
             MemOpA::default(),

@@ -66,6 +66,7 @@ const fn upper_lower(value: u64) -> [u32; 2] {
 
 impl<S: Sink> Encoder<S> {
     /// Writes several headers whole or not at all, `N` words at most.
+    #[inline]
     fn together<const N: usize>(
         &mut self,
         write: impl FnOnce(&mut Encoder<SliceSink<'_>>) -> Result<(), Error>,
@@ -80,6 +81,7 @@ impl<S: Sink> Encoder<S> {
 impl Target {
     /// Address bits of host semaphores (SEM_ADDR_HI of `clc76f.h`, `clc86f.h`).
     #[must_use]
+    #[inline]
     pub const fn semaphore_va_bits(self) -> u32 {
         match self {
             Self::Ampere => 40,
@@ -90,6 +92,7 @@ impl Target {
     /// Address bits of copies, copy semaphores, inline uploads and local memory
     /// (`clc7b5.h`, `clc8b5.h`, `clc7c0.h`, `clcbc0.h`).
     #[must_use]
+    #[inline]
     pub const fn engine_va_bits(self) -> u32 {
         match self {
             Self::Ampere => 49,

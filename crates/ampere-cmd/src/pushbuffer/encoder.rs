@@ -17,22 +17,26 @@ pub trait Sink {
 
     /// Number of words that will still be taken. The encoder asks before it writes a command, so
     /// that a command is written whole or not at all.
+    #[inline]
     fn room(&self) -> usize {
         usize::MAX
     }
 }
 
 impl<S: Sink + ?Sized> Sink for &mut S {
+    #[inline]
     fn word(&mut self, word: u32) -> Result<(), Full> {
         (**self).word(word)
     }
 
+    #[inline]
     fn room(&self) -> usize {
         (**self).room()
     }
 }
 
 impl Sink for Vec<u32> {
+    #[inline]
     fn word(&mut self, word: u32) -> Result<(), Full> {
         self.push(word);
         Ok(())
@@ -48,12 +52,14 @@ pub struct SliceSink<'a> {
 
 impl<'a> SliceSink<'a> {
     /// Fills `words` from its start.
+    #[inline]
     pub const fn new(words: &'a mut [u32]) -> Self {
         Self { words, len: 0 }
     }
 
     /// Number of words written.
     #[must_use]
+    #[inline]
     pub const fn len(&self) -> usize {
         self.len
     }
@@ -72,6 +78,7 @@ impl<'a> SliceSink<'a> {
 }
 
 impl Sink for SliceSink<'_> {
+    #[inline]
     fn word(&mut self, word: u32) -> Result<(), Full> {
         let slot = self.words.get_mut(self.len).ok_or(Full)?;
         *slot = word;
@@ -79,6 +86,7 @@ impl Sink for SliceSink<'_> {
         Ok(())
     }
 
+    #[inline]
     fn room(&self) -> usize {
         self.words.len() - self.len
     }
@@ -104,6 +112,7 @@ pub struct Encoder<S> {
 
 impl<S: Sink> Encoder<S> {
     /// An encoder for Ampere.
+    #[inline]
     pub const fn new(sink: S) -> Self {
         Self::for_target(sink, Target::Ampere)
     }
@@ -133,6 +142,7 @@ impl<S: Sink> Encoder<S> {
     /// # Errors
     ///
     /// As [`Header::encode`], or [`Error::Full`].
+    #[inline]
     pub fn methods(&mut self, subchannel: Subchannel, address: u32, data: &[u32]) -> Result<(), Error> {
         self.run(Mode::Incrementing, subchannel, address, data)
     }
@@ -142,6 +152,7 @@ impl<S: Sink> Encoder<S> {
     /// # Errors
     ///
     /// As [`Header::encode`], or [`Error::Full`].
+    #[inline]
     pub fn non_incrementing(
         &mut self,
         subchannel: Subchannel,
@@ -156,6 +167,7 @@ impl<S: Sink> Encoder<S> {
     /// # Errors
     ///
     /// As [`Header::encode`], or [`Error::Full`].
+    #[inline]
     pub fn increment_once(
         &mut self,
         subchannel: Subchannel,
@@ -170,6 +182,7 @@ impl<S: Sink> Encoder<S> {
     /// # Errors
     ///
     /// As [`Header::encode`], or [`Error::Full`].
+    #[inline]
     pub fn immediate(&mut self, subchannel: Subchannel, address: u32, data: u32) -> Result<(), Error> {
         self.header(Header::Immediate { subchannel, address, data })
     }
@@ -179,6 +192,7 @@ impl<S: Sink> Encoder<S> {
     /// # Errors
     ///
     /// [`Error::Field`] for a value that does not fit, or [`Error::Full`].
+    #[inline]
     pub fn method<M: Method>(&mut self, subchannel: Subchannel, method: &M) -> Result<(), Error> {
         self.methods(subchannel, M::ADDRESS, &[method.encode()?])
     }
@@ -188,6 +202,7 @@ impl<S: Sink> Encoder<S> {
     /// # Errors
     ///
     /// [`Error::Field`] for an element or value that does not exist, or [`Error::Full`].
+    #[inline]
     pub fn method_at<M: Method>(
         &mut self,
         subchannel: Subchannel,
@@ -203,6 +218,7 @@ impl<S: Sink> Encoder<S> {
     /// # Errors
     ///
     /// [`Error::Field`] for a value that does not fit, or [`Error::Full`].
+    #[inline]
     pub fn sequence<Q: Sequence>(&mut self, subchannel: Subchannel, methods: &Q) -> Result<(), Error> {
         let mut data = [0; MAX_SEQUENCE];
         let data = &mut data[..Q::LEN];
@@ -215,6 +231,7 @@ impl<S: Sink> Encoder<S> {
     /// # Errors
     ///
     /// As [`Header::encode`], or [`Error::Full`].
+    #[inline]
     pub fn header(&mut self, header: Header) -> Result<(), Error> {
         let word = header.encode()?;
         self.sink.word(word)?;
@@ -226,6 +243,7 @@ impl<S: Sink> Encoder<S> {
     /// # Errors
     ///
     /// [`Error::Full`].
+    #[inline]
     pub fn words(&mut self, words: &[u32]) -> Result<(), Error> {
         self.fits(words.len())?;
         for word in words {
@@ -235,6 +253,7 @@ impl<S: Sink> Encoder<S> {
     }
 
     /// [`increment_once`](Self::increment_once) with the first data word apart from the others.
+    #[inline]
     pub(crate) fn increment_once_with(
         &mut self,
         subchannel: Subchannel,
@@ -251,10 +270,12 @@ impl<S: Sink> Encoder<S> {
     }
 
     /// Refuses before anything is written that the sink cannot take as a whole.
+    #[inline]
     pub(crate) fn fits(&self, words: usize) -> Result<(), Error> {
         if self.sink.room() < words { Err(Full.into()) } else { Ok(()) }
     }
 
+    #[inline]
     fn run(&mut self, mode: Mode, subchannel: Subchannel, address: u32, data: &[u32]) -> Result<(), Error> {
         let count = u32::try_from(data.len()).unwrap_or(u32::MAX);
         let header = Header::Methods { mode, subchannel, address, count }.encode()?;
@@ -298,6 +319,7 @@ macro_rules! sequence {
             };
             const LEN: usize = [$($index),+].len();
 
+            #[inline]
             fn encode(&self, data: &mut [u32]) -> Result<(), FieldError> {
                 $(data[$index] = self.$index.encode()?;)+
                 Ok(())

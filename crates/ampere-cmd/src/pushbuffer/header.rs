@@ -28,12 +28,14 @@ impl Subchannel {
     /// # Errors
     ///
     /// [`Error::Subchannel`] above 7.
+    #[inline]
     pub const fn new(index: u8) -> Result<Self, Error> {
         if index > 7 { Err(Error::Subchannel { index }) } else { Ok(Self(index)) }
     }
 
     /// 0 to 7.
     #[must_use]
+    #[inline]
     pub const fn index(self) -> u8 {
         self.0
     }
@@ -55,6 +57,7 @@ pub enum Mode {
 }
 
 impl Mode {
+    #[inline]
     const fn bits(self) -> u32 {
         match self {
             Self::Incrementing => 1,
@@ -152,6 +155,7 @@ impl Header {
     /// [`Error::MethodAddress`] for an address that a header cannot carry, [`Error::Field`] for a
     /// count, data or mask that is too wide, [`Error::MethodOverflow`] when an incrementing run
     /// would pass the last address.
+    #[inline]
     pub fn encode(&self) -> Result<u32, Error> {
         match *self {
             Self::Nop => Ok(NOP),

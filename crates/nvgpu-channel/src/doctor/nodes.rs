@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nvgpu_sys::door::OpenFlags;
-use nvgpu_sys::{Door, DoorFd, Errno, paths};
+use nvgpu_sys::{Door, DoorFd, Errno, cure, paths};
 
 use super::Report;
 use crate::system::{Permissions, System};
@@ -60,7 +60,7 @@ pub(super) fn examine(report: &mut Report, door: &Arc<dyn Door>, system: Option<
         match DoorFd::open(door, node.path, node.flags | OpenFlags::CLOSE_ON_EXEC) {
             Ok(_) => report.ok(node.subject, format!("{path} opens")),
             Err(errno) => {
-                let cure = cure(node, errno, system);
+                let cure = node_cure(node, errno, system);
                 match node.loss {
                     Some(loss) => report.warning(node.subject, format!("{path}: {errno}: {loss}"), cure),
                     None => {
@@ -75,7 +75,7 @@ pub(super) fn examine(report: &mut Report, door: &Arc<dyn Door>, system: Option<
 }
 
 /// What to do about a node that does not open.
-fn cure(node: &Node, errno: Errno, system: Option<&dyn System>) -> String {
+fn node_cure(node: &Node, errno: Errno, system: Option<&dyn System>) -> String {
     let path = node.path.to_string_lossy();
     match errno {
         Errno::ACCESS | Errno::PERM if node.path == paths::KMSG => {
@@ -85,7 +85,7 @@ fn cure(node: &Node, errno: Errno, system: Option<&dyn System>) -> String {
             let permissions = system.and_then(|system| system.permissions(Path::new(&*path)).ok());
             match system.zip(permissions) {
                 Some((system, permissions)) => permission_cure(&path, system, permissions),
-                None => "add yourself to group video (sudo usermod -aG video $USER) and log in again".into(),
+                None => cure::JOIN_GROUP.into(),
             }
         }
         Errno::NOENT | Errno::NXIO | Errno::NODEV if system.is_none() => {
@@ -101,8 +101,7 @@ fn cure(node: &Node, errno: Errno, system: Option<&dyn System>) -> String {
                 format!("load the kernel module: sudo modprobe {}", node.module)
             }
         }
-        Errno::MFILE | Errno::NFILE => "too many open descriptors: raise the limit with ulimit -n".into(),
-        _ => "look into the kernel log: sudo dmesg".into(),
+        _ => cure::of_call(errno).unwrap_or("look into the kernel log: sudo dmesg").into(),
     }
 }
 

@@ -2,13 +2,13 @@
 
 use core::ffi::{CStr, c_void};
 use core::fmt;
-use core::ptr::NonNull;
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 
-use nvgpu_sys::door::{Events, MapRequest, OpenFlags, PollEntry};
+use nvgpu_sys::door::{Events, OpenFlags, PollEntry};
+use nvgpu_sys::forward::Forward;
 use nvgpu_sys::{Door, Errno, paths};
 use orin_sim::{Config, SoftwareOrin};
 
@@ -53,9 +53,9 @@ impl Front {
     }
 }
 
-impl Door for Front {
-    fn name(&self) -> &'static str {
-        "front"
+impl Forward for Front {
+    fn behind(&self) -> &dyn Door {
+        &self.behind
     }
 
     fn open(&self, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno> {
@@ -68,23 +68,6 @@ impl Door for Front {
             // SAFETY: passed on as it came.
             None => unsafe { self.behind.ioctl(fd, request, argument) },
         }
-    }
-
-    fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
-        self.behind.mmap(request)
-    }
-
-    unsafe fn munmap(&self, pointer: NonNull<u8>, len: usize) -> Result<(), Errno> {
-        // SAFETY: passed on as it came.
-        unsafe { self.behind.munmap(pointer, len) }
-    }
-
-    fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
-        self.behind.read(fd, buffer)
-    }
-
-    fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
-        self.behind.seek_end(fd)
     }
 
     fn poll(&self, entries: &mut [PollEntry], timeout: Duration) -> Result<usize, Errno> {

@@ -177,7 +177,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`GET_CHARACTERISTICS`](super::GET_CHARACTERISTICS).
-    pointing GetCharacteristics = "nvgpu_gpu_get_characteristics", 16 bytes {
+    pointing(gpu_characteristics_buf_addr) GetCharacteristics = "nvgpu_gpu_get_characteristics", 16 bytes {
         /// In: bytes at the address. Out: bytes the kernel has.
         0 => gpu_characteristics_buf_size: u64;
         /// A [`Characteristics`].

@@ -50,7 +50,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`CLK_GET_RANGE`](super::CLK_GET_RANGE).
-    pointing ClkRangeArgs = "nvgpu_gpu_clk_range_args", 16 bytes {
+    pointing(clk_range_entries) ClkRangeArgs = "nvgpu_gpu_clk_range_args", 16 bytes {
         /// 0, or [`CLK_FLAG_SPECIFIC_DOMAINS`](super::CLK_FLAG_SPECIFIC_DOMAINS).
         0 => flags: u32;
         /// Not used.
@@ -72,7 +72,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`CLK_GET_VF_POINTS`](super::CLK_GET_VF_POINTS).
-    pointing ClkVfPointsArgs = "nvgpu_gpu_clk_vf_points_args", 24 bytes {
+    pointing(clk_vf_point_entries) ClkVfPointsArgs = "nvgpu_gpu_clk_vf_points_args", 24 bytes {
         /// 0.
         0 => flags: u32;
         /// Clock domain.
@@ -104,7 +104,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`CLK_GET_INFO`](super::CLK_GET_INFO).
-    pointing ClkGetInfo = "nvgpu_gpu_clk_get_info_args", 16 bytes {
+    pointing(clk_info_entries) ClkGetInfo = "nvgpu_gpu_clk_get_info_args", 16 bytes {
         /// 0, or [`CLK_FLAG_SPECIFIC_DOMAINS`](super::CLK_FLAG_SPECIFIC_DOMAINS).
         0 => flags: u32;
         /// One of the `CLK_TYPE_*` values, or 0 for all.
@@ -118,7 +118,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`CLK_SET_INFO`](super::CLK_SET_INFO).
-    pointing ClkSetInfo = "nvgpu_gpu_clk_set_info_args", 24 bytes {
+    pointing(clk_info_entries) ClkSetInfo = "nvgpu_gpu_clk_set_info_args", 24 bytes {
         /// 0.
         0 => flags: u32;
         /// Not used.

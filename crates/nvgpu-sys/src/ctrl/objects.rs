@@ -81,7 +81,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`SET_DETERMINISTIC_OPTS`](super::SET_DETERMINISTIC_OPTS).
-    pointing SetDeterministicOpts = "nvgpu_gpu_set_deterministic_opts_args", 16 bytes {
+    pointing(channels) SetDeterministicOpts = "nvgpu_gpu_set_deterministic_opts_args", 16 bytes {
         /// Elements of `channels`.
         0 => num_channels: u32;
         /// [`DeterministicOpts`].
@@ -93,7 +93,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`REGISTER_BUFFER`](super::REGISTER_BUFFER).
-    pointing RegisterBuffer = "nvgpu_gpu_register_buffer_args", 24 bytes {
+    pointing(metadata_addr) RegisterBuffer = "nvgpu_gpu_register_buffer_args", 24 bytes {
         /// dma-buf descriptor.
         0 => dmabuf_fd: i32;
         /// Compression tags: one of the `COMPTAGS_ALLOC_*` values.
@@ -113,7 +113,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`GET_BUFFER_INFO`](super::GET_BUFFER_INFO) on the way in.
-    pointing BufferInfoIn = "nvgpu_gpu_get_buffer_info_args", 24 bytes {
+    pointing(metadata_addr) BufferInfoIn = "nvgpu_gpu_get_buffer_info_args", 24 bytes {
         /// dma-buf descriptor.
         0 => dmabuf_fd: i32, "in.dmabuf_fd";
         /// Bytes at `metadata_addr`.
@@ -208,7 +208,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`WAIT_FOR_PAUSE`](super::WAIT_FOR_PAUSE).
-    pointing WaitPause = "nvgpu_gpu_wait_pause_args", 8 bytes {
+    pointing(pwarpstate) WaitPause = "nvgpu_gpu_wait_pause_args", 8 bytes {
         /// Array of [`WarpState`], one per SM.
         0 => pwarpstate: u64;
     }

@@ -4,7 +4,7 @@ use crate::layout::uapi_struct;
 
 uapi_struct! {
     /// Argument of [`GET_TPC_MASKS`](super::GET_TPC_MASKS).
-    pointing GetTpcMasks = "nvgpu_gpu_get_tpc_masks_args", 16 bytes {
+    pointing(mask_buf_addr) GetTpcMasks = "nvgpu_gpu_get_tpc_masks_args", 16 bytes {
         /// In: bytes at the address. Out: bytes there are.
         0 => mask_buf_size: u32;
         /// Not used.
@@ -16,7 +16,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`GET_GPC_LOCAL_TO_PHYSICAL_MAP`](super::GET_GPC_LOCAL_TO_PHYSICAL_MAP).
-    pointing GetGpcPhysicalMap = "nvgpu_gpu_get_gpc_physical_map_args", 16 bytes {
+    pointing(physical_gpc_buf_addr) GetGpcPhysicalMap = "nvgpu_gpu_get_gpc_physical_map_args", 16 bytes {
         /// Bytes at the address: 4 for each GPC present, exactly.
         0 => map_buf_size: u32;
         /// Not used.
@@ -28,7 +28,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`GET_GPC_LOCAL_TO_LOGICAL_MAP`](super::GET_GPC_LOCAL_TO_LOGICAL_MAP).
-    pointing GetGpcLogicalMap = "nvgpu_gpu_get_gpc_logical_map_args", 16 bytes {
+    pointing(logical_gpc_buf_addr) GetGpcLogicalMap = "nvgpu_gpu_get_gpc_logical_map_args", 16 bytes {
         /// Bytes at the address: 4 for each GPC present, exactly.
         0 => map_buf_size: u32;
         /// Not used.
@@ -68,7 +68,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`VSMS_MAPPING`](super::VSMS_MAPPING).
-    pointing VsmsMapping = "nvgpu_gpu_vsms_mapping", 8 bytes {
+    pointing(vsms_map_buf_addr) VsmsMapping = "nvgpu_gpu_vsms_mapping", 8 bytes {
         /// Array of [`VsmsMappingEntry`], as many as there are SMs.
         0 => vsms_map_buf_addr: u64;
     }
@@ -90,7 +90,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`GET_ENGINE_INFO`](super::GET_ENGINE_INFO).
-    pointing GetEngineInfo = "nvgpu_gpu_get_engine_info_args", 16 bytes {
+    pointing(engine_info_buf_addr) GetEngineInfo = "nvgpu_gpu_get_engine_info_args", 16 bytes {
         /// In: bytes at the address. Out: bytes there are.
         0 => engine_info_buf_size: u32;
         /// Not used.
@@ -102,7 +102,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`GET_FBP_L2_MASKS`](super::GET_FBP_L2_MASKS).
-    pointing GetFbpL2Masks = "nvgpu_gpu_get_fbp_l2_masks_args", 16 bytes {
+    pointing(mask_buf_addr) GetFbpL2Masks = "nvgpu_gpu_get_fbp_l2_masks_args", 16 bytes {
         /// In: bytes at the address. Out: bytes there are.
         0 => mask_buf_size: u32;
         /// Not used.

@@ -6,7 +6,7 @@ use crate::layout::uapi_struct;
 uapi_struct! {
     /// Argument of [`WRITE_32`](super::WRITE_32) and [`READ_32`](super::READ_32); the fields are
     /// those of [`RwHandle`](super::RwHandle).
-    pointing RwHandle32 = "nvmap_rw_handle_32", 28 bytes {
+    pointing(addr) RwHandle32 = "nvmap_rw_handle_32", 28 bytes {
         /// User memory.
         0 => addr: u32;
         /// Handle number.
@@ -26,7 +26,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`CACHE_32`](super::CACHE_32).
-    pointing CacheOp32 = "nvmap_cache_op_32", 16 bytes {
+    pointing(addr) CacheOp32 = "nvmap_cache_op_32", 16 bytes {
         /// First byte, inside an nvmap mapping of the caller.
         0 => addr: u32;
         /// Handle number.

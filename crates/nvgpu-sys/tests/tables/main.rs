@@ -42,19 +42,19 @@ fn check_struct(table: &Value, header: &str, ours: &StructInfo) {
     let fields = expected["fields"].as_array().unwrap();
     let no_padding = Vec::new();
     let padding = expected["padding"].as_array().unwrap_or(&no_padding);
-    let mut points = false;
+    let mut pointers = Vec::new();
     for field in ours.fields {
         let at = (field.offset as u64, field.size as u64);
         if let Some(entry) = fields.iter().find(|entry| entry["name"] == field.name) {
             assert!(!field.implicit, "{name}.{} is in the header", field.name);
             assert_eq!(at, place(entry), "{name}.{}", field.name);
-            points |= entry.get("user_ptr").is_some();
+            pointers.extend(entry.get("user_ptr").map(|_| field.offset));
         } else {
             assert!(field.implicit, "{name}.{} unknown", field.name);
             assert!(padding.iter().any(|gap| at == place(gap)), "{name}.{} unknown", field.name);
         }
     }
-    assert_eq!(ours.points, points, "{name} holds user-space addresses");
+    assert_eq!(ours.pointers, pointers, "user-space addresses in {name}");
 
     // A field outside unions and bit-fields must be there under its own name.
     for entry in fields.iter().filter(|entry| entry.get("union").is_none() && entry.get("bits").is_none()) {
@@ -151,8 +151,11 @@ fn no_struct_of_the_headers_is_missing() {
 /// in the crate.
 fn check_family(table: &Value, family: char, prefix: &str, requests: &[RequestInfo]) {
     for request in requests {
-        let code = named(&table["ioctls"], request.name)["code"].as_str().unwrap();
-        assert_eq!(format!("{:#010x}", request.code), code, "{}", request.name);
+        let entry = named(&table["ioctls"], request.name);
+        assert_eq!(entry["code"], format!("{:#010x}", request.code), "{}", request.name);
+        if let Some(argument) = request.argument {
+            assert_eq!(entry["arg"], format!("struct {}", argument.name), "{}", request.name);
+        }
     }
     let ours: BTreeSet<&str> = requests.iter().map(|request| request.name).collect();
     assert_eq!(ours.len(), requests.len(), "each request once");

@@ -19,7 +19,7 @@ use crate::gpu::compute::Compute;
 use crate::gpu::copy::Copy;
 use crate::gpu::decoder::MethodWord;
 use crate::gpu::host::Host;
-use crate::gpu::{Activity, ChannelFault, ChannelSetup, ChannelStatus, Effects};
+use crate::gpu::{Activity, ChannelFault, ChannelSetup, ChannelStatus, Effects, HostCheck};
 use crate::mmu::{Access, FaultKind, MmuFault, Span, View};
 
 /// Pushbuffer words that a slice processes at most.
@@ -163,6 +163,11 @@ impl Channel {
             return Served { active: true, ..Served::default() };
         }
         let mut guard = self.lock();
+        // Looked at once more: whoever disabled the channel since has had the lock, and relies on no
+        // slice beginning after that.
+        if self.disabled.load(Ordering::Acquire) {
+            return Served::default();
+        }
         let Some(state) = guard.as_mut().filter(|state| !state.faulted) else { return Served::default() };
         let rung = self.rung.swap(false, Ordering::Relaxed);
         let mut effects = Effects::default();
@@ -234,6 +239,7 @@ impl State {
         let put = self.setup.userd.load(userd::GP_PUT as usize);
         if put >= self.setup.ring_entries {
             return Err(ChannelFault::PushbufferEntry {
+                check: HostCheck::Pointer,
                 va: 0,
                 word: put,
                 reason: format!("GPPTR: GP_PUT is not an index of {} entries", self.setup.ring_entries),
@@ -273,6 +279,7 @@ impl State {
             let word = words.fetch(va).map_err(|fault| ChannelFault::Mmu { client: "host", fault })?;
             self.segment = (left > 1).then_some(Remaining { va: va + 4, words: left - 1 });
             let write = self.stream.push(word).map_err(|error| ChannelFault::PushbufferEntry {
+                check: HostCheck::PushbufferWord,
                 va,
                 word,
                 reason: format!("PBENTRY: {error}"),
@@ -318,6 +325,7 @@ impl State {
         let (low, high) = (self.setup.ring.load(at), self.setup.ring.load(at + 4));
         let raw = u64::from(high) << 32 | u64::from(low);
         let refuse = |reason: String| ChannelFault::PushbufferEntry {
+            check: HostCheck::RingEntry,
             va: raw & ((1 << ampere_cmd::gpfifo::VA_BITS) - 4),
             word: low,
             reason: format!("GPENTRY: entry {index} of the ring, {raw:#018x}: {reason}"),

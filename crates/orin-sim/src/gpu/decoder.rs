@@ -5,7 +5,7 @@
 
 use ampere_cmd::method::{Class, Method, MethodInfo};
 
-use crate::gpu::ChannelFault;
+use crate::gpu::{ChannelFault, Refusal};
 
 /// Number of method words that a pushbuffer header can address (byte offsets up to 0x3ffc).
 const METHOD_WORDS: usize = 0x1000;
@@ -20,9 +20,15 @@ pub(super) struct MethodWord {
 }
 
 impl MethodWord {
-    /// The fault that ends the channel at this method.
+    /// The fault that ends the channel at this method, because of its data.
     pub(super) fn fault(self, reason: impl Into<String>) -> ChannelFault {
+        self.refused(Refusal::Data, reason)
+    }
+
+    /// The fault that ends the channel at this method.
+    pub(super) fn refused(self, refusal: Refusal, reason: impl Into<String>) -> ChannelFault {
         ChannelFault::Method {
+            refusal,
             subchannel: self.subchannel,
             address: self.address,
             data: self.data,
@@ -77,7 +83,7 @@ impl Decoder {
                 return Err(word.fault(format!("{} of {} is not modelled", info.name, self.name)));
             }
             Some(Slot::Undefined) | None => {
-                return Err(word.fault(format!("{} has no such method", self.name)));
+                return Err(word.refused(Refusal::Undefined, format!("{} has no such method", self.name)));
             }
         };
         let stray = word.data & !info.named_bits();

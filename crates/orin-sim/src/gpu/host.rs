@@ -16,7 +16,7 @@ use ampere_cmd::{Method, compute_c7c0, copy_c7b5, host_c76f as class};
 use crate::gpu::channel::{Engines, Flow, Wait};
 use crate::gpu::decoder::{Decoder, MethodWord, Shadow, join};
 use crate::gpu::semaphore::{Operation, Reduction, SemaphoreWrite, Structure, atomic32, atomic64};
-use crate::gpu::{Activity, ChannelFault, Effects};
+use crate::gpu::{Activity, ChannelFault, Effects, Refusal};
 use crate::memory::Memory;
 use crate::mmu::{Access, MmuFault, View};
 
@@ -113,7 +113,8 @@ impl Host {
     ) -> Result<Flow, ChannelFault> {
         let (engine, number) = engine_of(word)?;
         if !engines.objects.contains(&number) {
-            return Err(word.fault(format!("class {number:#06x} has no context in this channel")));
+            let reason = format!("class {number:#06x} has no context in this channel");
+            return Err(word.refused(Refusal::Class, reason));
         }
         if self.engine != Some(engine) {
             // Switching between subchannel 4 and the others waits for idle (GA100 `dev_pbdma`).
@@ -219,7 +220,7 @@ fn engine_of(word: MethodWord) -> Result<(Engine, u32), ChannelFault> {
         COMPUTE => Ok((Engine::Compute, u32::from(compute_c7c0::CLASS))),
         COPY => Ok((Engine::Copy, u32::from(copy_c7b5::CLASS))),
         0..=3 => Err(word.fault("the engine of this subchannel is not modelled")),
-        _ => Err(word.fault("software method: the kernel serves none")),
+        _ => Err(word.refused(Refusal::Software, "software method: the kernel serves none")),
     }
 }
 
@@ -228,10 +229,11 @@ fn set_object(word: MethodWord, engines: &Engines) -> Result<Flow, ChannelFault>
     let object = class::SetObject::decode(word.data);
     let (_, number) = engine_of(word)?;
     if object.engine == class::SetObjectEngine::Sw {
-        return Err(word.fault("software object: the kernel serves none"));
+        return Err(word.refused(Refusal::Software, "software object: the kernel serves none"));
     }
     if object.engine.bits() != 0 || object.nvclass != number {
-        return Err(word.fault(format!("this subchannel's engine has class {number:#06x} alone")));
+        let reason = format!("this subchannel's engine has class {number:#06x} alone");
+        return Err(word.refused(Refusal::Class, reason));
     }
     if !engines.objects.contains(&number) {
         return Err(word.fault(format!("class {number:#06x} has no context in this channel")));

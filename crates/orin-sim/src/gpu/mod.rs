@@ -48,6 +48,30 @@ pub struct ChannelSetup {
     pub address_space: Arc<AddressSpace>,
 }
 
+/// What the host engine checks of what it fetches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostCheck {
+    /// GP_PUT is an index of the ring (GPPTR).
+    Pointer,
+    /// An entry of the ring is well formed (GPENTRY).
+    RingEntry,
+    /// A word of a pushbuffer is a header where one is due (PBENTRY).
+    PushbufferWord,
+}
+
+/// Why a method is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The class has no such method.
+    Undefined,
+    /// SET_OBJECT names a class that the subchannel's engine does not have.
+    Class,
+    /// The subchannel is one of those for software, which serves none.
+    Software,
+    /// The data, or anything else about it.
+    Data,
+}
+
 /// Which engine or unit found a fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChannelFault {
@@ -62,6 +86,8 @@ pub enum ChannelFault {
     /// Malformed GPFIFO entry, pushbuffer word or method header.
     #[error("pushbuffer word {word:#010x} at {va:#x}: {reason}")]
     PushbufferEntry {
+        /// Which check it failed; the kernel recovers from one of them only.
+        check: HostCheck,
         /// GPU address of the word; for a GPFIFO entry, the address that it carries.
         va: u64,
         /// The word; for a GPFIFO entry, its first.
@@ -72,6 +98,8 @@ pub enum ChannelFault {
     /// A method that the target class does not have, or data it refuses.
     #[error("method {address:#06x} of subchannel {subchannel} with data {data:#010x}: {reason}")]
     Method {
+        /// Why; it decides which unit raises the interrupt.
+        refusal: Refusal,
         /// Subchannel the method was sent to.
         subchannel: u8,
         /// Byte offset of the method.
@@ -258,6 +286,11 @@ impl Gpu {
     /// Loses the next `count` doorbell writes.
     pub fn lose_doorbells(&self, count: u64) {
         self.scheduler.lose_doorbells(count);
+    }
+
+    /// How many of the doorbell writes that [`Gpu::lose_doorbells`] asked for are still to be lost.
+    pub fn doorbells_to_lose(&self) -> u64 {
+        self.scheduler.doorbells_to_lose()
     }
 
     /// Keeps the engines from making progress until told otherwise.

@@ -172,6 +172,10 @@ impl Scheduler {
         self.disturbances().lost_next += count;
     }
 
+    pub(super) fn doorbells_to_lose(&self) -> u64 {
+        self.disturbances().lost_next
+    }
+
     pub(super) fn stall(&self, stalled: bool) {
         let mut disturbances = self.disturbances();
         (disturbances.stalled, disturbances.stalled_until) = (stalled, None);

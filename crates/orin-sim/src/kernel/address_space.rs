@@ -4,14 +4,15 @@
 //! above it, where rings and context buffers go. User mappings at an address of the caller's choice
 //! lie inside a range reserved before; all pages are 4 KiB.
 
+mod mapping;
+
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use nvgpu_sys::address_space::{
-    self as abi, ACCESS_BITS, ACCESS_DEFAULT, ACCESS_READ_ONLY, ACCESS_READ_WRITE, ACCESS_SHIFT, AllocSpace,
-    AllocSpace32, AllocSpaceFlags, BindChannel, FreeSpace, GetSyncRoMap, GetVaRegions, KIND_INVALID,
-    MapBufferBatch, MapBufferEx, MapBufferFlags, MappingModify, Remap, UnmapBuffer, VaRegion, code,
+    self as abi, AllocSpace, AllocSpace32, AllocSpaceFlags, BindChannel, FreeSpace, GetSyncRoMap,
+    GetVaRegions, MapBufferBatch, MapBufferEx, MappingModify, Remap, UnmapBuffer, VaRegion, code,
 };
 use rustix::io::Errno;
 
@@ -25,6 +26,8 @@ use super::state::State;
 use super::va_allocator::VaAllocator;
 use super::{Kernel, syncpoint, user};
 
+use mapping::UserMapping;
+
 /// Longest argument of the node, in bytes.
 const MAX_BYTES: usize = 40;
 /// GPU page in bytes.
@@ -33,30 +36,9 @@ const PAGE: u64 = abi::PAGE_SIZE as u64;
 pub(super) const KERNEL_BYTES: u64 = 4 << 30;
 /// Elements that MAP_BUFFER_BATCH takes of each kind.
 const BATCH: u32 = 256;
-/// Mask of the access field in the flags of a mapping.
-const ACCESS_MASK: u32 = ((1 << ACCESS_BITS) - 1) << ACCESS_SHIFT;
-
 /// Number of an address space; never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SpaceId(pub(super) u64);
-
-/// A mapping that user space made.
-#[derive(Debug)]
-struct UserMapping {
-    buffer: Buffer,
-    /// Compressible kind, or the incompressible one without it.
-    kind: i16,
-    /// Flags as given, without the deprecated one.
-    flags: u32,
-    len: u64,
-    references: u32,
-}
-
-impl UserMapping {
-    fn fixed(&self) -> bool {
-        self.flags & MapBufferFlags::FIXED_OFFSET.bits() != 0
-    }
-}
 
 /// A reserved range.
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +79,11 @@ impl Space {
             syncpoints: None,
             mmu: Arc::new(AddressSpace::new()),
         }
+    }
+
+    /// One past the last address, the kernel's area included.
+    pub(super) fn limit(&self) -> u64 {
+        self.end + KERNEL_BYTES
     }
 
     /// Number of user mappings.
@@ -185,7 +172,13 @@ impl Space {
     fn free_space(&mut self, args: &FreeSpace) {
         let Some((start, len)) = self.area(args.offset) else { return };
         let sparse = self.areas.remove(&start).is_some_and(|area| area.sparse);
-        let inside: Vec<u64> = self.mappings.range(start..start + len).map(|(va, _)| *va).collect();
+        let inside = self.mappings.range_mut(start..start + len).filter(|(_, map)| map.area == Some(start));
+        let inside: Vec<u64> = inside
+            .map(|(va, mapping)| {
+                mapping.area = None;
+                *va
+            })
+            .collect();
         for va in inside {
             self.drop_reference(va);
         }
@@ -197,159 +190,6 @@ impl Space {
             }
         }
         self.user.free(start);
-    }
-
-    /// Takes one reference off the mapping at `va` and unmaps it with the last one. Returns how
-    /// many are left.
-    fn drop_reference(&mut self, va: u64) -> u32 {
-        let Some(mapping) = self.mappings.get_mut(&va) else { return 0 };
-        mapping.references -= 1;
-        let left = mapping.references;
-        if left == 0 {
-            self.remove(va);
-        }
-        left
-    }
-
-    fn remove(&mut self, va: u64) {
-        let Some(mapping) = self.mappings.remove(&va) else { return };
-        self.mmu.unmap_range(va, mapping.len);
-        if !mapping.fixed() {
-            self.user.free(va);
-        }
-    }
-
-    fn unmap(&mut self, log: &Log, args: &UnmapBuffer) {
-        let Some(mapping) = self.mappings.get(&args.offset) else { return };
-        let (fixed, references) = (mapping.fixed(), mapping.references);
-        if fixed && references > 1 {
-            // The kernel waits 100 ms for the other references first; they are the caller's own.
-            log.error("nvgpu_vm_unmap_sync_buffer", format_args!("sync-unmap failed on {:#x}", args.offset));
-        }
-        let left = self.drop_reference(args.offset);
-        if fixed && left > 0 {
-            log.error("nvgpu_vm_unmap", format_args!("{left} references remaining on {:#x}", args.offset));
-        }
-    }
-
-    /// MAP_BUFFER_EX once the dma-buf is known; the order of the checks decides the errno.
-    fn map(&mut self, log: &Log, args: &mut MapBufferEx, buffer: Buffer) -> Result<(), Errno> {
-        let size = buffer.handle.size();
-        let flags = MapBufferFlags::from_bits_retain(args.flags);
-        let fixed = flags.contains(MapBufferFlags::FIXED_OFFSET);
-        check_arguments(log, args, size)?;
-        if buffer.handle.memory().is_none() {
-            log.warning("nvgpu_vm_map_linux", format_args!("Failed to pin dma_buf!"));
-            return Err(Errno::INVAL);
-        }
-        let access = args.flags >> ACCESS_SHIFT & ((1 << ACCESS_BITS) - 1);
-        if buffer.read_only && access == ACCESS_READ_WRITE {
-            log.error("nvgpu_vm_map_linux", format_args!("RW mapping requested for RO buffer"));
-            return Err(Errno::INVAL);
-        }
-        let writable = !buffer.read_only && access != ACCESS_READ_ONLY;
-        let kind = if args.compr_kind == KIND_INVALID { args.incompr_kind } else { args.compr_kind };
-        let key = args.flags & !MapBufferFlags::MAPPABLE_COMPBITS.bits();
-        if let Some(va) = self.reuse(args, &buffer, kind, key) {
-            args.offset = va;
-            return Ok(());
-        }
-        let len = self.placement(log, args, size)?;
-        check_kinds(log, args)?;
-        if !args.buffer_offset.is_multiple_of(PAGE) {
-            return Err(Errno::NOMEM);
-        }
-        let va = if fixed {
-            args.offset
-        } else {
-            let va = self.user.allocate(len);
-            va.ok_or_else(|| {
-                log.error("nvgpu_vm_alloc_va", format_args!("failed to allocate va space"));
-                log.error(
-                    "nvgpu_gmmu_map_locked",
-                    format_args!("(0x{va:x?}) oom: sz={len:#x}", va = self.end),
-                );
-                Errno::NOMEM
-            })?
-        };
-        self.forget_overlaps(va, len);
-        self.clear_pages(va, len);
-        if !flags.contains(MapBufferFlags::UNMAPPED_PTE)
-            && let Some(memory) = buffer.handle.memory()
-        {
-            let memory = Arc::clone(memory);
-            self.mmu.map(MappedRange { va, len, memory, offset: args.buffer_offset, writable });
-        }
-        self.mappings.insert(va, UserMapping { buffer, kind, flags: key, len, references: 1 });
-        args.offset = va;
-        Ok(())
-    }
-
-    /// An existing mapping of the same dma-buf, kind and flags is used again: any of them, or at a
-    /// chosen address the one there, whatever its offset and size.
-    fn reuse(&mut self, args: &MapBufferEx, buffer: &Buffer, kind: i16, flags: u32) -> Option<u64> {
-        let matches = |mapping: &UserMapping| {
-            mapping.buffer.same(buffer) && mapping.kind == kind && mapping.flags == flags
-        };
-        let fixed = flags & MapBufferFlags::FIXED_OFFSET.bits() != 0;
-        let va = if fixed {
-            self.mappings.get(&args.offset).filter(|mapping| matches(mapping)).map(|_| args.offset)
-        } else {
-            self.mappings.iter().find(|(_, mapping)| matches(mapping)).map(|(va, _)| *va)
-        }?;
-        let mapping = self.mappings.get_mut(&va)?;
-        mapping.references = mapping.references.saturating_add(1);
-        Some(va)
-    }
-
-    /// Length of a new mapping; for a chosen address, whether it may go there.
-    fn placement(&self, log: &Log, args: &MapBufferEx, size: u64) -> Result<u64, Errno> {
-        let len = if args.mapping_size == 0 { size } else { args.mapping_size };
-        let len = len.checked_next_multiple_of(PAGE).filter(|len| *len <= size).ok_or(Errno::INVAL)?;
-        if args.buffer_offset > size - len {
-            return Err(Errno::INVAL);
-        }
-        if args.flags & MapBufferFlags::FIXED_OFFSET.bits() == 0 {
-            return Ok(len);
-        }
-        let function = "nvgpu_vm_area_validate_buffer";
-        let end = args.offset.checked_add(len).ok_or(Errno::INVAL)?;
-        if !args.offset.is_multiple_of(PAGE) {
-            log.error(
-                function,
-                format_args!("map offset must be buffer page size aligned {:#x}", args.offset),
-            );
-            return Err(Errno::INVAL);
-        }
-        let Some((start, area)) = self.area(args.offset) else {
-            log.warning(function, format_args!("fixed offset mapping without space allocation"));
-            return Err(Errno::INVAL);
-        };
-        if end > start + area {
-            log.warning(function, format_args!("fixed offset mapping size overflows va node"));
-            return Err(Errno::INVAL);
-        }
-        if self.overlapping(args.offset, len).next().is_some() {
-            log.warning(function, format_args!("overlapping buffer map requested"));
-            return Err(Errno::INVAL);
-        }
-        Ok(len)
-    }
-
-    fn overlapping(&self, va: u64, len: u64) -> impl Iterator<Item = u64> {
-        let before = self.mappings.range(..va).next_back().filter(|(at, old)| *at + old.len > va);
-        let inside = self.mappings.range(va..va + len);
-        before.into_iter().chain(inside).map(|(at, _)| *at)
-    }
-
-    /// A mapping with extra references survives FREE_SPACE although its addresses are given away;
-    /// a later mapping there overwrites its page-table entries.
-    fn forget_overlaps(&mut self, va: u64, len: u64) {
-        for old in self.overlapping(va, len).collect::<Vec<_>>() {
-            if let Some(mapping) = self.mappings.remove(&old) {
-                self.mmu.unmap_range(old, mapping.len);
-            }
-        }
     }
 
     fn regions(&self, args: &mut GetVaRegions) -> Result<(), Errno> {
@@ -367,91 +207,6 @@ impl Space {
         args.buf_size = bytes.len() as u32;
         Ok(())
     }
-
-    fn modify(&self, log: &Log, args: &MappingModify) -> Result<(), Errno> {
-        let function = "nvgpu_vm_mapping_modify";
-        let Some(mapping) = self.mappings.get(&args.map_address) else {
-            log.error(function, format_args!("no buffer at map_address {:#x}", args.map_address));
-            return Err(Errno::INVAL);
-        };
-        if !args.buffer_offset.is_multiple_of(PAGE) || !args.buffer_size.is_multiple_of(PAGE) {
-            log.error(function, format_args!("buffer_offset {:#x} not page aligned", args.buffer_offset));
-            return Err(Errno::INVAL);
-        }
-        if args.buffer_offset.checked_add(args.buffer_size).is_none_or(|end| end > mapping.len) {
-            log.error(
-                function,
-                format_args!(
-                    "buffer end exceeds buffer size. {:#x} + {:#x} > {:#x}",
-                    args.buffer_offset, args.buffer_size, mapping.len
-                ),
-            );
-            return Err(Errno::INVAL);
-        }
-        // Pages are never compressible, so the incompressible kind is the resulting one.
-        if args.incompr_kind == KIND_INVALID { Err(Errno::INVAL) } else { Ok(()) }
-    }
-}
-
-/// The checks of MAP_BUFFER_EX that need no more than the size of the buffer.
-fn check_arguments(log: &Log, args: &MapBufferEx, size: u64) -> Result<(), Errno> {
-    let flags = MapBufferFlags::from_bits_retain(args.flags);
-    let fixed = flags.contains(MapBufferFlags::FIXED_OFFSET);
-    let function = "nvgpu_vm_map_buffer";
-    if !fixed && (args.offset != 0 || args.buffer_offset != 0) {
-        log.error(function, format_args!("Regular map with addr/buf offset is not supported!"));
-        return Err(Errno::INVAL);
-    }
-    if !fixed && args.mapping_size != 0 {
-        log.error(function, format_args!("map_size && non-fixed-mapping!"));
-        return Err(Errno::INVAL);
-    }
-    if args.mapping_size > size || args.buffer_offset > size - args.mapping_size {
-        log.error(
-            function,
-            format_args!(
-                "buf size {size:x} < (offset({:x}) + map_size({:x}))",
-                args.buffer_offset, args.mapping_size
-            ),
-        );
-        return Err(Errno::INVAL);
-    }
-    let access = args.flags >> ACCESS_SHIFT & ((1 << ACCESS_BITS) - 1);
-    if ![ACCESS_DEFAULT, ACCESS_READ_ONLY, ACCESS_READ_WRITE].contains(&access) {
-        log.error("nvgpu_vm_translate_map_access", format_args!("Invalid map access specified {access}"));
-        return Err(Errno::INVAL);
-    }
-    let function = "nvgpu_vm_translate_linux_flags";
-    if flags.contains(MapBufferFlags::TEGRA_RAW) {
-        log.error(function, format_args!("TEGRA_RAW requested when not supported."));
-        return Err(Errno::INVAL);
-    }
-    let extra = args.flags & !MapBufferFlags::all().bits() & !ACCESS_MASK;
-    if extra != 0 {
-        log.error(function, format_args!("Extra flags: {extra:#x}"));
-        return Err(Errno::INVAL);
-    }
-    if flags.contains(MapBufferFlags::MAPPABLE_COMPBITS) {
-        log.warning(function, format_args!("MAPPABLE_COMPBITS is deprecated, ignoring"));
-    }
-    Ok(())
-}
-
-/// The page kinds: pages are 4 KiB, so a compressible kind needs another to fall back to.
-fn check_kinds(log: &Log, args: &MapBufferEx) -> Result<(), Errno> {
-    let function = "nvgpu_vm_compute_compression";
-    if args.incompr_kind == KIND_INVALID && args.compr_kind != KIND_INVALID {
-        log.error(
-            function,
-            format_args!("Unsupported page size for compressible kind, but no fallback kind"),
-        );
-        return Err(Errno::INVAL);
-    }
-    if !(0..=0xff).contains(&args.incompr_kind) {
-        log.error("nvgpu_vm_do_map", format_args!("No comptags and no incompressible fallback kind"));
-        return Err(Errno::NOMEM);
-    }
-    Ok(())
 }
 
 impl State {
@@ -513,10 +268,11 @@ impl Kernel {
         } else if code.code == code::REMAP {
             let result = argument.call(|args: &mut Remap| state.remap(log, id, args));
             drop(state);
-            // The count is stored even after an error.
-            let residue = argument.copy_out();
-            result?;
-            return if residue > 0 { Err(Errno::FAULT) } else { Ok(0) };
+            // The count is stored even after an error, and a failure of that hides the error.
+            if argument.copy_out() > 0 {
+                return Err(Errno::FAULT);
+            }
+            return result.map(|()| 0);
         } else if code.code == code::GET_SYNC_RO_MAP {
             argument.call(|args: &mut GetSyncRoMap| {
                 let State { spaces, syncpoints, .. } = &mut *state;

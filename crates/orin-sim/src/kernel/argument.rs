@@ -32,6 +32,11 @@ impl Code {
         Self { code, family: (code >> 8) as u8, number: code & 0xff, bytes: ((code >> 16) & 0x3fff) as usize }
     }
 
+    /// Whether the kernel reads or writes the argument at all.
+    pub(super) fn has_direction(self) -> bool {
+        self.code & (KERNEL_READS | KERNEL_WRITES) != 0
+    }
+
     /// The check that nvgpu's nodes make before anything else: EINVAL for another family, number 0,
     /// a number above `last` or an argument above `bytes`.
     pub(super) fn check(self, family: u8, last: i16, bytes: usize) -> Result<(), Errno> {
@@ -104,11 +109,6 @@ impl Argument {
     /// The argument as it is now.
     pub(super) fn peek<T: Pod>(&self) -> T {
         bytemuck::pod_read_unaligned(&self.bytes[..size_of::<T>()])
-    }
-
-    /// Stores the argument at `address` whatever the direction says, as far as possible.
-    pub(super) fn store(&self, address: u64) {
-        let _ = user::write_bytes(address, &self.bytes[..self.code.bytes]);
     }
 
     /// Copies the argument out if the direction says so; returns how many bytes could not be

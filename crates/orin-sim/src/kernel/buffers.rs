@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use super::argument::Argument;
 use super::nvmap::Buffer;
-use super::{Kernel, user};
+use super::{Kernel, fds, user};
 
 /// What REGISTER_BUFFER attached to a buffer.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Metadata {
     mutable: bool,
 }
 
-/// The most bytes of an alignment rule of video memory.
+/// Page of video memory in bytes.
 const PAGE: u64 = 4096;
 
 impl Kernel {
@@ -40,26 +40,37 @@ impl Kernel {
                     Ok(())
                 })
             }
-            code::PREPARE_COMPRESSIBLE_READ => argument.call(|args: &mut PrepareCompressibleRead| {
-                // CAST: a descriptor is the same 32 bits.
-                self.image(args.handle as RawFd)?;
-                (args.compbits, args.zbc_color) = (0, 0);
-                let fence = SubmitFlags::FENCE_GET.union(SubmitFlags::SYNC_FENCE);
-                if SubmitFlags::from_bits_retain(args.submit_flags).contains(fence) {
-                    // No work, no fence: the descriptor is -1.
-                    args.fence_id = u32::MAX;
-                }
-                Ok(())
-            }),
+            code::PREPARE_COMPRESSIBLE_READ => {
+                argument.call(|args: &mut PrepareCompressibleRead| self.prepare_read(args))
+            }
             code::MARK_COMPRESSIBLE_WRITE => argument.call(|args: &mut MarkCompressibleWrite| {
                 // CAST: a descriptor is the same 32 bits.
-                self.image(args.handle as RawFd).map(|_| ())
+                self.image(args.handle as RawFd).map(|_| ()).inspect_err(|_| {
+                    self.log.error("gk20a_mark_compressible_write", format_args!("invalid dmabuf"));
+                })
             }),
             code::GET_MEMORY_STATE => argument.call(|args: &mut GetMemoryState| {
                 Err(if args.reserved == [0; 4] { Errno::NOSYS } else { Errno::INVAL })
             }),
             _ => argument.call(|args: &mut AllocVidmem| Err(alloc_vidmem(args))),
         }
+    }
+
+    fn prepare_read(&self, args: &mut PrepareCompressibleRead) -> Result<(), Errno> {
+        let flags = SubmitFlags::from_bits_retain(args.submit_flags);
+        let sync_file = flags.contains(SubmitFlags::FENCE_GET.union(SubmitFlags::SYNC_FENCE));
+        if sync_file {
+            // The kernel takes a number for the fence first, and gives it back.
+            fds::descriptor(|_| "sync_file".to_owned())?;
+        }
+        // CAST: a descriptor is the same 32 bits.
+        self.image(args.handle as RawFd)?;
+        (args.compbits, args.zbc_color) = (0, 0);
+        if sync_file {
+            // No work, no fence: the descriptor is -1.
+            args.fence_id = u32::MAX;
+        }
+        Ok(())
     }
 
     fn buffer(&self, fd: RawFd, function: &str) -> Result<Buffer, Errno> {
@@ -74,37 +85,57 @@ impl Kernel {
     }
 
     fn register(&self, args: &mut RegisterBuffer) -> Result<(), Errno> {
-        if args.metadata_size > REGISTER_BUFFER_METADATA_MAX_SIZE
-            || args.comptags_alloc_control > COMPTAGS_ALLOC_REQUIRED
-        {
-            return Err(Errno::INVAL);
+        let function = "nvgpu_gpu_ioctl_register_buffer";
+        let refused = |message: &str| {
+            self.log.error(function, format_args!("{message}"));
+            Err(Errno::INVAL)
+        };
+        if args.metadata_size > REGISTER_BUFFER_METADATA_MAX_SIZE {
+            return refused("Invalid metadata blob size");
         }
-        let buffer = self.buffer(args.dmabuf_fd, "nvgpu_gpu_ioctl_register_buffer")?;
+        if args.comptags_alloc_control > COMPTAGS_ALLOC_REQUIRED {
+            return refused("Invalid comptags_alloc_control");
+        }
+        let buffer = self.buffer(args.dmabuf_fd, function)?;
         let flags = RegisterBufferFlags::from_bits_retain(args.flags);
-        let mut metadata = buffer.handle.metadata();
-        if let Some(old) = &*metadata
-            && (!flags.contains(RegisterBufferFlags::MODIFY) || !old.mutable)
-        {
-            return Err(Errno::INVAL);
+        let mut metadata = buffer.metadata();
+        match &*metadata {
+            Some(_) if !flags.contains(RegisterBufferFlags::MODIFY) => {
+                let flag = "NVGPU_GPU_REGISTER_BUFFER_FLAGS_MODIFY";
+                return refused(&format!("attempt to modify buffer metadata without {flag}"));
+            }
+            Some(old) if !old.mutable => return refused("attempt to redefine immutable metadata"),
+            _ => {}
         }
         // CAST: at most 256.
         let mut bytes = vec![0; args.metadata_size as usize];
-        user::read_bytes(args.metadata_addr, &mut bytes)?;
+        user::read_bytes(args.metadata_addr, &mut bytes).inspect_err(|_| {
+            self.log.error(function, format_args!("Error copying buffer metadata blob"));
+        })?;
         if args.comptags_alloc_control == COMPTAGS_ALLOC_REQUIRED {
+            let number = -Errno::NOMEM.raw_os_error();
+            self.log.error(
+                "nvgpu_handle_comptags_control",
+                format_args!("Comptags allocation (required) failed ({number})"),
+            );
+            self.log.error(function, format_args!("Comptags alloc control failed {number}"));
             return Err(Errno::NOMEM);
         }
         *metadata = Some(Metadata { bytes, mutable: flags.contains(RegisterBufferFlags::MUTABLE) });
-        args.flags &= !RegisterBufferFlags::COMPTAGS_ALLOCATED.bits();
+        // Nothing of the input stays; no buffer has compression tags.
+        args.flags = 0;
         Ok(())
     }
 
     fn buffer_info(&self, args: &BufferInfoIn) -> Result<BufferInfoOut, Errno> {
         let buffer = self.buffer(args.dmabuf_fd, "nvgpu_gpu_ioctl_get_buffer_info")?;
         let mut info = BufferInfoOut { size: buffer.handle.size(), ..BufferInfoOut::default() };
-        let metadata = buffer.handle.metadata();
+        let metadata = buffer.metadata();
         if let Some(Metadata { bytes, mutable }) = &*metadata {
             let len = bytes.len().min(args.metadata_size as usize);
             if user::write_bytes(args.metadata_addr, &bytes[..len]) > 0 {
+                let function = "nvgpu_gpu_ioctl_get_buffer_info";
+                self.log.error(function, format_args!("metadata blob copy failed"));
                 return Err(Errno::FAULT);
             }
             let mut flags = BufferInfoFlags::METADATA_REGISTERED;
@@ -117,12 +148,15 @@ impl Kernel {
     }
 }
 
-/// ALLOC_VIDMEM never succeeds. That the errno of a correct request is ENOMEM is an assumption.
+/// ALLOC_VIDMEM never succeeds. That the errno of a correct request is ENOMEM is an assumption. The
+/// alignment, where 0 means a page, is held against the size rounded up to a power of two.
 fn alloc_vidmem(args: &AllocVidmem) -> Errno {
     let (size, alignment) = (args.size_or_fd, u64::from(args.alignment));
+    let alignment = if alignment == 0 { PAGE } else { alignment };
     let mapped = args.flags & CPU_ACCESS_MASK != 0;
     let protected = args.flags & AllocVidmemFlags::VPR.bits() != 0;
-    let aligned = alignment == 0 || alignment.is_power_of_two() && alignment <= size;
+    let rounded = size.checked_next_power_of_two().unwrap_or(u64::MAX);
+    let aligned = alignment.is_power_of_two() && alignment <= rounded;
     if mapped || protected || size == 0 || !size.is_multiple_of(PAGE) || !aligned {
         return Errno::INVAL;
     }

@@ -8,11 +8,10 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nvgpu_sys::channel::{
-    self as abi, AllocGpfifoEx, AllocObjCtx, ComputePreemption, GetParam, GetUserSyncpoint,
-    GraphicsPreemption, Open, PreemptionMode, SetErrorNotifier, SetupBind, SetupBindFlags, SubmitGpfifo,
-    Wait, Wdt, code,
+    self as abi, AllocGpfifoEx, AllocObjCtx, GetParam, GetUserSyncpoint, Open, PreemptionMode,
+    SetErrorNotifier, SetupBind, SetupBindFlags, SubmitGpfifo, Wait, Wdt, ZcullBind, code,
 };
-use nvgpu_sys::ctrl::{DeterministicOpts, OpenChannel, SetDeterministicOpts};
+use nvgpu_sys::ctrl::{DeterministicOpts, GpuFlags, OpenChannel, SetDeterministicOpts};
 use rustix::io::Errno;
 
 use crate::gpu::ChannelSetup;
@@ -26,6 +25,8 @@ use super::recovery;
 use super::state::State;
 use super::submit::KernelRing;
 use super::syncpoint::{SyncpointError, UserSyncpoint};
+use super::tsg::preempt_timed_out;
+use super::watchdog::Watchdog;
 use super::{Kernel, user};
 
 /// Channels that SET_DETERMINISTIC_OPTS takes at a time.
@@ -38,8 +39,23 @@ pub(super) const NOTIFICATION_BYTES: u64 = 16;
 pub(super) const RUNLIST_GR: u32 = 0;
 /// The copy engine's class.
 const COPY_CLASS: u32 = 0xc7b5;
-/// Requests of the real driver that have no handler here.
-const NOT_MODELLED: &[u32] = &[code::ZCULL_BIND];
+/// Requests that power the GPU up first. WAIT does so too, but its list of errors begins with a channel
+/// that cannot be waited for.
+const POWERED: [u32; 13] = [
+    code::ALLOC_OBJ_CTX,
+    code::SETUP_BIND,
+    code::ALLOC_GPFIFO_EX,
+    code::ZCULL_BIND,
+    code::SET_ERROR_NOTIFIER,
+    code::OPEN,
+    code::ENABLE,
+    code::DISABLE,
+    code::PREEMPT,
+    code::FORCE_RESET,
+    code::SET_PREEMPTION_MODE,
+    code::SET_BOOSTED_CTX,
+    code::GET_USER_SYNCPOINT,
+];
 
 /// Where errors are reported.
 #[derive(Clone, Debug)]
@@ -69,14 +85,17 @@ pub(super) struct Channel {
     pub(super) space: Option<SpaceId>,
     pub(super) tsg: Option<u32>,
     pub(super) veid: u32,
-    pub(super) watchdog: bool,
+    /// The subcontext that it joined its TSG on; a later request for another one changes only `veid`.
+    pub(super) joined_veid: u32,
+    /// The host engine of the runlist; 1 once a VEID above 0 has been asked for.
+    pub(super) runqueue: u32,
+    pub(super) watchdog: Watchdog,
     pub(super) deterministic: bool,
     /// SET_DETERMINISTIC_OPTS lets the GPU power down under this channel.
     pub(super) railgating: bool,
     pub(super) object_class: Option<u32>,
     /// Classes whose methods are allowed.
     pub(super) objects: Vec<u32>,
-    preemption: (u32, u32),
     pub(super) notifier: Option<Notifier>,
     pub(super) ring: Option<Ring>,
     pub(super) syncpoint: Option<UserSyncpoint>,
@@ -84,6 +103,8 @@ pub(super) struct Channel {
     pub(super) unserviceable: bool,
     /// Taken out of a TSG; never serviceable again.
     pub(super) retired: bool,
+    /// Name of the thread that opened it.
+    pub(super) owner: String,
     /// Held for the length of each request.
     gate: Arc<Mutex<()>>,
 }
@@ -96,17 +117,19 @@ impl Channel {
             space: None,
             tsg: None,
             veid: 0,
-            watchdog: true,
+            joined_veid: 0,
+            runqueue: 0,
+            watchdog: Watchdog::default(),
             deterministic: false,
             railgating: false,
             object_class: None,
             objects: Vec::new(),
-            preemption: (GraphicsPreemption::WFI.bits(), ComputePreemption::WFI.bits()),
             notifier: None,
             ring: None,
             syncpoint: None,
             unserviceable: true,
             retired: false,
+            owner: std::thread::current().name().unwrap_or("user").to_owned(),
             gate: Arc::default(),
         }
     }
@@ -126,45 +149,10 @@ impl Channel {
     fn engine_objects(&self) -> Vec<u32> {
         if self.runlist == RUNLIST_GR { self.objects.clone() } else { vec![COPY_CLASS] }
     }
-
-    fn watchdog(&mut self, args: &Wdt) -> Result<(), Errno> {
-        let status = args.wdt_status & (abi::WDT_DISABLE | abi::WDT_ENABLE);
-        if self.deterministic && status != abi::WDT_DISABLE {
-            return Err(Errno::INVAL);
-        }
-        self.watchdog = match status {
-            abi::WDT_DISABLE => false,
-            abi::WDT_ENABLE => true,
-            _ => return Err(Errno::INVAL),
-        };
-        Ok(())
-    }
-
-    /// Modes only ever get finer: WFI, then GFXP or CTA, then CILP; 0 keeps the mode.
-    fn preemption_mode(&mut self, args: &PreemptionMode) -> Result<(), Errno> {
-        if self.object_class.is_none() || self.tsg.is_none() {
-            return Err(Errno::INVAL);
-        }
-        let (graphics, compute) = self.preemption;
-        let wanted = (
-            if args.graphics_preempt_mode == 0 { graphics } else { args.graphics_preempt_mode },
-            if args.compute_preempt_mode == 0 { compute } else { args.compute_preempt_mode },
-        );
-        let known = GraphicsPreemption::all().bits() & wanted.0 == wanted.0
-            && ComputePreemption::all().bits() & wanted.1 == wanted.1
-            && wanted.0.is_power_of_two()
-            && wanted.1.is_power_of_two();
-        let both = wanted.0 == GraphicsPreemption::GFXP.bits() && wanted.1 == ComputePreemption::CILP.bits();
-        if !known || both || wanted.0 < graphics || wanted.1 < compute {
-            return Err(Errno::INVAL);
-        }
-        self.preemption = wanted;
-        Ok(())
-    }
 }
 
 /// The checks of SETUP_BIND that need no buffer, in the kernel's order.
-fn setup_checks(log: &Log, id: u32, channel: &Channel, args: &SetupBind) -> Result<(), Errno> {
+fn setup_checks(log: &Log, id: u32, channel: &Channel, args: &SetupBind, vpr: bool) -> Result<(), Errno> {
     let flags = SetupBindFlags::from_bits_retain(args.flags);
     let usermode = flags.contains(SetupBindFlags::USERMODE_SUPPORT);
     let entries = args.num_gpfifo_entries;
@@ -189,25 +177,32 @@ fn setup_checks(log: &Log, id: u32, channel: &Channel, args: &SetupBind) -> Resu
         None => {}
     }
     let deterministic = flags.contains(SetupBindFlags::DETERMINISTIC);
-    if deterministic && channel.watchdog {
+    if deterministic && channel.watchdog.on {
         return refuse(Errno::INVAL, format_args!("deterministic is not compatible with watchdog"));
     }
     if usermode && !deterministic {
         return refuse(Errno::INVAL, format_args!("need deterministic for usermode submit"));
     }
-    Ok(())
+    if flags.contains(SetupBindFlags::VPR_ENABLED) && !vpr { Err(Errno::INVAL) } else { Ok(()) }
 }
 
-/// The ring's and USERD's buffers.
-fn setup_buffers(state: &State, log: &Log, args: &SetupBind) -> Result<[Buffer; 2], Errno> {
+/// Maps the ring, then takes USERD's buffer; nothing is left behind when the second fails. Returns both
+/// buffers and where the ring lies.
+fn setup_buffers(
+    state: &mut State,
+    log: &Log,
+    space: SpaceId,
+    args: &SetupBind,
+) -> Result<([Buffer; 2], u64), Errno> {
     if args.gpfifo_dmabuf_fd == 0 || args.userd_dmabuf_fd == 0 {
         return Err(Errno::INVAL);
     }
     if args.gpfifo_dmabuf_offset != 0 || args.userd_dmabuf_offset != 0 {
         return Err(Errno::INVAL);
     }
+    let State { fds, spaces, .. } = state;
     let pinned = |fd| {
-        let buffer = state.fds.dma_buf(fd)?;
+        let buffer = fds.dma_buf(fd)?;
         if buffer.handle.storage().is_none() {
             log.warning("nvgpu_vm_map_linux", format_args!("Failed to pin dma_buf!"));
             return Err(Errno::INVAL);
@@ -218,7 +213,10 @@ fn setup_buffers(state: &State, log: &Log, args: &SetupBind) -> Result<[Buffer; 
     if ring.handle.size() < (u64::from(args.num_gpfifo_entries) * 8).max(4096) {
         return Err(Errno::INVAL);
     }
-    Ok([ring, pinned(args.userd_dmabuf_fd)?])
+    let space = spaces.get_mut(&space).ok_or(Errno::INVAL)?;
+    let va = space.map_kernel(&ring)?;
+    let userd = pinned(args.userd_dmabuf_fd).inspect_err(|_| space.unmap_kernel(va))?;
+    Ok(([ring, userd], va))
 }
 
 impl State {
@@ -232,32 +230,31 @@ impl State {
         log: &Log,
         (id, serial): (u32, u64),
         args: &mut SetupBind,
+        vpr: bool,
     ) -> Result<ChannelSetup, Errno> {
         let channel = self.channel(id, serial)?;
-        setup_checks(log, id, channel, args)?;
+        setup_checks(log, id, channel, args, vpr)?;
         let (space, runlist) = (channel.space.ok_or(Errno::INVAL)?, channel.runlist);
+        let acquire_limit = channel.watchdog.acquire_limit();
         let usermode =
             SetupBindFlags::from_bits_retain(args.flags).contains(SetupBindFlags::USERMODE_SUPPORT);
         let deterministic =
             SetupBindFlags::from_bits_retain(args.flags).contains(SetupBindFlags::DETERMINISTIC);
         if !usermode {
             let space = self.spaces.get_mut(&space).ok_or(Errno::INVAL)?;
-            let (ring, va) = KernelRing::new(space, args.num_gpfifo_entries)?;
+            let (entries, jobs) = (args.num_gpfifo_entries, args.num_inflight_jobs);
+            let (ring, va) = KernelRing::new(space, entries, jobs, acquire_limit)?;
             let setup = ring.setup(id, space);
             let channel = self.channel(id, serial)?;
             channel.ring = Some(Ring { _buffers: Vec::new(), va, kernel: Some(ring) });
             channel.deterministic = deterministic;
             return Ok(setup);
         }
-        let fail = |errno: &Errno| {
-            let function = "nvgpu_channel_setup_usermode";
-            log.error(function, format_args!("Usermode buffer alloc failed"));
-            log.error("nvgpu_channel_setup_bind", format_args!("fail: {}", errno.raw_os_error()));
-        };
-        let buffers = setup_buffers(self, log, args).inspect_err(fail)?;
-        let space = self.spaces.get_mut(&space).ok_or(Errno::INVAL)?;
-        let address_space = Arc::clone(&space.mmu);
-        let va = space.map_kernel(&buffers[0]).inspect_err(fail)?;
+        let (buffers, va) = setup_buffers(self, log, space, args).inspect_err(|_| {
+            log.error("nvgpu_channel_setup_usermode", format_args!("Usermode buffer alloc failed"));
+            log.error("nvgpu_channel_setup_bind", format_args!("fail"));
+        })?;
+        let address_space = Arc::clone(&self.spaces.get(&space).ok_or(Errno::INVAL)?.mmu);
         let memory = |buffer: &Buffer| buffer.handle.memory().map(Arc::clone).ok_or(Errno::INVAL);
         let setup = ChannelSetup {
             channel_id: id,
@@ -317,15 +314,16 @@ impl State {
                 };
                 let space = self.spaces.get_mut(&space).ok_or(Errno::INVAL)?;
                 let syncpoint = self.syncpoints.take(space).map_err(|error| {
-                    let (function, message) = match error {
+                    let function = "nvgpu_channel_user_syncpt_create";
+                    match error {
                         SyncpointError::NoneLeft => {
-                            ("nvgpu_channel_user_syncpt_create", "failed to get free syncpt")
+                            log.error(function, format_args!("failed to get free syncpt"));
                         }
                         SyncpointError::NoAddresses => {
-                            ("gv11b_syncpt_alloc_buf", "failed to map syncpt buffer")
+                            log.error("gv11b_syncpt_alloc_buf", format_args!("failed to map syncpt buffer"));
+                            log.error(function, format_args!("failed to allocate syncpoint buffer"));
                         }
-                    };
-                    log.error(function, format_args!("{message}"));
+                    }
                     Errno::NOMEM
                 })?;
                 self.channel(id, serial)?.syncpoint = Some(syncpoint);
@@ -386,10 +384,14 @@ impl Kernel {
         // It may have been closed while this request waited.
         let mut state = self.lock();
         state.channel(id, serial)?;
-        if state.quiesced && code.code != code::SUBMIT_GPFIFO {
+        let log = &self.log;
+        if state.quiesced && POWERED.contains(&code.code) {
+            if code.code != code::OPEN {
+                let message = format_args!("failed to host gk20a for ioctl cmd: {:#x}", code.code);
+                log.device("gk20a_channel_ioctl", message);
+            }
             return Err(Errno::NODEV);
         }
-        let log = &self.log;
         match code.code {
             code::SETUP_BIND => {
                 drop(state);
@@ -422,16 +424,31 @@ impl Kernel {
             code::GET_USER_SYNCPOINT => {
                 argument.call(|args: &mut GetUserSyncpoint| state.user_syncpoint(log, (id, serial), args))?
             }
-            code::WDT => argument.call(|args: &mut Wdt| state.channel(id, serial)?.watchdog(args))?,
+            code::WDT => argument.call(|args: &mut Wdt| {
+                let channel = state.channel(id, serial)?;
+                channel.watchdog.set(channel.deterministic, args)
+            })?,
             code::GET_TIMEDOUT => argument.call(|args: &mut GetParam| {
                 args.value = u32::from(state.channel(id, serial)?.unserviceable);
                 Ok(())
             })?,
             code::SET_PREEMPTION_MODE => {
-                argument.call(|args: &mut PreemptionMode| state.channel(id, serial)?.preemption_mode(args))?
+                drop(state);
+                argument.call(|args: &mut PreemptionMode| self.set_preemption_mode((id, serial), args))?
+            }
+            code::ZCULL_BIND => {
+                drop(state);
+                argument.call(|args: &mut ZcullBind| self.zcull_bind((id, serial), args))?
             }
             code::PREEMPT => {
-                state.channel(id, serial)?.tsg.ok_or(Errno::INVAL)?;
+                let tsg = state.channel(id, serial)?.tsg.ok_or(Errno::INVAL)?;
+                let channels = state.tsgs.get(&tsg).map(|tsg| tsg.channels.clone()).unwrap_or_default();
+                drop(state);
+                // What the request answers is whether the TSG could be enabled again.
+                if self.stalled() {
+                    preempt_timed_out(log, tsg);
+                }
+                self.gpu(|gpu| gpu.set_enabled(&channels, true));
             }
             code::SET_NVMAP_FD | code::SET_TIMEOUT | code::SET_TIMEOUT_EX => {}
             code::ENABLE | code::DISABLE => {
@@ -453,16 +470,20 @@ impl Kernel {
             code::RESCHEDULE_RUNLIST => {
                 return Err(if self.config.cap_sys_nice { Errno::NOSYS } else { Errno::PERM });
             }
-            _ => return Err(self.unhandled(code, NOT_MODELLED)),
+            _ => return Err(Errno::NOTTY),
         }
         Ok(argument.residue())
     }
 
     pub(super) fn setup_bind(&self, channel: (u32, u64), args: &mut SetupBind) -> Result<(), Errno> {
         let (setup, objects) = {
+            let flags = GpuFlags::from_bits_retain(self.config.characteristics.flags);
             let mut state = self.lock();
-            let setup = state.setup_bind(&self.log, channel, args)?;
+            let setup = state.setup_bind(&self.log, channel, args, flags.contains(GpuFlags::SUPPORT_VPR))?;
             let entry = state.channel(channel.0, channel.1)?;
+            if entry.watchdog.on {
+                self.start_watchdog();
+            }
             if entry.unserviceable {
                 return Ok(());
             }
@@ -489,10 +510,10 @@ impl Kernel {
         let _gate = gate.lock().unwrap_or_else(PoisonError::into_inner);
         let tsg = self.lock().channels.get(&id).and_then(|channel| channel.tsg);
         if let Some(tsg) = tsg.filter(|_| self.stalled()) {
-            self.log.error(
-                "nvgpu_tsg_unbind_channel",
-                format_args!("Channel {id} unbind failed, tearing down TSG {tsg}"),
-            );
+            let function = "nvgpu_tsg_unbind_channel";
+            let errno = -Errno::AGAIN.raw_os_error();
+            self.log.error(function, format_args!("unbind common failed, err={errno}"));
+            self.log.error(function, format_args!("Channel {id} unbind failed, tearing down TSG {tsg}"));
             self.end_tsg(tsg, None);
         }
         self.gpu(|gpu| gpu.stop_channels(&[id]));

@@ -67,11 +67,10 @@ impl Kernel {
         points.into_iter().find(|hz| *hz >= wanted).unwrap_or(maximum)
     }
 
-    /// The four requests; `instance` is the open of the node.
+    /// The requests but for CLK_GET_VF_POINTS; `instance` is the open of the node.
     pub(super) fn clock(&self, instance: u64, argument: &mut Argument) -> Result<(), Errno> {
         match argument.code() {
             code::CLK_GET_RANGE => argument.call(|args: &mut ClkRangeArgs| self.clock_range(args)),
-            code::CLK_GET_VF_POINTS => argument.call(|args: &mut ClkVfPointsArgs| self.clock_points(args)),
             code::CLK_GET_INFO => argument.call(|args: &mut ClkGetInfo| self.clock_info(args)),
             _ => argument.call(|args: &mut ClkSetInfo| self.set_clock(instance, args)),
         }
@@ -92,23 +91,37 @@ impl Kernel {
         Ok(())
     }
 
-    fn clock_points(&self, args: &mut ClkVfPointsArgs) -> Result<(), Errno> {
-        if args.flags != 0 {
-            return Err(Errno::INVAL);
-        }
-        check_domain(args.clk_domain)?;
-        let points = self.frequencies();
-        let count = u16::try_from(points.len()).map_err(|_| Errno::INVAL)?;
-        if args.max_entries != 0 && args.max_entries < count {
-            return Err(Errno::INVAL);
-        }
-        if args.max_entries != 0 {
-            for (at, freq_hz) in (0..).zip(points) {
-                store(element::<ClkVfPoint>(args.clk_vf_point_entries, at), &ClkVfPoint { freq_hz })?;
+    /// CLK_GET_VF_POINTS. Without room for any, the number of points comes back in `max_entries`. Returns
+    /// the bytes of a point that could not be stored.
+    pub(super) fn clock_points(&self, argument: &mut Argument) -> Result<usize, Errno> {
+        let mut left = 0;
+        argument.call(|args: &mut ClkVfPointsArgs| {
+            if args.flags != 0 {
+                return Err(Errno::INVAL);
             }
-        }
-        args.num_entries = count;
-        Ok(())
+            args.num_entries = 0;
+            check_domain(args.clk_domain)?;
+            let points = self.frequencies();
+            let count = u16::try_from(points.len()).map_err(|_| Errno::INVAL)?;
+            if args.max_entries == 0 {
+                args.max_entries = count;
+                return Ok(());
+            }
+            if args.max_entries < count {
+                return Err(Errno::INVAL);
+            }
+            for (at, freq_hz) in (0..).zip(points) {
+                let point = ClkVfPoint { freq_hz };
+                let place = element::<ClkVfPoint>(args.clk_vf_point_entries, at);
+                left = user::write_bytes(place, bytemuck::bytes_of(&point));
+                if left > 0 {
+                    return Ok(());
+                }
+            }
+            args.num_entries = count;
+            Ok(())
+        })?;
+        Ok(left)
     }
 
     fn clock_info(&self, args: &mut ClkGetInfo) -> Result<(), Errno> {
@@ -134,7 +147,12 @@ impl Kernel {
     }
 
     fn set_clock(&self, instance: u64, args: &mut ClkSetInfo) -> Result<(), Errno> {
-        if args.flags != 0 || args.num_entries == 0 || args.num_entries > DOMAINS {
+        if args.flags != 0 {
+            return Err(Errno::INVAL);
+        }
+        if args.num_entries == 0 || args.num_entries > DOMAINS {
+            let count = args.num_entries;
+            self.log.error("nvgpu_gpu_clk_set_info", format_args!("invalid num_entries {count}"));
             return Err(Errno::INVAL);
         }
         let info: ClkInfo = user::read(args.clk_info_entries)?;

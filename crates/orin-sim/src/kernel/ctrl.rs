@@ -19,7 +19,6 @@ use super::argument::{Argument, Code};
 use super::channel::RUNLIST_GR;
 use super::fds::{self, Object};
 use super::log::DEVICE;
-use super::tsg::Tsg;
 use super::{Kernel, user};
 
 /// Longest argument of the node, in bytes.
@@ -36,8 +35,6 @@ const ZCULL_BYTES: u32 = 164_352;
 /// Slices of each L2 partition, one bit each.
 const L2_MASKS: [u32; 2] = [0xf, 0xf];
 
-/// Requests of the real driver that have no handler here.
-const NOT_MODELLED: &[u32] = &[code::ZBC_SET_TABLE, code::ZBC_QUERY_TABLE];
 /// Requests that hide a GPU that cannot be powered on behind EINVAL.
 const POWER_IS_INVALID: [u32; 3] =
     [code::GET_CHARACTERISTICS, code::SET_MMUDEBUG_MODE, code::GET_CPU_TIME_CORRELATION_INFO];
@@ -78,6 +75,7 @@ impl Kernel {
         code.check(abi::FAMILY, self.config.characteristics.gpu_ioctl_nr_last, MAX_BYTES)?;
         let mut argument = Argument::copy_in(code, address)?;
         self.power_up();
+        // Which requests do without the GPU is not known; here none does.
         if self.lock().quiesced {
             return Err(if POWER_IS_INVALID.contains(&code.code) { Errno::INVAL } else { Errno::NODEV });
         }
@@ -142,7 +140,14 @@ impl Kernel {
                 let capacity = u64::from(args.engine_info_buf_size) / size_of::<EngineInfoItem>() as u64;
                 // CAST: at most the number of engines.
                 let fit = capacity.min(engines.len() as u64) as usize;
-                residue = copy_items(&engines[..fit], u64::MAX, args.engine_info_buf_addr);
+                for (at, engine) in (0_u64..).zip(&engines[..fit]) {
+                    // One by one, and up to the first that cannot be stored.
+                    let address = args.engine_info_buf_addr.wrapping_add(at * size_of_val(engine) as u64);
+                    residue = copy_items(core::slice::from_ref(engine), u64::MAX, address);
+                    if residue > 0 {
+                        return Ok(());
+                    }
+                }
                 // CAST: a few dozen bytes.
                 args.engine_info_buf_size = size_of_val(&engines) as u32;
                 Ok(())
@@ -156,7 +161,9 @@ impl Kernel {
                 copy_exactly(&logical, args.map_buf_size, args.logical_gpc_buf_addr)
             })?,
             code::FLUSH_L2 => argument.call(|args: &mut FlushL2| flush_l2(args))?,
-            code::CLK_GET_RANGE | code::CLK_GET_VF_POINTS | code::CLK_GET_INFO | code::CLK_SET_INFO => {
+            // CAST: at most 8.
+            code::CLK_GET_VF_POINTS => residue = self.clock_points(argument)? as Residue,
+            code::CLK_GET_RANGE | code::CLK_GET_INFO | code::CLK_SET_INFO => {
                 self.clock(instance, argument)?;
             }
             code::REGISTER_BUFFER
@@ -186,6 +193,7 @@ impl Kernel {
                 args.size = ZCULL_BYTES;
                 Ok(())
             })?,
+            code::ZBC_SET_TABLE | code::ZBC_QUERY_TABLE => self.clear_values(argument)?,
             code::CLEAR_SM_ERRORS => {
                 for tsg in self.lock().tsgs.values_mut() {
                     tsg.sm_errors.fill(Default::default());
@@ -193,7 +201,7 @@ impl Kernel {
             }
             other if NOT_ON_GA10B.contains(&other) => return Err(Errno::NOSYS),
             other if FEATURE_OFF.contains(&other) => return Err(Errno::INVAL),
-            _ => return Err(self.unhandled(code, NOT_MODELLED)),
+            _ => return Err(Errno::NOTTY),
         }
         Ok(residue)
     }
@@ -250,20 +258,22 @@ impl Kernel {
     }
 
     fn open_tsg(&self, instance: u64, args: &mut OpenTsg) -> Result<(), Errno> {
-        let descriptor = fds::descriptor(|number| format!("nvgpu-ga10b-tsg{number}"))?;
         let share = OpenTsgFlags::from_bits_retain(args.flags).contains(OpenTsgFlags::SHARE);
         let (source, token) = (args.source_device_instance_id, args.share_token);
         let refused = if share { source == 0 || token == 0 } else { source != 0 || token != 0 };
         if refused {
+            let what = if share { "not specified" } else { "specified" };
+            self.log.error("gk20a_ctrl_open_tsg", format_args!("Source device inst id/token {what}"));
             return Err(Errno::INVAL);
         }
+        let descriptor = fds::descriptor(|number| format!("nvgpu-ga10b-tsg{number}"))?;
         let mut state = self.lock();
         let id = if share {
-            state.redeem(instance, args)?
+            state.redeem(instance, args).inspect_err(|_| {
+                self.log.error("nvgpu_ioctl_tsg_open", format_args!("TSG open with token failed"));
+            })?
         } else {
-            let id = state.free_tsg().ok_or(Errno::NOMEM)?;
-            state.tsgs.insert(id, Tsg::new(self.config.sm_count(), instance));
-            id
+            state.add_tsg(self.config.sm_count(), instance)?
         };
         // CAST: a descriptor is never negative.
         args.tsg_fd = state.fds.insert(descriptor, Object::Tsg(id)) as u32;
@@ -271,6 +281,7 @@ impl Kernel {
     }
 
     pub(super) fn open_channel(&self, args: &mut OpenChannel) -> Result<(), Errno> {
+        let descriptor: OwnedFd = fds::descriptor(|number| format!("nvhost-{DEVICE}-fd{number}"))?;
         let runlist = match args.runlist_id_or_fd {
             abi::RUNLIST_GR => RUNLIST_GR,
             other => u32::try_from(other).map_err(|_| {
@@ -278,7 +289,6 @@ impl Kernel {
                 Errno::INVAL
             })?,
         };
-        let descriptor: OwnedFd = fds::descriptor(|number| format!("nvhost-{DEVICE}-fd{number}"))?;
         if ![RUNLIST_GR, RUNLIST_COPY].contains(&runlist) {
             return Err(Errno::INVAL);
         }

@@ -15,9 +15,10 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::config::{Call, Node};
-use crate::memory::Memory;
+use crate::memory::{Memory, Part, map_parts};
 
 use super::Kernel;
+use super::channel::RUNLIST_GR;
 use super::fds::{self, Object};
 use super::host1x::poll_fence;
 use super::nvmap::Buffer;
@@ -27,8 +28,6 @@ use super::state::{Mapped, Mapping};
 /// Nodes of a board that compute needs none of.
 const OTHER_NODES: &[&CStr] = &[
     c"/dev/nvgpu/igpu0/power",
-    c"/dev/nvgpu/igpu0/tsg",
-    c"/dev/nvgpu/igpu0/channel",
     c"/dev/nvgpu/igpu0/dbg",
     c"/dev/nvgpu/igpu0/prof",
     c"/dev/nvgpu/igpu0/prof-ctx",
@@ -40,7 +39,16 @@ const OTHER_NODES: &[&CStr] = &[
 ];
 
 /// The node that always refuses: it asks for the default big page, which ga10b lacks.
-const AS_NODE: &CStr = c"/dev/nvgpu/igpu0/as";
+const AS_NODES: [&CStr; 2] = [c"/dev/nvgpu/igpu0/as", c"/dev/nvhost-as-gpu"];
+/// The nodes whose opens are TSGs.
+const TSG_NODES: [&CStr; 2] = [c"/dev/nvgpu/igpu0/tsg", c"/dev/nvhost-tsg-gpu"];
+/// The nodes whose opens are channels of the graphics runlist.
+const CHANNEL_NODES: [&CStr; 2] = [c"/dev/nvgpu/igpu0/channel", c"/dev/nvhost-gpu"];
+/// Stands for no open of the control node.
+const NO_INSTANCE: u64 = 0;
+
+/// Page of the CPU in bytes.
+const CPU_PAGE: u64 = 4096;
 
 /// Longest wait of a blocking read of `/dev/kmsg`; then it ends as if a signal had come.
 // TIMEOUT: a board waits for ever; a test must not.
@@ -62,7 +70,11 @@ impl Kernel {
         } else if let Some(text) = self.sysfs(path) {
             let node = if flags.contains(OpenFlags::READ_WRITE) { Node::Denied } else { Node::Present };
             (node, Object::Text { text, read: 0 })
-        } else if path == AS_NODE && nodes.ctrl == Node::Present {
+        } else if TSG_NODES.contains(&path) {
+            (nodes.ctrl, Object::Tsg(0))
+        } else if CHANNEL_NODES.contains(&path) {
+            (nodes.ctrl, Object::Channel { id: 0, serial: 0 })
+        } else if AS_NODES.contains(&path) && nodes.ctrl == Node::Present {
             return Err(Errno::INVAL);
         } else {
             if OTHER_NODES.contains(&path) {
@@ -76,12 +88,24 @@ impl Kernel {
             Node::Denied => return Err(Errno::ACCESS),
         }
         let descriptor = fds::descriptor(|_| path.to_string_lossy().trim_start_matches('/').to_owned())?;
+        let needs_gpu = matches!(object, Object::Tsg(_) | Object::Channel { .. });
+        if needs_gpu {
+            self.power_up();
+        }
         let mut state = self.lock();
+        if needs_gpu && state.quiesced {
+            return Err(Errno::NODEV);
+        }
         let object = match object {
             Object::Ctrl(_) => {
                 let instance = state.next_instance;
                 state.next_instance += 1;
                 Object::Ctrl(instance)
+            }
+            Object::Tsg(_) => Object::Tsg(state.add_tsg(self.config.sm_count(), NO_INSTANCE)?),
+            Object::Channel { .. } => {
+                let (id, serial) = state.add_channel(RUNLIST_GR).ok_or(Errno::NOMEM)?;
+                Object::Channel { id, serial }
             }
             Object::Nvmap(client) => {
                 state.nvmap.add_client(client);
@@ -135,7 +159,15 @@ impl Kernel {
 
     pub(super) fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
         self.fail_on_demand(Call::Mmap)?;
+        // Checked by the memory manager, before the file's own rules: the offset before the descriptor, the
+        // length after it.
+        if !request.offset.is_multiple_of(CPU_PAGE) {
+            return Err(Errno::INVAL);
+        }
         let object = self.lock().fds.find(request.fd, Errno::NODEV)?;
+        if request.len == 0 {
+            return Err(Errno::INVAL);
+        }
         match object {
             Object::DmaBuf(buffer) => self.map_dma_buf(request, buffer),
             Object::Ctrl(instance) => self.map_doorbell(request, instance),
@@ -150,7 +182,7 @@ impl Kernel {
         }
         // CAST: a length fits 64 bits.
         let end = request.offset.checked_add(request.len as u64).ok_or(Errno::INVAL)?;
-        if end > buffer.handle.size() || request.len == 0 || !request.offset.is_multiple_of(4096) {
+        if end > buffer.handle.size() {
             return Err(Errno::INVAL);
         }
         let storage = buffer.handle.storage().ok_or(Errno::PERM)?;
@@ -161,6 +193,8 @@ impl Kernel {
         let descriptor = state.fds.native(request.fd).ok_or(Errno::BADF)?;
         let pointer = if storage.memory.fd().is_some() {
             host_mmap(request, descriptor)?
+        } else if let Some(parts) = parts_of(&storage.memory, request) {
+            map_parts(&parts, protection(request))?
         } else {
             untouchable(request.len)?
         };
@@ -182,7 +216,7 @@ impl Kernel {
         if taken {
             return Err(Errno::BUSY);
         }
-        if request.len > USERMODE_PAGE_SIZE || request.len == 0 || request.offset != 0 {
+        if request.len > USERMODE_PAGE_SIZE || request.offset != 0 {
             return Err(Errno::INVAL);
         }
         if state.quiesced {
@@ -213,8 +247,9 @@ impl Kernel {
         // SAFETY: the range is one mapping of this door, and the caller vouches that it is unused.
         unsafe { rustix::mm::munmap(pointer.as_ptr().cast(), len)? };
         let mapping = state.mappings.remove(&key);
-        drop(state);
-        if let Some(Mapping { mapped: Mapped::Doorbell { page, .. }, .. }) = mapping {
+        if let Some(Mapping { mapped: Mapped::Doorbell { page, instance }, .. }) = mapping {
+            state.close_instance(instance);
+            drop(state);
             self.gpu(|gpu| gpu.remove_doorbell_page(&page));
         }
         Ok(())
@@ -253,6 +288,8 @@ impl Kernel {
         match state.fds.get_mut(fd).ok_or(missing)? {
             Object::Kmsg { cursor, .. } => *cursor = self.log.next(),
             Object::Text { text, read } => *read = text.len(),
+            // Its size is what a seek is for.
+            Object::DmaBuf(_) => {}
             _ => return Err(Errno::SPIPE),
         }
         Ok(())
@@ -311,17 +348,28 @@ fn untouchable(len: usize) -> Result<NonNull<u8>, Errno> {
     NonNull::new(pointer.cast()).ok_or(Errno::NOMEM)
 }
 
-/// Maps a descriptor of the host shared, as asked.
-fn host_mmap(request: &MapRequest, descriptor: impl std::os::fd::AsFd) -> Result<NonNull<u8>, Errno> {
+/// The files behind a request, for memory that consists of parts of others; `None` if it has no files.
+fn parts_of(memory: &Memory, request: &MapRequest) -> Option<Vec<Part>> {
+    // CAST: a page fits usize.
+    let len = request.len.next_multiple_of(CPU_PAGE as usize);
+    memory.parts(usize::try_from(request.offset).ok()?, len)
+}
+
+fn protection(request: &MapRequest) -> ProtFlags {
     let mut protection = ProtFlags::empty();
     protection.set(ProtFlags::READ, request.protection.contains(Protection::READ));
     protection.set(ProtFlags::WRITE, request.protection.contains(Protection::WRITE));
+    protection
+}
+
+/// Maps a descriptor of the host shared, as asked.
+fn host_mmap(request: &MapRequest, descriptor: impl std::os::fd::AsFd) -> Result<NonNull<u8>, Errno> {
     // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
     let pointer = unsafe {
         rustix::mm::mmap(
             core::ptr::null_mut(),
             request.len,
-            protection,
+            protection(request),
             MapFlags::SHARED,
             descriptor,
             request.offset,

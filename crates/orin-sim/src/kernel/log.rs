@@ -8,7 +8,6 @@
 use core::fmt;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 use rustix::io::Errno;
 
@@ -37,7 +36,8 @@ pub(super) enum Level {
 #[derive(Debug)]
 struct Record {
     level: Level,
-    microseconds: u128,
+    /// Since the boot of the host, which stands for the board's.
+    microseconds: u64,
     text: String,
 }
 
@@ -57,7 +57,6 @@ impl Ring {
 /// The log of one software kernel.
 #[derive(Debug)]
 pub(super) struct Log {
-    boot: Instant,
     ring: Mutex<Ring>,
     /// Beats with each record.
     pub(super) pulse: Arc<Pulse>,
@@ -65,7 +64,7 @@ pub(super) struct Log {
 
 impl Log {
     pub(super) fn new() -> Self {
-        Self { boot: Instant::now(), ring: Mutex::default(), pulse: Arc::default() }
+        Self { ring: Mutex::default(), pulse: Arc::default() }
     }
 
     /// A line of nvgpu, as its function `function` prints it.
@@ -104,10 +103,29 @@ impl Log {
             self.push(Level::Warning, message.to_owned());
         }
         let pid = std::process::id();
-        self.push(Level::Warning, format!("WARNING: CPU: 0 PID: {pid} at {file} {function}+0x0/0x0 [nvgpu]"));
+        let module = if function.starts_with("nvmap") { "nvmap" } else { "nvgpu" };
+        let place = format!("{function}+0x0/0x0 [{module}]");
+        self.push(Level::Warning, format!("WARNING: CPU: 0 PID: {pid} at {file} {place}"));
         self.push(Level::Warning, "Call trace:".to_owned());
-        self.push(Level::Warning, format!(" {function}+0x0/0x0 [nvgpu]"));
+        self.push(Level::Warning, format!(" {place}"));
         self.push(Level::Warning, "---[ end trace 0000000000000000 ]---".to_owned());
+    }
+
+    /// An error line that the driver prints for its device.
+    pub(super) fn device(&self, function: &str, message: fmt::Arguments<'_>) {
+        self.push(Level::Error, format!("gk20a {DEVICE}: {function}: {message}"));
+    }
+
+    /// A line of the debug dump.
+    pub(super) fn dump(&self, text: fmt::Arguments<'_>) {
+        self.push(Level::Error, format!("__ga10b__ {text}"));
+    }
+
+    /// The lines with which the driver gives the GPU up, here because it ran into a bug of its own.
+    pub(super) fn quiesce(&self) {
+        let function = "nvgpu_sw_quiesce_with_trace";
+        self.error(function, format_args!("nvgpu_sw_quiesce_bug_cb:0 SW quiesce requested"));
+        self.error("nvgpu_sw_quiesce_thread", format_args!("SW quiesce thread running"));
     }
 
     /// A line of the model itself.
@@ -117,8 +135,11 @@ impl Log {
 
     fn push(&self, level: Level, text: String) {
         tracing::debug!(target: "orin_sim::kmsg", "{text}");
-        let microseconds = self.boot.elapsed().as_micros();
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock, so that the records are in the order of their times.
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        // CAST: the monotonic clock is never negative, and far from 2^64 microseconds.
+        let microseconds = now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000;
         if ring.records.len() == CAPACITY {
             ring.records.pop_front();
             ring.first += 1;

@@ -18,6 +18,8 @@ mod buffers;
 mod channel;
 mod clocks;
 mod ctrl;
+mod dma_buf;
+mod engine_rules;
 mod fds;
 mod files;
 mod host1x;
@@ -36,6 +38,8 @@ mod tsg;
 mod user;
 mod va_allocator;
 mod wait;
+mod watchdog;
+mod zbc;
 
 use core::ffi::{CStr, c_void};
 use core::fmt;
@@ -44,7 +48,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use nvgpu_sys::door::{Door, MapRequest, OpenFlags, PollEntry};
 use rustix::io::Errno;
@@ -115,6 +119,10 @@ pub(crate) struct Kernel {
     power_up: Mutex<Duration>,
     /// Faults are not printed.
     silent_faults: AtomicBool,
+    /// The kernel itself, for its threads.
+    me: Weak<Kernel>,
+    /// Somebody looks after the watchdogs of channels.
+    watched: AtomicBool,
 }
 
 /// Calls so far, and failures still to come.
@@ -135,13 +143,16 @@ impl SoftwareOrin {
     pub fn new(config: Config) -> Result<Self, Errno> {
         let gpu_config = GpuConfig { sm_count: config.sm_count() };
         let log = Log::new();
-        let kernel = Arc::new(Kernel {
-            state: Mutex::new(State::new(&config, &log)?),
+        let state = Mutex::new(State::new(&config, &log)?);
+        let kernel = Arc::new_cyclic(|me| Kernel {
+            state,
             log,
             calls: Mutex::new(Calls { failures: config.failures.clone(), ..Calls::default() }),
             gpu: RwLock::new(None),
             power_up: Mutex::new(config.faults.power_up),
             silent_faults: AtomicBool::new(config.faults.silent_faults),
+            me: Weak::clone(me),
+            watched: AtomicBool::new(false),
             config,
         });
         let gpu = Gpu::start(gpu_config, Arc::clone(&kernel) as _)?;
@@ -183,9 +194,17 @@ impl SoftwareOrin {
         self.board.kernel.gpu(|gpu| gpu.stall(stalled));
     }
 
-    /// The next `count` doorbell writes are not noticed.
+    /// The next `count` doorbell writes are not noticed. One that is written before the GPU looks at the one
+    /// before it shares its fate; [`SoftwareOrin::doorbells_to_lose`] tells when it has looked.
     pub fn lose_doorbells(&self, count: u64) {
         self.board.kernel.gpu(|gpu| gpu.lose_doorbells(count));
+    }
+
+    /// How many doorbell writes are still to be lost.
+    pub fn doorbells_to_lose(&self) -> u64 {
+        let mut count = 0;
+        self.board.kernel.gpu(|gpu| count = gpu.doorbells_to_lose());
+        count
     }
 
     /// Keeps faults out of the kernel log, or not; error notifiers are written all the same.
@@ -198,6 +217,12 @@ impl SoftwareOrin {
         self.board.kernel.lock().nvmap.limit(bytes);
     }
 
+    /// Powers the idle GPU down, as the driver does after a while: the next request that needs it takes
+    /// `power_up` longer.
+    pub fn power_down(&self, power_up: Duration) {
+        *self.board.kernel.power_up.lock().unwrap_or_else(PoisonError::into_inner) = power_up;
+    }
+
     /// Locks scheduling parameters, as a program that holds `/dev/nvgpu/igpu0/sched` can: requests that
     /// change them answer EPERM.
     pub fn lock_scheduling(&self, locked: bool) {
@@ -208,14 +233,19 @@ impl SoftwareOrin {
     /// need the GPU answer ENODEV until the board is booted again.
     pub fn quiesce(&self) {
         let kernel = &self.board.kernel;
-        let channels = {
+        let tsgs = {
             let mut state = kernel.lock();
-            state.quiesced = true;
+            if std::mem::replace(&mut state.quiesced, true) {
+                drop(state);
+                let message = "nvgpu_sw_quiesce_bug_cb:0 SW quiesce already pending";
+                kernel.log.error("nvgpu_sw_quiesce_with_trace", format_args!("{message}"));
+                return;
+            }
             state.tsgs.keys().copied().collect::<Vec<_>>()
         };
-        kernel.log.error("nvgpu_sw_quiesce_with_trace", format_args!("SW quiesce requested"));
-        for tsg in channels {
-            kernel.end_tsg(tsg, None);
+        kernel.log.quiesce();
+        for tsg in tsgs {
+            kernel.end_tsg(tsg, Some(recovery::IDLE_TIMEOUT));
         }
     }
 }
@@ -306,8 +336,8 @@ impl Kernel {
             Object::Channel { id, serial } => self.channel_ioctl(id, serial, code, address),
             Object::Host1x => self.host1x_ioctl(code, address),
             Object::SyncFile(fence) => self.sync_file_ioctl(&fence, code, address),
+            Object::DmaBuf(buffer) => dma_buf::ioctl(&buffer, code, address),
             Object::ClockRequest
-            | Object::DmaBuf(_)
             | Object::Event(_)
             | Object::PollSet(_)
             | Object::Kmsg { .. }

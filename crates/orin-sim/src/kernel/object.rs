@@ -3,15 +3,16 @@
 //! The context belongs to the TSG and is mapped once into each address space of its channels. On Linux the
 //! request makes it for every class, the copy engine's included.
 
-use nvgpu_sys::channel::{AllocObjCtx, AllocObjCtxFlags};
+use nvgpu_sys::channel::{AllocObjCtx, AllocObjCtxFlags, ComputePreemption, GraphicsPreemption};
 use rustix::io::Errno;
 
 use super::Kernel;
 use super::address_space::SpaceId;
 use super::channel::RUNLIST_GR;
+use super::engine_rules::Modes;
 use super::log::Log;
 use super::state::State;
-use super::tsg::Context;
+use super::tsg::{Context, preempt_timed_out};
 
 /// Addresses from here on do not fit the 40-bit registers of the context.
 const ADDRESS_LIMIT: u64 = 1 << 40;
@@ -34,14 +35,26 @@ const RTV_BUFFER: usize = 6;
 
 /// Graphics classes of ga10b and of the chips before it (`hal/class/class_*.c`).
 const GRAPHICS_CLASSES: [u32; 5] = [0xc797, 0xc597, 0xc397, 0xc097, 0xb197];
+/// Compute classes of the same chips.
+const COMPUTE_CLASSES: [u32; 5] = [0xc7c0, 0xc5c0, 0xc3c0, 0xc0c0, 0xb1c0];
 /// All other classes that are accepted.
-const OTHER_CLASSES: [u32; 19] = [
-    0xc637, 0xc7c0, 0xc7b5, 0xc76f, // Ampere.
-    0xc46f, 0xc5c0, 0xc5b5, // Turing.
-    0xc3c0, 0xc3b5, 0xc36f, // Volta.
-    0xc0b5, 0xc06f, 0xc0c0, // Pascal.
-    0xa0b5, 0xa140, 0xb0b5, 0xb06f, 0xb1c0, 0x902d, // Maxwell and before.
+const OTHER_CLASSES: [u32; 14] = [
+    0xc637, 0xc7b5, 0xc76f, // Ampere.
+    0xc46f, 0xc5b5, // Turing.
+    0xc3b5, 0xc36f, // Volta.
+    0xc0b5, 0xc06f, // Pascal.
+    0xa0b5, 0xa140, 0xb0b5, 0xb06f, 0x902d, // Maxwell and before.
 ];
+
+/// Whether a class is one of 3D graphics.
+pub(super) fn is_graphics(class: u32) -> bool {
+    GRAPHICS_CLASSES.contains(&class)
+}
+
+/// Whether a class is one of compute.
+pub(super) fn is_compute(class: u32) -> bool {
+    COMPUTE_CLASSES.contains(&class)
+}
 
 impl State {
     /// ALLOC_OBJ_CTX up to the moment where the GPU learns of the class. Returns whether the
@@ -51,6 +64,7 @@ impl State {
         log: &Log,
         (id, serial): (u32, u64),
         args: &AllocObjCtx,
+        stalled: bool,
     ) -> Result<bool, Errno> {
         let function = "nvgpu_gr_setup_alloc_obj_ctx";
         let channel = self.channel(id, serial)?;
@@ -59,29 +73,33 @@ impl State {
             return Err(Errno::INVAL);
         };
         let class = args.class_num;
-        let graphics = GRAPHICS_CLASSES.contains(&class);
-        if !graphics && !OTHER_CLASSES.contains(&class) {
+        if !is_graphics(class) && !is_compute(class) && !OTHER_CLASSES.contains(&class) {
             log.error(
                 "nvgpu_gr_setup_validate_channel_and_class",
                 format_args!("invalid obj class {class:#x}"),
             );
             return Err(Errno::INVAL);
         }
+        // Stays even if the request fails.
         channel.object_class = Some(class);
         let tsg_id = channel.tsg.ok_or(Errno::INVAL)?;
-        if graphics && channel.veid != 0 {
-            log.error(
-                "nvgpu_tsg_validate_class_veid_pbdma",
-                format_args!("Can't have Graphics in non-zero'th VEID"),
-            );
-            log.error(function, format_args!("Invalid class/veid/pbdma config"));
-            return Err(Errno::INVAL);
+        if stalled {
+            preempt_timed_out(log, tsg_id);
+            let errno = Errno::TIMEDOUT;
+            log.error(function, format_args!("preempt failed {}", -errno.raw_os_error()));
+            return Err(errno);
         }
+        self.class_rules(log, tsg_id, id)?;
         self.map_context(log, tsg_id, space_id)?;
         let flags = AllocObjCtxFlags::from_bits_retain(args.flags);
-        if flags.contains(AllocObjCtxFlags::GFXP.union(AllocObjCtxFlags::CILP)) {
-            log.error(function, format_args!("set_ctxsw_preemption_mode failed"));
-            return Err(Errno::INVAL);
+        let asked = |flag, mode| if flags.contains(flag) { mode } else { 0 };
+        let modes = Modes {
+            graphics: asked(AllocObjCtxFlags::GFXP, GraphicsPreemption::GFXP.bits()),
+            compute: asked(AllocObjCtxFlags::CILP, ComputePreemption::CILP.bits()),
+        };
+        // The flags are those of the graphics engine; with other classes they mean nothing.
+        if is_graphics(class) || is_compute(class) {
+            self.set_modes(log, (tsg_id, id), modes, "nvgpu_gr_obj_ctx_init_ctxsw_preemption")?;
         }
         let channel = self.channel(id, serial)?;
         if !channel.objects.contains(&class) {
@@ -113,7 +131,7 @@ impl State {
                      freezes here; choose a lower va_range_end or a smaller ring"
                 ));
                 self.quiesced = true;
-                log.error("nvgpu_sw_quiesce_with_trace", format_args!("SW quiesce requested"));
+                log.quiesce();
                 return Err(Errno::NODEV);
             }
             let rtv_va = buffers[RTV_BUFFER];
@@ -132,7 +150,8 @@ impl State {
 impl Kernel {
     /// ALLOC_OBJ_CTX.
     pub(super) fn alloc_obj_ctx(&self, channel: (u32, u64), args: &AllocObjCtx) -> Result<(), Errno> {
-        let bound = self.lock().alloc_obj_ctx(&self.log, channel, args)?;
+        let stalled = self.stalled();
+        let bound = self.lock().alloc_obj_ctx(&self.log, channel, args, stalled)?;
         if bound {
             self.gpu(|gpu| gpu.add_object(channel.0, args.class_num));
         }

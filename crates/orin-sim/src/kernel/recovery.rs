@@ -5,12 +5,12 @@
 //! signals the process: it learns of it from the notifier, GET_TIMEDOUT or the log
 //! (`hal/rc/rc_gv11b.c`, `common/fifo/tsg.c`; codes: `os/linux/linux-channel.c`).
 
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::{AtomicU8, Ordering, fence};
 use std::fmt;
 
 use nvgpu_sys::tsg::SmErrorStateRecord;
 
-use crate::gpu::{Activity, ChannelFault, FaultHandler};
+use crate::gpu::{Activity, ChannelFault, FaultHandler, HostCheck, Refusal};
 use crate::memory::Memory;
 use crate::mmu::{Access, FaultKind, MmuFault};
 use crate::sm::{SmFault, SmFaultCause};
@@ -20,11 +20,15 @@ use super::channel::Notifier;
 use super::log::{Level, Log};
 
 /// Notifier code: no progress for too long.
-const IDLE_TIMEOUT: u32 = 8;
+pub(super) const IDLE_TIMEOUT: u32 = 8;
 /// Notifier code of the copy engine: a number of the driver's own, passed through.
 const COPY_ENGINE: u32 = 11;
 /// Notifier code: graphics engine exception.
 const EXCEPTION: u32 = 13;
+/// Notifier code: a semaphore was waited for too long.
+pub(super) const ACQUIRE_TIMEOUT: u32 = 24;
+/// Notifier code: a notification or method that does not exist.
+const ILLEGAL_NOTIFY: u32 = 25;
 /// Notifier code: the MMU refused an access.
 const MMU_FAULT: u32 = 31;
 /// Notifier code: host engine error.
@@ -32,8 +36,23 @@ const PBDMA: u32 = 32;
 /// Notifier code: reset on request.
 pub(super) const RESET: u32 = 43;
 
+/// Interrupts of a host engine, by name and bit (`hw_pbdma_ga10b.h`).
+pub(super) mod pbdma {
+    pub(in super::super) const GPPTR: (&str, u32) = ("GPPTR invalid", 1 << 14);
+    pub(in super::super) const GPENTRY: (&str, u32) = ("GPENTRY invalid", 1 << 15);
+    pub(in super::super) const PBENTRY: (&str, u32) = ("PBENTRY invld", 1 << 18);
+    pub(in super::super) const METHOD: (&str, u32) = ("METHOD invld", 1 << 21);
+    pub(in super::super) const DEVICE: (&str, u32) = ("DEVICE sw method", 1 << 23);
+    pub(in super::super) const SEMAPHORE: (&str, u32) = ("SEMAPHORE invlid", 1 << 25);
+    pub(in super::super) const ACQUIRE: (&str, u32) = ("ACQUIRE timeout", 1 << 26);
+}
+
 /// Method addresses below belong to the host engine.
 const HOST_METHODS: u32 = 0x100;
+/// The subchannels below belong to the graphics engine.
+const FIRST_OTHER_SUBCHANNEL: u8 = 4;
+/// The only class of the graphics engine whose methods the model looks at.
+const COMPUTE_CLASS: u32 = 0xc7c0;
 
 /// Numbers of the graphics engine and of a host engine in the MMU's own counting.
 const MMU_ENGINE_GR: u32 = 64;
@@ -55,6 +74,9 @@ mod warp {
     pub(super) const MMU_NACK: u32 = 0x20;
 }
 
+/// What becomes of a fault that the kernel does not recover from.
+const SILENT: &str = "; the kernel reports this nowhere else, and the channel stays halted";
+
 /// Zeroes a notification, as SET_ERROR_NOTIFIER does.
 pub(super) fn clear_notifier(notifier: &Notifier) {
     store(&notifier.memory, notifier.offset, [0; 16]);
@@ -70,7 +92,8 @@ fn write_notifier(notifier: &Notifier, code: u32) -> bool {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     // CAST: the realtime clock is past 1970, and its nanoseconds fit 64 bits until 2554.
     let nanoseconds = (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64);
-    let mut record = [0; 14];
+    // The 16-bit word before the status is not written.
+    let mut record = [0; 12];
     record[..8].copy_from_slice(&nanoseconds.to_le_bytes());
     record[8..12].copy_from_slice(&code.to_le_bytes());
     store(&notifier.memory, notifier.offset, record);
@@ -79,25 +102,27 @@ fn write_notifier(notifier: &Notifier, code: u32) -> bool {
     true
 }
 
-/// Stores bytes that user space may be reading.
+/// Stores bytes that user space may be reading, one by one.
 pub(super) fn store<const N: usize>(memory: &Memory, offset: u64, bytes: [u8; N]) {
     // CAST: offsets of a CPU mapping fit usize.
     let offset = offset as usize;
     assert!(offset + N <= memory.len(), "the notification lies in its buffer");
     for (at, byte) in bytes.into_iter().enumerate() {
-        // SAFETY: in bounds of the mapping, which `memory` keeps; volatile, because others look.
-        unsafe { memory.pointer().as_ptr().add(offset + at).write_volatile(byte) };
+        // SAFETY: in bounds of the mapping, which `memory` keeps; atomic, because others look.
+        unsafe { AtomicU8::from_ptr(memory.pointer().as_ptr().add(offset + at)) }
+            .store(byte, Ordering::Relaxed);
     }
 }
 
-/// Loads bytes that user space may be writing.
+/// Loads bytes that user space may be writing, one by one.
 pub(super) fn load(memory: &Memory, offset: u64, bytes: &mut [u8]) {
     // CAST: offsets of a CPU mapping fit usize.
     let offset = offset as usize;
     assert!(offset + bytes.len() <= memory.len(), "the notification lies in its buffer");
     for (at, byte) in bytes.iter_mut().enumerate() {
         // SAFETY: as in `store`.
-        *byte = unsafe { memory.pointer().as_ptr().add(offset + at).read_volatile() };
+        *byte =
+            unsafe { AtomicU8::from_ptr(memory.pointer().as_ptr().add(offset + at)) }.load(Ordering::Relaxed);
     }
 }
 
@@ -154,7 +179,7 @@ fn warp_code(cause: &SmFaultCause) -> u32 {
     }
 }
 
-/// The lines of an MMU fault.
+/// The lines of an MMU fault up to the debug dump.
 fn print_mmu(log: &Log, channel: u32, tsg: u32, client: &str, fault: &MmuFault) {
     let (engine, kind, unit, gpc) = match client {
         "compute" => (MMU_ENGINE_GR, "gpc", "t1 0", 0),
@@ -196,11 +221,10 @@ fn print_mmu(log: &Log, channel: u32, tsg: u32, client: &str, fault: &MmuFault) 
         "gv11b_fifo_locked_preempt_runlists_rc",
         format_args!("mmu fault id={tsg} id_type=1 act_eng_bitmask=00000001"),
     );
-    log.error("nvgpu_rc_mmu_fault", format_args!("TSG {tsg} generated a mmu fault"));
 }
 
 /// One set bit of a host engine's interrupt, with what it stopped at.
-fn print_pbdma(log: &Log, name: &str, bit: u32, header: u32, shadow: u32) {
+pub(super) fn print_pbdma(log: &Log, (name, bit): (&str, u32), header: u32, shadow: u32) {
     let function = "ga10b_pbdma_dump_intr_0";
     log.error(function, format_args!("PBDMA intr {name} Error"));
     log.error(
@@ -212,24 +236,54 @@ fn print_pbdma(log: &Log, name: &str, bit: u32, header: u32, shadow: u32) {
     );
 }
 
-/// A refused method: the host engine's own is its interrupt, any other a class error of the
-/// graphics engine. Returns the notifier's code.
-fn print_method(log: &Log, channel: u32, subchannel: u8, address: u32, data: u32) -> u32 {
-    if address < HOST_METHODS {
-        print_pbdma(log, "METHOD invld", 1 << 17, address, data);
-        return PBDMA;
+/// A refused method of the graphics engine or, below the first method of an engine and on the
+/// subchannels for software, of the host engine. Returns the notifier's code.
+fn print_method(log: &Log, channel: u32, refusal: Refusal, method: (u8, u32), data: u32) -> u32 {
+    let (subchannel, address) = method;
+    let graphics = subchannel < FIRST_OTHER_SUBCHANNEL;
+    let function = "nvgpu_gr_intr_stall_isr";
+    match refusal {
+        Refusal::Software => {
+            print_pbdma(log, pbdma::DEVICE, address, data);
+            PBDMA
+        }
+        Refusal::Class if graphics => {
+            let class = data & 0xffff;
+            log.error(function, format_args!("invalid class {class:#010x}, offset {address:#010x}"));
+            EXCEPTION
+        }
+        _ if address < HOST_METHODS => {
+            print_pbdma(log, pbdma::METHOD, address, data);
+            PBDMA
+        }
+        Refusal::Undefined if graphics => {
+            // The register that the last number comes from holds subchannel and method.
+            let trapped = u32::from(subchannel) << 16 | address;
+            log.error(
+                "gr_intr_handle_illegal_method",
+                format_args!(
+                    "invalid method class {COMPUTE_CLASS:#010x}, offset {address:#010x} address \
+                     {trapped:#010x}"
+                ),
+            );
+            log.error(function, format_args!("illegal method"));
+            ILLEGAL_NOTIFY
+        }
+        _ => {
+            let function = "gr_intr_handle_class_error";
+            log.error(
+                function,
+                format_args!(
+                    "class error 0x00000001, offset {address:#010x},sub channel {subchannel:#010x} mme \
+                     generated 0, mme pc 0x00000000data high 0 priv status 0 unhandled intr 0x00000000 for \
+                     channel {channel}"
+                ),
+            );
+            log.error(function, format_args!("trapped data low {data:#010x}"));
+            log.error("nvgpu_gr_intr_stall_isr", format_args!("class error"));
+            EXCEPTION
+        }
     }
-    let function = "gr_intr_handle_class_error";
-    log.error(
-        function,
-        format_args!(
-            "class error 0x00000001, offset {address:#010x},sub channel {subchannel:#010x} mme generated 0, \
-             mme pc 0x00000000data high 0 priv status 0 unhandled intr 0x00000000 for channel {channel}"
-        ),
-    );
-    log.error(function, format_args!("trapped data low {data:#010x}"));
-    log.error("nvgpu_gr_intr_stall_isr", format_args!("class error"));
-    EXCEPTION
 }
 
 impl Kernel {
@@ -238,7 +292,7 @@ impl Kernel {
         self.end_tsg_with(&self.log, tsg_id, code);
     }
 
-    fn end_tsg_with(&self, log: &Log, tsg_id: u32, code: Option<u32>) {
+    pub(super) fn end_tsg_with(&self, log: &Log, tsg_id: u32, code: Option<u32>) {
         let channels = {
             let mut state = self.lock();
             let Some(tsg) = state.tsgs.get_mut(&tsg_id) else { return };
@@ -251,10 +305,8 @@ impl Kernel {
                     && write_notifier(notifier, code)
                 {
                     let level = if code == RESET { Level::Info } else { Level::Error };
-                    let message = format!(
-                        "error notifier set to {code} for ch {id} owned by {}",
-                        std::thread::current().name().unwrap_or("user")
-                    );
+                    let message =
+                        format!("error notifier set to {code} for ch {id} owned by {}", channel.owner);
                     log.nvgpu(level, "nvgpu_set_err_notifier_locked", format_args!("{message}"));
                 }
             }
@@ -274,27 +326,32 @@ impl Kernel {
         let more = |what: &dyn fmt::Display| log.model(format_args!("channel {channel}: {what}"));
         match fault {
             ChannelFault::Mmu { client, fault } => {
-                print_mmu(log, channel, tsg, client, fault);
+                self.print_mmu_fault(log, channel, tsg, client, fault);
                 more(&format_args!("{client} engine: {fault}"));
                 Some(MMU_FAULT)
             }
-            ChannelFault::PushbufferEntry { va, word, reason } => {
-                print_pbdma(log, "PBENTRY invld", 1 << 14, *word, 0);
-                more(&format_args!("pushbuffer word {word:#010x} at {va:#x}: {reason}"));
-                Some(PBDMA)
+            ChannelFault::PushbufferEntry { check, va, word, reason } => {
+                let (interrupt, code) = match check {
+                    HostCheck::PushbufferWord => (pbdma::PBENTRY, Some(PBDMA)),
+                    // HW: as with semaphores below.
+                    HostCheck::Pointer => (pbdma::GPPTR, None),
+                    HostCheck::RingEntry => (pbdma::GPENTRY, None),
+                };
+                let header = if code.is_some() { *word } else { 0 };
+                print_pbdma(log, interrupt, header, 0);
+                let rest = if code.is_some() { "" } else { SILENT };
+                more(&format_args!("pushbuffer word {word:#010x} at {va:#x}: {reason}{rest}"));
+                code
             }
-            ChannelFault::Method { subchannel, address, data, reason } => {
+            ChannelFault::Method { refusal, subchannel, address, data, reason } => {
                 more(&format_args!("method {address:#x} = {data:#x} on subchannel {subchannel}: {reason}"));
-                Some(print_method(log, channel, *subchannel, *address, *data))
+                Some(print_method(log, channel, *refusal, (*subchannel, *address), *data))
             }
             ChannelFault::Semaphore { va, reason } => {
                 // HW: this interrupt is only logged and cleared; the "recover" decision is lost
                 // (`pbdma_ga10b_fusa.c`, ga10b_pbdma_handle_intr_0_legacy).
-                print_pbdma(log, "SEMAPHORE invlid", 1 << 24, 0, 0);
-                more(&format_args!(
-                    "semaphore at {va:#x}: {reason}; the kernel reports this nowhere else, and the channel \
-                     stays halted"
-                ));
+                print_pbdma(log, pbdma::SEMAPHORE, 0, 0);
+                more(&format_args!("semaphore at {va:#x}: {reason}{SILENT}"));
                 None
             }
             ChannelFault::LaunchDescriptor { va, esr_bit, reason } => {
@@ -311,7 +368,10 @@ impl Kernel {
                 log.error(function, format_args!("ce launch error interrupt"));
                 log.warning(
                     "nvgpu_error_notifier_to_channel_notifier",
-                    format_args!("invalid error_notifier requested {COPY_ENGINE}"),
+                    format_args!(
+                        "nvgpu_error_notifier_to_channel_notifier: invalid error_notifier requested \
+                         {COPY_ENGINE}"
+                    ),
                 );
                 more(&format_args!("copy engine: {reason}"));
                 Some(COPY_ENGINE)
@@ -320,14 +380,52 @@ impl Kernel {
         }
     }
 
+    fn print_mmu_fault(&self, log: &Log, channel: u32, tsg: u32, client: &str, fault: &MmuFault) {
+        print_mmu(log, channel, tsg, client, fault);
+        self.dump(log);
+        log.error("nvgpu_rc_mmu_fault", format_args!("TSG {tsg} generated a mmu fault"));
+    }
+
+    /// The debug dump, as far as it tells about what the model has: which channels there are.
+    pub(super) fn dump(&self, log: &Log) {
+        log.dump(format_args!("Channel Status - chip ga10b"));
+        let pid = std::process::id();
+        for (id, channel) in &self.lock().channels {
+            let Some(tsg) = channel.tsg else { continue };
+            let deterministic = if channel.deterministic { "yes" } else { "no" };
+            log.dump(format_args!(
+                "{id}-ga10b, TSG: {tsg}, pid {pid}, thread name {}, refs: 1, deterministic: {deterministic}, \
+                 domain name: (none)",
+                channel.owner
+            ));
+        }
+        log.dump(format_args!("PBDMA Status - chip ga10b"));
+    }
+
+    /// Runs `print` on the kernel log, or on one that nobody reads when faults are to be silent.
+    pub(super) fn with_fault_log(&self, print: impl FnOnce(&Log)) {
+        let unread = self.silent_faults.load(Ordering::Acquire).then(Log::new);
+        print(unread.as_ref().unwrap_or(&self.log));
+    }
+
     fn print_sm_fault(&self, log: &Log, channel: u32, tsg: u32, fault: &SmFault) -> u32 {
         if let SmFaultCause::Deadlock(_) = fault.cause {
-            log.error("ga10b_fifo_ctxsw_timeout_isr", format_args!("Host pfifo ctxsw timeout error"));
+            // The recovery comes with the 31st interrupt of 100 ms, the first one past 3000 ms. That the
+            // switch waits for an acknowledgement is an assumption.
+            let function = "ga10b_fifo_ctxsw_timeout_isr";
+            log.error(function, format_args!("Host pfifo ctxsw timeout error"));
+            log.error(
+                function,
+                format_args!(
+                    "ctxsw timeout error: active engine id =0, tsg={tsg}, info: awaiting ack ms=3100"
+                ),
+            );
+            self.dump(log);
             log.model(format_args!("channel {channel}: {fault}"));
             return IDLE_TIMEOUT;
         }
         if let SmFaultCause::Mmu(refused) = &fault.cause {
-            print_mmu(log, channel, tsg, "compute", refused);
+            self.print_mmu_fault(log, channel, tsg, "compute", refused);
         }
         let error = SmError::new(fault, self.config.sm_count());
         error.print(log);
@@ -359,12 +457,11 @@ impl FaultHandler for Kernel {
             self.log.model(format_args!("channel {channel_id} ended before its fault was handled: {fault}"));
             return;
         };
-        // A log that nobody reads takes the lines of a silent fault.
-        let unread = self.silent_faults.load(Ordering::Acquire).then(Log::new);
-        let log = unread.as_ref().unwrap_or(&self.log);
-        if let Some(code) = self.print_fault(log, channel_id, tsg, &fault) {
-            self.end_tsg_with(log, tsg, Some(code));
-        }
+        self.with_fault_log(|log| {
+            if let Some(code) = self.print_fault(log, channel_id, tsg, &fault) {
+                self.end_tsg_with(log, tsg, Some(code));
+            }
+        });
     }
 
     fn non_stall_interrupt(&self, channel_id: u32) {

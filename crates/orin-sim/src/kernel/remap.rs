@@ -17,8 +17,6 @@ use super::user;
 
 /// GPU page in bytes.
 const PAGE: u64 = PAGE_SIZE as u64;
-/// Counts of pages from here on leave the address space.
-const PAGES_LIMIT: u64 = 1 << (49 - 12);
 /// What an array of operations can hold; beyond it the kernel has no memory for a copy.
 const OPS_LIMIT: u32 = 1 << 20;
 
@@ -30,16 +28,29 @@ struct Checked {
     target: Option<(Buffer, u64, bool)>,
 }
 
-/// The checks of an operation by itself.
-fn check_fields(op: &RemapOp) -> Result<(), Errno> {
-    let flags = RemapFlags::from_bits(op.flags).ok_or(Errno::INVAL)?;
+/// Size of the pages that an operation counts in, in bytes; `None` unless exactly one is given.
+fn page_size(flags: RemapFlags) -> Option<u64> {
     let sizes = RemapFlags::PAGESIZE_4K | RemapFlags::PAGESIZE_64K | RemapFlags::PAGESIZE_128K;
-    let one_size = flags.intersection(sizes).bits().is_power_of_two();
+    match flags.intersection(sizes) {
+        RemapFlags::PAGESIZE_4K => Some(4 << 10),
+        RemapFlags::PAGESIZE_64K => Some(64 << 10),
+        RemapFlags::PAGESIZE_128K => Some(128 << 10),
+        _ => None,
+    }
+}
+
+/// The checks of an operation by itself, in an address space that ends at `limit`. An operation that
+/// unmaps takes no flag but the page size.
+fn check_fields(op: &RemapOp, limit: u64) -> Result<(), Errno> {
+    let flags = RemapFlags::from_bits(op.flags).ok_or(Errno::INVAL)?;
+    let page = page_size(flags).ok_or(Errno::INVAL)?;
     let unmap_of_something = op.mem_handle == 0
-        && (op.compr_kind != KIND_INVALID || op.incompr_kind != KIND_INVALID || op.mem_offset_in_pages != 0);
-    let beyond = |pages: u64| pages >= PAGES_LIMIT;
-    if !one_size
-        || unmap_of_something
+        && (op.compr_kind != KIND_INVALID
+            || op.incompr_kind != KIND_INVALID
+            || op.mem_offset_in_pages != 0
+            || flags.intersects(RemapFlags::CACHEABLE | RemapFlags::ACCESS_NO_WRITE));
+    let beyond = |pages: u64| pages > limit / page;
+    if unmap_of_something
         || op.num_pages == 0
         || [op.num_pages, op.mem_offset_in_pages, op.virt_offset_in_pages].into_iter().any(beyond)
     {
@@ -48,66 +59,113 @@ fn check_fields(op: &RemapOp) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Stores the operations again, as the kernel does after success, so the array must be writable. What is
+/// stored is what was read: a board puts the fields of the last operation into all of them but for the
+/// kinds, which is a defect that nobody can want.
+fn store_operations(args: &Remap, operations: &[RemapOp]) -> Result<(), u32> {
+    for (at, op) in (0_u32..).zip(operations) {
+        if user::write_bytes(address_of(args, at), bytemuck::bytes_of(op)) > 0 {
+            return Err(at);
+        }
+    }
+    Ok(())
+}
+
+fn address_of(args: &Remap, at: u32) -> u64 {
+    args.ops.wrapping_add(u64::from(at) * size_of::<RemapOp>() as u64)
+}
+
 impl State {
-    /// REMAP: everything is checked before anything is done. `num_ops` tells how many were.
+    /// REMAP: everything is checked before anything is done. `num_ops` tells how many were; it keeps its
+    /// value when the operations cannot be read.
     pub(super) fn remap(&mut self, log: &Log, space: SpaceId, args: &mut Remap) -> Result<(), Errno> {
-        let count = std::mem::take(&mut args.num_ops);
+        let count = args.num_ops;
         if count == 0 {
             return Ok(());
         }
         if count > OPS_LIMIT {
             return Err(Errno::NOMEM);
         }
+        let limit = self.spaces.get(&space).ok_or(Errno::NODEV)?.limit();
         let mut operations = Vec::new();
         for at in 0..count {
-            let address = args.ops.wrapping_add(u64::from(at) * size_of::<RemapOp>() as u64);
-            let op: RemapOp = user::read(address)?;
-            check_fields(&op)?;
+            let op: RemapOp = user::read(address_of(args, at))?;
+            if let Err(errno) = check_fields(&op, limit) {
+                args.num_ops = 0;
+                return Err(errno);
+            }
             operations.push(op);
         }
+        args.num_ops = 0;
         let area = self.spaces.get(&space).ok_or(Errno::NODEV)?.sparse_area(&operations[0])?;
-        let checked: Result<Vec<Checked>, Errno> =
-            operations.iter().map(|op| self.check_remap(log, area, op)).collect();
-        let checked = checked?;
+        let mut checked = Vec::new();
+        for op in &operations {
+            checked.push(self.check_remap(log, area, op)?);
+        }
         let space = self.spaces.get_mut(&space).ok_or(Errno::NODEV)?;
         for operation in checked {
             space.execute_remap(operation);
         }
-        args.num_ops = count;
-        Ok(())
+        let stored = store_operations(args, &operations);
+        args.num_ops = stored.err().unwrap_or(count);
+        stored.map_err(|_| Errno::FAULT)
     }
 
-    /// The checks of an operation against the area `(start, len)` and its buffer.
-    fn check_remap(&self, log: &Log, (start, area): (u64, u64), op: &RemapOp) -> Result<Checked, Errno> {
+    /// The checks of an operation against its buffer and the area `(start, len)`, in this order.
+    fn check_remap(&self, log: &Log, area: (u64, u64), op: &RemapOp) -> Result<Checked, Errno> {
+        let failed = |step: &str, errno: Errno| {
+            let number = -errno.raw_os_error();
+            log.error("nvgpu_vm_remap_locked", format_args!("{step} failed: {number}"));
+            errno
+        };
         let (va, len) = (op.virt_offset_in_pages * PAGE, op.num_pages * PAGE);
-        let flags = RemapFlags::from_bits_retain(op.flags);
-        if !flags.contains(RemapFlags::PAGESIZE_4K) || va < start || va + len > start + area {
-            return Err(Errno::INVAL);
-        }
+        let inside = va >= area.0 && va + len <= area.0 + area.1;
         if op.mem_handle == 0 {
-            return Ok(Checked { va, len, target: None });
+            return if inside {
+                Ok(Checked { va, len, target: None })
+            } else {
+                Err(failed("validate_unmap", Errno::INVAL))
+            };
         }
-        // CAST: a descriptor is the same 32 bits.
-        let buffer = self.fds.dma_buf(op.mem_handle as RawFd).map_err(|_| {
-            let handle = op.mem_handle;
-            log.error("nvgpu_vm_remap_os_buf_get", format_args!("mem_handle {handle:#x} is not a dmabuf"));
-            Errno::INVAL
-        })?;
-        let offset = op.mem_offset_in_pages * PAGE;
+        let flags = RemapFlags::from_bits_retain(op.flags);
         let writable = !flags.contains(RemapFlags::ACCESS_NO_WRITE);
-        if offset + len > buffer.handle.size() || writable && buffer.read_only {
+        let buffer =
+            self.remap_buffer(log, op.mem_handle, writable).map_err(|errno| failed("get_mpool", errno))?;
+        // The buffer is counted in the pages of the operation, the addresses in those of the area.
+        let page = page_size(flags).unwrap_or(PAGE);
+        let end = op.mem_offset_in_pages.checked_add(op.num_pages).and_then(|pages| pages.checked_mul(page));
+        if end.is_none_or(|end| end > buffer.handle.size()) || !inside {
+            return Err(failed("validate_map", Errno::INVAL));
+        }
+        Ok(Checked { va, len, target: Some((buffer, op.mem_offset_in_pages * PAGE, writable)) })
+    }
+
+    /// The buffer of an operation, if it has memory and allows the access.
+    fn remap_buffer(&self, log: &Log, handle: u32, writable: bool) -> Result<Buffer, Errno> {
+        let function = "nvgpu_vm_remap_os_buf_get";
+        // CAST: a descriptor is the same 32 bits.
+        let Ok(buffer) = self.fds.dma_buf(handle as RawFd) else {
+            log.warning(function, format_args!("mem_handle {handle:#x} is not a dmabuf"));
+            return Err(Errno::INVAL);
+        };
+        if writable && buffer.read_only {
+            log.error(function, format_args!("RW access requested for RO mapped buffer"));
             return Err(Errno::INVAL);
         }
         if buffer.handle.memory().is_none() {
+            log.warning(function, format_args!("failed to pin dma_buf"));
             return Err(Errno::NOMEM);
         }
-        Ok(Checked { va, len, target: Some((buffer, offset, writable)) })
+        Ok(buffer)
     }
 }
 
 impl Space {
-    /// The sparse area that an operation begins in.
+    /// The sparse area that an operation begins in; its pages are 4 KiB, as the operation's must be.
     fn sparse_area(&self, op: &RemapOp) -> Result<(u64, u64), Errno> {
+        if page_size(RemapFlags::from_bits_retain(op.flags)) != Some(PAGE) {
+            return Err(Errno::INVAL);
+        }
         self.sparse_at(op.virt_offset_in_pages * PAGE).ok_or(Errno::INVAL)
     }
 

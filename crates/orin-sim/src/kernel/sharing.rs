@@ -8,7 +8,7 @@ use nvgpu_sys::tsg::{GetShareToken, RevokeShareToken};
 use rustix::io::Errno;
 
 use super::fds::Object;
-use super::state::State;
+use super::state::{Mapped, Mapping, State};
 
 /// Tokens of a TSG that may be outstanding.
 const TOKENS: usize = 64;
@@ -23,8 +23,11 @@ pub(super) struct Token {
 }
 
 impl State {
+    /// A mapping of the doorbell page keeps the file open without a descriptor.
     fn instance_is_open(&self, instance: u64) -> bool {
+        let mapped = |mapping: &Mapping| matches!(mapping.mapped, Mapped::Doorbell { instance: other, .. } if other == instance);
         self.fds.objects().any(|object| matches!(object, Object::Ctrl(open) if *open == instance))
+            || self.mappings.values().any(mapped)
     }
 
     /// GET_SHARE_TOKEN.
@@ -77,8 +80,12 @@ impl State {
         self.tsgs.get(&tsg).is_some_and(|tsg| tsg.instances.contains(&instance))
     }
 
-    /// An open of the control node ends: its tokens and its clock requests with it.
+    /// Called when a descriptor or the mapping of an open of the control node has gone. With the last of
+    /// them the open ends, and its tokens and clock requests with it.
     pub(super) fn close_instance(&mut self, instance: u64) {
+        if self.instance_is_open(instance) {
+            return;
+        }
         self.frequencies.remove(&instance);
         self.tokens.retain(|token| token.source != instance && token.target != instance);
         for tsg in self.tsgs.values_mut() {

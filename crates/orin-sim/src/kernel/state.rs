@@ -20,10 +20,11 @@ use super::channel::Channel;
 use super::fds::{Fds, Object};
 use super::log::Log;
 use super::nvmap::{Buffer, Nvmap};
-use super::process::ProcessId;
+use super::process::{self, ProcessId};
 use super::sharing::Token;
 use super::syncpoint::Syncpoints;
 use super::tsg::Tsg;
+use super::zbc::ClearValues;
 
 /// Channel ids on native Linux (`hal/fifo/channel_ga10b_fusa.c`, `linux-channel.c`).
 const CHANNELS: u32 = 512;
@@ -66,6 +67,8 @@ pub(super) struct State {
     /// The GPU is dead until the next boot.
     pub(super) quiesced: bool,
     pub(super) syncpoints: Syncpoints,
+    /// Clear values that the GPU knows.
+    pub(super) clear_values: ClearValues,
     /// Frequencies that opens of the control node ask for, in Hz.
     pub(super) frequencies: BTreeMap<u64, u64>,
     /// The process made last.
@@ -101,20 +104,33 @@ impl State {
             scheduling_locked: false,
             doorbell: None,
             syncpoints: Syncpoints::new(Arc::clone(&log.pulse), config.seed)?,
+            clear_values: ClearValues::default(),
         })
     }
 
     /// Forgets the CPU mappings of a process; returns the doorbell pages among them.
     pub(super) fn forget_mappings(&mut self, process: ProcessId) -> Vec<Arc<Memory>> {
-        let mut pages = Vec::new();
+        let (mut pages, mut instances) = (Vec::new(), Vec::new());
         self.mappings.retain(|_, mapping| {
             let stays = mapping.owner != process;
-            if let (false, Mapped::Doorbell { page, .. }) = (stays, &mapping.mapped) {
+            if let (false, Mapped::Doorbell { page, instance }) = (stays, &mapping.mapped) {
                 pages.push(Arc::clone(page));
+                instances.push(*instance);
             }
             stays
         });
+        instances.into_iter().for_each(|instance| self.close_instance(instance));
         pages
+    }
+
+    /// The ranges, address and length, in which the current process sees registers.
+    pub(super) fn register_mappings(&self) -> Vec<(u64, u64)> {
+        let registers = |mapping: &Mapping| {
+            matches!(mapping.mapped, Mapped::Doorbell { .. }) && mapping.owner == process::current()
+        };
+        let found = self.mappings.iter().filter(|(_, mapping)| registers(mapping));
+        // CAST: addresses and lengths fit 64 bits.
+        found.map(|(start, mapping)| (*start as u64, mapping.len as u64)).collect()
     }
 
     /// Keeps a new address space.
@@ -125,9 +141,15 @@ impl State {
         id
     }
 
-    /// The lowest free TSG id.
-    pub(super) fn free_tsg(&self) -> Option<u32> {
-        (0..TSGS).find(|id| !self.tsgs.contains_key(id))
+    /// Makes a TSG with the lowest free id for an open of the control node.
+    ///
+    /// # Errors
+    ///
+    /// ENOMEM when all are in use.
+    pub(super) fn add_tsg(&mut self, sm_count: u32, instance: u64) -> Result<u32, Errno> {
+        let id = (0..TSGS).find(|id| !self.tsgs.contains_key(id)).ok_or(Errno::NOMEM)?;
+        self.tsgs.insert(id, Tsg::new(sm_count, instance));
+        Ok(id)
     }
 
     /// Makes a channel on `runlist`; the id freed last is used first. Returns id and serial number.

@@ -7,6 +7,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ampere_cmd::Encoder;
 use ampere_cmd::command::{AcquireCondition, Payload, SemaphoreAcquire, SemaphoreRelease};
@@ -23,7 +24,8 @@ use super::channel::Ring;
 use super::fds::{self, Object};
 use super::log::Log;
 use super::state::State;
-use super::syncpoint::{UserSyncpoint, WINDOW_BYTES};
+use super::syncpoint::{Syncpoints, UserSyncpoint, WINDOW_BYTES};
+use super::watchdog::Progress;
 use super::{Kernel, user};
 
 /// Entries that every submit needs room for besides its own.
@@ -45,6 +47,12 @@ pub(super) struct KernelRing {
     put: u32,
     /// What counts finished work, and its value when all is finished; made by the first job.
     pub(super) fence: Option<(UserSyncpoint, u32)>,
+    /// Tracked jobs that may be unfinished at a time; `None` for as many as the ring takes.
+    jobs: Option<u32>,
+    /// How long an acquire lasts at most.
+    pub(super) acquire_limit: Option<Duration>,
+    /// What the watchdog saw last.
+    pub(super) progress: Option<Progress>,
 }
 
 /// A fence that a submit returns.
@@ -56,8 +64,13 @@ struct Returned {
 }
 
 impl KernelRing {
-    /// Makes a ring in an address space.
-    pub(super) fn new(space: &mut Space, entries: u32) -> Result<(Self, u64), Errno> {
+    /// Makes a ring in an address space. `jobs` is the number of unfinished jobs, 0 for no limit.
+    pub(super) fn new(
+        space: &mut Space,
+        entries: u32,
+        jobs: u32,
+        acquire_limit: Option<Duration>,
+    ) -> Result<(Self, u64), Errno> {
         let memory = |name, bytes: u64| {
             let bytes = usize::try_from(bytes.next_multiple_of(4096)).map_err(|_| Errno::NOMEM)?;
             Memory::new(name, bytes).map(Arc::new).map_err(|_| Errno::NOMEM)
@@ -67,7 +80,21 @@ impl KernelRing {
         let userd = memory("nvgpu userd", 4096)?;
         let va = space.map_kernel_memory(&ring)?;
         let commands_va = space.map_kernel_memory(&commands).inspect_err(|_| space.unmap_kernel(va))?;
-        Ok((Self { entries, ring, userd, commands, commands_va, put: 0, fence: None }, va))
+        let jobs = (jobs > 0).then_some(jobs);
+        let (fence, progress) = (None, None);
+        let ring = Self {
+            entries,
+            ring,
+            userd,
+            commands,
+            commands_va,
+            put: 0,
+            fence,
+            jobs,
+            acquire_limit,
+            progress,
+        };
+        Ok((ring, va))
     }
 
     pub(super) fn setup(&self, channel_id: u32, space: &Space) -> ChannelSetup {
@@ -80,9 +107,22 @@ impl KernelRing {
         }
     }
 
+    /// The entry that the GPU takes next.
+    pub(super) fn gp_get(&self) -> u32 {
+        self.userd.load(userd::GP_GET as usize)
+    }
+
+    /// Whether one more tracked job fits.
+    fn has_job_slot(&self, syncpoints: &Syncpoints) -> bool {
+        let (Some(jobs), Some((syncpoint, end))) = (self.jobs, self.fence) else { return true };
+        // A syncpoint that has been moved beyond the end has nothing left.
+        let left = end.wrapping_sub(syncpoints.value(syncpoint.id)).cast_signed();
+        left < jobs.cast_signed().max(1)
+    }
+
     /// Entries that can be added now.
     fn room(&self) -> u32 {
-        let get = self.userd.load(userd::GP_GET as usize);
+        let get = self.gp_get();
         // One place stays empty, to tell full from empty.
         (get + self.entries - self.put - 1) % self.entries
     }
@@ -132,11 +172,13 @@ fn increment(va: u64, wait_for_idle: bool) -> Option<Vec<u32>> {
 
 impl State {
     /// The checks of SUBMIT_GPFIFO that come before anything is read.
-    fn submit_checks(&mut self, (id, serial): (u32, u64), args: &SubmitGpfifo) -> Result<SpaceId, Errno> {
+    fn submit_checks(&self, (id, serial): (u32, u64), args: &SubmitGpfifo) -> Result<SpaceId, Errno> {
         if self.quiesced {
             return Err(Errno::NODEV);
         }
-        let channel = self.channel(id, serial)?;
+        let State { channels, syncpoints, .. } = self;
+        let found = channels.get(&id).filter(|channel| channel.serial == serial);
+        let channel = found.ok_or(Errno::TIMEDOUT)?;
         let ring = match &channel.ring {
             Some(Ring { kernel: Some(ring), .. }) => ring,
             Some(_) => return Err(Errno::INVAL),
@@ -151,12 +193,14 @@ impl State {
         let sync_fence = SubmitFlags::FENCE_GET.union(SubmitFlags::SYNC_FENCE);
         let untracked = flags.contains(SubmitFlags::SKIP_BUFFER_REFCOUNTING)
             && !flags.contains(sync_fence)
-            && !channel.watchdog
+            && !channel.watchdog.on
             && !channel.railgating;
         if channel.deterministic && !untracked {
             return Err(Errno::INVAL);
         }
-        if ring.room() < wanted { Err(Errno::AGAIN) } else { Ok(space) }
+        let tracked = !channel.deterministic || flags.contains(SubmitFlags::FENCE_GET);
+        let full = ring.room() < wanted || tracked && !ring.has_job_slot(syncpoints);
+        if full { Err(Errno::AGAIN) } else { Ok(space) }
     }
 
     /// What a submit waits for: syncpoint and threshold.

@@ -20,6 +20,7 @@ use rustix::io::Errno;
 
 use super::address_space::SpaceId;
 use super::argument::{Argument, Code};
+use super::engine_rules::Modes;
 use super::fds::{self, Object};
 use super::log::Log;
 use super::state::State;
@@ -38,6 +39,42 @@ const TIMESLICES_US: std::ops::RangeInclusive<u32> = 1000..=50_000;
 
 /// Requests that change scheduling parameters, which the `sched` node can keep from others.
 const LOCKABLE: [u32; 3] = [code::BIND_CHANNEL_EX, code::SET_RUNLIST_INTERLEAVE, code::SET_TIMESLICE];
+
+/// Requests that power the GPU up first.
+const POWERED: [u32; 9] = [
+    code::BIND_CHANNEL_EX,
+    code::ENABLE,
+    code::DISABLE,
+    code::PREEMPT,
+    code::SET_RUNLIST_INTERLEAVE,
+    code::SET_TIMESLICE,
+    code::SET_L2_MAX_WAYS_EVICT_LAST,
+    code::GET_L2_MAX_WAYS_EVICT_LAST,
+    code::BIND_SCHEDULING_DOMAIN,
+];
+
+/// The line of a request that gets no power, and its errno.
+fn no_power(log: &Log, code: u32) -> Errno {
+    let function = "nvgpu_ioctl_tsg_dev_ioctl";
+    match code {
+        code::BIND_CHANNEL_EX | code::SET_RUNLIST_INTERLEAVE | code::SET_TIMESLICE => {
+            log.error(function, format_args!("failed to power on gpu"));
+        }
+        code::SET_L2_MAX_WAYS_EVICT_LAST | code::GET_L2_MAX_WAYS_EVICT_LAST => {
+            log.error(function, format_args!("failed to power on gpu for ioctl cmd: {code:#x}"));
+        }
+        _ => log.error(function, format_args!("failed to host gk20a for ioctl cmd: {code:#x}")),
+    }
+    Errno::NODEV
+}
+
+/// The line of a TSG that does not leave the hardware.
+pub(super) fn preempt_timed_out(log: &Log, tsg: u32) {
+    log.error(
+        "nvgpu_fifo_preempt_tsg",
+        format_args!("preempt timed out for tsgid: {tsg}, ctxsw timeout will trigger recovery if needed"),
+    );
+}
 
 /// The engine context of a TSG as it is mapped in one address space.
 #[derive(Debug)]
@@ -69,6 +106,10 @@ pub(super) struct Tsg {
     pub(super) instances: Vec<u64>,
     /// Ways of the L2 that evict-last lines may take.
     l2_ways: u32,
+    /// Preemption modes of the context.
+    pub(super) modes: Modes,
+    /// The buffer for depth culling that was bound first.
+    pub(super) zcull_va: u64,
 }
 
 impl Tsg {
@@ -84,6 +125,8 @@ impl Tsg {
             events: Vec::new(),
             instances: vec![instance],
             l2_ways: L2_WAYS,
+            modes: Modes::default(),
+            zcull_va: 0,
         }
     }
 
@@ -163,7 +206,7 @@ impl Tsg {
     }
 
     /// The L2 policy is part of the engine context. The errno without one is an assumption.
-    fn need_context(&self) -> Result<(), Errno> {
+    pub(super) fn need_context(&self) -> Result<(), Errno> {
         if self.contexts.is_empty() { Err(Errno::INVAL) } else { Ok(()) }
     }
 
@@ -214,19 +257,23 @@ impl State {
             return Err(Errno::INVAL);
         }
         if tsg.channels.len() >= MAX_CHANNELS {
-            log.error(
+            log.warning(
                 "nvgpu_tsg_bind_channel",
                 format_args!("TSG {tsg_id} trying to bind more than supported channels ({MAX_CHANNELS})"),
             );
             return Err(Errno::INVAL);
         }
-        if tsg.runlist.is_some_and(|runlist| runlist != channel.runlist) {
-            log.error("nvgpu_tsg_bind_channel", format_args!("runlist_id mismatch ch[{id}] tsg[{tsg_id}]"));
+        if let Some(runlist) = tsg.runlist.filter(|runlist| *runlist != channel.runlist) {
+            log.error(
+                "nvgpu_tsg_bind_channel",
+                format_args!("runlist_id mismatch ch[{}] tsg[{runlist}]", channel.runlist),
+            );
             return Err(Errno::INVAL);
         }
         tsg.runlist = Some(channel.runlist);
         tsg.channels.push(id);
         channel.tsg = Some(tsg_id);
+        channel.joined_veid = channel.veid;
         channel.unserviceable = channel.retired || tsg.ended;
         Ok(())
     }
@@ -266,8 +313,12 @@ impl State {
         if args.subcontext_id >= VEID_COUNT {
             return Err(Errno::INVAL);
         }
-        // Stays even if the bind fails.
-        self.channels.get_mut(&id).ok_or(Errno::INVAL)?.veid = args.subcontext_id;
+        // Both stay even if the bind fails, and nothing brings the host engine back to 0.
+        let channel = self.channels.get_mut(&id).ok_or(Errno::INVAL)?;
+        channel.veid = args.subcontext_id;
+        if channel.veid > 0 {
+            channel.runqueue = 1;
+        }
         self.bind_channel(log, tsg, id)
     }
 
@@ -287,7 +338,7 @@ impl State {
     }
 
     fn delete_subcontext(&mut self, tsg: u32, args: &DeleteSubcontext) -> Result<(), Errno> {
-        let busy = |id: &u32| self.channels.get(id).is_some_and(|channel| channel.veid == args.veid);
+        let busy = |id: &u32| self.channels.get(id).is_some_and(|channel| channel.joined_veid == args.veid);
         let tsg = self.tsgs.get_mut(&tsg).ok_or(Errno::INVAL)?;
         if args.veid >= VEID_COUNT || tsg.veids.contains_key(&args.veid) && tsg.channels.iter().any(busy) {
             return Err(Errno::INVAL);
@@ -303,15 +354,15 @@ impl Kernel {
         let mut argument = Argument::copy_in(code, address)?;
         let log = &self.log;
         if code.code == code::UNBIND_CHANNEL {
-            argument.call(|fd: &mut RawFd| self.unbind_channel(id, *fd))?;
+            argument.call(|fd: &mut RawFd| self.unbind_channel(id, *fd, code.code))?;
             return Ok(0);
         }
         let mut state = self.lock();
         if state.scheduling_locked && LOCKABLE.contains(&code.code) {
             return Err(Errno::PERM);
         }
-        if state.quiesced {
-            return Err(Errno::NODEV);
+        if state.quiesced && POWERED.contains(&code.code) {
+            return Err(no_power(log, code.code));
         }
         let tsg = state.tsgs.get_mut(&id).ok_or(Errno::NODEV)?;
         match code.code {
@@ -321,16 +372,16 @@ impl Kernel {
                 self.gpu(|gpu| gpu.set_enabled(&channels, code.code == code::ENABLE));
                 return Ok(0);
             }
-            code::PREEMPT if self.stalled() => {
-                log.error(
-                    "nvgpu_fifo_preempt_tsg",
-                    format_args!(
-                        "preempt timed out for tsgid: {id}, ctxsw timeout will trigger recovery if needed"
-                    ),
-                );
-                return Err(Errno::TIMEDOUT);
+            code::PREEMPT => {
+                // A TSG without channels is on no hardware.
+                let members = !tsg.channels.is_empty();
+                drop(state);
+                if members && self.stalled() {
+                    preempt_timed_out(log, id);
+                    return Err(Errno::TIMEDOUT);
+                }
+                return Ok(0);
             }
-            code::PREEMPT => {}
             code::GET_SHARE_TOKEN => argument.call(|args: &mut GetShareToken| state.share(id, args))?,
             code::REVOKE_SHARE_TOKEN => {
                 argument.call(|args: &mut RevokeShareToken| state.revoke(id, args))?
@@ -389,14 +440,21 @@ impl Kernel {
     }
 
     /// UNBIND_CHANNEL: the channel is stopped and of no more use.
-    fn unbind_channel(&self, tsg_id: u32, fd: RawFd) -> Result<(), Errno> {
+    fn unbind_channel(&self, tsg_id: u32, fd: RawFd, code: u32) -> Result<(), Errno> {
+        if fd < 0 {
+            return Err(Errno::INVAL);
+        }
+        let stalled = self.stalled();
         let mut state = self.lock();
+        if state.quiesced {
+            return Err(no_power(&self.log, code));
+        }
         let id = state.fds.channel(fd).ok_or(Errno::INVAL)?;
         let channel = state.channels.get_mut(&id).ok_or(Errno::INVAL)?;
         if channel.tsg != Some(tsg_id) {
             return Err(Errno::INVAL);
         }
-        if self.stalled() {
+        if stalled {
             return Err(Errno::AGAIN);
         }
         (channel.unserviceable, channel.retired) = (true, true);

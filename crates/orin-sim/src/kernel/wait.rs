@@ -28,9 +28,9 @@ impl Condition {
     fn met(&self) -> bool {
         match self {
             Self::Semaphore { memory, offset, payload } => {
-                let mut word = [0; 4];
-                recovery::load(memory, *offset, &mut word);
-                u32::from_le_bytes(word) == *payload
+                // In one piece, since the GPU may be writing it.
+                // CAST: offsets of a CPU mapping fit usize.
+                memory.load(*offset as usize) == *payload
             }
             Self::Notifier { memory, offset } => {
                 let mut status = [0; 2];

@@ -1,5 +1,6 @@
 //! Launches: real kernels, chains, completions, aborts.
 
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use ampere_cmd::command::{PcasAction, SemaphoreRelease};
@@ -7,6 +8,7 @@ use ampere_cmd::qmd::{Field, QmdV3_0, shared_memory_config, shared_memory_config
 use ampere_cmd::{Encoder, Subchannel, compute_c7c0 as class};
 use cubin::Cubin;
 use orin_sim::gpu::{Activity, ChannelFault};
+use orin_sim::mmu::Access;
 use orin_sim::sm::SmFaultCause;
 
 use crate::rig::{Rig, Ring, SEMAPHORES, acquire, release};
@@ -463,7 +465,10 @@ fn a_grid_that_the_cpu_ends_finishes() {
     });
     rig.wait_activity(511, |activity| matches!(activity, Activity::RunningGrid { .. }));
     assert_eq!(rig.semaphores.load(0), 0);
-    rig.write(DATA, &[1, 0, 0, 0]);
+    let view = rig.space.view();
+    let word = view.pointer(DATA, 4, Access::Write).unwrap();
+    // SAFETY: an aligned word that the view keeps mapped; the grid reads it all the while.
+    unsafe { AtomicU32::from_ptr(word.cast()) }.store(1, Ordering::Relaxed);
     rig.wait_for(0, 1);
 }
 

@@ -39,7 +39,8 @@ fn commands(encode: impl FnOnce(&mut Encoder<Vec<u32>>)) -> Vec<u32> {
 fn refused(subchannel: Subchannel, address: u32, data: u32, reason: &str) {
     let words = commands(|encoder| encoder.methods(subchannel, address, &[data]).unwrap());
     let fault = fault_of(&words);
-    let ChannelFault::Method { subchannel: at, address: method, data: word, reason: said } = &fault else {
+    let ChannelFault::Method { subchannel: at, address: method, data: word, reason: said, .. } = &fault
+    else {
         panic!("{address:#x} <- {data:#x}: {fault}");
     };
     assert_eq!((*at, *method, *word), (subchannel.index(), address, data));
@@ -117,7 +118,7 @@ fn pushbuffer_words_must_be_headers() {
         (0x2001_1000, "reserved bits"),
         (0x0004_0000, "obsolete"),
     ] {
-        let ChannelFault::PushbufferEntry { va, word: at, reason: said } = fault_of(&[0, word]) else {
+        let ChannelFault::PushbufferEntry { va, word: at, reason: said, .. } = fault_of(&[0, word]) else {
             panic!("{word:#x}");
         };
         assert_eq!((va & 0xfff, at), (4, word));

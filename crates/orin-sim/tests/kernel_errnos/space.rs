@@ -102,9 +102,9 @@ pub(crate) fn space_requests(ioctl: &str, condition: &str) -> Outcome {
                 num_pages: 2,
                 ..Default::default()
             };
-            let remap = |op: space::RemapOp| {
+            let remap = |mut op: space::RemapOp| {
                 let mut args = space::Remap { num_ops: 1, ..Default::default() };
-                args.ops = core::ptr::from_ref(&op).expose_provenance() as u64;
+                args.ops = core::ptr::from_mut(&mut op).expose_provenance() as u64;
                 // SAFETY: the address is that of one live operation.
                 let result = unsafe { space::REMAP.send_pointing(&space, &mut args) };
                 assert_eq!(args.num_ops, u32::from(result.is_ok()));

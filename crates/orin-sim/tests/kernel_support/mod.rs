@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod rules;
+
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::sync::Arc;
@@ -181,6 +183,30 @@ pub(crate) fn setup(channel_fd: &DoorFd, ring: &DoorFd, userd: &DoorFd, entries:
     let mut args = setup_args(ring, userd, entries);
     channel::SETUP_BIND.send(channel_fd, &mut args)?;
     Ok(args.work_submit_token)
+}
+
+/// Whether the channel can run no more.
+pub(crate) fn timed_out(channel_fd: &DoorFd) -> bool {
+    let mut args = channel::GetParam::default();
+    channel::GET_TIMEDOUT.send(channel_fd, &mut args).unwrap();
+    args.value == 1
+}
+
+/// A channel that joins an existing TSG on a subcontext, its watchdog off.
+pub(crate) fn join(bench: &Bench, space_fd: &DoorFd, tsg_fd: &DoorFd, veid: u32) -> DoorFd {
+    let channel_fd = bench.channel();
+    bind_space(space_fd, &channel_fd).unwrap();
+    bind_tsg(tsg_fd, &channel_fd, veid).unwrap();
+    wdt(&channel_fd, channel::WDT_DISABLE).unwrap();
+    channel_fd
+}
+
+/// Runs `request` while the engines are stuck; they go on before anything is closed.
+pub(crate) fn stalled<R>(bench: &Bench, request: impl FnOnce() -> R) -> R {
+    bench.orin.stall_engines(true);
+    let result = request();
+    bench.orin.stall_engines(false);
+    result
 }
 
 pub(crate) fn object(channel_fd: &DoorFd, class_num: u32) -> Result<i32, Errno> {

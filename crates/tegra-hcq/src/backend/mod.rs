@@ -2,13 +2,14 @@
 //!
 //! A back end offers properties, memory, channel groups and the reason of a failure. It hands out
 //! rings and memory as plain pointers ([`SubmitRing`], [`DeviceMemory::cpu`]), so that the hot path
-//! contains no dynamic call. The only implementation so far is [`nvgpu`]; it drives the real kernel
-//! driver and the software Orin alike, because both answer through the same door.
+//! contains no dynamic call. [`nvgpu`] drives the real kernel driver and the software Orin alike, because
+//! both answer through the same door.
 
 use core::fmt::Debug;
 use core::ptr::NonNull;
+use std::time::{Duration, SystemTime};
 
-use nvgpu_channel::ring::{Ring, RingFull};
+use nvgpu_channel::ring::{Ring, RingFull, USERD_GP_PUT};
 use nvgpu_channel::{ErrorCode, barrier};
 
 use crate::device::DeviceKind;
@@ -53,6 +54,35 @@ pub struct Properties {
     pub local_window: u64,
     /// Further numbers that the driver reports, under the driver's own names.
     pub driver: Vec<(&'static str, i64)>,
+}
+
+/// What memory is for; decides how the CPU caches it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MemoryUse {
+    /// Data of kernels, now and then read or written by the CPU.
+    #[default]
+    Device,
+    /// Written by the CPU from front to back and read by the GPU; the CPU reads it slowly.
+    Upload,
+    /// Written by the GPU and read by the CPU.
+    ReadBack,
+    /// Small values that CPU and GPU exchange while both run: timelines, flags, commands.
+    Signals,
+}
+
+impl MemoryUse {
+    /// All uses.
+    pub(crate) const ALL: [Self; 4] = [Self::Device, Self::Upload, Self::ReadBack, Self::Signals];
+}
+
+/// Memory of the whole machine or GPU, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// What there is.
+    pub total: u64,
+    /// What nobody uses.
+    pub free: u64,
 }
 
 /// Memory that CPU and GPU see.
@@ -102,15 +132,66 @@ impl SubmitRing {
         self.ring.entries()
     }
 
+    /// What a fault report reads: see [`RingView`].
+    pub(crate) fn view(&self) -> RingView {
+        RingView { slots: self.ring.slots(), userd: self.ring.userd(), entries: self.ring.entries() }
+    }
+
     /// Hands one entry to the GPU: entry, barrier, GP_PUT, barrier, doorbell.
     #[inline]
     pub(crate) fn submit(&mut self, entry: u64) -> Result<(), RingFull> {
-        self.ring.push(entry)?;
+        self.push(entry)?;
+        self.publish();
+        Ok(())
+    }
+
+    /// Writes one entry, for [`SubmitRing::publish`] to hand over.
+    #[inline]
+    pub(crate) fn push(&mut self, entry: u64) -> Result<(), RingFull> {
+        self.ring.push(entry).map(drop)
+    }
+
+    /// Hands over what was pushed: barrier, GP_PUT, barrier, doorbell.
+    #[inline]
+    pub(crate) fn publish(&mut self) {
         self.ring.publish();
         barrier::before_doorbell();
         // SAFETY: valid by the contract of `new`.
         unsafe { self.doorbell.as_ptr().write_volatile(self.token) };
-        Ok(())
+    }
+}
+
+/// Where ring and USERD lie, for looking at them while the channel is open.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RingView {
+    slots: NonNull<u64>,
+    userd: NonNull<u8>,
+    entries: u32,
+}
+
+// SAFETY: addresses of memory that any thread may read; see `RingView::last_entries`.
+unsafe impl Send for RingView {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for RingView {}
+
+impl RingView {
+    /// The `count` entries written last, oldest first.
+    ///
+    /// # Safety
+    ///
+    /// The channel is still open.
+    pub(crate) unsafe fn last_entries(&self, count: u32) -> Vec<u64> {
+        // SAFETY: USERD has 512 bytes and is valid while the channel is open, by the contract.
+        let put = unsafe { self.userd.as_ptr().add(USERD_GP_PUT).cast::<u32>().read_volatile() };
+        let count = count.min(self.entries - 1);
+        (1..=count)
+            .rev()
+            // The ring's size is a power of two.
+            .map(|back| put.wrapping_sub(back) & (self.entries - 1))
+            // SAFETY: the index is below `entries`; the slots are valid while the channel is open.
+            .map(|slot| unsafe { self.slots.as_ptr().add(slot as usize).read_volatile() })
+            .filter(|entry| *entry != 0)
+            .collect()
     }
 }
 
@@ -122,6 +203,17 @@ pub(crate) trait ChannelGroup: Send + Sync + Debug {
 
     /// The error that the kernel has recorded for the group, if there is one.
     fn error(&self) -> Option<ErrorCode>;
+
+    /// The numbers of the group's channels, as the kernel log has them.
+    fn channel_ids(&self) -> Vec<u32>;
+
+    /// Stops all work of the group and takes it out of service for good.
+    fn abort(&self) -> Result<()>;
+
+    /// Sleeps in the kernel until the GPU reports that it has finished something, at most `timeout`.
+    /// Returns early and late at will: a report may concern other work, and one may be missed. `false`
+    /// when the back end cannot sleep; it has then returned at once.
+    fn sleep(&self, timeout: Duration) -> bool;
 }
 
 /// A GPU driver.
@@ -129,8 +221,22 @@ pub(crate) trait Backend: Send + Sync + Debug {
     /// What the GPU is.
     fn properties(&self) -> &Properties;
 
-    /// Memory of at least `bytes` bytes, cached by the CPU and kept coherent by the SoC.
-    fn allocate(&self, bytes: u64, label: &str) -> Result<Box<dyn DeviceMemory>>;
+    /// Memory of at least `bytes` bytes.
+    fn allocate(&self, bytes: u64, purpose: MemoryUse, label: &str) -> Result<Box<dyn DeviceMemory>>;
+
+    /// Makes memory of the process visible to the GPU, without a copy.
+    ///
+    /// # Safety
+    ///
+    /// `bytes` bytes at `pointer` are mapped writable, and stay so until the result is dropped.
+    unsafe fn import(&self, pointer: NonNull<u8>, bytes: usize, label: &str)
+    -> Result<Box<dyn DeviceMemory>>;
+
+    /// How much memory there is, if the driver tells.
+    fn memory_info(&self) -> Option<MemoryInfo>;
+
+    /// The same moment by the GPU's clock, in nanoseconds, and by the system's.
+    fn clock_pair(&self) -> Result<(u64, SystemTime)>;
 
     /// A fresh channel group.
     fn open_channels(&self) -> Result<Box<dyn ChannelGroup>>;

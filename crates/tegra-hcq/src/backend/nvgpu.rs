@@ -2,18 +2,22 @@
 
 use core::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use nvgpu_channel::{
     AddressSpace, Channel, ErrorCode, ErrorNotifier, Gpu, KernelLog, LOCAL_WINDOW, MapOptions, Mapping, Ring,
-    SHARED_WINDOW, Tsg, VA_END, VA_START,
+    SHARED_WINDOW, Tsg, TsgEvent, VA_END, VA_START,
 };
 use nvgpu_sys::Door;
 use nvgpu_sys::layout::Uapi;
 use nvmap::{Buffer, CacheMode};
 
-use super::{Backend, ChannelGroup, DeviceMemory, Engine, Properties, SubmitRing};
+use super::{Backend, ChannelGroup, DeviceMemory, Engine, MemoryInfo, MemoryUse, Properties, SubmitRing};
 use crate::device::DeviceKind;
 use crate::error::Result;
+
+/// The bits of a work-submit token that are the channel's number.
+const CHANNEL_BITS: u32 = 0xfff;
 
 /// An opened Orin GPU with one address space.
 #[derive(Debug)]
@@ -33,6 +37,13 @@ impl NvgpuBackend {
         let space = gpu.address_space()?;
         let properties = properties(&gpu, kind);
         Ok(Self { properties, log, space, gpu })
+    }
+}
+
+impl NvgpuBackend {
+    fn map(&self, buffer: Buffer) -> Result<Box<dyn DeviceMemory>> {
+        let mapping = self.space.map(&Arc::new(buffer), MapOptions::default())?;
+        Ok(Box::new(NvgpuMemory { mapping }))
     }
 }
 
@@ -104,6 +115,7 @@ struct NvgpuChannels {
     // A channel is not `Sync`; here it is only kept open, behind a lock that submissions never take.
     channels: Mutex<[Channel; 2]>,
     notifiers: [ErrorNotifier; 2],
+    completion: TsgEvent,
     _tsg: Tsg,
 }
 
@@ -125,6 +137,25 @@ impl ChannelGroup for NvgpuChannels {
     fn error(&self) -> Option<ErrorCode> {
         self.notifiers.iter().find_map(ErrorNotifier::fault).map(|fault| fault.code)
     }
+
+    fn channel_ids(&self) -> Vec<u32> {
+        let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        channels.iter().map(|channel| channel.token() & CHANNEL_BITS).collect()
+    }
+
+    fn abort(&self) -> Result<()> {
+        if self.error().is_some() {
+            // The kernel has done it already.
+            return Ok(());
+        }
+        let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        // One reset takes the whole TSG out of service.
+        Ok(channels[0].force_reset()?)
+    }
+
+    fn sleep(&self, timeout: Duration) -> bool {
+        self.completion.wait(timeout).is_ok()
+    }
 }
 
 impl Backend for NvgpuBackend {
@@ -132,11 +163,37 @@ impl Backend for NvgpuBackend {
         &self.properties
     }
 
-    fn allocate(&self, bytes: u64, label: &str) -> Result<Box<dyn DeviceMemory>> {
-        let buffer: Buffer =
-            self.gpu.nvmap().buffer(bytes).cache(CacheMode::InnerCacheable).label(label).allocate()?;
-        let mapping = self.space.map(&Arc::new(buffer), MapOptions::default())?;
-        Ok(Box::new(NvgpuMemory { mapping }))
+    fn allocate(&self, bytes: u64, purpose: MemoryUse, label: &str) -> Result<Box<dyn DeviceMemory>> {
+        let cache = match purpose {
+            // Stores are gathered and the GPU's reads need not look into the CPU's caches.
+            MemoryUse::Upload => CacheMode::WriteCombined,
+            // Cached by the CPU and kept coherent by the SoC.
+            MemoryUse::Device | MemoryUse::ReadBack | MemoryUse::Signals => CacheMode::InnerCacheable,
+        };
+        let buffer: Buffer = self.gpu.nvmap().buffer(bytes).cache(cache).label(label).allocate()?;
+        self.map(buffer)
+    }
+
+    unsafe fn import(
+        &self,
+        pointer: NonNull<u8>,
+        bytes: usize,
+        label: &str,
+    ) -> Result<Box<dyn DeviceMemory>> {
+        // SAFETY: the caller's promise is passed on.
+        let buffer = unsafe { self.gpu.nvmap().import_host(pointer, bytes, label)? };
+        self.map(buffer)
+    }
+
+    fn memory_info(&self) -> Option<MemoryInfo> {
+        let usage = self.gpu.nvmap().system_memory().ok()?;
+        Some(MemoryInfo { total: usage.total_bytes, free: usage.free_bytes })
+    }
+
+    fn clock_pair(&self) -> Result<(u64, SystemTime)> {
+        let gpu_ns = self.gpu.time_ns()?;
+        let clock = self.gpu.wall_clock()?;
+        Ok((gpu_ns, clock.system_time(gpu_ns).unwrap_or(SystemTime::UNIX_EPOCH)))
     }
 
     fn open_channels(&self) -> Result<Box<dyn ChannelGroup>> {
@@ -145,7 +202,13 @@ impl Backend for NvgpuBackend {
         let compute = subcontext.channel(self.properties.compute_class).label("compute channel").open()?;
         let copy = subcontext.channel(self.properties.copy_class).label("copy channel").open()?;
         let notifiers = [compute.notifier().clone(), copy.notifier().clone()];
-        Ok(Box::new(NvgpuChannels { channels: Mutex::new([compute, copy]), notifiers, _tsg: tsg }))
+        let completion = tsg.completion_event()?;
+        Ok(Box::new(NvgpuChannels {
+            channels: Mutex::new([compute, copy]),
+            notifiers,
+            completion,
+            _tsg: tsg,
+        }))
     }
 
     fn kernel_log(&self) -> Result<Vec<String>, String> {

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use crate::memory::Memory;
 
 use super::super::log::{Level, Log};
+use super::range::Sources;
 use super::{Buffer, Handle, Nvmap, PAGE, Storage};
 
 /// One mapping of the process.
@@ -53,7 +54,14 @@ fn pin(va: u64, len: u64, read_only: bool) -> Option<NonNull<u8>> {
 
 impl Nvmap {
     /// FROM_VA. The size is in either field; none means up to the end of the mapping.
-    pub(super) fn import(&mut self, log: &Log, args: &mut CreateHandleFromVa) -> Result<(), Errno> {
+    /// `devices` are the ranges `(address, length)` of the process that show registers and cannot be
+    /// pinned.
+    pub(super) fn import(
+        &mut self,
+        log: &Log,
+        devices: &[(u64, u64)],
+        args: &mut CreateHandleFromVa,
+    ) -> Result<(), Errno> {
         if !args.va.is_multiple_of(PAGE) {
             return Err(Errno::INVAL);
         }
@@ -63,7 +71,8 @@ impl Nvmap {
             (0, size) => size,
             (size, _) => u64::from(size),
         };
-        if bytes > self.system.total {
+        // Counted in whole pages, as the kernel does.
+        if bytes / PAGE > self.system.total / PAGE {
             return Err(Errno::NOMEM);
         }
         let read_only = args.flags & HandleFlags::READ_ONLY.bits() != 0;
@@ -72,7 +81,10 @@ impl Nvmap {
         }
         let size = bytes.next_multiple_of(PAGE);
         self.check_tag(log, args.flags);
-        let Some(pointer) = pin(args.va, size, read_only) else {
+        let device =
+            |(start, len): &(u64, u64)| args.va < start + len && *start < args.va.saturating_add(size);
+        let pinned = if devices.iter().any(device) { None } else { pin(args.va, size, read_only) };
+        let Some(pointer) = pinned else {
             let pages = size / PAGE;
             let function = "alloc_handle_from_va";
             log.nvmap(Level::Error, function, format_args!("get_user_pages requested/got: {pages}/-14]"));
@@ -93,9 +105,10 @@ impl Nvmap {
             heap: Heaps::IOVMM,
             align: 4096,
             cache: args.flags & abi::CACHE_MASK,
-            tag: args.flags >> abi::TAG_SHIFT,
+            flags: args.flags,
             bytes: 0,
             pool: Arc::clone(&self.system),
+            _sources: Sources::default(),
         };
         let handle = Handle::new(size, file, OnceLock::from(storage), self);
         let id = self.enter(Buffer { handle: Arc::new(handle), read_only });

@@ -1,9 +1,11 @@
 //! Cache maintenance: checks alone, as the model has no caches (`nvmap_cache.c`).
 
-use nvgpu_sys::nvmap::{CACHE_OP_WB, CACHE_OP_WB_INV, CacheOpList};
+use nvgpu_sys::nvmap::{CACHE_LIST_ELEM_SIZE_U64, CACHE_OP_WB, CACHE_OP_WB_INV, CacheOpList, HandleFlags};
 use rustix::io::Errno;
 
-use super::super::state::{Mapped, State};
+use super::super::log::{Level, Log};
+use super::super::process;
+use super::super::state::{Mapped, Mapping, State};
 use super::super::user;
 use super::Nvmap;
 
@@ -15,8 +17,10 @@ pub(super) fn cache(state: &State, addr: u64, id: u32, len: u64, op: i32) -> Res
     let handle = &state.nvmap.lookup(id)?.handle;
     let at = usize::try_from(addr).map_err(|_| Errno::ADDRNOTAVAIL)?;
     let found = state.mappings.range(..=at).next_back();
-    let (start, mapping) =
-        found.filter(|(start, mapping)| at - **start < mapping.len).ok_or(Errno::ADDRNOTAVAIL)?;
+    let inside = |(start, mapping): &(&usize, &Mapping)| {
+        at - **start < mapping.len && mapping.owner == process::current()
+    };
+    let (start, mapping) = found.filter(inside).ok_or(Errno::ADDRNOTAVAIL)?;
     let Mapped::DmaBuf { buffer, offset } = &mapping.mapped else { return Err(Errno::ADDRNOTAVAIL) };
     // CAST: lengths and offsets of CPU mappings fit 64 bits.
     let inside = (at - *start) as u64;
@@ -30,17 +34,73 @@ pub(super) fn cache(state: &State, addr: u64, id: u32, len: u64, op: i32) -> Res
     handle.storage().map(drop).ok_or(Errno::PERM)
 }
 
+/// Reads `count` elements of `size` bytes, so that a list that cannot be read is known before its first
+/// element is looked at.
+fn read_array(address: u64, count: u32, size: u64) -> Result<Vec<u8>, Errno> {
+    const PIECE: u64 = 64 << 10;
+    let bytes = u64::from(count) * size;
+    let mut array = Vec::new();
+    let mut done = 0;
+    while done < bytes {
+        let step = PIECE.min(bytes - done);
+        // CAST: the piece has been read into memory of this process, so it fits; at most 64 KiB more.
+        array.resize((done + step) as usize, 0);
+        // CAST: as above.
+        user::read_bytes(address.wrapping_add(done), &mut array[done as usize..])?;
+        done += step;
+    }
+    Ok(array)
+}
+
+/// Reads a list of handle numbers.
+///
+/// # Errors
+///
+/// EFAULT.
+pub(super) fn read_ids(address: u64, count: u32) -> Result<Vec<u32>, Errno> {
+    let bytes = read_array(address, count, 4)?;
+    Ok(bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect())
+}
+
 impl Nvmap {
-    /// The handles of a list must exist and have memory; on this chip there is nothing more to do.
-    pub(super) fn cache_list(&self, args: &CacheOpList) -> Result<(), Errno> {
-        if args.nr == 0 || args.handles == 0 || args.offsets == 0 || args.sizes == 0 {
+    /// CACHE_LIST: the handles of the list must exist and have memory, one after the other, and agree on
+    /// CACHE_SYNC_AT_RESERVE; on this chip there is nothing more to do.
+    pub(super) fn cache_list(&self, log: &Log, args: &CacheOpList) -> Result<(), Errno> {
+        let function = "nvmap_ioctl_cache_maint_list";
+        if args.nr == 0 || args.nr > u32::MAX / 4 {
             return Err(Errno::INVAL);
         }
-        let mut unallocated = false;
-        for at in 0..u64::from(args.nr) {
-            let id: u32 = user::read(args.handles.wrapping_add(4 * at))?;
-            unallocated |= self.lookup(id)?.handle.storage().is_none();
+        if args.handles == 0 || args.offsets == 0 || args.sizes == 0 {
+            log.nvmap(Level::Error, function, format_args!("pointers are invalid"));
+            return Err(Errno::INVAL);
         }
-        if unallocated { Err(Errno::PERM) } else { Ok(()) }
+        let fault = |list| {
+            let message = format!("Can't copy from user pointer op.{list}");
+            move |errno| {
+                log.nvmap(Level::Error, function, format_args!("{message}"));
+                errno
+            }
+        };
+        let element = if args.op & CACHE_LIST_ELEM_SIZE_U64 == 0 { 4 } else { 8 };
+        let ids = read_ids(args.handles, args.nr).map_err(fault("handles"))?;
+        read_array(args.offsets, args.nr, element).map_err(fault("offsets"))?;
+        read_array(args.sizes, args.nr, element).map_err(fault("sizes"))?;
+        let mut deferred = 0;
+        for (at, id) in ids.iter().enumerate() {
+            let Ok(buffer) = self.lookup(*id) else {
+                log.nvmap(Level::Error, function, format_args!("invalid handle_ptr[{at}] = {id}"));
+                return Err(Errno::INVAL);
+            };
+            let Some(storage) = buffer.handle.storage() else {
+                log.nvmap(Level::Error, function, format_args!("heap 0 can't be accessed from cpu"));
+                return Err(Errno::PERM);
+            };
+            deferred += usize::from(storage.flags & HandleFlags::CACHE_SYNC_AT_RESERVE.bits() != 0);
+        }
+        if deferred != 0 && deferred != ids.len() {
+            log.nvmap(Level::Error, function, format_args!("incorrect CACHE_SYNC_AT_RESERVE mix of handles"));
+            return Err(Errno::INVAL);
+        }
+        Ok(())
     }
 }

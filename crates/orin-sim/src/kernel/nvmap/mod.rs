@@ -7,6 +7,7 @@
 
 mod import;
 mod maintenance;
+mod range;
 mod requests;
 mod transfer;
 
@@ -35,7 +36,11 @@ const FIRST_ID: u32 = u32::MAX / 2;
 /// NUMA nodes that an arm64 kernel is built for.
 const MAX_NODES: i32 = 16;
 /// Heaps that cannot be combined with others.
-const EXCLUSIVE: Heaps = Heaps::IVM.union(Heaps::VIDMEM);
+const EXCLUSIVE: [Heaps; 2] = [Heaps::IVM, Heaps::VIDMEM];
+/// All heaps that are carveouts, GENERIC apart.
+const CARVEOUT_BITS: Heaps = Heaps::from_bits_retain((Heaps::IOVMM.bits() - 1) & !Heaps::GENERIC.bits());
+/// The peer of a buffer that is not shared between virtual machines (`NVMAP_IVM_INVALID_PEER`).
+const NO_PEER: u32 = u32::MAX;
 /// System memory; GENERIC counts as such where there is no generic carveout.
 const SYSTEM: Heaps = Heaps::IOVMM.union(Heaps::GENERIC);
 
@@ -77,15 +82,24 @@ pub(super) struct Storage {
     heap: Heaps,
     align: u32,
     cache: u32,
-    tag: u32,
+    /// As given: options in the low half, the tag in the high half.
+    flags: u32,
     bytes: u64,
     pool: Arc<Pool>,
+    /// Buffers that the pages were taken from; held so that they live as long.
+    _sources: range::Sources,
 }
 
 impl Storage {
     /// Whether the CPU may map it: protected memory it may not.
     pub(super) fn cpu_access(&self) -> bool {
         self.heap != Heaps::VPR
+    }
+
+    /// Whether the pages are physically contiguous, as far as nvmap knows: those of a carveout are, those of
+    /// system memory when that was asked for.
+    fn contiguous(&self) -> bool {
+        self.heap != Heaps::IOVMM || self.flags & HandleFlags::PHYS_CONTIG.bits() != 0
     }
 }
 
@@ -103,7 +117,10 @@ pub(super) struct Handle {
     storage: OnceLock<Storage>,
     serial: u64,
     live: Arc<AtomicUsize>,
-    metadata: Mutex<Option<Metadata>>,
+    /// How many other buffers some of its pages are part of.
+    linked: AtomicUsize,
+    /// What REGISTER_BUFFER attached to the dma-buf, and to its read-only twin.
+    metadata: [Mutex<Option<Metadata>>; 2],
 }
 
 impl Handle {
@@ -111,17 +128,20 @@ impl Handle {
         nvmap.live.fetch_add(1, Ordering::AcqRel);
         nvmap.next_serial += 1;
         let (serial, live) = (nvmap.next_serial, Arc::clone(&nvmap.live));
-        Self { size, file: Arc::new(file), storage, serial, live, metadata: Mutex::default() }
+        Self {
+            size,
+            file: Arc::new(file),
+            storage,
+            serial,
+            live,
+            linked: AtomicUsize::new(0),
+            metadata: Default::default(),
+        }
     }
 
     /// Size in bytes, whole pages.
     pub(super) fn size(&self) -> u64 {
         self.size
-    }
-
-    /// What REGISTER_BUFFER attached to the buffer.
-    pub(super) fn metadata(&self) -> MutexGuard<'_, Option<Metadata>> {
-        self.metadata.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The memory, once there is some.
@@ -149,6 +169,12 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
+    /// What REGISTER_BUFFER attached to the dma-buf.
+    pub(super) fn metadata(&self) -> MutexGuard<'_, Option<Metadata>> {
+        let metadata = &self.handle.metadata[usize::from(self.read_only)];
+        metadata.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether both are the same dma-buf.
     pub(super) fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.handle, &other.handle) && self.read_only == other.read_only
@@ -256,7 +282,7 @@ impl Nvmap {
                      of NVMAP_HANDLE_UNCACHEABLE on ARM64",
                     std::process::id(),
                     command(),
-                    storage.tag
+                    storage.flags >> abi::TAG_SHIFT
                 ),
             );
         }
@@ -311,13 +337,11 @@ impl Nvmap {
         if !self.available(heaps, handle.size) {
             return Err(Errno::NOMEM);
         }
-        self.check_tag(log, args.flags);
         if handle.storage().is_some() {
             return Err(Errno::EXIST);
         }
-        if heaps.intersects(EXCLUSIVE) && !EXCLUSIVE.contains(heaps) {
-            return Err(Errno::INVAL);
-        }
+        self.check_tag(log, args.flags);
+        check_exclusive(log, heaps)?;
         // Protected memory comes first in the kernel's order, then system memory; the other
         // carveout serves the safety island alone.
         let (heap, pool) = if heaps.contains(Heaps::VPR) && self.protected.take(handle.size) {
@@ -341,9 +365,10 @@ impl Nvmap {
             heap,
             align: args.align.max(4096),
             cache: if protected { abi::CACHE_UNCACHED } else { args.flags & abi::CACHE_MASK },
-            tag: args.flags >> abi::TAG_SHIFT,
+            flags: args.flags,
             bytes: handle.size,
             pool,
+            _sources: range::Sources::default(),
         };
         // Allocation happens under the state mutex, so nobody else can have set it.
         handle.storage.set(storage).map_err(|_| Errno::EXIST)
@@ -376,12 +401,17 @@ impl Nvmap {
     }
 
     fn duplicate(&mut self, log: &Log, args: &mut DuplicateHandle) -> Result<(), Errno> {
-        let buffer = self.lookup(args.handle)?.clone();
-        let read_only = args.access_flags & HandleFlags::READ_ONLY.bits() != 0;
+        let function = "nvmap_ioctl_dup_handle";
+        let Ok(buffer) = self.lookup(args.handle).cloned() else {
+            log.nvmap(Level::Error, function, format_args!("Handle ID RO check failed"));
+            return Err(Errno::INVAL);
+        };
+        // Only this value means a read-only duplicate: further bits make it an ordinary one.
+        let read_only = args.access_flags == HandleFlags::READ_ONLY.bits();
         if buffer.read_only && !read_only {
             log.nvmap(
                 Level::Error,
-                "nvmap_ioctl_dup_handle",
+                function,
                 format_args!("Duplicating RW handle from RO handle is not allowed"),
             );
             return Err(Errno::PERM);
@@ -391,15 +421,18 @@ impl Nvmap {
         Ok(())
     }
 
+    /// PARAMETERS. Fields that the kernel does not set keep what the caller put there: `import_id`, and
+    /// `access_flags` of a number that allows writing.
     fn parameters(&self, args: &mut HandleParameters) -> Result<(), Errno> {
         let buffer = self.lookup(args.handle).map_err(|_| Errno::NODEV)?;
         let storage = buffer.handle.storage();
-        args.contig = 0;
-        args.import_id = 0;
-        args.heap_number = storage.map_or(0, |storage| storage.heap.bits());
-        args.access_flags = if buffer.read_only { HandleFlags::READ_ONLY.bits() } else { 0 };
+        args.contig = storage.is_some_and(Storage::contiguous).into();
+        args.heap_number = NO_PEER;
+        if buffer.read_only {
+            args.access_flags = HandleFlags::READ_ONLY.bits();
+        }
         args.heap = storage.map_or(0, |storage| u64::from(storage.heap.bits()));
-        args.align = storage.map_or(PAGE, |storage| u64::from(storage.align));
+        args.align = storage.map_or(0, |storage| u64::from(storage.align));
         args.coherency = u64::from(storage.map_or(abi::CACHE_WRITE_COMBINED, |storage| storage.cache));
         args.size = buffer.handle.size;
         args.offset = 0;
@@ -407,30 +440,61 @@ impl Nvmap {
         Ok(())
     }
 
-    fn heap_params(&self, args: &mut QueryHeapParams) -> Result<(), Errno> {
+    /// QUERY_HEAP_PARAMS. A carveout in the mask is looked for before anything else; GENERIC counts as
+    /// system memory. `contig` is never set, the granule only for system memory.
+    fn heap_params(&self, log: &Log, args: &mut QueryHeapParams) -> Result<(), Errno> {
         let heaps = Heaps::from_bits_retain(args.heap_mask);
+        if args.heap_mask.count_ones() > 1 {
+            log.kernel_warning("nvmap_ioctl.c:0", "nvmap_ioctl_query_heap_params", None);
+        }
         args.largest_free_block = PAGE;
-        (args.contig, args.granule_size) = (0, 4096);
-        (args.total, args.free) = if heaps.contains(Heaps::VPR) {
-            (self.protected.total, self.protected.free())
+        if heaps.intersects(CARVEOUT_BITS) {
+            (args.total, args.free) = if heaps.contains(Heaps::VPR) {
+                (self.protected.total, self.protected.free())
+            } else if heaps.contains(Heaps::FSI) {
+                (0, 0)
+            } else {
+                return Err(Errno::NODEV);
+            };
         } else if heaps.intersects(SYSTEM) {
-            (self.system.total, self.system.free())
-        } else if heaps.is_empty() || heaps.contains(Heaps::FSI) {
-            (0, 0)
+            (args.total, args.free) = (self.system.total, self.system.free());
+            // CAST: 4096.
+            args.granule_size = PAGE as u32;
+        } else {
+            (args.total, args.free) = (0, 0);
+        }
+        Ok(())
+    }
+
+    /// GET_HEAP_SIZE: the first carveout in the mask counts. That the protected one comes first is an
+    /// assumption.
+    fn heap_size(&self, args: &mut HeapSize) -> Result<(), Errno> {
+        let heaps = Heaps::from_bits_retain(args.heap);
+        args.size = if heaps.contains(Heaps::VPR) {
+            self.protected.total
+        } else if heaps.contains(Heaps::FSI) {
+            0
         } else {
             return Err(Errno::NODEV);
         };
         Ok(())
     }
+}
 
-    fn heap_size(&self, args: &mut HeapSize) -> Result<(), Errno> {
-        args.size = match Heaps::from_bits_retain(args.heap) {
-            Heaps::VPR => self.protected.total,
-            Heaps::FSI => 0,
-            _ => return Err(Errno::NODEV),
-        };
-        Ok(())
+/// Heaps that serve some purpose alone cannot be combined with any other.
+fn check_exclusive(log: &Log, heaps: Heaps) -> Result<(), Errno> {
+    for alone in EXCLUSIVE {
+        if heaps.contains(alone) && heaps != alone {
+            let (name, bit) = (command(), alone.bits());
+            log.nvmap(
+                Level::Error,
+                "nvmap_alloc_handle",
+                format_args!("{name} alloc mixes exclusive heap {bit} and other heaps"),
+            );
+            return Err(Errno::INVAL);
+        }
     }
+    Ok(())
 }
 
 /// FROM_FD and DUP_HANDLE need memory.

@@ -3,8 +3,9 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use nvgpu_sys::nvmap::{
-    self as abi, AllocHandle, AvailableHeaps, CacheOp, CacheOp64, CacheOpList, CreateHandle, CreateHandle64,
-    CreateHandleFromVa, DuplicateHandle, HandleParameters, HeapSize, Heaps, QueryHeapParams, RwHandle, code,
+    self as abi, AllocHandle, AvailableHeaps, CacheOp, CacheOp32, CacheOp64, CacheOpList, CreateHandle,
+    CreateHandle64, CreateHandleFromVa, DuplicateHandle, FdForRangeFromList, HandleParameters, HeapSize,
+    Heaps, QueryHeapParams, RwHandle, RwHandle32, code,
 };
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -15,7 +16,7 @@ use super::super::log::{Level, Log};
 use super::super::process::ProcessId;
 use super::super::state::State;
 use super::super::{Kernel, user};
-use super::{Buffer, maintenance, refuse_unallocated, transfer};
+use super::{Buffer, maintenance, range, refuse_unallocated, transfer};
 
 /// Highest request number.
 const LAST: u32 = 107;
@@ -31,16 +32,23 @@ const NOT_MODELLED: &[u32] = &[
     code::VPR_FLOOR_SIZE,
     code::GET_SCIIPCID,
     code::HANDLE_FROM_SCIIPCID,
-    code::GET_FD_FOR_RANGE_FROM_LIST,
-    code::WRITE_32,
-    code::READ_32,
-    code::CACHE_32,
 ];
 /// FROM_ID and GET_ID, which the driver refuses by name.
 const DEPRECATED: [u32; 2] = [code::FROM_ID, code::GET_ID];
 
+/// One past the last address that a process can have: 48 bits, as arm64 kernels of L4T are built.
+const USER_END: u64 = 1 << 48;
+
+/// The first check of an address: that it is one of user space at all. Whether anything is there shows
+/// when it is accessed.
+fn check_address(code: Code, address: u64) -> Result<(), Errno> {
+    // CAST: at most 16 KiB.
+    let end = address.checked_add(code.bytes as u64);
+    if code.has_direction() && end.is_none_or(|end| end > USER_END) { Err(Errno::FAULT) } else { Ok(()) }
+}
+
 /// A new descriptor of a dma-buf.
-fn export(buffer: &Buffer) -> Result<OwnedFd, Errno> {
+pub(super) fn export(buffer: &Buffer) -> Result<OwnedFd, Errno> {
     if buffer.read_only {
         let path = format!("/proc/self/fd/{}", buffer.handle.file.as_raw_fd());
         return rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
@@ -60,13 +68,18 @@ fn get_fd(state: &mut State, log: &Log, args: &mut CreateHandle) -> Result<(), E
         };
     };
     let Ok(descriptor) = export(&buffer) else {
-        let uid = rustix::process::getuid().as_raw();
-        log.nvmap(Level::Error, "nvmap_install_fd", format_args!("NvMap: FD limit is crossed for uid {uid}"));
+        report_full_table(log);
         return Err(Errno::FAULT);
     };
     // CAST: a descriptor is never negative.
     args.size_or_fd = state.fds.insert(descriptor, Object::DmaBuf(buffer)) as u32;
     Ok(())
+}
+
+/// No descriptor is left for a dma-buf.
+pub(super) fn report_full_table(log: &Log) {
+    let uid = rustix::process::getuid().as_raw();
+    log.nvmap(Level::Error, "__nvmap_dmabuf_fd", format_args!("NvMap: FD limit is crossed for uid {uid}"));
 }
 
 /// FROM_FD: a new number for the buffer of a descriptor.
@@ -93,11 +106,15 @@ impl Kernel {
             self.nvmap_free(client, address as u32);
             return Ok(0);
         }
+        check_address(code, address)?;
+        if [code::READ, code::WRITE, code::READ_32, code::WRITE_32].contains(&code.code) {
+            return self.nvmap_transfer(client, code, address);
+        }
         let log = &self.log;
         let Some(handler) = handler(code.code) else {
             if DEPRECATED.contains(&code.code) {
                 log.nvmap(
-                    Level::Info,
+                    Level::Warning,
                     "nvmap_ioctl",
                     format_args!(
                         "NVMAP_IOC_GET_ID/FROM_ID pair is deprecated. Use the pair NVMAP_IOC_GET_FD/FROM_FD."
@@ -107,12 +124,21 @@ impl Kernel {
             }
             let known = NOT_MODELLED.contains(&code.code);
             if !known {
-                log.nvmap(Level::Error, "nvmap_ioctl", format_args!("Unknown NVMAP_IOC = {:#x}", code.code));
+                log.nvmap(
+                    Level::Warning,
+                    "nvmap_ioctl",
+                    format_args!("Unknown NVMAP_IOC = {:#x}", code.code),
+                );
             }
             return Err(self.unhandled(code, NOT_MODELLED));
         };
         // These are declared as output alone, yet the handlers read them.
-        let input = [code::GET_HEAP_SIZE, code::PARAMETERS, code::QUERY_HEAP_PARAMS];
+        let input = [
+            code::GET_HEAP_SIZE,
+            code::PARAMETERS,
+            code::QUERY_HEAP_PARAMS,
+            code::GET_FD_FOR_RANGE_FROM_LIST,
+        ];
         let mut argument = if input.contains(&code.code) {
             Argument::copy_in_always(code, address)?
         } else {
@@ -120,21 +146,53 @@ impl Kernel {
         };
         let mut state = self.lock();
         state.nvmap.activate(client);
-        let result = handler(&mut state, log, &mut argument);
-        if matches!(code.code, code::READ | code::WRITE) && matches!(result, Ok(()) | Err(Errno::INTR)) {
-            // The count is stored by itself, whatever the direction says and the result is.
-            argument.store(address);
-        }
-        result?;
+        handler(&mut state, log, &mut argument)?;
         if argument.copy_out() == 0 {
             return Ok(0);
         }
         self.undo(&mut state, &mut argument);
-        Err(if code.code == code::GET_AVAILABLE_HEAPS { Errno::INVAL } else { Errno::FAULT })
+        Err(match code.code {
+            code::GET_AVAILABLE_HEAPS => Errno::INVAL,
+            code::PARAMETERS => Errno::NODEV,
+            _ => Errno::FAULT,
+        })
     }
 
-    /// After a failed copy-out a new handle is destroyed again.
+    /// READ and WRITE, also in the layout of 32-bit processes. The number of bytes copied is stored by
+    /// itself, whatever the direction of the code says, also after an error that is found behind the checks
+    /// of the handle.
+    fn nvmap_transfer(&self, client: ProcessId, code: Code, address: u64) -> Result<i32, Errno> {
+        let argument = Argument::copy_in(code, address)?;
+        let short = matches!(code.code, code::READ_32 | code::WRITE_32);
+        let args = if short { widened(&argument.peek()) } else { argument.peek() };
+        let mut state = self.lock();
+        state.nvmap.activate(client);
+        let read = matches!(code.code, code::READ | code::READ_32);
+        let (copied, result) = transfer::read_write(&state, &self.log, read, &args)?;
+        // Where the count cannot be stored, nobody is told.
+        let _ = if short {
+            // CAST: a 32-bit process has no longer buffers.
+            let place = address + core::mem::offset_of!(RwHandle32, count) as u64;
+            user::write_bytes(place, &(copied as u32).to_ne_bytes())
+        } else {
+            let place = address + core::mem::offset_of!(RwHandle, count) as u64;
+            user::write_bytes(place, &copied.to_ne_bytes())
+        };
+        result.map(|()| 0)
+    }
+
+    /// After a failed copy-out a new handle is destroyed again, and a new descriptor was never there.
     fn undo(&self, state: &mut State, argument: &mut Argument) {
+        let fd = match argument.code() {
+            // CAST: a descriptor is the same 32 bits.
+            code::GET_FD => Some(argument.peek::<CreateHandle>().size_or_fd as RawFd),
+            code::GET_FD_FOR_RANGE_FROM_LIST => Some(argument.peek::<FdForRangeFromList>().fd),
+            _ => None,
+        };
+        if let Some(fd) = fd {
+            state.fds.remove(fd);
+            return;
+        }
         let id = match argument.code() {
             code::CREATE | code::FROM_FD => argument.peek::<CreateHandle>().handle,
             // CAST: the low half is the number.
@@ -149,6 +207,9 @@ impl Kernel {
 
     /// FREE: drops the number; a dma-buf descriptor of the same number is closed.
     fn nvmap_free(&self, client: ProcessId, id: u32) {
+        if id == 0 {
+            return;
+        }
         let mut state = self.lock();
         state.nvmap.activate(client);
         let buffer = state.nvmap.forget(id);
@@ -160,6 +221,20 @@ impl Kernel {
         };
         drop(state);
         drop((buffer, closed));
+    }
+}
+
+/// The argument of a 32-bit process.
+fn widened(args: &RwHandle32) -> RwHandle {
+    RwHandle {
+        addr: u64::from(args.addr),
+        handle: args.handle,
+        offset: u64::from(args.offset),
+        elem_size: u64::from(args.elem_size),
+        hmem_stride: u64::from(args.hmem_stride),
+        user_stride: u64::from(args.user_stride),
+        count: u64::from(args.count),
+        ..RwHandle::default()
     }
 }
 
@@ -194,15 +269,14 @@ fn handler(code: u32) -> Option<Handler> {
         code::DUP_HANDLE => |state, log, argument| {
             argument.call(|args: &mut DuplicateHandle| state.nvmap.duplicate(log, args))
         },
-        code::READ => |state, log, argument| {
-            argument.call(|args: &mut RwHandle| transfer::read_write(state, log, true, args))
-        },
-        code::WRITE => |state, log, argument| {
-            argument.call(|args: &mut RwHandle| transfer::read_write(state, log, false, args))
-        },
         code::CACHE_LIST => {
-            |state, _, argument| argument.call(|args: &mut CacheOpList| state.nvmap.cache_list(args))
+            |state, log, argument| argument.call(|args: &mut CacheOpList| state.nvmap.cache_list(log, args))
         }
+        code::CACHE_32 => |state, _, argument| {
+            argument.call(|args: &mut CacheOp32| {
+                maintenance::cache(state, u64::from(args.addr), args.handle, u64::from(args.len), args.op)
+            })
+        },
         code::CACHE => |state, _, argument| {
             argument.call(|args: &mut CacheOp| {
                 maintenance::cache(state, args.addr, args.handle, u64::from(args.len), args.op)
@@ -214,7 +288,11 @@ fn handler(code: u32) -> Option<Handler> {
             })
         },
         code::FROM_VA => |state, log, argument| {
-            argument.call(|args: &mut CreateHandleFromVa| state.nvmap.import(log, args))
+            let devices = state.register_mappings();
+            argument.call(|args: &mut CreateHandleFromVa| state.nvmap.import(log, &devices, args))
+        },
+        code::GET_FD_FOR_RANGE_FROM_LIST => |state, log, argument| {
+            argument.call(|args: &mut FdForRangeFromList| range::get_fd(state, log, args))
         },
         code::SET_TAG_LABEL => |_, _, argument| {
             argument.call(|args: &mut abi::SetTagLabel| {
@@ -235,9 +313,9 @@ fn handler(code: u32) -> Option<Handler> {
         code::PARAMETERS => {
             |state, _, argument| argument.call(|args: &mut HandleParameters| state.nvmap.parameters(args))
         }
-        code::QUERY_HEAP_PARAMS => {
-            |state, _, argument| argument.call(|args: &mut QueryHeapParams| state.nvmap.heap_params(args))
-        }
+        code::QUERY_HEAP_PARAMS => |state, log, argument| {
+            argument.call(|args: &mut QueryHeapParams| state.nvmap.heap_params(log, args))
+        },
         _ => return None,
     })
 }

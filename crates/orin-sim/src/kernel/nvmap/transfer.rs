@@ -10,32 +10,41 @@ use super::super::log::{Level, Log};
 use super::super::state::State;
 use super::super::user;
 
+/// What was copied, in bytes, and the result.
+type Copied = (u64, Result<(), Errno>);
+
 /// READ and WRITE between a handle and user memory, element by element.
-pub(super) fn read_write(state: &State, log: &Log, read: bool, args: &mut RwHandle) -> Result<(), Errno> {
+///
+/// # Errors
+///
+/// What is found before the copy begins to be prepared; the caller's count then stays as it is.
+pub(super) fn read_write(state: &State, log: &Log, read: bool, args: &RwHandle) -> Result<Copied, Errno> {
     if args.addr == 0 || args.count == 0 || args.elem_size == 0 {
         return Err(Errno::INVAL);
     }
     let buffer = state.nvmap.lookup(args.handle)?.clone();
     let storage = buffer.handle.storage();
+    let function = "nvmap_ioctl_rw_handle";
     if !read && buffer.read_only {
-        log.nvmap(
-            Level::Error,
-            "nvmap_ioctl_rw_handle",
-            format_args!("Write operation is not allowed on RO handle"),
-        );
+        log.nvmap(Level::Error, function, format_args!("Write operation is not allowed on RO handle"));
         return Err(Errno::PERM);
     }
     if read && storage.is_some_and(|storage| !storage.cpu_access()) {
-        log.nvmap(
-            Level::Error,
-            "nvmap_ioctl_rw_handle",
-            format_args!("CPU read operation is not allowed on VPR carveout"),
-        );
+        log.nvmap(Level::Error, function, format_args!("CPU read operation is not allowed on VPR carveout"));
         return Err(Errno::PERM);
     }
-    let memory = &storage.ok_or(Errno::PERM)?.memory;
-    let size = buffer.handle.size;
-    let fits = args.elem_size <= size
+    let Some(storage) = storage else { return Ok((0, Err(Errno::PERM))) };
+    if !fits(args, buffer.handle.size) {
+        return Ok((0, Err(Errno::INVAL)));
+    }
+    let wanted = args.count * args.elem_size;
+    let copied = copy_elements(&storage.memory, read, args);
+    Ok((copied, if copied < wanted { Err(Errno::INTR) } else { Ok(()) }))
+}
+
+/// Whether all elements lie in a buffer of `size` bytes.
+fn fits(args: &RwHandle, size: u64) -> bool {
+    args.elem_size <= size
         && args.offset < size
         && args.elem_size <= args.hmem_stride
         && args.elem_size <= args.user_stride
@@ -43,29 +52,26 @@ pub(super) fn read_write(state: &State, log: &Log, read: bool, args: &mut RwHand
         && (args.count - 1)
             .checked_mul(args.hmem_stride)
             .and_then(|last| last.checked_add(args.offset)?.checked_add(args.elem_size))
-            .is_some_and(|end| end <= size);
-    if !fits {
-        return Err(Errno::INVAL);
-    }
-    let wanted = args.count * args.elem_size;
+            .is_some_and(|end| end <= size)
+}
+
+/// Copies up to the first element that cannot be accessed whole; returns what the kernel reports.
+fn copy_elements(memory: &Memory, read: bool, args: &RwHandle) -> u64 {
     let whole = args.elem_size == args.hmem_stride
         && args.elem_size == args.user_stride
         && args.offset.is_multiple_of(8);
-    let (count, element) = if whole { (1, wanted) } else { (args.count, args.elem_size) };
-    let mut copied = 0;
+    let all = args.count * args.elem_size;
+    let (count, element) = if whole { (1, all) } else { (args.count, args.elem_size) };
     for at in 0..count {
         let offset = args.offset + at * args.hmem_stride;
         let address = args.addr.wrapping_add(at * args.user_stride);
         let left = copy(memory, offset, address, element, read);
         if left > 0 {
             // The kernel reports what was *not* copied of the element as the bytes copied.
-            copied = left;
-            break;
+            return left;
         }
-        copied += element;
     }
-    args.count = copied;
-    if copied < wanted { Err(Errno::INTR) } else { Ok(()) }
+    all
 }
 
 /// Copies one element; returns how many bytes could not be copied. The caller has checked that the

@@ -10,6 +10,9 @@
 //!
 //! Source: sections 10 and 12 of the SASS fact sheet.
 
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+
 use super::{Context, Outcome, Trap, lanes};
 use crate::mmu::Access;
 use crate::sm::SmFaultCause;
@@ -29,6 +32,16 @@ pub(super) enum Space {
     Shared,
     /// Offset in the thread's local-memory window.
     Local,
+}
+
+/// Where the bytes of one lane's access are, all of them accessible.
+enum Place {
+    /// Memory behind the MMU, aligned to the access.
+    Global(*mut u8),
+    /// Index of the first word of shared memory.
+    Shared(usize),
+    /// Index of the first row of local memory.
+    Local(usize),
 }
 
 /// How the data of an access is laid out.
@@ -177,52 +190,60 @@ impl Context<'_> {
         Ok(((offset - first) / 4) as usize)
     }
 
+    /// Finds the bytes that one lane accesses.
+    #[inline(always)]
+    fn place(
+        &mut self,
+        warp: &mut Warp,
+        lane: usize,
+        (space, at): (Space, u64),
+        bytes: u32,
+        access: Access,
+    ) -> Result<Place, Trap> {
+        let place = match space {
+            Space::Global => {
+                self.port.pointer(at, bytes.into(), access).map(Place::Global).map_err(SmFaultCause::Mmu)
+            }
+            Space::Shared => self.shared_index(at, bytes).map(Place::Shared),
+            Space::Local => self.local_index(warp, at, bytes).map(Place::Local),
+        };
+        place.map_err(|cause| Trap { lane: Some(lane), cause })
+    }
+
     /// Loads the words of one lane.
     pub(super) fn load(
         &mut self,
         warp: &mut Warp,
         lane: usize,
-        (space, at): (Space, u64),
+        at: (Space, u64),
         format: Format,
     ) -> Result<[u32; 4], Trap> {
-        let fault = |cause| Trap { lane: Some(lane), cause };
-        let bytes = format.bytes;
+        let (bytes, count) = (format.bytes, usize::from(format.words()));
         // CAST: 0 to 3.
-        let shift = 8 * (at & 3) as u32;
+        let shift = 8 * (at.1 & 3) as u32;
         let mut words = [0; 4];
-        match space {
-            Space::Global => {
-                let pointer = self
-                    .port
-                    .pointer(at, bytes.into(), Access::Read)
-                    .map_err(|mmu| fault(SmFaultCause::Mmu(mmu)))?;
+        match self.place(warp, lane, at, bytes, Access::Read)? {
+            Place::Global(pointer) => {
                 // SAFETY: the port vouches for `bytes` bytes at `pointer`, which is aligned to
-                // them because `at` is and mappings are page aligned. Volatile, because others
-                // may write the memory at any time.
+                // them because `at` is and mappings are page aligned. Atomic, because others may
+                // write the memory at any time.
                 unsafe {
+                    let double = |at| AtomicU64::from_ptr(pointer.cast::<u64>().add(at)).load(Relaxed);
                     match bytes {
-                        1 => words[0] = pointer.read_volatile().into(),
-                        2 => words[0] = pointer.cast::<u16>().read_volatile().into(),
-                        4 => words[0] = pointer.cast::<u32>().read_volatile(),
-                        8 => words = split(pointer.cast::<u64>().read_volatile(), 0),
-                        _ => {
-                            let low = pointer.cast::<u64>().read_volatile();
-                            words = split(low, pointer.cast::<u64>().add(1).read_volatile());
-                        }
+                        1 => words[0] = AtomicU8::from_ptr(pointer).load(Relaxed).into(),
+                        2 => words[0] = AtomicU16::from_ptr(pointer.cast()).load(Relaxed).into(),
+                        4 => words[0] = AtomicU32::from_ptr(pointer.cast()).load(Relaxed),
+                        8 => words = split(double(0), 0),
+                        _ => words = split(double(0), double(1)),
                     }
                 }
             }
-            Space::Shared => {
-                let first = self.shared_index(at, bytes).map_err(fault)?;
-                let count = usize::from(format.words());
+            Place::Shared(first) => {
                 words[..count].copy_from_slice(&self.shared[first..first + count]);
                 words[0] >>= shift;
             }
-            Space::Local => {
-                let first = self.local_index(warp, at, bytes).map_err(fault)?;
-                for (word, row) in
-                    words.iter_mut().zip(&warp.local[first..first + usize::from(format.words())])
-                {
+            Place::Local(first) => {
+                for (word, row) in words.iter_mut().zip(&warp.local[first..first + count]) {
                     *word = row[lane];
                 }
                 words[0] >>= shift;
@@ -237,51 +258,47 @@ impl Context<'_> {
         &mut self,
         warp: &mut Warp,
         lane: usize,
-        (space, at): (Space, u64),
+        at: (Space, u64),
         format: Format,
         words: [u32; 4],
     ) -> Outcome {
-        let fault = |cause| Trap { lane: Some(lane), cause };
-        let bytes = format.bytes;
+        let (bytes, count) = (format.bytes, usize::from(format.words()));
         // CAST: 0 to 3.
-        let shift = 8 * (at & 3) as u32;
+        let shift = 8 * (at.1 & 3) as u32;
         let part = match bytes {
             1 => 0xff << shift,
             2 => 0xffff << shift,
             _ => !0,
         };
         let merge = |to: &mut u32, word: u32| *to = *to & !part | word << shift & part;
-        match space {
-            Space::Global => {
-                let pointer = self
-                    .port
-                    .pointer(at, bytes.into(), Access::Write)
-                    .map_err(|mmu| fault(SmFaultCause::Mmu(mmu)))?;
-                let double = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        match self.place(warp, lane, at, bytes, Access::Write)? {
+            Place::Global(pointer) => {
                 // SAFETY: as in `load`; the mapping is writable.
                 // CAST: the stored part of the word.
                 unsafe {
+                    let double = |at: usize| {
+                        let value = u64::from(words[2 * at]) | u64::from(words[2 * at + 1]) << 32;
+                        AtomicU64::from_ptr(pointer.cast::<u64>().add(at)).store(value, Relaxed);
+                    };
                     match bytes {
-                        1 => pointer.write_volatile(words[0] as u8),
-                        2 => pointer.cast::<u16>().write_volatile(words[0] as u16),
-                        4 => pointer.cast::<u32>().write_volatile(words[0]),
-                        8 => pointer.cast::<u64>().write_volatile(double(words[0], words[1])),
+                        1 => AtomicU8::from_ptr(pointer).store(words[0] as u8, Relaxed),
+                        2 => AtomicU16::from_ptr(pointer.cast()).store(words[0] as u16, Relaxed),
+                        4 => AtomicU32::from_ptr(pointer.cast()).store(words[0], Relaxed),
+                        8 => double(0),
                         _ => {
-                            pointer.cast::<u64>().write_volatile(double(words[0], words[1]));
-                            pointer.cast::<u64>().add(1).write_volatile(double(words[2], words[3]));
+                            double(0);
+                            double(1);
                         }
                     }
                 }
             }
-            Space::Shared => {
-                let first = self.shared_index(at, bytes).map_err(fault)?;
-                for (step, word) in words[..usize::from(format.words())].iter().enumerate() {
+            Place::Shared(first) => {
+                for (step, word) in words[..count].iter().enumerate() {
                     merge(&mut self.shared[first + step], *word);
                 }
             }
-            Space::Local => {
-                let first = self.local_index(warp, at, bytes).map_err(fault)?;
-                for (step, word) in words[..usize::from(format.words())].iter().enumerate() {
+            Place::Local(first) => {
+                for (step, word) in words[..count].iter().enumerate() {
                     merge(&mut warp.local[first + step][lane], *word);
                 }
             }

@@ -1,0 +1,313 @@
+//! What a case works with: the device, the rival, and the loop that takes samples.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use tegra_hcq::{Device, Program, Queue, QueueOptions, WaitPolicy};
+
+use crate::cuda::Cuda;
+use crate::error::{Error, Result};
+use crate::kernels::Kernels;
+use crate::measure::Samples;
+use crate::run::RivalOutcome;
+use crate::start_up::StartUp;
+
+/// Does one piece of work and says how long it took.
+pub type Sampler = dyn FnMut() -> Result<Duration>;
+
+/// What makes the sampler of the rival.
+pub type Rival<'a> = &'a mut dyn FnMut(&Cuda) -> Result<Box<Sampler>>;
+
+/// How long a case is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Least time of work before samples count.
+    pub warm_up: Duration,
+    /// Samples are taken for this long.
+    pub budget: Duration,
+    /// Fewest samples, whatever they take.
+    pub min_samples: u64,
+    /// Most samples, however little they take.
+    pub max_samples: u64,
+    /// Cases that repeat something many times per sample divide the number by this.
+    pub divide_rounds: u64,
+}
+
+impl Plan {
+    /// For figures.
+    pub const FULL: Self = Self {
+        warm_up: Duration::from_millis(300),
+        budget: Duration::from_secs(2),
+        min_samples: 10,
+        max_samples: 100_000,
+        divide_rounds: 1,
+    };
+
+    /// To see that everything works: a few samples each.
+    pub const QUICK: Self = Self {
+        warm_up: Duration::ZERO,
+        budget: Duration::from_millis(20),
+        min_samples: 2,
+        max_samples: 50,
+        divide_rounds: 100,
+    };
+}
+
+/// What the run function of a case gets.
+pub struct Bench<'a> {
+    device: &'a Device,
+    cuda: Option<&'a Cuda>,
+    start_up: Option<&'a StartUp>,
+    plan: Plan,
+    size: u64,
+    samples: Samples,
+    rival: Option<RivalOutcome>,
+}
+
+impl fmt::Debug for Bench<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bench").field("plan", &self.plan).field("size", &self.size).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Bench<'a> {
+    /// For one case of size `size`.
+    pub(crate) fn new(
+        device: &'a Device,
+        cuda: Option<&'a Cuda>,
+        start_up: Option<&'a StartUp>,
+        plan: Plan,
+        size: u64,
+    ) -> Self {
+        Self { device, cuda, start_up, plan, size, samples: Samples::default(), rival: None }
+    }
+
+    /// What was measured.
+    pub(crate) fn finish(self) -> (Samples, Option<RivalOutcome>) {
+        (self.samples, self.rival)
+    }
+
+    /// The device.
+    pub fn device(&self) -> &'a Device {
+        self.device
+    }
+
+    /// The size that the case is registered with.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The size as a number of elements or bytes in memory.
+    pub(crate) fn len(&self) -> usize {
+        usize::try_from(self.size).unwrap_or(usize::MAX)
+    }
+
+    /// How to start a child process that reports its first result.
+    pub fn start_up(&self) -> Option<&'a StartUp> {
+        self.start_up
+    }
+
+    /// Loads kernels.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Kernels::load`].
+    pub fn program(&self, kernels: &Kernels) -> Result<Program> {
+        kernels.load(self.device)
+    }
+
+    /// Opens a queue that waits in the given way.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Device::queue`].
+    pub fn queue(&self, policy: WaitPolicy) -> Result<Queue> {
+        Ok(self.device.queue_with(&QueueOptions::default().wait(policy))?)
+    }
+
+    /// `full` repetitions, fewer in a quick run, at least one.
+    pub fn rounds(&self, full: u64) -> u64 {
+        (full / self.plan.divide_rounds).max(1)
+    }
+
+    /// Takes samples of work that has no counterpart in CUDA. Each is divided by `parts`.
+    ///
+    /// # Errors
+    ///
+    /// Those of `ours`.
+    pub fn measure_alone(&mut self, parts: u64, ours: &mut dyn FnMut() -> Result<Duration>) -> Result<()> {
+        self.take(parts, ours, None)
+    }
+
+    /// Takes samples of `ours`, in turns with the sampler that `rival` makes where there is CUDA. Each
+    /// sample is divided by `parts`. A rival that fails is reported and left out; it does not stop the case.
+    ///
+    /// # Errors
+    ///
+    /// Those of `ours`.
+    pub fn measure(
+        &mut self,
+        parts: u64,
+        ours: &mut dyn FnMut() -> Result<Duration>,
+        rival: Rival<'_>,
+    ) -> Result<()> {
+        let sampler = self.cuda.map(rival);
+        self.take(parts, ours, sampler)
+    }
+
+    fn take(
+        &mut self,
+        parts: u64,
+        ours: &mut dyn FnMut() -> Result<Duration>,
+        rival: Option<Result<Box<Sampler>>>,
+    ) -> Result<()> {
+        let mut turns = Turns::new(rival);
+        let start = Instant::now();
+        loop {
+            turns.next(ours, None)?;
+            if start.elapsed() >= self.plan.warm_up {
+                break;
+            }
+        }
+        let start = Instant::now();
+        let mut count = 0;
+        while count < self.plan.max_samples
+            && (count < self.plan.min_samples || start.elapsed() < self.plan.budget)
+        {
+            turns.next(ours, Some((&mut self.samples, parts)))?;
+            count += 1;
+        }
+        self.rival = turns.finish();
+        Ok(())
+    }
+}
+
+/// Ours and the rival's work in turns.
+struct Turns {
+    rival: Option<Result<Box<Sampler>>>,
+    samples: Samples,
+}
+
+impl Turns {
+    fn new(rival: Option<Result<Box<Sampler>>>) -> Self {
+        Self { rival, samples: Samples::default() }
+    }
+
+    /// One sample of each, recorded if asked for.
+    fn next(
+        &mut self,
+        ours: &mut dyn FnMut() -> Result<Duration>,
+        record: Option<(&mut Samples, u64)>,
+    ) -> Result<()> {
+        let elapsed = ours()?;
+        let theirs = match &mut self.rival {
+            Some(Ok(sampler)) => Some(sampler()),
+            _ => None,
+        };
+        let parts = record.as_ref().map(|(_, parts)| *parts);
+        if let Some((samples, parts)) = record {
+            samples.add(elapsed, parts);
+        }
+        match (theirs, parts) {
+            (Some(Ok(elapsed)), Some(parts)) => self.samples.add(elapsed, parts),
+            (Some(Err(error)), _) => self.rival = Some(Err(error)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Option<RivalOutcome> {
+        Some(match self.rival? {
+            Ok(_) => RivalOutcome::Measured(self.samples),
+            Err(error) => RivalOutcome::Missing(error.to_string()),
+        })
+    }
+}
+
+/// Runs `work` and says how long it took.
+pub(crate) fn timed(work: impl FnOnce() -> Result<()>) -> Result<Duration> {
+    let start = Instant::now();
+    work()?;
+    Ok(start.elapsed())
+}
+
+/// Spins until `done` says yes.
+pub(crate) fn spin_until(what: &str, mut done: impl FnMut() -> bool) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        for _ in 0..1000 {
+            if done() {
+                return Ok(());
+            }
+            core::hint::spin_loop();
+        }
+        if start.elapsed() >= crate::TIMEOUT {
+            return Err(Error::Late(format!("{what} has not happened within {:?}", crate::TIMEOUT)));
+        }
+        // On a machine with few cores, whoever is waited for may need this one.
+        std::thread::yield_now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    fn sampler(log: &Rc<RefCell<String>>, name: char, fail_at: usize) -> Box<Sampler> {
+        let log = Rc::clone(log);
+        let mut calls = 0;
+        Box::new(move || {
+            log.borrow_mut().push(name);
+            calls += 1;
+            if calls == fail_at { Err(Error::Late("too late".into())) } else { Ok(Duration::from_micros(1)) }
+        })
+    }
+
+    #[test]
+    fn samples_are_taken_in_turns() {
+        let log = Rc::default();
+        let mut turns = Turns::new(Some(Ok(sampler(&log, 'B', 0))));
+        let (mut ours, mut samples) = (sampler(&log, 'A', 0), Samples::default());
+        turns.next(&mut *ours, None).unwrap();
+        for _ in 0..3 {
+            turns.next(&mut *ours, Some((&mut samples, 1))).unwrap();
+        }
+        assert_eq!(*log.borrow(), "ABABABAB");
+        let Some(RivalOutcome::Measured(theirs)) = turns.finish() else { panic!("the rival was measured") };
+        assert_eq!((samples.count(), theirs.count()), (3, 3), "the warm-up does not count");
+    }
+
+    #[test]
+    fn a_rival_that_fails_is_left_out() {
+        let log = Rc::default();
+        let mut turns = Turns::new(Some(Ok(sampler(&log, 'B', 2))));
+        let (mut ours, mut samples) = (sampler(&log, 'A', 0), Samples::default());
+        for _ in 0..4 {
+            turns.next(&mut *ours, Some((&mut samples, 1))).unwrap();
+        }
+        assert_eq!(*log.borrow(), "ABABAA");
+        assert_eq!(samples.count(), 4);
+        assert!(matches!(turns.finish(), Some(RivalOutcome::Missing(why)) if why == "too late"));
+    }
+
+    #[test]
+    fn our_failure_ends_the_case() {
+        let log = Rc::default();
+        let mut turns = Turns::new(None);
+        assert!(turns.next(&mut *sampler(&log, 'A', 1), None).is_err());
+        assert!(turns.finish().is_none());
+    }
+
+    #[test]
+    fn what_never_happens_would_be_late() {
+        let mut looks = 0;
+        spin_until("the tenth look", || {
+            looks += 1;
+            looks == 10
+        })
+        .unwrap();
+    }
+}

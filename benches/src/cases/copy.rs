@@ -1,0 +1,144 @@
+//! Copies between host memory and buffers, and from buffer to buffer.
+
+use tegra_hcq::WaitPolicy;
+
+use super::{Case, KIB, MIB, Unit, size_name};
+use crate::TIMEOUT;
+use crate::bench::{Bench, timed};
+use crate::cuda;
+use crate::error::{Error, Result};
+
+/// Bytes of a copy.
+const SIZES: [u64; 6] = [4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB];
+/// Most bytes that the software Orin copies in sensible time.
+const MODEL: u64 = MIB;
+
+type Run = fn(&mut Bench<'_>) -> Result<()>;
+
+/// Each kind of copy. The rate counts every byte once, though a copy reads and writes it.
+const KINDS: [(&str, &str, Run); 4] = [
+    ("to_device", "host memory to a buffer that the GPU has done with", to_device),
+    ("to_host", "a buffer that the GPU has done with to host memory", to_host),
+    ("engine", "buffer to buffer by the copy engine: call, submit, spin until it has ended", by_engine),
+    ("kernel", "buffer to buffer by the graph's copy kernel: replay, spin until it has ended", by_kernel),
+];
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (kind, about, run) in KINDS {
+        for size in SIZES {
+            let case = Case::new(&format!("copy/{kind}/{}", size_name(size)), about, run)
+                .size(size)
+                .unit(Unit::Bytes(size))
+                .needs(3 * size, size > MODEL);
+            cases.push(case);
+        }
+    }
+    cases
+}
+
+/// Bytes that differ from place to place.
+fn pattern(len: usize) -> Vec<u8> {
+    // CAST: the low byte is meant.
+    (0..len).map(|at| (at ^ (at >> 8) ^ (at >> 16)) as u8).collect()
+}
+
+fn check(got: &[u8], wanted: &[u8]) -> Result<()> {
+    match got.iter().zip(wanted).position(|(got, wanted)| got != wanted) {
+        Some(at) => Err(Error::WrongResult(format!("byte {at} is {}, not {}", got[at], wanted[at]))),
+        None => Ok(()),
+    }
+}
+
+fn to_device(bench: &mut Bench<'_>) -> Result<()> {
+    let host = pattern(bench.len());
+    let mut buffer = bench.device().alloc::<u8>(host.len())?;
+    buffer.copy_from_slice(&host)?;
+    check(&buffer.to_vec()?, &host)?;
+    let mut ours = || timed(|| Ok(buffer.copy_from_slice(&host)?));
+    bench.measure(1, &mut ours, &mut |cuda| {
+        let (host, mut memory) = (host.clone(), cuda.memory(host.len())?);
+        Ok(Box::new(move || timed(|| memory.copy_from(&host))))
+    })
+}
+
+fn to_host(bench: &mut Bench<'_>) -> Result<()> {
+    let source = pattern(bench.len());
+    let buffer = bench.device().alloc_from(&source)?;
+    let mut host = vec![0; source.len()];
+    let mut ours = || timed(|| Ok(buffer.copy_to_slice(&mut host)?));
+    bench.measure(1, &mut ours, &mut |cuda| {
+        let mut memory = cuda.memory(source.len())?;
+        memory.copy_from(&source)?;
+        let mut host = vec![0; source.len()];
+        Ok(Box::new(move || timed(|| memory.copy_to(&mut host))))
+    })?;
+    check(&host, &source)
+}
+
+fn by_engine(bench: &mut Bench<'_>) -> Result<()> {
+    let contents = pattern(bench.len());
+    let source = bench.device().alloc_from(&contents)?;
+    let mut target = bench.device().alloc_zeroed::<u8>(contents.len())?;
+    let mut queue = bench.queue(WaitPolicy::Spin)?;
+    let mut ours = || {
+        timed(|| {
+            queue.copy(&source, &mut target)?;
+            Ok(queue.submit()?.wait(TIMEOUT)?)
+        })
+    };
+    bench.measure(1, &mut ours, &mut |cuda| {
+        let (source, mut target, bytes) = rival_pair(cuda, &contents)?;
+        let stream = cuda.stream()?;
+        Ok(Box::new(move || {
+            timed(|| {
+                stream.copy(&source, &mut target, bytes)?;
+                stream.wait()
+            })
+        }))
+    })?;
+    check(&target.to_vec()?, &contents)
+}
+
+fn by_kernel(bench: &mut Bench<'_>) -> Result<()> {
+    let contents = pattern(bench.len());
+    let source = bench.device().alloc_from(&contents)?;
+    let mut target = bench.device().alloc_zeroed::<u8>(contents.len())?;
+    let mut builder = bench.device().graph();
+    builder.copy(&source, &mut target)?;
+    let mut graph = builder.build()?;
+    let mut queue = bench.queue(WaitPolicy::Spin)?;
+    let mut ours = || timed(|| Ok(queue.replay(&mut graph)?.wait(TIMEOUT)?));
+    bench.measure(1, &mut ours, &mut |cuda| {
+        let (source, target, bytes) = rival_pair(cuda, &contents)?;
+        let stream = cuda.stream()?;
+        let graph = cuda::Graph::of_copy(&stream, source, target, bytes)?;
+        Ok(Box::new(move || {
+            timed(|| {
+                graph.launch(&stream)?;
+                stream.wait()
+            })
+        }))
+    })?;
+    check(&target.to_vec()?, &contents)
+}
+
+fn rival_pair(cuda: &cuda::Cuda, contents: &[u8]) -> Result<(cuda::Memory, cuda::Memory, usize)> {
+    let (mut source, target) = (cuda.memory(contents.len())?, cuda.memory(contents.len())?);
+    source.copy_from(contents)?;
+    Ok((source, target, contents.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_byte_is_found() {
+        let wanted = pattern(70_000);
+        check(&wanted, &wanted).unwrap();
+        let mut got = wanted.clone();
+        got[65_000] ^= 1;
+        assert!(check(&got, &wanted).unwrap_err().to_string().contains("byte 65000"));
+    }
+}

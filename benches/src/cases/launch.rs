@@ -1,0 +1,178 @@
+//! Launches: what the CPU pays, and how long until it knows that the GPU is done.
+
+use std::time::Instant;
+
+use tegra_hcq::{WaitPolicy, args};
+
+use super::Case;
+use crate::TIMEOUT;
+use crate::bench::{Bench, Rival, spin_until, timed};
+use crate::cuda::Argument;
+use crate::error::Result;
+use crate::kernels::BASICS;
+
+/// Launches per sample where one would be too short.
+const MANY: u64 = 10_000;
+/// Launches that a batch of ours holds.
+const BATCH: u64 = 100;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("launch/submit", "empty kernel: launch and submit, until the call returns", submit),
+        Case::new("launch/wait_spin", "empty kernel: launch, submit, spin until it has ended", wait_spin),
+        Case::new("launch/wait_sleep", "empty kernel: launch, submit, sleep until it has ended", wait_sleep),
+        Case::new(
+            "launch/visible_store",
+            "launch, submit, spin until the kernel's store is seen",
+            visible_store,
+        ),
+        Case::new(
+            "launch/dynamic_10000",
+            "10,000 launches, each a submission, and the wait: per kernel",
+            dynamic,
+        ),
+        Case::new(
+            "launch/chained_10000",
+            "10,000 launches in batches of 100, and the wait: per kernel",
+            chained,
+        ),
+    ]
+}
+
+fn submit(bench: &mut Bench<'_>) -> Result<()> {
+    let empty = bench.program(&BASICS)?.kernel("empty")?;
+    let mut queue = bench.queue(WaitPolicy::Spin)?;
+    let mut ours = || {
+        let start = Instant::now();
+        queue.launch(&empty, 1, 32, &[])?;
+        let fence = queue.submit()?;
+        let elapsed = start.elapsed();
+        fence.wait(TIMEOUT)?;
+        Ok(elapsed)
+    };
+    bench.measure(1, &mut ours, &mut |cuda| {
+        let mut launch = cuda.kernel(&BASICS, "empty")?.launch([1; 3], [32, 1, 1], &[])?;
+        let stream = cuda.stream()?;
+        Ok(Box::new(move || {
+            let elapsed = timed(|| stream.launch(&mut launch))?;
+            stream.wait()?;
+            Ok(elapsed)
+        }))
+    })
+}
+
+fn wait_spin(bench: &mut Bench<'_>) -> Result<()> {
+    wait(bench, WaitPolicy::Spin, &mut |cuda| {
+        let mut launch = cuda.kernel(&BASICS, "empty")?.launch([1; 3], [32, 1, 1], &[])?;
+        let stream = cuda.stream()?;
+        Ok(Box::new(move || {
+            timed(|| {
+                stream.launch(&mut launch)?;
+                stream.wait()
+            })
+        }))
+    })
+}
+
+fn wait_sleep(bench: &mut Bench<'_>) -> Result<()> {
+    wait(bench, WaitPolicy::Sleep, &mut |cuda| {
+        let mut launch = cuda.kernel(&BASICS, "empty")?.launch([1; 3], [32, 1, 1], &[])?;
+        let stream = cuda.stream()?;
+        Ok(Box::new(move || {
+            timed(|| {
+                stream.launch(&mut launch)?;
+                stream.wait_asleep()
+            })
+        }))
+    })
+}
+
+fn wait(bench: &mut Bench<'_>, policy: WaitPolicy, rival: Rival<'_>) -> Result<()> {
+    let empty = bench.program(&BASICS)?.kernel("empty")?;
+    let mut queue = bench.queue(policy)?;
+    let mut ours = || {
+        timed(|| {
+            queue.launch(&empty, 1, 32, &[])?;
+            Ok(queue.submit()?.wait(TIMEOUT)?)
+        })
+    };
+    bench.measure(1, &mut ours, rival)
+}
+
+fn visible_store(bench: &mut Bench<'_>) -> Result<()> {
+    let fill = bench.program(&BASICS)?.kernel("fill_u32")?;
+    // The value of a signal may be read at any time, while the GPU writes it.
+    let word = bench.device().signal(0)?;
+    let mut queue = bench.queue(WaitPolicy::Spin)?;
+    let mut round = 0_u32;
+    let mut ours = || {
+        round += 1;
+        let start = Instant::now();
+        queue.launch(&fill, 1, 32, &args![word.gpu_va(), round, 1_u32])?;
+        let fence = queue.submit()?;
+        let seen = spin_until("the kernel's store", || word.value() == u64::from(round));
+        let elapsed = start.elapsed();
+        // A fault tells more than a store that is missing.
+        fence.wait(TIMEOUT)?;
+        seen.map(|()| elapsed)
+    };
+    bench.measure(1, &mut ours, &mut |cuda| {
+        let kernel = cuda.kernel(&BASICS, "fill_u32")?;
+        let (stream, word) = (cuda.stream()?, cuda.shared_word()?);
+        let arguments = [word.argument(), Argument::U32(0), Argument::U32(1)];
+        let mut launch = kernel.launch([1; 3], [32, 1, 1], &arguments)?;
+        let mut round = 0_u32;
+        Ok(Box::new(move || {
+            round += 1;
+            launch.set(1, Argument::U32(round))?;
+            let start = Instant::now();
+            stream.launch(&mut launch)?;
+            let seen = spin_until("the kernel's store", || word.value() == u64::from(round));
+            let elapsed = start.elapsed();
+            stream.wait()?;
+            seen.map(|()| elapsed)
+        }))
+    })
+}
+
+fn dynamic(bench: &mut Bench<'_>) -> Result<()> {
+    many(bench, 1)
+}
+
+fn chained(bench: &mut Bench<'_>) -> Result<()> {
+    many(bench, BATCH)
+}
+
+/// Many launches with `batch` of them per submission; libcuda has no batches, it sends them one by one.
+fn many(bench: &mut Bench<'_>, batch: u64) -> Result<()> {
+    let increment = bench.program(&BASICS)?.kernel("increment")?;
+    let data = bench.device().alloc_from(&[0_u32; 32])?;
+    let mut queue = bench.queue(WaitPolicy::Spin)?;
+    let rounds = bench.rounds(MANY);
+    let mut ours = || {
+        timed(|| {
+            for round in 1..=rounds {
+                queue.launch(&increment, 1, 32, &args![&data, 32_u32])?;
+                if round % batch == 0 {
+                    queue.submit()?;
+                }
+            }
+            Ok(queue.wait(TIMEOUT)?)
+        })
+    };
+    bench.measure(rounds, &mut ours, &mut |cuda| {
+        let (kernel, stream) = (cuda.kernel(&BASICS, "increment")?, cuda.stream()?);
+        let data = cuda.memory(32 * size_of::<u32>())?;
+        let mut launch = kernel.launch([1; 3], [32, 1, 1], &[data.argument(), Argument::U32(32)])?;
+        Ok(Box::new(move || {
+            // Kept until the stream has been waited for.
+            let _data = &data;
+            timed(|| {
+                for _ in 0..rounds {
+                    stream.launch(&mut launch)?;
+                }
+                stream.wait()
+            })
+        }))
+    })
+}

@@ -1,0 +1,103 @@
+//! Signals between CPU and queues.
+
+use std::time::Instant;
+
+use tegra_hcq::WaitPolicy;
+
+use super::Case;
+use crate::TIMEOUT;
+use crate::bench::{Bench, spin_until, timed};
+use crate::error::Result;
+
+/// Turns of two queues per sample.
+const TURNS: u64 = 100;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new(
+            "signal/round_trip",
+            "CPU raises what a queue waits for, spins until the queue answers",
+            round_trip,
+        ),
+        Case::new(
+            "signal/two_queues",
+            "two queues wait for each other's signal in turns: per turn",
+            two_queues,
+        ),
+    ]
+}
+
+fn round_trip(bench: &mut Bench<'_>) -> Result<()> {
+    let (go, done) = (bench.device().signal(0)?, bench.device().signal(0)?);
+    let mut queue = bench.queue(WaitPolicy::Spin)?;
+    let mut round = 0;
+    let mut ours = || {
+        round += 1;
+        queue.wait_signal(&go, round)?;
+        queue.signal(&done, round)?;
+        let fence = queue.submit()?;
+        let start = Instant::now();
+        go.set(round);
+        done.wait(round, TIMEOUT)?;
+        let elapsed = start.elapsed();
+        fence.wait(TIMEOUT)?;
+        Ok(elapsed)
+    };
+    bench.measure(1, &mut ours, &mut |cuda| {
+        let (stream, go, done) = (cuda.stream()?, cuda.shared_word()?, cuda.shared_word()?);
+        let mut round = 0;
+        Ok(Box::new(move || {
+            round += 1;
+            stream.wait_value(&go, round)?;
+            let sent = stream.write_value(&done, round);
+            let start = Instant::now();
+            // Also when the second call has failed: nothing may wait for ever.
+            go.set(round);
+            sent?;
+            spin_until("the stream's answer", || done.value() >= round)?;
+            let elapsed = start.elapsed();
+            stream.wait()?;
+            Ok(elapsed)
+        }))
+    })
+}
+
+fn two_queues(bench: &mut Bench<'_>) -> Result<()> {
+    let (ping, pong) = (bench.device().signal(0)?, bench.device().signal(0)?);
+    let (mut left, mut right) = (bench.queue(WaitPolicy::Spin)?, bench.queue(WaitPolicy::Spin)?);
+    let turns = bench.rounds(TURNS);
+    let mut next = 0;
+    let mut ours = || {
+        timed(|| {
+            for _ in 0..turns {
+                next += 1;
+                left.signal(&ping, next)?;
+                left.submit()?;
+                right.wait_signal(&ping, next)?;
+                right.signal(&pong, next)?;
+                right.submit()?;
+                left.wait_signal(&pong, next)?;
+            }
+            right.wait(TIMEOUT)?;
+            Ok(left.wait(TIMEOUT)?)
+        })
+    };
+    bench.measure(2 * turns, &mut ours, &mut |cuda| {
+        let (left, right) = (cuda.stream()?, cuda.stream()?);
+        let (ping, pong) = (cuda.shared_word()?, cuda.shared_word()?);
+        let mut next = 0;
+        Ok(Box::new(move || {
+            timed(|| {
+                for _ in 0..turns {
+                    next += 1;
+                    left.write_value(&ping, next)?;
+                    right.wait_value(&ping, next)?;
+                    right.write_value(&pong, next)?;
+                    left.wait_value(&pong, next)?;
+                }
+                right.wait()?;
+                left.wait()
+            })
+        }))
+    })
+}

@@ -1,0 +1,86 @@
+//! The table for people.
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+
+use super::{figures, remark, three_digits, time_text};
+use crate::cases::Unit;
+use crate::measure::Summary;
+use crate::run::Run;
+
+/// One line per measured case, two where the rival was measured as well, then what was not measured and why.
+pub fn table(run: &Run) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    let mut head = vec!["case", "n", "min", "median", "mean", "p90", "p99", "p99.9", "max", "rate"];
+    if run.rival.is_some() {
+        head.extend(["CUDA / ours", "at p99"]);
+    }
+    table.set_header(head.iter().enumerate().map(|(at, text)| cell(at, (*text).to_owned())));
+    if let Some(names) = table.column_mut(0) {
+        names.set_padding((0, 1));
+    }
+    let mut remarks = String::new();
+    for measurement in &run.measurements {
+        let (ours, rival) = figures(&measurement.outcome);
+        if let Some(ours) = ours {
+            let mut row = row(measurement.name.clone(), &ours, measurement.unit);
+            if let Some(rival) = rival {
+                row.extend([rival.median / ours.median, rival.p99 / ours.p99].map(three_digits));
+            }
+            table.add_row(row.into_iter().enumerate().map(|(at, text)| cell(at, text)));
+        }
+        if let Some(rival) = rival {
+            let row = row("  CUDA".to_owned(), &rival, measurement.unit);
+            table.add_row(row.into_iter().enumerate().map(|(at, text)| cell(at, text)));
+        }
+        if let Some(remark) = remark(&measurement.outcome) {
+            remarks += &format!("{}: {remark}\n", measurement.name);
+        }
+    }
+    let separator = if remarks.is_empty() { "" } else { "\n" };
+    format!("{}\n{separator}{remarks}", table.trim_fmt())
+}
+
+/// Words to the left, numbers to the right.
+fn cell(at: usize, text: String) -> Cell {
+    let side = if at == 0 { CellAlignment::Left } else { CellAlignment::Right };
+    Cell::new(text).set_alignment(side)
+}
+
+fn row(name: String, summary: &Summary, unit: Unit) -> Vec<String> {
+    let Summary { count, min, median, mean, p90, p99, p999, max } = *summary;
+    let mut row = vec![name, count.to_string()];
+    row.extend([min, median, mean, p90, p99, p999, max].map(time_text));
+    row.push(rate_text(unit, median));
+    row
+}
+
+/// The rate at a time, if the case has one.
+pub(super) fn rate_text(unit: Unit, nanoseconds: f64) -> String {
+    unit.rate(nanoseconds).map_or_else(String::new, |(name, rate)| format!("{} {name}", three_digits(rate)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+
+    #[test]
+    fn a_run_with_a_rival() {
+        let text = table(&sample::run());
+        let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        assert!(line("launch/wait").contains("2.50 µs") && line("launch/wait").contains("4.00"), "{text}");
+        assert!(line("  CUDA").contains("8.00 µs"), "{text}");
+        assert!(line("copy/a/4KiB").contains("3.20 GB/s"), "{text}");
+        assert!(line("matmul/x: ").contains("skipped: needs a GPU"), "{text}");
+        assert!(line("process/x: ").contains("FAILED: broken"), "{text}");
+        assert!(line("copy/a/1MiB: ").contains("CUDA not measured"), "{text}");
+    }
+
+    #[test]
+    fn without_a_rival_there_are_no_ratios() {
+        let mut run = sample::run();
+        run.rival = None;
+        assert!(!table(&run).contains("CUDA / ours"));
+    }
+}

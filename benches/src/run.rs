@@ -1,0 +1,248 @@
+//! Runs cases one after the other and keeps what they say.
+
+use tegra_hcq::{Device, DeviceKind, Properties};
+
+use crate::bench::{Bench, Plan};
+use crate::cases::{Case, Unit};
+use crate::cuda::Cuda;
+use crate::machine::Machine;
+use crate::measure::Samples;
+use crate::start_up::StartUp;
+
+/// Memory that stays free beside what a case needs, in bytes.
+const RESERVE: u64 = 256 << 20;
+
+/// What the cases run on.
+#[derive(Clone, Copy, Debug)]
+pub struct Environment<'a> {
+    /// The device.
+    pub device: &'a Device,
+    /// The rival, if it is to be measured as well.
+    pub cuda: Option<&'a Cuda>,
+    /// What to start as a child process; cases that need one are left out otherwise.
+    pub start_up: Option<&'a StartUp>,
+    /// How long each case is measured.
+    pub plan: Plan,
+}
+
+/// What became of the rival in a case.
+#[derive(Clone, Debug)]
+pub enum RivalOutcome {
+    /// Its samples.
+    Measured(Samples),
+    /// Why there are none.
+    Missing(String),
+}
+
+/// What became of a case.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// It was measured.
+    Measured {
+        /// Our samples.
+        ours: Samples,
+        /// The rival's; `None` when there was none to measure.
+        rival: Option<RivalOutcome>,
+    },
+    /// The device cannot run it, and why.
+    Skipped(String),
+    /// It failed, and how.
+    Failed(String),
+}
+
+/// A case and what became of it.
+#[derive(Clone, Debug)]
+pub struct Measurement {
+    /// Name of the case.
+    pub name: String,
+    /// What a sample is.
+    pub about: &'static str,
+    /// What is said beside the time.
+    pub unit: Unit,
+    /// Size of the case.
+    pub size: u64,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// The rival, as a report names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RivalInfo {
+    /// Name of its device.
+    pub device: String,
+    /// Newest CUDA version that its driver supports.
+    pub version: (u32, u32),
+    /// Its SM version, ten times the major number plus the minor.
+    pub sm: u32,
+    /// Where its library was found.
+    pub library: String,
+}
+
+/// All that a report is made of.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// When it began, in UTC, as RFC 3339 says.
+    pub date: String,
+    /// How long each case was measured.
+    pub plan: Plan,
+    /// The machine.
+    pub machine: Machine,
+    /// The device.
+    pub device: Properties,
+    /// The rival.
+    pub rival: Option<RivalInfo>,
+    /// The cases, in their order.
+    pub measurements: Vec<Measurement>,
+}
+
+impl Run {
+    /// Whether a case has failed.
+    pub fn has_failures(&self) -> bool {
+        self.measurements.iter().any(|measurement| matches!(measurement.outcome, Outcome::Failed(_)))
+    }
+}
+
+/// Is told how a run proceeds.
+pub trait Progress {
+    /// Case number `index`, of `count`, begins.
+    fn begin(&mut self, index: usize, count: usize, case: &Case);
+
+    /// The case that began last has ended.
+    fn end(&mut self, measurement: &Measurement);
+}
+
+/// Runs the cases. A case that cannot be run or that fails does not stop the others.
+pub fn run(cases: &[Case], environment: &Environment<'_>, progress: &mut dyn Progress) -> Run {
+    let mut measurements = Vec::new();
+    let date = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    for (index, case) in cases.iter().enumerate() {
+        progress.begin(index, cases.len(), case);
+        let outcome = match obstacle(case, environment) {
+            Some(reason) => Outcome::Skipped(reason),
+            None => measure(case, environment),
+        };
+        let measurement = Measurement {
+            name: case.name.clone(),
+            about: case.about,
+            unit: case.unit,
+            size: case.size,
+            outcome,
+        };
+        progress.end(&measurement);
+        measurements.push(measurement);
+    }
+    let rival = environment.cuda.map(|cuda| RivalInfo {
+        device: cuda.name().to_owned(),
+        version: cuda.version(),
+        sm: cuda.sm(),
+        library: cuda.library().to_owned(),
+    });
+    let device = environment.device.info().clone();
+    Run { date, plan: environment.plan, machine: Machine::here(), device, rival, measurements }
+}
+
+fn measure(case: &Case, environment: &Environment<'_>) -> Outcome {
+    let Environment { device, cuda, start_up, plan } = *environment;
+    let mut bench = Bench::new(device, cuda, start_up, plan, case.size);
+    let result = (case.run)(&mut bench);
+    // What a case has used is not kept for the next: memory is what the largest ones lack first.
+    device.trim();
+    match result {
+        Ok(()) => {
+            let (ours, rival) = bench.finish();
+            Outcome::Measured { ours, rival }
+        }
+        Err(error) => Outcome::Failed(error.to_string()),
+    }
+}
+
+/// Why the case cannot be run here.
+fn obstacle(case: &Case, environment: &Environment<'_>) -> Option<String> {
+    let kind = environment.device.info().kind;
+    if case.needs.hardware && kind == DeviceKind::Sim {
+        return Some("needs a GPU: the software Orin would take too long".to_owned());
+    }
+    if case.needs.patience && kind == DeviceKind::Sim && environment.plan == Plan::QUICK {
+        return Some("left out of a quick run: it takes the software Orin seconds".to_owned());
+    }
+    if case.needs.child_process && environment.start_up.is_none() {
+        return Some("needs a program to start as a child process".to_owned());
+    }
+    let free = environment.device.memory_info().map(|info| info.free).or(Machine::here().available);
+    lack_of_memory(case.needs.memory, free)
+}
+
+fn lack_of_memory(needed: u64, free: Option<u64>) -> Option<String> {
+    let wanted = needed.saturating_add(RESERVE);
+    let free = free.filter(|free| needed > 0 && *free < wanted)?;
+    let mib = |bytes: u64| bytes >> 20;
+    Some(format!("needs {} MiB of memory, of which {} MiB are free", mib(wanted), mib(free)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases::Needs;
+    use crate::error::{Error, Result};
+
+    /// Keeps names and outcomes.
+    #[derive(Default)]
+    struct Log(Vec<String>);
+
+    impl Progress for Log {
+        fn begin(&mut self, index: usize, count: usize, case: &Case) {
+            self.0.push(format!("{}/{count} {}", index + 1, case.name));
+        }
+
+        fn end(&mut self, measurement: &Measurement) {
+            self.0.push(match &measurement.outcome {
+                Outcome::Measured { ours, .. } => format!("measured {}", ours.count() > 0),
+                Outcome::Skipped(why) => format!("skipped: {why}"),
+                Outcome::Failed(why) => format!("failed: {why}"),
+            });
+        }
+    }
+
+    fn case(name: &str, needs: Needs, run: fn(&mut Bench<'_>) -> Result<()>) -> Case {
+        Case { name: name.to_owned(), about: "a test", unit: Unit::Time, needs, size: 0, run }
+    }
+
+    #[test]
+    fn every_outcome_is_told() {
+        let device = Device::open(DeviceKind::Sim).unwrap();
+        let environment = Environment { device: &device, cuda: None, start_up: None, plan: Plan::QUICK };
+        let hardware = Needs { hardware: true, ..Needs::default() };
+        let patience = Needs { patience: true, ..Needs::default() };
+        let child = Needs { child_process: true, ..Needs::default() };
+        let cases = [
+            case("a", Needs::default(), |bench| {
+                bench.measure_alone(1, &mut || Ok(std::time::Duration::from_millis(1)))
+            }),
+            case("b", hardware, |_| Ok(())),
+            case("c", child, |_| Ok(())),
+            case("d", Needs::default(), |_| Err(Error::WrongResult("1 is 2".into()))),
+            case("e", patience, |_| Ok(())),
+        ];
+        let mut log = Log::default();
+        let run = run(&cases, &environment, &mut log);
+        assert!(run.has_failures());
+        assert_eq!((run.measurements.len(), run.device.kind), (5, DeviceKind::Sim));
+        let [a, measured, b, skipped, c, childless, d, failed, e, left_out] = &log.0[..] else {
+            panic!("{:?}", log.0)
+        };
+        assert_eq!([a, b, c, d, e], ["1/5 a", "2/5 b", "3/5 c", "4/5 d", "5/5 e"]);
+        assert_eq!(measured, "measured true");
+        assert!(skipped.starts_with("skipped: needs a GPU") && childless.contains("child process"));
+        assert!(left_out.starts_with("skipped: left out of a quick run"));
+        assert_eq!(failed, "failed: wrong result: 1 is 2");
+    }
+
+    #[test]
+    fn a_case_too_large_for_the_memory_is_left_out() {
+        assert_eq!(lack_of_memory(1 << 20, None), None);
+        assert_eq!(lack_of_memory(0, Some(0)), None);
+        assert_eq!(lack_of_memory(1 << 20, Some(RESERVE + (1 << 20))), None);
+        let reason = lack_of_memory(1 << 30, Some(1 << 30)).unwrap();
+        assert_eq!(reason, "needs 1280 MiB of memory, of which 1024 MiB are free");
+    }
+}

@@ -1,0 +1,192 @@
+//! How long a process takes from its start to the first result of a kernel.
+//!
+//! A program that runs the benchmarks starts itself with arguments that make it call [`first_result`], and
+//! print [`REPORT`] when that has ended well.
+
+use core::fmt;
+use core::str::FromStr;
+use std::ffi::OsString;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tegra_hcq::{Device, DeviceKind, args};
+
+use crate::TIMEOUT;
+use crate::cuda::{Argument, Cuda};
+use crate::error::{Error, Result};
+use crate::kernels::BASICS;
+
+/// What a child process prints when it has seen the right result.
+pub const REPORT: &str = "first result";
+/// Elements that the kernel counts up.
+const ELEMENTS: u32 = 1000;
+
+/// Whose first result is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A device of this library.
+    Device(DeviceKind),
+    /// CUDA.
+    Cuda,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device(kind) => kind.fmt(f),
+            Self::Cuda => f.write_str("cuda"),
+        }
+    }
+}
+
+impl FromStr for Target {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        if name == "cuda" { Ok(Self::Cuda) } else { Ok(Self::Device(name.parse()?)) }
+    }
+}
+
+/// The command line of a child process, but for the [`Target`], which comes last.
+#[derive(Clone, Debug)]
+pub struct StartUp {
+    /// The program.
+    pub program: PathBuf,
+    /// Its first arguments.
+    pub arguments: Vec<OsString>,
+}
+
+/// Opens a device, runs a kernel and looks at its result: what the child process does.
+///
+/// # Errors
+///
+/// When a step fails or the result is wrong.
+pub fn first_result(target: Target) -> Result<()> {
+    let got = match target {
+        Target::Device(kind) => ours(kind)?,
+        Target::Cuda => rival()?,
+    };
+    match got.iter().position(|value| *value != 1) {
+        Some(at) => Err(Error::WrongResult(format!("element {at} is {}, not 1", got[at]))),
+        None => Ok(()),
+    }
+}
+
+fn ours(kind: DeviceKind) -> Result<Vec<u32>> {
+    let device = Device::open(kind)?;
+    let increment = BASICS.load(&device)?.kernel("increment")?;
+    let data = device.alloc_from(&[0_u32; ELEMENTS as usize])?;
+    let mut queue = device.queue()?;
+    queue.launch(&increment, ELEMENTS.div_ceil(128), 128, &args![&data, ELEMENTS])?;
+    queue.wait(TIMEOUT)?;
+    Ok(data.to_vec()?)
+}
+
+fn rival() -> Result<Vec<u32>> {
+    let cuda = Cuda::open()?;
+    let (increment, stream) = (cuda.kernel(&BASICS, "increment")?, cuda.stream()?);
+    let mut bytes = vec![0; ELEMENTS as usize * size_of::<u32>()];
+    let mut data = cuda.memory(bytes.len())?;
+    data.copy_from(&bytes)?;
+    let arguments = [data.argument(), Argument::U32(ELEMENTS)];
+    stream.launch(&mut increment.launch([ELEMENTS.div_ceil(128), 1, 1], [128, 1, 1], &arguments)?)?;
+    stream.wait()?;
+    data.copy_to(&mut bytes)?;
+    let words = bytes.chunks_exact(size_of::<u32>());
+    Ok(words.map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect())
+}
+
+/// Starts a child process and waits for its report: the time from the one to the other.
+///
+/// # Errors
+///
+/// [`Error::Child`] when there is no program to start, and when it does not report within [`TIMEOUT`].
+pub fn measure(start_up: Option<&StartUp>, target: Target) -> Result<Duration> {
+    let Some(StartUp { program, arguments }) = start_up else {
+        let reason = "this program offers none".to_owned();
+        return Err(Error::Child { program: "(none)".to_owned(), reason });
+    };
+    let failure = |reason: String| Error::Child { program: program.display().to_string(), reason };
+    let start = Instant::now();
+    let mut child = Command::new(program)
+        .args(arguments)
+        .arg(target.to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| failure(error.to_string()))?;
+    let report = read_report(&mut child, start);
+    let elapsed = start.elapsed();
+    if report.is_err() {
+        // It may be the one that hangs; that it has already ended is no failure of this call.
+        let _ = child.kill();
+    }
+    let output = child.wait_with_output().map_err(|error| failure(error.to_string()))?;
+    report.map_err(|reason| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        failure(format!("{reason}; it says: {}", said.trim_end()))
+    })?;
+    Ok(elapsed)
+}
+
+/// Reads the report; what is wrong with it otherwise.
+fn read_report(child: &mut Child, start: Instant) -> Result<(), String> {
+    let output = child.stdout.as_mut().ok_or("it has no output")?;
+    let mut got = Vec::new();
+    while got.len() < REPORT.len() {
+        let left = TIMEOUT.saturating_sub(start.elapsed());
+        let timeout = Timespec::try_from(left).map_err(|error| error.to_string())?;
+        let ready = poll(&mut [PollFd::new(output, PollFlags::IN)], Some(&timeout));
+        if ready.map_err(|error| error.to_string())? == 0 {
+            return Err(format!("it has reported nothing within {TIMEOUT:?}"));
+        }
+        let mut bytes = [0; 64];
+        match output.read(&mut bytes).map_err(|error| error.to_string())? {
+            0 => return Err("it ends without a report".to_owned()),
+            count => got.extend_from_slice(&bytes[..count]),
+        }
+    }
+    if got.starts_with(REPORT.as_bytes()) { Ok(()) } else { Err("it reports something else".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> StartUp {
+        let arguments = ["-c", script].map(OsString::from).to_vec();
+        StartUp { program: "/bin/sh".into(), arguments }
+    }
+
+    #[test]
+    fn the_software_orin_gives_a_first_result() {
+        first_result(Target::Device(DeviceKind::Sim)).unwrap();
+    }
+
+    #[test]
+    fn a_report_ends_the_time() {
+        measure(Some(&shell("echo first result")), Target::Cuda).unwrap();
+    }
+
+    #[test]
+    fn a_child_that_fails_is_quoted() {
+        let start_up = shell("echo no device >&2; exit 1");
+        let error = measure(Some(&start_up), Target::Cuda).unwrap_err().to_string();
+        assert!(error.contains("/bin/sh") && error.contains("no device"), "{error}");
+        let error = measure(Some(&shell("echo something else")), Target::Cuda).unwrap_err().to_string();
+        assert!(error.contains("something else"), "{error}");
+        assert!(measure(None, Target::Cuda).is_err());
+    }
+
+    #[test]
+    fn targets_have_names() {
+        for target in [Target::Cuda, Target::Device(DeviceKind::Sim)] {
+            assert_eq!(target.to_string().parse::<Target>().unwrap(), target);
+        }
+        assert!("nothing".parse::<Target>().is_err());
+    }
+}

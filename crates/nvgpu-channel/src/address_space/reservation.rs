@@ -1,0 +1,250 @@
+//! Addresses that are reserved first and filled at chosen places afterwards.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nvgpu_sys::address_space::{self as sys, AllocSpaceFlags, MapBufferFlags};
+use nvmap::Buffer;
+
+use super::{AddressSpace, BATCH, GPU_PAGE, GpuVa, MapOptions, Mapping, plain, whole_pages};
+use crate::error::{self, Error};
+use crate::sparse::Pages;
+
+impl AddressSpace {
+    /// Reserves `len` bytes of addresses, a whole number of pages, at an address of the kernel's
+    /// choice. Until something is mapped there, accesses fault; with `sparse`, reads give 0 and
+    /// writes go nowhere.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`], [`Error::Call`].
+    pub fn reserve(&self, len: u64, sparse: bool) -> Result<Reservation, Error> {
+        self.reserve_at(None, len, sparse)
+    }
+
+    /// Reserves `len` bytes of addresses at `va`; see [`AddressSpace::reserve`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`], [`Error::Call`]; `ENOMEM` also when the range is taken or outside the user
+    /// range.
+    pub fn reserve_fixed(&self, va: GpuVa, len: u64, sparse: bool) -> Result<Reservation, Error> {
+        self.reserve_at(Some(va), len, sparse)
+    }
+
+    fn reserve_at(&self, va: Option<GpuVa>, len: u64, sparse: bool) -> Result<Reservation, Error> {
+        whole_pages("length of a reservation", len)?;
+        let mut flags = AllocSpaceFlags::empty();
+        flags.set(AllocSpaceFlags::FIXED_OFFSET, va.is_some());
+        flags.set(AllocSpaceFlags::SPARSE, sparse);
+        let mut argument = sys::AllocSpace {
+            pages: len / GPU_PAGE,
+            page_size: sys::PAGE_SIZE,
+            flags: flags.bits(),
+            offset: va.unwrap_or_default().0,
+            ..sys::AllocSpace::default()
+        };
+        sys::ALLOC_SPACE
+            .send(&self.shared.fd, &mut argument)
+            .map_err(error::call(sys::ALLOC_SPACE.name(), format!("{len} bytes of GPU addresses")))?;
+        let va_got = GpuVa(argument.offset);
+        let range = Range { space: self.clone(), va: va_got, len, sparse, used: Mutex::default() };
+        match va {
+            Some(wanted) if wanted != range.va => Err(Error::Misplaced { wanted, got: range.va }),
+            _ => Ok(Reservation { range: Arc::new(range) }),
+        }
+    }
+}
+
+/// A mapping to make at a chosen place, for [`Reservation::map_batch`]; the numbers are those of
+/// [`Reservation::map`].
+#[derive(Clone, Copy, Debug)]
+pub struct Placement<'a> {
+    /// Where in the reservation, in bytes.
+    pub offset: u64,
+    /// What.
+    pub buffer: &'a Arc<Buffer>,
+    /// First byte of the buffer.
+    pub buffer_offset: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// How.
+    pub options: MapOptions,
+}
+
+/// A range of reserved addresses. Cloning is cheap and means the same range, which is given back
+/// when the last clone and the last mapping inside are gone.
+#[derive(Clone, Debug)]
+pub struct Reservation {
+    range: Arc<Range>,
+}
+
+#[derive(Debug)]
+struct Range {
+    space: AddressSpace,
+    va: GpuVa,
+    len: u64,
+    sparse: bool,
+    /// Dropped after the range has been given back.
+    used: Mutex<Used>,
+}
+
+/// What is where in a range.
+#[derive(Debug, Default)]
+pub(crate) struct Used {
+    /// Mappings: lengths by offset. The kernel is no help here: at the start of a mapping of the same buffer it
+    /// would return that mapping, whatever offset and length were asked for.
+    mappings: BTreeMap<u64, u64>,
+    /// Pages that came one by one.
+    pub(crate) pages: Pages,
+}
+
+impl Used {
+    /// Whether a mapping lies in these bytes.
+    pub(crate) fn mapped(&self, offset: u64, len: u64) -> bool {
+        let before = self.mappings.range(..offset + len).next_back();
+        before.is_some_and(|(start, taken)| start + taken > offset)
+    }
+}
+
+impl Range {
+    fn used(&self) -> MutexGuard<'_, Used> {
+        // It is changed by single calls: its state is sound whatever happened to a holder.
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Checks a placement and takes its addresses; returns the request.
+    fn place(&self, place: &Placement<'_>) -> Result<sys::MapBufferEx, Error> {
+        let Placement { offset, buffer, buffer_offset, len, options } = *place;
+        whole_pages("length of a mapping", len)?;
+        for (what, value) in [("offset in a reservation", offset), ("offset in a buffer", buffer_offset)] {
+            if !value.is_multiple_of(GPU_PAGE) {
+                return Err(Error::Range { what, value, rule: "it must be a multiple of 4096" });
+            }
+        }
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            let rule = "the mapping must end inside the reservation";
+            return Err(Error::Range { what: "offset in a reservation", value: offset, rule });
+        }
+        // CAST: a size has at most 64 bits.
+        if buffer_offset.checked_add(len).is_none_or(|end| end > buffer.size() as u64) {
+            let rule = "the mapping must end inside the buffer";
+            return Err(Error::Range { what: "offset in a buffer", value: buffer_offset, rule });
+        }
+        // The sum is below the end of the reservation, which the kernel placed below 2^40.
+        let va = GpuVa(self.va.0 + offset);
+        let mut used = self.used();
+        if used.mapped(offset, len) || used.pages.overlap(offset, len) {
+            return Err(Error::Overlap { va, len });
+        }
+        used.mappings.insert(offset, len);
+        Ok(sys::MapBufferEx {
+            flags: options.flags() | MapBufferFlags::FIXED_OFFSET.bits(),
+            buffer_offset,
+            mapping_size: len,
+            offset: va.0,
+            ..plain(buffer)
+        })
+    }
+}
+
+impl Reservation {
+    /// First address.
+    pub fn va(&self) -> GpuVa {
+        self.range.va
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> u64 {
+        self.range.len
+    }
+
+    /// Whether the range has no bytes; never the case.
+    pub fn is_empty(&self) -> bool {
+        self.range.len == 0
+    }
+
+    /// Whether loads of what is not mapped give 0 and stores to it go nowhere, instead of faulting.
+    pub fn is_sparse(&self) -> bool {
+        self.range.sparse
+    }
+
+    /// The address space that it lies in.
+    pub(crate) fn space(&self) -> &AddressSpace {
+        &self.range.space
+    }
+
+    /// What is where.
+    pub(crate) fn used(&self) -> MutexGuard<'_, Used> {
+        self.range.used()
+    }
+
+    /// Nothing is mapped at `offset` any more.
+    pub(super) fn forget(&self, offset: u64) {
+        self.range.used().mappings.remove(&offset);
+    }
+
+    /// Maps `len` bytes of `buffer` from `buffer_offset` on at `offset` into the range.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`] if one of the numbers is not a whole number of pages or leaves the range;
+    /// [`Error::Overlap`] when something is mapped there already; [`Error::Call`].
+    pub fn map(
+        &self,
+        offset: u64,
+        buffer: &Arc<Buffer>,
+        buffer_offset: u64,
+        len: u64,
+        options: MapOptions,
+    ) -> Result<Mapping, Error> {
+        let argument = self.range.place(&Placement { offset, buffer, buffer_offset, len, options })?;
+        let wanted = GpuVa(argument.offset);
+        let va = self.range.space.send_map(buffer, argument).inspect_err(|_| self.forget(offset))?;
+        let mapping = Mapping::new(va, len, buffer, &self.range.space, Some((self.clone(), offset)));
+        if va == wanted { Ok(mapping) } else { Err(Error::Misplaced { wanted, got: va }) }
+    }
+
+    /// Makes many mappings with one system call for each 256 of them: all, or none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reservation::map`], for the first that is refused; the kernel does not say which one it
+    /// refused.
+    pub fn map_batch(&self, places: &[Placement<'_>]) -> Result<Vec<Mapping>, Error> {
+        let mut arguments = Vec::with_capacity(places.len());
+        let mut mappings = Vec::with_capacity(places.len());
+        for place in places {
+            // On an error the mappings so far give their addresses back, and unmap nothing.
+            let argument = self.range.place(place)?;
+            let owner = Some((self.clone(), place.offset));
+            let va = GpuVa(argument.offset);
+            let mut mapping = Mapping::new(va, place.len, place.buffer, &self.range.space, owner);
+            mapping.mapped = false;
+            mappings.push(mapping);
+            arguments.push(argument);
+        }
+        for (batch, mappings) in arguments.chunks(BATCH).zip(mappings.chunks_mut(BATCH)) {
+            // Some may be mapped even if the request fails; unmapping the others does nothing, since
+            // their addresses were free.
+            mappings.iter_mut().for_each(|mapping| mapping.mapped = true);
+            sys::map_buffer_batch(&self.range.space.shared.fd, &[], batch)
+                .map_err(error::call(sys::MAP_BUFFER_BATCH.name(), format!("{} mappings", batch.len())))?;
+        }
+        Ok(mappings)
+    }
+}
+
+impl Drop for Range {
+    fn drop(&mut self) {
+        let mut argument = sys::FreeSpace {
+            offset: self.va.0,
+            pages: self.len / GPU_PAGE,
+            page_size: sys::PAGE_SIZE,
+            ..sys::FreeSpace::default()
+        };
+        if let Err(errno) = sys::FREE_SPACE.send(&self.space.shared.fd, &mut argument) {
+            tracing::warn!(va = %self.va, %errno, "NVGPU_AS_IOCTL_FREE_SPACE failed");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! A door in front of another door, for tests.
+//!
+//! A test that counts calls, makes one fail or answers what the door behind does not know writes down the
+//! calls that it changes; the others pass. Built with the feature `test-support`; no product needs it.
+
+use core::ffi::{CStr, c_void};
+use core::fmt;
+use core::ptr::NonNull;
+use core::time::Duration;
+use std::os::fd::RawFd;
+
+use crate::Errno;
+use crate::door::{Door, MapRequest, OpenFlags, PollEntry};
+
+/// A door that passes its calls on; whoever implements this trait has [`Door`] as well.
+///
+/// Each method is the one of [`Door`] with the same name and passes its call on unless it is written anew.
+///
+/// # Errors
+///
+/// Those of the door behind.
+pub trait Forward: Send + Sync + fmt::Debug {
+    /// The door behind; asked for once for each call that is passed on.
+    fn behind(&self) -> &dyn Door;
+
+    /// See [`Door::name`].
+    fn name(&self) -> &'static str {
+        self.behind().name()
+    }
+
+    /// See [`Door::open`].
+    fn open(&self, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno> {
+        self.behind().open(path, flags)
+    }
+
+    /// See [`Door::ioctl`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`Door::ioctl`].
+    unsafe fn ioctl(&self, fd: RawFd, request: u32, argument: *mut c_void) -> Result<i32, Errno> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.behind().ioctl(fd, request, argument) }
+    }
+
+    /// See [`Door::mmap`].
+    fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
+        self.behind().mmap(request)
+    }
+
+    /// See [`Door::munmap`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`Door::munmap`].
+    unsafe fn munmap(&self, pointer: NonNull<u8>, len: usize) -> Result<(), Errno> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.behind().munmap(pointer, len) }
+    }
+
+    /// See [`Door::read`].
+    fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+        self.behind().read(fd, buffer)
+    }
+
+    /// See [`Door::seek_end`].
+    fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
+        self.behind().seek_end(fd)
+    }
+
+    /// See [`Door::poll`].
+    fn poll(&self, entries: &mut [PollEntry], timeout: Duration) -> Result<usize, Errno> {
+        self.behind().poll(entries, timeout)
+    }
+
+    /// See [`Door::close`].
+    fn close(&self, fd: RawFd) -> Result<(), Errno> {
+        self.behind().close(fd)
+    }
+}
+
+impl<F: Forward> Door for F {
+    fn name(&self) -> &'static str {
+        Forward::name(self)
+    }
+
+    fn open(&self, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno> {
+        Forward::open(self, path, flags)
+    }
+
+    unsafe fn ioctl(&self, fd: RawFd, request: u32, argument: *mut c_void) -> Result<i32, Errno> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { Forward::ioctl(self, fd, request, argument) }
+    }
+
+    fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
+        Forward::mmap(self, request)
+    }
+
+    unsafe fn munmap(&self, pointer: NonNull<u8>, len: usize) -> Result<(), Errno> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { Forward::munmap(self, pointer, len) }
+    }
+
+    fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+        Forward::read(self, fd, buffer)
+    }
+
+    fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
+        Forward::seek_end(self, fd)
+    }
+
+    fn poll(&self, entries: &mut [PollEntry], timeout: Duration) -> Result<usize, Errno> {
+        Forward::poll(self, entries, timeout)
+    }
+
+    fn close(&self, fd: RawFd) -> Result<(), Errno> {
+        Forward::close(self, fd)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::LinuxDoor;
+    use crate::door::{DoorFd, Events, Protection};
+
+    /// Passes everything on but closing, which it counts besides.
+    #[derive(Debug, Default)]
+    struct Counting {
+        passed: AtomicUsize,
+        closed: AtomicUsize,
+    }
+
+    impl Forward for Counting {
+        fn behind(&self) -> &dyn Door {
+            self.passed.fetch_add(1, Ordering::Relaxed);
+            &LinuxDoor
+        }
+
+        fn close(&self, fd: RawFd) -> Result<(), Errno> {
+            self.closed.fetch_add(1, Ordering::Relaxed);
+            self.behind().close(fd)
+        }
+    }
+
+    #[test]
+    fn every_call_arrives_behind_once() {
+        let counting = Arc::new(Counting::default());
+        let door: Arc<dyn Door> = Arc::clone(&counting) as _;
+        assert_eq!(door.name(), LinuxDoor.name());
+        let fd = DoorFd::open(&door, c"/dev/zero", OpenFlags::READ_WRITE | OpenFlags::CLOSE_ON_EXEC).unwrap();
+        let mut buffer = [7; 4];
+        assert_eq!(door.read(fd.raw(), &mut buffer), Ok(4));
+        assert_eq!(buffer, [0; 4]);
+        door.seek_end(fd.raw()).unwrap();
+        let mut entries = [PollEntry { fd: fd.raw(), wanted: Events::IN, happened: Events::empty() }];
+        assert_eq!(door.poll(&mut entries, Duration::ZERO), Ok(1));
+        assert_eq!(entries[0].happened, Events::IN);
+        // TCGETS, which emulators of system calls know too, writes 60 bytes on a terminal, and nothing here.
+        let mut settings = [0_u8; 64];
+        // SAFETY: the argument is valid for writes of more than the request's struct.
+        let answer = unsafe { door.ioctl(fd.raw(), 0x5401, settings.as_mut_ptr().cast()) };
+        assert_eq!(answer, Err(Errno::NOTTY));
+        drop(fd.map(0, 4096, Protection::READ).unwrap());
+        drop(fd);
+        // Name, open, read, seek, poll, request, mapping, unmapping, close.
+        assert_eq!(counting.passed.load(Ordering::Relaxed), 9);
+        assert_eq!(counting.closed.load(Ordering::Relaxed), 1);
+    }
+}

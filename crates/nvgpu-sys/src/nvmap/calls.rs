@@ -1,0 +1,176 @@
+//! Requests with memory of the caller, which take slices here instead of addresses.
+
+use super::{
+    CACHE_LIST, CACHE_LIST_ELEM_SIZE_U64, CacheOpList, FdForRangeFromList, GET_FD_FOR_RANGE_FROM_LIST, READ,
+    RwHandle, SET_TAG_LABEL, SetTagLabel, WRITE,
+};
+use crate::Errno;
+use crate::door::DoorFd;
+
+/// How a [`read_rows`] or [`write_rows`] walks: rows of `row_bytes`, `handle_stride` bytes apart in the
+/// handle's memory and `user_stride` bytes apart in the caller's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// First byte of the handle's memory.
+    pub offset: u64,
+    /// Bytes of a row.
+    pub row_bytes: u64,
+    /// Bytes from row to row in the handle's memory, at least `row_bytes`.
+    pub handle_stride: u64,
+    /// Bytes from row to row in the caller's memory, at least `row_bytes`.
+    pub user_stride: u64,
+    /// Number of rows.
+    pub count: u64,
+}
+
+impl Rows {
+    /// One row of `len` bytes at `offset`.
+    pub const fn single(offset: u64, len: u64) -> Self {
+        Self { offset, row_bytes: len, handle_stride: len, user_stride: len, count: 1 }
+    }
+
+    /// Bytes from the first to the last in the caller's memory; `None` beyond 2^64.
+    pub fn user_len(&self) -> Option<u64> {
+        match self.count.checked_sub(1) {
+            Some(steps) => self.user_stride.checked_mul(steps)?.checked_add(self.row_bytes),
+            None => Some(0),
+        }
+    }
+
+    fn argument(&self, handle: u32, pointer: *const u8) -> RwHandle {
+        RwHandle {
+            // CAST: an address has at most 64 bits.
+            addr: pointer.expose_provenance() as u64,
+            handle,
+            offset: self.offset,
+            elem_size: self.row_bytes,
+            hmem_stride: self.handle_stride,
+            user_stride: self.user_stride,
+            count: self.count,
+            ..RwHandle::default()
+        }
+    }
+
+    /// Whether the rows lie in `len` bytes of the caller's memory.
+    fn fit(&self, len: usize) -> Result<(), Errno> {
+        // CAST: a length has at most 64 bits.
+        if self.user_len().is_some_and(|needed| needed <= len as u64) { Ok(()) } else { Err(Errno::OVERFLOW) }
+    }
+}
+
+/// Copies `bytes` into the memory of `handle` at `offset`; returns how many bytes were copied.
+///
+/// # Errors
+///
+/// `EINVAL` for an unknown handle or a range outside it, `EPERM` for a handle without memory or a
+/// read-only one.
+pub fn write(fd: &DoorFd, handle: u32, offset: u64, bytes: &[u8]) -> Result<u64, Errno> {
+    // CAST: a length has at most 64 bits.
+    write_rows(fd, handle, Rows::single(offset, bytes.len() as u64), bytes)
+}
+
+/// Copies the memory of `handle` at `offset` into `bytes`; returns how many bytes were copied.
+///
+/// # Errors
+///
+/// As [`write()`]; `EPERM` also for protected memory.
+pub fn read(fd: &DoorFd, handle: u32, offset: u64, bytes: &mut [u8]) -> Result<u64, Errno> {
+    // CAST: a length has at most 64 bits.
+    read_rows(fd, handle, Rows::single(offset, bytes.len() as u64), bytes)
+}
+
+/// Copies rows of `bytes` into the memory of `handle`; returns how many bytes were copied.
+///
+/// # Errors
+///
+/// `EOVERFLOW` without a request if the rows leave `bytes`; `EINVAL` also for a stride below the
+/// row and for a user stride above (size - offset) / count; else as [`write()`].
+pub fn write_rows(fd: &DoorFd, handle: u32, rows: Rows, bytes: &[u8]) -> Result<u64, Errno> {
+    rows.fit(bytes.len())?;
+    let mut argument = rows.argument(handle, bytes.as_ptr());
+    // SAFETY: `addr` is the start of `bytes`, which the call only reads; the rows lie inside.
+    unsafe { WRITE.send_pointing(fd, &mut argument) }?;
+    Ok(argument.count)
+}
+
+/// Copies the memory of `handle` into rows of `bytes`; returns how many bytes were copied.
+///
+/// # Errors
+///
+/// As [`write_rows`]; `EPERM` also for protected memory.
+pub fn read_rows(fd: &DoorFd, handle: u32, rows: Rows, bytes: &mut [u8]) -> Result<u64, Errno> {
+    rows.fit(bytes.len())?;
+    let mut argument = rows.argument(handle, bytes.as_mut_ptr());
+    // SAFETY: `addr` is the start of the exclusively borrowed `bytes`; the rows lie inside.
+    unsafe { READ.send_pointing(fd, &mut argument) }?;
+    Ok(argument.count)
+}
+
+/// Does cache maintenance on parts of several handles; the three lists go together.
+///
+/// # Errors
+///
+/// `EINVAL` for an empty list, lists of different lengths, an unknown handle, or handles of which
+/// only some are synchronised at reservation; `EPERM` for a handle without memory.
+pub fn cache_list(
+    fd: &DoorFd,
+    op: i32,
+    handles: &[u32],
+    offsets: &[u64],
+    sizes: &[u64],
+) -> Result<(), Errno> {
+    if offsets.len() != handles.len() || sizes.len() != handles.len() {
+        return Err(Errno::INVAL);
+    }
+    let mut argument = CacheOpList {
+        // CAST: addresses have at most 64 bits.
+        handles: handles.as_ptr().expose_provenance() as u64,
+        offsets: offsets.as_ptr().expose_provenance() as u64,
+        sizes: sizes.as_ptr().expose_provenance() as u64,
+        nr: u32::try_from(handles.len()).map_err(|_| Errno::OVERFLOW)?,
+        op: op | CACHE_LIST_ELEM_SIZE_U64,
+    };
+    // SAFETY: the three arrays are borrowed for the call, which only reads them, `nr` elements each.
+    unsafe { CACHE_LIST.send_pointing(fd, &mut argument) }.map(drop)
+}
+
+/// Makes a dma-buf over `size` bytes from byte `offset` on of the handles laid one after the other. It has no
+/// handle number; [`FROM_FD`](super::FROM_FD) gives it one.
+///
+/// r36.4.3 corrupts its memory for ranges that do not begin with the first handle and reach beyond it, for
+/// offsets inside a page, for unknown handles, and for a handle that is part of two such dma-bufs at a time,
+/// or twice of one; it does not refuse them.
+///
+/// # Errors
+///
+/// `EINVAL` for no handles or bytes, a range beyond the last handle, and handles that are not of system
+/// memory, imported from the process, without memory or of different cache modes; `EMFILE`.
+pub fn fd_for_range_from_list(fd: &DoorFd, handles: &[u32], offset: u64, size: u64) -> Result<DoorFd, Errno> {
+    let mut argument = FdForRangeFromList {
+        // CAST: addresses have at most 64 bits.
+        handles: handles.as_ptr().expose_provenance() as u64,
+        num_handles: u32::try_from(handles.len()).map_err(|_| Errno::OVERFLOW)?,
+        offset,
+        size,
+        ..FdForRangeFromList::default()
+    };
+    // SAFETY: the array is borrowed for the call, which only reads it, `num_handles` elements.
+    unsafe { GET_FD_FOR_RANGE_FROM_LIST.send_pointing(fd, &mut argument) }?;
+    Ok(DoorFd::from_raw(fd.door(), argument.fd))
+}
+
+/// Registers `text` for the allocation tag `tag`, machine-wide; the kernel keeps 31 bytes.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub fn set_tag_label(fd: &DoorFd, tag: u16, text: &str) -> Result<(), Errno> {
+    let mut argument = SetTagLabel {
+        tag: tag.into(),
+        len: u32::try_from(text.len()).map_err(|_| Errno::OVERFLOW)?,
+        // CAST: an address has at most 64 bits.
+        addr: text.as_ptr().expose_provenance() as u64,
+    };
+    // SAFETY: `addr` is the start of `text`, which the call only reads, `len` long.
+    unsafe { SET_TAG_LABEL.send_pointing(fd, &mut argument) }.map(drop)
+}

@@ -1,0 +1,94 @@
+//! Buffers made of parts of others (GET_FD_FOR_RANGE_FROM_LIST).
+//!
+//! The kernel takes a range of buffers laid one after the other, but of r36.4.3 only ranges that begin with
+//! the first buffer, or stay inside it, can be trusted: others make it read beyond the buffer's list of
+//! pages. So a part that is not all of its buffer is cut out first, as a range of that buffer alone.
+
+use std::collections::BTreeSet;
+use std::os::fd::BorrowedFd;
+
+use nvgpu_sys::{Errno, nvmap as sys};
+
+use crate::client::Nvmap;
+use crate::dma_buf::{Access, DmaBuf};
+use crate::error::Error;
+use crate::handle::Handle;
+
+/// A part of a buffer: first byte and length.
+type Part<'a> = (&'a DmaBuf, usize, usize);
+
+impl DmaBuf {
+    /// Checks parts; returns the serial numbers of their memory.
+    pub(crate) fn joinable(
+        parts: &[Part<'_>],
+        joined: &BTreeSet<u64>,
+        label: &str,
+    ) -> Result<BTreeSet<u64>, Error> {
+        if parts.is_empty() {
+            return Err(Error::NotJoinable { label: label.into(), reason: "it has no parts" });
+        }
+        let mut serials = BTreeSet::new();
+        for (buffer, offset, len) in parts {
+            let label = || buffer.label().to_owned();
+            // CAST: a page fits a usize.
+            let whole_pages = |bytes: &usize| bytes.is_multiple_of(sys::PAGE_SIZE as usize);
+            let inside = offset.checked_add(*len).is_some_and(|end| end <= buffer.size());
+            if *len == 0 || !inside || !whole_pages(offset) || !whole_pages(len) {
+                return Err(Error::Part { label: label(), offset: *offset, len: *len, size: buffer.size() });
+            }
+            // The kernel would make a writable buffer of a read-only number.
+            buffer.check_writable()?;
+            if buffer.is_host() {
+                let reason = "it is host memory, whose pages belong to the process";
+                return Err(Error::NotJoinable { label: label(), reason });
+            }
+            let serial = buffer.parameters()?.serial;
+            if joined.contains(&serial) || !serials.insert(serial) {
+                let reason = "its memory is or was part of one already, and the kernel can note that once";
+                return Err(Error::NotJoinable { label: label(), reason });
+            }
+        }
+        Ok(serials)
+    }
+
+    /// Joins parts that have been checked.
+    pub(crate) fn join(nvmap: &Nvmap, parts: &[Part<'_>], label: &str) -> Result<Self, Error> {
+        let size: usize = parts.iter().map(|(.., len)| len).sum();
+        let failed = |(call, errno)| {
+            // CAST: a size has at most 64 bits.
+            Error::Buffer { call, label: label.into(), size: size as u64, errno }
+        };
+        // Parts that are cut out are kept until the whole is there, which then keeps their pages.
+        let mut cuts = Vec::new();
+        let mut handles = Vec::new();
+        for (buffer, offset, len) in parts {
+            if *len == buffer.size() {
+                handles.push(buffer.handle());
+            } else {
+                let cut = range(nvmap, &[buffer.handle()], *offset, *len).map_err(failed)?;
+                handles.push(cut.id());
+                cuts.push(cut);
+            }
+        }
+        let handle = match (handles.len(), cuts.pop()) {
+            // A single part that has been cut out is the whole.
+            (1, Some(cut)) => cut,
+            (_, cut) => {
+                cuts.extend(cut);
+                range(nvmap, &handles, 0, size).map_err(failed)?
+            }
+        };
+        tracing::debug!(label, size, parts = parts.len(), "buffers joined");
+        Self::export(handle, size, Access::ReadWrite, label).map_err(failed)
+    }
+}
+
+/// A handle for a range of buffers. The error names the request.
+fn range(nvmap: &Nvmap, handles: &[u32], offset: usize, len: usize) -> Result<Handle, (&'static str, Errno)> {
+    // CAST: sizes have at most 64 bits.
+    let fd = sys::fd_for_range_from_list(nvmap.fd(), handles, offset as u64, len as u64)
+        .map_err(|errno| (sys::GET_FD_FOR_RANGE_FROM_LIST.name(), errno))?;
+    // SAFETY: every door hands out descriptors of the process; `fd` keeps this one open for the call.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd.raw()) };
+    Handle::from_fd(nvmap.fd(), borrowed).map_err(|errno| (sys::FROM_FD.name(), errno))
+}

@@ -1,0 +1,216 @@
+//! GET_FD_FOR_RANGE_FROM_LIST: a dma-buf over a range of several buffers laid one after the other
+//! (`nvmap_ioctl.c`, `nvmap_ioctl_get_fd_from_list`; `nvmap_handle.c`, `nvmap_alloc.c`).
+//!
+//! The new dma-buf shares the pages, and keeps the buffers that they come from. It has no handle number;
+//! FROM_FD gives it one.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+use nvgpu_sys::nvmap::{FdForRangeFromList, Heaps};
+use rustix::io::Errno;
+
+use crate::memory::{Memory, Part};
+
+use super::super::fds::Object;
+use super::super::log::{Level, Log};
+use super::super::state::State;
+use super::maintenance::read_ids;
+use super::requests::{export, report_full_table};
+use super::{Buffer, Handle, PAGE, Storage};
+
+const FUNCTION: &str = "nvmap_ioctl_get_fd_from_list";
+
+/// A piece of one of the buffers: which one, first byte, length.
+type Piece = (usize, u64, u64);
+
+/// The pieces that make up the range, which ends inside the buffers.
+fn pieces(sizes: &[u64], offset: u64, size: u64) -> Vec<Piece> {
+    let (mut skip, mut left) = (offset, size);
+    let mut pieces = Vec::new();
+    for (at, bytes) in sizes.iter().enumerate() {
+        let start = skip.min(*bytes);
+        let len = left.min(bytes - start);
+        if len > 0 {
+            pieces.push((at, start, len));
+        }
+        (skip, left) = (skip - start, left - len);
+    }
+    pieces
+}
+
+/// The same, found the way r36.4.3 finds them: `None` where its arithmetic leaves a buffer or the new list of
+/// pages. Right are ranges that begin in the first buffer and either end there, or are at least as long as
+/// it, or begin with it; the rest depends on the sizes.
+fn pieces_of_kernel(sizes: &[u64], offset: u64, size: u64) -> Option<Vec<Piece>> {
+    let (mut total, mut start, mut first) = (0_u64, offset, 0);
+    for (at, bytes) in sizes.iter().enumerate() {
+        total += bytes;
+        first = at;
+        if offset <= total {
+            break;
+        }
+        // What has been added up so far is taken off each time.
+        start = start.checked_sub(total)?;
+    }
+    let mut reached = total - offset;
+    let mut last = first;
+    while reached < size {
+        last += 1;
+        reached += sizes.get(last)?;
+    }
+    let (mut left, mut pieces) = (size, Vec::new());
+    for (at, bytes) in sizes.iter().enumerate().take(last + 1).skip(first) {
+        let rest = bytes.checked_sub(start)?;
+        let len = if left >= *bytes { rest } else { left };
+        if len > rest {
+            return None;
+        }
+        if len > 0 {
+            pieces.push((at, start, len));
+        }
+        left = left.saturating_sub(rest);
+        start = 0;
+    }
+    (pieces.iter().map(|(.., len)| len).sum::<u64>() == size).then_some(pieces)
+}
+
+/// The files behind the pieces.
+fn parts(handles: &[Arc<Handle>], pieces: &[Piece]) -> Option<Vec<Part>> {
+    let mut parts = Vec::new();
+    for (at, start, len) in pieces {
+        let len = usize::try_from(len.next_multiple_of(PAGE)).ok()?;
+        let memory = handles.get(*at)?.memory()?;
+        parts.extend(memory.parts(usize::try_from(*start).ok()?, len)?);
+    }
+    Some(parts)
+}
+
+/// Buffers that the pages of another one were taken from, held so that they live as long. The kernel has a
+/// single place in each for that, so being in two lists breaks both.
+#[derive(Debug, Default)]
+pub(super) struct Sources(Vec<Arc<Handle>>);
+
+impl Sources {
+    /// Takes a place in each buffer; says whether all of them were free.
+    fn link(handles: Vec<Arc<Handle>>) -> (Self, bool) {
+        let taken = |handle: &Arc<Handle>| handle.linked.fetch_add(1, Ordering::AcqRel) > 0;
+        let sound = handles.iter().filter(|handle| taken(handle)).count() == 0;
+        (Self(handles), sound)
+    }
+}
+
+impl Drop for Sources {
+    fn drop(&mut self) {
+        for handle in &self.0 {
+            handle.linked.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// The request.
+pub(super) fn get_fd(state: &mut State, log: &Log, args: &mut FdForRangeFromList) -> Result<(), Errno> {
+    let (offset, size) = (args.offset, args.size);
+    if args.handles == 0 || args.num_handles == 0 || size == 0 || args.num_handles > u32::MAX / 4 {
+        return Err(Errno::INVAL);
+    }
+    let ids = read_ids(args.handles, args.num_handles).inspect_err(|_| {
+        log.nvmap(Level::Error, FUNCTION, format_args!("Can't copy from user pointer op.handles"));
+    })?;
+    let mut handles = Vec::new();
+    for (at, id) in ids.iter().enumerate() {
+        // r36.4.3 dereferences the missing handle before it looks; what it means to do is done here.
+        let buffer = state.nvmap.lookup(*id).inspect_err(|_| {
+            log.nvmap(Level::Error, FUNCTION, format_args!("invalid handle_ptr[{at}] = {id}"));
+        })?;
+        handles.push(Arc::clone(&buffer.handle));
+    }
+    let sizes: Vec<u64> = handles.iter().map(|handle| handle.size).collect();
+    let total = sizes.iter().try_fold(0_u64, |sum, bytes| sum.checked_add(*bytes));
+    let end = offset.checked_add(size);
+    if end.zip(total).is_none_or(|(end, total)| total < end) {
+        return Err(Errno::INVAL);
+    }
+    // Imported memory has no file.
+    let of_system = |storage: &&Storage| storage.heap == Heaps::IOVMM && storage.memory.parts(0, 0).is_some();
+    let storages: Vec<&Storage> =
+        handles.iter().filter_map(|handle| handle.storage()).filter(of_system).collect();
+    let alike = storages.windows(2).all(|pair| pair[0].cache == pair[1].cache);
+    if storages.len() != handles.len() || !alike {
+        log.nvmap(
+            Level::Error,
+            FUNCTION,
+            format_args!(
+                "all of the handles should be from system heap, of type RW, not from VA and having same cache \
+                 coherency"
+            ),
+        );
+        return Err(Errno::INVAL);
+    }
+    let corrupts = "a board's kernel of r36.4.3 corrupts its memory here";
+    if !offset.is_multiple_of(PAGE) {
+        log.model(format_args!("{corrupts}: the offset {offset:#x} lies inside a page"));
+        return Err(Errno::INVAL);
+    }
+    let pieces = pieces(&sizes, offset, size);
+    if pieces_of_kernel(&sizes, offset, size).as_ref() != Some(&pieces) {
+        log.model(format_args!(
+            "{corrupts}: {size:#x} bytes from {offset:#x} on, over buffers of {sizes:x?} bytes; begin at the \
+             start of the first buffer"
+        ));
+    }
+    let sources = pieces.iter().map(|(at, ..)| Arc::clone(&handles[*at])).collect();
+    let (sources, sound) = Sources::link(sources);
+    if !sound {
+        log.model(format_args!("{corrupts}: a buffer can be part of one such dma-buf at a time, and once"));
+    }
+    let (first, parts) = (storages[0], parts(&handles, &pieces).ok_or(Errno::NOMEM)?);
+    let storage = Storage {
+        memory: Arc::new(Memory::join(parts).map_err(|_| Errno::NOMEM)?),
+        heap: Heaps::IOVMM,
+        align: 0,
+        cache: first.cache,
+        flags: 0,
+        bytes: 0,
+        pool: Arc::clone(&first.pool),
+        _sources: sources,
+    };
+    let size = size.next_multiple_of(PAGE);
+    let file = Memory::file("dmabuf", size).map_err(|_| Errno::INVAL)?;
+    let handle = Handle::new(size, file, OnceLock::from(storage), &mut state.nvmap);
+    let buffer = Buffer { handle: Arc::new(handle), read_only: false };
+    let descriptor = export(&buffer).inspect_err(|_| report_full_table(log))?;
+    args.fd = state.fds.insert(descriptor, Object::DmaBuf(buffer));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: u64 = 1 << 10;
+
+    #[test]
+    fn the_kernels_pieces_are_the_right_ones_or_none() {
+        let sizes = [8 * KIB, 16 * KIB, 4 * KIB];
+        for (offset, size, expected, sound) in [
+            (0, 8 * KIB, vec![(0, 0, 8 * KIB)], true),
+            (4 * KIB, 4 * KIB, vec![(0, 4 * KIB, 4 * KIB)], true),
+            (0, 28 * KIB, vec![(0, 0, 8 * KIB), (1, 0, 16 * KIB), (2, 0, 4 * KIB)], true),
+            (0, 10 * KIB, vec![(0, 0, 8 * KIB), (1, 0, 2 * KIB)], true),
+            (4 * KIB, 8 * KIB, vec![(0, 4 * KIB, 4 * KIB), (1, 0, 4 * KIB)], true),
+            (12 * KIB, 4 * KIB, vec![(1, 4 * KIB, 4 * KIB)], true),
+            // At a boundary the kernel starts behind the end of the buffer before it.
+            (8 * KIB, 8 * KIB, vec![(1, 0, 8 * KIB)], true),
+            (8 * KIB, 4 * KIB, vec![(1, 0, 4 * KIB)], false),
+            // Shorter than the buffer that it begins in, and beyond its end.
+            (20 * KIB, 8 * KIB, vec![(1, 12 * KIB, 4 * KIB), (2, 0, 4 * KIB)], false),
+            // The third buffer: too much is taken off the offset.
+            (25 * KIB, KIB, vec![(2, KIB, KIB)], false),
+        ] {
+            assert_eq!(pieces(&sizes, offset, size), expected, "{offset:#x}, {size:#x}");
+            let kernel = pieces_of_kernel(&sizes, offset, size);
+            assert_eq!(kernel, sound.then_some(expected), "{offset:#x}, {size:#x}");
+        }
+    }
+}

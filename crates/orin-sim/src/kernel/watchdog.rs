@@ -1,0 +1,203 @@
+//! The channel watchdog (`common/fifo/watchdog.c`) and the time limit of an acquire
+//! (`hal/fifo/pbdma_ga10b_fusa.c`), both for work that the kernel submits.
+//!
+//! A job is stuck when the channel has not moved for the limit of its watchdog. A semaphore acquire gives
+//! up sooner, after 80 % of the limit that the watchdog had when the ring was made; without a watchdog at
+//! that time, never.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use nvgpu_sys::channel::{WDT_DISABLE, WDT_DISABLE_DUMP, WDT_ENABLE, WDT_SET_TIMEOUT, Wdt};
+use rustix::io::Errno;
+
+use crate::gpu::Activity;
+
+use super::Kernel;
+use super::recovery;
+use super::state::State;
+
+/// Limit of a new channel on ga10b.
+const LIMIT: Duration = Duration::from_millis(5000);
+/// How often the channels are looked at.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Settings of one channel.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Watchdog {
+    pub(super) on: bool,
+    limit: Duration,
+    /// Whether the channels are printed when a job is stuck.
+    dump: bool,
+}
+
+impl Default for Watchdog {
+    fn default() -> Self {
+        Self { on: true, limit: LIMIT, dump: true }
+    }
+}
+
+impl Watchdog {
+    /// WDT; a deterministic channel can only have it off.
+    ///
+    /// # Errors
+    ///
+    /// EINVAL, and nothing changes.
+    pub(super) fn set(&mut self, deterministic: bool, args: &Wdt) -> Result<(), Errno> {
+        self.on = match args.wdt_status & (WDT_DISABLE | WDT_ENABLE) {
+            WDT_DISABLE => false,
+            WDT_ENABLE if !deterministic => true,
+            _ => return Err(Errno::INVAL),
+        };
+        if args.wdt_status & WDT_SET_TIMEOUT != 0 {
+            self.limit = Duration::from_millis(u64::from(args.timeout_ms));
+        }
+        self.dump = args.wdt_status & WDT_DISABLE_DUMP == 0;
+        Ok(())
+    }
+
+    /// How long an acquire on a ring that is made now lasts at most.
+    pub(super) fn acquire_limit(&self) -> Option<Duration> {
+        self.on.then(|| self.limit * 4 / 5)
+    }
+}
+
+/// Where a ring was seen last, and since when.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Progress {
+    since: Instant,
+    gp_get: u32,
+    fence: u32,
+}
+
+/// A channel that has not moved for a while.
+struct Stuck {
+    id: u32,
+    serial: u64,
+    tsg: u32,
+    for_long: Duration,
+    acquire_limit: Option<Duration>,
+    watchdog: Watchdog,
+}
+
+impl State {
+    /// The channels with unfinished work of the kernel's that have not moved since the last look.
+    fn stuck(&mut self) -> Vec<Stuck> {
+        let State { channels, syncpoints, .. } = self;
+        let now = Instant::now();
+        let mut stuck = Vec::new();
+        for (id, channel) in channels.iter_mut().filter(|(_, channel)| !channel.unserviceable) {
+            let (serial, watchdog, tsg) = (channel.serial, channel.watchdog, channel.tsg);
+            let Some(ring) = channel.ring.as_mut().and_then(|ring| ring.kernel.as_mut()) else { continue };
+            let (Some(tsg), Some((syncpoint, end))) = (tsg, ring.fence) else { continue };
+            let fence = syncpoints.value(syncpoint.id);
+            if end.wrapping_sub(fence).cast_signed() <= 0 {
+                ring.progress = None;
+                continue;
+            }
+            let gp_get = ring.gp_get();
+            match ring.progress.filter(|seen| (seen.gp_get, seen.fence) == (gp_get, fence)) {
+                None => ring.progress = Some(Progress { since: now, gp_get, fence }),
+                Some(seen) => {
+                    let for_long = now - seen.since;
+                    let acquire_limit = ring.acquire_limit;
+                    stuck.push(Stuck { id: *id, serial, tsg, for_long, acquire_limit, watchdog });
+                }
+            }
+        }
+        stuck
+    }
+}
+
+impl Kernel {
+    /// Looks after channels from now on; once is enough for a board.
+    pub(super) fn start_watchdog(&self) {
+        if self.watched.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let kernel = self.me.clone();
+        let look = move || {
+            while let Some(kernel) = kernel.upgrade() {
+                kernel.check_watchdogs();
+                drop(kernel);
+                std::thread::sleep(INTERVAL);
+            }
+        };
+        if std::thread::Builder::new().name("orin-watchdog".to_owned()).spawn(look).is_err() {
+            self.watched.store(false, Ordering::Release);
+        }
+    }
+
+    fn check_watchdogs(&self) {
+        let stuck = self.lock().stuck();
+        for channel in stuck {
+            let mut waits = false;
+            self.gpu(|gpu| {
+                let status = gpu.status(channel.id);
+                waits = status
+                    .is_some_and(|status| matches!(status.activity, Activity::WaitingForSemaphore { .. }));
+            });
+            let same = self.lock().channel(channel.id, channel.serial).is_ok_and(|now| now.tsg.is_some());
+            if same && waits && channel.acquire_limit.is_some_and(|limit| channel.for_long >= limit) {
+                self.acquire_timed_out(channel.tsg);
+            } else if same && channel.watchdog.on && channel.for_long >= channel.watchdog.limit {
+                self.job_timed_out(channel.id, channel.tsg, channel.watchdog.dump);
+            }
+        }
+    }
+
+    fn job_timed_out(&self, id: u32, tsg: u32, dump: bool) {
+        self.with_fault_log(|log| {
+            log.error("nvgpu_channel_recover_from_wdt", format_args!("Job on channel {id} timed out"));
+            if dump {
+                self.dump(log);
+            }
+            self.end_tsg_with(log, tsg, Some(recovery::IDLE_TIMEOUT));
+        });
+    }
+
+    fn acquire_timed_out(&self, tsg: u32) {
+        self.with_fault_log(|log| {
+            recovery::print_pbdma(log, recovery::pbdma::ACQUIRE, 0, 0);
+            log.error("ga10b_pbdma_handle_intr_0_acquire", format_args!("semaphore acquire timeout!"));
+            self.end_tsg_with(log, tsg, Some(recovery::ACQUIRE_TIMEOUT));
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(
+        watchdog: &mut Watchdog,
+        deterministic: bool,
+        wdt_status: u32,
+        timeout_ms: u32,
+    ) -> Result<(), Errno> {
+        watchdog.set(deterministic, &Wdt { wdt_status, timeout_ms })
+    }
+
+    #[test]
+    fn a_refused_setting_changes_nothing() {
+        let mut watchdog = Watchdog::default();
+        assert_eq!(watchdog.acquire_limit(), Some(Duration::from_secs(4)));
+        for status in [0, WDT_DISABLE | WDT_ENABLE, WDT_SET_TIMEOUT] {
+            assert_eq!(set(&mut watchdog, false, status, 7), Err(Errno::INVAL));
+        }
+        assert_eq!(set(&mut watchdog, true, WDT_ENABLE | WDT_SET_TIMEOUT, 7), Err(Errno::INVAL));
+        assert!(watchdog.on && watchdog.limit == LIMIT && watchdog.dump);
+    }
+
+    #[test]
+    fn the_limit_needs_its_flag() {
+        let mut watchdog = Watchdog::default();
+        assert_eq!(set(&mut watchdog, false, WDT_ENABLE, 7), Ok(()));
+        assert_eq!(watchdog.limit, LIMIT);
+        assert_eq!(set(&mut watchdog, false, WDT_ENABLE | WDT_SET_TIMEOUT | WDT_DISABLE_DUMP, 10), Ok(()));
+        assert_eq!(watchdog.acquire_limit(), Some(Duration::from_millis(8)));
+        assert!(!watchdog.dump);
+        assert_eq!(set(&mut watchdog, true, WDT_DISABLE, 0), Ok(()));
+        assert_eq!(watchdog.acquire_limit(), None);
+    }
+}

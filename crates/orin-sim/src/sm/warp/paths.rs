@@ -1,0 +1,392 @@
+//! How the paths of a warp part, wait for each other and meet again.
+
+use super::{Path, State, TURN, Warp, lanes};
+
+/// Polls (see [`Warp::poll`]) after which lanes that wait for a spinning path are let go.
+const PATIENCE: u32 = 4096;
+
+impl Warp {
+    /// Whether the warp has more than one path.
+    #[inline(always)]
+    pub(crate) fn diverged(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    /// Moves the lanes `taken` of the running path to `target` and the rest to `next`. Which of
+    /// the two runs on is the one with the lower address: it is the one that has yet to reach the
+    /// place where they meet.
+    pub(crate) fn branch(&mut self, taken: u32, target: u64, next: u64) {
+        let rest = self.path.mask & !taken;
+        if rest == 0 {
+            self.path.pc = target;
+        } else if taken == 0 {
+            self.path.pc = next;
+        } else {
+            let mut other = self.path;
+            let (low, low_lanes, high, high_lanes) =
+                if target < next { (target, taken, next, rest) } else { (next, rest, target, taken) };
+            (self.path.pc, self.path.mask) = (low, low_lanes);
+            (other.pc, other.mask) = (high, high_lanes);
+            self.parked.push(other);
+        }
+        self.meet();
+    }
+
+    /// Moves each lane of `taken` to its own target, the rest of the path to `next`.
+    pub(crate) fn branch_indirect(&mut self, taken: u32, targets: &[u64; 32], next: u64) {
+        let mut left = taken;
+        let template = self.path;
+        let mut paths: Vec<Path> = Vec::new();
+        while left != 0 {
+            let target = targets[left.trailing_zeros() as usize];
+            let same =
+                lanes(left).filter(|&lane| targets[lane] == target).fold(0, |mask, lane| mask | 1 << lane);
+            paths.push(Path { pc: target, mask: same, ..template });
+            left &= !same;
+        }
+        let rest = template.mask & !taken;
+        if rest != 0 {
+            paths.push(Path { pc: next, mask: rest, ..template });
+        }
+        paths.sort_by_key(|path| core::cmp::Reverse(path.pc));
+        if let Some(first) = paths.pop() {
+            self.path = first;
+        }
+        self.parked.extend(paths);
+        self.meet();
+    }
+
+    /// Joins a ready path that stands where the running one has arrived, when the uniform
+    /// registers agree. Cheap help where the compiler left convergence to chance.
+    #[inline(always)]
+    fn meet(&mut self) {
+        if !self.parked.is_empty() {
+            self.meet_parked();
+        }
+    }
+
+    #[cold]
+    fn meet_parked(&mut self) {
+        let path = &mut self.path;
+        self.parked.retain(|other| {
+            let same = other.runs()
+                && !(other.apart || path.apart)
+                && other.pc == path.pc
+                && other.uniform == path.uniform
+                && other.uniform_predicates == path.uniform_predicates;
+            if same {
+                path.mask |= other.mask;
+            }
+            !same
+        });
+    }
+
+    /// Counts one instruction of the running path against its turn; lets another ready path run
+    /// when the turn is over, so that lanes that wait for each other through memory all advance.
+    #[inline(always)]
+    pub(crate) fn tick(&mut self) {
+        if self.diverged() {
+            self.turn -= 1;
+            if self.turn == 0 {
+                self.rotate();
+            }
+        }
+    }
+
+    /// Lets the path that has waited longest run; when none can, one that polls in vain frees those that wait
+    /// for it.
+    pub(crate) fn rotate(&mut self) {
+        self.turn = TURN;
+        if let Some(at) = self.parked.iter().position(Path::runs) {
+            let next = self.parked.remove(at);
+            let last = core::mem::replace(&mut self.path, next);
+            self.parked.push(last);
+        } else if self.path.polls >= PATIENCE {
+            self.free_waiting();
+        }
+    }
+
+    /// Notes that the running path polls memory or yields (`weight` says how sure it is that it
+    /// waits for somebody). Lanes of the same warp that wait in BSYNC for a path that only polls
+    /// may be the ones it waits for, as in a spin lock: after a while they are let go, which costs
+    /// convergence and nothing else. That happens behind the instruction, in [`Warp::tick`]: another
+    /// path may run then.
+    pub(crate) fn poll(&mut self, weight: u32) {
+        if !self.diverged() {
+            return;
+        }
+        self.path.polls = self.path.polls.saturating_add(weight);
+        if self.path.polls >= PATIENCE && !self.parked.iter().any(Path::runs) {
+            self.turn = 1;
+        }
+    }
+
+    /// Lets the lanes go that wait in BSYNC for the running path.
+    fn free_waiting(&mut self) {
+        self.path.polls = 0;
+        let spinning = self.path.mask;
+        for path in &mut self.parked {
+            let State::Convergence(barrier) = path.state else { continue };
+            let row = &mut self.barriers[usize::from(barrier)];
+            for lane in lanes(path.mask | spinning) {
+                let apart = if spinning >> lane & 1 != 0 { path.mask } else { spinning };
+                row[lane] &= !apart;
+            }
+        }
+        self.settle();
+    }
+
+    /// Ends the lanes `mask` of the running path.
+    pub(crate) fn exit(&mut self, mask: u32, next: u64) {
+        self.live &= !mask;
+        self.path.mask &= !mask;
+        self.path.pc = next;
+        self.settle();
+    }
+
+    /// Makes the lanes `mask` of the running path wait for `state`, at the current instruction.
+    /// The rest goes on at `next`.
+    pub(crate) fn wait(&mut self, mask: u32, state: State, next: u64) {
+        let rest = self.path.mask & !mask;
+        if rest != 0 {
+            let waiting = Path { mask, state, ..self.path };
+            self.parked.push(waiting);
+            (self.path.mask, self.path.pc) = (rest, next);
+        } else {
+            self.path.state = state;
+        }
+    }
+
+    /// BSYNC: the lanes `mask` wait for the others of the record of `barrier`, each group of lanes
+    /// with the same record for itself.
+    pub(crate) fn converge(&mut self, mask: u32, barrier: u8, next: u64) {
+        let row = &self.barriers[usize::from(barrier)];
+        let first = row[mask.trailing_zeros() as usize];
+        // The usual case: nobody is elsewhere.
+        if mask == self.path.mask && lanes(mask).all(|lane| row[lane] & self.live & !mask == 0) {
+            self.path.pc = next;
+            return;
+        }
+        let same = lanes(mask).filter(|&lane| row[lane] == first).fold(0, |same, lane| same | 1 << lane);
+        let other = mask & !same;
+        if other != 0 {
+            let waiting = Path { mask: other, state: State::Convergence(barrier), ..self.path };
+            self.parked.push(waiting);
+            self.path.mask &= !other;
+        }
+        self.wait(same, State::Convergence(barrier), next);
+        self.settle();
+    }
+
+    /// BREAK: the lanes `mask` will not come to the BSYNC of `barrier`.
+    pub(crate) fn leave(&mut self, mask: u32, barrier: u8) {
+        let row = &mut self.barriers[usize::from(barrier)];
+        let members = lanes(mask).fold(0, |members, lane| members | row[lane]);
+        let records = *row;
+        for lane in lanes(members) {
+            // Lanes with another record are in another instance of the region.
+            if lanes(mask).any(|leaver| records[leaver] == records[lane]) {
+                row[lane] &= !mask;
+            }
+        }
+        self.settle();
+    }
+
+    /// Releases every group of waiting lanes that is complete, and makes sure that a path that can
+    /// run does.
+    pub(crate) fn settle(&mut self) {
+        if !self.diverged() && self.path.runs() {
+            return;
+        }
+        let path = self.path;
+        self.parked.push(path);
+        self.parked.retain(|path| path.mask != 0);
+        while self.release_convergence() || self.release_lanes() {}
+        self.choose();
+    }
+
+    /// Picks a ready path, the lowest address first; any other when none is ready.
+    fn choose(&mut self) {
+        let best = (0..self.parked.len())
+            .min_by_key(|&at| (!self.parked[at].runs(), self.parked[at].pc))
+            .map(|at| self.parked.swap_remove(at));
+        self.turn = TURN;
+        match best {
+            Some(path) => self.path = path,
+            None => self.path.mask = 0,
+        }
+        if self.path.runs() {
+            self.meet();
+        }
+    }
+
+    /// Releases one complete group of BSYNC.
+    fn release_convergence(&mut self) -> bool {
+        for barrier in 0..16 {
+            let state = State::Convergence(barrier);
+            let waiting = self.lanes_in(state);
+            let row = self.barriers[usize::from(barrier)];
+            for lane in lanes(waiting) {
+                let group = (row[lane] & self.live) | 1 << lane;
+                let together = lanes(group).all(|other| (row[other] & self.live) | 1 << other == group);
+                if group & !waiting == 0 && together {
+                    self.release(state, group);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Releases one complete group of WARPSYNC.
+    fn release_lanes(&mut self) -> bool {
+        for at in 0..self.parked.len() {
+            let state = self.parked[at].state;
+            if let State::Lanes { mask, .. } = state {
+                let waiting = self.lanes_in(state);
+                if mask & self.live & !waiting == 0 {
+                    self.release(state, waiting);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    fn lanes_in(&self, state: State) -> u32 {
+        self.parked.iter().filter(|path| path.state == state).fold(0, |mask, path| mask | path.mask)
+    }
+
+    /// Lets the lanes `group` that wait for `state` go on behind their instructions; those at the
+    /// same place become one path.
+    fn release(&mut self, state: State, group: u32) {
+        let mut released: Vec<Path> = Vec::new();
+        let apart = matches!(state, State::Lanes { exclusive: true, .. });
+        for path in &mut self.parked {
+            let free = path.mask & group;
+            if path.state != state || free == 0 {
+                continue;
+            }
+            path.mask &= !free;
+            let pc = path.pc + 16;
+            match released.iter_mut().find(|other| other.pc == pc) {
+                Some(other) => other.mask |= free,
+                None => released.push(Path { pc, mask: free, state: State::Ready, polls: 0, apart, ..*path }),
+            }
+        }
+        self.parked.retain(|path| path.mask != 0);
+        self.parked.extend(released);
+    }
+
+    /// Lets all lanes that wait at a barrier of the CTA go on.
+    pub(crate) fn pass_barrier(&mut self, barrier: u8) {
+        let state = State::Barrier(barrier);
+        if !self.diverged() {
+            if self.path.state == state {
+                self.path.state = State::Ready;
+                self.path.pc += 16;
+            }
+            return;
+        }
+        let path = self.path;
+        self.parked.push(path);
+        let waiting = self.lanes_in(state);
+        self.release(state, waiting);
+        self.choose();
+    }
+
+    /// Lanes that wait at a barrier of the CTA.
+    pub(crate) fn at_barrier(&self, barrier: u8) -> u32 {
+        let state = State::Barrier(barrier);
+        self.lanes_in(state) | if self.path.state == state { self.path.mask } else { 0 }
+    }
+
+    /// The paths, the current one first.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        core::iter::once(&self.path).chain(&self.parked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sm::warp::FULL;
+
+    fn warp() -> Warp {
+        let mut warp = Warp::new();
+        warp.start(0x1000, 0, [32, 1, 1], 16);
+        warp
+    }
+
+    fn enter(warp: &mut Warp, barrier: usize) {
+        for lane in lanes(warp.path.mask) {
+            warp.barriers[barrier][lane] = warp.path.mask;
+        }
+    }
+
+    #[test]
+    fn both_sides_of_a_branch_meet_at_bsync() {
+        let mut warp = warp();
+        enter(&mut warp, 0);
+        warp.branch(0xff, 0x1100, 0x1010);
+        assert_eq!((warp.path.pc, warp.path.mask), (0x1010, !0xff));
+        warp.path.pc = 0x1200;
+        warp.converge(!0xff, 0, 0x1210);
+        assert_eq!((warp.path.pc, warp.path.mask), (0x1100, 0xff));
+        warp.path.pc = 0x1200;
+        warp.converge(0xff, 0, 0x1210);
+        assert_eq!((warp.path.pc, warp.path.mask), (0x1210, FULL));
+        assert!(!warp.diverged());
+    }
+
+    #[test]
+    fn lanes_that_exit_or_break_are_not_waited_for() {
+        let mut warp = warp();
+        enter(&mut warp, 3);
+        warp.branch(0xf, 0x1100, 0x1010);
+        warp.converge(!0xf, 3, 0x1020);
+        assert_eq!(warp.path.mask, 0xf);
+        warp.exit(0x3, 0x1110);
+        assert_eq!(warp.path.mask, 0xc);
+        warp.leave(0xc, 3);
+        assert_eq!(
+            warp.paths().map(|path| (path.pc, path.mask)).collect::<Vec<_>>(),
+            [(0x1020, !0xf), (0x1110, 0xc)]
+        );
+    }
+
+    #[test]
+    fn a_spinning_path_frees_those_that_wait_for_it() {
+        let mut warp = warp();
+        enter(&mut warp, 0);
+        warp.branch(1, 0x1100, 0x1010);
+        assert_eq!(warp.path.mask, !1);
+        warp.branch(FULL, 0x1000, 0x1010);
+        warp.rotate();
+        assert_eq!(warp.path.mask, 1);
+        warp.converge(1, 0, 0x1110);
+        warp.path.pc = 0x1200;
+        for _ in 0..PATIENCE {
+            warp.poll(1);
+        }
+        assert_eq!((warp.path.pc, warp.path.mask), (0x1200, !1), "the instruction still has its path");
+        warp.path.pc = 0x1210;
+        warp.tick();
+        assert_eq!((warp.path.pc, warp.path.mask), (0x1110, 1), "the lower address runs first");
+        assert!(warp.paths().any(|path| path.pc == 0x1210 && path.mask == !1 && path.runs()));
+    }
+
+    #[test]
+    fn warpsync_collects_the_lanes_of_its_mask() {
+        let mut warp = warp();
+        warp.branch(0xffff, 0x1100, 0x1010);
+        let first = warp.path.mask;
+        warp.wait(first, State::Lanes { mask: FULL, exclusive: false }, 0x1020);
+        warp.settle();
+        assert_eq!(warp.path.mask, 0xffff);
+        warp.path.pc = 0x1010;
+        warp.wait(0xffff, State::Lanes { mask: FULL, exclusive: false }, 0x1020);
+        warp.settle();
+        assert_eq!((warp.path.pc, warp.path.mask), (0x1020, FULL));
+    }
+}

@@ -1,0 +1,134 @@
+//! Crash bundles: everything that can be told about a device, in a folder of text files.
+//!
+//! A bundle is written when the program asks for it, and, when the variable `NVGPU_CRASH_DIR` names a folder, at each
+//! fault and each time-out. It is made of what lies in memory anyway; nothing is recorded in advance. The contents of
+//! buffers are left out.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::error::{Error, Result};
+use crate::fault::Fault;
+use crate::inspect::{self, Submission};
+use crate::shared::Shared;
+use crate::wait::{OpenChannels, Snapshot};
+
+mod state;
+mod text;
+
+/// Names the folder for bundles that are written without being asked for.
+const VARIABLE: &str = "NVGPU_CRASH_DIR";
+/// What a bundle's name begins with.
+const PREFIX: &str = "crash-";
+/// Bundles that a folder may hold before no more are added without being asked for.
+const MOST: usize = 16;
+/// Entries of each ring that a bundle shows.
+const ENTRIES: u32 = 16;
+/// A wait that is shorter is a poll, whose time-out says nothing.
+const SHORTEST_WAIT: Duration = Duration::from_millis(10);
+
+/// Why a bundle is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event<'a> {
+    /// The program asked for it.
+    Request,
+    /// The kernel has stopped the channels of the queue in this slot.
+    Fault { slot: usize, fault: &'a Fault },
+    /// A wait for the queue in this slot has run out.
+    TimeOut { slot: usize, timeout: Duration, text: &'a str },
+}
+
+/// A queue as it stands.
+struct QueueView {
+    snapshot: Snapshot,
+    /// What its rings hold; `None` when its channels are closed.
+    submissions: Option<Vec<Submission>>,
+}
+
+/// What the files are made of.
+struct Contents<'a> {
+    device: &'a Arc<Shared>,
+    event: Event<'a>,
+    time: SystemTime,
+    queues: Vec<QueueView>,
+    log: Result<Vec<String>, String>,
+}
+
+/// Writes a bundle for an event if the variable asks for it. Failing is no error of the program.
+pub(crate) fn automatic(device: &Arc<Shared>, event: Event<'_>) -> Option<PathBuf> {
+    if matches!(event, Event::TimeOut { timeout, .. } if timeout < SHORTEST_WAIT) {
+        return None;
+    }
+    let folder = PathBuf::from(std::env::var_os(VARIABLE).filter(|folder| !folder.is_empty())?);
+    let held = count(&folder);
+    if held >= MOST {
+        let folder = folder.display();
+        tracing::warn!(%folder, "no crash bundle is written: the folder holds {held}; move them away");
+        return None;
+    }
+    match write(device, &folder, event) {
+        Ok(path) => Some(path),
+        Err(error) => {
+            tracing::warn!(%error, "no crash bundle could be written");
+            None
+        }
+    }
+}
+
+/// Bundles in a folder, which need not exist.
+fn count(folder: &Path) -> usize {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)).count()
+}
+
+/// Writes a bundle to a new folder inside `folder`; returns the new folder's path.
+pub(crate) fn write(device: &Arc<Shared>, folder: &Path, event: Event<'_>) -> Result<PathBuf> {
+    let time = SystemTime::now();
+    let path = new_folder(folder, time)?;
+    let contents = Contents {
+        device,
+        event,
+        time,
+        queues: device.queues().iter().map(|state| view(device, state)).collect(),
+        log: device.kernel_log_history(),
+    };
+    let put = |name: &str, text: String| {
+        let path = path.join(name);
+        fs::write(&path, text).map_err(|source| Error::File { path, source })
+    };
+    put("fault.txt", text::fault(&contents))?;
+    put("submissions.txt", text::submissions(&contents))?;
+    put("launches.txt", text::launches(&contents))?;
+    put("mappings.txt", text::mappings(&contents))?;
+    put("kernel.log", text::kernel_log(&contents))?;
+    put("versions.json", state::versions(&contents))?;
+    put("state.json", state::state(&contents))?;
+    tracing::info!(path = %path.display(), "crash bundle written");
+    Ok(path)
+}
+
+fn view(device: &Shared, state: &crate::wait::QueueState) -> QueueView {
+    let submissions = |channels: OpenChannels| inspect::submissions(device, &channels, ENTRIES);
+    QueueView { snapshot: state.snapshot(), submissions: state.channels().map(submissions) }
+}
+
+/// Makes `crash-SECONDS-PROCESS-NUMBER`, seconds since the UNIX epoch.
+fn new_folder(folder: &Path, time: SystemTime) -> Result<PathBuf> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let failed = |path: &Path, source: io::Error| Error::File { path: path.to_owned(), source };
+    fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    loop {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = folder.join(format!("{PREFIX}{seconds}-{}-{number}", std::process::id()));
+        match fs::create_dir(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(failed(&path, error)),
+        }
+    }
+}

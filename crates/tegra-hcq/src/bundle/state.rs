@@ -1,0 +1,135 @@
+//! The data files of a bundle.
+
+use std::fs;
+
+use serde_json::{Map, Value, json};
+
+use super::{Contents, Event};
+use crate::wait::Health;
+
+fn hex(value: u64) -> String {
+    format!("{value:#x}")
+}
+
+fn pretty(value: &Value) -> String {
+    format!("{value:#}\n")
+}
+
+/// First line of a file of the system, if there is one.
+fn first_line(path: &str) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.lines().next()?.to_owned())
+}
+
+/// What software and hardware this is.
+pub(super) fn versions(contents: &Contents<'_>) -> String {
+    let properties = contents.device.backend().properties();
+    let program = std::env::current_exe().ok();
+    let program = program.as_deref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy());
+    let driver: Map<String, Value> =
+        properties.driver.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+    pretty(&json!({
+        "about": "Versions of the software, and the device's properties; 'driver' holds every number that \
+                  GET_CHARACTERISTICS reports.",
+        "crates": {
+            "tegra-hcq": env!("CARGO_PKG_VERSION"),
+            "ampere-cmd": ampere_cmd::VERSION,
+            "cubin": cubin::VERSION,
+            "nvgpu-channel": nvgpu_channel::VERSION,
+            "nvgpu-sys": nvgpu_sys::VERSION,
+            "nvmap": nvmap::VERSION,
+        },
+        "system": {
+            "program": program,
+            "architecture": std::env::consts::ARCH,
+            "kernel": first_line("/proc/sys/kernel/osrelease"),
+            "l4t": first_line("/etc/nv_tegra_release"),
+        },
+        "device": {
+            "kind": properties.kind.name(),
+            "chip": properties.chip,
+            "compute_class": hex(properties.compute_class.into()),
+            "copy_class": hex(properties.copy_class.into()),
+            "gpfifo_class": hex(properties.gpfifo_class.into()),
+            "sm_version": format!("{}.{}", properties.sm_version.0, properties.sm_version.1),
+            "gpc_count": properties.gpc_count,
+            "tpc_count": properties.tpc_count,
+            "sm_count": properties.sm_count,
+            "warps_per_sm": properties.warps_per_sm,
+            "l2_bytes": properties.l2_bytes,
+            "max_clock_hz": properties.max_clock_hz,
+            "va_start": hex(properties.va_start),
+            "va_end": hex(properties.va_end),
+            "shared_window": hex(properties.shared_window),
+            "local_window": hex(properties.local_window),
+        },
+        "driver": driver,
+    }))
+}
+
+/// Where everything stands.
+pub(super) fn state(contents: &Contents<'_>) -> String {
+    let device = contents.device;
+    let (event, slot) = match contents.event {
+        Event::Request => ("request", None),
+        Event::Fault { slot, .. } => ("fault", Some(slot)),
+        Event::TimeOut { slot, .. } => ("time-out", Some(slot)),
+    };
+    let queues: Vec<Value> = contents.queues.iter().map(|queue| self::queue(contents, queue)).collect();
+    let usage = device.pool().usage();
+    let clocks = device.backend().clock_pair().ok().map(|(gpu, _)| gpu);
+    pretty(&json!({
+        "about": "Timelines, submissions and health of each queue. A submission has ended when 'timeline' has \
+                  reached its value; 'pending' submissions have not. 'lost' work never ended, because of a \
+                  fault or a recovery. Where 'complete' is false, earlier faults and lost work are not listed, \
+                  because the queue was being examined at that moment.",
+        "event": event,
+        "queue": slot,
+        "gpu_time_ns": clocks,
+        "memory": {
+            "reserved_bytes": usage.reserved,
+            "in_use_bytes": usage.in_use,
+            "idle_bytes": usage.idle,
+            "system_total_bytes": device.backend().memory_info().map(|info| info.total),
+            "system_free_bytes": device.backend().memory_info().map(|info| info.free),
+        },
+        "queues": queues,
+    }))
+}
+
+fn queue(contents: &Contents<'_>, queue: &super::QueueView) -> Value {
+    let state = &queue.snapshot;
+    // A fault that is being explained is not noted at its queue yet.
+    let now = matches!(contents.event, Event::Fault { slot, .. } if slot == state.slot);
+    let health = match state.health {
+        _ if now => "faulted",
+        Health::Working if state.timed_out => "working, a wait has run out",
+        Health::Working => "working",
+        Health::Faulted => "faulted",
+        Health::Forgiven => "recovered, opens new channels at its next use",
+    };
+    let fault = match contents.event {
+        Event::Fault { fault, .. } if now => Some(fault.to_string()),
+        _ => state.fault.as_ref().map(ToString::to_string),
+    };
+    let lost: Vec<Value> = state
+        .lost
+        .iter()
+        .map(|(after, through, fault)| {
+            json!({ "first": after + 1, "last": through, "fault": fault.to_string() })
+        })
+        .collect();
+    json!({
+        "queue": state.slot,
+        "health": health,
+        "wait_policy": format!("{:?}", state.policy),
+        "submitted": state.submitted,
+        "timeline": state.timeline,
+        "pending": state.submitted.saturating_sub(state.timeline),
+        "last_release_gpu_time_ns": state.gpu_time_ns,
+        "last_kernel": state.last_kernel,
+        "channels_open": queue.submissions.is_some(),
+        "fault": fault,
+        "lost": lost,
+        "complete": state.complete,
+    })
+}

@@ -1,0 +1,167 @@
+//! The text files of a bundle. Each begins with what it is.
+
+use core::fmt::Write as _;
+use std::time::UNIX_EPOCH;
+
+use super::{Contents, ENTRIES, Event};
+use crate::fault::Fault;
+use crate::inspect::Submission;
+
+/// What happened, and every fault that the queues remember.
+pub(super) fn fault(contents: &Contents<'_>) -> String {
+    let mut text = "What happened, first in one sentence, then field by field.\n\n".to_owned();
+    let seconds = contents.time.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+    let _ = writeln!(text, "time             {seconds:.6} seconds since 1970-01-01 00:00 UTC");
+    match contents.event {
+        Event::Request => text.push_str("event            the program asked for this bundle\n"),
+        Event::TimeOut { slot, timeout, text: message } => {
+            let _ = writeln!(text, "event            time-out of queue {slot} after {timeout:?}");
+            let _ = writeln!(text, "\n{message}\n");
+        }
+        Event::Fault { slot, fault } => {
+            let _ = writeln!(text, "event            fault of queue {slot}");
+            fields(&mut text, fault);
+        }
+    }
+    for queue in &contents.queues {
+        let slot = queue.snapshot.slot;
+        if let Some(fault) = &queue.snapshot.fault {
+            let _ = writeln!(text, "\nQueue {slot} is stopped by this fault:");
+            fields(&mut text, fault);
+        }
+        for (after, through, fault) in &queue.snapshot.lost {
+            let _ = writeln!(
+                text,
+                "\nQueue {slot} has lost its submissions {} to {through} to this fault:",
+                after + 1
+            );
+            fields(&mut text, fault);
+        }
+    }
+    let faulted = matches!(contents.event, Event::Fault { .. });
+    let remembered =
+        |queue: &super::QueueView| queue.snapshot.fault.is_some() || !queue.snapshot.lost.is_empty();
+    if !faulted && !contents.queues.iter().any(remembered) {
+        text.push_str("\nNo queue of the device has faulted.\n");
+    }
+    text
+}
+
+fn fields(text: &mut String, fault: &Fault) {
+    let _ = writeln!(text, "\n{fault}\n");
+    let mut field = |name: &str, value: Option<String>| {
+        let _ = writeln!(text, "{name:16} {}", value.as_deref().unwrap_or("not known"));
+    };
+    field("kind", Some(format!("{:?}", fault.kind)));
+    field("notifier", Some(fault.notifier.to_string()));
+    field("address", fault.address.map(|address| format!("{address:#x}")));
+    field("MMU fault type", fault.access.as_ref().map(|(kind, _)| kind.clone()));
+    field("access", fault.access.as_ref().map(|(_, access)| access.clone()));
+    field("pc", fault.pc.map(|pc| format!("{pc:#x}")));
+    field("kernel", fault.location.as_ref().map(|location| location.kernel.clone()));
+    // Without a program counter the kernel is the one launched last, and the offset its start.
+    let offset = fault.pc.and(fault.location.as_ref()).map(|location| format!("{:#x}", location.offset));
+    field("offset", offset);
+    field("grid", fault.grid.map(|(grid, _)| grid.to_string()));
+    field("block", fault.grid.map(|(_, block)| block.to_string()));
+    field("nearest buffer", fault.nearest.as_ref().map(ToString::to_string));
+    for detail in &fault.details {
+        field("detail", Some(detail.clone()));
+    }
+    match &fault.log {
+        Ok(lines) => {
+            let _ = writeln!(text, "{:16} {} lines told about it:", "kernel log", lines.len());
+            for line in lines {
+                let _ = writeln!(text, "    {line}");
+            }
+        }
+        Err(reason) => field("kernel log", Some(format!("not readable: {reason}"))),
+    }
+}
+
+/// Commands in the rings.
+pub(super) fn submissions(contents: &Contents<'_>) -> String {
+    let mut text = format!(
+        "The last submissions of each queue, at most {ENTRIES} per channel, oldest first, as they stand in memory: \
+         one line\nper command word. The GPU need not have reached the newest; those whose words were overwritten \
+         since\nare left out.\n"
+    );
+    for queue in &contents.queues {
+        let _ = writeln!(text, "\n== queue {}", queue.snapshot.slot);
+        match &queue.submissions {
+            None => text.push_str("its channels are closed\n"),
+            Some(found) if found.is_empty() => text.push_str("nothing was submitted\n"),
+            Some(found) => {
+                for submission in found {
+                    let _ = writeln!(text, "\n{}", submission.text().trim_end());
+                }
+            }
+        }
+    }
+    // What a recovery has closed is remembered by its fault.
+    for queue in contents.queues.iter().filter(|queue| queue.submissions.is_none()) {
+        for (_, _, fault) in &queue.snapshot.lost {
+            let _ = writeln!(text, "\n== queue {}, at the fault: {fault}", queue.snapshot.slot);
+            for submission in &fault.submissions {
+                let _ = writeln!(text, "\n{}", submission.text().trim_end());
+            }
+        }
+    }
+    text
+}
+
+/// Launch descriptors that the commands lead to.
+pub(super) fn launches(contents: &Contents<'_>) -> String {
+    let mut text =
+        "The launch descriptors (QMD) that the commands of submissions.txt start, chained ones included, \
+                    oldest\nfirst, field by field; words of zero are left out.\n"
+            .to_owned();
+    for queue in &contents.queues {
+        let submissions: &[Submission] = queue.submissions.as_deref().unwrap_or(&[]);
+        for launch in submissions.iter().flat_map(|submission| &submission.launches) {
+            let kernel = launch.kernel.as_deref().unwrap_or("unknown code");
+            let _ = writeln!(
+                text,
+                "\n== queue {}, descriptor at {:#x}: kernel {kernel} (code at {:#x}), grid {}, block {}",
+                queue.snapshot.slot, launch.va, launch.code_va, launch.grid, launch.block
+            );
+            let _ = writeln!(text, "{}", launch.text().trim_end());
+        }
+    }
+    text
+}
+
+/// Memory that the GPU sees.
+pub(super) fn mappings(contents: &Contents<'_>) -> String {
+    let device = contents.device;
+    let mut text = "All memory of the device that somebody holds, by GPU address: first and last byte, length in \
+                    bytes, what it\nholds, what it was made for, and the name that the program gave it. What it \
+                    holds is not part of the bundle.\n\n"
+        .to_owned();
+    let _ =
+        writeln!(text, "{:14} {:14} {:>12}  {:14} {:9} name", "first", "last", "bytes", "content", "purpose");
+    let (va, bytes) = device.timelines_at();
+    let row = |va: u64, bytes: u64, content: &str, purpose: &str, name: &str| {
+        let last = va + bytes.max(1) - 1;
+        (va, format!("{va:#014x} {last:#014x} {bytes:>12}  {content:14} {purpose:9} {name}\n"))
+    };
+    let mut rows = vec![row(va, bytes, "timelines", "Signals", "-")];
+    rows.extend(device.pool().live().iter().map(|memory| {
+        let name = if memory.is_named() { device.memory_name(memory) } else { "-".to_owned() };
+        let purpose = format!("{:?}", memory.purpose());
+        row(memory.gpu_va(), memory.wanted(), memory.content().name(), &purpose, &name)
+    }));
+    rows.sort();
+    text.extend(rows.into_iter().map(|(_, row)| row));
+    text
+}
+
+/// What the kernel has logged.
+pub(super) fn kernel_log(contents: &Contents<'_>) -> String {
+    let head = "# The kernel log's lines about the GPU since the device was opened, the last 2000 at most.\n";
+    match &contents.log {
+        Ok(lines) if lines.is_empty() => format!("{head}# There are none.\n"),
+        Ok(lines) => format!("{head}{}\n", lines.join("\n")),
+        Err(reason) => format!("{head}# They cannot be read: {reason}\n"),
+    }
+}

@@ -1,0 +1,333 @@
+//! CUDA C++ source to cubin at run time, with NVIDIA's NVRTC (feature `nvrtc`).
+//!
+//! NVRTC is one shared library, part of every CUDA toolkit and of JetPack. It needs neither a GPU nor a
+//! driver, and is loaded when it is first asked for: a program with this feature starts without it.
+
+mod cache;
+mod includes;
+mod library;
+mod search;
+
+use std::env;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub use cache::Cache;
+use cache::Key;
+use library::{Job, Nvrtc, Output};
+use search::Search;
+
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::program::Program;
+
+/// Environment variable with the file or folder of the library.
+const LIBRARY: &str = "NVGPU_NVRTC";
+/// Folder of the CUDA toolkits.
+const TOOLKITS: &str = "/usr/local";
+
+/// The compiler that the whole process shares, once it is loaded.
+static SHARED: Mutex<Option<Arc<Compiler>>> = Mutex::new(None);
+
+/// NVIDIA's NVRTC library, loaded. May be used by several threads at a time.
+///
+/// ```no_run
+/// use tegra_hcq::{Compiler, Source};
+///
+/// # fn main() -> tegra_hcq::Result<()> {
+/// let source = Source::new("extern \"C\" __global__ void nothing() {}").option("--use_fast_math");
+/// let compiled = Compiler::load()?.compile(&source, (8, 7))?;
+/// std::fs::write("nothing.cubin", &compiled.cubin).expect("the cubin is written");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Compiler {
+    nvrtc: Nvrtc,
+    cache: Option<Cache>,
+}
+
+/// CUDA C++ source and how to compile it.
+#[derive(Clone, Debug)]
+pub struct Source {
+    text: String,
+    name: String,
+    options: Vec<String>,
+    headers: Vec<(String, String)>,
+    expressions: Vec<String>,
+}
+
+impl Source {
+    /// Source text without options. It has no standard headers.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            name: "source.cu".to_owned(),
+            options: Vec::new(),
+            headers: Vec::new(),
+            expressions: Vec::new(),
+        }
+    }
+
+    /// The name that messages of the compiler have for the source; `source.cu` unless set. The source's
+    /// own includes are looked for in the name's folder.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Adds an option of NVRTC, for example `--use_fast_math`, `-DN=4` or `--include-path=FOLDER`. The
+    /// architecture is not given here.
+    #[must_use]
+    pub fn option(mut self, option: impl Into<String>) -> Self {
+        self.options.push(option.into());
+        self
+    }
+
+    /// Adds a header that `#include` finds under `name` without a file.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, text: impl Into<String>) -> Self {
+        self.headers.push((name.into(), text.into()));
+        self
+    }
+
+    /// Asks for a kernel by a C++ expression, such as `scale<float>`: a template is instantiated, and
+    /// [`Compiled::lowered_name`] says what [`Program::kernel`] calls it.
+    #[must_use]
+    pub fn expression(mut self, expression: impl Into<String>) -> Self {
+        self.expressions.push(expression.into());
+        self
+    }
+}
+
+/// The result of a compilation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Compiled {
+    /// The cubin, for [`Program::load`].
+    pub cubin: Vec<u8>,
+    /// What the compiler had to say: warnings, empty when there are none.
+    pub log: String,
+    /// Whether it came from the cache.
+    pub cached: bool,
+    lowered: Vec<(String, String)>,
+}
+
+impl Compiled {
+    /// Symbol name of the kernel that an expression of the source stands for.
+    pub fn lowered_name(&self, expression: &str) -> Option<&str> {
+        self.lowered.iter().find(|(asked, _)| asked == expression).map(|(_, name)| name.as_str())
+    }
+}
+
+impl Compiler {
+    /// Loads NVRTC and opens the user's cache ([`Cache::user`]).
+    ///
+    /// The environment variable `NVGPU_NVRTC` names the file, or the folder of the file. Otherwise the
+    /// dynamic loader is asked for `libnvrtc.so.12`, `.11.2` and `.13`, and the CUDA toolkits in
+    /// `/usr/local` are looked through. NVRTC 12 and 11 come first, because cubins of NVRTC 13 cannot be
+    /// loaded yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoNvrtc`] when there is none; it lists what was tried.
+    pub fn load() -> Result<Self> {
+        let search = match env::var_os(LIBRARY).filter(|place| !place.is_empty()) {
+            Some(place) => Search::chosen(&place),
+            None => Search::usual(Path::new(TOOLKITS)),
+        };
+        Self::from_search(search)
+    }
+
+    /// Loads NVRTC from a file, or from a folder that has it, and opens the user's cache.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoNvrtc`] when it cannot be loaded from there.
+    pub fn load_from(place: impl AsRef<Path>) -> Result<Self> {
+        Self::from_search(Search::chosen(place.as_ref().as_os_str()))
+    }
+
+    /// The compiler that all users of this function share, loaded by the first as by [`Compiler::load`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Compiler::load`]; the next call tries again.
+    pub fn shared() -> Result<Arc<Self>> {
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(compiler) = &*shared {
+            return Ok(Arc::clone(compiler));
+        }
+        let compiler = Arc::new(Self::load()?);
+        *shared = Some(Arc::clone(&compiler));
+        Ok(compiler)
+    }
+
+    /// Makes this compiler, with its cache, the one that [`Compiler::shared`] returns from now on, and that
+    /// [`Program::compile`] uses.
+    pub fn share(self) -> Arc<Self> {
+        let compiler = Arc::new(self);
+        *SHARED.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&compiler));
+        compiler
+    }
+
+    fn from_search(search: Search) -> Result<Self> {
+        let mut tried = Vec::new();
+        for candidate in &search.candidates {
+            match Nvrtc::open(candidate) {
+                Ok(nvrtc) => {
+                    let (major, minor) = nvrtc.version();
+                    tracing::info!(library = nvrtc.name(), "NVRTC {major}.{minor} loaded");
+                    return Ok(Self { nvrtc, cache: Cache::user() });
+                }
+                Err(reason) => tried.push(describe(candidate, &reason)),
+            }
+        }
+        tried.extend(search.empty);
+        Err(Error::NoNvrtc { tried })
+    }
+
+    /// Replaces the cache; `None` switches it off.
+    #[must_use]
+    pub fn with_cache(mut self, cache: Option<Cache>) -> Self {
+        self.cache = cache;
+        self
+    }
+
+    /// Version of NVRTC, major and minor.
+    pub fn version(&self) -> (u32, u32) {
+        self.nvrtc.version()
+    }
+
+    /// Name or path by which the library was found.
+    pub fn library(&self) -> &str {
+        self.nvrtc.name()
+    }
+
+    /// Compiles for a GPU of SM version `sm`, (8, 7) for the Orin, or takes the result of the same
+    /// compilation from the cache. NVRTC sets no limit to the time that a source takes.
+    ///
+    /// The key of the cache is everything that the result depends on: version of NVRTC, architecture,
+    /// options, source, headers, and the contents of the files that these may include. Where that
+    /// cannot be told (an include by macro; options that read or write other files), nothing is cached.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Compilation`] with the compiler's log when the source is at fault;
+    /// [`Error::CompileRequest`] when an option sets the architecture or a text has a zero byte;
+    /// [`Error::Nvrtc`] when NVRTC refuses, for example an option that it does not know.
+    pub fn compile(&self, source: &Source, sm: (u32, u32)) -> Result<Compiled> {
+        let mut options = vec![format!("--gpu-architecture=sm_{}{}", sm.0, sm.1)];
+        for option in &source.options {
+            if sets_architecture(option) {
+                return Err(Error::CompileRequest(format!(
+                    "option {option}: the architecture is that of the device, sm_{}{}; leave it out",
+                    sm.0, sm.1
+                )));
+            }
+            options.push(option.clone());
+        }
+        let job = Job {
+            name: &source.name,
+            source: &source.text,
+            headers: &source.headers,
+            options: &options,
+            expressions: &source.expressions,
+        };
+        let entry = self.cache.as_ref().and_then(|cache| Some((cache, self.key(job)?)));
+        if let Some((cache, key)) = entry
+            && let Some(output) = cache.get(key)
+        {
+            return Ok(Compiled::new(output, source, true));
+        }
+        let output = self.nvrtc.compile(job)?;
+        if let Some((cache, key)) = entry {
+            cache.put(key, &output);
+        }
+        Ok(Compiled::new(output, source, false))
+    }
+
+    /// The key of a job, `None` when it must not be cached.
+    fn key(&self, job: Job<'_>) -> Option<Key> {
+        let headers = job.headers.iter().map(|(_, text)| text.as_str());
+        let files = includes::files(job.name, core::iter::once(job.source).chain(headers), job.options);
+        if files.is_none() {
+            tracing::debug!(name = job.name, "not cached: it may depend on files that cannot be told");
+        }
+        Some(Key::of(self.version(), job, &files?))
+    }
+}
+
+impl Compiled {
+    fn new(output: Output, source: &Source, cached: bool) -> Self {
+        let lowered = source.expressions.iter().cloned().zip(output.lowered).collect();
+        Self { cubin: output.cubin, log: output.log, cached, lowered }
+    }
+}
+
+impl Program {
+    /// Compiles CUDA C++ source for the device's architecture with [`Compiler::shared`], and loads the
+    /// result. Warnings of the compiler go to the log ([`tracing`]); [`Compiler::compile`] returns them.
+    ///
+    /// ```no_run
+    /// use tegra_hcq::{Device, DeviceKind, Program};
+    ///
+    /// # fn main() -> tegra_hcq::Result<()> {
+    /// let device = Device::open(DeviceKind::Auto)?;
+    /// let source = "extern \"C\" __global__ void set(int* out) { *out = N; }";
+    /// let program = Program::compile(&device, source, &["-DN=42"])?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Compiler::load`], [`Compiler::compile`] and [`Program::load`].
+    pub fn compile(device: &Device, source: &str, options: &[&str]) -> Result<Self> {
+        let source = options.iter().fold(Source::new(source), |source, &option| source.option(option));
+        let compiled = Compiler::shared()?.compile(&source, device.info().sm_version)?;
+        if !compiled.log.trim().is_empty() {
+            tracing::warn!("{}", compiled.log.trim_end());
+        }
+        Self::load(device, &compiled.cubin)
+    }
+}
+
+/// A candidate and why it will not do, without naming it twice.
+fn describe(candidate: &Path, reason: &str) -> String {
+    let candidate = candidate.display().to_string();
+    if reason.starts_with(&candidate) { reason.to_owned() } else { format!("{candidate}: {reason}") }
+}
+
+fn sets_architecture(option: &str) -> bool {
+    let name = option.split('=').next().unwrap_or_default();
+    matches!(name, "--gpu-architecture" | "-gpu-architecture" | "-arch" | "--arch")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_set_the_architecture_are_known() {
+        assert!(sets_architecture("--gpu-architecture=sm_80"));
+        assert!(sets_architecture("-arch=compute_87"));
+        assert!(sets_architecture("-arch"));
+        assert!(!sets_architecture("-DARCH=-arch"));
+    }
+
+    #[test]
+    fn a_file_that_is_no_library_is_named_with_the_loaders_reason_and_the_cure() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("libnvrtc.so.12");
+        std::fs::write(&file, "no library").unwrap();
+        for place in [root.path(), &file] {
+            let text = Compiler::load_from(place).unwrap_err().to_string();
+            let line = format!("\n  {}: ", file.display());
+            assert_eq!(text.matches(&line).count(), 1, "{text}");
+            assert!(text.contains("NVGPU_NVRTC"), "{text}");
+        }
+        let text = Compiler::load_from("/no/such/folder/libnvrtc.so.12").unwrap_err().to_string();
+        assert!(text.contains("\n  /no/such/folder/libnvrtc.so.12: cannot open"), "{text}");
+    }
+}

@@ -1,0 +1,533 @@
+//! Recorded graphs: a fixed sequence of launches, copies and fills that is sent to the GPU as a whole.
+//!
+//! Recording does the work of launching once: every launch record is written, the descriptors are chained,
+//! so that the compute scheduler runs the whole sequence by itself, and the commands that start it lie ready
+//! in a pushbuffer of their own. A replay patches the timeline value into it, writes one GPFIFO entry and
+//! rings the doorbell: a few stores and two barriers, whatever the number of kernels. Copies and fills are
+//! kernels here, since a detour over the copy engine would break the chain.
+//!
+//! A graph owns several *instances* of all that memory. Each replay takes the next one, so changing arguments
+//! or sizes between replays never touches what the GPU may still read; only when all instances are in
+//! flight a replay waits for the oldest.
+
+use core::ops::Range;
+use std::sync::Arc;
+
+use ampere_cmd::gpfifo;
+use nvmap::volatile;
+
+use crate::args::Arg;
+use crate::backend::{Engine, MemoryUse};
+use crate::error::{Error, Result};
+use crate::grid::Dim3;
+use crate::memory::{Content, Handle, Pod, Slice, SliceMut};
+use crate::profile::Work;
+use crate::program::{Kernel, Program};
+use crate::queue::record::{self, Link, Shape};
+use crate::queue::{FillValue, Queue};
+use crate::shared::Shared;
+use crate::wait::{Fence, WaitPolicy};
+
+mod kept;
+mod transfer;
+mod words;
+
+use kept::Kept;
+use words::Start;
+
+/// Instances of a graph, unless the builder is told otherwise.
+const INSTANCES: usize = 4;
+/// Most instances that make sense.
+const MAX_INSTANCES: usize = 64;
+
+/// Changed arguments that an instance remembers one by one; with more, whole records are written again.
+const MAX_PATCHES: usize = 32;
+
+/// Names a step of a graph, for changing it later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NodeId(usize);
+
+/// One launch of a graph.
+#[derive(Debug)]
+struct Node {
+    kernel: Kernel,
+    shape: Shape,
+    /// Constant bank 0 with its arguments.
+    bank: Vec<u8>,
+    /// Memory that the arguments lead to; kept for as long as the graph may run.
+    buffers: Vec<Option<Handle>>,
+    /// Where the record lies in an instance.
+    offset: u64,
+}
+
+impl Node {
+    fn new(
+        device: &Shared,
+        kernel: &Kernel,
+        grid: Dim3,
+        block: Dim3,
+        shared_bytes: u32,
+        arguments: &[Arg<'_>],
+    ) -> Result<Self> {
+        let code = kernel.code();
+        let shape = Shape::new(code, grid, block, shared_bytes)?;
+        record::check_arguments(device.id(), kernel, arguments)?;
+        let mut bank = Vec::new();
+        record::fill_bank(&mut bank, code, &shape, arguments);
+        let buffers = arguments.iter().map(keep).collect();
+        Ok(Self { kernel: kernel.clone(), shape, bank, buffers, offset: 0 })
+    }
+
+    /// Replaces an argument; returns where it stands in the record, and the buffer that it led to.
+    fn set_argument(
+        &mut self,
+        device: &Shared,
+        index: usize,
+        argument: &Arg<'_>,
+    ) -> Result<(Range<usize>, Option<Handle>)> {
+        let params = &self.kernel.code().params;
+        let Some(param) = params.get(index).copied() else {
+            return Err(Error::Arguments {
+                kernel: self.kernel.name().to_owned(),
+                reason: format!("there is no argument {index}, only {}", params.len()),
+            });
+        };
+        record::check_argument(device.id(), &self.kernel, index, param.size, argument)?;
+        let place = param.offset..param.offset + param.size;
+        argument.write_to(&mut self.bank[place.clone()]);
+        Ok((place, core::mem::replace(&mut self.buffers[index], keep(argument))))
+    }
+
+    fn set_shape(&mut self, grid: Dim3, block: Dim3) -> Result<()> {
+        let dynamic = self.shape.shared.dynamic_bytes;
+        self.shape = Shape::new(self.kernel.code(), grid, block, dynamic)?;
+        record::put_shape(&mut self.bank, &self.shape);
+        Ok(())
+    }
+}
+
+/// The owner of an argument's memory.
+fn keep(argument: &Arg<'_>) -> Option<Handle> {
+    match argument {
+        Arg::Buffer(buffer) => Some(buffer.handle().clone()),
+        _ => None,
+    }
+}
+
+/// Records a graph. Made by [`Device::graph`](crate::Device::graph).
+#[derive(Debug)]
+pub struct GraphBuilder {
+    device: Arc<Shared>,
+    nodes: Vec<Node>,
+    instances: usize,
+}
+
+impl GraphBuilder {
+    pub(crate) fn new(device: &Arc<Shared>) -> Self {
+        Self { device: Arc::clone(device), nodes: Vec::new(), instances: INSTANCES }
+    }
+
+    /// How many replays may be in flight before the next one waits: 1 to 64, at first 4.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`].
+    pub fn instances(&mut self, count: usize) -> Result<&mut Self> {
+        if !(1..=MAX_INSTANCES).contains(&count) {
+            return Err(Error::Range(format!("a graph has 1 to {MAX_INSTANCES} instances, not {count}")));
+        }
+        self.instances = count;
+        Ok(self)
+    }
+
+    /// Adds a launch. The graph keeps the buffers.
+    ///
+    /// # Errors
+    ///
+    /// As [`Queue::launch`].
+    pub fn launch(
+        &mut self,
+        kernel: &Kernel,
+        grid: impl Into<Dim3>,
+        block: impl Into<Dim3>,
+        arguments: &[Arg<'_>],
+    ) -> Result<NodeId> {
+        self.launch_with_shared(kernel, grid, block, 0, arguments)
+    }
+
+    /// As [`GraphBuilder::launch`], with `shared_bytes` of dynamic shared memory per block.
+    ///
+    /// # Errors
+    ///
+    /// As [`Queue::launch`].
+    pub fn launch_with_shared(
+        &mut self,
+        kernel: &Kernel,
+        grid: impl Into<Dim3>,
+        block: impl Into<Dim3>,
+        shared_bytes: u32,
+        arguments: &[Arg<'_>],
+    ) -> Result<NodeId> {
+        let node = Node::new(&self.device, kernel, grid.into(), block.into(), shared_bytes, arguments)?;
+        self.nodes.push(node);
+        Ok(NodeId(self.nodes.len() - 1))
+    }
+
+    /// Adds a copy of all of `source` to `target`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`] when the lengths differ or are zero; [`Error::OtherDevice`].
+    pub fn copy<'s, 't, T: Pod>(
+        &mut self,
+        source: impl Into<Slice<'s, T>>,
+        target: impl Into<SliceMut<'t, T>>,
+    ) -> Result<NodeId> {
+        let (source, target) = (source.into(), target.into());
+        let step = transfer::copy(&self.device, &source, &target)?;
+        self.launch(&step.kernel, step.grid, transfer::BLOCK, &step.arguments)
+    }
+
+    /// Adds a fill of all of `target` with a value.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`] when there are no elements; [`Error::OtherDevice`].
+    pub fn fill<'t, T: FillValue>(&mut self, target: impl Into<SliceMut<'t, T>>, value: T) -> Result<NodeId> {
+        let target = target.into();
+        let step = transfer::fill(&self.device, &target, value)?;
+        self.launch(&step.kernel, step.grid, transfer::BLOCK, &step.arguments)
+    }
+
+    /// Writes the graph to memory, ready to be replayed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`] for a graph without steps; [`Error::OutOfMemory`].
+    pub fn build(self) -> Result<Graph> {
+        let Self { device, mut nodes, instances } = self;
+        if nodes.is_empty() {
+            return Err(Error::Range("a graph without steps cannot be replayed".to_owned()));
+        }
+        let mut bytes = 0;
+        for node in &mut nodes {
+            node.offset = bytes;
+            bytes += record::record_bytes(node.kernel.code());
+        }
+        let start_offset = bytes;
+        bytes += words::MAX_BYTES;
+        let make = |_| {
+            let memory = device.allocate(bytes, MemoryUse::Signals, Content::Graph)?;
+            let patches = Vec::with_capacity(MAX_PATCHES);
+            Ok(Instance { memory, start: None, value: 0, slot: 0, dirty: 0..nodes.len(), patches })
+        };
+        let instances = (0..instances).map(make).collect::<Result<Vec<_>>>()?;
+        let local_bytes = nodes.iter().map(|node| node.kernel.code().local_bytes).max().unwrap_or(0);
+        let mut kept = Kept::default();
+        for node in &nodes {
+            kept.add_program(&node.kernel);
+            node.buffers.iter().flatten().for_each(|handle| kept.add(handle));
+        }
+        Ok(Graph { device, nodes, kept, instances, next: 0, start_offset, local_bytes })
+    }
+}
+
+/// Memory of one replay.
+#[derive(Debug)]
+struct Instance {
+    memory: Handle,
+    /// The commands, once they have been written for a queue.
+    start: Option<Start>,
+    /// Timeline value and queue of the last replay.
+    value: u64,
+    slot: usize,
+    /// Records that are to be written before the next replay.
+    dirty: Range<usize>,
+    /// Arguments in other records that are to be written.
+    patches: Vec<Patch>,
+}
+
+/// Some bytes of a record's constant bank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Patch {
+    node: usize,
+    place: Range<usize>,
+}
+
+impl Instance {
+    /// The record of a step has to be written again.
+    fn soil(&mut self, node: usize) {
+        self.dirty = if self.dirty.is_empty() {
+            node..node + 1
+        } else {
+            self.dirty.start.min(node)..self.dirty.end.max(node + 1)
+        };
+    }
+
+    /// An argument has to be written again.
+    fn patch(&mut self, node: usize, place: &Range<usize>) {
+        let patch = Patch { node, place: place.clone() };
+        if self.dirty.contains(&node) || self.patches.contains(&patch) {
+            return;
+        }
+        if self.patches.len() == MAX_PATCHES {
+            self.soil(node);
+        } else {
+            self.patches.push(patch);
+        }
+    }
+}
+
+/// A recorded sequence of launches, copies and fills. Replayed by [`Queue::replay`].
+///
+/// The steps run in the order of recording, each after the one before has ended. A graph keeps the programs
+/// and buffers that it uses.
+#[derive(Debug)]
+pub struct Graph {
+    device: Arc<Shared>,
+    nodes: Vec<Node>,
+    kept: Kept,
+    instances: Vec<Instance>,
+    /// The instance that the next replay takes.
+    next: usize,
+    /// Where the commands lie in an instance, behind the records.
+    start_offset: u64,
+    local_bytes: u32,
+}
+
+impl Graph {
+    /// Number of steps.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// A graph always has steps.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Replaces one argument of a launch, from the next replay on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Arguments`] when there is no such argument or its size differs; [`Error::Range`] for a
+    /// step of another graph; [`Error::OtherDevice`].
+    pub fn set_argument<'a>(&mut self, node: NodeId, index: usize, value: impl Into<Arg<'a>>) -> Result<()> {
+        self.check_node(node)?;
+        let value = value.into();
+        let (place, old) = self.nodes[node.0].set_argument(&self.device, index, &value)?;
+        if let Arg::Buffer(buffer) = &value {
+            self.kept.add(buffer.handle());
+        }
+        if let Some(old) = old {
+            self.kept.remove(&old);
+        }
+        for instance in &mut self.instances {
+            instance.patch(node.0, &place);
+        }
+        Ok(())
+    }
+
+    /// Replaces grid and block of a launch, from the next replay on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Launch`] when they do not fit kernel or chip; [`Error::Range`] for a step of another graph.
+    pub fn set_size(&mut self, node: NodeId, grid: impl Into<Dim3>, block: impl Into<Dim3>) -> Result<()> {
+        self.check_node(node)?;
+        self.nodes[node.0].set_shape(grid.into(), block.into())?;
+        self.soil(node);
+        Ok(())
+    }
+
+    /// Replaces source and target of a copy, from the next replay on.
+    ///
+    /// # Errors
+    ///
+    /// As [`GraphBuilder::copy`]; [`Error::Range`] for a step of another graph.
+    pub fn set_copy<'s, 't, T: Pod>(
+        &mut self,
+        node: NodeId,
+        source: impl Into<Slice<'s, T>>,
+        target: impl Into<SliceMut<'t, T>>,
+    ) -> Result<()> {
+        let (source, target) = (source.into(), target.into());
+        self.check_node(node)?;
+        let step = transfer::copy(&self.device, &source, &target)?;
+        let (grid, block) = (step.grid.into(), transfer::BLOCK.into());
+        let replaced = &mut self.nodes[node.0];
+        // All kernels that copy have the same parameters, so their records have the same size.
+        if !replaced.kernel.same_program(&step.kernel) || !replaced.kernel.name().starts_with("copy_") {
+            return Err(Error::Range("the step is not a copy".to_owned()));
+        }
+        let fresh = Node::new(&self.device, &step.kernel, grid, block, 0, &step.arguments)?;
+        fresh.buffers.iter().flatten().for_each(|handle| self.kept.add(handle));
+        replaced.buffers.iter().flatten().for_each(|handle| self.kept.remove(handle));
+        *replaced = Node { offset: replaced.offset, ..fresh };
+        self.soil(node);
+        Ok(())
+    }
+
+    fn check_node(&self, node: NodeId) -> Result<()> {
+        let count = self.nodes.len();
+        if node.0 < count {
+            return Ok(());
+        }
+        Err(Error::Range(format!("the graph has {count} steps, not {}", node.0 + 1)))
+    }
+
+    /// Every instance has to write the record of a step again.
+    fn soil(&mut self, NodeId(node): NodeId) {
+        for instance in &mut self.instances {
+            instance.soil(node);
+        }
+    }
+
+    /// Writes the arguments of an instance that have changed.
+    fn apply_patches(&mut self, index: usize) {
+        let Instance { memory, dirty, patches, .. } = &mut self.instances[index];
+        for Patch { node, place } in patches.drain(..) {
+            let Node { bank, offset, .. } = &self.nodes[node];
+            // A record that is written as a whole has its arguments.
+            if !dirty.contains(&node) {
+                // SAFETY: the place lies inside the record's bank, which `build` has laid out at `offset`;
+                // the memory lives as long as the instance, and no replay of it is in flight.
+                unsafe {
+                    let target = memory.cpu().add(*offset as usize + place.start);
+                    record::store_bytes(target, &bank[place]);
+                }
+            }
+        }
+    }
+
+    /// Writes the records of an instance that have changed.
+    #[cold]
+    fn refresh(&mut self, index: usize) -> Result<()> {
+        let instance = &self.instances[index];
+        let base = instance.memory.gpu_va();
+        for at in instance.dirty.clone() {
+            let node = &self.nodes[at];
+            let code = node.kernel.code();
+            let bank_bytes = record::bank_bytes(code);
+            let qmd = record::descriptor(code, &node.shape, base + node.offset)?;
+            // SAFETY: `build` has laid the record out at `offset` inside the instance's memory, which lives
+            // as long as the instance; no replay of the instance is in flight.
+            unsafe {
+                let target = instance.memory.cpu().add(node.offset as usize);
+                record::store(target, &node.bank, bank_bytes, &qmd);
+                if let Some(next) = self.nodes.get(at + 1) {
+                    let next_va = base + next.offset + record::bank_bytes(next.kernel.code());
+                    Link::of(&qmd).to(next_va).store(target.add(bank_bytes as usize));
+                }
+            }
+        }
+        self.instances[index].dirty = 0..0;
+        Ok(())
+    }
+
+    /// Makes an instance ready for a replay on `queue` that releases `value`; returns its GPFIFO entry.
+    #[inline]
+    fn prepare(&mut self, index: usize, queue: &Queue, value: u64) -> Result<u64> {
+        if !self.instances[index].patches.is_empty() {
+            self.apply_patches(index);
+        }
+        if !self.instances[index].dirty.is_empty() {
+            self.refresh(index)?;
+        }
+        let instance = &mut self.instances[index];
+        let timeline = queue.state.timeline.gpu_va();
+        let interrupt = queue.state.policy == WaitPolicy::Sleep;
+        // SAFETY: room for the commands lies at `start_offset` of the instance's memory.
+        let target = unsafe { instance.memory.cpu().add(self.start_offset as usize) };
+        let start = match instance.start {
+            Some(start) if start.is_for(timeline, interrupt) => start,
+            _ => {
+                let first = record::bank_bytes(self.nodes[0].kernel.code());
+                let commands = words::encode(instance.memory.gpu_va() + first, timeline, interrupt)?;
+                // SAFETY: at most `MAX_BYTES` at `target`; no replay of the instance is in flight.
+                unsafe { volatile::store(target, bytemuck::cast_slice(commands.words())) };
+                let va = instance.memory.gpu_va() + self.start_offset;
+                // CAST: a few dozen words.
+                let segment = gpfifo::Segment::new(va, commands.words().len() as u32);
+                let start = commands.start(gpfifo::Entry::from(segment).encode()?);
+                instance.start = Some(start);
+                start
+            }
+        };
+        // SAFETY: the payload's words lie inside the commands; no replay of the instance is in flight.
+        unsafe { start.set_value(target, value) };
+        instance.value = value;
+        instance.slot = queue.state.slot;
+        Ok(start.entry())
+    }
+
+    /// Records that a replay uses programs, buffers and the instance. Returns whether the CPU has a view of
+    /// a buffer.
+    #[inline]
+    fn note(&self, index: usize, slot: usize, value: u64) -> bool {
+        self.instances[index].memory.uses().note(slot, value);
+        self.kept.note(slot, value)
+    }
+}
+
+impl Queue {
+    /// Sends a graph to the GPU, after everything before. One GPFIFO entry, one doorbell.
+    ///
+    /// When all instances of the graph are in flight, waits for the oldest.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OtherDevice`]; [`Error::Viewed`]; when the queue has faulted; when the oldest replay does not
+    /// end within [`DEFAULT_TIMEOUT`](crate::DEFAULT_TIMEOUT).
+    pub fn replay(&mut self, graph: &mut Graph) -> Result<Fence> {
+        self.check_health()?;
+        if !Arc::ptr_eq(&graph.device, &self.state.device) {
+            return Err(Error::OtherDevice("the graph"));
+        }
+        if self.profiling {
+            self.begin_span(Engine::Compute, Work::Graph { steps: graph.len() })?;
+        }
+        self.settle_for_graph(graph.local_bytes)?;
+        let index = graph.next;
+        let instance = &graph.instances[index];
+        if !self.state.device.reached(instance.slot, instance.value) {
+            self.release_held();
+            self.state.device.wait_for(instance.memory.uses(), crate::DEFAULT_TIMEOUT)?;
+        }
+        self.make_room()?;
+        let value = self.next_value();
+        // The fences of the CPU go before the stores that the GPU sees: they would wait for those.
+        let fence = self.fence(value);
+        if graph.note(index, self.state.slot, value) {
+            // The value that was noted passes with an empty submission.
+            self.begin(Engine::Compute)?;
+            self.submit()?;
+            return Err(Error::Viewed);
+        }
+        let entry = graph.prepare(index, self, value)?;
+        self.state.set_last_kernel(graph.nodes[0].kernel.code().code_va);
+        if self.profiling {
+            self.stamp_spans(true);
+        }
+        tracing::trace!(
+            queue = self.state.slot,
+            value,
+            steps = graph.nodes.len(),
+            instance = index,
+            "replay"
+        );
+        self.ring(Engine::Compute, entry)?;
+        graph.next = if index + 1 == graph.instances.len() { 0 } else { index + 1 };
+        self.submitted(Engine::Compute, value);
+        if self.profiling {
+            self.end_span(Engine::Compute)?;
+            self.submit()?;
+        }
+        Ok(fence)
+    }
+}
+
+/// The copy and fill kernels of a device, loaded at first use.
+pub(crate) fn builtin(device: &Arc<Shared>) -> Result<Program> {
+    device.builtin_program(|| Program::load_on(device, include_bytes!("../../../../kernels/builtin.cubin")))
+}

@@ -1,0 +1,71 @@
+//! Copies and fills as kernels (`kernels/builtin.cu`).
+
+use std::sync::Arc;
+
+use crate::args::Arg;
+use crate::error::{Error, Result};
+use crate::memory::{Pod, Slice, SliceMut};
+use crate::program::Kernel;
+use crate::queue::FillValue;
+use crate::shared::Shared;
+
+/// Threads of a block.
+pub(super) const BLOCK: u32 = 256;
+/// Blocks per SM that keep the memory busy.
+const BLOCKS_PER_SM: u64 = 8;
+
+/// A launch that moves or fills memory.
+pub(super) struct Step<'a> {
+    pub(super) kernel: Kernel,
+    pub(super) grid: u32,
+    pub(super) arguments: [Arg<'a>; 3],
+}
+
+/// Blocks for `units` units of work.
+fn grid(device: &Shared, units: u64) -> u32 {
+    let most = u64::from(device.backend().properties().sm_count.max(1)) * BLOCKS_PER_SM;
+    // CAST: at most eight blocks for each of some hundred SMs.
+    units.div_ceil(u64::from(BLOCK)).min(most) as u32
+}
+
+/// A copy of all of `source` to `target`.
+pub(super) fn copy<'a, T: Pod>(
+    device: &Arc<Shared>,
+    source: &Slice<'a, T>,
+    target: &'a SliceMut<'_, T>,
+) -> Result<Step<'a>> {
+    let target = target.as_slice();
+    let bytes = (source.len() * size_of::<T>()) as u64;
+    if source.len() != target.len() || bytes == 0 {
+        return Err(Error::Range(format!(
+            "{} elements cannot be copied to {}: a graph copies equally many, and at least one",
+            source.len(),
+            target.len()
+        )));
+    }
+    let aligned = (source.gpu_va() | target.gpu_va() | bytes).is_multiple_of(16);
+    let (name, units) = if aligned { ("copy_16", bytes / 16) } else { ("copy_1", bytes) };
+    Ok(Step {
+        kernel: super::builtin(device)?.kernel(name)?,
+        grid: grid(device, units),
+        arguments: [target.into(), (*source).into(), units.into()],
+    })
+}
+
+/// A fill of all of `target` with `value`.
+pub(super) fn fill<'a, T: FillValue>(
+    device: &Arc<Shared>,
+    target: &'a SliceMut<'_, T>,
+    value: T,
+) -> Result<Step<'a>> {
+    let target = target.as_slice();
+    if target.is_empty() {
+        return Err(Error::Range("a graph cannot fill a buffer without elements".to_owned()));
+    }
+    let units = target.len() as u64;
+    Ok(Step {
+        kernel: super::builtin(device)?.kernel(if size_of::<T>() == 1 { "fill_1" } else { "fill_4" })?,
+        grid: grid(device, units),
+        arguments: [target.into(), value.argument(), units.into()],
+    })
+}

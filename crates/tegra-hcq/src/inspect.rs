@@ -1,0 +1,209 @@
+//! Reading back what the GPU was given: for fault reports.
+//!
+//! Rings, pushbuffers and launch descriptors stay where they were written until their space is needed
+//! again, so what led to a fault can be decoded from memory. Nothing is recorded on the way in.
+
+use core::fmt::Write as _;
+use std::sync::Arc;
+
+use ampere_cmd::compute_c7c0::SendPcasA;
+use ampere_cmd::dump::{self, Classes};
+use ampere_cmd::gpfifo::{Entry, Segment};
+use ampere_cmd::method::Method;
+use ampere_cmd::pushbuffer::{MethodStream, Subchannel};
+use ampere_cmd::qmd::{QmdV3_0, v3_0 as field};
+use nvmap::volatile;
+
+use crate::fault::{Fault, NearBuffer};
+use crate::grid::Dim3;
+use crate::shared::Shared;
+use crate::wait::OpenChannels;
+
+/// Longest chain of launch descriptors that is followed.
+const CHAIN: usize = 64;
+/// Names of the channels in the order of `OpenChannels::rings`.
+const LANES: [&str; 2] = ["compute", "copy"];
+
+/// A submission as it stands in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Submission {
+    /// `compute` or `copy`.
+    pub channel: &'static str,
+    /// Address of the commands.
+    pub va: u64,
+    /// The commands' words.
+    pub words: Vec<u32>,
+    /// The launch descriptors that they start, chained ones included, in order.
+    pub launches: Vec<LaunchRecord>,
+}
+
+/// A launch descriptor as it stands in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LaunchRecord {
+    /// Address of the descriptor.
+    pub va: u64,
+    /// Name of the kernel, if its code belongs to a loaded program.
+    pub kernel: Option<String>,
+    /// Address of the code.
+    pub code_va: u64,
+    /// Blocks of the grid.
+    pub grid: Dim3,
+    /// Threads of a block.
+    pub block: Dim3,
+    /// The descriptor's words.
+    pub words: Vec<u32>,
+}
+
+impl Submission {
+    /// The commands as text, one line per word.
+    pub fn text(&self) -> String {
+        let mut text = format!("{} channel, {} words at {:#x}\n", self.channel, self.words.len(), self.va);
+        text.push_str(&dump::pushbuffer(&self.words, &Classes::AMPERE));
+        for launch in &self.launches {
+            let name = launch.kernel.as_deref().unwrap_or("unknown code");
+            let _ = writeln!(
+                text,
+                "launch at {:#x}: kernel {name}, grid {}, block {}",
+                launch.va, launch.grid, launch.block
+            );
+        }
+        text
+    }
+}
+
+impl LaunchRecord {
+    /// The descriptor's fields as text.
+    pub fn text(&self) -> String {
+        dump::qmd(&self.words).unwrap_or_default()
+    }
+}
+
+/// Copies words from GPU memory of this device, if all of them lie in one piece of it.
+fn read_words(device: &Shared, va: u64, count: usize) -> Option<Vec<u32>> {
+    let memory = device.pool().at(va)?;
+    let offset = va - memory.gpu_va();
+    let bytes = (count * 4) as u64;
+    if offset.checked_add(bytes)? > memory.bytes() {
+        return None;
+    }
+    let mut words = vec![0_u32; count];
+    // SAFETY: `offset + bytes` lies inside the piece, which `memory` keeps alive.
+    unsafe {
+        let source = memory.cpu().as_ptr().add(offset as usize);
+        volatile::load(source, bytemuck::cast_slice_mut(&mut words));
+    }
+    Some(words)
+}
+
+/// The last submissions of each channel, at most `count`, oldest first. Those whose words a later one has overwritten
+/// are left out.
+pub(crate) fn submissions(device: &Shared, channels: &OpenChannels, count: u32) -> Vec<Submission> {
+    let mut found = Vec::new();
+    for (channel, ring) in LANES.into_iter().zip(&channels.rings) {
+        // SAFETY: `channels` keeps the group open.
+        let entries = unsafe { ring.last_entries(count) };
+        for (va, count) in standing(&entries) {
+            let Some(words) = read_words(device, va, count as usize) else { continue };
+            let launches = launches(device, &words);
+            found.push(Submission { channel, va, words, launches });
+        }
+    }
+    found
+}
+
+/// Address and number of words of the entries whose words no later entry has, oldest first.
+fn standing(entries: &[u64]) -> Vec<(u64, u32)> {
+    let mut standing: Vec<(u64, u32)> = Vec::new();
+    for entry in entries.iter().rev() {
+        let Ok(Entry::Segment(Segment { va, words, .. })) = Entry::decode(*entry) else { continue };
+        let end = |va: u64, words: u32| va + u64::from(words) * 4;
+        if standing.iter().all(|&(other, count)| end(va, words) <= other || end(other, count) <= va) {
+            standing.push((va, words));
+        }
+    }
+    standing.reverse();
+    standing
+}
+
+/// Follows the launches in a pushbuffer.
+fn launches(device: &Shared, words: &[u32]) -> Vec<LaunchRecord> {
+    let mut stream = MethodStream::new();
+    let mut found = Vec::new();
+    for &word in words {
+        if let Ok(Some(write)) = stream.push(word)
+            && write.subchannel == Subchannel::COMPUTE
+            && write.address == SendPcasA::ADDRESS
+        {
+            let mut next = Some(u64::from(write.data) << 8);
+            while let Some(va) = next
+                && found.len() < CHAIN
+                && let Some(record) = record(device, va)
+            {
+                next = QmdV3_0::from_slice(&record.words)
+                    .filter(|qmd| qmd.get(field::DEPENDENT_QMD0_ENABLE) != 0)
+                    .map(|qmd| qmd.get(field::DEPENDENT_QMD0_POINTER) << 8);
+                found.push(record);
+            }
+        }
+    }
+    found
+}
+
+fn record(device: &Shared, va: u64) -> Option<LaunchRecord> {
+    let words = read_words(device, va, size_of::<QmdV3_0>() / 4)?;
+    let qmd = QmdV3_0::from_slice(&words)?;
+    let code_va = qmd.get(field::PROGRAM_ADDRESS_UPPER) << 32 | qmd.get(field::PROGRAM_ADDRESS_LOWER);
+    // CAST: no field has more than 32 bits.
+    let dim = |x, y, z| Dim3::from([x, y, z].map(|field| qmd.get(field) as u32));
+    Some(LaunchRecord {
+        va,
+        kernel: device.locate(code_va).map(|location| location.kernel),
+        code_va,
+        grid: dim(field::CTA_RASTER_WIDTH, field::CTA_RASTER_HEIGHT, field::CTA_RASTER_DEPTH),
+        block: dim(field::CTA_THREAD_DIMENSION0, field::CTA_THREAD_DIMENSION1, field::CTA_THREAD_DIMENSION2),
+        words,
+    })
+}
+
+/// The grid and block of the kernel in which the fault happened: those of its last launch.
+pub(crate) fn grid_of(device: &Shared, fault: &Fault) -> Option<(Dim3, Dim3)> {
+    let name = &fault.location.as_ref()?.kernel;
+    let of_kernel = |launch: &&LaunchRecord| {
+        device.locate(launch.code_va).is_some_and(|location| location.kernel == *name)
+    };
+    let launch =
+        fault.submissions.iter().flat_map(|submission| &submission.launches).rev().find(of_kernel)?;
+    Some((launch.grid, launch.block))
+}
+
+/// The buffer that contains an address, or else the one whose end or start is nearest.
+pub(crate) fn nearest(device: &Arc<Shared>, address: u64) -> Option<NearBuffer> {
+    let live = device.pool().live();
+    let distance = |va: u64, bytes: u64| {
+        if address < va { va - address } else { (address + 1).saturating_sub(va + bytes) }
+    };
+    let memory = live.iter().min_by_key(|memory| distance(memory.gpu_va(), memory.wanted()))?;
+    Some(NearBuffer {
+        name: device.memory_name(memory),
+        va: memory.gpu_va(),
+        bytes: memory.wanted(),
+        address,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_were_overwritten_are_left_out() {
+        let entry = |va, words| Entry::from(Segment::new(va, words)).encode().unwrap();
+        let (first, second, third) = (entry(0x1000, 16), entry(0x1040, 8), entry(0x1030, 4));
+        assert_eq!(standing(&[first, second]), [(0x1000, 16), (0x1040, 8)], "side by side");
+        assert_eq!(standing(&[first, second, third]), [(0x1040, 8), (0x1030, 4)], "the ring has begun anew");
+        assert_eq!(standing(&[first, first]), [(0x1000, 16)], "a graph that was replayed");
+        assert_eq!(standing(&[]), []);
+    }
+}

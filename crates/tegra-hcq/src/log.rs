@@ -1,0 +1,228 @@
+//! The kernel log's lines about the GPU, for several readers.
+//!
+//! The log is the machine's: it tells about all queues of a device, and about other programs. What it says of one
+//! fault ends with a line `error notifier set to N for ch C` for each channel that the kernel has stopped, so lines
+//! are kept in reports that end there, and whoever explains a fault takes the report that names one of its own
+//! channels. A crash bundle shows the last lines without taking them.
+
+use std::collections::VecDeque;
+
+use crate::backend::Backend;
+
+/// Lines that are kept, taken or not.
+const KEPT: usize = 2000;
+/// Reports that are kept until somebody takes them; those of other programs nobody takes.
+const REPORTS: usize = 64;
+/// What stands before the number of a stopped channel, in a line that also has [`NOTIFIER`].
+const CHANNEL: &str = " for ch ";
+/// What stands in the last lines of a report.
+const NOTIFIER: &str = "error notifier set to ";
+
+/// The notifier of a channel that a program has reset (`NVGPU_CHANNEL_RESETCHANNEL_VERIF_ERROR`).
+const RESET: &str = "43";
+
+/// Lines about one fault.
+#[derive(Debug, Default)]
+struct Report {
+    lines: Vec<String>,
+    /// The channels that were stopped.
+    channels: Vec<u32>,
+}
+
+/// Lines read so far.
+#[derive(Debug, Default)]
+pub(crate) struct LogBook {
+    history: VecDeque<String>,
+    /// Complete reports that nobody has taken, the newest last.
+    reports: VecDeque<Report>,
+    /// Lines behind the last report.
+    rest: VecDeque<String>,
+    /// How many of them have been shown.
+    shown: usize,
+    /// The last line closed a report, which the next line may belong to as well.
+    closing: bool,
+}
+
+/// The notifier and the channel of a line with which the kernel reports that a channel was stopped.
+fn stopped_channel(line: &str) -> Option<(&str, u32)> {
+    let (notifier, rest) = line.split_once(NOTIFIER)?.1.split_once(CHANNEL)?;
+    Some((notifier, rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?))
+}
+
+impl LogBook {
+    fn read(&mut self, backend: &dyn Backend) -> Result<(), String> {
+        self.add(backend.kernel_log()?);
+        Ok(())
+    }
+
+    fn add(&mut self, lines: Vec<String>) {
+        for line in &lines {
+            self.sort(line);
+        }
+        self.history.extend(lines);
+        let surplus = self.history.len().saturating_sub(KEPT);
+        self.history.drain(..surplus);
+    }
+
+    fn sort(&mut self, line: &str) {
+        let stopped = stopped_channel(line);
+        match (stopped, self.reports.back_mut()) {
+            // A program's own request, from another thread of the kernel: it may come in between the lines about a
+            // fault, and no line explains it.
+            (Some((RESET, channel)), _) => {
+                self.reports.push_back(Report { lines: vec![line.to_owned()], channels: vec![channel] });
+            }
+            (Some((_, channel)), Some(report)) if self.closing => {
+                report.channels.push(channel);
+                report.lines.push(line.to_owned());
+            }
+            (Some((_, channel)), _) => {
+                let mut lines: Vec<_> = self.rest.drain(..).collect();
+                self.shown = 0;
+                lines.push(line.to_owned());
+                self.reports.push_back(Report { lines, channels: vec![channel] });
+            }
+            (None, _) => self.rest.push_back(line.to_owned()),
+        }
+        self.closing = stopped.is_some_and(|(notifier, _)| notifier != RESET);
+        let surplus = self.reports.len().saturating_sub(REPORTS);
+        self.reports.drain(..surplus);
+        let surplus = self.rest.len().saturating_sub(KEPT);
+        self.rest.drain(..surplus);
+        self.shown = self.shown.saturating_sub(surplus);
+    }
+
+    /// Takes the newest report about one of the channels; older ones were about channels that had their numbers.
+    pub(crate) fn take(
+        &mut self,
+        backend: &dyn Backend,
+        channels: &[u32],
+    ) -> Result<Option<Vec<String>>, String> {
+        self.read(backend)?;
+        Ok(self.take_read(channels))
+    }
+
+    fn take_read(&mut self, channels: &[u32]) -> Option<Vec<String>> {
+        let (mut newest, before) = (None, self.reports.len());
+        self.reports.retain_mut(|report| {
+            let concerns = report.channels.iter().any(|channel| channels.contains(channel));
+            if concerns {
+                newest = Some(std::mem::take(&mut report.lines));
+            }
+            !concerns
+        });
+        // What comes next is no part of a report that was taken.
+        self.closing &= self.reports.len() == before;
+        newest
+    }
+
+    /// The lines behind the last report that nobody has seen yet. They stay: they may be the beginning of a report.
+    pub(crate) fn show_rest(&mut self, backend: &dyn Backend) -> Result<Vec<String>, String> {
+        self.read(backend)?;
+        Ok(self.show_read())
+    }
+
+    fn show_read(&mut self) -> Vec<String> {
+        let lines = self.rest.iter().skip(self.shown).cloned().collect();
+        self.shown = self.rest.len();
+        lines
+    }
+
+    /// The last lines, taken or not, oldest first.
+    pub(crate) fn last(&mut self, backend: &dyn Backend) -> Result<Vec<String>, String> {
+        self.read(backend)?;
+        Ok(self.history.iter().cloned().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn book(lines: &[&str]) -> LogBook {
+        let mut book = LogBook::default();
+        book.add(lines.iter().map(|line| (*line).to_owned()).collect());
+        book
+    }
+
+    #[test]
+    fn only_the_last_lines_are_kept() {
+        let mut book = LogBook::default();
+        for start in [0, 1500] {
+            book.add((start..start + 1500).map(|line| line.to_string()).collect());
+        }
+        assert_eq!((book.history.len(), book.rest.len()), (KEPT, KEPT));
+        assert_eq!((book.history[0].as_str(), book.rest[0].as_str()), ("1000", "1000"));
+    }
+
+    #[test]
+    fn each_queue_takes_the_report_about_its_own_channels() {
+        let mut book = book(&[
+            "first",
+            "x [ERR]  error notifier set to 31 for ch 511 owned by a",
+            "x [ERR]  error notifier set to 31 for ch 510 owned by a",
+            "second",
+            "x [ERR]  error notifier set to 13 for ch 7 owned by b",
+            "third",
+        ]);
+        assert_eq!(book.take_read(&[3, 4]), None);
+        let report = book.take_read(&[6, 7]).unwrap();
+        assert_eq!((report.len(), report[0].as_str()), (2, "second"));
+        let report = book.take_read(&[511, 510]).unwrap();
+        assert_eq!((report.len(), report[0].as_str()), (3, "first"));
+        assert_eq!(book.take_read(&[511, 510]), None, "it is taken");
+        assert_eq!(book.rest, ["third"]);
+    }
+
+    #[test]
+    fn a_reset_in_between_takes_nothing() {
+        let mut book = book(&[
+            "sm err state",
+            "x [INFO]  error notifier set to 43 for ch 9 owned by a",
+            "set gr exception notifier",
+            "x [ERR]  error notifier set to 13 for ch 5 owned by a",
+            "x [INFO]  error notifier set to 43 for ch 8 owned by a",
+            "x [ERR]  error notifier set to 13 for ch 4 owned by a",
+        ]);
+        let report = book.take_read(&[5]).unwrap();
+        assert_eq!(report[..2], ["sm err state", "set gr exception notifier"]);
+        for channel in [9, 8, 4] {
+            assert_eq!(book.take_read(&[channel]).unwrap().len(), 1);
+        }
+    }
+
+    #[test]
+    fn lines_that_were_shown_still_begin_a_report() {
+        let mut book = book(&["a"]);
+        assert_eq!((book.show_read(), book.show_read()), (vec!["a".to_owned()], vec![]));
+        book.add(vec!["b".to_owned()]);
+        assert_eq!(book.show_read(), ["b"]);
+        book.add(vec!["error notifier set to 13 for ch 5 owned by a".to_owned(), "c".to_owned()]);
+        assert_eq!(book.show_read(), ["c"]);
+        assert_eq!(book.take_read(&[5]).unwrap()[..2], ["a", "b"]);
+    }
+
+    #[test]
+    fn the_newest_report_counts() {
+        let mut book = book(&[
+            "old",
+            "error notifier set to 31 for ch 5 owned by a",
+            "new",
+            "error notifier set to 13 for ch 5 owned by a",
+        ]);
+        assert_eq!(book.take_read(&[5]).unwrap()[0], "new");
+        // The line about the second channel of a report may be read later.
+        book.add(vec!["error notifier set to 13 for ch 4 owned by a".to_owned()]);
+        assert_eq!((book.take_read(&[5]), book.take_read(&[4]).unwrap().len()), (None, 1));
+    }
+
+    #[test]
+    fn reports_of_other_programs_do_not_pile_up() {
+        let line = |channel| format!("error notifier set to 31 for ch {channel} owned by other");
+        let mut book = LogBook::default();
+        for channel in 0..1000 {
+            book.add(vec!["a fault".to_owned(), line(channel)]);
+        }
+        assert_eq!((book.reports.len(), book.rest.len()), (REPORTS, 0));
+    }
+}

@@ -1,0 +1,136 @@
+//! Memory of the process that the GPU works on in place.
+
+use core::fmt;
+use core::ops::{Deref, DerefMut};
+use core::ptr::NonNull;
+
+use bytemuck::Pod;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+use crate::backend::DeviceMemory;
+use crate::error::{Error, Result};
+
+/// Page-aligned memory of the process, zeroed, to be handed to [`Device::import`](crate::Device::import).
+///
+/// An ordinary `Vec` cannot be imported: the kernel pins whole pages, and the rest of a `Vec`'s first and
+/// last page belongs to others.
+pub struct HostMemory<T: Pod> {
+    pointer: NonNull<T>,
+    len: usize,
+    mapped: usize,
+}
+
+// SAFETY: the memory is owned by this value alone and `T: Pod` may move between threads.
+unsafe impl<T: Pod + Send> Send for HostMemory<T> {}
+// SAFETY: shared references only allow reading.
+unsafe impl<T: Pod + Sync> Sync for HostMemory<T> {}
+
+impl<T: Pod> HostMemory<T> {
+    /// `len` elements of zeroes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`] when the size overflows or is zero, or the system has no memory.
+    pub fn new(len: usize) -> Result<Self> {
+        let page = rustix::param::page_size();
+        let bytes = len.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_next_multiple_of(page));
+        let mapped = bytes
+            .filter(|bytes| *bytes > 0)
+            .ok_or_else(|| Error::Range(format!("{len} elements of {} bytes", size_of::<T>())))?;
+        // SAFETY: a fresh anonymous mapping touches no memory that exists.
+        let pointer = unsafe {
+            mmap_anonymous(
+                core::ptr::null_mut(),
+                mapped,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+            )
+        };
+        let pointer = pointer
+            .ok()
+            .and_then(|pointer| NonNull::new(pointer.cast::<T>()))
+            .ok_or_else(|| Error::Range(format!("the system has no {mapped} bytes of memory")))?;
+        Ok(Self { pointer, len, mapped })
+    }
+
+    /// A copy of `data`.
+    ///
+    /// # Errors
+    ///
+    /// As [`HostMemory::new`].
+    pub fn from_slice(data: &[T]) -> Result<Self> {
+        let mut memory = Self::new(data.len())?;
+        memory.copy_from_slice(data);
+        Ok(memory)
+    }
+
+    pub(crate) fn pointer(&self) -> NonNull<u8> {
+        self.pointer.cast()
+    }
+
+    pub(crate) fn mapped(&self) -> usize {
+        self.mapped
+    }
+}
+
+impl<T: Pod> Deref for HostMemory<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: `len` elements are mapped, page aligned and initialised; any bits are a value of a
+        // `Pod`; nobody else has the address.
+        unsafe { core::slice::from_raw_parts(self.pointer.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Pod> DerefMut for HostMemory<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as for `deref`; `self` is borrowed exclusively.
+        unsafe { core::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Pod> Drop for HostMemory<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `new` and is used by nobody else.
+        let unmapped = unsafe { munmap(self.pointer.as_ptr().cast(), self.mapped) };
+        if let Err(error) = unmapped {
+            tracing::warn!(%error, "host memory could not be unmapped");
+        }
+    }
+}
+
+impl<T: Pod> fmt::Debug for HostMemory<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostMemory").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+/// Imported memory together with what keeps its pages mapped.
+pub(crate) struct Imported<T: Pod> {
+    // Before `host`: the driver lets go of the pages first.
+    memory: Box<dyn DeviceMemory>,
+    host: HostMemory<T>,
+}
+
+impl<T: Pod> Imported<T> {
+    pub(crate) fn new(memory: Box<dyn DeviceMemory>, host: HostMemory<T>) -> Self {
+        Self { memory, host }
+    }
+}
+
+impl<T: Pod> fmt::Debug for Imported<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.memory.fmt(f)
+    }
+}
+
+impl<T: Pod + Send + Sync> DeviceMemory for Imported<T> {
+    fn gpu_va(&self) -> u64 {
+        self.memory.gpu_va()
+    }
+
+    fn cpu(&self) -> NonNull<u8> {
+        self.host.pointer()
+    }
+}

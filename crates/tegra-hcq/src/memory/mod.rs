@@ -1,0 +1,364 @@
+//! Buffers: typed memory that CPU and GPU share.
+//!
+//! On an Orin CPU and GPU use the same LPDDR5. A buffer is a piece of driver memory that both see, cached
+//! by the CPU and kept coherent by the SoC, so that copying in and out is a plain memory copy: faster than
+//! any copy engine (`docs/memory.md`). The GPU writes the memory behind the CPU's back; it is therefore
+//! only reached by volatile accesses, or through a [`View`], which proves that the GPU is done.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::ops::{Bound, Deref, DerefMut, RangeBounds};
+use core::sync::atomic::{Ordering, fence};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use bytemuck::Pod;
+use nvmap::volatile;
+
+use crate::args::BufferUse;
+use crate::backend::MemoryUse;
+use crate::device::DEFAULT_TIMEOUT;
+use crate::error::{Error, Result};
+use crate::shared::Shared;
+
+mod handle;
+mod host;
+pub(crate) mod pool;
+
+pub(crate) use handle::Handle;
+pub use host::HostMemory;
+pub(crate) use host::Imported;
+pub(crate) use pool::Content;
+pub use pool::PoolUsage;
+
+/// `len` elements of `T` in memory that CPU and GPU see.
+///
+/// Dropping a buffer frees the memory once the launches that use it have ended; the memory is kept for the
+/// next allocation of its size. A launch that gets the address by another way than as a [`Buffer`]
+/// argument ([`Buffer::gpu_va`], a pointer inside a struct) is not known to the buffer: keep the buffer
+/// until such work has ended.
+///
+/// When a queue has faulted, the buffers that its unfinished work uses repeat the fault until
+/// [`Device::recover`](crate::Device::recover) is called or the queue and its fences are dropped: what
+/// should have been in them is not there.
+pub struct Buffer<T: Pod> {
+    handle: Handle,
+    len: usize,
+    _elements: PhantomData<T>,
+}
+
+impl<T: Pod> Buffer<T> {
+    pub(crate) fn new(device: &Arc<Shared>, len: usize, purpose: MemoryUse) -> Result<Self> {
+        let bytes = len
+            .checked_mul(size_of::<T>())
+            .ok_or_else(|| Error::Range(format!("{len} elements of {} bytes overflow", size_of::<T>())))?;
+        // CAST: usize is at most 64 bits.
+        let handle = device.allocate(bytes as u64, purpose, Content::Buffer)?;
+        Ok(Self::over(handle, len))
+    }
+
+    /// A buffer over memory that holds at least `len` elements.
+    pub(crate) fn over(handle: Handle, len: usize) -> Self {
+        Self { handle, len, _elements: PhantomData }
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Length in bytes.
+    pub fn byte_len(&self) -> usize {
+        self.len * size_of::<T>()
+    }
+
+    /// Address of the first element on the GPU.
+    pub fn gpu_va(&self) -> u64 {
+        self.handle.gpu_va()
+    }
+
+    /// What the memory was made for.
+    pub fn purpose(&self) -> MemoryUse {
+        self.handle.memory().purpose()
+    }
+
+    /// Gives the buffer a name that fault reports use.
+    #[must_use]
+    pub fn named(self, name: &str) -> Self {
+        self.handle.device().name_memory(self.gpu_va(), name);
+        self
+    }
+
+    /// A part of the buffer, as an argument of a launch or the source of a copy.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`] when the range ends behind the buffer.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Slice<'_, T>> {
+        let (start, len) = self.resolve(&range)?;
+        Ok(Slice { buffer: self, start, len })
+    }
+
+    /// A part of the buffer that is written, as an argument of a launch or the target of a copy.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::slice`].
+    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<SliceMut<'_, T>> {
+        let (start, len) = self.resolve(&range)?;
+        Ok(SliceMut { buffer: self, start, len })
+    }
+
+    fn resolve(&self, range: &impl RangeBounds<usize>) -> Result<(usize, usize)> {
+        let start = match range.start_bound() {
+            Bound::Included(&start) => Some(start),
+            Bound::Excluded(&start) => start.checked_add(1),
+            Bound::Unbounded => Some(0),
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&end) => end.checked_add(1),
+            Bound::Excluded(&end) => Some(end),
+            Bound::Unbounded => Some(self.len),
+        };
+        match (start, end) {
+            (Some(start), Some(end)) if start <= end && end <= self.len => Ok((start, end - start)),
+            _ => Err(Error::Range(format!(
+                "the range {:?}..{:?} lies outside of a buffer of {} elements",
+                range.start_bound(),
+                range.end_bound(),
+                self.len
+            ))),
+        }
+    }
+
+    /// Waits for the work that uses the buffer, then copies `source` into it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`] when the lengths differ; the wait's errors.
+    pub fn copy_from_slice(&mut self, source: &[T]) -> Result<()> {
+        self.slice_mut(..)?.copy_from_slice(source)
+    }
+
+    /// Waits for the work that uses the buffer, then copies it to `target`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`] when the lengths differ; the wait's errors.
+    pub fn copy_to_slice(&self, target: &mut [T]) -> Result<()> {
+        self.slice(..)?.copy_to_slice(target)
+    }
+
+    /// Waits for the work that uses the buffer, then returns its elements.
+    ///
+    /// # Errors
+    ///
+    /// The wait's errors.
+    pub fn to_vec(&self) -> Result<Vec<T>> {
+        self.slice(..)?.to_vec()
+    }
+
+    /// Waits for the work that uses the buffer, at most [`DEFAULT_TIMEOUT`], then shows its elements
+    /// without a copy. No launch can get the buffer while the view exists, and a recorded graph that has
+    /// it is refused.
+    ///
+    /// # Errors
+    ///
+    /// The wait's errors.
+    pub fn view(&mut self) -> Result<View<'_, T>> {
+        self.view_within(DEFAULT_TIMEOUT)
+    }
+
+    /// As [`Buffer::view`], with a time-out.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::view`].
+    pub fn view_within(&mut self, timeout: Duration) -> Result<View<'_, T>> {
+        // See `Graph::note` for the order.
+        self.handle.memory().set_viewed(true);
+        fence(Ordering::SeqCst);
+        let view = View { buffer: self };
+        view.buffer.wait(timeout)?;
+        Ok(view)
+    }
+
+    /// Waits for the work that uses the buffer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Fault`] or [`Error::Timeout`]; [`Error::NotSubmitted`] for a launch that was never
+    /// submitted.
+    pub fn wait(&self, timeout: Duration) -> Result<()> {
+        self.handle.device().wait_for(self.handle.uses(), timeout)
+    }
+
+    /// Clears a buffer that no work uses yet.
+    pub(crate) fn zero(&self) {
+        // SAFETY: the memory holds `len` elements and lives as long as `self`.
+        unsafe { volatile::fill(self.handle.cpu(), 0, self.byte_len()) };
+    }
+
+    pub(crate) fn as_use(&self) -> BufferUse<'_> {
+        BufferUse::new(&self.handle, self.gpu_va())
+    }
+}
+
+impl<T: Pod> fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer")
+            .field("type", &core::any::type_name::<T>())
+            .field("len", &self.len)
+            .field("gpu_va", &format_args!("{:#x}", self.gpu_va()))
+            .finish()
+    }
+}
+
+/// Elements `start..start + len` of a buffer, to be read. See [`Buffer::slice`].
+#[derive(Clone, Copy, Debug)]
+pub struct Slice<'a, T: Pod> {
+    buffer: &'a Buffer<T>,
+    start: usize,
+    len: usize,
+}
+
+/// Elements `start..start + len` of a buffer, to be written. See [`Buffer::slice_mut`].
+#[derive(Debug)]
+pub struct SliceMut<'a, T: Pod> {
+    buffer: &'a mut Buffer<T>,
+    start: usize,
+    len: usize,
+}
+
+/// A copy of all elements to `target` would need as many.
+fn check_len(given: usize, len: usize) -> Result<()> {
+    if given == len {
+        return Ok(());
+    }
+    Err(Error::Range(format!("a slice of {given} elements cannot be copied from or to {len} elements")))
+}
+
+impl<'a, T: Pod> Slice<'a, T> {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Address of the first element on the GPU.
+    pub fn gpu_va(&self) -> u64 {
+        self.buffer.gpu_va() + (self.start * size_of::<T>()) as u64
+    }
+
+    /// Waits for the work that uses the buffer, then copies the elements to `target`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`] when the lengths differ; the wait's errors.
+    pub fn copy_to_slice(&self, target: &mut [T]) -> Result<()> {
+        check_len(target.len(), self.len)?;
+        self.buffer.wait(DEFAULT_TIMEOUT)?;
+        // SAFETY: `start + len` elements lie inside the buffer, which `self` borrows; `target` is as long
+        // and ordinary memory, which the driver never maps; any bits are a value of a `Pod`.
+        unsafe {
+            let source = self.buffer.handle.cpu().add(self.start * size_of::<T>());
+            volatile::load(source, bytemuck::cast_slice_mut(target));
+        }
+        Ok(())
+    }
+
+    /// Waits for the work that uses the buffer, then returns the elements.
+    ///
+    /// # Errors
+    ///
+    /// The wait's errors.
+    pub fn to_vec(&self) -> Result<Vec<T>> {
+        let mut elements = vec![T::zeroed(); self.len];
+        self.copy_to_slice(&mut elements)?;
+        Ok(elements)
+    }
+
+    pub(crate) fn handle(&self) -> &'a Handle {
+        &self.buffer.handle
+    }
+
+    pub(crate) fn as_use(&self) -> BufferUse<'a> {
+        BufferUse::new(&self.buffer.handle, self.gpu_va())
+    }
+}
+
+impl<T: Pod> SliceMut<'_, T> {
+    /// The same elements, to be read.
+    pub fn as_slice(&self) -> Slice<'_, T> {
+        Slice { buffer: self.buffer, start: self.start, len: self.len }
+    }
+
+    /// Waits for the work that uses the buffer, then copies `source` to the elements.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`] when the lengths differ; the wait's errors.
+    pub fn copy_from_slice(&mut self, source: &[T]) -> Result<()> {
+        check_len(source.len(), self.len)?;
+        self.buffer.wait(DEFAULT_TIMEOUT)?;
+        // SAFETY: as in `Slice::copy_to_slice`, with the roles exchanged.
+        unsafe {
+            let target = self.buffer.handle.cpu().add(self.start * size_of::<T>());
+            volatile::store(target, bytemuck::cast_slice(source));
+        }
+        Ok(())
+    }
+}
+
+impl<'a, T: Pod> From<&'a Buffer<T>> for Slice<'a, T> {
+    fn from(buffer: &'a Buffer<T>) -> Self {
+        Self { buffer, start: 0, len: buffer.len }
+    }
+}
+
+impl<'a, T: Pod> From<&'a mut Buffer<T>> for SliceMut<'a, T> {
+    fn from(buffer: &'a mut Buffer<T>) -> Self {
+        let len = buffer.len;
+        Self { buffer, start: 0, len }
+    }
+}
+
+/// The elements of a buffer in place. Exists only while the GPU has no work that uses the buffer, and
+/// keeps new launches and replays of recorded graphs from getting it.
+#[derive(Debug)]
+pub struct View<'a, T: Pod> {
+    buffer: &'a mut Buffer<T>,
+}
+
+impl<T: Pod> Deref for View<'_, T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: the memory holds `len` elements, is aligned to 256 bytes and lives as long as the
+        // buffer; every submission that uses it has ended, and none can begin while the buffer is
+        // borrowed exclusively; any bits are a value of a `Pod`.
+        unsafe { core::slice::from_raw_parts(self.buffer.handle.cpu().cast::<T>(), self.buffer.len) }
+    }
+}
+
+impl<T: Pod> DerefMut for View<'_, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as for `deref`; the view is borrowed exclusively, and there is one view at a time.
+        unsafe { core::slice::from_raw_parts_mut(self.buffer.handle.cpu().cast::<T>(), self.buffer.len) }
+    }
+}
+
+impl<T: Pod> Drop for View<'_, T> {
+    fn drop(&mut self) {
+        self.buffer.handle.memory().set_viewed(false);
+    }
+}

@@ -1,0 +1,470 @@
+//! The allocator: size classes over large pieces of driver memory, with everything that was freed kept
+//! for the next that asks.
+//!
+//! Allocating through the driver costs several system calls and up to a millisecond (create, allocate,
+//! map to the GPU, map to the CPU; `docs/memory.md`), and GPU addresses are worth recycling. Small
+//! pieces are therefore cut from slabs, one size class per power of two; larger ones are driver
+//! allocations of their own. A freed piece goes to the free list of its class, a large one to a list
+//! sorted by size, until [`Pool::trim`] gives the memory back or the limit of idle memory is reached.
+//!
+//! A [`Memory`] is never freed while the GPU may use it: the device frees it (see `device.rs`) once the
+//! timelines have passed its [`Uses`].
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, Weak};
+
+use crate::backend::{Backend, DeviceMemory, MemoryUse};
+use crate::error::{Error, Result};
+use crate::shared::{Uses, lock};
+
+/// Smallest piece in bytes: the alignment that every piece has.
+const MIN_BYTES: u64 = 256;
+/// Largest piece that is cut from a slab.
+const MAX_SMALL: u64 = 64 << 10;
+/// Number of small size classes.
+const SMALL_CLASSES: usize = (MAX_SMALL / MIN_BYTES).ilog2() as usize + 1;
+/// A slab holds this many pieces of its class, within the bounds below.
+const SLAB_PIECES: u64 = 32;
+/// Smallest and largest slab in bytes.
+const SLAB_BYTES: (u64, u64) = (64 << 10, 2 << 20);
+/// Sizes of large pieces are multiples of this.
+const LARGE_GRANULE: u64 = 64 << 10;
+/// A recycled large piece may be this part larger than asked for.
+const LARGE_SLACK: u64 = 4;
+/// Idle memory that a pool keeps, in bytes.
+const MAX_IDLE: u64 = 512 << 20;
+
+/// What a piece of memory holds, for reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Content {
+    Buffer,
+    Program,
+    Pushbuffer,
+    LaunchRecords,
+    LocalMemory,
+    Signal,
+    Graph,
+    Profile,
+}
+
+impl Content {
+    const ALL: [Self; 8] = [
+        Self::Buffer,
+        Self::Program,
+        Self::Pushbuffer,
+        Self::LaunchRecords,
+        Self::LocalMemory,
+        Self::Signal,
+        Self::Graph,
+        Self::Profile,
+    ];
+
+    /// The word for it in reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Buffer => "buffer",
+            Self::Program => "program",
+            Self::Pushbuffer => "pushbuffer",
+            Self::LaunchRecords => "launch records",
+            Self::LocalMemory => "local memory",
+            Self::Signal => "signal",
+            Self::Graph => "graph",
+            Self::Profile => "profile",
+        }
+    }
+}
+
+/// Where freed memory goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Home {
+    /// The free list of a size class.
+    Small(usize),
+    /// The list of large pieces.
+    Large,
+    /// Back to its owner: memory of the process that was imported.
+    Nowhere,
+}
+
+/// A piece of memory that CPU and GPU see. Lives in a handle, in a free list or among the parked.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    cpu: NonNull<u8>,
+    gpu_va: u64,
+    /// Size of the piece.
+    bytes: u64,
+    /// Size that was asked for; 0 while nobody has the piece.
+    wanted: AtomicU64,
+    content: AtomicU8,
+    named: AtomicBool,
+    /// The CPU has a view of it: no work may be given it.
+    viewed: AtomicBool,
+    purpose: MemoryUse,
+    home: Home,
+    pub(super) handles: AtomicU32,
+    pub(crate) uses: Uses,
+    // Keeps the pointer and the address valid.
+    slab: Arc<Slab>,
+}
+
+// SAFETY: the pointer leads to memory that any thread and the GPU may access; all accesses through it are
+// volatile or guarded by the timeline (see `Buffer`).
+unsafe impl Send for Memory {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// First byte on the CPU, aligned to 256 bytes; valid for [`Memory::bytes`] while `self` lives.
+    #[inline]
+    pub(crate) fn cpu(&self) -> NonNull<u8> {
+        self.cpu
+    }
+
+    /// Address on the GPU, aligned to 256 bytes.
+    #[inline]
+    pub(crate) fn gpu_va(&self) -> u64 {
+        self.gpu_va
+    }
+
+    /// Size of the piece in bytes, at least what was asked for.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What was asked for, in bytes; 0 while nobody has the piece.
+    pub(crate) fn wanted(&self) -> u64 {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// What the piece holds.
+    pub(crate) fn content(&self) -> Content {
+        Content::ALL[usize::from(self.content.load(Ordering::Relaxed)) % Content::ALL.len()]
+    }
+
+    /// Whether the user has named it.
+    pub(crate) fn is_named(&self) -> bool {
+        self.named.load(Ordering::Relaxed)
+    }
+
+    /// The user has named it.
+    pub(crate) fn set_named(&self) {
+        self.named.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the CPU has a view of it.
+    #[inline]
+    pub(crate) fn is_viewed(&self) -> bool {
+        self.viewed.load(Ordering::Acquire)
+    }
+
+    /// A view of it begins or ends.
+    pub(super) fn set_viewed(&self, viewed: bool) {
+        self.viewed.store(viewed, Ordering::Release);
+    }
+
+    /// What the memory was made for.
+    pub(crate) fn purpose(&self) -> MemoryUse {
+        self.purpose
+    }
+}
+
+/// One allocation of the driver, cut into pieces of equal size.
+#[derive(Debug)]
+struct Slab {
+    memory: Box<dyn DeviceMemory>,
+    /// Pieces cut so far.
+    cut: AtomicU32,
+}
+
+/// The pieces of one size class.
+#[derive(Debug, Default)]
+struct Class {
+    free: Vec<Arc<Memory>>,
+    /// The slab that is being cut, with the bytes left.
+    current: Option<(Arc<Slab>, u64)>,
+}
+
+/// The memory of one use.
+#[derive(Debug)]
+struct UsePool {
+    small: [Mutex<Class>; SMALL_CLASSES],
+    large: Mutex<BTreeMap<u64, Vec<Arc<Memory>>>>,
+}
+
+/// Figures of an allocator, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolUsage {
+    /// Taken from the driver.
+    pub reserved: u64,
+    /// Handed out, rounded up to size classes.
+    pub in_use: u64,
+    /// Kept for recycling.
+    pub idle: u64,
+}
+
+/// The allocator of a device.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    uses: [UsePool; MemoryUse::ALL.len()],
+    idle_large: AtomicU64,
+    /// Every piece ever cut that still exists, by GPU address.
+    registry: Mutex<BTreeMap<u64, Weak<Memory>>>,
+}
+
+/// Index of the small class for `bytes`.
+fn class_of(bytes: u64) -> usize {
+    (bytes.max(MIN_BYTES).next_power_of_two() / MIN_BYTES).ilog2() as usize
+}
+
+impl Pool {
+    pub(crate) fn new() -> Self {
+        Self {
+            uses: core::array::from_fn(|_| UsePool { small: Default::default(), large: Mutex::default() }),
+            idle_large: AtomicU64::new(0),
+            registry: Mutex::default(),
+        }
+    }
+
+    /// Takes `bytes` bytes: a recycled piece, else a new one.
+    pub(crate) fn allocate(
+        &self,
+        backend: &dyn Backend,
+        bytes: u64,
+        purpose: MemoryUse,
+        content: Content,
+    ) -> Result<Arc<Memory>> {
+        let pool = &self.uses[purpose as usize];
+        let memory = if bytes <= MAX_SMALL {
+            self.allocate_small(pool, backend, class_of(bytes), purpose)?
+        } else {
+            self.allocate_large(pool, backend, bytes, purpose, content)?
+        };
+        memory.wanted.store(bytes.max(1), Ordering::Relaxed);
+        memory.content.store(content as u8, Ordering::Relaxed);
+        memory.handles.store(1, Ordering::Relaxed);
+        Ok(memory)
+    }
+
+    fn allocate_small(
+        &self,
+        pool: &UsePool,
+        backend: &dyn Backend,
+        index: usize,
+        purpose: MemoryUse,
+    ) -> Result<Arc<Memory>> {
+        let mut class = lock(&pool.small[index]);
+        if let Some(memory) = class.free.pop() {
+            return Ok(memory);
+        }
+        let bytes = MIN_BYTES << index;
+        let (slab, left) = match class.current.take() {
+            Some(current) => current,
+            None => {
+                let slab_bytes = (bytes * SLAB_PIECES).clamp(SLAB_BYTES.0, SLAB_BYTES.1);
+                let memory = self.driver_memory(backend, slab_bytes, purpose, "small buffers")?;
+                (Arc::new(Slab { memory, cut: AtomicU32::new(0) }), slab_bytes)
+            }
+        };
+        let cut = u64::from(slab.cut.fetch_add(1, Ordering::Relaxed));
+        let memory = self.register(&slab, cut * bytes, bytes, purpose, Home::Small(index));
+        if left > bytes {
+            class.current = Some((slab, left - bytes));
+        }
+        Ok(memory)
+    }
+
+    fn allocate_large(
+        &self,
+        pool: &UsePool,
+        backend: &dyn Backend,
+        bytes: u64,
+        purpose: MemoryUse,
+        content: Content,
+    ) -> Result<Arc<Memory>> {
+        let too_large = || Error::Range(format!("{bytes} bytes are more than any device has"));
+        let bytes = bytes.checked_next_multiple_of(LARGE_GRANULE).ok_or_else(too_large)?;
+        {
+            let mut large = lock(&pool.large);
+            let limit = bytes.saturating_add(bytes / LARGE_SLACK);
+            // Empty lists stay: the next piece of their size finds room in them.
+            let mut lists = large.range_mut(bytes..=limit);
+            if let Some((size, memory)) =
+                lists.find_map(|(size, list)| list.pop().map(|memory| (*size, memory)))
+            {
+                self.idle_large.fetch_sub(size, Ordering::Relaxed);
+                return Ok(memory);
+            }
+        }
+        let memory = self.driver_memory(backend, bytes, purpose, content.name())?;
+        let slab = Arc::new(Slab { memory, cut: AtomicU32::new(1) });
+        Ok(self.register(&slab, 0, bytes, purpose, Home::Large))
+    }
+
+    /// Asks the driver; when it has no memory, gives back what is idle and asks again.
+    fn driver_memory(
+        &self,
+        backend: &dyn Backend,
+        bytes: u64,
+        purpose: MemoryUse,
+        label: &str,
+    ) -> Result<Box<dyn DeviceMemory>> {
+        match backend.allocate(bytes, purpose, label) {
+            Err(error) if error.is_out_of_memory() && self.trim_large() > 0 => {
+                backend.allocate(bytes, purpose, label)
+            }
+            result => result,
+        }
+    }
+
+    fn register(
+        &self,
+        slab: &Arc<Slab>,
+        offset: u64,
+        bytes: u64,
+        purpose: MemoryUse,
+        home: Home,
+    ) -> Arc<Memory> {
+        let memory = Arc::new(Memory {
+            // SAFETY: the offset lies inside the slab, which is valid as long as `slab` is.
+            cpu: unsafe { slab.memory.cpu().add(offset as usize) },
+            gpu_va: slab.memory.gpu_va() + offset,
+            bytes,
+            wanted: AtomicU64::new(0),
+            content: AtomicU8::new(0),
+            named: AtomicBool::new(false),
+            viewed: AtomicBool::new(false),
+            purpose,
+            home,
+            handles: AtomicU32::new(1),
+            uses: Uses::default(),
+            slab: Arc::clone(slab),
+        });
+        lock(&self.registry).insert(memory.gpu_va, Arc::downgrade(&memory));
+        memory
+    }
+
+    /// Takes over memory that the back end has imported.
+    pub(crate) fn adopt(&self, memory: Box<dyn DeviceMemory>, bytes: u64) -> Arc<Memory> {
+        let slab = Arc::new(Slab { memory, cut: AtomicU32::new(1) });
+        let memory = self.register(&slab, 0, bytes, MemoryUse::Device, Home::Nowhere);
+        memory.wanted.store(bytes, Ordering::Relaxed);
+        memory
+    }
+
+    /// Takes back a piece that neither a handle nor the GPU uses any more.
+    pub(crate) fn free(&self, memory: Arc<Memory>) {
+        memory.wanted.store(0, Ordering::Relaxed);
+        memory.named.store(false, Ordering::Relaxed);
+        let pool = &self.uses[memory.purpose as usize];
+        match memory.home {
+            Home::Small(index) => lock(&pool.small[index]).free.push(memory),
+            Home::Large => {
+                let bytes = memory.bytes;
+                if self.idle_large.fetch_add(bytes, Ordering::Relaxed) + bytes > MAX_IDLE {
+                    self.idle_large.fetch_sub(bytes, Ordering::Relaxed);
+                    return;
+                }
+                lock(&pool.large).entry(bytes).or_default().push(memory);
+            }
+            Home::Nowhere => {}
+        }
+    }
+
+    /// Gives idle memory back to the driver: large pieces, and slabs of which every piece is idle.
+    /// Returns the number of bytes.
+    pub(crate) fn trim(&self) -> u64 {
+        let mut bytes = self.trim_large();
+        for pool in &self.uses {
+            bytes += pool.small.iter().map(|class| trim_class(&mut lock(class))).sum::<u64>();
+        }
+        lock(&self.registry).retain(|_, memory| memory.strong_count() > 0);
+        bytes
+    }
+
+    fn trim_large(&self) -> u64 {
+        let mut freed = 0;
+        for pool in &self.uses {
+            let idle = core::mem::take(&mut *lock(&pool.large));
+            freed += idle.iter().map(|(size, list)| size * list.len() as u64).sum::<u64>();
+        }
+        self.idle_large.fetch_sub(freed, Ordering::Relaxed);
+        freed
+    }
+
+    /// Figures over all uses.
+    pub(crate) fn usage(&self) -> PoolUsage {
+        let mut usage = PoolUsage::default();
+        let mut slabs = std::collections::BTreeSet::new();
+        for memory in lock(&self.registry).values().filter_map(Weak::upgrade) {
+            if slabs.insert(Arc::as_ptr(&memory.slab).addr()) && memory.home != Home::Nowhere {
+                usage.reserved += slab_bytes(&memory);
+            }
+            if memory.wanted() > 0 {
+                usage.in_use += memory.bytes;
+            }
+        }
+        usage.idle = usage.reserved.saturating_sub(usage.in_use);
+        usage
+    }
+
+    /// Every piece that somebody has, by address.
+    pub(crate) fn live(&self) -> Vec<Arc<Memory>> {
+        let registry = lock(&self.registry);
+        registry.values().filter_map(Weak::upgrade).filter(|memory| memory.wanted() > 0).collect()
+    }
+
+    /// The piece, used or idle, that contains a GPU address.
+    pub(crate) fn at(&self, va: u64) -> Option<Arc<Memory>> {
+        let registry = lock(&self.registry);
+        let memory = registry.range(..=va).rev().find_map(|(_, memory)| memory.upgrade())?;
+        (va - memory.gpu_va < memory.bytes).then_some(memory)
+    }
+}
+
+/// Size of the slab that a piece was cut from.
+fn slab_bytes(memory: &Memory) -> u64 {
+    match memory.home {
+        Home::Small(_) => (memory.bytes * SLAB_PIECES).clamp(SLAB_BYTES.0, SLAB_BYTES.1),
+        Home::Large | Home::Nowhere => memory.bytes,
+    }
+}
+
+/// Drops the slabs of a class whose pieces are all idle; returns their bytes.
+fn trim_class(class: &mut Class) -> u64 {
+    let mut idle: BTreeMap<usize, u32> = BTreeMap::new();
+    for memory in &class.free {
+        *idle.entry(Arc::as_ptr(&memory.slab).addr()).or_default() += 1;
+    }
+    idle.retain(|_, count| *count > 0);
+    let whole = |slab: &Arc<Slab>| {
+        idle.get(&Arc::as_ptr(slab).addr()).is_some_and(|count| *count == slab.cut.load(Ordering::Relaxed))
+    };
+    let mut freed = BTreeMap::new();
+    for memory in class.free.iter().filter(|memory| whole(&memory.slab)) {
+        freed.insert(Arc::as_ptr(&memory.slab).addr(), slab_bytes(memory));
+    }
+    class.free.retain(|memory| !whole(&memory.slab));
+    if class.current.as_ref().is_some_and(|(slab, _)| whole(slab)) {
+        class.current = None;
+    }
+    freed.values().sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_go_to_the_smallest_class_that_holds_them() {
+        assert_eq!(class_of(1), 0);
+        assert_eq!(class_of(256), 0);
+        assert_eq!(class_of(257), 1);
+        assert_eq!(class_of(MAX_SMALL), SMALL_CLASSES - 1);
+        for bytes in 1..=MAX_SMALL {
+            let class = MIN_BYTES << class_of(bytes);
+            assert!(class >= bytes && (class == MIN_BYTES || class / 2 < bytes), "{bytes}");
+        }
+    }
+}

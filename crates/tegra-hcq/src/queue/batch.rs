@@ -1,0 +1,338 @@
+//! Batches and submissions: how words get from an encoder to the GPU.
+//!
+//! A batch collects the commands for one engine; its end is a release of the next timeline value. Words
+//! go to the pushbuffer ring of the engine's channel, one GPFIFO entry leads to them, the doorbell tells the
+//! host engine. Space is taken back once the timeline has passed the submission that used it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ampere_cmd::command::{AcquireCondition, Payload, SemaphoreAcquire, SemaphoreRelease};
+use ampere_cmd::gpfifo;
+use ampere_cmd::pushbuffer::{Encoder, Sink, SliceSink};
+
+use super::Queue;
+use super::record::{self, Link};
+use crate::backend::{Engine, SubmitRing};
+use crate::device::DEFAULT_TIMEOUT;
+use crate::error::Result;
+use crate::memory::Handle;
+use crate::ring::{Cursor, Mark};
+use crate::wait::{Fence, Health, WaitPolicy};
+
+/// Largest number of words of a batch; a longer one is submitted in parts.
+pub(super) const BATCH_WORDS: usize = 4096;
+/// Words that one command adds at most, and the end of a batch on top.
+const STEP_WORDS: usize = 96;
+
+/// One channel with its pushbuffer.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) ring: SubmitRing,
+    pub(super) pushbuffer: Handle,
+    pub(super) cursor: Cursor,
+    /// Entries wait for the doorbell.
+    pub(super) held: bool,
+}
+
+/// What a submission holds until its timeline value has passed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Submission {
+    pub(super) value: u64,
+    pub(super) engine: Engine,
+    pub(super) pushbuffer: Mark,
+    pub(super) launches: Mark,
+}
+
+/// The launch that comes last in an open batch: the next may be chained to it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChainEnd {
+    /// Offset of its descriptor in the launch ring.
+    pub(super) offset: u64,
+    /// The words of it that a chain changes.
+    pub(super) link: Link,
+}
+
+/// A batch that is being encoded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Open {
+    pub(super) engine: Engine,
+    /// Nothing that needs a wait-for-idle has been encoded yet.
+    pub(super) fresh: bool,
+    /// Programs loaded when the instruction caches were last invalidated.
+    pub(super) programs: u64,
+}
+
+/// Encodes the end of every submission: release `value` on the timeline at `timeline`, with the time, once all
+/// work has ended; then, if asked for, an interrupt for those who sleep until then.
+#[inline]
+pub(crate) fn encode_end<S: Sink>(
+    encoder: &mut Encoder<S>,
+    timeline: u64,
+    value: u64,
+    interrupt: bool,
+) -> core::result::Result<(), ampere_cmd::Error> {
+    let release = SemaphoreRelease {
+        va: timeline,
+        payload: Payload::Bits64(value),
+        wait_for_idle: true,
+        timestamp: true,
+    };
+    encoder.semaphore_release(&release)?;
+    if interrupt { encoder.non_stall_interrupt() } else { Ok(()) }
+}
+
+impl Queue {
+    /// Sends the batch to the GPU. Returns the fence of its end; without a batch, that of the last one.
+    ///
+    /// # Errors
+    ///
+    /// When the queue has faulted, or the rings stay full for [`DEFAULT_TIMEOUT`].
+    pub fn submit(&mut self) -> Result<Fence> {
+        let Some(open) = self.open else {
+            return Ok(self.fence(self.queued));
+        };
+        let value = self.next_value();
+        let fence = self.fence(value);
+        let timeline = self.state.timeline.gpu_va();
+        let interrupt = self.state.policy == WaitPolicy::Sleep;
+        self.encode(|encoder| encode_end(encoder, timeline, value, interrupt))?;
+        self.make_room()?;
+        let bytes = self.batch_len as u64 * 4;
+        let offset = loop {
+            if let Some(offset) = self.lane(open.engine).cursor.reserve(bytes, 4) {
+                break offset;
+            }
+            self.wait_oldest()?;
+        };
+        let pushbuffer = &self.lane(open.engine).pushbuffer;
+        let (target, va) = (pushbuffer.cpu(), pushbuffer.gpu_va() + offset);
+        let words = &self.batch[..self.batch_len];
+        // SAFETY: the cursor gave room for the words at `offset` inside the pushbuffer, a multiple of
+        // 4, and nothing in flight uses it; the memory lives as long as `self`.
+        unsafe { record::store_bytes(target.add(offset as usize), bytemuck::cast_slice(words)) };
+        // CAST: a batch has at most BATCH_WORDS words.
+        let entry = gpfifo::Entry::from(gpfifo::Segment::new(va, words.len() as u32)).encode()?;
+        // What was recorded may be submitted when recording is off again.
+        if self.recorder.is_some() {
+            self.stamp_spans(false);
+        }
+        tracing::trace!(queue = self.state.slot, value, engine = ?open.engine, words = self.batch_len, "submit");
+        self.ring(open.engine, entry)?;
+        self.open = None;
+        self.chain_end = None;
+        self.batch_len = 0;
+        self.submitted(open.engine, value);
+        Ok(fence)
+    }
+
+    /// Notes that a submission stands in the ring.
+    #[inline]
+    pub(crate) fn submitted(&mut self, engine: Engine, value: u64) {
+        let submission = Submission {
+            value,
+            engine,
+            pushbuffer: self.lane(engine).cursor.mark(),
+            launches: self.launch_cursor.mark(),
+        };
+        self.in_flight.push_back(submission);
+        self.queued = value;
+        if !self.holding {
+            self.state.set_submitted(value);
+        }
+        self.last_engine = engine;
+    }
+
+    /// Takes back what has ended and waits until another submission can be noted.
+    #[inline]
+    pub(crate) fn make_room(&mut self) -> Result<()> {
+        self.reclaim(self.state.device.seen(self.state.slot));
+        if self.in_flight.len() >= self.max_in_flight / 2 {
+            self.reclaim(self.state.device.look(self.state.slot));
+        }
+        while self.in_flight.len() >= self.max_in_flight {
+            self.wait_oldest()?;
+        }
+        Ok(())
+    }
+
+    /// The fence of a value. Counting a reference waits for all stores before it on some CPUs, so one is
+    /// counted when a batch begins, before the stores that the GPU sees.
+    #[inline]
+    pub(crate) fn fence(&mut self, value: u64) -> Fence {
+        let state = self.spare.take().unwrap_or_else(|| Arc::clone(&self.state));
+        Fence { state, value }
+    }
+
+    /// The value that the open batch, or the next one, will release.
+    #[inline]
+    pub(crate) fn next_value(&self) -> u64 {
+        self.queued + 1
+    }
+
+    /// Fails when the GPU has stopped the queue; rebuilds it when it was recovered.
+    #[inline]
+    pub(crate) fn check_health(&mut self) -> Result<()> {
+        match self.state.health() {
+            Health::Working => Ok(()),
+            Health::Faulted => self.state.check(),
+            Health::Forgiven => self.rebuild(),
+        }
+    }
+
+    /// Submits what is open, and what a graph needs before it: everything else is in the graph.
+    #[inline]
+    pub(crate) fn settle_for_graph(&mut self, local_bytes: u32) -> Result<()> {
+        if self.open.is_none() && self.last_engine == Engine::Compute && self.has_local(local_bytes) {
+            return Ok(());
+        }
+        // A batch for the compute engine waits for the copy engine, if need be.
+        self.begin(Engine::Compute)?;
+        self.need_local(local_bytes)?;
+        self.submit().map(drop)
+    }
+
+    /// Makes sure that a batch for `engine` is open and has room for one more step.
+    pub(crate) fn begin(&mut self, engine: Engine) -> Result<()> {
+        self.check_health()?;
+        if let Some(open) = self.open
+            && (open.engine != engine || self.batch_len + STEP_WORDS > BATCH_WORDS)
+        {
+            self.submit()?;
+        }
+        if self.open.is_some() {
+            return Ok(());
+        }
+        self.open = Some(Open { engine, fresh: true, programs: 0 });
+        if self.spare.is_none() {
+            self.spare = Some(Arc::clone(&self.state));
+        }
+        if self.last_engine != engine {
+            let acquire = SemaphoreAcquire {
+                va: self.state.timeline.gpu_va(),
+                payload: Payload::Bits64(self.queued),
+                condition: AcquireCondition::CircularGreaterOrEqual,
+                switch_tsg: true,
+            };
+            self.encode(|encoder| encoder.semaphore_acquire(&acquire))?;
+        }
+        Ok(())
+    }
+
+    /// Appends commands to the batch, whole or not at all.
+    #[inline]
+    pub(super) fn encode(
+        &mut self,
+        commands: impl FnOnce(&mut Encoder<&mut SliceSink<'_>>) -> core::result::Result<(), ampere_cmd::Error>,
+    ) -> Result<()> {
+        let mut sink = SliceSink::new(&mut self.batch[self.batch_len..]);
+        commands(&mut Encoder::new(&mut sink))?;
+        self.batch_len += sink.len();
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn lane(&mut self, engine: Engine) -> &mut Lane {
+        match engine {
+            Engine::Compute => &mut self.compute,
+            Engine::Copy => &mut self.copy,
+        }
+    }
+
+    /// Takes back what belongs to submissions up to the timeline value `seen`.
+    #[inline]
+    pub(super) fn reclaim(&mut self, seen: u64) {
+        while let Some(oldest) = self.in_flight.front().copied()
+            && oldest.value <= seen
+        {
+            self.lane(oldest.engine).cursor.release(oldest.pushbuffer);
+            self.launch_cursor.release(oldest.launches);
+            self.in_flight.pop_front();
+        }
+    }
+
+    /// Waits for the oldest submission and takes back what it held.
+    #[cold]
+    pub(super) fn wait_oldest(&mut self) -> Result<()> {
+        self.release_held();
+        if let Some(oldest) = self.in_flight.front() {
+            self.state.wait(oldest.value, DEFAULT_TIMEOUT)?;
+        }
+        self.reclaim(self.state.device.look(self.state.slot));
+        Ok(())
+    }
+
+    /// Writes one ring entry and rings the doorbell. The host engine reports its progress through the
+    /// ring lazily, so a ring that looks full is looked at again.
+    #[inline]
+    pub(crate) fn ring(&mut self, engine: Engine, entry: u64) -> Result<()> {
+        if self.holding {
+            return self.hold(engine, entry);
+        }
+        if self.lane(engine).ring.submit(entry).is_ok() {
+            return Ok(());
+        }
+        self.ring_when_free(engine, entry)
+    }
+
+    /// Writes one ring entry without ringing the doorbell.
+    #[cold]
+    fn hold(&mut self, engine: Engine, entry: u64) -> Result<()> {
+        if self.lane(engine).ring.push(entry).is_err() {
+            // The GPU has to see what is there before it makes room.
+            self.release_held();
+            return self.ring_when_free(engine, entry);
+        }
+        self.lane(engine).held = true;
+        Ok(())
+    }
+
+    /// Rings the doorbell for everything that was held back.
+    pub(crate) fn release_held(&mut self) {
+        if !self.holding {
+            return;
+        }
+        for lane in [&mut self.compute, &mut self.copy] {
+            if core::mem::take(&mut lane.held) {
+                lane.ring.publish();
+            }
+        }
+        self.state.set_submitted(self.queued);
+    }
+
+    /// Makes all submissions of `calls` with one doorbell for each engine, at the end: the GPU gets them
+    /// together. Returns what `calls` returns; an open batch is submitted with the rest.
+    ///
+    /// A fence of such a submission can be waited for once `together` has returned. When the rings fill up
+    /// the doorbell is rung earlier.
+    ///
+    /// # Errors
+    ///
+    /// Those of `calls` and of [`Queue::submit`]. What was submitted before the error is sent.
+    pub fn together<R>(&mut self, calls: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
+        if self.holding {
+            return calls(self);
+        }
+        self.submit()?;
+        self.holding = true;
+        let result = calls(self).and_then(|value| self.submit().map(|_| value));
+        self.release_held();
+        self.holding = false;
+        result
+    }
+
+    #[cold]
+    fn ring_when_free(&mut self, engine: Engine, entry: u64) -> Result<()> {
+        let start = Instant::now();
+        while self.lane(engine).ring.submit(entry).is_err() {
+            self.state.check()?;
+            if start.elapsed() >= DEFAULT_TIMEOUT {
+                let (wanted, seen) = (self.next_value(), self.state.timeline.value());
+                let reason = Some("the GPFIFO ring stays full");
+                return Err(self.state.time_out(wanted, seen, DEFAULT_TIMEOUT, reason));
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,67 @@
+//! Local memory: the backing store of the threads' stacks and spilled registers.
+//!
+//! The hardware lays it out per TPC, SM and warp; a kernel that needs more per thread than there is needs a
+//! larger area before it is launched (SET_SHADER_LOCAL_MEMORY_*, `clc7c0.h`).
+
+use std::sync::Arc;
+
+use ampere_cmd::command::{SmLayout, local_memory_size};
+use ampere_cmd::host_c76f::WfiScope;
+
+use super::Queue;
+use crate::backend::MemoryUse;
+use crate::error::Result;
+use crate::memory::{Content, Handle};
+
+/// SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_C: no limit on the number of SMs.
+const LOCAL_MAX_SM_COUNT: u32 = 0xff;
+
+/// Backing store of the threads' stacks.
+#[derive(Debug)]
+pub(super) struct LocalMemory {
+    pub(super) memory: Handle,
+    pub(super) bytes_per_thread: u32,
+}
+
+impl Queue {
+    /// Makes sure that threads have at least `bytes_per_thread` bytes of local memory in the open batch.
+    #[inline]
+    pub(crate) fn need_local(&mut self, bytes_per_thread: u32) -> Result<()> {
+        if self.has_local(bytes_per_thread) { Ok(()) } else { self.grow_local(bytes_per_thread) }
+    }
+
+    /// Whether threads have as much local memory.
+    #[inline]
+    pub(super) fn has_local(&self, bytes_per_thread: u32) -> bool {
+        self.local.as_ref().is_some_and(|local| local.bytes_per_thread >= bytes_per_thread)
+    }
+
+    /// Gives the queue's threads `bytes_per_thread` bytes of local memory.
+    #[cold]
+    pub(super) fn grow_local(&mut self, bytes_per_thread: u32) -> Result<()> {
+        let bytes_per_thread = bytes_per_thread.next_multiple_of(32);
+        let device = Arc::clone(&self.state.device);
+        let properties = device.backend().properties();
+        let tpc_count = properties.tpc_count.max(1);
+        let layout = SmLayout {
+            warps_per_sm: properties.warps_per_sm,
+            sm_per_tpc: properties.sm_count.div_ceil(tpc_count),
+            tpc_count,
+        };
+        let size = local_memory_size(bytes_per_thread, layout);
+        let memory = device.allocate(size.area_bytes, MemoryUse::Device, Content::LocalMemory)?;
+        let va = memory.gpu_va();
+        self.chain_end = None;
+        self.encode(|encoder| {
+            // Threads of earlier launches still use the old memory.
+            encoder.wait_for_idle(WfiScope::CurrentScgType)?;
+            encoder.shader_local_memory(va)?;
+            encoder.shader_local_memory_size(size.bytes_per_tpc, LOCAL_MAX_SM_COUNT)
+        })?;
+        if let Some(old) = self.local.replace(LocalMemory { memory, bytes_per_thread }) {
+            // Freed once everything encoded so far has ended.
+            self.note(&old.memory);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,564 @@
+//! Queues: in-order streams of launches, copies and signals.
+//!
+//! A queue owns a compute and a copy channel on one TSG, a pushbuffer ring for each, a ring of launch
+//! records and a timeline. Its calls encode into a batch; `submit` closes it with a release of the next
+//! timeline value, writes one GPFIFO entry and rings the doorbell. Once warm, neither makes a system call
+//! or allocates: all rings, the batch and the record of what is in flight have a fixed size, and a full
+//! ring makes the call wait for the oldest submission.
+//!
+//! Everything runs in the order of the calls: launches that follow each other in a batch are chained, other
+//! steps are separated by wait-for-idle, and a batch for one engine first acquires the last value that the
+//! other engine was to release. For work that should overlap, open a second queue and connect the two with
+//! [`Queue::wait_fence`] or signals. A queue belongs to one thread at a time; threads that submit at the
+//! same time have a queue each, or share one behind a `Mutex`.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ampere_cmd::command::{
+    AcquireCondition, LinearCopy, Payload, PcasAction, SemaphoreAcquire, SemaphoreRelease,
+};
+use ampere_cmd::host_c76f::{MemOpCMembarType, WfiScope};
+use ampere_cmd::pushbuffer::Subchannel;
+
+use crate::args::Arg;
+use crate::backend::{Engine, MemoryUse};
+use crate::device::DEFAULT_TIMEOUT;
+use crate::error::{Error, Result};
+use crate::grid::Dim3;
+use crate::memory::{Buffer, Content, Handle, Pod, Slice, SliceMut};
+use crate::profile::Work;
+use crate::program::{Kernel, STACK_RESERVE};
+use crate::ring::Cursor;
+use crate::shared::Shared;
+use crate::signal::Signal;
+use crate::wait::{Fence, OpenChannels, QueueState, WaitPolicy};
+use batch::{BATCH_WORDS, ChainEnd, Lane, Open, Submission};
+pub use fill::FillValue;
+use local::LocalMemory;
+use profile::Recorder;
+use record::{Link, QMD_BYTES, Shape};
+
+pub(crate) mod batch;
+mod fill;
+mod local;
+mod profile;
+pub(crate) mod record;
+
+/// Size of one pushbuffer ring in bytes: 64 Ki words, over a thousand full submissions.
+const PUSHBUFFER_BYTES: u64 = 256 << 10;
+/// Size of the ring of launch records in bytes: over a thousand records of usual size.
+const LAUNCH_BYTES: u64 = 2 << 20;
+
+/// How a queue behaves.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct QueueOptions {
+    /// How the CPU waits.
+    pub wait: WaitPolicy,
+    /// Value at which the timeline starts, if it is beyond the value that it has: submissions count from
+    /// here. For tests of what happens after billions of submissions.
+    pub first_value: u64,
+}
+
+impl QueueOptions {
+    /// With another way to wait.
+    #[must_use]
+    pub fn wait(mut self, policy: WaitPolicy) -> Self {
+        self.wait = policy;
+        self
+    }
+
+    /// With another start of the timeline.
+    #[must_use]
+    pub fn first_value(mut self, value: u64) -> Self {
+        self.first_value = value;
+        self
+    }
+}
+
+/// When [`Queue::poll`] lets the queue go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// The word equals the value.
+    Equal(u32),
+    /// The word, as a counter that may wrap, is at or beyond the value.
+    AtLeast(u32),
+    /// The word has one of these bits set.
+    AnySet(u32),
+}
+
+/// An in-order stream of launches, copies and signals; see the module.
+#[derive(Debug)]
+pub struct Queue {
+    pub(crate) state: Arc<QueueState>,
+    compute: Lane,
+    copy: Lane,
+    launch_memory: Handle,
+    launch_cursor: Cursor,
+    batch: Box<[u32; BATCH_WORDS]>,
+    batch_len: usize,
+    open: Option<Open>,
+    chain_end: Option<ChainEnd>,
+    last_engine: Engine,
+    /// A reference for the next fence.
+    spare: Option<Arc<QueueState>>,
+    /// Value of the last submission that stands in a ring.
+    queued: u64,
+    /// Doorbells are held back: see [`Queue::together`].
+    holding: bool,
+    in_flight: VecDeque<Submission>,
+    /// Ring entries less the one that stays empty.
+    max_in_flight: usize,
+    local: Option<LocalMemory>,
+    /// Scratch for constant bank 0 of one launch.
+    bank: Vec<u8>,
+    /// Launches, copies, fills and replays are recorded.
+    pub(crate) profiling: bool,
+    recorder: Option<Box<Recorder>>,
+}
+
+/// Opens channels and asks for their rings.
+fn open_channels(device: &Shared) -> Result<(OpenChannels, [crate::backend::SubmitRing; 2])> {
+    let group: Arc<dyn crate::backend::ChannelGroup> = Arc::from(device.backend().open_channels()?);
+    // What the log says about earlier channels with these numbers is not about these. A log that cannot be read
+    // says nothing.
+    let _ = device.kernel_log_about(&group.channel_ids());
+    let rings = [group.ring(Engine::Compute), group.ring(Engine::Copy)];
+    let views = [rings[0].view(), rings[1].view()];
+    Ok((OpenChannels { group, rings: views }, rings))
+}
+
+impl Queue {
+    pub(crate) fn open(device: &Arc<Shared>, options: &QueueOptions) -> Result<Self> {
+        let (channels, [compute, copy]) = open_channels(device)?;
+        let lane = |ring| -> Result<Lane> {
+            let pushbuffer = device.allocate(PUSHBUFFER_BYTES, MemoryUse::Signals, Content::Pushbuffer)?;
+            Ok(Lane { ring, pushbuffer, cursor: Cursor::new(PUSHBUFFER_BYTES), held: false })
+        };
+        let (compute, copy) = (lane(compute)?, lane(copy)?);
+        let launch_memory = device.allocate(LAUNCH_BYTES, MemoryUse::Signals, Content::LaunchRecords)?;
+        let state = device.register_queue(|slot| {
+            let timeline = device.timeline(slot);
+            if options.first_value > timeline.value() {
+                timeline.set(options.first_value);
+            }
+            Ok(Arc::new(QueueState::new(device, slot, options.wait, channels)))
+        })?;
+        let entries = compute.ring.entries().min(copy.ring.entries()) as usize;
+        let queued = state.submitted();
+        let mut queue = Self {
+            state,
+            compute,
+            copy,
+            launch_memory,
+            launch_cursor: Cursor::new(LAUNCH_BYTES),
+            batch: Box::new([0; BATCH_WORDS]),
+            batch_len: 0,
+            open: None,
+            chain_end: None,
+            last_engine: Engine::Compute,
+            spare: None,
+            queued,
+            holding: false,
+            in_flight: VecDeque::with_capacity(entries),
+            max_in_flight: entries - 1,
+            local: None,
+            bank: Vec::with_capacity(64 << 10),
+            profiling: false,
+            recorder: None,
+        };
+        queue.set_up()?;
+        tracing::debug!(queue = queue.state.slot, wait = ?options.wait, "queue opened");
+        Ok(queue)
+    }
+
+    /// Tells both engines their class and the compute engine its windows and local memory.
+    fn set_up(&mut self) -> Result<()> {
+        let device = Arc::clone(&self.state.device);
+        let properties = device.backend().properties();
+        self.begin(Engine::Compute)?;
+        self.encode(|encoder| {
+            encoder.set_object(Subchannel::COMPUTE, properties.compute_class)?;
+            encoder.shader_local_memory_window(properties.local_window)?;
+            encoder.shader_shared_memory_window(properties.shared_window)
+        })?;
+        self.grow_local(STACK_RESERVE)?;
+        self.begin(Engine::Copy)?;
+        self.encode(|encoder| encoder.set_object(Subchannel::COPY, properties.copy_class))?;
+        self.submit()?.wait(DEFAULT_TIMEOUT)
+    }
+
+    /// Opens new channels in place of those that `Device::recover` has stopped.
+    #[cold]
+    fn rebuild(&mut self) -> Result<()> {
+        let device = Arc::clone(&self.state.device);
+        let (channels, [compute, copy]) = open_channels(&device)?;
+        for (lane, ring) in [(&mut self.compute, compute), (&mut self.copy, copy)] {
+            lane.ring = ring;
+            lane.held = false;
+            lane.cursor = Cursor::new(PUSHBUFFER_BYTES);
+        }
+        self.launch_cursor = Cursor::new(LAUNCH_BYTES);
+        self.in_flight.clear();
+        self.open = None;
+        self.chain_end = None;
+        self.batch_len = 0;
+        self.last_engine = Engine::Compute;
+        self.local = None;
+        self.state.set_submitted(self.queued);
+        self.state.adopt(channels);
+        self.queued = self.state.submitted();
+        tracing::debug!(queue = self.state.slot, "queue opened anew after a recovery");
+        self.set_up()
+    }
+
+    /// Adds a launch of `grid` blocks of `block` threads to the batch. See [`Queue::submit`].
+    ///
+    /// # Errors
+    ///
+    /// When grid, block or arguments do not fit kernel or chip; when the queue has faulted.
+    pub fn launch(
+        &mut self,
+        kernel: &Kernel,
+        grid: impl Into<Dim3>,
+        block: impl Into<Dim3>,
+        arguments: &[Arg<'_>],
+    ) -> Result<()> {
+        self.launch_with_shared(kernel, grid, block, 0, arguments)
+    }
+
+    /// As [`Queue::launch`], with `shared_bytes` of dynamic shared memory per block.
+    ///
+    /// # Errors
+    ///
+    /// As [`Queue::launch`].
+    pub fn launch_with_shared(
+        &mut self,
+        kernel: &Kernel,
+        grid: impl Into<Dim3>,
+        block: impl Into<Dim3>,
+        shared_bytes: u32,
+        arguments: &[Arg<'_>],
+    ) -> Result<()> {
+        let code = kernel.code();
+        let shape = Shape::new(code, grid.into(), block.into(), shared_bytes)?;
+        record::check_arguments(self.state.device.id(), kernel, arguments)?;
+        if self.profiling {
+            let work = Work::Launch { kernel: code.name.clone(), grid: shape.grid, block: shape.block };
+            self.begin_span(Engine::Compute, work)?;
+        }
+        self.begin(Engine::Compute)?;
+        self.need_local(code.local_bytes)?;
+
+        let bank_bytes = record::bank_bytes(code);
+        let offset = self.reserve_launch(record::record_bytes(code))?;
+        record::fill_bank(&mut self.bank, code, &shape, arguments);
+        let qmd = record::descriptor(code, &shape, self.launch_memory.gpu_va() + offset)?;
+        // SAFETY: `reserve_launch` gave the record's bytes at `offset` inside the launch memory, and
+        // nothing in flight uses them; the memory lives as long as `self`.
+        unsafe {
+            record::store(self.launch_memory.cpu().add(offset as usize), &self.bank, bank_bytes, &qmd);
+        }
+        self.schedule(ChainEnd { offset: offset + bank_bytes, link: Link::of(&qmd) })?;
+        self.note_launch(kernel, arguments);
+        tracing::trace!(
+            queue = self.state.slot,
+            value = self.next_value(),
+            kernel = code.name,
+            grid = %shape.grid,
+            block = %shape.block,
+            shared_bytes,
+            "launch"
+        );
+        if self.profiling { self.end_span(Engine::Compute) } else { Ok(()) }
+    }
+
+    /// Makes the GPU run a record after everything before it.
+    fn schedule(&mut self, next: ChainEnd) -> Result<()> {
+        let qmd_va = self.launch_memory.gpu_va() + next.offset;
+        let programs = self.state.device.programs_loaded();
+        // PANIC: `launch` has opened the batch.
+        let open = self.open.as_mut().expect("a batch is open");
+        // Code that was loaded since the batch began may lie where other code was: its caches go first.
+        if let Some(last) = self.chain_end.take_if(|_| open.programs == programs) {
+            // SAFETY: the last record of the open batch, which the GPU has not been given yet, in memory
+            // that lives as long as `self`.
+            unsafe { last.link.to(qmd_va).store(self.launch_memory.cpu().add(last.offset as usize)) };
+        } else {
+            let wait = !open.fresh;
+            open.programs = programs;
+            open.fresh = false;
+            self.encode(|encoder| {
+                if wait {
+                    encoder.wait_for_idle(WfiScope::CurrentScgType)?;
+                }
+                encoder.invalidate_shader_caches_no_wfi()?;
+                encoder.launch(qmd_va, PcasAction::InvalidateCopySchedule)
+            })?;
+        }
+        self.chain_end = Some(next);
+        Ok(())
+    }
+
+    /// Adds a copy of all of `source` to `target` by the copy engine.
+    ///
+    /// # Errors
+    ///
+    /// When the lengths differ or a buffer belongs to another device; when the queue has faulted.
+    pub fn copy<'s, 't, T: Pod>(
+        &mut self,
+        source: impl Into<Slice<'s, T>>,
+        target: impl Into<SliceMut<'t, T>>,
+    ) -> Result<()> {
+        let (source, target) = (source.into(), target.into());
+        let target = target.as_slice();
+        if source.len() != target.len() {
+            return Err(Error::Range(format!(
+                "{} elements cannot be copied to {}",
+                source.len(),
+                target.len()
+            )));
+        }
+        self.check_device(source.handle())?;
+        self.check_device(target.handle())?;
+        let bytes = (source.len() * size_of::<T>()) as u64;
+        if bytes == 0 {
+            return Ok(());
+        }
+        if self.profiling {
+            self.begin_span(Engine::Copy, Work::Copy { bytes })?;
+        }
+        self.begin(Engine::Copy)?;
+        let copy = LinearCopy { source: source.gpu_va(), destination: target.gpu_va(), bytes };
+        self.encode(|encoder| encoder.linear_copy(&copy))?;
+        self.note(source.handle());
+        self.note(target.handle());
+        if self.profiling { self.end_span(Engine::Copy) } else { Ok(()) }
+    }
+
+    /// Makes the queue go on only once the submission of another queue has ended.
+    ///
+    /// # Errors
+    ///
+    /// When the fence belongs to another device, or to work that has faulted; when the queue has
+    /// faulted.
+    pub fn wait_fence(&mut self, fence: &Fence) -> Result<()> {
+        if !Arc::ptr_eq(&fence.state.device, &self.state.device) {
+            return Err(Error::OtherDevice("a fence"));
+        }
+        if fence.is_done() {
+            return fence.wait(Duration::ZERO);
+        }
+        self.acquire64(fence.state.timeline.gpu_va(), fence.value)
+    }
+
+    /// Makes the queue go on only once the signal's value is at least `value`.
+    ///
+    /// # Errors
+    ///
+    /// When the signal belongs to another device; when the queue has faulted.
+    pub fn wait_signal(&mut self, signal: &Signal, value: u64) -> Result<()> {
+        self.check_device(signal.handle())?;
+        self.acquire64(signal.gpu_va(), value)?;
+        self.note(signal.handle());
+        Ok(())
+    }
+
+    /// Sets the signal's value, and its time, after everything before has ended.
+    ///
+    /// # Errors
+    ///
+    /// When the signal belongs to another device; when the queue has faulted.
+    pub fn signal(&mut self, signal: &Signal, value: u64) -> Result<()> {
+        self.check_device(signal.handle())?;
+        let release = SemaphoreRelease {
+            va: signal.gpu_va(),
+            payload: Payload::Bits64(value),
+            wait_for_idle: true,
+            timestamp: true,
+        };
+        self.step(|encoder| {
+            encoder.semaphore_release(&release)?;
+            // Whoever sleeps until this may go on.
+            encoder.non_stall_interrupt()
+        })?;
+        self.note(signal.handle());
+        Ok(())
+    }
+
+    /// Writes the GPU's time to the signal, once everything before has ended: see
+    /// [`Signal::gpu_time_ns`]. Its value becomes `value`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Queue::signal`].
+    pub fn timestamp(&mut self, signal: &Signal, value: u64) -> Result<()> {
+        self.signal(signal, value)
+    }
+
+    /// Makes what the CPU and other queues have written visible to what follows, and what went before
+    /// visible to them. Needed only where work is connected by other means than submissions, fences and
+    /// signals, e.g. by a kernel that polls memory.
+    ///
+    /// # Errors
+    ///
+    /// When the queue has faulted.
+    pub fn memory_barrier(&mut self) -> Result<()> {
+        let compute = self.current_engine() == Engine::Compute;
+        self.step(|encoder| {
+            encoder.wait_for_idle(WfiScope::CurrentScgType)?;
+            encoder.memory_barrier(MemOpCMembarType::SysMembar)?;
+            if compute { encoder.invalidate_shader_caches_no_wfi() } else { Ok(()) }
+        })
+    }
+
+    /// Writes one word of a buffer, after everything before has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`] when the buffer has no element `index`; when it belongs to another device; when
+    /// the queue has faulted.
+    pub fn write(&mut self, target: &mut Buffer<u32>, index: usize, value: u32) -> Result<()> {
+        let word = target.slice(index..=index)?;
+        self.check_device(word.handle())?;
+        let release = SemaphoreRelease {
+            va: word.gpu_va(),
+            payload: Payload::Bits32(value),
+            wait_for_idle: true,
+            timestamp: false,
+        };
+        self.step(|encoder| encoder.semaphore_release(&release))?;
+        self.note(word.handle());
+        Ok(())
+    }
+
+    /// Makes the queue go on only once a word of a buffer meets a condition.
+    ///
+    /// # Errors
+    ///
+    /// As [`Queue::write`].
+    pub fn poll(&mut self, source: &Buffer<u32>, index: usize, until: Until) -> Result<()> {
+        let word = source.slice(index..=index)?;
+        self.check_device(word.handle())?;
+        let (value, condition) = match until {
+            Until::Equal(value) => (value, AcquireCondition::Equal),
+            Until::AtLeast(value) => (value, AcquireCondition::CircularGreaterOrEqual),
+            Until::AnySet(value) => (value, AcquireCondition::AnySet),
+        };
+        let acquire = SemaphoreAcquire {
+            va: word.gpu_va(),
+            payload: Payload::Bits32(value),
+            condition,
+            switch_tsg: true,
+        };
+        self.step(|encoder| encoder.semaphore_acquire(&acquire))?;
+        self.note(word.handle());
+        Ok(())
+    }
+
+    /// Submits the batch and waits until everything has ended.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Queue::submit`] and [`Fence::wait`].
+    pub fn wait(&mut self, timeout: Duration) -> Result<()> {
+        self.submit()?.wait(timeout)
+    }
+
+    /// The engine that the next step without an engine of its own goes to.
+    fn current_engine(&self) -> Engine {
+        self.open.map_or(self.last_engine, |open| open.engine)
+    }
+
+    /// Appends commands of the host engine, after everything before.
+    fn step(
+        &mut self,
+        commands: impl FnOnce(
+            &mut ampere_cmd::pushbuffer::Encoder<&mut ampere_cmd::pushbuffer::SliceSink<'_>>,
+        ) -> core::result::Result<(), ampere_cmd::Error>,
+    ) -> Result<()> {
+        self.begin(self.current_engine())?;
+        // What follows must not run before this step: a chain would.
+        self.chain_end = None;
+        self.encode(commands)
+    }
+
+    fn acquire64(&mut self, va: u64, value: u64) -> Result<()> {
+        let acquire = SemaphoreAcquire {
+            va,
+            payload: Payload::Bits64(value),
+            condition: AcquireCondition::CircularGreaterOrEqual,
+            switch_tsg: true,
+        };
+        self.step(|encoder| encoder.semaphore_acquire(&acquire))
+    }
+
+    fn check_device(&self, handle: &Handle) -> Result<()> {
+        if Arc::ptr_eq(handle.device(), &self.state.device) {
+            return Ok(());
+        }
+        Err(Error::OtherDevice("a buffer or signal"))
+    }
+
+    /// Reserves a launch record. A full ring is emptied by waiting, the open batch by submitting it.
+    fn reserve_launch(&mut self, bytes: u64) -> Result<u64> {
+        if let Some(offset) = self.launch_cursor.reserve(bytes, QMD_BYTES) {
+            return Ok(offset);
+        }
+        if bytes > self.launch_cursor.capacity() {
+            return Err(Error::Launch(format!(
+                "a launch record of {bytes} bytes does not fit the launch ring"
+            )));
+        }
+        self.reclaim(self.state.device.look(self.state.slot));
+        loop {
+            if let Some(offset) = self.launch_cursor.reserve(bytes, QMD_BYTES) {
+                return Ok(offset);
+            }
+            if self.in_flight.is_empty() {
+                self.submit()?;
+                self.begin(Engine::Compute)?;
+            }
+            self.wait_oldest()?;
+        }
+    }
+
+    /// Records that the open batch uses the kernel's code and the buffers.
+    #[inline]
+    pub(crate) fn note_launch(&self, kernel: &Kernel, arguments: &[Arg<'_>]) {
+        let (slot, value) = (self.state.slot, self.next_value());
+        kernel.uses().note(slot, value);
+        self.state.set_last_kernel(kernel.code().code_va);
+        for argument in arguments {
+            if let Arg::Buffer(buffer) = argument {
+                buffer.uses().note(slot, value);
+            }
+        }
+    }
+
+    /// Records that the open batch uses the memory.
+    #[inline]
+    pub(crate) fn note(&self, handle: &Handle) {
+        handle.uses().note(self.state.slot, self.next_value());
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        // Submitted work is allowed to end, unless it has already failed to; what was never submitted
+        // is dropped. A fence may keep the channels open beyond this point, so the memory that the GPU
+        // reads waits for the timeline, like any other.
+        self.release_held();
+        if self.state.may_finish() {
+            let _ = self.state.wait(self.state.submitted(), DEFAULT_TIMEOUT);
+        }
+        let (slot, value) = (self.state.slot, self.state.submitted());
+        let local = self.local.as_ref().map(|local| &local.memory);
+        let own = [&self.compute.pushbuffer, &self.copy.pushbuffer, &self.launch_memory];
+        for handle in own.into_iter().chain(local) {
+            handle.uses().note(slot, value);
+        }
+    }
+}

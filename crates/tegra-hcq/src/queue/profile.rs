@@ -1,0 +1,294 @@
+//! Recording what the GPU runs and when.
+//!
+//! While a queue profiles, each piece of work stands between two releases of the host engine, which wait for the
+//! engine to be idle and then write the GPU's time (`SEM_EXECUTE` of class C76F with RELEASE_TIMESTAMP) to a slot of
+//! a ring. A slot is read once the timeline has passed its submission, and only then used again; when none is
+//! left, the call waits for the oldest. Slots are cleared before they are used, so work that a fault cut off is told
+//! from work that ended.
+
+use core::sync::atomic::{Ordering, fence};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ampere_cmd::command::{Payload, SemaphoreRelease};
+
+use super::Queue;
+use crate::backend::{Engine, MemoryUse};
+use crate::device::DEFAULT_TIMEOUT;
+use crate::error::{Error, Result};
+use crate::memory::{Content, Handle};
+use crate::profile::clock::{self, Conversion, Pair};
+use crate::profile::{Profile, Span, Unfinished, Work};
+use crate::shared::Shared;
+use crate::wait::Health;
+
+/// Pieces of work whose times the GPU may still have to write.
+const SLOTS: usize = 4096;
+/// Two releases of 16 bytes: value and time at the start, the same at the end.
+const SLOT_BYTES: usize = 32;
+
+/// Work whose times have not been read yet.
+#[derive(Debug)]
+struct Pending {
+    work: Work,
+    slot: usize,
+    called: u64,
+    /// 0 until it is known.
+    encoded: u64,
+    /// 0 until the doorbell is about to be rung.
+    submitted: u64,
+    /// Timeline value behind the end's release.
+    value: u64,
+}
+
+/// Work with the times that the GPU wrote, by its own clock.
+#[derive(Debug)]
+struct Ended {
+    pending: Pending,
+    start: u64,
+    end: u64,
+}
+
+/// What a queue has recorded and not handed out.
+#[derive(Debug)]
+pub(super) struct Recorder {
+    memory: Handle,
+    /// The slot that the next work gets.
+    next: usize,
+    /// Begun, and its end not encoded.
+    open: Option<Pending>,
+    pending: VecDeque<Pending>,
+    ended: Vec<Ended>,
+    unfinished: Vec<Pending>,
+    /// Both clocks when recording began, or what was recorded was taken.
+    first: Pair,
+}
+
+impl Recorder {
+    fn new(device: &Arc<Shared>) -> Result<Self> {
+        let bytes = (SLOTS * SLOT_BYTES) as u64;
+        Ok(Self {
+            memory: device.allocate(bytes, MemoryUse::ReadBack, Content::Profile)?,
+            next: 0,
+            open: None,
+            pending: VecDeque::with_capacity(SLOTS),
+            ended: Vec::new(),
+            unfinished: Vec::new(),
+            first: clock::pair(device)?,
+        })
+    }
+
+    fn is_full(&self) -> bool {
+        self.pending.len() == SLOTS
+    }
+
+    /// The two time stamps of a slot.
+    fn stamps(&self, slot: usize) -> [*mut u64; 2] {
+        assert!(slot < SLOTS);
+        // SAFETY: the slot lies inside the ring's memory.
+        let first = unsafe { self.memory.cpu().add(slot * SLOT_BYTES) }.cast::<u64>();
+        // SAFETY: as above; each release writes its value, then its time.
+        unsafe { [first.add(1), first.add(3)] }
+    }
+
+    /// Takes the next slot, which is free, for work that begins. Returns where its first release goes.
+    fn begin(&mut self, work: Work, called: u64) -> u64 {
+        let slot = self.next;
+        for stamp in self.stamps(slot) {
+            // SAFETY: inside the ring's memory, which `self` keeps alive; volatile, since the GPU writes it.
+            unsafe { stamp.write_volatile(0) };
+        }
+        self.open = Some(Pending { work, slot, called, encoded: 0, submitted: 0, value: 0 });
+        self.memory.gpu_va() + (slot * SLOT_BYTES) as u64
+    }
+
+    /// Where the second release of the work that was begun goes.
+    fn end_va(&self) -> Option<u64> {
+        let slot = self.open.as_ref()?.slot;
+        Some(self.memory.gpu_va() + (slot * SLOT_BYTES + SLOT_BYTES / 2) as u64)
+    }
+
+    /// The second release is encoded, in a batch that ends with `value`.
+    fn end(&mut self, value: u64) {
+        if let Some(open) = self.open.take() {
+            self.next = (open.slot + 1) % SLOTS;
+            let encoded = if open.encoded == 0 { clock::now() } else { open.encoded };
+            self.pending.push_back(Pending { encoded, value, ..open });
+        }
+    }
+
+    /// Reads what has passed `seen`, or everything, since nothing is coming any more.
+    fn harvest(&mut self, seen: u64, all: bool) {
+        while self.pending.front().is_some_and(|oldest| all || oldest.value <= seen)
+            && let Some(pending) = self.pending.pop_front()
+        {
+            fence(Ordering::Acquire);
+            // SAFETY: inside the ring's memory, which `self` keeps alive; volatile, since the GPU writes it.
+            let [start, end] = self.stamps(pending.slot).map(|stamp| unsafe { stamp.read_volatile() });
+            if start != 0 && end != 0 {
+                self.ended.push(Ended { pending, start, end });
+            } else {
+                self.unfinished.push(pending);
+            }
+        }
+    }
+
+    /// Hands out everything that was read.
+    fn take(&mut self, queue: usize, last: Pair) -> Profile {
+        let conversion = Conversion::new(self.first, last);
+        self.first = last;
+        let span = |Ended { pending, start, end }| Span {
+            work: pending.work,
+            queue,
+            called: pending.called,
+            encoded: pending.encoded,
+            submitted: pending.submitted,
+            start: conversion.to_cpu(start),
+            end: conversion.to_cpu(end),
+        };
+        let cut_off = |pending: Pending| Unfinished {
+            work: pending.work,
+            queue,
+            called: pending.called,
+            submitted: (pending.submitted != 0).then_some(pending.submitted),
+        };
+        Profile {
+            spans: self.ended.drain(..).map(span).collect(),
+            unfinished: self.unfinished.drain(..).map(cut_off).collect(),
+        }
+    }
+}
+
+/// A release that writes the time once everything before has ended.
+fn stamp(va: u64) -> SemaphoreRelease {
+    SemaphoreRelease { va, payload: Payload::Bits64(1), wait_for_idle: true, timestamp: true }
+}
+
+impl Queue {
+    /// Switches the recording of launches, copies, fills and graph replays on or off; see [`Queue::take_profile`].
+    /// What was recorded so far stays.
+    ///
+    /// While recording, launches are not chained and each waits for the one before, which costs a few microseconds
+    /// each, and a replay is submitted in three parts. Up to 4096 pieces of work may be in flight; beyond, calls wait
+    /// for the oldest. Times that were read take some hundred bytes each until they are taken.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`], or when the driver cannot read the clocks.
+    pub fn profile(&mut self, enabled: bool) -> Result<()> {
+        if enabled && self.recorder.is_none() {
+            self.recorder = Some(Box::new(Recorder::new(&self.state.device)?));
+        }
+        self.profiling = enabled;
+        Ok(())
+    }
+
+    /// Submits and waits for what was recorded, and hands it out. Recording goes on if it is on.
+    ///
+    /// Work that a fault or [`Device::recover`](crate::Device::recover) has cut off is handed out as such and is no
+    /// error here.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`] when the work does not end within [`DEFAULT_TIMEOUT`], or the driver's error when it cannot
+    /// read the clocks: nothing is lost then, and a later call hands it out.
+    pub fn take_profile(&mut self) -> Result<Profile> {
+        if self.recorder.is_none() {
+            return Ok(Profile::default());
+        }
+        let over = match self.state.health() {
+            Health::Working => match self.submit().and_then(|fence| fence.wait(DEFAULT_TIMEOUT)) {
+                Ok(()) => false,
+                Err(Error::Fault(_)) => true,
+                Err(error) => return Err(error),
+            },
+            Health::Faulted | Health::Forgiven => true,
+        };
+        let seen = self.state.timeline.value();
+        let last = clock::pair(&self.state.device)?;
+        let queue = self.state.slot;
+        Ok(self.recorder.as_mut().map_or_else(Profile::default, |recorder| {
+            recorder.harvest(seen, over);
+            recorder.take(queue, last)
+        }))
+    }
+
+    /// Encodes the time stamp before work for `engine`.
+    #[cold]
+    pub(crate) fn begin_span(&mut self, engine: Engine, work: Work) -> Result<()> {
+        let called = clock::now();
+        // Rebuilds a queue that was recovered, before anything is encoded.
+        self.begin(engine)?;
+        self.make_span_room()?;
+        self.begin(engine)?;
+        self.chain_end = None;
+        let Some(recorder) = &mut self.recorder else { return Ok(()) };
+        let release = stamp(recorder.begin(work, called));
+        self.encode(|encoder| encoder.semaphore_release(&release))?;
+        self.note_recorder();
+        Ok(())
+    }
+
+    /// Encodes the time stamp behind the work that was begun.
+    #[cold]
+    pub(crate) fn end_span(&mut self, engine: Engine) -> Result<()> {
+        self.begin(engine)?;
+        self.chain_end = None;
+        let Some(va) = self.recorder.as_ref().and_then(|recorder| recorder.end_va()) else { return Ok(()) };
+        self.encode(|encoder| encoder.semaphore_release(&stamp(va)))?;
+        self.note_recorder();
+        let value = self.next_value();
+        if let Some(recorder) = &mut self.recorder {
+            recorder.end(value);
+        }
+        Ok(())
+    }
+
+    /// Notes that the doorbell is about to be rung for the work that was begun, or else for all that is encoded.
+    #[cold]
+    pub(crate) fn stamp_spans(&mut self, begun: bool) {
+        let now = clock::now();
+        let Some(recorder) = &mut self.recorder else { return };
+        if begun {
+            if let Some(open) = &mut recorder.open {
+                (open.encoded, open.submitted) = (now, now);
+            }
+            return;
+        }
+        for pending in recorder.pending.iter_mut().rev().take_while(|pending| pending.submitted == 0) {
+            pending.submitted = now;
+        }
+    }
+
+    /// The open batch writes to the ring of slots.
+    fn note_recorder(&self) {
+        if let Some(recorder) = &self.recorder {
+            self.note(&recorder.memory);
+        }
+    }
+
+    /// Reads the oldest slots until one is free.
+    fn make_span_room(&mut self) -> Result<()> {
+        loop {
+            let seen = self.state.timeline.value();
+            let Some(recorder) = &mut self.recorder else { return Ok(()) };
+            if !recorder.is_full() {
+                return Ok(());
+            }
+            recorder.harvest(seen, false);
+            if let Some(oldest) = recorder.pending.front().map(|oldest| oldest.value)
+                && recorder.is_full()
+            {
+                if oldest > self.queued {
+                    self.submit()?;
+                }
+                self.release_held();
+                // Lost work passes, too: its slots say that it never finished.
+                match self.state.wait(oldest, DEFAULT_TIMEOUT) {
+                    Err(Error::Fault(_)) if self.state.timeline.value() >= oldest => {}
+                    result => result?,
+                }
+            }
+        }
+    }
+}

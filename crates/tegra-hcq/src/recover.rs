@@ -1,0 +1,67 @@
+//! Going on after a fault.
+//!
+//! When the kernel stops a channel it takes the whole TSG out of service; nothing brings it back but new
+//! channels. Memory, the address space and other TSGs are untouched. Recovery therefore concerns single
+//! queues: their channels are stopped (a hanging kernel with them), what they never finished is counted as
+//! lost, and the queue opens new channels when it is used next.
+
+use std::sync::Arc;
+
+use nvgpu_channel::ErrorCode;
+
+use crate::error::{Error, Result};
+use crate::fault::{Fault, FaultKind};
+use crate::shared::Shared;
+use crate::wait::{Health, QueueState};
+
+/// What [`Device::recover`](crate::Device::recover) has done.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Recovery {
+    /// Why the queues that were stopped by the GPU had been stopped.
+    pub faults: Vec<Arc<Fault>>,
+    /// Number of queues that were stopped because a wait for them had run out.
+    pub hanging: usize,
+}
+
+impl Recovery {
+    /// Whether there was nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.faults.is_empty() && self.hanging == 0
+    }
+}
+
+/// Stops and forgives every queue in trouble.
+pub(crate) fn recover(device: &Arc<Shared>) -> Result<Recovery> {
+    let _span = tracing::debug_span!("recover").entered();
+    // A queue that another recovery forgives between the check and the stop below may be at work again: the stop
+    // would hit its new channels.
+    let _alone = device.begin_recovery();
+    let mut recovery = Recovery::default();
+    for state in device.queues() {
+        match state.check() {
+            Err(Error::Fault(fault)) => {
+                state.forgive(|| Fault::clone(&fault))?;
+                tracing::debug!(queue = state.slot, "faulted queue stopped");
+                recovery.faults.push(fault);
+            }
+            _ if state.health() == Health::Working && state.has_timed_out() => {
+                state.forgive(|| abandoned(&state))?;
+                tracing::debug!(queue = state.slot, "hanging queue stopped");
+                recovery.hanging += 1;
+            }
+            _ => {}
+        }
+    }
+    device.sweep();
+    tracing::info!(faults = recovery.faults.len(), hanging = recovery.hanging, "device recovered");
+    Ok(recovery)
+}
+
+/// The reason for work that hung until it was stopped.
+fn abandoned(state: &QueueState) -> Fault {
+    let mut fault = Fault::decode(ErrorCode::ChannelReset, Ok(Vec::new()));
+    fault.kind = FaultKind::Abandoned;
+    fault.location = state.last_location();
+    fault
+}

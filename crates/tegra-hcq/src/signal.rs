@@ -1,0 +1,95 @@
+//! Signals: 64-bit words that CPU and queues of a device raise and wait for.
+//!
+//! A queue's own timeline orders its submissions; a signal orders anything else: a kernel that must not
+//! start before the CPU says so, two queues that take turns, the time at which the GPU passed a point.
+//! It is a semaphore of the host engine: 16 bytes, the value and the GPU time of the last release
+//! (`SEM_EXECUTE` of class C76F with RELEASE_TIMESTAMP).
+
+use core::sync::atomic::{Ordering, fence};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::backend::MemoryUse;
+use crate::error::{Error, Result};
+use crate::memory::{Content, Handle};
+use crate::shared::Shared;
+
+/// Bytes of a signal: the value, then the time.
+const BYTES: u64 = 16;
+/// Looks at the value before the clock is asked.
+const SPINS: u32 = 2000;
+
+/// A 64-bit value in memory that CPU and GPU raise and wait for.
+#[derive(Debug)]
+pub struct Signal {
+    handle: Handle,
+}
+
+impl Signal {
+    pub(crate) fn new(device: &Arc<Shared>, value: u64) -> Result<Self> {
+        let handle = device.allocate(BYTES, MemoryUse::Signals, Content::Signal)?;
+        let signal = Self { handle };
+        // SAFETY: the second word lies in the signal's 16 bytes.
+        unsafe { signal.pointer().add(1).write_volatile(0) };
+        signal.set(value);
+        Ok(signal)
+    }
+
+    fn pointer(&self) -> *mut u64 {
+        self.handle.cpu().cast()
+    }
+
+    /// The value. What the GPU wrote before it raised the signal is visible to the caller.
+    pub fn value(&self) -> u64 {
+        // SAFETY: aligned, inside the signal's memory, which `self` keeps alive.
+        let value = unsafe { self.pointer().read_volatile() };
+        fence(Ordering::Acquire);
+        value
+    }
+
+    /// GPU time of the last release by a queue, in nanoseconds of the GPU's clock; 0 before the first.
+    pub fn gpu_time_ns(&self) -> u64 {
+        // SAFETY: the second word of the signal; as in `value`.
+        unsafe { self.pointer().add(1).read_volatile() }
+    }
+
+    /// Sets the value. What the CPU wrote before is visible to whoever waits for it.
+    pub fn set(&self, value: u64) {
+        fence(Ordering::Release);
+        // SAFETY: as in `value`.
+        unsafe { self.pointer().write_volatile(value) };
+    }
+
+    /// Waits until the value is at least `value`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`]: nobody raised the signal in time. A signal does not know who should: when a
+    /// queue was to raise it, that queue's fence says why it did not.
+    pub fn wait(&self, value: u64, timeout: Duration) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            for _ in 0..SPINS {
+                if self.value() >= value {
+                    return Ok(());
+                }
+                core::hint::spin_loop();
+            }
+            if start.elapsed() >= timeout {
+                let cause = "nobody has raised the signal; the fence of the queue that should tells why";
+                let (seen, cause) = (self.value(), cause.to_owned());
+                return Err(Error::Timeout { timeout, wanted: value, seen, cause });
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Address of the value on the GPU.
+    pub fn gpu_va(&self) -> u64 {
+        self.handle.gpu_va()
+    }
+
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+}

@@ -1,0 +1,300 @@
+//! Compilation at run time: with a stand-in for NVRTC, made by the C compiler, and with the real
+//! library where there is one. What is missing is said and passed over.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use tegra_hcq::{Buffer, Cache, Compiled, Compiler, Device, DeviceKind, Error, Program, Source, args};
+use tempfile::TempDir;
+
+const ORIN: (u32, u32) = (8, 7);
+const TIMEOUT: Duration = Duration::from_secs(120);
+const VECTOR_ADD: &str = include_str!("../../../kernels/vector_add.cu");
+
+/// The stand-in, compiled into a folder of its own, and a cache beside it.
+struct Fake {
+    root: TempDir,
+    library: PathBuf,
+}
+
+impl Fake {
+    /// `None`, aloud, when there is no C compiler for the machine of the test, or when a static program
+    /// cannot load libraries.
+    fn new() -> Option<Self> {
+        if cfg!(target_feature = "crt-static") {
+            println!("SKIPPED: a statically linked test loads no libraries");
+            return None;
+        }
+        let root = tempfile::tempdir().unwrap();
+        let library = root.path().join("libnvrtc.so.12");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_nvrtc.c");
+        let status = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
+        match status {
+            Ok(status) => assert!(status.success(), "the stand-in compiles"),
+            Err(error) => {
+                println!("SKIPPED: no C compiler to make a stand-in for NVRTC with: {error}");
+                return None;
+            }
+        }
+        // e_machine of the ELF header. An emulated test finds the compiler of the machine beneath.
+        let machine = |path: &Path| std::fs::read(path).unwrap()[18..20].to_vec();
+        if machine(&library) != machine(&std::env::current_exe().unwrap()) {
+            println!("SKIPPED: the C compiler makes libraries for another machine");
+            return None;
+        }
+        Some(Self { root, library })
+    }
+
+    fn cache(&self) -> Cache {
+        Cache::at(self.root.path().join("cache"), 1 << 20)
+    }
+
+    fn compiler(&self) -> Compiler {
+        Compiler::load_from(&self.library).expect("the stand-in loads").with_cache(Some(self.cache()))
+    }
+
+    fn entries(&self) -> Vec<PathBuf> {
+        let Ok(files) = std::fs::read_dir(self.cache().folder()) else { return Vec::new() };
+        files.map(|file| file.unwrap().path()).collect()
+    }
+}
+
+/// The real NVRTC with a cache of its own, `None`, aloud, when there is none.
+fn real() -> Option<(Compiler, TempDir)> {
+    let root = tempfile::tempdir().unwrap();
+    match Compiler::load() {
+        Ok(compiler) if compiler.version().0 > 12 => {
+            println!("SKIPPED: cubins of NVRTC {:?} cannot be loaded yet", compiler.version());
+            None
+        }
+        Ok(compiler) => Some((compiler.with_cache(Some(Cache::at(root.path(), 1 << 20))), root)),
+        Err(error @ Error::NoNvrtc { .. }) => {
+            println!("SKIPPED: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn text(compiled: &Compiled) -> &str {
+    std::str::from_utf8(&compiled.cubin).unwrap()
+}
+
+#[test]
+fn the_second_time_comes_from_the_cache_for_another_compiler_too() {
+    let Some(fake) = Fake::new() else { return };
+    let source = Source::new("warn").option("-DN=1").expression("f<int>");
+    let first = fake.compiler().compile(&source, ORIN).unwrap();
+    assert!(!first.cached);
+    assert!(text(&first).ends_with(": --gpu-architecture=sm_87 -DN=1"), "{}", text(&first));
+    assert_eq!(first.log, "fake: a warning\n");
+    assert_eq!(first.lowered_name("f<int>"), Some("_Zf<int>"));
+    assert_eq!(first.lowered_name("f"), None);
+
+    // A compiler of its own shares nothing with the first but the folder.
+    let second = fake.compiler().compile(&source, ORIN).unwrap();
+    assert!(second.cached);
+    assert_eq!((&second.cubin, &second.log), (&first.cubin, &first.log));
+    assert_eq!(second.lowered_name("f<int>"), Some("_Zf<int>"));
+
+    let other = fake.compiler().compile(&source, (8, 6)).unwrap();
+    assert!(!other.cached && text(&other).contains("sm_86"), "{}", text(&other));
+    let off = fake.compiler().with_cache(None).compile(&source, ORIN).unwrap();
+    assert!(!off.cached);
+    assert_ne!(off.cubin, first.cubin, "another compilation has another number");
+}
+
+#[test]
+fn a_damaged_entry_is_compiled_again_and_replaced() {
+    let Some(fake) = Fake::new() else { return };
+    let (compiler, source) = (fake.compiler(), Source::new("x"));
+    let first = compiler.compile(&source, ORIN).unwrap();
+    let [entry] = &fake.entries()[..] else { panic!("one entry") };
+    let mut bytes = std::fs::read(entry).unwrap();
+    *bytes.last_mut().unwrap() ^= 0x20;
+    std::fs::write(entry, bytes).unwrap();
+
+    let second = compiler.compile(&source, ORIN).unwrap();
+    assert!(!second.cached);
+    assert_ne!(second.cubin, first.cubin);
+    let third = compiler.compile(&source, ORIN).unwrap();
+    assert!(third.cached);
+    assert_eq!(third.cubin, second.cubin);
+}
+
+#[test]
+fn a_changed_include_file_is_noticed() {
+    let Some(fake) = Fake::new() else { return };
+    let header = fake.root.path().join("value.h");
+    let source = Source::new("#include <value.h>").option(format!("-I{}", fake.root.path().display()));
+    let compile = || fake.compiler().compile(&source, ORIN).unwrap().cached;
+    std::fs::write(&header, "1").unwrap();
+    assert_eq!((compile(), compile()), (false, true));
+    std::fs::write(&header, "2").unwrap();
+    assert_eq!((compile(), compile()), (false, true));
+    let by_macro = Source::new("#include HEADER");
+    fake.compiler().compile(&by_macro, ORIN).unwrap();
+    assert!(!fake.compiler().compile(&by_macro, ORIN).unwrap().cached);
+}
+
+#[test]
+fn a_cache_that_cannot_be_written_costs_compilations_only() {
+    let Some(fake) = Fake::new() else { return };
+    let compiler = fake.compiler().with_cache(Some(Cache::at("/proc/no/such/folder", 1 << 20)));
+    for _ in 0..2 {
+        assert!(!compiler.compile(&Source::new("x"), ORIN).unwrap().cached);
+    }
+}
+
+#[test]
+fn errors_carry_the_log_and_leave_nothing_in_the_cache() {
+    let Some(fake) = Fake::new() else { return };
+    let compile = |source: Source| fake.compiler().compile(&source, ORIN).unwrap_err();
+    let error = compile(Source::new("error").name("mine.cu"));
+    assert_eq!(error.to_string(), "mine.cu does not compile:\nfake: an error");
+    let error = compile(Source::new("x").option("--unknown"));
+    assert_eq!(error.to_string(), "nvrtcCompileProgram: NVRTC_ERROR_INVALID_OPTION\nfake: unknown option");
+    assert!(compile(Source::new("empty")).to_string().contains("no cubin was made"));
+    let error = compile(Source::new("x").option("-arch=sm_80"));
+    assert!(matches!(error, Error::CompileRequest(_)), "{error}");
+    let error = compile(Source::new("x\0y"));
+    assert_eq!(error.to_string(), "the source has a zero byte at offset 1");
+    assert_eq!(fake.entries(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_library_without_the_functions_is_refused_by_the_missing_name() {
+    let Some(fake) = Fake::new() else { return };
+    let empty = fake.root.path().join("empty.c");
+    std::fs::write(&empty, "int nothing;\n").unwrap();
+    let library = fake.root.path().join("libempty.so");
+    let status = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(empty).status();
+    assert!(status.unwrap().success());
+    let error = Compiler::load_from(&library).unwrap_err().to_string();
+    assert!(error.contains("undefined symbol: nvrtcVersion"), "{error}");
+}
+
+#[test]
+fn many_threads_share_compiler_and_cache() {
+    let Some(fake) = Fake::new() else { return };
+    let compiler = fake.compiler();
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let compiler = &compiler;
+            scope.spawn(move || {
+                for round in 0..20 {
+                    let source = Source::new(format!("source {}", (round + thread) % 5));
+                    let compiled = compiler.compile(&source, ORIN).unwrap();
+                    assert!(text(&compiled).starts_with("compilation "));
+                }
+            });
+        }
+    });
+    assert_eq!(fake.entries().len(), 5);
+}
+
+#[test]
+fn the_real_compiler_makes_a_program_that_runs() {
+    let Some((compiler, _root)) = real() else { return };
+    let source = Source::new(VECTOR_ADD).name("vector_add.cu");
+    let compiled = compiler.compile(&source, ORIN).unwrap();
+    assert_eq!(compiled.log, "");
+    let again = compiler.compile(&source, ORIN).unwrap();
+    assert!(again.cached);
+    assert_eq!(again.cubin, compiled.cubin);
+
+    let device = Device::open(DeviceKind::Sim).unwrap();
+    let program = Program::load(&device, &compiled.cubin).unwrap();
+    let add = program.typed::<(&Buffer<f32>, &Buffer<f32>, &mut Buffer<f32>, u32)>("vector_add").unwrap();
+    let a: Vec<f32> = (0..1000).map(|i| i as f32 * 0.25).collect();
+    let b: Vec<f32> = (0..1000).map(|i| 1000.0 - i as f32).collect();
+    let sum: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a + b).collect();
+    let (a, b) = (device.alloc_from(&a).unwrap(), device.alloc_from(&b).unwrap());
+    let mut c = device.alloc_zeroed::<f32>(1000).unwrap();
+    let mut queue = device.queue().unwrap();
+    add.launch(&mut queue, 4, 256, (&a, &b, &mut c, 1000)).unwrap();
+    queue.wait(TIMEOUT).unwrap();
+    assert_eq!(c.to_vec().unwrap(), sum);
+}
+
+#[test]
+fn the_real_compiler_reports_errors_and_warnings() {
+    let Some((compiler, _root)) = real() else { return };
+    let bad = Source::new("__global__ void k() { undefined_name = 1; }").name("bad.cu");
+    let error = compiler.compile(&bad, ORIN).unwrap_err();
+    assert!(matches!(error, Error::Compilation { .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.starts_with("bad.cu does not compile:\nbad.cu(1): error: "), "{text}");
+    assert!(text.contains("undefined_name"), "{text}");
+
+    let unused = Source::new("extern \"C\" __global__ void k() { int unused; }");
+    let compiled = compiler.compile(&unused, ORIN).unwrap();
+    assert!(compiled.log.contains("unused"), "{}", compiled.log);
+    let again = compiler.compile(&unused, ORIN).unwrap();
+    assert!(again.cached);
+    assert_eq!(again.log, compiled.log);
+
+    let error = compiler.compile(&Source::new("").option("--no-such-option"), ORIN).unwrap_err();
+    assert!(error.to_string().contains("--no-such-option"), "{error}");
+    assert!(compiler.compile(&Source::new(""), (8, 99)).is_err());
+}
+
+#[test]
+fn the_real_compiler_takes_headers_options_and_templates() {
+    let Some((compiler, _root)) = real() else { return };
+    let source = Source::new(
+        "#include <factor.h>\n\
+         template <class T> __global__ void scale(T* data) { data[threadIdx.x] *= FACTOR + EXTRA; }",
+    )
+    .header("factor.h", "#define FACTOR 3")
+    .option("-DEXTRA=2")
+    .expression("scale<int>");
+    let compiled = compiler.compile(&source, ORIN).unwrap();
+    let name = compiled.lowered_name("scale<int>").unwrap();
+
+    let device = Device::open(DeviceKind::Sim).unwrap();
+    let program = Program::load(&device, &compiled.cubin).unwrap();
+    let data = device.alloc_from(&[1_i32, 2, -3, 4]).unwrap();
+    let mut queue = device.queue().unwrap();
+    queue.launch(&program.kernel(name).unwrap(), 1, 4, &args![&data]).unwrap();
+    queue.wait(TIMEOUT).unwrap();
+    assert_eq!(data.to_vec().unwrap(), [5, 10, -15, 20]);
+}
+
+#[test]
+fn the_real_compiler_serves_threads_at_a_time() {
+    let Some((compiler, _root)) = real() else { return };
+    let compiler = compiler.with_cache(None);
+    let compile = &|n: u32| {
+        let source = Source::new(format!("extern \"C\" __global__ void k(int* p) {{ *p = {n}; }}"));
+        compiler.compile(&source, ORIN).unwrap().cubin
+    };
+    let cubins = thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|n| scope.spawn(move || (n, compile(n)))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    for (n, cubin) in cubins {
+        assert_eq!(cubin, compile(n), "the same source gives the same bytes");
+    }
+}
+
+#[test]
+fn a_program_is_compiled_in_one_call() {
+    let Some((compiler, _root)) = real() else { return };
+    let shared = compiler.share();
+    assert!(Arc::ptr_eq(&shared, &Compiler::shared().unwrap()));
+    let device = Device::open(DeviceKind::Sim).unwrap();
+    let source = "extern \"C\" __global__ void set(int* out) { *out = VALUE; }";
+    let program = Program::compile(&device, source, &["-DVALUE=42"]).unwrap();
+    let set = program.typed::<(&mut Buffer<i32>,)>("set").unwrap();
+    let mut out = device.alloc_zeroed::<i32>(1).unwrap();
+    let mut queue = device.queue().unwrap();
+    set.launch(&mut queue, 1, 1, (&mut out,)).unwrap();
+    queue.wait(TIMEOUT).unwrap();
+    assert_eq!(out.to_vec().unwrap(), [42]);
+    let error = Program::compile(&device, "nonsense", &[]).unwrap_err();
+    assert!(matches!(error, Error::Compilation { .. }), "{error}");
+}

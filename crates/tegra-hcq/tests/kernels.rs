@@ -1,0 +1,185 @@
+//! Kernels of the fixture cubins on the software Orin: typed launches, attributes, occupancy.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::time::Duration;
+
+use tegra_hcq::{Buffer, ByValue, Device, DeviceKind, Error, Limit, Pod, Program};
+
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The system's allocator, counting per thread.
+struct Counting;
+
+// SAFETY: every call is passed on to the system's allocator unchanged; the counter is a
+// constant-initialised thread-local without a destructor, which never allocates.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's contract is the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's contract is the system allocator's.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// A device on a software Orin of its own, and `kernels/NAME.cubin` loaded.
+fn load(name: &str) -> (Device, Program) {
+    let path = format!("{}/../../kernels/{name}.cubin", env!("CARGO_MANIFEST_DIR"));
+    let device = Device::open(DeviceKind::Sim).expect("the software Orin opens");
+    let program = Program::load(&device, &std::fs::read(path).expect("the cubin is there"));
+    (device, program.expect("the cubin loads"))
+}
+
+type VectorAdd = (&'static Buffer<f32>, &'static Buffer<f32>, &'static mut Buffer<f32>, u32);
+
+#[test]
+fn a_typed_kernel_is_launched_again_and_again_with_the_same_buffers_and_allocates_nothing() {
+    let (device, program) = load("vector_add");
+    let add = program.typed::<VectorAdd>("vector_add").unwrap();
+    let a = device.alloc_from(&[1.5_f32; 300]).unwrap();
+    let b = device.alloc_from(&[2.0_f32; 300]).unwrap();
+    let mut c = device.alloc_zeroed::<f32>(300).unwrap();
+    let mut queue = device.queue().unwrap();
+    add.launch(&mut queue, 3, 128, (&a, &b, &mut c, 300)).unwrap();
+    queue.wait(TIMEOUT).unwrap();
+    assert_eq!(c.to_vec().unwrap(), vec![3.5; 300]);
+
+    let before = ALLOCATIONS.with(Cell::get);
+    for _ in 0..100 {
+        add.launch(&mut queue, 3, 128, (&b, &b, &mut c, 300)).unwrap();
+        queue.submit().unwrap().wait(TIMEOUT).unwrap();
+    }
+    assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0);
+    assert_eq!(c.to_vec().unwrap(), vec![4.0; 300]);
+}
+
+/// The fixture's `struct Parameters`, padding written out.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Parameters {
+    count: u32,
+    padding0: u32,
+    bias: f64,
+    inner: [Inner; 3],
+    steps: [i16; 5],
+    padding1: [u16; 3],
+    input: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Inner {
+    scale: f32,
+    shift: i8,
+    padding: [u8; 3],
+}
+
+// SAFETY: `repr(C)`, 8 bytes without implicit padding, and any bits are a value of each field.
+unsafe impl bytemuck::Zeroable for Inner {}
+// SAFETY: as above.
+unsafe impl Pod for Inner {}
+// SAFETY: `repr(C)`, 64 bytes without implicit padding, and any bits are a value of each field.
+unsafe impl bytemuck::Zeroable for Parameters {}
+// SAFETY: as above.
+unsafe impl Pod for Parameters {}
+
+#[test]
+fn a_struct_goes_by_value() {
+    let (device, program) = load("params");
+    let kernel = program.typed::<(ByValue<Parameters>, &mut Buffer<f32>)>("struct_param").unwrap();
+    let input = device.alloc_from(&[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
+    let mut out = device.alloc_zeroed::<f32>(6).unwrap();
+    let inner = |scale, shift| Inner { scale, shift, padding: [0; 3] };
+    let parameters = Parameters {
+        count: 6,
+        padding0: 0,
+        bias: 0.5,
+        inner: [inner(1.0, 0), inner(10.0, -1), inner(100.0, 2)],
+        steps: [0, 1000, 2000, 3000, 4000],
+        padding1: [0; 3],
+        input: input.gpu_va(),
+    };
+    let mut queue = device.queue().unwrap();
+    kernel.launch(&mut queue, 1, 32, (ByValue(parameters), &mut out)).unwrap();
+    queue.wait(TIMEOUT).unwrap();
+    let expected = [1.5, 1019.5, 2302.5, 3004.5, 4049.5, 602.5];
+    assert_eq!(out.to_vec().unwrap(), expected);
+}
+
+#[test]
+fn a_tuple_that_does_not_fit_the_cubin_is_refused_by_name() {
+    let (_device, program) = load("vector_add");
+    let error = program.typed::<(&Buffer<f32>, u32)>("vector_add").unwrap_err();
+    assert_eq!(error.to_string(), "kernel vector_add: has 4 parameters, the signature has 2");
+
+    type Short = (&'static Buffer<f32>, &'static Buffer<f32>, u32, u32);
+    let error = program.typed::<Short>("vector_add").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "kernel vector_add: parameter 2 has 8 bytes, but u32 of the signature has 4"
+    );
+
+    let error = program.typed::<()>("no_such_kernel").unwrap_err();
+    assert!(matches!(error, Error::Cubin(_)), "{error}");
+}
+
+#[test]
+fn attributes_are_those_of_the_source() {
+    let (_device, program) = load("params");
+    let bounded = program.kernel("pointer_params").unwrap().attributes();
+    assert_eq!(bounded.max_threads, 128, "__launch_bounds__(128)");
+    assert_eq!(bounded.binary_version, (8, 7));
+    assert_eq!((bounded.static_shared_bytes, bounded.constant_bytes), (0, 0));
+    assert_eq!(bounded.max_dynamic_shared_bytes, 163 << 10);
+    assert!((8..=255).contains(&bounded.registers), "{} registers", bounded.registers);
+
+    let (_device, program) = load("globals");
+    let name = program.kernel_names().next().unwrap().to_owned();
+    let attributes = program.kernel(&name).unwrap().attributes();
+    assert_eq!(attributes.constant_bytes, 5 * 4 + 16 * 4, "taps and palette");
+}
+
+#[test]
+fn a_launch_takes_exactly_what_the_attributes_allow() {
+    let (device, program) = load("dynamic_shared");
+    let kernel = program.kernel("dynamic_sum").unwrap();
+    let most = kernel.attributes().max_dynamic_shared_bytes;
+    assert_eq!(kernel.occupancy(64, most).unwrap().blocks_per_sm, 1);
+    let error = kernel.occupancy(64, most + 1).unwrap_err().to_string();
+    assert!(error.ends_with("does not fit an SM: too little of shared memory"), "{error}");
+
+    let typed = program.typed::<(&Buffer<f32>, &mut Buffer<f32>)>("dynamic_sum").unwrap();
+    let input = device.alloc_from(&[0.5_f32; 64]).unwrap();
+    let mut out = device.alloc_zeroed::<f32>(1).unwrap();
+    let mut queue = device.queue().unwrap();
+    let error = typed.launch_with_shared(&mut queue, 1, 64, most + 1, (&input, &mut out)).unwrap_err();
+    assert!(matches!(error, Error::Launch(_)), "{error}");
+    typed.launch_with_shared(&mut queue, 1, 64, most, (&input, &mut out)).unwrap();
+    queue.wait(TIMEOUT).unwrap();
+    assert_eq!(out.to_vec().unwrap(), [32.0]);
+}
+
+#[test]
+fn occupancy_of_a_loaded_kernel_follows_block_and_shared_memory() {
+    let (_device, program) = load("vector_add");
+    let kernel = program.kernel("vector_add").unwrap();
+    assert!(kernel.attributes().registers <= 40, "few enough for full occupancy");
+    let full = kernel.occupancy(256, 0).unwrap();
+    assert_eq!((full.blocks_per_sm, full.warps_per_sm, full.limited_by), (6, 48, Limit::Warps));
+    assert_eq!(full.max_warps_per_sm, 48);
+    let few = kernel.occupancy((16, 8), 48 << 10).unwrap();
+    assert_eq!((few.blocks_per_sm, few.warps_per_sm, few.limited_by), (3, 12, Limit::SharedMemory));
+    assert_eq!(kernel.occupancy(32, 0).unwrap().limited_by, Limit::Blocks);
+    assert!(kernel.occupancy(1025, 0).is_err());
+}

@@ -1,0 +1,33 @@
+//! Layer 4 of docs/guide.md: the work is recorded once and sent as often as wanted.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use tegra_hcq::{Device, DeviceKind, Program, args};
+
+const N: u32 = 1000;
+
+fn main() -> Result<()> {
+    let device = Device::open(DeviceKind::Auto)?;
+    let program = Program::load(&device, include_bytes!("../kernels/square_plus_one.cubin"))?;
+    let kernel = program.kernel("square_plus_one")?;
+    let out = device.alloc::<f32>(N as usize)?;
+    let mut published = device.alloc::<f32>(N as usize)?;
+    let mut queue = device.queue()?;
+
+    let mut recording = device.graph();
+    let square = recording.launch(&kernel, N.div_ceil(256), 256, &args![&out, N])?;
+    recording.copy(&out, &mut published)?;
+    let mut graph = recording.build()?;
+
+    for n in [N, N / 2] {
+        graph.set_argument(square, 1, n)?;
+        graph.set_size(square, n.div_ceil(256), 256)?;
+        queue.replay(&mut graph)?.wait(Duration::from_secs(10))?;
+    }
+
+    let result = published.to_vec()?;
+    ensure!(result.iter().enumerate().all(|(i, &value)| value == (i * i + 1) as f32));
+    println!("{} steps, {} squares, all right", graph.len(), result.len());
+    Ok(())
+}

@@ -1,0 +1,12 @@
+//! Words for the decoders of `cargo xtask decode pushbuf`, `qmd` and `gpfifo`.
+
+#![no_main]
+
+#[path = "../src/commands.rs"]
+mod commands;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    commands::run(data);
+});

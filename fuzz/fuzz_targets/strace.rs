@@ -1,0 +1,12 @@
+//! Traces for the decoder of `cargo xtask decode strace`.
+
+#![no_main]
+
+#[path = "../src/strace.rs"]
+mod strace;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    strace::run(data);
+});

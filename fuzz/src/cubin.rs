@@ -1,0 +1,97 @@
+//! Cubins for the parser and for `cargo xtask decode cubin`.
+//!
+//! Whatever the bytes are: parsing and listing end with a value or an error; what the parser promises
+//! about its result holds; the listing has no control characters, is not many times longer than the file,
+//! and says the same as its JSON.
+
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use cubin::{Contents, Cubin};
+use serde_json::Value;
+use xtask::code;
+use xtask::commands::Verdict;
+
+/// Bytes of output for each byte of input, at most: a row of two names and words for each record of four
+/// bytes.
+const OUTPUT_FACTOR: usize = 256;
+
+/// Bytes of output for an empty input, at most.
+const OUTPUT_BASE: usize = 1024;
+
+/// Largest image that is built, in bytes: one field can make a zeroed variable huge.
+const IMAGE_LIMIT: u64 = 1 << 20;
+
+fn listed(data: &[u8], json: bool) -> (String, Verdict) {
+    let mut output = Vec::new();
+    let verdict = code::cubin(data, &mut output, json).expect("memory takes everything");
+    let limit = OUTPUT_BASE + OUTPUT_FACTOR * data.len();
+    assert!(output.len() <= limit, "{} bytes of input made {} of output", data.len(), output.len());
+    (String::from_utf8(output).expect("text"), verdict)
+}
+
+/// Parses and lists a file. Returns what was new about it for a fuzzer.
+pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
+    let (text, verdict) = listed(data, false);
+    assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "control characters in {text:?}");
+    let (json, same) = listed(data, true);
+    let object: Value = serde_json::from_str(&json).expect("an object");
+    assert_eq!(verdict, same, "text and JSON find the same");
+    assert_eq!(object["error"].is_string(), verdict == Verdict::Damaged);
+    if let Ok(contents) = Contents::read(data) {
+        let rows = |start: &str| text.lines().filter(|line| line.starts_with(start)).count();
+        assert_eq!(rows("relocation of "), contents.relocations.len(), "one row each");
+        assert_eq!(rows("attribute of "), contents.attributes.len(), "one row each");
+        assert_eq!(object["sections"].as_array().map(Vec::len), Some(contents.sections.len()));
+    }
+
+    let mut behaviours = BTreeSet::new();
+    let mut new = |behaviour: &dyn Fn(&mut DefaultHasher)| {
+        let mut hasher = DefaultHasher::new();
+        behaviour(&mut hasher);
+        behaviours.insert(hasher.finish());
+    };
+    match Cubin::parse(data) {
+        Err(error) => {
+            // Which error it is, and of the longer texts only the part without numbers and names.
+            let said: String = error.to_string().chars().filter(|c| !c.is_ascii_digit()).collect();
+            new(&|hasher| {
+                std::mem::discriminant(&error).hash(hasher);
+                said.rsplit(':').next().hash(hasher);
+            });
+        }
+        Ok(module) => {
+            for kernel in module.kernels() {
+                assert_eq!(module.kernel(&kernel.name), Ok(kernel));
+                assert!(kernel.code_offset + kernel.code_bytes <= module.image_bytes());
+                assert!(kernel.param_base + kernel.param_bytes <= kernel.constant0_bytes);
+                let log = |number: u32| number.checked_ilog2();
+                new(&|hasher| {
+                    (log(kernel.registers), log(kernel.shared_bytes), log(kernel.local_bytes)).hash(hasher);
+                    (kernel.params.len(), kernel.constants.len(), kernel.barriers).hash(hasher);
+                    (kernel.max_threads.is_some(), kernel.required_threads.is_some()).hash(hasher);
+                });
+            }
+            if module.image_bytes() <= IMAGE_LIMIT
+                && let Ok(image) = module.image_at(module.image_align() << 20)
+            {
+                assert_eq!(image.len() as u64, module.image_bytes());
+            }
+            new(&|hasher| (module.sm(), module.is_accelerated(), module.globals().len()).hash(hasher));
+        }
+    }
+    behaviours
+}
+
+/// The seeds: cubins of the repository, of every ABI version, under the folder given.
+pub(crate) fn seeds(root: &std::path::Path) -> Vec<std::path::PathBuf> {
+    const SEEDS: [&str; 6] = [
+        "kernels/globals.cubin",
+        "kernels/square_plus_one.cubin",
+        "crates/cubin/tests/data/calls.cubin",
+        "crates/cubin/tests/data/limits.13_0.cubin",
+        "crates/cubin/tests/data/tiny.relocatable.cubin",
+        "crates/cubin/tests/data/tiny.sm_90a.cubin",
+    ];
+    SEEDS.iter().map(|seed| root.join(seed)).collect()
+}

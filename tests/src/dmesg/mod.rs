@@ -1,0 +1,220 @@
+//! The kernel log, checked: which of its lines concern the GPU, what they mean, and what to do.
+//!
+//! [`Checker`] takes records one by one, leaves out what is not about the GPU, finds each line's row in
+//! the [table](table::TABLE) and puts the lines of one event together: the lines of a fault up to the
+//! error notifiers, and those of a kernel WARNING up to the end of its trace.
+//!
+//! ```
+//! use tests::dmesg::{Class, Kind, Record, check};
+//!
+//! let log = "[   12.5] usb 1-2: new device\n\
+//!            [   13.0] nvgpu: 17000000.gpu f:1 [ERR]  sked exception: esr 0x01000000\n\
+//!            [   13.0] nvgpu: 17000000.gpu g:1 [ERR]  error notifier set to 13 for ch 511 owned by a\n";
+//! let events = check(Record::parse_log(log));
+//! assert_eq!((events.len(), events[0].lines.len()), (1, 2));
+//! assert_eq!(events[0].class(), Class::Error);
+//! assert!(events[0].kinds().contains(&Kind::LaunchDescriptor));
+//! ```
+
+pub mod document;
+pub mod record;
+pub mod source;
+pub mod table;
+
+use std::collections::BTreeSet;
+
+pub use record::{Level, Record, Stamp};
+pub use source::KmsgReader;
+pub use table::{Class, Kind, Role, Row};
+
+/// Lines of one event are at most this far apart, in microseconds; a GPU that hangs reports each 100 ms.
+const GAP_US: u64 = 1_000_000;
+/// A trace without an end is given up after this many lines.
+const TRACE_LINES: usize = 200;
+
+/// One line about the GPU with its row of the table.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// The message.
+    pub record: Record,
+    /// What it means.
+    pub row: &'static Row,
+}
+
+/// One event: a line, or the lines that report one thing together.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// Its lines, oldest first; at least one.
+    pub lines: Vec<Line>,
+    /// Whether the lines are a kernel WARNING with its trace.
+    pub trace: bool,
+}
+
+impl Event {
+    /// The worst class of its lines.
+    pub fn class(&self) -> Class {
+        self.lines.iter().map(|line| line.row.class).max().unwrap_or(Class::Information)
+    }
+
+    /// The kinds of its lines, without those that another explains: a notifier is set for the cause in
+    /// the lines before it, and an SM also reports an access that the MMU refused.
+    pub fn kinds(&self) -> BTreeSet<Kind> {
+        let mut kinds: BTreeSet<_> = self.lines.iter().map(|line| line.row.kind).collect();
+        kinds.remove(&Kind::None);
+        if kinds.len() > 1 {
+            kinds.remove(&Kind::Notifier);
+        }
+        if kinds.contains(&Kind::Mmu) {
+            kinds.remove(&Kind::Sm);
+        }
+        kinds
+    }
+
+    /// The row that says most: that of the first line of the worst class.
+    pub fn row(&self) -> &'static Row {
+        let class = self.class();
+        let line = self.lines.iter().find(|line| line.row.class == class);
+        // PANIC: an event is made with its first line.
+        line.unwrap_or(&self.lines[0]).row
+    }
+
+    /// What to do, each advice once, in the order of the lines.
+    pub fn cures(&self) -> Vec<&'static str> {
+        let mut cures = Vec::new();
+        for cure in self.lines.iter().map(|line| line.row.cure) {
+            if !cure.is_empty() && !cures.contains(&cure) {
+                cures.push(cure);
+            }
+        }
+        cures
+    }
+}
+
+/// Puts records together to events.
+#[derive(Debug, Default)]
+pub struct Checker {
+    /// The fault report that is being made, and whether its end has been seen.
+    open: Option<(Event, bool)>,
+    /// A kernel WARNING that is being read.
+    trace: Option<Vec<Record>>,
+    /// Finished events.
+    done: Vec<Event>,
+}
+
+impl Checker {
+    /// Takes the next record.
+    pub fn push(&mut self, record: Record) {
+        if record.text.contains("[ cut here ]") {
+            self.end_trace();
+            self.trace = Some(vec![record]);
+            return;
+        }
+        let Some(trace) = &mut self.trace else {
+            self.line(record);
+            return;
+        };
+        let last = record.text.contains("[ end trace") || trace.len() == TRACE_LINES;
+        trace.push(record);
+        if last {
+            self.end_trace();
+        }
+    }
+
+    /// The events that are complete.
+    pub fn take(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.done)
+    }
+
+    /// The remaining events, complete or not.
+    pub fn finish(&mut self) -> Vec<Event> {
+        self.end_trace();
+        self.close();
+        self.take()
+    }
+
+    /// A record outside of a trace.
+    fn line(&mut self, record: Record) {
+        if !table::is_about_the_gpu(&record.text) {
+            return;
+        }
+        let row = table::lookup(&record);
+        let apart = self.open.as_ref().is_some_and(|(event, ended)| {
+            *ended && row.role == Role::Cause || is_later(event.lines.last(), &record)
+        });
+        if apart {
+            self.close();
+        }
+        let line = Line { record, row };
+        match (row.role, &mut self.open) {
+            (Role::Alone, _) => self.done.push(Event { lines: vec![line], trace: false }),
+            (role, Some((event, ended))) => {
+                event.lines.push(line);
+                *ended |= role == Role::End;
+            }
+            (role, None) => {
+                self.open = Some((Event { lines: vec![line], trace: false }, role == Role::End));
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        self.done.extend(self.open.take().map(|(event, _)| event));
+    }
+
+    /// Keeps a trace if it is the GPU's. Only the lines that the table knows say what it is; those that
+    /// it does not know are kept as information.
+    fn end_trace(&mut self) {
+        let Some(records) = self.trace.take() else { return };
+        if !records.iter().any(|record| table::is_about_the_gpu(&record.text)) {
+            return;
+        }
+        let mut lines: Vec<_> =
+            records.into_iter().map(|record| Line { row: table::trace_row(&record.text), record }).collect();
+        // That it is a WARNING says nothing once a line says of what.
+        if lines.iter().any(|line| line.row.class > Class::Information && !table::is_plain_warning(line.row))
+        {
+            for line in lines.iter_mut().filter(|line| table::is_plain_warning(line.row)) {
+                line.row = table::trace_row("");
+            }
+        }
+        self.done.push(Event { lines, trace: true });
+    }
+}
+
+/// Whether a record is too late to belong to what `last` belongs to. Without times nothing is.
+fn is_later(last: Option<&Line>, record: &Record) -> bool {
+    match (last.map(|line| &line.record.stamp), &record.stamp) {
+        (Some(Stamp::Uptime(before)), Stamp::Uptime(now)) => now.saturating_sub(*before) > GAP_US,
+        _ => false,
+    }
+}
+
+/// The events of a complete log.
+pub fn check(records: impl IntoIterator<Item = Record>) -> Vec<Event> {
+    let mut checker = Checker::default();
+    for record in records {
+        checker.push(record);
+    }
+    checker.finish()
+}
+
+/// Events per class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    counts: [usize; Class::ALL.len()],
+}
+
+impl Summary {
+    /// Counts an event.
+    pub fn add(&mut self, event: &Event) {
+        self.counts[event.class() as usize] += 1;
+    }
+
+    /// Events of a class.
+    pub fn of(&self, class: Class) -> usize {
+        self.counts[class as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests;

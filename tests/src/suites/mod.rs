@@ -1,0 +1,37 @@
+//! The suites of tests that run on a device.
+
+pub mod edge_cases;
+mod fixtures;
+pub mod hcq;
+pub mod ioctl;
+pub mod isolation;
+pub mod jit;
+pub mod models;
+pub mod soak;
+pub mod stress;
+
+use crate::harness::Suite;
+
+/// The suites of an ordinary run, in the order in which they run.
+pub static ALL: [&Suite; 7] = [
+    &ioctl::SUITE,
+    &hcq::SUITE,
+    &edge_cases::SUITE,
+    &stress::SUITE,
+    &models::SUITE,
+    &jit::SUITE,
+    &isolation::SUITE,
+];
+
+/// Suites that only run when they are asked for by name.
+pub static ON_REQUEST: [&Suite; 2] = [&soak::SUITE, &isolation::NEIGHBOUR];
+
+/// All suites there are.
+pub fn everything() -> Vec<&'static Suite> {
+    ALL.into_iter().chain(ON_REQUEST).collect()
+}
+
+/// The suites that a run with these names chooses from: without names, those of an ordinary run.
+pub fn for_names(names: &[String]) -> Vec<&'static Suite> {
+    if names.is_empty() { ALL.to_vec() } else { everything() }
+}

@@ -1,0 +1,187 @@
+//! The software Orin's kernel log goes through the same checker as a board's.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nvgpu_channel::KernelLog;
+use nvgpu_sys::Door;
+use orin_sim::{Config, SoftwareOrin};
+use tegra_hcq::{Arg, Buffer, args};
+use tests::Bench;
+use tests::dmesg::{Class, Event, Kind, KmsgReader, Record, Role, check, table};
+
+/// Makes a kernel's arguments, given a buffer of 64 words.
+type Arguments = fn(&Buffer<u32>) -> Vec<Arg<'_>>;
+
+/// What the log says about one faulting launch.
+fn events_of(kernel: &str, threads: u32, arguments: Arguments) -> Vec<Event> {
+    let mut bench = Bench::new("faults");
+    let out = bench.device.alloc_zeroed::<u32>(64).unwrap();
+    let door: Arc<dyn Door> = Arc::new(bench.orin.clone());
+    let mut log = KmsgReader::open_at_end(&door).unwrap();
+    bench.try_run(kernel, 1, threads, &arguments(&out)).unwrap_err();
+    let mut records = Vec::new();
+    // The notifier of the second channel may come after the launch has failed.
+    let end = Instant::now() + Duration::from_secs(20);
+    let notifier = |record: &Record| record.text.contains("error notifier set");
+    while records.iter().filter(|record| notifier(record)).count() < 2 && Instant::now() < end {
+        log.wait(Duration::from_millis(50)).unwrap();
+        records.extend(log.read_new().unwrap());
+    }
+    check(records)
+}
+
+/// The patterns of an event's rows, each once.
+fn patterns(event: &Event) -> Vec<&'static str> {
+    let mut patterns: Vec<_> = event.lines.iter().map(|line| line.row.pattern).collect();
+    patterns.dedup();
+    patterns
+}
+
+#[test]
+fn an_mmu_fault_of_the_model_finds_its_rows() {
+    let events = events_of("fault_read", 1, |out| args![0x12_3456_7000_u64, out].to_vec());
+    assert_eq!(events.len(), 1, "{events:#?}");
+    let event = &events[0];
+    assert_eq!(event.kinds().into_iter().collect::<Vec<_>>(), [Kind::Mmu]);
+    assert_eq!(event.class(), Class::Error);
+    assert_eq!(
+        patterns(event),
+        [
+            "page fault error: err_type",
+            "[MMU FAULT] mmu engine id*fault addr:",
+            "[MMU FAULT] protected mode",
+            "mmu fault id=*id_type=",
+            "__ga10b__",
+            "generated a mmu fault",
+            "sm err state*hww_warp_esr 32,",
+            "sm hww global*warp 0x00000020",
+            "orin-sim: channel ",
+            "error notifier set to",
+        ]
+    );
+    let address = event.lines.iter().find(|line| line.row.pattern.starts_with("[MMU FAULT] mmu")).unwrap();
+    assert!(address.record.text.contains("fault addr: 0x1234567000"), "{}", address.record.text);
+    assert_eq!(event.lines.last().unwrap().row.role, Role::End);
+}
+
+#[test]
+fn every_fault_of_the_model_has_its_kind() {
+    let cases: [(&str, u32, Arguments, Kind); 4] = [
+        ("fault_write", 1, |_| args![0x77_0000_0000_u64, 1_u32].to_vec(), Kind::Mmu),
+        ("fault_trap", 64, |out| args![33_u32, out].to_vec(), Kind::Sm),
+        ("fault_shared_bounds", 1, |out| args![1_u32 << 20, out].to_vec(), Kind::Sm),
+        ("fault_barrier", 64, |out| args![out].to_vec(), Kind::Hang),
+    ];
+    for (kernel, threads, arguments, kind) in cases {
+        let events = events_of(kernel, threads, arguments);
+        assert_eq!(events.len(), 1, "{kernel}: {events:#?}");
+        assert_eq!(events[0].kinds().into_iter().collect::<Vec<_>>(), [kind], "{kernel}");
+        let unknown = events[0].lines.iter().find(|line| line.row.kind == Kind::Unknown);
+        assert!(unknown.is_none(), "{kernel}: {unknown:?}");
+    }
+}
+
+/// The driver's own reader gives texts alone; they are judged in the same way.
+#[test]
+fn lines_of_the_driver_s_reader_are_judged_too() {
+    let bench = Bench::new("faults");
+    let door: Arc<dyn Door> = Arc::new(bench.orin.clone());
+    let mut log = KernelLog::open(&door);
+    bench.orin.quiesce();
+    let events = check(log.drain().iter().map(|text| Record::from_text(text)));
+    assert_eq!(events.len(), 1, "{events:#?}");
+    assert_eq!(events[0].row().kind, Kind::Fatal);
+    assert!(events[0].cures().contains(&"reboot; the first error before it is the cause"));
+}
+
+/// Whatever the model says while a device comes up, works and goes away is no error.
+#[test]
+fn a_program_without_faults_leaves_no_error_in_the_log() {
+    let mut bench = Bench::new("basics");
+    let out = bench.device.alloc::<u32>(64).unwrap();
+    bench.run("fill_u32", 1, 64, &args![&out, 7_u32, 64_u32]);
+    assert_eq!(out.to_vec().unwrap(), [7; 64]);
+    let orin = bench.orin.clone();
+    drop((out, bench));
+    let events = check(orin.kernel_log().iter().map(|text| Record::from_text(text)));
+    assert!(events.iter().all(|event| event.class() < Class::Warning), "{events:#?}");
+}
+
+#[test]
+fn a_reader_sees_each_record_once_and_says_when_it_may_not_read() {
+    let orin = SoftwareOrin::new(Config::default()).unwrap();
+    let door: Arc<dyn Door> = Arc::new(orin.clone());
+    let mut reader = KmsgReader::open(&door).unwrap();
+    orin.quiesce();
+    let records = reader.read_new().unwrap();
+    assert!(!records.is_empty() && reader.read_new().unwrap().is_empty());
+    assert!(records.iter().all(|record| record.sequence.is_some() && record.level.is_some()));
+    assert_eq!(reader.times_overtaken(), 0);
+    let nodes = orin_sim::Nodes { kernel_log: orin_sim::Node::Denied, ..orin_sim::Nodes::default() };
+    let denied = SoftwareOrin::new(Config { nodes, ..Config::default() }).unwrap();
+    let door: Arc<dyn Door> = Arc::new(denied);
+    assert!(matches!(KmsgReader::open(&door), Err(nvgpu_sys::Errno::ACCESS | nvgpu_sys::Errno::PERM)));
+}
+
+/// The lines that a source file of the model prints: the literals in `format_args!` behind a call of
+/// the log, with a number for each value. Messages made of values alone are left out.
+fn messages(source: &str) -> Vec<String> {
+    let mut messages = Vec::new();
+    for call in source.split("log.").skip(1) {
+        let Some((method, rest)) = call.split_once('(') else { continue };
+        if !["error", "warning", "nvgpu", "nvmap", "device", "dump", "model"].contains(&method) {
+            continue;
+        }
+        let call = rest.split(';').next().unwrap_or_default();
+        let Some((before, literal)) = call.split_once("format_args!(") else { continue };
+        let function = before.split('"').nth(1).unwrap_or("f");
+        let Some((text, _)) = literal.trim_start().strip_prefix('"').and_then(|text| text.split_once('"'))
+        else {
+            continue;
+        };
+        let mut message = String::new();
+        for piece in text.split('{') {
+            let piece = piece.split_once('}').map_or(piece, |(_, behind)| behind);
+            message.push_str(if message.is_empty() { "" } else { "7" });
+            message.push_str(piece);
+        }
+        if message.bytes().filter(u8::is_ascii_alphabetic).count() >= 4 {
+            messages.push(match method {
+                "model" => format!("orin-sim: {message}"),
+                "dump" => format!("__ga10b__ {message}"),
+                _ => format!("nvgpu: 17000000.gpu {function}:0 [ERR]  {message}"),
+            });
+        }
+    }
+    messages
+}
+
+/// Source files under `folder`.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] })
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .collect()
+}
+
+#[test]
+fn every_line_that_the_model_prints_has_a_row() {
+    let folder = tests::workspace().join("crates/orin-sim/src/kernel");
+    let files = sources(&folder).into_iter().filter(|path| !path.ends_with("log.rs"));
+    let messages: Vec<_> = files.flat_map(|path| messages(&std::fs::read_to_string(path).unwrap())).collect();
+    assert!(messages.len() > 80, "only {} messages were found", messages.len());
+    let unknown: Vec<_> = messages
+        .iter()
+        .filter(|message| {
+            let row = table::lookup(&Record::from_text(message));
+            row.kind == Kind::Unknown || row.pattern.is_empty()
+        })
+        .collect();
+    assert!(
+        unknown.is_empty(),
+        "no row in tests/src/dmesg/table (docs/kernel-log.md says how to add one): {unknown:#?}"
+    );
+}

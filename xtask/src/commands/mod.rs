@@ -1,0 +1,54 @@
+//! What a driver writes for the GPU, made readable: pushbuffers, launch descriptors and ring entries
+//! from a file, word by word, with the tables of `ampere-cmd`.
+//!
+//! Any bytes are decoded to the end. What has no meaning is shown with its number, and counted.
+
+mod gpfifo;
+mod pushbuf;
+mod qmd;
+mod words;
+
+use std::io::{self, Write};
+
+use serde_json::Value;
+
+pub use gpfifo::gpfifo;
+pub use pushbuf::pushbuf;
+pub use qmd::{QmdVersion, qmd};
+
+/// The generation of GPUs whose tables give the names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Generation {
+    /// Orin and other GPUs of its generation: classes c76f, c7c0, c7b5
+    #[default]
+    Ampere,
+    /// Classes c86f, cbc0, c8b5
+    Hopper,
+}
+
+/// What decoding found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Verdict {
+    /// Everything could be decoded.
+    Whole,
+    /// Something is broken, cut off or contradicts itself; the output says what.
+    Damaged,
+}
+
+impl Verdict {
+    /// [`Verdict::Damaged`] if there is damage.
+    fn damaged(damaged: bool) -> Self {
+        if damaged { Self::Damaged } else { Self::Whole }
+    }
+}
+
+/// Writes one JSON object as a line.
+fn json_line(output: &mut impl Write, object: &Value) -> io::Result<()> {
+    writeln!(output, "{object}")
+}
+
+/// A number as programs and people read it: hexadecimal, in quotes.
+fn hex(value: impl core::fmt::LowerHex) -> Value {
+    Value::String(format!("{value:#x}"))
+}

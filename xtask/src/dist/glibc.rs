@@ -1,0 +1,94 @@
+//! Which C library a program needs: the highest `GLIBC_x.y` among the versions of its imports.
+
+use std::fmt;
+
+use anyhow::{Context, Result};
+use object::Endianness;
+use object::elf::FileHeader64;
+use object::read::elf::{FileHeader, SectionHeader};
+
+/// A release of the GNU C library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Version {
+    major: u32,
+    minor: u32,
+    patch: u32,
+}
+
+impl Version {
+    pub(crate) const fn new(major: u32, minor: u32) -> Self {
+        Self { major, minor, patch: 0 }
+    }
+
+    /// From the name of a version in a symbol table, as in `GLIBC_2.34`.
+    fn parse(name: &str) -> Option<Self> {
+        let mut numbers = name.strip_prefix("GLIBC_")?.split('.').map(str::parse);
+        let (major, minor) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+        let patch = numbers.next().transpose().ok()?.unwrap_or(0);
+        numbers.next().is_none().then_some(Self { major, minor, patch })
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)?;
+        if self.patch > 0 { write!(f, ".{}", self.patch) } else { Ok(()) }
+    }
+}
+
+/// The oldest release that a program runs with; `None` for one that does not use the library.
+///
+/// # Errors
+///
+/// When the file is no 64-bit ELF file, or its tables lead outside of it.
+pub(crate) fn needed(program: &[u8]) -> Result<Option<Version>> {
+    let file = FileHeader64::<Endianness>::parse(program).context("not a 64-bit ELF file")?;
+    let endian = file.endian().context("byte order")?;
+    let sections = file.sections(endian, program).context("sections")?;
+    let mut highest = None;
+    for section in sections.iter() {
+        let Some((mut libraries, link)) =
+            section.gnu_verneed(endian, program).context("versions of imports")?
+        else {
+            continue;
+        };
+        let strings = sections.strings(endian, program, link).context("names of versions")?;
+        while let Some((_, mut versions)) = libraries.next().context("versions of imports")? {
+            while let Some(version) = versions.next().context("versions of a library")? {
+                let name = version.name(endian, strings).context("name of a version")?;
+                highest = highest.max(std::str::from_utf8(name).ok().and_then(Version::parse));
+            }
+        }
+    }
+    Ok(highest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_compare_by_number() {
+        let parse = |name| Version::parse(name).unwrap();
+        assert!(parse("GLIBC_2.4") < parse("GLIBC_2.17"));
+        assert!(parse("GLIBC_2.2.5") > parse("GLIBC_2.2"));
+        assert!(parse("GLIBC_2.35") <= Version::new(2, 35));
+        assert_eq!(parse("GLIBC_2.2.5").to_string(), "2.2.5");
+        for other in ["GLIBC_PRIVATE", "GLIBC_2", "GLIBC_2.1.1.1", "GCC_3.0", ""] {
+            assert_eq!(Version::parse(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn this_program_needs_a_c_library() {
+        let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let version = needed(&program).unwrap().unwrap();
+        assert!(version >= Version::new(2, 17), "the oldest that Rust supports: {version}");
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        assert!(needed(b"#!/bin/sh\n").is_err());
+        assert!(needed(&[]).is_err());
+    }
+}

@@ -1,0 +1,152 @@
+//! `cargo xtask dist`: what a board without cargo needs, as a folder and as an archive.
+
+mod glibc;
+mod pack;
+mod toolchain;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::{WrongUse, workspace};
+use glibc::Version;
+use pack::{Pack, Program};
+use toolchain::Target;
+
+/// The C library of Ubuntu 22.04, which JetPack 6 is made of: programs for a board must not need a newer one.
+const BOARD_GLIBC: Version = Version::new(2, 35);
+/// The examples that a pack has beside this program.
+const EXAMPLES: [&str; 3] = ["control_loop", "run_kernel", "vector_add"];
+
+/// Options of the command.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// What the programs are to run on: a Jetson, or a PC for the software Orin
+    #[arg(long, value_enum)]
+    target: Target,
+    /// Where the pack goes, as a folder and as a .tar.gz file; made if it is not there
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Write into a folder that is not empty: an earlier pack of this name is replaced, other files stay
+    #[arg(long)]
+    force: bool,
+}
+
+/// Builds and packs. An earlier pack stays as it is until the new one is complete.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let root = workspace::root()?;
+    check_folder(&options.out, options.force)?;
+    let linker = toolchain::check(options.target)?;
+
+    println!("building for {}, as a release; minutes when it is the first time", options.target.triple());
+    let programs = build(&root, options.target, linker)?;
+    let glibc = oldest_glibc(&programs)?;
+    if options.target == Target::Arm64 {
+        ensure!(
+            glibc <= BOARD_GLIBC,
+            "the programs need glibc {glibc}, JetPack 6 has {BOARD_GLIBC}: build on an older system (Ubuntu \
+             22.04, Debian 12), or with a linker whose C library is older"
+        );
+    }
+
+    let name = format!("nvgpu-rs-{}-{}", env!("CARGO_PKG_VERSION"), options.target.triple());
+    let pack = Pack { name: &name, triple: options.target.triple(), glibc, programs: &programs };
+    fs::create_dir_all(&options.out).with_context(|| format!("making {}", options.out.display()))?;
+    let made = pack.write(&root, &options.out)?;
+    println!("folder   {} ({} files)", made.folder.display(), made.files);
+    println!("archive  {} ({} bytes)", made.archive.display(), made.archive_bytes);
+    println!("needs    glibc {glibc} or newer");
+    println!(
+        "next     scp the archive to the board, `tar -xf` it there, then ./xtask doctor; see its README.md"
+    );
+    Ok(())
+}
+
+/// Refuses a folder with something in it, unless told otherwise.
+fn check_folder(folder: &Path, force: bool) -> Result<()> {
+    let refuse = |reason: &str| Err(WrongUse(format!("{}: {reason}", folder.display())).into());
+    match folder.read_dir().map(|mut entries| entries.next().is_none()) {
+        Ok(false) if !force => {
+            refuse("is not empty; name another folder, or give --force to replace an earlier pack in it")
+        }
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => refuse(&error.to_string()),
+    }
+}
+
+/// Builds the programs; cargo says on standard error what it does.
+fn build(root: &Path, target: Target, linker: Option<&str>) -> Result<Vec<Program>> {
+    let mut command = Command::new(workspace::cargo());
+    command.current_dir(root).stdout(Stdio::piped());
+    // Names of functions stay for backtraces; files and lines of this machine mean nothing elsewhere.
+    command.env("CARGO_PROFILE_RELEASE_DEBUG", "false").env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
+    command.args(["build", "--release", "--locked", "--target", target.triple()]);
+    command.args(["--message-format", "json-render-diagnostics"]);
+    command.args(["--package", "xtask", "--bin", "xtask", "--package", "examples"]);
+    command.args(EXAMPLES.iter().flat_map(|name| ["--example", name]));
+    if let Some(linker) = linker {
+        command.env(target.linker_variable(), linker);
+    }
+    let output = command.spawn().and_then(std::process::Child::wait_with_output).context("starting cargo")?;
+    ensure!(output.status.success(), "the build has failed: see above");
+    let names = ["xtask"].into_iter().chain(EXAMPLES);
+    let programs = names.map(|name| {
+        let path = executable(&output.stdout, name).with_context(|| format!("cargo has not built {name}"))?;
+        let content = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+        Ok(Program { name, content })
+    });
+    programs.collect()
+}
+
+/// Where cargo's messages say that it has put a program.
+fn executable(messages: &[u8], name: &str) -> Option<PathBuf> {
+    let mut messages =
+        messages.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
+    messages.find_map(|message: Value| {
+        let named = message["target"]["name"] == name;
+        message["executable"].as_str().filter(|_| named).map(PathBuf::from)
+    })
+}
+
+/// The oldest C library that all programs run with.
+fn oldest_glibc(programs: &[Program]) -> Result<Version> {
+    let mut highest = None;
+    for program in programs {
+        highest = highest.max(glibc::needed(&program.content).with_context(|| program.name.to_owned())?);
+    }
+    highest.context("the programs name no C library: they are not what was asked for")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_of_a_program_stands_in_cargos_messages() {
+        let messages = br#"{"reason":"compiler-artifact","target":{"name":"xtask"},"executable":null}
+not json
+{"reason":"compiler-artifact","target":{"name":"xtask"},"executable":"/t/release/xtask"}
+{"reason":"compiler-artifact","target":{"name":"vector_add"},"executable":"/t/release/examples/vector_add"}
+{"reason":"build-finished","success":true}"#;
+        assert_eq!(executable(messages, "xtask"), Some("/t/release/xtask".into()));
+        assert_eq!(executable(messages, "vector_add"), Some("/t/release/examples/vector_add".into()));
+        assert_eq!(executable(messages, "run_kernel"), None);
+    }
+
+    #[test]
+    fn a_folder_with_something_in_it_needs_force() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        check_folder(path, false).unwrap();
+        check_folder(&path.join("new/deep"), false).unwrap();
+        fs::write(path.join("precious"), "x").unwrap();
+        let error = check_folder(path, false).unwrap_err();
+        assert!(error.is::<WrongUse>() && error.to_string().contains("--force"), "{error}");
+        check_folder(path, true).unwrap();
+        assert!(check_folder(&path.join("precious"), true).unwrap_err().is::<WrongUse>(), "a file");
+    }
+}

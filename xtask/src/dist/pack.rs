@@ -1,0 +1,260 @@
+//! The pack itself: files, check sums, archive.
+
+use std::fmt::Write;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use clap::CommandFactory;
+use sha2::{Digest, Sha256};
+
+use super::glibc::Version;
+
+/// Commands that work on the project's sources: of no use on a board.
+const FOR_THE_WORKSPACE: [&str; 4] = ["ci", "dist", "gen-classes", "kernels"];
+/// The time of every file in the archive unless `SOURCE_DATE_EPOCH` says another: the start of 1980, in
+/// seconds of Unix, so that equal content makes equal archives.
+const ARCHIVE_TIME: &str = "315532800";
+
+/// A built program.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) name: &'static str,
+    pub(super) content: Vec<u8>,
+}
+
+/// What goes into a pack.
+#[derive(Debug)]
+pub(super) struct Pack<'a> {
+    /// Name of the folder, and of the archive without its ending.
+    pub(super) name: &'a str,
+    pub(super) triple: &'a str,
+    pub(super) glibc: Version,
+    pub(super) programs: &'a [Program],
+}
+
+/// What was written.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) folder: PathBuf,
+    pub(super) files: usize,
+    pub(super) archive: PathBuf,
+    pub(super) archive_bytes: u64,
+}
+
+impl Pack<'_> {
+    /// Writes folder and archive into `out`, in the place of earlier ones. Those go only when the new
+    /// ones are complete.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be read or written, or `tar` or `gzip` fails.
+    pub(super) fn write(&self, root: &Path, out: &Path) -> Result<Made> {
+        let staging = tempfile::Builder::new().prefix(".dist-").tempdir_in(out).context("making a folder")?;
+        let folder = staging.path().join(self.name);
+        let mut names = self.fill(root, &folder)?;
+        names.sort();
+        let sums = check_sums(&folder, &names)?;
+        put(&folder, "SHA256SUMS", sums.as_bytes(), 0o644)?;
+        let archive_name = format!("{}.tar.gz", self.name);
+        archive(staging.path(), self.name, &archive_name)?;
+
+        let made = Made {
+            folder: out.join(self.name),
+            files: names.len() + 1,
+            archive: out.join(&archive_name),
+            archive_bytes: fs::metadata(staging.path().join(&archive_name))?.len(),
+        };
+        if made.folder.exists() {
+            fs::remove_dir_all(&made.folder)
+                .with_context(|| format!("replacing {}", made.folder.display()))?;
+        }
+        fs::rename(&folder, &made.folder).with_context(|| format!("writing {}", made.folder.display()))?;
+        fs::rename(staging.path().join(&archive_name), &made.archive)
+            .with_context(|| format!("writing {}", made.archive.display()))?;
+        Ok(made)
+    }
+
+    /// Writes all files but the check sums; returns their names.
+    fn fill(&self, root: &Path, folder: &Path) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        let mut add = |name: String, content: &[u8], mode| {
+            put(folder, &name, content, mode)?;
+            names.push(name);
+            anyhow::Ok(())
+        };
+        for program in self.programs {
+            add(program.name.to_owned(), &program.content, 0o755)?;
+        }
+        for entry in fs::read_dir(root.join("kernels")).context("reading the folder kernels")? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "cubin") {
+                let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                add(format!("kernels/{name}"), &read(&path)?, 0o644)?;
+            }
+        }
+        for name in ["LICENSE-APACHE", "LICENSE-MIT"] {
+            add(name.to_owned(), &read(&root.join(name))?, 0o644)?;
+        }
+        add("README.md".to_owned(), self.readme().as_bytes(), 0o644)?;
+        Ok(names)
+    }
+
+    /// What somebody needs to know who has nothing but the pack.
+    fn readme(&self) -> String {
+        let Self { name, triple, glibc, .. } = self;
+        let mut commands = String::new();
+        for command in crate::Options::command().get_subcommands() {
+            if !FOR_THE_WORKSPACE.contains(&command.get_name()) {
+                let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+                // Writing to a String cannot fail.
+                let _ = writeln!(commands, "- `./xtask {}`: {about}", command.get_name());
+            }
+        }
+        format!(
+            "# {name}
+
+Drives the GPU of an NVIDIA Jetson Orin without CUDA. These programs are for {triple}
+and need glibc {glibc} or newer and libgcc (every Ubuntu has it), nothing else. Check the files with `sha256sum -c SHA256SUMS`.
+
+## First steps
+
+On a Jetson with JetPack 6 your user must be in group `video` (`sudo usermod -aG video $USER`, then log in
+again). Without an Orin the programs take the software Orin, a model of its GPU, and say so.
+
+```console
+$ ./xtask doctor          # does this machine have what is needed? what to do about what is missing
+$ ./vector_add            # adds two vectors on the GPU and checks the sum
+$ ./xtask test-device     # the device tests; minutes
+```
+
+## Commands
+
+{commands}
+Each explains itself with `--help`. Where a message says `cargo xtask`, write `./xtask`.
+
+## Examples
+
+- `./vector_add` adds two vectors.
+- `./control_loop` steers a simulated mass with a neural network and measures each cycle.
+- `./run_kernel` runs any kernel of a cubin for `sm_87`; `kernels/` has some:
+
+```console
+$ head -c 4000 /dev/zero > x.bin
+$ ./run_kernel --cubin kernels/saxpy.cubin --kernel saxpy --grid 4 --block 256 \\
+      --arg f32:2 --arg in:x.bin --arg inout:x.bin:y.bin --arg u32:1000
+```
+
+Exit codes: 0 well, 1 the thing asked for failed, 2 wrong use.
+
+Licence: MIT OR Apache-2.0, at your choice; the texts lie beside this file.
+"
+        )
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("reading {}", path.display()))
+}
+
+/// Writes one file of the pack, with a mode that does not depend on who packs.
+fn put(folder: &Path, name: &str, content: &[u8], mode: u32) -> Result<()> {
+    let path = folder.join(name);
+    let parent = path.parent().unwrap_or(folder);
+    let written = fs::create_dir_all(parent)
+        .and_then(|()| fs::set_permissions(parent, Permissions::from_mode(0o755)))
+        .and_then(|()| fs::write(&path, content))
+        .and_then(|()| fs::set_permissions(&path, Permissions::from_mode(mode)));
+    written.with_context(|| format!("writing {}", path.display()))
+}
+
+/// A line per file, as `sha256sum -c` reads it.
+fn check_sums(folder: &Path, names: &[String]) -> Result<String> {
+    let mut text = String::new();
+    for name in names {
+        for byte in Sha256::digest(read(&folder.join(name))?) {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+        }
+        let _ = writeln!(text, "  {name}");
+    }
+    Ok(text)
+}
+
+/// Packs the folder `name` of `place`: sorted, without owners, all files of one time.
+fn archive(place: &Path, name: &str, archive_name: &str) -> Result<()> {
+    let time = std::env::var("SOURCE_DATE_EPOCH").unwrap_or_else(|_| ARCHIVE_TIME.to_owned());
+    let mut tar = Command::new("tar");
+    tar.current_dir(place).args(["--create", "--format=ustar", "--sort=name", "--numeric-owner"]);
+    tar.args(["--owner=0", "--group=0", &format!("--mtime=@{time}"), "--use-compress-program=gzip -n -9"]);
+    tar.arg(format!("--file={archive_name}")).arg(name);
+    crate::run_command(&mut tar).context("packing with GNU tar and gzip (apt-get install tar gzip)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workspace() -> &'static Path {
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+    }
+
+    fn write(out: &Path) -> Made {
+        let programs = [
+            Program { name: "xtask", content: b"first".to_vec() },
+            Program { name: "vector_add", content: b"second".to_vec() },
+        ];
+        let glibc = Version::new(2, 34);
+        let pack = Pack { name: "pack-1.0", triple: "aarch64-unknown-linux-gnu", glibc, programs: &programs };
+        pack.write(workspace(), out).unwrap()
+    }
+
+    #[test]
+    fn a_pack_is_complete_and_its_sums_are_right() {
+        let out = tempfile::tempdir().unwrap();
+        let made = write(out.path());
+        for name in ["xtask", "kernels/saxpy.cubin", "LICENSE-MIT", "LICENSE-APACHE", "README.md"] {
+            assert!(made.folder.join(name).is_file(), "{name}");
+        }
+        let mode = |name| fs::metadata(made.folder.join(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode("xtask"), mode("README.md"), mode("kernels")), (0o755, 0o644, 0o755));
+        let sums = fs::read_to_string(made.folder.join("SHA256SUMS")).unwrap();
+        assert_eq!(sums.lines().count() + 1, made.files);
+        let check = Command::new("sha256sum")
+            .args(["-c", "--quiet", "SHA256SUMS"])
+            .current_dir(&made.folder)
+            .status();
+        assert!(check.unwrap().success());
+        let left: Vec<_> =
+            fs::read_dir(out.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left.len(), 2, "folder and archive, nothing else: {left:?}");
+    }
+
+    #[test]
+    fn equal_content_makes_equal_archives_and_other_files_stay() {
+        let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let archive = fs::read(write(first.path()).archive).unwrap();
+        fs::write(second.path().join("precious"), "x").unwrap();
+        fs::create_dir(second.path().join("pack-1.0")).unwrap();
+        fs::write(second.path().join("pack-1.0/stale"), "x").unwrap();
+        let made = write(second.path());
+        assert!(archive == fs::read(made.archive).unwrap(), "two packs of the same files differ");
+        assert!(!made.folder.join("stale").exists() && second.path().join("precious").exists());
+    }
+
+    #[test]
+    fn the_readme_names_what_works_on_a_board() {
+        let pack = Pack { name: "p", triple: "t", glibc: Version::new(2, 34), programs: &[] };
+        let readme = pack.readme();
+        for part in ["glibc 2.34", "./xtask doctor", "./xtask dmesg", "./xtask test-device", "./run_kernel"] {
+            assert!(readme.contains(part), "{part}: {readme}");
+        }
+        for command in FOR_THE_WORKSPACE {
+            assert!(!readme.contains(&format!("`./xtask {command}`")), "{command} needs the sources");
+            let mut all = crate::Options::command();
+            assert!(all.find_subcommand_mut(command).is_some(), "{command} is a command");
+        }
+    }
+}

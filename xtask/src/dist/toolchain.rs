@@ -1,0 +1,142 @@
+//! What a cross build needs of the machine: the target's standard library and a linker.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+
+use crate::WrongUse;
+
+/// A machine that packs are made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Target {
+    /// A Jetson.
+    #[value(name = "aarch64-unknown-linux-gnu")]
+    Arm64,
+    /// A PC, for the software Orin.
+    #[value(name = "x86_64-unknown-linux-gnu")]
+    X86_64,
+}
+
+impl Target {
+    /// What rustc calls it.
+    pub(crate) fn triple(self) -> &'static str {
+        match self {
+            Self::Arm64 => "aarch64-unknown-linux-gnu",
+            Self::X86_64 => "x86_64-unknown-linux-gnu",
+        }
+    }
+
+    /// Debian's and Ubuntu's compiler for it, which links, and the packages that it comes in.
+    fn linker(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Arm64 => ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"),
+            Self::X86_64 => ("x86_64-linux-gnu-gcc", "gcc-x86-64-linux-gnu libc6-dev-amd64-cross"),
+        }
+    }
+
+    /// The variable with which cargo is told another linker.
+    pub(crate) fn linker_variable(self) -> String {
+        format!("CARGO_TARGET_{}_LINKER", self.triple().to_uppercase().replace('-', "_"))
+    }
+}
+
+/// The linker to tell cargo about, if it is not to take its own choice.
+///
+/// # Errors
+///
+/// [`WrongUse`] with the cure when the target's standard library or a linker is not installed.
+pub(crate) fn check(target: Target) -> Result<Option<&'static str>> {
+    check_standard_library(target)?;
+    let variable = target.linker_variable();
+    let (compiler, packages) = target.linker();
+    if let Some(chosen) = env::var_os(&variable) {
+        ensure!(
+            starts(&chosen),
+            WrongUse(format!("{variable} names {}, which does not start", chosen.display()))
+        );
+        return Ok(None);
+    }
+    if host()?.as_deref() == Some(target.triple()) {
+        return Ok(None);
+    }
+    if starts(compiler.as_ref()) {
+        return Ok(Some(compiler));
+    }
+    let error = format!(
+        "no linker for {}: {compiler} does not start. Install it (apt-get install {packages}), or name \
+         another one in {variable}",
+        target.triple()
+    );
+    Err(WrongUse(error).into())
+}
+
+fn rustc() -> Command {
+    Command::new(env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
+}
+
+fn check_standard_library(target: Target) -> Result<()> {
+    let triple = target.triple();
+    let output = rustc()
+        .args(["--print", "target-libdir", "--target", triple])
+        .output()
+        .context("asking rustc for its libraries")?;
+    let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    let is_std = |name: &str| name.starts_with("libstd-") && name.ends_with(".rlib");
+    let found = output.status.success()
+        && folder.read_dir().is_ok_and(|entries| {
+            entries.flatten().any(|entry| entry.file_name().to_str().is_some_and(is_std))
+        });
+    ensure!(
+        found,
+        WrongUse(format!(
+            "the standard library for {triple} is not installed: run `rustup target add {triple}` (without \
+             rustup, install your distribution's package of it)"
+        ))
+    );
+    Ok(())
+}
+
+/// The machine that rustc itself runs on.
+fn host() -> Result<Option<String>> {
+    let output = rustc().arg("-vV").output().context("asking rustc for its version")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(text.lines().find_map(|line| line.strip_prefix("host: ")).map(str::to_owned))
+}
+
+fn starts(program: &std::ffi::OsStr) -> bool {
+    let version = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    version.is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variable_is_the_one_of_cargo() {
+        assert_eq!(Target::Arm64.linker_variable(), "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER");
+        assert_eq!(Target::X86_64.linker_variable(), "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER");
+    }
+
+    #[test]
+    fn the_names_of_the_option_are_those_of_rustc() {
+        for target in Target::value_variants() {
+            assert_eq!(target.to_possible_value().unwrap().get_name(), target.triple());
+        }
+    }
+
+    #[test]
+    fn this_machine_has_what_its_own_programs_are_built_with() {
+        let host = host().unwrap().unwrap();
+        let own = Target::value_variants().iter().find(|target| target.triple() == host);
+        // On other machines nothing can be said: a cross build is checked by the first who makes one.
+        if let Some(target) = own
+            && env::var_os(target.linker_variable()).is_none()
+        {
+            assert_eq!(check(*target).unwrap(), None, "cargo's own choice");
+        }
+    }
+}

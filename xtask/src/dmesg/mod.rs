@@ -1,0 +1,135 @@
+//! `cargo xtask dmesg`: what the kernel log says about the GPU, with meaning and cure.
+
+mod print;
+mod since;
+mod source;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ::tests::dmesg::{Checker, Class, Event, Record, Summary, document};
+use anyhow::{Context, Result};
+
+use since::Since;
+use source::Source;
+
+/// How long a report may grow before it is shown, and how soon Ctrl-C is noticed.
+const BEAT: Duration = Duration::from_millis(500);
+
+/// Options of the command.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Follow the log until Ctrl-C
+    #[arg(long, conflicts_with = "file")]
+    watch: bool,
+    /// Show only the last N reports (a report is a line, or the lines of one fault)
+    #[arg(long, value_name = "N")]
+    count: Option<usize>,
+    /// Only what came later: seconds of uptime (1234.5), a duration (`10min ago`) or an RFC 3339
+    /// date-time (2026-02-12T10:11:12Z)
+    #[arg(long, value_name = "TIME")]
+    since: Option<Since>,
+    /// Read a saved log, in any form that dmesg prints; - is standard input
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Print one JSON object; with --watch one per report
+    #[arg(long)]
+    json: bool,
+    /// Print the table of all known lines as Markdown, and read no log
+    #[arg(long, conflicts_with_all = ["watch", "count", "since", "file", "json"])]
+    table: bool,
+}
+
+/// Reads the log and prints what concerns the GPU; exit code 1 when there are errors.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let mut out = anstream::stdout().lock();
+    match explain(options, &mut out) {
+        // Whoever reads the output has seen enough.
+        Err(error) if crate::is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
+        result => result,
+    }
+}
+
+fn explain(options: &Options, out: &mut dyn Write) -> Result<ExitCode> {
+    if options.table {
+        write!(out, "{}", document::markdown().trim_start())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut source = Source::open(options.file.as_deref())?;
+    if let Some(note) = source.note() {
+        eprintln!("note: {note}");
+    }
+    let mut records = source.read_new()?;
+    if let Some(since) = &options.since {
+        records = since.filter(records, source.is_live())?;
+    }
+    let total = records.len();
+    let mut checker = Checker::default();
+    let mut events = feed(&mut checker, records);
+    events.extend(checker.finish());
+    if let Some(count) = options.count {
+        events.drain(..events.len().saturating_sub(count));
+    }
+
+    let mut summary = Summary::default();
+    events.iter().for_each(|event| summary.add(event));
+    if options.watch {
+        for event in &events {
+            show(out, event, options.json)?;
+        }
+        follow(&mut source, out, options.json, &mut summary)?;
+        print::last_line(out, source.name(), None, &summary, options.json)?;
+    } else if options.json {
+        print::json(out, source.name(), total, &events, &summary)?;
+    } else {
+        for event in &events {
+            print::event(out, event)?;
+        }
+        print::last_line(out, source.name(), Some(total), &summary, false)?;
+    }
+    Ok(if summary.of(Class::Error) > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn feed(checker: &mut Checker, records: Vec<Record>) -> Vec<Event> {
+    records.into_iter().for_each(|record| checker.push(record));
+    checker.take()
+}
+
+fn show(out: &mut dyn Write, event: &Event, json: bool) -> Result<()> {
+    if json {
+        writeln!(out, "{}", print::event_json(event))?;
+    } else {
+        print::event(out, event)?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// Shows what comes until a signal ends it. A report is shown when nothing has been added for a while.
+fn follow(source: &mut Source, out: &mut dyn Write, json: bool, summary: &mut Summary) -> Result<()> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("waiting for Ctrl-C")?;
+    }
+    let mut checker = Checker::default();
+    while !stop.load(Ordering::Relaxed) {
+        let came = source.wait(BEAT)?;
+        let mut events = feed(&mut checker, source.read_new()?);
+        if !came {
+            events.extend(checker.finish());
+        }
+        for event in &events {
+            summary.add(event);
+            show(out, event, json)?;
+        }
+    }
+    for event in &checker.finish() {
+        summary.add(event);
+        show(out, event, json)?;
+    }
+    Ok(())
+}

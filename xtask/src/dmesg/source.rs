@@ -1,0 +1,157 @@
+//! Where the log comes from: `/dev/kmsg`, the program `dmesg`, or a file.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::tests::dmesg::{KmsgReader, Record};
+use anyhow::{Context, Result};
+use nvgpu_sys::{Door, Errno, LinuxDoor};
+
+use crate::WrongUse;
+
+/// A log to read.
+pub(super) enum Source {
+    /// The kernel's own.
+    Kmsg(KmsgReader),
+    /// What `dmesg` prints; why, and the last message seen.
+    Command { note: String, last: Option<Record> },
+    /// A saved log, until it is read.
+    Saved { name: String, records: Vec<Record> },
+}
+
+impl Source {
+    /// Opens `file`, or the machine's log by the first way that is permitted.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongUse`] when the file cannot be read, or when no way is permitted.
+    pub(super) fn open(file: Option<&Path>) -> Result<Self> {
+        if let Some(path) = file {
+            return saved(path);
+        }
+        let door: Arc<dyn Door> = Arc::new(LinuxDoor);
+        match KmsgReader::open(&door) {
+            Ok(reader) => Ok(Self::Kmsg(reader)),
+            Err(errno) => {
+                command_output().map_err(|reason| neither(errno, &reason))?;
+                let note = format!("/dev/kmsg cannot be read ({errno}); this is what `dmesg` prints");
+                Ok(Self::Command { note, last: None })
+            }
+        }
+    }
+
+    /// What the user should know about the choice.
+    pub(super) fn note(&self) -> Option<&str> {
+        match self {
+            Self::Command { note, .. } => Some(note),
+            _ => None,
+        }
+    }
+
+    /// Its name.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Kmsg(_) => "/dev/kmsg",
+            Self::Command { .. } => "dmesg",
+            Self::Saved { name, .. } => name,
+        }
+    }
+
+    /// Whether it is the running kernel's.
+    pub(super) fn is_live(&self) -> bool {
+        !matches!(self, Self::Saved { .. })
+    }
+
+    /// The messages that came since the last call.
+    pub(super) fn read_new(&mut self) -> Result<Vec<Record>> {
+        match self {
+            Self::Kmsg(reader) => Ok(reader.read_new().context("reading /dev/kmsg")?.into()),
+            Self::Command { last, .. } => {
+                let all = command_output().map_err(|reason| anyhow::anyhow!("running dmesg: {reason}"))?;
+                let new = after(last.as_ref(), all);
+                if let Some(record) = new.last() {
+                    *last = Some(record.clone());
+                }
+                Ok(new)
+            }
+            Self::Saved { records, .. } => Ok(std::mem::take(records)),
+        }
+    }
+
+    /// Waits at most `timeout` for messages; whether there may be some.
+    pub(super) fn wait(&self, timeout: Duration) -> Result<bool> {
+        match self {
+            Self::Kmsg(reader) => reader.wait(timeout).context("waiting for /dev/kmsg"),
+            _ => {
+                std::thread::sleep(timeout);
+                Ok(false)
+            }
+        }
+    }
+}
+
+fn saved(path: &Path) -> Result<Source> {
+    let mut bytes = Vec::new();
+    let (name, result) = if path == Path::new("-") {
+        ("standard input".to_owned(), std::io::stdin().lock().read_to_end(&mut bytes).map(drop))
+    } else {
+        let name = path.display().to_string();
+        (name, std::fs::read(path).map(|content| bytes = content))
+    };
+    result.map_err(|error| WrongUse(format!("reading {name}: {error}")))?;
+    Ok(Source::Saved { records: Record::parse_log(&String::from_utf8_lossy(&bytes)), name })
+}
+
+/// What `dmesg` prints, with priorities.
+fn command_output() -> Result<Vec<Record>, String> {
+    let output = Command::new("dmesg").arg("-r").output().map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
+    }
+    Ok(Record::parse_log(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// The records behind the last one equal to `last`; all, if there is none.
+fn after(last: Option<&Record>, mut all: Vec<Record>) -> Vec<Record> {
+    let seen = last.and_then(|last| all.iter().rposition(|record| record == last));
+    all.drain(..seen.map_or(0, |at| at + 1));
+    all
+}
+
+fn neither(errno: Errno, reason: &str) -> WrongUse {
+    WrongUse(format!(
+        "the kernel log cannot be read: /dev/kmsg: {errno}; dmesg: {reason}. Be in group adm (`sudo usermod -aG \
+         adm $USER`, then log in again), or run as root, or let root set `sysctl kernel.dmesg_restrict=0`; or \
+         save a log elsewhere and pass it with --file"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_new_lines_of_dmesg_are_taken() {
+        let record = |text: &str| Record::from_line(text);
+        let all = || vec![record("[    1.0] a"), record("[    2.0] a"), record("[    3.0] b")];
+        assert_eq!(after(None, all()).len(), 3);
+        assert_eq!(after(Some(&record("[    2.0] a")), all()), [record("[    3.0] b")]);
+        assert!(after(Some(&record("[    3.0] b")), all()).is_empty());
+        assert_eq!(after(Some(&record("overwritten since")), all()).len(), 3);
+    }
+
+    #[test]
+    fn no_permission_names_the_cure() {
+        let text = neither(Errno::PERM, "Operation not permitted").to_string();
+        assert!(text.contains("dmesg_restrict") && text.contains("group adm"), "{text}");
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_a_wrong_request() {
+        let error = Source::open(Some(Path::new("/nonexistent/log"))).err().unwrap();
+        assert!(error.is::<WrongUse>() && error.to_string().contains("/nonexistent/log"), "{error}");
+    }
+}

@@ -1,0 +1,304 @@
+//! What each descriptor of each process is.
+//!
+//! Threads share one table; a forked process has a copy of its parent's. A process whose creation the
+//! trace does not show is taken for a thread, as those of CUDA programs are.
+
+use std::collections::HashMap;
+
+use nvgpu_sys::{RequestInfo, address_space, channel, ctrl, host1x, nvmap, sync_file, tsg};
+
+/// What a descriptor was made by, and so which requests it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Role {
+    /// `/dev/nvgpu/igpu0/ctrl`.
+    Ctrl,
+    /// An address space.
+    AddressSpace,
+    /// A TSG.
+    Tsg,
+    /// A channel.
+    Channel,
+    /// `/dev/nvmap`.
+    Nvmap,
+    /// `/dev/host1x-fence`.
+    Host1xFence,
+    /// A buffer.
+    DmaBuf,
+    /// A sync-file of a syncpoint threshold.
+    SyncFile,
+    /// A descriptor to poll for a syncpoint threshold.
+    Pollfd,
+    /// A descriptor to poll for events of a TSG, a channel or the GPU.
+    Event,
+    /// Another node of nvgpu: debugger, profiler, scheduler control.
+    OtherNode,
+    /// A file that is not the GPU's.
+    Foreign,
+}
+
+impl Role {
+    /// The roles whose requests have names here.
+    pub(super) const WITH_REQUESTS: [Self; 7] = [
+        Self::Ctrl,
+        Self::AddressSpace,
+        Self::Tsg,
+        Self::Channel,
+        Self::Nvmap,
+        Self::Host1xFence,
+        Self::SyncFile,
+    ];
+
+    /// A word for the listing.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Ctrl => "ctrl",
+            Self::AddressSpace => "as",
+            Self::Tsg => "tsg",
+            Self::Channel => "channel",
+            Self::Nvmap => "nvmap",
+            Self::Host1xFence => "host1x-fence",
+            Self::DmaBuf => "dmabuf",
+            Self::SyncFile => "sync-file",
+            Self::Pollfd => "pollfd",
+            Self::Event => "event",
+            Self::OtherNode => "nvgpu",
+            Self::Foreign => "other",
+        }
+    }
+
+    /// The requests that a descriptor of this role takes.
+    pub(super) fn requests(self) -> &'static [RequestInfo] {
+        match self {
+            Self::Ctrl => ctrl::ALL,
+            Self::AddressSpace => address_space::ALL,
+            Self::Tsg => tsg::ALL,
+            Self::Channel => channel::ALL,
+            Self::Nvmap => nvmap::ALL,
+            Self::Host1xFence => host1x::ALL,
+            Self::SyncFile => sync_file::ALL,
+            _ => &[],
+        }
+    }
+
+    /// The role that a family letter alone tells, for numbers without a name. `H` and `N` also stand
+    /// for nvhost nodes and nvgpu's scheduler node, `T` for terminals.
+    pub(super) fn of_family(letter: u8) -> Option<Self> {
+        match letter {
+            ctrl::FAMILY => Some(Self::Ctrl),
+            address_space::FAMILY => Some(Self::AddressSpace),
+            host1x::FAMILY => Some(Self::Host1xFence),
+            _ => None,
+        }
+    }
+
+    /// The role of an opened path: nodes of r36, of earlier releases, and strace's descriptions of
+    /// descriptors without a path. `None` where the description fits several.
+    pub(super) fn of_path(path: &str) -> Option<Self> {
+        // With -yy a device's numbers follow: /dev/nvmap<char 10:62>.
+        let path = path.split('<').next().unwrap_or(path);
+        if let Some(node) = path.strip_prefix("/dev/nvgpu/") {
+            return Some(match node.rsplit('/').next() {
+                Some("ctrl") => Self::Ctrl,
+                Some("as") => Self::AddressSpace,
+                Some("tsg") => Self::Tsg,
+                Some("channel") => Self::Channel,
+                _ => Self::OtherNode,
+            });
+        }
+        match path {
+            "/dev/nvmap" => return Some(Self::Nvmap),
+            "/dev/host1x-fence" => return Some(Self::Host1xFence),
+            "/dev/nvhost-ctrl-gpu" => return Some(Self::Ctrl),
+            "/dev/nvhost-as-gpu" => return Some(Self::AddressSpace),
+            "/dev/nvhost-tsg-gpu" => return Some(Self::Tsg),
+            "/dev/nvhost-gpu" => return Some(Self::Channel),
+            _ => {}
+        }
+        if let Some(node) = path.strip_prefix("/dev/nvhost-")
+            && node.ends_with("-gpu")
+        {
+            return Some(Self::OtherNode);
+        }
+        if path.starts_with("/dmabuf:") || path.contains("anon_inode:dmabuf") {
+            return Some(Self::DmaBuf);
+        }
+        if path.contains("sync_file") {
+            return Some(Self::SyncFile);
+        }
+        // Names of anonymous inodes: an address space and a channel both are nvhost-...-fd<n>.
+        if let Some((_, name)) = path.split_once("anon_inode:") {
+            let name = name.trim_start_matches('[');
+            if name.starts_with("nvgpu-event") {
+                return Some(Self::Event);
+            }
+            if name.starts_with("nvgpu-") && name.contains("-tsg") {
+                return Some(Self::Tsg);
+            }
+            if name.starts_with("nvhost-") || name.starts_with("nvgpu-") || name.starts_with("host1x") {
+                return None;
+            }
+        }
+        Some(Self::Foreign)
+    }
+}
+
+/// What is known of one descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Descriptor {
+    /// Its role.
+    pub(super) role: Role,
+    /// Whether the role was guessed from a request.
+    pub(super) inferred: bool,
+}
+
+impl Descriptor {
+    /// A descriptor whose origin the trace shows.
+    pub(super) fn certain(role: Role) -> Self {
+        Self { role, inferred: false }
+    }
+}
+
+/// One table of descriptors.
+type Table = HashMap<i64, Descriptor>;
+
+/// The tables of all processes of a trace.
+#[derive(Debug, Default)]
+pub(super) struct Descriptors {
+    /// Tables by number; 0 belongs to the first process and to all whose creation is not shown.
+    tables: HashMap<u64, Table>,
+    /// The table of each process that has another than 0.
+    owners: HashMap<u32, u64>,
+    /// Number of the last table made.
+    last_table: u64,
+}
+
+impl Descriptors {
+    /// The table that a process uses; `None` where the trace has no process column.
+    fn table(&mut self, pid: Option<u32>) -> &mut Table {
+        let number = self.number(pid);
+        self.tables.entry(number).or_default()
+    }
+
+    fn number(&self, pid: Option<u32>) -> u64 {
+        pid.and_then(|pid| self.owners.get(&pid)).copied().unwrap_or(0)
+    }
+
+    /// What is known of a descriptor.
+    pub(super) fn get(&self, pid: Option<u32>, fd: i64) -> Option<Descriptor> {
+        self.tables.get(&self.number(pid))?.get(&fd).copied()
+    }
+
+    /// A call of this process made or told a descriptor.
+    pub(super) fn set(&mut self, pid: Option<u32>, fd: i64, descriptor: Descriptor) {
+        if fd >= 0 {
+            self.table(pid).insert(fd, descriptor);
+        }
+    }
+
+    /// The number no longer stands for what it did.
+    pub(super) fn close(&mut self, pid: Option<u32>, fd: i64) {
+        self.table(pid).remove(&fd);
+    }
+
+    /// The numbers from `first` to `last` no longer stand for what they did.
+    pub(super) fn close_range(&mut self, pid: Option<u32>, first: i64, last: i64) {
+        self.table(pid).retain(|fd, _| *fd < first || *fd > last);
+    }
+
+    /// `to` now stands for the same as `from`.
+    pub(super) fn duplicate(&mut self, pid: Option<u32>, from: i64, to: i64) {
+        match self.get(pid, from) {
+            Some(descriptor) => self.set(pid, to, descriptor),
+            None => self.close(pid, to),
+        }
+    }
+
+    /// A process made another, which shares its descriptors or has copies.
+    pub(super) fn fork(&mut self, parent: Option<u32>, child: u32, shares: bool) {
+        let number = self.number(parent);
+        // A number used again: the trace does not show how its last process ended.
+        self.exit(child);
+        if shares {
+            self.owners.insert(child, number);
+        } else {
+            let copy = self.tables.get(&number).cloned().unwrap_or_default();
+            self.last_table += 1;
+            self.tables.insert(self.last_table, copy);
+            self.owners.insert(child, self.last_table);
+        }
+    }
+
+    /// A process ended.
+    pub(super) fn exit(&mut self, pid: u32) {
+        if let Some(number) = self.owners.remove(&pid)
+            && number != 0
+            && !self.owners.values().any(|other| *other == number)
+        {
+            self.tables.remove(&number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_all_releases_have_roles() {
+        for (path, role) in [
+            ("/dev/nvgpu/igpu0/ctrl", Some(Role::Ctrl)),
+            ("/dev/nvgpu/dgpu-0001:01:00.0/as", Some(Role::AddressSpace)),
+            ("/dev/nvgpu/igpu0/dbg", Some(Role::OtherNode)),
+            ("/dev/nvhost-ctrl-gpu", Some(Role::Ctrl)),
+            ("/dev/nvhost-gpu", Some(Role::Channel)),
+            ("/dev/nvhost-prof-gpu", Some(Role::OtherNode)),
+            ("/dev/nvhost-ctrl", Some(Role::Foreign)),
+            ("/dev/nvmap<char 10:62>", Some(Role::Nvmap)),
+            ("/dev/host1x-fence", Some(Role::Host1xFence)),
+            ("/dmabuf:", Some(Role::DmaBuf)),
+            ("anon_inode:nvgpu-ga10b-tsg3", Some(Role::Tsg)),
+            ("anon_inode:[nvgpu-event2-fd9]", Some(Role::Event)),
+            ("anon_inode:nvhost-ga10b-fd5", None),
+            ("anon_inode:[eventfd]", Some(Role::Foreign)),
+            ("/dev/dri/renderD128", Some(Role::Foreign)),
+            ("", Some(Role::Foreign)),
+        ] {
+            assert_eq!(Role::of_path(path), role, "{path}");
+        }
+    }
+
+    #[test]
+    fn threads_share_and_forks_copy() {
+        let mut descriptors = Descriptors::default();
+        let (ctrl, nvmap) = (Descriptor::certain(Role::Ctrl), Descriptor::certain(Role::Nvmap));
+        descriptors.set(Some(1), 4, ctrl);
+        descriptors.fork(Some(1), 2, true);
+        descriptors.fork(Some(1), 3, false);
+        descriptors.set(Some(2), 5, nvmap);
+        descriptors.close(Some(3), 4);
+        assert_eq!(descriptors.get(Some(1), 5), Some(nvmap), "a thread's descriptor is everybody's");
+        assert_eq!(descriptors.get(Some(3), 5), None, "made after the fork");
+        assert_eq!(descriptors.get(Some(1), 4), Some(ctrl), "the copy was closed, not this one");
+        descriptors.exit(3);
+        assert_eq!(descriptors.tables.len(), 1, "the copy is gone with its process");
+        for _ in 0..3 {
+            descriptors.fork(Some(1), 4, false);
+        }
+        assert_eq!(descriptors.tables.len(), 2, "a process number stands for one process");
+    }
+
+    #[test]
+    fn duplicates_and_ranges() {
+        let mut descriptors = Descriptors::default();
+        let ctrl = Descriptor::certain(Role::Ctrl);
+        descriptors.set(None, 4, ctrl);
+        descriptors.duplicate(None, 4, 9);
+        assert_eq!(descriptors.get(None, 9), Some(ctrl));
+        descriptors.duplicate(None, 7, 9);
+        assert_eq!(descriptors.get(None, 9), None, "a duplicate of something unknown");
+        descriptors.close_range(None, 3, i64::MAX);
+        assert_eq!(descriptors.get(None, 4), None);
+        descriptors.set(None, -1, ctrl);
+        assert_eq!(descriptors.get(None, -1), None);
+    }
+}

@@ -1,0 +1,157 @@
+//! `cargo xtask test-device`: the suites of the package `tests` on a board or on the software Orin.
+
+mod html;
+mod json;
+mod junit;
+mod print;
+
+use std::fs;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ::tests::harness::report::RunReport;
+use ::tests::harness::runner::{self, Plan};
+use ::tests::harness::{Load, Machine};
+use ::tests::suites;
+use anyhow::Result;
+use tegra_hcq::DeviceKind;
+
+use crate::WrongUse;
+
+/// Options of the command.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Which device to test: auto (the Orin's GPU where there is one, else the software Orin), nvgpu or sim
+    #[arg(long, default_value_t = DeviceKind::Auto)]
+    device: DeviceKind,
+    /// Only this suite; may be given several times
+    #[arg(long, value_name = "SUITE")]
+    suite: Vec<String>,
+    /// Only tests whose name (`suite/test`) contains this text
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
+    /// List the tests and run none
+    #[arg(long)]
+    list: bool,
+    /// Shorten durations and numbers of rounds by this factor, above 0 and at most 1 (default: 1 on a
+    /// board, 0.02 on the software Orin)
+    #[arg(long, value_name = "FACTOR", value_parser = factor)]
+    scale: Option<f64>,
+    /// How long a test of a load works, such as 30min or 8h; only the suite soak has one (default: 10 minutes,
+    /// shortened by the factor)
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    duration: Option<Duration>,
+    /// Where the random decisions of a test of a load begin, to repeat a run (default: another each time)
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u64>,
+    /// Print one JSON object at the end instead of lines
+    #[arg(long)]
+    json: bool,
+    /// Write a JUnit XML file
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Write an HTML page that needs no other file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(factor) if factor > 0.0 && factor <= 1.0 => Ok(factor),
+        _ => Err("give a number above 0 and at most 1".to_owned()),
+    }
+}
+
+/// A time above zero, in words or in the short form of ISO 8601.
+fn duration(text: &str) -> Result<Duration, String> {
+    let time = text.parse::<jiff::SignedDuration>().ok().and_then(|time| Duration::try_from(time).ok());
+    time.filter(|time| !time.is_zero()).ok_or_else(|| "give a time such as 90s, 30min or 8h".to_owned())
+}
+
+/// Shows how far a long test is: behind its name, without moving the cursor, cut at the edge.
+fn tick(text: &str) {
+    // Whoever closes a terminal does not want to know.
+    let _ = write!(std::io::stderr(), "\x1b7\x1b[?7l{text}\x1b[K\x1b[?7h\x1b8");
+}
+
+/// Runs the chosen tests; exit code 1 when one fails.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let all = if options.list { suites::everything() } else { suites::for_names(&options.suite) };
+    let plan = Plan::new(&all, &options.suite, options.filter.as_deref()).map_err(WrongUse)?;
+    let mut out = anstream::stdout().lock();
+    if options.list {
+        let printed = if options.json { json::list(&mut out, &plan) } else { print::list(&mut out, &plan) };
+        return end(printed, ExitCode::SUCCESS);
+    }
+    let machine = Machine::choose(options.device).map_err(WrongUse)?;
+    let machine = options.scale.map_or(machine, |scale| machine.with_scale(scale));
+    let ticker: Option<fn(&str)> = std::io::stderr().is_terminal().then_some(tick);
+    let machine = machine.with_load(Load { duration: options.duration, seed: options.seed, ticker });
+    // A run takes minutes: that its result cannot be written is said before.
+    for path in [&options.junit, &options.html].into_iter().flatten() {
+        check_writable(path)?;
+    }
+    let report = if options.json {
+        runner::run(&plan, machine, &mut |_| ())
+    } else {
+        // A reader that has gone away does not end a run whose report goes to a file.
+        print::heading(&mut out, &machine).unwrap_or_default();
+        runner::run(&plan, machine, &mut |progress| print::progress(&mut out, progress).unwrap_or_default())
+    };
+    let printed =
+        if options.json { json::report(&mut out, &report) } else { print::table(&mut out, &report) };
+    write_reports(options, &report)?;
+    let failed = report.counts().failed > 0;
+    end(printed, if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// The exit code, also when nobody wants to read the rest of the output.
+fn end(printed: Result<()>, code: ExitCode) -> Result<ExitCode> {
+    match printed {
+        Err(error) if !crate::is_broken_pipe(&error) => Err(error),
+        _ => Ok(code),
+    }
+}
+
+/// Makes sure that a file can be made in its folder, without touching one that is there.
+fn check_writable(path: &Path) -> Result<()> {
+    let existed = path.exists();
+    let opened = fs::OpenOptions::new().append(true).create(true).open(path);
+    opened.map_err(|error| WrongUse(format!("writing {}: {error}", path.display())))?;
+    if !existed {
+        fs::remove_file(path)?;
+    }
+    Ok(())
+}
+
+fn write_reports(options: &Options, report: &RunReport) -> Result<()> {
+    let write = |path: &Path, content: String| {
+        fs::write(path, content).map_err(|error| WrongUse(format!("writing {}: {error}", path.display())))
+    };
+    if let Some(path) = &options.junit {
+        write(path, junit::document(report)?)?;
+    }
+    if let Some(path) = &options.html {
+        write(path, html::document(report))?;
+    }
+    Ok(())
+}
+
+/// When a run began, as RFC 3339 in UTC, to the second.
+fn started(report: &RunReport) -> String {
+    let seconds = report.started.duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let timestamp =
+        i64::try_from(seconds).ok().and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
+    timestamp.map(|timestamp| timestamp.to_string()).unwrap_or_default()
+}
+
+/// The kernel log's lines around a test, as texts with their stamps.
+fn log_lines(test: &::tests::harness::report::TestReport) -> impl Iterator<Item = String> {
+    let lines = test.events.iter().flat_map(|event| &event.lines);
+    lines.map(|line| format!("{} {}", line.record.stamp, line.record.text).trim_start().to_owned())
+}
+
+#[cfg(test)]
+mod sample;

@@ -1,0 +1,154 @@
+//! `cargo xtask bench` as a user types it, on the software Orin.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn bench(arguments: &[&str]) -> Output {
+    bench_beside(Path::new("/no/such/libcuda.so.1"), arguments)
+}
+
+/// With a file in the role of libcuda.
+fn bench_beside(libcuda: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    command.env("NVGPU_LIBCUDA", libcuda).arg("bench").args(arguments).output().unwrap()
+}
+
+/// A library with libcuda's functions, if it can be made here.
+fn stand_in(folder: &Path) -> Option<PathBuf> {
+    let library = folder.join("libcuda.so.1");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_libcuda.c");
+    let mut compiler = Command::new("cc");
+    match compiler.args(["-O1", "-shared", "-fPIC", "-o"]).arg(&library).arg(source).status() {
+        Ok(status) => assert!(status.success(), "the stand-in compiles"),
+        Err(error) => {
+            println!("SKIPPED: no C compiler to make a stand-in for libcuda with: {error}");
+            return None;
+        }
+    }
+    // e_machine of the ELF header. An emulated test finds the compiler of the machine beneath.
+    let machine = |path: &Path| fs::read(path).unwrap()[18..20].to_vec();
+    if machine(&library) != machine(&std::env::current_exe().unwrap()) {
+        println!("SKIPPED: the C compiler makes libraries for another machine");
+        return None;
+    }
+    Some(library)
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn a_quick_run_measures_every_case_that_the_software_orin_can_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let (json, html) = (folder.path().join("run.json"), folder.path().join("run.html"));
+    let files = ["--json", json.to_str().unwrap(), "--html", html.to_str().unwrap()];
+    let output = bench(&[&["--device", "sim", "--quick"][..], &files].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+
+    let value: serde_json::Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let results = value["results"].as_array().unwrap();
+    let listed = stdout(&bench(&["--list"]));
+    assert_eq!(results.len(), listed.lines().count());
+    for (result, line) in results.iter().zip(listed.lines()) {
+        let name = result["name"].as_str().unwrap();
+        assert!(line.starts_with(name), "{line}");
+        let left_out = line.ends_with("(needs a GPU)") || line.ends_with("(not in a quick run)");
+        let expected = if left_out { "skipped" } else { "measured" };
+        assert_eq!(result["outcome"], expected, "{result}");
+        if expected == "measured" {
+            let ours = &result["ours"];
+            let [min, median, max] = ["min", "median", "max"].map(|figure| ours[figure].as_f64().unwrap());
+            assert!(0.0 < min && min <= median && median <= max, "{result}");
+            assert!(stdout(&output).contains(name));
+        }
+    }
+    assert_eq!((&value["device"]["kind"], &value["rival"]), (&"sim".into(), &serde_json::Value::Null));
+    assert!(value["machine"]["cpus"].as_u64().unwrap() > 0 && value["date"].as_str().unwrap().ends_with('Z'));
+    assert!(stderr(&output).contains("skipped: needs a GPU"), "what is left out is said");
+    assert!(fs::read_to_string(&html).unwrap().contains("<svg"));
+}
+
+#[test]
+fn json_goes_to_standard_output_alone() {
+    let output = bench(&["--device", "sim", "--quick", "--filter", "launch/submit", "--json", "-"]);
+    let value: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(value["results"][0]["name"], "launch/submit");
+    assert!(stderr(&output).contains("launch/submit"), "the table goes to standard error");
+}
+
+#[test]
+fn without_libcuda_nothing_is_measured_against_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("run.json");
+    let output =
+        bench(&["--device", "sim", "--quick", "--against", "cuda", "--json", json.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty() && fs::read_dir(folder.path()).unwrap().next().is_none());
+    let text = stderr(&output);
+    assert!(text.contains("/no/such/libcuda.so.1") && text.contains("NVGPU_LIBCUDA"), "{text}");
+}
+
+#[test]
+fn the_rival_takes_turns_and_gives_everything_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(libcuda) = stand_in(folder.path()) else { return };
+    let (json, html) = (folder.path().join("run.json"), folder.path().join("run.html"));
+    let files = ["--json", json.to_str().unwrap(), "--html", html.to_str().unwrap()];
+    let output =
+        bench_beside(&libcuda, &[&["--device", "sim", "--quick", "--against", "cuda"][..], &files].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("CUDA / ours") && stdout(&output).contains("  CUDA"));
+
+    let value: serde_json::Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!((&value["rival"]["device"], &value["rival"]["sm"]), (&"a stand-in".into(), &87.into()));
+    for result in value["results"].as_array().unwrap() {
+        if result["outcome"] != "measured" {
+            continue;
+        }
+        let name = result["name"].as_str().unwrap();
+        let rival = &result["rival"];
+        if name.starts_with("network/") {
+            assert!(rival.is_null(), "there is no counterpart: {result}");
+        } else if name.starts_with("signal/") {
+            // The stand-in has none of these functions, as some boards.
+            assert!(rival["reason"].as_str().unwrap().contains("CUDA_ERROR_NOT_SUPPORTED"), "{result}");
+        } else {
+            assert_eq!(rival["count"], result["ours"]["count"], "sample by sample: {result}");
+            assert!(result["rival_over_ours"]["median"].as_f64().unwrap() > 0.0, "{result}");
+        }
+    }
+    assert!(fs::read_to_string(&html).unwrap().contains("CUDA 12.6 on a stand-in"));
+    assert_eq!(bench_beside(&libcuda, &["--first-result", "cuda"]).status.code(), Some(0));
+}
+
+#[test]
+fn a_child_process_reports_its_first_result() {
+    let output = bench(&["--first-result", "sim"]);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "first result\n"));
+    assert_ne!(bench(&["--first-result", "cuda"]).status.code(), Some(0));
+}
+
+#[test]
+fn wrong_requests_end_with_2() {
+    let mut requests = vec![
+        (vec!["--filter", "no such case"], "--list"),
+        (vec!["--against", "nobody"], "cuda"),
+        (vec!["--device", "toaster"], "toaster"),
+        (vec!["--json", "/no/such/folder/run.json"], "/no/such/folder"),
+        (vec!["--json", "-", "--html", "-"], "mix"),
+    ];
+    if !std::path::Path::new("/dev/nvgpu/igpu0/ctrl").exists() {
+        requests.push((vec!["--device", "nvgpu"], "/dev/"));
+    }
+    for (arguments, words) in requests {
+        let output = bench(&arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(words) && stdout(&output).is_empty(), "{}", stderr(&output));
+    }
+}

@@ -1,0 +1,91 @@
+//! The program as it stands on a board: without cargo, outside of the workspace; and the wrong uses of
+//! `cargo xtask dist`. Whole packs are made by hand, since they take a release build.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// The program, to be run in a folder outside of the workspace with nothing in the environment.
+fn alone(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    command.current_dir(folder).env_clear();
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn it_works_without_cargo_and_workspace() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| alone(folder.path()).args(arguments).output().unwrap();
+
+    let info = run(&["info", "--device", "sim", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&info.stdout).unwrap();
+    assert_eq!(json["chip"], "ga10b");
+    let doctor = run(&["doctor", "--device", "sim"]);
+    assert_eq!(doctor.status.code(), Some(0), "{}", text(&doctor.stdout));
+    fs::write(folder.path().join("log"), "[    1.000000] nothing of interest\n").unwrap();
+    let dmesg = run(&["dmesg", "--file", "log"]);
+    assert_eq!(dmesg.status.code(), Some(0), "{}", text(&dmesg.stderr));
+    let tests = run(&["test-device", "--device", "sim", "--filter", "ioctl/alloc_as"]);
+    assert!(text(&tests.stdout).contains("1 passed, 0 failed"), "{}", text(&tests.stdout));
+
+    let help = text(&run(&["--help"]).stdout);
+    assert!(help.contains("Usage: xtask <COMMAND>"), "{help}");
+}
+
+#[test]
+fn what_needs_the_workspace_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let dist = ["dist", "--target", "x86_64-unknown-linux-gnu", "--out", out.to_str().unwrap()];
+    let others: [&[&str]; 3] = [&["kernels", "--check"], &["gen-classes", "--check"], &["ci"]];
+    for arguments in others.into_iter().chain([dist.as_slice()]) {
+        let output = alone(folder.path()).args(arguments).output().unwrap();
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+        assert!(error.contains("needs cargo and the project's sources"), "{arguments:?}: {error}");
+    }
+    // With cargo, but in a folder of something else.
+    let output = Command::new(env!("CARGO_BIN_EXE_xtask"))
+        .args(["kernels", "--check"])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(!out.exists(), "nothing was written");
+}
+
+/// `dist` in the workspace, with a variable set.
+fn dist(target: &str, out: &Path, variable: (&str, &str)) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_xtask"))
+        .args(["dist", "--target", target, "--out"])
+        .arg(out)
+        .env(variable.0, variable.1)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn wrong_uses_end_before_anything_is_built() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |output: Output, parts: &[&str]| {
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        for part in parts {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+    };
+    let arm64 = "aarch64-unknown-linux-gnu";
+    refused(dist("riscv64", folder.path(), ("X", "")), &["riscv64", arm64]);
+    // A compiler that knows no target.
+    refused(dist(arm64, folder.path(), ("RUSTC", "true")), &["rustup target add aarch64-unknown-linux-gnu"]);
+    let host = if cfg!(target_arch = "aarch64") { arm64 } else { "x86_64-unknown-linux-gnu" };
+    let variable = format!("CARGO_TARGET_{}_LINKER", host.to_uppercase().replace('-', "_"));
+    refused(dist(host, folder.path(), (&variable, "/nowhere/gcc")), &[&variable, "/nowhere/gcc"]);
+    fs::write(folder.path().join("precious"), "x").unwrap();
+    refused(dist(host, folder.path(), ("X", "")), &["not empty", "--force"]);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing was written");
+}
