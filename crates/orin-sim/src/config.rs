@@ -5,6 +5,8 @@ use core::time::Duration;
 use nvgpu_sys::ctrl::Characteristics;
 use rustix::io::Errno;
 
+use crate::sm::SmOptions;
+
 /// Whether a device node can be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Node {
@@ -123,6 +125,8 @@ pub struct Config {
     /// How long a sync-file of `/dev/host1x-fence` waits, from the first look at it, before it ends
     /// with ETIMEDOUT.
     pub fence_timeout: Duration,
+    /// How the SMs are modelled.
+    pub sm: SmOptions,
     /// Disturbances.
     pub faults: FaultPlan,
     /// Failures on demand.
@@ -140,6 +144,7 @@ impl Default for Config {
             seed: 0,
             cap_sys_nice: false,
             fence_timeout: Duration::from_secs(30),
+            sm: SmOptions::default(),
             faults: FaultPlan::default(),
             failures: Vec::new(),
         }

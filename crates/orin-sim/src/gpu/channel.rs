@@ -10,7 +10,7 @@
 //! to the other one, host first waits for idle (GA100 `dev_pbdma`).
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ampere_cmd::gpfifo::{ENTRY_BYTES, Entry, Operation, userd};
 use ampere_cmd::pushbuffer::MethodStream;
@@ -21,6 +21,7 @@ use crate::gpu::decoder::MethodWord;
 use crate::gpu::host::Host;
 use crate::gpu::{Activity, ChannelFault, ChannelSetup, ChannelStatus, Effects, HostCheck};
 use crate::mmu::{Access, FaultKind, MmuFault, Span, View};
+use crate::sm::Sms;
 
 /// Pushbuffer words that a slice processes at most.
 const SLICE_WORDS: u32 = 8192;
@@ -88,7 +89,7 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    pub(super) fn new(setup: ChannelSetup, sm_count: u32) -> Self {
+    pub(super) fn new(setup: ChannelSetup, sms: Arc<Sms>) -> Self {
         let state = State {
             gp_get: 0,
             gp_put: 0,
@@ -96,7 +97,7 @@ impl Channel {
             stream: MethodStream::new(),
             stalled: None,
             host: Host::new(),
-            engines: Engines { compute: Compute::new(sm_count), copy: Copy::new(), objects: Vec::new() },
+            engines: Engines { compute: Compute::new(sms), copy: Copy::new(), objects: Vec::new() },
             faulted: false,
             setup,
         };

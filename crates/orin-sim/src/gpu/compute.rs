@@ -8,7 +8,7 @@
 //! with a fault that says so.
 
 use core::sync::atomic::{Ordering, fence};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use ampere_cmd::compute_c7c0 as class;
 use ampere_cmd::method::Method;
@@ -21,6 +21,7 @@ use crate::gpu::semaphore::{Operation, Reduction, SemaphoreWrite, Structure};
 use crate::gpu::sked::{Scheduling, Sked};
 use crate::gpu::{Activity, ChannelFault, Effects};
 use crate::mmu::View;
+use crate::sm::Sms;
 
 /// Beginnings of the names of methods whose effect the model lacks.
 const UNMODELLED: &[&str] = &[
@@ -51,12 +52,13 @@ pub(super) struct Compute {
     shadow: Shadow,
     upload: Option<InlineUpload>,
     sked: Sked,
-    sm_count: u32,
+    sms: Arc<Sms>,
 }
 
 impl Compute {
-    pub(super) fn new(sm_count: u32) -> Self {
-        Self { shadow: Shadow::new(&class::CLASS_TABLE), upload: None, sked: Sked::new(), sm_count }
+    pub(super) fn new(sms: Arc<Sms>) -> Self {
+        let sked = Sked::new(Arc::clone(&sms));
+        Self { shadow: Shadow::new(&class::CLASS_TABLE), upload: None, sked, sms }
     }
 
     /// Whether all launched grids have finished.
@@ -223,7 +225,7 @@ impl Compute {
                 shadow.get::<class::SetShaderLocalMemoryNonThrottledA>().size_upper,
                 shadow.get::<class::SetShaderLocalMemoryNonThrottledB>().size_lower,
             ),
-            sm_count: self.sm_count,
+            sm_count: self.sms.count(),
         }
     }
 

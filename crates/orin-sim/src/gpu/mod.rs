@@ -31,7 +31,7 @@ use rustix::time::ClockId;
 use crate::config::Stall;
 use crate::memory::Memory;
 use crate::mmu::{AddressSpace, MmuFault};
-use crate::sm::SmFault;
+use crate::sm::{SmFault, SmOptions};
 
 /// What SETUP_BIND establishes.
 #[derive(Clone, Debug)]
@@ -156,10 +156,12 @@ pub trait FaultHandler: Send + Sync {
 }
 
 /// Options of the modelled GPU.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct GpuConfig {
     /// Number of SMs reported to launches.
     pub sm_count: u32,
+    /// How they are modelled.
+    pub sm: SmOptions,
 }
 
 /// What a channel is doing.

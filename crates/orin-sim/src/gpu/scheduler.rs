@@ -25,6 +25,7 @@ use crate::config::Stall;
 use crate::gpu::channel::Channel;
 use crate::gpu::{ChannelSetup, ChannelStatus, FaultHandler, GpuConfig, ptimer_ns};
 use crate::memory::Memory;
+use crate::sm::Sms;
 
 /// What the doorbell word holds while no token waits.
 const NO_TOKEN: u32 = u32::MAX;
@@ -116,7 +117,7 @@ impl Shared {
 #[derive(Debug)]
 pub(super) struct Scheduler {
     shared: Arc<Shared>,
-    sm_count: u32,
+    sms: Arc<Sms>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -128,7 +129,7 @@ impl Scheduler {
             .name("orin-gpu".to_owned())
             .spawn(move || worker.run())
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
-        Ok(Self { shared, sm_count: config.sm_count, thread: Some(thread) })
+        Ok(Self { shared, sms: Sms::new(config.sm_count, config.sm), thread: Some(thread) })
     }
 
     pub(super) fn add_page(&self, page: Arc<Memory>) {
@@ -144,7 +145,7 @@ impl Scheduler {
 
     pub(super) fn bind(&self, setup: ChannelSetup) {
         self.stop(&[setup.channel_id]);
-        let channel = Arc::new(Channel::new(setup, self.sm_count));
+        let channel = Arc::new(Channel::new(setup, Arc::clone(&self.sms)));
         self.shared.change(|lists| lists.channels.push(channel));
     }
 

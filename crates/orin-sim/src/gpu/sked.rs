@@ -10,13 +10,14 @@
 
 use core::sync::atomic::{Ordering, fence};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use ampere_cmd::qmd::QmdV3_0;
 
 use crate::gpu::qmd::{self, Dependent, DependentAction, Environment, Grid, refuse};
 use crate::gpu::{Activity, ChannelFault, Effects};
 use crate::mmu::View;
-use crate::sm::{GridRun, Step};
+use crate::sm::{GridRun, Sms, Step};
 
 /// Warp instructions that a slice executes at most: some hundred microseconds.
 const SLICE_FUEL: u64 = 16_384;
@@ -59,11 +60,12 @@ pub(super) struct Sked {
     running: Option<Box<Running>>,
     /// Dependence counters of descriptors that have been counted but not scheduled.
     dependences: BTreeMap<u64, u64>,
+    sms: Arc<Sms>,
 }
 
 impl Sked {
-    pub(super) fn new() -> Self {
-        Self { queue: VecDeque::new(), running: None, dependences: BTreeMap::new() }
+    pub(super) fn new(sms: Arc<Sms>) -> Self {
+        Self { queue: VecDeque::new(), running: None, dependences: BTreeMap::new(), sms }
     }
 
     /// Whether all scheduled grids have finished. Descriptors that wait for others to count them
@@ -202,7 +204,7 @@ impl Sked {
         let mut running = match self.running.take() {
             Some(running) => running,
             None => match self.queue.pop_front() {
-                Some(task) => Box::new(begin(task, view)?),
+                Some(task) => Box::new(begin(task, &self.sms, view)?),
                 None => return Ok(false),
             },
         };
@@ -230,12 +232,12 @@ impl Sked {
 }
 
 /// Checks a descriptor and prepares its grid.
-fn begin(task: Task, view: &View) -> Result<Running, ChannelFault> {
+fn begin(task: Task, sms: &Arc<Sms>, view: &View) -> Result<Running, ChannelFault> {
     let descriptor = match task.copy {
         Some(copy) => copy,
         None => qmd::read(task.va, view)?,
     };
     let grid = qmd::check(task.va, &descriptor, &task.environment, view)?;
-    let run = GridRun::new(grid.launch.clone(), view.clone()).map_err(ChannelFault::Sm)?;
+    let run = GridRun::on(sms, grid.launch.clone(), view.clone()).map_err(ChannelFault::Sm)?;
     Ok(Running { task, grid, run })
 }

@@ -25,14 +25,19 @@ use core::fmt::Write as _;
 /// assert_eq!(disassemble(word, 0).as_deref(), Some("IMAD R0, R0, R3, RZ"));
 /// ```
 pub fn disassemble(word: u128, address: u64) -> Option<String> {
-    let mut text = Text { word, address, name: String::new(), operands: Vec::new(), plain: false };
-    let known = arithmetic::print(&mut text)
-        .or_else(|| float::print(&mut text))
-        .or_else(|| tensor::print(&mut text))
-        .or_else(|| memory::print(&mut text))
-        .or_else(|| texture::print(&mut text))
-        .or_else(|| control::print(&mut text));
-    known.map(|()| text.finish())
+    Text::of(word, address).map(Text::finish)
+}
+
+/// The name of one instruction with its modifiers, without guard and operands; `None` as for
+/// [`disassemble`].
+///
+/// ```
+/// use orin_sim::sass::mnemonic;
+///
+/// assert_eq!(mnemonic(0x000f_c200_078e_02ff_0000_0003_0000_7224).as_deref(), Some("IMAD"));
+/// ```
+pub fn mnemonic(word: u128) -> Option<String> {
+    Text::of(word, 0).map(|text| text.name)
 }
 
 /// How an immediate is written.
@@ -75,6 +80,18 @@ struct Text {
 }
 
 impl Text {
+    /// The name and the operands of a word; `None` when it is no known instruction.
+    fn of(word: u128, address: u64) -> Option<Self> {
+        let mut text = Self { word, address, name: String::new(), operands: Vec::new(), plain: false };
+        arithmetic::print(&mut text)
+            .or_else(|| float::print(&mut text))
+            .or_else(|| tensor::print(&mut text))
+            .or_else(|| memory::print(&mut text))
+            .or_else(|| texture::print(&mut text))
+            .or_else(|| control::print(&mut text))?;
+        Some(text)
+    }
+
     /// Bits `low..low + len`, at most 32.
     fn bits(&self, low: u32, len: u32) -> u32 {
         // CAST: at most 32 bits are kept.

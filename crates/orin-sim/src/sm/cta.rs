@@ -5,6 +5,7 @@
 //! number the barrier is that of the whole CTA, and threads that have exited count as arrived.
 
 use super::constants::Constants;
+use super::coverage::Counter;
 use super::exec::{self, Context, Spent, Stop};
 use super::port::Port;
 use super::program::Program;
@@ -75,6 +76,8 @@ pub(crate) struct Grid<'a> {
     pub(crate) constants: &'a Constants,
     /// Decoded code.
     pub(crate) program: &'a mut Program,
+    /// Counts executed instructions, when that is asked for.
+    pub(crate) counter: &'a mut Counter,
     /// Global memory.
     pub(crate) port: &'a mut Port,
 }
@@ -144,6 +147,7 @@ impl Cta {
                 launch: grid.launch,
                 constants: grid.constants,
                 port: grid.port,
+                counter: grid.counter,
                 shared: &mut self.shared,
                 block: self.block,
                 sm: self.sm,

@@ -5,12 +5,15 @@
 //! each a turn, so that CTAs that wait for each other through global memory all advance; a CTA that
 //! ends within its turn is replaced in place, so short CTAs run one after the other in warm caches.
 
+use std::sync::Arc;
+
 use super::constants::Constants;
+use super::coverage::Counter;
 use super::cta::{Cta, Grid, Turn};
 use super::exec::Spent;
 use super::port::Port;
 use super::program::Program;
-use super::{GridStats, Launch, SmFault, SmFaultCause, Step};
+use super::{GridStats, Launch, SmFault, SmFaultCause, SmOptions, Sms, Step};
 use crate::mmu::View;
 
 /// Threads of an SM 8.7 (its data sheet: 48 warps).
@@ -32,6 +35,7 @@ pub struct GridRun {
     launch: Launch,
     constants: Constants,
     program: Program,
+    counter: Counter,
     port: Port,
     /// CTAs in flight; they take turns in this order.
     resident: Vec<Cta>,
@@ -82,6 +86,16 @@ impl GridRun {
     /// [`SmFaultCause::Mmu`] when a constant bank is not mapped; [`SmFaultCause::OutOfRange`] with
     /// `"block"` when the block has no or more than 1024 threads or does not fit an SM.
     pub fn new(launch: Launch, memory: View) -> Result<Self, SmFault> {
+        let sms = Sms::new(launch.sm_count, SmOptions::default());
+        Self::on(&sms, launch, memory)
+    }
+
+    /// As [`GridRun::new`], on the SMs of a GPU.
+    ///
+    /// # Errors
+    ///
+    /// As [`GridRun::new`].
+    pub fn on(sms: &Arc<Sms>, launch: Launch, memory: View) -> Result<Self, SmFault> {
         let fault = |cause| SmFault { pc: launch.program_va, block: [0; 3], thread: [0; 3], cause };
         let threads = launch.block.iter().map(|&extent| u64::from(extent)).product::<u64>();
         if threads == 0 || threads > 1024 {
@@ -95,9 +109,11 @@ impl GridRun {
         // CAST: at most 1024; at most 4096 CTAs.
         let capacity = capacity(&launch, threads as u32) as usize;
         // Registers are allocated in groups of 8 per thread.
-        let program = Program::new(launch.registers.next_multiple_of(8));
+        let coverage = sms.options.coverage.clone();
+        let program = Program::new(launch.registers.next_multiple_of(8), coverage.clone());
         Ok(Self {
             constants,
+            counter: Counter::new(coverage),
             program,
             port: Port::new(memory),
             resident: Vec::new(),
@@ -145,6 +161,7 @@ impl GridRun {
                 launch: &self.launch,
                 constants: &self.constants,
                 program: &mut self.program,
+                counter: &mut self.counter,
                 port: &mut self.port,
             };
             let fuel = TURN.min(limit - self.spent.warp);

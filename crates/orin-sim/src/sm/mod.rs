@@ -7,6 +7,7 @@
 //! and [`numeric`] their arithmetic on one lane.
 
 mod constants;
+mod coverage;
 mod cta;
 pub mod decode;
 mod exec;
@@ -16,9 +17,38 @@ mod port;
 mod program;
 mod warp;
 
+use std::sync::Arc;
+
+pub use coverage::Coverage;
 pub use grid::GridRun;
 
 use crate::mmu::MmuFault;
+
+/// How the SMs are modelled; nothing that a program could see.
+#[derive(Clone, Debug, Default)]
+pub struct SmOptions {
+    /// Records which instructions are executed. Costs nothing when absent.
+    pub coverage: Option<Coverage>,
+}
+
+/// The SMs of one GPU, shared by all of its channels.
+#[derive(Debug)]
+pub struct Sms {
+    count: u32,
+    options: SmOptions,
+}
+
+impl Sms {
+    /// `count` SMs.
+    pub fn new(count: u32, options: SmOptions) -> Arc<Self> {
+        Arc::new(Self { count, options })
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+}
 
 /// A constant bank as a launch descriptor gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use super::SmFaultCause;
+use super::coverage::Coverage;
 use super::decode::{Instruction, Refusal, decode};
 use crate::mmu::{MmuFault, PAGE_BYTES, View};
 
@@ -25,12 +26,14 @@ pub(crate) struct Program {
     last: Option<(u64, usize)>,
     /// Registers that the launch gives each thread.
     registers: u32,
+    /// Gives the numbers under which executions are counted, if they are.
+    coverage: Option<Coverage>,
 }
 
 impl Program {
     /// No pages yet. Instructions that touch register `registers` or above are refused.
-    pub(crate) fn new(registers: u32) -> Self {
-        Self { registers, ..Self::default() }
+    pub(crate) fn new(registers: u32, coverage: Option<Coverage>) -> Self {
+        Self { registers, coverage, ..Self::default() }
     }
 
     /// The instruction at `pc`.
@@ -79,7 +82,11 @@ impl Program {
                 }
                 let slots = bytes.chunks_exact(16).map(|bytes| {
                     let word = u128::from_le_bytes(bytes.try_into().expect("16 bytes"));
-                    decode(word).map_err(|refusal| (refusal, word))
+                    let instruction = decode(word).map_err(|refusal| (refusal, word))?;
+                    Ok(match &self.coverage {
+                        Some(coverage) => instruction.counted(coverage.number(word)),
+                        None => instruction,
+                    })
                 });
                 self.pages.push(slots.collect());
                 self.index.insert(number, self.pages.len() - 1);

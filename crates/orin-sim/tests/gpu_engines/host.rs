@@ -327,7 +327,13 @@ fn a_handler_may_stop_the_channel_that_faults() {
         }
     }
     let recovery = Arc::new(Recovery { gpu: OnceLock::new(), stopped: AtomicU32::new(0) });
-    recovery.gpu.set(Gpu::start(GpuConfig { sm_count: 8 }, Arc::clone(&recovery) as _).unwrap()).unwrap();
+    recovery
+        .gpu
+        .set(
+            Gpu::start(GpuConfig { sm_count: 8, ..GpuConfig::default() }, Arc::clone(&recovery) as _)
+                .unwrap(),
+        )
+        .unwrap();
     let gpu = recovery.gpu.get().unwrap();
     let memory = |name| Arc::new(Memory::new(name, 0x1_0000).unwrap());
     let (page, userd) = (memory("usermode"), memory("userd"));

@@ -51,7 +51,8 @@ pub(crate) struct Rig {
 impl Rig {
     pub(crate) fn new() -> Self {
         let recorder = Arc::new(Recorder::default());
-        let gpu = Gpu::start(GpuConfig { sm_count: 8 }, Arc::clone(&recorder) as _).unwrap();
+        let gpu = Gpu::start(GpuConfig { sm_count: 8, ..GpuConfig::default() }, Arc::clone(&recorder) as _)
+            .unwrap();
         let page = Arc::new(Memory::new("usermode", 0x1_0000).unwrap());
         gpu.add_doorbell_page(Arc::clone(&page));
         let space = Arc::new(AddressSpace::new());

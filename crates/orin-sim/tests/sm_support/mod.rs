@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cubin::{Cubin, Kernel};
 use orin_sim::memory::Memory;
 use orin_sim::mmu::{AddressSpace, MappedRange, PAGE_BYTES, View};
-use orin_sim::sm::{ConstantBank, GridRun, GridStats, Launch, SmFault, Step};
+use orin_sim::sm::{ConstantBank, GridRun, GridStats, Launch, SmFault, SmOptions, Sms, Step};
 
 /// Generic address of the shared-memory window.
 pub(crate) const SHARED_WINDOW: u64 = 0xfe << 32;
@@ -102,6 +102,8 @@ pub(crate) struct Machine {
     image: Buffer,
     /// Stack of kernels whose use of it is not known to the compiler.
     pub(crate) stack_limit: u32,
+    /// How the SMs are modelled.
+    pub(crate) options: SmOptions,
 }
 
 fn allocate(space: &AddressSpace, next: &mut u64, contents: &[u8]) -> Buffer {
@@ -138,7 +140,7 @@ impl Machine {
         // Above 4 GiB, so that the upper halves of addresses matter.
         let mut next = 0x5_0000_0000;
         let image = allocate(&space, &mut next, &cubin.image_at(0x5_0000_0000).unwrap());
-        Self { space, next, cubin, image, stack_limit: 1024 }
+        Self { space, next, cubin, image, stack_limit: 1024, options: SmOptions::default() }
     }
 
     pub(crate) fn cubin(&self) -> &Cubin {
@@ -197,7 +199,8 @@ impl Machine {
     ) -> GridRun {
         let kernel = self.cubin.kernel(name).unwrap().clone();
         let launch = self.launch_of(&kernel, grid, block, params, dynamic);
-        GridRun::new(launch, self.space.view()).unwrap()
+        let sms = Sms::new(launch.sm_count, self.options.clone());
+        GridRun::on(&sms, launch, self.space.view()).unwrap()
     }
 
     /// The launch of a kernel, with bank 0 filled in as a driver does.

@@ -95,6 +95,8 @@ pub struct Instruction {
     top: Option<u8>,
     row: &'static Row,
     word: u128,
+    /// Number under which executions are counted, if they are.
+    number: u32,
 }
 
 /// Row of each 12-bit opcode.
@@ -150,6 +152,7 @@ pub fn decode(word: u128) -> Result<Instruction, Refusal> {
         top: None,
         row,
         word,
+        number: 0,
     };
     instruction.find_sources(uniform)?;
     instruction.check_modifiers(uniform)?;
@@ -166,6 +169,16 @@ impl Instruction {
     /// The word it was decoded from.
     pub fn word(&self) -> u128 {
         self.word
+    }
+
+    /// The same instruction, its executions counted under `number`.
+    pub(crate) fn counted(self, number: u32) -> Self {
+        Self { op: Op::Counted, number, ..self }
+    }
+
+    /// The instruction itself and its number, of a counted one.
+    pub(crate) fn uncounted(&self) -> (Self, u32) {
+        (Self { op: self.row.op, ..*self }, self.number)
     }
 
     /// Highest general register that the instruction reads or writes.

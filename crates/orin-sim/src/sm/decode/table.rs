@@ -152,6 +152,8 @@ pub(crate) enum Op {
     B2r,
     /// Hints, fences and cache control: nothing to do in coherent, in-order memory.
     Nothing,
+    /// An instruction whose executions are counted.
+    Counted,
     /// Known by name only.
     Unmodelled,
 }

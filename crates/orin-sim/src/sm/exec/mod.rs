@@ -20,6 +20,7 @@ mod transfer;
 mod uniform;
 
 use super::constants::Constants;
+use super::coverage::Counter;
 use super::cta::Arrival;
 use super::decode::table::Op;
 use super::decode::{Instruction, Predicate, Source};
@@ -36,6 +37,8 @@ pub(crate) struct Context<'a> {
     pub(crate) constants: &'a Constants,
     /// Global memory.
     pub(crate) port: &'a mut Port,
+    /// Counts executed instructions, when that is asked for.
+    pub(crate) counter: &'a mut Counter,
     /// Shared memory of the CTA, in words.
     pub(crate) shared: &'a mut [u32],
     /// Index of the CTA in the grid.
@@ -320,9 +323,17 @@ fn execute_rare(context: &mut Context, warp: &mut Warp, i: &Instruction, active:
         | Op::Lepc
         | Op::Bar
         | Op::B2r => return control::execute(context, warp, i, active),
+        Op::Counted => return counted(context, warp, i, active),
         Op::Unmodelled => return Err(unmodelled(i)),
     }
     Ok(Flow::Next)
+}
+
+/// Counts an instruction, then executes it.
+fn counted(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Result<Flow, Trap> {
+    let (instruction, number) = i.uncounted();
+    context.counter.count(number);
+    execute(context, warp, &instruction, active)
 }
 
 /// A trap that names the instruction as not modelled.

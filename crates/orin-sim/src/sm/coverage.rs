@@ -1,0 +1,112 @@
+//! Which instructions have been executed, and how often.
+//!
+//! A board has no such thing; it is for those who write kernels and want to know what their tests
+//! reach. Give a [`Coverage`] to [`SmOptions::coverage`](super::SmOptions::coverage) (which
+//! [`Config::sm`](crate::Config::sm) holds), run, and read [`Coverage::counts`]:
+//!
+//! ```
+//! use orin_sim::sm::{Coverage, SmOptions};
+//!
+//! let coverage = Coverage::new();
+//! let config = orin_sim::Config {
+//!     sm: SmOptions { coverage: Some(coverage.clone()), ..SmOptions::default() },
+//!     ..orin_sim::Config::default()
+//! };
+//! // Boot `config`, launch kernels, wait for them; then:
+//! for (name, executions) in coverage.counts() {
+//!     println!("{executions:>12} {name}");
+//! }
+//! # drop(config);
+//! ```
+//!
+//! Keys are names with modifiers as the disassembler writes them, for example
+//! `ISETP.GE.U32.AND` ([`crate::sass::mnemonic`]). A value counts executions by a warp: those in
+//! which at least one lane took part. They are added when a grid ends.
+//!
+//! Names are found when a program is decoded, and an instruction that is counted is replaced by one
+//! that counts and then executes it, so without a recorder nothing is spent.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A recorder of executed instructions; clones share what they record.
+#[derive(Clone, Debug, Default)]
+pub struct Coverage(Arc<Mutex<Record>>);
+
+#[derive(Debug, Default)]
+struct Record {
+    names: Vec<String>,
+    numbers: HashMap<String, u32>,
+    counts: Vec<u64>,
+}
+
+impl Coverage {
+    /// A recorder that has seen nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Executions of each instruction that has been executed at least once, by name.
+    pub fn counts(&self) -> BTreeMap<String, u64> {
+        let record = self.lock();
+        let counts = record.names.iter().cloned().zip(record.counts.iter().copied());
+        counts.filter(|(_, count)| *count != 0).collect()
+    }
+
+    /// The number under which an instruction word is counted.
+    pub(super) fn number(&self, word: u128) -> u32 {
+        let name = crate::sass::mnemonic(word).unwrap_or_else(|| format!("unnamed {:#05x}", word & 0xfff));
+        let mut record = self.lock();
+        if let Some(number) = record.numbers.get(&name) {
+            return *number;
+        }
+        // CAST: there are a few thousand names.
+        let number = record.names.len() as u32;
+        record.names.push(name.clone());
+        record.counts.push(0);
+        record.numbers.insert(name, number);
+        number
+    }
+
+    /// Adds executions by number.
+    fn add(&self, counts: &[u64]) {
+        let mut record = self.lock();
+        for (sum, count) in record.counts.iter_mut().zip(counts) {
+            *sum += count;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Record> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Counts of one thread, added to the recorder when dropped.
+#[derive(Debug, Default)]
+pub(super) struct Counter {
+    coverage: Option<Coverage>,
+    counts: Vec<u64>,
+}
+
+impl Counter {
+    pub(super) fn new(coverage: Option<Coverage>) -> Self {
+        Self { coverage, counts: Vec::new() }
+    }
+
+    /// Counts one execution.
+    pub(super) fn count(&mut self, number: u32) {
+        let number = number as usize;
+        if number >= self.counts.len() {
+            self.counts.resize(number + 1, 0);
+        }
+        self.counts[number] += 1;
+    }
+}
+
+impl Drop for Counter {
+    fn drop(&mut self) {
+        if let Some(coverage) = &self.coverage {
+            coverage.add(&self.counts);
+        }
+    }
+}
