@@ -85,11 +85,15 @@ impl Cursor {
     /// [`RingFull`] by the GP_GET seen last.
     pub fn advance(&mut self) -> Result<u32, RingFull> {
         if self.free() == 0 {
-            return Err(RingFull { entries: self.entries, put: self.put, get: self.get });
+            return Err(self.full());
         }
         let slot = self.put;
         self.put = (slot + 1) & (self.entries - 1);
         Ok(slot)
+    }
+
+    fn full(&self) -> RingFull {
+        RingFull { entries: self.entries, put: self.put, get: self.get }
     }
 }
 
@@ -225,6 +229,24 @@ impl Ring {
         push(&mut self.cursor, &self.memory, entry)
     }
 
+    /// Writes two entries into the next slots, or none. As [`Ring::push`] otherwise; returns the first slot.
+    ///
+    /// # Errors
+    ///
+    /// [`RingFull`] when there is no room for both; nothing is written then.
+    #[inline]
+    pub fn push_pair(&mut self, entries: [u64; 2]) -> Result<u32, RingFull> {
+        if self.cursor.free() < 2 {
+            self.cursor.see_get(self.memory.gp_get());
+            if self.cursor.free() < 2 {
+                return Err(self.cursor.full());
+            }
+        }
+        let slot = self.push(entries[0])?;
+        self.push(entries[1])?;
+        Ok(slot)
+    }
+
     /// Hands every pushed entry to the GPU: orders the entries, then stores GP_PUT. The GPU looks
     /// when the doorbell rings.
     #[inline]
@@ -317,6 +339,18 @@ mod tests {
             assert_eq!(ring.push(8), Ok(full.put));
             assert!(ring.push(9).is_err());
         }
+    }
+
+    #[test]
+    fn a_pair_is_written_whole_or_not_at_all() {
+        let mut fake = Fake::new(4);
+        let mut ring = fake.ring();
+        assert_eq!(ring.push_pair([1, 2]), Ok(0));
+        assert!(ring.push_pair([3, 4]).is_err(), "one slot is left");
+        assert_eq!((ring.put(), slot(&ring, 2)), (2, u64::MAX));
+        set_get(&ring, 1);
+        assert_eq!(ring.push_pair([3, 4]), Ok(2));
+        assert_eq!((ring.put(), slot(&ring, 2), slot(&ring, 3)), (0, 3, 4));
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod future;
 mod graph;
 mod grid;
 mod inspect;
+mod interrupt;
 mod log;
 mod memory;
 mod occupancy;

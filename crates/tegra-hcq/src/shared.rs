@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::backend::{Backend, DeviceMemory, MemoryUse};
 use crate::error::{Error, Result};
 use crate::future::Waiter;
+use crate::interrupt;
 use crate::log::LogBook;
 use crate::memory::pool::{Memory, Pool};
 use crate::memory::{Content, Handle};
@@ -55,8 +56,10 @@ pub(crate) struct Shared {
     parked: Mutex<Vec<Arc<Memory>>>,
     parked_count: AtomicUsize,
     timelines: [Timeline; MAX_QUEUES],
-    // Keeps the timelines' memory.
-    _timeline_page: Box<dyn DeviceMemory>,
+    /// The GPFIFO entry that leads to an interrupt: see [`interrupt`].
+    interrupt: u64,
+    // Keeps the memory of the timelines and of the interrupt's commands.
+    _signals: Box<dyn DeviceMemory>,
     /// Values that the timelines have been seen at: spares the CPU looks at lines that the GPU writes.
     seen: [AtomicU64; MAX_QUEUES],
     slots: Mutex<Slots>,
@@ -83,13 +86,17 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Shared {
     /// The state of a device on `backend`, with no queue and no program.
     pub(crate) fn new(backend: Box<dyn Backend>) -> Result<Arc<Self>> {
-        let page = backend.allocate(timeline::BYTES, MemoryUse::Signals, "timelines")?;
+        let signals =
+            backend.allocate(timeline::BYTES + interrupt::BYTES, MemoryUse::Signals, "timelines")?;
+        // SAFETY: the commands lie behind the timelines, in fresh memory.
+        let interrupt = unsafe { interrupt::write(&*signals, timeline::BYTES)? };
         Ok(Arc::new(Self {
             pool: Pool::new(),
             parked: Mutex::default(),
             parked_count: AtomicUsize::new(0),
-            timelines: timeline::over(&*page),
-            _timeline_page: page,
+            timelines: timeline::over(&*signals),
+            interrupt,
+            _signals: signals,
             seen: Default::default(),
             slots: Mutex::default(),
             programs: Mutex::default(),
@@ -119,6 +126,11 @@ impl Shared {
     #[inline]
     pub(crate) fn timeline(&self, slot: usize) -> Timeline {
         self.timelines[slot]
+    }
+
+    /// The GPFIFO entry that makes the GPU raise an interrupt.
+    pub(crate) fn interrupt(&self) -> u64 {
+        self.interrupt
     }
 
     /// The value at which the timeline in `slot` was last seen; it may be further by now.

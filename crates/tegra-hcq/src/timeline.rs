@@ -14,10 +14,8 @@ use crate::shared::MAX_QUEUES;
 /// Distance of two slots in bytes: a CPU cache line, so that queues do not disturb each other.
 const STRIDE: usize = 64;
 
-/// Size of the page that holds the slots.
-pub(crate) const BYTES: u64 = 4096;
-
-const _: () = assert!(STRIDE * MAX_QUEUES <= BYTES as usize);
+/// Size of the slots in bytes.
+pub(crate) const BYTES: u64 = (STRIDE * MAX_QUEUES) as u64;
 
 /// One slot. Valid as long as the device that made it, which every holder keeps alive.
 #[derive(Clone, Copy, Debug)]
@@ -32,10 +30,10 @@ unsafe impl Send for Timeline {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Timeline {}
 
-/// The timelines of a page, all at zero.
+/// The timelines at the start of memory of at least [`BYTES`] bytes, all at zero.
 pub(crate) fn over(page: &dyn DeviceMemory) -> [Timeline; MAX_QUEUES] {
     core::array::from_fn(|slot| {
-        // SAFETY: the slot lies inside the page, which is 4096 bytes long, and the page is aligned.
+        // SAFETY: the slot lies inside the memory, which is page aligned.
         let value = unsafe { page.cpu().add(slot * STRIDE) }.cast::<u64>();
         let timeline = Timeline { value, gpu_va: page.gpu_va() + (slot * STRIDE) as u64 };
         timeline.set(0);

@@ -110,6 +110,8 @@ pub(crate) struct SubmitRing {
     ring: Ring,
     doorbell: NonNull<u32>,
     token: u32,
+    /// The entry that follows each one that is pushed.
+    follow: Option<u64>,
 }
 
 // SAFETY: the doorbell is a device register that any thread may write; the ring is `Send` itself.
@@ -124,12 +126,18 @@ impl SubmitRing {
     ///
     /// `doorbell` is valid for volatile stores as long as the value is used.
     pub(crate) unsafe fn new(ring: Ring, doorbell: NonNull<u32>, token: u32) -> Self {
-        Self { ring, doorbell, token }
+        Self { ring, doorbell, token, follow: None }
     }
 
-    /// Slots of the ring.
-    pub(crate) fn entries(&self) -> u32 {
-        self.ring.entries()
+    /// Lets `entry` follow each entry from now on.
+    pub(crate) fn follow_with(&mut self, entry: u64) {
+        self.follow = Some(entry);
+    }
+
+    /// Submissions that fit into the ring.
+    pub(crate) fn capacity(&self) -> u32 {
+        // One slot stays unused.
+        (self.ring.entries() - 1) / if self.follow.is_some() { 2 } else { 1 }
     }
 
     /// What a fault report reads: see [`RingView`].
@@ -145,10 +153,14 @@ impl SubmitRing {
         Ok(())
     }
 
-    /// Writes one entry, for [`SubmitRing::publish`] to hand over.
+    /// Writes one entry, and the one that follows it, for [`SubmitRing::publish`] to hand over.
     #[inline]
     pub(crate) fn push(&mut self, entry: u64) -> Result<(), RingFull> {
-        self.ring.push(entry).map(drop)
+        match self.follow {
+            None => self.ring.push(entry),
+            Some(follow) => self.ring.push_pair([entry, follow]),
+        }
+        .map(drop)
     }
 
     /// Hands over what was pushed: barrier, GP_PUT, barrier, doorbell.
@@ -243,4 +255,26 @@ pub(crate) trait Backend: Send + Sync + Debug {
 
     /// Lines that the kernel has logged about the GPU since the last call, or why they cannot be read.
     fn kernel_log(&self) -> Result<Vec<String>, String>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_that_follows_goes_with_each_submission() {
+        let (mut slots, mut userd, mut doorbell) = (vec![0_u64; 8], vec![0_u64; 64], 0_u32);
+        let at = |words: &mut Vec<u64>| NonNull::new(words.as_mut_ptr()).unwrap();
+        // SAFETY: the vectors live to the end of the test.
+        let ring = unsafe { Ring::new(at(&mut slots), at(&mut userd).cast(), 8) };
+        // SAFETY: as above.
+        let mut ring = unsafe { SubmitRing::new(ring, NonNull::from(&mut doorbell), 7) };
+        assert_eq!(ring.capacity(), 7);
+        ring.submit(1).unwrap();
+        ring.follow_with(9);
+        assert_eq!(ring.capacity(), 3);
+        ring.submit(2).unwrap();
+        // SAFETY: the ring lives.
+        assert_eq!(unsafe { ring.view().last_entries(7) }, [1, 2, 9]);
+    }
 }

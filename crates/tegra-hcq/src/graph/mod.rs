@@ -26,7 +26,7 @@ use crate::program::{Kernel, Program};
 use crate::queue::record::{self, Link, Shape};
 use crate::queue::{FillValue, Queue};
 use crate::shared::Shared;
-use crate::wait::{Fence, WaitPolicy};
+use crate::wait::Fence;
 
 mod kept;
 mod transfer;
@@ -436,14 +436,13 @@ impl Graph {
         }
         let instance = &mut self.instances[index];
         let timeline = queue.state.timeline.gpu_va();
-        let interrupt = queue.state.policy == WaitPolicy::Sleep;
         // SAFETY: room for the commands lies at `start_offset` of the instance's memory.
         let target = unsafe { instance.memory.cpu().add(self.start_offset as usize) };
         let start = match instance.start {
-            Some(start) if start.is_for(timeline, interrupt) => start,
+            Some(start) if start.is_for(timeline) => start,
             _ => {
                 let first = record::bank_bytes(self.nodes[0].kernel.code());
-                let commands = words::encode(instance.memory.gpu_va() + first, timeline, interrupt)?;
+                let commands = words::encode(instance.memory.gpu_va() + first, timeline)?;
                 // SAFETY: at most `MAX_BYTES` at `target`; no replay of the instance is in flight.
                 unsafe { volatile::store(target, bytemuck::cast_slice(commands.words())) };
                 let va = instance.memory.gpu_va() + self.start_offset;
@@ -471,7 +470,7 @@ impl Graph {
 }
 
 impl Queue {
-    /// Sends a graph to the GPU, after everything before. One GPFIFO entry, one doorbell.
+    /// Sends a graph to the GPU, after everything before, with one doorbell.
     ///
     /// When all instances of the graph are in flight, waits for the oldest.
     ///

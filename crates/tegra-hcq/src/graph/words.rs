@@ -20,7 +20,6 @@ pub(super) struct Commands {
     /// Index of the low word of the released value; the high word follows.
     payload: usize,
     timeline: u64,
-    interrupt: bool,
 }
 
 /// Where the commands of an instance are and what they were made for.
@@ -29,29 +28,28 @@ pub(super) struct Start {
     entry: u64,
     payload: usize,
     timeline: u64,
-    interrupt: bool,
 }
 
 /// Encodes the commands for a chain that begins with the descriptor at `qmd_va`.
-pub(super) fn encode(qmd_va: u64, timeline: u64, interrupt: bool) -> Result<Commands> {
+pub(super) fn encode(qmd_va: u64, timeline: u64) -> Result<Commands> {
     // Two values that differ in every bit show where the payload lies.
-    let (words, len) = image(qmd_va, timeline, interrupt, 0)?;
-    let (other, _) = image(qmd_va, timeline, interrupt, u64::MAX)?;
+    let (words, len) = image(qmd_va, timeline, 0)?;
+    let (other, _) = image(qmd_va, timeline, u64::MAX)?;
     let payload = (0..len).find(|&at| words[at] != other[at]);
     let payload = payload.filter(|&at| at + 1 < len && words[at + 1] != other[at + 1]);
     // PANIC: a release carries its 64-bit payload in two adjacent words.
     let payload = payload.expect("the payload of a release stands in the commands");
-    Ok(Commands { words, len, payload, timeline, interrupt })
+    Ok(Commands { words, len, payload, timeline })
 }
 
-fn image(qmd_va: u64, timeline: u64, interrupt: bool, value: u64) -> Result<([u32; MAX_WORDS], usize)> {
+fn image(qmd_va: u64, timeline: u64, value: u64) -> Result<([u32; MAX_WORDS], usize)> {
     let mut words = [0; MAX_WORDS];
     let mut sink = SliceSink::new(&mut words);
     let mut commands = || {
         let mut encoder = Encoder::new(&mut sink);
         encoder.invalidate_shader_caches_no_wfi()?;
         encoder.launch(qmd_va, PcasAction::InvalidateCopySchedule)?;
-        encode_end(&mut encoder, timeline, value, interrupt)
+        encode_end(&mut encoder, timeline, value)
     };
     commands().map_err(Error::Encoding)?;
     let len = sink.len();
@@ -65,15 +63,15 @@ impl Commands {
 
     /// What a replay needs to know, with the GPFIFO entry that leads to the commands.
     pub(super) fn start(&self, entry: u64) -> Start {
-        Start { entry, payload: self.payload, timeline: self.timeline, interrupt: self.interrupt }
+        Start { entry, payload: self.payload, timeline: self.timeline }
     }
 }
 
 impl Start {
-    /// Whether the commands release this timeline in this way.
+    /// Whether the commands release this timeline.
     #[inline]
-    pub(super) fn is_for(&self, timeline: u64, interrupt: bool) -> bool {
-        self.timeline == timeline && self.interrupt == interrupt
+    pub(super) fn is_for(&self, timeline: u64) -> bool {
+        self.timeline == timeline
     }
 
     #[inline]
@@ -105,13 +103,15 @@ mod tests {
 
     #[test]
     fn a_value_can_be_patched_in() {
-        let commands = encode(0x1_0000_0100, 0x2_0000_0040, true).unwrap();
+        let commands = encode(0x1_0000_0100, 0x2_0000_0040).unwrap();
         let start = commands.start(7);
         let mut words = commands.words().to_vec();
         // SAFETY: the words were copied from the commands.
         unsafe { start.set_value(words.as_mut_ptr().cast(), 0x1122_3344_5566_7788) };
-        let (image, len) = image(0x1_0000_0100, 0x2_0000_0040, true, 0x1122_3344_5566_7788).unwrap();
+        let (image, len) = image(0x1_0000_0100, 0x2_0000_0040, 0x1122_3344_5566_7788).unwrap();
         assert_eq!(words, image[..len], "{}", dump::pushbuffer(&words, &Classes::AMPERE));
-        assert!(start.is_for(0x2_0000_0040, true) && !start.is_for(0x2_0000_0040, false));
+        let text = dump::pushbuffer(commands.words(), &Classes::AMPERE);
+        assert!(text.lines().last().unwrap().contains("SEM_EXECUTE OPERATION RELEASE"), "{text}");
+        assert!(start.is_for(0x2_0000_0040) && !start.is_for(0x2_0000_0080));
     }
 }

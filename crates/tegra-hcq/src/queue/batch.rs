@@ -18,7 +18,7 @@ use crate::device::DEFAULT_TIMEOUT;
 use crate::error::Result;
 use crate::memory::Handle;
 use crate::ring::{Cursor, Mark};
-use crate::wait::{Fence, Health, WaitPolicy};
+use crate::wait::{Fence, Health};
 
 /// Largest number of words of a batch; a longer one is submitted in parts.
 pub(super) const BATCH_WORDS: usize = 4096;
@@ -64,22 +64,19 @@ pub(super) struct Open {
 }
 
 /// Encodes the end of every submission: release `value` on the timeline at `timeline`, with the time, once all
-/// work has ended; then, if asked for, an interrupt for those who sleep until then.
+/// work has ended. No word may follow it: from the moment at which the value is seen, the words are the CPU's.
 #[inline]
 pub(crate) fn encode_end<S: Sink>(
     encoder: &mut Encoder<S>,
     timeline: u64,
     value: u64,
-    interrupt: bool,
 ) -> core::result::Result<(), ampere_cmd::Error> {
-    let release = SemaphoreRelease {
+    encoder.semaphore_release(&SemaphoreRelease {
         va: timeline,
         payload: Payload::Bits64(value),
         wait_for_idle: true,
         timestamp: true,
-    };
-    encoder.semaphore_release(&release)?;
-    if interrupt { encoder.non_stall_interrupt() } else { Ok(()) }
+    })
 }
 
 impl Queue {
@@ -95,8 +92,7 @@ impl Queue {
         let value = self.next_value();
         let fence = self.fence(value);
         let timeline = self.state.timeline.gpu_va();
-        let interrupt = self.state.policy == WaitPolicy::Sleep;
-        self.encode(|encoder| encode_end(encoder, timeline, value, interrupt))?;
+        self.encode(|encoder| encode_end(encoder, timeline, value))?;
         self.make_room()?;
         let bytes = self.batch_len as u64 * 4;
         let offset = loop {

@@ -2,7 +2,7 @@
 //!
 //! A queue owns a compute and a copy channel on one TSG, a pushbuffer ring for each, a ring of launch
 //! records and a timeline. Its calls encode into a batch; `submit` closes it with a release of the next
-//! timeline value, writes one GPFIFO entry and rings the doorbell. Once warm, neither makes a system call
+//! timeline value, writes a GPFIFO entry (two for a queue that sleeps) and rings the doorbell. Once warm, neither makes a system call
 //! or allocates: all rings, the batch and the record of what is in flight have a fixed size, and a full
 //! ring makes the call wait for the oldest submission.
 //!
@@ -109,7 +109,7 @@ pub struct Queue {
     /// Doorbells are held back: see [`Queue::together`].
     holding: bool,
     in_flight: VecDeque<Submission>,
-    /// Ring entries less the one that stays empty.
+    /// Submissions that fit into a ring.
     max_in_flight: usize,
     local: Option<LocalMemory>,
     /// Scratch for constant bank 0 of one launch.
@@ -119,20 +119,26 @@ pub struct Queue {
     recorder: Option<Box<Recorder>>,
 }
 
-/// Opens channels and asks for their rings.
-fn open_channels(device: &Shared) -> Result<(OpenChannels, [crate::backend::SubmitRing; 2])> {
+/// Opens channels and asks for their rings. For those who sleep, an interrupt follows each submission.
+fn open_channels(
+    device: &Shared,
+    policy: WaitPolicy,
+) -> Result<(OpenChannels, [crate::backend::SubmitRing; 2])> {
     let group: Arc<dyn crate::backend::ChannelGroup> = Arc::from(device.backend().open_channels()?);
     // What the log says about earlier channels with these numbers is not about these. A log that cannot be read
     // says nothing.
     let _ = device.kernel_log_about(&group.channel_ids());
-    let rings = [group.ring(Engine::Compute), group.ring(Engine::Copy)];
+    let mut rings = [group.ring(Engine::Compute), group.ring(Engine::Copy)];
+    if policy == WaitPolicy::Sleep {
+        rings.iter_mut().for_each(|ring| ring.follow_with(device.interrupt()));
+    }
     let views = [rings[0].view(), rings[1].view()];
     Ok((OpenChannels { group, rings: views }, rings))
 }
 
 impl Queue {
     pub(crate) fn open(device: &Arc<Shared>, options: &QueueOptions) -> Result<Self> {
-        let (channels, [compute, copy]) = open_channels(device)?;
+        let (channels, [compute, copy]) = open_channels(device, options.wait)?;
         let lane = |ring| -> Result<Lane> {
             let pushbuffer = device.allocate(PUSHBUFFER_BYTES, MemoryUse::Signals, Content::Pushbuffer)?;
             Ok(Lane { ring, pushbuffer, cursor: Cursor::new(PUSHBUFFER_BYTES), held: false })
@@ -146,7 +152,7 @@ impl Queue {
             }
             Ok(Arc::new(QueueState::new(device, slot, options.wait, channels)))
         })?;
-        let entries = compute.ring.entries().min(copy.ring.entries()) as usize;
+        let max_in_flight = compute.ring.capacity().min(copy.ring.capacity()) as usize;
         let queued = state.submitted();
         let mut queue = Self {
             state,
@@ -162,8 +168,8 @@ impl Queue {
             spare: None,
             queued,
             holding: false,
-            in_flight: VecDeque::with_capacity(entries),
-            max_in_flight: entries - 1,
+            in_flight: VecDeque::with_capacity(max_in_flight + 1),
+            max_in_flight,
             local: None,
             bank: Vec::with_capacity(64 << 10),
             profiling: false,
@@ -194,7 +200,7 @@ impl Queue {
     #[cold]
     fn rebuild(&mut self) -> Result<()> {
         let device = Arc::clone(&self.state.device);
-        let (channels, [compute, copy]) = open_channels(&device)?;
+        let (channels, [compute, copy]) = open_channels(&device, self.state.policy)?;
         for (lane, ring) in [(&mut self.compute, compute), (&mut self.copy, copy)] {
             lane.ring = ring;
             lane.held = false;
