@@ -74,6 +74,7 @@ impl Bench {
             block,
             registers: kernel.registers,
             shared_bytes: kernel.shared_bytes,
+            shared_limit: 164 << 10,
             local_bytes: 0,
             barriers: kernel.barriers,
             constants,

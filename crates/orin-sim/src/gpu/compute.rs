@@ -1,8 +1,8 @@
 //! The front end of the compute engine (`AMPERE_COMPUTE_B`, class 0xc7c0) on subchannel 1.
 //!
 //! Most methods only set state. The ones with an effect are uploads, report semaphores, waits, and
-//! the PCAS methods, which hand launch descriptors to the scheduler ([`Sked`]). Invalidations need
-//! nothing done, since the model has no caches, but those that wait for idle do wait.
+//! the PCAS methods, which hand launch descriptors to the scheduler ([`Sked`]). Invalidations of shader
+//! caches need nothing done, since the model has none, but those that wait for idle do wait.
 //!
 //! Methods whose effect the model lacks, such as macros and conditional rendering, end the channel
 //! with a fault that says so.
@@ -129,6 +129,7 @@ impl Compute {
             {
                 return Ok(Flow::Wait(Wait::Idle));
             }
+            class::InvalidateSkedCaches::ADDRESS => self.sked.invalidate_all(),
             class::SetGlobalRenderEnableC::ADDRESS
                 if class::SetGlobalRenderEnableC::decode(word.data).mode
                     != class::SetGlobalRenderEnableCMode::True =>
@@ -187,7 +188,9 @@ impl Compute {
             Action::Nop => {}
             Action::Invalidate => self.sked.invalidate(va)?,
             Action::Prefetch => self.sked.prefetch(va, view)?,
-            Action::Schedule | Action::PrefetchSchedule => {
+            Action::Schedule => self.sked.schedule(va, Scheduling::InPlace, environment, view)?,
+            Action::PrefetchSchedule => {
+                self.sked.prefetch(va, view)?;
                 self.sked.schedule(va, Scheduling::InPlace, environment, view)?;
             }
             Action::InvalidateCopySchedule | Action::InvalidatePrefetchCopySchedule => {
@@ -195,10 +198,13 @@ impl Compute {
             }
             Action::IncrementDependence => self.sked.increment(va, view)?,
             Action::DecrementDependence => self.sked.decrement(va, environment, view)?,
-            Action::IncrementPut
-            | Action::InvalidatePrefetchCopyForceRequireScheduling
-            | Action::IncrementCwdRefCounter => {
-                return Err(word.fault("the PCAS action is not modelled"));
+            Action::IncrementPut => {
+                return Err(
+                    word.fault("INCREMENT_PUT belongs to queues of descriptors, which are not modelled")
+                );
+            }
+            Action::InvalidatePrefetchCopyForceRequireScheduling | Action::IncrementCwdRefCounter => {
+                return Err(word.fault("the PCAS action is not modelled: no public source says what it does"));
             }
             Action::Unknown(_) => return Err(word.fault("there is no such PCAS action")),
         }

@@ -4,13 +4,14 @@
 //! names it. Beyond that the model refuses every field that has an effect it lacks, and every bit
 //! that no field names, rather than run something else than a board would.
 
+mod memory;
 mod release;
 
 use ampere_cmd::qmd::{ALIGNMENT, Field, QmdV3_0, shared_memory_config_bytes, v3_0 as q};
 
 use crate::gpu::ChannelFault;
 use crate::gpu::decoder::join;
-use crate::mmu::{Access, View};
+use crate::mmu::View;
 use crate::sm::{ConstantBank, Launch};
 
 /// Bits of the SKED ESR.
@@ -62,14 +63,6 @@ const MAX_BARRIERS: u64 = 16;
 const SHARED_UNIT: u64 = 128;
 /// Largest shared memory of a CTA in bytes, the system's 1 KiB included.
 const MAX_SHARED: u64 = 164 * 1024;
-/// Parts of local memory are multiples of this many bytes.
-const LOCAL_UNIT: u64 = 16;
-/// A warp's local memory is a multiple of this many bytes.
-const LOCAL_WARP_UNIT: u64 = 0x200;
-/// Bytes of the shared- and of the local-memory window.
-const WINDOW: u64 = 16 << 20;
-/// SMs of a TPC.
-const SMS_PER_TPC: u32 = 2;
 /// Alignment of a program in bytes, and of a constant bank.
 const PROGRAM_ALIGNMENT: u64 = 128;
 const BANK_ALIGNMENT: u64 = 64;
@@ -117,6 +110,14 @@ const UNMODELLED: &[Field<q::Layout>] = &[
     q::COALESCE_WAITING_PERIOD,
     q::QUEUE_ENTRIES_PER_CTA_LOG2,
     q::CTA_LAUNCH_QUEUE,
+    q::OCCUPANCY_THRESHOLD_SHARED_MEM,
+    q::OCCUPANCY_MAX_SHARED_MEM,
+    q::OCCUPANCY_THRESHOLD_WARP,
+    q::OCCUPANCY_MAX_WARP,
+    q::OCCUPANCY_THRESHOLD_REGISTER,
+    q::OCCUPANCY_MAX_REGISTER,
+    q::SHARED_ALLOCATION_ENABLE,
+    q::FREE_CTA_SLOTS_EMPTY_SM,
     q::QMD_RESERVED17A,
     q::QMD_RESERVED17B,
     q::SM_DISABLE_MASK_LOWER,
@@ -150,6 +151,8 @@ pub(super) struct Environment {
 pub(super) struct Grid {
     pub(super) launch: Launch,
     pub(super) program_va: u64,
+    /// Code that is fetched before the first instruction runs: first byte and one past the last.
+    pub(super) prefetch: Option<(u64, u64)>,
     pub(super) releases: [Option<release::Release>; 3],
     pub(super) dependent: Option<Dependent>,
 }
@@ -159,6 +162,8 @@ pub(super) struct Grid {
 pub(super) struct Dependent {
     pub(super) va: u64,
     pub(super) action: DependentAction,
+    /// Whether it is read ahead, when the grid before it begins.
+    pub(super) prefetch: bool,
 }
 
 /// What happens to it.
@@ -256,13 +261,15 @@ impl Checker<'_> {
             return fail(None, format!("BARRIER_COUNT {barriers} is above {MAX_BARRIERS}"));
         }
         self.windows()?;
-        let launch = Launch {
+        let (shared_bytes, shared_limit) = self.shared_memory()?;
+        let mut launch = Launch {
             program_va: self.program()?,
             grid,
             block,
             registers,
-            shared_bytes: self.shared_memory()?,
-            local_bytes: self.local_memory(threads.div_ceil(WARP))?,
+            shared_bytes,
+            shared_limit,
+            local_bytes: 0,
             // CAST: at most MAX_BARRIERS.
             barriers: barriers as u32,
             constants: self.constant_banks()?,
@@ -270,8 +277,10 @@ impl Checker<'_> {
             local_window: self.environment.local_window,
             sm_count: self.environment.sm_count,
         };
+        launch.local_bytes = self.local_memory(&launch)?;
         Ok(Grid {
             program_va: launch.program_va,
+            prefetch: self.prefetch()?,
             launch,
             releases: release::releases(self.descriptor)?,
             dependent: self.dependent()?,
@@ -367,7 +376,8 @@ impl Checker<'_> {
         Ok(va)
     }
 
-    fn shared_memory(&self) -> Checked<u32> {
+    /// Shared memory of a CTA, and of an SM in the largest configuration allowed.
+    fn shared_memory(&self) -> Checked<(u32, u32)> {
         let size = self.get(q::SHARED_MEMORY_SIZE);
         if !size.is_multiple_of(SHARED_UNIT) || size > MAX_SHARED {
             let reason =
@@ -395,73 +405,7 @@ impl Checker<'_> {
             return fail(Some(esr::SM_CONFIG_TOO_SMALL), reason);
         }
         // CAST: at most MAX_SHARED.
-        Ok(size as u32)
-    }
-
-    /// Both parts of local memory together. The backing must hold one CTA of each TPC at least; a
-    /// driver that wants full occupancy provides for more.
-    fn local_memory(&self, warps: u32) -> Checked<u32> {
-        let parts = [
-            (q::SHADER_LOCAL_MEMORY_LOW_SIZE, esr::LOCAL_LOW),
-            (q::SHADER_LOCAL_MEMORY_HIGH_SIZE, esr::LOCAL_HIGH),
-        ];
-        let mut total = 0;
-        for (field, bit) in parts {
-            let size = self.get(field);
-            if !size.is_multiple_of(LOCAL_UNIT) {
-                let reason = format!("{} {size:#x} is no multiple of {LOCAL_UNIT}", field.info().name);
-                return fail(Some(bit), reason);
-            }
-            total += size;
-        }
-        if total == 0 {
-            return Ok(0);
-        }
-        let refuse = |reason| fail(Some(esr::LOCAL_TOTAL), reason);
-        if total >= WINDOW {
-            return refuse(format!("local memory of {total:#x} bytes does not fit its window"));
-        }
-        let Environment { local_memory, local_bytes_per_tpc, sm_count, .. } = *self.environment;
-        let wanted = (u64::from(WARP) * total).next_multiple_of(LOCAL_WARP_UNIT) * u64::from(warps);
-        if local_bytes_per_tpc < wanted {
-            return refuse(format!(
-                "{total:#x} bytes of local memory per thread take {wanted:#x} bytes for one CTA, but \
-                 SET_SHADER_LOCAL_MEMORY_NON_THROTTLED has given {local_bytes_per_tpc:#x} to a TPC"
-            ));
-        }
-        let area = local_bytes_per_tpc.saturating_mul(u64::from(sm_count.div_ceil(SMS_PER_TPC)));
-        let mut va = local_memory;
-        let end = local_memory.saturating_add(area);
-        while va < end {
-            match self.view.span(va, Access::Write) {
-                Ok(span) => va = span.end,
-                Err(fault) => {
-                    return refuse(format!(
-                        "SET_SHADER_LOCAL_MEMORY {local_memory:#x} must map {area:#x} bytes: {fault}"
-                    ));
-                }
-            }
-        }
-        // CAST: below WINDOW.
-        Ok(total as u32)
-    }
-
-    /// The windows are addresses that memory must not have.
-    fn windows(&self) -> Checked<()> {
-        let Environment { shared_window, local_window, .. } = *self.environment;
-        let bit = Some(esr::WINDOW_OVERLAP);
-        if shared_window.abs_diff(local_window) < WINDOW {
-            let reason = format!(
-                "the windows of shared memory ({shared_window:#x}) and local memory ({local_window:#x}) overlap"
-            );
-            return fail(bit, reason);
-        }
-        for (name, va) in [("shared", shared_window), ("local", local_window)] {
-            if self.view.overlaps(va, WINDOW) {
-                return fail(bit, format!("the window of {name} memory at {va:#x} overlaps mapped memory"));
-            }
-        }
-        Ok(())
+        Ok((size as u32, max as u32))
     }
 
     fn constant_banks(&self) -> Checked<[Option<ConstantBank>; 8]> {
@@ -500,6 +444,7 @@ impl Checker<'_> {
             q::DEPENDENT_QMD0_ACTION_QMD_DECREMENT_DEPENDENCE => DependentAction::DecrementDependence,
             action => return fail(None, format!("DEPENDENT_QMD0_ACTION {action} is not modelled")),
         };
-        Ok(Some(Dependent { va: self.get(q::DEPENDENT_QMD0_POINTER) << 8, action }))
+        let va = self.get(q::DEPENDENT_QMD0_POINTER) << 8;
+        Ok(Some(Dependent { va, action, prefetch: self.get(q::DEPENDENT_QMD0_PREFETCH) != 0 }))
     }
 }

@@ -1,10 +1,22 @@
 //! The compute scheduler: which launch descriptor runs next, and what follows a grid's end.
 //!
 //! Grids of a channel run one after the other, in the order in which they were scheduled; silicon
-//! may overlap them, and in order is one of the legal outcomes. A descriptor is read when its grid
-//! begins, unless the action asked for a copy: the actions without COPY leave it to the driver not
-//! to touch the descriptor until the grid is done, so a driver that reuses one too early runs the
-//! wrong launch here as on a board.
+//! may overlap them, and in order is one of the legal outcomes.
+//!
+//! SKED works on copies of descriptors in a cache of its own. What an action does to the cache is read off
+//! the action's name (`clc7c0.h`):
+//!
+//! | action | memory is read | from then on |
+//! |---|---|---|
+//! | PREFETCH | unless the descriptor is cached | cached |
+//! | SCHEDULE | when the grid begins, unless it is cached | cached |
+//! | PREFETCH_SCHEDULE | at once, unless it is cached | cached |
+//! | INVALIDATE | no | not cached |
+//! | INVALIDATE_COPY_SCHEDULE, INVALIDATE_PREFETCH_COPY_SCHEDULE | at once | not cached: the grid has a copy of its own |
+//!
+//! So a descriptor that is rewritten in place and scheduled again without INVALIDATE runs as it was before. A
+//! dependent descriptor with PREFETCH is cached when the grid before it begins. How many descriptors the
+//! cache of a board holds is not known; here the oldest of [`CACHE_DEPTH`] makes room.
 //!
 //! A grid's end is: memory barrier, releases 0 to 2, then the dependent descriptor.
 
@@ -16,7 +28,7 @@ use ampere_cmd::qmd::QmdV3_0;
 
 use crate::gpu::qmd::{self, Dependent, DependentAction, Environment, Grid, refuse};
 use crate::gpu::{Activity, ChannelFault, Effects};
-use crate::mmu::View;
+use crate::mmu::{Access, MmuFault, View};
 use crate::sm::{GridRun, Sms, Step};
 
 /// Warp instructions that a slice executes at most: some hundred microseconds.
@@ -25,15 +37,18 @@ const SLICE_FUEL: u64 = 16_384;
 /// Descriptors that may wait; host stalls beyond that.
 const QUEUE_DEPTH: usize = 64;
 
+/// Descriptors that the cache holds.
+const CACHE_DEPTH: usize = 64;
+
 /// SKED ESR: an active descriptor is invalidated.
 const ESR_ACTIVE_INVALIDATED: u32 = 29;
 
-/// Whether the scheduler makes a copy of the descriptor of its own.
+/// Whether the scheduler makes a copy of the descriptor for the grid alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scheduling {
-    /// The descriptor is read when the grid begins.
+    /// The descriptor goes through the cache, and is active until the grid has ended.
     InPlace,
-    /// The descriptor is read now and may be reused at once.
+    /// The cached descriptor is dropped, memory is read now and may be reused at once.
     Copy,
 }
 
@@ -53,19 +68,57 @@ struct Running {
     run: GridRun,
 }
 
+/// Descriptors by address.
+#[derive(Debug, Default)]
+struct Cache {
+    entries: BTreeMap<u64, QmdV3_0>,
+    /// Addresses in the order in which they came.
+    order: VecDeque<u64>,
+}
+
+impl Cache {
+    /// The cached descriptor; reads it when there is none.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read.
+    fn load(&mut self, va: u64, view: &View) -> Result<QmdV3_0, ChannelFault> {
+        if let Some(cached) = self.entries.get(&va) {
+            return Ok(cached.clone());
+        }
+        let descriptor = qmd::read(va, view)?;
+        if self.order.len() == CACHE_DEPTH
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.entries.remove(&oldest);
+        }
+        self.order.push_back(va);
+        self.entries.insert(va, descriptor.clone());
+        Ok(descriptor)
+    }
+
+    fn drop(&mut self, va: u64) {
+        if self.entries.remove(&va).is_some() {
+            self.order.retain(|&other| other != va);
+        }
+    }
+}
+
 /// The scheduler's state in one channel.
 #[derive(Debug)]
 pub(super) struct Sked {
     queue: VecDeque<Task>,
     running: Option<Box<Running>>,
-    /// Dependence counters of descriptors that have been counted but not scheduled.
+    cache: Cache,
+    /// Dependence counters of descriptors that have been counted and not invalidated.
     dependences: BTreeMap<u64, u64>,
     sms: Arc<Sms>,
 }
 
 impl Sked {
     pub(super) fn new(sms: Arc<Sms>) -> Self {
-        Self { queue: VecDeque::new(), running: None, dependences: BTreeMap::new(), sms }
+        let (queue, cache, dependences) = (VecDeque::new(), Cache::default(), BTreeMap::new());
+        Self { queue, running: None, cache, dependences, sms }
     }
 
     /// Whether all scheduled grids have finished. Descriptors that wait for others to count them
@@ -95,31 +148,43 @@ impl Sked {
         })
     }
 
-    /// Whether the scheduler still refers to the descriptor in memory.
+    /// Whether a grid that has not ended uses the cached descriptor.
     fn is_active(&self, va: u64) -> bool {
         let running = self.running.as_deref().map(|running| &running.task);
         self.queue.iter().chain(running).any(|task| task.va == va && task.copy.is_none())
     }
 
-    /// Drops the cached copy of a descriptor.
+    /// Drops the cached copy of a descriptor, with its dependence counter.
     ///
     /// # Errors
     ///
     /// The descriptor is active.
-    pub(super) fn invalidate(&self, va: u64) -> Result<(), ChannelFault> {
+    pub(super) fn invalidate(&mut self, va: u64) -> Result<(), ChannelFault> {
         if self.is_active(va) {
             return Err(refuse(va, Some(ESR_ACTIVE_INVALIDATED), "an active descriptor is invalidated"));
         }
+        self.cache.drop(va);
+        self.dependences.remove(&va);
         Ok(())
     }
 
-    /// Reads a descriptor ahead; nothing is kept, as the model has no caches.
+    /// INVALIDATE_SKED_CACHES: drops all that no grid uses.
+    pub(super) fn invalidate_all(&mut self) {
+        let cached: Vec<u64> = self.cache.order.iter().copied().collect();
+        for va in cached {
+            if !self.is_active(va) {
+                self.cache.drop(va);
+            }
+        }
+    }
+
+    /// Reads a descriptor into the cache.
     ///
     /// # Errors
     ///
     /// It cannot be read.
-    pub(super) fn prefetch(&self, va: u64, view: &View) -> Result<(), ChannelFault> {
-        qmd::read(va, view).map(drop)
+    pub(super) fn prefetch(&mut self, va: u64, view: &View) -> Result<(), ChannelFault> {
+        self.cache.load(va, view).map(drop)
     }
 
     /// Queues a launch.
@@ -187,11 +252,12 @@ impl Sked {
         }
     }
 
+    /// The counter of a descriptor, which begins with the value in the descriptor.
     fn dependence(&mut self, va: u64, view: &View) -> Result<&mut u64, ChannelFault> {
         use std::collections::btree_map::Entry;
         match self.dependences.entry(va) {
             Entry::Occupied(entry) => Ok(entry.into_mut()),
-            Entry::Vacant(entry) => Ok(entry.insert(qmd::dependence_counter(&qmd::read(va, view)?))),
+            Entry::Vacant(entry) => Ok(entry.insert(qmd::dependence_counter(&self.cache.load(va, view)?))),
         }
     }
 
@@ -204,7 +270,7 @@ impl Sked {
         let mut running = match self.running.take() {
             Some(running) => running,
             None => match self.queue.pop_front() {
-                Some(task) => Box::new(begin(task, &self.sms, view)?),
+                Some(task) => Box::new(self.begin(task, view)?),
                 None => return Ok(false),
             },
         };
@@ -215,13 +281,32 @@ impl Sked {
         Ok(true)
     }
 
+    /// Checks a descriptor and prepares its grid.
+    fn begin(&mut self, task: Task, view: &View) -> Result<Running, ChannelFault> {
+        let descriptor = match &task.copy {
+            Some(copy) => copy.clone(),
+            None => self.cache.load(task.va, view)?,
+        };
+        let grid = qmd::check(task.va, &descriptor, &task.environment, view)?;
+        if let Some((mut va, end)) = grid.prefetch {
+            while va < end {
+                va = view.span(va, Access::Read).map_err(refused_access)?.end;
+            }
+        }
+        if let Some(Dependent { va, prefetch: true, .. }) = grid.dependent {
+            self.cache.load(va, view)?;
+        }
+        let run = GridRun::on(&self.sms, grid.launch.clone(), view.clone()).map_err(ChannelFault::Sm)?;
+        Ok(Running { task, grid, run })
+    }
+
     fn finish(&mut self, running: &Running, view: &View, effects: &mut Effects) -> Result<(), ChannelFault> {
         fence(Ordering::SeqCst);
         for release in running.grid.releases.iter().flatten() {
-            release.write.perform(view).map_err(|fault| ChannelFault::Mmu { client: "compute", fault })?;
+            release.write.perform(view).map_err(refused_access)?;
             effects.interrupts += u32::from(release.interrupt);
         }
-        let Some(Dependent { va, action }) = running.grid.dependent else { return Ok(()) };
+        let Some(Dependent { va, action, .. }) = running.grid.dependent else { return Ok(()) };
         let environment = running.task.environment;
         match action {
             DependentAction::Schedule => self.schedule(va, Scheduling::InPlace, environment, view),
@@ -231,13 +316,7 @@ impl Sked {
     }
 }
 
-/// Checks a descriptor and prepares its grid.
-fn begin(task: Task, sms: &Arc<Sms>, view: &View) -> Result<Running, ChannelFault> {
-    let descriptor = match task.copy {
-        Some(copy) => copy,
-        None => qmd::read(task.va, view)?,
-    };
-    let grid = qmd::check(task.va, &descriptor, &task.environment, view)?;
-    let run = GridRun::on(sms, grid.launch.clone(), view.clone()).map_err(ChannelFault::Sm)?;
-    Ok(Running { task, grid, run })
+/// The fault of an access that the MMU refuses.
+fn refused_access(fault: MmuFault) -> ChannelFault {
+    ChannelFault::Mmu { client: "compute", fault }
 }

@@ -20,8 +20,6 @@ use crate::mmu::View;
 const SM_THREADS: u32 = 1536;
 /// CTAs of an SM 8.7.
 const SM_CTAS: u32 = 16;
-/// Shared memory of an SM 8.7 in bytes.
-const SM_SHARED_BYTES: u32 = 164 * 1024;
 /// Registers of an SM.
 const SM_REGISTERS: u32 = 65536;
 /// Host memory that resident CTAs may take for the local memory of their threads, in bytes.
@@ -61,20 +59,25 @@ impl core::fmt::Debug for GridRun {
     }
 }
 
-/// CTAs of `launch` that the SMs hold at a time.
-fn capacity(launch: &Launch, threads: u32) -> u32 {
-    let warps = threads.div_ceil(32);
+/// CTAs of `launch` that one SM holds at a time: as many as threads, registers and shared memory allow, and
+/// one in any case. The launch has at least one thread and at most 1024 per CTA.
+pub(crate) fn ctas_per_sm(launch: &Launch) -> u32 {
+    let warps = launch.block.iter().product::<u32>().div_ceil(32).max(1);
     // Registers are given out per warp in units of 256.
     let registers = (launch.registers.max(1) * 32).next_multiple_of(256) * warps;
-    let per_sm = SM_CTAS
+    SM_CTAS
         .min(SM_THREADS / (warps * 32))
         .min(SM_REGISTERS / registers)
-        .min(SM_SHARED_BYTES / launch.shared_bytes.max(1))
-        .max(1);
-    let local = u64::from(launch.local_bytes) * u64::from(warps * 32);
+        .min(launch.shared_limit / launch.shared_bytes.max(1))
+        .max(1)
+}
+
+/// CTAs of `launch` that all SMs hold at a time.
+fn capacity(launch: &Launch, threads: u32) -> u32 {
+    let local = u64::from(launch.local_bytes) * u64::from(threads.next_multiple_of(32));
     let affordable = LOCAL_BUDGET.checked_div(local).unwrap_or(u64::MAX).max(1);
     // CAST: bounded by the first operand of the minimum.
-    u64::from(per_sm * launch.sm_count.clamp(1, 256)).min(affordable) as u32
+    u64::from(ctas_per_sm(launch) * launch.sm_count.clamp(1, 256)).min(affordable) as u32
 }
 
 impl GridRun {

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 pub use coverage::Coverage;
 pub use grid::GridRun;
+pub(crate) use grid::ctas_per_sm;
 
 use crate::mmu::MmuFault;
 
@@ -73,6 +74,8 @@ pub struct Launch {
     pub registers: u32,
     /// Shared memory of a CTA, in bytes.
     pub shared_bytes: u32,
+    /// Shared memory of an SM in the largest configuration that the launch allows, in bytes.
+    pub shared_limit: u32,
     /// Local memory of a thread, low and high part together, in bytes.
     pub local_bytes: u32,
     /// Named barriers of a CTA.

@@ -17,8 +17,8 @@ const CODE: u64 = 0x12_1000_0000;
 pub(crate) const DATA: u64 = 0x15_0000_0000;
 const DATA_BYTES: usize = 1 << 20;
 pub(crate) const LOCAL: u64 = 0x20_0000_0000;
-/// Local memory of a TPC: four warps of 4 KiB per thread.
-pub(crate) const LOCAL_PER_TPC: u64 = 4 * 32 * 4096;
+/// Local memory of a TPC: the 96 warps of two SMs with 1 KiB per thread.
+pub(crate) const LOCAL_PER_TPC: u64 = 96 * 32 * 1024;
 pub(crate) const SHARED_WINDOW: u64 = 0x7294_0000_0000;
 pub(crate) const LOCAL_WINDOW: u64 = 0x7293_0000_0000;
 
@@ -46,6 +46,11 @@ impl Kernels {
         rig.map(DATA, DATA_BYTES);
         rig.map(LOCAL, LOCAL_PER_TPC as usize * 4);
         Self { rig, cubin }
+    }
+
+    /// One past the last address of the code's mapping.
+    pub(crate) fn code_end(&self) -> u64 {
+        self.rig.space.view().span(CODE, Access::Read).unwrap().end
     }
 
     pub(crate) fn channel(&self, id: u32) -> Ring<'_> {
@@ -140,7 +145,7 @@ pub(crate) fn faulty() -> Kernels {
 }
 
 /// Arguments of a pointer and two words.
-fn arguments(pointer: u64, words: &[u32]) -> Vec<u8> {
+pub(crate) fn arguments(pointer: u64, words: &[u32]) -> Vec<u8> {
     let mut bytes = pointer.to_le_bytes().to_vec();
     bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
     bytes
@@ -150,7 +155,7 @@ pub(crate) fn launch(encoder: &mut Encoder<Vec<u32>>, index: u64, action: PcasAc
     encoder.launch(qmd_at(index), action).unwrap();
 }
 
-fn set_release(qmd: &mut QmdV3_0, va: u64, payload: u64, more: &[(Field<q::Layout>, u64)]) {
+pub(crate) fn set_release(qmd: &mut QmdV3_0, va: u64, payload: u64, more: &[(Field<q::Layout>, u64)]) {
     let fields = [
         (q::RELEASE0_ENABLE, 1),
         (q::RELEASE0_ADDRESS_LOWER, va & 0xffff_ffff),

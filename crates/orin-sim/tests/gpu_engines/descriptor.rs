@@ -1,13 +1,16 @@
 //! Every check of the launch descriptor.
 
-use ampere_cmd::Encoder;
 use ampere_cmd::command::PcasAction;
-use ampere_cmd::qmd::{Field, FieldArray, QmdV3_0, v3_0 as q};
+use ampere_cmd::qmd::{Field, FieldArray, QmdV3_0, shared_memory_config, v3_0 as q};
+use ampere_cmd::{Encoder, Method, Subchannel, compute_c7c0 as class};
 use orin_sim::gpu::ChannelFault;
+use orin_sim::mmu::{Access, MmuFault};
+use orin_sim::sm::{SmFault, SmFaultCause};
 
 use crate::compute::{
     DATA, LOCAL, LOCAL_PER_TPC, LOCAL_WINDOW, SHARED_WINDOW, basics, faulty, launch, qmd_at,
 };
+use crate::rig::{SEMAPHORES, release};
 
 /// Changes a descriptor or the channel's set-up before a launch.
 type Change<'a> = (&'a str, Option<u32>, &'a [(Field<q::Layout>, u64)], &'a str);
@@ -25,6 +28,8 @@ fn the_scheduler_refuses_bad_descriptors_one_by_one() {
         ("SM mask", None, &[(q::SM_DISABLE_MASK_LOWER, 1)], "SM_DISABLE_MASK_LOWER"),
         ("sequential CTAs", None, &[(q::SEQUENTIALLY_RUN_CTAS, 1)], "SEQUENTIALLY_RUN_CTAS"),
         ("membar", None, &[(q::CWD_MEMBAR_TYPE, 2)], "CWD_MEMBAR_TYPE"),
+        ("occupancy", None, &[(q::OCCUPANCY_MAX_WARP, 1)], "OCCUPANCY_MAX_WARP"),
+        ("prefetch", None, &[(q::PROGRAM_PREFETCH_TYPE, 2)], "PROGRAM_PREFETCH_TYPE"),
         ("no grid", None, &[(q::CTA_RASTER_DEPTH, 0)], "no CTAs"),
         ("wide grid", None, &[(q::CTA_RASTER_WIDTH, 1 << 31)], "CTA_RASTER_WIDTH"),
         ("no threads", Some(23), &[(q::CTA_THREAD_DIMENSION1, 0)], "no threads"),
@@ -55,6 +60,8 @@ fn the_scheduler_refuses_bad_descriptors_one_by_one() {
             "window",
         ),
         ("big constant bank", Some(7), &[(bank(q::CONSTANT_BUFFER_SIZE_SHIFTED4), 0x1001)], "64 KiB"),
+        // 4.25 KiB whose byte count was not divided by 16.
+        ("constant bank in bytes", Some(7), &[(bank(q::CONSTANT_BUFFER_SIZE_SHIFTED4), 0x1100)], "64 KiB"),
         ("odd constant bank", None, &[(bank(q::CONSTANT_BUFFER_ADDR_LOWER), 32)], "not aligned to 64"),
         ("odd release", None, &[(q::RELEASE0_ENABLE, 1), (q::RELEASE0_ADDRESS_LOWER, 8)], "multiple of 16"),
         (
@@ -136,15 +143,26 @@ fn windows_and_local_memory_must_be_set_up() {
     };
     // A fresh channel has both windows at zero: the SKED exception 0x01000000 of a board.
     let (bit, reason) = refused_after(|_| {}, 0);
-    assert_eq!((bit, reason.contains("overlap")), (Some(24), true), "{reason}");
-    let (bit, reason) = refused_after(
-        |encoder| {
-            encoder.shader_shared_memory_window(SHARED_WINDOW).unwrap();
-            encoder.shader_local_memory_window(DATA - 0x100_0000 + 0x1000).unwrap();
-        },
-        0,
-    );
-    assert_eq!((bit, reason.contains("overlaps mapped memory")), (Some(24), true), "{reason}");
+    assert_eq!((bit, reason.contains("has not been set")), (Some(24), true), "{reason}");
+    for (shared, local, wrong) in [
+        (SHARED_WINDOW, 0, "LOCAL_MEMORY_WINDOW 0x0: the window has not been set"),
+        (SHARED_WINDOW, SHARED_WINDOW, "the windows of shared and local memory overlap"),
+        (
+            SHARED_WINDOW + 0x80_0000,
+            LOCAL_WINDOW,
+            "SHARED_MEMORY_WINDOW 0x729400800000: the window is not aligned",
+        ),
+        (SHARED_WINDOW, DATA, "LOCAL_MEMORY_WINDOW 0x1500000000: the window overlaps mapped memory"),
+    ] {
+        let (bit, reason) = refused_after(
+            |encoder| {
+                encoder.shader_shared_memory_window(shared).unwrap();
+                encoder.shader_local_memory_window(local).unwrap();
+            },
+            0,
+        );
+        assert_eq!((bit, reason.contains(wrong)), (Some(24), true), "{reason} does not say {wrong}");
+    }
     let (bit, reason) = refused_after(windows, 0x240);
     assert_eq!((bit, reason.contains("NON_THROTTLED")), (Some(12), true), "{reason}");
     let (bit, reason) = refused_after(
@@ -156,6 +174,123 @@ fn windows_and_local_memory_must_be_set_up() {
         0x240,
     );
     assert_eq!((bit, reason.contains("must map")), (Some(12), true), "{reason}");
+}
+
+#[test]
+fn local_memory_must_hold_all_warps_of_a_tpc_at_once() {
+    // A thread's 4 KiB make 128 KiB a warp: the class was told of four warps' worth per TPC.
+    let kernels = basics();
+    let cases = [
+        ("four CTAs of a warp", [4, 1, 1], [32, 1, 1], 164, true),
+        ("five", [5, 1, 1], [32, 1, 1], 164, false),
+        ("one CTA of five warps", [1, 1, 1], [160, 1, 1], 164, false),
+        // Two SMs with room for two CTAs' shared memory each run four at once, whatever the grid.
+        ("many that do not fit", [100, 1, 1], [32, 1, 1], 8, true),
+    ];
+    for (id, (name, grid, block, kib, fits)) in (0..).zip(cases) {
+        let mut qmd = kernels.prepare("empty", 0, grid, block, &[]);
+        let config = shared_memory_config(kib).unwrap();
+        for (field, value) in [
+            (q::SHADER_LOCAL_MEMORY_HIGH_SIZE, 4096),
+            (q::SHARED_MEMORY_SIZE, 4096),
+            (q::MAX_SM_CONFIG_SHARED_MEM_SIZE, u64::from(config)),
+        ] {
+            qmd.set(field, value).unwrap();
+        }
+        kernels.store(0, &qmd);
+        let mut ring = kernels.rig.channel(id, 16);
+        ring.commands(|encoder| {
+            encoder.shader_shared_memory_window(SHARED_WINDOW).unwrap();
+            encoder.shader_local_memory_window(LOCAL_WINDOW).unwrap();
+            encoder.shader_local_memory(LOCAL).unwrap();
+            encoder.shader_local_memory_size(4 * 32 * 4096, 0xff).unwrap();
+            launch(encoder, 0, PcasAction::InvalidateCopySchedule);
+            encoder.semaphore_release(&release(SEMAPHORES, id + 1)).unwrap();
+        });
+        if fits {
+            kernels.rig.wait_for(0, id + 1);
+        } else {
+            let (_, fault) = kernels.rig.fault();
+            let ChannelFault::LaunchDescriptor { esr_bit, .. } = &fault else { panic!("{name}: {fault}") };
+            assert_eq!(*esr_bit, Some(12), "{name}: {fault}");
+        }
+        kernels.rig.gpu.stop_channels(&[id]);
+    }
+}
+
+/// The MMU fault of a launch that was changed by `change`.
+fn unmapped(change: impl FnOnce(&mut QmdV3_0)) -> MmuFault {
+    let kernels = basics();
+    let mut qmd = kernels.prepare("empty", 0, [1, 1, 1], [32, 1, 1], &[]);
+    change(&mut qmd);
+    kernels.store(0, &qmd);
+    let mut ring = kernels.channel(511);
+    ring.commands(|encoder| launch(encoder, 0, PcasAction::InvalidateCopySchedule));
+    match kernels.rig.fault() {
+        (511, ChannelFault::Mmu { client: "compute", fault }) => fault,
+        (511, ChannelFault::Sm(SmFault { cause: SmFaultCause::Mmu(fault), .. })) => fault,
+        (id, fault) => panic!("channel {id}: {fault}"),
+    }
+}
+
+#[test]
+fn code_is_not_read_ahead_past_its_mapping() {
+    let end = basics().code_end();
+    let read_ahead = |from: u64, units: u64| {
+        move |qmd: &mut QmdV3_0| {
+            qmd.set(q::PROGRAM_PREFETCH_ADDR_LOWER_SHIFTED, from >> 8 & 0xffff_ffff).unwrap();
+            qmd.set(q::PROGRAM_PREFETCH_ADDR_UPPER_SHIFTED, from >> 40).unwrap();
+            qmd.set(q::PROGRAM_PREFETCH_SIZE, units).unwrap();
+        }
+    };
+    let fault = unmapped(read_ahead(end - 0x400, 5));
+    assert_eq!((fault.va, fault.access), (end, Access::Read));
+    let kernels = basics();
+    let mut qmd = kernels.prepare("empty", 0, [1, 1, 1], [32, 1, 1], &[]);
+    read_ahead(end - 0x400, 4)(&mut qmd);
+    kernels.store(0, &qmd);
+    let mut ring = kernels.channel(511);
+    ring.commands(|encoder| {
+        launch(encoder, 0, PcasAction::InvalidateCopySchedule);
+        encoder.semaphore_release(&release(SEMAPHORES, 1)).unwrap();
+    });
+    kernels.rig.wait_for(0, 1);
+}
+
+#[test]
+fn a_constant_bank_lies_in_mapped_memory() {
+    let end = DATA + (1 << 20);
+    let fault = unmapped(|qmd| {
+        let bank = |array: FieldArray<q::Layout>| array.at(5).unwrap();
+        qmd.set(bank(q::CONSTANT_BUFFER_VALID), true).unwrap();
+        qmd.set(bank(q::CONSTANT_BUFFER_ADDR_LOWER), end - 0x100 & 0xffff_ffff).unwrap();
+        qmd.set(bank(q::CONSTANT_BUFFER_ADDR_UPPER), end >> 32).unwrap();
+        qmd.set(bank(q::CONSTANT_BUFFER_SIZE_SHIFTED4), 0x11u32).unwrap();
+    });
+    assert_eq!((fault.va, fault.access), (end, Access::Read));
+}
+
+#[test]
+fn addresses_have_no_more_bits_than_their_fields() {
+    let stray = [
+        (class::SetI2mSemaphoreA::ADDRESS, 1 << 8),
+        (class::SetReportSemaphoreA::ADDRESS, 1 << 8),
+        (class::SetReportSemaphoreAddressUpper::ADDRESS, 1 << 25),
+        (class::OffsetOutUpper::ADDRESS, 1 << 17),
+        (class::SetShaderLocalMemoryA::ADDRESS, 1 << 17),
+        (class::SetShaderLocalMemoryNonThrottledA::ADDRESS, 1 << 8),
+        (class::SetShaderSharedMemoryWindowA::ADDRESS, 1 << 17),
+        (class::SetShaderLocalMemoryWindowA::ADDRESS, 1 << 17),
+    ];
+    let kernels = basics();
+    for (id, (address, data)) in (0..).zip(stray) {
+        let mut ring = kernels.channel(id);
+        ring.commands(|encoder| encoder.methods(Subchannel::COMPUTE, address, &[data]).unwrap());
+        let (from, fault) = kernels.rig.fault();
+        assert_eq!(from, id);
+        assert!(fault.to_string().contains("has no field at bits"), "{address:#x}: {fault}");
+        kernels.rig.gpu.stop_channels(&[id]);
+    }
 }
 
 #[test]

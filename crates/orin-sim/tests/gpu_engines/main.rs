@@ -7,4 +7,5 @@ mod faults;
 mod fuzz;
 mod golden;
 mod host;
+mod pcas;
 mod rig;

@@ -239,6 +239,7 @@ impl Machine {
             block,
             registers: kernel.registers,
             shared_bytes: kernel.shared_bytes.next_multiple_of(16) + dynamic,
+            shared_limit: 164 << 10,
             local_bytes: if stack == 0 { 0 } else { stack + (0x100_0000 - STACK_TOP) },
             barriers: kernel.barriers,
             constants,
