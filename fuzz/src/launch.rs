@@ -152,7 +152,9 @@ struct Bench {
 impl Bench {
     fn new(kernels: &Kernels) -> Self {
         let faults = Arc::new(Faults::default());
-        let gpu = Gpu::start(GpuConfig { sm_count: SM_COUNT }, Arc::clone(&faults) as _).expect("a thread");
+        let gpu =
+            Gpu::start(GpuConfig { sm_count: SM_COUNT, ..GpuConfig::default() }, Arc::clone(&faults) as _)
+                .expect("a thread");
         let page = Arc::new(Memory::new("usermode", 0x1_0000).expect("memory"));
         gpu.add_doorbell_page(Arc::clone(&page));
         let space = Arc::new(AddressSpace::new());

@@ -84,7 +84,7 @@ impl Cache {
     /// It cannot be read.
     fn load(&mut self, va: u64, view: &View) -> Result<QmdV3_0, ChannelFault> {
         if let Some(cached) = self.entries.get(&va) {
-            return Ok(cached.clone());
+            return Ok(*cached);
         }
         let descriptor = qmd::read(va, view)?;
         if self.order.len() == CACHE_DEPTH
@@ -93,7 +93,7 @@ impl Cache {
             self.entries.remove(&oldest);
         }
         self.order.push_back(va);
-        self.entries.insert(va, descriptor.clone());
+        self.entries.insert(va, descriptor);
         Ok(descriptor)
     }
 
@@ -283,8 +283,8 @@ impl Sked {
 
     /// Checks a descriptor and prepares its grid.
     fn begin(&mut self, task: Task, view: &View) -> Result<Running, ChannelFault> {
-        let descriptor = match &task.copy {
-            Some(copy) => copy.clone(),
+        let descriptor = match task.copy {
+            Some(copy) => copy,
             None => self.cache.load(task.va, view)?,
         };
         let grid = qmd::check(task.va, &descriptor, &task.environment, view)?;

@@ -263,7 +263,7 @@ fn a_constant_bank_lies_in_mapped_memory() {
     let fault = unmapped(|qmd| {
         let bank = |array: FieldArray<q::Layout>| array.at(5).unwrap();
         qmd.set(bank(q::CONSTANT_BUFFER_VALID), true).unwrap();
-        qmd.set(bank(q::CONSTANT_BUFFER_ADDR_LOWER), end - 0x100 & 0xffff_ffff).unwrap();
+        qmd.set(bank(q::CONSTANT_BUFFER_ADDR_LOWER), (end - 0x100) & 0xffff_ffff).unwrap();
         qmd.set(bank(q::CONSTANT_BUFFER_ADDR_UPPER), end >> 32).unwrap();
         qmd.set(bank(q::CONSTANT_BUFFER_SIZE_SHIFTED4), 0x11u32).unwrap();
     });

@@ -184,7 +184,7 @@ fn releases_write_what_their_fields_say() {
         for structure in 0..3u64 {
             for wide in [false, true] {
                 for reduction in [None, Some(0), Some(1), Some(2), Some(3), Some(5), Some(6), Some(7)] {
-                    if structure == 1 && wide || reduction == Some(3) && wide {
+                    if wide && (structure == 1 || reduction == Some(3)) {
                         // Refused: no room for 64 bits, and no INC of 64 bits.
                         continue;
                     }
