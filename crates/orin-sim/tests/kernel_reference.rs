@@ -72,6 +72,8 @@ struct Mapping {
     len: u64,
     references: u32,
     fixed: bool,
+    /// The reserved range that it was put in, until that is given back.
+    area: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -295,7 +297,14 @@ impl Account {
         let mut args = space::FreeSpace { offset: va + len.saturating_sub(1), ..Default::default() };
         let result = space::FREE_SPACE.send(&space.fd, &mut args);
         space.areas.remove(&va);
-        let inside: Vec<u64> = space.mappings.range(va..va + len).map(|(at, _)| *at).collect();
+        // What was left of an earlier range at the same place is none of this one's mappings.
+        let inside = space.mappings.range_mut(va..va + len).filter(|(_, map)| map.area == Some(va));
+        let inside: Vec<u64> = inside
+            .map(|(at, mapping)| {
+                mapping.area = None;
+                *at
+            })
+            .collect();
         inside.into_iter().for_each(|at| space.drop_reference(at));
         same(result, Ok(0))
     }
@@ -329,7 +338,9 @@ impl Account {
         for orphan in space.orphans(va, size) {
             space.mappings.remove(&orphan);
         }
-        space.mappings.insert(va, Mapping { buffer: *buffer, len: size, references: 1, fixed: false });
+        space
+            .mappings
+            .insert(va, Mapping { buffer: *buffer, len: size, references: 1, fixed: false, area: None });
         Ok(())
     }
 
@@ -356,11 +367,11 @@ impl Account {
             mapping.references += 1;
             return same(result, Ok(va));
         }
-        let fits = space.area_of(va).is_some_and(|(start, len)| va + size <= start + len);
-        if !fits || space.mapped(va, size) {
+        let area = space.area_of(va).filter(|(start, len)| va + size <= start + len).map(|(start, _)| start);
+        if area.is_none() || space.mapped(va, size) {
             return same(result, Err(Errno::INVAL));
         }
-        space.mappings.insert(va, Mapping { buffer: *buffer, len: size, references: 1, fixed: true });
+        space.mappings.insert(va, Mapping { buffer: *buffer, len: size, references: 1, fixed: true, area });
         same(result, Ok(va))
     }
 
