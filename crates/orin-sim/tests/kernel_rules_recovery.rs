@@ -226,6 +226,26 @@ fn a_copy_error_names_the_number_that_is_passed_through() {
 }
 
 #[test]
+fn methods_of_the_copy_engine_are_refused_by_the_host_engine() {
+    // The host engine decodes them: section 9.2, `pbdma_intr_1`.
+    let cases: [(&str, &[u32], u32); 5] = [
+        ("an undefined method", &[0x2001_8041, 0], 1 << 3),
+        ("a class of another engine", &[0x2001_8000, 0xc7c0], 1 << 4),
+        ("physical memory", &[0x2001_80c0, 0x1182], 1 << 2),
+        ("a render operation that does not exist", &[0x2001_8097, 5], 1),
+        ("what the model lacks", &[0x2001_8097, 2], 1 << 3),
+    ];
+    for (what, words, bit) in cases {
+        let bench = Bench::new();
+        let pair = Pair::new(&bench);
+        object(&pair.chain.channel, 0xc7b5).unwrap();
+        pair.run(words);
+        assert_eq!((pair.code(0), pair.code(1)), (32, 32), "{what}: {:#?}", messages(&bench));
+        assert_eq!(messages(&bench)[0], format!("hce err: pbdma_intr_1(0):{bit:#010x}"), "{what}");
+    }
+}
+
+#[test]
 fn a_quiesce_marks_every_channel_and_is_asked_for_once() {
     let bench = Bench::new();
     let pair = Pair::new(&bench);

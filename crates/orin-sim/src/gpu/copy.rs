@@ -5,20 +5,26 @@
 //! host goes on with the pushbuffer: only a wait for idle waits for them. LAUNCH_DMA with pipelined
 //! transfers may overlap earlier ones on silicon; running in order is one of the legal outcomes.
 //!
-//! Modelled are pitch-linear transfers, single and multi-line, of virtual addresses, and remapping
-//! (memset and component swizzles). Block-linear surfaces are refused, physical addresses too: a
-//! channel of user space does not have that privilege.
+//! Modelled are transfers between pitch-linear lines and block-linear surfaces in any combination, single
+//! and multi-line, of virtual addresses, and remapping (memset and component swizzles). Physical
+//! addresses are refused: a channel of user space does not have that privilege. So are conditional
+//! rendering, monitored fences, blocking interrupts and conditional interrupts, by name.
+//!
+//! FLUSH_ENABLE, FLUSH_TYPE, FORCE_RMWDISABLE and DISABLE_PLC have nothing to do here: memory is coherent,
+//! no byte is read to be written back, and there is no compression.
 
 use std::collections::VecDeque;
 use std::sync::LazyLock;
 
 use ampere_cmd::copy_c7b5 as class;
 use ampere_cmd::method::Method;
+use ampere_cmd::pushbuffer::Subchannel;
 
 use crate::gpu::decoder::{Decoder, MethodWord, Shadow, join};
 use crate::gpu::semaphore::{Operation, Reduction, SemaphoreWrite, Structure};
-use crate::gpu::transfer::{Source, Transfer, Work};
-use crate::gpu::{ChannelFault, Effects};
+use crate::gpu::surface::{Surface, SurfaceState};
+use crate::gpu::transfer::{Component, Lines, Transfer, Work, components};
+use crate::gpu::{ChannelFault, Effects, Refusal};
 use crate::mmu::View;
 
 /// Bytes that a job moves before other channels get their turn.
@@ -28,7 +34,7 @@ const SLICE_BYTES: u64 = 1 << 20;
 const QUEUE_DEPTH: usize = 64;
 
 /// Methods whose effect the model lacks.
-const UNMODELLED: &[&str] = &["SET_RENDER_ENABLE_C"];
+const UNMODELLED: &[&str] = &["SET_MONITORED_FENCE_"];
 
 static DECODER: LazyLock<Decoder> = LazyLock::new(|| Decoder::new(&class::CLASS_TABLE, UNMODELLED));
 
@@ -75,11 +81,31 @@ impl Copy {
     pub(super) fn method(&mut self, word: MethodWord) -> Result<(), ChannelFault> {
         DECODER.check(word)?;
         self.shadow.set(word);
-        if word.address == class::LaunchDma::ADDRESS {
-            let job = self.launch(word)?;
-            self.jobs.push_back(job);
+        match word.address {
+            class::LaunchDma::ADDRESS => {
+                let job = self.launch(word)?;
+                self.jobs.push_back(job);
+            }
+            class::SetRenderEnableC::ADDRESS => render_enable(word)?,
+            // The older form of the two methods each: 16 bits for a coordinate.
+            class::SetSrcOrigin::ADDRESS => {
+                let origin = class::SetSrcOrigin::decode(word.data);
+                self.store::<class::SrcOriginX>(origin.x);
+                self.store::<class::SrcOriginY>(origin.y);
+            }
+            class::SetDstOrigin::ADDRESS => {
+                let origin = class::SetDstOrigin::decode(word.data);
+                self.store::<class::DstOriginX>(origin.x);
+                self.store::<class::DstOriginY>(origin.y);
+            }
+            _ => {}
         }
         Ok(())
+    }
+
+    /// Sets the word of a method as if it had been sent.
+    fn store<M: Method>(&mut self, data: u32) {
+        self.shadow.set(MethodWord { subchannel: Subchannel::COPY.index(), address: M::ADDRESS, data });
     }
 
     /// Works on the first job; returns whether there was one.
@@ -143,10 +169,8 @@ impl Copy {
         let reduction = if launch.semaphore_reduction_enable {
             let signed = launch.semaphore_reduction_sign == class::LaunchDmaSemaphoreReductionSign::Signed;
             let bits = launch.semaphore_reduction.bits();
-            let operation =
-                Operation::of::<class::LaunchDma>("SEMAPHORE_REDUCTION", bits).ok_or_else(|| {
-                    refuse("SEMAPHORE_REDUCTION: only the integer reductions are modelled".to_owned())
-                })?;
+            let operation = Operation::of::<class::LaunchDma>("SEMAPHORE_REDUCTION", bits)
+                .ok_or_else(|| refuse("SEMAPHORE_REDUCTION: there is no such reduction".to_owned()))?;
             Some(Reduction { operation, signed })
         } else {
             None
@@ -172,39 +196,83 @@ impl Copy {
     }
 
     fn transfer(&self, word: MethodWord, launch: &class::LaunchDma) -> Result<Transfer, ChannelFault> {
-        let refuse = |reason: &str| Err(ChannelFault::Copy { reason: reason.to_owned() });
         if launch.src_type == class::LaunchDmaSrcType::Physical
             || launch.dst_type == class::LaunchDmaDstType::Physical
         {
-            return Err(word.fault("HCE_PRIV: physical addresses need a privileged channel"));
-        }
-        if launch.dst_memory_layout == class::LaunchDmaDstMemoryLayout::Blocklinear {
-            return refuse("DST_MEMORY_LAYOUT: block-linear surfaces are not modelled");
-        }
-        let source = Source {
-            va: join(
-                self.shadow.get::<class::OffsetInUpper>().upper,
-                self.shadow.get::<class::OffsetInLower>().value,
-            ),
-            pitch: u64::from(self.shadow.get::<class::PitchIn>().value),
-        };
-        let work = if launch.remap_enable { self.remap(source)? } else { Work::Copy(source) };
-        if work.source().is_some() && launch.src_memory_layout == class::LaunchDmaSrcMemoryLayout::Blocklinear
-        {
-            return refuse("SRC_MEMORY_LAYOUT: block-linear surfaces are not modelled");
+            let reason = "HCE_PRIV: physical addresses need a privileged channel";
+            return Err(word.refused(Refusal::Privilege, reason));
         }
         let length = u64::from(self.shadow.get::<class::LineLengthIn>().value);
         let lines = if launch.multi_line_enable { self.shadow.get::<class::LineCount>().value } else { 1 };
-        let target = join(
-            self.shadow.get::<class::OffsetOutUpper>().upper,
-            self.shadow.get::<class::OffsetOutLower>().value,
-        );
-        let pitch = u64::from(self.shadow.get::<class::PitchOut>().value);
-        Ok(Transfer::new(work, target, pitch, length, lines))
+        let rectangle = (length, lines);
+        let remap = if launch.remap_enable { Some(self.remap()?) } else { None };
+        let source_bytes = remap.as_ref().map_or(1, |remap| remap.size * remap.sources);
+        let target_bytes = remap.as_ref().map_or(1, |remap| remap.size * remap.components.len());
+        let source = || self.source(launch.src_memory_layout, source_bytes, rectangle);
+        let work = match remap {
+            None => Work::Copy(source()?),
+            Some(Remap { size, sources, components }) => {
+                let reads = components.iter().any(|component| matches!(component, Component::Source(_)));
+                Work::Remap { source: reads.then(source).transpose()?, size, sources, components }
+            }
+        };
+        let target = self.target(launch.dst_memory_layout, target_bytes, rectangle)?;
+        Ok(Transfer::new(work, target, length, lines))
+    }
+
+    /// The side that is read, of elements of `element` bytes.
+    fn source(
+        &self,
+        layout: class::LaunchDmaSrcMemoryLayout,
+        element: usize,
+        rectangle: (u64, u32),
+    ) -> Result<Lines, ChannelFault> {
+        let shadow = &self.shadow;
+        let va = join(shadow.get::<class::OffsetInUpper>().upper, shadow.get::<class::OffsetInLower>().value);
+        if layout == class::LaunchDmaSrcMemoryLayout::Pitch {
+            return Ok(Lines::Pitch { va, pitch: u64::from(shadow.get::<class::PitchIn>().value) });
+        }
+        let state = SurfaceState {
+            va,
+            block_size: shadow.word::<class::SetSrcBlockSize>(),
+            width: shadow.get::<class::SetSrcWidth>().v,
+            height: shadow.get::<class::SetSrcHeight>().v,
+            depth: shadow.get::<class::SetSrcDepth>().v,
+            layer: shadow.get::<class::SetSrcLayer>().v,
+            x: shadow.get::<class::SrcOriginX>().value,
+            y: shadow.get::<class::SrcOriginY>().value,
+        };
+        surface("source", &state, element, rectangle)
+    }
+
+    /// The side that is written, of elements of `element` bytes.
+    fn target(
+        &self,
+        layout: class::LaunchDmaDstMemoryLayout,
+        element: usize,
+        rectangle: (u64, u32),
+    ) -> Result<Lines, ChannelFault> {
+        let shadow = &self.shadow;
+        let va =
+            join(shadow.get::<class::OffsetOutUpper>().upper, shadow.get::<class::OffsetOutLower>().value);
+        if layout == class::LaunchDmaDstMemoryLayout::Pitch {
+            return Ok(Lines::Pitch { va, pitch: u64::from(shadow.get::<class::PitchOut>().value) });
+        }
+        let state = SurfaceState {
+            va,
+            block_size: shadow.word::<class::SetDstBlockSize>(),
+            width: shadow.get::<class::SetDstWidth>().v,
+            height: shadow.get::<class::SetDstHeight>().v,
+            depth: shadow.get::<class::SetDstDepth>().v,
+            layer: shadow.get::<class::SetDstLayer>().v,
+            x: shadow.get::<class::DstOriginX>().value,
+            y: shadow.get::<class::DstOriginY>().value,
+        };
+        surface("target", &state, element, rectangle)
     }
 
     /// The remapping that is set.
-    fn remap(&self, source: Source) -> Result<Work, ChannelFault> {
+    fn remap(&self) -> Result<Remap, ChannelFault> {
         let refuse = |reason: &str| ChannelFault::Copy { reason: format!("SET_REMAP_COMPONENTS: {reason}") };
         let remap = self.shadow.get::<class::SetRemapComponents>();
         // The two-bit counts and sizes are stored less one.
@@ -226,6 +294,40 @@ impl Copy {
             }
         }
         let size = count(remap.component_size.bits());
-        Ok(Work::remap(source, size, sources, &selectors[..targets], constants))
+        Ok(Remap { size, sources, components: components(&selectors[..targets], constants) })
     }
+}
+
+/// What SET_REMAP_COMPONENTS says.
+struct Remap {
+    /// Bytes of a component.
+    size: usize,
+    /// Components of a source element.
+    sources: usize,
+    /// Components of a target element.
+    components: Vec<Component>,
+}
+
+/// SET_RENDER_ENABLE_C: TRUE is what a channel begins with.
+fn render_enable(word: MethodWord) -> Result<(), ChannelFault> {
+    match class::SetRenderEnableC::decode(word.data).mode {
+        class::SetRenderEnableCMode::True => Ok(()),
+        class::SetRenderEnableCMode::Unknown(_) => {
+            Err(word.refused(Refusal::RenderOperation, "HCE_RE_ILLEGAL_OP: there is no such MODE"))
+        }
+        _ => Err(word.fault("conditional rendering is not modelled")),
+    }
+}
+
+/// A block-linear side. Widths and origins count elements, of one byte without remapping.
+fn surface(
+    side: &str,
+    state: &SurfaceState,
+    element: usize,
+    rectangle: (u64, u32),
+) -> Result<Lines, ChannelFault> {
+    // CAST: an element has at most 16 bytes.
+    let surface = Surface::new(state, element as u64, rectangle)
+        .map_err(|reason| ChannelFault::Copy { reason: format!("block-linear {side}: {reason}") })?;
+    Ok(Lines::Blocks(surface))
 }

@@ -9,7 +9,7 @@
 //! * `channel`: one channel's ring, pushbuffer and engines;
 //! * `host`: host methods (class 0xc76f), `semaphore` what all engines write when done;
 //! * `compute` (class 0xc7c0), `inline_upload`, `sked` (launch order) and `qmd` (launch descriptors);
-//! * `copy` (class 0xc7b5) and `transfer`.
+//! * `copy` (class 0xc7b5), `transfer` and `surface` (block-linear memory).
 
 mod channel;
 mod compute;
@@ -21,6 +21,7 @@ mod qmd;
 mod scheduler;
 mod semaphore;
 mod sked;
+mod surface;
 mod transfer;
 
 use std::sync::Arc;
@@ -68,6 +69,10 @@ pub enum Refusal {
     Class,
     /// The subchannel is one of those for software, which serves none.
     Software,
+    /// Only a privileged channel may: a copy of physical memory.
+    Privilege,
+    /// SET_RENDER_ENABLE_C of the copy engine names an operation that does not exist.
+    RenderOperation,
     /// The data, or anything else about it.
     Data,
 }

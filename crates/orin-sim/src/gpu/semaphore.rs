@@ -31,6 +31,12 @@ pub(super) enum Operation {
     Inc,
     /// `v == 0 || v > p ? p : v - 1`.
     Dec,
+    /// Sum of 32-bit floating-point numbers; the copy engine alone has it and the two below.
+    FAdd,
+    /// Smaller floating-point number.
+    FMin,
+    /// Larger floating-point number.
+    FMax,
 }
 
 impl Operation {
@@ -46,6 +52,9 @@ impl Operation {
             "ADD" | "IADD" | "RED_ADD" => Self::Add,
             "INC" | "RED_INC" => Self::Inc,
             "DEC" | "RED_DEC" => Self::Dec,
+            "FADD" => Self::FAdd,
+            "FMIN" => Self::FMin,
+            "FMAX" => Self::FMax,
             _ => return None,
         })
     }
@@ -72,12 +81,17 @@ impl Reduction {
             Operation::Inc | Operation::Dec if wide => Some("INC and DEC have no 64-bit form"),
             Operation::Inc | Operation::Dec if self.signed => Some("INC and DEC are unsigned only"),
             Operation::Add if wide && self.signed => Some("the 64-bit ADD is unsigned only"),
+            Operation::FAdd | Operation::FMin | Operation::FMax if wide => {
+                Some("the floating-point reductions have no 64-bit form")
+            }
             _ => None,
         }
     }
 
     fn narrow(self, memory: u32, payload: u32) -> u32 {
         let signed = |value: u32| value.cast_signed();
+        let float =
+            |combine: fn(f32, f32) -> f32| combine(f32::from_bits(memory), f32::from_bits(payload)).to_bits();
         match self.operation {
             Operation::Min if self.signed => signed(memory).min(signed(payload)).cast_unsigned(),
             Operation::Max if self.signed => signed(memory).max(signed(payload)).cast_unsigned(),
@@ -101,6 +115,9 @@ impl Reduction {
                     memory - 1
                 }
             }
+            Operation::FAdd => float(|memory, payload| memory + payload),
+            Operation::FMin => float(f32::min),
+            Operation::FMax => float(f32::max),
         }
     }
 
@@ -116,7 +133,7 @@ impl Reduction {
             Operation::Or => memory | payload,
             Operation::Add => memory.wrapping_add(payload),
             // Refused by `refusal` before anything is written.
-            Operation::Inc | Operation::Dec => memory,
+            Operation::Inc | Operation::Dec | Operation::FAdd | Operation::FMin | Operation::FMax => memory,
         }
     }
 }

@@ -1,9 +1,14 @@
 //! Moving memory for the copy engine, a slice at a time.
 //!
-//! A transfer is a rectangle: lines of equal length whose beginnings are a pitch apart, on either
-//! side. Pieces end where a mapping ends, so a transfer crosses mappings freely. Silicon promises
-//! nothing for overlapping ranges; here they behave as if the source had been read as a whole first.
+//! A transfer is a rectangle of lines of equal length. On either side the lines begin a pitch apart, or
+//! they are rows of a block-linear surface. Pieces end where a mapping ends, so a transfer crosses
+//! mappings freely.
+//!
+//! Lines are moved in their order, so where target lines overlap each other the later one stays. Silicon
+//! promises nothing for a source that overlaps its target; here one line behaves as if it had been read
+//! as a whole first, and so do lines of equal pitch that do not overlap each other.
 
+use crate::gpu::surface::Surface;
 use crate::mmu::{Access, MmuFault, View};
 
 /// Bytes that one remapped piece holds at most.
@@ -12,15 +17,60 @@ const PIECE_BYTES: usize = 4096;
 /// What the shortest piece costs of a slice, so that very short lines are sliced too.
 const PIECE_COST: u64 = 64;
 
+/// Where the lines of one side lie.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Lines {
+    /// The first line begins at `va`, each other one `pitch` bytes behind the one before.
+    Pitch {
+        /// GPU address of the first line.
+        va: u64,
+        /// Distance of lines in bytes.
+        pitch: u64,
+    },
+    /// Rows of a block-linear surface.
+    Blocks(Surface),
+}
+
+impl Lines {
+    /// GPU address of byte `offset` of line `line`, and how many bytes from there on lie side by side.
+    fn at(&self, line: u32, offset: u64) -> (u64, u64) {
+        match *self {
+            Self::Pitch { va, pitch } => {
+                (va.wrapping_add(u64::from(line).wrapping_mul(pitch)).wrapping_add(offset), u64::MAX)
+            }
+            Self::Blocks(surface) => surface.at(line, offset),
+        }
+    }
+
+    /// Hands out line `line` from byte `offset` on, piece by piece: address and part of `0..len`.
+    fn pieces(
+        &self,
+        line: u32,
+        offset: u64,
+        len: usize,
+        mut piece: impl FnMut(u64, core::ops::Range<usize>) -> Result<(), MmuFault>,
+    ) -> Result<(), MmuFault> {
+        let mut done = 0;
+        while done < len {
+            let (va, run) = self.at(line, offset + done as u64);
+            // CAST: bounded by `len`.
+            let end = done + run.min((len - done) as u64) as usize;
+            piece(va, done..end)?;
+            done = end;
+        }
+        Ok(())
+    }
+}
+
 /// What happens to the lines.
 #[derive(Debug)]
 pub(super) enum Work {
     /// Bytes are copied as they are.
-    Copy(Source),
+    Copy(Lines),
     /// Elements are put together from source components and constants.
     Remap {
         /// `None` when no component is read.
-        source: Option<Source>,
+        source: Option<Lines>,
         /// Bytes of a component, 1 to 4.
         size: usize,
         /// Components of a source element.
@@ -41,30 +91,22 @@ pub(super) enum Component {
     Keep,
 }
 
-impl Work {
-    /// Remapping as SET_REMAP_COMPONENTS describes it: selectors 0 to 3 are components of `source`, 4
-    /// and 5 the constants, 6 leaves memory as it is.
-    pub(super) fn remap(
-        source: Source,
-        size: usize,
-        sources: usize,
-        selectors: &[u32],
-        constants: [u32; 2],
-    ) -> Self {
-        let component = |&selector: &u32| match selector {
-            // CAST: below 4.
-            0..=3 => Component::Source(selector as usize),
-            4 => Component::Constant(constants[0].to_le_bytes()),
-            5 => Component::Constant(constants[1].to_le_bytes()),
-            _ => Component::Keep,
-        };
-        let components: Vec<_> = selectors.iter().map(component).collect();
-        let reads = components.iter().any(|component| matches!(component, Component::Source(_)));
-        Self::Remap { source: reads.then_some(source), size, sources, components }
-    }
+/// Components of target elements as SET_REMAP_COMPONENTS selects them: 0 to 3 are components of the
+/// source, 4 and 5 the constants, 6 leaves memory as it is.
+pub(super) fn components(selectors: &[u32], constants: [u32; 2]) -> Vec<Component> {
+    let component = |&selector: &u32| match selector {
+        // CAST: below 4.
+        0..=3 => Component::Source(selector as usize),
+        4 => Component::Constant(constants[0].to_le_bytes()),
+        5 => Component::Constant(constants[1].to_le_bytes()),
+        _ => Component::Keep,
+    };
+    selectors.iter().map(component).collect()
+}
 
+impl Work {
     /// The side that is read, if any is.
-    pub(super) fn source(&self) -> Option<Source> {
+    pub(super) fn source(&self) -> Option<Lines> {
         match self {
             Self::Copy(source) => Some(*source),
             Self::Remap { source, .. } => *source,
@@ -88,21 +130,11 @@ impl Work {
     }
 }
 
-/// The side that is read.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Source {
-    /// GPU address of the first line.
-    pub(super) va: u64,
-    /// Distance of lines in bytes.
-    pub(super) pitch: u64,
-}
-
 /// A transfer and how far it has come.
 #[derive(Debug)]
 pub(super) struct Transfer {
     work: Work,
-    target: u64,
-    pitch: u64,
+    target: Lines,
     /// Elements of a line.
     length: u64,
     lines: u32,
@@ -114,15 +146,18 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    /// `lines` lines of `length` elements to `target`, whose lines are `pitch` bytes apart.
-    pub(super) fn new(work: Work, target: u64, pitch: u64, length: u64, lines: u32) -> Self {
-        let descending = work.source().is_some_and(|source| {
-            let span = u64::from(lines.saturating_sub(1))
-                .saturating_mul(source.pitch)
-                .saturating_add(length.saturating_mul(work.source_bytes()));
-            source.va < target && target - source.va < span
-        });
-        Self { work, target, pitch, length, lines, descending, lines_done: 0, done: 0 }
+    /// `lines` lines of `length` elements to `target`.
+    pub(super) fn new(work: Work, target: Lines, length: u64, lines: u32) -> Self {
+        let descending = match (work.source(), target) {
+            (Some(Lines::Pitch { va: source, pitch }), Lines::Pitch { va: target, pitch: out }) => {
+                let bytes = length.saturating_mul(work.source_bytes().max(work.target_bytes()));
+                let span = u64::from(lines.saturating_sub(1)).saturating_mul(pitch).saturating_add(bytes);
+                let moved_as_one = lines <= 1 || pitch == out && pitch >= bytes;
+                moved_as_one && source < target && target - source < span
+            }
+            _ => false,
+        };
+        Self { work, target, length, lines, descending, lines_done: 0, done: 0 }
     }
 
     /// Moves about `budget` bytes; true when nothing is left.
@@ -151,74 +186,62 @@ impl Transfer {
     /// Moves between one and `count` elements of the current line and says how many.
     fn piece(&self, view: &View, count: u64) -> Result<u64, MmuFault> {
         let line = if self.descending { self.lines - 1 - self.lines_done } else { self.lines_done };
-        let begin = |va: u64, pitch: u64| va.wrapping_add(u64::from(line).wrapping_mul(pitch));
-        let target = begin(self.target, self.pitch);
         match &self.work {
-            Work::Copy(source) => self.bytes(view, begin(source.va, source.pitch), target, count),
+            Work::Copy(source) if self.descending => {
+                self.bytes_from_the_end(view, source.at(line, 0).0, self.target.at(line, 0).0, count)
+            }
+            Work::Copy(source) => {
+                let (from, run_in) = source.at(line, self.done);
+                let (to, run_out) = self.target.at(line, self.done);
+                let count = count.min(run_in).min(run_out);
+                // CAST: pieces are bounded by what is left, which fits either type.
+                let piece = |va, access| view.piece(va, count as usize, access).map(|len| len as u64);
+                let len = piece(from, Access::Read)?.min(piece(to, Access::Write)?);
+                move_bytes(view, from, to, len)
+            }
             Work::Remap { source, size, components, .. } => {
                 // CAST: an element has at most 16 bytes.
                 let count = count.min(PIECE_BYTES as u64 / 16);
                 let first = if self.descending { self.length - self.done - count } else { self.done };
-                let source = source.map(|source| {
-                    begin(source.va, source.pitch).wrapping_add(first * self.work.source_bytes())
-                });
-                let target = target.wrapping_add(first * self.work.target_bytes());
-                self.remapped(view, source, target, (*size, components), count)?;
+                let place = Elements { line, first, count };
+                self.remapped(view, source.as_ref(), &place, (*size, components))?;
                 Ok(count)
             }
         }
     }
 
-    fn bytes(&self, view: &View, source: u64, target: u64, count: u64) -> Result<u64, MmuFault> {
-        // The piece ends at `left` bytes before the end of the line, or begins after `done` bytes.
-        let (from, to, len) = if self.descending {
-            let (source_end, target_end) =
-                (source.wrapping_add(self.length - self.done), target.wrapping_add(self.length - self.done));
-            let below = |end: u64, access| {
-                let span = view.span(end.wrapping_sub(1), access)?;
-                // Where stores are no plain stores, a page at a time.
-                let start =
-                    if span.writable || access == Access::Read { span.va } else { (end - 1) & !0xfff };
-                Ok(end - start)
-            };
-            let len = count.min(below(source_end, Access::Read)?).min(below(target_end, Access::Write)?);
-            (source_end - len, target_end - len, len)
-        } else {
-            let (from, to) = (source.wrapping_add(self.done), target.wrapping_add(self.done));
-            // CAST: pieces are bounded by what is left, which fits either type.
-            let above = |va, access| view.piece(va, count as usize, access).map(|len| len as u64);
-            let len = above(from, Access::Read)?.min(above(to, Access::Write)?);
-            (from, to, len)
+    /// The last piece of the line that is not moved yet: it ends at `left` bytes behind the line's
+    /// beginning, and begins where a mapping of either side does.
+    fn bytes_from_the_end(&self, view: &View, from: u64, to: u64, count: u64) -> Result<u64, MmuFault> {
+        let left = self.length - self.done;
+        let (from_end, to_end) = (from.wrapping_add(left), to.wrapping_add(left));
+        let below = |end: u64, access| {
+            let span = view.span(end.wrapping_sub(1), access)?;
+            // Where stores are no plain stores, a page at a time.
+            let start = if span.writable || access == Access::Read { span.va } else { (end - 1) & !0xfff };
+            Ok(end - start)
         };
-        let from = view.pointer(from, len, Access::Read)?;
-        let to = view.pointer(to, len, Access::Write)?;
-        // SAFETY: both ranges lie inside one mapping each, which the view keeps alive; `copy`
-        // allows overlap. Other accessors race with the copy as they do on silicon.
-        // CAST: a CPU mapping's length fits usize.
-        unsafe { core::ptr::copy(from, to, len as usize) };
-        Ok(len)
+        let len = count.min(below(from_end, Access::Read)?).min(below(to_end, Access::Write)?);
+        move_bytes(view, from_end - len, to_end - len, len)
     }
 
     fn remapped(
         &self,
         view: &View,
-        source: Option<u64>,
-        target: u64,
+        source: Option<&Lines>,
+        place: &Elements,
         (size, components): (usize, &[Component]),
-        count: u64,
     ) -> Result<(), MmuFault> {
         // CAST: bounded by PIECE_BYTES.
-        let count = count as usize;
+        let count = place.count as usize;
         // CAST: at most 16.
         let (source_bytes, target_bytes) =
             (self.work.source_bytes() as usize, self.work.target_bytes() as usize);
         let (mut input, mut output) = ([0; PIECE_BYTES], [0; PIECE_BYTES]);
         let (input, output) = (&mut input[..count * source_bytes], &mut output[..count * target_bytes]);
         if let Some(source) = source {
-            view.read(source, input)?;
-        }
-        if components.contains(&Component::Keep) {
-            view.read(target, output)?;
+            let offset = place.first * source_bytes as u64;
+            source.pieces(place.line, offset, input.len(), |va, part| view.read(va, &mut input[part]))?;
         }
         for (index, element) in output.chunks_exact_mut(target_bytes).enumerate() {
             for (slot, component) in element.chunks_exact_mut(size).zip(components) {
@@ -231,8 +254,40 @@ impl Transfer {
                 }
             }
         }
-        view.write(target, output)
+        let offset = place.first * target_bytes as u64;
+        let write = |at: usize, bytes: &[u8]| {
+            let whole = |va, part| view.write(va, &bytes[part]);
+            self.target.pieces(place.line, offset + at as u64, bytes.len(), whole)
+        };
+        if !components.contains(&Component::Keep) {
+            return write(0, output);
+        }
+        // Bytes that are kept are not touched: somebody else may be writing them.
+        for (index, bytes) in output.chunks_exact(size).enumerate() {
+            if components[index % components.len()] != Component::Keep {
+                write(index * size, bytes)?;
+            }
+        }
+        Ok(())
     }
+}
+
+/// Some elements of a line.
+struct Elements {
+    line: u32,
+    first: u64,
+    count: u64,
+}
+
+/// Moves bytes that lie inside one mapping on either side and says how many.
+fn move_bytes(view: &View, from: u64, to: u64, len: u64) -> Result<u64, MmuFault> {
+    let from = view.pointer(from, len, Access::Read)?;
+    let to = view.pointer(to, len, Access::Write)?;
+    // SAFETY: both ranges lie inside one mapping each, which the view keeps alive; `copy` allows
+    // overlap. Other accessors race with the copy as they do on silicon.
+    // CAST: a CPU mapping's length fits usize.
+    unsafe { core::ptr::copy(from, to, len as usize) };
+    Ok(len)
 }
 
 #[cfg(test)]
@@ -266,6 +321,11 @@ mod tests {
         view
     }
 
+    /// Lines from byte `offset` of the memory on.
+    fn pitch(offset: usize, pitch: usize) -> Lines {
+        Lines::Pitch { va: BASE + offset as u64, pitch: pitch as u64 }
+    }
+
     fn contents(view: &View) -> Vec<u8> {
         let mut bytes = vec![0; BYTES];
         view.read(BASE, &mut bytes).unwrap();
@@ -287,8 +347,7 @@ mod tests {
             let view = space();
             let mut expected = contents(&view);
             expected.copy_within(from..from + len, to);
-            let source = Source { va: BASE + from as u64, pitch: 0 };
-            let transfer = Transfer::new(Work::Copy(source), BASE + to as u64, 0, len as u64, 1);
+            let transfer = Transfer::new(Work::Copy(pitch(from, 0)), pitch(to, 0), len as u64, 1);
             run(&view, transfer, slice);
             prop_assert!(contents(&view) == expected);
         }
@@ -303,9 +362,9 @@ mod tests {
                 let from = 0x123 + line * pitch_in;
                 expected.copy_within(from..from + length, 0x2fff + line * pitch_out);
             }
-            let source = Source { va: BASE + 0x123, pitch: pitch_in as u64 };
-            let transfer = Transfer::new(Work::Copy(source), BASE + 0x2fff, pitch_out as u64,
-                                         length as u64, lines as u32);
+            let source = Work::Copy(pitch(0x123, pitch_in));
+            let target = pitch(0x2fff, pitch_out);
+            let transfer = Transfer::new(source, target, length as u64, lines as u32);
             run(&view, transfer, slice);
             prop_assert!(contents(&view) == expected);
         }
@@ -315,8 +374,9 @@ mod tests {
     fn constants_fill_memory_without_reading() {
         let view = space();
         let mut expected = contents(&view);
-        let work = Work::remap(Source { va: 0, pitch: 0 }, 4, 1, &[4, 5], [0x1111_2222, 0x3333_4444]);
-        run(&view, Transfer::new(work, BASE + 0x0ff8, 0, 1000, 1), 100);
+        let components = components(&[4, 5], [0x1111_2222, 0x3333_4444]);
+        let work = Work::Remap { source: None, size: 4, sources: 1, components };
+        run(&view, Transfer::new(work, pitch(0x0ff8, 0), 1000, 1), 100);
         for pair in expected[0x0ff8..][..8000].chunks_exact_mut(8) {
             pair.copy_from_slice(&0x3333_4444_1111_2222u64.to_le_bytes());
         }
@@ -329,8 +389,9 @@ mod tests {
         view.write(BASE, &[1, 2, 3, 4, 5, 6]).unwrap();
         view.write(BASE + 0x100, &[0xaa; 8]).unwrap();
         // Three source bytes to four target bytes: Z, X, kept, constant A.
-        let work = Work::remap(Source { va: BASE, pitch: 0 }, 1, 3, &[2, 0, 6, 4], [0x77, 0]);
-        run(&view, Transfer::new(work, BASE + 0x100, 0, 2, 1), 4);
+        let components = components(&[2, 0, 6, 4], [0x77, 0]);
+        let work = Work::Remap { source: Some(pitch(0, 0)), size: 1, sources: 3, components };
+        run(&view, Transfer::new(work, pitch(0x100, 0), 2, 1), 4);
         assert_eq!(contents(&view)[0x100..0x108], [3, 1, 0xaa, 0x77, 6, 4, 0xaa, 0x77]);
     }
 
@@ -338,12 +399,10 @@ mod tests {
     fn faults_name_the_first_missing_byte() {
         let view = space();
         let end = BASE + BYTES as u64;
-        let source = Source { va: end - 0x10, pitch: 0 };
-        let mut transfer = Transfer::new(Work::Copy(source), BASE, 0, 0x20, 1);
+        let mut transfer = Transfer::new(Work::Copy(pitch(BYTES - 0x10, 0)), pitch(0, 0), 0x20, 1);
         let fault = transfer.step(&view, 0x1000).unwrap_err();
         assert_eq!((fault.va, fault.access), (end, Access::Read));
-        let source = Source { va: BASE, pitch: 0 };
-        let mut transfer = Transfer::new(Work::Copy(source), end - 4, 0, 8, 1);
+        let mut transfer = Transfer::new(Work::Copy(pitch(0, 0)), pitch(BYTES - 4, 0), 8, 1);
         let fault = transfer.step(&view, 0x1000).unwrap_err();
         assert_eq!((fault.va, fault.access), (end, Access::Write));
     }

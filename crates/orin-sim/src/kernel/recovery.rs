@@ -51,6 +51,8 @@ pub(super) mod pbdma {
 const HOST_METHODS: u32 = 0x100;
 /// The subchannels below belong to the graphics engine.
 const FIRST_OTHER_SUBCHANNEL: u8 = 4;
+/// The subchannel of the copy engine.
+const COPY_SUBCHANNEL: u8 = 4;
 /// The only class of the graphics engine whose methods the model looks at.
 const COMPUTE_CLASS: u32 = 0xc7c0;
 
@@ -236,6 +238,27 @@ pub(super) fn print_pbdma(log: &Log, (name, bit): (&str, u32), header: u32, shad
     );
 }
 
+/// Interrupts of a host engine's half of the copy engine, by bit (`hw_pbdma_ga10b.h`, `pbdma_intr_1`).
+mod hce {
+    pub(super) const RENDER_OPERATION: u32 = 1;
+    pub(super) const PRIVILEGE: u32 = 1 << 2;
+    pub(super) const ILLEGAL_METHOD: u32 = 1 << 3;
+    pub(super) const ILLEGAL_CLASS: u32 = 1 << 4;
+}
+
+/// What the kernel says of a method of the copy engine, which the host engine decodes.
+fn print_hce(log: &Log, refusal: Refusal) -> u32 {
+    let bit = match refusal {
+        Refusal::RenderOperation => hce::RENDER_OPERATION,
+        Refusal::Privilege => hce::PRIVILEGE,
+        Refusal::Class => hce::ILLEGAL_CLASS,
+        // Data is not looked at by silicon; the nearest that it has.
+        Refusal::Undefined | Refusal::Data | Refusal::Software => hce::ILLEGAL_METHOD,
+    };
+    log.error("ga10b_pbdma_handle_intr_1", format_args!("hce err: pbdma_intr_1(0):{bit:#010x}"));
+    PBDMA
+}
+
 /// A refused method of the graphics engine or, below the first method of an engine and on the
 /// subchannels for software, of the host engine. Returns the notifier's code.
 fn print_method(log: &Log, channel: u32, refusal: Refusal, method: (u8, u32), data: u32) -> u32 {
@@ -252,10 +275,12 @@ fn print_method(log: &Log, channel: u32, refusal: Refusal, method: (u8, u32), da
             log.error(function, format_args!("invalid class {class:#010x}, offset {address:#010x}"));
             EXCEPTION
         }
+        Refusal::Class if subchannel == COPY_SUBCHANNEL => print_hce(log, refusal),
         _ if address < HOST_METHODS => {
             print_pbdma(log, pbdma::METHOD, address, data);
             PBDMA
         }
+        _ if subchannel == COPY_SUBCHANNEL => print_hce(log, refusal),
         Refusal::Undefined if graphics => {
             // The register that the last number comes from holds subchannel and method.
             let trapped = u32::from(subchannel) << 16 | address;

@@ -7,5 +7,7 @@ mod faults;
 mod fuzz;
 mod golden;
 mod host;
+mod launches;
+mod layouts;
 mod pcas;
 mod rig;

@@ -291,6 +291,14 @@ pub(super) const FAULTS: &[Row] = &[
          channel stays halted",
     ),
     row(
+        Cause,
+        Error,
+        K::CopyEngine,
+        "hce err: pbdma_intr_1",
+        "the copy engine has no such method (bit 3) or class (4), or the channel may not (2, physical memory)",
+        "check subchannel, method and LAUNCH_DMA; user space copies virtual addresses only",
+    ),
+    row(
         Detail,
         Error,
         K::Pushbuffer,
@@ -378,6 +386,14 @@ pub(super) const FAULTS: &[Row] = &[
         "orin-sim: channel ",
         "the software Orin explains the fault of a channel in words",
         "",
+    ),
+    row(
+        Cause,
+        Warning,
+        K::None,
+        "orin-sim: deadlock",
+        "no channel can go on: each waits for a semaphore; the lines say which, for what and what is there",
+        "look who should release the values; if it is the CPU, all is well",
     ),
 ];
 
