@@ -171,6 +171,8 @@ fn calls_recursion_and_function_pointers() {
 fn steps_add_up_to_the_whole() {
     let run = |fuel: u64| {
         let mut machine = Machine::kernels("basics");
+        // Fuel is counted for each thread.
+        machine.options.threads = Some(1);
         let out = machine.zeros(4 * 256);
         let mut grid = machine.grid("spin", [4, 1, 1], [64, 1, 1], &Params::new().buffer(&out).u32(500), 0);
         let mut steps = 0;

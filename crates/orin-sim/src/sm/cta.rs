@@ -14,6 +14,8 @@ use super::{Launch, SmFault, SmFaultCause};
 
 /// Instructions a warp runs before the next one does.
 const TURN: u64 = 512;
+/// Most instructions that a warp runs before another one does when the order is random.
+const RANDOM_TURN: u64 = 64;
 
 /// How BAR.RED combines the predicate of the arriving threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +68,64 @@ pub(crate) struct Cta {
     sm: u32,
     /// Warp that runs next.
     next: usize,
+    /// Instructions until another warp runs.
+    warp_left: u64,
+    /// State of the random order of warps, if they have one.
+    random: Option<u64>,
+    /// What the running warp has executed in it.
+    done: Done,
+    /// What is left of its turn to execute ordered instructions.
+    order: Order,
+    /// Number in the grid.
+    pub(crate) number: u64,
+    /// Whether it stands before an ordered instruction.
+    pub(crate) ordered: bool,
+    /// Warp instructions until another CTA runs.
+    pub(crate) turn_left: u64,
+    /// Warp instructions until the phase is over for it.
+    pub(crate) share_left: u64,
+}
+
+/// How a CTA runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Side by side with others, up to the next ordered instruction.
+    SideBySide,
+    /// Alone, in its turn.
+    InTurn,
+}
+
+/// What is left of a CTA's turn to execute ordered instructions.
+#[derive(Clone, Copy, Debug)]
+struct Order {
+    /// Warp instructions.
+    left: u64,
+    /// Warp instructions without an ordered one.
+    quiet: u64,
+    /// Ordered instructions.
+    ordered: u32,
+}
+
+impl Order {
+    /// A whole turn. It is over early when it does not seem to be needed any more, and when so many ordered
+    /// instructions have been executed that the CTA is likely to wait for another one.
+    const WHOLE: Self = Self { left: 1 << 14, quiet: 1 << 12, ordered: 256 };
+
+    /// Notes what a warp has executed until another one runs; says whether the turn is over.
+    fn spend(&mut self, done: Done) -> bool {
+        self.left = self.left.saturating_sub(done.instructions);
+        self.ordered = self.ordered.saturating_sub(done.ordered);
+        self.quiet =
+            if done.ordered == 0 { self.quiet.saturating_sub(done.instructions) } else { Self::WHOLE.quiet };
+        self.left == 0 || self.quiet == 0 || self.ordered == 0
+    }
+}
+
+/// What the running warp has executed in the CTA's turn.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    instructions: u64,
+    ordered: u32,
 }
 
 /// What all CTAs of a grid share.
@@ -87,6 +147,8 @@ pub(crate) struct Grid<'a> {
 pub(crate) enum Turn {
     /// The fuel is used up.
     Fuel,
+    /// The next instruction is ordered and has to wait for its turn, or the turn is over.
+    Ordered,
     /// All threads have exited.
     Done,
 }
@@ -104,19 +166,58 @@ impl Cta {
             block: [0; 3],
             sm: 0,
             next: 0,
+            warp_left: TURN,
+            random: None,
+            done: Done::default(),
+            order: Order::WHOLE,
+            number: 0,
+            ordered: false,
+            turn_left: 0,
+            share_left: 0,
         }
     }
 
-    /// Starts over as the CTA `block` of the grid.
-    pub(crate) fn start(&mut self, launch: &Launch, block: [u32; 3], sm: u32, registers: usize) {
-        (self.block, self.sm, self.next) = (block, sm, 0);
+    /// Starts over as the CTA `number` of the grid.
+    pub(crate) fn start(&mut self, launch: &Launch, number: u64, seed: Option<u64>) {
+        let [x, y, _] = launch.grid.map(u64::from);
+        // CAST: each is below an extent of the grid, and the SM below their number.
+        self.block = [(number % x) as u32, (number / x % y) as u32, (number / x / y) as u32];
+        self.sm = (number % u64::from(launch.sm_count.max(1))) as u32;
+        (self.number, self.ordered, self.order, self.done) = (number, false, Order::WHOLE, Done::default());
+        (self.next, self.warp_left) = (0, if seed.is_some() { 0 } else { TURN });
+        // Any odd multiple of the number makes unequal beginnings of unequal CTAs.
+        self.random = seed.map(|seed| seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         self.shared.fill(0);
         for barrier in &mut self.barriers {
             barrier.reset();
         }
+        let registers = launch.registers.next_multiple_of(8) as usize;
         for (index, warp) in (0..).zip(&mut self.warps) {
             warp.start(launch.program_va, index, launch.block, registers);
         }
+    }
+
+    /// Begins the next phase with a new share and a new turn.
+    pub(crate) fn begin_phase(&mut self, share: u64, turn: u64) {
+        (self.share_left, self.turn_left, self.ordered, self.order) = (share, turn, false, Order::WHOLE);
+        self.done = Done::default();
+    }
+
+    /// Lets another warp run; returns for how long at most.
+    fn choose_warp(&mut self) -> u64 {
+        let Some(state) = &mut self.random else {
+            self.next = (self.next + 1) % self.warps.len();
+            return TURN;
+        };
+        // SplitMix64.
+        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut drawn = *state;
+        drawn = (drawn ^ drawn >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        drawn = (drawn ^ drawn >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        drawn ^= drawn >> 31;
+        // CAST: below the number of warps.
+        self.next = ((drawn >> 32) % self.warps.len() as u64) as usize;
+        1 + drawn % RANDOM_TURN
     }
 
     /// Runs the warps in turn for about `fuel` instructions.
@@ -124,25 +225,32 @@ impl Cta {
     /// # Errors
     ///
     /// The fault of a warp, or that no warp can run.
-    pub(crate) fn run(&mut self, grid: &mut Grid, fuel: u64, spent: &mut Spent) -> Result<Turn, SmFault> {
+    pub(crate) fn run(
+        &mut self,
+        grid: &mut Grid,
+        fuel: u64,
+        mode: Mode,
+        spent: &mut Spent,
+    ) -> Result<Turn, SmFault> {
         let limit = spent.warp + fuel;
         let mut idle = 0;
         while spent.warp < limit {
+            if self.warp_left == 0 {
+                self.warp_left = self.choose_warp();
+            }
             let index = self.next;
             let warp = &mut self.warps[index];
             if !warp.ready() {
                 self.next = (index + 1) % self.warps.len();
                 idle += 1;
                 if idle > self.warps.len() {
-                    return if self.warps.iter().all(Warp::done) {
-                        Ok(Turn::Done)
-                    } else {
-                        Err(self.deadlock())
-                    };
+                    let done = self.warps.iter().all(Warp::done);
+                    return if done { Ok(Turn::Done) } else { Err(self.deadlock()) };
                 }
                 continue;
             }
             idle = 0;
+            let in_turn = mode == Mode::InTurn;
             let mut context = Context {
                 launch: grid.launch,
                 constants: grid.constants,
@@ -151,10 +259,24 @@ impl Cta {
                 shared: &mut self.shared,
                 block: self.block,
                 sm: self.sm,
+                in_turn,
+                ordered: 0,
             };
-            let turn = TURN.min(limit - spent.warp);
-            match exec::run(grid.program, &mut context, warp, turn, spent)? {
-                Stop::Fuel | Stop::Blocked => self.next = (index + 1) % self.warps.len(),
+            let turn = self.warp_left.min(limit - spent.warp);
+            let before = spent.warp;
+            let stop = exec::run(grid.program, &mut context, warp, turn, spent)?;
+            self.done.instructions += spent.warp - before;
+            self.done.ordered += context.ordered;
+            self.warp_left = self.warp_left.saturating_sub(spent.warp - before);
+            // Whether the turn is over must not depend on how it is cut into steps.
+            let interrupted = matches!(stop, Stop::Fuel) && self.warp_left > 0;
+            match stop {
+                Stop::Fuel => {}
+                Stop::Blocked => self.warp_left = 0,
+                Stop::Ordered => {
+                    self.done = Done::default();
+                    return Ok(Turn::Ordered);
+                }
                 Stop::Exited => {
                     for barrier in 0..16 {
                         self.pass(barrier);
@@ -164,6 +286,9 @@ impl Cta {
                     self.arrive(index, arrival);
                     self.warps[index].settle();
                 }
+            }
+            if in_turn && !interrupted && self.order.spend(core::mem::take(&mut self.done)) {
+                return Ok(Turn::Ordered);
             }
         }
         Ok(Turn::Fuel)

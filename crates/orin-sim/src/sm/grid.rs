@@ -1,18 +1,16 @@
 //! A grid in execution.
 //!
-//! The hardware keeps as many CTAs on its SMs as their threads, registers and shared memory allow,
-//! and starts the next when one ends. The interpreter keeps the same number in flight and gives
-//! each a turn, so that CTAs that wait for each other through global memory all advance; a CTA that
-//! ends within its turn is replaced in place, so short CTAs run one after the other in warm caches.
+//! The hardware keeps as many CTAs on its SMs as their threads, registers and shared memory allow, and
+//! starts the next when one ends. The interpreter keeps the same number in flight (see `flight`) and
+//! runs them on the calling thread and on helpers (`pool`). Between two steps no helper works, so a
+//! grid that is not stepped touches nothing.
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 
 use super::constants::Constants;
-use super::coverage::Counter;
-use super::cta::{Cta, Grid, Turn};
-use super::exec::Spent;
-use super::port::Port;
-use super::program::Program;
+use super::flight::{Engine, Flight};
+use super::pool::Job;
 use super::{GridStats, Launch, SmFault, SmFaultCause, SmOptions, Sms, Step};
 use crate::mmu::View;
 
@@ -25,36 +23,35 @@ const SM_REGISTERS: u32 = 65536;
 /// Host memory that resident CTAs may take for the local memory of their threads, in bytes.
 const LOCAL_BUDGET: u64 = 512 << 20;
 
-/// Warp instructions of a CTA's turn.
-const TURN: u64 = 1 << 16;
+/// Warp instructions that the calling thread runs before it asks others to help: short grids, and short
+/// parts of them, are over before a helper is awake.
+const ALONE: u64 = 4096;
+
+/// Which part of a phase is in progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// CTAs run side by side. Holds what the calling thread still does alone.
+    SideBySide(u64),
+    /// CTAs run one after the other.
+    InOrder,
+}
 
 /// A grid in execution.
 pub struct GridRun {
-    launch: Launch,
-    constants: Constants,
-    program: Program,
-    counter: Counter,
-    port: Port,
-    /// CTAs in flight; they take turns in this order.
-    resident: Vec<Cta>,
-    /// How many may be in flight.
-    capacity: usize,
-    /// CTA whose turn it is.
-    turn: usize,
-    /// CTAs started so far, in the order of the grid.
-    started: u64,
-    total: u64,
-    spent: Spent,
+    flight: Arc<Flight>,
+    /// One for each thread.
+    engines: Vec<Engine>,
+    part: Part,
     ended: Option<SmFault>,
 }
 
 impl core::fmt::Debug for GridRun {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("GridRun")
-            .field("launch", &self.launch)
-            .field("started", &self.started)
-            .field("resident", &self.resident.len())
-            .field("spent", &self.spent)
+            .field("launch", &self.flight.launch)
+            .field("started", &self.flight.started())
+            .field("spent", &self.flight.spent())
+            .field("part", &self.part)
             .finish_non_exhaustive()
     }
 }
@@ -108,99 +105,90 @@ impl GridRun {
             return Err(fault(SmFaultCause::InvalidPc));
         }
         let constants = Constants::read(&launch, &memory).map_err(|mmu| fault(SmFaultCause::Mmu(mmu)))?;
-        let total = launch.grid.iter().map(|&extent| u64::from(extent)).product();
         // CAST: at most 1024; at most 4096 CTAs.
         let capacity = capacity(&launch, threads as u32) as usize;
-        // Registers are allocated in groups of 8 per thread.
-        let coverage = sms.options.coverage.clone();
-        let program = Program::new(launch.registers.next_multiple_of(8), coverage.clone());
-        Ok(Self {
-            constants,
-            counter: Counter::new(coverage),
-            program,
-            port: Port::new(memory),
-            resident: Vec::new(),
-            capacity,
-            turn: 0,
-            started: 0,
-            total,
-            spent: Spent::default(),
-            ended: None,
-            launch,
-        })
+        let flight = Arc::new(Flight::new(Arc::clone(sms), launch, constants, memory, capacity));
+        let engines = vec![flight.engine()];
+        Ok(Self { flight, engines, part: Part::SideBySide(ALONE), ended: None })
     }
 
-    /// Executes up to `fuel` warp instructions.
+    /// Executes up to `fuel` warp instructions on each of the threads that take part.
     ///
     /// # Errors
     ///
     /// The fault that ended the grid; further calls return it again.
     pub fn step(&mut self, fuel: u64) -> Result<Step, SmFault> {
-        if let Some(fault) = self.ended {
-            return Err(fault);
+        match self.ended {
+            Some(fault) => Err(fault),
+            None => self.run(fuel).inspect_err(|&fault| self.ended = Some(fault)),
         }
-        let limit = self.spent.warp.saturating_add(fuel);
-        self.run(limit).inspect_err(|&fault| self.ended = Some(fault))
     }
 
     /// What has been executed so far.
     pub fn stats(&self) -> GridStats {
-        GridStats { warp_instructions: self.spent.warp, lane_instructions: self.spent.lane }
+        let spent = self.flight.spent();
+        GridStats { warp_instructions: spent.warp, lane_instructions: spent.lane }
     }
 
-    fn run(&mut self, limit: u64) -> Result<Step, SmFault> {
+    fn run(&mut self, fuel: u64) -> Result<Step, SmFault> {
+        let mut left = fuel;
         loop {
-            if self.turn >= self.resident.len() && !self.admit() {
-                if self.resident.is_empty() {
-                    return Ok(Step::Finished(self.stats()));
+            if let Part::SideBySide(alone) = self.part {
+                left = self.side_by_side(alone, left);
+                if self.flight.is_side_by_side() {
+                    return Ok(Step::Running);
                 }
-                self.turn = 0;
+                self.part = Part::InOrder;
             }
-            if self.spent.warp >= limit {
+            left = self.flight.work_in_order(&mut self.engines[0], left)?;
+            if self.flight.is_done() {
+                return Ok(Step::Finished(self.stats()));
+            }
+            if left == 0 {
                 return Ok(Step::Running);
             }
-            let cta = &mut self.resident[self.turn];
-            let mut grid = Grid {
-                launch: &self.launch,
-                constants: &self.constants,
-                program: &mut self.program,
-                counter: &mut self.counter,
-                port: &mut self.port,
-            };
-            let fuel = TURN.min(limit - self.spent.warp);
-            match cta.run(&mut grid, fuel, &mut self.spent)? {
-                Turn::Fuel => self.turn += 1,
-                Turn::Done => {
-                    if !self.restart(self.turn) {
-                        self.resident.remove(self.turn);
-                    }
-                }
+            self.part = Part::SideBySide(ALONE);
+        }
+    }
+
+    /// Runs CTAs side by side, with helpers when it takes a while; returns what is left of the fuel.
+    fn side_by_side(&mut self, alone: u64, fuel: u64) -> u64 {
+        let mut left = fuel;
+        if alone > 0 {
+            let share = alone.min(left);
+            let rest = self.flight.work(&mut self.engines[0], share);
+            self.part = Part::SideBySide(rest.min(alone - share));
+            left -= share - rest;
+            if rest > 0 || left == 0 {
+                return left;
             }
         }
-    }
-
-    /// Starts one more CTA at the end of the list when there is one and room for it.
-    fn admit(&mut self) -> bool {
-        if self.started >= self.total || self.resident.len() >= self.capacity {
-            return false;
+        let pool = &self.flight.sms.pool;
+        // This thread takes one of the CTAs itself.
+        let helpers = self.flight.waiting(pool.limit() + 1).saturating_sub(1);
+        if helpers == 0 {
+            return self.flight.work(&mut self.engines[0], left);
         }
-        self.resident.push(Cta::new(&self.launch));
-        self.restart(self.resident.len() - 1)
-    }
-
-    /// Makes the CTA at `place` the next of the grid, if there is one.
-    fn restart(&mut self, place: usize) -> bool {
-        if self.started >= self.total {
-            return false;
+        while self.engines.len() < helpers + 1 {
+            self.engines.push(self.flight.engine());
         }
-        let [x, y, _] = self.launch.grid.map(u64::from);
-        let index = self.started;
-        self.started += 1;
-        // CAST: each is below an extent of the grid, and the SM below their number.
-        let block = [(index % x) as u32, (index / x % y) as u32, (index / x / y) as u32];
-        let sm = (index % u64::from(self.launch.sm_count.max(1))) as u32;
-        let registers = self.launch.registers.next_multiple_of(8) as usize;
-        self.resident[place].start(&self.launch, block, sm, registers);
-        true
+        let (give_back, returned) = channel();
+        let jobs = self.engines.drain(1..=helpers).map(|mut engine| {
+            let (flight, give_back) = (Arc::clone(&self.flight), give_back.clone());
+            Box::new(move || {
+                flight.work(&mut engine, left);
+                drop(flight);
+                // The receiver is gone only if the stepping thread panicked.
+                let _ = give_back.send(engine);
+            }) as Job
+        });
+        let undone = pool.start(jobs.collect());
+        drop(give_back);
+        let rest = self.flight.work(&mut self.engines[0], left);
+        for job in undone {
+            job();
+        }
+        self.engines.extend(returned);
+        rest
     }
 }

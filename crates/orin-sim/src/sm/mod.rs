@@ -1,9 +1,10 @@
 //! Streaming multiprocessors: an interpreter of SM 8.x machine code.
 //!
 //! The compute engine makes a [`Launch`] out of a launch descriptor and runs it as a [`GridRun`].
-//! Instructions are read from GPU memory, decoded once per launch ([`decode`]) and executed by warps
+//! Instructions are read from GPU memory, decoded once ([`decode`], `program`) and executed by warps
 //! of 32 lanes; `warp` holds the registers and the divergent paths of a warp, `cta` the warps,
-//! shared memory and barriers of a block, `grid` the blocks in flight. `exec` has the instructions,
+//! shared memory and barriers of a block, `flight` the blocks in flight and what makes their results
+//! independent of the number of threads (`pool`) that run them, `grid` the grid. `exec` has the instructions,
 //! and [`numeric`] their arithmetic on one lane.
 
 mod constants;
@@ -11,8 +12,10 @@ mod coverage;
 mod cta;
 pub mod decode;
 mod exec;
+mod flight;
 mod grid;
 pub mod numeric;
+mod pool;
 mod port;
 mod program;
 mod warp;
@@ -24,12 +27,21 @@ pub use grid::GridRun;
 pub(crate) use grid::ctas_per_sm;
 
 use crate::mmu::MmuFault;
+use pool::Pool;
+use program::CodeCache;
 
 /// How the SMs are modelled; nothing that a program could see.
 #[derive(Clone, Debug, Default)]
 pub struct SmOptions {
     /// Records which instructions are executed. Costs nothing when absent.
     pub coverage: Option<Coverage>,
+    /// Host threads that work on a grid, the one that steps it included; `None` for as many as the host
+    /// has processors, at most 8. Results do not depend on it.
+    pub threads: Option<usize>,
+    /// Without a seed the warps of a CTA take turns of the same length in the order of their numbers.
+    /// With one, order and lengths are drawn at random, differently for each CTA and the same for each
+    /// run with that seed: a barrier that is missing shows as results that depend on the seed.
+    pub seed: Option<u64>,
 }
 
 /// The SMs of one GPU, shared by all of its channels.
@@ -37,17 +49,26 @@ pub struct SmOptions {
 pub struct Sms {
     count: u32,
     options: SmOptions,
+    code: CodeCache,
+    pool: Pool,
 }
 
 impl Sms {
     /// `count` SMs.
     pub fn new(count: u32, options: SmOptions) -> Arc<Self> {
-        Arc::new(Self { count, options })
+        let pool = Pool::new(options.threads);
+        Arc::new(Self { count, options, code: CodeCache::default(), pool })
     }
 
     /// How many there are.
     pub fn count(&self) -> u32 {
         self.count
+    }
+
+    /// Pages of code that have been decoded so far. A launch whose code has been decoded before, and has
+    /// not changed since, adds none.
+    pub fn decoded_pages(&self) -> u64 {
+        self.code.decoded()
     }
 }
 

@@ -27,12 +27,6 @@ impl Port {
         Self { view, spans: Vec::with_capacity(KEPT), next: 0 }
     }
 
-    /// The view.
-    #[inline(always)]
-    pub(crate) fn view(&self) -> &View {
-        &self.view
-    }
-
     /// CPU address of `[va, va + len)`, valid as long as the port lives.
     ///
     /// # Errors

@@ -1,39 +1,125 @@
-//! Instruction fetch: decodes code pages on first use and keeps them.
+//! Instruction fetch.
 //!
-//! Code does not change while a grid runs (the driver invalidates the instruction cache between
-//! launches), so each page of 4 KiB is read and decoded once per launch.
+//! SMs fetch through instruction caches that the compute class invalidates on demand
+//! (INVALIDATE_SHADER_CACHES). A driver that writes code does so before the launch that runs it, and
+//! here each grid looks at memory anew: a page of 4 KiB is read when the grid first fetches from it,
+//! as if every launch came behind an invalidation. What a grid has fetched stays as it is until the
+//! grid ends, whatever happens to memory meanwhile.
+//!
+//! Decoding a page takes far longer than reading it, so decoded pages are kept from launch to launch
+//! ([`CodeCache`]). A kept page is used again only if memory still holds the bytes that it was
+//! decoded from; the address alone proves nothing, as another address space or a newly loaded program
+//! may have other code there.
 
 use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use super::SmFaultCause;
 use super::coverage::Coverage;
 use super::decode::{Instruction, Refusal, decode};
-use crate::mmu::{MmuFault, PAGE_BYTES, View};
+use super::{SmFaultCause, Sms};
+use crate::mmu::{PAGE_BYTES, View};
 
 /// Instructions of a page.
 const PER_PAGE: usize = 256;
 
+/// Pages that are kept: 16 MiB of code. When there are more, all are forgotten.
+const KEPT: usize = 4096;
+
 /// One place of a page: the instruction, or why there is none.
 type Slot = Result<Instruction, (Refusal, u128)>;
 
-/// The decoded pages of a launch.
+/// A decoded page.
+#[derive(Debug)]
+struct Page {
+    /// What it was decoded from.
+    bytes: Vec<u8>,
+    slots: Box<[Slot]>,
+}
+
+impl Page {
+    fn decode(bytes: Vec<u8>, coverage: Option<&Coverage>) -> Self {
+        let slots = bytes.chunks_exact(16).map(|bytes| {
+            let word = u128::from_le_bytes(bytes.try_into().expect("16 bytes"));
+            let instruction = decode(word).map_err(|refusal| (refusal, word))?;
+            Ok(match coverage {
+                Some(coverage) => instruction.counted(coverage.number(word)),
+                None => instruction,
+            })
+        });
+        let slots = slots.collect();
+        Self { bytes, slots }
+    }
+}
+
+/// The decoded pages of a GPU.
 #[derive(Debug, Default)]
+pub(super) struct CodeCache(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// Pages by number; different ones at the same address belong to different address spaces or times.
+    pages: HashMap<u64, Vec<Arc<Page>>>,
+    count: usize,
+    /// Pages decoded so far.
+    decoded: u64,
+}
+
+impl CodeCache {
+    /// Pages that have been decoded since the GPU was powered up.
+    pub(super) fn decoded(&self) -> u64 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).decoded
+    }
+
+    /// The page `number` as memory holds it now.
+    fn page(
+        &self,
+        memory: &View,
+        number: u64,
+        coverage: Option<&Coverage>,
+    ) -> Result<Arc<Page>, SmFaultCause> {
+        let mut bytes = vec![0; PER_PAGE * 16];
+        let start = number.checked_mul(PAGE_BYTES).ok_or(SmFaultCause::InvalidPc)?;
+        memory.read(start, &mut bytes).map_err(|_| SmFaultCause::InvalidPc)?;
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |page: &&Arc<Page>| page.bytes == bytes;
+        if let Some(page) = kept.pages.get(&number).and_then(|pages| pages.iter().find(same)) {
+            return Ok(Arc::clone(page));
+        }
+        if kept.count == KEPT {
+            kept.pages.clear();
+            kept.count = 0;
+        }
+        kept.count += 1;
+        kept.decoded += 1;
+        let page = Arc::new(Page::decode(bytes, coverage));
+        kept.pages.entry(number).or_default().push(Arc::clone(&page));
+        Ok(page)
+    }
+}
+
+/// A page without instructions, which no fetch reaches.
+static NONE: LazyLock<Arc<Page>> =
+    LazyLock::new(|| Arc::new(Page { bytes: Vec::new(), slots: Box::default() }));
+
+/// The code of a grid, as one thread sees it.
+#[derive(Debug)]
 pub(crate) struct Program {
-    pages: Vec<Box<[Slot]>>,
-    /// Index in `pages` by page number.
-    index: HashMap<u64, usize>,
-    /// Page number and index of the page used last.
-    last: Option<(u64, usize)>,
+    /// Number of the page used last.
+    number: u64,
+    /// The page used last.
+    page: Arc<Page>,
+    /// The pages fetched from so far.
+    pages: Vec<(u64, Arc<Page>)>,
     /// Registers that the launch gives each thread.
     registers: u32,
-    /// Gives the numbers under which executions are counted, if they are.
-    coverage: Option<Coverage>,
+    memory: View,
+    sms: Arc<Sms>,
 }
 
 impl Program {
     /// No pages yet. Instructions that touch register `registers` or above are refused.
-    pub(crate) fn new(registers: u32, coverage: Option<Coverage>) -> Self {
-        Self { registers, coverage, ..Self::default() }
+    pub(crate) fn new(sms: Arc<Sms>, memory: View, registers: u32) -> Self {
+        Self { number: u64::MAX, page: Arc::clone(&NONE), pages: Vec::new(), registers, memory, sms }
     }
 
     /// The instruction at `pc`.
@@ -42,58 +128,50 @@ impl Program {
     ///
     /// When there is none, or it cannot be executed.
     #[inline(always)]
-    pub(crate) fn fetch(&mut self, memory: &View, pc: u64) -> Result<&Instruction, SmFaultCause> {
-        let number = pc / PAGE_BYTES;
-        let page = match self.last {
-            Some((last, page)) if last == number => page,
-            _ => self.find(memory, number)?,
-        };
-        if !pc.is_multiple_of(16) {
-            return Err(SmFaultCause::InvalidPc);
+    pub(crate) fn fetch(&mut self, pc: u64) -> Result<&Instruction, SmFaultCause> {
+        if pc / PAGE_BYTES != self.number {
+            self.turn_to(pc / PAGE_BYTES)?;
         }
         // CAST: 8 bits.
-        match &self.pages[page][(pc / 16) as usize % PER_PAGE] {
+        match &self.page.slots[(pc / 16) as usize % PER_PAGE] {
             Ok(instruction)
-                if instruction.top_register().is_none_or(|top| u32::from(top) < self.registers) =>
+                if pc.is_multiple_of(16)
+                    && instruction.top_register().is_none_or(|top| u32::from(top) < self.registers) =>
             {
                 Ok(instruction)
             }
-            Ok(instruction) => Err(SmFaultCause::OutOfRange {
-                space: "register",
-                offset: u64::from(instruction.top_register().unwrap_or(0)),
-                bytes: 4,
-            }),
-            Err((Refusal::Illegal, word)) => Err(SmFaultCause::IllegalInstruction { word: *word }),
-            Err((Refusal::Unmodelled(mnemonic), word)) => {
-                Err(SmFaultCause::Unmodelled { mnemonic, word: *word })
-            }
+            slot => Err(refusal(slot, pc)),
         }
     }
 
+    /// Makes the page `number` the current one.
     #[cold]
-    fn find(&mut self, memory: &View, number: u64) -> Result<usize, SmFaultCause> {
-        let page = match self.index.get(&number) {
-            Some(&page) => page,
+    fn turn_to(&mut self, number: u64) -> Result<(), SmFaultCause> {
+        let page = match self.pages.iter().find(|(other, _)| *other == number) {
+            Some((_, page)) => Arc::clone(page),
             None => {
-                let mut bytes = vec![0; PER_PAGE * 16];
-                match memory.read(number * PAGE_BYTES, &mut bytes) {
-                    Ok(()) => {}
-                    Err(MmuFault { .. }) => return Err(SmFaultCause::InvalidPc),
-                }
-                let slots = bytes.chunks_exact(16).map(|bytes| {
-                    let word = u128::from_le_bytes(bytes.try_into().expect("16 bytes"));
-                    let instruction = decode(word).map_err(|refusal| (refusal, word))?;
-                    Ok(match &self.coverage {
-                        Some(coverage) => instruction.counted(coverage.number(word)),
-                        None => instruction,
-                    })
-                });
-                self.pages.push(slots.collect());
-                self.index.insert(number, self.pages.len() - 1);
-                self.pages.len() - 1
+                let coverage = self.sms.options.coverage.as_ref();
+                let page = self.sms.code.page(&self.memory, number, coverage)?;
+                self.pages.push((number, Arc::clone(&page)));
+                page
             }
         };
-        self.last = Some((number, page));
-        Ok(page)
+        (self.number, self.page) = (number, page);
+        Ok(())
+    }
+}
+
+/// Why what stands at `pc` is not executed.
+#[cold]
+fn refusal(slot: &Slot, pc: u64) -> SmFaultCause {
+    match slot {
+        _ if !pc.is_multiple_of(16) => SmFaultCause::InvalidPc,
+        Ok(instruction) => SmFaultCause::OutOfRange {
+            space: "register",
+            offset: u64::from(instruction.top_register().unwrap_or(0)),
+            bytes: 4,
+        },
+        Err((Refusal::Illegal, word)) => SmFaultCause::IllegalInstruction { word: *word },
+        Err((Refusal::Unmodelled(mnemonic), word)) => SmFaultCause::Unmodelled { mnemonic, word: *word },
     }
 }

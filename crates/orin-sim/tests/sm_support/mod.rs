@@ -181,6 +181,20 @@ impl Machine {
         self.space.view()
     }
 
+    /// Replaces instructions of the program.
+    pub(crate) fn patch(&mut self, replace: impl Fn(u128) -> Option<u128>) {
+        let bytes = self.image.bytes();
+        for kernel in self.cubin.kernels() {
+            let (start, len) = (kernel.code_offset as usize, kernel.code_bytes as usize);
+            for (at, word) in (start..).step_by(16).zip(bytes[start..start + len].chunks_exact(16)) {
+                let Some(word) = replace(u128::from_le_bytes(word.try_into().unwrap())) else { continue };
+                for part in 0..4 {
+                    self.image.memory.store(at + 4 * part, (word >> (32 * part)) as u32);
+                }
+            }
+        }
+    }
+
     /// Reads GPU memory.
     pub(crate) fn read(&self, va: u64, bytes: usize) -> Vec<u8> {
         let mut out = vec![0; bytes];

@@ -402,7 +402,8 @@ impl Display for Instruction {
             write!(f, "@{} ", PredicateText(self.guard, self.uniform_guard))?;
         }
         f.write_str(self.mnemonic())?;
-        let mut operands = Operands(self, Vec::new());
+        let plain = self.unwatched();
+        let mut operands = Operands(&plain, Vec::new());
         operands.collect();
         for (at, operand) in operands.1.iter().enumerate() {
             f.write_str(if at == 0 { " " } else { ", " })?;

@@ -96,7 +96,9 @@ pub struct Instruction {
     row: &'static Row,
     word: u128,
     /// Number under which executions are counted, if they are.
-    number: u32,
+    number: Option<u32>,
+    /// Whether the outcome depends on which CTA comes first.
+    ordered: bool,
 }
 
 /// Row of each 12-bit opcode.
@@ -152,11 +154,15 @@ pub fn decode(word: u128) -> Result<Instruction, Refusal> {
         top: None,
         row,
         word,
-        number: 0,
+        number: None,
+        ordered: false,
     };
     instruction.find_sources(uniform)?;
     instruction.check_modifiers(uniform)?;
     instruction.check_registers(uniform)?;
+    if instruction.depends_on_order() {
+        (instruction.op, instruction.ordered) = (Op::Watched, true);
+    }
     Ok(instruction)
 }
 
@@ -173,12 +179,38 @@ impl Instruction {
 
     /// The same instruction, its executions counted under `number`.
     pub(crate) fn counted(self, number: u32) -> Self {
-        Self { op: Op::Counted, number, ..self }
+        Self { op: Op::Watched, number: Some(number), ..self }
     }
 
-    /// The instruction itself and its number, of a counted one.
-    pub(crate) fn uncounted(&self) -> (Self, u32) {
-        (Self { op: self.row.op, ..*self }, self.number)
+    /// The instruction itself, of one that is watched.
+    pub(crate) fn unwatched(&self) -> Self {
+        Self { op: self.row.op, ..*self }
+    }
+
+    /// Number under which executions are counted, if they are.
+    pub(crate) fn number(&self) -> Option<u32> {
+        self.number
+    }
+
+    /// Whether the outcome depends on which CTA comes first.
+    pub(crate) fn is_ordered(&self) -> bool {
+        self.ordered
+    }
+
+    /// Atomics that return something or do not commute, and loads and stores of memory that others change
+    /// meanwhile: `volatile` and stronger.
+    fn depends_on_order(&self) -> bool {
+        let strong = matches!(self.bits(77, 4), 4..=8 | 10 | 12);
+        // Floating point, and wrapping increments and decrements.
+        let commutes = !matches!(self.bits(73, 4), 3 | 4 | 6) && !matches!(self.bits(87, 3), 3 | 4);
+        match self.op {
+            // Here 4 is a load through the read-only path.
+            Op::Ldg | Op::Ld => strong && self.bits(77, 4) != 4,
+            Op::Stg | Op::St => strong,
+            Op::Red => !commutes,
+            Op::Atomg => true,
+            _ => false,
+        }
     }
 
     /// Highest general register that the instruction reads or writes.

@@ -152,8 +152,8 @@ pub(crate) enum Op {
     B2r,
     /// Hints, fences and cache control: nothing to do in coherent, in-order memory.
     Nothing,
-    /// An instruction whose executions are counted.
-    Counted,
+    /// An instruction whose executions are counted, or whose outcome depends on the order of CTAs.
+    Watched,
     /// Known by name only.
     Unmodelled,
 }

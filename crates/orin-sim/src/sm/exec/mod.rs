@@ -45,6 +45,10 @@ pub(crate) struct Context<'a> {
     pub(crate) block: [u32; 3],
     /// SM that the CTA is on.
     pub(crate) sm: u32,
+    /// Whether it is the CTA's turn to execute ordered instructions.
+    pub(crate) in_turn: bool,
+    /// Ordered instructions that have been executed.
+    pub(crate) ordered: u32,
 }
 
 /// Why a warp was left.
@@ -54,6 +58,8 @@ pub(crate) enum Stop {
     Fuel,
     /// No path can run.
     Blocked,
+    /// The next instruction has to wait until it is the CTA's turn.
+    Ordered,
     /// Lanes have exited.
     Exited,
     /// Lanes have arrived at a barrier of the CTA.
@@ -91,6 +97,13 @@ pub(crate) struct Spent {
     pub(crate) warp: u64,
     /// Lanes of these instructions.
     pub(crate) lane: u64,
+}
+
+impl core::ops::AddAssign for Spent {
+    fn add_assign(&mut self, other: Self) {
+        self.warp += other.warp;
+        self.lane += other.lane;
+    }
 }
 
 /// Whether the host has the vector extensions of the fast version of the loop.
@@ -159,7 +172,7 @@ fn run_loop(
         }
         spent.warp += 1;
         let pc = warp.path.pc;
-        let instruction = match program.fetch(context.port.view(), pc) {
+        let instruction = match program.fetch(pc) {
             Ok(instruction) => instruction,
             Err(cause) => return Err(place(context, warp, pc, warp.path.mask, cause.into())),
         };
@@ -173,7 +186,14 @@ fn run_loop(
         match execute(context, warp, instruction, active) {
             Ok(Flow::Next) => warp.path.pc = pc + 16,
             Ok(Flow::Moved) => {}
-            Ok(Flow::Stop(stop)) => return Ok(stop),
+            Ok(Flow::Stop(stop)) => {
+                if matches!(stop, Stop::Ordered) {
+                    // It has not been executed.
+                    spent.warp -= 1;
+                    spent.lane -= u64::from(active.count_ones());
+                }
+                return Ok(stop);
+            }
             Err(trap) => return Err(place(context, warp, pc, active, trap)),
         }
         warp.tick();
@@ -323,17 +343,24 @@ fn execute_rare(context: &mut Context, warp: &mut Warp, i: &Instruction, active:
         | Op::Lepc
         | Op::Bar
         | Op::B2r => return control::execute(context, warp, i, active),
-        Op::Counted => return counted(context, warp, i, active),
+        Op::Watched => return watched(context, warp, i, active),
         Op::Unmodelled => return Err(unmodelled(i)),
     }
     Ok(Flow::Next)
 }
 
-/// Counts an instruction, then executes it.
-fn counted(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Result<Flow, Trap> {
-    let (instruction, number) = i.uncounted();
-    context.counter.count(number);
-    execute(context, warp, &instruction, active)
+/// Executes an instruction that is counted, or that waits until it is the CTA's turn.
+fn watched(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Result<Flow, Trap> {
+    if i.is_ordered() {
+        if !context.in_turn {
+            return Ok(Flow::Stop(Stop::Ordered));
+        }
+        context.ordered += 1;
+    }
+    if let Some(number) = i.number() {
+        context.counter.count(number);
+    }
+    execute(context, warp, &i.unwatched(), active)
 }
 
 /// A trap that names the instruction as not modelled.

@@ -1,0 +1,298 @@
+//! The CTAs of a grid that are in flight, shared by the threads that run them.
+//!
+//! Silicon runs CTAs side by side, in no order that a program may rely on. The model runs them side by
+//! side too, but the result is to be the same however many threads do so. CTAs can see each other
+//! through global memory alone, so a grid goes through *phases* of two parts:
+//!
+//! 1. Side by side, every CTA runs until it ends, until it stands before an *ordered* instruction, or
+//!    until it has had its share of the phase. Ordered instructions are those whose outcome depends on
+//!    who comes first: atomics that return the old value or do not commute (exchanges, sums of floating
+//!    point), and the loads with which threads wait for each other (`volatile` and stronger). Reductions
+//!    that commute are none.
+//! 2. One after the other, in the order of the grid, the CTAs that stand before an ordered instruction
+//!    have a turn in which they execute such instructions. A turn is over after some time, when the CTA
+//!    has not needed it for a while, or when it looks as if it waits for another one.
+//!
+//! What a CTA does in the first part does not depend on the others unless the program has a data race;
+//! the second part has one order. A phase is bounded, so CTAs that wait for each other all advance as
+//! long as they are in flight together, which is what the hardware promises too. Which CTAs are in
+//! flight does not depend on time either: they start in order, as many as the chip would hold.
+//!
+//! When a CTA faults, those before it in the grid finish the first part, and the first fault in the
+//! order of the grid counts.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::constants::Constants;
+use super::coverage::Counter;
+use super::cta::{Cta, Grid, Mode, Turn};
+use super::exec::Spent;
+use super::port::Port;
+use super::program::Program;
+use super::{Launch, SmFault, Sms};
+use crate::mmu::View;
+
+/// Warp instructions that a CTA runs before another one does.
+const TURN: u64 = 1 << 16;
+
+/// Warp instructions that a CTA runs in the first part of a phase.
+const SHARE: u64 = 1 << 20;
+
+/// A grid's launch and its CTAs in flight.
+pub(super) struct Flight {
+    pub(super) launch: Launch,
+    pub(super) constants: Constants,
+    pub(super) sms: Arc<Sms>,
+    memory: View,
+    /// CTAs of the grid.
+    total: u64,
+    /// How many may be in flight.
+    capacity: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// CTAs started so far, in the order of the grid.
+    started: u64,
+    /// CTAs in flight.
+    flying: usize,
+    /// Those that were interrupted within their turn.
+    interrupted: Vec<Cta>,
+    /// Those that wait for their next turn, the longest first.
+    ready: VecDeque<Cta>,
+    /// Those that have done their part of the phase.
+    over: Vec<Cta>,
+    /// Of CTAs that have ended: room for others.
+    ended: Vec<Cta>,
+    spent: Spent,
+    /// The first fault in the order of the grid, and whose it is.
+    fault: Option<(u64, SmFault)>,
+}
+
+/// What a thread needs to run CTAs.
+pub(super) struct Engine {
+    program: Program,
+    port: Port,
+    counter: Counter,
+}
+
+impl Engine {
+    fn new(flight: &Flight) -> Self {
+        // Registers are allocated in groups of 8 per thread.
+        let registers = flight.launch.registers.next_multiple_of(8);
+        Self {
+            program: Program::new(Arc::clone(&flight.sms), flight.memory.clone(), registers),
+            port: Port::new(flight.memory.clone()),
+            counter: Counter::new(flight.sms.options.coverage.clone()),
+        }
+    }
+}
+
+impl Flight {
+    pub(super) fn new(
+        sms: Arc<Sms>,
+        launch: Launch,
+        constants: Constants,
+        memory: View,
+        capacity: usize,
+    ) -> Self {
+        let total = launch.grid.iter().map(|&extent| u64::from(extent)).product();
+        Self { launch, constants, sms, memory, total, capacity, state: Mutex::default() }
+    }
+
+    pub(super) fn engine(&self) -> Engine {
+        Engine::new(self)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What has been executed.
+    pub(super) fn spent(&self) -> Spent {
+        self.lock().spent
+    }
+
+    /// CTAs started so far.
+    pub(super) fn started(&self) -> u64 {
+        self.lock().started
+    }
+
+    /// CTAs that could be run side by side now, besides those that are being run; not more than `most`.
+    pub(super) fn waiting(&self, most: usize) -> usize {
+        let state = self.lock();
+        if state.fault.is_some() {
+            return 0;
+        }
+        // CAST: bounded by the capacity.
+        let new = (self.total - state.started).min((self.capacity - state.flying) as u64) as usize;
+        most.min(state.interrupted.len() + state.ready.len() + new)
+    }
+
+    /// Runs CTAs until `fuel` is used up or there is none left that can run side by side with others.
+    /// Returns what is left of the fuel.
+    pub(super) fn work(&self, engine: &mut Engine, fuel: u64) -> u64 {
+        let mut left = fuel;
+        while left > 0
+            && let Some(mut cta) = self.take()
+        {
+            let mut spent = Spent::default();
+            let fuel = cta.turn_left.min(left);
+            let outcome = self.run(engine, &mut cta, fuel, Mode::SideBySide, &mut spent);
+            left = left.saturating_sub(spent.warp);
+            cta.turn_left = cta.turn_left.saturating_sub(spent.warp);
+            cta.share_left = cta.share_left.saturating_sub(spent.warp);
+            self.put_back(cta, outcome, spent);
+        }
+        left
+    }
+
+    fn run(
+        &self,
+        engine: &mut Engine,
+        cta: &mut Cta,
+        fuel: u64,
+        mode: Mode,
+        spent: &mut Spent,
+    ) -> Result<Turn, SmFault> {
+        let mut grid = Grid {
+            launch: &self.launch,
+            constants: &self.constants,
+            program: &mut engine.program,
+            counter: &mut engine.counter,
+            port: &mut engine.port,
+        };
+        cta.run(&mut grid, fuel, mode, spent)
+    }
+
+    /// A CTA to run side by side with others: one that was interrupted, else the next of the grid, else the
+    /// one that has waited longest.
+    fn take(&self) -> Option<Cta> {
+        let mut state = self.lock();
+        if let Some((first, _)) = state.fault {
+            // Only those before the one that has faulted matter now.
+            let State { interrupted, ready, .. } = &mut *state;
+            let early = |cta: &Cta| cta.number < first;
+            return match interrupted.iter().position(early) {
+                Some(at) => Some(interrupted.swap_remove(at)),
+                None => ready.iter().position(early).and_then(|at| ready.remove(at)),
+            };
+        }
+        if let Some(cta) = state.interrupted.pop() {
+            return Some(cta);
+        }
+        if state.started < self.total && state.flying < self.capacity {
+            let number = state.started;
+            state.started += 1;
+            state.flying += 1;
+            let room = state.ended.pop();
+            drop(state);
+            let mut cta = room.unwrap_or_else(|| Cta::new(&self.launch));
+            cta.start(&self.launch, number, self.sms.options.seed);
+            (cta.turn_left, cta.share_left) = (TURN, SHARE);
+            return Some(cta);
+        }
+        state.ready.pop_front()
+    }
+
+    /// Takes back a CTA that has run side by side with others.
+    fn put_back(&self, mut cta: Cta, outcome: Result<Turn, SmFault>, spent: Spent) {
+        let mut state = self.lock();
+        state.spent += spent;
+        match outcome {
+            Ok(Turn::Done) => state.end(cta),
+            Ok(Turn::Ordered) => {
+                cta.ordered = true;
+                state.over.push(cta);
+            }
+            Ok(Turn::Fuel) if cta.share_left == 0 => state.over.push(cta),
+            Ok(Turn::Fuel) if cta.turn_left == 0 => {
+                cta.turn_left = TURN;
+                state.ready.push_back(cta);
+            }
+            Ok(Turn::Fuel) => state.interrupted.push(cta),
+            Err(fault) => {
+                state.note_fault(cta.number, fault);
+                state.end(cta);
+            }
+        }
+    }
+
+    /// Whether there is something to run side by side. No thread may be running CTAs.
+    pub(super) fn is_side_by_side(&self) -> bool {
+        let state = self.lock();
+        match state.fault {
+            Some((first, _)) => state.interrupted.iter().chain(&state.ready).any(|cta| cta.number < first),
+            None => {
+                !state.interrupted.is_empty()
+                    || !state.ready.is_empty()
+                    || state.started < self.total && state.flying < self.capacity
+            }
+        }
+    }
+
+    /// Runs CTAs one after the other until `fuel` is used up or the next phase begins. No thread may be
+    /// running CTAs. Returns what is left of the fuel.
+    ///
+    /// # Errors
+    ///
+    /// The fault that ends the grid.
+    pub(super) fn work_in_order(&self, engine: &mut Engine, fuel: u64) -> Result<u64, SmFault> {
+        let mut left = fuel;
+        // Nobody else needs the lock.
+        let mut state = self.lock();
+        if let Some((_, fault)) = state.fault {
+            return Err(fault);
+        }
+        // The first in the order of the grid is the last of the list.
+        state.over.sort_by_key(|cta| core::cmp::Reverse(cta.number));
+        while left > 0
+            && let Some(mut cta) = state.over.pop()
+        {
+            if !cta.ordered {
+                // It has had its share, and needs no turn.
+                cta.begin_phase(SHARE, TURN);
+                state.ready.push_back(cta);
+                continue;
+            }
+            let mut spent = Spent::default();
+            let outcome = self.run(engine, &mut cta, left, Mode::InTurn, &mut spent);
+            left = left.saturating_sub(spent.warp);
+            state.spent += spent;
+            match outcome {
+                Ok(Turn::Done) => state.end(cta),
+                Ok(Turn::Fuel) => state.over.push(cta),
+                Ok(Turn::Ordered) => {
+                    cta.begin_phase(SHARE, TURN);
+                    state.ready.push_back(cta);
+                }
+                Err(fault) => {
+                    state.note_fault(cta.number, fault);
+                    return Err(fault);
+                }
+            }
+        }
+        Ok(left)
+    }
+
+    /// Whether all CTAs have ended.
+    pub(super) fn is_done(&self) -> bool {
+        let state = self.lock();
+        state.started == self.total && state.flying == 0
+    }
+}
+
+impl State {
+    fn end(&mut self, cta: Cta) {
+        self.flying -= 1;
+        self.ended.push(cta);
+    }
+
+    fn note_fault(&mut self, number: u64, fault: SmFault) {
+        if self.fault.is_none_or(|(first, _)| number < first) {
+            self.fault = Some((number, fault));
+        }
+    }
+}
