@@ -69,7 +69,8 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
                 new(&|hasher| {
                     (log(kernel.registers), log(kernel.shared_bytes), log(kernel.local_bytes)).hash(hasher);
                     (kernel.params.len(), kernel.constants.len(), kernel.barriers).hash(hasher);
-                    (kernel.max_threads.is_some(), kernel.required_threads.is_some()).hash(hasher);
+                    let threads = (kernel.max_threads.is_some(), kernel.required_threads.is_some());
+                    (threads, kernel.cluster.is_some(), kernel.unbounded_stack).hash(hasher);
                 });
             }
             if module.image_bytes() <= IMAGE_LIMIT
@@ -85,10 +86,13 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
 
 /// The seeds: cubins of the repository, of every ABI version, under the folder given.
 pub(crate) fn seeds(root: &std::path::Path) -> Vec<std::path::PathBuf> {
-    const SEEDS: [&str; 6] = [
+    const SEEDS: [&str; 9] = [
         "kernels/globals.cubin",
         "kernels/square_plus_one.cubin",
         "crates/cubin/tests/data/calls.cubin",
+        "crates/cubin/tests/data/features/features.13.0.88.sm_90.cubin",
+        "crates/cubin/tests/data/features/large.12.6.85.sm_87.cubin",
+        "crates/cubin/tests/data/features/linked.13.0.88.sm_90.cubin",
         "crates/cubin/tests/data/limits.13_0.cubin",
         "crates/cubin/tests/data/tiny.relocatable.cubin",
         "crates/cubin/tests/data/tiny.sm_90a.cubin",

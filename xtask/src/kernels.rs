@@ -4,7 +4,8 @@
 //! are made by NVRTC 12.6, NVIDIA's run-time compiler, which is one shared library: `kernels/compile.py`
 //! drives it. By default it comes from PyPI at a pinned version, into a virtual environment in `.venv`;
 //! with the same version the same bytes come out. `kernels/kernels.lock` holds the hashes of each source
-//! and cubin; `--check` compares them and needs neither compiler nor network.
+//! and cubin; `--check` compares them and needs neither compiler nor network. With `--output` any version
+//! compiles for any architecture into another folder, and nothing that is committed changes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,8 +18,8 @@ use sha2::{Digest, Sha256};
 
 /// Folder of the sources and cubins, from the workspace root.
 const FOLDER: &str = "kernels";
-/// What the GPU of the Orin is called by the compiler.
-const ARCHITECTURE: &str = "--gpu-architecture=sm_87";
+/// The architecture of the committed cubins: what the GPU of the Orin is called by the compiler.
+const ARCHITECTURE: &str = "sm_87";
 /// Stands in the lock file for the folder of CUDA's headers, which differs between machines.
 const INCLUDE: &str = "--include-path={cuda headers}";
 /// The one version of NVRTC whose output is committed.
@@ -39,9 +40,15 @@ pub(crate) struct Options {
     /// Only compare sources and cubins with kernels.lock; fail when they differ
     #[arg(long)]
     check: bool,
-    /// Use this libnvrtc.so (version 12.6) instead of the one from PyPI
+    /// Use this libnvrtc.so instead of the one from PyPI; version 12.6, or any with --output
     #[arg(long, value_name = "LIBRARY", conflicts_with = "check")]
     nvrtc: Option<PathBuf>,
+    /// Write the cubins into this folder; kernels.lock and the committed cubins stay as they are
+    #[arg(long, value_name = "FOLDER", conflicts_with = "check")]
+    output: Option<PathBuf>,
+    /// What the GPU is called by the compiler: sm_80, sm_86, sm_87, sm_90, ...
+    #[arg(long, value_name = "NAME", requires = "output", default_value = "sm_87")]
+    arch: String,
 }
 
 /// Content of `kernels.lock`.
@@ -71,6 +78,8 @@ struct Compiler {
     headers: Option<PathBuf>,
     /// For the lock file.
     name: String,
+    /// What the library says of itself, where it was asked.
+    version: Option<String>,
 }
 
 /// Rebuilds all cubins, or with `--check` compares sources and cubins with the lock file.
@@ -81,7 +90,11 @@ struct Compiler {
 /// written, and with `--check` when anything has drifted apart.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let folder = crate::workspace::root()?.join(FOLDER);
-    if options.check { check(&folder) } else { build(&folder, options.nvrtc.as_deref()) }
+    match (options.check, &options.output) {
+        (true, _) => check(&folder),
+        (false, None) => build(&folder, options.nvrtc.as_deref()),
+        (false, Some(output)) => build_into(&folder, output, options.nvrtc.as_deref(), &options.arch),
+    }
 }
 
 fn check(folder: &Path) -> Result<()> {
@@ -92,7 +105,7 @@ fn check(folder: &Path) -> Result<()> {
 
 fn build(folder: &Path, nvrtc: Option<&Path>) -> Result<()> {
     let compiler = match nvrtc {
-        Some(library) => Compiler::from_library(folder, library)?,
+        Some(library) => Compiler::of_version(folder, library)?,
         None => Compiler::pinned(folder)?,
     };
     println!("compiler: {}", compiler.name);
@@ -103,7 +116,7 @@ fn build(folder: &Path, nvrtc: Option<&Path>) -> Result<()> {
     for (done, name) in names.iter().enumerate() {
         let cubin = folder.join(name).with_extension("cubin");
         let before = hash(&cubin).ok();
-        let entry = compiler.compile(folder, name)?;
+        let entry = compiler.compile(folder, name, ARCHITECTURE, &cubin)?;
         let bytes = fs::metadata(&cubin)?.len();
         let news = match before {
             Some(before) if before == entry.cubin => "unchanged",
@@ -119,6 +132,30 @@ fn build(folder: &Path, nvrtc: Option<&Path>) -> Result<()> {
     check(folder)
 }
 
+/// Compiles every kernel into another folder. All are tried, and those that do not compile are named.
+fn build_into(folder: &Path, output: &Path, nvrtc: Option<&Path>, arch: &str) -> Result<()> {
+    let compiler = match nvrtc {
+        Some(library) => Compiler::from_library(folder, library)?,
+        None => Compiler::pinned(folder)?,
+    };
+    println!("compiler: {}", compiler.name);
+    fs::create_dir_all(output).with_context(|| format!("making {}", output.display()))?;
+    let names = stems(folder, "cu")?;
+    let mut failed = Vec::new();
+    for name in &names {
+        let cubin = output.join(name).with_extension("cubin");
+        match compiler.compile(folder, name, arch, &cubin) {
+            Ok(_) => println!("{}: {} bytes", cubin.display(), fs::metadata(&cubin)?.len()),
+            Err(error) => {
+                println!("{error:#}");
+                failed.push(name.as_str());
+            }
+        }
+    }
+    ensure!(failed.is_empty(), "{} of {} do not compile: {}", failed.len(), names.len(), failed.join(", "));
+    Ok(())
+}
+
 impl Compiler {
     /// NVRTC at the pinned version in `.venv`, which is made when it is missing; where that cannot be
     /// done (no network), the system's NVRTC if it has the right version.
@@ -129,7 +166,7 @@ impl Compiler {
             Err(error) => error,
         };
         for library in SYSTEM_NVRTC.map(Path::new).into_iter().filter(|p| p.exists()) {
-            match Self::from_library(folder, library) {
+            match Self::of_version(folder, library) {
                 Ok(compiler) => {
                     println!("no NVRTC from PyPI ({error:#}): using the system's");
                     return Ok(compiler);
@@ -170,12 +207,25 @@ impl Compiler {
             library: packages.join("nvidia/cuda_nvrtc/lib/libnvrtc.so.12"),
             headers: Some(packages.join("nvidia/cuda_runtime/include")),
             name: format!("NVRTC {} ({})", NVRTC_PACKAGE.1, NVRTC_PACKAGE.0),
+            version: None,
         };
         ensure!(compiler.library.is_file(), "{} is missing", compiler.library.display());
         Ok(compiler)
     }
 
-    /// The NVRTC of a CUDA toolkit, after a look at its version.
+    /// The NVRTC of a CUDA toolkit, if it has the version whose output is committed.
+    fn of_version(folder: &Path, library: &Path) -> Result<Self> {
+        let compiler = Self::from_library(folder, library)?;
+        ensure!(
+            compiler.version.as_deref() == Some(NVRTC_VERSION),
+            "{} is {}; the committed cubins are made by {NVRTC_VERSION} (--output takes any)",
+            library.display(),
+            compiler.name
+        );
+        Ok(compiler)
+    }
+
+    /// The NVRTC of a CUDA toolkit or of a package from PyPI, whatever its version.
     fn from_library(folder: &Path, library: &Path) -> Result<Self> {
         let library = library.canonicalize().with_context(|| format!("finding {}", library.display()))?;
         let python = PathBuf::from("python3");
@@ -190,24 +240,21 @@ impl Compiler {
             bail!("loading {}: {}", library.display(), String::from_utf8_lossy(&output.stderr).trim());
         }
         let version = String::from_utf8(output.stdout)?.trim().to_owned();
-        ensure!(
-            version == NVRTC_VERSION,
-            "{} is NVRTC {version}; the committed cubins are made by {NVRTC_VERSION}",
-            library.display()
-        );
-        // A toolkit has its headers in `include`, beside the folder of the libraries or above it.
-        let headers = library
-            .ancestors()
-            .map(|folder| folder.join("include"))
-            .find(|include| include.join("cuda_fp16.h").is_file());
-        Ok(Self { python, library, headers, name: format!("NVRTC {version} (system)") })
+        let headers = headers_beside(&library);
+        Ok(Self {
+            python,
+            library,
+            headers,
+            name: format!("NVRTC {version} (system)"),
+            version: Some(version),
+        })
     }
 
     /// Compiles one kernel file and returns its entry for the lock file.
-    fn compile(&self, folder: &Path, name: &str) -> Result<Entry> {
+    fn compile(&self, folder: &Path, name: &str, arch: &str, cubin: &Path) -> Result<Entry> {
         let source = folder.join(name).with_extension("cu");
-        let cubin = source.with_extension("cubin");
-        let mut options = vec![ARCHITECTURE.to_owned()];
+        let architecture = format!("--gpu-architecture={arch}");
+        let mut options = vec![architecture.clone()];
         let mut command = Command::new(&self.python);
         command
             .arg(folder.join("compile.py"))
@@ -216,8 +263,8 @@ impl Compiler {
             .arg("--source")
             .arg(&source)
             .arg("--output")
-            .arg(&cubin)
-            .arg(format!("--option={ARCHITECTURE}"));
+            .arg(cubin)
+            .arg(format!("--option={architecture}"));
         let text = fs::read_to_string(&source).with_context(|| format!("reading {}", source.display()))?;
         if text.lines().any(|line| line.trim_start().starts_with("#include")) {
             let headers = self
@@ -230,8 +277,15 @@ impl Compiler {
         // The compiler's log goes to this process's standard error as it is.
         let status = command.status().with_context(|| format!("running {}", self.python.display()))?;
         ensure!(status.success(), "{name}.cu does not compile");
-        Ok(Entry { options, source: hash(&source)?, cubin: hash(&cubin)? })
+        Ok(Entry { options, source: hash(&source)?, cubin: hash(cubin)? })
     }
+}
+
+/// CUDA's headers for a libnvrtc.so. A toolkit has them in `include`, beside the folder of the libraries or
+/// above it, and so have the packages of toolkit 13; those of toolkit 12 in a folder beside NVRTC's own.
+fn headers_beside(library: &Path) -> Option<PathBuf> {
+    let folders = library.ancestors().flat_map(|f| [f.join("include"), f.join("cuda_runtime/include")]);
+    folders.into_iter().find(|include| include.join("cuda_fp16.h").is_file())
 }
 
 /// Everything in which sources, cubins and lock file disagree, one sentence each.
@@ -306,7 +360,7 @@ mod tests {
         fs::write(folder.join("a.cu"), "source").unwrap();
         fs::write(folder.join("a.cubin"), "cubin").unwrap();
         let entry = Entry {
-            options: vec![ARCHITECTURE.to_owned()],
+            options: vec![format!("--gpu-architecture={ARCHITECTURE}")],
             source: hash(&folder.join("a.cu")).unwrap(),
             cubin: hash(&folder.join("a.cubin")).unwrap(),
         };
@@ -339,6 +393,23 @@ mod tests {
             ]
         );
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn headers_are_found_where_toolkits_and_packages_have_them() {
+        let root = std::env::temp_dir().join(format!("xtask-kernels-{}-headers", std::process::id()));
+        for (library, include) in [
+            ("toolkit/lib64/libnvrtc.so.12", "toolkit/include"),
+            ("cu12/nvidia/cuda_nvrtc/lib/libnvrtc.so.12", "cu12/nvidia/cuda_runtime/include"),
+            ("cu13/nvidia/cu13/lib/libnvrtc.so.13", "cu13/nvidia/cu13/include"),
+        ] {
+            let include = root.join(include);
+            assert_eq!(headers_beside(&root.join(library)), None);
+            fs::create_dir_all(&include).unwrap();
+            fs::write(include.join("cuda_fp16.h"), "").unwrap();
+            assert_eq!(headers_beside(&root.join(library)), Some(include));
+        }
+        fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]

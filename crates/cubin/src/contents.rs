@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use crate::Error;
 use crate::elf::{self, Elf, u64_at};
 use crate::info::attributes;
+use crate::names;
 
 /// Everything that the tables of a cubin list, in their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,38 +93,7 @@ pub struct Attribute {
 impl Attribute {
     /// The name that NVIDIA's tools give the number (without `EIATTR_`), of those that are known here.
     pub fn name(&self) -> Option<&'static str> {
-        Some(match self.number {
-            0x04 => "CTAIDZ_USED",
-            0x05 => "MAX_THREADS",
-            0x0a => "PARAM_CBANK",
-            0x0f => "EXTERNS",
-            0x10 => "REQNTID",
-            0x11 => "FRAME_SIZE",
-            0x12 => "MIN_STACK_SIZE",
-            0x17 => "KPARAM_INFO",
-            0x19 => "CBANK_PARAM_SIZE",
-            0x1b => "MAXREG_COUNT",
-            0x1c => "EXIT_INSTR_OFFSETS",
-            0x1e => "CRS_STACK_SIZE",
-            0x23 => "MAX_STACK_SIZE",
-            0x28 => "COOP_GROUP_INSTR_OFFSETS",
-            0x29 => "COOP_GROUP_MASK_REGIDS",
-            0x2e => "ATOM16_EMUL_INSTR_REG_MAP",
-            0x2f => "REGCOUNT",
-            0x31 => "INT_WARP_WIDE_INSTR_OFFSETS",
-            0x34 => "INDIRECT_BRANCH_TARGETS",
-            0x35 => "SW2861232_WAR",
-            0x36 => "SW_WAR",
-            0x37 => "CUDA_API_VERSION",
-            0x38 => "NUM_MBARRIERS",
-            0x39 => "MBARRIER_INSTR_OFFSETS",
-            0x40 => "INSTR_REG_MAP",
-            0x44 => "UNUSED_LOAD_BYTE_OFFSET",
-            0x4c => "NUM_BARRIERS",
-            0x53 => "GEN_ERRBAR_AT_EXIT",
-            0x55 => "ANNOTATIONS",
-            _ => return None,
-        })
+        names::ATTRIBUTES.get(usize::from(self.number)).copied()
     }
 }
 
@@ -146,20 +116,7 @@ pub struct Relocation {
 impl Relocation {
     /// The name that NVIDIA's tools give the type, of those that are known here.
     pub fn name(&self) -> Option<&'static str> {
-        Some(match self.kind {
-            0 => "R_CUDA_NONE",
-            1 => "R_CUDA_32",
-            2 => "R_CUDA_64",
-            4 => "R_CUDA_G64",
-            56 => "R_CUDA_ABS32_LO_32",
-            57 => "R_CUDA_ABS32_HI_32",
-            58 => "R_CUDA_ABS47_34",
-            59 => "R_CUDA_ABS16_32",
-            66 => "R_CUDA_CONST_FIELD21_38",
-            73 => "R_CUDA_UNUSED_CLEAR64",
-            74 => "R_CUDA_ABS24_40",
-            _ => return None,
-        })
+        names::RELOCATIONS.get(usize::try_from(self.kind).ok()?).copied()
     }
 }
 

@@ -49,26 +49,44 @@ impl Class {
 /// Which bits a relocation sets (`R_CUDA_*` numbers in parentheses).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Field {
-    /// 32 bits of data (1).
+    /// 32 bits of data (1, and 3 for generic pointers).
     Data32,
     /// 64 bits of data (2, and 4 for generic pointers: a global's generic address is its address).
     Data64,
+    /// Low 32 address bits, as data (70).
+    DataLow32,
+    /// High 32 address bits, as data (71).
+    DataHigh32,
+    /// One byte of an address, as data: 0 the lowest, 7 the highest (76 to 83, and 84 to 91 for generic
+    /// pointers). Pointers in packed structures are made of eight.
+    DataByte(u8),
+    /// An address below 4 GiB, at bits 32 to 63 of an instruction (55).
+    Whole32,
     /// Low 32 address bits, at bits 32 to 63 of an instruction (56).
     Low32,
     /// High 32 address bits, at bits 32 to 63 of an instruction (57).
     High32,
     /// Address bits 2 to 48, at bits 34 to 80 of an instruction (58).
     Call47,
+    /// Address bits 2 to 9 at bits 16 to 23 of an instruction, 10 to 56 at bits 34 to 80 (75): calls of sm_90.
+    Call55,
 }
 
 impl Field {
     /// Bytes that must be there at the relocation's offset.
     pub(crate) fn span(self) -> u64 {
         match self {
-            Self::Data32 => 4,
+            Self::DataByte(_) => 1,
+            Self::Data32 | Self::DataLow32 | Self::DataHigh32 => 4,
             Self::Data64 => 8,
-            Self::Low32 | Self::High32 | Self::Call47 => 16,
+            Self::Whole32 | Self::Low32 | Self::High32 | Self::Call47 | Self::Call55 => 16,
         }
+    }
+
+    /// The bits of an instruction that hold the target of a call.
+    pub(crate) fn call_mask(self) -> u128 {
+        const FROM_34: u128 = ((1 << 47) - 1) << 34;
+        if self == Self::Call55 { FROM_34 | 0xff << 16 } else { FROM_34 }
     }
 }
 
@@ -177,22 +195,24 @@ impl Relocation {
             .ok_or_else(|| bad("its address is outside of the 49-bit address space"))?;
         // CAST: the parser checked that the field lies in a section of the image.
         let at = self.at as usize;
+        let narrow = || u32::try_from(address).map_err(|_| bad("its address does not fit 32 bits"));
         match self.field {
-            Field::Data32 => {
-                let address = u32::try_from(address).map_err(|_| bad("its address does not fit 32 bits"))?;
-                out[at..at + 4].copy_from_slice(&address.to_le_bytes());
-            }
+            Field::Data32 => out[at..at + 4].copy_from_slice(&narrow()?.to_le_bytes()),
             Field::Data64 => out[at..at + 8].copy_from_slice(&address.to_le_bytes()),
+            Field::DataLow32 => out[at..at + 4].copy_from_slice(&address.to_le_bytes()[..4]),
+            Field::DataHigh32 => out[at..at + 4].copy_from_slice(&address.to_le_bytes()[4..]),
+            Field::DataByte(index) => out[at] = address.to_le_bytes()[usize::from(index)],
+            Field::Whole32 => out[at + 4..at + 8].copy_from_slice(&narrow()?.to_le_bytes()),
             Field::Low32 => out[at + 4..at + 8].copy_from_slice(&address.to_le_bytes()[..4]),
             Field::High32 => out[at + 4..at + 8].copy_from_slice(&address.to_le_bytes()[4..]),
-            Field::Call47 => {
+            Field::Call47 | Field::Call55 => {
                 if !address.is_multiple_of(4) {
                     return Err(bad("the call target is not a multiple of 4"));
                 }
                 let field = &mut out[at..at + 16];
                 let mut instruction = [0; 16];
                 instruction.copy_from_slice(field);
-                let word = set_call_target(u128::from_le_bytes(instruction), address);
+                let word = set_call_target(self.field, u128::from_le_bytes(instruction), address);
                 field.copy_from_slice(&word.to_le_bytes());
             }
         }
@@ -200,10 +220,11 @@ impl Relocation {
     }
 }
 
-/// Puts bits 2 to 48 of an address into bits 34 to 80 of an instruction.
-fn set_call_target(instruction: u128, address: u64) -> u128 {
-    const MASK: u128 = (1 << 47) - 1;
-    instruction & !(MASK << 34) | (u128::from(address >> 2) & MASK) << 34
+/// Puts an address into a call instruction. All 49 bits have a place in both fields.
+fn set_call_target(field: Field, instruction: u128, address: u64) -> u128 {
+    let units = u128::from(address >> 2);
+    let bits = if field == Field::Call55 { (units & 0xff) << 16 | (units >> 8) << 34 } else { units << 34 };
+    instruction & !field.call_mask() | bits
 }
 
 #[cfg(test)]
@@ -229,6 +250,25 @@ mod tests {
         let call = u128::from_le_bytes(relocated(Field::Call47, 0x80, base, ones).unwrap());
         assert_eq!((call >> 34) as u64 & ((1 << 47) - 1), (base + 0x80) >> 2);
         assert_eq!(call | ((1 << 47) - 1) << 34, u128::MAX);
+        // `CALL.ABS.NOINC 0x5a12345680` of sm_90, as the vendor's disassembler reads it.
+        let before = 0x001f_ea00_03c0_0000_0000_0000_0000_7943_u128.to_le_bytes();
+        let call = u128::from_le_bytes(relocated(Field::Call55, 0x80, 0x5a_1234_5600, before).unwrap());
+        assert_eq!(call, 0x001f_ea00_03c0_0000_5a12_3454_00a0_7943);
+    }
+
+    #[test]
+    fn parts_of_addresses_in_data() {
+        let base = 0x12_3456_7800;
+        let ones = [0xff; 16];
+        let written = |field| relocated(field, 0x9a, base, ones).unwrap();
+        assert_eq!(written(Field::DataLow32)[..5], [0x9a, 0x78, 0x56, 0x34, 0xff]);
+        assert_eq!(written(Field::DataHigh32)[..5], [0x12, 0, 0, 0, 0xff]);
+        for (index, byte) in [0x9a, 0x78, 0x56, 0x34, 0x12, 0, 0, 0].into_iter().enumerate() {
+            assert_eq!(written(Field::DataByte(index as u8))[..2], [byte, 0xff]);
+        }
+        let whole = relocated(Field::Whole32, 0x10, 0x1000, ones).unwrap();
+        assert_eq!(whole[3..9], [0xff, 0x10, 0x10, 0, 0, 0xff]);
+        assert!(relocated(Field::Whole32, 0, 1 << 32, ones).is_err());
     }
 
     #[test]

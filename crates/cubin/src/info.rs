@@ -21,6 +21,10 @@ pub(crate) const FRAME_SIZE: u8 = 0x11;
 pub(crate) const MIN_STACK_SIZE: u8 = 0x12;
 /// One parameter: three words, see [`crate::parse`].
 pub(crate) const KPARAM_INFO: u8 = 0x17;
+/// One parameter of a kernel with more than 4 KiB of them: three words, see [`crate::parse`].
+pub(crate) const KPARAM_INFO_V2: u8 = 0x45;
+/// CTAs of a cluster in x, y, z, from `__cluster_dims__` (sm_90): three words.
+pub(crate) const CTA_PER_CLUSTER: u8 = 0x3d;
 /// 16-bit size of all parameters, in bytes.
 pub(crate) const CBANK_PARAM_SIZE: u8 = 0x19;
 /// Symbol and registers per thread.

@@ -49,10 +49,13 @@ pub struct Kernel {
     pub max_threads: Option<[u32; 3]>,
     /// Threads of a CTA in x, y, z that the code was compiled for, and no others (`.reqntid`).
     pub required_threads: Option<[u32; 3]>,
+    /// CTAs of a cluster in x, y, z that the code was compiled for, and no others (`__cluster_dims__`, sm_90):
+    /// the launch has to form such clusters.
+    pub cluster: Option<[u32; 3]>,
     /// Named CTA barriers used, 0 to 16.
     pub barriers: u32,
-    /// Offset of the first parameter in constant bank 0, in bytes: 0x160 on sm_8x, 0x210 on sm_90. The
-    /// driver's own words stand below it.
+    /// Offset of the first parameter in constant bank 0, in bytes: 0x160 on sm_8x (0x1a80 with
+    /// more than 4 KiB of parameters), 0x210 on sm_90. The driver's own words stand below it.
     pub param_base: u32,
     /// Size of all parameters with their padding, in bytes.
     pub param_bytes: u32,

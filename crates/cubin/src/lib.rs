@@ -9,9 +9,11 @@ mod callgraph;
 mod contents;
 mod elf;
 mod error;
+mod frames;
 mod image;
 mod info;
 mod kernel;
+mod names;
 mod parse;
 
 use alloc::string::{String, ToString};

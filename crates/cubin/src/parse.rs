@@ -15,12 +15,12 @@ use crate::error::Error;
 use crate::image::{Class, Field, Image, Relocation};
 use crate::info::{self, attributes};
 use crate::kernel::{ConstantBank, Kernel, Param};
-use crate::{Cubin, Global, Space, callgraph};
+use crate::{Cubin, Global, Space, callgraph, frames};
 
 /// Largest constant bank, in bytes.
 const MAX_CONSTANT_BYTES: u64 = 1 << 16;
-/// Highest constant bank that a launch descriptor has room for (`CONSTANT_BUFFER_VALID(i)`, eight of them).
-const LAST_CONSTANT_BANK: u8 = 7;
+/// Highest constant bank that the format has a section type for. A launch descriptor has room for eight.
+const LAST_CONSTANT_BANK: u8 = 17;
 /// Size of an instruction, in bytes.
 const INSTRUCTION_BYTES: u64 = 16;
 
@@ -72,7 +72,7 @@ fn place_sections(elf: &Elf<'_>) -> Result<(Image, Vec<Option<u64>>), Error> {
                 );
             }
             if constant_bank(section.name).is_some_and(|bank| bank > LAST_CONSTANT_BANK) {
-                return Err(section.bad("there are only constant banks 0 to 7"));
+                return Err(section.bad("there are only constant banks 0 to 17"));
             }
             if wanted == Class::Constant && section.bytes > MAX_CONSTANT_BYTES {
                 return Err(section.bad("it is longer than the 64 KiB of a constant bank"));
@@ -126,13 +126,20 @@ fn relocation(
     let (kind, symbol) = (info as u32, (info >> 32) as u32);
     let bad = |reason| Error::BadRelocation { section: section.name.to_string(), offset, reason };
     let field = match kind {
-        // None, and a marker for bits that the linker cleared.
-        0 | 73 => return Ok(None),
-        1 => Field::Data32,
+        // None, and markers for bits that the linker cleared.
+        0 | 72 | 73 => return Ok(None),
+        1 | 3 => Field::Data32,
         2 | 4 => Field::Data64,
+        55 => Field::Whole32,
         56 => Field::Low32,
         57 => Field::High32,
         58 => Field::Call47,
+        70 => Field::DataLow32,
+        71 => Field::DataHigh32,
+        75 => Field::Call55,
+        // CAST: eight types each.
+        76..=83 => Field::DataByte((kind - 76) as u8),
+        84..=91 => Field::DataByte((kind - 84) as u8),
         _ => {
             return Err(Error::UnknownRelocation { section: section.name.to_string(), offset, kind });
         }
@@ -144,7 +151,8 @@ fn relocation(
         .ok_or_else(|| bad("it lies outside of the section"))?;
     let addend = match entry.get(16..) {
         Some(bytes) if !bytes.is_empty() => u64_at(bytes, 0).unwrap_or(0).cast_signed(),
-        _ => implicit_addend(field, place).ok_or_else(|| bad("it has an addend inside of an instruction"))?,
+        _ => implicit_addend(field, place)
+            .ok_or_else(|| bad("it has an addend inside of a part of an address"))?,
     };
     let target = address_of(elf, places, section, symbol)?
         .checked_add(addend)
@@ -158,10 +166,13 @@ fn implicit_addend(field: Field, place: &[u8]) -> Option<i64> {
     match field {
         Field::Data32 => elf::u32_at(place, 0).map(i64::from),
         Field::Data64 => u64_at(place, 0).map(u64::cast_signed),
-        Field::Low32 | Field::High32 => (elf::u32_at(place, 4)? == 0).then_some(0),
-        Field::Call47 => {
+        // A part of an address is as silent about the other parts as an instruction is.
+        Field::DataLow32 | Field::DataHigh32 => (elf::u32_at(place, 0)? == 0).then_some(0),
+        Field::DataByte(_) => (*place.first()? == 0).then_some(0),
+        Field::Whole32 | Field::Low32 | Field::High32 => (elf::u32_at(place, 4)? == 0).then_some(0),
+        Field::Call47 | Field::Call55 => {
             let instruction = u128::from_le_bytes(*place.first_chunk()?);
-            (instruction >> 34 & ((1 << 47) - 1) == 0).then_some(0)
+            (instruction & field.call_mask() == 0).then_some(0)
         }
     }
 }
@@ -231,7 +242,7 @@ fn facts(elf: &Elf<'_>) -> Result<Facts, Error> {
         frame_bytes: vec![None; symbols],
         stack_bytes: vec![None; symbols],
         unbounded: vec![false; symbols],
-        callee_frame_bytes: vec![0; elf.sections.len()],
+        callee_frame_bytes: Vec::new(),
     };
     for section in elf.sections.iter().filter(|s| s.kind == elf::SHT_CUDA_INFO && s.info == 0) {
         for attribute in attributes(section) {
@@ -248,19 +259,33 @@ fn facts(elf: &Elf<'_>) -> Result<Facts, Error> {
                 Some(value);
         }
     }
-    for (symbol, frame) in elf.symbols.iter().zip(&facts.frame_bytes) {
-        if let Some(frame) = *frame
-            && symbol.other & elf::STO_CUDA_ENTRY == 0
-            && let Some(largest) = facts.callee_frame_bytes.get_mut(usize::from(symbol.section))
-        {
-            *largest = frame.max(*largest);
-        }
-    }
+    facts.callee_frame_bytes = callee_frames(elf, &facts.frame_bytes);
     for section in elf.sections.iter().filter(|s| s.kind == elf::SHT_CUDA_CALLGRAPH) {
         let unbounded = callgraph::unbounded(section, symbols)?;
         facts.unbounded.iter_mut().zip(unbounded).for_each(|(all, one)| *all |= one);
     }
     Ok(facts)
+}
+
+/// Largest frame of a function other than a kernel, by code section: of those that the attributes tell and
+/// those that the code behind the kernel shows.
+fn callee_frames(elf: &Elf<'_>, attributes: &[Option<u32>]) -> Vec<u32> {
+    let mut frames = vec![0; elf.sections.len()];
+    // Where the first such function begins: they stand behind the kernel.
+    let mut starts: Vec<Option<u64>> = vec![None; elf.sections.len()];
+    for (symbol, frame) in elf.symbols.iter().zip(attributes) {
+        let section = usize::from(symbol.section);
+        if symbol.kind == elf::STT_FUNC && symbol.other & elf::STO_CUDA_ENTRY == 0 && section < frames.len() {
+            starts[section] = Some(starts[section].unwrap_or(u64::MAX).min(symbol.value));
+            frames[section] = frame.unwrap_or(0).max(frames[section]);
+        }
+    }
+    for ((section, start), frame) in elf.sections.iter().zip(starts).zip(&mut frames) {
+        let code =
+            start.filter(|_| section.is_code()).and_then(|at| section.data.get(usize::try_from(at).ok()?..));
+        *frame = code.map_or(0, frames::frame_bytes).max(*frame);
+    }
+    frames
 }
 
 /// All sections that belong to one kernel, by what they are.
@@ -367,6 +392,7 @@ fn code_of(symbol: &Symbol<'_>, section: &Section<'_>, place: u64) -> Option<Ker
         unbounded_stack: false,
         max_threads: None,
         required_threads: None,
+        cluster: None,
         // CAST: seven bits.
         barriers: (section.flags >> 20 & 0x7f) as u32,
         param_base: 0,
@@ -429,6 +455,18 @@ fn launch_attributes(kernel: &mut Kernel, section: &Section<'_>) -> Result<(), E
                 let [_symbol, place] = attribute.words()?;
                 kernel.param_base = place & 0xffff;
                 kernel.param_bytes = place >> 16;
+            }
+            info::CTA_PER_CLUSTER => kernel.cluster = Some(attribute.words()?),
+            info::KPARAM_INFO_V2 => {
+                // Words: an index (zero); ordinal and offset; size.
+                let [_index, place, bytes] = attribute.words()?;
+                let too_long = || section.bad("a parameter is longer than 64 KiB");
+                kernel.params.push(Param {
+                    // CAST: two 16-bit fields.
+                    ordinal: place as u16,
+                    offset: (place >> 16) as u16,
+                    bytes: u16::try_from(bytes).map_err(|_| too_long())?,
+                });
             }
             info::KPARAM_INFO => {
                 // Words: an index (zero); ordinal and offset; alignment, space, bank, size in 18 to 31.

@@ -16,7 +16,7 @@ const SHOWN_BYTES: usize = 64;
 const SHOWN_NAME: usize = 256;
 
 /// Section types that the parser has a use for, or that every ELF file has, with a name.
-const SECTION_TYPES: [(u32, &str); 12] = [
+const SECTION_TYPES: [(u32, &str); 17] = [
     (0, "null"),
     (1, "data"),
     (2, "symbols"),
@@ -28,7 +28,12 @@ const SECTION_TYPES: [(u32, &str); 12] = [
     (0x7000_0000, "attributes"),
     (0x7000_0001, "call graph"),
     (0x7000_0002, "prototypes"),
+    (0x7000_0007, "zeroed variables of an object"),
+    (0x7000_0008, "variables of an object"),
+    (0x7000_000a, "shared memory of an object"),
     (0x7000_000b, "relocation actions"),
+    (0x7000_0064, "constant bank 0 of an object"),
+    (0x7000_0086, "compatibility attributes"),
 ];
 
 /// Lists everything that is known of a cubin, as text or as one JSON object: header, kernels, variables,
@@ -124,7 +129,7 @@ fn bytes_text(bytes: &[u8]) -> String {
     text
 }
 
-/// Threads in x, y, z.
+/// Threads or CTAs in x, y, z.
 fn threads([x, y, z]: [u32; 3]) -> String {
     format!("{x} x {y} x {z}")
 }
@@ -145,6 +150,9 @@ fn kernel_text(text: &mut String, kernel: &Kernel) {
     }
     if let Some(required) = kernel.required_threads {
         line(text, format_args!("  exactly {} threads", threads(required)));
+    }
+    if let Some(cluster) = kernel.cluster {
+        line(text, format_args!("  clusters of {} CTAs", threads(cluster)));
     }
     line(
         text,
@@ -186,6 +194,7 @@ fn kernel_json(kernel: &Kernel) -> Value {
         "unbounded_stack": kernel.unbounded_stack,
         "max_threads": kernel.max_threads,
         "required_threads": kernel.required_threads,
+        "cluster": kernel.cluster,
         "code_offset": kernel.code_offset,
         "code_bytes": kernel.code_bytes,
         "constant0_bytes": kernel.constant0_bytes,
