@@ -23,12 +23,7 @@ pub struct Field {
 impl Field {
     /// A field of the Rust name given; `c_name` is empty, or holds the one name in the header, which
     /// is `""` for padding without a name there.
-    pub(crate) const fn new(
-        rust_name: &'static str,
-        c_name: &[&'static str],
-        offset: usize,
-        size: usize,
-    ) -> Self {
+    pub const fn new(rust_name: &'static str, c_name: &[&'static str], offset: usize, size: usize) -> Self {
         match c_name {
             [c_name] if !c_name.is_empty() => Self { name: c_name, offset, size, implicit: false },
             _ => Self { name: rust_name, offset, size, implicit: !c_name.is_empty() },
@@ -102,6 +97,7 @@ unsafe impl Plain for u32 {}
 /// `plain` marks a struct without user-space addresses ([`Plain`]); `pointing(a, b)` one whose fields
 /// `a` and `b` are such addresses. A field named differently in the header carries that name after its type, and padding
 /// that the header leaves to the compiler the name `""`.
+#[macro_export]
 macro_rules! uapi_struct {
     (
         $(#[$meta:meta])*
@@ -111,9 +107,15 @@ macro_rules! uapi_struct {
     ) => {
         $(#[$meta])*
         #[repr(C)]
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
         pub struct $name {
             $($(#[$field_meta])* pub $field: $type,)*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                bytemuck::Zeroable::zeroed()
+            }
         }
 
         const _: () = assert!(size_of::<$name>() == $size);
@@ -132,7 +134,7 @@ macro_rules! uapi_struct {
             ];
         }
 
-        $crate::layout::uapi_struct!(@$kind $name $($($pointer)+)?);
+        $crate::uapi_struct!(@$kind $name $($($pointer)+)?);
     };
     (@plain $name:ident) => {
         // SAFETY: declared `plain`: no field holds a user-space address; the layout test checks it
@@ -141,4 +143,4 @@ macro_rules! uapi_struct {
     };
     (@pointing $name:ident $($pointer:ident)+) => {};
 }
-pub(crate) use uapi_struct;
+pub use uapi_struct;

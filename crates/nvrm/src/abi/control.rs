@@ -1,0 +1,241 @@
+//! Commands to RM objects and their parameters (`ctrl/*.h`).
+
+use nvgpu_sys::uapi_struct;
+
+use super::Command;
+
+/// Client: which device a GPU is.
+pub const GPU_GET_ID_INFO_V2: Command<IdInfo> = Command::new(0x205, "GPU_GET_ID_INFO_V2");
+/// Device: the classes that it has.
+pub const GPU_GET_CLASSLIST_V2: Command<ClassList> = Command::new(0x0080_0292, "GPU_GET_CLASSLIST_V2");
+/// Subdevice: the UUID.
+pub const GPU_GET_GID_INFO: Command<GidInfo> = Command::new(0x2080_014a, "GPU_GET_GID_INFO");
+/// Subdevice: the name of the product.
+pub const GPU_GET_NAME_STRING: Command<NameString> = Command::new(0x2080_0110, "GPU_GET_NAME_STRING");
+/// Subdevice: counts of the graphics engine.
+pub const GR_GET_INFO: Command<GrInfo> = Command::new(0x2080_1201, "GR_GET_INFO");
+/// Subdevice: sizes of video memory and its aperture.
+pub const FB_GET_INFO_V2: Command<FbInfo> = Command::new(0x2080_1303, "FB_GET_INFO_V2");
+/// Subdevice: raise the clocks while there is work.
+pub const PERF_BOOST: Command<PerfBoost> = Command::new(0x2080_200a, "PERF_BOOST");
+/// Channel: the token to ring the doorbell with.
+pub const GPFIFO_GET_WORK_SUBMIT_TOKEN: Command<WorkSubmitToken> =
+    Command::new(0xc36f_0108, "GPFIFO_GET_WORK_SUBMIT_TOKEN");
+/// Group: start and stop.
+pub const GPFIFO_SCHEDULE: Command<GpfifoSchedule> = Command::new(0xa06c_0101, "GPFIFO_SCHEDULE");
+/// Channel: the MMU fault that has stopped it.
+pub const GET_MMU_FAULT_INFO: Command<MmuFaultInfo> = Command::new(0x906f_0106, "GET_MMU_FAULT_INFO");
+/// Debugger: what has stopped each SM.
+pub const READ_ALL_SM_ERROR_STATES: Command<SmErrorStates> =
+    Command::new(0x83de_030c, "READ_ALL_SM_ERROR_STATES");
+/// Subdevice: what the copy engines can do.
+pub const CE_GET_ALL_CAPS: Command<CeAllCaps> = Command::new(0x2080_2a0a, "CE_GET_ALL_CAPS");
+
+/// [`PerfBoost::flags`]: to the maximum, for compute, at high priority.
+pub const PERF_BOOST_COMPUTE: u32 = 0x52;
+/// [`PerfBoost::duration`]: as long as the client lives.
+pub const PERF_BOOST_FOREVER: u32 = u32::MAX;
+/// Index of [`GrInfo`]: SM version.
+pub const GR_SM_VERSION: u32 = 0x0c;
+/// Index of [`GrInfo`]: warps of an SM.
+pub const GR_MAX_WARPS_PER_SM: u32 = 0x0d;
+/// Index of [`GrInfo`]: GPCs of the chip.
+pub const GR_NUM_GPCS: u32 = 0x14;
+/// Index of [`GrInfo`]: TPCs of a GPC.
+pub const GR_NUM_TPC_PER_GPC: u32 = 0x17;
+/// Index of [`GrInfo`]: SMs of a TPC.
+pub const GR_NUM_SM_PER_TPC: u32 = 0x20;
+/// Index of [`FbInfo`]: size of BAR1 in KiB.
+pub const FB_BAR1_SIZE: u32 = 0x05;
+/// Index of [`FbInfo`]: video memory for allocations in KiB.
+pub const FB_HEAP_SIZE: u32 = 0x09;
+/// Index of [`FbInfo`]: what of it is free, in KiB.
+pub const FB_HEAP_FREE: u32 = 0x16;
+/// Index of [`FbInfo`]: size of the L2 cache in bytes.
+pub const FB_L2_SIZE: u32 = 0x1b;
+/// SMs that one [`READ_ALL_SM_ERROR_STATES`] can read.
+pub const SM_STATES: usize = 100;
+
+uapi_struct! {
+    /// Parameters of [`GR_GET_INFO`].
+    pointing(list) GrInfo = "NV2080_CTRL_GR_GET_INFO_PARAMS", 32 bytes {
+        /// Elements of the list.
+        0 => count: u32, "grInfoListSize";
+        /// Must be 0.
+        4 => padding0: [u8; 4], "";
+        /// Address of pairs of index and value.
+        8 => list: u64, "grInfoList";
+        /// 0: the graphics engine.
+        16 => route: [u32; 4], "grRouteInfo";
+    }
+}
+
+uapi_struct! {
+    /// What has stopped one SM.
+    plain SmErrorState = "NV83DE_SM_ERROR_STATE_REGISTERS", 48 bytes {
+        /// Errors of the whole SM.
+        0 => global_esr: u32, "hwwGlobalEsr";
+        /// Error of a warp: the low byte is its kind.
+        4 => warp_esr: u32, "hwwWarpEsr";
+        /// Low word of the program counter.
+        8 => warp_esr_pc: u32, "hwwWarpEsrPc";
+        /// Mask of reported errors.
+        12 => global_esr_report_mask: u32, "hwwGlobalEsrReportMask";
+        /// Mask of reported errors.
+        16 => warp_esr_report_mask: u32, "hwwWarpEsrReportMask";
+        /// Must be 0.
+        20 => padding0: [u8; 4], "";
+        /// Address of the access.
+        24 => esr_address: u64, "hwwEsrAddr";
+        /// Program counter.
+        32 => warp_esr_pc64: u64, "hwwWarpEsrPc64";
+        /// Errors of a cluster.
+        40 => cga_esr: u32, "hwwCgaEsr";
+        /// Mask of reported errors.
+        44 => cga_esr_report_mask: u32, "hwwCgaEsrReportMask";
+    }
+}
+
+uapi_struct! {
+    /// Parameters of [`GPU_GET_ID_INFO_V2`].
+    plain IdInfo = "NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS", 32 bytes {
+        /// RM's number of the GPU.
+        0 => gpu_id: u32, "gpuId";
+        /// Out: flags.
+        4 => gpu_flags: u32, "gpuFlags";
+        /// Out: instance of the device.
+        8 => device_instance: u32, "deviceInstance";
+        /// Out: instance of the subdevice.
+        12 => subdevice_instance: u32, "subDeviceInstance";
+        /// Out: 0.
+        16 => sli_status: u32, "sliStatus";
+        /// Out: board.
+        20 => board_id: u32, "boardId";
+        /// Out: instance of the GPU.
+        24 => gpu_instance: u32, "gpuInstance";
+        /// Out: NUMA node, -1 for none.
+        28 => numa_id: i32, "numaId";
+    }
+}
+
+uapi_struct! {
+    /// Parameters of [`GPU_GET_CLASSLIST_V2`].
+    plain ClassList = "NV0080_CTRL_GPU_GET_CLASSLIST_V2_PARAMS", 804 bytes {
+        /// Out: number of classes.
+        0 => count: u32, "numClasses";
+        /// Out: the classes.
+        4 => classes: [u32; 200], "classList";
+    }
+}
+
+uapi_struct! {
+    /// Parameters of [`GPU_GET_GID_INFO`].
+    plain GidInfo = "NV2080_CTRL_GPU_GET_GID_INFO_PARAMS", 268 bytes {
+        /// 0.
+        0 => index: u32;
+        /// 2: binary.
+        4 => flags: u32;
+        /// In: 16. Out: bytes of the identifier.
+        8 => length: u32;
+        /// Out: the identifier.
+        12 => data: [u8; 256];
+    }
+}
+
+uapi_struct! {
+    /// Parameters of [`FB_GET_INFO_V2`].
+    plain FbInfo = "NV2080_CTRL_FB_GET_INFO_V2_PARAMS", 1028 bytes {
+        /// Elements in use.
+        0 => count: u32, "fbInfoListSize";
+        /// Pairs of index (NV2080_CTRL_FB_INFO_INDEX_*) and value.
+        4 => list: [[u32; 2]; 128], "fbInfoList";
+    }
+}
+
+uapi_struct! {
+    /// Parameters of [`GPU_GET_NAME_STRING`].
+    plain NameString = "NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS", 132 bytes {
+        /// 0: ASCII.
+        0 => flags: u32, "gpuNameStringFlags";
+        /// Out: the name, zero-terminated.
+        4 => name: [u8; 64], "gpuNameString.ascii";
+        /// Must be 0.
+        68 => padding0: [u8; 64], "";
+    }
+}
+
+uapi_struct! {
+    /// Parameters of [`PERF_BOOST`].
+    plain PerfBoost = "NV2080_CTRL_PERF_BOOST_PARAMS", 8 bytes {
+        /// What to boost.
+        0 => flags: u32;
+        /// Seconds; 0xffffffff: as long as the client lives.
+        4 => duration: u32;
+    }
+}
+
+uapi_struct! {
+    /// Parameters of [`GPFIFO_GET_WORK_SUBMIT_TOKEN`].
+    plain WorkSubmitToken = "NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN_PARAMS", 4 bytes {
+        /// Out: what the doorbell is rung with.
+        0 => token: u32, "workSubmitToken";
+    }
+}
+
+uapi_struct! {
+    /// Parameters of [`GPFIFO_SCHEDULE`].
+    plain GpfifoSchedule = "NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS", 3 bytes {
+        /// 1 to run the group, 0 to stop it.
+        0 => enable: u8, "bEnable";
+        /// 0.
+        1 => skip_submit: u8, "bSkipSubmit";
+        /// 0.
+        2 => skip_enable: u8, "bSkipEnable";
+    }
+}
+
+uapi_struct! {
+    /// Parameters of [`GET_MMU_FAULT_INFO`].
+    plain MmuFaultInfo = "NV906F_CTRL_GET_MMU_FAULT_INFO_PARAMS", 104 bytes {
+        /// Out: high word of the address.
+        0 => address_high: u32, "addrHi";
+        /// Out: low word of the address.
+        4 => address_low: u32, "addrLo";
+        /// Out: kind of the fault.
+        8 => fault_type: u32, "faultType";
+        /// Out: the same as text.
+        12 => fault_text: [u8; 32], "faultString";
+        /// Must be 0.
+        44 => padding0: [u8; 4], "";
+        /// Out: program addresses.
+        48 => program_va: [u64; 7], "shaderProgramVA";
+    }
+}
+
+uapi_struct! {
+    /// Parameters of [`READ_ALL_SM_ERROR_STATES`].
+    plain SmErrorStates = "NV83DE_CTRL_DEBUG_READ_ALL_SM_ERROR_STATES_PARAMS", 4824 bytes {
+        /// The channel that is looked at.
+        0 => target_channel: u32, "hTargetChannel";
+        /// SMs to read, at most 100.
+        4 => count: u32, "numSMsToRead";
+        /// Out: the state of each SM.
+        8 => states: [SmErrorState; 100], "smErrorStateArray";
+        /// Out: obsolete.
+        4808 => mmu_fault_info: u32, "mmuFaultInfo";
+        /// Out: whether there was an MMU fault, and which.
+        4812 => mmu_fault: [u32; 2], "mmuFault";
+        /// First SM to read.
+        4820 => first: u32, "startingSM";
+    }
+}
+
+uapi_struct! {
+    /// Parameters of [`CE_GET_ALL_CAPS`].
+    plain CeAllCaps = "NV2080_CTRL_CE_GET_ALL_CAPS_PARAMS", 136 bytes {
+        /// Out: two bytes of capabilities for each engine.
+        0 => capabilities: [u8; 128], "capsTbl";
+        /// Out: bit mask of the engines.
+        128 => present: u64;
+    }
+}

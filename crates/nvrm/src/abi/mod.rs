@@ -1,0 +1,97 @@
+//! The raw interface of NVIDIA's kernel modules `nvidia` and `nvidia-uvm`: numbers and structs.
+//!
+//! Everything here is laid out as in release 580 of the driver; `release.rs` knows what other releases have
+//! differently. Layouts are asserted at compile time, and a test holds them against a table read off the
+//! driver's headers.
+
+use core::marker::PhantomData;
+
+use nvgpu_sys::layout::StructInfo;
+
+pub mod alloc;
+pub mod control;
+pub mod escape;
+pub mod uvm;
+
+/// A class of RM objects whose parameters are a `P`; `()` for none.
+#[derive(Debug)]
+pub struct Class<P> {
+    /// Number of the class.
+    pub number: u32,
+    /// Name of the class in its header.
+    pub name: &'static str,
+    parameters: PhantomData<P>,
+}
+
+impl<P> Class<P> {
+    pub(crate) const fn new(number: u32, name: &'static str) -> Self {
+        Self { number, name, parameters: PhantomData }
+    }
+}
+
+/// A command to an RM object whose parameters are a `P`.
+#[derive(Debug)]
+pub struct Command<P> {
+    /// Number of the command.
+    pub number: u32,
+    /// Name of the command in its header, less the prefix of the class.
+    pub name: &'static str,
+    parameters: PhantomData<P>,
+}
+
+impl<P> Command<P> {
+    pub(crate) const fn new(number: u32, name: &'static str) -> Self {
+        Self { number, name, parameters: PhantomData }
+    }
+}
+
+/// Every struct of this module, for listings and checks.
+pub const STRUCTS: &[StructInfo] = &[
+    StructInfo::of::<alloc::Device>(),
+    StructInfo::of::<alloc::Subdevice>(),
+    StructInfo::of::<alloc::Usermode>(),
+    StructInfo::of::<alloc::VaSpace>(),
+    StructInfo::of::<alloc::ChannelGroup>(),
+    StructInfo::of::<alloc::ContextShare>(),
+    StructInfo::of::<alloc::Memory>(),
+    StructInfo::of::<alloc::ChannelGpfifo>(),
+    StructInfo::of::<alloc::Debugger>(),
+    StructInfo::of::<alloc::Event>(),
+    StructInfo::of::<alloc::CopyEngine>(),
+    StructInfo::of::<control::GrInfo>(),
+    StructInfo::of::<control::SmErrorState>(),
+    StructInfo::of::<control::IdInfo>(),
+    StructInfo::of::<control::ClassList>(),
+    StructInfo::of::<control::GidInfo>(),
+    StructInfo::of::<control::FbInfo>(),
+    StructInfo::of::<control::NameString>(),
+    StructInfo::of::<control::PerfBoost>(),
+    StructInfo::of::<control::WorkSubmitToken>(),
+    StructInfo::of::<control::GpfifoSchedule>(),
+    StructInfo::of::<control::MmuFaultInfo>(),
+    StructInfo::of::<control::SmErrorStates>(),
+    StructInfo::of::<control::CeAllCaps>(),
+    StructInfo::of::<escape::ApiVersion>(),
+    StructInfo::of::<escape::RmAlloc>(),
+    StructInfo::of::<escape::RmControl>(),
+    StructInfo::of::<escape::RmFree>(),
+    StructInfo::of::<escape::CardInfo>(),
+    StructInfo::of::<escape::RegisterFd>(),
+    StructInfo::of::<escape::RmMapMemory>(),
+    StructInfo::of::<escape::RmUnmapMemory>(),
+    StructInfo::of::<escape::RmAllocMemory>(),
+    StructInfo::of::<escape::AllocOsEvent>(),
+    StructInfo::of::<uvm::Initialize>(),
+    StructInfo::of::<uvm::MmInitialize>(),
+    StructInfo::of::<uvm::RegisterGpu>(),
+    StructInfo::of::<uvm::UnregisterGpu>(),
+    StructInfo::of::<uvm::RegisterGpuVaSpace>(),
+    StructInfo::of::<uvm::UnregisterGpuVaSpace>(),
+    StructInfo::of::<uvm::CreateExternalRange>(),
+    StructInfo::of::<uvm::MappingAttributes>(),
+    StructInfo::of::<uvm::MapExternalAllocation>(),
+    StructInfo::of::<uvm::UnmapExternal>(),
+    StructInfo::of::<uvm::Free>(),
+    StructInfo::of::<uvm::RegisterChannel>(),
+    StructInfo::of::<uvm::UnregisterChannel>(),
+];

@@ -1,0 +1,357 @@
+//! Channel groups: a compute and a copy channel that are scheduled, and die, together.
+//!
+//! A channel reads 8-byte entries from a ring (GPFIFO) at a GPU address; USERD, 512 bytes, holds the two
+//! pointers of the ring. Both lie in video memory here, next to each other: the GPU fetches them without a
+//! trip over PCIe, and since all of the CPU's stores take the same way they arrive in their order. An error is
+//! written to a *notifier* in system memory, one for each channel, and stops the whole group.
+
+use core::ptr::NonNull;
+use core::time::Duration;
+use std::sync::Arc;
+
+use nvgpu_sys::DoorFd;
+use nvgpu_sys::door::{Events, PollEntry};
+
+use crate::abi::{alloc, control, escape};
+use crate::error::{Error, Result};
+use crate::gpu::Gpu;
+use crate::memory::{CpuMemory, Memory, Place};
+use crate::rm::{self, Object};
+use crate::space::Reserved;
+
+/// Entries of a ring.
+pub const RING_ENTRIES: u32 = 1024;
+/// Length of a ring in bytes.
+const RING_BYTES: usize = RING_ENTRIES as usize * 8;
+/// Length of USERD, and its alignment, in bytes.
+const USERD_BYTES: usize = 512;
+/// Distance of two channels' control blocks in the group's memory: ring, then USERD.
+const BLOCK_BYTES: usize = 16 << 10;
+/// Addresses that UVM wants for what a channel needs beyond its commands.
+const CONTEXT_BYTES: u64 = 64 << 20;
+/// Length of a notifier's memory in bytes; 48 are used.
+const NOTIFIER_BYTES: u64 = 4096;
+/// Offset of the error's number in a notifier (`NvNotification.info32`).
+const NOTIFIER_INFO: usize = 8;
+/// Offset of the status in a notifier: not 0 once an error has been written.
+const NOTIFIER_STATUS: usize = 14;
+
+const _: () = assert!(RING_BYTES + USERD_BYTES <= BLOCK_BYTES);
+
+/// Which engine a channel feeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// Kernels.
+    Compute,
+    /// Copies.
+    Copy,
+}
+
+/// A channel of a group.
+#[derive(Debug)]
+struct Channel {
+    object: Object,
+    engine_object: Object,
+    token: u32,
+    notifier: CpuMemory,
+    context: Option<Reserved>,
+    block: usize,
+}
+
+/// A compute and a copy channel.
+#[derive(Debug)]
+pub struct ChannelGroup {
+    gpu: Arc<Gpu>,
+    group: Object,
+    // Compute, then copy.
+    channels: Vec<Channel>,
+    memory: Memory,
+    debugger: Option<Object>,
+    completion: Option<DoorFd>,
+}
+
+/// What a channel's notifier says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChannelError {
+    /// Number of the error: the Xid that the kernel log shows (`nverror.h`).
+    pub xid: u32,
+}
+
+/// An MMU fault, as the driver tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MmuFault {
+    /// The address that was accessed.
+    pub address: u64,
+    /// The driver's number of the kind.
+    pub fault_type: u32,
+    /// The driver's word for the kind.
+    pub text: String,
+}
+
+/// What has stopped an SM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SmError {
+    /// Number of the SM.
+    pub sm: u32,
+    /// Errors of the whole SM.
+    pub global_esr: u32,
+    /// Error of a warp; the low byte is its kind.
+    pub warp_esr: u32,
+    /// Program counter of the warp.
+    pub pc: u64,
+    /// Address of the access.
+    pub address: u64,
+}
+
+impl ChannelGroup {
+    /// Makes a group with both channels, running and idle.
+    ///
+    /// # Errors
+    ///
+    /// When the driver refuses a step.
+    pub fn open(gpu: &Arc<Gpu>) -> Result<Self> {
+        let memory = Memory::new(gpu, Place::Video, 2 * BLOCK_BYTES as u64)?;
+        let mut parameters =
+            alloc::ChannelGroup { engine_type: alloc::ENGINE_GRAPHICS, ..Default::default() };
+        let group = gpu.rm().alloc(gpu.device(), &alloc::CHANNEL_GROUP, &mut parameters)?;
+        // From here on the drop tidies up.
+        let mut this = Self {
+            gpu: Arc::clone(gpu),
+            group,
+            channels: Vec::with_capacity(2),
+            memory,
+            debugger: None,
+            completion: None,
+        };
+        this.fill()?;
+        Ok(this)
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        let rm = self.gpu.rm();
+        let mut parameters = alloc::ContextShare {
+            va_space: self.gpu.va_space().0,
+            flags: alloc::CONTEXT_SHARE_ASYNC,
+            ..Default::default()
+        };
+        let share = rm.alloc(self.group, &alloc::CONTEXT_SHARE, &mut parameters)?;
+        for class in [&alloc::COMPUTE, &alloc::COPY] {
+            let channel = self.channel(share, class)?;
+            self.channels.push(channel);
+        }
+        let mut schedule = control::GpfifoSchedule { enable: 1, ..Default::default() };
+        rm.control(self.group, &control::GPFIFO_SCHEDULE, &mut schedule)?;
+        let mut parameters = alloc::Debugger {
+            app_client: rm.client().0,
+            compute_object: self.channels[0].engine_object.0,
+            ..Default::default()
+        };
+        match rm.alloc(self.gpu.device(), &alloc::DEBUGGER, &mut parameters) {
+            Ok(debugger) => self.debugger = Some(debugger),
+            Err(error) => tracing::debug!(%error, "errors of SMs cannot be read"),
+        }
+        match completion_file(&self.gpu) {
+            Ok(file) => self.completion = Some(file),
+            Err(error) => tracing::debug!(%error, "waits cannot sleep in the kernel"),
+        }
+        Ok(())
+    }
+
+    /// Makes one channel of the group.
+    fn channel(&self, share: Object, class: &crate::abi::Class<()>) -> Result<Channel> {
+        let (gpu, rm) = (&self.gpu, self.gpu.rm());
+        let block = self.channels.len() * BLOCK_BYTES;
+        self.clear(block);
+        let notifier = CpuMemory::new(gpu, Place::System, NOTIFIER_BYTES)?;
+        // SAFETY: the memory is fresh, nobody else has it, and it is longer.
+        unsafe { notifier.pointer().as_ptr().write_bytes(0, NOTIFIER_BYTES as usize) };
+        let mut parameters = alloc::ChannelGpfifo {
+            object_error: notifier.object().0,
+            gpfifo_va: self.memory.gpu_va() + block as u64,
+            gpfifo_entries: RING_ENTRIES,
+            context_share: share.0,
+            engine_type: alloc::ENGINE_GRAPHICS,
+            ..Default::default()
+        };
+        parameters.userd_memory[0] = self.memory.object().0;
+        parameters.userd_offset[0] = (block + RING_BYTES) as u64;
+        let object = rm.alloc(self.group, &alloc::CHANNEL_GPFIFO, &mut parameters)?;
+        let engine_object = rm.alloc(object, class, &mut ())?;
+        let mut token = control::WorkSubmitToken::default();
+        rm.control(object, &control::GPFIFO_GET_WORK_SUBMIT_TOKEN, &mut token)?;
+        let context = gpu.space().reserve(CONTEXT_BYTES)?;
+        if let Err(error) = gpu.space().register_channel(rm, object, &context) {
+            gpu.space().release(context);
+            return Err(error);
+        }
+        let token = token.token;
+        Ok(Channel { object, engine_object, token, notifier, context: Some(context), block })
+    }
+
+    /// Zeroes a ring and its USERD.
+    fn clear(&self, block: usize) {
+        // SAFETY: the block lies in the group's memory, and no channel uses it yet.
+        unsafe { self.memory.cpu().as_ptr().add(block).write_bytes(0, BLOCK_BYTES) };
+    }
+
+    fn of(&self, engine: Engine) -> &Channel {
+        match engine {
+            Engine::Compute => &self.channels[0],
+            Engine::Copy => &self.channels[1],
+        }
+    }
+
+    /// First slot of a ring of [`RING_ENTRIES`] entries; write-combined, valid as long as `self` lives.
+    pub fn ring(&self, engine: Engine) -> NonNull<u64> {
+        // SAFETY: the block lies in the group's memory.
+        unsafe { self.memory.cpu().add(self.of(engine).block) }.cast()
+    }
+
+    /// USERD of a channel, 512 bytes; write-combined, valid as long as `self` lives.
+    pub fn userd(&self, engine: Engine) -> NonNull<u8> {
+        // SAFETY: as in `ring`.
+        unsafe { self.memory.cpu().add(self.of(engine).block + RING_BYTES) }
+    }
+
+    /// What the doorbell is rung with for a channel.
+    pub fn token(&self, engine: Engine) -> u32 {
+        self.of(engine).token
+    }
+
+    /// The first error that was written for a channel of the group.
+    pub fn error(&self) -> Option<ChannelError> {
+        self.channels.iter().find_map(|channel| {
+            let at = |offset: usize| {
+                // SAFETY: the notifier is longer and mapped as long as the channel lives.
+                unsafe { channel.notifier.pointer().add(offset) }
+            };
+            // SAFETY: the firmware may write at any time; an aligned volatile load.
+            let status = unsafe { at(NOTIFIER_STATUS).cast::<u16>().as_ptr().read_volatile() };
+            if status == 0 {
+                return None;
+            }
+            core::sync::atomic::fence(core::sync::atomic::Ordering::Acquire);
+            // SAFETY: as above.
+            let xid = unsafe { at(NOTIFIER_INFO).cast::<u32>().as_ptr().read_volatile() };
+            Some(ChannelError { xid })
+        })
+    }
+
+    /// The MMU fault that has stopped the group, if one has.
+    ///
+    /// # Errors
+    ///
+    /// When the driver refuses to tell.
+    pub fn mmu_fault(&self) -> Result<Option<MmuFault>> {
+        for channel in &self.channels {
+            let mut info = control::MmuFaultInfo::default();
+            self.gpu.rm().control(channel.object, &control::GET_MMU_FAULT_INFO, &mut info)?;
+            let address = u64::from(info.address_high) << 32 | u64::from(info.address_low);
+            if address != 0 || info.fault_text[0] != 0 {
+                let text = rm::text(&info.fault_text);
+                return Ok(Some(MmuFault { address, fault_type: info.fault_type, text }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The SMs that have stopped with an error.
+    ///
+    /// # Errors
+    ///
+    /// When the driver refuses to tell.
+    pub fn sm_errors(&self) -> Result<Vec<SmError>> {
+        let Some(debugger) = self.debugger else { return Ok(Vec::new()) };
+        let properties = self.gpu.properties();
+        let total = properties.gpcs * properties.tpcs_per_gpc * properties.sms_per_tpc;
+        let mut errors = Vec::new();
+        let mut first = 0;
+        while first < total {
+            let mut states: Box<control::SmErrorStates> = bytemuck::zeroed_box();
+            states.target_channel = self.channels[0].object.0;
+            // CAST: 100.
+            states.count = (total - first).min(control::SM_STATES as u32);
+            states.first = first;
+            let read = self.gpu.rm().control(debugger, &control::READ_ALL_SM_ERROR_STATES, &mut *states);
+            match read {
+                Ok(()) => {}
+                // Chips have fewer SMs than their generation may have.
+                Err(_) if first > 0 => break,
+                Err(error) => return Err(error),
+            }
+            let stopped = |state: &control::SmErrorState| state.global_esr != 0 || state.warp_esr != 0;
+            for (sm, state) in (first..).zip(states.states.iter().take(states.count as usize)) {
+                if stopped(state) {
+                    errors.push(SmError {
+                        sm,
+                        global_esr: state.global_esr,
+                        warp_esr: state.warp_esr,
+                        pc: state.warp_esr_pc64,
+                        address: state.esr_address,
+                    });
+                }
+            }
+            first += states.count.max(1);
+        }
+        Ok(errors)
+    }
+
+    /// Stops the group: nothing of it runs any more.
+    ///
+    /// # Errors
+    ///
+    /// When the driver refuses.
+    pub fn stop(&self) -> Result<()> {
+        let mut schedule = control::GpfifoSchedule::default();
+        self.gpu.rm().control(self.group, &control::GPFIFO_SCHEDULE, &mut schedule)
+    }
+
+    /// Sleeps until some channel of the GPU has executed NON_STALL_INTERRUPT, at most `timeout`. `false` when
+    /// waits cannot sleep.
+    pub fn sleep(&self, timeout: Duration) -> bool {
+        let Some(file) = &self.completion else { return false };
+        let wanted = Events::IN | Events::PRIORITY;
+        let mut entries = [PollEntry { fd: file.raw(), wanted, happened: Events::empty() }];
+        file.door().poll(&mut entries, timeout).is_ok()
+    }
+}
+
+impl Drop for ChannelGroup {
+    fn drop(&mut self) {
+        let rm = self.gpu.rm();
+        for channel in &mut self.channels {
+            // Stops the channel first.
+            self.gpu.space().unregister_channel(channel.object);
+        }
+        if let Some(debugger) = self.debugger.take() {
+            rm.free_or_log(self.gpu.device(), debugger, "debugger");
+        }
+        rm.free_or_log(self.gpu.device(), self.group, "channel group");
+        for channel in &mut self.channels {
+            if let Some(context) = channel.context.take() {
+                self.gpu.space().release(context);
+            }
+        }
+    }
+}
+
+/// A file that becomes ready when an engine of the GPU has executed NON_STALL_INTERRUPT.
+fn completion_file(gpu: &Gpu) -> Result<DoorFd> {
+    let rm = gpu.rm();
+    let file = rm::open(rm.door(), rm::CTL_NODE)?;
+    let fd = u32::try_from(file.raw()).map_err(|_| Error::Invalid("a descriptor below 0".to_owned()))?;
+    let mut argument =
+        escape::AllocOsEvent { client: rm.client().0, device: gpu.device().0, fd, ..Default::default() };
+    // SAFETY: no addresses inside.
+    unsafe { rm::escape(&file, "ALLOC_OS_EVENT", escape::ALLOC_OS_EVENT, &mut argument) }?;
+    rm::check("ALLOC_OS_EVENT", "a completion file", argument.status)?;
+    let mut parameters = alloc::Event {
+        parent_client: rm.client().0,
+        source: gpu.subdevice().0,
+        class: alloc::EVENT.number,
+        notify_index: alloc::NOTIFIER_FIFO_EVENT | alloc::EVENT_NON_STALL | alloc::EVENT_WITHOUT_DATA,
+        data: u64::from(fd),
+    };
+    rm.alloc(gpu.subdevice(), &alloc::EVENT, &mut parameters)?;
+    Ok(file)
+}

@@ -1,0 +1,222 @@
+//! What can go wrong, by call.
+
+use core::fmt;
+
+use nvgpu_sys::Errno;
+use nvgpu_sys::cure::Tail;
+
+use crate::release::Version;
+
+/// Result of this crate.
+pub type Result<T> = core::result::Result<T, Error>;
+
+/// The status that the object manager (RM) or the memory manager (UVM) answers a call with (`nvstatuscodes.h`).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Status(pub u32);
+
+/// Statuses that are met in practice.
+const STATUSES: &[(u32, &str)] = &[
+    (0x00, "NV_OK"),
+    (0x03, "NV_ERR_BUSY_RETRY"),
+    (0x0f, "NV_ERR_GPU_IS_LOST"),
+    (0x1a, "NV_ERR_INSUFFICIENT_RESOURCES"),
+    (0x1b, "NV_ERR_INSUFFICIENT_PERMISSIONS"),
+    (0x1d, "NV_ERR_INVALID_ACCESS_TYPE"),
+    (0x1e, "NV_ERR_INVALID_ADDRESS"),
+    (0x1f, "NV_ERR_INVALID_ARGUMENT"),
+    (0x22, "NV_ERR_INVALID_CLASS"),
+    (0x23, "NV_ERR_INVALID_CLIENT"),
+    (0x25, "NV_ERR_INVALID_DATA"),
+    (0x26, "NV_ERR_INVALID_DEVICE"),
+    (0x29, "NV_ERR_INVALID_FLAGS"),
+    (0x2e, "NV_ERR_INVALID_LIMIT"),
+    (0x33, "NV_ERR_INVALID_OBJECT_HANDLE"),
+    (0x36, "NV_ERR_INVALID_OBJECT_PARENT"),
+    (0x37, "NV_ERR_INVALID_OFFSET"),
+    (0x3a, "NV_ERR_INVALID_PARAM_STRUCT"),
+    (0x40, "NV_ERR_INVALID_STATE"),
+    (0x51, "NV_ERR_NO_MEMORY"),
+    (0x56, "NV_ERR_NOT_SUPPORTED"),
+    (0x57, "NV_ERR_OBJECT_NOT_FOUND"),
+    (0x59, "NV_ERR_OPERATING_SYSTEM"),
+    (0x5d, "NV_ERR_PAGE_TABLE_NOT_AVAIL"),
+    (0x63, "NV_ERR_STATE_IN_USE"),
+    (0x65, "NV_ERR_TIMEOUT"),
+];
+
+impl Status {
+    /// Success.
+    pub const OK: Self = Self(0);
+    /// Not an error: what was asked for need not be done (`NV_WARN_NOTHING_TO_DO`).
+    pub const NOTHING_TO_DO: Self = Self(0x0001_0006);
+    /// There is no memory left (`NV_ERR_NO_MEMORY`).
+    pub const NO_MEMORY: Self = Self(0x51);
+    /// Some other resource is used up (`NV_ERR_INSUFFICIENT_RESOURCES`).
+    pub const INSUFFICIENT_RESOURCES: Self = Self(0x1a);
+
+    /// The name in the driver's header, for statuses that are met in practice.
+    pub fn name(self) -> Option<&'static str> {
+        STATUSES.iter().find(|(number, _)| *number == self.0).map(|(_, name)| *name)
+    }
+
+    /// What helps.
+    fn cure(self) -> Option<&'static str> {
+        match self.0 {
+            0x0f => Some("the GPU has to be reset or the machine started anew"),
+            0x1b => Some("the call needs more rights than this user has"),
+            0x1a | 0x51 => Some("free memory, or end other programs that use the GPU"),
+            0x3a => Some("the driver's release has another layout than this crate knows"),
+            0x65 => Some("the GPU's firmware does not answer; see the kernel log for Xid lines"),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => write!(f, "{name} ({:#x})", self.0),
+            None => write!(f, "status {:#x}", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What helps when a node does not open.
+fn open_cure(errno: Errno) -> Option<&'static str> {
+    match errno {
+        Errno::NOENT => Some("is the kernel module loaded? nvidia-modprobe -u -c 0 makes the nodes"),
+        Errno::ACCESS | Errno::PERM => {
+            Some("the nodes are usually open to everybody: ask whoever runs the machine")
+        }
+        Errno::IO | Errno::NODEV | Errno::NXIO => {
+            Some("the driver found no GPU that works; see the kernel log")
+        }
+        _ => nvgpu_sys::cure::of_call(errno),
+    }
+}
+
+/// An error of NVIDIA's driver, or of a call to it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A node does not open.
+    #[error("cannot open {path}: {errno}{}", Tail(open_cure(*.errno)))]
+    Open {
+        /// The node.
+        path: String,
+        /// Why.
+        errno: Errno,
+    },
+    /// A call did not reach the driver's objects.
+    #[error("{call}: {errno}{}", Tail(nvgpu_sys::cure::of_call(*.errno)))]
+    Call {
+        /// The request.
+        call: &'static str,
+        /// Why.
+        errno: Errno,
+    },
+    /// The driver has refused a call.
+    #[error("{call} of {what}: {status}{}", Tail(.status.cure()))]
+    Status {
+        /// The request.
+        call: &'static str,
+        /// The class, command or object that it was about.
+        what: &'static str,
+        /// Why.
+        status: Status,
+    },
+    /// Memory of the GPU or a register cannot be mapped.
+    #[error("cannot map {bytes} bytes of {what}: {errno}")]
+    Map {
+        /// What was to be mapped.
+        what: &'static str,
+        /// Its length in bytes.
+        bytes: u64,
+        /// Why.
+        errno: Errno,
+    },
+    /// The driver is older or newer than what this crate knows.
+    #[error("driver {0} is not supported: releases 570 to 595 are, 580 is tested")]
+    Release(Version),
+    /// The driver's version cannot be read.
+    #[error("the driver tells its version as {0:?}, which is no version")]
+    BadVersion(String),
+    /// There is no such GPU.
+    #[error("the driver has no GPU number {index}: it has {count}")]
+    NoGpu {
+        /// The GPU that was asked for.
+        index: usize,
+        /// GPUs that there are.
+        count: usize,
+    },
+    /// The GPU is of another generation.
+    #[error("GPU {name} has no class {class:#x} ({class_name}): GPUs of the Hopper generation have it")]
+    MissingClass {
+        /// Name of the product.
+        name: String,
+        /// The class.
+        class: u32,
+        /// Its name.
+        class_name: &'static str,
+    },
+    /// The GPU address range is used up.
+    #[error("no GPU addresses left for {bytes} bytes")]
+    AddressSpace {
+        /// What was asked for.
+        bytes: u64,
+    },
+    /// Memory of the process that is not page aligned, or empty.
+    #[error(
+        "memory at {address:#x} of {bytes} bytes cannot be imported: it has to begin at a page of {page} bytes"
+    )]
+    Unaligned {
+        /// First byte.
+        address: usize,
+        /// Length in bytes.
+        bytes: usize,
+        /// Page size in bytes.
+        page: u64,
+    },
+    /// A number that the caller chooses is out of its range.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl Error {
+    /// Whether memory was used up.
+    pub fn is_out_of_memory(&self) -> bool {
+        match self {
+            Self::Status { status, .. } => {
+                matches!(*status, Status::NO_MEMORY | Status::INSUFFICIENT_RESOURCES)
+            }
+            Self::Call { errno, .. } | Self::Map { errno, .. } => *errno == Errno::NOMEM,
+            Self::AddressSpace { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_names_call_object_reason_and_cure() {
+        let error = Error::Status { call: "RM_ALLOC", what: "NV01_DEVICE_0", status: Status(0x51) };
+        let text = error.to_string();
+        assert!(
+            text.starts_with("RM_ALLOC of NV01_DEVICE_0: NV_ERR_NO_MEMORY (0x51); free memory"),
+            "{text}"
+        );
+        assert!(error.is_out_of_memory());
+        assert_eq!(Status(0x7777).to_string(), "status 0x7777");
+        let open = Error::Open { path: "/dev/nvidiactl".to_owned(), errno: Errno::NOENT };
+        assert!(open.to_string().contains("kernel module"));
+    }
+}

@@ -1,0 +1,374 @@
+//! One opened GPU: its files, its objects, its doorbell page, its clock.
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+
+use nvgpu_sys::{Door, DoorFd, DoorMapping};
+
+use crate::abi::{alloc, control, escape};
+use crate::error::{Error, Result};
+use crate::memory::REGISTERS;
+use crate::release::Version;
+use crate::rm::{self, Object, Rm, escape, text};
+use crate::space::Space;
+
+/// Length of the doorbell page in bytes.
+const USERMODE_BYTES: usize = 64 << 10;
+/// Offset of the doorbell: NOTIFY_CHANNEL_PENDING (`clc661.h`).
+const DOORBELL: usize = 0x90;
+/// Offsets of the halves of the clock: TIME_0, TIME_1 (`clc661.h`).
+const TIME: [usize; 2] = [0x80, 0x84];
+/// First address and size of the GPU's address space: all but the first page of 49 bits.
+const SPACE: (u64, u64) = (0x1000, 0x1_ffff_fb00_0000);
+/// First handle that is chosen here: the driver's own choices are large numbers.
+const FIRST_HANDLE: u32 = 0x1000;
+
+/// What a GPU is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Properties {
+    /// Name of the product, for example `NVIDIA H200`.
+    pub name: String,
+    /// Version of the driver.
+    pub driver: Version,
+    /// Number of the node `/dev/nvidiaN`.
+    pub minor: u32,
+    /// PCI address: domain, bus, slot.
+    pub pci: (u32, u8, u8),
+    /// Graphics processing clusters that the chip can have.
+    pub gpcs: u32,
+    /// TPCs that a GPC can have.
+    pub tpcs_per_gpc: u32,
+    /// Streaming multiprocessors of a TPC.
+    pub sms_per_tpc: u32,
+    /// Warps that an SM holds.
+    pub warps_per_sm: u32,
+    /// SM version, major and minor.
+    pub sm_version: (u32, u32),
+    /// Size of the L2 cache in bytes.
+    pub l2_bytes: u64,
+    /// Size of BAR1 in bytes: how much video memory the CPU can see.
+    pub bar1_bytes: u64,
+}
+
+/// An opened GPU with an address space.
+#[derive(Debug)]
+pub struct Gpu {
+    properties: Properties,
+    /// Write-only where it goes through BAR1.
+    doorbell: DoorMapping,
+    registers: DoorMapping,
+    space: Space,
+    subdevice: Object,
+    device: Object,
+    va_space: Object,
+    handles: AtomicU32,
+    // Keeps the GPU initialised.
+    file: DoorFd,
+    rm: Rm,
+}
+
+/// The GPUs that the driver has, in the order of its list.
+fn cards(rm: &Rm) -> Result<Vec<escape::CardInfo>> {
+    let mut cards = [escape::CardInfo::default(); escape::CARDS];
+    // SAFETY: the array holds no addresses.
+    unsafe { escape(rm.ctl(), "CARD_INFO", escape::CARD_INFO, &mut cards) }?;
+    Ok(cards.into_iter().filter(|card| card.valid != 0).collect())
+}
+
+/// Opens a file of the GPU and ties it to the control file.
+fn open_file(rm: &Rm, minor: u32) -> Result<DoorFd> {
+    let file = rm::open(rm.door(), &rm::device_node(minor))?;
+    let mut register = escape::RegisterFd { ctl_fd: rm.ctl().raw() };
+    // SAFETY: no addresses inside.
+    unsafe { escape(&file, "REGISTER_FD", escape::REGISTER_FD, &mut register) }?;
+    Ok(file)
+}
+
+impl Gpu {
+    /// Opens the GPU that is number `index` of the driver's list, and makes an address space.
+    ///
+    /// # Errors
+    ///
+    /// When the driver is absent or of an unknown release; when there is no such GPU or it is of another
+    /// generation than Hopper; when a step is refused.
+    pub fn open(door: &Arc<dyn Door>, index: usize) -> Result<Arc<Self>> {
+        let rm = Rm::open(door)?;
+        let cards = cards(&rm)?;
+        let card = *cards.get(index).ok_or(Error::NoGpu { index, count: cards.len() })?;
+        let file = open_file(&rm, card.minor_number)?;
+
+        let mut id = control::IdInfo { gpu_id: card.gpu_id, ..Default::default() };
+        rm.control(rm.client(), &control::GPU_GET_ID_INFO_V2, &mut id)?;
+        let device = rm.alloc(
+            rm.client(),
+            &alloc::DEVICE,
+            &mut alloc::Device {
+                device_id: id.device_instance,
+                client_share: rm.client().0,
+                ..Default::default()
+            },
+        )?;
+        let subdevice = rm.alloc(device, &alloc::SUBDEVICE, &mut alloc::Subdevice::default())?;
+        let properties = properties(&rm, subdevice, &card)?;
+        check_classes(&rm, device, &properties.name)?;
+        // Without it the clocks may stay low, and every time is wrong by a factor. They are given back with
+        // the client.
+        let mut boost =
+            control::PerfBoost { flags: control::PERF_BOOST_COMPUTE, duration: control::PERF_BOOST_FOREVER };
+        if let Err(error) = rm.control(subdevice, &control::PERF_BOOST, &mut boost) {
+            tracing::warn!(%error, "the clocks may stay low");
+        }
+
+        let registers = map_usermode(&rm, device, subdevice, card.minor_number, false)?;
+        let doorbell = map_usermode(&rm, device, subdevice, card.minor_number, true);
+        let doorbell = match doorbell {
+            Ok(doorbell) => doorbell,
+            Err(error) => {
+                tracing::debug!(%error, "the doorbell is rung through BAR0");
+                map_usermode(&rm, device, subdevice, card.minor_number, false)?
+            }
+        };
+        let flags = alloc::VA_SPACE_EXTERNALLY_OWNED | alloc::VA_SPACE_PAGE_FAULTING;
+        let (va_base, va_size) = SPACE;
+        let mut parameters = alloc::VaSpace { flags, va_base, va_size, ..Default::default() };
+        let va_space = rm.alloc(device, &alloc::VA_SPACE, &mut parameters)?;
+        let space = Space::open(&rm, uuid(&rm, subdevice)?, va_space)?;
+        tracing::debug!(name = properties.name, driver = %properties.driver, "GPU opened");
+        Ok(Arc::new(Self {
+            properties,
+            doorbell,
+            registers,
+            space,
+            subdevice,
+            device,
+            va_space,
+            handles: AtomicU32::new(FIRST_HANDLE),
+            file,
+            rm,
+        }))
+    }
+
+    /// What the GPU is.
+    pub fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    /// The GPU's clock in nanoseconds: the one of semaphore time stamps.
+    pub fn time_ns(&self) -> u64 {
+        let read = |half: usize| {
+            // SAFETY: the register lies in the page, which is mapped as long as `self` lives.
+            let register = unsafe { self.registers.pointer().add(TIME[half]) }.cast::<u32>();
+            // SAFETY: as above; a register is read by a volatile load.
+            u64::from(unsafe { register.as_ptr().read_volatile() })
+        };
+        loop {
+            let (high, low) = (read(1), read(0));
+            if read(1) == high {
+                return high << 32 | low;
+            }
+        }
+    }
+
+    /// The doorbell: a channel's token is stored to it. Valid as long as `self` lives; never read.
+    pub fn doorbell(&self) -> NonNull<u32> {
+        // SAFETY: the register lies in the page.
+        unsafe { self.doorbell.pointer().add(DOORBELL) }.cast()
+    }
+
+    /// Video memory in bytes: what there is for allocations, and what of it is free.
+    ///
+    /// # Errors
+    ///
+    /// When the driver refuses.
+    pub fn video_memory(&self) -> Result<(u64, u64)> {
+        let [total, free] =
+            fb_info(&self.rm, self.subdevice, [control::FB_HEAP_SIZE, control::FB_HEAP_FREE])?;
+        Ok((u64::from(total) << 10, u64::from(free) << 10))
+    }
+
+    pub(crate) fn rm(&self) -> &Rm {
+        &self.rm
+    }
+
+    pub(crate) fn device(&self) -> Object {
+        self.device
+    }
+
+    pub(crate) fn subdevice(&self) -> Object {
+        self.subdevice
+    }
+
+    pub(crate) fn va_space(&self) -> Object {
+        self.va_space
+    }
+
+    pub(crate) fn space(&self) -> &Space {
+        &self.space
+    }
+
+    pub(crate) fn file(&self) -> &DoorFd {
+        &self.file
+    }
+
+    /// A handle that nobody has.
+    pub(crate) fn next_handle(&self) -> Object {
+        Object(self.handles.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Maps a memory object into the process; returns the mapping and RM's name of it.
+    pub(crate) fn map_object(
+        &self,
+        object: Object,
+        bytes: u64,
+        is_video: bool,
+        what: &'static str,
+    ) -> Result<(DoorMapping, u64)> {
+        let file = if is_video {
+            open_file(&self.rm, self.properties.minor)?
+        } else {
+            rm::open(self.rm.door(), rm::CTL_NODE)?
+        };
+        map(&self.rm, self.device, object, bytes, &file, what)
+    }
+
+    /// Undoes [`Gpu::map_object`], once the mapping itself is gone.
+    pub(crate) fn unmap_object(&self, object: Object, linear: u64) {
+        let mut argument = escape::RmUnmapMemory {
+            client: self.rm.client().0,
+            device: self.device.0,
+            memory: object.0,
+            linear_address: linear,
+            ..Default::default()
+        };
+        // SAFETY: the address is RM's name of a mapping, not memory that is accessed.
+        let result =
+            unsafe { escape(self.rm.ctl(), "RM_UNMAP_MEMORY", escape::RM_UNMAP_MEMORY, &mut argument) };
+        if let Err(error) = result.and_then(|()| rm::check("RM_UNMAP_MEMORY", "memory", argument.status)) {
+            tracing::warn!(%error, "a mapping stays until the GPU is closed");
+        }
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        // Channels and memory hold the GPU, so they are gone. Closing the files frees the rest.
+        self.space.close();
+    }
+}
+
+/// Prepares `file` for one mapping of an object and maps it.
+fn map(
+    rm: &Rm,
+    device: Object,
+    object: Object,
+    bytes: u64,
+    file: &DoorFd,
+    what: &'static str,
+) -> Result<(DoorMapping, u64)> {
+    let mut argument = escape::RmMapMemory {
+        client: rm.client().0,
+        device: device.0,
+        memory: object.0,
+        length: bytes,
+        fd: file.raw(),
+        ..Default::default()
+    };
+    // SAFETY: the argument holds no address of the process.
+    unsafe { escape(rm.ctl(), "RM_MAP_MEMORY", escape::RM_MAP_MEMORY, &mut argument) }?;
+    rm::check("RM_MAP_MEMORY", what, argument.status)?;
+    let fail = |errno| Error::Map { what, bytes, errno };
+    let len = usize::try_from(bytes).map_err(|_| fail(nvgpu_sys::Errno::NOMEM))?;
+    Ok((file.map(0, len, REGISTERS).map_err(fail)?, argument.linear_address))
+}
+
+/// Maps the page with doorbell and clock, through BAR1 or BAR0.
+fn map_usermode(rm: &Rm, device: Object, subdevice: Object, minor: u32, bar1: bool) -> Result<DoorMapping> {
+    let mut parameters = alloc::Usermode { bar1_mapping: u8::from(bar1), privileged: 0 };
+    let usermode = rm.alloc(subdevice, &alloc::USERMODE, &mut parameters)?;
+    let file = open_file(rm, minor)?;
+    map(rm, device, usermode, USERMODE_BYTES as u64, &file, "the doorbell page").map(|(mapping, _)| mapping)
+}
+
+fn uuid(rm: &Rm, subdevice: Object) -> Result<[u8; 16]> {
+    let mut gid = control::GidInfo { flags: 2, length: 16, ..Default::default() };
+    rm.control(subdevice, &control::GPU_GET_GID_INFO, &mut gid)?;
+    // PANIC: the array is longer.
+    Ok(gid.data[..16].try_into().expect("16 bytes"))
+}
+
+fn fb_info<const N: usize>(rm: &Rm, subdevice: Object, indices: [u32; N]) -> Result<[u32; N]> {
+    // CAST: a handful.
+    let mut info = control::FbInfo { count: N as u32, ..Default::default() };
+    for (slot, index) in info.list.iter_mut().zip(indices) {
+        slot[0] = index;
+    }
+    rm.control(subdevice, &control::FB_GET_INFO_V2, &mut info)?;
+    Ok(core::array::from_fn(|at| info.list[at][1]))
+}
+
+fn gr_info<const N: usize>(rm: &Rm, subdevice: Object, indices: [u32; N]) -> Result<[u32; N]> {
+    let mut list = indices.map(|index| [index, 0_u32]);
+    let mut info = control::GrInfo {
+        // CAST: a handful.
+        count: N as u32,
+        list: list.as_mut_ptr().addr() as u64,
+        ..Default::default()
+    };
+    // SAFETY: the list has as many elements as said and lives.
+    unsafe { rm.control_pointing(subdevice, &control::GR_GET_INFO, &mut info) }?;
+    Ok(core::array::from_fn(|at| {
+        // SAFETY: an element of the array; the driver has written through its address.
+        unsafe { core::ptr::from_ref(&list[at][1]).read_volatile() }
+    }))
+}
+
+fn properties(rm: &Rm, subdevice: Object, card: &escape::CardInfo) -> Result<Properties> {
+    let mut name = control::NameString::default();
+    rm.control(subdevice, &control::GPU_GET_NAME_STRING, &mut name)?;
+    let [sm_version, warps_per_sm, gpcs, tpcs_per_gpc, sms_per_tpc] = gr_info(
+        rm,
+        subdevice,
+        [
+            control::GR_SM_VERSION,
+            control::GR_MAX_WARPS_PER_SM,
+            control::GR_NUM_GPCS,
+            control::GR_NUM_TPC_PER_GPC,
+            control::GR_NUM_SM_PER_TPC,
+        ],
+    )?;
+    let [l2_bytes] = fb_info(rm, subdevice, [control::FB_L2_SIZE])?;
+    let [domain, location, _] = card.pci_info;
+    let [bus, slot, ..] = location.to_le_bytes();
+    Ok(Properties {
+        name: text(&name.name),
+        driver: rm.version(),
+        minor: card.minor_number,
+        pci: (domain, bus, slot),
+        gpcs,
+        tpcs_per_gpc,
+        sms_per_tpc,
+        warps_per_sm,
+        sm_version: (sm_version >> 8 & 0xff, sm_version & 0xff),
+        l2_bytes: u64::from(l2_bytes),
+        bar1_bytes: card.fb_size,
+    })
+}
+
+/// Refuses a GPU whose commands this crate does not know.
+fn check_classes(rm: &Rm, device: Object, name: &str) -> Result<()> {
+    let mut list = control::ClassList::default();
+    rm.control(device, &control::GPU_GET_CLASSLIST_V2, &mut list)?;
+    let count = (list.count as usize).min(list.classes.len());
+    let wanted = [
+        (alloc::CHANNEL_GPFIFO.number, alloc::CHANNEL_GPFIFO.name),
+        (alloc::COMPUTE.number, alloc::COMPUTE.name),
+        (alloc::COPY.number, alloc::COPY.name),
+        (alloc::USERMODE.number, alloc::USERMODE.name),
+    ];
+    let missing = wanted.into_iter().find(|(class, _)| !list.classes[..count].contains(class));
+    match missing {
+        Some((class, class_name)) => Err(Error::MissingClass { name: name.to_owned(), class, class_name }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,26 @@
+//! NVIDIA's desktop and data-centre GPU driver from user space, without libcuda.
+//!
+//! Two kernel modules answer here. `nvidia` (RM) keeps a tree of objects, reached by ioctls on `/dev/nvidiactl`
+//! and `/dev/nvidia<n>`: memory, channels, the doorbell page. `nvidia-uvm` owns the GPU's page tables. Once a
+//! channel runs, work is submitted without a call: commands and a ring entry are written to memory that the GPU
+//! fetches, then a token to the doorbell.
+//!
+//! [`Gpu`] is an opened GPU with an address space, [`Memory`] and [`HostImport`] what the GPU sees of memory,
+//! [`ChannelGroup`] a pair of channels. Commands are none of this crate's business. GPUs of the Hopper
+//! generation are driven (class C86F and its engines), with releases 570 to 595 of the driver; 580 is tested.
+
+pub mod abi;
+mod channel;
+mod error;
+mod gpu;
+mod memory;
+mod release;
+mod rm;
+mod space;
+
+pub use channel::{ChannelError, ChannelGroup, Engine, MmuFault, RING_ENTRIES, SmError};
+pub use error::{Error, Result, Status};
+pub use gpu::{Gpu, Properties};
+pub use memory::{HostImport, Memory, Place};
+pub use release::{Release, Version};
+pub use space::{LARGE_PAGE, LOCAL_WINDOW, SHARED_WINDOW, SMALL_PAGE, VA_END, VA_START};

@@ -1,0 +1,295 @@
+//! Memory that the GPU sees: video memory, system memory of the driver, memory of the process.
+//!
+//! A memory object of RM is mapped into the GPU's address space by UVM and, but for memory of the process,
+//! into the process by an mmap of a file of its own. The CPU sees video memory through BAR1,
+//! write-combined: stores are gathered and cheap, each load is a round trip over PCIe. System memory is cached
+//! by the CPU; the GPU's accesses to it look into the CPU's caches.
+
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use nvgpu_sys::DoorMapping;
+use nvgpu_sys::door::Protection;
+
+use crate::abi::{alloc, escape};
+use crate::error::{Error, Result};
+use crate::gpu::Gpu;
+use crate::rm::{self, Object};
+use crate::space::{LARGE_PAGE, Reserved, SMALL_PAGE};
+
+/// Page size of the CPU in bytes.
+const CPU_PAGE: u64 = 4096;
+
+/// Where memory lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The GPU's own memory; the CPU's stores are write-combined, its loads slow.
+    Video,
+    /// The machine's memory, cached by the CPU; the GPU's accesses go over PCIe.
+    System,
+}
+
+impl Place {
+    fn what(self) -> &'static str {
+        match self {
+            Self::Video => "video memory",
+            Self::System => "system memory",
+        }
+    }
+}
+
+/// Flags of an allocation (`NVOS32_ALLOC_FLAGS_*`): banks do not matter, the alignment does, the handle is RM's
+/// choice, no mapping is made.
+const ALLOC_FLAGS: u32 = 0xc101;
+/// On top for video memory: kept over power management.
+const ALLOC_PERSISTENT: u32 = 0x1_0000;
+/// Type of an allocation of system memory (`NVOS32_TYPE_NOTIFIER`).
+const TYPE_NOTIFIER: u32 = 13;
+/// Attributes (`NVOS32_ATTR_*`): contiguous if possible.
+const ATTR_PREFER_CONTIGUOUS: u32 = 3 << 27;
+/// Attributes: pages of 2 MiB.
+const ATTR_PAGE_HUGE: u32 = 3 << 23;
+/// Attributes: in system memory.
+const ATTR_SYSTEM: u32 = 1 << 25;
+/// Attributes: cached by the CPU.
+const ATTR_CACHED: u32 = 1 << 29;
+/// Attributes (`NVOS32_ATTR2_*`): default zero-bandwidth clears; cached by the GPU.
+const ATTR2_GPU_CACHED: u32 = 0x5;
+/// Attributes: not cached by the GPU.
+const ATTR2_GPU_UNCACHED: u32 = 0x9;
+/// Attributes: huge pages are of 2 MiB.
+const ATTR2_HUGE_2M: u32 = 1 << 20;
+/// Kind of the pages: linear.
+const FORMAT_PITCH: u32 = 6;
+
+/// An RM memory object, mapped for the CPU; not yet for the GPU.
+#[derive(Debug)]
+pub(crate) struct CpuMemory {
+    gpu: Arc<Gpu>,
+    object: Object,
+    bytes: u64,
+    linear: u64,
+    // Taken when the object is given up, before RM is told.
+    mapping: Option<DoorMapping>,
+}
+
+impl CpuMemory {
+    /// Allocates and maps at least `bytes` bytes.
+    pub(crate) fn new(gpu: &Arc<Gpu>, place: Place, bytes: u64) -> Result<Self> {
+        let page = if bytes < LARGE_PAGE { SMALL_PAGE } else { LARGE_PAGE };
+        let size = bytes.max(1).checked_next_multiple_of(page).ok_or(Error::AddressSpace { bytes })?;
+        let object = allocate(gpu, place, size, page)?;
+        let mut memory = Self { gpu: Arc::clone(gpu), object, bytes: size, linear: 0, mapping: None };
+        let (mapping, linear) = gpu.map_object(object, size, place == Place::Video, place.what())?;
+        memory.linear = linear;
+        memory.mapping = Some(mapping);
+        Ok(memory)
+    }
+
+    pub(crate) fn object(&self) -> Object {
+        self.object
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn pointer(&self) -> NonNull<u8> {
+        // PANIC: the mapping is there until the drop.
+        self.mapping.as_ref().expect("memory is mapped").pointer()
+    }
+}
+
+impl Drop for CpuMemory {
+    fn drop(&mut self) {
+        if self.mapping.take().is_some() {
+            self.gpu.unmap_object(self.object, self.linear);
+        }
+        self.gpu.rm().free_or_log(self.gpu.device(), self.object, "memory");
+    }
+}
+
+fn allocate(gpu: &Gpu, place: Place, size: u64, page: u64) -> Result<Object> {
+    let mut parameters = alloc::Memory {
+        owner: gpu.rm().client().0,
+        flags: ALLOC_FLAGS,
+        attr: ATTR_PREFER_CONTIGUOUS,
+        format: FORMAT_PITCH,
+        size,
+        alignment: page,
+        limit: size - 1,
+        ..Default::default()
+    };
+    match place {
+        Place::Video => {
+            parameters.flags |= ALLOC_PERSISTENT;
+            parameters.attr2 = ATTR2_GPU_CACHED;
+            if page == LARGE_PAGE {
+                parameters.attr |= ATTR_PAGE_HUGE;
+                parameters.attr2 |= ATTR2_HUGE_2M;
+            }
+            gpu.rm().alloc(gpu.device(), &alloc::MEMORY_VIDEO, &mut parameters)
+        }
+        Place::System => {
+            parameters.kind = TYPE_NOTIFIER;
+            parameters.alignment = CPU_PAGE;
+            parameters.attr |= ATTR_SYSTEM | ATTR_CACHED;
+            parameters.attr2 = ATTR2_GPU_UNCACHED;
+            gpu.rm().alloc(gpu.device(), &alloc::MEMORY_SYSTEM, &mut parameters)
+        }
+    }
+}
+
+/// GPU addresses with memory behind them.
+#[derive(Debug)]
+struct GpuMapping {
+    gpu: Arc<Gpu>,
+    // Taken on drop.
+    reserved: Option<Reserved>,
+    bytes: u64,
+}
+
+impl GpuMapping {
+    fn new(gpu: &Arc<Gpu>, object: Object, bytes: u64) -> Result<Self> {
+        let reserved = gpu.space().reserve(bytes)?;
+        match gpu.space().map(&reserved, bytes, gpu.rm(), object) {
+            Ok(()) => Ok(Self { gpu: Arc::clone(gpu), reserved: Some(reserved), bytes }),
+            Err(error) => {
+                gpu.space().release(reserved);
+                Err(error)
+            }
+        }
+    }
+
+    fn va(&self) -> u64 {
+        self.reserved.as_ref().map_or(0, Reserved::va)
+    }
+}
+
+impl Drop for GpuMapping {
+    fn drop(&mut self) {
+        if let Some(reserved) = self.reserved.take() {
+            self.gpu.space().unmap(reserved.va(), self.bytes);
+            self.gpu.space().release(reserved);
+        }
+    }
+}
+
+/// Memory of the driver that CPU and GPU see.
+#[derive(Debug)]
+pub struct Memory {
+    // Before `memory`: what is mapped cannot be freed.
+    mapping: GpuMapping,
+    memory: CpuMemory,
+}
+
+impl Memory {
+    /// Allocates at least `bytes` bytes: whole pages of 64 KiB, or of 2 MiB from 2 MiB on.
+    ///
+    /// # Errors
+    ///
+    /// When there is no memory, no BAR1 or no address left; [`Error::is_out_of_memory`] tells.
+    pub fn new(gpu: &Arc<Gpu>, place: Place, bytes: u64) -> Result<Self> {
+        let memory = CpuMemory::new(gpu, place, bytes)?;
+        let mapping = GpuMapping::new(gpu, memory.object(), memory.bytes())?;
+        Ok(Self { mapping, memory })
+    }
+
+    /// First address on the GPU.
+    pub fn gpu_va(&self) -> u64 {
+        self.mapping.va()
+    }
+
+    /// First byte on the CPU; valid for [`Memory::bytes`] bytes as long as `self` lives.
+    pub fn cpu(&self) -> NonNull<u8> {
+        self.memory.pointer()
+    }
+
+    /// Length in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.memory.bytes()
+    }
+
+    pub(crate) fn object(&self) -> Object {
+        self.memory.object()
+    }
+}
+
+/// Memory of the process that the GPU sees.
+#[derive(Debug)]
+pub struct HostImport {
+    mapping: GpuMapping,
+    gpu: Arc<Gpu>,
+    object: Object,
+    pointer: NonNull<u8>,
+}
+
+// SAFETY: the pointer is an address of the whole process; accesses through it are up to whoever asks for it.
+unsafe impl Send for HostImport {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for HostImport {}
+
+impl HostImport {
+    /// Pins memory of the process and maps it for the GPU.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unaligned`]; when the driver refuses to pin the pages.
+    ///
+    /// # Safety
+    ///
+    /// `bytes` bytes at `pointer`, and the rest of their last page, are mapped writable and stay so, at the same
+    /// pages, until the result is dropped: no unmap, no remap, no fork with later writes.
+    pub unsafe fn new(gpu: &Arc<Gpu>, pointer: NonNull<u8>, bytes: usize) -> Result<Self> {
+        let address = pointer.addr().get();
+        if bytes == 0 || address as u64 % CPU_PAGE != 0 {
+            return Err(Error::Unaligned { address, bytes, page: CPU_PAGE });
+        }
+        let size = (bytes as u64).next_multiple_of(CPU_PAGE);
+        let object = gpu.next_handle();
+        let mut argument = escape::RmAllocMemory {
+            root: gpu.rm().client().0,
+            parent: gpu.device().0,
+            handle: object.0,
+            class: alloc::MEMORY_HOST,
+            flags: escape::HOST_MEMORY_FLAGS,
+            memory: address as u64,
+            limit: size - 1,
+            fd: -1,
+            ..Default::default()
+        };
+        // SAFETY: the memory is mapped by the caller's promise.
+        unsafe { rm::escape(gpu.file(), "RM_ALLOC_MEMORY", escape::RM_ALLOC_MEMORY, &mut argument) }?;
+        rm::check("RM_ALLOC_MEMORY", "memory of the process", argument.status)?;
+        match GpuMapping::new(gpu, object, size) {
+            Ok(mapping) => Ok(Self { mapping, gpu: Arc::clone(gpu), object, pointer }),
+            Err(error) => {
+                gpu.rm().free_or_log(gpu.device(), object, "imported memory");
+                Err(error)
+            }
+        }
+    }
+
+    /// First address on the GPU.
+    pub fn gpu_va(&self) -> u64 {
+        self.mapping.va()
+    }
+
+    /// First byte on the CPU.
+    pub fn cpu(&self) -> NonNull<u8> {
+        self.pointer
+    }
+}
+
+impl Drop for HostImport {
+    fn drop(&mut self) {
+        if let Some(reserved) = self.mapping.reserved.take() {
+            self.gpu.space().unmap(reserved.va(), self.mapping.bytes);
+            self.gpu.space().release(reserved);
+        }
+        self.gpu.rm().free_or_log(self.gpu.device(), self.object, "imported memory");
+    }
+}
+
+/// A mapping of registers, read and written.
+pub(crate) const REGISTERS: Protection = Protection::READ.union(Protection::WRITE);

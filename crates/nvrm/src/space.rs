@@ -1,0 +1,250 @@
+//! The GPU's address space: page tables that the UVM module owns, addresses that this crate chooses.
+//!
+//! UVM keeps *external ranges*: stretches of addresses into which objects of RM are mapped. Nothing in them is
+//! paged on demand, so an access outside of a mapping is a fault. The page size of a mapping is the largest
+//! of 4 KiB, 64 KiB and 2 MiB that divides address, length and the memory's own page size.
+//!
+//! Addresses stay below 2^40, since launch descriptors are named by their address shifted right by 8 in 32
+//! bits, and below the two 4 GiB windows through which threads see shared and local memory.
+
+use core::ops::Range;
+use core::ptr;
+use std::sync::{Mutex, PoisonError};
+
+use bytemuck::Pod;
+use nvgpu_sys::DoorFd;
+use range_alloc::RangeAllocator;
+
+use crate::abi::uvm;
+use crate::error::{Error, Result, Status};
+use crate::release::Release;
+use crate::rm::{self, Object, Rm};
+
+/// Unit of small pieces of address space, and their alignment, in bytes.
+pub const SMALL_PAGE: u64 = 64 << 10;
+/// Unit of large pieces of address space, and their alignment, in bytes.
+pub const LARGE_PAGE: u64 = 2 << 20;
+/// Addresses for pieces shorter than [`LARGE_PAGE`].
+const SMALL: Range<u64> = 0x10_0000_0000..0x14_0000_0000;
+/// Addresses for other pieces.
+const LARGE: Range<u64> = 0x14_0000_0000..0xe0_0000_0000;
+/// Lowest address that is given out.
+pub const VA_START: u64 = SMALL.start;
+/// End of the addresses that are given out.
+pub const VA_END: u64 = LARGE.end;
+/// Where threads see their block's shared memory: 4 GiB.
+pub const SHARED_WINDOW: u64 = 0x7294_0000_0000;
+/// Where threads see their local memory: 4 GiB.
+pub const LOCAL_WINDOW: u64 = 0x7293_0000_0000;
+
+/// UUID of a GPU.
+pub(crate) type Uuid = [u8; 16];
+
+/// A reserved stretch of GPU addresses.
+#[derive(Debug)]
+pub(crate) struct Reserved(Range<u64>);
+
+impl Reserved {
+    pub(crate) fn va(&self) -> u64 {
+        self.0.start
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.end - self.0.start
+    }
+}
+
+/// Which addresses are free.
+#[derive(Debug)]
+struct Addresses {
+    small: RangeAllocator<u64>,
+    large: RangeAllocator<u64>,
+}
+
+/// The address space of one GPU.
+#[derive(Debug)]
+pub(crate) struct Space {
+    uuid: Uuid,
+    client: Object,
+    release: Release,
+    addresses: Mutex<Addresses>,
+    // The space ends with `file`. `mm` goes last: closing it stops all channels.
+    file: DoorFd,
+    _mm: DoorFd,
+}
+
+/// Status fields of UVM's arguments.
+trait Answer: Pod {
+    fn status(&self) -> u32;
+}
+
+macro_rules! answers {
+    ($($name:ident)*) => {
+        $(impl Answer for uvm::$name {
+            fn status(&self) -> u32 {
+                self.rm_status
+            }
+        })*
+    };
+}
+answers!(Initialize MmInitialize RegisterGpu UnregisterGpu RegisterGpuVaSpace UnregisterGpuVaSpace);
+answers!(CreateExternalRange MapExternalAllocation UnmapExternal Free RegisterChannel UnregisterChannel);
+
+/// Sends a request to UVM and checks both results.
+fn request<T: Answer>(file: &DoorFd, call: &'static str, number: u32, argument: &mut T) -> Result<()> {
+    // SAFETY: the argument is the one of the request; UVM's arguments hold no addresses of the process.
+    unsafe { rm::send(file, call, number, ptr::from_mut(argument).cast()) }?;
+    rm::check(call, "the address space", argument.status())
+}
+
+impl Space {
+    /// Makes an address space for a GPU out of an RM VA space.
+    pub(crate) fn open(rm: &Rm, uuid: Uuid, va_space: Object) -> Result<Self> {
+        let node = c"/dev/nvidia-uvm";
+        let (file, mm) = (rm::open(rm.door(), node)?, rm::open(rm.door(), node)?);
+        let mut initialize = uvm::Initialize { flags: uvm::INITIALIZE_DISABLE_HMM, ..Default::default() };
+        request(&file, "UVM_INITIALIZE", uvm::INITIALIZE, &mut initialize)?;
+        let mut initialize = uvm::MmInitialize { uvm_fd: file.raw(), ..Default::default() };
+        match request(&mm, "UVM_MM_INITIALIZE", uvm::MM_INITIALIZE, &mut initialize) {
+            Err(Error::Status { status: Status::NOTHING_TO_DO, .. }) | Ok(()) => {}
+            Err(error) => return Err(error),
+        }
+        let mut register = uvm::RegisterGpu { gpu_uuid: uuid, rm_ctrl_fd: -1, ..Default::default() };
+        request(&file, "UVM_REGISTER_GPU", uvm::REGISTER_GPU, &mut register)?;
+        let mut register = uvm::RegisterGpuVaSpace {
+            gpu_uuid: uuid,
+            rm_ctrl_fd: rm.ctl().raw(),
+            client: rm.client().0,
+            va_space: va_space.0,
+            ..Default::default()
+        };
+        request(&file, "UVM_REGISTER_GPU_VASPACE", uvm::REGISTER_GPU_VASPACE, &mut register)?;
+        let addresses = Addresses { small: RangeAllocator::new(SMALL), large: RangeAllocator::new(LARGE) };
+        let addresses = Mutex::new(addresses);
+        Ok(Self { uuid, client: rm.client(), release: rm.release(), addresses, file, _mm: mm })
+    }
+
+    /// Takes addresses for `bytes` bytes, rounded up to pages.
+    pub(crate) fn reserve(&self, bytes: u64) -> Result<Reserved> {
+        let full = Error::AddressSpace { bytes };
+        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        let range = if bytes < LARGE_PAGE {
+            addresses.small.allocate_range(bytes.max(1).next_multiple_of(SMALL_PAGE))
+        } else {
+            bytes
+                .checked_next_multiple_of(LARGE_PAGE)
+                .map_or(Err(range_alloc::RangeAllocationError { fragmented_free_length: 0 }), |bytes| {
+                    addresses.large.allocate_range(bytes)
+                })
+        };
+        range.map(Reserved).map_err(|_| full)
+    }
+
+    /// Gives addresses back.
+    pub(crate) fn release(&self, reserved: Reserved) {
+        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        let Reserved(range) = reserved;
+        if range.start < SMALL.end {
+            addresses.small.free_range(range);
+        } else {
+            addresses.large.free_range(range);
+        }
+    }
+
+    /// Maps all of a memory object.
+    pub(crate) fn map(&self, reserved: &Reserved, bytes: u64, rm: &Rm, memory: Object) -> Result<()> {
+        let base = reserved.va();
+        let mut range = uvm::CreateExternalRange { base, length: bytes, ..Default::default() };
+        request(&self.file, "UVM_CREATE_EXTERNAL_RANGE", uvm::CREATE_EXTERNAL_RANGE, &mut range)?;
+        let mut map: Box<uvm::MapExternalAllocation> = bytemuck::zeroed_box();
+        map.base = base;
+        map.length = bytes;
+        map.per_gpu_attributes[0].gpu_uuid = self.uuid;
+        map.per_gpu_attributes[0].gpu_mapping_type = uvm::MAPPING_READ_WRITE_ATOMIC;
+        map.gpu_attributes_count = 1;
+        map.rm_ctrl_fd = rm.ctl().raw();
+        map.client = self.client.0;
+        map.memory = memory.0;
+        let result =
+            request(&self.file, "UVM_MAP_EXTERNAL_ALLOCATION", uvm::MAP_EXTERNAL_ALLOCATION, &mut *map);
+        if result.is_err() {
+            self.free(base, bytes);
+        }
+        result
+    }
+
+    /// Undoes [`Space::map`].
+    pub(crate) fn unmap(&self, base: u64, bytes: u64) {
+        let mut unmap = uvm::UnmapExternal { base, length: bytes, gpu_uuid: self.uuid, ..Default::default() };
+        if let Err(error) = request(&self.file, "UVM_UNMAP_EXTERNAL", uvm::UNMAP_EXTERNAL, &mut unmap) {
+            tracing::warn!(%error, "memory stays mapped until the GPU is closed");
+        }
+        self.free(base, bytes);
+    }
+
+    fn free(&self, base: u64, length: u64) {
+        let result = if self.release == Release::R595 {
+            // Base, then the status where 580 has the length.
+            let mut words = uvm::Free { base, ..Default::default() };
+            // SAFETY: the request's argument, longer than it has to be, without addresses.
+            unsafe { rm::send(&self.file, "UVM_FREE", uvm::FREE, ptr::from_mut(&mut words).cast()) }
+                // CAST: the status is the low word.
+                .and_then(|()| rm::check("UVM_FREE", "the address space", words.length as u32))
+        } else {
+            let mut free = uvm::Free { base, length, ..Default::default() };
+            request(&self.file, "UVM_FREE", uvm::FREE, &mut free)
+        };
+        if let Err(error) = result {
+            tracing::warn!(%error, "addresses stay taken until the GPU is closed");
+        }
+    }
+
+    /// Lets UVM map what a channel needs beyond its commands, into `reserved`.
+    pub(crate) fn register_channel(&self, rm: &Rm, channel: Object, reserved: &Reserved) -> Result<()> {
+        let mut register = uvm::RegisterChannel {
+            gpu_uuid: self.uuid,
+            rm_ctrl_fd: rm.ctl().raw(),
+            client: self.client.0,
+            channel: channel.0,
+            base: reserved.va(),
+            length: reserved.bytes(),
+            ..Default::default()
+        };
+        request(&self.file, "UVM_REGISTER_CHANNEL", uvm::REGISTER_CHANNEL, &mut register)
+    }
+
+    /// Stops a channel and takes back what UVM has mapped for it.
+    pub(crate) fn unregister_channel(&self, channel: Object) {
+        let call = "UVM_UNREGISTER_CHANNEL";
+        let result = if self.release == Release::R595 {
+            // Client, channel, status: without the UUID before them.
+            let mut words = [self.client.0, channel.0, 0, 0, 0, 0, 0];
+            // SAFETY: the request's argument, longer than it has to be, without addresses.
+            unsafe { rm::send(&self.file, call, uvm::UNREGISTER_CHANNEL, words.as_mut_ptr().cast()) }
+                .and_then(|()| rm::check(call, "the address space", words[2]))
+        } else {
+            let mut unregister = uvm::UnregisterChannel {
+                gpu_uuid: self.uuid,
+                client: self.client.0,
+                channel: channel.0,
+                ..Default::default()
+            };
+            request(&self.file, call, uvm::UNREGISTER_CHANNEL, &mut unregister)
+        };
+        if let Err(error) = result {
+            tracing::warn!(%error, "a channel stays registered until the GPU is closed");
+        }
+    }
+
+    /// Takes the GPU out of the space: no channel and no mapping is left.
+    pub(crate) fn close(&self) {
+        let mut va_space = uvm::UnregisterGpuVaSpace { gpu_uuid: self.uuid, ..Default::default() };
+        let mut gpu = uvm::UnregisterGpu { gpu_uuid: self.uuid, ..Default::default() };
+        let result =
+            request(&self.file, "UVM_UNREGISTER_GPU_VASPACE", uvm::UNREGISTER_GPU_VASPACE, &mut va_space)
+                .and_then(|()| request(&self.file, "UVM_UNREGISTER_GPU", uvm::UNREGISTER_GPU, &mut gpu));
+        if let Err(error) = result {
+            tracing::warn!(%error, "closing the files does the rest");
+        }
+    }
+}
