@@ -193,6 +193,14 @@ pub enum Error {
         /// The names of all kernels, sorted.
         available: Vec<String>,
     },
+    /// A name that no variable has.
+    #[error("no variable `{name}` in the cubin; there is {}", list(.available))]
+    NoSuchVariable {
+        /// The name that was asked for.
+        name: String,
+        /// The names of all variables, sorted.
+        available: Vec<String>,
+    },
     /// More variables than a GPU's memory holds.
     #[error("the image takes {bytes} bytes, more than can be loaded")]
     ImageTooLarge {

@@ -25,6 +25,7 @@ mod shared;
 mod signal;
 mod timeline;
 mod typed;
+mod variable;
 mod wait;
 
 pub use args::{Arg, BufferUse};
@@ -48,4 +49,5 @@ pub use recover::Recovery;
 pub use shared::{DeviceId, MAX_QUEUES};
 pub use signal::Signal;
 pub use typed::{ByValue, KernelArg, Signature, TypedKernel};
+pub use variable::Variable;
 pub use wait::{Fence, WaitPolicy};

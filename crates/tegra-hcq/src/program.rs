@@ -3,10 +3,10 @@
 //! Loading a cubin copies its image into one allocation and prepares, for each kernel, everything that
 //! does not change from launch to launch: a template of the launch descriptor (QMD) and of constant
 //! bank 0. Bank 0 begins with words that NVIDIA's compiler expects of the driver (block and grid size,
-//! window addresses, stack pointer); the parameters follow at 0x160.
+//! window addresses, stack pointer); the parameters follow, at 0x160 or where the cubin says.
 
 use core::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use ampere_cmd::qmd::{QmdV3_0, shared_memory_config_for, v3_0 as field};
 use cubin::Cubin;
@@ -77,6 +77,7 @@ pub(crate) struct KernelCode {
     pub(crate) sm_version: (u32, u32),
     max_threads: u32,
     required_block: Option<[u32; 3]>,
+    cluster: Option<[u32; 3]>,
 }
 
 /// Where a parameter goes.
@@ -103,8 +104,12 @@ pub(crate) struct SharedMemory {
 /// pending launches have ended.
 #[derive(Debug)]
 pub(crate) struct ProgramCode {
-    memory: Handle,
+    pub(crate) memory: Handle,
     kernels: Vec<KernelCode>,
+    /// The variables, sorted by name.
+    pub(crate) globals: Vec<cubin::Global>,
+    /// Held while the CPU reads or writes a variable.
+    pub(crate) variables: Mutex<()>,
 }
 
 impl ProgramCode {
@@ -159,7 +164,8 @@ impl Program {
             .iter()
             .map(|kernel| KernelCode::prepare(kernel, cubin.sm(), memory.gpu_va(), properties))
             .collect::<Result<Vec<_>>>()?;
-        let code = Arc::new(ProgramCode { memory, kernels });
+        let globals = cubin.globals().to_vec();
+        let code = Arc::new(ProgramCode { memory, kernels, globals, variables: Mutex::new(()) });
         shared.register_program(&code);
         tracing::debug!(
             kernels = code.kernels.len(),
@@ -277,6 +283,7 @@ impl KernelCode {
             sm_version: (sm / 10, sm % 10),
             max_threads: declared.min(threads_for_registers(kernel.registers)),
             required_block: kernel.required_threads,
+            cluster: kernel.cluster,
         };
         Ok(code)
     }
@@ -291,6 +298,14 @@ impl KernelCode {
             return Err(Error::Launch(format!(
                 "kernel {}: was compiled for blocks of {required}, not {block}",
                 self.name
+            )));
+        }
+        if let Some(cluster) = self.cluster {
+            return Err(Error::Launch(format!(
+                "kernel {}: was compiled for clusters of {} blocks, which launches do not form; compile it \
+                 without __cluster_dims__",
+                self.name,
+                Dim3::from(cluster)
             )));
         }
         let threads = product(block.to_array());
