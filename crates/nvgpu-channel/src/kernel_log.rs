@@ -14,8 +14,9 @@ const RECORD_BYTES: usize = 8192;
 /// Records read in one go, so that a flood of messages cannot hold the caller up.
 const RECORDS_PER_DRAIN: usize = 4096;
 /// Words by which a record is the GPU driver's: its own prefix, its register dumps, its functions
-/// in warnings, its allocator; the last one is that of a modelled GPU, which explains itself.
-const MARKS: [&str; 7] = ["nvgpu", "__ga10b__", "gk20a", "nvmap", "tu104_gr", "NvMap", "orin-sim"];
+/// in warnings, its allocator; NVIDIA's desktop driver; the last one is that of a modelled GPU, which explains
+/// itself.
+const MARKS: [&str; 8] = ["nvgpu", "__ga10b__", "gk20a", "nvmap", "tu104_gr", "NvMap", "NVRM", "orin-sim"];
 
 /// A reader of new kernel-log records about the GPU.
 ///

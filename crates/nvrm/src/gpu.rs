@@ -37,6 +37,8 @@ pub struct Properties {
     pub pci: (u32, u8, u8),
     /// Graphics processing clusters that the chip can have.
     pub gpcs: u32,
+    /// TPCs that are there.
+    pub tpcs: u32,
     /// TPCs that a GPC can have.
     pub tpcs_per_gpc: u32,
     /// Streaming multiprocessors of a TPC.
@@ -326,13 +328,14 @@ fn gr_info<const N: usize>(rm: &Rm, subdevice: Object, indices: [u32; N]) -> Res
 fn properties(rm: &Rm, subdevice: Object, card: &escape::CardInfo) -> Result<Properties> {
     let mut name = control::NameString::default();
     rm.control(subdevice, &control::GPU_GET_NAME_STRING, &mut name)?;
-    let [sm_version, warps_per_sm, gpcs, tpcs_per_gpc, sms_per_tpc] = gr_info(
+    let [sm_version, warps_per_sm, gpcs, tpcs, tpcs_per_gpc, sms_per_tpc] = gr_info(
         rm,
         subdevice,
         [
             control::GR_SM_VERSION,
             control::GR_MAX_WARPS_PER_SM,
             control::GR_NUM_GPCS,
+            control::GR_TPC_COUNT,
             control::GR_NUM_TPC_PER_GPC,
             control::GR_NUM_SM_PER_TPC,
         ],
@@ -346,6 +349,7 @@ fn properties(rm: &Rm, subdevice: Object, card: &escape::CardInfo) -> Result<Pro
         minor: card.minor_number,
         pci: (domain, bus, slot),
         gpcs,
+        tpcs,
         tpcs_per_gpc,
         sms_per_tpc,
         warps_per_sm,

@@ -11,7 +11,8 @@ use std::time::{Duration, SystemTime};
 use nvgpu_sys::{Door, LinuxDoor};
 
 use crate::backend::nvgpu::NvgpuBackend;
-use crate::backend::{MemoryInfo, MemoryUse, Properties};
+use crate::backend::nvrm::NvrmBackend;
+use crate::backend::{Backend, MemoryInfo, MemoryUse, Properties};
 use crate::bundle;
 use crate::error::{Error, Result};
 use crate::graph::GraphBuilder;
@@ -27,26 +28,32 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The node whose presence decides what [`DeviceKind::Auto`] means.
 const CTRL_NODE: &str = "/dev/nvgpu/igpu0/ctrl";
+/// The node of NVIDIA's desktop driver.
+const NVRM_NODE: &str = "/dev/nvidiactl";
 
 /// Which GPU to open, or which one is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeviceKind {
-    /// The Orin's GPU when `/dev/nvgpu/igpu0/ctrl` exists, else the software Orin.
+    /// The Orin's GPU when `/dev/nvgpu/igpu0/ctrl` exists, else a GPU of NVIDIA's desktop driver when it has one that
+    /// can be driven, else the software Orin.
     Auto,
     /// The Orin's GPU, through NVIDIA's nvgpu kernel driver.
     Nvgpu,
     /// The software Orin (feature `sim`).
     Sim,
+    /// A GPU of the Hopper generation, through NVIDIA's desktop and data-centre driver.
+    Nvrm,
 }
 
 impl DeviceKind {
-    /// The name by which programs select the kind: `auto`, `nvgpu` or `sim`.
+    /// The name by which programs select the kind: `auto`, `nvgpu`, `nvrm` or `sim`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
             Self::Nvgpu => "nvgpu",
             Self::Sim => "sim",
+            Self::Nvrm => "nvrm",
         }
     }
 }
@@ -61,7 +68,7 @@ impl core::str::FromStr for DeviceKind {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self> {
-        let kinds = [Self::Auto, Self::Nvgpu, Self::Sim];
+        let kinds = [Self::Auto, Self::Nvgpu, Self::Nvrm, Self::Sim];
         let kind = kinds.into_iter().find(|kind| kind.name() == name);
         kind.ok_or_else(|| Error::UnknownKind(name.to_owned()))
     }
@@ -85,6 +92,13 @@ impl Device {
         match kind {
             DeviceKind::Nvgpu => Self::open_through(Arc::new(LinuxDoor), DeviceKind::Nvgpu),
             DeviceKind::Auto if real_node() => Self::open_through(Arc::new(LinuxDoor), DeviceKind::Nvgpu),
+            DeviceKind::Nvrm => Self::open_through(Arc::new(LinuxDoor), DeviceKind::Nvrm),
+            DeviceKind::Auto if Path::new(NVRM_NODE).exists() => {
+                Self::open_through(Arc::new(LinuxDoor), DeviceKind::Nvrm).or_else(|error| {
+                    tracing::info!(%error, "the GPU of NVIDIA's desktop driver is not used");
+                    Self::open_software()
+                })
+            }
             DeviceKind::Auto | DeviceKind::Sim => Self::open_software(),
         }
     }
@@ -108,7 +122,10 @@ impl Device {
     /// As [`Device::open`].
     pub fn open_through(door: Arc<dyn Door>, kind: DeviceKind) -> Result<Self> {
         let _span = tracing::debug_span!("open", kind = kind.name()).entered();
-        let backend = Box::new(NvgpuBackend::open(door, kind)?);
+        let backend: Box<dyn Backend> = match kind {
+            DeviceKind::Nvrm => Box::new(NvrmBackend::open(&door)?),
+            _ => Box::new(NvgpuBackend::open(door, kind)?),
+        };
         let shared = Shared::new(backend)?;
         let properties = shared.backend().properties();
         tracing::info!(

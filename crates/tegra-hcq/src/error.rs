@@ -21,7 +21,7 @@ pub enum Error {
     NoSoftwareOrin,
 
     /// No kind of device has this name.
-    #[error("there is no device kind '{0}'; there are auto, nvgpu and sim")]
+    #[error("there is no device kind '{0}'; there are auto, nvgpu, nvrm and sim")]
     UnknownKind(String),
 
     /// The software Orin could not be started.
@@ -35,6 +35,10 @@ pub enum Error {
     /// Memory could not be created or mapped.
     #[error(transparent)]
     Memory(#[from] nvmap::Error),
+
+    /// NVIDIA's desktop driver refused a call.
+    #[error(transparent)]
+    Nvrm(#[from] nvrm::Error),
 
     /// There is not enough memory, even after idle memory was given back.
     #[error(
@@ -173,6 +177,7 @@ impl Error {
         let errno = match self {
             Self::Driver(error) => error.errno(),
             Self::Memory(error) => error.errno(),
+            Self::Nvrm(error) => return error.is_out_of_memory(),
             _ => None,
         };
         errno == Some(nvgpu_sys::Errno::NOMEM)

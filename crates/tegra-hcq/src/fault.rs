@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use nvgpu_channel::ErrorCode;
 
+use crate::backend::Evidence;
 use crate::grid::Dim3;
 use crate::inspect::Submission;
 
@@ -156,14 +157,16 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Decodes a notifier number and the log's lines.
-    pub(crate) fn decode(notifier: ErrorCode, log: Result<Vec<String>, String>) -> Self {
+    /// Decodes a notifier number, the log's lines and what the driver's own calls tell.
+    pub(crate) fn decode(notifier: ErrorCode, log: Result<Vec<String>, String>, evidence: &Evidence) -> Self {
         let lines = log.as_deref().unwrap_or(&[]);
         // The last ones: before them there may be stragglers of an earlier fault.
         let mmu = lines.iter().rfind(|line| line.contains("fault addr: "));
         let sm = lines.iter().rfind(|line| line.contains("hww_warp_esr_pc "));
-        let pc = sm.and_then(|line| hex_after(line, "hww_warp_esr_pc "));
-        let warp = sm.and_then(|line| decimal_after(line, "hww_warp_esr ")).map(WarpError::from_esr);
+        let pc = sm.and_then(|line| hex_after(line, "hww_warp_esr_pc ")).or(evidence.pc);
+        let warp = sm.and_then(|line| decimal_after(line, "hww_warp_esr ")).or(evidence.warp_esr);
+        let warp = warp.map(WarpError::from_esr);
+        let xid = lines.iter().rev().find_map(|line| xid_fault(line));
         let kind = match notifier {
             ErrorCode::MmuFault => FaultKind::Mmu,
             ErrorCode::EngineException if lines.iter().any(|line| line.contains("sked exception")) => {
@@ -175,13 +178,17 @@ impl Fault {
             other => FaultKind::Other(other),
         };
         let access = mmu
-            .and_then(|line| Some((text_after(line, "fault type: ")?, text_after(line, "access type: ")?)));
+            .and_then(|line| Some((text_after(line, "fault type: ")?, text_after(line, "access type: ")?)))
+            .or_else(|| xid.as_ref().map(|(_, access)| access.clone()));
         let details = lines
             .iter()
             .filter_map(|line| line.split_once("orin-sim: "))
             .map(|(_, text)| text.to_owned())
             .collect();
-        let address = mmu.and_then(|line| hex_after(line, "fault addr: "));
+        let address = mmu
+            .and_then(|line| hex_after(line, "fault addr: "))
+            .or(xid.map(|(address, _)| address))
+            .or(evidence.address);
         Self {
             kind,
             notifier,
@@ -245,6 +252,19 @@ impl fmt::Display for Fault {
     }
 }
 
+/// Address, fault type and access of an MMU fault, from a line of NVIDIA's desktop driver: `... faulted @
+/// 0x30_00000000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ`.
+fn xid_fault(line: &str) -> Option<(u64, (String, String))> {
+    let rest = line.split_once(" faulted @ 0x")?.1;
+    let (address, rest) = rest.split_once(". Fault is of type ")?;
+    let address = u64::from_str_radix(&address.replace('_', ""), 16).ok()?;
+    let mut words = rest.split_whitespace();
+    let (kind, access) = (words.next()?, words.next()?);
+    let plain = |word: &str, prefix: &str| word.trim_start_matches(prefix).to_lowercase().replace('_', " ");
+    let kind = format!("invalid {}", plain(kind, "FAULT_"));
+    Some((address, (kind, plain(access, "ACCESS_TYPE_"))))
+}
+
 /// The hexadecimal number that follows `label`.
 fn hex_after(line: &str, label: &str) -> Option<u64> {
     let rest = line.split_once(label)?.1.trim_start().strip_prefix("0x")?;
@@ -272,6 +292,19 @@ mod tests {
     }
 
     #[test]
+    fn a_line_of_the_desktop_driver_has_address_and_access() {
+        let line = "NVRM: Xid (PCI:0000:00:06): 31, pid=440, name=x, channel 0x0000000b, intr 00000000. MMU Fault: \
+                    ENGINE CE0 HUBCLIENT_CE0 faulted @ 0x30_00000000. Fault is of type FAULT_PDE \
+                    ACCESS_TYPE_VIRT_READ";
+        let fault = Fault::decode(ErrorCode::MmuFault, lines(line), &Evidence::default());
+        assert_eq!((fault.kind, fault.address), (FaultKind::Mmu, Some(0x30_0000_0000)));
+        assert_eq!(fault.access, Some(("invalid pde".to_owned(), "virt read".to_owned())));
+        let evidence = Evidence { pc: Some(0x1230), warp_esr: Some(0xf), address: None };
+        let fault = Fault::decode(ErrorCode::EngineException, lines(""), &evidence);
+        assert_eq!((fault.kind, fault.pc), (FaultKind::Sm(WarpError::MisalignedAddress), Some(0x1230)));
+    }
+
+    #[test]
     fn an_mmu_fault_has_address_and_access() {
         let fault = Fault::decode(
             ErrorCode::MmuFault,
@@ -280,6 +313,7 @@ mod tests {
                  nvgpu: 17000000.gpu x:1 [ERR]  [MMU FAULT] mmu engine id:  0, ch id:  511, fault addr: 0xfb12345000, \
                  fault addr aperture: 0, fault type: invalid pte, access type: virt read, ",
             ),
+            &Evidence::default(),
         );
         assert_eq!(fault.kind, FaultKind::Mmu);
         assert_eq!(fault.address, Some(0xfb_1234_5000));
@@ -296,6 +330,7 @@ mod tests {
                 "nvgpu: sm err state gpc_id(0), tpc_id(1), offset(0), sm_id(2), hww_global_esr 4,hww_warp_esr 15, \
                  hww_warp_esr_pc 0xff55a2a830",
             ),
+            &Evidence::default(),
         );
         assert_eq!(fault.kind, FaultKind::Sm(WarpError::MisalignedAddress));
         assert_eq!(fault.pc, Some(0xff_55a2_a830));
@@ -303,11 +338,12 @@ mod tests {
 
     #[test]
     fn without_a_log_the_notifier_still_tells_the_kind() {
-        let fault = Fault::decode(ErrorCode::PbdmaError, Err("permission denied".to_owned()));
+        let fault =
+            Fault::decode(ErrorCode::PbdmaError, Err("permission denied".to_owned()), &Evidence::default());
         assert_eq!(fault.kind, FaultKind::Pushbuffer);
         assert!(fault.to_string().contains("permission denied"));
         assert_eq!(
-            Fault::decode(ErrorCode::Unknown(77), lines("")).kind,
+            Fault::decode(ErrorCode::Unknown(77), lines(""), &Evidence::default()).kind,
             FaultKind::Other(ErrorCode::Unknown(77))
         );
     }
@@ -317,6 +353,7 @@ mod tests {
         let fault = Fault::decode(
             ErrorCode::EngineException,
             lines("nvgpu: sked exception: esr 0x01000000\norin-sim: window overlap"),
+            &Evidence::default(),
         );
         assert_eq!(fault.kind, FaultKind::LaunchDescriptor);
         assert!(fault.to_string().ends_with("window overlap"));

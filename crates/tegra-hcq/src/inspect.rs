@@ -7,13 +7,13 @@ use core::fmt::Write as _;
 use std::sync::Arc;
 
 use ampere_cmd::compute_c7c0::SendPcasA;
-use ampere_cmd::dump::{self, Classes};
+use ampere_cmd::dump;
 use ampere_cmd::gpfifo::{Entry, Segment};
 use ampere_cmd::method::Method;
 use ampere_cmd::pushbuffer::{MethodStream, Subchannel};
-use ampere_cmd::qmd::{QmdV3_0, v3_0 as field};
 use nvmap::volatile;
 
+use crate::descriptor::{self, Generation};
 use crate::fault::{Fault, NearBuffer};
 use crate::grid::Dim3;
 use crate::shared::Shared;
@@ -36,6 +36,8 @@ pub struct Submission {
     pub words: Vec<u32>,
     /// The launch descriptors that they start, chained ones included, in order.
     pub launches: Vec<LaunchRecord>,
+    /// For the meaning of the words.
+    generation: Generation,
 }
 
 /// A launch descriptor as it stands in memory.
@@ -60,7 +62,7 @@ impl Submission {
     /// The commands as text, one line per word.
     pub fn text(&self) -> String {
         let mut text = format!("{} channel, {} words at {:#x}\n", self.channel, self.words.len(), self.va);
-        text.push_str(&dump::pushbuffer(&self.words, &Classes::AMPERE));
+        text.push_str(&dump::pushbuffer(&self.words, self.generation.classes()));
         for launch in &self.launches {
             let name = launch.kernel.as_deref().unwrap_or("unknown code");
             let _ = writeln!(
@@ -100,14 +102,15 @@ fn read_words(device: &Shared, va: u64, count: usize) -> Option<Vec<u32>> {
 /// The last submissions of each channel, at most `count`, oldest first. Those whose words a later one has overwritten
 /// are left out.
 pub(crate) fn submissions(device: &Shared, channels: &OpenChannels, count: u32) -> Vec<Submission> {
+    let generation = Generation::of(device.backend().properties().sm_version);
     let mut found = Vec::new();
     for (channel, ring) in LANES.into_iter().zip(&channels.rings) {
         // SAFETY: `channels` keeps the group open.
         let entries = unsafe { ring.last_entries(count) };
         for (va, count) in standing(&entries) {
             let Some(words) = read_words(device, va, count as usize) else { continue };
-            let launches = launches(device, &words);
-            found.push(Submission { channel, va, words, launches });
+            let launches = launches(device, generation, &words);
+            found.push(Submission { channel, va, words, launches, generation });
         }
     }
     found
@@ -128,7 +131,7 @@ fn standing(entries: &[u64]) -> Vec<(u64, u32)> {
 }
 
 /// Follows the launches in a pushbuffer.
-fn launches(device: &Shared, words: &[u32]) -> Vec<LaunchRecord> {
+fn launches(device: &Shared, generation: Generation, words: &[u32]) -> Vec<LaunchRecord> {
     let mut stream = MethodStream::new();
     let mut found = Vec::new();
     for &word in words {
@@ -139,11 +142,9 @@ fn launches(device: &Shared, words: &[u32]) -> Vec<LaunchRecord> {
             let mut next = Some(u64::from(write.data) << 8);
             while let Some(va) = next
                 && found.len() < CHAIN
-                && let Some(record) = record(device, va)
+                && let Some((record, behind)) = record(device, generation, va)
             {
-                next = QmdV3_0::from_slice(&record.words)
-                    .filter(|qmd| qmd.get(field::DEPENDENT_QMD0_ENABLE) != 0)
-                    .map(|qmd| qmd.get(field::DEPENDENT_QMD0_POINTER) << 8);
+                next = behind;
                 found.push(record);
             }
         }
@@ -151,20 +152,19 @@ fn launches(device: &Shared, words: &[u32]) -> Vec<LaunchRecord> {
     found
 }
 
-fn record(device: &Shared, va: u64) -> Option<LaunchRecord> {
-    let words = read_words(device, va, size_of::<QmdV3_0>() / 4)?;
-    let qmd = QmdV3_0::from_slice(&words)?;
-    let code_va = qmd.get(field::PROGRAM_ADDRESS_UPPER) << 32 | qmd.get(field::PROGRAM_ADDRESS_LOWER);
-    // CAST: no field has more than 32 bits.
-    let dim = |x, y, z| Dim3::from([x, y, z].map(|field| qmd.get(field) as u32));
-    Some(LaunchRecord {
+/// The descriptor at an address, and that of the next one.
+fn record(device: &Shared, generation: Generation, va: u64) -> Option<(LaunchRecord, Option<u64>)> {
+    let words = read_words(device, va, generation.words())?;
+    let seen = descriptor::read(generation, &words)?;
+    let record = LaunchRecord {
         va,
-        kernel: device.locate(code_va).map(|location| location.kernel),
-        code_va,
-        grid: dim(field::CTA_RASTER_WIDTH, field::CTA_RASTER_HEIGHT, field::CTA_RASTER_DEPTH),
-        block: dim(field::CTA_THREAD_DIMENSION0, field::CTA_THREAD_DIMENSION1, field::CTA_THREAD_DIMENSION2),
+        kernel: device.locate(seen.code_va).map(|location| location.kernel),
+        code_va: seen.code_va,
+        grid: seen.grid,
+        block: seen.block,
         words,
-    })
+    };
+    Some((record, seen.next))
 }
 
 /// The grid and block of the kernel in which the fault happened: those of its last launch.

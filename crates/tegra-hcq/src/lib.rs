@@ -5,6 +5,7 @@ mod backend;
 mod bundle;
 #[cfg(feature = "nvrtc")]
 mod compile;
+mod descriptor;
 mod device;
 mod error;
 mod fault;

@@ -18,6 +18,11 @@ const CHANNEL: &str = " for ch ";
 /// What stands in the last lines of a report.
 const NOTIFIER: &str = "error notifier set to ";
 
+/// What stands in a line of NVIDIA's desktop driver about an error, before the number of the error.
+const XID: &str = "NVRM: Xid (";
+/// What stands in such a line before the channel that was stopped.
+const XID_CHANNEL: &str = "channel 0x";
+
 /// The notifier of a channel that a program has reset (`NVGPU_CHANNEL_RESETCHANNEL_VERIF_ERROR`).
 const RESET: &str = "43";
 
@@ -45,6 +50,13 @@ pub(crate) struct LogBook {
 
 /// The notifier and the channel of a line with which the kernel reports that a channel was stopped.
 fn stopped_channel(line: &str) -> Option<(&str, u32)> {
+    if let Some((_, rest)) = line.split_once(XID) {
+        let (_, rest) = rest.split_once("): ")?;
+        let notifier = rest.split(',').next()?;
+        let channel = rest.split_once(XID_CHANNEL)?.1;
+        let digits = channel.split(|c: char| !c.is_ascii_hexdigit()).next()?;
+        return Some((notifier, u32::from_str_radix(digits, 16).ok()?));
+    }
     let (notifier, rest) = line.split_once(NOTIFIER)?.1.split_once(CHANNEL)?;
     Some((notifier, rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?))
 }

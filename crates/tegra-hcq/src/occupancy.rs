@@ -6,9 +6,10 @@
 //! 256; a block gets its shared memory in units of 128 bytes, the KiB that the system reserves per
 //! block included.
 
+use crate::descriptor::{Generation, RESERVED_SHARED};
 use crate::error::{Error, Result};
 use crate::grid::Dim3;
-use crate::program::{Kernel, RESERVED_SHARED, SHARED_ALIGN};
+use crate::program::Kernel;
 
 /// Threads of a warp.
 const WARP: u32 = 32;
@@ -18,6 +19,8 @@ const REGISTERS: u32 = 65_536;
 const THREAD_REGISTERS: u32 = 255;
 /// Unit in which a warp gets registers.
 const REGISTER_UNIT: u32 = 256;
+/// Unit in which a block gets shared memory, in bytes.
+const SHARED_UNIT: u32 = 128;
 /// Partitions of an SM: each has its own warps and registers.
 const PARTITIONS: u32 = 4;
 
@@ -94,7 +97,7 @@ impl Kernel {
         let code = self.code();
         let sm = Sm::of(code.sm_version);
         let most = sm.map_or(0, Sm::shared_bytes).saturating_sub(RESERVED_SHARED);
-        let static_shared = own_shared(code.static_shared, code.sm_version);
+        let static_shared = Generation::of(code.sm_version).own_shared(code.static_shared);
         Attributes {
             registers: code.registers,
             static_shared_bytes: static_shared,
@@ -126,7 +129,7 @@ impl Kernel {
                 "the occupancy of SM {major}.{minor} is not known, only of 8.0, 8.6, 8.7, 9.0"
             ))
         })?;
-        let own = own_shared(code.static_shared, code.sm_version).next_multiple_of(16);
+        let own = Generation::of(code.sm_version).own_shared(code.static_shared).next_multiple_of(16);
         let demand = Demand {
             threads: block.x * block.y * block.z,
             registers: code.registers,
@@ -141,11 +144,6 @@ impl Kernel {
             ))
         })
     }
-}
-
-/// Code for SM 9.x that uses shared memory counts the reserved KiB as its own, code for 8.x does not.
-fn own_shared(recorded: u32, (major, _): (u32, u32)) -> u32 {
-    if major >= 9 { recorded.saturating_sub(RESERVED_SHARED) } else { recorded }
 }
 
 /// What one block of a launch takes.
@@ -194,7 +192,7 @@ impl Sm {
         let shared = demand
             .shared_bytes
             .saturating_add(RESERVED_SHARED)
-            .checked_next_multiple_of(SHARED_ALIGN)
+            .checked_next_multiple_of(SHARED_UNIT)
             .ok_or(Limit::SharedMemory)?;
         let bounds = [
             (Limit::Warps, self.warps / warps),
@@ -327,9 +325,9 @@ mod tests {
 
     #[test]
     fn the_reserved_kib_counts_once() {
-        assert_eq!(own_shared(2048, (8, 7)), 2048);
-        assert_eq!(own_shared(2048, (9, 0)), 1024);
-        assert_eq!(own_shared(0, (9, 0)), 0);
+        assert_eq!(Generation::of((8, 7)).own_shared(2048), 2048);
+        assert_eq!(Generation::of((9, 0)).own_shared(2048), 1024);
+        assert_eq!(Generation::of((9, 0)).own_shared(0), 0);
         assert!(Sm::of((7, 5)).is_none());
     }
 }

@@ -3,16 +3,16 @@
 //! Loading a cubin copies its image into one allocation and prepares, for each kernel, everything that
 //! does not change from launch to launch: a template of the launch descriptor (QMD) and of constant
 //! bank 0. Bank 0 begins with words that NVIDIA's compiler expects of the driver (block and grid size,
-//! window addresses, stack pointer); the parameters follow, at 0x160 or where the cubin says.
+//! window addresses, stack pointer), then come the parameters; see `descriptor.rs`.
 
 use core::fmt;
 use std::sync::{Arc, Mutex};
 
-use ampere_cmd::qmd::{QmdV3_0, shared_memory_config_for, v3_0 as field};
 use cubin::Cubin;
 use nvmap::volatile;
 
 use crate::backend::{MemoryUse, Properties};
+use crate::descriptor::{Code, Descriptor, Generation, RESERVED_SHARED, STACK_RESERVE, Shape, SharedMemory};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::fault::CodeLocation;
@@ -20,40 +20,8 @@ use crate::grid::{Dim3, MAX_BLOCK_THREADS};
 use crate::memory::{Content, Handle};
 use crate::shared::{DeviceId, Shared, Uses};
 
-/// Bytes of a thread's local memory that lie above the initial stack pointer.
-pub(crate) const STACK_RESERVE: u32 = 0x240;
-/// The initial stack pointer: the top of the 16 MiB local window less [`STACK_RESERVE`].
-const STACK_POINTER: u32 = (16 << 20) - STACK_RESERVE;
-/// Shared memory that a CTA needs beyond its own, in bytes; code of NVIDIA's compiler relies on it.
-pub(crate) const RESERVED_SHARED: u32 = 0x400;
-/// Granularity of a CTA's shared memory in the launch descriptor, in bytes.
-pub(crate) const SHARED_ALIGN: u32 = 128;
 /// Registers of an SM.
 const SM_REGISTERS: u32 = 65_536;
-/// Unit of the code prefetch at a launch, in bytes, and the largest number of units.
-const PREFETCH: (u64, u64) = (256, 0x1ff);
-
-/// Byte offsets of the driver words in constant bank 0 on SM 8.x.
-pub(crate) mod bank0 {
-    /// Block size x, y, z (u32 each).
-    pub(crate) const BLOCK: usize = 0x00;
-    /// Grid size x, y, z (u32 each).
-    pub(crate) const GRID: usize = 0x0c;
-    /// Generic address of the shared window (u64).
-    pub(crate) const SHARED_WINDOW: usize = 0x18;
-    /// Generic address of the local window (u64).
-    pub(crate) const LOCAL_WINDOW: usize = 0x20;
-    /// Initial stack pointer (u32).
-    pub(crate) const STACK_POINTER: usize = 0x28;
-    /// Dynamic shared memory in bytes (u32).
-    pub(crate) const DYNAMIC_SHARED: usize = 0x2c;
-    /// Number of SMs (u32).
-    pub(crate) const SM_COUNT: usize = 0x10c;
-    /// Shared memory that belongs to the system, in bytes (u32).
-    pub(crate) const RESERVED_SHARED: usize = 0x114;
-    /// End of the driver words; parameters begin here or later.
-    pub(crate) const END: usize = 0x160;
-}
 
 /// One kernel, prepared.
 #[derive(Debug)]
@@ -61,7 +29,7 @@ pub(crate) struct KernelCode {
     pub(crate) name: String,
     pub(crate) code_va: u64,
     code_bytes: u64,
-    pub(crate) qmd: QmdV3_0,
+    pub(crate) qmd: Descriptor,
     /// Template of constant bank 0: driver words and zeroed parameters.
     pub(crate) bank0: Vec<u8>,
     pub(crate) params: Vec<ParamSlot>,
@@ -77,6 +45,7 @@ pub(crate) struct KernelCode {
     pub(crate) sm_version: (u32, u32),
     max_threads: u32,
     required_block: Option<[u32; 3]>,
+    /// Blocks of the clusters that the launch would have to form.
     cluster: Option<[u32; 3]>,
 }
 
@@ -87,17 +56,6 @@ pub(crate) struct ParamSlot {
     pub(crate) offset: usize,
     /// Size in bytes.
     pub(crate) size: usize,
-}
-
-/// Shared memory of a launch.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SharedMemory {
-    /// What the launch asks for beyond the kernel's own, in bytes.
-    pub(crate) dynamic_bytes: u32,
-    /// All that a CTA gets, as the launch descriptor wants it, in bytes.
-    pub(crate) bytes: u32,
-    /// Code of the smallest configuration of the SM that holds it.
-    pub(crate) config: u32,
 }
 
 /// A loaded image. Lives as long as a program, a kernel or a recorded graph refers to it; its memory, until
@@ -259,19 +217,26 @@ impl KernelCode {
                 size: usize::from(param.bytes),
             })
             .collect();
-        let mut bank0 = vec![0; (kernel.constant0_bytes as usize).max(bank0::END).next_multiple_of(16)];
-        put(&mut bank0, bank0::SHARED_WINDOW, &properties.shared_window.to_le_bytes());
-        put(&mut bank0, bank0::LOCAL_WINDOW, &properties.local_window.to_le_bytes());
-        put(&mut bank0, bank0::STACK_POINTER, &STACK_POINTER.to_le_bytes());
-        put(&mut bank0, bank0::SM_COUNT, &properties.sm_count.to_le_bytes());
-        put(&mut bank0, bank0::RESERVED_SHARED, &RESERVED_SHARED.to_le_bytes());
+        let generation = Generation::of(properties.sm_version);
+        let constants_va = kernel.constant(3).map_or(0, |bank| image_va + bank.offset);
+        let bank0 = generation.bank0(kernel.constant0_bytes as usize, constants_va, properties);
+        let (major, minor) = properties.sm_version;
+        let code = Code {
+            kernel,
+            code_va,
+            image_va,
+            local_bytes,
+            bank0_bytes: bank0.len(),
+            sass_version: u64::from(major) << 4 | u64::from(minor),
+        };
+        let qmd = Descriptor::template(generation, &code)?;
 
         let declared = kernel.max_threads.map_or(MAX_BLOCK_THREADS, product);
         let code = Self {
             name: kernel.name.clone(),
             code_va,
             code_bytes: kernel.code_bytes,
-            qmd: template(kernel, code_va, local_bytes, bank0.len(), image_va, properties)?,
+            qmd,
             bank0,
             params,
             local_bytes,
@@ -319,11 +284,20 @@ impl KernelCode {
         Ok(())
     }
 
+    /// Checks a launch.
+    pub(crate) fn shape(&self, grid: Dim3, block: Dim3, shared_bytes: u32) -> Result<Shape> {
+        grid.check_grid()?;
+        self.check_block(block)?;
+        Ok(Shape { grid, block, shared: self.shared_memory(shared_bytes)? })
+    }
+
     /// Shared memory for a launch with `dynamic_bytes` of its own.
-    pub(crate) fn shared_memory(&self, dynamic_bytes: u32) -> Result<SharedMemory> {
-        let own = self.static_shared.next_multiple_of(16).saturating_add(dynamic_bytes);
-        let bytes = own.saturating_add(RESERVED_SHARED).checked_next_multiple_of(SHARED_ALIGN);
-        let config = bytes.and_then(shared_memory_config_for);
+    fn shared_memory(&self, dynamic_bytes: u32) -> Result<SharedMemory> {
+        let generation = self.qmd.generation();
+        let own =
+            generation.own_shared(self.static_shared).next_multiple_of(16).saturating_add(dynamic_bytes);
+        let bytes = own.saturating_add(RESERVED_SHARED).checked_next_multiple_of(generation.shared_unit());
+        let config = bytes.and_then(|bytes| generation.shared_config(bytes));
         let fitting = bytes.zip(config).map(|(bytes, config)| SharedMemory { dynamic_bytes, bytes, config });
         fitting.ok_or_else(|| {
             Error::Launch(format!(
@@ -339,67 +313,11 @@ fn product([x, y, z]: [u32; 3]) -> u32 {
     x.saturating_mul(y).saturating_mul(z)
 }
 
-/// Writes bytes at an offset.
-pub(crate) fn put(bank: &mut [u8], offset: usize, bytes: &[u8]) {
-    bank[offset..offset + bytes.len()].copy_from_slice(bytes);
-}
-
 /// Registers are allocated per warp in units of 256 and warps in groups of 4.
 fn threads_for_registers(registers: u32) -> u32 {
     let per_warp = (registers.max(1) * 32).next_multiple_of(256);
     let warps = SM_REGISTERS / per_warp / 4 * 4;
     (warps * 32).min(MAX_BLOCK_THREADS)
-}
-
-/// The parts of the launch descriptor that are the same for every launch of a kernel.
-fn template(
-    kernel: &cubin::Kernel,
-    code_va: u64,
-    local_bytes: u32,
-    bank0_bytes: usize,
-    image_va: u64,
-    properties: &Properties,
-) -> Result<QmdV3_0> {
-    let mut qmd = QmdV3_0::new();
-    let (prefetch_unit, prefetch_max) = PREFETCH;
-    let sass_version = u64::from(properties.sm_version.0) << 4 | u64::from(properties.sm_version.1);
-    for (field, value) in [
-        (field::QMD_MAJOR_VERSION, 3),
-        (field::QMD_GROUP_ID, 0x3f),
-        (field::SM_GLOBAL_CACHING_ENABLE, 1),
-        (field::API_VISIBLE_CALL_LIMIT, 1),
-        (field::SAMPLER_INDEX, 1),
-        // Caches may hold what earlier launches or the CPU have since overwritten.
-        (field::INVALIDATE_TEXTURE_HEADER_CACHE, 1),
-        (field::INVALIDATE_TEXTURE_SAMPLER_CACHE, 1),
-        (field::INVALIDATE_TEXTURE_DATA_CACHE, 1),
-        (field::INVALIDATE_SHADER_DATA_CACHE, 1),
-        // 1: make the grid's stores visible to the whole system when it ends.
-        (field::CWD_MEMBAR_TYPE, 1),
-        (field::PROGRAM_ADDRESS_LOWER, code_va & 0xffff_ffff),
-        (field::PROGRAM_ADDRESS_UPPER, code_va >> 32),
-        (field::PROGRAM_PREFETCH_ADDR_LOWER_SHIFTED, code_va >> 8 & 0xffff_ffff),
-        (field::PROGRAM_PREFETCH_ADDR_UPPER_SHIFTED, code_va >> 40),
-        (field::PROGRAM_PREFETCH_SIZE, (kernel.code_bytes / prefetch_unit).min(prefetch_max)),
-        (field::SASS_VERSION, sass_version),
-        (field::REGISTER_COUNT_V, u64::from(kernel.registers)),
-        (field::BARRIER_COUNT, u64::from(kernel.barriers)),
-        (field::SHADER_LOCAL_MEMORY_HIGH_SIZE, u64::from(local_bytes)),
-        (field::CONSTANT_BUFFER_VALID.at(0)?, 1),
-        (field::CONSTANT_BUFFER_INVALIDATE.at(0)?, 1),
-        (field::CONSTANT_BUFFER_SIZE_SHIFTED4.at(0)?, bank0_bytes as u64 / 16),
-    ] {
-        qmd.set(field, value)?;
-    }
-    for bank in &kernel.constants {
-        let (index, va) = (u32::from(bank.bank), image_va + bank.offset);
-        qmd.set(field::CONSTANT_BUFFER_VALID.at(index)?, 1_u64)?;
-        qmd.set(field::CONSTANT_BUFFER_ADDR_LOWER.at(index)?, va & 0xffff_ffff)?;
-        qmd.set(field::CONSTANT_BUFFER_ADDR_UPPER.at(index)?, va >> 32)?;
-        qmd.set(field::CONSTANT_BUFFER_SIZE_SHIFTED4.at(index)?, bank.bytes.div_ceil(16))?;
-        qmd.set(field::CONSTANT_BUFFER_INVALIDATE.at(index)?, 1_u64)?;
-    }
-    Ok(qmd)
 }
 
 #[cfg(test)]
@@ -413,10 +331,5 @@ mod tests {
         assert_eq!(threads_for_registers(65), 896, "65 round up to 72: 28 warps of 32");
         assert_eq!(threads_for_registers(255), 256);
         assert_eq!(threads_for_registers(0), 1024);
-    }
-
-    #[test]
-    fn the_stack_pointer_is_the_one_the_compiler_counts_on() {
-        assert_eq!(STACK_POINTER, 0xff_fdc0);
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use nvgpu_channel::ErrorCode;
 
+use crate::backend::Evidence;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, FaultKind};
 use crate::shared::Shared;
@@ -60,7 +61,7 @@ pub(crate) fn recover(device: &Arc<Shared>) -> Result<Recovery> {
 
 /// The reason for work that hung until it was stopped.
 fn abandoned(state: &QueueState) -> Fault {
-    let mut fault = Fault::decode(ErrorCode::ChannelReset, Ok(Vec::new()));
+    let mut fault = Fault::decode(ErrorCode::ChannelReset, Ok(Vec::new()), &Evidence::default());
     fault.kind = FaultKind::Abandoned;
     fault.location = state.last_location();
     fault

@@ -321,7 +321,7 @@ impl QueueState {
                 Err(reason) => break Err(reason),
             }
         };
-        let mut fault = Fault::decode(notifier, log);
+        let mut fault = Fault::decode(notifier, log, &channels.group.evidence());
         fault.location = match fault.pc {
             Some(pc) => self.device.locate(pc),
             None => self.last_location(),

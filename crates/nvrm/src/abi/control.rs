@@ -35,6 +35,8 @@ pub const CE_GET_ALL_CAPS: Command<CeAllCaps> = Command::new(0x2080_2a0a, "CE_GE
 pub const PERF_BOOST_COMPUTE: u32 = 0x52;
 /// [`PerfBoost::duration`]: as long as the client lives.
 pub const PERF_BOOST_FOREVER: u32 = u32::MAX;
+/// Index of [`GrInfo`]: TPCs that are there (SHADER_PIPE_SUB_COUNT).
+pub const GR_TPC_COUNT: u32 = 0x09;
 /// Index of [`GrInfo`]: SM version.
 pub const GR_SM_VERSION: u32 = 0x0c;
 /// Index of [`GrInfo`]: warps of an SM.

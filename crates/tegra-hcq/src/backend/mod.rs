@@ -2,8 +2,8 @@
 //!
 //! A back end offers properties, memory, channel groups and the reason of a failure. It hands out
 //! rings and memory as plain pointers ([`SubmitRing`], [`DeviceMemory::cpu`]), so that the hot path
-//! contains no dynamic call. [`nvgpu`] drives the real kernel driver and the software Orin alike, because
-//! both answer through the same door.
+//! contains no dynamic call. [`nvgpu`] drives the Orin's kernel driver and the software Orin alike, because
+//! both answer through the same door; [`nvrm`] drives NVIDIA's desktop driver.
 
 use core::fmt::Debug;
 use core::ptr::NonNull;
@@ -16,6 +16,7 @@ use crate::device::DeviceKind;
 use crate::error::Result;
 
 pub(crate) mod nvgpu;
+pub(crate) mod nvrm;
 
 /// What the GPU is and where things lie in its address space.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,13 +68,16 @@ pub enum MemoryUse {
     Upload,
     /// Written by the GPU and read by the CPU.
     ReadBack,
-    /// Small values that CPU and GPU exchange while both run: timelines, flags, commands.
+    /// Small values that CPU and GPU exchange while both run: timelines, flags.
     Signals,
+    /// Commands: written by the CPU in pieces, read by the GPU right after, never read back in a hurry.
+    Commands,
 }
 
 impl MemoryUse {
     /// All uses.
-    pub(crate) const ALL: [Self; 4] = [Self::Device, Self::Upload, Self::ReadBack, Self::Signals];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Device, Self::Upload, Self::ReadBack, Self::Signals, Self::Commands];
 }
 
 /// Memory of the whole machine or GPU, in bytes.
@@ -112,6 +116,8 @@ pub(crate) struct SubmitRing {
     token: u32,
     /// The entry that follows each one that is pushed.
     follow: Option<u64>,
+    /// Commands, ring and USERD are write-combined on a CPU whose barriers for ordinary memory do not order that.
+    write_combined: bool,
 }
 
 // SAFETY: the doorbell is a device register that any thread may write; the ring is `Send` itself.
@@ -126,7 +132,12 @@ impl SubmitRing {
     ///
     /// `doorbell` is valid for volatile stores as long as the value is used.
     pub(crate) unsafe fn new(ring: Ring, doorbell: NonNull<u32>, token: u32) -> Self {
-        Self { ring, doorbell, token, follow: None }
+        Self { ring, doorbell, token, follow: None, write_combined: false }
+    }
+
+    /// For commands, ring and USERD in write-combined memory: their stores are waited for.
+    pub(crate) fn write_combined(self) -> Self {
+        Self { write_combined: true, ..self }
     }
 
     /// Lets `entry` follow each entry from now on.
@@ -166,8 +177,14 @@ impl SubmitRing {
     /// Hands over what was pushed: barrier, GP_PUT, barrier, doorbell.
     #[inline]
     pub(crate) fn publish(&mut self) {
-        self.ring.publish();
-        barrier::before_doorbell();
+        if self.write_combined {
+            barrier::drain_write_combining();
+            self.ring.publish();
+            barrier::drain_write_combining();
+        } else {
+            self.ring.publish();
+            barrier::before_doorbell();
+        }
         // SAFETY: valid by the contract of `new`.
         unsafe { self.doorbell.as_ptr().write_volatile(self.token) };
     }
@@ -207,6 +224,17 @@ impl RingView {
     }
 }
 
+/// What a driver's own calls tell about a fault, beyond the kernel log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Evidence {
+    /// Program counter of the warp that was stopped.
+    pub(crate) pc: Option<u64>,
+    /// Why it was stopped.
+    pub(crate) warp_esr: Option<u32>,
+    /// Address of its access.
+    pub(crate) address: Option<u64>,
+}
+
 /// A compute and a copy channel that are scheduled, and die, together (one TSG).
 pub(crate) trait ChannelGroup: Send + Sync + Debug {
     /// The submission ring of one engine's channel, to be asked for once and before anything is
@@ -226,6 +254,11 @@ pub(crate) trait ChannelGroup: Send + Sync + Debug {
     /// Returns early and late at will: a report may concern other work, and one may be missed. `false`
     /// when the back end cannot sleep; it has then returned at once.
     fn sleep(&self, timeout: Duration) -> bool;
+
+    /// What the driver's own calls tell about the fault that has stopped the group.
+    fn evidence(&self) -> Evidence {
+        Evidence::default()
+    }
 }
 
 /// A GPU driver.

@@ -168,7 +168,9 @@ impl Backend for NvgpuBackend {
             // Stores are gathered and the GPU's reads need not look into the CPU's caches.
             MemoryUse::Upload => CacheMode::WriteCombined,
             // Cached by the CPU and kept coherent by the SoC.
-            MemoryUse::Device | MemoryUse::ReadBack | MemoryUse::Signals => CacheMode::InnerCacheable,
+            MemoryUse::Device | MemoryUse::ReadBack | MemoryUse::Signals | MemoryUse::Commands => {
+                CacheMode::InnerCacheable
+            }
         };
         let buffer: Buffer = self.gpu.nvmap().buffer(bytes).cache(cache).label(label).allocate()?;
         self.map(buffer)

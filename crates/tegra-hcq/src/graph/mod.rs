@@ -18,12 +18,13 @@ use nvmap::volatile;
 
 use crate::args::Arg;
 use crate::backend::{Engine, MemoryUse};
+use crate::descriptor::{self, Shape};
 use crate::error::{Error, Result};
 use crate::grid::Dim3;
 use crate::memory::{Content, Handle, Pod, Slice, SliceMut};
 use crate::profile::Work;
 use crate::program::{Kernel, Program};
-use crate::queue::record::{self, Link, Shape};
+use crate::queue::record;
 use crate::queue::{FillValue, Queue};
 use crate::shared::Shared;
 use crate::wait::Fence;
@@ -70,7 +71,7 @@ impl Node {
         arguments: &[Arg<'_>],
     ) -> Result<Self> {
         let code = kernel.code();
-        let shape = Shape::new(code, grid, block, shared_bytes)?;
+        let shape = code.shape(grid, block, shared_bytes)?;
         record::check_arguments(device.id(), kernel, arguments)?;
         let mut bank = Vec::new();
         record::fill_bank(&mut bank, code, &shape, arguments);
@@ -100,8 +101,8 @@ impl Node {
 
     fn set_shape(&mut self, grid: Dim3, block: Dim3) -> Result<()> {
         let dynamic = self.shape.shared.dynamic_bytes;
-        self.shape = Shape::new(self.kernel.code(), grid, block, dynamic)?;
-        record::put_shape(&mut self.bank, &self.shape);
+        self.shape = self.kernel.code().shape(grid, block, dynamic)?;
+        descriptor::put_shape(self.kernel.code().qmd.generation(), &mut self.bank, &self.shape);
         Ok(())
     }
 }
@@ -217,7 +218,7 @@ impl GraphBuilder {
         let start_offset = bytes;
         bytes += words::MAX_BYTES;
         let make = |_| {
-            let memory = device.allocate(bytes, MemoryUse::Signals, Content::Graph)?;
+            let memory = device.allocate(bytes, MemoryUse::Commands, Content::Graph)?;
             let patches = Vec::with_capacity(MAX_PATCHES);
             Ok(Instance { memory, start: None, value: 0, slot: 0, dirty: 0..nodes.len(), patches })
         };
@@ -409,15 +410,14 @@ impl Graph {
             let node = &self.nodes[at];
             let code = node.kernel.code();
             let bank_bytes = record::bank_bytes(code);
-            let qmd = record::descriptor(code, &node.shape, base + node.offset)?;
             // SAFETY: `build` has laid the record out at `offset` inside the instance's memory, which lives
             // as long as the instance; no replay of the instance is in flight.
             unsafe {
                 let target = instance.memory.cpu().add(node.offset as usize);
-                record::store(target, &node.bank, bank_bytes, &qmd);
+                let link = record::store(target, base + node.offset, &node.bank, code, &node.shape)?;
                 if let Some(next) = self.nodes.get(at + 1) {
                     let next_va = base + next.offset + record::bank_bytes(next.kernel.code());
-                    Link::of(&qmd).to(next_va).store(target.add(bank_bytes as usize));
+                    link.store(next_va, target.add(bank_bytes as usize));
                 }
             }
         }

@@ -12,8 +12,9 @@ use ampere_cmd::gpfifo;
 use ampere_cmd::pushbuffer::{Encoder, Sink, SliceSink};
 
 use super::Queue;
-use super::record::{self, Link};
+use super::record;
 use crate::backend::{Engine, SubmitRing};
+use crate::descriptor::Link;
 use crate::device::DEFAULT_TIMEOUT;
 use crate::error::Result;
 use crate::memory::Handle;

@@ -24,12 +24,13 @@ use ampere_cmd::pushbuffer::Subchannel;
 
 use crate::args::Arg;
 use crate::backend::{Engine, MemoryUse};
+use crate::descriptor::{ALIGN, STACK_RESERVE};
 use crate::device::DEFAULT_TIMEOUT;
 use crate::error::{Error, Result};
 use crate::grid::Dim3;
 use crate::memory::{Buffer, Content, Handle, Pod, Slice, SliceMut};
 use crate::profile::Work;
-use crate::program::{Kernel, STACK_RESERVE};
+use crate::program::Kernel;
 use crate::ring::Cursor;
 use crate::shared::Shared;
 use crate::signal::Signal;
@@ -38,7 +39,6 @@ use batch::{BATCH_WORDS, ChainEnd, Lane, Open, Submission};
 pub use fill::FillValue;
 use local::LocalMemory;
 use profile::Recorder;
-use record::{Link, QMD_BYTES, Shape};
 
 pub(crate) mod batch;
 mod fill;
@@ -140,11 +140,11 @@ impl Queue {
     pub(crate) fn open(device: &Arc<Shared>, options: &QueueOptions) -> Result<Self> {
         let (channels, [compute, copy]) = open_channels(device, options.wait)?;
         let lane = |ring| -> Result<Lane> {
-            let pushbuffer = device.allocate(PUSHBUFFER_BYTES, MemoryUse::Signals, Content::Pushbuffer)?;
+            let pushbuffer = device.allocate(PUSHBUFFER_BYTES, MemoryUse::Commands, Content::Pushbuffer)?;
             Ok(Lane { ring, pushbuffer, cursor: Cursor::new(PUSHBUFFER_BYTES), held: false })
         };
         let (compute, copy) = (lane(compute)?, lane(copy)?);
-        let launch_memory = device.allocate(LAUNCH_BYTES, MemoryUse::Signals, Content::LaunchRecords)?;
+        let launch_memory = device.allocate(LAUNCH_BYTES, MemoryUse::Commands, Content::LaunchRecords)?;
         let state = device.register_queue(|slot| {
             let timeline = device.timeline(slot);
             if options.first_value > timeline.value() {
@@ -249,7 +249,7 @@ impl Queue {
         arguments: &[Arg<'_>],
     ) -> Result<()> {
         let code = kernel.code();
-        let shape = Shape::new(code, grid.into(), block.into(), shared_bytes)?;
+        let shape = code.shape(grid.into(), block.into(), shared_bytes)?;
         record::check_arguments(self.state.device.id(), kernel, arguments)?;
         if self.profiling {
             let work = Work::Launch { kernel: code.name.clone(), grid: shape.grid, block: shape.block };
@@ -261,13 +261,13 @@ impl Queue {
         let bank_bytes = record::bank_bytes(code);
         let offset = self.reserve_launch(record::record_bytes(code))?;
         record::fill_bank(&mut self.bank, code, &shape, arguments);
-        let qmd = record::descriptor(code, &shape, self.launch_memory.gpu_va() + offset)?;
+        let va = self.launch_memory.gpu_va() + offset;
         // SAFETY: `reserve_launch` gave the record's bytes at `offset` inside the launch memory, and
         // nothing in flight uses them; the memory lives as long as `self`.
-        unsafe {
-            record::store(self.launch_memory.cpu().add(offset as usize), &self.bank, bank_bytes, &qmd);
-        }
-        self.schedule(ChainEnd { offset: offset + bank_bytes, link: Link::of(&qmd) })?;
+        let link = unsafe {
+            record::store(self.launch_memory.cpu().add(offset as usize), va, &self.bank, code, &shape)?
+        };
+        self.schedule(ChainEnd { offset: offset + bank_bytes, link })?;
         self.note_launch(kernel, arguments);
         tracing::trace!(
             queue = self.state.slot,
@@ -291,7 +291,7 @@ impl Queue {
         if let Some(last) = self.chain_end.take_if(|_| open.programs == programs) {
             // SAFETY: the last record of the open batch, which the GPU has not been given yet, in memory
             // that lives as long as `self`.
-            unsafe { last.link.to(qmd_va).store(self.launch_memory.cpu().add(last.offset as usize)) };
+            unsafe { last.link.store(qmd_va, self.launch_memory.cpu().add(last.offset as usize)) };
         } else {
             let wait = !open.fresh;
             open.programs = programs;
@@ -510,7 +510,7 @@ impl Queue {
 
     /// Reserves a launch record. A full ring is emptied by waiting, the open batch by submitting it.
     fn reserve_launch(&mut self, bytes: u64) -> Result<u64> {
-        if let Some(offset) = self.launch_cursor.reserve(bytes, QMD_BYTES) {
+        if let Some(offset) = self.launch_cursor.reserve(bytes, ALIGN) {
             return Ok(offset);
         }
         if bytes > self.launch_cursor.capacity() {
@@ -520,7 +520,7 @@ impl Queue {
         }
         self.reclaim(self.state.device.look(self.state.slot));
         loop {
-            if let Some(offset) = self.launch_cursor.reserve(bytes, QMD_BYTES) {
+            if let Some(offset) = self.launch_cursor.reserve(bytes, ALIGN) {
                 return Ok(offset);
             }
             if self.in_flight.is_empty() {
