@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use ampere_cmd::gpfifo::Entry;
-use ampere_cmd::pushbuffer::Header;
-use ampere_cmd::qmd::{Qmd, Version, v2_4, v3_0, v4_0};
+use ampere_cmd::pushbuffer::{Header, MethodStream, Packer, Subchannel};
+use ampere_cmd::qmd::{Qmd, Version, v2_4, v3_0, v3_0_hopper, v4_0};
 use serde_json::Value;
 use xtask::commands::{self, Generation, QmdVersion, Verdict};
 
@@ -48,6 +48,26 @@ fn adds_up<V: Version>(object: &Value) {
     }
 }
 
+/// The methods that a listing has are the same when they are packed into the fewest words.
+fn packs_again(words: &[Value]) {
+    let write = |word: &Value| {
+        let write = word.get("write")?;
+        let subchannel = write["subchannel"].as_u64().expect("a subchannel") as u8;
+        Some((subchannel, number(&write["address"]) as u32, number(&write["data"]) as u32))
+    };
+    let writes: Vec<(u8, u32, u32)> = words.iter().filter_map(write).collect();
+    let mut packed = vec![0; 2 * writes.len()];
+    let mut packer = Packer::new(&mut packed);
+    for (subchannel, address, data) in &writes {
+        let subchannel = Subchannel::new(*subchannel).expect("it was decoded");
+        packer.raw(subchannel, *address, *data).expect("two words are enough");
+    }
+    let mut stream = MethodStream::new();
+    let again = packer.written().iter().filter_map(|word| stream.push(*word).expect("it was packed"));
+    let again = again.map(|write| (write.subchannel.index(), write.address, write.data));
+    assert!(again.eq(writes), "packed to {:x?}", packer.written());
+}
+
 /// Decodes in every way. Returns what was new about it for a fuzzer.
 pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
     let mut behaviours = BTreeSet::new();
@@ -57,7 +77,12 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
         behaviours.insert(hasher.finish());
     };
 
-    for (generation, base) in [(Generation::Ampere, None), (Generation::Hopper, Some(u64::MAX - 64))] {
+    let generations = [
+        (Generation::AmpereA, Some(0)),
+        (Generation::Ampere, None),
+        (Generation::Hopper, Some(u64::MAX - 64)),
+    ];
+    for (generation, base) in generations {
         let (text, objects, verdict) =
             both(|output, json| commands::pushbuf(data, output, generation, base, json));
         let (summary, words) = objects.split_last().expect("a summary");
@@ -66,6 +91,7 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
         let errors = words.iter().filter(|word| word["error"].is_string()).count();
         assert_eq!(summary["errors"], errors);
         assert!(errors == 0 || verdict == Verdict::Damaged);
+        packs_again(words);
         for word in words {
             let bits = number(&word["word"]) as u32;
             if word["header"].is_object() {
@@ -101,13 +127,15 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
         });
     }
 
-    for version in [None, Some(QmdVersion::V2_4), Some(QmdVersion::V3_0), Some(QmdVersion::V4_0)] {
+    let versions = [QmdVersion::V2_4, QmdVersion::V3_0, QmdVersion::V3_0Hopper, QmdVersion::V4_0];
+    for version in versions.into_iter().map(Some).chain([None]) {
         let (_, objects, verdict) = both(|output, json| commands::qmd(data, output, version, json));
         let [object] = &objects[..] else { panic!("one object, not {}", objects.len()) };
         let faults = object["faults"].as_array().expect("faults");
         assert_eq!(faults.is_empty(), verdict == Verdict::Whole);
         match object["version"].as_str() {
             Some("2.4") => adds_up::<v2_4::Layout>(object),
+            Some("3.0") if version == Some(QmdVersion::V3_0Hopper) => adds_up::<v3_0_hopper::Layout>(object),
             Some("3.0") => adds_up::<v3_0::Layout>(object),
             Some("4.0") => adds_up::<v4_0::Layout>(object),
             other => assert_eq!(other, None, "a version"),

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use core::fmt::{self, Write as _};
 
 use crate::error::Error;
-use crate::generated::{compute_c7c0, compute_cbc0, copy_c7b5, copy_c8b5, host_c76f, host_c86f};
+use crate::generated::{compute_c7c0, compute_cbc0, copy_c7b5, copy_c8b5, host_c56f, host_c76f, host_c86f};
 use crate::gpfifo::{Entry, Level};
 use crate::method::{Class, MethodInfo, class};
 use crate::pushbuffer::{HOST_METHODS_END, Header, MethodStream, MethodWrite, Mode, Subchannel};
@@ -33,6 +33,9 @@ pub struct Classes {
 }
 
 impl Classes {
+    /// GPUs of Ampere with the first version of its host class: c56f, c7c0, c7b5.
+    pub const AMPERE_A: Self =
+        Self::new(&host_c56f::CLASS_TABLE, &compute_c7c0::CLASS_TABLE, &copy_c7b5::CLASS_TABLE);
     /// Orin and other GPUs of its generation: c76f, c7c0, c7b5.
     pub const AMPERE: Self =
         Self::new(&host_c76f::CLASS_TABLE, &compute_c7c0::CLASS_TABLE, &copy_c7b5::CLASS_TABLE);

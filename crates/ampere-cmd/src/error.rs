@@ -24,6 +24,16 @@ pub enum FieldError {
         /// The refused value.
         value: u64,
     },
+    /// The field leaves out the lowest bits, and some of them are set.
+    #[error("{field}: {value:#x} is not a multiple of {}, which the field counts in", 1_u64 << .shift)]
+    LostBits {
+        /// Name in the class header.
+        field: &'static str,
+        /// The refused value.
+        value: u64,
+        /// Number of bits that the field leaves out.
+        shift: u32,
+    },
     /// The array method or array field has no such element.
     #[error("{field}: element {index} of {count}")]
     NoSuchElement {

@@ -167,6 +167,62 @@ impl FieldInfo {
     pub fn value_name(&self, value: u32) -> Option<&'static str> {
         self.values.iter().find(|(_, named)| *named == value).map(|(name, _)| *name)
     }
+
+    /// How many of the lowest bits of an address or a size the field leaves out, as its name says:
+    /// `QMD_ADDRESS_SHIFTED8` counts in 256 bytes.
+    #[must_use]
+    pub const fn shift(&self) -> u32 {
+        shift_in_name(self.name)
+    }
+
+    /// What the field holds for an address or a size in bytes: `value` without the bits that the field
+    /// leaves out, for a field of a typed method.
+    ///
+    /// ```
+    /// use ampere_cmd::Method;
+    /// use ampere_cmd::compute_c7c0::SendPcasA;
+    ///
+    /// let field = SendPcasA::INFO.field("QMD_ADDRESS_SHIFTED8").unwrap();
+    /// assert_eq!(field.shifted(0x15_0000_0200), Ok(0x1500_0002));
+    /// assert!(field.shifted(0x15_0000_0201).is_err()); // a bit would be lost
+    /// assert!(field.shifted(1 << 40).is_err()); // too wide
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`FieldError::LostBits`] or [`FieldError::TooWide`].
+    pub const fn shifted(&self, value: u64) -> Result<u32, FieldError> {
+        let (field, shift) = (self.name, self.shift());
+        if value & ((1 << shift) - 1) != 0 {
+            return Err(FieldError::LostBits { field, value, shift });
+        }
+        let units = value >> shift;
+        if units >> self.width() != 0 {
+            return Err(FieldError::TooWide { field, value: units, bits: self.width() });
+        }
+        // CAST: at most 32 bits.
+        Ok(units as u32)
+    }
+}
+
+/// The number behind `SHIFTED` in the name of a field. The two fields without a number, of the prefetch
+/// address of a launch descriptor, leave out 8 bits; a name without the word, none.
+pub(crate) const fn shift_in_name(name: &str) -> u32 {
+    let (name, word) = (name.as_bytes(), b"SHIFTED");
+    let mut at = 0;
+    while at + word.len() <= name.len() {
+        let mut same = 0;
+        while same < word.len() && name[at + same] == word[same] {
+            same += 1;
+        }
+        if same == word.len() {
+            let digit = at + word.len();
+            let numbered = digit < name.len() && name[digit].is_ascii_digit();
+            return if numbered { (name[digit] - b'0') as u32 } else { 8 };
+        }
+        at += 1;
+    }
+    0
 }
 
 /// A typed method. Implemented by the generated structs.
@@ -287,7 +343,9 @@ pub(crate) mod tests {
         runner
             .run(&any::<u32>(), |word| {
                 let method = M::decode(word);
-                prop_assert_eq!(method.encode(), Ok(word & M::INFO.named_bits()), "{:?}", method);
+                let encoded = method.encode().unwrap();
+                prop_assert_eq!(encoded, word & M::INFO.named_bits(), "{:?}", method);
+                prop_assert_eq!(M::decode(encoded), method);
                 Ok(())
             })
             .unwrap();
@@ -333,6 +391,26 @@ pub(crate) mod tests {
         assert_eq!(SemAddrLo { offset: 0x10 >> 2 }.encode(), Ok(0x10));
         let error = FieldError::TooWide { field: "OFFSET", value: 0x4000_0000, bits: 30 };
         assert_eq!(SemAddrLo { offset: 0x4000_0000 }.encode(), Err(error));
+    }
+
+    #[test]
+    fn shifts_are_in_the_names() {
+        for (name, shift) in [
+            ("CONSTANT_BUFFER_SIZE_SHIFTED4", 4),
+            ("CONSTANT_BUFFER_ADDR_LOWER_SHIFTED6", 6),
+            ("QMD_ADDRESS_SHIFTED8_LOWER", 8),
+            ("PROGRAM_PREFETCH_ADDR_LOWER_SHIFTED", 8),
+            ("PROGRAM_ADDRESS_LOWER", 0),
+            ("SHIFTE", 0),
+        ] {
+            assert_eq!(shift_in_name(name), shift, "{name}");
+        }
+        let field = crate::compute_c7c0::SendPcasA::INFO.field("QMD_ADDRESS_SHIFTED8").unwrap();
+        let lost = FieldError::LostBits { field: field.name, value: 0x101, shift: 8 };
+        assert_eq!(field.shifted(0x101), Err(lost));
+        let wide = FieldError::TooWide { field: field.name, value: 1 << 32, bits: 32 };
+        assert_eq!(field.shifted(1 << 40), Err(wide));
+        assert_eq!(field.shifted(0xff_ffff_ff00), Ok(u32::MAX));
     }
 
     #[test]

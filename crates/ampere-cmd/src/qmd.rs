@@ -24,6 +24,7 @@ use core::fmt;
 use core::marker::PhantomData;
 
 use crate::error::FieldError;
+use crate::method::shift_in_name;
 
 /// Fields of version 2.4 (`clc7c0qmd.h`).
 pub use crate::generated::qmd_v02_04_c7c0 as v2_4;
@@ -100,6 +101,14 @@ impl FieldInfo {
     #[must_use]
     pub fn value_name(&self, value: u32) -> Option<&'static str> {
         self.values.iter().find(|(_, named)| *named == value).map(|(name, _)| *name)
+    }
+
+    /// How many of the lowest bits of an address or a size the field leaves out, as its name says:
+    /// `CONSTANT_BUFFER_SIZE_SHIFTED4` counts in 16 bytes.
+    #[must_use]
+    #[inline]
+    pub const fn shift(&self) -> u32 {
+        shift_in_name(self.name)
     }
 
     /// Word index and bit mask of element `index`, which must exist.
@@ -230,6 +239,16 @@ impl<V> FieldArray<V> {
     }
 }
 
+/// A value in bytes, in the units that a field counts in.
+#[inline]
+const fn without_lost_bits(field: &FieldInfo, value: u64) -> Result<u64, FieldError> {
+    let shift = field.shift();
+    if value & ((1 << shift) - 1) != 0 {
+        return Err(FieldError::LostBits { field: field.name, value, shift });
+    }
+    Ok(value >> shift)
+}
+
 /// The words of a launch descriptor of layout `V`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Qmd<V: Version> {
@@ -291,6 +310,55 @@ impl<V: Version> Qmd<V> {
         let word = &mut self.words.as_mut()[word];
         *word = *word & !mask | narrow << shift;
         Ok(())
+    }
+
+    /// Writes a size in bytes to a field that counts in larger units; see [`FieldInfo::shift`].
+    ///
+    /// # Errors
+    ///
+    /// [`FieldError::LostBits`] when the size is no whole number of units, [`FieldError::TooWide`]; the
+    /// descriptor is unchanged then.
+    #[inline]
+    pub fn set_shifted(&mut self, field: Field<V>, value: impl Into<u64>) -> Result<(), FieldError> {
+        self.set(field, without_lost_bits(&field.info, value.into())?)
+    }
+
+    /// Writes an address in bytes to a pair of fields: the lower one takes as many bits as it has, the upper
+    /// one the rest. Both may leave out the same number of low bits; see [`FieldInfo::shift`].
+    ///
+    /// ```
+    /// use ampere_cmd::qmd::{QmdV3_0, QmdV4_0, v3_0, v4_0};
+    ///
+    /// let mut qmd = QmdV3_0::new();
+    /// qmd.set_address(v3_0::PROGRAM_ADDRESS_LOWER, v3_0::PROGRAM_ADDRESS_UPPER, 0x15_0000_0080)?;
+    /// assert_eq!(qmd.get(v3_0::PROGRAM_ADDRESS_UPPER), 0x15);
+    /// // Version 4.0 has the addresses of constant buffers in units of 64 bytes.
+    /// let mut qmd = QmdV4_0::new();
+    /// let lower = v4_0::CONSTANT_BUFFER_ADDR_LOWER_SHIFTED6.at(0)?;
+    /// let upper = v4_0::CONSTANT_BUFFER_ADDR_UPPER_SHIFTED6.at(0)?;
+    /// qmd.set_address(lower, upper, 0x15_0000_0040)?;
+    /// assert_eq!(qmd.address(lower, upper), 0x15_0000_0040);
+    /// assert!(qmd.set_address(lower, upper, 0x15_0000_0020).is_err()); // bit 5 would be lost
+    /// # Ok::<(), ampere_cmd::FieldError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`FieldError::LostBits`] or [`FieldError::TooWide`]; the descriptor is unchanged then.
+    #[inline]
+    pub fn set_address(&mut self, lower: Field<V>, upper: Field<V>, address: u64) -> Result<(), FieldError> {
+        let units = without_lost_bits(&lower.info, address)?;
+        let bits = lower.info.width();
+        // The upper field first: it is the one that can refuse.
+        self.set(upper, units >> bits)?;
+        self.set(lower, units & ((1 << bits) - 1))
+    }
+
+    /// Reads an address in bytes from a pair of fields, see [`Qmd::set_address`].
+    #[must_use]
+    #[inline]
+    pub fn address(&self, lower: Field<V>, upper: Field<V>) -> u64 {
+        (self.get(upper) << lower.info.width() | self.get(lower)) << lower.info.shift()
     }
 
     /// Reads a field.

@@ -6,7 +6,9 @@ use std::fs;
 
 use ampere_cmd::gpfifo::{Entry, Level, Operation, Segment};
 use ampere_cmd::pushbuffer::{Header, Mode};
-use ampere_cmd::qmd::{Qmd, QmdV2_4, QmdV3_0, QmdV3_0Hopper, QmdV4_0, Version};
+use ampere_cmd::qmd::{
+    Qmd, QmdV2_4, QmdV3_0, QmdV3_0Hopper, QmdV4_0, Version, v2_4, v3_0, v3_0_hopper, v4_0,
+};
 use ampere_cmd::{CLASSES, Subchannel, gpfifo};
 use serde_json::Value;
 
@@ -93,6 +95,45 @@ fn classes() {
             }
         }
     }
+}
+
+/// Methods, fields and values of each class as counted in the headers: a table that lost some would otherwise be
+/// right in itself.
+#[test]
+fn classes_are_complete() {
+    let counts = CLASSES.iter().map(|class| {
+        let fields = || class.methods.iter().flat_map(|method| method.fields);
+        let values = fields().map(|field| field.values.len()).sum::<usize>();
+        (class.header, class.methods.len(), fields().count(), values)
+    });
+    // Where a header lists a method without fields (three of clc86f.h), its data word counts as one.
+    let expected = [
+        ("clc7c0.h", 179, 255, 201),
+        ("clcbc0.h", 179, 254, 197),
+        ("clc7b5.h", 43, 82, 139),
+        ("clc8b5.h", 51, 92, 150),
+        ("clc56f.h", 22, 54, 110),
+        ("clc76f.h", 22, 55, 113),
+        ("clc86f.h", 11, 32 + 3, 70),
+        ("clc361.h", 3, 3, 0),
+        ("clc461.h", 3, 5, 0),
+        ("clc561.h", 4, 6, 0),
+        ("clc661.h", 3, 5, 0),
+    ];
+    assert_eq!(counts.collect::<Vec<_>>(), expected);
+}
+
+/// As [`classes_are_complete`]: fields, elements of fields, values.
+#[test]
+fn launch_descriptors_are_complete() {
+    fn counts<V: Version>() -> (&'static str, usize, u32, usize) {
+        let elements = V::FIELDS.iter().map(|field| field.count).sum();
+        (V::NAME, V::FIELDS.len(), elements, V::FIELDS.iter().map(|field| field.values.len()).sum())
+    }
+    assert_eq!(counts::<v2_4::Layout>(), ("QMDV02_04", 129, 171, 97));
+    assert_eq!(counts::<v3_0::Layout>(), ("QMDV03_00", 144, 186, 140));
+    assert_eq!(counts::<v3_0_hopper::Layout>(), ("QMDV03_00", 133, 175, 140));
+    assert_eq!(counts::<v4_0::Layout>(), ("QMDV04_00", 134, 214, 103));
 }
 
 fn check_qmd<V: Version>(name: &str) {

@@ -19,6 +19,8 @@ pub use qmd::{QmdVersion, qmd};
 /// The generation of GPUs whose tables give the names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Generation {
+    /// The first host class of Ampere: classes c56f, c7c0, c7b5
+    AmpereA,
     /// Orin and other GPUs of its generation: classes c76f, c7c0, c7b5
     #[default]
     Ampere,

@@ -34,6 +34,7 @@ pub fn pushbuf(
 ) -> io::Result<Verdict> {
     let words = Words::read(input, 4);
     let classes = match generation {
+        Generation::AmpereA => Classes::AMPERE_A,
         Generation::Ampere => Classes::AMPERE,
         Generation::Hopper => Classes::HOPPER,
     };

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use ampere_cmd::dump;
-use ampere_cmd::qmd::{Qmd, Version, v2_4, v3_0, v4_0};
+use ampere_cmd::qmd::{Qmd, Version, v2_4, v3_0, v3_0_hopper, v4_0};
 use serde_json::{Value, json};
 
 use super::words::Words;
@@ -18,6 +18,9 @@ pub enum QmdVersion {
     /// Version 3.0, which Orin uses: 64 words
     #[value(name = "3.0")]
     V3_0,
+    /// Version 3.0 with the names of Hopper's header, which leaves the reserved fields out: 64 words
+    #[value(name = "3.0-hopper")]
+    V3_0Hopper,
     /// Version 4.0, of Hopper: 96 words
     #[value(name = "4.0")]
     V4_0,
@@ -55,6 +58,9 @@ pub fn qmd(
     let verdict = match version.or_else(|| QmdVersion::of(&narrow)) {
         Some(QmdVersion::V2_4) => show::<v2_4::Layout>(&narrow, &mut faults, format, &mut output, json)?,
         Some(QmdVersion::V3_0) => show::<v3_0::Layout>(&narrow, &mut faults, format, &mut output, json)?,
+        Some(QmdVersion::V3_0Hopper) => {
+            show::<v3_0_hopper::Layout>(&narrow, &mut faults, format, &mut output, json)?
+        }
         Some(QmdVersion::V4_0) => show::<v4_0::Layout>(&narrow, &mut faults, format, &mut output, json)?,
         None => {
             let major = narrow.get(18).map(|word| word >> 4 & 0xf);
@@ -126,7 +132,7 @@ fn show<V: Version>(
             })
             .collect();
         let object = json!({
-            "kind": "qmd", "format": format, "version": format!("{}.{}", V::MAJOR, V::MINOR),
+            "kind": "qmd", "format": format, "version": format!("{}.{}", V::MAJOR, V::MINOR), "layout": V::NAME,
             "words": words.len(), "fields": fields, "unnamed_bits": stray, "faults": faults,
         });
         json_line(output, &object)?;
@@ -186,6 +192,8 @@ mod tests {
         assert_eq!(verdict, Verdict::Damaged);
         let mut stray = whole;
         stray[13 * 4 + 2] = 1;
+        let (text, _) = said(&stray, Some(QmdVersion::V3_0Hopper), false);
+        assert!(text.contains("unnamed bits 0x10000") && text.contains("unnamed bits: 1"), "{text}");
         let (text, _) = said(&stray, None, false);
         assert!(text.contains("unnamed bits 0x10000") && text.contains("unnamed bits: 1"), "{text}");
     }

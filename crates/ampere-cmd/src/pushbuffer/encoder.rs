@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Header, Mode, Subchannel};
+use super::{Header, MAX_COUNT, Mode, Subchannel};
 use crate::error::{Error, FieldError, Full};
 use crate::method::Method;
 
@@ -147,7 +147,8 @@ impl<S: Sink> Encoder<S> {
         self.run(Mode::Incrementing, subchannel, address, data)
     }
 
-    /// Non-incrementing methods: every data word goes to `address`.
+    /// Non-incrementing methods: every data word goes to `address`. More words than a header counts are
+    /// split among several.
     ///
     /// # Errors
     ///
@@ -162,7 +163,8 @@ impl<S: Sink> Encoder<S> {
         self.run(Mode::NonIncrementing, subchannel, address, data)
     }
 
-    /// The first data word goes to `address`, all others to `address + 4`.
+    /// The first data word goes to `address`, all others to `address + 4`. More words than a header counts are
+    /// split among several.
     ///
     /// # Errors
     ///
@@ -277,12 +279,40 @@ impl<S: Sink> Encoder<S> {
 
     #[inline]
     fn run(&mut self, mode: Mode, subchannel: Subchannel, address: u32, data: &[u32]) -> Result<(), Error> {
-        let count = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        if data.len() > MAX_COUNT as usize {
+            return self.long_run(mode, subchannel, address, data);
+        }
+        // CAST: at most 8191.
+        let count = data.len() as u32;
         let header = Header::Methods { mode, subchannel, address, count }.encode()?;
         self.fits(data.len() + 1)?;
         self.sink.word(header)?;
         for word in data {
             self.sink.word(*word)?;
+        }
+        Ok(())
+    }
+}
+
+impl<S: Sink> Encoder<S> {
+    /// A run of more words than one header counts: several headers.
+    #[cold]
+    fn long_run(
+        &mut self,
+        mode: Mode,
+        subchannel: Subchannel,
+        address: u32,
+        data: &[u32],
+    ) -> Result<(), Error> {
+        let parts = data.chunks(MAX_COUNT as usize);
+        self.fits(data.len() + parts.len())?;
+        let (mut mode, mut address) = (mode, address);
+        for part in parts {
+            // An incrementing run this long passes the last address, and is refused as its first part already.
+            self.run(mode, subchannel, address, part)?;
+            if mode == Mode::IncrementOnce {
+                (mode, address) = (Mode::NonIncrementing, address + 4);
+            }
         }
         Ok(())
     }
@@ -395,9 +425,31 @@ mod tests {
         let error = encoder.increment_once(Subchannel::COMPUTE, 0x3ffc, &[1, 2, 3]).unwrap_err();
         assert_eq!(error, Error::MethodOverflow { header: 0xa003_2fff, index: 1 });
         encoder.non_incrementing(Subchannel::COMPUTE, 0x3ffc, &[1, 2]).unwrap();
-        let too_many = encoder.non_incrementing(Subchannel::COMPUTE, 0, &vec![0; 8192]);
-        assert!(matches!(too_many, Err(Error::Field(FieldError::TooWide { bits: 13, .. }))));
+        let long = encoder.methods(Subchannel::COMPUTE, 0, &vec![0; 8192]);
+        assert!(matches!(long, Err(Error::MethodOverflow { index: 0x1000, .. })), "{long:?}");
         assert_eq!(encoder.into_sink().len(), 3);
+    }
+
+    #[test]
+    fn more_words_than_a_header_counts_are_split() {
+        let data: Vec<u32> = (0..20_000).collect();
+        for (mode, first, others) in
+            [(Mode::NonIncrementing, 0x1b0, 0x1b0), (Mode::IncrementOnce, 0x1b0, 0x1b4)]
+        {
+            let mut encoder = Encoder::new(Vec::new());
+            encoder.run(mode, Subchannel::COMPUTE, 0x1b0, &data).unwrap();
+            let words = encoder.into_sink();
+            assert_eq!(words.len(), data.len() + 3);
+            let mut stream = crate::pushbuffer::MethodStream::new();
+            let writes: Vec<_> = words.iter().filter_map(|word| stream.push(*word).unwrap()).collect();
+            assert!(writes.iter().map(|write| write.data).eq(data.iter().copied()));
+            assert_eq!(writes[0].address, first);
+            assert!(writes[1..].iter().all(|write| write.address == others));
+        }
+        let mut words = vec![0; data.len() + 2];
+        let mut encoder = Encoder::new(SliceSink::new(&mut words));
+        assert_eq!(encoder.non_incrementing(Subchannel::COMPUTE, 0x1b0, &data), Err(Full.into()));
+        assert!(encoder.sink().is_empty());
     }
 
     #[test]

@@ -8,15 +8,18 @@
 //! * [`Header`] encodes and decodes one header.
 //! * [`Encoder`] writes methods to a [`Sink`] without allocating; the driver's usual commands
 //!   (semaphores, launches, copies) are its methods too.
+//! * [`Packer`] takes methods one by one and joins them under the fewest headers.
 //! * [`MethodStream`] is the host engine's view: fed word by word, it says which method is written
 //!   with what. A method's data may continue in the next segment, so its state outlives one.
 
 mod encoder;
 mod header;
+mod packer;
 mod stream;
 
 pub use encoder::{Encoder, MAX_SEQUENCE, Sequence, Sink, SliceSink, Target};
 pub use header::{Header, HeaderFault, Mode, Subchannel};
+pub use packer::Packer;
 pub use stream::{MethodStream, MethodWrite};
 
 /// Highest method address, in bytes.
