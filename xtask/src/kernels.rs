@@ -1,10 +1,11 @@
-//! `kernels`: compiles `kernels/*.cu` to `kernels/*.cubin` and records what was made from what.
+//! `kernels`: compiles `kernels/*.cu` to cubins and records what was made from what.
 //!
 //! The cubins are committed, so that nobody needs a CUDA compiler to build or test the project. They
 //! are made by NVRTC 12.6, NVIDIA's run-time compiler, which is one shared library: `kernels/compile.py`
 //! drives it. By default it comes from PyPI at a pinned version, into a virtual environment in `.venv`;
-//! with the same version the same bytes come out. `kernels/kernels.lock` holds the hashes of each source
-//! and cubin; `--check` compares them and needs neither compiler nor network. With `--output` any version
+//! with the same version the same bytes come out: for the Orin's GPU beside the source, for GPUs of the Hopper
+//! generation in `kernels/sm_90`. `kernels/kernels.lock` holds the hashes of each source and its cubins;
+//! `--check` compares them and needs neither compiler nor network. With `--output` any version
 //! compiles for any architecture into another folder, and nothing that is committed changes.
 
 use std::collections::BTreeMap;
@@ -18,8 +19,9 @@ use sha2::{Digest, Sha256};
 
 /// Folder of the sources and cubins, from the workspace root.
 const FOLDER: &str = "kernels";
-/// The architecture of the committed cubins: what the GPU of the Orin is called by the compiler.
-const ARCHITECTURE: &str = "sm_87";
+/// The architectures of the committed cubins, as the compiler calls them, and where the cubins are: the Orin's GPU,
+/// and the Hopper generation.
+const ARCHITECTURES: [(&str, &str); 2] = [("sm_87", ""), ("sm_90", "sm_90")];
 /// Stands in the lock file for the folder of CUDA's headers, which differs between machines.
 const INCLUDE: &str = "--include-path={cuda headers}";
 /// The one version of NVRTC whose output is committed.
@@ -62,12 +64,12 @@ struct Lock {
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
-    /// Options given to NVRTC.
+    /// Options given to NVRTC beside the architecture.
     options: Vec<String>,
     /// SHA-256 of the `.cu` file, in hexadecimal.
     source: String,
-    /// SHA-256 of the `.cubin` file, in hexadecimal.
-    cubin: String,
+    /// SHA-256 of the `.cubin` file of each architecture, in hexadecimal.
+    cubins: BTreeMap<String, String>,
 }
 
 /// A compiler that is ready to run.
@@ -114,16 +116,23 @@ fn build(folder: &Path, nvrtc: Option<&Path>) -> Result<()> {
     ensure!(!names.is_empty(), "no .cu files in {}", folder.display());
     let mut lock = Lock { compiler: compiler.name.clone(), kernels: BTreeMap::new() };
     for (done, name) in names.iter().enumerate() {
-        let cubin = folder.join(name).with_extension("cubin");
-        let before = hash(&cubin).ok();
-        let entry = compiler.compile(folder, name, ARCHITECTURE, &cubin)?;
-        let bytes = fs::metadata(&cubin)?.len();
-        let news = match before {
-            Some(before) if before == entry.cubin => "unchanged",
-            Some(_) => "changed",
-            None => "new",
-        };
-        println!("[{}/{}] {name}.cubin: {bytes} bytes, {news}", done + 1, names.len());
+        let source = hash(&folder.join(name).with_extension("cu"))?;
+        let mut entry = Entry { options: Vec::new(), source, cubins: BTreeMap::new() };
+        for (arch, place) in ARCHITECTURES {
+            let cubin = folder.join(place).join(name).with_extension("cubin");
+            fs::create_dir_all(folder.join(place)).with_context(|| format!("making {place}"))?;
+            let before = hash(&cubin).ok();
+            entry.options = compiler.compile(folder, name, arch, &cubin)?;
+            let made = hash(&cubin)?;
+            let bytes = fs::metadata(&cubin)?.len();
+            let news = match before {
+                Some(before) if before == made => "unchanged",
+                Some(_) => "changed",
+                None => "new",
+            };
+            println!("[{}/{}] {name} for {arch}: {bytes} bytes, {news}", done + 1, names.len());
+            entry.cubins.insert(arch.to_owned(), made);
+        }
         lock.kernels.insert(name.clone(), entry);
     }
     let text = serde_json::to_string_pretty(&lock)? + "\n";
@@ -250,11 +259,11 @@ impl Compiler {
         })
     }
 
-    /// Compiles one kernel file and returns its entry for the lock file.
-    fn compile(&self, folder: &Path, name: &str, arch: &str, cubin: &Path) -> Result<Entry> {
+    /// Compiles one kernel file and returns the options beside the architecture, for the lock file.
+    fn compile(&self, folder: &Path, name: &str, arch: &str, cubin: &Path) -> Result<Vec<String>> {
         let source = folder.join(name).with_extension("cu");
         let architecture = format!("--gpu-architecture={arch}");
-        let mut options = vec![architecture.clone()];
+        let mut options = Vec::new();
         let mut command = Command::new(&self.python);
         command
             .arg(folder.join("compile.py"))
@@ -277,7 +286,7 @@ impl Compiler {
         // The compiler's log goes to this process's standard error as it is.
         let status = command.status().with_context(|| format!("running {}", self.python.display()))?;
         ensure!(status.success(), "{name}.cu does not compile");
-        Ok(Entry { options, source: hash(&source)?, cubin: hash(cubin)? })
+        Ok(options)
     }
 }
 
@@ -291,7 +300,6 @@ fn headers_beside(library: &Path) -> Option<PathBuf> {
 /// Everything in which sources, cubins and lock file disagree, one sentence each.
 fn drift(folder: &Path, lock: &Lock) -> Result<Vec<String>> {
     let sources = stems(folder, "cu")?;
-    let cubins = stems(folder, "cubin")?;
     let mut drift = Vec::new();
     for name in &sources {
         let Some(entry) = lock.kernels.get(name) else {
@@ -301,15 +309,20 @@ fn drift(folder: &Path, lock: &Lock) -> Result<Vec<String>> {
         if hash(&folder.join(name).with_extension("cu"))? != entry.source {
             drift.push(format!("{name}.cu has changed since its cubin was made"));
         }
-        if !cubins.contains(name) {
-            drift.push(format!("{name}.cu has no cubin"));
-        } else if hash(&folder.join(name).with_extension("cubin"))? != entry.cubin {
-            drift.push(format!("{name}.cubin is not the one that was made from {name}.cu"));
+        for (arch, place) in ARCHITECTURES {
+            let cubin = folder.join(place).join(name).with_extension("cubin");
+            if !cubin.is_file() {
+                drift.push(format!("{name}.cu has no cubin for {arch}"));
+            } else if entry.cubins.get(arch) != Some(&hash(&cubin)?) {
+                drift.push(format!("{name}.cubin for {arch} is not the one that was made from {name}.cu"));
+            }
         }
     }
-    drift.extend(
-        cubins.iter().filter(|n| !sources.contains(n)).map(|n| format!("{n}.cubin has no source: remove it")),
-    );
+    for (arch, place) in ARCHITECTURES {
+        let cubins = stems(&folder.join(place), "cubin")?;
+        let orphans = cubins.iter().filter(|name| !sources.contains(name));
+        drift.extend(orphans.map(|name| format!("{name}.cubin for {arch} has no source: remove it")));
+    }
     drift.extend(
         lock.kernels
             .keys()
@@ -359,10 +372,14 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("a.cu"), "source").unwrap();
         fs::write(folder.join("a.cubin"), "cubin").unwrap();
+        fs::create_dir_all(folder.join("sm_90")).unwrap();
+        fs::write(folder.join("sm_90/a.cubin"), "other cubin").unwrap();
+        let cubin = |path: &str| hash(&folder.join(path)).unwrap();
         let entry = Entry {
-            options: vec![format!("--gpu-architecture={ARCHITECTURE}")],
-            source: hash(&folder.join("a.cu")).unwrap(),
-            cubin: hash(&folder.join("a.cubin")).unwrap(),
+            options: Vec::new(),
+            source: cubin("a.cu"),
+            cubins: [("sm_87".to_owned(), cubin("a.cubin")), ("sm_90".to_owned(), cubin("sm_90/a.cubin"))]
+                .into(),
         };
         let lock = Lock { compiler: "test".to_owned(), kernels: [("a".to_owned(), entry)].into() };
         (folder, lock)
@@ -378,9 +395,16 @@ mod tests {
         fs::write(folder.join("a.cu"), "source").unwrap();
 
         fs::write(folder.join("a.cubin"), "other").unwrap();
-        assert_eq!(drift(&folder, &lock).unwrap(), ["a.cubin is not the one that was made from a.cu"]);
+        assert_eq!(
+            drift(&folder, &lock).unwrap(),
+            ["a.cubin for sm_87 is not the one that was made from a.cu"]
+        );
         fs::remove_file(folder.join("a.cubin")).unwrap();
-        assert_eq!(drift(&folder, &lock).unwrap(), ["a.cu has no cubin"]);
+        fs::remove_file(folder.join("sm_90/a.cubin")).unwrap();
+        assert_eq!(
+            drift(&folder, &lock).unwrap(),
+            ["a.cu has no cubin for sm_87", "a.cu has no cubin for sm_90"]
+        );
 
         fs::rename(folder.join("a.cu"), folder.join("b.cu")).unwrap();
         fs::write(folder.join("c.cubin"), "").unwrap();
@@ -388,7 +412,7 @@ mod tests {
             drift(&folder, &lock).unwrap(),
             [
                 "b.cu is not in kernels.lock",
-                "c.cubin has no source: remove it",
+                "c.cubin for sm_87 has no source: remove it",
                 "kernels.lock names a.cu, which does not exist",
             ]
         );
