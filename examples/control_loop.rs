@@ -33,7 +33,7 @@ struct Options {
     /// Cycles per second: 0 (as fast as it goes) or 50 to 1000000
     #[arg(long, default_value_t = 0, value_parser = parse_rate)]
     rate: u32,
-    /// Where to run: auto (the Orin's GPU where there is one, else the software Orin), nvgpu or sim
+    /// Where to run: auto (the Orin's GPU where there is one, else the software Orin), nvgpu, nvrm or sim
     #[arg(long, default_value_t = DeviceKind::Auto)]
     device: DeviceKind,
     /// Compare the network's output with the CPU's every so many cycles

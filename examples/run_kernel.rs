@@ -32,7 +32,7 @@ struct Options {
     /// Dynamic shared memory of a block, in bytes
     #[arg(long, default_value_t = 0, value_name = "BYTES")]
     shared: u32,
-    /// Where to run: auto (the Orin's GPU where there is one, else the software Orin), nvgpu or sim
+    /// Where to run: auto (the Orin's GPU where there is one, else the software Orin), nvgpu, nvrm or sim
     #[arg(long, default_value_t = DeviceKind::Auto)]
     device: DeviceKind,
     /// How long the kernel may take, in milliseconds

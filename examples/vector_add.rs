@@ -9,8 +9,9 @@ use clap::Parser;
 use examples::{Failure, describe, init_log, open, report};
 use tegra_hcq::{DeviceKind, Program, args};
 
-/// Compiled from kernels/vector_add.cu by `cargo xtask kernels`.
-const CUBIN: &[u8] = include_bytes!("../kernels/vector_add.cubin");
+/// Compiled from kernels/vector_add.cu by `cargo xtask kernels`, for the Orin's GPU and for the Hopper generation.
+const CUBINS: [&[u8]; 2] =
+    [include_bytes!("../kernels/vector_add.cubin"), include_bytes!("../kernels/sm_90/vector_add.cubin")];
 const KERNEL: &str = "vector_add";
 const BLOCK: u32 = 256;
 
@@ -22,7 +23,7 @@ struct Options {
     /// Number of elements
     #[arg(long, default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1..=1 << 28))]
     n: u32,
-    /// Where to run: auto (the Orin's GPU where there is one, else the software Orin), nvgpu or sim
+    /// Where to run: auto (the Orin's GPU or another that can be driven, else the software Orin), nvgpu, nvrm or sim
     #[arg(long, default_value_t = DeviceKind::Auto)]
     device: DeviceKind,
     /// How long the GPU may take, in milliseconds
@@ -60,7 +61,7 @@ fn run(options: &Options) -> Result<(), Failure> {
     gpu_x.copy_from_slice(&x).map_err(Failure::run)?;
     gpu_y.copy_from_slice(&y).map_err(Failure::run)?;
 
-    let program = Program::load(&device, CUBIN).map_err(Failure::run)?;
+    let program = Program::load_fitting(&device, &CUBINS).map_err(Failure::run)?;
     let kernel = program.kernel(KERNEL).map_err(Failure::run)?;
     let mut queue = device.queue().map_err(Failure::run)?;
     let timeout = Duration::from_millis(options.timeout_ms);

@@ -15,20 +15,40 @@ pub struct Kernels {
 }
 
 /// The smallest programs.
-pub static BASICS: Kernels =
-    Kernels { file: "basics", images: &[include_bytes!("../../kernels/basics.cubin")] };
+pub static BASICS: Kernels = Kernels {
+    file: "basics",
+    images: &[
+        include_bytes!("../../kernels/basics.cubin"),
+        include_bytes!("../../kernels/sm_90/basics.cubin"),
+    ],
+};
 
 /// Addition of two vectors.
-pub static VECTOR_ADD: Kernels =
-    Kernels { file: "vector_add", images: &[include_bytes!("../../kernels/vector_add.cubin")] };
+pub static VECTOR_ADD: Kernels = Kernels {
+    file: "vector_add",
+    images: &[
+        include_bytes!("../../kernels/vector_add.cubin"),
+        include_bytes!("../../kernels/sm_90/vector_add.cubin"),
+    ],
+};
 
 /// Matrix product of 32-bit floats.
-pub static MATMUL: Kernels =
-    Kernels { file: "matmul", images: &[include_bytes!("../../kernels/matmul.cubin")] };
+pub static MATMUL: Kernels = Kernels {
+    file: "matmul",
+    images: &[
+        include_bytes!("../../kernels/matmul.cubin"),
+        include_bytes!("../../kernels/sm_90/matmul.cubin"),
+    ],
+};
 
 /// Matrix products of neural networks, in halves on the tensor cores too.
-pub static LINEAR: Kernels =
-    Kernels { file: "nn_linear", images: &[include_bytes!("../../kernels/nn_linear.cubin")] };
+pub static LINEAR: Kernels = Kernels {
+    file: "nn_linear",
+    images: &[
+        include_bytes!("../../kernels/nn_linear.cubin"),
+        include_bytes!("../../kernels/sm_90/nn_linear.cubin"),
+    ],
+};
 
 impl Kernels {
     /// The image for a GPU; `sm` is ten times the major number of its SM version plus the minor.
@@ -66,10 +86,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_has_an_image_for_the_orin() {
+    fn every_file_has_an_image_for_the_orin_and_for_hopper() {
         for kernels in [&BASICS, &VECTOR_ADD, &MATMUL, &LINEAR] {
             let image = kernels.image(87).unwrap();
             assert_eq!(kernels.parse(image).unwrap().sm(), 87);
+            let image = kernels.image(90).unwrap();
+            assert_eq!(kernels.parse(image).unwrap().sm(), 90);
         }
     }
 

@@ -81,6 +81,7 @@ pub fn describe(device: &Device) -> String {
     let info = device.info();
     let which = match info.kind {
         DeviceKind::Sim => "software Orin (no /dev/nvgpu/igpu0/ctrl needed)",
+        DeviceKind::Nvrm => "GPU of NVIDIA's desktop driver",
         _ => "Jetson Orin GPU (nvgpu kernel driver)",
     };
     format!("{which}: {}", info.chip)

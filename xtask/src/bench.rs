@@ -21,7 +21,7 @@ use crate::WrongUse;
 /// Options of the command.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Where to run: auto (the Orin's GPU where there is one, else the software Orin), nvgpu or sim
+    /// Where to run: auto (the Orin's GPU where there is one, else the software Orin), nvgpu, nvrm or sim
     #[arg(long, default_value_t = DeviceKind::Auto)]
     device: DeviceKind,
     /// Run only the cases whose name contains this, for example copy/to_host

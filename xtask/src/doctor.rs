@@ -18,7 +18,7 @@ use crate::WrongUse;
 #[derive(Args)]
 pub(crate) struct Options {
     /// Which device to examine: auto (the Orin's GPU where there is one, else the software Orin),
-    /// nvgpu or sim
+    /// nvgpu, nvrm or sim
     #[arg(long, default_value_t = DeviceKind::Auto)]
     device: DeviceKind,
     /// Print one JSON object instead of lines
@@ -41,7 +41,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 /// The report on a device as programs on this machine would choose it.
 fn examine(kind: DeviceKind, system: &dyn System) -> Result<Report> {
     if ![DeviceKind::Auto, DeviceKind::Nvgpu, DeviceKind::Sim].contains(&kind) {
-        return Err(WrongUse(format!("doctor knows no device {kind}: it examines nvgpu and sim")).into());
+        return Err(
+            WrongUse(format!("doctor knows no device {kind}: it examines nvgpu, nvrm and sim")).into()
+        );
     }
     let here = doctor::is_orin(system);
     if kind == DeviceKind::Sim || kind == DeviceKind::Auto && !here {

@@ -32,7 +32,7 @@ struct Options {
 enum Task {
     /// Print everything that the device says about itself
     Info {
-        /// Which device to ask: auto, nvgpu or sim
+        /// Which device to ask: auto, nvgpu, nvrm or sim
         #[arg(long, default_value_t = DeviceKind::Auto)]
         device: DeviceKind,
         /// Print one JSON object instead of a table

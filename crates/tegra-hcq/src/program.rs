@@ -104,6 +104,26 @@ impl Program {
         Self::load_on(device.shared(), cubin)
     }
 
+    /// Loads the first of several cubins that runs on the device: one kernel file, compiled for several
+    /// architectures.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::load`] with the last of them, when none runs there; [`Error::Range`] without cubins.
+    pub fn load_fitting(device: &Device, cubins: &[&[u8]]) -> Result<Self> {
+        Self::load_fitting_on(device.shared(), cubins)
+    }
+
+    /// As [`Program::load_fitting`].
+    pub(crate) fn load_fitting_on(shared: &Arc<Shared>, cubins: &[&[u8]]) -> Result<Self> {
+        let (major, minor) = shared.backend().properties().sm_version;
+        let fits = |cubin: &&&[u8]| {
+            Cubin::parse(cubin).is_ok_and(|cubin| cubin.check_arch(10 * major + minor).is_ok())
+        };
+        let chosen = cubins.iter().find(fits).or(cubins.last());
+        Self::load_on(shared, chosen.ok_or_else(|| Error::Range("no cubin was given".to_owned()))?)
+    }
+
     /// As [`Program::load`].
     pub(crate) fn load_on(shared: &Arc<Shared>, cubin: &[u8]) -> Result<Self> {
         let _span = tracing::debug_span!("load", cubin_bytes = cubin.len()).entered();

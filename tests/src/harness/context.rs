@@ -39,7 +39,7 @@ impl Context {
         Self { machine, station, notes: Mutex::default() }
     }
 
-    /// `Nvgpu` or `Sim`.
+    /// `Nvgpu`, `Nvrm` or `Sim`.
     pub fn kind(&self) -> DeviceKind {
         self.machine.kind()
     }

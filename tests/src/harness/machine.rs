@@ -9,6 +9,8 @@ use nvgpu_sys::{Door, Errno, LinuxDoor, paths};
 use orin_sim::{Config, SoftwareOrin};
 use tegra_hcq::DeviceKind;
 
+/// The node of NVIDIA's desktop driver.
+const NVRM_NODE: &str = "/dev/nvidiactl";
 /// By how much long tests are shortened on the software Orin, which interprets kernels.
 const MODEL_SCALE: f64 = 0.02;
 /// Shortest wait on the software Orin, where the machine may be busy with other things.
@@ -57,7 +59,11 @@ impl Machine {
             DeviceKind::Nvgpu => Ok(Self::board()),
             DeviceKind::Auto if board => Ok(Self::board()),
             DeviceKind::Auto | DeviceKind::Sim => Ok(Self::software()),
-            other => Err(format!("the suites do not run on {other}: choose auto, nvgpu or sim")),
+            DeviceKind::Nvrm if !Path::new(NVRM_NODE).exists() => {
+                Err(format!("there is no {NVRM_NODE} here: NVIDIA's desktop driver is not loaded"))
+            }
+            DeviceKind::Nvrm => Ok(Self { kind: DeviceKind::Nvrm, ..Self::board() }),
+            other => Err(format!("the suites do not run on {other}: choose auto, nvgpu, nvrm or sim")),
         }
     }
 
@@ -88,7 +94,7 @@ impl Machine {
         Self { load, ..self }
     }
 
-    /// `Nvgpu` or `Sim`.
+    /// `Nvgpu`, `Nvrm` or `Sim`.
     pub fn kind(&self) -> DeviceKind {
         self.kind
     }
@@ -132,6 +138,16 @@ impl Machine {
             Ok(door) => door,
             Err(errno) => return format!("the software Orin does not start: {errno}"),
         };
+        if self.kind == DeviceKind::Nvrm {
+            return match tegra_hcq::Device::open_through(door, self.kind) {
+                Ok(device) => {
+                    let info = device.info();
+                    let (major, minor) = info.sm_version;
+                    format!("{}: {}, {} SMs (SM {major}.{minor})", self.kind, info.chip, info.sm_count)
+                }
+                Err(error) => format!("{}: {error}", self.kind),
+            };
+        }
         match Gpu::open(&door) {
             Ok(gpu) => {
                 let seen = gpu.characteristics();

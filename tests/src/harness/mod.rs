@@ -21,6 +21,7 @@
 //! static SUITE: Suite = Suite {
 //!     name: "example",
 //!     about: "what a suite looks like",
+//!     orin_only: false,
 //!     tests: &[Test::new("opens", "the device opens", |context| opens(context).into())],
 //! };
 //! assert_eq!(SUITE.tests[0].name, "opens");
@@ -57,6 +58,8 @@ pub struct Suite {
     pub name: &'static str,
     /// What the suite is about, in one line.
     pub about: &'static str,
+    /// Whether it sends requests of the Orin's own driver: on another device its tests are skipped.
+    pub orin_only: bool,
     /// Its tests in the order in which they run.
     pub tests: &'static [Test],
 }

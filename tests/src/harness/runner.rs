@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use nvgpu_sys::Door;
+use tegra_hcq::DeviceKind;
 
 use super::context::Station;
 use super::log::{LogWatch, judge};
@@ -118,6 +119,11 @@ impl Run {
         };
         if let Some(reason) = &self.stopped {
             report.outcome = Outcome::Skipped(format!("not run: {reason}"));
+            return report;
+        }
+        if suite.orin_only && self.machine.kind() == DeviceKind::Nvrm {
+            report.outcome =
+                Outcome::Skipped("requests of the Orin's driver; this GPU has another".to_owned());
             return report;
         }
         let station = match self.station(suite, test) {
@@ -237,6 +243,10 @@ fn bounded<T: Send + 'static>(limit: Duration, body: impl FnOnce() -> T + Send +
 /// Brings a compute channel up, as every program does first.
 fn revive(machine: &Machine) -> Check {
     let door: Arc<dyn Door> = machine.door()?;
+    if machine.kind() == DeviceKind::Nvrm {
+        tegra_hcq::Device::open_through(door, machine.kind())?.queue()?;
+        return Ok(());
+    }
     let gpu = nvgpu_channel::Gpu::open(&door)?;
     let space = gpu.address_space()?;
     let subcontext = gpu.tsg()?.subcontext(&space)?;

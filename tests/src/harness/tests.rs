@@ -69,6 +69,7 @@ const LOG: fn(&Context) -> Outcome = |context| faults(context).into();
 static SUITE: Suite = Suite {
     name: "trial",
     about: "every way to end",
+    orin_only: false,
     tests: &[
         Test::new("passes", "", |context| passes(context).into()),
         Test::new("fails", "", |context| fails(context).into()),
@@ -88,6 +89,7 @@ static SUITE: Suite = Suite {
 static OTHER: Suite = Suite {
     name: "other",
     about: "one test",
+    orin_only: false,
     tests: &[Test::new("passes", "", |context| passes(context).into())],
 };
 

@@ -18,6 +18,7 @@ macro_rules! test {
 pub static SUITE: Suite = Suite {
     name: "edge_cases",
     about: "odd sizes, full rings, short memory, stale caches",
+    orin_only: false,
     tests: &[
         test!(va_boundary_40bit, "GPU addresses lie below 2^40 and outside of the windows"),
         test!(memory_pressure_progressive, "1 MiB to 4 GiB: works, or says what is missing"),

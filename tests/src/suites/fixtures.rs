@@ -11,21 +11,24 @@ use crate::harness::{Check, Context};
 /// Longest wait of a test for work that takes milliseconds on a board.
 const WAIT: Duration = Duration::from_secs(20);
 
-/// Loads the kernel `$kernel` of `kernels/$file.cubin`.
+/// Loads the kernel `$kernel` of `kernels/$file.cu`, compiled for the device.
 macro_rules! kernel {
     ($device:expr, $file:literal, $kernel:expr) => {
         $crate::suites::fixtures::load(
             $device,
-            include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../kernels/", $file, ".cubin")),
+            &[
+                include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../kernels/", $file, ".cubin")),
+                include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../kernels/sm_90/", $file, ".cubin")),
+            ],
             $kernel,
         )
     };
 }
 pub(super) use kernel;
 
-/// Loads a cubin and takes one kernel of it, which keeps the program loaded.
-pub(super) fn load(device: &Device, cubin: &[u8], kernel: &str) -> Result<Kernel, tegra_hcq::Error> {
-    Program::load(device, cubin)?.kernel(kernel)
+/// Loads the cubin that fits the device and takes one kernel of it, which keeps the program loaded.
+pub(super) fn load(device: &Device, cubins: &[&[u8]], kernel: &str) -> Result<Kernel, tegra_hcq::Error> {
+    Program::load_fitting(device, cubins)?.kernel(kernel)
 }
 
 /// How long a test waits for its work.

@@ -17,6 +17,7 @@ const NOISE: u64 = 16 << 20;
 pub static SUITE: Suite = Suite {
     name: "jit",
     about: "recording and replaying: 5,000 graphs, patched, dropped, kept, on several queues",
+    orin_only: false,
     tests: &[
         Test::new("record_and_replay_5000", "5,000 graphs, memory flat", |context| {
             record_and_replay(context).into()

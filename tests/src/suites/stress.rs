@@ -21,6 +21,7 @@ macro_rules! test {
 pub static SUITE: Suite = Suite {
     name: "stress",
     about: "ten thousand launches, a minute of products, churning memory",
+    orin_only: false,
     tests: &[
         test!(rapid_kernel_launches_10k, "10,000 launches that each add 1"),
         test!(signal_chain_pipeline, "1,000 submissions that each wait for the one before"),

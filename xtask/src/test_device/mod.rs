@@ -23,7 +23,7 @@ use crate::WrongUse;
 /// Options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Which device to test: auto (the Orin's GPU where there is one, else the software Orin), nvgpu or sim
+    /// Which device to test: auto (the Orin's GPU where there is one, else the software Orin), nvgpu, nvrm or sim
     #[arg(long, default_value_t = DeviceKind::Auto)]
     device: DeviceKind,
     /// Only this suite; may be given several times

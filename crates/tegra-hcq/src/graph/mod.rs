@@ -528,5 +528,9 @@ impl Queue {
 
 /// The copy and fill kernels of a device, loaded at first use.
 pub(crate) fn builtin(device: &Arc<Shared>) -> Result<Program> {
-    device.builtin_program(|| Program::load_on(device, include_bytes!("../../../../kernels/builtin.cubin")))
+    let images: [&[u8]; 2] = [
+        include_bytes!("../../../../kernels/builtin.cubin"),
+        include_bytes!("../../../../kernels/sm_90/builtin.cubin"),
+    ];
+    device.builtin_program(|| Program::load_fitting_on(device, &images))
 }

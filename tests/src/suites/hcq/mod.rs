@@ -23,6 +23,7 @@ macro_rules! test {
 pub static SUITE: Suite = Suite {
     name: "hcq",
     about: "queues: signals, waits, launches, copies, graphs, timeline, host memory",
+    orin_only: false,
     tests: &[
         test!(signal, "a signal is raised on either engine", signals::signal),
         test!(signal_update, "a graph's signal and value change between replays", signals::signal_update),

@@ -16,6 +16,7 @@ use crate::harness::{Suite, Test};
 pub static SUITE: Suite = Suite {
     name: "ioctl",
     about: "bare requests: queries, memory, address spaces, channels, a semaphore, a kernel",
+    orin_only: true,
     tests: &[
         Test::new("get_characteristics", "the driver says that it drives a ga10b", |context| {
             queries::characteristics(context).into()

@@ -24,6 +24,7 @@ macro_rules! test {
 pub static SUITE: Suite = Suite {
     name: "isolation",
     about: "two processes on one GPU: faults, memory and ends of one do not concern the other",
+    orin_only: false,
     tests: &[
         test!(work_side_by_side, "both work, with right results"),
         test!(mmu_fault_elsewhere, "the other one faults; its log lines are not taken for one's own")

@@ -27,6 +27,7 @@ pub(super) const RECOVERS: Role = Role { name: "recovers", play: recovers };
 pub static SUITE: Suite = Suite {
     name: "neighbour",
     about: "what the suite isolation runs as another process; runs only when asked for by name",
+    orin_only: false,
     tests: &[
         Test::new("works", "launches and copies", |context| WORKS.test(context, 0, false).into()),
         Test::new("trespasses", "reads and writes what is not its own", |context| {

@@ -14,6 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub static SUITE: Suite = Suite {
     name: "models",
     about: "neural networks, as launches and as recorded graphs, against the CPU",
+    orin_only: false,
     tests: &[
         Test::new("simple_mlp", "784 to 128 to 10, 8 rows, within 1e-3", |context| {
             networks::mlp(context).into()

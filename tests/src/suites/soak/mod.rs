@@ -32,6 +32,7 @@ use worker::Worker;
 pub static SUITE: Suite = Suite {
     name: "soak",
     about: "mixed load with random faults for a duration; runs only when asked for by name",
+    orin_only: false,
     tests: &[Test::new(
         "mixed_load_with_faults",
         "every fault is reported as what it was, nothing leaks",
