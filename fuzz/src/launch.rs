@@ -13,7 +13,7 @@ use ampere_cmd::gpfifo::{Entry, Segment, userd};
 use ampere_cmd::qmd::{QmdV3_0, v3_0 as q};
 use ampere_cmd::{Encoder, Method, Subchannel, compute_c7c0 as class, usermode_c561};
 use cubin::Cubin;
-use orin_sim::gpu::{Activity, ChannelFault, ChannelSetup, FaultHandler, Gpu, GpuConfig};
+use orin_sim::gpu::{Activity, ChannelFault, ChannelGroup, ChannelSetup, FaultHandler, Gpu, GpuConfig};
 use orin_sim::memory::Memory;
 use orin_sim::mmu::{AddressSpace, MappedRange};
 
@@ -172,6 +172,7 @@ impl Bench {
                 ring_entries: 4,
                 userd: Arc::clone(&userd),
                 address_space: Arc::clone(&space),
+                group: ChannelGroup::alone(id),
             });
             gpu.add_object(id, u32::from(class::CLASS));
             (ring, userd)

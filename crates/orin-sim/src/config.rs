@@ -94,12 +94,16 @@ pub struct RandomFailures {
 impl RandomFailures {
     /// Whether request number `request` fails.
     pub fn hits(&self, seed: u64, request: u64) -> bool {
-        // SplitMix64: equal inputs, equal outputs; neighbours are unrelated.
-        let mut state = seed.wrapping_add(request.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        state = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        state = (state ^ state >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (state ^ state >> 31) % 1000 < u64::from(self.per_mille)
+        draw(seed, request) % 1000 < u64::from(self.per_mille)
     }
+}
+
+/// A random number: SplitMix64, so that equal inputs give equal outputs and neighbours are unrelated.
+pub(crate) fn draw(seed: u64, number: u64) -> u64 {
+    let mut state = seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    state = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    state = (state ^ state >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    state ^ state >> 31
 }
 
 /// The modelled board. The default is a Jetson AGX Orin 64 GB in its 30 W mode with L4T r36.4.3.
@@ -117,8 +121,8 @@ pub struct Config {
     pub tpc_masks: [u32; 2],
     /// Which nodes there are.
     pub nodes: Nodes,
-    /// Decides what a freshly booted board leaves to chance, such as where handle numbers begin;
-    /// equal seeds behave equally. 0 is a board that has run nothing before.
+    /// Decides what a freshly booted board leaves to chance, such as where handle numbers begin, and
+    /// which time-slice group is served first; equal seeds behave equally. 0 is a board that has run nothing before.
     pub seed: u64,
     /// Whether the process has CAP_SYS_NICE, which RESCHEDULE_RUNLIST asks for.
     pub cap_sys_nice: bool,
@@ -127,6 +131,9 @@ pub struct Config {
     pub fence_timeout: Duration,
     /// How the SMs are modelled.
     pub sm: SmOptions,
+    /// How long all channels with work have to wait for semaphores, with nothing else going on, until the
+    /// kernel log tells who waits for what.
+    pub deadlock_after: Duration,
     /// Disturbances.
     pub faults: FaultPlan,
     /// Failures on demand.
@@ -144,6 +151,7 @@ impl Default for Config {
             seed: 0,
             cap_sys_nice: false,
             fence_timeout: Duration::from_secs(30),
+            deadlock_after: Duration::from_secs(1),
             sm: SmOptions::default(),
             faults: FaultPlan::default(),
             failures: Vec::new(),

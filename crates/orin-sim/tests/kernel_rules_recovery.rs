@@ -49,6 +49,16 @@ impl Pair {
         submit(&self.ring, &self.userd, &self.doorbell, self.chain.token, self.va, words);
     }
 
+    /// Writes ring entries and rings.
+    fn entries(&self, entries: &[u64]) {
+        for (at, entry) in entries.iter().enumerate() {
+            word(&self.ring, 8 * at).store(*entry as u32, Ordering::Relaxed);
+            word(&self.ring, 8 * at + 4).store((entry >> 32) as u32, Ordering::Relaxed);
+        }
+        word(&self.userd, 0x8c).store(u32::try_from(entries.len()).unwrap(), Ordering::Release);
+        word(&self.doorbell, 0x90).store(self.chain.token, Ordering::SeqCst);
+    }
+
     /// The code in a notifier, once it is there.
     fn code(&self, channel: usize) -> u32 {
         let at = 16 * channel;
@@ -129,6 +139,37 @@ fn a_bad_header_is_the_host_engines_error() {
 }
 
 #[test]
+fn a_wrong_checksum_of_a_segment_has_a_notifier_of_its_own() {
+    let bench = Bench::new();
+    let pair = Pair::new(&bench);
+    word(&pair.code, 0).store(0, Ordering::Relaxed);
+    // A segment of one zero word, whose checksum is zero, and PB_CRC of 1.
+    pair.entries(&[pair.va | 1 << 42, 3 << 32 | 1]);
+    assert_eq!((pair.code(0), pair.code(1)), (80, 80));
+    let messages = messages(&bench);
+    assert_eq!(messages[0], "PBDMA intr PBCRC mismatch Error", "{messages:#?}");
+    assert!(messages[1].starts_with("pbdma_intr_0(0):0x00080000 "), "{messages:#?}");
+}
+
+#[test]
+fn channels_that_all_wait_are_told_by_the_log_and_go_on() {
+    let bench = Bench::with(Config { deadlock_after: Duration::from_millis(5), ..Config::default() });
+    let pair = Pair::new(&bench);
+    let semaphore = pair.va + 0x800;
+    // An acquire of 5, and a release of 1 behind it.
+    let [header, low, high, _, _, _] = release(semaphore);
+    let [_, low_done, ..] = release(semaphore + 0x10);
+    pair.run(&[header, low, high, 5, 0, 0, header, low_done, high, 1, 0, 1]);
+    let line = format!("deadlock unless the CPU helps: channel 511 waits for ACQUIRE 0x5 at {semaphore:#x}");
+    let told = || bench.orin.kernel_log().into_iter().filter(|text| text.contains(&line)).count();
+    wait_until("the line", || told() > 0);
+    assert!(!pair.is_over(), "a board waits for ever");
+    word(&pair.code, 0x800).store(5, Ordering::Release);
+    wait_until("the release", || word(&pair.code, 0x810).load(Ordering::Acquire) == 1);
+    assert_eq!(told(), 1);
+}
+
+#[test]
 fn the_reason_decides_who_reports_a_method() {
     // SET_OBJECT is method 0; headers name subchannel (15:13) and method (11:0, in words).
     let cases: [(&str, &[u32], u32, &[&str]); 5] = [
@@ -180,17 +221,20 @@ fn the_reason_decides_who_reports_a_method() {
 #[test]
 fn some_errors_of_the_host_engine_are_only_printed() {
     type Spoil = fn(&Pair);
-    let spoils: [(&str, &str, Spoil); 3] = [
+    let spoils: [(&str, &str, Spoil); 5] = [
         ("PBDMA intr GPPTR invalid Error", "0x00004000", |pair| {
             word(&pair.userd, 0x8c).store(4096, Ordering::Release);
             word(&pair.doorbell, 0x90).store(pair.chain.token, Ordering::SeqCst);
         }),
         ("PBDMA intr GPENTRY invalid Error", "0x00008000", |pair| {
-            // A control entry of an operation that does not exist.
-            word(&pair.ring, 0).store(0, Ordering::Relaxed);
-            word(&pair.ring, 4).store(1, Ordering::Relaxed);
-            word(&pair.userd, 0x8c).store(1, Ordering::Release);
-            word(&pair.doorbell, 0x90).store(pair.chain.token, Ordering::SeqCst);
+            // The control entry ILLEGAL.
+            pair.entries(&[1 << 32]);
+        }),
+        ("PBDMA intr GPCRC mismatch Error", "0x00010000", |pair| pair.entries(&[2 << 32 | 1])),
+        ("PBDMA intr PBSEG badsplit Error", "0x40000000", |pair| {
+            // A header that owes a word, and a segment that may be skipped.
+            word(&pair.code, 0).store(0x2001_0017, Ordering::Relaxed);
+            pair.entries(&[pair.va | 1 << 42, pair.va | 1 << 42 | 1]);
         }),
         // A release to an address that is no multiple of its size.
         ("PBDMA intr SEMAPHORE invlid Error", "0x02000000", |pair| pair.run(&release(pair.va + 0x802))),

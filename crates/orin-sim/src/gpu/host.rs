@@ -13,7 +13,7 @@ use ampere_cmd::gpfifo::userd;
 use ampere_cmd::pushbuffer::{HOST_METHODS_END, Subchannel};
 use ampere_cmd::{Method, compute_c7c0, copy_c7b5, host_c76f as class};
 
-use crate::gpu::channel::{Engines, Flow, Wait};
+use crate::gpu::channel::{Engines, Flow, Siblings, Wait};
 use crate::gpu::decoder::{Decoder, MethodWord, Shadow, join};
 use crate::gpu::semaphore::{Operation, Reduction, SemaphoreWrite, Structure, atomic32, atomic64};
 use crate::gpu::{Activity, ChannelFault, Effects, Refusal};
@@ -53,6 +53,7 @@ impl Host {
         engines: &mut Engines,
         userd: &Memory,
         view: &View,
+        siblings: &Siblings<'_>,
         effects: &mut Effects,
     ) -> Result<Flow, ChannelFault> {
         if word.address >= HOST_METHODS_END {
@@ -77,7 +78,7 @@ impl Host {
             class::SetObject::ADDRESS => set_object(word, engines),
             class::SemExecute::ADDRESS => self.execute_semaphore(word, idle, view),
             class::Semaphored::ADDRESS => self.execute_old_semaphore(word, idle, view),
-            class::Wfi::ADDRESS if !idle => Ok(Flow::Wait(Wait::Idle)),
+            class::Wfi::ADDRESS if !idle || self.siblings_keep(word, siblings) => Ok(Flow::Wait(Wait::Idle)),
             class::SetReference::ADDRESS if !idle => Ok(Flow::Wait(Wait::Idle)),
             class::SetReference::ADDRESS => {
                 fence(Ordering::SeqCst);
@@ -92,14 +93,26 @@ impl Host {
                 fence(Ordering::SeqCst);
                 Ok(Flow::Done)
             }
-            class::MemOpD::ADDRESS => memory_operation(word),
+            class::MemOpD::ADDRESS => memory_operation(word, self.shadow.get::<class::MemOpC>()),
             class::Yield::ADDRESS => match class::Yield::decode(word.data).op {
-                class::YieldOp::Nop | class::YieldOp::Tsg => Ok(Flow::Done),
+                class::YieldOp::Nop => Ok(Flow::Done),
+                class::YieldOp::Tsg => Ok(Flow::Yield),
                 class::YieldOp::Unknown(_) => Err(word.fault("YIELD has no such operation")),
             },
             class::Illegal::ADDRESS => Err(word.fault("ILLEGAL")),
             class::ClearFaulted::ADDRESS => Err(word.fault("CLEAR_FAULTED is a software method")),
             _ => Ok(Flow::Done),
+        }
+    }
+
+    /// Whether other channels of the TSG keep the engine busy that got the channel's last method, as far as
+    /// the SCOPE of a WFI reaches.
+    fn siblings_keep(&self, word: MethodWord, siblings: &Siblings<'_>) -> bool {
+        let all = class::Wfi::decode(word.data).scope == class::WfiScope::All;
+        match self.engine {
+            Some(Engine::Compute) => siblings.are_computing(all),
+            Some(Engine::Copy) => siblings.are_copying(),
+            None => false,
         }
     }
 
@@ -140,7 +153,9 @@ impl Host {
         let high = self.shadow.get::<class::SemPayloadHi>().payload;
         let payload = join(if wide { high } else { 0 }, self.shadow.get::<class::SemPayloadLo>().payload);
         let va = self.semaphore_va();
-        let acquire = |condition, name| acquire(view, Acquire { va, wide, payload, condition, name });
+        let switch_tsg = execute.acquire_switch_tsg;
+        let acquire =
+            |condition, name| acquire(view, Acquire { va, wide, payload, condition, name, switch_tsg });
         let reduction = match execute.operation {
             class::SemExecuteOperation::Acquire => return acquire(Condition::Equal, "ACQUIRE"),
             class::SemExecuteOperation::AcqStrictGeq => {
@@ -178,7 +193,10 @@ impl Host {
             self.shadow.word::<class::Semaphoreb>(),
         );
         let payload = u64::from(self.shadow.get::<class::Semaphorec>().payload);
-        let acquire = |condition, name| acquire(view, Acquire { va, wide: false, payload, condition, name });
+        let switch_tsg = execute.acquire_switch;
+        let acquire = |condition, name| {
+            acquire(view, Acquire { va, wide: false, payload, condition, name, switch_tsg })
+        };
         let reduction = match execute.operation {
             class::SemaphoredOperation::Acquire => return acquire(Condition::Equal, "ACQUIRE"),
             class::SemaphoredOperation::AcqGeq => return acquire(Condition::Reached, "ACQ_GEQ"),
@@ -241,9 +259,13 @@ fn set_object(word: MethodWord, engines: &Engines) -> Result<Flow, ChannelFault>
     Ok(Flow::Done)
 }
 
-/// MEM_OP: barriers are fences here; invalidating translations is not for user space.
-fn memory_operation(word: MethodWord) -> Result<Flow, ChannelFault> {
+/// MEM_OP: barriers are fences here, and caches have nothing to give up; what concerns translations and
+/// access counters needs a privileged channel, which raises METHOD (GA100 `dev_pbdma`).
+fn memory_operation(word: MethodWord, c: class::MemOpC) -> Result<Flow, ChannelFault> {
     match class::MemOpD::decode(word.data).operation {
+        class::MemOpDOperation::Membar if matches!(c.membar_type, class::MemOpCMembarType::Unknown(_)) => {
+            Err(word.fault("MEM_OP_C has no such MEMBAR_TYPE"))
+        }
         class::MemOpDOperation::Membar
         | class::MemOpDOperation::L2PeermemInvalidate
         | class::MemOpDOperation::L2SysmemInvalidate
@@ -258,6 +280,7 @@ fn memory_operation(word: MethodWord) -> Result<Flow, ChannelFault> {
         | class::MemOpDOperation::AccessCounterClr => {
             Err(word.fault("the operation needs a privileged channel"))
         }
+        // HW: it dumps access bits of video memory, which this chip does not have.
         class::MemOpDOperation::MmuOperation => Err(word.fault("MMU_OPERATION is not modelled")),
         class::MemOpDOperation::Unknown(_) => Err(word.fault("MEM_OP has no such operation")),
     }
@@ -299,10 +322,11 @@ struct Acquire {
     payload: u64,
     condition: Condition,
     name: &'static str,
+    switch_tsg: bool,
 }
 
 fn acquire(view: &View, acquire: Acquire) -> Result<Flow, ChannelFault> {
-    let Acquire { va, wide, payload, condition, name } = acquire;
+    let Acquire { va, wide, payload, condition, name, switch_tsg } = acquire;
     let alignment = if wide { 8 } else { 4 };
     if !va.is_multiple_of(alignment) {
         return Err(refusal(va, &format!("the address is not a multiple of {alignment}")));
@@ -315,7 +339,8 @@ fn acquire(view: &View, acquire: Acquire) -> Result<Flow, ChannelFault> {
     if condition.holds(memory, payload, wide) {
         return Ok(Flow::Done);
     }
-    Ok(Flow::Wait(Wait::Semaphore(Activity::WaitingForSemaphore { va, condition: name, payload, memory })))
+    let activity = Activity::WaitingForSemaphore { va, condition: name, payload, memory };
+    Ok(Flow::Wait(Wait::Semaphore { activity, switch_tsg }))
 }
 
 fn release(write: SemaphoreWrite, wait: bool, view: &View) -> Result<Flow, ChannelFault> {

@@ -5,19 +5,23 @@
 //! each channel's pushbuffer to the engines and runs their work in slices, round robin, so that no
 //! channel starves another.
 //!
-//! * `scheduler`: the thread, doorbells, time, waiting;
-//! * `channel`: one channel's ring, pushbuffer and engines;
+//! * `scheduler`: the thread, doorbells, time, waiting; `runlist`: whose turn it is;
+//! * `channel`: one channel's ring, pushbuffer and engines; `pointers` that it shows, `checksum` of what it
+//!   fetches;
 //! * `host`: host methods (class 0xc76f), `semaphore` what all engines write when done;
 //! * `compute` (class 0xc7c0), `inline_upload`, `sked` (launch order) and `qmd` (launch descriptors);
 //! * `copy` (class 0xc7b5), `transfer` and `surface` (block-linear memory).
 
 mod channel;
+mod checksum;
 mod compute;
 mod copy;
 mod decoder;
 mod host;
 mod inline_upload;
+mod pointers;
 mod qmd;
+mod runlist;
 mod scheduler;
 mod semaphore;
 mod sked;
@@ -25,6 +29,7 @@ mod surface;
 mod transfer;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::time::ClockId;
@@ -47,6 +52,27 @@ pub struct ChannelSetup {
     pub userd: Arc<Memory>,
     /// Address space of the channel.
     pub address_space: Arc<AddressSpace>,
+    /// What it is scheduled with.
+    pub group: ChannelGroup,
+}
+
+/// The time-slice group (TSG) of a channel. Channels of one TSG share its time slice and the contexts of
+/// the engines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChannelGroup {
+    /// The TSG; any number, the same for all its channels.
+    pub tsg: u32,
+    /// The subcontext (VEID) of the channel, which a wait for idle may be limited to.
+    pub veid: u32,
+    /// Time slice of the TSG in microseconds; that of the channel that was bound last counts.
+    pub timeslice_us: u32,
+}
+
+impl ChannelGroup {
+    /// A group of its own for a channel, if all groups are made so, with the time slice of a new TSG.
+    pub fn alone(channel_id: u32) -> Self {
+        Self { tsg: channel_id, veid: 0, timeslice_us: 1024 }
+    }
 }
 
 /// What the host engine checks of what it fetches.
@@ -58,6 +84,12 @@ pub enum HostCheck {
     RingEntry,
     /// A word of a pushbuffer is a header where one is due (PBENTRY).
     PushbufferWord,
+    /// A segment that may be skipped does not begin with the data of a header before it (PBSEG).
+    SplitSegment,
+    /// The checksum of the ring's entries is the one that GP_CRC gives (GPCRC).
+    RingChecksum,
+    /// The checksum of a segment is the one that PB_CRC gives (PBCRC).
+    SegmentChecksum,
 }
 
 /// Why a method is refused.
@@ -158,15 +190,51 @@ pub trait FaultHandler: Send + Sync {
     fn non_stall_interrupt(&self, channel_id: u32) {
         let _ = channel_id;
     }
+
+    /// For [`GpuConfig::deadlock_after`] nothing has been done, all channels that have work wait for
+    /// semaphores, and these are they: only the CPU can help. Told once, and again when any of it has
+    /// changed. On a board a channel of user space waits for ever. Called without any lock of the GPU held.
+    fn deadlock(&self, waiters: &[Waiter]) {
+        let _ = waiters;
+    }
+}
+
+/// A channel that waits for a semaphore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("channel {channel_id} waits for {condition} {payload:#x} at {va:#x}, where {memory:#x} is")]
+pub struct Waiter {
+    /// Which channel.
+    pub channel_id: u32,
+    /// GPU address of the semaphore, in the channel's address space.
+    pub va: u64,
+    /// Name of the condition as the class header has it.
+    pub condition: &'static str,
+    /// Value that memory is compared with.
+    pub payload: u64,
+    /// What memory held at the last look.
+    pub memory: u64,
+    /// Whether the TSG gives its time away while it waits (ACQUIRE_SWITCH_TSG).
+    pub switch_tsg: bool,
 }
 
 /// Options of the modelled GPU.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct GpuConfig {
     /// Number of SMs reported to launches.
     pub sm_count: u32,
     /// How they are modelled.
     pub sm: SmOptions,
+    /// Decides which TSG is served first in each round; 0 is the order in which they were bound.
+    pub seed: u64,
+    /// After how long a standstill is reported as a deadlock.
+    pub deadlock_after: Duration,
+}
+
+impl Default for GpuConfig {
+    /// A GPU without SMs that takes a second for a deadlock.
+    fn default() -> Self {
+        Self { sm_count: 0, sm: SmOptions::default(), seed: 0, deadlock_after: Duration::from_secs(1) }
+    }
 }
 
 /// What a channel is doing.
@@ -283,6 +351,16 @@ impl Gpu {
     /// they are enabled again, when GP_PUT is looked at anew. Channels are enabled when bound.
     pub fn set_enabled(&self, channel_ids: &[u32], enabled: bool) {
         self.scheduler.set_enabled(channel_ids, enabled);
+    }
+
+    /// Changes the time slice of a TSG, in microseconds.
+    pub fn set_timeslice(&self, tsg: u32, timeslice_us: u32) {
+        self.scheduler.set_timeslice(tsg, timeslice_us);
+    }
+
+    /// The channels that wait for semaphores now, whatever others do.
+    pub fn waiters(&self) -> Vec<Waiter> {
+        self.scheduler.waiters()
     }
 
     /// Plans disturbances: doorbell writes that are lost and stalls of the engines, counted from 1.

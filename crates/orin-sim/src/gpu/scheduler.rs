@@ -1,10 +1,14 @@
-//! The GPU's thread: doorbells, time, and whose turn it is.
+//! The GPU's thread: doorbells, time, and turns.
 //!
 //! A doorbell is a plain word of shared memory here, so two tokens written in quick succession can
 //! leave only the second one to be read. Therefore a token never selects a channel: whatever is
 //! written to a doorbell, GP_PUT of every bound channel is read again. As on a board, GP_PUT alone
 //! does nothing. The word is taken by an atomic exchange with all ones; a token written after the
 //! exchange is found by the next one.
+//!
+//! A round gives each TSG its turn (`runlist`). Doorbells are looked at before each traversal of a turn, so
+//! that a long time slice does not make them late. When nothing has been done for a while and all that is
+//! left are waits for semaphores, the handler is told who waits for what.
 //!
 //! Waiting is adaptive: after activity the thread spins for a few tens of microseconds, then sleeps
 //! in steps that grow with the time it has been idle, and with no channel bound it sleeps until it
@@ -13,7 +17,9 @@
 //! Locks: `lists` guards what is bound and is never held while a channel works; each channel has a
 //! lock of its own that the thread holds for one slice. [`FaultHandler`] is called with neither.
 
+use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -22,8 +28,9 @@ use ampere_cmd::{Method, usermode_c561 as usermode};
 use rustix::io::Errno;
 
 use crate::config::Stall;
-use crate::gpu::channel::Channel;
-use crate::gpu::{ChannelSetup, ChannelStatus, FaultHandler, GpuConfig, ptimer_ns};
+use crate::gpu::channel::{Channel, Siblings, Standing};
+use crate::gpu::runlist::{self, Group, Traversal};
+use crate::gpu::{ChannelSetup, ChannelStatus, FaultHandler, GpuConfig, Waiter, ptimer_ns};
 use crate::memory::Memory;
 use crate::sm::Sms;
 
@@ -45,6 +52,8 @@ struct Lists {
     generation: u32,
     pages: Vec<Arc<Memory>>,
     channels: Vec<Arc<Channel>>,
+    /// Time slices of TSGs in microseconds.
+    timeslices: BTreeMap<u32, u32>,
     quit: bool,
 }
 
@@ -124,7 +133,19 @@ pub(super) struct Scheduler {
 impl Scheduler {
     pub(super) fn start(config: GpuConfig, faults: Arc<dyn FaultHandler>) -> Result<Self, Errno> {
         let shared = Arc::new(Shared::default());
-        let worker = Worker { shared: Arc::clone(&shared), faults, pages: Vec::new(), channels: Vec::new() };
+        let worker = Worker {
+            shared: Arc::clone(&shared),
+            faults,
+            seed: config.seed,
+            deadlock_after: config.deadlock_after,
+            pages: Vec::new(),
+            channels: Vec::new(),
+            groups: Vec::new(),
+            seen: None,
+            unseen: Cell::new(false),
+            round: 0,
+            standstill: None,
+        };
         let thread = std::thread::Builder::new()
             .name("orin-gpu".to_owned())
             .spawn(move || worker.run())
@@ -146,7 +167,11 @@ impl Scheduler {
     pub(super) fn bind(&self, setup: ChannelSetup) {
         self.stop(&[setup.channel_id]);
         let channel = Arc::new(Channel::new(setup, Arc::clone(&self.sms)));
-        self.shared.change(|lists| lists.channels.push(channel));
+        let group = channel.group();
+        self.shared.change(|lists| {
+            lists.timeslices.insert(group.tsg, group.timeslice_us);
+            lists.channels.push(channel);
+        });
     }
 
     pub(super) fn add_object(&self, channel_id: u32, class: u32) {
@@ -209,6 +234,19 @@ impl Scheduler {
         stopped.iter().for_each(|channel| channel.release());
     }
 
+    pub(super) fn set_timeslice(&self, tsg: u32, timeslice_us: u32) {
+        self.shared.change(|lists| lists.timeslices.insert(tsg, timeslice_us));
+    }
+
+    pub(super) fn waiters(&self) -> Vec<Waiter> {
+        let channels = self.shared.lists().channels.clone();
+        let waiter = |channel: &Arc<Channel>| match channel.visited_standing() {
+            Standing::Waiting(waiter) => Some(waiter),
+            Standing::Idle | Standing::Busy => None,
+        };
+        channels.iter().filter_map(waiter).collect()
+    }
+
     pub(super) fn status(&self, channel_id: u32) -> Option<ChannelStatus> {
         self.find(channel_id)?.status()
     }
@@ -239,42 +277,141 @@ impl Drop for Scheduler {
 struct Worker {
     shared: Arc<Shared>,
     faults: Arc<dyn FaultHandler>,
+    seed: u64,
+    deadlock_after: Duration,
     pages: Vec<Arc<Memory>>,
     channels: Vec<Arc<Channel>>,
+    groups: Vec<Group>,
+    /// Generation of the lists that the fields above were taken from.
+    seen: Option<u32>,
+    /// A doorbell was written that may be meant for a channel of newer lists.
+    unseen: Cell<bool>,
+    /// Rounds so far in which anything was done.
+    round: u64,
+    standstill: Option<Standstill>,
+}
+
+/// All that have work wait for semaphores.
+struct Standstill {
+    waiters: Vec<Waiter>,
+    since: Instant,
+    told: bool,
 }
 
 impl Worker {
     fn run(mut self) {
-        let mut seen = None;
         let mut active_at = Instant::now();
         loop {
             // Doorbells before lists: whoever rings for a channel has bound it before, so a token
             // that is seen here finds its channel in the lists below.
-            let rung = self.poll_pages();
-            if seen != Some(self.shared.generation.load(Ordering::Acquire)) {
+            let mut rung = self.poll_pages();
+            if !self.is_current() {
                 let lists = self.shared.lists();
                 if lists.quit {
                     return;
                 }
-                seen = Some(lists.generation);
+                self.seen = Some(lists.generation);
                 self.pages.clone_from(&lists.pages);
                 self.channels.clone_from(&lists.channels);
+                self.groups = runlist::groups(&lists.channels, &lists.timeslices);
+                drop(lists);
                 active_at = Instant::now();
             }
-            let mut active = rung;
+            rung |= self.unseen.take();
+            self.channels.iter().for_each(|channel| channel.note_doorbell(rung));
             let stalled = self.shared.is_stalled();
-            for channel in &self.channels {
-                if stalled {
-                    channel.note_doorbell(rung);
-                    continue;
-                }
-                active |= serve(channel, rung, &*self.faults);
-            }
+            let active = rung | (!stalled && self.serve_groups());
             if active {
+                self.standstill = None;
                 active_at = Instant::now();
-            } else {
-                self.wait(seen, active_at.elapsed());
+                continue;
             }
+            if !stalled {
+                self.look_for_deadlock();
+            }
+            self.wait(active_at.elapsed());
+        }
+    }
+
+    /// Whether the lists are still those that the thread works with.
+    fn is_current(&self) -> bool {
+        self.seen == Some(self.shared.generation.load(Ordering::Acquire))
+    }
+
+    /// Gives each TSG its turn; returns whether the thread has reason to go on at once.
+    fn serve_groups(&mut self) -> bool {
+        let (mut moved, visited) = (false, Cell::new(false));
+        let first = runlist::first(self.seed, self.round, self.groups.len());
+        for group in self.groups[first..].iter().chain(&self.groups[..first]) {
+            let mut begun = false;
+            moved |= runlist::turn(group.traversals, || {
+                // The doorbells of the first traversal have just been looked at.
+                if core::mem::replace(&mut begun, true) {
+                    self.look();
+                }
+                self.traverse(group, &visited)
+            });
+        }
+        self.round += u64::from(moved);
+        moved || visited.get()
+    }
+
+    /// Looks at the doorbells in the middle of a round.
+    fn look(&self) {
+        if self.poll_pages() {
+            self.channels.iter().for_each(|channel| channel.note_doorbell(true));
+            if !self.is_current() {
+                self.unseen.set(true);
+            }
+        }
+    }
+
+    /// Gives each channel of a TSG one slice.
+    fn traverse(&self, group: &Group, visited: &Cell<bool>) -> Traversal {
+        if !self.is_current() || self.shared.is_stalled() {
+            return Traversal { cut: true, ..Traversal::default() };
+        }
+        let mut traversal = Traversal::default();
+        for channel in &group.channels {
+            let served = channel.serve(&Siblings::new(channel, &group.channels));
+            if served.interrupted {
+                self.faults.non_stall_interrupt(channel.id());
+            }
+            if let Some(fault) = served.fault {
+                tracing::debug!(channel = channel.id(), %fault, "channel fault");
+                self.faults.fault(channel.id(), fault);
+            }
+            traversal.moved |= served.moved;
+            traversal.held |= served.held;
+            visited.set(visited.get() | served.visited);
+        }
+        traversal
+    }
+
+    /// Nothing could be done: whether that is because all wait for semaphores, and for how long already.
+    fn look_for_deadlock(&mut self) {
+        let mut waiters = Vec::new();
+        for channel in &self.channels {
+            match channel.standing() {
+                Standing::Idle => {}
+                Standing::Waiting(waiter) => waiters.push(waiter),
+                Standing::Busy => {
+                    self.standstill = None;
+                    return;
+                }
+            }
+        }
+        if waiters.is_empty() {
+            self.standstill = None;
+            return;
+        }
+        let Some(standstill) = self.standstill.as_mut().filter(|known| known.waiters == waiters) else {
+            self.standstill = Some(Standstill { waiters, since: Instant::now(), told: false });
+            return;
+        };
+        if !standstill.told && standstill.since.elapsed() >= self.deadlock_after {
+            standstill.told = true;
+            self.faults.deadlock(&waiters);
         }
     }
 
@@ -297,10 +434,10 @@ impl Worker {
         rung
     }
 
-    fn wait(&self, seen: Option<u32>, idle: Duration) {
+    fn wait(&self, idle: Duration) {
         if self.channels.is_empty() {
             let mut lists = self.shared.lists();
-            while seen == Some(lists.generation) {
+            while self.seen == Some(lists.generation) {
                 lists = self.shared.wake.wait(lists).unwrap_or_else(PoisonError::into_inner);
             }
         } else if idle < SPIN {
@@ -309,24 +446,11 @@ impl Worker {
         } else {
             let nap = if idle > LONG_IDLE { LONG_NAP } else { (idle / 8).clamp(NAP.0, NAP.1) };
             let lists = self.shared.lists();
-            if seen == Some(lists.generation) {
+            if self.seen == Some(lists.generation) {
                 drop(self.shared.wake.wait_timeout(lists, nap).unwrap_or_else(PoisonError::into_inner));
             }
         }
     }
-}
-
-/// Gives one channel a slice and reports what came of it; returns whether anything was done.
-fn serve(channel: &Channel, rung: bool, faults: &dyn FaultHandler) -> bool {
-    let served = channel.serve(rung);
-    if served.interrupted {
-        faults.non_stall_interrupt(channel.id());
-    }
-    if let Some(fault) = served.fault {
-        tracing::debug!(channel = channel.id(), %fault, "channel fault");
-        faults.fault(channel.id(), fault);
-    }
-    served.active
 }
 
 /// Writes TIME_0 and TIME_1, which are the halves of one 64-bit word, at once: a reader that takes the

@@ -14,7 +14,7 @@ use nvgpu_sys::channel::{
 use nvgpu_sys::ctrl::{DeterministicOpts, GpuFlags, OpenChannel, SetDeterministicOpts};
 use rustix::io::Errno;
 
-use crate::gpu::ChannelSetup;
+use crate::gpu::{ChannelGroup, ChannelSetup};
 use crate::memory::Memory;
 
 use super::address_space::SpaceId;
@@ -235,7 +235,10 @@ impl State {
         let channel = self.channel(id, serial)?;
         setup_checks(log, id, channel, args, vpr)?;
         let (space, runlist) = (channel.space.ok_or(Errno::INVAL)?, channel.runlist);
+        let (tsg, veid) = (channel.tsg.ok_or(Errno::INVAL)?, channel.veid);
         let acquire_limit = channel.watchdog.acquire_limit();
+        let timeslice_us = self.tsgs.get(&tsg).ok_or(Errno::INVAL)?.timeslice_us;
+        let group = ChannelGroup { tsg, veid, timeslice_us };
         let usermode =
             SetupBindFlags::from_bits_retain(args.flags).contains(SetupBindFlags::USERMODE_SUPPORT);
         let deterministic =
@@ -244,7 +247,7 @@ impl State {
             let space = self.spaces.get_mut(&space).ok_or(Errno::INVAL)?;
             let (entries, jobs) = (args.num_gpfifo_entries, args.num_inflight_jobs);
             let (ring, va) = KernelRing::new(space, entries, jobs, acquire_limit)?;
-            let setup = ring.setup(id, space);
+            let setup = ring.setup(id, group, space);
             let channel = self.channel(id, serial)?;
             channel.ring = Some(Ring { _buffers: Vec::new(), va, kernel: Some(ring) });
             channel.deterministic = deterministic;
@@ -262,6 +265,7 @@ impl State {
             ring_entries: args.num_gpfifo_entries,
             userd: memory(&buffers[1])?,
             address_space,
+            group,
         };
         let channel = self.channel(id, serial)?;
         channel.ring = Some(Ring { _buffers: buffers.into(), va, kernel: None });

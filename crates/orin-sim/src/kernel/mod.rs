@@ -141,7 +141,12 @@ impl SoftwareOrin {
     ///
     /// When the GPU's thread cannot be started, or there is no memory for the syncpoints.
     pub fn new(config: Config) -> Result<Self, Errno> {
-        let gpu_config = GpuConfig { sm_count: config.sm_count(), sm: config.sm.clone() };
+        let gpu_config = GpuConfig {
+            sm_count: config.sm_count(),
+            sm: config.sm.clone(),
+            seed: config.seed,
+            deadlock_after: config.deadlock_after,
+        };
         let log = Log::new();
         let state = Mutex::new(State::new(&config, &log)?);
         let kernel = Arc::new_cyclic(|me| Kernel {

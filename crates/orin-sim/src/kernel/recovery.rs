@@ -10,7 +10,7 @@ use std::fmt;
 
 use nvgpu_sys::tsg::SmErrorStateRecord;
 
-use crate::gpu::{Activity, ChannelFault, FaultHandler, HostCheck, Refusal};
+use crate::gpu::{Activity, ChannelFault, FaultHandler, HostCheck, Refusal, Waiter};
 use crate::memory::Memory;
 use crate::mmu::{Access, FaultKind, MmuFault};
 use crate::sm::{SmFault, SmFaultCause};
@@ -33,6 +33,8 @@ const ILLEGAL_NOTIFY: u32 = 25;
 const MMU_FAULT: u32 = 31;
 /// Notifier code: host engine error.
 const PBDMA: u32 = 32;
+/// Notifier code: the checksum of a pushbuffer segment is another one.
+const PUSHBUFFER_CRC: u32 = 80;
 /// Notifier code: reset on request.
 pub(super) const RESET: u32 = 43;
 
@@ -40,11 +42,14 @@ pub(super) const RESET: u32 = 43;
 pub(super) mod pbdma {
     pub(in super::super) const GPPTR: (&str, u32) = ("GPPTR invalid", 1 << 14);
     pub(in super::super) const GPENTRY: (&str, u32) = ("GPENTRY invalid", 1 << 15);
+    pub(in super::super) const GPCRC: (&str, u32) = ("GPCRC mismatch", 1 << 16);
     pub(in super::super) const PBENTRY: (&str, u32) = ("PBENTRY invld", 1 << 18);
+    pub(in super::super) const PBCRC: (&str, u32) = ("PBCRC mismatch", 1 << 19);
     pub(in super::super) const METHOD: (&str, u32) = ("METHOD invld", 1 << 21);
     pub(in super::super) const DEVICE: (&str, u32) = ("DEVICE sw method", 1 << 23);
     pub(in super::super) const SEMAPHORE: (&str, u32) = ("SEMAPHORE invlid", 1 << 25);
     pub(in super::super) const ACQUIRE: (&str, u32) = ("ACQUIRE timeout", 1 << 26);
+    pub(in super::super) const PBSEG: (&str, u32) = ("PBSEG badsplit", 1 << 30);
 }
 
 /// Method addresses below belong to the host engine.
@@ -361,8 +366,11 @@ impl Kernel {
                     // HW: as with semaphores below.
                     HostCheck::Pointer => (pbdma::GPPTR, None),
                     HostCheck::RingEntry => (pbdma::GPENTRY, None),
+                    HostCheck::SplitSegment => (pbdma::PBSEG, None),
+                    HostCheck::RingChecksum => (pbdma::GPCRC, None),
+                    HostCheck::SegmentChecksum => (pbdma::PBCRC, Some(PUSHBUFFER_CRC)),
                 };
-                let header = if code.is_some() { *word } else { 0 };
+                let header = if *check == HostCheck::PushbufferWord { *word } else { 0 };
                 print_pbdma(log, interrupt, header, 0);
                 let rest = if code.is_some() { "" } else { SILENT };
                 more(&format_args!("pushbuffer word {word:#010x} at {va:#x}: {reason}{rest}"));
@@ -485,6 +493,14 @@ impl FaultHandler for Kernel {
         self.with_fault_log(|log| {
             if let Some(code) = self.print_fault(log, channel_id, tsg, &fault) {
                 self.end_tsg_with(log, tsg, Some(code));
+            }
+        });
+    }
+
+    fn deadlock(&self, waiters: &[Waiter]) {
+        self.with_fault_log(|log| {
+            for waiter in waiters {
+                log.model(format_args!("deadlock unless the CPU helps: {waiter}"));
             }
         });
     }

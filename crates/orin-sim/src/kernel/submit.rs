@@ -16,7 +16,7 @@ use nvgpu_sys::channel::{AllocGpfifoEx, Gpfifo, SetupBind, SubmitFlags, SubmitGp
 use nvgpu_sys::ctrl::{USERMODE_DOORBELL, USERMODE_PAGE_SIZE};
 use rustix::io::Errno;
 
-use crate::gpu::ChannelSetup;
+use crate::gpu::{ChannelGroup, ChannelSetup};
 use crate::memory::Memory;
 
 use super::address_space::{Space, SpaceId};
@@ -97,13 +97,14 @@ impl KernelRing {
         Ok((ring, va))
     }
 
-    pub(super) fn setup(&self, channel_id: u32, space: &Space) -> ChannelSetup {
+    pub(super) fn setup(&self, channel_id: u32, group: ChannelGroup, space: &Space) -> ChannelSetup {
         ChannelSetup {
             channel_id,
             ring: Arc::clone(&self.ring),
             ring_entries: self.entries,
             userd: Arc::clone(&self.userd),
             address_space: Arc::clone(&space.mmu),
+            group,
         }
     }
 

@@ -94,7 +94,7 @@ pub(super) struct Tsg {
     /// space, as in the kernel.
     veids: BTreeMap<u32, Option<SpaceId>>,
     pub(super) channels: Vec<u32>,
-    timeslice_us: u32,
+    pub(super) timeslice_us: u32,
     /// A fault has ended it; its channels never run again.
     pub(super) ended: bool,
     pub(super) contexts: Vec<Context>,
@@ -404,6 +404,12 @@ impl Kernel {
                 let residue = tsg.parameter(&mut argument)?;
                 if residue > 0 {
                     return Ok(residue);
+                }
+                if argument.code() == code::SET_TIMESLICE {
+                    let timeslice_us = tsg.timeslice_us;
+                    drop(state);
+                    self.gpu(|gpu| gpu.set_timeslice(id, timeslice_us));
+                    return Ok(argument.residue());
                 }
             }
             code::BIND_CHANNEL => argument.call(|fd: &mut RawFd| {

@@ -55,6 +55,12 @@ impl Kernels {
 
     pub(crate) fn channel(&self, id: u32) -> Ring<'_> {
         let mut ring = self.rig.channel(id, 1024);
+        self.set_up(&mut ring);
+        ring
+    }
+
+    /// What a channel needs before its first launch.
+    pub(crate) fn set_up(&self, ring: &mut Ring<'_>) {
         ring.commands(|encoder| {
             encoder.set_object(Subchannel::COMPUTE, u32::from(class::CLASS)).unwrap();
             encoder.shader_shared_memory_window(SHARED_WINDOW).unwrap();
@@ -62,7 +68,6 @@ impl Kernels {
             encoder.shader_local_memory(LOCAL).unwrap();
             encoder.shader_local_memory_size(LOCAL_PER_TPC, 0xff).unwrap();
         });
-        ring
     }
 
     /// Writes bank 0 of launch `index` and returns its descriptor.

@@ -2,7 +2,6 @@
 
 use ampere_cmd::command::LinearCopy;
 use ampere_cmd::gpfifo::{Entry, Operation, Segment, userd};
-use ampere_cmd::pushbuffer::Header;
 use ampere_cmd::{Encoder, Method, Subchannel, compute_c7c0, copy_c7b5, host_c76f};
 use orin_sim::gpu::{Activity, ChannelFault};
 use orin_sim::mmu::{Access, FaultKind};
@@ -124,27 +123,27 @@ fn pushbuffer_words_must_be_headers() {
         assert_eq!((va & 0xfff, at), (4, word));
         assert!(said.starts_with("PBENTRY") && said.contains(reason), "{said}");
     }
-    // Two words to the last method address and one beyond.
-    let header = Header::Methods {
-        mode: ampere_cmd::pushbuffer::Mode::Incrementing,
-        subchannel: Subchannel::COMPUTE,
-        address: 0x3ffc,
-        count: 1,
-    };
-    let beyond = header.encode().unwrap() + (1 << 16);
-    assert!(matches!(
-        fault_of(&[beyond, 0, 0]),
-        ChannelFault::PushbufferEntry { .. } | ChannelFault::Method { .. }
-    ));
+    // Two words to the last method address and one beyond, behind a release: none of it is executed.
+    for mode in [1_u32, 5] {
+        let beyond = mode << 29 | 2 << 16 | 1 << 13 | 0x3ffc >> 2;
+        let ChannelFault::PushbufferEntry { word, reason, .. } = fault_of(&[beyond, 0, 0]) else {
+            panic!("mode {mode}");
+        };
+        assert_eq!(word, beyond);
+        assert!(reason.starts_with("PBENTRY"), "{reason}");
+    }
 }
 
 #[test]
 fn ring_entries_must_make_sense() {
     let illegal = Entry::Control { operation: Operation::Illegal(0), sync: false }.encode().unwrap();
     let hopper = Entry::Control { operation: Operation::SetExtendedBase(1), sync: false }.encode().unwrap();
-    let crc = Entry::Control { operation: Operation::PbCrc(1), sync: false }.encode().unwrap();
-    let stray = Entry::from(Segment::new(0x1000, 1)).encode().unwrap() | 2;
-    for entry in [illegal, hopper, crc, stray] {
+    let plain = Entry::from(Segment::new(0x1000, 1)).encode().unwrap();
+    // Bits without a field (40 was the privilege of older chips), opcodes without a meaning, and a segment
+    // that takes the last word of the address space.
+    let (stray, privileged, opcode) = (plain | 2, plain | 1 << 40, 5 << 32);
+    let last = 0xff_ffff_fffc | 1 << 42;
+    for entry in [illegal, hopper, stray, privileged, opcode, illegal | 1 << 40, last] {
         let rig = Rig::new();
         let mut ring = rig.channel(5, 8);
         ring.entry(entry);

@@ -10,7 +10,9 @@ use ampere_cmd::command::{
 use ampere_cmd::gpfifo::{Entry, Operation, Segment, userd};
 use ampere_cmd::pushbuffer::Header;
 use ampere_cmd::{Method, Subchannel, host_c76f, usermode_c561};
-use orin_sim::gpu::{Activity, ChannelFault, ChannelSetup, FaultHandler, Gpu, GpuConfig, ptimer_ns};
+use orin_sim::gpu::{
+    Activity, ChannelFault, ChannelGroup, ChannelSetup, FaultHandler, Gpu, GpuConfig, ptimer_ns,
+};
 use orin_sim::memory::Memory;
 use orin_sim::mmu::AddressSpace;
 
@@ -346,6 +348,7 @@ fn a_handler_may_stop_the_channel_that_faults() {
                 ring_entries: 8,
                 userd: Arc::clone(&userd),
                 address_space: Arc::new(AddressSpace::new()),
+                group: ChannelGroup::alone(channel_id),
             });
         }
         // An index beyond the ring: both channels fault, the first to be served stops the other.

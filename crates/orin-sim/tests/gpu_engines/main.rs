@@ -11,3 +11,6 @@ mod launches;
 mod layouts;
 mod pcas;
 mod rig;
+mod scheduling;
+mod segments;
+mod semaphores;

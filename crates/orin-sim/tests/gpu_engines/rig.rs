@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use ampere_cmd::command::{AcquireCondition, Payload, SemaphoreAcquire, SemaphoreRelease};
 use ampere_cmd::gpfifo::{Entry, Segment, userd};
 use ampere_cmd::{Encoder, compute_c7c0, copy_c7b5, usermode_c561};
-use orin_sim::gpu::{Activity, ChannelFault, ChannelSetup, FaultHandler, Gpu, GpuConfig};
+use orin_sim::gpu::{
+    Activity, ChannelFault, ChannelGroup, ChannelSetup, FaultHandler, Gpu, GpuConfig, Waiter,
+};
 use orin_sim::memory::Memory;
 use orin_sim::mmu::{AddressSpace, MappedRange};
 
@@ -26,6 +28,7 @@ pub(crate) struct Recorder {
     faults: Mutex<Vec<(u32, ChannelFault)>>,
     changed: Condvar,
     interrupts: AtomicU32,
+    deadlocks: Mutex<Vec<Vec<Waiter>>>,
 }
 
 impl FaultHandler for Recorder {
@@ -36,6 +39,10 @@ impl FaultHandler for Recorder {
 
     fn non_stall_interrupt(&self, _channel_id: u32) {
         self.interrupts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn deadlock(&self, waiters: &[Waiter]) {
+        self.deadlocks.lock().unwrap().push(waiters.to_vec());
     }
 }
 
@@ -50,9 +57,12 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) fn new() -> Self {
+        Self::with(GpuConfig::default())
+    }
+
+    pub(crate) fn with(config: GpuConfig) -> Self {
         let recorder = Arc::new(Recorder::default());
-        let gpu = Gpu::start(GpuConfig { sm_count: 8, ..GpuConfig::default() }, Arc::clone(&recorder) as _)
-            .unwrap();
+        let gpu = Gpu::start(GpuConfig { sm_count: 8, ..config }, Arc::clone(&recorder) as _).unwrap();
         let page = Arc::new(Memory::new("usermode", 0x1_0000).unwrap());
         gpu.add_doorbell_page(Arc::clone(&page));
         let space = Arc::new(AddressSpace::new());
@@ -119,6 +129,19 @@ impl Rig {
         }
     }
 
+    /// The deadlocks reported so far, of which there are at least `count`.
+    pub(crate) fn deadlocks(&self, count: usize) -> Vec<Vec<Waiter>> {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let deadlocks = self.recorder.deadlocks.lock().unwrap().clone();
+            if deadlocks.len() >= count {
+                return deadlocks;
+            }
+            assert!(Instant::now() < deadline, "no deadlock was reported");
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
     /// The time of the four-word semaphore at `offset`.
     pub(crate) fn time(&self, offset: usize) -> u64 {
         u64::from(self.semaphores.load(offset + 12)) << 32 | u64::from(self.semaphores.load(offset + 8))
@@ -148,7 +171,12 @@ impl Rig {
 
     /// A channel with compute and copy contexts and a ring of `entries`.
     pub(crate) fn channel(&self, id: u32, entries: u32) -> Ring<'_> {
-        let ring = self.bare_channel(id, entries);
+        self.channel_of(ChannelGroup::alone(id), id, entries)
+    }
+
+    /// The same as part of a TSG.
+    pub(crate) fn channel_of(&self, group: ChannelGroup, id: u32, entries: u32) -> Ring<'_> {
+        let ring = self.bind(group, id, entries);
         self.gpu.add_object(id, u32::from(compute_c7c0::CLASS));
         self.gpu.add_object(id, u32::from(copy_c7b5::CLASS));
         ring
@@ -156,6 +184,10 @@ impl Rig {
 
     /// A channel without any context.
     pub(crate) fn bare_channel(&self, id: u32, entries: u32) -> Ring<'_> {
+        self.bind(ChannelGroup::alone(id), id, entries)
+    }
+
+    fn bind(&self, group: ChannelGroup, id: u32, entries: u32) -> Ring<'_> {
         let memory = Arc::new(Memory::new("gpfifo", (entries as usize * 8).max(0x1000)).unwrap());
         let userd = Arc::new(Memory::new("userd", 0x1000).unwrap());
         let base = PUSHBUFFERS + u64::from(id) * PUSHBUFFER_BYTES;
@@ -166,6 +198,7 @@ impl Rig {
             ring_entries: entries,
             userd: Arc::clone(&userd),
             address_space: Arc::clone(&self.space),
+            group,
         });
         Ring { rig: self, id, memory, userd, base, pushbuffer, entries, put: 0, used: 0 }
     }

@@ -287,7 +287,7 @@ pub(super) const FAULTS: &[Row] = &[
         K::Pushbuffer,
         "PBDMA intr",
         "the host engine could not go on; the name says at what",
-        "check GPFIFO entries and pushbuffer; kinds other than PBENTRY, METHOD, DEVICE are only logged and the \
+        "check GPFIFO entries and pushbuffer; kinds other than PBENTRY, METHOD, DEVICE, PBCRC are only logged and the \
          channel stays halted",
     ),
     row(
