@@ -82,7 +82,7 @@ impl Neighbour {
                 command.args([
                     "test-device",
                     "--device",
-                    "nvgpu",
+                    context.kind().name(),
                     "--suite",
                     "neighbour",
                     "--filter",

@@ -12,10 +12,22 @@ const BLOCK: u32 = 128;
 /// Rows that such a block takes where a row takes a warp.
 const ROWS_PER_BLOCK: usize = BLOCK as usize / 32;
 
-const LINEAR: &[u8] = include_bytes!("../../../kernels/nn_linear.cubin");
-const CONV: &[u8] = include_bytes!("../../../kernels/nn_conv.cubin");
-const ROWS: &[u8] = include_bytes!("../../../kernels/nn_rows.cubin");
-const ELEMENTS: &[u8] = include_bytes!("../../../kernels/nn_elements.cubin");
+const LINEAR: [&[u8]; 2] = [
+    include_bytes!("../../../kernels/nn_linear.cubin"),
+    include_bytes!("../../../kernels/sm_90/nn_linear.cubin"),
+];
+const CONV: [&[u8]; 2] = [
+    include_bytes!("../../../kernels/nn_conv.cubin"),
+    include_bytes!("../../../kernels/sm_90/nn_conv.cubin"),
+];
+const ROWS: [&[u8]; 2] = [
+    include_bytes!("../../../kernels/nn_rows.cubin"),
+    include_bytes!("../../../kernels/sm_90/nn_rows.cubin"),
+];
+const ELEMENTS: [&[u8]; 2] = [
+    include_bytes!("../../../kernels/nn_elements.cubin"),
+    include_bytes!("../../../kernels/sm_90/nn_elements.cubin"),
+];
 
 /// A function of one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,10 +111,10 @@ impl Kernels {
     ///
     /// Those of [`Program::load`].
     pub fn load(device: &Device) -> Result<Self> {
-        let linear = Program::load(device, LINEAR)?;
-        let conv = Program::load(device, CONV)?;
-        let rows = Program::load(device, ROWS)?;
-        let elements = Program::load(device, ELEMENTS)?;
+        let linear = Program::load_fitting(device, &LINEAR)?;
+        let conv = Program::load_fitting(device, &CONV)?;
+        let rows = Program::load_fitting(device, &ROWS)?;
+        let elements = Program::load_fitting(device, &ELEMENTS)?;
         Ok(Self {
             linear: linear.kernel("linear_f32")?,
             linear_row: linear.kernel("linear_row_f32")?,

@@ -140,12 +140,12 @@ fn program(w: &mut Worker<'_>) -> Check {
     match w.below(2) {
         0 => {
             let a = w.device.alloc_from(&a)?;
-            let program = Program::load(w.device, cubin!("vector_add"))?;
+            let program = Program::load_fitting(w.device, &cubin!("vector_add"))?;
             let kernel = program.kernel("vector_add")?;
             w.queue.launch(&kernel, blocks(len, 128), 128, &args![&a, &b, &out, count(len)])?;
         }
         _ => {
-            let program = Program::load(w.device, cubin!("suites"))?;
+            let program = Program::load_fitting(w.device, &cubin!("suites"))?;
             let kernel = program.kernel("add_f32")?;
             w.queue.launch(&kernel, blocks(len, 128), 128, &args![&out, 3.5_f32, count(len)])?;
         }

@@ -11,7 +11,10 @@ use crate::harness::Check;
 /// A cubin of `kernels`, inside of the binary.
 macro_rules! cubin {
     ($file:literal) => {
-        include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../kernels/", $file, ".cubin"))
+        [
+            include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../kernels/", $file, ".cubin")).as_slice(),
+            include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../kernels/sm_90/", $file, ".cubin")),
+        ]
     };
 }
 pub(super) use cubin;
@@ -45,8 +48,8 @@ impl<'a> Worker<'a> {
             numbers: Numbers::new(seed),
             queue: device.queue()?,
             other: device.queue()?,
-            basics: Program::load(device, cubin!("basics"))?,
-            faults: Program::load(device, cubin!("faults"))?,
+            basics: Program::load_fitting(device, &cubin!("basics"))?,
+            faults: Program::load_fitting(device, &cubin!("faults"))?,
         })
     }
 
