@@ -1,4 +1,5 @@
-//! How fast the SM interpreter executes: lane-instructions per second on one core.
+//! How fast the SM interpreter executes: lane-instructions per second, on one thread of the host and on
+//! as many as it has processors.
 //!
 //! `cargo bench -p benches --bench interpreter`. The launches are made by hand, without the kernel
 //! model and the engines, so that nothing but the interpreter is measured.
@@ -15,11 +16,11 @@ use std::hint::black_box;
 use std::path::Path;
 use std::sync::Arc;
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use cubin::Cubin;
 use orin_sim::memory::Memory;
 use orin_sim::mmu::{AddressSpace, MappedRange};
-use orin_sim::sm::{ConstantBank, GridRun, GridStats, Launch, Step};
+use orin_sim::sm::{ConstantBank, GridRun, GridStats, Launch, SmOptions, Sms, Step};
 
 /// Where the program is mapped.
 const PROGRAM: u64 = 0x1_0000_0000;
@@ -85,8 +86,8 @@ impl Bench {
         Self { space, launch }
     }
 
-    fn run(&self) -> GridStats {
-        let mut grid = GridRun::new(self.launch.clone(), self.space.view()).expect("a launch");
+    fn run(&self, sms: &Arc<Sms>) -> GridStats {
+        let mut grid = GridRun::on(sms, self.launch.clone(), self.space.view()).expect("a launch");
         match grid.step(u64::MAX).expect("no fault") {
             Step::Finished(stats) => stats,
             Step::Running => unreachable!("fuel without end"),
@@ -99,17 +100,19 @@ fn bytes(words: &[&[u8]]) -> Vec<u8> {
 }
 
 fn interpreter(criterion: &mut Criterion) {
-    let n = 128u32;
-    let size = n.to_le_bytes();
-    let square = u64::from(n * n * 4);
-    let matmul = bytes(&[
-        &DATA.to_le_bytes(),
-        &(DATA + square).to_le_bytes(),
-        &(DATA + 2 * square).to_le_bytes(),
-        &size,
-        &size,
-        &size,
-    ]);
+    let matmul = |n: u32| {
+        let size = n.to_le_bytes();
+        let square = u64::from(n * n * 4);
+        let params = bytes(&[
+            &DATA.to_le_bytes(),
+            &(DATA + square).to_le_bytes(),
+            &(DATA + 2 * square).to_le_bytes(),
+            &size,
+            &size,
+            &size,
+        ]);
+        Bench::new("matmul", "matmul_tiled", [n / 16, n / 16, 1], [16, 16, 1], &params)
+    };
     let count = 1u32 << 18;
     let vector = u64::from(count * 4);
     let add = bytes(&[
@@ -128,15 +131,23 @@ fn interpreter(criterion: &mut Criterion) {
         &200u32.to_le_bytes(),
     ]);
     let benches = [
-        ("matmul_tiled", Bench::new("matmul", "matmul_tiled", [n / 16, n / 16, 1], [16, 16, 1], &matmul)),
+        ("matmul_tiled_128", matmul(128)),
+        ("matmul_tiled_256", matmul(256)),
         ("vector_add", Bench::new("vector_add", "vector_add", [count / 256, 1, 1], [256, 1, 1], &add)),
         ("mandelbrot", Bench::new("mandelbrot", "mandelbrot", [8, 16, 1], [16, 8, 1], &mandelbrot)),
+        // Nearly all of it is what a launch costs beside its instructions.
+        ("empty", Bench::new("basics", "empty", [1, 1, 1], [32, 1, 1], &[])),
     ];
     let mut group = criterion.benchmark_group("lane_instructions");
     group.sample_size(20);
     for (name, bench) in &benches {
-        group.throughput(Throughput::Elements(bench.run().lane_instructions));
-        group.bench_function(*name, |bencher| bencher.iter(|| black_box(bench.run())));
+        for (threads, title) in [(Some(1), "1"), (None, "all")] {
+            let sms = Sms::new(16, SmOptions { threads, ..SmOptions::default() });
+            group.throughput(Throughput::Elements(bench.run(&sms).lane_instructions));
+            group.bench_function(BenchmarkId::new(*name, title), |bencher| {
+                bencher.iter(|| black_box(bench.run(&sms)));
+            });
+        }
     }
     group.finish();
 }

@@ -99,7 +99,7 @@ fn multiply(t: &mut Text) -> Option<()> {
 /// The name that a multiplication with a trivial factor is written with.
 fn multiply_alias(t: &Text) -> &'static str {
     let zero = |low| t.bits(low, 8) == 255;
-    if matches!(t.form(), 3 | 5 | 7) && t.bit(91) {
+    if matches!(t.form(), 3 | 5..=7) && t.bit(91) {
         return "";
     }
     let b_is_zero = match t.form() {
@@ -304,13 +304,15 @@ fn simple(t: &mut Text) -> Option<()> {
             t.d().push(b);
         }
         0x039 => {
-            const TYPES: [&str; 6] = ["U8", "S8", "U16", "S16", "U4", "S4"];
-            t.name("I2IP");
-            let size = if t.bit(78) { 4 } else { t.bits(77, 1) << 1 };
-            t.modifier(TYPES[(size | t.bits(76, 1)) as usize]);
+            const TYPES: [&str; 8] = ["U8", "S8", "U16", "S16", "U2", "S2", "U4", "S4"];
+            let kind = TYPES[t.bits(76, 3) as usize];
+            t.name("I2IP").modifier(kind);
             t.modifier("S32").choose(74, 2, &["SAT", "", "SATRELU"]);
-            let places =
-                if t.bit(78) { [".???0", ".???1", ".24", ".???3"] } else { ["", ".H1", ".???2", ".???3"] };
+            let places = match t.bits(77, 2) {
+                2 => [".???0", ".???1", ".???2", ".28"],
+                3 => [".???0", ".???1", ".24", ".???3"],
+                _ => ["", ".H1", ".???2", ".???3"],
+            };
             let place = places[t.bits(72, 2) as usize];
             let upper = suffixed(place);
             let [b, c] = t.b_and_c(Number::Pattern, none, upper);

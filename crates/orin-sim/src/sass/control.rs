@@ -304,7 +304,7 @@ fn state_move(t: &mut Text) -> Option<()> {
         }
         (0x155, 7) => {
             let source = match t.bits(24, 6) {
-                number @ 16.. => format!("???{number}"),
+                number if number >= 16 || !t.bit(84) => format!("???{number}"),
                 number => state(number),
             };
             let target = state(t.bits(16, 4));
@@ -345,7 +345,8 @@ fn counter_move(t: &mut Text) -> Option<()> {
             t.modifier("32").push(half).push(b);
         }
         0x153 => {
-            t.modifier("32").d().push("Rpc.LO");
+            let half = if t.bit(31) { "Rpc.HI" } else { "Rpc.LO" };
+            t.modifier("32").d().push(half);
         }
         _ => {
             let b = wide(t);
@@ -381,7 +382,7 @@ fn barrier(t: &mut Text) -> Option<()> {
     };
     t.push(number);
     if let Some(threads) = threads
-        && !matches!(threads.as_str(), "0x0" | "RZ")
+        && (mode == 3 || !matches!(threads.as_str(), "0x0" | "RZ"))
     {
         t.push(threads);
     }

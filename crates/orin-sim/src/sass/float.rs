@@ -106,11 +106,16 @@ fn single(t: &mut Text) -> Option<()> {
 
 /// The upper half of a register that holds two values of 16 bits.
 fn half_place(t: &Text, operand: String) -> String {
-    match t.bits(60, 2) {
-        1 if t.form() == 1 => operand + ".H1",
-        2 if t.form() == 1 => operand + ".INVALID2",
-        3 if t.form() == 1 => operand + ".INVALID3",
-        _ => operand,
+    let place = match t.bits(60, 2) {
+        1 if t.form() == 1 => ".H1",
+        2 if t.form() == 1 => ".INVALID2",
+        3 if t.form() == 1 => ".INVALID3",
+        _ => return operand,
+    };
+    // Within the bars of an absolute value.
+    match operand.strip_suffix('|') {
+        Some(inside) => format!("{inside}{place}|"),
+        None => operand + place,
     }
 }
 
@@ -168,8 +173,9 @@ fn half(t: &mut Text) -> Option<()> {
             t.name("HFMA2");
             if fused_tensor {
                 t.modifier("MMA");
+            } else {
+                t.flag(78, "F32");
             }
-            t.flag(78, "F32");
             if brain {
                 t.modifier("BF16_V2");
             }
@@ -295,13 +301,20 @@ fn convert(t: &mut Text) -> Option<()> {
             t.d().push(b);
         }
         0x03e => {
-            t.name("F2FP").flag(77, "SATFINITE").flag(75, "RELU").flag(76, "BF16");
+            t.name("F2FP").flag(77, "SATFINITE").flag(75, "RELU");
+            t.modifier(match (t.bit(86), t.bit(76)) {
+                (false, true) if t.bit(78) && t.bit(81) => "???1",
+                (false, true) => "BF16",
+                (false, false) => "",
+                (true, true) => "INVALID3",
+                (true, false) => "INVALID2",
+            });
             t.modifier(if t.bit(78) { "MERGE_C" } else { "PACK_AB" });
             t.choose(79, 3, &["", "INVALID1", "INVALID2", "RZ", "RS.7b"]);
             let a = Marks::default();
             let [b, c] = t.b_and_c(Number::Single, a, a);
             t.d();
-            if !t.bit(78) {
+            if !t.bit(78) || t.bit(81) {
                 t.a(a);
             }
             t.push(b);

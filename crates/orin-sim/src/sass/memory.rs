@@ -85,13 +85,15 @@ struct Address {
     offset: i64,
     /// Whether RZ is written beside a uniform register.
     keep_zero: bool,
+    /// The bits that the offset has.
+    offset_mask: i64,
 }
 
 impl Address {
     /// Register and offset of 24 bits.
     fn new(t: &Text) -> Self {
         let offset = i64::from(t.bits(40, 24).cast_signed() << 8 >> 8);
-        Self { suffix: String::new(), uniform: None, descriptor: None, offset, keep_zero: false }
+        Self { suffix: String::new(), uniform: None, descriptor: None, offset, keep_zero: false, offset_mask: 0xff_ffff }
     }
 
     /// The address of a global or generic access.
@@ -104,12 +106,17 @@ impl Address {
             if uniform == 32 {
                 // There is no uniform register, and the offset takes its place.
                 address.offset = t.bits(32, 32).cast_signed().into();
+                address.offset_mask = 0xffff_ffff;
             }
             return address;
         }
         // Atomics with a result use bit 90 for the operation.
-        let wide = t.bit(90) || matches!(t.base(), 0x18a | 0x1a8 | 0x1ae);
-        let described = t.bit(101);
+        let wide = match t.base() {
+            0x18a | 0x1a8 => t.bit(70),
+            0x1ae => true,
+            _ => t.bit(90),
+        };
+        let described = t.bit(101) && t.bit(descriptor);
         if !t.bit(descriptor) || t.base() == 0x1aa {
             address.uniform = Some(uniform);
         }
@@ -123,13 +130,10 @@ impl Address {
     fn text(&self, t: &Text) -> String {
         let mut inside = String::new();
         let zero = t.bits(24, 8) == 255;
-        let wants_register = !zero || self.keep_zero || !self.suffix.is_empty() && self.uniform.is_some();
-        if wants_register {
+        if !zero || self.keep_zero {
             let register = t.register(24);
             inside.push_str(&register);
-            if !(zero && self.suffix.starts_with(".64")) {
-                inside.push_str(&self.suffix);
-            }
+            inside.push_str(&self.suffix);
         }
         if let Some(low) = self.uniform {
             if !inside.is_empty() {
@@ -138,9 +142,14 @@ impl Address {
             inside.push_str(&t.uniform(low));
         }
         match (inside.is_empty(), self.offset) {
-            (true, 0) => inside.push_str("RZ"),
-            // Without a register the 24 bits are a number of their own.
-            (true, offset) => inside = format!("{:#x}", offset & 0xff_ffff),
+            (true, 0) => {
+                inside.push_str("RZ");
+                if self.suffix == ".64" {
+                    inside.push_str(&self.suffix);
+                }
+            }
+            // Without a register the bits are a number of their own.
+            (true, offset) => inside = format!("{:#x}", offset & self.offset_mask),
             (false, 0) => {}
             (false, offset) => {
                 inside.push('+');
@@ -397,7 +406,7 @@ fn cache(t: &mut Text) -> Option<()> {
     t.modifier(OPERATIONS.get(operation as usize)?);
     if !matches!(operation, 4 | 6 | 7 | 8) {
         let offset = i64::from(t.bits(32, 32).cast_signed());
-        let address = Address { offset, ..Address::new(t) }.text(t);
+        let address = Address { offset, offset_mask: 0xffff_ffff, ..Address::new(t) }.text(t);
         t.push(address);
     }
     Some(())

@@ -236,6 +236,9 @@ impl Text {
         if !absolute {
             return format!("{sign}{text}{suffix}");
         }
+        if !text.starts_with('R') {
+            return format!("{sign}|{text}{suffix}|");
+        }
         // The mark of reuse stands outside of the bars.
         match text.strip_suffix(".reuse") {
             Some(text) => format!("{sign}|{text}|.reuse{suffix}"),
@@ -314,9 +317,11 @@ impl Text {
     /// The guard, name and operands.
     fn finish(self) -> String {
         let mut out = String::new();
-        // S2UR and its like have a general guard; the uniform datapath its own.
+        // The uniform datapath has predicates of its own, and S2UR uses them too; not so VOTEU, which looks at
+        // the lanes of a warp.
         if self.bits(12, 4) != 7 {
-            let guard = self.predicate_of(12, self.is_uniform() || self.bits(0, 12) == 0x9c3, true);
+            let uniform = self.is_uniform() && self.base() != 0x086 || self.bits(0, 12) == 0x9c3;
+            let guard = self.predicate_of(12, uniform, true);
             // Writing to a String cannot fail.
             let _ = write!(out, "@{guard} ");
         }

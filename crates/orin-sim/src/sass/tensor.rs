@@ -62,10 +62,11 @@ fn hmma(t: &mut Text) {
         (false, 0) => "1688",
         (false, 1) => "16816",
         (false, 2) => "1684",
+        (true, 0) => "1688",
         (true, 1) => "16816",
-        (true, 3) => "16832",
+        (true, 2) => "INVALID2",
+        (true, _) => "16832",
         (false, _) => "INVALID3",
-        (true, _) => "INVALID",
     };
     t.modifier(text).choose(76, 1, &["F16", "F32"]).choose(82, 2, &["", "BF16", "TF32"]);
     let a = Marks { sign: t.minus(72), ..Marks::default() };
@@ -93,6 +94,10 @@ fn imma(t: &mut Text) {
     let sparse = t.bit(72);
     t.flag(72, "SP");
     let shape = match (t.bits(85, 2), t.bit(75)) {
+        (0, false) if sparse => "INVALID0",
+        (1, true) if sparse => "8864",
+        (2, false) if sparse => "INVALID4",
+        (3, true) if sparse => "168128",
         (0, false) => "8816",
         (1, false) => "8832",
         (2, false) => "16816",
@@ -104,13 +109,8 @@ fn imma(t: &mut Text) {
     };
     t.modifier(shape);
     for (sign, small) in [(76, 83), (78, 84)] {
-        let name = match (t.bit(sign), t.bit(small)) {
-            (false, false) => "U8",
-            (true, false) => "S8",
-            (false, true) => "U4",
-            (true, true) => "S4",
-        };
-        t.modifier(name);
+        let kind = t.bits(sign, 2) | t.bits(small, 1) << 2;
+        t.modifier(["U8", "S8", "INVALID2", "INVALID3", "U4", "S4", "INVALID6", "INVALID7"][kind as usize]);
     }
     t.flag(82, "SAT");
     rows_and_columns(t);

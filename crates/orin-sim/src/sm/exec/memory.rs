@@ -13,6 +13,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
+use super::runs::{global_runs, lds_runs};
 use super::{Context, Outcome, Trap, lanes};
 use crate::mmu::Access;
 use crate::sm::SmFaultCause;
@@ -365,29 +366,16 @@ fn data(i: &Instruction) -> u8 {
     i.register(32)
 }
 
-/// Whether lanes access consecutive words.
-#[inline(always)]
-fn consecutive(addresses: &[u64; 32]) -> bool {
-    let mut apart = 0;
-    for (lane, va) in (0u64..).zip(addresses) {
-        apart |= va ^ addresses[0].wrapping_add(4 * lane);
-    }
-    apart == 0
-}
-
 #[inline(always)]
 pub(super) fn ldg(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let addresses = load_store_addresses(warp, i, 32);
-    if active == FULL
-        && i.bits(73, 3) == 4
-        && addresses[0].is_multiple_of(4)
-        && consecutive(&addresses)
-        && let Some(pointer) = context.port.at_hand(addresses[0], 128, Access::Read)
-    {
+    if let Some(runs) = global_runs(context, i, active, &addresses, Access::Read) {
         let row = warp.row_mut(i.d);
-        // SAFETY: the port vouches for 128 bytes; the target is a row of ours. Words may be torn
-        // apart by concurrent writers only between lanes, as on hardware.
-        unsafe { core::ptr::copy_nonoverlapping(pointer.cast_const().cast(), row.as_mut_ptr(), 32) };
+        for (half, run) in row.chunks_exact_mut(16).zip(runs) {
+            // SAFETY: the port vouches for 64 bytes; the target is half a row of ours. Words may be torn
+            // apart by concurrent writers only between lanes, as on hardware.
+            unsafe { core::ptr::copy_nonoverlapping(run.cast_const().cast(), half.as_mut_ptr(), 16) };
+        }
         return Ok(());
     }
     ldg_lanes(context, warp, i, active, &addresses)
@@ -416,15 +404,12 @@ fn note_poll(warp: &mut Warp, i: &Instruction) {
 #[inline(always)]
 pub(super) fn stg(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let addresses = load_store_addresses(warp, i, 64);
-    if active == FULL
-        && i.bits(73, 3) == 4
-        && addresses[0].is_multiple_of(4)
-        && consecutive(&addresses)
-        && let Some(pointer) = context.port.at_hand(addresses[0], 128, Access::Write)
-    {
+    if let Some(runs) = global_runs(context, i, active, &addresses, Access::Write) {
         let row = warp.row(data(i));
-        // SAFETY: as in `ldg`, with the roles exchanged; the mapping is writable.
-        unsafe { core::ptr::copy_nonoverlapping(row.as_ptr(), pointer.cast(), 32) };
+        for (half, run) in row.chunks_exact(16).zip(runs) {
+            // SAFETY: as in `ldg`, with the roles exchanged; the mapping is writable.
+            unsafe { core::ptr::copy_nonoverlapping(half.as_ptr(), run.cast(), 16) };
+        }
         return Ok(());
     }
     stg_lanes(context, warp, i, active, &addresses)
@@ -529,6 +514,9 @@ fn shared_words(context: &Context, addresses: &Row, active: u32, count: usize) -
 pub(super) fn lds(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let addresses = shared_addresses(warp, i, 32);
     let count = whole_words(i);
+    if count == 1 && active == FULL && lds_runs(context, warp, i, &addresses) {
+        return Ok(());
+    }
     if count != 0
         && let Some(first) = shared_words(context, &addresses, active, count)
     {

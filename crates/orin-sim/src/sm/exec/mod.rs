@@ -14,6 +14,7 @@ mod float;
 mod half;
 mod integer;
 mod memory;
+mod runs;
 mod special;
 mod tensor;
 mod transfer;
