@@ -1,8 +1,6 @@
 //! The hot path makes no system call and no allocation once warm. A probe counts every call that passes the
 //! door, the software Orin the requests; a counting allocator counts allocations of this thread.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -10,40 +8,14 @@ use tegra_hcq::args;
 use tests::control::{ControlLoop, Plan, Timing, run};
 use tests::{Bench, TIMEOUT};
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// The system's allocator, counting per thread.
-struct Counting;
-
-// SAFETY: every call is passed on to the system's allocator unchanged; counting touches only a
-// constant-initialised thread-local without a destructor, which never allocates.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's contract is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's contract is the system allocator's.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn allocations() -> u64 {
-    ALLOCATIONS.with(Cell::get)
-}
+static ALLOCATOR: allocations::Counting = allocations::Counting;
 
 #[test]
 fn the_counting_allocator_counts() {
-    let before = allocations();
+    let before = allocations::count();
     drop(std::hint::black_box(Box::new(1)));
-    assert_eq!(allocations() - before, 1);
+    assert_eq!(allocations::count() - before, 1);
 }
 
 #[test]
@@ -53,7 +25,7 @@ fn launch_submit_and_wait_make_no_system_call_and_no_allocation() {
     let kernel = bench.program.kernel("increment").unwrap();
     bench.run("increment", 2, 32, &args![&data, 64_u32]);
 
-    let (calls, requests, allocated) = (bench.probe.calls(), bench.orin.ioctl_count(), allocations());
+    let (calls, requests, allocated) = (bench.probe.calls(), bench.orin.ioctl_count(), allocations::count());
     // Three times around the ring of 1024 entries.
     for _ in 0..3072 {
         bench.queue.launch(&kernel, 2, 32, &args![&data, 64_u32]).unwrap();
@@ -62,7 +34,7 @@ fn launch_submit_and_wait_make_no_system_call_and_no_allocation() {
     }
     assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
     assert_eq!(bench.orin.ioctl_count() - requests, 0, "requests that reached the kernel");
-    assert_eq!(allocations() - allocated, 0, "allocations");
+    assert_eq!(allocations::count() - allocated, 0, "allocations");
 
     let before = bench.probe.calls();
     let got = data.to_vec().unwrap();
@@ -79,13 +51,13 @@ fn copies_are_as_cheap_as_launches() {
     let mut b = bench.device.alloc_from(&[0_u8; 4096]).unwrap();
     bench.queue.copy(&a, &mut b).unwrap();
     bench.queue.wait(TIMEOUT).unwrap();
-    let (calls, allocated) = (bench.probe.calls(), allocations());
+    let (calls, allocated) = (bench.probe.calls(), allocations::count());
     for _ in 0..1500 {
         bench.queue.copy(&a, &mut b).unwrap();
         bench.queue.submit().unwrap().wait(TIMEOUT).unwrap();
     }
     assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
-    assert_eq!(allocations() - allocated, 0, "allocations");
+    assert_eq!(allocations::count() - allocated, 0, "allocations");
 }
 
 #[test]
@@ -101,13 +73,13 @@ fn a_replayed_graph_costs_neither() {
     for _ in 0..8 {
         bench.queue.replay(&mut graph).unwrap().wait(TIMEOUT).unwrap();
     }
-    let (calls, allocated) = (bench.probe.calls(), allocations());
+    let (calls, allocated) = (bench.probe.calls(), allocations::count());
     for round in 0..1500_u32 {
         graph.set_argument(first, 1, 32 + round % 32).unwrap();
         bench.queue.replay(&mut graph).unwrap().wait(TIMEOUT).unwrap();
     }
     assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
-    assert_eq!(allocations() - allocated, 0, "allocations");
+    assert_eq!(allocations::count() - allocated, 0, "allocations");
     assert_eq!(data.to_vec().unwrap()[0], 2 * 1508);
 }
 
@@ -127,13 +99,13 @@ fn a_profile_costs_no_system_call_and_nothing_once_it_is_off() {
     bench.queue.profile(false).unwrap();
     assert_eq!(bench.queue.take_profile().unwrap().spans.len(), 1501);
 
-    let (calls, allocated) = (bench.probe.calls(), allocations());
+    let (calls, allocated) = (bench.probe.calls(), allocations::count());
     for _ in 0..1500 {
         bench.queue.launch(&kernel, 2, 32, &args![&data, 64_u32]).unwrap();
         bench.queue.submit().unwrap().wait(TIMEOUT).unwrap();
     }
     assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
-    assert_eq!(allocations() - allocated, 0, "allocations");
+    assert_eq!(allocations::count() - allocated, 0, "allocations");
 }
 
 #[test]
@@ -145,12 +117,12 @@ fn a_control_loop_costs_neither() {
     // Every instance of the graph has been used once.
     run(&mut control, &plan, &mut timing, &done).unwrap();
 
-    let (calls, requests, allocated) = (bench.probe.calls(), bench.orin.ioctl_count(), allocations());
+    let (calls, requests, allocated) = (bench.probe.calls(), bench.orin.ioctl_count(), allocations::count());
     plan = Plan { cycles: 300, period: Some(Duration::from_micros(1)), check_every: 10 };
     run(&mut control, &plan, &mut timing, &done).unwrap();
     assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
     assert_eq!(bench.orin.ioctl_count() - requests, 0, "requests that reached the kernel");
-    assert_eq!(allocations() - allocated, 0, "allocations");
+    assert_eq!(allocations::count() - allocated, 0, "allocations");
     assert_eq!((timing.cycle.len(), timing.checks, done.into_inner()), (308, 38, 300));
 }
 
@@ -159,11 +131,11 @@ fn buffers_are_recycled_without_either() {
     let bench = Bench::spinning("basics");
     for elements in [16_usize, 5000, 1 << 20] {
         drop(bench.device.alloc::<u32>(elements).unwrap());
-        let (calls, allocated) = (bench.probe.calls(), allocations());
+        let (calls, allocated) = (bench.probe.calls(), allocations::count());
         for _ in 0..100 {
             drop(bench.device.alloc::<u32>(elements).unwrap());
         }
         assert_eq!(bench.probe.calls() - calls, 0, "calls through the door, {elements} elements");
-        assert_eq!(allocations() - allocated, 0, "allocations, {elements} elements");
+        assert_eq!(allocations::count() - allocated, 0, "allocations, {elements} elements");
     }
 }

@@ -79,6 +79,9 @@ pub struct FieldInfo {
     pub count: u32,
     /// Distance of elements in bits.
     pub stride: u32,
+    /// How many of the lowest bits of an address or a size the field leaves out, as its name says:
+    /// `CONSTANT_BUFFER_SIZE_SHIFTED4` counts in 16 bytes.
+    pub shift: u32,
     /// Values that the header names.
     pub values: &'static [(&'static str, u32)],
 }
@@ -101,14 +104,6 @@ impl FieldInfo {
     #[must_use]
     pub fn value_name(&self, value: u32) -> Option<&'static str> {
         self.values.iter().find(|(_, named)| *named == value).map(|(name, _)| *name)
-    }
-
-    /// How many of the lowest bits of an address or a size the field leaves out, as its name says:
-    /// `CONSTANT_BUFFER_SIZE_SHIFTED4` counts in 16 bytes.
-    #[must_use]
-    #[inline]
-    pub const fn shift(&self) -> u32 {
-        shift_in_name(self.name)
     }
 
     /// Word index and bit mask of element `index`, which must exist.
@@ -153,7 +148,7 @@ impl<V> Field<V> {
         lo: u32,
         values: &'static [(&'static str, u32)],
     ) -> Self {
-        let info = FieldInfo { name, hi, lo, count: 1, stride: 0, values };
+        let info = FieldInfo { name, hi, lo, count: 1, stride: 0, shift: shift_in_name(name), values };
         Self { info, index: 0, layout: PhantomData }
     }
 
@@ -205,7 +200,8 @@ impl<V> FieldArray<V> {
         stride: u32,
         values: &'static [(&'static str, u32)],
     ) -> Self {
-        Self { info: FieldInfo { name, hi, lo, count, stride, values }, layout: PhantomData }
+        let info = FieldInfo { name, hi, lo, count, stride, shift: shift_in_name(name), values };
+        Self { info, layout: PhantomData }
     }
 
     /// Description of the array.
@@ -242,7 +238,7 @@ impl<V> FieldArray<V> {
 /// A value in bytes, in the units that a field counts in.
 #[inline]
 const fn without_lost_bits(field: &FieldInfo, value: u64) -> Result<u64, FieldError> {
-    let shift = field.shift();
+    let shift = field.shift;
     if value & ((1 << shift) - 1) != 0 {
         return Err(FieldError::LostBits { field: field.name, value, shift });
     }
@@ -358,7 +354,7 @@ impl<V: Version> Qmd<V> {
     #[must_use]
     #[inline]
     pub fn address(&self, lower: Field<V>, upper: Field<V>) -> u64 {
-        (self.get(upper) << lower.info.width() | self.get(lower)) << lower.info.shift()
+        (self.get(upper) << lower.info.width() | self.get(lower)) << lower.info.shift
     }
 
     /// Reads a field.

@@ -110,8 +110,8 @@ fn addresses_survive<V: Version>(pairs: usize) {
     for lower in lower {
         let name = lower.info().name.replace("_LOWER", "_UPPER");
         let upper = Qmd::<V>::field(&name, lower.index()).unwrap();
-        let (shift, bits) = (lower.info().shift(), lower.info().width() + upper.info().width());
-        assert_eq!(upper.info().shift(), shift, "{lower:?}");
+        let (shift, bits) = (lower.info().shift, lower.info().width() + upper.info().width());
+        assert_eq!(upper.info().shift, shift, "{lower:?}");
         let highest = ((1 << bits) - 1) << shift;
         let mut qmd = Qmd::<V>::new();
         for address in [0, 1 << shift, 0x15_5555_5500 & highest, highest] {

@@ -1,37 +1,13 @@
 //! Kernels of the fixture cubins on the software Orin: typed launches, attributes, occupancy.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::time::Duration;
 
 use tegra_hcq::{Buffer, ByValue, Device, DeviceKind, Error, Limit, Pod, Program};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// The system's allocator, counting per thread.
-struct Counting;
-
-// SAFETY: every call is passed on to the system's allocator unchanged; the counter is a
-// constant-initialised thread-local without a destructor, which never allocates.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's contract is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's contract is the system allocator's.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: allocations::Counting = allocations::Counting;
 
 /// A device on a software Orin of its own, and `kernels/NAME.cubin` loaded.
 fn load(name: &str) -> (Device, Program) {
@@ -55,12 +31,12 @@ fn a_typed_kernel_is_launched_again_and_again_with_the_same_buffers_and_allocate
     queue.wait(TIMEOUT).unwrap();
     assert_eq!(c.to_vec().unwrap(), vec![3.5; 300]);
 
-    let before = ALLOCATIONS.with(Cell::get);
+    let before = allocations::count();
     for _ in 0..100 {
         add.launch(&mut queue, 3, 128, (&b, &b, &mut c, 300)).unwrap();
         queue.submit().unwrap().wait(TIMEOUT).unwrap();
     }
-    assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0);
+    assert_eq!(allocations::count() - before, 0);
     assert_eq!(c.to_vec().unwrap(), vec![4.0; 300]);
 }
 

@@ -1,0 +1,52 @@
+//! An allocator that counts each thread's allocations, for tests of code that must not allocate.
+//!
+//! A test program installs it once and compares counts:
+//!
+//! ```
+//! #[global_allocator]
+//! static ALLOCATOR: allocations::Counting = allocations::Counting;
+//!
+//! let (sum, allocated) = allocations::during(|| std::hint::black_box([1, 2, 3]).iter().sum::<i32>());
+//! assert_eq!((sum, allocated), (6, 0));
+//! let (_, allocated) = allocations::during(|| drop(std::hint::black_box(Box::new(1))));
+//! assert_eq!(allocated, 1);
+//! ```
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The system's allocator, counting per thread. A reallocation counts as an allocation.
+#[derive(Clone, Copy, Debug)]
+pub struct Counting;
+
+// SAFETY: every call is passed on to the system's allocator unchanged; counting touches only a
+// constant-initialised thread-local without a destructor, which never allocates.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's contract is the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's contract is the system allocator's.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+/// Allocations of this thread so far; always 0 unless [`Counting`] is the program's allocator.
+#[must_use]
+pub fn count() -> u64 {
+    COUNT.with(Cell::get)
+}
+
+/// What `work` returns, and how many allocations this thread made in it.
+pub fn during<T>(work: impl FnOnce() -> T) -> (T, u64) {
+    let before = count();
+    let result = work();
+    (result, count() - before)
+}
