@@ -43,7 +43,7 @@ fn map(space: &AddressSpace, va: u64, len: usize, contents: &[u8]) {
         memory.store(4 * at, u32::from_le_bytes(bytes));
     }
     let len = memory.len() as u64;
-    space.map(MappedRange { va, len, memory, offset: 0, writable: true });
+    space.map(MappedRange { va, len, memory, offset: 0, writable: true, cached: false });
 }
 
 impl Bench {

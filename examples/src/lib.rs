@@ -73,7 +73,7 @@ pub fn door() -> Result<Arc<dyn Door>, Errno> {
     if Path::new("/dev/nvgpu/igpu0/ctrl").exists() {
         return Ok(Arc::new(LinuxDoor));
     }
-    Ok(Arc::new(SoftwareOrin::new(Config::default())?))
+    Ok(Arc::new(SoftwareOrin::new(Config::from_environment())?))
 }
 
 /// One line that says which device answers.

@@ -70,7 +70,7 @@ impl Program<'_> {
 fn map(space: &AddressSpace, va: u64, len: usize) -> Arc<Memory> {
     let memory = Arc::new(Memory::new("fuzz", len.next_multiple_of(4096)).expect("memory"));
     let len = memory.len() as u64;
-    space.map(MappedRange { va, len, memory: Arc::clone(&memory), offset: 0, writable: true });
+    space.map(MappedRange { va, len, memory: Arc::clone(&memory), offset: 0, writable: true, cached: false });
     memory
 }
 

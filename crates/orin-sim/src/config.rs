@@ -7,6 +7,9 @@ use rustix::io::Errno;
 
 use crate::sm::SmOptions;
 
+/// Turns strict mode on for programs that open a software Orin by themselves.
+pub const STRICT_VARIABLE: &str = "ORIN_SIM_STRICT";
+
 /// Whether a device node can be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Node {
@@ -134,6 +137,8 @@ pub struct Config {
     /// How long all channels with work have to wait for semaphores, with nothing else going on, until the
     /// kernel log tells who waits for what.
     pub deadlock_after: Duration,
+    /// Strict mode: what a board would hide is reported. See [`crate::strict`].
+    pub strict: bool,
     /// Disturbances.
     pub faults: FaultPlan,
     /// Failures on demand.
@@ -153,6 +158,7 @@ impl Default for Config {
             fence_timeout: Duration::from_secs(30),
             deadlock_after: Duration::from_secs(1),
             sm: SmOptions::default(),
+            strict: false,
             faults: FaultPlan::default(),
             failures: Vec::new(),
         }
@@ -160,6 +166,13 @@ impl Default for Config {
 }
 
 impl Config {
+    /// The default, with strict mode on when the environment variable [`STRICT_VARIABLE`] is set to something
+    /// other than nothing and `0`.
+    pub fn from_environment() -> Self {
+        let value = std::env::var_os(STRICT_VARIABLE).unwrap_or_default();
+        Self { strict: !value.is_empty() && value != "0", ..Self::default() }
+    }
+
     /// The Jetson AGX Orin with 32 GB, otherwise as the default. Its module has 7 TPCs at full power;
     /// in the mode of the default it runs with the same 4.
     pub fn agx_orin_32gb() -> Self {

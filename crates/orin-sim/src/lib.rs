@@ -7,6 +7,7 @@ pub mod memory;
 pub mod mmu;
 pub mod sass;
 pub mod sm;
+pub mod strict;
 
 pub use config::{Call, Config, Failure, FaultPlan, Node, Nodes, RandomFailures, Stall};
 pub use kernel::{LiveCounts, ProcessCounts, SoftwareOrin};

@@ -14,6 +14,8 @@ use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::strict::Shadow;
+
 /// Told of GPU writes to memory that counts them instead of storing them, as a syncpoint's window does.
 pub trait WriteCounter: Send + Sync + fmt::Debug {
     /// `words` aligned 32-bit words at byte `offset` of `memory` are being written; what with does not
@@ -25,6 +27,8 @@ pub trait WriteCounter: Send + Sync + fmt::Debug {
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     file: Arc<OwnedFd>,
+    /// What strict mode keeps of the file.
+    shadow: Option<Arc<Shadow>>,
     /// First byte of the part in the file, page aligned.
     offset: u64,
     /// Length in bytes, whole pages.
@@ -49,6 +53,9 @@ pub struct Memory {
     pointer: NonNull<u8>,
     len: usize,
     counter: Option<Arc<dyn WriteCounter>>,
+    label: String,
+    /// What strict mode keeps of memory that is no parts of other memory.
+    shadow: Option<Arc<Shadow>>,
 }
 
 // SAFETY: `Memory` is an address range plus a descriptor; all access goes through raw pointers
@@ -65,7 +72,7 @@ impl Memory {
     /// The errno of memfd_create, ftruncate or mmap.
     pub fn new(name: &str, len: usize) -> Result<Self, Errno> {
         // CAST: usize is at most 64 bits on every target of the workspace.
-        Self::map(Arc::new(Self::file(name, len as u64)?), len)
+        Ok(Self::map(Arc::new(Self::file(name, len as u64)?), len)?.labelled(name))
     }
 
     /// Makes the file alone: `len` bytes that read as zero and take no memory until touched.
@@ -97,7 +104,7 @@ impl Memory {
             )?
         };
         let pointer = NonNull::new(pointer.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Self { backing: Backing::File(file), pointer, len, counter: None })
+        Ok(Self::over(Backing::File(file), pointer, len))
     }
 
     /// Memory of the process itself, imported: used in place, and left alone when `self` goes.
@@ -106,7 +113,52 @@ impl Memory {
     ///
     /// `len` bytes at `pointer` are mapped, and stay so as long as `self` lives.
     pub(crate) unsafe fn import(pointer: NonNull<u8>, len: usize) -> Self {
-        Self { backing: Backing::Host, pointer, len, counter: None }
+        Self::over(Backing::Host, pointer, len)
+    }
+
+    fn over(backing: Backing, pointer: NonNull<u8>, len: usize) -> Self {
+        Self { backing, pointer, len, counter: None, label: String::new(), shadow: None }
+    }
+
+    /// Gives the memory a name for fault reports.
+    #[must_use]
+    pub fn labelled(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
+        self
+    }
+
+    /// The name for fault reports; empty without one.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// Lets strict mode ([`crate::strict`]) keep account of the memory. `poison` fills it with
+    /// [`POISON`](crate::strict::POISON), so that words that nobody writes can be told.
+    #[must_use]
+    pub fn watched(mut self, poison: bool) -> Self {
+        if poison {
+            for offset in (0..self.len).step_by(4) {
+                self.word(offset).store(crate::strict::POISON, Ordering::Relaxed);
+            }
+        }
+        self.shadow = Some(Arc::new(Shadow::new(poison)));
+        self
+    }
+
+    /// What strict mode keeps of the byte at `offset`, and its offset there.
+    pub(crate) fn shadow(&self, offset: usize) -> Option<(&Shadow, usize)> {
+        let Backing::Parts(parts) = &self.backing else {
+            return self.shadow.as_deref().map(|shadow| (shadow, offset));
+        };
+        let mut begin = 0;
+        for part in parts {
+            if offset < begin + part.len {
+                // CAST: the file is mapped somewhere, so its offsets fit usize.
+                return part.shadow.as_deref().map(|shadow| (shadow, part.offset as usize + offset - begin));
+            }
+            begin += part.len;
+        }
+        None
     }
 
     /// The files behind `len` bytes from `offset` on, whole pages inside the memory; `None` for imported
@@ -114,7 +166,10 @@ impl Memory {
     pub(crate) fn parts(&self, offset: usize, len: usize) -> Option<Vec<Part>> {
         let whole = match &self.backing {
             Backing::Host => return None,
-            Backing::File(file) => vec![Part { file: Arc::clone(file), offset: 0, len: self.len }],
+            Backing::File(file) => {
+                let (file, shadow) = (Arc::clone(file), self.shadow.clone());
+                vec![Part { file, shadow, offset: 0, len: self.len }]
+            }
             Backing::Parts(parts) => parts.clone(),
         };
         let (mut skip, mut left) = (offset, len);
@@ -124,7 +179,7 @@ impl Memory {
             let taken = rest.min(left);
             if taken > 0 {
                 // CAST: a length fits 64 bits.
-                parts.push(Part { file: part.file, offset: part.offset + cut as u64, len: taken });
+                parts.push(Part { offset: part.offset + cut as u64, len: taken, ..part });
             }
             (skip, left) = (skip - cut, left - taken);
         }
@@ -139,7 +194,7 @@ impl Memory {
     pub(crate) fn join(parts: Vec<Part>) -> Result<Self, Errno> {
         let len = parts.iter().map(|part| part.len).sum();
         let pointer = map_parts(&parts, ProtFlags::READ | ProtFlags::WRITE)?;
-        Ok(Self { backing: Backing::Parts(parts), pointer, len, counter: None })
+        Ok(Self::over(Backing::Parts(parts), pointer, len))
     }
 
     /// Makes the GPU's writes count: from now on they reach `counter` and not the memory.

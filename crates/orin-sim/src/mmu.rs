@@ -9,11 +9,12 @@
 //! Both are read-only for whoever keeps a [`Span`]; a store asks [`View::pointer`] each time.
 
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::fmt;
 use std::sync::{Arc, RwLock};
 
 use crate::memory::Memory;
+use crate::strict::{Accessed, Strength, Unit, Watch};
 
 /// GPU page size in bytes.
 pub const PAGE_BYTES: u64 = 4096;
@@ -98,6 +99,8 @@ pub struct MappedRange {
     pub offset: u64,
     /// Whether stores are allowed.
     pub writable: bool,
+    /// Whether the GPU's L2 cache may keep its lines (CACHEABLE of MAP_BUFFER_EX); volatile otherwise.
+    pub cached: bool,
 }
 
 /// A piece of memory, contiguous for CPU and GPU, that contains a translated address.
@@ -144,9 +147,18 @@ impl Tables {
 }
 
 /// An address space: changed by the kernel model, read through [`View`]s.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct AddressSpace {
     tables: RwLock<Arc<Tables>>,
+    /// Number that no other address space of the process has.
+    serial: u64,
+}
+
+impl Default for AddressSpace {
+    fn default() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self { tables: RwLock::default(), serial: NEXT.fetch_add(1, Ordering::Relaxed) }
+    }
 }
 
 impl AddressSpace {
@@ -218,7 +230,8 @@ impl AddressSpace {
 
     /// The mappings as they are now.
     pub fn view(&self) -> View {
-        View { tables: Arc::clone(&self.tables.read().unwrap_or_else(|poison| poison.into_inner())) }
+        let tables = Arc::clone(&self.tables.read().unwrap_or_else(|poison| poison.into_inner()));
+        View { tables, space: self.serial, watch: None }
     }
 }
 
@@ -226,9 +239,57 @@ impl AddressSpace {
 #[derive(Clone, Debug)]
 pub struct View {
     tables: Arc<Tables>,
+    space: u64,
+    /// Who accesses memory through the view, where strict mode keeps account of it.
+    watch: Option<Arc<Watch>>,
 }
 
 impl View {
+    /// The same view, whose accesses are those of `watch`.
+    pub(crate) fn watched_by(&self, watch: Option<Arc<Watch>>) -> Self {
+        Self { tables: Arc::clone(&self.tables), space: self.space, watch }
+    }
+
+    /// The same view for another unit of what accesses memory.
+    pub(crate) fn watched_as(&self, unit: Unit) -> Self {
+        self.watched_by(self.watch.as_ref().map(|watch| Arc::new(watch.as_unit(unit))))
+    }
+
+    /// Number of the address space, which no other one of the process has.
+    pub(crate) fn space(&self) -> u64 {
+        self.space
+    }
+
+    /// Who accesses memory through the view, in strict mode.
+    #[inline(always)]
+    pub(crate) fn watch(&self) -> Option<&Arc<Watch>> {
+        self.watch.as_ref()
+    }
+
+    /// Where an address is in relation to what is mapped, in words for a log: the mapping that contains it,
+    /// or the nearest one.
+    pub fn describe(&self, va: u64) -> String {
+        let ranges = &self.tables.ranges;
+        let at = ranges.partition_point(|range| range.va + range.len <= va);
+        let name = |range: &MappedRange| {
+            let label = if range.memory.label().is_empty() { "memory" } else { range.memory.label() };
+            let access = if range.writable { "" } else { ", read-only" };
+            format!("{label} at {:#x} to {:#x}{access}", range.va, range.va + range.len)
+        };
+        if let Some(range) = ranges.get(at).filter(|range| range.va <= va) {
+            return format!("{:#x} bytes into {}", va - range.va, name(range));
+        }
+        let below = at.checked_sub(1).map(|at| &ranges[at]).map(|range| (va - (range.va + range.len), range));
+        let above = ranges.get(at).map(|range| (range.va - va, range));
+        match (below, above) {
+            (Some((past, range)), above) if above.is_none_or(|(before, _)| past < before) => {
+                format!("{past:#x} bytes past the end of {}", name(range))
+            }
+            (_, Some((before, range))) => format!("{before:#x} bytes before {}", name(range)),
+            _ => "nothing is mapped at all".to_owned(),
+        }
+    }
+
     /// The mapping that contains `va`, or why there is none.
     fn range(&self, va: u64, access: Access) -> Result<Option<&MappedRange>, MmuFault> {
         let fault = |kind| MmuFault { va, kind, access };
@@ -289,6 +350,31 @@ impl View {
     ///
     /// The fault that the MMU raises.
     pub fn pointer(&self, va: u64, len: u64, access: Access) -> Result<*mut u8, MmuFault> {
+        self.pointer_for(va, len, access, Strength::Weak)
+    }
+
+    /// As [`View::pointer`], for an access that strict mode may take for synchronisation.
+    ///
+    /// # Errors
+    ///
+    /// The fault that the MMU raises.
+    pub(crate) fn pointer_for(
+        &self,
+        va: u64,
+        len: u64,
+        access: Access,
+        strength: Strength,
+    ) -> Result<*mut u8, MmuFault> {
+        let pointer = self.translate(va, len, access)?;
+        if let Some(watch) = &self.watch
+            && let Some(range) = self.range(va, access)?
+        {
+            watch.access(&Accessed { space: self.space, va, len, access, strength, range });
+        }
+        Ok(pointer)
+    }
+
+    fn translate(&self, va: u64, len: u64, access: Access) -> Result<*mut u8, MmuFault> {
         let span = self.span(va, access)?;
         let beyond = MmuFault { va: span.end, kind: FaultKind::InvalidPte, access };
         let pointer = span.at(va, len).ok_or(beyond)?;
@@ -376,8 +462,10 @@ mod tests {
             memory: Arc::clone(&memory),
             offset: 0x1000,
             writable: true,
+            cached: false,
         });
-        space.map(MappedRange { va: 0x20_2000, len: 0x1000, memory, offset: 0, writable: false });
+        let (va, len) = (0x20_2000, 0x1000);
+        space.map(MappedRange { va, len, memory, offset: 0, writable: false, cached: false });
         space
     }
 
@@ -401,6 +489,19 @@ mod tests {
         let fault = view.write(0x20_2ffe, &[0; 4]).unwrap_err();
         assert_eq!(fault.va, 0x20_2ffe);
         assert_eq!(view.read(0x20_2ffe, &mut [0; 4]).unwrap_err().va, 0x20_3000);
+    }
+
+    #[test]
+    fn an_address_is_described_by_the_mapping_next_to_it() {
+        let view = space().view();
+        assert_eq!(view.describe(0x20_0010), "0x10 bytes into test at 0x200000 to 0x202000");
+        assert_eq!(view.describe(0x20_2000), "0x0 bytes into test at 0x202000 to 0x203000, read-only");
+        assert_eq!(
+            view.describe(0x20_3008),
+            "0x8 bytes past the end of test at 0x202000 to 0x203000, read-only"
+        );
+        assert_eq!(view.describe(0x1f_fff0), "0x10 bytes before test at 0x200000 to 0x202000");
+        assert_eq!(AddressSpace::new().view().describe(0), "nothing is mapped at all");
     }
 
     #[test]
@@ -464,7 +565,8 @@ mod tests {
         let space = AddressSpace::new();
         let memory = Arc::new(Memory::new("test", 0x2000).unwrap().counting(Arc::new(Adder)));
         let map = |va, offset, writable| {
-            space.map(MappedRange { va, len: 0x1000, memory: Arc::clone(&memory), offset, writable });
+            let (memory, len) = (Arc::clone(&memory), 0x1000);
+            space.map(MappedRange { va, len, memory, offset, writable, cached: false });
         };
         map(0x20_0000, 0x1000, true);
         map(0x30_0000, 0x1000, false);

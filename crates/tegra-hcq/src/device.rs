@@ -105,7 +105,8 @@ impl Device {
 
     #[cfg(feature = "sim")]
     fn open_software() -> Result<Self> {
-        let orin = orin_sim::SoftwareOrin::new(orin_sim::Config::default()).map_err(Error::SoftwareOrin)?;
+        let orin =
+            orin_sim::SoftwareOrin::new(orin_sim::Config::from_environment()).map_err(Error::SoftwareOrin)?;
         Self::open_through(Arc::new(orin), DeviceKind::Sim)
     }
 

@@ -71,6 +71,8 @@ pub enum Kind {
     Hardware,
     /// The GPU is out of service until a reboot.
     Fatal,
+    /// Strict mode of the software Orin found what a board would hide.
+    Strict,
     /// A channel's error notifier was set, for a reason that the lines around it have.
     Notifier,
     /// An error that the table does not know.
@@ -92,6 +94,7 @@ impl Kind {
             Self::Refused => "request refused",
             Self::Hardware => "hardware error",
             Self::Fatal => "GPU out of service",
+            Self::Strict => "strict mode",
             Self::Notifier => "error notifier set",
             Self::Unknown => "unknown error",
         }

@@ -128,7 +128,7 @@ impl Machine {
         if !self.is_model() {
             return Ok(Opened { door: Arc::new(LinuxDoor), orin: None });
         }
-        let orin = SoftwareOrin::new(Config::default())?;
+        let orin = SoftwareOrin::new(Config::from_environment())?;
         Ok(Opened { door: Arc::new(orin.clone()), orin: Some(orin) })
     }
 

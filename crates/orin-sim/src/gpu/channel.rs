@@ -26,6 +26,7 @@ use crate::gpu::{
 };
 use crate::mmu::{Access, FaultKind, MmuFault, Span, View};
 use crate::sm::Sms;
+use crate::strict::{Strict, Watch};
 
 /// Pushbuffer words that a slice processes at most.
 const SLICE_WORDS: u32 = 8192;
@@ -147,7 +148,7 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    pub(super) fn new(setup: ChannelSetup, sms: Arc<Sms>) -> Self {
+    pub(super) fn new(setup: ChannelSetup, sms: Arc<Sms>, strict: Option<&Arc<Strict>>) -> Self {
         let state = State {
             gp_get: 0,
             gp_put: 0,
@@ -159,6 +160,7 @@ impl Channel {
             host: Host::new(),
             engines: Engines { compute: Compute::new(sms), copy: Copy::new(), objects: Vec::new() },
             faulted: false,
+            watch: strict.map(|strict| strict.channel(setup.channel_id)),
             setup,
         };
         Self {
@@ -304,6 +306,8 @@ struct State {
     host: Host,
     engines: Engines,
     faulted: bool,
+    /// Strict mode's account of the channel.
+    watch: Option<Arc<Watch>>,
 }
 
 impl State {
@@ -318,7 +322,7 @@ impl State {
         if rung {
             self.read_put()?;
         }
-        let view = self.setup.address_space.view();
+        let view = self.setup.address_space.view().watched_by(self.watch.clone());
         let mut active = self.fetch(&view, halted, siblings, effects)?;
         active |= self.engines.compute.step(&view, effects)?;
         active |= self.engines.copy.step(&view, effects)?;
@@ -334,6 +338,9 @@ impl State {
                 word: put,
                 reason: format!("GPPTR: GP_PUT is not an index of {} entries", self.setup.ring_entries),
             });
+        }
+        if let Some(watch) = self.watch.as_ref().filter(|_| put != self.gp_put) {
+            watch.learn_finished();
         }
         self.gp_put = put;
         Ok(())

@@ -22,6 +22,7 @@ use crate::gpu::sked::{Scheduling, Sked};
 use crate::gpu::{Activity, ChannelFault, Effects};
 use crate::mmu::View;
 use crate::sm::Sms;
+use crate::strict::{Cache, Watch};
 
 /// Beginnings of the names of methods whose effect the model lacks.
 const UNMODELLED: &[&str] = &[
@@ -105,7 +106,7 @@ impl Compute {
         match word.address {
             class::LaunchDma::ADDRESS => {
                 self.finish_upload(word)?;
-                self.upload = Some(InlineUpload::launch(word, &self.shadow)?);
+                self.upload = Some(InlineUpload::launch(word, &self.shadow, view)?);
             }
             class::SendSignalingPcasB::ADDRESS | class::SendSignalingPcas2B::ADDRESS => {
                 self.finish_upload(word)?;
@@ -124,10 +125,19 @@ impl Compute {
             | class::InvalidateTextureHeaderCache::ADDRESS
             | class::InvalidateTextureDataCache::ADDRESS
             | class::InvalidateSamplerCache::ADDRESS
-            | class::PmTriggerWfi::ADDRESS
-                if !self.is_idle() =>
-            {
-                return Ok(Flow::Wait(Wait::Idle));
+            | class::PmTriggerWfi::ADDRESS => {
+                if !self.is_idle() {
+                    return Ok(Flow::Wait(Wait::Idle));
+                }
+                if let Some(watch) = view.watch() {
+                    watch.waited_for_idle();
+                    invalidate(word, watch);
+                }
+            }
+            class::InvalidateShaderCachesNoWfi::ADDRESS => {
+                if let Some(watch) = view.watch() {
+                    invalidate(word, watch);
+                }
             }
             class::InvalidateSkedCaches::ADDRESS => self.sked.invalidate_all(),
             class::SetGlobalRenderEnableC::ADDRESS
@@ -325,11 +335,36 @@ impl Compute {
         if let Some(reason) = write.refusal() {
             return Err(word.fault(format!("semaphore at {:#x}: {reason}", write.va)));
         }
-        if flush && !self.is_idle() {
-            return Ok(Flow::Wait(Wait::Idle));
+        if flush {
+            if !self.is_idle() {
+                return Ok(Flow::Wait(Wait::Idle));
+            }
+            if let Some(watch) = view.watch() {
+                watch.waited_for_idle();
+            }
         }
         fence(Ordering::SeqCst);
         write.perform(view).map_err(|fault| ChannelFault::Mmu { client: "compute", fault })?;
         Ok(Flow::Done)
+    }
+}
+
+/// Strict mode: the shader caches that a method invalidates.
+fn invalidate(word: MethodWord, watch: &Watch) {
+    let caches = match word.address {
+        class::InvalidateShaderCaches::ADDRESS => {
+            let which = class::InvalidateShaderCaches::decode(word.data);
+            [which.instruction, which.data, which.constant]
+        }
+        class::InvalidateShaderCachesNoWfi::ADDRESS => {
+            let which = class::InvalidateShaderCachesNoWfi::decode(word.data);
+            [which.instruction, which.global_data, which.constant]
+        }
+        _ => return,
+    };
+    for (invalidated, cache) in caches.into_iter().zip([Cache::Instructions, Cache::Data, Cache::Constants]) {
+        if invalidated {
+            watch.invalidate(cache);
+        }
     }
 }

@@ -14,7 +14,7 @@
 //! no byte is read to be written back, and there is no compression.
 
 use std::collections::VecDeque;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use ampere_cmd::copy_c7b5 as class;
 use ampere_cmd::method::Method;
@@ -26,6 +26,7 @@ use crate::gpu::surface::{Surface, SurfaceState};
 use crate::gpu::transfer::{Component, Lines, Transfer, Work, components};
 use crate::gpu::{ChannelFault, Effects, Refusal};
 use crate::mmu::View;
+use crate::strict::{Unit, Watch};
 
 /// Bytes that a job moves before other channels get their turn.
 const SLICE_BYTES: u64 = 1 << 20;
@@ -44,6 +45,8 @@ struct Job {
     transfer: Option<Transfer>,
     semaphore: Option<SemaphoreWrite>,
     interrupt: bool,
+    /// Strict mode's account of the job.
+    watch: Option<Arc<Watch>>,
 }
 
 /// State of the copy engine in one channel.
@@ -78,12 +81,13 @@ impl Copy {
     /// # Errors
     ///
     /// The fault of a method that the class does not have, or of a launch that it refuses.
-    pub(super) fn method(&mut self, word: MethodWord) -> Result<(), ChannelFault> {
+    pub(super) fn method(&mut self, word: MethodWord, view: &View) -> Result<(), ChannelFault> {
         DECODER.check(word)?;
         self.shadow.set(word);
         match word.address {
             class::LaunchDma::ADDRESS => {
-                let job = self.launch(word)?;
+                let mut job = self.launch(word)?;
+                job.watch = view.watch().map(|watch| account(word, watch));
                 self.jobs.push_back(job);
             }
             class::SetRenderEnableC::ADDRESS => render_enable(word)?,
@@ -116,11 +120,15 @@ impl Copy {
     pub(super) fn step(&mut self, view: &View, effects: &mut Effects) -> Result<bool, ChannelFault> {
         let mmu = |fault| ChannelFault::Mmu { client: "copy", fault };
         let Some(job) = self.jobs.front_mut() else { return Ok(false) };
+        let view = &view.watched_by(job.watch.clone());
         if let Some(transfer) = &mut job.transfer {
             if !transfer.step(view, SLICE_BYTES).map_err(mmu)? {
                 return Ok(true);
             }
             job.transfer = None;
+        }
+        if let Some(watch) = &job.watch {
+            watch.finished();
         }
         if let Some(semaphore) = job.semaphore {
             semaphore.perform(view).map_err(mmu)?;
@@ -153,7 +161,7 @@ impl Copy {
                 return refuse("DATA_TRANSFER_TYPE 3 does not exist");
             }
         };
-        Ok(Job { transfer, semaphore: self.semaphore(&launch)?, interrupt })
+        Ok(Job { transfer, semaphore: self.semaphore(&launch)?, interrupt, watch: None })
     }
 
     fn semaphore(&self, launch: &class::LaunchDma) -> Result<Option<SemaphoreWrite>, ChannelFault> {
@@ -330,4 +338,14 @@ fn surface(
     let surface = Surface::new(state, element as u64, rectangle)
         .map_err(|reason| ChannelFault::Copy { reason: format!("block-linear {side}: {reason}") })?;
     Ok(Lines::Blocks(surface))
+}
+
+/// Strict mode's account of a job. Pipelined transfers alone may overlap those before them.
+fn account(word: MethodWord, watch: &Watch) -> Arc<Watch> {
+    let name = "a copy".to_owned();
+    if class::LaunchDma::decode(word.data).data_transfer_type == class::LaunchDmaDataTransferType::Pipelined {
+        watch.work(name, Unit::Transfer)
+    } else {
+        watch.work_in_order(name, Unit::Transfer)
+    }
 }

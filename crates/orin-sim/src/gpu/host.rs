@@ -19,6 +19,7 @@ use crate::gpu::semaphore::{Operation, Reduction, SemaphoreWrite, Structure, ato
 use crate::gpu::{Activity, ChannelFault, Effects, Refusal};
 use crate::memory::Memory;
 use crate::mmu::{Access, MmuFault, View};
+use crate::strict::Cache;
 
 static DECODER: LazyLock<Decoder> = LazyLock::new(|| Decoder::new(&class::CLASS_TABLE, &[]));
 
@@ -80,7 +81,16 @@ impl Host {
             class::Semaphored::ADDRESS => self.execute_old_semaphore(word, idle, view),
             class::Wfi::ADDRESS if !idle || self.siblings_keep(word, siblings) => Ok(Flow::Wait(Wait::Idle)),
             class::SetReference::ADDRESS if !idle => Ok(Flow::Wait(Wait::Idle)),
+            class::Wfi::ADDRESS => {
+                waited_for_idle(view);
+                if let Some(watch) = view.watch() {
+                    // It has waited for the other channels of the TSG too.
+                    watch.learn_finished();
+                }
+                Ok(Flow::Done)
+            }
             class::SetReference::ADDRESS => {
+                waited_for_idle(view);
                 fence(Ordering::SeqCst);
                 userd.store(userd::REFERENCE as usize, word.data);
                 Ok(Flow::Done)
@@ -93,7 +103,7 @@ impl Host {
                 fence(Ordering::SeqCst);
                 Ok(Flow::Done)
             }
-            class::MemOpD::ADDRESS => memory_operation(word, self.shadow.get::<class::MemOpC>()),
+            class::MemOpD::ADDRESS => memory_operation(word, self.shadow.get::<class::MemOpC>(), view),
             class::Yield::ADDRESS => match class::Yield::decode(word.data).op {
                 class::YieldOp::Nop => Ok(Flow::Done),
                 class::YieldOp::Tsg => Ok(Flow::Yield),
@@ -134,12 +144,13 @@ impl Host {
             if !engines.are_idle() {
                 return Ok(Flow::Wait(Wait::Idle));
             }
+            waited_for_idle(view);
             self.engine = Some(engine);
         }
         match engine {
             Engine::Compute => engines.compute.method(word, view, effects),
             Engine::Copy if !engines.copy.has_room() => Ok(Flow::Wait(Wait::Idle)),
-            Engine::Copy => engines.copy.method(word).map(|()| Flow::Done),
+            Engine::Copy => engines.copy.method(word, view).map(|()| Flow::Done),
         }
     }
 
@@ -182,7 +193,7 @@ impl Host {
             (false, false) => Structure::OneWord,
         };
         let write = SemaphoreWrite { va, payload, wide, structure, reduction };
-        release(write, execute.release_wfi && !idle, view)
+        release(write, execute.release_wfi, idle, view)
     }
 
     /// SEMAPHORED of the older interface: 32 bits wide, WFI and timestamp by default.
@@ -218,12 +229,19 @@ impl Host {
             _ => Structure::FourWords,
         };
         let write = SemaphoreWrite { va, payload, wide: false, structure, reduction };
-        release(write, execute.release_wfi == class::SemaphoredReleaseWfi::En && !idle, view)
+        release(write, execute.release_wfi == class::SemaphoredReleaseWfi::En, idle, view)
     }
 }
 
 fn refusal(va: u64, reason: &str) -> ChannelFault {
     ChannelFault::Semaphore { va, reason: reason.to_owned() }
+}
+
+/// Strict mode: whatever comes next comes behind all work of the channel.
+fn waited_for_idle(view: &View) {
+    if let Some(watch) = view.watch() {
+        watch.waited_for_idle();
+    }
 }
 
 fn mmu(fault: MmuFault) -> ChannelFault {
@@ -261,8 +279,9 @@ fn set_object(word: MethodWord, engines: &Engines) -> Result<Flow, ChannelFault>
 
 /// MEM_OP: barriers are fences here, and caches have nothing to give up; what concerns translations and
 /// access counters needs a privileged channel, which raises METHOD (GA100 `dev_pbdma`).
-fn memory_operation(word: MethodWord, c: class::MemOpC) -> Result<Flow, ChannelFault> {
-    match class::MemOpD::decode(word.data).operation {
+fn memory_operation(word: MethodWord, c: class::MemOpC, view: &View) -> Result<Flow, ChannelFault> {
+    let operation = class::MemOpD::decode(word.data).operation;
+    match operation {
         class::MemOpDOperation::Membar if matches!(c.membar_type, class::MemOpCMembarType::Unknown(_)) => {
             Err(word.fault("MEM_OP_C has no such MEMBAR_TYPE"))
         }
@@ -273,6 +292,11 @@ fn memory_operation(word: MethodWord, c: class::MemOpC) -> Result<Flow, ChannelF
         | class::MemOpDOperation::L2FlushDirty
         | class::MemOpDOperation::L2WaitForSysPendingReads => {
             fence(Ordering::SeqCst);
+            if operation == class::MemOpDOperation::L2SysmemInvalidate
+                && let Some(watch) = view.watch()
+            {
+                watch.invalidate(Cache::L2);
+            }
             Ok(Flow::Done)
         }
         class::MemOpDOperation::MmuTlbInvalidate
@@ -331,24 +355,31 @@ fn acquire(view: &View, acquire: Acquire) -> Result<Flow, ChannelFault> {
     if !va.is_multiple_of(alignment) {
         return Err(refusal(va, &format!("the address is not a multiple of {alignment}")));
     }
+    let low = atomic32(view, va, Access::Read).map_err(mmu)?;
     let memory = if wide {
         atomic64(view, va, Access::Read).map_err(mmu)?.load(Ordering::Acquire)
     } else {
-        u64::from(atomic32(view, va, Access::Read).map_err(mmu)?.load(Ordering::Acquire))
+        u64::from(low.load(Ordering::Acquire))
     };
     if condition.holds(memory, payload, wide) {
+        if let Some(watch) = view.watch() {
+            watch.acquired(core::ptr::from_ref(low).addr(), memory & 0xffff_ffff);
+        }
         return Ok(Flow::Done);
     }
     let activity = Activity::WaitingForSemaphore { va, condition: name, payload, memory };
     Ok(Flow::Wait(Wait::Semaphore { activity, switch_tsg }))
 }
 
-fn release(write: SemaphoreWrite, wait: bool, view: &View) -> Result<Flow, ChannelFault> {
+fn release(write: SemaphoreWrite, behind_idle: bool, idle: bool, view: &View) -> Result<Flow, ChannelFault> {
     if let Some(reason) = write.refusal() {
         return Err(ChannelFault::Semaphore { va: write.va, reason });
     }
-    if wait {
-        return Ok(Flow::Wait(Wait::Idle));
+    if behind_idle {
+        if !idle {
+            return Ok(Flow::Wait(Wait::Idle));
+        }
+        waited_for_idle(view);
     }
     write.perform(view).map_err(mmu)?;
     Ok(Flow::Done)

@@ -4,6 +4,8 @@
 //! LOAD_INLINE_DATA then brings the bytes, four at a time. The last word of an upload may be partly
 //! used. The upload happens in the front end: it does not wait for grids that were launched before.
 
+use std::sync::Arc;
+
 use ampere_cmd::compute_c7c0 as class;
 use ampere_cmd::method::Method;
 
@@ -11,6 +13,7 @@ use crate::gpu::decoder::{MethodWord, Shadow, join};
 use crate::gpu::semaphore::{Operation, Reduction, SemaphoreWrite, Structure};
 use crate::gpu::{ChannelFault, Effects};
 use crate::mmu::View;
+use crate::strict::{Unit, Watch};
 
 /// An upload that expects data.
 #[derive(Debug)]
@@ -26,6 +29,8 @@ pub(super) struct InlineUpload {
     done: u64,
     semaphore: Option<SemaphoreWrite>,
     interrupt: bool,
+    /// Strict mode's account of the upload.
+    watch: Option<Arc<Watch>>,
 }
 
 impl InlineUpload {
@@ -34,7 +39,7 @@ impl InlineUpload {
     /// # Errors
     ///
     /// The fault of a launch that the class refuses or the model does not do.
-    pub(super) fn launch(word: MethodWord, shadow: &Shadow) -> Result<Self, ChannelFault> {
+    pub(super) fn launch(word: MethodWord, shadow: &Shadow, view: &View) -> Result<Self, ChannelFault> {
         let launch = class::LaunchDma::decode(word.data);
         if launch.dst_memory_layout != class::LaunchDmaDstMemoryLayout::Pitch {
             return Err(word.fault("DST_MEMORY_LAYOUT: block-linear surfaces are not modelled"));
@@ -69,6 +74,7 @@ impl InlineUpload {
             done: 0,
             semaphore,
             interrupt,
+            watch: view.watch().map(|watch| watch.work("an inline upload".to_owned(), Unit::Transfer)),
         })
     }
 
@@ -84,6 +90,7 @@ impl InlineUpload {
         effects: &mut Effects,
     ) -> Result<bool, ChannelFault> {
         let mmu = |fault| ChannelFault::Mmu { client: "compute", fault };
+        let view = &view.watched_by(self.watch.clone());
         let bytes = data.to_le_bytes();
         // CAST: at most 4.
         let len = (self.length - self.done).min(4) as usize;
@@ -97,6 +104,9 @@ impl InlineUpload {
         self.lines -= 1;
         if self.lines > 0 {
             return Ok(false);
+        }
+        if let Some(watch) = &self.watch {
+            watch.finished_in_order();
         }
         if let Some(semaphore) = self.semaphore {
             semaphore.perform(view).map_err(mmu)?;

@@ -38,6 +38,7 @@ use crate::config::Stall;
 use crate::memory::Memory;
 use crate::mmu::{AddressSpace, MmuFault};
 use crate::sm::{SmFault, SmOptions};
+use crate::strict::Report;
 
 /// What SETUP_BIND establishes.
 #[derive(Clone, Debug)]
@@ -191,6 +192,12 @@ pub trait FaultHandler: Send + Sync {
         let _ = channel_id;
     }
 
+    /// Strict mode has something to report. Called without any lock of the GPU held, before the end of the
+    /// work that it is about can be seen elsewhere than in memory.
+    fn strict_report(&self, report: &Report) {
+        let _ = report;
+    }
+
     /// For [`GpuConfig::deadlock_after`] nothing has been done, all channels that have work wait for
     /// semaphores, and these are they: only the CPU can help. Told once, and again when any of it has
     /// changed. On a board a channel of user space waits for ever. Called without any lock of the GPU held.
@@ -228,12 +235,15 @@ pub struct GpuConfig {
     pub seed: u64,
     /// After how long a standstill is reported as a deadlock.
     pub deadlock_after: Duration,
+    /// Strict mode: see [`crate::strict`].
+    pub strict: bool,
 }
 
 impl Default for GpuConfig {
     /// A GPU without SMs that takes a second for a deadlock.
     fn default() -> Self {
-        Self { sm_count: 0, sm: SmOptions::default(), seed: 0, deadlock_after: Duration::from_secs(1) }
+        let deadlock_after = Duration::from_secs(1);
+        Self { sm_count: 0, sm: SmOptions::default(), seed: 0, deadlock_after, strict: false }
     }
 }
 
@@ -340,6 +350,11 @@ impl Gpu {
     /// stopped first.
     pub fn bind_channel(&self, setup: ChannelSetup) {
         self.scheduler.bind(setup);
+    }
+
+    /// What strict mode has found so far, oldest first; nothing when it is off.
+    pub fn strict_reports(&self) -> Vec<Report> {
+        self.scheduler.reports()
     }
 
     /// ALLOC_OBJ_CTX: methods of `class` are accepted on the channel from now on.

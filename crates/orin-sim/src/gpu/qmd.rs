@@ -13,6 +13,7 @@ use crate::gpu::ChannelFault;
 use crate::gpu::decoder::join;
 use crate::mmu::View;
 use crate::sm::{ConstantBank, Launch};
+use crate::strict::{Cache, Unit, Watch};
 
 /// Bits of the SKED ESR.
 mod esr {
@@ -153,8 +154,26 @@ pub(super) struct Grid {
     pub(super) program_va: u64,
     /// Code that is fetched before the first instruction runs: first byte and one past the last.
     pub(super) prefetch: Option<(u64, u64)>,
+    pub(super) invalidates: Invalidates,
     pub(super) releases: [Option<release::Release>; 3],
     pub(super) dependent: Option<Dependent>,
+}
+
+/// What the caches forget before the grid begins; the model has none, but strict mode keeps account.
+#[derive(Debug)]
+pub(super) struct Invalidates {
+    caches: Vec<Cache>,
+    banks: Vec<ConstantBank>,
+}
+
+impl Invalidates {
+    /// Tells strict mode.
+    pub(super) fn forget(&self, watch: &Watch, view: &View) {
+        self.caches.iter().for_each(|&cache| watch.invalidate(cache));
+        for bank in &self.banks {
+            watch.invalidate_bank(view.space(), bank.va, bank.bytes.into());
+        }
+    }
 }
 
 /// The descriptor that follows.
@@ -187,6 +206,7 @@ pub(super) fn refuse(va: u64, esr_bit: Option<u32>, reason: impl Into<String>) -
 pub(super) fn read(va: u64, view: &View) -> Result<QmdV3_0, ChannelFault> {
     debug_assert!(va.is_multiple_of(ALIGNMENT));
     let mut bytes = [0; QmdV3_0::BYTES];
+    let view = view.watched_as(Unit::Scheduler);
     view.read(va, &mut bytes).map_err(|fault| ChannelFault::Mmu { client: "compute", fault })?;
     let mut words = [0; QmdV3_0::WORDS];
     for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(4)) {
@@ -281,6 +301,7 @@ impl Checker<'_> {
         Ok(Grid {
             program_va: launch.program_va,
             prefetch: self.prefetch()?,
+            invalidates: self.invalidates(),
             launch,
             releases: release::releases(self.descriptor)?,
             dependent: self.dependent()?,
@@ -406,6 +427,25 @@ impl Checker<'_> {
         }
         // CAST: at most MAX_SHARED.
         Ok((size as u32, max as u32))
+    }
+
+    fn invalidates(&self) -> Invalidates {
+        let caches = [
+            (q::INVALIDATE_INSTRUCTION_CACHE, Cache::Instructions),
+            (q::INVALIDATE_SHADER_DATA_CACHE, Cache::Data),
+            (q::INVALIDATE_SHADER_CONSTANT_CACHE, Cache::Constants),
+        ];
+        let caches = caches.into_iter().filter(|(field, _)| self.get(*field) != 0).map(|(_, cache)| cache);
+        let banks = q::CONSTANT_BUFFER_INVALIDATE
+            .iter()
+            .zip(q::CONSTANT_BUFFER_ADDR_UPPER.iter().zip(q::CONSTANT_BUFFER_ADDR_LOWER.iter()))
+            .zip(q::CONSTANT_BUFFER_SIZE_SHIFTED4.iter())
+            .filter(|((invalidate, _), _)| self.get(*invalidate) != 0)
+            .map(|((_, (upper, lower)), size)| ConstantBank {
+                va: self.address(upper, lower),
+                bytes: self.get32(size) << 4,
+            });
+        Invalidates { caches: caches.collect(), banks: banks.collect() }
     }
 
     fn constant_banks(&self) -> Checked<[Option<ConstantBank>; 8]> {

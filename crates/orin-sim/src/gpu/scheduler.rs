@@ -33,6 +33,7 @@ use crate::gpu::runlist::{self, Group, Traversal};
 use crate::gpu::{ChannelSetup, ChannelStatus, FaultHandler, GpuConfig, Waiter, ptimer_ns};
 use crate::memory::Memory;
 use crate::sm::Sms;
+use crate::strict::{Report, Strict};
 
 /// What the doorbell word holds while no token waits.
 const NO_TOKEN: u32 = u32::MAX;
@@ -127,12 +128,14 @@ impl Shared {
 pub(super) struct Scheduler {
     shared: Arc<Shared>,
     sms: Arc<Sms>,
+    strict: Option<Arc<Strict>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Scheduler {
     pub(super) fn start(config: GpuConfig, faults: Arc<dyn FaultHandler>) -> Result<Self, Errno> {
         let shared = Arc::new(Shared::default());
+        let strict = config.strict.then(|| Arc::new(Strict::default()));
         let worker = Worker {
             shared: Arc::clone(&shared),
             faults,
@@ -145,12 +148,13 @@ impl Scheduler {
             unseen: Cell::new(false),
             round: 0,
             standstill: None,
+            strict: strict.clone(),
         };
         let thread = std::thread::Builder::new()
             .name("orin-gpu".to_owned())
             .spawn(move || worker.run())
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
-        Ok(Self { shared, sms: Sms::new(config.sm_count, config.sm), thread: Some(thread) })
+        Ok(Self { shared, sms: Sms::new(config.sm_count, config.sm), strict, thread: Some(thread) })
     }
 
     pub(super) fn add_page(&self, page: Arc<Memory>) {
@@ -166,12 +170,16 @@ impl Scheduler {
 
     pub(super) fn bind(&self, setup: ChannelSetup) {
         self.stop(&[setup.channel_id]);
-        let channel = Arc::new(Channel::new(setup, Arc::clone(&self.sms)));
+        let channel = Arc::new(Channel::new(setup, Arc::clone(&self.sms), self.strict.as_ref()));
         let group = channel.group();
         self.shared.change(|lists| {
             lists.timeslices.insert(group.tsg, group.timeslice_us);
             lists.channels.push(channel);
         });
+    }
+
+    pub(super) fn reports(&self) -> Vec<Report> {
+        self.strict.as_ref().map_or_else(Vec::new, |strict| strict.reports())
     }
 
     pub(super) fn add_object(&self, channel_id: u32, class: u32) {
@@ -289,6 +297,7 @@ struct Worker {
     /// Rounds so far in which anything was done.
     round: u64,
     standstill: Option<Standstill>,
+    strict: Option<Arc<Strict>>,
 }
 
 /// All that have work wait for semaphores.
@@ -374,6 +383,9 @@ impl Worker {
         let mut traversal = Traversal::default();
         for channel in &group.channels {
             let served = channel.serve(&Siblings::new(channel, &group.channels));
+            for report in self.strict.as_ref().map_or_else(Vec::new, |strict| strict.take_new()) {
+                self.faults.strict_report(&report);
+            }
             if served.interrupted {
                 self.faults.non_stall_interrupt(channel.id());
             }

@@ -11,6 +11,7 @@ use ampere_cmd::Method;
 
 use crate::gpu::ptimer_ns;
 use crate::mmu::{Access, MmuFault, View};
+use crate::strict::Strength;
 
 /// How a reduction combines memory `v` with the payload `p`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,6 +181,13 @@ impl SemaphoreWrite {
         self.reduction.and_then(|reduction| reduction.refusal(self.wide)).map(str::to_owned)
     }
 
+    /// What the low word will hold, by which strict mode knows whose release a waiter sees.
+    fn result(&self, memory: u32) -> u32 {
+        // CAST: the low word.
+        let payload = self.payload as u32;
+        self.reduction.map_or(payload, |reduction| reduction.narrow(memory, payload))
+    }
+
     /// Writes memory: all that the engine did before is visible to whoever sees the payload.
     ///
     /// # Errors
@@ -190,6 +198,13 @@ impl SemaphoreWrite {
         // The whole structure lies in one page, so a refused write leaves no trace.
         if self.structure == Structure::FourWords {
             atomic64(view, self.va + 8, access)?.store(ptimer_ns(), Ordering::Relaxed);
+        }
+        if let Some(watch) = view.watch() {
+            let semaphore = atomic32(view, self.va, access)?;
+            watch.released(
+                core::ptr::from_ref(semaphore).addr(),
+                u64::from(self.result(semaphore.load(Ordering::Relaxed))),
+            );
         }
         fence(Ordering::SeqCst);
         // CAST: a payload that is not wide has 32 bits.
@@ -227,7 +242,7 @@ impl SemaphoreWrite {
 /// The fault that the MMU raises.
 pub(super) fn atomic32(view: &View, va: u64, access: Access) -> Result<&AtomicU32, MmuFault> {
     debug_assert!(va.is_multiple_of(4));
-    let pointer = view.pointer(va, 4, access)?;
+    let pointer = view.pointer_for(va, 4, access, Strength::Semaphore)?;
     // SAFETY: the pointer is valid as long as the view, which keeps the mapped memory alive, and
     // aligned because `va` is and mappings begin on pages; atomics may be shared with any accessor.
     Ok(unsafe { AtomicU32::from_ptr(pointer.cast()) })
@@ -240,7 +255,7 @@ pub(super) fn atomic32(view: &View, va: u64, access: Access) -> Result<&AtomicU3
 /// The fault that the MMU raises.
 pub(super) fn atomic64(view: &View, va: u64, access: Access) -> Result<&AtomicU64, MmuFault> {
     debug_assert!(va.is_multiple_of(8));
-    let pointer = view.pointer(va, 8, access)?;
+    let pointer = view.pointer_for(va, 8, access, Strength::Semaphore)?;
     // SAFETY: as in `atomic32`.
     Ok(unsafe { AtomicU64::from_ptr(pointer.cast()) })
 }
@@ -264,6 +279,7 @@ mod tests {
             memory: Arc::clone(&memory),
             offset: 0,
             writable: true,
+            cached: false,
         });
         (memory, space.view())
     }

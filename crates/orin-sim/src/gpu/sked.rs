@@ -30,6 +30,7 @@ use crate::gpu::qmd::{self, Dependent, DependentAction, Environment, Grid, refus
 use crate::gpu::{Activity, ChannelFault, Effects};
 use crate::mmu::{Access, MmuFault, View};
 use crate::sm::{GridRun, Sms, Step};
+use crate::strict::{Unit, Watch};
 
 /// Warp instructions that a slice executes at most: some hundred microseconds.
 const SLICE_FUEL: u64 = 16_384;
@@ -58,6 +59,8 @@ struct Task {
     va: u64,
     copy: Option<QmdV3_0>,
     environment: Environment,
+    /// Strict mode's account of the grid.
+    watch: Option<Arc<Watch>>,
 }
 
 /// The grid in progress.
@@ -84,6 +87,11 @@ impl Cache {
     /// It cannot be read.
     fn load(&mut self, va: u64, view: &View) -> Result<QmdV3_0, ChannelFault> {
         if let Some(cached) = self.entries.get(&va) {
+            if let Some(watch) = view.watch()
+                && qmd::read(va, &view.watched_by(None)).is_ok_and(|memory| memory != *cached)
+            {
+                watch.as_unit(Unit::Scheduler).stale_descriptor(va, QmdV3_0::BYTES as u64);
+            }
             return Ok(*cached);
         }
         let descriptor = qmd::read(va, view)?;
@@ -209,7 +217,8 @@ impl Sked {
             }
             Scheduling::InPlace => None,
         };
-        self.queue.push_back(Task { va, copy, environment });
+        let watch = view.watch().map(|watch| watch.work(format!("the grid of descriptor {va:#x}"), Unit::Sm));
+        self.queue.push_back(Task { va, copy, environment, watch });
         Ok(())
     }
 
@@ -296,12 +305,20 @@ impl Sked {
         if let Some(Dependent { va, prefetch: true, .. }) = grid.dependent {
             self.cache.load(va, view)?;
         }
-        let run = GridRun::on(&self.sms, grid.launch.clone(), view.clone()).map_err(ChannelFault::Sm)?;
+        let view = view.watched_by(task.watch.clone());
+        if let Some(watch) = view.watch() {
+            grid.invalidates.forget(watch, &view);
+        }
+        let run = GridRun::on(&self.sms, grid.launch.clone(), view).map_err(ChannelFault::Sm)?;
         Ok(Running { task, grid, run })
     }
 
     fn finish(&mut self, running: &Running, view: &View, effects: &mut Effects) -> Result<(), ChannelFault> {
         fence(Ordering::SeqCst);
+        if let Some(watch) = &running.task.watch {
+            watch.finished();
+        }
+        let view = &view.watched_by(running.task.watch.clone());
         for release in running.grid.releases.iter().flatten() {
             release.write.perform(view).map_err(refused_access)?;
             effects.interrupts += u32::from(release.interrupt);
@@ -311,7 +328,13 @@ impl Sked {
         match action {
             DependentAction::Schedule => self.schedule(va, Scheduling::InPlace, environment, view),
             DependentAction::InvalidateCopySchedule => self.schedule(va, Scheduling::Copy, environment, view),
-            DependentAction::DecrementDependence => self.decrement(va, environment, view),
+            DependentAction::DecrementDependence => {
+                if let Some(watch) = &running.task.watch {
+                    // Whoever counts last starts the grid; it comes behind all who have counted.
+                    watch.finished_in_order();
+                }
+                self.decrement(va, environment, view)
+            }
         }
     }
 }

@@ -313,6 +313,7 @@ mod tests {
                 memory: Arc::new(Memory::new("transfer", 0x1000).unwrap()),
                 offset: 0,
                 writable: true,
+                cached: false,
             });
         }
         let view = space.view();

@@ -101,7 +101,8 @@ impl Space {
         // CAST: a length fits 64 bits.
         let len = memory.len() as u64;
         let va = self.kernel.allocate(len).ok_or(Errno::NOMEM)?;
-        self.mmu.map(MappedRange { va, len, memory: Arc::clone(memory), offset: 0, writable: false });
+        let memory = Arc::clone(memory);
+        self.mmu.map(MappedRange { va, len, memory, offset: 0, writable: false, cached: false });
         Ok(va)
     }
 

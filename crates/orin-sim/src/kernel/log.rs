@@ -133,6 +133,11 @@ impl Log {
         self.push(Level::Warning, format!("orin-sim: {message}"));
     }
 
+    /// A line of the model about something that is wrong and that a board would not tell.
+    pub(super) fn model_error(&self, message: fmt::Arguments<'_>) {
+        self.push(Level::Error, format!("orin-sim: {message}"));
+    }
+
     fn push(&self, level: Level, text: String) {
         tracing::debug!(target: "orin_sim::kmsg", "{text}");
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);

@@ -55,6 +55,7 @@ use rustix::io::Errno;
 
 use crate::config::{Call, Config, Failure};
 use crate::gpu::{Gpu, GpuConfig};
+use crate::strict::Report;
 
 use argument::Code;
 use fds::Object;
@@ -146,6 +147,7 @@ impl SoftwareOrin {
             sm: config.sm.clone(),
             seed: config.seed,
             deadlock_after: config.deadlock_after,
+            strict: config.strict,
         };
         let log = Log::new();
         let state = Mutex::new(State::new(&config, &log)?);
@@ -171,6 +173,14 @@ impl SoftwareOrin {
     /// `/dev/kmsg` through the door.
     pub fn kernel_log(&self) -> Vec<String> {
         self.board.kernel.log.texts()
+    }
+
+    /// What strict mode has found so far, oldest first; nothing when [`Config::strict`] is off. Each report
+    /// is also a line of the kernel log that begins with `orin-sim: strict: `.
+    pub fn strict_reports(&self) -> Vec<Report> {
+        let mut reports = Vec::new();
+        self.board.kernel.gpu(|gpu| reports = gpu.strict_reports());
+        reports
     }
 
     /// How many ioctls there have been, failed ones included.

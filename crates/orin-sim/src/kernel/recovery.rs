@@ -14,6 +14,7 @@ use crate::gpu::{Activity, ChannelFault, FaultHandler, HostCheck, Refusal, Waite
 use crate::memory::Memory;
 use crate::mmu::{Access, FaultKind, MmuFault};
 use crate::sm::{SmFault, SmFaultCause};
+use crate::strict::Report;
 
 use super::Kernel;
 use super::channel::Notifier;
@@ -351,13 +352,21 @@ impl Kernel {
         self.log.pulse.beat();
     }
 
+    /// Where an address is in relation to what the channel's address space maps.
+    fn place(&self, channel: u32, va: u64) -> String {
+        let state = self.lock();
+        let space = state.channels.get(&channel).and_then(|channel| channel.space);
+        let space = space.and_then(|space| state.spaces.get(&space));
+        space.map_or_else(|| "in no address space".to_owned(), |space| space.mmu.view().describe(va))
+    }
+
     /// Prints a fault. Returns the notifier's code, if the kernel recovers from this fault at all.
     fn print_fault(&self, log: &Log, channel: u32, tsg: u32, fault: &ChannelFault) -> Option<u32> {
         let more = |what: &dyn fmt::Display| log.model(format_args!("channel {channel}: {what}"));
         match fault {
             ChannelFault::Mmu { client, fault } => {
                 self.print_mmu_fault(log, channel, tsg, client, fault);
-                more(&format_args!("{client} engine: {fault}"));
+                more(&format_args!("{client} engine: {fault}, {}", self.place(channel, fault.va)));
                 Some(MMU_FAULT)
             }
             ChannelFault::PushbufferEntry { check, va, word, reason } => {
@@ -466,7 +475,11 @@ impl Kernel {
         {
             *slot = error.record;
         }
-        log.model(format_args!("channel {channel}: {fault}"));
+        let place = match &fault.cause {
+            SmFaultCause::Mmu(refused) => format!(", {}", self.place(channel, refused.va)),
+            _ => String::new(),
+        };
+        log.model(format_args!("channel {channel}: {fault}{place}"));
         if matches!(fault.cause, SmFaultCause::Mmu(_)) {
             return MMU_FAULT;
         }
@@ -503,6 +516,10 @@ impl FaultHandler for Kernel {
                 log.model(format_args!("deadlock unless the CPU helps: {waiter}"));
             }
         });
+    }
+
+    fn strict_report(&self, report: &Report) {
+        self.log.model_error(format_args!("strict: channel {}: {report}", report.channel));
     }
 
     fn non_stall_interrupt(&self, channel_id: u32) {

@@ -20,12 +20,21 @@ const PAGE: u64 = PAGE_SIZE as u64;
 /// What an array of operations can hold; beyond it the kernel has no memory for a copy.
 const OPS_LIMIT: u32 = 1 << 20;
 
+/// What pages are to show.
+struct Target {
+    buffer: Buffer,
+    /// Where in the buffer, in bytes.
+    offset: u64,
+    writable: bool,
+    cached: bool,
+}
+
 /// An operation whose fields have been checked.
 struct Checked {
     va: u64,
     len: u64,
     /// Buffer, offset in bytes, whether stores are allowed; `None` unmaps.
-    target: Option<(Buffer, u64, bool)>,
+    target: Option<Target>,
 }
 
 /// Size of the pages that an operation counts in, in bytes; `None` unless exactly one is given.
@@ -137,7 +146,9 @@ impl State {
         if end.is_none_or(|end| end > buffer.handle.size()) || !inside {
             return Err(failed("validate_map", Errno::INVAL));
         }
-        Ok(Checked { va, len, target: Some((buffer, op.mem_offset_in_pages * PAGE, writable)) })
+        let (offset, cached) = (op.mem_offset_in_pages * PAGE, flags.contains(RemapFlags::CACHEABLE));
+        let target = Target { buffer, offset, writable, cached };
+        Ok(Checked { va, len, target: Some(target) })
     }
 
     /// The buffer of an operation, if it has memory and allows the access.
@@ -171,9 +182,9 @@ impl Space {
 
     fn execute_remap(&mut self, Checked { va, len, target }: Checked) {
         self.clear_pages(va, len);
-        let Some((buffer, offset, writable)) = target else { return };
+        let Some(Target { buffer, offset, writable, cached }) = target else { return };
         let Some(memory) = buffer.handle.memory().map(Arc::clone) else { return };
-        self.mmu.map(MappedRange { va, len, memory, offset, writable });
+        self.mmu.map(MappedRange { va, len, memory, offset, writable, cached });
         self.keep_pages(va, len, &buffer);
     }
 }

@@ -125,6 +125,7 @@ impl Syncpoints {
             memory: Arc::clone(&self.aperture),
             offset: offset(id) as u64,
             writable: true,
+            cached: false,
         });
         self.taken[free] = true;
         Ok(UserSyncpoint { id, va })
@@ -149,6 +150,7 @@ impl Syncpoints {
             memory: Arc::clone(&self.aperture),
             offset: 0,
             writable: false,
+            cached: false,
         });
         space.syncpoints = Some(va);
         Ok(va)

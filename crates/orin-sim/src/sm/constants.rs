@@ -5,6 +5,7 @@
 
 use super::{ConstantBank, Launch, SmFaultCause};
 use crate::mmu::{MmuFault, View};
+use crate::strict::Unit;
 
 /// Largest constant bank in bytes: offsets are 16 bits.
 const BANK_BYTES: u32 = 0x1_0000;
@@ -22,6 +23,7 @@ impl Constants {
     ///
     /// When a valid bank is not mapped.
     pub(crate) fn read(launch: &Launch, memory: &View) -> Result<Self, MmuFault> {
+        let memory = memory.watched_as(Unit::Constant);
         let mut banks: [Vec<u8>; 8] = Default::default();
         for (bank, place) in banks.iter_mut().zip(&launch.constants) {
             let Some(ConstantBank { va, bytes }) = *place else { continue };

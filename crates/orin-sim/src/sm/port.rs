@@ -4,6 +4,7 @@
 //! few mappings that a kernel works on are kept in front of the lookup.
 
 use crate::mmu::{Access, MmuFault, Span, View};
+use crate::strict::Strength;
 
 /// Mappings kept at hand: kernels rarely stream through more arrays at a time.
 const KEPT: usize = 8;
@@ -15,6 +16,8 @@ pub(crate) struct Port {
     spans: Vec<Span>,
     /// Place in `spans` that is replaced next.
     next: usize,
+    /// Of the accesses that are made now; only strict mode cares.
+    strength: Strength,
 }
 
 // SAFETY: the spans point into mappings that `view` keeps alive wherever the port goes, and they
@@ -24,7 +27,12 @@ unsafe impl Send for Port {}
 impl Port {
     /// A port on `view`.
     pub(crate) fn new(view: View) -> Self {
-        Self { view, spans: Vec::with_capacity(KEPT), next: 0 }
+        Self { view, spans: Vec::with_capacity(KEPT), next: 0, strength: Strength::Weak }
+    }
+
+    /// Whether others may be waiting for the accesses that follow.
+    pub(crate) fn set_strong(&mut self, strong: bool) {
+        self.strength = if strong { Strength::Strong } else { Strength::Weak };
     }
 
     /// CPU address of `[va, va + len)`, valid as long as the port lives.
@@ -54,7 +62,11 @@ impl Port {
 
     #[cold]
     fn look_up(&mut self, va: u64, len: u64, access: Access) -> Result<*mut u8, MmuFault> {
-        let pointer = self.view.pointer(va, len, access)?;
+        let pointer = self.view.pointer_for(va, len, access, self.strength)?;
+        if self.view.watch().is_some() {
+            // Each access is looked at.
+            return Ok(pointer);
+        }
         let span = self.view.span(va, access)?;
         if self.spans.len() < KEPT {
             self.spans.push(span);

@@ -18,6 +18,7 @@ use super::coverage::Coverage;
 use super::decode::{Instruction, Refusal, decode};
 use super::{SmFaultCause, Sms};
 use crate::mmu::{PAGE_BYTES, View};
+use crate::strict::Unit;
 
 /// Instructions of a page.
 const PER_PAGE: usize = 256;
@@ -79,7 +80,7 @@ impl CodeCache {
     ) -> Result<Arc<Page>, SmFaultCause> {
         let mut bytes = vec![0; PER_PAGE * 16];
         let start = number.checked_mul(PAGE_BYTES).ok_or(SmFaultCause::InvalidPc)?;
-        memory.read(start, &mut bytes).map_err(|_| SmFaultCause::InvalidPc)?;
+        memory.watched_as(Unit::Instruction).read(start, &mut bytes).map_err(|_| SmFaultCause::InvalidPc)?;
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let same = |page: &&Arc<Page>| page.bytes == bytes;
         if let Some(page) = kept.pages.get(&number).and_then(|pages| pages.iter().find(same)) {

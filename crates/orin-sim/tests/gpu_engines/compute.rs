@@ -38,7 +38,10 @@ pub(crate) struct Kernels {
 
 impl Kernels {
     fn new(file: &[u8]) -> Self {
-        let rig = Rig::new();
+        Self::on(Rig::new(), file)
+    }
+
+    pub(crate) fn on(rig: Rig, file: &[u8]) -> Self {
         let cubin = Cubin::parse(file).unwrap();
         let image = cubin.image_at(CODE).unwrap();
         rig.map(CODE, image.len().next_multiple_of(4096));
@@ -51,6 +54,12 @@ impl Kernels {
     /// One past the last address of the code's mapping.
     pub(crate) fn code_end(&self) -> u64 {
         self.rig.space.view().span(CODE, Access::Read).unwrap().end
+    }
+
+    /// Address and length of a kernel's code.
+    pub(crate) fn program(&self, kernel: &str) -> (u64, u64) {
+        let kernel = self.cubin.kernel(kernel).unwrap();
+        (CODE + kernel.code_offset, kernel.code_bytes)
     }
 
     pub(crate) fn channel(&self, id: u32) -> Ring<'_> {
@@ -143,6 +152,11 @@ impl Kernels {
 
 pub(crate) fn basics() -> Kernels {
     Kernels::new(include_bytes!("../../../../kernels/basics.cubin"))
+}
+
+/// [`basics`] with strict mode on.
+pub(crate) fn strict() -> Kernels {
+    Kernels::on(Rig::with_strict(true), include_bytes!("../../../../kernels/basics.cubin"))
 }
 
 pub(crate) fn faulty() -> Kernels {

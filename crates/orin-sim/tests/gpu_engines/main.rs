@@ -14,3 +14,4 @@ mod rig;
 mod scheduling;
 mod segments;
 mod semaphores;
+mod strict;

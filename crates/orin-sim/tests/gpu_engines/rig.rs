@@ -53,6 +53,7 @@ pub(crate) struct Rig {
     pub(crate) page: Arc<Memory>,
     /// Memory at `SEMAPHORES`.
     pub(crate) semaphores: Arc<Memory>,
+    strict: bool,
 }
 
 impl Rig {
@@ -60,31 +61,37 @@ impl Rig {
         Self::with(GpuConfig::default())
     }
 
+    /// With strict mode on or off; all memory that is mapped then has an account.
+    pub(crate) fn with_strict(strict: bool) -> Self {
+        Self::with(GpuConfig { strict, ..GpuConfig::default() })
+    }
+
     pub(crate) fn with(config: GpuConfig) -> Self {
-        let recorder = Arc::new(Recorder::default());
+        let (recorder, strict) = (Arc::new(Recorder::default()), config.strict);
         let gpu = Gpu::start(GpuConfig { sm_count: 8, ..config }, Arc::clone(&recorder) as _).unwrap();
         let page = Arc::new(Memory::new("usermode", 0x1_0000).unwrap());
         gpu.add_doorbell_page(Arc::clone(&page));
         let space = Arc::new(AddressSpace::new());
         let semaphores = Arc::new(Memory::new("semaphores", 0x1_0000).unwrap());
-        let rig = Self { gpu, space, recorder, page, semaphores };
+        let rig = Self { gpu, space, recorder, page, semaphores, strict };
         rig.map_memory(SEMAPHORES, &rig.semaphores, true);
         rig
     }
 
     pub(crate) fn map_memory(&self, va: u64, memory: &Arc<Memory>, writable: bool) {
-        self.space.map(MappedRange {
-            va,
-            len: memory.len() as u64,
-            memory: Arc::clone(memory),
-            offset: 0,
-            writable,
-        });
+        self.map_as(va, memory, writable, false);
+    }
+
+    /// Maps memory, for the L2 cache to keep or not.
+    pub(crate) fn map_as(&self, va: u64, memory: &Arc<Memory>, writable: bool, cached: bool) {
+        let (len, memory) = (memory.len() as u64, Arc::clone(memory));
+        self.space.map(MappedRange { va, len, memory, offset: 0, writable, cached });
     }
 
     /// Maps fresh memory.
     pub(crate) fn map(&self, va: u64, len: usize) -> Arc<Memory> {
-        let memory = Arc::new(Memory::new("data", len).unwrap());
+        let memory = Memory::new("data", len).unwrap();
+        let memory = Arc::new(if self.strict { memory.watched(true) } else { memory });
         self.map_memory(va, &memory, true);
         memory
     }

@@ -117,7 +117,14 @@ fn allocate(space: &AddressSpace, next: &mut u64, contents: &[u8]) -> Buffer {
     let va = *next;
     // A hole after each buffer catches what runs over.
     *next += len as u64 + PAGE_BYTES;
-    space.map(MappedRange { va, len: len as u64, memory: Arc::clone(&memory), offset: 0, writable: true });
+    space.map(MappedRange {
+        va,
+        len: len as u64,
+        memory: Arc::clone(&memory),
+        offset: 0,
+        writable: true,
+        cached: false,
+    });
     Buffer { va, memory, bytes: contents.len() }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Class::{Error, Information, Warning};
 use super::Kind as K;
-use super::Role::{Cause, Detail, End};
+use super::Role::{Alone, Cause, Detail, End};
 use super::{Row, row};
 
 /// What to do after a fault that ended a channel.
@@ -386,6 +386,14 @@ pub(super) const FAULTS: &[Row] = &[
         "orin-sim: channel ",
         "the software Orin explains the fault of a channel in words",
         "",
+    ),
+    row(
+        Alone,
+        Error,
+        K::Strict,
+        "orin-sim: strict: ",
+        "strict mode of the software Orin: memory that nobody wrote, a race, or a cache with old contents",
+        "the line says who did what where, and what to send; a board gives wrong results now and then instead",
     ),
     row(
         Cause,

@@ -112,7 +112,9 @@ impl Space {
             && let Some(memory) = buffer.handle.memory()
         {
             let memory = Arc::clone(memory);
-            self.mmu.map(MappedRange { va, len, memory, offset: args.buffer_offset, writable });
+            let cached = flags.contains(MapBufferFlags::CACHEABLE);
+            let offset = args.buffer_offset;
+            self.mmu.map(MappedRange { va, len, memory, offset, writable, cached });
         }
         self.mappings.insert(va, UserMapping { buffer, kind, flags: key, len, references: 1, area });
         args.offset = va;

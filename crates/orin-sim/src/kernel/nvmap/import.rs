@@ -99,7 +99,8 @@ impl Nvmap {
         // CAST: the range is mapped, so its length fits usize.
         // SAFETY: the range is mapped now, and the caller of FROM_VA keeps it so until the buffer
         // is gone (module documentation).
-        let memory = Arc::new(unsafe { Memory::import(pointer, size as usize) });
+        let memory = unsafe { Memory::import(pointer, size as usize) }.labelled("imported host memory");
+        let memory = Arc::new(if self.strict { memory.watched(false) } else { memory });
         let storage = Storage {
             memory,
             heap: Heaps::IOVMM,

@@ -41,6 +41,9 @@ const EXCLUSIVE: [Heaps; 2] = [Heaps::IVM, Heaps::VIDMEM];
 const CARVEOUT_BITS: Heaps = Heaps::from_bits_retain((Heaps::IOVMM.bits() - 1) & !Heaps::GENERIC.bits());
 /// The peer of a buffer that is not shared between virtual machines (`NVMAP_IVM_INVALID_PEER`).
 const NO_PEER: u32 = u32::MAX;
+/// Largest buffer that strict mode fills before anybody uses it; larger ones would take real memory that is
+/// never used.
+const POISONED_BYTES: usize = 16 << 20;
 /// System memory; GENERIC counts as such where there is no generic carveout.
 const SYSTEM: Heaps = Heaps::IOVMM.union(Heaps::GENERIC);
 
@@ -202,6 +205,9 @@ pub(super) struct Nvmap {
     live: Arc<AtomicUsize>,
     system: Arc<Pool>,
     protected: Arc<Pool>,
+    /// Texts that SET_TAG_LABEL has given to allocation tags.
+    labels: BTreeMap<u16, String>,
+    strict: bool,
 }
 
 impl Nvmap {
@@ -220,6 +226,8 @@ impl Nvmap {
             live: Arc::default(),
             system: Arc::new(system),
             protected: Arc::new(Pool::new(config.vpr_bytes)),
+            labels: BTreeMap::new(),
+            strict: config.strict,
         }
     }
 
@@ -361,7 +369,7 @@ impl Nvmap {
         };
         let protected = heaps.contains(Heaps::VPR);
         let storage = Storage {
-            memory: Arc::new(memory),
+            memory: Arc::new(self.prepare(memory, args.flags)),
             heap,
             align: args.align.max(4096),
             cache: if protected { abi::CACHE_UNCACHED } else { args.flags & abi::CACHE_MASK },
@@ -372,6 +380,28 @@ impl Nvmap {
         };
         // Allocation happens under the state mutex, so nobody else can have set it.
         handle.storage.set(storage).map_err(|_| Errno::EXIST)
+    }
+
+    /// Keeps the text of an allocation tag.
+    fn label_tag(&mut self, tag: u32, text: &[u8]) {
+        // The field of an allocation has 16 bits.
+        if let Ok(tag) = u16::try_from(tag) {
+            self.labels.insert(tag, String::from_utf8_lossy(text).trim_end_matches('\0').to_owned());
+        }
+    }
+
+    /// Gives fresh memory its name and, in strict mode, an account and contents that nobody expects.
+    fn prepare(&self, memory: Memory, flags: u32) -> Memory {
+        // CAST: the field's width.
+        let tag = ((flags & abi::TAG_MASK) >> abi::TAG_SHIFT) as u16;
+        let text = self.labels.get(&tag).map_or_else(String::new, |text| format!(" ({text})"));
+        let memory = memory.labelled(format!("nvmap buffer of tag {tag:#06x}{text}"));
+        if !self.strict {
+            return memory;
+        }
+        let zeroed = flags & HandleFlags::ZEROED_PAGES.bits() != 0;
+        let small = memory.len() <= POISONED_BYTES;
+        memory.watched(small && !zeroed)
     }
 
     /// The kernel's estimate before it tries.

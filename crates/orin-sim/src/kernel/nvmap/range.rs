@@ -166,7 +166,7 @@ pub(super) fn get_fd(state: &mut State, log: &Log, args: &mut FdForRangeFromList
     }
     let (first, parts) = (storages[0], parts(&handles, &pieces).ok_or(Errno::NOMEM)?);
     let storage = Storage {
-        memory: Arc::new(Memory::join(parts).map_err(|_| Errno::NOMEM)?),
+        memory: Arc::new(Memory::join(parts).map_err(|_| Errno::NOMEM)?.labelled("nvmap range")),
         heap: Heaps::IOVMM,
         align: 0,
         cache: first.cache,

@@ -294,11 +294,14 @@ fn handler(code: u32) -> Option<Handler> {
         code::GET_FD_FOR_RANGE_FROM_LIST => |state, log, argument| {
             argument.call(|args: &mut FdForRangeFromList| range::get_fd(state, log, args))
         },
-        code::SET_TAG_LABEL => |_, _, argument| {
+        code::SET_TAG_LABEL => |state, _, argument| {
             argument.call(|args: &mut abi::SetTagLabel| {
                 // CAST: at most 31.
                 let mut label = [0; 31];
-                user::read_bytes(args.addr, &mut label[..args.len.min(31) as usize])
+                let label = &mut label[..args.len.min(31) as usize];
+                user::read_bytes(args.addr, label)?;
+                state.nvmap.label_tag(args.tag, label);
+                Ok(())
             })
         },
         code::GET_AVAILABLE_HEAPS => |_, _, argument| {

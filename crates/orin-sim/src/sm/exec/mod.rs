@@ -361,7 +361,10 @@ fn watched(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32)
     if let Some(number) = i.number() {
         context.counter.count(number);
     }
-    execute(context, warp, &i.unwatched(), active)
+    context.port.set_strong(i.is_ordered());
+    let flow = execute(context, warp, &i.unwatched(), active);
+    context.port.set_strong(false);
+    flow
 }
 
 /// A trap that names the instruction as not modelled.

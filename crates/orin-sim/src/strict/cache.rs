@@ -1,0 +1,134 @@
+//! What the caches of the GPU may hold.
+//!
+//! A cache is a set of lines that have been read since it was last invalidated, each with a fingerprint of what
+//! memory held then. Lines of the SMs' caches go by virtual address, as theirs do; those of the L2 by memory.
+//! A real cache has dropped most of them again: the model says what may be there. A line that an SM stores to
+//! leaves the L1 here, since the SM that holds it has it updated.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use super::Accessed;
+use super::order::WorkId;
+use super::report::Cache;
+
+/// Lines that a cache remembers; beyond that it forgets them all.
+const MOST: usize = 1 << 18;
+
+/// A line as it was read.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    contents: u64,
+    /// Work that has looked at it already.
+    seen: Option<WorkId>,
+}
+
+/// The lines of one cache.
+#[derive(Debug)]
+pub(super) struct Lines {
+    cache: Cache,
+    lines: HashMap<(u64, u64), Line>,
+    hasher: RandomState,
+}
+
+/// All caches.
+#[derive(Debug)]
+pub(super) struct Caches([Lines; 4]);
+
+impl Default for Caches {
+    fn default() -> Self {
+        let lines = |cache| Lines { cache, lines: HashMap::new(), hasher: RandomState::new() };
+        Self([Cache::Constants, Cache::Instructions, Cache::Data, Cache::L2].map(lines))
+    }
+}
+
+impl Caches {
+    /// The lines of a cache of memory.
+    pub(super) fn lines(&mut self, cache: Cache) -> &mut Lines {
+        let [constants, instructions, data, l2] = &mut self.0;
+        match cache {
+            Cache::Constants => constants,
+            Cache::Instructions => instructions,
+            Cache::L2 => l2,
+            // Descriptors have a cache of their own in the scheduler, and never come here.
+            Cache::Data | Cache::Descriptors => data,
+        }
+    }
+
+    /// An SM has stored.
+    pub(super) fn written(&mut self, accessed: &Accessed<'_>) {
+        self.lines(Cache::Data).written(accessed);
+    }
+
+    pub(super) fn drop_bank(&mut self, space: u64, va: u64, bytes: u64) {
+        let lines = self.lines(Cache::Constants);
+        let size = lines.cache.line();
+        for line in va / size..(va + bytes).div_ceil(size) {
+            lines.lines.remove(&(space, line));
+        }
+    }
+}
+
+impl Lines {
+    pub(super) fn clear(&mut self) {
+        self.lines.clear();
+    }
+
+    /// Where the first line of an access begins, how far that is before the access, and how many there are.
+    fn span(&self, accessed: &Accessed<'_>) -> (u64, u64, u64) {
+        let size = self.cache.line();
+        let before = accessed.va % size;
+        (accessed.va - before, before, (before + accessed.len).div_ceil(size))
+    }
+
+    /// The name of the line `index` lines after the one that begins at `va`.
+    fn key(&self, accessed: &Accessed<'_>, va: u64, index: u64) -> (u64, u64) {
+        let size = self.cache.line();
+        if self.cache == Cache::L2 {
+            // CAST: an address of this process.
+            return (u64::MAX, accessed.pointer().addr() as u64 / size + index);
+        }
+        (accessed.space, va / size + index)
+    }
+
+    /// Notes a read. Returns the address of the first line that was read before with other contents.
+    pub(super) fn read(&mut self, work: Option<WorkId>, accessed: &Accessed<'_>) -> Option<u64> {
+        let size = self.cache.line();
+        let (va, before, count) = self.span(accessed);
+        let mut stale = None;
+        if self.lines.len() > MOST {
+            self.clear();
+        }
+        for index in 0..count {
+            let key = self.key(accessed, va, index);
+            if let Some(line) = self.lines.get(&key)
+                && work.is_some()
+                && line.seen == work
+            {
+                continue;
+            }
+            let mut hasher = self.hasher.build_hasher();
+            // Mappings begin and end on pages, so the line lies in the mapping as a whole.
+            // CAST: offsets of a CPU mapping fit usize.
+            let first = accessed.offset() - before as usize + (index * size) as usize;
+            (0..size as usize)
+                .step_by(4)
+                .for_each(|at| hasher.write_u32(accessed.range.memory.load(first + at)));
+            let line = Line { contents: hasher.finish(), seen: work };
+            let old = self.lines.insert(key, line);
+            if old.is_some_and(|old| old.contents != line.contents) {
+                stale = stale.or(Some(va + index * size));
+            }
+        }
+        stale
+    }
+
+    /// Notes a store by a unit that goes through the cache.
+    pub(super) fn written(&mut self, accessed: &Accessed<'_>) {
+        let (va, _, count) = self.span(accessed);
+        for index in 0..count {
+            let key = self.key(accessed, va, index);
+            self.lines.remove(&key);
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! Strict mode: what a board would hide.
+//!
+//! A board that reads memory nobody wrote gets some value; two grids that touch the same word at once leave
+//! some result; a cache that was not invalidated gives what memory held before. None of this faults, and
+//! often enough nothing seems wrong. With `strict` in the [`Config`](crate::Config) the model looks at each
+//! access to GPU memory and keeps a [`Report`] of
+//!
+//! * a word read by a kernel, by host or by the scheduler that neither CPU nor GPU has written: nvmap's
+//!   memory is filled with [`POISON`], and a word counts as unwritten while it holds that value and no unit of
+//!   the GPU has stored there (`shadow`);
+//! * two pieces of work, grids, copies or uploads, of which one writes what the other reads or writes, without
+//!   anything that orders them (`order`);
+//! * a line that a cache may still hold from an earlier access, while memory has changed since other than by
+//!   the SMs' own stores (`cache`).
+//!
+//! Where the model cannot know whether the CPU has waited for something it takes it as waited for, and memory
+//! changed by the CPU as written: there may be more wrong than is reported, but what is reported is wrong.
+//!
+//! With strict mode off a [`View`](crate::mmu::View) has no [`Watch`], which is all that an access looks at.
+
+mod cache;
+mod order;
+mod report;
+mod shadow;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::mmu::{Access, MappedRange, PAGE_BYTES};
+
+pub use report::{Cache, Report, Violation};
+
+pub(crate) use order::Work;
+use order::{Order, WorkId};
+pub(crate) use shadow::Shadow;
+
+/// What fresh memory is filled with, word by word: as an address it is not mapped, as an instruction not
+/// one, as a number improbable.
+pub const POISON: u32 = 0xa5f0_c3b7;
+
+/// Bytes of a page.
+const PAGE: usize = PAGE_BYTES as usize;
+
+/// Reports that are kept; a run that makes more has told enough.
+const MOST_REPORTS: usize = 1024;
+
+/// Whether an access can be how two pieces of work wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Strength {
+    /// An ordinary load or store.
+    Weak,
+    /// A volatile or atomic one, which other work may be waiting for.
+    Strong,
+    /// A semaphore of host or of an engine: it orders, and is not ordered itself.
+    Semaphore,
+}
+
+/// What accesses memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Host: pushbuffers and semaphores.
+    Host,
+    /// The scheduler, reading descriptors.
+    Scheduler,
+    /// Loads, stores and atomics of a grid.
+    Sm,
+    /// The constant banks of a grid.
+    Constant,
+    /// The code of a grid.
+    Instruction,
+    /// The copy engine, or an upload through the pushbuffer.
+    Transfer,
+}
+
+/// One access that the MMU has allowed.
+pub(crate) struct Accessed<'a> {
+    /// Number of the address space.
+    pub(crate) space: u64,
+    /// First address.
+    pub(crate) va: u64,
+    /// Length in bytes; inside of `range`.
+    pub(crate) len: u64,
+    /// Load, store or both.
+    pub(crate) access: Access,
+    /// Whether it may be meant for others to see at once.
+    pub(crate) strength: Strength,
+    /// The mapping.
+    pub(crate) range: &'a MappedRange,
+}
+
+impl Accessed<'_> {
+    /// CPU address of the first byte, valid as long as the view that the access came through.
+    fn pointer(&self) -> *const u8 {
+        // CAST: offsets of a CPU mapping fit usize.
+        self.range.memory.pointer().as_ptr().wrapping_add(self.offset()).cast_const()
+    }
+
+    /// Offset in the memory.
+    fn offset(&self) -> usize {
+        // CAST: offsets of a CPU mapping fit usize.
+        (self.range.offset + (self.va - self.range.va)) as usize
+    }
+}
+
+/// Strict mode of one GPU.
+#[derive(Debug, Default)]
+pub(crate) struct Strict {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    order: Order,
+    caches: cache::Caches,
+    reports: Vec<Report>,
+    /// Reports that have been taken by [`Strict::take_new`].
+    taken: usize,
+    /// What has been reported, so that a loop over a whole buffer makes one report.
+    told: BTreeSet<(Violation, u64, WorkId, WorkId)>,
+}
+
+/// Who accesses memory: a channel, or one of its pieces of work. Work that a piece of work starts comes behind it.
+#[derive(Clone, Debug)]
+pub(crate) struct Watch {
+    strict: Arc<Strict>,
+    /// Number of the channel that no other of this GPU has, and its id.
+    lane: u64,
+    channel: u32,
+    unit: Unit,
+    work: Option<Arc<Work>>,
+}
+
+impl Strict {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to keep account of a channel.
+    pub(crate) fn channel(self: &Arc<Self>, channel: u32) -> Arc<Watch> {
+        let lane = self.inner().order.add_lane();
+        Arc::new(Watch { strict: Arc::clone(self), lane, channel, unit: Unit::Host, work: None })
+    }
+
+    /// The reports so far, oldest first.
+    pub(crate) fn reports(&self) -> Vec<Report> {
+        self.inner().reports.clone()
+    }
+
+    /// The reports since the last call.
+    pub(crate) fn take_new(&self) -> Vec<Report> {
+        let mut inner = self.inner();
+        let new = inner.reports[inner.taken..].to_vec();
+        inner.taken = inner.reports.len();
+        new
+    }
+}
+
+impl Watch {
+    /// The same for another unit.
+    pub(crate) fn as_unit(&self, unit: Unit) -> Self {
+        Self { unit, ..self.clone() }
+    }
+
+    /// A new piece of work, which begins behind what the channel has waited for.
+    pub(crate) fn work(&self, name: String, unit: Unit) -> Arc<Self> {
+        let work = self.strict.inner().order.issue(self.lane, name, self.work.as_deref());
+        Arc::new(Self { unit, work: Some(Arc::new(work)), ..self.clone() })
+    }
+
+    /// A new piece of work, which begins behind all earlier work of the channel.
+    pub(crate) fn work_in_order(&self, name: String, unit: Unit) -> Arc<Self> {
+        let mut inner = self.strict.inner();
+        let work = inner.order.issue_in_order(self.lane, name);
+        drop(inner);
+        Arc::new(Self { unit, work: Some(Arc::new(work)), ..self.clone() })
+    }
+
+    /// The work has ended: the CPU may know.
+    pub(crate) fn finished(&self) {
+        if let Some(work) = &self.work {
+            self.strict.inner().order.finish(work.id);
+        }
+    }
+
+    /// The work has ended, and the channel has waited for it.
+    pub(crate) fn finished_in_order(&self) {
+        if let Some(work) = &self.work {
+            let mut inner = self.strict.inner();
+            inner.order.finish(work.id);
+            inner.order.learn(self.lane, work.id);
+        }
+    }
+
+    /// The channel has waited for all its work.
+    pub(crate) fn waited_for_idle(&self) {
+        self.strict.inner().order.idle(self.lane);
+    }
+
+    /// The channel may have waited for all work of whatever channel that has ended: itself, or the CPU has
+    /// before it gave the channel something to do.
+    pub(crate) fn learn_finished(&self) {
+        self.strict.inner().order.learn_finished(self.lane);
+    }
+
+    /// A semaphore at a CPU address was given a value.
+    pub(crate) fn released(&self, semaphore: usize, value: u64) {
+        self.strict.inner().order.release(self.lane, self.work.as_deref(), semaphore, value);
+    }
+
+    /// The channel has waited for a semaphore, which holds `value` now.
+    pub(crate) fn acquired(&self, semaphore: usize, value: u64) {
+        self.strict.inner().order.acquire(self.lane, semaphore, value);
+    }
+
+    /// A cache holds nothing any more.
+    pub(crate) fn invalidate(&self, cache: Cache) {
+        self.strict.inner().caches.lines(cache).clear();
+    }
+
+    /// The constant cache holds nothing of a bank any more.
+    pub(crate) fn invalidate_bank(&self, space: u64, va: u64, bytes: u64) {
+        self.strict.inner().caches.drop_bank(space, va, bytes);
+    }
+
+    /// The scheduler runs a descriptor from its cache although memory has changed since.
+    pub(crate) fn stale_descriptor(&self, va: u64, bytes: u64) {
+        let mut inner = self.strict.inner();
+        inner.report(self, Violation::Stale(Cache::Descriptors), (va, bytes), "", None);
+    }
+
+    /// Keeps account of an access.
+    pub(crate) fn access(&self, accessed: &Accessed<'_>) {
+        let mut inner = self.strict.inner();
+        match self.unit {
+            Unit::Constant => inner.look(self, Cache::Constants, accessed),
+            Unit::Instruction => inner.look(self, Cache::Instructions, accessed),
+            Unit::Sm if accessed.access == Access::Read && accessed.strength == Strength::Weak => {
+                inner.look(self, Cache::Data, accessed);
+            }
+            Unit::Sm => inner.caches.written(accessed),
+            Unit::Host | Unit::Scheduler | Unit::Transfer => {}
+        }
+        if accessed.range.cached {
+            inner.look_l2(self, accessed);
+        }
+        inner.shadow(self, accessed);
+    }
+}
+
+impl Inner {
+    /// A read through a cache: reports a line that it may hold with other contents.
+    fn look(&mut self, watch: &Watch, cache: Cache, accessed: &Accessed<'_>) {
+        let work = watch.work.as_ref().map(|work| work.id);
+        if let Some(va) = self.caches.lines(cache).read(work, accessed) {
+            self.report(
+                watch,
+                Violation::Stale(cache),
+                (va, cache.line()),
+                accessed.range.memory.label(),
+                None,
+            );
+        }
+    }
+
+    /// An access through the L2 cache, which all units share.
+    fn look_l2(&mut self, watch: &Watch, accessed: &Accessed<'_>) {
+        if accessed.access == Access::Read {
+            self.look(watch, Cache::L2, accessed);
+        } else {
+            self.caches.lines(Cache::L2).written(accessed);
+        }
+    }
+
+    /// Whether words have been written, and by whom.
+    fn shadow(&mut self, watch: &Watch, accessed: &Accessed<'_>) {
+        // Whole banks and pages are read, whether or not anybody looks at each word.
+        if matches!(watch.unit, Unit::Constant | Unit::Instruction) {
+            return;
+        }
+        let work = watch.work.as_deref().filter(|_| accessed.strength != Strength::Semaphore);
+        let reads_garbage = accessed.access != Access::Write && watch.unit != Unit::Transfer;
+        let label = accessed.range.memory.label();
+        // Whole words, page by page; pages of the account are those of the memory's files.
+        // CAST: an access lies in a CPU mapping.
+        let (first, count) = (accessed.va & !3, (accessed.len + (accessed.va & 3)).div_ceil(4) as usize);
+        let mut done = 0;
+        while done < count {
+            let offset = (accessed.offset() & !3) + done * 4;
+            let piece = (count - done).min((PAGE - offset % PAGE) / 4);
+            let start = first + done as u64 * 4;
+            done += piece;
+            let memory = &accessed.range.memory;
+            let Some((shadow, place)) = memory.shadow(offset) else { continue };
+            let garbage = |at: usize| reads_garbage && memory.load(offset + at * 4) == POISON;
+            let findings = shadow.access(place, piece, accessed, work, garbage);
+            if let Some(at) = findings.unwritten {
+                self.report(watch, Violation::Unwritten, (start + at as u64 * 4, 4), label, None);
+            }
+            if let Some((at, other)) = findings.race {
+                self.report(watch, Violation::Race, (start + at as u64 * 4, 4), label, Some(other));
+            }
+        }
+    }
+
+    fn report(
+        &mut self,
+        watch: &Watch,
+        violation: Violation,
+        (va, bytes): (u64, u64),
+        memory: &str,
+        other: Option<WorkId>,
+    ) {
+        let work = watch.work.as_ref().map_or(WorkId::NONE, |work| work.id);
+        let place = if work == WorkId::NONE { va } else { 0 };
+        let key = (violation, place, work, other.unwrap_or(WorkId::NONE));
+        if self.reports.len() == MOST_REPORTS || !self.told.insert(key) {
+            return;
+        }
+        let name = watch.work.as_ref().map_or_else(|| watch.unit.name().to_owned(), |work| work.name.clone());
+        self.reports.push(Report {
+            violation,
+            channel: watch.channel,
+            work: name,
+            va,
+            bytes,
+            memory: memory.to_owned(),
+            other: other.map(|other| self.order.name(other)),
+        });
+    }
+}
+
+impl Unit {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Scheduler => "the scheduler",
+            Self::Sm | Self::Constant | Self::Instruction => "a grid",
+            Self::Transfer => "a transfer",
+        }
+    }
+}

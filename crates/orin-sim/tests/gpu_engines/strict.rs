@@ -1,0 +1,380 @@
+//! Strict mode: each thing that it finds, and each way of doing it right.
+
+use std::sync::Arc;
+
+use ampere_cmd::command::{LinearCopy, PcasAction};
+use ampere_cmd::host_c76f::{MemOpDOperation, WfiScope};
+use ampere_cmd::qmd::{QmdV3_0, v3_0 as q};
+use ampere_cmd::{Encoder, Subchannel, compute_c7c0 as class, host_c76f};
+use orin_sim::gpu::Activity;
+use orin_sim::memory::Memory;
+use orin_sim::strict::{Cache, Report, Violation};
+
+use crate::compute::{DATA, Kernels, arguments, basics, launch, qmd_at, strict};
+use crate::rig::{Rig, Ring, SEMAPHORES, acquire, release};
+
+type Words = Encoder<Vec<u32>>;
+
+/// A descriptor that adds 1 to 32 words at `va`.
+fn increment(kernels: &Kernels, index: u64, va: u64) -> QmdV3_0 {
+    let qmd = kernels.prepare("increment", index, [1, 1, 1], [32, 1, 1], &arguments(va, &[32]));
+    kernels.store(index, &qmd);
+    qmd
+}
+
+/// Writes 32 words at `va` as the CPU does.
+fn zero(kernels: &Kernels, va: u64) {
+    kernels.rig.write(va, &[0; 128]);
+}
+
+/// Sends commands and waits for their end.
+fn run(kernels: &Kernels, ring: &mut Ring<'_>, end: u32, commands: impl FnOnce(&mut Words)) {
+    ring.commands(|encoder| {
+        commands(encoder);
+        encoder.semaphore_release(&release(SEMAPHORES, end)).unwrap();
+    });
+    kernels.rig.wait_for(0, end);
+}
+
+fn reports(kernels: &Kernels) -> Vec<Report> {
+    kernels.rig.gpu.strict_reports()
+}
+
+/// The kinds of what has been reported.
+fn found(kernels: &Kernels) -> Vec<Violation> {
+    reports(kernels).iter().map(|report| report.violation).collect()
+}
+
+const COPY: PcasAction = PcasAction::InvalidateCopySchedule;
+
+#[test]
+fn memory_that_nobody_wrote_is_reported_once_per_grid() {
+    let kernels = strict();
+    let mut ring = kernels.channel(511);
+    increment(&kernels, 0, DATA);
+    run(&kernels, &mut ring, 1, |encoder| launch(encoder, 0, COPY));
+    let [report] = &reports(&kernels)[..] else { panic!("{:?}", reports(&kernels)) };
+    assert_eq!((report.violation, report.channel, report.va), (Violation::Unwritten, 511, DATA));
+    let text = report.to_string();
+    let named =
+        format!("the grid of descriptor {:#x} reads {DATA:#x}, which nobody has written (data)", qmd_at(0));
+    assert_eq!(text, named);
+    // The grid itself has written the words by now.
+    increment(&kernels, 1, DATA);
+    run(&kernels, &mut ring, 2, |encoder| launch(encoder, 1, COPY));
+    assert_eq!(found(&kernels), [Violation::Unwritten]);
+}
+
+#[test]
+fn what_the_cpu_or_another_engine_wrote_may_be_read() {
+    let kernels = strict();
+    let mut ring = kernels.channel(511);
+    zero(&kernels, DATA);
+    for (index, va) in [(0, DATA), (1, DATA + 0x1000), (2, DATA + 0x2000)] {
+        increment(&kernels, index, va);
+    }
+    run(&kernels, &mut ring, 1, |encoder| {
+        launch(encoder, 0, COPY);
+        encoder.linear_copy(&LinearCopy { source: DATA, destination: DATA + 0x1000, bytes: 128 }).unwrap();
+        encoder.inline_upload(DATA + 0x2000, &[7; 32]).unwrap();
+        encoder.invalidate_shader_caches_no_wfi().unwrap();
+        launch(encoder, 1, COPY);
+        launch(encoder, 2, COPY);
+    });
+    assert_eq!(found(&kernels), []);
+    assert_eq!(kernels.rig.words(DATA + 0x1000, 1), [2]);
+}
+
+#[test]
+fn semaphores_and_descriptors_must_have_been_written() {
+    let kernels = strict();
+    let mut ring = kernels.channel(511);
+    // The upper half of a 64-bit semaphore in fresh memory satisfies almost any wait.
+    run(&kernels, &mut ring, 1, |encoder| {
+        encoder.semaphore_acquire(&acquire(DATA + 0x100, 0xa500_0000)).unwrap();
+    });
+    let [report] = &reports(&kernels)[..] else { panic!("{:?}", reports(&kernels)) };
+    assert_eq!((report.violation, report.va, &report.work[..]), (Violation::Unwritten, DATA + 0x100, "host"));
+    ring.commands(|encoder| encoder.launch(DATA + 0x4000, COPY).unwrap());
+    kernels.rig.fault();
+    assert_eq!(reports(&kernels).last().unwrap().work, "the scheduler");
+}
+
+#[test]
+fn grids_that_nothing_orders_may_not_share_words() {
+    let kernels = strict();
+    zero(&kernels, DATA);
+    zero(&kernels, DATA + 0x1000);
+    let mut ring = kernels.channel(511);
+    increment(&kernels, 0, DATA);
+    increment(&kernels, 1, DATA);
+    increment(&kernels, 2, DATA + 0x1000);
+    run(&kernels, &mut ring, 1, |encoder| (0..3).for_each(|index| launch(encoder, index, COPY)));
+    let [report] = &reports(&kernels)[..] else { panic!("{:?}", reports(&kernels)) };
+    assert_eq!((report.violation, report.va), (Violation::Race, DATA));
+    assert_eq!(report.work, format!("the grid of descriptor {:#x}", qmd_at(1)));
+    assert_eq!(report.other.as_deref(), Some(&format!("the grid of descriptor {:#x}", qmd_at(0))[..]));
+}
+
+#[test]
+fn a_wait_a_chain_and_the_cpu_order_grids() {
+    let kernels = strict();
+    zero(&kernels, DATA);
+    let mut ring = kernels.channel(511);
+    for index in 0..6 {
+        increment(&kernels, index, DATA);
+    }
+    let mut first = increment(&kernels, 2, DATA);
+    for (field, value) in [
+        (q::DEPENDENT_QMD0_ENABLE, 1),
+        (q::DEPENDENT_QMD0_ACTION, q::DEPENDENT_QMD0_ACTION_QMD_INVALIDATE_COPY_SCHEDULE),
+        (q::DEPENDENT_QMD0_POINTER, qmd_at(3) >> 8),
+    ] {
+        first.set(field, value).unwrap();
+    }
+    kernels.store(2, &first);
+    run(&kernels, &mut ring, 1, |encoder| {
+        launch(encoder, 0, COPY);
+        encoder.wait_for_idle(WfiScope::All).unwrap();
+        launch(encoder, 1, COPY);
+        encoder.method(Subchannel::COMPUTE, &class::WaitForIdle::default()).unwrap();
+        launch(encoder, 2, COPY);
+    });
+    // The CPU has waited, and sends more.
+    run(&kernels, &mut ring, 2, |encoder| launch(encoder, 4, COPY));
+    assert_eq!(found(&kernels), []);
+    assert_eq!(kernels.rig.words(DATA, 1), [5]);
+}
+
+#[test]
+fn a_semaphore_orders_grids_of_two_channels() {
+    for ordered in [true, false] {
+        let kernels = strict();
+        zero(&kernels, DATA);
+        increment(&kernels, 0, DATA);
+        increment(&kernels, 1, DATA);
+        let (mut first, mut second) = (kernels.channel(1), kernels.channel(2));
+        // The second channel has its launch before the first one begins to work.
+        second.commands(|encoder| {
+            encoder.semaphore_acquire(&acquire(SEMAPHORES + 0x10, 1)).unwrap();
+            launch(encoder, 1, COPY);
+            encoder.semaphore_release(&release(SEMAPHORES, 1)).unwrap();
+        });
+        kernels.rig.wait_activity(2, |activity| matches!(activity, Activity::WaitingForSemaphore { .. }));
+        first.commands(|encoder| {
+            launch(encoder, 0, COPY);
+            let semaphore = release(SEMAPHORES + 0x10, 1);
+            let early = ampere_cmd::command::SemaphoreRelease { wait_for_idle: ordered, ..semaphore };
+            encoder.semaphore_release(&early).unwrap();
+        });
+        kernels.rig.wait_for(0, 1);
+        let expected: &[Violation] = if ordered { &[] } else { &[Violation::Race] };
+        assert_eq!(found(&kernels), expected, "ordered {ordered}");
+    }
+}
+
+#[test]
+fn an_upload_does_not_wait_for_the_grid_before_it() {
+    let kernels = strict();
+    zero(&kernels, DATA);
+    increment(&kernels, 0, DATA);
+    let mut ring = kernels.channel(511);
+    run(&kernels, &mut ring, 1, |encoder| {
+        launch(encoder, 0, COPY);
+        encoder.inline_upload(DATA, &[7; 32]).unwrap();
+    });
+    let [report] = &reports(&kernels)[..] else { panic!("{:?}", reports(&kernels)) };
+    assert_eq!(report.violation, Violation::Race);
+}
+
+/// A sum of two arrays that strict mode watches.
+struct Sum(Kernels);
+
+impl Sum {
+    const A: u64 = DATA;
+    const B: u64 = DATA + 0x1000;
+
+    fn new() -> Self {
+        let kernels =
+            Kernels::on(Rig::with_strict(true), include_bytes!("../../../../kernels/vector_add.cubin"));
+        zero(&kernels, Self::A);
+        zero(&kernels, Self::B);
+        Self(kernels)
+    }
+
+    fn descriptor(&self) -> QmdV3_0 {
+        let mut bytes: Vec<u8> =
+            [Self::A, Self::B, DATA + 0x2000].iter().flat_map(|va| va.to_le_bytes()).collect();
+        bytes.extend(32_u32.to_le_bytes());
+        self.0.prepare("vector_add", 0, [1, 1, 1], [32, 1, 1], &bytes)
+    }
+
+    /// Runs the grid, makes a change, and runs it again from a descriptor that was prepared and behind
+    /// commands of one's own. Returns what was found.
+    fn twice(
+        &self,
+        change: impl FnOnce(),
+        prepare: impl FnOnce(&mut QmdV3_0),
+        commands: impl FnOnce(&mut Words),
+    ) -> Vec<Violation> {
+        let mut ring = self.0.channel(511);
+        let mut qmd = self.descriptor();
+        self.0.store(0, &qmd);
+        run(&self.0, &mut ring, 1, |encoder| launch(encoder, 0, COPY));
+        change();
+        prepare(&mut qmd);
+        self.0.store(0, &qmd);
+        run(&self.0, &mut ring, 2, |encoder| {
+            commands(encoder);
+            launch(encoder, 0, COPY);
+        });
+        found(&self.0)
+    }
+}
+
+fn no_wfi(instruction: bool, global_data: bool, constant: bool) -> impl Fn(&mut Words) {
+    let caches = class::InvalidateShaderCachesNoWfi { instruction, global_data, constant };
+    move |encoder| encoder.method(Subchannel::COMPUTE, &caches).unwrap()
+}
+
+#[test]
+fn constants_that_the_cpu_changed_need_an_invalidation() {
+    // A word of bank 0 that the kernel does not use, in a line that it does.
+    let change = |sum: &Sum| sum.0.rig.write(qmd_at(0) - 0x300 + 0x10, &[9]);
+    let unset = |qmd: &mut QmdV3_0| {
+        qmd.set(q::CONSTANT_BUFFER_INVALIDATE.at(0).unwrap(), false).unwrap();
+    };
+    let sum = Sum::new();
+    assert_eq!(sum.twice(|| change(&sum), |_| {}, |_| {}), [], "the bank's own bit");
+    let sum = Sum::new();
+    assert_eq!(
+        sum.twice(|| change(&sum), unset, no_wfi(true, true, false)),
+        [Violation::Stale(Cache::Constants)]
+    );
+    let text = reports(&sum.0)[0].to_string();
+    assert!(text.contains("constant cache") && text.contains("CONSTANT_BUFFER_INVALIDATE"), "{text}");
+    let sum = Sum::new();
+    assert_eq!(sum.twice(|| change(&sum), unset, no_wfi(false, false, true)), []);
+    let sum = Sum::new();
+    let older = |encoder: &mut Words| {
+        let caches = class::InvalidateShaderCaches { constant: true, ..Default::default() };
+        encoder.method(Subchannel::COMPUTE, &caches).unwrap();
+    };
+    assert_eq!(sum.twice(|| change(&sum), unset, older), []);
+    let sum = Sum::new();
+    let whole = |qmd: &mut QmdV3_0| {
+        unset(qmd);
+        qmd.set(q::INVALIDATE_SHADER_CONSTANT_CACHE, true).unwrap();
+    };
+    assert_eq!(sum.twice(|| change(&sum), whole, |_| {}), []);
+    let sum = Sum::new();
+    assert_eq!(sum.twice(|| {}, unset, |_| {}), [], "nothing has changed");
+}
+
+#[test]
+fn code_that_the_cpu_changed_needs_an_invalidation() {
+    // Behind the last instruction, where nothing is executed.
+    let change = |sum: &Sum| {
+        let (program, bytes) = sum.0.program("vector_add");
+        assert_eq!(program / 4096, (program + bytes) / 4096, "the same page");
+        sum.0.rig.write(program + bytes, &[1]);
+    };
+    let sum = Sum::new();
+    let stale = sum.twice(|| change(&sum), |_| {}, no_wfi(false, true, true));
+    assert_eq!(stale, [Violation::Stale(Cache::Instructions)]);
+    let sum = Sum::new();
+    assert_eq!(sum.twice(|| change(&sum), |_| {}, no_wfi(true, false, false)), []);
+    let sum = Sum::new();
+    let set = |qmd: &mut QmdV3_0| qmd.set(q::INVALIDATE_INSTRUCTION_CACHE, true).unwrap();
+    assert_eq!(sum.twice(|| change(&sum), set, |_| {}), []);
+}
+
+#[test]
+fn data_that_the_cpu_changed_needs_an_invalidation() {
+    let change = |sum: &Sum| sum.0.rig.write(Sum::B + 0x10, &[9]);
+    let sum = Sum::new();
+    let stale = sum.twice(|| change(&sum), |_| {}, no_wfi(true, false, true));
+    assert_eq!(stale, [Violation::Stale(Cache::Data)]);
+    assert_eq!(reports(&sum.0)[0].va, Sum::B, "the line");
+    let sum = Sum::new();
+    assert_eq!(sum.twice(|| change(&sum), |_| {}, no_wfi(false, true, false)), []);
+    let sum = Sum::new();
+    let set = |qmd: &mut QmdV3_0| qmd.set(q::INVALIDATE_SHADER_DATA_CACHE, true).unwrap();
+    assert_eq!(sum.twice(|| change(&sum), set, |_| {}), []);
+}
+
+#[test]
+fn copies_do_not_reach_the_l1() {
+    let copy = |encoder: &mut Words| {
+        encoder.linear_copy(&LinearCopy { source: Sum::A + 0x400, destination: Sum::A, bytes: 128 }).unwrap();
+    };
+    let sum = Sum::new();
+    sum.0.rig.write(Sum::A + 0x400, &[1; 128]);
+    assert_eq!(sum.twice(|| {}, |_| {}, copy), [Violation::Stale(Cache::Data)]);
+    let sum = Sum::new();
+    sum.0.rig.write(Sum::A + 0x400, &[1; 128]);
+    let right = |encoder: &mut Words| {
+        copy(encoder);
+        no_wfi(false, true, false)(encoder);
+    };
+    assert_eq!(sum.twice(|| {}, |_| {}, right), []);
+}
+
+#[test]
+fn memory_that_l2_keeps_needs_an_invalidation_of_its_own() {
+    const CACHED: u64 = 0x16_0000_0000;
+    let invalidate =
+        host_c76f::MemOpD { operation: MemOpDOperation::L2SysmemInvalidate, ..Default::default() };
+    for (cached, done, expected) in
+        [(true, false, &[Violation::Stale(Cache::L2)][..]), (true, true, &[]), (false, false, &[])]
+    {
+        let rig = Rig::with_strict(true);
+        let memory = Arc::new(Memory::new("cached", 0x1000).unwrap());
+        rig.map_as(CACHED, &memory, true, cached);
+        rig.map(DATA, 0x1000);
+        let mut ring = rig.channel(511, 16);
+        let mut copy = |value: u32| {
+            ring.commands(|encoder| {
+                if done {
+                    let zeros = (host_c76f::MemOpA::default(), host_c76f::MemOpB::default());
+                    let sequence = (zeros.0, zeros.1, host_c76f::MemOpC::default(), invalidate);
+                    encoder.sequence(Subchannel::COMPUTE, &sequence).unwrap();
+                }
+                encoder.linear_copy(&LinearCopy { source: CACHED, destination: DATA, bytes: 64 }).unwrap();
+                encoder.semaphore_release(&release(SEMAPHORES, value)).unwrap();
+            });
+            rig.wait_for(0, value);
+        };
+        copy(1);
+        memory.store(0x20, 5);
+        copy(2);
+        let found: Vec<_> = rig.gpu.strict_reports().iter().map(|report| report.violation).collect();
+        assert_eq!(found, expected, "cached {cached}, invalidated {done}");
+    }
+}
+
+#[test]
+fn a_descriptor_that_was_changed_in_place_is_reported() {
+    let kernels = strict();
+    zero(&kernels, DATA);
+    let mut ring = kernels.channel(511);
+    increment(&kernels, 0, DATA);
+    run(&kernels, &mut ring, 1, |encoder| launch(encoder, 0, PcasAction::PrefetchSchedule));
+    run(&kernels, &mut ring, 2, |encoder| launch(encoder, 0, PcasAction::PrefetchSchedule));
+    assert_eq!(found(&kernels), [], "it is still the same");
+    let mut changed = increment(&kernels, 0, DATA);
+    changed.set(q::CTA_RASTER_WIDTH, 2u32).unwrap();
+    kernels.store(0, &changed);
+    run(&kernels, &mut ring, 3, |encoder| launch(encoder, 0, PcasAction::PrefetchSchedule));
+    assert_eq!(found(&kernels), [Violation::Stale(Cache::Descriptors)]);
+}
+
+#[test]
+fn all_is_quiet_when_strict_mode_is_off() {
+    let kernels = basics();
+    let mut ring = kernels.channel(511);
+    increment(&kernels, 0, DATA);
+    increment(&kernels, 1, DATA);
+    run(&kernels, &mut ring, 1, |encoder| (0..2).for_each(|index| launch(encoder, index, COPY)));
+    assert_eq!(found(&kernels), []);
+}
