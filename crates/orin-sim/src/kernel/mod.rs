@@ -54,7 +54,7 @@ use nvgpu_sys::door::{Door, MapRequest, OpenFlags, PollEntry};
 use rustix::io::Errno;
 
 use crate::config::{Call, Config, Failure};
-use crate::gpu::{Gpu, GpuConfig};
+use crate::gpu::{ChannelStatus, Gpu, GpuConfig};
 use crate::strict::Report;
 
 use argument::Code;
@@ -196,6 +196,14 @@ impl SoftwareOrin {
     /// What exists now.
     pub fn live(&self) -> LiveCounts {
         self.board.kernel.lock().live()
+    }
+
+    /// What the GPU does for a channel, by its id: the lower 12 bits of its work-submit token. `None` when it
+    /// has no ring, or has been stopped.
+    pub fn channel_status(&self, channel_id: u32) -> Option<ChannelStatus> {
+        let mut status = None;
+        self.board.kernel.gpu(|gpu| status = gpu.status(channel_id));
+        status
     }
 
     /// Makes a call fail; counts from now on.
