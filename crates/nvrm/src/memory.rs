@@ -242,7 +242,7 @@ impl HostImport {
     /// pages, until the result is dropped: no unmap, no remap, no fork with later writes.
     pub unsafe fn new(gpu: &Arc<Gpu>, pointer: NonNull<u8>, bytes: usize) -> Result<Self> {
         let address = pointer.addr().get();
-        if bytes == 0 || address as u64 % CPU_PAGE != 0 {
+        if bytes == 0 || !(address as u64).is_multiple_of(CPU_PAGE) {
             return Err(Error::Unaligned { address, bytes, page: CPU_PAGE });
         }
         let size = (bytes as u64).next_multiple_of(CPU_PAGE);
