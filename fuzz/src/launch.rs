@@ -67,8 +67,9 @@ impl Program<'_> {
     }
 }
 
-fn map(space: &AddressSpace, va: u64, len: usize) -> Arc<Memory> {
-    let memory = Arc::new(Memory::new("fuzz", len.next_multiple_of(4096)).expect("memory"));
+fn map(space: &AddressSpace, va: u64, len: usize, strict: bool) -> Arc<Memory> {
+    let memory = Memory::new("fuzz", len.next_multiple_of(4096)).expect("memory");
+    let memory = Arc::new(if strict { memory.watched(true) } else { memory });
     let len = memory.len() as u64;
     space.map(MappedRange { va, len, memory: Arc::clone(&memory), offset: 0, writable: true, cached: false });
     memory
@@ -150,19 +151,21 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(kernels: &Kernels) -> Self {
+    fn new(kernels: &Kernels, strict: bool) -> Self {
         let faults = Arc::new(Faults::default());
-        let gpu =
-            Gpu::start(GpuConfig { sm_count: SM_COUNT, ..GpuConfig::default() }, Arc::clone(&faults) as _)
-                .expect("a thread");
+        let gpu = Gpu::start(
+            GpuConfig { sm_count: SM_COUNT, strict, ..GpuConfig::default() },
+            Arc::clone(&faults) as _,
+        )
+        .expect("a thread");
         let page = Arc::new(Memory::new("usermode", 0x1_0000).expect("memory"));
         gpu.add_doorbell_page(Arc::clone(&page));
         let space = Arc::new(AddressSpace::new());
-        map(&space, CODE, kernels.image.len());
+        map(&space, CODE, kernels.image.len(), strict);
         space.view().write(CODE, &kernels.image).expect("mapped");
-        let data = map(&space, DATA, DATA_BYTES);
+        let data = map(&space, DATA, DATA_BYTES, strict);
         space.view().write(DATA + BANK, &kernels.bank()).expect("mapped");
-        map(&space, LOCAL, LOCAL_PER_TPC as usize);
+        map(&space, LOCAL, LOCAL_PER_TPC as usize, false);
         let ring = |id| {
             let ring = Arc::new(Memory::new("ring", 4096).expect("memory"));
             let userd = Arc::new(Memory::new("userd", 4096).expect("memory"));
@@ -297,11 +300,12 @@ fn words(bench: &Bench, kernels: &Kernels, program: &mut Program<'_>) -> Vec<u32
     encoder.into_sink()
 }
 
-/// Runs a program. Returns what was new about it for a fuzzer: how it ended, and the words of the fault.
+/// Runs a program, in strict mode if its first byte is odd. Returns what was new about it for a fuzzer: how it
+/// ended, the words of the fault, and the kinds of what strict mode found.
 pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
     let kernels = Kernels::new();
-    let bench = Bench::new(&kernels);
     let mut program = Program { rest: data };
+    let bench = Bench::new(&kernels, program.byte() & 1 != 0);
     let words = words(&bench, &kernels, &mut program);
     bench.submit(1, WILD_WORDS, &words);
     let activity = bench.settle();
@@ -319,5 +323,10 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
         }
         None => core::mem::discriminant(&activity).hash(&mut hasher),
     }
-    BTreeSet::from([hasher.finish()])
+    let found = bench.gpu.strict_reports().into_iter().map(|report| {
+        let mut hasher = DefaultHasher::new();
+        format!("{:?}", report.violation).hash(&mut hasher);
+        hasher.finish()
+    });
+    core::iter::once(hasher.finish()).chain(found).collect()
 }

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use nvgpu_channel::KernelLog;
 use nvgpu_sys::Door;
+use orin_sim::strict::Violation;
 use orin_sim::{Config, SoftwareOrin};
-use tegra_hcq::{Arg, Buffer, args};
-use tests::Bench;
+use tegra_hcq::{Arg, Buffer, Program, args};
 use tests::dmesg::{Class, Event, Kind, KmsgReader, Record, Role, check, table};
+use tests::{Bench, TIMEOUT, cubin, try_open};
 
 /// Makes a kernel's arguments, given a buffer of 64 words.
 type Arguments = fn(&Buffer<u32>) -> Vec<Arg<'_>>;
@@ -81,6 +82,38 @@ fn every_fault_of_the_model_has_its_kind() {
         let unknown = events[0].lines.iter().find(|line| line.row.kind == Kind::Unknown);
         assert!(unknown.is_none(), "{kernel}: {unknown:?}");
     }
+}
+
+/// What strict mode finds is an error of the log and a report; what is done right is neither.
+#[test]
+fn findings_of_strict_mode_are_errors() {
+    let (orin, device) = try_open(Config { strict: true, ..Config::default() });
+    let device = device.unwrap();
+    let program = Program::load(&device, &cubin("basics")).unwrap();
+    let kernel = program.kernel("increment").unwrap();
+    let mut queue = device.queue().unwrap();
+    let mut run = |data: &Buffer<u32>| {
+        for _ in 0..2 {
+            queue.launch(&kernel, 1, 32, &args![data, 32_u32]).unwrap();
+        }
+        queue.wait(TIMEOUT).unwrap();
+    };
+    let door: Arc<dyn Door> = Arc::new(orin.clone());
+    let mut log = KmsgReader::open_at_end(&door).unwrap();
+    let written = device.alloc_zeroed::<u32>(32).unwrap();
+    run(&written);
+    assert_eq!(orin.strict_reports(), []);
+    assert!(check(log.read_new().unwrap()).is_empty());
+    let fresh = device.alloc::<u32>(4096).unwrap();
+    run(&fresh);
+    let reports = orin.strict_reports();
+    let [report] = &reports[..] else { panic!("{reports:?}") };
+    assert_eq!((report.violation, report.va), (Violation::Unwritten, fresh.gpu_va()));
+    assert!(report.memory.starts_with("nvmap buffer of tag 0x"), "{report}");
+    let events = check(log.read_new().unwrap());
+    assert_eq!((events.len(), events[0].class()), (1, Class::Error));
+    assert_eq!(events[0].kinds().into_iter().collect::<Vec<_>>(), [Kind::Strict]);
+    assert!(events[0].lines[0].record.text.ends_with(&report.to_string()));
 }
 
 /// The driver's own reader gives texts alone; they are judged in the same way.

@@ -145,6 +145,18 @@ impl Memory {
         self
     }
 
+    /// Zeroes the words that strict mode has filled and nobody has written since, as fresh memory of a board is.
+    pub(crate) fn clear_poison(&self) {
+        if !self.shadow.as_ref().is_some_and(|shadow| shadow.is_poisoned()) {
+            return;
+        }
+        for offset in (0..self.len).step_by(4) {
+            let word = self.word(offset);
+            // Whoever writes the word meanwhile wins.
+            let _ = word.compare_exchange(crate::strict::POISON, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
     /// What strict mode keeps of the byte at `offset`, and its offset there.
     pub(crate) fn shadow(&self, offset: usize) -> Option<(&Shadow, usize)> {
         let Backing::Parts(parts) = &self.backing else {

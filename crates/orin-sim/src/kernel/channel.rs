@@ -267,6 +267,8 @@ impl State {
             address_space,
             group,
         };
+        // Entries beyond GP_PUT are never fetched, so strict mode has no need of poison there.
+        setup.ring.clear_poison();
         let channel = self.channel(id, serial)?;
         channel.ring = Some(Ring { _buffers: buffers.into(), va, kernel: None });
         channel.deterministic = deterministic;

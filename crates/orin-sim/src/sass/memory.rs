@@ -93,7 +93,14 @@ impl Address {
     /// Register and offset of 24 bits.
     fn new(t: &Text) -> Self {
         let offset = i64::from(t.bits(40, 24).cast_signed() << 8 >> 8);
-        Self { suffix: String::new(), uniform: None, descriptor: None, offset, keep_zero: false, offset_mask: 0xff_ffff }
+        Self {
+            suffix: String::new(),
+            uniform: None,
+            descriptor: None,
+            offset,
+            keep_zero: false,
+            offset_mask: 0xff_ffff,
+        }
     }
 
     /// The address of a global or generic access.

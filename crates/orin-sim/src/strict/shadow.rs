@@ -85,6 +85,11 @@ impl Shadow {
         Self { poisoned, pages: Mutex::default() }
     }
 
+    /// Whether the memory was filled with the poison.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poisoned
+    }
+
     /// Notes the use of words of one page, which begin at byte `offset`. `garbage` tells of a word by its
     /// number within the use whether it is read and holds the poison.
     pub(super) fn access(
