@@ -1,6 +1,7 @@
 //! What the whole-stack test suites share: devices on software Orins, fixture kernels, data.
 
 pub mod control;
+pub mod corpus;
 pub mod dmesg;
 pub mod harness;
 pub mod nn;

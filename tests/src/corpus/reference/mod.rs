@@ -1,0 +1,44 @@
+//! What the kernels of the corpus compute, on the CPU: one module per source file or two of one theme.
+
+mod algorithms;
+mod atomics;
+mod bits;
+mod convert;
+mod double;
+mod float;
+mod flow;
+mod half;
+mod integer;
+mod memory;
+mod shared;
+mod special;
+mod tensor;
+mod warp;
+mod wide;
+
+use super::case::Case;
+
+/// All cases in the order of their files.
+pub(super) fn all() -> Vec<Case> {
+    let files = [
+        algorithms::cases,
+        shared::async_cases,
+        atomics::cases,
+        half::bfloat_cases,
+        bits::cases,
+        convert::cases,
+        double::cases,
+        float::cases,
+        flow::cases,
+        memory::grid_cases,
+        half::half_cases,
+        integer::cases,
+        memory::cases,
+        shared::cases,
+        special::cases,
+        tensor::cases,
+        warp::cases,
+        wide::cases,
+    ];
+    files.into_iter().flat_map(|cases| cases()).collect()
+}
