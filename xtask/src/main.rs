@@ -17,6 +17,7 @@ mod doctor;
 mod gen_classes;
 mod info;
 mod kernels;
+mod silicon;
 mod test_device;
 mod workspace;
 
@@ -54,6 +55,9 @@ enum Task {
     Decode(decode::Input),
     /// Rebuild kernels/*.cubin from kernels/*.cu with NVRTC 12.6
     Kernels(kernels::Options),
+    /// Exchange kernels and results with a GPU under NVIDIA's own driver
+    #[command(subcommand)]
+    Silicon(silicon::Exchange),
     /// Regenerate the command tables of ampere-cmd from its class tables
     GenClasses {
         /// Only compare; fail when the generated files are out of date
@@ -80,6 +84,7 @@ fn main() -> ExitCode {
         Task::CheckHeaders(options) => check_headers::run(&options),
         Task::Decode(input) => decode::run(&input),
         Task::Kernels(options) => success(kernels::run(&options)),
+        Task::Silicon(exchange) => success(silicon::run(&exchange)),
         Task::GenClasses { check } => success(gen_classes::run(check)),
         Task::Dist(options) => success(dist::run(&options)),
         Task::Ci => success(ci::run()),

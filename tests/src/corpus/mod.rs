@@ -6,10 +6,13 @@
 
 pub mod case;
 pub mod compare;
+pub mod cubins;
 pub mod data;
 pub mod exact;
 mod reference;
 pub mod run;
+pub mod silicon;
+pub mod table;
 
 use std::sync::LazyLock;
 
@@ -19,4 +22,33 @@ pub use case::Case;
 pub fn cases() -> &'static [Case] {
     static CASES: LazyLock<Vec<Case>> = LazyLock::new(reference::all);
     &CASES
+}
+
+/// Runs cases on a software Orin with the cubins of `sm_87` that are built in, and hands over the outputs in
+/// order.
+///
+/// # Errors
+///
+/// When a case does not run.
+pub fn on_the_model(
+    config: orin_sim::Config,
+    cases: &'static [Case],
+) -> Result<Vec<(&'static Case, Vec<data::Data>)>, run::RunError> {
+    let (_orin, device) = crate::try_open(config);
+    let device = device?;
+    let mut queue = device.queue()?;
+    let mut programs = std::collections::BTreeMap::new();
+    cases
+        .iter()
+        .map(|case| {
+            let cubin = cubins::built_in(case.file, 87).expect("every file of the corpus is built in");
+            let program = match programs.entry(case.file) {
+                std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+                std::collections::btree_map::Entry::Vacant(entry) => {
+                    entry.insert(tegra_hcq::Program::load(&device, cubin)?)
+                }
+            };
+            Ok((case, run::run(&device, program, &mut queue, case, crate::TIMEOUT)?))
+        })
+        .collect()
 }

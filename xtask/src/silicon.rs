@@ -1,0 +1,80 @@
+//! `silicon`: the exchange with a GPU under NVIDIA's own driver.
+//!
+//! `export` writes the corpus as a folder; `run.py` in it runs the cases on any machine with an NVIDIA GPU and
+//! driver; `import` stores what came back as the reference data of the tests; `table` writes the comparison
+//! with the software Orin into its document.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use tests::corpus::silicon::{self, Opinion};
+use tests::corpus::{cases, on_the_model, table};
+
+/// The commands.
+#[derive(clap::Subcommand)]
+pub(crate) enum Exchange {
+    /// Write kernels, inputs and launches for tests/silicon/run.py
+    Export {
+        /// Folder to make
+        folder: PathBuf,
+        /// Compute capability of the GPU times ten: 90 for an H100 or H200, 87 for an Orin
+        #[arg(long, default_value_t = 90)]
+        sm: u32,
+    },
+    /// Store what run.py wrote as the tests' reference data
+    Import {
+        /// The folder that run.py wrote
+        folder: PathBuf,
+    },
+    /// Write the table of the software Orin's results beside silicon's into docs/software-orin.md
+    Table {
+        /// Only compare; fail when the document is out of date
+        #[arg(long)]
+        check: bool,
+    },
+}
+
+/// Runs one of the commands.
+///
+/// # Errors
+///
+/// When files cannot be read or written or do not fit the corpus; with `table`, when a case does not run.
+pub(crate) fn run(exchange: &Exchange) -> Result<()> {
+    match exchange {
+        Exchange::Export { folder, sm } => {
+            let count = silicon::export(folder, *sm, cases())?;
+            println!("{count} cases for sm_{sm} in {}", folder.display());
+            println!("on the machine with the GPU: python3 run.py . OUT; then here: cargo xtask silicon import OUT");
+            Ok(())
+        }
+        Exchange::Import { folder } => {
+            let target = crate::workspace::root()?.join("tests/data/silicon");
+            let remarks = silicon::import(folder, &target, cases())?;
+            for remark in &remarks {
+                println!("{remark}");
+            }
+            println!("{} remarks; results are in {}", remarks.len(), target.display());
+            write_table(false)
+        }
+        Exchange::Table { check } => write_table(*check),
+    }
+}
+
+fn write_table(check: bool) -> Result<()> {
+    let root = crate::workspace::root()?;
+    let path = root.join("docs/software-orin.md");
+    let document = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let opinion = Opinion::load(&root.join("tests/data/silicon"))?;
+    let results = on_the_model(orin_sim::Config::default(), cases())?;
+    let rows = results.iter().map(|(case, outputs)| (*case, outputs.as_slice()));
+    let table = table::render(&opinion, rows)?;
+    let new = table::insert(&document, &table).context("docs/software-orin.md lacks the marks of the table")?;
+    if check {
+        ensure!(new == document, "the table is out of date: run `cargo xtask silicon table`");
+    } else {
+        fs::write(&path, new).with_context(|| format!("writing {}", path.display()))?;
+        println!("{} is up to date", path.display());
+    }
+    Ok(())
+}
