@@ -149,6 +149,20 @@ impl Rig {
         }
     }
 
+    /// Waits until the GPU's thread has looked at everything that many times: it shows the time each time.
+    pub(crate) fn wait_rounds(&self, count: u32) {
+        use ampere_cmd::Method;
+        let time = || self.page.load(usermode_c561::Time0::ADDRESS as usize);
+        let (deadline, mut last) = (Instant::now() + LIMIT, time());
+        for _ in 0..count {
+            while time() == last {
+                assert!(Instant::now() < deadline, "the time stands still");
+                std::thread::yield_now();
+            }
+            last = time();
+        }
+    }
+
     /// The time of the four-word semaphore at `offset`.
     pub(crate) fn time(&self, offset: usize) -> u64 {
         u64::from(self.semaphores.load(offset + 12)) << 32 | u64::from(self.semaphores.load(offset + 8))

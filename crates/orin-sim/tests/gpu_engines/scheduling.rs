@@ -140,6 +140,29 @@ fn a_blocked_acquire_lets_its_tsg_and_others_work() {
 }
 
 #[test]
+fn a_yield_lets_the_next_channel_of_the_tsg_see_the_state_between() {
+    let rig = Rig::new();
+    let mut first = rig.channel_of(group(1, 1000), 1, 8);
+    let mut second = rig.channel_of(group(1, 1000), 2, 8);
+    rig.gpu.stall(true);
+    first.commands(|encoder| {
+        encoder.semaphore_release(&release(SEMAPHORES, 1)).unwrap();
+        encoder.method(Subchannel::HOST, &host_c76f::Yield { op: host_c76f::YieldOp::Nop }).unwrap();
+        encoder.semaphore_release(&release(SEMAPHORES, 2)).unwrap();
+        encoder.method(Subchannel::HOST, &host_c76f::Yield { op: host_c76f::YieldOp::Tsg }).unwrap();
+        encoder.semaphore_release(&release(SEMAPHORES, 3)).unwrap();
+    });
+    second.commands(|encoder| {
+        let exactly = SemaphoreAcquire { condition: AcquireCondition::Equal, ..acquire(SEMAPHORES, 2) };
+        encoder.semaphore_acquire(&exactly).unwrap();
+        encoder.semaphore_release(&release(SEMAPHORES + 0x10, 1)).unwrap();
+    });
+    rig.gpu.stall(false);
+    rig.wait_for(0x10, 1);
+    rig.wait_for(0, 3);
+}
+
+#[test]
 fn an_endless_grid_of_one_tsg_leaves_time_to_others() {
     let kernels = faulty();
     let rig = &kernels.rig;
@@ -308,7 +331,7 @@ fn a_wait_is_no_deadlock_while_anything_can_still_happen() {
         encoder.semaphore_release(&release(SEMAPHORES + 0x10, 1)).unwrap();
     });
     patient.wait_activity(2, |activity| matches!(activity, Activity::WaitingForSemaphore { .. }));
-    std::thread::sleep(Duration::from_millis(5));
+    patient.wait_rounds(10);
     assert!(rig.deadlocks(0).is_empty() && patient.deadlocks(0).is_empty());
     patient.gpu.set_enabled(&[1], true);
     patient.wait_for(0x10, 1);
