@@ -290,8 +290,8 @@ KERNEL quantised_dot(const u32* weights, const u32* vector, const float* scales,
         for (u32 k = 0; k < 4; k++) {
             u32 w = weights[(row * groups + g) * 4 + k];
             u32 low = w & 0x0f0f0f0f, high = w >> 4 & 0x0f0f0f0f;
-            dot = __dp4a((s32)low, (s32)vector[g * 8 + 2 * k], dot);
-            dot = __dp4a((s32)high, (s32)vector[g * 8 + 2 * k + 1], dot);
+            PTX3("dp4a.s32.s32", dot, low, vector[g * 8 + 2 * k], dot);
+            PTX3("dp4a.s32.s32", dot, high, vector[g * 8 + 2 * k + 1], dot);
         }
         sum = fmaf(dot, scales[row * groups + g], sum);
     }

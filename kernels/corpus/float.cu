@@ -22,9 +22,15 @@ MAP1(f32_reciprocal, float, float, 4, o[0] = __frcp_rn(a); o[1] = __frcp_rz(a); 
 MAP2(f32_extremes, float, float, float, 4, o[0] = fminf(a, b); o[1] = fmaxf(a, b);
      asm("min.NaN.f32 %0, %1, %2;" : "=f"(o[2]) : "f"(a), "f"(b));
      asm("max.NaN.f32 %0, %1, %2;" : "=f"(o[3]) : "f"(a), "f"(b));)
-MAP2(f32_extremes_of_magnitude, float, float, float, 2,
-     asm("min.xorsign.abs.f32 %0, %1, %2;" : "=f"(o[0]) : "f"(a), "f"(b));
-     asm("max.xorsign.abs.f32 %0, %1, %2;" : "=f"(o[1]) : "f"(a), "f"(b));)
+// sm_80 has no instruction for it.
+#if __CUDA_ARCH__ >= 860
+#define OF_MAGNITUDE(op, d) asm(op ".xorsign.abs.f32 %0, %1, %2;" : "=f"(d) : "f"(a), "f"(b))
+#else
+#define OF_MAGNITUDE(op, d)                                                                                     \
+    asm(op ".f32 %0, %1, %2;" : "=f"(d) : "f"(fabsf(a)), "f"(fabsf(b)));                                        \
+    d = copysignf(d, __uint_as_float(__float_as_uint(a) ^ __float_as_uint(b)))
+#endif
+MAP2(f32_extremes_of_magnitude, float, float, float, 2, OF_MAGNITUDE("min", o[0]); OF_MAGNITUDE("max", o[1]);)
 MAP2(f32_compare, float, float, u32, 1, u32 r = 0; r |= (a < b) << 0; r |= (a <= b) << 1; r |= (a == b) << 2;
      r |= (a != b) << 3; r |= (a >= b) << 4; r |= (a > b) << 5; r |= !(a < b) << 6; r |= !(a >= b) << 7;
      r |= isnan(a) << 8; r |= isinf(b) << 9; r |= (fabsf(a) < fabsf(b)) << 10; r |= (signbit(a) != 0) << 11;

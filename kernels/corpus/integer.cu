@@ -26,11 +26,11 @@ MAP2(averages, u32, u32, u32, 4, o[0] = __uhadd(a, b); o[1] = __urhadd(a, b); o[
      o[3] = __rhadd((s32)a, (s32)b);)
 MAP2(saturating_s32, s32, s32, s32, 2, PTX2("add.sat.s32", o[0], a, b); PTX2("sub.sat.s32", o[1], a, b);)
 MAP3(mad_hi_saturating, s32, s32, 2, PTX3("mad.hi.sat.s32", o[0], a, b, c); PTX3("mad.hi.s32", o[1], a, b, c);)
-MAP3(dot_4_bytes, u32, u32, 4, o[0] = __dp4a((s32)a, (s32)b, (s32)c); o[1] = __dp4a(a, b, c);
+MAP3(dot_4_bytes, u32, u32, 4, PTX3("dp4a.s32.s32", o[0], a, b, c); PTX3("dp4a.u32.u32", o[1], a, b, c);
      PTX3("dp4a.s32.u32", o[2], a, b, c); PTX3("dp4a.u32.s32", o[3], a, b, c);)
-MAP3(dot_2_halfwords, u32, u32, 6, o[0] = __dp2a_lo((s32)a, (s32)b, (s32)c); o[1] = __dp2a_hi((s32)a, (s32)b, (s32)c);
-     o[2] = __dp2a_lo(a, b, c); o[3] = __dp2a_hi(a, b, c); PTX3("dp2a.lo.s32.u32", o[4], a, b, c);
-     PTX3("dp2a.hi.u32.s32", o[5], a, b, c);)
+MAP3(dot_2_halfwords, u32, u32, 6, PTX3("dp2a.lo.s32.s32", o[0], a, b, c); PTX3("dp2a.hi.s32.s32", o[1], a, b, c);
+     PTX3("dp2a.lo.u32.u32", o[2], a, b, c); PTX3("dp2a.hi.u32.u32", o[3], a, b, c);
+     PTX3("dp2a.lo.s32.u32", o[4], a, b, c); PTX3("dp2a.hi.u32.s32", o[5], a, b, c);)
 MAP2(carry_chain, u64, u64, u32, 8, u32 al = a; u32 ah = a >> 32; u32 bl = b; u32 bh = b >> 32; asm(
      "add.cc.u32 %0, %4, %6; addc.cc.u32 %1, %5, %7; addc.cc.u32 %2, %4, %7; addc.u32 %3, %5, %6;"
      : "=r"(o[0]), "=r"(o[1]), "=r"(o[2]), "=r"(o[3]) : "r"(al), "r"(ah), "r"(bl), "r"(bh));

@@ -1,4 +1,5 @@
 // Integers of 64 and 128 bits.
+// nvrtc: --device-int128
 #include "corpus.cuh"
 
 MAP2(add_sub_u64, u64, u64, u64, 4, o[0] = a + b; o[1] = a - b; o[2] = -a; o[3] = a + 0x123456789abcull;)

@@ -10,6 +10,7 @@ use tegra_hcq::DeviceKind;
 mod bench;
 mod check_headers;
 mod ci;
+mod coverage;
 mod decode;
 mod dist;
 mod dmesg;
@@ -55,6 +56,8 @@ enum Task {
     Decode(decode::Input),
     /// Rebuild kernels/*.cubin from kernels/*.cu with NVRTC 12.6
     Kernels(kernels::Options),
+    /// Say which instructions the corpus executes on the software Orin; exit code 1 when a needed one is untested
+    Coverage(coverage::Options),
     /// Exchange kernels and results with a GPU under NVIDIA's own driver
     #[command(subcommand)]
     Silicon(silicon::Exchange),
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Task::CheckHeaders(options) => check_headers::run(&options),
         Task::Decode(input) => decode::run(&input),
         Task::Kernels(options) => success(kernels::run(&options)),
+        Task::Coverage(options) => coverage::run(&options),
         Task::Silicon(exchange) => success(silicon::run(&exchange)),
         Task::GenClasses { check } => success(gen_classes::run(check)),
         Task::Dist(options) => success(dist::run(&options)),

@@ -45,7 +45,9 @@ pub(crate) fn run(exchange: &Exchange) -> Result<()> {
         Exchange::Export { folder, sm } => {
             let count = silicon::export(folder, *sm, cases())?;
             println!("{count} cases for sm_{sm} in {}", folder.display());
-            println!("on the machine with the GPU: python3 run.py . OUT; then here: cargo xtask silicon import OUT");
+            println!(
+                "on the machine with the GPU: python3 run.py . OUT; then here: cargo xtask silicon import OUT"
+            );
             Ok(())
         }
         Exchange::Import { folder } => {
@@ -69,7 +71,8 @@ fn write_table(check: bool) -> Result<()> {
     let results = on_the_model(orin_sim::Config::default(), cases())?;
     let rows = results.iter().map(|(case, outputs)| (*case, outputs.as_slice()));
     let table = table::render(&opinion, rows)?;
-    let new = table::insert(&document, &table).context("docs/software-orin.md lacks the marks of the table")?;
+    let new =
+        table::insert(&document, &table).context("docs/software-orin.md lacks the marks of the table")?;
     if check {
         ensure!(new == document, "the table is out of date: run `cargo xtask silicon table`");
     } else {

@@ -211,14 +211,13 @@ impl Format {
         match (a, b) {
             (Number::Nan, _) | (_, Number::Nan) => self.nan(),
             (Number::Infinite { negative: a }, Number::Infinite { negative: b }) if a != b => self.nan(),
-            (Number::Infinite { negative }, _) | (_, Number::Infinite { negative }) => self.infinity(negative),
+            (Number::Infinite { negative }, _) | (_, Number::Infinite { negative }) => {
+                self.infinity(negative)
+            }
             (Number::Finite(a), Number::Finite(b)) => {
                 if a.magnitude == 0 && b.magnitude == 0 {
-                    let negative = if mode == Mode::Down {
-                        a.negative || b.negative
-                    } else {
-                        a.negative && b.negative
-                    };
+                    let negative =
+                        if mode == Mode::Down { a.negative || b.negative } else { a.negative && b.negative };
                     return self.signed(0, negative);
                 }
                 let sum = a.plus(b);
@@ -274,7 +273,11 @@ impl Format {
             (Number::Infinite { negative }, Number::Finite(b)) => self.infinity(negative != b.negative),
             (Number::Finite(a), Number::Infinite { negative }) => self.signed(0, a.negative != negative),
             (Number::Finite(a), Number::Finite(b)) if b.magnitude == 0 => {
-                if a.magnitude == 0 { self.nan() } else { self.infinity(a.negative != b.negative) }
+                if a.magnitude == 0 {
+                    self.nan()
+                } else {
+                    self.infinity(a.negative != b.negative)
+                }
             }
             (Number::Finite(a), Number::Finite(b)) => {
                 // All 53 bits of the dividend in place, so that the quotient has bits enough.

@@ -6,6 +6,7 @@
 
 pub mod case;
 pub mod compare;
+pub mod coverage;
 pub mod cubins;
 pub mod data;
 pub mod exact;
@@ -22,6 +23,14 @@ pub use case::Case;
 pub fn cases() -> &'static [Case] {
     static CASES: LazyLock<Vec<Case>> = LazyLock::new(reference::all);
     &CASES
+}
+
+/// A software Orin that says of itself to be of compute capability `sm` / 10: its interpreter executes the code of
+/// all chips of SM 8.x, and a driver loads none but that of the very chip.
+pub fn model_of(sm: u32) -> orin_sim::Config {
+    let mut config = orin_sim::Config::default();
+    config.characteristics.sm_arch_sm_version = ((sm / 10) << 8) | (sm % 10);
+    config
 }
 
 /// Runs cases on a software Orin with the cubins of `sm_87` that are built in, and hands over the outputs in

@@ -234,7 +234,8 @@ pub fn import(results: &Path, target: &Path, cases: &[Case]) -> Result<Vec<Strin
     let text = String::from_utf8_lossy(&read(&path)?).into_owned();
     let bytes = read(&results.join("outputs.bin"))?;
     let mut lines = text.lines();
-    let machine: Machine = serde_json::from_str(lines.next().unwrap_or_default()).map_err(json_error(&path))?;
+    let machine: Machine =
+        serde_json::from_str(lines.next().unwrap_or_default()).map_err(json_error(&path))?;
     let mut stored = Stored { machine: Some(machine), cases: BTreeMap::new() };
     let (mut kept, mut remarks) = (Vec::new(), Vec::new());
     for line in lines {
@@ -357,7 +358,10 @@ impl Opinion {
             total = total.and(match stored {
                 StoredOutput::Hash(hash) => by_hash(case, output, hash),
                 StoredOutput::Bytes(offset, len) => {
-                    let bytes = self.bytes.get(*offset..offset + len).ok_or_else(|| stale("the bytes are missing"))?;
+                    let bytes = self
+                        .bytes
+                        .get(*offset..offset + len)
+                        .ok_or_else(|| stale("the bytes are missing"))?;
                     let silicon = Data { kind: output.kind, bytes: bytes.to_vec() };
                     if silicon.bytes.len() != output.bytes.len() {
                         return Err(stale("the results have another length"));
@@ -379,11 +383,6 @@ fn by_hash(case: &Case, output: &Data, hash: &str) -> Difference {
     let expected = case.expected().iter().find(|data| same_shape(data) && output_hash(data) == hash);
     match expected {
         Some(expected) => compare(output, expected, Tolerance::Exact),
-        None => Difference {
-            elements: output.len(),
-            equal: 0,
-            max_ulp: u64::MAX,
-            first_wrong: Some(0),
-        },
+        None => Difference { elements: output.len(), equal: 0, max_ulp: u64::MAX, first_wrong: Some(0) },
     }
 }

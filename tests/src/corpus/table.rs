@@ -60,7 +60,9 @@ fn ulp(case: &Case, difference: Difference) -> String {
     match case.tolerance {
         _ if difference.max_ulp == u64::MAX => "differs".to_owned(),
         // Around zero, units in the last place say nothing.
-        Tolerance::Near { absolute, .. } if absolute != 0.0 && difference.max_ulp > 1 << 12 => "> 4096".to_owned(),
+        Tolerance::Near { absolute, .. } if absolute != 0.0 && difference.max_ulp > 1 << 12 => {
+            "> 4096".to_owned()
+        }
         _ => difference.max_ulp.to_string(),
     }
 }

@@ -7,18 +7,20 @@ pub mod ioctl;
 pub mod isolation;
 pub mod jit;
 pub mod models;
+pub mod silicon;
 pub mod soak;
 pub mod stress;
 
 use crate::harness::Suite;
 
 /// The suites of an ordinary run, in the order in which they run.
-pub static ALL: [&Suite; 7] = [
+pub static ALL: [&Suite; 8] = [
     &ioctl::SUITE,
     &hcq::SUITE,
     &edge_cases::SUITE,
     &stress::SUITE,
     &models::SUITE,
+    &silicon::SUITE,
     &jit::SUITE,
     &isolation::SUITE,
 ];

@@ -55,7 +55,10 @@ fn hashes() -> Vec<Case> {
                 let digest = |block: &[u32]| -> Vec<u32> {
                     let message: Vec<u8> = block[..11].iter().flat_map(|word| word.to_be_bytes()).collect();
                     let digest = Sha256::digest(message);
-                    digest.chunks(4).map(|word| word.iter().fold(0, |w, byte| w << 8 | u32::from(*byte))).collect()
+                    digest
+                        .chunks(4)
+                        .map(|word| word.iter().fold(0, |w, byte| w << 8 | u32::from(*byte)))
+                        .collect()
                 };
                 padded.chunks(16).flat_map(digest).collect()
             }),
@@ -68,12 +71,12 @@ fn hashes() -> Vec<Case> {
             .gives(move || {
                 // By the table of remainders of single bytes.
                 let table: Vec<u32> = (0..256)
-                    .map(|byte| (0..8).fold(byte, |crc, _| crc >> 1 ^ if crc & 1 == 1 { 0xedb8_8320 } else { 0 }))
+                    .map(|byte| {
+                        (0..8).fold(byte, |crc, _| crc >> 1 ^ if crc & 1 == 1 { 0xedb8_8320 } else { 0 })
+                    })
                     .collect();
                 let crc = |row: &[u8]| {
-                    !row.iter().fold(u32::MAX, |crc, byte| {
-                        crc >> 8 ^ table[usize::from(crc as u8 ^ byte)]
-                    })
+                    !row.iter().fold(u32::MAX, |crc, byte| crc >> 8 ^ table[usize::from(crc as u8 ^ byte)])
                 };
                 bytes.chunks(length).map(crc).collect()
             }),
@@ -117,7 +120,8 @@ fn fft() -> Case {
                     (re * angle.cos() - im * angle.sin(), re * angle.sin() + im * angle.cos())
                 };
                 let bin = |k: usize| {
-                    let (re, im) = (0..64).map(|n| term(k, n)).fold((0.0, 0.0), |s, t| (s.0 + t.0, s.1 + t.1));
+                    let (re, im) =
+                        (0..64).map(|n| term(k, n)).fold((0.0, 0.0), |s, t| (s.0 + t.0, s.1 + t.1));
                     [re as f32, im as f32]
                 };
                 (0..64).flat_map(bin).collect()
@@ -350,24 +354,20 @@ fn gravity() -> Case {
 fn philox() -> Case {
     const N: usize = 133;
     let seed = 0x0123_4567_89ab_cdef_u64;
-    Case::new(FILE, "philox")
-        .launch(3, 50)
-        .output::<u32>(4 * N)
-        .scalar(N as u32)
-        .scalar(seed)
-        .reference(move |_| {
+    Case::new(FILE, "philox").launch(3, 50).output::<u32>(4 * N).scalar(N as u32).scalar(seed).reference(
+        move |_| {
             let one = |i: u32| {
                 let (mut c, mut k) = ([i, 0, i * 3, 1], [seed as u32, (seed >> 32) as u32]);
                 for _ in 0..10 {
-                    let [p, q] =
-                        [u64::from(c[0]) * 0xd251_1f53, u64::from(c[2]) * 0xcd9e_8d57];
+                    let [p, q] = [u64::from(c[0]) * 0xd251_1f53, u64::from(c[2]) * 0xcd9e_8d57];
                     c = [(q >> 32) as u32 ^ c[1] ^ k[0], q as u32, (p >> 32) as u32 ^ c[3] ^ k[1], p as u32];
                     k = [k[0].wrapping_add(0x9e37_79b9), k[1].wrapping_add(0xbb67_ae85)];
                 }
                 c
             };
             vec![Data::of(&(0..N as u32).flat_map(one).collect::<Vec<u32>>())]
-        })
+        },
+    )
 }
 
 fn quantised() -> Case {

@@ -236,14 +236,12 @@ fn locks() -> Vec<Case> {
             .update(&[100_u32])
             .scalar(5_u32)
             .reference(|_| vec![Data::of(&[0_u32]), Data::of(&[130_u32])]),
-        Case::new(FILE, "spin_lock_in_a_warp")
-            .launch(2, 32)
-            .update(&[0_u32])
-            .update(&[1_u32])
-            .reference(|_| {
+        Case::new(FILE, "spin_lock_in_a_warp").launch(2, 32).update(&[0_u32]).update(&[1_u32]).reference(
+            |_| {
                 let count = (0..64).fold(1_u32, |count, _| count.wrapping_mul(3).wrapping_add(1));
                 vec![Data::of(&[0_u32]), Data::of(&[count])]
-            }),
+            },
+        ),
     ]
 }
 

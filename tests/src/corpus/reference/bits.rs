@@ -158,12 +158,7 @@ fn fields() -> Vec<Case> {
             [mask(u64::from(a), u64::from(b)), mask(u64::from(a & 31), u64::from(b & 31))]
         }),
         map2(FILE, "sign_extensions", (any(), any()), |a: u32, b: u32| {
-            [
-                extend(a, b, true),
-                extend(a, b & 31, true),
-                extend(a, b, false),
-                extend(a, b & 31, false),
-            ]
+            [extend(a, b, true), extend(a, b & 31, true), extend(a, b, false), extend(a, b & 31, false)]
         }),
         map3(FILE, "permute_bytes", any(), |a: u32, b, c| {
             [
@@ -216,13 +211,7 @@ fn packed() -> Vec<Case> {
             let unsigned: u32 = pairs().map(|(a, b)| u32::from(a.abs_diff(b))).sum();
             let signed: u32 = pairs().map(|(a, b)| signed8(a).abs_diff(signed8(b))).sum();
             let word = a.cast_signed().abs_diff(b.cast_signed());
-            [
-                by_bytes(a, b, u8::abs_diff),
-                unsigned,
-                signed,
-                unsigned.wrapping_add(c),
-                word.wrapping_add(c),
-            ]
+            [by_bytes(a, b, u8::abs_diff), unsigned, signed, unsigned.wrapping_add(c), word.wrapping_add(c)]
         }),
         map3(FILE, "pack_saturating", any(), |a: i32, b, c| {
             let pack = |low: i32, high: i32, bits: u32| -> u32 {

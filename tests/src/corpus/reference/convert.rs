@@ -102,12 +102,7 @@ fn from_integers() -> Vec<Case> {
             ]
         }),
         map1(FILE, "narrow_to_f32", any(), |a: u32| {
-            [
-                f32::from(a as u8),
-                f32::from(a as i8),
-                f32::from((a >> 7) as u16),
-                f32::from((a >> 9) as i16),
-            ]
+            [f32::from(a as u8), f32::from(a as i8), f32::from((a >> 7) as u16), f32::from((a >> 9) as i16)]
         }),
     ]
 }
@@ -135,8 +130,7 @@ fn between_floats() -> Vec<Case> {
         }),
         map2(FILE, "f32_pair_to_bf16x2", (any(), any()), |a: f32, b: f32| {
             let to = |x: f32, mode| F32.convert(f32_bits(x), BF16, mode);
-            let ([a, b], [c, d]) =
-                ([a, b].map(|x| to(x, Mode::Nearest)), [a, b].map(|x| to(x, Mode::Zero)));
+            let ([a, b], [c, d]) = ([a, b].map(|x| to(x, Mode::Nearest)), [a, b].map(|x| to(x, Mode::Zero)));
             [a, b, relu(a, BF16), relu(b, BF16), c, d].map(bf16::from_word)
         }),
         // Ties go away from zero: half a unit is added to the magnitude before the low bits are cut off.

@@ -11,7 +11,13 @@ fn minimum(a: f64, b: f64) -> f64 {
     match (a.is_nan(), b.is_nan()) {
         (true, _) => b,
         (_, true) => a,
-        _ if a == b => if a.is_sign_negative() { a } else { b },
+        _ if a == b => {
+            if a.is_sign_negative() {
+                a
+            } else {
+                b
+            }
+        }
         _ => a.min(b),
     }
 }
@@ -33,8 +39,7 @@ fn arithmetic() -> Vec<Case> {
             MODES.map(|mode| f64::from_bits(F64.mul(bits(a), bits(b), mode)))
         }),
         map3(FILE, "f64_fma", any(), move |a: f64, b, c| {
-            let [rn, rz, rd, ru] =
-                MODES.map(|mode| f64::from_bits(F64.fma(bits(a), bits(b), bits(c), mode)));
+            let [rn, rz, rd, ru] = MODES.map(|mode| f64::from_bits(F64.fma(bits(a), bits(b), bits(c), mode)));
             [rn, rz, rd, ru, (-a).mul_add(b, c.abs())]
         }),
         map2(FILE, "f64_divide", (any(), any()), move |a: f64, b: f64| {
@@ -53,7 +58,10 @@ fn others() -> Vec<Case> {
     let (rows, columns) = (75_usize, 41_usize);
     let mut numbers = Case::numbers("f64_dot_rows");
     let a: Vec<f64> = (0..rows * columns).map(|_| f64::from(numbers.f32())).collect();
-    let b: Vec<f64> = (0..columns).map(|_| f64::random(&mut numbers)).map(|x| if x.is_finite() { x } else { 1.5 }).collect();
+    let b: Vec<f64> = (0..columns)
+        .map(|_| f64::random(&mut numbers))
+        .map(|x| if x.is_finite() { x } else { 1.5 })
+        .collect();
     vec![
         map2(FILE, "f64_extremes", (any(), any()), |a: f64, b: f64| {
             [minimum(a, b), -minimum(-a, -b), a.copysign(b)]

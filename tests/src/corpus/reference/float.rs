@@ -29,7 +29,13 @@ pub(super) fn minimum(a: f32, b: f32) -> f32 {
     match (a.is_nan(), b.is_nan()) {
         (true, _) => b,
         (_, true) => a,
-        _ if a == b => if a.is_sign_negative() { a } else { b },
+        _ if a == b => {
+            if a.is_sign_negative() {
+                a
+            } else {
+                b
+            }
+        }
         _ => a.min(b),
     }
 }
@@ -104,7 +110,11 @@ fn comparisons() -> Vec<Case> {
         map2(FILE, "f32_extremes_of_magnitude", (any(), any()), |a: f32, b: f32| {
             let negative = a.is_sign_negative() != b.is_sign_negative();
             let signed = |x: f32| {
-                if a.is_nan() && b.is_nan() { f32::NAN } else { x.copysign(if negative { -1.0 } else { 1.0 }) }
+                if a.is_nan() && b.is_nan() {
+                    f32::NAN
+                } else {
+                    x.copysign(if negative { -1.0 } else { 1.0 })
+                }
             };
             [signed(minimum(a.abs(), b.abs())), signed(maximum(a.abs(), b.abs()))]
         }),
@@ -138,7 +148,9 @@ fn comparisons() -> Vec<Case> {
 }
 
 fn functions() -> Vec<Case> {
-    let exponents = || made(&[0_i32, 1, -1, 127, 128, -126, -149, -150, 300, -300], |n| (n.u32() % 400).cast_signed() - 200);
+    let exponents = || {
+        made(&[0_i32, 1, -1, 127, 128, -126, -149, -150, 300, -300], |n| (n.u32() % 400).cast_signed() - 200)
+    };
     let mut numbers = Case::numbers("f32_axpy_vectors");
     let x: Vec<f32> = (0..4 * 203).map(|_| f32::random(&mut numbers)).collect();
     let y: Vec<f32> = (0..4 * 203).map(|_| f32::random(&mut numbers)).collect();

@@ -20,9 +20,12 @@ fn over(
     f: impl Fn(&[u32], usize) -> Option<u32> + Send + Sync + 'static,
 ) -> Case {
     let input = words(kernel);
-    Case::new(FILE, kernel).launch(8, 83).input(&input).output::<u32>(len).scalar(N as u32).gives(move || {
-        (0..len).map(|i| f(&input, i).unwrap_or(0xa5a5_a5a5)).collect()
-    })
+    Case::new(FILE, kernel)
+        .launch(8, 83)
+        .input(&input)
+        .output::<u32>(len)
+        .scalar(N as u32)
+        .gives(move || (0..len).map(|i| f(&input, i).unwrap_or(0xa5a5_a5a5)).collect())
 }
 
 /// The cases.
@@ -49,12 +52,8 @@ fn predicates() -> Vec<Case> {
         }),
         map3(FILE, "predicate_logic", small(), |a: u32, b, c| {
             let (p, q, r, s, t) = (a > 100, b > a, c & 3 == 1, a == b, c > b);
-            let facts = [
-                (p && q) || ((r && !s) ^ (t || p)),
-                if p { q } else { r },
-                !(p ^ q ^ r),
-                (s | t) & (p | r),
-            ];
+            let facts =
+                [(p && q) || ((r && !s) ^ (t || p)), if p { q } else { r }, !(p ^ q ^ r), (s | t) & (p | r)];
             let mask = facts.iter().rev().fold(0, |mask, fact| mask << 1 | u32::from(*fact));
             [mask, [p, q, r, s, t].into_iter().map(u32::from).sum::<u32>() * u32::from(q != r)]
         }),

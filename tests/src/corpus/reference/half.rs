@@ -61,7 +61,13 @@ trait Half: Element + PartialOrd {
     }
     /// `result`, or NaN where one of the two is NaN.
     fn or_nan(self, other: Self, result: Self) -> Self {
-        if self.nan() { self } else if other.nan() { other } else { result }
+        if self.nan() {
+            self
+        } else if other.nan() {
+            other
+        } else {
+            result
+        }
     }
 }
 
@@ -124,7 +130,9 @@ fn halves<T: Half>(mut case: Case, f: impl Fn(&[u32]) -> Vec<T> + Send + Sync + 
     case.reference(move |arguments| {
         let inputs: Vec<Vec<u32>> = arguments
             .iter()
-            .filter_map(|argument| if let Argument::Input(data) = argument { Some(data.values()) } else { None })
+            .filter_map(
+                |argument| if let Argument::Input(data) = argument { Some(data.values()) } else { None },
+            )
             .collect();
         let row = |i: usize| inputs.iter().map(|input| input[i]).collect::<Vec<u32>>();
         vec![Data::of(&(0..inputs[0].len()).flat_map(|i| f(&row(i))).collect::<Vec<T>>())]
@@ -143,10 +151,20 @@ fn fma<T: Half>(a: Pair<T>, b: Pair<T>, c: Pair<T>) -> Pair<T> {
 /// Bit by bit: less, less or equal, equal, ordered not equal, greater or equal, greater, and the unordered forms.
 fn facts<T: Half>(a: T, b: T) -> u32 {
     let unordered = a.nan() || b.nan();
-    [a < b, a <= b, a == b, !unordered && a != b, a >= b, a > b, unordered || a < b, unordered || a >= b, a.nan()]
-        .iter()
-        .rev()
-        .fold(0, |word, fact| word << 1 | u32::from(*fact))
+    [
+        a < b,
+        a <= b,
+        a == b,
+        !unordered && a != b,
+        a >= b,
+        a > b,
+        unordered || a < b,
+        unordered || a >= b,
+        a.nan(),
+    ]
+    .iter()
+    .rev()
+    .fold(0, |word, fact| word << 1 | u32::from(*fact))
 }
 
 /// The cases that both types have, with the prefix of their kernels' names.
@@ -161,13 +179,7 @@ fn common<T: Half>(file: &'static str, names: [&'static str; 6]) -> Vec<Case> {
             [a.plus(b).saturated(), a.times(b).saturated(), a.fma(b, c).saturated()]
         }),
         map_pairs(file, pairs, |a: Pair<T>, b, c| {
-            [
-                each(a, b, T::plus),
-                each(a, b, T::minus),
-                each(a, b, T::times),
-                fma(a, b, c),
-                a.map(T::flipped),
-            ]
+            [each(a, b, T::plus), each(a, b, T::minus), each(a, b, T::times), fma(a, b, c), a.map(T::flipped)]
         }),
         map_pairs(file, relu, |a: Pair<T>, b, c| {
             let sum = fma(a, b, c);
@@ -214,7 +226,7 @@ fn half_pairs() -> Vec<Case> {
         map2("half", "f16_masks", (pairs::<f16>(), pairs::<f16>()), |a: u32, b: u32| {
             let (a, b) = (pair::<f16>(a), pair::<f16>(b));
             let both = |bit: u32| [0, 1].map(|half| facts(a[half], b[half]) >> bit & 1);
-            let mask = |bits: [u32; 2]| bits[0] * 0xffff | bits[1] * 0xffff_0000;
+            let mask = |bits: [u32; 2]| (bits[0] * 0xffff) | (bits[1] * 0xffff_0000);
             let [equal, less] = [both(2), both(6)].map(|bits| bits[0] & bits[1]);
             [mask(both(0)), mask(both(7)), equal, less]
         }),
@@ -254,20 +266,16 @@ fn half_rows() -> Vec<Case> {
     };
     let (a, b) = (values("f16_dot_rows", rows * columns), values("f16_vector", columns));
     let (c, d) = (a.clone(), b.clone());
-    let case = |kernel| {
-        Case::new("half", kernel).launch(3, 32).input(&a).input(&b)
-    };
+    let case = |kernel| Case::new("half", kernel).launch(3, 32).input(&a).input(&b);
     vec![
-        case("f16_dot_rows")
-            .output::<f32>(rows)
-            .scalar(rows as u32)
-            .scalar((columns / 2) as u32)
-            .gives(move || {
+        case("f16_dot_rows").output::<f32>(rows).scalar(rows as u32).scalar((columns / 2) as u32).gives(
+            move || {
                 let dot = |row: &[f16]| {
                     row.iter().zip(&d).fold(0.0_f32, |sum, (m, v)| m.to_f32().mul_add(v.to_f32(), sum))
                 };
                 c.chunks(columns).map(dot).collect()
-            }),
+            },
+        ),
         {
             let (a, b) = (a.clone(), b.clone());
             case("f16_accumulate")
@@ -277,7 +285,9 @@ fn half_rows() -> Vec<Case> {
                 .gives(move || {
                     let start = [f16::from_f32(0.5), f16::from_f32(-2.0)];
                     let row = |row: &[f16]| {
-                        row.chunks(2).zip(b.chunks(2)).fold(start, |sum, (m, v)| fma([m[0], m[1]], [v[0], v[1]], sum))
+                        row.chunks(2)
+                            .zip(b.chunks(2))
+                            .fold(start, |sum, (m, v)| fma([m[0], m[1]], [v[0], v[1]], sum))
                     };
                     a.chunks(columns).flat_map(row).collect()
                 })
@@ -304,7 +314,11 @@ pub(super) fn bfloat_cases() -> Vec<Case> {
             .gives(move || {
                 let blend = |(x, y): (&bf16, &bf16)| {
                     let (x, y) = (x.to_f32(), y.to_f32());
-                    let bits = crate::corpus::exact::F32.convert(0.3_f32.mul_add(x - y, y).to_word(), BF16, Mode::Nearest);
+                    let bits = crate::corpus::exact::F32.convert(
+                        0.3_f32.mul_add(x - y, y).to_word(),
+                        BF16,
+                        Mode::Nearest,
+                    );
                     bf16::from_word(bits)
                 };
                 x.iter().zip(&y).map(blend).collect()

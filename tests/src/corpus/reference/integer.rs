@@ -85,12 +85,7 @@ fn words() -> (Source<u32>, Source<u32>) {
 fn arithmetic() -> Vec<Case> {
     vec![
         map2(FILE, "add_sub_u32", words(), |a: u32, b: u32| {
-            [
-                a.wrapping_add(b),
-                a.wrapping_sub(b),
-                a.wrapping_neg(),
-                a.wrapping_add(b).wrapping_add(12345),
-            ]
+            [a.wrapping_add(b), a.wrapping_sub(b), a.wrapping_neg(), a.wrapping_add(b).wrapping_add(12345)]
         }),
         map2(FILE, "mul_lo_u32", words(), |a: u32, b: u32| {
             [

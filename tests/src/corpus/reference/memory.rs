@@ -148,18 +148,20 @@ fn local() -> Vec<Case> {
                 };
                 (0..N).flat_map(one).collect()
             }),
-        Case::new(FILE, "spills").launch(3, 60).input(&spilled).output::<f32>(N).scalar(N as u32).gives(move || {
-            let one = |i: usize| {
-                let mut v: Vec<f32> = (0..48).map(|k| spilled[(i + 7 * k) % N]).collect();
-                for round in 0..3 {
-                    for k in 0..48 {
-                        v[k] = v[k].mul_add(0.5, v[(k * 5 + round + 1) % 48]);
+        Case::new(FILE, "spills").launch(3, 60).input(&spilled).output::<f32>(N).scalar(N as u32).gives(
+            move || {
+                let one = |i: usize| {
+                    let mut v: Vec<f32> = (0..48).map(|k| spilled[(i + 7 * k) % N]).collect();
+                    for round in 0..3 {
+                        for k in 0..48 {
+                            v[k] = v[k].mul_add(0.5, v[(k * 5 + round + 1) % 48]);
+                        }
                     }
-                }
-                v.iter().fold(0.0_f32, |sum, x| sum + x)
-            };
-            (0..N).map(one).collect()
-        }),
+                    v.iter().fold(0.0_f32, |sum, x| sum + x)
+                };
+                (0..N).map(one).collect()
+            },
+        ),
     ]
 }
 
@@ -247,14 +249,16 @@ fn far_offsets() -> Case {
     const N: usize = 90;
     let input = words("far_offsets", 2 * N);
     let given = input.clone();
-    Case::new(FILE, "far_offsets").launch(2, 45).input(&given).output::<u32>(3 * N).scalar(N as u32).gives(move || {
-        let mut out = vec![0xa5a5_a5a5_u32; 3 * N];
-        for i in 0..N {
-            out[i] = input[N + i].wrapping_add(input[i]).wrapping_add(input[2 * N - 1 - i]);
-            out[2 * N - 1 - i] = input[N - 1 - i];
-        }
-        out
-    })
+    Case::new(FILE, "far_offsets").launch(2, 45).input(&given).output::<u32>(3 * N).scalar(N as u32).gives(
+        move || {
+            let mut out = vec![0xa5a5_a5a5_u32; 3 * N];
+            for i in 0..N {
+                out[i] = input[N + i].wrapping_add(input[i]).wrapping_add(input[2 * N - 1 - i]);
+                out[2 * N - 1 - i] = input[N - 1 - i];
+            }
+            out
+        },
+    )
 }
 
 /// The cases of `grid.cu`.
@@ -290,8 +294,10 @@ pub(super) fn grid_cases() -> Vec<Case> {
                 (0..nx * ny * nz).map(one).collect()
             }),
         Case::new("grid", "clocks").launch(1, 40).output::<u32>(40).gives(|| vec![63; 40]),
-        Case::new("grid", "launch_registers").launch(1, 40).shared(240).output::<u32>(120).gives(|| {
-            (0..40).flat_map(|t| [240, 1, 1 + 2 + 4 * (39 - t)]).collect()
-        }),
+        Case::new("grid", "launch_registers")
+            .launch(1, 40)
+            .shared(240)
+            .output::<u32>(120)
+            .gives(|| (0..40).flat_map(|t| [240, 1, 1 + 2 + 4 * (39 - t)]).collect()),
     ]
 }

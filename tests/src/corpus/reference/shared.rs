@@ -58,9 +58,8 @@ fn blocks() -> Vec<Case> {
     let (sum, scan) = (words("tree_sum", N), words("block_scan", N));
     let mut numbers = Case::numbers("byte_histogram");
     let bytes: Vec<u8> = (0..4001).map(|_| u8::random(&mut numbers)).collect();
-    let block = |kernel, input: &[u32], bytes| {
-        Case::new(FILE, kernel).launch(8, 128).shared(bytes).input(input)
-    };
+    let block =
+        |kernel, input: &[u32], bytes| Case::new(FILE, kernel).launch(8, 128).shared(bytes).input(input);
     vec![
         block("tree_sum", &sum, 512).output::<u32>(8).scalar(N as u32).gives(move || {
             sum.chunks(128).map(|block| block.iter().fold(0, |sum: u32, x| sum.wrapping_add(*x))).collect()
@@ -94,29 +93,24 @@ fn barriers() -> Vec<Case> {
         words("combining_barriers", 75).into_iter().map(|x| (x % 41).cast_signed() - 20).collect();
     let (named, phases) = (words("named_barriers", 5 * 64), words("mbarrier_phases", 5 * 64));
     vec![
-        Case::new(FILE, "combining_barriers").launch(1, 75).input(&values).output::<i32>(300).gives(move || {
-            let count = |f: &dyn Fn(&&i32) -> bool| values.iter().filter(f).count() as i32;
-            let results = [
-                count(&|v| **v > 0),
-                1,
-                i32::from(count(&|v| **v == 3) > 0),
-                count(&|v| *v & 1 != 0),
-            ];
-            results.iter().flat_map(|r| [*r; 75]).collect()
-        }),
-        Case::new(FILE, "named_barriers")
-            .launch(1, 128)
-            .input(&named)
-            .output::<u32>(64)
-            .scalar(5_u32)
-            .gives(move || {
+        Case::new(FILE, "combining_barriers").launch(1, 75).input(&values).output::<i32>(300).gives(
+            move || {
+                let count = |f: &dyn Fn(&&i32) -> bool| values.iter().filter(f).count() as i32;
+                let results =
+                    [count(&|v| **v > 0), 1, i32::from(count(&|v| **v == 3) > 0), count(&|v| *v & 1 != 0)];
+                results.iter().flat_map(|r| [*r; 75]).collect()
+            },
+        ),
+        Case::new(FILE, "named_barriers").launch(1, 128).input(&named).output::<u32>(64).scalar(5_u32).gives(
+            move || {
                 let one = |t: usize| {
                     (0..5).fold(0_u32, |sum, k| {
                         sum.wrapping_mul(31).wrapping_add(named[k * 64 + 63 - t].wrapping_mul(3))
                     })
                 };
                 (0..64).map(one).collect()
-            }),
+            },
+        ),
         Case::new(FILE, "mbarrier_phases")
             .launch(1, 64)
             .input(&phases)
@@ -181,17 +175,17 @@ pub(super) fn async_cases() -> Vec<Case> {
                 .output::<f32>(128)
                 .scalar(7_u32)
                 .gives(move || {
-                    let one = |t: usize| (0..7).fold(0.0_f32, |sum, k| sum.mul_add(0.75, floats[k * 128 + 127 - t]));
+                    let one = |t: usize| {
+                        (0..7).fold(0.0_f32, |sum, k| sum.mul_add(0.75, floats[k * 128 + 127 - t]))
+                    };
                     (0..128).map(one).collect()
                 })
         },
         {
             let input = arrival.clone();
-            Case::new("async", "async_arrival")
-                .launch(1, 64)
-                .input(&input)
-                .output::<u32>(64)
-                .reference(move |_| vec![Data::of(&(0..64).map(|t: usize| arrival[t ^ 3]).collect::<Vec<u32>>())])
+            Case::new("async", "async_arrival").launch(1, 64).input(&input).output::<u32>(64).reference(
+                move |_| vec![Data::of(&(0..64).map(|t: usize| arrival[t ^ 3]).collect::<Vec<u32>>())],
+            )
         },
     ]
 }

@@ -41,7 +41,8 @@ fn between<const LOW: i32, const HIGH: i32>() -> Source<f32> {
 
 /// Positive numbers of any size, and what else a logarithm or root meets.
 fn positive() -> Source<f32> {
-    let edges = [0.0, -0.0, 1.0, 2.0, 0.5, f32::INFINITY, f32::MAX, f32::MIN_POSITIVE, -1.0, f32::NAN, 1.0e-40];
+    let edges =
+        [0.0, -0.0, 1.0, 2.0, 0.5, f32::INFINITY, f32::MAX, f32::MIN_POSITIVE, -1.0, f32::NAN, 1.0e-40];
     made(&edges, |n: &mut Numbers| f32::from_bits(n.u32() % 0x7f80_0000))
 }
 
@@ -114,10 +115,8 @@ fn waves() -> Vec<Case> {
 
 fn library() -> Vec<Case> {
     vec![
-        map1(FILE, "exp_f32", between::<-100, 100>(), |a: f32| {
-            [rounded(f64::exp, a), rounded(f64::exp2, a)]
-        })
-        .within(Tolerance::Ulp(2), "CUDA: expf and exp2f within 2 ulp"),
+        map1(FILE, "exp_f32", between::<-100, 100>(), |a: f32| [rounded(f64::exp, a), rounded(f64::exp2, a)])
+            .within(Tolerance::Ulp(2), "CUDA: expf and exp2f within 2 ulp"),
         map1(FILE, "log_f32", positive(), |a: f32| [rounded(f64::ln, a), rounded(f64::log2, a)])
             .within(Tolerance::Ulp(2), "CUDA: logf and log2f within 1 ulp"),
         map1(FILE, "sine_f32", between::<-200_000, 200_000>(), |a: f32| {

@@ -171,9 +171,8 @@ fn integer(kernel: &'static str, (m, k): (usize, usize), (a_type, b_type): (Type
         let (a, b) = (shape.a(&a), shape.b(&b));
         let one = |at: usize| {
             let (row, column) = place(at / 32, at % 32);
-            let products = |f: fn(f64, f64) -> f64| -> f64 {
-                (0..k).map(|k| f(a[row][k], b[k][column])).sum()
-            };
+            let products =
+                |f: fn(f64, f64) -> f64| -> f64 { (0..k).map(|k| f(a[row][k], b[k][column])).sum() };
             let sum_of = match sum {
                 Sum::Xor => products(|a, b| f64::from(a != b)),
                 _ => products(|a, b| a * b),
@@ -213,7 +212,6 @@ pub(super) fn cases() -> Vec<Case> {
         integer("mma_b1_and_k128", (16, 128), (b1, b1), Sum::And),
         integer("mma_b1_xor_k128", (8, 128), (b1, b1), Sum::Xor),
         integer("mma_s8_saturating", (16, 32), (s8, s8), Sum::Saturates),
-        sparse(),
         load_matrices(),
         transpose_matrix(),
         gemm(),
@@ -257,26 +255,6 @@ fn doubles() -> Case {
         })
 }
 
-/// The metadata keeps the first and the third of each four elements: indices 0 and 2, two bits each.
-fn sparse() -> Case {
-    let shape = Shape { m: 16, k: 16, a: Type::F16, b: Type::F16 };
-    let mut numbers = Case::numbers("mma_sparse_f16");
-    let (a, b) = (registers(&mut numbers, Type::F16, 4, false), registers(&mut numbers, Type::F16, 4, false));
-    let c = vec![0.5_f32; 128];
-    let kept = 0x8888_8888_u32;
-    let case = Case::new(FILE, "mma_sparse_f16").input(&a).input(&b).input(&c).output::<f32>(128).scalar(kept);
-    case.within(Tolerance::Exact, "numbers of so few bits that every sum is exact").gives(move || {
-        let (a, b) = (shape.a(&a), shape.b(&b));
-        let one = |at: usize| {
-            let (row, column) = place(at / 32, at % 32);
-            // Element i of the compressed row stands at 4 (i div 2) + 2 (i mod 2).
-            let products = (0..16).map(|i| a[row][i] * b[4 * (i / 2) + 2 * (i % 2)][column]);
-            (f64::from(c[at]) + products.sum::<f64>()) as f32
-        };
-        (0..128).map(one).collect()
-    })
-}
-
 fn load_matrices() -> Case {
     let mut numbers = Case::numbers("load_matrices");
     let input: Vec<u32> = (0..128).map(|_| numbers.u32()).collect();
@@ -284,7 +262,8 @@ fn load_matrices() -> Case {
     Case::new(FILE, "load_matrices").input(&given).output::<u32>(224).gives(move || {
         let halves: Vec<u32> = input.iter().flat_map(|word| [word & 0xffff, word >> 16]).collect();
         // Lane 8 i + row gives the address of a row of matrix i: row `lane xor 5` of shared memory.
-        let element = |matrix: usize, row: usize, column: usize| halves[((8 * matrix + row) ^ 5) * 8 + column];
+        let element =
+            |matrix: usize, row: usize, column: usize| halves[((8 * matrix + row) ^ 5) * 8 + column];
         let upright = |matrix: usize, lane: usize| {
             let (row, column) = (lane / 4, lane % 4 * 2);
             element(matrix, row, column) | element(matrix, row, column + 1) << 16

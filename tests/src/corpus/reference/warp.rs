@@ -73,19 +73,21 @@ fn shuffles() -> Vec<Case> {
     // Three lanes on, in segments of 16, bounded at lane 11 of each.
     let (distance, bound) = (3, 0x100b_u32);
     vec![
-        Case::new(FILE, "shuffles").input(&a).output::<u32>(256).scalar(distance).scalar(21_u32).gives(move || {
-            [
-                shuffled(&a, Shuffle::Index, |_| 21, 32),
-                shuffled(&a, Shuffle::Index, |t| t * 7 + 3, 32),
-                shuffled(&a, Shuffle::Up, |_| distance, 32),
-                shuffled(&a, Shuffle::Down, |_| distance, 16),
-                shuffled(&a, Shuffle::Xor, |_| 5, 32),
-                shuffled(&a, Shuffle::Index, |_| 21, 8),
-                shuffled(&a, Shuffle::Up, |_| 2, 4),
-                shuffled(&a, Shuffle::Xor, |_| distance, 8),
-            ]
-            .concat()
-        }),
+        Case::new(FILE, "shuffles").input(&a).output::<u32>(256).scalar(distance).scalar(21_u32).gives(
+            move || {
+                [
+                    shuffled(&a, Shuffle::Index, |_| 21, 32),
+                    shuffled(&a, Shuffle::Index, |t| t * 7 + 3, 32),
+                    shuffled(&a, Shuffle::Up, |_| distance, 32),
+                    shuffled(&a, Shuffle::Down, |_| distance, 16),
+                    shuffled(&a, Shuffle::Xor, |_| 5, 32),
+                    shuffled(&a, Shuffle::Index, |_| 21, 8),
+                    shuffled(&a, Shuffle::Up, |_| 2, 4),
+                    shuffled(&a, Shuffle::Xor, |_| distance, 8),
+                ]
+                .concat()
+            },
+        ),
         Case::new(FILE, "shuffle_predicates")
             .input(&b)
             .output::<u32>(256)
@@ -103,7 +105,8 @@ fn shuffles() -> Vec<Case> {
             }),
         Case::new(FILE, "shuffle_wide").input(&doubles).output::<f64>(64).gives(move || {
             let down = (0..32).map(|t| doubles[if t + 3 < 32 { t + 3 } else { t }]);
-            let split = (0..32).map(|t| if t % 2 == 1 { doubles[t ^ 2] + 1.0 } else { doubles[(t + 4) & 31] });
+            let split =
+                (0..32).map(|t| if t % 2 == 1 { doubles[t ^ 2] + 1.0 } else { doubles[(t + 4) & 31] });
             down.chain(split).collect()
         }),
     ]
@@ -193,17 +196,19 @@ fn together() -> Vec<Case> {
             };
             scan.chunks(32).flat_map(sums).collect()
         }),
-        Case::new(FILE, "warp_rendezvous").input(&rendezvous).output::<u32>(32).scalar(u32::MAX).gives(move || {
-            let v = |t: usize| rendezvous[t ^ 1];
-            let one = |t: usize| {
-                if t < 16 {
-                    v(t).wrapping_add(v(t ^ 2).wrapping_add(3))
-                } else {
-                    v(t) ^ v(t ^ 3).wrapping_mul(5)
-                }
-            };
-            (0..32).map(one).collect()
-        }),
+        Case::new(FILE, "warp_rendezvous").input(&rendezvous).output::<u32>(32).scalar(u32::MAX).gives(
+            move || {
+                let v = |t: usize| rendezvous[t ^ 1];
+                let one = |t: usize| {
+                    if t < 16 {
+                        v(t).wrapping_add(v(t ^ 2).wrapping_add(3))
+                    } else {
+                        v(t) ^ v(t ^ 3).wrapping_mul(5)
+                    }
+                };
+                (0..32).map(one).collect()
+            },
+        ),
         Case::new(FILE, "aggregated_counter")
             .launch(6, 96)
             .input(&values)

@@ -55,12 +55,7 @@ fn products() -> Vec<Case> {
         map2(FILE, "mul_wide", (any(), any()), |a: u32, b: u32| {
             let (wa, wb) = (u64::from(a), u64::from(b));
             let (sa, sb) = (i64::from(a.cast_signed()), i64::from(b.cast_signed()));
-            [
-                wa * wb,
-                (sa * sb).cast_unsigned(),
-                wa * 1_000_003 + wb,
-                (sa * -5 + sb).cast_unsigned(),
-            ]
+            [wa * wb, (sa * sb).cast_unsigned(), wa * 1_000_003 + wb, (sa * -5 + sb).cast_unsigned()]
         }),
         map2(FILE, "divide_u64", (any(), any()), |a: u64, b: u64| {
             let d = if b == 0 { 3 } else { b };

@@ -39,6 +39,7 @@ pub(crate) enum Op {
     P2r,
     R2p,
     Plop3,
+    Plop3Signs,
     // Single precision.
     Fadd,
     Fmul,
@@ -225,6 +226,8 @@ const AC: u8 = 0b1000_1110;
 const UABC: u8 = 0b0001_0110;
 /// Forms 1 and 4.
 const UAB: u8 = 0b0001_0010;
+/// Forms 1, 5 and 6.
+const SIGNS: u8 = 0b0110_0010;
 /// Form `n` alone.
 const fn f(n: u8) -> u8 {
     1 << n
@@ -287,6 +290,10 @@ pub(crate) static TABLE: &[Row] = &[
     row(0x003, AB, "P2R", Op::P2r, Binary, [1, 1, 1, 0], m(76, 77)),
     row(0x004, AB, "R2P", Op::R2p, Binary, [0, 1, 1, 0], m(76, 77)),
     row(0x01c, f(4), "PLOP3", Op::Plop3, Own, [0; 4], m(64, 76) | PQ | PD | PD2 | PP),
+    // The same on the signs of registers: of B, of B and C, of all three.
+    row(0x01d, SIGNS, "PLOP3", Op::Plop3Signs, Ternary, [0, 0, 1, 0], m(68, 79) | PD | PD2 | PP),
+    row(0x01e, SIGNS, "PLOP3", Op::Plop3Signs, Ternary, [0, 0, 1, 1], m(72, 79) | PD | PD2 | PP),
+    row(0x01f, SIGNS, "PLOP3", Op::Plop3Signs, Ternary, [0, 1, 1, 1], m(72, 79) | PD | PD2),
     // Single precision.
     row(0x021, AC, "FADD", Op::Fadd, Binary, [1, 1, 1, 0], SIGN_A | SAT | RND | FTZ),
     row(0x020, AB, "FMUL", Op::Fmul, Binary, [1, 1, 1, 0], SIGN_A | m(76, 80) | m(84, 86)),
@@ -350,6 +357,7 @@ pub(crate) static TABLE: &[Row] = &[
     row(0x083, f(4) | f(6), "UP2UR", Op::Up2ur, Binary, [1, 1, 1, 0], m(76, 77)),
     row(0x084, f(4) | f(6), "UR2UP", Op::Ur2up, Binary, [0, 1, 1, 0], m(76, 77)),
     row(0x0b9, f(5), "ULDC", Op::Uldc, Unary, [1, 0, 1, 0], SIZE),
+    row(0x0bb, f(5), "ULDC", Op::Uldc, Own, [1, 1, 0, 0], SIZE | UR),
     row(0x086, f(4), "VOTEU", Op::Voteu, Own, [1, 0, 0, 0], m(72, 73) | PD | PP),
     // Special registers.
     row(0x119, f(4), "S2R", Op::S2r, Own, [1, 0, 0, 0], m(72, 79)),
@@ -424,16 +432,12 @@ pub(crate) static TABLE: &[Row] = &[
     row(0x11a, f(4), "DEPBAR", Op::Nothing, Own, [0; 4], !0),
     row(0x1af, f(4), "LDGDEPBAR", Op::Nothing, Own, [0; 4], !0),
     // Known by name only.
-    named(0x01d, f(1) | f(5) | f(6), "PLOP3"),
-    named(0x01e, f(1) | f(5) | f(6), "PLOP3"),
-    named(0x01f, f(1) | f(5) | f(6), "PLOP3"),
     named(0x09d, f(1), "UPLOP3"),
     named(0x09e, f(1), "UPLOP3"),
     named(0x09f, f(1), "UPLOP3"),
     named(0x022, f(1) | f(4), "FSWZADD"),
     named(0x02c, 0b1110_1010, "CLMAD"),
     named(0x0b8, f(4), "ULDC"),
-    named(0x0bb, f(5), "ULDC"),
     named(0x0bc, f(4) | f(6), "UCLEA"),
     named(0x0ba, f(1) | f(2) | f(4), "UF2FP"),
     named(0x097, UAB, "UIADD3"),

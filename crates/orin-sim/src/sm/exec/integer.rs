@@ -8,7 +8,7 @@ use crate::sm::decode::table::Op;
 use crate::sm::decode::{Instruction, PT, Source};
 use crate::sm::numeric::convert::{self, Integer};
 use crate::sm::numeric::int::{self, Addend, PermuteMode, Shift, ShiftType, Sum};
-use crate::sm::warp::Warp;
+use crate::sm::warp::{Row, Warp};
 
 #[inline(always)]
 pub(super) fn imad(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
@@ -370,6 +370,27 @@ pub(super) fn plop3(warp: &mut Warp, i: &Instruction, active: u32) {
     let second = i.bits(16, 8) as u8;
     warp.set_predicate(i.target_predicate(81), active, int::lop3(a, b, c, first));
     warp.set_predicate(i.target_predicate(84), active, int::lop3(a, b, c, second));
+}
+
+/// PLOP3 with signs of registers in the place of its last one, two or three predicates. The compiler uses it to
+/// see whether a sum has overflowed. Both truth tables are in one piece here.
+pub(super) fn plop3_signs(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
+    let signs = |row: &Row| lanes_where(row, row, |value, _| value.cast_signed() < 0);
+    let (mut room_b, mut room_c) = ([0; 32], [0; 32]);
+    let b = signs(context.values(warp, i.b, &mut room_b)?);
+    let (a, c) = match i.base() {
+        0x01d => (warp.predicate(i.source_predicate(87)), warp.predicate(i.source_predicate(68))),
+        base => {
+            let c = signs(context.values(warp, i.c, &mut room_c)?);
+            let a = if base == 0x01e { warp.predicate(i.source_predicate(87)) } else { signs(warp.row(i.a)) };
+            (a, c)
+        }
+    };
+    // CAST: 8 bits.
+    let (first, second) = (i.bits(72, 8) as u8, i.bits(16, 8) as u8);
+    warp.set_predicate(i.target_predicate(81), active, int::lop3(a, b, c, first));
+    warp.set_predicate(i.target_predicate(84), active, int::lop3(a, b, c, second));
+    Ok(())
 }
 
 /// The first truth table of PLOP3 and UPLOP3, split over two places.

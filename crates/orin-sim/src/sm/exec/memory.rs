@@ -478,6 +478,13 @@ pub(super) fn shared_addresses(warp: &Warp, i: &Instruction, uniform_at: u32) ->
     window_addresses(warp, i, stride, base)
 }
 
+/// Addresses of the rows of LDSM: the bits that scale an index elsewhere choose its mode.
+pub(super) fn matrix_addresses(warp: &Warp, i: &Instruction) -> Row {
+    // CAST: 6 bits.
+    let base = if i.bit(91) { warp.uniform(i.bits(32, 6) as u8) } else { 0 };
+    window_addresses(warp, i, 0, base)
+}
+
 pub(super) fn widen(row: &Row) -> [u64; 32] {
     row.map(u64::from)
 }

@@ -269,6 +269,7 @@ fn execute_rare(context: &mut Context, warp: &mut Warp, i: &Instruction, active:
         Op::P2r => integer::p2r(context, warp, i, active)?,
         Op::R2p => integer::r2p(context, warp, i, active)?,
         Op::Plop3 => integer::plop3(warp, i, active),
+        Op::Plop3Signs => integer::plop3_signs(context, warp, i, active)?,
         Op::Fmnmx | Op::Fsel => float::select(context, warp, i, active)?,
         Op::Fset => float::fset(context, warp, i, active)?,
         Op::Mufu => float::mufu(context, warp, i, active)?,

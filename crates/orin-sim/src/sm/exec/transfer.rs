@@ -1,7 +1,7 @@
 //! Constant loads, matrix loads, copies between spaces and questions about addresses.
 
 use super::memory::{
-    Format, Space, check_alignment, offset, register_addresses, shared_addresses, split, uniform_pair, widen,
+    Format, Space, check_alignment, matrix_addresses, offset, register_addresses, split, uniform_pair, widen,
 };
 use super::{Context, Outcome, Trap, lanes, unmodelled};
 use crate::sm::SmFaultCause;
@@ -61,7 +61,7 @@ pub(super) fn ldsm(context: &mut Context, warp: &mut Warp, i: &Instruction, acti
     if active != FULL {
         return Err(unmodelled(i));
     }
-    let addresses = shared_addresses(warp, i, 32);
+    let addresses = matrix_addresses(warp, i);
     let users = if count == 4 { FULL } else { (1 << (8 * count)) - 1 };
     check_alignment(&widen(&addresses), users, 16)?;
     let format = Format { bytes: 16, signed: false };
@@ -88,8 +88,10 @@ pub(super) fn ldsm(context: &mut Context, warp: &mut Warp, i: &Instruction, acti
 
 /// LDGSTS: an asynchronous copy from global to shared memory, done at once.
 ///
-/// Lanes whose predicate operand is false fill the destination with zeros. The compiler emits that
-/// for a source size of 0 with and without the ZFILL modifier, so the modifier makes no difference.
+/// Lanes whose predicate operand is false fill the destination with zeros: the compiler's way to say
+/// that nothing is to be read. With the ZFILL modifier the low bits of the source address, which an
+/// aligned address has no use for, are the number of bytes at the end that become zero: the compiler
+/// adds the access size less the source size to the address, modulo the access size.
 pub(super) fn ldgsts(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let bytes = match i.bits(73, 3) {
         4 => 4,
@@ -107,16 +109,31 @@ pub(super) fn ldgsts(context: &mut Context, warp: &mut Warp, i: &Instruction, ac
     let copy = warp.predicate(i.source_predicate(87));
     check_alignment(&widen(&to), active, bytes)?;
     let copied = active & copy;
+    let tail = if i.bit(82) { u64::from(bytes) - 1 } else { 0 };
+    let left_out = from.map(|at| at & tail);
+    let from = from.map(|at| at & !tail);
     check_alignment(&from, copied, bytes)?;
     for lane in lanes(active) {
         let words = if copied >> lane & 1 != 0 {
-            context.load(warp, lane, (Space::Global, from[lane]), format)?
+            let words = context.load(warp, lane, (Space::Global, from[lane]), format)?;
+            first_bytes(words, u64::from(bytes) - left_out[lane])
         } else {
             [0; 4]
         };
         context.store(warp, lane, (Space::Shared, to[lane].into()), format, words)?;
     }
     Ok(())
+}
+
+/// The first `count` bytes of four words, zeros behind them.
+fn first_bytes(words: [u32; 4], count: u64) -> [u32; 4] {
+    let mut left = count;
+    words.map(|word| {
+        let kept = left.min(4);
+        left -= kept;
+        // CAST: at most the 32 bits of the word are kept.
+        word & ((1u64 << (8 * kept)) - 1) as u32
+    })
 }
 
 /// QSPC: whether a generic address lies in a space.

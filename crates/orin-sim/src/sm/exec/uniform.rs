@@ -2,10 +2,13 @@
 
 use super::{Context, Outcome, Trap, integer, unmodelled};
 use crate::sm::decode::table::Op;
-use crate::sm::decode::{Instruction, Predicate};
+use crate::sm::decode::{Instruction, Predicate, sign_extend};
 use crate::sm::numeric::IntCompare;
 use crate::sm::numeric::int::{self, Addend, PermuteMode};
 use crate::sm::warp::Warp;
+
+/// Bits 0 to 8 of the constant load whose address has a uniform register in it.
+const INDEXED_LOAD: u16 = 0x0bb;
 
 /// A uniform source; registers of the uniform datapath are all uniform.
 fn operand(context: &Context, warp: &Warp, source: crate::sm::decode::Source) -> Result<u32, Trap> {
@@ -15,8 +18,14 @@ fn operand(context: &Context, warp: &Warp, source: crate::sm::decode::Source) ->
 /// Executes an instruction of the uniform datapath.
 pub(super) fn execute(context: &Context, warp: &mut Warp, i: &Instruction) -> Outcome {
     if i.op == Op::Uldc {
-        // CAST: 16 bits, unsigned.
-        let [low, high] = context.load_constant(i, i.bits(38, 16))?;
+        let at = if i.base() == INDEXED_LOAD {
+            // CAST: two's complement.
+            let offset = sign_extend(i.bits(38, 16).into(), 16) as u32;
+            warp.uniform(i.a).wrapping_add(offset)
+        } else {
+            i.bits(38, 16)
+        };
+        let [low, high] = context.load_constant(i, at)?;
         warp.set_uniform(i.d, low);
         if i.bits(73, 3) == 5 {
             warp.set_uniform(Warp::next_uniform(i.d), high);

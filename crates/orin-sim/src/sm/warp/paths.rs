@@ -162,8 +162,10 @@ impl Warp {
     pub(crate) fn converge(&mut self, mask: u32, barrier: u8, next: u64) {
         let row = &self.barriers[usize::from(barrier)];
         let first = row[mask.trailing_zeros() as usize];
-        // The usual case: nobody is elsewhere.
-        if mask == self.path.mask && lanes(mask).all(|lane| row[lane] & self.live & !mask == 0) {
+        // The usual case: nobody is elsewhere, and all are in the same instance of the region. (A lane that has
+        // called the function anew may have come by on a path with one that still waits for it.)
+        let here = mask == self.path.mask && first & self.live & !mask == 0;
+        if here && lanes(mask).all(|lane| row[lane] == first) {
             self.path.pc = next;
             return;
         }
@@ -337,6 +339,24 @@ mod tests {
         warp.converge(0xff, 0, 0x1210);
         assert_eq!((warp.path.pc, warp.path.mask), (0x1210, FULL));
         assert!(!warp.diverged());
+    }
+
+    /// Lane 0 has called the function of the region again, and its path has met that of lane 1, which waits
+    /// for it in the outer instance: only lane 0 may pass.
+    #[test]
+    fn an_inner_instance_does_not_release_those_who_wait_in_the_outer_one() {
+        let mut warp = warp();
+        warp.live = 3;
+        warp.path.mask = 3;
+        (warp.barriers[5][0], warp.barriers[5][1]) = (1, 3);
+        warp.path.pc = 0x1200;
+        warp.converge(3, 5, 0x1210);
+        assert_eq!((warp.path.pc, warp.path.mask), (0x1210, 1));
+        // Back in the outer instance.
+        warp.barriers[5][0] = 3;
+        warp.path.pc = 0x1200;
+        warp.converge(1, 5, 0x1210);
+        assert_eq!((warp.path.pc, warp.path.mask), (0x1210, 3));
     }
 
     #[test]

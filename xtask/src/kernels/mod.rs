@@ -7,34 +7,27 @@
 //! generation in `kernels/sm_90`. `kernels/kernels.lock` holds the hashes of each source and its cubins;
 //! `--check` compares them and needs neither compiler nor network. With `--output` any version
 //! compiles for any architecture into another folder, and nothing that is committed changes.
+//!
+//! The sources in `kernels/corpus` are compiled by several releases for several chips: see [`corpus`].
+
+mod compiler;
+mod corpus;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+use compiler::{Compiler, PINNED};
 
 /// Folder of the sources and cubins, from the workspace root.
 const FOLDER: &str = "kernels";
 /// The architectures of the committed cubins, as the compiler calls them, and where the cubins are: the Orin's GPU,
 /// and the Hopper generation.
 const ARCHITECTURES: [(&str, &str); 2] = [("sm_87", ""), ("sm_90", "sm_90")];
-/// Stands in the lock file for the folder of CUDA's headers, which differs between machines.
-const INCLUDE: &str = "--include-path={cuda headers}";
-/// The one version of NVRTC whose output is committed.
-const NVRTC_VERSION: &str = "12.6";
-const NVRTC_PACKAGE: (&str, &str) = ("nvidia-cuda-nvrtc-cu12", "12.6.85");
-/// `cuda_fp16.h` and its like, which NVRTC does not bring along.
-const HEADERS_PACKAGE: (&str, &str) = ("nvidia-cuda-runtime-cu12", "12.6.77");
-/// Where JetPack and NVIDIA's packages for Linux put NVRTC.
-const SYSTEM_NVRTC: [&str; 3] = [
-    "/usr/local/cuda-12.6/lib64/libnvrtc.so.12",
-    "/usr/local/cuda-12/lib64/libnvrtc.so.12",
-    "/usr/local/cuda/lib64/libnvrtc.so.12",
-];
 
 /// Options of `cargo xtask kernels`.
 #[derive(clap::Args)]
@@ -72,18 +65,6 @@ struct Entry {
     cubins: BTreeMap<String, String>,
 }
 
-/// A compiler that is ready to run.
-struct Compiler {
-    python: PathBuf,
-    library: PathBuf,
-    /// Folder of CUDA's headers, when there is one.
-    headers: Option<PathBuf>,
-    /// For the lock file.
-    name: String,
-    /// What the library says of itself, where it was asked.
-    version: Option<String>,
-}
-
 /// Rebuilds all cubins, or with `--check` compares sources and cubins with the lock file.
 ///
 /// # Errors
@@ -93,8 +74,18 @@ struct Compiler {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let folder = crate::workspace::root()?.join(FOLDER);
     match (options.check, &options.output) {
-        (true, _) => check(&folder),
-        (false, None) => build(&folder, options.nvrtc.as_deref()),
+        (true, _) => {
+            check(&folder)?;
+            corpus::check(&folder.join(corpus::FOLDER))
+        }
+        (false, None) => {
+            build(&folder, options.nvrtc.as_deref())?;
+            match options.nvrtc {
+                // One compiler cannot stand in for all of them.
+                Some(_) => corpus::check(&folder.join(corpus::FOLDER)),
+                None => corpus::build(&folder),
+            }
+        }
         (false, Some(output)) => build_into(&folder, output, options.nvrtc.as_deref(), &options.arch),
     }
 }
@@ -107,8 +98,8 @@ fn check(folder: &Path) -> Result<()> {
 
 fn build(folder: &Path, nvrtc: Option<&Path>) -> Result<()> {
     let compiler = match nvrtc {
-        Some(library) => Compiler::of_version(folder, library)?,
-        None => Compiler::pinned(folder)?,
+        Some(library) => Compiler::of_version(folder, library, PINNED.version)?,
+        None => Compiler::pinned(folder, &PINNED)?,
     };
     println!("compiler: {}", compiler.name);
 
@@ -122,7 +113,8 @@ fn build(folder: &Path, nvrtc: Option<&Path>) -> Result<()> {
             let cubin = folder.join(place).join(name).with_extension("cubin");
             fs::create_dir_all(folder.join(place)).with_context(|| format!("making {place}"))?;
             let before = hash(&cubin).ok();
-            entry.options = compiler.compile(folder, name, arch, &cubin)?;
+            entry.options =
+                compiler.compile(folder, &folder.join(name).with_extension("cu"), &cubin, arch)?;
             let made = hash(&cubin)?;
             let bytes = fs::metadata(&cubin)?.len();
             let news = match before {
@@ -145,7 +137,7 @@ fn build(folder: &Path, nvrtc: Option<&Path>) -> Result<()> {
 fn build_into(folder: &Path, output: &Path, nvrtc: Option<&Path>, arch: &str) -> Result<()> {
     let compiler = match nvrtc {
         Some(library) => Compiler::from_library(folder, library)?,
-        None => Compiler::pinned(folder)?,
+        None => Compiler::pinned(folder, &PINNED)?,
     };
     println!("compiler: {}", compiler.name);
     fs::create_dir_all(output).with_context(|| format!("making {}", output.display()))?;
@@ -153,7 +145,7 @@ fn build_into(folder: &Path, output: &Path, nvrtc: Option<&Path>, arch: &str) ->
     let mut failed = Vec::new();
     for name in &names {
         let cubin = output.join(name).with_extension("cubin");
-        match compiler.compile(folder, name, arch, &cubin) {
+        match compiler.compile(folder, &folder.join(name).with_extension("cu"), &cubin, arch) {
             Ok(_) => println!("{}: {} bytes", cubin.display(), fs::metadata(&cubin)?.len()),
             Err(error) => {
                 println!("{error:#}");
@@ -163,138 +155,6 @@ fn build_into(folder: &Path, output: &Path, nvrtc: Option<&Path>, arch: &str) ->
     }
     ensure!(failed.is_empty(), "{} of {} do not compile: {}", failed.len(), names.len(), failed.join(", "));
     Ok(())
-}
-
-impl Compiler {
-    /// NVRTC at the pinned version in `.venv`, which is made when it is missing; where that cannot be
-    /// done (no network), the system's NVRTC if it has the right version.
-    fn pinned(folder: &Path) -> Result<Self> {
-        let venv = folder.with_file_name(".venv");
-        let error = match Self::from_packages(&venv) {
-            Ok(compiler) => return Ok(compiler),
-            Err(error) => error,
-        };
-        for library in SYSTEM_NVRTC.map(Path::new).into_iter().filter(|p| p.exists()) {
-            match Self::of_version(folder, library) {
-                Ok(compiler) => {
-                    println!("no NVRTC from PyPI ({error:#}): using the system's");
-                    return Ok(compiler);
-                }
-                Err(reason) => println!("{} will not do: {reason:#}", library.display()),
-            }
-        }
-        Err(error.context("getting NVRTC from PyPI, and there is no system NVRTC to use instead"))
-    }
-
-    fn from_packages(venv: &Path) -> Result<Self> {
-        let python = venv.join("bin/python");
-        if !python.exists() {
-            println!("making {}", venv.display());
-            crate::run_command(Command::new("python3").args(["-m", "venv"]).arg(venv))
-                .context("making a virtual environment (on Debian and Ubuntu: apt install python3-venv)")?;
-        }
-        let output = Command::new(&python)
-            .args(["-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"])
-            .output()
-            .with_context(|| format!("running {}", python.display()))?;
-        let packages = PathBuf::from(String::from_utf8(output.stdout)?.trim());
-        let wanted = [NVRTC_PACKAGE, HEADERS_PACKAGE];
-        let installed = |(name, version): &(&str, &str)| {
-            packages.join(format!("{}-{version}.dist-info", name.replace('-', "_"))).is_dir()
-        };
-        if !wanted.iter().all(installed) {
-            let pinned = wanted.map(|(name, version)| format!("{name}=={version}"));
-            println!("installing {}", pinned.join(" and "));
-            crate::run_command(
-                Command::new(&python)
-                    .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
-                    .args(pinned),
-            )?;
-        }
-        let compiler = Self {
-            python,
-            library: packages.join("nvidia/cuda_nvrtc/lib/libnvrtc.so.12"),
-            headers: Some(packages.join("nvidia/cuda_runtime/include")),
-            name: format!("NVRTC {} ({})", NVRTC_PACKAGE.1, NVRTC_PACKAGE.0),
-            version: None,
-        };
-        ensure!(compiler.library.is_file(), "{} is missing", compiler.library.display());
-        Ok(compiler)
-    }
-
-    /// The NVRTC of a CUDA toolkit, if it has the version whose output is committed.
-    fn of_version(folder: &Path, library: &Path) -> Result<Self> {
-        let compiler = Self::from_library(folder, library)?;
-        ensure!(
-            compiler.version.as_deref() == Some(NVRTC_VERSION),
-            "{} is {}; the committed cubins are made by {NVRTC_VERSION} (--output takes any)",
-            library.display(),
-            compiler.name
-        );
-        Ok(compiler)
-    }
-
-    /// The NVRTC of a CUDA toolkit or of a package from PyPI, whatever its version.
-    fn from_library(folder: &Path, library: &Path) -> Result<Self> {
-        let library = library.canonicalize().with_context(|| format!("finding {}", library.display()))?;
-        let python = PathBuf::from("python3");
-        let output = Command::new(&python)
-            .arg(folder.join("compile.py"))
-            .arg("--nvrtc")
-            .arg(&library)
-            .arg("--version")
-            .output()
-            .context("running python3")?;
-        if !output.status.success() {
-            bail!("loading {}: {}", library.display(), String::from_utf8_lossy(&output.stderr).trim());
-        }
-        let version = String::from_utf8(output.stdout)?.trim().to_owned();
-        let headers = headers_beside(&library);
-        Ok(Self {
-            python,
-            library,
-            headers,
-            name: format!("NVRTC {version} (system)"),
-            version: Some(version),
-        })
-    }
-
-    /// Compiles one kernel file and returns the options beside the architecture, for the lock file.
-    fn compile(&self, folder: &Path, name: &str, arch: &str, cubin: &Path) -> Result<Vec<String>> {
-        let source = folder.join(name).with_extension("cu");
-        let architecture = format!("--gpu-architecture={arch}");
-        let mut options = Vec::new();
-        let mut command = Command::new(&self.python);
-        command
-            .arg(folder.join("compile.py"))
-            .arg("--nvrtc")
-            .arg(&self.library)
-            .arg("--source")
-            .arg(&source)
-            .arg("--output")
-            .arg(cubin)
-            .arg(format!("--option={architecture}"));
-        let text = fs::read_to_string(&source).with_context(|| format!("reading {}", source.display()))?;
-        if text.lines().any(|line| line.trim_start().starts_with("#include")) {
-            let headers = self
-                .headers
-                .as_deref()
-                .with_context(|| format!("{name}.cu needs CUDA's headers, and they are not beside NVRTC"))?;
-            command.arg(format!("--option=--include-path={}", headers.display()));
-            options.push(INCLUDE.to_owned());
-        }
-        // The compiler's log goes to this process's standard error as it is.
-        let status = command.status().with_context(|| format!("running {}", self.python.display()))?;
-        ensure!(status.success(), "{name}.cu does not compile");
-        Ok(options)
-    }
-}
-
-/// CUDA's headers for a libnvrtc.so. A toolkit has them in `include`, beside the folder of the libraries or
-/// above it, and so have the packages of toolkit 13; those of toolkit 12 in a folder beside NVRTC's own.
-fn headers_beside(library: &Path) -> Option<PathBuf> {
-    let folders = library.ancestors().flat_map(|f| [f.join("include"), f.join("cuda_runtime/include")]);
-    folders.into_iter().find(|include| include.join("cuda_fp16.h").is_file())
 }
 
 /// Everything in which sources, cubins and lock file disagree, one sentence each.

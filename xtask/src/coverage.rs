@@ -1,0 +1,105 @@
+//! `coverage`: which instructions the corpus executes on the software Orin, and which nothing does.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use serde::Serialize;
+use tests::corpus::cases;
+use tests::corpus::coverage::{Executed, Need, Wanted, execute, wanted};
+
+/// Names of kernels that a line of the text shows.
+const SHOWN: usize = 3;
+
+/// Options of the command.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+    /// List every instruction that was executed, with its modifiers
+    #[arg(long)]
+    all: bool,
+}
+
+/// A line of the answer: an instruction of the list, or one that was executed.
+#[derive(Serialize)]
+struct Line {
+    need: &'static str,
+    name: String,
+    executions: u64,
+    executed_by: Vec<&'static str>,
+}
+
+/// Everything, for `--json`.
+#[derive(Serialize)]
+struct Answer {
+    wanted: Vec<Line>,
+    executed: Vec<Line>,
+    untested_must: Vec<String>,
+}
+
+/// Runs the corpus and prints the table; exit code 1 when an instruction that programs cannot do without was not
+/// executed.
+///
+/// # Errors
+///
+/// When a case does not run.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let executed = execute(cases())?;
+    let lines: Vec<Line> = wanted().iter().flat_map(|wanted| lines(wanted, &executed)).collect();
+    let untested = |line: &&Line| line.need == Need::Must.name() && line.executed_by.is_empty();
+    let untested_must: Vec<String> = lines.iter().filter(untested).map(|line| line.name.clone()).collect();
+    let failed = !untested_must.is_empty();
+    if options.json {
+        let answer = Answer { wanted: lines, executed: every(&executed), untested_must };
+        println!("{}", serde_json::to_string_pretty(&answer)?);
+    } else {
+        print(if options.all { every(&executed) } else { lines });
+        println!("{} instructions with modifiers were executed", executed.counts.len());
+        if failed {
+            println!("untested: {}", untested_must.join(", "));
+        }
+    }
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// The lines of an instruction: itself, then its forms.
+fn lines(wanted: &Wanted, executed: &Executed) -> Vec<Line> {
+    let names = std::iter::once(&wanted.mnemonic).chain(&wanted.forms);
+    names
+        .filter(|_| wanted.need != Need::Named)
+        .map(|name| line(wanted.need.name(), name, executed))
+        .collect()
+}
+
+fn line(need: &'static str, name: &str, executed: &Executed) -> Line {
+    let bare = !name.contains('.');
+    let fits = |key: &str| key == name || bare && key.split('.').next() == Some(name);
+    let executions = executed.counts.iter().filter(|(key, _)| fits(key)).map(|(_, count)| count).sum();
+    Line { need, name: name.to_owned(), executions, executed_by: executed.users(name).into_iter().collect() }
+}
+
+/// Every instruction that was executed.
+fn every(executed: &Executed) -> Vec<Line> {
+    let line = |(name, count): (&String, &u64)| Line {
+        need: "",
+        name: name.clone(),
+        executions: *count,
+        executed_by: executed.by.get(name).into_iter().flatten().copied().collect(),
+    };
+    executed.counts.iter().map(line).collect()
+}
+
+fn print(lines: Vec<Line>) {
+    for line in lines {
+        let by = match line.executed_by.as_slice() {
+            [] => "UNTESTED".to_owned(),
+            [few @ ..] if few.len() <= SHOWN => format!("executed by: {}", few.join(", ")),
+            [first @ .., _] => {
+                let more = first.len() + 1 - SHOWN;
+                format!("executed by: {} and {more} more", first[..SHOWN].join(", "))
+            }
+        };
+        println!("{:6} {:40} {:>10}  {by}", line.need, line.name, line.executions);
+    }
+}
