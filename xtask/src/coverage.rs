@@ -94,10 +94,9 @@ fn print(lines: Vec<Line>) {
     for line in lines {
         let by = match line.executed_by.as_slice() {
             [] => "UNTESTED".to_owned(),
-            [few @ ..] if few.len() <= SHOWN => format!("executed by: {}", few.join(", ")),
-            [first @ .., _] => {
-                let more = first.len() + 1 - SHOWN;
-                format!("executed by: {} and {more} more", first[..SHOWN].join(", "))
+            few if few.len() <= SHOWN => format!("executed by: {}", few.join(", ")),
+            many => {
+                format!("executed by: {} and {} more", many[..SHOWN].join(", "), many.len() - SHOWN)
             }
         };
         println!("{:6} {:40} {:>10}  {by}", line.need, line.name, line.executions);

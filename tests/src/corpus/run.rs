@@ -5,7 +5,7 @@ use std::time::Duration;
 use tegra_hcq::{Arg, Buffer, Device, Program, Queue};
 
 use super::case::{Argument, Case};
-use super::compare::{Difference, compare, show};
+use super::compare::{Difference, Tolerance, compare, show};
 use super::data::{Data, POISON};
 
 /// Bytes behind every output that must stay as they are.
@@ -76,15 +76,15 @@ pub fn judge(case: &Case, got: &[Data], wanted: &[Data], whose: &str) -> Result<
         let difference = compare(got, wanted, case.tolerance);
         if let Some(element) = difference.first_wrong {
             let word = |data: &Data| show(data.kind, data.words().nth(element).unwrap_or_default());
-            return Err(RunError::Wrong {
+            return Err(RunError::Wrong(Box::new(Mismatch {
                 kernel: case.kernel,
                 output,
                 element,
                 got: word(got),
                 wanted: word(wanted),
                 whose: whose.to_owned(),
-                tolerance: case.tolerance.to_string(),
-            });
+                tolerance: case.tolerance,
+            })));
         }
         total = total.and(difference);
     }
@@ -108,23 +108,28 @@ pub enum RunError {
         at: usize,
     },
     /// A wrong result.
-    #[error(
-        "{kernel}: element {element} of output {output} is {got}, but {whose} has {wanted} (tolerance: {tolerance})"
-    )]
-    Wrong {
-        /// The kernel.
-        kernel: &'static str,
-        /// Index among the outputs.
-        output: usize,
-        /// Index of the element.
-        element: usize,
-        /// What the device computed.
-        got: String,
-        /// What is right.
-        wanted: String,
-        /// Who says so.
-        whose: String,
-        /// How far it may be off.
-        tolerance: String,
-    },
+    #[error(transparent)]
+    Wrong(Box<Mismatch>),
+}
+
+/// An element that is further off than its case allows.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{kernel}: element {element} of output {output} is {got}, but {whose} has {wanted} (tolerance: {tolerance})"
+)]
+pub struct Mismatch {
+    /// The kernel.
+    pub kernel: &'static str,
+    /// Index among the outputs.
+    pub output: usize,
+    /// Index of the element.
+    pub element: usize,
+    /// What the device computed.
+    pub got: String,
+    /// What is right.
+    pub wanted: String,
+    /// Who says so.
+    pub whose: String,
+    /// How far it may be off.
+    pub tolerance: Tolerance,
 }

@@ -230,3 +230,25 @@ fn headers_beside(library: &Path) -> Option<PathBuf> {
     let folders = library.ancestors().flat_map(|f| [f.join("include"), f.join("cuda_runtime/include")]);
     folders.into_iter().find(|include| include.join("cuda_fp16.h").is_file())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_found_where_toolkits_and_packages_have_them() {
+        let root = std::env::temp_dir().join(format!("xtask-kernels-{}-headers", std::process::id()));
+        for (library, include) in [
+            ("toolkit/lib64/libnvrtc.so.12", "toolkit/include"),
+            ("cu12/nvidia/cuda_nvrtc/lib/libnvrtc.so.12", "cu12/nvidia/cuda_runtime/include"),
+            ("cu13/nvidia/cu13/lib/libnvrtc.so.13", "cu13/nvidia/cu13/include"),
+        ] {
+            let include = root.join(include);
+            assert_eq!(headers_beside(&root.join(library)), None);
+            fs::create_dir_all(&include).unwrap();
+            fs::write(include.join("cuda_fp16.h"), "").unwrap();
+            assert_eq!(headers_beside(&root.join(library)), Some(include));
+        }
+        fs::remove_dir_all(&root).unwrap();
+    }
+}

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use ::tests::corpus::cubins::VARIANTS;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
-use tests::corpus::cubins::VARIANTS;
 
 use super::compiler::{Compiler, RELEASES};
 use super::{hash, stems};
