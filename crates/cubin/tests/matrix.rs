@@ -356,6 +356,21 @@ fn more_than_4_kib_of_parameters() {
     }
 }
 
+/// Constant banks have numbers up to 17 in the format; which of them a GPU has room for is the launch's affair.
+#[test]
+fn constant_banks_of_other_numbers() {
+    for file in files("features") {
+        let mut bytes = file.bytes.clone();
+        let bank3 = b".nv.constant3\0";
+        let at = bytes.windows(bank3.len()).position(|name| name == bank3).unwrap();
+        bytes[at + bank3.len() - 2] = b'9';
+        let cubin = Cubin::parse(&bytes).unwrap();
+        let moved =
+            cubin.kernels().iter().all(|kernel| kernel.constant(9).is_some() && kernel.constant(3).is_none());
+        assert!(moved, "{}", file.name);
+    }
+}
+
 /// Each kind of relocation that these compilers were seen to write is in some file.
 #[test]
 fn relocations_have_names_and_are_of_every_kind_met() {

@@ -258,3 +258,13 @@ fn a_required_block_size_is_asked_for() {
     queue.wait(TIMEOUT).unwrap();
     assert_eq!(out.to_vec().unwrap(), (1..65).collect::<Vec<i32>>());
 }
+
+#[test]
+fn a_constant_bank_that_a_descriptor_has_no_room_for_is_refused() {
+    let device = Device::open(DeviceKind::Sim).unwrap();
+    let mut cubin = read("features.12.6.85");
+    let at = cubin.windows(14).position(|name| name == b".nv.constant3\0").unwrap();
+    cubin[at + 12] = b'9';
+    let text = Program::load(&device, &cubin).unwrap_err().to_string();
+    assert!(text.contains("element 9 of 8"), "{text}");
+}

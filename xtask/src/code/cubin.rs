@@ -12,6 +12,12 @@ use crate::commands::Verdict;
 /// Bytes of a variable or an attribute that are shown, at most.
 const SHOWN_BYTES: usize = 64;
 
+/// Symbol type of functions.
+const STT_FUNC: u8 = 2;
+
+/// Bit of a function's `st_other` that makes it a kernel.
+const STO_CUDA_ENTRY: u8 = 0x10;
+
 /// Characters of a name in a row about something else, at most.
 const SHOWN_NAME: usize = 256;
 
@@ -83,6 +89,7 @@ pub fn cubin(input: &[u8], mut output: impl Write, json: bool) -> io::Result<Ver
             Err(error) => line(&mut text, format_args!("error: cannot be loaded: {error}")),
         }
         listing.variables(&mut text);
+        listing.functions(&mut text);
         listing.sections(&mut text);
         listing.attributes(&mut text);
         listing.relocations(&mut text);
@@ -271,6 +278,23 @@ impl<'a> Listing<'a> {
         }
     }
 
+    /// Functions other than kernels, and what the file uses without defining it.
+    fn functions(&self, text: &mut String) {
+        for symbol in &self.contents.symbols {
+            let (name, bytes, offset) = (short(&symbol.name), symbol.bytes, symbol.value);
+            let is_function = symbol.kind == STT_FUNC && symbol.other & STO_CUDA_ENTRY == 0;
+            if symbol.section == 0 {
+                // The first symbol of a table, and unnamed ones, stand for nothing.
+                if !name.is_empty() {
+                    line(text, format_args!("undefined {name}"));
+                }
+            } else if is_function {
+                let section = self.section_name(symbol.section.into());
+                line(text, format_args!("function {name}: {bytes} bytes at {offset:#x} of {section}"));
+            }
+        }
+    }
+
     fn sections(&self, text: &mut String) {
         for (index, section) in self.contents.sections.iter().enumerate().skip(1) {
             let kind = SECTION_TYPES.iter().find(|(kind, _)| *kind == section.kind);
@@ -415,11 +439,24 @@ mod tests {
     fn what_cannot_be_loaded_is_listed_and_what_cannot_be_read_is_told() {
         let (text, verdict) = said(include_bytes!("../../../crates/cubin/tests/data/printf.cubin"), false);
         assert!(text.contains("error: cannot be loaded: ") && text.contains("vprintf"), "{text}");
-        assert!(text.contains("relocation of "), "{text}");
+        assert!(text.contains("relocation of ") && text.contains("undefined vprintf\n"), "{text}");
         assert_eq!(verdict, Verdict::Damaged);
         let (text, verdict) = said(b"//\n.version 8.5", false);
         assert!(text.starts_with("error: not a cubin: text, probably PTX"), "{text}");
         assert_eq!(verdict, Verdict::Damaged);
+    }
+
+    #[test]
+    fn functions_are_listed_wherever_they_stand() {
+        let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/cubin/tests/data/features");
+        for (name, row) in [
+            ("features.12.6.85.sm_87", "function $direct$_Z3addii: 32 bytes at 0x270 of .text.direct\n"),
+            ("linked.13.0.88.sm_90", "function _Z3addii: 256 bytes at 0x0 of .text._Z3addii\n"),
+        ] {
+            let (text, verdict) = said(&std::fs::read(format!("{data}/{name}.cubin")).unwrap(), false);
+            assert!(text.contains(row), "{text}");
+            assert_eq!(verdict, Verdict::Whole);
+        }
     }
 
     #[test]
