@@ -71,17 +71,6 @@ const GLOBAL_ESR_WARP: u32 = 4;
 /// Global error status of an SM that met a trap: breakpoint interrupt.
 const GLOBAL_ESR_TRAP: u32 = 0x10;
 
-/// Warp error codes, low 16 bits of `hww_warp_esr` (`hw_gr_ga10b.h`).
-mod warp {
-    pub(super) const NONE: u32 = 0;
-    pub(super) const MISALIGNED_PC: u32 = 0x5;
-    pub(super) const ILLEGAL_ENCODING: u32 = 0x9;
-    pub(super) const OUT_OF_RANGE_ADDRESS: u32 = 0xe;
-    pub(super) const MISALIGNED_ADDRESS: u32 = 0xf;
-    pub(super) const INVALID_CONSTANT: u32 = 0x12;
-    pub(super) const MMU_NACK: u32 = 0x20;
-}
-
 /// What becomes of a fault that the kernel does not recover from.
 const SILENT: &str = "; the kernel reports this nowhere else, and the channel stays halted";
 
@@ -147,7 +136,7 @@ impl SmError {
         let global = if fault.cause == SmFaultCause::Trap { GLOBAL_ESR_TRAP } else { GLOBAL_ESR_WARP };
         let record = SmErrorStateRecord {
             global_esr: global,
-            warp_esr: warp_code(&fault.cause),
+            warp_esr: fault.cause.warp_error(),
             warp_esr_pc: fault.pc,
             global_esr_report_mask: u32::MAX,
             warp_esr_report_mask: u32::MAX,
@@ -172,18 +161,6 @@ impl SmError {
             "nvgpu_gr_intr_handle_sm_exception",
             format_args!("sm hww global {:#010x} warp {:#010x}", record.global_esr, record.warp_esr),
         );
-    }
-}
-
-fn warp_code(cause: &SmFaultCause) -> u32 {
-    match cause {
-        SmFaultCause::Mmu(_) => warp::MMU_NACK,
-        SmFaultCause::MisalignedAddress { .. } => warp::MISALIGNED_ADDRESS,
-        SmFaultCause::OutOfRange { space: "constant", .. } => warp::INVALID_CONSTANT,
-        SmFaultCause::OutOfRange { .. } => warp::OUT_OF_RANGE_ADDRESS,
-        SmFaultCause::IllegalInstruction { .. } | SmFaultCause::Unmodelled { .. } => warp::ILLEGAL_ENCODING,
-        SmFaultCause::InvalidPc => warp::MISALIGNED_PC,
-        SmFaultCause::Trap | SmFaultCause::Deadlock(_) => warp::NONE,
     }
 }
 

@@ -82,7 +82,7 @@ impl GridRun {
     ///
     /// # Errors
     ///
-    /// [`SmFaultCause::InvalidPc`] when the program does not begin on an instruction;
+    /// [`SmFaultCause::MisalignedPc`] when the program does not begin on an instruction;
     /// [`SmFaultCause::Mmu`] when a constant bank is not mapped; [`SmFaultCause::OutOfRange`] with
     /// `"block"` when the block has no or more than 1024 threads or does not fit an SM.
     pub fn new(launch: Launch, memory: View) -> Result<Self, SmFault> {
@@ -102,7 +102,7 @@ impl GridRun {
             return Err(fault(SmFaultCause::OutOfRange { space: "block", offset: threads, bytes: 0 }));
         }
         if !launch.program_va.is_multiple_of(16) {
-            return Err(fault(SmFaultCause::InvalidPc));
+            return Err(fault(SmFaultCause::MisalignedPc));
         }
         let constants = Constants::read(&launch, &memory).map_err(|mmu| fault(SmFaultCause::Mmu(mmu)))?;
         // CAST: at most 1024; at most 4096 CTAs.

@@ -150,15 +150,61 @@ pub enum SmFaultCause {
         /// The 128-bit instruction.
         word: u128,
     },
-    /// The program counter left mapped or aligned memory.
-    #[error("invalid program counter")]
-    InvalidPc,
+    /// A register pair or group that does not begin at a multiple of its size.
+    #[error("misaligned register in instruction {word:#034x}")]
+    MisalignedRegister {
+        /// The 128-bit instruction.
+        word: u128,
+    },
+    /// A generic address that leads to a space in which the instruction cannot work.
+    #[error("{mnemonic} cannot work in {space} memory, where {va:#x} lies")]
+    InvalidAddressSpace {
+        /// The instruction.
+        mnemonic: &'static str,
+        /// `"shared"` or `"local"`.
+        space: &'static str,
+        /// The generic address.
+        va: u64,
+    },
+    /// The program counter is no multiple of 16.
+    #[error("misaligned program counter")]
+    MisalignedPc,
+    /// The program counter left the address space.
+    #[error("program counter beyond the address space")]
+    PcOverflow,
+    /// More counted returns (RET without NODEC) than counted calls (CALL without NOINC), or more calls than
+    /// the count has room for.
+    #[error("call depth below zero or too large")]
+    StackError,
     /// The kernel executed a trap.
     #[error("trap instruction")]
     Trap,
     /// Every warp of the grid waits for another and none can move.
     #[error("deadlock: {0}")]
     Deadlock(&'static str),
+}
+
+impl SmFaultCause {
+    /// What the SM records in the low 16 bits of `hww_warp_esr` (`hw_gr_ga10b.h`); 0 for what is no error of a
+    /// warp.
+    pub fn warp_error(&self) -> u32 {
+        match self {
+            Self::StackError => 0x2,
+            Self::MisalignedPc => 0x5,
+            Self::PcOverflow => 0x6,
+            Self::MisalignedRegister { .. } => 0x8,
+            Self::IllegalInstruction { .. } | Self::Unmodelled { .. } => 0x9,
+            // A barrier that the CTA does not have is a bad parameter of a good instruction.
+            Self::OutOfRange { space: "barrier", .. } => 0xb,
+            Self::OutOfRange { space: "register", .. } => 0xd,
+            Self::OutOfRange { space: "constant", .. } => 0x12,
+            Self::OutOfRange { .. } => 0xe,
+            Self::MisalignedAddress { .. } => 0xf,
+            Self::InvalidAddressSpace { .. } => 0x10,
+            Self::Mmu(_) => 0x20,
+            Self::Trap | Self::Deadlock(_) => 0,
+        }
+    }
 }
 
 /// A fault with the place where it happened.

@@ -79,8 +79,12 @@ impl CodeCache {
         coverage: Option<&Coverage>,
     ) -> Result<Arc<Page>, SmFaultCause> {
         let mut bytes = vec![0; PER_PAGE * 16];
-        let start = number.checked_mul(PAGE_BYTES).ok_or(SmFaultCause::InvalidPc)?;
-        memory.watched_as(Unit::Instruction).read(start, &mut bytes).map_err(|_| SmFaultCause::InvalidPc)?;
+        // Addresses have 49 bits.
+        if number >= 1 << 37 {
+            return Err(SmFaultCause::PcOverflow);
+        }
+        let memory = memory.watched_as(Unit::Instruction);
+        memory.read(number * PAGE_BYTES, &mut bytes).map_err(SmFaultCause::Mmu)?;
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let same = |page: &&Arc<Page>| page.bytes == bytes;
         if let Some(page) = kept.pages.get(&number).and_then(|pages| pages.iter().find(same)) {
@@ -166,12 +170,13 @@ impl Program {
 #[cold]
 fn refusal(slot: &Slot, pc: u64) -> SmFaultCause {
     match slot {
-        _ if !pc.is_multiple_of(16) => SmFaultCause::InvalidPc,
+        _ if !pc.is_multiple_of(16) => SmFaultCause::MisalignedPc,
         Ok(instruction) => SmFaultCause::OutOfRange {
             space: "register",
             offset: u64::from(instruction.top_register().unwrap_or(0)),
             bytes: 4,
         },
+        Err((Refusal::MisalignedRegister, word)) => SmFaultCause::MisalignedRegister { word: *word },
         Err((Refusal::Illegal, word)) => SmFaultCause::IllegalInstruction { word: *word },
         Err((Refusal::Unmodelled(mnemonic), word)) => SmFaultCause::Unmodelled { mnemonic, word: *word },
     }

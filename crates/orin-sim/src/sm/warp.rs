@@ -59,6 +59,8 @@ pub(crate) struct Path {
     pub(crate) uniform_predicates: u8,
     /// Memory polls since the path last met others.
     polls: u32,
+    /// Counted calls that have not returned.
+    pub(crate) depth: u8,
     /// Whether it must not join another path by chance (after WARPSYNC.EXCLUSIVE).
     apart: bool,
 }
@@ -245,6 +247,7 @@ impl Path {
             uniform: [0; 64],
             uniform_predicates: 0x80,
             polls: 0,
+            depth: 0,
             apart: false,
         }
     }

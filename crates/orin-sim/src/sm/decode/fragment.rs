@@ -17,8 +17,18 @@ pub(crate) struct Fragment {
 }
 
 impl Instruction {
+    /// Whether A of HMMA or IMMA is sparse.
+    pub(crate) fn is_sparse(&self) -> bool {
+        match self.op {
+            Op::Hmma => self.bit(73),
+            Op::Imma => self.bit(72),
+            _ => false,
+        }
+    }
+
     /// The fragments of HMMA, IMMA and BMMA; `None` for shapes that are not modelled.
     pub(crate) fn fragment(&self) -> Option<Fragment> {
+        let sparse = self.is_sparse();
         // B has eight columns of k elements; a register of all lanes holds 128 bits of each.
         let (rows, row_bits) = match self.op {
             Op::Hmma => {
@@ -26,7 +36,7 @@ impl Instruction {
                     (false, false) => 8,
                     (false, true) => 16,
                     (true, false) => 4,
-                    (true, true) => return None,
+                    (true, true) => 32,
                 };
                 (16, k * if self.bits(82, 2) == 2 { 32 } else { 16 })
             }
@@ -37,6 +47,7 @@ impl Instruction {
                     (2, false) => (16, 16),
                     (2, true) => (16, 32),
                     (3, false) => (16, 64),
+                    (3, true) => (16, 128),
                     _ => return None,
                 };
                 (rows, k * if self.bit(83) { 4 } else { 8 })
@@ -49,13 +60,16 @@ impl Instruction {
             },
             _ => return None,
         };
-        let b = match row_bits {
-            128 => 1,
-            256 => 2,
+        // A sparse A has half of the elements that B has.
+        let (b, a) = match (row_bits, sparse) {
+            (128, false) => (1, rows / 8),
+            (256, false) => (2, rows / 4),
+            (256, true) if rows == 16 => (2, 2),
+            (512, true) if rows == 16 => (4, 4),
             _ => return None,
         };
         // An 8-row result has two words per lane; one of binary16 has two elements per word.
         let c = if rows == 8 || self.op == Op::Hmma && !self.bit(76) { 2 } else { 4 };
-        Some(Fragment { rows, a: b * (rows / 8), b, c })
+        Some(Fragment { rows, a, b, c })
     }
 }

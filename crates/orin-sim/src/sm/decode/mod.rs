@@ -27,6 +27,9 @@ pub enum Refusal {
     /// Not an instruction of SM 8.7.
     #[error("illegal instruction")]
     Illegal,
+    /// A register pair or group that does not begin at a multiple of its size.
+    #[error("misaligned register")]
+    MisalignedRegister,
     /// A real instruction, but it, or its variant, is not modelled; holds the mnemonic.
     #[error("instruction {0} is not modelled in this variant")]
     Unmodelled(&'static str),
@@ -144,7 +147,8 @@ pub fn decode(word: u128) -> Result<Instruction, Refusal> {
         op: row.op,
         form,
         guard: Predicate { index: field(word, 12, 3) as u8, not: field(word, 15, 1) != 0 },
-        uniform_guard: uniform || row.op == Op::S2ur,
+        // VOTEU looks at the lanes of a warp, its guard too.
+        uniform_guard: uniform && row.op != Op::Voteu || row.op == Op::S2ur,
         d: field(word, 16, if uniform { 6 } else { 8 }) as u8,
         a: field(word, 24, if uniform { 6 } else { 8 }) as u8,
         b: Source::Immediate(0),
@@ -372,7 +376,11 @@ impl Instruction {
             Op::F2ip => !self.bit(75) && self.bit(74),
             Op::Fmul => self.bits(84, 3) != 0,
             Op::I2fp => self.bits(75, 3) == 2 && self.bits(84, 2) == 2 && matches!(self.bits(78, 2), 0 | 3),
-            Op::F2fp => matches!(self.bits(79, 2), 0 | 3) && !self.bit(77) && !self.bit(78),
+            // MERGE_C keeps one half of C; which one shows only when C is not RZ.
+            Op::F2fp => {
+                let whole = !self.bit(78) || self.c == Source::Register(RZ);
+                matches!(self.bits(79, 2), 0 | 3) && !self.bit(77) && whole
+            }
             Op::Hmma | Op::Imma | Op::Bmma => !self.b_sign.negate && !self.b_sign.absolute,
             Op::Arrives => self.bits(72, 4) == 10,
             Op::Isetp | Op::Uisetp => self.bits(74, 2) < 3,
@@ -407,7 +415,8 @@ impl Instruction {
             Op::Stl | Op::Sts => widths[2] = data()?,
             Op::Ldgsts => widths[1] = 2,
             Op::Atomg | Op::Red => {
-                widths[1] = if self.bit(72) { 2 } else { 1 };
+                let narrow = self.op == Op::Atomg && self.form == 4 && !self.bit(70);
+                widths[1] = if self.bit(72) && !narrow { 2 } else { 1 };
                 let data = if matches!(self.bits(73, 4), 2 | 5 | 6) { 2 } else { 1 };
                 for width in &mut widths[if self.op == Op::Red { 1..1 } else { 0..1 }] {
                     *width = data;
@@ -427,7 +436,7 @@ impl Instruction {
             Op::AtomsInc => widths[0] = if self.bits(73, 3) & 3 == 2 { 2 } else { 1 },
             Op::Ldsm => widths[0] = 1 << self.bits(72, 2).min(2),
             Op::Cs2r => widths[0] = if self.bit(80) { 2 } else { 1 },
-            Op::Qspc => widths[1] = if self.bit(72) { 2 } else { 1 },
+            Op::Qspc => widths[1] = address,
             Op::Match => widths[1] = if self.bit(73) { 2 } else { 1 },
             Op::Bar if self.form == 5 => widths[2] = 0,
             Op::F2i | Op::F2f | Op::I2f | Op::Frnd => {
@@ -452,9 +461,9 @@ impl Instruction {
             if number == RZ || width == 0 {
                 return Ok(());
             }
-            let last = number.checked_add(width - 1).ok_or(Refusal::Illegal)?;
+            let last = number.checked_add(width - 1).ok_or(Refusal::MisalignedRegister)?;
             if !number.is_multiple_of(width.next_power_of_two()) || last == RZ {
-                return Err(Refusal::Illegal);
+                return Err(Refusal::MisalignedRegister);
             }
             top = top.max(Some(last));
             Ok(())
@@ -469,6 +478,9 @@ impl Instruction {
             if let Source::Register(number) = source {
                 general(number, width)?;
             }
+        }
+        if self.is_sparse() {
+            general(self.register(40), 1)?;
         }
         self.top = top;
         Ok(())
@@ -492,11 +504,11 @@ mod tests {
     }
 
     #[test]
-    fn misaligned_pairs_are_illegal() {
+    fn misaligned_pairs_are_refused() {
         // DMUL R2, R14, R16, and the same with R3.
         let word = 0x000f_e200_0000_0000_0000_0010_0e02_7228;
         assert_eq!(decode(word).unwrap().top_register(), Some(17));
-        assert_eq!(decode(word | 1 << 16).unwrap_err(), Refusal::Illegal);
+        assert_eq!(decode(word | 1 << 16).unwrap_err(), Refusal::MisalignedRegister);
     }
 
     #[test]

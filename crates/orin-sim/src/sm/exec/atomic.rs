@@ -247,7 +247,10 @@ pub(super) fn global(context: &mut Context, warp: &mut Warp, i: &Instruction, ac
             // Told so by the predicate, the program does it itself.
             _ if target != PT => continue,
             Space::Shared => context.exchange_shared(at, action, format, b, c).map_err(fault)?,
-            Space::Local => return Err(unmodelled(i)),
+            Space::Local => {
+                let (mnemonic, va) = (i.mnemonic(), addresses[lane]);
+                return Err(fault(SmFaultCause::InvalidAddressSpace { mnemonic, space: "local", va }));
+            }
         };
         let old = old.ok_or_else(|| unmodelled(i))?;
         done |= 1 << lane;

@@ -62,6 +62,7 @@ pub(super) fn execute(
     active: u32,
 ) -> Result<Flow, Trap> {
     let next = warp.path.pc + 16;
+    count_calls(warp, i)?;
     match i.op {
         Op::Call | Op::Jmp | Op::CallAbsolute => {
             let target = if i.op == Op::Call {
@@ -142,6 +143,21 @@ pub(super) fn execute(
         _ => return Err(unmodelled(i)),
     }
     Ok(Flow::Moved)
+}
+
+/// Keeps the depth of counted calls. The compiler marks all of its calls and returns as not counted (NOINC and
+/// NODEC in bit 86); that a return too many is an error is inferred from the name of the error.
+fn count_calls(warp: &mut Warp, i: &Instruction) -> Result<(), Trap> {
+    let depth = match i.op {
+        _ if i.bit(86) => return Ok(()),
+        Op::Call | Op::CallAbsolute | Op::CallRegister | Op::CallAbsoluteRegister => {
+            warp.path.depth.checked_add(1)
+        }
+        Op::Ret => warp.path.depth.checked_sub(1),
+        _ => return Ok(()),
+    };
+    warp.path.depth = depth.ok_or(SmFaultCause::StackError)?;
+    Ok(())
 }
 
 /// The convergence barrier register of BSSY, BSYNC and BREAK.

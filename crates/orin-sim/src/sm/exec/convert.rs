@@ -119,5 +119,7 @@ pub(super) fn pack(context: &Context, warp: &mut Warp, i: &Instruction, active: 
     }
     let to = if i.bit(76) { Float::Bf16 } else { Float::F16 };
     let rounding = Rounding::from_field(i.bits(79, 2));
-    map3(context, warp, i, active, |a, b, _| convert::f2fp(to, a, b, rounding, i.bit(75)))
+    // MERGE_C converts B alone; the decoder sees to it that there is nothing to merge it with.
+    let keep = if i.bit(78) { 0xffff } else { !0 };
+    map3(context, warp, i, active, |a, b, _| convert::f2fp(to, a, b, rounding, i.bit(75)) & keep)
 }

@@ -126,15 +126,19 @@ pub(super) fn register_addresses(warp: &Warp, i: &Instruction, wide: bool, base:
 }
 
 /// Addresses of LDG, LD and their stores, as the encoding says.
-fn load_store_addresses(warp: &Warp, i: &Instruction, uniform_at: u32) -> [u64; 32] {
+pub(super) fn load_store_addresses(warp: &Warp, i: &Instruction, uniform_at: u32) -> [u64; 32] {
     let wide = i.bit(72) && (i.form == 1 || i.bit(90));
     addresses(warp, i, wide, uniform_at, i.bit(76))
 }
 
 /// Addresses of an atomic, whose bits 90 and 76 mean something else.
 pub(super) fn atomic_addresses(warp: &Warp, i: &Instruction) -> [u64; 32] {
-    let wide = i.bit(72) && (i.op != Op::Red || i.bit(90));
-    addresses(warp, i, wide, 64, i.bit(71))
+    // With a uniform register beside it A may be 32 bits wide.
+    let wide = match i.op {
+        Op::Red => i.bit(90),
+        _ => i.form == 1 || i.bit(70),
+    };
+    addresses(warp, i, i.bit(72) && wide, 64, i.bit(71))
 }
 
 /// Refuses the first active address that is not a multiple of `bytes`.

@@ -299,6 +299,7 @@ fn execute_rare(context: &mut Context, warp: &mut Warp, i: &Instruction, active:
         | Op::Ubrev
         | Op::Upopc
         | Op::Uplop3
+        | Op::Uplop3Sign
         | Op::Up2ur
         | Op::Ur2up
         | Op::Uldc => uniform::execute(context, warp, i)?,

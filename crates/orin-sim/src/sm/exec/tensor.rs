@@ -6,6 +6,7 @@ use super::{Outcome, unmodelled};
 use crate::sm::decode::table::Op;
 use crate::sm::decode::{Instruction, Source};
 use crate::sm::numeric::mma::{self, BitOp, HalfType, IntegerType};
+use crate::sm::numeric::sparse::{self, Metadata};
 use crate::sm::numeric::{Rounding, f64 as double};
 use crate::sm::warp::{FULL, Row, Warp};
 
@@ -41,16 +42,23 @@ pub(super) fn multiply(warp: &mut Warp, i: &Instruction, active: u32) -> Outcome
     let (a, b, c) =
         (group(warp, i.a, shape.a), group(warp, number(i.b), shape.b), group(warp, number(i.c), shape.c));
     let (left, right) = (&a[..usize::from(shape.a)], &b[..usize::from(shape.b)]);
+    let metadata =
+        i.is_sparse().then(|| Metadata { register: warp.row(i.register(40)), selector: i.bits(48, 2) });
     let d = match i.op {
         Op::Hmma => {
             let kind = HalfType::from_field(i.bits(82, 2)).ok_or_else(refuse)?;
-            if i.bit(76) {
-                mma::hmma_f32(kind, left, right, &c)
-            } else if kind == HalfType::F16 {
-                let [low, high] = mma::hmma_f16(left, right, &[c[0], c[1]]);
-                [low, high, [0; 32], [0; 32]]
-            } else {
-                return Err(unmodelled(i));
+            match (i.bit(76), metadata) {
+                (true, None) => mma::hmma_f32(kind, left, right, &c),
+                (true, Some(metadata)) => sparse::hmma_f32(kind, left, right, &c, metadata),
+                (false, _) if kind != HalfType::F16 => return Err(unmodelled(i)),
+                (false, metadata) => {
+                    let c = [c[0], c[1]];
+                    let [low, high] = match metadata {
+                        None => mma::hmma_f16(left, right, &c),
+                        Some(metadata) => sparse::hmma_f16(left, right, &c, metadata),
+                    };
+                    [low, high, [0; 32], [0; 32]]
+                }
             }
         }
         Op::Imma => {
@@ -59,7 +67,11 @@ pub(super) fn multiply(warp: &mut Warp, i: &Instruction, active: u32) -> Outcome
             }
             let bits = if i.bit(83) { 4 } else { 8 };
             let kind = |signed| IntegerType { bits, signed };
-            mma::imma((kind(i.bit(76)), left), (kind(i.bit(78)), right), &c, rows, i.bit(82))
+            let (left, right) = ((kind(i.bit(76)), left), (kind(i.bit(78)), right));
+            match metadata {
+                None => mma::imma(left, right, &c, rows, i.bit(82)),
+                Some(metadata) => sparse::imma(left, right, &c, i.bit(82), metadata),
+            }
         }
         _ => {
             let op = match i.bits(77, 3) {

@@ -1,7 +1,8 @@
 //! Constant loads, matrix loads, copies between spaces and questions about addresses.
 
 use super::memory::{
-    Format, Space, check_alignment, matrix_addresses, offset, register_addresses, split, uniform_pair, widen,
+    Format, Space, check_alignment, load_store_addresses, matrix_addresses, register_addresses, split,
+    uniform_pair, widen,
 };
 use super::{Context, Outcome, Trap, lanes, unmodelled};
 use crate::sm::SmFaultCause;
@@ -147,7 +148,7 @@ pub(super) fn qspc(context: &mut Context, warp: &mut Warp, i: &Instruction, acti
     if i.d != RZ {
         return Err(unmodelled(i));
     }
-    let addresses = register_addresses(warp, i, i.bit(72), offset(i));
+    let addresses = load_store_addresses(warp, i, 32);
     let inside = lanes(active)
         .filter(|&lane| context.resolve(addresses[lane]).0 == space)
         .fold(0, |mask, lane| mask | 1 << lane);

@@ -97,6 +97,10 @@ pub(super) fn execute(context: &Context, warp: &mut Warp, i: &Instruction) -> Ou
             plop3(warp, i, p);
             return Ok(());
         }
+        Op::Uplop3Sign => {
+            plop3_sign(warp, i, [a, b, c], p);
+            return Ok(());
+        }
         Op::Ur2up => {
             let shift = 8 * i.bits(76, 2);
             for index in (0..7u8).filter(|index| b >> index & 1 != 0) {
@@ -133,6 +137,22 @@ fn plop3(warp: &mut Warp, i: &Instruction, a: bool) {
     let c = warp.uniform_predicate(read(68));
     // CAST: 8 bits.
     let (first, second) = (integer::truth_table(i), i.bits(16, 8) as u8);
+    warp.set_uniform_predicate(i.target_predicate(81), int::plop3(a, b, c, first));
+    warp.set_uniform_predicate(i.target_predicate(84), int::plop3(a, b, c, second));
+}
+
+/// UPLOP3 whose inputs are signs of registers: B, besides C, or all three.
+fn plop3_sign(warp: &mut Warp, i: &Instruction, registers: [u32; 3], first: bool) {
+    let mut inputs = registers.map(|value| value >> 31 != 0);
+    if i.base() & 3 != 3 {
+        inputs[0] = first;
+    }
+    if i.base() & 3 == 1 {
+        inputs[2] = warp.uniform_predicate(i.source_predicate(68));
+    }
+    let [a, b, c] = inputs;
+    // CAST: 8 bits each.
+    let (first, second) = (i.bits(72, 8) as u8, i.bits(16, 8) as u8);
     warp.set_uniform_predicate(i.target_predicate(81), int::plop3(a, b, c, first));
     warp.set_uniform_predicate(i.target_predicate(84), int::plop3(a, b, c, second));
 }

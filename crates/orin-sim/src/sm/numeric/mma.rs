@@ -53,7 +53,7 @@ impl HalfType {
         }
     }
 
-    fn value(self, element: u32) -> f64 {
+    pub(super) fn value(self, element: u32) -> f64 {
         let bits = match self {
             Self::F16 => f16::widen(Half::F16, element as u16),
             Self::Bf16 => f16::widen(Half::Bf16, element as u16),
@@ -73,7 +73,7 @@ pub struct IntegerType {
 }
 
 impl IntegerType {
-    const fn value(self, element: u32) -> i32 {
+    pub(super) const fn value(self, element: u32) -> i32 {
         let unused = 32 - self.bits;
         let top = element << unused;
         if self.signed { top as i32 >> unused } else { (top >> unused) as i32 }
@@ -94,7 +94,7 @@ const MAX_K: usize = 64;
 
 /// The rows of A (`a` registers of a matrix of `rows` rows) or, with `rows` 8, the columns of B,
 /// element by element.
-fn rows_of<T: Copy + Default>(
+pub(super) fn rows_of<T: Copy + Default>(
     registers: &[Row],
     rows: usize,
     bits: u32,
@@ -118,7 +118,7 @@ fn rows_of<T: Copy + Default>(
 }
 
 /// Row and column of element `index` of C or D in `lane`.
-const fn place(lane: usize, index: usize) -> (usize, usize) {
+pub(super) const fn place(lane: usize, index: usize) -> (usize, usize) {
     (lane / 4 + 8 * (index / 2), 2 * (lane % 4) + index % 2)
 }
 

@@ -28,6 +28,7 @@ pub mod mufu;
 #[cfg(test)]
 mod reference;
 mod soft;
+pub mod sparse;
 
 /// How a result that is not representable is rounded (a two-bit field, usually bits 78 and 79).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

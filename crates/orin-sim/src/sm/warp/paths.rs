@@ -72,6 +72,7 @@ impl Warp {
             let same = other.runs()
                 && !(other.apart || path.apart)
                 && other.pc == path.pc
+                && other.depth == path.depth
                 && other.uniform == path.uniform
                 && other.uniform_predicates == path.uniform_predicates;
             if same {
