@@ -386,3 +386,43 @@ fn half_matrix_times_vector() {
         assert!((f64::from(actual) - expected).abs() < 1e-5, "{actual}, expected {expected}");
     }
 }
+
+#[test]
+fn halves_with_the_signs_of_both_sources() {
+    let mut random = Random::new(77);
+    let mut machine = Machine::sass("minmax");
+    let special = [0x7c00_8000u32, 0x7e00_3c00, 0xfc00_bc00, 0x8001_0001, 0x7f80_ff80];
+    let word = |random: &mut Random| match random.u32() % 4 {
+        0 => special[random.u32() as usize % special.len()],
+        _ => random.u32(),
+    };
+    let a: Vec<u32> = (0..500).map(|_| word(&mut random)).collect();
+    let b: Vec<u32> = (0..500).map(|_| word(&mut random)).collect();
+    let (da, db, out) = (machine.u32s(&a), machine.u32s(&b), machine.zeros(4 * 4 * 500));
+    let params = Params::new().buffer(&da).buffer(&db).buffer(&out).u32(500);
+    machine.run_1d("xorsign", 500, 64, &params);
+    // The smaller or larger magnitude, with the exclusive or of the signs; one NaN gives way to a number.
+    let expected = |a: u16, b: u16, least: bool, strict: bool, infinity: u16| {
+        let (x, y) = (a & 0x7fff, b & 0x7fff);
+        let magnitude = match (x > infinity, y > infinity) {
+            (true, true) => return 0x7fff,
+            (true, false) | (false, true) if strict => return 0x7fff,
+            (true, false) => y,
+            (false, true) => x,
+            _ if least => x.min(y),
+            _ => x.max(y),
+        };
+        magnitude | (a ^ b) & 0x8000
+    };
+    for (at, words) in out.u32s().chunks(4).enumerate() {
+        for half in [0, 16] {
+            let (a, b) = ((a[at] >> half) as u16, (b[at] >> half) as u16);
+            let results: Vec<u16> = words.iter().map(|word| (word >> half) as u16).collect();
+            let least = expected(a, b, true, false, 0x7c00);
+            let largest = expected(a, b, false, false, 0x7c00);
+            let strict = expected(a, b, true, true, 0x7c00);
+            let brain = expected(a, b, false, false, 0x7f80);
+            assert_eq!(results, [least, largest, strict, brain], "{a:#x}, {b:#x}");
+        }
+    }
+}

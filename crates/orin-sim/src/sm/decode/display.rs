@@ -193,20 +193,26 @@ impl Operands<'_> {
             }
             _ => {}
         }
-        if i.row.layout != Layout::Unary {
+        // MERGE_C converts B alone, and merges it with C.
+        let merges = i.op == Op::F2fp && i.bit(78);
+        if i.row.layout != Layout::Unary && !merges {
             self.a();
         }
         self.b();
         let high = i.bit(80) && !i.bit(73);
         let third = match i.op {
             Op::Lea | Op::Ulea => high,
-            Op::F2fp => false,
+            Op::F2fp => merges,
             _ => i.row.layout == Layout::Ternary,
         };
         if third {
             self.c();
         }
         match i.op {
+            Op::Hmma | Op::Imma if i.is_sparse() => {
+                self.push(Register(i.register(40), false));
+                self.push(format_args!("{:#x}", i.bits(48, 2)));
+            }
             Op::Lop3 | Op::Ulop3 => {
                 self.push(format_args!("{:#x}", i.bits(72, 8)));
                 self.predicate(87);
@@ -320,6 +326,24 @@ impl Operands<'_> {
         }
     }
 
+    /// The operands of PLOP3 whose inputs are signs of registers.
+    fn signs(&mut self) {
+        let (i, uniform) = (self.0, self.uniform());
+        self.target(81);
+        self.target(84);
+        match i.base() & 3 {
+            3 => self.push(format_args!("{}.SIGN", Register(i.a, uniform))),
+            _ => self.predicate(87),
+        }
+        self.push(format_args!("{}.SIGN", i.b));
+        match i.base() & 3 {
+            1 => self.predicate(68),
+            _ => self.push(format_args!("{}.SIGN", i.c)),
+        }
+        self.push(format_args!("{:#x}", i.bits(72, 8)));
+        self.push(format_args!("{:#x}", i.bits(16, 8)));
+    }
+
     /// All operands that are shown.
     fn collect(&mut self) {
         let i = self.0;
@@ -382,6 +406,7 @@ impl Operands<'_> {
                 self.push(format_args!("{:#x}", i.bits(72, 5) << 3 | i.bits(64, 3)));
                 self.push(format_args!("{:#x}", i.bits(16, 8)));
             }
+            Op::Plop3Sign | Op::Uplop3Sign => self.signs(),
             Op::Bmov | Op::Warpsync | Op::Nanosleep => {
                 if i.op == Op::Bmov {
                     self.push(format_args!("B{}", i.bits(24, 4)));

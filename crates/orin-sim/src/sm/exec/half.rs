@@ -79,6 +79,33 @@ fn operands(
     ])
 }
 
+/// The sign bits of A and B of all threads as they are in the registers, before absolute values and
+/// negations: XORSIGN takes them from there. Each is the top bit of a word.
+fn signs(context: &Context, warp: &Warp, i: &Instruction) -> Result<[Lanes; 2], Trap> {
+    let of = |row: &Row, swizzle| {
+        row.map(|word| match swizzle {
+            Swizzle::H1H0 => [word << 16, word],
+            Swizzle::H0H0 => [word << 16; 2],
+            Swizzle::H1H1 | Swizzle::F32 => [word; 2],
+        })
+    };
+    let second = match i.b {
+        Source::Immediate(_) => Swizzle::H1H0,
+        _ => Swizzle::from_field(i.bits(60, 2)),
+    };
+    let mut room = [0; 32];
+    let b = of(context.values(warp, i.b, &mut room)?, second);
+    Ok([of(warp.row(i.a), Swizzle::from_field(i.bits(74, 2))), b])
+}
+
+/// Gives a result the exclusive or of two signs, the top bits of words; a NaN stays as it is.
+fn xor_sign(kind: Half, result: u16, a: u32, b: u32) -> u16 {
+    let infinity = if kind == Half::Bf16 { 0x7f80 } else { 0x7c00 };
+    // CAST: one bit.
+    let sign = (((a ^ b) >> 31) << 15) as u16;
+    if result & 0x7fff > infinity { result } else { result & 0x7fff | sign }
+}
+
 /// HADD2, HMUL2, HFMA2, HMNMX2 and HSET2.
 pub(super) fn arithmetic(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let kind = kind(i);
@@ -97,10 +124,8 @@ pub(super) fn arithmetic(context: &Context, warp: &mut Warp, i: &Instruction, ac
     if single_result && i.bit(77) {
         return Err(unmodelled(i));
     }
-    // XORSIGN takes the signs of the registers before their modifiers, which are gone here.
-    if i.op == Op::Hmnmx2 && i.bit(82) {
-        return Err(unmodelled(i));
-    }
+    let xor = i.op == Op::Hmnmx2 && i.bit(82);
+    let [raw_a, raw_b] = if xor { signs(context, warp, i)? } else { [[[0; 2]; 32]; 2] };
     let with = warp.predicate(i.source_predicate(87));
     let compare = FloatCompare::from_field(i.bits(76, 4));
     let mut out = [0; 32];
@@ -118,7 +143,10 @@ pub(super) fn arithmetic(context: &Context, warp: &mut Warp, i: &Instruction, ac
                 Op::Hmul2 => f16::mul(kind, a, b, ftz),
                 Op::Hfma2 if fmz => f16::fma_fmz(kind, a, b, c),
                 Op::Hfma2 => f16::fma(kind, a, b, c, ftz),
-                Op::Hmnmx2 => f16::min_max(kind, a, b, with, i.bit(81)),
+                Op::Hmnmx2 => {
+                    let value = f16::min_max(kind, a, b, with, i.bit(81));
+                    if xor { xor_sign(kind, value, raw_a[thread][lane], raw_b[thread][lane]) } else { value }
+                }
                 _ => {
                     let outcome = single::compare(compare, a, b, ftz);
                     return f16::set(kind, combine(i, outcome, with), i.bit(71));
