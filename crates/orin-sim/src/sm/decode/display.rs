@@ -406,7 +406,7 @@ impl Operands<'_> {
                 self.push(format_args!("{:#x}", i.bits(72, 5) << 3 | i.bits(64, 3)));
                 self.push(format_args!("{:#x}", i.bits(16, 8)));
             }
-            Op::Plop3Sign | Op::Uplop3Sign => self.signs(),
+            Op::Plop3Signs | Op::Uplop3Sign => self.signs(),
             Op::Bmov | Op::Warpsync | Op::Nanosleep => {
                 if i.op == Op::Bmov {
                     self.push(format_args!("B{}", i.bits(24, 4)));
