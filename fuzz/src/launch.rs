@@ -319,7 +319,9 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
         Some((id, fault)) => {
             assert_eq!(*id, 1, "the other channel does nothing wrong");
             let text = fault.to_string();
-            text.split(|c: char| !c.is_ascii_alphabetic()).for_each(|word| word.hash(&mut hasher));
+            let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let words = words.filter(|word| !word.starts_with(|c: char| c.is_ascii_digit()));
+            words.for_each(|word| word.hash(&mut hasher));
         }
         None => core::mem::discriminant(&activity).hash(&mut hasher),
     }

@@ -65,6 +65,13 @@ fn an_mmu_fault_of_the_model_finds_its_rows() {
     let address = event.lines.iter().find(|line| line.row.pattern.starts_with("[MMU FAULT] mmu")).unwrap();
     assert!(address.record.text.contains("fault addr: 0x1234567000"), "{}", address.record.text);
     assert_eq!(event.lines.last().unwrap().row.role, Role::End);
+    // The mapping next to the address has a name.
+    let explained = event.lines.iter().any(|line| {
+        let text = &line.record.text;
+        text.starts_with("orin-sim: channel ") && text.contains(" bytes before nvmap buffer of tag 0x")
+            || text.contains(" bytes past the end of nvmap buffer of tag 0x")
+    });
+    assert!(explained, "{:#?}", event.lines);
 }
 
 #[test]
