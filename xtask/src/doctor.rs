@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::Args;
 use nvgpu_channel::doctor::{self, Finding, Report, Severity};
-use nvgpu_channel::{LinuxSystem, System};
+use nvgpu_channel::{KernelLog, LinuxSystem, System};
 use nvgpu_sys::{Door, LinuxDoor};
 use orin_sim::{Config, SoftwareOrin};
 use serde_json::{Value, json};
@@ -40,6 +40,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
 /// The report on a device as programs on this machine would choose it.
 fn examine(kind: DeviceKind, system: &dyn System) -> Result<Report> {
+    if kind == DeviceKind::Nvrm {
+        let door: Arc<dyn Door> = Arc::new(LinuxDoor);
+        return Ok(examine_nvrm(&door));
+    }
     if ![DeviceKind::Auto, DeviceKind::Nvgpu, DeviceKind::Sim].contains(&kind) {
         return Err(
             WrongUse(format!("doctor knows no device {kind}: it examines nvgpu, nvrm and sim")).into()
@@ -65,6 +69,48 @@ fn examine(kind: DeviceKind, system: &dyn System) -> Result<Report> {
     }
     let door: Arc<dyn Door> = Arc::new(LinuxDoor);
     Ok(doctor::examine(&door, Some(system)))
+}
+
+/// The report on the first GPU of NVIDIA's desktop driver: opens it, its channels and memory, one after another.
+fn examine_nvrm(door: &Arc<dyn Door>) -> Report {
+    let fine = |subject, text| Finding { severity: Severity::Ok, subject, text, cure: None };
+    let wrong = |subject, error: nvrm::Error| {
+        let text = error.to_string();
+        // An error's message ends with what helps, where something is known to.
+        Finding { severity: Severity::Error, subject, text, cure: None }
+    };
+    let mut findings = Vec::new();
+    match nvrm::Gpu::open(door, 0) {
+        Err(error) => findings.push(wrong("driver", error)),
+        Ok(gpu) => {
+            let seen = gpu.properties();
+            findings.push(fine("driver", format!("release {} of NVIDIA's desktop driver", seen.driver)));
+            let sms = seen.tpcs * seen.sms_per_tpc;
+            findings.push(fine("hardware", format!("{}, {sms} SMs, /dev/nvidia{}", seen.name, seen.minor)));
+            findings.push(match nvrm::Memory::new(&gpu, nvrm::Place::Video, 2 << 20) {
+                Ok(memory) => {
+                    fine("memory", format!("video memory at {:#x}, seen by the CPU", memory.gpu_va()))
+                }
+                Err(error) => wrong("memory", error),
+            });
+            findings.push(match nvrm::ChannelGroup::open(&gpu) {
+                Ok(group) => {
+                    let token = group.token(nvrm::Engine::Compute);
+                    fine("channel", format!("a compute and a copy channel open; token {token:#x}"))
+                }
+                Err(error) => wrong("channel", error),
+            });
+        }
+    }
+    if let Some(reason) = KernelLog::open(door).unavailable() {
+        findings.push(Finding {
+            severity: Severity::Warning,
+            subject: "kernel log",
+            text: reason.to_owned(),
+            cure: Some("as root, faults are told with their address".to_owned()),
+        });
+    }
+    Report { door: door.name(), findings }
 }
 
 /// The last line.
@@ -98,6 +144,9 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use nvgpu_channel::system::{Identity, Permissions};
+    use nvgpu_sys::Errno;
+    use nvgpu_sys::door::OpenFlags;
+    use nvgpu_sys::forward::Forward;
 
     use super::*;
 
@@ -139,6 +188,29 @@ mod tests {
         assert!(hardware.text.contains("no Jetson Orin") && hardware.text.contains("software Orin"));
         assert_eq!(report.about("channel").unwrap().severity, Severity::Ok);
         assert_eq!(verdict(&report), "kernels run; see the warnings");
+    }
+
+    /// A machine without any GPU.
+    #[derive(Debug)]
+    struct Empty;
+
+    impl Forward for Empty {
+        fn behind(&self) -> &dyn Door {
+            &LinuxDoor
+        }
+
+        fn open(&self, _: &std::ffi::CStr, _: OpenFlags) -> Result<std::os::fd::RawFd, Errno> {
+            Err(Errno::NOENT)
+        }
+    }
+
+    #[test]
+    fn without_the_desktop_driver_its_absence_is_the_finding() {
+        let door: Arc<dyn Door> = Arc::new(Empty);
+        let report = examine_nvrm(&door);
+        assert!(report.has_errors());
+        let driver = report.about("driver").unwrap();
+        assert!(driver.text.contains("/dev/nvidiactl") && driver.text.contains("kernel module"), "{report}");
     }
 
     #[test]

@@ -189,6 +189,18 @@ int cuLaunchKernel(function *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
     s->capturing->steps[s->capturing->count++] = l;
     return 0;
 }
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, stream *s)
+{
+    if (!alive(s) || s->capturing || !alive((void *)(uintptr_t)to)) return INVALID;
+    memcpy((void *)(uintptr_t)to, from, bytes);
+    return 0;
+}
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, stream *s)
+{
+    if (!alive(s) || s->capturing || !alive((void *)(uintptr_t)from)) return INVALID;
+    memcpy(to, (void *)(uintptr_t)from, bytes);
+    return 0;
+}
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, stream *s)
 {
     if (!alive(s) || !alive((void *)(uintptr_t)to) || !alive((void *)(uintptr_t)from)) return INVALID;

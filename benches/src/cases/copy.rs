@@ -1,6 +1,6 @@
 //! Copies between host memory and buffers, and from buffer to buffer.
 
-use tegra_hcq::WaitPolicy;
+use tegra_hcq::{MemoryUse, WaitPolicy};
 
 use super::{Case, KIB, MIB, Unit, size_name};
 use crate::TIMEOUT;
@@ -16,9 +16,19 @@ const MODEL: u64 = MIB;
 type Run = fn(&mut Bench<'_>) -> Result<()>;
 
 /// Each kind of copy. The rate counts every byte once, though a copy reads and writes it.
-const KINDS: [(&str, &str, Run); 4] = [
+const KINDS: [(&str, &str, Run); 6] = [
     ("to_device", "host memory to a buffer that the GPU has done with", to_device),
     ("to_host", "a buffer that the GPU has done with to host memory", to_host),
+    (
+        "pinned_up",
+        "pinned host memory to a buffer by the copy engine: call, submit, spin until it has ended",
+        up,
+    ),
+    (
+        "pinned_down",
+        "a buffer to pinned host memory by the copy engine: call, submit, spin until it has ended",
+        down,
+    ),
     ("engine", "buffer to buffer by the copy engine: call, submit, spin until it has ended", by_engine),
     ("kernel", "buffer to buffer by the graph's copy kernel: replay, spin until it has ended", by_kernel),
 ];
@@ -96,6 +106,47 @@ fn by_engine(bench: &mut Bench<'_>) -> Result<()> {
                 stream.wait()
             })
         }))
+    })?;
+    check(&target.to_vec()?, &contents)
+}
+
+fn up(bench: &mut Bench<'_>) -> Result<()> {
+    let contents = pattern(bench.len());
+    let mut source = bench.device().alloc_for::<u8>(contents.len(), MemoryUse::Upload)?;
+    source.copy_from_slice(&contents)?;
+    let mut target = bench.device().alloc_zeroed::<u8>(contents.len())?;
+    let mut queue = bench.queue(WaitPolicy::Spin)?;
+    let mut ours = || {
+        timed(|| {
+            queue.copy(&source, &mut target)?;
+            Ok(queue.submit()?.wait(TIMEOUT)?)
+        })
+    };
+    bench.measure(1, &mut ours, &mut |cuda| {
+        let mut source = cuda.pinned(contents.len())?;
+        source.bytes_mut().copy_from_slice(&contents);
+        let (mut target, stream) = (cuda.memory(contents.len())?, cuda.stream()?);
+        Ok(Box::new(move || timed(|| stream.copy_up(&source, &mut target))))
+    })?;
+    check(&target.to_vec()?, &contents)
+}
+
+fn down(bench: &mut Bench<'_>) -> Result<()> {
+    let contents = pattern(bench.len());
+    let source = bench.device().alloc_from(&contents)?;
+    let mut target = bench.device().alloc_for::<u8>(contents.len(), MemoryUse::ReadBack)?;
+    let mut queue = bench.queue(WaitPolicy::Spin)?;
+    let mut ours = || {
+        timed(|| {
+            queue.copy(&source, &mut target)?;
+            Ok(queue.submit()?.wait(TIMEOUT)?)
+        })
+    };
+    bench.measure(1, &mut ours, &mut |cuda| {
+        let mut source = cuda.memory(contents.len())?;
+        source.copy_from(&contents)?;
+        let (mut target, stream) = (cuda.pinned(contents.len())?, cuda.stream()?);
+        Ok(Box::new(move || timed(|| stream.copy_down(&source, &mut target))))
     })?;
     check(&target.to_vec()?, &contents)
 }

@@ -90,6 +90,8 @@ functions! {
     host_address c"cuMemHostGetDevicePointer_v2" (*mut Address, *mut c_void, c_uint);
     copy_to_device c"cuMemcpyHtoD_v2" (Address, *const c_void, usize);
     copy_to_host c"cuMemcpyDtoH_v2" (*mut c_void, Address, usize);
+    copy_to_device_async c"cuMemcpyHtoDAsync_v2" (Address, *const c_void, usize, Handle);
+    copy_to_host_async c"cuMemcpyDtoHAsync_v2" (*mut c_void, Address, usize, Handle);
     copy_on_device c"cuMemcpyDtoDAsync_v2" (Address, Address, usize, Handle);
     launch c"cuLaunchKernel"
         (Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void);

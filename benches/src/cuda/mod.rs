@@ -204,6 +204,24 @@ impl Cuda {
         Ok(word)
     }
 
+    /// Allocates pinned memory of the host, all zeros.
+    ///
+    /// # Errors
+    ///
+    /// libcuda's.
+    pub fn pinned(&self, bytes: usize) -> Result<Pinned> {
+        let functions = self.context.driver.functions;
+        let mut pointer = ptr::null_mut();
+        // SAFETY: the pointer is valid for the call.
+        let status = unsafe { (functions.host_allocate)(&raw mut pointer, bytes, 0) };
+        self.context.check("cuMemHostAlloc", status)?;
+        let pointer = NonNull::new(pointer.cast::<u8>())
+            .ok_or_else(|| Error::Cuda { call: "cuMemHostAlloc", reason: "returns no memory".into() })?;
+        // SAFETY: fresh memory of that length.
+        unsafe { pointer.write_bytes(0, bytes) };
+        Ok(Pinned { context: Rc::clone(&self.context), pointer, bytes })
+    }
+
     /// Opens a stream.
     ///
     /// # Errors
@@ -440,6 +458,31 @@ impl Drop for SharedWord {
     }
 }
 
+/// Pinned memory of the host.
+#[derive(Debug)]
+pub struct Pinned {
+    context: Rc<Context>,
+    pointer: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Pinned {
+    /// The bytes, while no copy is under way.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: memory of that length that `self` owns, initialised when it was made; streams copy from and to it
+        // only between a call that borrows it and their wait.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.bytes) }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.context.settle();
+        // SAFETY: allocated by `cuMemHostAlloc`, freed once, and nothing uses it any more.
+        let _ = unsafe { (self.context.driver.functions.host_free)(self.pointer.as_ptr().cast()) };
+    }
+}
+
 /// A stream, with an event to sleep for.
 #[derive(Debug)]
 pub struct Stream {
@@ -480,6 +523,36 @@ impl Stream {
         // SAFETY: both hold that many bytes and wait for the GPU before they are freed.
         let status = unsafe { copy(target.address, source.address, bytes, self.handle) };
         self.context.check("cuMemcpyDtoDAsync", status)
+    }
+
+    /// Sends a copy of all of `source` to the beginning of `target` and waits for its end.
+    ///
+    /// # Errors
+    ///
+    /// When the target is too short; libcuda's.
+    pub fn copy_up(&self, source: &Pinned, target: &mut Memory) -> Result<()> {
+        target.check_length("cuMemcpyHtoDAsync", source.bytes)?;
+        let copy = self.context.driver.functions.copy_to_device_async;
+        // SAFETY: both hold that many bytes and are borrowed until the copy has ended.
+        let status =
+            unsafe { copy(target.address, source.pointer.as_ptr().cast(), source.bytes, self.handle) };
+        self.context.check("cuMemcpyHtoDAsync", status)?;
+        self.wait()
+    }
+
+    /// Sends a copy from the beginning of `source` to all of `target` and waits for its end.
+    ///
+    /// # Errors
+    ///
+    /// When the source is too short; libcuda's.
+    pub fn copy_down(&self, source: &Memory, target: &mut Pinned) -> Result<()> {
+        source.check_length("cuMemcpyDtoHAsync", target.bytes)?;
+        let copy = self.context.driver.functions.copy_to_host_async;
+        // SAFETY: as in `copy_up`.
+        let status =
+            unsafe { copy(target.pointer.as_ptr().cast(), source.address, target.bytes, self.handle) };
+        self.context.check("cuMemcpyDtoHAsync", status)?;
+        self.wait()
     }
 
     /// Allocates from the device's pool and gives the memory back to it, in stream order.

@@ -49,7 +49,7 @@ fn image(qmd_va: u64, timeline: u64, value: u64) -> Result<([u32; MAX_WORDS], us
         let mut encoder = Encoder::new(&mut sink);
         encoder.invalidate_shader_caches_no_wfi()?;
         encoder.launch(qmd_va, PcasAction::InvalidateCopySchedule)?;
-        encode_end(&mut encoder, timeline, value)
+        encode_end(&mut encoder, timeline, value, true)
     };
     commands().map_err(Error::Encoding)?;
     let len = sink.len();

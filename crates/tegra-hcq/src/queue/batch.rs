@@ -58,24 +58,25 @@ pub(super) struct ChainEnd {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Open {
     pub(super) engine: Engine,
-    /// Nothing that needs a wait-for-idle has been encoded yet.
-    pub(super) fresh: bool,
+    /// The engine may still work on what was encoded: a release has to wait until it is idle.
+    pub(super) busy: bool,
     /// Programs loaded when the instruction caches were last invalidated.
     pub(super) programs: u64,
 }
 
 /// Encodes the end of every submission: release `value` on the timeline at `timeline`, with the time, once all
-/// work has ended. No word may follow it: from the moment at which the value is seen, the words are the CPU's.
+/// work has ended; an engine that has been idle since the release before need not be waited for. No word may follow it: from the moment at which the value is seen, the words are the CPU's.
 #[inline]
 pub(crate) fn encode_end<S: Sink>(
     encoder: &mut Encoder<S>,
     timeline: u64,
     value: u64,
+    wait_for_idle: bool,
 ) -> core::result::Result<(), ampere_cmd::Error> {
     encoder.semaphore_release(&SemaphoreRelease {
         va: timeline,
         payload: Payload::Bits64(value),
-        wait_for_idle: true,
+        wait_for_idle,
         timestamp: true,
     })
 }
@@ -93,7 +94,7 @@ impl Queue {
         let value = self.next_value();
         let fence = self.fence(value);
         let timeline = self.state.timeline.gpu_va();
-        self.encode(|encoder| encode_end(encoder, timeline, value))?;
+        self.encode(|encoder| encode_end(encoder, timeline, value, open.busy))?;
         self.make_room()?;
         let bytes = self.batch_len as u64 * 4;
         let offset = loop {
@@ -200,7 +201,7 @@ impl Queue {
         if self.open.is_some() {
             return Ok(());
         }
-        self.open = Some(Open { engine, fresh: true, programs: 0 });
+        self.open = Some(Open { engine, busy: false, programs: 0 });
         if self.spare.is_none() {
             self.spare = Some(Arc::clone(&self.state));
         }
@@ -214,6 +215,19 @@ impl Queue {
             self.encode(|encoder| encoder.semaphore_acquire(&acquire))?;
         }
         Ok(())
+    }
+
+    /// Notes that the engine of the open batch has work, or that a release has waited for its end.
+    #[inline]
+    pub(super) fn set_busy(&mut self, busy: bool) {
+        if let Some(open) = &mut self.open {
+            open.busy = busy;
+        }
+    }
+
+    /// Whether a release has to wait for work of the open batch. Each submission before has waited for its own.
+    pub(super) fn is_busy(&self) -> bool {
+        self.open.is_some_and(|open| open.busy)
     }
 
     /// Appends commands to the batch, whole or not at all.

@@ -74,6 +74,7 @@ impl Queue {
         self.begin(Engine::Copy)?;
         let fill = Fill { destination: target.gpu_va(), pattern: value.pattern(), count };
         self.encode(|encoder| encoder.fill(&fill))?;
+        self.set_busy(true);
         self.note(target.handle());
         if self.profiling { self.end_span(Engine::Copy) } else { Ok(()) }
     }

@@ -293,9 +293,9 @@ impl Queue {
             // that lives as long as `self`.
             unsafe { last.link.store(qmd_va, self.launch_memory.cpu().add(last.offset as usize)) };
         } else {
-            let wait = !open.fresh;
+            let wait = open.busy;
             open.programs = programs;
-            open.fresh = false;
+            open.busy = true;
             self.encode(|encoder| {
                 if wait {
                     encoder.wait_for_idle(WfiScope::CurrentScgType)?;
@@ -339,6 +339,7 @@ impl Queue {
         self.begin(Engine::Copy)?;
         let copy = LinearCopy { source: source.gpu_va(), destination: target.gpu_va(), bytes };
         self.encode(|encoder| encoder.linear_copy(&copy))?;
+        self.set_busy(true);
         self.note(source.handle());
         self.note(target.handle());
         if self.profiling { self.end_span(Engine::Copy) } else { Ok(()) }
@@ -382,7 +383,7 @@ impl Queue {
         let release = SemaphoreRelease {
             va: signal.gpu_va(),
             payload: Payload::Bits64(value),
-            wait_for_idle: true,
+            wait_for_idle: self.is_busy(),
             timestamp: true,
         };
         self.step(|encoder| {
@@ -390,6 +391,7 @@ impl Queue {
             // Whoever sleeps until this may go on.
             encoder.non_stall_interrupt()
         })?;
+        self.set_busy(false);
         self.note(signal.handle());
         Ok(())
     }
@@ -432,10 +434,11 @@ impl Queue {
         let release = SemaphoreRelease {
             va: word.gpu_va(),
             payload: Payload::Bits32(value),
-            wait_for_idle: true,
+            wait_for_idle: self.is_busy(),
             timestamp: false,
         };
         self.step(|encoder| encoder.semaphore_release(&release))?;
+        self.set_busy(false);
         self.note(word.handle());
         Ok(())
     }
