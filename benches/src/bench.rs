@@ -31,6 +31,9 @@ pub struct Plan {
     pub max_samples: u64,
     /// Cases that repeat something many times per sample divide the number by this.
     pub divide_rounds: u64,
+    /// Ours and the rival take turns of this length. The first sample of a turn, in which the GPU changes from one
+    /// program's work to the other's, does not count. Zero: one sample each.
+    pub turn: Duration,
 }
 
 impl Plan {
@@ -41,6 +44,7 @@ impl Plan {
         min_samples: 10,
         max_samples: 100_000,
         divide_rounds: 1,
+        turn: Duration::from_millis(20),
     };
 
     /// To see that everything works: a few samples each.
@@ -50,6 +54,7 @@ impl Plan {
         min_samples: 2,
         max_samples: 50,
         divide_rounds: 100,
+        turn: Duration::ZERO,
     };
 }
 
@@ -161,7 +166,7 @@ impl<'a> Bench<'a> {
         ours: &mut dyn FnMut() -> Result<Duration>,
         rival: Option<Result<Box<Sampler>>>,
     ) -> Result<()> {
-        let mut turns = Turns::new(rival);
+        let mut turns = Turns::new(rival, self.plan.turn);
         let start = Instant::now();
         loop {
             turns.next(ours, None)?;
@@ -170,12 +175,10 @@ impl<'a> Bench<'a> {
             }
         }
         let start = Instant::now();
-        let mut count = 0;
-        while count < self.plan.max_samples
-            && (count < self.plan.min_samples || start.elapsed() < self.plan.budget)
+        while self.samples.count() < self.plan.max_samples
+            && (self.samples.count() < self.plan.min_samples || start.elapsed() < self.plan.budget)
         {
             turns.next(ours, Some((&mut self.samples, parts)))?;
-            count += 1;
         }
         self.rival = turns.finish();
         Ok(())
@@ -186,32 +189,28 @@ impl<'a> Bench<'a> {
 struct Turns {
     rival: Option<Result<Box<Sampler>>>,
     samples: Samples,
+    length: Duration,
 }
 
 impl Turns {
-    fn new(rival: Option<Result<Box<Sampler>>>) -> Self {
-        Self { rival, samples: Samples::default() }
+    fn new(rival: Option<Result<Box<Sampler>>>, length: Duration) -> Self {
+        Self { rival, samples: Samples::default(), length }
     }
 
-    /// One sample of each, recorded if asked for.
+    /// One turn of each, recorded if asked for.
     fn next(
         &mut self,
         ours: &mut dyn FnMut() -> Result<Duration>,
         record: Option<(&mut Samples, u64)>,
     ) -> Result<()> {
-        let elapsed = ours()?;
-        let theirs = match &mut self.rival {
-            Some(Ok(sampler)) => Some(sampler()),
-            _ => None,
-        };
-        let parts = record.as_ref().map(|(_, parts)| *parts);
-        if let Some((samples, parts)) = record {
-            samples.add(elapsed, parts);
-        }
-        match (theirs, parts) {
-            (Some(Ok(elapsed)), Some(parts)) => self.samples.add(elapsed, parts),
-            (Some(Err(error)), _) => self.rival = Some(Err(error)),
-            _ => {}
+        let length = if self.rival.is_some() { self.length } else { Duration::ZERO };
+        let (samples, parts) = record.unzip();
+        turn(length, ours, samples.map(|samples| (samples, parts.unwrap_or(1))))?;
+        if let Some(Ok(sampler)) = &mut self.rival {
+            let record = parts.map(|parts| (&mut self.samples, parts));
+            if let Err(error) = turn(length, sampler, record) {
+                self.rival = Some(Err(error));
+            }
         }
         Ok(())
     }
@@ -221,6 +220,27 @@ impl Turns {
             Ok(_) => RivalOutcome::Measured(self.samples),
             Err(error) => RivalOutcome::Missing(error.to_string()),
         })
+    }
+}
+
+/// Takes samples for a while, or one.
+fn turn(
+    length: Duration,
+    sampler: &mut dyn FnMut() -> Result<Duration>,
+    mut record: Option<(&mut Samples, u64)>,
+) -> Result<()> {
+    let start = Instant::now();
+    if length > Duration::ZERO {
+        sampler()?;
+    }
+    loop {
+        let elapsed = sampler()?;
+        if let Some((samples, parts)) = &mut record {
+            samples.add(elapsed, *parts);
+        }
+        if start.elapsed() >= length {
+            return Ok(());
+        }
     }
 }
 
@@ -269,7 +289,7 @@ mod tests {
     #[test]
     fn samples_are_taken_in_turns() {
         let log = Rc::default();
-        let mut turns = Turns::new(Some(Ok(sampler(&log, 'B', 0))));
+        let mut turns = Turns::new(Some(Ok(sampler(&log, 'B', 0))), Duration::ZERO);
         let (mut ours, mut samples) = (sampler(&log, 'A', 0), Samples::default());
         turns.next(&mut *ours, None).unwrap();
         for _ in 0..3 {
@@ -283,7 +303,7 @@ mod tests {
     #[test]
     fn a_rival_that_fails_is_left_out() {
         let log = Rc::default();
-        let mut turns = Turns::new(Some(Ok(sampler(&log, 'B', 2))));
+        let mut turns = Turns::new(Some(Ok(sampler(&log, 'B', 2))), Duration::ZERO);
         let (mut ours, mut samples) = (sampler(&log, 'A', 0), Samples::default());
         for _ in 0..4 {
             turns.next(&mut *ours, Some((&mut samples, 1))).unwrap();
@@ -296,7 +316,7 @@ mod tests {
     #[test]
     fn our_failure_ends_the_case() {
         let log = Rc::default();
-        let mut turns = Turns::new(None);
+        let mut turns = Turns::new(None, Duration::ZERO);
         assert!(turns.next(&mut *sampler(&log, 'A', 1), None).is_err());
         assert!(turns.finish().is_none());
     }
