@@ -8,7 +8,7 @@
 //! | record | encode | decode |
 //! | --- | --- | --- |
 //! | ring entry | [`gpfifo::Entry::encode`] | [`gpfifo::Entry::decode`] |
-//! | pushbuffer | [`Encoder`]: raw methods, typed methods, [`command`]s | [`MethodStream`], word by word |
+//! | pushbuffer | [`Encoder`]: raw methods, typed methods, [`command`]s; [`Packer`]: the fewest words | [`MethodStream`], word by word |
 //! | method data | [`Method::encode`] of the types in [`compute_c7c0`] and so on | [`Method::decode`] |
 //! | launch descriptor | [`qmd::Qmd::set`] | [`qmd::Qmd::get`] |
 //!
@@ -59,7 +59,9 @@
 //! # Ok::<(), ampere_cmd::Error>(())
 //! ```
 //!
-//! A value that does not fit its field is refused with a [`FieldError`], never masked; an enum keeps
+//! A value that does not fit its field is refused with a [`FieldError`], never masked, and so is an address
+//! with bits that a field counting in larger units would lose ([`qmd::Qmd::set_address`],
+//! [`method::FieldInfo::shifted`]); an enum keeps
 //! a value that the header does not name as `Unknown`.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -83,7 +85,7 @@ pub use generated::{
     usermode_c461, usermode_c561, usermode_c661,
 };
 pub use method::{FieldValue, Method};
-pub use pushbuffer::{Encoder, MethodStream, MethodWrite, Sink, SliceSink, Subchannel, Target};
+pub use pushbuffer::{Encoder, MethodStream, MethodWrite, Packer, Sink, SliceSink, Subchannel, Target};
 pub use qmd::{Qmd, QmdV3_0};
 
 /// Version of this crate.
