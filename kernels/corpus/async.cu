@@ -26,6 +26,13 @@ KERNEL async_copy_sizes(const uint4* in, uint4* out, u32 bytes)
     out[64 + t] = s[1][63 - t];
     out[128 + t] = s[2][t];
     out[192 + t] = s[3][t];
+    __syncthreads();
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(p), "l"(in + 255 - t));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(p + 1024), "l"(in + t), "r"(t & 3 ? 12 : bytes));
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    __syncthreads();
+    out[256 + t] = s[0][t];
+    out[320 + t] = s[1][t];
 }
 
 // A pipeline four stages deep.

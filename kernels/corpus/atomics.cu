@@ -154,6 +154,7 @@ KERNEL spin_lock(u32* lock, volatile u32* counter, u32 times)
 {
     if (threadIdx.x == 0)
         for (u32 k = 0; k < times; k++) {
+            __nanosleep(1);
             while (atomicCAS(lock, 0, 1) != 0)
                 __nanosleep(20);
             __threadfence();
@@ -196,6 +197,12 @@ KERNEL atomic_scopes(u32* words, u32* old, u32 n)
     // A generic address: shared or global only at run time.
     asm volatile("atom.add.u32 %0, [%1], 7;" : "=r"(r) : "l"(w + 5) : "memory");
     o[5] = r;
+    // Signed words have forms of their own.
+    asm volatile("atom.global.add.s32 %0, [%1], -3;" : "=r"(r) : "l"(w + 4) : "memory");
+    o[4] += r;
+    asm volatile("red.global.add.s32 [%0], 5;" ::"l"(w + 4) : "memory");
+    asm volatile("atom.add.s32 %0, [%1], 11;" : "=r"(r) : "l"(w + 4) : "memory");
+    o[4] += r;
     asm volatile("atom.global.cas.b16 %0, [%1], %2, %3;" : "=h"(*(u16*)(o + 6)) : "l"((u16*)w), "h"((u16)w[0]), "h"((u16)77) : "memory");
 }
 

@@ -40,6 +40,7 @@ MAP3(packed_differences, u32, u32, 5, o[0] = __vabsdiffu4(a, b); o[1] = __vsadu4
      PTX3("vabsdiff4.u32.u32.u32.add", o[3], a, b, c); PTX3("vabsdiff.s32.s32.s32.add", o[4], a, b, c);)
 
 // Words to nibbles and bytes that hold what they can.
-MAP3(pack_saturating, s32, u32, 5, PTX2("cvt.pack.sat.s16.s32", o[0], a, b); PTX2("cvt.pack.sat.u16.s32", o[1], a, b);
+MAP3(pack_saturating, s32, u32, 6, PTX2("cvt.pack.sat.s16.s32", o[0], a, b); PTX2("cvt.pack.sat.u16.s32", o[1], a, b);
      PTX3("cvt.pack.sat.s8.s32.b32", o[2], a, b, c); PTX3("cvt.pack.sat.u8.s32.b32", o[3], a, b, c);
-     PTX3("cvt.pack.sat.s4.s32.b32", o[4], a, b, c);)
+     PTX3("cvt.pack.sat.s4.s32.b32", o[4], a, b, c);
+     PTX3("cvt.pack.sat.u4.s32.b32", o[5], a, b, c);)

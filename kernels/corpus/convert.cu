@@ -3,8 +3,8 @@
 #include <cuda_fp16.h>
 #include "corpus.cuh"
 
-MAP1(f32_to_s32, float, s32, 4, o[0] = __float2int_rn(a); o[1] = __float2int_rz(a); o[2] = __float2int_rd(a);
-     o[3] = __float2int_ru(a);)
+MAP1(f32_to_s32, float, s32, 5, o[0] = __float2int_rn(a); o[1] = __float2int_rz(a); o[2] = __float2int_rd(a);
+     o[3] = __float2int_ru(a); asm("cvt.rzi.ftz.s32.f32 %0, %1;" : "=r"(o[4]) : "f"(a));)
 MAP1(f32_to_u32, float, u32, 4, o[0] = __float2uint_rn(a); o[1] = __float2uint_rz(a); o[2] = __float2uint_rd(a);
      o[3] = __float2uint_ru(a);)
 MAP1(f32_to_s64, float, s64, 4, o[0] = __float2ll_rn(a); o[1] = __float2ll_rz(a); o[2] = __float2ll_rd(a);

@@ -9,8 +9,9 @@ MAP3(f32_fma, float, float, 6, o[0] = __fmaf_rn(a, b, c); o[1] = __fmaf_rz(a, b,
      o[3] = __fmaf_ru(a, b, c); o[4] = __fmaf_rn(-a, b, -c); o[5] = __fmaf_rn(a, 1.5f, -0.25f);)
 #define F2(text, d) asm(text " %0, %1, %2;" : "=f"(d) : "f"(a), "f"(b))
 #define F3(text, d) asm(text " %0, %1, %2, %3;" : "=f"(d) : "f"(a), "f"(b), "f"(c))
-MAP3(f32_flush, float, float, 5, F2("add.ftz.f32", o[0]); F2("mul.ftz.f32", o[1]); F3("fma.rn.ftz.f32", o[2]);
-     F2("sub.rz.ftz.f32", o[3]); F2("min.ftz.f32", o[4]);)
+MAP3(f32_flush, float, float, 9, F2("add.ftz.f32", o[0]); F2("mul.ftz.f32", o[1]); F3("fma.rn.ftz.f32", o[2]);
+     F2("sub.rz.ftz.f32", o[3]); F2("min.ftz.f32", o[4]); F2("mul.rz.ftz.f32", o[5]); F2("mul.rp.ftz.f32", o[6]);
+     F2("min.ftz.NaN.f32", o[7]); float d = a; asm("{ .reg .pred p; setp.gt.ftz.f32 p, %1, %2; selp.f32 %0, %1, %2, p; }" : "=f"(d) : "f"(a), "f"(b)); o[8] = d;)
 MAP3(f32_saturate, float, float, 5, F2("add.sat.f32", o[0]); F2("mul.sat.f32", o[1]); F3("fma.rn.sat.f32", o[2]);
      o[3] = __saturatef(a); F2("add.ftz.sat.f32", o[4]);)
 MAP2(f32_divide, float, float, float, 4, o[0] = __fdiv_rn(a, b); o[1] = __fdiv_rz(a, b); o[2] = __fdiv_rd(a, b);
@@ -35,10 +36,13 @@ MAP2(f32_compare, float, float, u32, 1, u32 r = 0; r |= (a < b) << 0; r |= (a <=
      r |= (a != b) << 3; r |= (a >= b) << 4; r |= (a > b) << 5; r |= !(a < b) << 6; r |= !(a >= b) << 7;
      r |= isnan(a) << 8; r |= isinf(b) << 9; r |= (fabsf(a) < fabsf(b)) << 10; r |= (signbit(a) != 0) << 11;
      o[0] = r;)
-MAP2(f32_set, float, float, u32, 3,
+MAP2(f32_set, float, float, u32, 6,
      asm("set.gt.f32.f32 %0, %1, %2;" : "=r"(o[0]) : "f"(a), "f"(b));
      asm("set.leu.u32.f32 %0, %1, %2;" : "=r"(o[1]) : "f"(a), "f"(b));
-     asm("set.num.u32.f32 %0, %1, %2;" : "=r"(o[2]) : "f"(a), "f"(b));)
+     asm("set.num.u32.f32 %0, %1, %2;" : "=r"(o[2]) : "f"(a), "f"(b));
+     asm("set.ge.f32.f32 %0, %1, %2;" : "=r"(o[3]) : "f"(a), "f"(b));
+     asm("set.gtu.f32.f32 %0, %1, %2;" : "=r"(o[4]) : "f"(a), "f"(b));
+     asm("set.gt.ftz.f32.f32 %0, %1, %2;" : "=r"(o[5]) : "f"(a), "f"(b));)
 MAP2(f32_signs, float, float, float, 4, o[0] = copysignf(a, b); o[1] = -a; o[2] = fabsf(b);
      o[3] = a > b ? -a : fabsf(b);)
 MAP1(f32_integral, float, float, 5, o[0] = floorf(a); o[1] = ceilf(a); o[2] = truncf(a); o[3] = rintf(a);

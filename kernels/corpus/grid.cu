@@ -38,7 +38,8 @@ KERNEL clocks(u32* out)
     long long a = clock64();
     u64 before, after;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(before));
-    clock_t c = clock();
+    u32 c;
+    asm volatile("mov.u32 %0, %%clock;" : "=r"(c));
     u32 spin = 0;
     for (u32 k = 0; k < 200; k++)
         spin = spin * 5 + (u32)c + k;

@@ -14,7 +14,8 @@ MAP2(f16_extremes, __half2, __half2, __half2, 4, o[0] = __hmin2(a, b); o[1] = __
      o[3] = __hmax2_nan(a, b);)
 MAP2(f16_compare, __half, __half, u32, 1, u32 r = 0; r |= __hlt(a, b) << 0; r |= __hle(a, b) << 1; r |= __heq(a, b) << 2;
      r |= __hne(a, b) << 3; r |= __hge(a, b) << 4; r |= __hgt(a, b) << 5; r |= __hltu(a, b) << 6;
-     r |= __hgeu(a, b) << 7; r |= __hisnan(a) << 8; r |= (__hisinf(b) != 0) << 9; o[0] = r;)
+     r |= __hgeu(a, b) << 7;
+     u32 q; asm("{ .reg .pred p; setp.eq.f16 p, %1, %2; selp.u32 %0, 1, 0, p; }" : "=r"(q) : "h"(*(u16*)&a), "h"(*(u16*)&b)); r |= q << 10; r |= __hisnan(a) << 8; r |= (__hisinf(b) != 0) << 9; o[0] = r;)
 MAP2(f16_set_pairs, __half2, __half2, __half2, 4, o[0] = __heq2(a, b); o[1] = __hlt2(a, b); o[2] = __hgeu2(a, b);
      o[3] = __hne2(a, b);)
 MAP2(f16_masks, __half2, __half2, u32, 4, o[0] = __hlt2_mask(a, b); o[1] = __hgeu2_mask(a, b); o[2] = __hbeq2(a, b);

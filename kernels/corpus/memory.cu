@@ -85,6 +85,8 @@ KERNEL cache_operators(const u32* in, u32* out, u32 n)
     asm volatile("prefetch.global.L2 [%0];" ::"l"(in + i));
     asm volatile("prefetch.global.L1 [%0];" ::"l"(in + i));
     asm volatile("prefetchu.L1 [%0];" ::"l"(in + i));
+    // Where these lines lie decides nothing about their content.
+    asm volatile("applypriority.global.L2::evict_normal [%0], 128;" ::"l"((u64)(in + i) & ~127ull));
 }
 
 // Fences between stores, for what they are worth in one thread.
@@ -168,6 +170,23 @@ KERNEL local_vectors(const float4* in, float4* out, u32 n, u32 shift)
     out[i] = make_float4(a.x + b.w, a.y + b.z, a.z + b.y, a.w + b.x);
 }
 
+// Vectors of local memory, read for the last time and before.
+KERNEL local_last_use(const uint4* in, uint4* out, u32 n, u32 turn)
+{
+    u32 i = INDEX;
+    if (i >= n)
+        return;
+    uint4 table[3];
+    for (u32 k = 0; k < 3; k++)
+        table[k] = in[(i + k) % n];
+    u64 place = __cvta_generic_to_local(&table[(i + turn) % 3]);
+    u32 a, b, c, d, e, f, g, h;
+    asm volatile("ld.local.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "l"(place) : "memory");
+    asm volatile("ld.local.lu.v2.u32 {%0, %1}, [%2];" : "=r"(e), "=r"(f) : "l"(place + 8) : "memory");
+    asm volatile("ld.local.lu.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(g), "=r"(h), "=r"(e), "=r"(f) : "l"(place) : "memory");
+    out[i] = make_uint4(a + h, b ^ g, c + f, d ^ e);
+}
+
 // More values alive at once than 32 registers hold.
 KERNEL __launch_bounds__(128, 12) spills(const float* in, float* out, u32 n)
 {
@@ -220,6 +239,7 @@ KERNEL generic_pointers(u32* global, u32* out)
     u64* w = t & 1 ? (u64*)(global + 96 + 2 * t) : (u64*)(shared + (t & ~1u));
     __syncthreads();
     u64 x = *w;
+    *w = x;
     out[4 * t + 3] = (u32)(t & 1 ? x ^ wide : x >> 63);
 }
 

@@ -74,6 +74,10 @@ MMA_S32(mma_s8_k32, "m16n8k32", "s8", "s8", "", 4, 2, 4, D4, FOUR, "{%8, %9}")
 MMA_S32(mma_u8_s8_k32, "m16n8k32", "u8", "s8", "", 4, 2, 4, D4, FOUR, "{%8, %9}")
 MMA_S32(mma_s8_u8_k16, "m16n8k16", "s8", "u8", "", 2, 1, 4, D4, TWO, "{%8}")
 MMA_S32(mma_u8_k16, "m8n8k16", "u8", "u8", "", 1, 1, 2, "{%0, %1}", "{%4}", "{%8}")
+MMA_S32(mma_s8_k16, "m16n8k16", "s8", "s8", "", 2, 1, 4, D4, TWO, "{%8}")
+MMA_S32(mma_s8_k16_small, "m8n8k16", "s8", "s8", "", 1, 1, 2, "{%0, %1}", "{%4}", "{%8}")
+MMA_S32(mma_s4_k32_small, "m8n8k32", "s4", "s4", "", 1, 1, 2, "{%0, %1}", "{%4}", "{%8}")
+MMA_S32(mma_s4_u4_k32_large, "m16n8k32", "s4", "u4", "", 2, 1, 4, D4, TWO, "{%8}")
 MMA_S32(mma_s4_k64, "m16n8k64", "s4", "s4", "", 4, 2, 4, D4, FOUR, "{%8, %9}")
 MMA_S32(mma_u4_s4_k32, "m16n8k32", "u4", "s4", "", 2, 1, 4, D4, TWO, "{%8}")
 MMA_S32(mma_s4_u4_k32, "m8n8k32", "s4", "u4", "", 1, 1, 2, "{%0, %1}", "{%4}", "{%8}")
@@ -82,16 +86,30 @@ MMA_S32(mma_b1_and_k128, "m16n8k128", "b1", "b1", ".and.popc", 2, 1, 4, D4, TWO,
 MMA_S32(mma_b1_xor_k128, "m8n8k128", "b1", "b1", ".xor.popc", 1, 1, 2, "{%0, %1}", "{%4}", "{%8}")
 
 // Sums that stop at the bounds of a word.
-KERNEL mma_s8_saturating(const u32* A, const u32* B, const s32* C, s32* D)
+#define MMA_SAT(name, shape, types)                                                                             \
+    KERNEL name(const u32* A, const u32* B, const s32* C, s32* D)                                               \
+    {                                                                                                           \
+        u32 t = threadIdx.x;                                                                                    \
+        s32 c[4] = {C[t], C[32 + t], C[64 + t], C[96 + t]};                                                     \
+        asm volatile("mma.sync.aligned." shape ".row.col.satfinite.s32." types ".s32 {%0, %1, %2, %3}, "         \
+                     "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                            \
+                     : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])                                           \
+                     : "r"(A[t]), "r"(A[32 + t]), "r"(A[64 + t]), "r"(A[96 + t]), "r"(B[t]), "r"(B[32 + t]));   \
+        for (u32 k = 0; k < 4; k++)                                                                             \
+            D[32 * k + t] = c[k];                                                                               \
+    }
+MMA_SAT(mma_s8_saturating, "m16n8k32", "s8.s8")
+MMA_SAT(mma_u4_s4_saturating, "m16n8k64", "u4.s4")
+
+// Half of the depth, with sums in half precision.
+KERNEL mma_f16_accumulate_k8(const u32* A, const u32* B, const u32* C, u32* D)
 {
-    u32 t = threadIdx.x;
-    s32 c[4] = {C[t], C[32 + t], C[64 + t], C[96 + t]};
-    asm volatile("mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-                 "{%8, %9}, {%0, %1, %2, %3};"
-                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-                 : "r"(A[t]), "r"(A[32 + t]), "r"(A[64 + t]), "r"(A[96 + t]), "r"(B[t]), "r"(B[32 + t]));
-    for (u32 k = 0; k < 4; k++)
-        D[32 * k + t] = c[k];
+    u32 t = threadIdx.x, d0 = C[t], d1 = C[32 + t];
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %3}, {%4}, {%0, %1};"
+                 : "+r"(d0), "+r"(d1)
+                 : "r"(A[t]), "r"(A[32 + t]), "r"(B[t]));
+    D[t] = d0;
+    D[32 + t] = d1;
 }
 
 // Matrices of 8 x 8 halfwords out of shared memory, upright and turned.

@@ -81,7 +81,7 @@ fn release_13_0_for_sm_87() {
 
 /// The names of the kernels that a source defines: by `KERNEL` and by the macros that make one each.
 fn defined(source: &str) -> BTreeSet<String> {
-    let makers = ["MAP1(", "MAP2(", "MAP3(", "MMA_F32(", "MMA_S32("];
+    let makers = ["MAP1(", "MAP2(", "MAP3(", "MMA_F32(", "MMA_S32(", "MMA_SAT("];
     let name = |line: &str| -> Option<String> {
         let rest = match line.strip_prefix("KERNEL ") {
             Some(rest) => {

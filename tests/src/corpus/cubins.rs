@@ -63,5 +63,5 @@ macro_rules! files {
 
 files! {
     "algorithms" "async" "atomics" "bfloat" "bits" "convert" "double" "float" "flow" "grid" "half" "integer"
-    "memory" "shared" "special" "tensor" "warp" "wide"
+    "memory" "shared" "special" "tensor" "uniform" "warp" "wide"
 }

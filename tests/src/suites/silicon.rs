@@ -38,6 +38,7 @@ pub static SUITE: Suite = Suite {
         file!("shared", "shared memory and the barriers of a block"),
         file!("special", "special functions within their tolerances"),
         file!("tensor", "products of small matrices"),
+        file!("uniform", "values that are the same for all threads"),
         file!("warp", "shuffles, votes, matches, reductions"),
         file!("wide", "integers of 64 and 128 bits"),
     ],

@@ -262,13 +262,14 @@ fn scopes() -> Vec<Case> {
                 for (i, w) in (0..).zip(initial.chunks(6)) {
                     let added = w[0].wrapping_add(i);
                     let sum = w[5].wrapping_add(i);
-                    old.extend([w[0], w[1], w[2], w[3], w[4], sum, added & 0xffff]);
+                    let fourth = w[4].wrapping_add(i).wrapping_add(i + 2);
+                    old.extend([w[0], w[1], w[2], w[3], fourth, sum, added & 0xffff]);
                     words.extend([
                         added & 0xffff_0000 | 77,
                         w[1].wrapping_add(2 * i),
                         w[2].wrapping_add(i + 5),
                         i,
-                        i,
+                        i + 13,
                         sum.wrapping_add(7),
                     ]);
                 }

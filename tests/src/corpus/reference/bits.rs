@@ -226,6 +226,7 @@ fn packed() -> Vec<Case> {
                 pack(-128, 127, 8),
                 pack(0, 255, 8),
                 pack(-8, 7, 4),
+                pack(0, 15, 4),
             ]
         }),
     ]

@@ -85,9 +85,22 @@ fn arithmetic() -> Vec<Case> {
 fn modified() -> Vec<Case> {
     vec![
         map3(FILE, "f32_flush", any(), |a: f32, b, c| {
+            // The selection passes its sources on as they are.
+            let greater = if flush(a) > flush(b) { a } else { b };
             let (a, b, c) = (flush(a), flush(b), flush(c));
             let difference = float(F32.add(word(a), word(-b), Mode::Zero));
-            [flush(a + b), flush(a * b), flush(a.mul_add(b, c)), flush(difference), minimum(a, b)]
+            let product = |mode| flush(float(F32.mul(word(a), word(b), mode)));
+            [
+                flush(a + b),
+                flush(a * b),
+                flush(a.mul_add(b, c)),
+                flush(difference),
+                minimum(a, b),
+                product(Mode::Zero),
+                product(Mode::Up),
+                or_nan(a, b, minimum(a, b)),
+                greater,
+            ]
         }),
         map3(FILE, "f32_saturate", any(), |a: f32, b, c| {
             [
@@ -138,8 +151,16 @@ fn comparisons() -> Vec<Case> {
         }),
         map2(FILE, "f32_set", (any(), any()), |a: f32, b: f32| {
             let ones = |set: bool| if set { u32::MAX } else { 0 };
-            let greater = if a > b { 1.0_f32 } else { 0.0 };
-            [greater.to_bits(), ones(a.is_nan() || b.is_nan() || a <= b), ones(!a.is_nan() && !b.is_nan())]
+            let one = |set: bool| if set { 1.0_f32.to_bits() } else { 0 };
+            let unordered = a.is_nan() || b.is_nan();
+            [
+                one(a > b),
+                ones(unordered || a <= b),
+                ones(!unordered),
+                one(a >= b),
+                one(unordered || a > b),
+                one(flush(a) > flush(b)),
+            ]
         }),
         map2(FILE, "f32_signs", (any(), any()), |a: f32, b: f32| {
             let chosen = if a > b { -a } else { b.abs() };

@@ -124,7 +124,7 @@ fn local() -> Vec<Case> {
     const N: usize = 165;
     const ROUNDS: u32 = 40;
     const SHIFT: usize = 2;
-    let arrays = words("local_arrays", N);
+    let (arrays, last) = (words("local_arrays", N), words("local_last_use", 4 * N));
     let (vectors, spilled) = (floats("local_vectors", 4 * N), floats("spills", N));
     vec![
         Case::new(FILE, "local_arrays")
@@ -145,6 +145,20 @@ fn local() -> Vec<Case> {
                 let one = |i: usize| {
                     let (a, b) = (at(i, (i + SHIFT) % 5), at(i, (i * 3 + SHIFT) % 5));
                     [a[0] + b[3], a[1] + b[2], a[2] + b[1], a[3] + b[0]]
+                };
+                (0..N).flat_map(one).collect()
+            }),
+        Case::new(FILE, "local_last_use")
+            .launch(3, 60)
+            .input(&last)
+            .output::<u32>(4 * N)
+            .scalar(N as u32)
+            .scalar(SHIFT as u32)
+            .gives(move || {
+                let one = |i: usize| {
+                    let v = &last[(i + (i + SHIFT) % 3) % N * 4..][..4];
+                    // The last load reads all four once more, over what the one before has read.
+                    [v[0].wrapping_add(v[1]), v[1] ^ v[0], v[2].wrapping_add(v[3]), v[3] ^ v[2]]
                 };
                 (0..N).flat_map(one).collect()
             }),

@@ -13,6 +13,7 @@ mod memory;
 mod shared;
 mod special;
 mod tensor;
+mod uniform;
 mod warp;
 mod wide;
 
@@ -37,6 +38,7 @@ pub(super) fn all() -> Vec<Case> {
         shared::cases,
         special::cases,
         tensor::cases,
+        uniform::cases,
         warp::cases,
         wide::cases,
     ];

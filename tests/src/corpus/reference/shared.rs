@@ -150,7 +150,7 @@ pub(super) fn async_cases() -> Vec<Case> {
         Case::new("async", "async_copy_sizes")
             .launch(1, 64)
             .input(&copies)
-            .output::<u32>(4 * 256)
+            .output::<u32>(4 * 384)
             .scalar(7_u32)
             .gives(move || {
                 let v = |at: usize| -> [u32; 4] { core::array::from_fn(|k| copies[4 * at + k]) };
@@ -164,6 +164,12 @@ pub(super) fn async_cases() -> Vec<Case> {
                 out.extend((192..256).flat_map(|at| {
                     let [x, y, z, w] = v(at);
                     if at % 2 == 1 { [x, y & 0x00ff_ffff, 0, 0] } else { [x, y, z, w] }
+                }));
+                out.extend((0..64).flat_map(|t| v(255 - t)));
+                // Twelve bytes or seven.
+                out.extend((0..64).flat_map(|t| {
+                    let [x, y, z, _] = v(t);
+                    if t % 4 != 0 { [x, y, z, 0] } else { [x, y & 0x00ff_ffff, 0, 0] }
                 }));
                 out
             }),

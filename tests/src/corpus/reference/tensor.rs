@@ -199,12 +199,18 @@ pub(super) fn cases() -> Vec<Case> {
         float("mma_bf16_k8", Type::Bf16, 8, false),
         float("mma_tf32_k8", Type::Tf32, 8, true),
         float("mma_tf32_k4", Type::Tf32, 4, false),
-        half_sums(),
+        half_sums("mma_f16_accumulate", 16),
+        half_sums("mma_f16_accumulate_k8", 8),
         doubles(),
         integer("mma_s8_k32", (16, 32), (s8, s8), Sum::Wraps),
         integer("mma_u8_s8_k32", (16, 32), (u8, s8), Sum::Wraps),
         integer("mma_s8_u8_k16", (16, 16), (s8, u8), Sum::Wraps),
         integer("mma_u8_k16", (8, 16), (u8, u8), Sum::Wraps),
+        integer("mma_s8_k16", (16, 16), (s8, s8), Sum::Wraps),
+        integer("mma_s8_k16_small", (8, 16), (s8, s8), Sum::Wraps),
+        integer("mma_s4_k32_small", (8, 32), (s4, s4), Sum::Wraps),
+        integer("mma_s4_u4_k32_large", (16, 32), (s4, u4), Sum::Wraps),
+        integer("mma_u4_s4_saturating", (16, 64), (u4, s4), Sum::Saturates),
         integer("mma_s4_k64", (16, 64), (s4, s4), Sum::Wraps),
         integer("mma_u4_s4_k32", (16, 32), (u4, s4), Sum::Wraps),
         integer("mma_s4_u4_k32", (8, 32), (s4, u4), Sum::Wraps),
@@ -218,11 +224,11 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-fn half_sums() -> Case {
-    let shape = Shape { m: 16, k: 16, a: Type::F16, b: Type::F16 };
-    let mut numbers = Case::numbers("mma_f16_accumulate");
-    let [a, b, c] = [4, 2, 2].map(|count| registers(&mut numbers, Type::F16, count, false));
-    let case = Case::new(FILE, "mma_f16_accumulate").input(&a).input(&b).input(&c).output::<f16>(128);
+fn half_sums(kernel: &'static str, k: usize) -> Case {
+    let shape = Shape { m: 16, k, a: Type::F16, b: Type::F16 };
+    let mut numbers = Case::numbers(kernel);
+    let [a, b, c] = [k / 4, k / 8, 2].map(|count| registers(&mut numbers, Type::F16, count, false));
+    let case = Case::new(FILE, kernel).input(&a).input(&b).input(&c).output::<f16>(128);
     case.within(Tolerance::Exact, "numbers of so few bits that every sum is exact").gives(move || {
         let (a, b) = (shape.a(&a), shape.b(&b));
         let one = |at: usize| {
