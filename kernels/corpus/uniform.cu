@@ -37,3 +37,14 @@ KERNEL uniform_addresses(const u32* in, const u64* wide, u32* out, s32 rows, s32
         sum += line[k] ^ in[(k * 5 + row * 4) & 63];
     out[INDEX] = sum + (u32)(base >> 32) * threadIdx.x + (u32)base;
 }
+
+// Divisions and shifts of signed and wide numbers that only the block knows.
+KERNEL uniform_halves(const u32* in, u32* out, s32 n, s32 m, u64 base)
+{
+    s32 half = n / 2, part = (s32)blockIdx.x * m / 7;
+    u64 q = (base + blockIdx.x) << 3;
+    u64 p = base + (u64)blockIdx.y * 32;
+    if (part > half)
+        q += 5;
+    out[INDEX] = in[(q >> 32) & 63] + (u32)q + part + (u32)(p >> 7) + (u32)(p >> 32);
+}

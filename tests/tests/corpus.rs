@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use orin_sim::Config;
 use tegra_hcq::Program;
 use tests::corpus::case::Argument;
+use tests::corpus::coverage::{Need, execute, wanted};
 use tests::corpus::cubins::{FILES, VARIANTS, Variant};
 use tests::corpus::data::Data;
 use tests::corpus::silicon::{Opinion, folder};
@@ -161,4 +162,15 @@ fn the_table_in_the_document_is_up_to_date() {
     let table = table::render(&opinion, rows).unwrap();
     let new = table::insert(&document, &table).expect("the document has the marks of the table");
     assert!(new == document, "run `cargo xtask silicon table` and commit the result");
+}
+
+#[test]
+fn no_instruction_that_programs_need_stays_untested() {
+    let executed = execute(cases()).unwrap_or_else(|error| panic!("coverage: {error}"));
+    let untested: Vec<String> = wanted()
+        .into_iter()
+        .filter(|line| line.need == Need::Must && executed.users(&line.mnemonic).is_empty())
+        .map(|line| line.mnemonic)
+        .collect();
+    assert!(untested.is_empty(), "executed by no kernel of the corpus: {}", untested.join(", "));
 }

@@ -12,7 +12,7 @@ fn words(kernel: &str, len: usize) -> Vec<u32> {
 
 /// The cases.
 pub(super) fn cases() -> Vec<Case> {
-    vec![arithmetic(), addresses()]
+    vec![arithmetic(), addresses(), halves()]
 }
 
 /// PTX `prmt` in its default mode without the bits for signs.
@@ -46,7 +46,7 @@ fn arithmetic() -> Case {
                     (i + m).cast_unsigned().reverse_bits() & 127,
                     31 - (i | 1).leading_zeros(),
                     i.min(m).cast_unsigned() & 127,
-                    (i * m).cast_unsigned() / 9 & 63,
+                    ((i * m).cast_unsigned() / 9) & 63,
                     ((i64::from(i) * i64::from(m)) >> 5 & 63) as u32,
                     (i - m).unsigned_abs() & 31,
                     permute(i.cast_unsigned(), m.cast_unsigned(), 0x3210 + i.cast_unsigned()) & 31,
@@ -85,5 +85,32 @@ fn addresses() -> Case {
                 })
             };
             (0..5).flat_map(block).collect()
+        })
+}
+
+fn halves() -> Case {
+    let (n, m, base) = (-7_i32, 9_i32, 0x1234_5678_9abc_def0_u64);
+    let input = words("uniform_halves", 64);
+    let given = input.clone();
+    Case::new(FILE, "uniform_halves")
+        .launch(4, 35)
+        .input(&given)
+        .output::<u32>(140)
+        .scalar(n)
+        .scalar(m)
+        .scalar(base)
+        .gives(move || {
+            let block = |at: i32| {
+                let part = at * m / 7;
+                let more = if part > n / 2 { 5 } else { 0 };
+                let q = ((base + u64::from(at.cast_unsigned())) << 3).wrapping_add(more);
+                let word = input[((q >> 32) & 63) as usize]
+                    .wrapping_add(q as u32)
+                    .wrapping_add_signed(part)
+                    .wrapping_add((base >> 7) as u32)
+                    .wrapping_add((base >> 32) as u32);
+                [word; 35]
+            };
+            (0..4).flat_map(block).collect()
         })
 }
