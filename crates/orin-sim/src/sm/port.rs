@@ -55,9 +55,14 @@ impl Port {
     /// CPU address of `[va, va + len)` when one mapping that is at hand holds all of it.
     #[inline(always)]
     pub(crate) fn at_hand(&self, va: u64, len: u64, access: Access) -> Option<*mut u8> {
-        self.spans
-            .iter()
-            .find_map(|span| span.at(va, len).filter(|_| span.writable || access == Access::Read))
+        for span in &self.spans {
+            if let Some(pointer) = span.at(va, len)
+                && (span.writable || access == Access::Read)
+            {
+                return Some(pointer);
+            }
+        }
+        None
     }
 
     #[cold]

@@ -50,13 +50,16 @@ fn half<T: Copy + Into<u64>>(addresses: &[T; 32], first: usize) -> Half {
 pub(super) fn lds_runs(context: &Context, warp: &mut Warp, i: &Instruction, addresses: &Row) -> bool {
     let limit = context.launch.shared_bytes as usize;
     let halves = [0, 16].map(|first| (first, half(addresses, first), addresses[first] as usize));
-    let reaches = |(_, kind, at): (usize, Half, usize)| match kind {
-        Half::Run => at.is_multiple_of(4) && at + 64 <= limit,
-        Half::Same => at.is_multiple_of(4) && at + 4 <= limit,
-        Half::Apart => false,
-    };
-    if !halves.into_iter().all(reaches) {
-        return false;
+    // A loop, since the closures of an iterator would be compiled without vectors and called.
+    for (_, kind, at) in halves {
+        let reach = match kind {
+            Half::Run => 64,
+            Half::Same => 4,
+            Half::Apart => return false,
+        };
+        if !at.is_multiple_of(4) || at + reach > limit {
+            return false;
+        }
     }
     let row = warp.row_mut(i.d);
     for (first, kind, at) in halves {
