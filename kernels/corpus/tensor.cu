@@ -112,6 +112,20 @@ KERNEL mma_f16_accumulate_k8(const u32* A, const u32* B, const u32* C, u32* D)
     D[32 + t] = d1;
 }
 
+// A with two of each four elements, chosen by `kept`.
+KERNEL mma_sparse_f16(const u32* A, const u32* B, const float* C, float* D, u32 kept)
+{
+    u32 t = threadIdx.x;
+    float d[4] = {C[t], C[32 + t], C[64 + t], C[96 + t]};
+    asm volatile("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+                 "{%8, %9, %10, %11}, {%0, %1, %2, %3}, %12, 0x0;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(A[t]), "r"(A[32 + t]), "r"(A[64 + t]), "r"(A[96 + t]), "r"(B[t]), "r"(B[32 + t]),
+                   "r"(B[64 + t]), "r"(B[96 + t]), "r"(kept));
+    for (u32 k = 0; k < 4; k++)
+        D[32 * k + t] = d[k];
+}
+
 // Matrices of 8 x 8 halfwords out of shared memory, upright and turned.
 KERNEL load_matrices(const uint4* in, u32* out)
 {

@@ -218,6 +218,7 @@ pub(super) fn cases() -> Vec<Case> {
         integer("mma_b1_and_k128", (16, 128), (b1, b1), Sum::And),
         integer("mma_b1_xor_k128", (8, 128), (b1, b1), Sum::Xor),
         integer("mma_s8_saturating", (16, 32), (s8, s8), Sum::Saturates),
+        sparse(),
         load_matrices(),
         transpose_matrix(),
         gemm(),
@@ -259,6 +260,27 @@ fn doubles() -> Case {
             };
             (0..64).map(one).collect()
         })
+}
+
+/// The metadata keeps the first and the third of each four elements: indices 0 and 2, two bits each.
+fn sparse() -> Case {
+    let shape = Shape { m: 16, k: 16, a: Type::F16, b: Type::F16 };
+    let mut numbers = Case::numbers("mma_sparse_f16");
+    let (a, b) = (registers(&mut numbers, Type::F16, 4, false), registers(&mut numbers, Type::F16, 4, false));
+    let c = vec![0.5_f32; 128];
+    let kept = 0x8888_8888_u32;
+    let case =
+        Case::new(FILE, "mma_sparse_f16").input(&a).input(&b).input(&c).output::<f32>(128).scalar(kept);
+    case.within(Tolerance::Exact, "numbers of so few bits that every sum is exact").gives(move || {
+        let (a, b) = (shape.a(&a), shape.b(&b));
+        let one = |at: usize| {
+            let (row, column) = place(at / 32, at % 32);
+            // Element i of the compressed row stands at 4 (i div 2) + 2 (i mod 2).
+            let products = (0..16).map(|i| a[row][i] * b[4 * (i / 2) + 2 * (i % 2)][column]);
+            (f64::from(c[at]) + products.sum::<f64>()) as f32
+        };
+        (0..128).map(one).collect()
+    })
 }
 
 fn load_matrices() -> Case {
