@@ -73,3 +73,11 @@ extern "C" __global__ void mark_threads(unsigned* cube)
 {
     cube[(threadIdx.z * 3 + threadIdx.y) * 3 + threadIdx.x] = 1;
 }
+
+// out[i] = in[(i + shift) % n] + 1: with a shift of several blocks each block reads what others have written.
+extern "C" __global__ void pass_on(unsigned* out, const unsigned* in, unsigned shift, unsigned n)
+{
+    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        out[i] = in[(i + shift) % n] + 1;
+}

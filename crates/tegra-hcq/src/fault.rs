@@ -164,7 +164,9 @@ impl Fault {
         let mmu = lines.iter().rfind(|line| line.contains("fault addr: "));
         let sm = lines.iter().rfind(|line| line.contains("hww_warp_esr_pc "));
         let pc = sm.and_then(|line| hex_after(line, "hww_warp_esr_pc ")).or(evidence.pc);
-        let warp = sm.and_then(|line| decimal_after(line, "hww_warp_esr ")).or(evidence.warp_esr);
+        let xid_esr = || lines.iter().rev().find_map(|line| xid_warp_esr(line));
+        let warp =
+            sm.and_then(|line| decimal_after(line, "hww_warp_esr ")).or_else(xid_esr).or(evidence.warp_esr);
         let warp = warp.map(WarpError::from_esr);
         let xid = lines.iter().rev().find_map(|line| xid_fault(line));
         let kind = match notifier {
@@ -252,6 +254,14 @@ impl fmt::Display for Fault {
     }
 }
 
+/// The warp error from a line of NVIDIA's desktop driver, which has registers and their values: `Graphics Exception:
+/// ESR 0x519730=0x501000f 0x519734=0x0 ...`. The first is the one of the warp.
+fn xid_warp_esr(line: &str) -> Option<u32> {
+    let (_, value) =
+        line.split_once("Graphics Exception: ESR ")?.1.split_whitespace().next()?.split_once("=0x")?;
+    u32::from_str_radix(value, 16).ok()
+}
+
 /// Address, fault type and access of an MMU fault, from a line of NVIDIA's desktop driver: `... faulted @
 /// 0x30_00000000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ`.
 fn xid_fault(line: &str) -> Option<(u64, (String, String))> {
@@ -299,6 +309,10 @@ mod tests {
         let fault = Fault::decode(ErrorCode::MmuFault, lines(line), &Evidence::default());
         assert_eq!((fault.kind, fault.address), (FaultKind::Mmu, Some(0x30_0000_0000)));
         assert_eq!(fault.access, Some(("invalid pde".to_owned(), "virt read".to_owned())));
+        let line = "NVRM: Xid (PCI:0000:00:06): 13, pid=717, name=x, Graphics Exception: ESR 0x519730=0x30009 \
+                    0x519734=0x0 0x519728=0x1f81fb60 0x51972c=0x1174";
+        let fault = Fault::decode(ErrorCode::EngineException, lines(line), &Evidence::default());
+        assert_eq!(fault.kind, FaultKind::Sm(WarpError::IllegalInstruction));
         let evidence = Evidence { pc: Some(0x1230), warp_esr: Some(0xf), address: None };
         let fault = Fault::decode(ErrorCode::EngineException, lines(""), &evidence);
         assert_eq!((fault.kind, fault.pc), (FaultKind::Sm(WarpError::MisalignedAddress), Some(0x1230)));

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use ampere_cmd::compute_c7c0::SendPcasA;
 use ampere_cmd::dump;
 use ampere_cmd::gpfifo::{Entry, Segment};
+use ampere_cmd::host_c76f::{SemAddrLo, SemExecute, SemExecuteOperation};
 use ampere_cmd::method::Method;
 use ampere_cmd::pushbuffer::{MethodStream, Subchannel};
 use nvmap::volatile;
 
 use crate::descriptor::{self, Generation};
-use crate::fault::{Fault, NearBuffer};
+use crate::fault::{CodeLocation, Fault, NearBuffer};
 use crate::grid::Dim3;
 use crate::shared::Shared;
 use crate::wait::OpenChannels;
@@ -36,6 +37,8 @@ pub struct Submission {
     pub words: Vec<u32>,
     /// The launch descriptors that they start, chained ones included, in order.
     pub launches: Vec<LaunchRecord>,
+    /// The value of the queue's timeline that they release at their end.
+    pub(crate) releases: Option<u64>,
     /// For the meaning of the words.
     generation: Generation,
 }
@@ -101,7 +104,12 @@ fn read_words(device: &Shared, va: u64, count: usize) -> Option<Vec<u32>> {
 
 /// The last submissions of each channel, at most `count`, oldest first. Those whose words a later one has overwritten
 /// are left out.
-pub(crate) fn submissions(device: &Shared, channels: &OpenChannels, count: u32) -> Vec<Submission> {
+pub(crate) fn submissions(
+    device: &Shared,
+    channels: &OpenChannels,
+    timeline_va: u64,
+    count: u32,
+) -> Vec<Submission> {
     let generation = Generation::of(device.backend().properties().sm_version);
     let mut found = Vec::new();
     for (channel, ring) in LANES.into_iter().zip(&channels.rings) {
@@ -110,7 +118,8 @@ pub(crate) fn submissions(device: &Shared, channels: &OpenChannels, count: u32) 
         for (va, count) in standing(&entries) {
             let Some(words) = read_words(device, va, count as usize) else { continue };
             let launches = launches(device, generation, &words);
-            found.push(Submission { channel, va, words, launches, generation });
+            let releases = released(&words, timeline_va);
+            found.push(Submission { channel, va, words, launches, releases, generation });
         }
     }
     found
@@ -128,6 +137,36 @@ fn standing(entries: &[u64]) -> Vec<(u64, u32)> {
     }
     standing.reverse();
     standing
+}
+
+/// The last value that a pushbuffer releases at an address (SEM_* of the host classes).
+fn released(words: &[u32], va: u64) -> Option<u64> {
+    const SEMAPHORE: u32 = SemAddrLo::ADDRESS;
+    let mut stream = MethodStream::new();
+    let (mut semaphore, mut value) = ([0_u64; 4], None);
+    for &word in words {
+        let Ok(Some(write)) = stream.push(word) else { continue };
+        match write.address {
+            SEMAPHORE..SemExecute::ADDRESS => {
+                semaphore[(write.address - SEMAPHORE) as usize / 4] = write.data.into();
+            }
+            SemExecute::ADDRESS => {
+                let [low, high, payload_low, payload_high] = semaphore;
+                let is_release = SemExecute::decode(write.data).operation == SemExecuteOperation::Release;
+                if is_release && high << 32 | low == va {
+                    value = Some(payload_high << 32 | payload_low);
+                }
+            }
+            _ => {}
+        }
+    }
+    value
+}
+
+/// The kernel that was to run first in the submission that releases `value`.
+pub(crate) fn kernel_of(device: &Shared, submissions: &[Submission], value: u64) -> Option<CodeLocation> {
+    let submission = submissions.iter().find(|submission| submission.releases == Some(value))?;
+    device.locate(submission.launches.first()?.code_va)
 }
 
 /// Follows the launches in a pushbuffer.

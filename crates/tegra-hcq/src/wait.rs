@@ -322,12 +322,14 @@ impl QueueState {
             }
         };
         let mut fault = Fault::decode(notifier, log, &channels.group.evidence());
+        fault.submissions = inspect::submissions(&self.device, channels, self.timeline.gpu_va(), ENTRIES);
         fault.location = match fault.pc {
             Some(pc) => self.device.locate(pc),
-            None => self.last_location(),
+            // Where the GPU does not tell: what the first submission that has not ended was to run.
+            None => inspect::kernel_of(&self.device, &fault.submissions, self.timeline.value() + 1)
+                .or_else(|| self.last_location()),
         };
         fault.nearest = fault.address.and_then(|address| inspect::nearest(&self.device, address));
-        fault.submissions = inspect::submissions(&self.device, channels, ENTRIES);
         fault.grid = inspect::grid_of(&self.device, &fault);
         fault.bundle = bundle::automatic(&self.device, Event::Fault { slot: self.slot, fault: &fault });
         tracing::debug!(queue = self.slot, %fault, log = ?fault.log, "channel group stopped");

@@ -283,6 +283,12 @@ pub(crate) trait Backend: Send + Sync + Debug {
     /// The same moment by the GPU's clock, in nanoseconds, and by the system's.
     fn clock_pair(&self) -> Result<(u64, SystemTime)>;
 
+    /// From how many bytes on a copy between two pieces of [`MemoryUse::Device`] is faster by a kernel than by the copy
+    /// engine; `None` where it never is, or nobody has measured it.
+    fn copies_by_kernel_from(&self) -> Option<u64> {
+        None
+    }
+
     /// A fresh channel group.
     fn open_channels(&self) -> Result<Box<dyn ChannelGroup>>;
 

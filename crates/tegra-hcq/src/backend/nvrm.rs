@@ -20,6 +20,8 @@ use crate::error::Result;
 
 /// The bits of a work-submit token that are the channel's number.
 const CHANNEL_BITS: u32 = 0xfff;
+/// Bytes from which the SMs copy faster than the copy engine tied to graphics, which moves some 94 GB/s on an H200.
+const COPIES_BY_KERNEL: u64 = 128 << 10;
 /// Classes of the Hopper generation: compute, copy, channel.
 const CLASSES: [u32; 3] = [0xcbc0, 0xc8b5, 0xc86f];
 
@@ -191,6 +193,10 @@ impl Backend for NvrmBackend {
         // The read takes about a microsecond: the clock was read in its middle.
         let span = before.elapsed().unwrap_or_default();
         Ok((gpu_ns, before + span / 2))
+    }
+
+    fn copies_by_kernel_from(&self) -> Option<u64> {
+        Some(COPIES_BY_KERNEL)
     }
 
     fn open_channels(&self) -> Result<Box<dyn ChannelGroup>> {

@@ -112,7 +112,8 @@ pub(crate) fn write(device: &Arc<Shared>, folder: &Path, event: Event<'_>) -> Re
 }
 
 fn view(device: &Shared, state: &crate::wait::QueueState) -> QueueView {
-    let submissions = |channels: OpenChannels| inspect::submissions(device, &channels, ENTRIES);
+    let timeline_va = state.timeline.gpu_va();
+    let submissions = |channels: OpenChannels| inspect::submissions(device, &channels, timeline_va, ENTRIES);
     QueueView { snapshot: state.snapshot(), submissions: state.channels().map(submissions) }
 }
 

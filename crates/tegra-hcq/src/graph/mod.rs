@@ -30,7 +30,7 @@ use crate::shared::Shared;
 use crate::wait::Fence;
 
 mod kept;
-mod transfer;
+pub(crate) mod transfer;
 mod words;
 
 use kept::Kept;
@@ -441,8 +441,9 @@ impl Graph {
         let start = match instance.start {
             Some(start) if start.is_for(timeline) => start,
             _ => {
-                let first = record::bank_bytes(self.nodes[0].kernel.code());
-                let commands = words::encode(instance.memory.gpu_va() + first, timeline)?;
+                let code = self.nodes[0].kernel.code();
+                let (first, action) = (record::bank_bytes(code), code.qmd.generation().launch_action());
+                let commands = words::encode(instance.memory.gpu_va() + first, action, timeline)?;
                 // SAFETY: at most `MAX_BYTES` at `target`; no replay of the instance is in flight.
                 unsafe { volatile::store(target, bytemuck::cast_slice(commands.words())) };
                 let va = instance.memory.gpu_va() + self.start_offset;

@@ -10,15 +10,15 @@ use crate::queue::FillValue;
 use crate::shared::Shared;
 
 /// Threads of a block.
-pub(super) const BLOCK: u32 = 256;
+pub(crate) const BLOCK: u32 = 256;
 /// Blocks per SM that keep the memory busy.
 const BLOCKS_PER_SM: u64 = 8;
 
 /// A launch that moves or fills memory.
-pub(super) struct Step<'a> {
-    pub(super) kernel: Kernel,
-    pub(super) grid: u32,
-    pub(super) arguments: [Arg<'a>; 3],
+pub(crate) struct Step<'a> {
+    pub(crate) kernel: Kernel,
+    pub(crate) grid: u32,
+    pub(crate) arguments: [Arg<'a>; 3],
 }
 
 /// Blocks for `units` units of work.
@@ -43,12 +43,22 @@ pub(super) fn copy<'a, T: Pod>(
             target.len()
         )));
     }
+    copy_bytes(device, source, &target, bytes)
+}
+
+/// A copy of `bytes` bytes, as many as both have.
+pub(crate) fn copy_bytes<'a, T: Pod>(
+    device: &Arc<Shared>,
+    source: &Slice<'a, T>,
+    target: &Slice<'a, T>,
+    bytes: u64,
+) -> Result<Step<'a>> {
     let aligned = (source.gpu_va() | target.gpu_va() | bytes).is_multiple_of(16);
     let (name, units) = if aligned { ("copy_16", bytes / 16) } else { ("copy_1", bytes) };
     Ok(Step {
         kernel: super::builtin(device)?.kernel(name)?,
         grid: grid(device, units),
-        arguments: [target.into(), (*source).into(), units.into()],
+        arguments: [(*target).into(), (*source).into(), units.into()],
     })
 }
 

@@ -1,5 +1,4 @@
-//! The commands that start a graph: invalidate the shader caches, launch the first record, release the
-//! timeline when the chain has ended.
+//! The commands that start a graph: launch the first record, release the timeline when the chain has ended.
 
 use ampere_cmd::command::PcasAction;
 use ampere_cmd::pushbuffer::{Encoder, SliceSink};
@@ -31,10 +30,10 @@ pub(super) struct Start {
 }
 
 /// Encodes the commands for a chain that begins with the descriptor at `qmd_va`.
-pub(super) fn encode(qmd_va: u64, timeline: u64) -> Result<Commands> {
+pub(super) fn encode(qmd_va: u64, action: PcasAction, timeline: u64) -> Result<Commands> {
     // Two values that differ in every bit show where the payload lies.
-    let (words, len) = image(qmd_va, timeline, 0)?;
-    let (other, _) = image(qmd_va, timeline, u64::MAX)?;
+    let (words, len) = image(qmd_va, action, timeline, 0)?;
+    let (other, _) = image(qmd_va, action, timeline, u64::MAX)?;
     let payload = (0..len).find(|&at| words[at] != other[at]);
     let payload = payload.filter(|&at| at + 1 < len && words[at + 1] != other[at + 1]);
     // PANIC: a release carries its 64-bit payload in two adjacent words.
@@ -42,13 +41,12 @@ pub(super) fn encode(qmd_va: u64, timeline: u64) -> Result<Commands> {
     Ok(Commands { words, len, payload, timeline })
 }
 
-fn image(qmd_va: u64, timeline: u64, value: u64) -> Result<([u32; MAX_WORDS], usize)> {
+fn image(qmd_va: u64, action: PcasAction, timeline: u64, value: u64) -> Result<([u32; MAX_WORDS], usize)> {
     let mut words = [0; MAX_WORDS];
     let mut sink = SliceSink::new(&mut words);
     let mut commands = || {
         let mut encoder = Encoder::new(&mut sink);
-        encoder.invalidate_shader_caches_no_wfi()?;
-        encoder.launch(qmd_va, PcasAction::InvalidateCopySchedule)?;
+        encoder.launch(qmd_va, action)?;
         encode_end(&mut encoder, timeline, value, true)
     };
     commands().map_err(Error::Encoding)?;
@@ -103,12 +101,13 @@ mod tests {
 
     #[test]
     fn a_value_can_be_patched_in() {
-        let commands = encode(0x1_0000_0100, 0x2_0000_0040).unwrap();
+        let commands = encode(0x1_0000_0100, PcasAction::Schedule, 0x2_0000_0040).unwrap();
         let start = commands.start(7);
         let mut words = commands.words().to_vec();
         // SAFETY: the words were copied from the commands.
         unsafe { start.set_value(words.as_mut_ptr().cast(), 0x1122_3344_5566_7788) };
-        let (image, len) = image(0x1_0000_0100, 0x2_0000_0040, 0x1122_3344_5566_7788).unwrap();
+        let (image, len) =
+            image(0x1_0000_0100, PcasAction::Schedule, 0x2_0000_0040, 0x1122_3344_5566_7788).unwrap();
         assert_eq!(words, image[..len], "{}", dump::pushbuffer(&words, &Classes::AMPERE));
         let text = dump::pushbuffer(commands.words(), &Classes::AMPERE);
         assert!(text.lines().last().unwrap().contains("SEM_EXECUTE OPERATION RELEASE"), "{text}");

@@ -60,8 +60,6 @@ pub(super) struct Open {
     pub(super) engine: Engine,
     /// The engine may still work on what was encoded: a release has to wait until it is idle.
     pub(super) busy: bool,
-    /// Programs loaded when the instruction caches were last invalidated.
-    pub(super) programs: u64,
 }
 
 /// Encodes the end of every submission: release `value` on the timeline at `timeline`, with the time, once all
@@ -181,12 +179,19 @@ impl Queue {
     /// Submits what is open, and what a graph needs before it: everything else is in the graph.
     #[inline]
     pub(crate) fn settle_for_graph(&mut self, local_bytes: u32) -> Result<()> {
-        if self.open.is_none() && self.last_engine == Engine::Compute && self.has_local(local_bytes) {
+        let programs = self.state.device.programs_loaded();
+        let stale = self.invalidated != programs;
+        if self.open.is_none() && self.last_engine == Engine::Compute && self.has_local(local_bytes) && !stale
+        {
             return Ok(());
         }
         // A batch for the compute engine waits for the copy engine, if need be.
         self.begin(Engine::Compute)?;
         self.need_local(local_bytes)?;
+        if stale {
+            self.encode(|encoder| encoder.invalidate_shader_caches_no_wfi())?;
+            self.invalidated = programs;
+        }
         self.submit().map(drop)
     }
 
@@ -201,7 +206,7 @@ impl Queue {
         if self.open.is_some() {
             return Ok(());
         }
-        self.open = Some(Open { engine, busy: false, programs: 0 });
+        self.open = Some(Open { engine, busy: false });
         if self.spare.is_none() {
             self.spare = Some(Arc::clone(&self.state));
         }

@@ -16,17 +16,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ampere_cmd::command::{
-    AcquireCondition, LinearCopy, Payload, PcasAction, SemaphoreAcquire, SemaphoreRelease,
-};
+use ampere_cmd::command::{AcquireCondition, LinearCopy, Payload, SemaphoreAcquire, SemaphoreRelease};
 use ampere_cmd::host_c76f::{MemOpCMembarType, WfiScope};
 use ampere_cmd::pushbuffer::Subchannel;
 
 use crate::args::Arg;
 use crate::backend::{Engine, MemoryUse};
-use crate::descriptor::{ALIGN, STACK_RESERVE};
+use crate::descriptor::{ALIGN, Generation, STACK_RESERVE};
 use crate::device::DEFAULT_TIMEOUT;
 use crate::error::{Error, Result};
+use crate::graph::transfer;
 use crate::grid::Dim3;
 use crate::memory::{Buffer, Content, Handle, Pod, Slice, SliceMut};
 use crate::profile::Work;
@@ -112,6 +111,12 @@ pub struct Queue {
     /// Submissions that fit into a ring.
     max_in_flight: usize,
     local: Option<LocalMemory>,
+    /// From how many bytes on a copy in the GPU's own memory is a kernel's work.
+    copies_by_kernel_from: Option<u64>,
+    generation: Generation,
+    /// Programs that were loaded when the shader caches were last invalidated; `u64::MAX` for never. Data and
+    /// constants are invalidated by each launch descriptor.
+    invalidated: u64,
     /// Scratch for constant bank 0 of one launch.
     bank: Vec<u8>,
     /// Launches, copies, fills and replays are recorded.
@@ -171,6 +176,9 @@ impl Queue {
             in_flight: VecDeque::with_capacity(max_in_flight + 1),
             max_in_flight,
             local: None,
+            copies_by_kernel_from: device.backend().copies_by_kernel_from(),
+            generation: Generation::of(device.backend().properties().sm_version),
+            invalidated: u64::MAX,
             bank: Vec::with_capacity(64 << 10),
             profiling: false,
             recorder: None,
@@ -213,6 +221,7 @@ impl Queue {
         self.batch_len = 0;
         self.last_engine = Engine::Compute;
         self.local = None;
+        self.invalidated = u64::MAX;
         self.state.set_submitted(self.queued);
         self.state.adopt(channels);
         self.queued = self.state.submitted();
@@ -287,28 +296,33 @@ impl Queue {
         let programs = self.state.device.programs_loaded();
         // PANIC: `launch` has opened the batch.
         let open = self.open.as_mut().expect("a batch is open");
-        // Code that was loaded since the batch began may lie where other code was: its caches go first.
-        if let Some(last) = self.chain_end.take_if(|_| open.programs == programs) {
+        // Code that was loaded since the caches were last invalidated may lie where other code was.
+        let stale = self.invalidated != programs;
+        if let Some(last) = self.chain_end.take_if(|_| !stale) {
             // SAFETY: the last record of the open batch, which the GPU has not been given yet, in memory
             // that lives as long as `self`.
             unsafe { last.link.store(qmd_va, self.launch_memory.cpu().add(last.offset as usize)) };
         } else {
             let wait = open.busy;
-            open.programs = programs;
             open.busy = true;
+            let action = self.generation.launch_action();
             self.encode(|encoder| {
                 if wait {
                     encoder.wait_for_idle(WfiScope::CurrentScgType)?;
                 }
-                encoder.invalidate_shader_caches_no_wfi()?;
-                encoder.launch(qmd_va, PcasAction::InvalidateCopySchedule)
+                if stale {
+                    encoder.invalidate_shader_caches_no_wfi()?;
+                }
+                encoder.launch(qmd_va, action)
             })?;
+            self.invalidated = programs;
         }
         self.chain_end = Some(next);
         Ok(())
     }
 
-    /// Adds a copy of all of `source` to `target` by the copy engine.
+    /// Adds a copy of all of `source` to `target`: by the copy engine, or by a kernel where that is faster and both are
+    /// in the GPU's own memory.
     ///
     /// # Errors
     ///
@@ -333,6 +347,10 @@ impl Queue {
         if bytes == 0 {
             return Ok(());
         }
+        if self.copies_by_kernel(source.handle(), target.handle(), bytes) {
+            let step = transfer::copy_bytes(&self.state.device, &source, &target, bytes)?;
+            return self.launch(&step.kernel, step.grid, transfer::BLOCK, &step.arguments);
+        }
         if self.profiling {
             self.begin_span(Engine::Copy, Work::Copy { bytes })?;
         }
@@ -343,6 +361,14 @@ impl Queue {
         self.note(source.handle());
         self.note(target.handle());
         if self.profiling { self.end_span(Engine::Copy) } else { Ok(()) }
+    }
+
+    /// Whether a copy of `bytes` bytes is faster by a kernel than by the copy engine.
+    #[inline]
+    fn copies_by_kernel(&self, source: &Handle, target: &Handle, bytes: u64) -> bool {
+        let Some(least) = self.copies_by_kernel_from else { return false };
+        bytes >= least
+            && [source, target].into_iter().all(|handle| handle.memory().purpose() == MemoryUse::Device)
     }
 
     /// Makes the queue go on only once the submission of another queue has ended.

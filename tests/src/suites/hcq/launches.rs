@@ -30,6 +30,36 @@ pub(super) fn two_hundred_times(context: &Context) -> Check {
     equal("a", &a.to_vec()?, &[200.0, 200.0])
 }
 
+pub(super) fn chain_across_blocks(context: &Context) -> Check {
+    const BLOCK: u32 = 128;
+    let device = context.device()?;
+    let mut queue = device.queue()?;
+    let pass_on = kernel!(device, "suites", "pass_on")?;
+    // Blocks for a few hundred SMs on a board; elements that no block reads where it wrote.
+    let blocks = if context.is_model() { 8 } else { 528 };
+    let (n, shift) = (blocks * BLOCK - 5, 3 * BLOCK + 7);
+    let start: Vec<u32> = (0..n).map(|at| at.wrapping_mul(0x9e37_79b9)).collect();
+    let (a, b) = (device.alloc_from(&start)?, device.alloc_zeroed::<u32>(n as usize)?);
+    // CAST: far below 2^32.
+    let pairs = context.rounds(500, 8) as u32;
+    // Chained in batches, then the same as a graph.
+    for _ in 0..pairs {
+        queue.launch(&pass_on, blocks, BLOCK, &args![&b, &a, shift, n])?;
+        queue.launch(&pass_on, blocks, BLOCK, &args![&a, &b, shift, n])?;
+    }
+    let mut builder = device.graph();
+    for _ in 0..pairs {
+        builder.launch(&pass_on, blocks, BLOCK, &args![&b, &a, shift, n])?;
+        builder.launch(&pass_on, blocks, BLOCK, &args![&a, &b, shift, n])?;
+    }
+    let mut graph = builder.build()?;
+    queue.replay(&mut graph)?.wait(patience(context))?;
+    let steps = 4 * pairs;
+    let place = |at: u32| (u64::from(at) + u64::from(steps) * u64::from(shift)) % u64::from(n);
+    let expected: Vec<u32> = (0..n).map(|at| start[place(at) as usize].wrapping_add(steps)).collect();
+    equal("what was passed on", &a.to_vec()?, &expected)
+}
+
 pub(super) fn update(context: &Context) -> Check {
     let device = context.device()?;
     let mut queue = device.queue()?;

@@ -32,6 +32,11 @@ pub static SUITE: Suite = Suite {
         test!(wait_update, "signal and value of a wait change from batch to batch", signals::wait_update),
         test!(exec_one_kernel, "one launch", launches::one),
         test!(exec_2_kernels_100_times, "two chained launches, 100 submissions", launches::two_hundred_times),
+        test!(
+            exec_chain_across_blocks,
+            "each launch of a chain sees what other blocks of the launch before have written",
+            launches::chain_across_blocks
+        ),
         test!(exec_update, "grid and block of a recorded launch change", launches::update),
         test!(exec_update_fuzz, "every block from 1x1x1 to 3x3x3", launches::update_fuzz),
         test!(copy, "8 bytes from buffer to buffer", copies::small),

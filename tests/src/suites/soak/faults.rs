@@ -116,7 +116,10 @@ fn trap(w: &mut Worker<'_>, name: &'static str) -> Check {
     let (kernel, out) = (w.faults.kernel("fault_trap")?, w.device.alloc::<u32>(64)?);
     w.queue.launch(&kernel, 1, 64, &args![thread, &out])?;
     let fault = submit(w)?;
-    named(&fault, FaultKind::Sm(WarpError::Unknown(0)), "fault_trap")?;
+    // Ampere has no warp error for a trap; Hopper calls it an illegal instruction.
+    let hopper = w.device.info().sm_version.0 >= 9;
+    let error = if hopper { WarpError::IllegalInstruction } else { WarpError::Unknown(0) };
+    named(&fault, FaultKind::Sm(error), "fault_trap")?;
     w.soak.ledger.report(w.number, name);
     go_on(w)
 }
