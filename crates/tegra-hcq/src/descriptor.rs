@@ -350,7 +350,7 @@ impl Layout for v4_0::Layout {
         // Bank 0 is read before the grid begins: 0.2 us of a chained launch on an H200.
         qmd.set(v4_0::CONSTANT_BUFFER_PREFETCH.at(0)?, v4_0::CONSTANT_BUFFER_PREFETCH_PREFETCH_PRE)?;
         qmd.set(v4_0::REGISTER_COUNT, code.kernel.registers)?;
-        qmd.set(v4_0::SHADER_LOCAL_MEMORY_LOW_SIZE, code.local_bytes)?;
+        qmd.set(v4_0::SHADER_LOCAL_MEMORY_HIGH_SIZE, code.local_bytes)?;
         Ok(())
     }
 }
