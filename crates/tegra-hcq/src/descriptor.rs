@@ -115,8 +115,9 @@ impl Generation {
         put(&mut bank, bank0::STACK_POINTER, &STACK_POINTER.to_le_bytes());
         put(&mut bank, bank0::SM_COUNT, &properties.sm_count.to_le_bytes());
         put(&mut bank, places.constants, &constants_va.to_le_bytes());
-        put(&mut bank, places.reserved_shared, &RESERVED_SHARED.to_le_bytes());
+        put(&mut bank, bank0::RESERVED_SHARED, &RESERVED_SHARED.to_le_bytes());
         if self == Self::Hopper {
+            put(&mut bank, bank0::RESERVED_SHARED_END, &RESERVED_SHARED.to_le_bytes());
             // A block is a cluster of its own.
             for axis in 0..3 {
                 put(&mut bank, bank0::CLUSTER + 4 * axis, &1_u32.to_le_bytes());
@@ -129,12 +130,8 @@ impl Generation {
 
     fn places(self) -> Places {
         match self {
-            Self::Ampere => {
-                Places { shared_window: Some(0x18), constants: 0x50, reserved_shared: 0x114, end: 0x160 }
-            }
-            Self::Hopper => {
-                Places { shared_window: None, constants: 0xd0, reserved_shared: 0x68, end: 0x210 }
-            }
+            Self::Ampere => Places { shared_window: Some(0x18), constants: 0x50, end: 0x160 },
+            Self::Hopper => Places { shared_window: None, constants: 0xd0, end: 0x210 },
         }
     }
 }
@@ -145,8 +142,6 @@ struct Places {
     shared_window: Option<usize>,
     /// Generic address of constant bank 3 (u64).
     constants: usize,
-    /// Shared memory that belongs to the system (u32).
-    reserved_shared: usize,
     /// End of the driver words; parameters begin here or later.
     end: usize,
 }
@@ -165,8 +160,10 @@ mod bank0 {
     pub(super) const DYNAMIC_SHARED: usize = 0x2c;
     /// Number of SMs (u32).
     pub(super) const SM_COUNT: usize = 0x10c;
-    /// Hopper: all shared memory of a block in bytes (u32).
-    pub(super) const TOTAL_SHARED: usize = 0x114;
+    /// Shared memory that belongs to the system (u32): what code subtracts from the size of a block's shared memory.
+    pub(super) const RESERVED_SHARED: usize = 0x114;
+    /// Hopper: where that ends (u32).
+    pub(super) const RESERVED_SHARED_END: usize = 0x68;
     /// Hopper: blocks of a cluster x, y, z (u32 each).
     pub(super) const CLUSTER: usize = 0x144;
     /// Hopper: 1 / blocks of a cluster in x (f32).
@@ -435,7 +432,6 @@ pub(crate) fn put_shape(generation: Generation, bank: &mut [u8], shape: &Shape) 
     }
     put(bank, bank0::DYNAMIC_SHARED, &shape.shared.dynamic_bytes.to_le_bytes());
     if generation == Generation::Hopper {
-        put(bank, bank0::TOTAL_SHARED, &shape.shared.bytes.to_le_bytes());
         for (axis, grid) in grid.into_iter().enumerate() {
             put(bank, bank0::CLUSTERS + 4 * axis, &grid.to_le_bytes());
         }
