@@ -114,7 +114,7 @@ int cuModuleGetFunction(function **found, void *module, const char *name)
 
 int cuMemAlloc_v2(uint64_t *address, size_t bytes) { *address = (uintptr_t)make(bytes); return !current; }
 int cuMemFree_v2(uint64_t address) { return drop((void *)(uintptr_t)address); }
-int cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags) { *pointer = make(bytes); return flags != 2; }
+int cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags) { if (flags & ~2u) return INVALID; *pointer = make(bytes); return 0; }
 int cuMemFreeHost(void *pointer) { return drop(pointer); }
 int cuMemHostGetDevicePointer_v2(uint64_t *address, void *pointer, unsigned flags)
 {

@@ -188,6 +188,8 @@ pub(crate) struct SharedMemory {
     pub(crate) bytes: u32,
     /// Code of the smallest configuration of the SM that holds it.
     pub(crate) config: u32,
+    /// Code of the one that holds as many blocks as the SM has room for otherwise.
+    pub(crate) target: u32,
 }
 
 /// Grid, block and shared memory of a launch, checked against kernel and chip.
@@ -414,8 +416,8 @@ fn launch<V: Layout>(
     qmd.set(V::SHARED, shared.bytes)?;
     let [min, target, max] = V::CONFIG;
     qmd.set(min, shared.config)?;
-    qmd.set(target, shared.config)?;
-    qmd.set(max, shared.config.max(V::GENERATION.usual_config()))?;
+    qmd.set(target, shared.target)?;
+    qmd.set(max, shared.target.max(V::GENERATION.usual_config()))?;
     V::set_bank(&mut qmd, 0, bank_va)?;
     let words = qmd.as_words();
     store(words);
@@ -538,7 +540,7 @@ mod tests {
     }
 
     fn shape() -> Shape {
-        let shared = SharedMemory { dynamic_bytes: 16, bytes: 2048, config: 3 };
+        let shared = SharedMemory { dynamic_bytes: 16, bytes: 2048, config: 3, target: 5 };
         Shape { grid: Dim3::from([70_000, 3, 5]), block: Dim3::from([32, 2, 4]), shared }
     }
 
@@ -571,7 +573,7 @@ mod tests {
             (v3_0::CTA_THREAD_DIMENSION2, 4),
             (v3_0::SHARED_MEMORY_SIZE, 2048),
             (v3_0::MIN_SM_CONFIG_SHARED_MEM_SIZE, 3),
-            (v3_0::TARGET_SM_CONFIG_SHARED_MEM_SIZE, 3),
+            (v3_0::TARGET_SM_CONFIG_SHARED_MEM_SIZE, 5),
             (v3_0::MAX_SM_CONFIG_SHARED_MEM_SIZE, 26),
             (v3_0::CONSTANT_BUFFER_ADDR_LOWER.at(0).unwrap(), 0x3456_7800),
             (v3_0::CONSTANT_BUFFER_ADDR_UPPER.at(0).unwrap(), 0x12),
@@ -597,7 +599,7 @@ mod tests {
             (v4_0::CTA_THREAD_DIMENSION2, 4),
             (v4_0::SHARED_MEMORY_SIZE, 2048),
             (v4_0::MIN_SM_CONFIG_SHARED_MEM_SIZE, 3),
-            (v4_0::TARGET_SM_CONFIG_SHARED_MEM_SIZE, 3),
+            (v4_0::TARGET_SM_CONFIG_SHARED_MEM_SIZE, 5),
             (v4_0::MAX_SM_CONFIG_SHARED_MEM_SIZE, 58),
             (v4_0::CONSTANT_BUFFER_ADDR_LOWER_SHIFTED6.at(0).unwrap(), 0x12_3456_7800 >> 6),
             (v4_0::DEPENDENT_QMD0_POINTER, 0xab_cdef_1200 >> 8),

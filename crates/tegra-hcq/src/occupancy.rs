@@ -9,7 +9,7 @@
 use crate::descriptor::{Generation, RESERVED_SHARED};
 use crate::error::{Error, Result};
 use crate::grid::Dim3;
-use crate::program::Kernel;
+use crate::program::{Kernel, KernelCode};
 
 /// Threads of a warp.
 const WARP: u32 = 32;
@@ -144,6 +144,16 @@ impl Kernel {
             ))
         })
     }
+}
+
+/// Shared memory in bytes for as many blocks of `threads` threads, with `shared_bytes` each, as an SM has room for by
+/// everything but shared memory, at most all that there is; `shared_bytes` for a chip that is not known.
+#[inline]
+pub(crate) fn shared_for_full_sm(code: &KernelCode, threads: u32, shared_bytes: u32) -> u32 {
+    let Some(sm) = Sm::of(code.sm_version) else { return shared_bytes };
+    let warps = threads.max(1).div_ceil(WARP);
+    let blocks = (sm.warps / warps).min(blocks_for_registers(warps, code.registers)).min(sm.blocks);
+    blocks.max(1).saturating_mul(shared_bytes).min(sm.shared_bytes())
 }
 
 /// What one block of a launch takes.

@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::fault::CodeLocation;
 use crate::grid::{Dim3, MAX_BLOCK_THREADS};
 use crate::memory::{Content, Handle};
+use crate::occupancy;
 use crate::shared::{DeviceId, Shared, Uses};
 
 /// Registers of an SM.
@@ -308,17 +309,21 @@ impl KernelCode {
     pub(crate) fn shape(&self, grid: Dim3, block: Dim3, shared_bytes: u32) -> Result<Shape> {
         grid.check_grid()?;
         self.check_block(block)?;
-        Ok(Shape { grid, block, shared: self.shared_memory(shared_bytes)? })
+        Ok(Shape { grid, block, shared: self.shared_memory(product(block.to_array()), shared_bytes)? })
     }
 
-    /// Shared memory for a launch with `dynamic_bytes` of its own.
-    fn shared_memory(&self, dynamic_bytes: u32) -> Result<SharedMemory> {
+    /// Shared memory for a launch of blocks of `threads` threads with `dynamic_bytes` of its own.
+    fn shared_memory(&self, threads: u32, dynamic_bytes: u32) -> Result<SharedMemory> {
         let generation = self.qmd.generation();
         let own =
             generation.own_shared(self.static_shared).next_multiple_of(16).saturating_add(dynamic_bytes);
         let bytes = own.saturating_add(RESERVED_SHARED).checked_next_multiple_of(generation.shared_unit());
         let config = bytes.and_then(|bytes| generation.shared_config(bytes));
-        let fitting = bytes.zip(config).map(|(bytes, config)| SharedMemory { dynamic_bytes, bytes, config });
+        let fitting = bytes.zip(config).map(|(bytes, config)| {
+            let wanted = occupancy::shared_for_full_sm(self, threads, bytes);
+            let target = generation.shared_config(wanted).map_or(config, |target| target.max(config));
+            SharedMemory { dynamic_bytes, bytes, config, target }
+        });
         fitting.ok_or_else(|| {
             Error::Launch(format!(
                 "kernel {}: {} bytes of static and {dynamic_bytes} bytes of dynamic shared memory do not fit",

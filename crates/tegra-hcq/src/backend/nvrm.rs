@@ -151,9 +151,11 @@ impl ChannelGroup for NvrmChannels {
     }
 }
 
-/// The error code of an Xid: the numbers are the same in both drivers, but for those of copy engines.
+/// The error code of an Xid: the numbers are the same in both drivers, but for those of copy engines and of a context
+/// switch that takes too long.
 fn code(xid: u32) -> ErrorCode {
     match xid {
+        109 => ErrorCode::IdleTimeout,
         39..=41 | 70..=72 | 75..=77 | 85 => ErrorCode::CopyEngineFault,
         number => ErrorCode::from_raw(number),
     }

@@ -29,7 +29,7 @@ use crate::graph::transfer;
 use crate::grid::Dim3;
 use crate::memory::{Buffer, Content, Handle, Pod, Slice, SliceMut};
 use crate::profile::Work;
-use crate::program::Kernel;
+use crate::program::{Kernel, Program};
 use crate::ring::Cursor;
 use crate::shared::Shared;
 use crate::signal::Signal;
@@ -113,6 +113,8 @@ pub struct Queue {
     local: Option<LocalMemory>,
     /// From how many bytes on a copy in the GPU's own memory is a kernel's work.
     copies_by_kernel_from: Option<u64>,
+    /// Keeps the kernels for that loaded, once there was such a copy.
+    copier: Option<Program>,
     generation: Generation,
     /// Programs that were loaded when the shader caches were last invalidated; `u64::MAX` for never. Data and
     /// constants are invalidated by each launch descriptor.
@@ -177,6 +179,7 @@ impl Queue {
             max_in_flight,
             local: None,
             copies_by_kernel_from: device.backend().copies_by_kernel_from(),
+            copier: None,
             generation: Generation::of(device.backend().properties().sm_version),
             invalidated: u64::MAX,
             bank: Vec::with_capacity(64 << 10),
@@ -348,6 +351,9 @@ impl Queue {
             return Ok(());
         }
         if self.copies_by_kernel(source.handle(), target.handle(), bytes) {
+            if self.copier.is_none() {
+                self.copier = Some(crate::graph::builtin(&self.state.device)?);
+            }
             let step = transfer::copy_bytes(&self.state.device, &source, &target, bytes)?;
             return self.launch(&step.kernel, step.grid, transfer::BLOCK, &step.arguments);
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tegra_hcq::{Error, Fault, FaultKind, Fence, WarpError, args};
+use tegra_hcq::{Error, ErrorCode, Fault, FaultKind, Fence, WarpError, args};
 
 use super::worker::Worker;
 use crate::harness::Check;
@@ -44,6 +44,16 @@ fn named(fault: &Fault, kind: FaultKind, kernel: &str) -> Check {
             fault.kind, fault.log
         )
     })
+}
+
+/// Fails unless the fault says that the endless kernel was stopped: by a recovery, or by a driver that waits only so
+/// long for a kernel to let another program's work run.
+fn stopped(fault: &Fault) -> Check {
+    let kind = match fault.kind {
+        kind @ FaultKind::Other(ErrorCode::IdleTimeout) => kind,
+        _ => FaultKind::Abandoned,
+    };
+    named(fault, kind, "fault_endless")
 }
 
 /// Submits what was launched and waits for the fault, which the fence repeats. Work behind it is lost too, unless
@@ -149,7 +159,7 @@ fn endless(w: &mut Worker<'_>, name: &'static str) -> Check {
     }
     w.device.recover()?;
     let fault = reported(&fence, w.patience())?;
-    named(&fault, FaultKind::Abandoned, "fault_endless")?;
+    stopped(&fault)?;
     w.soak.ledger.report(w.number, name);
     go_on(w)
 }
@@ -170,7 +180,7 @@ fn late_end(w: &mut Worker<'_>, name: &'static str) -> Check {
     w.finish(&written)?;
     match fence.wait(w.patience()) {
         Ok(()) => {}
-        Err(Error::Fault(fault)) => named(&fault, FaultKind::Abandoned, "fault_endless")?,
+        Err(Error::Fault(fault)) => stopped(&fault)?,
         Err(other) => return Err(format!("the end of a kernel was expected: {other}").into()),
     }
     w.soak.ledger.report(w.number, name);
