@@ -16,7 +16,7 @@
 //! Where the model cannot know whether the CPU has waited for something it takes it as waited for, and memory
 //! changed by the CPU as written: there may be more wrong than is reported, but what is reported is wrong.
 //!
-//! With strict mode off a [`View`](crate::mmu::View) has no [`Watch`], which is all that an access looks at.
+//! With strict mode off a [`View`](crate::mmu::View) has no `Watch`, which is all that an access looks at.
 
 mod cache;
 mod order;
