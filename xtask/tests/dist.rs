@@ -9,6 +9,8 @@ use std::process::{Command, Output};
 fn alone(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
     command.current_dir(folder).env_clear();
+    // Where an emulator of the processor finds the C library is no matter of the program.
+    command.envs(std::env::var_os("QEMU_LD_PREFIX").map(|prefix| ("QEMU_LD_PREFIX", prefix)));
     command
 }
 
