@@ -166,12 +166,19 @@ impl GpuMapping {
     }
 }
 
-impl Drop for GpuMapping {
-    fn drop(&mut self) {
+impl GpuMapping {
+    /// Unmaps the memory and gives the addresses back; once.
+    fn unmap(&mut self) {
         if let Some(reserved) = self.reserved.take() {
             self.gpu.space().unmap(reserved.va(), self.bytes);
             self.gpu.space().release(reserved);
         }
+    }
+}
+
+impl Drop for GpuMapping {
+    fn drop(&mut self) {
+        self.unmap();
     }
 }
 
@@ -283,10 +290,8 @@ impl HostImport {
 
 impl Drop for HostImport {
     fn drop(&mut self) {
-        if let Some(reserved) = self.mapping.reserved.take() {
-            self.gpu.space().unmap(reserved.va(), self.mapping.bytes);
-            self.gpu.space().release(reserved);
-        }
+        // What is mapped cannot be freed.
+        self.mapping.unmap();
         self.gpu.rm().free_or_log(self.gpu.device(), self.object, "imported memory");
     }
 }

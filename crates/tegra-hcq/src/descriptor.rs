@@ -68,7 +68,7 @@ impl Generation {
     /// Sizes that an SM's shared memory can be configured for, in KiB, ascending.
     fn shared_kib(self) -> &'static [u32] {
         match self {
-            Self::Ampere => &[0, 8, 16, 32, 64, 100, 132, 164],
+            Self::Ampere => &ampere_cmd::qmd::SHARED_MEMORY_KIB_SM87,
             Self::Hopper => &[0, 8, 16, 32, 64, 100, 132, 164, 196, 228],
         }
     }
