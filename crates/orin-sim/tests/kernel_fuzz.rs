@@ -1,19 +1,20 @@
 //! Random requests with random arguments: no panic, no success for what does not exist, and
 //! everything can be given back afterwards.
 
-mod kernel_support;
 #[path = "../../../fuzz/src/pointers.rs"]
 mod pointers;
+#[path = "kernel/support/mod.rs"]
+mod support;
 
 use core::ffi::c_void;
 use core::ptr;
 use std::collections::BTreeSet;
 
-use kernel_support::*;
 use nvgpu_sys::door::{DoorFd, MapRequest, Protection};
 use nvgpu_sys::{address_space, channel, ctrl, host1x, nvmap, paths, sync_file, tsg};
 use orin_sim::{Config, LiveCounts};
 use proptest::prelude::*;
+use support::*;
 
 /// One step on one of the open descriptors.
 #[derive(Clone, Debug)]

@@ -1,12 +1,13 @@
 //! What happens when the process may not open more descriptors. Alone in its process, because the
 //! limit is the whole process's.
 
-mod kernel_support;
+#[path = "kernel/support/mod.rs"]
+mod support;
 
-use kernel_support::*;
 use nvgpu_sys::nvmap::{self, CreateHandle};
 use nvgpu_sys::{Errno, channel, ctrl};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use support::*;
 
 #[test]
 fn a_full_descriptor_table_is_reported_as_the_kernel_does() {

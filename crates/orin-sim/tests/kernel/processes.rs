@@ -1,0 +1,165 @@
+//! Several processes on one board: what they share and what they do not.
+
+use std::sync::Arc;
+
+use crate::support::*;
+use nvgpu_sys::door::{Door, DoorFd, Protection};
+use nvgpu_sys::nvmap::{self, CreateHandle};
+use nvgpu_sys::{Errno, ctrl, paths, tsg};
+use orin_sim::{Config, LiveCounts, ProcessCounts, SoftwareOrin};
+
+const READ_WRITE: Protection = Protection::READ.union(Protection::WRITE);
+
+fn bench_of(orin: &SoftwareOrin) -> Bench {
+    let door: Arc<dyn Door> = Arc::new(orin.clone());
+    let nvmap = DoorFd::open(&door, paths::NVMAP, FLAGS).unwrap();
+    let ctrl = DoorFd::open(&door, paths::CTRL, FLAGS).unwrap();
+    Bench { orin: orin.clone(), door, nvmap, ctrl }
+}
+
+/// What a control node says of itself.
+fn instance(bench: &Bench) -> u64 {
+    ctrl::get_characteristics(&bench.ctrl).unwrap().0.device_instance_id
+}
+
+#[test]
+fn handles_and_descriptors_belong_to_one_process() {
+    let first = Bench::new();
+    let second = bench_of(&first.orin.process());
+    let handle = first.create(4096);
+    first.alloc(handle);
+    let mut args = CreateHandle { size_or_fd: 0, handle };
+    assert_eq!(nvmap::GET_FD.send(&second.nvmap, &mut args), Err(Errno::BADF), "a number of another process");
+    assert_eq!(second.create(4096), handle + 1, "numbers are given out machine-wide");
+
+    // A descriptor has to be passed on; then both see the same memory.
+    let exported = first.export(handle);
+    assert_eq!(second.door.close(exported.raw()), Err(Errno::BADF));
+    let passed = DoorFd::from_raw(&second.door, first.orin.send(exported.raw(), &second.orin).unwrap());
+    let (here, there) = (cpu(&exported, 4096), cpu(&passed, 4096));
+    word(&here, 16).store(77, std::sync::atomic::Ordering::Release);
+    assert_eq!(word(&there, 16).load(std::sync::atomic::Ordering::Acquire), 77);
+    let mut import = CreateHandle { size_or_fd: raw(&passed), handle: 0 };
+    nvmap::FROM_FD.send(&second.nvmap, &mut import).unwrap();
+    assert_eq!(first.orin.process_counts(), ProcessCounts { descriptors: 3, mappings: 1, handles: 1 });
+    assert_eq!(second.orin.process_counts(), ProcessCounts { descriptors: 3, mappings: 1, handles: 2 });
+
+    // The client ends with its last descriptor; the other one's numbers stay.
+    drop((here, exported, first.nvmap));
+    assert_eq!(first.orin.process_counts().handles, 0);
+    assert_eq!(second.orin.process_counts().handles, 2);
+    assert_eq!(second.orin.live().buffers, 2);
+}
+
+#[test]
+fn a_token_opens_a_tsg_elsewhere_once() {
+    let first = Bench::new();
+    let second = bench_of(&first.orin.process());
+    let (source, target) = (instance(&first), instance(&second));
+    assert_ne!(source, target);
+    let tsg = first.tsg();
+    let token = |target_device_instance_id| {
+        let mut args = tsg::GetShareToken {
+            source_device_instance_id: source,
+            target_device_instance_id,
+            share_token: 0,
+        };
+        tsg::GET_SHARE_TOKEN.send(&tsg, &mut args).map(|_| args.share_token)
+    };
+    let open = |share_token| {
+        let mut args = ctrl::OpenTsg {
+            tsg_fd: 0,
+            flags: ctrl::OpenTsgFlags::SHARE.bits(),
+            source_device_instance_id: source,
+            share_token,
+        };
+        ctrl::OPEN_TSG.send(&second.ctrl, &mut args)?;
+        Ok(DoorFd::from_raw(&second.door, args.tsg_fd.cast_signed()))
+    };
+    assert_eq!(token(99), Err(Errno::INVAL), "nobody has that instance");
+    let good = token(target).unwrap();
+    let shared = open(good).unwrap();
+    assert_eq!(first.orin.live().tsgs, 1, "it is the same TSG");
+    assert_eq!(open(good).err(), Some(Errno::INVAL), "a token is used up");
+    let (space, channel) = (second.space(), second.channel());
+    bind_space(&space, &channel).unwrap();
+    bind_tsg(&shared, &channel, 0).unwrap();
+    // Revoked, or of a closed node, it is worth nothing.
+    let revoked = token(target).unwrap();
+    let mut args = tsg::RevokeShareToken {
+        source_device_instance_id: source,
+        target_device_instance_id: target,
+        share_token: revoked,
+    };
+    assert_eq!(tsg::REVOKE_SHARE_TOKEN.send(&tsg, &mut args), Ok(0));
+    assert_eq!(tsg::REVOKE_SHARE_TOKEN.send(&tsg, &mut args), Err(Errno::INVAL));
+    assert_eq!(open(revoked).err(), Some(Errno::INVAL));
+    let stale = token(target).unwrap();
+    drop(first.ctrl);
+    assert_eq!(open(stale).err(), Some(Errno::INVAL));
+    drop(tsg);
+    assert_eq!(first.orin.live().tsgs, 1, "the other process holds it");
+}
+
+#[test]
+fn a_child_shares_open_files_and_inherits_no_mapping() {
+    let parent = Bench::new();
+    let doorbell = parent.doorbell();
+    let (child, numbers) = parent.orin.fork().unwrap();
+    assert_eq!(child.process_counts(), ProcessCounts { descriptors: 2, mappings: 0, handles: 0 });
+    let door: Arc<dyn Door> = Arc::new(child.clone());
+    let ctrl = DoorFd::from_raw(&door, numbers[&parent.ctrl.raw()]);
+    // One open of the node, one doorbell mapping: the parent has it.
+    assert_eq!(ctrl.map(0, 4096, READ_WRITE).err(), Some(Errno::BUSY));
+    let own = DoorFd::open(&door, paths::CTRL, FLAGS).unwrap();
+    assert!(own.map(0, 4096, READ_WRITE).is_ok());
+    drop(doorbell);
+    let mapped = ctrl.map(0, 4096, READ_WRITE).unwrap();
+    assert_eq!(parent.ctrl.map(0, 4096, READ_WRITE).err(), Some(Errno::BUSY));
+    drop(mapped);
+
+    // The inherited descriptor of nvmap is the parent's client.
+    let nvmap = DoorFd::from_raw(&door, numbers[&parent.nvmap.raw()]);
+    let mut args = CreateHandle { size_or_fd: 4096, handle: 0 };
+    nvmap::CREATE.send(&nvmap, &mut args).unwrap();
+    assert_eq!(parent.orin.process_counts().handles, 1);
+    // Closing one copy closes nothing of the other.
+    drop(nvmap);
+    assert_eq!(parent.orin.live().handles, 1);
+    drop((ctrl, own));
+    assert!(ctrl::NUM_VSMS.send(&parent.ctrl, &mut ctrl::NumVsms::default()).is_ok());
+}
+
+#[test]
+fn the_death_of_a_process_leaves_the_others_alone() {
+    let first = Bench::new();
+    let victim = first.orin.process();
+    let dead = bench_of(&victim);
+    let chain = dead.chain();
+    let doorbell = dead.doorbell();
+    let mine = first.chain();
+    assert_eq!(victim.live().channels, 2);
+    victim.exit();
+    assert_eq!(victim.process_counts(), ProcessCounts::default());
+    assert_eq!((first.orin.live().channels, first.orin.live().tsgs), (1, 1));
+    let result = ctrl::NUM_VSMS.send(&dead.ctrl, &mut ctrl::NumVsms::default());
+    assert!(result.is_err(), "use after the end");
+    // Their numbers are closed and may be somebody else's by now.
+    for fd in [chain.space, chain.tsg, chain.channel, chain.ring, chain.userd, dead.nvmap, dead.ctrl] {
+        std::mem::forget(fd);
+    }
+    drop((doorbell, mine));
+    assert_eq!(first.orin.live(), LiveCounts { descriptors: 2, ..LiveCounts::default() });
+}
+
+#[test]
+fn the_board_has_the_memory_it_is_sold_with() {
+    let total = |config| {
+        let bench = Bench::with(config);
+        let mut args = nvmap::QueryHeapParams { heap_mask: nvmap::Heaps::IOVMM.bits(), ..Default::default() };
+        nvmap::QUERY_HEAP_PARAMS.send(&bench.nvmap, &mut args).unwrap();
+        args.total
+    };
+    assert_eq!(total(Config::agx_orin_32gb()), 32 << 30);
+    assert_eq!(total(Config::agx_orin_64gb()), 64 << 30);
+}

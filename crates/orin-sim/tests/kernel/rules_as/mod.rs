@@ -1,0 +1,168 @@
+//! Rules of address spaces, row by row: what is refused, by which errno, what wins over what, and what the
+//! kernel log says.
+
+mod mapping;
+mod remap;
+mod reservations;
+
+use crate::support::rules::*;
+use crate::support::*;
+use nvgpu_sys::Errno;
+use nvgpu_sys::address_space::{self as space, KIND_INVALID, MapBufferEx, MapBufferFlags, code};
+use nvgpu_sys::door::DoorFd;
+
+const FIXED: u32 = MapBufferFlags::FIXED_OFFSET.bits();
+const INVAL: Answer = Err(Errno::INVAL);
+const NOMEM: Answer = Err(Errno::NOMEM);
+const FAULT: Answer = Err(Errno::FAULT);
+
+#[test]
+fn the_node_checks_number_then_address_then_code() {
+    check(&[
+        (
+            "pre-checks: another family is EINVAL even where the address is bad",
+            |bench| send_at(&bench.space(), 0xc028_4707, NOWHERE),
+            INVAL,
+            &[],
+        ),
+        ("pre-checks: number 0", |bench| send_at(&bench.space(), 0xc028_4100, NOWHERE), INVAL, &[]),
+        ("pre-checks: number 15", |bench| send_at(&bench.space(), 0xc028_410f, NOWHERE), INVAL, &[]),
+        ("pre-checks: 41 bytes", |bench| send_at(&bench.space(), 0xc029_4107, NOWHERE), INVAL, &[]),
+        (
+            "pre-checks: a bad address wins over a code that nobody handles",
+            |bench| send_at(&bench.space(), 0xc010_4104, NOWHERE),
+            FAULT,
+            &[],
+        ),
+        (
+            "pre-checks: a code of the wrong size",
+            |bench| send(&bench.space(), 0xc020_4107, &mut [0; 32]),
+            Err(Errno::NOTTY),
+            &[],
+        ),
+        (
+            "pre-checks: a code of the wrong direction",
+            |bench| send(&bench.space(), 0x4028_4107, &mut [0; 40]),
+            Err(Errno::NOTTY),
+            &[],
+        ),
+        (
+            "pre-checks: without a direction the address is not looked at",
+            |bench| send_at(&bench.space(), 0x0028_4107, NOWHERE),
+            Err(Errno::NOTTY),
+            &[],
+        ),
+        (
+            "copy-out: this node says EFAULT, and the reservation stays",
+            |bench| {
+                let space = bench.space();
+                let args = space::AllocSpace { pages: 1, page_size: 4096, ..Default::default() };
+                let result = send_constant(&space, code::ALLOC_SPACE, bytemuck::bytes_of(&args));
+                assert_eq!(reserve(&space, 1, 0, 0), Ok(0xff_ffa0_1000), "the first page is taken");
+                result
+            },
+            FAULT,
+            &[],
+        ),
+        (
+            "quiesce: ENODEV wins over a code that nobody handles",
+            |bench| {
+                let space = bench.space();
+                bench.orin.quiesce();
+                send(&space, 0xc020_4109, &mut [0; 32])
+            },
+            Err(Errno::NODEV),
+            &QUIESCE,
+        ),
+    ]);
+}
+
+/// A buffer without memory.
+fn empty(bench: &Bench) -> u32 {
+    // The descriptor lives as long as the board.
+    let fd = bench.export(bench.create(4096));
+    let number = raw(&fd);
+    core::mem::forget(fd);
+    number
+}
+
+/// Sends unmaps and maps as addresses and counts.
+fn batch(space: &DoorFd, unmaps: (u64, u32), maps: (u64, u32)) -> Answer {
+    let mut args = space::MapBufferBatch {
+        unmaps: unmaps.0,
+        maps: maps.0,
+        num_unmaps: unmaps.1,
+        num_maps: maps.1,
+        reserved: 0,
+    };
+    // SAFETY: the software kernel checks every address before it uses it.
+    let result = unsafe { space::MAP_BUFFER_BATCH.send_pointing(space, &mut args) };
+    assert_eq!((args.num_unmaps, args.num_maps), (unmaps.1, maps.1), "the counts never change");
+    result
+}
+
+#[test]
+fn the_other_requests_keep_their_order() {
+    check(&[
+        (
+            "MAP_BUFFER_BATCH: too many maps come before an unreadable list of unmaps",
+            |bench| batch(&bench.space(), (NOWHERE, 1), (NOWHERE, 257)),
+            INVAL,
+            &[],
+        ),
+        (
+            "MAP_BUFFER_BATCH: nothing to do needs no address",
+            |bench| batch(&bench.space(), (NOWHERE, 0), (NOWHERE, 0)),
+            Ok(0),
+            &[],
+        ),
+        (
+            "MAP_BUFFER_BATCH: unmaps are done although a map fails, maps up to it too",
+            |bench| {
+                let space = bench.space();
+                let buffer = bench.buffer(4096);
+                let unmaps = [map(&space, &buffer).unwrap()];
+                let bad = MapBufferEx { incompr_kind: KIND_INVALID, ..map_args(&buffer) };
+                let cached = MapBufferEx { flags: MapBufferFlags::CACHEABLE.bits(), ..map_args(&buffer) };
+                let maps = [map_args(&buffer), bad, cached];
+                let result = batch(
+                    &space,
+                    (constant(bytemuck::bytes_of(&unmaps)), 1),
+                    (constant(bytemuck::bytes_of(&maps)), 3),
+                );
+                assert_eq!(bench.orin.live().gpu_mappings, 1, "the first map");
+                result
+            },
+            NOMEM,
+            &["No comptags and no incompressible fallback kind"],
+        ),
+        (
+            "GET_VA_REGIONS: no room needs no address, and the size comes back",
+            |bench| {
+                let mut args = space::GetVaRegions { buf_addr: NOWHERE, buf_size: 23, reserved: 0 };
+                // SAFETY: the software kernel checks every address before it uses it.
+                let result = unsafe { space::GET_VA_REGIONS.send_pointing(&bench.space(), &mut args) };
+                assert_eq!(args.buf_size, 24);
+                result
+            },
+            Ok(0),
+            &[],
+        ),
+        (
+            "BIND_CHANNEL: a descriptor that is not open is EINVAL too",
+            |bench| space::BIND_CHANNEL.send(&bench.space(), &mut space::BindChannel { channel_fd: CLOSED }),
+            INVAL,
+            &[],
+        ),
+        (
+            "BIND_CHANNEL: bound already, to the same address space",
+            |bench| {
+                let (space, channel) = (bench.space(), bench.channel());
+                bind_space(&space, &channel).unwrap();
+                bind_space(&space, &channel)
+            },
+            INVAL,
+            &[],
+        ),
+    ]);
+}

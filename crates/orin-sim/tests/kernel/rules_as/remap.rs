@@ -1,0 +1,234 @@
+//! Pages of sparse reservations, changed one by one.
+
+use super::{FAULT, INVAL, NOMEM, empty};
+use crate::support::rules::*;
+use crate::support::*;
+use nvgpu_sys::address_space::{self as space, AllocSpaceFlags, KIND_INVALID, RemapFlags, RemapOp};
+use nvgpu_sys::door::DoorFd;
+
+const SPARSE: u32 = AllocSpaceFlags::SPARSE.bits();
+const PAGE_4K: u32 = RemapFlags::PAGESIZE_4K.bits();
+
+/// Sends operations on a sparse reservation of 16 pages; how many were done comes back.
+fn remap(bench: &Bench, ops: impl FnOnce(&DoorFd, RemapOp) -> Vec<RemapOp>) -> (Answer, u32) {
+    let space = bench.space();
+    let area = reserve(&space, 16, SPARSE, 0).unwrap();
+    let buffer = bench.buffer(0x4000);
+    let good = RemapOp {
+        flags: PAGE_4K,
+        compr_kind: KIND_INVALID,
+        mem_handle: raw(&buffer),
+        virt_offset_in_pages: area / 4096,
+        num_pages: 4,
+        ..Default::default()
+    };
+    let mut ops = ops(&space, good);
+    let mut args = space::Remap { num_ops: u32::try_from(ops.len()).unwrap(), ..Default::default() };
+    args.ops = ops.as_mut_ptr().expose_provenance() as u64;
+    // SAFETY: the operations live for the call, which reads and writes them.
+    let result = unsafe { space::REMAP.send_pointing(&space, &mut args) };
+    (result, args.num_ops)
+}
+
+/// One operation that is refused: none is done.
+fn refused(bench: &Bench, change: impl FnOnce(&DoorFd, &mut RemapOp)) -> Answer {
+    let (result, done) = remap(bench, |space, mut op| {
+        change(space, &mut op);
+        vec![op]
+    });
+    assert_eq!(done, u32::from(result.is_ok()));
+    result
+}
+
+#[test]
+fn remapping_is_checked_whole_before_anything_is_done() {
+    check(&[
+        ("REMAP: as it should be", |bench| refused(bench, |_, _| ()), Ok(0), &[]),
+        ("REMAP: an unknown flag", |bench| refused(bench, |_, op| op.flags |= 1), INVAL, &[]),
+        (
+            "REMAP: two page sizes",
+            |bench| refused(bench, |_, op| op.flags |= RemapFlags::PAGESIZE_64K.bits()),
+            INVAL,
+            &[],
+        ),
+        (
+            "REMAP: the page size of the first operation is not that of the reservation",
+            |bench| {
+                refused(bench, |_, op| {
+                    op.flags = RemapFlags::PAGESIZE_64K.bits();
+                    op.virt_offset_in_pages /= 16;
+                })
+            },
+            INVAL,
+            &[],
+        ),
+        ("REMAP: unmapping takes no kind", |bench| refused(bench, |_, op| op.mem_handle = 0), INVAL, &[]),
+        (
+            "REMAP: unmapping takes no offset",
+            |bench| {
+                refused(bench, |_, op| {
+                    (op.mem_handle, op.incompr_kind, op.mem_offset_in_pages) = (0, KIND_INVALID, 1);
+                })
+            },
+            INVAL,
+            &[],
+        ),
+        (
+            "REMAP: unmapping takes no flag but the page size",
+            |bench| {
+                refused(bench, |_, op| {
+                    (op.mem_handle, op.incompr_kind) = (0, KIND_INVALID);
+                    op.flags |= RemapFlags::CACHEABLE.bits();
+                })
+            },
+            INVAL,
+            &[],
+        ),
+        (
+            "REMAP: more pages than the address space has",
+            |bench| refused(bench, |_, op| op.num_pages = u64::MAX),
+            INVAL,
+            &[],
+        ),
+        (
+            "REMAP: the fields of the last operation come before the buffer of the first",
+            |bench| {
+                let (result, done) = remap(bench, |_, op| {
+                    vec![RemapOp { mem_handle: empty(bench), ..op }, RemapOp { num_pages: 0, ..op }]
+                });
+                assert_eq!(done, 0);
+                result
+            },
+            INVAL,
+            &[],
+        ),
+        (
+            "REMAP: the place of the first operation comes before its buffer",
+            |bench| refused(bench, |_, op| (op.virt_offset_in_pages, op.mem_handle) = (1, CLOSED)),
+            INVAL,
+            &[],
+        ),
+        (
+            "REMAP: a reservation that is not sparse",
+            |bench| {
+                refused(bench, |space, op| {
+                    op.virt_offset_in_pages = reserve(space, 4, 0, 0).unwrap() / 4096;
+                })
+            },
+            INVAL,
+            &[],
+        ),
+        (
+            "REMAP: a descriptor that is not open is EINVAL",
+            |bench| refused(bench, |_, op| op.mem_handle = CLOSED),
+            INVAL,
+            &["mem_handle 0xf423f is not a dmabuf", "get_mpool failed: -22"],
+        ),
+        (
+            "REMAP: writing a read-only buffer",
+            |bench| {
+                let twin = bench.export(read_only(bench));
+                refused(bench, |_, op| (op.mem_handle, op.num_pages) = (raw(&twin), 1))
+            },
+            INVAL,
+            &["RW access requested for RO mapped buffer", "get_mpool failed: -22"],
+        ),
+        (
+            "REMAP: reading a read-only buffer",
+            |bench| {
+                let twin = bench.export(read_only(bench));
+                refused(bench, |_, op| {
+                    (op.mem_handle, op.num_pages) = (raw(&twin), 1);
+                    op.flags |= RemapFlags::ACCESS_NO_WRITE.bits();
+                })
+            },
+            Ok(0),
+            &[],
+        ),
+        (
+            "REMAP: a buffer without memory comes before a range beyond it",
+            |bench| refused(bench, |_, op| (op.mem_handle, op.mem_offset_in_pages) = (empty(bench), 7)),
+            NOMEM,
+            &["failed to pin dma_buf", "get_mpool failed: -12"],
+        ),
+        (
+            "REMAP: beyond the buffer",
+            |bench| refused(bench, |_, op| op.mem_offset_in_pages = 1),
+            INVAL,
+            &["validate_map failed: -22"],
+        ),
+        (
+            "REMAP: beyond the reservation",
+            |bench| refused(bench, |_, op| op.virt_offset_in_pages += 13),
+            INVAL,
+            &["validate_map failed: -22"],
+        ),
+        (
+            "REMAP: a later operation in another sparse reservation, and nothing is done",
+            |bench| {
+                let (result, done) = remap(bench, |space, op| {
+                    let other = reserve(space, 16, SPARSE, 0).unwrap() / 4096;
+                    let unmap = RemapOp {
+                        mem_handle: 0,
+                        incompr_kind: KIND_INVALID,
+                        virt_offset_in_pages: other,
+                        ..op
+                    };
+                    vec![op, unmap]
+                });
+                assert_eq!(done, 0);
+                result
+            },
+            INVAL,
+            &["validate_unmap failed: -22"],
+        ),
+        (
+            "REMAP: unreadable operations leave the count as it is",
+            |bench| {
+                let mut args = space::Remap { ops: NOWHERE, num_ops: 3, padding: 0 };
+                // SAFETY: the software kernel checks every address before it uses it.
+                let result = unsafe { space::REMAP.send_pointing(&bench.space(), &mut args) };
+                assert_eq!(args.num_ops, 3);
+                result
+            },
+            FAULT,
+            &[],
+        ),
+        (
+            "REMAP: operations that cannot be stored again are done all the same",
+            |bench| {
+                let space = bench.space();
+                let area = reserve(&space, 1, SPARSE, 0).unwrap();
+                let buffer = bench.buffer(4096);
+                let op = RemapOp {
+                    flags: PAGE_4K,
+                    compr_kind: KIND_INVALID,
+                    mem_handle: raw(&buffer),
+                    virt_offset_in_pages: area / 4096,
+                    num_pages: 1,
+                    ..Default::default()
+                };
+                let ops = constant(bytemuck::bytes_of(&op));
+                let mut args = space::Remap { ops, num_ops: 1, padding: 0 };
+                // SAFETY: the software kernel checks every address before it uses it.
+                let result = unsafe { space::REMAP.send_pointing(&space, &mut args) };
+                assert_eq!(args.num_ops, 0);
+                drop(buffer);
+                assert_eq!(bench.orin.live().buffers, 1, "the page keeps it");
+                result
+            },
+            FAULT,
+            &[],
+        ),
+        (
+            "REMAP: no operations need no address",
+            |bench| {
+                let (result, done) = remap(bench, |_, _| Vec::new());
+                assert_eq!(done, 0);
+                result
+            },
+            Ok(0),
+            &[],
+        ),
+    ]);
+}

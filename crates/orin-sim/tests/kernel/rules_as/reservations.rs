@@ -1,0 +1,116 @@
+//! Reserved addresses.
+
+use super::{FIXED, INVAL, NOMEM};
+use crate::support::rules::*;
+use crate::support::*;
+use nvgpu_sys::address_space::{self as space, MapBufferEx};
+use nvgpu_sys::door::DoorFd;
+
+fn alloc_space(space: &DoorFd, pages: u64, page_size: u32, flags: u32, offset: u64) -> Answer {
+    let mut args = space::AllocSpace { pages, page_size, flags, offset, padding: [0; 2] };
+    let result = space::ALLOC_SPACE.send(space, &mut args);
+    if result.is_err() {
+        assert_eq!(args.offset, offset, "nothing is copied out after an error");
+    }
+    result
+}
+
+#[test]
+fn reservations_are_checked_in_order() {
+    check(&[
+        (
+            "ALLOC_SPACE: the page size comes before the number of pages",
+            |bench| alloc_space(&bench.space(), 0, 65_536, 0, 0),
+            INVAL,
+            &[],
+        ),
+        ("ALLOC_SPACE: page size 0", |bench| alloc_space(&bench.space(), 1, 0, 0, 0), INVAL, &[]),
+        (
+            "ALLOC_SPACE: the page size comes before a taken range",
+            |bench| alloc_space(&bench.space(), 1, 8192, 1, LOGGED_END),
+            INVAL,
+            &[],
+        ),
+        (
+            "ALLOC_SPACE: an overlap by one page",
+            |bench| {
+                let space = bench.space();
+                reserve(&space, 2, 1, LOGGED_START + 0x1000).unwrap();
+                alloc_space(&space, 2, 4096, 1, LOGGED_START)
+            },
+            NOMEM,
+            &[],
+        ),
+        (
+            "ALLOC_SPACE: a range across the end of the user area",
+            |bench| alloc_space(&bench.space(), 2, 4096, 1, LOGGED_END - 4096),
+            NOMEM,
+            &[],
+        ),
+        (
+            "ALLOC_SPACE: without FIXED the offset is not looked at",
+            |bench| alloc_space(&bench.space(), 1, 4096, 0, 7),
+            Ok(0),
+            &[],
+        ),
+        (
+            "ALLOC_SPACE: an automatic mapping occupies its range",
+            |bench| {
+                let space = bench.space();
+                let va = map(&space, &bench.buffer(4096)).unwrap();
+                alloc_space(&space, 1, 4096, 1, va)
+            },
+            NOMEM,
+            &[],
+        ),
+        (
+            "FREE_SPACE: an address in the middle frees all of it",
+            |bench| {
+                let space = bench.space();
+                let area = reserve(&space, 4, 0, 0).unwrap();
+                let mut args = space::FreeSpace { offset: area + 0x2fff, ..Default::default() };
+                space::FREE_SPACE.send(&space, &mut args).unwrap();
+                alloc_space(&space, 4, 4096, 1, area)
+            },
+            Ok(0),
+            &[],
+        ),
+        (
+            "FREE_SPACE: the address of an automatic mapping is none of a reservation",
+            |bench| {
+                let space = bench.space();
+                let va = map(&space, &bench.buffer(4096)).unwrap();
+                let mut args = space::FreeSpace { offset: va, ..Default::default() };
+                let result = space::FREE_SPACE.send(&space, &mut args);
+                assert_eq!(bench.orin.live().gpu_mappings, 1);
+                result
+            },
+            Ok(0),
+            &[],
+        ),
+        (
+            "FREE_SPACE: a mapping loses one reference, once",
+            |bench| {
+                let space = bench.space();
+                let area = reserve(&space, 1, 0, 0).unwrap();
+                let buffer = bench.buffer(4096);
+                let mut args = MapBufferEx { flags: FIXED, offset: area, ..map_args(&buffer) };
+                for _ in 0..3 {
+                    space::MAP_BUFFER_EX.send(&space, &mut args).unwrap();
+                }
+                for _ in 0..2 {
+                    let mut free = space::FreeSpace { offset: area, ..Default::default() };
+                    space::FREE_SPACE.send(&space, &mut free).unwrap();
+                    assert_eq!(bench.orin.live().gpu_mappings, 1, "two references are left");
+                    reserve(&space, 1, 1, area).unwrap();
+                }
+                unmap(&space, area);
+                unmap(&space, area);
+                assert_eq!(bench.orin.live().gpu_mappings, 0);
+                Ok(0)
+            },
+            Ok(0),
+            &["sync-unmap failed on 0xffffa00000", "2 references remaining on 0xffffa00000"],
+        ),
+    ]);
+}

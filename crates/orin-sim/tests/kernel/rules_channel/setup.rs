@@ -1,0 +1,233 @@
+//! SETUP_BIND and what it needs.
+
+use super::{CLOSED, large, setup_with};
+use crate::support::rules::*;
+use crate::support::*;
+use nvgpu_sys::Errno;
+use nvgpu_sys::channel::{self, SetupBind, SetupBindFlags};
+use nvgpu_sys::ctrl::GpuFlags;
+use orin_sim::Config;
+
+/// SETUP_BIND of a bound channel with good arguments that `change` spoils.
+fn spoiled(bench: &Bench, change: impl FnOnce(&mut SetupBind)) -> Result<i32, Errno> {
+    let (_space, _tsg, channel) = bench.bound();
+    setup_with(bench, &channel, change)
+}
+
+#[test]
+fn setting_up() {
+    check(&[
+        (
+            "6.3: a bad number of entries wins over a missing address space",
+            |bench| setup_with(bench, &bench.channel(), |args| args.num_gpfifo_entries = 6),
+            Err(Errno::INVAL),
+            &[],
+        ),
+        (
+            "6.3: 2 entries are too few for the kernel's own ring",
+            |bench| spoiled(bench, |args| (args.num_gpfifo_entries, args.flags) = (2, 0)),
+            Err(Errno::INVAL),
+            &[],
+        ),
+        (
+            "6.3: 0 entries",
+            |bench| spoiled(bench, |args| args.num_gpfifo_entries = 0),
+            Err(Errno::INVAL),
+            &[],
+        ),
+        (
+            "6.3: 2^28 entries are allowed, and need a ring that is long enough",
+            |bench| spoiled(bench, |args| args.num_gpfifo_entries = 1 << 28),
+            Err(Errno::INVAL),
+            &["Usermode buffer alloc failed", "fail"],
+        ),
+        (
+            "6.3: a missing address space wins over a missing TSG",
+            |bench| setup_with(bench, &bench.channel(), |_| ()),
+            Err(Errno::INVAL),
+            &["not bound to an address space at time of setup_bind"],
+        ),
+        (
+            "6.3: a missing TSG wins over the watchdog",
+            |bench| {
+                let (space, channel) = (bench.space(), bench.channel());
+                bind_space(&space, &channel).unwrap();
+                setup_with(bench, &channel, |_| ())
+            },
+            Err(Errno::INVAL),
+            &["not bound to tsg at time of setup_bind"],
+        ),
+        (
+            "6.3: a ring wins over USERMODE without DETERMINISTIC",
+            |bench| {
+                let (_space, _tsg, channel) = bench.bound();
+                setup_with(bench, &channel, |_| ()).unwrap();
+                let usermode = SetupBindFlags::USERMODE_SUPPORT.bits();
+                setup_with(bench, &channel, |args| args.flags = usermode)
+            },
+            Err(Errno::EXIST),
+            &["channel 511 : usermode buffers allocated"],
+        ),
+        (
+            "6.3: a bad number of entries wins over a ring",
+            |bench| {
+                let (_space, _tsg, channel) = bench.bound();
+                setup_with(bench, &channel, |_| ()).unwrap();
+                setup_with(bench, &channel, |args| args.num_gpfifo_entries = 1)
+            },
+            Err(Errno::INVAL),
+            &[],
+        ),
+        (
+            "6.3: the kernel's ring wins over the watchdog",
+            |bench| {
+                let (_space, _tsg, channel) = bench.bound();
+                setup_with(bench, &channel, |args| args.flags = 0).unwrap();
+                wdt(&channel, channel::WDT_ENABLE).unwrap();
+                setup_with(bench, &channel, |_| ())
+            },
+            Err(Errno::EXIST),
+            &["channel 511 :gpfifo already allocated"],
+        ),
+        (
+            "6.3: DETERMINISTIC with the watchdog that a channel begins with",
+            |bench| {
+                let (space, tsg, channel) = (bench.space(), bench.tsg(), bench.channel());
+                bind_space(&space, &channel).unwrap();
+                bind_tsg(&tsg, &channel, 0).unwrap();
+                setup_with(bench, &channel, |args| args.gpfifo_dmabuf_fd = 0)
+            },
+            Err(Errno::INVAL),
+            &["deterministic is not compatible with watchdog"],
+        ),
+        (
+            "6.3: USERMODE without DETERMINISTIC wins over descriptors of 0, and over the watchdog",
+            |bench| {
+                let (_space, _tsg, channel) = bench.bound();
+                wdt(&channel, channel::WDT_ENABLE).unwrap();
+                setup_with(bench, &channel, |args| {
+                    (args.flags, args.userd_dmabuf_fd) = (SetupBindFlags::USERMODE_SUPPORT.bits(), 0);
+                })
+            },
+            Err(Errno::INVAL),
+            &["need deterministic for usermode submit"],
+        ),
+        (
+            "6.3: the flags that mean nothing are ignored, and VPR is supported",
+            |bench| spoiled(bench, |args| args.flags = USERMODE | 1 | 4 | 16 | 0x8000_0000),
+            Ok(0),
+            &[],
+        ),
+        (
+            "6.3: a descriptor of 0 wins over an offset",
+            |bench| spoiled(bench, |args| (args.userd_dmabuf_fd, args.gpfifo_dmabuf_offset) = (0, 8)),
+            Err(Errno::INVAL),
+            &["Usermode buffer alloc failed", "fail"],
+        ),
+        (
+            "6.3: a descriptor of 0 for USERD wins over a closed one for the ring",
+            |bench| spoiled(bench, |args| (args.userd_dmabuf_fd, args.gpfifo_dmabuf_fd) = (0, CLOSED)),
+            Err(Errno::INVAL),
+            &["Usermode buffer alloc failed", "fail"],
+        ),
+        (
+            "6.3: an offset wins over a closed descriptor",
+            |bench| spoiled(bench, |args| (args.userd_dmabuf_offset, args.gpfifo_dmabuf_fd) = (1, CLOSED)),
+            Err(Errno::INVAL),
+            &["Usermode buffer alloc failed", "fail"],
+        ),
+        (
+            "6.3: the ring's descriptor is looked at before USERD's",
+            |bench| {
+                let other = bench.ctrl.raw();
+                spoiled(bench, |args| (args.gpfifo_dmabuf_fd, args.userd_dmabuf_fd) = (other, CLOSED))
+            },
+            Err(Errno::INVAL),
+            &["Usermode buffer alloc failed", "fail"],
+        ),
+        (
+            "6.3: a negative descriptor is not open",
+            |bench| spoiled(bench, |args| args.gpfifo_dmabuf_fd = -1),
+            Err(Errno::BADF),
+            &["Usermode buffer alloc failed", "fail"],
+        ),
+        (
+            "6.3: a ring without memory wins over its length",
+            |bench| {
+                let bare = bench.export(bench.create(64));
+                spoiled(bench, |args| args.gpfifo_dmabuf_fd = bare.raw())
+            },
+            Err(Errno::INVAL),
+            &["Failed to pin dma_buf!", "Usermode buffer alloc failed", "fail"],
+        ),
+        (
+            "6.3: a ring that is too short wins over a closed descriptor for USERD",
+            |bench| spoiled(bench, |args| (args.num_gpfifo_entries, args.userd_dmabuf_fd) = (1024, CLOSED)),
+            Err(Errno::INVAL),
+            &["Usermode buffer alloc failed", "fail"],
+        ),
+        (
+            "6.3: a full kernel area wins over a closed descriptor for USERD",
+            |bench| {
+                let ring = large(bench, 5 << 30);
+                spoiled(bench, |args| (args.gpfifo_dmabuf_fd, args.userd_dmabuf_fd) = (ring.raw(), CLOSED))
+            },
+            Err(Errno::NOMEM),
+            &["Usermode buffer alloc failed", "fail"],
+        ),
+        (
+            "6.3: USERD without memory",
+            |bench| {
+                let bare = bench.export(bench.create(4096));
+                spoiled(bench, |args| args.userd_dmabuf_fd = bare.raw())
+            },
+            Err(Errno::INVAL),
+            &["Failed to pin dma_buf!", "Usermode buffer alloc failed", "fail"],
+        ),
+        (
+            "6.3: a failed attempt leaves no addresses taken and can be repeated",
+            |bench| {
+                let (_space, _tsg, channel) = bench.bound();
+                let failed = setup_with(bench, &channel, |args| args.userd_dmabuf_fd = CLOSED);
+                assert_eq!(failed, Err(Errno::BADF));
+                setup_with(bench, &channel, |_| ()).unwrap();
+                let mut point = channel::GetUserSyncpoint::default();
+                let result = channel::GET_USER_SYNCPOINT.send(&channel, &mut point);
+                assert_eq!(point.gpu_va, 0xff_ffe1_0000, "behind the one ring");
+                result
+            },
+            Ok(0),
+            &["Usermode buffer alloc failed", "fail"],
+        ),
+        (
+            "6.3: ALLOC_GPFIFO_EX has the same checks for the kernel's own ring",
+            |bench| {
+                let (_space, _tsg, channel) = bench.bound();
+                let alloc = |num_entries, flags| {
+                    let mut args = channel::AllocGpfifoEx { num_entries, flags, ..Default::default() };
+                    channel::ALLOC_GPFIFO_EX.send(&channel, &mut args)
+                };
+                wdt(&channel, channel::WDT_ENABLE).unwrap();
+                assert_eq!(alloc(3, 2), Err(Errno::INVAL));
+                assert_eq!(alloc(4, 2), Err(Errno::INVAL));
+                assert_eq!(alloc(4, 8), Ok(0), "USERMODE is no flag of this request");
+                alloc(4, 0)
+            },
+            Err(Errno::EXIST),
+            &["deterministic is not compatible with watchdog", "channel 511 :gpfifo already allocated"],
+        ),
+    ]);
+}
+
+#[test]
+fn protected_memory_has_to_be_supported() {
+    let mut config = Config::default();
+    config.characteristics.flags &= !GpuFlags::SUPPORT_VPR.bits();
+    let bench = Bench::with(config);
+    let (_space, _tsg, channel) = bench.bound();
+    let vpr = USERMODE | SetupBindFlags::VPR_ENABLED.bits();
+    let result = setup_with(&bench, &channel, |args| (args.flags, args.gpfifo_dmabuf_fd) = (vpr, 0));
+    assert_eq!(result, Err(Errno::INVAL));
+    assert_eq!(messages(&bench), [""; 0], "it wins over the descriptor");
+    assert_eq!(setup_with(&bench, &channel, |_| ()), Ok(0));
+}

@@ -1,0 +1,328 @@
+//! Rules of `/dev/host1x-fence`, syncpoints and the doorbell mapping, one row each; where two are broken at
+//! once, the row says which one wins.
+
+use core::time::Duration;
+
+use crate::support::rules::*;
+use crate::support::*;
+use nvgpu_sys::channel::{self, GetUserSyncpoint};
+use nvgpu_sys::ctrl;
+use nvgpu_sys::door::{DoorFd, Events, PollEntry, Protection};
+use nvgpu_sys::host1x::{self, CreateFence, CreatePollfd, FenceExtract, FenceExtractFence, TriggerPollfd};
+use nvgpu_sys::{Errno, paths, sync_file, tsg};
+
+const READ_WRITE: Protection = Protection::READ.union(Protection::WRITE);
+
+fn node(bench: &Bench) -> DoorFd {
+    DoorFd::open(&bench.door, paths::HOST1X_FENCE, FLAGS).unwrap()
+}
+
+fn create(fd: &DoorFd, id: u32, threshold: u32, reserved: u32) -> Result<DoorFd, Errno> {
+    let mut args = CreateFence { id, threshold, fence_fd: 77, reserved: [reserved] };
+    let result = host1x::CREATE_FENCE.send(fd, &mut args);
+    if result.is_err() {
+        assert_eq!(args.fence_fd, 77, "nothing is copied out on failure");
+    }
+    result.map(|_| DoorFd::from_raw(fd.door(), args.fence_fd))
+}
+
+fn pollfd(fd: &DoorFd) -> DoorFd {
+    let mut args = CreatePollfd::default();
+    host1x::CREATE_POLLFD.send(fd, &mut args).unwrap();
+    DoorFd::from_raw(fd.door(), args.fd)
+}
+
+fn trigger(fd: &DoorFd, set: i32, id: u32, threshold: u32) -> Result<i32, Errno> {
+    host1x::TRIGGER_POLLFD.send(fd, &mut TriggerPollfd { fd: set, id, threshold, reserved: 7 })
+}
+
+fn extract(fd: &DoorFd, change: impl FnOnce(&mut FenceExtract)) -> Result<u32, Errno> {
+    let mut args = FenceExtract::default();
+    change(&mut args);
+    // SAFETY: the software kernel checks every address before it uses it.
+    unsafe { host1x::FENCE_EXTRACT.send_pointing(fd, &mut args) }?;
+    Ok(args.num_fences)
+}
+
+fn poll(bench: &Bench, fd: &DoorFd) -> Events {
+    let wanted = Events::IN | Events::PRIORITY;
+    let mut entries = [PollEntry { fd: fd.raw(), wanted, happened: Events::empty() }];
+    bench.door.poll(&mut entries, Duration::ZERO).unwrap();
+    entries[0].happened
+}
+
+#[test]
+fn fences() {
+    check(&[
+        (
+            "8.3: an unknown request wins over a bad address",
+            |bench| send_at(&node(bench), 0xc010_5803, 8),
+            Err(Errno::NOTTY),
+            &[],
+        ),
+        (
+            "8.3: there is no check of type, number or size",
+            |bench| send(&node(bench), 0xffff_4eff, &mut []),
+            Err(Errno::NOTTY),
+            &[],
+        ),
+        (
+            "8.3: a bad address wins over everything in the argument",
+            |bench| send_at(&node(bench), 0xc010_5802, 8),
+            Err(Errno::FAULT),
+            &[],
+        ),
+        (
+            "8.3: an answer that cannot be stored is EFAULT here",
+            |bench| send_at(&node(bench), 0xc008_5810, constant(&[])),
+            Err(Errno::FAULT),
+            &[],
+        ),
+        (
+            "8.3: CREATE_FENCE refuses a reserved word",
+            |bench| create(&node(bench), 1, 0, 1).map(|_| 0),
+            Err(Errno::INVAL),
+            &[],
+        ),
+        (
+            "8.3: and a syncpoint that is not there, though number 0 is",
+            |bench| {
+                let node = node(bench);
+                for id in [0, 1, 1023] {
+                    create(&node, id, 1, 0).unwrap();
+                }
+                create(&node, 1024, 0, 0).map(|_| 0)
+            },
+            Err(Errno::INVAL),
+            &[],
+        ),
+        (
+            "8.3: fences need no power",
+            |bench| {
+                bench.orin.quiesce();
+                create(&node(bench), 1, 0, 0).map(|_| 0)
+            },
+            Ok(0),
+            &QUIESCE,
+        ),
+        (
+            "8.3: FENCE_EXTRACT refuses a reserved word of a good fence",
+            |bench| {
+                let node = node(bench);
+                let fence = create(&node, 1, 5, 0).unwrap();
+                extract(&node, |args| (args.fence_fd, args.reserved) = (fence.raw(), [0, 1])).map(|_| 0)
+            },
+            Err(Errno::INVAL),
+            &[],
+        ),
+        (
+            "8.3: FENCE_EXTRACT of a poll descriptor, and of one that is not open",
+            |bench| {
+                let node = node(bench);
+                let set = pollfd(&node);
+                assert_eq!(extract(&node, |args| args.fence_fd = set.raw()), Err(Errno::INVAL));
+                extract(&node, |args| args.fence_fd = 0x7fff_0000).map(|_| 0)
+            },
+            Err(Errno::INVAL),
+            &[],
+        ),
+        (
+            "8.3: FENCE_EXTRACT stores as many as there is room for, and tells how many there are",
+            |bench| {
+                let node = node(bench);
+                let fence = create(&node, 9, 5, 0).unwrap();
+                assert_eq!(extract(&node, |args| args.fence_fd = fence.raw()), Ok(1));
+                let mut inside = [FenceExtractFence::default(); 3];
+                assert_eq!(host1x::fence_extract(&node, &fence, &mut inside), Ok(1));
+                assert_eq!((inside[0].id, inside[0].threshold, inside[1].id), (9, 5, 0));
+                extract(&node, |args| (args.fence_fd, args.num_fences, args.fences_ptr) = (fence.raw(), 1, 8))
+                    .map(|_| 0)
+            },
+            Err(Errno::FAULT),
+            &[],
+        ),
+        (
+            "8.3: TRIGGER_POLLFD needs a poll descriptor",
+            |bench| {
+                let node = node(bench);
+                let fence = create(&node, 1, 5, 0).unwrap();
+                for other in [-1, fence.raw(), node.raw(), bench.ctrl.raw()] {
+                    assert_eq!(trigger(&node, other, 1, 0), Err(Errno::INVAL));
+                }
+                trigger(&node, pollfd(&node).raw(), 1024, 0)
+            },
+            Err(Errno::INVAL),
+            &[],
+        ),
+        (
+            "8.3: a threshold that has passed is reported once, however many there are",
+            |bench| {
+                let node = node(bench);
+                let set = pollfd(&node);
+                for threshold in [0, u32::MAX, 0x8000_0001] {
+                    assert_eq!(trigger(&node, set.raw(), 3, threshold), Ok(0));
+                }
+                assert_eq!(poll(bench, &set), Events::IN | Events::PRIORITY);
+                assert_eq!(poll(bench, &set), Events::empty());
+                trigger(&node, set.raw(), 3, 0x8000_0000)
+            },
+            Ok(0),
+            &[],
+        ),
+        (
+            "8.1: thresholds compare modulo 2^32: half the range ahead is not reached",
+            |bench| {
+                let node = node(bench);
+                let set = pollfd(&node);
+                for threshold in [1, 0x7fff_ffff, 0x8000_0000] {
+                    trigger(&node, set.raw(), 3, threshold).unwrap();
+                }
+                assert_eq!(poll(bench, &set), Events::empty());
+                let reached = create(&node, 3, 0x8000_0001, 0).unwrap();
+                assert_eq!(sync_file::status(&reached), Ok(Some(Ok(()))));
+                Ok(0)
+            },
+            Ok(0),
+            &[],
+        ),
+    ]);
+}
+
+fn syncpoint(fd: &DoorFd) -> GetUserSyncpoint {
+    let mut args = GetUserSyncpoint::default();
+    channel::GET_USER_SYNCPOINT.send(fd, &mut args).unwrap();
+    args
+}
+
+#[test]
+fn every_channel_of_a_tsg_is_released_by_a_fault_of_one() {
+    let bench = Bench::new();
+    let (space, tsg, first) = bench.bound();
+    let (second, apart) = (join(&bench, &space, &tsg, 0), bench.channel());
+    bind_space(&space, &apart).unwrap();
+    let points = [&first, &second, &apart].map(|fd| syncpoint(fd).syncpoint_id);
+    assert_eq!(points, [1, 2, 3], "the lowest free number, without a TSG too");
+    assert_eq!(syncpoint(&first).syncpoint_id, 1, "a channel has one");
+    channel::FORCE_RESET.send(&second, 0).unwrap();
+    assert_eq!([&first, &second, &apart].map(|fd| syncpoint(fd).syncpoint_max), [1000, 1000, 0]);
+    // A closed channel's number goes to the next one, with the value that it has.
+    drop(second);
+    let next = bench.channel();
+    bind_space(&space, &next).unwrap();
+    assert_eq!((syncpoint(&next).syncpoint_id, syncpoint(&next).syncpoint_max), (2, 2000));
+}
+
+fn instance(fd: &DoorFd) -> u64 {
+    ctrl::get_characteristics(fd).unwrap().0.device_instance_id
+}
+
+#[test]
+fn the_doorbell_page() {
+    check(&[
+        (
+            "3.14: a mapping there is wins over a bad length and offset",
+            |bench| {
+                let _page = bench.doorbell();
+                bench.ctrl.map(4096, 0x2_0000, READ_WRITE).map(|_| 0)
+            },
+            Err(Errno::BUSY),
+            &[],
+        ),
+        (
+            "3.14: more than 64 KiB",
+            |bench| bench.ctrl.map(0, 0x1_0001, READ_WRITE).map(|_| 0),
+            Err(Errno::INVAL),
+            &[],
+        ),
+        (
+            "3.14: an offset wins over power",
+            |bench| {
+                bench.orin.quiesce();
+                assert_eq!(bench.ctrl.map(0, 4096, READ_WRITE).err(), Some(Errno::NODEV));
+                bench.ctrl.map(4096, 4096, READ_WRITE).map(|_| 0)
+            },
+            Err(Errno::INVAL),
+            &QUIESCE,
+        ),
+        (
+            "3.14: one page suffices, and once it is gone it can be mapped again",
+            |bench| {
+                drop(bench.ctrl.map(0, 4096, READ_WRITE).unwrap());
+                bench.ctrl.map(0, 4096, READ_WRITE).map(|_| 0)
+            },
+            Ok(0),
+            &[],
+        ),
+        (
+            "3.14: another open of the node has another mapping",
+            |bench| {
+                let _page = bench.doorbell();
+                let other = DoorFd::open(&bench.door, paths::CTRL, FLAGS).unwrap();
+                other.map(0, 4096, READ_WRITE).map(|_| 0)
+            },
+            Ok(0),
+            &[],
+        ),
+    ]);
+}
+
+#[test]
+fn a_doorbell_mapping_keeps_its_open_of_the_node() {
+    let bench = Bench::new();
+    let other = DoorFd::open(&bench.door, paths::CTRL, FLAGS).unwrap();
+    let (source, target) = (instance(&bench.ctrl), instance(&other));
+    let page = other.map(0, 4096, READ_WRITE).unwrap();
+    let tsg = bench.tsg();
+    let share = || {
+        let mut args = tsg::GetShareToken {
+            source_device_instance_id: source,
+            target_device_instance_id: target,
+            share_token: 0,
+        };
+        tsg::GET_SHARE_TOKEN.send(&tsg, &mut args)
+    };
+    bench.door.close(other.raw()).unwrap();
+    std::mem::forget(other);
+    assert_eq!(share(), Ok(0), "section 3.15: the mapping holds the file");
+    drop(page);
+    assert_eq!(share(), Err(Errno::INVAL));
+}
+
+#[test]
+fn a_dead_process_lets_go_of_its_doorbell_and_its_syncpoints() {
+    let bench = Bench::new();
+    let victim = bench.orin.process();
+    let door: std::sync::Arc<dyn nvgpu_sys::door::Door> = std::sync::Arc::new(victim.clone());
+    let dead = Bench {
+        orin: victim.clone(),
+        nvmap: DoorFd::open(&door, paths::NVMAP, FLAGS).unwrap(),
+        ctrl: DoorFd::open(&door, paths::CTRL, FLAGS).unwrap(),
+        door,
+    };
+    let chain = dead.chain();
+    let point = syncpoint(&chain.channel).syncpoint_id;
+    let page = dead.doorbell();
+    let node = node(&bench);
+    let set = pollfd(&node);
+    trigger(&node, set.raw(), point, 1000).unwrap();
+    assert_eq!(poll(&bench, &set), Events::empty());
+    let (inherited, numbers) = bench.orin.fork().unwrap();
+    assert_eq!(numbers.len(), 4, "two nodes, the fence node and the poll descriptor");
+    victim.exit();
+    assert_eq!(poll(&bench, &set), Events::IN | Events::PRIORITY, "section 6.15: close lets waiters go on");
+    let live = bench.orin.live();
+    assert_eq!(
+        (live.channels, live.tsgs, live.address_spaces, live.syncpoints, live.mappings),
+        (0, 0, 0, 0, 0)
+    );
+    // Copies of a descriptor are one open file: what the parent arms, the child's poll takes.
+    trigger(&node, set.raw(), point, 0).unwrap();
+    let child: std::sync::Arc<dyn nvgpu_sys::door::Door> = std::sync::Arc::new(inherited.clone());
+    let wanted = Events::IN | Events::PRIORITY;
+    let mut entries = [PollEntry { fd: numbers[&set.raw()], wanted, happened: Events::empty() }];
+    assert_eq!(child.poll(&mut entries, Duration::ZERO), Ok(1));
+    assert_eq!(poll(&bench, &set), Events::empty());
+    inherited.exit();
+    assert_eq!(trigger(&node, set.raw(), point, 0), Ok(0), "the parent's copies are still open");
+    std::mem::forget((dead, chain, page));
+}

@@ -1,0 +1,151 @@
+//! What a handle and a heap answer about themselves.
+
+use super::{FAULT, NODEV, parameters};
+use crate::support::rules::*;
+use crate::support::*;
+use nvgpu_sys::nvmap::{self, AllocHandle, HandleFlags, HandleParameters, Heaps, QueryHeapParams, code};
+
+fn heap_params(bench: &Bench, heap_mask: u32) -> (Answer, QueryHeapParams) {
+    let mut args = QueryHeapParams { heap_mask, granule_size: 77, ..QueryHeapParams::default() };
+    (nvmap::QUERY_HEAP_PARAMS.send(&bench.nvmap, &mut args), args)
+}
+
+#[test]
+fn queries_answer_field_by_field() {
+    check(&[
+        (
+            "PARAMETERS: a handle without memory",
+            |bench| {
+                let (result, args) = parameters(bench, bench.create(5000));
+                assert_eq!((args.size, args.heap, args.align, args.contig), (8192, 0, 0, 0));
+                assert_eq!((args.coherency, args.heap_number, args.offset), (1, u32::MAX, 0));
+                assert_eq!((args.import_id, args.access_flags), (5, 7), "what is not set stays");
+                result
+            },
+            Ok(0),
+            &[],
+        ),
+        (
+            "PARAMETERS: contiguous memory, aligned",
+            |bench| {
+                let handle = bench.create(4096);
+                let flags = TAG | HandleFlags::PHYS_CONTIG.bits() | 3;
+                let heap_mask = Heaps::IOVMM.bits();
+                let mut args = AllocHandle { handle, heap_mask, flags, align: 0x1_0000, numa_nid: -1 };
+                nvmap::ALLOC.send(&bench.nvmap, &mut args).unwrap();
+                let (result, args) = parameters(bench, handle);
+                assert_eq!((args.contig, args.align, args.coherency), (1, 0x1_0000, 3));
+                assert_eq!(args.heap, u64::from(heap_mask));
+                result
+            },
+            Ok(0),
+            &[],
+        ),
+        (
+            "PARAMETERS: protected memory is contiguous and uncached",
+            |bench| {
+                let handle = bench.create(4096);
+                bench.try_alloc(handle, Heaps::VPR.bits(), TAG | 3).unwrap();
+                let (result, args) = parameters(bench, handle);
+                assert_eq!((args.contig, args.coherency), (1, 0));
+                result
+            },
+            Ok(0),
+            &[],
+        ),
+        (
+            "PARAMETERS: a read-only number",
+            |bench| {
+                let (result, args) = parameters(bench, read_only(bench));
+                assert_eq!(args.access_flags, HandleFlags::READ_ONLY.bits());
+                result
+            },
+            Ok(0),
+            &[],
+        ),
+        ("PARAMETERS: an unknown number", |bench| parameters(bench, 3).0, NODEV, &[]),
+        (
+            "PARAMETERS: the argument cannot be read",
+            |bench| send_at(&bench.nvmap, code::PARAMETERS, NOWHERE),
+            FAULT,
+            &[],
+        ),
+        (
+            "PARAMETERS: the argument cannot be stored",
+            |bench| {
+                let args = HandleParameters { handle: bench.create(1), ..HandleParameters::default() };
+                send_constant(&bench.nvmap, code::PARAMETERS, bytemuck::bytes_of(&args))
+            },
+            NODEV,
+            &[],
+        ),
+        (
+            "QUERY_HEAP_PARAMS: system memory",
+            |bench| {
+                let (result, args) = heap_params(bench, Heaps::IOVMM.bits());
+                assert_eq!((args.granule_size, args.largest_free_block), (4096, 4096));
+                assert!(args.total > 0 && args.free <= args.total);
+                result
+            },
+            Ok(0),
+            &[],
+        ),
+        (
+            "QUERY_HEAP_PARAMS: no heap",
+            |bench| {
+                let (result, args) = heap_params(bench, 0);
+                assert_eq!((args.total, args.free), (0, 0));
+                result
+            },
+            Ok(0),
+            &[],
+        ),
+        (
+            "QUERY_HEAP_PARAMS: two bits are warned of, and a missing carveout comes before system memory",
+            |bench| heap_params(bench, Heaps::IOVMM.bits() | Heaps::GPU.bits()).0,
+            NODEV,
+            &["WARNING in nvmap_ioctl_query_heap_params+0x0/0x0 [nvmap]"],
+        ),
+        (
+            "GET_HEAP_SIZE: system memory is no carveout",
+            |bench| {
+                let mut args = nvmap::HeapSize { heap: Heaps::IOVMM.bits(), ..Default::default() };
+                nvmap::GET_HEAP_SIZE.send(&bench.nvmap, &mut args)
+            },
+            NODEV,
+            &[],
+        ),
+        (
+            "GET_HEAP_SIZE: a carveout among other bits",
+            |bench| {
+                let heap = Heaps::IOVMM.bits() | Heaps::VPR.bits();
+                let mut args = nvmap::HeapSize { heap, ..Default::default() };
+                let result = nvmap::GET_HEAP_SIZE.send(&bench.nvmap, &mut args);
+                assert!(args.size > 0);
+                result
+            },
+            Ok(0),
+            &[],
+        ),
+        (
+            "SET_TAG_LABEL: no text needs no address",
+            |bench| {
+                let mut args = nvmap::SetTagLabel { tag: 9, len: 0, addr: NOWHERE };
+                // SAFETY: the software kernel checks every address before it uses it.
+                unsafe { nvmap::SET_TAG_LABEL.send_pointing(&bench.nvmap, &mut args) }
+            },
+            Ok(0),
+            &[],
+        ),
+        (
+            "SET_TAG_LABEL: a text that cannot be read",
+            |bench| {
+                let mut args = nvmap::SetTagLabel { tag: 9, len: 4, addr: NOWHERE };
+                // SAFETY: the software kernel checks every address before it uses it.
+                unsafe { nvmap::SET_TAG_LABEL.send_pointing(&bench.nvmap, &mut args) }
+            },
+            FAULT,
+            &[],
+        ),
+    ]);
+}

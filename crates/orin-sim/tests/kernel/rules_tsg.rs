@@ -1,0 +1,621 @@
+//! Rules of TSGs, one row each; where two are broken at once, the row says which one wins.
+
+use crate::support::rules::*;
+use crate::support::*;
+use nvgpu_sys::door::DoorFd;
+use nvgpu_sys::{Errno, tsg};
+
+const MISMATCH: &str = "channel VM does not match with subcontext VM";
+
+fn sync_kind(bench: &Bench, kind: u32, as_fd: i32) -> Result<i32, Errno> {
+    let mut args = tsg::CreateSubcontext { kind, as_fd, veid: 77, ..Default::default() };
+    let result = tsg::CREATE_SUBCONTEXT.send(&bench.tsg(), &mut args);
+    assert_eq!(args.veid, 77, "nothing is copied out on failure");
+    result
+}
+
+fn delete(tsg_fd: &DoorFd, veid: u32) -> Result<i32, Errno> {
+    tsg::DELETE_SUBCONTEXT.send(tsg_fd, &mut tsg::DeleteSubcontext { veid, reserved: 0 })
+}
+
+fn bind_by_number(tsg_fd: &DoorFd, fd: i32) -> Result<i32, Errno> {
+    tsg::BIND_CHANNEL.send(tsg_fd, &mut { fd })
+}
+
+fn unbind(tsg_fd: &DoorFd, fd: i32) -> Result<i32, Errno> {
+    tsg::UNBIND_CHANNEL.send(tsg_fd, &mut { fd })
+}
+
+/// A channel with an address space, a TSG that it has not joined.
+fn apart(bench: &Bench) -> (DoorFd, DoorFd, DoorFd) {
+    let (space, tsg, channel) = (bench.space(), bench.tsg(), bench.channel());
+    bind_space(&space, &channel).unwrap();
+    (space, tsg, channel)
+}
+
+/// A TSG whose VEID 0 is in use without an address space.
+fn poisoned(bench: &Bench) -> (DoorFd, DoorFd) {
+    let (tsg, first) = (bench.tsg(), bench.channel());
+    bind_tsg(&tsg, &first, 0).unwrap();
+    (tsg, first)
+}
+
+#[test]
+fn binding() {
+    check(&[
+        (
+            "5.2: BIND_CHANNEL takes no power reference",
+            |bench| {
+                let (_space, tsg, channel) = apart(bench);
+                bench.orin.quiesce();
+                bench.orin.lock_scheduling(true);
+                let result = bind_by_number(&tsg, channel.raw());
+                assert_eq!(bind_by_number(&tsg, -1), Err(Errno::INVAL));
+                result
+            },
+            Ok(0),
+            &QUIESCE,
+        ),
+        (
+            "5.3: a locked scheduler wins over power and over a bad descriptor",
+            |bench| {
+                let tsg = bench.tsg();
+                bench.orin.lock_scheduling(true);
+                bench.orin.quiesce();
+                bind_tsg(&tsg, &bench.nvmap, 64)
+            },
+            Err(Errno::PERM),
+            &QUIESCE,
+        ),
+        (
+            "5.3: power wins over a bad descriptor",
+            |bench| {
+                let tsg = bench.tsg();
+                bench.orin.quiesce();
+                bind_tsg(&tsg, &bench.nvmap, 64)
+            },
+            Err(Errno::NODEV),
+            &[QUIESCE[0], QUIESCE[1], "failed to power on gpu"],
+        ),
+        (
+            "5.3: a subcontext number that is refused does not stay with the channel",
+            |bench| {
+                let (_space, tsg, channel) = apart(bench);
+                assert_eq!(bind_tsg(&tsg, &channel, 64), Err(Errno::INVAL));
+                bind_by_number(&tsg, channel.raw())
+            },
+            Ok(0),
+            &[],
+        ),
+        (
+            "5.3: a subcontext number survives the failure of its bind",
+            |bench| {
+                let (_space, tsg, channel) = apart(bench);
+                assert_eq!(bind_tsg(&tsg, &channel, 5), Err(Errno::INVAL));
+                bind_by_number(&tsg, channel.raw())
+            },
+            Err(Errno::INVAL),
+            &[MISMATCH, MISMATCH, "… on a board its close() now hangs for ever; use BIND_CHANNEL_EX"],
+        ),
+        (
+            "5.3: so does the host engine, which is not 0 any more even on VEID 0",
+            |bench| {
+                let (_space, tsg, channel) = apart(bench);
+                assert_eq!(bind_tsg(&tsg, &channel, 5), Err(Errno::INVAL));
+                bind_tsg(&tsg, &channel, 0).unwrap();
+                object(&channel, 0xc797)
+            },
+            Err(Errno::INVAL),
+            &[MISMATCH, "Can't have Graphics in non-zero'th PBDMA", "Invalid class/veid/pbdma config"],
+        ),
+        (
+            "5.3: a poisoned VEID 0 wins over a channel that is in a TSG",
+            |bench| {
+                let (_space, _own, channel) = bench.bound();
+                let (tsg, _first) = poisoned(bench);
+                bind_tsg(&tsg, &channel, 0)
+            },
+            Err(Errno::NOSPC),
+            &["SYNC VEID not available"],
+        ),
+        (
+            "5.3: another address space wins over a channel that is in a TSG",
+            |bench| {
+                let (_space, _own, channel) = bench.bound();
+                let (tsg, other) = (bench.tsg(), bench.space());
+                subcontext(&tsg, &other, tsg::SUBCONTEXT_SYNC).unwrap();
+                bind_tsg(&tsg, &channel, 0)
+            },
+            Err(Errno::INVAL),
+            &[MISMATCH],
+        ),
+        (
+            "5.3: a channel that is in a TSG wins over another runlist, and claims VEID 0 all the same",
+            |bench| {
+                let (space, _own, channel) = bench.bound();
+                let tsg = bench.tsg();
+                assert_eq!(bind_tsg(&tsg, &channel, 0), Err(Errno::INVAL));
+                subcontext(&tsg, &space, tsg::SUBCONTEXT_SYNC).map(|_| 0)
+            },
+            Err(Errno::NOSPC),
+            &["SYNC VEID not available"],
+        ),
+        (
+            "5.3: 128 channels win over another runlist",
+            |bench| {
+                let (space, tsg) = (bench.space(), bench.tsg());
+                let _members: Vec<DoorFd> = (0..128).map(|_| join(bench, &space, &tsg, 0)).collect();
+                let copy = bench.try_channel(1).unwrap();
+                bind_space(&space, &copy).unwrap();
+                bind_tsg(&tsg, &copy, 0)
+            },
+            Err(Errno::INVAL),
+            &["TSG 0 trying to bind more than supported channels (128)"],
+        ),
+        (
+            "5.3: all channels are on one runlist, and the line names the runlists",
+            |bench| {
+                let (space, tsg, _channel) = bench.bound();
+                let copy = bench.try_channel(1).unwrap();
+                bind_space(&space, &copy).unwrap();
+                bind_tsg(&tsg, &copy, 0)
+            },
+            Err(Errno::INVAL),
+            &["runlist_id mismatch ch[1] tsg[0]"],
+        ),
+    ]);
+}
+
+#[test]
+fn subcontexts() {
+    check(&[
+        (
+            "5.4: an unknown kind wins over a bad address space",
+            |bench| sync_kind(bench, 2, -1),
+            Err(Errno::INVAL),
+            &["Invalid subcontext type 2"],
+        ),
+        (
+            "5.4: the address space has to be one",
+            |bench| sync_kind(bench, tsg::SUBCONTEXT_ASYNC, -1),
+            Err(Errno::INVAL),
+            &["Invalid VM (fd = -1) specified for subcontext"],
+        ),
+        (
+            "5.4: SYNC exists once",
+            |bench| {
+                let (space, tsg) = (bench.space(), bench.tsg());
+                assert_eq!(subcontext(&tsg, &space, tsg::SUBCONTEXT_SYNC), Ok(0));
+                subcontext(&tsg, &space, tsg::SUBCONTEXT_SYNC).map(|_| 0)
+            },
+            Err(Errno::NOSPC),
+            &["SYNC VEID not available"],
+        ),
+        (
+            "5.4: ASYNC takes the lowest free number from 1 up; DELETE frees one, of an unused one too",
+            |bench| {
+                let (space, tsg) = (bench.space(), bench.tsg());
+                let next = || subcontext(&tsg, &space, tsg::SUBCONTEXT_ASYNC).unwrap();
+                assert_eq!([next(), next(), next()], [1, 2, 3]);
+                assert_eq!(delete(&tsg, 2), Ok(0));
+                assert_eq!(next(), 2);
+                delete(&tsg, 40)
+            },
+            Ok(0),
+            &[],
+        ),
+        ("5.4: DELETE of number 64", |bench| delete(&bench.tsg(), 64), Err(Errno::INVAL), &[]),
+        (
+            "5.4: DELETE while a channel is on it",
+            |bench| {
+                let (_space, tsg, _channel) = bench.bound();
+                delete(&tsg, 0)
+            },
+            Err(Errno::INVAL),
+            &[],
+        ),
+        (
+            "5.4: a failed bind to another number leaves the channel on its own",
+            |bench| {
+                let (_space, tsg, channel) = bench.bound();
+                assert_eq!(bind_tsg(&tsg, &channel, 5), Err(Errno::INVAL));
+                delete(&tsg, 0)
+            },
+            Err(Errno::INVAL),
+            &[MISMATCH],
+        ),
+        (
+            "5.4: one TSG serves several address spaces",
+            |bench| {
+                let (_first, tsg, _channel) = bench.bound();
+                let second = bench.space();
+                let veid = subcontext(&tsg, &second, tsg::SUBCONTEXT_ASYNC).unwrap();
+                let other = join(bench, &second, &tsg, veid);
+                object(&other, 0xc7c0)
+            },
+            Ok(0),
+            &[],
+        ),
+    ]);
+}
+
+#[test]
+fn unbinding() {
+    check(&[
+        (
+            "5.5: a negative descriptor wins over power",
+            |bench| {
+                let tsg = bench.tsg();
+                bench.orin.quiesce();
+                unbind(&tsg, -1)
+            },
+            Err(Errno::INVAL),
+            &QUIESCE,
+        ),
+        (
+            "5.5: power wins over a descriptor that is no channel",
+            |bench| {
+                let tsg = bench.tsg();
+                bench.orin.quiesce();
+                unbind(&tsg, bench.ctrl.raw())
+            },
+            Err(Errno::NODEV),
+            &[QUIESCE[0], QUIESCE[1], "failed to host gk20a for ioctl cmd: 0x40045402"],
+        ),
+        (
+            "5.5: a channel of another TSG wins over busy hardware",
+            |bench| {
+                let (_space, _own, channel) = bench.bound();
+                let other = bench.tsg();
+                stalled(bench, || unbind(&other, channel.raw()))
+            },
+            Err(Errno::INVAL),
+            &[],
+        ),
+        (
+            "5.5: busy hardware can be tried again, and the channel stays serviceable meanwhile",
+            |bench| {
+                let (_space, tsg, channel) = bench.bound();
+                bench.orin.stall_engines(true);
+                let result = unbind(&tsg, channel.raw());
+                assert!(!timed_out(&channel));
+                bench.orin.stall_engines(false);
+                assert_eq!(unbind(&tsg, channel.raw()), Ok(0));
+                assert!(timed_out(&channel));
+                result
+            },
+            Err(Errno::AGAIN),
+            &[],
+        ),
+        (
+            "5.5: an unbound channel is in no TSG",
+            |bench| {
+                let (_space, tsg, channel) = bench.bound();
+                unbind(&tsg, channel.raw()).unwrap();
+                unbind(&tsg, channel.raw())
+            },
+            Err(Errno::INVAL),
+            &[],
+        ),
+        (
+            "5.5: it joins another formally, and stays out of service (inferred)",
+            |bench| {
+                let (_space, tsg, channel) = bench.bound();
+                unbind(&tsg, channel.raw()).unwrap();
+                let result = bind_tsg(&bench.tsg(), &channel, 0);
+                assert!(timed_out(&channel));
+                result
+            },
+            Ok(0),
+            &[],
+        ),
+    ]);
+}
+
+fn event(tsg_fd: &DoorFd, cmd: u32, event_id: u32) -> Result<i32, Errno> {
+    let mut args = tsg::EventIdCtrl { cmd, event_id, event_fd: 77, ..Default::default() };
+    let result = tsg::EVENT_ID_CTRL.send(tsg_fd, &mut args);
+    match result {
+        Ok(_) => drop(DoorFd::from_raw(tsg_fd.door(), args.event_fd)),
+        Err(_) => assert_eq!(args.event_fd, 77),
+    }
+    result
+}
+
+#[test]
+fn control_and_events() {
+    check(&[
+        (
+            "5.6: PREEMPT waits until the TSG is off the hardware",
+            |bench| {
+                let (_space, tsg, _channel) = bench.bound();
+                stalled(bench, || tsg::PREEMPT.send(&tsg, 0))
+            },
+            Err(Errno::TIMEDOUT),
+            &["preempt timed out for tsgid: 0, ctxsw timeout will trigger recovery if needed"],
+        ),
+        (
+            "5.6: a TSG without channels is off the hardware",
+            |bench| stalled(bench, || tsg::PREEMPT.send(&bench.tsg(), 0)),
+            Ok(0),
+            &[],
+        ),
+        (
+            "5.6: ENABLE and DISABLE need power",
+            |bench| {
+                let tsg = bench.tsg();
+                assert_eq!(tsg::DISABLE.send(&tsg, 0), Ok(0));
+                bench.orin.quiesce();
+                assert_eq!(tsg::DISABLE.send(&tsg, 0), Err(Errno::NODEV));
+                tsg::ENABLE.send(&tsg, 0)
+            },
+            Err(Errno::NODEV),
+            &[
+                QUIESCE[0],
+                QUIESCE[1],
+                "failed to host gk20a for ioctl cmd: 0x5404",
+                "failed to host gk20a for ioctl cmd: 0x5403",
+            ],
+        ),
+        (
+            "5.7: an unknown event wins over an unknown command",
+            |bench| event(&bench.tsg(), 0, 6),
+            Err(Errno::INVAL),
+            &[],
+        ),
+        (
+            "5.7: an unknown command",
+            |bench| event(&bench.tsg(), 2, 5),
+            Err(Errno::INVAL),
+            &["unrecognized tsg event id cmd: 0x2"],
+        ),
+        (
+            "5.7: an event descriptor can be polled and not read",
+            |bench| {
+                let mut args =
+                    tsg::EventIdCtrl { cmd: tsg::EVENT_CMD_ENABLE, event_id: 2, ..Default::default() };
+                tsg::EVENT_ID_CTRL.send(&bench.tsg(), &mut args).unwrap();
+                let fd = DoorFd::from_raw(&bench.door, args.event_fd);
+                bench.door.read(fd.raw(), &mut [0; 8]).map(|_| 0)
+            },
+            Err(Errno::INVAL),
+            &[],
+        ),
+        (
+            "5.7: events need no power",
+            |bench| {
+                let tsg = bench.tsg();
+                bench.orin.quiesce();
+                event(&tsg, tsg::EVENT_CMD_ENABLE, 5)
+            },
+            Ok(0),
+            &QUIESCE,
+        ),
+    ]);
+}
+
+fn interleave(tsg_fd: &DoorFd, level: u32) -> Result<i32, Errno> {
+    tsg::SET_RUNLIST_INTERLEAVE.send(tsg_fd, &mut tsg::RunlistInterleave { level, reserved: 0 })
+}
+
+fn timeslice(tsg_fd: &DoorFd) -> u32 {
+    let mut args = tsg::Timeslice::default();
+    tsg::GET_TIMESLICE.send(tsg_fd, &mut args).unwrap();
+    args.timeslice_us
+}
+
+fn set_timeslice(tsg_fd: &DoorFd, timeslice_us: u32) -> Result<i32, Errno> {
+    tsg::SET_TIMESLICE.send(tsg_fd, &mut tsg::Timeslice { timeslice_us, reserved: 0 })
+}
+
+fn domain(tsg_fd: &DoorFd, last_reserved: u64) -> Result<i32, Errno> {
+    let mut args = tsg::BindSchedulingDomain { domain_fd: -1, ..Default::default() };
+    args.reserved[2] = last_reserved;
+    tsg::BIND_SCHEDULING_DOMAIN.send(tsg_fd, &mut args)
+}
+
+#[test]
+fn scheduling() {
+    check(&[
+        (
+            "5.8: interleave levels are 0 to 2",
+            |bench| {
+                let tsg = bench.tsg();
+                (0..3).for_each(|level| assert_eq!(interleave(&tsg, level), Ok(0)));
+                interleave(&tsg, 3)
+            },
+            Err(Errno::INVAL),
+            &[],
+        ),
+        (
+            "5.8: a locked scheduler wins over a bad level (inferred)",
+            |bench| {
+                bench.orin.lock_scheduling(true);
+                interleave(&bench.tsg(), 3)
+            },
+            Err(Errno::PERM),
+            &[],
+        ),
+        (
+            "5.8: a time slice that is refused leaves the old one",
+            |bench| {
+                let tsg = bench.tsg();
+                assert_eq!(timeslice(&tsg), 1024);
+                for us in [1000, 50_000] {
+                    assert_eq!(set_timeslice(&tsg, us), Ok(0));
+                    assert_eq!(timeslice(&tsg), us);
+                }
+                let result = set_timeslice(&tsg, 999);
+                assert_eq!(timeslice(&tsg), 50_000);
+                result
+            },
+            Err(Errno::INVAL),
+            &[],
+        ),
+        (
+            "5.8: GET_TIMESLICE needs neither power nor the lock",
+            |bench| {
+                let tsg = bench.tsg();
+                bench.orin.quiesce();
+                bench.orin.lock_scheduling(true);
+                assert_eq!(timeslice(&tsg), 1024);
+                bench.orin.lock_scheduling(false);
+                set_timeslice(&tsg, 999)
+            },
+            Err(Errno::NODEV),
+            &[QUIESCE[0], QUIESCE[1], "failed to power on gpu"],
+        ),
+        (
+            "5.8: a reserved word of BIND_SCHEDULING_DOMAIN wins over a bad descriptor",
+            |bench| domain(&bench.tsg(), 1),
+            Err(Errno::INVAL),
+            &[],
+        ),
+        ("5.8: a descriptor that is no domain", |bench| domain(&bench.tsg(), 0), Err(Errno::NOENT), &[]),
+    ]);
+}
+
+fn sm_state(tsg_fd: &DoorFd, sm_id: u32, record_mem: u64, record_size: u64) -> Result<i32, Errno> {
+    let mut args = tsg::ReadSingleSmErrorState { sm_id, record_mem, record_size, ..Default::default() };
+    // SAFETY: the software kernel checks every address before it uses it.
+    unsafe { tsg::READ_SINGLE_SM_ERROR_STATE.send_pointing(tsg_fd, &mut args) }
+}
+
+#[test]
+fn error_states_and_l2() {
+    check(&[
+        (
+            "5.9: an SM that is not there wins over a size of 0",
+            |bench| sm_state(&bench.tsg(), 8, 0, 0),
+            Err(Errno::INVAL),
+            &[],
+        ),
+        ("5.9: a size of 0 touches nothing", |bench| sm_state(&bench.tsg(), 7, 8, 0), Ok(0), &[]),
+        (
+            "1.4: a record that cannot be stored is the positive number of bytes left",
+            |bench| sm_state(&bench.tsg(), 7, 8, 1 << 40),
+            Ok(24),
+            &[],
+        ),
+        (
+            "5.10: 17 ways win over a missing context",
+            |bench| {
+                let mut args = tsg::L2MaxWaysEvictLast { max_ways: 17, reserved: 0 };
+                tsg::SET_L2_MAX_WAYS_EVICT_LAST.send(&bench.tsg(), &mut args)
+            },
+            Err(Errno::INVAL),
+            &[],
+        ),
+        (
+            "5.10: the number of ways is read back",
+            |bench| {
+                let (_space, tsg, channel) = bench.bound();
+                object(&channel, 0xc7c0).unwrap();
+                let mut args = tsg::L2MaxWaysEvictLast { max_ways: 5, reserved: 0 };
+                tsg::SET_L2_MAX_WAYS_EVICT_LAST.send(&tsg, &mut args).unwrap();
+                args.max_ways = 77;
+                tsg::GET_L2_MAX_WAYS_EVICT_LAST.send(&tsg, &mut args).unwrap();
+                Ok(args.max_ways.cast_signed())
+            },
+            Ok(5),
+            &[],
+        ),
+    ]);
+}
+
+fn share(tsg_fd: &DoorFd, source: u64, target: u64) -> Result<i32, Errno> {
+    let mut args = tsg::GetShareToken {
+        source_device_instance_id: source,
+        target_device_instance_id: target,
+        share_token: 0,
+    };
+    tsg::GET_SHARE_TOKEN.send(tsg_fd, &mut args)
+}
+
+fn revoke(tsg_fd: &DoorFd, source: u64, target: u64, share_token: u64) -> Result<i32, Errno> {
+    let mut args = tsg::RevokeShareToken {
+        source_device_instance_id: source,
+        target_device_instance_id: target,
+        share_token,
+    };
+    tsg::REVOKE_SHARE_TOKEN.send(tsg_fd, &mut args)
+}
+
+#[test]
+fn tokens() {
+    check(&[
+        (
+            "5.11: 64 tokens win over an unknown target",
+            |bench| {
+                let tsg = bench.tsg();
+                (0..64).for_each(|_| assert_eq!(share(&tsg, 1, 1), Ok(0)));
+                share(&tsg, 1, 99)
+            },
+            Err(Errno::NOSPC),
+            &[],
+        ),
+        (
+            "5.11: a source without authority wins over 64 tokens",
+            |bench| {
+                let tsg = bench.tsg();
+                (0..64).for_each(|_| assert_eq!(share(&tsg, 1, 1), Ok(0)));
+                share(&tsg, 2, 1)
+            },
+            Err(Errno::INVAL),
+            &[],
+        ),
+        ("5.11: an unknown target", |bench| share(&bench.tsg(), 1, 2), Err(Errno::INVAL), &[]),
+        (
+            "5.11: zeros, the unauthorised and the unknown cannot revoke",
+            |bench| {
+                let tsg = bench.tsg();
+                share(&tsg, 1, 1).unwrap();
+                for (source, target, token) in [(0, 1, 1), (1, 0, 1), (1, 1, 0), (2, 1, 1)] {
+                    assert_eq!(revoke(&tsg, source, target, token), Err(Errno::INVAL));
+                }
+                revoke(&tsg, 1, 1, 77)
+            },
+            Err(Errno::INVAL),
+            &[],
+        ),
+    ]);
+}
+
+#[test]
+fn the_node() {
+    check(&[
+        ("1.2: a number above 21", |bench| send(&bench.tsg(), 0x5416, &mut []), Err(Errno::INVAL), &[]),
+        (
+            "1.2: a bad address wins over an unknown request",
+            |bench| send_at(&bench.tsg(), 0x4008_5406, 8),
+            Err(Errno::FAULT),
+            &[],
+        ),
+        (
+            "1.2: an unknown request is named in hexadecimal, and needs no power",
+            |bench| {
+                let tsg = bench.tsg();
+                bench.orin.quiesce();
+                send(&tsg, 0x4008_5406, &mut [0; 8])
+            },
+            Err(Errno::NOTTY),
+            &[
+                "nvgpu_sw_quiesce_bug_cb:0 SW quiesce requested",
+                "SW quiesce thread running",
+                "unrecognized tsg gpu ioctl cmd: 0x40085406",
+            ],
+        ),
+        (
+            "1.2: a known number with another size is unknown",
+            |bench| send(&bench.tsg(), 0x4010_5409, &mut [0; 16]),
+            Err(Errno::NOTTY),
+            &["unrecognized tsg gpu ioctl cmd: 0x40105409"],
+        ),
+        (
+            "1.4: an answer that cannot be stored is the positive number of bytes left",
+            |bench| send_at(&bench.tsg(), 0x8008_540a, constant(&[])),
+            Ok(8),
+            &[],
+        ),
+    ]);
+}

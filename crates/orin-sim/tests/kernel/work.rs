@@ -1,0 +1,203 @@
+//! What the kernel does when the GPU works: faults, events, imported memory.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+use std::time::Instant;
+
+use crate::support::*;
+use nvgpu_sys::door::{DoorFd, DoorMapping, Events, PollEntry, Protection};
+use nvgpu_sys::{channel, nvmap, tsg};
+use orin_sim::LiveCounts;
+
+/// Words of a host semaphore release: SEM_ADDR_LO, _HI, PAYLOAD_LO, _HI, EXECUTE.
+fn release(va: u64, payload: u32) -> [u32; 6] {
+    [0x2005_0017, va as u32, (va >> 32) as u32, payload, 0, 1]
+}
+
+/// A word of NON_STALL_INTERRUPT.
+const INTERRUPT: [u32; 2] = [0x2001_0008, 0];
+
+fn write(memory: &DoorMapping, words: &[u32]) {
+    for (at, value) in words.iter().enumerate() {
+        word(memory, 4 * at).store(*value, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn work_runs_and_a_fault_ends_the_whole_tsg() {
+    let bench = Bench::new();
+    let chain = bench.chain();
+    let sibling = bench.channel();
+    bind_space(&chain.space, &sibling).unwrap();
+    bind_tsg(&chain.tsg, &sibling, 0).unwrap();
+    let doorbell = bench.doorbell();
+    let (ring, userd) = (cpu(&chain.ring, 8192), cpu(&chain.userd, 4096));
+
+    let buffer = bench.buffer(8192);
+    let memory = cpu(&buffer, 8192);
+    let va = map(&chain.space, &buffer).unwrap();
+    let notifier = |channel: &DoorFd, offset| {
+        let mut args = channel::SetErrorNotifier { offset, mem: raw(&buffer), ..Default::default() };
+        channel::SET_ERROR_NOTIFIER.send(channel, &mut args).unwrap();
+    };
+    notifier(&chain.channel, 0x1000);
+    notifier(&sibling, 0x1010);
+
+    // SEM_ADDR_LO, _HI, PAYLOAD_LO, _HI, EXECUTE (release) of the host class.
+    let release = |va: u64, payload: u32| [0x2005_0017, va as u32, (va >> 32) as u32, payload, 0, 1];
+    for (at, value) in release(va + 0x800, 42).into_iter().enumerate() {
+        word(&memory, 4 * at).store(value, Ordering::Relaxed);
+    }
+    submit(&ring, &userd, &doorbell, chain.token, va, 6);
+    wait_until("the semaphore", || word(&memory, 0x800).load(Ordering::Acquire) == 42);
+    assert_eq!(bench.orin.kernel_log().iter().filter(|line| line.contains("[ERR]")).count(), 0);
+
+    // The same to an address where nothing is mapped.
+    for (at, value) in release(0x1234_5678_0000 & 0xff_ffff_f000, 42).into_iter().enumerate() {
+        word(&memory, 4 * at).store(value, Ordering::Relaxed);
+    }
+    submit(&ring, &userd, &doorbell, chain.token, va, 6);
+    for offset in [0x1000, 0x1010] {
+        wait_until("the notifier", || word(&memory, offset + 12).load(Ordering::Acquire) == 0xffff_0000);
+        assert_eq!(word(&memory, offset + 8).load(Ordering::Acquire), 31);
+        assert_ne!(word(&memory, offset + 4).load(Ordering::Acquire), 0, "wall-clock time");
+    }
+    for fd in [&chain.channel, &sibling] {
+        let mut timed_out = channel::GetParam::default();
+        channel::GET_TIMEDOUT.send(fd, &mut timed_out).unwrap();
+        assert_eq!(timed_out.value, 1);
+    }
+    let log = bench.orin.kernel_log();
+    let line = log.iter().find(|line| line.contains("fault addr:")).expect("the key line");
+    assert!(line.contains("[ERR]  [MMU FAULT] mmu engine id:"), "{line}");
+    assert!(line.contains("ch id:  511, fault addr: 0x3456780000"), "{line}");
+    assert!(line.contains("fault type: invalid pde, access type: virt write"), "{line}");
+    assert_eq!(log.iter().filter(|line| line.contains("error notifier set to 31 for ch 51")).count(), 2);
+
+    // Nothing runs any more, and everything can be given back.
+    submit(&ring, &userd, &doorbell, chain.token, va, 6);
+    drop((chain, sibling, buffer, memory, ring, userd, doorbell));
+    let nodes = LiveCounts { descriptors: 2, ..LiveCounts::default() };
+    assert_eq!(bench.orin.live(), nodes);
+}
+
+/// A chain with everything mapped that submitting takes.
+struct Running {
+    chain: Chain,
+    doorbell: DoorMapping,
+    ring: DoorMapping,
+    userd: DoorMapping,
+    memory: DoorMapping,
+    buffer: DoorFd,
+    va: u64,
+}
+
+impl Running {
+    fn new(bench: &Bench) -> Self {
+        let chain = bench.chain();
+        let (ring, userd) = (cpu(&chain.ring, 8192), cpu(&chain.userd, 4096));
+        let buffer = bench.buffer(4096);
+        let (memory, va) = (cpu(&buffer, 4096), map(&chain.space, &buffer).unwrap());
+        Self { doorbell: bench.doorbell(), chain, ring, userd, memory, buffer, va }
+    }
+
+    fn submit(&self, words: &[u32]) {
+        write(&self.memory, words);
+        let len = u32::try_from(words.len()).unwrap();
+        submit(&self.ring, &self.userd, &self.doorbell, self.chain.token, self.va, len);
+    }
+}
+
+#[test]
+fn an_event_follows_an_interrupt_and_is_reported_once() {
+    let bench = Bench::new();
+    let running = Running::new(&bench);
+    let mut args = tsg::EventIdCtrl {
+        cmd: tsg::EVENT_CMD_ENABLE,
+        event_id: tsg::EVENT_BLOCKING_SYNC,
+        ..Default::default()
+    };
+    tsg::EVENT_ID_CTRL.send(&running.chain.tsg, &mut args).unwrap();
+    let event = DoorFd::from_raw(&bench.door, args.event_fd);
+    let wanted = Events::IN | Events::PRIORITY;
+    let poll = |timeout| {
+        let mut entries = [PollEntry { fd: event.raw(), wanted, happened: Events::empty() }];
+        let ready = bench.door.poll(&mut entries, timeout).unwrap();
+        (ready, entries[0].happened)
+    };
+    assert_eq!(poll(Duration::from_millis(2)), (0, Events::empty()));
+    running.submit(&INTERRUPT);
+    assert_eq!(poll(Duration::from_secs(20)), (1, wanted));
+    assert_eq!(poll(Duration::ZERO), (0, Events::empty()));
+}
+
+#[test]
+fn a_wait_ends_with_the_value_or_with_the_channel() {
+    let bench = Bench::new();
+    let running = Running::new(&bench);
+    let wait = |payload| {
+        let mut args = channel::Wait {
+            kind: channel::WAIT_SEMAPHORE,
+            timeout: 20_000,
+            dmabuf_fd: raw(&running.buffer),
+            offset: 0x800,
+            payload,
+            padding: 0,
+        };
+        channel::WAIT.send(&running.chain.channel, &mut args)
+    };
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            running.submit(&[&release(running.va + 0x800, 9)[..], &INTERRUPT].concat());
+        });
+        assert_eq!(wait(9), Ok(0));
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            channel::FORCE_RESET.send(&running.chain.channel, 0).unwrap();
+        });
+        assert_eq!(wait(10), Ok(0), "a channel that ends meanwhile counts as success");
+    });
+    assert!(started.elapsed() < Duration::from_secs(15));
+    assert_eq!(wait(9), Err(nvgpu_sys::Errno::TIMEDOUT));
+}
+
+#[test]
+fn imported_memory_is_used_in_place() {
+    use rustix::mm::{MapFlags, ProtFlags};
+    let bench = Bench::new();
+    let running = Running::new(&bench);
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new anonymous mapping.
+    let own = unsafe {
+        rustix::mm::mmap_anonymous(core::ptr::null_mut(), 8192, protection, MapFlags::PRIVATE).unwrap()
+    };
+    let mut args = nvmap::CreateHandleFromVa {
+        va: own.expose_provenance() as u64,
+        size: 4097,
+        flags: TAG | nvmap::CACHE_INNER_CACHEABLE,
+        size_or_handle: 0,
+    };
+    // SAFETY: the memory is unmapped only after everything made from it.
+    unsafe { nvmap::FROM_VA.send_pointing(&bench.nvmap, &mut args) }.unwrap();
+    let handle = u32::try_from(args.size_or_handle).unwrap();
+    let buffer = bench.export(handle);
+    let va = map(&running.chain.space, &buffer).unwrap();
+    running.submit(&release(va + 0x1010, 0x1234_5678));
+    // SAFETY: an aligned word of the live mapping.
+    let seen = || unsafe { AtomicU32::from_ptr(own.cast::<u32>().add(0x1010 / 4)) }.load(Ordering::Acquire);
+    wait_until("the store", || seen() == 0x1234_5678);
+    let mut bytes = [0; 4];
+    assert_eq!(nvmap::read(&bench.nvmap, handle, 0x1010, &mut bytes), Ok(4));
+    assert_eq!(u32::from_le_bytes(bytes), 0x1234_5678);
+    // A CPU mapping of it exists, and is no good.
+    assert!(buffer.map(0, 8192, Protection::READ).is_ok());
+    bench.free(handle);
+    drop((buffer, running));
+    assert_eq!(bench.orin.live(), LiveCounts { descriptors: 2, ..LiveCounts::default() });
+    // SAFETY: nothing uses the memory any more; the address space is gone with its channel.
+    unsafe { rustix::mm::munmap(own, 8192) }.unwrap();
+}
