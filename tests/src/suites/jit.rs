@@ -8,18 +8,18 @@ use super::fixtures::{ensure, equal, kernel, patience};
 use crate::harness::{Check, Context, Suite, Test};
 use crate::process;
 
-/// Graphs that one process records.
-const GRAPHS: u32 = 5000;
+/// Graphs that one process records, on a board and on a model.
+const GRAPHS: [u64; 2] = [5000, 1000];
 /// Growth of the resident memory that is still noise, in bytes.
 const NOISE: u64 = 16 << 20;
 
 /// The suite.
 pub static SUITE: Suite = Suite {
     name: "jit",
-    about: "recording and replaying: 5,000 graphs, patched, dropped, kept, on several queues",
+    about: "recording and replaying: 5,000 graphs (1,000 on a model), patched, dropped, kept, on several queues",
     orin_only: false,
     tests: &[
-        Test::new("record_and_replay_5000", "5,000 graphs, memory flat", |context| {
+        Test::new("record_and_replay_5000", "5,000 graphs, 1,000 on a model: memory flat", |context| {
             record_and_replay(context).into()
         })
         .limited_to(Duration::from_secs(300)),
@@ -55,13 +55,15 @@ fn record_and_replay(context: &Context) -> Check {
     for value in 0..100 {
         one_graph(context, device, &mut queue, value)?;
     }
+    // CAST: a few thousand.
+    let graphs = context.rounds(GRAPHS[0], GRAPHS[1]) as u32;
     let (held, resident, used) =
         (process::resources(), process::resident_bytes(), device.memory_usage().reserved);
-    for value in 100..GRAPHS {
+    for value in 100..graphs {
         one_graph(context, device, &mut queue, value)?;
     }
     let grown = process::resident_bytes().saturating_sub(resident);
-    context.note(format!("{GRAPHS} graphs; resident memory grew by {} KiB", grown >> 10));
+    context.note(format!("{graphs} graphs; resident memory grew by {} KiB", grown >> 10));
     ensure(grown < NOISE, || format!("resident memory grew by {grown} bytes"))?;
     let reserved = device.memory_usage().reserved;
     ensure(reserved <= used, || format!("the allocator took {} bytes more", reserved - used))?;

@@ -11,8 +11,11 @@ use crate::shared::Shared;
 
 /// Threads of a block.
 pub(crate) const BLOCK: u32 = 256;
-/// Blocks per SM that keep the memory busy.
+/// Blocks per SM that keep the memory busy where each thread moves many units.
 const BLOCKS_PER_SM: u64 = 8;
+/// Most blocks of a copy in units of 16 bytes. One unit per thread is fastest on an H200, 132 us for 256 MiB: threads
+/// that stride over the memory take 144 us, with two or four units per step 142 us.
+const COPY_BLOCKS: u64 = 1 << 20;
 
 /// A launch that moves or fills memory.
 pub(crate) struct Step<'a> {
@@ -21,10 +24,14 @@ pub(crate) struct Step<'a> {
     pub(crate) arguments: [Arg<'a>; 3],
 }
 
-/// Blocks for `units` units of work.
+/// Blocks that stride over `units` units of work.
 fn grid(device: &Shared, units: u64) -> u32 {
-    let most = u64::from(device.backend().properties().sm_count.max(1)) * BLOCKS_PER_SM;
-    // CAST: at most eight blocks for each of some hundred SMs.
+    blocks(units, u64::from(device.backend().properties().sm_count.max(1)) * BLOCKS_PER_SM)
+}
+
+/// Blocks for `units` units of work, but not more than `most`.
+fn blocks(units: u64, most: u64) -> u32 {
+    // CAST: at most a million, or eight for each of some hundred SMs.
     units.div_ceil(u64::from(BLOCK)).min(most) as u32
 }
 
@@ -54,10 +61,14 @@ pub(crate) fn copy_bytes<'a, T: Pod>(
     bytes: u64,
 ) -> Result<Step<'a>> {
     let aligned = (source.gpu_va() | target.gpu_va() | bytes).is_multiple_of(16);
-    let (name, units) = if aligned { ("copy_16", bytes / 16) } else { ("copy_1", bytes) };
+    let (name, units, grid) = if aligned {
+        ("copy_16", bytes / 16, blocks(bytes / 16, COPY_BLOCKS))
+    } else {
+        ("copy_1", bytes, grid(device, bytes))
+    };
     Ok(Step {
         kernel: super::builtin(device)?.kernel(name)?,
-        grid: grid(device, units),
+        grid,
         arguments: [(*target).into(), (*source).into(), units.into()],
     })
 }
