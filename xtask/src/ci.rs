@@ -40,11 +40,10 @@ pub(crate) fn run() -> Result<()> {
     step("arm64", &root, &mut Command::new(root.join(ARM64)))
 }
 
-/// Runs the command of one step and says how long it took. Nobody debugs what is built here, or builds it twice.
+/// Runs the command of one step and says how long it took.
 fn step(name: &str, root: &Path, command: &mut Command) -> Result<()> {
     let start = Instant::now();
-    command.current_dir(root).env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_DEV_DEBUG", "0");
-    run_command(command).with_context(|| format!("step '{name}'"))?;
+    run_command(command.current_dir(root)).with_context(|| format!("step '{name}'"))?;
     println!("<== {name}: {:.1} s", start.elapsed().as_secs_f64());
     Ok(())
 }
