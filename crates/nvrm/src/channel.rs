@@ -1,4 +1,5 @@
-//! Channel groups: a compute and a copy channel that are scheduled, and die, together.
+//! Channel groups: channels that are scheduled, and die, together. One has a compute and a copy channel, both on the
+//! graphics engine's run list; another has a copy channel on an engine of its own, which works while the first computes.
 //!
 //! A channel reads 8-byte entries from a ring (GPFIFO) at a GPU address; USERD, 512 bytes, holds the two
 //! pointers of the ring. Both lie in video memory here, next to each other: the GPU fetches them without a
@@ -38,6 +39,9 @@ const NOTIFIER_STATUS: usize = 14;
 
 const _: () = assert!(RING_BYTES + USERD_BYTES <= BLOCK_BYTES);
 
+/// Copy engines that have an engine type of their own from [`alloc::ENGINE_COPY0`] on.
+const COPY_ENGINES: u32 = 10;
+
 /// Which engine a channel feeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
@@ -50,6 +54,7 @@ pub enum Engine {
 /// A channel of a group.
 #[derive(Debug)]
 struct Channel {
+    engine: Engine,
     object: Object,
     engine_object: Object,
     token: u32,
@@ -58,12 +63,11 @@ struct Channel {
     block: usize,
 }
 
-/// A compute and a copy channel.
+/// A compute and a copy channel, or a copy channel alone.
 #[derive(Debug)]
 pub struct ChannelGroup {
     gpu: Arc<Gpu>,
     group: Object,
-    // Compute, then copy.
     channels: Vec<Channel>,
     memory: Memory,
     debugger: Option<Object>,
@@ -103,28 +107,59 @@ pub struct SmError {
     pub address: u64,
 }
 
+/// Where the channels of a group run.
+#[derive(Clone, Copy, Debug)]
+struct Home {
+    /// NV2080_ENGINE_TYPE_*.
+    engine_type: u32,
+    /// Shares the address space, where the engine has subcontexts.
+    share: Option<Object>,
+}
+
 impl ChannelGroup {
-    /// Makes a group with both channels, running and idle.
+    /// Makes a group with a compute and a copy channel, running and idle.
     ///
     /// # Errors
     ///
     /// When the driver refuses a step.
     pub fn open(gpu: &Arc<Gpu>) -> Result<Self> {
-        let memory = Memory::new(gpu, Place::Video, 2 * BLOCK_BYTES as u64)?;
         let mut parameters =
             alloc::ChannelGroup { engine_type: alloc::ENGINE_GRAPHICS, ..Default::default() };
-        let group = gpu.rm().alloc(gpu.device(), &alloc::CHANNEL_GROUP, &mut parameters)?;
+        let mut this = Self::empty(gpu, &mut parameters)?;
+        this.fill()?;
+        Ok(this)
+    }
+
+    /// Makes a group with a copy channel alone, running and idle, on an engine that works while others compute.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] when the GPU has no such engine; when the driver refuses a step.
+    pub fn open_copy(gpu: &Arc<Gpu>) -> Result<Self> {
+        let engine_type = alloc::ENGINE_COPY0 + free_copy_engine(gpu)?;
+        let mut parameters =
+            alloc::ChannelGroup { engine_type, va_space: gpu.va_space().0, ..Default::default() };
+        let mut this = Self::empty(gpu, &mut parameters)?;
+        let mut engine = alloc::CopyEngine { version: alloc::COPY_ENGINE_BY_TYPE, engine_type };
+        let home = Home { engine_type, share: None };
+        let channel = this.channel(home, Engine::Copy, &alloc::COPY_ENGINE, &mut engine)?;
+        this.channels.push(channel);
+        this.schedule()?;
+        Ok(this)
+    }
+
+    fn empty(gpu: &Arc<Gpu>, parameters: &mut alloc::ChannelGroup) -> Result<Self> {
+        let memory = Memory::new(gpu, Place::Video, 2 * BLOCK_BYTES as u64)?;
+        let group = gpu.rm().alloc(gpu.device(), &alloc::CHANNEL_GROUP, parameters)?;
         // From here on the drop tidies up.
-        let mut this = Self {
+        Ok(Self {
             gpu: Arc::clone(gpu),
             group,
             channels: Vec::with_capacity(2),
             memory,
             debugger: None,
             completion: None,
-        };
-        this.fill()?;
-        Ok(this)
+        })
     }
 
     fn fill(&mut self) -> Result<()> {
@@ -135,15 +170,16 @@ impl ChannelGroup {
             ..Default::default()
         };
         let share = rm.alloc(self.group, &alloc::CONTEXT_SHARE, &mut parameters)?;
-        for class in [&alloc::COMPUTE, &alloc::COPY] {
-            let channel = self.channel(share, class)?;
+        let home = Home { engine_type: alloc::ENGINE_GRAPHICS, share: Some(share) };
+        for (engine, class) in [(Engine::Compute, &alloc::COMPUTE), (Engine::Copy, &alloc::COPY)] {
+            let channel = self.channel(home, engine, class, &mut ())?;
             self.channels.push(channel);
         }
-        let mut schedule = control::GpfifoSchedule { enable: 1, ..Default::default() };
-        rm.control(self.group, &control::GPFIFO_SCHEDULE, &mut schedule)?;
+        self.schedule()?;
+        let rm = self.gpu.rm();
         let mut parameters = alloc::Debugger {
             app_client: rm.client().0,
-            compute_object: self.channels[0].engine_object.0,
+            compute_object: self.of(Engine::Compute).engine_object.0,
             ..Default::default()
         };
         match rm.alloc(self.gpu.device(), &alloc::DEBUGGER, &mut parameters) {
@@ -157,8 +193,20 @@ impl ChannelGroup {
         Ok(())
     }
 
-    /// Makes one channel of the group.
-    fn channel(&self, share: Object, class: &crate::abi::Class<()>) -> Result<Channel> {
+    /// Lets the channels run.
+    fn schedule(&self) -> Result<()> {
+        let mut schedule = control::GpfifoSchedule { enable: 1, ..Default::default() };
+        self.gpu.rm().control(self.group, &control::GPFIFO_SCHEDULE, &mut schedule)
+    }
+
+    /// Makes one channel of the group, with an engine's object.
+    fn channel<P: bytemuck::Pod>(
+        &self,
+        home: Home,
+        engine: Engine,
+        class: &crate::abi::Class<P>,
+        class_parameters: &mut P,
+    ) -> Result<Channel> {
         let (gpu, rm) = (&self.gpu, self.gpu.rm());
         let block = self.channels.len() * BLOCK_BYTES;
         self.clear(block);
@@ -169,14 +217,14 @@ impl ChannelGroup {
             object_error: notifier.object().0,
             gpfifo_va: self.memory.gpu_va() + block as u64,
             gpfifo_entries: RING_ENTRIES,
-            context_share: share.0,
-            engine_type: alloc::ENGINE_GRAPHICS,
+            context_share: home.share.map_or(0, |share| share.0),
+            engine_type: home.engine_type,
             ..Default::default()
         };
         parameters.userd_memory[0] = self.memory.object().0;
         parameters.userd_offset[0] = (block + RING_BYTES) as u64;
         let object = rm.alloc(self.group, &alloc::CHANNEL_GPFIFO, &mut parameters)?;
-        let engine_object = rm.alloc(object, class, &mut ())?;
+        let engine_object = rm.alloc(object, class, class_parameters)?;
         let mut token = control::WorkSubmitToken::default();
         rm.control(object, &control::GPFIFO_GET_WORK_SUBMIT_TOKEN, &mut token)?;
         let context = gpu.space().reserve(CONTEXT_BYTES)?;
@@ -185,7 +233,7 @@ impl ChannelGroup {
             return Err(error);
         }
         let token = token.token;
-        Ok(Channel { object, engine_object, token, notifier, context: Some(context), block })
+        Ok(Channel { engine, object, engine_object, token, notifier, context: Some(context), block })
     }
 
     /// Zeroes a ring and its USERD.
@@ -194,26 +242,42 @@ impl ChannelGroup {
         unsafe { self.memory.cpu().as_ptr().add(block).write_bytes(0, BLOCK_BYTES) };
     }
 
+    /// The engines that the group has channels for.
+    pub fn engines(&self) -> impl Iterator<Item = Engine> + '_ {
+        self.channels.iter().map(|channel| channel.engine)
+    }
+
     fn of(&self, engine: Engine) -> &Channel {
-        match engine {
-            Engine::Compute => &self.channels[0],
-            Engine::Copy => &self.channels[1],
-        }
+        let channel = self.channels.iter().find(|channel| channel.engine == engine);
+        // PANIC: said for each function that calls this one.
+        channel.expect("the group has a channel for the engine")
     }
 
     /// First slot of a ring of [`RING_ENTRIES`] entries; write-combined, valid as long as `self` lives.
+    ///
+    /// # Panics
+    ///
+    /// When the group has no channel for the engine: see [`ChannelGroup::engines`].
     pub fn ring(&self, engine: Engine) -> NonNull<u64> {
         // SAFETY: the block lies in the group's memory.
         unsafe { self.memory.cpu().add(self.of(engine).block) }.cast()
     }
 
     /// USERD of a channel, 512 bytes; write-combined, valid as long as `self` lives.
+    ///
+    /// # Panics
+    ///
+    /// When the group has no channel for the engine: see [`ChannelGroup::engines`].
     pub fn userd(&self, engine: Engine) -> NonNull<u8> {
         // SAFETY: as in `ring`.
         unsafe { self.memory.cpu().add(self.of(engine).block + RING_BYTES) }
     }
 
     /// What the doorbell is rung with for a channel.
+    ///
+    /// # Panics
+    ///
+    /// When the group has no channel for the engine: see [`ChannelGroup::engines`].
     pub fn token(&self, engine: Engine) -> u32 {
         self.of(engine).token
     }
@@ -333,6 +397,19 @@ impl Drop for ChannelGroup {
             }
         }
     }
+}
+
+/// Number of a copy engine that reads and writes system memory and is not tied to graphics, the least shared one first.
+fn free_copy_engine(gpu: &Gpu) -> Result<u32> {
+    let mut caps = control::CeAllCaps::default();
+    gpu.rm().control(gpu.subdevice(), &control::CE_GET_ALL_CAPS, &mut caps)?;
+    let engines = (0..COPY_ENGINES).filter(|engine| caps.present >> engine & 1 != 0);
+    let capabilities = |engine: &u32| caps.capabilities[*engine as usize * 2];
+    let fitting = engines.filter(|engine| {
+        capabilities(engine) & (control::CE_GRAPHICS | control::CE_SYSTEM_MEMORY) == control::CE_SYSTEM_MEMORY
+    });
+    let best = fitting.min_by_key(|engine| capabilities(engine) & control::CE_SHARED);
+    best.ok_or_else(|| Error::Invalid("the GPU has no copy engine of its own".to_owned()))
 }
 
 /// A file that becomes ready when an engine of the GPU has executed NON_STALL_INTERRUPT.

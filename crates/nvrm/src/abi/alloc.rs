@@ -46,6 +46,8 @@ pub const VA_SPACE_PAGE_FAULTING: u32 = 0x40;
 pub const ENGINE_GRAPHICS: u32 = 1;
 /// Engine type of copy engine 0 (NV2080_ENGINE_TYPE_COPY0); nine more follow.
 pub const ENGINE_COPY0: u32 = 9;
+/// [`CopyEngine::version`]: the engine is named by its engine type.
+pub const COPY_ENGINE_BY_TYPE: u32 = 1;
 /// [`ContextShare::flags`]: an asynchronous subcontext.
 pub const CONTEXT_SHARE_ASYNC: u32 = 1;
 /// [`Event::notify_index`]: an engine has executed NON_STALL_INTERRUPT (NV2080_NOTIFIERS_FIFO_EVENT_MTHD).

@@ -31,6 +31,13 @@ pub const READ_ALL_SM_ERROR_STATES: Command<SmErrorStates> =
 /// Subdevice: what the copy engines can do.
 pub const CE_GET_ALL_CAPS: Command<CeAllCaps> = Command::new(0x2080_2a0a, "CE_GET_ALL_CAPS");
 
+/// First byte of [`CeAllCaps::capabilities`]: the engine is tied to graphics.
+pub const CE_GRAPHICS: u8 = 0x01;
+/// First byte of [`CeAllCaps::capabilities`]: it shares the hardware with others.
+pub const CE_SHARED: u8 = 0x02;
+/// First byte of [`CeAllCaps::capabilities`]: it reaches system memory.
+pub const CE_SYSTEM_MEMORY: u8 = 0x20;
+
 /// [`PerfBoost::flags`]: to the maximum, for compute, at high priority.
 pub const PERF_BOOST_COMPUTE: u32 = 0x52;
 /// [`PerfBoost::duration`]: as long as the client lives.
