@@ -13,6 +13,7 @@ use crate::future::Waiter;
 use crate::interrupt;
 use crate::log::LogBook;
 use crate::memory::pool::{Memory, Pool};
+use crate::memory::readout::Readout;
 use crate::memory::{Content, Handle};
 use crate::program::{Program, ProgramCode};
 use crate::timeline::{self, Timeline};
@@ -47,11 +48,25 @@ struct Slots {
     states: [Option<Weak<QueueState>>; MAX_QUEUES],
 }
 
+/// Bytes that have to be read, or have been, until it is worth opening a channel for that.
+const WORTH_A_CHANNEL: usize = 1 << 20;
+
+/// Whether the copy engine reads for the CPU.
+#[derive(Debug)]
+enum ReadoutState {
+    /// Not yet; so many bytes were read otherwise.
+    Closed(usize),
+    Open(Readout),
+    /// It failed, and is not tried again.
+    Failed,
+}
+
 /// What all handles of a device share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     // Before `backend`: memory goes before the driver that made it.
     pool: Pool,
+    readout: Mutex<ReadoutState>,
     /// Memory that nobody owns but the GPU may still use.
     parked: Mutex<Vec<Arc<Memory>>>,
     parked_count: AtomicUsize,
@@ -92,6 +107,7 @@ impl Shared {
         let interrupt = unsafe { interrupt::write(&*signals, timeline::BYTES)? };
         Ok(Arc::new(Self {
             pool: Pool::new(),
+            readout: Mutex::new(ReadoutState::Closed(0)),
             parked: Mutex::default(),
             parked_count: AtomicUsize::new(0),
             timelines: timeline::over(&*signals),
@@ -116,6 +132,38 @@ impl Shared {
 
     pub(crate) fn pool(&self) -> &Pool {
         &self.pool
+    }
+
+    /// Copies from the GPU's address `va` on to `target` by the copy engine, where that is faster than loads by the CPU.
+    /// Nothing may write the memory meanwhile. `false` when it was not done.
+    pub(crate) fn read_out(&self, purpose: MemoryUse, va: u64, target: &mut [u8]) -> bool {
+        let Some(least) = self.backend.reads_by_engine_from() else { return false };
+        if purpose != MemoryUse::Device || target.len() < least {
+            return false;
+        }
+        let mut state = lock(&self.readout);
+        if let ReadoutState::Closed(read) = &mut *state {
+            *read = read.saturating_add(target.len());
+            if *read < WORTH_A_CHANNEL {
+                return false;
+            }
+            *state = match Readout::open(&*self.backend) {
+                Ok(readout) => ReadoutState::Open(readout),
+                Err(error) => {
+                    tracing::warn!(%error, "memory of the GPU is read slowly from now on");
+                    ReadoutState::Failed
+                }
+            };
+        }
+        let ReadoutState::Open(readout) = &mut *state else { return false };
+        match readout.read(va, target) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(%error, "memory of the GPU is read slowly from now on");
+                *state = ReadoutState::Failed;
+                false
+            }
+        }
     }
 
     pub(crate) fn id(&self) -> DeviceId {

@@ -35,6 +35,7 @@ pub static SUITE: Suite = Suite {
         test!(free_correctness, "50 buffers of 256 KiB live and die"),
         test!(cache_invalidation_pattern, "what the CPU changes between launches is seen"),
         test!(large_grid_launch, "a million elements"),
+        test!(long_reads, "megabytes are read, from odd places, while a kernel runs"),
     ],
 };
 
@@ -297,4 +298,25 @@ fn large_grid_launch(context: &Context) -> Check {
     ensure(sum.len() == 1_000_000 && sum.iter().all(|value| (value - 2.0).abs() < 1e-6), || {
         "a sum is not 2".to_owned()
     })
+}
+
+fn long_reads(context: &Context) -> Check {
+    let device = context.device()?;
+    let mut queue = device.queue()?;
+    let data: Vec<u8> = Numbers::new(3).vec_u32(1 << 20).iter().flat_map(|word| word.to_le_bytes()).collect();
+    let buffer = device.alloc_from(&data)?;
+    let out = device.alloc_zeroed::<u32>(32)?;
+    // Half a second on an H200, more on a smaller GPU.
+    let rounds = if context.is_model() { 1000 } else { 100_000_000_u32 };
+    queue.launch(&kernel!(device, "basics", "spin")?, 1, 32, &args![&out, rounds])?;
+    let running = queue.submit()?;
+    for range in [0..data.len(), 1..3 << 20, 4095..8192, (1 << 20) - 3..(2 << 20) + 1] {
+        let read = buffer.slice(range.clone())?.to_vec()?;
+        ensure(read == data[range.clone()], || format!("the bytes {range:?} are others"))?;
+    }
+    ensure(context.is_model() || !running.is_done(), || {
+        "reading has waited for a kernel of half a second".to_owned()
+    })?;
+    running.wait(patience(context))?;
+    Ok(())
 }

@@ -235,7 +235,7 @@ pub(crate) struct Evidence {
     pub(crate) address: Option<u64>,
 }
 
-/// A compute and a copy channel that are scheduled, and die, together (one TSG).
+/// Channels that are scheduled, and die, together (one TSG): compute and copy, unless it was asked for one alone.
 pub(crate) trait ChannelGroup: Send + Sync + Debug {
     /// The submission ring of one engine's channel, to be asked for once and before anything is
     /// submitted. It must not be used after the group is dropped.
@@ -289,8 +289,19 @@ pub(crate) trait Backend: Send + Sync + Debug {
         None
     }
 
+    /// From how many bytes on the CPU reads [`MemoryUse::Device`] faster through the copy engine than by its own loads;
+    /// `None` where it never does.
+    fn reads_by_engine_from(&self) -> Option<usize> {
+        None
+    }
+
     /// A fresh channel group.
     fn open_channels(&self) -> Result<Box<dyn ChannelGroup>>;
+
+    /// A fresh copy channel; if the driver can, one that works while others compute. It may have no other engine.
+    fn open_copy_channel(&self) -> Result<Box<dyn ChannelGroup>> {
+        self.open_channels()
+    }
 
     /// Lines that the kernel has logged about the GPU since the last call, or why they cannot be read.
     fn kernel_log(&self) -> Result<Vec<String>, String>;

@@ -24,6 +24,8 @@ use crate::shared::Shared;
 mod handle;
 mod host;
 pub(crate) mod pool;
+pub(crate) mod readout;
+mod streaming;
 
 pub(crate) use handle::Handle;
 pub use host::HostMemory;
@@ -267,6 +269,10 @@ impl<'a, T: Pod> Slice<'a, T> {
     pub fn copy_to_slice(&self, target: &mut [T]) -> Result<()> {
         check_len(target.len(), self.len)?;
         self.buffer.wait(DEFAULT_TIMEOUT)?;
+        let (device, purpose) = (self.buffer.handle.device(), self.buffer.purpose());
+        if device.read_out(purpose, self.gpu_va(), bytemuck::cast_slice_mut(target)) {
+            return Ok(());
+        }
         // SAFETY: `start + len` elements lie inside the buffer, which `self` borrows; `target` is as long
         // and ordinary memory, which the driver never maps; any bits are a value of a `Pod`.
         unsafe {

@@ -348,7 +348,8 @@ impl Pool {
     /// Takes over memory that the back end has imported.
     pub(crate) fn adopt(&self, memory: Box<dyn DeviceMemory>, bytes: u64) -> Arc<Memory> {
         let slab = Arc::new(Slab { memory, cut: AtomicU32::new(1) });
-        let memory = self.register(&slab, 0, bytes, MemoryUse::Device, Home::Nowhere);
+        // Memory of the process is the CPU's, wherever the GPU's own may be.
+        let memory = self.register(&slab, 0, bytes, MemoryUse::ReadBack, Home::Nowhere);
         memory.wanted.store(bytes, Ordering::Relaxed);
         memory
     }

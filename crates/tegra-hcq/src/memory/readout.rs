@@ -1,0 +1,207 @@
+//! Reading the GPU's own memory by the copy engine.
+//!
+//! Where a GPU has memory of its own the CPU sees it through the PCIe bus, and each load is a round trip: 0.5 GB/s
+//! on an H200. The copy engine brings the same bytes to memory of the machine at 55 GB/s, from where the CPU copies them
+//! on, piece by piece, while the engine fetches the next ones. All of that has a channel of its own, if need be on a
+//! copy engine of its own, so it waits for no queue.
+
+use core::sync::atomic::{Ordering, fence};
+use std::time::Instant;
+
+use ampere_cmd::command::{LinearCopy, Payload, SemaphoreRelease};
+use ampere_cmd::gpfifo;
+use ampere_cmd::pushbuffer::{Encoder, SliceSink, Subchannel};
+use nvmap::volatile;
+
+use super::streaming;
+use crate::backend::{Backend, ChannelGroup, DeviceMemory, Engine, MemoryUse, SubmitRing};
+use crate::device::DEFAULT_TIMEOUT;
+use crate::error::{Error, Result};
+
+/// Pieces that may be under way.
+const PIECES: usize = 4;
+/// Bytes of a piece.
+const PIECE: usize = 256 << 10;
+/// Words of the commands for a piece.
+const WORDS: usize = 64;
+/// Looks at the semaphore before the clock is asked.
+const LOOKS: u32 = 2000;
+
+/// A channel and memory of the machine for reading the GPU's own memory.
+#[derive(Debug)]
+pub(crate) struct Readout {
+    // Before the memory that it uses.
+    group: Box<dyn ChannelGroup>,
+    ring: SubmitRing,
+    commands: Box<dyn DeviceMemory>,
+    /// The pieces, then the semaphore.
+    landing: Box<dyn DeviceMemory>,
+    /// Value of the last submission.
+    submitted: u64,
+}
+
+impl Readout {
+    /// Opens a channel and allocates a MiB of memory.
+    ///
+    /// # Errors
+    ///
+    /// When the driver refuses a step.
+    pub(crate) fn open(backend: &dyn Backend) -> Result<Self> {
+        let commands = backend.allocate((PIECES * WORDS * 4) as u64, MemoryUse::Commands, "readout")?;
+        let bytes = (PIECES * PIECE + size_of::<u64>()) as u64;
+        let landing = backend.allocate(bytes, MemoryUse::ReadBack, "readout")?;
+        let group = backend.open_copy_channel()?;
+        let ring = group.ring(Engine::Copy);
+        let mut readout = Self { group, ring, commands, landing, submitted: 0 };
+        // SAFETY: aligned, inside the memory, and the GPU does not use it yet.
+        unsafe { readout.semaphore().write_volatile(0) };
+        let class = backend.properties().copy_class;
+        readout.submit(|encoder| encoder.set_object(Subchannel::COPY, class))?;
+        readout.wait(1)?;
+        Ok(readout)
+    }
+
+    fn semaphore(&self) -> *mut u64 {
+        // SAFETY: the word behind the pieces.
+        unsafe { self.landing.cpu().as_ptr().add(PIECES * PIECE) }.cast()
+    }
+
+    /// Copies from the GPU's address `va` on to `target`.
+    ///
+    /// # Errors
+    ///
+    /// When the engine fails, or does not answer within [`DEFAULT_TIMEOUT`]; the contents of `target` are
+    /// unspecified then, and the value is of no use any more.
+    pub(crate) fn read(&mut self, va: u64, target: &mut [u8]) -> Result<()> {
+        let (total, before) = (target.len(), self.submitted);
+        let mut fetched = 0;
+        for (index, piece) in target.chunks_mut(PIECE).enumerate() {
+            while fetched * PIECE < total && fetched < index + PIECES {
+                let offset = fetched * PIECE;
+                self.fetch(va + offset as u64, PIECE.min(total - offset), fetched % PIECES)?;
+                fetched += 1;
+            }
+            self.wait(before + index as u64 + 1)?;
+            // SAFETY: the bytes have landed, as the semaphore says, and nothing is fetched to their place before the next
+            // piece; `target` is ordinary memory.
+            unsafe {
+                let source = self.landing.cpu().as_ptr().add(index % PIECES * PIECE);
+                if total >= streaming::WORTH {
+                    streaming::copy(source, piece);
+                } else {
+                    core::ptr::copy_nonoverlapping(source, piece.as_mut_ptr(), piece.len());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the engine copy a piece to its place in the machine's memory.
+    fn fetch(&mut self, va: u64, bytes: usize, place: usize) -> Result<()> {
+        let destination = self.landing.gpu_va() + (place * PIECE) as u64;
+        self.submit(|encoder| {
+            encoder.linear_copy(&LinearCopy { source: va, destination, bytes: bytes as u64 })
+        })
+    }
+
+    /// Submits commands, with a release of the next value behind them. At most [`PIECES`] submissions are not waited for.
+    fn submit(
+        &mut self,
+        commands: impl FnOnce(&mut Encoder<&mut SliceSink<'_>>) -> core::result::Result<(), ampere_cmd::Error>,
+    ) -> Result<()> {
+        let value = self.submitted + 1;
+        let place = (self.submitted % PIECES as u64) as usize * WORDS;
+        let mut words = [0; WORDS];
+        let mut sink = SliceSink::new(&mut words);
+        let mut encoder = Encoder::new(&mut sink);
+        commands(&mut encoder)?;
+        encoder.semaphore_release(&SemaphoreRelease {
+            va: self.landing.gpu_va() + (PIECES * PIECE) as u64,
+            payload: Payload::Bits64(value),
+            wait_for_idle: true,
+            timestamp: false,
+        })?;
+        let len = sink.len();
+        // SAFETY: the words' place lies inside the memory, aligned to 4; the submission that had it has been waited for.
+        unsafe {
+            let target = self.commands.cpu().as_ptr().add(place * 4);
+            volatile::store(target, bytemuck::cast_slice(&words[..len]));
+        }
+        // CAST: at most `WORDS`.
+        let segment = gpfifo::Segment::new(self.commands.gpu_va() + place as u64 * 4, len as u32);
+        let entry = gpfifo::Entry::from(segment).encode()?;
+        self.ring.submit(entry).map_err(|full| failed(&full.to_string()))?;
+        self.submitted = value;
+        Ok(())
+    }
+
+    /// Waits until a submission has ended.
+    fn wait(&self, value: u64) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            for _ in 0..LOOKS {
+                // SAFETY: aligned, inside the memory; volatile, since the GPU writes it.
+                if unsafe { self.semaphore().read_volatile() } >= value {
+                    fence(Ordering::Acquire);
+                    return Ok(());
+                }
+                core::hint::spin_loop();
+            }
+            if let Some(error) = self.group.error() {
+                return Err(failed(&error.to_string()));
+            }
+            if start.elapsed() >= DEFAULT_TIMEOUT {
+                return Err(failed("it does not answer"));
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn failed(reason: &str) -> Error {
+    Error::Launch(format!("the copy engine cannot read the GPU's memory: {reason}"))
+}
+
+#[cfg(all(test, feature = "sim"))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::backend::nvgpu::NvgpuBackend;
+    use crate::device::DeviceKind;
+
+    #[test]
+    fn any_number_of_bytes_from_any_place_arrives() {
+        let orin = orin_sim::SoftwareOrin::new(orin_sim::Config::default()).unwrap();
+        let backend = NvgpuBackend::open(Arc::new(orin), DeviceKind::Sim).unwrap();
+        let mut readout = Readout::open(&backend).unwrap();
+        let bytes = streaming::WORTH + 6 * PIECE;
+        let memory = backend.allocate(bytes as u64, MemoryUse::Device, "test").unwrap();
+        let expected: Vec<u8> = (0..bytes).map(|at| (at * 7 + at / 1000) as u8).collect();
+        // SAFETY: the memory is as long and nobody else uses it.
+        unsafe { volatile::store(memory.cpu().as_ptr(), &expected) };
+        for (start, len) in [
+            (0, bytes),
+            (3, 1),
+            (1, PIECE),
+            (PIECE - 1, PIECE + 2),
+            (5, 4 * PIECE),
+            (77, 5 * PIECE + 9),
+            (3, streaming::WORTH + 99),
+            (9, 0),
+        ] {
+            let mut target = vec![0; len];
+            readout.read(memory.gpu_va() + start as u64, &mut target).unwrap();
+            assert!(target == expected[start..start + len], "{len} bytes from {start}");
+        }
+    }
+
+    #[test]
+    fn an_address_without_memory_is_an_error() {
+        let orin = orin_sim::SoftwareOrin::new(orin_sim::Config::default()).unwrap();
+        let backend = NvgpuBackend::open(Arc::new(orin), DeviceKind::Sim).unwrap();
+        let mut readout = Readout::open(&backend).unwrap();
+        let error = readout.read(0x70_0000_0000, &mut [0; 64]).unwrap_err().to_string();
+        assert!(error.contains("the copy engine cannot read"), "{error}");
+    }
+}
