@@ -37,7 +37,7 @@ pub struct Submission {
     pub words: Vec<u32>,
     /// The launch descriptors that they start, chained ones included, in order.
     pub launches: Vec<LaunchRecord>,
-    /// The value of the queue's timeline that they release at their end.
+    /// The value of the queue's timeline that they, or their last launch, release at their end.
     pub(crate) releases: Option<u64>,
     /// For the meaning of the words.
     generation: Generation,
@@ -118,7 +118,8 @@ pub(crate) fn submissions(
         for (va, count) in standing(&entries) {
             let Some(words) = read_words(device, va, count as usize) else { continue };
             let launches = launches(device, generation, &words);
-            let releases = released(&words, timeline_va);
+            let by_launch = |record: &LaunchRecord| released_by(generation, record, timeline_va);
+            let releases = released(&words, timeline_va).or_else(|| launches.last().and_then(by_launch));
             found.push(Submission { channel, va, words, launches, releases, generation });
         }
     }
@@ -161,6 +162,12 @@ fn released(words: &[u32], va: u64) -> Option<u64> {
         }
     }
     value
+}
+
+/// The value that a launch descriptor releases at an address.
+fn released_by(generation: Generation, record: &LaunchRecord, va: u64) -> Option<u64> {
+    let (at, value) = descriptor::read(generation, &record.words)?.release?;
+    (at == va).then_some(value)
 }
 
 /// The kernel that was to run first in the submission that releases `value`.

@@ -45,7 +45,7 @@ pub use nvgpu_channel::ErrorCode;
 pub use occupancy::{Attributes, Limit, Occupancy};
 pub use profile::{Profile, Span, Unfinished, Work};
 pub use program::{Kernel, Program};
-pub use queue::{FillValue, Queue, QueueOptions, Until};
+pub use queue::{FillValue, Queue, QueueOptions, ReleaseBy, Until};
 pub use recover::Recovery;
 pub use shared::{DeviceId, MAX_QUEUES};
 pub use signal::Signal;

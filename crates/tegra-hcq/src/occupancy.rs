@@ -146,14 +146,28 @@ impl Kernel {
     }
 }
 
-/// Shared memory in bytes for as many blocks of `threads` threads, with `shared_bytes` each, as an SM has room for by
-/// everything but shared memory, at most all that there is; `shared_bytes` for a chip that is not known.
+/// What an SM has room for of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// Blocks at a time, at least 1.
+    pub(crate) blocks: u32,
+    /// Shared memory in bytes for as many blocks as there is room for by everything else, at most all that there is.
+    pub(crate) shared_bytes: u32,
+}
+
+/// The room for blocks of `threads` threads with `shared_bytes` of shared memory each, which is more than 0 and contains
+/// what the system reserves; `None` for a chip that is not known.
 #[inline]
-pub(crate) fn shared_for_full_sm(code: &KernelCode, threads: u32, shared_bytes: u32) -> u32 {
-    let Some(sm) = Sm::of(code.sm_version) else { return shared_bytes };
+pub(crate) fn room(code: &KernelCode, threads: u32, shared_bytes: u32) -> Option<Room> {
+    let sm = Sm::of(code.sm_version)?;
     let warps = threads.max(1).div_ceil(WARP);
     let blocks = (sm.warps / warps).min(blocks_for_registers(warps, code.registers)).min(sm.blocks);
-    blocks.max(1).saturating_mul(shared_bytes).min(sm.shared_bytes())
+    let barriers = sm.barriers.and_then(|all| all.checked_div(code.barriers)).unwrap_or(u32::MAX);
+    let all = sm.shared_bytes();
+    Some(Room {
+        blocks: blocks.min(all / shared_bytes.max(1)).min(barriers).max(1),
+        shared_bytes: blocks.max(1).saturating_mul(shared_bytes).min(all),
+    })
 }
 
 /// What one block of a launch takes.

@@ -44,6 +44,8 @@ pub(crate) struct KernelCode {
     pub(crate) constant_bytes: u32,
     /// SM version that the code is for, major and minor.
     pub(crate) sm_version: (u32, u32),
+    /// SMs of the GPU.
+    sm_count: u32,
     max_threads: u32,
     required_block: Option<[u32; 3]>,
     /// Blocks of the clusters that the launch would have to form.
@@ -267,6 +269,7 @@ impl KernelCode {
             frame_bytes: kernel.local_bytes,
             constant_bytes: kernel.constant(3).map_or(0, |bank| bank.bytes),
             sm_version: (sm / 10, sm % 10),
+            sm_count: properties.sm_count,
             max_threads: declared.min(threads_for_registers(kernel.registers)),
             required_block: kernel.required_threads,
             cluster: kernel.cluster,
@@ -309,20 +312,24 @@ impl KernelCode {
     pub(crate) fn shape(&self, grid: Dim3, block: Dim3, shared_bytes: u32) -> Result<Shape> {
         grid.check_grid()?;
         self.check_block(block)?;
-        Ok(Shape { grid, block, shared: self.shared_memory(product(block.to_array()), shared_bytes)? })
+        let (shared, sm_blocks) = self.shared_memory(product(block.to_array()), shared_bytes)?;
+        let empty_sm_slots = if product(grid.to_array()) <= self.sm_count { sm_blocks } else { 0 };
+        Ok(Shape { grid, block, shared, empty_sm_slots })
     }
 
     /// Shared memory for a launch of blocks of `threads` threads with `dynamic_bytes` of its own.
-    fn shared_memory(&self, threads: u32, dynamic_bytes: u32) -> Result<SharedMemory> {
+    fn shared_memory(&self, threads: u32, dynamic_bytes: u32) -> Result<(SharedMemory, u32)> {
         let generation = self.qmd.generation();
         let own =
             generation.own_shared(self.static_shared).next_multiple_of(16).saturating_add(dynamic_bytes);
         let bytes = own.saturating_add(RESERVED_SHARED).checked_next_multiple_of(generation.shared_unit());
         let config = bytes.and_then(|bytes| generation.shared_config(bytes));
         let fitting = bytes.zip(config).map(|(bytes, config)| {
-            let wanted = occupancy::shared_for_full_sm(self, threads, bytes);
+            let room = occupancy::room(self, threads, bytes);
+            let wanted = room.map_or(bytes, |room| room.shared_bytes);
             let target = generation.shared_config(wanted).map_or(config, |target| target.max(config));
-            SharedMemory { dynamic_bytes, bytes, config, target }
+            let sm_blocks = room.map_or(0, |room| room.blocks);
+            (SharedMemory { dynamic_bytes, bytes, config, target }, sm_blocks)
         });
         fitting.ok_or_else(|| {
             Error::Launch(format!(

@@ -13,7 +13,6 @@
 use core::ops::Range;
 use std::sync::Arc;
 
-use ampere_cmd::gpfifo;
 use nvmap::volatile;
 
 use crate::args::Arg;
@@ -34,7 +33,7 @@ pub(crate) mod transfer;
 mod words;
 
 use kept::Kept;
-use words::Start;
+use words::{Release, Start};
 
 /// Instances of a graph, unless the builder is told otherwise.
 const INSTANCES: usize = 4;
@@ -428,6 +427,14 @@ impl Graph {
     /// Makes an instance ready for a replay on `queue` that releases `value`; returns its GPFIFO entry.
     #[inline]
     fn prepare(&mut self, index: usize, queue: &Queue, value: u64) -> Result<u64> {
+        let release =
+            Release { timeline: queue.state.timeline.gpu_va(), by_descriptor: queue.release_by_descriptor };
+        let last = self.nodes.len() - 1;
+        let before = self.instances[index].start.map(|start| start.release());
+        if !release.by_descriptor && before.is_some_and(|before| before.by_descriptor) {
+            // The last descriptor must not release any more.
+            self.instances[index].soil(last);
+        }
         if !self.instances[index].patches.is_empty() {
             self.apply_patches(index);
         }
@@ -435,30 +442,38 @@ impl Graph {
             self.refresh(index)?;
         }
         let instance = &mut self.instances[index];
-        let timeline = queue.state.timeline.gpu_va();
         // SAFETY: room for the commands lies at `start_offset` of the instance's memory.
         let target = unsafe { instance.memory.cpu().add(self.start_offset as usize) };
         let start = match instance.start {
-            Some(start) if start.is_for(timeline) => start,
+            Some(start) if start.release() == release => start,
             _ => {
                 let code = self.nodes[0].kernel.code();
                 let (first, action) = (record::bank_bytes(code), code.qmd.generation().launch_action());
-                let commands = words::encode(instance.memory.gpu_va() + first, action, timeline)?;
+                let commands = words::encode(instance.memory.gpu_va() + first, action, release)?;
                 // SAFETY: at most `MAX_BYTES` at `target`; no replay of the instance is in flight.
                 unsafe { volatile::store(target, bytemuck::cast_slice(commands.words())) };
-                let va = instance.memory.gpu_va() + self.start_offset;
-                // CAST: a few dozen words.
-                let segment = gpfifo::Segment::new(va, commands.words().len() as u32);
-                let start = commands.start(gpfifo::Entry::from(segment).encode()?);
+                let start = commands.start(instance.memory.gpu_va() + self.start_offset)?;
                 instance.start = Some(start);
                 start
             }
         };
-        // SAFETY: the payload's words lie inside the commands; no replay of the instance is in flight.
-        unsafe { start.set_value(target, value) };
+        if release.by_descriptor {
+            let Node { kernel, offset, .. } = &self.nodes[last];
+            let code = kernel.code();
+            let at = (*offset + record::bank_bytes(code)) as usize;
+            // SAFETY: the last record's descriptor, in memory that lives as long as the instance; no replay of it is in
+            // flight.
+            unsafe {
+                let qmd = instance.memory.cpu().add(at);
+                code.qmd.generation().store_release(release.timeline, value, qmd)?;
+            }
+        } else {
+            // SAFETY: the payload's words lie inside the commands; no replay of the instance is in flight.
+            unsafe { start.set_value(target, value) };
+        }
         instance.value = value;
         instance.slot = queue.state.slot;
-        Ok(start.entry())
+        Ok(start.entry(queue.is_trailing()))
     }
 
     /// Records that a replay uses programs, buffers and the instance. Returns whether the CPU has a view of
@@ -479,7 +494,15 @@ impl Queue {
     ///
     /// [`Error::OtherDevice`]; [`Error::Viewed`]; when the queue has faulted; when the oldest replay does not
     /// end within [`DEFAULT_TIMEOUT`](crate::DEFAULT_TIMEOUT).
+    // Inlined, so that the fence stays in registers: see `queue::in_flight`.
+    #[inline]
     pub fn replay(&mut self, graph: &mut Graph) -> Result<Fence> {
+        let value = self.send_graph(graph)?;
+        Ok(self.fence(value))
+    }
+
+    /// Sends a graph; returns the value that tells of its end.
+    fn send_graph(&mut self, graph: &mut Graph) -> Result<u64> {
         self.check_health()?;
         if !Arc::ptr_eq(&graph.device, &self.state.device) {
             return Err(Error::OtherDevice("the graph"));
@@ -496,8 +519,7 @@ impl Queue {
         }
         self.make_room()?;
         let value = self.next_value();
-        // The fences of the CPU go before the stores that the GPU sees: they would wait for those.
-        let fence = self.fence(value);
+        self.prepare_fence(value);
         if graph.note(index, self.state.slot, value) {
             // The value that was noted passes with an empty submission.
             self.begin(Engine::Compute)?;
@@ -518,12 +540,12 @@ impl Queue {
         );
         self.ring(Engine::Compute, entry)?;
         graph.next = if index + 1 == graph.instances.len() { 0 } else { index + 1 };
-        self.submitted(Engine::Compute, value);
+        self.submitted(Engine::Compute, value, self.release_by_descriptor);
         if self.profiling {
             self.end_span(Engine::Compute)?;
             self.submit()?;
         }
-        Ok(fence)
+        Ok(value)
     }
 }
 

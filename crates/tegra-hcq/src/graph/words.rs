@@ -1,6 +1,11 @@
 //! The commands that start a graph: launch the first record, release the timeline when the chain has ended.
+//!
+//! Where the descriptor of the last record releases the timeline, the commands are the launch alone, behind a wait for
+//! idle that is needed only while work before the graph may be running: the GPFIFO entry leads past it otherwise.
 
 use ampere_cmd::command::PcasAction;
+use ampere_cmd::gpfifo;
+use ampere_cmd::host_c76f::WfiScope;
 use ampere_cmd::pushbuffer::{Encoder, SliceSink};
 
 use crate::error::{Error, Result};
@@ -11,47 +16,76 @@ const MAX_WORDS: usize = 32;
 /// Room for them in an instance, in bytes.
 pub(super) const MAX_BYTES: u64 = 4 * MAX_WORDS as u64;
 
+/// What a graph's commands release when its chain has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Release {
+    /// Address of the timeline.
+    pub(super) timeline: u64,
+    /// By the last descriptor; else by the host engine.
+    pub(super) by_descriptor: bool,
+}
+
 /// Commands for one instance and one queue.
 #[derive(Debug)]
 pub(super) struct Commands {
     words: [u32; MAX_WORDS],
     len: usize,
-    /// Index of the low word of the released value; the high word follows.
-    payload: usize,
-    timeline: u64,
+    /// Words before the launch.
+    skip: usize,
+    /// Index of the low word of the released value; the high word follows. `None` where the descriptor has it.
+    payload: Option<usize>,
+    release: Release,
 }
 
 /// Where the commands of an instance are and what they were made for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start {
+    /// Leads to the launch.
     entry: u64,
-    payload: usize,
-    timeline: u64,
+    /// Leads to the wait for idle before it.
+    entry_with_wait: u64,
+    payload: Option<usize>,
+    release: Release,
 }
 
 /// Encodes the commands for a chain that begins with the descriptor at `qmd_va`.
-pub(super) fn encode(qmd_va: u64, action: PcasAction, timeline: u64) -> Result<Commands> {
+pub(super) fn encode(qmd_va: u64, action: PcasAction, release: Release) -> Result<Commands> {
+    let (words, len, skip) = image(qmd_va, action, release, 0)?;
+    if release.by_descriptor {
+        return Ok(Commands { words, len, skip, payload: None, release });
+    }
     // Two values that differ in every bit show where the payload lies.
-    let (words, len) = image(qmd_va, action, timeline, 0)?;
-    let (other, _) = image(qmd_va, action, timeline, u64::MAX)?;
+    let (other, ..) = image(qmd_va, action, release, u64::MAX)?;
     let payload = (0..len).find(|&at| words[at] != other[at]);
     let payload = payload.filter(|&at| at + 1 < len && words[at + 1] != other[at + 1]);
     // PANIC: a release carries its 64-bit payload in two adjacent words.
-    let payload = payload.expect("the payload of a release stands in the commands");
-    Ok(Commands { words, len, payload, timeline })
+    let payload = Some(payload.expect("the payload of a release stands in the commands"));
+    Ok(Commands { words, len, skip, payload, release })
 }
 
-fn image(qmd_va: u64, action: PcasAction, timeline: u64, value: u64) -> Result<([u32; MAX_WORDS], usize)> {
+/// The words, their number, and how many of them come before the launch.
+fn image(
+    qmd_va: u64,
+    action: PcasAction,
+    release: Release,
+    value: u64,
+) -> Result<([u32; MAX_WORDS], usize, usize)> {
     let mut words = [0; MAX_WORDS];
     let mut sink = SliceSink::new(&mut words);
+    let mut skip = 0;
     let mut commands = || {
+        if release.by_descriptor {
+            Encoder::new(&mut sink).wait_for_idle(WfiScope::CurrentScgType)?;
+            skip = sink.len();
+            return Encoder::new(&mut sink).launch(qmd_va, action);
+        }
         let mut encoder = Encoder::new(&mut sink);
         encoder.launch(qmd_va, action)?;
-        encode_end(&mut encoder, timeline, value, true)
+        encode_end(&mut encoder, release.timeline, value, true)
     };
     commands().map_err(Error::Encoding)?;
     let len = sink.len();
-    Ok((words, len))
+    Ok((words, len, skip))
 }
 
 impl Commands {
@@ -59,22 +93,37 @@ impl Commands {
         &self.words[..self.len]
     }
 
-    /// What a replay needs to know, with the GPFIFO entry that leads to the commands.
-    pub(super) fn start(&self, entry: u64) -> Start {
-        Start { entry, payload: self.payload, timeline: self.timeline }
+    /// What a replay needs to know when the words stand at `va`.
+    ///
+    /// # Errors
+    ///
+    /// When the address does not fit a GPFIFO entry.
+    pub(super) fn start(&self, va: u64) -> Result<Start> {
+        let entry = |skip: usize| {
+            // CAST: a few dozen words.
+            let segment = gpfifo::Segment::new(va + skip as u64 * 4, (self.len - skip) as u32);
+            gpfifo::Entry::from(segment).encode()
+        };
+        Ok(Start {
+            entry: entry(self.skip)?,
+            entry_with_wait: entry(0)?,
+            payload: self.payload,
+            release: self.release,
+        })
     }
 }
 
 impl Start {
-    /// Whether the commands release this timeline.
+    /// What the commands release.
     #[inline]
-    pub(super) fn is_for(&self, timeline: u64) -> bool {
-        self.timeline == timeline
+    pub(super) fn release(&self) -> Release {
+        self.release
     }
 
+    /// The GPFIFO entry that leads to the commands; with a wait until the engine is idle, if `wait`.
     #[inline]
-    pub(super) fn entry(&self) -> u64 {
-        self.entry
+    pub(super) fn entry(&self, wait: bool) -> u64 {
+        if wait { self.entry_with_wait } else { self.entry }
     }
 
     /// Patches the value that the commands release.
@@ -84,9 +133,10 @@ impl Start {
     /// `commands` is where the words were written, and the GPU does not use them.
     #[inline]
     pub(super) unsafe fn set_value(&self, commands: *mut u8, value: u64) {
+        let Some(payload) = self.payload else { return };
         // SAFETY: both words lie inside the commands, by `encode`; the memory is aligned to 4.
         unsafe {
-            let low = commands.cast::<u32>().add(self.payload);
+            let low = commands.cast::<u32>().add(payload);
             // CAST: the two halves of the value.
             low.write_volatile(value as u32);
             low.add(1).write_volatile((value >> 32) as u32);
@@ -99,18 +149,37 @@ mod tests {
     use super::*;
     use ampere_cmd::dump::{self, Classes};
 
+    const QMD: u64 = 0x1_0000_0100;
+    const VA: u64 = 0x3_0000_0000;
+
     #[test]
     fn a_value_can_be_patched_in() {
-        let commands = encode(0x1_0000_0100, PcasAction::Schedule, 0x2_0000_0040).unwrap();
-        let start = commands.start(7);
+        let release = Release { timeline: 0x2_0000_0040, by_descriptor: false };
+        let commands = encode(QMD, PcasAction::Schedule, release).unwrap();
+        let start = commands.start(VA).unwrap();
         let mut words = commands.words().to_vec();
         // SAFETY: the words were copied from the commands.
         unsafe { start.set_value(words.as_mut_ptr().cast(), 0x1122_3344_5566_7788) };
-        let (image, len) =
-            image(0x1_0000_0100, PcasAction::Schedule, 0x2_0000_0040, 0x1122_3344_5566_7788).unwrap();
+        let (image, len, _) = image(QMD, PcasAction::Schedule, release, 0x1122_3344_5566_7788).unwrap();
         assert_eq!(words, image[..len], "{}", dump::pushbuffer(&words, &Classes::AMPERE));
         let text = dump::pushbuffer(commands.words(), &Classes::AMPERE);
         assert!(text.lines().last().unwrap().contains("SEM_EXECUTE OPERATION RELEASE"), "{text}");
-        assert!(start.is_for(0x2_0000_0040) && !start.is_for(0x2_0000_0080));
+        assert_eq!(start.release(), release);
+        assert_eq!(start.entry(true), start.entry(false), "the release before has waited");
+    }
+
+    #[test]
+    fn where_the_descriptor_releases_the_commands_are_a_launch_and_a_wait_that_can_be_skipped() {
+        let release = Release { timeline: 0x2_0000_0040, by_descriptor: true };
+        let commands = encode(QMD, PcasAction::Schedule, release).unwrap();
+        let text = dump::pushbuffer(commands.words(), &Classes::AMPERE);
+        assert!(text.lines().next().unwrap().contains("WFI"), "{text}");
+        assert!(!text.contains("SEM_EXECUTE"), "{text}");
+        let start = commands.start(VA).unwrap();
+        // CAST: five words.
+        let all = commands.words().len() as u32;
+        let entry = |va, words| gpfifo::Entry::from(gpfifo::Segment::new(va, words)).encode().unwrap();
+        assert_eq!(start.entry(true), entry(VA, all));
+        assert_eq!(start.entry(false), entry(VA + 4, all - 1));
     }
 }

@@ -1,8 +1,9 @@
 //! Batches and submissions: how words get from an encoder to the GPU.
 //!
-//! A batch collects the commands for one engine; its end is a release of the next timeline value. Words
-//! go to the pushbuffer ring of the engine's channel, one GPFIFO entry leads to them, the doorbell tells the
-//! host engine. Space is taken back once the timeline has passed the submission that used it.
+//! A batch collects the commands for one engine; its end is a release of the next timeline value, by the host
+//! engine or by the descriptor of the last launch. Words go to the pushbuffer ring of the engine's channel, one
+//! GPFIFO entry leads to them, the doorbell tells the host engine. Space is taken back once the timeline has
+//! passed the submission that used it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -58,7 +59,7 @@ pub(super) struct ChainEnd {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Open {
     pub(super) engine: Engine,
-    /// The engine may still work on what was encoded: a release has to wait until it is idle.
+    /// The engine may still work on what was encoded or submitted before: a release has to wait until it is idle.
     pub(super) busy: bool,
 }
 
@@ -85,23 +86,44 @@ impl Queue {
     /// # Errors
     ///
     /// When the queue has faulted, or the rings stay full for [`DEFAULT_TIMEOUT`].
+    // Inlined, so that the fence stays in registers: see `in_flight`.
+    #[inline]
     pub fn submit(&mut self) -> Result<Fence> {
-        let Some(open) = self.open else {
-            return Ok(self.fence(self.queued));
-        };
-        let value = self.next_value();
-        let fence = self.fence(value);
-        let timeline = self.state.timeline.gpu_va();
-        self.encode(|encoder| encode_end(encoder, timeline, value, open.busy))?;
+        self.send()?;
+        Ok(self.fence(self.queued))
+    }
+
+    /// Sends the batch to the GPU, if one is open. After an error it is open still, and without an end.
+    fn send(&mut self) -> Result<()> {
+        let Some(open) = self.open else { return Ok(()) };
         self.make_room()?;
+        let (value, timeline) = (self.next_value(), self.state.timeline.gpu_va());
+        let last = self.chain_end.filter(|_| self.release_by_descriptor);
+        let words = self.batch_len;
+        if last.is_none() {
+            self.encode(|encoder| encode_end(encoder, timeline, value, open.busy))?;
+        }
+        if let Err(error) = self.hand_over(open.engine, value, last) {
+            self.batch_len = words;
+            return Err(error);
+        }
+        self.open = None;
+        self.chain_end = None;
+        self.batch_len = 0;
+        self.submitted(open.engine, value, last.is_some());
+        Ok(())
+    }
+
+    /// Gives the words of the batch to the GPU. If there is a `last` launch, that releases `value`.
+    fn hand_over(&mut self, engine: Engine, value: u64, last: Option<ChainEnd>) -> Result<()> {
         let bytes = self.batch_len as u64 * 4;
         let offset = loop {
-            if let Some(offset) = self.lane(open.engine).cursor.reserve(bytes, 4) {
+            if let Some(offset) = self.lane(engine).cursor.reserve(bytes, 4) {
                 break offset;
             }
             self.wait_oldest()?;
         };
-        let pushbuffer = &self.lane(open.engine).pushbuffer;
+        let pushbuffer = &self.lane(engine).pushbuffer;
         let (target, va) = (pushbuffer.cpu(), pushbuffer.gpu_va() + offset);
         let words = &self.batch[..self.batch_len];
         // SAFETY: the cursor gave room for the words at `offset` inside the pushbuffer, a multiple of
@@ -113,51 +135,61 @@ impl Queue {
         if self.recorder.is_some() {
             self.stamp_spans(false);
         }
-        tracing::trace!(queue = self.state.slot, value, engine = ?open.engine, words = self.batch_len, "submit");
-        self.ring(open.engine, entry)?;
-        self.open = None;
-        self.chain_end = None;
-        self.batch_len = 0;
-        self.submitted(open.engine, value);
-        Ok(fence)
+        tracing::trace!(queue = self.state.slot, value, ?engine, words = self.batch_len, "submit");
+        let Some(last) = last else { return self.ring(engine, entry) };
+        self.launches.release_by(last, self.state.timeline.gpu_va(), value)?;
+        let rung = self.ring(engine, entry);
+        if rung.is_err() {
+            // More launches may follow in the batch.
+            self.launches.revoke_release(last);
+        }
+        rung
     }
 
-    /// Notes that a submission stands in the ring.
+    /// Notes that a submission stands in the ring, and whether its last launch releases its value.
     #[inline]
-    pub(crate) fn submitted(&mut self, engine: Engine, value: u64) {
-        let submission = Submission {
-            value,
-            engine,
-            pushbuffer: self.lane(engine).cursor.mark(),
-            launches: self.launch_cursor.mark(),
-        };
-        self.in_flight.push_back(submission);
+    pub(crate) fn submitted(&mut self, engine: Engine, value: u64, by_descriptor: bool) {
+        let (pushbuffer, launches) = (self.lane(engine).cursor.mark(), self.launches.mark());
+        self.in_flight.push(value, engine, pushbuffer, launches);
         self.queued = value;
         if !self.holding {
             self.state.set_submitted(value);
         }
         self.last_engine = engine;
+        self.trailing = by_descriptor;
+    }
+
+    /// Whether the engine may still be at work for the last submission, which does not wait for it to be idle.
+    #[inline]
+    pub(crate) fn is_trailing(&self) -> bool {
+        self.trailing && !self.state.device.reached(self.state.slot, self.queued)
     }
 
     /// Takes back what has ended and waits until another submission can be noted.
     #[inline]
     pub(crate) fn make_room(&mut self) -> Result<()> {
         self.reclaim(self.state.device.seen(self.state.slot));
-        if self.in_flight.len() >= self.max_in_flight / 2 {
+        if self.in_flight.len() >= self.in_flight.capacity() / 2 {
             self.reclaim(self.state.device.look(self.state.slot));
         }
-        while self.in_flight.len() >= self.max_in_flight {
+        while self.in_flight.is_full() {
             self.wait_oldest()?;
         }
         Ok(())
     }
 
-    /// The fence of a value. Counting a reference waits for all stores before it on some CPUs, so one is
-    /// counted when a batch begins, before the stores that the GPU sees.
+    /// Makes the fence of a value, for [`Queue::fence`] to hand out. Counting a reference waits for all stores before it
+    /// on some CPUs, and so does moving what was stored in pieces; this goes before the stores that the GPU sees.
+    #[inline]
+    pub(crate) fn prepare_fence(&mut self, value: u64) {
+        self.prepared = Some(Fence { state: Arc::clone(&self.state), value });
+    }
+
+    /// The fence of a value.
     #[inline]
     pub(crate) fn fence(&mut self, value: u64) -> Fence {
-        let state = self.spare.take().unwrap_or_else(|| Arc::clone(&self.state));
-        Fence { state, value }
+        let prepared = self.prepared.take_if(|fence| fence.value == value);
+        prepared.unwrap_or_else(|| Fence { state: Arc::clone(&self.state), value })
     }
 
     /// The value that the open batch, or the next one, will release.
@@ -206,10 +238,10 @@ impl Queue {
         if self.open.is_some() {
             return Ok(());
         }
-        self.open = Some(Open { engine, busy: false });
-        if self.spare.is_none() {
-            self.spare = Some(Arc::clone(&self.state));
-        }
+        // What the other engine does comes after a value that this one waits for.
+        let busy = self.last_engine == engine && self.is_trailing();
+        self.open = Some(Open { engine, busy });
+        self.prepare_fence(self.next_value());
         if self.last_engine != engine {
             let acquire = SemaphoreAcquire {
                 va: self.state.timeline.gpu_va(),
@@ -230,12 +262,7 @@ impl Queue {
         }
     }
 
-    /// Whether a release has to wait for work of the open batch. Each submission before has waited for its own.
-    pub(super) fn is_busy(&self) -> bool {
-        self.open.is_some_and(|open| open.busy)
-    }
-
-    /// Appends commands to the batch, whole or not at all.
+    /// Appends commands to the batch, whole or not at all. What follows them must not run before, as a chain would.
     #[inline]
     pub(super) fn encode(
         &mut self,
@@ -244,6 +271,7 @@ impl Queue {
         let mut sink = SliceSink::new(&mut self.batch[self.batch_len..]);
         commands(&mut Encoder::new(&mut sink))?;
         self.batch_len += sink.len();
+        self.chain_end = None;
         Ok(())
     }
 
@@ -258,12 +286,12 @@ impl Queue {
     /// Takes back what belongs to submissions up to the timeline value `seen`.
     #[inline]
     pub(super) fn reclaim(&mut self, seen: u64) {
-        while let Some(oldest) = self.in_flight.front().copied()
+        while let Some(oldest) = self.in_flight.oldest().copied()
             && oldest.value <= seen
         {
             self.lane(oldest.engine).cursor.release(oldest.pushbuffer);
-            self.launch_cursor.release(oldest.launches);
-            self.in_flight.pop_front();
+            self.launches.release(oldest.launches);
+            self.in_flight.pop();
         }
     }
 
@@ -271,7 +299,7 @@ impl Queue {
     #[cold]
     pub(super) fn wait_oldest(&mut self) -> Result<()> {
         self.release_held();
-        if let Some(oldest) = self.in_flight.front() {
+        if let Some(oldest) = self.in_flight.oldest() {
             self.state.wait(oldest.value, DEFAULT_TIMEOUT)?;
         }
         self.reclaim(self.state.device.look(self.state.slot));

@@ -51,7 +51,6 @@ impl Queue {
         let size = local_memory_size(bytes_per_thread, layout);
         let memory = device.allocate(size.area_bytes, MemoryUse::Device, Content::LocalMemory)?;
         let va = memory.gpu_va();
-        self.chain_end = None;
         self.encode(|encoder| {
             // Threads of earlier launches still use the old memory.
             encoder.wait_for_idle(WfiScope::CurrentScgType)?;

@@ -12,7 +12,6 @@
 //! [`Queue::wait_fence`] or signals. A queue belongs to one thread at a time; threads that submit at the
 //! same time have a queue each, or share one behind a `Mutex`.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ use ampere_cmd::pushbuffer::Subchannel;
 
 use crate::args::Arg;
 use crate::backend::{Engine, MemoryUse};
-use crate::descriptor::{ALIGN, Generation, STACK_RESERVE};
+use crate::descriptor::{Generation, STACK_RESERVE};
 use crate::device::DEFAULT_TIMEOUT;
 use crate::error::{Error, Result};
 use crate::graph::transfer;
@@ -34,59 +33,25 @@ use crate::ring::Cursor;
 use crate::shared::Shared;
 use crate::signal::Signal;
 use crate::wait::{Fence, OpenChannels, QueueState, WaitPolicy};
-use batch::{BATCH_WORDS, ChainEnd, Lane, Open, Submission};
+use batch::{BATCH_WORDS, ChainEnd, Lane, Open};
 pub use fill::FillValue;
+use in_flight::InFlight;
+use launches::LaunchRing;
 use local::LocalMemory;
+pub use options::{QueueOptions, ReleaseBy, Until};
 use profile::Recorder;
 
 pub(crate) mod batch;
 mod fill;
+mod in_flight;
+mod launches;
 mod local;
+mod options;
 mod profile;
 pub(crate) mod record;
 
 /// Size of one pushbuffer ring in bytes: 64 Ki words, over a thousand full submissions.
 const PUSHBUFFER_BYTES: u64 = 256 << 10;
-/// Size of the ring of launch records in bytes: over a thousand records of usual size.
-const LAUNCH_BYTES: u64 = 2 << 20;
-
-/// How a queue behaves.
-#[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
-pub struct QueueOptions {
-    /// How the CPU waits.
-    pub wait: WaitPolicy,
-    /// Value at which the timeline starts, if it is beyond the value that it has: submissions count from
-    /// here. For tests of what happens after billions of submissions.
-    pub first_value: u64,
-}
-
-impl QueueOptions {
-    /// With another way to wait.
-    #[must_use]
-    pub fn wait(mut self, policy: WaitPolicy) -> Self {
-        self.wait = policy;
-        self
-    }
-
-    /// With another start of the timeline.
-    #[must_use]
-    pub fn first_value(mut self, value: u64) -> Self {
-        self.first_value = value;
-        self
-    }
-}
-
-/// When [`Queue::poll`] lets the queue go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Until {
-    /// The word equals the value.
-    Equal(u32),
-    /// The word, as a counter that may wrap, is at or beyond the value.
-    AtLeast(u32),
-    /// The word has one of these bits set.
-    AnySet(u32),
-}
 
 /// An in-order stream of launches, copies and signals; see the module.
 #[derive(Debug)]
@@ -94,22 +59,23 @@ pub struct Queue {
     pub(crate) state: Arc<QueueState>,
     compute: Lane,
     copy: Lane,
-    launch_memory: Handle,
-    launch_cursor: Cursor,
+    launches: LaunchRing,
     batch: Box<[u32; BATCH_WORDS]>,
     batch_len: usize,
     open: Option<Open>,
     chain_end: Option<ChainEnd>,
     last_engine: Engine,
-    /// A reference for the next fence.
-    spare: Option<Arc<QueueState>>,
+    /// A submission that ends with a launch is released by that.
+    pub(crate) release_by_descriptor: bool,
+    /// The last submission was released by its last launch: the engine may be at work until the value has been seen.
+    trailing: bool,
+    /// The fence of the open batch.
+    prepared: Option<Fence>,
     /// Value of the last submission that stands in a ring.
     queued: u64,
     /// Doorbells are held back: see [`Queue::together`].
     holding: bool,
-    in_flight: VecDeque<Submission>,
-    /// Submissions that fit into a ring.
-    max_in_flight: usize,
+    in_flight: InFlight,
     local: Option<LocalMemory>,
     /// From how many bytes on a copy in the GPU's own memory is a kernel's work.
     copies_by_kernel_from: Option<u64>,
@@ -151,7 +117,8 @@ impl Queue {
             Ok(Lane { ring, pushbuffer, cursor: Cursor::new(PUSHBUFFER_BYTES), held: false })
         };
         let (compute, copy) = (lane(compute)?, lane(copy)?);
-        let launch_memory = device.allocate(LAUNCH_BYTES, MemoryUse::Commands, Content::LaunchRecords)?;
+        let generation = Generation::of(device.backend().properties().sm_version);
+        let launches = LaunchRing::new(device, generation)?;
         let state = device.register_queue(|slot| {
             let timeline = device.timeline(slot);
             if options.first_value > timeline.value() {
@@ -159,28 +126,35 @@ impl Queue {
             }
             Ok(Arc::new(QueueState::new(device, slot, options.wait, channels)))
         })?;
-        let max_in_flight = compute.ring.capacity().min(copy.ring.capacity()) as usize;
+        // As many as fit into a ring.
+        let in_flight = InFlight::new(compute.ring.capacity().min(copy.ring.capacity()) as usize);
         let queued = state.submitted();
+        let release_by_descriptor = options.wait == WaitPolicy::Spin
+            && match options.release {
+                ReleaseBy::Auto => generation.releases_by_descriptor(),
+                ReleaseBy::Host => false,
+                ReleaseBy::Descriptor => true,
+            };
         let mut queue = Self {
             state,
             compute,
             copy,
-            launch_memory,
-            launch_cursor: Cursor::new(LAUNCH_BYTES),
+            launches,
             batch: Box::new([0; BATCH_WORDS]),
             batch_len: 0,
             open: None,
             chain_end: None,
             last_engine: Engine::Compute,
-            spare: None,
+            release_by_descriptor,
+            trailing: false,
+            prepared: None,
             queued,
             holding: false,
-            in_flight: VecDeque::with_capacity(max_in_flight + 1),
-            max_in_flight,
+            in_flight,
             local: None,
             copies_by_kernel_from: device.backend().copies_by_kernel_from(),
             copier: None,
-            generation: Generation::of(device.backend().properties().sm_version),
+            generation,
             invalidated: u64::MAX,
             bank: Vec::with_capacity(64 << 10),
             profiling: false,
@@ -217,12 +191,13 @@ impl Queue {
             lane.held = false;
             lane.cursor = Cursor::new(PUSHBUFFER_BYTES);
         }
-        self.launch_cursor = Cursor::new(LAUNCH_BYTES);
+        self.launches.restart();
         self.in_flight.clear();
         self.open = None;
         self.chain_end = None;
         self.batch_len = 0;
         self.last_engine = Engine::Compute;
+        self.trailing = false;
         self.local = None;
         self.invalidated = u64::MAX;
         self.state.set_submitted(self.queued);
@@ -270,16 +245,10 @@ impl Queue {
         self.begin(Engine::Compute)?;
         self.need_local(code.local_bytes)?;
 
-        let bank_bytes = record::bank_bytes(code);
         let offset = self.reserve_launch(record::record_bytes(code))?;
         record::fill_bank(&mut self.bank, code, &shape, arguments);
-        let va = self.launch_memory.gpu_va() + offset;
-        // SAFETY: `reserve_launch` gave the record's bytes at `offset` inside the launch memory, and
-        // nothing in flight uses them; the memory lives as long as `self`.
-        let link = unsafe {
-            record::store(self.launch_memory.cpu().add(offset as usize), va, &self.bank, code, &shape)?
-        };
-        self.schedule(ChainEnd { offset: offset + bank_bytes, link })?;
+        let record = self.launches.store(offset, &self.bank, code, &shape)?;
+        self.schedule(record)?;
         self.note_launch(kernel, arguments);
         tracing::trace!(
             queue = self.state.slot,
@@ -295,16 +264,14 @@ impl Queue {
 
     /// Makes the GPU run a record after everything before it.
     fn schedule(&mut self, next: ChainEnd) -> Result<()> {
-        let qmd_va = self.launch_memory.gpu_va() + next.offset;
+        let qmd_va = self.launches.va(next);
         let programs = self.state.device.programs_loaded();
         // PANIC: `launch` has opened the batch.
         let open = self.open.as_mut().expect("a batch is open");
         // Code that was loaded since the caches were last invalidated may lie where other code was.
         let stale = self.invalidated != programs;
         if let Some(last) = self.chain_end.take_if(|_| !stale) {
-            // SAFETY: the last record of the open batch, which the GPU has not been given yet, in memory
-            // that lives as long as `self`.
-            unsafe { last.link.store(qmd_va, self.launch_memory.cpu().add(last.offset as usize)) };
+            self.launches.chain(last, next);
         } else {
             let wait = open.busy;
             open.busy = true;
@@ -412,13 +379,9 @@ impl Queue {
     /// When the signal belongs to another device; when the queue has faulted.
     pub fn signal(&mut self, signal: &Signal, value: u64) -> Result<()> {
         self.check_device(signal.handle())?;
-        let release = SemaphoreRelease {
-            va: signal.gpu_va(),
-            payload: Payload::Bits64(value),
-            wait_for_idle: self.is_busy(),
-            timestamp: true,
-        };
-        self.step(|encoder| {
+        let (va, payload) = (signal.gpu_va(), Payload::Bits64(value));
+        self.step(|encoder, busy| {
+            let release = SemaphoreRelease { va, payload, wait_for_idle: busy, timestamp: true };
             encoder.semaphore_release(&release)?;
             // Whoever sleeps until this may go on.
             encoder.non_stall_interrupt()
@@ -447,7 +410,7 @@ impl Queue {
     /// When the queue has faulted.
     pub fn memory_barrier(&mut self) -> Result<()> {
         let compute = self.current_engine() == Engine::Compute;
-        self.step(|encoder| {
+        self.step(|encoder, _| {
             encoder.wait_for_idle(WfiScope::CurrentScgType)?;
             encoder.memory_barrier(MemOpCMembarType::SysMembar)?;
             if compute { encoder.invalidate_shader_caches_no_wfi() } else { Ok(()) }
@@ -463,13 +426,15 @@ impl Queue {
     pub fn write(&mut self, target: &mut Buffer<u32>, index: usize, value: u32) -> Result<()> {
         let word = target.slice(index..=index)?;
         self.check_device(word.handle())?;
-        let release = SemaphoreRelease {
-            va: word.gpu_va(),
-            payload: Payload::Bits32(value),
-            wait_for_idle: self.is_busy(),
-            timestamp: false,
-        };
-        self.step(|encoder| encoder.semaphore_release(&release))?;
+        let (va, payload) = (word.gpu_va(), Payload::Bits32(value));
+        self.step(|encoder, busy| {
+            encoder.semaphore_release(&SemaphoreRelease {
+                va,
+                payload,
+                wait_for_idle: busy,
+                timestamp: false,
+            })
+        })?;
         self.set_busy(false);
         self.note(word.handle());
         Ok(())
@@ -494,7 +459,7 @@ impl Queue {
             condition,
             switch_tsg: true,
         };
-        self.step(|encoder| encoder.semaphore_acquire(&acquire))?;
+        self.step(|encoder, _| encoder.semaphore_acquire(&acquire))?;
         self.note(word.handle());
         Ok(())
     }
@@ -513,17 +478,18 @@ impl Queue {
         self.open.map_or(self.last_engine, |open| open.engine)
     }
 
-    /// Appends commands of the host engine, after everything before.
+    /// Appends commands of the host engine, after everything before. They are told whether they have to wait until the
+    /// engine is idle, if it matters to them.
     fn step(
         &mut self,
         commands: impl FnOnce(
             &mut ampere_cmd::pushbuffer::Encoder<&mut ampere_cmd::pushbuffer::SliceSink<'_>>,
+            bool,
         ) -> core::result::Result<(), ampere_cmd::Error>,
     ) -> Result<()> {
         self.begin(self.current_engine())?;
-        // What follows must not run before this step: a chain would.
-        self.chain_end = None;
-        self.encode(commands)
+        let busy = self.open.is_some_and(|open| open.busy);
+        self.encode(|encoder| commands(encoder, busy))
     }
 
     fn acquire64(&mut self, va: u64, value: u64) -> Result<()> {
@@ -533,7 +499,7 @@ impl Queue {
             condition: AcquireCondition::CircularGreaterOrEqual,
             switch_tsg: true,
         };
-        self.step(|encoder| encoder.semaphore_acquire(&acquire))
+        self.step(|encoder, _| encoder.semaphore_acquire(&acquire))
     }
 
     fn check_device(&self, handle: &Handle) -> Result<()> {
@@ -545,17 +511,17 @@ impl Queue {
 
     /// Reserves a launch record. A full ring is emptied by waiting, the open batch by submitting it.
     fn reserve_launch(&mut self, bytes: u64) -> Result<u64> {
-        if let Some(offset) = self.launch_cursor.reserve(bytes, ALIGN) {
+        if let Some(offset) = self.launches.reserve(bytes) {
             return Ok(offset);
         }
-        if bytes > self.launch_cursor.capacity() {
+        if !self.launches.fits(bytes) {
             return Err(Error::Launch(format!(
                 "a launch record of {bytes} bytes does not fit the launch ring"
             )));
         }
         self.reclaim(self.state.device.look(self.state.slot));
         loop {
-            if let Some(offset) = self.launch_cursor.reserve(bytes, ALIGN) {
+            if let Some(offset) = self.launches.reserve(bytes) {
                 return Ok(offset);
             }
             if self.in_flight.is_empty() {
@@ -597,7 +563,7 @@ impl Drop for Queue {
         }
         let (slot, value) = (self.state.slot, self.state.submitted());
         let local = self.local.as_ref().map(|local| &local.memory);
-        let own = [&self.compute.pushbuffer, &self.copy.pushbuffer, &self.launch_memory];
+        let own = [&self.compute.pushbuffer, &self.copy.pushbuffer, self.launches.memory()];
         for handle in own.into_iter().chain(local) {
             handle.uses().note(slot, value);
         }

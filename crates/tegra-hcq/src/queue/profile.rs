@@ -221,7 +221,6 @@ impl Queue {
         self.begin(engine)?;
         self.make_span_room()?;
         self.begin(engine)?;
-        self.chain_end = None;
         let Some(recorder) = &mut self.recorder else { return Ok(()) };
         let release = stamp(recorder.begin(work, called));
         self.encode(|encoder| encoder.semaphore_release(&release))?;
@@ -233,7 +232,6 @@ impl Queue {
     #[cold]
     pub(crate) fn end_span(&mut self, engine: Engine) -> Result<()> {
         self.begin(engine)?;
-        self.chain_end = None;
         let Some(va) = self.recorder.as_ref().and_then(|recorder| recorder.end_va()) else { return Ok(()) };
         self.encode(|encoder| encoder.semaphore_release(&stamp(va)))?;
         self.note_recorder();
