@@ -10,14 +10,16 @@ pub mod models;
 pub mod silicon;
 pub mod soak;
 pub mod stress;
+pub mod submissions;
 
 use crate::harness::Suite;
 
 /// The suites of an ordinary run, in the order in which they run.
-pub static ALL: [&Suite; 8] = [
+pub static ALL: [&Suite; 9] = [
     &ioctl::SUITE,
     &hcq::SUITE,
     &edge_cases::SUITE,
+    &submissions::SUITE,
     &stress::SUITE,
     &models::SUITE,
     &silicon::SUITE,
