@@ -178,8 +178,8 @@ trait Layout: Version {
     const RELEASE: ReleaseFields;
     /// How many blocks an SM without any has room for, where that was tried. The scheduler begins a grid sooner when it
     /// knows: 0.08 us of a chained launch on an H200. It believes what it is told: with too large a number a grid that
-    /// fills an SM ends in an exception, with too small a one blocks share an SM while others are idle. A grid of no
-    /// more blocks than there are SMs can do neither much harm nor wait for anything else, so only those say it.
+    /// fills an SM ends in an exception, with too small a one blocks share an SM while others are idle. So only grids of
+    /// at most one block per SM say it: they fill none, and are the ones that gain.
     const EMPTY_SM_SLOTS: Option<Field<Self>>;
     const GENERATION: Generation;
 
