@@ -1,6 +1,6 @@
 //! Signals between CPU and queues.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tegra_hcq::WaitPolicy;
 
@@ -11,13 +11,20 @@ use crate::error::Result;
 
 /// Turns of two queues per sample.
 const TURNS: u64 = 100;
+/// Until a GPU has fetched a wait that was submitted, and stands there.
+const ARRIVAL: Duration = Duration::from_micros(20);
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new(
             "signal/round_trip",
-            "CPU raises what a queue waits for, spins until the queue answers",
-            round_trip,
+            "CPU raises what a queue is to wait for, spins until the queue answers",
+            |bench| round_trip(bench, Duration::ZERO),
+        ),
+        Case::new(
+            "signal/wake",
+            "CPU raises what a queue has waited for since 20 us, spins until the queue answers",
+            |bench| round_trip(bench, ARRIVAL),
         ),
         Case::new(
             "signal/two_queues",
@@ -27,7 +34,15 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-fn round_trip(bench: &mut Bench<'_>) -> Result<()> {
+/// Keeps the processor for a time.
+fn pass(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        core::hint::spin_loop();
+    }
+}
+
+fn round_trip(bench: &mut Bench<'_>, arrival: Duration) -> Result<()> {
     let (go, done) = (bench.device().signal(0)?, bench.device().signal(0)?);
     let mut queue = bench.queue(WaitPolicy::Spin)?;
     let mut round = 0;
@@ -36,6 +51,7 @@ fn round_trip(bench: &mut Bench<'_>) -> Result<()> {
         queue.wait_signal(&go, round)?;
         queue.signal(&done, round)?;
         let fence = queue.submit()?;
+        pass(arrival);
         let start = Instant::now();
         go.set(round);
         done.wait(round, TIMEOUT)?;
@@ -50,6 +66,7 @@ fn round_trip(bench: &mut Bench<'_>) -> Result<()> {
             round += 1;
             stream.wait_value(&go, round)?;
             let sent = stream.write_value(&done, round);
+            pass(arrival);
             let start = Instant::now();
             // Also when the second call has failed: nothing may wait for ever.
             go.set(round);
