@@ -28,6 +28,7 @@ pub static SUITE: Suite = Suite {
             mixed(context, ReleaseBy::Descriptor)
         }),
         test!(unwaited, "host steps and copies behind launches that nobody has waited for", unwaited),
+        test!(across_32_bits, "values beyond 2^32 are released whole", across_32_bits),
         test!(graph_on_both, "a graph forgets the queue that it was replayed on before", graph_on_both),
         test!(full_sms, "grids of all sizes of blocks that fill every SM", full_sms),
         test!(small_beside_large, "small grids run while other queues fill the SMs", small_beside_large),
@@ -104,6 +105,18 @@ impl Twin {
             }
             11 => queue.memory_barrier()?,
             12 => queue.profile(value.is_multiple_of(4))?,
+            13 => {
+                let (source, target) = (&self.buffers[from], &self.buffers[to]);
+                let arguments = args![target, source, 1_u32, len as u32];
+                queue.together(|queue| {
+                    for _ in 0..3 {
+                        queue.launch(&self.pass_on, blocks(len, BLOCK), BLOCK, &arguments)?;
+                        queue.submit()?;
+                    }
+                    Ok(())
+                })?;
+                self.expect_pass(from, to, 1);
+            }
             _ => drop(queue.submit()?),
         }
         Ok(())
@@ -178,6 +191,25 @@ fn unwaited(context: &Context) -> Check {
         queue.wait(patience(context))?;
         equal("what was copied", &copy.to_vec()?, &vec![rounds as u32; n as usize])?;
         ensure(signal.value() + 4 > rounds - 1, || format!("the signal stands at {}", signal.value()))?;
+    }
+    Ok(())
+}
+
+/// Submissions whose values need more than 32 bits from the middle on.
+fn across_32_bits(context: &Context) -> Check {
+    let device = context.device()?;
+    let increment = kernel!(device, "basics", "increment")?;
+    for release in [ReleaseBy::Host, ReleaseBy::Descriptor] {
+        let data = device.alloc_zeroed::<u32>(1)?;
+        let options = QueueOptions::default().wait(WaitPolicy::Spin).release(release);
+        let mut queue = device.queue_with(&options.first_value((1 << 32) - 20))?;
+        for round in 1..=40 {
+            queue.launch(&increment, 1, 32, &args![&data, 1_u32])?;
+            let fence = queue.submit()?;
+            fence.wait(patience(context))?;
+            ensure(fence.is_done(), || format!("submission {round} has ended and has not"))?;
+            equal("increments", &data.to_vec()?, &[round])?;
+        }
     }
     Ok(())
 }
