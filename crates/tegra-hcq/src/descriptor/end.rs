@@ -70,6 +70,12 @@ impl Link {
         Self { generation: V::GENERATION, flags: words[Self::flags_at::<V>()] }
     }
 
+    /// The generation of the descriptor.
+    #[inline]
+    pub(crate) fn generation(self) -> Generation {
+        self.generation
+    }
+
     /// Index of the word with the flags.
     const fn flags_at<V: Layout>() -> usize {
         let (action, _) = V::NEXT_ACTION;

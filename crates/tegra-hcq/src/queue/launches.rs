@@ -7,7 +7,7 @@ use ampere_cmd::qmd::ALIGNMENT;
 use super::batch::ChainEnd;
 use super::record;
 use crate::backend::MemoryUse;
-use crate::descriptor::{Generation, Shape};
+use crate::descriptor::Shape;
 use crate::error::Result;
 use crate::memory::{Content, Handle};
 use crate::program::KernelCode;
@@ -22,18 +22,17 @@ const BYTES: u64 = 2 << 20;
 pub(super) struct LaunchRing {
     memory: Handle,
     cursor: Cursor,
-    generation: Generation,
 }
 
 impl LaunchRing {
-    /// An empty ring for descriptors of a generation.
+    /// An empty ring.
     ///
     /// # Errors
     ///
     /// When there is no memory.
-    pub(super) fn new(device: &Arc<Shared>, generation: Generation) -> Result<Self> {
+    pub(super) fn new(device: &Arc<Shared>) -> Result<Self> {
         let memory = device.allocate(BYTES, MemoryUse::Commands, Content::LaunchRecords)?;
-        Ok(Self { memory, cursor: Cursor::new(BYTES), generation })
+        Ok(Self { memory, cursor: Cursor::new(BYTES) })
     }
 
     /// Starts over with an empty ring, none of whose records is used any more.
@@ -114,13 +113,19 @@ impl LaunchRing {
     #[inline]
     pub(super) fn release_by(&mut self, last: ChainEnd, va: u64, value: u64) -> Result<()> {
         // SAFETY: the descriptor lies inside the memory, which lives as long as `self`.
-        unsafe { self.generation.store_release(va, value, self.memory.cpu().add(last.offset as usize)) }
+        unsafe {
+            let descriptor = self.memory.cpu().add(last.offset as usize);
+            last.link.generation().store_release(va, value, descriptor)
+        }
     }
 
     /// Undoes [`LaunchRing::release_by`].
     #[cold]
     pub(super) fn revoke_release(&mut self, last: ChainEnd) {
         // SAFETY: as in `release_by`.
-        unsafe { self.generation.clear_release(self.memory.cpu().add(last.offset as usize)) };
+        unsafe {
+            let descriptor = self.memory.cpu().add(last.offset as usize);
+            last.link.generation().clear_release(descriptor);
+        }
     }
 }

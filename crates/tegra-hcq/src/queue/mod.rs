@@ -118,7 +118,7 @@ impl Queue {
         };
         let (compute, copy) = (lane(compute)?, lane(copy)?);
         let generation = Generation::of(device.backend().properties().sm_version);
-        let launches = LaunchRing::new(device, generation)?;
+        let launches = LaunchRing::new(device)?;
         let state = device.register_queue(|slot| {
             let timeline = device.timeline(slot);
             if options.first_value > timeline.value() {
