@@ -14,14 +14,16 @@ use ampere_cmd::method::Method;
 use ampere_cmd::pushbuffer::{MethodStream, Subchannel};
 use nvmap::volatile;
 
-use crate::descriptor::{self, Generation};
+use crate::descriptor::{self, Generation, Seen};
 use crate::fault::{CodeLocation, Fault, NearBuffer};
 use crate::grid::Dim3;
 use crate::shared::Shared;
 use crate::wait::OpenChannels;
 
-/// Longest chain of launch descriptors that is followed.
+/// Launches of a submission that are kept.
 const CHAIN: usize = 64;
+/// Launches of a submission that are followed to its end: no ring or graph of usual size has more.
+const LONGEST: usize = 1 << 16;
 /// Names of the channels in the order of `OpenChannels::rings`.
 const LANES: [&str; 2] = ["compute", "copy"];
 
@@ -117,9 +119,8 @@ pub(crate) fn submissions(
         let entries = unsafe { ring.last_entries(count) };
         for (va, count) in standing(&entries) {
             let Some(words) = read_words(device, va, count as usize) else { continue };
-            let launches = launches(device, generation, &words);
-            let by_launch = |record: &LaunchRecord| released_by(generation, record, timeline_va);
-            let releases = released(&words, timeline_va).or_else(|| launches.last().and_then(by_launch));
+            let (launches, by_launch) = launches(device, generation, &words, timeline_va);
+            let releases = released(&words, timeline_va).or(by_launch);
             found.push(Submission { channel, va, words, launches, releases, generation });
         }
     }
@@ -164,22 +165,21 @@ fn released(words: &[u32], va: u64) -> Option<u64> {
     value
 }
 
-/// The value that a launch descriptor releases at an address.
-fn released_by(generation: Generation, record: &LaunchRecord, va: u64) -> Option<u64> {
-    let (at, value) = descriptor::read(generation, &record.words)?.release?;
-    (at == va).then_some(value)
-}
-
 /// The kernel that was to run first in the submission that releases `value`.
 pub(crate) fn kernel_of(device: &Shared, submissions: &[Submission], value: u64) -> Option<CodeLocation> {
     let submission = submissions.iter().find(|submission| submission.releases == Some(value))?;
     device.locate(submission.launches.first()?.code_va)
 }
 
-/// Follows the launches in a pushbuffer.
-fn launches(device: &Shared, generation: Generation, words: &[u32]) -> Vec<LaunchRecord> {
+/// Follows the launches in a pushbuffer: the first of them, and the value that one releases at an address.
+fn launches(
+    device: &Shared,
+    generation: Generation,
+    words: &[u32],
+    timeline_va: u64,
+) -> (Vec<LaunchRecord>, Option<u64>) {
     let mut stream = MethodStream::new();
-    let mut found = Vec::new();
+    let (mut found, mut releases, mut followed) = (Vec::new(), None, 0);
     for &word in words {
         if let Ok(Some(write)) = stream.push(word)
             && write.subchannel == Subchannel::COMPUTE
@@ -187,19 +187,24 @@ fn launches(device: &Shared, generation: Generation, words: &[u32]) -> Vec<Launc
         {
             let mut next = Some(u64::from(write.data) << 8);
             while let Some(va) = next
-                && found.len() < CHAIN
-                && let Some((record, behind)) = record(device, generation, va)
+                && followed < LONGEST
+                && let Some((record, seen)) = record(device, generation, va)
             {
-                next = behind;
-                found.push(record);
+                next = seen.next;
+                followed += 1;
+                releases =
+                    seen.release.filter(|&(at, _)| at == timeline_va).map(|(_, value)| value).or(releases);
+                if found.len() < CHAIN {
+                    found.push(record);
+                }
             }
         }
     }
-    found
+    (found, releases)
 }
 
-/// The descriptor at an address, and that of the next one.
-fn record(device: &Shared, generation: Generation, va: u64) -> Option<(LaunchRecord, Option<u64>)> {
+/// The descriptor at an address, and what else it says.
+fn record(device: &Shared, generation: Generation, va: u64) -> Option<(LaunchRecord, Seen)> {
     let words = read_words(device, va, generation.words())?;
     let seen = descriptor::read(generation, &words)?;
     let record = LaunchRecord {
@@ -210,7 +215,7 @@ fn record(device: &Shared, generation: Generation, va: u64) -> Option<(LaunchRec
         block: seen.block,
         words,
     };
-    Some((record, seen.next))
+    Some((record, seen))
 }
 
 /// The grid and block of the kernel in which the fault happened: those of its last launch.
@@ -251,5 +256,29 @@ mod tests {
         assert_eq!(standing(&[first, second, third]), [(0x1040, 8), (0x1030, 4)], "the ring has begun anew");
         assert_eq!(standing(&[first, first]), [(0x1000, 16)], "a graph that was replayed");
         assert_eq!(standing(&[]), []);
+    }
+
+    #[cfg(feature = "sim")]
+    #[test]
+    fn the_release_at_the_end_of_a_long_chain_is_found() {
+        use crate::{Device, DeviceKind, Program, QueueOptions, ReleaseBy, WaitPolicy};
+
+        let device = Device::open(DeviceKind::Sim).unwrap();
+        let program = Program::load(&device, include_bytes!("../../../kernels/basics.cubin")).unwrap();
+        let empty = program.kernel("empty").unwrap();
+        for release in [ReleaseBy::Host, ReleaseBy::Descriptor] {
+            let options = QueueOptions::default().wait(WaitPolicy::Spin).release(release);
+            let mut queue = device.queue_with(&options).unwrap();
+            for _ in 0..CHAIN + 10 {
+                queue.launch(&empty, 1, 32, &[]).unwrap();
+            }
+            let fence = queue.submit().unwrap();
+            fence.wait(crate::DEFAULT_TIMEOUT).unwrap();
+            let (channels, timeline) = (queue.state.channels().unwrap(), queue.state.timeline.gpu_va());
+            let found = submissions(device.shared(), &channels, timeline, 1);
+            let compute = found.iter().find(|submission| submission.channel == "compute").unwrap();
+            assert_eq!(compute.releases, Some(fence.value), "{release:?}");
+            assert_eq!(compute.launches.len(), CHAIN);
+        }
     }
 }

@@ -17,7 +17,7 @@ mod end;
 
 pub(crate) use bank0::put_shape;
 use end::ReleaseFields;
-pub(crate) use end::{Link, read};
+pub(crate) use end::{Link, Seen, read};
 
 /// Alignment of a descriptor, in bytes.
 pub(crate) const ALIGN: u64 = ampere_cmd::qmd::ALIGNMENT;
