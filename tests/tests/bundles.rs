@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use tegra_hcq::{Error, args};
+use tegra_hcq::{Error, QueueOptions, args};
 use tests::{Bench, TIMEOUT};
 
 const FILES: [&str; 7] = [
@@ -210,4 +210,27 @@ fn a_folder_that_cannot_be_written_changes_no_error() {
     let text = String::from_utf8_lossy(&child.stdout).into_owned() + &String::from_utf8_lossy(&child.stderr);
     assert!(child.status.success() && text.contains("1 passed"), "{text}");
     assert_eq!(fs::read_to_string(&file).unwrap(), "not a folder");
+}
+
+/// What a queue sends to wait for a signal, and for another queue.
+#[test]
+fn a_queue_that_holds_its_engine_yields_to_other_queues_only() {
+    let mut bench = Bench::with_options("basics", &QueueOptions::default().hold(true));
+    let go = bench.device.signal(0).unwrap();
+    let mut other = bench.device.queue().unwrap();
+    let data = bench.device.alloc::<u32>(64).unwrap();
+    other.launch(&bench.program.kernel("fill_u32").unwrap(), 1, 64, &args![&data, 1_u32, 64_u32]).unwrap();
+    let fence = other.submit().unwrap();
+    bench.queue.wait_signal(&go, 1).unwrap();
+    bench.queue.wait_fence(&fence).unwrap();
+    let submitted = bench.queue.submit().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let commands = read(&bench.device.write_bundle(folder.path()).unwrap(), "submissions.txt");
+    go.set(1);
+    submitted.wait(TIMEOUT).unwrap();
+    let of_the_queue = commands.split("== queue 1").next().unwrap();
+    let acquires: Vec<&str> =
+        of_the_queue.lines().filter(|line| line.contains("OPERATION ACQ_CIRC_GEQ")).collect();
+    let yields: Vec<bool> = acquires.iter().map(|line| line.contains("ACQUIRE_SWITCH_TSG EN")).collect();
+    assert_eq!(yields, [false, true], "{commands}");
 }

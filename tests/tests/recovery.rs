@@ -269,6 +269,9 @@ fn a_silent_fault_has_no_address_of_an_earlier_one() {
     bench.orin.silence_faults(true);
     let silent = fault(bench.try_run("fault_write", 1, 1, &args![0x41_0000_0000_u64, 1_u32]));
     assert_eq!((silent.kind, silent.address), (FaultKind::Mmu, None));
+    // The driver's own requests tell the instruction all the same.
+    let location = silent.location.unwrap();
+    assert!(silent.pc.is_some() && location.kernel == "fault_write" && location.offset > 0, "{location:?}");
 }
 
 /// Each thread has a queue that faults, and recovers the device: nobody stops what another has just set up.

@@ -53,7 +53,7 @@ macro_rules! suites {
     };
 }
 
-suites! { ioctl, hcq, edge_cases, submissions, stress, models, silicon, jit, isolation }
+suites! { ioctl, hcq, edge_cases, submissions, faults, stress, models, silicon, jit, isolation }
 
 /// By themselves, the roles of another process are ordinary tests.
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tegra_hcq::WaitPolicy;
+use tegra_hcq::{QueueOptions, WaitPolicy};
 
 use super::Case;
 use crate::TIMEOUT;
@@ -16,16 +16,20 @@ const ARRIVAL: Duration = Duration::from_micros(20);
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
+        Case::new("signal/raise", "queue raises a signal; from the call until the CPU sees it", raise),
         Case::new(
             "signal/round_trip",
             "CPU raises what a queue is to wait for, spins until the queue answers",
-            |bench| round_trip(bench, Duration::ZERO),
+            |bench| round_trip(bench, Duration::ZERO, false),
         ),
         Case::new(
             "signal/wake",
             "CPU raises what a queue has waited for since 20 us, spins until the queue answers",
-            |bench| round_trip(bench, ARRIVAL),
+            |bench| round_trip(bench, ARRIVAL, false),
         ),
+        Case::new("signal/wake_held", "the same by a queue that holds its engine while it waits", |bench| {
+            round_trip(bench, ARRIVAL, true)
+        }),
         Case::new(
             "signal/two_queues",
             "two queues wait for each other's signal in turns: per turn",
@@ -42,9 +46,39 @@ fn pass(time: Duration) {
     }
 }
 
-fn round_trip(bench: &mut Bench<'_>, arrival: Duration) -> Result<()> {
-    let (go, done) = (bench.device().signal(0)?, bench.device().signal(0)?);
+fn raise(bench: &mut Bench<'_>) -> Result<()> {
+    let done = bench.device().signal(0)?;
     let mut queue = bench.queue(WaitPolicy::Spin)?;
+    let mut round = 0;
+    let mut ours = || {
+        round += 1;
+        let start = Instant::now();
+        queue.signal(&done, round)?;
+        let fence = queue.submit()?;
+        done.wait(round, TIMEOUT)?;
+        let elapsed = start.elapsed();
+        fence.wait(TIMEOUT)?;
+        Ok(elapsed)
+    };
+    bench.measure(1, &mut ours, &mut |cuda| {
+        let (stream, done) = (cuda.stream()?, cuda.shared_word()?);
+        let mut round = 0;
+        Ok(Box::new(move || {
+            round += 1;
+            let start = Instant::now();
+            stream.write_value(&done, round)?;
+            spin_until("the stream's word", || done.value() >= round)?;
+            let elapsed = start.elapsed();
+            stream.wait()?;
+            Ok(elapsed)
+        }))
+    })
+}
+
+fn round_trip(bench: &mut Bench<'_>, arrival: Duration, hold: bool) -> Result<()> {
+    let (go, done) = (bench.device().signal(0)?, bench.device().signal(0)?);
+    let options = QueueOptions::default().wait(WaitPolicy::Spin).hold(hold);
+    let mut queue = bench.device().queue_with(&options)?;
     let mut round = 0;
     let mut ours = || {
         round += 1;

@@ -81,15 +81,15 @@ pub struct ChannelError {
     pub xid: u32,
 }
 
-/// An MMU fault, as the driver tells it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An access that the MMU refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MmuFault {
-    /// The address that was accessed.
+    /// Address of the page of 4 KiB that was accessed.
     pub address: u64,
-    /// The driver's number of the kind.
+    /// Why it was refused, `NV_PFAULT_FAULT_TYPE_*` (`dev_fault.h`).
     pub fault_type: u32,
-    /// The driver's word for the kind.
-    pub text: String,
+    /// What was tried, `NV_PFAULT_ACCESS_TYPE_*` (`dev_fault.h`).
+    pub access_type: u32,
 }
 
 /// What has stopped an SM.
@@ -301,22 +301,23 @@ impl ChannelGroup {
         })
     }
 
-    /// The MMU fault that has stopped the group, if one has.
+    /// The last access of a kernel of the group that the MMU refused, if there was one. The driver tells nothing about
+    /// those of copies and of the host engine.
     ///
     /// # Errors
     ///
     /// When the driver refuses to tell.
     pub fn mmu_fault(&self) -> Result<Option<MmuFault>> {
-        for channel in &self.channels {
-            let mut info = control::MmuFaultInfo::default();
-            self.gpu.rm().control(channel.object, &control::GET_MMU_FAULT_INFO, &mut info)?;
-            let address = u64::from(info.address_high) << 32 | u64::from(info.address_low);
-            if address != 0 || info.fault_text[0] != 0 {
-                let text = rm::text(&info.fault_text);
-                return Ok(Some(MmuFault { address, fault_type: info.fault_type, text }));
-            }
-        }
-        Ok(None)
+        let Some(debugger) = self.debugger else { return Ok(None) };
+        let mut told = control::MmuFaults::default();
+        self.gpu.rm().control(debugger, &control::READ_MMU_FAULT_INFO, &mut told)?;
+        // CAST: at most four.
+        let last = told.faults.iter().take(told.count as usize).next_back();
+        Ok(last.map(|&control::MmuFault { address, fault_type, access_type, .. }| MmuFault {
+            address,
+            fault_type,
+            access_type,
+        }))
     }
 
     /// The SMs that have stopped with an error.
@@ -327,7 +328,8 @@ impl ChannelGroup {
     pub fn sm_errors(&self) -> Result<Vec<SmError>> {
         let Some(debugger) = self.debugger else { return Ok(Vec::new()) };
         let properties = self.gpu.properties();
-        let total = properties.gpcs * properties.tpcs_per_gpc * properties.sms_per_tpc;
+        // One too many, and the driver refuses them all.
+        let total = properties.tpcs * properties.sms_per_tpc;
         let mut errors = Vec::new();
         let mut first = 0;
         while first < total {
@@ -336,13 +338,7 @@ impl ChannelGroup {
             // CAST: 100.
             states.count = (total - first).min(control::SM_STATES as u32);
             states.first = first;
-            let read = self.gpu.rm().control(debugger, &control::READ_ALL_SM_ERROR_STATES, &mut *states);
-            match read {
-                Ok(()) => {}
-                // Chips have fewer SMs than their generation may have.
-                Err(_) if first > 0 => break,
-                Err(error) => return Err(error),
-            }
+            self.gpu.rm().control(debugger, &control::READ_ALL_SM_ERROR_STATES, &mut *states)?;
             let stopped = |state: &control::SmErrorState| state.global_esr != 0 || state.warp_esr != 0;
             for (sm, state) in (first..).zip(states.states.iter().take(states.count as usize)) {
                 if stopped(state) {
@@ -355,7 +351,7 @@ impl ChannelGroup {
                     });
                 }
             }
-            first += states.count.max(1);
+            first += control::SM_STATES as u32;
         }
         Ok(errors)
     }

@@ -105,7 +105,7 @@ fn classes_and_commands_have_the_numbers_of_the_headers() {
         PERF_BOOST: PerfBoost;
         GPFIFO_GET_WORK_SUBMIT_TOKEN: WorkSubmitToken;
         GPFIFO_SCHEDULE: GpfifoSchedule;
-        GET_MMU_FAULT_INFO: MmuFaultInfo;
+        READ_MMU_FAULT_INFO: MmuFaults;
         READ_ALL_SM_ERROR_STATES: SmErrorStates;
         CE_GET_ALL_CAPS: CeAllCaps;
     }

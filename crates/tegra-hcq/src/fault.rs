@@ -1,9 +1,11 @@
-//! Why the GPU stopped: the error notifier and the kernel log, decoded once.
+//! Why the GPU stopped: the error notifier, what the driver's requests tell, and the kernel log, decoded once.
 //!
 //! When the GPU cannot go on, the kernel writes a number into the channel's error notifier (16 bytes
-//! of memory that the driver registered) and explains itself in its log: an `[MMU FAULT]` line holds
-//! the address, an `sm err state` line the program counter. The notifier is always there; the log may
-//! be closed to ordinary users, in which case address and place stay unknown.
+//! of memory that the driver registered). Requests tell what each SM has recorded about its exception, with the
+//! program counter, and on a desktop GPU what the MMU refused. The kernel's log has the rest: on an Orin the
+//! address of an MMU fault, and everything about commands. It may be closed to ordinary users; then that stays unknown.
+
+mod mmu;
 
 use core::fmt;
 use std::path::PathBuf;
@@ -133,11 +135,12 @@ pub struct Fault {
     pub kind: FaultKind,
     /// What the error notifier says.
     pub notifier: ErrorCode,
-    /// Faulting data address, where the log tells.
+    /// Address of the access, where driver or log tell: of an MMU fault, that of the page of 4 KiB; of an access outside
+    /// of shared memory, one inside of that.
     pub address: Option<u64>,
-    /// Type of the MMU fault and of the access, as the log has them: `("invalid pte", "read")`.
+    /// Type of the MMU fault and of the access, where driver or log tell: `("invalid pte", "virt read")`.
     pub access: Option<(String, String)>,
-    /// Address of the faulting instruction, where the log tells.
+    /// Address of the faulting instruction, where driver or log tell.
     pub pc: Option<u64>,
     /// The kernel that contains `pc`, or else the one launched last.
     pub location: Option<CodeLocation>,
@@ -161,14 +164,12 @@ impl Fault {
     pub(crate) fn decode(notifier: ErrorCode, log: Result<Vec<String>, String>, evidence: &Evidence) -> Self {
         let lines = log.as_deref().unwrap_or(&[]);
         // The last ones: before them there may be stragglers of an earlier fault.
-        let mmu = lines.iter().rfind(|line| line.contains("fault addr: "));
+        let mmu_line = lines.iter().rfind(|line| line.contains("fault addr: "));
         let sm = lines.iter().rfind(|line| line.contains("hww_warp_esr_pc "));
-        let pc = sm.and_then(|line| hex_after(line, "hww_warp_esr_pc ")).or(evidence.pc);
+        let pc = evidence.pc.or_else(|| sm.and_then(|line| hex_after(line, "hww_warp_esr_pc ")));
         let xid_esr = || lines.iter().rev().find_map(|line| xid_warp_esr(line));
-        let warp =
-            sm.and_then(|line| decimal_after(line, "hww_warp_esr ")).or_else(xid_esr).or(evidence.warp_esr);
-        let warp = warp.map(WarpError::from_esr);
-        let xid = lines.iter().rev().find_map(|line| xid_fault(line));
+        let logged = || sm.and_then(|line| decimal_after(line, "hww_warp_esr ")).or_else(xid_esr);
+        let warp = evidence.warp_esr.or_else(logged).map(WarpError::from_esr);
         let kind = match notifier {
             ErrorCode::MmuFault => FaultKind::Mmu,
             ErrorCode::EngineException if lines.iter().any(|line| line.contains("sked exception")) => {
@@ -179,22 +180,24 @@ impl Fault {
             ErrorCode::CopyEngineFault => FaultKind::CopyEngine,
             other => FaultKind::Other(other),
         };
-        let access = mmu
-            .and_then(|line| Some((text_after(line, "fault type: ")?, text_after(line, "access type: ")?)))
-            .or_else(|| xid.as_ref().map(|(_, access)| access.clone()));
+        let told =
+            evidence.mmu.map(|fault| (fault.address, (mmu::kind(fault.kind), mmu::access(fault.access))));
+        let logged = || {
+            let line = mmu_line?;
+            let words = (text_after(line, "fault type: ")?, text_after(line, "access type: ")?);
+            Some((hex_after(line, "fault addr: ")?, words))
+        };
+        let xid = || lines.iter().rev().find_map(|line| xid_fault(line));
+        let (address, access) = told.or_else(logged).or_else(xid).unzip();
         let details = lines
             .iter()
             .filter_map(|line| line.split_once("orin-sim: "))
             .map(|(_, text)| text.to_owned())
             .collect();
-        let address = mmu
-            .and_then(|line| hex_after(line, "fault addr: "))
-            .or(xid.map(|(address, _)| address))
-            .or(evidence.address);
         Self {
             kind,
             notifier,
-            address,
+            address: address.or(evidence.address),
             access,
             pc,
             location: None,
@@ -244,8 +247,13 @@ impl fmt::Display for Fault {
         for detail in &self.details {
             write!(f, "; {detail}")?;
         }
-        if let Err(reason) = &self.log {
-            write!(f, " (address and place are in the kernel log, which cannot be read: {reason})")?;
+        let told = match self.kind {
+            FaultKind::Mmu => self.address.is_some(),
+            FaultKind::Sm(_) => self.pc.is_some(),
+            _ => false,
+        };
+        if let (Err(reason), false) = (&self.log, told) {
+            write!(f, " (more is in the kernel log, which cannot be read: {reason})")?;
         }
         if let Some(bundle) = &self.bundle {
             write!(f, "; crash bundle: {}", bundle.display())?;
@@ -270,9 +278,7 @@ fn xid_fault(line: &str) -> Option<(u64, (String, String))> {
     let address = u64::from_str_radix(&address.replace('_', ""), 16).ok()?;
     let mut words = rest.split_whitespace();
     let (kind, access) = (words.next()?, words.next()?);
-    let plain = |word: &str, prefix: &str| word.trim_start_matches(prefix).to_lowercase().replace('_', " ");
-    let kind = format!("invalid {}", plain(kind, "FAULT_"));
-    Some((address, (kind, plain(access, "ACCESS_TYPE_"))))
+    Some((address, (mmu::named_kind(kind), mmu::named_access(access))))
 }
 
 /// The hexadecimal number that follows `label`.
@@ -296,6 +302,7 @@ fn text_after(line: &str, label: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::Refusal;
 
     fn lines(text: &str) -> Result<Vec<String>, String> {
         Ok(text.lines().map(str::to_owned).collect())
@@ -313,7 +320,7 @@ mod tests {
                     0x519734=0x0 0x519728=0x1f81fb60 0x51972c=0x1174";
         let fault = Fault::decode(ErrorCode::EngineException, lines(line), &Evidence::default());
         assert_eq!(fault.kind, FaultKind::Sm(WarpError::IllegalInstruction));
-        let evidence = Evidence { pc: Some(0x1230), warp_esr: Some(0xf), address: None };
+        let evidence = Evidence { pc: Some(0x1230), warp_esr: Some(0xf), ..Evidence::default() };
         let fault = Fault::decode(ErrorCode::EngineException, lines(""), &evidence);
         assert_eq!((fault.kind, fault.pc), (FaultKind::Sm(WarpError::MisalignedAddress), Some(0x1230)));
     }
@@ -360,6 +367,19 @@ mod tests {
             Fault::decode(ErrorCode::Unknown(77), lines(""), &Evidence::default()).kind,
             FaultKind::Other(ErrorCode::Unknown(77))
         );
+    }
+
+    #[test]
+    fn without_a_log_the_driver_tells_address_and_place() {
+        let closed = || Err("permission denied".to_owned());
+        let refusal = Refusal { address: 0x1_2345_6000, kind: 6, access: 1 };
+        let evidence = Evidence { mmu: Some(refusal), ..Evidence::default() };
+        let fault = Fault::decode(ErrorCode::MmuFault, closed(), &evidence);
+        let text = "GPU fault: MMU fault at address 0x123456000 (write/ro violation, virt write access)";
+        assert_eq!(fault.to_string(), text);
+        let evidence = Evidence { pc: Some(0x80), warp_esr: Some(0x500_000f), address: Some(1), mmu: None };
+        let fault = Fault::decode(ErrorCode::EngineException, closed(), &evidence);
+        assert_eq!(fault.to_string(), "GPU fault: misaligned address at address 0x1 at pc 0x80");
     }
 
     #[test]

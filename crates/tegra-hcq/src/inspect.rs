@@ -229,13 +229,22 @@ pub(crate) fn grid_of(device: &Shared, fault: &Fault) -> Option<(Dim3, Dim3)> {
     Some((launch.grid, launch.block))
 }
 
-/// The buffer that contains an address, or else the one whose end or start is nearest.
+/// How far from an address a buffer may lie, in bytes, to have to do with it.
+const NEAR: u64 = 1 << 32;
+
+/// The buffer that contains an address, or else the one whose end or start is nearest, unless that is far.
 pub(crate) fn nearest(device: &Arc<Shared>, address: u64) -> Option<NearBuffer> {
     let live = device.pool().live();
     let distance = |va: u64, bytes: u64| {
         if address < va { va - address } else { (address + 1).saturating_sub(va + bytes) }
     };
-    let memory = live.iter().min_by_key(|memory| distance(memory.gpu_va(), memory.wanted()))?;
+    let (far, memory) = live
+        .iter()
+        .map(|memory| (distance(memory.gpu_va(), memory.wanted()), memory))
+        .min_by_key(|(far, _)| *far)?;
+    if far > NEAR {
+        return None;
+    }
     Some(NearBuffer {
         name: device.memory_name(memory),
         va: memory.gpu_va(),

@@ -1,6 +1,7 @@
 //! The suites of tests that run on a device.
 
 pub mod edge_cases;
+pub mod faults;
 mod fixtures;
 pub mod hcq;
 pub mod ioctl;
@@ -15,11 +16,12 @@ pub mod submissions;
 use crate::harness::Suite;
 
 /// The suites of an ordinary run, in the order in which they run.
-pub static ALL: [&Suite; 9] = [
+pub static ALL: [&Suite; 10] = [
     &ioctl::SUITE,
     &hcq::SUITE,
     &edge_cases::SUITE,
     &submissions::SUITE,
+    &faults::SUITE,
     &stress::SUITE,
     &models::SUITE,
     &silicon::SUITE,

@@ -29,6 +29,7 @@ pub static SUITE: Suite = Suite {
         }),
         test!(unwaited, "host steps and copies behind launches that nobody has waited for", unwaited),
         test!(across_32_bits, "values beyond 2^32 are released whole", across_32_bits),
+        test!(held, "queues that hold their engine while they wait still hand over to each other", held),
         test!(graph_on_both, "a graph forgets the queue that it was replayed on before", graph_on_both),
         test!(full_sms, "grids of all sizes of blocks that fill every SM", full_sms),
         test!(small_beside_large, "small grids run while other queues fill the SMs", small_beside_large),
@@ -37,6 +38,8 @@ pub static SUITE: Suite = Suite {
 
 /// Threads of a block.
 const BLOCK: u32 = 64;
+/// Elements that queues hand to each other.
+const LEN: u32 = 64;
 
 fn spinning(device: &Device, release: ReleaseBy) -> Result<Queue, tegra_hcq::Error> {
     device.queue_with(&QueueOptions::default().wait(WaitPolicy::Spin).release(release))
@@ -210,6 +213,33 @@ fn across_32_bits(context: &Context) -> Check {
             ensure(fence.is_done(), || format!("submission {round} has ended and has not"))?;
             equal("increments", &data.to_vec()?, &[round])?;
         }
+    }
+    Ok(())
+}
+
+/// Two queues take turns by signals, and the CPU takes part; each turn may cost a time slice.
+fn held(context: &Context) -> Check {
+    let device = context.device()?;
+    let options = QueueOptions::default().wait(WaitPolicy::Spin).hold(true);
+    let (mut left, mut right) = (device.queue_with(&options)?, device.queue_with(&options)?);
+    let (go, ping, pong) = (device.signal(0)?, device.signal(0)?, device.signal(0)?);
+    let increment = kernel!(device, "basics", "increment")?;
+    let data = device.alloc_zeroed::<u32>(LEN as usize)?;
+    for turn in 1..=10 {
+        left.wait_signal(&go, turn)?;
+        left.launch(&increment, 1, LEN, &args![&data, LEN])?;
+        left.signal(&ping, turn)?;
+        left.submit()?;
+        right.wait_signal(&ping, turn)?;
+        right.launch(&increment, 1, LEN, &args![&data, LEN])?;
+        right.signal(&pong, turn)?;
+        right.submit()?;
+        left.wait_signal(&pong, turn)?;
+        ensure(ping.value() < turn, || format!("turn {turn} has begun before it was to"))?;
+        go.set(turn);
+        left.wait(patience(context))?;
+        // CAST: small.
+        equal("after a turn", &data.to_vec()?, &[2 * turn as u32; LEN as usize])?;
     }
     Ok(())
 }

@@ -23,8 +23,8 @@ pub const GPFIFO_GET_WORK_SUBMIT_TOKEN: Command<WorkSubmitToken> =
     Command::new(0xc36f_0108, "GPFIFO_GET_WORK_SUBMIT_TOKEN");
 /// Group: start and stop.
 pub const GPFIFO_SCHEDULE: Command<GpfifoSchedule> = Command::new(0xa06c_0101, "GPFIFO_SCHEDULE");
-/// Channel: the MMU fault that has stopped it.
-pub const GET_MMU_FAULT_INFO: Command<MmuFaultInfo> = Command::new(0x906f_0106, "GET_MMU_FAULT_INFO");
+/// Debugger: the last MMU faults of the debugged context's kernels.
+pub const READ_MMU_FAULT_INFO: Command<MmuFaults> = Command::new(0x83de_0328, "READ_MMU_FAULT_INFO");
 /// Debugger: what has stopped each SM.
 pub const READ_ALL_SM_ERROR_STATES: Command<SmErrorStates> =
     Command::new(0x83de_030c, "READ_ALL_SM_ERROR_STATES");
@@ -76,6 +76,18 @@ uapi_struct! {
         8 => list: u64, "grInfoList";
         /// 0: the graphics engine.
         16 => route: [u32; 4], "grRouteInfo";
+    }
+}
+
+uapi_struct! {
+    /// An MMU fault of a kernel.
+    plain MmuFault = "NV83DE_CTRL_DEBUG_READ_MMU_FAULT_INFO_ENTRY", 16 bytes {
+        /// The address that was accessed.
+        0 => address: u64, "faultAddress";
+        /// Its kind, `NV_PFAULT_FAULT_TYPE_*` (`dev_fault.h`).
+        8 => fault_type: u32, "faultType";
+        /// The access, `NV_PFAULT_ACCESS_TYPE_*` (`dev_fault.h`).
+        12 => access_type: u32, "accessType";
     }
 }
 
@@ -204,20 +216,14 @@ uapi_struct! {
 }
 
 uapi_struct! {
-    /// Parameters of [`GET_MMU_FAULT_INFO`].
-    plain MmuFaultInfo = "NV906F_CTRL_GET_MMU_FAULT_INFO_PARAMS", 104 bytes {
-        /// Out: high word of the address.
-        0 => address_high: u32, "addrHi";
-        /// Out: low word of the address.
-        4 => address_low: u32, "addrLo";
-        /// Out: kind of the fault.
-        8 => fault_type: u32, "faultType";
-        /// Out: the same as text.
-        12 => fault_text: [u8; 32], "faultString";
+    /// Parameters of [`READ_MMU_FAULT_INFO`].
+    plain MmuFaults = "NV83DE_CTRL_DEBUG_READ_MMU_FAULT_INFO_PARAMS", 72 bytes {
+        /// Out: the faults, the latest last.
+        0 => faults: [MmuFault; 4], "mmuFaultInfoList";
+        /// Out: how many of them there are.
+        64 => count: u32, "count";
         /// Must be 0.
-        44 => padding0: [u8; 4], "";
-        /// Out: program addresses.
-        48 => program_va: [u64; 7], "shaderProgramVA";
+        68 => padding0: [u8; 4], "";
     }
 }
 

@@ -192,7 +192,8 @@ fn print_mmu(log: &Log, channel: u32, tsg: u32, client: &str, fault: &MmuFault) 
         format_args!(
             "[MMU FAULT] mmu engine id:  {engine}, ch id:  {channel}, fault addr: {:#x}, fault addr aperture: \
              0, fault type: {fault_type}, access type: {access}, ",
-            fault.va
+            // The fault packet has no more bits of it (`hw_gmmu_ga10b.h`, `gmmu_fault_buf_entry_addr_lo`).
+            fault.va & !0xfff
         ),
     );
     log.error(

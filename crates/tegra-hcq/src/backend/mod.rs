@@ -224,6 +224,28 @@ impl RingView {
     }
 }
 
+/// An access that the MMU refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// Its address.
+    pub(crate) address: u64,
+    /// Why, `NV_PFAULT_FAULT_TYPE_*` (`dev_fault.h`).
+    pub(crate) kind: u32,
+    /// What was tried, `NV_PFAULT_ACCESS_TYPE_*` (`dev_fault.h`).
+    pub(crate) access: u32,
+}
+
+/// What an SM has recorded about its exception.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SmRecord {
+    /// Error of a warp; 0 when only the SM as a whole has one.
+    pub(crate) warp_esr: u32,
+    /// Program counter of the warp, 0 for none.
+    pub(crate) pc: u64,
+    /// Address of its access, 0 for none.
+    pub(crate) address: u64,
+}
+
 /// What a driver's own calls tell about a fault, beyond the kernel log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Evidence {
@@ -233,6 +255,22 @@ pub(crate) struct Evidence {
     pub(crate) warp_esr: Option<u32>,
     /// Address of its access.
     pub(crate) address: Option<u64>,
+    /// What the MMU refused.
+    pub(crate) mmu: Option<Refusal>,
+}
+
+impl Evidence {
+    /// What the SMs that have an error have recorded: the first with one of a warp counts, or else the first.
+    pub(crate) fn of_sms(records: &[SmRecord]) -> Self {
+        let of_a_warp = |record: &&SmRecord| record.warp_esr & 0xffff != 0;
+        let Some(record) = records.iter().find(of_a_warp).or(records.first()) else { return Self::default() };
+        Self {
+            pc: (record.pc != 0).then_some(record.pc),
+            warp_esr: Some(record.warp_esr),
+            address: (record.address != 0).then_some(record.address),
+            mmu: None,
+        }
+    }
 }
 
 /// Channels that are scheduled, and die, together (one TSG): compute and copy, unless it was asked for one alone.

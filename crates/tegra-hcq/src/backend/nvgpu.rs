@@ -12,7 +12,10 @@ use nvgpu_sys::Door;
 use nvgpu_sys::layout::Uapi;
 use nvmap::{Buffer, CacheMode};
 
-use super::{Backend, ChannelGroup, DeviceMemory, Engine, MemoryInfo, MemoryUse, Properties, SubmitRing};
+use super::{
+    Backend, ChannelGroup, DeviceMemory, Engine, Evidence, MemoryInfo, MemoryUse, Properties, SmRecord,
+    SubmitRing,
+};
 use crate::device::DeviceKind;
 use crate::error::Result;
 
@@ -116,7 +119,7 @@ struct NvgpuChannels {
     channels: Mutex<[Channel; 2]>,
     notifiers: [ErrorNotifier; 2],
     completion: TsgEvent,
-    _tsg: Tsg,
+    tsg: Tsg,
 }
 
 impl ChannelGroup for NvgpuChannels {
@@ -155,6 +158,22 @@ impl ChannelGroup for NvgpuChannels {
 
     fn sleep(&self, timeout: Duration) -> bool {
         self.completion.wait(timeout).is_ok()
+    }
+
+    fn evidence(&self) -> Evidence {
+        let sms = 0..self.tsg.gpu().characteristics().sm_count();
+        let records: Vec<_> = sms
+            .filter_map(|sm| match self.tsg.sm_error_state(sm) {
+                Ok(state) if (state.global_esr, state.warp_esr) == (0, 0) => None,
+                // Nothing tells the address of the access.
+                Ok(state) => Some(SmRecord { warp_esr: state.warp_esr, pc: state.warp_esr_pc, address: 0 }),
+                Err(error) => {
+                    tracing::debug!(%error, sm, "the driver does not tell the SM's error");
+                    None
+                }
+            })
+            .collect();
+        Evidence::of_sms(&records)
     }
 }
 
@@ -205,12 +224,7 @@ impl Backend for NvgpuBackend {
         let copy = subcontext.channel(self.properties.copy_class).label("copy channel").open()?;
         let notifiers = [compute.notifier().clone(), copy.notifier().clone()];
         let completion = tsg.completion_event()?;
-        Ok(Box::new(NvgpuChannels {
-            channels: Mutex::new([compute, copy]),
-            notifiers,
-            completion,
-            _tsg: tsg,
-        }))
+        Ok(Box::new(NvgpuChannels { channels: Mutex::new([compute, copy]), notifiers, completion, tsg }))
     }
 
     fn kernel_log(&self) -> Result<Vec<String>, String> {

@@ -13,7 +13,8 @@ use nvgpu_sys::Door;
 use nvrm::{ChannelGroup as NvrmGroup, Gpu, HostImport, Memory, Place};
 
 use super::{
-    Backend, ChannelGroup, DeviceMemory, Engine, Evidence, MemoryInfo, MemoryUse, Properties, SubmitRing,
+    Backend, ChannelGroup, DeviceMemory, Engine, Evidence, MemoryInfo, MemoryUse, Properties, Refusal,
+    SmRecord, SubmitRing,
 };
 use crate::device::DeviceKind;
 use crate::error::Result;
@@ -143,14 +144,25 @@ impl ChannelGroup for NvrmChannels {
     }
 
     fn evidence(&self) -> Evidence {
-        let sm = self.group.sm_errors().unwrap_or_default();
-        let first = sm.iter().find(|error| error.warp_esr & 0xffff != 0).or(sm.first());
-        Evidence {
-            pc: first.map(|error| error.pc).filter(|pc| *pc != 0),
-            warp_esr: first.map(|error| error.warp_esr),
-            address: first.map(|error| error.address).filter(|address| *address != 0),
-        }
+        let errors = self.group.sm_errors().unwrap_or_else(|error| silent("the SMs' errors", &error));
+        let records: Vec<_> = errors
+            .iter()
+            .map(|error| SmRecord { warp_esr: error.warp_esr, pc: error.pc, address: error.address })
+            .collect();
+        let mmu = self.group.mmu_fault().unwrap_or_else(|error| silent("the MMU's faults", &error));
+        let mmu = mmu.map(|fault| Refusal {
+            address: fault.address,
+            kind: fault.fault_type,
+            access: fault.access_type,
+        });
+        Evidence { mmu, ..Evidence::of_sms(&records) }
     }
+}
+
+/// What stands for an answer that the driver did not give.
+fn silent<T: Default>(what: &str, error: &nvrm::Error) -> T {
+    tracing::debug!(%error, "the driver does not tell {what}");
+    T::default()
 }
 
 /// The error code of an Xid: the numbers are the same in both drivers, but for those of copy engines and of a context

@@ -67,6 +67,8 @@ pub struct Queue {
     last_engine: Engine,
     /// A submission that ends with a launch is released by that.
     pub(crate) release_by_descriptor: bool,
+    /// The engine is held while it waits for a signal or a word.
+    hold: bool,
     /// The last submission was released by its last launch: the engine may be at work until the value has been seen.
     trailing: bool,
     /// The fence of the open batch.
@@ -146,6 +148,7 @@ impl Queue {
             chain_end: None,
             last_engine: Engine::Compute,
             release_by_descriptor,
+            hold: options.hold,
             trailing: false,
             prepared: None,
             queued,
@@ -357,7 +360,8 @@ impl Queue {
         if fence.is_done() {
             return fence.wait(Duration::ZERO);
         }
-        self.acquire64(fence.state.timeline.gpu_va(), fence.value)
+        // Another queue's work: it has to run.
+        self.acquire64(fence.state.timeline.gpu_va(), fence.value, true)
     }
 
     /// Makes the queue go on only once the signal's value is at least `value`.
@@ -367,7 +371,7 @@ impl Queue {
     /// When the signal belongs to another device; when the queue has faulted.
     pub fn wait_signal(&mut self, signal: &Signal, value: u64) -> Result<()> {
         self.check_device(signal.handle())?;
-        self.acquire64(signal.gpu_va(), value)?;
+        self.acquire64(signal.gpu_va(), value, !self.hold)?;
         self.note(signal.handle());
         Ok(())
     }
@@ -457,7 +461,7 @@ impl Queue {
             va: word.gpu_va(),
             payload: Payload::Bits32(value),
             condition,
-            switch_tsg: true,
+            switch_tsg: !self.hold,
         };
         self.step(|encoder, _| encoder.semaphore_acquire(&acquire))?;
         self.note(word.handle());
@@ -492,12 +496,12 @@ impl Queue {
         self.encode(|encoder| commands(encoder, busy))
     }
 
-    fn acquire64(&mut self, va: u64, value: u64) -> Result<()> {
+    fn acquire64(&mut self, va: u64, value: u64, switch_tsg: bool) -> Result<()> {
         let acquire = SemaphoreAcquire {
             va,
             payload: Payload::Bits64(value),
             condition: AcquireCondition::CircularGreaterOrEqual,
-            switch_tsg: true,
+            switch_tsg,
         };
         self.step(|encoder, _| encoder.semaphore_acquire(&acquire))
     }
