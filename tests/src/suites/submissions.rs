@@ -4,7 +4,9 @@
 //! can do has to stay in order with either. Descriptors also tell the scheduler how many blocks an SM holds: too many
 //! end in an exception once SMs are full, so here they are.
 
-use tegra_hcq::{Buffer, Device, Graph, Kernel, Queue, QueueOptions, ReleaseBy, WaitPolicy, args};
+use tegra_hcq::{
+    Buffer, Device, Graph, HostMemory, Kernel, Queue, QueueOptions, ReleaseBy, WaitPolicy, args,
+};
 
 use super::fixtures::{blocks, ensure, equal, kernel, patience};
 use crate::Numbers;
@@ -28,6 +30,7 @@ pub static SUITE: Suite = Suite {
             mixed(context, ReleaseBy::Descriptor)
         }),
         test!(unwaited, "host steps and copies behind launches that nobody has waited for", unwaited),
+        test!(chains_to_host, "all stores of a chain to host memory are there at its end", chains_to_host),
         test!(across_32_bits, "values beyond 2^32 are released whole", across_32_bits),
         test!(held, "queues that hold their engine while they wait still hand over to each other", held),
         test!(graph_on_both, "a graph forgets the queue that it was replayed on before", graph_on_both),
@@ -196,6 +199,37 @@ fn unwaited(context: &Context) -> Check {
         ensure(signal.value() + 4 > rounds - 1, || format!("the signal stands at {}", signal.value()))?;
     }
     Ok(())
+}
+
+/// Launches over all SMs that store to host memory, then a small one: its end is the end of all, in batches and graphs.
+fn chains_to_host(context: &Context) -> Check {
+    let device = context.device()?;
+    let (fill, increment) = (kernel!(device, "basics", "fill_u32")?, kernel!(device, "basics", "increment")?);
+    let n = if context.is_model() { 1 << 12 } else { 1 << 20 };
+    let rounds = if context.is_model() { 3 } else { 100 };
+    let host = device.import(HostMemory::<u32>::new(n)?)?;
+    let one = device.alloc_zeroed::<u32>(1)?;
+    let grid = blocks(n, BLOCK);
+    // CAST: at most 2^20.
+    let len = n as u32;
+    let mut builder = device.graph();
+    builder.launch(&fill, grid, BLOCK, &args![&host, 0_u32, len])?;
+    builder.launch(&increment, grid, BLOCK, &args![&host, len])?;
+    builder.launch(&increment, 1, 32, &args![&one, 1_u32])?;
+    let mut graph = builder.build()?;
+    for release in [ReleaseBy::Host, ReleaseBy::Descriptor] {
+        let mut queue = spinning(device, release)?;
+        for round in 0..rounds {
+            queue.launch(&fill, grid, BLOCK, &args![&host, round, len])?;
+            queue.launch(&increment, grid, BLOCK, &args![&host, len])?;
+            queue.launch(&increment, 1, 32, &args![&one, 1_u32])?;
+            queue.wait(patience(context))?;
+            equal("after a batch", &host.to_vec()?, &vec![round + 1; n])?;
+            queue.replay(&mut graph)?.wait(patience(context))?;
+            equal("after a graph", &host.to_vec()?, &vec![1; n])?;
+        }
+    }
+    equal("the small launches", &one.to_vec()?, &[4 * rounds])
 }
 
 /// Submissions whose values need more than 32 bits from the middle on.

@@ -55,19 +55,37 @@ impl ReleaseFields {
     }
 }
 
+/// The barrier at the end of a grid with another behind it. It is for the GPU alone and goes along with the tasks that it
+/// follows; the last grid's barrier, for the whole system, stands for all. That is how CUDA ends the kernels of a graph on
+/// this chip, as their descriptors in its pushbuffer show.
+pub(super) struct LinkedBarrier {
+    /// Whether it goes along with the tasks; in the word of the link's flags.
+    pub(super) chasing: FieldInfo,
+    /// Its kind.
+    pub(super) kind: FieldInfo,
+    /// The kind that is for the GPU alone.
+    pub(super) membar: u32,
+}
+
 /// How the words of a descriptor are changed that say what comes behind its grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     generation: Generation,
     /// The word with the flags of a chain, as it is without a next descriptor.
     flags: u32,
+    /// The word with the kind of the barrier, as it is with a next descriptor, where that makes a difference.
+    barrier: u32,
 }
 
 impl Link {
     /// For a descriptor of these words.
     #[inline]
     pub(super) fn of<V: Layout>(words: &[u32]) -> Self {
-        Self { generation: V::GENERATION, flags: words[Self::flags_at::<V>()] }
+        let barrier = V::NEXT_BARRIER.map_or(0, |LinkedBarrier { kind, membar, .. }| {
+            let kept = !(u32::MAX >> (32 - kind.width()) << (kind.lo % 32));
+            words[(kind.lo / 32) as usize] & kept | membar << (kind.lo % 32)
+        });
+        Self { generation: V::GENERATION, flags: words[Self::flags_at::<V>()], barrier }
     }
 
     /// The generation of the descriptor.
@@ -80,6 +98,9 @@ impl Link {
     const fn flags_at<V: Layout>() -> usize {
         let (action, _) = V::NEXT_ACTION;
         assert!(V::NEXT_ENABLE.lo / 32 == action.lo / 32, "both flags lie in one word");
+        if let Some(barrier) = &V::NEXT_BARRIER {
+            assert!(barrier.chasing.lo / 32 == action.lo / 32, "this one, too");
+        }
         (action.lo / 32) as usize
     }
 
@@ -90,7 +111,11 @@ impl Link {
             Some(field) => 1 << (field.lo % 32),
             None => 0,
         };
-        1 << (V::NEXT_ENABLE.lo % 32) | value << (action.lo % 32) | prefetch
+        let chasing = match &V::NEXT_BARRIER {
+            Some(barrier) => 1 << (barrier.chasing.lo % 32),
+            None => 0,
+        };
+        1 << (V::NEXT_ENABLE.lo % 32) | value << (action.lo % 32) | prefetch | chasing
     }
 
     /// Makes the scheduler go on with the descriptor at `next_va` when the grid of the one at `qmd_at` has
@@ -116,11 +141,14 @@ impl Link {
     #[inline]
     unsafe fn store_in<V: Layout>(self, next_va: u64, qmd_at: *mut u8) {
         let words = qmd_at.cast::<u32>();
-        // SAFETY: both words lie inside the descriptor, for which the caller vouches.
+        // SAFETY: the words lie inside the descriptor, for which the caller vouches.
         unsafe {
             // CAST: a descriptor lies below 2^40.
             words.add((V::NEXT.lo / 32) as usize).write_volatile((next_va >> 8) as u32);
             words.add(Self::flags_at::<V>()).write_volatile(self.flags | Self::flags::<V>());
+            if let Some(LinkedBarrier { kind, .. }) = V::NEXT_BARRIER {
+                words.add((kind.lo / 32) as usize).write_volatile(self.barrier);
+            }
         }
     }
 }

@@ -16,8 +16,8 @@ mod bank0;
 mod end;
 
 pub(crate) use bank0::put_shape;
-use end::ReleaseFields;
 pub(crate) use end::{Link, Seen, read};
+use end::{LinkedBarrier, ReleaseFields};
 
 /// Alignment of a descriptor, in bytes.
 pub(crate) const ALIGN: u64 = ampere_cmd::qmd::ALIGNMENT;
@@ -174,6 +174,8 @@ trait Layout: Version {
     const NEXT_ACTION: (FieldInfo, u32);
     /// Whether it is read while the grid before it runs, where that was proven.
     const NEXT_PREFETCH: Option<FieldInfo>;
+    /// What a grid with one behind it does instead of its usual barrier at the end, where that was proven.
+    const NEXT_BARRIER: Option<LinkedBarrier>;
     /// The first release: see [`ReleaseFields`].
     const RELEASE: ReleaseFields;
     /// How many blocks an SM without any has room for, where that was tried. The scheduler begins a grid sooner when it
@@ -245,6 +247,7 @@ impl Layout for v3_0::Layout {
     const NEXT_ACTION: (FieldInfo, u32) =
         (v3_0::DEPENDENT_QMD0_ACTION.info(), v3_0::DEPENDENT_QMD0_ACTION_QMD_INVALIDATE_COPY_SCHEDULE as u32);
     const NEXT_PREFETCH: Option<FieldInfo> = None;
+    const NEXT_BARRIER: Option<LinkedBarrier> = None;
     const RELEASE: ReleaseFields = ReleaseFields {
         enable: v3_0::RELEASE0_ENABLE.info(),
         payload64: v3_0::RELEASE0_PAYLOAD64B.info(),
@@ -290,6 +293,11 @@ impl Layout for v4_0::Layout {
     const NEXT_ACTION: (FieldInfo, u32) =
         (v4_0::DEPENDENT_QMD_ACTION.info(), v4_0::DEPENDENT_QMD_ACTION_QMD_INVALIDATE_COPY_SCHEDULE as u32);
     const NEXT_PREFETCH: Option<FieldInfo> = Some(v4_0::DEPENDENT_QMD_PREFETCH.info());
+    const NEXT_BARRIER: Option<LinkedBarrier> = Some(LinkedBarrier {
+        chasing: v4_0::CWD_MEMBAR_TASK_CHASING_ENABLE.info(),
+        kind: v4_0::CWD_MEMBAR_TYPE.info(),
+        membar: v4_0::CWD_MEMBAR_TYPE_L1_MEMBAR as u32,
+    });
     // Element 0 of the flags.
     const RELEASE: ReleaseFields = ReleaseFields {
         enable: v4_0::RELEASE_ENABLE.info(),
@@ -475,6 +483,8 @@ mod tests {
             (v4_0::DEPENDENT_QMD_ENABLE.at(0).unwrap(), 1),
             (v4_0::DEPENDENT_QMD_ACTION.at(0).unwrap(), 3),
             (v4_0::DEPENDENT_QMD_PREFETCH.at(0).unwrap(), 1),
+            (v4_0::CWD_MEMBAR_TASK_CHASING_ENABLE, 1),
+            (v4_0::CWD_MEMBAR_TYPE, v4_0::CWD_MEMBAR_TYPE_L1_MEMBAR),
         ] {
             expected.set(field, value).unwrap();
         }
