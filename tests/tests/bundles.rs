@@ -216,10 +216,10 @@ fn a_folder_that_cannot_be_written_changes_no_error() {
 #[test]
 fn a_queue_that_holds_its_engine_yields_to_other_queues_only() {
     let mut bench = Bench::with_options("basics", &QueueOptions::default().hold(true));
-    let go = bench.device.signal(0).unwrap();
+    let (go, later) = (bench.device.signal(0).unwrap(), bench.device.signal(0).unwrap());
+    // A fence that has ended would not be waited for.
     let mut other = bench.device.queue().unwrap();
-    let data = bench.device.alloc::<u32>(64).unwrap();
-    other.launch(&bench.program.kernel("fill_u32").unwrap(), 1, 64, &args![&data, 1_u32, 64_u32]).unwrap();
+    other.wait_signal(&later, 1).unwrap();
     let fence = other.submit().unwrap();
     bench.queue.wait_signal(&go, 1).unwrap();
     bench.queue.wait_fence(&fence).unwrap();
@@ -227,6 +227,7 @@ fn a_queue_that_holds_its_engine_yields_to_other_queues_only() {
     let folder = tempfile::tempdir().unwrap();
     let commands = read(&bench.device.write_bundle(folder.path()).unwrap(), "submissions.txt");
     go.set(1);
+    later.set(1);
     submitted.wait(TIMEOUT).unwrap();
     let of_the_queue = commands.split("== queue 1").next().unwrap();
     let acquires: Vec<&str> =
