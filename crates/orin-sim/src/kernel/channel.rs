@@ -109,6 +109,12 @@ pub(super) struct Channel {
     gate: Arc<Mutex<()>>,
 }
 
+/// A thread's name as the kernel keeps it: the first 15 bytes (TASK_COMM_LEN less the end).
+fn task_name(name: &str) -> String {
+    let end = (0..=name.len().min(15)).rev().find(|&at| name.is_char_boundary(at));
+    name[..end.unwrap_or(0)].to_owned()
+}
+
 impl Channel {
     pub(super) fn new(runlist: u32, serial: u64) -> Self {
         Self {
@@ -129,7 +135,7 @@ impl Channel {
             syncpoint: None,
             unserviceable: true,
             retired: false,
-            owner: std::thread::current().name().unwrap_or("user").to_owned(),
+            owner: task_name(std::thread::current().name().unwrap_or("user")),
             gate: Arc::default(),
         }
     }

@@ -56,7 +56,7 @@ fn watchdog_notifier_and_control() {
             Ok(Errno::INVAL.raw_os_error()),
             &[
                 "gk20a_init_error_notifier: invalid memory handle",
-                "error notifier set to 43 for ch 511 owned by rules_channel::control::watchdog_notifier_and_control",
+                "error notifier set to 43 for ch 511 owned by rules_channel::",
             ],
         ),
         (
