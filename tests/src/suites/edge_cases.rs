@@ -2,17 +2,10 @@
 
 use tegra_hcq::{Buffer, Device, Error, Kernel, Pod, Queue, args};
 
-use super::fixtures::{blocks, close, ensure, equal, kernel, patience};
+use super::fixtures::{blocks, case, close, ensure, equal, kernel, patience};
 use crate::Numbers;
-use crate::harness::{Check, Context, Suite, Test};
+use crate::harness::{Check, Context, Suite};
 use crate::process;
-
-/// A test of this suite from its function, which gives it its name.
-macro_rules! test {
-    ($function:ident, $about:literal) => {
-        Test::new(stringify!($function), $about, |context| $function(context).into())
-    };
-}
 
 /// The suite.
 pub static SUITE: Suite = Suite {
@@ -20,22 +13,22 @@ pub static SUITE: Suite = Suite {
     about: "odd sizes, full rings, short memory, stale caches",
     orin_only: false,
     tests: &[
-        test!(va_boundary_40bit, "GPU addresses lie below 2^40 and outside of the windows"),
-        test!(memory_pressure_progressive, "1 MiB to 4 GiB: works, or says what is missing"),
-        test!(alloc_free_cycle_leak_check, "1,000 buffers of 1 MiB leave nothing behind"),
-        test!(dma_copy_small, "copies of 1 to 64 words"),
-        test!(dma_copy_medium, "copies of 1,024 and 16,384 words"),
-        test!(dma_copy_large, "copies of 1 and 16 MiB"),
-        test!(zero_elements, "buffers without elements"),
-        test!(one_element, "42 + 1 and e^42"),
-        test!(non_power_of_2_shapes, "ones + ones in odd sizes"),
-        test!(non_power_of_2_matmul, "13x17 times 17x11"),
-        test!(all_dtypes, "f32, f16, i32, i8 and bool"),
-        test!(gpfifo_ring_wraparound, "1,200 submissions on a ring of 1,024"),
-        test!(free_correctness, "50 buffers of 256 KiB live and die"),
-        test!(cache_invalidation_pattern, "what the CPU changes between launches is seen"),
-        test!(large_grid_launch, "a million elements"),
-        test!(long_reads, "megabytes are read, from odd places, while a kernel runs"),
+        case!(va_boundary_40bit, "GPU addresses lie below 2^40 and outside of the windows"),
+        case!(memory_pressure_progressive, "1 MiB to 4 GiB: works, or says what is missing"),
+        case!(alloc_free_cycle_leak_check, "1,000 buffers of 1 MiB leave nothing behind"),
+        case!(dma_copy_small, "copies of 1 to 64 words"),
+        case!(dma_copy_medium, "copies of 1,024 and 16,384 words"),
+        case!(dma_copy_large, "copies of 1 and 16 MiB"),
+        case!(zero_elements, "buffers without elements"),
+        case!(one_element, "42 + 1 and e^42"),
+        case!(non_power_of_2_shapes, "ones + ones in odd sizes"),
+        case!(non_power_of_2_matmul, "13x17 times 17x11"),
+        case!(all_dtypes, "f32, f16, i32, i8 and bool"),
+        case!(gpfifo_ring_wraparound, "1,200 submissions on a ring of 1,024"),
+        case!(free_correctness, "50 buffers of 256 KiB live and die"),
+        case!(cache_invalidation_pattern, "what the CPU changes between launches is seen"),
+        case!(large_grid_launch, "a million elements"),
+        case!(long_reads, "megabytes are read, from odd places, while a kernel runs"),
     ],
 };
 

@@ -7,16 +7,9 @@ use tegra_hcq::{
     Arg, Buffer, Device, DeviceKind, Error, ErrorCode, Fault, FaultKind, Kernel, Queue, WarpError, args,
 };
 
-use super::fixtures::{ensure, equal, kernel, patience};
+use super::fixtures::{case, ensure, equal, kernel, patience};
 use crate::dmesg::Kind;
-use crate::harness::{Check, Context, Suite, Test};
-
-/// A test of this suite from its function, which gives it its name.
-macro_rules! test {
-    ($function:ident, $about:literal) => {
-        Test::new(stringify!($function), $about, |context| $function(context).into())
-    };
-}
+use crate::harness::{Check, Context, Suite};
 
 /// The suite.
 pub static SUITE: Suite = Suite {
@@ -24,14 +17,14 @@ pub static SUITE: Suite = Suite {
     about: "each fault is told with cause, address and place, and costs nothing but its queue",
     orin_only: false,
     tests: &[
-        test!(mmu_read, "a load from an address that is not mapped").expecting(Kind::Mmu),
-        test!(mmu_write, "a store to an address that is not mapped").expecting(Kind::Mmu),
-        test!(mmu_atomic, "an atomic addition at an address that is not mapped").expecting(Kind::Mmu),
-        test!(misaligned, "a load from an address that is not a multiple of its size").expecting(Kind::Sm),
-        test!(shared_bounds, "a store outside of shared memory").expecting(Kind::Sm),
-        test!(trap, "a trap in one thread").expecting(Kind::Sm),
-        test!(endless, "a kernel that does not end is named, stopped and forgotten").allowing(&[Kind::Hang]),
-        test!(many_in_a_row, "24 faults one after another, each with its own address")
+        case!(mmu_read, "a load from an address that is not mapped").expecting(Kind::Mmu),
+        case!(mmu_write, "a store to an address that is not mapped").expecting(Kind::Mmu),
+        case!(mmu_atomic, "an atomic addition at an address that is not mapped").expecting(Kind::Mmu),
+        case!(misaligned, "a load from an address that is not a multiple of its size").expecting(Kind::Sm),
+        case!(shared_bounds, "a store outside of shared memory").expecting(Kind::Sm),
+        case!(trap, "a trap in one thread").expecting(Kind::Sm),
+        case!(endless, "a kernel that does not end is named, stopped and forgotten").allowing(&[Kind::Hang]),
+        case!(many_in_a_row, "24 faults one after another, each with its own address")
             .expecting(Kind::Mmu)
             .allowing(&[Kind::Sm]),
     ],
@@ -90,6 +83,7 @@ impl<'a> Bystander<'a> {
     }
 }
 
+/// Why a step of a test failed.
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// An MMU fault with its page and access. An Orin's driver tells them only in its log, which may be closed.
@@ -168,7 +162,6 @@ fn endless(context: &Context) -> Check {
         Err(error @ Error::Timeout { .. }) => ensure(error.to_string().contains("fault_endless"), || {
             format!("the time-out does not name its kernel: {error}")
         })?,
-        // Another queue's work waits for the end of the kernel, and a driver may stop it for that.
         other => return Err(format!("a time-out was expected: {other:?}").into()),
     }
     let recovery = device.recover()?;

@@ -11,6 +11,17 @@ use crate::harness::{Check, Context};
 /// Longest wait of a test for work that takes milliseconds on a board.
 const WAIT: Duration = Duration::from_secs(20);
 
+/// A test of a suite from its function, whose name it has, or from a name and a function.
+macro_rules! case {
+    ($function:ident, $about:literal) => {
+        $crate::suites::fixtures::case!($function, $about, $function)
+    };
+    ($name:ident, $about:literal, $function:expr) => {
+        $crate::harness::Test::new(stringify!($name), $about, |context| $function(context).into())
+    };
+}
+pub(super) use case;
+
 /// Loads the kernel `$kernel` of `kernels/$file.cu`, compiled for the device.
 macro_rules! kernel {
     ($device:expr, $file:literal, $kernel:expr) => {

@@ -4,16 +4,15 @@ use std::time::{Duration, Instant};
 
 use tegra_hcq::args;
 
-use super::fixtures::{blocks, close, ensure, kernel, patience};
+use super::fixtures::{blocks, case, close, ensure, kernel, patience};
 use crate::Numbers;
-use crate::harness::{Check, Context, Suite, Test};
+use crate::harness::{Check, Context, Suite};
 use crate::process;
 
-/// A test of this suite from its function, which gives it its name.
-macro_rules! test {
+/// A test of this suite, which may take long.
+macro_rules! long_test {
     ($function:ident, $about:literal) => {
-        Test::new(stringify!($function), $about, |context| $function(context).into())
-            .limited_to(Duration::from_secs(240))
+        case!($function, $about).limited_to(Duration::from_secs(240))
     };
 }
 
@@ -23,14 +22,14 @@ pub static SUITE: Suite = Suite {
     about: "ten thousand launches, a minute of products, churning memory",
     orin_only: false,
     tests: &[
-        test!(rapid_kernel_launches_10k, "10,000 launches that each add 1"),
-        test!(signal_chain_pipeline, "1,000 submissions that each wait for the one before"),
-        test!(sustained_matmul_60s, "products of large matrices for a minute"),
-        test!(mixed_compute_copy, "1,000 rounds of launch and copy, checked now and then"),
-        test!(backpressure, "500 launches into rings that fill up"),
-        test!(shared_memory_kernel, "products through shared memory"),
-        test!(concurrent_tensor_ops, "layers of a network on several queues"),
-        test!(memory_churn, "buffers of random sizes for half a minute"),
+        long_test!(rapid_kernel_launches_10k, "10,000 launches that each add 1"),
+        long_test!(signal_chain_pipeline, "1,000 submissions that each wait for the one before"),
+        long_test!(sustained_matmul_60s, "products of large matrices for a minute"),
+        long_test!(mixed_compute_copy, "1,000 rounds of launch and copy, checked now and then"),
+        long_test!(backpressure, "500 launches into rings that fill up"),
+        long_test!(shared_memory_kernel, "products through shared memory"),
+        long_test!(concurrent_tensor_ops, "layers of a network on several queues"),
+        long_test!(memory_churn, "buffers of random sizes for half a minute"),
     ],
 };
 

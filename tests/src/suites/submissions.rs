@@ -8,16 +8,9 @@ use tegra_hcq::{
     Buffer, Device, Graph, HostMemory, Kernel, Queue, QueueOptions, ReleaseBy, WaitPolicy, args,
 };
 
-use super::fixtures::{blocks, ensure, equal, kernel, patience};
+use super::fixtures::{blocks, case, ensure, equal, kernel, patience};
 use crate::Numbers;
-use crate::harness::{Check, Context, Suite, Test};
-
-/// A test of this suite from its name, its purpose and its function.
-macro_rules! test {
-    ($name:ident, $about:literal, $function:expr) => {
-        Test::new(stringify!($name), $about, |context| $function(context).into())
-    };
-}
+use crate::harness::{Check, Context, Suite};
 
 /// The suite.
 pub static SUITE: Suite = Suite {
@@ -25,17 +18,17 @@ pub static SUITE: Suite = Suite {
     about: "submissions ended by host engine and descriptor; launches that fill the SMs",
     orin_only: false,
     tests: &[
-        test!(ended_by_host, "random steps stay in order", |context| mixed(context, ReleaseBy::Host)),
-        test!(ended_by_descriptor, "the same, ended by the last launch", |context| {
+        case!(ended_by_host, "random steps stay in order", |context| mixed(context, ReleaseBy::Host)),
+        case!(ended_by_descriptor, "the same, ended by the last launch", |context| {
             mixed(context, ReleaseBy::Descriptor)
         }),
-        test!(unwaited, "host steps and copies behind launches that nobody has waited for", unwaited),
-        test!(chains_to_host, "all stores of a chain to host memory are there at its end", chains_to_host),
-        test!(across_32_bits, "values beyond 2^32 are released whole", across_32_bits),
-        test!(held, "queues that hold their engine while they wait still hand over to each other", held),
-        test!(graph_on_both, "a graph forgets the queue that it was replayed on before", graph_on_both),
-        test!(full_sms, "grids of all sizes of blocks that fill every SM", full_sms),
-        test!(small_beside_large, "small grids run while other queues fill the SMs", small_beside_large),
+        case!(unwaited, "host steps and copies behind launches that nobody has waited for", unwaited),
+        case!(chains_to_host, "all stores of a chain to host memory are there at its end", chains_to_host),
+        case!(across_32_bits, "values beyond 2^32 are released whole", across_32_bits),
+        case!(held, "queues that hold their engine while they wait still hand over to each other", held),
+        case!(graph_on_both, "a graph forgets the queue that it was replayed on before", graph_on_both),
+        case!(full_sms, "grids of all sizes of blocks that fill every SM", full_sms),
+        case!(small_beside_large, "small grids run while other queues fill the SMs", small_beside_large),
     ],
 };
 

@@ -6,19 +6,12 @@ mod roles;
 
 use tegra_hcq::{Buffer, Device, Error, FaultKind, Kernel, Queue, args};
 
-use super::fixtures::{ensure, equal, kernel, patience};
+use super::fixtures::{case, ensure, equal, kernel, patience};
 use crate::Numbers;
 use crate::dmesg::Kind;
-use crate::harness::{Check, Context, Role, Suite, Test};
+use crate::harness::{Check, Context, Role, Suite};
 
 pub use roles::SUITE as NEIGHBOUR;
-
-/// A test of this suite from its function, which gives it its name.
-macro_rules! test {
-    ($function:ident, $about:literal) => {
-        Test::new(stringify!($function), $about, |context| $function(context).into())
-    };
-}
 
 /// The suite.
 pub static SUITE: Suite = Suite {
@@ -26,16 +19,16 @@ pub static SUITE: Suite = Suite {
     about: "two processes on one GPU: faults, memory and ends of one do not concern the other",
     orin_only: false,
     tests: &[
-        test!(work_side_by_side, "both work, with right results"),
-        test!(mmu_fault_elsewhere, "the other one faults; its log lines are not taken for one's own")
+        case!(work_side_by_side, "both work, with right results"),
+        case!(mmu_fault_elsewhere, "the other one faults; its log lines are not taken for one's own")
             .expecting(Kind::Mmu),
-        test!(trap_elsewhere, "the other one's kernel traps").expecting(Kind::Sm),
-        test!(hang_elsewhere, "the other one stops an endless kernel of its own").allowing(&[Kind::Hang]),
-        test!(killed_in_flight, "the other one is killed while its kernel runs").allowing(&[Kind::Hang]),
-        test!(memory_is_private, "an address of one is not mapped for the other, and its contents stay")
+        case!(trap_elsewhere, "the other one's kernel traps").expecting(Kind::Sm),
+        case!(hang_elsewhere, "the other one stops an endless kernel of its own").allowing(&[Kind::Hang]),
+        case!(killed_in_flight, "the other one is killed while its kernel runs").allowing(&[Kind::Hang]),
+        case!(memory_is_private, "an address of one is not mapped for the other, and its contents stay")
             .expecting(Kind::Mmu),
-        test!(same_addresses, "both use the same addresses for different memory"),
-        test!(many_short_lives, "many processes one after another leave nothing behind"),
+        case!(same_addresses, "both use the same addresses for different memory"),
+        case!(many_short_lives, "many processes one after another leave nothing behind"),
     ],
 };
 
