@@ -164,7 +164,6 @@ impl Fault {
     pub(crate) fn decode(notifier: ErrorCode, log: Result<Vec<String>, String>, evidence: &Evidence) -> Self {
         let lines = log.as_deref().unwrap_or(&[]);
         // The last ones: before them there may be stragglers of an earlier fault.
-        let mmu_line = lines.iter().rfind(|line| line.contains("fault addr: "));
         let sm = lines.iter().rfind(|line| line.contains("hww_warp_esr_pc "));
         let pc = evidence.pc.or_else(|| sm.and_then(|line| hex_after(line, "hww_warp_esr_pc ")));
         let xid_esr = || lines.iter().rev().find_map(|line| xid_warp_esr(line));
@@ -183,7 +182,7 @@ impl Fault {
         let told =
             evidence.mmu.map(|fault| (fault.address, (mmu::kind(fault.kind), mmu::access(fault.access))));
         let logged = || {
-            let line = mmu_line?;
+            let line = lines.iter().rfind(|line| line.contains("fault addr: "))?;
             let words = (text_after(line, "fault type: ")?, text_after(line, "access type: ")?);
             Some((hex_after(line, "fault addr: ")?, words))
         };

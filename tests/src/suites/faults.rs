@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tegra_hcq::{
-    Arg, Buffer, Device, DeviceKind, Error, ErrorCode, Fault, FaultKind, Kernel, Queue, WarpError, args,
-};
+use tegra_hcq::{Arg, DeviceKind, Error, Fault, FaultKind, WarpError, args};
 
-use super::fixtures::{case, ensure, equal, kernel, patience};
+use super::fixtures::{case, ensure, kernel, patience, place, reported, stopped};
+use super::survivor::Survivor;
 use crate::dmesg::Kind;
 use crate::harness::{Check, Context, Suite};
 
@@ -32,59 +31,23 @@ pub static SUITE: Suite = Suite {
 
 /// Addresses at which nothing is mapped.
 const NOWHERE: u64 = 0x55_0000_0000;
-/// Elements that the bystander works on.
-const LEN: u32 = 64;
+/// Why a step of a test failed.
+type Failed = Box<dyn std::error::Error + Send + Sync>;
 
-/// A queue with memory that a fault of another queue must leave alone.
-struct Bystander<'a> {
-    context: &'a Context,
-    device: &'a Device,
-    queue: Queue,
-    increment: Kernel,
-    data: Buffer<u32>,
-    rounds: u32,
-}
-
-impl<'a> Bystander<'a> {
-    fn new(context: &'a Context) -> Result<Self, Error> {
-        let device = context.device()?;
-        let (queue, data) = (device.queue()?, device.alloc_zeroed(LEN as usize)?);
-        let increment = kernel!(device, "basics", "increment")?;
-        Ok(Self { context, device, queue, increment, data, rounds: 0 })
-    }
-
-    fn work(&mut self) -> Check {
-        self.rounds += 1;
-        self.queue.launch(&self.increment, 1, LEN, &args![&self.data, LEN])?;
-        self.queue.wait(patience(self.context))?;
-        equal("the bystander's data", &self.data.to_vec()?, &[self.rounds; LEN as usize])
-    }
-
-    /// Runs a kernel of `faults.cu` that faults, in a queue of its own; the bystander works before and after.
-    fn beside(&mut self, name: &str, threads: u32, arguments: &[Arg]) -> Result<Arc<Fault>, Failed> {
+impl Survivor<'_> {
+    /// Runs a kernel of `faults.cu` that faults, in a queue of its own, and works before and after.
+    fn outlives(&mut self, name: &str, threads: u32, arguments: &[Arg]) -> Result<Arc<Fault>, Failed> {
         self.work()?;
         let code = kernel!(self.device, "faults", name)?;
         let mut queue = self.device.queue()?;
         queue.launch(&code, 1, threads, arguments)?;
-        let fault = match queue.wait(patience(self.context)) {
-            Err(Error::Fault(fault)) => fault,
-            other => return Err(format!("{name} was to fault: {other:?}").into()),
-        };
+        let fault = reported(&queue.submit()?, patience(self.context))?;
         drop(queue);
         self.work()?;
-        let place = fault.location.as_ref().map(|location| location.kernel.as_str());
-        ensure(place == Some(name), || format!("{name} is not named: {fault}"))?;
+        ensure(place(&fault) == Some(name), || format!("{name} is not named: {fault}"))?;
         Ok(fault)
     }
-
-    /// Whether an address that only the driver of a desktop GPU tells has to be there.
-    fn tells_addresses(&self) -> bool {
-        self.device.info().kind == DeviceKind::Nvrm
-    }
 }
-
-/// Why a step of a test failed.
-type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// An MMU fault with its page and access. An Orin's driver tells them only in its log, which may be closed.
 fn refused(fault: &Fault, address: u64, access: &str) -> Check {
@@ -97,7 +60,7 @@ fn refused(fault: &Fault, address: u64, access: &str) -> Check {
 }
 
 /// An exception of an SM, with the instruction.
-fn stopped(fault: &Fault, errors: &[WarpError]) -> Check {
+fn excepted(fault: &Fault, errors: &[WarpError]) -> Check {
     let known = matches!(fault.kind, FaultKind::Sm(error) if errors.contains(&error));
     let offset = fault.location.as_ref().map_or(0, |location| location.offset);
     ensure(known && fault.pc.is_some() && offset > 0 && offset.is_multiple_of(16), || {
@@ -106,53 +69,55 @@ fn stopped(fault: &Fault, errors: &[WarpError]) -> Check {
 }
 
 fn mmu_read(context: &Context) -> Check {
-    let mut bystander = Bystander::new(context)?;
-    let out = bystander.device.alloc::<u32>(1)?;
-    let fault = bystander.beside("fault_read", 1, &args![NOWHERE + 0x3000, &out])?;
+    let mut survivor = Survivor::new(context)?;
+    let out = survivor.device.alloc::<u32>(1)?;
+    let fault = survivor.outlives("fault_read", 1, &args![NOWHERE + 0x3000, &out])?;
     refused(&fault, NOWHERE + 0x3000, "read")
 }
 
 fn mmu_write(context: &Context) -> Check {
-    let fault = Bystander::new(context)?.beside("fault_write", 1, &args![NOWHERE, 1_u32])?;
+    let fault = Survivor::new(context)?.outlives("fault_write", 1, &args![NOWHERE, 1_u32])?;
     refused(&fault, NOWHERE, "write")
 }
 
 fn mmu_atomic(context: &Context) -> Check {
-    let fault = Bystander::new(context)?.beside("fault_atomic", 1, &args![NOWHERE, 1_u32])?;
+    let fault = Survivor::new(context)?.outlives("fault_atomic", 1, &args![NOWHERE, 1_u32])?;
     refused(&fault, NOWHERE, "atomic")
 }
 
 fn misaligned(context: &Context) -> Check {
-    let mut bystander = Bystander::new(context)?;
-    let (input, out) = (bystander.device.alloc_zeroed::<u32>(4)?, bystander.device.alloc::<u32>(1)?);
-    let fault = bystander.beside("fault_misaligned", 32, &args![&input, 2_u32, &out])?;
-    stopped(&fault, &[WarpError::MisalignedAddress])?;
+    let mut survivor = Survivor::new(context)?;
+    let (input, out) = (survivor.device.alloc_zeroed::<u32>(4)?, survivor.device.alloc::<u32>(1)?);
+    let fault = survivor.outlives("fault_misaligned", 32, &args![&input, 2_u32, &out])?;
+    excepted(&fault, &[WarpError::MisalignedAddress])?;
     let address = input.gpu_va() + 2;
-    ensure(fault.address == Some(address) || !bystander.tells_addresses() && fault.address.is_none(), || {
+    // An Orin's driver does not tell it.
+    let tells = survivor.device.info().kind == DeviceKind::Nvrm;
+    ensure(fault.address == Some(address) || !tells && fault.address.is_none(), || {
         format!("a load from {address:#x} was expected: {fault}")
     })
 }
 
 fn shared_bounds(context: &Context) -> Check {
-    let mut bystander = Bystander::new(context)?;
-    let out = bystander.device.alloc::<u32>(1)?;
-    let fault = bystander.beside("fault_shared_bounds", 1, &args![1_u32 << 20, &out])?;
-    stopped(&fault, &[WarpError::OutOfRangeAddress])?;
+    let mut survivor = Survivor::new(context)?;
+    let out = survivor.device.alloc::<u32>(1)?;
+    let fault = survivor.outlives("fault_shared_bounds", 1, &args![1_u32 << 20, &out])?;
+    excepted(&fault, &[WarpError::OutOfRangeAddress])?;
     // No buffer of global memory has to do with it.
     ensure(fault.nearest.is_none(), || format!("it names a buffer: {fault}"))
 }
 
 fn trap(context: &Context) -> Check {
-    let mut bystander = Bystander::new(context)?;
-    let out = bystander.device.alloc::<u32>(64)?;
-    let fault = bystander.beside("fault_trap", 64, &args![33_u32, &out])?;
+    let mut survivor = Survivor::new(context)?;
+    let out = survivor.device.alloc::<u32>(64)?;
+    let fault = survivor.outlives("fault_trap", 64, &args![33_u32, &out])?;
     // An Orin's SM has no warp error for it, a Hopper's says illegal instruction.
-    stopped(&fault, &[WarpError::Unknown(0), WarpError::IllegalInstruction])
+    excepted(&fault, &[WarpError::Unknown(0), WarpError::IllegalInstruction])
 }
 
 fn endless(context: &Context) -> Check {
-    let mut bystander = Bystander::new(context)?;
-    let device = bystander.device;
+    let mut survivor = Survivor::new(context)?;
+    let device = survivor.device;
     let (stop, out) = (device.alloc_zeroed::<u32>(1)?, device.alloc::<u32>(1)?);
     let code = kernel!(device, "faults", "fault_endless")?;
     let mut queue = device.queue()?;
@@ -164,31 +129,23 @@ fn endless(context: &Context) -> Check {
         })?,
         other => return Err(format!("a time-out was expected: {other:?}").into()),
     }
-    let recovery = device.recover()?;
-    let fault = match fence.wait(patience(context)) {
-        Err(Error::Fault(fault)) => fault,
-        other => return Err(format!("a stopped kernel was expected, not {other:?}; {recovery:?}").into()),
-    };
-    let place = fault.location.as_ref().map(|location| location.kernel.as_str());
-    let kind = matches!(fault.kind, FaultKind::Abandoned | FaultKind::Other(ErrorCode::IdleTimeout));
-    ensure(kind && place == Some("fault_endless"), || {
-        format!("a stopped fault_endless was expected: {fault}")
-    })?;
-    bystander.work()
+    device.recover()?;
+    stopped(&*reported(&fence, patience(context))?)?;
+    survivor.work()
 }
 
 fn many_in_a_row(context: &Context) -> Check {
-    let mut bystander = Bystander::new(context)?;
-    let input = bystander.device.alloc_zeroed::<u32>(4)?;
-    let out = bystander.device.alloc::<u32>(1)?;
+    let mut survivor = Survivor::new(context)?;
+    let input = survivor.device.alloc_zeroed::<u32>(4)?;
+    let out = survivor.device.alloc::<u32>(1)?;
     for round in 0..8 {
         let address = NOWHERE + round * 0x1_1000;
-        let fault = bystander.beside("fault_read", 1, &args![address, &out])?;
+        let fault = survivor.outlives("fault_read", 1, &args![address, &out])?;
         refused(&fault, address, "read")?;
-        let fault = bystander.beside("fault_write", 1, &args![address + 4, 1_u32])?;
+        let fault = survivor.outlives("fault_write", 1, &args![address + 4, 1_u32])?;
         refused(&fault, address + 4, "write")?;
-        let fault = bystander.beside("fault_misaligned", 32, &args![&input, 1_u32, &out])?;
-        stopped(&fault, &[WarpError::MisalignedAddress])?;
+        let fault = survivor.outlives("fault_misaligned", 32, &args![&input, 1_u32, &out])?;
+        excepted(&fault, &[WarpError::MisalignedAddress])?;
     }
     Ok(())
 }

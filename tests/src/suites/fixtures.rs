@@ -2,9 +2,10 @@
 //! files, and comparisons that say what differs.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tegra_hcq::{Device, Kernel, Program};
+use tegra_hcq::{Device, Error, ErrorCode, Fault, FaultKind, Fence, Kernel, Program};
 
 use crate::harness::{Check, Context};
 
@@ -79,6 +80,41 @@ pub(super) fn close(what: &str, got: &[f32], wanted: &[f32], tolerance: f32) -> 
 /// Fails with `text` unless `holds`.
 pub(super) fn ensure(holds: bool, text: impl FnOnce() -> String) -> Check {
     if holds { Ok(()) } else { Err(text().into()) }
+}
+
+/// The fault that a fence reports.
+pub(super) fn reported(fence: &Fence, patience: Duration) -> Result<Arc<Fault>, String> {
+    match fence.wait(patience) {
+        Err(Error::Fault(fault)) => Ok(fault),
+        Err(other) => Err(format!("a fault was expected: {other}")),
+        Ok(()) => Err("a fault was expected, the work ended well".to_owned()),
+    }
+}
+
+/// The kernel that a fault names.
+pub(super) fn place(fault: &Fault) -> Option<&str> {
+    fault.location.as_ref().map(|location| location.kernel.as_str())
+}
+
+/// Fails unless the fault is of that kind and names that kernel.
+pub(super) fn named(fault: &Fault, kind: FaultKind, kernel: &str) -> Check {
+    let place = place(fault);
+    ensure(fault.kind == kind && place == Some(kernel), || {
+        format!(
+            "{kind:?} in {kernel} was expected, not {:?} in {place:?}: {fault}; log {:?}",
+            fault.kind, fault.log
+        )
+    })
+}
+
+/// Fails unless the fault says that the endless kernel was stopped: by a recovery, or by a driver that waits only so
+/// long for a kernel to let another program's work run.
+pub(super) fn stopped(fault: &Fault) -> Check {
+    let kind = match fault.kind {
+        kind @ FaultKind::Other(ErrorCode::IdleTimeout) => kind,
+        _ => FaultKind::Abandoned,
+    };
+    named(fault, kind, "fault_endless")
 }
 
 /// Blocks of `block` threads for `elements` elements.

@@ -12,6 +12,7 @@ pub mod silicon;
 pub mod soak;
 pub mod stress;
 pub mod submissions;
+mod survivor;
 
 use crate::harness::Suite;
 

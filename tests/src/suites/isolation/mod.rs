@@ -4,9 +4,10 @@
 
 mod roles;
 
-use tegra_hcq::{Buffer, Device, Error, FaultKind, Kernel, Queue, args};
+use tegra_hcq::{Error, FaultKind, args};
 
 use super::fixtures::{case, ensure, equal, kernel, patience};
+use super::survivor::Survivor;
 use crate::Numbers;
 use crate::dmesg::Kind;
 use crate::harness::{Check, Context, Role, Suite};
@@ -32,57 +33,13 @@ pub static SUITE: Suite = Suite {
     ],
 };
 
-/// The process that must not notice anything.
-struct Survivor<'a> {
-    context: &'a Context,
-    device: &'a Device,
-    queue: Queue,
-    increment: Kernel,
-    data: Buffer<u32>,
-    copy: Buffer<u32>,
-    rounds: u32,
-}
-
-/// Elements that the survivor works on.
-const LEN: usize = 1000;
-
-impl<'a> Survivor<'a> {
-    fn new(context: &'a Context) -> Result<Self, Error> {
-        let device = context.device()?;
-        Ok(Self {
-            context,
-            device,
-            queue: device.queue()?,
-            increment: kernel!(device, "basics", "increment")?,
-            data: device.alloc_zeroed(LEN)?,
-            copy: device.alloc_zeroed(LEN)?,
-            rounds: 0,
-        })
-    }
-
-    /// One round of work, checked.
-    fn work(&mut self) -> Check {
-        self.rounds += 1;
-        // CAST: far below 2^32.
-        self.queue.launch(&self.increment, 8, 128, &args![&self.data, LEN as u32])?;
-        self.queue.copy(&self.data, &mut self.copy)?;
-        self.queue.submit()?.wait(patience(self.context))?;
-        equal("the survivor's data", &self.copy.to_vec()?, &[self.rounds; LEN])
-    }
-
+impl Survivor<'_> {
     /// Works before, while and after another process plays a role.
     fn beside(&mut self, role: Role, argument: u64) -> Check {
         self.work()?;
         let neighbour = self.context.neighbour(role, argument)?;
         neighbour.finish(|| self.work())?;
         self.undisturbed()
-    }
-
-    /// Everything works as before, and there is nothing to recover from.
-    fn undisturbed(&mut self) -> Check {
-        self.work()?;
-        let recovery = self.device.recover()?;
-        ensure(recovery.is_empty(), || format!("there was something to recover from: {recovery:?}"))
     }
 }
 

@@ -9,10 +9,10 @@ use nvgpu_sys::{Errno, address_space, channel, ctrl, nvmap, tsg};
 use orin_sim::{Call, Failure, SoftwareOrin};
 use tegra_hcq::{Error, FaultKind, Fence, args};
 
-use super::faults::{go_on, reported};
+use super::faults::go_on;
 use super::worker::Worker;
 use crate::harness::Check;
-use crate::suites::fixtures::{ensure, equal};
+use crate::suites::fixtures::{ensure, equal, place, reported};
 
 /// A disturbance with its name.
 pub(super) type Kind = (&'static str, fn(&mut Worker<'_>, &SoftwareOrin, &'static str) -> Check);
@@ -200,10 +200,10 @@ fn silent_fault(w: &mut Worker<'_>, orin: &SoftwareOrin, name: &'static str) -> 
     orin.silence_faults(false);
     let fault = fault??;
     // The notifier has the kind; the rest would stand in the log.
-    let place = fault.location.as_ref().map(|location| location.kernel.as_str());
-    ensure(fault.kind == FaultKind::Mmu && fault.address.is_none() && place == Some("fault_write"), || {
-        format!("an MMU fault without address was expected: {fault}; log {:?}", fault.log)
-    })?;
+    ensure(
+        fault.kind == FaultKind::Mmu && fault.address.is_none() && place(&fault) == Some("fault_write"),
+        || format!("an MMU fault without address was expected: {fault}; log {:?}", fault.log),
+    )?;
     w.soak.ledger.report(w.number, name);
     go_on(w)
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tegra_hcq::{Error, ErrorCode, Fault, FaultKind, Fence, WarpError, args};
+use tegra_hcq::{Error, Fault, FaultKind, WarpError, args};
 
 use super::worker::Worker;
 use crate::harness::Check;
-use crate::suites::fixtures::{ensure, equal};
+use crate::suites::fixtures::{ensure, equal, named, reported, stopped};
 
 /// A kind of fault with its name.
 pub(super) type Kind = (&'static str, fn(&mut Worker<'_>, &'static str) -> Check);
@@ -25,36 +25,6 @@ pub(super) const KINDS: [Kind; 7] = [
 
 /// Time-out of a wait that is to run out.
 const SHORT: Duration = Duration::from_millis(50);
-
-/// The fault that a fence reports.
-pub(super) fn reported(fence: &Fence, patience: Duration) -> Result<Arc<Fault>, String> {
-    match fence.wait(patience) {
-        Err(Error::Fault(fault)) => Ok(fault),
-        Err(other) => Err(format!("a fault was expected: {other}")),
-        Ok(()) => Err("a fault was expected, the work ended well".to_owned()),
-    }
-}
-
-/// Fails unless the fault is of that kind and names that kernel.
-fn named(fault: &Fault, kind: FaultKind, kernel: &str) -> Check {
-    let place = fault.location.as_ref().map(|location| location.kernel.as_str());
-    ensure(fault.kind == kind && place == Some(kernel), || {
-        format!(
-            "{kind:?} in {kernel} was expected, not {:?} in {place:?}: {fault}; log {:?}",
-            fault.kind, fault.log
-        )
-    })
-}
-
-/// Fails unless the fault says that the endless kernel was stopped: by a recovery, or by a driver that waits only so
-/// long for a kernel to let another program's work run.
-fn stopped(fault: &Fault) -> Check {
-    let kind = match fault.kind {
-        kind @ FaultKind::Other(ErrorCode::IdleTimeout) => kind,
-        _ => FaultKind::Abandoned,
-    };
-    named(fault, kind, "fault_endless")
-}
 
 /// Submits what was launched and waits for the fault, which the fence repeats. Work behind it is lost too, unless
 /// another thread has recovered the queue before.
