@@ -2,7 +2,6 @@
 
 pub mod control;
 pub mod corpus;
-pub mod dmesg;
 pub mod harness;
 pub mod nn;
 pub mod probe;

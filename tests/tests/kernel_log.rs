@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nvgpu_channel::KernelLog;
+use gpu_log::{Class, Event, Kind, Record, Role, check, table};
+use nvgpu_channel::{KernelLog, KmsgReader};
 use nvgpu_sys::Door;
 use orin_sim::strict::Violation;
 use orin_sim::{Config, SoftwareOrin};
 use tegra_hcq::{Arg, Buffer, Program, args};
-use tests::dmesg::{Class, Event, Kind, KmsgReader, Record, Role, check, table};
 use tests::{Bench, TIMEOUT, cubin, try_open};
 
 /// Makes a kernel's arguments, given a buffer of 64 words.
@@ -222,6 +222,6 @@ fn every_line_that_the_model_prints_has_a_row() {
         .collect();
     assert!(
         unknown.is_empty(),
-        "no row in tests/src/dmesg/table (docs/kernel-log.md says how to add one): {unknown:#?}"
+        "no row in crates/gpu-log/src/table (docs/kernel-log.md says how to add one): {unknown:#?}"
     );
 }

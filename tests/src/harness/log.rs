@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use gpu_log::{Checker, Class, Event, Kind};
+use nvgpu_channel::KmsgReader;
 use nvgpu_sys::{Door, Errno};
 
 use super::Machine;
-use crate::dmesg::{Checker, Class, Event, Kind, KmsgReader};
 
 /// How long the log must be quiet on a board before it is judged: lines come a moment after a fault.
 const QUIET: Duration = Duration::from_millis(50);
@@ -95,7 +96,7 @@ pub fn judge(events: &[Event], expected: Option<Kind>, allowed: &[Kind]) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dmesg::{Record, check};
+    use gpu_log::{Record, check};
 
     fn events(lines: &[&str]) -> Vec<Event> {
         let line = |text: &&str| Record::from_text(&format!("nvgpu: 17000000.gpu f:1 [ERR]  {text}"));

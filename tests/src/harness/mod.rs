@@ -46,7 +46,7 @@ pub use context::Context;
 pub use machine::{Load, Machine};
 pub use neighbour::{Held, Neighbour, Played, Role};
 
-use crate::dmesg::Kind;
+use gpu_log::Kind;
 
 /// Longest time that a test may take if it does not say otherwise.
 pub const DEFAULT_LIMIT: Duration = Duration::from_secs(120);

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
+use gpu_log::Event;
 use tegra_hcq::DeviceKind;
 
 use super::Outcome;
-use crate::dmesg::Event;
 
 /// What became of one test.
 #[derive(Clone, Debug)]

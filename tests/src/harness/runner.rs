@@ -5,6 +5,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use gpu_log::{Event, Kind};
 use nvgpu_sys::Door;
 use tegra_hcq::DeviceKind;
 
@@ -12,7 +13,6 @@ use super::context::Station;
 use super::log::{LogWatch, judge};
 use super::report::{RunReport, TestReport};
 use super::{Check, Context, Machine, Outcome, Suite, Test, panics};
-use crate::dmesg::{Event, Kind};
 
 /// How long a board may take to bring a channel up after a test that did not end.
 const REVIVAL: Duration = Duration::from_secs(30);

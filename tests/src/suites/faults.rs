@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use gpu_log::Kind;
 use tegra_hcq::{Arg, DeviceKind, Error, Fault, FaultKind, WarpError, args};
 
 use super::fixtures::{case, ensure, kernel, patience, place, reported, stopped};
 use super::survivor::Survivor;
-use crate::dmesg::Kind;
 use crate::harness::{Check, Context, Suite};
 
 /// The suite.

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ::tests::dmesg::{Checker, Class, Event, Record, Summary, document};
 use anyhow::{Context, Result};
+use gpu_log::{Checker, Class, Event, Record, Summary, document};
 
 use since::Since;
 use source::Source;

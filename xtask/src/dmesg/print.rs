@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use ::tests::dmesg::{Class, Event, Line, Stamp, Summary};
 use anstyle::{AnsiColor, Style};
+use gpu_log::{Class, Event, Line, Stamp, Summary};
 use serde_json::{Value, json};
 
 const BOLD: Style = Style::new().bold();
@@ -121,7 +121,7 @@ pub(super) fn json(
 
 #[cfg(test)]
 mod tests {
-    use ::tests::dmesg::{Record, check};
+    use gpu_log::{Record, check};
 
     use super::*;
 

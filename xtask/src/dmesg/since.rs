@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-use ::tests::dmesg::{Record, Stamp};
 use anyhow::Result;
+use gpu_log::{Record, Stamp};
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp, Zoned};

@@ -6,8 +6,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::tests::dmesg::{KmsgReader, Record};
 use anyhow::{Context, Result};
+use gpu_log::Record;
+use nvgpu_channel::KmsgReader;
 use nvgpu_sys::{Door, Errno, LinuxDoor};
 
 use crate::WrongUse;

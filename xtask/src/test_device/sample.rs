@@ -2,9 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use ::tests::dmesg::{Record, check};
 use ::tests::harness::Outcome;
 use ::tests::harness::report::{RunReport, TestReport};
+use gpu_log::{Record, check};
 use tegra_hcq::DeviceKind;
 
 /// One passed, one failed with everything that needs escaping, one skipped test of another suite.

@@ -9,7 +9,8 @@ mod memory;
 mod queries;
 mod support;
 
-use crate::dmesg::Kind;
+use gpu_log::Kind;
+
 use crate::harness::{Suite, Test};
 
 /// The suite.

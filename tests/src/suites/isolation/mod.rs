@@ -4,12 +4,12 @@
 
 mod roles;
 
+use gpu_log::Kind;
 use tegra_hcq::{Error, FaultKind, args};
 
 use super::fixtures::{case, ensure, equal, kernel, patience};
 use super::survivor::Survivor;
 use crate::Numbers;
-use crate::dmesg::Kind;
 use crate::harness::{Check, Context, Role, Suite};
 
 pub use roles::SUITE as NEIGHBOUR;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use gpu_log::Kind;
 use tegra_hcq::{Error, FaultKind, args};
 
-use crate::dmesg::Kind;
 use crate::harness::{Context, Played, Role, Suite, Test};
 use crate::suites::fixtures::{ensure, equal, kernel, patience};
 

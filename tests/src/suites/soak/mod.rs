@@ -17,12 +17,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use gpu_log::Kind;
 use orin_sim::LiveCounts;
 use tegra_hcq::{Device, PoolUsage};
 
 use super::fixtures::ensure;
 use crate::Numbers;
-use crate::dmesg::Kind;
 use crate::harness::{Check, Context, Suite, Test};
 use crate::process::{self, Resources};
 use ledger::Ledger;

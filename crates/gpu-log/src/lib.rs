@@ -1,30 +1,13 @@
-//! The kernel log, checked: which of its lines concern the GPU, what they mean, and what to do.
-//!
-//! [`Checker`] takes records one by one, leaves out what is not about the GPU, finds each line's row in
-//! the [table](table::TABLE) and puts the lines of one event together: the lines of a fault up to the
-//! error notifiers, and those of a kernel WARNING up to the end of its trace.
-//!
-//! ```
-//! use tests::dmesg::{Class, Kind, Record, check};
-//!
-//! let log = "[   12.5] usb 1-2: new device\n\
-//!            [   13.0] nvgpu: 17000000.gpu f:1 [ERR]  sked exception: esr 0x01000000\n\
-//!            [   13.0] nvgpu: 17000000.gpu g:1 [ERR]  error notifier set to 13 for ch 511 owned by a\n";
-//! let events = check(Record::parse_log(log));
-//! assert_eq!((events.len(), events[0].lines.len()), (1, 2));
-//! assert_eq!(events[0].class(), Class::Error);
-//! assert!(events[0].kinds().contains(&Kind::LaunchDescriptor));
-//! ```
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
 
 pub mod document;
 pub mod record;
-pub mod source;
 pub mod table;
 
 use std::collections::BTreeSet;
 
 pub use record::{Level, Record, Stamp};
-pub use source::KmsgReader;
 pub use table::{Class, Kind, Role, Row};
 
 /// Lines of one event are at most this far apart, in microseconds; a GPU that hangs reports each 100 ms.
@@ -89,6 +72,9 @@ impl Event {
         cures
     }
 }
+
+/// Version of this crate.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Puts records together to events.
 #[derive(Debug, Default)]

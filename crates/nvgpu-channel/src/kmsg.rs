@@ -1,20 +1,19 @@
-//! `/dev/kmsg`, read through a door: the machine's own, or that of a software Orin.
+//! Reads `/dev/kmsg` record by record, from the running kernel or a software Orin.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gpu_log::Record;
 use nvgpu_sys::door::{Events, OpenFlags, PollEntry};
 use nvgpu_sys::{Door, DoorFd, Errno, paths};
 
-use super::record::Record;
-
-/// Longest record: the kernel's own limit is below this.
+/// Size of the record buffer in bytes; the kernel's own limit is lower.
 const RECORD_BYTES: usize = 8192;
-/// Records read per call, so that a flood of messages cannot hold the caller up.
+/// Largest number of records per call, so that a flood of messages cannot block the caller.
 const RECORDS_PER_CALL: usize = 1 << 16;
 
-/// A reader of `/dev/kmsg`. It sees every record once.
+/// A reader of `/dev/kmsg` that returns each record once.
 #[derive(Debug)]
 pub struct KmsgReader {
     fd: DoorFd,
@@ -26,13 +25,13 @@ impl KmsgReader {
     ///
     /// # Errors
     ///
-    /// The errno of the open; ACCESS and PERM where the user may not read the log.
+    /// Returns the errno of `open`: `ACCESS` or `PERM` if the user may not read the log.
     pub fn open(door: &Arc<dyn Door>) -> Result<Self, Errno> {
         let flags = OpenFlags::NON_BLOCKING | OpenFlags::CLOSE_ON_EXEC;
         Ok(Self { fd: DoorFd::open(door, paths::KMSG, flags)?, lost: 0 })
     }
 
-    /// Opens the log behind its newest record.
+    /// Opens the log after its newest record.
     ///
     /// # Errors
     ///
@@ -43,11 +42,11 @@ impl KmsgReader {
         Ok(reader)
     }
 
-    /// The records that came since the last call, oldest first; at most 65,536 of them.
+    /// Returns the records since the last call, oldest first; at most 65,536 of them.
     ///
     /// # Errors
     ///
-    /// The errno of a read.
+    /// Returns the errno of `read`.
     pub fn read_new(&mut self) -> Result<VecDeque<Record>, Errno> {
         let mut records = VecDeque::new();
         let mut buffer = [0; RECORD_BYTES];
@@ -55,7 +54,7 @@ impl KmsgReader {
             match self.fd.door().read(self.fd.raw(), &mut buffer) {
                 Ok(0) | Err(Errno::AGAIN) => break,
                 Ok(len) => records.extend(Record::from_kmsg(&buffer[..len])),
-                // Records were overwritten before they were read; the next read goes on after them.
+                // The kernel overwrote records before they were read; the next read continues after them.
                 Err(Errno::PIPE) => self.lost += 1,
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno),
@@ -64,16 +63,16 @@ impl KmsgReader {
         Ok(records)
     }
 
-    /// How often the log overtook the reader, so that records are missing.
+    /// Number of times the kernel overwrote records before they were read.
     pub fn times_overtaken(&self) -> u64 {
         self.lost
     }
 
-    /// Waits at most `timeout` for a record; whether one came. A signal ends the wait early.
+    /// Waits up to `timeout` for a record and returns whether there is one. A signal ends the wait early.
     ///
     /// # Errors
     ///
-    /// The errno of the poll.
+    /// Returns the errno of `poll`.
     pub fn wait(&self, timeout: Duration) -> Result<bool, Errno> {
         let mut entries = [PollEntry { fd: self.fd.raw(), wanted: Events::IN, happened: Events::empty() }];
         match self.fd.door().poll(&mut entries, timeout) {
