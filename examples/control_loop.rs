@@ -1,4 +1,4 @@
-//! A control loop with a neural network in it: how fast, and how steadily, the GPU answers.
+//! A control loop around a neural network: measures how fast and how steadily the GPU answers.
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -7,72 +7,68 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use clap::Parser;
-use examples::{Failure, describe, init_log, open, report};
-use tegra_hcq::{DeviceKind, Properties};
+use examples::{Common, Failure, describe, init_log, open, report};
+use tegra_hcq::Properties;
 use tests::control::{ControlLoop, Plan, TOLERANCE, Timing, WIDTHS, run as run_loop};
 
-/// Cycles before those that are measured: caches, branch predictors and the clock of the GPU warm up.
+/// Cycles before the measured ones, to warm up caches, branch predictors and the GPU clock.
 const WARM_UP: u64 = 200;
-/// Rate of the plant's clock when the loop runs as fast as it goes, in cycles per second.
+/// Simulation rate of the plant if the loop runs unpaced, in cycles per second.
 const PLANT_RATE: f64 = 1000.0;
-/// How often the progress is shown.
+/// Interval between progress updates.
 const GLANCE: Duration = Duration::from_millis(200);
 
-/// Steer a simulated mass with a neural network on the GPU, cycle after cycle, and measure the cycles.
+/// Steer a simulated mass with a neural network on the GPU and measure each cycle.
 ///
-/// The network (12 numbers in, layers of 128, 128 and 4; 18,692 parameters) is a recorded graph that is
-/// replayed each cycle. Its output is added to a PID controller that follows a moving point, and is held
-/// against the CPU's every so often.
+/// The network has 12 inputs, layers of 128, 128 and 4, and 18,692 parameters. It is recorded as a graph and replayed
+/// each cycle. Its output is added to that of a PID controller that follows a moving point. Every --check-every cycles
+/// it is compared with the CPU's output.
 ///
-/// Exit code 0: right; 1: wrong result or GPU fault; 2: no such device or bad arguments.
+/// Exit codes: 0 success; 1 wrong result, GPU fault or time-out; 2 no such device or bad arguments.
 #[derive(Parser)]
 struct Options {
-    /// Number of cycles that are measured
+    /// Number of measured cycles
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     iterations: u64,
-    /// Cycles per second: 0 (as fast as it goes) or 50 to 1000000
+    /// Cycles per second: 0 (as fast as possible) or 50 to 1000000
     #[arg(long, default_value_t = 0, value_parser = parse_rate)]
     rate: u32,
-    /// Where to run: auto (the Orin's GPU where there is one, else the software Orin), nvgpu, nvrm or sim
-    #[arg(long, default_value_t = DeviceKind::Auto)]
-    device: DeviceKind,
-    /// Compare the network's output with the CPU's every so many cycles
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    /// Compare the network's output with the CPU's every N cycles
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     check_every: u64,
-    /// Chooses the network's weights
+    /// Seed for the network's weights
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How long the GPU may take for a cycle, in milliseconds
+    /// Time limit per cycle, in milliseconds
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     timeout_ms: u64,
-    /// Print one JSON object instead of text
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
-/// Cycles per second that the controller can handle.
+/// Parses a rate that the controller supports, in cycles per second.
 fn parse_rate(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(rate @ (0 | 50..=1_000_000)) => Ok(rate),
-        _ => Err("a rate is 0 (as fast as it goes) or 50 to 1000000 cycles per second".to_owned()),
+        _ => Err("a rate is 0 (as fast as possible) or 50 to 1000000 cycles per second".to_owned()),
     }
 }
 
 fn main() -> ExitCode {
     init_log();
     let options = Options::parse();
-    report(run(&options), options.json)
+    report(run(&options), options.common.json)
 }
 
 fn run(options: &Options) -> Result<(), Failure> {
-    let device = open(options.device)?;
+    let device = open(options.common.device)?;
     let (period, step) = match options.rate {
         0 => (None, 1.0 / PLANT_RATE),
         rate => (Some(Duration::from_secs(1) / rate), 1.0 / f64::from(rate)),
     };
     let timeout = Duration::from_millis(options.timeout_ms);
     let mut control = ControlLoop::new(&device, options.seed, step, timeout).map_err(Failure::run)?;
-    if !options.json {
+    if !options.common.json {
         println!("device      {}", describe(&device));
         println!(
             "network     {} parameters, layers {}, one graph per cycle",
@@ -91,7 +87,7 @@ fn run(options: &Options) -> Result<(), Failure> {
     with_progress(&done, plan.cycles, || run_loop(&mut control, &plan, &mut timing, &done))
         .map_err(Failure::run)?;
 
-    if options.json {
+    if options.common.json {
         println!("{}", as_json(options, device.info(), control.parameters(), &timing));
     } else {
         print_text(options, &timing);
@@ -99,7 +95,7 @@ fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs `work` while another thread shows how much of it is done, where a person is looking.
+/// Runs `work` while another thread shows its progress, if standard error is a terminal.
 fn with_progress<T>(done: &AtomicU64, total: u64, work: impl FnOnce() -> T) -> T {
     if !std::io::stderr().is_terminal() {
         return work();
@@ -112,7 +108,7 @@ fn with_progress<T>(done: &AtomicU64, total: u64, work: impl FnOnce() -> T) -> T
     })
 }
 
-/// Ends the progress, also when the work has panicked.
+/// Stops the progress thread on drop, also if the work panics.
 struct Stop<'a> {
     ended: &'a AtomicBool,
     shower: &'a Thread,
@@ -127,7 +123,7 @@ impl Drop for Stop<'_> {
 
 fn show_progress(done: &AtomicU64, total: u64, ended: &AtomicBool) {
     let mut stderr = std::io::stderr();
-    // Progress that cannot be shown is no reason to stop.
+    // A failed write must not stop the loop.
     while !ended.load(Ordering::Acquire) {
         let done = done.load(Ordering::Relaxed);
         let percent = done as f64 / total as f64 * 100.0;
@@ -138,7 +134,7 @@ fn show_progress(done: &AtomicU64, total: u64, ended: &AtomicBool) {
     let _ = write!(stderr, "\r\x1b[K");
 }
 
-/// Nanoseconds as microseconds.
+/// Converts nanoseconds to microseconds.
 fn micros(nanos: u64) -> f64 {
     nanos as f64 / 1e3
 }
@@ -146,7 +142,7 @@ fn micros(nanos: u64) -> f64 {
 fn print_text(options: &Options, timing: &Timing) {
     let cycle = |quantile| micros(timing.cycle.value_at_quantile(quantile));
     let wanted = match options.rate {
-        0 => "as fast as it goes".to_owned(),
+        0 => "as fast as possible".to_owned(),
         rate => format!("{rate} wanted, {} ticks missed", timing.missed),
     };
     println!("cycles      {} in {:.2} s", timing.cycle.len(), timing.elapsed.as_secs_f64());

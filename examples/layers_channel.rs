@@ -1,4 +1,4 @@
-//! Layer 2 of docs/guide.md: a channel of one's own, and every word that a launch takes.
+//! Layer 2 of docs/guide.md: a channel, and every word that a launch needs.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ fn main() -> Result<()> {
     let subcontext = gpu.tsg()?.subcontext(&space)?;
     let mut channel = subcontext.channel(chip.compute_class()).label("square").open()?;
 
-    // Memory of CPU and GPU. A mapping keeps its buffer.
+    // Memory that CPU and GPU share. A mapping keeps its buffer alive.
     let memory = |bytes: u64, label| -> Result<_> {
         let buffer = Arc::new(gpu.nvmap().buffer(bytes).label(label).allocate()?);
         Ok(space.map(&buffer, MapOptions::default())?)
@@ -35,11 +35,11 @@ fn main() -> Result<()> {
     let work = memory(8192, "constants, descriptor, semaphore, pushbuffer")?;
     let (bank0_at, qmd_at, semaphore_at, words_at) = (0, 1024, 2048, 4096);
 
-    // The machine code, relocated for the address where it lies.
+    // The machine code, relocated for its GPU address.
     let code_va = code.va().get() + kernel.code_offset;
     code.buffer().copy_from_slice(0, &cubin.image_at(code.va().get())?)?;
 
-    // Constant bank 0: what the compiler expects of a driver, then the parameters.
+    // Constant bank 0: the driver's words that the compiler expects, then the kernel's parameters.
     let mut bank0 = vec![0_u32; (kernel.constant0_bytes.next_multiple_of(16) / 4) as usize];
     bank0[..6].copy_from_slice(&[BLOCK, 1, 1, N.div_ceil(BLOCK), 1, 1]);
     let parameters = kernel.param_base as usize / 4;
@@ -47,9 +47,9 @@ fn main() -> Result<()> {
     bank0[parameters..parameters + 3].copy_from_slice(&[out_va as u32, (out_va >> 32) as u32, N]);
     work.buffer().copy_from_slice(bank0_at, &bank0)?;
 
-    // The launch descriptor.
+    // The launch descriptor (QMD).
     let bank0_va = work.va().get() + bank0_at as u64;
-    let shared_bytes = 1024_u32; // the KiB that the system reserves per block
+    let shared_bytes = 1024_u32; // 1 KiB that the system reserves per block
     let shared_config = shared_memory_config_for(shared_bytes).unwrap_or_default();
     let mut qmd = QmdV3_0::new();
     for (field, value) in [
@@ -82,7 +82,7 @@ fn main() -> Result<()> {
     }
     work.buffer().copy_from_slice(qmd_at, qmd.as_words())?;
 
-    // The commands: what the engine is, its windows, the launch, and a word that says "done".
+    // The commands: engine class, memory windows, launch, and a semaphore release that marks completion.
     let semaphore = SemaphoreRelease {
         va: work.va().get() + semaphore_at as u64,
         payload: Payload::Bits64(1),
@@ -99,7 +99,7 @@ fn main() -> Result<()> {
     let words = encoder.into_sink();
     work.buffer().copy_from_slice(words_at, &words)?;
 
-    // Ring entry, GP_PUT, doorbell; then look at the word until it is there.
+    // Write the ring entry, advance GP_PUT, ring the doorbell; then poll the semaphore.
     let segment = Segment::new(work.va().get() + words_at as u64, u32::try_from(words.len())?);
     channel.submit(Entry::from(segment).encode()?)?;
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Layer 4 of docs/guide.md: the work is recorded once and sent as often as wanted.
+//! Layer 4 of docs/guide.md: work that is recorded once and replayed many times.
 
 use std::time::Duration;
 

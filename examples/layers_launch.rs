@@ -1,4 +1,4 @@
-//! Layer 3 of docs/guide.md: a queue, and launches that are described one by one.
+//! Layer 3 of docs/guide.md: a queue, and launches encoded one by one.
 
 use std::time::Duration;
 

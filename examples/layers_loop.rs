@@ -1,5 +1,5 @@
-//! Layer 5 of docs/guide.md: a control loop. Each cycle sends the graph, waits by looking, and reads the
-//! result in place: no system call, no allocation.
+//! Layer 5 of docs/guide.md: a control loop. Each cycle replays the graph, polls for completion and reads the result in
+//! place, without a system call or an allocation.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ fn main() -> Result<()> {
     let mut longest = Duration::ZERO;
     for cycle in 0..CYCLES {
         let start = Instant::now();
-        // The sensor of this loop: how many squares are wanted.
+        // Simulates a sensor: the number of squares to compute.
         let wanted = cycle % N + 1;
         graph.set_argument(square, 1, wanted)?;
         queue.replay(&mut graph)?.wait(LIMIT)?;

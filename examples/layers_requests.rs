@@ -1,7 +1,6 @@
-//! Layer 1 of docs/guide.md: nothing but requests to the kernel.
+//! Layer 1 of docs/guide.md: ioctls only.
 //!
-//! Brings a channel up as far as the doorbell's token. Nothing is launched: what that takes beyond the
-//! requests is the next layer's job.
+//! Brings up a channel until the kernel returns its doorbell token. The program does not launch a kernel; layer 2 does.
 
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use nvgpu_sys::nvmap::{self, AllocHandle, CreateHandle, Heaps};
 use nvgpu_sys::tsg::{self, BindChannelEx, CreateSubcontext};
 use nvgpu_sys::{Door, DoorFd, paths};
 
-/// Asks nvmap for pages and returns them as a dma-buf descriptor.
+/// Allocates pages from nvmap and returns them as a dma-buf descriptor.
 fn allocate(nvmap: &DoorFd, bytes: u32) -> Result<DoorFd> {
     let mut handle = CreateHandle { size_or_fd: bytes, handle: 0 };
     nvmap::CREATE.send(nvmap, &mut handle)?;
@@ -28,7 +27,7 @@ fn allocate(nvmap: &DoorFd, bytes: u32) -> Result<DoorFd> {
     nvmap::ALLOC.send(nvmap, &mut alloc)?;
     nvmap::GET_FD.send(nvmap, &mut handle)?;
     let memory = DoorFd::from_raw(nvmap.door(), handle.size_or_fd.cast_signed());
-    // The descriptor keeps the pages; the handle's number is of no more use.
+    // The descriptor keeps the pages alive; the handle is no longer needed.
     nvmap::FREE.send(nvmap, handle.handle)?;
     Ok(memory)
 }
@@ -40,7 +39,7 @@ fn main() -> Result<()> {
     let gpu = DoorFd::open(&door, paths::CTRL, flags)?;
     let (chip, _) = ctrl::get_characteristics(&gpu)?;
 
-    // Page tables; the end is chosen so that nothing ever lies in the shaders' windows.
+    // The address space. It ends below the shaders' memory windows, so no mapping can overlap them.
     let mut space = AllocAs {
         flags: AllocAsFlags::UNIFIED_VA.bits(),
         va_range_start: 0x20_0000,
@@ -50,7 +49,7 @@ fn main() -> Result<()> {
     ctrl::ALLOC_AS.send(&gpu, &mut space)?;
     let space = DoorFd::from_raw(&door, space.as_fd);
 
-    // Room for out[0..1000], which CPU and GPU see at addresses of their own.
+    // Memory for out[0..1000], mapped by the CPU and the GPU at separate addresses.
     let out = allocate(&nvmap, 4096)?;
     let cpu_view = out.map(0, 4096, Protection::READ | Protection::WRITE)?;
     let mut mapping = MapBufferEx {
@@ -63,7 +62,7 @@ fn main() -> Result<()> {
     address_space::MAP_BUFFER_EX.send(&space, &mut mapping)?;
     println!("out       GPU address {:#x}, {} bytes on the CPU", mapping.offset, cpu_view.len());
 
-    // A time-slice group, a subcontext that ties it to the address space, a channel.
+    // A time-slice group, a subcontext that binds it to the address space, and a channel.
     let mut group = OpenTsg::default();
     ctrl::OPEN_TSG.send(&gpu, &mut group)?;
     let group = DoorFd::from_raw(&door, group.tsg_fd.cast_signed());
@@ -74,7 +73,7 @@ fn main() -> Result<()> {
     ctrl::OPEN_CHANNEL.send(&gpu, &mut compute)?;
     let compute = DoorFd::from_raw(&door, compute.runlist_id_or_fd);
 
-    // The kernel wants the rest in this order and no other.
+    // The kernel accepts the remaining requests only in this order.
     let number = compute.raw();
     address_space::BIND_CHANNEL.send(&space, &mut BindChannel { channel_fd: number.cast_unsigned() })?;
     let mut member =

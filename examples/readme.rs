@@ -1,4 +1,4 @@
-//! The program of README.md. Run it in the project's folder.
+//! The program of README.md. Run it in the root folder of the project.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     use std::time::Duration;

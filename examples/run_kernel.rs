@@ -1,4 +1,4 @@
-//! Runs any kernel of any cubin: the arguments come from the command line and from files.
+//! Runs any kernel of any cubin, with arguments from the command line and from files.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use clap::Parser;
 use examples::arguments::{Argument, Contents, FORMS, parse_dim};
-use examples::{Failure, describe, init_log, open, report};
-use tegra_hcq::{Arg, Buffer, Device, DeviceKind, Error, Program};
+use examples::{Common, Failure, describe, init_log, open, report};
+use tegra_hcq::{Arg, Buffer, Device, Error, Program};
 
 /// Run a kernel of a cubin.
 ///
-/// Exit code 0: done; 1: GPU fault or time-out; 2: bad arguments, cubin or device. Output files are
-/// written only after the kernel has ended well.
+/// Exit codes: 0 success; 1 GPU fault or time-out; 2 bad arguments, cubin or device. Output files are written only
+/// after the kernel has completed without error.
 #[derive(Parser)]
 struct Options {
     /// Compiled kernels (CUDA ELF, for example from `nvcc -cubin -arch=sm_87`)
@@ -23,24 +23,20 @@ struct Options {
     /// Name of the kernel
     #[arg(long)]
     kernel: String,
-    /// Blocks: X, X,Y or X,Y,Z
+    /// Number of blocks: X, X,Y or X,Y,Z
     #[arg(long, value_parser = parse_dim)]
     grid: [u32; 3],
-    /// Threads of a block: X, X,Y or X,Y,Z
+    /// Threads per block: X, X,Y or X,Y,Z
     #[arg(long, value_parser = parse_dim)]
     block: [u32; 3],
-    /// Dynamic shared memory of a block, in bytes
+    /// Dynamic shared memory per block, in bytes
     #[arg(long, default_value_t = 0, value_name = "BYTES")]
     shared: u32,
-    /// Where to run: auto (the Orin's GPU where there is one, else the software Orin), nvgpu, nvrm or sim
-    #[arg(long, default_value_t = DeviceKind::Auto)]
-    device: DeviceKind,
-    /// How long the kernel may take, in milliseconds
+    /// Time limit of the kernel, in milliseconds
     #[arg(long, default_value_t = 30_000)]
     timeout_ms: u64,
-    /// Print one JSON object instead of text
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
     /// A kernel argument, in order
     #[arg(long = "arg", value_name = "TYPE:VALUE", help = format!("A kernel argument, in order: {FORMS}"), allow_hyphen_values = true)]
     arguments: Vec<Argument>,
@@ -49,11 +45,11 @@ struct Options {
 fn main() -> ExitCode {
     init_log();
     let options = Options::parse();
-    report(run(&options), options.json)
+    report(run(&options), options.common.json)
 }
 
 fn run(options: &Options) -> Result<(), Failure> {
-    // Everything that can be refused is refused before anything is touched.
+    // Check the whole request before touching the device or any output file.
     let cubin = fs::read(&options.cubin)
         .with_context(|| format!("reading {}", options.cubin.display()))
         .map_err(Failure::Request)?;
@@ -70,7 +66,7 @@ fn run(options: &Options) -> Result<(), Failure> {
         }
     }
 
-    let device = open(options.device)?;
+    let device = open(options.common.device)?;
     let program = Program::load(&device, &cubin)
         .with_context(|| options.cubin.display().to_string())
         .map_err(Failure::Request)?;
@@ -97,15 +93,15 @@ fn run(options: &Options) -> Result<(), Failure> {
     queue
         .launch_with_shared(&kernel, options.grid, options.block, options.shared, &arguments)
         .map_err(Failure::request)?;
-    let fence = queue.submit().map_err(failed)?;
-    fence.wait(Duration::from_millis(options.timeout_ms)).map_err(failed)?;
+    let fence = queue.submit()?;
+    fence.wait(Duration::from_millis(options.timeout_ms))?;
     let elapsed = start.elapsed();
 
     let mut written = Vec::new();
     for (argument, buffer) in options.arguments.iter().zip(&buffers) {
         if let (Some(target), Some(buffer)) = (argument.target(), buffer) {
             let mut bytes = vec![0; buffer.len()];
-            buffer.copy_to_slice(&mut bytes).map_err(Failure::run)?;
+            buffer.copy_to_slice(&mut bytes)?;
             fs::write(target, &bytes)
                 .with_context(|| format!("writing {}", target.display()))
                 .map_err(Failure::Run)?;
@@ -116,7 +112,7 @@ fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A buffer with the given contents.
+/// Allocates a buffer with the given contents.
 fn upload(device: &Device, contents: &Contents) -> Result<Buffer<u8>, Error> {
     match contents {
         Contents::Bytes(bytes) => device.alloc_from(bytes),
@@ -124,14 +120,9 @@ fn upload(device: &Device, contents: &Contents) -> Result<Buffer<u8>, Error> {
     }
 }
 
-/// A failure after the launch is the GPU's.
-fn failed(error: Error) -> Failure {
-    Failure::run(error)
-}
-
 fn print_report(options: &Options, device: &Device, elapsed: Duration, written: &[(String, usize)]) {
     let micros = elapsed.as_secs_f64() * 1e6;
-    if options.json {
+    if options.common.json {
         let files: Vec<_> =
             written.iter().map(|(file, bytes)| serde_json::json!({ "file": file, "bytes": bytes })).collect();
         let report = serde_json::json!({

@@ -1,4 +1,4 @@
-//! Kernel arguments as typed on the command line: `TYPE:VALUE`.
+//! Kernel arguments on the command line: `TYPE:VALUE`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,35 +8,35 @@ use anyhow::{Context, Result, anyhow, bail};
 use half::f16;
 use tegra_hcq::Arg;
 
-/// What the help text says about the forms of an argument.
+/// The forms of an argument, for help and error texts.
 pub const FORMS: &str = "i8: u8: i16: u16: i32: u32: i64: u64: f16: f32: f64: followed by a number \
 (integers also as 0x...), hex:BYTES for a struct by value, in:FILE for a buffer filled from a file, \
 out:FILE:BYTES for a zeroed buffer written to a file afterwards, inout:FILE:OUTFILE for both";
 
-/// One argument, parsed.
+/// A parsed kernel argument.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Argument {
-    /// A number of a definite size.
+    /// A number with a fixed size.
     Scalar(Scalar),
     /// A struct passed by value.
     Struct(Vec<u8>),
     /// A buffer in device memory.
     Buffer {
-        /// File whose bytes fill it; zeros without one.
+        /// File that fills the buffer; `None` zero-fills it.
         source: Option<PathBuf>,
-        /// File that receives its bytes afterwards.
+        /// File that receives the contents after the launch.
         target: Option<PathBuf>,
-        /// Length in bytes where no source file gives it.
+        /// Length in bytes; unused if a source file determines it.
         bytes: usize,
     },
 }
 
-/// What a buffer holds before the launch.
+/// Initial contents of a buffer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Contents {
     /// The bytes of a file.
     Bytes(Vec<u8>),
-    /// This many zeros.
+    /// Number of zero bytes.
     Zeros(usize),
 }
 
@@ -103,11 +103,11 @@ impl FromStr for Argument {
 }
 
 impl Argument {
-    /// What a buffer argument holds before the launch; `None` for other arguments.
+    /// Returns the initial contents of a buffer argument; `None` for other arguments.
     ///
     /// # Errors
     ///
-    /// When the source file cannot be read.
+    /// Returns an error if the source file cannot be read.
     pub fn contents(&self) -> Result<Option<Contents>> {
         match self {
             Self::Buffer { source: Some(file), .. } => {
@@ -119,7 +119,7 @@ impl Argument {
         }
     }
 
-    /// The file that receives a buffer argument after the launch.
+    /// Returns the file that receives the buffer after the launch.
     pub fn target(&self) -> Option<&PathBuf> {
         match self {
             Self::Buffer { target, .. } => target.as_ref(),
@@ -135,7 +135,7 @@ fn buffer(source: Option<&str>, target: Option<&str>, bytes: usize) -> Result<Ar
     Ok(Argument::Buffer { source: source.map(PathBuf::from), target: target.map(PathBuf::from), bytes })
 }
 
-/// An integer between `min` and `max`, decimal or `0x` hexadecimal.
+/// Parses an integer between `min` and `max`, decimal or hexadecimal (`0x`).
 fn integer(text: &str, min: i128, max: i128) -> Result<i128> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -167,11 +167,11 @@ fn hex(text: &str) -> Result<Vec<u8>> {
     (0..text.len()).step_by(2).map(byte).collect()
 }
 
-/// Three extents as typed: `X`, `X,Y` or `X,Y,Z`.
+/// Parses up to three extents: `X`, `X,Y` or `X,Y,Z`. Missing extents are 1.
 ///
 /// # Errors
 ///
-/// When there are more than three numbers, or something is not a number.
+/// Returns an error for more than three extents and for text that is not a number.
 pub fn parse_dim(text: &str) -> Result<[u32; 3]> {
     let mut dim = [1; 3];
     let parts: Vec<&str> = text.split(',').collect();
@@ -179,8 +179,7 @@ pub fn parse_dim(text: &str) -> Result<[u32; 3]> {
         bail!("'{text}' has more than three extents");
     }
     for (extent, part) in dim.iter_mut().zip(parts) {
-        *extent =
-            part.trim().parse().map_err(|_| anyhow!("'{part}' is not a number of blocks or threads"))?;
+        *extent = part.trim().parse().map_err(|_| anyhow!("'{part}' is not a number"))?;
     }
     Ok(dim)
 }

@@ -1,4 +1,4 @@
-//! What the example programs share: opening the device and reporting how a program ended.
+//! Code shared by the example programs: options, the device, results and exit codes.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -9,8 +9,23 @@ use orin_sim::{Config, SoftwareOrin};
 use tegra_hcq::{Device, DeviceKind};
 
 pub mod arguments;
+mod table;
 
-/// Logs to standard error what `RUST_LOG` asks for; nothing by default.
+pub use table::Table;
+
+/// Options of every program.
+#[derive(clap::Args)]
+pub struct Common {
+    /// Where to run: auto (the Orin's GPU, else a desktop GPU that can be driven, else the software Orin), nvgpu, nvrm
+    /// or sim
+    #[arg(long, default_value_t = DeviceKind::Auto)]
+    pub device: DeviceKind,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Logs to standard error as `RUST_LOG` requests; logs nothing by default.
 pub fn init_log() {
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
@@ -18,13 +33,20 @@ pub fn init_log() {
         .init();
 }
 
-/// How a program failed; decides the exit code.
+/// A failure of a program. The kind determines the exit code.
 #[derive(Debug)]
 pub enum Failure {
-    /// The work was done and is wrong, or the GPU refused it: exit code 1.
+    /// Exit code 1: wrong result, GPU fault or time-out.
     Run(anyhow::Error),
-    /// The request makes no sense or the device is not there: exit code 2, nothing was written.
+    /// Exit code 2: bad arguments or no such device. No output file was written.
     Request(anyhow::Error),
+}
+
+/// Errors of the library are failures of the run, unless the caller wraps them as [`Failure::Request`].
+impl From<tegra_hcq::Error> for Failure {
+    fn from(error: tegra_hcq::Error) -> Self {
+        Self::run(error)
+    }
 }
 
 impl Failure {
@@ -39,8 +61,8 @@ impl Failure {
     }
 }
 
-/// Prints a failure to standard error, and as JSON to standard output when asked for; returns the
-/// exit code.
+/// Returns the exit code of a program, after printing its failure to standard error and, if `json` is set, as a JSON
+/// object to standard output.
 pub fn report(result: Result<(), Failure>, json: bool) -> ExitCode {
     let (error, code) = match result {
         Ok(()) => return ExitCode::SUCCESS,
@@ -54,21 +76,21 @@ pub fn report(result: Result<(), Failure>, json: bool) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Opens the chosen device.
+/// Opens the device.
 ///
 /// # Errors
 ///
-/// [`Failure::Request`] when it cannot be opened.
+/// [`Failure::Request`] if the device cannot be opened.
 pub fn open(kind: DeviceKind) -> Result<Device, Failure> {
     Device::open(kind).map_err(Failure::request)
 }
 
-/// The door to the kernel where there is an Orin's GPU, else to a software Orin: for programs that use the
-/// layers below `tegra-hcq`.
+/// Returns the door to the kernel if the machine has an Orin's GPU, else the door of a new software Orin. For programs
+/// that use the layers below `tegra-hcq`.
 ///
 /// # Errors
 ///
-/// When no software Orin can be started: no descriptors or threads are left.
+/// Fails if the software Orin cannot start because the process has no file descriptors or threads left.
 pub fn door() -> Result<Arc<dyn Door>, Errno> {
     if Path::new("/dev/nvgpu/igpu0/ctrl").exists() {
         return Ok(Arc::new(LinuxDoor));
@@ -76,7 +98,7 @@ pub fn door() -> Result<Arc<dyn Door>, Errno> {
     Ok(Arc::new(SoftwareOrin::new(Config::from_environment())?))
 }
 
-/// One line that says which device answers.
+/// Describes the device in one line.
 pub fn describe(device: &Device) -> String {
     let info = device.info();
     let which = match info.kind {

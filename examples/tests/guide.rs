@@ -1,11 +1,11 @@
-//! The programs of docs/guide.md and README.md run, and what is quoted of them is what runs.
+//! The programs of docs/guide.md and README.md run, and the documents quote them exactly.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The programs that are quoted, and a part of what each prints.
+/// The quoted programs, each with a part of its output.
 const PROGRAMS: [(&str, &str); 6] = [
     ("layers_requests", "doorbell token 0x1ff"),
     ("layers_channel", "1000 squares, all right"),
@@ -36,7 +36,7 @@ fn every_program_runs_and_is_right() {
     }
 }
 
-/// A Rust block of a document.
+/// A block of Rust code in a document.
 struct Quote {
     line: usize,
     text: Vec<String>,
@@ -53,19 +53,19 @@ fn quotes(document: &str) -> Vec<Quote> {
             None => {}
         }
     }
-    assert!(open.is_none(), "a block without end");
+    assert!(open.is_none(), "a code block has no end");
     quotes
 }
 
-/// Lines without the indentation that all of them share.
+/// Removes the common indentation of the lines.
 fn unindented<'a>(lines: &[&'a str]) -> Vec<&'a str> {
     let indentation = |line: &&str| line.len() - line.trim_start().len();
     let shared = lines.iter().filter(|line| !line.trim().is_empty()).map(indentation).min().unwrap_or(0);
     lines.iter().map(|line| line.get(shared..).unwrap_or("")).collect()
 }
 
-/// Whether `quote` stands in `program`, at any indentation.
-fn stands_in(quote: &[String], program: &str) -> bool {
+/// Returns whether `program` contains `quote` at any indentation.
+fn contains_quote(quote: &[String], program: &str) -> bool {
     let lines: Vec<&str> = program.lines().collect();
     let quote: Vec<&str> = quote.iter().map(String::as_str).collect();
     let quote = unindented(&quote);
@@ -81,21 +81,21 @@ fn quotes_are_what_runs() {
     let mut quoted = BTreeSet::new();
     for document in ["docs/guide.md", "README.md"] {
         for quote in quotes(&read(&workspace().join(document))) {
-            let found = programs.iter().find(|(_, text)| stands_in(&quote.text, text));
+            let found = programs.iter().find(|(_, text)| contains_quote(&quote.text, text));
             let (name, _) = found.unwrap_or_else(|| {
-                panic!("{document}:{}: this block is in none of the programs in examples/", quote.line)
+                panic!("{document}:{}: no program in examples/ contains this block", quote.line)
             });
             quoted.insert(*name);
         }
     }
-    assert_eq!(quoted.len(), PROGRAMS.len(), "every program is quoted: {quoted:?}");
+    assert_eq!(quoted.len(), PROGRAMS.len(), "a program is not quoted; quoted are {quoted:?}");
 }
 
 #[test]
 fn a_quote_is_found_at_any_indentation_and_not_when_it_differs() {
     let program = "fn main() {\n    let a = 1;\n\n    let b = 2;\n}\n";
     let quote = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
-    assert!(stands_in(&quote("let a = 1;\n\nlet b = 2;"), program));
-    assert!(!stands_in(&quote("let a = 1;\nlet b = 2;"), program));
-    assert!(!stands_in(&quote("let a = 2;"), program));
+    assert!(contains_quote(&quote("let a = 1;\n\nlet b = 2;"), program));
+    assert!(!contains_quote(&quote("let a = 1;\nlet b = 2;"), program));
+    assert!(!contains_quote(&quote("let a = 2;"), program));
 }
