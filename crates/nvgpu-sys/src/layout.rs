@@ -5,7 +5,7 @@
 //! statement is kept as data ([`Uapi::FIELDS`]), so that a test can hold it against the tables read
 //! off the kernel's headers.
 
-use bytemuck::Pod;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// One field of a struct, as the kernel's header names and places it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl StructInfo {
 }
 
 /// A struct whose layout is fixed by a kernel header.
-pub trait Uapi: Pod {
+pub trait Uapi: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + 'static {
     /// Name of the struct in the header.
     const C_NAME: &'static str;
     /// Byte offsets of the fields that hold a user-space address.
@@ -62,7 +62,7 @@ pub trait Uapi: Pod {
 }
 
 /// What a request code can stand for the address of: a struct of a header, or a bare number.
-pub trait Argument: Pod {
+pub trait Argument: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + 'static {
     /// Name and layout of the struct; `None` for a number, which holds no user-space address.
     const STRUCT: Option<StructInfo>;
 }
@@ -107,14 +107,17 @@ macro_rules! uapi_struct {
     ) => {
         $(#[$meta])*
         #[repr(C)]
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+        #[derive(
+            Clone, Copy, Debug, PartialEq, Eq,
+            zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout,
+        )]
         pub struct $name {
             $($(#[$field_meta])* pub $field: $type,)*
         }
 
         impl Default for $name {
             fn default() -> Self {
-                bytemuck::Zeroable::zeroed()
+                zerocopy::FromZeros::new_zeroed()
             }
         }
 

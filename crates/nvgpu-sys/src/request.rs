@@ -101,7 +101,7 @@ impl<T: Argument> Request<T> {
     /// length of the call.
     pub unsafe fn send_pointing(&self, fd: &DoorFd, argument: &mut T) -> Result<i32, Errno> {
         // SAFETY: `argument` is an exclusive borrow of a `T`, whose size is encoded in the code;
-        // any bit pattern the kernel stores is a valid `T` (Pod); addresses inside are the
+        // any bit pattern the kernel stores is a valid `T` (`FromBytes`); addresses inside are the
         // caller's promise.
         unsafe { fd.door().ioctl(fd.raw(), self.info.code, ptr::from_mut(argument).cast::<c_void>()) }
     }

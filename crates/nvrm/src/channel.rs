@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use nvgpu_sys::DoorFd;
 use nvgpu_sys::door::{Events, PollEntry};
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{alloc, control, escape};
 use crate::error::{Error, Result};
@@ -200,7 +201,7 @@ impl ChannelGroup {
     }
 
     /// Makes one channel of the group, with an engine's object.
-    fn channel<P: bytemuck::Pod>(
+    fn channel<P: FromBytes + IntoBytes>(
         &self,
         home: Home,
         engine: Engine,
@@ -333,7 +334,7 @@ impl ChannelGroup {
         let mut errors = Vec::new();
         let mut first = 0;
         while first < total {
-            let mut states: Box<control::SmErrorStates> = bytemuck::zeroed_box();
+            let mut states: Box<control::SmErrorStates> = Box::default();
             states.target_channel = self.channels[0].object.0;
             // CAST: 100.
             states.count = (total - first).min(control::SM_STATES as u32);

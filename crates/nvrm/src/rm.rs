@@ -9,9 +9,9 @@ use core::ptr;
 use std::ffi::CString;
 use std::sync::Arc;
 
-use bytemuck::Pod;
 use nvgpu_sys::door::OpenFlags;
 use nvgpu_sys::{Door, DoorFd, Errno};
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::escape::{self, request};
 use crate::abi::{Class, Command, alloc};
@@ -52,7 +52,7 @@ pub(crate) fn device_node(minor: u32) -> CString {
 /// # Safety
 ///
 /// Addresses inside `argument` are valid as the request says.
-pub(crate) unsafe fn escape<T: Pod>(
+pub(crate) unsafe fn escape<T: FromBytes + IntoBytes>(
     file: &DoorFd,
     call: &'static str,
     number: u8,
@@ -130,7 +130,7 @@ impl Rm {
     }
 
     /// Makes an object. The parameters come back as the driver has changed them.
-    pub(crate) fn alloc<P: Pod>(
+    pub(crate) fn alloc<P: FromBytes + IntoBytes>(
         &self,
         parent: Object,
         class: &Class<P>,
@@ -139,7 +139,7 @@ impl Rm {
         self.allocate(self.client, parent, class, parameters)
     }
 
-    fn allocate<P: Pod>(
+    fn allocate<P: FromBytes + IntoBytes>(
         &self,
         root: Object,
         parent: Object,
@@ -163,7 +163,7 @@ impl Rm {
     }
 
     /// Sends a command without addresses in its parameters.
-    pub(crate) fn control<P: Pod>(
+    pub(crate) fn control<P: FromBytes + IntoBytes>(
         &self,
         object: Object,
         command: &Command<P>,
@@ -178,7 +178,7 @@ impl Rm {
     /// # Safety
     ///
     /// Addresses in the parameters are valid as the command says.
-    pub(crate) unsafe fn control_pointing<P: Pod>(
+    pub(crate) unsafe fn control_pointing<P: FromBytes + IntoBytes>(
         &self,
         object: Object,
         command: &Command<P>,

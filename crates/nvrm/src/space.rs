@@ -11,9 +11,9 @@ use core::ops::Range;
 use core::ptr;
 use std::sync::{Mutex, PoisonError};
 
-use bytemuck::Pod;
 use nvgpu_sys::DoorFd;
 use range_alloc::RangeAllocator;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::uvm;
 use crate::error::{Error, Result, Status};
@@ -74,7 +74,7 @@ pub(crate) struct Space {
 }
 
 /// Status fields of UVM's arguments.
-trait Answer: Pod {
+trait Answer: FromBytes + IntoBytes {
     fn status(&self) -> u32;
 }
 
@@ -156,7 +156,7 @@ impl Space {
         let base = reserved.va();
         let mut range = uvm::CreateExternalRange { base, length: bytes, ..Default::default() };
         request(&self.file, "UVM_CREATE_EXTERNAL_RANGE", uvm::CREATE_EXTERNAL_RANGE, &mut range)?;
-        let mut map: Box<uvm::MapExternalAllocation> = bytemuck::zeroed_box();
+        let mut map: Box<uvm::MapExternalAllocation> = Box::default();
         map.base = base;
         map.length = bytes;
         map.per_gpu_attributes[0].gpu_uuid = self.uuid;

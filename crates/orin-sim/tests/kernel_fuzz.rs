@@ -15,6 +15,7 @@ use nvgpu_sys::{address_space, channel, ctrl, host1x, nvmap, paths, sync_file, t
 use orin_sim::{Config, LiveCounts};
 use proptest::prelude::*;
 use support::*;
+use zerocopy::IntoBytes;
 
 /// One step on one of the open descriptors.
 #[derive(Clone, Debug)]
@@ -141,7 +142,7 @@ proptest! {
                         // The second word is the time limit, and 0 is none.
                         argument[1] = 1;
                     }
-                    pointers::tame(code, bytemuck::cast_slice_mut(&mut argument));
+                    pointers::tame(code, argument.as_mut_bytes());
                     let pointer = if code >> 16 & 0x3fff == 0 {
                         ptr::without_provenance_mut::<c_void>(argument[0] as usize)
                     } else {

@@ -11,6 +11,7 @@ use nvgpu_sys::headers::Header;
 use nvgpu_sys::layout::StructInfo;
 use nvgpu_sys::{RequestInfo, address_space, channel, ctrl, headers, host1x, nvmap, tsg};
 use serde_json::Value;
+use zerocopy::FromBytes;
 
 fn table(name: &str) -> Value {
     let path = format!("{}/tests/abi/{name}.json", env!("CARGO_MANIFEST_DIR"));
@@ -215,7 +216,7 @@ fn a_real_boards_characteristics_decode_to_what_it_printed() {
         let word = u32::from_str_radix(word.as_str().unwrap().trim_start_matches("0x"), 16).unwrap();
         place.copy_from_slice(&word.to_le_bytes());
     }
-    let decoded: ctrl::Characteristics = bytemuck::pod_read_unaligned(&bytes);
+    let decoded = ctrl::Characteristics::read_from_bytes(&bytes).unwrap();
     let values = &board["values"];
     assert_eq!(values["arch"], decoded.arch);
     assert_eq!(values["numa_domain_id"], decoded.numa_domain_id);

@@ -15,6 +15,7 @@ use nvgpu_sys::address_space::{
     GetVaRegions, MapBufferBatch, MapBufferEx, MappingModify, Remap, UnmapBuffer, VaRegion, code,
 };
 use rustix::io::Errno;
+use zerocopy::IntoBytes;
 
 use crate::memory::Memory;
 use crate::mmu::{AddressSpace, MappedRange};
@@ -200,7 +201,7 @@ impl Space {
             reserved: 0,
             pages: (self.end - self.start) / PAGE,
         };
-        let bytes = bytemuck::bytes_of(&region);
+        let bytes = region.as_bytes();
         if args.buf_size as usize >= bytes.len() && user::write_bytes(args.buf_addr, bytes) > 0 {
             return Err(Errno::FAULT);
         }

@@ -1,7 +1,7 @@
 //! The argument of a request: copied in, worked on, copied out.
 
-use bytemuck::Pod;
 use rustix::io::Errno;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::user;
 
@@ -94,21 +94,20 @@ impl Argument {
     /// # Errors
     ///
     /// Those of the handler.
-    pub(super) fn call<T: Pod>(
+    pub(super) fn call<T: FromBytes + IntoBytes + Immutable>(
         &mut self,
         handler: impl FnOnce(&mut T) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        // The code selects the handler and holds the size, so the struct fits.
-        let bytes = &mut self.bytes[..size_of::<T>()];
-        let mut value: T = bytemuck::pod_read_unaligned(bytes);
+        let mut value = self.peek();
         let result = handler(&mut value);
-        bytes.copy_from_slice(bytemuck::bytes_of(&value));
+        self.bytes[..size_of::<T>()].copy_from_slice(value.as_bytes());
         result
     }
 
     /// The argument as it is now.
-    pub(super) fn peek<T: Pod>(&self) -> T {
-        bytemuck::pod_read_unaligned(&self.bytes[..size_of::<T>()])
+    pub(super) fn peek<T: FromBytes>(&self) -> T {
+        // PANIC: the code selects the handler and contains the size of `T`, at most `MAX_BYTES`.
+        T::read_from_prefix(&self.bytes).expect("the argument holds its struct").0
     }
 
     /// Copies the argument out if the direction says so; returns how many bytes could not be

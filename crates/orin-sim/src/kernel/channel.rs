@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nvgpu_sys::channel::{
-    self as abi, AllocGpfifoEx, AllocObjCtx, GetParam, GetUserSyncpoint, Open, PreemptionMode,
+    self as abi, AllocGpfifoEx, AllocObjCtx, GetParam, GetUserSyncpoint, Notification, Open, PreemptionMode,
     SetErrorNotifier, SetupBind, SetupBindFlags, SubmitGpfifo, Wait, Wdt, ZcullBind, code,
 };
 use nvgpu_sys::ctrl::{DeterministicOpts, GpuFlags, OpenChannel, SetDeterministicOpts};
@@ -34,7 +34,7 @@ const MAX_DETERMINISTIC: u32 = 512;
 /// Longest argument of the node, in bytes.
 const MAX_BYTES: usize = 104;
 /// Bytes of an error notification.
-pub(super) const NOTIFICATION_BYTES: u64 = 16;
+pub(super) const NOTIFICATION_BYTES: u64 = size_of::<Notification>() as u64;
 /// The runlist of the graphics and compute engine.
 pub(super) const RUNLIST_GR: u32 = 0;
 /// The copy engine's class.

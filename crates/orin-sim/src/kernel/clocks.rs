@@ -8,6 +8,7 @@ use nvgpu_sys::ctrl::{
     ClkGetInfo, ClkInfo, ClkRange, ClkRangeArgs, ClkSetInfo, ClkVfPoint, ClkVfPointsArgs, code,
 };
 use rustix::io::Errno;
+use zerocopy::{Immutable, IntoBytes};
 
 use super::argument::Argument;
 use super::fds::{self, Object};
@@ -29,8 +30,8 @@ fn element<T>(base: u64, at: u16) -> u64 {
     base.wrapping_add(u64::from(at) * size_of::<T>() as u64)
 }
 
-fn store<T: bytemuck::Pod>(address: u64, value: &T) -> Result<(), Errno> {
-    if user::write_bytes(address, bytemuck::bytes_of(value)) > 0 { Err(Errno::FAULT) } else { Ok(()) }
+fn store<T: IntoBytes + Immutable>(address: u64, value: &T) -> Result<(), Errno> {
+    if user::write_bytes(address, value.as_bytes()) > 0 { Err(Errno::FAULT) } else { Ok(()) }
 }
 
 fn check_domain(domain: u32) -> Result<(), Errno> {
@@ -113,7 +114,7 @@ impl Kernel {
             for (at, freq_hz) in (0..).zip(points) {
                 let point = ClkVfPoint { freq_hz };
                 let place = element::<ClkVfPoint>(args.clk_vf_point_entries, at);
-                left = user::write_bytes(place, bytemuck::bytes_of(&point));
+                left = user::write_bytes(place, point.as_bytes());
                 if left > 0 {
                     return Ok(());
                 }

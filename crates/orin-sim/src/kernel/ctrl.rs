@@ -2,7 +2,6 @@
 
 use std::os::fd::OwnedFd;
 
-use bytemuck::Pod;
 use nvgpu_sys::ctrl::{
     self as abi, AllocAs, EngineInfoItem, FlushL2, FlushL2Operations, GetCharacteristics,
     GetCpuTimeCorrelationInfo, GetEngineInfo, GetFbpL2Masks, GetGpcLogicalMap, GetGpcPhysicalMap, GetGpuTime,
@@ -11,6 +10,7 @@ use nvgpu_sys::ctrl::{
 };
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
+use zerocopy::{Immutable, IntoBytes};
 
 use crate::gpu::ptimer_ns;
 
@@ -54,8 +54,8 @@ const FEATURE_OFF: [u32; 6] = [
 type Residue = i32;
 
 /// Copies as much of `items` as fits `capacity` bytes; several handlers return the residue.
-fn copy_items<T: Pod>(items: &[T], capacity: u64, address: u64) -> Residue {
-    let bytes: &[u8] = bytemuck::cast_slice(items);
+fn copy_items<T: IntoBytes + Immutable>(items: &[T], capacity: u64, address: u64) -> Residue {
+    let bytes = items.as_bytes();
     // CAST: at most the length of a table of this file.
     let len = capacity.min(bytes.len() as u64) as usize;
     user::write_bytes(address, &bytes[..len]) as Residue
@@ -63,7 +63,7 @@ fn copy_items<T: Pod>(items: &[T], capacity: u64, address: u64) -> Residue {
 
 /// Copies `items` where the caller must have given exactly their size.
 fn copy_exactly(items: &[u32], capacity: u32, address: u64) -> Result<(), Errno> {
-    let bytes: &[u8] = bytemuck::cast_slice(items);
+    let bytes = items.as_bytes();
     if capacity as usize != bytes.len() {
         return Err(Errno::INVAL);
     }

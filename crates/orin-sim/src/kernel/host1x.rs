@@ -8,10 +8,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use bytemuck::{Pod, Zeroable};
 use nvgpu_sys::host1x::{CreateFence, CreatePollfd, FenceExtract, FenceExtractFence, TriggerPollfd, code};
 use nvgpu_sys::sync_file::{self, FileInfo};
 use rustix::io::Errno;
+use zerocopy::{Immutable, IntoBytes};
 
 use super::argument::{Argument, Code};
 use super::fds::{self, Object};
@@ -20,7 +20,7 @@ use super::{Kernel, user};
 
 /// What SYNC_IOC_FILE_INFO tells of each fence (Linux `include/uapi/linux/sync_file.h`).
 #[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
+#[derive(Clone, Copy, IntoBytes, Immutable)]
 struct FenceInfo {
     object: [u8; 32],
     driver: [u8; 32],
@@ -111,7 +111,7 @@ impl Kernel {
         let Some(Object::SyncFile(fence)) = state.fds.get(args.fence_fd) else { return Err(Errno::INVAL) };
         if args.num_fences > 0 {
             let item = FenceExtractFence { id: fence.id, threshold: fence.threshold };
-            if user::write_bytes(args.fences_ptr, bytemuck::bytes_of(&item)) > 0 {
+            if user::write_bytes(args.fences_ptr, item.as_bytes()) > 0 {
                 return Err(Errno::FAULT);
             }
         }
@@ -149,7 +149,7 @@ impl Kernel {
                     flags: 0,
                     timestamp_ns: 0,
                 };
-                if user::write_bytes(args.sync_fence_info, bytemuck::bytes_of(&info)) > 0 {
+                if user::write_bytes(args.sync_fence_info, info.as_bytes()) > 0 {
                     return Err(Errno::FAULT);
                 }
             }

@@ -5,10 +5,13 @@
 //! signals the process: it learns of it from the notifier, GET_TIMEDOUT or the log
 //! (`hal/rc/rc_gv11b.c`, `common/fifo/tsg.c`; codes: `os/linux/linux-channel.c`).
 
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicU8, Ordering, fence};
 use std::fmt;
 
+use nvgpu_sys::channel::{NOTIFICATION_PENDING, Notification};
 use nvgpu_sys::tsg::SmErrorStateRecord;
+use zerocopy::IntoBytes;
 
 use crate::gpu::{Activity, ChannelFault, FaultHandler, HostCheck, Refusal, Waiter};
 use crate::memory::Memory;
@@ -71,40 +74,50 @@ const GLOBAL_ESR_WARP: u32 = 4;
 /// Global error status of an SM that met a trap: breakpoint interrupt.
 const GLOBAL_ESR_TRAP: u32 = 0x10;
 
+/// Offset of the status in a notification, in bytes.
+const STATUS: u64 = offset_of!(Notification, status) as u64;
+
 /// What becomes of a fault that the kernel does not recover from.
 const SILENT: &str = "; the kernel reports this nowhere else, and the channel stays halted";
 
 /// Zeroes a notification, as SET_ERROR_NOTIFIER does.
 pub(super) fn clear_notifier(notifier: &Notifier) {
-    store(&notifier.memory, notifier.offset, [0; 16]);
+    store(&notifier.memory, notifier.offset, Notification::default().as_bytes());
 }
 
 /// Writes a notification unless there is one already; the status comes last.
 fn write_notifier(notifier: &Notifier, code: u32) -> bool {
-    let mut status = [0; 2];
-    load(&notifier.memory, notifier.offset + 14, &mut status);
-    if status != [0; 2] {
+    if is_pending(&notifier.memory, notifier.offset) {
         return false;
     }
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     // CAST: the realtime clock is past 1970, and its nanoseconds fit 64 bits until 2554.
     let nanoseconds = (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64);
-    // The 16-bit word before the status is not written.
-    let mut record = [0; 12];
-    record[..8].copy_from_slice(&nanoseconds.to_le_bytes());
-    record[8..12].copy_from_slice(&code.to_le_bytes());
-    store(&notifier.memory, notifier.offset, record);
+    // CAST: truncated to the low half by intent.
+    let time_stamp = [nanoseconds as u32, (nanoseconds >> 32) as u32];
+    let record =
+        Notification { time_stamp, info32: code, status: NOTIFICATION_PENDING, ..Notification::default() };
+    let (body, status) = record.as_bytes().split_at(offset_of!(Notification, status));
+    // The kernel leaves `info16` as it is.
+    store(&notifier.memory, notifier.offset, &body[..offset_of!(Notification, info16)]);
     fence(Ordering::Release);
-    store(&notifier.memory, notifier.offset + 14, [0xff; 2]);
+    store(&notifier.memory, notifier.offset + STATUS, status);
     true
 }
 
+/// Whether the notification at `offset` has been written.
+pub(super) fn is_pending(memory: &Memory, offset: u64) -> bool {
+    let mut status = 0_u16;
+    load(memory, offset + STATUS, status.as_mut_bytes());
+    status != 0
+}
+
 /// Stores bytes that user space may be reading, one by one.
-pub(super) fn store<const N: usize>(memory: &Memory, offset: u64, bytes: [u8; N]) {
+pub(super) fn store(memory: &Memory, offset: u64, bytes: &[u8]) {
     // CAST: offsets of a CPU mapping fit usize.
     let offset = offset as usize;
-    assert!(offset + N <= memory.len(), "the notification lies in its buffer");
-    for (at, byte) in bytes.into_iter().enumerate() {
+    assert!(offset + bytes.len() <= memory.len(), "the notification lies in its buffer");
+    for (at, &byte) in bytes.iter().enumerate() {
         // SAFETY: in bounds of the mapping, which `memory` keeps; atomic, because others look.
         unsafe { AtomicU8::from_ptr(memory.pointer().as_ptr().add(offset + at)) }
             .store(byte, Ordering::Relaxed);
@@ -112,7 +125,7 @@ pub(super) fn store<const N: usize>(memory: &Memory, offset: u64, bytes: [u8; N]
 }
 
 /// Loads bytes that user space may be writing, one by one.
-pub(super) fn load(memory: &Memory, offset: u64, bytes: &mut [u8]) {
+fn load(memory: &Memory, offset: u64, bytes: &mut [u8]) {
     // CAST: offsets of a CPU mapping fit usize.
     let offset = offset as usize;
     assert!(offset + bytes.len() <= memory.len(), "the notification lies in its buffer");

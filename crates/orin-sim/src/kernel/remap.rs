@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use nvgpu_sys::address_space::{KIND_INVALID, PAGE_SIZE, Remap, RemapFlags, RemapOp};
 use rustix::io::Errno;
+use zerocopy::IntoBytes;
 
 use crate::mmu::MappedRange;
 
@@ -73,7 +74,7 @@ fn check_fields(op: &RemapOp, limit: u64) -> Result<(), Errno> {
 /// kinds, which is a defect that nobody can want.
 fn store_operations(args: &Remap, operations: &[RemapOp]) -> Result<(), u32> {
     for (at, op) in (0_u32..).zip(operations) {
-        if user::write_bytes(address_of(args, at), bytemuck::bytes_of(op)) > 0 {
+        if user::write_bytes(address_of(args, at), op.as_bytes()) > 0 {
             return Err(at);
         }
     }

@@ -15,6 +15,7 @@ use ampere_cmd::gpfifo::{Entry, Segment, userd};
 use nvgpu_sys::channel::{AllocGpfifoEx, Gpfifo, SetupBind, SubmitFlags, SubmitGpfifo};
 use nvgpu_sys::ctrl::{USERMODE_DOORBELL, USERMODE_PAGE_SIZE};
 use rustix::io::Errno;
+use zerocopy::IntoBytes;
 
 use crate::gpu::{ChannelGroup, ChannelSetup};
 use crate::memory::Memory;
@@ -233,7 +234,7 @@ impl State {
         let space_id = self.submit_checks((id, serial), args)?;
         let wait = self.fence_to_wait(args)?;
         let mut entries = vec![Gpfifo::default(); args.num_entries as usize];
-        user::read_bytes(args.gpfifo, bytemuck::cast_slice_mut(&mut entries))?;
+        user::read_bytes(args.gpfifo, entries.as_mut_bytes())?;
         let flags = SubmitFlags::from_bits_retain(args.flags);
         let State { spaces, channels, syncpoints, .. } = self;
         let space = spaces.get_mut(&space_id).ok_or(Errno::INVAL)?;

@@ -17,6 +17,7 @@ use nvgpu_sys::tsg::{
     SUBCONTEXT_SYNC, SetL2SectorPromotion, SmErrorStateRecord, Timeslice, VEID_COUNT, code,
 };
 use rustix::io::Errno;
+use zerocopy::IntoBytes;
 
 use super::address_space::SpaceId;
 use super::argument::{Argument, Code};
@@ -221,7 +222,7 @@ impl Tsg {
 
     fn sm_error_state(&self, args: &mut ReadSingleSmErrorState) -> Result<i32, Errno> {
         let record = self.sm_errors.get(args.sm_id as usize).ok_or(Errno::INVAL)?;
-        let bytes = bytemuck::bytes_of(record);
+        let bytes = record.as_bytes();
         // CAST: at most 24.
         let len = args.record_size.min(bytes.len() as u64) as usize;
         if len == 0 {

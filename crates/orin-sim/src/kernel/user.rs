@@ -9,9 +9,9 @@ use core::ptr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use bytemuck::Pod;
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Longest piece of a copy in bytes; what the file holds.
 const PIECE: usize = 64 << 10;
@@ -72,9 +72,9 @@ pub(super) fn write_bytes(address: u64, bytes: &[u8]) -> usize {
 /// # Errors
 ///
 /// EFAULT.
-pub(super) fn read<T: Pod>(address: u64) -> Result<T, Errno> {
-    let mut value = T::zeroed();
-    read_bytes(address, bytemuck::bytes_of_mut(&mut value))?;
+pub(super) fn read<T: FromBytes + IntoBytes>(address: u64) -> Result<T, Errno> {
+    let mut value = T::new_zeroed();
+    read_bytes(address, value.as_mut_bytes())?;
     Ok(value)
 }
 

@@ -3,12 +3,14 @@
 //! The memory is looked at when the request comes and after each non-stall interrupt of the GPU,
 //! not in between: a value that the GPU writes without raising one wakes nobody.
 
+use core::mem::offset_of;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nvgpu_sys::channel::{WAIT_NOTIFIER, WAIT_SEMAPHORE, Wait};
+use nvgpu_sys::channel::{Notification, WAIT_NOTIFIER, WAIT_SEMAPHORE, Wait};
 use rustix::io::Errno;
+use zerocopy::IntoBytes;
 
 use crate::memory::Memory;
 
@@ -32,20 +34,18 @@ impl Condition {
                 // CAST: offsets of a CPU mapping fit usize.
                 memory.load(*offset as usize) == *payload
             }
-            Self::Notifier { memory, offset } => {
-                let mut status = [0; 2];
-                recovery::load(memory, *offset + 14, &mut status);
-                status == [0; 2]
-            }
+            Self::Notifier { memory, offset } => !recovery::is_pending(memory, *offset),
         }
     }
 
     /// What the kernel leaves in a notification that it waited for.
     fn finish(&self, channel: u32) {
         if let Self::Notifier { memory, offset } = self {
-            recovery::store(memory, *offset + 8, 0xdead_beef_u32.to_le_bytes());
             // CAST: channel ids are below 512.
-            recovery::store(memory, *offset + 12, (channel as u16).to_le_bytes());
+            let record =
+                Notification { info32: 0xdead_beef, info16: channel as u16, ..Notification::default() };
+            let (info, status) = (offset_of!(Notification, info32), offset_of!(Notification, status));
+            recovery::store(memory, *offset + info as u64, &record.as_bytes()[info..status]);
         }
     }
 

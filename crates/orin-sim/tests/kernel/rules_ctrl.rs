@@ -11,6 +11,7 @@ use nvgpu_sys::ctrl::{
 };
 use nvgpu_sys::door::{MapRequest, Protection};
 use nvgpu_sys::{Door, DoorFd, Errno, paths};
+use zerocopy::{FromBytes, IntoBytes};
 
 const INVAL: Answer = Err(Errno::INVAL);
 const NOMEM: Answer = Err(Errno::NOMEM);
@@ -170,7 +171,7 @@ fn answers_that_cannot_be_stored_are_counted() {
             |bench| {
                 let args =
                     AllocAs { va_range_start: LOGGED_START, va_range_end: LOGGED_END, ..AllocAs::default() };
-                let result = send_constant(&bench.ctrl, code::ALLOC_AS, bytemuck::bytes_of(&args));
+                let result = send_constant(&bench.ctrl, code::ALLOC_AS, args.as_bytes());
                 assert_eq!(bench.orin.live().address_spaces, 1);
                 result
             },
@@ -390,9 +391,9 @@ fn buffers_are_registered_after_all_checks() {
                     ..Default::default()
                 };
                 let mut bytes = [0_u8; 24];
-                bytes.copy_from_slice(bytemuck::bytes_of(&input));
+                bytes.copy_from_slice(input.as_bytes());
                 let result = send(&bench.ctrl, code::GET_BUFFER_INFO, &mut bytes);
-                let out: BufferInfoOut = bytemuck::pod_read_unaligned(&bytes);
+                let out = BufferInfoOut::read_from_bytes(&bytes).unwrap();
                 assert_eq!((out.flags, out.metadata_size, out.size), (1, 3, 8192));
                 result
             },

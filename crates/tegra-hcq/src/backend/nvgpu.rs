@@ -11,6 +11,7 @@ use nvgpu_channel::{
 use nvgpu_sys::Door;
 use nvgpu_sys::layout::Uapi;
 use nvmap::{Buffer, CacheMode};
+use zerocopy::IntoBytes;
 
 use super::{
     Backend, ChannelGroup, DeviceMemory, Engine, Evidence, MemoryInfo, MemoryUse, Properties, SmRecord,
@@ -80,7 +81,7 @@ fn properties(gpu: &Gpu, kind: DeviceKind) -> Properties {
 /// Every number of the driver's characteristics under its name in the driver's header. Text and padding
 /// are left out; signed numbers are negative where the driver says "none".
 fn driver_fields(raw: &nvgpu_sys::ctrl::Characteristics) -> Vec<(&'static str, i64)> {
-    let bytes = bytemuck::bytes_of(raw);
+    let bytes = raw.as_bytes();
     let is_text = |name: &str| name == "chipname" || name.starts_with("pad") || name.starts_with("reserved");
     <nvgpu_sys::ctrl::Characteristics as Uapi>::FIELDS
         .iter()

@@ -2,6 +2,7 @@
 
 use nvgpu_sys::nvmap::{CACHE_LIST_ELEM_SIZE_U64, CACHE_OP_WB, CACHE_OP_WB_INV, CacheOpList, HandleFlags};
 use rustix::io::Errno;
+use zerocopy::IntoBytes;
 
 use super::super::log::{Level, Log};
 use super::super::process;
@@ -59,7 +60,9 @@ fn read_array(address: u64, count: u32, size: u64) -> Result<Vec<u8>, Errno> {
 /// EFAULT.
 pub(super) fn read_ids(address: u64, count: u32) -> Result<Vec<u32>, Errno> {
     let bytes = read_array(address, count, 4)?;
-    Ok(bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect())
+    let mut ids = vec![0_u32; bytes.len() / 4];
+    ids.as_mut_bytes().copy_from_slice(&bytes);
+    Ok(ids)
 }
 
 impl Nvmap {

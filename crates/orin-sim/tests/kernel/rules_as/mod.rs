@@ -10,6 +10,7 @@ use crate::support::*;
 use nvgpu_sys::Errno;
 use nvgpu_sys::address_space::{self as space, KIND_INVALID, MapBufferEx, MapBufferFlags, code};
 use nvgpu_sys::door::DoorFd;
+use zerocopy::IntoBytes;
 
 const FIXED: u32 = MapBufferFlags::FIXED_OFFSET.bits();
 const INVAL: Answer = Err(Errno::INVAL);
@@ -57,7 +58,7 @@ fn the_node_checks_number_then_address_then_code() {
             |bench| {
                 let space = bench.space();
                 let args = space::AllocSpace { pages: 1, page_size: 4096, ..Default::default() };
-                let result = send_constant(&space, code::ALLOC_SPACE, bytemuck::bytes_of(&args));
+                let result = send_constant(&space, code::ALLOC_SPACE, args.as_bytes());
                 assert_eq!(reserve(&space, 1, 0, 0), Ok(0xff_ffa0_1000), "the first page is taken");
                 result
             },
@@ -125,11 +126,7 @@ fn the_other_requests_keep_their_order() {
                 let bad = MapBufferEx { incompr_kind: KIND_INVALID, ..map_args(&buffer) };
                 let cached = MapBufferEx { flags: MapBufferFlags::CACHEABLE.bits(), ..map_args(&buffer) };
                 let maps = [map_args(&buffer), bad, cached];
-                let result = batch(
-                    &space,
-                    (constant(bytemuck::bytes_of(&unmaps)), 1),
-                    (constant(bytemuck::bytes_of(&maps)), 3),
-                );
+                let result = batch(&space, (constant(unmaps.as_bytes()), 1), (constant(maps.as_bytes()), 3));
                 assert_eq!(bench.orin.live().gpu_mappings, 1, "the first map");
                 result
             },

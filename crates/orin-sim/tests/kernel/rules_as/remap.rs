@@ -5,6 +5,7 @@ use crate::support::rules::*;
 use crate::support::*;
 use nvgpu_sys::address_space::{self as space, AllocSpaceFlags, KIND_INVALID, RemapFlags, RemapOp};
 use nvgpu_sys::door::DoorFd;
+use zerocopy::IntoBytes;
 
 const SPARSE: u32 = AllocSpaceFlags::SPARSE.bits();
 const PAGE_4K: u32 = RemapFlags::PAGESIZE_4K.bits();
@@ -208,7 +209,7 @@ fn remapping_is_checked_whole_before_anything_is_done() {
                     num_pages: 1,
                     ..Default::default()
                 };
-                let ops = constant(bytemuck::bytes_of(&op));
+                let ops = constant(op.as_bytes());
                 let mut args = space::Remap { ops, num_ops: 1, padding: 0 };
                 // SAFETY: the software kernel checks every address before it uses it.
                 let result = unsafe { space::REMAP.send_pointing(&space, &mut args) };

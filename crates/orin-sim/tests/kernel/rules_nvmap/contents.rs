@@ -7,6 +7,7 @@ use nvgpu_sys::Errno;
 use nvgpu_sys::nvmap::{
     self, CACHE_LIST_ELEM_SIZE_U64, CACHE_OP_WB_INV, CacheOp64, CacheOpList, HandleFlags, Heaps, RwHandle,
 };
+use zerocopy::IntoBytes;
 
 /// READ or WRITE of two elements of 8 bytes of a buffer of a page; checks the count that comes back.
 fn transfer(bench: &Bench, read: bool, count: u64, change: impl FnOnce(&mut RwHandle)) -> Answer {
@@ -112,7 +113,7 @@ fn transfers_report_what_was_copied() {
 fn cache_list(bench: &Bench, handles: &[u32], change: impl FnOnce(&mut CacheOpList)) -> Answer {
     let ranges = constant(&[0; 64]);
     let mut args = CacheOpList {
-        handles: constant(bytemuck::cast_slice(handles)),
+        handles: constant(handles.as_bytes()),
         offsets: ranges,
         sizes: ranges,
         nr: u32::try_from(handles.len()).unwrap(),

@@ -5,6 +5,7 @@ use crate::support::rules::*;
 use crate::support::*;
 use nvgpu_sys::Errno;
 use nvgpu_sys::nvmap::{self, AllocHandle, CreateHandle, DuplicateHandle, Heaps, code};
+use zerocopy::IntoBytes;
 
 #[test]
 fn handles_are_made_and_destroyed() {
@@ -14,7 +15,7 @@ fn handles_are_made_and_destroyed() {
             "CREATE: after a failed copy-out the handle is gone",
             |bench| {
                 let args = CreateHandle { size_or_fd: 4096, handle: 0 };
-                let result = send_constant(&bench.nvmap, code::CREATE, bytemuck::bytes_of(&args));
+                let result = send_constant(&bench.nvmap, code::CREATE, args.as_bytes());
                 let live = bench.orin.live();
                 assert_eq!((live.handles, live.buffers), (0, 0));
                 result
@@ -64,7 +65,7 @@ fn handles_are_made_and_destroyed() {
                 let handle = bench.create(4096);
                 let before = bench.orin.live().descriptors;
                 let args = CreateHandle { size_or_fd: 0, handle };
-                let result = send_constant(&bench.nvmap, code::GET_FD, bytemuck::bytes_of(&args));
+                let result = send_constant(&bench.nvmap, code::GET_FD, args.as_bytes());
                 assert_eq!(bench.orin.live().descriptors, before);
                 result
             },

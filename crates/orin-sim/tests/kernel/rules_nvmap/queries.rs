@@ -4,6 +4,7 @@ use super::{FAULT, NODEV, parameters};
 use crate::support::rules::*;
 use crate::support::*;
 use nvgpu_sys::nvmap::{self, AllocHandle, HandleFlags, HandleParameters, Heaps, QueryHeapParams, code};
+use zerocopy::IntoBytes;
 
 fn heap_params(bench: &Bench, heap_mask: u32) -> (Answer, QueryHeapParams) {
     let mut args = QueryHeapParams { heap_mask, granule_size: 77, ..QueryHeapParams::default() };
@@ -74,7 +75,7 @@ fn queries_answer_field_by_field() {
             "PARAMETERS: the argument cannot be stored",
             |bench| {
                 let args = HandleParameters { handle: bench.create(1), ..HandleParameters::default() };
-                send_constant(&bench.nvmap, code::PARAMETERS, bytemuck::bytes_of(&args))
+                send_constant(&bench.nvmap, code::PARAMETERS, args.as_bytes())
             },
             NODEV,
             &[],

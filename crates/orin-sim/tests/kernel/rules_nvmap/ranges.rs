@@ -5,6 +5,7 @@ use crate::support::rules::*;
 use crate::support::*;
 use nvgpu_sys::Errno;
 use nvgpu_sys::nvmap::{self, CreateHandle, FdForRangeFromList, Heaps, code};
+use zerocopy::IntoBytes;
 
 /// A dma-buf over `[offset, offset + size)` of buffers of the given sizes, filled with their index + 1.
 fn range(bench: &Bench, sizes: &[u32], offset: u64, size: u64) -> Result<i32, Errno> {
@@ -24,7 +25,7 @@ fn range(bench: &Bench, sizes: &[u32], offset: u64, size: u64) -> Result<i32, Er
 
 fn range_of(bench: &Bench, handles: &[u32], offset: u64, size: u64) -> Result<i32, Errno> {
     let mut args = FdForRangeFromList {
-        handles: constant(bytemuck::cast_slice(handles)),
+        handles: constant(handles.as_bytes()),
         num_handles: u32::try_from(handles.len()).unwrap(),
         offset,
         size,
@@ -167,10 +168,10 @@ fn ranges_are_checked_in_order() {
         (
             "GET_FD_FOR_RANGE_FROM_LIST: the descriptor cannot be stored",
             |bench| {
-                let handles = constant(bytemuck::bytes_of(&allocated(bench, 1)));
+                let handles = constant(allocated(bench, 1).as_bytes());
                 let args = FdForRangeFromList { handles, num_handles: 1, size: 4096, ..Default::default() };
                 let request = code::GET_FD_FOR_RANGE_FROM_LIST;
-                let result = send_constant(&bench.nvmap, request, bytemuck::bytes_of(&args));
+                let result = send_constant(&bench.nvmap, request, args.as_bytes());
                 let live = bench.orin.live();
                 assert_eq!((live.descriptors, live.buffers), (2, 1));
                 result
