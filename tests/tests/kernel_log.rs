@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gpu_log::{Class, Event, Kind, Record, Role, check, table};
-use nvgpu_channel::{KernelLog, KmsgReader};
+use nvgpu_channel::{KmsgReader, open_kernel_log};
 use nvgpu_sys::Door;
 use orin_sim::strict::Violation;
 use orin_sim::{Config, SoftwareOrin};
@@ -128,7 +128,7 @@ fn findings_of_strict_mode_are_errors() {
 fn lines_of_the_driver_s_reader_are_judged_too() {
     let bench = Bench::new("faults");
     let door: Arc<dyn Door> = Arc::new(bench.orin.clone());
-    let mut log = KernelLog::open(&door);
+    let mut log = open_kernel_log(&door);
     bench.orin.quiesce();
     let events = check(log.drain().iter().map(|text| Record::from_text(text)));
     assert_eq!(events.len(), 1, "{events:#?}");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::Args;
 use nvgpu_channel::doctor::{self, Finding, Report, Severity};
-use nvgpu_channel::{KernelLog, LinuxSystem, System};
+use nvgpu_channel::{LinuxSystem, System, open_kernel_log};
 use nvgpu_sys::{Door, LinuxDoor};
 use orin_sim::{Config, SoftwareOrin};
 use serde_json::{Value, json};
@@ -102,7 +102,7 @@ fn examine_nvrm(door: &Arc<dyn Door>) -> Report {
             });
         }
     }
-    if let Some(reason) = KernelLog::open(door).unavailable() {
+    if let Some(reason) = open_kernel_log(door).unavailable() {
         findings.push(Finding {
             severity: Severity::Warning,
             subject: "kernel log",

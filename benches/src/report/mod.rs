@@ -86,8 +86,7 @@ pub(crate) mod sample {
     }
 
     fn properties() -> Properties {
-        Properties {
-            kind: DeviceKind::Sim,
+        let gpu = gpu_hal::Properties {
             chip: "ga10b".into(),
             compute_class: 0xc7c0,
             copy_class: 0xc7b5,
@@ -104,7 +103,8 @@ pub(crate) mod sample {
             shared_window: 0,
             local_window: 0,
             driver: vec![("gpc_mask", 3)],
-        }
+        };
+        Properties { kind: DeviceKind::Sim, gpu }
     }
 
     pub(crate) fn run() -> Run {

@@ -16,12 +16,12 @@ use nvgpu_sys::{DoorFd, Errno, ctrl};
 use nvmap::{Buffer, CacheMode};
 
 use crate::address_space::GpuVa;
-use crate::barrier;
 use crate::doorbell::Doorbell;
 use crate::error::{self, Error};
 use crate::notifier::{ErrorNotifier, Fault};
-use crate::ring::{MIN_ENTRIES, Ring, RingFull};
 use crate::tsg::Subcontext;
+use gpu_hal::barrier;
+use gpu_hal::ring::{MIN_ENTRIES, Ring, RingFull};
 
 /// Entries of a ring unless told otherwise.
 pub const DEFAULT_ENTRIES: u32 = 1024;
@@ -336,7 +336,7 @@ impl Channel {
     }
 
     /// USERD, valid for volatile 32-bit accesses of 512 bytes as long as the channel lives: GP_GET
-    /// at [`crate::ring::USERD_GP_GET`], GP_PUT at [`crate::ring::USERD_GP_PUT`].
+    /// at [`gpu_hal::ring::USERD_GP_GET`], GP_PUT at [`gpu_hal::ring::USERD_GP_PUT`].
     pub fn userd_pointer(&self) -> NonNull<u8> {
         self.ring.userd()
     }
@@ -405,7 +405,7 @@ impl Channel {
     }
 
     /// Makes the kernel reset the TSG: every channel of it goes out of service with
-    /// [`nvgpu_sys::channel::ErrorCode::ChannelReset`]. The way to get rid of work that hangs.
+    /// [`gpu_hal::ErrorCode::ChannelReset`]. The way to get rid of work that hangs.
     ///
     /// # Errors
     ///

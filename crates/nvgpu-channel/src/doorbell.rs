@@ -37,7 +37,7 @@ impl Doorbell {
     }
 
     /// Rings for the channel with this token. Stores to its ring and to GP_PUT must have been
-    /// ordered before, see [`crate::barrier::before_doorbell`].
+    /// ordered before, see [`gpu_hal::barrier::before_doorbell`].
     #[inline]
     pub fn ring(&self, token: u32) {
         // SAFETY: the register lies in the mapping, which `self` keeps alive; a stray token is

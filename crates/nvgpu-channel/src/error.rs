@@ -141,7 +141,7 @@ pub enum Error {
     Fault(#[from] crate::notifier::Fault),
     /// The ring has no free entry.
     #[error(transparent)]
-    RingFull(#[from] crate::ring::RingFull),
+    RingFull(#[from] gpu_hal::RingFull),
 }
 
 impl Error {
@@ -152,6 +152,12 @@ impl Error {
             Self::Memory(error) => error.errno(),
             _ => None,
         }
+    }
+}
+
+impl From<Error> for gpu_hal::Error {
+    fn from(error: Error) -> Self {
+        if error.errno() == Some(Errno::NOMEM) { Self::out_of_memory(error) } else { Self::driver(error) }
     }
 }
 

@@ -3,7 +3,6 @@
 #![doc = include_str!("guide.md")]
 
 mod address_space;
-pub mod barrier;
 mod channel;
 mod characteristics;
 mod clocks;
@@ -15,7 +14,6 @@ mod gpu;
 mod kernel_log;
 mod kmsg;
 mod notifier;
-pub mod ring;
 mod sparse;
 pub mod system;
 mod time;
@@ -37,12 +35,11 @@ pub use doorbell::Doorbell;
 pub use error::Error;
 pub use fence::{Fence, FenceNode, SyncpointPoller, Threshold, has_reached};
 pub use gpu::Gpu;
-pub use kernel_log::KernelLog;
+pub use gpu_hal::{ErrorCode, KernelLog, Ring, RingFull};
+pub use kernel_log::open_kernel_log;
 pub use kmsg::KmsgReader;
 pub use notifier::{ErrorNotifier, Fault};
-pub use nvgpu_sys::channel::ErrorCode;
 pub use nvgpu_sys::ctrl::GpuFlags;
-pub use ring::{Ring, RingFull};
 pub use sparse::{PageChange, PageOptions};
 pub use system::{LinuxSystem, System};
 pub use time::{CpuClock, TimePair, WallClock};

@@ -10,7 +10,8 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use nvgpu_sys::channel::{self as sys, ErrorCode, Notification};
+use gpu_hal::ErrorCode;
+use nvgpu_sys::channel::{self as sys, Notification};
 use nvgpu_sys::{DoorFd, Errno};
 use nvmap::{Buffer, CacheMode, Nvmap};
 

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 
-use nvgpu_channel::{Error, Gpu, GpuVa, KernelLog, MapOptions, UserSyncpoint};
+use nvgpu_channel::{Error, Gpu, GpuVa, MapOptions, UserSyncpoint, open_kernel_log};
 use nvgpu_sys::door::{Events, OpenFlags, PollEntry};
 use nvgpu_sys::forward::Forward;
 use nvgpu_sys::{Door, Errno, address_space, channel, paths, tsg};
@@ -178,7 +178,7 @@ fn a_kernel_that_places_things_elsewhere_is_caught() {
 #[test]
 fn the_log_skips_lost_records_and_stops_at_errors() {
     let (answers, door) = open();
-    let mut log = KernelLog::open(&door);
+    let mut log = open_kernel_log(&door);
     answers.lock().unwrap().records = VecDeque::from([
         Ok("3,1,10,-;nvgpu: 17000000.gpu first\n SUBSYSTEM=platform\n"),
         Err(Errno::PIPE),
@@ -199,7 +199,7 @@ fn the_log_skips_lost_records_and_stops_at_errors() {
 #[test]
 fn draining_the_log_is_bounded() {
     let (answers, door) = open();
-    let mut log = KernelLog::open(&door);
+    let mut log = open_kernel_log(&door);
     answers.lock().unwrap().records = (0..5000).map(|_| Ok("3,1,1,-;nvgpu: flood\n")).collect();
     assert_eq!(log.drain().len(), 4096);
     assert_eq!(log.drain().len(), 904);

@@ -5,7 +5,7 @@ mod common;
 use std::time::SystemTime;
 
 use common::{Work, boot, compute_channel, eventually, open};
-use nvgpu_channel::{Channel, ErrorCode, GpuVa, KernelLog, RingFull};
+use nvgpu_channel::{Channel, ErrorCode, GpuVa, RingFull, open_kernel_log};
 use nvgpu_sys::Errno;
 use orin_sim::{Config, Node, Nodes};
 
@@ -109,7 +109,7 @@ fn a_fault_is_reported_by_notifier_and_log_and_cured_by_a_new_tsg() {
     let start = SystemTime::now();
     let space = gpu.address_space().unwrap();
     let work = Work::new(&gpu, &space);
-    let mut log = KernelLog::open(gpu.door());
+    let mut log = open_kernel_log(gpu.door());
     assert_eq!(log.unavailable(), None);
     assert_eq!(log.drain(), Vec::<String>::new());
 
@@ -163,7 +163,7 @@ fn a_log_that_cannot_be_read_yields_nothing_and_says_why() {
     for (node, words) in [(Node::Denied, "kernel.dmesg_restrict"), (Node::Absent, "/dev/kmsg")] {
         let nodes = Nodes { kernel_log: node, ..Nodes::default() };
         let (_orin, door) = boot(Config { nodes, ..Config::default() });
-        let mut log = KernelLog::open(&door);
+        let mut log = open_kernel_log(&door);
         let reason = log.unavailable().unwrap().to_owned();
         assert!(reason.contains(words), "{reason}");
         assert!(log.drain().is_empty());

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::handle::Handle;
 use crate::mapping::CpuMapping;
 use crate::view::TypedView;
-use crate::volatile;
+use gpu_hal::volatile;
 
 /// How the CPU accesses a buffer.
 ///

@@ -161,6 +161,12 @@ impl Error {
     }
 }
 
+impl From<Error> for gpu_hal::Error {
+    fn from(error: Error) -> Self {
+        if error.errno() == Some(Errno::NOMEM) { Self::out_of_memory(error) } else { Self::driver(error) }
+    }
+}
+
 /// What a missing node means.
 const ABSENT: &str = "there is no nvmap: this is not a Jetson, or its nvmap module is not loaded";
 

@@ -11,7 +11,6 @@ mod handle;
 mod join;
 mod mapping;
 mod view;
-pub mod volatile;
 
 pub use buffer::{Buffer, CacheMode, CacheOperation};
 pub use builder::{BufferBuilder, DEFAULT_TAG};

@@ -8,7 +8,7 @@ use bytemuck::{AnyBitPattern, NoUninit};
 
 use crate::dma_buf::Access;
 use crate::error::Error;
-use crate::volatile;
+use gpu_hal::volatile;
 
 /// Values of type `T` in shared memory, reached by volatile copies.
 ///

@@ -202,6 +202,12 @@ impl Error {
     }
 }
 
+impl From<Error> for gpu_hal::Error {
+    fn from(error: Error) -> Self {
+        if error.is_out_of_memory() { Self::out_of_memory(error) } else { Self::driver(error) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -229,6 +229,7 @@ pub struct HostImport {
     gpu: Arc<Gpu>,
     object: Object,
     pointer: NonNull<u8>,
+    bytes: u64,
 }
 
 // SAFETY: the pointer is an address of the whole process; accesses through it are up to whoever asks for it.
@@ -269,7 +270,7 @@ impl HostImport {
         unsafe { rm::escape(gpu.file(), "RM_ALLOC_MEMORY", escape::RM_ALLOC_MEMORY, &mut argument) }?;
         rm::check("RM_ALLOC_MEMORY", "memory of the process", argument.status)?;
         match GpuMapping::new(gpu, object, size) {
-            Ok(mapping) => Ok(Self { mapping, gpu: Arc::clone(gpu), object, pointer }),
+            Ok(mapping) => Ok(Self { mapping, gpu: Arc::clone(gpu), object, pointer, bytes: size }),
             Err(error) => {
                 gpu.rm().free_or_log(gpu.device(), object, "imported memory");
                 Err(error)
@@ -286,6 +287,11 @@ impl HostImport {
     pub fn cpu(&self) -> NonNull<u8> {
         self.pointer
     }
+
+    /// Size in bytes, whole pages.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
 }
 
 impl Drop for HostImport {
@@ -293,6 +299,36 @@ impl Drop for HostImport {
         // What is mapped cannot be freed.
         self.mapping.unmap();
         self.gpu.rm().free_or_log(self.gpu.device(), self.object, "imported memory");
+    }
+}
+
+// SAFETY: the value keeps the allocation and both of its mappings, of `bytes` bytes.
+unsafe impl gpu_hal::DeviceMemory for Memory {
+    fn gpu_va(&self) -> u64 {
+        Self::gpu_va(self)
+    }
+
+    fn cpu(&self) -> NonNull<u8> {
+        Self::cpu(self)
+    }
+
+    fn bytes(&self) -> u64 {
+        Self::bytes(self)
+    }
+}
+
+// SAFETY: the importer keeps the pages mapped as long as the value lives, which keeps the GPU's mapping.
+unsafe impl gpu_hal::DeviceMemory for HostImport {
+    fn gpu_va(&self) -> u64 {
+        Self::gpu_va(self)
+    }
+
+    fn cpu(&self) -> NonNull<u8> {
+        Self::cpu(self)
+    }
+
+    fn bytes(&self) -> u64 {
+        Self::bytes(self)
     }
 }
 

@@ -10,9 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use nvgpu_sys::{Door, LinuxDoor};
 
-use crate::backend::nvgpu::NvgpuBackend;
-use crate::backend::nvrm::NvrmBackend;
-use crate::backend::{Backend, MemoryInfo, MemoryUse, Properties};
+use crate::adapter::nvgpu::Nvgpu;
+use crate::adapter::nvrm::Nvrm;
 use crate::bundle;
 use crate::error::{Error, Result};
 use crate::graph::GraphBuilder;
@@ -21,6 +20,7 @@ use crate::queue::{Queue, QueueOptions};
 use crate::recover::{self, Recovery};
 use crate::shared::Shared;
 use crate::signal::Signal;
+use gpu_hal::{Driver, MemoryInfo, MemoryUse};
 
 /// How long calls wait for the GPU that have no time-out of their own: reading a buffer, a launch
 /// that finds the rings full, opening and closing a queue.
@@ -74,6 +74,23 @@ impl core::str::FromStr for DeviceKind {
     }
 }
 
+/// What the GPU is, and which kind of device answers. Dereferences to the driver's [`gpu_hal::Properties`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Properties {
+    /// Kind of the device; never [`DeviceKind::Auto`].
+    pub kind: DeviceKind,
+    /// What the driver reports.
+    pub gpu: gpu_hal::Properties,
+}
+
+impl core::ops::Deref for Properties {
+    type Target = gpu_hal::Properties;
+
+    fn deref(&self) -> &gpu_hal::Properties {
+        &self.gpu
+    }
+}
+
 /// An open GPU.
 #[derive(Clone, Debug)]
 pub struct Device {
@@ -123,12 +140,12 @@ impl Device {
     /// As [`Device::open`].
     pub fn open_through(door: Arc<dyn Door>, kind: DeviceKind) -> Result<Self> {
         let _span = tracing::debug_span!("open", kind = kind.name()).entered();
-        let backend: Box<dyn Backend> = match kind {
-            DeviceKind::Nvrm => Box::new(NvrmBackend::open(&door)?),
-            _ => Box::new(NvgpuBackend::open(door, kind)?),
+        let driver: Box<dyn Driver> = match kind {
+            DeviceKind::Nvrm => Box::new(Nvrm::open(&door)?),
+            _ => Box::new(Nvgpu::open(&door)?),
         };
-        let shared = Shared::new(backend)?;
-        let properties = shared.backend().properties();
+        let shared = Shared::new(driver, kind)?;
+        let properties = shared.driver().properties();
         tracing::info!(
             chip = properties.chip,
             kind = kind.name(),
@@ -139,9 +156,9 @@ impl Device {
         Ok(Self { shared })
     }
 
-    /// What the GPU is.
+    /// The GPU's properties.
     pub fn info(&self) -> &Properties {
-        self.shared.backend().properties()
+        self.shared.properties()
     }
 
     /// Allocates a buffer of `len` elements that CPU and GPU see. Its contents are unspecified.
@@ -193,7 +210,7 @@ impl Device {
     pub fn import<T: Pod + Send + Sync>(&self, host: HostMemory<T>) -> Result<Buffer<T>> {
         let (pointer, mapped, len) = (host.pointer(), host.mapped(), host.len());
         // SAFETY: the pages stay mapped until `Imported` drops the driver's memory, then `host`.
-        let memory = unsafe { self.shared.backend().import(pointer, mapped, "imported memory")? };
+        let memory = unsafe { self.shared.driver().import(pointer, mapped, "imported memory")? };
         // CAST: usize is at most 64 bits.
         let memory = self.shared.pool().adopt(Box::new(Imported::new(memory, host)), mapped as u64);
         Ok(Buffer::over(Handle::new(memory, &self.shared), len))
@@ -216,7 +233,7 @@ impl Device {
             .checked_mul(size_of::<T>())
             .ok_or_else(|| Error::Range(format!("{len} elements of {} bytes overflow", size_of::<T>())))?;
         // SAFETY: the caller's promise is passed on.
-        let memory = unsafe { self.shared.backend().import(pointer.cast(), bytes, "imported memory")? };
+        let memory = unsafe { self.shared.driver().import(pointer.cast(), bytes, "imported memory")? };
         let memory = self.shared.pool().adopt(memory, bytes as u64);
         Ok(Buffer::over(Handle::new(memory, &self.shared), len))
     }
@@ -294,7 +311,7 @@ impl Device {
 
     /// How much memory the machine or GPU has, if the driver tells.
     pub fn memory_info(&self) -> Option<MemoryInfo> {
-        self.shared.backend().memory_info()
+        self.shared.driver().memory_info()
     }
 
     /// Gives memory that is kept for recycling back to the system. Returns the number of bytes.
@@ -309,7 +326,7 @@ impl Device {
     ///
     /// When the driver cannot read both.
     pub fn clock_pair(&self) -> Result<(u64, SystemTime)> {
-        self.shared.backend().clock_pair()
+        Ok(self.shared.driver().clock_pair()?)
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::MemoryInfo;
 use crate::fault::Fault;
+use gpu_hal::MemoryInfo;
 
 /// Result of this crate's calls.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -26,19 +26,12 @@ pub enum Error {
 
     /// The software Orin could not be started.
     #[error("starting the software Orin: {0}")]
-    SoftwareOrin(nvgpu_sys::Errno),
+    SoftwareOrin(rustix::io::Errno),
 
-    /// A call to the kernel driver failed.
+    /// The driver could not do what it was asked for. [`gpu_hal::Error::driver_error`] returns the error of its own
+    /// layer.
     #[error(transparent)]
-    Driver(#[from] nvgpu_channel::Error),
-
-    /// Memory could not be created or mapped.
-    #[error(transparent)]
-    Memory(#[from] nvmap::Error),
-
-    /// NVIDIA's desktop driver refused a call.
-    #[error(transparent)]
-    Nvrm(#[from] nvrm::Error),
+    Driver(#[from] gpu_hal::Error),
 
     /// There is not enough memory, even after idle memory was given back.
     #[error(
@@ -174,13 +167,7 @@ fn free_text(info: Option<MemoryInfo>) -> String {
 impl Error {
     /// Whether the driver lacked memory.
     pub(crate) fn is_out_of_memory(&self) -> bool {
-        let errno = match self {
-            Self::Driver(error) => error.errno(),
-            Self::Memory(error) => error.errno(),
-            Self::Nvrm(error) => return error.is_out_of_memory(),
-            _ => None,
-        };
-        errno == Some(nvgpu_sys::Errno::NOMEM)
+        matches!(self, Self::Driver(error) if error.is_out_of_memory())
     }
 }
 

@@ -10,11 +10,11 @@ mod mmu;
 use core::fmt;
 use std::path::PathBuf;
 
-use nvgpu_channel::ErrorCode;
+use gpu_hal::ErrorCode;
 
-use crate::backend::Evidence;
 use crate::grid::Dim3;
 use crate::inspect::Submission;
+use gpu_hal::Evidence;
 
 /// What kind of fault it was, from the notifier (`nvgpu.h`, `NVGPU_CHANNEL_*`) and the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -301,7 +301,7 @@ fn text_after(line: &str, label: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::Refusal;
+    use gpu_hal::Refusal;
 
     fn lines(text: &str) -> Result<Vec<String>, String> {
         Ok(text.lines().map(str::to_owned).collect())

@@ -12,7 +12,7 @@ use ampere_cmd::gpfifo::{Entry, Segment};
 use ampere_cmd::host_c76f::{SemAddrLo, SemExecute, SemExecuteOperation};
 use ampere_cmd::method::Method;
 use ampere_cmd::pushbuffer::{MethodStream, Subchannel};
-use nvmap::volatile;
+use gpu_hal::volatile;
 
 use crate::descriptor::{self, Generation, Seen};
 use crate::fault::{CodeLocation, Fault, NearBuffer};
@@ -112,11 +112,10 @@ pub(crate) fn submissions(
     timeline_va: u64,
     count: u32,
 ) -> Vec<Submission> {
-    let generation = Generation::of(device.backend().properties().sm_version);
+    let generation = Generation::of(device.driver().properties().sm_version);
     let mut found = Vec::new();
     for (channel, ring) in LANES.into_iter().zip(&channels.rings) {
-        // SAFETY: `channels` keeps the group open.
-        let entries = unsafe { ring.last_entries(count) };
+        let entries = ring.last_entries(count);
         for (va, count) in standing(&entries) {
             let Some(words) = read_words(device, va, count as usize) else { continue };
             let (launches, by_launch) = launches(device, generation, &words, timeline_va);

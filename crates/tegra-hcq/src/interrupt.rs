@@ -7,10 +7,10 @@
 
 use ampere_cmd::gpfifo;
 use ampere_cmd::pushbuffer::{Encoder, SliceSink};
-use nvmap::volatile;
+use gpu_hal::volatile;
 
-use crate::backend::DeviceMemory;
 use crate::error::Result;
+use gpu_hal::DeviceMemory;
 
 /// Most words that the commands have.
 const MAX_WORDS: usize = 4;

@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 
+mod adapter;
 mod args;
-mod backend;
 mod bundle;
 #[cfg(feature = "nvrtc")]
 mod compile;
@@ -30,18 +30,17 @@ mod variable;
 mod wait;
 
 pub use args::{Arg, BufferUse};
-pub use backend::{MemoryInfo, MemoryUse, Properties};
 #[cfg(feature = "nvrtc")]
 pub use compile::{Cache, Compiled, Compiler, Source};
-pub use device::{DEFAULT_TIMEOUT, Device, DeviceKind};
+pub use device::{DEFAULT_TIMEOUT, Device, DeviceKind, Properties};
 pub use error::{Error, Result};
 pub use fault::{CodeLocation, Fault, FaultKind, NearBuffer, WarpError};
 pub use future::FenceFuture;
+pub use gpu_hal::{ErrorCode, MemoryInfo, MemoryUse};
 pub use graph::{Graph, GraphBuilder, NodeId};
 pub use grid::{Dim3, MAX_BLOCK_THREADS};
 pub use inspect::{LaunchRecord, Submission};
 pub use memory::{Buffer, HostMemory, Pod, PoolUsage, Slice, SliceMut, View};
-pub use nvgpu_channel::ErrorCode;
 pub use occupancy::{Attributes, Limit, Occupancy};
 pub use profile::{Profile, Span, Unfinished, Work};
 pub use program::{Kernel, Program};

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use crate::backend::Backend;
+use gpu_hal::Driver;
 
 /// Lines that are kept, taken or not.
 const KEPT: usize = 2000;
@@ -62,8 +62,8 @@ fn stopped_channel(line: &str) -> Option<(&str, u32)> {
 }
 
 impl LogBook {
-    fn read(&mut self, backend: &dyn Backend) -> Result<(), String> {
-        self.add(backend.kernel_log()?);
+    fn read(&mut self, driver: &dyn Driver) -> Result<(), String> {
+        self.add(driver.kernel_log()?);
         Ok(())
     }
 
@@ -107,10 +107,10 @@ impl LogBook {
     /// Takes the newest report about one of the channels; older ones were about channels that had their numbers.
     pub(crate) fn take(
         &mut self,
-        backend: &dyn Backend,
+        driver: &dyn Driver,
         channels: &[u32],
     ) -> Result<Option<Vec<String>>, String> {
-        self.read(backend)?;
+        self.read(driver)?;
         Ok(self.take_read(channels))
     }
 
@@ -129,8 +129,8 @@ impl LogBook {
     }
 
     /// The lines behind the last report that nobody has seen yet. They stay: they may be the beginning of a report.
-    pub(crate) fn show_rest(&mut self, backend: &dyn Backend) -> Result<Vec<String>, String> {
-        self.read(backend)?;
+    pub(crate) fn show_rest(&mut self, driver: &dyn Driver) -> Result<Vec<String>, String> {
+        self.read(driver)?;
         Ok(self.show_read())
     }
 
@@ -141,8 +141,8 @@ impl LogBook {
     }
 
     /// The last lines, taken or not, oldest first.
-    pub(crate) fn last(&mut self, backend: &dyn Backend) -> Result<Vec<String>, String> {
-        self.read(backend)?;
+    pub(crate) fn last(&mut self, driver: &dyn Driver) -> Result<Vec<String>, String> {
+        self.read(driver)?;
         Ok(self.history.iter().cloned().collect())
     }
 }

@@ -9,9 +9,8 @@ use core::fmt;
 use std::sync::{Arc, Mutex};
 
 use cubin::Cubin;
-use nvmap::volatile;
+use gpu_hal::volatile;
 
-use crate::backend::{MemoryUse, Properties};
 use crate::descriptor::{Code, Descriptor, Generation, RESERVED_SHARED, STACK_RESERVE, Shape, SharedMemory};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -20,6 +19,7 @@ use crate::grid::{Dim3, MAX_BLOCK_THREADS};
 use crate::memory::{Content, Handle};
 use crate::occupancy;
 use crate::shared::{DeviceId, Shared, Uses};
+use gpu_hal::{MemoryUse, Properties};
 
 /// Registers of an SM.
 const SM_REGISTERS: u32 = 65_536;
@@ -119,7 +119,7 @@ impl Program {
 
     /// As [`Program::load_fitting`].
     pub(crate) fn load_fitting_on(shared: &Arc<Shared>, cubins: &[&[u8]]) -> Result<Self> {
-        let (major, minor) = shared.backend().properties().sm_version;
+        let (major, minor) = shared.driver().properties().sm_version;
         let fits = |cubin: &&&[u8]| {
             Cubin::parse(cubin).is_ok_and(|cubin| cubin.check_arch(10 * major + minor).is_ok())
         };
@@ -131,7 +131,7 @@ impl Program {
     pub(crate) fn load_on(shared: &Arc<Shared>, cubin: &[u8]) -> Result<Self> {
         let _span = tracing::debug_span!("load", cubin_bytes = cubin.len()).entered();
         let cubin = Cubin::parse(cubin)?;
-        let properties = shared.backend().properties();
+        let properties = shared.driver().properties();
         cubin.check_arch(properties.sm_version.0 * 10 + properties.sm_version.1)?;
 
         // The image already counts the bytes that the instruction prefetcher reads behind the code.

@@ -7,13 +7,13 @@
 
 use std::sync::Arc;
 
-use nvgpu_channel::ErrorCode;
+use gpu_hal::ErrorCode;
 
-use crate::backend::Evidence;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, FaultKind};
 use crate::shared::Shared;
 use crate::wait::{Health, QueueState};
+use gpu_hal::Evidence;
 
 /// What [`Device::recover`](crate::Device::recover) has done.
 #[derive(Clone, Debug, Default)]

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::backend::{Backend, DeviceMemory, MemoryUse};
+use crate::device::{DeviceKind, Properties};
 use crate::error::{Error, Result};
 use crate::future::Waiter;
 use crate::interrupt;
@@ -18,6 +18,7 @@ use crate::memory::{Content, Handle};
 use crate::program::{Program, ProgramCode};
 use crate::timeline::{self, Timeline};
 use crate::wait::QueueState;
+use gpu_hal::{DeviceMemory, Driver, MemoryUse};
 
 /// Largest number of queues that a device has open at a time.
 pub const MAX_QUEUES: usize = 8;
@@ -64,7 +65,7 @@ enum ReadoutState {
 /// What all handles of a device share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    // Before `backend`: memory goes before the driver that made it.
+    // Before `driver`: memory goes before the driver that made it.
     pool: Pool,
     readout: Mutex<ReadoutState>,
     /// Memory that nobody owns but the GPU may still use.
@@ -89,7 +90,8 @@ pub(crate) struct Shared {
     /// Held by a recovery.
     recovering: Mutex<()>,
     waiter: Waiter,
-    backend: Box<dyn Backend>,
+    driver: Box<dyn Driver>,
+    properties: Properties,
 }
 
 /// A poisoned lock holds data that is still consistent here: every critical section only replaces
@@ -99,10 +101,10 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    /// The state of a device on `backend`, with no queue and no program.
-    pub(crate) fn new(backend: Box<dyn Backend>) -> Result<Arc<Self>> {
-        let signals =
-            backend.allocate(timeline::BYTES + interrupt::BYTES, MemoryUse::Signals, "timelines")?;
+    /// The state of a device on `driver`, with no queue and no program.
+    pub(crate) fn new(driver: Box<dyn Driver>, kind: DeviceKind) -> Result<Arc<Self>> {
+        let properties = Properties { kind, gpu: driver.properties().clone() };
+        let signals = driver.allocate(timeline::BYTES + interrupt::BYTES, MemoryUse::Signals, "timelines")?;
         // SAFETY: the commands lie behind the timelines, in fresh memory.
         let interrupt = unsafe { interrupt::write(&*signals, timeline::BYTES)? };
         Ok(Arc::new(Self {
@@ -122,12 +124,17 @@ impl Shared {
             log: Mutex::default(),
             recovering: Mutex::default(),
             waiter: Waiter::default(),
-            backend,
+            driver,
+            properties,
         }))
     }
 
-    pub(crate) fn backend(&self) -> &dyn Backend {
-        &*self.backend
+    pub(crate) fn driver(&self) -> &dyn Driver {
+        &*self.driver
+    }
+
+    pub(crate) fn properties(&self) -> &Properties {
+        &self.properties
     }
 
     pub(crate) fn pool(&self) -> &Pool {
@@ -137,7 +144,7 @@ impl Shared {
     /// Copies from the GPU's address `va` on to `target` by the copy engine, where that is faster than loads by the CPU.
     /// Nothing may write the memory meanwhile. `false` when it was not done.
     pub(crate) fn read_out(&self, purpose: MemoryUse, va: u64, target: &mut [u8]) -> bool {
-        let Some(least) = self.backend.reads_by_engine_from() else { return false };
+        let Some(least) = self.driver.reads_by_engine_from() else { return false };
         if purpose != MemoryUse::Device || target.len() < least {
             return false;
         }
@@ -147,7 +154,7 @@ impl Shared {
             if *read < WORTH_A_CHANNEL {
                 return false;
             }
-            *state = match Readout::open(&*self.backend) {
+            *state = match Readout::open(&*self.driver) {
                 Ok(readout) => ReadoutState::Open(readout),
                 Err(error) => {
                     tracing::warn!(%error, "memory of the GPU is read slowly from now on");
@@ -212,14 +219,14 @@ impl Shared {
         content: Content,
     ) -> Result<Handle> {
         self.sweep();
-        let memory = self.pool.allocate(self.backend(), bytes, purpose, content).map_err(|error| {
+        let memory = self.pool.allocate(self.driver(), bytes, purpose, content).map_err(|error| {
             if !error.is_out_of_memory() {
                 return error;
             }
             Error::OutOfMemory {
                 wanted: bytes,
                 in_use: self.pool.usage().in_use,
-                free: self.backend.memory_info(),
+                free: self.driver.memory_info(),
                 source: Box::new(error),
             }
         })?;
@@ -311,17 +318,17 @@ impl Shared {
     /// Takes what the kernel has logged about the end of one of the channels, if it has, or says why the log
     /// cannot be read.
     pub(crate) fn kernel_log_about(&self, channels: &[u32]) -> Result<Option<Vec<String>>, String> {
-        lock(&self.log).take(self.backend(), channels)
+        lock(&self.log).take(self.driver(), channels)
     }
 
     /// What the kernel has logged about the GPU, but not (yet) about the end of a channel, and nobody has seen.
     pub(crate) fn kernel_log_rest(&self) -> Result<Vec<String>, String> {
-        lock(&self.log).show_rest(self.backend())
+        lock(&self.log).show_rest(self.driver())
     }
 
     /// The last lines of the log, taken or not.
     pub(crate) fn kernel_log_history(&self) -> Result<Vec<String>, String> {
-        lock(&self.log).last(self.backend())
+        lock(&self.log).last(self.driver())
     }
 
     /// Keeps other recoveries out until the result is dropped.

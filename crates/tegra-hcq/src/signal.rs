@@ -9,10 +9,10 @@ use core::sync::atomic::{Ordering, fence};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::MemoryUse;
 use crate::error::{Error, Result};
 use crate::memory::{Content, Handle};
 use crate::shared::Shared;
+use gpu_hal::MemoryUse;
 
 /// Bytes of a signal: the value, then the time.
 const BYTES: u64 = 16;

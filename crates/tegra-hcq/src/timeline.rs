@@ -8,8 +8,8 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{Ordering, fence};
 
-use crate::backend::DeviceMemory;
 use crate::shared::MAX_QUEUES;
+use gpu_hal::DeviceMemory;
 
 /// Distance of two slots in bytes: a CPU cache line, so that queues do not disturb each other.
 const STRIDE: usize = 64;

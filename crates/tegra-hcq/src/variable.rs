@@ -9,7 +9,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use std::sync::{Arc, PoisonError};
 
-use nvmap::volatile;
+use gpu_hal::volatile;
 
 use crate::device::DEFAULT_TIMEOUT;
 use crate::error::{Error, Result};

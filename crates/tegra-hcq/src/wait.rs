@@ -10,15 +10,15 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
-use nvgpu_channel::ErrorCode;
+use gpu_hal::ErrorCode;
 
-use crate::backend::{ChannelGroup, RingView};
 use crate::bundle::{self, Event};
 use crate::error::{Error, Result};
 use crate::fault::{CodeLocation, Fault};
 use crate::inspect;
 use crate::shared::{Shared, lock};
 use crate::timeline::Timeline;
+use gpu_hal::{ChannelGroup, RingView};
 
 /// Looks at the timeline before the clock is asked.
 pub(crate) const SPINS: u32 = 2000;

@@ -152,7 +152,7 @@ fn nvgpu_constants() -> Vec<(&'static str, u64)> {
 }
 
 fn error_codes() -> Vec<(&'static str, u64)> {
-    use channel::ErrorCode;
+    use gpu_hal::ErrorCode;
     let pairs = [
         ("NVGPU_CHANNEL_SUBMIT_TIMEOUT", ErrorCode::SubmitTimeout),
         ("NVGPU_CHANNEL_FIFO_ERROR_IDLE_TIMEOUT", ErrorCode::IdleTimeout),

@@ -22,7 +22,7 @@ fn first_line(path: &str) -> Option<String> {
 
 /// What software and hardware this is.
 pub(super) fn versions(contents: &Contents<'_>) -> String {
-    let properties = contents.device.backend().properties();
+    let properties = contents.device.properties();
     let program = std::env::current_exe().ok();
     let program = program.as_deref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy());
     let driver: Map<String, Value> =
@@ -34,9 +34,7 @@ pub(super) fn versions(contents: &Contents<'_>) -> String {
             "tegra-hcq": env!("CARGO_PKG_VERSION"),
             "ampere-cmd": ampere_cmd::VERSION,
             "cubin": cubin::VERSION,
-            "nvgpu-channel": nvgpu_channel::VERSION,
-            "nvgpu-sys": nvgpu_sys::VERSION,
-            "nvmap": nvmap::VERSION,
+            "gpu-hal": gpu_hal::VERSION,
         },
         "system": {
             "program": program,
@@ -76,7 +74,7 @@ pub(super) fn state(contents: &Contents<'_>) -> String {
     };
     let queues: Vec<Value> = contents.queues.iter().map(|queue| self::queue(contents, queue)).collect();
     let usage = device.pool().usage();
-    let clocks = device.backend().clock_pair().ok().map(|(gpu, _)| gpu);
+    let clocks = device.driver().clock_pair().ok().map(|(gpu, _)| gpu);
     pretty(&json!({
         "about": "Timelines, submissions and health of each queue. A submission has ended when 'timeline' has \
                   reached its value; 'pending' submissions have not. 'lost' work never ended, because of a \
@@ -89,8 +87,8 @@ pub(super) fn state(contents: &Contents<'_>) -> String {
             "reserved_bytes": usage.reserved,
             "in_use_bytes": usage.in_use,
             "idle_bytes": usage.idle,
-            "system_total_bytes": device.backend().memory_info().map(|info| info.total),
-            "system_free_bytes": device.backend().memory_info().map(|info| info.free),
+            "system_total_bytes": device.driver().memory_info().map(|info| info.total),
+            "system_free_bytes": device.driver().memory_info().map(|info| info.free),
         },
         "queues": queues,
     }))

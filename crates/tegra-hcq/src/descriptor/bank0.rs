@@ -1,7 +1,7 @@
 //! Constant bank 0: the words that NVIDIA's compiler expects of the driver, then the parameters.
 
 use super::{Generation, RESERVED_SHARED, STACK_POINTER, Shape};
-use crate::backend::Properties;
+use gpu_hal::Properties;
 
 impl Generation {
     /// Constant bank 0 of `bytes` bytes or more, with the words that are the same for every launch. Bank 3, the

@@ -13,10 +13,9 @@
 use core::ops::Range;
 use std::sync::Arc;
 
-use nvmap::volatile;
+use gpu_hal::volatile;
 
 use crate::args::Arg;
-use crate::backend::{Engine, MemoryUse};
 use crate::descriptor::{self, Shape};
 use crate::error::{Error, Result};
 use crate::grid::Dim3;
@@ -27,6 +26,7 @@ use crate::queue::record;
 use crate::queue::{FillValue, Queue};
 use crate::shared::Shared;
 use crate::wait::Fence;
+use gpu_hal::{Engine, MemoryUse};
 
 mod kept;
 pub(crate) mod transfer;

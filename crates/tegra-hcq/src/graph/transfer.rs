@@ -26,7 +26,7 @@ pub(crate) struct Step<'a> {
 
 /// Blocks that stride over `units` units of work.
 fn grid(device: &Shared, units: u64) -> u32 {
-    blocks(units, u64::from(device.backend().properties().sm_count.max(1)) * BLOCKS_PER_SM)
+    blocks(units, u64::from(device.driver().properties().sm_count.max(1)) * BLOCKS_PER_SM)
 }
 
 /// Blocks for `units` units of work, but not more than `most`.

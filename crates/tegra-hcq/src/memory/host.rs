@@ -7,8 +7,8 @@ use core::ptr::NonNull;
 use bytemuck::Pod;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-use crate::backend::DeviceMemory;
 use crate::error::{Error, Result};
+use gpu_hal::DeviceMemory;
 
 /// Page-aligned memory of the process, zeroed, to be handed to [`Device::import`](crate::Device::import).
 ///
@@ -125,12 +125,18 @@ impl<T: Pod> fmt::Debug for Imported<T> {
     }
 }
 
-impl<T: Pod + Send + Sync> DeviceMemory for Imported<T> {
+// SAFETY: the driver's memory maps the pages of `host`, which lives as long, for the GPU.
+unsafe impl<T: Pod + Send + Sync> DeviceMemory for Imported<T> {
     fn gpu_va(&self) -> u64 {
         self.memory.gpu_va()
     }
 
     fn cpu(&self) -> NonNull<u8> {
         self.host.pointer()
+    }
+
+    fn bytes(&self) -> u64 {
+        // CAST: usize is at most 64 bits.
+        self.host.mapped() as u64
     }
 }

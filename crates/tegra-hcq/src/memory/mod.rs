@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use bytemuck::Pod;
-use nvmap::volatile;
+use gpu_hal::volatile;
 
 use crate::args::BufferUse;
-use crate::backend::MemoryUse;
 use crate::device::DEFAULT_TIMEOUT;
 use crate::error::{Error, Result};
 use crate::shared::Shared;
+use gpu_hal::MemoryUse;
 
 mod handle;
 mod host;

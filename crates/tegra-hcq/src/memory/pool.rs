@@ -15,9 +15,9 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
-use crate::backend::{Backend, DeviceMemory, MemoryUse};
 use crate::error::{Error, Result};
 use crate::shared::{Uses, lock};
+use gpu_hal::{DeviceMemory, Driver, MemoryUse};
 
 /// Smallest piece in bytes: the alignment that every piece has.
 const MIN_BYTES: u64 = 256;
@@ -230,16 +230,16 @@ impl Pool {
     /// Takes `bytes` bytes: a recycled piece, else a new one.
     pub(crate) fn allocate(
         &self,
-        backend: &dyn Backend,
+        driver: &dyn Driver,
         bytes: u64,
         purpose: MemoryUse,
         content: Content,
     ) -> Result<Arc<Memory>> {
         let pool = &self.uses[purpose as usize];
         let memory = if bytes <= MAX_SMALL {
-            self.allocate_small(pool, backend, class_of(bytes), purpose)?
+            self.allocate_small(pool, driver, class_of(bytes), purpose)?
         } else {
-            self.allocate_large(pool, backend, bytes, purpose, content)?
+            self.allocate_large(pool, driver, bytes, purpose, content)?
         };
         memory.wanted.store(bytes.max(1), Ordering::Relaxed);
         memory.content.store(content as u8, Ordering::Relaxed);
@@ -250,7 +250,7 @@ impl Pool {
     fn allocate_small(
         &self,
         pool: &UsePool,
-        backend: &dyn Backend,
+        driver: &dyn Driver,
         index: usize,
         purpose: MemoryUse,
     ) -> Result<Arc<Memory>> {
@@ -263,7 +263,7 @@ impl Pool {
             Some(current) => current,
             None => {
                 let slab_bytes = (bytes * SLAB_PIECES).clamp(SLAB_BYTES.0, SLAB_BYTES.1);
-                let memory = self.driver_memory(backend, slab_bytes, purpose, "small buffers")?;
+                let memory = self.driver_memory(driver, slab_bytes, purpose, "small buffers")?;
                 (Arc::new(Slab { memory, cut: AtomicU32::new(0) }), slab_bytes)
             }
         };
@@ -278,7 +278,7 @@ impl Pool {
     fn allocate_large(
         &self,
         pool: &UsePool,
-        backend: &dyn Backend,
+        driver: &dyn Driver,
         bytes: u64,
         purpose: MemoryUse,
         content: Content,
@@ -297,7 +297,7 @@ impl Pool {
                 return Ok(memory);
             }
         }
-        let memory = self.driver_memory(backend, bytes, purpose, content.name())?;
+        let memory = self.driver_memory(driver, bytes, purpose, content.name())?;
         let slab = Arc::new(Slab { memory, cut: AtomicU32::new(1) });
         Ok(self.register(&slab, 0, bytes, purpose, Home::Large))
     }
@@ -305,17 +305,22 @@ impl Pool {
     /// Asks the driver; when it has no memory, gives back what is idle and asks again.
     fn driver_memory(
         &self,
-        backend: &dyn Backend,
+        driver: &dyn Driver,
         bytes: u64,
         purpose: MemoryUse,
         label: &str,
     ) -> Result<Box<dyn DeviceMemory>> {
-        match backend.allocate(bytes, purpose, label) {
+        let memory = match driver.allocate(bytes, purpose, label) {
             Err(error) if error.is_out_of_memory() && self.trim_large() > 0 => {
-                backend.allocate(bytes, purpose, label)
+                driver.allocate(bytes, purpose, label)
             }
             result => result,
+        }?;
+        if memory.bytes() < bytes {
+            let returned = memory.bytes();
+            return Err(gpu_hal::Error::ShortAllocation { wanted: bytes, returned }.into());
         }
+        Ok(memory)
     }
 
     fn register(

@@ -6,17 +6,18 @@
 //! copy engine of its own, so it waits for no queue.
 
 use core::sync::atomic::{Ordering, fence};
+use std::sync::Arc;
 use std::time::Instant;
 
 use ampere_cmd::command::{LinearCopy, Payload, SemaphoreRelease};
 use ampere_cmd::gpfifo;
 use ampere_cmd::pushbuffer::{Encoder, SliceSink, Subchannel};
-use nvmap::volatile;
+use gpu_hal::volatile;
 
 use super::streaming;
-use crate::backend::{Backend, ChannelGroup, DeviceMemory, Engine, MemoryUse, SubmitRing};
 use crate::device::DEFAULT_TIMEOUT;
 use crate::error::{Error, Result};
+use gpu_hal::{ChannelGroup, CopyChannel, DeviceMemory, Driver, MemoryUse, SubmitRing};
 
 /// Pieces that may be under way.
 const PIECES: usize = 4;
@@ -31,7 +32,7 @@ const LOOKS: u32 = 2000;
 #[derive(Debug)]
 pub(crate) struct Readout {
     // Before the memory that it uses.
-    group: Box<dyn ChannelGroup>,
+    group: Arc<dyn ChannelGroup>,
     ring: SubmitRing,
     commands: Box<dyn DeviceMemory>,
     /// The pieces, then the semaphore.
@@ -46,16 +47,15 @@ impl Readout {
     /// # Errors
     ///
     /// When the driver refuses a step.
-    pub(crate) fn open(backend: &dyn Backend) -> Result<Self> {
-        let commands = backend.allocate((PIECES * WORDS * 4) as u64, MemoryUse::Commands, "readout")?;
+    pub(crate) fn open(driver: &dyn Driver) -> Result<Self> {
+        let commands = driver.allocate((PIECES * WORDS * 4) as u64, MemoryUse::Commands, "readout")?;
         let bytes = (PIECES * PIECE + size_of::<u64>()) as u64;
-        let landing = backend.allocate(bytes, MemoryUse::ReadBack, "readout")?;
-        let group = backend.open_copy_channel()?;
-        let ring = group.ring(Engine::Copy);
+        let landing = driver.allocate(bytes, MemoryUse::ReadBack, "readout")?;
+        let CopyChannel { group, copy: ring } = driver.open_copy_channel()?;
         let mut readout = Self { group, ring, commands, landing, submitted: 0 };
         // SAFETY: aligned, inside the memory, and the GPU does not use it yet.
         unsafe { readout.semaphore().write_volatile(0) };
-        let class = backend.properties().copy_class;
+        let class = driver.properties().copy_class;
         readout.submit(|encoder| encoder.set_object(Subchannel::COPY, class))?;
         readout.wait(1)?;
         Ok(readout)
@@ -167,16 +167,15 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::backend::nvgpu::NvgpuBackend;
-    use crate::device::DeviceKind;
+    use crate::adapter::nvgpu::Nvgpu;
 
     #[test]
     fn any_number_of_bytes_from_any_place_arrives() {
         let orin = orin_sim::SoftwareOrin::new(orin_sim::Config::default()).unwrap();
-        let backend = NvgpuBackend::open(Arc::new(orin), DeviceKind::Sim).unwrap();
-        let mut readout = Readout::open(&backend).unwrap();
+        let driver = Nvgpu::open(&(Arc::new(orin) as _)).unwrap();
+        let mut readout = Readout::open(&driver).unwrap();
         let bytes = streaming::WORTH + 6 * PIECE;
-        let memory = backend.allocate(bytes as u64, MemoryUse::Device, "test").unwrap();
+        let memory = driver.allocate(bytes as u64, MemoryUse::Device, "test").unwrap();
         let expected: Vec<u8> = (0..bytes).map(|at| (at * 7 + at / 1000) as u8).collect();
         // SAFETY: the memory is as long and nobody else uses it.
         unsafe { volatile::store(memory.cpu().as_ptr(), &expected) };
@@ -199,8 +198,8 @@ mod tests {
     #[test]
     fn an_address_without_memory_is_an_error() {
         let orin = orin_sim::SoftwareOrin::new(orin_sim::Config::default()).unwrap();
-        let backend = NvgpuBackend::open(Arc::new(orin), DeviceKind::Sim).unwrap();
-        let mut readout = Readout::open(&backend).unwrap();
+        let driver = Nvgpu::open(&(Arc::new(orin) as _)).unwrap();
+        let mut readout = Readout::open(&driver).unwrap();
         let error = readout.read(0x70_0000_0000, &mut [0; 64]).unwrap_err().to_string();
         assert!(error.contains("the copy engine cannot read"), "{error}");
     }

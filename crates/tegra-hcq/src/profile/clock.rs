@@ -41,7 +41,7 @@ pub(crate) struct Pair {
 
 /// Reads both clocks.
 pub(crate) fn pair(device: &Shared) -> Result<Pair> {
-    let (gpu, system) = device.backend().clock_pair()?;
+    let (gpu, system) = device.driver().clock_pair()?;
     // How far the system's clock is ahead of `now`, by the reading that was disturbed least.
     let reading = |_| {
         let before = now();

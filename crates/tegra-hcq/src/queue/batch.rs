@@ -14,13 +14,13 @@ use ampere_cmd::pushbuffer::{Encoder, Sink, SliceSink};
 
 use super::Queue;
 use super::record;
-use crate::backend::{Engine, SubmitRing};
 use crate::descriptor::Link;
 use crate::device::DEFAULT_TIMEOUT;
 use crate::error::Result;
 use crate::memory::Handle;
 use crate::ring::{Cursor, Mark};
 use crate::wait::{Fence, Health};
+use gpu_hal::{Engine, SubmitRing};
 
 /// Largest number of words of a batch; a longer one is submitted in parts.
 pub(super) const BATCH_WORDS: usize = 4096;

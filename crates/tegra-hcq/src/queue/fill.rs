@@ -4,10 +4,10 @@ use ampere_cmd::command::{Fill, Pattern};
 
 use super::Queue;
 use crate::args::Arg;
-use crate::backend::Engine;
 use crate::error::{Error, Result};
 use crate::memory::{Pod, SliceMut};
 use crate::profile::Work;
+use gpu_hal::Engine;
 
 /// Elements that can be filled: of one or four bytes, the sizes that both the copy engine's pattern
 /// (`SET_REMAP_COMPONENTS`, `clc7b5.h`) and the kernels of graphs serve.

@@ -6,8 +6,8 @@
 //! where they stay, field by field.
 
 use super::batch::Submission;
-use crate::backend::Engine;
 use crate::ring::Mark;
+use gpu_hal::Engine;
 
 /// A queue of submissions, of a fixed size.
 #[derive(Debug)]

@@ -6,13 +6,13 @@ use ampere_cmd::qmd::ALIGNMENT;
 
 use super::batch::ChainEnd;
 use super::record;
-use crate::backend::MemoryUse;
 use crate::descriptor::Shape;
 use crate::error::Result;
 use crate::memory::{Content, Handle};
 use crate::program::KernelCode;
 use crate::ring::{Cursor, Mark};
 use crate::shared::Shared;
+use gpu_hal::MemoryUse;
 
 /// Size of the ring in bytes: over a thousand records of usual size.
 const BYTES: u64 = 2 << 20;

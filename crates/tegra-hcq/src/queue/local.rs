@@ -9,9 +9,9 @@ use ampere_cmd::command::{SmLayout, local_memory_size};
 use ampere_cmd::host_c76f::WfiScope;
 
 use super::Queue;
-use crate::backend::MemoryUse;
 use crate::error::Result;
 use crate::memory::{Content, Handle};
+use gpu_hal::MemoryUse;
 
 /// SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_C: no limit on the number of SMs.
 const LOCAL_MAX_SM_COUNT: u32 = 0xff;
@@ -41,7 +41,7 @@ impl Queue {
     pub(super) fn grow_local(&mut self, bytes_per_thread: u32) -> Result<()> {
         let bytes_per_thread = bytes_per_thread.next_multiple_of(32);
         let device = Arc::clone(&self.state.device);
-        let properties = device.backend().properties();
+        let properties = device.driver().properties();
         let tpc_count = properties.tpc_count.max(1);
         let layout = SmLayout {
             warps_per_sm: properties.warps_per_sm,

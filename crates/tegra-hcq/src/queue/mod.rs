@@ -20,7 +20,6 @@ use ampere_cmd::host_c76f::{MemOpCMembarType, WfiScope};
 use ampere_cmd::pushbuffer::Subchannel;
 
 use crate::args::Arg;
-use crate::backend::{Engine, MemoryUse};
 use crate::descriptor::{Generation, STACK_RESERVE};
 use crate::device::DEFAULT_TIMEOUT;
 use crate::error::{Error, Result};
@@ -35,6 +34,7 @@ use crate::signal::Signal;
 use crate::wait::{Fence, OpenChannels, QueueState, WaitPolicy};
 use batch::{BATCH_WORDS, ChainEnd, Lane, Open};
 pub use fill::FillValue;
+use gpu_hal::{Channels, Engine, MemoryUse, SubmitRing};
 use in_flight::InFlight;
 use launches::LaunchRing;
 use local::LocalMemory;
@@ -95,15 +95,12 @@ pub struct Queue {
 }
 
 /// Opens channels and asks for their rings. For those who sleep, an interrupt follows each submission.
-fn open_channels(
-    device: &Shared,
-    policy: WaitPolicy,
-) -> Result<(OpenChannels, [crate::backend::SubmitRing; 2])> {
-    let group: Arc<dyn crate::backend::ChannelGroup> = Arc::from(device.backend().open_channels()?);
+fn open_channels(device: &Shared, policy: WaitPolicy) -> Result<(OpenChannels, [SubmitRing; 2])> {
+    let Channels { group, compute, copy } = device.driver().open_channels()?;
     // What the log says about earlier channels with these numbers is not about these. A log that cannot be read
     // says nothing.
     let _ = device.kernel_log_about(&group.channel_ids());
-    let mut rings = [group.ring(Engine::Compute), group.ring(Engine::Copy)];
+    let mut rings = [compute, copy];
     if policy == WaitPolicy::Sleep {
         rings.iter_mut().for_each(|ring| ring.follow_with(device.interrupt()));
     }
@@ -119,7 +116,7 @@ impl Queue {
             Ok(Lane { ring, pushbuffer, cursor: Cursor::new(PUSHBUFFER_BYTES), held: false })
         };
         let (compute, copy) = (lane(compute)?, lane(copy)?);
-        let generation = Generation::of(device.backend().properties().sm_version);
+        let generation = Generation::of(device.driver().properties().sm_version);
         let launches = LaunchRing::new(device)?;
         let state = device.register_queue(|slot| {
             let timeline = device.timeline(slot);
@@ -155,7 +152,7 @@ impl Queue {
             holding: false,
             in_flight,
             local: None,
-            copies_by_kernel_from: device.backend().copies_by_kernel_from(),
+            copies_by_kernel_from: device.driver().copies_by_kernel_from(),
             copier: None,
             generation,
             invalidated: u64::MAX,
@@ -171,7 +168,7 @@ impl Queue {
     /// Tells both engines their class and the compute engine its windows and local memory.
     fn set_up(&mut self) -> Result<()> {
         let device = Arc::clone(&self.state.device);
-        let properties = device.backend().properties();
+        let properties = device.driver().properties();
         self.begin(Engine::Compute)?;
         self.encode(|encoder| {
             encoder.set_object(Subchannel::COMPUTE, properties.compute_class)?;

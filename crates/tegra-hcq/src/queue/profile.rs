@@ -13,7 +13,6 @@ use std::sync::Arc;
 use ampere_cmd::command::{Payload, SemaphoreRelease};
 
 use super::Queue;
-use crate::backend::{Engine, MemoryUse};
 use crate::device::DEFAULT_TIMEOUT;
 use crate::error::{Error, Result};
 use crate::memory::{Content, Handle};
@@ -21,6 +20,7 @@ use crate::profile::clock::{self, Conversion, Pair};
 use crate::profile::{Profile, Span, Unfinished, Work};
 use crate::shared::Shared;
 use crate::wait::Health;
+use gpu_hal::{Engine, MemoryUse};
 
 /// Pieces of work whose times the GPU may still have to write.
 const SLOTS: usize = 4096;

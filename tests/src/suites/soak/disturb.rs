@@ -38,8 +38,10 @@ const ERRNOS: [Errno; 4] = [Errno::IO, Errno::INVAL, Errno::NODEV, Errno::PERM];
 /// The errno that the driver gave.
 fn errno(error: &Error) -> Option<Errno> {
     match error {
-        Error::Driver(error) => error.errno(),
-        Error::Memory(error) => error.errno(),
+        Error::Driver(error) => {
+            let of_channels = error.driver_error::<nvgpu_channel::Error>().and_then(|error| error.errno());
+            of_channels.or_else(|| error.driver_error::<::nvmap::Error>()?.errno())
+        }
         Error::OutOfMemory { source, .. } => errno(source),
         _ => None,
     }

@@ -1,31 +1,28 @@
-//! The back end of the Orin's own kernel driver, nvgpu with nvmap, real or modelled.
+//! The Orin's kernel driver, nvgpu with nvmap, on a board or modelled.
 
 use core::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use gpu_hal::{
+    ChannelGroup, Channels, DeviceMemory, Driver, ErrorCode, Evidence, KernelLog, MemoryInfo, MemoryUse,
+    Owner, Properties, Result, SmRecord, SubmitPointers, SubmitRing,
+};
 use nvgpu_channel::{
-    AddressSpace, Channel, ErrorCode, ErrorNotifier, Gpu, KernelLog, LOCAL_WINDOW, MapOptions, Mapping, Ring,
-    SHARED_WINDOW, Tsg, TsgEvent, VA_END, VA_START,
+    AddressSpace, Channel, ErrorNotifier, Gpu, LOCAL_WINDOW, MapOptions, Mapping, SHARED_WINDOW, Tsg,
+    TsgEvent, VA_END, VA_START, open_kernel_log,
 };
 use nvgpu_sys::Door;
 use nvgpu_sys::layout::Uapi;
 use nvmap::{Buffer, CacheMode};
 use zerocopy::IntoBytes;
 
-use super::{
-    Backend, ChannelGroup, DeviceMemory, Engine, Evidence, MemoryInfo, MemoryUse, Properties, SmRecord,
-    SubmitRing,
-};
-use crate::device::DeviceKind;
-use crate::error::Result;
-
-/// The bits of a work-submit token that are the channel's number.
+/// The bits of a work-submit token that hold the channel id.
 const CHANNEL_BITS: u32 = 0xfff;
 
 /// An opened Orin GPU with one address space.
 #[derive(Debug)]
-pub(crate) struct NvgpuBackend {
+pub(crate) struct Nvgpu {
     properties: Properties,
     // Before `gpu`: the log is read through the same door.
     log: Mutex<KernelLog>,
@@ -33,30 +30,27 @@ pub(crate) struct NvgpuBackend {
     gpu: Gpu,
 }
 
-impl NvgpuBackend {
-    /// Opens the GPU behind `door` and makes its address space.
-    pub(crate) fn open(door: Arc<dyn Door>, kind: DeviceKind) -> Result<Self> {
-        let log = Mutex::new(KernelLog::open(&door));
-        let gpu = Gpu::open(&door)?;
+impl Nvgpu {
+    /// Opens the GPU behind `door` and creates its address space.
+    pub(crate) fn open(door: &Arc<dyn Door>) -> Result<Self> {
+        let log = Mutex::new(open_kernel_log(door));
+        let gpu = Gpu::open(door)?;
         let space = gpu.address_space()?;
-        let properties = properties(&gpu, kind);
+        let properties = properties(&gpu);
         Ok(Self { properties, log, space, gpu })
     }
-}
 
-impl NvgpuBackend {
     fn map(&self, buffer: Buffer) -> Result<Box<dyn DeviceMemory>> {
         let mapping = self.space.map(&Arc::new(buffer), MapOptions::default())?;
         Ok(Box::new(NvgpuMemory { mapping }))
     }
 }
 
-/// What the driver says about the GPU, in this crate's terms.
-fn properties(gpu: &Gpu, kind: DeviceKind) -> Properties {
+/// What the driver reports about the GPU.
+fn properties(gpu: &Gpu) -> Properties {
     let characteristics = gpu.characteristics();
     let raw = characteristics.raw();
     Properties {
-        kind,
         chip: characteristics.chip_name(),
         compute_class: characteristics.compute_class(),
         copy_class: characteristics.copy_class(),
@@ -66,7 +60,7 @@ fn properties(gpu: &Gpu, kind: DeviceKind) -> Properties {
         tpc_count: characteristics.gpc_count() * characteristics.tpcs_per_gpc(),
         sm_count: characteristics.sm_count(),
         // An SM of compute capability 8.7 holds 48 warps, the driver reports 96. The larger number
-        // costs memory and was proven on a board.
+        // costs memory and is what ran on a board.
         warps_per_sm: raw.sm_arch_warp_count,
         l2_bytes: characteristics.l2_bytes(),
         max_clock_hz: characteristics.max_frequency_hz(),
@@ -78,8 +72,8 @@ fn properties(gpu: &Gpu, kind: DeviceKind) -> Properties {
     }
 }
 
-/// Every number of the driver's characteristics under its name in the driver's header. Text and padding
-/// are left out; signed numbers are negative where the driver says "none".
+/// The numbers of the driver's characteristics under their names in the driver's header, without text and padding. Signed
+/// numbers are negative where the driver reports "none".
 fn driver_fields(raw: &nvgpu_sys::ctrl::Characteristics) -> Vec<(&'static str, i64)> {
     let bytes = raw.as_bytes();
     let is_text = |name: &str| name == "chipname" || name.starts_with("pad") || name.starts_with("reserved");
@@ -103,7 +97,8 @@ struct NvgpuMemory {
     mapping: Mapping,
 }
 
-impl DeviceMemory for NvgpuMemory {
+// SAFETY: the mapping keeps the buffer allocated, mapped for the CPU and mapped at its GPU address.
+unsafe impl DeviceMemory for NvgpuMemory {
     fn gpu_va(&self) -> u64 {
         self.mapping.va().0
     }
@@ -111,33 +106,44 @@ impl DeviceMemory for NvgpuMemory {
     fn cpu(&self) -> NonNull<u8> {
         self.mapping.buffer().pointer()
     }
+
+    fn bytes(&self) -> u64 {
+        // CAST: usize is at most 64 bits.
+        self.mapping.buffer().size() as u64
+    }
 }
 
 /// A compute and a copy channel on a TSG of their own.
 #[derive(Debug)]
 struct NvgpuChannels {
-    // A channel is not `Sync`; here it is only kept open, behind a lock that submissions never take.
+    // A channel is not `Sync`. The lock keeps it open; submissions never take it.
     channels: Mutex<[Channel; 2]>,
     notifiers: [ErrorNotifier; 2],
     completion: TsgEvent,
     tsg: Tsg,
 }
 
-impl ChannelGroup for NvgpuChannels {
-    fn ring(&self, engine: Engine) -> SubmitRing {
+impl NvgpuChannels {
+    /// The rings of the compute and the copy channel; each call makes new ones, so there is one call per group.
+    fn rings(self: &Arc<Self>) -> [SubmitRing; 2] {
         let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
-        let channel = match engine {
-            Engine::Compute => &channels[0],
-            Engine::Copy => &channels[1],
-        };
-        // SAFETY: slots and USERD are valid for the channel's life, and whoever asks for the ring
-        // gives it up before the group is dropped; the channel's own `submit` is never called, so
-        // this ring is the only producer.
-        let ring = unsafe { Ring::new(channel.ring_pointer(), channel.userd_pointer(), channel.entries()) };
-        // SAFETY: the doorbell lives at least as long as the channel.
-        unsafe { SubmitRing::new(ring, channel.doorbell().register(), channel.token()) }
+        channels.each_ref().map(|channel| {
+            let pointers = SubmitPointers {
+                slots: channel.ring_pointer(),
+                entries: channel.entries(),
+                userd: channel.userd_pointer(),
+                doorbell: channel.doorbell().register(),
+                token: channel.token(),
+            };
+            let owner: Owner = Arc::<Self>::clone(self);
+            // SAFETY: `owner` keeps the channel open, which keeps slots, USERD and doorbell mapped. The channel's own
+            // `submit` is never called, so this ring is the only producer.
+            unsafe { SubmitRing::new(pointers, owner) }
+        })
     }
+}
 
+impl ChannelGroup for NvgpuChannels {
     fn error(&self) -> Option<ErrorCode> {
         self.notifiers.iter().find_map(ErrorNotifier::fault).map(|fault| fault.code)
     }
@@ -166,10 +172,10 @@ impl ChannelGroup for NvgpuChannels {
         let records: Vec<_> = sms
             .filter_map(|sm| match self.tsg.sm_error_state(sm) {
                 Ok(state) if (state.global_esr, state.warp_esr) == (0, 0) => None,
-                // Nothing tells the address of the access.
+                // The driver does not report the address of the access.
                 Ok(state) => Some(SmRecord { warp_esr: state.warp_esr, pc: state.warp_esr_pc, address: 0 }),
                 Err(error) => {
-                    tracing::debug!(%error, sm, "the driver does not tell the SM's error");
+                    tracing::debug!(%error, sm, "the driver does not report the SM's error");
                     None
                 }
             })
@@ -178,19 +184,17 @@ impl ChannelGroup for NvgpuChannels {
     }
 }
 
-impl Backend for NvgpuBackend {
+impl Driver for Nvgpu {
     fn properties(&self) -> &Properties {
         &self.properties
     }
 
     fn allocate(&self, bytes: u64, purpose: MemoryUse, label: &str) -> Result<Box<dyn DeviceMemory>> {
         let cache = match purpose {
-            // Stores are gathered and the GPU's reads need not look into the CPU's caches.
+            // The CPU gathers stores, and GPU reads do not snoop the CPU's caches.
             MemoryUse::Upload => CacheMode::WriteCombined,
-            // Cached by the CPU and kept coherent by the SoC.
-            MemoryUse::Device | MemoryUse::ReadBack | MemoryUse::Signals | MemoryUse::Commands => {
-                CacheMode::InnerCacheable
-            }
+            // Cached by the CPU, kept coherent by the SoC.
+            _ => CacheMode::InnerCacheable,
         };
         let buffer: Buffer = self.gpu.nvmap().buffer(bytes).cache(cache).label(label).allocate()?;
         self.map(buffer)
@@ -202,7 +206,7 @@ impl Backend for NvgpuBackend {
         bytes: usize,
         label: &str,
     ) -> Result<Box<dyn DeviceMemory>> {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the contract of `Driver::import` is that of `import_host`.
         let buffer = unsafe { self.gpu.nvmap().import_host(pointer, bytes, label)? };
         self.map(buffer)
     }
@@ -218,21 +222,20 @@ impl Backend for NvgpuBackend {
         Ok((gpu_ns, clock.system_time(gpu_ns).unwrap_or(SystemTime::UNIX_EPOCH)))
     }
 
-    fn open_channels(&self) -> Result<Box<dyn ChannelGroup>> {
+    fn open_channels(&self) -> Result<Channels> {
         let tsg = self.gpu.tsg()?;
         let subcontext = tsg.subcontext(&self.space)?;
         let compute = subcontext.channel(self.properties.compute_class).label("compute channel").open()?;
         let copy = subcontext.channel(self.properties.copy_class).label("copy channel").open()?;
         let notifiers = [compute.notifier().clone(), copy.notifier().clone()];
         let completion = tsg.completion_event()?;
-        Ok(Box::new(NvgpuChannels { channels: Mutex::new([compute, copy]), notifiers, completion, tsg }))
+        let group = NvgpuChannels { channels: Mutex::new([compute, copy]), notifiers, completion, tsg };
+        let group = Arc::new(group);
+        let [compute, copy] = group.rings();
+        Ok(Channels { group, compute, copy })
     }
 
     fn kernel_log(&self) -> Result<Vec<String>, String> {
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        match log.unavailable() {
-            Some(reason) => Err(reason.to_owned()),
-            None => Ok(log.drain()),
-        }
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).read()
     }
 }

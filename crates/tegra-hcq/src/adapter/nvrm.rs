@@ -1,25 +1,20 @@
-//! The back end of NVIDIA's desktop and data-centre driver, for GPUs of the Hopper generation.
+//! NVIDIA's desktop and data-centre driver.
 //!
-//! Commands, launch records, rings and data lie in video memory, which the CPU sees through BAR1; what the CPU
-//! polls or reads lies in system memory. Errors are explained by the notifier, the debugger object and the
-//! kernel log's `Xid` lines.
+//! Commands, launch records, rings and data are in video memory, which the CPU sees through BAR1. Memory that the CPU
+//! polls or reads is system memory. Notifier, debugger object and the `Xid` lines of the kernel log explain faults.
 
 use core::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use nvgpu_channel::{ErrorCode, KernelLog, Ring};
-use nvgpu_sys::Door;
-use nvrm::{ChannelGroup as NvrmGroup, Gpu, HostImport, Memory, Place};
-
-use super::{
-    Backend, ChannelGroup, DeviceMemory, Engine, Evidence, MemoryInfo, MemoryUse, Properties, Refusal,
-    SmRecord, SubmitRing,
+use gpu_hal::{
+    ChannelGroup, Channels, CopyChannel, DeviceMemory, Driver, ErrorCode, Evidence, KernelLog, MemoryInfo,
+    MemoryUse, Owner, Properties, Refusal, Result, SmRecord, SubmitPointers, SubmitRing,
 };
-use crate::device::DeviceKind;
-use crate::error::Result;
+use nvgpu_sys::Door;
+use nvrm::{ChannelGroup as Group, Engine, Gpu, HostImport, Memory, Place};
 
-/// The bits of a work-submit token that are the channel's number.
+/// The bits of a work-submit token that hold the channel id.
 const CHANNEL_BITS: u32 = 0xfff;
 /// Bytes from which the SMs copy faster than the copy engine tied to graphics, which moves some 94 GB/s on an H200.
 const COPIES_BY_KERNEL: u64 = 128 << 10;
@@ -31,16 +26,16 @@ const CLASSES: [u32; 3] = [0xcbc0, 0xc8b5, 0xc86f];
 
 /// An opened GPU with one address space.
 #[derive(Debug)]
-pub(crate) struct NvrmBackend {
+pub(crate) struct Nvrm {
     properties: Properties,
     log: Mutex<KernelLog>,
     gpu: Arc<Gpu>,
 }
 
-impl NvrmBackend {
+impl Nvrm {
     /// Opens the first GPU of the driver.
     pub(crate) fn open(door: &Arc<dyn Door>) -> Result<Self> {
-        let log = Mutex::new(KernelLog::open(door));
+        let log = Mutex::new(KernelLog::open());
         let gpu = Gpu::open(door, 0)?;
         Ok(Self { properties: properties(&gpu), log, gpu })
     }
@@ -51,7 +46,6 @@ fn properties(gpu: &Gpu) -> Properties {
     let [compute_class, copy_class, gpfifo_class] = CLASSES;
     let (domain, bus, slot) = seen.pci;
     Properties {
-        kind: DeviceKind::Nvrm,
         chip: seen.name.clone(),
         compute_class,
         copy_class,
@@ -81,52 +75,36 @@ fn properties(gpu: &Gpu) -> Properties {
     }
 }
 
-impl DeviceMemory for Memory {
-    fn gpu_va(&self) -> u64 {
-        Self::gpu_va(self)
-    }
-
-    fn cpu(&self) -> NonNull<u8> {
-        Self::cpu(self)
-    }
-}
-
-impl DeviceMemory for HostImport {
-    fn gpu_va(&self) -> u64 {
-        Self::gpu_va(self)
-    }
-
-    fn cpu(&self) -> NonNull<u8> {
-        Self::cpu(self)
-    }
-}
-
-/// A compute and a copy channel, or the latter alone.
+/// A compute and a copy channel, or a copy channel alone.
 #[derive(Debug)]
 struct NvrmChannels {
-    group: NvrmGroup,
-    // Keeps the doorbell.
+    group: Group,
+    // Keeps the doorbell mapped.
     gpu: Arc<Gpu>,
 }
 
-fn engine(engine: Engine) -> nvrm::Engine {
-    match engine {
-        Engine::Compute => nvrm::Engine::Compute,
-        Engine::Copy => nvrm::Engine::Copy,
+impl NvrmChannels {
+    fn new(group: Group, gpu: &Arc<Gpu>) -> Arc<Self> {
+        Arc::new(Self { group, gpu: Arc::clone(gpu) })
+    }
+
+    /// The ring of an engine's channel; each call makes a new one, so there is one call per engine.
+    fn ring(self: &Arc<Self>, engine: Engine) -> SubmitRing {
+        let pointers = SubmitPointers {
+            slots: self.group.ring(engine),
+            entries: nvrm::RING_ENTRIES,
+            userd: self.group.userd(engine),
+            doorbell: self.gpu.doorbell(),
+            token: self.group.token(engine),
+        };
+        let owner: Owner = Arc::<Self>::clone(self);
+        // SAFETY: `owner` keeps the group, whose memory slots and USERD are, and the GPU, whose doorbell it is. The
+        // ring is their only writer on the CPU.
+        unsafe { SubmitRing::new(pointers, owner) }.write_combined()
     }
 }
 
 impl ChannelGroup for NvrmChannels {
-    fn ring(&self, which: Engine) -> SubmitRing {
-        let which = engine(which);
-        let (slots, userd) = (self.group.ring(which), self.group.userd(which));
-        // SAFETY: slots and USERD are valid for the group's life, and whoever asks for the ring gives it up
-        // before the group is dropped; nothing else writes them.
-        let ring = unsafe { Ring::new(slots, userd, nvrm::RING_ENTRIES) };
-        // SAFETY: the doorbell lives as long as the GPU, which `self` keeps.
-        unsafe { SubmitRing::new(ring, self.gpu.doorbell(), self.group.token(which)) }.write_combined()
-    }
-
     fn error(&self) -> Option<ErrorCode> {
         self.group.error().map(|error| code(error.xid))
     }
@@ -159,14 +137,14 @@ impl ChannelGroup for NvrmChannels {
     }
 }
 
-/// What stands for an answer that the driver did not give.
+/// The default for an answer that the driver did not give.
 fn silent<T: Default>(what: &str, error: &nvrm::Error) -> T {
-    tracing::debug!(%error, "the driver does not tell {what}");
+    tracing::debug!(%error, "the driver does not report {what}");
     T::default()
 }
 
-/// The error code of an Xid: the numbers are the same in both drivers, but for those of copy engines and of a context
-/// switch that takes too long.
+/// The error code of an Xid. The numbers are those of nvgpu's notifier, except for copy engines and for a context-switch
+/// time-out.
 fn code(xid: u32) -> ErrorCode {
     match xid {
         109 => ErrorCode::IdleTimeout,
@@ -175,15 +153,15 @@ fn code(xid: u32) -> ErrorCode {
     }
 }
 
-impl Backend for NvrmBackend {
+impl Driver for Nvrm {
     fn properties(&self) -> &Properties {
         &self.properties
     }
 
     fn allocate(&self, bytes: u64, purpose: MemoryUse, _label: &str) -> Result<Box<dyn DeviceMemory>> {
         let place = match purpose {
-            MemoryUse::Device | MemoryUse::Commands => Place::Video,
             MemoryUse::Upload | MemoryUse::ReadBack | MemoryUse::Signals => Place::System,
+            _ => Place::Video,
         };
         Ok(Box::new(Memory::new(&self.gpu, place, bytes)?))
     }
@@ -194,7 +172,7 @@ impl Backend for NvrmBackend {
         bytes: usize,
         _label: &str,
     ) -> Result<Box<dyn DeviceMemory>> {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the contract of `Driver::import` is that of `HostImport::new`.
         Ok(Box::new(unsafe { HostImport::new(&self.gpu, pointer, bytes)? }))
     }
 
@@ -206,7 +184,7 @@ impl Backend for NvrmBackend {
     fn clock_pair(&self) -> Result<(u64, SystemTime)> {
         let before = SystemTime::now();
         let gpu_ns = self.gpu.time_ns();
-        // The read takes about a microsecond: the clock was read in its middle.
+        // The read takes about a microsecond; the GPU's clock is sampled about halfway.
         let span = before.elapsed().unwrap_or_default();
         Ok((gpu_ns, before + span / 2))
     }
@@ -219,21 +197,19 @@ impl Backend for NvrmBackend {
         Some(READS_BY_ENGINE)
     }
 
-    fn open_channels(&self) -> Result<Box<dyn ChannelGroup>> {
-        let group = NvrmGroup::open(&self.gpu)?;
-        Ok(Box::new(NvrmChannels { group, gpu: Arc::clone(&self.gpu) }))
+    fn open_channels(&self) -> Result<Channels> {
+        let group = NvrmChannels::new(Group::open(&self.gpu)?, &self.gpu);
+        let (compute, copy) = (group.ring(Engine::Compute), group.ring(Engine::Copy));
+        Ok(Channels { group, compute, copy })
     }
 
-    fn open_copy_channel(&self) -> Result<Box<dyn ChannelGroup>> {
-        let group = NvrmGroup::open_copy(&self.gpu)?;
-        Ok(Box::new(NvrmChannels { group, gpu: Arc::clone(&self.gpu) }))
+    fn open_copy_channel(&self) -> Result<CopyChannel> {
+        let group = NvrmChannels::new(Group::open_copy(&self.gpu)?, &self.gpu);
+        let copy = group.ring(Engine::Copy);
+        Ok(CopyChannel { group, copy })
     }
 
     fn kernel_log(&self) -> Result<Vec<String>, String> {
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        match log.unavailable() {
-            Some(reason) => Err(reason.to_owned()),
-            None => Ok(log.drain()),
-        }
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).read()
     }
 }

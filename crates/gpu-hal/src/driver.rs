@@ -1,0 +1,184 @@
+//! The traits that a GPU driver implements.
+
+use core::fmt::Debug;
+use core::ptr::NonNull;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use crate::error::Result;
+use crate::error_code::ErrorCode;
+use crate::evidence::Evidence;
+use crate::properties::{MemoryInfo, Properties};
+use crate::submit::SubmitRing;
+
+/// The purpose of memory; decides where it is and how the CPU caches it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MemoryUse {
+    /// Data of kernels, rarely accessed by the CPU.
+    #[default]
+    Device,
+    /// Written sequentially by the CPU and read by the GPU. CPU reads are slow.
+    Upload,
+    /// Written by the GPU and read by the CPU.
+    ReadBack,
+    /// Small values that CPU and GPU exchange while both run: timelines, flags.
+    Signals,
+    /// Commands: written by the CPU in pieces, read by the GPU soon after. CPU reads are slow.
+    Commands,
+}
+
+impl MemoryUse {
+    /// All uses.
+    pub const ALL: [Self; 5] = [Self::Device, Self::Upload, Self::ReadBack, Self::Signals, Self::Commands];
+}
+
+/// Memory that CPU and GPU see; freed when dropped.
+///
+/// # Safety
+///
+/// For the life of the value, [`DeviceMemory::cpu`] returns the same page-aligned address, valid for volatile
+/// reads and writes of [`DeviceMemory::bytes`] bytes, and [`DeviceMemory::gpu_va`] is where the GPU sees the
+/// same bytes. No Rust reference covers them, except for imported memory as its importer promised.
+pub unsafe trait DeviceMemory: Send + Sync + Debug {
+    /// First address on the GPU.
+    fn gpu_va(&self) -> u64;
+
+    /// First byte on the CPU.
+    fn cpu(&self) -> NonNull<u8>;
+
+    /// Size in bytes, at least what was requested.
+    fn bytes(&self) -> u64;
+}
+
+/// One of the two engines that a queue feeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Engine {
+    /// Runs kernels.
+    Compute,
+    /// Runs linear copies.
+    Copy,
+}
+
+/// Channels that are scheduled, and stopped, together: one TSG.
+///
+/// Dropping the last reference closes the channels and ends their work. A [`SubmitRing`] of the group keeps a
+/// reference.
+pub trait ChannelGroup: Send + Sync + Debug {
+    /// The error that the driver has recorded for the group; `None` if there is none.
+    fn error(&self) -> Option<ErrorCode>;
+
+    /// The ids of the group's channels, as in the kernel log.
+    fn channel_ids(&self) -> Vec<u32>;
+
+    /// Stops all work of the group and takes it out of service.
+    ///
+    /// # Errors
+    ///
+    /// If the driver refuses to stop the channels.
+    fn abort(&self) -> Result<()>;
+
+    /// Sleeps in the kernel until the GPU reports the end of some work, at most `timeout`. May wake spuriously
+    /// or late. Returns `false` at once if the driver cannot sleep.
+    fn sleep(&self, timeout: Duration) -> bool;
+
+    /// What the driver's own requests report about the fault that stopped the group.
+    fn evidence(&self) -> Evidence {
+        Evidence::default()
+    }
+}
+
+/// A fresh channel group with a compute and a copy channel.
+#[derive(Debug)]
+pub struct Channels {
+    /// The group.
+    pub group: Arc<dyn ChannelGroup>,
+    /// The ring of the compute channel.
+    pub compute: SubmitRing,
+    /// The ring of the copy channel.
+    pub copy: SubmitRing,
+}
+
+/// A fresh channel group with a copy channel.
+#[derive(Debug)]
+pub struct CopyChannel {
+    /// The group.
+    pub group: Arc<dyn ChannelGroup>,
+    /// The ring of the copy channel.
+    pub copy: SubmitRing,
+}
+
+/// A GPU driver.
+///
+/// Addresses that the driver returns are valid for the GPU until the object that has them is dropped. Objects may
+/// outlive the driver value; what they need of it they keep alive themselves.
+pub trait Driver: Send + Sync + Debug {
+    /// The GPU's properties.
+    fn properties(&self) -> &Properties;
+
+    /// Allocates at least `bytes` bytes and maps them for CPU and GPU. `label` names the memory in the driver's own
+    /// lists, where it has such.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), [`Error::Driver`](crate::Error::Driver).
+    fn allocate(&self, bytes: u64, purpose: MemoryUse, label: &str) -> Result<Box<dyn DeviceMemory>>;
+
+    /// Maps memory of the process for the GPU, without a copy.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if the driver cannot; as [`Driver::allocate`] otherwise.
+    ///
+    /// # Safety
+    ///
+    /// `bytes` bytes at `pointer` are mapped writable, and stay so until the result is dropped.
+    unsafe fn import(&self, pointer: NonNull<u8>, bytes: usize, label: &str)
+    -> Result<Box<dyn DeviceMemory>>;
+
+    /// Memory of the machine or GPU; `None` if the driver does not report it.
+    fn memory_info(&self) -> Option<MemoryInfo>;
+
+    /// The same moment by the GPU's clock, in nanoseconds, and by the system's clock.
+    ///
+    /// # Errors
+    ///
+    /// If the driver cannot read both clocks.
+    fn clock_pair(&self) -> Result<(u64, SystemTime)>;
+
+    /// The size in bytes from which a copy between two pieces of [`MemoryUse::Device`] is faster by a kernel than by
+    /// the copy engine. `None` if it never is, or if it was not measured.
+    fn copies_by_kernel_from(&self) -> Option<u64> {
+        None
+    }
+
+    /// The size in bytes from which the CPU reads [`MemoryUse::Device`] faster through the copy engine than by its own
+    /// loads. `None` if it never does.
+    fn reads_by_engine_from(&self) -> Option<usize> {
+        None
+    }
+
+    /// Opens a channel group with a compute and a copy channel.
+    ///
+    /// # Errors
+    ///
+    /// If the driver refuses a step.
+    fn open_channels(&self) -> Result<Channels>;
+
+    /// Opens a copy channel; if possible, one that works while compute channels are busy.
+    ///
+    /// # Errors
+    ///
+    /// As [`Driver::open_channels`].
+    fn open_copy_channel(&self) -> Result<CopyChannel> {
+        let Channels { group, copy, .. } = self.open_channels()?;
+        Ok(CopyChannel { group, copy })
+    }
+
+    /// The lines that the kernel has logged about the GPU since the last call.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the log cannot be read, as text for the user.
+    fn kernel_log(&self) -> Result<Vec<String>, String>;
+}

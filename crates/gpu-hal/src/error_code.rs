@@ -1,0 +1,113 @@
+//! Reasons for which a driver stops a channel.
+
+/// The reason for which the driver stopped a channel.
+///
+/// The numbers are those of nvgpu's error notifier: `NVGPU_CHANNEL_*` of
+/// `nvgpu/include/uapi/linux/nvgpu.h`; 11 is from `nvgpu/drivers/gpu/nvgpu/os/linux/linux-channel.c`.
+/// NVIDIA's desktop driver uses the same numbers for most of its Xids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorCode {
+    /// 1: a submit timed out.
+    SubmitTimeout,
+    /// 8: the channel or a context switch made no progress for too long.
+    IdleTimeout,
+    /// 11: the copy engine faulted. An internal number that nvgpu passes through.
+    CopyEngineFault,
+    /// 12: the engine received a method that needs a software handler.
+    SoftwareMethod,
+    /// 13: the engine raised an exception, e.g. an SM fault in a kernel.
+    EngineException,
+    /// 24: a semaphore acquire timed out.
+    SemaphoreTimeout,
+    /// 25: an illegal notify.
+    IllegalNotify,
+    /// 31: the MMU refused an access.
+    MmuFault,
+    /// 32: the host engine found an error in the pushbuffer.
+    PbdmaError,
+    /// 37: the context-switch firmware does not implement a method.
+    UnimplementedFirmwareMethod,
+    /// 43: the channel was reset, on request or because of another channel of its TSG.
+    ChannelReset,
+    /// 80: the pushbuffer's checksum is wrong.
+    PushbufferCrcMismatch,
+    /// A number that this crate does not know.
+    Unknown(u32),
+}
+
+impl ErrorCode {
+    /// Decodes the number in an nvgpu error notifier.
+    pub fn from_raw(code: u32) -> Self {
+        match code {
+            1 => Self::SubmitTimeout,
+            8 => Self::IdleTimeout,
+            11 => Self::CopyEngineFault,
+            12 => Self::SoftwareMethod,
+            13 => Self::EngineException,
+            24 => Self::SemaphoreTimeout,
+            25 => Self::IllegalNotify,
+            31 => Self::MmuFault,
+            32 => Self::PbdmaError,
+            37 => Self::UnimplementedFirmwareMethod,
+            43 => Self::ChannelReset,
+            80 => Self::PushbufferCrcMismatch,
+            other => Self::Unknown(other),
+        }
+    }
+
+    /// The driver's number.
+    pub fn raw(self) -> u32 {
+        match self {
+            Self::SubmitTimeout => 1,
+            Self::IdleTimeout => 8,
+            Self::CopyEngineFault => 11,
+            Self::SoftwareMethod => 12,
+            Self::EngineException => 13,
+            Self::SemaphoreTimeout => 24,
+            Self::IllegalNotify => 25,
+            Self::MmuFault => 31,
+            Self::PbdmaError => 32,
+            Self::UnimplementedFirmwareMethod => 37,
+            Self::ChannelReset => 43,
+            Self::PushbufferCrcMismatch => 80,
+            Self::Unknown(code) => code,
+        }
+    }
+}
+
+impl core::fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let text = match self {
+            Self::SubmitTimeout => "submit timed out",
+            Self::IdleTimeout => "no progress for too long",
+            Self::CopyEngineFault => "copy engine fault",
+            Self::SoftwareMethod => "method without a software handler",
+            Self::EngineException => "engine exception",
+            Self::SemaphoreTimeout => "semaphore acquire timed out",
+            Self::IllegalNotify => "illegal notify",
+            Self::MmuFault => "MMU fault",
+            Self::PbdmaError => "pushbuffer error in the host engine",
+            Self::UnimplementedFirmwareMethod => "method not implemented by the context-switch firmware",
+            Self::ChannelReset => "channel reset",
+            Self::PushbufferCrcMismatch => "pushbuffer checksum mismatch",
+            Self::Unknown(_) => "unknown error",
+        };
+        write!(f, "{text} (code {})", self.raw())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_codes_survive_a_round_trip() {
+        for code in 0..256 {
+            assert_eq!(ErrorCode::from_raw(code).raw(), code);
+        }
+        assert_eq!(ErrorCode::from_raw(31), ErrorCode::MmuFault);
+        assert_eq!(ErrorCode::from_raw(99), ErrorCode::Unknown(99));
+        assert_eq!(ErrorCode::MmuFault.to_string(), "MMU fault (code 31)");
+    }
+}

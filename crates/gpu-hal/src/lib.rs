@@ -1,0 +1,24 @@
+#![doc = include_str!("../README.md")]
+
+pub mod barrier;
+mod driver;
+mod error;
+mod error_code;
+mod evidence;
+mod kernel_log;
+mod properties;
+pub mod ring;
+mod submit;
+pub mod volatile;
+
+pub use driver::{ChannelGroup, Channels, CopyChannel, DeviceMemory, Driver, Engine, MemoryUse};
+pub use error::{Error, Result, Source};
+pub use error_code::ErrorCode;
+pub use evidence::{Evidence, Refusal, SmRecord};
+pub use kernel_log::{KMSG, KernelLog, LogSource};
+pub use properties::{MemoryInfo, Properties};
+pub use ring::{Ring, RingFull};
+pub use submit::{Owner, RingView, SubmitPointers, SubmitRing};
+
+/// Version of this crate.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,0 +1,47 @@
+//! What a driver reports about a GPU.
+
+/// What the GPU is, and the windows of its address space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Properties {
+    /// Name of the chip, for example `ga10b`.
+    pub chip: String,
+    /// Class of the compute engine (0xc7c0 on ga10b).
+    pub compute_class: u32,
+    /// Class of the copy engine (0xc7b5 on ga10b).
+    pub copy_class: u32,
+    /// Class of the channel (0xc76f on ga10b).
+    pub gpfifo_class: u32,
+    /// SM version, major and minor; (8, 7) on ga10b.
+    pub sm_version: (u32, u32),
+    /// Number of graphics processing clusters in use.
+    pub gpc_count: u32,
+    /// Number of texture processing clusters in use, over all GPCs.
+    pub tpc_count: u32,
+    /// Number of streaming multiprocessors in use.
+    pub sm_count: u32,
+    /// Number of warps per SM for which local memory is allocated.
+    pub warps_per_sm: u32,
+    /// Size of the L2 cache in bytes.
+    pub l2_bytes: u64,
+    /// Highest GPU clock in Hz; 0 if the driver does not report it.
+    pub max_clock_hz: u64,
+    /// Lowest GPU address of buffers.
+    pub va_start: u64,
+    /// End of the GPU addresses of buffers (exclusive).
+    pub va_end: u64,
+    /// Generic address at which an SM sees its shared memory.
+    pub shared_window: u64,
+    /// Generic address at which a thread sees its local memory.
+    pub local_window: u64,
+    /// Further numbers that the driver reports, under the driver's own names.
+    pub driver: Vec<(&'static str, i64)>,
+}
+
+/// Memory of the whole machine or GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// Total size in bytes.
+    pub total: u64,
+    /// Free bytes.
+    pub free: u64,
+}
