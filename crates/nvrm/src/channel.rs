@@ -412,7 +412,7 @@ fn free_copy_engine(gpu: &Gpu) -> Result<u32> {
 /// A file that becomes ready when an engine of the GPU has executed NON_STALL_INTERRUPT.
 fn completion_file(gpu: &Gpu) -> Result<DoorFd> {
     let rm = gpu.rm();
-    let file = rm::open(rm.door(), rm::CTL_NODE)?;
+    let file = rm::open(rm.door(), rm::CONTROL_NODE)?;
     let fd = u32::try_from(file.raw()).map_err(|_| Error::Invalid("a descriptor below 0".to_owned()))?;
     let mut argument =
         escape::AllocOsEvent { client: rm.client().0, device: gpu.device().0, fd, ..Default::default() };

@@ -229,7 +229,7 @@ impl Gpu {
         let file = if is_video {
             open_file(&self.rm, self.properties.minor)?
         } else {
-            rm::open(self.rm.door(), rm::CTL_NODE)?
+            rm::open(self.rm.door(), rm::CONTROL_NODE)?
         };
         map(&self.rm, self.device, object, bytes, &file, what)
     }

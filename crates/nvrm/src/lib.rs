@@ -23,4 +23,5 @@ pub use error::{Error, Result, Status};
 pub use gpu::{Gpu, Properties};
 pub use memory::{HostImport, Memory, Place};
 pub use release::{Release, Version};
+pub use rm::CONTROL_NODE;
 pub use space::{LARGE_PAGE, LOCAL_WINDOW, SHARED_WINDOW, SMALL_PAGE, VA_END, VA_START};

@@ -19,7 +19,7 @@ use crate::error::{Error, Result, Status};
 use crate::release::{Release, Version};
 
 /// The control file.
-pub(crate) const CTL_NODE: &CStr = c"/dev/nvidiactl";
+pub const CONTROL_NODE: &CStr = c"/dev/nvidiactl";
 
 /// Name of an RM object in its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -95,7 +95,7 @@ pub(crate) fn check(call: &'static str, what: &'static str, status: u32) -> Resu
 impl Rm {
     /// Opens the control file, asks for the version and makes a client.
     pub(crate) fn open(door: &Arc<dyn Door>) -> Result<Self> {
-        let ctl = open(door, CTL_NODE)?;
+        let ctl = open(door, CONTROL_NODE)?;
         let mut version = escape::ApiVersion { cmd: escape::VERSION_QUERY, ..Default::default() };
         // SAFETY: no addresses inside.
         unsafe { escape(&ctl, "CHECK_VERSION_STR", escape::CHECK_VERSION_STR, &mut version) }?;

@@ -8,71 +8,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use nvgpu_sys::{Door, LinuxDoor};
-
-use crate::adapter::nvgpu::Nvgpu;
-use crate::adapter::nvrm::Nvrm;
 use crate::bundle;
 use crate::error::{Error, Result};
 use crate::graph::GraphBuilder;
+use crate::kind::DeviceKind;
 use crate::memory::{Buffer, Handle, HostMemory, Imported, Pod, PoolUsage};
 use crate::queue::{Queue, QueueOptions};
 use crate::recover::{self, Recovery};
 use crate::shared::Shared;
 use crate::signal::Signal;
-use gpu_hal::{Driver, MemoryInfo, MemoryUse};
+use gpu_hal::{MemoryInfo, MemoryUse};
 
 /// How long calls wait for the GPU that have no time-out of their own: reading a buffer, a launch
 /// that finds the rings full, opening and closing a queue.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The node whose presence decides what [`DeviceKind::Auto`] means.
-const CTRL_NODE: &str = "/dev/nvgpu/igpu0/ctrl";
-/// The node of NVIDIA's desktop driver.
-const NVRM_NODE: &str = "/dev/nvidiactl";
-
-/// Which GPU to open, or which one is open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum DeviceKind {
-    /// The Orin's GPU when `/dev/nvgpu/igpu0/ctrl` exists, else a GPU of NVIDIA's desktop driver when it has one that
-    /// can be driven, else the software Orin.
-    Auto,
-    /// The Orin's GPU, through NVIDIA's nvgpu kernel driver.
-    Nvgpu,
-    /// The software Orin (feature `sim`).
-    Sim,
-    /// A GPU of the Hopper generation, through NVIDIA's desktop and data-centre driver.
-    Nvrm,
-}
-
-impl DeviceKind {
-    /// The name by which programs select the kind: `auto`, `nvgpu`, `nvrm` or `sim`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Nvgpu => "nvgpu",
-            Self::Sim => "sim",
-            Self::Nvrm => "nvrm",
-        }
-    }
-}
-
-impl core::fmt::Display for DeviceKind {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl core::str::FromStr for DeviceKind {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self> {
-        let kinds = [Self::Auto, Self::Nvgpu, Self::Nvrm, Self::Sim];
-        let kind = kinds.into_iter().find(|kind| kind.name() == name);
-        kind.ok_or_else(|| Error::UnknownKind(name.to_owned()))
-    }
-}
 
 /// What the GPU is, and which kind of device answers. Dereferences to the driver's [`gpu_hal::Properties`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,64 +47,6 @@ pub struct Device {
 }
 
 impl Device {
-    /// Opens a GPU.
-    ///
-    /// # Errors
-    ///
-    /// When the device, the permission or a feature of its driver is missing; the message says which
-    /// and what to do.
-    pub fn open(kind: DeviceKind) -> Result<Self> {
-        let real_node = || Path::new(CTRL_NODE).exists();
-        match kind {
-            DeviceKind::Nvgpu => Self::open_through(Arc::new(LinuxDoor), DeviceKind::Nvgpu),
-            DeviceKind::Auto if real_node() => Self::open_through(Arc::new(LinuxDoor), DeviceKind::Nvgpu),
-            DeviceKind::Nvrm => Self::open_through(Arc::new(LinuxDoor), DeviceKind::Nvrm),
-            DeviceKind::Auto if Path::new(NVRM_NODE).exists() => {
-                Self::open_through(Arc::new(LinuxDoor), DeviceKind::Nvrm).or_else(|error| {
-                    tracing::info!(%error, "the GPU of NVIDIA's desktop driver is not used");
-                    Self::open_software()
-                })
-            }
-            DeviceKind::Auto | DeviceKind::Sim => Self::open_software(),
-        }
-    }
-
-    #[cfg(feature = "sim")]
-    fn open_software() -> Result<Self> {
-        let orin =
-            orin_sim::SoftwareOrin::new(orin_sim::Config::from_environment()).map_err(Error::SoftwareOrin)?;
-        Self::open_through(Arc::new(orin), DeviceKind::Sim)
-    }
-
-    #[cfg(not(feature = "sim"))]
-    fn open_software() -> Result<Self> {
-        Err(Error::NoSoftwareOrin)
-    }
-
-    /// Opens the GPU behind a given door: a software Orin with options of its own, or a door that
-    /// records what passes through it. `kind` is what [`Device::info`] reports.
-    ///
-    /// # Errors
-    ///
-    /// As [`Device::open`].
-    pub fn open_through(door: Arc<dyn Door>, kind: DeviceKind) -> Result<Self> {
-        let _span = tracing::debug_span!("open", kind = kind.name()).entered();
-        let driver: Box<dyn Driver> = match kind {
-            DeviceKind::Nvrm => Box::new(Nvrm::open(&door)?),
-            _ => Box::new(Nvgpu::open(&door)?),
-        };
-        let shared = Shared::new(driver, kind)?;
-        let properties = shared.driver().properties();
-        tracing::info!(
-            chip = properties.chip,
-            kind = kind.name(),
-            sms = properties.sm_count,
-            compute_class = format_args!("{:#x}", properties.compute_class),
-            "device opened"
-        );
-        Ok(Self { shared })
-    }
-
     /// The GPU's properties.
     pub fn info(&self) -> &Properties {
         self.shared.properties()
@@ -327,6 +218,10 @@ impl Device {
     /// When the driver cannot read both.
     pub fn clock_pair(&self) -> Result<(u64, SystemTime)> {
         Ok(self.shared.driver().clock_pair()?)
+    }
+
+    pub(crate) fn from_shared(shared: Arc<Shared>) -> Self {
+        Self { shared }
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

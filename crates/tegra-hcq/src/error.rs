@@ -20,6 +20,15 @@ pub enum Error {
     )]
     NoSoftwareOrin,
 
+    /// The library was built without a driver.
+    #[error("the driver {kind} is not built in; build with the feature {feature}")]
+    NoDriver {
+        /// Kind of the device.
+        kind: &'static str,
+        /// The feature of `tegra-hcq` that adds the driver.
+        feature: &'static str,
+    },
+
     /// No kind of device has this name.
     #[error("there is no device kind '{0}'; there are auto, nvgpu, nvrm and sim")]
     UnknownKind(String),

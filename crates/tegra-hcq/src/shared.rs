@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::device::{DeviceKind, Properties};
+use crate::device::Properties;
 use crate::error::{Error, Result};
 use crate::future::Waiter;
 use crate::interrupt;
+use crate::kind::DeviceKind;
 use crate::log::LogBook;
 use crate::memory::pool::{Memory, Pool};
 use crate::memory::readout::Readout;

@@ -1,0 +1,50 @@
+//! Kinds of devices.
+
+use crate::error::{Error, Result};
+
+/// Kind of device: which GPU to open, or which one is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeviceKind {
+    /// The Orin's GPU if `/dev/nvgpu/igpu0/ctrl` exists, else a supported GPU of NVIDIA's desktop driver, else the
+    /// software Orin.
+    Auto,
+    /// The Orin's GPU, through NVIDIA's nvgpu kernel driver.
+    Nvgpu,
+    /// The software Orin (feature `sim`).
+    Sim,
+    /// A GPU of NVIDIA's desktop and data-centre driver.
+    Nvrm,
+    /// A GPU behind a driver of the program's own: see [`Device::with_driver`](crate::Device::with_driver).
+    Other,
+}
+
+impl DeviceKind {
+    /// The kind's name in options and reports: `auto`, `nvgpu`, `nvrm`, `sim` or `other`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Nvgpu => "nvgpu",
+            Self::Sim => "sim",
+            Self::Nvrm => "nvrm",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl core::fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl core::str::FromStr for DeviceKind {
+    type Err = Error;
+
+    /// Parses a name that [`Device::open`](crate::Device::open) accepts, so not `other`.
+    fn from_str(name: &str) -> Result<Self> {
+        let kinds = [Self::Auto, Self::Nvgpu, Self::Nvrm, Self::Sim];
+        let kind = kinds.into_iter().find(|kind| kind.name() == name);
+        kind.ok_or_else(|| Error::UnknownKind(name.to_owned()))
+    }
+}
