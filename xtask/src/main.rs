@@ -8,7 +8,9 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tegra_hcq::DeviceKind;
 
 mod bench;
+mod check_features;
 mod check_headers;
+mod check_source;
 mod ci;
 mod coverage;
 mod decode;
@@ -16,10 +18,12 @@ mod dist;
 mod dmesg;
 mod doctor;
 mod gen_classes;
+mod import_graph;
 mod info;
 mod kernels;
 mod silicon;
 mod test_device;
+mod tokens;
 mod workspace;
 
 /// Project commands of the Orin GPU driver workspace.
@@ -67,6 +71,12 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Print the largest circle of modules of each crate; exit code 1 if one has more than 6 files
+    ImportGraph(import_graph::Options),
+    /// Check the width of all lines and the comments on calls that panic; exit code 1 if one is at fault
+    CheckSource,
+    /// Check that every library builds with each subset of its features; exit code 1 if one does not
+    CheckFeatures,
     /// Build what a board without cargo needs: these commands, the examples and the kernels
     Dist(dist::Options),
     /// Run everything that continuous integration runs
@@ -90,6 +100,9 @@ fn main() -> ExitCode {
         Task::Coverage(options) => coverage::run(&options),
         Task::Silicon(exchange) => success(silicon::run(&exchange)),
         Task::GenClasses { check } => success(gen_classes::run(check)),
+        Task::ImportGraph(options) => import_graph::run(&options),
+        Task::CheckSource => check_source::run(),
+        Task::CheckFeatures => check_features::run(),
         Task::Dist(options) => success(dist::run(&options)),
         Task::Ci => success(ci::run()),
     };

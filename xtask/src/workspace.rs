@@ -1,10 +1,13 @@
 //! The project's folder, for the commands that need it: the others run anywhere, without cargo.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
 
 use crate::WrongUse;
 
@@ -37,4 +40,86 @@ pub(crate) fn root() -> Result<PathBuf> {
         }
         _ => Err(needs("this folder is not part of them".to_owned()).into()),
     }
+}
+
+/// A package of the workspace.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Package {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its features, each with what it turns on.
+    pub(crate) features: BTreeMap<String, Vec<String>>,
+    /// What cargo builds of it.
+    targets: Vec<TargetEntry>,
+}
+
+/// A target in cargo's description of a package.
+#[derive(Debug, Deserialize)]
+struct TargetEntry {
+    name: String,
+    kind: Vec<String>,
+    src_path: PathBuf,
+}
+
+/// A crate: what the compiler builds at once.
+#[derive(Debug)]
+pub(crate) struct Target {
+    /// Name of the package.
+    package: String,
+    /// What it is, in cargo's words: `lib`, `bin`, `test`, `bench`, `example`.
+    pub(crate) kind: String,
+    /// Its name.
+    name: String,
+    /// The crate's root.
+    pub(crate) source: PathBuf,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind.as_str() {
+            "lib" => f.write_str(&self.package),
+            kind => write!(f, "{} ({kind} {})", self.package, self.name),
+        }
+    }
+}
+
+/// The packages of the workspace at `root`.
+///
+/// # Errors
+///
+/// If cargo fails.
+pub(crate) fn packages(root: &Path) -> Result<Vec<Package>> {
+    #[derive(Deserialize)]
+    struct Metadata {
+        packages: Vec<Package>,
+    }
+    let mut command = Command::new(cargo());
+    command.args(["metadata", "--no-deps", "--format-version=1"]).current_dir(root);
+    let output = command.output().with_context(|| format!("{command:?}"))?;
+    if !output.status.success() {
+        bail!("{command:?} ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    let metadata: Metadata = serde_json::from_slice(&output.stdout).context("cargo metadata")?;
+    Ok(metadata.packages)
+}
+
+/// The crates of the workspace at `root`.
+///
+/// # Errors
+///
+/// If cargo fails.
+pub(crate) fn targets(root: &Path) -> Result<Vec<Target>> {
+    let mut targets = Vec::new();
+    for package in packages(root)? {
+        for entry in package.targets {
+            let kind = entry.kind.first().cloned().unwrap_or_default();
+            targets.push(Target {
+                package: package.name.clone(),
+                kind,
+                name: entry.name,
+                source: entry.src_path,
+            });
+        }
+    }
+    Ok(targets)
 }

@@ -1,0 +1,113 @@
+//! `cargo xtask import-graph`: the modules of each crate that import each other in a circle.
+//!
+//! A module is a source file. It imports another one if a path in it names that module or an item in it: a `use`, or a
+//! path in an expression, a type or a macro call. The path counts for the file that defines the item: re-exports are
+//! followed, so that no circle hides behind them. What a module takes from its own descendants does not count: a parent
+//! consists of its children, while a child that needs its parent or a sibling imports it. Items under `#[cfg(test)]` are
+//! left out.
+
+mod circles;
+mod modules;
+mod paths;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::workspace::{self, Target};
+pub(crate) use modules::Modules;
+
+/// The largest circle that is accepted, in files. Six files that know each other still fit into one head; from there
+/// on, reading one of them means reading all, and none can be moved to another crate.
+const LIMIT: usize = 6;
+
+/// Options of the command.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Print one JSON array instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Print every import of every crate as well, one a line
+    #[arg(long, conflicts_with = "json")]
+    edges: bool,
+}
+
+/// What the check found in one crate.
+struct Report {
+    /// Package and target.
+    name: String,
+    /// Number of source files.
+    modules: usize,
+    /// Files of the largest circle, in the order of their paths; one file if there is no circle.
+    circle: Vec<PathBuf>,
+    /// Which file imports which.
+    edges: Vec<(PathBuf, PathBuf)>,
+}
+
+/// Reads all crates of the workspace and prints their circles; exit code 1 if one is too large.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let root = workspace::root()?;
+    let mut reports = Vec::new();
+    for target in workspace::targets(&root)? {
+        reports.push(report(&root, &target)?);
+    }
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&reports.iter().map(to_json).collect::<Vec<_>>())?);
+    } else {
+        print(&reports, options.edges);
+    }
+    let failed: Vec<&Report> = reports.iter().filter(|report| report.circle.len() > LIMIT).collect();
+    for report in &failed {
+        eprintln!(
+            "error: {}: {} modules import each other in a circle; at most {LIMIT} are accepted. Move what several of \
+             them need into a module that imports none of them",
+            report.name,
+            report.circle.len(),
+        );
+    }
+    Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Reads one crate.
+fn report(root: &Path, target: &Target) -> Result<Report> {
+    let name = target.to_string();
+    let modules = Modules::read(&target.source).with_context(|| name.clone())?;
+    let relative = |path: &Path| path.strip_prefix(root).unwrap_or(path).to_owned();
+    let graph = modules.imports();
+    let circle = circles::largest(&graph).into_iter().map(|file| relative(&modules.files()[file])).collect();
+    let edges =
+        graph.iter().enumerate().flat_map(|(from, imports)| imports.iter().map(move |to| (from, *to)));
+    let edges =
+        edges.map(|(from, to)| (relative(&modules.files()[from]), relative(&modules.files()[to]))).collect();
+    Ok(Report { name, modules: graph.len(), circle, edges })
+}
+
+/// One object per crate.
+fn to_json(report: &Report) -> Value {
+    json!({ "crate": report.name, "modules": report.modules, "largest_circle": report.circle })
+}
+
+/// A line per crate with more than one module, and the files of its largest circle.
+fn print(reports: &[Report], with_edges: bool) {
+    let reports = || reports.iter().filter(|report| report.modules > 1);
+    let width = reports().map(|report| report.name.len()).max().unwrap_or(0);
+    println!("{:width$}  modules  largest circle", "crate");
+    for report in reports() {
+        println!("{:width$}  {:7}  {:14}", report.name, report.modules, report.circle.len());
+        if report.circle.len() > 1 {
+            for file in &report.circle {
+                println!("{:width$}    {}", "", file.display());
+            }
+        }
+        if with_edges {
+            for (from, to) in &report.edges {
+                println!("    {} -> {}", from.display(), to.display());
+            }
+        }
+    }
+}
