@@ -11,9 +11,8 @@ use crate::{run_command, workspace};
 /// One step: its name and the command line.
 type Step = (&'static str, &'static [&'static str]);
 
-/// In order of cost: the cheap checks fail first. The test command is the README's; that benchmarks compile
-/// is seen by the lints. The main job runs as the tests have built it: an optimised build takes two minutes more and shows
-/// nothing new.
+/// In order of cost: the cheap checks fail first. The test command is the README's; the lints compile the benchmarks.
+/// The main job reuses the build of the tests: an optimised build takes two minutes more and checks nothing else.
 const STEPS: &[Step] = &[
     ("format", &["fmt", "--all", "--check"]),
     ("lints", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),

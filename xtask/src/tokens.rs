@@ -55,8 +55,11 @@ pub(crate) fn skip_item(tokens: &mut Peekable<IntoIter>) {
     while take_punct(tokens, '#') {
         next_group(tokens, Delimiter::Bracket);
     }
-    let is_item = matches!(tokens.peek(), Some(TokenTree::Ident(ident)) if KEYWORDS.contains(&ident.to_string().as_str()));
-    let is_use = matches!(tokens.peek(), Some(TokenTree::Ident(ident)) if ident == "use");
+    let first = match tokens.peek() {
+        Some(TokenTree::Ident(ident)) => ident.to_string(),
+        _ => String::new(),
+    };
+    let (is_item, is_use) = (KEYWORDS.contains(&first.as_str()), first == "use");
     for token in tokens {
         match token {
             TokenTree::Punct(punct) if punct.as_char() == ';' => return,

@@ -2,9 +2,9 @@
 //!
 //! A module is a source file. It imports another one if a path in it names that module or an item in it: a `use`, or a
 //! path in an expression, a type or a macro call. The path counts for the file that defines the item: re-exports are
-//! followed, so that no circle hides behind them. What a module takes from its own descendants does not count: a parent
-//! consists of its children, while a child that needs its parent or a sibling imports it. Items under `#[cfg(test)]` are
-//! left out.
+//! followed, so that no circle hides behind them. What a module takes from its own descendants does not count: a
+//! parent consists of its children, while a child that needs its parent or a sibling imports it. Items under
+//! `#[cfg(test)]` are left out.
 
 mod circles;
 mod modules;

@@ -112,7 +112,7 @@ impl Modules {
                 return self.target(module, &mention.path, depth + 1);
             }
             if import.name == "*" {
-                let below = [mention.path.as_slice(), &[name.clone()]].concat();
+                let below = [mention.path.as_slice(), std::slice::from_ref(name)].concat();
                 let found = self.target(module, &below, depth + 1);
                 if found
                     .is_some_and(|file| self.contents[file].defined.iter().any(|(_, other)| other == name))

@@ -8,39 +8,85 @@ class! {
     class 0xc7c0 "AMPERE_COMPUTE_B" "clc7c0.h" partial false;
     enums {
         NotifyType "TYPE" "NOTIFY" { WriteOnly "WRITE_ONLY" = 0, WriteThenAwaken "WRITE_THEN_AWAKEN" = 1, }
-        SetMmeShadowRamControlMode "MODE" "SET_MME_SHADOW_RAM_CONTROL" { MethodTrack "METHOD_TRACK" = 0, MethodTrackWithFilter "METHOD_TRACK_WITH_FILTER" = 1, MethodPassthrough "METHOD_PASSTHROUGH" = 2, MethodReplay "METHOD_REPLAY" = 3, }
-        SetGlobalRenderEnableCMode "MODE" "SET_GLOBAL_RENDER_ENABLE_C" { False "FALSE" = 0, True "TRUE" = 1, Conditional "CONDITIONAL" = 2, RenderIfEqual "RENDER_IF_EQUAL" = 3, RenderIfNotEqual "RENDER_IF_NOT_EQUAL" = 4, }
-        ReportSemaphoreExecuteOperation "OPERATION" "REPORT_SEMAPHORE_EXECUTE" { Release "RELEASE" = 0, Acquire "ACQUIRE" = 1, ReportOnly "REPORT_ONLY" = 2, Trap "TRAP" = 3, }
-        ReportSemaphoreExecuteStructureSize "STRUCTURE_SIZE" "REPORT_SEMAPHORE_EXECUTE" { SemaphoreFourWords "SEMAPHORE_FOUR_WORDS" = 0, SemaphoreOneWord "SEMAPHORE_ONE_WORD" = 1, SemaphoreTwoWords "SEMAPHORE_TWO_WORDS" = 2, }
-        ReportSemaphoreExecuteReductionOp "REDUCTION_OP" "REPORT_SEMAPHORE_EXECUTE" { RedAdd "RED_ADD" = 0, RedMin "RED_MIN" = 1, RedMax "RED_MAX" = 2, RedInc "RED_INC" = 3, RedDec "RED_DEC" = 4, RedAnd "RED_AND" = 5, RedOr "RED_OR" = 6, RedXor "RED_XOR" = 7, }
-        ReportSemaphoreExecuteReductionFormat "REDUCTION_FORMAT" "REPORT_SEMAPHORE_EXECUTE" { Unsigned "UNSIGNED" = 0, Signed "SIGNED" = 1, }
-        ReportSemaphoreExecuteTrapType "TRAP_TYPE" "REPORT_SEMAPHORE_EXECUTE" { TrapNone "TRAP_NONE" = 0, TrapUnconditional "TRAP_UNCONDITIONAL" = 1, TrapConditional "TRAP_CONDITIONAL" = 2, TrapConditionalExt "TRAP_CONDITIONAL_EXT" = 3, }
+        SetMmeShadowRamControlMode "MODE" "SET_MME_SHADOW_RAM_CONTROL" { MethodTrack "METHOD_TRACK" = 0,
+            MethodTrackWithFilter "METHOD_TRACK_WITH_FILTER" = 1, MethodPassthrough "METHOD_PASSTHROUGH" = 2,
+            MethodReplay "METHOD_REPLAY" = 3, }
+        SetGlobalRenderEnableCMode "MODE" "SET_GLOBAL_RENDER_ENABLE_C" { False "FALSE" = 0, True "TRUE" = 1,
+            Conditional "CONDITIONAL" = 2, RenderIfEqual "RENDER_IF_EQUAL" = 3, RenderIfNotEqual
+            "RENDER_IF_NOT_EQUAL" = 4, }
+        ReportSemaphoreExecuteOperation "OPERATION" "REPORT_SEMAPHORE_EXECUTE" { Release "RELEASE" = 0,
+            Acquire "ACQUIRE" = 1, ReportOnly "REPORT_ONLY" = 2, Trap "TRAP" = 3, }
+        ReportSemaphoreExecuteStructureSize "STRUCTURE_SIZE" "REPORT_SEMAPHORE_EXECUTE" { SemaphoreFourWords
+            "SEMAPHORE_FOUR_WORDS" = 0, SemaphoreOneWord "SEMAPHORE_ONE_WORD" = 1, SemaphoreTwoWords
+            "SEMAPHORE_TWO_WORDS" = 2, }
+        ReportSemaphoreExecuteReductionOp "REDUCTION_OP" "REPORT_SEMAPHORE_EXECUTE" { RedAdd "RED_ADD" = 0,
+            RedMin "RED_MIN" = 1, RedMax "RED_MAX" = 2, RedInc "RED_INC" = 3, RedDec "RED_DEC" = 4, RedAnd
+            "RED_AND" = 5, RedOr "RED_OR" = 6, RedXor "RED_XOR" = 7, }
+        ReportSemaphoreExecuteReductionFormat "REDUCTION_FORMAT" "REPORT_SEMAPHORE_EXECUTE" { Unsigned
+            "UNSIGNED" = 0, Signed "SIGNED" = 1, }
+        ReportSemaphoreExecuteTrapType "TRAP_TYPE" "REPORT_SEMAPHORE_EXECUTE" { TrapNone "TRAP_NONE" = 0,
+            TrapUnconditional "TRAP_UNCONDITIONAL" = 1, TrapConditional "TRAP_CONDITIONAL" = 2,
+            TrapConditionalExt "TRAP_CONDITIONAL_EXT" = 3, }
         SetDstBlockSizeWidth "WIDTH" "SET_DST_BLOCK_SIZE" { OneGob "ONE_GOB" = 0, }
-        SetDstBlockSizeHeight "HEIGHT" "SET_DST_BLOCK_SIZE" { OneGob "ONE_GOB" = 0, TwoGobs "TWO_GOBS" = 1, FourGobs "FOUR_GOBS" = 2, EightGobs "EIGHT_GOBS" = 3, SixteenGobs "SIXTEEN_GOBS" = 4, ThirtytwoGobs "THIRTYTWO_GOBS" = 5, }
-        SetDstBlockSizeDepth "DEPTH" "SET_DST_BLOCK_SIZE" { OneGob "ONE_GOB" = 0, TwoGobs "TWO_GOBS" = 1, FourGobs "FOUR_GOBS" = 2, EightGobs "EIGHT_GOBS" = 3, SixteenGobs "SIXTEEN_GOBS" = 4, ThirtytwoGobs "THIRTYTWO_GOBS" = 5, }
-        LaunchDmaDstMemoryLayout "DST_MEMORY_LAYOUT" "LAUNCH_DMA" { Blocklinear "BLOCKLINEAR" = 0, Pitch "PITCH" = 1, }
-        LaunchDmaCompletionType "COMPLETION_TYPE" "LAUNCH_DMA" { FlushDisable "FLUSH_DISABLE" = 0, FlushOnly "FLUSH_ONLY" = 1, ReleaseSemaphore "RELEASE_SEMAPHORE" = 2, }
+        SetDstBlockSizeHeight "HEIGHT" "SET_DST_BLOCK_SIZE" { OneGob "ONE_GOB" = 0, TwoGobs "TWO_GOBS" = 1,
+            FourGobs "FOUR_GOBS" = 2, EightGobs "EIGHT_GOBS" = 3, SixteenGobs "SIXTEEN_GOBS" = 4,
+            ThirtytwoGobs "THIRTYTWO_GOBS" = 5, }
+        SetDstBlockSizeDepth "DEPTH" "SET_DST_BLOCK_SIZE" { OneGob "ONE_GOB" = 0, TwoGobs "TWO_GOBS" = 1,
+            FourGobs "FOUR_GOBS" = 2, EightGobs "EIGHT_GOBS" = 3, SixteenGobs "SIXTEEN_GOBS" = 4,
+            ThirtytwoGobs "THIRTYTWO_GOBS" = 5, }
+        LaunchDmaDstMemoryLayout "DST_MEMORY_LAYOUT" "LAUNCH_DMA" { Blocklinear "BLOCKLINEAR" = 0, Pitch
+            "PITCH" = 1, }
+        LaunchDmaCompletionType "COMPLETION_TYPE" "LAUNCH_DMA" { FlushDisable "FLUSH_DISABLE" = 0, FlushOnly
+            "FLUSH_ONLY" = 1, ReleaseSemaphore "RELEASE_SEMAPHORE" = 2, }
         LaunchDmaInterruptType "INTERRUPT_TYPE" "LAUNCH_DMA" { None "NONE" = 0, Interrupt "INTERRUPT" = 1, }
-        LaunchDmaSemaphoreStructSize "SEMAPHORE_STRUCT_SIZE" "LAUNCH_DMA" { FourWords "FOUR_WORDS" = 0, OneWord "ONE_WORD" = 1, }
-        LaunchDmaReductionOp "REDUCTION_OP" "LAUNCH_DMA" { RedAdd "RED_ADD" = 0, RedMin "RED_MIN" = 1, RedMax "RED_MAX" = 2, RedInc "RED_INC" = 3, RedDec "RED_DEC" = 4, RedAnd "RED_AND" = 5, RedOr "RED_OR" = 6, RedXor "RED_XOR" = 7, }
-        LaunchDmaReductionFormat "REDUCTION_FORMAT" "LAUNCH_DMA" { Unsigned32 "UNSIGNED_32" = 0, Signed32 "SIGNED_32" = 1, }
-        InvalidateTextureHeaderCacheNoWfiLines "LINES" "INVALIDATE_TEXTURE_HEADER_CACHE_NO_WFI" { All "ALL" = 0, One "ONE" = 1, }
-        SendSignalingPcas2BPcasAction "PCAS_ACTION" "SEND_SIGNALING_PCAS2_B" { Nop "NOP" = 0, Invalidate "INVALIDATE" = 1, Schedule "SCHEDULE" = 2, InvalidateCopySchedule "INVALIDATE_COPY_SCHEDULE" = 3, IncrementPut "INCREMENT_PUT" = 6, DecrementDependence "DECREMENT_DEPENDENCE" = 7, Prefetch "PREFETCH" = 8, PrefetchSchedule "PREFETCH_SCHEDULE" = 9, InvalidatePrefetchCopySchedule "INVALIDATE_PREFETCH_COPY_SCHEDULE" = 10, InvalidatePrefetchCopyForceRequireScheduling "INVALIDATE_PREFETCH_COPY_FORCE_REQUIRE_SCHEDULING" = 11, IncrementDependence "INCREMENT_DEPENDENCE" = 12, IncrementCwdRefCounter "INCREMENT_CWD_REF_COUNTER" = 13, }
-        MmeDmaReductionReductionOp "REDUCTION_OP" "MME_DMA_REDUCTION" { RedAdd "RED_ADD" = 0, RedMin "RED_MIN" = 1, RedMax "RED_MAX" = 2, RedInc "RED_INC" = 3, RedDec "RED_DEC" = 4, RedAnd "RED_AND" = 5, RedOr "RED_OR" = 6, RedXor "RED_XOR" = 7, }
-        MmeDmaReductionReductionFormat "REDUCTION_FORMAT" "MME_DMA_REDUCTION" { Unsigned "UNSIGNED" = 0, Signed "SIGNED" = 1, }
-        MmeDmaReductionReductionSize "REDUCTION_SIZE" "MME_DMA_REDUCTION" { FourBytes "FOUR_BYTES" = 0, EightBytes "EIGHT_BYTES" = 1, }
-        SetMmeDataFifoConfigFifoSize "FIFO_SIZE" "SET_MME_DATA_FIFO_CONFIG" { Size0kb "SIZE_0KB" = 0, Size4kb "SIZE_4KB" = 1, Size8kb "SIZE_8KB" = 2, Size12kb "SIZE_12KB" = 3, Size16kb "SIZE_16KB" = 4, }
-        InvalidateTextureDataCacheNoWfiLines "LINES" "INVALIDATE_TEXTURE_DATA_CACHE_NO_WFI" { All "ALL" = 0, One "ONE" = 1, }
+        LaunchDmaSemaphoreStructSize "SEMAPHORE_STRUCT_SIZE" "LAUNCH_DMA" { FourWords "FOUR_WORDS" = 0,
+            OneWord "ONE_WORD" = 1, }
+        LaunchDmaReductionOp "REDUCTION_OP" "LAUNCH_DMA" { RedAdd "RED_ADD" = 0, RedMin "RED_MIN" = 1, RedMax
+            "RED_MAX" = 2, RedInc "RED_INC" = 3, RedDec "RED_DEC" = 4, RedAnd "RED_AND" = 5, RedOr "RED_OR" =
+            6, RedXor "RED_XOR" = 7, }
+        LaunchDmaReductionFormat "REDUCTION_FORMAT" "LAUNCH_DMA" { Unsigned32 "UNSIGNED_32" = 0, Signed32
+            "SIGNED_32" = 1, }
+        InvalidateTextureHeaderCacheNoWfiLines "LINES" "INVALIDATE_TEXTURE_HEADER_CACHE_NO_WFI" { All "ALL" =
+            0, One "ONE" = 1, }
+        SendSignalingPcas2BPcasAction "PCAS_ACTION" "SEND_SIGNALING_PCAS2_B" { Nop "NOP" = 0, Invalidate
+            "INVALIDATE" = 1, Schedule "SCHEDULE" = 2, InvalidateCopySchedule "INVALIDATE_COPY_SCHEDULE" = 3,
+            IncrementPut "INCREMENT_PUT" = 6, DecrementDependence "DECREMENT_DEPENDENCE" = 7, Prefetch
+            "PREFETCH" = 8, PrefetchSchedule "PREFETCH_SCHEDULE" = 9, InvalidatePrefetchCopySchedule
+            "INVALIDATE_PREFETCH_COPY_SCHEDULE" = 10, InvalidatePrefetchCopyForceRequireScheduling
+            "INVALIDATE_PREFETCH_COPY_FORCE_REQUIRE_SCHEDULING" = 11, IncrementDependence
+            "INCREMENT_DEPENDENCE" = 12, IncrementCwdRefCounter "INCREMENT_CWD_REF_COUNTER" = 13, }
+        MmeDmaReductionReductionOp "REDUCTION_OP" "MME_DMA_REDUCTION" { RedAdd "RED_ADD" = 0, RedMin "RED_MIN"
+            = 1, RedMax "RED_MAX" = 2, RedInc "RED_INC" = 3, RedDec "RED_DEC" = 4, RedAnd "RED_AND" = 5, RedOr
+            "RED_OR" = 6, RedXor "RED_XOR" = 7, }
+        MmeDmaReductionReductionFormat "REDUCTION_FORMAT" "MME_DMA_REDUCTION" { Unsigned "UNSIGNED" = 0,
+            Signed "SIGNED" = 1, }
+        MmeDmaReductionReductionSize "REDUCTION_SIZE" "MME_DMA_REDUCTION" { FourBytes "FOUR_BYTES" = 0,
+            EightBytes "EIGHT_BYTES" = 1, }
+        SetMmeDataFifoConfigFifoSize "FIFO_SIZE" "SET_MME_DATA_FIFO_CONFIG" { Size0kb "SIZE_0KB" = 0, Size4kb
+            "SIZE_4KB" = 1, Size8kb "SIZE_8KB" = 2, Size12kb "SIZE_12KB" = 3, Size16kb "SIZE_16KB" = 4, }
+        InvalidateTextureDataCacheNoWfiLines "LINES" "INVALIDATE_TEXTURE_DATA_CACHE_NO_WFI" { All "ALL" = 0,
+            One "ONE" = 1, }
         InvalidateSamplerCacheLines "LINES" "INVALIDATE_SAMPLER_CACHE" { All "ALL" = 0, One "ONE" = 1, }
-        InvalidateTextureHeaderCacheLines "LINES" "INVALIDATE_TEXTURE_HEADER_CACHE" { All "ALL" = 0, One "ONE" = 1, }
-        InvalidateTextureDataCacheLines "LINES" "INVALIDATE_TEXTURE_DATA_CACHE" { All "ALL" = 0, One "ONE" = 1, }
-        InvalidateSamplerCacheNoWfiLines "LINES" "INVALIDATE_SAMPLER_CACHE_NO_WFI" { All "ALL" = 0, One "ONE" = 1, }
-        SetRenderEnableCMode "MODE" "SET_RENDER_ENABLE_C" { False "FALSE" = 0, True "TRUE" = 1, Conditional "CONDITIONAL" = 2, RenderIfEqual "RENDER_IF_EQUAL" = 3, RenderIfNotEqual "RENDER_IF_NOT_EQUAL" = 4, }
-        SetRenderEnableOverrideMode "MODE" "SET_RENDER_ENABLE_OVERRIDE" { UseRenderEnable "USE_RENDER_ENABLE" = 0, AlwaysRender "ALWAYS_RENDER" = 1, NeverRender "NEVER_RENDER" = 2, }
-        SetReportSemaphoreDOperation "OPERATION" "SET_REPORT_SEMAPHORE_D" { Release "RELEASE" = 0, Trap "TRAP" = 3, }
-        SetReportSemaphoreDStructureSize "STRUCTURE_SIZE" "SET_REPORT_SEMAPHORE_D" { FourWords "FOUR_WORDS" = 0, OneWord "ONE_WORD" = 1, }
-        SetReportSemaphoreDReductionOp "REDUCTION_OP" "SET_REPORT_SEMAPHORE_D" { RedAdd "RED_ADD" = 0, RedMin "RED_MIN" = 1, RedMax "RED_MAX" = 2, RedInc "RED_INC" = 3, RedDec "RED_DEC" = 4, RedAnd "RED_AND" = 5, RedOr "RED_OR" = 6, RedXor "RED_XOR" = 7, }
-        SetReportSemaphoreDReductionFormat "REDUCTION_FORMAT" "SET_REPORT_SEMAPHORE_D" { Unsigned32 "UNSIGNED_32" = 0, Signed32 "SIGNED_32" = 1, }
+        InvalidateTextureHeaderCacheLines "LINES" "INVALIDATE_TEXTURE_HEADER_CACHE" { All "ALL" = 0, One "ONE"
+            = 1, }
+        InvalidateTextureDataCacheLines "LINES" "INVALIDATE_TEXTURE_DATA_CACHE" { All "ALL" = 0, One "ONE" =
+            1, }
+        InvalidateSamplerCacheNoWfiLines "LINES" "INVALIDATE_SAMPLER_CACHE_NO_WFI" { All "ALL" = 0, One "ONE"
+            = 1, }
+        SetRenderEnableCMode "MODE" "SET_RENDER_ENABLE_C" { False "FALSE" = 0, True "TRUE" = 1, Conditional
+            "CONDITIONAL" = 2, RenderIfEqual "RENDER_IF_EQUAL" = 3, RenderIfNotEqual "RENDER_IF_NOT_EQUAL" =
+            4, }
+        SetRenderEnableOverrideMode "MODE" "SET_RENDER_ENABLE_OVERRIDE" { UseRenderEnable "USE_RENDER_ENABLE"
+            = 0, AlwaysRender "ALWAYS_RENDER" = 1, NeverRender "NEVER_RENDER" = 2, }
+        SetReportSemaphoreDOperation "OPERATION" "SET_REPORT_SEMAPHORE_D" { Release "RELEASE" = 0, Trap "TRAP"
+            = 3, }
+        SetReportSemaphoreDStructureSize "STRUCTURE_SIZE" "SET_REPORT_SEMAPHORE_D" { FourWords "FOUR_WORDS" =
+            0, OneWord "ONE_WORD" = 1, }
+        SetReportSemaphoreDReductionOp "REDUCTION_OP" "SET_REPORT_SEMAPHORE_D" { RedAdd "RED_ADD" = 0, RedMin
+            "RED_MIN" = 1, RedMax "RED_MAX" = 2, RedInc "RED_INC" = 3, RedDec "RED_DEC" = 4, RedAnd "RED_AND"
+            = 5, RedOr "RED_OR" = 6, RedXor "RED_XOR" = 7, }
+        SetReportSemaphoreDReductionFormat "REDUCTION_FORMAT" "SET_REPORT_SEMAPHORE_D" { Unsigned32
+            "UNSIGNED_32" = 0, Signed32 "SIGNED_32" = 1, }
     }
     methods {
         SetObject "SET_OBJECT" 0x0000 1 true 4 {
@@ -294,7 +340,8 @@ class! {
         SetScgControl "SET_SCG_CONTROL" 0x0270 1 true 4 {
             compute1_max_sm_count "COMPUTE1_MAX_SM_COUNT" 8 0: u32;
             compute1_min_sm_count "COMPUTE1_MIN_SM_COUNT" 20 12: u32;
-            disable_compute1_limit_in_all_compute "DISABLE_COMPUTE1_LIMIT_IN_ALL_COMPUTE" 24 24: bool ["FALSE" = 0, "TRUE" = 1];
+            disable_compute1_limit_in_all_compute "DISABLE_COMPUTE1_LIMIT_IN_ALL_COMPUTE" 24 24: bool ["FALSE"
+                = 0, "TRUE" = 1];
         }
         SetComputeClassVersion "SET_COMPUTE_CLASS_VERSION" 0x0280 1 true 4 {
             current "CURRENT" 15 0: u32;
@@ -590,16 +637,19 @@ class! {
         SetBindlessTexture "SET_BINDLESS_TEXTURE" 0x2608 1 true 4 {
             constant_buffer_slot_select "CONSTANT_BUFFER_SLOT_SELECT" 2 0: u32;
         }
-        SetShaderPerformanceSnapshotCounterValue "SET_SHADER_PERFORMANCE_SNAPSHOT_COUNTER_VALUE" 0x32f4 8 false 4 {
+        SetShaderPerformanceSnapshotCounterValue "SET_SHADER_PERFORMANCE_SNAPSHOT_COUNTER_VALUE" 0x32f4 8
+            false 4 {
             v "V" 31 0: u32;
         }
-        SetShaderPerformanceSnapshotCounterValueUpper "SET_SHADER_PERFORMANCE_SNAPSHOT_COUNTER_VALUE_UPPER" 0x3314 8 false 4 {
+        SetShaderPerformanceSnapshotCounterValueUpper "SET_SHADER_PERFORMANCE_SNAPSHOT_COUNTER_VALUE_UPPER"
+            0x3314 8 false 4 {
             v "V" 31 0: u32;
         }
         EnableShaderPerformanceSnapshotCounter "ENABLE_SHADER_PERFORMANCE_SNAPSHOT_COUNTER" 0x3334 1 true 4 {
             v "V" 0 0: u32;
         }
-        DisableShaderPerformanceSnapshotCounter "DISABLE_SHADER_PERFORMANCE_SNAPSHOT_COUNTER" 0x3338 1 true 4 {
+        DisableShaderPerformanceSnapshotCounter "DISABLE_SHADER_PERFORMANCE_SNAPSHOT_COUNTER" 0x3338 1 true 4
+            {
             v "V" 0 0: u32;
         }
         SetShaderPerformanceCounterValueUpper "SET_SHADER_PERFORMANCE_COUNTER_VALUE_UPPER" 0x333c 8 false 4 {
@@ -644,7 +694,8 @@ class! {
         SetShaderPerformanceCounterSctlFilter "SET_SHADER_PERFORMANCE_COUNTER_SCTL_FILTER" 0x33e8 1 true 4 {
             v "V" 31 0: u32;
         }
-        SetShaderPerformanceCounterCoreMioFilter "SET_SHADER_PERFORMANCE_COUNTER_CORE_MIO_FILTER" 0x33ec 1 true 4 {
+        SetShaderPerformanceCounterCoreMioFilter "SET_SHADER_PERFORMANCE_COUNTER_CORE_MIO_FILTER" 0x33ec 1
+            true 4 {
             v "V" 31 0: u32;
         }
         SetMmeShadowScratch "SET_MME_SHADOW_SCRATCH" 0x3400 256 false 4 {

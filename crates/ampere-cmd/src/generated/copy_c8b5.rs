@@ -7,39 +7,80 @@ use crate::table::class;
 class! {
     class 0xc8b5 "HOPPER_DMA_COPY_A" "clc8b5.h" partial false;
     enums {
-        SetMonitoredFenceTypeType "TYPE" "SET_MONITORED_FENCE_TYPE" { MonitoredFence "MONITORED_FENCE" = 0, MonitoredFenceExt "MONITORED_FENCE_EXT" = 1, }
-        SetRenderEnableCMode "MODE" "SET_RENDER_ENABLE_C" { False "FALSE" = 0, True "TRUE" = 1, Conditional "CONDITIONAL" = 2, RenderIfEqual "RENDER_IF_EQUAL" = 3, RenderIfNotEqual "RENDER_IF_NOT_EQUAL" = 4, }
-        SetSrcPhysModeTarget "TARGET" "SET_SRC_PHYS_MODE" { LocalFb "LOCAL_FB" = 0, CoherentSysmem "COHERENT_SYSMEM" = 1, NoncoherentSysmem "NONCOHERENT_SYSMEM" = 2, Peermem "PEERMEM" = 3, }
-        SetDstPhysModeTarget "TARGET" "SET_DST_PHYS_MODE" { LocalFb "LOCAL_FB" = 0, CoherentSysmem "COHERENT_SYSMEM" = 1, NoncoherentSysmem "NONCOHERENT_SYSMEM" = 2, Peermem "PEERMEM" = 3, }
-        LaunchDmaDataTransferType "DATA_TRANSFER_TYPE" "LAUNCH_DMA" { None "NONE" = 0, Pipelined "PIPELINED" = 1, NonPipelined "NON_PIPELINED" = 2, }
+        SetMonitoredFenceTypeType "TYPE" "SET_MONITORED_FENCE_TYPE" { MonitoredFence "MONITORED_FENCE" = 0,
+            MonitoredFenceExt "MONITORED_FENCE_EXT" = 1, }
+        SetRenderEnableCMode "MODE" "SET_RENDER_ENABLE_C" { False "FALSE" = 0, True "TRUE" = 1, Conditional
+            "CONDITIONAL" = 2, RenderIfEqual "RENDER_IF_EQUAL" = 3, RenderIfNotEqual "RENDER_IF_NOT_EQUAL" =
+            4, }
+        SetSrcPhysModeTarget "TARGET" "SET_SRC_PHYS_MODE" { LocalFb "LOCAL_FB" = 0, CoherentSysmem
+            "COHERENT_SYSMEM" = 1, NoncoherentSysmem "NONCOHERENT_SYSMEM" = 2, Peermem "PEERMEM" = 3, }
+        SetDstPhysModeTarget "TARGET" "SET_DST_PHYS_MODE" { LocalFb "LOCAL_FB" = 0, CoherentSysmem
+            "COHERENT_SYSMEM" = 1, NoncoherentSysmem "NONCOHERENT_SYSMEM" = 2, Peermem "PEERMEM" = 3, }
+        LaunchDmaDataTransferType "DATA_TRANSFER_TYPE" "LAUNCH_DMA" { None "NONE" = 0, Pipelined "PIPELINED" =
+            1, NonPipelined "NON_PIPELINED" = 2, }
         LaunchDmaFlushType "FLUSH_TYPE" "LAUNCH_DMA" { Sys "SYS" = 0, Gl "GL" = 1, }
-        LaunchDmaSemaphoreType "SEMAPHORE_TYPE" "LAUNCH_DMA" { None "NONE" = 0, ReleaseSemaphoreNoTimestamp "RELEASE_SEMAPHORE_NO_TIMESTAMP" = 1, ReleaseSemaphoreWithTimestamp "RELEASE_SEMAPHORE_WITH_TIMESTAMP" = 2, ReleaseConditionalIntrSemaphore "RELEASE_CONDITIONAL_INTR_SEMAPHORE" = 3,; RELEASE_ONE_WORD_SEMAPHORE "RELEASE_ONE_WORD_SEMAPHORE" = ReleaseSemaphoreNoTimestamp, RELEASE_FOUR_WORD_SEMAPHORE "RELEASE_FOUR_WORD_SEMAPHORE" = ReleaseSemaphoreWithTimestamp, }
-        LaunchDmaInterruptType "INTERRUPT_TYPE" "LAUNCH_DMA" { None "NONE" = 0, Blocking "BLOCKING" = 1, NonBlocking "NON_BLOCKING" = 2, }
-        LaunchDmaSrcMemoryLayout "SRC_MEMORY_LAYOUT" "LAUNCH_DMA" { Blocklinear "BLOCKLINEAR" = 0, Pitch "PITCH" = 1, }
-        LaunchDmaDstMemoryLayout "DST_MEMORY_LAYOUT" "LAUNCH_DMA" { Blocklinear "BLOCKLINEAR" = 0, Pitch "PITCH" = 1, }
+        LaunchDmaSemaphoreType "SEMAPHORE_TYPE" "LAUNCH_DMA" { None "NONE" = 0, ReleaseSemaphoreNoTimestamp
+            "RELEASE_SEMAPHORE_NO_TIMESTAMP" = 1, ReleaseSemaphoreWithTimestamp
+            "RELEASE_SEMAPHORE_WITH_TIMESTAMP" = 2, ReleaseConditionalIntrSemaphore
+            "RELEASE_CONDITIONAL_INTR_SEMAPHORE" = 3,; RELEASE_ONE_WORD_SEMAPHORE "RELEASE_ONE_WORD_SEMAPHORE"
+            = ReleaseSemaphoreNoTimestamp, RELEASE_FOUR_WORD_SEMAPHORE "RELEASE_FOUR_WORD_SEMAPHORE" =
+            ReleaseSemaphoreWithTimestamp, }
+        LaunchDmaInterruptType "INTERRUPT_TYPE" "LAUNCH_DMA" { None "NONE" = 0, Blocking "BLOCKING" = 1,
+            NonBlocking "NON_BLOCKING" = 2, }
+        LaunchDmaSrcMemoryLayout "SRC_MEMORY_LAYOUT" "LAUNCH_DMA" { Blocklinear "BLOCKLINEAR" = 0, Pitch
+            "PITCH" = 1, }
+        LaunchDmaDstMemoryLayout "DST_MEMORY_LAYOUT" "LAUNCH_DMA" { Blocklinear "BLOCKLINEAR" = 0, Pitch
+            "PITCH" = 1, }
         LaunchDmaSrcType "SRC_TYPE" "LAUNCH_DMA" { Virtual "VIRTUAL" = 0, Physical "PHYSICAL" = 1, }
         LaunchDmaDstType "DST_TYPE" "LAUNCH_DMA" { Virtual "VIRTUAL" = 0, Physical "PHYSICAL" = 1, }
-        LaunchDmaSemaphoreReduction "SEMAPHORE_REDUCTION" "LAUNCH_DMA" { Imin "IMIN" = 0, Imax "IMAX" = 1, Ixor "IXOR" = 2, Iand "IAND" = 3, Ior "IOR" = 4, Iadd "IADD" = 5, Inc "INC" = 6, Dec "DEC" = 7, Invalida "INVALIDA" = 8, Invalidb "INVALIDB" = 9, Fadd "FADD" = 10, Fmin "FMIN" = 11, Fmax "FMAX" = 12, Invalidc "INVALIDC" = 13, Invalidd "INVALIDD" = 14, Invalide "INVALIDE" = 15, }
-        LaunchDmaSemaphoreReductionSign "SEMAPHORE_REDUCTION_SIGN" "LAUNCH_DMA" { Signed "SIGNED" = 0, Unsigned "UNSIGNED" = 1, }
-        LaunchDmaCopyType "COPY_TYPE" "LAUNCH_DMA" { Prot2prot "PROT2PROT" = 0, Secure "SECURE" = 1, Nonprot2nonprot "NONPROT2NONPROT" = 2, Reserved "RESERVED" = 3,; DEFAULT "DEFAULT" = Prot2prot, }
+        LaunchDmaSemaphoreReduction "SEMAPHORE_REDUCTION" "LAUNCH_DMA" { Imin "IMIN" = 0, Imax "IMAX" = 1,
+            Ixor "IXOR" = 2, Iand "IAND" = 3, Ior "IOR" = 4, Iadd "IADD" = 5, Inc "INC" = 6, Dec "DEC" = 7,
+            Invalida "INVALIDA" = 8, Invalidb "INVALIDB" = 9, Fadd "FADD" = 10, Fmin "FMIN" = 11, Fmax "FMAX"
+            = 12, Invalidc "INVALIDC" = 13, Invalidd "INVALIDD" = 14, Invalide "INVALIDE" = 15, }
+        LaunchDmaSemaphoreReductionSign "SEMAPHORE_REDUCTION_SIGN" "LAUNCH_DMA" { Signed "SIGNED" = 0,
+            Unsigned "UNSIGNED" = 1, }
+        LaunchDmaCopyType "COPY_TYPE" "LAUNCH_DMA" { Prot2prot "PROT2PROT" = 0, Secure "SECURE" = 1,
+            Nonprot2nonprot "NONPROT2NONPROT" = 2, Reserved "RESERVED" = 3,; DEFAULT "DEFAULT" = Prot2prot, }
         LaunchDmaVprmode "VPRMODE" "LAUNCH_DMA" { VprNone "VPR_NONE" = 0, VprVid2vid "VPR_VID2VID" = 1, }
-        LaunchDmaSemaphorePayloadSize "SEMAPHORE_PAYLOAD_SIZE" "LAUNCH_DMA" { OneWord "ONE_WORD" = 0, TwoWord "TWO_WORD" = 1, }
+        LaunchDmaSemaphorePayloadSize "SEMAPHORE_PAYLOAD_SIZE" "LAUNCH_DMA" { OneWord "ONE_WORD" = 0, TwoWord
+            "TWO_WORD" = 1, }
         SetSecureCopyModeMode "MODE" "SET_SECURE_COPY_MODE" { Encrypt "ENCRYPT" = 0, Decrypt "DECRYPT" = 1, }
-        SetRemapComponentsDstX "DST_X" "SET_REMAP_COMPONENTS" { SrcX "SRC_X" = 0, SrcY "SRC_Y" = 1, SrcZ "SRC_Z" = 2, SrcW "SRC_W" = 3, ConstA "CONST_A" = 4, ConstB "CONST_B" = 5, NoWrite "NO_WRITE" = 6, }
-        SetRemapComponentsDstY "DST_Y" "SET_REMAP_COMPONENTS" { SrcX "SRC_X" = 0, SrcY "SRC_Y" = 1, SrcZ "SRC_Z" = 2, SrcW "SRC_W" = 3, ConstA "CONST_A" = 4, ConstB "CONST_B" = 5, NoWrite "NO_WRITE" = 6, }
-        SetRemapComponentsDstZ "DST_Z" "SET_REMAP_COMPONENTS" { SrcX "SRC_X" = 0, SrcY "SRC_Y" = 1, SrcZ "SRC_Z" = 2, SrcW "SRC_W" = 3, ConstA "CONST_A" = 4, ConstB "CONST_B" = 5, NoWrite "NO_WRITE" = 6, }
-        SetRemapComponentsDstW "DST_W" "SET_REMAP_COMPONENTS" { SrcX "SRC_X" = 0, SrcY "SRC_Y" = 1, SrcZ "SRC_Z" = 2, SrcW "SRC_W" = 3, ConstA "CONST_A" = 4, ConstB "CONST_B" = 5, NoWrite "NO_WRITE" = 6, }
-        SetRemapComponentsComponentSize "COMPONENT_SIZE" "SET_REMAP_COMPONENTS" { One "ONE" = 0, Two "TWO" = 1, Three "THREE" = 2, Four "FOUR" = 3, }
-        SetRemapComponentsNumSrcComponents "NUM_SRC_COMPONENTS" "SET_REMAP_COMPONENTS" { One "ONE" = 0, Two "TWO" = 1, Three "THREE" = 2, Four "FOUR" = 3, }
-        SetRemapComponentsNumDstComponents "NUM_DST_COMPONENTS" "SET_REMAP_COMPONENTS" { One "ONE" = 0, Two "TWO" = 1, Three "THREE" = 2, Four "FOUR" = 3, }
+        SetRemapComponentsDstX "DST_X" "SET_REMAP_COMPONENTS" { SrcX "SRC_X" = 0, SrcY "SRC_Y" = 1, SrcZ
+            "SRC_Z" = 2, SrcW "SRC_W" = 3, ConstA "CONST_A" = 4, ConstB "CONST_B" = 5, NoWrite "NO_WRITE" = 6,
+            }
+        SetRemapComponentsDstY "DST_Y" "SET_REMAP_COMPONENTS" { SrcX "SRC_X" = 0, SrcY "SRC_Y" = 1, SrcZ
+            "SRC_Z" = 2, SrcW "SRC_W" = 3, ConstA "CONST_A" = 4, ConstB "CONST_B" = 5, NoWrite "NO_WRITE" = 6,
+            }
+        SetRemapComponentsDstZ "DST_Z" "SET_REMAP_COMPONENTS" { SrcX "SRC_X" = 0, SrcY "SRC_Y" = 1, SrcZ
+            "SRC_Z" = 2, SrcW "SRC_W" = 3, ConstA "CONST_A" = 4, ConstB "CONST_B" = 5, NoWrite "NO_WRITE" = 6,
+            }
+        SetRemapComponentsDstW "DST_W" "SET_REMAP_COMPONENTS" { SrcX "SRC_X" = 0, SrcY "SRC_Y" = 1, SrcZ
+            "SRC_Z" = 2, SrcW "SRC_W" = 3, ConstA "CONST_A" = 4, ConstB "CONST_B" = 5, NoWrite "NO_WRITE" = 6,
+            }
+        SetRemapComponentsComponentSize "COMPONENT_SIZE" "SET_REMAP_COMPONENTS" { One "ONE" = 0, Two "TWO" =
+            1, Three "THREE" = 2, Four "FOUR" = 3, }
+        SetRemapComponentsNumSrcComponents "NUM_SRC_COMPONENTS" "SET_REMAP_COMPONENTS" { One "ONE" = 0, Two
+            "TWO" = 1, Three "THREE" = 2, Four "FOUR" = 3, }
+        SetRemapComponentsNumDstComponents "NUM_DST_COMPONENTS" "SET_REMAP_COMPONENTS" { One "ONE" = 0, Two
+            "TWO" = 1, Three "THREE" = 2, Four "FOUR" = 3, }
         SetDstBlockSizeWidth "WIDTH" "SET_DST_BLOCK_SIZE" { OneGob "ONE_GOB" = 0, }
-        SetDstBlockSizeHeight "HEIGHT" "SET_DST_BLOCK_SIZE" { OneGob "ONE_GOB" = 0, TwoGobs "TWO_GOBS" = 1, FourGobs "FOUR_GOBS" = 2, EightGobs "EIGHT_GOBS" = 3, SixteenGobs "SIXTEEN_GOBS" = 4, ThirtytwoGobs "THIRTYTWO_GOBS" = 5, }
-        SetDstBlockSizeDepth "DEPTH" "SET_DST_BLOCK_SIZE" { OneGob "ONE_GOB" = 0, TwoGobs "TWO_GOBS" = 1, FourGobs "FOUR_GOBS" = 2, EightGobs "EIGHT_GOBS" = 3, SixteenGobs "SIXTEEN_GOBS" = 4, ThirtytwoGobs "THIRTYTWO_GOBS" = 5, }
-        SetDstBlockSizeGobHeight "GOB_HEIGHT" "SET_DST_BLOCK_SIZE" { GobHeightFermi8 "GOB_HEIGHT_FERMI_8" = 1, }
+        SetDstBlockSizeHeight "HEIGHT" "SET_DST_BLOCK_SIZE" { OneGob "ONE_GOB" = 0, TwoGobs "TWO_GOBS" = 1,
+            FourGobs "FOUR_GOBS" = 2, EightGobs "EIGHT_GOBS" = 3, SixteenGobs "SIXTEEN_GOBS" = 4,
+            ThirtytwoGobs "THIRTYTWO_GOBS" = 5, }
+        SetDstBlockSizeDepth "DEPTH" "SET_DST_BLOCK_SIZE" { OneGob "ONE_GOB" = 0, TwoGobs "TWO_GOBS" = 1,
+            FourGobs "FOUR_GOBS" = 2, EightGobs "EIGHT_GOBS" = 3, SixteenGobs "SIXTEEN_GOBS" = 4,
+            ThirtytwoGobs "THIRTYTWO_GOBS" = 5, }
+        SetDstBlockSizeGobHeight "GOB_HEIGHT" "SET_DST_BLOCK_SIZE" { GobHeightFermi8 "GOB_HEIGHT_FERMI_8" = 1,
+            }
         SetSrcBlockSizeWidth "WIDTH" "SET_SRC_BLOCK_SIZE" { OneGob "ONE_GOB" = 0, }
-        SetSrcBlockSizeHeight "HEIGHT" "SET_SRC_BLOCK_SIZE" { OneGob "ONE_GOB" = 0, TwoGobs "TWO_GOBS" = 1, FourGobs "FOUR_GOBS" = 2, EightGobs "EIGHT_GOBS" = 3, SixteenGobs "SIXTEEN_GOBS" = 4, ThirtytwoGobs "THIRTYTWO_GOBS" = 5, }
-        SetSrcBlockSizeDepth "DEPTH" "SET_SRC_BLOCK_SIZE" { OneGob "ONE_GOB" = 0, TwoGobs "TWO_GOBS" = 1, FourGobs "FOUR_GOBS" = 2, EightGobs "EIGHT_GOBS" = 3, SixteenGobs "SIXTEEN_GOBS" = 4, ThirtytwoGobs "THIRTYTWO_GOBS" = 5, }
-        SetSrcBlockSizeGobHeight "GOB_HEIGHT" "SET_SRC_BLOCK_SIZE" { GobHeightFermi8 "GOB_HEIGHT_FERMI_8" = 1, }
+        SetSrcBlockSizeHeight "HEIGHT" "SET_SRC_BLOCK_SIZE" { OneGob "ONE_GOB" = 0, TwoGobs "TWO_GOBS" = 1,
+            FourGobs "FOUR_GOBS" = 2, EightGobs "EIGHT_GOBS" = 3, SixteenGobs "SIXTEEN_GOBS" = 4,
+            ThirtytwoGobs "THIRTYTWO_GOBS" = 5, }
+        SetSrcBlockSizeDepth "DEPTH" "SET_SRC_BLOCK_SIZE" { OneGob "ONE_GOB" = 0, TwoGobs "TWO_GOBS" = 1,
+            FourGobs "FOUR_GOBS" = 2, EightGobs "EIGHT_GOBS" = 3, SixteenGobs "SIXTEEN_GOBS" = 4,
+            ThirtytwoGobs "THIRTYTWO_GOBS" = 5, }
+        SetSrcBlockSizeGobHeight "GOB_HEIGHT" "SET_SRC_BLOCK_SIZE" { GobHeightFermi8 "GOB_HEIGHT_FERMI_8" = 1,
+            }
     }
     methods {
         Nop "NOP" 0x0100 1 true 4 {
