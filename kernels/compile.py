@@ -1,12 +1,12 @@
 """Compiles CUDA C++ sources to cubins with NVRTC, through its C interface.
 
-Called by `cargo xtask kernels`; needs nothing beyond Python's standard library.
+Called by `cargo xtask kernels`. Needs only Python's standard library.
 
     compile.py --nvrtc LIBRARY --version
     compile.py --nvrtc LIBRARY --source FILE.cu --output FILE.cubin [--option OPTION]...
 
-The first form prints the version of NVRTC ("12.6"). The second prints what NVRTC logs (warnings and
-errors) to stderr and exits with 1 when the program does not compile.
+The first form prints the version of NVRTC ("12.6"). The second form prints NVRTC's log (warnings and errors) to stderr. It
+exits with 1 if the program does not compile.
 """
 
 import argparse
@@ -21,11 +21,11 @@ class NvrtcError(Exception):
 
 
 class Nvrtc:
-    """The few functions of libnvrtc that compiling needs."""
+    """The functions of libnvrtc that compilation needs."""
 
     def __init__(self, path):
-        # RTLD_GLOBAL: NVRTC loads its builtins library by name at the first compilation; the two lie
-        # side by side and the builtins are found through the copy that is loaded here.
+        # NVRTC loads its builtins library by name at the first compilation. Loading the copy next to it with
+        # RTLD_GLOBAL makes that lookup succeed.
         for builtins in sorted(pathlib.Path(path).resolve().parent.glob("libnvrtc-builtins.so*")):
             ctypes.CDLL(str(builtins), mode=ctypes.RTLD_GLOBAL)
             break
@@ -43,7 +43,7 @@ class Nvrtc:
         return f"{major.value}.{minor.value}"
 
     def buffer(self, what, program):
-        """Fetches `ProgramLog` or `CUBIN` of a program: first its size, then its bytes."""
+        """Returns `ProgramLog` or `CUBIN` of a program."""
         size = ctypes.c_size_t()
         self.call(f"nvrtcGet{what}Size", program, ctypes.byref(size))
         data = ctypes.create_string_buffer(size.value)
@@ -51,7 +51,7 @@ class Nvrtc:
         return data.raw
 
     def compile(self, source, name, options):
-        """Returns the cubin (None when compilation failed) and the log."""
+        """Returns the cubin (None if compilation failed) and the log."""
         program = ctypes.c_void_p()
         self.call("nvrtcCreateProgram", ctypes.byref(program), source, name.encode(), 0, None, None)
         try:
@@ -88,15 +88,15 @@ def main():
         print(nvrtc.version())
         return 0
     if arguments.source is None or arguments.output is None:
-        parser.error("--source and --output are needed to compile")
+        parser.error("compiling needs --source and --output")
 
-    # Only the file name reaches the compiler: the cubin must not depend on where the sources lie.
+    # Pass only the file name: the cubin must not depend on the location of the sources.
     cubin, log = nvrtc.compile(arguments.source.read_bytes(), arguments.source.name, arguments.option)
     if log:
         print(log, file=sys.stderr)
     if cubin is None:
         return 1
-    # A half-written cubin is never left behind.
+    # Replace the output atomically, so that a failed write leaves no partial cubin.
     partial = arguments.output.with_suffix(".partial")
     partial.write_bytes(cubin)
     os.replace(partial, arguments.output)

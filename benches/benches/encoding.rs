@@ -1,9 +1,8 @@
-//! What encoding commands costs the CPU, without a device: the words of a launch with the launch descriptor's
-//! fields, a copy, semaphores, single fields.
+//! The CPU cost of encoding commands, without a device: the words of a launch with the fields of its descriptor, a
+//! copy, semaphores, single fields.
 //!
-//! `cargo bench -p benches --bench encoding`. Words go to an array that is used again each time, as a ring is.
-//! What is timed is the thread's own CPU time: these are a few nanoseconds of pure computation, and on a shared
-//! machine a wall clock would mostly time the neighbours.
+//! Run `cargo bench -p benches --bench encoding`. The words go to an array that is reused, like a ring. The benchmark
+//! measures the thread's CPU time, because a wall clock on a shared machine would mostly measure other load.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -23,7 +22,7 @@ struct CpuTime;
 impl CpuTime {
     fn now() -> Duration {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        // CAST: a clock of CPU time begins at 0; nanoseconds are below 10^9.
+        // CAST: a CPU-time clock starts at 0; nanoseconds are below 10^9.
         Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
     }
 }
@@ -59,10 +58,10 @@ impl Measurement for CpuTime {
 
 type Criterion = criterion::Criterion<CpuTime>;
 
-/// Words that the longest command here may take.
+/// Maximum number of words of a command here.
 const ROOM: usize = 32;
 
-/// What differs from launch to launch.
+/// The values that differ between launches.
 #[derive(Clone, Copy)]
 struct Launch {
     qmd_va: u64,
@@ -80,7 +79,7 @@ const LAUNCH: Launch = Launch {
     shared: (0x480, 3),
 };
 
-/// A descriptor with the fields that no launch changes.
+/// A descriptor with the fields that are the same for all launches.
 fn template() -> Result<QmdV3_0, Error> {
     let mut qmd = QmdV3_0::new();
     qmd.set(field::QMD_MAJOR_VERSION, 3_u32)?;
@@ -92,7 +91,7 @@ fn template() -> Result<QmdV3_0, Error> {
     Ok(qmd)
 }
 
-/// The fields that every launch sets, as `tegra-hcq` does.
+/// Sets the fields that every launch sets, as `tegra-hcq` does.
 #[inline]
 fn patch(template: &QmdV3_0, launch: &Launch) -> Result<QmdV3_0, Error> {
     let mut qmd = *template;
@@ -137,7 +136,7 @@ fn launches(criterion: &mut Criterion) {
     group.bench_function("words_by_the_packer", |bencher| {
         bencher.iter(|| {
             let mut packer = Packer::new(&mut words);
-            // CAST: a descriptor lies below 2^40.
+            // CAST: descriptor addresses are below 2^40.
             let address = SendPcasA { qmd_address_shifted8: (black_box(LAUNCH.qmd_va) >> 8) as u32 };
             packer.method(Subchannel::COMPUTE, &address)?;
             let action = PcasAction::InvalidateCopySchedule;

@@ -1,16 +1,13 @@
-//! How fast the SM interpreter executes: lane-instructions per second, on one thread of the host and on
-//! as many as it has processors.
+//! Speed of the SM interpreter: lane-instructions per second, on one host thread and on one per processor.
 //!
-//! `cargo bench -p benches --bench interpreter`. The launches are made by hand, without the kernel
-//! model and the engines, so that nothing but the interpreter is measured.
+//! Run `cargo bench -p benches --bench interpreter`. The launches bypass the kernel model and the engines, so only the
+//! interpreter is measured.
 //!
-//! What limits it: a warp instruction costs a fetch and a jump to its handler, a few nanoseconds,
-//! and one pass over 32 lanes. Arithmetic, of which Mandelbrot is made, is a handful of vector
-//! operations per pass. In the matrix product much of the time goes to LDS and to loads of global
-//! memory that are not one run of words, with 32 scalar accesses each. Short kernels pay for the
-//! start of each warp: the prologue that the compiler puts into every sm_87 kernel has twenty
-//! instructions that pass a mask through the barrier registers, more than vector addition has of
-//! its own.
+//! Limits: a warp instruction costs a fetch and a jump to its handler, a few nanoseconds, and one pass over 32 lanes.
+//! Arithmetic, the main part of Mandelbrot, is a handful of vector operations per pass. The matrix product spends much
+//! of its time in LDS and in global loads that are not contiguous, with 32 scalar accesses each. Short kernels are
+//! dominated by the start of each warp: the prologue that the compiler puts into every sm_87 kernel has twenty
+//! instructions that pass a mask through the barrier registers, more than vector addition itself has.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -22,14 +19,14 @@ use orin_sim::memory::Memory;
 use orin_sim::mmu::{AddressSpace, MappedRange};
 use orin_sim::sm::{ConstantBank, GridRun, GridStats, Launch, SmOptions, Sms, Step};
 
-/// Where the program is mapped.
+/// Address of the program.
 const PROGRAM: u64 = 0x1_0000_0000;
-/// Where constant bank 0 is mapped.
+/// Address of constant bank 0.
 const BANK: u64 = 0x2_0000_0000;
-/// Where the kernel's data is mapped, 64 MiB.
+/// Address of the kernel's data, 64 MiB.
 const DATA: u64 = 0x3_0000_0000;
 
-/// A kernel ready to be launched again and again.
+/// A kernel that is ready for repeated launches.
 struct Bench {
     space: AddressSpace,
     launch: Launch,
@@ -135,7 +132,7 @@ fn interpreter(criterion: &mut Criterion) {
         ("matmul_tiled_256", matmul(256)),
         ("vector_add", Bench::new("vector_add", "vector_add", [count / 256, 1, 1], [256, 1, 1], &add)),
         ("mandelbrot", Bench::new("mandelbrot", "mandelbrot", [8, 16, 1], [16, 8, 1], &mandelbrot)),
-        // Nearly all of it is what a launch costs beside its instructions.
+        // Mostly the fixed cost of a launch.
         ("empty", Bench::new("basics", "empty", [1, 1, 1], [32, 1, 1], &[])),
     ];
     let mut group = criterion.benchmark_group("lane_instructions");

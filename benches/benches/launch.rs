@@ -1,10 +1,9 @@
-//! What the library costs the CPU: launches, batches, waits, allocations, graphs and copies. The GPU's work
-//! is not timed.
+//! The CPU cost of the library: launches, batches, waits, allocations, graphs and copies. The GPU's work is not timed.
 //!
-//! `cargo bench -p benches --bench launch`. Meaningful on any machine: what is timed is encoding, a few
-//! stores and barriers. The rival is one trivial system call on the same machine: a driver that submits
-//! through the kernel pays at least that, plus what the kernel does. All queues spin, so that no submission
-//! asks for an interrupt.
+//! Run `cargo bench -p benches --bench launch`. The results are meaningful on any machine, because they measure
+//! encoding, a few stores and barriers. The reference is one trivial system call on the same machine: a driver that
+//! submits through the kernel pays at least that, plus the kernel's own work. All queues spin, so submissions request
+//! no interrupts.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -13,15 +12,15 @@ use benches::kernels::BASICS;
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use tegra_hcq::{Device, DeviceKind, Fence, Graph, NodeId, Queue, QueueOptions, Result, WaitPolicy, args};
 
-/// Longest wait for one piece of work.
+/// Time limit of each wait.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Submissions that are timed together: reading the clock costs a good part of one.
+/// Submissions per timed burst, because reading the clock costs a good part of one submission.
 const BURST: u64 = 8;
-/// Submissions that go with one doorbell.
+/// Submissions that share one doorbell.
 const TOGETHER: u64 = 64;
-/// Launches of a batch.
+/// Launches per batch.
 const BATCH: u64 = 16;
-/// Kernels of the long graph.
+/// Number of kernels in the long graph.
 const LONG_GRAPH: usize = 1000;
 
 fn open() -> (Device, Queue) {
@@ -30,8 +29,8 @@ fn open() -> (Device, Queue) {
     (device, queue)
 }
 
-/// Times at least `rounds` calls of `work`, which submits, in bursts, and reports the time of `rounds` of
-/// them. The wait after each burst is not timed; it keeps the rings from filling.
+/// Times at least `rounds` calls of `work`, which submits, in bursts. Returns the time of `rounds` of them. The wait
+/// after each burst keeps the rings from filling up; it is not timed.
 fn time(rounds: u64, mut work: impl FnMut(u64) -> Result<Fence>) -> Duration {
     let bursts = rounds.div_ceil(BURST);
     let mut spent = Duration::ZERO;
@@ -83,7 +82,7 @@ fn launches(criterion: &mut Criterion) {
             spent.mul_f64(rounds as f64 / (batches * BATCH) as f64)
         });
     });
-    // The GPU learns of them at the end, so that a software GPU does not compete for the caches meanwhile.
+    // The GPU sees them only at the end, so a software GPU does not compete for the caches meanwhile.
     group.bench_function("launch_and_submit_64_with_one_doorbell", |bencher| {
         bencher.iter_custom(|rounds| {
             let groups = rounds.div_ceil(TOGETHER);
@@ -123,13 +122,13 @@ fn launches(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A graph of `kernels` launches, and its first step.
+/// Records a graph of `kernels` launches. Returns it and its first node.
 fn record(device: &Device, kernels: usize) -> Result<(Graph, NodeId)> {
     let program = BASICS.load(device).expect("the program loads");
     let increment = program.kernel("increment")?;
     let data = device.alloc_from(&[0_u32; 32])?;
     let mut builder = device.graph();
-    // No replay of a burst waits for an earlier one.
+    // Enough instances that no replay of a burst waits for an earlier one.
     builder.instances(BURST as usize)?;
     let first = builder.launch(&increment, 1, 32, &args![&data, 32_u32])?;
     for _ in 1..kernels {
@@ -154,7 +153,7 @@ fn graphs(criterion: &mut Criterion) {
             })
         });
     });
-    // The software Orin interprets each kernel: few rounds.
+    // Few rounds, because the software Orin interprets each kernel.
     let (mut long, _) = record(&device, LONG_GRAPH).expect("a graph");
     group.sample_size(10);
     group.bench_function("replay_1000_kernels", |bencher| {

@@ -1,4 +1,4 @@
-//! What a case works with: the device, the rival, and the loop that takes samples.
+//! The context of a case: the device, the rival, and the sampling loop.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -12,32 +12,32 @@ use crate::measure::Samples;
 use crate::run::RivalOutcome;
 use crate::start_up::StartUp;
 
-/// Does one piece of work and says how long it took.
+/// Runs one unit of work and returns its duration.
 pub type Sampler = dyn FnMut() -> Result<Duration>;
 
-/// What makes the sampler of the rival.
+/// Creates the rival's sampler.
 pub type Rival<'a> = &'a mut dyn FnMut(&Cuda) -> Result<Box<Sampler>>;
 
-/// How long a case is measured.
+/// How long and how often a case is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Least time of work before samples count.
+    /// Minimum duration of the warm-up.
     pub warm_up: Duration,
-    /// Samples are taken for this long.
+    /// Duration of the sampling.
     pub budget: Duration,
-    /// Fewest samples, whatever they take.
+    /// Minimum number of samples, regardless of their duration.
     pub min_samples: u64,
-    /// Most samples, however little they take.
+    /// Maximum number of samples.
     pub max_samples: u64,
-    /// Cases that repeat something many times per sample divide the number by this.
+    /// Divisor for the rounds of cases that repeat work within a sample.
     pub divide_rounds: u64,
-    /// Ours and the rival take turns of this length. The first sample of a turn, in which the GPU changes from one
-    /// program's work to the other's, does not count. Zero: one sample each.
+    /// Duration of a turn; this library and the rival take turns. The first sample of a turn includes the GPU's context
+    /// switch and is discarded. Zero: one sample per turn.
     pub turn: Duration,
 }
 
 impl Plan {
-    /// For figures.
+    /// For measurements.
     pub const FULL: Self = Self {
         warm_up: Duration::from_millis(300),
         budget: Duration::from_secs(2),
@@ -47,7 +47,7 @@ impl Plan {
         turn: Duration::from_millis(20),
     };
 
-    /// To see that everything works: a few samples each.
+    /// For a functional check with a few samples.
     pub const QUICK: Self = Self {
         warm_up: Duration::ZERO,
         budget: Duration::from_millis(20),
@@ -58,7 +58,7 @@ impl Plan {
     };
 }
 
-/// What the run function of a case gets.
+/// The argument of a case's run function.
 pub struct Bench<'a> {
     device: &'a Device,
     cuda: Option<&'a Cuda>,
@@ -76,7 +76,7 @@ impl fmt::Debug for Bench<'_> {
 }
 
 impl<'a> Bench<'a> {
-    /// For one case of size `size`.
+    /// Creates the context for one case of size `size`.
     pub(crate) fn new(
         device: &'a Device,
         cuda: Option<&'a Cuda>,
@@ -87,7 +87,7 @@ impl<'a> Bench<'a> {
         Self { device, cuda, start_up, plan, size, samples: Samples::default(), rival: None }
     }
 
-    /// What was measured.
+    /// Returns the measurements.
     pub(crate) fn finish(self) -> (Samples, Option<RivalOutcome>) {
         (self.samples, self.rival)
     }
@@ -97,7 +97,7 @@ impl<'a> Bench<'a> {
         self.device
     }
 
-    /// The size that the case is registered with.
+    /// The size with which the case is registered.
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -107,7 +107,7 @@ impl<'a> Bench<'a> {
         usize::try_from(self.size).unwrap_or(usize::MAX)
     }
 
-    /// How to start a child process that reports its first result.
+    /// The command of the child process that reports its first result.
     pub fn start_up(&self) -> Option<&'a StartUp> {
         self.start_up
     }
@@ -121,7 +121,7 @@ impl<'a> Bench<'a> {
         kernels.load(self.device)
     }
 
-    /// Opens a queue that waits in the given way.
+    /// Opens a queue with the given wait policy.
     ///
     /// # Errors
     ///
@@ -130,7 +130,7 @@ impl<'a> Bench<'a> {
         Ok(self.device.queue_with(&QueueOptions::default().wait(policy))?)
     }
 
-    /// `full` repetitions, fewer in a quick run, at least one.
+    /// Returns `full`, divided for a quick run, at least 1.
     pub fn rounds(&self, full: u64) -> u64 {
         (full / self.plan.divide_rounds).max(1)
     }
@@ -144,8 +144,8 @@ impl<'a> Bench<'a> {
         self.take(parts, ours, None)
     }
 
-    /// Takes samples of `ours`, in turns with the sampler that `rival` makes where there is CUDA. Each
-    /// sample is divided by `parts`. A rival that fails is reported and left out; it does not stop the case.
+    /// Takes samples of `ours`, alternating with the sampler that `rival` creates if CUDA is present. Each sample is
+    /// divided by `parts`. A rival that fails is reported and omitted; the case continues.
     ///
     /// # Errors
     ///
@@ -185,7 +185,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Ours and the rival's work in turns.
+/// Alternates between this library's and the rival's work.
 struct Turns {
     rival: Option<Result<Box<Sampler>>>,
     samples: Samples,
@@ -197,7 +197,7 @@ impl Turns {
         Self { rival, samples: Samples::default(), length }
     }
 
-    /// One turn of each, recorded if asked for.
+    /// Runs one turn of each, and records it if `record` is set.
     fn next(
         &mut self,
         ours: &mut dyn FnMut() -> Result<Duration>,
@@ -223,7 +223,7 @@ impl Turns {
     }
 }
 
-/// Takes samples for a while, or one.
+/// Takes samples for `length`, or one sample if `length` is zero.
 fn turn(
     length: Duration,
     sampler: &mut dyn FnMut() -> Result<Duration>,
@@ -244,14 +244,14 @@ fn turn(
     }
 }
 
-/// Runs `work` and says how long it took.
+/// Runs `work` and returns its duration.
 pub(crate) fn timed(work: impl FnOnce() -> Result<()>) -> Result<Duration> {
     let start = Instant::now();
     work()?;
     Ok(start.elapsed())
 }
 
-/// Spins until `done` says yes.
+/// Spins until `done` returns true.
 pub(crate) fn spin_until(what: &str, mut done: impl FnMut() -> bool) -> Result<()> {
     let start = Instant::now();
     loop {
@@ -262,9 +262,9 @@ pub(crate) fn spin_until(what: &str, mut done: impl FnMut() -> bool) -> Result<(
             core::hint::spin_loop();
         }
         if start.elapsed() >= crate::TIMEOUT {
-            return Err(Error::Late(format!("{what} has not happened within {:?}", crate::TIMEOUT)));
+            return Err(Error::Late(format!("{what} did not happen within {:?}", crate::TIMEOUT)));
         }
-        // On a machine with few cores, whoever is waited for may need this one.
+        // On a machine with few cores, the awaited thread may need this core.
         std::thread::yield_now();
     }
 }

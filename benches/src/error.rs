@@ -5,11 +5,11 @@ use std::io;
 /// Result of this crate's calls.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// Why something could not be measured.
+/// Errors of a measurement.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The device refused or failed.
+    /// A call on the device failed.
     #[error(transparent)]
     Device(#[from] tegra_hcq::Error),
 
@@ -22,11 +22,11 @@ pub enum Error {
     Cubin {
         /// Name of the file, without its ending.
         file: &'static str,
-        /// What is wrong with it.
+        /// The parser's error.
         source: cubin::Error,
     },
 
-    /// No embedded kernel is for this GPU.
+    /// No embedded cubin runs on this GPU.
     #[error("kernels/{file}.cu is not compiled for sm_{sm} in this program")]
     NoImage {
         /// Name of the file, without its ending.
@@ -35,15 +35,15 @@ pub enum Error {
         sm: u32,
     },
 
-    /// The GPU computed something else than the CPU.
+    /// The GPU's result differs from the CPU's.
     #[error("wrong result: {0}")]
     WrongResult(String),
 
-    /// Something did not happen in time.
+    /// A time limit was exceeded.
     #[error("{0}")]
     Late(String),
 
-    /// libcuda is nowhere to be found.
+    /// libcuda cannot be found.
     #[error(
         "NVIDIA's CUDA driver library cannot be loaded; tried:\n  {}\n\
          install it (JetPack: package nvidia-l4t-cuda; elsewhere: the GPU driver), or set NVGPU_LIBCUDA to \
@@ -51,7 +51,7 @@ pub enum Error {
         tried.join("\n  ")
     )]
     NoCuda {
-        /// What was tried and why it will not do, one line each.
+        /// Each attempted file and its error, one line each.
         tried: Vec<String>,
     },
 
@@ -64,32 +64,32 @@ pub enum Error {
         reason: String,
     },
 
-    /// Arguments do not fit a kernel.
-    #[error("kernel {kernel} takes parameters of {wanted:?} bytes, not of {given:?}")]
+    /// The arguments do not match the kernel's parameters.
+    #[error("kernel {kernel} takes parameters of {wanted:?} bytes, got {given:?}")]
     Arguments {
         /// Name of the kernel.
         kernel: String,
         /// Sizes that the kernel declares.
         wanted: Vec<usize>,
-        /// Sizes that were given.
+        /// Sizes of the given arguments.
         given: Vec<usize>,
     },
 
-    /// A child process could not be started or did not do its work.
+    /// A child process could not be started or failed.
     #[error("child process {program}: {reason}")]
     Child {
-        /// Its file.
+        /// Path of the program.
         program: String,
-        /// What went wrong.
+        /// The reason.
         reason: String,
     },
 
-    /// The system refused something.
+    /// A system call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was asked for.
+        /// The attempted operation.
         what: &'static str,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
 

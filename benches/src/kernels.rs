@@ -1,4 +1,4 @@
-//! The compiled kernels, as parts of the program.
+//! The compiled kernels, embedded in the program.
 
 use cubin::Cubin;
 use tegra_hcq::{Device, Program};
@@ -10,11 +10,11 @@ use crate::error::{Error, Result};
 pub struct Kernels {
     /// Name of the file, without its ending.
     pub file: &'static str,
-    /// The file compiled for one architecture each. The first that a GPU runs is taken.
+    /// The cubins of the file, one per architecture. The first one that runs on the GPU is used.
     pub images: &'static [&'static [u8]],
 }
 
-/// The smallest programs.
+/// Minimal kernels.
 pub static BASICS: Kernels = Kernels {
     file: "basics",
     images: &[
@@ -41,7 +41,7 @@ pub static MATMUL: Kernels = Kernels {
     ],
 };
 
-/// Matrix products of neural networks, in halves on the tensor cores too.
+/// Matrix products of neural networks, in f32 and in f16 on the tensor cores.
 pub static LINEAR: Kernels = Kernels {
     file: "nn_linear",
     images: &[
@@ -51,11 +51,11 @@ pub static LINEAR: Kernels = Kernels {
 };
 
 impl Kernels {
-    /// The image for a GPU; `sm` is ten times the major number of its SM version plus the minor.
+    /// Returns the image for a GPU. `sm` is ten times the major number of its SM version plus the minor.
     ///
     /// # Errors
     ///
-    /// [`Error::NoImage`] when none of them runs there.
+    /// [`Error::NoImage`] if no image runs on that GPU.
     pub fn image(&self, sm: u32) -> Result<&'static [u8]> {
         for image in self.images {
             if self.parse(image)?.check_arch(sm).is_ok() {
@@ -69,13 +69,13 @@ impl Kernels {
     ///
     /// # Errors
     ///
-    /// [`Error::NoImage`]; those of [`Program::load`].
+    /// [`Error::NoImage`], or an error of [`Program::load`].
     pub fn load(&self, device: &Device) -> Result<Program> {
         let (major, minor) = device.info().sm_version;
         Ok(Program::load(device, self.image(10 * major + minor)?)?)
     }
 
-    /// Reads what an image says about its kernels.
+    /// Parses an image.
     pub(crate) fn parse(&self, image: &[u8]) -> Result<Cubin> {
         Cubin::parse(image).map_err(|source| Error::Cubin { file: self.file, source })
     }

@@ -1,12 +1,12 @@
-//! Benchmarks of the whole stack, as values that a program runs.
+//! Benchmarks of the whole stack, as a library.
 //!
-//! The bodies live in a library, so that one copied binary (`xtask`) measures a board without cargo or the
-//! sources: the kernels are part of it. [`all`] lists the cases, [`run()`] measures those that a device can
-//! run and says why it leaves out the others, [`report`] makes a table, JSON and HTML of the outcome. With
-//! a [`cuda::Cuda`] the same work goes through NVIDIA's libcuda as well, sample by sample in turns.
+//! One copied binary (`xtask`) measures a board without cargo or the sources, because the kernels are embedded. [`all`]
+//! lists the cases. [`run()`] measures those that a device can run and reports why it skips the others. [`report`]
+//! prints the results as a table, JSON or HTML. With a [`cuda::Cuda`], it alternates with the same work through
+//! NVIDIA's libcuda.
 //!
-//! What each case measures, and what it does not: `docs/benchmarks.md`. The files in `benches/` measure the
-//! CPU's side alone, with criterion.
+//! `docs/benchmarks.md` describes what each case measures. The files in `benches/` measure only the CPU's side, with
+//! criterion.
 
 mod bench;
 mod cases;
@@ -27,5 +27,5 @@ pub use run::{Environment, Measurement, Outcome, Progress, RivalOutcome, Run, ru
 
 use std::time::Duration;
 
-/// Longest wait for any one piece of work.
+/// Time limit of each wait.
 pub const TIMEOUT: Duration = Duration::from_secs(120);

@@ -1,12 +1,12 @@
-//! What a report says about the machine that it comes from.
+//! Facts about the machine for a report.
 
 use std::fs;
 use std::path::Path;
 
-/// The machine, as far as it tells.
+/// A machine. Unknown facts are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// The board (device tree) or the CPU's name.
+    /// Name of the board (device tree) or the CPU.
     pub model: Option<String>,
     /// The CPU's architecture, as the compiler calls it.
     pub architecture: &'static str,
@@ -25,12 +25,12 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This machine.
+    /// Describes this machine.
     pub fn here() -> Self {
         Self::under(Path::new("/"))
     }
 
-    /// A machine whose files lie under `root`.
+    /// Describes the machine whose root directory is `root`.
     fn under(root: &Path) -> Self {
         let read = |path: &str| fs::read_to_string(root.join(path)).ok();
         let line = |path: &str| read(path).and_then(|text| first_line(&text));
@@ -49,13 +49,13 @@ impl Machine {
     }
 }
 
-/// The first line without what is around it; a device tree's strings end with a zero.
+/// The first line without surrounding white space. The strings of a device tree end with a zero byte.
 fn first_line(text: &str) -> Option<String> {
     let line = text.lines().next()?.trim_matches(|letter: char| letter.is_whitespace() || letter == '\0');
     (!line.is_empty()).then(|| line.to_owned())
 }
 
-/// Value of the first line `name : value`.
+/// The value of the first line `name : value`.
 fn field(text: &str, name: &str) -> Option<String> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;

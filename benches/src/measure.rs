@@ -1,23 +1,23 @@
-//! Samples and what is said about them.
+//! Samples and their statistics.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// Recorded in picoseconds, so that a nanosecond divided by a thousand kernels is still a number.
+/// Unit of the histogram: picoseconds, so that a nanosecond divided by a thousand kernels is representable.
 const PER_NANOSECOND: f64 = 1000.0;
-/// Longest sample that is told apart from longer ones, in picoseconds: 1000 s.
+/// Longest sample that can be recorded, in picoseconds: 1000 s.
 const LONGEST: u64 = 1_000_000_000_000_000;
 /// Significant decimal digits of a recorded value.
 const DIGITS: u8 = 3;
-/// Most bins of [`Samples::bins`].
+/// Maximum number of bins of [`Samples::bins`].
 const BINS: u32 = 60;
 
 /// Times of one case.
 #[derive(Clone, Debug)]
 pub struct Samples(Histogram<u64>);
 
-/// What is said about [`Samples`], in nanoseconds. Percentiles count from the fast end.
+/// Statistics of [`Samples`], in nanoseconds. Percentiles count from the fast end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
     /// Number of samples.
@@ -32,7 +32,7 @@ pub struct Summary {
     pub p90: f64,
     /// 99 % of the samples are not slower.
     pub p99: f64,
-    /// 99.9 % of the samples are not slower; the slowest one when there are fewer than 1000.
+    /// 99.9 % of the samples are not slower; the slowest sample if there are fewer than 1000.
     pub p999: f64,
     /// The slowest sample.
     pub max: f64,
@@ -41,17 +41,17 @@ pub struct Summary {
 /// Samples of similar length, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bin {
-    /// Shortest time of the bin.
+    /// Lower bound.
     pub from: f64,
-    /// End of the bin.
+    /// Upper bound.
     pub to: f64,
-    /// Samples in it.
+    /// Number of samples.
     pub count: u64,
 }
 
 impl Default for Samples {
     fn default() -> Self {
-        // PANIC: the bounds are constants that the histogram takes.
+        // PANIC: the bounds are valid constants.
         Self(Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("valid bounds"))
     }
 }
@@ -70,7 +70,7 @@ impl Samples {
         self.0.len()
     }
 
-    /// The figures; `None` without samples.
+    /// Returns the statistics; `None` without samples.
     pub fn summary(&self) -> Option<Summary> {
         if self.0.is_empty() {
             return None;
@@ -88,10 +88,10 @@ impl Samples {
         })
     }
 
-    /// The distribution as bins whose bounds grow by the same factor, empty ones left out.
+    /// Returns the distribution as bins of geometrically growing bounds, without empty bins.
     pub fn bins(&self) -> Vec<Bin> {
         let Some(summary) = self.summary() else { return Vec::new() };
-        // The recorded values are exact to three digits only, which bounds the number of sensible bins.
+        // The recorded values have three significant digits, which bounds the number of useful bins.
         let (low, high) = (summary.min * 0.999, summary.max * 1.001);
         let factor = (high / low).powf(1.0 / f64::from(BINS)).max(1.001);
         let mut bins: Vec<Bin> = Vec::new();

@@ -1,4 +1,4 @@
-//! Runs cases one after the other and keeps what they say.
+//! Runs cases one after the other and collects their results.
 
 use tegra_hcq::{Device, DeviceKind, Properties};
 
@@ -9,63 +9,63 @@ use crate::machine::Machine;
 use crate::measure::Samples;
 use crate::start_up::StartUp;
 
-/// Memory that stays free beside what a case needs, in bytes.
+/// Memory that must remain free in addition to a case's needs, in bytes.
 const RESERVE: u64 = 256 << 20;
 
-/// What the cases run on.
+/// The environment of the cases.
 #[derive(Clone, Copy, Debug)]
 pub struct Environment<'a> {
     /// The device.
     pub device: &'a Device,
-    /// The rival, if it is to be measured as well.
+    /// The rival, if it is measured as well.
     pub cuda: Option<&'a Cuda>,
-    /// What to start as a child process; cases that need one are left out otherwise.
+    /// The command of the child process; `None` skips the cases that need one.
     pub start_up: Option<&'a StartUp>,
     /// How long each case is measured.
     pub plan: Plan,
 }
 
-/// What became of the rival in a case.
+/// The result of the rival in a case.
 #[derive(Clone, Debug)]
 pub enum RivalOutcome {
     /// Its samples.
     Measured(Samples),
-    /// Why there are none.
+    /// The reason why there are none.
     Missing(String),
 }
 
-/// What became of a case.
+/// The result of a case.
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// It was measured.
     Measured {
         /// Our samples.
         ours: Samples,
-        /// The rival's; `None` when there was none to measure.
+        /// The rival's samples; `None` without a rival.
         rival: Option<RivalOutcome>,
     },
-    /// The device cannot run it, and why.
+    /// The device cannot run the case; the reason.
     Skipped(String),
-    /// It failed, and how.
+    /// The case failed; the error.
     Failed(String),
 }
 
-/// A case and what became of it.
+/// A case and its result.
 #[derive(Clone, Debug)]
 pub struct Measurement {
     /// Name of the case.
     pub name: String,
-    /// What a sample is.
+    /// Description of a sample.
     pub about: &'static str,
-    /// What is said beside the time.
+    /// The unit of the rate.
     pub unit: Unit,
     /// Size of the case.
     pub size: u64,
-    /// What became of it.
+    /// The result.
     pub outcome: Outcome,
 }
 
-/// The rival, as a report names it.
+/// Facts about the rival for a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RivalInfo {
     /// Name of its device.
@@ -74,14 +74,14 @@ pub struct RivalInfo {
     pub version: (u32, u32),
     /// Its SM version, ten times the major number plus the minor.
     pub sm: u32,
-    /// Where its library was found.
+    /// Path or name of its library.
     pub library: String,
 }
 
-/// All that a report is made of.
+/// The data of a report.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// When it began, in UTC, as RFC 3339 says.
+    /// Start time in UTC, in RFC 3339 format.
     pub date: String,
     /// How long each case was measured.
     pub plan: Plan,
@@ -91,27 +91,27 @@ pub struct Run {
     pub device: Properties,
     /// The rival.
     pub rival: Option<RivalInfo>,
-    /// The cases, in their order.
+    /// The cases, in order of execution.
     pub measurements: Vec<Measurement>,
 }
 
 impl Run {
-    /// Whether a case has failed.
+    /// Returns whether a case failed.
     pub fn has_failures(&self) -> bool {
         self.measurements.iter().any(|measurement| matches!(measurement.outcome, Outcome::Failed(_)))
     }
 }
 
-/// Is told how a run proceeds.
+/// Receives the progress of a run.
 pub trait Progress {
-    /// Case number `index`, of `count`, begins.
+    /// Case `index` of `count` starts.
     fn begin(&mut self, index: usize, count: usize, case: &Case);
 
-    /// The case that began last has ended.
+    /// The current case has ended.
     fn end(&mut self, measurement: &Measurement);
 }
 
-/// Runs the cases. A case that cannot be run or that fails does not stop the others.
+/// Runs the cases. A skipped or failed case does not stop the others.
 pub fn run(cases: &[Case], environment: &Environment<'_>, progress: &mut dyn Progress) -> Run {
     let mut measurements = Vec::new();
     let date = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
@@ -145,7 +145,7 @@ fn measure(case: &Case, environment: &Environment<'_>) -> Outcome {
     let Environment { device, cuda, start_up, plan } = *environment;
     let mut bench = Bench::new(device, cuda, start_up, plan, case.size);
     let result = (case.run)(&mut bench);
-    // What a case has used is not kept for the next: memory is what the largest ones lack first.
+    // Release the case's memory, because the largest cases run out of memory first.
     device.trim();
     match result {
         Ok(()) => {
@@ -156,14 +156,14 @@ fn measure(case: &Case, environment: &Environment<'_>) -> Outcome {
     }
 }
 
-/// Why the case cannot be run here.
+/// Returns the reason why the case cannot run here; `None` if it can.
 fn obstacle(case: &Case, environment: &Environment<'_>) -> Option<String> {
     let kind = environment.device.info().kind;
     if case.needs.hardware && kind == DeviceKind::Sim {
         return Some("needs a GPU: the software Orin would take too long".to_owned());
     }
     if case.needs.patience && kind == DeviceKind::Sim && environment.plan == Plan::QUICK {
-        return Some("left out of a quick run: it takes the software Orin seconds".to_owned());
+        return Some("skipped in a quick run: it takes seconds on the software Orin".to_owned());
     }
     if case.needs.child_process && environment.start_up.is_none() {
         return Some("needs a program to start as a child process".to_owned());
@@ -176,7 +176,7 @@ fn lack_of_memory(needed: u64, free: Option<u64>) -> Option<String> {
     let wanted = needed.saturating_add(RESERVE);
     let free = free.filter(|free| needed > 0 && *free < wanted)?;
     let mib = |bytes: u64| bytes >> 20;
-    Some(format!("needs {} MiB of memory, of which {} MiB are free", mib(wanted), mib(free)))
+    Some(format!("needs {} MiB of memory, but only {} MiB are free", mib(wanted), mib(free)))
 }
 
 #[cfg(test)]
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!([a, b, c, d, e], ["1/5 a", "2/5 b", "3/5 c", "4/5 d", "5/5 e"]);
         assert_eq!(measured, "measured true");
         assert!(skipped.starts_with("skipped: needs a GPU") && childless.contains("child process"));
-        assert!(left_out.starts_with("skipped: left out of a quick run"));
+        assert!(left_out.starts_with("skipped: skipped in a quick run"));
         assert_eq!(failed, "failed: wrong result: 1 is 2");
     }
 
@@ -243,6 +243,6 @@ mod tests {
         assert_eq!(lack_of_memory(0, Some(0)), None);
         assert_eq!(lack_of_memory(1 << 20, Some(RESERVE + (1 << 20))), None);
         let reason = lack_of_memory(1 << 30, Some(1 << 30)).unwrap();
-        assert_eq!(reason, "needs 1280 MiB of memory, of which 1024 MiB are free");
+        assert_eq!(reason, "needs 1280 MiB of memory, but only 1024 MiB are free");
     }
 }

@@ -1,7 +1,7 @@
-//! How long a process takes from its start to the first result of a kernel.
+//! Time from the start of a process to the first result of a kernel.
 //!
-//! A program that runs the benchmarks starts itself with arguments that make it call [`first_result`], and
-//! print [`REPORT`] when that has ended well.
+//! The benchmark program starts itself with arguments that make it call [`first_result`] and print [`REPORT`] on
+//! success.
 
 use core::fmt;
 use core::str::FromStr;
@@ -19,12 +19,12 @@ use crate::cuda::{Argument, Cuda};
 use crate::error::{Error, Result};
 use crate::kernels::BASICS;
 
-/// What a child process prints when it has seen the right result.
+/// Output of a child process after a correct result.
 pub const REPORT: &str = "first result";
-/// Elements that the kernel counts up.
+/// Number of elements that the kernel increments.
 const ELEMENTS: u32 = 1000;
 
-/// Whose first result is waited for.
+/// The library that produces the first result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A device of this library.
@@ -50,20 +50,20 @@ impl FromStr for Target {
     }
 }
 
-/// The command line of a child process, but for the [`Target`], which comes last.
+/// The command line of a child process, without the [`Target`], which is the last argument.
 #[derive(Clone, Debug)]
 pub struct StartUp {
     /// The program.
     pub program: PathBuf,
-    /// Its first arguments.
+    /// Its arguments before the target.
     pub arguments: Vec<OsString>,
 }
 
-/// Opens a device, runs a kernel and looks at its result: what the child process does.
+/// Opens a device, runs a kernel and checks its result. Called by the child process.
 ///
 /// # Errors
 ///
-/// When a step fails or the result is wrong.
+/// Returns an error if a step fails or the result is wrong.
 pub fn first_result(target: Target) -> Result<()> {
     let got = match target {
         Target::Device(kind) => ours(kind)?,
@@ -99,14 +99,14 @@ fn rival() -> Result<Vec<u32>> {
     Ok(words.map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect())
 }
 
-/// Starts a child process and waits for its report: the time from the one to the other.
+/// Starts a child process and waits for its report. Returns the time from start to report.
 ///
 /// # Errors
 ///
-/// [`Error::Child`] when there is no program to start, and when it does not report within [`TIMEOUT`].
+/// [`Error::Child`] if there is no program to start, or if it does not report within [`TIMEOUT`].
 pub fn measure(start_up: Option<&StartUp>, target: Target) -> Result<Duration> {
     let Some(StartUp { program, arguments }) = start_up else {
-        let reason = "this program offers none".to_owned();
+        let reason = "this program has no command for it".to_owned();
         return Err(Error::Child { program: "(none)".to_owned(), reason });
     };
     let failure = |reason: String| Error::Child { program: program.display().to_string(), reason };
@@ -122,18 +122,18 @@ pub fn measure(start_up: Option<&StartUp>, target: Target) -> Result<Duration> {
     let report = read_report(&mut child, start);
     let elapsed = start.elapsed();
     if report.is_err() {
-        // It may be the one that hangs; that it has already ended is no failure of this call.
+        // The child may hang. An error means that it has already ended.
         let _ = child.kill();
     }
     let output = child.wait_with_output().map_err(|error| failure(error.to_string()))?;
     report.map_err(|reason| {
         let said = String::from_utf8_lossy(&output.stderr);
-        failure(format!("{reason}; it says: {}", said.trim_end()))
+        failure(format!("{reason}; its error output: {}", said.trim_end()))
     })?;
     Ok(elapsed)
 }
 
-/// Reads the report; what is wrong with it otherwise.
+/// Reads the report. Returns the reason if there is no valid report.
 fn read_report(child: &mut Child, start: Instant) -> Result<(), String> {
     let output = child.stdout.as_mut().ok_or("it has no output")?;
     let mut got = Vec::new();
@@ -142,15 +142,15 @@ fn read_report(child: &mut Child, start: Instant) -> Result<(), String> {
         let timeout = Timespec::try_from(left).map_err(|error| error.to_string())?;
         let ready = poll(&mut [PollFd::new(output, PollFlags::IN)], Some(&timeout));
         if ready.map_err(|error| error.to_string())? == 0 {
-            return Err(format!("it has reported nothing within {TIMEOUT:?}"));
+            return Err(format!("it did not report within {TIMEOUT:?}"));
         }
         let mut bytes = [0; 64];
         match output.read(&mut bytes).map_err(|error| error.to_string())? {
-            0 => return Err("it ends without a report".to_owned()),
+            0 => return Err("it ended without a report".to_owned()),
             count => got.extend_from_slice(&bytes[..count]),
         }
     }
-    if got.starts_with(REPORT.as_bytes()) { Ok(()) } else { Err("it reports something else".to_owned()) }
+    if got.starts_with(REPORT.as_bytes()) { Ok(()) } else { Err("it printed something else".to_owned()) }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Kernels that compute: element-wise addition and matrix products.
+//! Compute kernels: element-wise addition and matrix products.
 
 use half::f16;
 use tegra_hcq::{Pod, WaitPolicy, args};
@@ -12,22 +12,22 @@ use crate::kernels::{Kernels, LINEAR, MATMUL, VECTOR_ADD};
 
 /// Edge lengths of the matrices.
 const EDGES: [u64; 5] = [256, 512, 1024, 2048, 4096];
-/// Longest edge that the software Orin multiplies in sensible time.
+/// Longest edge that the software Orin multiplies in reasonable time.
 const MODEL: u64 = 512;
 /// Longest edge in a quick run on the software Orin.
 const QUICK: u64 = 256;
-/// The activation that does nothing (`kernels/nn_linear.cu`).
+/// Value of the identity activation (`kernels/nn_linear.cu`).
 const IDENTITY: u32 = 0;
-/// Elements of the vectors, and their name.
+/// Lengths of the vectors, with their names.
 const LENGTHS: [(u64, &str); 2] = [(1_000_000, "1M"), (10_000_000, "10M")];
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (len, name) in LENGTHS {
-        // Two vectors are read and one is written, four bytes per element.
+        // Two vectors are read and one is written, with four bytes per element.
         let case = Case::new(
             &format!("elementwise/add/{name}"),
-            "sum of two vectors of f32: launch, submit, spin until it has ended",
+            "sum of two vectors of f32: launch, submit, spin until completion",
             add,
         );
         cases.push(
@@ -44,7 +44,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 fn product_case(element: &str, edge: u64, run: fn(&mut Bench<'_>) -> Result<()>) -> Case {
-    let about = "product of square matrices: launch, submit, spin until it has ended";
+    let about = "product of square matrices: launch, submit, spin until completion";
     Case::new(&format!("matmul/{element}/{edge}"), about, run)
         .size(edge)
         .unit(Unit::Operations(2 * edge.pow(3)))
@@ -75,7 +75,7 @@ fn add(bench: &mut Bench<'_>) -> Result<()> {
         let [a, b, sum] = memory.each_ref().map(|memory| memory.argument());
         let mut launch = kernel.launch([grid, 1, 1], [BLOCK, 1, 1], &[a, b, sum, Argument::U32(count)])?;
         Ok(Box::new(move || {
-            // Kept until the stream has been waited for.
+            // Keeps the memory until the stream has completed.
             let _memory = &memory;
             timed(|| {
                 stream.launch(&mut launch)?;
@@ -90,17 +90,17 @@ fn add(bench: &mut Bench<'_>) -> Result<()> {
     }
 }
 
-/// A kernel that multiplies row-major matrices into one of f32: `kernel(a, b, c, m, n, k)`.
+/// A kernel that multiplies row-major matrices into an f32 matrix: `kernel(a, b, c, m, n, k)`.
 struct Product<T> {
     kernels: &'static Kernels,
     kernel: &'static str,
     /// Columns and rows of `c` per block.
     tile: [u32; 2],
-    /// Threads of a block.
+    /// Threads per block.
     block: [u32; 2],
     /// The kernel is a layer of a network: `kernel(a, transposed b, bias, c, m, n, k, activation)`.
     layer: bool,
-    /// A small whole number as an element, exactly.
+    /// Converts a small integer to an element exactly.
     element: fn(u8) -> T,
 }
 
@@ -114,7 +114,7 @@ static F32: Product<f32> = Product {
     element: |value| f32::from(value),
 };
 
-/// The product of halves, as their bits, on the tensor cores.
+/// The product of f16 matrices, given as bits, on the tensor cores.
 static F16: Product<u16> = Product {
     kernels: &LINEAR,
     kernel: "linear_f16",
@@ -124,12 +124,12 @@ static F16: Product<u16> = Product {
     element: |value| f16::from_f32(value.into()).to_bits(),
 };
 
-/// Element of `a` at a place: small, so that sums are exact whatever the order.
+/// The element of `a` at a position. Elements are small, so sums are exact in any order.
 fn left(row: usize, column: usize) -> u8 {
     ((row + 2 * column) % 3) as u8
 }
 
-/// Element of `b` at a place.
+/// The element of `b` at a position.
 fn right(row: usize, column: usize) -> u8 {
     ((3 * row + column) % 4) as u8
 }
@@ -174,7 +174,7 @@ fn product<T: Pod>(bench: &mut Bench<'_>, product: &'static Product<T>) -> Resul
         };
         let mut launch = kernel.launch([columns, rows, 1], [width, height, 1], &arguments)?;
         Ok(Box::new(move || {
-            // Kept until the stream has been waited for.
+            // Keeps the memory until the stream has completed.
             let _memory = &memory;
             timed(|| {
                 stream.launch(&mut launch)?;
@@ -185,7 +185,7 @@ fn product<T: Pod>(bench: &mut Bench<'_>, product: &'static Product<T>) -> Resul
     check_product(&c.to_vec()?, edge)
 }
 
-/// Looks at some elements of every part of the product.
+/// Checks some elements of every part of the product.
 fn check_product(c: &[f32], edge: usize) -> Result<()> {
     for at in (0..edge * edge).step_by(edge * edge / 61).chain([edge * edge - 1]) {
         let (row, column) = (at / edge, at % edge);

@@ -8,29 +8,29 @@ use crate::bench::{Bench, timed};
 use crate::cuda;
 use crate::error::{Error, Result};
 
-/// Bytes of a copy.
+/// Sizes of the copies, in bytes.
 const SIZES: [u64; 6] = [4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB, 256 * MIB];
-/// Most bytes that the software Orin copies in sensible time.
+/// Largest copy that the software Orin does in reasonable time, in bytes.
 const MODEL: u64 = MIB;
 
 type Run = fn(&mut Bench<'_>) -> Result<()>;
 
-/// Each kind of copy. The rate counts every byte once, though a copy reads and writes it.
+/// The kinds of copies. The rate counts every byte once, although a copy reads and writes it.
 const KINDS: [(&str, &str, Run); 6] = [
-    ("to_device", "host memory to a buffer that the GPU has done with", to_device),
-    ("to_host", "a buffer that the GPU has done with to host memory", to_host),
+    ("to_device", "host memory to an idle buffer", to_device),
+    ("to_host", "an idle buffer to host memory", to_host),
     (
         "pinned_up",
-        "pinned host memory to a buffer by the copy engine: call, submit, spin until it has ended",
+        "pinned host memory to a buffer by the copy engine: call, submit, spin until completion",
         up,
     ),
     (
         "pinned_down",
-        "a buffer to pinned host memory by the copy engine: call, submit, spin until it has ended",
+        "a buffer to pinned host memory by the copy engine: call, submit, spin until completion",
         down,
     ),
-    ("engine", "buffer to buffer by the copy engine: call, submit, spin until it has ended", by_engine),
-    ("kernel", "buffer to buffer by the graph's copy kernel: replay, spin until it has ended", by_kernel),
+    ("engine", "buffer to buffer by the copy engine: call, submit, spin until completion", by_engine),
+    ("kernel", "buffer to buffer by the graph's copy kernel: replay, spin until completion", by_kernel),
 ];
 
 pub(super) fn cases() -> Vec<Case> {
@@ -47,9 +47,9 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Bytes that differ from place to place.
+/// Bytes that depend on their position.
 fn pattern(len: usize) -> Vec<u8> {
-    // CAST: the low byte is meant.
+    // CAST: truncation to the low byte is intended.
     (0..len).map(|at| (at ^ (at >> 8) ^ (at >> 16)) as u8).collect()
 }
 

@@ -9,18 +9,18 @@ use crate::cuda::{self, Argument, Cuda};
 use crate::error::Result;
 use crate::kernels::BASICS;
 
-/// Kernels of the long graph.
+/// Number of kernels in the long graph.
 const KERNELS: usize = 1000;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        Case::new("graph/replay_wait", "graph of one kernel: replay, spin until it has ended", replay),
+        Case::new("graph/replay_wait", "graph of one kernel: replay, spin until completion", replay),
         Case::new("graph/patched", "graph of one kernel: change an argument, replay, spin", patched),
         Case::new("graph/1000_kernels", "graph of 1,000 kernels: replay, spin: per kernel", thousand),
     ]
 }
 
-/// A graph of `count` kernels that count up.
+/// Records a graph of `count` increment kernels.
 fn record(bench: &Bench<'_>, device: &Device, count: usize) -> Result<(Graph, NodeId)> {
     let increment = bench.program(&BASICS)?.kernel("increment")?;
     let data = device.alloc_from(&[0_u32; 32])?;
@@ -32,7 +32,7 @@ fn record(bench: &Bench<'_>, device: &Device, count: usize) -> Result<(Graph, No
     Ok((builder.build()?, first))
 }
 
-/// The same in CUDA.
+/// Captures the same graph with CUDA.
 fn capture(cuda: &Cuda, count: usize) -> Result<(cuda::Stream, cuda::Graph, cuda::Launch)> {
     let (kernel, stream) = (cuda.kernel(&BASICS, "increment")?, cuda.stream()?);
     let data = cuda.memory(32 * size_of::<u32>())?;

@@ -1,4 +1,4 @@
-//! Launches: what the CPU pays, and how long until it knows that the GPU is done.
+//! Launches: the cost for the CPU, and the time until the CPU sees the completion.
 
 use std::time::Instant;
 
@@ -11,29 +11,29 @@ use crate::cuda::Argument;
 use crate::error::Result;
 use crate::kernels::BASICS;
 
-/// Launches per sample where one would be too short.
+/// Launches per sample, where a single one is too short.
 const MANY: u64 = 10_000;
-/// Launches that a batch of ours holds.
+/// Launches per batch.
 const BATCH: u64 = 100;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        Case::new("launch/submit", "empty kernel: launch and submit, until the call returns", submit),
-        Case::new("launch/wait_spin", "empty kernel: launch, submit, spin until it has ended", wait_spin),
-        Case::new("launch/wait_sleep", "empty kernel: launch, submit, sleep until it has ended", wait_sleep),
+        Case::new("launch/submit", "empty kernel: launch and submit, until submit returns", submit),
+        Case::new("launch/wait_spin", "empty kernel: launch, submit, spin until completion", wait_spin),
+        Case::new("launch/wait_sleep", "empty kernel: launch, submit, sleep until completion", wait_sleep),
         Case::new(
             "launch/visible_store",
-            "launch, submit, spin until the kernel's store is seen",
+            "launch, submit, spin until the CPU sees the kernel's store",
             visible_store,
         ),
         Case::new(
             "launch/dynamic_10000",
-            "10,000 launches, each a submission, and the wait: per kernel",
+            "10,000 launches with a submission each, and a wait: per kernel",
             dynamic,
         ),
         Case::new(
             "launch/chained_10000",
-            "10,000 launches in batches of 100, and the wait: per kernel",
+            "10,000 launches in batches of 100, and a wait: per kernel",
             chained,
         ),
     ]
@@ -101,7 +101,7 @@ fn wait(bench: &mut Bench<'_>, policy: WaitPolicy, rival: Rival<'_>) -> Result<(
 
 fn visible_store(bench: &mut Bench<'_>) -> Result<()> {
     let fill = bench.program(&BASICS)?.kernel("fill_u32")?;
-    // The value of a signal may be read at any time, while the GPU writes it.
+    // The CPU may read the value of a signal at any time, also while the GPU writes it.
     let word = bench.device().signal(0)?;
     let mut queue = bench.queue(WaitPolicy::Spin)?;
     let mut round = 0_u32;
@@ -112,7 +112,7 @@ fn visible_store(bench: &mut Bench<'_>) -> Result<()> {
         let fence = queue.submit()?;
         let seen = spin_until("the kernel's store", || word.value() == u64::from(round));
         let elapsed = start.elapsed();
-        // A fault tells more than a store that is missing.
+        // Check for a fault first: it explains more than a missing store.
         fence.wait(TIMEOUT)?;
         seen.map(|()| elapsed)
     };
@@ -143,7 +143,7 @@ fn chained(bench: &mut Bench<'_>) -> Result<()> {
     many(bench, BATCH)
 }
 
-/// Many launches with `batch` of them per submission; libcuda has no batches, it sends them one by one.
+/// Many launches with `batch` of them per submission. libcuda has no batches, so it submits them one by one.
 fn many(bench: &mut Bench<'_>, batch: u64) -> Result<()> {
     let increment = bench.program(&BASICS)?.kernel("increment")?;
     let data = bench.device().alloc_from(&[0_u32; 32])?;
@@ -165,7 +165,7 @@ fn many(bench: &mut Bench<'_>, batch: u64) -> Result<()> {
         let data = cuda.memory(32 * size_of::<u32>())?;
         let mut launch = kernel.launch([1; 3], [32, 1, 1], &[data.argument(), Argument::U32(32)])?;
         Ok(Box::new(move || {
-            // Kept until the stream has been waited for.
+            // Keeps the data until the stream has completed.
             let _data = &data;
             timed(|| {
                 for _ in 0..rounds {

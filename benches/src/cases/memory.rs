@@ -4,19 +4,19 @@ use super::{Case, KIB, MIB, size_name};
 use crate::bench::{Bench, timed};
 use crate::error::Result;
 
-/// Bytes of an allocation.
+/// Sizes of the allocations, in bytes.
 const SIZES: [u64; 5] = [4 * KIB, 64 * KIB, MIB, 16 * MIB, 256 * MIB];
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for size in SIZES {
         let name = format!("memory/cached/{}", size_name(size));
-        let about = "allocate and free a buffer whose memory is kept from before";
+        let about = "allocate a buffer from cached memory and free it";
         cases.push(Case::new(&name, about, cached).size(size).needs(size, false));
     }
     for size in SIZES {
         let name = format!("memory/fresh/{}", size_name(size));
-        let about = "allocate a buffer through the driver, free it and give it back (trim)";
+        let about = "allocate a buffer through the driver, free it and return it to the system (trim)";
         cases.push(Case::new(&name, about, fresh).size(size).needs(size, false));
     }
     cases

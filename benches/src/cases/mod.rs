@@ -1,4 +1,4 @@
-//! The list of cases. A new one is a function in one of these files and a line in [`all`].
+//! The list of cases. To add a case, add a function to one of these files and a line to [`all`].
 
 mod compute;
 mod copy;
@@ -17,20 +17,20 @@ const KIB: u64 = 1 << 10;
 /// 2^20 bytes.
 const MIB: u64 = 1 << 20;
 
-/// What a case says beside the time.
+/// The rate that a case reports besides its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Nothing: the time is the result.
+    /// None: the time is the result.
     Time,
-    /// Bytes per time, for this many bytes per sample, read and written ones counted as the case says.
+    /// Bytes per time, with the bytes per sample. The case defines how reads and writes count.
     Bytes(u64),
-    /// Arithmetic operations per time, for this many per sample.
+    /// Arithmetic operations per time, with the operations per sample.
     Operations(u64),
 }
 
 impl Unit {
-    /// The unit's name and the rate at a time in nanoseconds; `None` for plain times. One byte per
-    /// nanosecond is one GB/s.
+    /// Returns the name of the unit and the rate for a time in nanoseconds; `None` for plain times. One byte per
+    /// nanosecond is 1 GB/s.
     pub fn rate(self, nanoseconds: f64) -> Option<(&'static str, f64)> {
         match self {
             Self::Time => None,
@@ -40,14 +40,14 @@ impl Unit {
     }
 }
 
-/// What a case cannot do without.
+/// Requirements of a case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Free memory in bytes.
     pub memory: u64,
-    /// A real GPU: an interpreter would take too long.
+    /// A real GPU, because an interpreter takes too long.
     pub hardware: bool,
-    /// Patience: it takes the software Orin seconds per sample, so that a quick run leaves it out there.
+    /// Patience: a sample takes seconds on the software Orin, so a quick run skips the case there.
     pub patience: bool,
     /// A program to start as a child process ([`StartUp`](crate::start_up::StartUp)).
     pub child_process: bool,
@@ -58,20 +58,20 @@ pub struct Needs {
 pub struct Case {
     /// Name, its parts separated by `/`, for example `copy/to_device/4KiB`.
     pub name: String,
-    /// What one sample is, in one line.
+    /// One-line description of a sample.
     pub about: &'static str,
-    /// What is said beside the time.
+    /// The unit of the rate.
     pub unit: Unit,
-    /// What must be there.
+    /// The requirements.
     pub needs: Needs,
-    /// What [`Bench::size`] says: bytes, elements or edge length; 0 for a case of one size.
+    /// The value of [`Bench::size`]: bytes, elements or edge length; 0 for a case without sizes.
     pub size: u64,
-    /// Measures.
+    /// Runs the measurement.
     pub run: fn(&mut Bench<'_>) -> Result<()>,
 }
 
 impl Case {
-    /// A case of one size whose result is a time.
+    /// A case without sizes whose result is a time.
     fn new(name: &str, about: &'static str, run: fn(&mut Bench<'_>) -> Result<()>) -> Self {
         Self { name: name.to_owned(), about, unit: Unit::Time, needs: Needs::default(), size: 0, run }
     }
@@ -112,7 +112,7 @@ pub fn all() -> Vec<Case> {
     .concat()
 }
 
-/// A size in bytes as people write it.
+/// A size in bytes with a binary unit.
 fn size_name(bytes: u64) -> String {
     if bytes >= MIB { format!("{}MiB", bytes / MIB) } else { format!("{}KiB", bytes / KIB) }
 }

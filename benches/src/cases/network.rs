@@ -13,11 +13,11 @@ use crate::TIMEOUT;
 use crate::bench::{Bench, timed};
 use crate::error::{Error, Result};
 
-/// Chooses the network's weights.
+/// Seed for the network's weights.
 const SEED: u64 = 1;
-/// The loop's cycles are this far apart on the plant's clock.
+/// Interval between the loop's cycles on the plant's clock.
 const STEP: Duration = Duration::from_millis(1);
-/// How far the GPU's numbers may be from the CPU's.
+/// Tolerance for the difference between the GPU's and the CPU's output.
 const TOLERANCE: f64 = 1e-4;
 
 pub(super) fn cases() -> Vec<Case> {

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::start_up::Target;
 
 pub(super) fn cases() -> Vec<Case> {
-    let about = "start of a process until it reports a kernel's result";
+    let about = "from the start of a process until it reports a kernel's result";
     let mut case = Case::new("process/first_result", about, first_result);
     case.needs.child_process = true;
     vec![case]

@@ -9,27 +9,29 @@ use crate::TIMEOUT;
 use crate::bench::{Bench, spin_until, timed};
 use crate::error::Result;
 
-/// Turns of two queues per sample.
+/// Turns of two queues, per sample.
 const TURNS: u64 = 100;
-/// Until a GPU has fetched a wait that was submitted, and stands there.
+/// Time for the GPU to fetch a submitted wait and block in it.
 const ARRIVAL: Duration = Duration::from_micros(20);
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        Case::new("signal/raise", "queue raises a signal; from the call until the CPU sees it", raise),
+        Case::new("signal/raise", "a queue raises a signal: from the call until the CPU sees it", raise),
         Case::new(
             "signal/round_trip",
-            "CPU raises what a queue is to wait for, spins until the queue answers",
+            "the CPU raises a signal right after submitting the wait, spins until the queue answers",
             |bench| round_trip(bench, Duration::ZERO, false),
         ),
         Case::new(
             "signal/wake",
-            "CPU raises what a queue has waited for since 20 us, spins until the queue answers",
+            "the CPU raises a signal 20 us after submitting the wait, spins until the queue answers",
             |bench| round_trip(bench, ARRIVAL, false),
         ),
-        Case::new("signal/wake_held", "the same by a queue that holds its engine while it waits", |bench| {
-            round_trip(bench, ARRIVAL, true)
-        }),
+        Case::new(
+            "signal/wake_held",
+            "the same, with a queue that holds its engine while it waits",
+            |bench| round_trip(bench, ARRIVAL, true),
+        ),
         Case::new(
             "signal/two_queues",
             "two queues wait for each other's signal in turns: per turn",
@@ -38,7 +40,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Keeps the processor for a time.
+/// Busy-waits for a time.
 fn pass(time: Duration) {
     let start = Instant::now();
     while start.elapsed() < time {
@@ -102,7 +104,7 @@ fn round_trip(bench: &mut Bench<'_>, arrival: Duration, hold: bool) -> Result<()
             let sent = stream.write_value(&done, round);
             pass(arrival);
             let start = Instant::now();
-            // Also when the second call has failed: nothing may wait for ever.
+            // Raise the signal even if the second call failed, so that no queue waits for ever.
             go.set(round);
             sent?;
             spin_until("the stream's answer", || done.value() >= round)?;

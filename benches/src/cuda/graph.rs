@@ -10,24 +10,24 @@ use crate::error::{Error, Result};
 /// CU_STREAM_CAPTURE_MODE_THREAD_LOCAL.
 const THREAD_LOCAL: core::ffi::c_int = 1;
 
-/// A captured sequence, ready to be launched as a whole.
+/// A captured sequence that is launched as a whole.
 #[derive(Debug)]
 pub struct Graph {
     context: Rc<Context>,
     graph: Handle,
     /// Null until the graph is instantiated.
     exec: Handle,
-    /// What the kernels are and use, kept until the graph is gone.
+    /// The launches, with the kernels and memory that they use. Kept until the graph is destroyed.
     launches: Vec<Launch>,
     _memory: Vec<Memory>,
 }
 
 impl Graph {
-    /// Captures launches, in their order.
+    /// Captures launches, in order.
     ///
     /// # Errors
     ///
-    /// libcuda's.
+    /// Errors of libcuda.
     pub fn of_launches(stream: &Stream, mut launches: Vec<Launch>, memory: Vec<Memory>) -> Result<Self> {
         let graph = capture(stream, || launches.iter_mut().try_for_each(|launch| stream.launch(launch)))?;
         Self { context: Rc::clone(&stream.context), graph, exec: ptr::null_mut(), launches, _memory: memory }
@@ -38,7 +38,7 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// libcuda's.
+    /// Errors of libcuda.
     pub fn of_copy(stream: &Stream, source: Memory, mut target: Memory, bytes: usize) -> Result<Self> {
         let graph = capture(stream, || stream.copy(&source, &mut target, bytes))?;
         let memory = vec![source, target];
@@ -54,11 +54,11 @@ impl Graph {
         Ok(self)
     }
 
-    /// Sends the graph.
+    /// Launches the graph.
     ///
     /// # Errors
     ///
-    /// libcuda's.
+    /// Errors of libcuda.
     #[inline]
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         // SAFETY: the graph is instantiated and the stream is open.
@@ -66,30 +66,29 @@ impl Graph {
         self.context.check("cuGraphLaunch", status)
     }
 
-    /// The node of a graph that consists of one launch.
+    /// Returns the node of a graph that consists of one launch.
     ///
     /// # Errors
     ///
-    /// When there is another number of steps; libcuda's.
+    /// Returns an error if the graph has another number of nodes. Errors of libcuda.
     pub fn only_node(&self) -> Result<Node> {
         let (mut node, mut count) = (ptr::null_mut(), 1);
-        // SAFETY: there is room for the one node that `count` promises; libcuda writes the true number.
+        // SAFETY: there is room for one node, as `count` says; libcuda writes the actual number.
         let status =
             unsafe { (self.context.driver.functions.graph_nodes)(self.graph, &raw mut node, &raw mut count) };
         self.context.check("cuGraphGetNodes", status)?;
         if count != 1 || self.launches.len() != 1 || node.is_null() {
-            let reason = format!("the graph has {count} steps, not one launch");
+            let reason = format!("the graph has {count} nodes instead of one launch");
             return Err(Error::Cuda { call: "cuGraphGetNodes", reason });
         }
         Ok(Node(node))
     }
 
-    /// Replaces what the only node launches by `launch` of the same kernel, from the next launch of the
-    /// graph on.
+    /// Replaces the graph's only launch by `launch` of the same kernel, for later launches of the graph.
     ///
     /// # Errors
     ///
-    /// libcuda's.
+    /// Errors of libcuda.
     pub fn set_launch(&mut self, node: &Node, launch: &mut Launch) -> Result<()> {
         let mut pointers = launch.pointers();
         let parameters = KernelNode {
@@ -101,8 +100,8 @@ impl Graph {
             extra: ptr::null_mut(),
         };
         let set = self.context.driver.functions.graph_set_kernel;
-        // SAFETY: the node is one of the graph that was instantiated; there is a pointer to a value of the
-        // right size for each parameter of the kernel, and libcuda copies the values.
+        // SAFETY: the node belongs to the instantiated graph. There is a pointer to a value of the right size for each
+        // parameter of the kernel, and libcuda copies the values.
         let status = unsafe { set(self.exec, node.0, &raw const parameters) };
         self.context.check("cuGraphExecKernelNodeSetParams", status)
     }
@@ -121,11 +120,11 @@ impl Drop for Graph {
     }
 }
 
-/// Names a step of a graph.
+/// A node of a graph.
 #[derive(Debug)]
 pub struct Node(Handle);
 
-/// Captures what `work` sends to the stream. The capture is ended whatever `work` says.
+/// Captures the work that `work` submits to the stream. Ends the capture also if `work` fails.
 fn capture(stream: &Stream, work: impl FnOnce() -> Result<()>) -> Result<Handle> {
     let functions = stream.context.driver.functions;
     // SAFETY: the stream is open.
@@ -140,7 +139,7 @@ fn capture(stream: &Stream, work: impl FnOnce() -> Result<()>) -> Result<Handle>
         Ok(()) => Ok(graph),
         Err(error) => {
             if !graph.is_null() {
-                // SAFETY: the graph that was just captured.
+                // SAFETY: the graph was just captured.
                 let _ = unsafe { (functions.graph_destroy)(graph) };
             }
             Err(error)

@@ -1,7 +1,7 @@
-//! The functions of libcuda, found in the library at run time.
+//! The functions of libcuda, located in the library at run time.
 //!
-//! Declarations after NVIDIA's CUDA Driver API reference. The names with a version are those that CUDA's
-//! own header maps the plain ones to; libcuda keeps all of them, so that CUDA 11.4 (JetPack 5) to 13 do.
+//! The declarations follow NVIDIA's CUDA Driver API reference. The versioned names are those to which CUDA's header
+//! maps the plain ones. libcuda keeps all of them, so CUDA 11.4 (JetPack 5) to 13 work.
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::fmt;
@@ -17,14 +17,14 @@ use crate::error::{Error, Result};
 pub(super) type Status = c_int;
 /// CUdevice.
 pub(super) type DeviceNumber = c_int;
-/// CUcontext, CUmodule, CUfunction, CUstream, CUevent, CUgraph, CUgraphExec and CUgraphNode alike.
+/// CUcontext, CUmodule, CUfunction, CUstream, CUevent, CUgraph, CUgraphExec or CUgraphNode.
 pub(super) type Handle = *mut c_void;
 /// CUdeviceptr.
 pub(super) type Address = u64;
 
-/// Names the file to load.
+/// Environment variable with the path of the library.
 const VARIABLE: &str = "NVGPU_LIBCUDA";
-/// Where it is: by the loader's rules, then where JetPack 6 and 5 put it.
+/// Default locations: the loader's search path, then the paths of JetPack 6 and 5.
 const PLACES: [&str; 3] = [
     "libcuda.so.1",
     "/usr/lib/aarch64-linux-gnu/nvidia/libcuda.so.1",
@@ -45,7 +45,7 @@ pub(super) struct KernelNode {
 
 macro_rules! functions {
     ($($field:ident $symbol:literal ($($parameter:ty),*);)*) => {
-        /// The functions of the library; all return a [`Status`].
+        /// The functions of the library. Each returns a [`Status`].
         #[derive(Clone, Copy)]
         pub(super) struct Functions {
             $(pub(super) $field: unsafe extern "C" fn($($parameter),*) -> Status,)*
@@ -54,8 +54,7 @@ macro_rules! functions {
         impl Functions {
             /// # Safety
             ///
-            /// The symbols of the library are libcuda's, and the result is not used after the library is
-            /// unloaded.
+            /// The library must be libcuda, and must not be unloaded while the result is in use.
             unsafe fn find(library: &Library) -> Result<Self, libloading::Error> {
                 Ok(Self {
                     // SAFETY: libcuda declares the function with this type.
@@ -117,9 +116,9 @@ functions! {
 /// The loaded library.
 pub(super) struct Driver {
     pub(super) functions: Functions,
-    /// Where it was found.
+    /// Name or path under which it was found.
     pub(super) name: String,
-    /// Never unloaded: libcuda has threads of its own.
+    /// Never unloaded, because libcuda runs its own threads.
     _library: ManuallyDrop<Library>,
 }
 
@@ -129,7 +128,7 @@ impl fmt::Debug for Driver {
     }
 }
 
-/// What is tried, in order: the file that the variable names, else the usual places.
+/// The locations to try, in order: the file that the variable names, else the default locations.
 fn places(variable: Option<OsString>) -> Vec<PathBuf> {
     match variable.filter(|value| !value.is_empty()) {
         Some(value) => vec![value.into()],
@@ -137,7 +136,7 @@ fn places(variable: Option<OsString>) -> Vec<PathBuf> {
     }
 }
 
-/// The dynamic loader's own words.
+/// The dynamic loader's message.
 fn reason(error: &libloading::Error) -> String {
     use std::error::Error as _;
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
@@ -165,14 +164,14 @@ impl Driver {
     }
 
     fn open(place: &std::path::Path) -> Result<Self, libloading::Error> {
-        // SAFETY: the user's CUDA driver, whose initialisers are made to run when it is loaded.
+        // SAFETY: this is the user's CUDA driver, whose initialisers are meant to run when it is loaded.
         let library = ManuallyDrop::new(unsafe { Library::new(place) }?);
-        // SAFETY: the symbols carry libcuda's prefix and the library is never unloaded.
+        // SAFETY: the library is libcuda, and it is never unloaded.
         let functions = unsafe { Functions::find(&library) }?;
         Ok(Self { functions, name: place.display().to_string(), _library: library })
     }
 
-    /// An error unless the status is success.
+    /// Returns an error unless the status is success.
     pub(super) fn check(&self, call: &'static str, status: Status) -> Result<()> {
         if status == 0 {
             return Ok(());

@@ -1,10 +1,10 @@
-//! The rival: NVIDIA's CUDA driver API, as much of it as the benchmarks need.
+//! The rival: the part of NVIDIA's CUDA driver API that the benchmarks need.
 //!
-//! A small safe wrapper. Every object keeps the context alive; memory, graphs and streams wait for the GPU
-//! before they are freed, so nothing that is in flight loses what it works on. As with
-//! [`tegra_hcq::Queue::launch`], a kernel that is told wrong sizes can damage the GPU memory of the context.
+//! A small safe wrapper. Every object keeps the context alive. Memory, graphs and streams wait for the GPU before they
+//! are freed, so work in flight never uses freed memory. As with [`tegra_hcq::Queue::launch`], a kernel with wrong size
+//! arguments can corrupt the GPU memory of the context.
 //!
-//! All objects belong to the thread that has opened the context: they are not `Send`.
+//! All objects belong to the thread that opened the context: they are not `Send`.
 
 mod graph;
 mod library;
@@ -22,21 +22,21 @@ use library::{Address, DeviceNumber, Driver, Handle};
 use crate::error::{Error, Result};
 use crate::kernels::Kernels;
 
-/// CU_CTX_SCHED_SPIN: waits for a stream spin, which is the fastest way.
+/// CU_CTX_SCHED_SPIN: waiting for a stream spins, which is fastest.
 const SCHEDULE_SPIN: c_uint = 1;
-/// CU_STREAM_NON_BLOCKING: not held up by the legacy default stream.
+/// CU_STREAM_NON_BLOCKING: no synchronisation with the legacy default stream.
 const NON_BLOCKING: c_uint = 1;
-/// CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING: waits for the event sleep.
+/// CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING: waiting for the event sleeps.
 const SLEEPING_EVENT: c_uint = 1 | 2;
 /// CU_MEMHOSTALLOC_DEVICEMAP.
 const DEVICE_MAP: c_uint = 2;
 /// CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
 const CAPABILITY: [c_int; 2] = [75, 76];
 
-/// Most arguments of a launch.
+/// Maximum number of arguments of a launch.
 const MAX_ARGUMENTS: usize = 8;
 
-/// The context and what made it.
+/// The context, with its driver and device.
 struct Context {
     driver: Driver,
     device: DeviceNumber,
@@ -53,9 +53,9 @@ impl Context {
         self.driver.check(call, status)
     }
 
-    /// Waits for everything in flight. What went wrong was told to whoever waited for it.
+    /// Waits for everything in flight. Ignores errors, because the caller's own waits have reported them.
     fn settle(&self) {
-        // SAFETY: the context is current on this thread, which opened it: nothing here is `Send`.
+        // SAFETY: the context is current on this thread, which opened it: no object is `Send`.
         let _ = unsafe { (self.driver.functions.context_synchronize)() };
     }
 }
@@ -81,7 +81,7 @@ impl Cuda {
     ///
     /// # Errors
     ///
-    /// [`Error::NoCuda`] without the library; [`Error::Cuda`] when it finds no device.
+    /// [`Error::NoCuda`] without the library, [`Error::Cuda`] if it finds no device.
     pub fn open() -> Result<Self> {
         let driver = Driver::load()?;
         let functions = driver.functions;
@@ -92,10 +92,10 @@ impl Cuda {
         driver.check("cuDeviceGet", unsafe { (functions.device)(&raw mut device, 0) })?;
         // SAFETY: as above.
         driver.check("cuDriverGetVersion", unsafe { (functions.driver_version)(&raw mut version) })?;
-        // SAFETY: the buffer has the length given, and libcuda ends the name with a zero.
+        // SAFETY: the buffer has the given length, and libcuda terminates the name with a zero byte.
         let status = unsafe { (functions.device_name)(name.as_mut_ptr(), name.len() as c_int, device) };
         driver.check("cuDeviceGetName", status)?;
-        // SAFETY: a C string in `name`, the last byte of which is never overwritten by another value.
+        // SAFETY: `name` is a C string, because its last byte stays zero.
         let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
         let mut capability = [0, 0];
         for (attribute, value) in CAPABILITY.into_iter().zip(&mut capability) {
@@ -111,9 +111,9 @@ impl Cuda {
         // SAFETY: the pointer is valid for the call.
         let status = unsafe { (functions.context_retain)(&raw mut handle, device) };
         driver.check("cuDevicePrimaryCtxRetain", status)?;
-        // From here on `drop` releases the context.
+        // From here on, `drop` releases the context.
         let context = Context { driver, device };
-        // SAFETY: the context that was just retained.
+        // SAFETY: the context was just retained.
         context.check("cuCtxSetCurrent", unsafe { (functions.context_set)(handle) })?;
         let version = unsigned(version);
         Ok(Self {
@@ -144,11 +144,11 @@ impl Cuda {
         &self.context.driver.name
     }
 
-    /// Loads kernels and finds one of them.
+    /// Loads kernels and returns one of them.
     ///
     /// # Errors
     ///
-    /// [`Error::NoImage`]; libcuda's.
+    /// [`Error::NoImage`], or errors of libcuda.
     pub fn kernel(&self, kernels: &Kernels, name: &str) -> Result<Kernel> {
         let image = kernels.image(self.sm)?;
         let parsed = kernels.parse(image)?;
@@ -157,24 +157,24 @@ impl Cuda {
             parsed.kernel(name).map_err(of_file)?.params.iter().map(|param| param.bytes.into()).collect();
         let functions = self.context.driver.functions;
         let mut module = ptr::null_mut();
-        // SAFETY: the image is a whole ELF file, as `parse` has seen; libcuda copies it.
+        // SAFETY: the image is a whole ELF file, as `parse` has checked; libcuda copies it.
         let status = unsafe { (functions.module_load)(&raw mut module, image.as_ptr().cast()) };
         self.context.check("cuModuleLoadData", status)?;
         let module = Module { context: Rc::clone(&self.context), handle: module };
         let symbol = CString::new(name).unwrap_or_default();
         let mut function = ptr::null_mut();
-        // SAFETY: the module is loaded; the string lives during the call.
+        // SAFETY: the module is loaded; the string outlives the call.
         let status =
             unsafe { (functions.module_function)(&raw mut function, module.handle, symbol.as_ptr()) };
         self.context.check("cuModuleGetFunction", status)?;
         Ok(Kernel { _module: Rc::new(module), function, name: name.to_owned(), parameters })
     }
 
-    /// Allocates memory of the device.
+    /// Allocates device memory.
     ///
     /// # Errors
     ///
-    /// libcuda's.
+    /// Errors of libcuda.
     pub fn memory(&self, bytes: usize) -> Result<Memory> {
         let mut address = 0;
         // SAFETY: the pointer is valid for the call.
@@ -183,11 +183,11 @@ impl Cuda {
         Ok(Memory { context: Rc::clone(&self.context), address, bytes })
     }
 
-    /// Allocates memory of the host that kernels see.
+    /// Allocates a word of host memory that kernels can access.
     ///
     /// # Errors
     ///
-    /// libcuda's.
+    /// Errors of libcuda.
     pub fn shared_word(&self) -> Result<SharedWord> {
         let functions = self.context.driver.functions;
         let mut pointer = ptr::null_mut();
@@ -195,20 +195,20 @@ impl Cuda {
         let status = unsafe { (functions.host_allocate)(&raw mut pointer, size_of::<u64>(), DEVICE_MAP) };
         self.context.check("cuMemHostAlloc", status)?;
         let pointer = NonNull::new(pointer.cast::<u64>())
-            .ok_or_else(|| Error::Cuda { call: "cuMemHostAlloc", reason: "returns no memory".into() })?;
+            .ok_or_else(|| Error::Cuda { call: "cuMemHostAlloc", reason: "returned no memory".into() })?;
         let mut word = SharedWord { context: Rc::clone(&self.context), pointer, address: 0 };
-        // SAFETY: memory that was allocated with DEVICEMAP.
+        // SAFETY: the memory was allocated with DEVICEMAP.
         let status = unsafe { (functions.host_address)(&raw mut word.address, pointer.as_ptr().cast(), 0) };
         self.context.check("cuMemHostGetDevicePointer", status)?;
         word.set(0);
         Ok(word)
     }
 
-    /// Allocates pinned memory of the host, all zeros.
+    /// Allocates zeroed pinned host memory.
     ///
     /// # Errors
     ///
-    /// libcuda's.
+    /// Errors of libcuda.
     pub fn pinned(&self, bytes: usize) -> Result<Pinned> {
         let functions = self.context.driver.functions;
         let mut pointer = ptr::null_mut();
@@ -216,8 +216,8 @@ impl Cuda {
         let status = unsafe { (functions.host_allocate)(&raw mut pointer, bytes, 0) };
         self.context.check("cuMemHostAlloc", status)?;
         let pointer = NonNull::new(pointer.cast::<u8>())
-            .ok_or_else(|| Error::Cuda { call: "cuMemHostAlloc", reason: "returns no memory".into() })?;
-        // SAFETY: fresh memory of that length.
+            .ok_or_else(|| Error::Cuda { call: "cuMemHostAlloc", reason: "returned no memory".into() })?;
+        // SAFETY: the memory is fresh and has that length.
         unsafe { pointer.write_bytes(0, bytes) };
         Ok(Pinned { context: Rc::clone(&self.context), pointer, bytes })
     }
@@ -226,7 +226,7 @@ impl Cuda {
     ///
     /// # Errors
     ///
-    /// libcuda's.
+    /// Errors of libcuda.
     pub fn stream(&self) -> Result<Stream> {
         let functions = self.context.driver.functions;
         let mut handle = ptr::null_mut();
@@ -251,7 +251,7 @@ struct Module {
 impl Drop for Module {
     fn drop(&mut self) {
         self.context.settle();
-        // SAFETY: the module is loaded, and nothing of it runs any more.
+        // SAFETY: the module is loaded, and none of its kernels runs any more.
         let _ = unsafe { (self.context.driver.functions.module_unload)(self.handle) };
     }
 }
@@ -263,7 +263,7 @@ pub struct Kernel {
     _module: Rc<Module>,
     function: Handle,
     name: String,
-    /// Sizes in bytes.
+    /// Sizes of the parameters in bytes.
     parameters: Vec<usize>,
 }
 
@@ -284,7 +284,7 @@ impl Argument {
         }
     }
 
-    /// The value in the low bytes; CUDA runs on little-endian hosts only.
+    /// The value in the low bytes. CUDA supports only little-endian hosts.
     fn bits(self) -> u64 {
         match self {
             Self::Address(value) => value,
@@ -294,7 +294,7 @@ impl Argument {
 }
 
 impl Kernel {
-    /// A launch of `grid` blocks of `block` threads, checked against what the kernel declares.
+    /// Prepares a launch of `grid` blocks of `block` threads, checked against the kernel's parameters.
     ///
     /// # Errors
     ///
@@ -317,8 +317,8 @@ fn check_sizes(kernel: &str, wanted: &[usize], given: &[usize]) -> Result<()> {
     Err(Error::Arguments { kernel: kernel.to_owned(), wanted: wanted.to_vec(), given: given.to_vec() })
 }
 
-/// A launch that is ready to be sent. Whoever sends it keeps the memory that its arguments lead to until a
-/// stream has been waited for; dropping [`Memory`] waits as well.
+/// A prepared launch. The caller keeps the memory that its arguments point to until it has waited for the stream;
+/// dropping [`Memory`] also waits.
 #[derive(Clone, Debug)]
 pub struct Launch {
     kernel: Kernel,
@@ -332,7 +332,7 @@ impl Launch {
     ///
     /// # Errors
     ///
-    /// [`Error::Arguments`] when there is no such argument or its size differs.
+    /// [`Error::Arguments`] if there is no such argument or its size differs.
     pub fn set(&mut self, index: usize, argument: Argument) -> Result<()> {
         let mut given = self.kernel.parameters.clone();
         if index >= given.len() {
@@ -344,14 +344,14 @@ impl Launch {
         Ok(())
     }
 
-    /// Pointers to the values, as libcuda wants them. It only reads, and copies, the values.
+    /// Pointers to the values, in the form that libcuda expects. libcuda reads and copies the values.
     #[inline]
     fn pointers(&mut self) -> [*mut c_void; MAX_ARGUMENTS] {
         self.values.each_mut().map(|value| ptr::from_mut(value).cast())
     }
 }
 
-/// Memory of the device.
+/// Device memory.
 #[derive(Debug)]
 pub struct Memory {
     context: Rc<Context>,
@@ -360,7 +360,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// As an argument of a launch.
+    /// The address as an argument of a launch.
     pub fn argument(&self) -> Argument {
         Argument::Address(self.address)
     }
@@ -372,42 +372,42 @@ impl Memory {
         Err(Error::Cuda { call, reason: format!("{bytes} bytes do not fit into {}", self.bytes) })
     }
 
-    /// Copies `source` to the beginning of the memory.
+    /// Copies `source` to the start of the memory.
     ///
     /// # Errors
     ///
-    /// When it does not fit; libcuda's.
+    /// Returns an error if `source` does not fit. Errors of libcuda.
     pub fn copy_from(&mut self, source: &[u8]) -> Result<()> {
         self.check_length("cuMemcpyHtoD", source.len())?;
         let copy = self.context.driver.functions.copy_to_device;
-        // SAFETY: both sides hold that many bytes; the call returns when the source has been read.
+        // SAFETY: both sides have that many bytes; the call returns after the source has been read.
         let status = unsafe { copy(self.address, source.as_ptr().cast(), source.len()) };
         self.context.check("cuMemcpyHtoD", status)
     }
 
-    /// Copies the beginning of the memory to `target`.
+    /// Copies the start of the memory to `target`.
     ///
     /// # Errors
     ///
-    /// When it is longer than the memory; libcuda's.
+    /// Returns an error if `target` is longer than the memory. Errors of libcuda.
     pub fn copy_to(&self, target: &mut [u8]) -> Result<()> {
         self.check_length("cuMemcpyDtoH", target.len())?;
         let copy = self.context.driver.functions.copy_to_host;
-        // SAFETY: both sides hold that many bytes; the call returns when the target has been written.
+        // SAFETY: both sides have that many bytes; the call returns after the target has been written.
         let status = unsafe { copy(target.as_mut_ptr().cast(), self.address, target.len()) };
         self.context.check("cuMemcpyDtoH", status)
     }
 
-    /// Frees the memory at once, without the wait of `drop`: no work that uses it is in flight.
+    /// Frees the memory immediately, without the wait of `drop`. No work in flight may use it.
     ///
     /// # Errors
     ///
-    /// libcuda's.
+    /// Errors of libcuda.
     pub fn free(self) -> Result<()> {
         let memory = core::mem::ManuallyDrop::new(self);
-        // SAFETY: `self` is never dropped, so its context is still alive here and is given back here.
+        // SAFETY: `self` is never dropped, so its context is still alive and is moved out exactly once.
         let context = unsafe { ptr::read(&raw const memory.context) };
-        // SAFETY: allocated by `cuMemAlloc`, freed once; cuMemFree itself waits for work that uses it.
+        // SAFETY: allocated by `cuMemAlloc`, freed once; cuMemFree waits for work that uses the memory.
         let status = unsafe { (context.driver.functions.free)(memory.address) };
         context.check("cuMemFree", status)
     }
@@ -421,7 +421,7 @@ impl Drop for Memory {
     }
 }
 
-/// A 64-bit word of the host that kernels and streams see.
+/// A 64-bit word of host memory that kernels and streams can access.
 #[derive(Debug)]
 pub struct SharedWord {
     context: Rc<Context>,
@@ -430,7 +430,7 @@ pub struct SharedWord {
 }
 
 impl SharedWord {
-    /// As an argument of a launch.
+    /// The address as an argument of a launch.
     pub fn argument(&self) -> Argument {
         Argument::Address(self.address)
     }
@@ -438,7 +438,7 @@ impl SharedWord {
     /// The value.
     #[inline]
     pub fn value(&self) -> u64 {
-        // SAFETY: aligned memory that `self` owns; the GPU may write it, hence volatile.
+        // SAFETY: aligned memory owned by `self`; volatile because the GPU may write it.
         unsafe { self.pointer.read_volatile() }
     }
 
@@ -458,7 +458,7 @@ impl Drop for SharedWord {
     }
 }
 
-/// Pinned memory of the host.
+/// Pinned host memory.
 #[derive(Debug)]
 pub struct Pinned {
     context: Rc<Context>,
@@ -467,10 +467,10 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// The bytes, while no copy is under way.
+    /// The bytes, while no copy is in flight.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: memory of that length that `self` owns, initialised when it was made; streams copy from and to it
-        // only between a call that borrows it and their wait.
+        // SAFETY: the memory has that length, is owned by `self` and was initialised on allocation. Streams access it
+        // only between a call that borrows it and the wait for that call.
         unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.bytes) }
     }
 }
@@ -483,7 +483,7 @@ impl Drop for Pinned {
     }
 }
 
-/// A stream, with an event to sleep for.
+/// A stream, with an event for sleeping waits.
 #[derive(Debug)]
 pub struct Stream {
     context: Rc<Context>,
@@ -492,59 +492,59 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Sends a launch.
+    /// Submits a launch.
     ///
     /// # Errors
     ///
-    /// libcuda's.
+    /// Errors of libcuda.
     #[inline]
     pub fn launch(&self, launch: &mut Launch) -> Result<()> {
         let mut pointers = launch.pointers();
         let ([x, y, z], [u, v, w]) = (launch.grid, launch.block);
         let function = launch.kernel.function;
         let send = self.context.driver.functions.launch;
-        // SAFETY: the kernel's module is loaded as long as `launch` lives and is unloaded only when nothing
-        // runs; there is a pointer to a value of the right size for each parameter.
+        // SAFETY: the kernel's module stays loaded while `launch` lives, and is unloaded only when nothing runs. There
+        // is a pointer to a value of the right size for each parameter.
         let status = unsafe {
             send(function, x, y, z, u, v, w, 0, self.handle, pointers.as_mut_ptr(), ptr::null_mut())
         };
         self.context.check("cuLaunchKernel", status)
     }
 
-    /// Sends a copy of `bytes` bytes from the beginning of `source` to that of `target`.
+    /// Submits a copy of `bytes` bytes from the start of `source` to the start of `target`.
     ///
     /// # Errors
     ///
-    /// When one is too short; libcuda's.
+    /// Returns an error if one of them is too short. Errors of libcuda.
     pub fn copy(&self, source: &Memory, target: &mut Memory, bytes: usize) -> Result<()> {
         source.check_length("cuMemcpyDtoDAsync", bytes)?;
         target.check_length("cuMemcpyDtoDAsync", bytes)?;
         let copy = self.context.driver.functions.copy_on_device;
-        // SAFETY: both hold that many bytes and wait for the GPU before they are freed.
+        // SAFETY: both have that many bytes and wait for the GPU before they are freed.
         let status = unsafe { copy(target.address, source.address, bytes, self.handle) };
         self.context.check("cuMemcpyDtoDAsync", status)
     }
 
-    /// Sends a copy of all of `source` to the beginning of `target` and waits for its end.
+    /// Copies all of `source` to the start of `target` and waits for completion.
     ///
     /// # Errors
     ///
-    /// When the target is too short; libcuda's.
+    /// Returns an error if the target is too short. Errors of libcuda.
     pub fn copy_up(&self, source: &Pinned, target: &mut Memory) -> Result<()> {
         target.check_length("cuMemcpyHtoDAsync", source.bytes)?;
         let copy = self.context.driver.functions.copy_to_device_async;
-        // SAFETY: both hold that many bytes and are borrowed until the copy has ended.
+        // SAFETY: both have that many bytes and are borrowed until the copy has completed.
         let status =
             unsafe { copy(target.address, source.pointer.as_ptr().cast(), source.bytes, self.handle) };
         self.context.check("cuMemcpyHtoDAsync", status)?;
         self.wait()
     }
 
-    /// Sends a copy from the beginning of `source` to all of `target` and waits for its end.
+    /// Copies the start of `source` to all of `target` and waits for completion.
     ///
     /// # Errors
     ///
-    /// When the source is too short; libcuda's.
+    /// Returns an error if the source is too short. Errors of libcuda.
     pub fn copy_down(&self, source: &Memory, target: &mut Pinned) -> Result<()> {
         source.check_length("cuMemcpyDtoHAsync", target.bytes)?;
         let copy = self.context.driver.functions.copy_to_host_async;
@@ -555,27 +555,27 @@ impl Stream {
         self.wait()
     }
 
-    /// Allocates from the device's pool and gives the memory back to it, in stream order.
+    /// Allocates from the device's pool and frees to it, in stream order.
     ///
     /// # Errors
     ///
-    /// libcuda's; there are devices without pools.
+    /// Errors of libcuda. Some devices have no pools.
     pub fn allocate_and_free(&self, bytes: usize) -> Result<()> {
         let functions = self.context.driver.functions;
         let mut address = 0;
         // SAFETY: the pointer is valid for the call.
         let status = unsafe { (functions.allocate_async)(&raw mut address, bytes, self.handle) };
         self.context.check("cuMemAllocAsync", status)?;
-        // SAFETY: allocated just now; nothing uses it.
+        // SAFETY: the memory was just allocated and is not in use.
         let status = unsafe { (functions.free_async)(address, self.handle) };
         self.context.check("cuMemFreeAsync", status)
     }
 
-    /// Makes the stream go on only once the word is at least `value`.
+    /// Makes the stream wait until the word is at least `value`.
     ///
     /// # Errors
     ///
-    /// libcuda's; there are devices that cannot do it.
+    /// Errors of libcuda. Some devices do not support it.
     pub fn wait_value(&self, word: &SharedWord, value: u64) -> Result<()> {
         // SAFETY: the word waits for the GPU before it is freed. Flag 0 is CU_STREAM_WAIT_VALUE_GEQ.
         let status =
@@ -583,11 +583,11 @@ impl Stream {
         self.context.check("cuStreamWaitValue64", status)
     }
 
-    /// Sets the word after everything before has ended.
+    /// Sets the word after all earlier work of the stream has completed.
     ///
     /// # Errors
     ///
-    /// libcuda's; there are devices that cannot do it.
+    /// Errors of libcuda. Some devices do not support it.
     pub fn write_value(&self, word: &SharedWord, value: u64) -> Result<()> {
         // SAFETY: as in `wait_value`. Flag 0 is CU_STREAM_WRITE_VALUE_DEFAULT.
         let status = unsafe {
@@ -596,11 +596,11 @@ impl Stream {
         self.context.check("cuStreamWriteValue64", status)
     }
 
-    /// Spins until everything that was sent has ended.
+    /// Spins until all submitted work has completed.
     ///
     /// # Errors
     ///
-    /// libcuda's, also those of the work.
+    /// Errors of libcuda, including those of the work.
     #[inline]
     pub fn wait(&self) -> Result<()> {
         // SAFETY: the stream is open.
@@ -608,11 +608,11 @@ impl Stream {
         self.context.check("cuStreamSynchronize", status)
     }
 
-    /// Sleeps until everything that was sent has ended.
+    /// Sleeps until all submitted work has completed.
     ///
     /// # Errors
     ///
-    /// libcuda's, also those of the work.
+    /// Errors of libcuda, including those of the work.
     pub fn wait_asleep(&self) -> Result<()> {
         let functions = self.context.driver.functions;
         // SAFETY: event and stream are open.
@@ -629,7 +629,7 @@ impl Drop for Stream {
         self.context.settle();
         let functions = self.context.driver.functions;
         if !self.event.is_null() {
-            // SAFETY: the event is open and nobody waits for it.
+            // SAFETY: the event is open and no thread waits for it.
             let _ = unsafe { (functions.event_destroy)(self.event) };
         }
         // SAFETY: the stream is open and idle.
@@ -652,7 +652,7 @@ mod tests {
     fn arguments_that_do_not_fit_are_refused() {
         check_sizes("k", &[8, 4], &[8, 4]).unwrap();
         let error = check_sizes("fill", &[8, 4], &[8, 8]).unwrap_err().to_string();
-        assert_eq!(error, "kernel fill takes parameters of [8, 4] bytes, not of [8, 8]");
+        assert_eq!(error, "kernel fill takes parameters of [8, 4] bytes, got [8, 8]");
         assert!(check_sizes("k", &[4; 9], &[4; 9]).is_err(), "more than the wrapper passes on");
     }
 }

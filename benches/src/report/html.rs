@@ -1,4 +1,4 @@
-//! One page with everything: no scripts, no fonts, no files beside it.
+//! A self-contained page: no scripts, no fonts, no other files.
 
 use core::fmt::Write as _;
 
@@ -15,7 +15,7 @@ white-space:nowrap}th:first-child,td:first-child{text-align:left}tr.rival td{col
 .scroll{overflow-x:auto}figure{display:inline-block;margin:1em 1em 0 0}figcaption{font-weight:bold}\
 .remark{color:#a00}dt{font-weight:bold}svg{max-width:100%;height:auto}";
 
-/// The page.
+/// Returns the page.
 ///
 /// # Errors
 ///
@@ -61,7 +61,7 @@ fn facts(page: &mut String, run: &Run) {
     fact("kernel", machine.kernel.clone().unwrap_or_else(unknown));
     fact("L4T", machine.l4t.clone().unwrap_or_else(|| "none".to_owned()));
     let software = if device.kind == tegra_hcq::DeviceKind::Sim {
-        " — the software Orin: its times say nothing about a board"
+        " — the software Orin: its times do not predict those of a board"
     } else {
         ""
     };
@@ -71,7 +71,7 @@ fn facts(page: &mut String, run: &Run) {
         fact("rival", format!("CUDA {major}.{minor} on {}, {}", rival.device, rival.library));
     }
     page.push_str(
-        "</dl>\n<p>Times per piece of work; percentiles count from the fast end; rates at the median.</p>\n",
+        "</dl>\n<p>Times per operation. Percentiles count from the fast end. Rates are at the median.</p>\n",
     );
 }
 
@@ -127,7 +127,7 @@ fn remarks(page: &mut String, run: &Run) {
     }
 }
 
-/// Plots over the size, for groups of cases that differ in it: `group/line/size`.
+/// Plots over the size, for cases that differ only in their size: `group/line/size`.
 fn sweeps(page: &mut String, run: &Run) -> Result<()> {
     let mut groups: Vec<(&str, &str, Vec<Line>)> = Vec::new();
     let in_bytes = |group: &str| group == "copy" || group == "memory";
@@ -135,7 +135,7 @@ fn sweeps(page: &mut String, run: &Run) -> Result<()> {
         let (Some(ours), rival) = figures(&measurement.outcome) else { continue };
         let mut parts = measurement.name.split('/');
         let (Some(group), Some(line), Some(_)) = (parts.next(), parts.next(), parts.next()) else { continue };
-        // A time is as good a measure of speed as a rate.
+        // Without a rate, plot the time.
         let value = |ns: f64| measurement.unit.rate(ns).unwrap_or(("µs", ns / 1e3));
         let unit = value(1.0).0;
         let x = measurement.size as f64;
@@ -160,7 +160,7 @@ fn sweeps(page: &mut String, run: &Run) -> Result<()> {
     if groups.is_empty() {
         return Ok(());
     }
-    page.push_str("<h2>Over the size</h2>\n");
+    page.push_str("<h2>By size</h2>\n");
     for (group, unit, lines) in &groups {
         let size_text = if in_bytes(group) { plot::bytes_text } else { |size: f64| format!("{size:.0}") };
         let svg = plot::lines(lines, unit, size_text)?;
@@ -212,6 +212,6 @@ mod tests {
 
     #[test]
     fn the_software_orin_is_named() {
-        assert!(html(&sample::run()).unwrap().contains("say nothing about a board"));
+        assert!(html(&sample::run()).unwrap().contains("do not predict those of a board"));
     }
 }

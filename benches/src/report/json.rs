@@ -1,4 +1,4 @@
-//! The run as JSON: everything that the other forms show, unrounded, and the distributions.
+//! The run as JSON: all data of the other formats, unrounded, and the distributions.
 
 use serde_json::{Map, Value, json};
 
@@ -7,10 +7,10 @@ use crate::cases::Unit;
 use crate::measure::{Samples, Summary};
 use crate::run::{Measurement, Outcome, RivalOutcome, Run};
 
-/// Number of this layout; it changes when a field changes its meaning.
+/// Version of the layout. It changes when a field changes its meaning.
 const SCHEMA: u32 = 1;
 
-/// One object. Times are in nanoseconds; absent figures are `null` or left out.
+/// Returns one object. Times are in nanoseconds; unknown figures are `null` or omitted.
 pub fn json(run: &Run) -> Value {
     let machine = &run.machine;
     let device = &run.device;
@@ -100,7 +100,7 @@ fn result(measurement: &Measurement) -> Value {
     Value::Object(object)
 }
 
-/// Above 1 where the rival takes longer.
+/// Ratios above 1 mean that the rival takes longer.
 fn ratios(ours: &Summary, rival: &Summary) -> Value {
     json!({
         "min": significant(rival.min / ours.min),
@@ -135,12 +135,12 @@ fn distribution(samples: &Samples, unit: Unit) -> Value {
     })
 }
 
-/// To a thousandth: the samples are no finer.
+/// Rounds to a thousandth, the resolution of the samples.
 fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 
-/// To four significant digits.
+/// Rounds to four significant digits.
 fn significant(value: f64) -> f64 {
     let digits = 3 - (value.abs().max(f64::MIN_POSITIVE).log10().floor() as i32).clamp(-100, 100);
     let scale = 10.0_f64.powi(digits);

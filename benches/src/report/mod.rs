@@ -1,4 +1,4 @@
-//! The outcome of a run as a table, as JSON and as a page of HTML.
+//! The results of a run as a table, as JSON and as an HTML page.
 
 mod html;
 mod json;
@@ -12,7 +12,7 @@ pub use table::table;
 use crate::measure::Summary;
 use crate::run::{Outcome, RivalOutcome};
 
-/// Text as it stands between tags and in attributes.
+/// Escapes text for HTML elements and attributes.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -28,7 +28,7 @@ pub fn time_text(nanoseconds: f64) -> String {
     format!("{} {unit}", three_digits(value))
 }
 
-/// A positive number with three significant digits, if it is not larger than 999.5.
+/// A positive number of at most 999.5 with three significant digits.
 fn three_digits(value: f64) -> String {
     match value {
         value if value < 9.995 => format!("{value:.2}"),
@@ -37,7 +37,7 @@ fn three_digits(value: f64) -> String {
     }
 }
 
-/// Our and the rival's figures, where there are any.
+/// The statistics of this library and of the rival, if any.
 fn figures(outcome: &Outcome) -> (Option<Summary>, Option<Summary>) {
     match outcome {
         Outcome::Measured { ours, rival } => {
@@ -51,7 +51,7 @@ fn figures(outcome: &Outcome) -> (Option<Summary>, Option<Summary>) {
     }
 }
 
-/// What is to be said where there is no figure: why a case, or its rival, was not measured.
+/// Returns the reason why a case, or its rival, was not measured.
 fn remark(outcome: &Outcome) -> Option<String> {
     match outcome {
         Outcome::Skipped(reason) => Some(format!("skipped: {reason}")),

@@ -9,7 +9,7 @@ use super::{escaped, time_text};
 use crate::error::{Error, Result};
 use crate::measure::{Bin, Samples};
 
-/// Colours of the series of one plot, in turns. In a distribution ours comes first, then the rival.
+/// Colours of the series of one plot, used in turn. In a distribution this library comes first, then the rival.
 const COLOURS: [RGBColor; 4] = [
     RGBColor(0x1f, 0x6f, 0xb4),
     RGBColor(0xe0, 0x7b, 0x00),
@@ -23,8 +23,8 @@ fn failed(error: impl Display) -> Error {
     Error::Plot(error.to_string())
 }
 
-/// The distributions of ours and, if there is one, the rival's samples over the same logarithmic axis of
-/// time. The height is the share of the samples in a bin.
+/// The distributions of this library and, if measured, of the rival, over the same logarithmic time axis. The height is
+/// the share of the samples in a bin.
 pub(super) fn histogram(ours: &Samples, rival: Option<&Samples>) -> Result<String> {
     let series: Vec<(RGBColor, Vec<Bin>)> = [Some(ours), rival]
         .into_iter()
@@ -70,7 +70,7 @@ pub(super) fn histogram(ours: &Samples, rival: Option<&Samples>) -> Result<Strin
     Ok(svg)
 }
 
-/// HTML that tells which colour is which. It stands beside the plot, where it hides nothing.
+/// An HTML legend. It is placed next to the plot, where it does not hide data.
 pub(super) fn key<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let entry = |(name, RGBColor(red, green, blue)): (&str, RGBColor)| {
         format!(" <span style=\"color:#{red:02x}{green:02x}{blue:02x}\">&#9632;</span> {}", escaped(name))
@@ -81,7 +81,7 @@ pub(super) fn key<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 /// A line of a plot: its name and its points.
 pub(super) type Line = (String, Vec<(f64, f64)>);
 
-/// Lines over two logarithmic axes: rates or times in `unit` over sizes, which `size_text` writes.
+/// Lines over two logarithmic axes: rates or times in `unit` over sizes, formatted by `size_text`.
 pub(super) fn lines(lines: &[Line], unit: &str, size_text: fn(f64) -> String) -> Result<String> {
     let points = || lines.iter().flat_map(|(_, points)| points);
     let range = |values: &mut dyn Iterator<Item = f64>| -> Range<f64> {
@@ -118,7 +118,7 @@ pub(super) fn lines(lines: &[Line], unit: &str, size_text: fn(f64) -> String) ->
     Ok(svg)
 }
 
-/// A number of bytes on an axis, which has no room for digits behind the point.
+/// A number of bytes for an axis, without decimals to save space.
 pub(super) fn bytes_text(bytes: f64) -> String {
     match bytes {
         bytes if bytes < 1e3 => format!("{bytes:.0} B"),

@@ -1,4 +1,4 @@
-//! The table for people.
+//! The table in text form.
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
@@ -7,7 +7,7 @@ use crate::cases::Unit;
 use crate::measure::Summary;
 use crate::run::Run;
 
-/// One line per measured case, two where the rival was measured as well, then what was not measured and why.
+/// One line per measured case, a second one for its rival, then the cases that were not measured, with reasons.
 pub fn table(run: &Run) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
@@ -41,7 +41,7 @@ pub fn table(run: &Run) -> String {
     format!("{}\n{separator}{remarks}", table.trim_fmt())
 }
 
-/// Words to the left, numbers to the right.
+/// Aligns text to the left and numbers to the right.
 fn cell(at: usize, text: String) -> Cell {
     let side = if at == 0 { CellAlignment::Left } else { CellAlignment::Right };
     Cell::new(text).set_alignment(side)
@@ -55,7 +55,7 @@ fn row(name: String, summary: &Summary, unit: Unit) -> Vec<String> {
     row
 }
 
-/// The rate at a time, if the case has one.
+/// The rate for a time, if the case has one.
 pub(super) fn rate_text(unit: Unit, nanoseconds: f64) -> String {
     unit.rate(nanoseconds).map_or_else(String::new, |(name, rate)| format!("{} {name}", three_digits(rate)))
 }
