@@ -1,4 +1,4 @@
-//! The argument of a request: copied in, worked on, copied out.
+//! The argument of a request: copied in, processed, copied out.
 
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -13,7 +13,7 @@ const KERNEL_READS: u32 = 1 << 30;
 /// Direction bit of a request code: the kernel writes the argument (`_IOR`).
 const KERNEL_WRITES: u32 = 1 << 31;
 
-/// The parts of a request code that the generic checks look at.
+/// The parts of a request code that the generic checks use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Code {
     /// The whole code.
@@ -28,17 +28,17 @@ pub(super) struct Code {
 
 impl Code {
     pub(super) fn new(code: u32) -> Self {
-        // CAST: truncated to the fields by intent.
+        // CAST: truncation to the fields is intended.
         Self { code, family: (code >> 8) as u8, number: code & 0xff, bytes: ((code >> 16) & 0x3fff) as usize }
     }
 
-    /// Whether the kernel reads or writes the argument at all.
+    /// Returns whether the kernel reads or writes the argument.
     pub(super) fn has_direction(self) -> bool {
         self.code & (KERNEL_READS | KERNEL_WRITES) != 0
     }
 
-    /// The check that nvgpu's nodes make before anything else: EINVAL for another family, number 0,
-    /// a number above `last` or an argument above `bytes`.
+    /// The check that nvgpu's nodes make first: EINVAL for another family, number 0, a number above `last` or an
+    /// argument larger than `bytes`.
     pub(super) fn check(self, family: u8, last: i16, bytes: usize) -> Result<(), Errno> {
         let known = self.family == family
             && self.number != 0
@@ -48,7 +48,7 @@ impl Code {
     }
 }
 
-/// A request's argument in the kernel's own memory.
+/// A request's argument in kernel memory.
 #[derive(Debug)]
 pub(super) struct Argument {
     code: Code,
@@ -57,7 +57,7 @@ pub(super) struct Argument {
 }
 
 impl Argument {
-    /// Copies the argument in as the direction of the code says; the rest is zero.
+    /// Copies the argument in if the direction of the code includes reading; the rest is zero.
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ impl Argument {
         Self::copy_in_if(code, address, code.code & KERNEL_READS != 0)
     }
 
-    /// Copies the argument in whatever the direction says; nvmap does so for some requests.
+    /// Copies the argument in regardless of the direction, as nvmap does for some requests.
     ///
     /// # Errors
     ///
@@ -88,8 +88,8 @@ impl Argument {
         self.code.code
     }
 
-    /// Runs a handler on the argument. Its changes are kept even when it fails, but then only the
-    /// few requests that say so store them.
+    /// Runs a handler on the argument. The handler's changes are kept even if it fails, but only a few requests copy
+    /// them out in that case.
     ///
     /// # Errors
     ///
@@ -104,14 +104,13 @@ impl Argument {
         result
     }
 
-    /// The argument as it is now.
+    /// The current contents of the argument.
     pub(super) fn peek<T: FromBytes>(&self) -> T {
         // PANIC: the code selects the handler and contains the size of `T`, at most `MAX_BYTES`.
         T::read_from_prefix(&self.bytes).expect("the argument holds its struct").0
     }
 
-    /// Copies the argument out if the direction says so; returns how many bytes could not be
-    /// stored.
+    /// Copies the argument out if the direction includes writing. Returns the number of bytes that could not be stored.
     pub(super) fn copy_out(&self) -> usize {
         if self.code.code & KERNEL_WRITES == 0 {
             return 0;
@@ -119,7 +118,7 @@ impl Argument {
         user::write_bytes(self.address, &self.bytes[..self.code.bytes])
     }
 
-    /// What the ctrl, TSG and channel nodes answer after success: the residue of the copy-out.
+    /// The return value of the ctrl, TSG and channel nodes after success: the residue of the copy-out.
     pub(super) fn residue(&self) -> i32 {
         i32::try_from(self.copy_out()).unwrap_or(i32::MAX)
     }

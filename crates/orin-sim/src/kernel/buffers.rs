@@ -1,8 +1,7 @@
-//! The requests of the control node about buffers: metadata, compression, video memory
-//! (`ioctl_ctrl.c`, `os/linux/cde.c`).
+//! The control node's requests for buffers: metadata, compression, video memory (`ioctl_ctrl.c`, `os/linux/cde.c`).
 //!
-//! Compression needs 64 KiB pages, which ga10b runs without, so no buffer ever has compression tags.
-//! There is no video memory either.
+//! Compression needs 64 KiB pages, which ga10b does not have, so no buffer ever has compression tags. There is no video
+//! memory.
 
 use std::os::fd::RawFd;
 
@@ -18,7 +17,7 @@ use super::argument::Argument;
 use super::nvmap::Buffer;
 use super::{Kernel, fds, user};
 
-/// What REGISTER_BUFFER attached to a buffer.
+/// Metadata that REGISTER_BUFFER attached to a buffer.
 #[derive(Clone, Debug)]
 pub(super) struct Metadata {
     bytes: Vec<u8>,
@@ -29,7 +28,7 @@ pub(super) struct Metadata {
 const PAGE: u64 = 4096;
 
 impl Kernel {
-    /// The requests that this module has.
+    /// Handles the requests of this module.
     pub(super) fn buffer_request(&self, argument: &mut Argument) -> Result<(), Errno> {
         match argument.code() {
             code::REGISTER_BUFFER => argument.call(|args: &mut RegisterBuffer| self.register(args)),
@@ -60,14 +59,14 @@ impl Kernel {
         let flags = SubmitFlags::from_bits_retain(args.submit_flags);
         let sync_file = flags.contains(SubmitFlags::FENCE_GET.union(SubmitFlags::SYNC_FENCE));
         if sync_file {
-            // The kernel takes a number for the fence first, and gives it back.
+            // The kernel first allocates a number for the fence, and frees it later.
             fds::descriptor(|_| "sync_file".to_owned())?;
         }
         // CAST: a descriptor is the same 32 bits.
         self.image(args.handle as RawFd)?;
         (args.compbits, args.zbc_color) = (0, 0);
         if sync_file {
-            // No work, no fence: the descriptor is -1.
+            // Without work there is no fence: the descriptor is -1.
             args.fence_id = u32::MAX;
         }
         Ok(())
@@ -79,7 +78,7 @@ impl Kernel {
         })
     }
 
-    /// The buffer of an image; anything else is EINVAL.
+    /// Returns the buffer of an image; any other descriptor is EINVAL.
     fn image(&self, fd: RawFd) -> Result<Buffer, Errno> {
         self.lock().fds.dma_buf(fd).map_err(|_| Errno::INVAL)
     }
@@ -122,7 +121,7 @@ impl Kernel {
             return Err(Errno::NOMEM);
         }
         *metadata = Some(Metadata { bytes, mutable: flags.contains(RegisterBufferFlags::MUTABLE) });
-        // Nothing of the input stays; no buffer has compression tags.
+        // No input is returned, because no buffer has compression tags.
         args.flags = 0;
         Ok(())
     }
@@ -148,8 +147,8 @@ impl Kernel {
     }
 }
 
-/// ALLOC_VIDMEM never succeeds. That the errno of a correct request is ENOMEM is an assumption. The
-/// alignment, where 0 means a page, is held against the size rounded up to a power of two.
+/// ALLOC_VIDMEM always fails. ENOMEM for a correct request is an assumption. The alignment, where 0 means a page, is
+/// compared with the size rounded up to a power of two.
 fn alloc_vidmem(args: &AllocVidmem) -> Errno {
     let (size, alignment) = (args.size_or_fd, u64::from(args.alignment));
     let alignment = if alignment == 0 { PAGE } else { alignment };

@@ -1,8 +1,8 @@
 //! Channels (`common/fifo/channel.c`, `ioctl_channel.c`, `linux-channel.c`, `common/gr/gr_setup.c`).
 //!
-//! A channel gets an address space, joins a TSG, has its watchdog switched off, and is then given
-//! its ring by SETUP_BIND, from which moment the GPU serves its doorbell. ALLOC_OBJ_CTX makes the
-//! engine context of the TSG and allows methods of a class.
+//! A channel gets an address space, joins a TSG, has its watchdog disabled, and then gets its ring from SETUP_BIND.
+//! From that moment the GPU serves its doorbell. ALLOC_OBJ_CTX creates the engine context of the TSG and allows the
+//! methods of a class.
 
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,18 +29,18 @@ use super::tsg::preempt_timed_out;
 use super::watchdog::Watchdog;
 use super::{Kernel, user};
 
-/// Channels that SET_DETERMINISTIC_OPTS takes at a time.
+/// Maximum number of channels of one SET_DETERMINISTIC_OPTS.
 const MAX_DETERMINISTIC: u32 = 512;
 /// Longest argument of the node, in bytes.
 const MAX_BYTES: usize = 104;
-/// Bytes of an error notification.
+/// Size of an error notification in bytes.
 pub(super) const NOTIFICATION_BYTES: u64 = size_of::<Notification>() as u64;
 /// The runlist of the graphics and compute engine.
 pub(super) const RUNLIST_GR: u32 = 0;
 /// The copy engine's class.
 const COPY_CLASS: u32 = 0xc7b5;
-/// Requests that power the GPU up first. WAIT does so too, but its list of errors begins with a channel
-/// that cannot be waited for.
+/// Requests that first power the GPU up. WAIT does so as well, but it first checks whether the channel can be waited
+/// for.
 const POWERED: [u32; 13] = [
     code::ALLOC_OBJ_CTX,
     code::SETUP_BIND,
@@ -57,7 +57,7 @@ const POWERED: [u32; 13] = [
     code::GET_USER_SYNCPOINT,
 ];
 
-/// Where errors are reported.
+/// Memory for error reports.
 #[derive(Clone, Debug)]
 pub(super) struct Notifier {
     /// Kept alive for the channel.
@@ -66,14 +66,14 @@ pub(super) struct Notifier {
     pub(super) offset: u64,
 }
 
-/// What SETUP_BIND established.
+/// The result of SETUP_BIND.
 #[derive(Debug)]
 pub(super) struct Ring {
     /// Kept alive for the channel.
     pub(super) _buffers: Vec<Buffer>,
     /// First address of the ring in the kernel's area.
     pub(super) va: u64,
-    /// The kernel's own ring, without usermode submission.
+    /// The kernel's own ring; `None` with usermode submission.
     pub(super) kernel: Option<KernelRing>,
 }
 
@@ -85,13 +85,13 @@ pub(super) struct Channel {
     pub(super) space: Option<SpaceId>,
     pub(super) tsg: Option<u32>,
     pub(super) veid: u32,
-    /// The subcontext that it joined its TSG on; a later request for another one changes only `veid`.
+    /// The subcontext on which it joined its TSG. A later request for another one changes only `veid`.
     pub(super) joined_veid: u32,
-    /// The host engine of the runlist; 1 once a VEID above 0 has been asked for.
+    /// The host engine of the runlist: 1 after a VEID above 0 was requested.
     pub(super) runqueue: u32,
     pub(super) watchdog: Watchdog,
     pub(super) deterministic: bool,
-    /// SET_DETERMINISTIC_OPTS lets the GPU power down under this channel.
+    /// SET_DETERMINISTIC_OPTS allows the GPU to power down under this channel.
     pub(super) railgating: bool,
     pub(super) object_class: Option<u32>,
     /// Classes whose methods are allowed.
@@ -99,17 +99,17 @@ pub(super) struct Channel {
     pub(super) notifier: Option<Notifier>,
     pub(super) ring: Option<Ring>,
     pub(super) syncpoint: Option<UserSyncpoint>,
-    /// Does not run: not in a TSG yet, or ended.
+    /// The channel does not run: not in a TSG yet, or ended.
     pub(super) unserviceable: bool,
-    /// Taken out of a TSG; never serviceable again.
+    /// Removed from a TSG; permanently unserviceable.
     pub(super) retired: bool,
-    /// Name of the thread that opened it.
+    /// Name of the thread that opened the channel.
     pub(super) owner: String,
-    /// Held for the length of each request.
+    /// Held for the duration of each request.
     gate: Arc<Mutex<()>>,
 }
 
-/// A thread's name as the kernel keeps it: the first 15 bytes (TASK_COMM_LEN less the end).
+/// A thread's name as stored by the kernel: the first 15 bytes (TASK_COMM_LEN without the terminator).
 fn task_name(name: &str) -> String {
     let end = (0..=name.len().min(15)).rev().find(|&at| name.is_char_boundary(at));
     name[..end.unwrap_or(0)].to_owned()
@@ -145,13 +145,13 @@ impl Channel {
         self.syncpoint.into_iter().chain(self.kernel_fence().map(|(syncpoint, _)| syncpoint))
     }
 
-    /// The syncpoint of kernel-mode submission, and its value when all work is done.
+    /// The syncpoint of kernel-mode submission, and its value after all work is done.
     pub(super) fn kernel_fence(&self) -> Option<(UserSyncpoint, u32)> {
         self.ring.as_ref()?.kernel.as_ref()?.fence
     }
 
-    /// Classes whose methods the GPU takes: those with a context on the graphics runlist, the copy
-    /// engine's without one on its own.
+    /// Classes whose methods the GPU accepts: on the graphics runlist those with a context, on the copy runlist the
+    /// copy engine's without one.
     fn engine_objects(&self) -> Vec<u32> {
         if self.runlist == RUNLIST_GR { self.objects.clone() } else { vec![COPY_CLASS] }
     }
@@ -192,8 +192,8 @@ fn setup_checks(log: &Log, id: u32, channel: &Channel, args: &SetupBind, vpr: bo
     if flags.contains(SetupBindFlags::VPR_ENABLED) && !vpr { Err(Errno::INVAL) } else { Ok(()) }
 }
 
-/// Maps the ring, then takes USERD's buffer; nothing is left behind when the second fails. Returns both
-/// buffers and where the ring lies.
+/// Maps the ring, then takes USERD's buffer. If the second step fails, the first is undone. Returns both buffers and
+/// the address of the ring.
 fn setup_buffers(
     state: &mut State,
     log: &Log,
@@ -230,7 +230,7 @@ impl State {
         self.channels.get_mut(&id).filter(|channel| channel.serial == serial).ok_or(Errno::TIMEDOUT)
     }
 
-    /// SETUP_BIND up to the moment where the GPU takes over.
+    /// SETUP_BIND up to the point where the GPU takes over.
     fn setup_bind(
         &mut self,
         log: &Log,
@@ -273,7 +273,7 @@ impl State {
             address_space,
             group,
         };
-        // Entries beyond GP_PUT are never fetched, so strict mode has no need of poison there.
+        // Entries beyond GP_PUT are never fetched, so strict mode needs no poison there.
         setup.ring.clear_poison();
         let channel = self.channel(id, serial)?;
         channel.ring = Some(Ring { _buffers: buffers.into(), va, kernel: None });
@@ -306,7 +306,7 @@ impl State {
         Ok(())
     }
 
-    /// GET_USER_SYNCPOINT: the channel's own, made by the first call.
+    /// GET_USER_SYNCPOINT: returns the channel's own syncpoint, created by the first call.
     fn user_syncpoint(
         &mut self,
         log: &Log,
@@ -348,7 +348,7 @@ impl State {
         Ok(())
     }
 
-    /// SET_ERROR_NOTIFIER: the old notifier is gone before the new descriptor is looked at.
+    /// SET_ERROR_NOTIFIER: removes the old notifier before it checks the new descriptor.
     fn set_error_notifier(
         &mut self,
         log: &Log,
@@ -387,13 +387,13 @@ impl Kernel {
         code.check(abi::FAMILY, self.config.characteristics.ioctl_channel_nr_last, MAX_BYTES)?;
         let mut argument = Argument::copy_in(code, address)?;
         if code.code == code::WAIT {
-            // Gives the gate up while it sleeps, so it is as well without.
+            // WAIT releases the gate while it sleeps, so it does not take the gate.
             argument.call(|args: &mut Wait| self.channel_wait((id, serial), args))?;
             return Ok(argument.residue());
         }
         let gate = Arc::clone(&self.lock().channel(id, serial)?.gate);
         let _gate = gate.lock().unwrap_or_else(PoisonError::into_inner);
-        // It may have been closed while this request waited.
+        // The channel may have been closed while this request waited.
         let mut state = self.lock();
         state.channel(id, serial)?;
         let log = &self.log;
@@ -456,7 +456,7 @@ impl Kernel {
                 let tsg = state.channel(id, serial)?.tsg.ok_or(Errno::INVAL)?;
                 let channels = state.tsgs.get(&tsg).map(|tsg| tsg.channels.clone()).unwrap_or_default();
                 drop(state);
-                // What the request answers is whether the TSG could be enabled again.
+                // The result depends on whether the TSG could be enabled again.
                 if self.stalled() {
                     preempt_timed_out(log, tsg);
                 }
@@ -470,7 +470,7 @@ impl Kernel {
             code::OPEN => {
                 drop(state);
                 argument.call(|args: &mut Open| {
-                    // The number in the argument is not read: runlist 0.
+                    // The kernel ignores the number in the argument and uses runlist 0.
                     let mut open = OpenChannel { runlist_id_or_fd: 0 };
                     self.open_channel(&mut open)?;
                     args.channel_fd = open.runlist_id_or_fd;
@@ -478,7 +478,7 @@ impl Kernel {
                 })?;
             }
             code::SET_BOOSTED_CTX => return Err(Errno::INVAL),
-            // Without the privilege, or without the hook that ga10b lacks.
+            // EPERM without the privilege, else ENOSYS, because ga10b lacks the hook.
             code::RESCHEDULE_RUNLIST => {
                 return Err(if self.config.cap_sys_nice { Errno::NOSYS } else { Errno::PERM });
             }
@@ -505,7 +505,7 @@ impl Kernel {
             gpu.bind_channel(setup);
             objects.iter().for_each(|class| gpu.add_object(channel.0, *class));
         });
-        // A fault of another channel may have ended the TSG meanwhile, before the GPU knew this one.
+        // A fault of another channel may have ended the TSG before the GPU knew this channel.
         let ended = self.lock().channel(channel.0, channel.1)?.unserviceable;
         if ended {
             self.gpu(|gpu| gpu.stop_channels(&[channel.0]));
@@ -513,7 +513,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// close(): what runs is stopped first, then everything the channel held is released.
+    /// close(): stops running work first, then releases everything that the channel held.
     pub(super) fn close_channel(&self, id: u32, serial: u64) {
         let gate = match self.lock().channel(id, serial) {
             Ok(channel) => Arc::clone(&channel.gate),

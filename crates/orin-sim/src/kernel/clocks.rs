@@ -1,7 +1,7 @@
 //! The clock requests of the control node (`ioctl_ctrl.c`, `common/clk_arb/clk_arb_gp10b.c`).
 //!
-//! There is one clock domain, that of the GPCs. A frequency that an open of the node asks for holds
-//! as long as the open; of several the highest wins, rounded up to a point of the table.
+//! There is one clock domain, the GPCs. A frequency requested through an open of the node is in effect while that open
+//! exists. The highest requested frequency wins, rounded up to a point of the table.
 
 use nvgpu_sys::ctrl::{
     CLK_DOMAIN_GPCCLK, CLK_FLAG_SPECIFIC_DOMAINS, CLK_TYPE_ACTUAL, CLK_TYPE_EFFECTIVE, CLK_TYPE_TARGET,
@@ -14,11 +14,11 @@ use super::argument::Argument;
 use super::fds::{self, Object};
 use super::{Kernel, user};
 
-/// Frequency without any request in the 30 W mode, in Hz.
+/// Frequency in the 30 W mode without any request, in Hz.
 const DEFAULT_HZ: u64 = 612_000_000;
 /// Lowest point of the frequency table, in Hz.
 const LOWEST_HZ: u64 = 306_000_000;
-/// Distance of the points, in Hz; the highest is the maximum of the characteristics.
+/// Distance of the points in Hz. The highest point is the maximum of the characteristics.
 const STEP_HZ: u64 = 102_000_000;
 /// Number of clock domains.
 const DOMAINS: u16 = 1;
@@ -38,7 +38,7 @@ fn check_domain(domain: u32) -> Result<(), Errno> {
     if domain == CLK_DOMAIN_GPCCLK { Ok(()) } else { Err(Errno::INVAL) }
 }
 
-/// The common rules of the queries: how many entries to fill, `None` when only the number is wanted.
+/// Common rules of the queries. Returns the number of entries to fill; `None` if only the number was requested.
 fn entries(flags: u32, count: &mut u16, most: u16) -> Result<Option<u16>, Errno> {
     match flags {
         0 if *count == 0 => {
@@ -60,7 +60,7 @@ impl Kernel {
         steps.chain([maximum]).collect()
     }
 
-    /// The frequency of the GPCs now, in Hz.
+    /// The current frequency of the GPCs, in Hz.
     pub(super) fn frequency(&self) -> u64 {
         let wanted = self.lock().frequencies.values().copied().max().unwrap_or(DEFAULT_HZ);
         let points = self.frequencies();
@@ -68,7 +68,7 @@ impl Kernel {
         points.into_iter().find(|hz| *hz >= wanted).unwrap_or(maximum)
     }
 
-    /// The requests but for CLK_GET_VF_POINTS; `instance` is the open of the node.
+    /// Handles all clock requests except CLK_GET_VF_POINTS. `instance` is the open of the node.
     pub(super) fn clock(&self, instance: u64, argument: &mut Argument) -> Result<(), Errno> {
         match argument.code() {
             code::CLK_GET_RANGE => argument.call(|args: &mut ClkRangeArgs| self.clock_range(args)),
@@ -92,8 +92,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// CLK_GET_VF_POINTS. Without room for any, the number of points comes back in `max_entries`. Returns
-    /// the bytes of a point that could not be stored.
+    /// CLK_GET_VF_POINTS. If there is no room for any point, `max_entries` returns the number of points. Returns the
+    /// number of bytes of a point that could not be stored.
     pub(super) fn clock_points(&self, argument: &mut Argument) -> Result<usize, Errno> {
         let mut left = 0;
         argument.call(|args: &mut ClkVfPointsArgs| {

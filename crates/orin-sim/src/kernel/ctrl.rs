@@ -1,4 +1,4 @@
-//! The control node (`os/linux/ioctl_ctrl.c`): queries, and the factory of everything else.
+//! The control node (`os/linux/ioctl_ctrl.c`): queries, and creation of all other objects.
 
 use std::os::fd::OwnedFd;
 
@@ -23,24 +23,24 @@ use super::{Kernel, user};
 
 /// Longest argument of the node, in bytes.
 const MAX_BYTES: usize = 264;
-/// Bounds of an address space are multiples of this: what one lowest page directory covers.
+/// Alignment of an address space's bounds: the range of one lowest-level page directory.
 const BOUNDS_ALIGNMENT: u64 = 2 << 20;
-/// What the MMU can address, in bytes.
+/// Address range of the MMU, in bytes.
 const MMU_BYTES: u64 = 1 << 49;
-/// The runlist of the asynchronous copy engine. That it has one of its own is known, the number is
-/// not.
+/// The runlist of the asynchronous copy engine. The engine is known to have its own runlist; the number is an
+/// assumption.
 const RUNLIST_COPY: u32 = 1;
-/// Size of a depth-culling context as the board gave it, in bytes.
+/// Size of a depth-culling context as reported by the board, in bytes.
 const ZCULL_BYTES: u32 = 164_352;
-/// Slices of each L2 partition, one bit each.
+/// Slices of each L2 partition, one bit per slice.
 const L2_MASKS: [u32; 2] = [0xf, 0xf];
 
-/// Requests that hide a GPU that cannot be powered on behind EINVAL.
+/// Requests that return EINVAL if the GPU cannot be powered on.
 const POWER_IS_INVALID: [u32; 3] =
     [code::GET_CHARACTERISTICS, code::SET_MMUDEBUG_MODE, code::GET_CPU_TIME_CORRELATION_INFO];
 /// WAIT_FOR_PAUSE, RESUME_FROM_PAUSE and TRIGGER_SUSPEND, which ga10b does not implement.
 const NOT_ON_GA10B: [u32; 3] = [code::WAIT_FOR_PAUSE, code::RESUME_FROM_PAUSE, code::TRIGGER_SUSPEND];
-/// GET_EVENT_FD, the four sensors and SET_THERM_ALERT_LIMIT, whose features are off.
+/// GET_EVENT_FD, the four sensor requests and SET_THERM_ALERT_LIMIT. Their features are disabled.
 const FEATURE_OFF: [u32; 6] = [
     code::GET_EVENT_FD,
     code::GET_VOLTAGE,
@@ -50,10 +50,10 @@ const FEATURE_OFF: [u32; 6] = [
     code::SET_THERM_ALERT_LIMIT,
 ];
 
-/// What an ioctl of this node answers besides 0: the bytes that did not reach a user buffer.
+/// Return value of this node's ioctls besides 0: the number of bytes that did not reach a user buffer.
 type Residue = i32;
 
-/// Copies as much of `items` as fits `capacity` bytes; several handlers return the residue.
+/// Copies as many of `items` as fit into `capacity` bytes. Several handlers return the residue.
 fn copy_items<T: IntoBytes + Immutable>(items: &[T], capacity: u64, address: u64) -> Residue {
     let bytes = items.as_bytes();
     // CAST: at most the length of a table of this file.
@@ -61,7 +61,7 @@ fn copy_items<T: IntoBytes + Immutable>(items: &[T], capacity: u64, address: u64
     user::write_bytes(address, &bytes[..len]) as Residue
 }
 
-/// Copies `items` where the caller must have given exactly their size.
+/// Copies `items` if the caller gave exactly their size.
 fn copy_exactly(items: &[u32], capacity: u32, address: u64) -> Result<(), Errno> {
     let bytes = items.as_bytes();
     if capacity as usize != bytes.len() {
@@ -75,7 +75,7 @@ impl Kernel {
         code.check(abi::FAMILY, self.config.characteristics.gpu_ioctl_nr_last, MAX_BYTES)?;
         let mut argument = Argument::copy_in(code, address)?;
         self.power_up();
-        // Which requests do without the GPU is not known; here none does.
+        // Which requests work without the GPU is unknown; in the model none does.
         if self.lock().quiesced {
             return Err(if POWER_IS_INVALID.contains(&code.code) { Errno::INVAL } else { Errno::NODEV });
         }
@@ -93,7 +93,7 @@ impl Kernel {
         Ok(if residue > 0 { residue } else { argument.residue() })
     }
 
-    /// The requests that make descriptors.
+    /// Handles the requests that create descriptors.
     fn make(&self, instance: u64, argument: &mut Argument) -> Result<(), Errno> {
         match argument.code() {
             code::ALLOC_AS => argument.call(|args: &mut AllocAs| self.alloc_as(args)),
@@ -102,7 +102,7 @@ impl Kernel {
         }
     }
 
-    /// The requests that tell about the chip.
+    /// Handles the requests that query the chip.
     fn query(&self, instance: u64, code: Code, argument: &mut Argument) -> Result<Residue, Errno> {
         let mut residue = 0;
         match code.code {
@@ -141,7 +141,7 @@ impl Kernel {
                 // CAST: at most the number of engines.
                 let fit = capacity.min(engines.len() as u64) as usize;
                 for (at, engine) in (0_u64..).zip(&engines[..fit]) {
-                    // One by one, and up to the first that cannot be stored.
+                    // Copied one by one, up to the first one that cannot be stored.
                     let address = args.engine_info_buf_addr.wrapping_add(at * size_of_val(engine) as u64);
                     residue = copy_items(core::slice::from_ref(engine), u64::MAX, address);
                     if residue > 0 {
@@ -184,7 +184,7 @@ impl Kernel {
                 args.tpc_exception_en_sm_mask = (1 << self.config.sm_count()) - 1;
                 Ok(())
             })?,
-            // The geometry of depth culling has not been observed.
+            // The geometry of depth culling is unknown.
             code::ZCULL_GET_INFO => argument.call(|args: &mut ZcullGetInfo| {
                 *args = ZcullGetInfo::default();
                 Ok(())
@@ -206,14 +206,14 @@ impl Kernel {
         Ok(residue)
     }
 
-    /// Positions of the GPCs that have TPCs.
+    /// Positions of the GPCs with TPCs.
     fn gpcs(&self) -> Vec<u32> {
         // CAST: two positions.
         let masks = self.config.tpc_masks.iter().enumerate();
         masks.filter(|(_, mask)| **mask != 0).map(|(gpc, _)| gpc as u32).collect()
     }
 
-    /// Where each SM sits: SMs 2k and 2k + 1 are those of TPC k.
+    /// The position of each SM: SMs 2k and 2k + 1 belong to TPC k.
     fn vsms(&self) -> Vec<VsmsMappingEntry> {
         let mut entries = Vec::new();
         let present = self.config.tpc_masks.iter().filter(|mask| **mask != 0);
@@ -238,7 +238,7 @@ impl Kernel {
     fn alloc_as(&self, args: &mut AllocAs) -> Result<(), Errno> {
         let descriptor = fds::descriptor(|number| format!("nvhost-ga10b-fd{number}"))?;
         if args.big_page_size != 0 {
-            // Not a power of two, or not among the big pages of this chip, of which there are none.
+            // Not a power of two, or not a big-page size of this chip, which has none.
             return Err(Errno::INVAL);
         }
         let aligned = |bound: u64| bound != 0 && bound.is_multiple_of(BOUNDS_ALIGNMENT);
@@ -299,7 +299,7 @@ impl Kernel {
     }
 }
 
-/// The engines: graphics with its two copy engines on one runlist, and a copy engine of its own.
+/// The engines: graphics with its two copy engines on one runlist, and a copy engine on its own runlist.
 fn engines() -> [EngineInfoItem; 4] {
     let engine = |engine_id, engine_instance, runlist: u32| EngineInfoItem {
         engine_id,
@@ -316,7 +316,7 @@ fn engines() -> [EngineInfoItem; 4] {
     ]
 }
 
-/// Nothing to do beyond the checks: the model has no caches.
+/// Only makes the checks, because the model has no caches.
 fn flush_l2(args: &FlushL2) -> Result<(), Errno> {
     let operations = FlushL2Operations::from_bits_retain(args.operations);
     let flush = operations.contains(FlushL2Operations::L2_FLUSH);
@@ -327,7 +327,7 @@ fn flush_l2(args: &FlushL2) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The requests about the clock.
+/// Handles the clock-reading requests.
 fn times(argument: &mut Argument) -> Result<(), Errno> {
     if argument.code() == code::GET_GPU_TIME {
         return argument.call(|args: &mut GetGpuTime| {

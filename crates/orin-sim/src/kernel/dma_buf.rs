@@ -1,19 +1,18 @@
-//! Requests on a dma-buf itself (the kernel's `dma-buf.c`; nvmap's side is in `nvmap_dmabuf.c`).
+//! Requests on a dma-buf (the kernel's `dma-buf.c`; nvmap's part is in `nvmap_dmabuf.c`).
 
 use rustix::io::Errno;
 
 use super::argument::{Argument, Code};
 use super::nvmap::Buffer;
 
-/// `DMA_BUF_IOCTL_SYNC`: begins or ends access by the CPU.
+/// `DMA_BUF_IOCTL_SYNC`: begins or ends a CPU access.
 const SYNC: u32 = 0x4008_6200;
 /// `DMA_BUF_SYNC_RW`: the CPU reads, writes or both.
 const SYNC_READ_WRITE: u64 = 3;
 /// `DMA_BUF_SYNC_END`: the access ends.
 const SYNC_END: u64 = 4;
 
-/// SYNC checks its flags and that there is memory; caches are not modelled. Naming a dma-buf is not
-/// modelled either.
+/// SYNC checks its flags and that the buffer has memory. Caches are not modelled, and neither is naming a dma-buf.
 pub(super) fn ioctl(buffer: &Buffer, code: Code, address: u64) -> Result<i32, Errno> {
     if code.code != SYNC {
         return Err(Errno::NOTTY);

@@ -1,8 +1,8 @@
-//! What may share a TSG's engine context: classes, subcontexts and preemption modes
-//! (`common/fifo/tsg.c`, `common/gr/ctx.c`, `common/gr/gr_setup.c`).
+//! Rules for sharing a TSG's engine context: classes, subcontexts and preemption modes (`common/fifo/tsg.c`,
+//! `common/gr/ctx.c`, `common/gr/gr_setup.c`).
 //!
-//! The context belongs to the TSG, and its modes with it: a channel that asks for a mode is held against
-//! what any other channel of the TSG has set.
+//! The context, including its modes, belongs to the TSG. A mode that one channel requests is checked against the modes
+//! set by all other channels of the TSG.
 
 use nvgpu_sys::channel::{
     ComputePreemption, GraphicsPreemption, PreemptionMode, ZCULL_MODE_SEPARATE_BUFFER, ZcullBind,
@@ -28,25 +28,25 @@ impl Default for Modes {
     }
 }
 
-/// The mode to set: `None` when nothing is asked for or the context has it already.
+/// The mode to set; `None` if none is requested or the context already has it.
 fn wanted(asked: u32, current: u32) -> Option<u32> {
     (asked != 0 && asked != current).then_some(asked)
 }
 
-/// Modes only ever get finer: WFI, then GFXP or CTA, then CILP.
+/// Modes can only become finer: WFI, then GFXP or CTA, then CILP.
 fn allowed(wanted: Option<u32>, current: u32, supported: u32) -> bool {
-    // More than one bit at once: that it is refused is an assumption.
+    // Refusing more than one bit at once is an assumption.
     wanted.is_none_or(|mode| mode.is_power_of_two() && mode & supported != 0 && mode >= current)
 }
 
-/// Channels of a TSG that have a class, by where they run.
+/// Channels of a TSG that have a class, with their positions.
 struct Active<'a> {
     state: &'a State,
     tsg: u32,
 }
 
 impl Active<'_> {
-    /// Whether a channel on VEID 0 (or another) and host engine 0 (or another) has a class of `kind`.
+    /// Returns whether a channel on VEID 0 (or another) and host engine 0 (or another) has a class of `kind`.
     fn any(&self, veid0: bool, pbdma0: bool, kind: fn(u32) -> bool) -> bool {
         let members = self.state.tsgs.get(&self.tsg).into_iter().flat_map(|tsg| &tsg.channels);
         members.filter_map(|id| self.state.channels.get(id)).any(|channel| {
@@ -58,8 +58,7 @@ impl Active<'_> {
 }
 
 impl State {
-    /// Which classes go together on the subcontexts and host engines of a TSG. The first broken rule is
-    /// printed.
+    /// Checks which classes can share the subcontexts and host engines of a TSG. Prints the first violated rule.
     pub(super) fn class_rules(&self, log: &Log, tsg: u32, id: u32) -> Result<(), Errno> {
         let channel = self.channels.get(&id).ok_or(Errno::INVAL)?;
         let Some(class) = channel.object_class else { return Err(Errno::INVAL) };
@@ -89,7 +88,7 @@ impl State {
         Err(Errno::INVAL)
     }
 
-    /// Graphics beside asynchronous compute rules CILP out.
+    /// CILP is not allowed if graphics and asynchronous compute share the TSG.
     fn cilp_rules(&self, log: &Log, tsg: u32, id: u32) -> Result<(), Errno> {
         let channel = self.channels.get(&id).ok_or(Errno::INVAL)?;
         let Some(class) = channel.object_class else { return Err(Errno::INVAL) };
@@ -113,12 +112,12 @@ impl State {
         Err(Errno::INVAL)
     }
 
-    /// Sets modes of a TSG's context on behalf of a channel; 0 asks for nothing. Only what is asked for
-    /// is compared with each other, so that CILP can join a context that has GFXP already.
+    /// Sets modes of a TSG's context for a channel; 0 requests nothing. Only requested modes are compared with each
+    /// other, so CILP can join a context that already has GFXP.
     ///
     /// # Errors
     ///
-    /// EINVAL, with a line of `function`.
+    /// EINVAL, with a log line of `function`.
     pub(super) fn set_modes(
         &mut self,
         log: &Log,
@@ -144,7 +143,7 @@ impl State {
         } else if is_graphics(class) || is_compute(class) && cilp {
             result = self.cilp_rules(log, tsg_id, id);
         } else if !is_compute(class) {
-            // Modes are those of the graphics engine.
+            // Only the graphics engine has modes.
             result = Err(Errno::INVAL);
         }
         result.inspect_err(|_| log.error(function, format_args!("set_ctxsw_preemption_mode failed")))?;
@@ -154,7 +153,7 @@ impl State {
         Ok(())
     }
 
-    /// The TSG of a channel that has been given a class, in the order of the checks.
+    /// Returns the TSG of a channel with a class, checking in the kernel's order.
     fn context_of(&mut self, channel: (u32, u64)) -> Result<u32, Errno> {
         let channel = self.channel(channel.0, channel.1)?;
         channel.object_class.ok_or(Errno::INVAL)?;
@@ -163,11 +162,11 @@ impl State {
 }
 
 impl Kernel {
-    /// Takes a TSG off the hardware for a change of its context.
+    /// Preempts a TSG before a change of its context.
     ///
     /// # Errors
     ///
-    /// ETIMEDOUT when the engines are stuck.
+    /// ETIMEDOUT if the engines are stalled.
     fn preempt_for_change(&self, tsg: u32, stalled: bool) -> Result<(), Errno> {
         if !stalled {
             return Ok(());
@@ -191,8 +190,8 @@ impl Kernel {
         state.set_modes(&self.log, (tsg, channel.0), asked, "nvgpu_gr_setup_set_preemption_mode")
     }
 
-    /// ZCULL_BIND: the buffer for depth culling of a TSG's context. The first one stays; later ones are
-    /// accepted and ignored. That a TSG without a context is refused is an assumption.
+    /// ZCULL_BIND: binds the buffer for depth culling to a TSG's context. The first one stays; later ones are accepted
+    /// and ignored. Refusing a TSG without a context is an assumption.
     pub(super) fn zcull_bind(&self, channel: (u32, u64), args: &ZcullBind) -> Result<(), Errno> {
         let stalled = self.stalled();
         let mut state = self.lock();

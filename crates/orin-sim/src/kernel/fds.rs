@@ -1,9 +1,8 @@
 //! Descriptors.
 //!
-//! Every descriptor that the model hands out is a real one of the process, so that numbers, limits
-//! and `/proc/self/fd` behave as they do on a board: a dma-buf is a duplicate of its memory's memfd,
-//! everything else an empty memfd named like the kernel's anonymous inode. The table says what a
-//! number stands for.
+//! Every descriptor of the model is a real descriptor of the process, so numbers, limits and `/proc/self/fd` behave as
+//! on a board. A dma-buf is a duplicate of its memory's memfd. Everything else is an empty memfd named like the
+//! kernel's anonymous inode. The table maps numbers to objects.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
@@ -19,7 +18,7 @@ use super::nvmap::Buffer;
 use super::process::{self, ProcessId};
 use super::syncpoint::Fence;
 
-/// What a descriptor stands for.
+/// The object behind a descriptor.
 #[derive(Clone, Debug)]
 pub(super) enum Object {
     /// An open of `/dev/nvmap`, by the process that opened it.
@@ -30,11 +29,11 @@ pub(super) enum Object {
     Space(SpaceId),
     /// A TSG, by its id.
     Tsg(u32),
-    /// A channel, by its id; the serial number tells users of a reused id apart.
+    /// A channel, by its id. The serial number distinguishes users of a reused id.
     Channel { id: u32, serial: u64 },
     /// A dma-buf.
     DmaBuf(Buffer),
-    /// An event of a TSG: whether it has happened since the last poll that said so.
+    /// An event of a TSG: whether it has happened since the last poll that reported it.
     Event(Arc<AtomicBool>),
     /// The completion of a clock request; always readable.
     ClockRequest,
@@ -42,11 +41,11 @@ pub(super) enum Object {
     Host1x,
     /// A sync-file.
     SyncFile(Arc<Fence>),
-    /// A descriptor of CREATE_POLLFD.
+    /// A descriptor created by CREATE_POLLFD.
     PollSet(Arc<PollSet>),
-    /// `/dev/kmsg`: the next record, and whether reads wait.
+    /// `/dev/kmsg`: the next record, and whether reads block.
     Kmsg { cursor: u64, blocking: bool },
-    /// A text file of sysfs: the text, and how much has been read.
+    /// A text file of sysfs: the text, and the number of bytes already read.
     Text { text: String, read: usize },
 }
 
@@ -55,27 +54,27 @@ struct Entry {
     descriptor: OwnedFd,
     object: Object,
     owner: ProcessId,
-    /// The open file; copies of a descriptor share it.
+    /// The open file; duplicates of a descriptor share it.
     file: u64,
 }
 
-/// The descriptors handed out and not yet closed.
+/// The descriptors that are open.
 #[derive(Debug, Default)]
 pub(super) struct Fds {
     table: BTreeMap<RawFd, Entry>,
     next_file: u64,
 }
 
-/// Makes a descriptor named `name(number)`.
+/// Creates a descriptor named `name(number)`.
 ///
 /// # Errors
 ///
-/// EMFILE or ENFILE when the table of the process or system is full.
+/// EMFILE or ENFILE if the table of the process or system is full.
 pub(super) fn descriptor(name: impl FnOnce(RawFd) -> String) -> Result<OwnedFd, Errno> {
     let mut descriptor = rustix::fs::memfd_create("nvgpu", MemfdFlags::CLOEXEC)?;
     let named = rustix::fs::memfd_create(name(descriptor.as_raw_fd()), MemfdFlags::CLOEXEC);
-    // The name needs the number, so a second file takes the first one's place. With the last free
-    // number there is no room for that, and the name is all that is lost.
+    // The name contains the number, so a second file replaces the first one. If no second number is free, only the name
+    // is lost.
     if let Ok(named) = named {
         rustix::io::dup3(&named, &mut descriptor, DupFlags::CLOEXEC)?;
     }
@@ -83,7 +82,7 @@ pub(super) fn descriptor(name: impl FnOnce(RawFd) -> String) -> Result<OwnedFd, 
 }
 
 impl Fds {
-    /// Enters a descriptor of the current process. Returns its number.
+    /// Adds a descriptor of the current process. Returns its number.
     pub(super) fn insert(&mut self, descriptor: OwnedFd, object: Object) -> RawFd {
         self.next_file += 1;
         let (owner, file) = (process::current(), self.next_file);
@@ -93,7 +92,7 @@ impl Fds {
     fn enter(&mut self, entry: Entry) -> RawFd {
         let number = entry.descriptor.as_raw_fd();
         if let Some(stale) = self.table.insert(number, entry) {
-            // The number was closed without the door; it must not be closed again.
+            // The number was closed without the door and has been reused; it must not be closed again.
             let _ = stale.descriptor.into_raw_fd();
         }
         number
@@ -103,7 +102,7 @@ impl Fds {
     ///
     /// # Errors
     ///
-    /// EBADF when the current process has no such descriptor; EMFILE or ENFILE.
+    /// EBADF if the current process has no such descriptor; EMFILE or ENFILE.
     pub(super) fn duplicate(&mut self, fd: RawFd, owner: ProcessId) -> Result<RawFd, Errno> {
         let entry = self.entry(fd).ok_or(Errno::BADF)?;
         let descriptor = rustix::io::fcntl_dupfd_cloexec(&entry.descriptor, 0)?;
@@ -111,8 +110,8 @@ impl Fds {
         Ok(self.enter(Entry { descriptor, object, owner, file }))
     }
 
-    /// Takes a descriptor out; dropping the first part closes the number. The last part says whether it
-    /// was the last one of its open file.
+    /// Removes a descriptor. Dropping the first part closes the number. The last part tells whether it was the last
+    /// descriptor of its open file.
     pub(super) fn remove(&mut self, fd: RawFd) -> Option<(OwnedFd, Object, bool)> {
         self.entry(fd)?;
         let entry = self.table.remove(&fd)?;
@@ -120,7 +119,7 @@ impl Fds {
         Some((entry.descriptor, entry.object, last))
     }
 
-    /// The entry of a number, if it is one of the current process.
+    /// The entry of a number, if it belongs to the current process.
     fn entry(&self, fd: RawFd) -> Option<&Entry> {
         self.table.get(&fd).filter(|entry| entry.owner == process::current())
     }
@@ -134,16 +133,16 @@ impl Fds {
         (entry.owner == process::current()).then_some(&mut entry.object)
     }
 
-    /// What a descriptor stands for.
+    /// Returns the object behind a descriptor.
     ///
     /// # Errors
     ///
-    /// EBADF when the process has no such number, `otherwise` when it is nothing of the model.
+    /// EBADF if the process has no such number, `otherwise` if it is not an object of the model.
     pub(super) fn find(&self, fd: RawFd, otherwise: Errno) -> Result<Object, Errno> {
         self.get(fd).cloned().ok_or_else(|| self.missing(fd, otherwise))
     }
 
-    /// The errno of [`Fds::find`] for a number that is not there.
+    /// The errno of [`Fds::find`] for a number that is not in the table.
     pub(super) fn missing(&self, fd: RawFd, otherwise: Errno) -> Errno {
         // A number of another process is not open in this one.
         if self.table.contains_key(&fd) { Errno::BADF } else { foreign(fd, otherwise) }
@@ -154,16 +153,16 @@ impl Fds {
         self.table.iter().filter(|(_, entry)| entry.owner == owner).map(|(fd, _)| *fd).collect()
     }
 
-    /// The descriptor itself, for calls to the host.
+    /// The host's descriptor, for calls to the host.
     pub(super) fn native(&self, fd: RawFd) -> Option<BorrowedFd<'_>> {
         self.entry(fd).map(|entry| entry.descriptor.as_fd())
     }
 
-    /// The dma-buf behind a descriptor.
+    /// Returns the dma-buf behind a descriptor.
     ///
     /// # Errors
     ///
-    /// EBADF when the number is not open, EINVAL when it is something else.
+    /// EBADF if the number is not open, EINVAL if it is something else.
     pub(super) fn dma_buf(&self, fd: RawFd) -> Result<Buffer, Errno> {
         match self.get(fd) {
             Some(Object::DmaBuf(buffer)) => Ok(buffer.clone()),
@@ -197,13 +196,12 @@ impl Fds {
     }
 }
 
-/// What a call on a number that the model did not hand out answers: EBADF when it is not open,
-/// `otherwise` when it is.
+/// The errno for a number that the model did not create: EBADF if it is not open, `otherwise` if it is.
 fn foreign(fd: RawFd, otherwise: Errno) -> Errno {
     if fd < 0 {
         return Errno::BADF;
     }
-    // SAFETY: the borrow ends with the call, which only asks whether the number is open.
+    // SAFETY: the borrow ends with the call, which only queries whether the number is open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     match rustix::io::fcntl_getfd(borrowed) {
         Ok(_) => otherwise,

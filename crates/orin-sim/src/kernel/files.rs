@@ -25,7 +25,7 @@ use super::nvmap::Buffer;
 use super::process;
 use super::state::{Mapped, Mapping};
 
-/// Nodes of a board that compute needs none of.
+/// Nodes of a board that compute does not need.
 const OTHER_NODES: &[&CStr] = &[
     c"/dev/nvgpu/igpu0/power",
     c"/dev/nvgpu/igpu0/dbg",
@@ -38,20 +38,20 @@ const OTHER_NODES: &[&CStr] = &[
     c"/dev/nvgpu/igpu0/nvsched_ctrl_fifo",
 ];
 
-/// The node that always refuses: it asks for the default big page, which ga10b lacks.
+/// The nodes that always refuse: they use the default big page size, which ga10b lacks.
 const AS_NODES: [&CStr; 2] = [c"/dev/nvgpu/igpu0/as", c"/dev/nvhost-as-gpu"];
-/// The nodes whose opens are TSGs.
+/// The nodes whose open creates a TSG.
 const TSG_NODES: [&CStr; 2] = [c"/dev/nvgpu/igpu0/tsg", c"/dev/nvhost-tsg-gpu"];
-/// The nodes whose opens are channels of the graphics runlist.
+/// The nodes whose open creates a channel of the graphics runlist.
 const CHANNEL_NODES: [&CStr; 2] = [c"/dev/nvgpu/igpu0/channel", c"/dev/nvhost-gpu"];
-/// Stands for no open of the control node.
+/// Not an open of the control node.
 const NO_INSTANCE: u64 = 0;
 
 /// Page of the CPU in bytes.
 const CPU_PAGE: u64 = 4096;
 
-/// Longest wait of a blocking read of `/dev/kmsg`; then it ends as if a signal had come.
-// TIMEOUT: a board waits for ever; a test must not.
+/// Limit of a blocking read of `/dev/kmsg`. Then it ends as if a signal had arrived.
+// TIMEOUT: a board waits without limit, a test must not.
 const KMSG_WAIT: Duration = Duration::from_secs(1);
 
 impl Kernel {
@@ -116,7 +116,7 @@ impl Kernel {
         Ok(state.fds.insert(descriptor, object))
     }
 
-    /// The text of a sysfs file of the GPU.
+    /// The text of the GPU's sysfs file.
     fn sysfs(&self, path: &CStr) -> Option<String> {
         let maximum = self.config.characteristics.max_freq;
         let hz = if path == paths::DEVFREQ_MAX_FREQ {
@@ -159,8 +159,8 @@ impl Kernel {
 
     pub(super) fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
         self.fail_on_demand(Call::Mmap)?;
-        // Checked by the memory manager, before the file's own rules: the offset before the descriptor, the
-        // length after it.
+        // The memory manager checks these before the file's own rules: the offset before the descriptor, the length
+        // after it.
         if !request.offset.is_multiple_of(CPU_PAGE) {
             return Err(Errno::INVAL);
         }
@@ -235,16 +235,16 @@ impl Kernel {
 
     /// # Safety
     ///
-    /// Nothing uses the mapping any more.
+    /// The mapping must not be used any more.
     pub(super) unsafe fn munmap(&self, pointer: NonNull<u8>, len: usize) -> Result<(), Errno> {
         let key = pointer.as_ptr().addr();
         let mut state = self.lock();
         if state.mappings.get(&key).is_none_or(|mapping| mapping.len != len) {
             drop(state);
-            self.log.model(format_args!("munmap of {len} bytes at {key:#x}, which are not one mapping"));
+            self.log.model(format_args!("munmap of {len} bytes at {key:#x}: the range is not one mapping"));
             return Err(Errno::INVAL);
         }
-        // SAFETY: the range is one mapping of this door, and the caller vouches that it is unused.
+        // SAFETY: the range is one mapping of this door, and the caller guarantees that it is unused.
         unsafe { rustix::mm::munmap(pointer.as_ptr().cast(), len)? };
         let mapping = state.mappings.remove(&key);
         if let Some(Mapping { mapped: Mapped::Doorbell { page, instance }, .. }) = mapping {
@@ -288,23 +288,23 @@ impl Kernel {
         match state.fds.get_mut(fd).ok_or(missing)? {
             Object::Kmsg { cursor, .. } => *cursor = self.log.next(),
             Object::Text { text, read } => *read = text.len(),
-            // Its size is what a seek is for.
+            // A seek reports its size.
             Object::DmaBuf(_) => {}
             _ => return Err(Errno::SPIPE),
         }
         Ok(())
     }
 
-    /// The kernel log is ready when there is a record to read, an event once after it happened, a
-    /// sync-file from the end of its fence on, a poll descriptor once for the fences that signalled;
-    /// every other node is always ready, as files without a poll operation are.
+    /// The kernel log is ready if there is a record to read, an event once after it happened, a sync-file from the end
+    /// of its fence on, a poll descriptor once for the fences that signalled. Every other node is always ready, like
+    /// files without a poll operation.
     pub(super) fn poll(&self, entries: &mut [PollEntry], timeout: Duration) -> usize {
         let deadline = Instant::now().checked_add(timeout);
         loop {
             let seen = self.log.pulse.count();
             let next = self.log.next();
             let state = self.lock();
-            // When a fence gives up.
+            // The earliest deadline of a fence.
             let mut nearest: Option<Instant> = None;
             for entry in entries.iter_mut() {
                 entry.happened = match state.fds.get(entry.fd) {
@@ -339,16 +339,16 @@ impl Kernel {
     }
 }
 
-/// Addresses that trap: what a mapping of imported memory is good for.
+/// Maps addresses that trap, for mappings of imported memory.
 fn untouchable(len: usize) -> Result<NonNull<u8>, Errno> {
-    // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
+    // SAFETY: a fresh mapping at an address that the kernel chooses affects no other memory.
     let pointer = unsafe {
         rustix::mm::mmap_anonymous(core::ptr::null_mut(), len, ProtFlags::empty(), MapFlags::PRIVATE)?
     };
     NonNull::new(pointer.cast()).ok_or(Errno::NOMEM)
 }
 
-/// The files behind a request, for memory that consists of parts of others; `None` if it has no files.
+/// The files behind a request, for memory composed of parts of others; `None` if it has no files.
 fn parts_of(memory: &Memory, request: &MapRequest) -> Option<Vec<Part>> {
     // CAST: a page fits usize.
     let len = request.len.next_multiple_of(CPU_PAGE as usize);
@@ -362,9 +362,9 @@ fn protection(request: &MapRequest) -> ProtFlags {
     protection
 }
 
-/// Maps a descriptor of the host shared, as asked.
+/// Maps a descriptor of the host as shared memory.
 fn host_mmap(request: &MapRequest, descriptor: impl std::os::fd::AsFd) -> Result<NonNull<u8>, Errno> {
-    // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
+    // SAFETY: a fresh mapping at an address that the kernel chooses affects no other memory.
     let pointer = unsafe {
         rustix::mm::mmap(
             core::ptr::null_mut(),

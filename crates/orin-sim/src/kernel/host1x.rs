@@ -1,9 +1,8 @@
-//! `/dev/host1x-fence` and the sync-files it makes (`drivers/gpu/host1x-fence/dev.c`; Linux
-//! `drivers/dma-buf/sync_file.c`).
+//! `/dev/host1x-fence` and its sync-files (`drivers/gpu/host1x-fence/dev.c`; Linux `drivers/dma-buf/sync_file.c`).
 //!
-//! A sync-file holds a fence, polls readable once it has signalled, and gives up 30 seconds after
-//! the first wait: then it is readable too, and only its status tells. A poll descriptor holds any
-//! number of fences without such a limit and reports once that some have signalled.
+//! A sync-file contains a fence and polls readable after the fence has signalled. It times out 30 seconds after the
+//! first wait: then it also polls readable, and only its status shows the difference. A poll descriptor contains any
+//! number of fences without a time limit, and reports once that some have signalled.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -18,7 +17,7 @@ use super::fds::{self, Object};
 use super::syncpoint::Fence;
 use super::{Kernel, user};
 
-/// What SYNC_IOC_FILE_INFO tells of each fence (Linux `include/uapi/linux/sync_file.h`).
+/// The data that SYNC_IOC_FILE_INFO returns per fence (Linux `include/uapi/linux/sync_file.h`).
 #[repr(C)]
 #[derive(Clone, Copy, IntoBytes, Immutable)]
 struct FenceInfo {
@@ -29,7 +28,7 @@ struct FenceInfo {
     timestamp_ns: u64,
 }
 
-/// A descriptor that reports fences once.
+/// A descriptor that reports each fence once.
 #[derive(Debug, Default)]
 pub(super) struct PollSet {
     armed: Mutex<Vec<Arc<Fence>>>,
@@ -40,7 +39,7 @@ impl PollSet {
         self.armed.lock().unwrap_or_else(PoisonError::into_inner).push(fence);
     }
 
-    /// Takes out the fences that have signalled; whether there were any.
+    /// Removes the fences that have signalled. Returns whether there were any.
     pub(super) fn take_signalled(&self) -> bool {
         let mut armed = self.armed.lock().unwrap_or_else(PoisonError::into_inner);
         let before = armed.len();
@@ -49,7 +48,7 @@ impl PollSet {
     }
 }
 
-/// The status of a fence as the kernel shows it.
+/// The status of a fence in the kernel's encoding.
 fn status(fence: &Fence) -> i32 {
     match fence.result() {
         None => 0,
@@ -58,7 +57,7 @@ fn status(fence: &Fence) -> i32 {
     }
 }
 
-/// A text in a field of fixed size.
+/// A zero-padded text in a field of fixed size.
 fn padded(text: &str) -> [u8; 32] {
     let mut field = [0; 32];
     let len = text.len().min(31);
@@ -68,7 +67,7 @@ fn padded(text: &str) -> [u8; 32] {
 
 impl Kernel {
     pub(super) fn host1x_ioctl(&self, code: Code, address: u64) -> Result<i32, Errno> {
-        // This node has no generic check: only the exact code counts.
+        // This node has no generic check; only the exact code matters.
         let known = [code::CREATE_FENCE, code::FENCE_EXTRACT, code::CREATE_POLLFD, code::TRIGGER_POLLFD];
         if !known.contains(&code.code) {
             return Err(Errno::NOTTY);
@@ -97,7 +96,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// A descriptor for a fence.
+    /// Creates a descriptor for a fence.
     pub(super) fn sync_file(&self, fence: Arc<Fence>) -> Result<i32, Errno> {
         let descriptor = fds::descriptor(|_| "sync_file".to_owned())?;
         Ok(self.lock().fds.insert(descriptor, Object::SyncFile(fence)))
@@ -125,12 +124,12 @@ impl Kernel {
         let fence = state.syncpoints.fence(args.id, args.threshold, None)?;
         set.arm(fence);
         drop(state);
-        // Somebody may be polling it for a threshold that is reached already.
+        // A poller may already wait for a threshold that has been reached.
         self.log.pulse.beat();
         Ok(())
     }
 
-    /// The one request of a sync-file that drivers of the GPU make.
+    /// Handles SYNC_IOC_FILE_INFO, the only sync-file request that GPU drivers use.
     pub(super) fn sync_file_ioctl(&self, fence: &Fence, code: Code, address: u64) -> Result<i32, Errno> {
         if code.code != sync_file::code::FILE_INFO {
             return Err(Errno::NOTTY);
@@ -161,9 +160,9 @@ impl Kernel {
     }
 }
 
-/// Whether a sync-file is readable; if not, when its time is over.
+/// Returns whether a sync-file is readable; if not, its deadline.
 pub(super) fn poll_fence(fence: &Fence) -> Result<(), Option<Instant>> {
-    // The first look is the first wait.
+    // The first poll starts the time limit.
     let deadline = fence.arm();
     match fence.result() {
         Some(_) => Ok(()),

@@ -1,9 +1,8 @@
 //! The kernel log.
 //!
-//! What nvgpu and nvmap print, in their line shapes (`os/linux/log.c`; nvmap's `pr_fmt`), readable
-//! as `/dev/kmsg` gives it: one record per read, `priority,sequence,microseconds,-;text\n`. Lines of
-//! the model itself begin with `orin-sim: `. Source line numbers differ from release to release, so
-//! every line of nvgpu carries 0.
+//! Contains the lines that nvgpu and nvmap print, in their formats (`os/linux/log.c`; nvmap's `pr_fmt`). They are
+//! readable in the format of `/dev/kmsg`: one record per read, `priority,sequence,microseconds,-;text\n`. Lines of the
+//! model itself begin with `orin-sim: `. Source line numbers differ between releases, so every line of nvgpu carries 0.
 
 use core::fmt;
 use std::collections::VecDeque;
@@ -13,16 +12,16 @@ use rustix::io::Errno;
 
 use super::pulse::Pulse;
 
-/// Records kept; older ones are lost, as in the kernel's ring.
+/// Number of records kept. Older ones are lost, as in the kernel's ring.
 const CAPACITY: usize = 16_384;
 
 /// Name of the GPU's platform device on Orin.
 pub(super) const DEVICE: &str = "17000000.gpu";
 
-/// Longest message of nvgpu, in bytes; the rest is cut off.
+/// Maximum length of a message of nvgpu, in bytes; the rest is truncated.
 const MESSAGE_BYTES: usize = 159;
 
-/// Severity as printk counts it.
+/// Severity, as in printk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
     /// `KERN_ERR`.
@@ -36,14 +35,14 @@ pub(super) enum Level {
 #[derive(Debug)]
 struct Record {
     level: Level,
-    /// Since the boot of the host, which stands for the board's.
+    /// Time since the boot of the host, used as the board's.
     microseconds: u64,
     text: String,
 }
 
 #[derive(Debug, Default)]
 struct Ring {
-    /// Sequence number of the first record that is still there.
+    /// Sequence number of the oldest record kept.
     first: u64,
     records: VecDeque<Record>,
 }
@@ -58,7 +57,7 @@ impl Ring {
 #[derive(Debug)]
 pub(super) struct Log {
     ring: Mutex<Ring>,
-    /// Beats with each record.
+    /// Beats on each record.
     pub(super) pulse: Arc<Pulse>,
 }
 
@@ -67,7 +66,7 @@ impl Log {
         Self { ring: Mutex::default(), pulse: Arc::default() }
     }
 
-    /// A line of nvgpu, as its function `function` prints it.
+    /// Adds a line of nvgpu, as its function `function` prints it.
     pub(super) fn nvgpu(&self, level: Level, function: &str, message: fmt::Arguments<'_>) {
         let tag = match level {
             Level::Error => "ERR",
@@ -81,22 +80,22 @@ impl Log {
         self.push(level, format!("nvgpu: {DEVICE} {function:>33}:{:<4} [{tag}]  {message}", 0));
     }
 
-    /// An error line of nvgpu.
+    /// Adds an error line of nvgpu.
     pub(super) fn error(&self, function: &str, message: fmt::Arguments<'_>) {
         self.nvgpu(Level::Error, function, message);
     }
 
-    /// A warning line of nvgpu.
+    /// Adds a warning line of nvgpu.
     pub(super) fn warning(&self, function: &str, message: fmt::Arguments<'_>) {
         self.nvgpu(Level::Warning, function, message);
     }
 
-    /// A line of nvmap, which prints the function's name in front.
+    /// Adds a line of nvmap, which starts with the function's name.
     pub(super) fn nvmap(&self, level: Level, function: &str, message: fmt::Arguments<'_>) {
         self.push(level, format!("{function}: {message}"));
     }
 
-    /// Lines of a kernel WARN with a backtrace.
+    /// Adds the lines of a kernel WARN with a backtrace.
     pub(super) fn kernel_warning(&self, file: &str, function: &str, message: Option<&str>) {
         self.push(Level::Warning, "------------[ cut here ]------------".to_owned());
         if let Some(message) = message {
@@ -111,29 +110,29 @@ impl Log {
         self.push(Level::Warning, "---[ end trace 0000000000000000 ]---".to_owned());
     }
 
-    /// An error line that the driver prints for its device.
+    /// Adds an error line that the driver prints for its device.
     pub(super) fn device(&self, function: &str, message: fmt::Arguments<'_>) {
         self.push(Level::Error, format!("gk20a {DEVICE}: {function}: {message}"));
     }
 
-    /// A line of the debug dump.
+    /// Adds a line of the debug dump.
     pub(super) fn dump(&self, text: fmt::Arguments<'_>) {
         self.push(Level::Error, format!("__ga10b__ {text}"));
     }
 
-    /// The lines with which the driver gives the GPU up, here because it ran into a bug of its own.
+    /// Adds the lines of a software quiesce, here after a bug in the driver.
     pub(super) fn quiesce(&self) {
         let function = "nvgpu_sw_quiesce_with_trace";
         self.error(function, format_args!("nvgpu_sw_quiesce_bug_cb:0 SW quiesce requested"));
         self.error("nvgpu_sw_quiesce_thread", format_args!("SW quiesce thread running"));
     }
 
-    /// A line of the model itself.
+    /// Adds a line of the model itself.
     pub(super) fn model(&self, message: fmt::Arguments<'_>) {
         self.push(Level::Warning, format!("orin-sim: {message}"));
     }
 
-    /// A line of the model about something that is wrong and that a board would not tell.
+    /// Adds a line of the model about an error that a board would not report.
     pub(super) fn model_error(&self, message: fmt::Arguments<'_>) {
         self.push(Level::Error, format!("orin-sim: {message}"));
     }
@@ -141,9 +140,9 @@ impl Log {
     fn push(&self, level: Level, text: String) {
         tracing::debug!(target: "orin_sim::kmsg", "{text}");
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        // Under the lock, so that the records are in the order of their times.
+        // Under the lock, so that the records are in time order.
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        // CAST: the monotonic clock is never negative, and far from 2^64 microseconds.
+        // CAST: the monotonic clock is never negative, and below 2^64 microseconds.
         let microseconds = now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000;
         if ring.records.len() == CAPACITY {
             ring.records.pop_front();
@@ -154,28 +153,28 @@ impl Log {
         self.pulse.beat();
     }
 
-    /// The texts of the records that are still there.
+    /// The texts of the records kept.
     pub(super) fn texts(&self) -> Vec<String> {
         let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         ring.records.iter().map(|record| record.text.clone()).collect()
     }
 
-    /// Sequence number of the first record that is still there.
+    /// Sequence number of the oldest record kept.
     pub(super) fn first(&self) -> u64 {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner).first
     }
 
-    /// Sequence number of the next record to come.
+    /// Sequence number of the next record.
     pub(super) fn next(&self) -> u64 {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner).next()
     }
 
-    /// Reads the record at `cursor` as `/dev/kmsg` gives it and moves the cursor behind it.
+    /// Reads the record at `cursor` in the format of `/dev/kmsg` and advances the cursor.
     ///
     /// # Errors
     ///
-    /// EAGAIN at the end, EPIPE once when the record is lost (the cursor then points at the oldest
-    /// one left), EINVAL when `buffer` is too small.
+    /// EAGAIN at the end, EPIPE once if the record is lost (the cursor then points to the oldest record kept), EINVAL
+    /// if `buffer` is too small.
     pub(super) fn read(&self, cursor: &mut u64, buffer: &mut [u8]) -> Result<usize, Errno> {
         let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         if *cursor < ring.first {
@@ -199,7 +198,7 @@ impl Log {
     }
 }
 
-/// Unprintable bytes as `\xNN`, the way `/dev/kmsg` writes them.
+/// Escapes unprintable bytes as `\xNN`, like `/dev/kmsg`.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,16 +1,15 @@
 //! The kernel half of the software Orin: nvmap and nvgpu of L4T r36.4.3.
 //!
-//! A request passes the generic check of its node, is copied in, finds its handler by the exact
-//! 32-bit code, and is copied out: in that order, because the order decides which errno wins
-//! (`os/linux/ioctl_*.c` of nvgpu, `nvmap_dev.c`).
+//! A request passes the generic check of its node, is copied in, is dispatched by the exact 32-bit code, and is copied
+//! out. The order matters, because it determines which errno takes precedence (`os/linux/ioctl_*.c` of nvgpu,
+//! `nvmap_dev.c`).
 //!
 //! # Locks
 //!
-//! One mutex guards the whole state (`state::State`). The GPU is never called with it held:
-//! the GPU's thread reports faults into the same mutex, and stopping channels waits for that
-//! thread. Requests on one channel are serialised by the channel's own gate, as in the kernel; a
-//! gate is taken before the state mutex and may be held across calls to the GPU. The log and the
-//! request counters have mutexes of their own, which are always innermost.
+//! One mutex protects the whole state (`state::State`). The GPU is never called with it held, because the GPU's thread
+//! takes the same mutex to report faults, and stopping channels waits for that thread. Requests on one channel are
+//! serialised by the channel's own gate, as in the kernel. A gate is taken before the state mutex and may be held
+//! across calls to the GPU. The log and the request counters have their own mutexes, which are always innermost.
 
 mod address_space;
 mod argument;
@@ -65,11 +64,10 @@ use state::State;
 
 pub use process::ProcessCounts;
 
-/// A software Orin; clones are handles to the same process on the same board, which is powered off with
-/// the last one. [`SoftwareOrin::process`] makes further processes.
+/// A software Orin. Clones are handles to the same process on the same board; dropping the last one powers the board
+/// off. [`SoftwareOrin::process`] creates further processes.
 ///
-/// Implements [`Door`]. As the kernel does, it survives any address in a request: what cannot be
-/// accessed is EFAULT.
+/// Implements [`Door`]. Like the kernel, it survives any address in a request: inaccessible memory is EFAULT.
 #[derive(Clone)]
 pub struct SoftwareOrin {
     board: Arc<Board>,
@@ -77,12 +75,12 @@ pub struct SoftwareOrin {
     process: ProcessId,
 }
 
-/// Powers the kernel's GPU off with the last handle.
+/// Powers the kernel's GPU off on drop of the last handle.
 struct Board {
     kernel: Arc<Kernel>,
 }
 
-/// What exists on the board at one moment.
+/// Numbers of live objects on the board.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveCounts {
     /// Open descriptors.
@@ -91,20 +89,20 @@ pub struct LiveCounts {
     pub mappings: usize,
     /// nvmap handle numbers of the process.
     pub handles: usize,
-    /// Buffers, with or without memory; a descriptor, CPU mapping, GPU mapping or channel keeps one
-    /// alive without a handle.
+    /// Buffers, with or without memory. A descriptor, CPU mapping, GPU mapping or channel keeps a buffer alive without
+    /// a handle.
     pub buffers: usize,
-    /// Memory given to buffers, in bytes.
+    /// Memory allocated to buffers, in bytes.
     pub memory_bytes: u64,
     /// Address spaces.
     pub address_spaces: usize,
-    /// GPU mappings that user space made, in all address spaces.
+    /// GPU mappings created by user space, in all address spaces.
     pub gpu_mappings: usize,
     /// TSGs.
     pub tsgs: usize,
     /// Channels.
     pub channels: usize,
-    /// Syncpoints that channels have.
+    /// Syncpoints owned by channels.
     pub syncpoints: usize,
 }
 
@@ -114,19 +112,19 @@ pub(crate) struct Kernel {
     log: Log,
     state: Mutex<State>,
     calls: Mutex<Calls>,
-    /// Taken out when the board is powered off, which ends the cycle between kernel and GPU.
+    /// Removed when the board is powered off, which breaks the reference cycle between kernel and GPU.
     gpu: RwLock<Option<Gpu>>,
-    /// How long the power-up that is still to come takes.
+    /// Duration of the pending power-up.
     power_up: Mutex<Duration>,
-    /// Faults are not printed.
+    /// Suppresses the printing of faults.
     silent_faults: AtomicBool,
     /// The kernel itself, for its threads.
     me: Weak<Kernel>,
-    /// Somebody looks after the watchdogs of channels.
+    /// A thread monitors the watchdogs of channels.
     watched: AtomicBool,
 }
 
-/// Calls so far, and failures still to come.
+/// Numbers of calls, and pending failures.
 #[derive(Debug, Default)]
 struct Calls {
     requests: BTreeMap<u32, u64>,
@@ -140,7 +138,7 @@ impl SoftwareOrin {
     ///
     /// # Errors
     ///
-    /// When the GPU's thread cannot be started, or there is no memory for the syncpoints.
+    /// Fails if the GPU's thread cannot be started, or if there is no memory for the syncpoints.
     pub fn new(config: Config) -> Result<Self, Errno> {
         let gpu_config = GpuConfig {
             sm_count: config.sm_count(),
@@ -169,37 +167,36 @@ impl SoftwareOrin {
         Ok(Self { board: Arc::new(Board { kernel }), process: ProcessId(0) })
     }
 
-    /// The texts of the kernel log so far, without time stamps; the same records can be read from
-    /// `/dev/kmsg` through the door.
+    /// Returns the texts of the kernel log, without timestamps. `/dev/kmsg` through the door returns the same records.
     pub fn kernel_log(&self) -> Vec<String> {
         self.board.kernel.log.texts()
     }
 
-    /// What strict mode has found so far, oldest first; nothing when [`Config::strict`] is off. Each report
-    /// is also a line of the kernel log that begins with `orin-sim: strict: `.
+    /// Returns the findings of strict mode, oldest first; empty if [`Config::strict`] is off. Each report is also a
+    /// line of the kernel log that begins with `orin-sim: strict: `.
     pub fn strict_reports(&self) -> Vec<Report> {
         let mut reports = Vec::new();
         self.board.kernel.gpu(|gpu| reports = gpu.strict_reports());
         reports
     }
 
-    /// How many ioctls there have been, failed ones included.
+    /// Returns the number of ioctls so far, including failed ones.
     pub fn ioctl_count(&self) -> u64 {
         self.board.kernel.calls().total
     }
 
-    /// How many ioctls there have been, by request code.
+    /// Returns the number of ioctls so far, by request code.
     pub fn ioctl_counts(&self) -> BTreeMap<u32, u64> {
         self.board.kernel.calls().requests.clone()
     }
 
-    /// What exists now.
+    /// Returns the numbers of live objects.
     pub fn live(&self) -> LiveCounts {
         self.board.kernel.lock().live()
     }
 
-    /// What the GPU does for a channel, by its id: the lower 12 bits of its work-submit token. `None` when it
-    /// has no ring, or has been stopped.
+    /// Returns what the GPU is doing for a channel, given its id: the lower 12 bits of its work-submit token. `None` if
+    /// it has no ring, or has been stopped.
     pub fn channel_status(&self, channel_id: u32) -> Option<ChannelStatus> {
         let mut status = None;
         self.board.kernel.gpu(|gpu| status = gpu.status(channel_id));
@@ -211,49 +208,49 @@ impl SoftwareOrin {
         self.board.kernel.calls().failures.push(failure);
     }
 
-    /// Stops the engines, or lets them go on. Meanwhile nothing can be taken off the hardware: UNBIND
-    /// answers EAGAIN, PREEMPT ETIMEDOUT, and the close of a channel ends its TSG.
+    /// Stalls or resumes the engines. While they are stalled, no channel can be removed from the hardware: UNBIND
+    /// returns EAGAIN, PREEMPT returns ETIMEDOUT, and closing a channel ends its TSG.
     pub fn stall_engines(&self, stalled: bool) {
         self.board.kernel.gpu(|gpu| gpu.stall(stalled));
     }
 
-    /// The next `count` doorbell writes are not noticed. One that is written before the GPU looks at the one
-    /// before it shares its fate; [`SoftwareOrin::doorbells_to_lose`] tells when it has looked.
+    /// The GPU does not see the next `count` doorbell writes. A write that arrives before the GPU has processed the
+    /// previous one is lost with it; [`SoftwareOrin::doorbells_to_lose`] reports whether the GPU has processed it.
     pub fn lose_doorbells(&self, count: u64) {
         self.board.kernel.gpu(|gpu| gpu.lose_doorbells(count));
     }
 
-    /// How many doorbell writes are still to be lost.
+    /// Returns the number of doorbell writes that are still to be lost.
     pub fn doorbells_to_lose(&self) -> u64 {
         let mut count = 0;
         self.board.kernel.gpu(|gpu| count = gpu.doorbells_to_lose());
         count
     }
 
-    /// Keeps faults out of the kernel log, or not; error notifiers are written all the same.
+    /// Suppresses faults in the kernel log, or stops doing so. Error notifiers are still written.
     pub fn silence_faults(&self, silent: bool) {
         self.board.kernel.silent_faults.store(silent, Ordering::Release);
     }
 
-    /// Bytes that nvmap gives out at most from now on, what is in use included.
+    /// Limits the memory that nvmap allocates, in bytes, including memory already in use.
     pub fn limit_allocations(&self, bytes: u64) {
         self.board.kernel.lock().nvmap.limit(bytes);
     }
 
-    /// Powers the idle GPU down, as the driver does after a while: the next request that needs it takes
-    /// `power_up` longer.
+    /// Powers the idle GPU down, as the driver does after a while: the next request that needs the GPU takes `power_up`
+    /// longer.
     pub fn power_down(&self, power_up: Duration) {
         *self.board.kernel.power_up.lock().unwrap_or_else(PoisonError::into_inner) = power_up;
     }
 
-    /// Locks scheduling parameters, as a program that holds `/dev/nvgpu/igpu0/sched` can: requests that
-    /// change them answer EPERM.
+    /// Locks scheduling parameters, like a program that holds `/dev/nvgpu/igpu0/sched`: requests that change them
+    /// return EPERM.
     pub fn lock_scheduling(&self, locked: bool) {
         self.board.kernel.lock().scheduling_locked = locked;
     }
 
-    /// Brings the GPU into software quiesce, as an unrecoverable hardware error does: requests that
-    /// need the GPU answer ENODEV until the board is booted again.
+    /// Puts the GPU into software quiesce, as after an unrecoverable hardware error: requests that need the GPU return
+    /// ENODEV until the board is rebooted.
     pub fn quiesce(&self) {
         let kernel = &self.board.kernel;
         let tsgs = {
@@ -281,8 +278,8 @@ impl fmt::Debug for SoftwareOrin {
 
 impl Drop for Board {
     fn drop(&mut self) {
-        // Out of the lock first: the drop waits for the GPU's thread, which may be reporting a
-        // fault and then finds no GPU any more.
+        // Taken out of the lock first, because the drop waits for the GPU's thread, which may be reporting a fault and
+        // takes the lock.
         let gpu = self.kernel.gpu.write().unwrap_or_else(PoisonError::into_inner).take();
         drop(gpu);
     }
@@ -297,27 +294,27 @@ impl Kernel {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `call` on the GPU; nothing happens when the board is being powered off.
+    /// Runs `call` on the GPU; does nothing while the board is being powered off.
     fn gpu(&self, call: impl FnOnce(&Gpu)) {
         if let Some(gpu) = self.gpu.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
             call(gpu);
         }
     }
 
-    /// Powers the GPU up, which takes its time once; others wait for it.
+    /// Powers the GPU up. The first caller takes the power-up time; others wait for it.
     fn power_up(&self) {
         let mut left = self.power_up.lock().unwrap_or_else(PoisonError::into_inner);
         std::thread::sleep(std::mem::take(&mut left));
     }
 
-    /// Whether nothing can be taken off the hardware now.
+    /// Returns whether the engines are stalled.
     fn stalled(&self) -> bool {
         let mut stalled = false;
         self.gpu(|gpu| stalled = gpu.is_stalled());
         stalled
     }
 
-    /// Fails when a failure on demand is due for `call`.
+    /// Fails if a failure on demand is due for `call`.
     fn fail_on_demand(&self, call: Call) -> Result<(), Errno> {
         let mut calls = self.calls();
         let mut due = None;
@@ -368,7 +365,7 @@ impl Kernel {
         }
     }
 
-    /// A request that has no handler: ENOTTY, and a line in the log when the real driver has one.
+    /// Handles a request without a handler: ENOTTY, and a line in the log if the real driver has one.
     fn unhandled(&self, code: Code, real: &[u32]) -> Errno {
         if real.contains(&code.code) {
             self.log.model(format_args!("request {:#010x} is not modelled", code.code));
@@ -389,7 +386,7 @@ impl Door for SoftwareOrin {
 
     unsafe fn ioctl(&self, fd: RawFd, request: u32, argument: *mut c_void) -> Result<i32, Errno> {
         let _entered = process::enter(self.process);
-        // CAST: addresses are at most 64 bits. Exposed, because the model accesses the argument by
+        // CAST: addresses have at most 64 bits. The provenance is exposed, because the model accesses the argument by
         // number, like the kernel.
         self.board.kernel.ioctl(fd, request, argument.expose_provenance() as u64)
     }
@@ -401,7 +398,7 @@ impl Door for SoftwareOrin {
 
     unsafe fn munmap(&self, pointer: NonNull<u8>, len: usize) -> Result<(), Errno> {
         let _entered = process::enter(self.process);
-        // SAFETY: the caller vouches that the mapping is unused.
+        // SAFETY: the caller guarantees that the mapping is unused.
         unsafe { self.board.kernel.munmap(pointer, len) }
     }
 

@@ -1,7 +1,7 @@
 //! ALLOC_OBJ_CTX: the engine context of a TSG (`common/gr/gr_setup.c`, `common/gr/ctx_mappings.c`).
 //!
-//! The context belongs to the TSG and is mapped once into each address space of its channels. On Linux the
-//! request makes it for every class, the copy engine's included.
+//! The context belongs to the TSG and is mapped once into each address space of its channels. On Linux the request
+//! creates it for every class, including the copy engine's.
 
 use nvgpu_sys::channel::{AllocObjCtx, AllocObjCtxFlags, ComputePreemption, GraphicsPreemption};
 use rustix::io::Errno;
@@ -17,10 +17,9 @@ use super::tsg::{Context, preempt_timed_out};
 /// Addresses from here on do not fit the 40-bit registers of the context.
 const ADDRESS_LIMIT: u64 = 1 << 40;
 
-/// Buffers of an engine context in the order in which the kernel maps them, with the length of each
-/// in bytes. The kernel shows none of them to user space. Lengths are assumptions, chosen so that
-/// the two things that *are* visible come out as observed: with 2 MiB below 2^40 the context itself
-/// fits there and the RTV circular buffer does not.
+/// Buffers of an engine context in the kernel's mapping order, with their lengths in bytes. The kernel does not expose
+/// them to user space. The lengths are assumptions, chosen to reproduce the two *visible* effects: with 2 MiB below
+/// 2^40 the context itself fits there and the RTV circular buffer does not.
 const CONTEXT_BUFFERS: [u64; 8] = [
     // Subcontext header, graphics context, patch context.
     0x1000, 0x10_0000, 0x1000, // Bundle circular buffer, attribute buffer, page pool.
@@ -28,12 +27,12 @@ const CONTEXT_BUFFERS: [u64; 8] = [
     0x8_0000, // Privileged access map.
     0x8_0000,
 ];
-/// Which of them is the graphics context.
+/// Index of the graphics context.
 const GRAPHICS_CONTEXT: usize = 1;
-/// Which of them is the RTV circular buffer.
+/// Index of the RTV circular buffer.
 const RTV_BUFFER: usize = 6;
 
-/// Graphics classes of ga10b and of the chips before it (`hal/class/class_*.c`).
+/// Graphics classes of ga10b and of earlier chips (`hal/class/class_*.c`).
 const GRAPHICS_CLASSES: [u32; 5] = [0xc797, 0xc597, 0xc397, 0xc097, 0xb197];
 /// Compute classes of the same chips.
 const COMPUTE_CLASSES: [u32; 5] = [0xc7c0, 0xc5c0, 0xc3c0, 0xc0c0, 0xb1c0];
@@ -46,19 +45,18 @@ const OTHER_CLASSES: [u32; 14] = [
     0xa0b5, 0xa140, 0xb0b5, 0xb06f, 0x902d, // Maxwell and before.
 ];
 
-/// Whether a class is one of 3D graphics.
+/// Returns whether a class is a 3D graphics class.
 pub(super) fn is_graphics(class: u32) -> bool {
     GRAPHICS_CLASSES.contains(&class)
 }
 
-/// Whether a class is one of compute.
+/// Returns whether a class is a compute class.
 pub(super) fn is_compute(class: u32) -> bool {
     COMPUTE_CLASSES.contains(&class)
 }
 
 impl State {
-    /// ALLOC_OBJ_CTX up to the moment where the GPU learns of the class. Returns whether the
-    /// channel has a ring already.
+    /// ALLOC_OBJ_CTX up to the point where the GPU learns of the class. Returns whether the channel already has a ring.
     fn alloc_obj_ctx(
         &mut self,
         log: &Log,
@@ -80,7 +78,7 @@ impl State {
             );
             return Err(Errno::INVAL);
         }
-        // Stays even if the request fails.
+        // Remains set even if the request fails.
         channel.object_class = Some(class);
         let tsg_id = channel.tsg.ok_or(Errno::INVAL)?;
         if stalled {
@@ -97,7 +95,7 @@ impl State {
             graphics: asked(AllocObjCtxFlags::GFXP, GraphicsPreemption::GFXP.bits()),
             compute: asked(AllocObjCtxFlags::CILP, ComputePreemption::CILP.bits()),
         };
-        // The flags are those of the graphics engine; with other classes they mean nothing.
+        // The flags belong to the graphics engine and have no meaning for other classes.
         if is_graphics(class) || is_compute(class) {
             self.set_modes(log, (tsg_id, id), modes, "nvgpu_gr_obj_ctx_init_ctxsw_preemption")?;
         }

@@ -1,7 +1,7 @@
-//! Processes: who has which descriptors, handle numbers and CPU mappings.
+//! Processes: owners of descriptors, handle numbers and CPU mappings.
 //!
-//! All of them live in one process of the host. As in the kernel, the one on whose behalf a thread
-//! runs is a property of the thread, set for the length of each call of a door.
+//! All of them live in one process of the host. As in the kernel, the current process is a property of the thread. Each
+//! call of a door sets it for its duration.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::{Kernel, SoftwareOrin};
 
-/// Number of a process of the board; never used again.
+/// Number of a process of the board; never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ProcessId(pub(super) u32);
 
@@ -19,7 +19,7 @@ thread_local! {
     static CURRENT: Cell<ProcessId> = const { Cell::new(ProcessId(0)) };
 }
 
-/// The process that this thread works for.
+/// The process for which this thread runs.
 pub(super) fn current() -> ProcessId {
     CURRENT.get()
 }
@@ -29,7 +29,7 @@ pub(super) struct Entered {
     before: ProcessId,
 }
 
-/// Works for `process` until the result is dropped.
+/// Makes `process` the current process until the result is dropped.
 pub(super) fn enter(process: ProcessId) -> Entered {
     Entered { before: CURRENT.replace(process) }
 }
@@ -40,7 +40,7 @@ impl Drop for Entered {
     }
 }
 
-/// What one process has.
+/// Numbers of objects that a process owns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessCounts {
     /// Open descriptors.
@@ -52,7 +52,7 @@ pub struct ProcessCounts {
 }
 
 impl SoftwareOrin {
-    /// Another process on the same board, with nothing open.
+    /// Creates another process on the same board, with no open descriptors.
     #[must_use]
     pub fn process(&self) -> Self {
         let mut state = self.board.kernel.lock();
@@ -62,15 +62,15 @@ impl SoftwareOrin {
         Self { board: std::sync::Arc::clone(&self.board), process }
     }
 
-    /// A process with this one's descriptors, as fork() makes it: they share their open files, so the
-    /// doorbell page of a control node that is mapped here cannot be mapped there. CPU mappings are not
-    /// inherited, neither those of dma-bufs nor the doorbell's.
+    /// Creates a process with this one's descriptors, like fork(). Both share their open files, so if the doorbell page
+    /// of a control node is mapped here, it cannot be mapped there. CPU mappings of dma-bufs and of the doorbell are
+    /// not inherited.
     ///
-    /// Returns the process and the number that each descriptor has there; on a board they are equal.
+    /// Returns the process and the number that each descriptor has there. On a board the numbers are equal.
     ///
     /// # Errors
     ///
-    /// EMFILE or ENFILE when the table of the host is full; nothing is left behind then.
+    /// EMFILE or ENFILE if the descriptor table of the host is full; then nothing is created.
     pub fn fork(&self) -> Result<(Self, BTreeMap<RawFd, RawFd>), Errno> {
         let child = self.process();
         let numbers = self.board.kernel.lock().fds.numbers(self.process);
@@ -87,26 +87,24 @@ impl SoftwareOrin {
         Ok((child, inherited))
     }
 
-    /// Passes a descriptor to another process of the board, as a message with SCM_RIGHTS does. Returns
-    /// its number there.
+    /// Passes a descriptor to another process of the board, like a message with SCM_RIGHTS. Returns its number there.
     ///
     /// # Errors
     ///
-    /// EBADF when this process has no such descriptor; EMFILE or ENFILE when the table of the host is
-    /// full.
+    /// EBADF if this process has no such descriptor; EMFILE or ENFILE if the descriptor table of the host is full.
     pub fn send(&self, fd: RawFd, to: &Self) -> Result<RawFd, Errno> {
         let _entered = enter(self.process);
         self.board.kernel.lock().fds.duplicate(fd, to.process)
     }
 
-    /// Ends the process: its descriptors are closed and its handle numbers gone. CPU mappings no longer
-    /// count; their addresses stay readable, because all processes are one to the host.
+    /// Ends the process: closes its descriptors and frees its handle numbers. Its CPU mappings no longer count. Their
+    /// addresses stay readable, because all processes share one host process.
     pub fn exit(&self) {
         let kernel: &Kernel = &self.board.kernel;
         let _entered = enter(self.process);
         let numbers = kernel.lock().fds.numbers(self.process);
         for fd in numbers {
-            // Only a race with another thread of the process can have closed it before.
+            // Fails only if another thread of the process has just closed it.
             let _ = kernel.close(fd);
         }
         let pages = kernel.lock().forget_mappings(self.process);
@@ -115,7 +113,7 @@ impl SoftwareOrin {
         }
     }
 
-    /// What this process has.
+    /// Returns the numbers of objects that this process owns.
     pub fn process_counts(&self) -> ProcessCounts {
         let state = self.board.kernel.lock();
         ProcessCounts {

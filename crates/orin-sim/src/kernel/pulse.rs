@@ -1,9 +1,9 @@
-//! What wakes sleepers: a count that moves whenever something happened that they may wait for.
+//! A wake-up counter for sleeping threads. It changes with every event that they may wait for.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Moves with every record of the log, every interrupt of the GPU and every end of a channel.
+/// Changes with every record of the log, every interrupt of the GPU and every end of a channel.
 #[derive(Debug, Default)]
 pub(super) struct Pulse {
     count: Mutex<u64>,
@@ -15,12 +15,12 @@ impl Pulse {
         self.count.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The count now; look at the condition after this and before [`Pulse::wait`].
+    /// The current count. Read it, then check the condition, then call [`Pulse::wait`].
     pub(super) fn count(&self) -> u64 {
         *self.lock()
     }
 
-    /// Something happened.
+    /// Signals an event.
     pub(super) fn beat(&self) {
         let mut count = self.lock();
         *count = count.wrapping_add(1);
@@ -28,7 +28,7 @@ impl Pulse {
         self.moved.notify_all();
     }
 
-    /// Sleeps until the count is no longer `seen`, at most `timeout` long; whether it moved.
+    /// Sleeps until the count differs from `seen`, for at most `timeout`. Returns whether it changed.
     pub(super) fn wait(&self, seen: u64, timeout: Duration) -> bool {
         let wait = self.moved.wait_timeout_while(self.lock(), timeout, |count| *count == seen);
         let (count, _) = wait.unwrap_or_else(PoisonError::into_inner);

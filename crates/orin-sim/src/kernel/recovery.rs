@@ -1,9 +1,9 @@
-//! Faults: what the GPU reports, what the kernel prints, and the end of the TSG.
+//! Faults: the GPU's report, the kernel's log lines, and the end of the TSG.
 //!
-//! Recovery writes the error notifier of *every* channel of the TSG (only the first error is kept),
-//! makes them unserviceable for good and stops them; address spaces and mappings stay. Nothing
-//! signals the process: it learns of it from the notifier, GET_TIMEDOUT or the log
-//! (`hal/rc/rc_gv11b.c`, `common/fifo/tsg.c`; codes: `os/linux/linux-channel.c`).
+//! Recovery writes the error notifier of *every* channel of the TSG (only the first error is kept), makes the channels
+//! permanently unserviceable and stops them. Address spaces and mappings remain. The process is not signalled: it
+//! learns of the fault from the notifier, GET_TIMEDOUT or the log (`hal/rc/rc_gv11b.c`, `common/fifo/tsg.c`; codes:
+//! `os/linux/linux-channel.c`).
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU8, Ordering, fence};
@@ -23,21 +23,21 @@ use super::Kernel;
 use super::channel::Notifier;
 use super::log::{Level, Log};
 
-/// Notifier code: no progress for too long.
+/// Notifier code: no progress within the time limit.
 pub(super) const IDLE_TIMEOUT: u32 = 8;
-/// Notifier code of the copy engine: a number of the driver's own, passed through.
+/// Notifier code of the copy engine: the driver's own number, passed through.
 const COPY_ENGINE: u32 = 11;
 /// Notifier code: graphics engine exception.
 const EXCEPTION: u32 = 13;
-/// Notifier code: a semaphore was waited for too long.
+/// Notifier code: a semaphore wait exceeded its time limit.
 pub(super) const ACQUIRE_TIMEOUT: u32 = 24;
-/// Notifier code: a notification or method that does not exist.
+/// Notifier code: an undefined notification or method.
 const ILLEGAL_NOTIFY: u32 = 25;
 /// Notifier code: the MMU refused an access.
 const MMU_FAULT: u32 = 31;
 /// Notifier code: host engine error.
 const PBDMA: u32 = 32;
-/// Notifier code: the checksum of a pushbuffer segment is another one.
+/// Notifier code: wrong checksum of a pushbuffer segment.
 const PUSHBUFFER_CRC: u32 = 80;
 /// Notifier code: reset on request.
 pub(super) const RESET: u32 = 43;
@@ -56,28 +56,28 @@ pub(super) mod pbdma {
     pub(in super::super) const PBSEG: (&str, u32) = ("PBSEG badsplit", 1 << 30);
 }
 
-/// Method addresses below belong to the host engine.
+/// Method addresses below this belong to the host engine.
 const HOST_METHODS: u32 = 0x100;
-/// The subchannels below belong to the graphics engine.
+/// Subchannels below this belong to the graphics engine.
 const FIRST_OTHER_SUBCHANNEL: u8 = 4;
 /// The subchannel of the copy engine.
 const COPY_SUBCHANNEL: u8 = 4;
-/// The only class of the graphics engine whose methods the model looks at.
+/// The only class of the graphics engine whose methods are modelled.
 const COMPUTE_CLASS: u32 = 0xc7c0;
 
-/// Numbers of the graphics engine and of a host engine in the MMU's own counting.
+/// The MMU's numbers of the graphics engine and of a host engine.
 const MMU_ENGINE_GR: u32 = 64;
 const MMU_ENGINE_PBDMA: u32 = 32;
 
-/// Global error status of an SM with a warp error, as a board showed it.
+/// Global error status of an SM with a warp error, as observed on a board.
 const GLOBAL_ESR_WARP: u32 = 4;
-/// Global error status of an SM that met a trap: breakpoint interrupt.
+/// Global error status of an SM after a trap: breakpoint interrupt.
 const GLOBAL_ESR_TRAP: u32 = 0x10;
 
 /// Offset of the status in a notification, in bytes.
 const STATUS: u64 = offset_of!(Notification, status) as u64;
 
-/// What becomes of a fault that the kernel does not recover from.
+/// Suffix of the model's line for a fault from which the kernel does not recover.
 const SILENT: &str = "; the kernel reports this nowhere else, and the channel stays halted";
 
 /// Zeroes a notification, as SET_ERROR_NOTIFIER does.
@@ -85,7 +85,7 @@ pub(super) fn clear_notifier(notifier: &Notifier) {
     store(&notifier.memory, notifier.offset, Notification::default().as_bytes());
 }
 
-/// Writes a notification unless there is one already; the status comes last.
+/// Writes a notification unless one is already present. The status is written last.
 fn write_notifier(notifier: &Notifier, code: u32) -> bool {
     if is_pending(&notifier.memory, notifier.offset) {
         return false;
@@ -93,38 +93,38 @@ fn write_notifier(notifier: &Notifier, code: u32) -> bool {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     // CAST: the realtime clock is past 1970, and its nanoseconds fit 64 bits until 2554.
     let nanoseconds = (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64);
-    // CAST: truncated to the low half by intent.
+    // CAST: truncation to the low half is intended.
     let time_stamp = [nanoseconds as u32, (nanoseconds >> 32) as u32];
     let record =
         Notification { time_stamp, info32: code, status: NOTIFICATION_PENDING, ..Notification::default() };
     let (body, status) = record.as_bytes().split_at(offset_of!(Notification, status));
-    // The kernel leaves `info16` as it is.
+    // The kernel does not change `info16`.
     store(&notifier.memory, notifier.offset, &body[..offset_of!(Notification, info16)]);
     fence(Ordering::Release);
     store(&notifier.memory, notifier.offset + STATUS, status);
     true
 }
 
-/// Whether the notification at `offset` has been written.
+/// Returns whether the notification at `offset` has been written.
 pub(super) fn is_pending(memory: &Memory, offset: u64) -> bool {
     let mut status = 0_u16;
     load(memory, offset + STATUS, status.as_mut_bytes());
     status != 0
 }
 
-/// Stores bytes that user space may be reading, one by one.
+/// Stores bytes one by one, because user space may be reading them.
 pub(super) fn store(memory: &Memory, offset: u64, bytes: &[u8]) {
     // CAST: offsets of a CPU mapping fit usize.
     let offset = offset as usize;
     assert!(offset + bytes.len() <= memory.len(), "the notification lies in its buffer");
     for (at, &byte) in bytes.iter().enumerate() {
-        // SAFETY: in bounds of the mapping, which `memory` keeps; atomic, because others look.
+        // SAFETY: in bounds of the mapping, which `memory` keeps alive; atomic because of concurrent readers.
         unsafe { AtomicU8::from_ptr(memory.pointer().as_ptr().add(offset + at)) }
             .store(byte, Ordering::Relaxed);
     }
 }
 
-/// Loads bytes that user space may be writing, one by one.
+/// Loads bytes one by one, because user space may be writing them.
 fn load(memory: &Memory, offset: u64, bytes: &mut [u8]) {
     // CAST: offsets of a CPU mapping fit usize.
     let offset = offset as usize;
@@ -136,15 +136,15 @@ fn load(memory: &Memory, offset: u64, bytes: &mut [u8]) {
     }
 }
 
-/// What an SM recorded, and where.
+/// The error record of an SM.
 struct SmError {
     sm: usize,
     record: SmErrorStateRecord,
 }
 
 impl SmError {
-    /// The record of a fault. The model does not say which SM a block ran on, so blocks are counted
-    /// round.
+    /// Creates the record of a fault. The model does not assign blocks to SMs, so block numbers are taken modulo the
+    /// number of SMs.
     fn new(fault: &SmFault, sm_count: u32) -> Self {
         let global = if fault.cause == SmFaultCause::Trap { GLOBAL_ESR_TRAP } else { GLOBAL_ESR_WARP };
         let record = SmErrorStateRecord {
@@ -177,7 +177,7 @@ impl SmError {
     }
 }
 
-/// The lines of an MMU fault up to the debug dump.
+/// Prints the lines of an MMU fault up to the debug dump.
 fn print_mmu(log: &Log, channel: u32, tsg: u32, client: &str, fault: &MmuFault) {
     let (engine, kind, unit, gpc) = match client {
         "compute" => (MMU_ENGINE_GR, "gpc", "t1 0", 0),
@@ -205,7 +205,7 @@ fn print_mmu(log: &Log, channel: u32, tsg: u32, client: &str, fault: &MmuFault) 
         format_args!(
             "[MMU FAULT] mmu engine id:  {engine}, ch id:  {channel}, fault addr: {:#x}, fault addr aperture: \
              0, fault type: {fault_type}, access type: {access}, ",
-            // The fault packet has no more bits of it (`hw_gmmu_ga10b.h`, `gmmu_fault_buf_entry_addr_lo`).
+            // The fault packet contains no lower bits (`hw_gmmu_ga10b.h`, `gmmu_fault_buf_entry_addr_lo`).
             fault.va & !0xfff
         ),
     );
@@ -222,7 +222,7 @@ fn print_mmu(log: &Log, channel: u32, tsg: u32, client: &str, fault: &MmuFault) 
     );
 }
 
-/// One set bit of a host engine's interrupt, with what it stopped at.
+/// Prints one set bit of a host engine's interrupt, with the pushbuffer state.
 pub(super) fn print_pbdma(log: &Log, (name, bit): (&str, u32), header: u32, shadow: u32) {
     let function = "ga10b_pbdma_dump_intr_0";
     log.error(function, format_args!("PBDMA intr {name} Error"));
@@ -235,7 +235,7 @@ pub(super) fn print_pbdma(log: &Log, (name, bit): (&str, u32), header: u32, shad
     );
 }
 
-/// Interrupts of a host engine's half of the copy engine, by bit (`hw_pbdma_ga10b.h`, `pbdma_intr_1`).
+/// Interrupts of a host engine's copy-engine half, by bit (`hw_pbdma_ga10b.h`, `pbdma_intr_1`).
 mod hce {
     pub(super) const RENDER_OPERATION: u32 = 1;
     pub(super) const PRIVILEGE: u32 = 1 << 2;
@@ -243,21 +243,21 @@ mod hce {
     pub(super) const ILLEGAL_CLASS: u32 = 1 << 4;
 }
 
-/// What the kernel says of a method of the copy engine, which the host engine decodes.
+/// Prints the kernel's line for a refused method of the copy engine, which the host engine decodes.
 fn print_hce(log: &Log, refusal: Refusal) -> u32 {
     let bit = match refusal {
         Refusal::RenderOperation => hce::RENDER_OPERATION,
         Refusal::Privilege => hce::PRIVILEGE,
         Refusal::Class => hce::ILLEGAL_CLASS,
-        // Data is not looked at by silicon; the nearest that it has.
+        // Silicon does not check data; this is its closest error.
         Refusal::Undefined | Refusal::Data | Refusal::Software => hce::ILLEGAL_METHOD,
     };
     log.error("ga10b_pbdma_handle_intr_1", format_args!("hce err: pbdma_intr_1(0):{bit:#010x}"));
     PBDMA
 }
 
-/// A refused method of the graphics engine or, below the first method of an engine and on the
-/// subchannels for software, of the host engine. Returns the notifier's code.
+/// Prints a refused method of the graphics engine or, below the first engine method and on the software subchannels, of
+/// the host engine. Returns the notifier's code.
 fn print_method(log: &Log, channel: u32, refusal: Refusal, method: (u8, u32), data: u32) -> u32 {
     let (subchannel, address) = method;
     let graphics = subchannel < FIRST_OTHER_SUBCHANNEL;
@@ -279,7 +279,7 @@ fn print_method(log: &Log, channel: u32, refusal: Refusal, method: (u8, u32), da
         }
         _ if subchannel == COPY_SUBCHANNEL => print_hce(log, refusal),
         Refusal::Undefined if graphics => {
-            // The register that the last number comes from holds subchannel and method.
+            // The register behind the last number contains subchannel and method.
             let trapped = u32::from(subchannel) << 16 | address;
             log.error(
                 "gr_intr_handle_illegal_method",
@@ -335,7 +335,7 @@ impl Kernel {
             channels
         };
         self.gpu(|gpu| gpu.stop_channels(&channels));
-        // Whoever waits for the work wakes as if it were done; the notifier tells the difference.
+        // Waiters wake up as if the work were done; the notifier shows the difference.
         let state = self.lock();
         let ended = channels.iter().filter_map(|id| state.channels.get(id));
         ended.for_each(|channel| state.wake_waiters(channel));
@@ -343,7 +343,7 @@ impl Kernel {
         self.log.pulse.beat();
     }
 
-    /// Where an address is in relation to what the channel's address space maps.
+    /// Describes an address relative to the mappings of the channel's address space.
     fn place(&self, channel: u32, va: u64) -> String {
         let state = self.lock();
         let space = state.channels.get(&channel).and_then(|channel| channel.space);
@@ -351,7 +351,7 @@ impl Kernel {
         space.map_or_else(|| "in no address space".to_owned(), |space| space.mmu.view().describe(va))
     }
 
-    /// Prints a fault. Returns the notifier's code, if the kernel recovers from this fault at all.
+    /// Prints a fault. Returns the notifier's code, or `None` if the kernel does not recover from this fault.
     fn print_fault(&self, log: &Log, channel: u32, tsg: u32, fault: &ChannelFault) -> Option<u32> {
         let more = |what: &dyn fmt::Display| log.model(format_args!("channel {channel}: {what}"));
         match fault {
@@ -363,7 +363,7 @@ impl Kernel {
             ChannelFault::PushbufferEntry { check, va, word, reason } => {
                 let (interrupt, code) = match check {
                     HostCheck::PushbufferWord => (pbdma::PBENTRY, Some(PBDMA)),
-                    // HW: as with semaphores below.
+                    // HW: as for semaphores below.
                     HostCheck::Pointer => (pbdma::GPPTR, None),
                     HostCheck::RingEntry => (pbdma::GPENTRY, None),
                     HostCheck::SplitSegment => (pbdma::PBSEG, None),
@@ -381,7 +381,7 @@ impl Kernel {
                 Some(print_method(log, channel, *refusal, (*subchannel, *address), *data))
             }
             ChannelFault::Semaphore { va, reason } => {
-                // HW: this interrupt is only logged and cleared; the "recover" decision is lost
+                // HW: this interrupt is only logged and cleared; the "recover" decision is dropped
                 // (`pbdma_ga10b_fusa.c`, ga10b_pbdma_handle_intr_0_legacy).
                 print_pbdma(log, pbdma::SEMAPHORE, 0, 0);
                 more(&format_args!("semaphore at {va:#x}: {reason}{SILENT}"));
@@ -419,7 +419,7 @@ impl Kernel {
         log.error("nvgpu_rc_mmu_fault", format_args!("TSG {tsg} generated a mmu fault"));
     }
 
-    /// The debug dump, as far as it tells about what the model has: which channels there are.
+    /// Prints the debug dump, limited to what the model has: the list of channels.
     pub(super) fn dump(&self, log: &Log) {
         log.dump(format_args!("Channel Status - chip ga10b"));
         let pid = std::process::id();
@@ -435,7 +435,7 @@ impl Kernel {
         log.dump(format_args!("PBDMA Status - chip ga10b"));
     }
 
-    /// Runs `print` on the kernel log, or on one that nobody reads when faults are to be silent.
+    /// Runs `print` on the kernel log, or on a discarded log if faults are silenced.
     pub(super) fn with_fault_log(&self, print: impl FnOnce(&Log)) {
         let unread = self.silent_faults.load(Ordering::Acquire).then(Log::new);
         print(unread.as_ref().unwrap_or(&self.log));
@@ -443,8 +443,8 @@ impl Kernel {
 
     fn print_sm_fault(&self, log: &Log, channel: u32, tsg: u32, fault: &SmFault) -> u32 {
         if let SmFaultCause::Deadlock(_) = fault.cause {
-            // The recovery comes with the 31st interrupt of 100 ms, the first one past 3000 ms. That the
-            // switch waits for an acknowledgement is an assumption.
+            // Recovery starts with the 31st interrupt of 100 ms, the first one beyond 3000 ms. That the switch waits
+            // for an acknowledgement is an assumption.
             let function = "ga10b_fifo_ctxsw_timeout_isr";
             log.error(function, format_args!("Host pfifo ctxsw timeout error"));
             log.error(
@@ -481,8 +481,8 @@ impl Kernel {
 
 impl FaultHandler for Kernel {
     fn fault(&self, channel_id: u32, fault: ChannelFault) {
-        // A report may come late, when the channel is closed and its id used again: the channel is
-        // the right one only if the GPU halted it and it is the same before and after that look.
+        // A report may arrive late, after the channel was closed and its id reused. It is the right channel only if the
+        // GPU halted it and its identity is the same before and after that check.
         let identity = || self.lock().channels.get(&channel_id).map(|channel| (channel.serial, channel.tsg));
         let before = identity();
         let mut halted = false;

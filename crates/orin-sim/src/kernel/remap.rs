@@ -1,5 +1,4 @@
-//! REMAP: pages of sparse areas that come and go one by one (`os/linux/vm_remap.c`,
-//! `common/mm/vm_remap.c`).
+//! REMAP: maps and unmaps single pages of sparse areas (`os/linux/vm_remap.c`, `common/mm/vm_remap.c`).
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -18,19 +17,19 @@ use super::user;
 
 /// GPU page in bytes.
 const PAGE: u64 = PAGE_SIZE as u64;
-/// What an array of operations can hold; beyond it the kernel has no memory for a copy.
+/// Maximum number of operations; beyond it the kernel has no memory for a copy.
 const OPS_LIMIT: u32 = 1 << 20;
 
-/// What pages are to show.
+/// The target of an operation.
 struct Target {
     buffer: Buffer,
-    /// Where in the buffer, in bytes.
+    /// Offset in the buffer, in bytes.
     offset: u64,
     writable: bool,
     cached: bool,
 }
 
-/// An operation whose fields have been checked.
+/// An operation with valid fields.
 struct Checked {
     va: u64,
     len: u64,
@@ -38,7 +37,7 @@ struct Checked {
     target: Option<Target>,
 }
 
-/// Size of the pages that an operation counts in, in bytes; `None` unless exactly one is given.
+/// The page size of an operation in bytes; `None` unless exactly one is given.
 fn page_size(flags: RemapFlags) -> Option<u64> {
     let sizes = RemapFlags::PAGESIZE_4K | RemapFlags::PAGESIZE_64K | RemapFlags::PAGESIZE_128K;
     match flags.intersection(sizes) {
@@ -49,8 +48,8 @@ fn page_size(flags: RemapFlags) -> Option<u64> {
     }
 }
 
-/// The checks of an operation by itself, in an address space that ends at `limit`. An operation that
-/// unmaps takes no flag but the page size.
+/// Checks an operation by itself, in an address space that ends at `limit`. An operation that unmaps takes only the
+/// page-size flag.
 fn check_fields(op: &RemapOp, limit: u64) -> Result<(), Errno> {
     let flags = RemapFlags::from_bits(op.flags).ok_or(Errno::INVAL)?;
     let page = page_size(flags).ok_or(Errno::INVAL)?;
@@ -69,9 +68,9 @@ fn check_fields(op: &RemapOp, limit: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Stores the operations again, as the kernel does after success, so the array must be writable. What is
-/// stored is what was read: a board puts the fields of the last operation into all of them but for the
-/// kinds, which is a defect that nobody can want.
+/// Stores the operations again, as the kernel does after success, so the array must be writable. The model stores the
+/// values that it read. A board copies the fields of the last operation, except the kinds, into all of them, which is a
+/// defect that no caller can rely on.
 fn store_operations(args: &Remap, operations: &[RemapOp]) -> Result<(), u32> {
     for (at, op) in (0_u32..).zip(operations) {
         if user::write_bytes(address_of(args, at), op.as_bytes()) > 0 {
@@ -86,8 +85,8 @@ fn address_of(args: &Remap, at: u32) -> u64 {
 }
 
 impl State {
-    /// REMAP: everything is checked before anything is done. `num_ops` tells how many were; it keeps its
-    /// value when the operations cannot be read.
+    /// REMAP: checks everything before it changes anything. `num_ops` returns the number of executed operations; it is
+    /// unchanged if the operations cannot be read.
     pub(super) fn remap(&mut self, log: &Log, space: SpaceId, args: &mut Remap) -> Result<(), Errno> {
         let count = args.num_ops;
         if count == 0 {
@@ -121,7 +120,7 @@ impl State {
         stored.map_err(|_| Errno::FAULT)
     }
 
-    /// The checks of an operation against its buffer and the area `(start, len)`, in this order.
+    /// Checks an operation against its buffer and the area `(start, len)`, in this order.
     fn check_remap(&self, log: &Log, area: (u64, u64), op: &RemapOp) -> Result<Checked, Errno> {
         let failed = |step: &str, errno: Errno| {
             let number = -errno.raw_os_error();
@@ -141,7 +140,7 @@ impl State {
         let writable = !flags.contains(RemapFlags::ACCESS_NO_WRITE);
         let buffer =
             self.remap_buffer(log, op.mem_handle, writable).map_err(|errno| failed("get_mpool", errno))?;
-        // The buffer is counted in the pages of the operation, the addresses in those of the area.
+        // Buffer offsets are in pages of the operation, addresses in pages of the area.
         let page = page_size(flags).unwrap_or(PAGE);
         let end = op.mem_offset_in_pages.checked_add(op.num_pages).and_then(|pages| pages.checked_mul(page));
         if end.is_none_or(|end| end > buffer.handle.size()) || !inside {
@@ -152,7 +151,7 @@ impl State {
         Ok(Checked { va, len, target: Some(target) })
     }
 
-    /// The buffer of an operation, if it has memory and allows the access.
+    /// Returns the buffer of an operation, if it has memory and allows the access.
     fn remap_buffer(&self, log: &Log, handle: u32, writable: bool) -> Result<Buffer, Errno> {
         let function = "nvgpu_vm_remap_os_buf_get";
         // CAST: a descriptor is the same 32 bits.
@@ -173,7 +172,8 @@ impl State {
 }
 
 impl Space {
-    /// The sparse area that an operation begins in; its pages are 4 KiB, as the operation's must be.
+    /// Returns the sparse area that contains the start of an operation. Its pages are 4 KiB, and those of the operation
+    /// must be as well.
     fn sparse_area(&self, op: &RemapOp) -> Result<(u64, u64), Errno> {
         if page_size(RemapFlags::from_bits_retain(op.flags)) != Some(PAGE) {
             return Err(Errno::INVAL);

@@ -1,7 +1,7 @@
-//! Tokens with which another open of the control node opens a TSG (`ioctl_tsg.c`, `ioctl_ctrl.c`).
+//! Tokens that let another open of the control node open a TSG (`ioctl_tsg.c`, `ioctl_ctrl.c`).
 //!
-//! An instance of the control node that opened a TSG may give a token to another instance, which opens
-//! the TSG once with it. Closing either instance ends the token.
+//! An instance of the control node that opened a TSG can give a token to another instance, which can open the TSG once
+//! with it. Closing either instance invalidates the token.
 
 use nvgpu_sys::ctrl::OpenTsg;
 use nvgpu_sys::tsg::{GetShareToken, RevokeShareToken};
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::fds::Object;
 use super::state::{Mapped, Mapping, State};
 
-/// Tokens of a TSG that may be outstanding.
+/// Maximum number of outstanding tokens of a TSG.
 const TOKENS: usize = 64;
 
 /// One token.
@@ -23,7 +23,7 @@ pub(super) struct Token {
 }
 
 impl State {
-    /// A mapping of the doorbell page keeps the file open without a descriptor.
+    /// A mapping of the doorbell page keeps the file open even without a descriptor.
     fn instance_is_open(&self, instance: u64) -> bool {
         let mapped = |mapping: &Mapping| matches!(mapping.mapped, Mapped::Doorbell { instance: other, .. } if other == instance);
         self.fds.objects().any(|object| matches!(object, Object::Ctrl(open) if *open == instance))
@@ -63,7 +63,7 @@ impl State {
         Ok(())
     }
 
-    /// OPEN_TSG with a token, which is used up: the TSG it stands for.
+    /// OPEN_TSG with a token. Consumes the token and returns its TSG.
     pub(super) fn redeem(&mut self, instance: u64, args: &OpenTsg) -> Result<u32, Errno> {
         let wanted = |token: &Token| {
             (token.number, token.source, token.target)
@@ -80,8 +80,8 @@ impl State {
         self.tsgs.get(&tsg).is_some_and(|tsg| tsg.instances.contains(&instance))
     }
 
-    /// Called when a descriptor or the mapping of an open of the control node has gone. With the last of
-    /// them the open ends, and its tokens and clock requests with it.
+    /// Called after a descriptor or the mapping of an open of the control node is closed. The last one ends the open,
+    /// with its tokens and clock requests.
     pub(super) fn close_instance(&mut self, instance: u64) {
         if self.instance_is_open(instance) {
             return;
@@ -93,7 +93,7 @@ impl State {
         }
     }
 
-    /// Tokens of a TSG that is gone.
+    /// Forgets the tokens of a TSG that no longer exists.
     pub(super) fn forget_tokens(&mut self, tsg: u32) {
         self.tokens.retain(|token| token.tsg != tsg);
     }

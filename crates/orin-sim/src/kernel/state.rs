@@ -1,10 +1,9 @@
-//! What the kernel keeps, and what keeps what alive.
+//! The kernel's objects and their lifetimes.
 //!
-//! An address space lives as long as its descriptor, a channel bound to it or a context of a TSG
-//! mapped in it; a TSG as long as its descriptor or a channel in it; a channel as long as its
-//! descriptor; a buffer as long as a handle number, descriptor, CPU mapping, GPU mapping or channel
-//! uses it. Address spaces and TSGs are looked for and dropped after each change ([`State::reap`]),
-//! buffers are reference counted.
+//! An address space lives as long as its descriptor, a channel bound to it or a context of a TSG mapped in it. A TSG
+//! lives as long as its descriptor or a channel in it, a channel as long as its descriptor. A buffer lives as long as a
+//! handle number, descriptor, CPU mapping, GPU mapping or channel uses it. Unused address spaces and TSGs are dropped
+//! after each change ([`State::reap`]); buffers are reference counted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,12 +25,12 @@ use super::syncpoint::Syncpoints;
 use super::tsg::Tsg;
 use super::zbc::ClearValues;
 
-/// Channel ids on native Linux (`hal/fifo/channel_ga10b_fusa.c`, `linux-channel.c`).
+/// Number of channel ids on native Linux (`hal/fifo/channel_ga10b_fusa.c`, `linux-channel.c`).
 const CHANNELS: u32 = 512;
-/// TSG ids.
+/// Number of TSG ids.
 const TSGS: u32 = 512;
 
-/// What a CPU mapping shows.
+/// The target of a CPU mapping.
 #[derive(Debug)]
 pub(super) enum Mapped {
     /// A dma-buf from `offset` on, kept alive by the mapping.
@@ -48,7 +47,7 @@ pub(super) struct Mapping {
     pub(super) mapped: Mapped,
 }
 
-/// Everything behind the kernel's mutex.
+/// The state protected by the kernel's mutex.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) fds: Fds,
@@ -56,7 +55,7 @@ pub(super) struct State {
     pub(super) spaces: BTreeMap<SpaceId, Space>,
     pub(super) tsgs: BTreeMap<u32, Tsg>,
     pub(super) channels: BTreeMap<u32, Channel>,
-    /// Free channel ids; the last one is the next.
+    /// Free channel ids; the last one is allocated next.
     free_channels: Vec<u32>,
     /// CPU mappings by address.
     pub(super) mappings: BTreeMap<usize, Mapping>,
@@ -67,18 +66,18 @@ pub(super) struct State {
     /// The GPU is dead until the next boot.
     pub(super) quiesced: bool,
     pub(super) syncpoints: Syncpoints,
-    /// Clear values that the GPU knows.
+    /// Clear values known to the GPU.
     pub(super) clear_values: ClearValues,
-    /// Frequencies that opens of the control node ask for, in Hz.
+    /// Frequencies requested by opens of the control node, in Hz.
     pub(super) frequencies: BTreeMap<u64, u64>,
-    /// The process made last.
+    /// Number of the newest process.
     pub(super) next_process: u32,
     pub(super) tokens: Vec<Token>,
-    /// The token given out last.
+    /// The newest token.
     pub(super) next_token: u64,
-    /// Somebody keeps others from changing scheduling parameters.
+    /// A process has locked the scheduling parameters.
     pub(super) scheduling_locked: bool,
-    /// The doorbell page of the kernel itself, once it has submitted work.
+    /// The kernel's own doorbell page, created by the first submission.
     pub(super) doorbell: Option<Arc<Memory>>,
 }
 
@@ -99,7 +98,7 @@ impl State {
             frequencies: BTreeMap::new(),
             next_process: 0,
             tokens: Vec::new(),
-            // Tokens of a board are random numbers; only that they are not 0 matters.
+            // Tokens of a board are random; the model's only need to be nonzero.
             next_token: config.seed >> 1,
             scheduling_locked: false,
             doorbell: None,
@@ -108,7 +107,7 @@ impl State {
         })
     }
 
-    /// Forgets the CPU mappings of a process; returns the doorbell pages among them.
+    /// Removes the CPU mappings of a process. Returns the doorbell pages among them.
     pub(super) fn forget_mappings(&mut self, process: ProcessId) -> Vec<Arc<Memory>> {
         let (mut pages, mut instances) = (Vec::new(), Vec::new());
         self.mappings.retain(|_, mapping| {
@@ -123,7 +122,7 @@ impl State {
         pages
     }
 
-    /// The ranges, address and length, in which the current process sees registers.
+    /// The ranges (address, length) through which the current process maps registers.
     pub(super) fn register_mappings(&self) -> Vec<(u64, u64)> {
         let registers = |mapping: &Mapping| {
             matches!(mapping.mapped, Mapped::Doorbell { .. }) && mapping.owner == process::current()
@@ -133,7 +132,7 @@ impl State {
         found.map(|(start, mapping)| (*start as u64, mapping.len as u64)).collect()
     }
 
-    /// Keeps a new address space.
+    /// Adds an address space.
     pub(super) fn add_space(&mut self, space: Space) -> SpaceId {
         let id = SpaceId(self.next_space);
         self.next_space += 1;
@@ -141,18 +140,18 @@ impl State {
         id
     }
 
-    /// Makes a TSG with the lowest free id for an open of the control node.
+    /// Creates a TSG with the lowest free id for an open of the control node.
     ///
     /// # Errors
     ///
-    /// ENOMEM when all are in use.
+    /// ENOMEM if all ids are in use.
     pub(super) fn add_tsg(&mut self, sm_count: u32, instance: u64) -> Result<u32, Errno> {
         let id = (0..TSGS).find(|id| !self.tsgs.contains_key(id)).ok_or(Errno::NOMEM)?;
         self.tsgs.insert(id, Tsg::new(sm_count, instance));
         Ok(id)
     }
 
-    /// Makes a channel on `runlist`; the id freed last is used first. Returns id and serial number.
+    /// Creates a channel on `runlist`; the id freed last is reused first. Returns id and serial number.
     pub(super) fn add_channel(&mut self, runlist: u32) -> Option<(u32, u64)> {
         let id = self.free_channels.pop()?;
         let serial = self.next_serial;
@@ -161,7 +160,7 @@ impl State {
         Some((id, serial))
     }
 
-    /// Moves the syncpoints of a channel that has ended on, so that nobody waits for ever.
+    /// Advances the syncpoints of a dead channel so that waiters wake up.
     pub(super) fn wake_waiters(&self, channel: &Channel) {
         if let Some(syncpoint) = channel.syncpoint {
             self.syncpoints.set_safe_state(syncpoint.id);
@@ -171,7 +170,7 @@ impl State {
         }
     }
 
-    /// Forgets a channel and gives its id back.
+    /// Removes a channel and frees its id.
     pub(super) fn remove_channel(&mut self, id: u32) {
         let Some(channel) = self.channels.remove(&id) else { return };
         if let Some(tsg) = channel.tsg.and_then(|tsg| self.tsgs.get_mut(&tsg)) {
@@ -196,7 +195,7 @@ impl State {
         self.reap();
     }
 
-    /// Drops TSGs and address spaces that nothing uses any more.
+    /// Drops unused TSGs and address spaces.
     pub(super) fn reap(&mut self) {
         let opened =
             |wanted: u32| self.fds.objects().any(|object| matches!(object, Object::Tsg(id) if *id == wanted));

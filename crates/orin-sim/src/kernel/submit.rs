@@ -1,9 +1,8 @@
-//! Kernel-mode submission (`common/fifo/submit.c`, `channel_setup_kernelmode`): the kernel owns ring,
-//! USERD and doorbell, and fences what user space hands it with a syncpoint of the channel.
+//! Kernel-mode submission (`common/fifo/submit.c`, `channel_setup_kernelmode`): the kernel owns ring, USERD and
+//! doorbell, and fences user-space work with a syncpoint of the channel.
 //!
-//! An entry becomes up to two more in the ring: an acquire of the fence to wait for before it, an
-//! increment behind it. Both lie in a buffer of the kernel, in the slot of their ring entry, which is
-//! free again when the entry's place is.
+//! An entry can become up to three in the ring: an acquire of the fence to wait for before it, and an increment after
+//! it. Both use a buffer of the kernel, in the slot of their ring entry. The slot is free again when the ring entry is.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -29,11 +28,11 @@ use super::syncpoint::{Syncpoints, UserSyncpoint, WINDOW_BYTES};
 use super::watchdog::Progress;
 use super::{Kernel, user};
 
-/// Entries that every submit needs room for besides its own.
+/// Entries that every submit needs in addition to its own.
 const EXTRA_ENTRIES: u32 = 2;
-/// Bytes of a slot of the command buffer.
+/// Size of a slot of the command buffer in bytes.
 const SLOT_BYTES: u64 = 32;
-/// A fence descriptor that stands for no fence.
+/// The fence descriptor that means no fence.
 const NO_FENCE: u32 = u32::MAX;
 
 /// A ring of the kernel.
@@ -46,13 +45,13 @@ pub(super) struct KernelRing {
     /// First address of the command buffer.
     pub(super) commands_va: u64,
     put: u32,
-    /// What counts finished work, and its value when all is finished; made by the first job.
+    /// The syncpoint that counts finished work, and its value after all work; created by the first job.
     pub(super) fence: Option<(UserSyncpoint, u32)>,
-    /// Tracked jobs that may be unfinished at a time; `None` for as many as the ring takes.
+    /// Maximum number of unfinished tracked jobs; `None` if only the ring limits it.
     jobs: Option<u32>,
-    /// How long an acquire lasts at most.
+    /// Time limit of an acquire.
     pub(super) acquire_limit: Option<Duration>,
-    /// What the watchdog saw last.
+    /// The state at the watchdog's last check.
     pub(super) progress: Option<Progress>,
 }
 
@@ -60,12 +59,12 @@ pub(super) struct KernelRing {
 struct Returned {
     id: u32,
     threshold: u32,
-    /// The descriptor to put it in.
+    /// The descriptor for it.
     file: Option<OwnedFd>,
 }
 
 impl KernelRing {
-    /// Makes a ring in an address space. `jobs` is the number of unfinished jobs, 0 for no limit.
+    /// Creates a ring in an address space. `jobs` is the maximum number of unfinished jobs; 0 means no limit.
     pub(super) fn new(
         space: &mut Space,
         entries: u32,
@@ -109,23 +108,23 @@ impl KernelRing {
         }
     }
 
-    /// The entry that the GPU takes next.
+    /// The next entry that the GPU fetches.
     pub(super) fn gp_get(&self) -> u32 {
         self.userd.load(userd::GP_GET as usize)
     }
 
-    /// Whether one more tracked job fits.
+    /// Returns whether one more tracked job fits.
     fn has_job_slot(&self, syncpoints: &Syncpoints) -> bool {
         let (Some(jobs), Some((syncpoint, end))) = (self.jobs, self.fence) else { return true };
-        // A syncpoint that has been moved beyond the end has nothing left.
+        // A syncpoint that was advanced beyond the end has no jobs left.
         let left = end.wrapping_sub(syncpoints.value(syncpoint.id)).cast_signed();
         left < jobs.cast_signed().max(1)
     }
 
-    /// Entries that can be added now.
+    /// Number of entries that can be added now.
     fn room(&self) -> u32 {
         let get = self.gp_get();
-        // One place stays empty, to tell full from empty.
+        // One entry stays empty to distinguish full from empty.
         (get + self.entries - self.put - 1) % self.entries
     }
 
@@ -137,7 +136,7 @@ impl KernelRing {
         self.put = (self.put + 1) % self.entries;
     }
 
-    /// Adds commands of the kernel's own.
+    /// Adds commands of the kernel.
     fn push_commands(&mut self, words: &[u32]) -> Result<(), Errno> {
         let slot = u64::from(self.put) * SLOT_BYTES;
         for (at, word) in words.iter().enumerate() {
@@ -173,7 +172,7 @@ fn increment(va: u64, wait_for_idle: bool) -> Option<Vec<u32>> {
 }
 
 impl State {
-    /// The checks of SUBMIT_GPFIFO that come before anything is read.
+    /// The checks of SUBMIT_GPFIFO before anything is read.
     fn submit_checks(&self, (id, serial): (u32, u64), args: &SubmitGpfifo) -> Result<SpaceId, Errno> {
         if self.quiesced {
             return Err(Errno::NODEV);
@@ -205,7 +204,7 @@ impl State {
         if full { Err(Errno::AGAIN) } else { Ok(space) }
     }
 
-    /// What a submit waits for: syncpoint and threshold.
+    /// The fence that a submit waits for: syncpoint and threshold.
     fn fence_to_wait(&self, args: &SubmitGpfifo) -> Result<Option<(u32, u32)>, Errno> {
         let flags = SubmitFlags::from_bits_retain(args.flags);
         if !flags.contains(SubmitFlags::FENCE_WAIT) {
@@ -224,7 +223,7 @@ impl State {
         }
     }
 
-    /// Puts the work into the ring; returns the fence for its end, if there is one.
+    /// Adds the work to the ring. Returns the fence for its end, if requested.
     fn enqueue(
         &mut self,
         log: &Log,
@@ -288,7 +287,7 @@ impl Kernel {
         let mut setup = SetupBind {
             num_gpfifo_entries: args.num_entries,
             num_inflight_jobs: args.num_inflight_jobs,
-            // The other flags do not exist in this request.
+            // This request does not have the other flags.
             flags: args.flags & nvgpu_sys::channel::AllocGpfifoExFlags::all().bits(),
             ..SetupBind::default()
         };

@@ -1,9 +1,8 @@
-//! Syncpoints: 1024 counters of host1x, seen by the GPU through a window of memory.
+//! Syncpoints: 1024 counters of host1x, which the GPU accesses through a window of memory.
 //!
-//! Each syncpoint has 64 KiB of the shim's 64 MiB. The GPU reads its value there; any word written
-//! there adds one, whatever the word is. Values are 32 bits wide and wrap, so that "reached" compares
-//! as a signed difference. A syncpoint keeps its value when it changes hands, and the end of a channel
-//! adds 1000 to its syncpoint, so that whoever waits for it wakes (`os/linux/nvhost_host1x.c`,
+//! Each syncpoint has 64 KiB of the shim's 64 MiB. The GPU reads its value there; a write of any word increments it by
+//! one. Values are 32 bits wide and wrap, so comparisons use the signed difference. A syncpoint keeps its value when it
+//! changes owners. The end of a channel adds 1000 to its syncpoint so that waiters wake up (`os/linux/nvhost_host1x.c`,
 //! `hal/sync/syncpt_cmdbuf_gv11b*.c`, `drivers/gpu/host1x/syncpt.c`).
 
 use std::sync::atomic::Ordering;
@@ -20,21 +19,21 @@ use super::pulse::Pulse;
 
 /// Number of syncpoints on Tegra234.
 pub(super) const COUNT: u32 = 1024;
-/// Bytes of the shim that one syncpoint has.
+/// Size of one syncpoint's window in the shim, in bytes.
 pub(super) const WINDOW_BYTES: u64 = 0x1_0000;
-/// Bytes of the shim.
+/// Size of the shim in bytes.
 const APERTURE_BYTES: u64 = COUNT as u64 * WINDOW_BYTES;
-/// What the end of a channel adds.
+/// Amount that the end of a channel adds.
 const SAFE_STATE: u32 = 1000;
 
-/// Where the value of a syncpoint lies.
+/// The offset of a syncpoint's value.
 fn offset(id: u32) -> usize {
     assert!(id < COUNT, "syncpoint {id}");
     // CAST: below 64 MiB.
     (u64::from(id) * WINDOW_BYTES) as usize
 }
 
-/// Counts what the GPU writes.
+/// Counts the GPU's writes.
 #[derive(Debug)]
 struct Shim {
     pulse: Arc<Pulse>,
@@ -52,13 +51,13 @@ impl WriteCounter for Shim {
 /// All syncpoints.
 #[derive(Debug)]
 pub(super) struct Syncpoints {
-    /// The shim; the first word of each window is the value.
+    /// The shim. The first word of each window is the value.
     aperture: Arc<Memory>,
     taken: Vec<bool>,
     pulse: Arc<Pulse>,
 }
 
-/// The syncpoint of a channel, mapped in its address space.
+/// A channel's syncpoint, mapped in its address space.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UserSyncpoint {
     pub(super) id: u32,
@@ -67,11 +66,11 @@ pub(super) struct UserSyncpoint {
 }
 
 impl Syncpoints {
-    /// Number 0 is reserved; `seed` decides the values, as what ran before does on a board.
+    /// Number 0 is reserved. `seed` determines the initial values; on a board they depend on earlier work.
     ///
     /// # Errors
     ///
-    /// When there is no memory for the shim.
+    /// Fails if there is no memory for the shim.
     pub(super) fn new(pulse: Arc<Pulse>, seed: u64) -> Result<Self, Errno> {
         let shim = Arc::new(Shim { pulse: Arc::clone(&pulse) });
         // CAST: 64 MiB.
@@ -93,18 +92,18 @@ impl Syncpoints {
         self.aperture.load(offset(id))
     }
 
-    /// Adds to a value as the kernel does.
+    /// Adds to a value, like the kernel.
     fn add(&self, id: u32, amount: u32) {
         self.aperture.word(offset(id)).fetch_add(amount, Ordering::SeqCst);
         self.pulse.beat();
     }
 
-    /// Lets everybody who waits for this syncpoint go on.
+    /// Wakes all waiters of this syncpoint.
     pub(super) fn set_safe_state(&self, id: u32) {
         self.add(id, SAFE_STATE);
     }
 
-    /// Brings a syncpoint to at least `value`, as if the work behind it were done.
+    /// Raises a syncpoint to at least `value`, as if its work were done.
     pub(super) fn finish(&self, id: u32, value: u32) {
         let word = self.aperture.word(offset(id));
         let behind = |now: u32| (value.wrapping_sub(now).cast_signed() > 0).then_some(value);
@@ -112,7 +111,7 @@ impl Syncpoints {
         self.pulse.beat();
     }
 
-    /// Takes the lowest free syncpoint and maps its window.
+    /// Allocates the lowest free syncpoint and maps its window.
     pub(super) fn take(&mut self, space: &mut Space) -> Result<UserSyncpoint, SyncpointError> {
         let free = self.taken.iter().position(|taken| !taken).ok_or(SyncpointError::NoneLeft)?;
         // CAST: below COUNT.
@@ -131,14 +130,14 @@ impl Syncpoints {
         Ok(UserSyncpoint { id, va })
     }
 
-    /// Gives a syncpoint back; the caller unmaps its window.
+    /// Frees a syncpoint; the caller unmaps its window.
     pub(super) fn give_back(&mut self, id: u32) {
         if let Some(taken) = self.taken.get_mut(id as usize) {
             *taken = false;
         }
     }
 
-    /// Address of the read-only view of all syncpoints, made once in an address space.
+    /// The address of the read-only view of all syncpoints, created once per address space.
     pub(super) fn read_only_map(&self, space: &mut Space) -> Result<u64, Errno> {
         if let Some(va) = space.syncpoints {
             return Ok(va);
@@ -156,16 +155,16 @@ impl Syncpoints {
         Ok(va)
     }
 
-    /// How many are in use.
+    /// The number of syncpoints in use.
     pub(super) fn in_use(&self) -> usize {
         self.taken.iter().skip(1).filter(|taken| **taken).count()
     }
 
-    /// A fence on a threshold; `limit` is how long a wait for it lasts at most.
+    /// Creates a fence on a threshold. `limit` is the time limit of a wait for it.
     ///
     /// # Errors
     ///
-    /// EINVAL when there is no such syncpoint.
+    /// EINVAL if there is no such syncpoint.
     pub(super) fn fence(
         &self,
         id: u32,
@@ -181,7 +180,7 @@ impl Syncpoints {
     }
 }
 
-/// Why a channel gets no syncpoint.
+/// Reasons why a channel gets no syncpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SyncpointError {
     /// All are in use.
@@ -190,20 +189,20 @@ pub(super) enum SyncpointError {
     NoAddresses,
 }
 
-/// Signals when its syncpoint reaches its threshold, once and for ever.
+/// Signals once and permanently when its syncpoint reaches its threshold.
 #[derive(Debug)]
 pub(super) struct Fence {
     pub(super) id: u32,
     pub(super) threshold: u32,
     aperture: Arc<Memory>,
     limit: Option<Duration>,
-    /// When a wait for it gives up; set by the first wait.
+    /// The deadline of waits; set by the first wait.
     deadline: OnceLock<Instant>,
     result: OnceLock<Result<(), Errno>>,
 }
 
 impl Fence {
-    /// How it has ended, if it has.
+    /// The result, if it has ended.
     pub(super) fn result(&self) -> Option<Result<(), Errno>> {
         let value = self.aperture.load(offset(self.id));
         if value.wrapping_sub(self.threshold).cast_signed() >= 0 {
@@ -214,7 +213,7 @@ impl Fence {
         self.result.get().copied()
     }
 
-    /// Begins to wait: the time limit runs from here. Returns when it ends.
+    /// Starts the time limit of waits. Returns the deadline.
     pub(super) fn arm(&self) -> Option<Instant> {
         let end = Instant::now().checked_add(self.limit?)?;
         Some(*self.deadline.get_or_init(|| end))

@@ -1,8 +1,8 @@
 //! Time-slice groups (`common/fifo/tsg.c`, `ioctl_tsg.c`).
 //!
-//! A TSG is what the scheduler picks: its channels share runlist, time slice, engine context and
-//! subcontexts. A subcontext (VEID) belongs to one address space; VEID 0 is made by the first
-//! channel that joins without naming another.
+//! A TSG is the unit of scheduling: its channels share runlist, time slice, engine context and subcontexts. A
+//! subcontext (VEID) belongs to one address space. VEID 0 is created by the first channel that joins without naming
+//! another one.
 
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
@@ -29,19 +29,19 @@ use super::{Kernel, user};
 
 /// Longest argument of the node, in bytes.
 const MAX_BYTES: usize = 32;
-/// Channels of a TSG (`hal/fifo/runlist_ram_gv11b_fusa.c`).
+/// Maximum number of channels of a TSG (`hal/fifo/runlist_ram_gv11b_fusa.c`).
 const MAX_CHANNELS: usize = 128;
-/// Ways of the L2, all of which evict-last lines may take at first.
+/// Ways of the L2. Initially evict-last lines may use all of them.
 const L2_WAYS: u32 = 16;
 /// Time slice of a new TSG in microseconds.
 const TIMESLICE_US: u32 = 1024;
-/// Time slices that can be set, in microseconds (`common/fifo/tsg.c`).
+/// Valid time slices in microseconds (`common/fifo/tsg.c`).
 const TIMESLICES_US: std::ops::RangeInclusive<u32> = 1000..=50_000;
 
-/// Requests that change scheduling parameters, which the `sched` node can keep from others.
+/// Requests that change scheduling parameters, which the `sched` node can lock.
 const LOCKABLE: [u32; 3] = [code::BIND_CHANNEL_EX, code::SET_RUNLIST_INTERLEAVE, code::SET_TIMESLICE];
 
-/// Requests that power the GPU up first.
+/// Requests that first power the GPU up.
 const POWERED: [u32; 9] = [
     code::BIND_CHANNEL_EX,
     code::ENABLE,
@@ -54,7 +54,7 @@ const POWERED: [u32; 9] = [
     code::BIND_SCHEDULING_DOMAIN,
 ];
 
-/// The line of a request that gets no power, and its errno.
+/// Prints the line of a request that failed to power the GPU up. Returns its errno.
 fn no_power(log: &Log, code: u32) -> Errno {
     let function = "nvgpu_ioctl_tsg_dev_ioctl";
     match code {
@@ -69,7 +69,7 @@ fn no_power(log: &Log, code: u32) -> Errno {
     Errno::NODEV
 }
 
-/// The line of a TSG that does not leave the hardware.
+/// Prints the line of a TSG that cannot be preempted.
 pub(super) fn preempt_timed_out(log: &Log, tsg: u32) {
     log.error(
         "nvgpu_fifo_preempt_tsg",
@@ -77,7 +77,7 @@ pub(super) fn preempt_timed_out(log: &Log, tsg: u32) {
     );
 }
 
-/// The engine context of a TSG as it is mapped in one address space.
+/// The engine context of a TSG, as mapped in one address space.
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) space: SpaceId,
@@ -91,25 +91,25 @@ pub(super) struct Context {
 #[derive(Debug)]
 pub(super) struct Tsg {
     pub(super) runlist: Option<u32>,
-    /// Subcontexts in use and their address spaces. Not a reference: it may outlive the address
-    /// space, as in the kernel.
+    /// Subcontexts in use and their address spaces. These are not references: an entry may outlive the address space,
+    /// as in the kernel.
     veids: BTreeMap<u32, Option<SpaceId>>,
     pub(super) channels: Vec<u32>,
     pub(super) timeslice_us: u32,
-    /// A fault has ended it; its channels never run again.
+    /// Ended by a fault; its channels never run again.
     pub(super) ended: bool,
     pub(super) contexts: Vec<Context>,
-    /// What each SM recorded last.
+    /// The last error record of each SM.
     pub(super) sm_errors: Vec<SmErrorStateRecord>,
-    /// Events that somebody may be waiting for, by event id.
+    /// Events with waiters, by event id.
     events: Vec<(u32, Arc<AtomicBool>)>,
     /// Opens of the control node that may share the TSG.
     pub(super) instances: Vec<u64>,
-    /// Ways of the L2 that evict-last lines may take.
+    /// Number of L2 ways for evict-last lines.
     l2_ways: u32,
     /// Preemption modes of the context.
     pub(super) modes: Modes,
-    /// The buffer for depth culling that was bound first.
+    /// The first bound buffer for depth culling.
     pub(super) zcull_va: u64,
 }
 
@@ -131,7 +131,7 @@ impl Tsg {
         }
     }
 
-    /// Takes a VEID: 0 for SYNC, the lowest free one from 1 up for ASYNC, which falls back on 0.
+    /// Allocates a VEID: 0 for SYNC; for ASYNC the lowest free one from 1 up, or 0 if there is none.
     fn create_subcontext(&mut self, log: &Log, kind: u32, space: SpaceId) -> Result<u32, Errno> {
         let sync = !self.veids.contains_key(&0);
         let veid = match kind {
@@ -155,7 +155,7 @@ impl Tsg {
         Ok(veid)
     }
 
-    /// The requests that set or read a value of the TSG; returns the residue of a copy of their own.
+    /// Handles the requests that set or read a value of the TSG. Returns the residue of their own copies.
     fn parameter(&mut self, argument: &mut Argument) -> Result<i32, Errno> {
         let mut residue = 0;
         match argument.code() {
@@ -206,14 +206,14 @@ impl Tsg {
         Ok(residue)
     }
 
-    /// The L2 policy is part of the engine context. The errno without one is an assumption.
+    /// The L2 policy is part of the engine context. The errno without a context is an assumption.
     pub(super) fn need_context(&self) -> Result<(), Errno> {
         if self.contexts.is_empty() { Err(Errno::INVAL) } else { Ok(()) }
     }
 
-    /// Lets an event happen.
+    /// Signals an event.
     fn post(&mut self, event: u32) {
-        // A descriptor that is closed leaves only this reference.
+        // After its descriptor is closed, an event has only this reference.
         self.events.retain(|(_, happened)| Arc::strong_count(happened) > 1);
         for (_, happened) in self.events.iter().filter(|(id, _)| *id == event) {
             happened.store(true, Ordering::Release);
@@ -235,7 +235,7 @@ impl Tsg {
 }
 
 impl State {
-    /// Puts a channel into a TSG on its current subcontext.
+    /// Adds a channel to a TSG on its current subcontext.
     fn bind_channel(&mut self, log: &Log, tsg_id: u32, id: u32) -> Result<(), Errno> {
         let channel = self.channels.get_mut(&id).ok_or(Errno::INVAL)?;
         let tsg = self.tsgs.get_mut(&tsg_id).ok_or(Errno::INVAL)?;
@@ -299,7 +299,7 @@ impl State {
         Ok(())
     }
 
-    /// A non-stall interrupt: every TSG with channels hears of it, the channel's own twice.
+    /// A non-stall interrupt: every TSG with channels is notified, the channel's own TSG twice.
     pub(super) fn interrupt(&mut self, channel: u32) {
         for tsg in self.tsgs.values_mut().filter(|tsg| !tsg.channels.is_empty()) {
             tsg.post(EVENT_BLOCKING_SYNC);
@@ -314,7 +314,7 @@ impl State {
         if args.subcontext_id >= VEID_COUNT {
             return Err(Errno::INVAL);
         }
-        // Both stay even if the bind fails, and nothing brings the host engine back to 0.
+        // Both remain set even if the bind fails, and nothing resets the host engine to 0.
         let channel = self.channels.get_mut(&id).ok_or(Errno::INVAL)?;
         channel.veid = args.subcontext_id;
         if channel.veid > 0 {
@@ -374,7 +374,7 @@ impl Kernel {
                 return Ok(0);
             }
             code::PREEMPT => {
-                // A TSG without channels is on no hardware.
+                // A TSG without channels is not on the hardware.
                 let members = !tsg.channels.is_empty();
                 drop(state);
                 if members && self.stalled() {
@@ -387,7 +387,7 @@ impl Kernel {
             code::REVOKE_SHARE_TOKEN => {
                 argument.call(|args: &mut RevokeShareToken| state.revoke(id, args))?
             }
-            // No scheduling domain is ever made, so no descriptor is one.
+            // No scheduling domain can be created, so no descriptor is one.
             code::BIND_SCHEDULING_DOMAIN => argument.call(|args: &mut BindSchedulingDomain| {
                 let reserved = args.reserved0 != 0 || args.reserved != [0; 3];
                 Err(if reserved { Errno::INVAL } else { Errno::NOENT })
@@ -417,7 +417,7 @@ impl Kernel {
                 let channel = state.fds.channel(*fd).ok_or(Errno::INVAL)?;
                 let result = state.bind_channel(log, id, channel);
                 if result.is_err() {
-                    // The board's kernel leaks a reference here, and close() would never return.
+                    // The board's kernel leaks a reference here, so close() would never return.
                     log.model(format_args!(
                         "BIND_CHANNEL failed on channel {channel}: on a board its close() now hangs for \
                          ever; use BIND_CHANNEL_EX"
@@ -446,7 +446,7 @@ impl Kernel {
         Ok(argument.residue())
     }
 
-    /// UNBIND_CHANNEL: the channel is stopped and of no more use.
+    /// UNBIND_CHANNEL: the channel is stopped and cannot be used again.
     fn unbind_channel(&self, tsg_id: u32, fd: RawFd, code: u32) -> Result<(), Errno> {
         if fd < 0 {
             return Err(Errno::INVAL);

@@ -1,8 +1,8 @@
-//! Copies from and to the memory of the caller.
+//! Copies from and to the caller's memory.
 //!
-//! The kernel survives any address that a request carries: what cannot be accessed is EFAULT. The
-//! model does the same by letting the host's kernel do the copy, through a file in memory: `pwrite` from
-//! and `pread` to an address that traps return EFAULT and raise no signal.
+//! The kernel survives any address in a request: inaccessible memory is EFAULT. The model lets the host's kernel do the
+//! copy, through a file in memory: `pwrite` and `pread` with an invalid address return EFAULT instead of raising a
+//! signal.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -13,10 +13,10 @@ use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Longest piece of a copy in bytes; what the file holds.
+/// Chunk size of a copy in bytes; the size of the file.
 const PIECE: usize = 64 << 10;
 
-/// The file that all copies of the process go through, one at a time.
+/// The file for all copies of the process, one at a time.
 fn bounce() -> Result<MutexGuard<'static, OwnedFd>, Errno> {
     static FILE: OnceLock<Result<Mutex<OwnedFd>, Errno>> = OnceLock::new();
     let make = || rustix::fs::memfd_create("orin-sim-copy", MemfdFlags::CLOEXEC).map(Mutex::new);
@@ -28,7 +28,7 @@ fn bounce() -> Result<MutexGuard<'static, OwnedFd>, Errno> {
 ///
 /// # Errors
 ///
-/// EFAULT when not all of it can be read.
+/// EFAULT if a part cannot be read.
 pub(super) fn read_bytes(address: u64, buffer: &mut [u8]) -> Result<(), Errno> {
     let file = bounce()?;
     let mut done = 0;
@@ -36,7 +36,7 @@ pub(super) fn read_bytes(address: u64, buffer: &mut [u8]) -> Result<(), Errno> {
         let at = address.checked_add(done as u64).ok_or(Errno::FAULT)?;
         let source = ptr::with_exposed_provenance::<c_void>(usize::try_from(at).map_err(|_| Errno::FAULT)?);
         let len = PIECE.min(buffer.len() - done);
-        // SAFETY: the kernel reads what the address allows and no more; a bad address is an error.
+        // SAFETY: the kernel reads only what the address allows; a bad address is an error.
         let copied = unsafe { libc::pwrite(file.as_raw_fd(), source, len, 0) };
         let copied = usize::try_from(copied).ok().filter(|copied| *copied > 0).ok_or(Errno::FAULT)?;
         let taken = rustix::io::pread(&*file, &mut buffer[done..done + copied], 0)?;
@@ -45,7 +45,7 @@ pub(super) fn read_bytes(address: u64, buffer: &mut [u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Stores `bytes` at `address`; returns how many of them could not be stored.
+/// Stores `bytes` at `address`. Returns the number of bytes that could not be stored.
 pub(super) fn write_bytes(address: u64, bytes: &[u8]) -> usize {
     let Ok(file) = bounce() else { return bytes.len() };
     let mut done = 0;
@@ -56,8 +56,8 @@ pub(super) fn write_bytes(address: u64, bytes: &[u8]) -> usize {
             break;
         };
         let target = ptr::with_exposed_provenance_mut::<c_void>(at);
-        // SAFETY: the caller of the request lends the memory for the length of the call; where it
-        // does not, the kernel refuses to store.
+        // SAFETY: the caller of the request lends the memory for the duration of the call. Otherwise the kernel refuses
+        // the store.
         let stored = unsafe { libc::pread(file.as_raw_fd(), target, len, 0) };
         match usize::try_from(stored) {
             Ok(stored) if stored > 0 => done += stored,

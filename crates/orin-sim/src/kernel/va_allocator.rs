@@ -1,9 +1,9 @@
 //! GPU virtual addresses: nvgpu's buddy allocator.
 //!
-//! The addresses that the kernel picks are visible to user space and decide which buffers end up
-//! above an address limit, so they are reproduced exactly (`common/mm/allocators/buddy_allocator.c`
-//! of nvgpu). An area is cut into top-level blocks of falling powers of two, which never merge; each
-//! order has a list of free blocks, of which the head is used first.
+//! User space sees the addresses that the kernel chooses, and they determine which buffers are above an address limit,
+//! so the model reproduces them exactly (`common/mm/allocators/buddy_allocator.c` of nvgpu). An area is split into
+//! top-level blocks of decreasing powers of two, which never merge. Each order has a list of free blocks, and its head
+//! is used first.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,12 +13,12 @@ pub(super) const BLOCK_BYTES: u64 = 4096;
 /// Largest order of a block (`GPU_BALLOC_MAX_ORDER`): 8 TiB.
 const MAX_ORDER: u32 = 31;
 
-/// A free or used block, by position relative to the area's base.
+/// A free or used block. Its offset is relative to the area's base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Block {
     /// First byte, relative to the base.
     offset: u64,
-    /// Size is `BLOCK_BYTES << order`.
+    /// The size is `BLOCK_BYTES << order`.
     order: u32,
 }
 
@@ -41,12 +41,12 @@ pub(super) struct VaAllocator {
     top: Vec<Block>,
     /// Offsets of the free blocks of each order; the front is the head of the kernel's list.
     free: Vec<VecDeque<u64>>,
-    /// What each allocation consists of, by its first offset.
+    /// The blocks of each allocation, by its first offset.
     used: BTreeMap<u64, Vec<Block>>,
 }
 
 impl VaAllocator {
-    /// An area of `len` bytes from `base`; both are multiples of [`BLOCK_BYTES`].
+    /// Creates an area of `len` bytes at `base`; both are multiples of [`BLOCK_BYTES`].
     pub(super) fn new(base: u64, len: u64) -> Self {
         let mut top = Vec::new();
         let mut offset = 0;
@@ -62,7 +62,7 @@ impl VaAllocator {
         Self { base, len, top, free, used: BTreeMap::new() }
     }
 
-    /// Takes a block for `len` bytes; the address is the block's first byte.
+    /// Allocates a block for `len` bytes. Returns the block's first address.
     pub(super) fn allocate(&mut self, len: u64) -> Option<u64> {
         let order = order_of(len)?;
         let from = (order..=MAX_ORDER).find(|from| !self.free[*from as usize].is_empty())?;
@@ -72,8 +72,8 @@ impl VaAllocator {
         Some(self.base + block.offset)
     }
 
-    /// Takes exactly `[va, va + len)`, cut into aligned blocks; `false` when any of it is taken,
-    /// outside the area or not aligned to [`BLOCK_BYTES`].
+    /// Allocates exactly `[va, va + len)`, split into aligned blocks. Returns `false` if a part is in use, outside the
+    /// area or not aligned to [`BLOCK_BYTES`].
     pub(super) fn allocate_at(&mut self, va: u64, len: u64) -> bool {
         let Some(offset) = va.checked_sub(self.base) else { return false };
         let Some(end) = len.checked_next_multiple_of(BLOCK_BYTES).and_then(|len| offset.checked_add(len))
@@ -103,7 +103,7 @@ impl VaAllocator {
         true
     }
 
-    /// Gives back the allocation that begins at `va`; does nothing if there is none.
+    /// Frees the allocation at `va`; does nothing if there is none.
     pub(super) fn free(&mut self, va: u64) {
         let pieces = va.checked_sub(self.base).and_then(|offset| self.used.remove(&offset));
         for piece in pieces.into_iter().flatten() {
@@ -111,7 +111,7 @@ impl VaAllocator {
         }
     }
 
-    /// Cuts `block`, which is in no list, down to `wanted`; the other halves become free.
+    /// Splits `block`, which is in no list, down to `wanted`; the other halves become free.
     fn split(&mut self, mut block: Block, wanted: Block) -> Block {
         while block.order > wanted.order {
             let order = block.order - 1;
@@ -124,7 +124,7 @@ impl VaAllocator {
         block
     }
 
-    /// The free block that contains all of `piece`.
+    /// The free block that contains the whole `piece`.
     fn free_container(&self, piece: Block) -> Option<Block> {
         (piece.order..=MAX_ORDER).find_map(|order| {
             self.free[order as usize]
@@ -140,7 +140,7 @@ impl VaAllocator {
         found.and_then(|at| list.remove(at)).is_some()
     }
 
-    /// Frees a block and merges it with its buddy as long as that is free too.
+    /// Frees a block and merges it with its buddy while that is also free.
     fn give_back(&mut self, mut block: Block) {
         while !self.top.contains(&block) {
             let buddy = Block { offset: block.offset ^ block.bytes(), order: block.order };
@@ -153,7 +153,7 @@ impl VaAllocator {
     }
 }
 
-/// Smallest order whose block holds `len` bytes.
+/// The smallest order whose block has at least `len` bytes.
 fn order_of(len: u64) -> Option<u32> {
     let blocks = len.div_ceil(BLOCK_BYTES);
     let order = blocks.checked_next_power_of_two()?.ilog2();
@@ -170,7 +170,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const GIB: u64 = 1 << 30;
 
-    /// The range of the logs: [0x200000, 2^40 - 2 MiB).
+    /// The range in the logs: [0x200000, 2^40 - 2 MiB).
     fn logged() -> VaAllocator {
         VaAllocator::new(0x20_0000, 0xff_ffe0_0000 - 0x20_0000)
     }
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn sequences_of_addresses_are_those_of_the_board() {
         let mut area = logged();
-        // Sizes and addresses in the order in which a log shows them.
+        // Sizes and addresses in the order of the log.
         for (len, va) in [
             (4 * KIB, 0xff_ffa0_0000),
             (4 * KIB, 0xff_ffa0_1000),

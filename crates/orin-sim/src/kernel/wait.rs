@@ -1,7 +1,7 @@
-//! WAIT of a channel: sleeping until memory changes (`ioctl_channel.c`, `gk20a_channel_wait`).
+//! WAIT of a channel: sleeps until memory changes (`ioctl_channel.c`, `gk20a_channel_wait`).
 //!
-//! The memory is looked at when the request comes and after each non-stall interrupt of the GPU,
-//! not in between: a value that the GPU writes without raising one wakes nobody.
+//! The memory is checked when the request arrives and after each non-stall interrupt of the GPU, not in between. A
+//! value that the GPU writes without an interrupt wakes no waiter.
 
 use core::mem::offset_of;
 use std::os::fd::RawFd;
@@ -18,7 +18,7 @@ use super::Kernel;
 use super::channel::NOTIFICATION_BYTES;
 use super::recovery;
 
-/// What is waited for.
+/// The condition of a wait.
 enum Condition {
     /// The word at `offset` equals `payload`.
     Semaphore { memory: Arc<Memory>, offset: u64, payload: u32 },
@@ -30,15 +30,14 @@ impl Condition {
     fn met(&self) -> bool {
         match self {
             Self::Semaphore { memory, offset, payload } => {
-                // In one piece, since the GPU may be writing it.
-                // CAST: offsets of a CPU mapping fit usize.
+                // One atomic load, because the GPU may be writing it. CAST: offsets of a CPU mapping fit usize.
                 memory.load(*offset as usize) == *payload
             }
             Self::Notifier { memory, offset } => !recovery::is_pending(memory, *offset),
         }
     }
 
-    /// What the kernel leaves in a notification that it waited for.
+    /// Writes the fields that the kernel sets in an awaited notification.
     fn finish(&self, channel: u32) {
         if let Self::Notifier { memory, offset } = self {
             // CAST: channel ids are below 512.
@@ -49,7 +48,7 @@ impl Condition {
         }
     }
 
-    /// What the request answers when the time is over.
+    /// The errno on time-out.
     fn timed_out(&self) -> Errno {
         match self {
             Self::Semaphore { .. } => Errno::TIMEDOUT,
@@ -57,7 +56,7 @@ impl Condition {
         }
     }
 
-    /// What the request answers when the channel ends meanwhile.
+    /// The result if the channel ends during the wait.
     fn ended(&self) -> Result<(), Errno> {
         match self {
             Self::Semaphore { .. } => Ok(()),
@@ -93,7 +92,7 @@ impl Kernel {
         })
     }
 
-    /// WAIT. A time of 0 milliseconds is no limit: it ends with the channel at the latest.
+    /// WAIT. A time-out of 0 milliseconds means no limit: the wait ends with the channel at the latest.
     pub(super) fn channel_wait(&self, channel: (u32, u64), args: &Wait) -> Result<(), Errno> {
         let condition = self.wait_condition(channel, args)?;
         let limit = Duration::from_millis(u64::from(args.timeout));
@@ -113,7 +112,7 @@ impl Kernel {
             if args.timeout != 0 && left.is_zero() {
                 return Err(condition.timed_out());
             }
-            // TIMEOUT: without a limit, long enough to cost nothing.
+            // TIMEOUT: without a limit, a period long enough to cost nothing.
             self.log.pulse.wait(seen, if args.timeout == 0 { Duration::from_secs(1) } else { left });
         }
     }

@@ -1,9 +1,9 @@
-//! The channel watchdog (`common/fifo/watchdog.c`) and the time limit of an acquire
-//! (`hal/fifo/pbdma_ga10b_fusa.c`), both for work that the kernel submits.
+//! The channel watchdog (`common/fifo/watchdog.c`) and the time limit of an acquire (`hal/fifo/pbdma_ga10b_fusa.c`),
+//! both for kernel-mode submission.
 //!
-//! A job is stuck when the channel has not moved for the limit of its watchdog. A semaphore acquire gives
-//! up sooner, after 80 % of the limit that the watchdog had when the ring was made; without a watchdog at
-//! that time, never.
+//! A job is stuck if the channel makes no progress within the limit of its watchdog. A semaphore acquire times out
+//! earlier, after 80 % of the watchdog's limit at the creation of the ring. Without a watchdog at that time it never
+//! times out.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use super::state::State;
 
 /// Limit of a new channel on ga10b.
 const LIMIT: Duration = Duration::from_millis(5000);
-/// How often the channels are looked at.
+/// Interval between checks of the channels.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Settings of one channel.
@@ -27,7 +27,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 pub(super) struct Watchdog {
     pub(super) on: bool,
     limit: Duration,
-    /// Whether the channels are printed when a job is stuck.
+    /// Whether to print the channels when a job is stuck.
     dump: bool,
 }
 
@@ -38,11 +38,11 @@ impl Default for Watchdog {
 }
 
 impl Watchdog {
-    /// WDT; a deterministic channel can only have it off.
+    /// WDT. For a deterministic channel the watchdog can only be off.
     ///
     /// # Errors
     ///
-    /// EINVAL, and nothing changes.
+    /// EINVAL; nothing changes.
     pub(super) fn set(&mut self, deterministic: bool, args: &Wdt) -> Result<(), Errno> {
         self.on = match args.wdt_status & (WDT_DISABLE | WDT_ENABLE) {
             WDT_DISABLE => false,
@@ -56,13 +56,13 @@ impl Watchdog {
         Ok(())
     }
 
-    /// How long an acquire on a ring that is made now lasts at most.
+    /// The time limit of acquires on a ring that is created now.
     pub(super) fn acquire_limit(&self) -> Option<Duration> {
         self.on.then(|| self.limit * 4 / 5)
     }
 }
 
-/// Where a ring was seen last, and since when.
+/// The last observed position of a ring, and since when.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
     since: Instant,
@@ -70,7 +70,7 @@ pub(super) struct Progress {
     fence: u32,
 }
 
-/// A channel that has not moved for a while.
+/// A channel that has made no progress.
 struct Stuck {
     id: u32,
     serial: u64,
@@ -81,7 +81,7 @@ struct Stuck {
 }
 
 impl State {
-    /// The channels with unfinished work of the kernel's that have not moved since the last look.
+    /// The channels with unfinished kernel-mode work that have made no progress since the last check.
     fn stuck(&mut self) -> Vec<Stuck> {
         let State { channels, syncpoints, .. } = self;
         let now = Instant::now();
@@ -110,7 +110,7 @@ impl State {
 }
 
 impl Kernel {
-    /// Looks after channels from now on; once is enough for a board.
+    /// Starts the monitoring of channels; once per board.
     pub(super) fn start_watchdog(&self) {
         if self.watched.swap(true, Ordering::AcqRel) {
             return;

@@ -1,8 +1,8 @@
-//! The table of clear values that cost no memory traffic (`common/gr/zbc.c`, `ioctl_ctrl.c`).
+//! The table of clear values that need no memory traffic (`common/gr/zbc.c`, `ioctl_ctrl.c`).
 //!
-//! Each kind of value has a table; entry 0 means "not cleared" and is never given out. An entry counts
-//! how often its value has been set. What the driver puts in at boot has not been observed, so the
-//! tables begin empty, and their length is an assumption.
+//! Each kind of value has a table. Entry 0 means "not cleared" and is never allocated. An entry counts how often its
+//! value has been set. The driver's initial entries are unknown, so the tables start empty; their length is an
+//! assumption.
 
 use nvgpu_sys::ctrl::{
     GpuFlags, ZBC_TYPE_COLOR, ZBC_TYPE_DEPTH, ZBC_TYPE_INVALID, ZBC_TYPE_STENCIL, ZbcQueryTable, ZbcSetTable,
@@ -14,7 +14,7 @@ use super::Kernel;
 use super::argument::Argument;
 use super::log::Log;
 
-/// Entries of each table besides entry 0.
+/// Number of entries of each table, without entry 0.
 const ENTRIES: usize = 15;
 
 /// One entry.

@@ -1,4 +1,4 @@
-//! Mappings that user space makes: MAP_BUFFER_EX with its checks in order, UNMAP_BUFFER, MAPPING_MODIFY.
+//! Mappings created by user space: MAP_BUFFER_EX with its checks in order, UNMAP_BUFFER, MAPPING_MODIFY.
 
 use std::sync::Arc;
 
@@ -16,17 +16,17 @@ use crate::mmu::MappedRange;
 /// Mask of the access field in the flags of a mapping.
 const ACCESS_MASK: u32 = ((1 << ACCESS_BITS) - 1) << ACCESS_SHIFT;
 
-/// A mapping that user space made.
+/// A mapping created by user space.
 #[derive(Debug)]
 pub(super) struct UserMapping {
     buffer: Buffer,
-    /// Compressible kind, or the incompressible one without it.
+    /// The compressible kind, or the incompressible one if there is none.
     kind: i16,
     /// Flags as given, without the deprecated one.
     flags: u32,
     len: u64,
     references: u32,
-    /// The reserved range that it was put in, which takes a reference with it when it goes.
+    /// The reserved range that contains it. Freeing the range drops one reference.
     pub(super) area: Option<u64>,
 }
 
@@ -37,7 +37,7 @@ impl UserMapping {
 }
 
 impl Space {
-    /// Takes one reference off the mapping at `va` and unmaps it with the last one.
+    /// Drops one reference of the mapping at `va`; dropping the last one unmaps it.
     pub(super) fn drop_reference(&mut self, va: u64) {
         let Some(mapping) = self.mappings.get_mut(&va) else { return };
         mapping.references -= 1;
@@ -58,7 +58,7 @@ impl Space {
         let Some(mapping) = self.mappings.get(&args.offset) else { return };
         let (fixed, references) = (mapping.fixed(), mapping.references);
         if fixed && references > 1 {
-            // The kernel waits 100 ms for the other references first; they are the caller's own.
+            // The kernel first waits 100 ms for the other references, which belong to the caller.
             log.error("nvgpu_vm_unmap_sync_buffer", format_args!("sync-unmap failed on {:#x}", args.offset));
             log.warning(
                 "nvgpu_vm_unmap",
@@ -68,7 +68,7 @@ impl Space {
         self.drop_reference(args.offset);
     }
 
-    /// MAP_BUFFER_EX once the dma-buf is known; the order of the checks decides the errno.
+    /// MAP_BUFFER_EX after the dma-buf lookup; the order of the checks determines the errno.
     pub(super) fn map(&mut self, log: &Log, args: &mut MapBufferEx, buffer: Buffer) -> Result<(), Errno> {
         let size = buffer.handle.size();
         let flags = MapBufferFlags::from_bits_retain(args.flags);
@@ -121,8 +121,8 @@ impl Space {
         Ok(())
     }
 
-    /// An existing mapping of the same dma-buf, kind and flags is used again: any of them, or at a
-    /// chosen address the one there, whatever its offset and size.
+    /// Reuses an existing mapping of the same dma-buf, kind and flags. With a chosen address only the mapping at that
+    /// address is considered, regardless of its offset and size.
     fn reuse(&mut self, args: &MapBufferEx, buffer: &Buffer, kind: i16, flags: u32) -> Option<u64> {
         let matches = |mapping: &UserMapping| {
             mapping.buffer.same(buffer) && mapping.kind == kind && mapping.flags == flags
@@ -138,8 +138,8 @@ impl Space {
         Some(va)
     }
 
-    /// Length of a new mapping; for a chosen address, whether it may go there, and the reserved range that
-    /// it lies in.
+    /// The length of a new mapping. For a chosen address, also checks it and returns the reserved range that contains
+    /// it.
     fn placement(&self, log: &Log, args: &MapBufferEx, size: u64) -> Result<(u64, Option<u64>), Errno> {
         let len = if args.mapping_size == 0 { size } else { args.mapping_size };
         let len = len.checked_next_multiple_of(PAGE).filter(|len| *len <= size).ok_or(Errno::INVAL)?;
@@ -182,8 +182,8 @@ impl Space {
         before.into_iter().chain(inside).map(|(at, _)| *at)
     }
 
-    /// A mapping with extra references survives FREE_SPACE although its addresses are given away;
-    /// a later mapping there overwrites its page-table entries.
+    /// A mapping with extra references survives FREE_SPACE although its addresses are freed. A later mapping there
+    /// overwrites its page-table entries.
     fn forget_overlaps(&mut self, va: u64, len: u64) {
         for old in self.overlapping(va, len).collect::<Vec<_>>() {
             if let Some(mapping) = self.mappings.remove(&old) {
@@ -214,7 +214,7 @@ impl Space {
             );
             return Err(Errno::INVAL);
         }
-        // Pages are never compressible, so the incompressible kind is the resulting one.
+        // Pages are never compressible, so the resulting kind is the incompressible one.
         if args.incompr_kind == KIND_INVALID {
             let message = if args.compr_kind == KIND_INVALID {
                 "both compr_kind and incompr_kind are invalid"
@@ -228,7 +228,7 @@ impl Space {
     }
 }
 
-/// The page tables could not be written.
+/// Prints the lines for page tables that could not be written.
 fn report_failed_map(log: &Log, errno: Errno) {
     let function = "nvgpu_gmmu_map_locked";
     let number = -errno.raw_os_error();
@@ -238,7 +238,7 @@ fn report_failed_map(log: &Log, errno: Errno) {
     log.error(function, format_args!("{function}: failed with err={number}"));
 }
 
-/// The checks of MAP_BUFFER_EX that need no more than the size of the buffer.
+/// The checks of MAP_BUFFER_EX that need only the size of the buffer.
 fn check_arguments(log: &Log, args: &MapBufferEx, size: u64) -> Result<(), Errno> {
     let flags = MapBufferFlags::from_bits_retain(args.flags);
     let fixed = flags.contains(MapBufferFlags::FIXED_OFFSET);
@@ -284,7 +284,7 @@ fn check_arguments(log: &Log, args: &MapBufferEx, size: u64) -> Result<(), Errno
     Ok(())
 }
 
-/// The page kinds: pages are 4 KiB, so a compressible kind needs another to fall back to.
+/// Checks the page kinds: pages are 4 KiB, so a compressible kind needs a fallback kind.
 fn check_kinds(log: &Log, args: &MapBufferEx) -> Result<(), Errno> {
     let function = "nvgpu_vm_compute_compression";
     if args.incompr_kind == KIND_INVALID && args.compr_kind != KIND_INVALID {

@@ -1,8 +1,7 @@
 //! GPU address spaces (`common/mm/vm.c`, `os/linux/vm.c`, `ioctl_as.c`).
 //!
-//! An address space has two areas with an allocator each: the user's, and the kernel's 4 GiB right
-//! above it, where rings and context buffers go. User mappings at an address of the caller's choice
-//! lie inside a range reserved before; all pages are 4 KiB.
+//! An address space has two areas with one allocator each: the user's, and the kernel's 4 GiB directly above it for
+//! rings and context buffers. User mappings at a chosen address must lie in a reserved range. All pages are 4 KiB.
 
 mod mapping;
 
@@ -35,9 +34,9 @@ const MAX_BYTES: usize = 40;
 const PAGE: u64 = abi::PAGE_SIZE as u64;
 /// Length of the kernel's area, directly above the user's.
 pub(super) const KERNEL_BYTES: u64 = 4 << 30;
-/// Elements that MAP_BUFFER_BATCH takes of each kind.
+/// Maximum number of elements of each kind in MAP_BUFFER_BATCH.
 const BATCH: u32 = 256;
-/// Number of an address space; never used again.
+/// Number of an address space; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SpaceId(pub(super) u64);
 
@@ -57,17 +56,17 @@ pub(super) struct Space {
     kernel: VaAllocator,
     /// Reserved ranges by first address.
     areas: BTreeMap<u64, Area>,
-    /// Buffers of pages that REMAP mapped, by address of the page.
+    /// Buffers of pages mapped by REMAP, by page address.
     pages: BTreeMap<u64, Buffer>,
     mappings: BTreeMap<u64, UserMapping>,
-    /// Where the read-only view of all syncpoints is, once somebody wanted it.
+    /// Address of the read-only view of all syncpoints, once created.
     pub(super) syncpoints: Option<u64>,
     /// The page tables.
     pub(super) mmu: Arc<AddressSpace>,
 }
 
 impl Space {
-    /// An address space over the user range `[start, end)`, whose bounds have been checked.
+    /// Creates an address space for the user range `[start, end)`, whose bounds have been checked.
     pub(super) fn new(start: u64, end: u64) -> Self {
         Self {
             start,
@@ -82,7 +81,7 @@ impl Space {
         }
     }
 
-    /// One past the last address, the kernel's area included.
+    /// One past the last address, including the kernel's area.
     pub(super) fn limit(&self) -> u64 {
         self.end + KERNEL_BYTES
     }
@@ -97,7 +96,7 @@ impl Space {
         self.map_kernel_memory(buffer.handle.memory().ok_or(Errno::INVAL)?)
     }
 
-    /// Maps memory of the kernel's own read-only into the kernel's area.
+    /// Maps memory of the kernel read-only into the kernel's area.
     pub(super) fn map_kernel_memory(&mut self, memory: &Arc<Memory>) -> Result<u64, Errno> {
         // CAST: a length fits 64 bits.
         let len = memory.len() as u64;
@@ -113,7 +112,7 @@ impl Space {
         self.kernel.free(va);
     }
 
-    /// Takes addresses of the kernel's area for a buffer of its own.
+    /// Allocates addresses of the kernel's area for a buffer of the kernel.
     pub(super) fn reserve_kernel(&mut self, len: u64) -> Result<u64, Errno> {
         self.kernel.allocate(len).ok_or(Errno::NOMEM)
     }
@@ -129,12 +128,12 @@ impl Space {
         (va - start < area.len).then_some((*start, area.len))
     }
 
-    /// The same if the range is sparse.
+    /// Like [`Space::area`], for sparse ranges only.
     pub(super) fn sparse_at(&self, va: u64) -> Option<(u64, u64)> {
         self.area(va).filter(|(start, _)| self.areas.get(start).is_some_and(|area| area.sparse))
     }
 
-    /// Unmaps pages, whatever mapped them.
+    /// Unmaps pages, regardless of how they were mapped.
     pub(super) fn clear_pages(&mut self, va: u64, len: u64) {
         self.mmu.unmap_range(va, len);
         let kept: Vec<u64> = self.pages.range(va..va + len).map(|(page, _)| *page).collect();
@@ -143,7 +142,7 @@ impl Space {
         }
     }
 
-    /// Keeps a buffer alive for as long as one of these pages shows it.
+    /// Keeps a buffer alive while one of these pages maps it.
     pub(super) fn keep_pages(&mut self, va: u64, len: u64, buffer: &Buffer) {
         for page in 0..len / PAGE {
             self.pages.insert(va + page * PAGE, buffer.clone());
@@ -170,7 +169,7 @@ impl Space {
         Ok(())
     }
 
-    /// Frees the whole reserved range around the address; each mapping in it loses a reference.
+    /// Frees the whole reserved range around the address. Each mapping in it loses a reference.
     fn free_space(&mut self, args: &FreeSpace) {
         let Some((start, len)) = self.area(args.offset) else { return };
         let sparse = self.areas.remove(&start).is_some_and(|area| area.sparse);
@@ -222,7 +221,7 @@ impl State {
         self.spaces.get_mut(&space).ok_or(Errno::NODEV)?.map(log, args, buffer)
     }
 
-    /// BIND_CHANNEL: there is no way back.
+    /// BIND_CHANNEL. A binding is permanent.
     fn bind_space(&mut self, space: SpaceId, args: &BindChannel) -> Result<(), Errno> {
         // CAST: a descriptor is the same 32 bits.
         let id = self.fds.channel(args.channel_fd as RawFd).ok_or(Errno::INVAL)?;
@@ -234,7 +233,7 @@ impl State {
         Ok(())
     }
 
-    /// MAP_BUFFER_BATCH: unmaps first, then maps, up to the first error. Addresses are not returned.
+    /// MAP_BUFFER_BATCH: unmaps first, then maps, until the first error. Addresses are not returned.
     fn map_batch(&mut self, log: &Log, space: SpaceId, args: &MapBufferBatch) -> Result<(), Errno> {
         if args.num_unmaps > BATCH || args.num_maps > BATCH {
             return Err(Errno::INVAL);
@@ -270,7 +269,7 @@ impl Kernel {
         } else if code.code == code::REMAP {
             let result = argument.call(|args: &mut Remap| state.remap(log, id, args));
             drop(state);
-            // The count is stored even after an error, and a failure of that hides the error.
+            // The count is stored even after an error. A failure of that store replaces the error.
             if argument.copy_out() > 0 {
                 return Err(Errno::FAULT);
             }
@@ -317,7 +316,7 @@ impl Kernel {
             }
         }
         drop(state);
-        // This node alone turns a failed copy-out into an error.
+        // This is the only node that turns a failed copy-out into an error.
         if argument.copy_out() > 0 { Err(Errno::FAULT) } else { Ok(0) }
     }
 }

@@ -1,8 +1,8 @@
-//! FROM_VA: a handle over memory that the process already has (`nvmap_handle.c`, `nvmap_alloc.c`).
+//! FROM_VA: a handle for existing memory of the process (`nvmap_handle.c`, `nvmap_alloc.c`).
 //!
-//! The kernel pins the pages; the model uses them in place and relies on the caller to keep them
-//! mapped until the last use of the buffer, as importers have to promise anyway. A CPU mapping of
-//! the resulting dma-buf is given, but touching it ends the process, as on a board.
+//! The kernel pins the pages. The model uses them in place and relies on the caller to keep them mapped until the last
+//! use of the buffer, which importers have to guarantee anyway. The resulting dma-buf can be mapped by the CPU, but
+//! accessing the mapping kills the process, as on a board.
 
 use core::ptr::{self, NonNull};
 use std::os::fd::OwnedFd;
@@ -26,7 +26,7 @@ struct Vma {
     writable: bool,
 }
 
-/// The mapping at `va` or the next one above it.
+/// The mapping at `va`, or else the next one above it.
 fn find_vma(va: u64) -> Option<Vma> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     maps.lines().find_map(|line| {
@@ -38,7 +38,7 @@ fn find_vma(va: u64) -> Option<Vma> {
     })
 }
 
-/// The first of the pages, if all of them can be read, and written unless `read_only`.
+/// Returns the first page, if all pages can be read, and written unless `read_only`.
 fn pin(va: u64, len: u64, read_only: bool) -> Option<NonNull<u8>> {
     let end = va.checked_add(len)?;
     let mut at = va;
@@ -53,9 +53,8 @@ fn pin(va: u64, len: u64, read_only: bool) -> Option<NonNull<u8>> {
 }
 
 impl Nvmap {
-    /// FROM_VA. The size is in either field; none means up to the end of the mapping.
-    /// `devices` are the ranges `(address, length)` of the process that show registers and cannot be
-    /// pinned.
+    /// FROM_VA. Either field contains the size; without one, the buffer extends to the end of the mapping. `devices`
+    /// are the ranges `(address, length)` of the process that map registers and cannot be pinned.
     pub(super) fn import(
         &mut self,
         log: &Log,
@@ -71,7 +70,7 @@ impl Nvmap {
             (0, size) => size,
             (size, _) => u64::from(size),
         };
-        // Counted in whole pages, as the kernel does.
+        // Counted in whole pages, like in the kernel.
         if bytes / PAGE > self.system.total / PAGE {
             return Err(Errno::NOMEM);
         }
@@ -96,9 +95,8 @@ impl Nvmap {
             return Err(Errno::INVAL);
         };
         let file: OwnedFd = Memory::file("dmabuf", size).map_err(|_| Errno::NOMEM)?;
-        // CAST: the range is mapped, so its length fits usize.
-        // SAFETY: the range is mapped now, and the caller of FROM_VA keeps it so until the buffer
-        // is gone (module documentation).
+        // CAST: the range is mapped, so its length fits usize. SAFETY: the range is mapped now, and the caller of
+        // FROM_VA keeps it mapped until the buffer is freed (module documentation).
         let memory = unsafe { Memory::import(pointer, size as usize) }.labelled("imported host memory");
         let memory = Arc::new(if self.strict { memory.watched(false) } else { memory });
         let storage = Storage {

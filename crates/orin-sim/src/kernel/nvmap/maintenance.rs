@@ -1,4 +1,4 @@
-//! Cache maintenance: checks alone, as the model has no caches (`nvmap_cache.c`).
+//! Cache maintenance: only the checks, because the model has no caches (`nvmap_cache.c`).
 
 use nvgpu_sys::nvmap::{CACHE_LIST_ELEM_SIZE_U64, CACHE_OP_WB, CACHE_OP_WB_INV, CacheOpList, HandleFlags};
 use rustix::io::Errno;
@@ -10,7 +10,7 @@ use super::super::state::{Mapped, Mapping, State};
 use super::super::user;
 use super::Nvmap;
 
-/// CACHE and CACHE_64: `addr` lies in a CPU mapping of just this handle.
+/// CACHE and CACHE_64: `addr` must lie in a CPU mapping of this handle.
 pub(super) fn cache(state: &State, addr: u64, id: u32, len: u64, op: i32) -> Result<(), Errno> {
     if addr == 0 || !(CACHE_OP_WB..=CACHE_OP_WB_INV).contains(&op) {
         return Err(Errno::INVAL);
@@ -35,8 +35,7 @@ pub(super) fn cache(state: &State, addr: u64, id: u32, len: u64, op: i32) -> Res
     handle.storage().map(drop).ok_or(Errno::PERM)
 }
 
-/// Reads `count` elements of `size` bytes, so that a list that cannot be read is known before its first
-/// element is looked at.
+/// Reads `count` elements of `size` bytes, so that an unreadable list is detected before its first element is used.
 fn read_array(address: u64, count: u32, size: u64) -> Result<Vec<u8>, Errno> {
     const PIECE: u64 = 64 << 10;
     let bytes = u64::from(count) * size;
@@ -44,7 +43,7 @@ fn read_array(address: u64, count: u32, size: u64) -> Result<Vec<u8>, Errno> {
     let mut done = 0;
     while done < bytes {
         let step = PIECE.min(bytes - done);
-        // CAST: the piece has been read into memory of this process, so it fits; at most 64 KiB more.
+        // CAST: the chunk was read into memory of this process, so it fits; at most 64 KiB more.
         array.resize((done + step) as usize, 0);
         // CAST: as above.
         user::read_bytes(address.wrapping_add(done), &mut array[done as usize..])?;
@@ -66,8 +65,8 @@ pub(super) fn read_ids(address: u64, count: u32) -> Result<Vec<u32>, Errno> {
 }
 
 impl Nvmap {
-    /// CACHE_LIST: the handles of the list must exist and have memory, one after the other, and agree on
-    /// CACHE_SYNC_AT_RESERVE; on this chip there is nothing more to do.
+    /// CACHE_LIST: checks that the handles exist, have memory and agree on CACHE_SYNC_AT_RESERVE. On this chip there is
+    /// nothing else to do.
     pub(super) fn cache_list(&self, log: &Log, args: &CacheOpList) -> Result<(), Errno> {
         let function = "nvmap_ioctl_cache_maint_list";
         if args.nr == 0 || args.nr > u32::MAX / 4 {

@@ -1,9 +1,8 @@
 //! nvmap: handles, memory, dma-bufs.
 //!
-//! A handle number belongs to the process, whichever `/dev/nvmap` descriptor it came through; the
-//! buffer behind it outlives the number as long as a descriptor, a mapping of CPU or GPU or a
-//! channel uses it. CREATE makes the buffer (and its dma-buf), ALLOC gives it memory
-//! (`nvmap_ioctl.c`, `nvmap_handle.c`, `nvmap_alloc.c`).
+//! A handle number belongs to the process, regardless of the `/dev/nvmap` descriptor that created it. The buffer behind
+//! it lives on while a descriptor, a CPU or GPU mapping or a channel uses it. CREATE creates the buffer (and its
+//! dma-buf), ALLOC allocates its memory (`nvmap_ioctl.c`, `nvmap_handle.c`, `nvmap_alloc.c`).
 
 mod import;
 mod maintenance;
@@ -33,25 +32,24 @@ use super::process::{self, ProcessId};
 const PAGE: u64 = abi::PAGE_SIZE;
 /// First handle number of a machine (`nvmap_id_array.c` starts its search at U32_MAX / 2).
 const FIRST_ID: u32 = u32::MAX / 2;
-/// NUMA nodes that an arm64 kernel is built for.
+/// Maximum number of NUMA nodes of an arm64 kernel.
 const MAX_NODES: i32 = 16;
 /// Heaps that cannot be combined with others.
 const EXCLUSIVE: [Heaps; 2] = [Heaps::IVM, Heaps::VIDMEM];
-/// All heaps that are carveouts, GENERIC apart.
+/// All heaps that are carveouts, except GENERIC.
 const CARVEOUT_BITS: Heaps = Heaps::from_bits_retain((Heaps::IOVMM.bits() - 1) & !Heaps::GENERIC.bits());
 /// The peer of a buffer that is not shared between virtual machines (`NVMAP_IVM_INVALID_PEER`).
 const NO_PEER: u32 = u32::MAX;
-/// Largest buffer that strict mode fills before anybody uses it; larger ones would take real memory that is
-/// never used.
+/// Largest buffer that strict mode poisons, because poisoning takes real memory even if the buffer is never used.
 const POISONED_BYTES: usize = 16 << 20;
-/// System memory; GENERIC counts as such where there is no generic carveout.
+/// System memory. GENERIC counts as system memory if there is no generic carveout.
 const SYSTEM: Heaps = Heaps::IOVMM.union(Heaps::GENERIC);
 
-/// One kind of memory and how much of it is in use.
+/// One kind of memory and its usage.
 #[derive(Debug)]
 struct Pool {
     total: u64,
-    /// What is given out at most.
+    /// Maximum allocation in bytes.
     limit: AtomicU64,
     used: AtomicU64,
 }
@@ -85,22 +83,22 @@ pub(super) struct Storage {
     heap: Heaps,
     align: u32,
     cache: u32,
-    /// As given: options in the low half, the tag in the high half.
+    /// The flags of the request: options in the low half, the tag in the high half.
     flags: u32,
     bytes: u64,
     pool: Arc<Pool>,
-    /// Buffers that the pages were taken from; held so that they live as long.
+    /// The buffers that provided the pages, kept alive with them.
     _sources: range::Sources,
 }
 
 impl Storage {
-    /// Whether the CPU may map it: protected memory it may not.
+    /// Returns whether the CPU may map it; protected memory cannot be mapped.
     pub(super) fn cpu_access(&self) -> bool {
         self.heap != Heaps::VPR
     }
 
-    /// Whether the pages are physically contiguous, as far as nvmap knows: those of a carveout are, those of
-    /// system memory when that was asked for.
+    /// Returns whether nvmap regards the pages as physically contiguous: those of a carveout always, those of system
+    /// memory if requested.
     fn contiguous(&self) -> bool {
         self.heap != Heaps::IOVMM || self.flags & HandleFlags::PHYS_CONTIG.bits() != 0
     }
@@ -112,7 +110,7 @@ impl Drop for Storage {
     }
 }
 
-/// A buffer: what handle numbers and dma-bufs refer to.
+/// A buffer: the target of handle numbers and dma-bufs.
 #[derive(Debug)]
 pub(super) struct Handle {
     size: u64,
@@ -120,9 +118,9 @@ pub(super) struct Handle {
     storage: OnceLock<Storage>,
     serial: u64,
     live: Arc<AtomicUsize>,
-    /// How many other buffers some of its pages are part of.
+    /// Number of other buffers that contain some of its pages.
     linked: AtomicUsize,
-    /// What REGISTER_BUFFER attached to the dma-buf, and to its read-only twin.
+    /// Metadata that REGISTER_BUFFER attached to the dma-buf, and to its read-only twin.
     metadata: [Mutex<Option<Metadata>>; 2],
 }
 
@@ -142,17 +140,17 @@ impl Handle {
         }
     }
 
-    /// Size in bytes, whole pages.
+    /// Size in bytes, a multiple of the page size.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
 
-    /// The memory, once there is some.
+    /// The memory; `None` before ALLOC.
     pub(super) fn storage(&self) -> Option<&Storage> {
         self.storage.get()
     }
 
-    /// The bytes, once there are some.
+    /// The bytes; `None` before ALLOC.
     pub(super) fn memory(&self) -> Option<&Arc<Memory>> {
         self.storage.get().map(|storage| &storage.memory)
     }
@@ -172,22 +170,22 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    /// What REGISTER_BUFFER attached to the dma-buf.
+    /// Metadata that REGISTER_BUFFER attached to the dma-buf.
     pub(super) fn metadata(&self) -> MutexGuard<'_, Option<Metadata>> {
         let metadata = &self.handle.metadata[usize::from(self.read_only)];
         metadata.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether both are the same dma-buf.
+    /// Returns whether both are the same dma-buf.
     pub(super) fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.handle, &other.handle) && self.read_only == other.read_only
     }
 }
 
-/// One process's side of nvmap.
+/// The nvmap client of a process.
 #[derive(Debug, Default)]
 struct Client {
-    /// Descriptors of `/dev/nvmap` that the process has opened.
+    /// Number of open `/dev/nvmap` descriptors of the process.
     opens: usize,
     ids: BTreeMap<u32, Buffer>,
     warned_of_tag: bool,
@@ -198,21 +196,21 @@ struct Client {
 #[derive(Debug)]
 pub(super) struct Nvmap {
     clients: BTreeMap<ProcessId, Client>,
-    /// Whose request is being handled.
+    /// The process whose request is being handled.
     active: ProcessId,
     next_id: u32,
     next_serial: u64,
     live: Arc<AtomicUsize>,
     system: Arc<Pool>,
     protected: Arc<Pool>,
-    /// Texts that SET_TAG_LABEL has given to allocation tags.
+    /// Texts of allocation tags, set by SET_TAG_LABEL.
     labels: BTreeMap<u16, String>,
     strict: bool,
 }
 
 impl Nvmap {
     pub(super) fn new(config: &Config) -> Self {
-        // What ran before on the machine has used up numbers. CAST: the remainder is below 2^16.
+        // Earlier programs on the machine have used up numbers. CAST: the remainder is below 2^16.
         let before = if config.seed == 0 { 0 } else { (config.seed % 0x1_0000) as u32 };
         let system = Pool::new(config.memory_bytes);
         if let Some(limit) = config.faults.allocation_limit {
@@ -235,7 +233,7 @@ impl Nvmap {
         self.clients.entry(process).or_default().opens += 1;
     }
 
-    /// One descriptor less; with the last one go all handle numbers of the process.
+    /// Removes one descriptor. Removing the last one frees all handle numbers of the process.
     pub(super) fn remove_client(&mut self, process: ProcessId) {
         let Some(client) = self.clients.get_mut(&process) else { return };
         client.opens -= 1;
@@ -244,12 +242,12 @@ impl Nvmap {
         }
     }
 
-    /// Handles requests of `process` from now on.
+    /// Makes `process` the active process.
     fn activate(&mut self, process: ProcessId) {
         self.active = process;
     }
 
-    /// The client whose request it is; `None` when its last descriptor has just been closed.
+    /// The active client; `None` if its last descriptor has just been closed.
     fn client(&mut self) -> Option<&mut Client> {
         self.clients.get_mut(&self.active)
     }
@@ -258,7 +256,7 @@ impl Nvmap {
         self.clients.get(&process).map_or(0, |client| client.ids.len())
     }
 
-    /// Sets what system memory is given out at most.
+    /// Sets the allocation limit of system memory.
     pub(super) fn limit(&self, bytes: u64) {
         self.system.limit.store(bytes.min(self.system.total), Ordering::Release);
     }
@@ -300,7 +298,7 @@ impl Nvmap {
         self.clients.get(&self.active).and_then(|client| client.ids.get(&id)).ok_or(Errno::INVAL)
     }
 
-    /// A number for a buffer: the next free one, machine-wide.
+    /// Assigns a number to a buffer: the next free one, machine-wide.
     fn enter(&mut self, buffer: Buffer) -> u32 {
         while self.next_id == 0 || self.lookup(self.next_id).is_ok() {
             self.next_id = self.next_id.wrapping_add(1);
@@ -313,7 +311,7 @@ impl Nvmap {
         id
     }
 
-    /// Drops a number.
+    /// Frees a number.
     fn forget(&mut self, id: u32) -> Option<Buffer> {
         self.client()?.ids.remove(&id)
     }
@@ -350,8 +348,8 @@ impl Nvmap {
         }
         self.check_tag(log, args.flags);
         check_exclusive(log, heaps)?;
-        // Protected memory comes first in the kernel's order, then system memory; the other
-        // carveout serves the safety island alone.
+        // The kernel tries protected memory first, then system memory. The other carveout serves only the safety
+        // island.
         let (heap, pool) = if heaps.contains(Heaps::VPR) && self.protected.take(handle.size) {
             (Heaps::VPR, &self.protected)
         } else if heaps.intersects(SYSTEM) && self.system.take(handle.size) {
@@ -378,19 +376,19 @@ impl Nvmap {
             pool,
             _sources: range::Sources::default(),
         };
-        // Allocation happens under the state mutex, so nobody else can have set it.
+        // Allocation runs under the state mutex, so no other thread can have set it.
         handle.storage.set(storage).map_err(|_| Errno::EXIST)
     }
 
-    /// Keeps the text of an allocation tag.
+    /// Stores the text of an allocation tag.
     fn label_tag(&mut self, tag: u32, text: &[u8]) {
-        // The field of an allocation has 16 bits.
+        // The tag field of an allocation has 16 bits.
         if let Ok(tag) = u16::try_from(tag) {
             self.labels.insert(tag, String::from_utf8_lossy(text).trim_end_matches('\0').to_owned());
         }
     }
 
-    /// Gives fresh memory its name and, in strict mode, an account and contents that nobody expects.
+    /// Names fresh memory and, in strict mode, adds shadow memory and poison.
     fn prepare(&self, memory: Memory, flags: u32) -> Memory {
         // CAST: the field's width.
         let tag = ((flags & abi::TAG_MASK) >> abi::TAG_SHIFT) as u16;
@@ -404,7 +402,7 @@ impl Nvmap {
         memory.watched(small && !zeroed)
     }
 
-    /// The kernel's estimate before it tries.
+    /// The kernel's estimate before it allocates.
     fn available(&self, heaps: Heaps, bytes: u64) -> bool {
         if heaps.intersects(SYSTEM) {
             return bytes <= self.system.total;
@@ -412,7 +410,7 @@ impl Nvmap {
         heaps.contains(Heaps::VPR) && bytes <= self.protected.free()
     }
 
-    /// Warns once of an allocation without a tag.
+    /// Warns once about an allocation without a tag.
     fn check_tag(&mut self, log: &Log, flags: u32) {
         let Some(client) = self.client() else { return };
         if flags & abi::TAG_MASK == 0 && !std::mem::replace(&mut client.warned_of_tag, true) {
@@ -436,7 +434,7 @@ impl Nvmap {
             log.nvmap(Level::Error, function, format_args!("Handle ID RO check failed"));
             return Err(Errno::INVAL);
         };
-        // Only this value means a read-only duplicate: further bits make it an ordinary one.
+        // Only this exact value means a read-only duplicate; with further bits it is an ordinary one.
         let read_only = args.access_flags == HandleFlags::READ_ONLY.bits();
         if buffer.read_only && !read_only {
             log.nvmap(
@@ -451,8 +449,8 @@ impl Nvmap {
         Ok(())
     }
 
-    /// PARAMETERS. Fields that the kernel does not set keep what the caller put there: `import_id`, and
-    /// `access_flags` of a number that allows writing.
+    /// PARAMETERS. Fields that the kernel does not set keep the caller's value: `import_id`, and `access_flags` of a
+    /// number that allows writing.
     fn parameters(&self, args: &mut HandleParameters) -> Result<(), Errno> {
         let buffer = self.lookup(args.handle).map_err(|_| Errno::NODEV)?;
         let storage = buffer.handle.storage();
@@ -470,8 +468,8 @@ impl Nvmap {
         Ok(())
     }
 
-    /// QUERY_HEAP_PARAMS. A carveout in the mask is looked for before anything else; GENERIC counts as
-    /// system memory. `contig` is never set, the granule only for system memory.
+    /// QUERY_HEAP_PARAMS. A carveout in the mask takes precedence; GENERIC counts as system memory. `contig` is never
+    /// set, and the granule only for system memory.
     fn heap_params(&self, log: &Log, args: &mut QueryHeapParams) -> Result<(), Errno> {
         let heaps = Heaps::from_bits_retain(args.heap_mask);
         if args.heap_mask.count_ones() > 1 {
@@ -496,8 +494,7 @@ impl Nvmap {
         Ok(())
     }
 
-    /// GET_HEAP_SIZE: the first carveout in the mask counts. That the protected one comes first is an
-    /// assumption.
+    /// GET_HEAP_SIZE: the first carveout in the mask counts. That the protected one is first is an assumption.
     fn heap_size(&self, args: &mut HeapSize) -> Result<(), Errno> {
         let heaps = Heaps::from_bits_retain(args.heap);
         args.size = if heaps.contains(Heaps::VPR) {
@@ -511,7 +508,7 @@ impl Nvmap {
     }
 }
 
-/// Heaps that serve some purpose alone cannot be combined with any other.
+/// Checks that exclusive heaps are not combined with others.
 fn check_exclusive(log: &Log, heaps: Heaps) -> Result<(), Errno> {
     for alone in EXCLUSIVE {
         if heaps.contains(alone) && heaps != alone {
@@ -527,7 +524,7 @@ fn check_exclusive(log: &Log, heaps: Heaps) -> Result<(), Errno> {
     Ok(())
 }
 
-/// FROM_FD and DUP_HANDLE need memory.
+/// Refuses buffers without memory, for FROM_FD and DUP_HANDLE.
 fn refuse_unallocated(log: &Log, buffer: &Buffer) -> Result<(), Errno> {
     if buffer.handle.storage().is_some() {
         return Ok(());
@@ -537,7 +534,7 @@ fn refuse_unallocated(log: &Log, buffer: &Buffer) -> Result<(), Errno> {
     Err(Errno::INVAL)
 }
 
-/// Name of the process as the kernel knows it.
+/// Name of the process in the kernel.
 fn command() -> String {
     std::fs::read_to_string("/proc/self/comm").map_or_else(|_| String::new(), |name| name.trim().to_owned())
 }

@@ -1,8 +1,7 @@
-//! GET_FD_FOR_RANGE_FROM_LIST: a dma-buf over a range of several buffers laid one after the other
-//! (`nvmap_ioctl.c`, `nvmap_ioctl_get_fd_from_list`; `nvmap_handle.c`, `nvmap_alloc.c`).
+//! GET_FD_FOR_RANGE_FROM_LIST: a dma-buf for a range of several concatenated buffers (`nvmap_ioctl.c`,
+//! `nvmap_ioctl_get_fd_from_list`; `nvmap_handle.c`, `nvmap_alloc.c`).
 //!
-//! The new dma-buf shares the pages, and keeps the buffers that they come from. It has no handle number;
-//! FROM_FD gives it one.
+//! The new dma-buf shares the pages, and keeps the source buffers alive. It has no handle number; FROM_FD assigns one.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -21,10 +20,10 @@ use super::{Buffer, Handle, PAGE, Storage};
 
 const FUNCTION: &str = "nvmap_ioctl_get_fd_from_list";
 
-/// A piece of one of the buffers: which one, first byte, length.
+/// A piece of one of the buffers: index, first byte, length.
 type Piece = (usize, u64, u64);
 
-/// The pieces that make up the range, which ends inside the buffers.
+/// The pieces of the range, which must end inside the buffers.
 fn pieces(sizes: &[u64], offset: u64, size: u64) -> Vec<Piece> {
     let (mut skip, mut left) = (offset, size);
     let mut pieces = Vec::new();
@@ -39,9 +38,9 @@ fn pieces(sizes: &[u64], offset: u64, size: u64) -> Vec<Piece> {
     pieces
 }
 
-/// The same, found the way r36.4.3 finds them: `None` where its arithmetic leaves a buffer or the new list of
-/// pages. Right are ranges that begin in the first buffer and either end there, or are at least as long as
-/// it, or begin with it; the rest depends on the sizes.
+/// The pieces according to r36.4.3's algorithm; `None` if its arithmetic leaves a buffer or the new list of pages. It
+/// is correct for ranges that begin in the first buffer and either end there, are at least as long as it, or begin at
+/// its start. Otherwise the result depends on the sizes.
 fn pieces_of_kernel(sizes: &[u64], offset: u64, size: u64) -> Option<Vec<Piece>> {
     let (mut total, mut start, mut first) = (0_u64, offset, 0);
     for (at, bytes) in sizes.iter().enumerate() {
@@ -50,7 +49,7 @@ fn pieces_of_kernel(sizes: &[u64], offset: u64, size: u64) -> Option<Vec<Piece>>
         if offset <= total {
             break;
         }
-        // What has been added up so far is taken off each time.
+        // The kernel subtracts the running total each time.
         start = start.checked_sub(total)?;
     }
     let mut reached = total - offset;
@@ -86,13 +85,13 @@ fn parts(handles: &[Arc<Handle>], pieces: &[Piece]) -> Option<Vec<Part>> {
     Some(parts)
 }
 
-/// Buffers that the pages of another one were taken from, held so that they live as long. The kernel has a
-/// single place in each for that, so being in two lists breaks both.
+/// Buffers that provided pages of another one, kept alive with it. The kernel has only one link field per buffer, so a
+/// buffer in two lists corrupts both.
 #[derive(Debug, Default)]
 pub(super) struct Sources(Vec<Arc<Handle>>);
 
 impl Sources {
-    /// Takes a place in each buffer; says whether all of them were free.
+    /// Takes the link of each buffer. Returns whether all of them were free.
     fn link(handles: Vec<Arc<Handle>>) -> (Self, bool) {
         let taken = |handle: &Arc<Handle>| handle.linked.fetch_add(1, Ordering::AcqRel) > 0;
         let sound = handles.iter().filter(|handle| taken(handle)).count() == 0;
@@ -108,7 +107,7 @@ impl Drop for Sources {
     }
 }
 
-/// The request.
+/// Handles the request.
 pub(super) fn get_fd(state: &mut State, log: &Log, args: &mut FdForRangeFromList) -> Result<(), Errno> {
     let (offset, size) = (args.offset, args.size);
     if args.handles == 0 || args.num_handles == 0 || size == 0 || args.num_handles > u32::MAX / 4 {
@@ -119,7 +118,7 @@ pub(super) fn get_fd(state: &mut State, log: &Log, args: &mut FdForRangeFromList
     })?;
     let mut handles = Vec::new();
     for (at, id) in ids.iter().enumerate() {
-        // r36.4.3 dereferences the missing handle before it looks; what it means to do is done here.
+        // r36.4.3 dereferences the missing handle before it checks it. The model does what the kernel intends.
         let buffer = state.nvmap.lookup(*id).inspect_err(|_| {
             log.nvmap(Level::Error, FUNCTION, format_args!("invalid handle_ptr[{at}] = {id}"));
         })?;
@@ -200,12 +199,12 @@ mod tests {
             (0, 10 * KIB, vec![(0, 0, 8 * KIB), (1, 0, 2 * KIB)], true),
             (4 * KIB, 8 * KIB, vec![(0, 4 * KIB, 4 * KIB), (1, 0, 4 * KIB)], true),
             (12 * KIB, 4 * KIB, vec![(1, 4 * KIB, 4 * KIB)], true),
-            // At a boundary the kernel starts behind the end of the buffer before it.
+            // At a boundary the kernel starts beyond the end of the previous buffer.
             (8 * KIB, 8 * KIB, vec![(1, 0, 8 * KIB)], true),
             (8 * KIB, 4 * KIB, vec![(1, 0, 4 * KIB)], false),
-            // Shorter than the buffer that it begins in, and beyond its end.
+            // Shorter than the buffer in which it begins, and beyond that buffer's end.
             (20 * KIB, 8 * KIB, vec![(1, 12 * KIB, 4 * KIB), (2, 0, 4 * KIB)], false),
-            // The third buffer: too much is taken off the offset.
+            // The third buffer: the kernel subtracts too much from the offset.
             (25 * KIB, KIB, vec![(2, KIB, KIB)], false),
         ] {
             assert_eq!(pieces(&sizes, offset, size), expected, "{offset:#x}, {size:#x}");

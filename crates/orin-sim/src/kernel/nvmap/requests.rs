@@ -22,7 +22,7 @@ use super::{Buffer, maintenance, range, refuse_unallocated, transfer};
 const LAST: u32 = 107;
 /// The carveouts that GET_AVAILABLE_HEAPS of the board lists.
 const CARVEOUTS: Heaps = Heaps::VPR.union(Heaps::FSI);
-/// Requests of the real driver that have no handler here.
+/// Requests of the real driver that are not modelled.
 const NOT_MODELLED: &[u32] = &[
     code::FROM_IVC_ID,
     code::GET_IVC_ID,
@@ -33,21 +33,20 @@ const NOT_MODELLED: &[u32] = &[
     code::GET_SCIIPCID,
     code::HANDLE_FROM_SCIIPCID,
 ];
-/// FROM_ID and GET_ID, which the driver refuses by name.
+/// FROM_ID and GET_ID, which the driver refuses explicitly.
 const DEPRECATED: [u32; 2] = [code::FROM_ID, code::GET_ID];
 
-/// One past the last address that a process can have: 48 bits, as arm64 kernels of L4T are built.
+/// End of a process's address range: 48 bits, as configured in L4T's arm64 kernels.
 const USER_END: u64 = 1 << 48;
 
-/// The first check of an address: that it is one of user space at all. Whether anything is there shows
-/// when it is accessed.
+/// The first check of an address: whether it is a user-space address. Whether memory is mapped there shows on access.
 fn check_address(code: Code, address: u64) -> Result<(), Errno> {
     // CAST: at most 16 KiB.
     let end = address.checked_add(code.bytes as u64);
     if code.has_direction() && end.is_none_or(|end| end > USER_END) { Err(Errno::FAULT) } else { Ok(()) }
 }
 
-/// A new descriptor of a dma-buf.
+/// Creates a descriptor of a dma-buf.
 pub(super) fn export(buffer: &Buffer) -> Result<OwnedFd, Errno> {
     if buffer.read_only {
         let path = format!("/proc/self/fd/{}", buffer.handle.file.as_raw_fd());
@@ -56,11 +55,11 @@ pub(super) fn export(buffer: &Buffer) -> Result<OwnedFd, Errno> {
     rustix::io::fcntl_dupfd_cloexec(buffer.handle.file.as_fd(), 0)
 }
 
-/// GET_FD: the handle number is in the second word, the descriptor comes back in the first.
+/// GET_FD: the second word contains the handle number, the first one returns the descriptor.
 fn get_fd(state: &mut State, log: &Log, args: &mut CreateHandle) -> Result<(), Errno> {
     let Ok(buffer) = state.nvmap.lookup(args.handle).cloned() else {
-        // The kernel takes an unknown number for a descriptor; EINVAL even for a dma-buf.
-        // CAST: a descriptor is the same 32 bits.
+        // The kernel treats an unknown number as a descriptor and returns EINVAL even for a dma-buf. CAST: a descriptor
+        // is the same 32 bits.
         let fd = args.handle as RawFd;
         return match state.fds.get(fd) {
             Some(_) => Err(Errno::INVAL),
@@ -76,13 +75,13 @@ fn get_fd(state: &mut State, log: &Log, args: &mut CreateHandle) -> Result<(), E
     Ok(())
 }
 
-/// No descriptor is left for a dma-buf.
+/// Prints the line for a full descriptor table.
 pub(super) fn report_full_table(log: &Log) {
     let uid = rustix::process::getuid().as_raw();
     log.nvmap(Level::Error, "__nvmap_dmabuf_fd", format_args!("NvMap: FD limit is crossed for uid {uid}"));
 }
 
-/// FROM_FD: a new number for the buffer of a descriptor.
+/// FROM_FD: assigns a new number to the buffer of a descriptor.
 fn from_fd(state: &mut State, log: &Log, args: &mut CreateHandle) -> Result<(), Errno> {
     // CAST: a descriptor is the same 32 bits.
     let buffer = state.fds.dma_buf(args.size_or_fd as RawFd)?;
@@ -132,7 +131,7 @@ impl Kernel {
             }
             return Err(self.unhandled(code, NOT_MODELLED));
         };
-        // These are declared as output alone, yet the handlers read them.
+        // These are declared as output only, but the handlers read them.
         let input = [
             code::GET_HEAP_SIZE,
             code::PARAMETERS,
@@ -158,9 +157,8 @@ impl Kernel {
         })
     }
 
-    /// READ and WRITE, also in the layout of 32-bit processes. The number of bytes copied is stored by
-    /// itself, whatever the direction of the code says, also after an error that is found behind the checks
-    /// of the handle.
+    /// READ and WRITE, also in the layout of 32-bit processes. The number of copied bytes is stored separately,
+    /// whatever the direction of the code, and also after an error that follows the checks of the handle.
     fn nvmap_transfer(&self, client: ProcessId, code: Code, address: u64) -> Result<i32, Errno> {
         let argument = Argument::copy_in(code, address)?;
         let short = matches!(code.code, code::READ_32 | code::WRITE_32);
@@ -169,7 +167,7 @@ impl Kernel {
         state.nvmap.activate(client);
         let read = matches!(code.code, code::READ | code::READ_32);
         let (copied, result) = transfer::read_write(&state, &self.log, read, &args)?;
-        // Where the count cannot be stored, nobody is told.
+        // A failure to store the count is not reported.
         let _ = if short {
             // CAST: a 32-bit process has no longer buffers.
             let place = address + core::mem::offset_of!(RwHandle32, count) as u64;
@@ -181,7 +179,7 @@ impl Kernel {
         result.map(|()| 0)
     }
 
-    /// After a failed copy-out a new handle is destroyed again, and a new descriptor was never there.
+    /// Destroys a new handle or descriptor after a failed copy-out.
     fn undo(&self, state: &mut State, argument: &mut Argument) {
         let fd = match argument.code() {
             // CAST: a descriptor is the same 32 bits.
@@ -205,7 +203,7 @@ impl Kernel {
         state.nvmap.forget(id);
     }
 
-    /// FREE: drops the number; a dma-buf descriptor of the same number is closed.
+    /// FREE: frees the number. If a dma-buf descriptor has the same number, it is closed.
     fn nvmap_free(&self, client: ProcessId, id: u32) {
         if id == 0 {
             return;
@@ -224,7 +222,7 @@ impl Kernel {
     }
 }
 
-/// The argument of a 32-bit process.
+/// Converts the argument of a 32-bit process.
 fn widened(args: &RwHandle32) -> RwHandle {
     RwHandle {
         addr: u64::from(args.addr),
@@ -252,7 +250,7 @@ fn handler(code: u32) -> Option<Handler> {
         code::CREATE_64 => |state, _, argument| {
             argument.call(|args: &mut CreateHandle64| {
                 let id = state.nvmap.create(args.size_or_handle)?;
-                // Only the low half is written.
+                // The kernel writes only the low half.
                 args.size_or_handle = args.size_or_handle & !u64::from(u32::MAX) | u64::from(id);
                 Ok(())
             })

@@ -10,14 +10,14 @@ use super::super::log::{Level, Log};
 use super::super::state::State;
 use super::super::user;
 
-/// What was copied, in bytes, and the result.
+/// Number of copied bytes, and the result.
 type Copied = (u64, Result<(), Errno>);
 
 /// READ and WRITE between a handle and user memory, element by element.
 ///
 /// # Errors
 ///
-/// What is found before the copy begins to be prepared; the caller's count then stays as it is.
+/// Returns the errors detected before the copy is prepared; the caller's count is then unchanged.
 pub(super) fn read_write(state: &State, log: &Log, read: bool, args: &RwHandle) -> Result<Copied, Errno> {
     if args.addr == 0 || args.count == 0 || args.elem_size == 0 {
         return Err(Errno::INVAL);
@@ -42,7 +42,7 @@ pub(super) fn read_write(state: &State, log: &Log, read: bool, args: &RwHandle) 
     Ok((copied, if copied < wanted { Err(Errno::INTR) } else { Ok(()) }))
 }
 
-/// Whether all elements lie in a buffer of `size` bytes.
+/// Returns whether all elements lie in a buffer of `size` bytes.
 fn fits(args: &RwHandle, size: u64) -> bool {
     args.elem_size <= size
         && args.offset < size
@@ -55,7 +55,7 @@ fn fits(args: &RwHandle, size: u64) -> bool {
             .is_some_and(|end| end <= size)
 }
 
-/// Copies up to the first element that cannot be accessed whole; returns what the kernel reports.
+/// Copies until the first element that cannot be accessed completely. Returns the count that the kernel reports.
 fn copy_elements(memory: &Memory, read: bool, args: &RwHandle) -> u64 {
     let whole = args.elem_size == args.hmem_stride
         && args.elem_size == args.user_stride
@@ -67,15 +67,15 @@ fn copy_elements(memory: &Memory, read: bool, args: &RwHandle) -> u64 {
         let address = args.addr.wrapping_add(at * args.user_stride);
         let left = copy(memory, offset, address, element, read);
         if left > 0 {
-            // The kernel reports what was *not* copied of the element as the bytes copied.
+            // The kernel reports the number of bytes of the element that were *not* copied as the bytes copied.
             return left;
         }
     }
     all
 }
 
-/// Copies one element; returns how many bytes could not be copied. The caller has checked that the
-/// element lies in the memory.
+/// Copies one element. Returns the number of bytes that could not be copied. The caller has checked that the element
+/// lies in the memory.
 fn copy(memory: &Memory, offset: u64, address: u64, len: u64, read: bool) -> u64 {
     const CHUNK: u64 = 4096;
     let mut buffer = [0_u8; CHUNK as usize];
@@ -86,8 +86,8 @@ fn copy(memory: &Memory, offset: u64, address: u64, len: u64, read: bool) -> u64
         let at = (offset + done) as usize;
         let (bytes, address) = (&mut buffer[..step], address.wrapping_add(done));
         if read {
-            // SAFETY: `at + step` lies in the memory, which `memory` keeps mapped; a racing writer
-            // tears bytes at worst. The target is a local array.
+            // SAFETY: `at + step` lies in the memory, which `memory` keeps mapped; concurrent writes can only tear
+            // bytes. The target is a local array.
             unsafe {
                 core::ptr::copy(memory.pointer().as_ptr().add(at).cast_const(), bytes.as_mut_ptr(), step);
             }
