@@ -200,6 +200,41 @@ fn wrong_use_is_exit_code_2_with_a_cure() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("--cc"));
 }
 
+/// As CI runs it: the folder comes from the environment, and all five headers must be there.
+#[test]
+fn ci_names_the_folder_by_the_environment_and_demands_all_headers() {
+    if !compiler() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder, "nvidia-oot/include/uapi/linux/nvmap.h", RIGHT);
+    let run = |folder: Option<&Path>, options: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+        command.env_remove("CC").env_remove("L4T_HEADERS").arg("check-headers").args(options);
+        if let Some(folder) = folder {
+            command.env("L4T_HEADERS", folder);
+        }
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, text) = run(None, &[]);
+    assert_eq!(code, Some(2));
+    assert!(text.contains("L4T_HEADERS"), "{text}");
+    assert_eq!(run(Some(folder.path()), &[]).0, Some(0));
+    let (code, text) = run(Some(folder.path()), &["--complete"]);
+    assert_eq!(code, Some(2));
+    assert!(text.contains("nvgpu-as.h") && !text.contains("nvmap.h"), "{text}");
+    let other =
+        ["nvgpu.h", "nvgpu-ctrl.h", "nvgpu-as.h"].map(|name| format!("nvgpu/include/uapi/linux/{name}"));
+    for path in other.iter().map(String::as_str).chain(["nvidia-oot/include/uapi/linux/host1x-fence.h"]) {
+        write(&folder, path, "#include <linux/types.h>\n");
+    }
+    assert_eq!(run(Some(folder.path()), &["--complete"]), (Some(0), String::new()));
+    // A difference is exit code 1 there, too.
+    write(&folder, "nvidia-oot/include/uapi/linux/nvmap.h", &RIGHT.replace("_IOW('N', 3", "_IOW('N', 4"));
+    assert_eq!(run(Some(folder.path()), &["--complete"]).0, Some(1));
+}
+
 #[test]
 fn a_compiler_for_32_bit_machines_is_refused() {
     let folder = tempfile::tempdir().unwrap();

@@ -11,17 +11,18 @@ use core::ptr::NonNull;
 use core::time::Duration;
 use std::sync::Arc;
 
+use gpu_hal::barrier;
+use gpu_hal::ring::{MIN_ENTRIES, Ring, RingFull};
 use nvgpu_sys::channel::{self as sys, SetupBindFlags, USERD_SIZE};
 use nvgpu_sys::{DoorFd, Errno, ctrl};
 use nvmap::{Buffer, CacheMode};
 
-use crate::address_space::GpuVa;
 use crate::doorbell::Doorbell;
 use crate::error::{self, Error};
-use crate::notifier::{ErrorNotifier, Fault};
+use crate::fault::Fault;
+use crate::notifier::ErrorNotifier;
 use crate::tsg::Subcontext;
-use gpu_hal::barrier;
-use gpu_hal::ring::{MIN_ENTRIES, Ring, RingFull};
+use crate::va::GpuVa;
 
 /// Entries of a ring unless told otherwise.
 pub const DEFAULT_ENTRIES: u32 = 1024;
@@ -38,11 +39,14 @@ pub struct ChannelBuilder<'a> {
     label: &'a str,
 }
 
-impl<'a> ChannelBuilder<'a> {
-    pub(crate) fn new(subcontext: &'a Subcontext, class: u32) -> Self {
-        Self { subcontext, class, entries: DEFAULT_ENTRIES, label: "channel" }
+impl Subcontext {
+    /// Starts the description of a channel for the engine class `class`, e.g. 0xC7C0 for compute.
+    pub fn channel(&self, class: u32) -> ChannelBuilder<'_> {
+        ChannelBuilder { subcontext: self, class, entries: DEFAULT_ENTRIES, label: "channel" }
     }
+}
 
+impl<'a> ChannelBuilder<'a> {
     /// Entries of the ring, a power of two; 1024 by default. One of them always stays unused.
     pub fn entries(mut self, entries: u32) -> Self {
         self.entries = entries;
@@ -224,6 +228,7 @@ pub struct UserSyncpoint {
 
 /// How finely compute work may be preempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[non_exhaustive]
 pub enum Preemption {
     /// When the engine is idle.
     #[default]
@@ -236,6 +241,7 @@ pub enum Preemption {
 
 /// The watchdog of jobs that the kernel submits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Watchdog {
     /// No watchdog.
     Off,

@@ -28,6 +28,7 @@ pub struct ClockRange {
 
 /// Which frequency of a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ClockReading {
     /// What has been asked for.
     Target,

@@ -10,8 +10,7 @@ use nvgpu_sys::ctrl;
 use nvgpu_sys::door::Protection;
 use nvgpu_sys::{DoorFd, DoorMapping};
 
-use crate::error::{self, Error};
-use crate::gpu::NODE;
+use crate::error::{self, Error, NODE};
 
 /// The mapped doorbell page.
 ///

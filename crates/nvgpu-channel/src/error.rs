@@ -1,9 +1,13 @@
 //! What can go wrong between the process and the GPU's driver, and what helps.
 
-use nvgpu_sys::Errno;
 use nvgpu_sys::cure::{self, Tail};
+use nvgpu_sys::{Errno, paths};
 
-use crate::address_space::GpuVa;
+use crate::fault::Fault;
+use crate::va::GpuVa;
+
+/// Path of the control node, for messages.
+pub(crate) const NODE: &str = paths::text(paths::CTRL);
 
 /// A failed call, or a GPU that this crate cannot drive.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -104,26 +108,6 @@ pub enum Error {
         /// Length in bytes.
         len: u64,
     },
-    /// Pages can be changed one by one in a sparse reservation alone.
-    #[error(
-        "the reservation at {va} is not sparse, so its pages cannot be changed one by one: reserve it so"
-    )]
-    NotSparse {
-        /// First address of the reservation.
-        va: GpuVa,
-    },
-    /// A pool of addresses has no part that is large enough.
-    #[error(
-        "no {len} bytes of addresses at a multiple of {alignment} are free in the pool, the largest part has {largest}: drop mappings, or make a larger pool"
-    )]
-    PoolFull {
-        /// Length asked for, in bytes.
-        len: u64,
-        /// Alignment asked for, in bytes.
-        alignment: u64,
-        /// Length of the largest free part in bytes.
-        largest: u64,
-    },
     /// A file of the system could not be read or written.
     #[error("cannot {action} {}: {reason}{}", path.display(), Tail(file_cure(*kind)))]
     File {
@@ -138,7 +122,7 @@ pub enum Error {
     },
     /// The kernel took the channel out of service.
     #[error("the channel was taken out of service: {0}")]
-    Fault(#[from] crate::notifier::Fault),
+    Fault(#[from] Fault),
     /// The ring has no free entry.
     #[error(transparent)]
     RingFull(#[from] gpu_hal::RingFull),

@@ -1,13 +1,13 @@
-//! Waiting on syncpoints: `/dev/host1x-fence`.
+//! Syncpoint fences: `/dev/host1x-fence`.
 //!
-//! A syncpoint is a 32-bit counter of the host1x unit that only goes up, and around. The GPU counts
-//! one up by writing anything into its window ([`crate::UserSyncpoint::gpu_va`]); the CPU sleeps until
-//! one has reached a threshold, by a sync-file ([`FenceNode::fence`]) or a reusable poll descriptor
-//! ([`FenceNode::poller`]).
+//! A syncpoint is a 32-bit counter in the host1x unit. It only increments, and wraps. The GPU increments one when it
+//! writes any value into the syncpoint's window ([`crate::UserSyncpoint::gpu_va`]). A sync-file ([`FenceNode::fence`])
+//! lets the CPU sleep until a syncpoint reaches a threshold; the display, camera and video drivers accept the same
+//! sync-file, which is how GPU work is ordered with theirs.
 //!
-//! When a TSG is reset and when a channel closes, the kernel adds 1000 to the syncpoints concerned, so
-//! that nobody waits for ever (`nvhost_host1x.c:nvgpu_nvhost_syncpt_set_safe_state`). A wait that ends
-//! therefore says nothing of success: look at the error notifier.
+//! When a TSG is reset or a channel closes, the kernel adds 1000 to the syncpoints of the channel so that waiters wake
+//! up (`nvhost_host1x.c:nvgpu_nvhost_syncpt_set_safe_state`). A completed wait therefore does not mean success: check
+//! the error notifier.
 
 use core::time::Duration;
 
@@ -18,35 +18,35 @@ use std::sync::Arc;
 use crate::channel::UserSyncpoint;
 use crate::error::{self, Error};
 
-/// The node's path in messages.
-const NODE: &str = "/dev/host1x-fence";
+/// Path of the node, for messages.
+const NODE: &str = paths::text(paths::HOST1X_FENCE);
 
-/// Whether a syncpoint of `value` has reached `threshold`. Values wrap, so thresholds may lie at most
+/// Whether a syncpoint with the value `value` has reached `threshold`. Values wrap, so a threshold may be at most
 /// 2^31 ahead (`syncpt.c:host1x_syncpt_is_expired`).
 pub const fn has_reached(value: u32, threshold: u32) -> bool {
     value.wrapping_sub(threshold) & 1 << 31 == 0
 }
 
-/// A value that a syncpoint is to reach.
+/// A syncpoint and the value to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Threshold {
     /// Number of the syncpoint.
     pub id: u32,
-    /// The value.
+    /// Value that the syncpoint has to reach.
     pub value: u32,
 }
 
 impl UserSyncpoint {
-    /// What the syncpoint will have reached after `increments` more than when it was asked for.
+    /// The threshold `increments` above [`UserSyncpoint::value`].
     pub const fn after(&self, increments: u32) -> Threshold {
         Threshold { id: self.id, value: self.value.wrapping_add(increments) }
     }
 }
 
-/// The open node.
-#[derive(Clone, Debug)]
+/// An open `/dev/host1x-fence`.
+#[derive(Debug)]
 pub struct FenceNode {
-    fd: Arc<DoorFd>,
+    fd: DoorFd,
 }
 
 impl FenceNode {
@@ -59,10 +59,10 @@ impl FenceNode {
         let flags = OpenFlags::READ_WRITE | OpenFlags::CLOSE_ON_EXEC;
         let fd = DoorFd::open(door, paths::HOST1X_FENCE, flags)
             .map_err(|errno| Error::Open { path: NODE, errno })?;
-        Ok(Self { fd: Arc::new(fd) })
+        Ok(Self { fd })
     }
 
-    /// Makes a sync-file for a threshold: what other drivers and processes wait on, too.
+    /// Creates a sync-file that signals at a threshold. Other drivers and processes can wait on it.
     ///
     /// # Errors
     ///
@@ -78,51 +78,39 @@ impl FenceNode {
             .map_err(error::call(host1x::CREATE_FENCE.name(), format!("syncpoint {}", threshold.id)))?;
         Ok(Fence { fd: DoorFd::from_raw(self.fd.door(), argument.fence_fd) })
     }
-
-    /// The thresholds inside a sync-file that have not been reached, 16 at most.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Call`]; `EINVAL` if it holds an active fence of another driver.
-    pub fn thresholds(&self, fence: &Fence) -> Result<Vec<Threshold>, Error> {
-        let mut inside = [host1x::FenceExtractFence::default(); 16];
-        let count = host1x::fence_extract(&self.fd, &fence.fd, &mut inside)
-            .map_err(error::call(host1x::FENCE_EXTRACT.name(), "the fence"))?;
-        let threshold =
-            |fence: &host1x::FenceExtractFence| Threshold { id: fence.id, value: fence.threshold };
-        Ok(inside[..count.min(inside.len())].iter().map(threshold).collect())
-    }
-
-    /// Makes a descriptor that can be armed again and again.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Call`].
-    pub fn poller(&self) -> Result<SyncpointPoller, Error> {
-        let mut argument = host1x::CreatePollfd::default();
-        host1x::CREATE_POLLFD
-            .send(&self.fd, &mut argument)
-            .map_err(error::call(host1x::CREATE_POLLFD.name(), NODE))?;
-        let fd = DoorFd::from_raw(self.fd.door(), argument.fd);
-        Ok(SyncpointPoller { fd, node: Arc::clone(&self.fd) })
-    }
 }
 
-/// A sync-file.
+/// A sync-file that signals when a syncpoint reaches a threshold.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use std::time::Duration;
+/// # use nvgpu_channel::{FenceNode, Gpu};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let gpu = Gpu::open(&door)?;
+/// # let subcontext = gpu.tsg()?.subcontext(&gpu.address_space()?)?;
+/// let channel = subcontext.channel(gpu.characteristics().compute_class()).open()?;
+/// let syncpoint = channel.user_syncpoint()?;
+/// let fence = FenceNode::open(&door)?.fence(syncpoint.after(1))?;
+/// // Submit work that writes to `syncpoint.gpu_va`, then pass `fence.fd()` to another driver, or wait here.
+/// # channel.force_reset()?; // The kernel advances the syncpoint of a dead channel.
+/// assert!(fence.wait(Duration::from_secs(10))?);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Fence {
     fd: DoorFd,
 }
 
 impl Fence {
-    /// Waits at most `timeout`; whether the threshold was reached. The kernel gives a fence up 30 s
-    /// after the first wait for it (`fence.c:do_fence_timeout`); for longer waits use a
-    /// [`SyncpointPoller`].
+    /// Waits at most `timeout` and returns whether the syncpoint reached the threshold. The kernel cancels a fence
+    /// 30 s after the first wait for it (`fence.c:do_fence_timeout`); for a longer wait, create a new fence.
     ///
     /// # Errors
     ///
-    /// [`Error::Call`]: `ETIMEDOUT` once the kernel has given the fence up. An interruption by a
-    /// signal counts as not reached.
+    /// [`Error::Call`]: `ETIMEDOUT` if the kernel has cancelled the fence. An interrupted wait returns `false`.
     pub fn wait(&self, timeout: Duration) -> Result<bool, Error> {
         if !poll(&self.fd, Events::IN, timeout, "the fence")? {
             return Ok(false);
@@ -136,49 +124,9 @@ impl Fence {
         }
     }
 
-    /// The descriptor, for requests that take one.
+    /// The descriptor, for requests that take a sync-file.
     pub fn fd(&self) -> &DoorFd {
         &self.fd
-    }
-}
-
-/// A descriptor that becomes readable when an armed threshold is reached.
-///
-/// One thread waits on one poller: a wait takes all reached thresholds off it. The kernel keeps a
-/// little memory for each threshold ever armed until the process ends (`dev.c:
-/// dev_file_ioctl_trigger_pollfd`), so make few pollers and keep them.
-#[derive(Debug)]
-pub struct SyncpointPoller {
-    fd: DoorFd,
-    node: Arc<DoorFd>,
-}
-
-impl SyncpointPoller {
-    /// Arms the poller for a threshold; one already reached counts at once.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Call`]; `EINVAL` for a syncpoint that does not exist.
-    pub fn arm(&self, threshold: Threshold) -> Result<(), Error> {
-        let mut argument = host1x::TriggerPollfd {
-            fd: self.fd.raw(),
-            id: threshold.id,
-            threshold: threshold.value,
-            reserved: 0,
-        };
-        host1x::TRIGGER_POLLFD
-            .send(&self.node, &mut argument)
-            .map(drop)
-            .map_err(error::call(host1x::TRIGGER_POLLFD.name(), format!("syncpoint {}", threshold.id)))
-    }
-
-    /// Waits at most `timeout` for any of the thresholds; whether one was reached.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Call`]. An interruption by a signal counts as not reached.
-    pub fn wait(&self, timeout: Duration) -> Result<bool, Error> {
-        poll(&self.fd, Events::IN | Events::PRIORITY, timeout, "the syncpoint poller")
     }
 }
 
@@ -194,7 +142,7 @@ fn poll(fd: &DoorFd, wanted: Events, timeout: Duration, object: &'static str) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address_space::GpuVa;
+    use crate::va::GpuVa;
 
     #[test]
     fn thresholds_wrap() {

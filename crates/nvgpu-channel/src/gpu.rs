@@ -7,14 +7,9 @@ use nvgpu_sys::door::OpenFlags;
 use nvgpu_sys::{Door, DoorFd, paths};
 use nvmap::Nvmap;
 
-use crate::address_space::AddressSpace;
 use crate::characteristics::{Characteristics, SMS_PER_TPC};
 use crate::doorbell::Doorbell;
-use crate::error::{self, Error};
-use crate::tsg::Tsg;
-
-/// The control node's path in messages.
-pub(crate) const NODE: &str = "/dev/nvgpu/igpu0/ctrl";
+use crate::error::{self, Error, NODE};
 
 /// A Jetson's GPU: the factory of address spaces and TSGs.
 ///
@@ -78,24 +73,6 @@ impl Gpu {
         self.shared.ctrl.door()
     }
 
-    /// Creates an address space.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Call`].
-    pub fn address_space(&self) -> Result<AddressSpace, Error> {
-        AddressSpace::new(self)
-    }
-
-    /// Creates a time-slice group.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Call`]; `ENOMEM` when all 512 are taken.
-    pub fn tsg(&self) -> Result<Tsg, Error> {
-        Tsg::new(self)
-    }
-
     /// The GPU's clock in nanoseconds, in steps of 32: the one that semaphores stamp with.
     ///
     /// # Errors
@@ -107,12 +84,6 @@ impl Gpu {
             .send(&self.shared.ctrl, &mut argument)
             .map_err(error::call(ctrl::GET_GPU_TIME.name(), NODE))?;
         Ok(argument.gpu_timestamp)
-    }
-
-    /// Examines everything that a launch needs, through the same door; see [`crate::doctor`]. For a
-    /// machine where the GPU does not even open, call [`crate::examine`].
-    pub fn doctor(&self, system: Option<&dyn crate::System>) -> crate::Report {
-        crate::examine(self.door(), system)
     }
 
     /// Writes the GPU's L2 cache back and, if `invalidate`, discards its lines, so that the CPU and

@@ -16,16 +16,7 @@ use nvgpu_sys::{DoorFd, Errno};
 use nvmap::{Buffer, CacheMode, Nvmap};
 
 use crate::error::Error;
-
-/// Why the kernel took a channel out of service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{code}")]
-pub struct Fault {
-    /// What happened.
-    pub code: ErrorCode,
-    /// When, by the system's clock.
-    pub time: SystemTime,
-}
+use crate::fault::Fault;
 
 /// A registered error notifier and its memory.
 #[derive(Clone, Debug)]

@@ -9,11 +9,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use nvgpu_sys::ctrl;
 
-use crate::error::{self, Error};
-use crate::gpu::{Gpu, NODE};
+use crate::error::{self, Error, NODE};
+use crate::gpu::Gpu;
 
 /// A clock of the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum CpuClock {
     /// The processor's counter, in ticks (31.25 MHz on an Orin): what `CNTVCT_EL0` reads.
     Counter,

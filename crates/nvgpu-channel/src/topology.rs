@@ -6,8 +6,8 @@
 
 use nvgpu_sys::ctrl;
 
-use crate::error::{self, Error};
-use crate::gpu::{Gpu, NODE};
+use crate::error::{self, Error, NODE};
+use crate::gpu::Gpu;
 
 /// GPCs and FBPs are masked in 32 bits, so there are never more.
 const MAX_UNITS: usize = 32;

@@ -13,7 +13,6 @@ pub use nvgpu_sys::tsg::SmErrorStateRecord;
 use nvgpu_sys::{DoorFd, Errno, ValueRequest, ctrl};
 
 use crate::address_space::AddressSpace;
-use crate::channel::ChannelBuilder;
 use crate::error::{self, Error};
 use crate::gpu::Gpu;
 
@@ -30,11 +29,18 @@ struct Shared {
     gpu: Gpu,
 }
 
-impl Tsg {
-    pub(crate) fn new(gpu: &Gpu) -> Result<Self, Error> {
-        Self::open(gpu, ctrl::OpenTsg::default())
+impl Gpu {
+    /// Creates a time-slice group.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Call`]; `ENOMEM` when all 512 are taken.
+    pub fn tsg(&self) -> Result<Tsg, Error> {
+        Tsg::open(self, ctrl::OpenTsg::default())
     }
+}
 
+impl Tsg {
     /// Opens a TSG as `argument` says: a new one, or another's.
     pub(crate) fn open(gpu: &Gpu, mut argument: ctrl::OpenTsg) -> Result<Self, Error> {
         ctrl::OPEN_TSG
@@ -290,11 +296,6 @@ impl Subcontext {
     pub fn renew(&self) -> Result<Self, Error> {
         self.tsg().gpu().tsg()?.subcontext(self.address_space())
     }
-
-    /// Starts the description of a channel for the engine class `class`, e.g. 0xC7C0 for compute.
-    pub fn channel(&self, class: u32) -> ChannelBuilder<'_> {
-        ChannelBuilder::new(self, class)
-    }
 }
 
 impl Drop for SubcontextShared {
@@ -308,6 +309,7 @@ impl Drop for SubcontextShared {
 
 /// How often a TSG appears in the runlist, and so gets its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Interleave {
     /// Once per round.
     #[default]
@@ -320,6 +322,7 @@ pub enum Interleave {
 
 /// How much the L2 fetches around a miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum SectorPromotion {
     /// The sector that was missed.
     None,
@@ -331,6 +334,7 @@ pub enum SectorPromotion {
 
 /// What an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum EventKind {
     /// An SM hit a breakpoint, with a debugger attached.
     Breakpoint,

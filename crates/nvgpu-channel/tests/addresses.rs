@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use common::open;
-use nvgpu_channel::{Error, GpuVa, MapOptions, Placement, VaPool};
+use nvgpu_channel::{Error, GpuVa, MapOptions, Placement};
 use nvgpu_sys::{Errno, address_space, ctrl};
 use orin_sim::{Call, Failure};
 
@@ -76,56 +76,6 @@ fn a_batch_is_all_or_nothing() {
     assert_eq!(orin.live().gpu_mappings, 0);
     assert_eq!(range.map_batch(&[place(0, 0), place(PAGE, 0)]).unwrap().len(), 2);
     assert!(range.map_batch(&[]).unwrap().is_empty());
-}
-
-#[test]
-fn a_pool_uses_its_addresses_again() {
-    let (orin, gpu) = open();
-    let before = orin.live();
-    let space = gpu.address_space().unwrap();
-    let pool = VaPool::new(&space, 1 << 20).unwrap();
-    assert_eq!((pool.len(), pool.is_empty(), pool.free_bytes()), (1 << 20, false, 1 << 20));
-    let buffer = Arc::new(gpu.nvmap().buffer(3 * PAGE).allocate().unwrap());
-    let one = pool.map(&buffer, MapOptions::default()).unwrap();
-    let two = pool.map(&buffer, MapOptions::default()).unwrap();
-    assert_eq!((one.va(), two.va()), (pool.va(), pool.va().checked_add(3 * PAGE).unwrap()));
-    let first = one.va();
-    drop(one);
-    assert_eq!(pool.map(&buffer, MapOptions::default()).unwrap().va(), first);
-
-    // Alignment is of addresses, wherever the range begins.
-    let block = pool.block(1, 1 << 16).unwrap();
-    assert!(block.va().is_aligned(1 << 16));
-    assert_eq!((block.len(), block.is_empty()), (PAGE, false));
-    let part = block.map(&buffer, PAGE, PAGE, MapOptions::default()).unwrap();
-    assert!(part.va().is_aligned(1 << 16));
-    let too_small = pool.block(1, 1).unwrap().map(&buffer, 0, 2 * PAGE, MapOptions::default());
-    assert!(matches!(too_small, Err(Error::Range { .. })));
-
-    assert!(matches!(pool.block(2 << 20, 1), Err(Error::PoolFull { .. })));
-    assert!(matches!(pool.block(PAGE, 1 << 63), Err(Error::PoolFull { .. })));
-    for (len, alignment) in [(0, 1), (u64::MAX, 1), (1, 0), (1, 3)] {
-        assert!(matches!(pool.block(len, alignment), Err(Error::Range { .. })), "{len} {alignment}");
-    }
-    // Mappings keep the pool's range whatever is dropped first.
-    drop((space, pool, two));
-    drop((part, buffer));
-    assert_eq!(orin.live(), before);
-}
-
-#[test]
-fn an_unaligned_range_still_gives_aligned_blocks() {
-    let (_orin, gpu) = open();
-    let space = gpu.address_space().unwrap();
-    let range = space.reserve_fixed(GpuVa(0x10_0000_3000), 1 << 20, false).unwrap();
-    let pool = VaPool::over(range);
-    for exponent in 12..20 {
-        let block = pool.block(PAGE, 1 << exponent).unwrap();
-        assert!(block.va().is_aligned(1 << exponent), "{:#x}", block.va());
-        assert!(block.va() >= pool.va());
-        assert!(block.va().get() + block.len() <= pool.va().get() + pool.len());
-    }
-    assert_eq!(pool.free_bytes(), 1 << 20);
 }
 
 #[test]

@@ -121,13 +121,8 @@ fn a_refused_clock_request_is_reported() {
     }
 }
 
-/// The fence node: sync-files and poll descriptors.
-fn fences(
-    request: u32,
-    pointer: *mut core::ffi::c_void,
-    armed: &Mutex<Vec<Threshold>>,
-    status: &Mutex<i32>,
-) -> Option<Result<i32, Errno>> {
+/// The fence node and its sync-files.
+fn fences(request: u32, pointer: *mut core::ffi::c_void, status: &Mutex<i32>) -> Option<Result<i32, Errno>> {
     use host1x::code;
     Some(match request {
         code::CREATE_FENCE => {
@@ -138,29 +133,6 @@ fn fences(
                 return Some(Err(Errno::INVAL));
             }
             args.fence_fd = FIRST_OWN + 1;
-            Ok(0)
-        }
-        code::FENCE_EXTRACT => {
-            // SAFETY: the request's argument, and the array it names.
-            unsafe {
-                let args = argument::<host1x::FenceExtract>(pointer);
-                assert_eq!((args.fence_fd, args.reserved), (FIRST_OWN + 1, [0, 0]));
-                array::<host1x::FenceExtractFence>(args.fences_ptr, 1)[0] =
-                    host1x::FenceExtractFence { id: 17, threshold: 3 };
-                args.num_fences = 1;
-            }
-            Ok(0)
-        }
-        code::CREATE_POLLFD => {
-            // SAFETY: the request's argument.
-            unsafe { argument::<host1x::CreatePollfd>(pointer) }.fd = FIRST_OWN + 2;
-            Ok(0)
-        }
-        code::TRIGGER_POLLFD => {
-            // SAFETY: the request's argument.
-            let args = unsafe { argument::<host1x::TriggerPollfd>(pointer) };
-            assert_eq!((args.fd, args.reserved), (FIRST_OWN + 2, 0));
-            armed.lock().unwrap().push(Threshold { id: args.id, value: args.threshold });
             Ok(0)
         }
         sync_file::code::FILE_INFO => {
@@ -176,16 +148,15 @@ fn fences(
 
 #[test]
 fn fences_end_with_success_an_error_or_not_yet() {
-    let (armed, status) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(1)));
-    let (seen, set) = (Arc::clone(&armed), Arc::clone(&status));
-    let front = Front::new(move |request, pointer| fences(request, pointer, &armed, &status));
+    let status = Arc::new(Mutex::new(1));
+    let set = Arc::clone(&status);
+    let front = Front::new(move |request, pointer| fences(request, pointer, &status));
     let node = FenceNode::open(&front.door()).unwrap();
     let syncpoint = UserSyncpoint { id: 17, gpu_va: GpuVa(0xfc_0001_0000), value: u32::MAX };
     let threshold = syncpoint.after(4);
     assert_eq!(threshold, Threshold { id: 17, value: 3 });
 
     let fence = node.fence(threshold).unwrap();
-    assert_eq!(node.thresholds(&fence).unwrap(), [threshold]);
     front.will_poll([Ok(Events::empty()), Err(Errno::INTR), Ok(Events::IN), Ok(Events::IN), Ok(Events::IN)]);
     assert!(!fence.wait(TICK).unwrap());
     assert!(!fence.wait(TICK).unwrap());
@@ -198,17 +169,8 @@ fn fences_end_with_success_an_error_or_not_yet() {
     assert!(!fence.wait(TICK).unwrap());
     assert_eq!(node.fence(Threshold { id: 1024, value: 0 }).unwrap_err().errno(), Some(Errno::INVAL));
 
-    let poller = node.poller().unwrap();
-    poller.arm(threshold).unwrap();
-    poller.arm(syncpoint.after(5)).unwrap();
-    assert_eq!(*seen.lock().unwrap(), [threshold, Threshold { id: 17, value: 4 }]);
-    front.will_poll([Ok(Events::IN | Events::PRIORITY), Ok(Events::empty())]);
-    assert!(poller.wait(TICK).unwrap());
-    assert!(!poller.wait(TICK).unwrap());
-    drop(node);
-    drop((fence, poller));
-    // The poller keeps the node open to arm itself.
-    assert_eq!(*front.closed.lock().unwrap(), [FIRST_OWN + 1, FIRST_OWN + 2, FENCE_NODE]);
+    drop((node, fence));
+    assert_eq!(*front.closed.lock().unwrap(), [FENCE_NODE, FIRST_OWN + 1]);
 }
 
 #[test]

@@ -3,27 +3,13 @@
 mod common;
 
 use core::time::Duration;
-use std::time::Instant;
 
 use common::{Work, compute_channel, eventually, open};
-use nvgpu_channel::{
-    ClockReading, ErrorCode, FenceNode, GpuVa, SectorPromotion, SyncpointPoller, Threshold, has_reached,
-};
+use nvgpu_channel::{ClockReading, ErrorCode, FenceNode, GpuVa, SectorPromotion, Threshold, has_reached};
 use nvgpu_sys::Errno;
 
 const SHORT: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Waits until the poller reports, which it may do for another threshold first.
-fn wakes(poller: &SyncpointPoller) -> bool {
-    let start = Instant::now();
-    while start.elapsed() < PATIENCE {
-        if poller.wait(PATIENCE).unwrap() {
-            return true;
-        }
-    }
-    false
-}
 
 #[test]
 fn the_cpu_sleeps_until_the_gpu_has_counted() {
@@ -37,7 +23,6 @@ fn the_cpu_sleeps_until_the_gpu_has_counted() {
 
     let fence = node.fence(syncpoint.after(1)).unwrap();
     let second = node.fence(syncpoint.after(2)).unwrap();
-    assert_eq!(node.thresholds(&fence).unwrap(), [syncpoint.after(1)]);
     assert!(!fence.wait(SHORT).unwrap());
     // Any write into the window counts one; the value written does not matter.
     let count = work.release(0, syncpoint.gpu_va, 0);
@@ -46,14 +31,14 @@ fn the_cpu_sleeps_until_the_gpu_has_counted() {
     // A release of 8 bytes writes two words.
     let after = channel.user_syncpoint().unwrap().value;
     assert!(has_reached(after, syncpoint.after(1).value));
-    let poller = node.poller().unwrap();
-    poller.arm(syncpoint.after(1)).unwrap();
-    assert!(wakes(&poller), "a threshold already passed counts at once");
-    let next = Threshold { id: syncpoint.id, value: after.wrapping_add(1) };
-    poller.arm(next).unwrap();
-    assert!(!poller.wait(SHORT).unwrap());
+    assert!(
+        node.fence(syncpoint.after(1)).unwrap().wait(SHORT).unwrap(),
+        "a threshold already passed counts"
+    );
+    let next = node.fence(Threshold { id: syncpoint.id, value: after.wrapping_add(1) }).unwrap();
+    assert!(!next.wait(SHORT).unwrap());
     channel.submit(count).unwrap();
-    assert!(wakes(&poller));
+    assert!(next.wait(PATIENCE).unwrap());
     assert!(second.wait(PATIENCE).unwrap());
     assert_eq!(channel.error_notifier(), None);
 }
@@ -67,12 +52,10 @@ fn a_fault_wakes_everybody_and_the_notifier_says_why() {
     let mut channel = compute_channel(&gpu, &space, 16);
     let syncpoint = channel.user_syncpoint().unwrap();
     let node = FenceNode::open(gpu.door()).unwrap();
-    let (fence, poller) = (node.fence(syncpoint.after(500)).unwrap(), node.poller().unwrap());
-    poller.arm(syncpoint.after(500)).unwrap();
+    let fence = node.fence(syncpoint.after(500)).unwrap();
     let entry = work.release(0, GpuVa(0x12_3456_7000), 1);
     channel.submit(entry).unwrap();
     assert!(fence.wait(PATIENCE).unwrap());
-    assert!(wakes(&poller));
     assert!(eventually(|| channel.error_notifier().is_some()));
     assert_eq!(channel.error_notifier().unwrap().code, ErrorCode::MmuFault);
 }
@@ -96,7 +79,6 @@ fn syncpoints_that_do_not_exist_are_refused() {
     let node = FenceNode::open(gpu.door()).unwrap();
     let nowhere = Threshold { id: 1024, value: 0 };
     assert_eq!(node.fence(nowhere).unwrap_err().errno(), Some(Errno::INVAL));
-    assert_eq!(node.poller().unwrap().arm(nowhere).unwrap_err().errno(), Some(Errno::INVAL));
 }
 
 #[test]

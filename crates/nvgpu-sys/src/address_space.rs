@@ -392,32 +392,3 @@ pub fn map_buffer_batch(fd: &DoorFd, unmaps: &[UnmapBuffer], maps: &[MapBufferEx
     // SAFETY: both arrays are borrowed for the call, which only reads them, as long as stated.
     unsafe { MAP_BUFFER_BATCH.send_pointing(fd, &mut argument) }.map(drop)
 }
-
-/// Maps and unmaps pages of one sparse range. Everything is checked before anything is done, so an error
-/// nearly always means that nothing was: the number of operations done comes with it, not 0 only when the
-/// kernel ran out of memory for page tables on the way.
-///
-/// The kernel stores the operations again after success, with the fields of the last one in all of them.
-///
-/// # Errors
-///
-/// With the operations done: `EINVAL` for an operation outside of the sparse range that the first one begins
-/// in, for page sizes other than the range's, beyond the buffer or for more access than it allows; `ENOMEM`
-/// for a buffer without memory; `EOVERFLOW` for more operations than 32 bits count.
-pub fn remap(fd: &DoorFd, operations: &mut [RemapOp]) -> Result<(), (Errno, usize)> {
-    let mut argument = Remap {
-        // CAST: an address has at most 64 bits.
-        ops: operations.as_mut_ptr().expose_provenance() as u64,
-        num_ops: u32::try_from(operations.len()).map_err(|_| (Errno::OVERFLOW, 0))?,
-        padding: 0,
-    };
-    let wanted = argument.num_ops;
-    // SAFETY: `ops` is the exclusively borrowed array, `num_ops` operations long.
-    match unsafe { REMAP.send_pointing(fd, &mut argument) } {
-        Ok(_) => Ok(()),
-        // The count is left alone when the operations were not even looked at.
-        Err(errno) if argument.num_ops == wanted => Err((errno, 0)),
-        // CAST: a u32 fits a usize on every supported target.
-        Err(errno) => Err((errno, argument.num_ops as usize)),
-    }
-}

@@ -20,3 +20,12 @@ pub const DEVFREQ_MIN_FREQ: &CStr = c"/sys/class/devfreq/17000000.gpu/min_freq";
 pub const DEVFREQ_MAX_FREQ: &CStr = c"/sys/class/devfreq/17000000.gpu/max_freq";
 /// Current GPU frequency in Hz, a decimal number.
 pub const DEVFREQ_CUR_FREQ: &CStr = c"/sys/class/devfreq/17000000.gpu/cur_freq";
+
+/// The text of a path of this module, for messages.
+pub const fn text(path: &'static CStr) -> &'static str {
+    match path.to_str() {
+        Ok(text) => text,
+        // PANIC: the paths above are ASCII; a constant with another one does not compile.
+        Err(_) => panic!("the path is not UTF-8"),
+    }
+}

@@ -13,7 +13,7 @@ use crate::Errno;
 use crate::door::DoorFd;
 use crate::layout::{Argument, Plain, StructInfo};
 
-/// Which way the argument travels, seen from user space.
+/// Which way the argument travels, seen from user space. Exhaustive: the two direction bits have no fifth value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// No argument, or a plain value in its place (`_IO`).

@@ -7,80 +7,14 @@ use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use bytemuck::{AnyBitPattern, NoUninit};
 use nvgpu_sys::nvmap as sys;
 
-use crate::builder::DEFAULT_TAG;
+use crate::attributes::{Access, CacheMode, CacheOperation, DEFAULT_TAG};
 use crate::client::Nvmap;
-use crate::dma_buf::{Access, DmaBuf};
+use crate::dma_buf::DmaBuf;
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::mapping::CpuMapping;
 use crate::view::TypedView;
 use gpu_hal::volatile;
-
-/// How the CPU accesses a buffer.
-///
-/// Measured on an Orin with 1 MiB and one thread (MB/s written/read): uncached 688/77,
-/// write-combined 3,000/690, inner cacheable 2,700/11,600.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum CacheMode {
-    /// Device accesses, unaligned ones fault on arm64. The kernel warns: write-combined is better.
-    Uncached,
-    /// Not cached, stores are gathered. For memory the CPU mostly writes: rings, doorbell records.
-    WriteCombined,
-    /// Cached. For memory the CPU reads: results, pushbuffers, timelines.
-    #[default]
-    InnerCacheable,
-    /// Cached; the same as inner cacheable on arm64.
-    Cacheable,
-}
-
-impl CacheMode {
-    /// Flag bits 1:0 of ALLOC.
-    pub(crate) fn bits(self) -> u32 {
-        match self {
-            Self::Uncached => sys::CACHE_UNCACHED,
-            Self::WriteCombined => sys::CACHE_WRITE_COMBINED,
-            Self::InnerCacheable => sys::CACHE_INNER_CACHEABLE,
-            Self::Cacheable => sys::CACHE_CACHEABLE,
-        }
-    }
-
-    /// The mode as PARAMETERS reports it, 0 to 3.
-    pub(crate) fn from_coherency(coherency: u64) -> Self {
-        match coherency {
-            0 => Self::Uncached,
-            1 => Self::WriteCombined,
-            2 => Self::InnerCacheable,
-            _ => Self::Cacheable,
-        }
-    }
-
-    /// Whether the CPU caches the buffer.
-    pub fn is_cached(self) -> bool {
-        matches!(self, Self::InnerCacheable | Self::Cacheable)
-    }
-}
-
-/// Which maintenance of the CPU cache to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum CacheOperation {
-    /// Write dirty lines back.
-    WriteBack,
-    /// Discard lines; the kernel writes dirty ones back first.
-    Invalidate,
-    /// Write back and discard.
-    WriteBackInvalidate,
-}
-
-impl CacheOperation {
-    /// The kernel's number.
-    pub(crate) fn raw(self) -> i32 {
-        match self {
-            Self::WriteBack => sys::CACHE_OP_WB,
-            Self::Invalidate => sys::CACHE_OP_INV,
-            Self::WriteBackInvalidate => sys::CACHE_OP_WB_INV,
-        }
-    }
-}
 
 /// Where the CPU sees the bytes.
 #[derive(Debug)]
@@ -118,6 +52,61 @@ unsafe impl Send for Buffer {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Buffer {}
 
+impl Nvmap {
+    /// Makes a buffer over memory that the process already has: the GPU then works on these very
+    /// pages, without a copy. The mode of the GPU's accesses is cacheable.
+    ///
+    /// The kernel pins whole pages, so the GPU can reach the rest of a partial last page too. After
+    /// a `fork`, writes of the parent may move to new pages while the GPU keeps the old ones.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::HostAddress`] if `pointer` is not page-aligned, [`Error::Size`] for a length of 0,
+    /// [`Error::Buffer`] if the kernel cannot pin the memory (`EINVAL`).
+    ///
+    /// # Safety
+    ///
+    /// `len` bytes at `pointer` are mapped writable in this process and stay so until the buffer is
+    /// dropped, and no reference to them is used while the device may access them.
+    pub unsafe fn import_host(&self, pointer: NonNull<u8>, len: usize, label: &str) -> Result<Buffer, Error> {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { Buffer::import(self, pointer, len, Access::ReadWrite, label) }
+    }
+
+    /// As [`Nvmap::import_host`] for memory that nobody may write through the buffer: neither the
+    /// CPU, nor the GPU, whose mappings are then read-only. The memory may be mapped read-only, e.g.
+    /// a file of weights.
+    ///
+    /// # Errors
+    ///
+    /// As [`Nvmap::import_host`].
+    ///
+    /// # Safety
+    ///
+    /// `len` bytes at `pointer` are mapped readable in this process and stay so until the buffer is
+    /// dropped.
+    pub unsafe fn import_host_read_only(
+        &self,
+        pointer: NonNull<u8>,
+        len: usize,
+        label: &str,
+    ) -> Result<Buffer, Error> {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { Buffer::import(self, pointer, len, Access::ReadOnly, label) }
+    }
+
+    /// As [`Nvmap::import`], with a CPU mapping of all of the memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`Nvmap::import`] and [`DmaBuf::map`].
+    pub fn import_buffer(&self, fd: BorrowedFd<'_>, label: &str) -> Result<Buffer, Error> {
+        let dma_buf = self.import(fd, label)?;
+        let cache = dma_buf.parameters()?.cache;
+        Buffer::mapped(dma_buf, cache)
+    }
+}
+
 impl Buffer {
     /// Maps all of `dma_buf`, as its handle allows.
     pub(crate) fn mapped(dma_buf: DmaBuf, cache: CacheMode) -> Result<Self, Error> {
@@ -129,7 +118,7 @@ impl Buffer {
     /// # Safety
     ///
     /// As [`Nvmap::import_host`], or [`Nvmap::import_host_read_only`] for read-only access.
-    pub(crate) unsafe fn import(
+    unsafe fn import(
         nvmap: &Nvmap,
         pointer: NonNull<u8>,
         len: usize,

@@ -2,15 +2,12 @@
 
 use nvgpu_sys::nvmap::{self as sys, HandleFlags, Heaps};
 
-use crate::buffer::{Buffer, CacheMode};
+use crate::attributes::{Access, CacheMode, DEFAULT_TAG};
+use crate::buffer::Buffer;
 use crate::client::Nvmap;
-use crate::dma_buf::{Access, DmaBuf};
+use crate::dma_buf::DmaBuf;
 use crate::error::Error;
 use crate::handle::Handle;
-
-/// Allocation tag of every buffer unless told otherwise. Any tag but 0 keeps the kernel from
-/// warning about untagged allocations.
-pub const DEFAULT_TAG: u16 = 0x0900;
 
 /// Alignment of small buffers and of those that the CPU does not cache: one page.
 const SMALL_ALIGNMENT: u64 = sys::PAGE_SIZE;
@@ -35,10 +32,11 @@ pub struct BufferBuilder<'a> {
     flags: HandleFlags,
 }
 
-impl<'a> BufferBuilder<'a> {
-    pub(crate) fn new(nvmap: &'a Nvmap, size: u64) -> Self {
-        Self {
-            nvmap,
+impl Nvmap {
+    /// Starts the description of a buffer of at least `size` bytes.
+    pub fn buffer(&self, size: u64) -> BufferBuilder<'_> {
+        BufferBuilder {
+            nvmap: self,
             size,
             cache: CacheMode::default(),
             alignment: None,
@@ -48,7 +46,9 @@ impl<'a> BufferBuilder<'a> {
             flags: HandleFlags::empty(),
         }
     }
+}
 
+impl<'a> BufferBuilder<'a> {
     /// How the CPU accesses the buffer; inner cacheable by default.
     pub fn cache(mut self, mode: CacheMode) -> Self {
         self.cache = mode;

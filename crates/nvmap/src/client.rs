@@ -1,20 +1,16 @@
 //! An open `/dev/nvmap`.
 
 use std::collections::BTreeSet;
-use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nvgpu_sys::door::OpenFlags;
 use nvgpu_sys::nvmap as sys;
 use nvgpu_sys::{Door, DoorFd, Errno, paths};
 
-use crate::buffer::{Buffer, CacheOperation};
-use crate::builder::BufferBuilder;
-use crate::dma_buf::{Access, DmaBuf};
 use crate::error::Error;
 
 /// The node's path in messages.
-const NODE: &str = "/dev/nvmap";
+const NODE: &str = paths::text(paths::NVMAP);
 
 /// Size and free bytes of a heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,127 +53,6 @@ impl Nvmap {
     /// The door this client came through.
     pub fn door(&self) -> &Arc<dyn Door> {
         self.fd.door()
-    }
-
-    /// Starts the description of a buffer of at least `size` bytes.
-    pub fn buffer(&self, size: u64) -> BufferBuilder<'_> {
-        BufferBuilder::new(self, size)
-    }
-
-    /// Makes a buffer over memory that the process already has: the GPU then works on these very
-    /// pages, without a copy. The mode of the GPU's accesses is cacheable.
-    ///
-    /// The kernel pins whole pages, so the GPU can reach the rest of a partial last page too. After
-    /// a `fork`, writes of the parent may move to new pages while the GPU keeps the old ones.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::HostAddress`] if `pointer` is not page-aligned, [`Error::Size`] for a length of 0,
-    /// [`Error::Buffer`] if the kernel cannot pin the memory (`EINVAL`).
-    ///
-    /// # Safety
-    ///
-    /// `len` bytes at `pointer` are mapped writable in this process and stay so until the buffer is
-    /// dropped, and no reference to them is used while the device may access them.
-    pub unsafe fn import_host(
-        &self,
-        pointer: core::ptr::NonNull<u8>,
-        len: usize,
-        label: &str,
-    ) -> Result<Buffer, Error> {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { Buffer::import(self, pointer, len, Access::ReadWrite, label) }
-    }
-
-    /// As [`Nvmap::import_host`] for memory that nobody may write through the buffer: neither the
-    /// CPU, nor the GPU, whose mappings are then read-only. The memory may be mapped read-only, e.g.
-    /// a file of weights.
-    ///
-    /// # Errors
-    ///
-    /// As [`Nvmap::import_host`].
-    ///
-    /// # Safety
-    ///
-    /// `len` bytes at `pointer` are mapped readable in this process and stay so until the buffer is
-    /// dropped.
-    pub unsafe fn import_host_read_only(
-        &self,
-        pointer: core::ptr::NonNull<u8>,
-        len: usize,
-        label: &str,
-    ) -> Result<Buffer, Error> {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { Buffer::import(self, pointer, len, Access::ReadOnly, label) }
-    }
-
-    /// Makes a new handle and descriptor for the memory behind `fd`, a dma-buf descriptor of this
-    /// process or one received from another (over a Unix socket, or inherited). `fd` may be closed
-    /// afterwards.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Buffer`]: `EBADF` or `EINVAL` if `fd` is no dma-buf; [`Error::ForeignDmaBuf`] if it is
-    /// another driver's.
-    pub fn import(&self, fd: BorrowedFd<'_>, label: &str) -> Result<DmaBuf, Error> {
-        DmaBuf::import(self, fd, label)
-    }
-
-    /// As [`Nvmap::import`], with a CPU mapping of all of the memory.
-    ///
-    /// # Errors
-    ///
-    /// As [`Nvmap::import`] and [`DmaBuf::map`].
-    pub fn import_buffer(&self, fd: BorrowedFd<'_>, label: &str) -> Result<Buffer, Error> {
-        let dma_buf = self.import(fd, label)?;
-        let cache = dma_buf.parameters()?.cache;
-        Buffer::mapped(dma_buf, cache)
-    }
-
-    /// Makes one buffer out of parts of others, (buffer, first byte, length) each, one after the other: the
-    /// same pages, contiguous for CPU and GPU. The memory lives as long as any of them does.
-    ///
-    /// All parts are of system memory, writable and of one cache mode. Memory can be part of one joined
-    /// buffer only: r36.4.3 has a single place in its books for that, and corrupts them the second time. So
-    /// memory that was joined before through this client or its clones is refused for good; do not join the
-    /// same memory in two processes or through clients opened separately.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Part`], [`Error::ReadOnly`] and [`Error::NotJoinable`] before any call; [`Error::Buffer`],
-    /// `EINVAL` for protected memory or parts of different cache modes.
-    pub fn join(&self, parts: &[(&DmaBuf, usize, usize)], label: &str) -> Result<DmaBuf, Error> {
-        // The set is changed by single calls: it is sound whatever happened to a holder.
-        let mut joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
-        let serials = DmaBuf::joinable(parts, &joined, label)?;
-        let buffer = DmaBuf::join(self, parts, label)?;
-        joined.extend(serials);
-        Ok(buffer)
-    }
-
-    /// Does cache maintenance on parts of several buffers, (buffer, first byte, length) each, in one
-    /// call. An Orin is I/O coherent, so its kernel checks the list and does nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfBounds`] before any call; [`Error::Query`].
-    pub fn maintain_cache_list(
-        &self,
-        operation: CacheOperation,
-        ranges: &[(&DmaBuf, usize, usize)],
-    ) -> Result<(), Error> {
-        if ranges.is_empty() {
-            return Ok(());
-        }
-        for (buffer, offset, len) in ranges {
-            buffer.check(*offset, *len)?;
-        }
-        let handles: Vec<u32> = ranges.iter().map(|(buffer, ..)| buffer.handle()).collect();
-        // CAST: offsets and lengths have at most 64 bits.
-        let offsets: Vec<u64> = ranges.iter().map(|(_, offset, _)| *offset as u64).collect();
-        let sizes: Vec<u64> = ranges.iter().map(|(.., len)| *len as u64).collect();
-        sys::cache_list(&self.fd, operation.raw(), &handles, &offsets, &sizes)
-            .map_err(|errno| query_error(sys::CACHE_LIST.name(), errno))
     }
 
     /// Gives an allocation tag a text in the kernel's statistics, for the whole machine; the first 31
@@ -247,6 +122,12 @@ impl Nvmap {
         self.heap_usage(sys::Heaps::IOVMM)
     }
 
+    /// Serial numbers of the memory that is or was part of joined buffers.
+    pub(crate) fn joined(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        // Each change is a single call, so the set is consistent even after a panic of a lock holder.
+        self.joined.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The descriptor, shared with the buffers.
     pub(crate) fn fd(&self) -> &Arc<DoorFd> {
         &self.fd
@@ -258,6 +139,7 @@ fn one(heap: sys::Heaps) -> Result<u32, Error> {
     if heap.bits().count_ones() == 1 { Ok(heap.bits()) } else { Err(Error::Heap { heaps: heap }) }
 }
 
-fn query_error(call: &'static str, errno: Errno) -> Error {
+/// Makes the error of a failed request to the node.
+pub(crate) fn query_error(call: &'static str, errno: Errno) -> Error {
     Error::Query { call, path: NODE, errno }
 }

@@ -6,39 +6,14 @@
 
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
-use nvgpu_sys::door::Protection;
 use nvgpu_sys::nvmap::{self as sys, Heaps};
 use nvgpu_sys::{DoorFd, Errno};
 
-use crate::buffer::CacheMode;
-use crate::client::Nvmap;
+use crate::attributes::{Access, CacheMode, CacheOperation};
+use crate::client::{Nvmap, query_error};
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::mapping::CpuMapping;
-
-/// What a handle or a CPU mapping allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum Access {
-    /// Loads alone. A GPU mapping of a read-only handle is read-only too.
-    ReadOnly,
-    /// Loads and stores.
-    #[default]
-    ReadWrite,
-}
-
-impl Access {
-    /// Whether stores are allowed.
-    pub fn is_writable(self) -> bool {
-        self == Self::ReadWrite
-    }
-
-    fn protection(self) -> Protection {
-        match self {
-            Self::ReadOnly => Protection::READ,
-            Self::ReadWrite => Protection::READ | Protection::WRITE,
-        }
-    }
-}
 
 /// What the kernel knows of a piece of memory ([`DmaBuf::parameters`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +32,56 @@ pub struct Parameters {
     pub access: Access,
     /// Serial number, machine-wide: equal for all handles of the same memory.
     pub serial: u64,
+}
+
+impl Nvmap {
+    /// Makes a new handle and descriptor for the memory behind `fd`, a dma-buf descriptor of this
+    /// process or one received from another (over a Unix socket, or inherited). `fd` may be closed
+    /// afterwards.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Buffer`]: `EBADF` or `EINVAL` if `fd` is no dma-buf; [`Error::ForeignDmaBuf`] if it is
+    /// another driver's.
+    pub fn import(&self, fd: BorrowedFd<'_>, label: &str) -> Result<DmaBuf, Error> {
+        let failed = |(call, errno)| Error::Buffer { call, label: label.into(), size: 0, errno };
+        let handle = Handle::from_fd(self.fd(), fd).map_err(|errno| failed((sys::FROM_FD.name(), errno)))?;
+        // A dma-buf of another driver comes back as a descriptor, of which nvmap knows nothing.
+        let parameters = handle.parameters().map_err(|_| Error::ForeignDmaBuf { label: label.into() })?;
+        let size = usize::try_from(parameters.size).map_err(|_| Error::Size {
+            label: label.into(),
+            size: parameters.size,
+            alignment: sys::PAGE_SIZE,
+        })?;
+        let dma_buf = DmaBuf::export(handle, size, access_of(&parameters), label).map_err(failed)?;
+        tracing::debug!(label, size, handle = dma_buf.handle(), "dma-buf imported");
+        Ok(dma_buf)
+    }
+
+    /// Does cache maintenance on parts of several buffers, (buffer, first byte, length) each, in one
+    /// call. An Orin is I/O coherent, so its kernel checks the list and does nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfBounds`] before any call; [`Error::Query`].
+    pub fn maintain_cache_list(
+        &self,
+        operation: CacheOperation,
+        ranges: &[(&DmaBuf, usize, usize)],
+    ) -> Result<(), Error> {
+        if ranges.is_empty() {
+            return Ok(());
+        }
+        for (buffer, offset, len) in ranges {
+            buffer.check(*offset, *len)?;
+        }
+        let handles: Vec<u32> = ranges.iter().map(|(buffer, ..)| buffer.handle()).collect();
+        // CAST: offsets and lengths have at most 64 bits.
+        let offsets: Vec<u64> = ranges.iter().map(|(_, offset, _)| *offset as u64).collect();
+        let sizes: Vec<u64> = ranges.iter().map(|(.., len)| *len as u64).collect();
+        sys::cache_list(self.fd(), operation.raw(), &handles, &offsets, &sizes)
+            .map_err(|errno| query_error(sys::CACHE_LIST.name(), errno))
+    }
 }
 
 /// A handle and its dma-buf descriptor, without a CPU mapping of its own.
@@ -94,22 +119,6 @@ impl DmaBuf {
         label: &str,
     ) -> Result<Self, (&'static str, Errno)> {
         Ok(Self { host: true, ..Self::export(handle, size, access, label)? })
-    }
-
-    /// See [`Nvmap::import`].
-    pub(crate) fn import(nvmap: &Nvmap, fd: BorrowedFd<'_>, label: &str) -> Result<Self, Error> {
-        let failed = |(call, errno)| Error::Buffer { call, label: label.into(), size: 0, errno };
-        let handle = Handle::from_fd(nvmap.fd(), fd).map_err(|errno| failed((sys::FROM_FD.name(), errno)))?;
-        // A dma-buf of another driver comes back as a descriptor, of which nvmap knows nothing.
-        let parameters = handle.parameters().map_err(|_| Error::ForeignDmaBuf { label: label.into() })?;
-        let size = usize::try_from(parameters.size).map_err(|_| Error::Size {
-            label: label.into(),
-            size: parameters.size,
-            alignment: sys::PAGE_SIZE,
-        })?;
-        let dma_buf = Self::export(handle, size, access_of(&parameters), label).map_err(failed)?;
-        tracing::debug!(label, size, handle = dma_buf.handle(), "dma-buf imported");
-        Ok(dma_buf)
     }
 
     /// Size in bytes.

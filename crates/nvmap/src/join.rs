@@ -9,21 +9,40 @@ use std::os::fd::BorrowedFd;
 
 use nvgpu_sys::{Errno, nvmap as sys};
 
+use crate::attributes::Access;
 use crate::client::Nvmap;
-use crate::dma_buf::{Access, DmaBuf};
+use crate::dma_buf::DmaBuf;
 use crate::error::Error;
 use crate::handle::Handle;
 
 /// A part of a buffer: first byte and length.
 type Part<'a> = (&'a DmaBuf, usize, usize);
 
+impl Nvmap {
+    /// Makes one buffer out of parts of others, (buffer, first byte, length) each, one after the other: the
+    /// same pages, contiguous for CPU and GPU. The memory lives as long as any of them does.
+    ///
+    /// All parts are of system memory, writable and of one cache mode. Memory can be part of one joined
+    /// buffer only: r36.4.3 has a single place in its books for that, and corrupts them the second time. So
+    /// memory that was joined before through this client or its clones is refused for good; do not join the
+    /// same memory in two processes or through clients opened separately.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Part`], [`Error::ReadOnly`] and [`Error::NotJoinable`] before any call; [`Error::Buffer`],
+    /// `EINVAL` for protected memory or parts of different cache modes.
+    pub fn join(&self, parts: &[(&DmaBuf, usize, usize)], label: &str) -> Result<DmaBuf, Error> {
+        let mut joined = self.joined();
+        let serials = DmaBuf::joinable(parts, &joined, label)?;
+        let buffer = DmaBuf::join(self, parts, label)?;
+        joined.extend(serials);
+        Ok(buffer)
+    }
+}
+
 impl DmaBuf {
     /// Checks parts; returns the serial numbers of their memory.
-    pub(crate) fn joinable(
-        parts: &[Part<'_>],
-        joined: &BTreeSet<u64>,
-        label: &str,
-    ) -> Result<BTreeSet<u64>, Error> {
+    fn joinable(parts: &[Part<'_>], joined: &BTreeSet<u64>, label: &str) -> Result<BTreeSet<u64>, Error> {
         if parts.is_empty() {
             return Err(Error::NotJoinable { label: label.into(), reason: "it has no parts" });
         }
@@ -52,7 +71,7 @@ impl DmaBuf {
     }
 
     /// Joins parts that have been checked.
-    pub(crate) fn join(nvmap: &Nvmap, parts: &[Part<'_>], label: &str) -> Result<Self, Error> {
+    fn join(nvmap: &Nvmap, parts: &[Part<'_>], label: &str) -> Result<Self, Error> {
         let size: usize = parts.iter().map(|(.., len)| len).sum();
         let failed = |(call, errno)| {
             // CAST: a size has at most 64 bits.

@@ -2,6 +2,7 @@
 #![doc = ""]
 #![doc = include_str!("guide.md")]
 
+mod attributes;
 mod buffer;
 mod builder;
 mod client;
@@ -12,10 +13,11 @@ mod join;
 mod mapping;
 mod view;
 
-pub use buffer::{Buffer, CacheMode, CacheOperation};
-pub use builder::{BufferBuilder, DEFAULT_TAG};
+pub use attributes::{Access, CacheMode, CacheOperation, DEFAULT_TAG};
+pub use buffer::Buffer;
+pub use builder::BufferBuilder;
 pub use client::{HeapUsage, Nvmap};
-pub use dma_buf::{Access, DmaBuf, Parameters};
+pub use dma_buf::{DmaBuf, Parameters};
 pub use error::Error;
 pub use mapping::CpuMapping;
 pub use nvgpu_sys::nvmap::{Heaps, Rows};

@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use bytemuck::{AnyBitPattern, NoUninit};
 use nvgpu_sys::DoorMapping;
 
-use crate::dma_buf::Access;
+use crate::attributes::Access;
 use crate::error::Error;
 use crate::view::TypedView;
 

@@ -6,7 +6,7 @@ use core::ptr::{self, NonNull};
 
 use bytemuck::{AnyBitPattern, NoUninit};
 
-use crate::dma_buf::Access;
+use crate::attributes::Access;
 use crate::error::Error;
 use gpu_hal::volatile;
 

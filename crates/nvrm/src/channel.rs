@@ -45,6 +45,7 @@ const COPY_ENGINES: u32 = 10;
 
 /// Which engine a channel feeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Engine {
     /// Kernels.
     Compute,

@@ -5,7 +5,7 @@ use core::fmt;
 use nvgpu_sys::Errno;
 use nvgpu_sys::cure::Tail;
 
-use crate::release::Version;
+use crate::version::Version;
 
 /// Result of this crate.
 pub type Result<T> = core::result::Result<T, Error>;

@@ -4,14 +4,14 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
+use nvgpu_sys::door::Protection;
 use nvgpu_sys::{Door, DoorFd, DoorMapping};
 
 use crate::abi::{alloc, control, escape};
 use crate::error::{Error, Result};
-use crate::memory::REGISTERS;
-use crate::release::Version;
 use crate::rm::{self, Object, Rm, escape, text};
 use crate::space::Space;
+use crate::version::Version;
 
 /// Length of the doorbell page in bytes.
 const USERMODE_BYTES: usize = 64 << 10;
@@ -19,6 +19,8 @@ const USERMODE_BYTES: usize = 64 << 10;
 const DOORBELL: usize = 0x90;
 /// Offsets of the halves of the clock: TIME_0, TIME_1 (`clc661.h`).
 const TIME: [usize; 2] = [0x80, 0x84];
+/// Access to a register page: reads and writes.
+const REGISTERS: Protection = Protection::READ.union(Protection::WRITE);
 /// First address and size of the GPU's address space: all but the first page of 49 bits.
 const SPACE: (u64, u64) = (0x1000, 0x1_ffff_fb00_0000);
 /// First handle that is chosen here: the driver's own choices are large numbers.

@@ -17,11 +17,13 @@ mod memory;
 mod release;
 mod rm;
 mod space;
+mod version;
 
 pub use channel::{ChannelError, ChannelGroup, Engine, MmuFault, RING_ENTRIES, SmError};
 pub use error::{Error, Result, Status};
 pub use gpu::{Gpu, Properties};
 pub use memory::{HostImport, Memory, Place};
-pub use release::{Release, Version};
+pub use release::Release;
 pub use rm::CONTROL_NODE;
 pub use space::{LARGE_PAGE, LOCAL_WINDOW, SHARED_WINDOW, SMALL_PAGE, VA_END, VA_START};
+pub use version::Version;

@@ -9,7 +9,6 @@ use core::ptr::NonNull;
 use std::sync::Arc;
 
 use nvgpu_sys::DoorMapping;
-use nvgpu_sys::door::Protection;
 
 use crate::abi::{alloc, escape};
 use crate::error::{Error, Result};
@@ -22,6 +21,7 @@ const CPU_PAGE: u64 = 4096;
 
 /// Where memory lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Place {
     /// The GPU's own memory; the CPU's stores are write-combined, its loads slow.
     Video,
@@ -331,6 +331,3 @@ unsafe impl gpu_hal::DeviceMemory for HostImport {
         Self::bytes(self)
     }
 }
-
-/// A mapping of registers, read and written.
-pub(crate) const REGISTERS: Protection = Protection::READ.union(Protection::WRITE);

@@ -4,22 +4,11 @@
 //! own. What this crate uses grew at the end from one release to the next, with two exceptions that are laid
 //! out by hand where they are used (`space.rs`, `channel.rs`).
 
-use core::fmt;
 use core::str::FromStr;
 
 use crate::abi::control;
 use crate::error::Error;
-
-/// Version of the driver, for example 580.159.04.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version {
-    /// The release.
-    pub major: u32,
-    /// Number in the release.
-    pub minor: u32,
-    /// Patch; 0 when the version has two parts.
-    pub patch: u32,
-}
+use crate::version::Version;
 
 impl FromStr for Version {
     type Err = Error;
@@ -36,14 +25,9 @@ impl FromStr for Version {
     }
 }
 
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{:02}.{:02}", self.major, self.minor, self.patch)
-    }
-}
-
 /// A family of releases with the same layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Release {
     /// 570 and 575.
     R570,

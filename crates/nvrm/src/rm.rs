@@ -16,7 +16,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::abi::escape::{self, request};
 use crate::abi::{Class, Command, alloc};
 use crate::error::{Error, Result, Status};
-use crate::release::{Release, Version};
+use crate::release::Release;
+use crate::version::Version;
 
 /// The control file.
 pub const CONTROL_NODE: &CStr = c"/dev/nvidiactl";

@@ -1,9 +1,8 @@
 //! `cargo xtask check-headers`: the tables of `nvgpu-sys` against the headers of an L4T release.
 //!
-//! The kernel's interface is fixed by C headers that come with the sources of each release (package
-//! "Driver Package (BSP) Sources"). They are not part of this project. Whoever has them lets the C
-//! compiler say how large each struct is, where each field lies and which number each request has,
-//! and this command holds the answers against the tables.
+//! The C headers in the sources of each release (package "Driver Package (BSP) Sources") define the kernel's
+//! interface. This project does not include them. The command makes the C compiler report the size of each struct,
+//! the offset of each field and the code of each request, and compares them with the tables of `nvgpu-sys`.
 
 mod locate;
 mod probe;
@@ -24,20 +23,23 @@ use report::{HeaderReport, Outcome, Report, Row};
 /// Options of the command.
 #[derive(clap::Args)]
 #[command(after_help = "\
-The folder is the sources of an L4T release (with nvgpu/ and nvidia-oot/ in it), any part of them,
-or a folder with copies of nvgpu.h, nvgpu-ctrl.h, nvgpu-as.h, nvmap.h and host1x-fence.h. Nothing is
-run, so a cross compiler does as well: --cc aarch64-linux-gnu-gcc
+The folder contains the sources of an L4T release (nvgpu/ and nvidia-oot/), any part of them, or
+copies of nvgpu.h, nvgpu-ctrl.h, nvgpu-as.h, nvmap.h and host1x-fence.h. No compiled program is run,
+so a cross compiler works too: --cc aarch64-linux-gnu-gcc
 
 Exit codes: 0 nothing differs; 1 a size, an offset or a number differs; 2 the headers could not be
-checked. What a release does not have at all is reported as absent and is no failure.")]
+checked. A name that the release does not have is reported as absent; that is not a failure.")]
 pub(crate) struct Options {
-    /// Folder with the headers of the release
+    /// Folder with the headers of the release [default: the environment's L4T_HEADERS]
     #[arg(long, value_name = "DIR")]
-    l4t: PathBuf,
-    /// C compiler, with options if need be [default: the environment's CC, else cc]
+    l4t: Option<PathBuf>,
+    /// Fail with exit code 2 if one of the five headers is not in the folder
+    #[arg(long)]
+    complete: bool,
+    /// C compiler and its options [default: the environment's CC, else cc]
     #[arg(long)]
     cc: Option<String>,
-    /// Leave out the rows that agree
+    /// Omit the rows that agree
     #[arg(long)]
     differences: bool,
     /// Print one JSON object instead of a table
@@ -45,16 +47,22 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// Compares and prints; the exit code says whether something differs.
+/// Compares and prints. The exit code is 1 if something differs.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    if !options.l4t.is_dir() {
+    let folder = options.l4t.clone().or_else(|| std::env::var_os("L4T_HEADERS").map(PathBuf::from));
+    let folder = folder.ok_or_else(|| {
+        WrongUse(
+            "no folder to check: name the headers of an L4T release with --l4t or L4T_HEADERS".to_owned(),
+        )
+    })?;
+    if !folder.is_dir() {
         return Err(WrongUse(format!(
-            "{} is not a folder; give the folder with the headers of an L4T release",
-            options.l4t.display()
+            "{} is not a folder; name the folder with the headers of an L4T release",
+            folder.display()
         ))
         .into());
     }
-    let located = locate::headers(&options.l4t)?;
+    let located = locate::headers(&folder)?;
     let command = options.cc.clone().or_else(|| std::env::var("CC").ok());
     let command = command.unwrap_or_else(|| "cc".to_owned());
     let compiler = Compiler::new(&command)?;
@@ -71,6 +79,15 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if report.counts().drift > 0 {
         return Ok(ExitCode::FAILURE);
     }
+    let missing = report.missing();
+    if options.complete && !missing.is_empty() {
+        return Err(WrongUse(format!(
+            "{} does not contain {}; add the headers, or omit --complete",
+            folder.display(),
+            missing.join(", ")
+        ))
+        .into());
+    }
     match report.unread() {
         None => Ok(ExitCode::SUCCESS),
         Some((path, reason)) => Err(WrongUse(format!(
@@ -82,7 +99,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
 }
 
-/// Asks the compiler about everything that should be in one header.
+/// Queries the compiler for everything that one header should declare.
 fn compare(compiler: &Compiler, header: &Header, path: &Path) -> Result<Outcome> {
     let questions: Vec<Question> =
         rows(header, |_| Answer::Absent).into_iter().map(|row| row.question).collect();
@@ -93,7 +110,7 @@ fn compare(compiler: &Compiler, header: &Header, path: &Path) -> Result<Outcome>
     let absent = |answers: &HashMap<Question, Answer>| -> Vec<Question> {
         questions.iter().filter(|question| answers[question] == Answer::Absent).copied().collect()
     };
-    // A field that has no place may be a bit-field.
+    // A field without an offset may be a bit-field.
     for question in absent(&answers) {
         if let Question::Place { of, field } = question
             && answers[&Question::Size { of }] != Answer::Absent
@@ -102,7 +119,7 @@ fn compare(compiler: &Compiler, header: &Header, path: &Path) -> Result<Outcome>
             answers.insert(question, given[0]);
         }
     }
-    // What a program does not see the kernel may.
+    // Some names are declared only for the kernel.
     let missing = absent(&answers);
     if !missing.is_empty()
         && let Ok(given) = compiler.ask(path, View::Kernel, &missing)?
@@ -112,7 +129,7 @@ fn compare(compiler: &Compiler, header: &Header, path: &Path) -> Result<Outcome>
     Ok(Outcome::Compared(rows(header, |question| answers[question])))
 }
 
-/// Our side of a header, row by row, with what `theirs` knows of it.
+/// The rows of a header: the answers of the tables, next to those of `theirs`.
 fn rows(header: &Header, theirs: impl Fn(&Question) -> Answer) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut seen = BTreeSet::new();

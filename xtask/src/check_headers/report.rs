@@ -143,6 +143,11 @@ impl Report {
         })
     }
 
+    /// The headers that the folder does not contain.
+    pub(super) fn missing(&self) -> Vec<&'static str> {
+        self.headers.iter().filter(|header| header.path.is_none()).map(|header| header.header).collect()
+    }
+
     /// Prints the comparison; a reader that went away is no error.
     pub(super) fn print(&self, as_json: bool, differences: bool) -> Result<()> {
         let text = if as_json {

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use nvgpu_sys::address_space::{self as sys, AllocSpaceFlags, MapBufferFlags};
 use nvmap::Buffer;
 
-use super::{AddressSpace, BATCH, GPU_PAGE, GpuVa, MapOptions, Mapping, plain, whole_pages};
+use super::{AddressSpace, BATCH, MapOptions, Mapping, plain, whole_pages};
 use crate::error::{self, Error};
-use crate::sparse::Pages;
+use crate::va::{GPU_PAGE, GpuVa};
 
 impl AddressSpace {
     /// Reserves `len` bytes of addresses, a whole number of pages, at an address of the kernel's
@@ -48,7 +48,7 @@ impl AddressSpace {
             .send(&self.shared.fd, &mut argument)
             .map_err(error::call(sys::ALLOC_SPACE.name(), format!("{len} bytes of GPU addresses")))?;
         let va_got = GpuVa(argument.offset);
-        let range = Range { space: self.clone(), va: va_got, len, sparse, used: Mutex::default() };
+        let range = Range { space: self.clone(), va: va_got, len, used: Mutex::default() };
         match va {
             Some(wanted) if wanted != range.va => Err(Error::Misplaced { wanted, got: range.va }),
             _ => Ok(Reservation { range: Arc::new(range) }),
@@ -84,27 +84,18 @@ struct Range {
     space: AddressSpace,
     va: GpuVa,
     len: u64,
-    sparse: bool,
     /// Dropped after the range has been given back.
     used: Mutex<Used>,
 }
 
-/// What is where in a range.
-#[derive(Debug, Default)]
-pub(crate) struct Used {
-    /// Mappings: lengths by offset. The kernel is no help here: at the start of a mapping of the same buffer it
-    /// would return that mapping, whatever offset and length were asked for.
-    mappings: BTreeMap<u64, u64>,
-    /// Pages that came one by one.
-    pub(crate) pages: Pages,
-}
+/// The mappings in a range: lengths by offset. The kernel does not check for overlap: at the start of a mapping of
+/// the same buffer it returns that mapping, whatever offset and length the request contains.
+type Used = BTreeMap<u64, u64>;
 
-impl Used {
-    /// Whether a mapping lies in these bytes.
-    pub(crate) fn mapped(&self, offset: u64, len: u64) -> bool {
-        let before = self.mappings.range(..offset + len).next_back();
-        before.is_some_and(|(start, taken)| start + taken > offset)
-    }
+/// Whether a mapping overlaps these bytes.
+fn overlaps(used: &Used, offset: u64, len: u64) -> bool {
+    let before = used.range(..offset + len).next_back();
+    before.is_some_and(|(start, taken)| start + taken > offset)
 }
 
 impl Range {
@@ -134,10 +125,10 @@ impl Range {
         // The sum is below the end of the reservation, which the kernel placed below 2^40.
         let va = GpuVa(self.va.0 + offset);
         let mut used = self.used();
-        if used.mapped(offset, len) || used.pages.overlap(offset, len) {
+        if overlaps(&used, offset, len) {
             return Err(Error::Overlap { va, len });
         }
-        used.mappings.insert(offset, len);
+        used.insert(offset, len);
         Ok(sys::MapBufferEx {
             flags: options.flags() | MapBufferFlags::FIXED_OFFSET.bits(),
             buffer_offset,
@@ -164,24 +155,9 @@ impl Reservation {
         self.range.len == 0
     }
 
-    /// Whether loads of what is not mapped give 0 and stores to it go nowhere, instead of faulting.
-    pub fn is_sparse(&self) -> bool {
-        self.range.sparse
-    }
-
-    /// The address space that it lies in.
-    pub(crate) fn space(&self) -> &AddressSpace {
-        &self.range.space
-    }
-
-    /// What is where.
-    pub(crate) fn used(&self) -> MutexGuard<'_, Used> {
-        self.range.used()
-    }
-
     /// Nothing is mapped at `offset` any more.
     pub(super) fn forget(&self, offset: u64) {
-        self.range.used().mappings.remove(&offset);
+        self.range.used().remove(&offset);
     }
 
     /// Maps `len` bytes of `buffer` from `buffer_offset` on at `offset` into the range.

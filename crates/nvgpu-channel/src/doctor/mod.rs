@@ -26,9 +26,18 @@ use std::sync::Arc;
 
 use nvgpu_sys::Door;
 
+use crate::gpu::Gpu;
 use crate::system::System;
 
-/// How bad a finding is.
+impl Gpu {
+    /// Checks everything that a launch needs, through the same door; see the module [`crate::doctor`]. If the GPU
+    /// does not open at all, call [`examine`].
+    pub fn doctor(&self, system: Option<&dyn System>) -> Report {
+        examine(self.door(), system)
+    }
+}
+
+/// Severity of a finding. Exhaustive: a caller maps each of the three levels to a colour or an exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// As it should be.

@@ -3,7 +3,7 @@
 
 use nvgpu_sys::uapi_struct;
 
-use super::Class;
+use super::number::Class;
 
 /// The client: the root of everything that a process owns.
 pub const ROOT_CLIENT: Class<()> = Class::new(0x41, "NV01_ROOT_CLIENT");

@@ -2,7 +2,7 @@
 
 use nvgpu_sys::uapi_struct;
 
-use super::Command;
+use super::number::Command;
 
 /// Client: which device a GPU is.
 pub const GPU_GET_ID_INFO_V2: Command<IdInfo> = Command::new(0x205, "GPU_GET_ID_INFO_V2");

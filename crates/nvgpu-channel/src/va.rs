@@ -1,0 +1,71 @@
+//! GPU virtual addresses, and the layout of the address space on ga10b.
+
+use core::fmt;
+
+use nvgpu_sys::address_space as sys;
+
+/// First address of the user range: the lowest that ALLOC_AS takes, 2 MiB.
+pub const VA_START: GpuVa = GpuVa(0x20_0000);
+
+/// End of the user range, and start of the kernel's own 4 GiB.
+///
+/// Everything must lie below 2^40: several hardware fields hold only 40 address bits, among them the
+/// ring's base, the pointer to the engine context and the address of a pushbuffer. The kernel would
+/// accept an end just below 2^40, but then nearly all of its own range would lie above it, and
+/// contexts placed there are reached at a truncated address. And the two shader windows must
+/// not contain a buffer, since an SM turns accesses inside them into local or shared memory. With
+/// this end the kernel's range is 0xFC_0000_0000 to 0xFD_0000_0000, below 2^40, and both windows lie
+/// above it, where no mapping can ever be.
+pub const VA_END: GpuVa = GpuVa(0xfc_0000_0000);
+
+/// Start of the window in which generic addresses mean shader-local memory.
+pub const LOCAL_WINDOW: GpuVa = GpuVa(0xfd_0000_0000);
+
+/// Start of the window in which generic addresses mean shared memory.
+pub const SHARED_WINDOW: GpuVa = GpuVa(0xfe_0000_0000);
+
+/// Bytes that the kernel takes behind the user range (`mm_gp10b_fusa.c`).
+const KERNEL_RANGE: u64 = 4 << 30;
+
+// The kernel's range ends where the windows begin, and both windows are below 2^40.
+const _: () = assert!(VA_END.0 + KERNEL_RANGE <= LOCAL_WINDOW.0);
+const _: () = assert!(SHARED_WINDOW.0 < 1 << 40);
+
+/// Size of a GPU page in bytes.
+pub const GPU_PAGE: u64 = sys::PAGE_SIZE as u64;
+
+/// A virtual address of the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct GpuVa(pub u64);
+
+impl GpuVa {
+    /// The address as a number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The address `bytes` further on; `None` beyond 2^64.
+    pub const fn checked_add(self, bytes: u64) -> Option<Self> {
+        match self.0.checked_add(bytes) {
+            Some(address) => Some(Self(address)),
+            None => None,
+        }
+    }
+
+    /// Whether the address is a multiple of `alignment`, a power of two.
+    pub const fn is_aligned(self, alignment: u64) -> bool {
+        self.0 & (alignment - 1) == 0
+    }
+}
+
+impl fmt::Display for GpuVa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+impl fmt::LowerHex for GpuVa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::LowerHex::fmt(&self.0, f)
+    }
+}

@@ -1,0 +1,20 @@
+//! The version of the driver.
+
+use core::fmt;
+
+/// Version of the driver, for example 580.159.04.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// The release.
+    pub major: u32,
+    /// Number in the release.
+    pub minor: u32,
+    /// Patch; 0 when the version has two parts.
+    pub patch: u32,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:02}.{:02}", self.major, self.minor, self.patch)
+    }
+}
