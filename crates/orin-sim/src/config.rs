@@ -1,4 +1,4 @@
-//! What the modelled board is, and what goes wrong on it.
+//! Configuration of the modelled board and of injected faults.
 
 use core::time::Duration;
 
@@ -7,18 +7,18 @@ use rustix::io::Errno;
 
 use crate::sm::SmOptions;
 
-/// Turns strict mode on for programs that open a software Orin by themselves.
+/// Environment variable that enables strict mode for programs that open their own software Orin.
 pub const STRICT_VARIABLE: &str = "ORIN_SIM_STRICT";
 
 /// Whether a device node can be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Node {
-    /// There, and the caller may open it.
+    /// Present and accessible.
     #[default]
     Present,
-    /// Not there: ENOENT, as on a machine without the driver.
+    /// Absent: ENOENT, as on a machine without the driver.
     Absent,
-    /// There, but the caller is not in group `video`: EACCES.
+    /// Present, but the caller is not in group `video`: EACCES.
     Denied,
 }
 
@@ -31,7 +31,7 @@ pub struct Nodes {
     pub nvmap: Node,
     /// `/dev/host1x-fence`.
     pub host1x_fence: Node,
-    /// `/dev/kmsg`; most systems keep it from ordinary users.
+    /// `/dev/kmsg`; on most systems ordinary users cannot read it.
     pub kernel_log: Node,
 }
 
@@ -46,62 +46,62 @@ pub enum Call {
     Mmap,
 }
 
-/// One failure on demand.
+/// An injected failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Which call.
     pub call: Call,
-    /// Which of them: 1 is the next one after the failure was asked for.
+    /// Which of these calls fails: 1 is the next one after the failure was requested.
     pub nth: u64,
-    /// What it answers, without any other effect.
+    /// The errno of the call, which has no other effect.
     pub errno: Errno,
 }
 
-/// What goes wrong without a request of the driver being wrong. Everything counts from boot, so equal
-/// plans and seeds disturb equal runs equally.
+/// Injected disturbances for correct requests. All counts start at boot, so equal plans and seeds disturb equal runs
+/// equally.
 #[derive(Clone, Debug, Default)]
 pub struct FaultPlan {
-    /// How long the first request that needs the GPU takes, because it powers the GPU up.
+    /// Duration of the first request that needs the GPU, which powers it up.
     pub power_up: Duration,
-    /// Bytes that nvmap gives out at most, less than the memory there is.
+    /// Limit of nvmap's allocations in bytes, below the memory size.
     pub allocation_limit: Option<u64>,
-    /// Which doorbell writes nobody notices, 1 is the first. Two tokens that are written before the
-    /// GPU looks count as one.
+    /// Numbers of the doorbell writes that are lost; 1 is the first. Two tokens that are written before the GPU polls
+    /// count as one.
     pub lost_doorbells: Vec<u64>,
-    /// Times in which the engines make no progress.
+    /// Periods in which the engines make no progress.
     pub stalls: Vec<Stall>,
-    /// Faults are recorded in error notifiers as always, but the kernel log does not mention them.
+    /// Faults appear in error notifiers as usual, but not in the kernel log.
     pub silent_faults: bool,
     /// Requests that fail at random.
     pub random: Option<RandomFailures>,
 }
 
-/// The engines stop for a while.
+/// A temporary stall of the engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
-    /// The doorbell write, counted from 1, that they stop at.
+    /// Number of the doorbell write, counted from 1, at which it starts.
     pub doorbell: u64,
-    /// For how long.
+    /// Duration.
     pub length: Duration,
 }
 
-/// Requests that fail at random: which ones is decided by [`Config::seed`] and the number of the request.
+/// Random failures of requests, determined by [`Config::seed`] and the number of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RandomFailures {
-    /// How many of 1000 requests fail.
+    /// Failure rate, per 1000 requests.
     pub per_mille: u16,
-    /// What they answer, without any other effect.
+    /// The errno of the request, which has no other effect.
     pub errno: Errno,
 }
 
 impl RandomFailures {
-    /// Whether request number `request` fails.
+    /// Returns whether request number `request` fails.
     pub fn hits(&self, seed: u64, request: u64) -> bool {
         draw(seed, request) % 1000 < u64::from(self.per_mille)
     }
 }
 
-/// A random number: SplitMix64, so that equal inputs give equal outputs and neighbours are unrelated.
+/// A pseudorandom number (SplitMix64): equal inputs give equal outputs, and adjacent inputs give unrelated outputs.
 pub(crate) fn draw(seed: u64, number: u64) -> u64 {
     let mut state = seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     state = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -114,34 +114,32 @@ pub(crate) fn draw(seed: u64, number: u64) -> u64 {
 pub struct Config {
     /// System memory in bytes; the sum of all nvmap allocations cannot exceed it.
     pub memory_bytes: u64,
-    /// Protected memory (VPR carveout) in bytes. The size on a real board has not been observed,
-    /// only that the carveout exists.
+    /// Protected memory (VPR carveout) in bytes. The carveout exists on a real board; its size is an assumption.
     pub vpr_bytes: u64,
-    /// What GET_CHARACTERISTICS answers, apart from the instance id. The `*_ioctl_nr_last` fields
-    /// also limit the request numbers that the nodes know, as in an older driver.
+    /// The result of GET_CHARACTERISTICS, except the instance id. The `*_ioctl_nr_last` fields also limit the request
+    /// numbers that the nodes accept, as in an older driver.
     pub characteristics: Characteristics,
-    /// TPCs per GPC position, one bit each; a TPC has two SMs.
+    /// TPCs per GPC position, one bit per TPC; a TPC has two SMs.
     pub tpc_masks: [u32; 2],
-    /// Which nodes there are.
+    /// The available nodes.
     pub nodes: Nodes,
-    /// Decides what a freshly booted board leaves to chance, such as where handle numbers begin, and
-    /// which time-slice group is served first; equal seeds behave equally. 0 is a board that has run nothing before.
+    /// Determines the random properties of a freshly booted board, such as the first handle number and the time-slice
+    /// group served first. Equal seeds behave equally. 0 is a board that has run nothing before.
     pub seed: u64,
-    /// Whether the process has CAP_SYS_NICE, which RESCHEDULE_RUNLIST asks for.
+    /// Whether the process has CAP_SYS_NICE, which RESCHEDULE_RUNLIST requires.
     pub cap_sys_nice: bool,
-    /// How long a sync-file of `/dev/host1x-fence` waits, from the first look at it, before it ends
-    /// with ETIMEDOUT.
+    /// Time limit of a sync-file of `/dev/host1x-fence`, from the first poll, before it ends with ETIMEDOUT.
     pub fence_timeout: Duration,
     /// How the SMs are modelled.
     pub sm: SmOptions,
-    /// How long all channels with work have to wait for semaphores, with nothing else going on, until the
-    /// kernel log tells who waits for what.
+    /// Duration for which all channels with work must wait for semaphores, without other progress, before the kernel
+    /// log lists the waiters.
     pub deadlock_after: Duration,
-    /// Strict mode: what a board would hide is reported. See [`crate::strict`].
+    /// Strict mode: reports errors that a board would hide. See [`crate::strict`].
     pub strict: bool,
     /// Disturbances.
     pub faults: FaultPlan,
-    /// Failures on demand.
+    /// Injected failures.
     pub failures: Vec<Failure>,
 }
 
@@ -166,15 +164,15 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The default, with strict mode on when the environment variable [`STRICT_VARIABLE`] is set to something
-    /// other than nothing and `0`.
+    /// The default configuration, with strict mode on if the environment variable [`STRICT_VARIABLE`] is set and
+    /// neither empty nor `0`.
     pub fn from_environment() -> Self {
         let value = std::env::var_os(STRICT_VARIABLE).unwrap_or_default();
         Self { strict: !value.is_empty() && value != "0", ..Self::default() }
     }
 
-    /// The Jetson AGX Orin with 32 GB, otherwise as the default. Its module has 7 TPCs at full power;
-    /// in the mode of the default it runs with the same 4.
+    /// The Jetson AGX Orin with 32 GB, otherwise like the default. Its module has 7 TPCs at full power; in the
+    /// default's power mode it uses the same 4.
     pub fn agx_orin_32gb() -> Self {
         Self { memory_bytes: 32 << 30, ..Self::default() }
     }
@@ -190,8 +188,8 @@ impl Config {
     }
 }
 
-/// The characteristics that a Jetson AGX Orin 64 GB gave in its 30 W mode; what the driver fixes,
-/// as it fixes it. Fields of graphics, compression and debugging that were not observed are 0.
+/// The characteristics of a Jetson AGX Orin 64 GB, as reported in its 30 W mode. Values that the driver fixes are those
+/// of the driver. Unobserved fields of graphics, compression and debugging are 0.
 pub fn agx_orin() -> Characteristics {
     Characteristics {
         arch: 0x170,

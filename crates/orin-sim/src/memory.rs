@@ -1,8 +1,8 @@
 //! Physical memory of the software Orin.
 //!
-//! On the board every buffer is a piece of LPDDR5 shared by CPU and GPU, exported as a dma-buf. Here
-//! it is a `memfd`: the driver under test maps the descriptor like a dma-buf, the model keeps a
-//! mapping of its own, and both see the same pages. Memory that the driver imports is used where it is.
+//! On the board every buffer is a part of the LPDDR5 shared by CPU and GPU, exported as a dma-buf. Here it is a
+//! `memfd`: the driver under test maps the descriptor like a dma-buf, the model has its own mapping, and both see the
+//! same pages. Memory that the driver imports is used in place.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -16,18 +16,17 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::strict::Shadow;
 
-/// Told of GPU writes to memory that counts them instead of storing them, as a syncpoint's window does.
+/// Receives GPU writes to memory that counts them instead of storing them, such as a syncpoint's window.
 pub trait WriteCounter: Send + Sync + fmt::Debug {
-    /// `words` aligned 32-bit words at byte `offset` of `memory` are being written; what with does not
-    /// matter.
+    /// `words` aligned 32-bit words at byte `offset` of `memory` are being written; the values do not matter.
     fn written(&self, memory: &Memory, offset: usize, words: u32);
 }
 
-/// Part of a file: what a piece of memory consists of.
+/// Part of a file that backs memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     file: Arc<OwnedFd>,
-    /// What strict mode keeps of the file.
+    /// The file's shadow in strict mode.
     shadow: Option<Arc<Shadow>>,
     /// First byte of the part in the file, page aligned.
     offset: u64,
@@ -35,18 +34,18 @@ pub(crate) struct Part {
     len: usize,
 }
 
-/// Where the bytes are.
+/// The storage of the bytes.
 #[derive(Debug)]
 enum Backing {
-    /// Memory that belongs to somebody else.
+    /// Memory owned by the process.
     Host,
-    /// A file of its own, from its first byte on.
+    /// A separate file, from its first byte on.
     File(Arc<OwnedFd>),
-    /// Parts of the files of other memory, one after the other.
+    /// Consecutive parts of the files of other memory.
     Parts(Vec<Part>),
 }
 
-/// One buffer's backing store, mapped for the model as long as the value lives.
+/// The backing store of one buffer, mapped for the model while the value lives.
 #[derive(Debug)]
 pub struct Memory {
     backing: Backing,
@@ -54,18 +53,18 @@ pub struct Memory {
     len: usize,
     counter: Option<Arc<dyn WriteCounter>>,
     label: String,
-    /// What strict mode keeps of memory that is no parts of other memory.
+    /// The shadow in strict mode; `None` for memory composed of parts.
     shadow: Option<Arc<Shadow>>,
 }
 
-// SAFETY: `Memory` is an address range plus a descriptor; all access goes through raw pointers
-// whose users synchronise by atomics or accept races as hardware does.
+// SAFETY: `Memory` is an address range and a descriptor. All accesses use raw pointers whose users synchronise with
+// atomics or accept races like hardware.
 unsafe impl Send for Memory {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Makes `len` zeroed bytes (rounded up to 4 KiB by the caller), named for `/proc/self/fd`.
+    /// Creates `len` zeroed bytes (rounded up to 4 KiB by the caller), named for `/proc/self/fd`.
     ///
     /// # Errors
     ///
@@ -75,7 +74,7 @@ impl Memory {
         Ok(Self::map(Arc::new(Self::file(name, len as u64)?), len)?.labelled(name))
     }
 
-    /// Makes the file alone: `len` bytes that read as zero and take no memory until touched.
+    /// Creates only the file: `len` bytes that read as zero and use no memory until touched.
     ///
     /// # Errors
     ///
@@ -92,7 +91,7 @@ impl Memory {
     ///
     /// The errno of mmap.
     pub fn map(file: Arc<OwnedFd>, len: usize) -> Result<Self, Errno> {
-        // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
+        // SAFETY: a fresh mapping at an address that the kernel chooses affects no other memory.
         let pointer = unsafe {
             rustix::mm::mmap(
                 core::ptr::null_mut(),
@@ -107,11 +106,11 @@ impl Memory {
         Ok(Self::over(Backing::File(file), pointer, len))
     }
 
-    /// Memory of the process itself, imported: used in place, and left alone when `self` goes.
+    /// Imports memory of the process. It is used in place and not freed on drop.
     ///
     /// # Safety
     ///
-    /// `len` bytes at `pointer` are mapped, and stay so as long as `self` lives.
+    /// `len` bytes at `pointer` must be mapped, and stay mapped while `self` lives.
     pub(crate) unsafe fn import(pointer: NonNull<u8>, len: usize) -> Self {
         Self::over(Backing::Host, pointer, len)
     }
@@ -120,20 +119,20 @@ impl Memory {
         Self { backing, pointer, len, counter: None, label: String::new(), shadow: None }
     }
 
-    /// Gives the memory a name for fault reports.
+    /// Names the memory for fault reports.
     #[must_use]
     pub fn labelled(mut self, label: impl Into<String>) -> Self {
         self.label = label.into();
         self
     }
 
-    /// The name for fault reports; empty without one.
+    /// The name for fault reports; empty if there is none.
     pub fn label(&self) -> &str {
         &self.label
     }
 
-    /// Lets strict mode ([`crate::strict`]) keep account of the memory. `poison` fills it with
-    /// [`POISON`](crate::strict::POISON), so that words that nobody writes can be told.
+    /// Enables tracking by strict mode ([`crate::strict`]). `poison` fills the memory with
+    /// [`POISON`](crate::strict::POISON), so that unwritten words can be detected.
     #[must_use]
     pub fn watched(mut self, poison: bool) -> Self {
         if poison {
@@ -145,19 +144,19 @@ impl Memory {
         self
     }
 
-    /// Zeroes the words that strict mode has filled and nobody has written since, as fresh memory of a board is.
+    /// Zeroes the words that strict mode has filled and that have not been written since, like fresh memory of a board.
     pub(crate) fn clear_poison(&self) {
         if !self.shadow.as_ref().is_some_and(|shadow| shadow.is_poisoned()) {
             return;
         }
         for offset in (0..self.len).step_by(4) {
             let word = self.word(offset);
-            // Whoever writes the word meanwhile wins.
+            // A concurrent write takes precedence.
             let _ = word.compare_exchange(crate::strict::POISON, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// What strict mode keeps of the byte at `offset`, and its offset there.
+    /// The shadow of the byte at `offset`, and the byte's offset there.
     pub(crate) fn shadow(&self, offset: usize) -> Option<(&Shadow, usize)> {
         let Backing::Parts(parts) = &self.backing else {
             return self.shadow.as_deref().map(|shadow| (shadow, offset));
@@ -173,8 +172,8 @@ impl Memory {
         None
     }
 
-    /// The files behind `len` bytes from `offset` on, whole pages inside the memory; `None` for imported
-    /// memory, which has none.
+    /// The files behind `len` bytes from `offset` on, whole pages inside the memory; `None` for imported memory, which
+    /// has none.
     pub(crate) fn parts(&self, offset: usize, len: usize) -> Option<Vec<Part>> {
         let whole = match &self.backing {
             Backing::Host => return None,
@@ -198,7 +197,7 @@ impl Memory {
         Some(parts)
     }
 
-    /// Memory that consists of parts of other memory: the same bytes, contiguous.
+    /// Creates memory from parts of other memory: the same bytes, contiguous.
     ///
     /// # Errors
     ///
@@ -209,20 +208,20 @@ impl Memory {
         Ok(Self::over(Backing::Parts(parts), pointer, len))
     }
 
-    /// Makes the GPU's writes count: from now on they reach `counter` and not the memory.
+    /// Redirects the GPU's writes to `counter` instead of memory.
     #[must_use]
     pub fn counting(mut self, counter: Arc<dyn WriteCounter>) -> Self {
         self.counter = Some(counter);
         self
     }
 
-    /// Who counts the GPU's writes, if they are not stored.
+    /// The counter of the GPU's writes, if they are not stored.
     pub fn counter(&self) -> Option<&dyn WriteCounter> {
         self.counter.as_deref()
     }
 
-    /// The descriptor behind the memory; `None` if it is imported or consists of parts of other memory.
-    /// Duplicate it to hand it out.
+    /// The descriptor behind the memory; `None` if it is imported or consists of parts of other memory. Duplicate it
+    /// before passing it on.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.backing {
             Backing::File(file) => Some(file.as_fd()),
@@ -230,7 +229,7 @@ impl Memory {
         }
     }
 
-    /// First byte; valid for [`Memory::len`] bytes as long as `self` lives.
+    /// First byte; valid for [`Memory::len`] bytes while `self` lives.
     pub fn pointer(&self) -> NonNull<u8> {
         self.pointer
     }
@@ -240,20 +239,20 @@ impl Memory {
         self.len
     }
 
-    /// Whether there are no bytes.
+    /// Returns whether the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The aligned 32-bit word at byte `offset`, shared with whoever else maps the memory.
+    /// The aligned 32-bit word at byte `offset`, accessed atomically; other mappings see the same word.
     ///
     /// # Panics
     ///
-    /// When the word does not lie inside the memory or is misaligned: a bug of the model.
+    /// Panics if the word is outside the memory or misaligned, which is a bug of the model.
     pub fn word(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4) && offset + 4 <= self.len, "word at {offset:#x} of {:#x}", self.len);
-        // SAFETY: in bounds and aligned (the mapping is page aligned); the mapping lives as long
-        // as `self`, and an atomic may be shared with any other accessor.
+        // SAFETY: in bounds and aligned (the mapping is page aligned). The mapping lives as long as `self`, and an
+        // atomic may be shared with any other accessor.
         unsafe { AtomicU32::from_ptr(self.pointer.as_ptr().add(offset).cast()) }
     }
 
@@ -268,27 +267,27 @@ impl Memory {
     }
 }
 
-/// Maps the parts one after the other, at an address of the kernel's choice. The mapping is undone as one.
+/// Maps the parts consecutively, at an address that the kernel chooses. One munmap unmaps all of them.
 ///
 /// # Errors
 ///
 /// The errno of mmap; EINVAL without parts.
 pub(crate) fn map_parts(parts: &[Part], protection: ProtFlags) -> Result<NonNull<u8>, Errno> {
     let len: usize = parts.iter().map(|part| part.len).sum();
-    // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
+    // SAFETY: a fresh mapping at an address that the kernel chooses affects no other memory.
     let base = unsafe {
         rustix::mm::mmap_anonymous(core::ptr::null_mut(), len, ProtFlags::empty(), MapFlags::PRIVATE)?
     };
     let mut at = 0;
     for part in parts {
-        // SAFETY: the range is part of the fresh mapping, which nothing uses yet.
+        // SAFETY: the range is part of the fresh, still unused mapping.
         let mapped = unsafe {
             let place = base.cast::<u8>().add(at).cast();
             let flags = MapFlags::SHARED | MapFlags::FIXED;
             rustix::mm::mmap(place, part.len, protection, flags, &part.file, part.offset)
         };
         if let Err(errno) = mapped {
-            // SAFETY: the fresh mapping, which nothing uses.
+            // SAFETY: the mapping is fresh and unused.
             let _ = unsafe { rustix::mm::munmap(base, len) };
             return Err(errno);
         }
@@ -302,8 +301,8 @@ impl Drop for Memory {
         if matches!(self.backing, Backing::Host) {
             return;
         }
-        // SAFETY: the range was mapped in `map` or `join` and is unmapped only here; pointers handed out do
-        // not outlive `self` by the contract of `pointer`.
+        // SAFETY: the range was mapped in `map` or `join` and is unmapped only here. Pointers do not outlive `self`, as
+        // documented at `pointer`.
         let _ = unsafe { rustix::mm::munmap(self.pointer.as_ptr().cast(), self.len) };
     }
 }

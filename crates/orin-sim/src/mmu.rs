@@ -1,12 +1,12 @@
 //! The GPU's memory management unit.
 //!
-//! An address space maps ranges of 40-bit GPU virtual addresses (4 KiB pages; ga10b runs without big
-//! pages) onto [`Memory`]. The kernel model maps and unmaps; engines and SMs take a [`View`], an
-//! immutable snapshot that keeps the memory alive, and translate through it.
+//! An address space maps ranges of 40-bit GPU virtual addresses (4 KiB pages; ga10b has no big pages) to [`Memory`].
+//! The kernel model maps and unmaps. Engines and SMs take a [`View`], an immutable snapshot that keeps the memory
+//! alive, and translate through it.
 //!
-//! Two kinds of pages are no plain memory. Sparse ones have no buffer: loads give zero and stores
-//! vanish. The writes to a syncpoint's window count ([`WriteCounter`](crate::memory::WriteCounter)).
-//! Both are read-only for whoever keeps a [`Span`]; a store asks [`View::pointer`] each time.
+//! Two kinds of pages are not plain memory. Sparse pages have no buffer: loads return zero and stores are discarded.
+//! Writes to a syncpoint's window increment it ([`WriteCounter`](crate::memory::WriteCounter)). A [`Span`] shows both
+//! as read-only; each store to them must call [`View::pointer`].
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use crate::strict::{Accessed, Strength, Unit, Watch};
 /// GPU page size in bytes.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// A page that belongs to no buffer.
+/// A page without a buffer.
 #[repr(align(4096))]
 struct Page([AtomicU32; PAGE_BYTES as usize / 4]);
 
@@ -33,13 +33,12 @@ impl Page {
     }
 }
 
-/// What loads from sparse pages see; never written.
+/// Source of loads from sparse pages; never written.
 static ZERO: Page = Page::new();
-/// Where stores go that have no memory; never read, but by an atomic operation on a sparse page, whose
-/// result is whatever was stored last.
+/// Target of discarded stores. Only atomic operations on a sparse page read it; they return the value stored last.
 static SINK: Page = Page::new();
 
-/// What an access wants to do.
+/// Kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Load or instruction fetch.
@@ -50,10 +49,10 @@ pub enum Access {
     Atomic,
 }
 
-/// Why the MMU refused an access; names as in the kernel log (`spec` terms of nvgpu).
+/// Reason of a refused access; names as in the kernel log (`spec` terms of nvgpu).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// Nothing is mapped anywhere near: the page directory entry is invalid.
+    /// Nothing is mapped nearby: the page directory entry is invalid.
     InvalidPde,
     /// The page table entry is invalid.
     InvalidPte,
@@ -80,9 +79,9 @@ impl fmt::Display for FaultKind {
 pub struct MmuFault {
     /// First faulting address, in bytes.
     pub va: u64,
-    /// Why.
+    /// The reason.
     pub kind: FaultKind,
-    /// What was tried.
+    /// The kind of access.
     pub access: Access,
 }
 
@@ -93,46 +92,46 @@ pub struct MappedRange {
     pub va: u64,
     /// Length in bytes, a multiple of the page size.
     pub len: u64,
-    /// What is mapped.
+    /// The mapped memory.
     pub memory: Arc<Memory>,
-    /// Where in `memory` the range begins, in bytes, page aligned.
+    /// Offset of the range in `memory`, in bytes, page aligned.
     pub offset: u64,
     /// Whether stores are allowed.
     pub writable: bool,
-    /// Whether the GPU's L2 cache may keep its lines (CACHEABLE of MAP_BUFFER_EX); volatile otherwise.
+    /// Whether the GPU's L2 may cache its lines (CACHEABLE of MAP_BUFFER_EX); otherwise volatile.
     pub cached: bool,
 }
 
-/// A piece of memory, contiguous for CPU and GPU, that contains a translated address.
+/// A contiguous piece of memory that contains a translated address.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     /// First GPU address of the mapping.
     pub va: u64,
     /// One past its last GPU address.
     pub end: u64,
-    /// CPU address of `va`; valid as long as the [`View`] lives.
+    /// CPU address of `va`; valid while the [`View`] lives.
     pub pointer: NonNull<u8>,
     /// Whether stores are allowed.
     pub writable: bool,
 }
 
 impl Span {
-    /// CPU address of `va` when `[va, va + len)` lies inside the span.
+    /// CPU address of `va`, if `[va, va + len)` lies inside the span.
     #[inline]
     pub fn at(&self, va: u64, len: u64) -> Option<*mut u8> {
         if va < self.va || va.checked_add(len)? > self.end {
             return None;
         }
-        // SAFETY: `va - self.va + len` bytes lie inside the mapping that `pointer` begins.
-        // CAST: the span is a CPU mapping, so its offsets fit usize.
+        // SAFETY: `va - self.va + len` bytes lie inside the mapping that starts at `pointer`. CAST: the span is a CPU
+        // mapping, so its offsets fit usize.
         Some(unsafe { self.pointer.as_ptr().add((va - self.va) as usize) })
     }
 }
 
-/// What an address space maps.
+/// The mappings of an address space.
 #[derive(Clone, Debug, Default)]
 struct Tables {
-    /// Mappings by address; they cover sparse pages below them.
+    /// Mappings by address; they take precedence over sparse pages.
     ranges: Vec<MappedRange>,
     /// Sparse ranges by address: first byte and one past the last.
     sparse: Vec<(u64, u64)>,
@@ -146,11 +145,11 @@ impl Tables {
     }
 }
 
-/// An address space: changed by the kernel model, read through [`View`]s.
+/// An address space, changed by the kernel model and read through [`View`]s.
 #[derive(Debug)]
 pub struct AddressSpace {
     tables: RwLock<Arc<Tables>>,
-    /// Number that no other address space of the process has.
+    /// Number that is unique in the process.
     serial: u64,
 }
 
@@ -175,7 +174,7 @@ impl AddressSpace {
     ///
     /// # Panics
     ///
-    /// When the range overlaps another or leaves its memory: a bug of the kernel model.
+    /// Panics if the range overlaps another one or leaves its memory, which is a bug of the kernel model.
     pub fn map(&self, range: MappedRange) {
         assert!(range.va.is_multiple_of(PAGE_BYTES) && range.len.is_multiple_of(PAGE_BYTES) && range.len > 0);
         assert!(range.offset + range.len <= range.memory.len() as u64);
@@ -187,7 +186,7 @@ impl AddressSpace {
         });
     }
 
-    /// Removes the mapping that begins at `va`, if there is one.
+    /// Removes the mapping that starts at `va`, if there is one.
     pub fn unmap(&self, va: u64) -> Option<MappedRange> {
         self.change(|Tables { ranges, .. }| {
             let at = ranges.binary_search_by_key(&va, |range| range.va).ok()?;
@@ -195,7 +194,7 @@ impl AddressSpace {
         })
     }
 
-    /// Removes whatever is mapped in `[va, va + len)`, whole pages; mappings that reach beyond are cut.
+    /// Removes all mappings in `[va, va + len)`, whole pages; mappings that extend beyond are cut.
     pub fn unmap_range(&self, va: u64, len: u64) {
         let end = va + len;
         self.change(|Tables { ranges, .. }| {
@@ -215,7 +214,7 @@ impl AddressSpace {
         });
     }
 
-    /// Makes `[va, va + len)`, whole pages, sparse where nothing is mapped.
+    /// Makes the unmapped pages of `[va, va + len)` sparse.
     pub fn add_sparse(&self, va: u64, len: u64) {
         self.change(|Tables { sparse, .. }| {
             let at = sparse.partition_point(|(start, _)| *start < va);
@@ -223,51 +222,50 @@ impl AddressSpace {
         });
     }
 
-    /// Undoes [`AddressSpace::add_sparse`] for the range that begins at `va`.
+    /// Undoes [`AddressSpace::add_sparse`] for the range that starts at `va`.
     pub fn remove_sparse(&self, va: u64) {
         self.change(|Tables { sparse, .. }| sparse.retain(|(start, _)| *start != va));
     }
 
-    /// The mappings as they are now.
+    /// Returns a snapshot of the mappings.
     pub fn view(&self) -> View {
         let tables = Arc::clone(&self.tables.read().unwrap_or_else(|poison| poison.into_inner()));
         View { tables, space: self.serial, watch: None }
     }
 }
 
-/// A snapshot of an address space; keeps everything that it maps alive.
+/// A snapshot of an address space. It keeps all mapped memory alive.
 #[derive(Clone, Debug)]
 pub struct View {
     tables: Arc<Tables>,
     space: u64,
-    /// Who accesses memory through the view, where strict mode keeps account of it.
+    /// The source of accesses through the view; `None` without strict mode.
     watch: Option<Arc<Watch>>,
 }
 
 impl View {
-    /// The same view, whose accesses are those of `watch`.
+    /// The same view with accesses attributed to `watch`.
     pub(crate) fn watched_by(&self, watch: Option<Arc<Watch>>) -> Self {
         Self { tables: Arc::clone(&self.tables), space: self.space, watch }
     }
 
-    /// The same view for another unit of what accesses memory.
+    /// The same view for another unit of the same source.
     pub(crate) fn watched_as(&self, unit: Unit) -> Self {
         self.watched_by(self.watch.as_ref().map(|watch| Arc::new(watch.as_unit(unit))))
     }
 
-    /// Number of the address space, which no other one of the process has.
+    /// Number of the address space, unique in the process.
     pub(crate) fn space(&self) -> u64 {
         self.space
     }
 
-    /// Who accesses memory through the view, in strict mode.
+    /// The source of accesses through the view, in strict mode.
     #[inline(always)]
     pub(crate) fn watch(&self) -> Option<&Arc<Watch>> {
         self.watch.as_ref()
     }
 
-    /// Where an address is in relation to what is mapped, in words for a log: the mapping that contains it,
-    /// or the nearest one.
+    /// Describes an address relative to the mappings, for a log: the mapping that contains it, or the nearest one.
     pub fn describe(&self, va: u64) -> String {
         let ranges = &self.tables.ranges;
         let at = ranges.partition_point(|range| range.va + range.len <= va);
@@ -290,7 +288,7 @@ impl View {
         }
     }
 
-    /// The mapping that contains `va`, or why there is none.
+    /// The mapping that contains `va`, or the reason why there is none.
     fn range(&self, va: u64, access: Access) -> Result<Option<&MappedRange>, MmuFault> {
         let fault = |kind| MmuFault { va, kind, access };
         if va >> 49 != 0 {
@@ -302,7 +300,7 @@ impl View {
             if self.tables.sparse(va).is_some() {
                 return Ok(None);
             }
-            // A page directory entry covers 2 MiB: with no mapping in it the walk ends there.
+            // A page directory entry covers 2 MiB. Without a mapping in that range the walk ends there.
             let directory = |range: &MappedRange| {
                 range.va >> 21 <= va >> 21 && (range.va + range.len - 1) >> 21 >= va >> 21
             };
@@ -315,8 +313,8 @@ impl View {
         Ok(Some(range))
     }
 
-    /// The memory that contains `va`: the whole mapping, or one sparse page. Where stores are no
-    /// plain stores the span is not writable, even if the access was a store that is allowed.
+    /// The memory that contains `va`: the whole mapping, or one sparse page. If stores have side effects the span is
+    /// not writable, even if the access was an allowed store.
     ///
     /// # Errors
     ///
@@ -333,18 +331,18 @@ impl View {
         Ok(Span { va: range.va, end: range.va + range.len, pointer, writable })
     }
 
-    /// Whether anything is mapped in `[va, va + len)`.
+    /// Returns whether anything is mapped in `[va, va + len)`.
     pub fn overlaps(&self, va: u64, len: u64) -> bool {
         let ranges = &self.tables.ranges;
         let at = ranges.partition_point(|range| range.va + range.len <= va);
         ranges.get(at).is_some_and(|range| range.va < va.saturating_add(len))
     }
 
-    /// CPU address of `[va, va + len)` for one access; the range may not cross two mappings or
-    /// sparse pages (hardware accesses are aligned, so they never do).
+    /// CPU address of `[va, va + len)` for one access. The range may not cross mappings or sparse pages; hardware
+    /// accesses are aligned, so they never do.
     ///
-    /// A store follows: where writes count it is counted here, and there as on sparse pages the
-    /// result leads to memory that nobody reads.
+    /// The caller then makes the store: on counted memory it is counted here, and there, as on sparse pages, the
+    /// pointer leads to memory that is never read.
     ///
     /// # Errors
     ///
@@ -353,7 +351,7 @@ impl View {
         self.pointer_for(va, len, access, Strength::Weak)
     }
 
-    /// As [`View::pointer`], for an access that strict mode may take for synchronisation.
+    /// Like [`View::pointer`], for an access that strict mode may treat as synchronisation.
     ///
     /// # Errors
     ///
@@ -405,9 +403,8 @@ impl View {
             let at = va.wrapping_add(done as u64);
             let len = self.piece(at, buffer.len() - done, Access::Read)?;
             let source = self.pointer(at, len as u64, Access::Read)?;
-            // SAFETY: `source` is valid for `len` bytes while the view lives; the target is a
-            // slice of ours of at least `len` bytes. Racing writers are the GPU's normal life:
-            // bytes may be torn, as they are on hardware.
+            // SAFETY: `source` is valid for `len` bytes while the view lives; the target is a local slice of at least
+            // `len` bytes. Concurrent writes may tear bytes, as on hardware.
             unsafe { core::ptr::copy(source, buffer[done..].as_mut_ptr(), len) };
             done += len;
         }
@@ -432,7 +429,7 @@ impl View {
         Ok(())
     }
 
-    /// How many of `len` bytes at `va` one call of [`View::pointer`] can take.
+    /// Returns how many of `len` bytes at `va` one call of [`View::pointer`] can take.
     ///
     /// # Errors
     ///

@@ -1,13 +1,13 @@
 //! One channel: its GPFIFO ring, its pushbuffer, and the engines that its methods drive.
 //!
-//! Host fetches entries from GP_GET to GP_PUT, moves GP_GET on as soon as it has an entry (so GP_GET
-//! says nothing about the work behind it) and feeds the segment's words to the method decoder. A
-//! method that cannot be executed yet, an acquire or a wait for idle, stays where it is and is tried
-//! again in the next slice. The engines work behind host: a launch or a copy is queued and host goes
-//! on at once, as it does on silicon, so that a wait that a driver forgot is missed here too.
+//! Host fetches entries from GP_GET to GP_PUT and feeds the segments' words to the method decoder. It advances GP_GET
+//! as soon as it has fetched an entry, so GP_GET does not tell whether the entry's work is done. A method that cannot
+//! execute yet, an acquire or a wait for idle, stays pending and is retried in the next slice. The engines run
+//! asynchronously to host: a launch or a copy is queued and host continues immediately, as on silicon, so a missing
+//! wait in the driver has an effect here as well.
 //!
-//! The graphics runlist has one copy engine and one compute engine behind one host; when methods go
-//! to the other one, host first waits for idle (GA100 `dev_pbdma`).
+//! The graphics runlist has one copy engine and one compute engine behind one host. When methods go to the other
+//! engine, host first waits for idle (GA100 `dev_pbdma`).
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,41 +28,41 @@ use crate::mmu::{Access, FaultKind, MmuFault, Span, View};
 use crate::sm::Sms;
 use crate::strict::{Strict, Watch};
 
-/// Pushbuffer words that a slice processes at most.
+/// Maximum number of pushbuffer words per slice.
 const SLICE_WORDS: u32 = 8192;
 
-/// Whether a method has been executed.
+/// The result of executing a method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
-    /// It has.
+    /// Executed.
     Done,
-    /// It has, and the methods behind it have to wait for the channel's next slice.
+    /// Executed; later methods wait for the channel's next slice.
     Yield,
-    /// It waits, and has had no effect yet.
+    /// The method waits, and has had no effect yet.
     Wait(Wait),
 }
 
-/// What a method waits for.
+/// The condition that a method waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// The engines.
+    /// The engines are idle.
     Idle,
-    /// Memory: the activity that shows it.
+    /// A semaphore in memory, with the activity that describes it.
     Semaphore {
         activity: Activity,
-        /// Whether the TSG gives its time away meanwhile.
+        /// Whether the TSG yields its time slice while waiting.
         switch_tsg: bool,
     },
 }
 
-/// The channels of a TSG as one of them sees them: what the engines do for the others.
+/// The other channels of a channel's TSG, and whether the engines work for them.
 pub(super) struct Siblings<'a> {
     channel: &'a Channel,
     all: &'a [Arc<Channel>],
 }
 
 impl<'a> Siblings<'a> {
-    /// `all` are the channels of the TSG, `channel` itself among them.
+    /// `all` are the channels of the TSG, including `channel`.
     pub(super) fn new(channel: &'a Channel, all: &'a [Arc<Channel>]) -> Self {
         Self { channel, all }
     }
@@ -71,26 +71,26 @@ impl<'a> Siblings<'a> {
         self.all.iter().any(|other| other.id != self.channel.id && busy(other))
     }
 
-    /// Whether the compute engine works for another channel, of any subcontext or of the same.
+    /// Returns whether the compute engine works for another channel, of any subcontext or only of the same one.
     pub(super) fn are_computing(&self, any_veid: bool) -> bool {
         let veid = self.channel.group.veid;
         self.any(|other| other.computing.load(Ordering::Relaxed) && (any_veid || other.group.veid == veid))
     }
 
-    /// Whether the copy engine, which knows no subcontexts, works for another channel.
+    /// Returns whether the copy engine, which has no subcontexts, works for another channel.
     pub(super) fn are_copying(&self) -> bool {
         self.any(|other| other.copying.load(Ordering::Relaxed))
     }
 }
 
-/// What keeps a channel from having nothing to do.
+/// What a channel's progress depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Nothing, or a fault that it will not get over.
+    /// No pending work, or halted by a fault.
     Idle,
-    /// A semaphore alone.
+    /// Only a semaphore.
     Waiting(Waiter),
-    /// Work.
+    /// Pending work.
     Busy,
 }
 
@@ -99,27 +99,27 @@ pub(super) enum Standing {
 pub(super) struct Engines {
     pub(super) compute: Compute,
     pub(super) copy: Copy,
-    /// Classes that ALLOC_OBJ_CTX has allowed.
+    /// Classes allowed by ALLOC_OBJ_CTX.
     pub(super) objects: Vec<u32>,
 }
 
 impl Engines {
-    /// Whether nothing is left to do.
+    /// Returns whether the engines have no work left.
     pub(super) fn are_idle(&self) -> bool {
         self.compute.is_idle() && self.copy.is_idle()
     }
 }
 
-/// What came of a slice.
+/// The result of a slice.
 #[derive(Debug, Default)]
 pub(super) struct Served {
-    /// Whether anything was done.
+    /// Whether progress was made.
     pub(super) moved: bool,
-    /// The slice was left out for another thread that looks at the channel.
+    /// The slice was skipped because another thread is inspecting the channel.
     pub(super) visited: bool,
     /// The channel waits for a semaphore and keeps the TSG's time slice.
     pub(super) held: bool,
-    /// Whether a non-stall interrupt is to be raised.
+    /// Whether to raise a non-stall interrupt.
     pub(super) interrupted: bool,
     /// The fault that halted the channel.
     pub(super) fault: Option<ChannelFault>,
@@ -132,18 +132,18 @@ pub(super) struct Channel {
     group: ChannelGroup,
     /// Whether the compute engine has work of the channel, as of its last slice.
     computing: AtomicBool,
-    /// Whether the copy engine has.
+    /// Whether the copy engine has work of the channel, as of its last slice.
     copying: AtomicBool,
-    /// Ends the slice in progress soon and keeps others from beginning.
+    /// Ends the current slice soon and prevents further slices.
     halted: AtomicBool,
-    /// Taken off the runlist for a while.
+    /// Temporarily removed from the runlist.
     disabled: AtomicBool,
-    /// A doorbell was written and GP_PUT has not been read since.
+    /// A doorbell was rung, and GP_PUT has not been read since.
     rung: AtomicBool,
-    /// Threads that wait for `state`. The GPU's thread gives way to them: it would otherwise take the
-    /// lock again before any of them has woken up.
+    /// Number of threads that wait for `state`. The GPU's thread yields to them; otherwise it would retake the lock
+    /// before they wake up.
     visitors: AtomicUsize,
-    /// `None` once the channel has been stopped.
+    /// `None` after the channel has been stopped.
     state: Mutex<Option<Box<State>>>,
 }
 
@@ -184,12 +184,12 @@ impl Channel {
         self.group
     }
 
-    /// Makes the slice in progress the last one.
+    /// Makes the current slice the last one.
     pub(super) fn halt(&self) {
         self.halted.store(true, Ordering::Release);
     }
 
-    /// Lets slices begin, or not. Returns after the slice in progress.
+    /// Allows or prevents slices. Returns after the current slice.
     pub(super) fn set_enabled(&self, enabled: bool) {
         self.disabled.store(!enabled, Ordering::Release);
         if enabled {
@@ -199,7 +199,7 @@ impl Channel {
         }
     }
 
-    /// Waits for the slice in progress and drops all that the channel holds.
+    /// Waits for the current slice and drops everything that the channel holds.
     pub(super) fn release(&self) {
         let state = self.visit().take();
         drop(state);
@@ -215,7 +215,7 @@ impl Channel {
         self.visit().as_ref().map(|state| state.status())
     }
 
-    /// Remembers that a doorbell was written, if `rung`.
+    /// Records that a doorbell was rung, if `rung` is set.
     pub(super) fn note_doorbell(&self, rung: bool) {
         if rung {
             self.rung.store(true, Ordering::Relaxed);
@@ -224,14 +224,14 @@ impl Channel {
 
     /// What the channel waits for, for the GPU's thread.
     pub(super) fn standing(&self) -> Standing {
-        // A channel off the runlist may come back, and one that was rung for has not been looked at.
+        // A disabled channel may be enabled again, and after a doorbell the channel must be served first.
         if self.disabled.load(Ordering::Acquire) || self.rung.load(Ordering::Relaxed) {
             return Standing::Busy;
         }
         self.lock().as_ref().map_or(Standing::Idle, |state| state.standing())
     }
 
-    /// What the channel waits for, for any other thread.
+    /// What the channel waits for, for other threads.
     pub(super) fn visited_standing(&self) -> Standing {
         self.visit().as_ref().map_or(Standing::Idle, |state| state.standing())
     }
@@ -246,8 +246,8 @@ impl Channel {
             return Served { visited: true, ..Served::default() };
         }
         let mut guard = self.lock();
-        // Looked at once more: whoever disabled the channel since has had the lock, and relies on no
-        // slice beginning after that.
+        // Checked again under the lock: a thread that disabled the channel has held the lock since, and relies on no
+        // further slice.
         if self.disabled.load(Ordering::Acquire) {
             return Served::default();
         }
@@ -269,7 +269,7 @@ impl Channel {
         }
     }
 
-    /// The lock for any other than the GPU's thread.
+    /// Takes the lock on behalf of a thread other than the GPU's.
     fn visit(&self) -> MutexGuard<'_, Option<Box<State>>> {
         self.visitors.fetch_add(1, Ordering::AcqRel);
         let guard = self.lock();
@@ -282,12 +282,13 @@ impl Channel {
     }
 }
 
-/// Checksums of what was fetched.
+/// Checksums of fetched data.
 #[derive(Debug, Default)]
 struct Sums {
-    /// Of the ring's entries since the last comparison.
+    /// Checksum of the ring's entries since the last comparison.
     ring: u32,
-    /// Of the words of the last segment. `None` after END_PB_SEGMENT, where silicon may have fetched on.
+    /// Checksum of the words of the last segment. `None` after END_PB_SEGMENT, because silicon may have fetched more
+    /// words.
     segment: Option<u32>,
 }
 
@@ -301,17 +302,17 @@ struct State {
     pointers: Pointers,
     sums: Sums,
     stream: MethodStream,
-    /// A method that waits, and what for.
+    /// A waiting method and its condition.
     stalled: Option<(MethodWord, Wait)>,
     host: Host,
     engines: Engines,
     faulted: bool,
-    /// Strict mode's account of the channel.
+    /// The channel's watch in strict mode.
     watch: Option<Arc<Watch>>,
 }
 
 impl State {
-    /// One turn: host first, then each engine. Returns whether anything was done.
+    /// Runs one slice: host first, then each engine. Returns whether progress was made.
     fn slice(
         &mut self,
         rung: bool,
@@ -385,7 +386,7 @@ impl State {
         Ok(true)
     }
 
-    /// Decodes a pushbuffer word; `segment` is already what is left behind it.
+    /// Decodes a pushbuffer word; `segment` is already the remainder after it.
     fn decode(&mut self, va: u64, word: u32) -> Result<Option<MethodWord>, ChannelFault> {
         self.sums.segment = self.sums.segment.map(|sum| checksum::add(sum, word));
         let refuse = |error: ampere_cmd::Error| ChannelFault::PushbufferEntry {
@@ -395,7 +396,7 @@ impl State {
             reason: format!("PBENTRY: {error}"),
         };
         if self.stream.owed() == 0 && !self.stream.is_dropping() {
-            // A run that leaves the methods is refused as a whole, before any of it is executed.
+            // A run beyond the last method is refused as a whole, before any of it executes.
             if let header @ Header::Methods { count: 1.., .. } = Header::decode(word).map_err(refuse)? {
                 header.encode().map_err(refuse)?;
             }
@@ -414,7 +415,7 @@ impl State {
         }))
     }
 
-    /// Executes a method, or notes what it waits for. Returns whether host goes on with the next one.
+    /// Executes a method, or records what it waits for. Returns whether host continues with the next one.
     fn execute(
         &mut self,
         word: MethodWord,
@@ -433,7 +434,7 @@ impl State {
         }
     }
 
-    /// Takes the entry at GP_GET.
+    /// Fetches the entry at GP_GET.
     fn next_entry(&mut self) -> Result<(), ChannelFault> {
         let index = self.gp_get;
         // CAST: the ring lies in memory, so its offsets fit usize.
@@ -453,7 +454,7 @@ impl State {
         let before = self.sums.ring;
         self.sums.ring = checksum::add(checksum::add(before, low), high);
         match entry {
-            // SYNC asks for what happens here anyhow: one segment after the other.
+            // SYNC requires what the model always does: one segment after the other.
             Entry::Segment(segment) if segment.conditional && !self.stream.is_active() => {}
             Entry::Segment(segment) if segment.conditional && self.stream.owed() > 0 => {
                 let reason = "it would begin with the data of a method in the segment before".to_owned();
@@ -541,7 +542,7 @@ impl State {
     }
 }
 
-/// Pushbuffer words of one slice: translates once per mapping.
+/// Reads the pushbuffer words of one slice, with one translation per mapping.
 struct Words<'a> {
     view: &'a View,
     span: Option<Span>,
@@ -558,8 +559,8 @@ impl Words<'_> {
                 span.at(va, 4).ok_or(fault)?
             }
         };
-        // SAFETY: valid as long as the view that the span was taken from, which `self` borrows, and
-        // aligned because entries carry multiples of 4; user space may write the word meanwhile.
+        // SAFETY: valid while the view of the span, which `self` borrows, is alive; aligned because entries contain
+        // multiples of 4. User space may write the word concurrently.
         Ok(unsafe { AtomicU32::from_ptr(pointer.cast()) }.load(Ordering::Relaxed))
     }
 }

@@ -1,10 +1,10 @@
-//! Checksums over what host fetches, which the control entries GP_CRC and PB_CRC compare.
+//! Checksums of fetched data, which the control entries GP_CRC and PB_CRC compare.
 //!
-//! Host keeps a CRC-32 (IEEE 802.3) of the ring's entries since the last comparison, and one of the words of
-//! each pushbuffer segment. Both begin at zero (GA100 `dev_pbdma`). The manual says no more: that bytes go in
-//! lowest first, bits reflected, and that nothing is inverted at the end, is an assumption.
+//! Host computes a CRC-32 (IEEE 802.3) of the ring's entries since the last comparison, and one of the words of each
+//! pushbuffer segment. Both start at zero (GA100 `dev_pbdma`). The manual does not specify more. Processing the lowest
+//! byte first, with reflected bits and without a final inversion, is an assumption.
 
-/// The polynomial with its bits reflected.
+/// The polynomial with reflected bits.
 const POLYNOMIAL: u32 = 0xedb8_8320;
 
 const TABLE: [u32; 256] = {
@@ -24,7 +24,7 @@ const TABLE: [u32; 256] = {
     table
 };
 
-/// The checksum `crc` after one more word.
+/// Adds one word to the checksum `crc`.
 pub(super) fn add(crc: u32, word: u32) -> u32 {
     word.to_le_bytes().into_iter().fold(crc, |crc, byte| {
         // CAST: below 256.
@@ -38,8 +38,8 @@ mod tests {
 
     #[test]
     fn the_polynomial_is_that_of_ethernet() {
-        // The well-known check value is that of "123456789" from all ones, inverted at the end; eight bytes
-        // go in as words, the ninth by the table.
+        // The well-known check value is that of "123456789", starting from all ones and inverted at the end. Eight
+        // bytes are processed as words, the ninth with the table.
         let crc = [0x3433_3231, 0x3837_3635].into_iter().fold(u32::MAX, add);
         let crc = crc >> 8 ^ TABLE[((crc ^ 0x39) & 0xff) as usize];
         assert_eq!(!crc, 0xcbf4_3926);

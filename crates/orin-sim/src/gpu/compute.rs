@@ -1,11 +1,11 @@
 //! The front end of the compute engine (`AMPERE_COMPUTE_B`, class 0xc7c0) on subchannel 1.
 //!
-//! Most methods only set state. The ones with an effect are uploads, report semaphores, waits, and
-//! the PCAS methods, which hand launch descriptors to the scheduler ([`Sked`]). Invalidations of shader
-//! caches need nothing done, since the model has none, but those that wait for idle do wait.
+//! Most methods only set state. Methods with an effect are uploads, report semaphores, waits, and the PCAS methods,
+//! which pass launch descriptors to the scheduler ([`Sked`]). Invalidations of shader caches have no effect, because
+//! the model has no caches, but those that wait for idle do wait.
 //!
-//! Methods whose effect the model lacks, such as macros and conditional rendering, end the channel
-//! with a fault that says so.
+//! Methods whose effect is not modelled, such as macros and conditional rendering, end the channel with a fault that
+//! names them.
 
 use core::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, LazyLock};
@@ -24,7 +24,7 @@ use crate::mmu::View;
 use crate::sm::Sms;
 use crate::strict::{Cache, Watch};
 
-/// Beginnings of the names of methods whose effect the model lacks.
+/// Name prefixes of methods whose effect is not modelled.
 const UNMODELLED: &[&str] = &[
     "NOTIFY",
     "LOAD_MME_",
@@ -62,7 +62,7 @@ impl Compute {
         Self { shadow: Shadow::new(&class::CLASS_TABLE), upload: None, sked, sms }
     }
 
-    /// Whether all launched grids have finished.
+    /// Returns whether all launched grids have finished.
     pub(super) fn is_idle(&self) -> bool {
         self.sked.is_idle()
     }
@@ -72,20 +72,20 @@ impl Compute {
         self.sked.activity()
     }
 
-    /// Runs a slice of the grid in progress; returns whether there was one.
+    /// Runs a slice of the current grid. Returns whether there was one.
     ///
     /// # Errors
     ///
-    /// The fault of the launch descriptor, of the grid, or of what it writes when done.
+    /// The fault of the launch descriptor, of the grid, or of its release writes.
     pub(super) fn step(&mut self, view: &View, effects: &mut Effects) -> Result<bool, ChannelFault> {
         self.sked.step(view, effects)
     }
 
-    /// Takes one method word.
+    /// Processes one method word.
     ///
     /// # Errors
     ///
-    /// The fault of a method that the class does not have, the model lacks or the engine refuses.
+    /// The fault of a method that is undefined, not modelled or refused by the engine.
     pub(super) fn method(
         &mut self,
         word: MethodWord,
@@ -94,7 +94,7 @@ impl Compute {
     ) -> Result<Flow, ChannelFault> {
         if word.address == class::LoadInlineData::ADDRESS {
             let Some(upload) = &mut self.upload else {
-                return Err(word.fault("more inline data than the upload has room for"));
+                return Err(word.fault("more inline data than the upload expects"));
             };
             if upload.data(word.data, view, effects)? {
                 self.upload = None;
@@ -162,10 +162,10 @@ impl Compute {
         Ok(Flow::Done)
     }
 
-    /// No launch may come in the middle of an upload.
+    /// A launch in the middle of an upload is refused.
     fn finish_upload(&self, word: MethodWord) -> Result<(), ChannelFault> {
         if self.upload.is_some() {
-            return Err(word.fault("the inline upload before has not got all of its data"));
+            return Err(word.fault("the previous inline upload is incomplete"));
         }
         Ok(())
     }
@@ -221,7 +221,7 @@ impl Compute {
         Ok(Flow::Done)
     }
 
-    /// What a launch takes from the state of the class.
+    /// The part of the class state that a launch uses.
     fn environment(&self) -> Environment {
         let shadow = &self.shadow;
         Environment {
@@ -245,7 +245,7 @@ impl Compute {
         }
     }
 
-    /// The write of SET_REPORT_SEMAPHORE_D, and whether it flushes.
+    /// Returns the write of SET_REPORT_SEMAPHORE_D, and whether it flushes.
     fn report(&self, word: MethodWord) -> Result<(SemaphoreWrite, bool), ChannelFault> {
         let report = class::SetReportSemaphoreD::decode(word.data);
         if report.operation != class::SetReportSemaphoreDOperation::Release
@@ -280,7 +280,7 @@ impl Compute {
         Ok((write, !report.flush_disable))
     }
 
-    /// The write of REPORT_SEMAPHORE_EXECUTE, which takes payloads of 64 bits, and whether it flushes.
+    /// Returns the write of REPORT_SEMAPHORE_EXECUTE, which supports 64-bit payloads, and whether it flushes.
     fn report_execute(&self, word: MethodWord) -> Result<(SemaphoreWrite, bool), ChannelFault> {
         let report = class::ReportSemaphoreExecute::decode(word.data);
         if report.operation != class::ReportSemaphoreExecuteOperation::Release
@@ -323,8 +323,7 @@ impl Compute {
         Ok((write, !report.flush_disable))
     }
 
-    /// Report semaphores come behind the work before them when they flush. The headers do not say
-    /// so; it is how the name is read.
+    /// A flushing report semaphore is ordered after earlier work. The headers do not say so; this follows the name.
     fn release(
         &self,
         word: MethodWord,
@@ -349,7 +348,7 @@ impl Compute {
     }
 }
 
-/// Strict mode: the shader caches that a method invalidates.
+/// Strict mode: records the shader caches that a method invalidates.
 fn invalidate(word: MethodWord, watch: &Watch) {
     let caches = match word.address {
         class::InvalidateShaderCaches::ADDRESS => {

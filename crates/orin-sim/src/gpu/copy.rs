@@ -1,17 +1,17 @@
 //! The copy engine (`AMPERE_DMA_COPY_B`, class 0xc7b5) on subchannel 4.
 //!
-//! Methods only set state; LAUNCH_DMA takes what it needs of it and queues a job: transfer, flush,
-//! semaphore, interrupt, in this order. Jobs of a channel run one after the other, in slices, while
-//! host goes on with the pushbuffer: only a wait for idle waits for them. LAUNCH_DMA with pipelined
-//! transfers may overlap earlier ones on silicon; running in order is one of the legal outcomes.
+//! Methods only set state. LAUNCH_DMA copies the state that it needs and queues a job: transfer, flush, semaphore and
+//! interrupt, in this order. Jobs of a channel run sequentially, in slices, while host continues with the pushbuffer;
+//! only a wait for idle waits for them. On silicon LAUNCH_DMA with pipelined transfers may overlap earlier ones.
+//! Running in order is one of the legal outcomes.
 //!
-//! Modelled are transfers between pitch-linear lines and block-linear surfaces in any combination, single
-//! and multi-line, of virtual addresses, and remapping (memset and component swizzles). Physical
-//! addresses are refused: a channel of user space does not have that privilege. So are conditional
-//! rendering, monitored fences, blocking interrupts and conditional interrupts, by name.
+//! The model supports transfers between pitch-linear lines and block-linear surfaces in any combination, single and
+//! multi-line, with virtual addresses, and remapping (memset and component swizzles). Physical addresses are refused,
+//! because a user-space channel has no privilege for them. Conditional rendering, monitored fences, blocking interrupts
+//! and conditional interrupts are refused by name.
 //!
-//! FLUSH_ENABLE, FLUSH_TYPE, FORCE_RMWDISABLE and DISABLE_PLC have nothing to do here: memory is coherent,
-//! no byte is read to be written back, and there is no compression.
+//! FLUSH_ENABLE, FLUSH_TYPE, FORCE_RMWDISABLE and DISABLE_PLC have no effect: memory is coherent, no byte is read only
+//! to be written back, and there is no compression.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock};
@@ -28,24 +28,24 @@ use crate::gpu::{ChannelFault, Effects, Refusal};
 use crate::mmu::View;
 use crate::strict::{Unit, Watch};
 
-/// Bytes that a job moves before other channels get their turn.
+/// Bytes that a job moves before other channels are served.
 const SLICE_BYTES: u64 = 1 << 20;
 
-/// Jobs that may wait; host stalls beyond that, as it does on silicon when the engine is busy.
+/// Maximum number of queued jobs. Beyond that host stalls, as on silicon when the engine is busy.
 const QUEUE_DEPTH: usize = 64;
 
-/// Methods whose effect the model lacks.
+/// Methods whose effect is not modelled.
 const UNMODELLED: &[&str] = &["SET_MONITORED_FENCE_"];
 
 static DECODER: LazyLock<Decoder> = LazyLock::new(|| Decoder::new(&class::CLASS_TABLE, UNMODELLED));
 
-/// What one LAUNCH_DMA does.
+/// The work of one LAUNCH_DMA.
 #[derive(Debug)]
 struct Job {
     transfer: Option<Transfer>,
     semaphore: Option<SemaphoreWrite>,
     interrupt: bool,
-    /// Strict mode's account of the job.
+    /// The job's watch in strict mode.
     watch: Option<Arc<Watch>>,
 }
 
@@ -61,26 +61,26 @@ impl Copy {
         Self { shadow: Shadow::new(&class::CLASS_TABLE), jobs: VecDeque::new() }
     }
 
-    /// Whether all jobs are done.
+    /// Returns whether all jobs are done.
     pub(super) fn is_idle(&self) -> bool {
         self.jobs.is_empty()
     }
 
-    /// Whether another job can be queued.
+    /// Returns whether another job can be queued.
     pub(super) fn has_room(&self) -> bool {
         self.jobs.len() < QUEUE_DEPTH
     }
 
-    /// Number of jobs that are not done.
+    /// Number of unfinished jobs.
     pub(super) fn pending(&self) -> usize {
         self.jobs.len()
     }
 
-    /// Takes one method word.
+    /// Processes one method word.
     ///
     /// # Errors
     ///
-    /// The fault of a method that the class does not have, or of a launch that it refuses.
+    /// The fault of an undefined method, or of a refused launch.
     pub(super) fn method(&mut self, word: MethodWord, view: &View) -> Result<(), ChannelFault> {
         DECODER.check(word)?;
         self.shadow.set(word);
@@ -91,7 +91,7 @@ impl Copy {
                 self.jobs.push_back(job);
             }
             class::SetRenderEnableC::ADDRESS => render_enable(word)?,
-            // The older form of the two methods each: 16 bits for a coordinate.
+            // The older forms of the two origin methods, with 16-bit coordinates.
             class::SetSrcOrigin::ADDRESS => {
                 let origin = class::SetSrcOrigin::decode(word.data);
                 self.store::<class::SrcOriginX>(origin.x);
@@ -107,12 +107,12 @@ impl Copy {
         Ok(())
     }
 
-    /// Sets the word of a method as if it had been sent.
+    /// Sets the state of a method as if it had been sent.
     fn store<M: Method>(&mut self, data: u32) {
         self.shadow.set(MethodWord { subchannel: Subchannel::COPY.index(), address: M::ADDRESS, data });
     }
 
-    /// Works on the first job; returns whether there was one.
+    /// Works on the first job. Returns whether there was one.
     ///
     /// # Errors
     ///
@@ -228,7 +228,7 @@ impl Copy {
         Ok(Transfer::new(work, target, length, lines))
     }
 
-    /// The side that is read, of elements of `element` bytes.
+    /// The source side, for elements of `element` bytes.
     fn source(
         &self,
         layout: class::LaunchDmaSrcMemoryLayout,
@@ -253,7 +253,7 @@ impl Copy {
         surface("source", &state, element, rectangle)
     }
 
-    /// The side that is written, of elements of `element` bytes.
+    /// The target side, for elements of `element` bytes.
     fn target(
         &self,
         layout: class::LaunchDmaDstMemoryLayout,
@@ -279,12 +279,11 @@ impl Copy {
         surface("target", &state, element, rectangle)
     }
 
-    /// The remapping that is set.
+    /// The current remapping.
     fn remap(&self) -> Result<Remap, ChannelFault> {
         let refuse = |reason: &str| ChannelFault::Copy { reason: format!("SET_REMAP_COMPONENTS: {reason}") };
         let remap = self.shadow.get::<class::SetRemapComponents>();
-        // The two-bit counts and sizes are stored less one.
-        // CAST: at most 4.
+        // The two-bit counts and sizes are stored minus one. CAST: at most 4.
         let count = |bits: u32| bits as usize + 1;
         let sources = count(remap.num_src_components.bits());
         let targets = count(remap.num_dst_components.bits());
@@ -306,7 +305,7 @@ impl Copy {
     }
 }
 
-/// What SET_REMAP_COMPONENTS says.
+/// The settings of SET_REMAP_COMPONENTS.
 struct Remap {
     /// Bytes of a component.
     size: usize,
@@ -316,7 +315,7 @@ struct Remap {
     components: Vec<Component>,
 }
 
-/// SET_RENDER_ENABLE_C: TRUE is what a channel begins with.
+/// SET_RENDER_ENABLE_C. A channel starts with TRUE.
 fn render_enable(word: MethodWord) -> Result<(), ChannelFault> {
     match class::SetRenderEnableC::decode(word.data).mode {
         class::SetRenderEnableCMode::True => Ok(()),
@@ -327,7 +326,7 @@ fn render_enable(word: MethodWord) -> Result<(), ChannelFault> {
     }
 }
 
-/// A block-linear side. Widths and origins count elements, of one byte without remapping.
+/// A block-linear side. Widths and origins count elements, which are bytes without remapping.
 fn surface(
     side: &str,
     state: &SurfaceState,
@@ -340,7 +339,7 @@ fn surface(
     Ok(Lines::Blocks(surface))
 }
 
-/// Strict mode's account of a job. Pipelined transfers alone may overlap those before them.
+/// Creates the watch of a job in strict mode. Only pipelined transfers may overlap earlier ones.
 fn account(word: MethodWord, watch: &Watch) -> Arc<Watch> {
     let name = "a copy".to_owned();
     if class::LaunchDma::decode(word.data).data_transfer_type == class::LaunchDmaDataTransferType::Pipelined {

@@ -1,7 +1,7 @@
-//! Method decoding that all engines share: which methods a class has, and the state they leave.
+//! Method decoding shared by all engines: the methods of a class, and their state.
 //!
-//! Everything comes from the class tables of `ampere-cmd`. An engine is stricter here than silicon:
-//! bits that no field of the method names are refused instead of ignored.
+//! All data comes from the class tables of `ampere-cmd`. The model is stricter than silicon: it refuses undefined bits
+//! instead of ignoring them.
 
 use ampere_cmd::method::{Class, Method, MethodInfo};
 
@@ -10,7 +10,7 @@ use crate::gpu::{ChannelFault, Refusal};
 /// Number of method words that a pushbuffer header can address (byte offsets up to 0x3ffc).
 const METHOD_WORDS: usize = 0x1000;
 
-/// One method word on its way to an engine.
+/// One method word for an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MethodWord {
     pub(super) subchannel: u8,
@@ -20,7 +20,7 @@ pub(super) struct MethodWord {
 }
 
 impl MethodWord {
-    /// The fault that ends the channel at this method, because of its data.
+    /// The fault that ends the channel at this method because of its data.
     pub(super) fn fault(self, reason: impl Into<String>) -> ChannelFault {
         self.refused(Refusal::Data, reason)
     }
@@ -37,18 +37,18 @@ impl MethodWord {
     }
 }
 
-/// What the engine does about a method of its class.
+/// How the engine handles a method address.
 #[derive(Clone, Copy, Debug)]
 enum Slot {
     /// The class has no such method.
     Undefined,
     /// The method exists.
     Known(&'static MethodInfo),
-    /// The method exists and has an effect that the model lacks.
+    /// The method exists, but its effect is not modelled.
     Unmodelled(&'static MethodInfo),
 }
 
-/// All method words of one class, looked up by their offset.
+/// All method words of one class, indexed by their offset.
 #[derive(Debug)]
 pub(super) struct Decoder {
     name: &'static str,
@@ -56,7 +56,7 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder of `class` that refuses the methods whose names begin with one of `unmodelled`.
+    /// Creates a decoder of `class` that refuses methods whose names begin with one of `unmodelled`.
     pub(super) fn new(class: &'static Class, unmodelled: &[&str]) -> Self {
         let slot = |word: usize| {
             // CAST: below METHOD_WORDS * 4.
@@ -69,12 +69,11 @@ impl Decoder {
         Self { name: class.name, slots: (0..METHOD_WORDS).map(slot).collect() }
     }
 
-    /// The method that a word addresses.
+    /// Returns the method that a word addresses.
     ///
     /// # Errors
     ///
-    /// The fault of a method that the class does not have or the model does not do, and of data
-    /// with bits that the method does not have.
+    /// The fault of a method that is undefined or not modelled, and of data with undefined bits.
     pub(super) fn check(&self, word: MethodWord) -> Result<&'static MethodInfo, ChannelFault> {
         // CAST: an offset of a header is below 0x4000.
         let info = match self.slots.get((word.address / 4) as usize) {
@@ -94,14 +93,14 @@ impl Decoder {
     }
 }
 
-/// The last value of each method of an engine: what an action reads when it begins.
+/// The last value of each method of an engine, read when an action starts.
 #[derive(Debug)]
 pub(super) struct Shadow {
     words: Box<[u32]>,
 }
 
 impl Shadow {
-    /// All methods of `class` at zero, as after a context is created.
+    /// Creates the state of `class` with all methods at zero, as after the creation of a context.
     pub(super) fn new(class: &'static Class) -> Self {
         let end = |method: &MethodInfo| method.address + (method.count - 1) * method.stride + 4;
         let bytes = class.methods.iter().map(end).max().unwrap_or_default();

@@ -1,10 +1,10 @@
-//! Host (the PBDMA of the GPFIFO class 0xc76f): its own methods, and the way of all others.
+//! Host (the PBDMA of the GPFIFO class 0xc76f): its own methods, and the routing of all others.
 //!
-//! Methods below 0x100 belong to host whatever their subchannel; the others go to the engine that
-//! the subchannel stands for: 1 compute, 4 copy. There is no 3D, 2D or inline-to-memory engine in
-//! the model, and subchannels 5 to 7 are software methods, which no driver of the channel serves.
+//! Methods below 0x100 belong to host, whatever their subchannel. The others go to the engine of the subchannel: 1
+//! compute, 4 copy. The model has no 3D, 2D or inline-to-memory engine. Subchannels 5 to 7 are software methods, which
+//! the channel's driver does not serve.
 //!
-//! Acquires have no time-out here: the kernel enables one for kernel-submit channels alone.
+//! Acquires have no time-out here, because the kernel enables one only for kernel-submit channels.
 
 use core::sync::atomic::{Ordering, fence};
 use std::sync::LazyLock;
@@ -23,7 +23,7 @@ use crate::strict::Cache;
 
 static DECODER: LazyLock<Decoder> = LazyLock::new(|| Decoder::new(&class::CLASS_TABLE, &[]));
 
-/// An engine that a subchannel leads to.
+/// The engine of a subchannel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Engine {
     Compute,
@@ -34,7 +34,7 @@ enum Engine {
 #[derive(Debug)]
 pub(super) struct Host {
     shadow: Shadow,
-    /// The engine that got the last method.
+    /// The engine that received the last method.
     engine: Option<Engine>,
 }
 
@@ -43,7 +43,7 @@ impl Host {
         Self { shadow: Shadow::new(&class::CLASS_TABLE), engine: None }
     }
 
-    /// Executes one method word, host's own or an engine's.
+    /// Executes one method word of host or of an engine.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl Host {
         if word.address >= HOST_METHODS_END {
             return self.forward(word, engines, view, effects);
         }
-        // Alignment and unused bits of the semaphore methods raise SEMAPHORE, when they are used.
+        // Misalignment and unused bits of the semaphore methods raise SEMAPHORE when the semaphore is used.
         match word.address {
             class::SemAddrLo::ADDRESS | class::Semaphoreb::ADDRESS => {
                 self.shadow.set(word);
@@ -84,7 +84,7 @@ impl Host {
             class::Wfi::ADDRESS => {
                 waited_for_idle(view);
                 if let Some(watch) = view.watch() {
-                    // It has waited for the other channels of the TSG too.
+                    // The wait included the other channels of the TSG.
                     watch.learn_finished();
                 }
                 Ok(Flow::Done)
@@ -115,8 +115,8 @@ impl Host {
         }
     }
 
-    /// Whether other channels of the TSG keep the engine busy that got the channel's last method, as far as
-    /// the SCOPE of a WFI reaches.
+    /// Returns whether other channels of the TSG keep the engine of the channel's last method busy, within the SCOPE of
+    /// a WFI.
     fn siblings_keep(&self, word: MethodWord, siblings: &Siblings<'_>) -> bool {
         let all = class::Wfi::decode(word.data).scope == class::WfiScope::All;
         match self.engine {
@@ -126,7 +126,7 @@ impl Host {
         }
     }
 
-    /// Hands a method to the engine of its subchannel.
+    /// Passes a method to the engine of its subchannel.
     fn forward(
         &mut self,
         word: MethodWord,
@@ -196,7 +196,7 @@ impl Host {
         release(write, execute.release_wfi, idle, view)
     }
 
-    /// SEMAPHORED of the older interface: 32 bits wide, WFI and timestamp by default.
+    /// SEMAPHORED of the older interface: 32 bits wide, with WFI and timestamp by default.
     fn execute_old_semaphore(&self, word: MethodWord, idle: bool, view: &View) -> Result<Flow, ChannelFault> {
         let execute = class::Semaphored::decode(word.data);
         let va = join(
@@ -237,7 +237,7 @@ fn refusal(va: u64, reason: &str) -> ChannelFault {
     ChannelFault::Semaphore { va, reason: reason.to_owned() }
 }
 
-/// Strict mode: whatever comes next comes behind all work of the channel.
+/// Strict mode: all later work is ordered after all earlier work of the channel.
 fn waited_for_idle(view: &View) {
     if let Some(watch) = view.watch() {
         watch.waited_for_idle();
@@ -248,7 +248,7 @@ fn mmu(fault: MmuFault) -> ChannelFault {
     ChannelFault::Mmu { client: "host", fault }
 }
 
-/// The engine and class that a subchannel stands for.
+/// The engine and class of a subchannel.
 fn engine_of(word: MethodWord) -> Result<(Engine, u32), ChannelFault> {
     const COMPUTE: u8 = Subchannel::COMPUTE.index();
     const COPY: u8 = Subchannel::COPY.index();
@@ -260,7 +260,7 @@ fn engine_of(word: MethodWord) -> Result<(Engine, u32), ChannelFault> {
     }
 }
 
-/// SET_OBJECT only checks that the subchannel's engine has the class.
+/// SET_OBJECT checks only that the subchannel's engine has the class.
 fn set_object(word: MethodWord, engines: &Engines) -> Result<Flow, ChannelFault> {
     let object = class::SetObject::decode(word.data);
     let (_, number) = engine_of(word)?;
@@ -268,7 +268,7 @@ fn set_object(word: MethodWord, engines: &Engines) -> Result<Flow, ChannelFault>
         return Err(word.refused(Refusal::Software, "software object: the kernel serves none"));
     }
     if object.engine.bits() != 0 || object.nvclass != number {
-        let reason = format!("this subchannel's engine has class {number:#06x} alone");
+        let reason = format!("this subchannel's engine has only class {number:#06x}");
         return Err(word.refused(Refusal::Class, reason));
     }
     if !engines.objects.contains(&number) {
@@ -277,8 +277,8 @@ fn set_object(word: MethodWord, engines: &Engines) -> Result<Flow, ChannelFault>
     Ok(Flow::Done)
 }
 
-/// MEM_OP: barriers are fences here, and caches have nothing to give up; what concerns translations and
-/// access counters needs a privileged channel, which raises METHOD (GA100 `dev_pbdma`).
+/// MEM_OP: barriers are fences in the model, and cache operations have no effect. Operations on translations and access
+/// counters need a privileged channel; without the privilege they raise METHOD (GA100 `dev_pbdma`).
 fn memory_operation(word: MethodWord, c: class::MemOpC, view: &View) -> Result<Flow, ChannelFault> {
     let operation = class::MemOpD::decode(word.data).operation;
     match operation {
@@ -304,13 +304,13 @@ fn memory_operation(word: MethodWord, c: class::MemOpC, view: &View) -> Result<F
         | class::MemOpDOperation::AccessCounterClr => {
             Err(word.fault("the operation needs a privileged channel"))
         }
-        // HW: it dumps access bits of video memory, which this chip does not have.
+        // HW: this dumps access bits of video memory, which this chip does not have.
         class::MemOpDOperation::MmuOperation => Err(word.fault("MMU_OPERATION is not modelled")),
         class::MemOpDOperation::Unknown(_) => Err(word.fault("MEM_OP has no such operation")),
     }
 }
 
-/// Condition of an acquire on memory `m` and payload `p`.
+/// Condition of an acquire with memory `m` and payload `p`.
 #[derive(Clone, Copy, Debug)]
 enum Condition {
     /// `m == p`.
@@ -327,7 +327,7 @@ enum Condition {
 
 impl Condition {
     fn holds(self, memory: u64, payload: u64, wide: bool) -> bool {
-        // Narrow values move to the upper half, so that one set of 64-bit comparisons does for both.
+        // Narrow values are shifted to the upper half, so that the 64-bit comparisons work for both widths.
         let (memory, payload, ones) =
             if wide { (memory, payload, u64::MAX) } else { (memory << 32, payload << 32, u64::MAX << 32) };
         match self {
@@ -400,7 +400,7 @@ mod tests {
         assert!(wide(Condition::Reached, 0xffff_ffff, 1));
         assert!(wide(Condition::Reached, 1, u64::MAX));
         assert!(narrow(Condition::And, 6, 2) && !narrow(Condition::And, 6, 1));
-        assert!(narrow(Condition::Nor, 0, 0xffff_fffe), "a clear bit outside of the payload");
+        assert!(narrow(Condition::Nor, 0, 0xffff_fffe), "a bit is clear in memory and payload");
         assert!(!narrow(Condition::Nor, 1, 0xffff_fffe));
         assert!(!wide(Condition::Nor, 1, u64::MAX - 1));
     }

@@ -1,8 +1,8 @@
-//! Inline-to-memory: data that travels in the pushbuffer itself.
+//! Inline-to-memory: data in the pushbuffer itself.
 //!
-//! LAUNCH_DMA of the compute class opens an upload of LINE_COUNT lines of LINE_LENGTH_IN bytes;
-//! LOAD_INLINE_DATA then brings the bytes, four at a time. The last word of an upload may be partly
-//! used. The upload happens in the front end: it does not wait for grids that were launched before.
+//! LAUNCH_DMA of the compute class starts an upload of LINE_COUNT lines of LINE_LENGTH_IN bytes. LOAD_INLINE_DATA then
+//! provides the bytes, four at a time. The last word of an upload may be used partially. The upload happens in the
+//! front end: it does not wait for earlier grids.
 
 use std::sync::Arc;
 
@@ -18,27 +18,27 @@ use crate::strict::{Unit, Watch};
 /// An upload that expects data.
 #[derive(Debug)]
 pub(super) struct InlineUpload {
-    /// Where the current line begins.
+    /// Start of the current line.
     line: u64,
     pitch: u64,
-    /// Bytes of a line.
+    /// Bytes per line.
     length: u64,
-    /// Lines that are not complete, the current one included.
+    /// Number of incomplete lines, including the current one.
     lines: u32,
-    /// Bytes of the current line that are written.
+    /// Number of bytes written in the current line.
     done: u64,
     semaphore: Option<SemaphoreWrite>,
     interrupt: bool,
-    /// Strict mode's account of the upload.
+    /// The upload's watch in strict mode.
     watch: Option<Arc<Watch>>,
 }
 
 impl InlineUpload {
-    /// Opens an upload as LAUNCH_DMA `word` and the state before it describe.
+    /// Starts an upload as described by LAUNCH_DMA `word` and the state before it.
     ///
     /// # Errors
     ///
-    /// The fault of a launch that the class refuses or the model does not do.
+    /// The fault of a launch that is refused by the class or not modelled.
     pub(super) fn launch(word: MethodWord, shadow: &Shadow, view: &View) -> Result<Self, ChannelFault> {
         let launch = class::LaunchDma::decode(word.data);
         if launch.dst_memory_layout != class::LaunchDmaDstMemoryLayout::Pitch {
@@ -50,7 +50,7 @@ impl InlineUpload {
             return Err(word.fault("LINE_LENGTH_IN and LINE_COUNT must not be zero"));
         }
         if lines > 1 && !length.is_multiple_of(4) {
-            return Err(word.fault("several lines of broken words are not modelled"));
+            return Err(word.fault("several lines of partial words are not modelled"));
         }
         let semaphore = match launch.completion_type {
             class::LaunchDmaCompletionType::FlushDisable | class::LaunchDmaCompletionType::FlushOnly => None,
@@ -78,11 +78,11 @@ impl InlineUpload {
         })
     }
 
-    /// Takes one word of data; true when it was the last.
+    /// Processes one word of data. Returns whether it was the last one.
     ///
     /// # Errors
     ///
-    /// The MMU fault of the write or of the semaphore behind it.
+    /// The MMU fault of the write or of the semaphore after it.
     pub(super) fn data(
         &mut self,
         data: u32,

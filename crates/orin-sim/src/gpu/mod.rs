@@ -1,16 +1,14 @@
-//! The GPU beside its SMs: host scheduler, method decoders, compute and copy engines.
+//! The GPU without its SMs: host scheduler, method decoders, compute and copy engines.
 //!
-//! The kernel model configures channels through [`Gpu`]; user space drives them by GP_PUT and the
-//! doorbell page alone. One thread per [`Gpu`] stands for all units: it polls the doorbells, feeds
-//! each channel's pushbuffer to the engines and runs their work in slices, round robin, so that no
-//! channel starves another.
+//! The kernel model configures channels through [`Gpu`]. User space drives them only by GP_PUT and the doorbell page.
+//! One thread per [`Gpu`] models all units: it polls the doorbells, feeds each channel's pushbuffer to the engines and
+//! runs their work in slices, round robin, so no channel starves another.
 //!
-//! * `scheduler`: the thread, doorbells, time, waiting; `runlist`: whose turn it is;
-//! * `channel`: one channel's ring, pushbuffer and engines; `pointers` that it shows, `checksum` of what it
-//!   fetches;
-//! * `host`: host methods (class 0xc76f), `semaphore` what all engines write when done;
-//! * `compute` (class 0xc7c0), `inline_upload`, `sked` (launch order) and `qmd` (launch descriptors);
-//! * `copy` (class 0xc7b5), `transfer` and `surface` (block-linear memory).
+//! - `scheduler`: the thread, doorbells, time, waiting; `runlist`: the order of TSGs;
+//! - `channel`: one channel's ring, pushbuffer and engines; `pointers`: its USERD pointers; `checksum` of fetched data;
+//! - `host`: host methods (class 0xc76f); `semaphore`: semaphore writes of all engines;
+//! - `compute` (class 0xc7c0), `inline_upload`, `sked` (launch order) and `qmd` (launch descriptors);
+//! - `copy` (class 0xc7b5), `transfer` and `surface` (block-linear memory).
 
 mod channel;
 mod checksum;
@@ -40,10 +38,10 @@ use crate::mmu::{AddressSpace, MmuFault};
 use crate::sm::{SmFault, SmOptions};
 use crate::strict::Report;
 
-/// What SETUP_BIND establishes.
+/// The parameters of SETUP_BIND.
 #[derive(Clone, Debug)]
 pub struct ChannelSetup {
-    /// Channel id (0 to 511); with runlist 0 also the work-submit token.
+    /// Channel id (0 to 511); on runlist 0 also the work-submit token.
     pub channel_id: u32,
     /// Memory of the GPFIFO ring.
     pub ring: Arc<Memory>,
@@ -53,43 +51,42 @@ pub struct ChannelSetup {
     pub userd: Arc<Memory>,
     /// Address space of the channel.
     pub address_space: Arc<AddressSpace>,
-    /// What it is scheduled with.
+    /// The scheduling group.
     pub group: ChannelGroup,
 }
 
-/// The time-slice group (TSG) of a channel. Channels of one TSG share its time slice and the contexts of
-/// the engines.
+/// The time-slice group (TSG) of a channel. Channels of one TSG share its time slice and the engine contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelGroup {
-    /// The TSG; any number, the same for all its channels.
+    /// The TSG: any number that is the same for all its channels.
     pub tsg: u32,
-    /// The subcontext (VEID) of the channel, which a wait for idle may be limited to.
+    /// The subcontext (VEID) of the channel, which can limit the scope of a wait for idle.
     pub veid: u32,
-    /// Time slice of the TSG in microseconds; that of the channel that was bound last counts.
+    /// Time slice of the TSG in microseconds. The value of the last bound channel counts.
     pub timeslice_us: u32,
 }
 
 impl ChannelGroup {
-    /// A group of its own for a channel, if all groups are made so, with the time slice of a new TSG.
+    /// A separate group for a channel, if all groups are created this way, with the time slice of a new TSG.
     pub fn alone(channel_id: u32) -> Self {
         Self { tsg: channel_id, veid: 0, timeslice_us: 1024 }
     }
 }
 
-/// What the host engine checks of what it fetches.
+/// Checks that the host engine makes on fetched data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostCheck {
     /// GP_PUT is an index of the ring (GPPTR).
     Pointer,
     /// An entry of the ring is well formed (GPENTRY).
     RingEntry,
-    /// A word of a pushbuffer is a header where one is due (PBENTRY).
+    /// A pushbuffer word is a header where one is expected (PBENTRY).
     PushbufferWord,
-    /// A segment that may be skipped does not begin with the data of a header before it (PBSEG).
+    /// A conditional segment does not begin with the data of an earlier header (PBSEG).
     SplitSegment,
-    /// The checksum of the ring's entries is the one that GP_CRC gives (GPCRC).
+    /// The checksum of the ring's entries matches GP_CRC (GPCRC).
     RingChecksum,
-    /// The checksum of a segment is the one that PB_CRC gives (PBCRC).
+    /// The checksum of a segment matches PB_CRC (PBCRC).
     SegmentChecksum,
 }
 
@@ -100,17 +97,17 @@ pub enum Refusal {
     Undefined,
     /// SET_OBJECT names a class that the subchannel's engine does not have.
     Class,
-    /// The subchannel is one of those for software, which serves none.
+    /// The subchannel is for software methods, which the driver does not serve.
     Software,
-    /// Only a privileged channel may: a copy of physical memory.
+    /// A privileged channel is required: a copy of physical memory.
     Privilege,
-    /// SET_RENDER_ENABLE_C of the copy engine names an operation that does not exist.
+    /// SET_RENDER_ENABLE_C of the copy engine contains an invalid operation.
     RenderOperation,
-    /// The data, or anything else about it.
+    /// The data, or any other reason.
     Data,
 }
 
-/// Which engine or unit found a fault.
+/// A fault of a channel, by the engine or unit that detected it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChannelFault {
     /// Host (pushbuffer fetch, semaphore) or copy engine access refused by the MMU.
@@ -124,19 +121,19 @@ pub enum ChannelFault {
     /// Malformed GPFIFO entry, pushbuffer word or method header.
     #[error("pushbuffer word {word:#010x} at {va:#x}: {reason}")]
     PushbufferEntry {
-        /// Which check it failed; the kernel recovers from one of them only.
+        /// The failed check. The kernel recovers from only one of them.
         check: HostCheck,
         /// GPU address of the word; for a GPFIFO entry, the address that it carries.
         va: u64,
-        /// The word; for a GPFIFO entry, its first.
+        /// The word; for a GPFIFO entry, its first word.
         word: u32,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// A method that the target class does not have, or data it refuses.
+    /// A method that is undefined in its class, or whose data is refused.
     #[error("method {address:#06x} of subchannel {subchannel} with data {data:#010x}: {reason}")]
     Method {
-        /// Why; it decides which unit raises the interrupt.
+        /// The kind of refusal, which determines the interrupting unit.
         refusal: Refusal,
         /// Subchannel the method was sent to.
         subchannel: u8,
@@ -144,15 +141,15 @@ pub enum ChannelFault {
         address: u32,
         /// Data word.
         data: u32,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// A host semaphore operation with a bad address or operation.
+    /// A host semaphore operation with an invalid address or operation.
     #[error("host semaphore at {va:#x}: {reason}")]
     Semaphore {
         /// Address of the semaphore.
         va: u64,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// The launch descriptor was refused by the scheduler (SKED).
@@ -160,47 +157,47 @@ pub enum ChannelFault {
     LaunchDescriptor {
         /// GPU address of the descriptor.
         va: u64,
-        /// Bit of the SKED ESR, where the manuals give one.
+        /// Bit of the SKED ESR, if documented.
         esr_bit: Option<u32>,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// The copy engine refused its LAUNCH_DMA.
     #[error("copy engine: {reason}")]
     Copy {
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// The SMs ended the grid.
+    /// The SMs stopped the grid.
     #[error("{0}")]
     Sm(SmFault),
 }
 
-/// Told of faults by the GPU thread; the kernel model writes notifiers and its log, and calls
+/// Receives faults from the GPU thread. The kernel model writes notifiers and its log, and calls
 /// [`Gpu::stop_channels`].
 ///
-/// A report may come late: [`Gpu::stop_channels`] does not wait for a report that is on its way. A
-/// handler that reuses channel ids asks [`Gpu::status`], under its own lock, whether the channel
-/// it knows by that id is the one that is [`Activity::Faulted`].
+/// A report may arrive late: [`Gpu::stop_channels`] does not wait for a report in progress. A handler that reuses
+/// channel ids calls [`Gpu::status`], under its own lock, to check that the channel with that id is the one that is
+/// [`Activity::Faulted`].
 pub trait FaultHandler: Send + Sync {
-    /// `channel_id` has faulted and is already halted. Called without any lock of the GPU held.
+    /// `channel_id` has faulted and is already halted. Called without any GPU lock held.
     fn fault(&self, channel_id: u32, fault: ChannelFault);
 
-    /// `channel_id` raised its non-stall interrupt (NON_STALL_INTERRUPT, or a completion that asks
-    /// for one), once or several times. Called without any lock of the GPU held.
+    /// `channel_id` raised its non-stall interrupt (NON_STALL_INTERRUPT, or a completion that requests one), once or
+    /// several times. Called without any GPU lock held.
     fn non_stall_interrupt(&self, channel_id: u32) {
         let _ = channel_id;
     }
 
-    /// Strict mode has something to report. Called without any lock of the GPU held, before the end of the
-    /// work that it is about can be seen elsewhere than in memory.
+    /// Strict mode has a report. Called without any GPU lock held, before the end of the work in question is visible
+    /// other than in memory.
     fn strict_report(&self, report: &Report) {
         let _ = report;
     }
 
-    /// For [`GpuConfig::deadlock_after`] nothing has been done, all channels that have work wait for
-    /// semaphores, and these are they: only the CPU can help. Told once, and again when any of it has
-    /// changed. On a board a channel of user space waits for ever. Called without any lock of the GPU held.
+    /// No progress was made for [`GpuConfig::deadlock_after`], and all channels with work wait for semaphores: only the
+    /// CPU can resolve it. Called once, and again after any change. On a board a user-space channel waits for ever.
+    /// Called without any GPU lock held.
     fn deadlock(&self, waiters: &[Waiter]) {
         let _ = waiters;
     }
@@ -214,13 +211,13 @@ pub struct Waiter {
     pub channel_id: u32,
     /// GPU address of the semaphore, in the channel's address space.
     pub va: u64,
-    /// Name of the condition as the class header has it.
+    /// Name of the condition in the class header.
     pub condition: &'static str,
     /// Value that memory is compared with.
     pub payload: u64,
-    /// What memory held at the last look.
+    /// Value of memory at the last check.
     pub memory: u64,
-    /// Whether the TSG gives its time away while it waits (ACQUIRE_SWITCH_TSG).
+    /// Whether the TSG yields its time slice while waiting (ACQUIRE_SWITCH_TSG).
     pub switch_tsg: bool,
 }
 
@@ -231,16 +228,16 @@ pub struct GpuConfig {
     pub sm_count: u32,
     /// How they are modelled.
     pub sm: SmOptions,
-    /// Decides which TSG is served first in each round; 0 is the order in which they were bound.
+    /// Selects which TSG is served first in each round; 0 keeps the binding order.
     pub seed: u64,
-    /// After how long a standstill is reported as a deadlock.
+    /// Duration of a standstill before it is reported as a deadlock.
     pub deadlock_after: Duration,
     /// Strict mode: see [`crate::strict`].
     pub strict: bool,
 }
 
 impl Default for GpuConfig {
-    /// A GPU without SMs that takes a second for a deadlock.
+    /// A GPU without SMs that reports a deadlock after one second.
     fn default() -> Self {
         let deadlock_after = Duration::from_secs(1);
         Self { sm_count: 0, sm: SmOptions::default(), seed: 0, deadlock_after, strict: false }
@@ -250,7 +247,7 @@ impl Default for GpuConfig {
 /// What a channel is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Activity {
-    /// Everything up to the last doorbell is done.
+    /// All work up to the last doorbell is done.
     Idle,
     /// Pushbuffer words are being processed.
     Fetching,
@@ -258,53 +255,53 @@ pub enum Activity {
     WaitingForSemaphore {
         /// GPU address of the semaphore.
         va: u64,
-        /// Name of the condition as the class header has it.
+        /// Name of the condition in the class header.
         condition: &'static str,
         /// Value that memory is compared with.
         payload: u64,
-        /// What memory held at the last look.
+        /// Value of memory at the last check.
         memory: u64,
     },
-    /// Host waits for the engines, which have copies left.
+    /// Host waits for the copy engine, which has pending jobs.
     Copying {
-        /// Jobs that are not finished.
+        /// Number of unfinished jobs.
         jobs: usize,
     },
-    /// A grid runs, or is about to.
+    /// A grid runs, or is about to run.
     RunningGrid {
         /// GPU address of its launch descriptor.
         qmd_va: u64,
-        /// GPU address of its program; zero while the descriptor has not been read.
+        /// GPU address of its program; zero before the descriptor has been read.
         program_va: u64,
-        /// Grids that wait behind it.
+        /// Number of grids queued after it.
         queued: usize,
     },
-    /// A fault has been reported; nothing happens until the channel is stopped.
+    /// A fault has been reported; the channel makes no progress until it is stopped.
     Faulted,
 }
 
-/// What [`Gpu::status`] tells about a channel, for logs and debug dumps.
+/// The state of a channel for logs and debug dumps, returned by [`Gpu::status`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChannelStatus {
     /// Index of the next ring entry to fetch.
     pub gp_get: u32,
     /// GP_PUT as of the last doorbell.
     pub gp_put: u32,
-    /// GPU address of the pushbuffer word that is fetched next, zero between segments.
+    /// GPU address of the next pushbuffer word, zero between segments.
     pub pushbuffer_get: u64,
     /// What it is doing.
     pub activity: Activity,
 }
 
-/// Things that engines cause outside of memory while a slice runs.
+/// Effects of engines outside memory during a slice.
 #[derive(Debug, Default)]
 struct Effects {
     /// Non-stall interrupts raised.
     interrupts: u32,
 }
 
-/// Time of the GPU in nanoseconds: what PTIMER counts, the user-mode page shows and semaphores are
-/// stamped with. It runs in steps of 32 ns and is the host's monotonic clock.
+/// GPU time in nanoseconds, used by PTIMER, the user-mode page and semaphore timestamps. It has a resolution of 32 ns
+/// and follows the host's monotonic clock.
 pub fn ptimer_ns() -> u64 {
     let now = rustix::time::clock_gettime(ClockId::Monotonic);
     // CAST: the monotonic clock is never negative.
@@ -313,11 +310,11 @@ pub fn ptimer_ns() -> u64 {
 
 /// Handle to the GPU and its thread.
 ///
-/// A doorbell is a word of shared memory here, in which a token can be overwritten before it is read.
-/// So any write to a doorbell makes the GPU read GP_PUT of all bound channels, whatever the token.
+/// A doorbell is a word of shared memory in the model, so a token can be overwritten before it is read. Therefore any
+/// write to a doorbell makes the GPU read GP_PUT of all bound channels, whatever the token.
 ///
-/// Dropping the handle ends running grids, stops the thread and waits for it. As the thread may be in
-/// [`FaultHandler::fault`], the handle is not to be dropped under a lock that the handler takes.
+/// Dropping the handle ends running grids, stops the thread and waits for it. The thread may be in
+/// [`FaultHandler::fault`], so do not drop the handle under a lock that the handler takes.
 #[derive(Debug)]
 pub struct Gpu {
     scheduler: scheduler::Scheduler,
@@ -328,42 +325,41 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// When the thread cannot be started.
+    /// Fails if the thread cannot be started.
     pub fn start(config: GpuConfig, faults: Arc<dyn FaultHandler>) -> Result<Self, Errno> {
         Ok(Self { scheduler: scheduler::Scheduler::start(config, faults)? })
     }
 
-    /// Watches one user-mode page (64 KiB) from now on: doorbell at byte 0x90, time at 0x80 and 0x84.
+    /// Starts polling a user-mode page (64 KiB): doorbell at byte 0x90, time at 0x80 and 0x84.
     ///
-    /// The doorbell word is set to all ones, which no token is. The page shows the time only while
-    /// some channel is bound, as a board may power the GPU down otherwise.
+    /// The doorbell word is set to all ones, which is not a valid token. The page shows the time only while a channel
+    /// is bound, because a board may otherwise power the GPU down.
     pub fn add_doorbell_page(&self, page: Arc<Memory>) {
         self.scheduler.add_page(page);
     }
 
-    /// Stops watching a page.
+    /// Stops polling a page.
     pub fn remove_doorbell_page(&self, page: &Arc<Memory>) {
         self.scheduler.remove_page(page);
     }
 
-    /// SETUP_BIND: from now on the channel's doorbell is served. A channel of the same id is
-    /// stopped first.
+    /// SETUP_BIND: starts serving the channel's doorbell. A channel of the same id is stopped first.
     pub fn bind_channel(&self, setup: ChannelSetup) {
         self.scheduler.bind(setup);
     }
 
-    /// What strict mode has found so far, oldest first; nothing when it is off.
+    /// Returns the findings of strict mode, oldest first; empty if it is off.
     pub fn strict_reports(&self) -> Vec<Report> {
         self.scheduler.reports()
     }
 
-    /// ALLOC_OBJ_CTX: methods of `class` are accepted on the channel from now on.
+    /// ALLOC_OBJ_CTX: the channel accepts methods of `class` from now on.
     pub fn add_object(&self, channel_id: u32, class: u32) {
         self.scheduler.add_object(channel_id, class);
     }
 
-    /// Lets host work on channels, or not: the slice in progress is finished, then nothing moves until
-    /// they are enabled again, when GP_PUT is looked at anew. Channels are enabled when bound.
+    /// Enables or disables channels. Disabling finishes the current slice; then the channels make no progress until
+    /// they are enabled again, which rereads GP_PUT. Channels are enabled when bound.
     pub fn set_enabled(&self, channel_ids: &[u32], enabled: bool) {
         self.scheduler.set_enabled(channel_ids, enabled);
     }
@@ -373,12 +369,12 @@ impl Gpu {
         self.scheduler.set_timeslice(tsg, timeslice_us);
     }
 
-    /// The channels that wait for semaphores now, whatever others do.
+    /// The channels that currently wait for semaphores, regardless of other work.
     pub fn waiters(&self) -> Vec<Waiter> {
         self.scheduler.waiters()
     }
 
-    /// Plans disturbances: doorbell writes that are lost and stalls of the engines, counted from 1.
+    /// Schedules disturbances: lost doorbell writes and stalls of the engines, counted from 1.
     pub fn disturb(&self, lost_doorbells: &[u64], stalls: &[Stall]) {
         self.scheduler.disturb(lost_doorbells, stalls);
     }
@@ -388,29 +384,28 @@ impl Gpu {
         self.scheduler.lose_doorbells(count);
     }
 
-    /// How many of the doorbell writes that [`Gpu::lose_doorbells`] asked for are still to be lost.
+    /// Returns how many doorbell writes are still to be lost.
     pub fn doorbells_to_lose(&self) -> u64 {
         self.scheduler.doorbells_to_lose()
     }
 
-    /// Keeps the engines from making progress until told otherwise.
+    /// Stalls or resumes the engines.
     pub fn stall(&self, stalled: bool) {
         self.scheduler.stall(stalled);
     }
 
-    /// Whether the engines make no progress now.
+    /// Returns whether the engines are stalled.
     pub fn is_stalled(&self) -> bool {
         self.scheduler.is_stalled()
     }
 
-    /// Halts channels and forgets them: a running grid is ended, and nothing of theirs is touched
-    /// once the call returns. Callable from ioctl threads and from [`FaultHandler::fault`].
+    /// Stops and removes channels: a running grid is ended, and none of their memory is accessed after the call
+    /// returns. Can be called from ioctl threads and from [`FaultHandler::fault`].
     pub fn stop_channels(&self, channel_ids: &[u32]) {
         self.scheduler.stop(channel_ids);
     }
 
-    /// What a channel is doing, `None` when it is not bound. Waits for the end of the channel's
-    /// current slice.
+    /// Returns what a channel is doing; `None` if it is not bound. Waits for the end of the channel's current slice.
     pub fn status(&self, channel_id: u32) -> Option<ChannelStatus> {
         self.scheduler.status(channel_id)
     }

@@ -1,39 +1,38 @@
-//! Where host is in a channel's pushbuffer, as USERD shows it.
+//! Host's position in a channel's pushbuffer, as shown in USERD.
 //!
-//! GET is the next word, PUT the end of its segment. TOP_LEVEL_GET follows GET in segments of level MAIN and
-//! stays where it was in subroutines; before the first segment of level MAIN it is not valid (GA100
-//! `dev_pbdma`, `dev_ram`).
+//! GET is the next word, PUT the end of its segment. TOP_LEVEL_GET follows GET in segments of level MAIN and stays
+//! unchanged in subroutines. Before the first segment of level MAIN it is not valid (GA100 `dev_pbdma`, `dev_ram`).
 
 use ampere_cmd::gpfifo::{Level, Segment, userd};
 
 use crate::memory::Memory;
 
-/// What is left of the pushbuffer segment in progress.
+/// The remainder of the current pushbuffer segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Remaining {
     pub(super) va: u64,
     pub(super) words: u32,
 }
 
-/// The pointers that host shows in USERD: the next word, the end of its segment, and the next word among
-/// those of level MAIN. Silicon writes them now and then, here it is after each slice.
+/// The pointers that host writes to USERD: the next word, the end of its segment, and the next word of level MAIN.
+/// Silicon writes them occasionally, the model after each slice.
 #[derive(Debug, Default)]
 pub(super) struct Pointers {
     put: u64,
     top_level: u64,
-    /// Whether there has been a segment of level MAIN.
+    /// Whether a segment of level MAIN has been fetched.
     valid: bool,
     /// Whether the segment is of level MAIN.
     main: bool,
-    /// What was written last: GET, PUT and TOP_LEVEL_GET.
+    /// The values written last: GET, PUT and TOP_LEVEL_GET.
     shown: [u64; 3],
 }
 
-/// TOP_LEVEL_GET_HI: whether the address means anything (GA100 `dev_pbdma`).
+/// TOP_LEVEL_GET_HI: whether the address is valid (GA100 `dev_pbdma`).
 const TOP_LEVEL_GET_VALID: u32 = 1 << 31;
 
 impl Pointers {
-    /// Another segment begins.
+    /// Starts another segment.
     pub(super) fn begin(&mut self, segment: &Segment) {
         if self.main {
             self.top_level = self.put;
@@ -43,7 +42,7 @@ impl Pointers {
         self.put = segment.va + u64::from(segment.words) * 4;
     }
 
-    /// Writes what has changed.
+    /// Writes the pointers that have changed.
     pub(super) fn show(&mut self, segment: Option<Remaining>, userd: &Memory) {
         let get = segment.map_or(self.put, |segment| segment.va);
         if self.main {

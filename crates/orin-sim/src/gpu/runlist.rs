@@ -1,14 +1,13 @@
-//! Whose turn it is: time-slice groups (TSGs), their order, and how long a turn lasts.
+//! Scheduling of time-slice groups (TSGs): their order, and the length of a turn.
 //!
-//! Host serves one TSG after the other, and of a TSG one channel after the other, until the TSG's time
-//! slice is over or none of its channels has anything to do. A semaphore acquire that fails makes host go
-//! on to the next channel of the TSG. When all channels that have work wait for semaphores, the TSG gives
-//! the rest of its time away if every acquire has SWITCH_TSG set; one without it holds the time slice to
-//! its end (GA100 `dev_pbdma`, SEM_EXECUTE).
+//! Host serves one TSG after the other, and within a TSG one channel after the other, until the TSG's time slice is
+//! over or none of its channels can make progress. After a failing semaphore acquire, host continues with the next
+//! channel of the TSG. If all channels with work wait for semaphores, the TSG yields the rest of its time slice if
+//! every acquire has SWITCH_TSG set. An acquire without it holds the time slice until its end (GA100 `dev_pbdma`,
+//! SEM_EXECUTE).
 //!
-//! Time is counted in traversals here, so that a run does not depend on how fast the machine is: in a
-//! traversal each channel of the TSG gets one slice of work, and a turn has one traversal for each
-//! millisecond of its time slice that has begun.
+//! Time is counted in traversals, so that a run does not depend on the speed of the machine. In a traversal each
+//! channel of the TSG gets one slice of work. A turn has one traversal per millisecond of its time slice, rounded up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use std::sync::Arc;
 use crate::config::draw;
 use crate::gpu::channel::Channel;
 
-/// Microseconds of a time slice that make one traversal.
+/// Microseconds of a time slice per traversal.
 const TRAVERSAL_US: u32 = 1024;
 
 /// Channels that are scheduled together.
@@ -27,8 +26,8 @@ pub(super) struct Group {
     pub(super) channels: Vec<Arc<Channel>>,
 }
 
-/// The groups of `channels`, in the order in which their first channels were bound; `timeslices` has the
-/// time slice of each TSG in microseconds.
+/// Groups `channels` in the order in which the groups' first channels were bound. `timeslices` contains the time slice
+/// of each TSG in microseconds.
 pub(super) fn groups(channels: &[Arc<Channel>], timeslices: &BTreeMap<u32, u32>) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for channel in channels {
@@ -44,8 +43,7 @@ pub(super) fn groups(channels: &[Arc<Channel>], timeslices: &BTreeMap<u32, u32>)
     groups
 }
 
-/// Which of `groups` begins round `round`; the others follow in their order. A seed of 0 stands for the
-/// order in which they were bound.
+/// Index of the group that starts round `round`; the others follow in order. A seed of 0 keeps the binding order.
 pub(super) fn first(seed: u64, round: u64, groups: usize) -> usize {
     if seed == 0 || groups == 0 {
         return 0;
@@ -54,18 +52,18 @@ pub(super) fn first(seed: u64, round: u64, groups: usize) -> usize {
     (draw(seed, round) % groups as u64) as usize
 }
 
-/// What came of one traversal of a TSG's channels.
+/// The result of one traversal of a TSG's channels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Traversal {
-    /// Something was done.
+    /// Whether progress was made.
     pub(super) moved: bool,
     /// A channel waits for a semaphore without SWITCH_TSG.
     pub(super) held: bool,
-    /// The turn ends whatever is left: the lists have changed, or the engines are stalled.
+    /// The turn ends early: the lists have changed, or the engines are stalled.
     pub(super) cut: bool,
 }
 
-/// Gives a TSG its turn; returns whether anything was done.
+/// Runs a TSG's turn. Returns whether progress was made.
 pub(super) fn turn(traversals: u32, mut traverse: impl FnMut() -> Traversal) -> bool {
     let mut moved = false;
     for _ in 0..traversals {
@@ -82,8 +80,7 @@ pub(super) fn turn(traversals: u32, mut traverse: impl FnMut() -> Traversal) -> 
 mod tests {
     use super::*;
 
-    /// How many traversals of 5 a turn makes whose first three traversals are these and that has nothing
-    /// to do after that.
+    /// Number of traversals (of 5) in a turn that starts with these three traversals and has nothing to do afterwards.
     fn length(traversals: [Traversal; 3]) -> u32 {
         let mut count = 0;
         turn(5, || {
@@ -120,7 +117,7 @@ mod tests {
             count += 1;
             HELD
         }));
-        assert_eq!(count, 5, "it is held to its end, and no longer");
+        assert_eq!(count, 5, "it is held until its end");
     }
 
     #[test]

@@ -1,21 +1,19 @@
 //! The GPU's thread: doorbells, time, and turns.
 //!
-//! A doorbell is a plain word of shared memory here, so two tokens written in quick succession can
-//! leave only the second one to be read. Therefore a token never selects a channel: whatever is
-//! written to a doorbell, GP_PUT of every bound channel is read again. As on a board, GP_PUT alone
-//! does nothing. The word is taken by an atomic exchange with all ones; a token written after the
-//! exchange is found by the next one.
+//! A doorbell is a plain word of shared memory in the model, so of two tokens written in quick succession only the
+//! second one may be seen. Therefore a token never selects a channel: any doorbell write makes the thread read GP_PUT
+//! of every bound channel again. As on a board, GP_PUT alone has no effect. The word is taken by an atomic exchange
+//! with all ones; a token written after the exchange is found by the next one.
 //!
-//! A round gives each TSG its turn (`runlist`). Doorbells are looked at before each traversal of a turn, so
-//! that a long time slice does not make them late. When nothing has been done for a while and all that is
-//! left are waits for semaphores, the handler is told who waits for what.
+//! A round gives each TSG its turn (`runlist`). Doorbells are polled before each traversal of a turn, so a long time
+//! slice does not delay them. If no progress has been made for a while and only waits for semaphores are left, the
+//! handler receives the list of waiters.
 //!
-//! Waiting is adaptive: after activity the thread spins for a few tens of microseconds, then sleeps
-//! in steps that grow with the time it has been idle, and with no channel bound it sleeps until it
-//! is told of one.
+//! Waiting is adaptive: after activity the thread spins for a few tens of microseconds, then sleeps for increasing
+//! periods. Without a bound channel it sleeps until it is woken.
 //!
-//! Locks: `lists` guards what is bound and is never held while a channel works; each channel has a
-//! lock of its own that the thread holds for one slice. [`FaultHandler`] is called with neither.
+//! Locks: `lists` protects what is bound and is never held while a channel works. Each channel has its own lock, which
+//! the thread holds for one slice. [`FaultHandler`] is called with neither held.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -35,21 +33,21 @@ use crate::memory::Memory;
 use crate::sm::Sms;
 use crate::strict::{Report, Strict};
 
-/// What the doorbell word holds while no token waits.
+/// Value of the doorbell word without a pending token.
 const NO_TOKEN: u32 = u32::MAX;
 
-/// How long the thread spins after the last activity.
+/// Duration of spinning after the last activity.
 const SPIN: Duration = Duration::from_micros(40);
 
-/// Shortest and longest nap, and the longest once nothing has happened for [`LONG_IDLE`].
+/// Shortest and longest nap; a longer one follows after [`LONG_IDLE`] without activity.
 const NAP: (Duration, Duration) = (Duration::from_micros(20), Duration::from_micros(200));
 const LONG_IDLE: Duration = Duration::from_millis(50);
 const LONG_NAP: Duration = Duration::from_millis(1);
 
-/// What is bound.
+/// The bound channels and pages.
 #[derive(Debug, Default)]
 struct Lists {
-    /// Counts changes, so that the thread knows when its copy is stale.
+    /// Number of changes, which shows whether the thread's copy is stale.
     generation: u32,
     pages: Vec<Arc<Memory>>,
     channels: Vec<Arc<Channel>>,
@@ -58,13 +56,13 @@ struct Lists {
     quit: bool,
 }
 
-/// What goes wrong on purpose.
+/// Injected disturbances.
 #[derive(Debug, Default)]
 struct Disturbances {
-    /// Doorbell writes seen so far.
+    /// Number of doorbell writes seen so far.
     doorbells: u64,
     lost: Vec<u64>,
-    /// How many of the next are lost besides.
+    /// Number of further doorbell writes to lose.
     lost_next: u64,
     stalls: Vec<Stall>,
     stalled: bool,
@@ -72,7 +70,7 @@ struct Disturbances {
 }
 
 impl Disturbances {
-    /// A doorbell write; whether it is noticed.
+    /// Counts a doorbell write. Returns whether it is noticed.
     fn doorbell(&mut self) -> bool {
         self.doorbells += 1;
         for stall in self.stalls.iter().filter(|stall| stall.doorbell == self.doorbells) {
@@ -93,12 +91,12 @@ impl Disturbances {
 #[derive(Debug, Default)]
 struct Shared {
     disturbances: Mutex<Disturbances>,
-    /// Whether `disturbances` has anything to say.
+    /// Whether `disturbances` contains anything.
     disturbed: AtomicBool,
     lists: Mutex<Lists>,
-    /// Copy of `Lists::generation` to look at without the lock.
+    /// Copy of `Lists::generation`, readable without the lock.
     generation: AtomicU32,
-    /// Ends the thread's sleep.
+    /// Wakes the thread.
     wake: Condvar,
 }
 
@@ -237,7 +235,7 @@ impl Scheduler {
                 stays
             });
         });
-        // First all, then wait for each: their slices end side by side.
+        // Halt all first, then wait for each, so that their slices end concurrently.
         stopped.iter().for_each(|channel| channel.halt());
         stopped.iter().for_each(|channel| channel.release());
     }
@@ -272,8 +270,8 @@ impl Drop for Scheduler {
         });
         channels.iter().for_each(|channel| channel.halt());
         if let Some(thread) = self.thread.take() {
-            // The last handle may go while the fault handler runs, on the thread itself: it cannot
-            // wait for its own end, and ends by `quit`.
+            // The last handle may be dropped on the thread itself, in the fault handler. The thread cannot join itself,
+            // and ends by `quit`.
             if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
                 tracing::error!("the GPU thread has panicked");
             }
@@ -281,7 +279,7 @@ impl Drop for Scheduler {
     }
 }
 
-/// What the thread works with.
+/// The thread's state.
 struct Worker {
     shared: Arc<Shared>,
     faults: Arc<dyn FaultHandler>,
@@ -290,17 +288,17 @@ struct Worker {
     pages: Vec<Arc<Memory>>,
     channels: Vec<Arc<Channel>>,
     groups: Vec<Group>,
-    /// Generation of the lists that the fields above were taken from.
+    /// Generation of the lists from which the fields above were copied.
     seen: Option<u32>,
-    /// A doorbell was written that may be meant for a channel of newer lists.
+    /// A doorbell was rung that may be for a channel of newer lists.
     unseen: Cell<bool>,
-    /// Rounds so far in which anything was done.
+    /// Number of rounds with progress.
     round: u64,
     standstill: Option<Standstill>,
     strict: Option<Arc<Strict>>,
 }
 
-/// All that have work wait for semaphores.
+/// All channels with work wait for semaphores.
 struct Standstill {
     waiters: Vec<Waiter>,
     since: Instant,
@@ -311,8 +309,8 @@ impl Worker {
     fn run(mut self) {
         let mut active_at = Instant::now();
         loop {
-            // Doorbells before lists: whoever rings for a channel has bound it before, so a token
-            // that is seen here finds its channel in the lists below.
+            // Poll doorbells before copying the lists: a channel is bound before its doorbell is rung, so the lists
+            // below contain the channel of any token seen here.
             let mut rung = self.poll_pages();
             if !self.is_current() {
                 let lists = self.shared.lists();
@@ -342,19 +340,19 @@ impl Worker {
         }
     }
 
-    /// Whether the lists are still those that the thread works with.
+    /// Returns whether the thread's copy of the lists is current.
     fn is_current(&self) -> bool {
         self.seen == Some(self.shared.generation.load(Ordering::Acquire))
     }
 
-    /// Gives each TSG its turn; returns whether the thread has reason to go on at once.
+    /// Runs the turn of each TSG. Returns whether the thread should continue immediately.
     fn serve_groups(&mut self) -> bool {
         let (mut moved, visited) = (false, Cell::new(false));
         let first = runlist::first(self.seed, self.round, self.groups.len());
         for group in self.groups[first..].iter().chain(&self.groups[..first]) {
             let mut begun = false;
             moved |= runlist::turn(group.traversals, || {
-                // The doorbells of the first traversal have just been looked at.
+                // The doorbells were polled just before the first traversal.
                 if core::mem::replace(&mut begun, true) {
                     self.look();
                 }
@@ -365,7 +363,7 @@ impl Worker {
         moved || visited.get()
     }
 
-    /// Looks at the doorbells in the middle of a round.
+    /// Polls the doorbells in the middle of a round.
     fn look(&self) {
         if self.poll_pages() {
             self.channels.iter().for_each(|channel| channel.note_doorbell(true));
@@ -375,7 +373,7 @@ impl Worker {
         }
     }
 
-    /// Gives each channel of a TSG one slice.
+    /// Runs one slice of each channel of a TSG.
     fn traverse(&self, group: &Group, visited: &Cell<bool>) -> Traversal {
         if !self.is_current() || self.shared.is_stalled() {
             return Traversal { cut: true, ..Traversal::default() };
@@ -400,7 +398,7 @@ impl Worker {
         traversal
     }
 
-    /// Nothing could be done: whether that is because all wait for semaphores, and for how long already.
+    /// Called without progress: checks whether all channels wait for semaphores, and for how long.
     fn look_for_deadlock(&mut self) {
         let mut waiters = Vec::new();
         for channel in &self.channels {
@@ -427,14 +425,14 @@ impl Worker {
         }
     }
 
-    /// Shows the time on all pages; returns whether a doorbell was written.
+    /// Updates the time on all pages. Returns whether a doorbell was rung.
     fn poll_pages(&self) -> bool {
         let now = ptimer_ns();
         let mut rung = false;
         for page in &self.pages {
             show_time(page, now);
             let doorbell = page.word(offset(usermode::Doorbell::ADDRESS));
-            // Looking first leaves the cache line with the writer while nothing is there.
+            // Reading first leaves the cache line with the writer while there is no token.
             if doorbell.load(Ordering::Relaxed) == NO_TOKEN {
                 continue;
             }
@@ -453,7 +451,7 @@ impl Worker {
                 lists = self.shared.wake.wait(lists).unwrap_or_else(PoisonError::into_inner);
             }
         } else if idle < SPIN {
-            // Gives the core away if anybody wants it, and otherwise costs little.
+            // Yields the core to other threads at little cost.
             std::thread::yield_now();
         } else {
             let nap = if idle > LONG_IDLE { LONG_NAP } else { (idle / 8).clamp(NAP.0, NAP.1) };
@@ -465,14 +463,14 @@ impl Worker {
     }
 }
 
-/// Writes TIME_0 and TIME_1, which are the halves of one 64-bit word, at once: a reader that takes the
-/// high half before and after the low one never sees halves of different times.
+/// Writes TIME_0 and TIME_1 at once, as the halves of one 64-bit word. A reader that reads the high half before and
+/// after the low one never sees halves of different times.
 fn show_time(page: &Memory, now: u64) {
     const _: () = assert!(usermode::Time1::ADDRESS == usermode::Time0::ADDRESS + 4);
     const _: () = assert!(usermode::Time0::ADDRESS.is_multiple_of(8));
     let at = offset(usermode::Time0::ADDRESS);
     assert!(at + 8 <= page.len(), "a user-mode page has 64 KiB");
-    // SAFETY: in bounds, aligned to 8 bytes as mappings begin on pages, and alive as long as `page`.
+    // SAFETY: in bounds, aligned to 8 bytes because mappings are page aligned, and valid while `page` lives.
     let time = unsafe { AtomicU64::from_ptr(page.pointer().as_ptr().add(at).cast()) };
     let high = u64::from(usermode::Time1::INFO.named_bits());
     let low = u64::from(usermode::Time0::INFO.named_bits());

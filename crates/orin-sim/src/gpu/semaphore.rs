@@ -1,9 +1,9 @@
-//! Semaphores in GPU memory: what every engine writes when work is done, and what host waits for.
+//! Semaphores in GPU memory, which every engine writes on completion and host waits for.
 //!
-//! A semaphore is one word, two words, or a 16-byte structure: payload (32 or 64 bits, the upper
-//! word zero for a 32-bit payload) followed at byte 8 by the time in nanoseconds. The time is
-//! written before the payload, so that whoever sees the payload sees its time (GA100 `dev_pbdma`).
-//! Instead of storing, a write may reduce: combine the payload with memory atomically, as L2 does.
+//! A semaphore is one word, two words, or a 16-byte structure: payload (32 or 64 bits, with a zero upper word for a
+//! 32-bit payload), and at byte 8 the time in nanoseconds. The time is written before the payload, so a reader that
+//! sees the payload also sees its time (GA100 `dev_pbdma`). Instead of storing, a write may reduce: combine the payload
+//! with memory atomically, like the L2.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -13,7 +13,7 @@ use crate::gpu::ptimer_ns;
 use crate::mmu::{Access, MmuFault, View};
 use crate::strict::Strength;
 
-/// How a reduction combines memory `v` with the payload `p`.
+/// The operation of a reduction, for memory `v` and payload `p`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     /// Smaller of the two.
@@ -32,7 +32,7 @@ pub(super) enum Operation {
     Inc,
     /// `v == 0 || v > p ? p : v - 1`.
     Dec,
-    /// Sum of 32-bit floating-point numbers; the copy engine alone has it and the two below.
+    /// Sum of 32-bit floating-point numbers. Only the copy engine supports it and the next two.
     FAdd,
     /// Smaller floating-point number.
     FMin,
@@ -41,8 +41,8 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// The reduction that a class header calls `name`. The numbers differ between host, copy engine
-    /// and compute, the names only in their prefix.
+    /// Returns the reduction named `name` in a class header. The numbers differ between host, copy engine and compute;
+    /// the names differ only in their prefix.
     pub(super) fn named(name: &str) -> Option<Self> {
         Some(match name {
             "MIN" | "IMIN" | "RED_MIN" => Self::Min,
@@ -60,7 +60,7 @@ impl Operation {
         })
     }
 
-    /// The reduction that `bits` mean in field `field` of method `M`.
+    /// Returns the reduction that `bits` encode in field `field` of method `M`.
     pub(super) fn of<M: Method>(field: &str, bits: u32) -> Option<Self> {
         Self::named(M::INFO.field(field)?.value_name(bits)?)
     }
@@ -75,8 +75,8 @@ pub(super) struct Reduction {
 }
 
 impl Reduction {
-    /// Why the L2 has no such reduction, if it has none: increment and decrement are unsigned and
-    /// 32 bits wide, a 64-bit sum is unsigned (GA100 `dev_pbdma`).
+    /// Returns why the L2 does not support the reduction, if so: increment and decrement are unsigned and 32 bits wide,
+    /// and a 64-bit sum is unsigned (GA100 `dev_pbdma`).
     pub(super) fn refusal(self, wide: bool) -> Option<&'static str> {
         match self.operation {
             Operation::Inc | Operation::Dec if wide => Some("INC and DEC have no 64-bit form"),
@@ -133,16 +133,16 @@ impl Reduction {
             Operation::And => memory & payload,
             Operation::Or => memory | payload,
             Operation::Add => memory.wrapping_add(payload),
-            // Refused by `refusal` before anything is written.
+            // `refusal` refuses these before anything is written.
             Operation::Inc | Operation::Dec | Operation::FAdd | Operation::FMin | Operation::FMax => memory,
         }
     }
 }
 
-/// How much of the semaphore structure a write covers.
+/// The part of the semaphore structure that a write covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Structure {
-    /// The payload word alone.
+    /// Only the payload word.
     OneWord,
     /// Payload of 64 bits, or of 32 bits and a zero.
     TwoWords,
@@ -160,12 +160,12 @@ pub(super) struct SemaphoreWrite {
     /// Whether the payload has 64 bits.
     pub(super) wide: bool,
     pub(super) structure: Structure,
-    /// Combines instead of storing.
+    /// The reduction; `None` for a store.
     pub(super) reduction: Option<Reduction>,
 }
 
 impl SemaphoreWrite {
-    /// Why the hardware would refuse the write whatever is mapped there.
+    /// Returns why the hardware refuses the write regardless of mappings, if so.
     pub(super) fn refusal(&self) -> Option<String> {
         let alignment = match self.structure {
             Structure::OneWord if self.wide => {
@@ -181,21 +181,21 @@ impl SemaphoreWrite {
         self.reduction.and_then(|reduction| reduction.refusal(self.wide)).map(str::to_owned)
     }
 
-    /// What the low word will hold, by which strict mode knows whose release a waiter sees.
+    /// The new value of the low word, by which strict mode identifies the release that a waiter sees.
     fn result(&self, memory: u32) -> u32 {
         // CAST: the low word.
         let payload = self.payload as u32;
         self.reduction.map_or(payload, |reduction| reduction.narrow(memory, payload))
     }
 
-    /// Writes memory: all that the engine did before is visible to whoever sees the payload.
+    /// Writes memory. All earlier writes of the engine are visible to a reader that sees the payload.
     ///
     /// # Errors
     ///
-    /// The fault that the MMU raises; nothing has been written then.
+    /// The fault that the MMU raises; then nothing has been written.
     pub(super) fn perform(&self, view: &View) -> Result<(), MmuFault> {
         let access = if self.reduction.is_some() { Access::Atomic } else { Access::Write };
-        // The whole structure lies in one page, so a refused write leaves no trace.
+        // The whole structure lies in one page, so a refused write has no partial effect.
         if self.structure == Structure::FourWords {
             atomic64(view, self.va + 8, access)?.store(ptimer_ns(), Ordering::Relaxed);
         }
@@ -207,7 +207,7 @@ impl SemaphoreWrite {
             );
         }
         fence(Ordering::SeqCst);
-        // CAST: a payload that is not wide has 32 bits.
+        // CAST: a narrow payload has 32 bits.
         let narrow = self.payload as u32;
         match (self.reduction, self.structure) {
             (None, Structure::OneWord) => {
@@ -235,7 +235,7 @@ impl SemaphoreWrite {
     }
 }
 
-/// The aligned 32-bit word at `va`, shared with all other users of the memory.
+/// The aligned 32-bit word at `va`, accessed atomically; other users of the memory see the same word.
 ///
 /// # Errors
 ///
@@ -243,8 +243,8 @@ impl SemaphoreWrite {
 pub(super) fn atomic32(view: &View, va: u64, access: Access) -> Result<&AtomicU32, MmuFault> {
     debug_assert!(va.is_multiple_of(4));
     let pointer = view.pointer_for(va, 4, access, Strength::Semaphore)?;
-    // SAFETY: the pointer is valid as long as the view, which keeps the mapped memory alive, and
-    // aligned because `va` is and mappings begin on pages; atomics may be shared with any accessor.
+    // SAFETY: the pointer is valid while the view lives, which keeps the mapped memory alive. It is aligned because
+    // `va` is and mappings are page aligned. Atomics may be shared with any accessor.
     Ok(unsafe { AtomicU32::from_ptr(pointer.cast()) })
 }
 

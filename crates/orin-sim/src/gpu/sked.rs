@@ -1,22 +1,22 @@
-//! The compute scheduler: which launch descriptor runs next, and what follows a grid's end.
+//! The compute scheduler: the order of launch descriptors, and the actions at a grid's end.
 //!
-//! Grids of a channel run one after the other, in the order in which they were scheduled; silicon
-//! may overlap them, and in order is one of the legal outcomes.
+//! Grids of a channel run one after the other, in the order in which they were scheduled. Silicon may overlap them;
+//! running in order is one of the legal outcomes.
 //!
-//! SKED works on copies of descriptors in a cache of its own. What an action does to the cache is read off
-//! the action's name (`clc7c0.h`):
+//! SKED works on copies of descriptors in its own cache. The effect of an action on the cache is inferred from its name
+//! (`clc7c0.h`):
 //!
-//! | action | memory is read | from then on |
+//! | action | reads memory | cache state afterwards |
 //! |---|---|---|
 //! | PREFETCH | unless the descriptor is cached | cached |
-//! | SCHEDULE | when the grid begins, unless it is cached | cached |
-//! | PREFETCH_SCHEDULE | at once, unless it is cached | cached |
+//! | SCHEDULE | when the grid starts, unless it is cached | cached |
+//! | PREFETCH_SCHEDULE | immediately, unless it is cached | cached |
 //! | INVALIDATE | no | not cached |
-//! | INVALIDATE_COPY_SCHEDULE, INVALIDATE_PREFETCH_COPY_SCHEDULE | at once | not cached: the grid has a copy of its own |
+//! | INVALIDATE_COPY_SCHEDULE, INVALIDATE_PREFETCH_COPY_SCHEDULE | immediately | not cached: the grid has its own copy |
 //!
-//! So a descriptor that is rewritten in place and scheduled again without INVALIDATE runs as it was before. A
-//! dependent descriptor with PREFETCH is cached when the grid before it begins. How many descriptors the
-//! cache of a board holds is not known; here the oldest of [`CACHE_DEPTH`] makes room.
+//! So a descriptor that is rewritten in place and scheduled again without INVALIDATE runs with its old contents. A
+//! dependent descriptor with PREFETCH is cached when the previous grid starts. The cache size of a board is unknown;
+//! here the oldest of [`CACHE_DEPTH`] entries is evicted.
 //!
 //! A grid's end is: memory barrier, releases 0 to 2, then the dependent descriptor.
 
@@ -32,24 +32,24 @@ use crate::mmu::{Access, MmuFault, View};
 use crate::sm::{GridRun, Sms, Step};
 use crate::strict::{Unit, Watch};
 
-/// Warp instructions that a slice executes at most: some hundred microseconds.
+/// Maximum number of warp instructions per slice: some hundred microseconds.
 const SLICE_FUEL: u64 = 16_384;
 
-/// Descriptors that may wait; host stalls beyond that.
+/// Maximum number of queued descriptors; beyond that host stalls.
 const QUEUE_DEPTH: usize = 64;
 
-/// Descriptors that the cache holds.
+/// Number of descriptors in the cache.
 const CACHE_DEPTH: usize = 64;
 
 /// SKED ESR: an active descriptor is invalidated.
 const ESR_ACTIVE_INVALIDATED: u32 = 29;
 
-/// Whether the scheduler makes a copy of the descriptor for the grid alone.
+/// Whether the scheduler copies the descriptor for the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scheduling {
-    /// The descriptor goes through the cache, and is active until the grid has ended.
+    /// The descriptor is used through the cache, and is active until the grid has ended.
     InPlace,
-    /// The cached descriptor is dropped, memory is read now and may be reused at once.
+    /// The cached descriptor is dropped. Memory is read now and may be reused immediately.
     Copy,
 }
 
@@ -59,7 +59,7 @@ struct Task {
     va: u64,
     copy: Option<QmdV3_0>,
     environment: Environment,
-    /// Strict mode's account of the grid.
+    /// The grid's watch in strict mode.
     watch: Option<Arc<Watch>>,
 }
 
@@ -75,16 +75,16 @@ struct Running {
 #[derive(Debug, Default)]
 struct Cache {
     entries: BTreeMap<u64, QmdV3_0>,
-    /// Addresses in the order in which they came.
+    /// Addresses in insertion order.
     order: VecDeque<u64>,
 }
 
 impl Cache {
-    /// The cached descriptor; reads it when there is none.
+    /// Returns the cached descriptor, or reads it if it is not cached.
     ///
     /// # Errors
     ///
-    /// It cannot be read.
+    /// The fault of a read that fails.
     fn load(&mut self, va: u64, view: &View) -> Result<QmdV3_0, ChannelFault> {
         if let Some(cached) = self.entries.get(&va) {
             if let Some(watch) = view.watch()
@@ -129,18 +129,17 @@ impl Sked {
         Self { queue, running: None, cache, dependences, sms }
     }
 
-    /// Whether all scheduled grids have finished. Descriptors that wait for others to count them
-    /// down are not scheduled.
+    /// Returns whether all scheduled grids have finished. Descriptors that still have dependences are not scheduled.
     pub(super) fn is_idle(&self) -> bool {
         self.running.is_none() && self.queue.is_empty()
     }
 
-    /// Whether another launch can be queued.
+    /// Returns whether another launch can be queued.
     pub(super) fn has_room(&self) -> bool {
         self.queue.len() < QUEUE_DEPTH
     }
 
-    /// The grid in progress, or the next.
+    /// The current grid, or the next one.
     pub(super) fn activity(&self) -> Option<Activity> {
         if let Some(running) = &self.running {
             return Some(Activity::RunningGrid {
@@ -156,7 +155,7 @@ impl Sked {
         })
     }
 
-    /// Whether a grid that has not ended uses the cached descriptor.
+    /// Returns whether an unfinished grid uses the cached descriptor.
     fn is_active(&self, va: u64) -> bool {
         let running = self.running.as_deref().map(|running| &running.task);
         self.queue.iter().chain(running).any(|task| task.va == va && task.copy.is_none())
@@ -166,7 +165,7 @@ impl Sked {
     ///
     /// # Errors
     ///
-    /// The descriptor is active.
+    /// The fault for an active descriptor.
     pub(super) fn invalidate(&mut self, va: u64) -> Result<(), ChannelFault> {
         if self.is_active(va) {
             return Err(refuse(va, Some(ESR_ACTIVE_INVALIDATED), "an active descriptor is invalidated"));
@@ -176,7 +175,7 @@ impl Sked {
         Ok(())
     }
 
-    /// INVALIDATE_SKED_CACHES: drops all that no grid uses.
+    /// INVALIDATE_SKED_CACHES: drops all entries that no grid uses.
     pub(super) fn invalidate_all(&mut self) {
         let cached: Vec<u64> = self.cache.order.iter().copied().collect();
         for va in cached {
@@ -190,7 +189,7 @@ impl Sked {
     ///
     /// # Errors
     ///
-    /// It cannot be read.
+    /// The fault of a read that fails.
     pub(super) fn prefetch(&mut self, va: u64, view: &View) -> Result<(), ChannelFault> {
         self.cache.load(va, view).map(drop)
     }
@@ -199,7 +198,7 @@ impl Sked {
     ///
     /// # Errors
     ///
-    /// The descriptor cannot be read (when copied), or is active already.
+    /// The fault if the descriptor cannot be read (when copied), or is already active.
     pub(super) fn schedule(
         &mut self,
         va: u64,
@@ -226,7 +225,7 @@ impl Sked {
     ///
     /// # Errors
     ///
-    /// The descriptor cannot be read, or its counter overflows.
+    /// The fault if the descriptor cannot be read, or its counter overflows.
     pub(super) fn increment(&mut self, va: u64, view: &View) -> Result<(), ChannelFault> {
         let counter = self.dependence(va, view)?;
         if *counter == qmd::MAX_DEPENDENCE {
@@ -236,11 +235,11 @@ impl Sked {
         Ok(())
     }
 
-    /// Takes one dependence off a descriptor, which is scheduled when none is left.
+    /// Removes one dependence of a descriptor, which is scheduled when none is left.
     ///
     /// # Errors
     ///
-    /// The descriptor cannot be read, or depends on nothing.
+    /// The fault if the descriptor cannot be read, or has no dependence.
     pub(super) fn decrement(
         &mut self,
         va: u64,
@@ -249,7 +248,7 @@ impl Sked {
     ) -> Result<(), ChannelFault> {
         let counter = self.dependence(va, view)?;
         match *counter {
-            0 => Err(refuse(va, None, "DEPENDENCE_COUNTER is counted below zero")),
+            0 => Err(refuse(va, None, "DEPENDENCE_COUNTER falls below zero")),
             1 => {
                 self.dependences.remove(&va);
                 self.schedule(va, Scheduling::InPlace, environment, view)
@@ -261,7 +260,7 @@ impl Sked {
         }
     }
 
-    /// The counter of a descriptor, which begins with the value in the descriptor.
+    /// The counter of a descriptor, initialised with the value in the descriptor.
     fn dependence(&mut self, va: u64, view: &View) -> Result<&mut u64, ChannelFault> {
         use std::collections::btree_map::Entry;
         match self.dependences.entry(va) {
@@ -270,11 +269,11 @@ impl Sked {
         }
     }
 
-    /// Runs a slice; returns whether there was anything to run.
+    /// Runs a slice. Returns whether there was anything to run.
     ///
     /// # Errors
     ///
-    /// The fault of the descriptor, of the grid, or of what it writes when done.
+    /// The fault of the descriptor, of the grid, or of its release writes.
     pub(super) fn step(&mut self, view: &View, effects: &mut Effects) -> Result<bool, ChannelFault> {
         let mut running = match self.running.take() {
             Some(running) => running,
@@ -330,7 +329,7 @@ impl Sked {
             DependentAction::InvalidateCopySchedule => self.schedule(va, Scheduling::Copy, environment, view),
             DependentAction::DecrementDependence => {
                 if let Some(watch) = &running.task.watch {
-                    // Whoever counts last starts the grid; it comes behind all who have counted.
+                    // The last decrement starts the grid, which is ordered after all decrements.
                     watch.finished_in_order();
                 }
                 self.decrement(va, environment, view)
@@ -339,7 +338,7 @@ impl Sked {
     }
 }
 
-/// The fault of an access that the MMU refuses.
+/// The fault of a refused access.
 fn refused_access(fault: MmuFault) -> ChannelFault {
     ChannelFault::Mmu { client: "compute", fault }
 }

@@ -1,14 +1,14 @@
-//! Block-linear surfaces: where the copy engine finds byte `x` of row `y` of a layer.
+//! Block-linear surfaces: the location of byte `x` of row `y` of a layer.
 //!
-//! A surface is cut into GOBs of 64 bytes by 8 rows (512 bytes of memory). GOBs make up blocks: one
-//! GOB wide, 1 to 32 GOBs high and 1 to 32 layers deep; inside a block the GOBs of a layer lie one
-//! below the other, layer after layer. Blocks fill the surface by rows, and the rows of blocks by
-//! slabs of layers. Width, height and depth are rounded up to whole blocks.
+//! A surface is divided into GOBs of 64 bytes by 8 rows (512 bytes of memory). GOBs form blocks: one GOB wide, 1 to 32
+//! GOBs high and 1 to 32 layers deep. Inside a block the GOBs of a layer are stored top to bottom, layer after layer.
+//! Blocks fill the surface row by row, and slab by slab of layers. Width, height and depth are rounded up to whole
+//! blocks.
 //!
-//! Sizes and block sizes are those of SET_SRC_* and SET_DST_* of `clc7b5.h`. Inside a GOB, 16 bytes of
-//! a row stay together: two columns of 32 bytes, each of two halves of four rows, each of two columns
-//! of 16 bytes. This is the order that open drivers use for colour surfaces from Turing on; the
-//! headers do not publish it, so it is an assumption for this engine.
+//! Sizes and block sizes are those of SET_SRC_* and SET_DST_* of `clc7b5.h`. Inside a GOB, 16 bytes of a row are
+//! contiguous: two columns of 32 bytes, each of two halves of four rows, each of two columns of 16 bytes. Open drivers
+//! use this order for colour surfaces since Turing. The headers do not document it, so it is an assumption for this
+//! engine.
 
 use ampere_cmd::copy_c7b5 as class;
 use ampere_cmd::method::Method;
@@ -19,27 +19,27 @@ const GOB_WIDTH: u64 = 64;
 const GOB_HEIGHT: u64 = 8;
 /// Memory of a GOB in bytes.
 const GOB_BYTES: u64 = GOB_WIDTH * GOB_HEIGHT;
-/// Bytes of a row that lie side by side in memory.
+/// Contiguous bytes of a row.
 const RUN: u64 = 16;
 /// Address bits of the engine.
 const VA_BITS: u32 = 49;
-/// Largest logarithm of a block's height and depth: thirty-two GOBs.
+/// Maximum logarithm of a block's height and depth: 32 GOBs.
 const MAX_LOG2: u32 = 5;
 
-/// What the methods of one side say about its surface, as their words.
+/// The method words that describe the surface of one side.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SurfaceState {
     /// GPU address of the surface.
     pub(super) va: u64,
-    /// SET_SRC_BLOCK_SIZE or SET_DST_BLOCK_SIZE, which are laid out alike.
+    /// SET_SRC_BLOCK_SIZE or SET_DST_BLOCK_SIZE, which have the same layout.
     pub(super) block_size: u32,
-    /// Elements of a row.
+    /// Elements per row.
     pub(super) width: u32,
-    /// Rows.
+    /// Number of rows.
     pub(super) height: u32,
-    /// Layers.
+    /// Number of layers.
     pub(super) depth: u32,
-    /// The layer that is copied.
+    /// The copied layer.
     pub(super) layer: u32,
     /// First element of the lines.
     pub(super) x: u32,
@@ -55,9 +55,9 @@ pub(super) struct Surface {
     height_log2: u32,
     /// Logarithm of the depth of a block in layers.
     depth_log2: u32,
-    /// Blocks side by side.
+    /// Number of blocks horizontally.
     across: u64,
-    /// Blocks one below the other.
+    /// Number of blocks vertically.
     down: u64,
     layer: u64,
     /// First byte of the lines.
@@ -67,13 +67,13 @@ pub(super) struct Surface {
 }
 
 impl Surface {
-    /// The rectangle of `lines` lines of `length` elements of `element` bytes.
+    /// Creates the rectangle of `lines` lines of `length` elements of `element` bytes.
     ///
     /// # Errors
     ///
-    /// Why there is no such surface or rectangle: a block size that does not exist, an address that is
-    /// not a multiple of a GOB, lines that leave the surface, or a surface that leaves the engine's
-    /// 49 bits of address. The headers say nothing of these; silicon may run on into other memory.
+    /// The reason why there is no such surface or rectangle: an invalid block size, an address that is not a multiple
+    /// of a GOB, lines that leave the surface, or a surface that leaves the engine's 49-bit address range. The headers
+    /// do not specify these cases; silicon may continue into other memory.
     pub(super) fn new(
         state: &SurfaceState,
         element: u64,
@@ -124,7 +124,7 @@ impl Surface {
         GOB_BYTES << (self.height_log2 + self.depth_log2)
     }
 
-    /// GPU address of byte `offset` of line `line`, and how many bytes from there on lie side by side.
+    /// GPU address of byte `offset` of line `line`, and the number of contiguous bytes from there.
     pub(super) fn at(&self, line: u32, offset: u64) -> (u64, u64) {
         let (x, y, z) = (self.x + offset, self.y + u64::from(line), self.layer);
         let rows = GOB_HEIGHT << self.height_log2;
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_gob_holds_sixteen_sectors_of_two_half_rows() {
-        // The first byte of each 16-byte run, row by row, written out.
+        // The first byte of each 16-byte run, row by row, listed explicitly.
         let expected = [
             [0x000, 0x040, 0x100, 0x140],
             [0x010, 0x050, 0x110, 0x150],

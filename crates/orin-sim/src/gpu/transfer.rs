@@ -1,30 +1,29 @@
-//! Moving memory for the copy engine, a slice at a time.
+//! Memory transfers of the copy engine, one slice at a time.
 //!
-//! A transfer is a rectangle of lines of equal length. On either side the lines begin a pitch apart, or
-//! they are rows of a block-linear surface. Pieces end where a mapping ends, so a transfer crosses
-//! mappings freely.
+//! A transfer is a rectangle of lines of equal length. On either side the lines start one pitch apart, or they are rows
+//! of a block-linear surface. Pieces end where a mapping ends, so a transfer can cross mappings.
 //!
-//! Lines are moved in their order, so where target lines overlap each other the later one stays. Silicon
-//! promises nothing for a source that overlaps its target; here one line behaves as if it had been read
-//! as a whole first, and so do lines of equal pitch that do not overlap each other.
+//! Lines are moved in order, so where target lines overlap, the later line wins. Silicon makes no guarantee for a
+//! source that overlaps its target. Here one line behaves as if it had been read completely first, and so do
+//! non-overlapping lines of equal pitch.
 
 use crate::gpu::surface::Surface;
 use crate::mmu::{Access, MmuFault, View};
 
-/// Bytes that one remapped piece holds at most.
+/// Maximum size of one remapped piece in bytes.
 const PIECE_BYTES: usize = 4096;
 
-/// What the shortest piece costs of a slice, so that very short lines are sliced too.
+/// Minimum cost of a piece, so that transfers with very short lines are also sliced.
 const PIECE_COST: u64 = 64;
 
-/// Where the lines of one side lie.
+/// The location of one side's lines.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Lines {
-    /// The first line begins at `va`, each other one `pitch` bytes behind the one before.
+    /// The first line starts at `va`, each further one `pitch` bytes after the previous one.
     Pitch {
         /// GPU address of the first line.
         va: u64,
-        /// Distance of lines in bytes.
+        /// Distance between lines in bytes.
         pitch: u64,
     },
     /// Rows of a block-linear surface.
@@ -32,7 +31,7 @@ pub(super) enum Lines {
 }
 
 impl Lines {
-    /// GPU address of byte `offset` of line `line`, and how many bytes from there on lie side by side.
+    /// GPU address of byte `offset` of line `line`, and the number of contiguous bytes from there.
     fn at(&self, line: u32, offset: u64) -> (u64, u64) {
         match *self {
             Self::Pitch { va, pitch } => {
@@ -42,7 +41,7 @@ impl Lines {
         }
     }
 
-    /// Hands out line `line` from byte `offset` on, piece by piece: address and part of `0..len`.
+    /// Visits line `line` from byte `offset` on, piece by piece: address and part of `0..len`.
     fn pieces(
         &self,
         line: u32,
@@ -62,37 +61,37 @@ impl Lines {
     }
 }
 
-/// What happens to the lines.
+/// The operation on the lines.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// Bytes are copied as they are.
+    /// Copies bytes unchanged.
     Copy(Lines),
-    /// Elements are put together from source components and constants.
+    /// Composes elements from source components and constants.
     Remap {
-        /// `None` when no component is read.
+        /// `None` if no component is read.
         source: Option<Lines>,
         /// Bytes of a component, 1 to 4.
         size: usize,
-        /// Components of a source element.
+        /// Components per source element.
         sources: usize,
-        /// For each component of a target element where it comes from.
+        /// The origin of each component of a target element.
         components: Vec<Component>,
     },
 }
 
-/// Where a target component comes from.
+/// The origin of a target component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Component {
     /// A component of the source element.
     Source(usize),
-    /// A constant, cut to the component's size.
+    /// A constant, truncated to the component's size.
     Constant([u8; 4]),
-    /// Memory stays as it is.
+    /// Memory stays unchanged.
     Keep,
 }
 
-/// Components of target elements as SET_REMAP_COMPONENTS selects them: 0 to 3 are components of the
-/// source, 4 and 5 the constants, 6 leaves memory as it is.
+/// Components of target elements, as selected by SET_REMAP_COMPONENTS: 0 to 3 are components of the source, 4 and 5 the
+/// constants, 6 leaves memory unchanged.
 pub(super) fn components(selectors: &[u32], constants: [u32; 2]) -> Vec<Component> {
     let component = |&selector: &u32| match selector {
         // CAST: below 4.
@@ -105,7 +104,7 @@ pub(super) fn components(selectors: &[u32], constants: [u32; 2]) -> Vec<Componen
 }
 
 impl Work {
-    /// The side that is read, if any is.
+    /// The source lines, if any are read.
     pub(super) fn source(&self) -> Option<Lines> {
         match self {
             Self::Copy(source) => Some(*source),
@@ -130,23 +129,23 @@ impl Work {
     }
 }
 
-/// A transfer and how far it has come.
+/// A transfer and its progress.
 #[derive(Debug)]
 pub(super) struct Transfer {
     work: Work,
     target: Lines,
-    /// Elements of a line.
+    /// Elements per line.
     length: u64,
     lines: u32,
-    /// Last line and last element first, because the target overlaps the source from above.
+    /// Start with the last line and element, because the target overlaps the source from above.
     descending: bool,
     lines_done: u32,
-    /// Elements of the current line.
+    /// Number of elements done in the current line.
     done: u64,
 }
 
 impl Transfer {
-    /// `lines` lines of `length` elements to `target`.
+    /// Creates a transfer of `lines` lines of `length` elements to `target`.
     pub(super) fn new(work: Work, target: Lines, length: u64, lines: u32) -> Self {
         let descending = match (work.source(), target) {
             (Some(Lines::Pitch { va: source, pitch }), Lines::Pitch { va: target, pitch: out }) => {
@@ -160,11 +159,11 @@ impl Transfer {
         Self { work, target, length, lines, descending, lines_done: 0, done: 0 }
     }
 
-    /// Moves about `budget` bytes; true when nothing is left.
+    /// Moves about `budget` bytes. Returns true when nothing is left.
     ///
     /// # Errors
     ///
-    /// The fault that the MMU raises; what was moved before stays.
+    /// The fault that the MMU raises; earlier moves remain.
     pub(super) fn step(&mut self, view: &View, mut budget: u64) -> Result<bool, MmuFault> {
         while self.length != 0 && self.lines_done < self.lines {
             if budget == 0 {
@@ -183,7 +182,7 @@ impl Transfer {
         Ok(true)
     }
 
-    /// Moves between one and `count` elements of the current line and says how many.
+    /// Moves between one and `count` elements of the current line. Returns the number.
     fn piece(&self, view: &View, count: u64) -> Result<u64, MmuFault> {
         let line = if self.descending { self.lines - 1 - self.lines_done } else { self.lines_done };
         match &self.work {
@@ -210,14 +209,14 @@ impl Transfer {
         }
     }
 
-    /// The last piece of the line that is not moved yet: it ends at `left` bytes behind the line's
-    /// beginning, and begins where a mapping of either side does.
+    /// The length of the last piece of the line that has not been moved: it ends `left` bytes after the start of the
+    /// line, and starts at a mapping boundary of either side.
     fn bytes_from_the_end(&self, view: &View, from: u64, to: u64, count: u64) -> Result<u64, MmuFault> {
         let left = self.length - self.done;
         let (from_end, to_end) = (from.wrapping_add(left), to.wrapping_add(left));
         let below = |end: u64, access| {
             let span = view.span(end.wrapping_sub(1), access)?;
-            // Where stores are no plain stores, a page at a time.
+            // If stores have side effects, one page at a time.
             let start = if span.writable || access == Access::Read { span.va } else { (end - 1) & !0xfff };
             Ok(end - start)
         };
@@ -262,7 +261,7 @@ impl Transfer {
         if !components.contains(&Component::Keep) {
             return write(0, output);
         }
-        // Bytes that are kept are not touched: somebody else may be writing them.
+        // Do not write the bytes that are kept, because they may be written concurrently.
         for (index, bytes) in output.chunks_exact(size).enumerate() {
             if components[index % components.len()] != Component::Keep {
                 write(index * size, bytes)?;
@@ -279,13 +278,12 @@ struct Elements {
     count: u64,
 }
 
-/// Moves bytes that lie inside one mapping on either side and says how many.
+/// Moves bytes that lie inside one mapping on either side. Returns the number.
 fn move_bytes(view: &View, from: u64, to: u64, len: u64) -> Result<u64, MmuFault> {
     let from = view.pointer(from, len, Access::Read)?;
     let to = view.pointer(to, len, Access::Write)?;
-    // SAFETY: both ranges lie inside one mapping each, which the view keeps alive; `copy` allows
-    // overlap. Other accessors race with the copy as they do on silicon.
-    // CAST: a CPU mapping's length fits usize.
+    // SAFETY: both ranges lie inside one mapping each, which the view keeps alive; `copy` allows overlap. Other
+    // accessors race with the copy as on silicon. CAST: a CPU mapping's length fits usize.
     unsafe { core::ptr::copy(from, to, len as usize) };
     Ok(len)
 }
@@ -303,7 +301,7 @@ mod tests {
     const BASE: u64 = 0x10_0000;
     const BYTES: usize = 0x6000;
 
-    /// Adjacent mappings of separate memories, so that every transfer may cross from one to another.
+    /// Adjacent mappings of separate memories, so that transfers can cross mappings.
     fn space() -> View {
         let space = AddressSpace::new();
         for index in 0..6 {
@@ -322,7 +320,7 @@ mod tests {
         view
     }
 
-    /// Lines from byte `offset` of the memory on.
+    /// Lines starting at byte `offset` of the memory.
     fn pitch(offset: usize, pitch: usize) -> Lines {
         Lines::Pitch { va: BASE + offset as u64, pitch: pitch as u64 }
     }

@@ -1,9 +1,9 @@
-//! What the caches of the GPU may hold.
+//! The possible contents of the GPU's caches.
 //!
-//! A cache is a set of lines that have been read since it was last invalidated, each with a fingerprint of what
-//! memory held then. Lines of the SMs' caches go by virtual address, as theirs do; those of the L2 by memory.
-//! A real cache has dropped most of them again: the model says what may be there. A line that an SM stores to
-//! leaves the L1 here, since the SM that holds it has it updated.
+//! A cache is a set of lines that have been read since its last invalidation, each with a fingerprint of memory at that
+//! time. Lines of the SMs' caches are identified by virtual address, as in hardware, those of the L2 by memory. A real
+//! cache has evicted most of them; the model tracks what may still be there. A line that an SM stores to is removed
+//! from the L1 here, because that SM's copy is up to date.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -12,14 +12,14 @@ use super::Accessed;
 use super::order::WorkId;
 use super::report::Cache;
 
-/// Lines that a cache remembers; beyond that it forgets them all.
+/// Maximum number of lines in a cache; beyond that all are forgotten.
 const MOST: usize = 1 << 18;
 
-/// A line as it was read.
+/// A line at the time of its read.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     contents: u64,
-    /// Work that has looked at it already.
+    /// The work that has already checked it.
     seen: Option<WorkId>,
 }
 
@@ -43,19 +43,19 @@ impl Default for Caches {
 }
 
 impl Caches {
-    /// The lines of a cache of memory.
+    /// The lines of a memory cache.
     pub(super) fn lines(&mut self, cache: Cache) -> &mut Lines {
         let [constants, instructions, data, l2] = &mut self.0;
         match cache {
             Cache::Constants => constants,
             Cache::Instructions => instructions,
             Cache::L2 => l2,
-            // Descriptors have a cache of their own in the scheduler, and never come here.
+            // Descriptors have their own cache in the scheduler, and never reach this point.
             Cache::Data | Cache::Descriptors => data,
         }
     }
 
-    /// An SM has stored.
+    /// Records a store of an SM.
     pub(super) fn written(&mut self, accessed: &Accessed<'_>) {
         self.lines(Cache::Data).written(accessed);
     }
@@ -74,14 +74,14 @@ impl Lines {
         self.lines.clear();
     }
 
-    /// Where the first line of an access begins, how far that is before the access, and how many there are.
+    /// The start of the first line of an access, its distance from the access, and the number of lines.
     fn span(&self, accessed: &Accessed<'_>) -> (u64, u64, u64) {
         let size = self.cache.line();
         let before = accessed.va % size;
         (accessed.va - before, before, (before + accessed.len).div_ceil(size))
     }
 
-    /// The name of the line `index` lines after the one that begins at `va`.
+    /// The key of the line `index` lines after the one that starts at `va`.
     fn key(&self, accessed: &Accessed<'_>, va: u64, index: u64) -> (u64, u64) {
         let size = self.cache.line();
         if self.cache == Cache::L2 {
@@ -91,7 +91,7 @@ impl Lines {
         (accessed.space, va / size + index)
     }
 
-    /// Notes a read. Returns the address of the first line that was read before with other contents.
+    /// Records a read. Returns the address of the first line whose earlier contents differ.
     pub(super) fn read(&mut self, work: Option<WorkId>, accessed: &Accessed<'_>) -> Option<u64> {
         let size = self.cache.line();
         let (va, before, count) = self.span(accessed);
@@ -108,8 +108,8 @@ impl Lines {
                 continue;
             }
             let mut hasher = self.hasher.build_hasher();
-            // Mappings begin and end on pages, so the line lies in the mapping as a whole.
-            // CAST: offsets of a CPU mapping fit usize.
+            // Mappings begin and end on page boundaries, so the mapping contains the whole line. CAST: offsets of a CPU
+            // mapping fit usize.
             let first = accessed.offset() - before as usize + (index * size) as usize;
             (0..size as usize)
                 .step_by(4)
@@ -123,7 +123,7 @@ impl Lines {
         stale
     }
 
-    /// Notes a store by a unit that goes through the cache.
+    /// Records a store by a unit that uses the cache.
     pub(super) fn written(&mut self, accessed: &Accessed<'_>) {
         let (va, _, count) = self.span(accessed);
         for index in 0..count {

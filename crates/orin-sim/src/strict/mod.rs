@@ -1,22 +1,22 @@
-//! Strict mode: what a board would hide.
+//! Strict mode: reports errors that a board would hide.
 //!
-//! A board that reads memory nobody wrote gets some value; two grids that touch the same word at once leave
-//! some result; a cache that was not invalidated gives what memory held before. None of this faults, and
-//! often enough nothing seems wrong. With `strict` in the [`Config`](crate::Config) the model looks at each
-//! access to GPU memory and keeps a [`Report`] of
+//! A board that reads uninitialised memory gets an arbitrary value. Two grids that access the same word at once leave
+//! an arbitrary result. A cache that was not invalidated returns old contents. None of this faults, and often nothing
+//! seems wrong. With `strict` in the [`Config`](crate::Config) the model checks each access to GPU memory and records a
+//! [`Report`] for
 //!
-//! * a word read by a kernel, by host or by the scheduler that neither CPU nor GPU has written: nvmap's
-//!   memory is filled with [`POISON`], and a word counts as unwritten while it holds that value and no unit of
-//!   the GPU has stored there (`shadow`);
-//! * two pieces of work, grids, copies or uploads, of which one writes what the other reads or writes, without
-//!   anything that orders them (`order`);
-//! * a line that a cache may still hold from an earlier access, while memory has changed since other than by
-//!   the SMs' own stores (`cache`).
+//! - a word that a kernel, host or the scheduler reads although neither CPU nor GPU has written it: nvmap's memory is
+//!   filled with [`POISON`], and a word counts as unwritten while it has that value and no unit of the GPU has stored
+//!   there (`shadow`);
+//! - two pieces of work (grids, copies or uploads) of which one writes what the other reads or writes, without any
+//!   ordering between them (`order`);
+//! - a line that a cache may still hold from an earlier access, although memory has changed other than by the SMs' own
+//!   stores (`cache`).
 //!
-//! Where the model cannot know whether the CPU has waited for something it takes it as waited for, and memory
-//! changed by the CPU as written: there may be more wrong than is reported, but what is reported is wrong.
+//! If the model cannot know whether the CPU has waited for work, it assumes so; memory changed by the CPU counts as
+//! written. So there may be more errors than reports, but every report is an error.
 //!
-//! With strict mode off a [`View`](crate::mmu::View) has no `Watch`, which is all that an access looks at.
+//! With strict mode off a [`View`](crate::mmu::View) has no `Watch`, and an access checks nothing else.
 
 mod cache;
 mod order;
@@ -34,28 +34,27 @@ pub(crate) use order::Work;
 use order::{Order, WorkId};
 pub(crate) use shadow::Shadow;
 
-/// What fresh memory is filled with, word by word: as an address it is not mapped, as an instruction not
-/// one, as a number improbable.
+/// Fill pattern of fresh memory, per word: not a mapped address, not a valid instruction, and an improbable number.
 pub const POISON: u32 = 0xa5f0_c3b7;
 
-/// Bytes of a page.
+/// Size of a page in bytes.
 const PAGE: usize = PAGE_BYTES as usize;
 
-/// Reports that are kept; a run that makes more has told enough.
+/// Maximum number of stored reports.
 const MOST_REPORTS: usize = 1024;
 
-/// Whether an access can be how two pieces of work wait for each other.
+/// Whether two pieces of work can synchronise through an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strength {
     /// An ordinary load or store.
     Weak,
-    /// A volatile or atomic one, which other work may be waiting for.
+    /// A volatile or atomic access, which other work may wait for.
     Strong,
-    /// A semaphore of host or of an engine: it orders, and is not ordered itself.
+    /// A semaphore of host or of an engine: it orders other accesses, and needs no ordering itself.
     Semaphore,
 }
 
-/// What accesses memory.
+/// The unit that accesses memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// Host: pushbuffers and semaphores.
@@ -78,18 +77,18 @@ pub(crate) struct Accessed<'a> {
     pub(crate) space: u64,
     /// First address.
     pub(crate) va: u64,
-    /// Length in bytes; inside of `range`.
+    /// Length in bytes; within `range`.
     pub(crate) len: u64,
     /// Load, store or both.
     pub(crate) access: Access,
-    /// Whether it may be meant for others to see at once.
+    /// Whether the access may be meant for immediate visibility.
     pub(crate) strength: Strength,
     /// The mapping.
     pub(crate) range: &'a MappedRange,
 }
 
 impl Accessed<'_> {
-    /// CPU address of the first byte, valid as long as the view that the access came through.
+    /// CPU address of the first byte, valid while the view of the access lives.
     fn pointer(&self) -> *const u8 {
         // CAST: offsets of a CPU mapping fit usize.
         self.range.memory.pointer().as_ptr().wrapping_add(self.offset()).cast_const()
@@ -113,17 +112,18 @@ struct Inner {
     order: Order,
     caches: cache::Caches,
     reports: Vec<Report>,
-    /// Reports that have been taken by [`Strict::take_new`].
+    /// Number of reports taken by [`Strict::take_new`].
     taken: usize,
-    /// What has been reported, so that a loop over a whole buffer makes one report.
+    /// Past reports, so that a loop over a whole buffer makes only one report.
     told: BTreeSet<(Violation, u64, WorkId, WorkId)>,
 }
 
-/// Who accesses memory: a channel, or one of its pieces of work. Work that a piece of work starts comes behind it.
+/// The source of accesses: a channel, or one of its pieces of work. Work that is started by other work is ordered after
+/// it.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
     strict: Arc<Strict>,
-    /// Number of the channel that no other of this GPU has, and its id.
+    /// Number of the channel, unique on this GPU, and its id.
     lane: u64,
     channel: u32,
     unit: Unit,
@@ -135,7 +135,7 @@ impl Strict {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to keep account of a channel.
+    /// Starts tracking a channel.
     pub(crate) fn channel(self: &Arc<Self>, channel: u32) -> Arc<Watch> {
         let lane = self.inner().order.add_lane();
         Arc::new(Watch { strict: Arc::clone(self), lane, channel, unit: Unit::Host, work: None })
@@ -156,18 +156,18 @@ impl Strict {
 }
 
 impl Watch {
-    /// The same for another unit.
+    /// The same source for another unit.
     pub(crate) fn as_unit(&self, unit: Unit) -> Self {
         Self { unit, ..self.clone() }
     }
 
-    /// A new piece of work, which begins behind what the channel has waited for.
+    /// Creates a piece of work, ordered after what the channel has waited for.
     pub(crate) fn work(&self, name: String, unit: Unit) -> Arc<Self> {
         let work = self.strict.inner().order.issue(self.lane, name, self.work.as_deref());
         Arc::new(Self { unit, work: Some(Arc::new(work)), ..self.clone() })
     }
 
-    /// A new piece of work, which begins behind all earlier work of the channel.
+    /// Creates a piece of work, ordered after all earlier work of the channel.
     pub(crate) fn work_in_order(&self, name: String, unit: Unit) -> Arc<Self> {
         let mut inner = self.strict.inner();
         let work = inner.order.issue_in_order(self.lane, name);
@@ -175,7 +175,7 @@ impl Watch {
         Arc::new(Self { unit, work: Some(Arc::new(work)), ..self.clone() })
     }
 
-    /// The work has ended: the CPU may know.
+    /// The work has ended, and the CPU may know.
     pub(crate) fn finished(&self) {
         if let Some(work) = &self.work {
             self.strict.inner().order.finish(work.id);
@@ -196,39 +196,39 @@ impl Watch {
         self.strict.inner().order.idle(self.lane);
     }
 
-    /// The channel may have waited for all work of whatever channel that has ended: itself, or the CPU has
-    /// before it gave the channel something to do.
+    /// Any completed work of any channel may be ordered before the channel's next work: the channel may have waited for
+    /// it, or the CPU before it submitted more.
     pub(crate) fn learn_finished(&self) {
         self.strict.inner().order.learn_finished(self.lane);
     }
 
-    /// A semaphore at a CPU address was given a value.
+    /// Records the release of a semaphore at a CPU address.
     pub(crate) fn released(&self, semaphore: usize, value: u64) {
         self.strict.inner().order.release(self.lane, self.work.as_deref(), semaphore, value);
     }
 
-    /// The channel has waited for a semaphore, which holds `value` now.
+    /// The channel has acquired a semaphore, whose value is now `value`.
     pub(crate) fn acquired(&self, semaphore: usize, value: u64) {
         self.strict.inner().order.acquire(self.lane, semaphore, value);
     }
 
-    /// A cache holds nothing any more.
+    /// A cache has been invalidated.
     pub(crate) fn invalidate(&self, cache: Cache) {
         self.strict.inner().caches.lines(cache).clear();
     }
 
-    /// The constant cache holds nothing of a bank any more.
+    /// A bank has been invalidated in the constant cache.
     pub(crate) fn invalidate_bank(&self, space: u64, va: u64, bytes: u64) {
         self.strict.inner().caches.drop_bank(space, va, bytes);
     }
 
-    /// The scheduler runs a descriptor from its cache although memory has changed since.
+    /// The scheduler runs a cached descriptor although memory has changed.
     pub(crate) fn stale_descriptor(&self, va: u64, bytes: u64) {
         let mut inner = self.strict.inner();
         inner.report(self, Violation::Stale(Cache::Descriptors), (va, bytes), "", None);
     }
 
-    /// Keeps account of an access.
+    /// Tracks an access.
     pub(crate) fn access(&self, accessed: &Accessed<'_>) {
         let mut inner = self.strict.inner();
         match self.unit {
@@ -271,17 +271,17 @@ impl Inner {
         }
     }
 
-    /// Whether words have been written, and by whom.
+    /// Checks whether words have been written, and by which work.
     fn shadow(&mut self, watch: &Watch, accessed: &Accessed<'_>) {
-        // Whole banks and pages are read, whether or not anybody looks at each word.
+        // Whole banks and pages are read, regardless of which words are used.
         if matches!(watch.unit, Unit::Constant | Unit::Instruction) {
             return;
         }
         let work = watch.work.as_deref().filter(|_| accessed.strength != Strength::Semaphore);
         let reads_garbage = accessed.access != Access::Write && watch.unit != Unit::Transfer;
         let label = accessed.range.memory.label();
-        // Whole words, page by page; pages of the account are those of the memory's files.
-        // CAST: an access lies in a CPU mapping.
+        // Whole words, page by page; shadow pages are those of the memory's files. CAST: an access lies in a CPU
+        // mapping.
         let (first, count) = (accessed.va & !3, (accessed.len + (accessed.va & 3)).div_ceil(4) as usize);
         let mut done = 0;
         while done < count {

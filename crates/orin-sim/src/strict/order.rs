@@ -1,17 +1,17 @@
-//! What comes before what: waits of host, semaphores, chains of launches, and the CPU.
+//! Ordering of work: waits of host, semaphores, chains of launches, and the CPU.
 //!
-//! Work of a channel is a grid, a copy or an upload. Work knows what has ended before it began for a reason: the
-//! channel waited for idle; it waited for a semaphore whose release came behind the work; the work was started
-//! by the end of another grid. The CPU may have waited for any work that has ended when it submits more, or
-//! when it writes a semaphore itself.
+//! Work of a channel is a grid, a copy or an upload. Other work is ordered before it for one of these reasons: the
+//! channel waited for idle; the channel acquired a semaphore that was released after the other work; the end of another
+//! grid started the work. When the CPU submits more work or writes a semaphore, it may have waited for any completed
+//! work.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Semaphores and names that are remembered; beyond that the older ones are forgotten at once, which orders
-/// more than there is to order.
+/// Maximum number of stored semaphores and names. Beyond that the older ones are discarded, which assumes more ordering
+/// than there is.
 const MOST: usize = 1 << 16;
 
-/// A piece of work: its channel's number and its own.
+/// A piece of work: the channel's number and its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct WorkId {
     lane: u64,
@@ -26,9 +26,9 @@ impl WorkId {
 /// Work of one channel that is known to have ended.
 #[derive(Clone, Debug, Default)]
 struct Horizon {
-    /// All up to this number.
+    /// All work up to this number.
     all: u64,
-    /// Some beyond.
+    /// Further work after that.
     some: BTreeSet<u64>,
 }
 
@@ -71,7 +71,7 @@ impl Known {
     }
 }
 
-/// A piece of work and what is known to have ended before it.
+/// A piece of work and the work known to have ended before it.
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(super) id: WorkId,
@@ -80,7 +80,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Whether other work has ended before this began, for a reason.
+    /// Returns whether the other work is ordered before this work.
     pub(super) fn follows(&self, other: WorkId) -> bool {
         self.before.has(other)
     }
@@ -90,11 +90,11 @@ impl Work {
 #[derive(Debug, Default)]
 struct Lane {
     issued: u64,
-    /// What host knows.
+    /// What host knows to have ended.
     known: Known,
 }
 
-/// What a semaphore says.
+/// The state of a semaphore.
 #[derive(Debug)]
 struct Semaphore {
     value: u64,
@@ -106,7 +106,7 @@ struct Semaphore {
 pub(super) struct Order {
     lanes: Vec<Lane>,
     finished: Known,
-    /// By CPU address.
+    /// Semaphores by CPU address.
     semaphores: HashMap<usize, Semaphore>,
     names: HashMap<WorkId, String>,
 }
@@ -119,7 +119,7 @@ impl Order {
     }
 
     fn lane(&mut self, lane: u64) -> &mut Lane {
-        // CAST: an index that `add_lane` gave out.
+        // CAST: an index returned by `add_lane`.
         &mut self.lanes[lane as usize]
     }
 
@@ -139,7 +139,7 @@ impl Order {
         Work { id, name, before }
     }
 
-    /// Work behind all earlier work of the channel.
+    /// Creates work that is ordered after all earlier work of the channel.
     pub(super) fn issue_in_order(&mut self, lane: u64, name: String) -> Work {
         let mut work = self.issue(lane, name, None);
         work.before.add_all(lane, work.id.number - 1);
@@ -236,7 +236,7 @@ mod tests {
         assert!(work(&mut order, b).follows(first.id));
         order.release(a, None, 0x1000, 7);
         order.finish(second.id);
-        // Another value than the GPU wrote is the CPU's.
+        // A value that the GPU did not write was written by the CPU.
         order.acquire(b, 0x1000, 8);
         assert!(work(&mut order, b).follows(second.id));
     }

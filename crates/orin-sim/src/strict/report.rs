@@ -1,8 +1,8 @@
-//! What strict mode reports.
+//! Reports of strict mode.
 
 use core::fmt;
 
-/// A cache of the GPU that keeps what it was not told to forget.
+/// A cache of the GPU that keeps its contents until it is invalidated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cache {
     /// Constant banks: INVALIDATE_SHADER_CACHES with CONSTANT, CONSTANT_BUFFER_INVALIDATE of a launch descriptor.
@@ -18,7 +18,7 @@ pub enum Cache {
 }
 
 impl Cache {
-    /// Bytes of a line, or of what the model compares at once.
+    /// Size of a line in bytes, or of the unit that the model compares.
     pub(super) fn line(self) -> u64 {
         match self {
             Self::Constants => 64,
@@ -52,23 +52,23 @@ impl Cache {
     }
 }
 
-/// A rule that work on the GPU has broken without a board saying so.
+/// A rule that work on the GPU violated without an error on a board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Violation {
-    /// Memory was read that nobody has written.
+    /// Read of uninitialised memory.
     Unwritten,
-    /// Two pieces of work touch the same word, at least one writes it, and nothing orders them.
+    /// Two pieces of work access the same word, at least one writes it, and nothing orders them.
     Race,
-    /// A cache may still hold what memory held before.
+    /// A cache may hold a stale copy of the line.
     Stale(Cache),
 }
 
-/// One finding of strict mode. One piece of work makes one report of a kind, with the first place.
+/// One finding of strict mode. A piece of work makes at most one report of a kind, with the first location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// What is wrong.
+    /// The violated rule.
     pub violation: Violation,
-    /// Channel whose work found it.
+    /// The channel of the work.
     pub channel: u32,
     /// The unit or piece of work that made the access.
     pub work: String,
@@ -86,14 +86,17 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { work, va, .. } = self;
         match self.violation {
-            Violation::Unwritten => write!(f, "{work} reads {va:#x}, which nobody has written")?,
+            Violation::Unwritten => write!(f, "{work} reads {va:#x}, which has not been written")?,
             Violation::Race => {
                 let other = self.other.as_deref().unwrap_or("other work");
-                write!(f, "{work} and {other} both use {va:#x}, one writes it, and nothing orders them")?;
+                write!(
+                    f,
+                    "{work} and {other} both access {va:#x}, at least one writes it, and nothing orders them"
+                )?;
             }
             Violation::Stale(cache) => write!(
                 f,
-                "{work} reads {va:#x}, which the {} may hold from before it was changed; {}",
+                "{work} reads {va:#x}, of which the {} may hold a stale copy; {}",
                 cache.name(),
                 cache.cure()
             )?,

@@ -1,7 +1,7 @@
-//! What strict mode keeps of memory: which words the GPU has written, and who used each word last.
+//! Shadow memory: the words that the GPU has written, and the last access to each word.
 //!
-//! The account belongs to the memory and not to an address, so that all mappings of a buffer share it. Engines
-//! move whole pages, so a page whose words have all been used alike is kept as one.
+//! The shadow belongs to the memory and not to an address, so all mappings of a buffer share it. Engines move whole
+//! pages, so a page whose words have the same history is stored as one.
 
 use core::ops::Range;
 use std::collections::HashMap;
@@ -11,18 +11,18 @@ use super::order::{Work, WorkId};
 use super::{Accessed, Strength};
 use crate::mmu::{Access, PAGE_BYTES};
 
-/// Words of a page.
+/// Words per page.
 const WORDS: usize = PAGE_BYTES as usize / 4;
 
-/// The last use of a word of one kind.
+/// The last access of one kind to a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Use {
     work: WorkId,
-    /// Others may wait for this very access.
+    /// Whether other work may wait for this access.
     strong: bool,
 }
 
-/// The account of a word.
+/// The history of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Word {
     writer: Use,
@@ -34,17 +34,17 @@ struct Word {
 const NEVER: Use = Use { work: WorkId::NONE, strong: false };
 const UNUSED: Word = Word { writer: NEVER, reader: NEVER, written: false };
 
-/// A page of words.
+/// The history of a page.
 #[derive(Debug)]
 enum Page {
-    /// All have been used alike.
+    /// All words have the same history.
     Same(Word),
-    /// One by one.
+    /// One history per word.
     Each(Box<[Word; WORDS]>),
 }
 
 impl Page {
-    /// Lets `change` see some words; those that are alike once.
+    /// Applies `change` to some words; once for words with the same history.
     fn change(&mut self, words: Range<usize>, mut change: impl FnMut(usize, &mut Word)) {
         if let Self::Same(word) = self {
             if words.len() == WORDS {
@@ -62,21 +62,21 @@ impl Page {
     }
 }
 
-/// The account of one memory.
+/// The shadow of one memory.
 #[derive(Debug)]
 pub(crate) struct Shadow {
-    /// Whether words that hold the poison may never have been written.
+    /// Whether words that contain the poison may be unwritten.
     poisoned: bool,
-    /// Pages that the GPU has used, by number.
+    /// Pages that the GPU has accessed, by number.
     pages: Mutex<HashMap<usize, Page>>,
 }
 
-/// What is wrong with the use of some words, and which word is the first of them.
+/// Violations in an access to some words, with the first word of each.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
-    /// Nobody has written the word.
+    /// The first unwritten word.
     pub(super) unwritten: Option<usize>,
-    /// Work that used the word too, and that nothing orders.
+    /// The first word that is accessed without ordering, and the other work.
     pub(super) race: Option<(usize, WorkId)>,
 }
 
@@ -85,13 +85,13 @@ impl Shadow {
         Self { poisoned, pages: Mutex::default() }
     }
 
-    /// Whether the memory was filled with the poison.
+    /// Returns whether the memory was filled with the poison.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.poisoned
     }
 
-    /// Notes the use of words of one page, which begin at byte `offset`. `garbage` tells of a word by its
-    /// number within the use whether it is read and holds the poison.
+    /// Records an access to words of one page, starting at byte `offset`. `garbage` tells for a word, by its index in
+    /// the access, whether it is read and contains the poison.
     pub(super) fn access(
         &self,
         offset: usize,

@@ -47,7 +47,7 @@ fn the_scheduler_refuses_bad_descriptors_one_by_one() {
         ("program", Some(20), &[(q::PROGRAM_ADDRESS_LOWER, 0x1000_0010)], "not aligned to 128"),
         ("odd shared memory", Some(21), &[(q::SHARED_MEMORY_SIZE, 1000)], "SHARED_MEMORY_SIZE"),
         ("big shared memory", Some(21), &[(q::SHARED_MEMORY_SIZE, 165 * 1024)], "SHARED_MEMORY_SIZE"),
-        ("no such configuration", Some(25), &[(q::MIN_SM_CONFIG_SHARED_MEM_SIZE, 13)], "is no configuration"),
+        ("no such configuration", Some(25), &[(q::MIN_SM_CONFIG_SHARED_MEM_SIZE, 13)], "is not a configuration"),
         ("small configuration", Some(25), &[(q::SHARED_MEMORY_SIZE, 9 * 1024)], "SM configurations"),
         ("small maximum", Some(25), &[(q::MAX_SM_CONFIG_SHARED_MEM_SIZE, 1)], "SM configurations"),
         ("low local memory", Some(9), &[(q::SHADER_LOCAL_MEMORY_LOW_SIZE, 8)], "LOW_SIZE"),

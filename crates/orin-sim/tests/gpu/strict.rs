@@ -57,7 +57,7 @@ fn memory_that_nobody_wrote_is_reported_once_per_grid() {
     assert_eq!((report.violation, report.channel, report.va), (Violation::Unwritten, 511, DATA));
     let text = report.to_string();
     let named =
-        format!("the grid of descriptor {:#x} reads {DATA:#x}, which nobody has written (data)", qmd_at(0));
+        format!("the grid of descriptor {:#x} reads {DATA:#x}, which has not been written (data)", qmd_at(0));
     assert_eq!(text, named);
     // The grid itself has written the words by now.
     increment(&kernels, 1, DATA);

@@ -1,10 +1,10 @@
-//! What a launch takes from memory besides its arguments: the two windows, local memory, code read ahead.
+//! Memory requirements of a launch besides its arguments: the two windows, local memory, prefetched code.
 //!
-//! The windows are the generic addresses under which a thread finds shared and local memory. The MMU is not
-//! asked there, so memory that is mapped in a window cannot be reached: SKED refuses such a launch. Local
-//! memory lies in one area for all TPCs, whose size the class is told per TPC; each warp of an SM has a part
-//! of its own in it. That SKED asks for room for all warps that can be on a TPC at once is inferred from
-//! what drivers provide: the class has a size that throttles nothing.
+//! The windows are the generic addresses of shared and local memory. Accesses inside them bypass the MMU, so memory
+//! that is mapped in a window cannot be reached: SKED refuses such a launch. Local memory lies in one area for all
+//! TPCs; the class gets its size per TPC, and each warp of an SM has its own part. That SKED requires memory for all
+//! warps that can be on a TPC at once is inferred from what drivers provide: the class has a size that throttles
+//! nothing.
 
 use ampere_cmd::qmd::v3_0 as q;
 
@@ -12,21 +12,21 @@ use super::{Checked, Checker, Environment, WARP, esr, fail};
 use crate::mmu::Access;
 use crate::sm::{Launch, ctas_per_sm};
 
-/// Parts of local memory are multiples of this many bytes.
+/// Granularity of the local-memory sizes in bytes.
 const LOCAL_UNIT: u64 = 16;
-/// A warp's local memory is a multiple of this many bytes.
+/// Granularity of a warp's local memory in bytes.
 const LOCAL_WARP_UNIT: u64 = 0x200;
-/// Bytes and alignment of the shared- and of the local-memory window.
+/// Size and alignment of the shared- and the local-memory window in bytes.
 const WINDOW: u64 = 16 << 20;
-/// One past the last address that the MMU takes: the windows' fields have 49 bits.
+/// End of the MMU's address range: the windows' fields have 49 bits.
 const ADDRESS_END: u64 = 1 << 49;
 /// SMs of a TPC.
 const SMS_PER_TPC: u32 = 2;
-/// Code is read ahead in units of this many bytes, from a multiple of them on.
+/// Granularity and alignment of code prefetch in bytes.
 const PREFETCH_UNIT: u64 = 256;
 
 impl Checker<'_> {
-    /// Bytes of local memory per thread, both parts together.
+    /// Bytes of local memory per thread, the sum of both parts.
     pub(super) fn local_memory(&self, launch: &Launch) -> Checked<u32> {
         let parts = [
             (q::SHADER_LOCAL_MEMORY_LOW_SIZE, esr::LOCAL_LOW),
@@ -36,7 +36,7 @@ impl Checker<'_> {
         for (field, bit) in parts {
             let size = self.get(field);
             if !size.is_multiple_of(LOCAL_UNIT) {
-                let reason = format!("{} {size:#x} is no multiple of {LOCAL_UNIT}", field.info().name);
+                let reason = format!("{} {size:#x} is not a multiple of {LOCAL_UNIT}", field.info().name);
                 return fail(Some(bit), reason);
             }
             total += size;
@@ -77,7 +77,7 @@ impl Checker<'_> {
         Ok(total as u32)
     }
 
-    /// The windows are addresses that memory must not have.
+    /// Checks that the windows do not overlap memory.
     pub(super) fn windows(&self) -> Checked<()> {
         let Environment { shared_window, local_window, .. } = *self.environment;
         let refuse = |reason| fail(Some(esr::WINDOW_OVERLAP), reason);
@@ -102,7 +102,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The code that is read ahead: first byte and one past the last.
+    /// The range of prefetched code: first byte and one past the last.
     pub(super) fn prefetch(&self) -> Checked<Option<(u64, u64)>> {
         let kind = self.get(q::PROGRAM_PREFETCH_TYPE);
         let kinds = [q::PROGRAM_PREFETCH_TYPE_PREFETCH_LAUNCH, q::PROGRAM_PREFETCH_TYPE_PREFTECH_POST];

@@ -1,8 +1,8 @@
-//! Launch descriptors (QMD v3.0): reading, the scheduler's checks, and what the SMs get of them.
+//! Launch descriptors (QMD v3.0): reading, the scheduler's checks, and the values for the SMs.
 //!
-//! SKED reports what it refuses as bits of its ESR (GA100 `pri_sked`); a check that has such a bit
-//! names it. Beyond that the model refuses every field that has an effect it lacks, and every bit
-//! that no field names, rather than run something else than a board would.
+//! SKED reports refusals as bits of its ESR (GA100 `pri_sked`); a check with such a bit names it. In addition the model
+//! refuses every field whose effect is not modelled, and every undefined bit, rather than behave differently from a
+//! board.
 
 mod memory;
 mod release;
@@ -23,59 +23,58 @@ mod esr {
     pub(super) const LOCAL_LOW: u32 = 9;
     /// High part of local memory.
     pub(super) const LOCAL_HIGH: u32 = 10;
-    /// Both parts together.
+    /// Sum of both parts.
     pub(super) const LOCAL_TOTAL: u32 = 12;
     /// Registers per thread.
     pub(super) const REGISTER_COUNT: u32 = 13;
-    /// Threads of a CTA.
+    /// Threads per CTA.
     pub(super) const TOTAL_THREADS: u32 = 18;
     /// Program address.
     pub(super) const PROGRAM_OFFSET: u32 = 20;
-    /// Shared memory of a CTA.
+    /// Shared memory per CTA.
     pub(super) const SHARED_MEMORY_SIZE: u32 = 21;
     /// A dimension of the CTA is zero.
     pub(super) const ZERO_THREAD_DIMENSION: u32 = 23;
     /// A window overlaps something.
     pub(super) const WINDOW_OVERLAP: u32 = 24;
-    /// The SM configuration has less shared memory than a CTA wants.
+    /// The SM configuration has too little shared memory for a CTA.
     pub(super) const SM_CONFIG_TOO_SMALL: u32 = 25;
-    /// Registers of a CTA.
+    /// Registers per CTA.
     pub(super) const CTA_REGISTERS: u32 = 26;
 }
 
-/// Threads of a warp.
+/// Threads per warp.
 const WARP: u32 = 32;
-/// Most threads of a CTA, also along x and y.
+/// Maximum number of threads of a CTA, in total and along x and y.
 const MAX_THREADS: u64 = 1024;
-/// Most threads along z.
+/// Maximum number of threads along z.
 const MAX_THREADS_Z: u32 = 64;
-/// Most CTAs along x.
+/// Maximum number of CTAs along x.
 const MAX_GRID_X: u64 = (1 << 31) - 1;
 /// Registers of an SM, shared by its four partitions.
 const SM_REGISTERS: u32 = 65_536;
 const SM_PARTITIONS: u32 = 4;
-/// Registers are given to a warp in units of this many.
+/// Allocation granularity of registers per warp.
 const REGISTER_UNIT: u32 = 256;
-/// Most registers of a thread.
+/// Maximum number of registers per thread.
 const MAX_REGISTERS: u64 = 255;
-/// Most named barriers of a CTA.
+/// Maximum number of named barriers per CTA.
 const MAX_BARRIERS: u64 = 16;
-/// Shared memory comes in units of this many bytes.
+/// Allocation granularity of shared memory in bytes.
 const SHARED_UNIT: u64 = 128;
-/// Largest shared memory of a CTA in bytes, the system's 1 KiB included.
+/// Maximum shared memory per CTA in bytes, including the system's 1 KiB.
 const MAX_SHARED: u64 = 164 * 1024;
-/// Alignment of a program in bytes, and of a constant bank.
+/// Alignment of a program and of a constant bank, in bytes.
 const PROGRAM_ALIGNMENT: u64 = 128;
 const BANK_ALIGNMENT: u64 = 64;
-/// Largest constant bank in bytes.
+/// Maximum size of a constant bank in bytes.
 const MAX_BANK: u64 = 64 << 10;
-/// Versions of machine code that an SM of this chip runs, and zero for not said.
+/// Machine-code versions that an SM of this chip runs; zero means unspecified.
 const SASS_VERSIONS: [u64; 4] = [0, 0x80, 0x86, 0x87];
-/// Largest DEPENDENCE_COUNTER.
+/// Maximum DEPENDENCE_COUNTER.
 pub(super) const MAX_DEPENDENCE: u64 = 0xffff;
 
-/// Fields with an effect that the model lacks, or that belong to the hardware: zero in any
-/// descriptor that a driver prepares.
+/// Fields whose effect is not modelled, or that belong to the hardware: zero in any descriptor that a driver prepares.
 const UNMODELLED: &[Field<q::Layout>] = &[
     q::OUTER_PUT,
     q::OUTER_OVERFLOW,
@@ -135,12 +134,12 @@ const UNMODELLED: &[Field<q::Layout>] = &[
     q::HW_ONLY_DEPENDENCE_COUNTER,
 ];
 
-/// What a launch takes from the state of the compute class.
+/// The part of the compute class's state that a launch uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Environment {
     pub(super) shared_window: u64,
     pub(super) local_window: u64,
-    /// GPU address of the local memory of all TPCs.
+    /// GPU address of the local memory for all TPCs.
     pub(super) local_memory: u64,
     /// Local memory of a TPC, in bytes.
     pub(super) local_bytes_per_tpc: u64,
@@ -159,7 +158,7 @@ pub(super) struct Grid {
     pub(super) dependent: Option<Dependent>,
 }
 
-/// What the caches forget before the grid begins; the model has none, but strict mode keeps account.
+/// The caches that are invalidated before the grid starts. The model has none, but strict mode tracks them.
 #[derive(Debug)]
 pub(super) struct Invalidates {
     caches: Vec<Cache>,
@@ -167,7 +166,7 @@ pub(super) struct Invalidates {
 }
 
 impl Invalidates {
-    /// Tells strict mode.
+    /// Records the invalidations in strict mode.
     pub(super) fn forget(&self, watch: &Watch, view: &View) {
         self.caches.iter().for_each(|&cache| watch.invalidate(cache));
         for bank in &self.banks {
@@ -181,11 +180,11 @@ impl Invalidates {
 pub(super) struct Dependent {
     pub(super) va: u64,
     pub(super) action: DependentAction,
-    /// Whether it is read ahead, when the grid before it begins.
+    /// Whether it is prefetched when the previous grid starts.
     pub(super) prefetch: bool,
 }
 
-/// What happens to it.
+/// The action on it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum DependentAction {
     Schedule,
@@ -215,12 +214,12 @@ pub(super) fn read(va: u64, view: &View) -> Result<QmdV3_0, ChannelFault> {
     Ok(QmdV3_0::from_words(words))
 }
 
-/// Dependences that must be counted down before the descriptor runs.
+/// Number of dependences that must be counted down before the descriptor runs.
 pub(super) fn dependence_counter(descriptor: &QmdV3_0) -> u64 {
     descriptor.get(q::DEPENDENCE_COUNTER)
 }
 
-/// A reason with the ESR bit that reports it.
+/// A reason with its ESR bit.
 struct Refusal {
     bit: Option<u32>,
     reason: String,
@@ -232,11 +231,11 @@ fn fail<T>(bit: Option<u32>, reason: impl Into<String>) -> Checked<T> {
     Err(Refusal { bit, reason: reason.into() })
 }
 
-/// Checks a descriptor as the scheduler does before it launches the grid.
+/// Makes the scheduler's checks on a descriptor before launching its grid.
 ///
 /// # Errors
 ///
-/// What is wrong, as a fault of the descriptor at `va`.
+/// The fault of the descriptor at `va`, with the reason.
 pub(super) fn check(
     va: u64,
     descriptor: &QmdV3_0,
@@ -258,7 +257,7 @@ impl Checker<'_> {
         self.descriptor.get(field)
     }
 
-    /// A field of at most 32 bits, which all fields are.
+    /// Reads a field of at most 32 bits, as all fields are.
     fn get32(&self, field: Field<q::Layout>) -> u32 {
         // CAST: no field crosses a word.
         self.get(field) as u32
@@ -315,7 +314,7 @@ impl Checker<'_> {
         }
         let sass = self.get(q::SASS_VERSION);
         if !SASS_VERSIONS.contains(&sass) {
-            return fail(None, format!("SASS_VERSION {sass:#x} is no machine code of this chip"));
+            return fail(None, format!("SASS_VERSION {sass:#x} is not supported by this chip"));
         }
         Ok(())
     }
@@ -368,7 +367,7 @@ impl Checker<'_> {
         Ok(block)
     }
 
-    /// Registers per thread. A partition's registers are dealt out to whole warps.
+    /// Registers per thread. A partition's registers are allocated to whole warps.
     fn registers(&self, warps: u32) -> Checked<u32> {
         let registers = self.get(q::REGISTER_COUNT_V);
         if registers == 0 || registers > MAX_REGISTERS {
@@ -397,12 +396,13 @@ impl Checker<'_> {
         Ok(va)
     }
 
-    /// Shared memory of a CTA, and of an SM in the largest configuration allowed.
+    /// Shared memory per CTA, and per SM in the largest allowed configuration.
     fn shared_memory(&self) -> Checked<(u32, u32)> {
         let size = self.get(q::SHARED_MEMORY_SIZE);
         if !size.is_multiple_of(SHARED_UNIT) || size > MAX_SHARED {
-            let reason =
-                format!("SHARED_MEMORY_SIZE {size:#x} is no multiple of {SHARED_UNIT} up to {MAX_SHARED:#x}");
+            let reason = format!(
+                "SHARED_MEMORY_SIZE {size:#x} is not a multiple of {SHARED_UNIT} up to {MAX_SHARED:#x}"
+            );
             return fail(Some(esr::SHARED_MEMORY_SIZE), reason);
         }
         let config = |field: Field<q::Layout>| {
@@ -410,7 +410,7 @@ impl Checker<'_> {
             match shared_memory_config_bytes(code) {
                 Some(bytes) => Ok(u64::from(bytes)),
                 None => {
-                    let reason = format!("{} {code} is no configuration of an SM", field.info().name);
+                    let reason = format!("{} {code} is not a configuration of an SM", field.info().name);
                     fail(Some(esr::SM_CONFIG_TOO_SMALL), reason)
                 }
             }

@@ -1,4 +1,4 @@
-//! The releases of a launch descriptor: semaphores written when its grid has ended.
+//! The releases of a launch descriptor: semaphores written at the end of its grid.
 
 use ampere_cmd::qmd::{Field, QmdV3_0, v3_0 as q};
 
@@ -6,18 +6,18 @@ use super::{Checked, fail};
 use crate::gpu::decoder::join;
 use crate::gpu::semaphore::{Operation, Reduction, SemaphoreWrite, Structure};
 
-/// What one of the releases does at the grid's end.
+/// The effect of one release at the grid's end.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::gpu) struct Release {
     pub(in crate::gpu) write: SemaphoreWrite,
     pub(in crate::gpu) interrupt: bool,
 }
 
-/// The releases of a descriptor, `None` where not enabled.
+/// The releases of a descriptor; `None` if not enabled.
 ///
 /// # Errors
 ///
-/// What is wrong with one.
+/// The reason why a release is invalid.
 pub(super) fn releases(descriptor: &QmdV3_0) -> Checked<[Option<Release>; 3]> {
     let mut releases = [None; 3];
     for (release, fields) in releases.iter_mut().zip(&RELEASES) {
@@ -76,7 +76,7 @@ fn release(descriptor: &QmdV3_0, fields: &Fields) -> Checked<Option<Release>> {
     }
 }
 
-/// The fields of one of them.
+/// The fields of one release.
 struct Fields {
     enable: Field<q::Layout>,
     address_upper: Field<q::Layout>,
