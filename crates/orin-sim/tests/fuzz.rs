@@ -1,5 +1,5 @@
-//! The fuzz targets of the model without a fuzzer: the committed seeds, then mutations of them for as long as
-//! `NVGPU_FUZZ_SECONDS` says, by default one second each.
+//! Runs the fuzz targets of the model without a fuzzer: the committed seeds, then mutations of them for
+//! `NVGPU_FUZZ_SECONDS`, by default one second each.
 
 #[path = "../../../fuzz/src/channel.rs"]
 mod channel;
@@ -14,7 +14,7 @@ mod runner;
 
 use std::path::{Path, PathBuf};
 
-/// Where the seeds of a target lie.
+/// The folder with the seeds of a target.
 fn seeds(target: &str) -> [PathBuf; 1] {
     [Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(target)]
 }

@@ -1,5 +1,5 @@
-//! Random requests with random arguments: no panic, no success for what does not exist, and
-//! everything can be given back afterwards.
+//! Random requests with random arguments: no panic, no success on objects that do not exist, and everything can be
+//! freed afterwards.
 
 #[path = "../../../fuzz/src/pointers.rs"]
 mod pointers;
@@ -17,7 +17,7 @@ use proptest::prelude::*;
 use support::*;
 use zerocopy::IntoBytes;
 
-/// One step on one of the open descriptors.
+/// One call on one of the open descriptors.
 #[derive(Clone, Debug)]
 enum Step {
     Ioctl { fd: usize, fitting: bool, code: u32, words: Vec<Word> },
@@ -29,7 +29,7 @@ enum Step {
 #[derive(Clone, Debug)]
 enum Word {
     Value(u32),
-    /// A descriptor that is open.
+    /// An open descriptor.
     Descriptor(usize),
     /// A handle number that may exist.
     Handle(u32),
@@ -55,10 +55,10 @@ fn step() -> impl Strategy<Value = Step> {
     let code = prop_oneof![
         8 => prop::sample::select(codes()),
         1 => any::<u32>(),
-        // A real request with one bit wrong.
+        // A real request with one flipped bit.
         1 => (prop::sample::select(codes()), 0_u32..32).prop_map(|(code, bit)| code ^ 1 << bit),
     ];
-    // Most requests want zeroes behind their first fields.
+    // Most requests require zeros after their first fields.
     let words = prop_oneof![
         1 => prop::collection::vec(word(), 66),
         5 => prop::collection::vec(word(), 4),
@@ -78,20 +78,20 @@ fn descriptors(argument: &[u32]) -> Vec<i32> {
     numbers.filter(|fd| is_ours(*fd)).collect()
 }
 
-/// What a descriptor is named.
+/// The name of a descriptor.
 fn name(fd: i32) -> String {
     let link = std::fs::read_link(format!("/proc/self/fd/{fd}"));
     link.map(|link| link.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Whether a number is a descriptor that a model has made, by its name.
+/// Returns whether a number is a descriptor of the model, by its name.
 fn is_ours(fd: i32) -> bool {
     ["memfd:dev/", "memfd:nv", "memfd:dmabuf", "memfd:sync_file", "memfd:host1x"]
         .iter()
         .any(|prefix| name(fd).contains(prefix))
 }
 
-/// Part of the name of the descriptors that know the family of a request.
+/// Part of the name of the descriptors that accept the family of a request.
 fn family(code: u32) -> &'static str {
     match (code >> 8) as u8 {
         nvmap::FAMILY => "dev/nvmap",
@@ -139,7 +139,7 @@ proptest! {
                     // The longest encodable argument is 16 KiB.
                     argument.resize(4096, 0);
                     if code == channel::code::WAIT {
-                        // The second word is the time limit, and 0 is none.
+                        // The second word is the time limit; 0 means no limit.
                         argument[1] = 1;
                     }
                     pointers::tame(code, argument.as_mut_bytes());
@@ -148,8 +148,8 @@ proptest! {
                     } else {
                         argument.as_mut_ptr().cast::<c_void>()
                     };
-                    // SAFETY: the argument is 16 KiB; addresses inside it lead to memory of their own or
-                    // nowhere, and the software kernel checks each before it uses it.
+                    // SAFETY: the argument has 16 KiB. Addresses inside it are invalid or point to reserved memory, and
+                    // the software kernel checks each one before it uses it.
                     let result = unsafe { bench.door.ioctl(fd, code, pointer) };
                     if !real.contains(&code) {
                         prop_assert!(result.is_err(), "{code:#x} succeeded");
@@ -186,7 +186,7 @@ proptest! {
         }
         for fd in 0..4096 {
             if fd != bench.nvmap.raw() && fd != bench.ctrl.raw() {
-                // The model answers EBADF for numbers that are not its own.
+                // The model returns EBADF for numbers that are not its own.
                 let _ = bench.door.close(fd);
             }
         }

@@ -1,5 +1,4 @@
-//! What happens when the process may not open more descriptors. Alone in its process, because the
-//! limit is the whole process's.
+//! The descriptor limit of the process. The test has its own process, because the limit applies to the whole process.
 
 #[path = "kernel/support/mod.rs"]
 mod support;
@@ -17,7 +16,7 @@ fn a_full_descriptor_table_is_reported_as_the_kernel_does() {
     bench.alloc(handle);
     let before = (bench.orin.live(), open_descriptors());
     let limits = getrlimit(Resource::Nofile);
-    // Nothing above the lowest free number: numbers in use keep working.
+    // Forbids numbers above the lowest free one; numbers in use keep working.
     let lowest = std::fs::File::open("/dev/null").map(|file| std::os::fd::AsRawFd::as_raw_fd(&file)).unwrap();
     let full = Rlimit { current: Some(u64::try_from(lowest).unwrap()), ..limits };
     setrlimit(Resource::Nofile, full).unwrap();

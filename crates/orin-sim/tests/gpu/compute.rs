@@ -17,12 +17,12 @@ const CODE: u64 = 0x12_1000_0000;
 pub(crate) const DATA: u64 = 0x15_0000_0000;
 const DATA_BYTES: usize = 1 << 20;
 pub(crate) const LOCAL: u64 = 0x20_0000_0000;
-/// Local memory of a TPC: the 96 warps of two SMs with 1 KiB per thread.
+/// Local memory per TPC: the 96 warps of two SMs with 1 KiB per thread.
 pub(crate) const LOCAL_PER_TPC: u64 = 96 * 32 * 1024;
 pub(crate) const SHARED_WINDOW: u64 = 0x7294_0000_0000;
 pub(crate) const LOCAL_WINDOW: u64 = 0x7293_0000_0000;
 
-/// Where constant bank 0 of launch `index` lies, and where its descriptor.
+/// The address of constant bank 0 of launch `index`.
 fn bank_at(index: u64) -> u64 {
     DATA + 0x8_0000 + index * 0x400
 }
@@ -68,7 +68,7 @@ impl Kernels {
         ring
     }
 
-    /// What a channel needs before its first launch.
+    /// Sends the commands that a channel needs before its first launch.
     pub(crate) fn set_up(&self, ring: &mut Ring<'_>) {
         ring.commands(|encoder| {
             encoder.set_object(Subchannel::COMPUTE, u32::from(class::CLASS)).unwrap();
@@ -79,7 +79,7 @@ impl Kernels {
         });
     }
 
-    /// Writes bank 0 of launch `index` and returns its descriptor.
+    /// Writes bank 0 of launch `index`, and returns its descriptor.
     pub(crate) fn prepare(
         &self,
         kernel: &str,
@@ -303,7 +303,7 @@ fn grids_of_a_chain_follow_each_other() {
         depend(&mut qmd, index as u64 + 1, action);
         kernels.store(index as u64, &qmd);
     }
-    // The last one waits for two: the grid before it and a launch of its own.
+    // The last one has two dependences: the previous grid and its own launch.
     let mut last = grid(3);
     last.set(q::DEPENDENCE_COUNTER, 2u32).unwrap();
     kernels.store(3, &last);
@@ -345,7 +345,7 @@ fn a_reused_descriptor_is_safe_when_copied_only() {
             encoder.wait_for_idle(ampere_cmd::host_c76f::WfiScope::All).unwrap();
             encoder.semaphore_release(&release(SEMAPHORES, 2)).unwrap();
         });
-        // Host is past the launch, whose grid waits behind the slow one: rewrite the descriptor.
+        // Host has processed the launch, whose grid waits after the slow one: rewrite the descriptor.
         let deadline = Instant::now() + Duration::from_secs(20);
         while rig.semaphores.load(0) == 0 {
             assert!(Instant::now() < deadline);
@@ -356,7 +356,7 @@ fn a_reused_descriptor_is_safe_when_copied_only() {
         if action == PcasAction::InvalidateCopySchedule {
             assert_eq!(rig.semaphores.load(0x20), expected);
         } else {
-            // In place the driver races with the scheduler: either value, here mostly the new one.
+            // In place the driver races with the scheduler: either value is possible, mostly the new one here.
             assert!([1, expected].contains(&rig.semaphores.load(0x20)));
         }
     }
@@ -453,7 +453,7 @@ fn an_endless_grid_is_aborted_and_others_run_beside_it() {
     let begin = Instant::now();
     rig.gpu.stop_channels(&[511]);
     assert!(begin.elapsed() < Duration::from_secs(2), "took {:?}", begin.elapsed());
-    // Nothing of the grid is left: it does not see the word it waited for.
+    // The grid is gone: it does not react to the word that it waited for.
     rig.write(DATA, &[1, 0, 0, 0]);
     std::thread::sleep(Duration::from_millis(5));
     assert_eq!(rig.words(DATA + 0x100, 1), [0]);
@@ -491,7 +491,7 @@ fn a_grid_that_the_cpu_ends_finishes() {
     assert_eq!(rig.semaphores.load(0), 0);
     let view = rig.space.view();
     let word = view.pointer(DATA, 4, Access::Write).unwrap();
-    // SAFETY: an aligned word that the view keeps mapped; the grid reads it all the while.
+    // SAFETY: an aligned word that the view keeps mapped; the grid reads it concurrently.
     unsafe { AtomicU32::from_ptr(word.cast()) }.store(1, Ordering::Relaxed);
     rig.wait_for(0, 1);
 }

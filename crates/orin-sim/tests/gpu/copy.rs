@@ -58,7 +58,7 @@ fn a_big_copy_runs_in_slices_that_others_fit_between() {
         encoder.semaphore_release(&stamped(0x20, false)).unwrap();
         encoder.semaphore_release(&stamped(0, true)).unwrap();
     });
-    // The other channel waits until the copies are under way, and answers before they are done.
+    // The other channel waits until the copies have started, and responds before they are done.
     other.commands(|encoder| {
         encoder.semaphore_acquire(&acquire(SEMAPHORES + 0x20, 1)).unwrap();
         encoder.semaphore_release(&stamped(0x10, false)).unwrap();
@@ -213,7 +213,7 @@ fn inline_data_is_uploaded_to_the_byte() {
     };
     ring.commands(|encoder| {
         encoder.inline_upload(TARGET + 4, &words).unwrap();
-        // Two lines of 8 bytes a pitch apart, then 5 bytes, with a semaphore behind.
+        // Two lines of 8 bytes one pitch apart, then 5 bytes followed by a semaphore.
         let mut lines = |va: u64, length, count, launch: compute_c7c0::LaunchDma, data: &[u32]| {
             encoder
                 .sequence(

@@ -12,7 +12,7 @@ use crate::compute::{
 };
 use crate::rig::{SEMAPHORES, release};
 
-/// Changes a descriptor or the channel's set-up before a launch.
+/// A change of a descriptor or of the channel's set-up before a launch.
 type Change<'a> = (&'a str, Option<u32>, &'a [(Field<q::Layout>, u64)], &'a str);
 
 #[test]
@@ -47,7 +47,12 @@ fn the_scheduler_refuses_bad_descriptors_one_by_one() {
         ("program", Some(20), &[(q::PROGRAM_ADDRESS_LOWER, 0x1000_0010)], "not aligned to 128"),
         ("odd shared memory", Some(21), &[(q::SHARED_MEMORY_SIZE, 1000)], "SHARED_MEMORY_SIZE"),
         ("big shared memory", Some(21), &[(q::SHARED_MEMORY_SIZE, 165 * 1024)], "SHARED_MEMORY_SIZE"),
-        ("no such configuration", Some(25), &[(q::MIN_SM_CONFIG_SHARED_MEM_SIZE, 13)], "is not a configuration"),
+        (
+            "no such configuration",
+            Some(25),
+            &[(q::MIN_SM_CONFIG_SHARED_MEM_SIZE, 13)],
+            "is not a configuration",
+        ),
         ("small configuration", Some(25), &[(q::SHARED_MEMORY_SIZE, 9 * 1024)], "SM configurations"),
         ("small maximum", Some(25), &[(q::MAX_SM_CONFIG_SHARED_MEM_SIZE, 1)], "SM configurations"),
         ("low local memory", Some(9), &[(q::SHADER_LOCAL_MEMORY_LOW_SIZE, 8)], "LOW_SIZE"),
@@ -119,7 +124,7 @@ fn bits_without_a_name_are_refused() {
     assert!(fault.to_string().contains("bit 464"), "{fault}");
 }
 
-/// The fault of a launch of `qmd` on a channel set up by `set_up` alone.
+/// The fault of a launch on a channel with only the given set-up.
 fn refused_after(set_up: impl FnOnce(&mut Encoder<Vec<u32>>), local_bytes: u64) -> (Option<u32>, String) {
     let kernels = basics();
     let mut qmd = kernels.prepare("empty", 0, [1, 1, 1], [32, 1, 1], &[]);
@@ -141,7 +146,7 @@ fn windows_and_local_memory_must_be_set_up() {
         encoder.shader_shared_memory_window(SHARED_WINDOW).unwrap();
         encoder.shader_local_memory_window(LOCAL_WINDOW).unwrap();
     };
-    // A fresh channel has both windows at zero: the SKED exception 0x01000000 of a board.
+    // A fresh channel has both windows at zero: SKED exception 0x01000000 on a board.
     let (bit, reason) = refused_after(|_| {}, 0);
     assert_eq!((bit, reason.contains("has not been set")), (Some(24), true), "{reason}");
     for (shared, local, wrong) in [
@@ -178,13 +183,13 @@ fn windows_and_local_memory_must_be_set_up() {
 
 #[test]
 fn local_memory_must_hold_all_warps_of_a_tpc_at_once() {
-    // A thread's 4 KiB make 128 KiB a warp: the class was told of four warps' worth per TPC.
+    // 4 KiB per thread are 128 KiB per warp; the class has memory for four warps per TPC.
     let kernels = basics();
     let cases = [
         ("four CTAs of a warp", [4, 1, 1], [32, 1, 1], 164, true),
         ("five", [5, 1, 1], [32, 1, 1], 164, false),
         ("one CTA of five warps", [1, 1, 1], [160, 1, 1], 164, false),
-        // Two SMs with room for two CTAs' shared memory each run four at once, whatever the grid.
+        // Two SMs with shared memory for two CTAs each run four at once, whatever the grid.
         ("many that do not fit", [100, 1, 1], [32, 1, 1], 8, true),
     ];
     for (id, (name, grid, block, kib, fits)) in (0..).zip(cases) {
@@ -218,7 +223,7 @@ fn local_memory_must_hold_all_warps_of_a_tpc_at_once() {
     }
 }
 
-/// The MMU fault of a launch that was changed by `change`.
+/// The MMU fault of a launch with a changed descriptor.
 fn unmapped(change: impl FnOnce(&mut QmdV3_0)) -> MmuFault {
     let kernels = basics();
     let mut qmd = kernels.prepare("empty", 0, [1, 1, 1], [32, 1, 1], &[]);

@@ -1,4 +1,4 @@
-//! What each unit refuses, and how the fault says so.
+//! Refusals of each unit, and their fault reports.
 
 use ampere_cmd::command::LinearCopy;
 use ampere_cmd::gpfifo::{Entry, Operation, Segment, userd};
@@ -8,10 +8,10 @@ use orin_sim::mmu::{Access, FaultKind};
 
 use crate::rig::{Rig, SEMAPHORES, release};
 
-/// Nothing is mapped here.
+/// An unmapped address.
 const NOWHERE: u64 = 0x30_0000_0000;
 
-/// The fault of a fresh channel that runs these words.
+/// The fault of a fresh channel that executes these words.
 fn fault_of(words: &[u32]) -> ChannelFault {
     let rig = Rig::new();
     let mut ring = rig.channel(5, 8);
@@ -19,7 +19,7 @@ fn fault_of(words: &[u32]) -> ChannelFault {
     let (id, fault) = rig.fault();
     assert_eq!(id, 5);
     assert_eq!(rig.gpu.status(5).unwrap().activity, Activity::Faulted);
-    // A halted channel does not go on.
+    // A halted channel does not continue.
     ring.commands(|encoder| encoder.semaphore_release(&release(SEMAPHORES + 0x100, 1)).unwrap());
     let mut other = rig.channel(6, 8);
     other.commands(|encoder| encoder.semaphore_release(&release(SEMAPHORES + 0x110, 1)).unwrap());
@@ -123,7 +123,7 @@ fn pushbuffer_words_must_be_headers() {
         assert_eq!((va & 0xfff, at), (4, word));
         assert!(said.starts_with("PBENTRY") && said.contains(reason), "{said}");
     }
-    // Two words to the last method address and one beyond, behind a release: none of it is executed.
+    // Two words for the last method address and the one beyond, after a release: none of it is executed.
     for mode in [1_u32, 5] {
         let beyond = mode << 29 | 2 << 16 | 1 << 13 | 0x3ffc >> 2;
         let ChannelFault::PushbufferEntry { word, reason, .. } = fault_of(&[beyond, 0, 0]) else {
@@ -139,8 +139,8 @@ fn ring_entries_must_make_sense() {
     let illegal = Entry::Control { operation: Operation::Illegal(0), sync: false }.encode().unwrap();
     let hopper = Entry::Control { operation: Operation::SetExtendedBase(1), sync: false }.encode().unwrap();
     let plain = Entry::from(Segment::new(0x1000, 1)).encode().unwrap();
-    // Bits without a field (40 was the privilege of older chips), opcodes without a meaning, and a segment
-    // that takes the last word of the address space.
+    // Undefined bits (40 was the privilege bit of older chips), undefined opcodes, and a segment that contains the last
+    // word of the address space.
     let (stray, privileged, opcode) = (plain | 2, plain | 1 << 40, 5 << 32);
     let last = 0xff_ffff_fffc | 1 << 42;
     for entry in [illegal, hopper, stray, privileged, opcode, illegal | 1 << 40, last] {
@@ -173,7 +173,7 @@ fn unmapped_memory_names_its_client() {
     assert_eq!(mmu(fault_of(&words), "host"), (NOWHERE + 8, FaultKind::InvalidPde, Access::Write));
     let words = commands(|encoder| encoder.semaphore_acquire(&crate::rig::acquire(NOWHERE, 1)).unwrap());
     assert_eq!(mmu(fault_of(&words), "host").2, Access::Read);
-    // The copy engine, behind the end of a mapping.
+    // The copy engine, beyond the end of a mapping.
     let copy = LinearCopy { source: SEMAPHORES, destination: SEMAPHORES + 0xff00, bytes: 0x200 };
     let words = commands(|encoder| encoder.linear_copy(&copy).unwrap());
     assert_eq!(mmu(fault_of(&words), "copy"), (SEMAPHORES + 0x1_0000, FaultKind::InvalidPte, Access::Write));

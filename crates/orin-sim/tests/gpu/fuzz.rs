@@ -1,4 +1,4 @@
-//! Whatever a channel is fed, the GPU goes on serving the others.
+//! The GPU keeps serving other channels, whatever one channel executes.
 
 use ampere_cmd::gpfifo::{Entry, Segment};
 use ampere_cmd::pushbuffer::{Header, Mode};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::rig::{Rig, SEMAPHORES, release};
 
-/// Method words that lead somewhere: a real method of one of the three classes with any data.
+/// Method words with an effect: a real method of one of the three classes with arbitrary data.
 fn method() -> impl Strategy<Value = Vec<u32>> {
     let engines = [(0u8, "AMPERE_CHANNEL_GPFIFO_B"), (1, "AMPERE_COMPUTE_B"), (4, "AMPERE_DMA_COPY_B")];
     let addresses: Vec<(u8, u32)> = engines

@@ -1,8 +1,8 @@
-//! The worked examples of the command encoding, word for word, executed.
+//! Executes the worked examples of the command encoding, word for word.
 
 use crate::rig::{Rig, SEMAPHORES, release};
 
-/// Set-up of a compute channel with a release of 1 behind it.
+/// Set-up of a compute channel, followed by a release of 1.
 #[rustfmt::skip]
 const SET_UP: [u32; 22] = [
     0x2001_2000, 0x0000_c7c0,
@@ -14,7 +14,7 @@ const SET_UP: [u32; 22] = [
     0x8000_0008,
 ];
 
-/// Copy of 256 bytes with a four-word release of 2 behind it.
+/// Copy of 256 bytes, followed by a four-word release of 2.
 #[rustfmt::skip]
 const COPY: [u32; 16] = [
     0x2001_8000, 0x0000_c7b5,
@@ -110,8 +110,8 @@ fn an_inline_upload_of_16_bytes() {
     assert_eq!(rig.words(0x20_0000_0000, 5), [0x1111_1111, 0x2222_2222, 0x3333_3333, 0x4444_4444, 0]);
 }
 
-/// Non-zero words of the launch descriptor: 4x2x1 CTAs of 64 threads at 0x1200000080, release of 3 with
-/// time to 0x1200000020.
+/// Nonzero words of the launch descriptor: 4x2x1 CTAs of 64 threads at 0x1200000080, release of 3 with time to
+/// 0x1200000020.
 const QMD: [(usize, u32); 20] = [
     (4, 0x0000_007f),
     (5, 0x3c00_0000),

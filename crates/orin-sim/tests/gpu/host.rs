@@ -68,7 +68,7 @@ fn a_lost_token_loses_no_channel() {
     let rig = Rig::new();
     let mut rings: Vec<_> = (0..4).map(|id| rig.channel(id, 16)).collect();
     for value in 1..50 {
-        // All doorbells in a row: most tokens are overwritten before anybody looks.
+        // All doorbells in quick succession: most tokens are overwritten before the GPU polls.
         for (index, ring) in rings.iter_mut().enumerate() {
             ring.commands(|encoder| {
                 encoder.semaphore_release(&release(SEMAPHORES + index as u64 * 16, value)).unwrap();
@@ -100,7 +100,7 @@ fn channels_wait_for_each_other() {
 fn every_acquire_condition_blocks_until_it_holds() {
     let rig = Rig::new();
     let mut ring = rig.channel(7, 8);
-    // Condition, payload, a value that does not satisfy it, one that does.
+    // Condition, payload, a value that does not satisfy it, and one that does.
     let cases = [
         (AcquireCondition::Equal, Payload::Bits32(5), 6, 5),
         (AcquireCondition::StrictGreaterOrEqual, Payload::Bits32(5), 4, 0xffff_ffff),
@@ -280,7 +280,7 @@ fn pages_come_and_go() {
     let page = Arc::new(Memory::new("usermode", 0x1_0000).unwrap());
     rig.gpu.add_doorbell_page(Arc::clone(&page));
     rig.gpu.remove_doorbell_page(&rig.page);
-    // The thread may be in the middle of a look at its old list.
+    // The thread may be processing its old list.
     std::thread::sleep(Duration::from_millis(20));
     ring.commands(|encoder| encoder.semaphore_release(&release(SEMAPHORES, 1)).unwrap());
     std::thread::sleep(Duration::from_millis(10));
@@ -304,7 +304,7 @@ fn a_stopped_channel_touches_nothing() {
     ring.ring_doorbell();
     std::thread::sleep(Duration::from_millis(10));
     assert_eq!(rig.semaphores.load(16), 0);
-    // The id can be bound again, with a ring that begins anew.
+    // The id can be bound again, with a new ring.
     drop(ring);
     rig.space.unmap(0x14_0070_0000).unwrap();
     let mut ring = rig.channel(7, 8);
@@ -314,7 +314,7 @@ fn a_stopped_channel_touches_nothing() {
 
 #[test]
 fn a_handler_may_stop_the_channel_that_faults() {
-    /// Stops the channel as the kernel does when it recovers, and asks for its status.
+    /// Stops the channel as the kernel does on recovery, and queries its status.
     struct Recovery {
         gpu: OnceLock<Gpu>,
         stopped: AtomicU32,
@@ -351,7 +351,7 @@ fn a_handler_may_stop_the_channel_that_faults() {
                 group: ChannelGroup::alone(channel_id),
             });
         }
-        // An index beyond the ring: both channels fault, the first to be served stops the other.
+        // An index beyond the ring: both channels fault, and the first one served stops the other.
         userd.store(userd::GP_PUT as usize, 8);
         page.store(usermode_c561::Doorbell::ADDRESS as usize, 4);
         let deadline = Instant::now() + Duration::from_secs(20);

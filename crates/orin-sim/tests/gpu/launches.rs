@@ -1,4 +1,4 @@
-//! LAUNCH_DMA of the copy engine: semaphores, reductions, order, sizes, and transfers that fault.
+//! LAUNCH_DMA of the copy engine: semaphores, reductions, order, sizes, and faulting transfers.
 
 use ampere_cmd::{Encoder, Method, Subchannel, copy_c7b5 as class};
 use orin_sim::gpu::ChannelFault;
@@ -110,7 +110,7 @@ fn misplaced_semaphores_are_refused_before_anything_moves() {
 
 #[test]
 fn reductions_of_every_kind_and_sign() {
-    /// What the L2 makes of memory and payload in 32 bits, by the definitions of the class header's names.
+    /// The L2's 32-bit result for memory and payload, as defined by the class header's names.
     fn narrow(number: u32, unsigned: bool, v: u32, p: u32) -> u32 {
         let (sv, sp, fv, fp) = (v as i32, p as i32, f32::from_bits(v), f32::from_bits(p));
         match (number, unsigned) {
@@ -185,7 +185,7 @@ fn reductions_of_every_kind_and_sign() {
     ring.commands(|encoder| {
         for number in (0..8).chain(10..13) {
             for unsigned in [false, true] {
-                // Increment and decrement are unsigned only; NaNs are nobody's business.
+                // Increment and decrement are unsigned only; NaNs are not tested.
                 if !unsigned && (number == 6 || number == 7) {
                     continue;
                 }
@@ -240,7 +240,7 @@ fn reductions_that_the_l2_lacks_are_refused() {
 fn transfers_follow_each_other_and_semaphores_their_transfers() {
     let rig = Rig::new();
     let mut ring = rig.channel(1, 8);
-    // Longer than a slice, so that the first is not over when the second is queued.
+    // Longer than a slice, so that the first is still running when the second is queued.
     let len = 3 << 20;
     rig.map(SOURCE, len);
     rig.map(TARGET, 2 * len);
@@ -271,13 +271,13 @@ fn lines_that_overlap_each_other_are_written_in_order() {
     rig.map(TARGET, 0x1000);
     rig.write(SOURCE, &(0..=255).collect::<Vec<u8>>());
     ring.commands(|encoder| {
-        // Lines of 16 bytes a pitch of 10 apart: the later line has the last word.
+        // Lines of 16 bytes with a pitch of 10: the later line wins.
         lines(encoder, SOURCE, TARGET, [16, 10], 16, 3);
         launch(encoder, &class::LaunchDma { multi_line_enable: true, ..copy() });
-        // Pitch 0: every line to the same place.
+        // Pitch 0: every line goes to the same address.
         lines(encoder, SOURCE, TARGET + 0x100, [16, 0], 16, 4);
         launch(encoder, &class::LaunchDma { multi_line_enable: true, ..copy() });
-        // Without MULTI_LINE_ENABLE the count means nothing.
+        // Without MULTI_LINE_ENABLE the count has no effect.
         lines(encoder, SOURCE, TARGET + 0x200, [16, 16], 16, 4);
         launch(encoder, &copy());
         encoder.semaphore_release(&release(SEMAPHORES, 1)).unwrap();
@@ -293,7 +293,7 @@ fn lines_that_overlap_each_other_are_written_in_order() {
 fn one_launch_moves_more_than_four_gib() {
     let rig = Rig::new();
     let mut ring = rig.channel(1, 8);
-    // Pitch 0 on both sides, so that a little memory stands for 4 GiB and 1 MiB.
+    // Pitch 0 on both sides, so that little memory suffices for 4 GiB and 1 MiB.
     let line = 4 << 20;
     rig.map(SOURCE, line);
     rig.map(TARGET, line);
@@ -310,7 +310,7 @@ fn one_launch_moves_more_than_four_gib() {
     });
     rig.wait_for(0, 1);
     assert_eq!(rig.read(TARGET + line as u64 - 4, 4), [1, 2, 3, 4]);
-    // One line of the greatest length, between sparse pages, with a byte of memory behind the target's.
+    // One line of maximum length, between sparse pages, with one byte of memory after the target's.
     let (from, to, length) = (0x30_0000_0000, 0x40_0000_0000, u32::MAX);
     rig.space.add_sparse(from, 1 << 32);
     rig.space.add_sparse(to, (1 << 32) - 0x1000);
@@ -334,7 +334,7 @@ fn a_transfer_that_faults_leaves_what_it_wrote_before() {
     rig.map(TARGET, 0x2000);
     rig.write(SOURCE, &[0x5a; 0x4000]);
     ring.commands(|encoder| {
-        // The third line runs into memory that is not there.
+        // The third line runs into unmapped memory.
         lines(encoder, SOURCE, TARGET, [0x1000, 0x0fc0], 0x800, 4);
         semaphore(encoder, SEMAPHORES, 1);
         let signal = class::LaunchDma {
@@ -364,7 +364,7 @@ fn a_remapped_transfer_faults_where_its_component_does() {
     let mut ring = rig.channel(5, 8);
     rig.map(TARGET, 0x1000);
     ring.commands(|encoder| {
-        // Three bytes of an element are written, the fourth is kept: it may lie nowhere.
+        // Three bytes of an element are written and the fourth is kept, so it may be unmapped.
         methods(encoder, class::SetRemapConstA::ADDRESS, &[7, 9, 0x0300_6544]);
         lines(encoder, 0, TARGET + 0xff8, [0; 2], 2, 1);
         launch(encoder, &class::LaunchDma { remap_enable: true, ..copy() });
@@ -394,7 +394,7 @@ fn hints_change_nothing_and_what_is_reserved_is_refused() {
         ..copy()
     };
     ring.commands(|encoder| {
-        // Rendering is enabled as it is from the start; NOP and the triggers of counters do nothing.
+        // Rendering is enabled by default; NOP and the triggers of counters have no effect.
         methods(encoder, class::SetRenderEnableC::ADDRESS, &[1]);
         methods(encoder, class::Nop::ADDRESS, &[5]);
         methods(encoder, class::PmTrigger::ADDRESS, &[5]);
@@ -422,7 +422,7 @@ fn hints_change_nothing_and_what_is_reserved_is_refused() {
 
 #[test]
 fn methods_without_a_model_or_a_name_are_refused() {
-    // Monitored fences, conditional rendering, and BYPASS_L2, which classes before this one had at bit 20.
+    // Monitored fences, conditional rendering, and BYPASS_L2, which earlier classes had at bit 20.
     for (address, data, reason) in [
         (class::SetMonitoredFenceType::ADDRESS, 0, "not modelled"),
         (class::SetRenderEnableC::ADDRESS, 2, "conditional rendering"),

@@ -1,6 +1,5 @@
-//! Random transfers between pitch-linear lines and block-linear surfaces, with and without remapping,
-//! against a reference that knows nothing of the engine: it writes down a surface in the order of its
-//! memory and looks up where each byte went.
+//! Random transfers between pitch-linear lines and block-linear surfaces, with and without remapping, compared with an
+//! independent reference: it enumerates a surface in memory order and looks up the location of each byte.
 
 use std::cell::RefCell;
 
@@ -12,11 +11,11 @@ use crate::rig::{Rig, SEMAPHORES, release};
 
 const SOURCE: u64 = 0x10_0000_0000;
 const TARGET: u64 = 0x20_0000_0000;
-/// Memory of either side, in mappings of their own so that transfers cross from one to the other.
+/// Memory of either side, in separate mappings, so that transfers cross mappings.
 const MAPPING: usize = 0x1_0000;
 const BYTES: usize = 16 * MAPPING;
 
-/// A block-linear surface and the place of the rectangle in it.
+/// A block-linear surface and the position of the rectangle in it.
 #[derive(Clone, Copy, Debug)]
 struct Blocks {
     height_log2: u32,
@@ -24,7 +23,7 @@ struct Blocks {
     /// Elements, rows and layers around the rectangle.
     margin: [u32; 3],
     origin: [u32; 3],
-    /// Whether the origin is sent by the older method, SET_SRC_ORIGIN or SET_DST_ORIGIN.
+    /// Whether the origin is set by the older method, SET_SRC_ORIGIN or SET_DST_ORIGIN.
     older: bool,
 }
 
@@ -34,7 +33,7 @@ enum Side {
     Blocks(Blocks),
 }
 
-/// Component size, components of a source element, selectors of the target's components.
+/// Component size, components per source element, selectors of the target's components.
 #[derive(Clone, Debug)]
 struct Remap {
     size: u32,
@@ -77,8 +76,8 @@ fn extent(blocks: &Blocks, case: &Case) -> [u32; 3] {
     ]
 }
 
-/// For each byte position (x, y) of a layer its offset in memory, found by walking through memory in
-/// order: slabs, rows of blocks, blocks, layers, GOBs, and the 32-byte sectors of a GOB.
+/// For each byte position (x, y) of a layer its offset in memory, found by enumerating memory in order: slabs, rows of
+/// blocks, blocks, layers, GOBs, and the 32-byte sectors of a GOB.
 fn walk(blocks: &Blocks, [width, height, depth]: [u32; 3], layer: u32) -> Vec<Vec<u32>> {
     /// Column in units of 16 bytes and row in units of two rows of the sectors of a GOB, in memory order.
     const SECTORS: [(u32, u32); 16] = [
@@ -122,7 +121,7 @@ fn walk(blocks: &Blocks, [width, height, depth]: [u32; 3], layer: u32) -> Vec<Ve
     map
 }
 
-/// Where byte `byte` of line `line` of a side lies, as a function.
+/// The location of byte `byte` of line `line` of a side, as a function.
 fn places(side: &Side, case: &Case, element: u32) -> Box<dyn Fn(u32, u32) -> usize> {
     match *side {
         Side::Pitch { offset, pitch } => Box::new(move |line, byte| (offset + line * pitch + byte) as usize),
@@ -135,7 +134,7 @@ fn places(side: &Side, case: &Case, element: u32) -> Box<dyn Fn(u32, u32) -> usi
     }
 }
 
-/// What the target holds afterwards.
+/// The expected contents of the target.
 fn reference(case: &Case, source: &[u8], target: &mut [u8]) {
     let from = places(&case.source, case, case.source_bytes());
     let to = places(&case.target, case, case.target_bytes());

@@ -1,4 +1,4 @@
-//! The modelled GPU driven as user space drives it: pushbuffer, GPFIFO entry, GP_PUT, doorbell.
+//! Drives the modelled GPU like user space: pushbuffer, GPFIFO entry, GP_PUT, doorbell.
 
 mod compute;
 mod copy;

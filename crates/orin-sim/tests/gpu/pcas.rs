@@ -1,4 +1,4 @@
-//! The scheduler's cache of launch descriptors, and what each PCAS action does to it.
+//! The scheduler's cache of launch descriptors, and the effect of each PCAS action on it.
 
 use ampere_cmd::command::PcasAction;
 use ampere_cmd::qmd::{QmdV3_0, v3_0 as q};
@@ -7,17 +7,17 @@ use ampere_cmd::{Encoder, Subchannel, compute_c7c0 as class};
 use crate::compute::{Kernels, basics, launch, qmd_at, set_release};
 use crate::rig::{Ring, SEMAPHORES, release};
 
-/// Where the grids' own releases go.
+/// Target of the grids' own releases.
 const RESULT: usize = 0x20;
 
-/// An empty grid that writes `payload`.
+/// An empty grid that releases `payload`.
 fn telling(kernels: &Kernels, index: u64, payload: u64) -> QmdV3_0 {
     let mut qmd = kernels.prepare("empty", index, [1, 1, 1], [32, 1, 1], &[]);
     set_release(&mut qmd, SEMAPHORES + RESULT as u64, payload, &[]);
     qmd
 }
 
-/// Sends `commands`, waits for their end and returns what the last grid wrote.
+/// Sends `commands`, waits for completion, and returns the last grid's payload.
 fn run(
     kernels: &Kernels,
     ring: &mut Ring<'_>,
@@ -35,7 +35,7 @@ fn run(
 #[test]
 fn a_cached_descriptor_is_not_read_again() {
     use PcasAction::*;
-    // An action that gets the descriptor into the cache or not, and one that runs it after it was rewritten.
+    // An action that may cache the descriptor, and one that runs it after it was rewritten.
     let cases = [
         (vec![PrefetchSchedule], vec![PrefetchSchedule], 1),
         (vec![Schedule], vec![Schedule], 1),
@@ -46,7 +46,7 @@ fn a_cached_descriptor_is_not_read_again() {
         (vec![PrefetchSchedule], vec![InvalidateCopySchedule], 2),
         (vec![PrefetchSchedule], vec![InvalidatePrefetchCopySchedule], 2),
         (vec![PrefetchSchedule], vec![InvalidateCopySchedule, Schedule], 2),
-        // A copy of the grid's own leaves nothing in the cache.
+        // The grid's own copy leaves nothing in the cache.
         (vec![InvalidateCopySchedule], vec![Schedule], 2),
         (vec![InvalidatePrefetchCopySchedule], vec![PrefetchSchedule], 2),
         (vec![PrefetchSchedule, Nop], vec![Nop, Schedule], 1),
@@ -112,7 +112,7 @@ fn a_dependent_is_read_ahead_when_asked_for() {
     ] {
         let kernels = basics();
         let mut ring = kernels.channel(511);
-        // The first grid itself overwrites a word of the second one's descriptor: its payload.
+        // The first grid overwrites a word of the second one's descriptor: its payload.
         let payload_at = qmd_at(1) + 832 / 8;
         let mut bytes = payload_at.to_le_bytes().to_vec();
         bytes.extend([2_u32, 1].iter().flat_map(|word| word.to_le_bytes()));
@@ -185,7 +185,7 @@ fn releases_write_what_their_fields_say() {
             for wide in [false, true] {
                 for reduction in [None, Some(0), Some(1), Some(2), Some(3), Some(5), Some(6), Some(7)] {
                     if wide && (structure == 1 || reduction == Some(3)) {
-                        // Refused: no room for 64 bits, and no INC of 64 bits.
+                        // Refused: no space for 64 bits, and no 64-bit INC.
                         continue;
                     }
                     end += 1;

@@ -1,4 +1,4 @@
-//! A GPU with an address space, a doorbell page and channels, without any kernel.
+//! A GPU with an address space, a doorbell page and channels, but without a kernel.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -13,16 +13,16 @@ use orin_sim::gpu::{
 use orin_sim::memory::Memory;
 use orin_sim::mmu::{AddressSpace, MappedRange};
 
-/// Every wait of these tests ends here.
+/// Time limit of every wait in these tests.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Where `Rig::semaphores` is mapped: 64 KiB.
+/// Address of `Rig::semaphores`: 64 KiB.
 pub(crate) const SEMAPHORES: u64 = 0x12_0000_0000;
-/// Where pushbuffers are mapped, one MiB per channel id.
+/// Address of the pushbuffers, 1 MiB per channel id.
 const PUSHBUFFERS: u64 = 0x14_0000_0000;
 const PUSHBUFFER_BYTES: u64 = 1 << 20;
 
-/// Keeps what the GPU reports.
+/// Records the GPU's reports.
 #[derive(Default)]
 pub(crate) struct Recorder {
     faults: Mutex<Vec<(u32, ChannelFault)>>,
@@ -61,7 +61,7 @@ impl Rig {
         Self::with(GpuConfig::default())
     }
 
-    /// With strict mode on or off; all memory that is mapped then has an account.
+    /// A rig with strict mode on or off. With strict mode, all mapped memory is tracked.
     pub(crate) fn with_strict(strict: bool) -> Self {
         Self::with(GpuConfig { strict, ..GpuConfig::default() })
     }
@@ -82,7 +82,7 @@ impl Rig {
         self.map_as(va, memory, writable, false);
     }
 
-    /// Maps memory, for the L2 cache to keep or not.
+    /// Maps memory, cacheable in the L2 or not.
     pub(crate) fn map_as(&self, va: u64, memory: &Arc<Memory>, writable: bool, cached: bool) {
         let (len, memory) = (memory.len() as u64, Arc::clone(memory));
         self.space.map(MappedRange { va, len, memory, offset: 0, writable, cached });
@@ -127,7 +127,7 @@ impl Rig {
         }
     }
 
-    /// Waits until that many non-stall interrupts have been reported in all.
+    /// Waits until `count` non-stall interrupts have been reported in total.
     pub(crate) fn wait_interrupts(&self, count: u32) {
         let deadline = Instant::now() + LIMIT;
         while self.recorder.interrupts.load(Ordering::Relaxed) != count {
@@ -136,7 +136,7 @@ impl Rig {
         }
     }
 
-    /// The deadlocks reported so far, of which there are at least `count`.
+    /// Waits for at least `count` deadlock reports and returns all of them.
     pub(crate) fn deadlocks(&self, count: usize) -> Vec<Vec<Waiter>> {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -149,7 +149,7 @@ impl Rig {
         }
     }
 
-    /// Waits until the GPU's thread has looked at everything that many times: it shows the time each time.
+    /// Waits until the GPU's thread has polled `count` times, which is visible in the time that it writes.
     pub(crate) fn wait_rounds(&self, count: u32) {
         use ampere_cmd::Method;
         let time = || self.page.load(usermode_c561::Time0::ADDRESS as usize);
@@ -168,7 +168,7 @@ impl Rig {
         u64::from(self.semaphores.load(offset + 12)) << 32 | u64::from(self.semaphores.load(offset + 8))
     }
 
-    /// Waits for the next fault and takes it.
+    /// Waits for the next fault and removes it.
     pub(crate) fn fault(&self) -> (u32, ChannelFault) {
         let faults = self.recorder.faults.lock().unwrap();
         let (mut faults, time) =
@@ -177,7 +177,7 @@ impl Rig {
         faults.remove(0)
     }
 
-    /// Waits until a channel does something that satisfies `condition`.
+    /// Waits until a channel's activity satisfies `condition`.
     pub(crate) fn wait_activity(&self, id: u32, condition: impl Fn(&Activity) -> bool) -> Activity {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -195,7 +195,7 @@ impl Rig {
         self.channel_of(ChannelGroup::alone(id), id, entries)
     }
 
-    /// The same as part of a TSG.
+    /// Like [`Rig::channel`], as part of a TSG.
     pub(crate) fn channel_of(&self, group: ChannelGroup, id: u32, entries: u32) -> Ring<'_> {
         let ring = self.bind(group, id, entries);
         self.gpu.add_object(id, u32::from(compute_c7c0::CLASS));
@@ -203,7 +203,7 @@ impl Rig {
         ring
     }
 
-    /// A channel without any context.
+    /// A channel without engine contexts.
     pub(crate) fn bare_channel(&self, id: u32, entries: u32) -> Ring<'_> {
         self.bind(ChannelGroup::alone(id), id, entries)
     }
@@ -235,12 +235,12 @@ pub(crate) struct Ring<'a> {
     pushbuffer: Arc<Memory>,
     entries: u32,
     put: u32,
-    /// Bytes of the pushbuffer in use.
+    /// Number of pushbuffer bytes in use.
     used: usize,
 }
 
 impl Ring<'_> {
-    /// Writes words to the pushbuffer and returns where.
+    /// Writes words to the pushbuffer. Returns their address.
     pub(crate) fn place(&mut self, words: &[u32]) -> u64 {
         if self.used + words.len() * 4 > self.pushbuffer.len() {
             self.used = 0;
@@ -253,7 +253,7 @@ impl Ring<'_> {
         self.base + at as u64
     }
 
-    /// Writes one ring entry; waits for room.
+    /// Writes one ring entry; waits until there is room.
     pub(crate) fn entry(&mut self, entry: u64) {
         let next = (self.put + 1) % self.entries;
         let deadline = Instant::now() + LIMIT;
@@ -277,14 +277,14 @@ impl Ring<'_> {
         self.rig.page.store(usermode_c561::Doorbell::ADDRESS as usize, self.id);
     }
 
-    /// One segment of words, submitted.
+    /// Submits one segment of words.
     pub(crate) fn submit(&mut self, words: &[u32]) {
         let va = self.place(words);
         self.entry(Entry::from(Segment::new(va, words.len() as u32)).encode().unwrap());
         self.ring_doorbell();
     }
 
-    /// One segment of commands, submitted.
+    /// Submits one segment of commands.
     pub(crate) fn commands(&mut self, encode: impl FnOnce(&mut Encoder<Vec<u32>>)) {
         let mut encoder = Encoder::new(Vec::new());
         encode(&mut encoder);
@@ -292,12 +292,12 @@ impl Ring<'_> {
     }
 }
 
-/// A release of 32 bits behind all work.
+/// A 32-bit release after all work.
 pub(crate) fn release(va: u64, value: u32) -> SemaphoreRelease {
     SemaphoreRelease { va, payload: Payload::Bits32(value), wait_for_idle: true, timestamp: false }
 }
 
-/// An acquire of `memory >= value` in 32 bits.
+/// A 32-bit acquire of `memory >= value`.
 pub(crate) fn acquire(va: u64, value: u32) -> SemaphoreAcquire {
     SemaphoreAcquire {
         va,

@@ -13,17 +13,17 @@ use orin_sim::mmu::Access;
 use crate::compute::{DATA, Kernels, faulty, launch};
 use crate::rig::{Rig, Ring, SEMAPHORES, acquire, release};
 
-/// Counts the steps of all channels; each step writes the count into the next slot of its channel.
+/// Counter of the steps of all channels. Each step stores the count in the next slot of its channel.
 const COUNTER: u64 = SEMAPHORES + 0x8000;
 const SLOTS: u64 = SEMAPHORES + 0x1000;
-/// Slots of a channel.
+/// Slots per channel.
 const STEPS: u64 = 24;
 
 fn group(tsg: u32, timeslice_us: u32) -> ChannelGroup {
     ChannelGroup { tsg, veid: 0, timeslice_us }
 }
 
-/// Steps that take one slice of the channel each: a copy of the counter that counts when it is done.
+/// Steps that take one slice of the channel each: a copy of the counter, which is incremented on completion.
 fn steps(encoder: &mut Encoder<Vec<u32>>, channel: u64) {
     for step in 0..STEPS {
         let slot = SLOTS + (channel * STEPS + step) * 4;
@@ -47,8 +47,8 @@ fn steps(encoder: &mut Encoder<Vec<u32>>, channel: u64) {
     }
 }
 
-/// Lets channels of these groups make their steps, all submitted before any of them runs. Returns the
-/// order of the steps by the channel's place in `groups`.
+/// Runs the steps of channels in these groups, all submitted before any of them runs. Returns the order of the steps,
+/// by the channel's index in `groups`.
 fn order(rig: &Rig, groups: &[ChannelGroup], rings: &mut [Ring<'_>]) -> Vec<usize> {
     rig.gpu.stall(true);
     rig.semaphores.store(0x8000, 0);
@@ -74,12 +74,12 @@ fn run(seed: u64, groups: &[ChannelGroup]) -> Vec<usize> {
 
 #[test]
 fn time_slices_share_the_time_in_their_proportion() {
-    // Three milliseconds against one: three steps against one, until the first has made all.
+    // Three milliseconds against one: three steps for each one, until the first TSG has done all.
     let order = run(0, &[group(5, 3000), group(6, 1000)]);
     let expected: Vec<usize> = [0, 0, 0, 1].repeat(8);
     assert_eq!(order[..32], expected);
     assert!(order[32..].iter().all(|&channel| channel == 1));
-    // Channels of one TSG take turns inside its time.
+    // Channels of one TSG take turns within its time slice.
     let order = run(0, &[group(5, 2048), group(6, 1024), group(5, 2048)]);
     assert_eq!(order[..10], [0, 2, 0, 2, 1, 0, 2, 0, 2, 1]);
 }
@@ -102,7 +102,7 @@ fn the_seed_decides_the_order_and_nothing_else_does() {
     let orders: Vec<_> = (1..6).map(|seed| run(seed, &groups)).collect();
     for (seed, order) in (1..).zip(&orders) {
         assert_eq!(run(seed, &groups), *order, "seed {seed} again");
-        // Every round has all of them.
+        // Every round contains all of them.
         for round in order.chunks(4) {
             let mut round = round.to_vec();
             round.sort_unstable();
@@ -131,7 +131,7 @@ fn a_blocked_acquire_lets_its_tsg_and_others_work() {
         });
         let waiting = |activity: &Activity| matches!(activity, Activity::WaitingForSemaphore { .. });
         rig.wait_activity(1, waiting);
-        // The other TSG is served although the first holds its time slice, and so is the sibling.
+        // The other TSG is served although the first one holds its time slice, and so is the sibling.
         other.commands(|encoder| encoder.semaphore_release(&release(SEMAPHORES + 0x20, 1)).unwrap());
         rig.wait_for(0x20, 1);
         sibling.commands(|encoder| encoder.semaphore_release(&release(SEMAPHORES, 2)).unwrap());
@@ -184,7 +184,7 @@ fn compute_channel<'a>(kernels: &'a Kernels, id: u32, group: ChannelGroup) -> Ri
     ring
 }
 
-/// Starts a grid that ends when the CPU says so, and a release of `SEMAPHORES` + 0x10 behind it.
+/// Starts a grid that ends when the CPU writes a word, followed by a release of `SEMAPHORES` + 0x10.
 fn start_endless(kernels: &Kernels, ring: &mut Ring<'_>) {
     let mut bytes = DATA.to_le_bytes().to_vec();
     bytes.extend((DATA + 0x100).to_le_bytes());
@@ -200,7 +200,7 @@ fn start_endless(kernels: &Kernels, ring: &mut Ring<'_>) {
 fn end_endless(kernels: &Kernels) {
     let view = kernels.rig.space.view();
     let word = view.pointer(DATA, 4, Access::Write).unwrap();
-    // SAFETY: an aligned word that the view keeps mapped; the grid reads it all the while.
+    // SAFETY: an aligned word that the view keeps mapped; the grid reads it concurrently.
     unsafe { AtomicU32::from_ptr(word.cast()) }.store(1, Ordering::Relaxed);
 }
 
@@ -211,8 +211,8 @@ fn a_wait_for_idle_reaches_as_far_as_its_scope() {
     let tsg = |veid| ChannelGroup { veid, ..group(1, 1000) };
     let mut endless = compute_channel(&kernels, 1, tsg(1));
     start_endless(&kernels, &mut endless);
-    // On another subcontext: its own is idle, the whole engine is not. A method before makes it the engine
-    // that is waited for.
+    // On another subcontext its own work is idle, but the whole engine is not. The preceding method selects the engine
+    // to wait for.
     let mut near = compute_channel(&kernels, 2, tsg(0));
     let idle = |encoder: &mut Encoder<Vec<u32>>, scope, offset| {
         let at_once = |offset| SemaphoreRelease { wait_for_idle: false, ..release(SEMAPHORES + offset, 1) };
@@ -224,13 +224,13 @@ fn a_wait_for_idle_reaches_as_far_as_its_scope() {
     near.commands(|encoder| idle(encoder, host_c76f::WfiScope::CurrentScgType, 0x20));
     rig.wait_for(0x20, 1);
     near.commands(|encoder| idle(encoder, host_c76f::WfiScope::All, 0x30));
-    // On the same subcontext it waits with either scope; in another TSG with none.
+    // On the same subcontext it waits with either scope, in another TSG with neither.
     let mut same = compute_channel(&kernels, 3, tsg(1));
     same.commands(|encoder| idle(encoder, host_c76f::WfiScope::CurrentScgType, 0x40));
     let mut other = compute_channel(&kernels, 4, group(2, 1000));
     other.commands(|encoder| idle(encoder, host_c76f::WfiScope::All, 0x50));
     rig.wait_for(0x50, 1);
-    // The copy engine is not the one that works.
+    // The copy engine is not busy.
     let mut copier = rig.channel_of(tsg(2), 5, 8);
     rig.map(0x30_0000_0000, 0x2000);
     copier.commands(|encoder| {
@@ -240,7 +240,7 @@ fn a_wait_for_idle_reaches_as_far_as_its_scope() {
         encoder.semaphore_release(&release(SEMAPHORES + 0x60, 1)).unwrap();
     });
     rig.wait_for(0x60, 1);
-    // The release in front is in the same slice as the wait, and the status waits for the end of a slice.
+    // The release is in the same slice as the wait, and the status query waits for the end of a slice.
     for (id, offset) in [(2, 0x38), (3, 0x48)] {
         rig.wait_for(offset, 1);
         assert_eq!(rig.gpu.status(id).unwrap().activity, Activity::Fetching);
@@ -260,7 +260,7 @@ fn channels_that_wait_for_each_other_are_reported_all_of_them() {
     let mut third = rig.channel_of(group(2, 1000), 13, 8);
     rig.channel(14, 8);
     rig.semaphores.store(0x10, 7);
-    // Each waits for what the next one would release behind its own wait.
+    // Each waits for the value that the next one would release after its own wait.
     first.commands(|encoder| {
         encoder.semaphore_acquire(&wait(SEMAPHORES + 0x10, 8, true)).unwrap();
         encoder.semaphore_release(&release(SEMAPHORES + 0x20, 1)).unwrap();
@@ -291,7 +291,7 @@ fn channels_that_wait_for_each_other_are_reported_all_of_them() {
         waiter(12, 0x20, "ACQUIRE", 0x5_0000_0001, 0, false),
         waiter(13, 0x30, "ACQ_CIRC_GEQ", 1, 0, true),
     ];
-    // A report may come while only some of the three have been submitted.
+    // A report may arrive when only some of the three have been submitted.
     let mut count = 1;
     while rig.deadlocks(count).last().unwrap()[..] != all {
         count += 1;
@@ -299,7 +299,7 @@ fn channels_that_wait_for_each_other_are_reported_all_of_them() {
     assert_eq!(rig.gpu.waiters(), all);
     let text = all[0].to_string();
     assert_eq!(text, "channel 11 waits for ACQ_CIRC_GEQ 0x8 at 0x1200000010, where 0x7 is");
-    // The CPU helps; what is left is told anew.
+    // The CPU intervenes; the remaining waiters are reported again.
     rig.semaphores.store(0x10, 8);
     let left = rig.deadlocks(count + 1).pop().unwrap();
     assert_eq!(left, [waiter(12, 0x20, "ACQUIRE", 0x5_0000_0001, 1, false), all[2]]);
@@ -315,13 +315,13 @@ fn a_wait_is_no_deadlock_while_anything_can_still_happen() {
     let kernels = faulty();
     let rig = &kernels.rig;
     let patient = Rig::with(GpuConfig { deadlock_after: Duration::ZERO, ..GpuConfig::default() });
-    // A grid runs.
+    // A grid is running.
     let mut endless = compute_channel(&kernels, 1, group(1, 1000));
     start_endless(&kernels, &mut endless);
     let mut waits = rig.channel_of(group(2, 1000), 2, 8);
     waits.commands(|encoder| encoder.semaphore_acquire(&wait(SEMAPHORES + 0x10, 1, true)).unwrap());
     rig.wait_activity(2, |activity| matches!(activity, Activity::WaitingForSemaphore { .. }));
-    // A channel with work is off the runlist, the engines stand still.
+    // A channel with work is off the runlist, and the engines are stalled.
     let mut off = patient.channel_of(group(1, 1000), 1, 8);
     patient.gpu.set_enabled(&[1], false);
     off.commands(|encoder| encoder.semaphore_release(&release(SEMAPHORES, 1)).unwrap());

@@ -1,5 +1,5 @@
-//! What host makes of ring entries and pushbuffer words: levels, checksums, split segments, header modes,
-//! and the methods that act on memory as a whole.
+//! Host's handling of ring entries and pushbuffer words: levels, checksums, split segments, header modes, and memory
+//! operations.
 
 use ampere_cmd::gpfifo::{Entry, Level, Operation, Segment, userd};
 use ampere_cmd::{Method, Subchannel, host_c76f};
@@ -48,7 +48,7 @@ fn userd_shows_where_host_is_and_subroutines_leave_the_top_level_alone() {
     let sub = segment(&mut ring, &releasing(0, 1)).with_level(Level::Subroutine);
     ring.entry(Entry::from(sub).encode().unwrap());
     ring.ring_doorbell();
-    // The status waits for the end of the slice, and USERD is written by then.
+    // The status query waits for the end of the slice, by which USERD has been written.
     rig.wait_for(0, 1);
     rig.wait_activity(7, |activity| *activity == Activity::Idle);
     let end = sub.va + 24;
@@ -58,7 +58,7 @@ fn userd_shows_where_host_is_and_subroutines_leave_the_top_level_alone() {
     let main = segment(&mut ring, &releasing(0, 2));
     ring.entry(Entry::from(main).encode().unwrap());
     ring.entry(Entry::from(sub.with_sync()).encode().unwrap());
-    // A segment that waits in its middle: the last word but one is SEM_EXECUTE of an acquire.
+    // A segment that waits in the middle: the last word but one is SEM_EXECUTE of an acquire.
     let mut words = releasing(0, 3);
     words.extend([0x2005_0017, SEMAPHORES as u32 + 0x10, (SEMAPHORES >> 32) as u32, 1, 0, 0]);
     words.extend(releasing(0x20, 1));
@@ -86,7 +86,8 @@ fn checksums_that_agree_pass() {
     };
     let pushbuffer = control(Operation::PbCrc(crc(&words)));
     let entries = control(Operation::GpCrc(crc(&halves(&[first, nop, pushbuffer]))));
-    // Comparing clears: the next begins from zero, and so does a second look at the same segment.
+    // A comparison resets the checksum: the next one starts from zero, and so does a second comparison of the same
+    // segment.
     let again = control(Operation::PbCrc(0));
     let rest = control(Operation::GpCrc(crc(&halves(&[again]))));
     let last = Entry::from(segment(&mut ring, &releasing(0x10, 1))).encode().unwrap();
@@ -120,12 +121,12 @@ fn checksums_that_differ_and_split_segments_are_interrupts_of_their_own() {
         refused(&|ring| vec![plain(ring, &words), control(Operation::PbCrc(crc(&words) ^ 1))]);
     assert_eq!(check, HostCheck::SegmentChecksum);
     assert!(reason.contains(&format!("{:#010x}", crc(&words))), "{reason}");
-    // After END_PB_SEGMENT nobody knows how much was fetched.
+    // After END_PB_SEGMENT the number of fetched words is undefined.
     let early = [words.clone(), vec![0xe000_0000]].concat();
     let (check, reason) = refused(&|ring| vec![plain(ring, &early), control(Operation::PbCrc(crc(&early)))]);
     assert_eq!(check, HostCheck::SegmentChecksum);
     assert!(reason.contains("ended early"), "{reason}");
-    // A segment that may be skipped cannot begin with data.
+    // A conditional segment cannot begin with data.
     let (head, tail) = words.split_at(2);
     let (check, reason) = refused(&|ring| {
         let tail = Segment { conditional: true, ..segment(ring, tail) };
@@ -144,14 +145,14 @@ fn every_header_mode_writes_where_it_says() {
     let words = [
         // Incrementing: the five methods of a semaphore.
         0x2005_0017, low, high, 11, 0, 1,
-        // Non-incrementing: SEM_PAYLOAD_LO three times, of which the last counts; NOP swallows anything.
+        // Non-incrementing: SEM_PAYLOAD_LO three times, of which the last one counts; NOP accepts any data.
         0x6003_0019, 1, 2, 12, 0x6002_0002, 0xffff_ffff, 0x1234_5678,
         0x2001_0017, low + 0x10, 0x2001_001b, 1,
         // Increment-once: SEM_ADDR_LO, then SEM_ADDR_HI twice.
         0xa003_0017, low + 0x20, 0x77, high, 0x2001_001b, 1,
         // Immediate: SEM_PAYLOAD_LO and SEM_EXECUTE in the header.
         0x800d_0019, 0x2001_0017, low + 0x30, 0x8001_001b,
-        // A count of zero is nothing, whatever the mode, and so is the zero word.
+        // A count of zero has no effect in any mode, and neither has the zero word.
         0x2000_0001, 0x6000_0001, 0xa000_0001, 0,
         0x2001_0017, low + 0x40, 0x8001_001b,
     ];
@@ -163,7 +164,7 @@ fn every_header_mode_writes_where_it_says() {
 
 #[test]
 fn data_may_lie_in_the_next_segment_but_not_in_none() {
-    // The header owes a word more than its segment has: nothing happens until another segment comes.
+    // The header needs one more word than its segment has: nothing happens until the next segment arrives.
     let rig = Rig::new();
     let mut ring = rig.channel(7, 16);
     let words = releasing(0, 1);
@@ -178,8 +179,8 @@ fn data_may_lie_in_the_next_segment_but_not_in_none() {
 
 #[test]
 fn every_memory_operation_is_decoded() {
-    // MEMBAR, the L2's and the wait for reads are done at once; the others need a privileged channel or
-    // memory that this chip does not have; the rest are no operations.
+    // MEMBAR, L2 operations and the wait for reads complete immediately. The others need a privileged channel or video
+    // memory, or are undefined.
     for operation in 0..32_u32 {
         let words = [0x2004_000a, 0, 0, 0, operation << 27];
         let rig = Rig::new();
@@ -200,7 +201,7 @@ fn every_memory_operation_is_decoded() {
         assert_eq!(address, host_c76f::MemOpD::ADDRESS);
         assert!(said.contains(reason), "{operation}: {said}");
     }
-    // MEMBAR_TYPE 0 and 1 are all there are.
+    // Only MEMBAR_TYPE 0 and 1 are defined.
     for (kind, refused) in [(0, false), (1, false), (2, true), (7, true)] {
         let rig = Rig::new();
         let mut ring = rig.channel(7, 16);
@@ -218,7 +219,7 @@ fn every_memory_operation_is_decoded() {
 fn set_reference_waits_for_the_engines() {
     let rig = Rig::new();
     let mut ring = rig.channel(7, 16);
-    // Longer than a slice, so that host comes to the method long before the end.
+    // Longer than a slice, so that host reaches the method long before the end.
     let bytes = 8 << 20;
     rig.map(0x30_0000_0000, 2 * bytes);
     rig.write(0x30_0000_0000 + bytes as u64 - 1, &[9]);

@@ -1,4 +1,4 @@
-//! Host semaphores: every condition, width, structure and reduction, against definitions written out here.
+//! Host semaphores: every condition, width, structure and reduction, compared with explicit definitions.
 
 use ampere_cmd::Encoder;
 use orin_sim::gpu::{Activity, ChannelFault, ptimer_ns};
@@ -21,7 +21,7 @@ const WIDE: u32 = 1 << 24;
 const SWITCH: u32 = 1 << 12;
 const TIMESTAMP: u32 = 1 << 25;
 
-/// Whether an acquire of SEM_EXECUTE's operation passes.
+/// Returns whether an acquire with SEM_EXECUTE's operation passes.
 fn passes(operation: u32, wide: bool, memory: u64, payload: u64) -> bool {
     let bits = if wide { 64 } else { 32 };
     let range = if wide { u128::from(u64::MAX) + 1 } else { 1 << 32 };
@@ -29,7 +29,7 @@ fn passes(operation: u32, wide: bool, memory: u64, payload: u64) -> bool {
     match operation {
         0 => m == p,
         2 => m >= p,
-        // Within half a range above the payload, modulo the range.
+        // Within half the range above the payload, modulo the range.
         3 => (m + range - p) % range < range / 2,
         4 => (0..bits).any(|bit| m >> bit & 1 == 1 && p >> bit & 1 == 1),
         5 => (0..bits).any(|bit| m >> bit & 1 == 0 && p >> bit & 1 == 0),
@@ -66,11 +66,11 @@ fn acquires_pass_and_block_as_they_are_defined() {
             }
         }
     }
-    // All that pass, in one go.
+    // All passing ones in one segment.
     ring.submit(&words);
     ring.commands(|encoder| encoder.semaphore_release(&release(SEMAPHORES, 1)).unwrap());
     rig.wait_for(0, 1);
-    // The others one by one; every other with SWITCH_TSG, which changes nothing for a channel alone.
+    // The others one by one; every other one with SWITCH_TSG, which has no effect on a single channel.
     assert!(blocked.len() > 200, "{}", blocked.len());
     for (index, (operation, wide, memory, payload, good)) in (2..).zip(blocked) {
         store(&rig, 0x10, memory);
@@ -86,7 +86,7 @@ fn acquires_pass_and_block_as_they_are_defined() {
         let mask = if wide { u64::MAX } else { u64::from(u32::MAX) };
         assert_eq!((va, seen, wanted), (SEMAPHORES + 0x10, memory & mask, payload & mask));
         assert_eq!(rig.semaphores.load(0), index - 1);
-        // The upper half first, so that the value never is a third one that passes too early by its lower.
+        // The upper half first, so that no intermediate value satisfies the condition by its lower half.
         rig.semaphores.store(0x14, (good >> 32) as u32);
         rig.semaphores.store(0x10, good as u32);
         rig.wait_for(0, index);
@@ -95,7 +95,7 @@ fn acquires_pass_and_block_as_they_are_defined() {
 
 #[test]
 fn acquires_that_nothing_satisfies_wait_for_ever() {
-    // No bit in common with nothing, and no bit left clear by all ones.
+    // AND with a zero payload and NOR with all ones never pass.
     for (operation, payload) in [(4, 0), (5, u64::from(u32::MAX))] {
         for memory in [0, 1, u32::MAX] {
             let rig = Rig::new();
@@ -134,11 +134,11 @@ fn a_release_writes_the_words_of_its_structure() {
     assert!(rig.time(0x40) <= ptimer_ns());
 }
 
-/// What the L2 leaves in memory, `None` if it has no such reduction: numbers of SEM_EXECUTE.REDUCTION.
+/// The value that the L2 leaves in memory; `None` without such a reduction. Numbers of SEM_EXECUTE.REDUCTION.
 fn reduced(number: u32, unsigned: bool, wide: bool, v: u64, p: u64) -> Option<u64> {
     let mask = if wide { u64::MAX } else { u64::from(u32::MAX) };
     let (v, p) = (v & mask, p & mask);
-    // Signed order is unsigned order with the sign bit turned over.
+    // Signed order is unsigned order with an inverted sign bit.
     let turned = if unsigned { 0 } else { 1 << if wide { 63 } else { 31 } };
     let less = (v ^ turned) < (p ^ turned);
     let result = match number {
@@ -269,7 +269,7 @@ fn the_older_methods_acquire_release_and_reduce() {
         let blocked = |activity: &Activity| matches!(activity, Activity::WaitingForSemaphore { condition, .. } if *condition == operation);
         rig.wait_activity(7, blocked);
     }
-    // No operation, an operation of several bits, and a reduction that is none.
+    // No operation, several operation bits, and an undefined reduction.
     for word in [0, 3, 32, 16 | 8 << 27] {
         let rig = Rig::new();
         let mut ring = rig.channel(7, 8);
@@ -285,7 +285,7 @@ fn wide_semaphores_take_both_words_at_once() {
     let rig = Rig::new();
     let mut ring = rig.channel(7, 8);
     let mut encoder = Encoder::new(Vec::new());
-    // 64-bit payloads above 2^32, counted up and acquired by their exact value.
+    // 64-bit payloads above 2^32, incremented and acquired by exact value.
     for value in [0xffff_ffff_u64, 0x1_0000_0000, 0x1_0000_0001] {
         encoder.words(&execute(0x10, value, 1 | WIDE)).unwrap();
         encoder.words(&execute(0x10, value, WIDE)).unwrap();

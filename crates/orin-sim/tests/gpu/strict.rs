@@ -1,4 +1,4 @@
-//! Strict mode: each thing that it finds, and each way of doing it right.
+//! Strict mode: each finding, and the correct variant of each.
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ fn increment(kernels: &Kernels, index: u64, va: u64) -> QmdV3_0 {
     qmd
 }
 
-/// Writes 32 words at `va` as the CPU does.
+/// Writes 32 words at `va` from the CPU.
 fn zero(kernels: &Kernels, va: u64) {
     kernels.rig.write(va, &[0; 128]);
 }
 
-/// Sends commands and waits for their end.
+/// Sends commands and waits for completion.
 fn run(kernels: &Kernels, ring: &mut Ring<'_>, end: u32, commands: impl FnOnce(&mut Words)) {
     ring.commands(|encoder| {
         commands(encoder);
@@ -40,7 +40,7 @@ fn reports(kernels: &Kernels) -> Vec<Report> {
     kernels.rig.gpu.strict_reports()
 }
 
-/// The kinds of what has been reported.
+/// The kinds of the reports so far.
 fn found(kernels: &Kernels) -> Vec<Violation> {
     reports(kernels).iter().map(|report| report.violation).collect()
 }
@@ -59,7 +59,7 @@ fn memory_that_nobody_wrote_is_reported_once_per_grid() {
     let named =
         format!("the grid of descriptor {:#x} reads {DATA:#x}, which has not been written (data)", qmd_at(0));
     assert_eq!(text, named);
-    // The grid itself has written the words by now.
+    // The grid has written the words by now.
     increment(&kernels, 1, DATA);
     run(&kernels, &mut ring, 2, |encoder| launch(encoder, 1, COPY));
     assert_eq!(found(&kernels), [Violation::Unwritten]);
@@ -89,7 +89,7 @@ fn what_the_cpu_or_another_engine_wrote_may_be_read() {
 fn semaphores_and_descriptors_must_have_been_written() {
     let kernels = strict();
     let mut ring = kernels.channel(511);
-    // The upper half of a 64-bit semaphore in fresh memory satisfies almost any wait.
+    // The upper half of a 64-bit semaphore in fresh memory satisfies almost any acquire.
     run(&kernels, &mut ring, 1, |encoder| {
         encoder.semaphore_acquire(&acquire(DATA + 0x100, 0xa500_0000)).unwrap();
     });
@@ -140,7 +140,7 @@ fn a_wait_a_chain_and_the_cpu_order_grids() {
         encoder.method(Subchannel::COMPUTE, &class::WaitForIdle::default()).unwrap();
         launch(encoder, 2, COPY);
     });
-    // The CPU has waited, and sends more.
+    // The CPU has waited, and submits more.
     run(&kernels, &mut ring, 2, |encoder| launch(encoder, 4, COPY));
     assert_eq!(found(&kernels), []);
     assert_eq!(kernels.rig.words(DATA, 1), [5]);
@@ -154,7 +154,7 @@ fn a_semaphore_orders_grids_of_two_channels() {
         increment(&kernels, 0, DATA);
         increment(&kernels, 1, DATA);
         let (mut first, mut second) = (kernels.channel(1), kernels.channel(2));
-        // The second channel has its launch before the first one begins to work.
+        // The second channel has its launch before the first one starts.
         second.commands(|encoder| {
             encoder.semaphore_acquire(&acquire(SEMAPHORES + 0x10, 1)).unwrap();
             launch(encoder, 1, COPY);
@@ -209,8 +209,8 @@ impl Sum {
         self.0.prepare("vector_add", 0, [1, 1, 1], [32, 1, 1], &bytes)
     }
 
-    /// Runs the grid, makes a change, and runs it again from a descriptor that was prepared and behind
-    /// commands of one's own. Returns what was found.
+    /// Runs the grid, makes a change, and runs it again from a second descriptor after the given commands. Returns the
+    /// findings.
     fn twice(
         &self,
         change: impl FnOnce(),
@@ -239,7 +239,7 @@ fn no_wfi(instruction: bool, global_data: bool, constant: bool) -> impl Fn(&mut 
 
 #[test]
 fn constants_that_the_cpu_changed_need_an_invalidation() {
-    // A word of bank 0 that the kernel does not use, in a line that it does.
+    // A word of bank 0 that the kernel does not use, in a line that it uses.
     let change = |sum: &Sum| sum.0.rig.write(qmd_at(0) - 0x300 + 0x10, &[9]);
     let unset = |qmd: &mut QmdV3_0| {
         qmd.set(q::CONSTANT_BUFFER_INVALIDATE.at(0).unwrap(), false).unwrap();
@@ -273,7 +273,7 @@ fn constants_that_the_cpu_changed_need_an_invalidation() {
 
 #[test]
 fn code_that_the_cpu_changed_needs_an_invalidation() {
-    // Behind the last instruction, where nothing is executed.
+    // After the last instruction, where nothing is executed.
     let change = |sum: &Sum| {
         let (program, bytes) = sum.0.program("vector_add");
         assert_eq!(program / 4096, (program + bytes) / 4096, "the same page");

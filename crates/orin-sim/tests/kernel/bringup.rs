@@ -1,4 +1,4 @@
-//! The bring-up of a compute channel, with the numbers that a board gave.
+//! The bring-up of a compute channel, with the numbers observed on a board.
 
 use crate::support::*;
 use nvgpu_sys::{channel, ctrl, tsg};
@@ -62,7 +62,7 @@ fn windows_reserved_at_fixed_addresses_are_avoided() {
         assert_eq!(reserve(&space, 0x4_0000, 1, window), Ok(window));
         assert_eq!(reserve(&space, 1, 1, window + 0x1000), Err(nvgpu_sys::Errno::NOMEM));
     }
-    // Either side of each window a 2 MiB block has been cut off; the last one is used first.
+    // A 2 MiB block has been split off on either side of each window; the last one is used first.
     assert_eq!(map(&space, &bench.buffer(4096)), Ok(0xfe_4000_0000));
 }
 

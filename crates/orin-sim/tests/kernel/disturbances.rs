@@ -1,4 +1,4 @@
-//! Disturbances on purpose: each does what it says, and nothing else.
+//! Injected disturbances: each has its effect, and no other.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -29,7 +29,7 @@ impl Worker {
         Self { chain, ring, userd, doorbell, buffer, memory, va }
     }
 
-    /// Has `value` written to `target`.
+    /// Submits a release of `value` to `target`.
     fn release(&self, target: u64, value: u32) {
         let words = [0x2005_0017, target as u32, (target >> 32) as u32, value, 0, 1];
         for (at, value) in words.into_iter().enumerate() {
@@ -51,7 +51,7 @@ fn with(faults: FaultPlan) -> Bench {
     Bench::with(Config { faults, ..Config::default() })
 }
 
-/// Long against what the model needs for a submission.
+/// Long compared with the model's time for a submission.
 const WHILE: Duration = Duration::from_millis(60);
 
 #[test]

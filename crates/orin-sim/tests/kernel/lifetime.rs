@@ -1,4 +1,4 @@
-//! What lives as long as what, and that nothing is left behind.
+//! Lifetimes of objects, and leaks.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use nvgpu_sys::nvmap::{self, CreateHandle};
 use nvgpu_sys::{Errno, channel, ctrl, paths, tsg};
 use orin_sim::{Call, Config, Failure, LiveCounts, Node, Nodes, SoftwareOrin};
 
-/// What is left when only the two nodes are open.
+/// The live objects when only the two nodes are open.
 const NODES: LiveCounts = LiveCounts {
     descriptors: 2,
     mappings: 0,
@@ -52,7 +52,7 @@ fn an_address_space_lives_as_long_as_its_channel() {
     let live = bench.orin.live();
     assert_eq!((live.address_spaces, live.gpu_mappings, live.tsgs), (1, 1, 1));
     drop(chain.channel);
-    // The context of the TSG is still mapped in it.
+    // The TSG's context is still mapped in it.
     assert_eq!(bench.orin.live().address_spaces, 1);
     drop(chain.tsg);
     assert_eq!(bench.orin.live().address_spaces, 0);
@@ -195,7 +195,7 @@ fn fixed_mappings_live_in_their_range() {
     assert_eq!(fixed(&two, area + 4096, 0, 0), Err(Errno::INVAL), "overlaps");
     assert_eq!(fixed(&two, area + 8192, 4096, 4096), Ok(area + 8192));
     assert_eq!(fixed(&one, area + 12288, 0, 0), Ok(area + 12288), "one buffer, two places");
-    // Extra references keep a mapping when its range goes; a later mapping takes its place.
+    // Extra references keep a mapping when its range is freed; a later mapping replaces it.
     assert_eq!(fixed(&one, area, 0, 0), Ok(area));
     space::FREE_SPACE.send(&space, &mut space::FreeSpace { offset: area + 5, ..Default::default() }).unwrap();
     assert_eq!(bench.orin.live().gpu_mappings, 1);
@@ -238,7 +238,7 @@ fn a_failed_call_changes_nothing() {
         let before = open_here(&bench);
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(bench.chain())));
         assert!(result.is_err(), "{code:#x} is on the way");
-        // The miniature driver lost a handle number at most.
+        // The test driver leaked at most a handle number.
         let live = bench.orin.live();
         assert_eq!(live.channels + live.tsgs + live.address_spaces + live.gpu_mappings, 0, "{code:#x}");
         assert_eq!(open_here(&bench), before, "{code:#x}");
@@ -310,7 +310,7 @@ fn an_unmodelled_request_says_so_and_an_unknown_one_is_refused() {
     let bench = Bench::new();
     let mut argument = [0_u8; 16];
     let code = nvmap::code::GUP_TEST;
-    // SAFETY: the argument has the 16 bytes that the code says.
+    // SAFETY: the argument has the 16 bytes that the code specifies.
     let result = unsafe { bench.door.ioctl(bench.nvmap.raw(), code, argument.as_mut_ptr().cast()) };
     assert_eq!(result, Err(Errno::NOTTY));
     assert!(bench.orin.kernel_log().contains(&format!("orin-sim: request {code:#010x} is not modelled")));
@@ -330,8 +330,7 @@ fn descriptors_are_named_like_the_kernels() {
     assert!(name(&buffer).contains("dmabuf"));
     assert_eq!(bench.door.close(space.raw()), Ok(()));
     assert_eq!(bench.door.close(space.raw()), Err(Errno::BADF));
-    // The drop of `space` closes nothing: the number is gone, though another thread of this process
-    // may have got it meanwhile.
+    // Dropping `space` closes nothing: the number is free, and another thread of this process may have reused it.
     let result = ctrl::NUM_VSMS.send(&space, &mut ctrl::NumVsms::default());
     assert!([Err(Errno::BADF), Err(Errno::NOTTY)].contains(&result), "{result:?}");
 }
@@ -380,7 +379,7 @@ fn a_reset_ends_the_tsg_with_code_43() {
     assert_eq!([byte(5 + 8), byte(5 + 9), byte(5 + 14), byte(5 + 15), byte(5 + 16)], [43, 0, 0xff, 0xff, 0]);
     let log = bench.orin.kernel_log();
     assert!(log.iter().any(|line| line.contains("[INFO]  error notifier set to 43 for ch 511")), "{log:#?}");
-    // A channel that joins later is born dead.
+    // A channel that joins later is dead from the start.
     let late = bench.channel();
     bind_space(&chain.space, &late).unwrap();
     bind_tsg(&chain.tsg, &late, 0).unwrap();

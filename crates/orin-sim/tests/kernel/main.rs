@@ -1,6 +1,5 @@
-//! The kernel driver of the model through its public door: what is allowed, what is refused with which errno, and
-//! what the kernel log says. Tests of what a whole process holds, or that need one to themselves, are beside this
-//! folder.
+//! The kernel model through its public door: allowed calls, refusals with their errno, and the kernel log. Tests of
+//! process-wide resources, or that need their own process, are separate test targets.
 
 mod bringup;
 mod disturbances;

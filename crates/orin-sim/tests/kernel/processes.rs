@@ -1,4 +1,4 @@
-//! Several processes on one board: what they share and what they do not.
+//! Several processes on one board: shared and separate objects.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn bench_of(orin: &SoftwareOrin) -> Bench {
     Bench { orin: orin.clone(), door, nvmap, ctrl }
 }
 
-/// What a control node says of itself.
+/// The instance id of a control node.
 fn instance(bench: &Bench) -> u64 {
     ctrl::get_characteristics(&bench.ctrl).unwrap().0.device_instance_id
 }
@@ -32,7 +32,7 @@ fn handles_and_descriptors_belong_to_one_process() {
     assert_eq!(nvmap::GET_FD.send(&second.nvmap, &mut args), Err(Errno::BADF), "a number of another process");
     assert_eq!(second.create(4096), handle + 1, "numbers are given out machine-wide");
 
-    // A descriptor has to be passed on; then both see the same memory.
+    // A descriptor must be passed; then both see the same memory.
     let exported = first.export(handle);
     assert_eq!(second.door.close(exported.raw()), Err(Errno::BADF));
     let passed = DoorFd::from_raw(&second.door, first.orin.send(exported.raw(), &second.orin).unwrap());
@@ -44,7 +44,7 @@ fn handles_and_descriptors_belong_to_one_process() {
     assert_eq!(first.orin.process_counts(), ProcessCounts { descriptors: 3, mappings: 1, handles: 1 });
     assert_eq!(second.orin.process_counts(), ProcessCounts { descriptors: 3, mappings: 1, handles: 2 });
 
-    // The client ends with its last descriptor; the other one's numbers stay.
+    // The client ends with its last descriptor; the other client's numbers remain.
     drop((here, exported, first.nvmap));
     assert_eq!(first.orin.process_counts().handles, 0);
     assert_eq!(second.orin.process_counts().handles, 2);
@@ -84,7 +84,7 @@ fn a_token_opens_a_tsg_elsewhere_once() {
     let (space, channel) = (second.space(), second.channel());
     bind_space(&space, &channel).unwrap();
     bind_tsg(&shared, &channel, 0).unwrap();
-    // Revoked, or of a closed node, it is worth nothing.
+    // A token that was revoked, or whose node was closed, is invalid.
     let revoked = token(target).unwrap();
     let mut args = tsg::RevokeShareToken {
         source_device_instance_id: source,
@@ -109,7 +109,7 @@ fn a_child_shares_open_files_and_inherits_no_mapping() {
     assert_eq!(child.process_counts(), ProcessCounts { descriptors: 2, mappings: 0, handles: 0 });
     let door: Arc<dyn Door> = Arc::new(child.clone());
     let ctrl = DoorFd::from_raw(&door, numbers[&parent.ctrl.raw()]);
-    // One open of the node, one doorbell mapping: the parent has it.
+    // One open of the node allows one doorbell mapping, which the parent has.
     assert_eq!(ctrl.map(0, 4096, READ_WRITE).err(), Some(Errno::BUSY));
     let own = DoorFd::open(&door, paths::CTRL, FLAGS).unwrap();
     assert!(own.map(0, 4096, READ_WRITE).is_ok());
@@ -123,7 +123,7 @@ fn a_child_shares_open_files_and_inherits_no_mapping() {
     let mut args = CreateHandle { size_or_fd: 4096, handle: 0 };
     nvmap::CREATE.send(&nvmap, &mut args).unwrap();
     assert_eq!(parent.orin.process_counts().handles, 1);
-    // Closing one copy closes nothing of the other.
+    // Closing one copy does not affect the other.
     drop(nvmap);
     assert_eq!(parent.orin.live().handles, 1);
     drop((ctrl, own));
@@ -144,7 +144,7 @@ fn the_death_of_a_process_leaves_the_others_alone() {
     assert_eq!((first.orin.live().channels, first.orin.live().tsgs), (1, 1));
     let result = ctrl::NUM_VSMS.send(&dead.ctrl, &mut ctrl::NumVsms::default());
     assert!(result.is_err(), "use after the end");
-    // Their numbers are closed and may be somebody else's by now.
+    // These numbers are closed and may have been reused.
     for fd in [chain.space, chain.tsg, chain.channel, chain.ring, chain.userd, dead.nvmap, dead.ctrl] {
         std::mem::forget(fd);
     }

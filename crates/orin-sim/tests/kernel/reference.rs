@@ -1,8 +1,8 @@
-//! Random sequences of valid and invalid calls against a second account of the rules: who keeps what alive, where
-//! mappings may go, which errno a refusal may give.
+//! Random sequences of valid and invalid calls, compared with an independent model of the rules: object lifetimes,
+//! valid mapping addresses, and the errno of each refusal.
 //!
-//! The account is independent of the model's code: it knows reference counts and intervals, not the allocator, and
-//! accepts any address that overlaps nothing.
+//! The model shares no code with the kernel model. It tracks reference counts and intervals, not the allocator, and
+//! accepts any address without overlap.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use orin_sim::{Config, LiveCounts};
 use proptest::prelude::*;
 
 const PAGE: u64 = 4096;
-/// Memory of the board: few enough pages that allocations fail.
+/// Memory of the board: few enough pages to make allocations fail.
 const MEMORY: u64 = 64 * PAGE;
 /// The user range of each address space.
 const RANGE: (u64, u64) = (0x20_0000, 0x60_0000);
@@ -61,7 +61,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A buffer, by its number in the account.
+/// A buffer, by its number in the model.
 type Id = usize;
 
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ struct Mapping {
     len: u64,
     references: u32,
     fixed: bool,
-    /// The reserved range that it was put in, until that is given back.
+    /// The reserved range that contains it, until the range is freed.
     area: Option<u64>,
 }
 
@@ -95,7 +95,7 @@ impl Space {
         self.areas.iter().map(|(at, len)| (*at, *len)).find(|(at, len)| (*at..at + len).contains(&va))
     }
 
-    /// A mapping at a chosen address whose range has been given back.
+    /// Mappings at chosen addresses whose range has been freed.
     fn orphans(&self, va: u64, len: u64) -> Vec<u64> {
         let overlaps = |(at, mapping): &(&u64, &Mapping)| **at < va + len && va < **at + mapping.len;
         self.mappings.iter().filter(overlaps).map(|(at, _)| *at).collect()
@@ -116,7 +116,7 @@ struct Buffer {
     allocated: bool,
 }
 
-/// The account.
+/// The independent model.
 struct Account {
     bench: Bench,
     buffers: Vec<Buffer>,
@@ -125,7 +125,7 @@ struct Account {
     spaces: Vec<Space>,
 }
 
-/// An element that a random number selects.
+/// Selects an element by a random number.
 fn select<T>(list: &[T], at: usize) -> Option<usize> {
     if list.is_empty() { None } else { Some(at % list.len()) }
 }
@@ -136,7 +136,7 @@ impl Account {
         Self { bench, buffers: Vec::new(), handles: Vec::new(), files: Vec::new(), spaces: Vec::new() }
     }
 
-    /// Buffers that something keeps.
+    /// Buffers that are still referenced.
     fn kept(&self) -> BTreeSet<Id> {
         let mapped = self.spaces.iter().flat_map(|space| space.mappings.values().map(|map| map.buffer));
         let handles = self.handles.iter().map(|(_, buffer)| *buffer);
@@ -159,7 +159,7 @@ impl Account {
         }
     }
 
-    /// Makes a call and books it; says what is wrong with the answer, if anything is.
+    /// Makes a call and updates the model. Returns an error if the result is wrong.
     fn play(&mut self, step: &Step) -> Result<(), String> {
         match *step {
             Step::Create { pages } => self.create(pages),
@@ -170,7 +170,7 @@ impl Account {
                 if let Some(at) = select(&self.handles, handle) {
                     let (id, _) = self.handles.remove(at);
                     self.bench.free(id);
-                    // Again is no error and does nothing.
+                    // Freeing it again is not an error and has no effect.
                     self.bench.free(id);
                 }
                 Ok(())
@@ -254,7 +254,7 @@ impl Account {
         self.enter(self.files[at].1, result, args.handle)
     }
 
-    /// A further number for a buffer, which needs memory.
+    /// Records a further number for a buffer, which must have memory.
     fn enter(&mut self, buffer: Id, result: Result<i32, Errno>, id: u32) -> Result<(), String> {
         if !self.buffers[buffer].allocated {
             return same(result, Err(Errno::INVAL));
@@ -271,7 +271,7 @@ impl Account {
         let result = reserve(&space.fd, pages, flags, chosen.unwrap_or(0));
         let va = match result {
             Ok(va) => va,
-            // The allocator deals in powers of two, so it may refuse what would fit.
+            // The allocator rounds to powers of two, so it may refuse an allocation that would fit.
             Err(Errno::NOMEM) => return Ok(()),
             Err(errno) => return Err(format!("reserve: {errno}")),
         };
@@ -290,12 +290,12 @@ impl Account {
         let Some(at) = select(&self.spaces, space) else { return Ok(()) };
         let space = &mut self.spaces[at];
         let areas: Vec<(u64, u64)> = space.areas.iter().map(|(va, len)| (*va, *len)).collect();
-        // Without an area the call names an address that is none.
+        // Without an area, use an address that is in none.
         let (va, len) = select(&areas, area).map_or((RANGE.1, 0), |at| areas[at]);
         let mut args = space::FreeSpace { offset: va + len.saturating_sub(1), ..Default::default() };
         let result = space::FREE_SPACE.send(&space.fd, &mut args);
         space.areas.remove(&va);
-        // What was left of an earlier range at the same place is none of this one's mappings.
+        // Leftovers of an earlier range at the same address are not mappings of this range.
         let inside = space.mappings.range_mut(va..va + len).filter(|(_, map)| map.area == Some(va));
         let inside: Vec<u64> = inside
             .map(|(at, mapping)| {
@@ -332,7 +332,7 @@ impl Account {
         if taken || space.reserved(va, size) || va < RANGE.0 || va + size > RANGE.1 {
             return Err(format!("{size:#x} bytes were mapped at {va:#x} of {space:?}"));
         }
-        // What was left of a range that had been given back is overwritten.
+        // Leftovers of a freed range are overwritten.
         for orphan in space.orphans(va, size) {
             space.mappings.remove(&orphan);
         }
@@ -378,7 +378,7 @@ impl Account {
         let space = &mut self.spaces[at];
         let starts: Vec<u64> = space.mappings.keys().copied().collect();
         let base = select(&starts, mapping).map_or(RANGE.0, |at| starts[at]);
-        // One byte further it names no mapping.
+        // One byte further there is no mapping.
         let va = base + inside;
         let result = space::UNMAP_BUFFER.send(&space.fd, &mut space::UnmapBuffer { offset: va });
         space.drop_reference(va);

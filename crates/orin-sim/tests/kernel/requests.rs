@@ -1,5 +1,5 @@
-//! Requests beside the usual bring-up: kernel-mode submission, ENABLE and DISABLE, the copy runlist, sparse
-//! ranges, clocks, metadata.
+//! Requests beyond the usual bring-up: kernel-mode submission, ENABLE and DISABLE, the copy runlist, sparse ranges,
+//! clocks, metadata.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -26,7 +26,7 @@ fn entry(va: u64, words: u32) -> Gpfifo {
     Gpfifo { entry0: va as u32, entry1: (va >> 32) as u32 | words << 10 }
 }
 
-/// What a submission is told and tells about fences.
+/// Submits entries with input and output fences.
 fn submit_kernel(
     channel: &DoorFd,
     entries: &[Gpfifo],
@@ -62,7 +62,7 @@ fn the_kernel_submits_with_fences() {
     write(&memory, 64, &release(va + 0x1010, 6));
     let value = |offset| word(&memory, offset).load(Ordering::Acquire);
 
-    // The second waits for a value that the first has not been told to reach yet.
+    // The second waits for a value that the first has not yet been asked to reach.
     let get = SubmitFlags::FENCE_GET;
     let file = submit_kernel(&first, &[], get | SubmitFlags::SYNC_FENCE, Fence::default()).unwrap();
     let file = DoorFd::from_raw(&bench.door, file.id.cast_signed());
@@ -80,7 +80,7 @@ fn the_kernel_submits_with_fences() {
     assert_eq!((fence.id, fence.value), (1, 2));
     wait_until("the second channel", || value(0x1010) == 6);
     assert_eq!(value(0x1000), 5);
-    // The ring wraps many times over.
+    // The ring wraps many times.
     for round in 0..40 {
         write(&memory, 0, &release(va + 0x1000, 100 + round));
         wait_until("room", || {
@@ -178,7 +178,7 @@ fn sparse_pages_come_and_go() {
     };
     let store = |target: u64, value: u32| {
         write(&words, 0, &release(target, value));
-        // Something behind it in the same segment shows that it is done.
+        // A later release in the same segment shows that it is done.
         write(&words, 24, &release(va + 0x800, value));
         submit(&ring, &userd, &doorbell, chain.token, va, 12);
         wait_until("the marker", || word(&words, 0x800).load(Ordering::Acquire) == value);
@@ -199,7 +199,7 @@ fn sparse_pages_come_and_go() {
     assert_eq!(value(0), 5, "the page is sparse again");
     store(area + 0x3000, 7);
     assert_eq!(value(0x1000), 7);
-    // A mapping at a chosen address takes the place of what is there.
+    // A mapping at a chosen address replaces the existing one.
     let mut fixed =
         space::MapBufferEx { flags: MapBufferFlags::FIXED_OFFSET.bits(), offset: area, ..map_args(&buffer) };
     space::MAP_BUFFER_EX.send(&chain.space, &mut fixed).unwrap();
@@ -281,7 +281,7 @@ fn metadata_stays_with_the_buffer() {
     assert_eq!(out.flags, ctrl::BufferInfoFlags::METADATA_REGISTERED.bits());
 }
 
-/// The same bytes on the way out.
+/// The same bytes as output.
 fn as_output(args: ctrl::BufferInfoIn) -> ctrl::BufferInfoOut {
     ctrl::BufferInfoOut {
         flags: u64::from(args.dmabuf_fd.cast_unsigned()) | u64::from(args.metadata_size) << 32,
@@ -318,13 +318,13 @@ fn rare_requests_follow_their_rules() {
         .unwrap();
     tsg::GET_L2_MAX_WAYS_EVICT_LAST.send(&tsg, &mut ways).unwrap();
     assert_eq!(ways.max_ways, 5);
-    // Locked scheduling is EPERM even for what would be refused anyway.
+    // With scheduling locked, requests that would be refused anyway also return EPERM.
     bench.orin.lock_scheduling(true);
     let mut interleave = tsg::RunlistInterleave { level: 9, reserved: 0 };
     assert_eq!(tsg::SET_RUNLIST_INTERLEAVE.send(&tsg, &mut interleave), Err(Errno::PERM));
     bench.orin.lock_scheduling(false);
     assert_eq!(tsg::SET_RUNLIST_INTERLEAVE.send(&tsg, &mut interleave), Err(Errno::INVAL));
-    // Without power some requests say EINVAL, the others ENODEV.
+    // Without power some requests return EINVAL, the others ENODEV.
     bench.orin.quiesce();
     let mut times = ctrl::GetCpuTimeCorrelationInfo { source_id: 1, ..Default::default() };
     assert_eq!(ctrl::GET_CPU_TIME_CORRELATION_INFO.send(&bench.ctrl, &mut times), Err(Errno::INVAL));

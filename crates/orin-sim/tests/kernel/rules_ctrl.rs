@@ -1,5 +1,5 @@
-//! Rules of the control node, the doorbell page and the door itself, row by row: what is refused, by which
-//! errno, what wins over what, what comes back, and what the kernel log says.
+//! Rules of the control node, the doorbell page and the door itself, row by row: refusals, their errno and precedence,
+//! results, and the kernel log.
 
 use std::sync::Arc;
 
@@ -287,7 +287,7 @@ fn objects_are_made_after_all_checks() {
     ]);
 }
 
-/// REGISTER_BUFFER of three bytes on a buffer, after `before` times the same with `first` flags.
+/// REGISTER_BUFFER of three bytes on a buffer, optionally after a first call with `first` flags.
 fn register(bench: &Bench, first: Option<u32>, change: impl FnOnce(&mut RegisterBuffer)) -> Answer {
     let fd = bench.buffer(4096);
     let plain = RegisterBuffer {

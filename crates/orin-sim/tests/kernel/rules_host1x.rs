@@ -1,5 +1,5 @@
-//! Rules of `/dev/host1x-fence`, syncpoints and the doorbell mapping, one row each; where two are broken at
-//! once, the row says which one wins.
+//! Rules of `/dev/host1x-fence`, syncpoints and the doorbell mapping, one row each. If a row violates two rules, it
+//! names the one that takes precedence.
 
 use core::time::Duration;
 
@@ -205,7 +205,7 @@ fn every_channel_of_a_tsg_is_released_by_a_fault_of_one() {
     assert_eq!(syncpoint(&first).syncpoint_id, 1, "a channel has one");
     channel::FORCE_RESET.send(&second, 0).unwrap();
     assert_eq!([&first, &second, &apart].map(|fd| syncpoint(fd).syncpoint_max), [1000, 1000, 0]);
-    // A closed channel's number goes to the next one, with the value that it has.
+    // A closed channel's syncpoint goes to the next channel, with its value.
     drop(second);
     let next = bench.channel();
     bind_space(&space, &next).unwrap();
@@ -315,7 +315,7 @@ fn a_dead_process_lets_go_of_its_doorbell_and_its_syncpoints() {
         (live.channels, live.tsgs, live.address_spaces, live.syncpoints, live.mappings),
         (0, 0, 0, 0, 0)
     );
-    // Copies of a descriptor are one open file: what the parent arms, the child's poll takes.
+    // Copies of a descriptor share one open file: the child's poll consumes what the parent armed.
     trigger(&node, set.raw(), point, 0).unwrap();
     let child: std::sync::Arc<dyn nvgpu_sys::door::Door> = std::sync::Arc::new(inherited.clone());
     let wanted = Events::IN | Events::PRIORITY;

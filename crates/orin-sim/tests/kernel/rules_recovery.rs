@@ -1,4 +1,4 @@
-//! What the kernel does when work goes wrong: lines in order, notifiers, syncpoints, siblings, waiters.
+//! The kernel's reaction to faults: lines in order, notifiers, syncpoints, siblings, waiters.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -10,7 +10,7 @@ use nvgpu_sys::door::{DoorFd, DoorMapping, OpenFlags};
 use nvgpu_sys::{Errno, paths};
 use orin_sim::Config;
 
-/// A TSG of two channels, of which the first runs what it is given.
+/// A TSG of two channels. The first one executes the given words.
 struct Pair {
     chain: Chain,
     sibling: DoorFd,
@@ -47,7 +47,7 @@ impl Pair {
         submit(&self.ring, &self.userd, &self.doorbell, self.chain.token, self.va, words);
     }
 
-    /// Writes ring entries and rings.
+    /// Writes ring entries and rings the doorbell.
     fn entries(&self, entries: &[u64]) {
         for (at, entry) in entries.iter().enumerate() {
             word(&self.ring, 8 * at).store(*entry as u32, Ordering::Relaxed);
@@ -57,7 +57,7 @@ impl Pair {
         word(&self.doorbell, 0x90).store(self.chain.token, Ordering::SeqCst);
     }
 
-    /// The code in a notifier, once it is there.
+    /// Waits for the code in a notifier.
     fn code(&self, channel: usize) -> u32 {
         let at = 16 * channel;
         wait_until("the notifier", || word(&self.notifiers, at + 12).load(Ordering::Acquire) == 0xffff_0000);
@@ -69,7 +69,7 @@ impl Pair {
     }
 }
 
-/// The messages up to the notifiers' lines, without their variable parts.
+/// The messages before the notifiers' lines, without their variable parts.
 fn heads(bench: &Bench) -> Vec<String> {
     let head = |line: String| line.split([':', '=', '(']).next().unwrap_or_default().trim().to_owned();
     let raw = bench.orin.kernel_log().into_iter().filter(|line| !line.starts_with("orin-sim:"));
@@ -94,15 +94,15 @@ fn release(va: u64) -> [u32; 6] {
 fn an_mmu_fault_prints_its_group_in_order_and_ends_all_channels() {
     let bench = Bench::new();
     let pair = Pair::new(&bench);
-    // The 16-bit word before the status is user space's.
+    // The 16-bit word before the status belongs to user space.
     word(&pair.notifiers, 12).store(0x55, Ordering::Release);
     pair.run(&release(0x12_3456_0000));
     wait_until("the notifier", || word(&pair.notifiers, 12).load(Ordering::Acquire) == 0xffff_0055);
     word(&pair.notifiers, 12).store(0xffff_0000, Ordering::Release);
     assert_eq!((pair.code(0), pair.code(1)), (31, 31));
     wait_until("the end", || pair.is_over());
-    // Section 10.3: the dump comes before the recovery's own lines.
-    // The owner is the test's thread, named after its path; a line's head ends at the first colon.
+    // Section 10.3: the dump precedes the recovery's own lines. The owner is the test's thread, named after its path; a
+    // line's head ends at the first colon.
     assert_eq!(
         heads(&bench),
         [
@@ -119,7 +119,7 @@ fn an_mmu_fault_prints_its_group_in_order_and_ends_all_channels() {
             "error notifier set to 31 for ch 510 owned by rules_recovery",
         ]
     );
-    // A second error leaves the first one's record.
+    // A second error does not overwrite the first one's record.
     channel::FORCE_RESET.send(&pair.sibling, 0).unwrap();
     assert_eq!((pair.code(0), pair.code(1)), (31, 31));
 }
@@ -155,7 +155,7 @@ fn channels_that_all_wait_are_told_by_the_log_and_go_on() {
     let bench = Bench::with(Config { deadlock_after: Duration::from_millis(5), ..Config::default() });
     let pair = Pair::new(&bench);
     let semaphore = pair.va + 0x800;
-    // An acquire of 5, and a release of 1 behind it.
+    // An acquire of 5, followed by a release of 1.
     let [header, low, high, _, _, _] = release(semaphore);
     let [_, low_done, ..] = release(semaphore + 0x10);
     pair.run(&[header, low, high, 5, 0, 0, header, low_done, high, 1, 0, 1]);
@@ -231,11 +231,11 @@ fn some_errors_of_the_host_engine_are_only_printed() {
         }),
         ("PBDMA intr GPCRC mismatch Error", "0x00010000", |pair| pair.entries(&[2 << 32 | 1])),
         ("PBDMA intr PBSEG badsplit Error", "0x40000000", |pair| {
-            // A header that owes a word, and a segment that may be skipped.
+            // A header that needs one more word, and a conditional segment.
             word(&pair.code, 0).store(0x2001_0017, Ordering::Relaxed);
             pair.entries(&[pair.va | 1 << 42, pair.va | 1 << 42 | 1]);
         }),
-        // A release to an address that is no multiple of its size.
+        // A release to an address that is not a multiple of its size.
         ("PBDMA intr SEMAPHORE invlid Error", "0x02000000", |pair| pair.run(&release(pair.va + 0x802))),
     ];
     for (line, bits, spoil) in spoils {
@@ -317,7 +317,7 @@ fn a_quiesce_marks_every_channel_and_is_asked_for_once() {
     assert_eq!(messages.len(), 5, "{messages:#?}");
 }
 
-/// A channel with a ring of the kernel's, its watchdog on as `status` and `timeout_ms` say.
+/// A channel with a kernel-mode ring, with the watchdog set to `before` at its creation and to `after` afterwards.
 fn watched(bench: &Bench, before: (u32, u32), after: (u32, u32)) -> (DoorFd, DoorFd, DoorFd) {
     let space = bench.try_alloc_as(LOGGED_START, 0xff_0000_0000).unwrap();
     let (tsg, channel) = (bench.tsg(), bench.channel());
@@ -340,7 +340,7 @@ fn job(fd: &DoorFd, flags: SubmitFlags, fence: Fence) -> Result<i32, Errno> {
 }
 
 const ON: u32 = channel::WDT_ENABLE | channel::WDT_SET_TIMEOUT;
-/// A syncpoint value that nothing reaches.
+/// A syncpoint value that is never reached.
 const NEVER: Fence = Fence { id: 900, value: 5 };
 
 #[test]
@@ -377,7 +377,7 @@ fn without_a_watchdog_an_acquire_waits_for_ever() {
     let (_other_space, _other_tsg, other) = watched(&bench, (ON, 5), (ON, 5));
     job(&channel, SubmitFlags::FENCE_WAIT, NEVER).unwrap();
     job(&other, SubmitFlags::FENCE_WAIT, NEVER).unwrap();
-    // The other channel shows that somebody looks.
+    // The time-out of the other channel shows that the watchdog is running.
     wait_until("the other channel", || timed_out(&other));
     assert!(!timed_out(&channel));
     assert_eq!(Config::default().fence_timeout, Duration::from_secs(30), "a sync-file is another matter");

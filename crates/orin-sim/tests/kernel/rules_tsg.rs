@@ -1,4 +1,4 @@
-//! Rules of TSGs, one row each; where two are broken at once, the row says which one wins.
+//! Rules of TSGs, one row each. If a row violates two rules, it names the one that takes precedence.
 
 use crate::support::rules::*;
 use crate::support::*;
@@ -26,7 +26,7 @@ fn unbind(tsg_fd: &DoorFd, fd: i32) -> Result<i32, Errno> {
     tsg::UNBIND_CHANNEL.send(tsg_fd, &mut { fd })
 }
 
-/// A channel with an address space, a TSG that it has not joined.
+/// A channel with an address space, and a TSG that it has not joined.
 fn apart(bench: &Bench) -> (DoorFd, DoorFd, DoorFd) {
     let (space, tsg, channel) = (bench.space(), bench.tsg(), bench.channel());
     bind_space(&space, &channel).unwrap();

@@ -1,5 +1,5 @@
-//! Rules of kernel-mode submission, WAIT and the graphics leftovers, one row each; where two are broken at
-//! once, the row says which one wins.
+//! Rules of kernel-mode submission, WAIT and the remaining graphics requests, one row each. If a row violates two
+//! rules, it names the one that takes precedence.
 
 use crate::support::rules::*;
 use crate::support::*;
@@ -14,7 +14,7 @@ const SKIP: SubmitFlags = SubmitFlags::SKIP_BUFFER_REFCOUNTING;
 /// Fence descriptor or syncpoint that does not exist.
 const BAD_FENCE: Fence = Fence { id: 1024, value: 0 };
 
-/// Entries for which host does nothing.
+/// Entries without work for host.
 static NOTHING: [u8; 8 * 16] = [0; 8 * 16];
 
 fn submit_at(fd: &DoorFd, gpfifo: u64, num_entries: u32, flags: SubmitFlags) -> Result<i32, Errno> {
@@ -31,7 +31,7 @@ fn submit(fd: &DoorFd, num_entries: u32, flags: SubmitFlags) -> Result<i32, Errn
     submit_at(fd, NOTHING.as_ptr().expose_provenance() as u64, num_entries, flags)
 }
 
-/// A channel with a ring of the kernel's, in an address space whose kernel area the host engine reaches.
+/// A channel with a kernel-mode ring, in an address space whose kernel area host can reach.
 fn kernel_ring(bench: &Bench, flags: SetupBindFlags, jobs: u32) -> (DoorFd, DoorFd, DoorFd) {
     let space = bench.try_alloc_as(LOGGED_START, 0xff_0000_0000).unwrap();
     let tsg = bench.tsg();
@@ -47,7 +47,7 @@ fn kernel_ring(bench: &Bench, flags: SetupBindFlags, jobs: u32) -> (DoorFd, Door
     (space, tsg, channel)
 }
 
-/// The same with a ring that is full and rests.
+/// Like [`kernel_ring`], with a full ring that makes no progress.
 fn full(bench: &Bench) -> (DoorFd, DoorFd, DoorFd) {
     let ring = kernel_ring(bench, SetupBindFlags::empty(), 0);
     channel::DISABLE.send(&ring.2, 0).unwrap();

@@ -1,4 +1,4 @@
-//! Syncpoints: the window that counts, the ends of channels, and the ways of waiting for them.
+//! Syncpoints: the counting window, the ends of channels, and the ways to wait for them.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -16,7 +16,7 @@ fn release(va: u64, payload: u32) -> [u32; 6] {
     [0x2005_0017, va as u32, (va >> 32) as u32, payload, 0, 1]
 }
 
-/// The same with the wait until memory has reached the payload.
+/// Words of an acquire that waits until memory has reached the payload.
 fn acquire(va: u64, payload: u32) -> [u32; 6] {
     [0x2005_0017, va as u32, (va >> 32) as u32, payload, 0, 3]
 }
@@ -61,7 +61,7 @@ fn poll(bench: &Bench, fd: &DoorFd, timeout: Duration) -> Events {
 }
 
 const NOW: Duration = Duration::ZERO;
-/// Far above what the model needs, so that only a hang fails.
+/// Far above the model's needs, so that only a hang fails.
 const LONG: Duration = Duration::from_secs(20);
 
 #[test]
@@ -83,8 +83,7 @@ fn the_gpu_counts_and_both_sides_wait() {
     assert_eq!(sync_file::status(&fence), Ok(None));
     assert_eq!(poll(&bench, &set, NOW), Events::empty());
 
-    // The view of all syncpoints lies above 2^40 here, out of reach for the host engine, so the
-    // acquire looks at the window.
+    // The view of all syncpoints lies above 2^40 here, out of host's reach, so the acquire reads the window.
     write(&memory, &release(point.gpu_va, 77));
     submit(&ring, &userd, &doorbell, chain.token, va, 6);
     wait_until("the first increment", || syncpoint(&chain.channel).unwrap().syncpoint_max == 1);
@@ -102,7 +101,7 @@ fn the_gpu_counts_and_both_sides_wait() {
     wait_until("the acquire", || word(&memory, 0x800).load(Ordering::Acquire) == 9);
     assert_eq!(syncpoint(&chain.channel).unwrap().syncpoint_max, 2);
 
-    // A threshold that is reached already is reported at once.
+    // A threshold that has already been reached is reported immediately.
     trigger(&node, &set, 1, 1).unwrap();
     assert_eq!(poll(&bench, &set, NOW), Events::IN | Events::PRIORITY);
     assert_eq!(poll(&bench, &create_fence(&bench, &node, 1, 2), NOW), Events::IN);
@@ -135,7 +134,7 @@ fn the_end_of_a_channel_wakes_its_waiters() {
     std::mem::forget(chain.channel);
     assert_eq!(sync_file::status(&fence), Ok(Some(Ok(()))), "as if the work had been done");
 
-    // The number is free again and keeps its value.
+    // The syncpoint is free again and keeps its value.
     let next = bench.channel();
     bind_space(&chain.space, &next).unwrap();
     let again = syncpoint(&next).unwrap();

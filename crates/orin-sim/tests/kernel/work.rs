@@ -1,4 +1,4 @@
-//! What the kernel does when the GPU works: faults, events, imported memory.
+//! The kernel while the GPU works: faults, events, imported memory.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -52,7 +52,7 @@ fn work_runs_and_a_fault_ends_the_whole_tsg() {
     wait_until("the semaphore", || word(&memory, 0x800).load(Ordering::Acquire) == 42);
     assert_eq!(bench.orin.kernel_log().iter().filter(|line| line.contains("[ERR]")).count(), 0);
 
-    // The same to an address where nothing is mapped. The log has its page.
+    // The same to an unmapped address. The log contains its page.
     for (at, value) in release(0x34_5678_0010, 42).into_iter().enumerate() {
         word(&memory, 4 * at).store(value, Ordering::Relaxed);
     }
@@ -74,14 +74,14 @@ fn work_runs_and_a_fault_ends_the_whole_tsg() {
     assert!(line.contains("fault type: invalid pde, access type: virt write"), "{line}");
     assert_eq!(log.iter().filter(|line| line.contains("error notifier set to 31 for ch 51")).count(), 2);
 
-    // Nothing runs any more, and everything can be given back.
+    // Nothing is running any more, and everything can be freed.
     submit(&ring, &userd, &doorbell, chain.token, va, 6);
     drop((chain, sibling, buffer, memory, ring, userd, doorbell));
     let nodes = LiveCounts { descriptors: 2, ..LiveCounts::default() };
     assert_eq!(bench.orin.live(), nodes);
 }
 
-/// A chain with everything mapped that submitting takes.
+/// A chain with everything mapped that submitting needs.
 struct Running {
     chain: Chain,
     doorbell: DoorMapping,
@@ -181,7 +181,7 @@ fn imported_memory_is_used_in_place() {
         flags: TAG | nvmap::CACHE_INNER_CACHEABLE,
         size_or_handle: 0,
     };
-    // SAFETY: the memory is unmapped only after everything made from it.
+    // SAFETY: the memory is unmapped only after everything created from it.
     unsafe { nvmap::FROM_VA.send_pointing(&bench.nvmap, &mut args) }.unwrap();
     let handle = u32::try_from(args.size_or_handle).unwrap();
     let buffer = bench.export(handle);
@@ -193,11 +193,11 @@ fn imported_memory_is_used_in_place() {
     let mut bytes = [0; 4];
     assert_eq!(nvmap::read(&bench.nvmap, handle, 0x1010, &mut bytes), Ok(4));
     assert_eq!(u32::from_le_bytes(bytes), 0x1234_5678);
-    // A CPU mapping of it exists, and is no good.
+    // Mapping it for the CPU succeeds, but the mapping cannot be accessed.
     assert!(buffer.map(0, 8192, Protection::READ).is_ok());
     bench.free(handle);
     drop((buffer, running));
     assert_eq!(bench.orin.live(), LiveCounts { descriptors: 2, ..LiveCounts::default() });
-    // SAFETY: nothing uses the memory any more; the address space is gone with its channel.
+    // SAFETY: nothing uses the memory any more; the address space was dropped with its channel.
     unsafe { rustix::mm::munmap(own, 8192) }.unwrap();
 }

@@ -1,4 +1,4 @@
-//! Threads that act together: shuffles, votes, block barriers, asynchronous copies, tensor cores.
+//! Threads that cooperate: shuffles, votes, block barriers, asynchronous copies, tensor cores.
 //!
 //! The programs are `sass/warp.cu` and `sass/tensor.cu`.
 

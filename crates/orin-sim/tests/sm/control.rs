@@ -1,4 +1,4 @@
-//! Control flow: divergence, indirect branches, calls; and launches that are cut into steps.
+//! Control flow: divergence, indirect branches, calls; and launches that run in steps.
 
 use crate::support::{Machine, Params, Random};
 use orin_sim::sm::Step;
@@ -169,7 +169,7 @@ fn calls_recursion_and_function_pointers() {
 fn steps_add_up_to_the_whole() {
     let run = |fuel: u64| {
         let mut machine = Machine::kernels("basics");
-        // Fuel is counted for each thread.
+        // Fuel is counted per thread.
         machine.options.threads = Some(1);
         let out = machine.zeros(4 * 256);
         let mut grid = machine.grid("spin", [4, 1, 1], [64, 1, 1], &Params::new().buffer(&out).u32(500), 0);
@@ -191,7 +191,7 @@ fn steps_add_up_to_the_whole() {
         })
         .collect();
     assert_eq!(whole, expected);
-    // All lanes execute, but for instructions whose guard is false.
+    // All lanes execute, except for instructions whose guard is false.
     assert!(stats.lane_instructions < stats.warp_instructions * 32);
     assert!(stats.lane_instructions > stats.warp_instructions * 30);
     for fuel in [1, 7, 1000] {

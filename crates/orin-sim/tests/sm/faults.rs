@@ -1,4 +1,4 @@
-//! What a grid reports when its program goes wrong.
+//! Fault reports of grids.
 
 use crate::support::{Machine, Params};
 use orin_sim::mmu::{Access, FaultKind};
@@ -35,7 +35,7 @@ fn the_first_lane_beyond_the_end() {
     let SmFaultCause::Mmu(mmu) = fault.cause else { panic!("{fault}") };
     assert_eq!(mmu.va, input.va + 4096);
     assert_eq!((fault.block, fault.thread), ([0, 0, 0], [1014, 0, 0]));
-    // The lanes before it of other warps have stored.
+    // The earlier lanes of other warps have stored.
     assert!(fault.to_string().contains("thread [1014, 0, 0]"), "{fault}");
 }
 
@@ -95,7 +95,7 @@ fn programs_that_are_none() {
     // Registers that the launch does not allocate.
     let few = orin_sim::sm::Launch { registers: 0, ..launch.clone() };
     assert!(matches!(run(few).cause, SmFaultCause::OutOfRange { space: "register", .. }));
-    // Barriers likewise.
+    // The same for barriers.
     let mut machine = Machine::kernels("matmul");
     let kernel = machine.cubin().kernel("matmul_tiled").unwrap().clone();
     let data = machine.zeros(4096);
@@ -116,8 +116,8 @@ fn mov(register: u8, value: u32) -> u128 {
     0x000f_c200_0000_0f00_0000_0000_0000_7802 | u128::from(register) << 16 | u128::from(value) << 32
 }
 
-/// The fault of a program of 40 threads in two CTAs, and the address where the program begins. Lane 5 of
-/// CTA 1 alone gets to `words`, with R8 0, R9 its own index, and 64 bytes of shared and 96 of local memory.
+/// The fault of a program of 40 threads in two CTAs, and the address of the program. Only lane 5 of CTA 1 reaches
+/// `words`, with R8 = 0, R9 its own index, and 64 bytes of shared and 96 of local memory.
 fn fault_of(words: &[u128]) -> (SmFault, u64) {
     let mut machine = Machine::kernels("basics");
     let kernel = machine.cubin().kernel("empty").unwrap().clone();

@@ -1,5 +1,5 @@
-//! Floating-point arithmetic of compiled kernels: bit for bit where IEEE 754 says which bits, within
-//! the published error of the library functions elsewhere.
+//! Floating-point arithmetic of compiled kernels: bit for bit where IEEE 754 defines the result, elsewhere within the
+//! documented error of the library functions.
 
 use crate::support::{Machine, Params, Random, assert_close, assert_same};
 use half_bits::{from_half, to_half};
@@ -70,8 +70,8 @@ fn exact_functions_of_two_numbers() {
         Some(core::cmp::Ordering::Greater) => 4.0,
         None => 8.0,
     });
-    // Directed rounding, by way of binary64, which holds these products exactly and these sums of
-    // similar numbers too.
+    // Directed rounding, computed in binary64, which represents these products exactly, and also these sums of similar
+    // numbers.
     let (a, b) = (values(3, |random| random.f32() * 8.0), values(4, |random| random.f32() * 8.0));
     let sums = binary("f32_add_down", &a, &b);
     let products = binary("f32_mul_up", &a, &b);
@@ -114,7 +114,7 @@ fn fused_multiply_add_and_conversions() {
         (machine.zeros(4 * COUNT), machine.zeros(4 * COUNT), machine.zeros(4 * COUNT));
     let params = Params::new().buffer(&da).buffer(&signed).buffer(&unsigned).buffer(&back).u32(COUNT as u32);
     machine.run_1d("f32_convert", COUNT, 96, &params);
-    // The conversions of Rust saturate and turn NaN into 0, as these do.
+    // Rust's conversions saturate and turn NaN into 0, like these.
     assert_eq!(signed.u32s(), a.iter().map(|&a| a as i32 as u32).collect::<Vec<_>>());
     assert_eq!(unsigned.u32s(), a.iter().map(|&a| a as u32).collect::<Vec<_>>());
     assert_same(
@@ -124,7 +124,7 @@ fn fused_multiply_add_and_conversions() {
     );
 }
 
-/// The error function by its Taylor series, good for small arguments.
+/// The error function by its Taylor series, accurate for small arguments.
 fn erf(x: f64) -> f64 {
     let (mut term, mut sum) = (x, x);
     for n in 1..60 {
@@ -154,7 +154,7 @@ fn library_functions() {
     check("f32_erf", &small, 3e-7, &erf);
     check("f32_log", &positive, 4e-7, &f64::ln);
     check("f32_log2", &positive, 4e-7, &f64::log2);
-    // Outside of the fast reduction of the argument.
+    // Outside the fast range reduction of the argument.
     let far: Vec<f32> = wide.iter().map(|value| value * 1e6).collect();
     check("f32_sin", &far, 4e-7, &f64::sin);
     check("f32_cos", &far, 4e-7, &f64::cos);
@@ -322,7 +322,7 @@ fn half_precision() {
     let (da, db, dc) =
         (machine.bytes(&half_bytes(&a)), machine.bytes(&half_bytes(&b)), machine.bytes(&half_bytes(&c)));
     let out = machine.zeros(2 * COUNT);
-    // binary64 holds product and sum of binary16 numbers exactly.
+    // binary64 represents products and sums of binary16 numbers exactly.
     let fma = |a: u16, b: u16, c: u16| {
         let exact = f64::from(from_half(a)) * f64::from(from_half(b)) + f64::from(from_half(c));
         half::f16::from_f64(exact).to_bits()
@@ -399,7 +399,7 @@ fn halves_with_the_signs_of_both_sources() {
     let (da, db, out) = (machine.u32s(&a), machine.u32s(&b), machine.zeros(4 * 4 * 500));
     let params = Params::new().buffer(&da).buffer(&db).buffer(&out).u32(500);
     machine.run_1d("xorsign", 500, 64, &params);
-    // The smaller or larger magnitude, with the exclusive or of the signs; one NaN gives way to a number.
+    // The smaller or larger magnitude, with the exclusive or of the signs; a number takes precedence over a NaN.
     let expected = |a: u16, b: u16, least: bool, strict: bool, infinity: u16| {
         let (x, y) = (a & 0x7fff, b & 0x7fff);
         let magnitude = match (x > infinity, y > infinity) {

@@ -2,7 +2,7 @@
 
 use crate::support::{Machine, Params, Random};
 
-/// Edge values, each with each, and random ones.
+/// All pairs of edge values, and random ones.
 fn operands() -> (Vec<u32>, Vec<u32>) {
     const EDGES: [u32; 14] = [
         0,
@@ -29,7 +29,7 @@ fn operands() -> (Vec<u32>, Vec<u32>) {
         }
     }
     for _ in 0..800 {
-        // Random widths, so that quotients are of all sizes.
+        // Random widths, so that quotients have all sizes.
         let (left, right) = (random.u32() % 32, random.u32() % 32);
         a.push(random.u32() >> left);
         b.push(random.u32() >> right);

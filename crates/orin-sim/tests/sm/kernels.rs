@@ -1,4 +1,4 @@
-//! Runs the workspace's kernels on the interpreter and compares with the same work done on the CPU.
+//! Runs the workspace's kernels on the interpreter and compares the results with the CPU's.
 
 use crate::support::{Machine, Params, Random, assert_same};
 
@@ -53,8 +53,8 @@ fn matmul_tiled() {
             [16, 16, 1],
             &params,
         );
-        // The compiler contracts to fused multiply-adds in the order of the source; the zeros that
-        // pad the last tile leave the sum as it is.
+        // The compiler contracts to fused multiply-adds in source order; the zeros that pad the last tile do not change
+        // the sum.
         let expected: Vec<f32> = (0..m * n)
             .map(|at| (0..k).fold(0.0, |sum, j| a[at / n * k + j].mul_add(b[j * n + at % n], sum)))
             .collect();
@@ -62,7 +62,7 @@ fn matmul_tiled() {
     }
 }
 
-/// What `warp_sum` of the kernel does to the 32 values of a warp.
+/// The effect of the kernel's `warp_sum` on the 32 values of a warp.
 fn warp_sum(values: &mut [f32; 32]) -> f32 {
     for offset in [16, 8, 4, 2, 1] {
         let before = *values;

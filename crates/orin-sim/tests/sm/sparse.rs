@@ -1,11 +1,11 @@
-//! Sparse matrix products from the program down to the result.
+//! Sparse matrix products from the program to the result.
 
 use crate::support::{Machine, Params, Random};
 
-/// Which two of each four elements of a row are there.
+/// The two present elements of each group of four in a row.
 const KEPT: [[usize; 2]; 6] = [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]];
 
-/// A of 16 rows and 32 columns with two of each four elements, and B of 32 rows and 8 columns.
+/// A has 16 rows and 32 columns with two present elements of each four; B has 32 rows and 8 columns.
 struct Matrices {
     a: Vec<[i32; 32]>,
     kept: Vec<[[usize; 2]; 8]>,
@@ -31,12 +31,12 @@ impl Matrices {
         (0..32).map(|k| self.a[row][k] * self.b[k][column]).sum()
     }
 
-    /// The element number `at` of those that are there in a row.
+    /// The present element number `at` of a row.
     fn held(&self, row: usize, at: usize) -> i32 {
         self.a[row][4 * (at / 2) + self.kept[row][at / 2][at % 2]]
     }
 
-    /// Four bits for each four elements of a row.
+    /// Four index bits per four elements of a row.
     fn indices(&self, row: usize) -> impl Iterator<Item = u32> + '_ {
         self.kept[row].iter().map(|[first, second]| (first | second << 2) as u32)
     }
@@ -66,7 +66,7 @@ fn halves() {
             b[4 * lane + register] = pack(16, (0..2).map(|step| f16(matrices.b[first + step][group])));
             c[4 * lane + register] = (lane + register) as f32;
         }
-        // Lanes 2 and 3 of each four, as selector 1 says, hold half of k each, of both rows.
+        // Lanes 2 and 3 of each four, as selected by selector 1, have half of k each, for both rows.
         if t >= 2 {
             let half = |row: usize| pack(4, matrices.indices(row).skip(4 * (t - 2)).take(4));
             e[lane] = half(group) | half(group + 8) << 16;
@@ -98,7 +98,7 @@ fn bytes() {
             b[4 * lane + register] = pack(8, (0..4).map(|step| byte(matrices.b[first + step][group])));
         }
         (0..4).for_each(|index| c[4 * lane + index] = random.u32());
-        // Lanes 0 and 1 of each four, as selector 0 says, hold a row each.
+        // Lanes 0 and 1 of each four, as selected by selector 0, have one row each.
         if t < 2 {
             e[lane] = pack(4, matrices.indices(group + 8 * t));
         }

@@ -1,10 +1,10 @@
-//! Results do not depend on how many threads of the host run a grid.
+//! Results do not depend on the number of host threads that run a grid.
 
 use crate::support::{Buffer, Machine, Params, Random};
 use orin_sim::sm::{GridRun, GridStats, SmFault, Sms, Step};
 
-/// Runs a kernel on one to seven threads, and in small steps; memory, what has been executed and the
-/// fault, if there is one, must be the same each time. Returns what the buffers hold in the end.
+/// Runs a kernel on one to seven threads, and in small steps. Memory, the executed instructions and the fault, if any,
+/// must be the same each time. Returns the final contents of the buffers.
 fn compare(
     what: &str,
     machine: impl Fn() -> Machine,
@@ -38,7 +38,7 @@ fn numbers(seed: u64, count: usize) -> Vec<u32> {
     (0..count).map(|_| random.u32()).collect()
 }
 
-/// Numbers of very different size, so that the order of additions shows.
+/// Numbers of very different magnitude, so that the order of additions is visible.
 fn floats(seed: u64, count: usize) -> Vec<f32> {
     let mut random = Random::new(seed);
     (0..count).map(|_| random.f32() * 2f32.powi((random.u32() % 40) as i32 - 20)).collect()
@@ -303,7 +303,7 @@ fn the_first_fault_in_the_order_of_the_grid_counts() {
         [64, 1, 1],
         [256, 1, 1],
         |machine| {
-            // The end of the buffers lies in the middle of the grid.
+            // The buffers end in the middle of the grid.
             let (input, out) = (machine.zeros(4096 * 9), machine.zeros(4096 * 20));
             (Params::new().buffer(&input).buffer(&out), Vec::new())
         },
@@ -326,7 +326,7 @@ fn random_orders_of_warps_are_the_same_for_a_seed() {
 
 #[test]
 fn a_missing_barrier_shows_under_seeds() {
-    // The sums of scan_blocks, with and without its barriers, under several seeds.
+    // The sums of scan_blocks, with and without its barriers, for several seeds.
     let run = |seed: u64, barriers: bool| {
         let mut machine = Machine::kernels("scan");
         machine.options.seed = Some(seed);
@@ -365,7 +365,7 @@ fn code_is_decoded_once_and_again_when_it_changes() {
     let first = fill(&machine);
     assert!(first > 0);
     assert_eq!((fill(&machine), out.u32s()), (first, vec![5; 64]));
-    // EXIT in place of the store: nothing is written any more.
+    // EXIT in place of the store, so nothing is written any more.
     machine.patch(|word| (word & 0xfff == 0x986).then_some(0x000f_ea00_0380_0000_0000_0000_0000_794d));
     out.memory.store(0, 9);
     assert!(fill(&machine) > first);

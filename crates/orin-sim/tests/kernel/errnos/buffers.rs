@@ -1,4 +1,4 @@
-//! Rows of the control node's requests about clocks and buffers.
+//! Rows of the control node's clock and buffer requests.
 
 use std::cell::Cell;
 

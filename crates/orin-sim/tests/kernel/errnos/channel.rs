@@ -41,7 +41,7 @@ pub(crate) fn setup_bind(condition: &str) -> Outcome {
     }
     let result = channel::SETUP_BIND.send(&channel, &mut args);
     if result.is_err() && condition != "second SETUP_BIND in usermode" {
-        // A refused attempt can be repeated.
+        // A refused request can be repeated.
         wdt(&channel, channel::WDT_DISABLE).unwrap();
         assert_eq!(setup(&channel, &ring, &userd, 512), Ok(511));
     }
@@ -140,7 +140,7 @@ pub(crate) fn channel_requests(ioctl: &str, condition: &str) -> Outcome {
     })
 }
 
-/// Work that host does nothing for: entries of length 0.
+/// Entries without work for host: length 0.
 static NOTHING: [u8; 8 * 16] = [0; 8 * 16];
 
 fn submit_gpfifo(bench: &Bench, channel: &DoorFd, condition: &str) -> Outcome {
@@ -171,7 +171,7 @@ fn submit_gpfifo(bench: &Bench, channel: &DoorFd, condition: &str) -> Outcome {
         }
         "ring currently full" => {
             kernel_mode(SetupBindFlags::empty());
-            // Nobody takes entries out.
+            // The entries are not consumed.
             channel::DISABLE.send(channel, 0).unwrap();
             assert_eq!(submit(channel, entries, 14, none), Err(Errno::NOMEM), "more than ever fits");
             assert_eq!(submit(channel, entries, 8, none), Ok(0));

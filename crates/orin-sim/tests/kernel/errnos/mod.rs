@@ -32,10 +32,10 @@ struct Row {
     errno: String,
 }
 
-/// What became of a row: the result of the call, or why it cannot be made.
+/// The outcome of a row: the result of the call, or the reason why it cannot be made.
 type Outcome = Result<Result<i32, Errno>, &'static str>;
 
-/// Rows that user space cannot bring about; each says why.
+/// Rows that user space cannot trigger; each has a reason.
 const ABSENT: usize = 3;
 
 const UNKNOWN: &str = "no test produces this condition";
@@ -114,8 +114,8 @@ fn produce(ioctl: &str, condition: &str) -> Outcome {
 
 /// Sends any request with any argument.
 fn send(fd: &DoorFd, code: u32, argument: &mut [u8]) -> Result<i32, Errno> {
-    // SAFETY: the argument is a live slice; where it is shorter than the code says, the test means
-    // the software kernel to find that out, which checks every address before it uses it.
+    // SAFETY: the argument is a live slice. If it is shorter than the code says, the software kernel must detect it; it
+    // checks every address before it uses it.
     unsafe { fd.door().ioctl(fd.raw(), code, argument.as_mut_ptr().cast::<c_void>()) }
 }
 
@@ -128,11 +128,11 @@ fn send_at(fd: &DoorFd, code: u32, address: usize) -> Result<i32, Errno> {
 /// One page of zeroes that cannot be written.
 fn read_only_page() -> *mut c_void {
     use rustix::mm::{MapFlags, ProtFlags};
-    // SAFETY: a new anonymous mapping; it is never unmapped, which a test can afford.
+    // SAFETY: a new anonymous mapping that is never unmapped.
     unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), 4096, ProtFlags::READ, MapFlags::PRIVATE) }.unwrap()
 }
 
-/// An open descriptor that the model knows nothing of.
+/// An open descriptor that is not the model's.
 fn foreign() -> std::fs::File {
     std::fs::File::open("/dev/null").unwrap()
 }

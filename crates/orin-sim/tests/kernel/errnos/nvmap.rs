@@ -178,7 +178,7 @@ pub(crate) fn nvmap_requests(ioctl: &str, condition: &str) -> Outcome {
 fn from_va(bench: &Bench, condition: &str) -> Outcome {
     let page = |protection| {
         use rustix::mm::MapFlags;
-        // SAFETY: a new anonymous mapping; it is never unmapped, which a test can afford.
+        // SAFETY: a new anonymous mapping that is never unmapped.
         let pointer =
             unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), 8192, protection, MapFlags::PRIVATE) };
         pointer.unwrap().expose_provenance() as u64
@@ -194,12 +194,12 @@ fn from_va(bench: &Bench, condition: &str) -> Outcome {
         "va not page aligned" => import(writable + 8, 4096),
         "no mapping at va" => import(u64::MAX - 0xfff, 4096),
         "mapping not writable and RO flag absent" => import(page(ProtFlags::READ), 4096),
-        // A gap: the mapping above it is writable, but there is nothing at the address.
+        // A gap: the mapping above it is writable, but the address is unmapped.
         "pages cannot be pinned" => {
-            // The second page stays mapped, so that no other thread's mapping can take its place.
+            // The second page stays mapped, so that no other thread's mapping can replace it.
             let start = page(ProtFlags::READ | ProtFlags::WRITE);
             let second = ptr::with_exposed_provenance_mut(start as usize + 4096);
-            // SAFETY: the second page of the fresh mapping, which nothing uses.
+            // SAFETY: the second page of the fresh, unused mapping.
             unsafe { rustix::mm::mprotect(second, 4096, rustix::mm::MprotectFlags::empty()) }.unwrap();
             import(start, 8192)
         }

@@ -1,4 +1,4 @@
-//! MAP_BUFFER_EX from the descriptor to the pages, and what MAPPING_MODIFY says of its result.
+//! MAP_BUFFER_EX from the descriptor to the pages, and MAPPING_MODIFY of its result.
 
 use super::{FIXED, INVAL, NOMEM, empty};
 use crate::support::rules::*;
@@ -189,7 +189,7 @@ fn a_mapping_is_checked_from_the_descriptor_to_the_pages() {
                 map_with(bench, |space, args| {
                     args.flags = FIXED;
                     args.offset = map(space, &bench.buffer(0x8000)).unwrap();
-                    // This row maps already; the check of the others does not apply.
+                    // This row has already mapped the buffer; the check of the others does not apply.
                     unmap(space, args.offset);
                 })
             },

@@ -1,5 +1,4 @@
-//! Rules of address spaces, row by row: what is refused, by which errno, what wins over what, and what the
-//! kernel log says.
+//! Rules of address spaces, row by row: refusals, their errno and precedence, and the kernel log.
 
 mod mapping;
 mod remap;
@@ -80,14 +79,14 @@ fn the_node_checks_number_then_address_then_code() {
 
 /// A buffer without memory.
 fn empty(bench: &Bench) -> u32 {
-    // The descriptor lives as long as the board.
+    // The descriptor stays open as long as the board exists.
     let fd = bench.export(bench.create(4096));
     let number = raw(&fd);
     core::mem::forget(fd);
     number
 }
 
-/// Sends unmaps and maps as addresses and counts.
+/// Sends unmaps and maps, given as addresses and counts.
 fn batch(space: &DoorFd, unmaps: (u64, u32), maps: (u64, u32)) -> Answer {
     let mut args = space::MapBufferBatch {
         unmaps: unmaps.0,

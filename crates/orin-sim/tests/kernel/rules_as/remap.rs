@@ -1,4 +1,4 @@
-//! Pages of sparse reservations, changed one by one.
+//! Changes of single pages in sparse reservations.
 
 use super::{FAULT, INVAL, NOMEM, empty};
 use crate::support::rules::*;
@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 const SPARSE: u32 = AllocSpaceFlags::SPARSE.bits();
 const PAGE_4K: u32 = RemapFlags::PAGESIZE_4K.bits();
 
-/// Sends operations on a sparse reservation of 16 pages; how many were done comes back.
+/// Sends operations on a sparse reservation of 16 pages. Returns the result and the number of executed operations.
 fn remap(bench: &Bench, ops: impl FnOnce(&DoorFd, RemapOp) -> Vec<RemapOp>) -> (Answer, u32) {
     let space = bench.space();
     let area = reserve(&space, 16, SPARSE, 0).unwrap();
@@ -31,7 +31,7 @@ fn remap(bench: &Bench, ops: impl FnOnce(&DoorFd, RemapOp) -> Vec<RemapOp>) -> (
     (result, args.num_ops)
 }
 
-/// One operation that is refused: none is done.
+/// Sends one refused operation, and checks that none was executed.
 fn refused(bench: &Bench, change: impl FnOnce(&DoorFd, &mut RemapOp)) -> Answer {
     let (result, done) = remap(bench, |space, mut op| {
         change(space, &mut op);

@@ -12,7 +12,7 @@ fn notifier(fd: &DoorFd, mem: u32, offset: u64) -> Result<i32, Errno> {
     channel::SET_ERROR_NOTIFIER.send(fd, &mut args)
 }
 
-/// Whether the old notifier of a channel is still in use after `spoil`.
+/// Returns whether the channel's old notifier is still in use after `spoil`.
 fn survives(bench: &Bench, spoil: impl FnOnce(&DoorFd) -> Result<i32, Errno>) -> Result<i32, Errno> {
     let (_space, _tsg, channel) = bench.bound();
     let buffer = bench.buffer(4096);

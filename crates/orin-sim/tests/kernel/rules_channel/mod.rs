@@ -1,4 +1,4 @@
-//! Rules of channels, one row each; where two are broken at once, the row says which one wins.
+//! Rules of channels, one row each. If a row violates two rules, it names the one that takes precedence.
 
 mod contexts;
 mod control;
@@ -27,7 +27,7 @@ fn setup_with(bench: &Bench, fd: &DoorFd, change: impl FnOnce(&mut SetupBind)) -
     result
 }
 
-/// A dma-buf of `bytes`, for sizes that do not fit 32 bits too.
+/// A dma-buf of `bytes`, including sizes that do not fit 32 bits.
 fn large(bench: &Bench, bytes: u64) -> DoorFd {
     let mut args = nvmap::CreateHandle64 { size_or_handle: bytes };
     nvmap::CREATE_64.send(&bench.nvmap, &mut args).unwrap();
@@ -67,7 +67,7 @@ fn requests_need_power_or_do_not() {
         expected.push(host_line(&format!("{code:#x}")));
     }
     assert_eq!(messages(&bench), expected);
-    // The others answer what they always answer.
+    // The others behave as usual.
     assert!(timed_out(&channel));
     assert_eq!(wdt(&channel, channel::WDT_DISABLE), Ok(0));
     assert_eq!(wdt(&channel, 3), Err(Errno::INVAL));

@@ -1,4 +1,4 @@
-//! SETUP_BIND and what it needs.
+//! SETUP_BIND and its requirements.
 
 use super::{CLOSED, large, setup_with};
 use crate::support::rules::*;
@@ -8,7 +8,7 @@ use nvgpu_sys::channel::{self, SetupBind, SetupBindFlags};
 use nvgpu_sys::ctrl::GpuFlags;
 use orin_sim::Config;
 
-/// SETUP_BIND of a bound channel with good arguments that `change` spoils.
+/// SETUP_BIND of a bound channel with valid arguments that `change` makes invalid.
 fn spoiled(bench: &Bench, change: impl FnOnce(&mut SetupBind)) -> Result<i32, Errno> {
     let (_space, _tsg, channel) = bench.bound();
     setup_with(bench, &channel, change)

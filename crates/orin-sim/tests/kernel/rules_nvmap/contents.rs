@@ -1,4 +1,4 @@
-//! Bytes of a buffer: reading, writing, cache maintenance.
+//! Contents of a buffer: reading, writing, cache maintenance.
 
 use super::{FAULT, INVAL, NOTTY, PERM, allocated};
 use crate::support::rules::*;
@@ -9,7 +9,7 @@ use nvgpu_sys::nvmap::{
 };
 use zerocopy::IntoBytes;
 
-/// READ or WRITE of two elements of 8 bytes of a buffer of a page; checks the count that comes back.
+/// READ or WRITE of two elements of 8 bytes of a one-page buffer. Checks the returned count.
 fn transfer(bench: &Bench, read: bool, count: u64, change: impl FnOnce(&mut RwHandle)) -> Answer {
     let mut bytes = [0_u8; 64];
     let handle = bench.create(4096);

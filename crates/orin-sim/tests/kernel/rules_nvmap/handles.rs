@@ -1,4 +1,4 @@
-//! Handles: made, given memory, destroyed.
+//! Handles: creation, allocation, destruction.
 
 use super::{FAULT, INVAL, NOMEM, PERM};
 use crate::support::rules::*;

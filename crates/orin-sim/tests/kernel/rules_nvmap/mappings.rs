@@ -1,4 +1,4 @@
-//! Memory of the process as a buffer, and a buffer as memory of the process.
+//! Process memory as a buffer, and a buffer as process memory.
 
 use super::{INVAL, NODEV, NOMEM, PERM, READ, WRITE, allocated, parameters};
 use crate::support::rules::*;
@@ -7,7 +7,7 @@ use nvgpu_sys::Errno;
 use nvgpu_sys::door::Protection;
 use nvgpu_sys::nvmap::{self, CreateHandleFromVa, HandleFlags};
 
-/// FROM_VA; the handle that comes back stays.
+/// FROM_VA; the returned handle stays open.
 fn import(bench: &Bench, va: u64, size: u32, flags: u32) -> Answer {
     let mut args = CreateHandleFromVa { va, size, flags: TAG | flags, size_or_handle: 0 };
     // SAFETY: memory of these tests is never unmapped; the software kernel checks every address.

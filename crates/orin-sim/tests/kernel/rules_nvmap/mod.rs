@@ -1,5 +1,5 @@
-//! Rules of nvmap, its dma-bufs and their CPU mappings, row by row: what is refused, by which errno, what
-//! wins over what, what comes back, and what the kernel log says.
+//! Rules of nvmap, its dma-bufs and their CPU mappings, row by row: refusals, their errno and precedence, results, and
+//! the kernel log.
 
 mod contents;
 mod handles;

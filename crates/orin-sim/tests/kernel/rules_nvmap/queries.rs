@@ -1,4 +1,4 @@
-//! What a handle and a heap answer about themselves.
+//! Queries of handles and heaps.
 
 use super::{FAULT, NODEV, parameters};
 use crate::support::rules::*;

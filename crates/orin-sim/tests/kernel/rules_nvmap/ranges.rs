@@ -46,18 +46,18 @@ fn a_range_of_several_buffers_shows_their_bytes() {
     let value = |at| word(&mapping, at).load(core::sync::atomic::Ordering::Relaxed);
     let values: Vec<u32> = (0..5).map(|page| value(page * 4096)).collect();
     assert_eq!(values, [0x1_0001, 0x2_0000, 0x3_0000, 0x3_0001, 0x3_0002]);
-    // Part of it alone; both mappings are the same memory.
+    // Only a part of it; both mappings are the same memory.
     let middle = fd.map(0x1000, 0x2000, READ | WRITE).unwrap();
     word(&middle, 0x1004).store(9, core::sync::atomic::Ordering::Relaxed);
     assert_eq!(value(0x2004), 9);
-    // For the GPU it is a dma-buf like any other, and a range of it works again.
+    // The GPU can map it like any other dma-buf, and it can be the source of another range.
     map(&space, &fd).unwrap();
     let mut import = CreateHandle { size_or_fd: raw(&fd), handle: 0 };
     nvmap::FROM_FD.send(&bench.nvmap, &mut import).unwrap();
     let again = range_of(&bench, &[import.handle], 0x1000, 0x1000).unwrap();
     let again = nvgpu_sys::DoorFd::from_raw(&bench.door, again);
     assert_eq!(word(&cpu(&again, 0x1000), 0).load(core::sync::atomic::Ordering::Relaxed), 0x2_0000);
-    // The sources live as long as the range, and no number was used up for it.
+    // The range keeps its sources alive, and uses no handle number.
     assert_eq!(bench.orin.live().handles, 4);
     let used = bench.orin.live().memory_bytes;
     drop((mapping, middle, bench.nvmap));

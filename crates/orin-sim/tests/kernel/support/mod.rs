@@ -1,4 +1,4 @@
-//! A driver in miniature: what the kernel tests do through the public door.
+//! A miniature driver: helpers for kernel tests through the public door.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -26,7 +26,7 @@ pub(crate) const LOGGED_START: u64 = 0x20_0000;
 pub(crate) const TAG: u32 = 0x0900 << nvmap::TAG_SHIFT;
 /// Ring set-up flags of a usermode channel.
 pub(crate) const USERMODE: u32 = SetupBindFlags::DETERMINISTIC.union(SetupBindFlags::USERMODE_SUPPORT).bits();
-/// What every open passes.
+/// The flags of every open.
 pub(crate) const FLAGS: OpenFlags = OpenFlags::READ_WRITE.union(OpenFlags::CLOSE_ON_EXEC);
 
 /// A board and its two nodes.
@@ -37,7 +37,7 @@ pub(crate) struct Bench {
     pub(crate) ctrl: DoorFd,
 }
 
-/// A channel with everything it hangs on.
+/// A channel with all objects that it depends on.
 pub(crate) struct Chain {
     pub(crate) space: DoorFd,
     pub(crate) tsg: DoorFd,
@@ -86,7 +86,7 @@ impl Bench {
         nvmap::FREE.send(&self.nvmap, handle).expect("FREE");
     }
 
-    /// A dma-buf with memory, which lives as long as its descriptor.
+    /// A dma-buf with memory, alive as long as its descriptor.
     pub(crate) fn buffer(&self, bytes: u32) -> DoorFd {
         let handle = self.create(bytes);
         self.alloc(handle);
@@ -135,7 +135,7 @@ impl Bench {
         (space, tsg, channel)
     }
 
-    /// A whole compute channel.
+    /// A complete compute channel.
     pub(crate) fn chain(&self) -> Chain {
         let (space, tsg, channel) = self.bound();
         let (ring, userd) = (self.buffer(8192), self.buffer(4096));
@@ -185,14 +185,14 @@ pub(crate) fn setup(channel_fd: &DoorFd, ring: &DoorFd, userd: &DoorFd, entries:
     Ok(args.work_submit_token)
 }
 
-/// Whether the channel can run no more.
+/// Returns whether the channel has been stopped.
 pub(crate) fn timed_out(channel_fd: &DoorFd) -> bool {
     let mut args = channel::GetParam::default();
     channel::GET_TIMEDOUT.send(channel_fd, &mut args).unwrap();
     args.value == 1
 }
 
-/// A channel that joins an existing TSG on a subcontext, its watchdog off.
+/// A channel that joins an existing TSG on a subcontext, with the watchdog off.
 pub(crate) fn join(bench: &Bench, space_fd: &DoorFd, tsg_fd: &DoorFd, veid: u32) -> DoorFd {
     let channel_fd = bench.channel();
     bind_space(space_fd, &channel_fd).unwrap();
@@ -201,7 +201,7 @@ pub(crate) fn join(bench: &Bench, space_fd: &DoorFd, tsg_fd: &DoorFd, veid: u32)
     channel_fd
 }
 
-/// Runs `request` while the engines are stuck; they go on before anything is closed.
+/// Runs `request` while the engines are stalled, and resumes them before anything is closed.
 pub(crate) fn stalled<R>(bench: &Bench, request: impl FnOnce() -> R) -> R {
     bench.orin.stall_engines(true);
     let result = request();
@@ -239,7 +239,7 @@ pub(crate) fn reserve(space_fd: &DoorFd, pages: u64, flags: u32, offset: u64) ->
     Ok(args.offset)
 }
 
-/// Number of descriptors that the process has open.
+/// Number of open descriptors of the process.
 pub(crate) fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("procfs").count()
 }
@@ -247,7 +247,7 @@ pub(crate) fn open_descriptors() -> usize {
 /// The word at `offset` of a mapping.
 pub(crate) fn word(mapping: &DoorMapping, offset: usize) -> &AtomicU32 {
     assert!(offset + 4 <= mapping.len() && offset.is_multiple_of(4));
-    // SAFETY: in bounds, aligned, and borrowed from the mapping that keeps it.
+    // SAFETY: in bounds, aligned, and borrowed from the mapping that keeps it alive.
     unsafe { AtomicU32::from_ptr(mapping.pointer().as_ptr().add(offset).cast()) }
 }
 
@@ -256,7 +256,7 @@ pub(crate) fn cpu(fd: &DoorFd, bytes: usize) -> DoorMapping {
 }
 
 pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    // TIMEOUT: far above what the model needs, so that only a hang fails.
+    // TIMEOUT: far above the model's needs, so that only a hang fails.
     let deadline = Instant::now() + Duration::from_secs(20);
     while !done() {
         assert!(Instant::now() < deadline, "timed out waiting for {what}");

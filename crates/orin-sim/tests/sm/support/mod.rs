@@ -1,4 +1,4 @@
-//! A GPU without its engines: an address space, a loaded cubin, and launches made by hand.
+//! A GPU without engines: an address space, a loaded cubin, and directly built launches.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -14,12 +14,12 @@ use orin_sim::sm::{ConstantBank, GridRun, GridStats, Launch, SmFault, SmOptions,
 pub(crate) const SHARED_WINDOW: u64 = 0xfe << 32;
 /// Generic address of the local-memory window.
 pub(crate) const LOCAL_WINDOW: u64 = 0xff << 32;
-/// Initial stack pointer of CUDA's driver; what is above belongs to nobody.
+/// Initial stack pointer of CUDA's driver. The memory above it is unused.
 pub(crate) const STACK_TOP: u32 = 0xff_fdc0;
-/// Warp instructions a launch may take before a test fails.
+/// Maximum number of warp instructions of a launch before the test fails.
 const PATIENCE: u64 = 1 << 30;
 
-/// Memory of the GPU.
+/// GPU memory.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     pub(crate) va: u64,
@@ -53,7 +53,7 @@ impl Buffer {
     }
 }
 
-/// Kernel parameters, laid out as C does.
+/// Kernel parameters with C layout.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Params(Vec<u8>);
 
@@ -100,7 +100,7 @@ pub(crate) struct Machine {
     next: u64,
     cubin: Cubin,
     image: Buffer,
-    /// Stack of kernels whose use of it is not known to the compiler.
+    /// Stack size of kernels whose requirement the compiler cannot determine.
     pub(crate) stack_limit: u32,
     /// How the SMs are modelled.
     pub(crate) options: SmOptions,
@@ -115,7 +115,7 @@ fn allocate(space: &AddressSpace, next: &mut u64, contents: &[u8]) -> Buffer {
         memory.store(4 * at, u32::from_le_bytes(bytes));
     }
     let va = *next;
-    // A hole after each buffer catches what runs over.
+    // A gap after each buffer detects out-of-bounds accesses.
     *next += len as u64 + PAGE_BYTES;
     space.map(MappedRange {
         va,
@@ -144,7 +144,7 @@ impl Machine {
     pub(crate) fn load(bytes: &[u8]) -> Self {
         let cubin = Cubin::parse(bytes).unwrap();
         let space = AddressSpace::new();
-        // Above 4 GiB, so that the upper halves of addresses matter.
+        // Above 4 GiB, so that the upper halves of addresses are significant.
         let mut next = 0x5_0000_0000;
         let image = allocate(&space, &mut next, &cubin.image_at(0x5_0000_0000).unwrap());
         Self { space, next, cubin, image, stack_limit: 1024, options: SmOptions::default() }
@@ -178,12 +178,12 @@ impl Machine {
         self.u64s(&contents.iter().map(|value| value.to_bits()).collect::<Vec<_>>())
     }
 
-    /// Where a variable of the module is.
+    /// The address of a variable of the module.
     pub(crate) fn global(&self, name: &str) -> u64 {
         self.image.va + self.cubin.global(name).unwrap().offset
     }
 
-    /// The address space as it is now.
+    /// A snapshot of the address space.
     pub(crate) fn view(&self) -> View {
         self.space.view()
     }
@@ -209,7 +209,7 @@ impl Machine {
         out
     }
 
-    /// A grid ready to run.
+    /// A grid that is ready to run.
     pub(crate) fn grid(
         &mut self,
         name: &str,
@@ -224,7 +224,7 @@ impl Machine {
         GridRun::on(&sms, launch, self.space.view()).unwrap()
     }
 
-    /// The launch of a kernel, with bank 0 filled in as a driver does.
+    /// The launch of a kernel, with bank 0 filled in like by a driver.
     pub(crate) fn launch_of(
         &mut self,
         kernel: &Kernel,
