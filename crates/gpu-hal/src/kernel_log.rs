@@ -17,9 +17,6 @@ pub const KMSG: &str = "/dev/kmsg";
 const RECORD_BYTES: usize = 8192;
 /// Largest number of records per call, so that a flood of messages cannot block the caller.
 const RECORDS_PER_DRAIN: usize = 4096;
-/// Words that identify a record about the GPU: the driver's prefix, its register dumps, its functions in
-/// warnings, its allocator; NVIDIA's desktop driver; the explanations of the software Orin.
-const MARKS: [&str; 8] = ["nvgpu", "__ga10b__", "gk20a", "nvmap", "tu104_gr", "NvMap", "NVRM", "orin-sim"];
 
 /// A stream of kernel-log records, read without blocking.
 pub trait LogSource: Send + Debug {
@@ -78,7 +75,7 @@ impl KernelLog {
         for _ in 0..RECORDS_PER_DRAIN {
             match source.read_record(&mut record) {
                 Ok(0) => break,
-                Ok(len) => lines.extend(text(&record[..len]).filter(|text| is_about_the_gpu(text))),
+                Ok(len) => lines.extend(text(&record[..len]).filter(|text| gpu_log::is_about_the_gpu(text))),
                 Err(error) => match Errno::from_io_error(&error) {
                     // The kernel overwrote records before they were read; the next read continues behind them.
                     Some(Errno::PIPE) => {}
@@ -128,10 +125,6 @@ fn text(record: &[u8]) -> impl Iterator<Item = String> + use<> {
     message.map(|line| line.trim_end().to_owned()).into_iter()
 }
 
-fn is_about_the_gpu(text: &str) -> bool {
-    MARKS.iter().any(|mark| text.contains(mark))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,12 +134,5 @@ mod tests {
         let record = b"3,1234,5678901,-;nvgpu: 17000000.gpu [ERR]  fault\n SUBSYSTEM=platform\n";
         assert_eq!(text(record).collect::<Vec<_>>(), ["nvgpu: 17000000.gpu [ERR]  fault"]);
         assert_eq!(text(b"not a record").count(), 0);
-    }
-
-    #[test]
-    fn other_drivers_records_are_left_out() {
-        assert!(is_about_the_gpu("nvgpu: 17000000.gpu  gv11b_fb_mmu_fault_info_dump:284 [ERR]  fault"));
-        assert!(is_about_the_gpu("__ga10b__ Channel Status - chip ga10b"));
-        assert!(!is_about_the_gpu("usb 1-2: new high-speed USB device"));
     }
 }

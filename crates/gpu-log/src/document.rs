@@ -4,12 +4,12 @@ use core::fmt::Write;
 
 use super::table::{Kind, Row, TABLE};
 
-/// Where the table begins in the document.
+/// Marker before the table in the document.
 pub const BEGIN: &str = "<!-- table: written by a test, see the text above -->\n";
-/// Where it ends.
+/// Marker behind the table.
 pub const END: &str = "<!-- end of the table -->\n";
 
-/// All headings and rows.
+/// All headings and rows as Markdown.
 pub fn markdown() -> String {
     let mut text = String::new();
     for (heading, rows) in TABLE {
@@ -39,7 +39,7 @@ fn markdown_row(row: &Row) -> String {
     format!("| {} |", cells.join(" | "))
 }
 
-/// The document with its table replaced by the current one; `None` where the markers are missing.
+/// Returns the document with the current table; `None` if the markers are missing.
 pub fn updated(document: &str) -> Option<String> {
     let (before, rest) = document.split_once(BEGIN)?;
     let (_, after) = rest.split_once(END)?;

@@ -2,45 +2,55 @@
 #![forbid(unsafe_code)]
 
 pub mod document;
-pub mod record;
+mod facts;
+pub mod mmu;
+mod record;
+#[cfg(test)]
+mod samples;
 pub mod table;
+mod template;
 
 use std::collections::BTreeSet;
 
+pub use facts::{Facts, RefusedAccess, StoppedChannel};
 pub use record::{Level, Record, Stamp};
-pub use table::{Class, Kind, Role, Row};
+pub use table::{
+    ChannelLine, Class, FaultLine, HangLine, Kind, MESSAGE_BYTES, MemoryLine, Message, NoteLine, Role, Row,
+    SystemLine, is_about_the_gpu, nvgpu_line, nvmap_line,
+};
+pub use template::SplitHex;
 
-/// Lines of one event are at most this far apart, in microseconds; a GPU that hangs reports each 100 ms.
+/// Longest gap between two lines of one event, in microseconds; a hung GPU reports every 100 ms.
 const GAP_US: u64 = 1_000_000;
-/// A trace without an end is given up after this many lines.
+/// Longest trace in lines; a trace without an end is closed after that many.
 const TRACE_LINES: usize = 200;
 
-/// One line about the GPU with its row of the table.
+/// A line about the GPU and its row of the table.
 #[derive(Clone, Debug)]
 pub struct Line {
     /// The message.
     pub record: Record,
-    /// What it means.
+    /// Its row.
     pub row: &'static Row,
 }
 
-/// One event: a line, or the lines that report one thing together.
+/// An event: one line, or the lines that report one event together.
 #[derive(Clone, Debug)]
 pub struct Event {
     /// Its lines, oldest first; at least one.
     pub lines: Vec<Line>,
-    /// Whether the lines are a kernel WARNING with its trace.
+    /// Whether the lines are a kernel WARNING with its call trace.
     pub trace: bool,
 }
 
 impl Event {
-    /// The worst class of its lines.
+    /// The most severe class of its lines.
     pub fn class(&self) -> Class {
         self.lines.iter().map(|line| line.row.class).max().unwrap_or(Class::Information)
     }
 
-    /// The kinds of its lines, without those that another explains: a notifier is set for the cause in
-    /// the lines before it, and an SM also reports an access that the MMU refused.
+    /// The kinds of its lines, without those explained by another: the kernel sets a notifier for the cause in
+    /// the lines above, and an SM also reports an access that the MMU refused.
     pub fn kinds(&self) -> BTreeSet<Kind> {
         let mut kinds: BTreeSet<_> = self.lines.iter().map(|line| line.row.kind).collect();
         kinds.remove(&Kind::None);
@@ -53,15 +63,15 @@ impl Event {
         kinds
     }
 
-    /// The row that says most: that of the first line of the worst class.
+    /// The row of the first line of the most severe class.
     pub fn row(&self) -> &'static Row {
         let class = self.class();
         let line = self.lines.iter().find(|line| line.row.class == class);
-        // PANIC: an event is made with its first line.
+        // PANIC: an event has at least one line.
         line.unwrap_or(&self.lines[0]).row
     }
 
-    /// What to do, each advice once, in the order of the lines.
+    /// What to do: each cure once, in the order of the lines.
     pub fn cures(&self) -> Vec<&'static str> {
         let mut cures = Vec::new();
         for cure in self.lines.iter().map(|line| line.row.cure) {
@@ -76,19 +86,19 @@ impl Event {
 /// Version of this crate.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Puts records together to events.
+/// Groups records into events.
 #[derive(Debug, Default)]
 pub struct Checker {
-    /// The fault report that is being made, and whether its end has been seen.
+    /// The open fault report, and whether its end has been seen.
     open: Option<(Event, bool)>,
-    /// A kernel WARNING that is being read.
+    /// The open kernel WARNING.
     trace: Option<Vec<Record>>,
     /// Finished events.
     done: Vec<Event>,
 }
 
 impl Checker {
-    /// Takes the next record.
+    /// Adds the next record.
     pub fn push(&mut self, record: Record) {
         if record.text.contains("[ cut here ]") {
             self.end_trace();
@@ -106,19 +116,19 @@ impl Checker {
         }
     }
 
-    /// The events that are complete.
+    /// Takes the events that are complete.
     pub fn take(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.done)
     }
 
-    /// The remaining events, complete or not.
+    /// Takes the remaining events, complete or not.
     pub fn finish(&mut self) -> Vec<Event> {
         self.end_trace();
         self.close();
         self.take()
     }
 
-    /// A record outside of a trace.
+    /// Adds a record outside a trace.
     fn line(&mut self, record: Record) {
         if !table::is_about_the_gpu(&record.text) {
             return;
@@ -147,8 +157,7 @@ impl Checker {
         self.done.extend(self.open.take().map(|(event, _)| event));
     }
 
-    /// Keeps a trace if it is the GPU's. Only the lines that the table knows say what it is; those that
-    /// it does not know are kept as information.
+    /// Keeps a trace if it is about the GPU. Lines without a row count as information.
     fn end_trace(&mut self) {
         let Some(records) = self.trace.take() else { return };
         if !records.iter().any(|record| table::is_about_the_gpu(&record.text)) {
@@ -156,7 +165,7 @@ impl Checker {
         }
         let mut lines: Vec<_> =
             records.into_iter().map(|record| Line { row: table::trace_row(&record.text), record }).collect();
-        // That it is a WARNING says nothing once a line says of what.
+        // The row of a plain WARNING is redundant once another line has the cause.
         if lines.iter().any(|line| line.row.class > Class::Information && !table::is_plain_warning(line.row))
         {
             for line in lines.iter_mut().filter(|line| table::is_plain_warning(line.row)) {
@@ -167,7 +176,7 @@ impl Checker {
     }
 }
 
-/// Whether a record is too late to belong to what `last` belongs to. Without times nothing is.
+/// Whether a record is too late for the event of `last`; false without time stamps.
 fn is_later(last: Option<&Line>, record: &Record) -> bool {
     match (last.map(|line| &line.record.stamp), &record.stamp) {
         (Some(Stamp::Uptime(before)), Stamp::Uptime(now)) => now.saturating_sub(*before) > GAP_US,
@@ -175,7 +184,7 @@ fn is_later(last: Option<&Line>, record: &Record) -> bool {
     }
 }
 
-/// The events of a complete log.
+/// Returns the events of a complete log.
 pub fn check(records: impl IntoIterator<Item = Record>) -> Vec<Event> {
     let mut checker = Checker::default();
     for record in records {
@@ -184,7 +193,7 @@ pub fn check(records: impl IntoIterator<Item = Record>) -> Vec<Event> {
     checker.finish()
 }
 
-/// Events per class.
+/// Number of events per class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     counts: [usize; Class::ALL.len()],
@@ -196,7 +205,7 @@ impl Summary {
         self.counts[event.class() as usize] += 1;
     }
 
-    /// Events of a class.
+    /// Number of events of a class.
     pub fn of(&self, class: Class) -> usize {
         self.counts[class as usize]
     }

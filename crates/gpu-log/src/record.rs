@@ -1,4 +1,4 @@
-//! One message of the kernel log, in all the shapes in which it is met.
+//! One message of the kernel log, in each of its text formats.
 //!
 //! `/dev/kmsg` gives `priority,sequence,microseconds,flags;text` with unprintable bytes as `\xNN` and
 //! continuation lines that start with a space (Linux `Documentation/ABI/testing/dev-kmsg`). `dmesg`
@@ -7,7 +7,7 @@
 
 use core::fmt;
 
-/// How urgent the kernel holds a message for; the numbers are printk's.
+/// Severity of a message, by printk's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// 0: the system is unusable.
@@ -40,7 +40,7 @@ impl Level {
         (Self::Debug, "debug"),
     ];
 
-    /// The level of a priority, whose low three bits it is; the others are the facility.
+    /// The level in the low three bits of a priority; the other bits are the facility.
     pub fn from_priority(priority: u64) -> Self {
         // CAST: three bits.
         Self::ALL[(priority & 7) as usize].0
@@ -56,15 +56,15 @@ impl Level {
     }
 }
 
-/// When a message was written, as far as it says.
+/// Time of a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Stamp {
-    /// It does not say.
+    /// Unknown.
     #[default]
     None,
     /// Microseconds since the kernel started.
     Uptime(u64),
-    /// A date or time of day, as the log has it.
+    /// A date or time of day, as printed in the log.
     Wall(String),
 }
 
@@ -81,23 +81,23 @@ impl fmt::Display for Stamp {
 /// One message of the kernel log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// How urgent it is, where the log says so.
+    /// Severity, if the log has it.
     pub level: Option<Level>,
-    /// Its number since the kernel started, where the log says so.
+    /// Sequence number since the kernel started, if the log has it.
     pub sequence: Option<u64>,
-    /// When it was written.
+    /// Time of the message.
     pub stamp: Stamp,
     /// The message.
     pub text: String,
 }
 
 impl Record {
-    /// A message of which nothing but the text is known, such as a line of `nvgpu_channel::KernelLog`.
+    /// A message of which only the text is known.
     pub fn from_text(text: &str) -> Self {
         Self { text: printable(text), ..Self::default() }
     }
 
-    /// A record of `/dev/kmsg`; `None` if it has not that shape. Bytes that are not UTF-8 are replaced.
+    /// Parses a record of `/dev/kmsg`; `None` if it is malformed. Invalid UTF-8 is replaced.
     pub fn from_kmsg(record: &[u8]) -> Option<Self> {
         let record = String::from_utf8_lossy(record);
         let (prefix, message) = record.split_once(';')?;
@@ -111,8 +111,8 @@ impl Record {
         Some(Self { level, sequence: Some(sequence), stamp: Stamp::Uptime(micros), text })
     }
 
-    /// A line as `dmesg`, `journalctl -k` or a log file has it, or one saved from `/dev/kmsg`. A line of
-    /// no known shape is all text.
+    /// Parses a line printed by `dmesg` or `journalctl -k`, of a log file, or saved from `/dev/kmsg`. A line of
+    /// unknown format is all text.
     pub fn from_line(line: &str) -> Self {
         let line = line.trim_end();
         if let Some(record) = Self::from_kmsg(line.as_bytes()) {
@@ -138,7 +138,7 @@ impl Record {
         record
     }
 
-    /// The records of a saved log. Empty lines and the key-value lines of `/dev/kmsg` are left out.
+    /// Parses a saved log, without empty lines and the key-value lines of `/dev/kmsg`.
     pub fn parse_log(log: &str) -> Vec<Self> {
         let mut records: Vec<Self> = Vec::new();
         for line in log.lines() {
@@ -156,8 +156,7 @@ fn decimal(text: &str) -> Option<u64> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
-/// Undoes the `\xNN` of `/dev/kmsg`, except where it stands for a character that commands a terminal; anything
-/// else stays as it is.
+/// Decodes `\xNN` of `/dev/kmsg`, except for terminal control characters.
 fn unescape(text: &str) -> String {
     if !text.contains("\\x") {
         return printable(text);
@@ -183,7 +182,7 @@ fn unescape(text: &str) -> String {
     printable(&String::from_utf8_lossy(&bytes))
 }
 
-/// Any program may write to a log: characters that command a terminal are replaced, tabs by spaces.
+/// Replaces terminal control characters, since any program may write to a log, and tabs by spaces.
 fn printable(text: &str) -> String {
     let shown = |character: char| match character {
         '\t' => ' ',
@@ -217,8 +216,7 @@ fn facility_and_level(line: &str) -> Option<(Level, &str)> {
     Some((Level::from_name(level.trim_end())?, rest.strip_prefix(' ').unwrap_or(rest)))
 }
 
-/// `[    5.140900] `, `[Thu Feb 12 10:11:12 2026] ` and their like. A bracket that holds something else
-/// belongs to the text.
+/// `[    5.140900] `, `[Thu Feb 12 10:11:12 2026] ` and similar. Any other bracket is part of the text.
 fn bracketed_stamp(line: &str) -> Option<(Stamp, &str)> {
     let (inside, rest) = line.trim_start().strip_prefix('[')?.split_once(']')?;
     let rest = rest.strip_prefix(' ').unwrap_or(rest);
@@ -244,7 +242,7 @@ fn microseconds(text: &str) -> Option<u64> {
     decimal(seconds)?.checked_mul(1_000_000)?.checked_add(decimal(fraction)? * scale)
 }
 
-/// `T1234` or `C0` in brackets: who printed it, on kernels that say so.
+/// `T1234` or `C0` in brackets: the thread or CPU that printed the line.
 fn caller(line: &str) -> Option<&str> {
     let (inside, rest) = line.strip_prefix('[')?.split_once(']')?;
     let number = inside.trim().strip_prefix(['T', 'C'])?;

@@ -117,7 +117,7 @@ fn a_trace_is_one_event_and_says_what_it_is() {
     assert!(found[0].row().meaning.contains("2^40"), "{}", found[0].row().meaning);
     let found = events(&trace("something_else", "nvgpu"));
     assert_eq!((found.len(), found[0].class()), (1, Class::Warning));
-    assert!(found[0].row().meaning.contains("does not know its function"));
+    assert!(found[0].row().meaning.contains("does not know the function"));
     assert!(events(&trace("usb_probe", "usbcore")).is_empty(), "another driver's");
     // A trace that never ends does not swallow the rest of the log.
     let cut = trace("f", "nvgpu").lines().take(3).map(|line| format!("{line}\n")).collect::<String>();

@@ -5,12 +5,11 @@
 //! program counter, and on a desktop GPU what the MMU refused. The kernel's log has the rest: on an Orin the
 //! address of an MMU fault, and everything about commands. It may be closed to ordinary users; then that stays unknown.
 
-mod mmu;
-
 use core::fmt;
 use std::path::PathBuf;
 
 use gpu_hal::ErrorCode;
+use gpu_log::{Facts, mmu};
 
 use crate::grid::Dim3;
 use crate::inspect::Submission;
@@ -163,15 +162,14 @@ impl Fault {
     /// Decodes a notifier number, the log's lines and what the driver's own calls tell.
     pub(crate) fn decode(notifier: ErrorCode, log: Result<Vec<String>, String>, evidence: &Evidence) -> Self {
         let lines = log.as_deref().unwrap_or(&[]);
-        // The last ones: before them there may be stragglers of an earlier fault.
-        let sm = lines.iter().rfind(|line| line.contains("hww_warp_esr_pc "));
-        let pc = evidence.pc.or_else(|| sm.and_then(|line| hex_after(line, "hww_warp_esr_pc ")));
-        let xid_esr = || lines.iter().rev().find_map(|line| xid_warp_esr(line));
-        let logged = || sm.and_then(|line| decimal_after(line, "hww_warp_esr ")).or_else(xid_esr);
+        let facts: Vec<_> = lines.iter().map(|line| Facts::of(line)).collect();
+        // The last lines: stragglers of an earlier fault may precede them.
+        let pc = evidence.pc.or_else(|| facts.iter().rev().find_map(|facts| facts.pc));
+        let logged = || facts.iter().rev().find_map(|facts| facts.warp_esr);
         let warp = evidence.warp_esr.or_else(logged).map(WarpError::from_esr);
         let kind = match notifier {
             ErrorCode::MmuFault => FaultKind::Mmu,
-            ErrorCode::EngineException if lines.iter().any(|line| line.contains("sked exception")) => {
+            ErrorCode::EngineException if facts.iter().any(|facts| facts.descriptor_refused) => {
                 FaultKind::LaunchDescriptor
             }
             ErrorCode::EngineException => warp.map_or(FaultKind::GraphicsException, FaultKind::Sm),
@@ -179,20 +177,15 @@ impl Fault {
             ErrorCode::CopyEngineFault => FaultKind::CopyEngine,
             other => FaultKind::Other(other),
         };
-        let told =
-            evidence.mmu.map(|fault| (fault.address, (mmu::kind(fault.kind), mmu::access(fault.access))));
+        let reported = evidence
+            .mmu
+            .map(|fault| (fault.address, (mmu::fault_type(fault.kind), mmu::access_type(fault.access))));
         let logged = || {
-            let line = lines.iter().rfind(|line| line.contains("fault addr: "))?;
-            let words = (text_after(line, "fault type: ")?, text_after(line, "access type: ")?);
-            Some((hex_after(line, "fault addr: ")?, words))
+            let access = facts.iter().rev().find_map(|facts| facts.access.clone())?;
+            Some((access.address, (access.fault_type, access.access_type)))
         };
-        let xid = || lines.iter().rev().find_map(|line| xid_fault(line));
-        let (address, access) = told.or_else(logged).or_else(xid).unzip();
-        let details = lines
-            .iter()
-            .filter_map(|line| line.split_once("orin-sim: "))
-            .map(|(_, text)| text.to_owned())
-            .collect();
+        let (address, access) = reported.or_else(logged).unzip();
+        let details = facts.into_iter().filter_map(|facts| facts.explanation).collect();
         Self {
             kind,
             notifier,
@@ -259,43 +252,6 @@ impl fmt::Display for Fault {
         }
         Ok(())
     }
-}
-
-/// The warp error from a line of NVIDIA's desktop driver, which has registers and their values: `Graphics Exception:
-/// ESR 0x519730=0x501000f 0x519734=0x0 ...`. The first is the one of the warp.
-fn xid_warp_esr(line: &str) -> Option<u32> {
-    let (_, value) =
-        line.split_once("Graphics Exception: ESR ")?.1.split_whitespace().next()?.split_once("=0x")?;
-    u32::from_str_radix(value, 16).ok()
-}
-
-/// Address, fault type and access of an MMU fault, from a line of NVIDIA's desktop driver: `... faulted @
-/// 0x30_00000000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ`.
-fn xid_fault(line: &str) -> Option<(u64, (String, String))> {
-    let rest = line.split_once(" faulted @ 0x")?.1;
-    let (address, rest) = rest.split_once(". Fault is of type ")?;
-    let address = u64::from_str_radix(&address.replace('_', ""), 16).ok()?;
-    let mut words = rest.split_whitespace();
-    let (kind, access) = (words.next()?, words.next()?);
-    Some((address, (mmu::named_kind(kind), mmu::named_access(access))))
-}
-
-/// The hexadecimal number that follows `label`.
-fn hex_after(line: &str, label: &str) -> Option<u64> {
-    let rest = line.split_once(label)?.1.trim_start().strip_prefix("0x")?;
-    let digits = rest.split(|c: char| !c.is_ascii_hexdigit()).next()?;
-    u64::from_str_radix(digits, 16).ok()
-}
-
-/// The decimal number that follows `label`.
-fn decimal_after(line: &str, label: &str) -> Option<u32> {
-    let rest = line.split_once(label)?.1.trim_start();
-    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
-}
-
-/// The text between `label` and the next comma.
-fn text_after(line: &str, label: &str) -> Option<String> {
-    Some(line.split_once(label)?.1.split(',').next()?.trim().to_owned())
 }
 
 #[cfg(test)]

@@ -8,24 +8,12 @@
 use std::collections::VecDeque;
 
 use gpu_hal::Driver;
+use gpu_log::{Facts, StoppedChannel};
 
 /// Lines that are kept, taken or not.
 const KEPT: usize = 2000;
 /// Reports that are kept until somebody takes them; those of other programs nobody takes.
 const REPORTS: usize = 64;
-/// What stands before the number of a stopped channel, in a line that also has [`NOTIFIER`].
-const CHANNEL: &str = " for ch ";
-/// What stands in the last lines of a report.
-const NOTIFIER: &str = "error notifier set to ";
-
-/// What stands in a line of NVIDIA's desktop driver about an error, before the number of the error.
-const XID: &str = "NVRM: Xid (";
-/// What stands in such a line before the channel that was stopped.
-const XID_CHANNEL: &str = "channel 0x";
-
-/// The notifier of a channel that a program has reset (`NVGPU_CHANNEL_RESETCHANNEL_VERIF_ERROR`).
-const RESET: &str = "43";
-
 /// Lines about one fault.
 #[derive(Debug, Default)]
 struct Report {
@@ -48,19 +36,6 @@ pub(crate) struct LogBook {
     closing: bool,
 }
 
-/// The notifier and the channel of a line with which the kernel reports that a channel was stopped.
-fn stopped_channel(line: &str) -> Option<(&str, u32)> {
-    if let Some((_, rest)) = line.split_once(XID) {
-        let (_, rest) = rest.split_once("): ")?;
-        let notifier = rest.split(',').next()?;
-        let channel = rest.split_once(XID_CHANNEL)?.1;
-        let digits = channel.split(|c: char| !c.is_ascii_hexdigit()).next()?;
-        return Some((notifier, u32::from_str_radix(digits, 16).ok()?));
-    }
-    let (notifier, rest) = line.split_once(NOTIFIER)?.1.split_once(CHANNEL)?;
-    Some((notifier, rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?))
-}
-
 impl LogBook {
     fn read(&mut self, driver: &dyn Driver) -> Result<(), String> {
         self.add(driver.kernel_log()?);
@@ -77,18 +52,18 @@ impl LogBook {
     }
 
     fn sort(&mut self, line: &str) {
-        let stopped = stopped_channel(line);
+        let stopped = Facts::of(line).stopped;
         match (stopped, self.reports.back_mut()) {
             // A program's own request, from another thread of the kernel: it may come in between the lines about a
             // fault, and no line explains it.
-            (Some((RESET, channel)), _) => {
+            (Some(StoppedChannel { notifier: StoppedChannel::RESET, channel }), _) => {
                 self.reports.push_back(Report { lines: vec![line.to_owned()], channels: vec![channel] });
             }
-            (Some((_, channel)), Some(report)) if self.closing => {
+            (Some(StoppedChannel { channel, .. }), Some(report)) if self.closing => {
                 report.channels.push(channel);
                 report.lines.push(line.to_owned());
             }
-            (Some((_, channel)), _) => {
+            (Some(StoppedChannel { channel, .. }), _) => {
                 let mut lines: Vec<_> = self.rest.drain(..).collect();
                 self.shown = 0;
                 lines.push(line.to_owned());
@@ -96,7 +71,7 @@ impl LogBook {
             }
             (None, _) => self.rest.push_back(line.to_owned()),
         }
-        self.closing = stopped.is_some_and(|(notifier, _)| notifier != RESET);
+        self.closing = stopped.is_some_and(|stopped| stopped.notifier != StoppedChannel::RESET);
         let surplus = self.reports.len().saturating_sub(REPORTS);
         self.reports.drain(..surplus);
         let surplus = self.rest.len().saturating_sub(KEPT);

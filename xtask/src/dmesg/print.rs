@@ -141,8 +141,8 @@ mod tests {
         last_line(&mut text, "a log", Some(3), &summary, false).unwrap();
         let text = anstream::adapter::strip_str(&String::from_utf8(text).unwrap()).to_string();
         assert!(text.starts_with("launch descriptor refused, 2 lines:\n[    1.500000] nvgpu"), "{text}");
-        assert!(text.contains("    error: the compute scheduler refused a launch descriptor"), "{text}");
-        assert!(text.contains("    what to do: put a tag, e.g. 0x0900"), "{text}");
+        assert!(text.contains("    error: The compute scheduler refused a launch descriptor"), "{text}");
+        assert!(text.contains("    what to do: Put a tag, for example 0x0900"), "{text}");
         let last =
             "a log, 3 messages; reports about the GPU: error 1, warning 0, harmless 1, information 0\n";
         assert!(text.ends_with(last), "{text}");

@@ -1,603 +1,224 @@
-//! What goes wrong on the GPU.
+//! Lines about faults of work on the GPU. Severity and wording are nvgpu's own (`hal/fb`, `hal/gr`, `hal/fifo`,
+//! `hal/ce`).
 
-use super::Class::{Error, Information, Warning};
-use super::Kind as K;
-use super::Role::{Alone, Cause, Detail, End};
-use super::{Row, row};
+use super::lines;
 
 /// What to do after a fault that ended a channel.
-const REBUILD: &str = "make a new TSG and channels (a new queue); address space and buffers stay good";
+const REBUILD: &str = "Create a new TSG and channels (a new queue); address space and buffers remain valid.";
+/// What to do where another line has the cause.
+const ABOVE: &str = "See the lines above.";
+const AROUND: &str = "See the surrounding lines.";
+const SM_STATE: &str = "See the `sm err state` line.";
+const REPORT: &str = "Reboot and report the lines to NVIDIA.";
+const FIRMWARE: &str = "Do not send firmware methods.";
+const METHOD: &str = "Check the subchannel and the method's address.";
 
-/// Reports of work that the GPU could not do. Severity and wording are nvgpu's own (`hal/fb`, `hal/gr`,
-/// `hal/fifo`, `hal/ce`).
-pub(super) const FAULTS: &[Row] = &[
-    row(
-        Cause,
-        Error,
-        K::Mmu,
-        "page fault error: err_type",
-        "the MMU interrupted: an access failed",
-        "see the `[MMU FAULT]` line that follows",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Mmu,
-        "[MMU FAULT] mmu engine id*fault addr:",
-        "the address, the reason and the kind of access",
-        "look which buffer ends before the address or was freed; an address inside 0xfd00000000..0xff00000000 \
-         is a shader window",
-    ),
-    row(
-        Detail,
-        Error,
-        K::Mmu,
-        "[MMU FAULT] protected mode",
-        "which unit made the access: client type gpc is a kernel, hub is the host or copy engine",
-        REBUILD,
-    ),
-    row(
-        Detail,
-        Error,
-        K::Mmu,
-        "mmu fault id=*id_type=",
-        "recovery begins: the TSG in this line is switched off",
-        REBUILD,
-    ),
-    row(Detail, Error, K::Mmu, "generated a mmu fault", "the TSG is ended", REBUILD),
-    row(
-        Cause,
-        Error,
-        K::Fatal,
-        "BAR2 MMU FAULT",
-        "the driver's own accesses fail",
-        "reboot; report the lines to NVIDIA",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Fatal,
-        "PHYSICAL MMU FAULT",
-        "an access without translation failed",
-        "reboot; report the lines to NVIDIA",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Mmu,
-        "non replayable overflow: buffer full",
-        "more faults than the fault buffer holds",
-        "look at the first fault; many threads ran into the same one",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Mmu,
-        "dropped mmu fault",
-        "a fault came too late to be read",
-        "look at the faults before it",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Sm,
-        "sm machine check err",
-        "an SM stopped with an error that a kernel's instruction caused",
-        "see the `sm err state` line; the program counter in it names the instruction",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Mmu,
-        "sm err state*hww_warp_esr 32,",
-        "an SM's access was refused by the MMU (warp error 0x20); esr values are decimal",
-        "as for an MMU fault; the program counter names the instruction",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Sm,
-        "sm err state*hww_warp_esr 16,",
-        "an SM's access met the wrong address space (warp error 0x10); esr values are decimal",
-        "check pointers; a buffer that lies in the shared or local window looks like this: end the address \
-         space at 0xfc00000000",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Sm,
-        "sm err state*hww_warp_esr 15,",
-        "an SM met a misaligned address (warp error 0xf); esr values are decimal",
-        "check vector loads and pointer casts at the program counter",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Sm,
-        "sm err state*hww_warp_esr 14,",
-        "an SM met an address outside of shared or local memory (warp error 0xe); esr values are decimal",
-        "check array bounds in shared memory and the stack's size",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Sm,
-        "sm err state*hww_warp_esr 9,",
-        "an SM met a code that is no instruction (warp error 9); esr values are decimal",
-        "check that the cubin is for sm_87 and that nothing overwrote it",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Sm,
-        "sm err state",
-        "an SM gave up on an instruction; hww_warp_esr (decimal) has the reason, 0 is a trap",
-        "the program counter names the instruction: subtract the kernel's load address and disassemble",
-    ),
-    row(
-        Detail,
-        Error,
-        K::Mmu,
-        "sm hww global*warp 0x00000020",
-        "the same in hexadecimal: refused by the MMU",
-        "see the `sm err state` line",
-    ),
-    row(
-        Detail,
-        Error,
-        K::Sm,
-        "sm hww global",
-        "the SM's global and warp error in hexadecimal",
-        "see the `sm err state` line",
-    ),
-    row(
-        Detail,
-        Error,
-        K::Notifier,
-        "set gr exception notifier",
-        "the channel of an engine exception is ended",
-        REBUILD,
-    ),
-    row(
-        Cause,
-        Error,
-        K::LaunchDescriptor,
-        "sked exception: esr",
-        "the compute scheduler refused a launch descriptor (QMD)",
-        "compare the descriptor with a good one: versions, sizes, addresses, shared-memory configuration; set \
-         both memory windows before the first launch",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Method,
-        "class error*offset",
-        "the engine refused a method or its data; `offset` is the method",
-        "decode the pushbuffer and compare the method's value with the class header",
-    ),
-    row(
-        Detail,
-        Error,
-        K::Method,
-        "trapped data",
-        "the data of the refused method",
-        "see the `class error` line",
-    ),
-    row(Detail, Error, K::Method, "class error", "the graphics engine met a class error", REBUILD),
-    row(
-        Cause,
-        Error,
-        K::Method,
-        "invalid class *, offset",
-        "a method for a class that the channel has not",
-        "send SET_OBJECT with the class of ALLOC_OBJ_CTX first",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Method,
-        "invalid method class",
-        "a method that its class does not have",
-        "check the subchannel and the method's address",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Method,
-        "illegal method",
-        "a method that its class does not have",
-        "check the subchannel and the method's address",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Method,
-        "illegal notify pending",
-        "a notify method without a notifier",
-        "do not send NOTIFY methods",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Method,
-        "firmware method error",
-        "firmware refused a register write that a method asked for",
-        "do not send firmware methods",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Method,
-        "firmware method 0x",
-        "a firmware method that does not exist",
-        "do not send firmware methods",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Method,
-        "exception: esr",
-        "a unit of the graphics engine reports an exception",
-        "decode the pushbuffer; look at the last methods and the launch descriptor",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Method,
-        "ssync exception",
-        "a unit of the graphics engine reports an exception",
-        "decode the pushbuffer; look at the last methods",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Pushbuffer,
-        "PBDMA intr PBENTRY invld",
-        "a pushbuffer word is no method header",
-        "check length and address of the GPFIFO entry, and that the pushbuffer was not overwritten in flight",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Pushbuffer,
-        "PBDMA intr METHOD invld",
-        "the host engine has no such method",
-        "check the subchannel and the method's address",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Pushbuffer,
-        "PBDMA intr SEMAPHORE",
-        "a semaphore's address cannot be accessed or is misaligned; the channel stays halted and no notifier \
-         is set",
-        "check the semaphore's address; close the channel and make a new one",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Hang,
-        "PBDMA intr ACQUIRE timeout",
-        "a semaphore acquire waited too long",
-        "look who should release the value",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Pushbuffer,
-        "PBDMA intr",
-        "the host engine could not go on; the name says at what",
-        "check GPFIFO entries and pushbuffer; kinds other than PBENTRY, METHOD, DEVICE, PBCRC are only logged and the \
-         channel stays halted",
-    ),
-    row(
-        Cause,
-        Error,
-        K::CopyEngine,
-        "hce err: pbdma_intr_1",
-        "the copy engine has no such method (bit 3) or class (4), or the channel may not (2, physical memory)",
-        "check subchannel, method and LAUNCH_DMA; user space copies virtual addresses only",
-    ),
-    row(
-        Detail,
-        Error,
-        K::Pushbuffer,
-        "pbdma_intr_",
-        "the host engine's registers: PBH is the method header, SHADOW its data",
-        "see the `PBDMA intr` line",
-    ),
-    row(
-        Cause,
-        Error,
-        K::CopyEngine,
-        "ce launch error interrupt",
-        "the copy engine refused a copy",
-        "check LAUNCH_DMA, the sizes and the addresses of the copy",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Fatal,
-        "ce: inst",
-        "the copy engine's configuration or method buffer is broken",
-        "reboot; report the lines to NVIDIA",
-    ),
-    row(
-        Detail,
-        Error,
-        K::CopyEngine,
-        "ce blocking pipe interrupt",
-        "the copy engine stopped",
-        "see the lines around it",
-    ),
-    row(
-        Detail,
-        Error,
-        K::CopyEngine,
-        "copy engine*not idle",
-        "a copy engine was busy while it was reset",
-        "follows another fault: see the lines before it",
-    ),
-    row(
-        Detail,
-        Warning,
-        K::None,
-        "invalid error_notifier requested",
-        "the notifier's number is the driver's own (11: copy engine)",
-        "see the lines around it",
-    ),
-    row(End, Information, K::None, "error notifier set to 43 for ch", "a channel was reset on request", ""),
-    row(
-        End,
-        Error,
-        K::Notifier,
-        "error notifier set to",
-        "a channel was ended; 8 time-out, 11 copy engine, 13 engine exception, 31 MMU fault, 32 pushbuffer",
-        REBUILD,
-    ),
-    row(
-        Detail,
-        Warning,
-        K::None,
-        "unhandled gr intr",
-        "an interrupt came while its channel was going away",
-        "see the lines before it",
-    ),
-    row(
-        Detail,
-        Warning,
-        K::None,
-        "pgraph intr:*channel_id: INVALID",
-        "an interrupt came while its channel was going away",
-        "see the lines before it",
-    ),
-    row(
-        Detail,
-        Warning,
-        K::None,
-        "dropping method(",
-        "a method was dropped while its channel was going away",
-        "see the lines before it",
-    ),
-    row(
-        Detail,
-        Information,
-        K::None,
-        "orin-sim: channel ",
-        "the software Orin explains the fault of a channel in words",
-        "",
-    ),
-    row(
-        Alone,
-        Error,
-        K::Strict,
-        "orin-sim: strict: ",
-        "strict mode of the software Orin: memory that nobody wrote, a race, or a cache with old contents",
-        "the line says who did what where, and what to send; a board gives wrong results now and then instead",
-    ),
-    row(
-        Cause,
-        Warning,
-        K::None,
-        "orin-sim: deadlock",
-        "no channel can go on: each waits for a semaphore; the lines say which, for what and what is there",
-        "look who should release the values; if it is the CPU, all is well",
-    ),
-];
+lines! {
+    /// A line about a fault of work on the GPU.
+    FaultLine in FAULTS;
 
-/// What does not end, and the end of everything.
-pub(super) const HANGS: &[Row] = &[
-    row(
-        Cause,
-        Error,
-        K::Hang,
-        "Host pfifo ctxsw timeout error",
-        "an engine did not switch contexts for 100 ms; counted until 3 s are full",
-        "a kernel runs too long while others wait, or hangs: shorten it, or allow preemption inside a kernel",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Hang,
-        "ctxsw timeout error: active engine",
-        "a TSG kept its engine for more than its limit and is ended",
-        "as above; SET_TIMEOUT_EX raises the limit",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Hang,
-        "ctxsw intr0 set by ucode",
-        "the firmware that switches contexts reports an error",
-        "check va_range_end (0xfc00000000) and ring sizes; otherwise reboot",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Hang,
-        "fecs fault during ctxsw",
-        "the firmware that switches contexts met a fault",
-        "check va_range_end (0xfc00000000) and ring sizes; otherwise reboot",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Hang,
-        "fecs watchdog triggered",
-        "the firmware that switches contexts stands still",
-        "reboot if it does not recover",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Hang,
-        "Job on channel*timed out",
-        "the watchdog ended a job of a channel that submits through the kernel",
-        "shorten the job, raise the watchdog's limit or switch it off",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Hang,
-        "semaphore acquire timeout!",
-        "a semaphore acquire waited too long",
-        "look who should release the value",
-    ),
-    row(
-        Detail,
-        Error,
-        K::Hang,
-        "preempt time",
-        "a TSG could not be taken off the hardware within 100 ms",
-        "a kernel runs too long or hangs; recovery follows if it stays",
-    ),
-    row(
-        Detail,
-        Error,
-        K::Hang,
-        "preempt failed",
-        "a TSG or host engine could not be taken off the hardware",
-        "recovery follows; see the lines after it",
-    ),
-    row(
-        Detail,
-        Error,
-        K::Hang,
-        "still waiting,*left:",
-        "close() of a channel waits for its last users",
-        "look which thread still has a request or mapping of the channel",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Hang,
-        "unbind failed, tearing down TSG",
-        "a channel was closed while its work would not stop; its TSG is ended",
-        "wait for the work before closing; see the lines before it",
-    ),
-    row(
-        Detail,
-        Error,
-        K::Hang,
-        "unbind common failed",
-        "a channel could not leave its TSG",
-        "see the lines around it",
-    ),
-    row(
-        Detail,
-        Error,
-        K::Hang,
-        "failed to unbind channel",
-        "a channel could not leave its TSG",
-        "see the lines around it",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Hang,
-        "abort active tsgs of runlists",
-        "every TSG of a runlist is ended",
-        "see the lines before it; every program on the GPU makes its channels anew",
-    ),
-    row(Cause, Error, K::Fatal, "cannot recover stuck PBDMA", "a host engine is stuck for good", "reboot"),
-    row(
-        Cause,
-        Error,
-        K::Fatal,
-        "SW quiesce",
-        "the driver has given the GPU up",
-        "reboot; the first error before it is the cause",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Fatal,
-        "Entering SW Quiesce",
-        "the driver has given the GPU up",
-        "reboot; the first error before it is the cause",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Fatal,
-        "kernel BUG at",
-        "the driver met a state that it holds for impossible",
-        "reboot; report the lines to NVIDIA",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Hardware,
-        "runlist bad tsg",
-        "the scheduler's list is broken",
-        "reboot; report the lines to NVIDIA",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Hardware,
-        "unhandled runlist(",
-        "an interrupt of the scheduler that the driver does not know",
-        "reboot if work stops",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Hardware,
-        "PRI timeout: ADR",
-        "a register of the GPU did not answer",
-        "reboot; if it comes back, check power supply and temperature",
-    ),
-    row(
-        Detail,
-        Error,
-        K::Hardware,
-        "FECS_ERRCODE 0x",
-        "detail of a register error",
-        "see the lines around it",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Hardware,
-        "write error: ADR",
-        "a write to a register of the GPU failed",
-        "reboot; if it comes back, report the lines to NVIDIA",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Hardware,
-        "Double bit error detected in GPU L2",
-        "the L2 cache lost data",
-        "results since then are not to be trusted; restart, and replace the module if it comes back",
-    ),
-    row(
-        Cause,
-        Error,
-        K::Hardware,
-        "ecc error uncorrected",
-        "a memory of the GPU lost data",
-        "results since then are not to be trusted; restart, and replace the module if it comes back",
-    ),
-];
+    Cause Error Mmu "page fault error: err_type"
+        => PageFault { err_type: u32 } "page fault error: err_type = {err_type:#x}, fault_status = 0x200",
+        "The MMU raised an interrupt: an access failed.",
+        "See the `[MMU FAULT]` line that follows.";
+    Cause Error Mmu "[MMU FAULT] mmu engine id*fault addr:"
+        => MmuFault { engine: u32, channel: u32, address: u64, fault_type: String, access_type: String }
+        "[MMU FAULT] mmu engine id:  {engine}, ch id:  {channel}, fault addr: {address:#x}, fault addr aperture: 0, \
+         fault type: {fault_type}, access type: {access_type}, ",
+        "Page address, reason and type of the access that the MMU refused.",
+        "Find the buffer that ends before the address or was freed. An address in 0xfd00000000..0xff00000000 is in a \
+         shader window.";
+    Detail Error Mmu "[MMU FAULT] protected mode"
+        => MmuClient { client_type: String, client: String, gpc: u32 }
+        "[MMU FAULT] protected mode: 0, client type: {client_type}, client id:  {client}, gpc id if client type is \
+         gpc: {gpc}, ",
+        "The unit that made the access: client type gpc is a kernel, hub is the host or a copy engine.",
+        REBUILD;
+    Detail Error Mmu "mmu fault id=*id_type="
+        => MmuRecovery { tsg: u32 } "mmu fault id={tsg} id_type=1 act_eng_bitmask=00000001",
+        "Recovery starts: the kernel disables the TSG named here.",
+        REBUILD;
+    Detail Error Mmu "generated a mmu fault"
+        => MmuTsg { tsg: u32 } "TSG {tsg} generated a mmu fault",
+        "The kernel ends the TSG.",
+        REBUILD;
+    Cause Error Fatal "BAR2 MMU FAULT",
+        "An access of the driver itself failed.",
+        REPORT;
+    Cause Error Fatal "PHYSICAL MMU FAULT",
+        "An access without translation failed.",
+        REPORT;
+    Cause Error Mmu "non replayable overflow: buffer full",
+        "The fault buffer overflowed.",
+        "Look at the first fault; many threads hit the same one.";
+    Cause Error Mmu "dropped mmu fault",
+        "The kernel could not read a fault in time.",
+        "Look at the faults above.";
+    Cause Error Sm "sm machine check err",
+        "An SM stopped because an instruction of a kernel failed.",
+        "See the `sm err state` line; its program counter identifies the instruction.";
+    Cause Error Mmu "sm err state*hww_warp_esr 32,",
+        "The MMU refused an access of an SM (warp error 0x20). ESR values are decimal.",
+        "Proceed as for an MMU fault; the program counter identifies the instruction.";
+    Cause Error Sm "sm err state*hww_warp_esr 16,",
+        "An SM accessed the wrong address space (warp error 0x10). ESR values are decimal.",
+        "Check pointers. A buffer inside the shared or local window causes this: end the address space at \
+         0xfc00000000.";
+    Cause Error Sm "sm err state*hww_warp_esr 15,",
+        "An SM used a misaligned address (warp error 0xf). ESR values are decimal.",
+        "Check vector loads and pointer casts at the program counter.";
+    Cause Error Sm "sm err state*hww_warp_esr 14,",
+        "An SM used an address outside shared or local memory (warp error 0xe). ESR values are decimal.",
+        "Check array bounds in shared memory and the stack size.";
+    Cause Error Sm "sm err state*hww_warp_esr 9,",
+        "An SM fetched an invalid instruction (warp error 9). ESR values are decimal.",
+        "Check that the cubin is for sm_87 and that nothing overwrote it.";
+    Cause Error Sm "sm err state"
+        => SmState { tpc: usize, offset: usize, sm: usize, global_esr: u32, warp_esr: u32, pc: u64 }
+        "sm err state gpc_id(0), tpc_id({tpc}), offset({offset}), sm_id({sm}), hww_global_esr {global_esr},\
+         hww_warp_esr {warp_esr}, hww_warp_esr_pc {pc:#x}",
+        "An SM stopped a warp. `hww_warp_esr` (decimal) has the reason; 0 is a trap.",
+        "The program counter identifies the instruction: subtract the kernel's load address and disassemble.";
+    Detail Error Mmu "sm hww global*warp 0x00000020",
+        "The same values in hexadecimal: the MMU refused the access.",
+        SM_STATE;
+    Detail Error Sm "sm hww global"
+        => SmRegisters { global_esr: u32, warp_esr: u32 } "sm hww global {global_esr:#010x} warp {warp_esr:#010x}",
+        "Global and warp error of the SM, in hexadecimal.",
+        SM_STATE;
+    Detail Error Notifier "set gr exception notifier"
+        => ExceptionNotifier,
+        "The kernel ends the channel after an engine exception.",
+        REBUILD;
+    Cause Error LaunchDescriptor "sked exception: esr"
+        => DescriptorRefused { esr: u32 } "sked exception: esr {esr:#010x}",
+        "The compute scheduler refused a launch descriptor (QMD).",
+        "Compare the descriptor with a working one: version, sizes, addresses, shared-memory configuration. Set both \
+         memory windows before the first launch.";
+    Cause Error Method "class error*offset"
+        => ClassError { method: u32, subchannel: u32 }
+        "class error 0x00000001, offset {method:#010x},sub channel {subchannel:#010x} mme generated 0, mme pc \
+         0x00000000data high 0 priv status 0 unhandled intr 0x00000000 for channel ",
+        "The engine refused a method or its data; `offset` is the method.",
+        "Decode the pushbuffer and compare the method's value with the class header.";
+    Detail Error Method "trapped data"
+        => TrappedData { data: u32 } "trapped data low {data:#010x}",
+        "Data of the refused method.",
+        "See the `class error` line.";
+    Detail Error Method "class error"
+        => ClassErrorEnd,
+        "The graphics engine reported a class error.",
+        REBUILD;
+    Cause Error Method "invalid class *, offset"
+        => InvalidClass { class: u32, method: u32 } "invalid class {class:#010x}, offset {method:#010x}",
+        "A method of a class that the channel does not have.",
+        "Send SET_OBJECT with the class passed to ALLOC_OBJ_CTX first.";
+    Cause Error Method "invalid method class"
+        => InvalidMethod { class: u32, method: u32, trapped: u32 }
+        "invalid method class {class:#010x}, offset {method:#010x} address {trapped:#010x}",
+        "The class has no such method.",
+        METHOD;
+    Cause Error Method "illegal method"
+        => IllegalMethod,
+        "The class has no such method.",
+        METHOD;
+    Cause Error Method "illegal notify pending",
+        "A notify method without a notifier.",
+        "Do not send NOTIFY methods.";
+    Cause Error Method "firmware method error",
+        "The firmware refused a register write requested by a method.",
+        FIRMWARE;
+    Cause Error Method "firmware method 0x",
+        "The firmware method does not exist.",
+        FIRMWARE;
+    Cause Error Method "exception: esr",
+        "A unit of the graphics engine reports an exception.",
+        "Decode the pushbuffer; check the last methods and the launch descriptor.";
+    Cause Error Method "ssync exception",
+        "A unit of the graphics engine reports an exception.",
+        "Decode the pushbuffer; check the last methods.";
+    Cause Error Pushbuffer "PBDMA intr PBENTRY invld",
+        "A pushbuffer word is not a method header.",
+        "Check length and address of the GPFIFO entry, and that nothing overwrote the pushbuffer in flight.";
+    Cause Error Pushbuffer "PBDMA intr METHOD invld",
+        "The host engine has no such method.",
+        METHOD;
+    Cause Error Pushbuffer "PBDMA intr SEMAPHORE",
+        "A semaphore's address is misaligned or not accessible. The channel stays halted and the kernel sets no \
+         notifier.",
+        "Check the semaphore's address; close the channel and create a new one.";
+    Cause Error Hang "PBDMA intr ACQUIRE timeout",
+        "A semaphore acquire timed out.",
+        "Find out which release is missing.";
+    Cause Error Pushbuffer "PBDMA intr"
+        => PbdmaInterrupt { name: String } "PBDMA intr {name} Error",
+        "The host engine stopped; the name says at what.",
+        "Check GPFIFO entries and pushbuffer. The kernel only logs kinds other than PBENTRY, METHOD, DEVICE and \
+         PBCRC; the channel then stays halted.";
+    Cause Error CopyEngine "hce err: pbdma_intr_1"
+        => HostCopyError { bits: u32 } "hce err: pbdma_intr_1(0):{bits:#010x}",
+        "The copy engine has no such method (bit 3) or class (bit 4), or the channel lacks the privilege (bit 2: \
+         physical memory).",
+        "Check subchannel, method and LAUNCH_DMA. User space can copy virtual addresses only.";
+    Detail Error Pushbuffer "pbdma_intr_"
+        => PbdmaRegisters { bits: u32, header: u32, shadow: u32 }
+        "pbdma_intr_0(0):{bits:#010x} PBH: {header:08x} SHADOW: {shadow:08x} gp shadow0: 00000000 gp shadow1: \
+         00000000M0: 00000000 00000000 00000000 00000000 ",
+        "Registers of the host engine: PBH is the method header, SHADOW its data.",
+        "See the `PBDMA intr` line.";
+    Cause Error CopyEngine "ce launch error interrupt"
+        => CopyRefused,
+        "The copy engine refused a copy.",
+        "Check LAUNCH_DMA, sizes and addresses of the copy.";
+    Cause Error Fatal "ce: inst",
+        "The copy engine's configuration or method buffer is corrupt.",
+        REPORT;
+    Detail Error CopyEngine "ce blocking pipe interrupt",
+        "The copy engine stopped.",
+        AROUND;
+    Detail Error CopyEngine "copy engine*not idle",
+        "A copy engine was busy while the kernel reset it.",
+        "This follows another fault: see the lines above.";
+    Detail Warning None "invalid error_notifier requested"
+        => PrivateNotifier { code: u32 }
+        "nvgpu_error_notifier_to_channel_notifier: invalid error_notifier requested {code}",
+        "The notifier number is internal to the driver (11: copy engine).",
+        AROUND;
+    End Information None "error notifier set to 43 for ch",
+        "The kernel reset a channel on request.",
+        "";
+    End Error Notifier "error notifier set to"
+        => NotifierSet { code: u32, channel: u32, owner: String }
+        "error notifier set to {code} for ch {channel} owned by {owner}",
+        "The kernel ended a channel. Codes: 8 time-out, 11 copy engine, 13 engine exception, 31 MMU fault, 32 \
+         pushbuffer.",
+        REBUILD;
+    Detail Warning None "unhandled gr intr",
+        "An interrupt arrived while its channel was being removed.",
+        ABOVE;
+    Detail Warning None "pgraph intr:*channel_id: INVALID",
+        "An interrupt arrived while its channel was being removed.",
+        ABOVE;
+    Detail Warning None "dropping method(",
+        "The engine dropped a method while its channel was being removed.",
+        ABOVE;
+    Alone Information None "orin-sim: channel *ended before its fault"
+        => LateFault { channel: u32, text: String }
+        "orin-sim: channel {channel} ended before its fault was handled: {text}",
+        "The software Orin: the program closed the channel before the kernel handled its fault.",
+        "";
+    Detail Information None "orin-sim: channel "
+        => Explanation { channel: u32, text: String } "orin-sim: channel {channel}: {text}",
+        "The software Orin explains the fault of a channel.",
+        "";
+    Alone Error Strict "orin-sim: strict: "
+        => Strict { channel: u32, text: String } "orin-sim: strict: channel {channel}: {text}",
+        "Strict mode of the software Orin found a read of uninitialised memory, a race, or a stale cache.",
+        "The line names the access and the missing command. A board produces wrong results instead, and only \
+         sometimes.";
+    Cause Warning None "orin-sim: deadlock"
+        => Deadlock { text: String } "orin-sim: deadlock unless the CPU helps: {text}",
+        "No channel can make progress: each waits for a semaphore. The lines name channel, expected value and current \
+         value.",
+        "Find out which release is missing. If the CPU releases the semaphore later, this is not an error.";
+}

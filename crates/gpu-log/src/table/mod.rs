@@ -1,34 +1,45 @@
-//! What each line of the GPU's drivers means, and what to do about it: the one table.
+//! The table of kernel-log lines: what each line looks like, what it means, and what to do about it.
 //!
-//! The lines are those of L4T r36.4's nvgpu and nvmap, as their sources print them, with what logs of a
-//! real board show; `docs/kernel-log.md` has the table for readers, and a test keeps both the same.
+//! The lines are those of nvgpu and nvmap of L4T r36.4, as their sources print them, compared with logs of a board.
+//! One row serves three purposes. The parser ([`Message::parse`]) reads a line's values by the row's template, the
+//! software Orin prints the line with the same template, and `docs/kernel-log.md` is generated from the rows.
 
+mod channels;
 mod faults;
-mod others;
-mod requests;
+mod hangs;
+mod memory;
+mod notes;
+mod system;
 
 use core::fmt;
 
-use super::record::{Level, Record};
+pub use channels::ChannelLine;
+pub use faults::FaultLine;
+pub use hangs::HangLine;
+pub use memory::MemoryLine;
+pub use notes::NoteLine;
+pub use system::SystemLine;
 
-/// What a line is to whoever runs programs on the GPU.
+use crate::record::{Level, Record};
+
+/// Severity of a line for the user of the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// Nothing to do, nothing to know unless one looks for a cause.
+    /// Nothing to do; of interest only when searching for a cause.
     Information,
-    /// Looks bad and is not.
+    /// Looks like an error but is not one.
     Harmless,
-    /// Worth a look; work goes on.
+    /// Worth a look; work continues.
     Warning,
     /// Work was lost or refused, or hardware failed.
     Error,
 }
 
 impl Class {
-    /// All of them, worst last.
+    /// All classes, most severe last.
     pub const ALL: [Self; 4] = [Self::Information, Self::Harmless, Self::Warning, Self::Error];
 
-    /// One word.
+    /// The class in one word.
     pub fn name(self) -> &'static str {
         match self {
             Self::Information => "information",
@@ -45,15 +56,15 @@ impl fmt::Display for Class {
     }
 }
 
-/// Which kind of event a line speaks of; a test that provokes one declares it by this.
+/// Kind of event that a line belongs to. A test declares the kind of event that it provokes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Nothing that needs a name.
+    /// No event of its own.
     None,
-    /// An access that the GPU's MMU refused.
+    /// The MMU refused an access.
     Mmu,
-    /// An SM gave up on an instruction.
+    /// An SM stopped at an instruction.
     Sm,
     /// The compute scheduler refused a launch descriptor.
     LaunchDescriptor,
@@ -63,7 +74,7 @@ pub enum Kind {
     Pushbuffer,
     /// The copy engine refused a copy.
     CopyEngine,
-    /// Something did not end in time.
+    /// Work did not end in time.
     Hang,
     /// The kernel refused a request of a program.
     Refused,
@@ -71,16 +82,16 @@ pub enum Kind {
     Hardware,
     /// The GPU is out of service until a reboot.
     Fatal,
-    /// Strict mode of the software Orin found what a board would hide.
+    /// Strict mode of the software Orin found an error that a board hides.
     Strict,
-    /// A channel's error notifier was set, for a reason that the lines around it have.
+    /// The kernel set a channel's error notifier; the surrounding lines have the reason.
     Notifier,
-    /// An error that the table does not know.
+    /// An error without a row in the table.
     Unknown,
 }
 
 impl Kind {
-    /// A few words, for reports.
+    /// A short name, for reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "-",
@@ -107,38 +118,46 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What part a line has in a report of several lines.
+/// Role of a line in a report of several lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A report of its own.
     Alone,
-    /// Names a cause: begins a report, or joins the one that is being made.
+    /// Names a cause: starts a report, or joins the open one.
     Cause,
-    /// Adds to the report that is being made.
+    /// Adds to the open report.
     Detail,
-    /// What the kernel does in the end; a cause after it begins the next report.
+    /// Last step of the kernel; a cause after it starts the next report.
     End,
 }
+
+/// Longest message of nvgpu in bytes; nvgpu cuts off the rest.
+pub const MESSAGE_BYTES: usize = 159;
+
+/// Start of an explanation by the software Orin.
+const EXPLANATION: &str = "orin-sim: ";
 
 /// One row of the table.
 #[derive(Debug)]
 pub struct Row {
-    /// What a line must contain: pieces in this order, with anything at each `*`.
+    /// What a line must contain: these pieces in this order, with any text at each `*`.
     pub pattern: &'static str,
-    /// What it is.
+    /// Severity of the line.
     pub class: Class,
-    /// Which event it speaks of.
+    /// Kind of event.
     pub kind: Kind,
-    /// Its part in a report.
+    /// Role in a report.
     pub role: Role,
-    /// What it means.
+    /// What the line means.
     pub meaning: &'static str,
-    /// What to do; empty where there is nothing.
+    /// What to do; empty if there is nothing to do.
     pub cure: &'static str,
+    /// Reads the values of a line that matches; `None` for a row without values.
+    read: Option<fn(&str) -> Option<Message>>,
 }
 
 impl Row {
-    /// Whether `text` is such a line.
+    /// Whether the row applies to `text`.
     pub fn matches(&self, text: &str) -> bool {
         let mut rest = text;
         self.pattern.split('*').all(|piece| match rest.find(piece) {
@@ -151,45 +170,208 @@ impl Row {
     }
 }
 
-/// The rows under their headings. The first row that matches a line is the line's.
+/// The rows under their headings. The first row that matches a line applies.
 pub const TABLE: [(&str, &[Row]); 6] = [
     ("GPU faults", faults::FAULTS),
-    ("Hangs and the end of the GPU", faults::HANGS),
-    ("Refused requests: memory", requests::MEMORY),
-    ("Refused requests: channels", requests::CHANNELS),
-    ("Power, notes and dumps", others::NOTES),
-    ("The desktop driver and the system", others::SYSTEM),
+    ("Hangs and the end of the GPU", hangs::HANGS),
+    ("Refused requests: memory", memory::MEMORY),
+    ("Refused requests: channels", channels::CHANNELS),
+    ("Power, notes and dumps", notes::NOTES),
+    ("The desktop driver and the system", system::SYSTEM),
 ];
 
-/// A line that no row of [`TABLE`] knows, by what its driver calls it.
+/// All rows in the order in which they are tried.
+pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
+    TABLE.iter().flat_map(|(_, rows)| rows.iter())
+}
+
+/// The rows that match a line. The software Orin's explanations may quote any text, so only its own rows apply to
+/// them.
+fn rows_of(text: &str) -> impl Iterator<Item = &'static Row> + use<'_> {
+    let explained = text.contains(EXPLANATION);
+    rows().filter(move |row| (!explained || row.pattern.starts_with("orin-sim:")) && row.matches(text))
+}
+
+/// Defines an enum of lines and their rows.
+///
+/// A row is: role, class, kind, pattern, then `=> Variant { fields } "template"` if the software Orin prints the line
+/// or the parser reads its values, then meaning and cure. Without a template, the pattern is the whole line.
+macro_rules! lines {
+    (@template $pattern:literal) => { $pattern };
+    (@template $pattern:literal $template:literal) => { $template };
+    (@read $line:ident) => { None };
+    (@read $line:ident $name:ident) => { Some(|_| Some($crate::Message::from($line::$name))) };
+    (@read $line:ident $name:ident {} $template:literal) => {
+        Some(|_| Some($crate::Message::from($line::$name {})))
+    };
+    (@read $line:ident $name:ident { $($field:ident)+ } $template:literal) => {
+        Some(|text| {
+            let mut values = $crate::template::capture($template, text)?;
+            Some($crate::Message::from($line::$name { $($field: values.read()?),+ }))
+        })
+    };
+    (
+        $(#[$doc:meta])*
+        $line:ident in $rows:ident;
+        $(
+            $role:ident $class:ident $kind:ident $pattern:literal
+                $(=> $name:ident $({ $($field:ident : $type:ty),* } $template:literal)?)?,
+                $meaning:literal, $cure:expr;
+        )*
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum $line {$($(
+            #[doc = $meaning]
+            $name $({ $(
+                #[doc = concat!("Value of `", stringify!($field), "` in the line.")]
+                $field: $type,
+            )* })?,
+        )?)*}
+
+        impl core::fmt::Display for $line {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                match self {$($(
+                    Self::$name $({ $($field),* })? => {
+                        write!(f, lines!(@template $pattern $($template)?) $($(, $field = $field)*)?)
+                    }
+                )?)*}
+            }
+        }
+
+        pub(super) const $rows: &[super::Row] = &[$(super::Row {
+            pattern: $pattern,
+            class: super::Class::$class,
+            kind: super::Kind::$kind,
+            role: super::Role::$role,
+            meaning: $meaning,
+            cure: $cure,
+            read: lines!(@read $line $($name $({ $($field)* } $template)?)?),
+        }),*];
+
+        #[cfg(test)]
+        impl $line {
+            /// Each line once, with values from `source`.
+            pub(crate) fn samples(source: &mut crate::samples::Source) -> Vec<crate::Message> {
+                let _ = &source;
+                vec![$($(crate::Message::from(Self::$name $({ $($field: source.draw()),* })?),)?)*]
+            }
+        }
+    };
+}
+use lines;
+
+/// A line with its values. `to_string` gives the text that the driver prints, without what the log puts before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Message {
+    /// A fault of work on the GPU.
+    Fault(FaultLine),
+    /// A hang, or the end of the GPU.
+    Hang(HangLine),
+    /// A refused request of nvmap or of an address space.
+    Memory(MemoryLine),
+    /// A refused request of a TSG or channel.
+    Channel(ChannelLine),
+    /// A note or a dump.
+    Note(NoteLine),
+    /// A line of the desktop driver or of another driver.
+    System(SystemLine),
+}
+
+macro_rules! messages {
+    ($($variant:ident($line:ident)),*) => {
+        $(impl From<$line> for Message {
+            fn from(line: $line) -> Self {
+                Self::$variant(line)
+            }
+        })*
+
+        impl fmt::Display for Message {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Self::$variant(line) => line.fmt(f),)*
+                }
+            }
+        }
+    };
+}
+messages!(
+    Fault(FaultLine),
+    Hang(HangLine),
+    Memory(MemoryLine),
+    Channel(ChannelLine),
+    Note(NoteLine),
+    System(SystemLine)
+);
+
+impl Message {
+    /// Reads a line of the log; `None` if no row has a template for it.
+    pub fn parse(text: &str) -> Option<Self> {
+        let message = message_of(text);
+        rows_of(text).find_map(|row| row.read?(message))
+    }
+}
+
+/// A line of nvgpu, as its function `function` prints it for the device `device`. nvgpu cuts messages off after
+/// [`MESSAGE_BYTES`].
+pub fn nvgpu_line(level: Level, device: &str, function: &str, message: &Message) -> String {
+    let tag = match level {
+        Level::Warning => "WRN",
+        Level::Notice | Level::Information | Level::Debug => "INFO",
+        _ => "ERR",
+    };
+    let mut message = message.to_string();
+    if let Some((cut, _)) = message.char_indices().find(|(at, c)| at + c.len_utf8() > MESSAGE_BYTES) {
+        message.truncate(cut);
+    }
+    format!("nvgpu: {device} {function:>33}:{:<4} [{tag}]  {message}", 0)
+}
+
+/// A line of nvmap, as its function `function` prints it.
+pub fn nvmap_line(function: &str, message: &Message) -> String {
+    format!("{function}: {message}")
+}
+
+/// The message of a line of nvgpu, without device, function and tag; other lines as they are.
+fn message_of(text: &str) -> &str {
+    let tags = ["[ERR]", "[WRN]", "[INFO]"];
+    tags.iter().find_map(|tag| Some(text.split_once(tag)?.1.trim_start())).unwrap_or(text)
+}
+
+/// Lines without a row in [`TABLE`], by the severity that the driver gives them.
 const UNKNOWN_ERROR: Row = Row {
     pattern: "[ERR]",
     class: Class::Error,
     kind: Kind::Unknown,
     role: Role::Alone,
-    meaning: "the driver calls it an error; this table does not know it",
-    cure: "read the lines around it; search the driver's source for the text",
+    meaning: "The driver reports an error without a row in this table.",
+    cure: "Read the surrounding lines; search the driver's source for the text.",
+    read: None,
 };
 const UNKNOWN_WARNING: Row = Row {
     pattern: "[WRN]",
     class: Class::Warning,
     kind: Kind::None,
     role: Role::Alone,
-    meaning: "the driver warns of something that this table does not know",
-    cure: "read the lines around it",
+    meaning: "The driver reports a warning without a row in this table.",
+    cure: "Read the surrounding lines.",
+    read: None,
 };
 const UNKNOWN_LINE: Row = Row {
     pattern: "",
     class: Class::Information,
     kind: Kind::None,
     role: Role::Alone,
-    meaning: "a line about the GPU that this table does not know",
+    meaning: "A line about the GPU without a row in this table.",
     cure: "",
+    read: None,
 };
 
-/// The row of a record about the GPU.
+/// Returns the row of a record about the GPU.
 pub fn lookup(record: &Record) -> &'static Row {
-    let known = TABLE.iter().flat_map(|(_, rows)| rows.iter()).find(|row| row.matches(&record.text));
+    let known = rows_of(&record.text).next();
     known.unwrap_or_else(|| {
         if record.text.contains(UNKNOWN_ERROR.pattern) || record.level.is_some_and(|l| l <= Level::Error) {
             &UNKNOWN_ERROR
@@ -201,23 +383,22 @@ pub fn lookup(record: &Record) -> &'static Row {
     })
 }
 
-/// A line of a kernel WARNING's trace that says nothing by itself.
-const TRACE_LINE: Row = Row { meaning: "part of a kernel WARNING's report", ..UNKNOWN_LINE };
+/// A line of a kernel WARNING's trace without a row.
+const TRACE_LINE: Row = Row { meaning: "Part of a kernel WARNING.", ..UNKNOWN_LINE };
 
-/// The row of a line in a kernel WARNING, whose level says nothing.
-pub(super) fn trace_row(text: &str) -> &'static Row {
-    let known = TABLE.iter().flat_map(|(_, rows)| rows.iter()).find(|row| row.matches(text));
+/// Returns the row of a line in a kernel WARNING, ignoring its level.
+pub(crate) fn trace_row(text: &str) -> &'static Row {
+    let known = rows_of(text).next();
     known.unwrap_or(&TRACE_LINE)
 }
 
-/// Whether a row only says that there is a kernel WARNING.
-pub(super) fn is_plain_warning(row: &Row) -> bool {
-    row.pattern == others::PLAIN_WARNING
+/// Whether a row only reports that there is a kernel WARNING.
+pub(crate) fn is_plain_warning(row: &Row) -> bool {
+    row.pattern == notes::PLAIN_WARNING
 }
 
-/// Words by which a message is about the GPU: its driver's name, its functions in warnings, its
-/// allocator, its syncpoints, the memory controller's and the desktop driver's reports, and the
-/// explanations of a modelled GPU.
+/// Words that identify a message about the GPU: names of drivers and devices, functions in warnings, allocator,
+/// syncpoints, reports of the memory controller and of the desktop driver, explanations of the software Orin.
 const MARKS: [&str; 22] = [
     "nvgpu",
     "ga10b",
@@ -240,42 +421,29 @@ const MARKS: [&str; 22] = [
     "nvidia-uvm",
     "nvidia_uvm",
     "nvidia-modeset",
-    "orin-sim: ",
+    EXPLANATION,
 ];
 
-/// Whether a message is about the GPU. The list of modules in a warning's dump names the GPU's drivers
-/// whoever is to blame, so it does not count.
+/// Whether a message is about the GPU. The list of modules in a kernel WARNING names the GPU's drivers whatever the
+/// cause, so it does not count.
 pub fn is_about_the_gpu(text: &str) -> bool {
     !text.trim_start().starts_with("Modules linked in") && MARKS.iter().any(|mark| text.contains(mark))
-}
-
-/// A row in one line of source.
-const fn row(
-    role: Role,
-    class: Class,
-    kind: Kind,
-    pattern: &'static str,
-    meaning: &'static str,
-    cure: &'static str,
-) -> Row {
-    Row { pattern, class, kind, role, meaning, cure }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::*;
+    use proptest::prelude::*;
 
-    fn rows() -> impl Iterator<Item = &'static Row> {
-        TABLE.iter().flat_map(|(_, rows)| rows.iter())
-    }
+    use super::*;
+    use crate::samples::Source;
 
     #[test]
     fn each_row_is_complete_and_reachable() {
         let mut patterns = BTreeSet::new();
         for row in rows() {
-            assert!(patterns.insert(row.pattern), "{} stands twice", row.pattern);
+            assert!(patterns.insert(row.pattern), "{} is a duplicate", row.pattern);
             assert!(row.pattern.len() >= 5 && !row.meaning.is_empty(), "{}", row.pattern);
             assert!(row.class < Class::Warning || !row.cure.is_empty(), "no cure: {}", row.pattern);
             assert_eq!(row.class == Class::Error, row.kind != Kind::None, "{}", row.pattern);
@@ -284,6 +452,46 @@ mod tests {
             assert_eq!(found.pattern, row.pattern, "hidden by {}", found.pattern);
         }
         assert!(patterns.len() > 100, "{}", patterns.len());
+    }
+
+    #[test]
+    fn explanations_match_rows_of_the_software_orin_only() {
+        let quoted = "orin-sim: channel 4: the class error 7 of offset 3 is an illegal method";
+        let message = FaultLine::Explanation { channel: 4, text: quoted[20..].trim_start().to_owned() };
+        assert_eq!(Message::parse(quoted), Some(message.into()));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        /// Each line that is printed through its template is read back with the same values.
+        #[test]
+        fn printed_lines_are_read_back(
+            numbers in proptest::collection::vec(any::<u64>(), 1..8),
+            words in proptest::collection::vec("[a-z][a-z_]{0,12}", 1..5),
+        ) {
+            let mut source = Source::new(numbers, words);
+            for samples in [
+                FaultLine::samples, HangLine::samples, MemoryLine::samples, ChannelLine::samples,
+                NoteLine::samples, SystemLine::samples,
+            ] {
+                for message in samples(&mut source) {
+                    let line = match message {
+                        Message::System(_) => message.to_string(),
+                        _ if message.to_string().starts_with(EXPLANATION) => message.to_string(),
+                        _ if message.to_string().len() > MESSAGE_BYTES => message.to_string(),
+                        Message::Note(_) => nvmap_line("nvmap_function", &message),
+                        Message::Channel(ChannelLine::SetupFailed {}) => {
+                            nvgpu_line(Level::Error, "17000000.gpu", "nvgpu_channel_setup_bind", &message)
+                        }
+                        _ => nvgpu_line(Level::Error, "17000000.gpu", "nvgpu_function", &message),
+                    };
+                    prop_assert_eq!(Message::parse(&line), Some(message), "{}", line);
+                    let row = lookup(&Record::from_text(&line));
+                    prop_assert!(rows().any(|known| known.pattern == row.pattern), "{}", line);
+                }
+            }
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::os::fd::RawFd;
 
+use gpu_log::MemoryLine;
 use nvgpu_sys::channel::SubmitFlags;
 use nvgpu_sys::ctrl::{
     AllocVidmem, AllocVidmemFlags, BufferInfoFlags, BufferInfoIn, BufferInfoOut, COMPTAGS_ALLOC_REQUIRED,
@@ -45,7 +46,7 @@ impl Kernel {
             code::MARK_COMPRESSIBLE_WRITE => argument.call(|args: &mut MarkCompressibleWrite| {
                 // CAST: a descriptor is the same 32 bits.
                 self.image(args.handle as RawFd).map(|_| ()).inspect_err(|_| {
-                    self.log.error("gk20a_mark_compressible_write", format_args!("invalid dmabuf"));
+                    self.log.error("gk20a_mark_compressible_write", MemoryLine::InvalidDmabuf);
                 })
             }),
             code::GET_MEMORY_STATE => argument.call(|args: &mut GetMemoryState| {
@@ -74,7 +75,7 @@ impl Kernel {
 
     fn buffer(&self, fd: RawFd, function: &str) -> Result<Buffer, Errno> {
         self.lock().fds.dma_buf(fd).inspect_err(|_| {
-            self.log.warning(function, format_args!("{function}: fd {fd} is not a dmabuf"));
+            self.log.warning(function, MemoryLine::NotDmabuf { function: function.to_owned(), fd });
         })
     }
 
@@ -85,39 +86,35 @@ impl Kernel {
 
     fn register(&self, args: &mut RegisterBuffer) -> Result<(), Errno> {
         let function = "nvgpu_gpu_ioctl_register_buffer";
-        let refused = |message: &str| {
-            self.log.error(function, format_args!("{message}"));
+        let refused = |line: MemoryLine| {
+            self.log.error(function, line);
             Err(Errno::INVAL)
         };
         if args.metadata_size > REGISTER_BUFFER_METADATA_MAX_SIZE {
-            return refused("Invalid metadata blob size");
+            return refused(MemoryLine::MetadataSize);
         }
         if args.comptags_alloc_control > COMPTAGS_ALLOC_REQUIRED {
-            return refused("Invalid comptags_alloc_control");
+            return refused(MemoryLine::InvalidComptagsControl);
         }
         let buffer = self.buffer(args.dmabuf_fd, function)?;
         let flags = RegisterBufferFlags::from_bits_retain(args.flags);
         let mut metadata = buffer.metadata();
         match &*metadata {
             Some(_) if !flags.contains(RegisterBufferFlags::MODIFY) => {
-                let flag = "NVGPU_GPU_REGISTER_BUFFER_FLAGS_MODIFY";
-                return refused(&format!("attempt to modify buffer metadata without {flag}"));
+                return refused(MemoryLine::MetadataWithoutModify {});
             }
-            Some(old) if !old.mutable => return refused("attempt to redefine immutable metadata"),
+            Some(old) if !old.mutable => return refused(MemoryLine::MetadataImmutable),
             _ => {}
         }
         // CAST: at most 256.
         let mut bytes = vec![0; args.metadata_size as usize];
         user::read_bytes(args.metadata_addr, &mut bytes).inspect_err(|_| {
-            self.log.error(function, format_args!("Error copying buffer metadata blob"));
+            self.log.error(function, MemoryLine::MetadataUnreadable);
         })?;
         if args.comptags_alloc_control == COMPTAGS_ALLOC_REQUIRED {
             let number = -Errno::NOMEM.raw_os_error();
-            self.log.error(
-                "nvgpu_handle_comptags_control",
-                format_args!("Comptags allocation (required) failed ({number})"),
-            );
-            self.log.error(function, format_args!("Comptags alloc control failed {number}"));
+            self.log.error("nvgpu_handle_comptags_control", MemoryLine::ComptagsRequired { error: number });
+            self.log.error(function, MemoryLine::ComptagsControl { error: number });
             return Err(Errno::NOMEM);
         }
         *metadata = Some(Metadata { bytes, mutable: flags.contains(RegisterBufferFlags::MUTABLE) });
@@ -134,7 +131,7 @@ impl Kernel {
             let len = bytes.len().min(args.metadata_size as usize);
             if user::write_bytes(args.metadata_addr, &bytes[..len]) > 0 {
                 let function = "nvgpu_gpu_ioctl_get_buffer_info";
-                self.log.error(function, format_args!("metadata blob copy failed"));
+                self.log.error(function, MemoryLine::MetadataUnwritable);
                 return Err(Errno::FAULT);
             }
             let mut flags = BufferInfoFlags::METADATA_REGISTERED;

@@ -7,6 +7,7 @@
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use gpu_log::{ChannelLine, HangLine, MemoryLine};
 use nvgpu_sys::channel::{
     self as abi, AllocGpfifoEx, AllocObjCtx, GetParam, GetUserSyncpoint, Notification, Open, PreemptionMode,
     SetErrorNotifier, SetupBind, SetupBindFlags, SubmitGpfifo, Wait, Wdt, ZcullBind, code,
@@ -165,29 +166,29 @@ fn setup_checks(log: &Log, id: u32, channel: &Channel, args: &SetupBind, vpr: bo
     if entries < if usermode { 2 } else { 4 } || !entries.is_power_of_two() || entries > u32::MAX / 8 {
         return Err(Errno::INVAL);
     }
-    let refuse = |errno, message: std::fmt::Arguments<'_>| {
-        log.error("channel_setup_bind_prechecks", message);
+    let refuse = |errno, line: ChannelLine| {
+        log.error("channel_setup_bind_prechecks", line);
         Err(errno)
     };
     if channel.space.is_none() {
-        return refuse(Errno::INVAL, format_args!("not bound to an address space at time of setup_bind"));
+        return refuse(Errno::INVAL, ChannelLine::SetupWithoutSpace);
     }
     if channel.tsg.is_none() {
-        return refuse(Errno::INVAL, format_args!("not bound to tsg at time of setup_bind"));
+        return refuse(Errno::INVAL, ChannelLine::SetupWithoutTsg);
     }
     match &channel.ring {
         Some(Ring { kernel: None, .. }) => {
-            return refuse(Errno::EXIST, format_args!("channel {id} : usermode buffers allocated"));
+            return refuse(Errno::EXIST, ChannelLine::SetupTwice { channel: id });
         }
-        Some(_) => return refuse(Errno::EXIST, format_args!("channel {id} :gpfifo already allocated")),
+        Some(_) => return refuse(Errno::EXIST, ChannelLine::RingTwice { channel: id }),
         None => {}
     }
     let deterministic = flags.contains(SetupBindFlags::DETERMINISTIC);
     if deterministic && channel.watchdog.on {
-        return refuse(Errno::INVAL, format_args!("deterministic is not compatible with watchdog"));
+        return refuse(Errno::INVAL, ChannelLine::DeterministicWatchdog);
     }
     if usermode && !deterministic {
-        return refuse(Errno::INVAL, format_args!("need deterministic for usermode submit"));
+        return refuse(Errno::INVAL, ChannelLine::NotDeterministic);
     }
     if flags.contains(SetupBindFlags::VPR_ENABLED) && !vpr { Err(Errno::INVAL) } else { Ok(()) }
 }
@@ -210,7 +211,7 @@ fn setup_buffers(
     let pinned = |fd| {
         let buffer = fds.dma_buf(fd)?;
         if buffer.handle.storage().is_none() {
-            log.warning("nvgpu_vm_map_linux", format_args!("Failed to pin dma_buf!"));
+            log.warning("nvgpu_vm_map_linux", MemoryLine::PinFailed {});
             return Err(Errno::INVAL);
         }
         Ok(buffer)
@@ -260,8 +261,8 @@ impl State {
             return Ok(setup);
         }
         let (buffers, va) = setup_buffers(self, log, space, args).inspect_err(|_| {
-            log.error("nvgpu_channel_setup_usermode", format_args!("Usermode buffer alloc failed"));
-            log.error("nvgpu_channel_setup_bind", format_args!("fail"));
+            log.error("nvgpu_channel_setup_usermode", ChannelLine::UsermodeBuffers);
+            log.error("nvgpu_channel_setup_bind", ChannelLine::SetupFailed {});
         })?;
         let address_space = Arc::clone(&self.spaces.get(&space).ok_or(Errno::INVAL)?.mmu);
         let memory = |buffer: &Buffer| buffer.handle.memory().map(Arc::clone).ok_or(Errno::INVAL);
@@ -318,10 +319,7 @@ impl State {
             Some(syncpoint) => syncpoint,
             None => {
                 let Some(space) = channel.space else {
-                    log.model(format_args!(
-                        "GET_USER_SYNCPOINT on channel {id} without an address space: a board's kernel \
-                         follows a null pointer here"
-                    ));
+                    log.model(ChannelLine::SyncpointWithoutSpace { channel: id });
                     return Err(Errno::INVAL);
                 };
                 let space = self.spaces.get_mut(&space).ok_or(Errno::INVAL)?;
@@ -329,11 +327,11 @@ impl State {
                     let function = "nvgpu_channel_user_syncpt_create";
                     match error {
                         SyncpointError::NoneLeft => {
-                            log.error(function, format_args!("failed to get free syncpt"));
+                            log.error(function, ChannelLine::NoSyncpoint);
                         }
                         SyncpointError::NoAddresses => {
-                            log.error("gv11b_syncpt_alloc_buf", format_args!("failed to map syncpt buffer"));
-                            log.error(function, format_args!("failed to allocate syncpoint buffer"));
+                            log.error("gv11b_syncpt_alloc_buf", ChannelLine::SyncpointAddress);
+                            log.error(function, ChannelLine::SyncpointBuffer);
                         }
                     }
                     Errno::NOMEM
@@ -357,22 +355,22 @@ impl State {
     ) -> Result<(), Errno> {
         let function = "gk20a_init_error_notifier";
         if args.mem == 0 {
-            log.error(function, format_args!("gk20a_init_error_notifier: invalid memory handle"));
+            log.error(function, ChannelLine::NotifierHandle {});
             return Err(Errno::INVAL);
         }
         self.channel(id, serial)?.notifier = None;
         // CAST: a descriptor is the same 32 bits.
         let fd = args.mem as RawFd;
         let buffer = self.fds.dma_buf(fd).map_err(|_| {
-            log.error(function, format_args!("Invalid handle: {fd}"));
+            log.error(function, ChannelLine::NotifierDescriptor { fd });
             Errno::INVAL
         })?;
         if args.offset.checked_add(NOTIFICATION_BYTES).is_none_or(|end| end > buffer.handle.size()) {
-            log.error(function, format_args!("gk20a_init_error_notifier: invalid offset"));
+            log.error(function, ChannelLine::NotifierOffset);
             return Err(Errno::INVAL);
         }
         let memory = buffer.handle.memory().map(Arc::clone).ok_or_else(|| {
-            log.error(function, format_args!("Cannot map notifier handle"));
+            log.error(function, ChannelLine::NotifierMapping);
             Errno::NOMEM
         })?;
         let notifier = Notifier { _buffer: buffer, memory, offset: args.offset };
@@ -399,8 +397,7 @@ impl Kernel {
         let log = &self.log;
         if state.quiesced && POWERED.contains(&code.code) {
             if code.code != code::OPEN {
-                let message = format_args!("failed to host gk20a for ioctl cmd: {:#x}", code.code);
-                log.device("gk20a_channel_ioctl", message);
+                log.device("gk20a_channel_ioctl", ChannelLine::NoPowerForChannel { request: code.code });
             }
             return Err(Errno::NODEV);
         }
@@ -426,9 +423,7 @@ impl Kernel {
                 drop(state);
                 match tsg {
                     Some(tsg) => self.end_tsg(tsg, Some(recovery::RESET)),
-                    None => {
-                        log.error("nvgpu_tsg_force_reset_ch", format_args!("chid: {id} is not bound to tsg"))
-                    }
+                    None => log.error("nvgpu_tsg_force_reset_ch", ChannelLine::NotInTsg { channel: id }),
                 }
             }
             code::SET_ERROR_NOTIFIER => argument
@@ -524,8 +519,8 @@ impl Kernel {
         if let Some(tsg) = tsg.filter(|_| self.stalled()) {
             let function = "nvgpu_tsg_unbind_channel";
             let errno = -Errno::AGAIN.raw_os_error();
-            self.log.error(function, format_args!("unbind common failed, err={errno}"));
-            self.log.error(function, format_args!("Channel {id} unbind failed, tearing down TSG {tsg}"));
+            self.log.error(function, HangLine::UnbindFailed { error: errno });
+            self.log.error(function, HangLine::TsgTornDown { channel: id, tsg });
             self.end_tsg(tsg, None);
         }
         self.gpu(|gpu| gpu.stop_channels(&[id]));

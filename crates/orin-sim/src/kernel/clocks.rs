@@ -3,6 +3,7 @@
 //! There is one clock domain, the GPCs. A frequency requested through an open of the node is in effect while that open
 //! exists. The highest requested frequency wins, rounded up to a point of the table.
 
+use gpu_log::ChannelLine;
 use nvgpu_sys::ctrl::{
     CLK_DOMAIN_GPCCLK, CLK_FLAG_SPECIFIC_DOMAINS, CLK_TYPE_ACTUAL, CLK_TYPE_EFFECTIVE, CLK_TYPE_TARGET,
     ClkGetInfo, ClkInfo, ClkRange, ClkRangeArgs, ClkSetInfo, ClkVfPoint, ClkVfPointsArgs, code,
@@ -153,7 +154,7 @@ impl Kernel {
         }
         if args.num_entries == 0 || args.num_entries > DOMAINS {
             let count = args.num_entries;
-            self.log.error("nvgpu_gpu_clk_set_info", format_args!("invalid num_entries {count}"));
+            self.log.error("nvgpu_gpu_clk_set_info", ChannelLine::ClockEntries { count: count.into() });
             return Err(Errno::INVAL);
         }
         let info: ClkInfo = user::read(args.clk_info_entries)?;

@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use gpu_log::{ChannelLine, MemoryLine};
 use nvgpu_sys::ctrl::{
     self as abi, AllocAs, EngineInfoItem, FlushL2, FlushL2Operations, GetCharacteristics,
     GetCpuTimeCorrelationInfo, GetEngineInfo, GetFbpL2Masks, GetGpcLogicalMap, GetGpcPhysicalMap, GetGpuTime,
@@ -247,8 +248,7 @@ impl Kernel {
             return Err(Errno::INVAL);
         }
         if end.checked_add(KERNEL_BYTES).is_none_or(|end| end > MMU_BYTES) {
-            let message = "Overlap between user and kernel spaces";
-            self.log.kernel_warning("vm.c:0", "nvgpu_vm_do_init", Some(message));
+            self.log.kernel_warning("vm.c:0", "nvgpu_vm_do_init", Some(MemoryLine::SpaceOverlap.into()));
             return Err(Errno::NOMEM);
         }
         let mut state = self.lock();
@@ -262,15 +262,15 @@ impl Kernel {
         let (source, token) = (args.source_device_instance_id, args.share_token);
         let refused = if share { source == 0 || token == 0 } else { source != 0 || token != 0 };
         if refused {
-            let what = if share { "not specified" } else { "specified" };
-            self.log.error("gk20a_ctrl_open_tsg", format_args!("Source device inst id/token {what}"));
+            let line = if share { ChannelLine::TokenMissing } else { ChannelLine::TokenWithoutFlag };
+            self.log.error("gk20a_ctrl_open_tsg", line);
             return Err(Errno::INVAL);
         }
         let descriptor = fds::descriptor(|number| format!("nvgpu-ga10b-tsg{number}"))?;
         let mut state = self.lock();
         let id = if share {
             state.redeem(instance, args).inspect_err(|_| {
-                self.log.error("nvgpu_ioctl_tsg_open", format_args!("TSG open with token failed"));
+                self.log.error("nvgpu_ioctl_tsg_open", ChannelLine::TokenInvalid);
             })?
         } else {
             state.add_tsg(self.config.sm_count(), instance)?

@@ -4,6 +4,7 @@
 //! The context, including its modes, belongs to the TSG. A mode that one channel requests is checked against the modes
 //! set by all other channels of the TSG.
 
+use gpu_log::ChannelLine;
 use nvgpu_sys::channel::{
     ComputePreemption, GraphicsPreemption, PreemptionMode, ZCULL_MODE_SEPARATE_BUFFER, ZcullBind,
 };
@@ -64,12 +65,12 @@ impl State {
         let Some(class) = channel.object_class else { return Err(Errno::INVAL) };
         let (graphics, compute) = (is_graphics(class), is_compute(class));
         let active = Active { state: self, tsg };
-        let both_on_0 = "VEID0 can't do Graphics and Async Compute";
-        let mixed = "Async Compute can't be mixed with Graphics on PBDMA0";
+        let both_on_0 = ChannelLine::GraphicsAndCompute;
+        let mixed = ChannelLine::MixedPbdma {};
         let broken = if graphics && channel.runqueue != 0 {
-            Some("Can't have Graphics in non-zero'th PBDMA")
+            Some(ChannelLine::GraphicsPbdma)
         } else if graphics && channel.veid != 0 {
-            Some("Can't have Graphics in non-zero'th VEID")
+            Some(ChannelLine::GraphicsSubcontext)
         } else if compute
             && active.any(true, true, is_graphics)
             && (channel.veid == 0) != (channel.runqueue == 0)
@@ -83,8 +84,8 @@ impl State {
             None
         };
         let Some(broken) = broken else { return Ok(()) };
-        log.error("nvgpu_tsg_validate_class_veid_pbdma", format_args!("{broken}"));
-        log.error("nvgpu_gr_setup_alloc_obj_ctx", format_args!("Invalid class/veid/pbdma config"));
+        log.error("nvgpu_tsg_validate_class_veid_pbdma", broken);
+        log.error("nvgpu_gr_setup_alloc_obj_ctx", ChannelLine::ClassConfig);
         Err(Errno::INVAL)
     }
 
@@ -98,17 +99,14 @@ impl State {
         let current =
             self.tsgs.get(&tsg).is_some_and(|tsg| tsg.modes.compute == ComputePreemption::CILP.bits());
         let broken = if compute && (channel.veid != 0 || asynchronous) {
-            "SCG, with or without Sync Compute - CILP not allowed"
+            ChannelLine::CilpWithCompute
         } else if current && asynchronous && is_graphics(class) {
-            "SCG without Sync Compute - CILP not allowed"
+            ChannelLine::CilpWithGraphics
         } else {
             return Ok(());
         };
-        log.error("nvgpu_tsg_validate_cilp_config", format_args!("{broken}"));
-        log.error(
-            "nvgpu_gr_ctx_check_valid_preemption_mode",
-            format_args!("Invalid class/veid/pbdma config. CILP not allowed."),
-        );
+        log.error("nvgpu_tsg_validate_cilp_config", broken);
+        log.error("nvgpu_gr_ctx_check_valid_preemption_mode", ChannelLine::CilpConfig {});
         Err(Errno::INVAL)
     }
 
@@ -146,7 +144,7 @@ impl State {
             // Only the graphics engine has modes.
             result = Err(Errno::INVAL);
         }
-        result.inspect_err(|_| log.error(function, format_args!("set_ctxsw_preemption_mode failed")))?;
+        result.inspect_err(|_| log.error(function, ChannelLine::PreemptionMode))?;
         let tsg = self.tsgs.get_mut(&tsg_id).ok_or(Errno::INVAL)?;
         tsg.modes.graphics = graphics.unwrap_or(current.graphics);
         tsg.modes.compute = compute.unwrap_or(current.compute);
@@ -172,7 +170,7 @@ impl Kernel {
             return Ok(());
         }
         preempt_timed_out(&self.log, tsg);
-        self.log.error("nvgpu_gr_setup_set_preemption_mode", format_args!("failed to preempt channel/TSG"));
+        self.log.error("nvgpu_gr_setup_set_preemption_mode", ChannelLine::PreemptChannel {});
         Err(Errno::TIMEDOUT)
     }
 
@@ -204,7 +202,7 @@ impl Kernel {
         tsg.zcull_va = args.gpu_va;
         self.preempt_for_change(tsg_id, stalled)?;
         if args.mode == ZCULL_MODE_SEPARATE_BUFFER && args.gpu_va == 0 {
-            self.log.error("nvgpu_gr_setup_zcull", format_args!("failed to setup zcull"));
+            self.log.error("nvgpu_gr_setup_zcull", ChannelLine::Zcull);
             return Err(Errno::INVAL);
         }
         Ok(())

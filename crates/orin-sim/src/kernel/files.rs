@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use gpu_log::{ChannelLine, MemoryLine};
 use nvgpu_sys::ctrl::USERMODE_PAGE_SIZE;
 use nvgpu_sys::door::{Events, MapRequest, OpenFlags, PollEntry, Protection};
 use nvgpu_sys::paths;
@@ -78,7 +79,7 @@ impl Kernel {
             return Err(Errno::INVAL);
         } else {
             if OTHER_NODES.contains(&path) {
-                self.log.model(format_args!("node {} is not modelled", path.to_string_lossy()));
+                self.log.model(ChannelLine::NodeNotModelled { path: path.to_string_lossy().into_owned() });
             }
             return Err(Errno::NOENT);
         };
@@ -241,7 +242,7 @@ impl Kernel {
         let mut state = self.lock();
         if state.mappings.get(&key).is_none_or(|mapping| mapping.len != len) {
             drop(state);
-            self.log.model(format_args!("munmap of {len} bytes at {key:#x}: the range is not one mapping"));
+            self.log.model(MemoryLine::PartialMunmap { bytes: len, address: key });
             return Err(Errno::INVAL);
         }
         // SAFETY: the range is one mapping of this door, and the caller guarantees that it is unused.

@@ -4,10 +4,10 @@
 //! readable in the format of `/dev/kmsg`: one record per read, `priority,sequence,microseconds,-;text\n`. Lines of the
 //! model itself begin with `orin-sim: `. Source line numbers differ between releases, so every line of nvgpu carries 0.
 
-use core::fmt;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use gpu_log::{HangLine, Level, Message, NoteLine};
 use rustix::io::Errno;
 
 use super::pulse::Pulse;
@@ -17,20 +17,6 @@ const CAPACITY: usize = 16_384;
 
 /// Name of the GPU's platform device on Orin.
 pub(super) const DEVICE: &str = "17000000.gpu";
-
-/// Maximum length of a message of nvgpu, in bytes; the rest is truncated.
-const MESSAGE_BYTES: usize = 159;
-
-/// Severity, as in printk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Level {
-    /// `KERN_ERR`.
-    Error = 3,
-    /// `KERN_WARNING`.
-    Warning = 4,
-    /// `KERN_INFO`.
-    Info = 6,
-}
 
 #[derive(Debug)]
 struct Record {
@@ -67,39 +53,30 @@ impl Log {
     }
 
     /// Adds a line of nvgpu, as its function `function` prints it.
-    pub(super) fn nvgpu(&self, level: Level, function: &str, message: fmt::Arguments<'_>) {
-        let tag = match level {
-            Level::Error => "ERR",
-            Level::Warning => "WRN",
-            Level::Info => "INFO",
-        };
-        let mut message = message.to_string();
-        if let Some((cut, _)) = message.char_indices().find(|(at, c)| at + c.len_utf8() > MESSAGE_BYTES) {
-            message.truncate(cut);
-        }
-        self.push(level, format!("nvgpu: {DEVICE} {function:>33}:{:<4} [{tag}]  {message}", 0));
+    pub(super) fn nvgpu(&self, level: Level, function: &str, line: impl Into<Message>) {
+        self.push(level, gpu_log::nvgpu_line(level, DEVICE, function, &line.into()));
     }
 
     /// Adds an error line of nvgpu.
-    pub(super) fn error(&self, function: &str, message: fmt::Arguments<'_>) {
-        self.nvgpu(Level::Error, function, message);
+    pub(super) fn error(&self, function: &str, line: impl Into<Message>) {
+        self.nvgpu(Level::Error, function, line);
     }
 
     /// Adds a warning line of nvgpu.
-    pub(super) fn warning(&self, function: &str, message: fmt::Arguments<'_>) {
-        self.nvgpu(Level::Warning, function, message);
+    pub(super) fn warning(&self, function: &str, line: impl Into<Message>) {
+        self.nvgpu(Level::Warning, function, line);
     }
 
     /// Adds a line of nvmap, which starts with the function's name.
-    pub(super) fn nvmap(&self, level: Level, function: &str, message: fmt::Arguments<'_>) {
-        self.push(level, format!("{function}: {message}"));
+    pub(super) fn nvmap(&self, level: Level, function: &str, line: impl Into<Message>) {
+        self.push(level, gpu_log::nvmap_line(function, &line.into()));
     }
 
     /// Adds the lines of a kernel WARN with a backtrace.
-    pub(super) fn kernel_warning(&self, file: &str, function: &str, message: Option<&str>) {
+    pub(super) fn kernel_warning(&self, file: &str, function: &str, message: Option<Message>) {
         self.push(Level::Warning, "------------[ cut here ]------------".to_owned());
         if let Some(message) = message {
-            self.push(Level::Warning, message.to_owned());
+            self.push(Level::Warning, message.to_string());
         }
         let pid = std::process::id();
         let module = if function.starts_with("nvmap") { "nvmap" } else { "nvgpu" };
@@ -111,30 +88,29 @@ impl Log {
     }
 
     /// Adds an error line that the driver prints for its device.
-    pub(super) fn device(&self, function: &str, message: fmt::Arguments<'_>) {
-        self.push(Level::Error, format!("gk20a {DEVICE}: {function}: {message}"));
+    pub(super) fn device(&self, function: &str, line: impl Into<Message>) {
+        self.push(Level::Error, format!("gk20a {DEVICE}: {function}: {}", line.into()));
     }
 
     /// Adds a line of the debug dump.
-    pub(super) fn dump(&self, text: fmt::Arguments<'_>) {
-        self.push(Level::Error, format!("__ga10b__ {text}"));
+    pub(super) fn dump(&self, line: NoteLine) {
+        self.push(Level::Error, line.to_string());
     }
 
-    /// Adds the lines of a software quiesce, here after a bug in the driver.
+    /// Adds the lines with which the driver takes the GPU out of service.
     pub(super) fn quiesce(&self) {
-        let function = "nvgpu_sw_quiesce_with_trace";
-        self.error(function, format_args!("nvgpu_sw_quiesce_bug_cb:0 SW quiesce requested"));
-        self.error("nvgpu_sw_quiesce_thread", format_args!("SW quiesce thread running"));
+        self.error("nvgpu_sw_quiesce_with_trace", HangLine::QuiesceRequested {});
+        self.error("nvgpu_sw_quiesce_thread", HangLine::QuiesceRunning);
     }
 
     /// Adds a line of the model itself.
-    pub(super) fn model(&self, message: fmt::Arguments<'_>) {
-        self.push(Level::Warning, format!("orin-sim: {message}"));
+    pub(super) fn model(&self, line: impl Into<Message>) {
+        self.push(Level::Warning, line.into().to_string());
     }
 
-    /// Adds a line of the model about an error that a board would not report.
-    pub(super) fn model_error(&self, message: fmt::Arguments<'_>) {
-        self.push(Level::Error, format!("orin-sim: {message}"));
+    /// Adds a line of the model about an error that a board does not report.
+    pub(super) fn model_error(&self, line: impl Into<Message>) {
+        self.push(Level::Error, line.into().to_string());
     }
 
     fn push(&self, level: Level, text: String) {
@@ -213,33 +189,43 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use gpu_log::{FaultLine, MemoryLine};
+
     use super::*;
 
     #[test]
     fn lines_have_the_shape_of_nvgpu() {
         let log = Log::new();
-        log.error("gv11b_fb_mmu_fault_info_dump", format_args!("hello {}", 7));
-        let text = "nvgpu: 17000000.gpu      gv11b_fb_mmu_fault_info_dump:0    [ERR]  hello 7";
+        log.error("nvgpu_rc_mmu_fault", FaultLine::MmuTsg { tsg: 7 });
+        let text =
+            "nvgpu: 17000000.gpu                nvgpu_rc_mmu_fault:0    [ERR]  TSG 7 generated a mmu fault";
         assert_eq!(log.texts(), [text]);
-        log.warning("f", format_args!("{}", "x".repeat(500)));
-        assert!(log.texts()[1].ends_with(&"x".repeat(MESSAGE_BYTES)));
-        assert!(!log.texts()[1].contains(&"x".repeat(MESSAGE_BYTES + 1)));
+        log.warning("f", MemoryLine::DeprecatedFlag { flag: "x".repeat(500) });
+        let (_, message) = log.texts()[1].split_once("[WRN]  ").map(|(a, b)| (a.len(), b.len())).unwrap();
+        assert_eq!(message, gpu_log::MESSAGE_BYTES);
     }
 
     #[test]
     fn records_are_read_one_by_one() {
         let log = Log::new();
-        log.model(format_args!("first\nline"));
-        log.nvmap(Level::Info, "nvmap_ioctl", format_args!("second"));
+        log.model(FaultLine::Deadlock { text: "first\nline".to_owned() });
+        log.nvmap(Level::Information, "nvmap_ioctl", MemoryLine::ListMissing);
         let (mut cursor, mut buffer) = (0, [0; 256]);
         let mut read = || {
             let len = log.read(&mut cursor, &mut buffer)?;
             Ok::<_, Errno>(String::from_utf8(buffer[..len].to_vec()).unwrap())
         };
         let first = read().unwrap();
-        assert!(first.starts_with("4,0,") && first.ends_with(",-;orin-sim: first\\x0aline\n"), "{first}");
+        assert!(
+            first.starts_with("4,0,")
+                && first.ends_with(",-;orin-sim: deadlock unless the CPU helps: first\\x0aline\n"),
+            "{first}"
+        );
         let second = read().unwrap();
-        assert!(second.starts_with("6,1,") && second.ends_with(",-;nvmap_ioctl: second\n"), "{second}");
+        assert!(
+            second.starts_with("6,1,") && second.ends_with(",-;nvmap_ioctl: pointers are invalid\n"),
+            "{second}"
+        );
         assert_eq!(read(), Err(Errno::AGAIN));
         let mut cursor = 0;
         assert_eq!(log.read(&mut cursor, &mut [0; 4]), Err(Errno::INVAL));
@@ -250,7 +236,7 @@ mod tests {
     fn a_lost_record_is_reported_once() {
         let log = Log::new();
         for i in 0..CAPACITY + 5 {
-            log.model(format_args!("{i}"));
+            log.model(FaultLine::Deadlock { text: i.to_string() });
         }
         let (mut cursor, mut buffer) = (2, [0; 256]);
         assert_eq!(log.read(&mut cursor, &mut buffer), Err(Errno::PIPE));

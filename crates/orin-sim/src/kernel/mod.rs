@@ -49,6 +49,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
+use gpu_log::{ChannelLine, HangLine};
 use nvgpu_sys::door::{Door, MapRequest, OpenFlags, PollEntry};
 use rustix::io::Errno;
 
@@ -257,8 +258,7 @@ impl SoftwareOrin {
             let mut state = kernel.lock();
             if std::mem::replace(&mut state.quiesced, true) {
                 drop(state);
-                let message = "nvgpu_sw_quiesce_bug_cb:0 SW quiesce already pending";
-                kernel.log.error("nvgpu_sw_quiesce_with_trace", format_args!("{message}"));
+                kernel.log.error("nvgpu_sw_quiesce_with_trace", HangLine::QuiescePending {});
                 return;
             }
             state.tsgs.keys().copied().collect::<Vec<_>>()
@@ -368,7 +368,7 @@ impl Kernel {
     /// Handles a request without a handler: ENOTTY, and a line in the log if the real driver has one.
     fn unhandled(&self, code: Code, real: &[u32]) -> Errno {
         if real.contains(&code.code) {
-            self.log.model(format_args!("request {:#010x} is not modelled", code.code));
+            self.log.model(ChannelLine::RequestNotModelled { request: code.code });
         }
         Errno::NOTTY
     }

@@ -3,6 +3,7 @@
 //! The context belongs to the TSG and is mapped once into each address space of its channels. On Linux the request
 //! creates it for every class, including the copy engine's.
 
+use gpu_log::{ChannelLine, HangLine};
 use nvgpu_sys::channel::{AllocObjCtx, AllocObjCtxFlags, ComputePreemption, GraphicsPreemption};
 use rustix::io::Errno;
 
@@ -67,15 +68,12 @@ impl State {
         let function = "nvgpu_gr_setup_alloc_obj_ctx";
         let channel = self.channel(id, serial)?;
         let Some(space_id) = channel.space else {
-            log.error(function, format_args!("not bound to address space at time of grctx allocation"));
+            log.error(function, ChannelLine::ContextWithoutSpace {});
             return Err(Errno::INVAL);
         };
         let class = args.class_num;
         if !is_graphics(class) && !is_compute(class) && !OTHER_CLASSES.contains(&class) {
-            log.error(
-                "nvgpu_gr_setup_validate_channel_and_class",
-                format_args!("invalid obj class {class:#x}"),
-            );
+            log.error("nvgpu_gr_setup_validate_channel_and_class", ChannelLine::ObjectClass { class });
             return Err(Errno::INVAL);
         }
         // Remains set even if the request fails.
@@ -84,7 +82,7 @@ impl State {
         if stalled {
             preempt_timed_out(log, tsg_id);
             let errno = Errno::TIMEDOUT;
-            log.error(function, format_args!("preempt failed {}", -errno.raw_os_error()));
+            log.error(function, HangLine::PreemptFailed { error: -errno.raw_os_error() });
             return Err(errno);
         }
         self.class_rules(log, tsg_id, id)?;
@@ -124,10 +122,7 @@ impl State {
             let end = buffers[GRAPHICS_CONTEXT] + CONTEXT_BUFFERS[GRAPHICS_CONTEXT];
             if end > ADDRESS_LIMIT {
                 buffers.iter().for_each(|va| space.release_kernel(*va));
-                log.model(format_args!(
-                    "the graphics context would end at {end:#x}, above the 40 bits of its pointer: a board \
-                     freezes here; choose a lower va_range_end or a smaller ring"
-                ));
+                log.model(ChannelLine::ContextAboveLimit { end });
                 self.quiesced = true;
                 log.quiesce();
                 return Err(Errno::NODEV);

@@ -9,6 +9,7 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicU8, Ordering, fence};
 use std::fmt;
 
+use gpu_log::{FaultLine, HangLine, Level, NoteLine, mmu};
 use nvgpu_sys::channel::{NOTIFICATION_PENDING, Notification};
 use nvgpu_sys::tsg::SmErrorStateRecord;
 use zerocopy::IntoBytes;
@@ -21,7 +22,7 @@ use crate::strict::Report;
 
 use super::Kernel;
 use super::channel::Notifier;
-use super::log::{Level, Log};
+use super::log::Log;
 
 /// Notifier code: no progress within the time limit.
 pub(super) const IDLE_TIMEOUT: u32 = 8;
@@ -164,15 +165,18 @@ impl SmError {
         let record = &self.record;
         log.error(
             "gv11b_gr_intr_record_sm_error_state",
-            format_args!(
-                "sm err state gpc_id(0), tpc_id({tpc}), offset({offset}), sm_id({}), hww_global_esr {},\
-                 hww_warp_esr {}, hww_warp_esr_pc {:#x}",
-                self.sm, record.global_esr, record.warp_esr, record.warp_esr_pc
-            ),
+            FaultLine::SmState {
+                tpc,
+                offset,
+                sm: self.sm,
+                global_esr: record.global_esr,
+                warp_esr: record.warp_esr,
+                pc: record.warp_esr_pc,
+            },
         );
         log.error(
             "nvgpu_gr_intr_handle_sm_exception",
-            format_args!("sm hww global {:#010x} warp {:#010x}", record.global_esr, record.warp_esr),
+            FaultLine::SmRegisters { global_esr: record.global_esr, warp_esr: record.warp_esr },
         );
     }
 }
@@ -184,55 +188,40 @@ fn print_mmu(log: &Log, channel: u32, tsg: u32, client: &str, fault: &MmuFault) 
         "copy" => (MMU_ENGINE_GR, "hub", "ce0", 0),
         _ => (MMU_ENGINE_PBDMA, "hub", "host", 0),
     };
-    let (fault_type, number) = match fault.kind {
-        FaultKind::InvalidPde => ("invalid pde", 0),
-        FaultKind::InvalidPte => ("invalid pte", 2),
-        FaultKind::LimitViolation => ("limit violation", 3),
-        FaultKind::WriteReadOnly => ("write/ro violation", 6),
+    let fault_type = match fault.kind {
+        FaultKind::InvalidPde => 0,
+        FaultKind::InvalidPte => 2,
+        FaultKind::LimitViolation => 3,
+        FaultKind::WriteReadOnly => 6,
     };
-    let access = match fault.access {
-        Access::Read => "virt read",
-        Access::Write => "virt write",
-        Access::Atomic => "virt atomic strong",
+    let access_type = match fault.access {
+        Access::Read => 0,
+        Access::Write => 1,
+        Access::Atomic => 2,
     };
-    log.error(
-        "gv11b_fb_handle_mmu_fault_common",
-        format_args!("page fault error: err_type = {number:#x}, fault_status = 0x200"),
-    );
+    log.error("gv11b_fb_handle_mmu_fault_common", FaultLine::PageFault { err_type: fault_type });
     let function = "gv11b_fb_mmu_fault_info_dump";
     log.error(
         function,
-        format_args!(
-            "[MMU FAULT] mmu engine id:  {engine}, ch id:  {channel}, fault addr: {:#x}, fault addr aperture: \
-             0, fault type: {fault_type}, access type: {access}, ",
-            // The fault packet contains no lower bits (`hw_gmmu_ga10b.h`, `gmmu_fault_buf_entry_addr_lo`).
-            fault.va & !0xfff
-        ),
+        FaultLine::MmuFault {
+            engine,
+            channel,
+            // HW: the fault packet has the address of the page only (`hw_gmmu_ga10b.h`,
+            // `gmmu_fault_buf_entry_addr_lo`).
+            address: fault.va & !0xfff,
+            fault_type: mmu::fault_type(fault_type),
+            access_type: mmu::access_type(access_type),
+        },
     );
-    log.error(
-        function,
-        format_args!(
-            "[MMU FAULT] protected mode: 0, client type: {kind}, client id:  {unit}, gpc id if client type \
-             is gpc: {gpc}, "
-        ),
-    );
-    log.error(
-        "gv11b_fifo_locked_preempt_runlists_rc",
-        format_args!("mmu fault id={tsg} id_type=1 act_eng_bitmask=00000001"),
-    );
+    log.error(function, FaultLine::MmuClient { client_type: kind.to_owned(), client: unit.to_owned(), gpc });
+    log.error("gv11b_fifo_locked_preempt_runlists_rc", FaultLine::MmuRecovery { tsg });
 }
 
 /// Prints one set bit of a host engine's interrupt, with the pushbuffer state.
 pub(super) fn print_pbdma(log: &Log, (name, bit): (&str, u32), header: u32, shadow: u32) {
     let function = "ga10b_pbdma_dump_intr_0";
-    log.error(function, format_args!("PBDMA intr {name} Error"));
-    log.error(
-        function,
-        format_args!(
-            "pbdma_intr_0(0):{bit:#010x} PBH: {header:08x} SHADOW: {shadow:08x} gp shadow0: 00000000 gp \
-             shadow1: 00000000M0: 00000000 00000000 00000000 00000000 "
-        ),
-    );
+    log.error(function, FaultLine::PbdmaInterrupt { name: name.to_owned() });
+    log.error(function, FaultLine::PbdmaRegisters { bits: bit, header, shadow });
 }
 
 /// Interrupts of a host engine's copy-engine half, by bit (`hw_pbdma_ga10b.h`, `pbdma_intr_1`).
@@ -252,13 +241,13 @@ fn print_hce(log: &Log, refusal: Refusal) -> u32 {
         // Silicon does not check data; this is its closest error.
         Refusal::Undefined | Refusal::Data | Refusal::Software => hce::ILLEGAL_METHOD,
     };
-    log.error("ga10b_pbdma_handle_intr_1", format_args!("hce err: pbdma_intr_1(0):{bit:#010x}"));
+    log.error("ga10b_pbdma_handle_intr_1", FaultLine::HostCopyError { bits: bit });
     PBDMA
 }
 
 /// Prints a refused method of the graphics engine or, below the first engine method and on the software subchannels, of
 /// the host engine. Returns the notifier's code.
-fn print_method(log: &Log, channel: u32, refusal: Refusal, method: (u8, u32), data: u32) -> u32 {
+fn print_method(log: &Log, refusal: Refusal, method: (u8, u32), data: u32) -> u32 {
     let (subchannel, address) = method;
     let graphics = subchannel < FIRST_OTHER_SUBCHANNEL;
     let function = "nvgpu_gr_intr_stall_isr";
@@ -269,7 +258,7 @@ fn print_method(log: &Log, channel: u32, refusal: Refusal, method: (u8, u32), da
         }
         Refusal::Class if graphics => {
             let class = data & 0xffff;
-            log.error(function, format_args!("invalid class {class:#010x}, offset {address:#010x}"));
+            log.error(function, FaultLine::InvalidClass { class, method: address });
             EXCEPTION
         }
         Refusal::Class if subchannel == COPY_SUBCHANNEL => print_hce(log, refusal),
@@ -283,26 +272,16 @@ fn print_method(log: &Log, channel: u32, refusal: Refusal, method: (u8, u32), da
             let trapped = u32::from(subchannel) << 16 | address;
             log.error(
                 "gr_intr_handle_illegal_method",
-                format_args!(
-                    "invalid method class {COMPUTE_CLASS:#010x}, offset {address:#010x} address \
-                     {trapped:#010x}"
-                ),
+                FaultLine::InvalidMethod { class: COMPUTE_CLASS, method: address, trapped },
             );
-            log.error(function, format_args!("illegal method"));
+            log.error(function, FaultLine::IllegalMethod);
             ILLEGAL_NOTIFY
         }
         _ => {
             let function = "gr_intr_handle_class_error";
-            log.error(
-                function,
-                format_args!(
-                    "class error 0x00000001, offset {address:#010x},sub channel {subchannel:#010x} mme \
-                     generated 0, mme pc 0x00000000data high 0 priv status 0 unhandled intr 0x00000000 for \
-                     channel {channel}"
-                ),
-            );
-            log.error(function, format_args!("trapped data low {data:#010x}"));
-            log.error("nvgpu_gr_intr_stall_isr", format_args!("class error"));
+            log.error(function, FaultLine::ClassError { method: address, subchannel: subchannel.into() });
+            log.error(function, FaultLine::TrappedData { data });
+            log.error("nvgpu_gr_intr_stall_isr", FaultLine::ClassErrorEnd);
             EXCEPTION
         }
     }
@@ -326,10 +305,9 @@ impl Kernel {
                 if let (Some(code), Some(notifier)) = (code, &channel.notifier)
                     && write_notifier(notifier, code)
                 {
-                    let level = if code == RESET { Level::Info } else { Level::Error };
-                    let message =
-                        format!("error notifier set to {code} for ch {id} owned by {}", channel.owner);
-                    log.nvgpu(level, "nvgpu_set_err_notifier_locked", format_args!("{message}"));
+                    let level = if code == RESET { Level::Information } else { Level::Error };
+                    let line = FaultLine::NotifierSet { code, channel: *id, owner: channel.owner.clone() };
+                    log.nvgpu(level, "nvgpu_set_err_notifier_locked", line);
                 }
             }
             channels
@@ -353,7 +331,8 @@ impl Kernel {
 
     /// Prints a fault. Returns the notifier's code, or `None` if the kernel does not recover from this fault.
     fn print_fault(&self, log: &Log, channel: u32, tsg: u32, fault: &ChannelFault) -> Option<u32> {
-        let more = |what: &dyn fmt::Display| log.model(format_args!("channel {channel}: {what}"));
+        let more =
+            |what: &dyn fmt::Display| log.model(FaultLine::Explanation { channel, text: what.to_string() });
         match fault {
             ChannelFault::Mmu { client, fault } => {
                 self.print_mmu_fault(log, channel, tsg, client, fault);
@@ -378,7 +357,7 @@ impl Kernel {
             }
             ChannelFault::Method { refusal, subchannel, address, data, reason } => {
                 more(&format_args!("method {address:#x} = {data:#x} on subchannel {subchannel}: {reason}"));
-                Some(print_method(log, channel, *refusal, (*subchannel, *address), *data))
+                Some(print_method(log, *refusal, (*subchannel, *address), *data))
             }
             ChannelFault::Semaphore { va, reason } => {
                 // HW: this interrupt is only logged and cleared; the "recover" decision is dropped
@@ -389,22 +368,16 @@ impl Kernel {
             }
             ChannelFault::LaunchDescriptor { va, esr_bit, reason } => {
                 let esr = esr_bit.and_then(|bit| 1_u32.checked_shl(bit)).unwrap_or(0);
-                log.error(
-                    "gm20b_gr_intr_check_gr_sked_exception",
-                    format_args!("sked exception: esr {esr:#010x}"),
-                );
+                log.error("gm20b_gr_intr_check_gr_sked_exception", FaultLine::DescriptorRefused { esr });
                 more(&format_args!("launch descriptor at {va:#x}: {reason}"));
                 Some(EXCEPTION)
             }
             ChannelFault::Copy { reason } => {
                 let function = "ga10b_ce_stall_isr";
-                log.error(function, format_args!("ce launch error interrupt"));
+                log.error(function, FaultLine::CopyRefused);
                 log.warning(
                     "nvgpu_error_notifier_to_channel_notifier",
-                    format_args!(
-                        "nvgpu_error_notifier_to_channel_notifier: invalid error_notifier requested \
-                         {COPY_ENGINE}"
-                    ),
+                    FaultLine::PrivateNotifier { code: COPY_ENGINE },
                 );
                 more(&format_args!("copy engine: {reason}"));
                 Some(COPY_ENGINE)
@@ -416,23 +389,25 @@ impl Kernel {
     fn print_mmu_fault(&self, log: &Log, channel: u32, tsg: u32, client: &str, fault: &MmuFault) {
         print_mmu(log, channel, tsg, client, fault);
         self.dump(log);
-        log.error("nvgpu_rc_mmu_fault", format_args!("TSG {tsg} generated a mmu fault"));
+        log.error("nvgpu_rc_mmu_fault", FaultLine::MmuTsg { tsg });
     }
 
     /// Prints the debug dump, limited to what the model has: the list of channels.
     pub(super) fn dump(&self, log: &Log) {
-        log.dump(format_args!("Channel Status - chip ga10b"));
+        log.dump(NoteLine::ChannelDump {});
         let pid = std::process::id();
         for (id, channel) in &self.lock().channels {
             let Some(tsg) = channel.tsg else { continue };
             let deterministic = if channel.deterministic { "yes" } else { "no" };
-            log.dump(format_args!(
-                "{id}-ga10b, TSG: {tsg}, pid {pid}, thread name {}, refs: 1, deterministic: {deterministic}, \
-                 domain name: (none)",
-                channel.owner
-            ));
+            log.dump(NoteLine::ChannelStatus {
+                channel: *id,
+                tsg,
+                pid,
+                owner: channel.owner.clone(),
+                deterministic: deterministic.to_owned(),
+            });
         }
-        log.dump(format_args!("PBDMA Status - chip ga10b"));
+        log.dump(NoteLine::PbdmaDump {});
     }
 
     /// Runs `print` on the kernel log, or on a discarded log if faults are silenced.
@@ -446,15 +421,10 @@ impl Kernel {
             // Recovery starts with the 31st interrupt of 100 ms, the first one beyond 3000 ms. That the switch waits
             // for an acknowledgement is an assumption.
             let function = "ga10b_fifo_ctxsw_timeout_isr";
-            log.error(function, format_args!("Host pfifo ctxsw timeout error"));
-            log.error(
-                function,
-                format_args!(
-                    "ctxsw timeout error: active engine id =0, tsg={tsg}, info: awaiting ack ms=3100"
-                ),
-            );
+            log.error(function, HangLine::SwitchTimeout);
+            log.error(function, HangLine::SwitchTimeoutEnd { tsg });
             self.dump(log);
-            log.model(format_args!("channel {channel}: {fault}"));
+            log.model(FaultLine::Explanation { channel, text: fault.to_string() });
             return IDLE_TIMEOUT;
         }
         if let SmFaultCause::Mmu(refused) = &fault.cause {
@@ -470,11 +440,11 @@ impl Kernel {
             SmFaultCause::Mmu(refused) => format!(", {}", self.place(channel, refused.va)),
             _ => String::new(),
         };
-        log.model(format_args!("channel {channel}: {fault}{place}"));
+        log.model(FaultLine::Explanation { channel, text: format!("{fault}{place}") });
         if matches!(fault.cause, SmFaultCause::Mmu(_)) {
             return MMU_FAULT;
         }
-        log.error("nvgpu_gr_intr_handle_sm_exception", format_args!("set gr exception notifier"));
+        log.error("nvgpu_gr_intr_handle_sm_exception", FaultLine::ExceptionNotifier);
         EXCEPTION
     }
 }
@@ -491,7 +461,7 @@ impl FaultHandler for Kernel {
         });
         let tsg = before.filter(|_| halted && before == identity()).and_then(|(_, tsg)| tsg);
         let Some(tsg) = tsg else {
-            self.log.model(format_args!("channel {channel_id} ended before its fault was handled: {fault}"));
+            self.log.model(FaultLine::LateFault { channel: channel_id, text: fault.to_string() });
             return;
         };
         self.with_fault_log(|log| {
@@ -504,13 +474,13 @@ impl FaultHandler for Kernel {
     fn deadlock(&self, waiters: &[Waiter]) {
         self.with_fault_log(|log| {
             for waiter in waiters {
-                log.model(format_args!("deadlock unless the CPU helps: {waiter}"));
+                log.model(FaultLine::Deadlock { text: waiter.to_string() });
             }
         });
     }
 
     fn strict_report(&self, report: &Report) {
-        self.log.model_error(format_args!("strict: channel {}: {report}", report.channel));
+        self.log.model_error(FaultLine::Strict { channel: report.channel, text: report.to_string() });
     }
 
     fn non_stall_interrupt(&self, channel_id: u32) {

@@ -3,6 +3,7 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use gpu_log::MemoryLine;
 use nvgpu_sys::address_space::{KIND_INVALID, PAGE_SIZE, Remap, RemapFlags, RemapOp};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
@@ -122,9 +123,8 @@ impl State {
 
     /// Checks an operation against its buffer and the area `(start, len)`, in this order.
     fn check_remap(&self, log: &Log, area: (u64, u64), op: &RemapOp) -> Result<Checked, Errno> {
-        let failed = |step: &str, errno: Errno| {
-            let number = -errno.raw_os_error();
-            log.error("nvgpu_vm_remap_locked", format_args!("{step} failed: {number}"));
+        let failed = |step: fn(i32) -> MemoryLine, errno: Errno| {
+            log.error("nvgpu_vm_remap_locked", step(-errno.raw_os_error()));
             errno
         };
         let (va, len) = (op.virt_offset_in_pages * PAGE, op.num_pages * PAGE);
@@ -133,18 +133,19 @@ impl State {
             return if inside {
                 Ok(Checked { va, len, target: None })
             } else {
-                Err(failed("validate_unmap", Errno::INVAL))
+                Err(failed(|error| MemoryLine::ValidateUnmap { error }, Errno::INVAL))
             };
         }
         let flags = RemapFlags::from_bits_retain(op.flags);
         let writable = !flags.contains(RemapFlags::ACCESS_NO_WRITE);
-        let buffer =
-            self.remap_buffer(log, op.mem_handle, writable).map_err(|errno| failed("get_mpool", errno))?;
+        let buffer = self
+            .remap_buffer(log, op.mem_handle, writable)
+            .map_err(|errno| failed(|error| MemoryLine::RemapBuffer { error }, errno))?;
         // Buffer offsets are in pages of the operation, addresses in pages of the area.
         let page = page_size(flags).unwrap_or(PAGE);
         let end = op.mem_offset_in_pages.checked_add(op.num_pages).and_then(|pages| pages.checked_mul(page));
         if end.is_none_or(|end| end > buffer.handle.size()) || !inside {
-            return Err(failed("validate_map", Errno::INVAL));
+            return Err(failed(|error| MemoryLine::ValidateMap { error }, Errno::INVAL));
         }
         let (offset, cached) = (op.mem_offset_in_pages * PAGE, flags.contains(RemapFlags::CACHEABLE));
         let target = Target { buffer, offset, writable, cached };
@@ -156,15 +157,15 @@ impl State {
         let function = "nvgpu_vm_remap_os_buf_get";
         // CAST: a descriptor is the same 32 bits.
         let Ok(buffer) = self.fds.dma_buf(handle as RawFd) else {
-            log.warning(function, format_args!("mem_handle {handle:#x} is not a dmabuf"));
+            log.warning(function, MemoryLine::RemapNotDmabuf { handle });
             return Err(Errno::INVAL);
         };
         if writable && buffer.read_only {
-            log.error(function, format_args!("RW access requested for RO mapped buffer"));
+            log.error(function, MemoryLine::RemapReadOnly);
             return Err(Errno::INVAL);
         }
         if buffer.handle.memory().is_none() {
-            log.warning(function, format_args!("failed to pin dma_buf"));
+            log.warning(function, MemoryLine::RemapPinFailed);
             return Err(Errno::NOMEM);
         }
         Ok(buffer)

@@ -11,6 +11,7 @@ use std::time::Duration;
 use ampere_cmd::Encoder;
 use ampere_cmd::command::{AcquireCondition, Payload, SemaphoreAcquire, SemaphoreRelease};
 use ampere_cmd::gpfifo::{Entry, Segment, userd};
+use gpu_log::ChannelLine;
 use nvgpu_sys::channel::{AllocGpfifoEx, Gpfifo, SetupBind, SubmitFlags, SubmitGpfifo};
 use nvgpu_sys::ctrl::{USERMODE_DOORBELL, USERMODE_PAGE_SIZE};
 use rustix::io::Errno;
@@ -245,10 +246,7 @@ impl State {
             ring.fence = Some((syncpoint, syncpoints.value(syncpoint.id)));
         }
         let beyond = |va: u64| {
-            log.model(format_args!(
-                "SUBMIT_GPFIFO: the syncpoint at {va:#x} is above the 40 bits of a semaphore; choose a lower \
-                 va_range_end"
-            ));
+            log.model(ChannelLine::SyncpointAboveLimit { address: va });
             Errno::INVAL
         };
         let wait_words = match wait {

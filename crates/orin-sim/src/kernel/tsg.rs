@@ -9,6 +9,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use gpu_log::{ChannelLine, HangLine};
 use nvgpu_sys::tsg::{
     self as abi, BindChannelEx, BindSchedulingDomain, CreateSubcontext, DeleteSubcontext,
     EVENT_BLOCKING_SYNC, EVENT_CMD_ENABLE, EVENT_COUNT, EVENT_GR_SEMAPHORE_WRITE_AWAKEN, EventIdCtrl,
@@ -59,22 +60,19 @@ fn no_power(log: &Log, code: u32) -> Errno {
     let function = "nvgpu_ioctl_tsg_dev_ioctl";
     match code {
         code::BIND_CHANNEL_EX | code::SET_RUNLIST_INTERLEAVE | code::SET_TIMESLICE => {
-            log.error(function, format_args!("failed to power on gpu"));
+            log.error(function, ChannelLine::NoPower);
         }
         code::SET_L2_MAX_WAYS_EVICT_LAST | code::GET_L2_MAX_WAYS_EVICT_LAST => {
-            log.error(function, format_args!("failed to power on gpu for ioctl cmd: {code:#x}"));
+            log.error(function, ChannelLine::NoPowerForRequest { request: code });
         }
-        _ => log.error(function, format_args!("failed to host gk20a for ioctl cmd: {code:#x}")),
+        _ => log.error(function, ChannelLine::NoPowerForChannel { request: code }),
     }
     Errno::NODEV
 }
 
 /// Prints the line of a TSG that cannot be preempted.
 pub(super) fn preempt_timed_out(log: &Log, tsg: u32) {
-    log.error(
-        "nvgpu_fifo_preempt_tsg",
-        format_args!("preempt timed out for tsgid: {tsg}, ctxsw timeout will trigger recovery if needed"),
-    );
+    log.error("nvgpu_fifo_preempt_tsg", HangLine::PreemptTimeout { tsg });
 }
 
 /// The engine context of a TSG, as mapped in one address space.
@@ -136,16 +134,13 @@ impl Tsg {
         let sync = !self.veids.contains_key(&0);
         let veid = match kind {
             SUBCONTEXT_SYNC => sync.then_some(0).ok_or_else(|| {
-                log.error("nvgpu_tsg_create_sync_subcontext", format_args!("SYNC VEID not available"));
+                log.error("nvgpu_tsg_create_sync_subcontext", ChannelLine::SyncSubcontextTaken);
                 Errno::NOSPC
             })?,
             SUBCONTEXT_ASYNC => {
                 let free = (1..VEID_COUNT).find(|veid| !self.veids.contains_key(veid));
                 free.or(sync.then_some(0)).ok_or_else(|| {
-                    log.error(
-                        "nvgpu_tsg_create_async_subcontext",
-                        format_args!("ASYNC & SYNC VEIDs not available"),
-                    );
+                    log.error("nvgpu_tsg_create_async_subcontext", ChannelLine::NoSubcontext);
                     Errno::NOSPC
                 })?
             }
@@ -241,33 +236,26 @@ impl State {
         let tsg = self.tsgs.get_mut(&tsg_id).ok_or(Errno::INVAL)?;
         if channel.veid == 0 && tsg.veids.get(&0).copied().flatten().is_none() {
             if tsg.veids.contains_key(&0) {
-                log.error(
-                    "nvgpu_tsg_create_sync_subcontext_internal",
-                    format_args!("SYNC VEID not available"),
-                );
+                log.error("nvgpu_tsg_create_sync_subcontext_internal", ChannelLine::SyncSubcontextTaken);
                 return Err(Errno::NOSPC);
             }
             tsg.veids.insert(0, channel.space);
         }
         if tsg.veids.get(&channel.veid).copied().flatten() != channel.space {
-            let message = "channel VM does not match with subcontext VM";
-            log.error("nvgpu_tsg_validate_ch_subctx_vm", format_args!("{message}"));
+            log.error("nvgpu_tsg_validate_ch_subctx_vm", ChannelLine::SubcontextSpace {});
             return Err(Errno::INVAL);
         }
         if channel.tsg.is_some() {
             return Err(Errno::INVAL);
         }
         if tsg.channels.len() >= MAX_CHANNELS {
-            log.warning(
-                "nvgpu_tsg_bind_channel",
-                format_args!("TSG {tsg_id} trying to bind more than supported channels ({MAX_CHANNELS})"),
-            );
+            log.warning("nvgpu_tsg_bind_channel", ChannelLine::TsgFull { tsg: tsg_id, limit: MAX_CHANNELS });
             return Err(Errno::INVAL);
         }
         if let Some(runlist) = tsg.runlist.filter(|runlist| *runlist != channel.runlist) {
             log.error(
                 "nvgpu_tsg_bind_channel",
-                format_args!("runlist_id mismatch ch[{}] tsg[{runlist}]", channel.runlist),
+                ChannelLine::RunlistMismatch { channel: channel.runlist, tsg: runlist },
             );
             return Err(Errno::INVAL);
         }
@@ -285,10 +273,7 @@ impl State {
             return Err(Errno::INVAL);
         }
         if args.cmd != EVENT_CMD_ENABLE {
-            log.error(
-                "gk20a_tsg_ioctl_event_id_ctrl",
-                format_args!("unrecognized tsg event id cmd: {:#x}", args.cmd),
-            );
+            log.error("gk20a_tsg_ioctl_event_id_ctrl", ChannelLine::EventCommand { command: args.cmd });
             return Err(Errno::INVAL);
         }
         let id = args.event_id;
@@ -326,11 +311,11 @@ impl State {
     fn create_subcontext(&mut self, log: &Log, tsg: u32, args: &mut CreateSubcontext) -> Result<(), Errno> {
         let function = "nvgpu_tsg_ioctl_create_subcontext";
         if args.kind > SUBCONTEXT_ASYNC {
-            log.error(function, format_args!("Invalid subcontext type {}", args.kind));
+            log.error(function, ChannelLine::SubcontextType { value: args.kind });
             return Err(Errno::INVAL);
         }
         let Some(space) = self.fds.space(args.as_fd) else {
-            log.error(function, format_args!("Invalid VM (fd = {}) specified for subcontext", args.as_fd));
+            log.error(function, ChannelLine::NotASpace { fd: args.as_fd });
             return Err(Errno::INVAL);
         };
         let tsg = self.tsgs.get_mut(&tsg).ok_or(Errno::INVAL)?;
@@ -418,10 +403,7 @@ impl Kernel {
                 let result = state.bind_channel(log, id, channel);
                 if result.is_err() {
                     // The board's kernel leaks a reference here, so close() would never return.
-                    log.model(format_args!(
-                        "BIND_CHANNEL failed on channel {channel}: on a board its close() now hangs for \
-                         ever; use BIND_CHANNEL_EX"
-                    ));
+                    log.model(ChannelLine::BindHangsClose { channel });
                 }
                 result
             })?,
@@ -435,10 +417,7 @@ impl Kernel {
                 argument.call(|args: &mut DeleteSubcontext| state.delete_subcontext(id, args))?;
             }
             _ => {
-                log.error(
-                    "nvgpu_ioctl_tsg_dev_ioctl",
-                    format_args!("unrecognized tsg gpu ioctl cmd: {:#x}", code.code),
-                );
+                log.error("nvgpu_ioctl_tsg_dev_ioctl", ChannelLine::UnknownTsgRequest { request: code.code });
                 return Err(Errno::NOTTY);
             }
         }

@@ -8,6 +8,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use gpu_log::HangLine;
 use nvgpu_sys::channel::{WDT_DISABLE, WDT_DISABLE_DUMP, WDT_ENABLE, WDT_SET_TIMEOUT, Wdt};
 use rustix::io::Errno;
 
@@ -148,7 +149,7 @@ impl Kernel {
 
     fn job_timed_out(&self, id: u32, tsg: u32, dump: bool) {
         self.with_fault_log(|log| {
-            log.error("nvgpu_channel_recover_from_wdt", format_args!("Job on channel {id} timed out"));
+            log.error("nvgpu_channel_recover_from_wdt", HangLine::JobTimeout { channel: id });
             if dump {
                 self.dump(log);
             }
@@ -159,7 +160,7 @@ impl Kernel {
     fn acquire_timed_out(&self, tsg: u32) {
         self.with_fault_log(|log| {
             recovery::print_pbdma(log, recovery::pbdma::ACQUIRE, 0, 0);
-            log.error("ga10b_pbdma_handle_intr_0_acquire", format_args!("semaphore acquire timeout!"));
+            log.error("ga10b_pbdma_handle_intr_0_acquire", HangLine::AcquireTimeout);
             self.end_tsg_with(log, tsg, Some(recovery::ACQUIRE_TIMEOUT));
         });
     }

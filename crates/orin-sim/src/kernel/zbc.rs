@@ -4,6 +4,7 @@
 //! value has been set. The driver's initial entries are unknown, so the tables start empty; their length is an
 //! assumption.
 
+use gpu_log::ChannelLine;
 use nvgpu_sys::ctrl::{
     GpuFlags, ZBC_TYPE_COLOR, ZBC_TYPE_DEPTH, ZBC_TYPE_INVALID, ZBC_TYPE_STENCIL, ZbcQueryTable, ZbcSetTable,
     code,
@@ -82,13 +83,13 @@ impl ClearValues {
             ZBC_TYPE_DEPTH => ("depth", &self.depth),
             ZBC_TYPE_STENCIL => ("stencil", &self.stencil),
             _ => {
-                log.error(function, format_args!("invalid zbc table type"));
+                log.error(function, ChannelLine::ZbcType);
                 return Err(Errno::INVAL);
             }
         };
         let index = args.index_size as usize;
         if !(1..=ENTRIES).contains(&index) {
-            log.error(function, format_args!("invalid zbc {name} table index {index}"));
+            log.error(function, ChannelLine::ZbcIndex { table: name.to_owned(), index });
             return Err(Errno::INVAL);
         }
         let (value, users) = table.entries.get(index - 1).copied().unwrap_or_default();

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use gpu_log::MemoryLine;
 use nvgpu_sys::address_space::{
     ACCESS_BITS, ACCESS_DEFAULT, ACCESS_READ_ONLY, ACCESS_READ_WRITE, ACCESS_SHIFT, KIND_INVALID,
     MapBufferEx, MapBufferFlags, MappingModify, UnmapBuffer,
@@ -59,10 +60,10 @@ impl Space {
         let (fixed, references) = (mapping.fixed(), mapping.references);
         if fixed && references > 1 {
             // The kernel first waits 100 ms for the other references, which belong to the caller.
-            log.error("nvgpu_vm_unmap_sync_buffer", format_args!("sync-unmap failed on {:#x}", args.offset));
+            log.error("nvgpu_vm_unmap_sync_buffer", MemoryLine::SyncUnmap { address: args.offset });
             log.warning(
                 "nvgpu_vm_unmap",
-                format_args!("{references} references remaining on {:#x}", args.offset),
+                MemoryLine::ReferencesRemaining { references, address: args.offset },
             );
         }
         self.drop_reference(args.offset);
@@ -75,12 +76,12 @@ impl Space {
         let fixed = flags.contains(MapBufferFlags::FIXED_OFFSET);
         check_arguments(log, args, size)?;
         if buffer.handle.memory().is_none() {
-            log.warning("nvgpu_vm_map_linux", format_args!("Failed to pin dma_buf!"));
+            log.warning("nvgpu_vm_map_linux", MemoryLine::PinFailed {});
             return Err(Errno::INVAL);
         }
         let access = args.flags >> ACCESS_SHIFT & ((1 << ACCESS_BITS) - 1);
         if buffer.read_only && access == ACCESS_READ_WRITE {
-            log.error("nvgpu_vm_map_linux", format_args!("RW mapping requested for RO buffer"));
+            log.error("nvgpu_vm_map_linux", MemoryLine::WriteMapping);
             return Err(Errno::INVAL);
         }
         let writable = !buffer.read_only && access != ACCESS_READ_ONLY;
@@ -100,8 +101,8 @@ impl Space {
             args.offset
         } else {
             self.user.allocate(len).ok_or_else(|| {
-                log.error("nvgpu_vm_alloc_va", format_args!("(gk20a_as) oom: sz={len:#x}"));
-                log.error("nvgpu_gmmu_map_locked", format_args!("failed to allocate va space"));
+                log.error("nvgpu_vm_alloc_va", MemoryLine::OutOfAddresses { size: len });
+                log.error("nvgpu_gmmu_map_locked", MemoryLine::NoVaSpace);
                 report_failed_map(log, Errno::NOMEM);
                 Errno::NOMEM
             })?
@@ -151,26 +152,23 @@ impl Space {
         }
         let function = "nvgpu_vm_area_validate_buffer";
         let Some(end) = args.offset.checked_add(len) else {
-            log.warning(function, format_args!("fixed offset mapping with invalid map_size"));
+            log.warning(function, MemoryLine::FixedSize);
             return Err(Errno::INVAL);
         };
         if !args.offset.is_multiple_of(PAGE) {
-            log.error(
-                function,
-                format_args!("map offset must be buffer page size aligned {:#x}", args.offset),
-            );
+            log.error(function, MemoryLine::FixedMisaligned { offset: args.offset });
             return Err(Errno::INVAL);
         }
         let Some((start, area)) = self.area(args.offset) else {
-            log.warning(function, format_args!("fixed offset mapping without space allocation"));
+            log.warning(function, MemoryLine::FixedUnreserved);
             return Err(Errno::INVAL);
         };
         if end > start + area {
-            log.warning(function, format_args!("fixed offset mapping size overflows va node"));
+            log.warning(function, MemoryLine::FixedOverflow);
             return Err(Errno::INVAL);
         }
         if self.overlapping(args.offset, len).next().is_some() {
-            log.warning(function, format_args!("overlapping buffer map requested"));
+            log.warning(function, MemoryLine::FixedOverlap);
             return Err(Errno::INVAL);
         }
         Ok((len, Some(start)))
@@ -195,33 +193,32 @@ impl Space {
     pub(super) fn modify(&self, log: &Log, args: &MappingModify) -> Result<(), Errno> {
         let function = "nvgpu_vm_mapping_modify";
         let Some(mapping) = self.mappings.get(&args.map_address) else {
-            log.error(function, format_args!("no buffer at map_address {:#x}", args.map_address));
+            log.error(function, MemoryLine::NotMapped { address: args.map_address });
             return Err(Errno::INVAL);
         };
-        for (what, value) in [("buffer_offset", args.buffer_offset), ("buffer_size", args.buffer_size)] {
-            if !value.is_multiple_of(PAGE) {
-                log.error(function, format_args!("{what} {value:#x} not page aligned"));
-                return Err(Errno::INVAL);
-            }
+        if !args.buffer_offset.is_multiple_of(PAGE) {
+            log.error(function, MemoryLine::ModifyOffset { offset: args.buffer_offset });
+            return Err(Errno::INVAL);
+        }
+        if !args.buffer_size.is_multiple_of(PAGE) {
+            log.error(function, MemoryLine::ModifySize { size: args.buffer_size });
+            return Err(Errno::INVAL);
         }
         if args.buffer_offset.checked_add(args.buffer_size).is_none_or(|end| end > mapping.len) {
             log.error(
                 function,
-                format_args!(
-                    "buffer end exceeds buffer size. {:#x} + {:#x} > {:#x}",
-                    args.buffer_offset, args.buffer_size, mapping.len
-                ),
+                MemoryLine::ModifyBeyondBuffer {
+                    offset: args.buffer_offset,
+                    size: args.buffer_size,
+                    mapped: mapping.len,
+                },
             );
             return Err(Errno::INVAL);
         }
         // Pages are never compressible, so the resulting kind is the incompressible one.
         if args.incompr_kind == KIND_INVALID {
-            let message = if args.compr_kind == KIND_INVALID {
-                "both compr_kind and incompr_kind are invalid"
-            } else {
-                "invalid incompr_kind specified"
-            };
-            log.error(function, format_args!("{message}"));
+            let none = args.compr_kind == KIND_INVALID;
+            log.error(function, if none { MemoryLine::NoKind } else { MemoryLine::InvalidKind });
             return Err(Errno::INVAL);
         }
         Ok(())
@@ -233,9 +230,9 @@ fn report_failed_map(log: &Log, errno: Errno) {
     let function = "nvgpu_gmmu_map_locked";
     let number = -errno.raw_os_error();
     if errno == Errno::INVAL {
-        log.error(function, format_args!("failed to update ptes on map, err={number}"));
+        log.error(function, MemoryLine::UpdatePtes { error: number });
     }
-    log.error(function, format_args!("{function}: failed with err={number}"));
+    log.error(function, MemoryLine::MapFailed { function: function.to_owned(), error: number });
 }
 
 /// The checks of MAP_BUFFER_EX that need only the size of the buffer.
@@ -244,41 +241,38 @@ fn check_arguments(log: &Log, args: &MapBufferEx, size: u64) -> Result<(), Errno
     let fixed = flags.contains(MapBufferFlags::FIXED_OFFSET);
     let function = "nvgpu_vm_map_buffer";
     if !fixed && (args.offset != 0 || args.buffer_offset != 0) {
-        log.error(function, format_args!("Regular map with addr/buf offset is not supported!"));
+        log.error(function, MemoryLine::OffsetWithoutFixed {});
         return Err(Errno::INVAL);
     }
     if !fixed && args.mapping_size != 0 {
-        log.error(function, format_args!("map_size && non-fixed-mapping!"));
+        log.error(function, MemoryLine::SizeWithoutFixed {});
         return Err(Errno::INVAL);
     }
     if args.mapping_size > size || args.buffer_offset > size - args.mapping_size {
         log.error(
             function,
-            format_args!(
-                "buf size {size:x} < (offset({:x}) + map_size({:x}))",
-                args.buffer_offset, args.mapping_size
-            ),
+            MemoryLine::BeyondBuffer { size, offset: args.buffer_offset, map_size: args.mapping_size },
         );
         return Err(Errno::INVAL);
     }
     let access = args.flags >> ACCESS_SHIFT & ((1 << ACCESS_BITS) - 1);
     if ![ACCESS_DEFAULT, ACCESS_READ_ONLY, ACCESS_READ_WRITE].contains(&access) {
-        log.error("nvgpu_vm_translate_map_access", format_args!("Invalid map access specified {access}"));
-        log.error(function, format_args!("map access translation failed"));
+        log.error("nvgpu_vm_translate_map_access", MemoryLine::InvalidAccess { access });
+        log.error(function, MemoryLine::AccessTranslation);
         return Err(Errno::INVAL);
     }
     if flags.contains(MapBufferFlags::TEGRA_RAW) {
-        log.error(function, format_args!("TEGRA_RAW requested when not supported."));
+        log.error(function, MemoryLine::TegraRaw {});
         return Err(Errno::INVAL);
     }
     let function = "nvgpu_vm_translate_linux_flags";
     if flags.contains(MapBufferFlags::MAPPABLE_COMPBITS) {
         let name = "NVGPU_AS_MAP_BUFFER_FLAGS_MAPPABLE_COMPBITS";
-        log.warning(function, format_args!("Ignoring deprecated flag: {name}"));
+        log.warning(function, MemoryLine::DeprecatedFlag { flag: name.to_owned() });
     }
     let extra = args.flags & !MapBufferFlags::all().bits() & !ACCESS_MASK;
     if extra != 0 {
-        log.error(function, format_args!("Extra flags: {extra:#x}"));
+        log.error(function, MemoryLine::ExtraFlags { flags: extra });
         return Err(Errno::INVAL);
     }
     Ok(())
@@ -288,15 +282,12 @@ fn check_arguments(log: &Log, args: &MapBufferEx, size: u64) -> Result<(), Errno
 fn check_kinds(log: &Log, args: &MapBufferEx) -> Result<(), Errno> {
     let function = "nvgpu_vm_compute_compression";
     if args.incompr_kind == KIND_INVALID && args.compr_kind != KIND_INVALID {
-        log.error(
-            function,
-            format_args!("Unsupported page size for compressible kind, but no fallback kind"),
-        );
-        log.error("nvgpu_vm_do_map", format_args!("failure setting up compression"));
+        log.error(function, MemoryLine::CompressiblePageSize {});
+        log.error("nvgpu_vm_do_map", MemoryLine::CompressionFailed);
         return Err(Errno::INVAL);
     }
     if !(0..=0xff).contains(&args.incompr_kind) {
-        log.error("nvgpu_vm_do_map", format_args!("No comptags and no incompressible fallback kind"));
+        log.error("nvgpu_vm_do_map", MemoryLine::NoFallbackKind);
         return Err(Errno::NOMEM);
     }
     Ok(())

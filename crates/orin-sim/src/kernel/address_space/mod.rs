@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use gpu_log::MemoryLine;
 use nvgpu_sys::address_space::{
     self as abi, AllocSpace, AllocSpace32, AllocSpaceFlags, BindChannel, FreeSpace, GetSyncRoMap,
     GetVaRegions, MapBufferBatch, MapBufferEx, MappingModify, Remap, UnmapBuffer, VaRegion, code,
@@ -216,7 +217,10 @@ impl State {
         // CAST: a descriptor is the same 32 bits.
         let fd = args.dmabuf_fd as RawFd;
         let buffer = self.fds.dma_buf(fd).inspect_err(|_| {
-            log.warning("nvgpu_vm_map_buffer", format_args!("nvgpu_vm_map_buffer: fd {fd} is not a dmabuf"));
+            log.warning(
+                "nvgpu_vm_map_buffer",
+                MemoryLine::NotDmabuf { function: "nvgpu_vm_map_buffer".to_owned(), fd },
+            );
         })?;
         self.spaces.get_mut(&space).ok_or(Errno::NODEV)?.map(log, args, buffer)
     }

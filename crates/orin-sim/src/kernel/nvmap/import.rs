@@ -8,12 +8,13 @@ use core::ptr::{self, NonNull};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
+use gpu_log::{Level, MemoryLine};
 use nvgpu_sys::nvmap::{self as abi, CreateHandleFromVa, HandleFlags, Heaps};
 use rustix::io::Errno;
 
 use crate::memory::Memory;
 
-use super::super::log::{Level, Log};
+use super::super::log::Log;
 use super::range::Sources;
 use super::{Buffer, Handle, Nvmap, PAGE, Storage};
 
@@ -86,12 +87,8 @@ impl Nvmap {
         let Some(pointer) = pinned else {
             let pages = size / PAGE;
             let function = "alloc_handle_from_va";
-            log.nvmap(Level::Error, function, format_args!("get_user_pages requested/got: {pages}/-14]"));
-            log.nvmap(
-                Level::Error,
-                "nvmap_create_handle_from_va",
-                format_args!("alloc_handle_from_va failed -22"),
-            );
+            log.nvmap(Level::Error, function, MemoryLine::UserPages { requested: pages, got: -14 });
+            log.nvmap(Level::Error, "nvmap_create_handle_from_va", MemoryLine::FromVaFailed { error: -22 });
             return Err(Errno::INVAL);
         };
         let file: OwnedFd = Memory::file("dmabuf", size).map_err(|_| Errno::NOMEM)?;

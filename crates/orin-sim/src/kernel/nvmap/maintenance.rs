@@ -1,10 +1,11 @@
 //! Cache maintenance: only the checks, because the model has no caches (`nvmap_cache.c`).
 
+use gpu_log::{Level, MemoryLine};
 use nvgpu_sys::nvmap::{CACHE_LIST_ELEM_SIZE_U64, CACHE_OP_WB, CACHE_OP_WB_INV, CacheOpList, HandleFlags};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
-use super::super::log::{Level, Log};
+use super::super::log::Log;
 use super::super::process;
 use super::super::state::{Mapped, Mapping, State};
 use super::super::user;
@@ -73,13 +74,12 @@ impl Nvmap {
             return Err(Errno::INVAL);
         }
         if args.handles == 0 || args.offsets == 0 || args.sizes == 0 {
-            log.nvmap(Level::Error, function, format_args!("pointers are invalid"));
+            log.nvmap(Level::Error, function, MemoryLine::ListMissing);
             return Err(Errno::INVAL);
         }
-        let fault = |list| {
-            let message = format!("Can't copy from user pointer op.{list}");
+        let fault = |list: &'static str| {
             move |errno| {
-                log.nvmap(Level::Error, function, format_args!("{message}"));
+                log.nvmap(Level::Error, function, MemoryLine::ListUnreadable { list: list.to_owned() });
                 errno
             }
         };
@@ -90,17 +90,17 @@ impl Nvmap {
         let mut deferred = 0;
         for (at, id) in ids.iter().enumerate() {
             let Ok(buffer) = self.lookup(*id) else {
-                log.nvmap(Level::Error, function, format_args!("invalid handle_ptr[{at}] = {id}"));
+                log.nvmap(Level::Error, function, MemoryLine::ListHandle { index: at, handle: *id });
                 return Err(Errno::INVAL);
             };
             let Some(storage) = buffer.handle.storage() else {
-                log.nvmap(Level::Error, function, format_args!("heap 0 can't be accessed from cpu"));
+                log.nvmap(Level::Error, function, MemoryLine::HeapWithoutCpu { heap: 0 });
                 return Err(Errno::PERM);
             };
             deferred += usize::from(storage.flags & HandleFlags::CACHE_SYNC_AT_RESERVE.bits() != 0);
         }
         if deferred != 0 && deferred != ids.len() {
-            log.nvmap(Level::Error, function, format_args!("incorrect CACHE_SYNC_AT_RESERVE mix of handles"));
+            log.nvmap(Level::Error, function, MemoryLine::MixedSync {});
             return Err(Errno::INVAL);
         }
         Ok(())

@@ -15,6 +15,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use gpu_log::{Level, MemoryLine, NoteLine};
 use nvgpu_sys::nvmap::{
     self as abi, AllocHandle, DuplicateHandle, HandleFlags, HandleParameters, HeapSize, Heaps,
     QueryHeapParams,
@@ -25,7 +26,7 @@ use crate::config::Config;
 use crate::memory::Memory;
 
 use super::buffers::Metadata;
-use super::log::{Level, Log};
+use super::log::Log;
 use super::process::{self, ProcessId};
 
 /// Page size of handles, in bytes.
@@ -283,13 +284,11 @@ impl Nvmap {
             log.nvmap(
                 Level::Warning,
                 "__nvmap_map",
-                format_args!(
-                    "PID {}: {}: TAG: {:#06x} WARNING: NVMAP_HANDLE_WRITE_COMBINE should be used in place \
-                     of NVMAP_HANDLE_UNCACHEABLE on ARM64",
-                    std::process::id(),
-                    command(),
-                    storage.flags >> abi::TAG_SHIFT
-                ),
+                NoteLine::UncachedMapping {
+                    pid: std::process::id(),
+                    command: command(),
+                    tag: storage.flags >> abi::TAG_SHIFT,
+                },
             );
         }
     }
@@ -331,11 +330,7 @@ impl Nvmap {
             return Err(Errno::INVAL);
         }
         if args.numa_nid > MAX_NODES || args.numa_nid < -1 {
-            log.nvmap(
-                Level::Error,
-                "nvmap_ioctl_alloc",
-                format_args!("numa id:{} is invalid", args.numa_nid),
-            );
+            log.nvmap(Level::Error, "nvmap_ioctl_alloc", MemoryLine::NumaNode { node: args.numa_nid });
             return Err(Errno::INVAL);
         }
         let handle = Arc::clone(&self.lookup(args.handle)?.handle);
@@ -417,13 +412,7 @@ impl Nvmap {
             log.nvmap(
                 Level::Warning,
                 "nvmap_alloc_handle",
-                format_args!(
-                    "PID {}: {}: WARNING: All NvMap Allocations must have a tag to identify the subsystem \
-                     allocating memory.Please pass the tag to the API call NvRmMemHanldeAllocAttr() or \
-                     relevant. ",
-                    std::process::id(),
-                    command()
-                ),
+                NoteLine::MissingTag { pid: std::process::id(), command: command() },
             );
         }
     }
@@ -431,17 +420,13 @@ impl Nvmap {
     fn duplicate(&mut self, log: &Log, args: &mut DuplicateHandle) -> Result<(), Errno> {
         let function = "nvmap_ioctl_dup_handle";
         let Ok(buffer) = self.lookup(args.handle).cloned() else {
-            log.nvmap(Level::Error, function, format_args!("Handle ID RO check failed"));
+            log.nvmap(Level::Error, function, MemoryLine::HandleReadOnly);
             return Err(Errno::INVAL);
         };
         // Only this exact value means a read-only duplicate; with further bits it is an ordinary one.
         let read_only = args.access_flags == HandleFlags::READ_ONLY.bits();
         if buffer.read_only && !read_only {
-            log.nvmap(
-                Level::Error,
-                function,
-                format_args!("Duplicating RW handle from RO handle is not allowed"),
-            );
+            log.nvmap(Level::Error, function, MemoryLine::DuplicateReadOnly {});
             return Err(Errno::PERM);
         }
         refuse_unallocated(log, &buffer)?;
@@ -516,7 +501,7 @@ fn check_exclusive(log: &Log, heaps: Heaps) -> Result<(), Errno> {
             log.nvmap(
                 Level::Error,
                 "nvmap_alloc_handle",
-                format_args!("{name} alloc mixes exclusive heap {bit} and other heaps"),
+                MemoryLine::ExclusiveHeap { command: name, heap: bit },
             );
             return Err(Errno::INVAL);
         }
@@ -529,8 +514,7 @@ fn refuse_unallocated(log: &Log, buffer: &Buffer) -> Result<(), Errno> {
     if buffer.handle.storage().is_some() {
         return Ok(());
     }
-    let message = format_args!("{} duplicating unallocated handle", command()).to_string();
-    log.nvmap(Level::Error, "nvmap_duplicate_handle", format_args!("{message}"));
+    log.nvmap(Level::Error, "nvmap_duplicate_handle", MemoryLine::Unallocated { command: command() });
     Err(Errno::INVAL)
 }
 

@@ -6,13 +6,14 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
+use gpu_log::{Level, MemoryLine};
 use nvgpu_sys::nvmap::{FdForRangeFromList, Heaps};
 use rustix::io::Errno;
 
 use crate::memory::{Memory, Part};
 
 use super::super::fds::Object;
-use super::super::log::{Level, Log};
+use super::super::log::Log;
 use super::super::state::State;
 use super::maintenance::read_ids;
 use super::requests::{export, report_full_table};
@@ -114,13 +115,13 @@ pub(super) fn get_fd(state: &mut State, log: &Log, args: &mut FdForRangeFromList
         return Err(Errno::INVAL);
     }
     let ids = read_ids(args.handles, args.num_handles).inspect_err(|_| {
-        log.nvmap(Level::Error, FUNCTION, format_args!("Can't copy from user pointer op.handles"));
+        log.nvmap(Level::Error, FUNCTION, MemoryLine::ListUnreadable { list: "handles".to_owned() });
     })?;
     let mut handles = Vec::new();
     for (at, id) in ids.iter().enumerate() {
         // r36.4.3 dereferences the missing handle before it checks it. The model does what the kernel intends.
         let buffer = state.nvmap.lookup(*id).inspect_err(|_| {
-            log.nvmap(Level::Error, FUNCTION, format_args!("invalid handle_ptr[{at}] = {id}"));
+            log.nvmap(Level::Error, FUNCTION, MemoryLine::ListHandle { index: at, handle: *id });
         })?;
         handles.push(Arc::clone(&buffer.handle));
     }
@@ -136,32 +137,21 @@ pub(super) fn get_fd(state: &mut State, log: &Log, args: &mut FdForRangeFromList
         handles.iter().filter_map(|handle| handle.storage()).filter(of_system).collect();
     let alike = storages.windows(2).all(|pair| pair[0].cache == pair[1].cache);
     if storages.len() != handles.len() || !alike {
-        log.nvmap(
-            Level::Error,
-            FUNCTION,
-            format_args!(
-                "all of the handles should be from system heap, of type RW, not from VA and having same cache \
-                 coherency"
-            ),
-        );
+        log.nvmap(Level::Error, FUNCTION, MemoryLine::MixedHandles {});
         return Err(Errno::INVAL);
     }
-    let corrupts = "a board's kernel of r36.4.3 corrupts its memory here";
     if !offset.is_multiple_of(PAGE) {
-        log.model(format_args!("{corrupts}: the offset {offset:#x} lies inside a page"));
+        log.model(MemoryLine::RangeInsidePage { offset });
         return Err(Errno::INVAL);
     }
     let pieces = pieces(&sizes, offset, size);
     if pieces_of_kernel(&sizes, offset, size).as_ref() != Some(&pieces) {
-        log.model(format_args!(
-            "{corrupts}: {size:#x} bytes from {offset:#x} on, over buffers of {sizes:x?} bytes; begin at the \
-             start of the first buffer"
-        ));
+        log.model(MemoryLine::RangeMidBuffer { bytes: size, offset, sizes: format!("{sizes:x?}") });
     }
     let sources = pieces.iter().map(|(at, ..)| Arc::clone(&handles[*at])).collect();
     let (sources, sound) = Sources::link(sources);
     if !sound {
-        log.model(format_args!("{corrupts}: a buffer can be part of one such dma-buf at a time, and once"));
+        log.model(MemoryLine::RangeShared {});
     }
     let (first, parts) = (storages[0], parts(&handles, &pieces).ok_or(Errno::NOMEM)?);
     let storage = Storage {

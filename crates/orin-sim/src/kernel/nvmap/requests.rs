@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
+use gpu_log::{Level, MemoryLine, NoteLine};
 use nvgpu_sys::nvmap::{
     self as abi, AllocHandle, AvailableHeaps, CacheOp, CacheOp32, CacheOp64, CacheOpList, CreateHandle,
     CreateHandle64, CreateHandleFromVa, DuplicateHandle, FdForRangeFromList, HandleParameters, HeapSize,
@@ -12,7 +13,7 @@ use rustix::io::Errno;
 
 use super::super::argument::{Argument, Code};
 use super::super::fds::Object;
-use super::super::log::{Level, Log};
+use super::super::log::Log;
 use super::super::process::ProcessId;
 use super::super::state::State;
 use super::super::{Kernel, user};
@@ -78,7 +79,7 @@ fn get_fd(state: &mut State, log: &Log, args: &mut CreateHandle) -> Result<(), E
 /// Prints the line for a full descriptor table.
 pub(super) fn report_full_table(log: &Log) {
     let uid = rustix::process::getuid().as_raw();
-    log.nvmap(Level::Error, "__nvmap_dmabuf_fd", format_args!("NvMap: FD limit is crossed for uid {uid}"));
+    log.nvmap(Level::Error, "__nvmap_dmabuf_fd", MemoryLine::FdLimit { uid });
 }
 
 /// FROM_FD: assigns a new number to the buffer of a descriptor.
@@ -112,22 +113,12 @@ impl Kernel {
         let log = &self.log;
         let Some(handler) = handler(code.code) else {
             if DEPRECATED.contains(&code.code) {
-                log.nvmap(
-                    Level::Warning,
-                    "nvmap_ioctl",
-                    format_args!(
-                        "NVMAP_IOC_GET_ID/FROM_ID pair is deprecated. Use the pair NVMAP_IOC_GET_FD/FROM_FD."
-                    ),
-                );
+                log.nvmap(Level::Warning, "nvmap_ioctl", NoteLine::DeprecatedId {});
                 return Err(Errno::NOTTY);
             }
             let known = NOT_MODELLED.contains(&code.code);
             if !known {
-                log.nvmap(
-                    Level::Warning,
-                    "nvmap_ioctl",
-                    format_args!("Unknown NVMAP_IOC = {:#x}", code.code),
-                );
+                log.nvmap(Level::Warning, "nvmap_ioctl", MemoryLine::UnknownRequest { request: code.code });
             }
             return Err(self.unhandled(code, NOT_MODELLED));
         };

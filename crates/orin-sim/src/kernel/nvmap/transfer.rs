@@ -1,12 +1,13 @@
 //! READ and WRITE: copies between a handle and the caller's memory (`nvmap_ioctl.c`,
 //! `rw_handle`).
 
+use gpu_log::{Level, MemoryLine};
 use nvgpu_sys::nvmap::RwHandle;
 use rustix::io::Errno;
 
 use crate::memory::Memory;
 
-use super::super::log::{Level, Log};
+use super::super::log::Log;
 use super::super::state::State;
 use super::super::user;
 
@@ -26,11 +27,11 @@ pub(super) fn read_write(state: &State, log: &Log, read: bool, args: &RwHandle) 
     let storage = buffer.handle.storage();
     let function = "nvmap_ioctl_rw_handle";
     if !read && buffer.read_only {
-        log.nvmap(Level::Error, function, format_args!("Write operation is not allowed on RO handle"));
+        log.nvmap(Level::Error, function, MemoryLine::WriteReadOnly);
         return Err(Errno::PERM);
     }
     if read && storage.is_some_and(|storage| !storage.cpu_access()) {
-        log.nvmap(Level::Error, function, format_args!("CPU read operation is not allowed on VPR carveout"));
+        log.nvmap(Level::Error, function, MemoryLine::ReadProtected {});
         return Err(Errno::PERM);
     }
     let Some(storage) = storage else { return Ok((0, Err(Errno::PERM))) };
