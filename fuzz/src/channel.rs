@@ -1,10 +1,9 @@
 //! Ring entries and pushbuffers for a channel of the software Orin, opened through its door.
 //!
-//! The bytes are a program that makes pushbuffer segments (random words, methods of all classes with random
-//! data, semaphores, copies) and ring entries (of these segments, or random). Whatever they are: the channel
-//! completes them, is ended or halted by a fault that the kernel log tells, waits for a semaphore that the
-//! log tells, or is still at work after a while; another channel is served after that; and once all is
-//! closed the board is empty.
+//! The bytes are a program that creates pushbuffer segments (random words, methods of all classes with random data,
+//! semaphores, copies) and ring entries (for these segments, or random). For any input, the channel completes the work,
+//! is ended or halted by a fault that the kernel log reports, waits for a semaphore that the log reports, or is still
+//! busy after a while. Another channel is then still served, and the board is empty after everything is closed.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::collections::BTreeSet;
@@ -26,17 +25,17 @@ use orin_sim::{Config, LiveCounts, SoftwareOrin};
 
 const ENTRIES: u32 = 64;
 const PAGE: usize = 4096;
-/// Pushbuffer of the program's channel, then a page of the other one's, then data.
+/// The pushbuffer of the program's channel, one page for the other channel's, then data.
 const PUSHBUFFER: usize = 4 * PAGE;
 const TAME: usize = PUSHBUFFER;
 const DATA: usize = PUSHBUFFER + PAGE;
 const BUFFER: usize = DATA + 3 * PAGE;
-/// How long work is watched that does not come to an end.
+/// How long unfinished work is watched.
 const WATCHED: Duration = Duration::from_millis(20);
-/// How long anything else may take on a busy machine.
+/// Time limit for everything else, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The bytes of a program, taken from the front; zeroes behind the end.
+/// The bytes of a program, consumed from the front; zeros after the end.
 struct Program<'a> {
     rest: &'a [u8],
 }
@@ -61,7 +60,7 @@ struct Bench {
     ctrl: DoorFd,
 }
 
-/// A channel in a TSG of its own.
+/// A channel in its own TSG.
 struct Channel {
     _tsg: DoorFd,
     _fd: DoorFd,
@@ -136,7 +135,7 @@ impl Bench {
         Channel { _tsg: tsg, _fd: fd, _buffers: buffers, ring, userd, token }
     }
 
-    /// What becomes of the program's channel, as a word and as the line of the log that tells it.
+    /// The outcome of the program's channel, as a word and as the log line that reports it.
     fn outcome(&self, id: u32, put: u32) -> (&'static str, String) {
         let start = Instant::now();
         let told = |text: &str| self.orin.kernel_log().into_iter().find(|line| line.contains(text));
@@ -173,7 +172,7 @@ impl Bench {
 
 fn word(mapping: &DoorMapping, offset: usize) -> &AtomicU32 {
     assert!(offset + 4 <= mapping.len() && offset.is_multiple_of(4));
-    // SAFETY: in bounds, aligned, and borrowed from the mapping that keeps it.
+    // SAFETY: in bounds, aligned, and borrowed from the mapping that keeps it alive.
     unsafe { AtomicU32::from_ptr(mapping.pointer().as_ptr().add(offset).cast()) }
 }
 
@@ -189,7 +188,7 @@ impl Channel {
     }
 }
 
-/// One data word: anything, something small, or half of an address that is there.
+/// One data word: arbitrary, small, or half of a mapped address.
 fn data(program: &mut Program<'_>, va: u64) -> u32 {
     match program.byte() % 4 {
         0 => program.number(4) as u32,
@@ -221,7 +220,7 @@ fn words(program: &mut Program<'_>, va: u64) -> Vec<u32> {
                 program.number(4) as u32,
             ];
         }
-        // A rectangle from data to data, and LAUNCH_DMA.
+        // A rectangle within the data, and LAUNCH_DMA.
         2 => {
             let mut address = || data_va + u64::from(program.byte()) * 32;
             let [from, to, semaphore] = [address(), address(), address()];
@@ -239,7 +238,7 @@ fn words(program: &mut Program<'_>, va: u64) -> Vec<u32> {
         }
         _ => {}
     }
-    // A method of one of the classes, in any mode.
+    // A method of one of the classes, in any header mode.
     let classes =
         [(0, &host_c76f::CLASS_TABLE), (1, &compute_c7c0::CLASS_TABLE), (4, &copy_c7b5::CLASS_TABLE)];
     let (subchannel, class) = classes[usize::from(program.byte() % 3)];
@@ -253,7 +252,7 @@ fn words(program: &mut Program<'_>, va: u64) -> Vec<u32> {
     core::iter::once(header(count)).chain((0..count).map(|_| data(program, va))).collect()
 }
 
-/// Runs a program. Returns what was new about it for a fuzzer: how it ended and with what line.
+/// Runs a program. Returns its behaviour for the fuzzer: the outcome and its log line.
 pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
     let bench = Bench::new();
     let (space, buffer) = (bench.space(), bench.buffer(BUFFER));
@@ -298,8 +297,8 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
     wild.submit(&doorbell, put);
     let (outcome, line) = bench.outcome(wild.token & 0xfff, put);
 
-    // The other channel is served whatever has become of this one. What its words are nobody knows: copies of
-    // the first may have gone there. Rings are out of their reach.
+    // The other channel is served, whatever happened to this one. Its words are unpredictable, because copies of the
+    // first channel may overwrite them. Rings are out of reach of copies.
     let words = [0x2005_0017, (va + DATA as u64) as u32, (va >> 32) as u32, 1, 0, 1];
     for (at, value) in words.into_iter().enumerate() {
         word(&memory, TAME + at * 4).store(value, Ordering::Relaxed);
@@ -318,7 +317,7 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
     orin.exit();
     assert_eq!(orin.live(), LiveCounts::default(), "something is left behind");
     let mut hasher = DefaultHasher::new();
-    // Words without numbers: those differ from run to run.
+    // Words without digits, because numbers differ between runs.
     let text = line.split_once("orin-sim: ").map_or("", |(_, text)| text);
     let words: Vec<_> =
         text.split_whitespace().filter(|word| !word.contains(|char: char| char.is_ascii_digit())).collect();

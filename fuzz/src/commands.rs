@@ -1,7 +1,7 @@
 //! Words for the decoders of `cargo xtask decode pushbuf`, `qmd` and `gpfifo`.
 //!
-//! Whatever the bytes are: each decoder reads them to the end; its text has no control characters; its
-//! JSON can be read; both say the same; and what it took apart makes the same words again.
+//! For any input, each decoder reads to the end, its text has no control characters, its JSON is valid, text and JSON
+//! agree, and encoding the decoded items gives the same words.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,7 +12,7 @@ use ampere_cmd::qmd::{Qmd, Version, v2_4, v3_0, v3_0_hopper, v4_0};
 use serde_json::Value;
 use xtask::commands::{self, Generation, QmdVersion, Verdict};
 
-/// What a decoder writes and how it ends, as text and as JSON.
+/// The output and the verdict of a decoder, as text and as JSON.
 fn both(decode: impl Fn(&mut Vec<u8>, bool) -> std::io::Result<Verdict>) -> (String, Vec<Value>, Verdict) {
     let (mut text, mut json) = (Vec::new(), Vec::new());
     let verdict = decode(&mut text, false).expect("memory takes everything");
@@ -25,13 +25,13 @@ fn both(decode: impl Fn(&mut Vec<u8>, bool) -> std::io::Result<Verdict>) -> (Str
     (text, objects, verdict)
 }
 
-/// A number that JSON holds as hexadecimal text.
+/// Parses a number that JSON contains as hexadecimal text.
 fn number(value: &Value) -> u64 {
     let digits = value.as_str().and_then(|text| text.strip_prefix("0x")).expect("a hexadecimal number");
     u64::from_str_radix(digits, 16).expect("a hexadecimal number")
 }
 
-/// A descriptor is the sum of its fields and of the bits without a name.
+/// A descriptor is the sum of its fields and its undefined bits.
 fn adds_up<V: Version>(object: &Value) {
     let mut qmd = Qmd::<V>::new();
     for told in object["fields"].as_array().expect("fields") {
@@ -48,7 +48,7 @@ fn adds_up<V: Version>(object: &Value) {
     }
 }
 
-/// The methods that a listing has are the same when they are packed into the fewest words.
+/// Packing the methods of a listing into the fewest words keeps the methods.
 fn packs_again(words: &[Value]) {
     let write = |word: &Value| {
         let write = word.get("write")?;
@@ -68,7 +68,7 @@ fn packs_again(words: &[Value]) {
     assert!(again.eq(writes), "packed to {:x?}", packer.written());
 }
 
-/// Decodes in every way. Returns what was new about it for a fuzzer.
+/// Decodes in every way. Returns the behaviour for the fuzzer.
 pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
     let mut behaviours = BTreeSet::new();
     let mut new = |behaviour: &dyn Fn(&mut DefaultHasher)| {
@@ -96,7 +96,7 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
             let bits = number(&word["word"]) as u32;
             if word["header"].is_object() {
                 let header = Header::decode(bits).expect("a header");
-                // A run past the last method decodes up to there, and is never encoded.
+                // A run beyond the last method decodes up to there, and cannot be encoded.
                 if let Ok(again) = header.encode() {
                     assert_eq!(Header::decode(again), Ok(header));
                 }

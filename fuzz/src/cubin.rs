@@ -1,8 +1,7 @@
 //! Cubins for the parser and for `cargo xtask decode cubin`.
 //!
-//! Whatever the bytes are: parsing and listing end with a value or an error; what the parser promises
-//! about its result holds; the listing has no control characters, is not many times longer than the file,
-//! and says the same as its JSON.
+//! For any input, parsing and listing end with a value or an error, the parser's guarantees about its result hold, the
+//! listing has no control characters and is at most a small multiple of the file's length, and text and JSON agree.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,14 +11,13 @@ use serde_json::Value;
 use xtask::code;
 use xtask::commands::Verdict;
 
-/// Bytes of output for each byte of input, at most: a row of two names and words for each record of four
-/// bytes.
+/// Maximum bytes of output per byte of input: a row of two names and words for each record of four bytes.
 const OUTPUT_FACTOR: usize = 256;
 
-/// Bytes of output for an empty input, at most.
+/// Maximum bytes of output for an empty input.
 const OUTPUT_BASE: usize = 1024;
 
-/// Largest image that is built, in bytes: one field can make a zeroed variable huge.
+/// Largest image that is built, in bytes, because one field can make a zeroed variable huge.
 const IMAGE_LIMIT: u64 = 1 << 20;
 
 fn listed(data: &[u8], json: bool) -> (String, Verdict) {
@@ -30,7 +28,7 @@ fn listed(data: &[u8], json: bool) -> (String, Verdict) {
     (String::from_utf8(output).expect("text"), verdict)
 }
 
-/// Parses and lists a file. Returns what was new about it for a fuzzer.
+/// Parses and lists a file. Returns the behaviour for the fuzzer.
 pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
     let (text, verdict) = listed(data, false);
     assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "control characters in {text:?}");
@@ -53,7 +51,7 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
     };
     match Cubin::parse(data) {
         Err(error) => {
-            // Which error it is, and of the longer texts only the part without numbers and names.
+            // The kind of error. Longer texts are reduced to the part without numbers and names.
             let said: String = error.to_string().chars().filter(|c| !c.is_ascii_digit()).collect();
             new(&|hasher| {
                 std::mem::discriminant(&error).hash(hasher);
@@ -84,7 +82,7 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
     behaviours
 }
 
-/// The seeds: cubins of the repository, of every ABI version, under the folder given.
+/// The seeds: cubins of the repository of every ABI version, below the given folder.
 pub(crate) fn seeds(root: &std::path::Path) -> Vec<std::path::PathBuf> {
     const SEEDS: [&str; 9] = [
         "kernels/globals.cubin",

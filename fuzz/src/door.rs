@@ -1,7 +1,7 @@
-//! Raw requests at the door of the software Orin.
+//! Raw requests to the software Orin's door.
 //!
-//! The bytes are a program of calls on a fresh board: open, ioctl, mmap, close. Whatever they are, no call
-//! panics, and when everything has been closed the board is empty.
+//! The bytes are a sequence of calls on a fresh board: open, ioctl, mmap, close. For any input, no call panics, and the
+//! board is empty after everything has been closed.
 
 mod pointers;
 
@@ -13,7 +13,7 @@ use nvgpu_sys::door::{Door, MapRequest, OpenFlags, Protection};
 use nvgpu_sys::{channel, paths};
 use orin_sim::{Config, LiveCounts, SoftwareOrin};
 
-/// The bytes of a program, taken from the front; zeroes behind the end.
+/// The bytes of a program, consumed from the front; zeros after the end.
 struct Program<'a> {
     rest: &'a [u8],
 }
@@ -30,17 +30,17 @@ impl Program<'_> {
     }
 }
 
-/// Bytes of the board's memory, little so that programs reach its end.
+/// Memory of the board in bytes, small enough that programs exhaust it.
 const BOARD_BYTES: u64 = 1 << 15;
 
-/// Whether a number is a descriptor of the model, by its name.
+/// Returns whether a number is a descriptor of the model, by its name.
 fn is_ours(fd: i32) -> bool {
     let name = std::fs::read_link(format!("/proc/self/fd/{fd}"));
     name.is_ok_and(|name| name.to_string_lossy().starts_with("/memfd:"))
 }
 
-/// Runs a program of calls. Returns what was new about it for a fuzzer: for each request of the
-/// interface and each errno, how often the first ended with the second, as a power of two.
+/// Runs a sequence of calls. Returns the behaviour for the fuzzer: for each request and each errno, how often the
+/// request returned the errno, as a power of two.
 pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
     const NODES: [&CStr; 4] = [paths::NVMAP, paths::CTRL, paths::HOST1X_FENCE, paths::KMSG];
     let flags = OpenFlags::READ_WRITE | OpenFlags::CLOSE_ON_EXEC | OpenFlags::NON_BLOCKING;
@@ -82,18 +82,18 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
                 if kind == 3 {
                     code ^= 1 << (program.byte() % 32);
                 }
-                // The longest argument that a code can tell is 16 KiB.
+                // The longest argument that a code can specify has 16 KiB.
                 let mut argument = vec![0_u8; 1 << 14];
                 let count = usize::from(program.byte()) % 80;
                 argument[..count].copy_from_slice(&program.bytes(count));
-                // A word becomes a descriptor, which random bytes rarely are.
+                // Turns a word into a valid descriptor, which random bytes rarely are.
                 let patch = usize::from(program.byte());
                 if patch < 24 && !fds.is_empty() {
                     let number = fds[usize::from(program.byte()) % fds.len()];
                     argument[patch * 4..patch * 4 + 4].copy_from_slice(&number.to_le_bytes());
                 }
                 if code == channel::code::WAIT {
-                    // The second word is the time limit, and 0 is none.
+                    // The second word is the time limit; 0 means no limit.
                     argument[4..8].copy_from_slice(&1_u32.to_le_bytes());
                 }
                 pointers::tame(code, &mut argument);
@@ -103,8 +103,8 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
                 } else {
                     argument.as_mut_ptr().cast::<c_void>()
                 };
-                // SAFETY: the argument is as long as any code says; addresses inside it lead to memory
-                // of their own or nowhere, and the software kernel checks each before it uses it.
+                // SAFETY: the argument is as long as any code specifies. Addresses inside it are invalid or point to
+                // reserved memory, and the software kernel checks each one before it uses it.
                 let result = unsafe { orin.ioctl(fd, code, pointer) };
                 let request = if requests.contains(&code) { code } else { 0 };
                 let errno = result.err().map_or(0, |errno| errno.raw_os_error().unsigned_abs());

@@ -1,8 +1,8 @@
-//! Launch descriptors for the software GPU: valid ones that were changed, and plain noise.
+//! Launch descriptors for the software GPU: mutated valid ones, and random words.
 //!
-//! The bytes are a program that writes descriptors to memory, sets up a channel and sends PCAS actions.
-//! Whatever they are: the channel ends idle, at work, or halted by a fault; it can be stopped; and another
-//! channel of the same GPU is served all the while.
+//! The bytes are a program that writes descriptors to memory, sets up a channel and sends PCAS actions. For any input,
+//! the channel ends idle, busy, or halted by a fault, it can be stopped, and another channel of the same GPU is served
+//! all the time.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -26,21 +26,21 @@ const TAME_WORDS: u64 = 0x4000;
 const BANK: u64 = 0x8000;
 const TAME_SEMAPHORE: u64 = 0x9000;
 const DESCRIPTORS: u64 = 0xa000;
-/// Descriptors side by side.
+/// Number of descriptor slots.
 const SLOTS: u8 = 8;
 const LOCAL: u64 = 0x20_0000_0000;
 const LOCAL_PER_TPC: u64 = 96 * 32 * 1024;
 const SM_COUNT: u32 = 2;
 const SHARED_WINDOW: u64 = 0x7294_0000_0000;
 const LOCAL_WINDOW: u64 = 0x7293_0000_0000;
-/// How long a channel is watched; grids may have more blocks than anybody can wait for.
+/// How long a channel is watched; a grid may have too many blocks to wait for.
 const WATCHED: Duration = Duration::from_millis(4);
-/// How long the other channel may take on a busy machine.
+/// Time limit of the other channel, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Most steps of a program.
+/// Maximum number of steps of a program.
 const STEPS: usize = 64;
 
-/// Keeps what the GPU reports.
+/// Records the GPU's reports.
 #[derive(Default)]
 struct Faults(Mutex<Vec<(u32, ChannelFault)>>);
 
@@ -50,7 +50,7 @@ impl FaultHandler for Faults {
     }
 }
 
-/// The bytes of a program, taken from the front; zeroes behind the end.
+/// The bytes of a program, consumed from the front; zeros after the end.
 struct Program<'a> {
     rest: &'a [u8],
 }
@@ -90,7 +90,7 @@ impl Kernels {
         Self { cubin, image }
     }
 
-    /// A descriptor that is right for a kernel.
+    /// A valid descriptor for a kernel.
     fn descriptor(&self, name: &str) -> QmdV3_0 {
         let kernel = self.cubin.kernel(name).expect("the kernel");
         let program = CODE + kernel.code_offset;
@@ -126,7 +126,7 @@ impl Kernels {
         qmd
     }
 
-    /// A constant bank with a pointer to the data, a value and a count where the kernels want them.
+    /// A constant bank with a pointer to the data, a value and a count at the kernels' parameter offsets.
     fn bank(&self) -> Vec<u8> {
         let kernel = self.cubin.kernel("fill_u32").expect("the kernel");
         let mut bank = vec![0; kernel.constant0_bytes.next_multiple_of(16) as usize];
@@ -139,7 +139,7 @@ impl Kernels {
     }
 }
 
-/// A GPU with two channels, one for the program's descriptors.
+/// A GPU with two channels; one is for the program's descriptors.
 struct Bench {
     gpu: Gpu,
     faults: Arc<Faults>,
@@ -184,7 +184,7 @@ impl Bench {
         Self { gpu, faults, page, data, space, rings }
     }
 
-    /// Sends words to a channel as its first entry.
+    /// Submits words to a channel as its first entry.
     fn submit(&self, id: u32, offset: u64, words: &[u32]) {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         self.space.view().write(DATA + offset, &bytes).expect("mapped");
@@ -196,7 +196,7 @@ impl Bench {
         self.page.store(usermode_c561::Doorbell::ADDRESS as usize, id);
     }
 
-    /// What the program's channel does once it changes no more, or at the end of the time.
+    /// The activity of the program's channel after it has settled, or at the time limit.
     fn settle(&self) -> Activity {
         let start = Instant::now();
         loop {
@@ -210,7 +210,7 @@ impl Bench {
         }
     }
 
-    /// Makes the other channel write a semaphore.
+    /// Checks that the other channel can write a semaphore.
     fn check_tame_channel(&self) {
         let mut encoder = Encoder::new(Vec::new());
         let release = ampere_cmd::command::SemaphoreRelease {
@@ -230,7 +230,7 @@ impl Bench {
     }
 }
 
-/// The commands of a program, with the descriptors that they leave in memory.
+/// The commands of a program. Writes its descriptors to memory.
 fn words(bench: &Bench, kernels: &Kernels, program: &mut Program<'_>) -> Vec<u32> {
     let mut encoder = Encoder::new(Vec::new());
     let mut send = |method: u32, data: &[u32]| {
@@ -253,7 +253,7 @@ fn words(bench: &Bench, kernels: &Kernels, program: &mut Program<'_>) -> Vec<u32
             0 => {
                 qmd = kernels.descriptor(Kernels::NAMES[usize::from(program.byte()) % Kernels::NAMES.len()]);
             }
-            // A field, to a value of as many bits.
+            // Sets a field to a value of as many bits.
             1..=3 => {
                 let field = fields[usize::from(program.byte()) % fields.len()];
                 let value = program.number(4) & ((1 << field.info().width()) - 1);
@@ -300,8 +300,8 @@ fn words(bench: &Bench, kernels: &Kernels, program: &mut Program<'_>) -> Vec<u32
     encoder.into_sink()
 }
 
-/// Runs a program, in strict mode if its first byte is odd. Returns what was new about it for a fuzzer: how it
-/// ended, the words of the fault, and the kinds of what strict mode found.
+/// Runs a program, in strict mode if its first byte is odd. Returns the behaviour for the fuzzer: the outcome, the
+/// words of the fault, and the kinds of strict mode's findings.
 pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
     let kernels = Kernels::new();
     let mut program = Program { rest: data };

@@ -1,7 +1,7 @@
-//! Programs for the software GPU's SMs: any bytes are executed as instructions.
+//! Programs for the software GPU's SMs: arbitrary bytes are executed as instructions.
 //!
-//! Whatever they are, a grid ends, goes on when its fuel is used up, or stops with one fault that names an
-//! instruction and a thread of the launch; and it does so again when it is stepped again.
+//! For any input, a grid ends, continues after its fuel is used up, or stops with one fault that names an instruction
+//! and a thread of the launch. Stepping it again gives the same result.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,13 +12,13 @@ use orin_sim::memory::Memory;
 use orin_sim::mmu::{AddressSpace, MappedRange};
 use orin_sim::sm::{ConstantBank, Coverage, GridRun, Launch, SmOptions, Sms, Step};
 
-/// Where the program, constant bank 0 and the data lie.
+/// Addresses of the program, constant bank 0 and the data.
 const PROGRAM: u64 = 0x1_0000_0000;
 const BANK: u64 = 0x2_0000_0000;
 const DATA: u64 = 0x3_0000_0000;
 /// Length of the data in bytes.
 const DATA_BYTES: usize = 0x4000;
-/// Warp instructions of a run.
+/// Maximum number of warp instructions per run.
 const FUEL: u64 = 20_000;
 const GRID: [u32; 3] = [3, 1, 1];
 const BLOCK: [u32; 3] = [48, 1, 1];
@@ -41,14 +41,14 @@ fn behaviour(what: impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Executes the bytes. The behaviours are the instructions that have been executed and the kinds of faults.
+/// Executes the bytes. The behaviours are the executed instructions and the kinds of faults.
 pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
     let mut code = data.to_vec();
     code.resize(code.len().next_multiple_of(16).max(16), 0);
     let space = AddressSpace::new();
     map(&space, PROGRAM, &code);
     map(&space, DATA, &vec![0x11; DATA_BYTES]);
-    // Every word pair of the bank leads into the data, wherever a program looks for its parameters.
+    // Every 64-bit value in the bank points into the data, wherever a program reads its parameters.
     let bank: Vec<u8> = (0..64u64).flat_map(|at| (DATA + 64 * at).to_le_bytes()).collect();
     map(&space, BANK, &bank);
     let mut constants = [None; 8];

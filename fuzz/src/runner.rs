@@ -1,21 +1,21 @@
-//! Runs a fuzz target without a fuzzer: the committed seeds, then mutations of them for as long as
-//! `NVGPU_FUZZ_SECONDS` says, by default one second.
+//! Runs a fuzz target without a fuzzer: the committed seeds, then mutations of them for `NVGPU_FUZZ_SECONDS`, by
+//! default one second.
 //!
-//! An input that makes the target do something new is kept and mutated further. `NVGPU_FUZZ_SEED` starts
-//! the random numbers elsewhere, so that a second long run does not repeat the first.
+//! Inputs with new behaviour are kept and mutated further. `NVGPU_FUZZ_SEED` seeds the random numbers, so that a second
+//! long run does not repeat the first.
 
 use std::collections::BTreeSet;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What a target did with an input: numbers of the target's choice, each for one kind of behaviour.
+/// The behaviour of a target for an input: numbers chosen by the target, one per kind of behaviour.
 pub(crate) type Behaviour = BTreeSet<u64>;
 
-/// Longest input, in bytes, unless a seed is longer.
+/// Maximum input length in bytes, unless a seed is longer.
 const INPUT_LIMIT: usize = 4096;
 
-/// A small generator of random numbers (xorshift), so that a failure repeats with its seed.
+/// A small random number generator (xorshift), so that a failure can be repeated with its seed.
 struct Random(u64);
 
 impl Random {
@@ -33,7 +33,7 @@ impl Random {
         &bytes[start..start + len]
     }
 
-    /// Changes, cuts, doubles and crosses inputs.
+    /// Changes, cuts, duplicates and crosses inputs.
     fn mutate(&mut self, inputs: &[Vec<u8>]) -> Vec<u8> {
         const EDGES: [u8; 6] = [0, 1, 0x10, 0x7f, 0x80, 0xff];
         let mut bytes = inputs[self.next(inputs.len())].clone();
@@ -63,7 +63,7 @@ impl Random {
     }
 }
 
-/// The seeds under a path: a file, or all files of a folder in the order of their names.
+/// Reads the seeds at a path: a file, or all files of a folder in the order of their names.
 fn read(path: &Path) -> Vec<Vec<u8>> {
     let mut files = match path.is_dir() {
         true => std::fs::read_dir(path).unwrap().map(|file| file.unwrap().path()).collect(),
@@ -73,11 +73,11 @@ fn read(path: &Path) -> Vec<Vec<u8>> {
     files.iter().map(|file| std::fs::read(file).unwrap()).collect()
 }
 
-/// Runs the target on the seeds in files and folders and on what becomes of them.
+/// Runs the target on the seeds in files and folders, and on mutations of them.
 ///
 /// # Panics
 ///
-/// If the target does, after printing the input and the shortest one found that fails as well.
+/// Panics if the target panics, after printing the input and the shortest failing input that was found.
 pub(crate) fn run(seeds: &[PathBuf], target: fn(&[u8]) -> Behaviour) {
     let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let mut inputs: Vec<Vec<u8>> = seeds.iter().flat_map(|path| read(path)).collect();
@@ -125,7 +125,7 @@ pub(crate) fn run(seeds: &[PathBuf], target: fn(&[u8]) -> Behaviour) {
     );
 }
 
-/// Takes bytes away from an input that makes the target panic, for as long as it still does.
+/// Shortens an input that makes the target panic, while it still panics.
 fn shorten(mut bytes: Vec<u8>, target: fn(&[u8]) -> Behaviour) -> Vec<u8> {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));

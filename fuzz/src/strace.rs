@@ -1,22 +1,21 @@
 //! Traces for the decoder of `cargo xtask decode strace`.
 //!
-//! Whatever the bytes are: the decoder reads them to the end; the text it writes has no control characters,
-//! which could command a terminal; its JSON can be read; both say the same; and neither is longer than a
-//! small multiple of the input.
+//! For any input, the decoder reads to the end, its text has no control characters, which could control a terminal, its
+//! JSON is valid, text and JSON agree, and neither is longer than a small multiple of the input.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::Value;
 
-/// Bytes of output for each byte of input, at most: the shortest line with a request has 12 bytes, and
-/// makes an object and a row of the summary.
+/// Maximum bytes of output per byte of input: the shortest line with a request has 12 bytes, and creates an object and
+/// a row of the summary.
 const OUTPUT_FACTOR: usize = 64;
 
-/// Bytes of output for an empty input, at most.
+/// Maximum bytes of output for an empty input.
 const OUTPUT_BASE: usize = 512;
 
-/// What the decoder writes.
+/// The decoder's output.
 fn decoded(data: &[u8], json: bool) -> String {
     let mut output = Vec::new();
     xtask::strace::decode(data, &mut output, json).expect("memory takes everything");
@@ -29,13 +28,13 @@ fn decoded(data: &[u8], json: bool) -> String {
     String::from_utf8(output).expect("text")
 }
 
-/// The calls in a table of the summary.
+/// The number of calls in a table of the summary.
 fn calls(table: &Value) -> u64 {
     table.as_array().expect("a table").iter().map(|row| row["calls"].as_u64().expect("a number")).sum()
 }
 
-/// Decodes a trace both ways. Returns what was new about it for a fuzzer: the kinds of calls found, and
-/// the order of powers of two in the summary.
+/// Decodes a trace in both formats. Returns the behaviour for the fuzzer: the kinds of calls found, and the power of
+/// two of their numbers in the summary.
 pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
     let text = decoded(data, false);
     assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "control characters in {text:?}");

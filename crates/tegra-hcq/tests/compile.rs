@@ -1,5 +1,5 @@
-//! Compilation at run time: with a stand-in for NVRTC, made by the C compiler, and with the real
-//! library where there is one. What is missing is said and passed over.
+//! Compilation at run time: with a fake NVRTC built by the C compiler, and with the real library if installed. A test
+//! without its compiler or library says so and passes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,18 +14,18 @@ const ORIN: (u32, u32) = (8, 7);
 const TIMEOUT: Duration = Duration::from_secs(120);
 const VECTOR_ADD: &str = include_str!("../../../kernels/vector_add.cu");
 
-/// The stand-in, compiled into a folder of its own, and a cache beside it.
+/// The fake library, built in its own folder, with a cache next to it.
 struct Fake {
     root: TempDir,
     library: PathBuf,
 }
 
 impl Fake {
-    /// `None`, aloud, when there is no C compiler for the machine of the test, or when a static program
-    /// cannot load libraries.
+    /// Returns `None`, with a message, if there is no C compiler for the test's architecture, or if the test is a
+    /// static program, which cannot load libraries.
     fn new() -> Option<Self> {
         if cfg!(target_feature = "crt-static") {
-            println!("SKIPPED: a statically linked test loads no libraries");
+            println!("SKIPPED: a statically linked test cannot load libraries");
             return None;
         }
         let root = tempfile::tempdir().unwrap();
@@ -35,14 +35,14 @@ impl Fake {
         match status {
             Ok(status) => assert!(status.success(), "the stand-in compiles"),
             Err(error) => {
-                println!("SKIPPED: no C compiler to make a stand-in for NVRTC with: {error}");
+                println!("SKIPPED: no C compiler to build a fake NVRTC: {error}");
                 return None;
             }
         }
-        // e_machine of the ELF header. An emulated test finds the compiler of the machine beneath.
+        // e_machine of the ELF header. An emulated test finds the compiler of the host architecture.
         let machine = |path: &Path| std::fs::read(path).unwrap()[18..20].to_vec();
         if machine(&library) != machine(&std::env::current_exe().unwrap()) {
-            println!("SKIPPED: the C compiler makes libraries for another machine");
+            println!("SKIPPED: the C compiler targets another architecture");
             return None;
         }
         Some(Self { root, library })
@@ -62,7 +62,7 @@ impl Fake {
     }
 }
 
-/// The real NVRTC with a cache of its own, `None`, aloud, when there is none.
+/// The real NVRTC with its own cache; `None`, with a message, if it is not installed.
 fn real() -> Option<(Compiler, TempDir)> {
     let root = tempfile::tempdir().unwrap();
     match Compiler::load() {
@@ -94,7 +94,7 @@ fn the_second_time_comes_from_the_cache_for_another_compiler_too() {
     assert_eq!(first.lowered_name("f<int>"), Some("_Zf<int>"));
     assert_eq!(first.lowered_name("f"), None);
 
-    // A compiler of its own shares nothing with the first but the folder.
+    // A second compiler shares only the folder with the first one.
     let second = fake.compiler().compile(&source, ORIN).unwrap();
     assert!(second.cached);
     assert_eq!((&second.cubin, &second.log), (&first.cubin, &first.log));

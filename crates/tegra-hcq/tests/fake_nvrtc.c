@@ -1,5 +1,5 @@
-/* A library with NVRTC's functions that compiles nothing. Its cubin is text that says what it was asked
-   for and how many compilations the process has made, so that a test sees whether one took place. */
+/* A fake NVRTC that compiles nothing. Its cubin is text with the request and the number of compilations of the process,
+   so that a test can see whether a compilation took place. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-//! What cubins can ask of a loader, on the software Orin: constants, variables with pointers, calls by address and
-//! through tables, recursion, shared memory, large parameters; of every compiler version.
+//! Loader features of cubins on the software Orin: constants, variables with pointers, calls by address and through
+//! tables, recursion, shared memory, large parameters; for every compiler version.
 
 use std::fs;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tegra_hcq::{Arg, Buffer, Device, DeviceKind, Error, Pod, Program, Queue, arg
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Cubins of `features.cu` for sm_87: whole programs, and objects that nvJitLink linked.
+/// Cubins of `features.cu` for sm_87: whole programs, and objects linked by nvJitLink.
 const CUBINS: [&str; 6] = [
     "features.12.2.140",
     "features.12.6.85",
@@ -23,7 +23,7 @@ fn read(name: &str) -> Vec<u8> {
     fs::read(format!("{data}/{name}.sm_87.cubin")).expect("the cubin is there")
 }
 
-/// One device, and every cubin loaded on it, with a queue.
+/// Loads every cubin on one device, and runs the test with a queue.
 fn each(mut test: impl FnMut(&str, &Device, &Program, &mut Queue)) {
     let device = Device::open(DeviceKind::Sim).expect("the software Orin opens");
     for name in CUBINS {
@@ -33,7 +33,7 @@ fn each(mut test: impl FnMut(&str, &Device, &Program, &mut Queue)) {
     }
 }
 
-/// Launches one block of `threads` and returns the first argument's elements.
+/// Launches one block of `threads`. Returns the first argument's elements.
 fn run<T: Pod>(
     queue: &mut Queue,
     program: &Program,
@@ -89,7 +89,7 @@ fn constants_and_variables_with_pointers() {
             "{name}"
         );
 
-        // The kernel's sums, first as loaded and then with other values in both memories.
+        // The kernel's sums, first with the initial values and then with other values in both memories.
         let out = device.alloc_zeroed::<f32>(32).unwrap();
         let (mut primes_now, mut round) = (PRIMES, 0.0);
         for (launch, colour, first) in [(41_u32, 0_u32, TAPS[0]), (1000, 7, 8.0)] {
@@ -102,7 +102,7 @@ fn constants_and_variables_with_pointers() {
             primes.set(&primes_now).unwrap();
             round += 1.0;
             let got = run(queue, program, "variables", 32, &out, &[3]);
-            // Multiples of 1/16 below 2^20: every sum is exact.
+            // Multiples of 1/16 below 2^20, so every sum is exact.
             let sum = |i: usize| {
                 let [at_3, at_5, other] = [3, 5, i % 8].map(|at| primes_now[at]);
                 taps_now[i % 5] + (colour + other + launch + at_3 + at_5) as f32
@@ -127,7 +127,7 @@ fn a_variable_has_a_name_and_whole_elements() {
     let taps = program.variable::<f32>("taps").unwrap();
     assert!(matches!(taps.set(&[1.0; 4]), Err(Error::Range(_))));
     assert!(format!("{taps:?}").contains("constant: true"), "{taps:?}");
-    // The program stays loaded for its variable.
+    // The variable keeps the program loaded.
     drop(program);
     assert_eq!(taps.get().unwrap(), TAPS);
 }
@@ -174,7 +174,7 @@ fn jump_tables_local_memory_and_templates() {
         for case in 0..9 {
             out.copy_from_slice(&start).unwrap();
             let got = run(queue, program, "jump", 16, &out, &[case]);
-            // One warp: every lane has read before any writes.
+            // One warp: every lane has read before any lane writes.
             let expected: Vec<i32> = (0..16_usize)
                 .map(|lane| {
                     let v = lane as i32;

@@ -9,7 +9,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 #[global_allocator]
 static ALLOCATOR: allocations::Counting = allocations::Counting;
 
-/// A device on a software Orin of its own, and `kernels/NAME.cubin` loaded.
+/// A device on a new software Orin, with `kernels/NAME.cubin` loaded.
 fn load(name: &str) -> (Device, Program) {
     let path = format!("{}/../../kernels/{name}.cubin", env!("CARGO_MANIFEST_DIR"));
     let device = Device::open(DeviceKind::Sim).expect("the software Orin opens");
@@ -40,7 +40,7 @@ fn a_typed_kernel_is_launched_again_and_again_with_the_same_buffers_and_allocate
     assert_eq!(c.to_vec().unwrap(), vec![4.0; 300]);
 }
 
-/// The fixture's `struct Parameters`, padding written out.
+/// The fixture's `struct Parameters`, with explicit padding.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Parameters {
@@ -61,11 +61,11 @@ struct Inner {
     padding: [u8; 3],
 }
 
-// SAFETY: `repr(C)`, 8 bytes without implicit padding, and any bits are a value of each field.
+// SAFETY: `repr(C)`, 8 bytes without implicit padding, and every bit pattern is valid for each field.
 unsafe impl bytemuck::Zeroable for Inner {}
 // SAFETY: as above.
 unsafe impl Pod for Inner {}
-// SAFETY: `repr(C)`, 64 bytes without implicit padding, and any bits are a value of each field.
+// SAFETY: `repr(C)`, 64 bytes without implicit padding, and every bit pattern is valid for each field.
 unsafe impl bytemuck::Zeroable for Parameters {}
 // SAFETY: as above.
 unsafe impl Pod for Parameters {}
