@@ -1,23 +1,38 @@
-//! What a submission costs on a real GPU: the time from the first store of a submission until the CPU sees the value
-//! that its last command releases, for different commands and places of memory.
+//! Measures submission latency on a real GPU: the time from the first store of a submission until the CPU sees the
+//! value that the last command releases. Each row uses other commands or another kind of memory.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ampere_cmd::command::{Payload, SemaphoreRelease};
+use ampere_cmd::compute_cbc0::{
+    SetReportSemaphoreA, SetReportSemaphoreB, SetReportSemaphoreC, SetReportSemaphoreD,
+    SetReportSemaphoreDOperation, SetReportSemaphoreDStructureSize,
+};
 use ampere_cmd::gpfifo::{Entry, Segment};
-use ampere_cmd::pushbuffer::{Encoder, SliceSink, Subchannel};
+use ampere_cmd::pushbuffer::{Encoder, Header, Mode, SliceSink, Subchannel};
+use gpu_hal::{SubmitPointers, SubmitRing};
 use nvgpu_sys::{Door, LinuxDoor};
+use nvrm::abi::alloc;
 use nvrm::{ChannelGroup, Engine, Gpu, Memory, Place, RING_ENTRIES};
 
-/// Samples of a row.
-const SAMPLES: u64 = 20_000;
+/// Samples per row.
+const SAMPLES: u32 = 20_000;
 /// Longest wait for the GPU.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// SET_REPORT_SEMAPHORE_A of the compute engine; B, C and D follow.
-const REPORT_SEMAPHORE: u32 = 0x1b00;
+/// Time for the GPU to execute SET_OBJECT before the first row.
+const SETTLE: Duration = Duration::from_millis(10);
+/// Bytes of memory for commands.
+const COMMAND_BYTES: u64 = 1 << 20;
+/// Distance of two samples' commands in that memory, in bytes.
+const SLOT_BYTES: usize = 1024;
+/// Slots that the samples use in turn: the GPU may still fetch the previous ones.
+const SLOTS: usize = 256;
+/// Longest commands of a sample in words.
+const MAX_WORDS: usize = SLOT_BYTES / size_of::<u32>();
 
-/// What the commands of a row are.
+/// The release at the end of a row's commands.
 #[derive(Clone, Copy)]
 enum Kind {
     /// A release by the host engine.
@@ -32,7 +47,7 @@ struct Row {
     commands: Place,
     kind: Kind,
     engine: Engine,
-    /// Words of no meaning before the release.
+    /// Empty method headers before the release.
     padding: usize,
 }
 
@@ -97,100 +112,131 @@ const ROWS: &[Row] = &[
     },
 ];
 
-fn drain() {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 has the instruction.
-    unsafe {
-        core::arch::x86_64::_mm_sfence();
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-}
-
-/// Channels with a position in each ring.
+/// The rings of both channels.
 struct Feeder {
-    gpu: Arc<Gpu>,
-    group: ChannelGroup,
-    put: [u32; 2],
+    compute: SubmitRing,
+    copy: SubmitRing,
 }
 
 impl Feeder {
-    /// Stores commands, ring entry, GP_PUT and doorbell; returns the time at the doorbell.
-    fn send(&mut self, engine: Engine, memory: &Memory, offset: usize, words: &[u32]) -> Instant {
-        let put = &mut self.put[engine as usize];
-        // SAFETY: offset and words lie in the memory, the slot in the ring, GP_PUT in USERD; the doorbell lives
-        // as long as the GPU.
+    fn new(gpu: &Arc<Gpu>, group: &Arc<ChannelGroup>) -> Self {
+        let ring = |engine| {
+            let pointers = SubmitPointers {
+                slots: group.ring(engine),
+                entries: RING_ENTRIES,
+                userd: group.userd(engine),
+                doorbell: gpu.doorbell(),
+                token: group.token(engine),
+            };
+            // SAFETY: the group, which the ring keeps, keeps ring and USERD mapped, and through its GPU the doorbell.
+            // There is one ring per channel.
+            unsafe { SubmitRing::new(pointers, Arc::<ChannelGroup>::clone(group)) }.write_combined()
+        };
+        Self { compute: ring(Engine::Compute), copy: ring(Engine::Copy) }
+    }
+
+    /// Stores the commands, submits them, and returns the time right after the doorbell.
+    fn send(
+        &mut self,
+        engine: Engine,
+        memory: &Memory,
+        slot: usize,
+        words: &[u32],
+    ) -> Result<Instant, Box<dyn Error>> {
+        let offset = slot * SLOT_BYTES;
+        let bytes = size_of_val(words);
+        if bytes > SLOT_BYTES || (offset + bytes) as u64 > memory.bytes() {
+            return Err(format!("{bytes} bytes of commands do not fit slot {slot}").into());
+        }
+        // SAFETY: the commands lie in the memory, as checked; the GPU does not write it.
         unsafe {
             let target = memory.cpu().as_ptr().add(offset).cast::<u32>();
             core::ptr::copy_nonoverlapping(words.as_ptr(), target, words.len());
-            let segment = Segment::new(memory.gpu_va() + offset as u64, words.len() as u32);
-            let entry = Entry::from(segment).encode().unwrap();
-            self.group.ring(engine).add(*put as usize).write_volatile(entry);
-            *put = (*put + 1) % RING_ENTRIES;
-            drain();
-            self.group.userd(engine).add(0x8c).cast::<u32>().write_volatile(*put);
-            drain();
-            self.gpu.doorbell().write_volatile(self.group.token(engine));
         }
-        Instant::now()
+        let segment = Segment::new(memory.gpu_va() + offset as u64, u32::try_from(words.len())?);
+        let ring = if engine == Engine::Copy { &mut self.copy } else { &mut self.compute };
+        ring.submit(Entry::from(segment).encode()?)?;
+        Ok(Instant::now())
     }
 }
 
-fn main() {
+/// Writes the commands of one sample into `words`, and returns their number.
+fn encode(row: &Row, words: &mut [u32], va: u64, value: u32) -> Result<usize, Box<dyn Error>> {
+    let mut sink = SliceSink::new(words);
+    let mut encoder = Encoder::new(&mut sink);
+    let empty =
+        Header::Methods { mode: Mode::Incrementing, subchannel: Subchannel::COMPUTE, address: 0, count: 0 };
+    for _ in 0..row.padding {
+        encoder.header(empty)?;
+    }
+    match row.kind {
+        Kind::Host { wait_for_idle, timestamp } => {
+            let payload = Payload::Bits64(value.into());
+            encoder.semaphore_release(&SemaphoreRelease { va, payload, wait_for_idle, timestamp })?;
+        }
+        Kind::Report => {
+            let release = SetReportSemaphoreD {
+                operation: SetReportSemaphoreDOperation::Release,
+                structure_size: SetReportSemaphoreDStructureSize::OneWord,
+                ..Default::default()
+            };
+            encoder.sequence(
+                Subchannel::COMPUTE,
+                &(
+                    SetReportSemaphoreA { offset_upper: u32::try_from(va >> 32)? },
+                    SetReportSemaphoreB { offset_lower: u32::try_from(va & u64::from(u32::MAX))? },
+                    SetReportSemaphoreC { payload: value },
+                    release,
+                ),
+            )?;
+        }
+    }
+    Ok(sink.len())
+}
+
+/// The value at `share` of sorted samples.
+fn at(sorted: &[u128], share: f64) -> u128 {
+    // CAST: an index below the number of samples.
+    sorted[((sorted.len() as f64 * share) as usize).min(sorted.len() - 1)]
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
     let door: Arc<dyn Door> = Arc::new(LinuxDoor);
     let start = Instant::now();
-    let gpu = Gpu::open(&door, 0).unwrap();
+    let gpu = Gpu::open(&door, 0)?;
     let opened = start.elapsed();
-    let group = ChannelGroup::open(&gpu).unwrap();
+    let group = Arc::new(ChannelGroup::open(&gpu)?);
     println!("GPU opened in {opened:?}, channels in {:?}", start.elapsed() - opened);
-    let flag = Memory::new(&gpu, Place::System, 4096).unwrap();
-    let places = [Place::Video, Place::System].map(|place| Memory::new(&gpu, place, 1 << 20).unwrap());
-    let mut feeder = Feeder { gpu, group, put: [0; 2] };
-    let mut value = 0_u64;
-    for (engine, subchannel, class) in
-        [(Engine::Compute, Subchannel::COMPUTE, 0xcbc0), (Engine::Copy, Subchannel::COPY, 0xc8b5)]
-    {
-        let mut words = [0; 16];
+    let flag = Memory::new(&gpu, Place::System, size_of::<u64>() as u64)?;
+    let video = Memory::new(&gpu, Place::Video, COMMAND_BYTES)?;
+    let system = Memory::new(&gpu, Place::System, COMMAND_BYTES)?;
+    let mut feeder = Feeder::new(&gpu, &group);
+    for (engine, subchannel, class) in [
+        (Engine::Compute, Subchannel::COMPUTE, alloc::COMPUTE.number),
+        (Engine::Copy, Subchannel::COPY, alloc::COPY.number),
+    ] {
+        let mut words = [0; MAX_WORDS];
         let mut sink = SliceSink::new(&mut words);
-        Encoder::new(&mut sink).set_object(subchannel, class).unwrap();
+        Encoder::new(&mut sink).set_object(subchannel, class)?;
         let len = sink.len();
-        feeder.send(engine, &places[0], 0, &words[..len]);
+        feeder.send(engine, &video, 0, &words[..len])?;
     }
-    std::thread::sleep(Duration::from_millis(10));
+    std::thread::sleep(SETTLE);
     println!("{:42} {:>8} {:>8} {:>8} {:>10}", "ns", "min", "p50", "p99", "CPU p50");
+    let mut value = 0_u32;
     for row in ROWS {
-        let memory = &places[usize::from(row.commands == Place::System)];
+        let memory = if row.commands == Place::System { &system } else { &video };
         let (mut times, mut cpu) = (Vec::new(), Vec::new());
-        for sample in 0..SAMPLES {
+        for slot in (0..SLOTS).cycle().take(SAMPLES as usize) {
             value += 1;
-            let mut words = [0; 256];
-            let mut sink = SliceSink::new(&mut words);
-            let mut encoder = Encoder::new(&mut sink);
-            for _ in 0..row.padding {
-                // A header that counts no words.
-                encoder.words(&[0x2000_0000]).unwrap();
-            }
-            let va = flag.gpu_va();
-            match row.kind {
-                Kind::Host { wait_for_idle, timestamp } => {
-                    let payload = Payload::Bits64(value);
-                    encoder
-                        .semaphore_release(&SemaphoreRelease { va, payload, wait_for_idle, timestamp })
-                        .unwrap();
-                }
-                Kind::Report => {
-                    let data = [(va >> 32) as u32, va as u32, value as u32, 1 << 28];
-                    encoder.methods(Subchannel::COMPUTE, REPORT_SEMAPHORE, &data).unwrap();
-                }
-            }
-            let len = sink.len();
+            let mut words = [0; MAX_WORDS];
+            let len = encode(row, &mut words, flag.gpu_va(), value)?;
             let start = Instant::now();
-            let rung = feeder.send(row.engine, memory, (sample as usize % 256) * 1024, &words[..len]);
+            let rung = feeder.send(row.engine, memory, slot, &words[..len])?;
             // SAFETY: the word lies in the flag's memory.
-            while unsafe { flag.cpu().cast::<u32>().read_volatile() } != value as u32 {
+            while unsafe { flag.cpu().cast::<u32>().read_volatile() } != value {
                 if start.elapsed() > TIMEOUT {
-                    println!("{}: no answer: {:?}", row.name, feeder.group.error());
-                    std::process::exit(1);
+                    return Err(format!("{}: no answer: {:?}", row.name, group.error()).into());
                 }
             }
             times.push(start.elapsed().as_nanos());
@@ -198,7 +244,6 @@ fn main() {
         }
         times.sort_unstable();
         cpu.sort_unstable();
-        let at = |of: &[u128], share: f64| of[(of.len() as f64 * share) as usize];
         println!(
             "{:42} {:8} {:8} {:8} {:10}",
             row.name,
@@ -208,4 +253,5 @@ fn main() {
             at(&cpu, 0.5)
         );
     }
+    Ok(())
 }
