@@ -1,7 +1,8 @@
 //! Runs any kernel of any cubin, with arguments from the command line and from files.
 
-use std::fs;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use anyhow::{Context, anyhow};
 use clap::Parser;
 use examples::arguments::{Argument, Contents, FORMS, parse_dim};
 use examples::{Common, Failure, describe, init_log, open, report};
+use memmap2::Mmap;
 use tegra_hcq::{Arg, Buffer, Device, Error, Program};
 
 /// Run a kernel of a cubin.
@@ -50,7 +52,7 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result<(), Failure> {
     // Check the whole request before touching the device or any output file.
-    let cubin = fs::read(&options.cubin)
+    let cubin = map(&options.cubin)
         .with_context(|| format!("reading {}", options.cubin.display()))
         .map_err(Failure::Request)?;
     let contents: Vec<Option<Contents>> = options
@@ -70,6 +72,7 @@ fn run(options: &Options) -> Result<(), Failure> {
     let program = Program::load(&device, &cubin)
         .with_context(|| options.cubin.display().to_string())
         .map_err(Failure::Request)?;
+    drop(cubin);
     let kernel = program.kernel(&options.kernel).map_err(Failure::request)?;
     let buffers: Vec<Option<Buffer<u8>>> = contents
         .iter()
@@ -110,6 +113,15 @@ fn run(options: &Options) -> Result<(), Failure> {
     }
     print_report(options, &device, elapsed, &written);
     Ok(())
+}
+
+/// Maps a file for reading.
+fn map(path: &Path) -> io::Result<Mmap> {
+    let file = File::open(path)?;
+    // SAFETY: this program does not write to the file, and loads the program from it before it writes any output. The
+    // file belongs to the user, and no lock keeps other programs away: like a shared library, a cubin that is rewritten
+    // in place while it is loaded yields mixed contents, or SIGBUS if it becomes shorter.
+    unsafe { Mmap::map(&file) }
 }
 
 /// Allocates a buffer with the given contents.

@@ -13,6 +13,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use memmap2::Mmap;
 use sha2::{Digest, Sha256};
 
 use super::library::{Job, Output};
@@ -70,7 +71,7 @@ impl Cache {
     /// The entry with this key, if there is a sound one. Counts as its use.
     pub(super) fn get(&self, key: Key) -> Option<Output> {
         let path = self.path(key);
-        let bytes = match fs::read(&path) {
+        let bytes = match map(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => {
@@ -140,6 +141,16 @@ impl Cache {
         }
         Ok(())
     }
+}
+
+/// Maps an entry.
+fn map(path: &Path) -> io::Result<Mmap> {
+    let file = File::open(path)?;
+    // SAFETY: an entry never changes in place: this module writes a temporary file and renames it, and later only sets
+    // the entry's time or unlinks it, which keeps the mapped file. `get` copies what it needs and unmaps the file
+    // before it returns. No lock enforces the rule: another program that truncates an entry meanwhile raises SIGBUS
+    // here. The cache makes its folder with mode 0700, so that program has to be the user's own.
+    unsafe { Mmap::map(&file) }
 }
 
 /// Removes a file; that another process was faster is no error.
