@@ -1,11 +1,11 @@
-//! Which code runs on which GPU.
+//! Binary compatibility of code and GPUs.
 
 use crate::Error;
 
 /// SM versions of the integrated GPUs of Tegra chips.
 const TEGRA: [u32; 5] = [53, 62, 72, 87, 101];
 
-/// The rule of [`Cubin::check_arch`](crate::Cubin::check_arch), where it is explained.
+/// Implements [`Cubin::check_arch`](crate::Cubin::check_arch), which explains the rule.
 pub(crate) fn check(cubin: u32, accelerated: bool, gpu: u32) -> Result<(), Error> {
     let refuse = |reason| Err(Error::WrongArchitecture { cubin, accelerated, gpu, reason });
     if cubin == gpu {

@@ -1,8 +1,8 @@
-//! The call graph in `.nv.callgraph`, and whether a kernel's stack has a known limit.
+//! The call graph in `.nv.callgraph`: decides whether the stack size of a kernel is known.
 //!
-//! The section is a list of pairs of words: caller and callee, as symbol indices. A pair whose second
-//! word is negative opens a part: −1 direct calls, −2 functions whose address is taken, −3 calls through
-//! pointers, −4 references to functions.
+//! The section is a list of pairs of words: symbol index of the caller and of the callee. A pair whose second word is
+//! negative begins a part: −1 direct calls, −2 functions whose address is taken, −3 calls through pointers, −4
+//! references to functions.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,8 +13,8 @@ use crate::elf::Section;
 const DIRECT: u32 = (-1i32).cast_unsigned();
 const THROUGH_POINTER: u32 = (-3i32).cast_unsigned();
 
-/// For each symbol: whether it calls itself, a function that does, or anything through a pointer,
-/// directly or further down.
+/// For each symbol: whether it, or a function that it calls directly or indirectly, is recursive or calls through a
+/// pointer.
 pub(crate) fn unbounded(section: &Section<'_>, symbols: usize) -> Result<Vec<bool>, Error> {
     if !section.data.len().is_multiple_of(8) {
         return Err(section.bad("its size is not a multiple of 8 bytes"));
@@ -26,7 +26,7 @@ pub(crate) fn unbounded(section: &Section<'_>, symbols: usize) -> Result<Vec<boo
             .ok_or_else(|| section.bad("it names a symbol that does not exist"))
     };
     let mut unbounded = vec![false; symbols];
-    // Callers by callee, and the number of calls out of each function that are not yet accounted for.
+    // Callers by callee, and the number of calls of each function to callees that are not settled yet.
     let mut callers = vec![Vec::new(); symbols];
     let mut pending = vec![0usize; symbols];
     let mut part = DIRECT;
@@ -39,11 +39,11 @@ pub(crate) fn unbounded(section: &Section<'_>, symbols: usize) -> Result<Vec<boo
             callers[index(callee)?].push(index(caller)?);
             pending[index(caller)?] += 1;
         } else if part == THROUGH_POINTER {
-            // Never settled below, like a function on a cycle.
+            // Never settled below, as a function on a cycle.
             pending[index(caller)?] += 1;
         }
     }
-    // Take away functions all of whose callees are settled; what stays is on a cycle or above one.
+    // Remove functions whose callees are all settled. The rest is on a cycle or calls into one.
     let mut settled: Vec<usize> = (0..symbols).filter(|&f| pending[f] == 0).collect();
     while let Some(function) = settled.pop() {
         for &caller in &callers[function] {
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn chains_are_bounded_and_cycles_are_not() {
-        // 1 -> 2 -> 3; 4 -> 5 -> 5; 0 calls nobody.
+        // 1 -> 2 -> 3; 4 -> 5 -> 5; 0 calls no function.
         let found = run(&[(0, -1), (1, 2), (2, 3), (4, 5), (5, 5), (0, -2), (3, 1)], 6).unwrap();
         assert_eq!(found, [false, false, false, false, true, true]);
     }

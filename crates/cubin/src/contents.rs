@@ -1,4 +1,4 @@
-//! What is in the file, as against what a launch needs: for tools that show a cubin to people.
+//! The raw tables of a cubin, for tools that display them. Launches use [`Cubin`](crate::Cubin) instead.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -8,7 +8,7 @@ use crate::elf::{self, Elf, u64_at};
 use crate::info::attributes;
 use crate::names;
 
-/// Everything that the tables of a cubin list, in their order.
+/// All entries of the tables of a cubin, in file order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contents {
@@ -16,9 +16,9 @@ pub struct Contents {
     pub os_abi: u8,
     /// `e_ident[EI_ABIVERSION]`: 7 (toolkits 11 and 12) or 8 (toolkit 13).
     pub abi_version: u8,
-    /// `e_type`: 1 an object file for nvlink, 2 a loadable cubin.
+    /// `e_type`: 1 for an object file (input of nvlink), 2 for a loadable cubin.
     pub e_type: u16,
-    /// `e_version`: with ABI version 7 ten times the toolkit's version, with 8 always 1.
+    /// `e_version`: ten times the toolkit's version in ABI version 7, always 1 in version 8.
     pub e_version: u32,
     /// `e_flags`.
     pub flags: u32,
@@ -54,7 +54,7 @@ pub struct Section {
     pub info: u32,
     /// `sh_addralign`, in bytes.
     pub align: u64,
-    /// Where its content is in the file, in bytes; `None` when the file holds none.
+    /// Byte range of its content in the file; `None` if the file contains none.
     pub range: Option<core::ops::Range<usize>>,
 }
 
@@ -64,11 +64,11 @@ pub struct Section {
 pub struct Symbol {
     /// Its name.
     pub name: String,
-    /// Low four bits of `st_info`: 1 an object, 2 a function, 3 a section.
+    /// Low four bits of `st_info`: 1 for an object, 2 for a function, 3 for a section.
     pub kind: u8,
     /// `st_other`; bit 4 marks a kernel.
     pub other: u8,
-    /// Index of its section, 0 when it is not defined here.
+    /// Index of its section; 0 if the file does not define it.
     pub section: u16,
     /// Offset in the section, in bytes.
     pub value: u64,
@@ -91,7 +91,7 @@ pub struct Attribute {
 }
 
 impl Attribute {
-    /// The name that NVIDIA's tools give the number (without `EIATTR_`), of those that are known here.
+    /// Name of the attribute in NVIDIA's tools, without `EIATTR_`; `None` if this crate does not know it.
     pub fn name(&self) -> Option<&'static str> {
         names::ATTRIBUTES.get(usize::from(self.number)).copied()
     }
@@ -101,34 +101,34 @@ impl Attribute {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Relocation {
-    /// Index of the section that is to be patched.
+    /// Index of the section to patch.
     pub section: usize,
     /// Offset in that section, in bytes.
     pub offset: u64,
-    /// Number of the type.
+    /// Relocation type.
     pub kind: u32,
     /// Index of the symbol.
     pub symbol: u32,
-    /// The addend, where the table has one (`SHT_RELA`).
+    /// Addend; `None` if the table has none (`SHT_REL`).
     pub addend: Option<i64>,
 }
 
 impl Relocation {
-    /// The name that NVIDIA's tools give the type, of those that are known here.
+    /// Name of the type in NVIDIA's tools; `None` if this crate does not know it.
     pub fn name(&self) -> Option<&'static str> {
         names::RELOCATIONS.get(usize::try_from(self.kind).ok()?).copied()
     }
 }
 
 impl Contents {
-    /// Reads the tables of a cubin, of an object file too. Nothing is resolved, so a file that
-    /// [`Cubin::parse`](crate::Cubin::parse) refuses can still be shown.
+    /// Reads the tables of a cubin or of an object file. Nothing is resolved, so it also reads files that
+    /// [`Cubin::parse`](crate::Cubin::parse) refuses.
     ///
     /// Work and memory are bounded by a small multiple of `bytes.len()`.
     ///
     /// # Errors
     ///
-    /// One of the variants of [`Error`] when a table itself cannot be read.
+    /// One of the variants of [`Error`] if a table cannot be read.
     pub fn read(bytes: &[u8]) -> Result<Self, Error> {
         let elf = Elf::read(bytes)?;
         let (mut records, mut relocations) = (Vec::new(), Vec::new());
@@ -150,7 +150,7 @@ impl Contents {
                 _ => {}
             }
         }
-        // Where a slice of the file begins in it.
+        // Offset of a slice of the file.
         let place = |data: &[u8]| {
             let start = data.as_ptr().addr().checked_sub(bytes.as_ptr().addr())?;
             (!data.is_empty()).then(|| start..start + data.len())
@@ -188,7 +188,7 @@ impl Contents {
         })
     }
 
-    /// The symbol with an index of the symbol table.
+    /// The symbol with this index in the symbol table.
     pub fn symbol(&self, index: u32) -> Option<&Symbol> {
         self.symbols.get(usize::try_from(index).ok()?)
     }

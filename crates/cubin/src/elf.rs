@@ -1,10 +1,10 @@
 //! The ELF container: header, section headers, names and symbols.
 //!
-//! A cubin is a little-endian ELF64 file of machine 190. All section addresses are zero: the loader places
-//! the sections. Toolkits 11 and 12 write OS ABI 0x33 with ABI version 7: the low byte of `e_flags` is the
-//! SM version of the code, and bit 11 is set for architecture-specific code (`sm_90a`). Toolkit 13 writes
-//! OS ABI 0x41 with ABI version 8: the SM version is in bits 8 to 15, and whether the code is
-//! architecture-specific is seen only in the options of ptxas that the note `.note.nv.tkinfo` repeats.
+//! A cubin is a little-endian ELF64 file of machine 190. All section addresses are 0: the loader places the sections.
+//! Toolkits 11 and 12 write OS ABI 0x33 with ABI version 7: the low byte of `e_flags` is the SM version of the code,
+//! and bit 11 is set for architecture-specific code (`sm_90a`). Toolkit 13 writes OS ABI 0x41 with ABI version 8: the
+//! SM version is in bits 8 to 15 of `e_flags`, and only the options of ptxas in the note `.note.nv.tkinfo` show
+//! whether the code is architecture-specific.
 
 use alloc::format;
 use alloc::string::String;
@@ -37,7 +37,7 @@ const SYM_BYTES: u64 = 24;
 const EM_CUDA: u16 = 190;
 const SHN_XINDEX: u16 = 0xffff;
 
-/// `len` bytes at `offset`, if the file has them.
+/// `len` bytes at `offset`; `None` past the end of the file.
 fn range(data: &[u8], offset: u64, len: u64) -> Option<&[u8]> {
     let start = usize::try_from(offset).ok()?;
     let end = start.checked_add(usize::try_from(len).ok()?)?;
@@ -57,8 +57,8 @@ pub(crate) fn u64_at(data: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*data.get(at..)?.first_chunk()?))
 }
 
-/// A string table, with a bound on the total length of the names taken from it: names may share their
-/// ends, and a hostile table could make each of many symbols as long as the file.
+/// A string table, with a bound on the total length of the names read from it. Names can share their ends, so a hostile
+/// table could give each of many symbols a name as long as the file.
 struct Names<'a> {
     of: &'static str,
     bytes: &'a [u8],
@@ -87,7 +87,7 @@ pub(crate) struct Section<'a> {
     pub(crate) name: &'a str,
     pub(crate) kind: u32,
     pub(crate) flags: u64,
-    /// Size in bytes; of a `NOBITS` section not backed by the file.
+    /// Size in bytes. The file contains no bytes of a `NOBITS` section.
     pub(crate) bytes: u64,
     pub(crate) link: u32,
     pub(crate) info: u32,
@@ -120,7 +120,7 @@ pub(crate) struct Symbol<'a> {
     pub(crate) bytes: u64,
 }
 
-/// Which of the two layouts a cubin has, and what its header says.
+/// Layout version and header fields of a cubin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     /// `e_ident[EI_OSABI]`.
@@ -142,7 +142,7 @@ impl Header {
     }
 }
 
-/// The container, checked for what holds of every cubin.
+/// The container, after the checks that apply to every cubin.
 pub(crate) struct Elf<'a> {
     pub(crate) header: Header,
     /// SM version of the code.
@@ -162,7 +162,7 @@ impl<'a> Elf<'a> {
         }
     }
 
-    /// Any cubin, relocatable ones too.
+    /// Any cubin, including relocatable ones.
     pub(crate) fn read(data: &'a [u8]) -> Result<Self, Error> {
         let header = read_header(data)?;
         let sections = read_sections(data)?;
@@ -175,7 +175,7 @@ impl<'a> Elf<'a> {
     }
 }
 
-/// Whether a section is the note of the tools and says that ptxas was called with `-arch sm_NNa`.
+/// Whether a section is the note of the tools and shows that ptxas was called with `-arch sm_NNa`.
 fn names_accelerated(section: &Section<'_>, sm: u32) -> bool {
     if section.kind != SHT_NOTE || section.name != ".note.nv.tkinfo" {
         return false;
@@ -191,7 +191,7 @@ fn truncated(what: impl Into<String>, offset: u64, bytes: u64, data: &[u8]) -> E
     Error::Truncated { what: what.into(), offset, bytes, file_bytes: data.len() as u64 }
 }
 
-/// What a file that is not ELF looks like.
+/// Guesses what a file that is not ELF is.
 fn describe(data: &[u8]) -> &'static str {
     let text = data.trim_ascii_start();
     if data.is_empty() {
@@ -205,7 +205,7 @@ fn describe(data: &[u8]) -> &'static str {
     }
 }
 
-/// Checks everything in the ELF header that identifies a cubin.
+/// Checks the fields of the ELF header that identify a cubin.
 fn read_header(data: &[u8]) -> Result<Header, Error> {
     if !data.starts_with(b"\x7fELF") {
         return Err(Error::NotElf { found: describe(data) });
@@ -244,7 +244,7 @@ fn read_sections(data: &[u8]) -> Result<Vec<Section<'_>>, Error> {
             reason: "its entries are not 64 bytes long",
         });
     }
-    // Where the 16-bit fields are too small, the first header holds the real numbers.
+    // Numbers that do not fit the 16-bit fields are in the first section header.
     let first = range(data, offset, SHDR_BYTES).ok_or_else(|| cut(SHDR_BYTES))?;
     let count = if count == 0 { u64_at(first, 32).unwrap_or(0) } else { u64::from(count) };
     let names_index = match names_index {

@@ -1,16 +1,16 @@
-//! Everything that can be wrong with a cubin, or with the request made of it.
+//! Errors of parsing and loading cubins.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Why a cubin cannot be parsed, loaded or run.
+/// The reason why a cubin cannot be parsed, loaded or run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The bytes do not begin like an ELF file.
+    /// The bytes are not an ELF file.
     #[error("not a cubin: {found}")]
     NotElf {
-        /// What the bytes look like, and the cure where there is one.
+        /// What the bytes seem to be, with a remedy if there is one.
         found: &'static str,
     },
     /// A 32-bit ELF file.
@@ -25,7 +25,7 @@ pub enum Error {
         /// `e_machine`.
         machine: u16,
     },
-    /// A CUDA ELF file whose layout this crate does not know.
+    /// A CUDA ELF file with an unknown layout.
     #[error(
         "CUDA ELF ABI version {version} (OS ABI {os_abi:#x}) is not supported, only version 7 (OS ABI 0x33) and \
          version 8 (OS ABI 0x41): compile with a toolkit of version 11, 12 or 13"
@@ -36,7 +36,7 @@ pub enum Error {
         /// `e_ident[EI_ABIVERSION]`.
         version: u8,
     },
-    /// An object file (`ET_REL`), which nvlink has not linked yet.
+    /// An object file (`ET_REL`) that was not linked by nvlink.
     #[error(
         "relocatable object, not a loadable cubin: compile without --relocatable-device-code (-rdc, -dc), \
          or link it with nvlink"
@@ -48,19 +48,19 @@ pub enum Error {
         /// `e_type`.
         e_type: u16,
     },
-    /// The file ends before one of its tables does.
+    /// The file ends inside of a table or section.
     #[error("truncated: {what} takes {bytes} bytes at {offset:#x}, the file has {file_bytes}")]
     Truncated {
-        /// Which table or section.
+        /// The table or section.
         what: String,
-        /// Where it begins, in bytes from the start of the file.
+        /// Its offset in the file, in bytes.
         offset: u64,
         /// Its length in bytes.
         bytes: u64,
         /// Length of the file in bytes.
         file_bytes: u64,
     },
-    /// Sections that share bytes of the file.
+    /// Sections overlap in the file.
     #[error("sections overlap: together they are longer than the file's {file_bytes} bytes")]
     OverlappingSections {
         /// Length of the file in bytes.
@@ -69,26 +69,26 @@ pub enum Error {
     /// A name that is not in the string table, not terminated, or not UTF-8.
     #[error("no valid name at offset {offset:#x} of the string table for {of}")]
     BadName {
-        /// The names of what: `sections` or `symbols`.
+        /// Owner of the names: `sections` or `symbols`.
         of: &'static str,
         /// Offset in the string table, in bytes.
         offset: u32,
     },
-    /// Names that overlap so much that they are many times longer than the file.
+    /// Overlapping names that add up to many times the length of the file.
     #[error("the names in the string table for {of} overlap too much")]
     NamesTooLong {
-        /// The names of what: `sections` or `symbols`.
+        /// Owner of the names: `sections` or `symbols`.
         of: &'static str,
     },
-    /// A section whose header or content contradicts what its name or type promises.
+    /// A section whose header or content does not match its name or type.
     #[error("section `{section}`: {reason}")]
     BadSection {
         /// Name of the section.
         section: String,
-        /// What is wrong.
+        /// The fault.
         reason: &'static str,
     },
-    /// An attribute record that is cut off or has the wrong length.
+    /// An attribute record that is truncated or has the wrong length.
     #[error("attribute {attribute:#04x} at {offset:#x} of section `{section}`: {reason}")]
     BadAttribute {
         /// Name of the section.
@@ -97,40 +97,40 @@ pub enum Error {
         offset: u64,
         /// Attribute number.
         attribute: u8,
-        /// What is wrong.
+        /// The fault.
         reason: &'static str,
     },
-    /// A symbol whose section or extent makes no sense.
+    /// A symbol with an invalid section or extent.
     #[error("symbol `{symbol}`: {reason}")]
     BadSymbol {
         /// Name of the symbol.
         symbol: String,
-        /// What is wrong.
+        /// The fault.
         reason: &'static str,
     },
-    /// A kernel without something that every kernel has.
+    /// A kernel without a section or attribute that every kernel has.
     #[error("kernel `{kernel}` has no {what}")]
     Incomplete {
         /// Name of the kernel.
         kernel: String,
-        /// The section or attribute that is missing.
+        /// The missing section or attribute.
         what: &'static str,
     },
-    /// Parameters that overlap, have gaps in their numbering or leave the parameter block.
+    /// Parameters that overlap, are not numbered consecutively or exceed the parameter block.
     #[error("parameters of kernel `{kernel}`: {reason}")]
     BadParameters {
         /// Name of the kernel.
         kernel: String,
-        /// What is wrong.
+        /// The fault.
         reason: &'static str,
     },
-    /// Two kernels of one name.
+    /// Two kernels with the same name.
     #[error("kernel `{name}` is defined twice")]
     DuplicateKernel {
         /// The name.
         name: String,
     },
-    /// Two variables of one name.
+    /// Two variables with the same name.
     #[error("variable `{name}` is defined twice")]
     DuplicateGlobal {
         /// The name.
@@ -139,30 +139,30 @@ pub enum Error {
     /// A relocation type that this crate cannot apply.
     #[error("relocation type {kind} at {offset:#x} of section `{section}` is not supported")]
     UnknownRelocation {
-        /// Section to be patched.
+        /// Section to patch.
         section: String,
         /// Offset in that section, in bytes.
         offset: u64,
         /// Relocation type number.
         kind: u32,
     },
-    /// A relocation that cannot be applied where it points, or for this load address.
+    /// A relocation that cannot be applied at its offset, or for this load address.
     #[error("relocation at {offset:#x} of `{section}`: {reason}")]
     BadRelocation {
-        /// Section to be patched, or `image` when the load address is at fault.
+        /// Section to patch, or `image` if the load address is at fault.
         section: String,
         /// Offset in that section or in the image, in bytes.
         offset: u64,
-        /// What is wrong.
+        /// The fault.
         reason: &'static str,
     },
-    /// A symbol that is used and has no place in the image.
+    /// A symbol that is used but is not part of the image.
     #[error(
         "unresolved symbol `{symbol}`, used by section `{section}`: {}",
         if *.undefined {
             "it is not defined in the cubin (device-side printf, assert and malloc need CUDA's run time)"
         } else {
-            "it lies in a section that is not loaded"
+            "it is in a section that is not loaded"
         }
     )]
     UnresolvedSymbol {
@@ -170,7 +170,7 @@ pub enum Error {
         symbol: String,
         /// Section that uses it.
         section: String,
-        /// Whether the symbol is undefined, as against defined in a section that is not loaded.
+        /// Whether the symbol is undefined. If not, it is defined in a section that is not loaded.
         undefined: bool,
     },
     /// The code is for another GPU.
@@ -182,32 +182,32 @@ pub enum Error {
         accelerated: bool,
         /// SM version of the GPU.
         gpu: u32,
-        /// The rule that forbids it.
+        /// The rule of binary compatibility.
         reason: &'static str,
     },
-    /// A name that no kernel has.
-    #[error("no kernel `{name}` in the cubin; there is {}", list(.available))]
+    /// No kernel has this name.
+    #[error("no kernel `{name}` in the cubin; its kernels: {}", list(.available))]
     NoSuchKernel {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
         /// The names of all kernels, sorted.
         available: Vec<String>,
     },
-    /// A name that no variable has.
-    #[error("no variable `{name}` in the cubin; there is {}", list(.available))]
+    /// No variable has this name.
+    #[error("no variable `{name}` in the cubin; its variables: {}", list(.available))]
     NoSuchVariable {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
         /// The names of all variables, sorted.
         available: Vec<String>,
     },
-    /// More variables than a GPU's memory holds.
-    #[error("the image takes {bytes} bytes, more than can be loaded")]
+    /// An image larger than the memory of any GPU.
+    #[error("the image has {bytes} bytes, more than can be loaded")]
     ImageTooLarge {
-        /// Its size in bytes, as far as it could be counted.
+        /// Its size in bytes, or a lower bound.
         bytes: u64,
     },
-    /// A load address at which the image cannot stand.
+    /// A load address that the image does not fit.
     #[error(
         "the image cannot be loaded at {base_va:#x}: it needs {bytes} bytes, aligned to {align}, below 2^49"
     )]
@@ -219,7 +219,7 @@ pub enum Error {
         /// Required alignment in bytes.
         align: u64,
     },
-    /// A buffer that is not as long as the image.
+    /// A buffer of another length than the image.
     #[error("the image has {needed} bytes, the buffer {given}")]
     WrongImageLength {
         /// Length of the buffer in bytes.
@@ -229,11 +229,11 @@ pub enum Error {
     },
 }
 
-/// The names for a message: all of a few, the first of many.
+/// Formats names for a message: up to 16, and the number of the others.
 fn list(names: &[String]) -> String {
     const SHOWN: usize = 16;
     if names.is_empty() {
-        return String::from("none at all");
+        return String::from("none");
     }
     let mut text = names.iter().take(SHOWN).map(|n| alloc::format!("`{n}`")).collect::<Vec<_>>().join(", ");
     if names.len() > SHOWN {

@@ -1,10 +1,9 @@
-//! Stack frames, read off the code.
+//! Stack frames, derived from the code.
 //!
-//! Register 1 is the stack pointer. A function that needs a frame begins with `IADD3 R1, R1, -bytes, RZ`, on
-//! sm_90 sometimes `VIADD R1, R1, -bytes`: opcode in bits 0 to 11, predicate in 12 to 15, destination and first
-//! source in 16 to 31, the immediate in 32 to 63. For functions that the compiler put into the section of the
-//! kernel which calls them, some versions write an attribute FRAME_SIZE of 0 (NVRTC 12.6 to 13.0 for sm_90), and
-//! the code is the only place that tells.
+//! Register 1 is the stack pointer. A function with a frame begins with `IADD3 R1, R1, -bytes, RZ`, on sm_90
+//! sometimes with `VIADD R1, R1, -bytes`: opcode in bits 0 to 11, predicate in 12 to 15, destination and first source
+//! in 16 to 31, immediate in 32 to 63. For functions in the section of the kernel that calls them, NVRTC 12.6 to 13.0
+//! record a FRAME_SIZE of 0 on sm_90, so the code is the only source.
 
 use crate::elf::u32_at;
 
@@ -15,7 +14,7 @@ const VIADD: u32 = 0x836;
 /// Destination and first source: R1.
 const R1_R1: u32 = 0x0101 << 16;
 
-/// The deepest that some instruction of the code moves the stack pointer at once, in bytes.
+/// Largest number of bytes by which one instruction of the code lowers the stack pointer.
 pub(crate) fn frame_bytes(code: &[u8]) -> u32 {
     let frame = |instruction: &[u8]| {
         let opcode = u32_at(instruction, 0)? & 0xffff_0fff;

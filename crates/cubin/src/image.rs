@@ -1,31 +1,31 @@
-//! The loadable image: where each section goes, and the addresses to patch into it.
+//! The loadable image: layout of the sections, and relocations.
 //!
 //! Order: code, constant banks, initialised variables, zeroed variables. Code sections are aligned to
-//! 128 bytes, as the compiler assumes; constant banks to 256 bytes, more than the 64 that a launch
-//! descriptor asks for, so that a bank whose size is rounded up stays inside of its own place.
+//! 128 bytes, as the compiler assumes. Constant banks are aligned to 256 bytes, although a launch descriptor requires
+//! only 64, so a bank whose size is rounded up does not overlap the next section.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::Error;
 
-/// Alignment of a constant bank in the image, and least alignment of the image itself, in bytes.
+/// Alignment of a constant bank in the image, and minimum alignment of the image, in bytes.
 pub const CONSTANT_ALIGN: u64 = 256;
 
-/// Bytes that stay mapped after the last instruction: the SM's instruction prefetcher reads ahead of the
-/// program counter and would fault on an unmapped page.
+/// Number of bytes that must be mapped after the last instruction. The SM's instruction prefetcher reads ahead of the
+/// program counter and faults on an unmapped page.
 pub const PREFETCH_SLACK_BYTES: u64 = 4096;
 
 /// Alignment of a code section, in bytes.
 const CODE_ALIGN: u64 = 128;
 /// Largest alignment of a section, in bytes: the GPU's small page.
 const MAX_ALIGN: u64 = 4096;
-/// Largest image, in bytes; far above what a GPU's memory holds, far below overflow.
+/// Largest image in bytes: above the memory of any GPU, far below overflow.
 const MAX_IMAGE_BYTES: u64 = 1 << 40;
-/// End of the GPU's virtual address space, as wide as instructions can hold.
+/// End of the GPU's virtual address space: the width of addresses in instructions.
 const VA_END: u64 = 1 << 49;
 
-/// What kind of place a section needs; also the order in the image.
+/// Classes of sections, in the order of the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
     Code,
@@ -46,19 +46,19 @@ impl Class {
     }
 }
 
-/// Which bits a relocation sets (`R_CUDA_*` numbers in parentheses).
+/// Bits that a relocation sets (`R_CUDA_*` numbers in parentheses).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Field {
     /// 32 bits of data (1, and 3 for generic pointers).
     Data32,
-    /// 64 bits of data (2, and 4 for generic pointers: a global's generic address is its address).
+    /// 64 bits of data (2, and 4 for generic pointers: the generic address of a global equals its address).
     Data64,
     /// Low 32 address bits, as data (70).
     DataLow32,
     /// High 32 address bits, as data (71).
     DataHigh32,
-    /// One byte of an address, as data: 0 the lowest, 7 the highest (76 to 83, and 84 to 91 for generic
-    /// pointers). Pointers in packed structures are made of eight.
+    /// One byte of an address, as data: 0 is the lowest, 7 the highest (76 to 83, and 84 to 91 for generic pointers).
+    /// Pointers in packed structures have eight such relocations.
     DataByte(u8),
     /// An address below 4 GiB, at bits 32 to 63 of an instruction (55).
     Whole32,
@@ -73,7 +73,7 @@ pub(crate) enum Field {
 }
 
 impl Field {
-    /// Bytes that must be there at the relocation's offset.
+    /// Number of bytes at the relocation's offset that it changes or reads.
     pub(crate) fn span(self) -> u64 {
         match self {
             Self::DataByte(_) => 1,
@@ -83,20 +83,20 @@ impl Field {
         }
     }
 
-    /// The bits of an instruction that hold the target of a call.
+    /// Bits of an instruction that contain the target of a call.
     pub(crate) fn call_mask(self) -> u128 {
         const FROM_34: u128 = ((1 << 47) - 1) << 34;
         if self == Self::Call55 { FROM_34 | 0xff << 16 } else { FROM_34 }
     }
 }
 
-/// One address to patch in.
+/// One address to insert.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Relocation {
     /// Offset of the word or instruction in the image.
     pub(crate) at: u64,
     pub(crate) field: Field,
-    /// Offset in the image that the address is of; an addend may put it outside.
+    /// Offset in the image of the target. An addend may move it outside of the image.
     pub(crate) target: i64,
 }
 
@@ -116,7 +116,7 @@ impl Image {
         Self { segments: Vec::new(), relocations: Vec::new(), end: 0, code_end: 0, align: CONSTANT_ALIGN }
     }
 
-    /// Finds a place for a section and returns its offset. Sections come in the order of [`Class::ALL`].
+    /// Places a section and returns its offset. The caller places sections in the order of [`Class::ALL`].
     pub(crate) fn place(
         &mut self,
         name: &str,
@@ -131,7 +131,7 @@ impl Image {
             return Err(Error::BadSection { section: String::from(name), reason });
         }
         let offset = self.end.next_multiple_of(align);
-        // A constant bank owns its place up to the next multiple of its alignment.
+        // A constant bank extends to the next multiple of its alignment.
         let end = match class {
             Class::Constant => bytes.checked_next_multiple_of(CONSTANT_ALIGN),
             _ => Some(bytes),
@@ -172,7 +172,7 @@ impl Image {
         }
     }
 
-    /// Writes segments and relocations over `out`, which is zeroed and as long as the image.
+    /// Writes segments and relocations to `out`, which is zeroed and as long as the image.
     pub(crate) fn write(&self, base_va: u64, out: &mut [u8]) -> Result<(), Error> {
         for (offset, data) in &self.segments {
             // CAST: a segment ends inside of `out`, whose length is a usize.
@@ -193,7 +193,7 @@ impl Relocation {
             .checked_add_signed(self.target)
             .filter(|&a| a < VA_END)
             .ok_or_else(|| bad("its address is outside of the 49-bit address space"))?;
-        // CAST: the parser checked that the field lies in a section of the image.
+        // CAST: the parser checked that the field is inside of a section of the image.
         let at = self.at as usize;
         let narrow = || u32::try_from(address).map_err(|_| bad("its address does not fit 32 bits"));
         match self.field {
@@ -220,7 +220,7 @@ impl Relocation {
     }
 }
 
-/// Puts an address into a call instruction. All 49 bits have a place in both fields.
+/// Inserts an address into a call instruction. Both fields hold all 49 bits.
 fn set_call_target(field: Field, instruction: u128, address: u64) -> u128 {
     let units = u128::from(address >> 2);
     let bits = if field == Field::Call55 { (units & 0xff) << 16 | (units >> 8) << 34 } else { units << 34 };
@@ -250,7 +250,7 @@ mod tests {
         let call = u128::from_le_bytes(relocated(Field::Call47, 0x80, base, ones).unwrap());
         assert_eq!((call >> 34) as u64 & ((1 << 47) - 1), (base + 0x80) >> 2);
         assert_eq!(call | ((1 << 47) - 1) << 34, u128::MAX);
-        // `CALL.ABS.NOINC 0x5a12345680` of sm_90, as the vendor's disassembler reads it.
+        // `CALL.ABS.NOINC 0x5a12345680` of sm_90, according to nvdisasm.
         let before = 0x001f_ea00_03c0_0000_0000_0000_0000_7943_u128.to_le_bytes();
         let call = u128::from_le_bytes(relocated(Field::Call55, 0x80, 0x5a_1234_5600, before).unwrap());
         assert_eq!(call, 0x001f_ea00_03c0_0000_5a12_3454_00a0_7943);

@@ -1,36 +1,43 @@
 //! The attribute lists in `.nv.info` (module) and `.nv.info.KERNEL`.
 //!
-//! A record is one byte of format, one byte of attribute number, then by format: 1 two unused bytes,
-//! 2 one byte of value and one unused, 3 a 16-bit value, 4 a 16-bit length and that many bytes. Attributes
-//! that a loader has no use for are skipped.
+//! A record consists of one byte of format, one byte of attribute number, and a payload that depends on the format:
+//!
+//! | format | payload |
+//! |---|---|
+//! | 1 | two unused bytes |
+//! | 2 | an 8-bit value and one unused byte |
+//! | 3 | a 16-bit value |
+//! | 4 | a 16-bit length and that many bytes |
+//!
+//! The loader ignores attributes that it does not need.
 
 use alloc::string::String;
 
 use crate::Error;
 use crate::elf::{Section, u16_at};
 
-/// Threads that a CTA must have, from `.reqntid`: three words.
+/// Required number of threads of a CTA (`.reqntid`): three words.
 pub(crate) const REQNTID: u8 = 0x10;
-/// Threads that a CTA may have, from `__launch_bounds__`: three words.
+/// Largest number of threads of a CTA (`__launch_bounds__`): three words.
 pub(crate) const MAX_THREADS: u8 = 0x05;
 /// Symbol, 16-bit offset and 16-bit size of the parameters in constant bank 0.
 pub(crate) const PARAM_CBANK: u8 = 0x0a;
 /// Symbol and stack frame of one function, in bytes.
 pub(crate) const FRAME_SIZE: u8 = 0x11;
-/// Symbol of a kernel and its stack with all callees, in bytes.
+/// Symbol of a kernel and the stack of the kernel with all callees, in bytes.
 pub(crate) const MIN_STACK_SIZE: u8 = 0x12;
 /// One parameter: three words, see [`crate::parse`].
 pub(crate) const KPARAM_INFO: u8 = 0x17;
-/// One parameter of a kernel with more than 4 KiB of them: three words, see [`crate::parse`].
+/// One parameter of a kernel with more than 4 KiB of parameters: three words, see [`crate::parse`].
 pub(crate) const KPARAM_INFO_V2: u8 = 0x45;
-/// CTAs of a cluster in x, y, z, from `__cluster_dims__` (sm_90): three words.
+/// Number of CTAs of a cluster along x, y, z (`__cluster_dims__`, sm_90): three words.
 pub(crate) const CTA_PER_CLUSTER: u8 = 0x3d;
 /// 16-bit size of all parameters, in bytes.
 pub(crate) const CBANK_PARAM_SIZE: u8 = 0x19;
 /// Symbol and registers per thread.
 pub(crate) const REGCOUNT: u8 = 0x2f;
-/// 8-bit number of barriers that a kernel uses; since ABI version 8, where the flags of the code section
-/// no longer say it.
+/// Number of barriers that a kernel uses, 8 bits. From ABI version 8 on; before, the flags of the code section
+/// contain it.
 pub(crate) const NUM_BARRIERS: u8 = 0x4c;
 
 /// One record of an attribute list.
@@ -41,7 +48,7 @@ pub(crate) struct Attribute<'a> {
     pub(crate) format: u8,
     /// Attribute number.
     pub(crate) number: u8,
-    /// The payload: two bytes of value, or the bytes behind the length.
+    /// Payload: two bytes of value, or the bytes after the length.
     pub(crate) payload: &'a [u8],
 }
 
@@ -50,7 +57,7 @@ impl Attribute<'_> {
         bad(self.section, self.offset, self.number, reason)
     }
 
-    /// The payload as exactly `N` little-endian words.
+    /// Decodes the payload as exactly `N` little-endian words.
     pub(crate) fn words<const N: usize>(&self) -> Result<[u32; N], Error> {
         if self.payload.len() != 4 * N {
             return Err(self.bad("its payload has the wrong length"));
@@ -62,7 +69,7 @@ impl Attribute<'_> {
         Ok(words)
     }
 
-    /// The payload as one 16-bit value.
+    /// Decodes the payload as one 16-bit value.
     pub(crate) fn half(&self) -> Result<u16, Error> {
         match self.payload {
             &[low, high] => Ok(u16::from_le_bytes([low, high])),
@@ -70,7 +77,7 @@ impl Attribute<'_> {
         }
     }
 
-    /// The payload as one 8-bit value.
+    /// Decodes the payload as one 8-bit value.
     pub(crate) fn byte(&self) -> Result<u8, Error> {
         match (self.format, self.payload) {
             (2, &[value, _]) => Ok(value),
@@ -83,7 +90,7 @@ fn bad(section: &str, offset: usize, attribute: u8, reason: &'static str) -> Err
     Error::BadAttribute { section: String::from(section), offset: offset as u64, attribute, reason }
 }
 
-/// The records of an attribute section, in order; ends after the first error.
+/// Iterates over the records of an attribute section; ends after the first error.
 pub(crate) fn attributes<'a>(
     section: &Section<'a>,
 ) -> impl Iterator<Item = Result<Attribute<'a>, Error>> + use<'a> {
@@ -102,7 +109,7 @@ pub(crate) fn attributes<'a>(
     })
 }
 
-/// Reads the record at `offset`; also returns the offset of the next one.
+/// Reads the record at `offset`. Also returns the offset of the next record.
 fn read<'a>(section: &'a str, data: &'a [u8], offset: usize) -> Result<(Attribute<'a>, usize), Error> {
     let number = data.get(offset + 1).copied().unwrap_or(0);
     let cut = || bad(section, offset, number, "the record is cut off");

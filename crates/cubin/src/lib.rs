@@ -29,17 +29,17 @@ use image::Image;
 /// Version of this crate.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Where a variable of a module lives.
+/// Memory space of a module's variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Space {
     /// Global memory: `__device__`.
     Global,
-    /// A constant bank: `__constant__`. Writes by the host take effect for the launches whose constant
-    /// caches are invalidated first.
+    /// A constant bank: `__constant__`. A write by the host takes effect for launches that invalidate the constant
+    /// caches after it.
     Constant,
 }
 
-/// A variable of a module that the host can reach by name.
+/// A variable of a module, accessible to the host by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Global {
     /// Name in the symbol table (mangled for C++ names in namespaces, and for static locals).
@@ -52,7 +52,7 @@ pub struct Global {
     pub bytes: u64,
 }
 
-/// A parsed cubin: everything that loading and launching its kernels needs, without the file.
+/// A parsed cubin: the data for loading and launching its kernels. It does not borrow the file.
 #[derive(Clone, Debug)]
 pub struct Cubin {
     sm: u32,
@@ -65,11 +65,11 @@ pub struct Cubin {
 impl Cubin {
     /// Parses a whole-program cubin (ELF type `ET_EXEC`, CUDA ABI version 7 or 8: toolkits 11 to 13).
     ///
-    /// Work and memory are bounded by a small multiple of `bytes.len()`, whatever the bytes are.
+    /// Work and memory are bounded by a small multiple of `bytes.len()`, for any input.
     ///
     /// # Errors
     ///
-    /// One of the variants of [`Error`], naming the table, section, symbol or attribute at fault.
+    /// One of the variants of [`Error`], with the table, section, symbol or attribute at fault.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         parse::parse(bytes)
     }
@@ -79,23 +79,23 @@ impl Cubin {
         self.sm
     }
 
-    /// Whether the code was compiled for the architecture-specific feature set (`sm_90a`), which
-    /// binds it to exactly that compute capability.
+    /// Whether the code was compiled for the architecture-specific feature set (`sm_90a`). Such code runs on exactly
+    /// that compute capability.
     pub fn is_accelerated(&self) -> bool {
         self.accelerated
     }
 
-    /// Says whether a GPU of SM version `gpu_sm` (87: compute capability 8.7) can run the code.
+    /// Checks whether a GPU of SM version `gpu_sm` (87 for compute capability 8.7) can run the code.
     ///
-    /// CUDA's rule of binary compatibility: code compiled for X.y runs on X.z when z >= y; code of
-    /// Tegra chips (sm_53, sm_62, sm_72, sm_87, sm_101) runs on exactly the chip it was compiled for, and a
-    /// Tegra chip runs no other code (CUDA C++ Programming Guide, "Binary Compatibility"). On sm_87 the
-    /// compiler also puts a hardware work-around at the start of each kernel that code for sm_80 or sm_86
-    /// lacks. Architecture-specific code (`sm_90a`) runs on exactly its own compute capability.
+    /// CUDA's rule of binary compatibility: code compiled for X.y runs on X.z if z >= y. Code for Tegra chips (sm_53,
+    /// sm_62, sm_72, sm_87, sm_101) runs only on the chip that it was compiled for, and Tegra chips run no other code
+    /// (CUDA C++ Programming Guide, "Binary Compatibility"). For sm_87 the compiler also inserts a hardware
+    /// workaround at the start of each kernel, which code for sm_80 and sm_86 lacks. Architecture-specific code
+    /// (`sm_90a`) runs only on its own compute capability.
     ///
     /// # Errors
     ///
-    /// [`Error::WrongArchitecture`], naming both architectures.
+    /// [`Error::WrongArchitecture`], with both architectures.
     pub fn check_arch(&self, gpu_sm: u32) -> Result<(), Error> {
         arch::check(self.sm, self.accelerated, gpu_sm)
     }
@@ -105,11 +105,11 @@ impl Cubin {
         &self.kernels
     }
 
-    /// The kernel with this name. A C++ kernel that is not `extern "C"` has its mangled name.
+    /// The kernel with this name. The name of a C++ kernel that is not `extern "C"` is mangled.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchKernel`], listing the names that there are.
+    /// [`Error::NoSuchKernel`], with the names of all kernels.
     pub fn kernel(&self, name: &str) -> Result<&Kernel, Error> {
         match self.kernels.binary_search_by(|k| k.name.as_str().cmp(name)) {
             Ok(at) => Ok(&self.kernels[at]),
@@ -131,27 +131,25 @@ impl Cubin {
         Some(&self.globals[at])
     }
 
-    /// Bytes of GPU memory that the image takes, a multiple of [`CONSTANT_ALIGN`].
+    /// Size of the image in GPU memory in bytes, a multiple of [`CONSTANT_ALIGN`].
     ///
-    /// The size includes at least [`PREFETCH_SLACK_BYTES`] after the last instruction, so that mapping
-    /// exactly the image is enough for the instruction prefetcher.
+    /// The size includes at least [`PREFETCH_SLACK_BYTES`] after the last instruction, as the instruction prefetcher
+    /// needs.
     pub fn image_bytes(&self) -> u64 {
         self.image.bytes()
     }
 
-    /// What the load address must be a multiple of, in bytes: a power of two, at least
-    /// [`CONSTANT_ALIGN`] and at most 4096.
+    /// Required alignment of the load address in bytes: a power of two, at least [`CONSTANT_ALIGN`] and at most 4096.
     pub fn image_align(&self) -> u64 {
         self.image.align()
     }
 
-    /// The image as it must stand in GPU memory at `base_va`: code, constant banks 2 and up, and
-    /// variables, relocated.
+    /// The image for GPU memory at `base_va`: code, constant banks from 2 on, and variables, relocated.
     ///
     /// # Errors
     ///
-    /// [`Error::BadBase`] when `base_va` is not aligned to [`Cubin::image_align`] or the image would end
-    /// above the 49-bit address space; [`Error::BadRelocation`] when an address does not fit its field.
+    /// [`Error::BadBase`] if `base_va` is not aligned to [`Cubin::image_align`] or if the image would end above the
+    /// 49-bit address space; [`Error::BadRelocation`] if an address does not fit its field.
     pub fn image_at(&self, base_va: u64) -> Result<Vec<u8>, Error> {
         let bytes = usize::try_from(self.image.bytes())
             .map_err(|_| Error::ImageTooLarge { bytes: self.image.bytes() })?;
@@ -161,14 +159,13 @@ impl Cubin {
         Ok(image)
     }
 
-    /// Writes the image for load address `base_va` into `out`, all of it, zeros included.
+    /// Writes the image for load address `base_va` to `out`, including zeros.
     ///
-    /// `out` is ordinary memory of the host; copy it to GPU memory afterwards.
+    /// `out` is ordinary host memory; copy it to GPU memory afterwards.
     ///
     /// # Errors
     ///
-    /// As [`Cubin::image_at`], and [`Error::WrongImageLength`] when `out` is not
-    /// [`Cubin::image_bytes`] long.
+    /// As [`Cubin::image_at`], and [`Error::WrongImageLength`] if the length of `out` is not [`Cubin::image_bytes`].
     pub fn write_image(&self, base_va: u64, out: &mut [u8]) -> Result<(), Error> {
         if u64::try_from(out.len()) != Ok(self.image.bytes()) {
             return Err(Error::WrongImageLength { given: out.len(), needed: self.image.bytes() });

@@ -1,7 +1,7 @@
-//! The names that NVIDIA's tools give the numbers in a cubin, each at the place of its number.
+//! Names of relocation types and attributes in NVIDIA's tools, indexed by number.
 
-/// Relocation types, as `nvdisasm` and `cuobjdump` print them. Bits: `ABSn_b` is n bits of an address from bit b of
-/// an instruction on.
+/// Relocation types, as printed by `nvdisasm` and `cuobjdump`. `ABSn_b` sets n bits of an address, starting at bit b
+/// of an instruction.
 pub(crate) const RELOCATIONS: [&str; 116] = [
     "R_CUDA_NONE",
     "R_CUDA_32",

@@ -1,10 +1,15 @@
-//! From sections and symbols to kernels, variables and an image.
+//! Converts sections and symbols to kernels, variables and an image.
 //!
-//! Section names: `.text.K` code of kernel K (`sh_info`: registers in bits 24 to 31, the entry symbol
-//! below; `sh_flags` bits 20 to 26: barriers used, in ABI version 8 an attribute), `.nv.constant0.K` parameters, `.nv.constantN[.K]` other
-//! constant banks, `.nv.shared.K` static shared memory, `.nv.info[.K]` attributes, `.nv.global.init` and
-//! `.nv.global` variables. A section that belongs to a kernel has the index of the kernel's code section
-//! in `sh_info`.
+//! | section | content |
+//! |---|---|
+//! | `.text.K` | code of kernel K; `sh_info`: registers in bits 24 to 31, entry symbol below; `sh_flags` bits 20 to 26: barriers (an attribute in ABI version 8) |
+//! | `.nv.constant0.K` | parameters |
+//! | `.nv.constantN[.K]` | other constant banks |
+//! | `.nv.shared.K` | static shared memory |
+//! | `.nv.info[.K]` | attributes |
+//! | `.nv.global.init`, `.nv.global` | variables |
+//!
+//! `sh_info` of a section that belongs to a kernel is the index of the kernel's code section.
 
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -19,7 +24,7 @@ use crate::{Cubin, Global, Space, callgraph, frames};
 
 /// Largest constant bank, in bytes.
 const MAX_CONSTANT_BYTES: u64 = 1 << 16;
-/// Highest constant bank that the format has a section type for. A launch descriptor has room for eight.
+/// Highest constant bank with a section type. A launch descriptor has eight banks.
 const LAST_CONSTANT_BANK: u8 = 17;
 /// Size of an instruction, in bytes.
 const INSTRUCTION_BYTES: u64 = 16;
@@ -33,20 +38,20 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Cubin, Error> {
     Ok(Cubin { sm: elf.sm, accelerated: elf.accelerated, kernels, globals, image })
 }
 
-/// The number in `.nv.constantN` or `.nv.constantN.KERNEL`.
+/// The bank number in `.nv.constantN` or `.nv.constantN.KERNEL`.
 fn constant_bank(name: &str) -> Option<u8> {
     let rest = name.strip_prefix(".nv.constant")?;
     rest.split('.').next()?.parse().ok()
 }
 
-/// Where in the image a section belongs, if it is loaded at all.
+/// Class of a section in the image; `None` if it is not loaded.
 fn class(section: &Section<'_>) -> Option<Class> {
     if section.flags & elf::SHF_ALLOC == 0 {
         return None;
     }
     match section.kind {
         elf::SHT_PROGBITS if section.is_code() => Some(Class::Code),
-        // A launch builds bank 0 itself; the file has only zeros for it.
+        // Each launch builds bank 0; the file contains only zeros for it.
         elf::SHT_PROGBITS if constant_bank(section.name) == Some(0) => None,
         elf::SHT_PROGBITS if constant_bank(section.name).is_some() => Some(Class::Constant),
         elf::SHT_PROGBITS => Some(Class::Data),
@@ -55,7 +60,7 @@ fn class(section: &Section<'_>) -> Option<Class> {
     }
 }
 
-/// Lays out the image; returns each section's offset in it, by section index.
+/// Lays out the image. Returns the offset of each section in it, by section index.
 fn place_sections(elf: &Elf<'_>) -> Result<(Image, Vec<Option<u64>>), Error> {
     let mut image = Image::new();
     let mut places = vec![None; elf.sections.len()];
@@ -126,7 +131,7 @@ fn relocation(
     let (kind, symbol) = (info as u32, (info >> 32) as u32);
     let bad = |reason| Error::BadRelocation { section: section.name.to_string(), offset, reason };
     let field = match kind {
-        // None, and markers for bits that the linker cleared.
+        // No relocation, or a marker for bits that the linker cleared.
         0 | 72 | 73 => return Ok(None),
         1 | 3 => Field::Data32,
         2 | 4 => Field::Data64,
@@ -160,13 +165,13 @@ fn relocation(
     Ok(Some(Relocation { at: offset, field, target }))
 }
 
-/// The addend that a `.rel` table leaves in place. In instructions it is always zero: the two halves of
-/// an address are relocated apart, and could not tell each other of a carry.
+/// The addend of an entry of a `.rel` table, which is stored at the place to patch. In instructions it is always 0:
+/// the two halves of an address are relocated separately, without a carry between them.
 fn implicit_addend(field: Field, place: &[u8]) -> Option<i64> {
     match field {
         Field::Data32 => elf::u32_at(place, 0).map(i64::from),
         Field::Data64 => u64_at(place, 0).map(u64::cast_signed),
-        // A part of an address is as silent about the other parts as an instruction is.
+        // Parts of an address are relocated separately too.
         Field::DataLow32 | Field::DataHigh32 => (elf::u32_at(place, 0)? == 0).then_some(0),
         Field::DataByte(_) => (*place.first()? == 0).then_some(0),
         Field::Whole32 | Field::Low32 | Field::High32 => (elf::u32_at(place, 4)? == 0).then_some(0),
@@ -177,7 +182,7 @@ fn implicit_addend(field: Field, place: &[u8]) -> Option<i64> {
     }
 }
 
-/// Offset in the image of what a symbol names.
+/// Offset of a symbol in the image.
 fn address_of(elf: &Elf<'_>, places: &[Option<u64>], user: &Section<'_>, symbol: u32) -> Result<i64, Error> {
     let found = usize::try_from(symbol).ok().and_then(|i| elf.symbols.get(i));
     let Some(symbol) = found else {
@@ -224,12 +229,12 @@ fn globals(elf: &Elf<'_>, places: &[Option<u64>]) -> Result<Vec<Global>, Error> 
     }
 }
 
-/// What the module's attribute list and call graph say of each symbol.
+/// Facts about each symbol, from the module's attribute list and call graph.
 struct Facts {
     registers: Vec<Option<u32>>,
     frame_bytes: Vec<Option<u32>>,
     stack_bytes: Vec<Option<u32>>,
-    /// On a cycle of calls or above one, or calls through pointers.
+    /// Whether the function is recursive, calls a recursive function, or calls through pointers.
     unbounded: Vec<bool>,
     /// Largest frame of a function other than a kernel, by code section.
     callee_frame_bytes: Vec<u32>,
@@ -267,11 +272,11 @@ fn facts(elf: &Elf<'_>) -> Result<Facts, Error> {
     Ok(facts)
 }
 
-/// Largest frame of a function other than a kernel, by code section: of those that the attributes tell and
-/// those that the code behind the kernel shows.
+/// Largest frame of a function other than a kernel, by code section: from the attributes, and from the code after the
+/// kernel.
 fn callee_frames(elf: &Elf<'_>, attributes: &[Option<u32>]) -> Vec<u32> {
     let mut frames = vec![0; elf.sections.len()];
-    // Where the first such function begins: they stand behind the kernel.
+    // Offset of the first such function. They follow the kernel.
     let mut starts: Vec<Option<u64>> = vec![None; elf.sections.len()];
     for (symbol, frame) in elf.symbols.iter().zip(attributes) {
         let section = usize::from(symbol.section);
@@ -288,7 +293,7 @@ fn callee_frames(elf: &Elf<'_>, attributes: &[Option<u32>]) -> Vec<u32> {
     frames
 }
 
-/// All sections that belong to one kernel, by what they are.
+/// All sections that belong to one kernel.
 #[derive(Clone, Default)]
 struct Owned<'s, 'a> {
     info: Option<&'s Section<'a>>,
@@ -297,7 +302,7 @@ struct Owned<'s, 'a> {
     constants: Vec<ConstantBank>,
 }
 
-/// Sorts the sections by the code section they belong to; also the constant banks of the whole module.
+/// Groups sections by the code section that they belong to. Also returns the constant banks of the module.
 fn owners<'s, 'a>(
     elf: &'s Elf<'a>,
     places: &[Option<u64>],
@@ -318,7 +323,7 @@ fn owners<'s, 'a>(
                 if let (Some(bank), Some(offset)) = (bank, *place)
                     && section.bytes > 0
                 {
-                    // CAST: checked against 64 KiB when it was placed.
+                    // CAST: at most 64 KiB, as checked when it was placed.
                     let constant = ConstantBank { bank, offset, bytes: section.bytes as u32 };
                     slot.map_or(&mut module, |owner| &mut owner.constants).push(constant);
                 }
@@ -348,7 +353,7 @@ fn kernels(elf: &Elf<'_>, places: &[Option<u64>]) -> Result<Vec<Kernel>, Error> 
             (Some(section), Some(place)) if section.is_code() => (section, place),
             _ => return Err(bad("it is a kernel outside of any code section")),
         };
-        // One kernel per section: its attributes and banks could not be told apart otherwise.
+        // One kernel per section: the attributes and banks of several could not be distinguished.
         if core::mem::replace(&mut seen[at], true) {
             return Err(if kernels.iter().any(|k: &Kernel| k.name == symbol.name) {
                 Error::DuplicateKernel { name: symbol.name.to_string() }
@@ -376,7 +381,7 @@ fn kernels(elf: &Elf<'_>, places: &[Option<u64>]) -> Result<Vec<Kernel>, Error> 
     }
 }
 
-/// A kernel with what symbol and code section say of it; `None` when the symbol does not fit.
+/// A kernel with the data of its symbol and code section; `None` if the symbol is not valid.
 fn code_of(symbol: &Symbol<'_>, section: &Section<'_>, place: u64) -> Option<Kernel> {
     let end = symbol.value.checked_add(symbol.bytes)?;
     let whole =
@@ -405,9 +410,9 @@ fn code_of(symbol: &Symbol<'_>, section: &Section<'_>, place: u64) -> Option<Ker
     })
 }
 
-/// Stack size. The compiler marks a stack without a known limit by a least stack of all ones; where
-/// functions are compiled into the kernel's own section the call graph is silent instead, and the least
-/// stack does not even hold the frame of one of them.
+/// Stack size. The compiler marks a stack of unknown size with a minimum stack of all ones. If functions are compiled
+/// into the kernel's own section, the call graph does not list them, and the minimum stack may be smaller than one of
+/// their frames.
 fn stack(kernel: &mut Kernel, facts: &Facts, symbol: usize, section: usize) {
     let own = facts.frame_bytes[symbol].unwrap_or(0);
     let least = facts.stack_bytes[symbol].filter(|&bytes| bytes != u32::MAX);
@@ -428,7 +433,7 @@ fn banks(kernel: &mut Kernel, owned: &Owned<'_, '_>, module: &[ConstantBank]) ->
         .ok()
         .filter(|&b| u64::from(b) <= MAX_CONSTANT_BYTES)
         .ok_or_else(|| constant0.bad("it is longer than the 64 KiB of a constant bank"))?;
-    // Without parameters there is no attribute that tells where they would begin.
+    // A kernel without parameters has no attribute with their offset.
     kernel.param_base = kernel.constant0_bytes;
     if let Some(shared) = owned.shared {
         kernel.shared_bytes =
@@ -458,7 +463,7 @@ fn launch_attributes(kernel: &mut Kernel, section: &Section<'_>) -> Result<(), E
             }
             info::CTA_PER_CLUSTER => kernel.cluster = Some(attribute.words()?),
             info::KPARAM_INFO_V2 => {
-                // Words: an index (zero); ordinal and offset; size.
+                // Words: index (0); ordinal and offset; size.
                 let [_index, place, bytes] = attribute.words()?;
                 let too_long = || section.bad("a parameter is longer than 64 KiB");
                 kernel.params.push(Param {
@@ -469,7 +474,7 @@ fn launch_attributes(kernel: &mut Kernel, section: &Section<'_>) -> Result<(), E
                 });
             }
             info::KPARAM_INFO => {
-                // Words: an index (zero); ordinal and offset; alignment, space, bank, size in 18 to 31.
+                // Words: index (0); ordinal and offset; alignment, space, bank, size in bits 18 to 31.
                 let [_index, place, packed] = attribute.words()?;
                 // CAST: 16-bit and 14-bit fields.
                 kernel.params.push(Param {
@@ -481,7 +486,7 @@ fn launch_attributes(kernel: &mut Kernel, section: &Section<'_>) -> Result<(), E
             _ => {}
         }
     }
-    // The compiler lists the last parameter first.
+    // The compiler lists parameters in reverse order.
     kernel.params.sort_by_key(|p| p.ordinal);
     Ok(())
 }

@@ -278,7 +278,7 @@ fn what_cannot_be_loaded_says_why() {
 #[test]
 fn an_unknown_kernel_lists_the_known_ones() {
     let text = parse(data!("limits")).kernel("bounds").unwrap_err().to_string();
-    assert_eq!(text, "no kernel `bounds` in the cubin; there is `bounded`, `local`, `nothing`");
+    assert_eq!(text, "no kernel `bounds` in the cubin; its kernels: `bounded`, `local`, `nothing`");
 }
 
 #[test]
