@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ampere_cmd::command::{Payload, PcasAction, SemaphoreRelease};
 use ampere_cmd::gpfifo::{Entry, Segment};
-use ampere_cmd::qmd::{QmdV3_0, shared_memory_config_for, v3_0 as field};
+use ampere_cmd::qmd::{QmdV3_0, shared_memory_config, v3_0 as field};
 use ampere_cmd::{Encoder, Subchannel};
 use anyhow::{Result, bail, ensure};
 use cubin::Cubin;
@@ -50,7 +50,7 @@ fn main() -> Result<()> {
     // The launch descriptor (QMD).
     let bank0_va = work.va().get() + bank0_at as u64;
     let shared_bytes = 1024_u32; // 1 KiB that the system reserves per block
-    let shared_config = shared_memory_config_for(shared_bytes).unwrap_or_default();
+    let shared_config = shared_memory_config(8).unwrap_or_default(); // the smallest configuration that holds it, 8 KiB
     let mut qmd = QmdV3_0::new();
     for (field, value) in [
         (field::QMD_MAJOR_VERSION, 3),

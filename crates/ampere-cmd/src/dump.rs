@@ -1,7 +1,7 @@
-//! Pushbuffers and launch descriptors as structured items and as text.
+//! Decodes pushbuffers and launch descriptors to structured items and to text.
 //!
-//! [`Decoder`] wraps [`MethodStream`] and looks every method up in the class of its subchannel,
-//! which it learns from SET_OBJECT. [`pushbuffer`] and [`qmd`] are the text of it:
+//! [`Decoder`] wraps [`MethodStream`] and looks up each method in the class of its subchannel, which it learns from
+//! SET_OBJECT. [`pushbuffer`] and [`qmd`] format the result as text:
 //!
 //! ```
 //! use ampere_cmd::dump::{self, Classes};
@@ -21,25 +21,26 @@ use crate::generated::{compute_c7c0, compute_cbc0, copy_c7b5, copy_c8b5, host_c5
 use crate::gpfifo::{Entry, Level};
 use crate::method::{Class, MethodInfo, class};
 use crate::pushbuffer::{HOST_METHODS_END, Header, MethodStream, MethodWrite, Mode, Subchannel};
-use crate::qmd::{Qmd, Version, v2_4, v3_0, v4_0};
+use crate::qmd::{Group, Qmd, Version, v2_4, v3_0, v4_0};
 
-/// Which class listens on which subchannel.
+/// The class of each subchannel.
 #[derive(Clone, Copy, Debug)]
 pub struct Classes {
     /// The channel's own class, for methods below 0x100.
     pub host: &'static Class,
-    /// The class of each subchannel, if known.
+    /// The engine class of each subchannel; `None` if unknown.
     pub engines: [Option<&'static Class>; 8],
 }
 
 impl Classes {
-    /// GPUs of Ampere with the first version of its host class: c56f, c7c0, c7b5.
+    /// Desktop GPUs of Ampere and Ada: c56f, c7c0, c7b5. Ada's compute class c9c0 has the same methods as c7c0; c6c0
+    /// and c6b5 of the A100 have a subset.
     pub const AMPERE_A: Self =
         Self::new(&host_c56f::CLASS_TABLE, &compute_c7c0::CLASS_TABLE, &copy_c7b5::CLASS_TABLE);
-    /// Orin and other GPUs of its generation: c76f, c7c0, c7b5.
+    /// Orin: c76f, c7c0, c7b5.
     pub const AMPERE: Self =
         Self::new(&host_c76f::CLASS_TABLE, &compute_c7c0::CLASS_TABLE, &copy_c7b5::CLASS_TABLE);
-    /// c86f, cbc0, c8b5.
+    /// Hopper: c86f, cbc0, c8b5.
     pub const HOPPER: Self =
         Self::new(&host_c86f::CLASS_TABLE, &compute_cbc0::CLASS_TABLE, &copy_c8b5::CLASS_TABLE);
 
@@ -50,8 +51,8 @@ impl Classes {
         Self { host, engines }
     }
 
-    /// The method at a byte offset and which element of it. Below 0x100 the host class is asked,
-    /// and, if its header is partial, the complete one of Ampere.
+    /// The method at a byte offset, and the index of its element there. Methods below 0x100 belong to the host class;
+    /// if its header is partial, the complete header of Ampere fills the gaps.
     #[must_use]
     pub fn method_at(&self, subchannel: Subchannel, address: u32) -> Option<(&'static MethodInfo, u32)> {
         if address < HOST_METHODS_END {
@@ -63,38 +64,38 @@ impl Classes {
     }
 }
 
-/// What one pushbuffer word turned out to be.
+/// The meaning of one pushbuffer word.
 #[derive(Clone, Copy, Debug)]
 pub enum Content {
-    /// A header or a control word. For an immediate method, [`Content::Write`] is given instead.
+    /// A header or a control word. An immediate method is a [`Content::Write`].
     Header(Header),
     /// A write to a method.
     Write {
-        /// Where and what.
+        /// The write.
         write: MethodWrite,
-        /// The method and its element, `None` when the class has none there or is not known.
+        /// The method and the index of its element; `None` if the class has no method there or is unknown.
         method: Option<(&'static MethodInfo, u32)>,
-        /// The data came with the header.
+        /// Whether the data is in the header.
         immediate: bool,
     },
-    /// Skipped: behind END_PB_SEGMENT, or data for other sub-devices.
+    /// Skipped: after END_PB_SEGMENT, or data for other sub-devices.
     Skipped,
-    /// Not decodable.
+    /// Not a valid word.
     Bad(Error),
 }
 
-/// One pushbuffer word with its meaning. Its [`Display`](fmt::Display) is one line of text.
+/// One pushbuffer word with its meaning. [`Display`](fmt::Display) formats it as one line of text.
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
     /// Position in the stream, in words.
     pub position: usize,
     /// The word.
     pub word: u32,
-    /// What it means.
+    /// The meaning.
     pub content: Content,
 }
 
-/// Gives each word of a channel's stream its meaning.
+/// Decodes the words of a channel's pushbuffers.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     classes: Classes,
@@ -103,25 +104,25 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder at the start of a channel.
+    /// A decoder for a new channel.
     #[must_use]
     pub const fn new(classes: Classes) -> Self {
         Self { classes, stream: MethodStream::new(), position: 0 }
     }
 
-    /// The next word.
+    /// Decodes the next word.
     pub fn push(&mut self, word: u32) -> Item {
         let position = self.position;
         self.position += 1;
         Item { position, word, content: self.content(word) }
     }
 
-    /// The segment has ended, see [`MethodStream::end_segment`].
+    /// Ends the segment; see [`MethodStream::end_segment`].
     pub const fn end_segment(&mut self) {
         self.stream.end_segment();
     }
 
-    /// Data words that the last header still asks for, see [`MethodStream::owed`].
+    /// Number of data words that the last header still expects; see [`MethodStream::owed`].
     #[must_use]
     pub const fn owed(&self) -> u32 {
         self.stream.owed()
@@ -144,7 +145,7 @@ impl Decoder {
         }
     }
 
-    /// SET_OBJECT says which class a subchannel has.
+    /// Learns the class of a subchannel from SET_OBJECT.
     fn learn(&mut self, write: &MethodWrite) {
         if write.address == 0
             && let Some(class) = class(write.data & 0xffff)
@@ -154,14 +155,14 @@ impl Decoder {
     }
 }
 
-/// The words of one segment with their meanings.
+/// Decodes the words of one segment.
 #[must_use]
 pub fn decode(words: &[u32], classes: &Classes) -> Vec<Item> {
     let mut decoder = Decoder::new(*classes);
     words.iter().map(|word| decoder.push(*word)).collect()
 }
 
-/// The words of one segment as text, one line per word.
+/// Formats the words of one segment as text, one line per word.
 #[must_use]
 pub fn pushbuffer(words: &[u32], classes: &Classes) -> String {
     let mut text = String::new();
@@ -194,7 +195,7 @@ impl fmt::Display for Item {
     }
 }
 
-/// Name and fields: the first field, unless it has a meaning only sometimes, and those not zero.
+/// Writes the name and the fields: the first field, unless it is conditional, and all fields that are not 0.
 fn write_method(f: &mut fmt::Formatter<'_>, info: &MethodInfo, index: u32, word: u32) -> fmt::Result {
     f.write_str(info.name)?;
     if info.count > 1 {
@@ -229,7 +230,7 @@ impl fmt::Display for Header {
                 let mode = match mode {
                     Mode::Incrementing => "from",
                     Mode::NonIncrementing => "all to",
-                    Mode::IncrementOnce => "one to, then all behind",
+                    Mode::IncrementOnce => "increment-once from",
                 };
                 let subchannel = subchannel.index();
                 write!(f, "subchannel {subchannel}, {count} method{plural} {mode} {address:#06x}")
@@ -267,13 +268,11 @@ impl fmt::Display for Entry {
     }
 }
 
-/// The text of a launch descriptor in memory, whose version it reads off the version fields: one
-/// line per word that is not zero. `None` when length and version do not go together.
+/// Formats the words of a launch descriptor as text, one line per word that is not 0. The version is that of the
+/// version fields. Returns `None` if the number of words is not that of the version.
 #[must_use]
 pub fn qmd(words: &[u32]) -> Option<String> {
-    // QMD_MAJOR_VERSION has the same bits in all versions.
-    let major = words.get(18)? >> 4 & 0xf;
-    match major {
+    match major_version(words)? {
         2 => Qmd::<v2_4::Layout>::from_slice(words).map(|qmd| qmd_text(&qmd)),
         3 => Qmd::<v3_0::Layout>::from_slice(words).map(|qmd| qmd_text(&qmd)),
         4 => Qmd::<v4_0::Layout>::from_slice(words).map(|qmd| qmd_text(&qmd)),
@@ -281,7 +280,15 @@ pub fn qmd(words: &[u32]) -> Option<String> {
     }
 }
 
-/// The text of a launch descriptor: one line per word that is not zero.
+/// QMD_MAJOR_VERSION, which has the same bits in all versions; `None` if there are too few words.
+fn major_version(words: &[u32]) -> Option<u64> {
+    const MAJOR: Group<v3_0::Layout, 1> = Group::new([v3_0::QMD_MAJOR_VERSION]);
+    let at = MAJOR.words().next()?;
+    let [major] = MAJOR.read(words);
+    (at < words.len()).then_some(major)
+}
+
+/// Formats a launch descriptor as text, one line per word that is not 0.
 #[must_use]
 pub fn qmd_text<V: Version>(qmd: &Qmd<V>) -> String {
     let mut text = String::new();

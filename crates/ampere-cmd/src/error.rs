@@ -1,9 +1,10 @@
-//! Why a command cannot be encoded or decoded.
+//! Errors of encoding and decoding.
 
 use crate::pushbuffer::HeaderFault;
 
-/// A value that its bit field cannot hold. Nothing is ever masked to make it fit.
+/// A value that a bit field cannot hold. Values are never masked to fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum FieldError {
     /// The value needs more bits than the field has.
     #[error("{field}: {value:#x} does not fit {bits} bits")]
@@ -15,8 +16,8 @@ pub enum FieldError {
         /// Width of the field.
         bits: u32,
     },
-    /// Another field of the same method claims some of these bits with another value: the header
-    /// lays several meanings over one word and at most one of them may be used.
+    /// Another field of the same method sets some of these bits to another value. The header defines several
+    /// overlapping layouts of one word, of which a method uses one.
     #[error("{field}: {value:#x} collides with an overlapping field of the method")]
     Overlap {
         /// Name in the class header.
@@ -24,18 +25,26 @@ pub enum FieldError {
         /// The refused value.
         value: u64,
     },
-    /// The field leaves out the lowest bits, and some of them are set.
-    #[error("{field}: {value:#x} is not a multiple of {}, which the field counts in", 1_u64 << .shift)]
+    /// The field omits the lowest bits, and some of them are set.
+    #[error("{field}: {value:#x} is not a multiple of {}, the unit of the field", 1_u64 << .shift)]
     LostBits {
         /// Name in the class header.
         field: &'static str,
         /// The refused value.
         value: u64,
-        /// Number of bits that the field leaves out.
+        /// Number of bits that the field omits.
         shift: u32,
     },
-    /// The array method or array field has no such element.
-    #[error("{field}: element {index} of {count}")]
+    /// The field lies in a word for which a patch of a descriptor has no room.
+    #[error("{field}: lies outside of the {words} words of the patch")]
+    PatchFull {
+        /// Name in the class header.
+        field: &'static str,
+        /// Number of words of the patch.
+        words: usize,
+    },
+    /// The array method or array field has no element with this index.
+    #[error("{field}: no element {index}, the array has {count}")]
     NoSuchElement {
         /// Name in the class header.
         field: &'static str,
@@ -51,29 +60,30 @@ pub enum FieldError {
 #[error("the pushbuffer is full")]
 pub struct Full;
 
-/// What this crate refuses.
+/// A command or record that cannot be encoded or decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// A value does not fit its bit field.
     #[error(transparent)]
     Field(#[from] FieldError),
-    /// The sink is full. Nothing of the refused command has been written.
+    /// The sink is full. No word of the command was written.
     #[error(transparent)]
     Full(#[from] Full),
-    /// An address is not a multiple of what the hardware asks for.
+    /// An address does not have the required alignment.
     #[error("{what} {va:#x} is not a multiple of {alignment}")]
     Misaligned {
-        /// What the address is of.
+        /// Object at the address.
         what: &'static str,
         /// The refused GPU address.
         va: u64,
         /// Required alignment in bytes.
         alignment: u64,
     },
-    /// An address, or the end of what starts there, lies beyond what the field can carry.
-    #[error("{what} {va:#x} lies beyond {bits} bits of address")]
+    /// An address, or the end of the object at that address, needs more address bits than the field has.
+    #[error("{what} {va:#x} is not within {bits} bits of address")]
     AddressTooHigh {
-        /// What the address is of.
+        /// Object at the address.
         what: &'static str,
         /// The refused GPU address.
         va: u64,
@@ -83,7 +93,7 @@ pub enum Error {
     /// A length is zero or above the limit.
     #[error("{what}: {value} is not within 1 to {max}")]
     Length {
-        /// What is counted, with its unit.
+        /// Quantity and its unit.
         what: &'static str,
         /// The refused length.
         value: u64,
@@ -103,22 +113,22 @@ pub enum Error {
         index: u8,
     },
     /// An incrementing method ran past the last method address 0x3ffc (PBENTRY on hardware).
-    #[error("word {index} of header {header:#010x} lies beyond the last method address 0x3ffc")]
+    #[error("word {index} of header {header:#010x} is past the last method address 0x3ffc")]
     MethodOverflow {
         /// The method header.
         header: u32,
-        /// Index of the first data word that has no address.
+        /// Index of the first data word past the last address.
         index: u32,
     },
-    /// A word in header position is no header (PBENTRY on hardware).
+    /// A word in header position is not a header (PBENTRY on hardware).
     #[error("{word:#010x} is not a pushbuffer header: {fault}")]
     Header {
         /// The refused word.
         word: u32,
-        /// What is wrong with it.
+        /// The fault.
         fault: HeaderFault,
     },
-    /// A GPFIFO entry sets bits that have no meaning (GPENTRY on hardware).
+    /// A GPFIFO entry sets reserved bits (GPENTRY on hardware).
     #[error("GPFIFO entry {entry:#018x} sets reserved bits {bits:#x}")]
     EntryReserved {
         /// The refused entry.
@@ -126,7 +136,7 @@ pub enum Error {
         /// The reserved bits that are set.
         bits: u64,
     },
-    /// A GPFIFO control entry has an opcode that is not known.
+    /// A GPFIFO control entry has an unknown opcode.
     #[error("GPFIFO control entry {entry:#018x} has unknown opcode {opcode}")]
     EntryOpcode {
         /// The refused entry.
@@ -134,10 +144,10 @@ pub enum Error {
         /// Its opcode.
         opcode: u8,
     },
-    /// The combination of options of a semaphore operation does not exist.
+    /// The hardware has no semaphore operation with this combination of options.
     #[error("semaphore operation: {reason}")]
     Semaphore {
-        /// What does not go together.
+        /// The options that exclude each other.
         reason: &'static str,
     },
 }

@@ -1,9 +1,9 @@
-//! GPFIFO entries: what a channel's ring holds.
+//! GPFIFO entries: the elements of a channel's ring.
 //!
-//! The ring is a power of two of 8-byte entries in GPU memory. An entry names one pushbuffer
-//! segment, or, when its length is 0, is a control entry for the host engine itself. The user
-//! writes entries and then the index past the last one to USERD's GPPut; GPGet == GPPut means
-//! empty, so one slot always stays unused.
+//! The ring has a power of two of 8-byte entries in GPU memory. An entry with a length points to a pushbuffer
+//! segment. An entry with length 0 is a control entry for the host engine. The user writes entries, then stores the
+//! index past the last one to GPPut in USERD. GPGet == GPPut means that the ring is empty, so one slot always stays
+//! unused.
 //!
 //! ```
 //! use ampere_cmd::gpfifo::{Entry, Segment};
@@ -20,9 +20,9 @@ use crate::error::{Error, FieldError};
 
 /// Bytes of one ring entry.
 pub const ENTRY_BYTES: u64 = 8;
-/// Largest number of words in a segment.
+/// Largest number of words of a segment.
 pub const MAX_SEGMENT_WORDS: u32 = (1 << 21) - 1;
-/// Address bits that an entry carries.
+/// Number of address bits in an entry.
 pub const VA_BITS: u32 = 40;
 
 /// Byte offsets in USERD (the channel's 512 bytes of control words).
@@ -31,12 +31,12 @@ pub use crate::generated::host_c76f::userd;
 const LEVEL_BIT: u32 = 41;
 const LENGTH_SHIFT: u32 = 42;
 const SYNC_BIT: u32 = 63;
-/// Bit 1 of the first word and bit 8 of the second have no field.
+/// Bit 1 of the first word and bit 8 of the second are reserved.
 const RESERVED: u64 = 1 << 1 | 1 << 40;
-/// In a control entry the address and the level have no meaning either.
+/// In a control entry the level is reserved too.
 const CONTROL_RESERVED: u64 = 1 << 40 | 1 << LEVEL_BIT;
 
-/// How the segment shows in the TopLevelGet words of USERD; nothing else depends on it.
+/// Whether the TopLevelGet words of USERD report the segment. The level has no other effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
     /// Reported.
@@ -49,22 +49,21 @@ pub enum Level {
 /// A run of pushbuffer words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// GPU address of the first word: a multiple of 4 below 2^40. The segment must end before the
-    /// last word of that space.
+    /// GPU address of the first word: a multiple of 4 below 2^40. The segment must end before the last word below 2^40.
     pub va: u64,
     /// Length in 32-bit words, 1 to [`MAX_SEGMENT_WORDS`].
     pub words: u32,
-    /// How it is reported.
+    /// Level.
     pub level: Level,
-    /// Fetch only once the host engine (not the engines behind it) has processed the segment
-    /// before.
+    /// Whether the fetch waits until the host engine has processed the segment before. It does not wait for the other
+    /// engines.
     pub sync: bool,
-    /// Fetch only while the sub-device mask is active.
+    /// Whether the segment is fetched only while the sub-device mask includes this GPU.
     pub conditional: bool,
 }
 
 impl Segment {
-    /// An unconditional segment of level main without sync.
+    /// An unconditional segment of level main, without sync.
     #[must_use]
     pub const fn new(va: u64, words: u32) -> Self {
         Self { va, words, level: Level::Main, sync: false, conditional: false }
@@ -103,10 +102,10 @@ impl Segment {
     }
 }
 
-/// What a control entry asks of the host engine.
+/// Operation of a control entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Nothing. The operand is ignored.
+    /// Does nothing. The operand is ignored.
     Nop(u32),
     /// Raises an error.
     Illegal(u32),
@@ -114,24 +113,24 @@ pub enum Operation {
     GpCrc(u32),
     /// Reports the checksum of the pushbuffer words so far.
     PbCrc(u32),
-    /// Address bits 56:40 of the segments that follow; Hopper only (`clc86f.h`). At most 17 bits.
+    /// Sets address bits 56:40 of the following segments: at most 17 bits, Hopper only (`clc86f.h`).
     SetExtendedBase(u32),
 }
 
-/// Where the extended base lies in the operand (`clc86f.h`).
+/// Lowest bit of the extended base in the operand (`clc86f.h`).
 const EXTENDED_BASE_SHIFT: u32 = 8;
 const EXTENDED_BASE_BITS: u32 = 17;
 
 /// An entry of the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// Fetch pushbuffer words.
+    /// Makes the host engine fetch pushbuffer words.
     Segment(Segment),
-    /// Do something in the host engine.
+    /// Controls the host engine.
     Control {
-        /// What to do.
+        /// Operation.
         operation: Operation,
-        /// Wait until the segment before has been processed.
+        /// Whether the host engine first waits until it has processed the segment before.
         sync: bool,
     },
 }
@@ -143,12 +142,12 @@ impl From<Segment> for Entry {
 }
 
 impl Entry {
-    /// The 64 bits as they lie in the ring, little-endian.
+    /// The entry as a 64-bit value, stored to the ring in little-endian order.
     ///
     /// # Errors
     ///
-    /// [`Error::Misaligned`], [`Error::Length`], [`Error::AddressTooHigh`] for a segment outside
-    /// of what [`Segment`] says, [`Error::Field`] for an extended base that is too wide.
+    /// [`Error::Misaligned`], [`Error::Length`] or [`Error::AddressTooHigh`] for a segment outside of the limits of
+    /// [`Segment`], [`Error::Field`] for an extended base that is too wide.
     pub fn encode(&self) -> Result<u64, Error> {
         match self {
             Self::Segment(segment) => {
@@ -182,12 +181,12 @@ impl Entry {
         }
     }
 
-    /// Takes an entry apart.
+    /// Decodes an entry.
     ///
     /// # Errors
     ///
-    /// [`Error::EntryReserved`] and [`Error::EntryOpcode`] for bits without meaning, and
-    /// [`Error::AddressTooHigh`] for a segment that runs into the last word of the address space.
+    /// [`Error::EntryReserved`] for reserved bits, [`Error::EntryOpcode`] for an unknown opcode,
+    /// [`Error::AddressTooHigh`] for a segment that contains the last word below 2^40.
     pub fn decode(entry: u64) -> Result<Self, Error> {
         let words = (entry >> LENGTH_SHIFT) as u32 & MAX_SEGMENT_WORDS;
         let sync = entry >> SYNC_BIT != 0;

@@ -1,19 +1,19 @@
-//! GPU commands of NVIDIA Ampere, and of Hopper where it differs: what a driver writes into memory
-//! for a channel's engines to read. Encoding and decoding come from the same tables, which
-//! `cargo xtask gen-classes` expands from NVIDIA's class headers, so the driver and a model of the
-//! GPU cannot disagree about a bit. No I/O, no `unsafe`, no allocation while encoding.
+//! Encodes and decodes the GPU commands of NVIDIA Ampere and Hopper: the records that a driver writes to memory for
+//! the engines of a channel. Encoder and decoder use the same tables, which `cargo xtask gen-classes` generates from
+//! NVIDIA's class headers, so a driver and a GPU model cannot disagree about a bit. The crate does no I/O, contains
+//! no `unsafe` code and does not allocate while encoding.
 //!
-//! A launch passes through four kinds of record, each with its module:
+//! A launch consists of four kinds of record:
 //!
 //! | record | encode | decode |
 //! | --- | --- | --- |
 //! | ring entry | [`gpfifo::Entry::encode`] | [`gpfifo::Entry::decode`] |
-//! | pushbuffer | [`Encoder`]: raw methods, typed methods, [`command`]s; [`Packer`]: the fewest words | [`MethodStream`], word by word |
+//! | pushbuffer | [`Encoder`]: raw methods, typed methods, [`command`]s; [`Packer`]: fewest words | [`MethodStream`], word by word |
 //! | method data | [`Method::encode`] of the types in [`compute_c7c0`] and so on | [`Method::decode`] |
-//! | launch descriptor | [`qmd::Qmd::set`] | [`qmd::Qmd::get`] |
+//! | launch descriptor | [`qmd::Qmd::set`], in GPU memory [`qmd::Patch`] | [`qmd::Qmd::get`] |
 //!
-//! [`method::class`] gives the table of a class by number, for code that does not know the method
-//! beforehand; [`dump`] turns words into text with it.
+//! [`method::class`] returns the table of a class by number, for code that learns methods at run time. [`dump`] formats
+//! words as text with these tables.
 //!
 //! # Writing commands
 //!
@@ -59,10 +59,9 @@
 //! # Ok::<(), ampere_cmd::Error>(())
 //! ```
 //!
-//! A value that does not fit its field is refused with a [`FieldError`], never masked, and so is an address
-//! with bits that a field counting in larger units would lose ([`qmd::Qmd::set_address`],
-//! [`method::FieldInfo::shifted`]); an enum keeps
-//! a value that the header does not name as `Unknown`.
+//! A value that does not fit its field is refused with a [`FieldError`], never masked. So is an address that is not a
+//! multiple of the field's unit ([`qmd::Qmd::set_address`], [`method::FieldInfo::shifted`]). Enums represent values
+//! that the header does not name as `Unknown`.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -77,6 +76,7 @@ pub mod method;
 pub mod pushbuffer;
 pub mod qmd;
 mod table;
+pub mod words;
 
 pub use error::{Error, FieldError, Full};
 pub use generated::CLASSES;

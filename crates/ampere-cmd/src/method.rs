@@ -1,10 +1,9 @@
 //! Methods: the registers of an engine that a pushbuffer writes.
 //!
-//! A *method* is a 32-bit word at a byte offset (its *address*) of an engine class. The static
-//! tables here describe every method of a class ([`Class`]); the modules such as
-//! [`compute_c7c0`](crate::compute_c7c0) hold one type per method, which implements [`Method`].
-//! Tables and types are expanded from one and the same generated description, so what is encoded
-//! by a type is decoded by the table under the same names.
+//! A *method* is a 32-bit word at a byte offset (its *address*) of an engine class. A [`Class`] is a static table of
+//! all methods of a class. Modules such as [`compute_c7c0`](crate::compute_c7c0) define one type per method, which
+//! implements [`Method`]. Tables and types are expanded from the same generated description, so a table decodes what
+//! a type encodes, under the same names.
 
 use core::fmt::Debug;
 
@@ -13,20 +12,20 @@ use crate::error::FieldError;
 /// One engine class: its number and its methods.
 #[derive(Debug)]
 pub struct Class {
-    /// Class number as SET_OBJECT and the kernel driver take it.
+    /// Class number, as in SET_OBJECT and in the kernel driver's requests.
     pub number: u16,
     /// Name in NVIDIA's headers.
     pub name: &'static str,
     /// File name of the header.
     pub header: &'static str,
-    /// The published header is partial: what it does not list may exist.
+    /// Whether the published header is partial. Methods that it does not list may exist.
     pub partial: bool,
-    /// Methods in the order of their addresses.
+    /// Methods by ascending address.
     pub methods: &'static [MethodInfo],
 }
 
 impl Class {
-    /// The method, and which element of it, that lies at a byte offset.
+    /// The method at a byte offset, and the index of its element there.
     ///
     /// ```
     /// let (method, index) = ampere_cmd::compute_c7c0::CLASS_TABLE.method_at(0x324).unwrap();
@@ -35,18 +34,18 @@ impl Class {
     #[must_use]
     pub fn method_at(&self, address: u32) -> Option<(&'static MethodInfo, u32)> {
         let end = self.methods.partition_point(|method| method.address <= address);
-        // Arrays with a stride above 4 interleave, so the nearest base is not always the owner.
+        // Arrays with a stride above 4 interleave, so the method with the nearest base is not always the right one.
         self.methods[..end].iter().rev().find_map(|method| Some((method, method.index_of(address)?)))
     }
 
-    /// The method with a header name.
+    /// The method with this name in the header.
     #[must_use]
     pub fn method(&self, name: &str) -> Option<&'static MethodInfo> {
         self.methods.iter().find(|method| method.name == name)
     }
 }
 
-/// The table of a class number, if this crate carries it.
+/// The table of a class, by number; `None` if this crate does not contain it.
 #[must_use]
 pub fn class(number: u32) -> Option<&'static Class> {
     crate::generated::CLASSES.iter().find(|class| u32::from(class.number) == number).copied()
@@ -59,18 +58,18 @@ pub struct MethodInfo {
     pub name: &'static str,
     /// Byte offset of element 0.
     pub address: u32,
-    /// Number of elements; 1 when it is no array.
+    /// Number of elements; 1 if the method is not an array.
     pub count: u32,
-    /// Whether `count` is known. Otherwise it is the room up to the next method.
+    /// Whether `count` is from the header. If not, it is the room up to the next method.
     pub count_is_exact: bool,
-    /// Distance of elements in bytes.
+    /// Distance between elements in bytes.
     pub stride: u32,
     /// Bit fields in the header's order. Some overlap, see [`FieldInfo::when`].
     pub fields: &'static [FieldInfo],
 }
 
 impl MethodInfo {
-    /// Which element lies at a byte offset.
+    /// Index of the element at a byte offset; `None` if there is none.
     #[must_use]
     pub const fn index_of(&self, address: u32) -> Option<u32> {
         if address < self.address {
@@ -109,7 +108,7 @@ impl MethodInfo {
         mask
     }
 
-    /// The field with a header name.
+    /// The field with this name in the header.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&'static FieldInfo> {
         self.fields.iter().find(|field| field.name == name)
@@ -125,9 +124,9 @@ pub struct FieldInfo {
     pub hi: u32,
     /// Lowest bit.
     pub lo: u32,
-    /// Values that the header names. One value can have several names.
+    /// Values named by the header. A value can have several names.
     pub values: &'static [(&'static str, u32)],
-    /// When the field has this meaning, if it shares its bits with others.
+    /// Condition under which the bits are this field; `None` if they always are.
     pub when: Option<&'static str>,
 }
 
@@ -138,7 +137,7 @@ impl FieldInfo {
         self.hi - self.lo + 1
     }
 
-    /// The bits of the data word that the field covers.
+    /// Bits of the data word that belong to the field.
     #[must_use]
     pub const fn mask(&self) -> u32 {
         (u32::MAX >> (32 - self.width())) << self.lo
@@ -150,11 +149,11 @@ impl FieldInfo {
         (word & self.mask()) >> self.lo
     }
 
-    /// The value shifted to the field's place.
+    /// The value, shifted to the bits of the field.
     ///
     /// # Errors
     ///
-    /// [`FieldError::TooWide`] when it does not fit.
+    /// [`FieldError::TooWide`] if the value does not fit.
     pub const fn place(&self, value: u32) -> Result<u32, FieldError> {
         if value > u32::MAX >> (32 - self.width()) {
             return Err(FieldError::TooWide { field: self.name, value: value as u64, bits: self.width() });
@@ -168,15 +167,14 @@ impl FieldInfo {
         self.values.iter().find(|(_, named)| *named == value).map(|(name, _)| *name)
     }
 
-    /// How many of the lowest bits of an address or a size the field leaves out, as its name says:
-    /// `QMD_ADDRESS_SHIFTED8` counts in 256 bytes.
+    /// Number of low bits of an address or size that the field omits, taken from its name: `QMD_ADDRESS_SHIFTED8`
+    /// counts in units of 256 bytes.
     #[must_use]
     pub const fn shift(&self) -> u32 {
         shift_in_name(self.name)
     }
 
-    /// What the field holds for an address or a size in bytes: `value` without the bits that the field
-    /// leaves out, for a field of a typed method.
+    /// Converts an address or size in bytes to the units of the field, for a field of a typed method.
     ///
     /// ```
     /// use ampere_cmd::Method;
@@ -184,7 +182,7 @@ impl FieldInfo {
     ///
     /// let field = SendPcasA::INFO.field("QMD_ADDRESS_SHIFTED8").unwrap();
     /// assert_eq!(field.shifted(0x15_0000_0200), Ok(0x1500_0002));
-    /// assert!(field.shifted(0x15_0000_0201).is_err()); // a bit would be lost
+    /// assert!(field.shifted(0x15_0000_0201).is_err()); // not a multiple of 256
     /// assert!(field.shifted(1 << 40).is_err()); // too wide
     /// ```
     ///
@@ -205,8 +203,8 @@ impl FieldInfo {
     }
 }
 
-/// The number behind `SHIFTED` in the name of a field. The two fields without a number, of the prefetch
-/// address of a launch descriptor, leave out 8 bits; a name without the word, none.
+/// The number after `SHIFTED` in the name of a field; 0 if the name does not contain the word. The two fields with the
+/// word but without a number, the prefetch address of a launch descriptor, omit 8 bits.
 pub(crate) const fn shift_in_name(name: &str) -> u32 {
     let (name, word) = (name.as_bytes(), b"SHIFTED");
     let mut at = 0;
@@ -240,12 +238,12 @@ pub trait Method: Copy + Debug + Default + PartialEq {
     ///
     /// # Errors
     ///
-    /// [`FieldError`] when a value does not fit its field, or two overlapping fields contradict
-    /// each other (a field that is 0 contradicts none).
+    /// [`FieldError`] if a value does not fit its field, or if two overlapping fields need different bits. A field
+    /// that is 0 does not conflict with others.
     fn encode(&self) -> Result<u32, FieldError>;
 
-    /// Takes a data word apart. Bits that belong to no field are dropped; see
-    /// [`MethodInfo::named_bits`] for a strict check.
+    /// Decodes a data word. Bits that belong to no field are ignored; see [`MethodInfo::named_bits`] for a strict
+    /// check.
     fn decode(word: u32) -> Self;
 
     /// Byte offset of element `index`.
@@ -261,13 +259,13 @@ pub trait Method: Copy + Debug + Default + PartialEq {
     }
 }
 
-/// A type that stands for the value of a bit field: `u32`, `bool`, or a generated enum.
+/// The value of a bit field: `u32`, `bool`, or a generated enum.
 pub trait FieldValue: Copy {
-    /// Values that the header names.
+    /// Values named by the header.
     const VALUES: &'static [(&'static str, u32)];
-    /// From the field's bits, already shifted down.
+    /// Converts from the bits of the field, shifted to bit 0.
     fn from_bits(bits: u32) -> Self;
-    /// To the field's bits, not yet shifted.
+    /// Converts to the bits of the field, at bit 0.
     fn to_bits(self) -> u32;
 }
 
@@ -291,7 +289,7 @@ impl FieldValue for bool {
     }
 }
 
-/// Packs the fields of one method. `values` goes with `M::INFO.fields`, one by one.
+/// Packs the fields of one method. `values` are in the order of `M::INFO.fields`.
 #[inline]
 pub(crate) fn pack<M: Method, const N: usize>(values: [u32; N]) -> Result<u32, FieldError> {
     let mut word = 0;
@@ -316,8 +314,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::host_c76f::{MemOpA, SemAddrLo, SemExecute, SemExecuteOperation};
 
-    /// Methods are sorted, lie where a header can reach them, and can be found again; fields lie
-    /// within the word and their named values fit.
+    /// Checks that methods are sorted, have addresses that a header can carry, and are found by address; that fields
+    /// are within the word and that their named values fit.
     pub(crate) fn check_class(table: &'static Class) {
         assert!(table.methods.is_sorted_by_key(|method| method.address));
         for method in table.methods {
@@ -337,7 +335,7 @@ pub(crate) mod tests {
         assert!(table.method_at(crate::pushbuffer::MAX_METHOD_ADDRESS + 4).is_none());
     }
 
-    /// Any word decodes, and encodes again to its named bits.
+    /// Checks that any word decodes, and that the result encodes to the word's named bits.
     pub(crate) fn round_trips<M: Method>() {
         any_word(M::INFO, |word| {
             let method = M::decode(word);
@@ -348,7 +346,7 @@ pub(crate) mod tests {
         assert!(M::address(M::INFO.count).is_err());
     }
 
-    /// Once for all methods, of which there are a thousand: the compiler would repeat the runner for each.
+    /// Not generic, because there are a thousand methods and the compiler would repeat the runner for each.
     fn any_word(info: &MethodInfo, there_and_back: fn(u32) -> (Result<u32, FieldError>, bool)) {
         let mut runner = TestRunner::new(ProptestConfig::with_cases(64));
         runner
@@ -361,7 +359,7 @@ pub(crate) mod tests {
             .unwrap();
     }
 
-    /// The field named `name` carries its own bits, and refuses one more than its largest value.
+    /// Checks that the field named `name` encodes to its own bits, and refuses its largest value plus one.
     pub(crate) fn refuses_too_wide<M: Method, T: FieldValue>(name: &'static str, set: fn(&mut M, T)) {
         let field = M::INFO.field(name).unwrap();
         let bits = field.width();

@@ -15,6 +15,9 @@
 //! ```
 //!
 //! and `qmd!` one version of the launch descriptor.
+//!
+//! The enums are not `#[non_exhaustive]`: the values of a hardware class do not change, every value without a name is
+//! `Unknown`, and a GPU model relies on the compiler to find values that it does not handle.
 
 macro_rules! class {
     (
@@ -58,13 +61,13 @@ macro_rules! class {
                     #[doc = concat!("`", $variant_name, "` = ", $variant_value, ".")]
                     $variant,
                 )+
-                /// A value that the header does not name.
+                /// A value not named by the header.
                 Unknown(u32),
             }
 
             $(impl $enum {
                 $(
-                    #[doc = concat!("`", $alias_name, "`, another name of the same value.")]
+                    #[doc = concat!("`", $alias_name, "`, an alias of the same value.")]
                     pub const $alias: Self = Self::$alias_target;
                 )+
             })?
@@ -84,7 +87,7 @@ macro_rules! class {
             }
 
             impl $enum {
-                /// The field's bits, not shifted to their place.
+                /// The bits of the field, at bit 0.
                 #[must_use]
                 pub const fn bits(self) -> u32 {
                     match self {
@@ -181,7 +184,7 @@ macro_rules! qmd {
     ) => {
         use $crate::qmd::{Field, FieldArray, FieldInfo, Version};
 
-        #[doc = concat!("Marks launch descriptors of layout `", $qmd, "` (`", $header, "`).")]
+        #[doc = concat!("Layout `", $qmd, "` of the launch descriptor (`", $header, "`).")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct Layout;
 

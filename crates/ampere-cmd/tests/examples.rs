@@ -184,7 +184,7 @@ fn launch_descriptor() -> QmdV3_0 {
     set(v3_0::BARRIER_COUNT, 1);
     set(v3_0::SHARED_MEMORY_SIZE, shared);
     let config = |kib| u64::from(qmd::shared_memory_config(kib).unwrap());
-    set(v3_0::MIN_SM_CONFIG_SHARED_MEM_SIZE, qmd::shared_memory_config_for(shared as u32).unwrap().into());
+    set(v3_0::MIN_SM_CONFIG_SHARED_MEM_SIZE, config(8));
     set(v3_0::TARGET_SM_CONFIG_SHARED_MEM_SIZE, config(32));
     set(v3_0::MAX_SM_CONFIG_SHARED_MEM_SIZE, config(164));
     set(v3_0::SHADER_LOCAL_MEMORY_HIGH_SIZE, 0x240);

@@ -527,8 +527,8 @@ fn launch_descriptors() {
             assert_eq!(golden.unassigned_bits_set().count(), 0, "{}", vector.id);
             let kilobytes = golden.get(v3_0::SHARED_MEMORY_SIZE) / 1024;
             let code = golden.get(v3_0::MIN_SM_CONFIG_SHARED_MEM_SIZE) as u32;
-            let config = ampere_cmd::qmd::shared_memory_config_bytes(code).unwrap();
-            assert!(u64::from(config / 1024) >= kilobytes, "{}", vector.id);
+            let config = ampere_cmd::qmd::shared_memory_config_kib(code).unwrap();
+            assert!(u64::from(config) >= kilobytes, "{}", vector.id);
         }
     }
 }

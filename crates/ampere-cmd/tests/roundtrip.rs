@@ -161,7 +161,7 @@ fn sizes_are_whole_units() {
     assert_eq!(qmd.set_shifted(size, 0x168_u32), Err(lost));
     assert_eq!(
         lost.to_string(),
-        "CONSTANT_BUFFER_SIZE_SHIFTED4: 0x168 is not a multiple of 16, which the field counts in"
+        "CONSTANT_BUFFER_SIZE_SHIFTED4: 0x168 is not a multiple of 16, the unit of the field"
     );
     assert_eq!(qmd.get(size), 0x17);
     assert_eq!((QmdV2_4::BYTES, QmdV3_0Hopper::BYTES, QmdV4_0::BYTES), (256, 256, 384));

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod barrier;
+pub mod chip;
 mod driver;
 mod error;
 mod error_code;

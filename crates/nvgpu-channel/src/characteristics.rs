@@ -1,16 +1,19 @@
 //! What the GPU and its driver say of themselves.
 
+use gpu_hal::chip::{Classes, SM_8_7};
 use nvgpu_sys::ctrl::{self, GpuFlags};
 use nvgpu_sys::{address_space, channel, tsg};
 
 use crate::error::Error;
 
-/// Compute class of ga10b (`hal_ga10b_litter.c`).
-pub const AMPERE_COMPUTE_B: u32 = 0xc7c0;
+/// Classes of ga10b (`hal_ga10b_litter.c`).
+const CLASSES: Classes = SM_8_7.classes.value;
+/// Compute class of ga10b.
+pub const AMPERE_COMPUTE_B: u32 = CLASSES.compute.number;
 /// Host class of ga10b.
-pub const AMPERE_CHANNEL_GPFIFO_B: u32 = 0xc76f;
+pub const AMPERE_CHANNEL_GPFIFO_B: u32 = CLASSES.channel.number;
 /// Copy class of ga10b.
-pub const AMPERE_DMA_COPY_B: u32 = 0xc7b5;
+pub const AMPERE_DMA_COPY_B: u32 = CLASSES.copy.number;
 
 /// SMs in a TPC of ga10b (`ga10b_get_litter_value`).
 pub(crate) const SMS_PER_TPC: u32 = 2;
@@ -32,13 +35,13 @@ const NEEDED: GpuFlags = GpuFlags::SUPPORT_TSG
 impl Characteristics {
     /// Checks what the driver reports.
     pub(crate) fn check(raw: ctrl::Characteristics) -> Result<Self, Error> {
-        for (engine, found, known, text) in [
-            ("compute", raw.compute_class, AMPERE_COMPUTE_B, "0xc7c0"),
-            ("host", raw.gpfifo_class, AMPERE_CHANNEL_GPFIFO_B, "0xc76f"),
-            ("copy", raw.dma_copy_class, AMPERE_DMA_COPY_B, "0xc7b5"),
+        for (engine, found, known) in [
+            ("compute", raw.compute_class, AMPERE_COMPUTE_B),
+            ("host", raw.gpfifo_class, AMPERE_CHANNEL_GPFIFO_B),
+            ("copy", raw.dma_copy_class, AMPERE_DMA_COPY_B),
         ] {
             if found != known {
-                return Err(Error::UnknownClass { engine, found, known: text });
+                return Err(Error::UnknownClass { engine, found, known });
             }
         }
         let missing = NEEDED - GpuFlags::from_bits_retain(raw.flags);

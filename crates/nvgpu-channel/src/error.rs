@@ -34,17 +34,18 @@ pub enum Error {
     /// Memory for the driver's own use could not be had.
     #[error(transparent)]
     Memory(#[from] nvmap::Error),
-    /// The GPU has an engine class that this crate does not know.
+    /// The GPU has another engine class than an Orin.
     #[error(
-        "this GPU's {engine} class is {found:#06x}; known is {known}: the chip is not an Orin, or newer than this crate"
+        "this GPU's {engine} class is {found:#06x}, an Orin's is {known:#06x}: the chip is not an Orin, or newer than \
+         this crate"
     )]
     UnknownClass {
         /// The engine.
         engine: &'static str,
         /// Class number that the driver reports.
         found: u32,
-        /// Class numbers that would do.
-        known: &'static str,
+        /// Class number of an Orin.
+        known: u32,
     },
     /// The driver lacks features that every launch needs.
     #[error(

@@ -142,9 +142,10 @@ impl ChannelGroup {
         let mut parameters =
             alloc::ChannelGroup { engine_type, va_space: gpu.va_space().0, ..Default::default() };
         let mut this = Self::empty(gpu, &mut parameters)?;
+        let class = alloc::copy_engine(gpu.chip().classes.value.copy);
         let mut engine = alloc::CopyEngine { version: alloc::COPY_ENGINE_BY_TYPE, engine_type };
         let home = Home { engine_type, share: None };
-        let channel = this.channel(home, Engine::Copy, &alloc::COPY_ENGINE, &mut engine)?;
+        let channel = this.channel(home, Engine::Copy, &class, &mut engine)?;
         this.channels.push(channel);
         this.schedule()?;
         Ok(this)
@@ -173,8 +174,9 @@ impl ChannelGroup {
         };
         let share = rm.alloc(self.group, &alloc::CONTEXT_SHARE, &mut parameters)?;
         let home = Home { engine_type: alloc::ENGINE_GRAPHICS, share: Some(share) };
-        for (engine, class) in [(Engine::Compute, &alloc::COMPUTE), (Engine::Copy, &alloc::COPY)] {
-            let channel = self.channel(home, engine, class, &mut ())?;
+        let classes = self.gpu.chip().classes.value;
+        for (engine, class) in [(Engine::Compute, classes.compute), (Engine::Copy, classes.copy)] {
+            let channel = self.channel(home, engine, &alloc::engine(class), &mut ())?;
             self.channels.push(channel);
         }
         self.schedule()?;
@@ -225,7 +227,8 @@ impl ChannelGroup {
         };
         parameters.userd_memory[0] = self.memory.object().0;
         parameters.userd_offset[0] = (block + RING_BYTES) as u64;
-        let object = rm.alloc(self.group, &alloc::CHANNEL_GPFIFO, &mut parameters)?;
+        let object =
+            rm.alloc(self.group, &alloc::channel_gpfifo(gpu.chip().classes.value.channel), &mut parameters)?;
         let engine_object = rm.alloc(object, class, class_parameters)?;
         let mut token = control::WorkSubmitToken::default();
         rm.control(object, &control::GPFIFO_GET_WORK_SUBMIT_TOKEN, &mut token)?;

@@ -155,11 +155,30 @@ pub enum Error {
         /// GPUs that there are.
         count: usize,
     },
-    /// The GPU is of another generation.
-    #[error("GPU {name} has no class {class:#x} ({class_name}): GPUs of the Hopper generation have it")]
+    /// The GPU is of a generation that the chip table does not contain, or that has another driver.
+    #[error(
+        "GPU {name} has SM version {major}.{minor}, which is not supported with this driver; the chip table contains {}",
+        gpu_hal::chip::versions()
+    )]
+    UnknownChip {
+        /// Name of the product.
+        name: String,
+        /// Major SM version.
+        major: u32,
+        /// Minor SM version.
+        minor: u32,
+    },
+    /// The GPU lacks a class of its generation.
+    #[error(
+        "GPU {name} has no class {class:#x} ({class_name}), which GPUs of SM version {major}.{minor} have"
+    )]
     MissingClass {
         /// Name of the product.
         name: String,
+        /// Major SM version.
+        major: u32,
+        /// Minor SM version.
+        minor: u32,
         /// The class.
         class: u32,
         /// Its name.

@@ -4,6 +4,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
+use gpu_hal::chip::{self, Chip, ClassId, Usermode};
 use nvgpu_sys::door::Protection;
 use nvgpu_sys::{Door, DoorFd, DoorMapping};
 
@@ -59,6 +60,7 @@ pub struct Properties {
 #[derive(Debug)]
 pub struct Gpu {
     properties: Properties,
+    chip: &'static Chip,
     /// Write-only where it goes through BAR1.
     doorbell: DoorMapping,
     registers: DoorMapping,
@@ -94,8 +96,8 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// When the driver is absent or of an unknown release; when there is no such GPU or it is of another
-    /// generation than Hopper; when a step is refused.
+    /// If the driver is absent or of an unknown release, if there is no such GPU or it is of a generation that the chip
+    /// table does not contain, or if the driver refuses a step.
     pub fn open(door: &Arc<dyn Door>, index: usize) -> Result<Arc<Self>> {
         let rm = Rm::open(door)?;
         let cards = cards(&rm)?;
@@ -115,7 +117,10 @@ impl Gpu {
         )?;
         let subdevice = rm.alloc(device, &alloc::SUBDEVICE, &mut alloc::Subdevice::default())?;
         let properties = properties(&rm, subdevice, &card)?;
-        check_classes(&rm, device, &properties.name)?;
+        let (chip, doorbell) = known_chip(&rm, device, &properties)?;
+        if !chip.was_tried() {
+            tracing::warn!("{}", chip.tried());
+        }
         // Without it the clocks may stay low, and every time is wrong by a factor. They are given back with
         // the client.
         let mut boost =
@@ -124,13 +129,13 @@ impl Gpu {
             tracing::warn!(%error, "the clocks may stay low");
         }
 
-        let registers = map_usermode(&rm, device, subdevice, card.minor_number, false)?;
-        let doorbell = map_usermode(&rm, device, subdevice, card.minor_number, true);
-        let doorbell = match doorbell {
+        let usermode = |bar1| map_usermode(&rm, device, subdevice, card.minor_number, doorbell, bar1);
+        let registers = usermode(false)?;
+        let doorbell = match usermode(true) {
             Ok(doorbell) => doorbell,
             Err(error) => {
                 tracing::debug!(%error, "the doorbell is rung through BAR0");
-                map_usermode(&rm, device, subdevice, card.minor_number, false)?
+                usermode(false)?
             }
         };
         let flags = alloc::VA_SPACE_EXTERNALLY_OWNED | alloc::VA_SPACE_PAGE_FAULTING;
@@ -141,6 +146,7 @@ impl Gpu {
         tracing::debug!(name = properties.name, driver = %properties.driver, "GPU opened");
         Ok(Arc::new(Self {
             properties,
+            chip,
             doorbell,
             registers,
             space,
@@ -156,6 +162,11 @@ impl Gpu {
     /// What the GPU is.
     pub fn properties(&self) -> &Properties {
         &self.properties
+    }
+
+    /// The GPU's row of the chip table.
+    pub fn chip(&self) -> &'static Chip {
+        self.chip
     }
 
     /// The GPU's clock in nanoseconds: the one of semaphore time stamps.
@@ -286,10 +297,21 @@ fn map(
     Ok((file.map(0, len, REGISTERS).map_err(fail)?, argument.linear_address))
 }
 
-/// Maps the page with doorbell and clock, through BAR1 or BAR0.
-fn map_usermode(rm: &Rm, device: Object, subdevice: Object, minor: u32, bar1: bool) -> Result<DoorMapping> {
-    let mut parameters = alloc::Usermode { bar1_mapping: u8::from(bar1), privileged: 0 };
-    let usermode = rm.alloc(subdevice, &alloc::USERMODE, &mut parameters)?;
+/// Maps the page with doorbell and clock, through BAR1 or BAR0. Before Hopper there is no mapping through BAR1.
+fn map_usermode(
+    rm: &Rm,
+    device: Object,
+    subdevice: Object,
+    minor: u32,
+    usermode: Usermode,
+    bar1: bool,
+) -> Result<DoorMapping> {
+    let usermode = if usermode.bar1 {
+        let mut parameters = alloc::Usermode { bar1_mapping: u8::from(bar1), privileged: 0 };
+        rm.alloc(subdevice, &alloc::usermode(usermode.class), &mut parameters)?
+    } else {
+        rm.alloc(subdevice, &alloc::usermode_bar0(usermode.class), &mut ())?
+    };
     let file = open_file(rm, minor)?;
     map(rm, device, usermode, USERMODE_BYTES as u64, &file, "the doorbell page").map(|(mapping, _)| mapping)
 }
@@ -361,20 +383,22 @@ fn properties(rm: &Rm, subdevice: Object, card: &escape::CardInfo) -> Result<Pro
     })
 }
 
-/// Refuses a GPU whose commands this crate does not know.
-fn check_classes(rm: &Rm, device: Object, name: &str) -> Result<()> {
+/// The row of the chip table, and the class of the doorbell page. Refuses a GPU that the table does not contain, or that
+/// lacks a class of its row.
+fn known_chip(rm: &Rm, device: Object, properties: &Properties) -> Result<(&'static Chip, Usermode)> {
+    let Properties { name, sm_version, .. } = properties;
+    let (major, minor) = *sm_version;
+    let chip = chip::of(*sm_version).and_then(|chip| Some((chip, chip.classes.value.usermode?)));
+    let (chip, usermode) = chip.ok_or_else(|| Error::UnknownChip { name: name.clone(), major, minor })?;
+    let classes = chip.classes.value;
     let mut list = control::ClassList::default();
     rm.control(device, &control::GPU_GET_CLASSLIST_V2, &mut list)?;
     let count = (list.count as usize).min(list.classes.len());
-    let wanted = [
-        (alloc::CHANNEL_GPFIFO.number, alloc::CHANNEL_GPFIFO.name),
-        (alloc::COMPUTE.number, alloc::COMPUTE.name),
-        (alloc::COPY.number, alloc::COPY.name),
-        (alloc::USERMODE.number, alloc::USERMODE.name),
-    ];
-    let missing = wanted.into_iter().find(|(class, _)| !list.classes[..count].contains(class));
-    match missing {
-        Some((class, class_name)) => Err(Error::MissingClass { name: name.to_owned(), class, class_name }),
-        None => Ok(()),
+    let wanted = [classes.channel, classes.compute, classes.copy, usermode.class];
+    match wanted.into_iter().find(|class| !list.classes[..count].contains(&class.number)) {
+        Some(ClassId { number, name: class_name }) => {
+            Err(Error::MissingClass { name: name.clone(), major, minor, class: number, class_name })
+        }
+        None => Ok((chip, usermode)),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use gpu_hal::chip::ClassId;
 use nvrm::Status;
 use nvrm::abi::{STRUCTS, alloc, control, escape, uvm};
 use serde_json::Value;
@@ -74,15 +75,24 @@ fn classes_and_commands_have_the_numbers_of_the_headers() {
     class(alloc::ROOT_CLIENT.name, alloc::ROOT_CLIENT.number);
     class(alloc::DEVICE.name, alloc::DEVICE.number);
     class(alloc::SUBDEVICE.name, alloc::SUBDEVICE.number);
-    class(alloc::USERMODE.name, alloc::USERMODE.number);
     class(alloc::VA_SPACE.name, alloc::VA_SPACE.number);
     class(alloc::MEMORY_VIDEO.name, alloc::MEMORY_VIDEO.number);
     class(alloc::MEMORY_SYSTEM.name, alloc::MEMORY_SYSTEM.number);
     class(alloc::CHANNEL_GROUP.name, alloc::CHANNEL_GROUP.number);
     class(alloc::CONTEXT_SHARE.name, alloc::CONTEXT_SHARE.number);
-    class(alloc::CHANNEL_GPFIFO.name, alloc::CHANNEL_GPFIFO.number);
-    class(alloc::COMPUTE.name, alloc::COMPUTE.number);
-    class(alloc::COPY.name, alloc::COPY.number);
+    for chip in gpu_hal::chip::ALL {
+        // Without a doorbell page the chip has another driver.
+        let classes = chip.classes.value;
+        let Some(usermode) = classes.usermode else { continue };
+        let parameters = |of: ClassId, name: Option<&str>| {
+            class(of.name, of.number);
+            assert_eq!(table["classes"][of.name][1].as_str(), name, "{}", of.name);
+        };
+        parameters(classes.channel, Some("NV_CHANNEL_ALLOC_PARAMS"));
+        parameters(classes.compute, Some("NV_GR_ALLOCATION_PARAMETERS"));
+        parameters(classes.copy, Some("NVB0B5_ALLOCATION_PARAMETERS"));
+        parameters(usermode.class, usermode.bar1.then_some("NV_HOPPER_USERMODE_A_PARAMS"));
+    }
     class(alloc::DEBUGGER.name, alloc::DEBUGGER.number);
     class(alloc::EVENT.name, alloc::EVENT.number);
     let command = |name: &str, number: u32, bytes: usize| {

@@ -5,6 +5,7 @@ use core::time::Duration;
 use nvgpu_sys::ctrl::Characteristics;
 use rustix::io::Errno;
 
+use crate::chip::CHIP;
 use crate::sm::SmOptions;
 
 /// Environment variable that enables strict mode for programs that open their own software Orin.
@@ -205,12 +206,12 @@ pub fn agx_orin() -> Characteristics {
         flags: 0x01bf_5fff_7f5d_035d,
         twod_class: 0x902d,
         threed_class: 0xc797,
-        compute_class: 0xc7c0,
-        gpfifo_class: 0xc76f,
+        compute_class: CHIP.classes.value.compute.number,
+        gpfifo_class: CHIP.classes.value.channel.number,
         inline_to_memory_class: 0xa140,
-        dma_copy_class: 0xc7b5,
+        dma_copy_class: CHIP.classes.value.copy.number,
         gpc_mask: 1,
-        sm_arch_sm_version: 0x807,
+        sm_arch_sm_version: CHIP.sm_version.0 << 8 | CHIP.sm_version.1,
         sm_arch_spa_version: 0x806,
         sm_arch_warp_count: 96,
         gpu_ioctl_nr_last: 44,

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod chip;
 pub mod config;
 pub mod gpu;
 pub mod kernel;

@@ -42,6 +42,15 @@ pub enum Error {
     #[error(transparent)]
     Driver(#[from] gpu_hal::Error),
 
+    /// The GPU belongs to a generation that the chip table does not contain.
+    #[error("the GPU has SM version {major}.{minor}; supported are {}", gpu_hal::chip::versions())]
+    UnknownChip {
+        /// Major SM version.
+        major: u32,
+        /// Minor SM version.
+        minor: u32,
+    },
+
     /// There is not enough memory, even after idle memory was given back.
     #[error(
         "no memory for {wanted} bytes: buffers of this device use {in_use} bytes{}; free buffers that are \

@@ -1,9 +1,10 @@
 //! Grid and block sizes with the limits of the launch descriptor.
 
+use gpu_hal::chip::{MAX_BLOCK, MAX_GRID};
+
 use crate::error::{Error, Result};
 
-/// Largest number of threads of a block.
-pub const MAX_BLOCK_THREADS: u32 = 1024;
+pub use gpu_hal::chip::MAX_BLOCK_THREADS;
 
 /// A size in x, y and z. Made from a number, a pair or a triple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,13 +26,13 @@ impl Dim3 {
     /// Refuses a grid that the launch descriptor cannot hold: 1 to 2^31 - 1 blocks in x, 1 to
     /// 65535 in y and z (QMD v3.0 CTA_RASTER_WIDTH, _HEIGHT, _DEPTH).
     pub(crate) fn check_grid(self) -> Result<()> {
-        self.check("grid", [i32::MAX as u32, 65_535, 65_535])
+        self.check("grid", MAX_GRID)
     }
 
     /// Refuses a block that an SM cannot hold: 1 to 1024 threads in x and y, 1 to 64 in z, at most
     /// 1024 in all.
     pub(crate) fn check_block(self) -> Result<()> {
-        self.check("block", [MAX_BLOCK_THREADS, MAX_BLOCK_THREADS, 64])?;
+        self.check("block", MAX_BLOCK)?;
         if self.x * self.y * self.z > MAX_BLOCK_THREADS {
             return Err(Error::Launch(format!(
                 "block {self} has {} threads, at most {MAX_BLOCK_THREADS} fit",

@@ -12,9 +12,12 @@ use ampere_cmd::gpfifo::{Entry, Segment};
 use ampere_cmd::host_c76f::{SemAddrLo, SemExecute, SemExecuteOperation};
 use ampere_cmd::method::Method;
 use ampere_cmd::pushbuffer::{MethodStream, Subchannel};
+use ampere_cmd::qmd;
+use ampere_cmd::words::join;
+use gpu_hal::chip::Chip;
 use gpu_hal::volatile;
 
-use crate::descriptor::{self, Generation, Seen};
+use crate::descriptor::{self, Seen};
 use crate::fault::{CodeLocation, Fault, NearBuffer};
 use crate::grid::Dim3;
 use crate::shared::Shared;
@@ -41,8 +44,8 @@ pub struct Submission {
     pub launches: Vec<LaunchRecord>,
     /// The value of the queue's timeline that they, or their last launch, release at their end.
     pub(crate) releases: Option<u64>,
-    /// For the meaning of the words.
-    generation: Generation,
+    /// The chip that decides what the words mean.
+    chip: &'static Chip,
 }
 
 /// A launch descriptor as it stands in memory.
@@ -67,7 +70,7 @@ impl Submission {
     /// The commands as text, one line per word.
     pub fn text(&self) -> String {
         let mut text = format!("{} channel, {} words at {:#x}\n", self.channel, self.words.len(), self.va);
-        text.push_str(&dump::pushbuffer(&self.words, self.generation.classes()));
+        text.push_str(&dump::pushbuffer(&self.words, self.chip.commands));
         for launch in &self.launches {
             let name = launch.kernel.as_deref().unwrap_or("unknown code");
             let _ = writeln!(
@@ -112,15 +115,15 @@ pub(crate) fn submissions(
     timeline_va: u64,
     count: u32,
 ) -> Vec<Submission> {
-    let generation = Generation::of(device.driver().properties().sm_version);
+    let chip = device.chip();
     let mut found = Vec::new();
     for (channel, ring) in LANES.into_iter().zip(&channels.rings) {
         let entries = ring.last_entries(count);
         for (va, count) in standing(&entries) {
             let Some(words) = read_words(device, va, count as usize) else { continue };
-            let (launches, by_launch) = launches(device, generation, &words, timeline_va);
+            let (launches, by_launch) = launches(device, &words, timeline_va);
             let releases = released(&words, timeline_va).or(by_launch);
-            found.push(Submission { channel, va, words, launches, releases, generation });
+            found.push(Submission { channel, va, words, launches, releases, chip });
         }
     }
     found
@@ -144,18 +147,18 @@ fn standing(entries: &[u64]) -> Vec<(u64, u32)> {
 fn released(words: &[u32], va: u64) -> Option<u64> {
     const SEMAPHORE: u32 = SemAddrLo::ADDRESS;
     let mut stream = MethodStream::new();
-    let (mut semaphore, mut value) = ([0_u64; 4], None);
+    let (mut semaphore, mut value) = ([0_u32; 4], None);
     for &word in words {
         let Ok(Some(write)) = stream.push(word) else { continue };
         match write.address {
             SEMAPHORE..SemExecute::ADDRESS => {
-                semaphore[(write.address - SEMAPHORE) as usize / 4] = write.data.into();
+                semaphore[(write.address - SEMAPHORE) as usize / 4] = write.data;
             }
             SemExecute::ADDRESS => {
                 let [low, high, payload_low, payload_high] = semaphore;
                 let is_release = SemExecute::decode(write.data).operation == SemExecuteOperation::Release;
-                if is_release && high << 32 | low == va {
-                    value = Some(payload_high << 32 | payload_low);
+                if is_release && join(high, low) == va {
+                    value = Some(join(payload_high, payload_low));
                 }
             }
             _ => {}
@@ -171,12 +174,7 @@ pub(crate) fn kernel_of(device: &Shared, submissions: &[Submission], value: u64)
 }
 
 /// Follows the launches in a pushbuffer: the first of them, and the value that one releases at an address.
-fn launches(
-    device: &Shared,
-    generation: Generation,
-    words: &[u32],
-    timeline_va: u64,
-) -> (Vec<LaunchRecord>, Option<u64>) {
+fn launches(device: &Shared, words: &[u32], timeline_va: u64) -> (Vec<LaunchRecord>, Option<u64>) {
     let mut stream = MethodStream::new();
     let (mut found, mut releases, mut followed) = (Vec::new(), None, 0);
     for &word in words {
@@ -184,10 +182,10 @@ fn launches(
             && write.subchannel == Subchannel::COMPUTE
             && write.address == SendPcasA::ADDRESS
         {
-            let mut next = Some(u64::from(write.data) << 8);
+            let mut next = Some(qmd::pointed_va(write.data));
             while let Some(va) = next
                 && followed < LONGEST
-                && let Some((record, seen)) = record(device, generation, va)
+                && let Some((record, seen)) = record(device, va)
             {
                 next = seen.next;
                 followed += 1;
@@ -203,9 +201,9 @@ fn launches(
 }
 
 /// The descriptor at an address, and what else it says.
-fn record(device: &Shared, generation: Generation, va: u64) -> Option<(LaunchRecord, Seen)> {
-    let words = read_words(device, va, generation.words())?;
-    let seen = descriptor::read(generation, &words)?;
+fn record(device: &Shared, va: u64) -> Option<(LaunchRecord, Seen)> {
+    let words = read_words(device, va, device.chip().descriptor.value.words())?;
+    let seen = descriptor::read(device.chip(), &words)?;
     let record = LaunchRecord {
         va,
         kernel: device.locate(seen.code_va).map(|location| location.kernel),

@@ -1,65 +1,53 @@
-//! Occupancy: how many blocks of a kernel an SM holds at a time, and what a kernel uses.
+//! Occupancy: how many blocks of a kernel an SM holds at a time, and which resources a kernel uses.
 //!
-//! The rules are CUDA's (CUDA C++ Programming Guide, "Compute Capabilities": Technical Specifications
-//! per Compute Capability, and the toolkit's occupancy calculator). An SM has four partitions with a
-//! quarter of the registers each. A warp belongs to one partition and gets its registers in units of
-//! 256; a block gets its shared memory in units of 128 bytes, the KiB that the system reserves per
-//! block included.
+//! The rules are CUDA's (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", and the
+//! toolkit's occupancy calculator); the numbers are in the chip table ([`gpu_hal::chip`]). Each partition of an SM
+//! has an equal share of the registers. A warp belongs to one partition and gets its registers in fixed units. A
+//! block gets its shared memory, including the bytes that the system reserves, in fixed units too.
 
-use crate::descriptor::{Generation, RESERVED_SHARED};
+use gpu_hal::chip::{self, Chip, Sm, WARP};
+
 use crate::error::{Error, Result};
 use crate::grid::Dim3;
 use crate::program::{Kernel, KernelCode};
 
-/// Threads of a warp.
-const WARP: u32 = 32;
-/// Registers of an SM, and the most that one block can have.
-const REGISTERS: u32 = 65_536;
-/// Largest number of registers of a thread.
-const THREAD_REGISTERS: u32 = 255;
-/// Unit in which a warp gets registers.
-const REGISTER_UNIT: u32 = 256;
-/// Unit in which a block gets shared memory, in bytes.
-const SHARED_UNIT: u32 = 128;
-/// Partitions of an SM: each has its own warps and registers.
-const PARTITIONS: u32 = 4;
-
-/// What a kernel uses, as its cubin says.
+/// Resources that a kernel uses, as recorded in its cubin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Attributes {
     /// Registers of a thread.
     pub registers: u32,
-    /// Static shared memory of a block in bytes, without the KiB that the system reserves.
+    /// Static shared memory of a block in bytes, without the bytes that the system reserves.
     pub static_shared_bytes: u32,
-    /// Local memory in bytes that a thread is known to need: stack frames and spilled registers. With
-    /// recursion or calls through pointers only a lower limit.
+    /// Local memory of a thread in bytes: stack frames and spilled registers. A lower bound for kernels with
+    /// recursion or calls through pointers.
     pub local_bytes: u32,
-    /// `__constant__` variables of the kernel's program, in bytes.
+    /// Size of the `__constant__` variables of the kernel's program in bytes.
     pub constant_bytes: u32,
-    /// Largest number of threads of a block with which the kernel can run.
+    /// Largest number of threads of a block.
     pub max_threads: u32,
-    /// Largest dynamic shared memory of a block in bytes, 0 when static shared memory takes it all.
+    /// Largest dynamic shared memory of a block in bytes; 0 if static shared memory occupies all of it, or if the
+    /// chip is not in the chip table.
     pub max_dynamic_shared_bytes: u32,
     /// SM version that the code was compiled for; (8, 7) on the Orin.
     pub binary_version: (u32, u32),
-    /// Barriers (`__syncthreads` and named ones) of a block, 0 to 16.
+    /// Number of barriers of a block (`__syncthreads` and named ones), 0 to 16.
     pub barriers: u32,
 }
 
-/// The resource that bounds the number of blocks on an SM.
+/// The resource that limits the number of blocks on an SM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Limit {
-    /// Warps: the SM's threads.
+    /// Resident warps.
     Warps,
     /// Registers.
     Registers,
     /// Shared memory.
     SharedMemory,
-    /// The number of blocks itself.
+    /// Resident blocks.
     Blocks,
-    /// Barriers. On SM 9.0 only: before it, every block that fits has all of its 16.
+    /// Barriers. On SM 9.0 only; on earlier chips every resident block has 16 of its own.
     Barriers,
 }
 
@@ -75,7 +63,7 @@ impl core::fmt::Display for Limit {
     }
 }
 
-/// How many blocks of a launch an SM holds at a time.
+/// Number of blocks of a launch that an SM holds at a time, and why no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Occupancy {
@@ -83,21 +71,22 @@ pub struct Occupancy {
     pub blocks_per_sm: u32,
     /// Warps on one SM.
     pub warps_per_sm: u32,
-    /// Warps that an SM can hold at most, whatever the kernel.
+    /// Largest number of warps on an SM, for any kernel.
     pub max_warps_per_sm: u32,
-    /// What bounds the number of blocks; of several equal bounds the first in the order of [`Limit`].
+    /// The resource that limits the number of blocks. If several do, the first in the order of [`Limit`].
     pub limited_by: Limit,
-    /// Shared memory in bytes that the SM must be configured for to hold that many blocks.
+    /// Configuration of the SM's shared memory that holds that many blocks, in bytes.
     pub shared_config_bytes: u32,
 }
 
 impl Kernel {
-    /// What the kernel uses, and the limits that follow.
+    /// Resources that the kernel uses, and the limits that follow.
     pub fn attributes(&self) -> Attributes {
         let code = self.code();
-        let sm = Sm::of(code.sm_version);
-        let most = sm.map_or(0, Sm::shared_bytes).saturating_sub(RESERVED_SHARED);
-        let static_shared = Generation::of(code.sm_version).own_shared(code.static_shared);
+        let (static_shared, most) = code.target.map_or((code.static_shared, 0), |chip| {
+            let shared = &chip.shared;
+            (shared.own(code.static_shared), shared.largest() - shared.reserved)
+        });
         Attributes {
             registers: code.registers,
             static_shared_bytes: static_shared,
@@ -110,153 +99,122 @@ impl Kernel {
         }
     }
 
-    /// How many blocks of `block` threads with `dynamic_shared` bytes of dynamic shared memory each an
-    /// SM of the chip that the kernel was compiled for holds at a time.
+    /// Returns how many blocks of `block` threads with `dynamic_shared` bytes of dynamic shared memory each an SM
+    /// holds at a time, for the chip that the kernel was compiled for.
     ///
-    /// This is what the chip can do with the largest configuration of its shared memory; the
-    /// configuration in force on an SM while other kernels run there may hold fewer.
+    /// The result is for the largest configuration of the SM's shared memory. An SM on which other kernels run may be
+    /// configured for less.
     ///
     /// # Errors
     ///
-    /// [`Error::Launch`] when the kernel cannot be launched with such blocks, or when the numbers of the
-    /// chip are not known: they are for SM 8.0, 8.6, 8.7 and 9.0.
+    /// [`Error::Launch`] if the kernel cannot be launched with such blocks, or if the chip table does not contain the
+    /// chip that the kernel was compiled for.
     pub fn occupancy(&self, block: impl Into<Dim3>, dynamic_shared: u32) -> Result<Occupancy> {
         let (block, code) = (block.into(), self.code());
         code.check_block(block)?;
         let (major, minor) = code.sm_version;
-        let sm = Sm::of(code.sm_version).ok_or_else(|| {
+        let chip = code.target.ok_or_else(|| {
             Error::Launch(format!(
-                "the occupancy of SM {major}.{minor} is not known, only of 8.0, 8.6, 8.7, 9.0"
+                "the occupancy of SM {major}.{minor} is not known, only of {}",
+                chip::versions()
             ))
         })?;
-        let own = Generation::of(code.sm_version).own_shared(code.static_shared).next_multiple_of(16);
+        let own = chip.shared.own(code.static_shared).next_multiple_of(16);
         let demand = Demand {
             threads: block.x * block.y * block.z,
             registers: code.registers,
             shared_bytes: own.saturating_add(dynamic_shared),
             barriers: code.barriers,
         };
-        sm.occupancy(demand).map_err(|limit| {
+        occupancy(chip, demand).map_err(|limit| {
             Error::Launch(format!(
                 "kernel {}: a block of {block} threads with {dynamic_shared} bytes of dynamic shared memory \
-                 does not fit an SM: too little of {limit}",
+                 does not fit an SM: not enough {limit}",
                 self.name()
             ))
         })
     }
 }
 
-/// What an SM has room for of a launch.
+/// The room that an SM has for the blocks of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     /// Blocks at a time, at least 1.
     pub(crate) blocks: u32,
-    /// Shared memory in bytes for as many blocks as there is room for by everything else, at most all that there is.
+    /// Shared memory in bytes of as many blocks as the other resources allow, at most the SM's largest configuration.
     pub(crate) shared_bytes: u32,
 }
 
-/// The room for blocks of `threads` threads with `shared_bytes` of shared memory each, which is more than 0 and contains
-/// what the system reserves; `None` for a chip that is not known.
+/// Returns the room for blocks of `threads` threads with `shared_bytes` bytes of shared memory each, which include the
+/// reserved bytes; `None` if the chip table does not contain the chip that the code was compiled for.
 #[inline]
 pub(crate) fn room(code: &KernelCode, threads: u32, shared_bytes: u32) -> Option<Room> {
-    let sm = Sm::of(code.sm_version)?;
+    let Chip { sm, shared, .. } = code.target?;
     let warps = threads.max(1).div_ceil(WARP);
-    let blocks = (sm.warps / warps).min(blocks_for_registers(warps, code.registers)).min(sm.blocks);
-    let barriers = sm.barriers.and_then(|all| all.checked_div(code.barriers)).unwrap_or(u32::MAX);
-    let all = sm.shared_bytes();
+    let blocks = (sm.warps / warps).min(blocks_for_registers(sm, warps, code.registers)).min(sm.blocks);
+    let all = shared.largest();
     Some(Room {
-        blocks: blocks.min(all / shared_bytes.max(1)).min(barriers).max(1),
+        blocks: blocks.min(all / shared_bytes.max(1)).min(blocks_for_barriers(sm, code.barriers)).max(1),
         shared_bytes: blocks.max(1).saturating_mul(shared_bytes).min(all),
     })
 }
 
-/// What one block of a launch takes.
+/// The resources that one block of a launch needs.
 #[derive(Clone, Copy, Debug)]
 struct Demand {
     threads: u32,
     registers: u32,
-    /// Static and dynamic, without the reserved KiB.
+    /// Static and dynamic, without the reserved bytes.
     shared_bytes: u32,
     barriers: u32,
 }
 
-/// What differs between the SMs.
-#[derive(Clone, Copy, Debug)]
-struct Sm {
-    warps: u32,
-    blocks: u32,
-    /// Barriers that the blocks share, where they share them.
-    barriers: Option<u32>,
-    /// Sizes in KiB that the shared memory can be configured for, ascending.
-    shared_kib: &'static [u32],
+/// Returns the occupancy, or the first resource of which an SM has too little for one block.
+fn occupancy(chip: &Chip, demand: Demand) -> Result<Occupancy, Limit> {
+    let (sm, shared) = (&chip.sm, &chip.shared);
+    let warps = demand.threads.max(1).div_ceil(WARP);
+    let bytes = demand
+        .shared_bytes
+        .saturating_add(shared.reserved)
+        .checked_next_multiple_of(shared.unit)
+        .ok_or(Limit::SharedMemory)?;
+    let bounds = [
+        (Limit::Warps, sm.warps / warps),
+        (Limit::Registers, blocks_for_registers(sm, warps, demand.registers)),
+        (Limit::SharedMemory, shared.largest() / bytes),
+        (Limit::Blocks, sm.blocks),
+        (Limit::Barriers, blocks_for_barriers(sm, demand.barriers)),
+    ];
+    // `min_by_key` returns the first of equal elements.
+    let bound = bounds.into_iter().min_by_key(|&(_, blocks)| blocks);
+    let (limited_by, blocks) = bound.unwrap_or((Limit::Blocks, sm.blocks));
+    if blocks == 0 {
+        return Err(limited_by);
+    }
+    Ok(Occupancy {
+        blocks_per_sm: blocks,
+        warps_per_sm: blocks * warps,
+        max_warps_per_sm: sm.warps,
+        limited_by,
+        shared_config_bytes: shared.size_for(blocks * bytes).unwrap_or(shared.largest()),
+    })
 }
 
-impl Sm {
-    fn of(version: (u32, u32)) -> Option<&'static Self> {
-        const LARGE: &[u32] = &[0, 8, 16, 32, 64, 100, 132, 164];
-        const SMALL: &[u32] = &[0, 8, 16, 32, 64, 100];
-        const LARGEST: &[u32] = &[0, 8, 16, 32, 64, 100, 132, 164, 196, 228];
-        match version {
-            (8, 0) => Some(&Self { warps: 64, blocks: 32, barriers: None, shared_kib: LARGE }),
-            (8, 6) => Some(&Self { warps: 48, blocks: 16, barriers: None, shared_kib: SMALL }),
-            (8, 7) => Some(&Self { warps: 48, blocks: 16, barriers: None, shared_kib: LARGE }),
-            (9, 0) => Some(&Self { warps: 64, blocks: 32, barriers: Some(64), shared_kib: LARGEST }),
-            _ => None,
-        }
+/// Returns the number of blocks of `warps` warps whose registers fit an SM. For a single block the warps count as if
+/// they filled all partitions evenly.
+fn blocks_for_registers(sm: &Sm, warps: u32, registers: u32) -> u32 {
+    if registers > sm.max_thread_registers {
+        return 0;
     }
-
-    /// Shared memory of an SM in its largest configuration, in bytes.
-    fn shared_bytes(&self) -> u32 {
-        self.shared_kib.last().map_or(0, |kib| kib * 1024)
+    if sm.warp_registers(registers) * warps.next_multiple_of(sm.partitions) > sm.registers {
+        return 0;
     }
-
-    /// The occupancy, or the first resource of which there is too little for one block.
-    fn occupancy(&self, demand: Demand) -> Result<Occupancy, Limit> {
-        let warps = demand.threads.max(1).div_ceil(WARP);
-        let shared = demand
-            .shared_bytes
-            .saturating_add(RESERVED_SHARED)
-            .checked_next_multiple_of(SHARED_UNIT)
-            .ok_or(Limit::SharedMemory)?;
-        let bounds = [
-            (Limit::Warps, self.warps / warps),
-            (Limit::Registers, blocks_for_registers(warps, demand.registers)),
-            (Limit::SharedMemory, self.shared_bytes() / shared),
-            (Limit::Blocks, self.blocks),
-            (
-                Limit::Barriers,
-                self.barriers.and_then(|all| all.checked_div(demand.barriers)).unwrap_or(u32::MAX),
-            ),
-        ];
-        // `min_by_key` returns the first of equal elements.
-        let bound = bounds.into_iter().min_by_key(|&(_, blocks)| blocks);
-        let (limited_by, blocks) = bound.unwrap_or((Limit::Blocks, self.blocks));
-        if blocks == 0 {
-            return Err(limited_by);
-        }
-        let needed = blocks * shared;
-        let config = self.shared_kib.iter().map(|kib| kib * 1024).find(|&bytes| needed <= bytes);
-        Ok(Occupancy {
-            blocks_per_sm: blocks,
-            warps_per_sm: blocks * warps,
-            max_warps_per_sm: self.warps,
-            limited_by,
-            shared_config_bytes: config.unwrap_or(self.shared_bytes()),
-        })
-    }
+    sm.warps_for_registers(registers) / warps
 }
 
-/// Blocks of `warps` warps whose registers an SM can hold. Whether a single block fits is decided as
-/// if its warps filled all partitions evenly.
-fn blocks_for_registers(warps: u32, registers: u32) -> u32 {
-    if registers > THREAD_REGISTERS {
-        return 0;
-    }
-    let per_warp = (registers.max(1) * WARP).next_multiple_of(REGISTER_UNIT);
-    if per_warp * warps.next_multiple_of(PARTITIONS) > REGISTERS {
-        return 0;
-    }
-    REGISTERS / PARTITIONS / per_warp * PARTITIONS / warps
+/// Returns the number of blocks whose barriers fit an SM; `u32::MAX` if blocks do not share barriers.
+fn blocks_for_barriers(sm: &Sm, barriers: u32) -> u32 {
+    sm.barriers.and_then(|all| all.checked_div(barriers)).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -266,7 +224,7 @@ mod tests {
     /// Blocks, warps and limit on an SM; `None` when not one block fits.
     fn blocks(sm: (u32, u32), threads: u32, registers: u32, shared_bytes: u32) -> Option<(u32, u32, Limit)> {
         let demand = Demand { threads, registers, shared_bytes, barriers: 1 };
-        let occupancy = Sm::of(sm).unwrap().occupancy(demand).ok()?;
+        let occupancy = super::occupancy(chip::of(sm).unwrap(), demand).ok()?;
         Some((occupancy.blocks_per_sm, occupancy.warps_per_sm, occupancy.limited_by))
     }
 
@@ -302,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_memory_includes_the_reserved_kib() {
+    fn shared_memory_includes_the_reserved_bytes() {
         const KIB: u32 = 1024;
         // 48 KiB + 1 KiB: 3 times in 164 KiB, 2 times in 100, 4 times in 228.
         assert_eq!(blocks((8, 7), 128, 32, 48 * KIB), Some((3, 12, Limit::SharedMemory)));
@@ -324,11 +282,12 @@ mod tests {
     fn small_blocks_are_bound_by_their_number_or_their_barriers() {
         let small = Demand { threads: 32, registers: 16, shared_bytes: 0, barriers: 0 };
         let of = |sm, demand| {
-            let occupancy = Sm::of(sm).unwrap().occupancy(demand).unwrap();
+            let occupancy = super::occupancy(chip::of(sm).unwrap(), demand).unwrap();
             (occupancy.blocks_per_sm, occupancy.limited_by)
         };
         assert_eq!(of((8, 7), small), (16, Limit::Blocks));
         assert_eq!(of((8, 0), small), (32, Limit::Blocks));
+        assert_eq!(of((8, 9), small), (24, Limit::Blocks));
         let four = Demand { barriers: 4, ..small };
         assert_eq!(of((9, 0), four), (16, Limit::Barriers));
         assert_eq!(of((8, 7), four), (16, Limit::Blocks));
@@ -339,19 +298,11 @@ mod tests {
     fn the_configuration_is_the_smallest_that_holds_the_blocks() {
         let config = |threads, shared_bytes| {
             let demand = Demand { threads, registers: 32, shared_bytes, barriers: 1 };
-            Sm::of((8, 7)).unwrap().occupancy(demand).unwrap().shared_config_bytes / 1024
+            super::occupancy(chip::of((8, 7)).unwrap(), demand).unwrap().shared_config_bytes / 1024
         };
         assert_eq!(config(256, 0), 8, "6 blocks of 1 KiB");
         assert_eq!(config(128, 48 << 10), 164, "3 blocks of 49 KiB: 147");
         assert_eq!(config(512, 20 << 10), 64, "3 blocks of 21 KiB: 63");
         assert_eq!(config(128, 163 << 10), 164);
-    }
-
-    #[test]
-    fn the_reserved_kib_counts_once() {
-        assert_eq!(Generation::of((8, 7)).own_shared(2048), 2048);
-        assert_eq!(Generation::of((9, 0)).own_shared(2048), 1024);
-        assert_eq!(Generation::of((9, 0)).own_shared(0), 0);
-        assert!(Sm::of((7, 5)).is_none());
     }
 }

@@ -25,7 +25,7 @@ impl Device {
     ///
     /// [`Error::Driver`] if device, permission or a feature of its driver is missing; the text says which, and the cure.
     /// [`Error::NoDriver`] if the library was built without the driver, [`Error::NoSoftwareOrin`] without the
-    /// software Orin.
+    /// software Orin. [`Error::UnknownChip`] if the GPU belongs to an unknown generation.
     pub fn open(kind: DeviceKind) -> Result<Self> {
         match kind {
             DeviceKind::Nvgpu => Self::open_nvgpu(),
@@ -107,7 +107,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`] if the driver has no memory for the timelines.
+    /// [`Error::Driver`] if the driver has no memory for the timelines, [`Error::UnknownChip`] if the chip table does not
+    /// contain the SM version that the driver reports.
     pub fn with_driver(driver: Box<dyn Driver>) -> Result<Self> {
         Self::over(driver, DeviceKind::Other)
     }

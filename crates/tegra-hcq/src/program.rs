@@ -9,9 +9,10 @@ use core::fmt;
 use std::sync::{Arc, Mutex};
 
 use cubin::Cubin;
+use gpu_hal::chip::{self, Chip, Sm, WARP};
 use gpu_hal::volatile;
 
-use crate::descriptor::{Code, Descriptor, Generation, RESERVED_SHARED, STACK_RESERVE, Shape, SharedMemory};
+use crate::descriptor::{self, Code, Descriptor, Shape, SharedMemory};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::fault::CodeLocation;
@@ -20,9 +21,6 @@ use crate::memory::{Content, Handle};
 use crate::occupancy;
 use crate::shared::{DeviceId, Shared, Uses};
 use gpu_hal::{MemoryUse, Properties};
-
-/// Registers of an SM.
-const SM_REGISTERS: u32 = 65_536;
 
 /// One kernel, prepared.
 #[derive(Debug)]
@@ -42,8 +40,10 @@ pub(crate) struct KernelCode {
     pub(crate) frame_bytes: u32,
     /// Constant bank 3: `__constant__` variables, in bytes.
     pub(crate) constant_bytes: u32,
-    /// SM version that the code is for, major and minor.
+    /// SM version that the code was compiled for, major and minor.
     pub(crate) sm_version: (u32, u32),
+    /// Row of the chip that the code was compiled for; `None` if the chip table does not contain it.
+    pub(crate) target: Option<&'static Chip>,
     /// SMs of the GPU.
     sm_count: u32,
     max_threads: u32,
@@ -143,7 +143,7 @@ impl Program {
         let kernels = cubin
             .kernels()
             .iter()
-            .map(|kernel| KernelCode::prepare(kernel, cubin.sm(), memory.gpu_va(), properties))
+            .map(|kernel| KernelCode::prepare(kernel, cubin.sm(), memory.gpu_va(), properties, shared.chip()))
             .collect::<Result<Vec<_>>>()?;
         let globals = cubin.globals().to_vec();
         let code = Arc::new(ProgramCode { memory, kernels, globals, variables: Mutex::new(()) });
@@ -228,10 +228,16 @@ impl fmt::Debug for Kernel {
 }
 
 impl KernelCode {
-    fn prepare(kernel: &cubin::Kernel, sm: u32, image_va: u64, properties: &Properties) -> Result<Self> {
+    fn prepare(
+        kernel: &cubin::Kernel,
+        sm: u32,
+        image_va: u64,
+        properties: &Properties,
+        chip: &'static Chip,
+    ) -> Result<Self> {
         let code_va = image_va + kernel.code_offset;
         let stack = kernel.stack_bytes(cubin::Kernel::DEFAULT_STACK_LIMIT);
-        let local_bytes = stack.saturating_add(STACK_RESERVE).next_multiple_of(32);
+        let local_bytes = stack.saturating_add(chip.local.stack_reserve).next_multiple_of(32);
         let params: Vec<ParamSlot> = kernel
             .params
             .iter()
@@ -240,9 +246,8 @@ impl KernelCode {
                 size: usize::from(param.bytes),
             })
             .collect();
-        let generation = Generation::of(properties.sm_version);
         let constants_va = kernel.constant(3).map_or(0, |bank| image_va + bank.offset);
-        let bank0 = generation.bank0(kernel.constant0_bytes as usize, constants_va, properties);
+        let bank0 = descriptor::bank0(chip, kernel.constant0_bytes as usize, constants_va, properties);
         let (major, minor) = properties.sm_version;
         let code = Code {
             kernel,
@@ -252,7 +257,7 @@ impl KernelCode {
             bank0_bytes: bank0.len(),
             sass_version: u64::from(major) << 4 | u64::from(minor),
         };
-        let qmd = Descriptor::template(generation, &code)?;
+        let qmd = Descriptor::template(chip, &code)?;
 
         let declared = kernel.max_threads.map_or(MAX_BLOCK_THREADS, product);
         let code = Self {
@@ -269,8 +274,9 @@ impl KernelCode {
             frame_bytes: kernel.local_bytes,
             constant_bytes: kernel.constant(3).map_or(0, |bank| bank.bytes),
             sm_version: (sm / 10, sm % 10),
+            target: chip::of((sm / 10, sm % 10)),
             sm_count: properties.sm_count,
-            max_threads: declared.min(threads_for_registers(kernel.registers)),
+            max_threads: declared.min(threads_for_registers(&chip.sm, kernel.registers)),
             required_block: kernel.required_threads,
             cluster: kernel.cluster,
         };
@@ -319,15 +325,14 @@ impl KernelCode {
 
     /// Shared memory for a launch of blocks of `threads` threads with `dynamic_bytes` of its own.
     fn shared_memory(&self, threads: u32, dynamic_bytes: u32) -> Result<(SharedMemory, u32)> {
-        let generation = self.qmd.generation();
-        let own =
-            generation.own_shared(self.static_shared).next_multiple_of(16).saturating_add(dynamic_bytes);
-        let bytes = own.saturating_add(RESERVED_SHARED).checked_next_multiple_of(generation.shared_unit());
-        let config = bytes.and_then(|bytes| generation.shared_config(bytes));
+        let shared = &self.qmd.chip().shared;
+        let own = shared.own(self.static_shared).next_multiple_of(16).saturating_add(dynamic_bytes);
+        let bytes = shared.descriptor_bytes(own);
+        let config = bytes.and_then(|bytes| shared.config_for(bytes));
         let fitting = bytes.zip(config).map(|(bytes, config)| {
             let room = occupancy::room(self, threads, bytes);
             let wanted = room.map_or(bytes, |room| room.shared_bytes);
-            let target = generation.shared_config(wanted).map_or(config, |target| target.max(config));
+            let target = shared.config_for(wanted).map_or(config, |target| target.max(config));
             let sm_blocks = room.map_or(0, |room| room.blocks);
             (SharedMemory { dynamic_bytes, bytes, config, target }, sm_blocks)
         });
@@ -345,11 +350,9 @@ fn product([x, y, z]: [u32; 3]) -> u32 {
     x.saturating_mul(y).saturating_mul(z)
 }
 
-/// Registers are allocated per warp in units of 256 and warps in groups of 4.
-fn threads_for_registers(registers: u32) -> u32 {
-    let per_warp = (registers.max(1) * 32).next_multiple_of(256);
-    let warps = SM_REGISTERS / per_warp / 4 * 4;
-    (warps * 32).min(MAX_BLOCK_THREADS)
+/// Largest number of threads of a block whose registers fit an SM.
+fn threads_for_registers(sm: &Sm, registers: u32) -> u32 {
+    (sm.warps_for_registers(registers) * WARP).min(MAX_BLOCK_THREADS)
 }
 
 #[cfg(test)]
@@ -358,10 +361,13 @@ mod tests {
 
     #[test]
     fn registers_limit_threads_as_the_hardware_allocates_them() {
-        assert_eq!(threads_for_registers(16), 1024);
-        assert_eq!(threads_for_registers(64), 1024);
-        assert_eq!(threads_for_registers(65), 896, "65 round up to 72: 28 warps of 32");
-        assert_eq!(threads_for_registers(255), 256);
-        assert_eq!(threads_for_registers(0), 1024);
+        for chip in chip::ALL {
+            let threads = |registers| threads_for_registers(&chip.sm, registers);
+            assert_eq!(threads(16), 1024);
+            assert_eq!(threads(64), 1024);
+            assert_eq!(threads(65), 896, "65 round up to 72: 28 warps of 32");
+            assert_eq!(threads(255), 256);
+            assert_eq!(threads(0), 1024);
+        }
     }
 }

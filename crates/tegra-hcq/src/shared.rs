@@ -19,6 +19,7 @@ use crate::memory::{Content, Handle};
 use crate::program::{Program, ProgramCode};
 use crate::timeline::{self, Timeline};
 use crate::wait::QueueState;
+use gpu_hal::chip::{self, Chip};
 use gpu_hal::{DeviceMemory, Driver, MemoryUse};
 
 /// Largest number of queues that a device has open at a time.
@@ -93,6 +94,8 @@ pub(crate) struct Shared {
     waiter: Waiter,
     driver: Box<dyn Driver>,
     properties: Properties,
+    /// The GPU's row of the chip table.
+    chip: &'static Chip,
 }
 
 /// A poisoned lock holds data that is still consistent here: every critical section only replaces
@@ -105,6 +108,8 @@ impl Shared {
     /// The state of a device on `driver`, with no queue and no program.
     pub(crate) fn new(driver: Box<dyn Driver>, kind: DeviceKind) -> Result<Arc<Self>> {
         let properties = Properties { kind, gpu: driver.properties().clone() };
+        let (major, minor) = driver.properties().sm_version;
+        let chip = chip::of((major, minor)).ok_or(Error::UnknownChip { major, minor })?;
         let signals = driver.allocate(timeline::BYTES + interrupt::BYTES, MemoryUse::Signals, "timelines")?;
         // SAFETY: the commands lie behind the timelines, in fresh memory.
         let interrupt = unsafe { interrupt::write(&*signals, timeline::BYTES)? };
@@ -127,11 +132,17 @@ impl Shared {
             waiter: Waiter::default(),
             driver,
             properties,
+            chip,
         }))
     }
 
     pub(crate) fn driver(&self) -> &dyn Driver {
         &*self.driver
+    }
+
+    /// The GPU's row of the chip table.
+    pub(crate) fn chip(&self) -> &'static Chip {
+        self.chip
     }
 
     pub(crate) fn properties(&self) -> &Properties {

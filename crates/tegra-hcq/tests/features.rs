@@ -266,5 +266,5 @@ fn a_constant_bank_that_a_descriptor_has_no_room_for_is_refused() {
     let at = cubin.windows(14).position(|name| name == b".nv.constant3\0").unwrap();
     cubin[at + 12] = b'9';
     let text = Program::load(&device, &cubin).unwrap_err().to_string();
-    assert!(text.contains("element 9 of 8"), "{text}");
+    assert!(text.contains("no element 9, the array has 8"), "{text}");
 }

@@ -1,6 +1,6 @@
 //! Commands of the compute engine (`clc7c0.h`): set-up, cache invalidation, launches, uploads.
 
-use super::{check_range, check_va, upper_lower};
+use super::{check_range, check_va};
 use crate::compute_c7c0::{
     InvalidateShaderCachesNoWfi, LaunchDma, LaunchDmaCompletionType, LaunchDmaDstMemoryLayout, LineLengthIn,
     SendPcasA, SendSignalingPcas2B, SetShaderLocalMemoryA, SetShaderLocalMemoryNonThrottledA,
@@ -10,42 +10,45 @@ use crate::compute_c7c0::{
 use crate::error::Error;
 use crate::method::Method;
 use crate::pushbuffer::{Encoder, MAX_COUNT, Sink, Subchannel};
+use crate::words::upper_lower;
 
-/// What the scheduler does with a launch descriptor. The usual ones are `PrefetchSchedule`, which
-/// trusts the scheduler's cached copy of the descriptor, and `InvalidateCopySchedule`, which reads
-/// the descriptor anew.
+/// Action of the scheduler on a launch descriptor. Drivers use `PrefetchSchedule`, which may use a cached copy of the
+/// descriptor, or `InvalidateCopySchedule`, which reads the descriptor from memory.
 pub use crate::compute_c7c0::SendSignalingPcas2BPcasAction as PcasAction;
 
-/// Address bits of the shared- and local-memory windows (both compute classes).
+/// Number of address bits of the shared- and local-memory windows (both compute classes).
 const WINDOW_VA_BITS: u32 = 49;
-/// Address bits of a launch descriptor: 32 bits of the address shifted right by 8.
+/// Number of address bits of a launch descriptor: 32 bits, for the address shifted right by 8.
 const QMD_VA_BITS: u32 = 40;
 
-/// The parts of a GPU that share its local memory.
+/// Numbers of SMs and warps, which determine the size of local memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmLayout {
-    /// Warps that an SM can hold.
+    /// Largest number of resident warps per SM.
     pub warps_per_sm: u32,
-    /// SMs of a TPC.
+    /// SMs per TPC.
     pub sm_per_tpc: u32,
-    /// TPCs of the GPU.
+    /// Number of TPCs.
     pub tpc_count: u32,
 }
 
-/// Memory behind the threads' local memory.
+/// Size of the backing store of local memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalMemorySize {
-    /// Bytes for each TPC, what the engine is told.
+    /// Bytes per TPC, as the engine expects it.
     pub bytes_per_tpc: u64,
-    /// Bytes to allocate.
+    /// Bytes to allocate for all TPCs.
     pub area_bytes: u64,
 }
 
-/// Sizes the backing store for programs that need `bytes_per_thread` of local memory: a warp's share
-/// is a multiple of 512 bytes, a TPC's of 32 KiB, the whole of 128 KiB.
+/// Unit of a warp's share of local memory in bytes.
+pub const LOCAL_WARP_UNIT: u64 = 0x200;
+
+/// Returns the size of the backing store for programs that need `bytes_per_thread` bytes of local memory. The share
+/// of a warp is a multiple of 512 bytes, the share of a TPC a multiple of 32 KiB, the total a multiple of 128 KiB.
 #[must_use]
 pub fn local_memory_size(bytes_per_thread: u32, layout: SmLayout) -> LocalMemorySize {
-    let per_warp = (u64::from(bytes_per_thread) * 32).next_multiple_of(0x200);
+    let per_warp = (u64::from(bytes_per_thread) * 32).next_multiple_of(LOCAL_WARP_UNIT);
     let warps = u64::from(layout.warps_per_sm) * u64::from(layout.sm_per_tpc);
     let bytes_per_tpc = (per_warp * warps).next_multiple_of(0x8000);
     let area_bytes = (bytes_per_tpc * u64::from(layout.tpc_count)).next_multiple_of(0x2_0000);
@@ -53,8 +56,8 @@ pub fn local_memory_size(bytes_per_thread: u32, layout: SmLayout) -> LocalMemory
 }
 
 impl<S: Sink> Encoder<S> {
-    /// Generic addresses from here on mean shared memory. The window is never backed and must not
-    /// overlap a mapping or the local window; on Hopper it is a multiple of 4 GiB. 3 words.
+    /// Sets the window of generic addresses that access shared memory. The window has no backing store and must not
+    /// overlap a mapping or the local window. On Hopper it is aligned to 4 GiB. 3 words.
     ///
     /// # Errors
     ///
@@ -65,8 +68,8 @@ impl<S: Sink> Encoder<S> {
         self.methods(Subchannel::COMPUTE, SetShaderSharedMemoryWindowA::ADDRESS, &upper_lower(va))
     }
 
-    /// Generic addresses from here on, 16 MiB of them, mean a thread's local memory. Never backed
-    /// itself, like the shared window. 3 words.
+    /// Sets the window of generic addresses, 16 MiB, that access the local memory of a thread. Like the shared window
+    /// it has no backing store. 3 words.
     ///
     /// # Errors
     ///
@@ -77,7 +80,7 @@ impl<S: Sink> Encoder<S> {
         self.methods(Subchannel::COMPUTE, SetShaderLocalMemoryWindowA::ADDRESS, &upper_lower(va))
     }
 
-    /// Where the backing store of local memory lies. The engine must be idle. 3 words.
+    /// Sets the address of the backing store of local memory. The engine must be idle. 3 words.
     ///
     /// # Errors
     ///
@@ -88,12 +91,12 @@ impl<S: Sink> Encoder<S> {
         self.methods(Subchannel::COMPUTE, SetShaderLocalMemoryA::ADDRESS, &upper_lower(va))
     }
 
-    /// How much of the backing store each TPC owns, in bytes (40 bits), see [`local_memory_size`],
-    /// and for how many SMs at most (9 bits; drivers pass 0xff). 4 words.
+    /// Sets the size of each TPC's share of the backing store in bytes (40 bits, see [`local_memory_size`]) and the
+    /// largest number of SMs (9 bits; drivers pass 0xff). 4 words.
     ///
     /// # Errors
     ///
-    /// [`Error::Field`] for a value that is too wide, or [`Error::Full`].
+    /// [`Error::Field`] for a value that does not fit, or [`Error::Full`].
     #[inline]
     pub fn shader_local_memory_size(&mut self, bytes_per_tpc: u64, max_sm_count: u32) -> Result<(), Error> {
         let [size_upper, size_lower] = upper_lower(bytes_per_tpc);
@@ -105,8 +108,8 @@ impl<S: Sink> Encoder<S> {
         self.sequence(Subchannel::COMPUTE, &size)
     }
 
-    /// Drops the SMs' cached instructions, global data and constants, without waiting for idle.
-    /// Needed before launching what the CPU or a copy has just written. 2 words.
+    /// Invalidates the SMs' caches of instructions, global data and constants, without waiting for idle. Required
+    /// before a launch that uses what the CPU or a copy has written since. 2 words.
     ///
     /// # Errors
     ///
@@ -117,8 +120,8 @@ impl<S: Sink> Encoder<S> {
         self.method(Subchannel::COMPUTE, &all)
     }
 
-    /// Hands a launch descriptor to the scheduler: SEND_PCAS_A, SEND_SIGNALING_PCAS2_B. The
-    /// descriptor is 256-byte aligned and below 2^40. 4 words.
+    /// Passes a launch descriptor to the scheduler: SEND_PCAS_A, SEND_SIGNALING_PCAS2_B. The descriptor is aligned to
+    /// 256 bytes and below 2^40. 4 words.
     ///
     /// # Errors
     ///
@@ -126,16 +129,17 @@ impl<S: Sink> Encoder<S> {
     #[inline]
     pub fn launch(&mut self, qmd_va: u64, action: PcasAction) -> Result<(), Error> {
         check_va("launch descriptor", qmd_va, crate::qmd::ALIGNMENT, QMD_VA_BITS)?;
+        let qmd_address_shifted8 = crate::qmd::pointer(qmd_va)?;
         self.together::<4>(|encoder| {
-            let address = SendPcasA { qmd_address_shifted8: (qmd_va >> 8) as u32 };
+            let address = SendPcasA { qmd_address_shifted8 };
             encoder.method(Subchannel::COMPUTE, &address)?;
             let action = SendSignalingPcas2B { pcas_action: action, ..SendSignalingPcas2B::default() };
             encoder.method(Subchannel::COMPUTE, &action)
         })
     }
 
-    /// Writes words of the pushbuffer to memory: LINE_LENGTH_IN to OFFSET_OUT, then LAUNCH_DMA with
-    /// the data behind it. 1 to 8190 words; 7 words more than the data.
+    /// Writes data from the pushbuffer to memory: LINE_LENGTH_IN to OFFSET_OUT, then LAUNCH_DMA followed by the data.
+    /// 1 to 8190 words of data; 7 words more than the data.
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
 //! Commands of the copy engine (`clc7b5.h`): linear and pitched copies, fills, semaphores.
 //!
-//! Transfers here are NON_PIPELINED: each waits for the transfers before it, so two copies may
-//! touch the same bytes.
+//! All transfers are NON_PIPELINED: each waits for the transfers before it, so consecutive copies may access the same
+//! bytes.
 
-use super::{check_range, check_va, upper_lower};
+use super::{check_range, check_va};
 use crate::copy_c7b5::{
     LaunchDma, LaunchDmaDataTransferType, LaunchDmaDstMemoryLayout, LaunchDmaSemaphoreType,
     LaunchDmaSrcMemoryLayout, LineLengthIn, OffsetInUpper, OffsetOutUpper, SetRemapComponents,
@@ -13,13 +13,14 @@ use crate::copy_c7b5::{
 use crate::error::Error;
 use crate::method::Method;
 use crate::pushbuffer::{Encoder, Sink, Subchannel};
+use crate::words::upper_lower;
 
-/// Most bytes of one transfer; longer copies are split.
+/// Largest number of bytes of one transfer. Longer copies are split.
 pub const MAX_COPY_PIECE: u64 = 1 << 31;
 /// Words of one transfer of a linear copy.
 const PIECE_WORDS: usize = 9;
 
-/// Copies a run of bytes.
+/// A copy of contiguous bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinearCopy {
     /// GPU address to read from.
@@ -30,16 +31,16 @@ pub struct LinearCopy {
     pub bytes: u64,
 }
 
-/// Copies lines of bytes that lie a pitch apart.
+/// A copy of lines that are a pitch apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PitchCopy {
     /// GPU address of the first line to read.
     pub source: u64,
     /// GPU address of the first line to write.
     pub destination: u64,
-    /// Distance of source lines in bytes.
+    /// Distance between source lines in bytes.
     pub source_pitch: u32,
-    /// Distance of destination lines in bytes.
+    /// Distance between destination lines in bytes.
     pub destination_pitch: u32,
     /// Length of a line in bytes, at least 1.
     pub line_bytes: u32,
@@ -47,7 +48,7 @@ pub struct PitchCopy {
     pub lines: u32,
 }
 
-/// What a fill repeats.
+/// The pattern of a fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
     /// A byte.
@@ -68,25 +69,25 @@ impl Pattern {
     }
 }
 
-/// Fills memory with a pattern.
+/// A fill of memory with a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill {
     /// GPU address, a multiple of the pattern's size.
     pub destination: u64,
-    /// What is written.
+    /// Pattern to write.
     pub pattern: Pattern,
-    /// How many times, at least 1.
+    /// Number of repetitions, at least 1.
     pub count: u32,
 }
 
-/// Writes memory once the transfers before are complete and visible.
+/// A semaphore release after all earlier transfers are complete and visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyRelease {
-    /// GPU address, a multiple of 4, with timestamp of 16.
+    /// GPU address, a multiple of 4; with a timestamp a multiple of 16.
     pub va: u64,
-    /// What is written.
+    /// Value to write.
     pub payload: u32,
-    /// Write four words: the payload, 0, then the GPU time in ns.
+    /// Whether four words are written: the payload, 0, then the GPU time in ns (64 bits).
     pub timestamp: bool,
 }
 
@@ -109,7 +110,7 @@ impl<S: Sink> Encoder<S> {
     ///
     /// # Errors
     ///
-    /// [`Error::Length`] for no bytes, [`Error::AddressTooHigh`] or [`Error::Full`].
+    /// [`Error::Length`] for 0 bytes, [`Error::AddressTooHigh`] or [`Error::Full`].
     #[inline]
     pub fn linear_copy(&mut self, copy: &LinearCopy) -> Result<(), Error> {
         let bits = self.target().engine_va_bits();
@@ -133,7 +134,7 @@ impl<S: Sink> Encoder<S> {
     ///
     /// # Errors
     ///
-    /// [`Error::Length`] for no lines or no bytes, [`Error::AddressTooHigh`] or [`Error::Full`].
+    /// [`Error::Length`] for 0 lines or 0 bytes, [`Error::AddressTooHigh`] or [`Error::Full`].
     pub fn pitch_copy(&mut self, copy: &PitchCopy) -> Result<(), Error> {
         check_count("bytes of a line", u64::from(copy.line_bytes), u64::from(u32::MAX))?;
         check_count("lines of a copy", u64::from(copy.lines), u64::from(u32::MAX))?;
@@ -206,7 +207,7 @@ impl<S: Sink> Encoder<S> {
         })
     }
 
-    /// Releases a semaphore from the copy engine, with a system flush before it. 6 words.
+    /// Flushes the copy engine's writes to the system, then releases a semaphore. 6 words.
     ///
     /// # Errors
     ///

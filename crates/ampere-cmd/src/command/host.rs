@@ -1,8 +1,8 @@
 //! Commands of the host engine: semaphores, barriers, interrupts (`clc76f.h`).
 //!
-//! The host engine works through a channel's methods in order. An acquire stops it until memory
-//! compares as asked; a release writes memory. Neither waits for the engines behind the host unless
-//! the release says WAIT FOR IDLE.
+//! The host engine executes the methods of a channel in order. An acquire stalls it until a value in memory satisfies a
+//! condition; a release writes a value to memory. Neither waits for the other engines, except a release with WAIT FOR
+//! IDLE.
 
 use super::check_va;
 use crate::error::Error;
@@ -13,11 +13,12 @@ use crate::host_c76f::{
 };
 use crate::method::Method;
 use crate::pushbuffer::{Encoder, Sink, Subchannel};
+use crate::words::lower_upper;
 
-/// What a host reduction does with memory and payload.
+/// Operation of a host reduction on memory and payload.
 pub use crate::host_c76f::SemExecuteReduction as ReductionOperation;
 
-/// Value of a semaphore operation with its width.
+/// Value of a semaphore operation, with its width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload {
     /// 32 bits.
@@ -32,7 +33,7 @@ impl Payload {
     const fn words(self) -> [u32; 2] {
         match self {
             Self::Bits32(value) => [value, 0],
-            Self::Bits64(value) => [value as u32, (value >> 32) as u32],
+            Self::Bits64(value) => lower_upper(value),
         }
     }
 
@@ -53,18 +54,18 @@ impl Payload {
     }
 }
 
-/// When an acquire lets the channel go on.
+/// Condition under which an acquire completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcquireCondition {
     /// memory == payload.
     Equal,
     /// memory >= payload, unsigned.
     StrictGreaterOrEqual,
-    /// memory - payload >= 0, signed: right across a wrap, as timelines and syncpoints need it.
+    /// memory - payload >= 0, signed: correct across a wrap, as timelines and syncpoints need it.
     CircularGreaterOrEqual,
     /// memory & payload != 0.
     AnySet,
-    /// !(memory | payload) != 0: some bit outside of the payload is clear in memory.
+    /// !(memory | payload) != 0: some bit that is clear in the payload is clear in memory.
     AnyClear,
 }
 
@@ -81,50 +82,50 @@ impl From<AcquireCondition> for SemExecuteOperation {
     }
 }
 
-/// Waits until memory satisfies a condition.
+/// A wait until memory satisfies a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SemaphoreAcquire {
     /// GPU address, a multiple of the payload's size.
     pub va: u64,
-    /// What memory is compared with.
+    /// Value that memory is compared with.
     pub payload: Payload,
-    /// How it is compared.
+    /// Comparison.
     pub condition: AcquireCondition,
-    /// While waiting, other channels of the TSG may run.
+    /// Whether other channels of the TSG may run during the wait.
     pub switch_tsg: bool,
 }
 
-/// Writes memory.
+/// A write to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SemaphoreRelease {
-    /// GPU address, a multiple of the payload's size, with timestamp of 16.
+    /// GPU address, a multiple of the payload's size; with a timestamp a multiple of 16.
     pub va: u64,
-    /// What is written.
+    /// Value to write.
     pub payload: Payload,
-    /// Before writing, wait until the engine last used is idle, then do a system barrier.
+    /// Whether the host engine first waits until the engine used last is idle, then executes a system barrier.
     pub wait_for_idle: bool,
-    /// Write 16 bytes: the payload, widened to 64 bits, then the GPU time in ns. The time is
-    /// visible no later than the payload.
+    /// Whether 16 bytes are written: the payload, extended to 64 bits, then the GPU time in ns. The time is visible
+    /// no later than the payload.
     pub timestamp: bool,
 }
 
-/// Combines memory and payload atomically.
+/// An atomic operation on memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SemaphoreReduction {
     /// GPU address, a multiple of the payload's size.
     pub va: u64,
     /// The operand.
     pub payload: Payload,
-    /// How memory and operand are combined.
+    /// Operation.
     pub operation: ReductionOperation,
-    /// Whether both are signed.
+    /// Whether memory and operand are signed.
     pub signed: bool,
-    /// Before combining, wait until the engine last used is idle, then do a system barrier.
+    /// Whether the host engine first waits until the engine used last is idle, then executes a system barrier.
     pub wait_for_idle: bool,
 }
 
 impl SemaphoreReduction {
-    /// Which combinations exist: GA100 dev_pbdma.
+    /// Refuses combinations that do not exist (GA100 dev_pbdma).
     #[inline]
     fn check(&self) -> Result<(), Error> {
         let reason = match (self.operation, self.payload, self.signed) {
@@ -141,7 +142,7 @@ impl SemaphoreReduction {
 }
 
 impl<S: Sink> Encoder<S> {
-    /// Checks that the subchannel's engine supports a class; drivers send it first. 2 words.
+    /// Selects the class of a subchannel; the engine checks that it supports the class. Drivers send it first. 2 words.
     ///
     /// # Errors
     ///
@@ -185,7 +186,7 @@ impl<S: Sink> Encoder<S> {
         self.semaphore(release.va, alignment, release.payload, &execute)
     }
 
-    /// Combines memory and payload atomically in the L2 cache. The page must allow atomics. 6 words.
+    /// Executes an atomic operation in the L2 cache. The page must allow atomics. 6 words.
     ///
     /// # Errors
     ///
@@ -218,11 +219,12 @@ impl<S: Sink> Encoder<S> {
         execute: &SemExecute,
     ) -> Result<(), Error> {
         check_va("semaphore", va, alignment, self.target().semaphore_va_bits())?;
+        let [va_lo, va_hi] = lower_upper(va);
         let [payload_lo, payload_hi] = payload.words();
         self.methods(
             Subchannel::HOST,
             SemAddrLo::ADDRESS,
-            &[va as u32, (va >> 32) as u32, payload_lo, payload_hi, execute.encode()?],
+            &[va_lo, va_hi, payload_lo, payload_hi, execute.encode()?],
         )
     }
 
@@ -236,8 +238,8 @@ impl<S: Sink> Encoder<S> {
         self.immediate(Subchannel::HOST, NonStallInterrupt::ADDRESS, 0)
     }
 
-    /// Holds the host engine until the engine last sent methods is idle, for all subcontexts or
-    /// for the channel's own alone. 1 word.
+    /// Stalls the host engine until the engine that got methods last is idle, for all subcontexts or for that of the
+    /// channel alone. 1 word.
     ///
     /// # Errors
     ///
@@ -247,9 +249,8 @@ impl<S: Sink> Encoder<S> {
         self.immediate(Subchannel::HOST, Wfi::ADDRESS, Wfi { scope }.encode()?)
     }
 
-    /// Orders the GPU's memory accesses so far before those to come, for GPU clients or for the
-    /// whole system. Does not wait for engines; precede it with
-    /// [`wait_for_idle`](Self::wait_for_idle) where they matter. 5 words.
+    /// Orders earlier memory accesses of the GPU before later ones, for GPU clients or for the whole system. It does
+    /// not wait for engines: precede it with [`wait_for_idle`](Self::wait_for_idle) to order their accesses. 5 words.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! The commands of a driver, as methods of [`Encoder`]: semaphores and barriers of the host engine,
-//! set-up and launches of the compute engine, transfers of the copy engine.
+//! Commands of a driver, as methods of [`Encoder`]: semaphores and barriers of the host engine, set-up and launches
+//! of the compute engine, transfers of the copy engine.
 //!
 //! ```
 //! use ampere_cmd::command::{AcquireCondition, Payload, PcasAction, SemaphoreAcquire, SemaphoreRelease};
@@ -30,7 +30,7 @@ mod compute;
 mod copy;
 mod host;
 
-pub use compute::{LocalMemorySize, PcasAction, SmLayout, local_memory_size};
+pub use compute::{LOCAL_WARP_UNIT, LocalMemorySize, PcasAction, SmLayout, local_memory_size};
 pub use copy::{CopyRelease, Fill, LinearCopy, MAX_COPY_PIECE, Pattern, PitchCopy};
 pub use host::{
     AcquireCondition, Payload, ReductionOperation, SemaphoreAcquire, SemaphoreReduction, SemaphoreRelease,
@@ -39,7 +39,7 @@ pub use host::{
 use crate::error::Error;
 use crate::pushbuffer::{Encoder, Sink, SliceSink, Target};
 
-/// Refuses an address that the hardware would refuse or that its field cannot carry.
+/// Refuses an address that the hardware would refuse or that does not fit its field.
 fn check_va(what: &'static str, va: u64, alignment: u64, bits: u32) -> Result<(), Error> {
     if va >> bits != 0 {
         return Err(Error::AddressTooHigh { what, va, bits });
@@ -50,7 +50,7 @@ fn check_va(what: &'static str, va: u64, alignment: u64, bits: u32) -> Result<()
     Ok(())
 }
 
-/// Refuses a range that does not end within `bits` of address.
+/// Refuses a range that does not end within `bits` address bits.
 fn check_range(what: &'static str, va: u64, bytes: u64, bits: u32) -> Result<(), Error> {
     let end = va.saturating_add(bytes);
     if end > 1 << bits {
@@ -59,13 +59,8 @@ fn check_range(what: &'static str, va: u64, bytes: u64, bits: u32) -> Result<(),
     Ok(())
 }
 
-/// Upper and lower word, in the order in which engine classes take an address.
-const fn upper_lower(value: u64) -> [u32; 2] {
-    [(value >> 32) as u32, value as u32]
-}
-
 impl<S: Sink> Encoder<S> {
-    /// Writes several headers whole or not at all, `N` words at most.
+    /// Writes several headers, up to `N` words: all of them or none.
     #[inline]
     fn together<const N: usize>(
         &mut self,
@@ -79,7 +74,7 @@ impl<S: Sink> Encoder<S> {
 }
 
 impl Target {
-    /// Address bits of host semaphores (SEM_ADDR_HI of `clc76f.h`, `clc86f.h`).
+    /// Number of address bits of host semaphores (SEM_ADDR_HI of `clc76f.h`, `clc86f.h`).
     #[must_use]
     #[inline]
     pub const fn semaphore_va_bits(self) -> u32 {
@@ -89,7 +84,7 @@ impl Target {
         }
     }
 
-    /// Address bits of copies, copy semaphores, inline uploads and local memory
+    /// Number of address bits of copies, copy semaphores, inline uploads and local memory
     /// (`clc7b5.h`, `clc8b5.h`, `clc7c0.h`, `clcbc0.h`).
     #[must_use]
     #[inline]

@@ -20,7 +20,7 @@ pub mod usermode_c661;
 
 use crate::method::Class;
 
-/// All classes, in the order of their modules.
+/// All classes, in the order of the modules.
 pub static CLASSES: &[&Class] = &[
     &compute_c7c0::CLASS_TABLE,
     &compute_cbc0::CLASS_TABLE,

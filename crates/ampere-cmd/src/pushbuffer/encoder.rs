@@ -1,4 +1,4 @@
-//! The encoder: headers and data into a sink.
+//! The encoder: writes headers and data to a sink.
 
 use alloc::vec::Vec;
 
@@ -6,17 +6,17 @@ use super::{Header, MAX_COUNT, Mode, Subchannel};
 use crate::error::{Error, FieldError, Full};
 use crate::method::Method;
 
-/// Where an [`Encoder`] puts its words.
+/// Destination of an [`Encoder`]'s words.
 pub trait Sink {
-    /// Takes the next word.
+    /// Appends a word.
     ///
     /// # Errors
     ///
-    /// [`Full`] when there is no room; the word is not taken then.
+    /// [`Full`] if there is no room for it.
     fn word(&mut self, word: u32) -> Result<(), Full>;
 
-    /// Number of words that will still be taken. The encoder asks before it writes a command, so
-    /// that a command is written whole or not at all.
+    /// Number of words for which there is room. The encoder checks it before each command, so a command is never
+    /// written partly.
     #[inline]
     fn room(&self) -> usize {
         usize::MAX
@@ -43,7 +43,7 @@ impl Sink for Vec<u32> {
     }
 }
 
-/// A sink over a slice that somebody else owns.
+/// A sink that writes to a borrowed slice.
 #[derive(Debug)]
 pub struct SliceSink<'a> {
     words: &'a mut [u32],
@@ -51,26 +51,26 @@ pub struct SliceSink<'a> {
 }
 
 impl<'a> SliceSink<'a> {
-    /// Fills `words` from its start.
+    /// A sink that fills `words` from the start.
     #[inline]
     pub const fn new(words: &'a mut [u32]) -> Self {
         Self { words, len: 0 }
     }
 
-    /// Number of words written.
+    /// Number of words written so far.
     #[must_use]
     #[inline]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing has been written.
+    /// Whether no word was written yet.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The words written.
+    /// The words written so far.
     #[must_use]
     pub fn written(&self) -> &[u32] {
         &self.words[..self.len]
@@ -92,7 +92,7 @@ impl Sink for SliceSink<'_> {
     }
 }
 
-/// Which GPU the commands are for: how many address bits its classes take.
+/// The GPU that executes the commands. It decides how many address bits they have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Target {
     /// Classes c56f or c76f, c7c0, c7b5: semaphores below 2^40, copies below 2^49.
@@ -102,8 +102,8 @@ pub enum Target {
     Hopper,
 }
 
-/// Writes commands to a sink. Nothing is allocated, and a command that is refused or does not fit
-/// leaves the sink as it was.
+/// Writes commands to a sink without allocating. A command that is refused, or for which there is no room, does not
+/// change the sink.
 #[derive(Debug)]
 pub struct Encoder<S> {
     sink: S,
@@ -117,12 +117,12 @@ impl<S: Sink> Encoder<S> {
         Self::for_target(sink, Target::Ampere)
     }
 
-    /// An encoder for a given GPU.
+    /// An encoder for a GPU.
     pub const fn for_target(sink: S, target: Target) -> Self {
         Self { sink, target }
     }
 
-    /// Which GPU the commands are for.
+    /// The GPU that executes the commands.
     pub const fn target(&self) -> Target {
         self.target
     }
@@ -132,12 +132,12 @@ impl<S: Sink> Encoder<S> {
         &self.sink
     }
 
-    /// Ends encoding.
+    /// Returns the sink.
     pub fn into_sink(self) -> S {
         self.sink
     }
 
-    /// Incrementing methods: data word i goes to `address + 4 * i`.
+    /// Writes incrementing methods: data word i goes to `address + 4 * i`.
     ///
     /// # Errors
     ///
@@ -147,8 +147,7 @@ impl<S: Sink> Encoder<S> {
         self.run(Mode::Incrementing, subchannel, address, data)
     }
 
-    /// Non-incrementing methods: every data word goes to `address`. More words than a header counts are
-    /// split among several.
+    /// Writes non-incrementing methods: every data word goes to `address`. Data that exceeds one header gets several.
     ///
     /// # Errors
     ///
@@ -163,8 +162,8 @@ impl<S: Sink> Encoder<S> {
         self.run(Mode::NonIncrementing, subchannel, address, data)
     }
 
-    /// The first data word goes to `address`, all others to `address + 4`. More words than a header counts are
-    /// split among several.
+    /// Writes increment-once methods: the first data word goes to `address`, all others to `address + 4`. Data that
+    /// exceeds one header gets several.
     ///
     /// # Errors
     ///
@@ -179,7 +178,7 @@ impl<S: Sink> Encoder<S> {
         self.run(Mode::IncrementOnce, subchannel, address, data)
     }
 
-    /// One method with data of at most 13 bits in the header itself.
+    /// Writes one method whose data, at most 13 bits, is in the header.
     ///
     /// # Errors
     ///
@@ -189,7 +188,7 @@ impl<S: Sink> Encoder<S> {
         self.header(Header::Immediate { subchannel, address, data })
     }
 
-    /// A typed method, or element 0 of an array.
+    /// Writes a typed method, or element 0 of an array method.
     ///
     /// # Errors
     ///
@@ -199,11 +198,11 @@ impl<S: Sink> Encoder<S> {
         self.methods(subchannel, M::ADDRESS, &[method.encode()?])
     }
 
-    /// Element `index` of a typed array method.
+    /// Writes element `index` of a typed array method.
     ///
     /// # Errors
     ///
-    /// [`Error::Field`] for an element or value that does not exist, or [`Error::Full`].
+    /// [`Error::Field`] for an element that does not exist or a value that does not fit, or [`Error::Full`].
     #[inline]
     pub fn method_at<M: Method>(
         &mut self,
@@ -214,8 +213,8 @@ impl<S: Sink> Encoder<S> {
         self.methods(subchannel, M::address(index)?, &[method.encode()?])
     }
 
-    /// Several typed methods at consecutive addresses behind one header, as a tuple. That the
-    /// addresses are consecutive is checked when the program is compiled.
+    /// Writes a tuple of typed methods at consecutive addresses, with one header. The compiler checks that the
+    /// addresses are consecutive.
     ///
     /// # Errors
     ///
@@ -228,7 +227,7 @@ impl<S: Sink> Encoder<S> {
         self.methods(subchannel, Q::ADDRESS, data)
     }
 
-    /// A header that stands alone. Method headers with a count are written by the methods above.
+    /// Writes a header without data. The methods above write method headers with their data.
     ///
     /// # Errors
     ///
@@ -240,7 +239,7 @@ impl<S: Sink> Encoder<S> {
         Ok(())
     }
 
-    /// Words that are already encoded, whole or not at all.
+    /// Writes words that are already encoded: all or none.
     ///
     /// # Errors
     ///
@@ -254,7 +253,7 @@ impl<S: Sink> Encoder<S> {
         Ok(())
     }
 
-    /// [`increment_once`](Self::increment_once) with the first data word apart from the others.
+    /// As [`increment_once`](Self::increment_once), with the first data word as a separate argument.
     #[inline]
     pub(crate) fn increment_once_with(
         &mut self,
@@ -271,7 +270,7 @@ impl<S: Sink> Encoder<S> {
         self.words(data)
     }
 
-    /// Refuses before anything is written that the sink cannot take as a whole.
+    /// Refuses a command of `words` words if the sink has no room for all of them.
     #[inline]
     pub(crate) fn fits(&self, words: usize) -> Result<(), Error> {
         if self.sink.room() < words { Err(Full.into()) } else { Ok(()) }
@@ -295,7 +294,7 @@ impl<S: Sink> Encoder<S> {
 }
 
 impl<S: Sink> Encoder<S> {
-    /// A run of more words than one header counts: several headers.
+    /// Writes a run that exceeds one header.
     #[cold]
     fn long_run(
         &mut self,
@@ -308,7 +307,7 @@ impl<S: Sink> Encoder<S> {
         self.fits(data.len() + parts.len())?;
         let (mut mode, mut address) = (mode, address);
         for part in parts {
-            // An incrementing run this long passes the last address, and is refused as its first part already.
+            // An incrementing run of this length passes the last address; its first part is refused.
             self.run(mode, subchannel, address, part)?;
             if mode == Mode::IncrementOnce {
                 (mode, address) = (Mode::NonIncrementing, address + 4);
@@ -321,9 +320,9 @@ impl<S: Sink> Encoder<S> {
 /// Longest [`Sequence`].
 pub const MAX_SEQUENCE: usize = 6;
 
-/// Typed methods at consecutive addresses: a tuple of two to six.
+/// Typed methods at consecutive addresses, as a tuple of two to six.
 pub trait Sequence {
-    /// Byte offset of the first.
+    /// Byte offset of the first method.
     const ADDRESS: u32;
     /// Number of methods.
     const LEN: usize;
@@ -331,7 +330,7 @@ pub trait Sequence {
     ///
     /// # Errors
     ///
-    /// [`FieldError`] when a value does not fit its field.
+    /// [`FieldError`] if a value does not fit its field.
     fn encode(&self, data: &mut [u32]) -> Result<(), FieldError>;
 }
 

@@ -1,16 +1,16 @@
-//! Headers: the words that say what the words behind them are.
+//! Headers: the words that describe the data words after them.
 
 use core::fmt;
 
 use super::{MAX_COUNT, MAX_IMMEDIATE, MAX_METHOD_ADDRESS, NOP};
 use crate::error::{Error, FieldError};
 
-/// Which engine a method goes to; fixed by the hardware on the graphics and compute runlist.
+/// The engine that receives a method. The assignment is fixed by the hardware on the graphics and compute runlist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subchannel(u8);
 
 impl Subchannel {
-    /// Where host methods are sent by habit; the host ignores their subchannel.
+    /// Host methods, by convention; the host engine ignores their subchannel.
     pub const HOST: Self = Self(0);
     /// 3D.
     pub const THREE_D: Self = Self(0);
@@ -33,7 +33,7 @@ impl Subchannel {
         if index > 7 { Err(Error::Subchannel { index }) } else { Ok(Self(index)) }
     }
 
-    /// 0 to 7.
+    /// Index, 0 to 7.
     #[must_use]
     #[inline]
     pub const fn index(self) -> u8 {
@@ -45,14 +45,14 @@ impl Subchannel {
     }
 }
 
-/// Which address each data word of a header goes to.
+/// Addresses of the data words of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Each 4 bytes after the one before.
+    /// Each word goes to the address 4 bytes after the previous one.
     Incrementing,
-    /// All to the same.
+    /// All words go to the same address.
     NonIncrementing,
-    /// The first to the address, all others to the address plus 4.
+    /// The first word goes to the address, all others to the address plus 4.
     IncrementOnce,
 }
 
@@ -77,20 +77,20 @@ impl Mode {
     }
 }
 
-/// What a word in header position means.
+/// A word in header position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
-    /// The zero word: nothing.
+    /// The word 0: no effect.
     Nop,
     /// `count` data words follow.
     Methods {
-        /// How addresses proceed.
+        /// Addresses of the data words.
         mode: Mode,
         /// Target engine.
         subchannel: Subchannel,
         /// Byte offset of the first method.
         address: u32,
-        /// Number of data words, 0 to [`MAX_COUNT`]. With 0 the header does nothing.
+        /// Number of data words, 0 to [`MAX_COUNT`]. A header with 0 has no effect.
         count: u32,
     },
     /// One method with its data in the header.
@@ -108,18 +108,19 @@ pub enum Header {
     StoreSubdeviceMask(u16),
     /// Makes the stored sub-device mask the active one.
     UseSubdeviceMask,
-    /// The rest of the segment is dropped.
+    /// Ends the segment; the rest of its words is ignored.
     EndSegment,
 }
 
-/// What is wrong with a word in header position.
+/// The reason why a word in header position is not a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum HeaderFault {
-    /// Mode 0 or 2 with the shape of NV04-style headers, which this hardware calls obsolete.
+    /// Mode 0 or 2 in the format of NV04, which this hardware refuses.
     Obsolete,
     /// Mode 6.
     ReservedMode,
-    /// A bit without meaning is set.
+    /// A reserved bit is set.
     ReservedBits,
 }
 
@@ -152,9 +153,8 @@ impl Header {
     ///
     /// # Errors
     ///
-    /// [`Error::MethodAddress`] for an address that a header cannot carry, [`Error::Field`] for a
-    /// count, data or mask that is too wide, [`Error::MethodOverflow`] when an incrementing run
-    /// would pass the last address.
+    /// [`Error::MethodAddress`] for an address that does not fit a header, [`Error::Field`] for a count, data or mask
+    /// that does not fit, [`Error::MethodOverflow`] if an incrementing run passes the last address.
     #[inline]
     pub fn encode(&self) -> Result<u32, Error> {
         match *self {
@@ -187,11 +187,11 @@ impl Header {
         }
     }
 
-    /// Takes a word in header position apart.
+    /// Decodes a word in header position.
     ///
     /// # Errors
     ///
-    /// [`Error::Header`] when it is no header that this hardware takes.
+    /// [`Error::Header`] if the word is not a header that this hardware accepts.
     pub fn decode(word: u32) -> Result<Self, Error> {
         let fail = |fault| Err(Error::Header { word, fault });
         let mode = match word >> 29 {
@@ -279,7 +279,7 @@ mod tests {
             match header.encode() {
                 Ok(word) => prop_assert_eq!(Header::decode(word), Ok(header)),
                 Err(Error::MethodOverflow { header: word, index }) => {
-                    // What the hardware would run into is still the same header.
+                    // The hardware reports the overflow for the same header.
                     prop_assert_eq!(Header::decode(word), Ok(header));
                     let Header::Methods { mode, address, count, .. } = header else {
                         return Err(TestCaseError::fail("only a run of methods overflows"));

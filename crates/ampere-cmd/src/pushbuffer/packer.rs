@@ -1,13 +1,13 @@
-//! The packer: methods in the fewest words.
+//! The packer: encodes methods in the fewest words.
 
 use super::{HOST_METHODS_END, Header, MAX_COUNT, MAX_IMMEDIATE, Mode, Subchannel};
 use crate::error::{Error, Full};
 use crate::method::Method;
 
-/// A header whose data words may still be followed by more.
+/// A header that may still get more data words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
-    /// Where the header lies.
+    /// Index of the header's word.
     at: usize,
     mode: Mode,
     subchannel: Subchannel,
@@ -16,13 +16,13 @@ struct Run {
 }
 
 impl Run {
-    /// The same run with one method more, if it can go behind the same header.
+    /// The same run with one method more; `None` if the method needs another header.
     fn joined_by(self, subchannel: Subchannel, address: u32) -> Option<Self> {
         let same_engine = (self.address < HOST_METHODS_END) == (address < HOST_METHODS_END);
         if self.subchannel != subchannel || self.count >= MAX_COUNT || !same_engine {
             return None;
         }
-        // One method is a run of any mode; of two, those that go up by 4 may go on in two ways.
+        // One method is a run of any mode. Two methods that are 4 bytes apart can continue in two modes.
         let modes: &[Mode] = match (self.count, self.mode) {
             (1, _) => &[Mode::Incrementing, Mode::NonIncrementing],
             (2, Mode::Incrementing) => &[Mode::Incrementing, Mode::IncrementOnce],
@@ -40,16 +40,16 @@ impl Run {
     }
 }
 
-/// Writes methods one by one to a slice, in the fewest words that say the same.
+/// Writes methods one by one to a slice, in the fewest words.
 ///
-/// Methods whose addresses follow each other in one of the three modes (incrementing, non-incrementing,
-/// increment-once) share a header, of up to [`MAX_COUNT`] data words; longer runs get another. A method that
-/// begins a run and whose data has at most 13 bits goes into the header itself (the immediate form). Nothing is
-/// reordered, and a host method never shares a header with one of an engine. A method that is refused, or for
-/// which there is no room, leaves everything as it was.
+/// Methods with consecutive addresses in one of the three modes (incrementing, non-incrementing, increment-once)
+/// share a header of up to [`MAX_COUNT`] data words; longer runs get another header. A method that begins a run and
+/// whose data has at most 13 bits is encoded in the header itself (the immediate form). Methods are not reordered,
+/// and a host method never shares a header with a method of an engine. A method that is refused, or for which there
+/// is no room, changes nothing.
 ///
-/// [`Encoder`](super::Encoder) instead writes the words that each call says, which a driver's hot path knows to be
-/// the best ones beforehand; the packer is for methods that come from elsewhere, one after the other.
+/// [`Encoder`](super::Encoder) writes the words that each call asks for, so a driver's hot path chooses the encoding.
+/// Use the packer for methods from another source.
 ///
 /// ```
 /// use ampere_cmd::copy_c7b5::{LineCount, LineLengthIn, OffsetInLower, OffsetInUpper};
@@ -74,41 +74,41 @@ pub struct Packer<'a> {
 }
 
 impl<'a> Packer<'a> {
-    /// Fills `words` from its start.
+    /// A packer that fills `words` from the start.
     #[must_use]
     pub const fn new(words: &'a mut [u32]) -> Self {
         Self { words, len: 0, run: None, methods: 0 }
     }
 
-    /// The words written.
+    /// The words written so far.
     #[must_use]
     pub fn written(&self) -> &[u32] {
         &self.words[..self.len]
     }
 
-    /// Number of words written.
+    /// Number of words written so far.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing has been written.
+    /// Whether no word was written yet.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Number of methods written.
+    /// Number of methods written so far.
     #[must_use]
     pub const fn methods(&self) -> usize {
         self.methods
     }
 
-    /// One method: `data` to a byte offset.
+    /// Writes one method: `data` to a byte offset.
     ///
     /// # Errors
     ///
-    /// [`Error::MethodAddress`] for an address that a header cannot carry, or [`Error::Full`].
+    /// [`Error::MethodAddress`] for an address that does not fit a header, or [`Error::Full`].
     #[inline]
     pub fn raw(&mut self, subchannel: Subchannel, address: u32, data: u32) -> Result<(), Error> {
         let joined = self.run.and_then(|run| run.joined_by(subchannel, address));
@@ -130,7 +130,7 @@ impl<'a> Packer<'a> {
         Ok(())
     }
 
-    /// A typed method, or element 0 of an array.
+    /// Writes a typed method, or element 0 of an array method.
     ///
     /// # Errors
     ///
@@ -140,11 +140,11 @@ impl<'a> Packer<'a> {
         self.raw(subchannel, M::ADDRESS, method.encode()?)
     }
 
-    /// Element `index` of a typed array method.
+    /// Writes element `index` of a typed array method.
     ///
     /// # Errors
     ///
-    /// [`Error::Field`] for an element or value that does not exist, or [`Error::Full`].
+    /// [`Error::Field`] for an element that does not exist or a value that does not fit, or [`Error::Full`].
     #[inline]
     pub fn method_at<M: Method>(
         &mut self,
@@ -155,12 +155,11 @@ impl<'a> Packer<'a> {
         self.raw(subchannel, M::address(index)?, method.encode()?)
     }
 
-    /// Data words of any number to the addresses that a mode gives them.
+    /// Writes any number of data words, to addresses according to a mode.
     ///
     /// # Errors
     ///
-    /// [`Error::MethodAddress`] when a word would go past the last method address, or [`Error::Full`]; nothing of
-    /// the data is written then.
+    /// [`Error::MethodAddress`] if a word passes the last method address, or [`Error::Full`]; no data is written then.
     pub fn data(
         &mut self,
         mode: Mode,
@@ -183,8 +182,8 @@ impl<'a> Packer<'a> {
         Ok(())
     }
 
-    /// Ends the run, so that the next method begins with a header of its own: for what must be able to stand
-    /// alone, such as words that are patched later or fetched from elsewhere.
+    /// Ends the run, so the next method gets a header of its own. Use it before words that are patched later or fetched
+    /// separately.
     pub const fn end_run(&mut self) {
         self.run = None;
     }

@@ -1,20 +1,20 @@
-//! The decoder: words of a channel into writes to methods.
+//! The decoder: converts the words of a channel to method writes.
 
 use super::{HOST_METHODS_END, Header, Mode, Subchannel};
 use crate::error::Error;
 
-/// One write to a method, as the host engine sees it.
+/// One method write, as the host engine executes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MethodWrite {
-    /// Target engine. Without meaning below [`HOST_METHODS_END`].
+    /// Target engine. Ignored below [`HOST_METHODS_END`].
     pub subchannel: Subchannel,
     /// Byte offset of the method.
     pub address: u32,
     /// Data word.
     pub data: u32,
-    /// Position behind the header, 0 for the first data word and for immediate data.
+    /// Index among the data words of the header; 0 for immediate data.
     pub index: u32,
-    /// Data words that still belong to the same header.
+    /// Number of data words that the same header still expects.
     pub remaining: u32,
 }
 
@@ -26,7 +26,7 @@ impl MethodWrite {
     }
 }
 
-/// Data words that a header still owes.
+/// Data words that a header still expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     header: u32,
@@ -72,15 +72,14 @@ impl MethodStream {
         Self { run: None, dropping: false, mask: ALL_SUBDEVICES, stored_mask: ALL_SUBDEVICES }
     }
 
-    /// Takes the next word of the current segment. `None` when the word writes no method: a
-    /// header, a control word, a word after END_PB_SEGMENT, or data while the sub-device mask
-    /// excludes this GPU.
+    /// Decodes the next word of the current segment. Returns `None` if the word writes no method: a header, a control
+    /// word, a word after END_PB_SEGMENT, or data while the sub-device mask excludes this GPU.
     ///
     /// # Errors
     ///
-    /// [`Error::Header`] for a word in header position that is none, [`Error::MethodOverflow`] for
-    /// data past the last method address. Either is a PBENTRY interrupt on hardware, after which
-    /// the channel is dead; the stream keeps its state.
+    /// [`Error::Header`] for a word in header position that is not a header, [`Error::MethodOverflow`] for data past
+    /// the last method address. On hardware both raise a PBENTRY interrupt, which kills the channel; the stream keeps
+    /// its state.
     pub fn push(&mut self, word: u32) -> Result<Option<MethodWrite>, Error> {
         if self.dropping {
             return Ok(None);
@@ -91,13 +90,13 @@ impl MethodStream {
         }
     }
 
-    /// The segment has ended: words are no longer dropped. Data that a header still owes is
-    /// expected at the start of the next segment.
+    /// Ends the segment: words are no longer ignored. Data that a header still expects is read from the start of the
+    /// next segment.
     pub const fn end_segment(&mut self) {
         self.dropping = false;
     }
 
-    /// Number of data words that the last header still owes.
+    /// Number of data words that the last header still expects.
     #[must_use]
     pub const fn owed(&self) -> u32 {
         match self.run {
@@ -106,14 +105,14 @@ impl MethodStream {
         }
     }
 
-    /// Whether the rest of the segment is being dropped after END_PB_SEGMENT.
+    /// Whether the rest of the segment is ignored, after END_PB_SEGMENT.
     #[must_use]
     pub const fn is_dropping(&self) -> bool {
         self.dropping
     }
 
-    /// Whether the sub-device mask includes this GPU, which is sub-device 0. Conditional segments
-    /// are fetched only then.
+    /// Whether the sub-device mask includes this GPU, which is sub-device 0. Conditional segments are fetched only
+    /// then.
     #[must_use]
     pub const fn is_active(&self) -> bool {
         self.mask & 1 != 0

@@ -1,6 +1,7 @@
 //! Classes of RM objects that are made here, and the parameters of making one (`class/*.h`, `alloc/*.h`,
 //! `nvos.h`).
 
+use gpu_hal::chip::ClassId;
 use nvgpu_sys::uapi_struct;
 
 use super::number::Class;
@@ -11,8 +12,14 @@ pub const ROOT_CLIENT: Class<()> = Class::new(0x41, "NV01_ROOT_CLIENT");
 pub const DEVICE: Class<Device> = Class::new(0x80, "NV01_DEVICE_0");
 /// One GPU of a device of several; always the only one.
 pub const SUBDEVICE: Class<Subdevice> = Class::new(0x2080, "NV20_SUBDEVICE_0");
-/// The page with the doorbell.
-pub const USERMODE: Class<Usermode> = Class::new(0xc661, "HOPPER_USERMODE_A");
+/// The page with the doorbell, mapped through BAR0 or BAR1. From Hopper on.
+pub const fn usermode(class: ClassId) -> Class<Usermode> {
+    Class::new(class.number, class.name)
+}
+/// The page with the doorbell, mapped through BAR0. Before Hopper.
+pub const fn usermode_bar0(class: ClassId) -> Class<()> {
+    Class::new(class.number, class.name)
+}
 /// GPU page tables.
 pub const VA_SPACE: Class<VaSpace> = Class::new(0x90f1, "FERMI_VASPACE_A");
 /// Video memory.
@@ -26,13 +33,17 @@ pub const CHANNEL_GROUP: Class<ChannelGroup> = Class::new(0xa06c, "KEPLER_CHANNE
 /// A subcontext: gives channels of a group their VA space.
 pub const CONTEXT_SHARE: Class<ContextShare> = Class::new(0x9067, "FERMI_CONTEXT_SHARE_A");
 /// A channel with a GPFIFO ring.
-pub const CHANNEL_GPFIFO: Class<ChannelGpfifo> = Class::new(0xc86f, "HOPPER_CHANNEL_GPFIFO_A");
-/// The compute engine on a channel.
-pub const COMPUTE: Class<()> = Class::new(0xcbc0, "HOPPER_COMPUTE_A");
-/// A copy engine tied to graphics on a channel.
-pub const COPY: Class<()> = Class::new(0xc8b5, "HOPPER_DMA_COPY_A");
-/// A copy engine of one's choice on a channel.
-pub const COPY_ENGINE: Class<CopyEngine> = Class::new(0xc8b5, "HOPPER_DMA_COPY_A");
+pub const fn channel_gpfifo(class: ClassId) -> Class<ChannelGpfifo> {
+    Class::new(class.number, class.name)
+}
+/// The compute engine, or the copy engine tied to graphics, on a channel.
+pub const fn engine(class: ClassId) -> Class<()> {
+    Class::new(class.number, class.name)
+}
+/// A selected copy engine on a channel.
+pub const fn copy_engine(class: ClassId) -> Class<CopyEngine> {
+    Class::new(class.number, class.name)
+}
 /// Looks at the state of the SMs.
 pub const DEBUGGER: Class<Debugger> = Class::new(0x83de, "GT200_DEBUGGER");
 /// An event that a file reports.

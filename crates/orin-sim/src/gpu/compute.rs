@@ -14,7 +14,9 @@ use ampere_cmd::compute_c7c0 as class;
 use ampere_cmd::method::Method;
 
 use crate::gpu::channel::{Flow, Wait};
-use crate::gpu::decoder::{Decoder, MethodWord, Shadow, join};
+use ampere_cmd::words::join;
+
+use crate::gpu::decoder::{Decoder, MethodWord, Shadow};
 use crate::gpu::inline_upload::InlineUpload;
 use crate::gpu::qmd::Environment;
 use crate::gpu::semaphore::{Operation, Reduction, SemaphoreWrite, Structure};

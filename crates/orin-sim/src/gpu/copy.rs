@@ -20,7 +20,9 @@ use ampere_cmd::copy_c7b5 as class;
 use ampere_cmd::method::Method;
 use ampere_cmd::pushbuffer::Subchannel;
 
-use crate::gpu::decoder::{Decoder, MethodWord, Shadow, join};
+use ampere_cmd::words::join;
+
+use crate::gpu::decoder::{Decoder, MethodWord, Shadow};
 use crate::gpu::semaphore::{Operation, Reduction, SemaphoreWrite, Structure};
 use crate::gpu::surface::{Surface, SurfaceState};
 use crate::gpu::transfer::{Component, Lines, Transfer, Work, components};

@@ -127,8 +127,3 @@ impl Shadow {
         M::decode(self.word::<M>())
     }
 }
-
-/// An address from its two halves.
-pub(super) fn join(upper: u32, lower: u32) -> u64 {
-    u64::from(upper) << 32 | u64::from(lower)
-}

@@ -14,7 +14,9 @@ use ampere_cmd::pushbuffer::{HOST_METHODS_END, Subchannel};
 use ampere_cmd::{Method, compute_c7c0, copy_c7b5, host_c76f as class};
 
 use crate::gpu::channel::{Engines, Flow, Siblings, Wait};
-use crate::gpu::decoder::{Decoder, MethodWord, Shadow, join};
+use ampere_cmd::words::join;
+
+use crate::gpu::decoder::{Decoder, MethodWord, Shadow};
 use crate::gpu::semaphore::{Operation, Reduction, SemaphoreWrite, Structure, atomic32, atomic64};
 use crate::gpu::{Activity, ChannelFault, Effects, Refusal};
 use crate::memory::Memory;

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use ampere_cmd::compute_c7c0 as class;
 use ampere_cmd::method::Method;
 
-use crate::gpu::decoder::{MethodWord, Shadow, join};
+use ampere_cmd::words::join;
+
+use crate::gpu::decoder::{MethodWord, Shadow};
 use crate::gpu::semaphore::{Operation, Reduction, SemaphoreWrite, Structure};
 use crate::gpu::{ChannelFault, Effects};
 use crate::mmu::View;

@@ -15,6 +15,7 @@ use nvgpu_sys::channel::{
 use nvgpu_sys::ctrl::{DeterministicOpts, GpuFlags, OpenChannel, SetDeterministicOpts};
 use rustix::io::Errno;
 
+use crate::chip::CHIP;
 use crate::gpu::{ChannelGroup, ChannelSetup};
 use crate::memory::Memory;
 
@@ -39,7 +40,7 @@ pub(super) const NOTIFICATION_BYTES: u64 = size_of::<Notification>() as u64;
 /// The runlist of the graphics and compute engine.
 pub(super) const RUNLIST_GR: u32 = 0;
 /// The copy engine's class.
-const COPY_CLASS: u32 = 0xc7b5;
+const COPY_CLASS: u32 = CHIP.classes.value.copy.number;
 /// Requests that first power the GPU up. WAIT does so as well, but it first checks whether the channel can be waited
 /// for.
 const POWERED: [u32; 13] = [

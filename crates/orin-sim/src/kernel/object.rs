@@ -3,6 +3,7 @@
 //! The context belongs to the TSG and is mapped once into each address space of its channels. On Linux the request
 //! creates it for every class, including the copy engine's.
 
+use crate::chip::CHIP;
 use gpu_log::{ChannelLine, HangLine};
 use nvgpu_sys::channel::{AllocObjCtx, AllocObjCtxFlags, ComputePreemption, GraphicsPreemption};
 use rustix::io::Errno;
@@ -36,14 +37,23 @@ const RTV_BUFFER: usize = 6;
 /// Graphics classes of ga10b and of earlier chips (`hal/class/class_*.c`).
 const GRAPHICS_CLASSES: [u32; 5] = [0xc797, 0xc597, 0xc397, 0xc097, 0xb197];
 /// Compute classes of the same chips.
-const COMPUTE_CLASSES: [u32; 5] = [0xc7c0, 0xc5c0, 0xc3c0, 0xc0c0, 0xb1c0];
+const COMPUTE_CLASSES: [u32; 5] = [CHIP.classes.value.compute.number, 0xc5c0, 0xc3c0, 0xc0c0, 0xb1c0];
 /// All other classes that are accepted.
 const OTHER_CLASSES: [u32; 14] = [
-    0xc637, 0xc7b5, 0xc76f, // Ampere.
-    0xc46f, 0xc5b5, // Turing.
-    0xc3b5, 0xc36f, // Volta.
-    0xc0b5, 0xc06f, // Pascal.
-    0xa0b5, 0xa140, 0xb0b5, 0xb06f, 0x902d, // Maxwell and before.
+    0xc637, // Ampere.
+    CHIP.classes.value.copy.number,
+    CHIP.classes.value.channel.number,
+    0xc46f,
+    0xc5b5, // Turing.
+    0xc3b5,
+    0xc36f, // Volta.
+    0xc0b5,
+    0xc06f, // Pascal.
+    0xa0b5,
+    0xa140,
+    0xb0b5,
+    0xb06f,
+    0x902d, // Maxwell and before.
 ];
 
 /// Returns whether a class is a 3D graphics class.

@@ -14,6 +14,7 @@ use nvgpu_sys::channel::{NOTIFICATION_PENDING, Notification};
 use nvgpu_sys::tsg::SmErrorStateRecord;
 use zerocopy::IntoBytes;
 
+use crate::chip::CHIP;
 use crate::gpu::{Activity, ChannelFault, FaultHandler, HostCheck, Refusal, Waiter};
 use crate::memory::Memory;
 use crate::mmu::{Access, FaultKind, MmuFault};
@@ -64,7 +65,7 @@ const FIRST_OTHER_SUBCHANNEL: u8 = 4;
 /// The subchannel of the copy engine.
 const COPY_SUBCHANNEL: u8 = 4;
 /// The only class of the graphics engine whose methods are modelled.
-const COMPUTE_CLASS: u32 = 0xc7c0;
+const COMPUTE_CLASS: u32 = CHIP.classes.value.compute.number;
 
 /// The MMU's numbers of the graphics engine and of a host engine.
 const MMU_ENGINE_GR: u32 = 64;

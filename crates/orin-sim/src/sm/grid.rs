@@ -8,18 +8,17 @@
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
+use gpu_hal::chip::{Sm, WARP};
+
 use super::constants::Constants;
 use super::flight::{Engine, Flight};
 use super::pool::Job;
 use super::{GridStats, Launch, SmFault, SmFaultCause, SmOptions, Sms, Step};
+use crate::chip::CHIP;
 use crate::mmu::View;
 
-/// Threads of an SM 8.7 (its data sheet: 48 warps).
-const SM_THREADS: u32 = 1536;
-/// CTAs of an SM 8.7.
-const SM_CTAS: u32 = 16;
-/// Registers of an SM.
-const SM_REGISTERS: u32 = 65536;
+/// Resources of an SM.
+const SM: Sm = CHIP.sm;
 /// Host memory that resident CTAs may take for the local memory of their threads, in bytes.
 const LOCAL_BUDGET: u64 = 512 << 20;
 
@@ -59,12 +58,10 @@ impl core::fmt::Debug for GridRun {
 /// CTAs of `launch` that one SM holds at a time: as many as threads, registers and shared memory allow, and
 /// one in any case. The launch has at least one thread and at most 1024 per CTA.
 pub(crate) fn ctas_per_sm(launch: &Launch) -> u32 {
-    let warps = launch.block.iter().product::<u32>().div_ceil(32).max(1);
-    // Registers are given out per warp in units of 256.
-    let registers = (launch.registers.max(1) * 32).next_multiple_of(256) * warps;
-    SM_CTAS
-        .min(SM_THREADS / (warps * 32))
-        .min(SM_REGISTERS / registers)
+    let warps = launch.block.iter().product::<u32>().div_ceil(WARP).max(1);
+    SM.blocks
+        .min(SM.warps / warps)
+        .min(SM.registers / (SM.warp_registers(launch.registers) * warps))
         .min(launch.shared_limit / launch.shared_bytes.max(1))
         .max(1)
 }

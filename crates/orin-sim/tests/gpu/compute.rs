@@ -4,9 +4,10 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use ampere_cmd::command::{PcasAction, SemaphoreRelease};
-use ampere_cmd::qmd::{Field, QmdV3_0, shared_memory_config, shared_memory_config_for, v3_0 as q};
+use ampere_cmd::qmd::{Field, QmdV3_0, shared_memory_config, v3_0 as q};
 use ampere_cmd::{Encoder, Subchannel, compute_c7c0 as class};
 use cubin::Cubin;
+use gpu_hal::chip::SM_8_7;
 use orin_sim::gpu::{Activity, ChannelFault};
 use orin_sim::mmu::Access;
 use orin_sim::sm::SmFaultCause;
@@ -102,7 +103,7 @@ impl Kernels {
 
         let mut qmd = QmdV3_0::new();
         let shared = (kernel.shared_bytes + 1024).next_multiple_of(128);
-        let config = shared_memory_config_for(shared).unwrap();
+        let config = SM_8_7.shared.config_for(shared).unwrap();
         let program = CODE + kernel.code_offset;
         for (field, value) in [
             (q::QMD_MAJOR_VERSION, 3),

@@ -16,13 +16,6 @@ use nvrm::{ChannelGroup as Group, Engine, Gpu, HostImport, Memory, Place};
 
 /// The bits of a work-submit token that hold the channel id.
 const CHANNEL_BITS: u32 = 0xfff;
-/// Bytes from which the SMs copy faster than the copy engine tied to graphics, which moves some 94 GB/s on an H200.
-const COPIES_BY_KERNEL: u64 = 128 << 10;
-/// Bytes from which the copy engine brings data to the CPU faster than loads through BAR1, which take 6 us for 4 KiB on an
-/// H200.
-const READS_BY_ENGINE: usize = 4 << 10;
-/// Classes of the Hopper generation: compute, copy, channel.
-const CLASSES: [u32; 3] = [0xcbc0, 0xc8b5, 0xc86f];
 
 /// An opened GPU with one address space.
 #[derive(Debug)]
@@ -43,13 +36,13 @@ impl Nvrm {
 
 fn properties(gpu: &Gpu) -> Properties {
     let seen = gpu.properties();
-    let [compute_class, copy_class, gpfifo_class] = CLASSES;
+    let classes = gpu.chip().classes.value;
     let (domain, bus, slot) = seen.pci;
     Properties {
         chip: seen.name.clone(),
-        compute_class,
-        copy_class,
-        gpfifo_class,
+        compute_class: classes.compute.number,
+        copy_class: classes.copy.number,
+        gpfifo_class: classes.channel.number,
         sm_version: seen.sm_version,
         gpc_count: seen.gpcs,
         // As many as the generation can have: local memory is laid out by their numbers.
@@ -190,11 +183,11 @@ impl Driver for Nvrm {
     }
 
     fn copies_by_kernel_from(&self) -> Option<u64> {
-        Some(COPIES_BY_KERNEL)
+        self.gpu.chip().tuning.copies_by_kernel_from
     }
 
     fn reads_by_engine_from(&self) -> Option<usize> {
-        Some(READS_BY_ENGINE)
+        self.gpu.chip().tuning.reads_by_engine_from
     }
 
     fn open_channels(&self) -> Result<Channels> {

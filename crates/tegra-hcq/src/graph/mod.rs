@@ -101,7 +101,7 @@ impl Node {
     fn set_shape(&mut self, grid: Dim3, block: Dim3) -> Result<()> {
         let dynamic = self.shape.shared.dynamic_bytes;
         self.shape = self.kernel.code().shape(grid, block, dynamic)?;
-        descriptor::put_shape(self.kernel.code().qmd.generation(), &mut self.bank, &self.shape);
+        descriptor::put_shape(self.kernel.code().qmd.chip(), &mut self.bank, &self.shape);
         Ok(())
     }
 }
@@ -416,7 +416,7 @@ impl Graph {
                 let link = record::store(target, base + node.offset, &node.bank, code, &node.shape)?;
                 if let Some(next) = self.nodes.get(at + 1) {
                     let next_va = base + next.offset + record::bank_bytes(next.kernel.code());
-                    link.store(next_va, target.add(bank_bytes as usize));
+                    link.store(next_va, target.add(bank_bytes as usize))?;
                 }
             }
         }
@@ -448,7 +448,7 @@ impl Graph {
             Some(start) if start.release() == release => start,
             _ => {
                 let code = self.nodes[0].kernel.code();
-                let (first, action) = (record::bank_bytes(code), code.qmd.generation().launch_action());
+                let (first, action) = (record::bank_bytes(code), code.qmd.chip().launch_action());
                 let commands = words::encode(instance.memory.gpu_va() + first, action, release)?;
                 // SAFETY: at most `MAX_BYTES` at `target`; no replay of the instance is in flight.
                 unsafe { volatile::store(target, bytemuck::cast_slice(commands.words())) };
@@ -465,7 +465,7 @@ impl Graph {
             // flight.
             unsafe {
                 let qmd = instance.memory.cpu().add(at);
-                code.qmd.generation().store_release(release.timeline, value, qmd)?;
+                code.qmd.store_release(release.timeline, value, qmd)?;
             }
         } else {
             // SAFETY: the payload's words lie inside the commands; no replay of the instance is in flight.

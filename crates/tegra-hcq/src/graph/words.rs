@@ -7,6 +7,7 @@ use ampere_cmd::command::PcasAction;
 use ampere_cmd::gpfifo;
 use ampere_cmd::host_c76f::WfiScope;
 use ampere_cmd::pushbuffer::{Encoder, SliceSink};
+use ampere_cmd::words::lower_upper;
 
 use crate::error::{Error, Result};
 use crate::queue::batch::encode_end;
@@ -137,9 +138,9 @@ impl Start {
         // SAFETY: both words lie inside the commands, by `encode`; the memory is aligned to 4.
         unsafe {
             let low = commands.cast::<u32>().add(payload);
-            // CAST: the two halves of the value.
-            low.write_volatile(value as u32);
-            low.add(1).write_volatile((value >> 32) as u32);
+            let [lower, upper] = lower_upper(value);
+            low.write_volatile(lower);
+            low.add(1).write_volatile(upper);
         }
     }
 }

@@ -96,12 +96,16 @@ impl LaunchRing {
         Ok(ChainEnd { offset: offset + record::bank_bytes(code), link })
     }
 
-    /// Chains a record behind `last`, the last one that was written, which the GPU has not been given yet.
+    /// Chains a record to `last`, the last one that was written. The GPU has not got that one yet.
+    ///
+    /// # Errors
+    ///
+    /// If the address of the record does not fit a pointer; `last` is unchanged then.
     #[inline]
-    pub(super) fn chain(&mut self, last: ChainEnd, next: ChainEnd) {
+    pub(super) fn chain(&mut self, last: ChainEnd, next: ChainEnd) -> Result<()> {
         let next_va = self.va(next);
         // SAFETY: the descriptor lies inside the memory, which lives as long as `self`.
-        unsafe { last.link.store(next_va, self.memory.cpu().add(last.offset as usize)) };
+        unsafe { last.link.store(next_va, self.memory.cpu().add(last.offset as usize)) }
     }
 
     /// Lets `last`, the last record that was written, which the GPU has not been given yet, release `value` to the
@@ -115,7 +119,7 @@ impl LaunchRing {
         // SAFETY: the descriptor lies inside the memory, which lives as long as `self`.
         unsafe {
             let descriptor = self.memory.cpu().add(last.offset as usize);
-            last.link.generation().store_release(va, value, descriptor)
+            last.link.store_release(va, value, descriptor)
         }
     }
 
@@ -125,7 +129,7 @@ impl LaunchRing {
         // SAFETY: as in `release_by`.
         unsafe {
             let descriptor = self.memory.cpu().add(last.offset as usize);
-            last.link.generation().clear_release(descriptor);
+            last.link.clear_release(descriptor);
         }
     }
 }

@@ -13,9 +13,6 @@ use crate::error::Result;
 use crate::memory::{Content, Handle};
 use gpu_hal::MemoryUse;
 
-/// SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_C: no limit on the number of SMs.
-const LOCAL_MAX_SM_COUNT: u32 = 0xff;
-
 /// Backing store of the threads' stacks.
 #[derive(Debug)]
 pub(super) struct LocalMemory {
@@ -55,7 +52,7 @@ impl Queue {
             // Threads of earlier launches still use the old memory.
             encoder.wait_for_idle(WfiScope::CurrentScgType)?;
             encoder.shader_local_memory(va)?;
-            encoder.shader_local_memory_size(size.bytes_per_tpc, LOCAL_MAX_SM_COUNT)
+            encoder.shader_local_memory_size(size.bytes_per_tpc, device.chip().local.max_sm_count)
         })?;
         if let Some(old) = self.local.replace(LocalMemory { memory, bytes_per_thread }) {
             // Freed once everything encoded so far has ended.

@@ -15,12 +15,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ampere_cmd::command::{AcquireCondition, LinearCopy, Payload, SemaphoreAcquire, SemaphoreRelease};
+use ampere_cmd::command::{
+    AcquireCondition, LinearCopy, Payload, PcasAction, SemaphoreAcquire, SemaphoreRelease,
+};
 use ampere_cmd::host_c76f::{MemOpCMembarType, WfiScope};
 use ampere_cmd::pushbuffer::Subchannel;
 
 use crate::args::Arg;
-use crate::descriptor::{Generation, STACK_RESERVE};
 use crate::device::DEFAULT_TIMEOUT;
 use crate::error::{Error, Result};
 use crate::graph::transfer;
@@ -83,7 +84,8 @@ pub struct Queue {
     copies_by_kernel_from: Option<u64>,
     /// Keeps the kernels for that loaded, once there was such a copy.
     copier: Option<Program>,
-    generation: Generation,
+    /// What a launch does with its descriptor.
+    launch_action: PcasAction,
     /// Programs that were loaded when the shader caches were last invalidated; `u64::MAX` for never. Data and
     /// constants are invalidated by each launch descriptor.
     invalidated: u64,
@@ -116,7 +118,6 @@ impl Queue {
             Ok(Lane { ring, pushbuffer, cursor: Cursor::new(PUSHBUFFER_BYTES), held: false })
         };
         let (compute, copy) = (lane(compute)?, lane(copy)?);
-        let generation = Generation::of(device.driver().properties().sm_version);
         let launches = LaunchRing::new(device)?;
         let state = device.register_queue(|slot| {
             let timeline = device.timeline(slot);
@@ -130,7 +131,7 @@ impl Queue {
         let queued = state.submitted();
         let release_by_descriptor = options.wait == WaitPolicy::Spin
             && match options.release {
-                ReleaseBy::Auto => generation.releases_by_descriptor(),
+                ReleaseBy::Auto => device.chip().descriptor_release.value.by_default,
                 ReleaseBy::Host => false,
                 ReleaseBy::Descriptor => true,
             };
@@ -154,7 +155,7 @@ impl Queue {
             local: None,
             copies_by_kernel_from: device.driver().copies_by_kernel_from(),
             copier: None,
-            generation,
+            launch_action: device.chip().launch_action(),
             invalidated: u64::MAX,
             bank: Vec::with_capacity(64 << 10),
             profiling: false,
@@ -175,7 +176,7 @@ impl Queue {
             encoder.shader_local_memory_window(properties.local_window)?;
             encoder.shader_shared_memory_window(properties.shared_window)
         })?;
-        self.grow_local(STACK_RESERVE)?;
+        self.grow_local(device.chip().local.stack_reserve)?;
         self.begin(Engine::Copy)?;
         self.encode(|encoder| encoder.set_object(Subchannel::COPY, properties.copy_class))?;
         self.submit()?.wait(DEFAULT_TIMEOUT)
@@ -270,12 +271,12 @@ impl Queue {
         let open = self.open.as_mut().expect("a batch is open");
         // Code that was loaded since the caches were last invalidated may lie where other code was.
         let stale = self.invalidated != programs;
-        if let Some(last) = self.chain_end.take_if(|_| !stale) {
-            self.launches.chain(last, next);
+        if let Some(last) = self.chain_end.filter(|_| !stale) {
+            self.launches.chain(last, next)?;
         } else {
             let wait = open.busy;
             open.busy = true;
-            let action = self.generation.launch_action();
+            let action = self.launch_action;
             self.encode(|encoder| {
                 if wait {
                     encoder.wait_for_idle(WfiScope::CurrentScgType)?;

@@ -18,15 +18,14 @@ pub(crate) fn bank_bytes(code: &KernelCode) -> u64 {
 
 /// Bytes of a whole record.
 pub(crate) fn record_bytes(code: &KernelCode) -> u64 {
-    let descriptor = (code.qmd.generation().words() * 4) as u64;
-    bank_bytes(code) + descriptor.next_multiple_of(ALIGN)
+    bank_bytes(code) + code.qmd.bytes().next_multiple_of(ALIGN)
 }
 
 /// Writes the image of constant bank 0 to `bank`, which it replaces.
 pub(crate) fn fill_bank(bank: &mut Vec<u8>, code: &KernelCode, shape: &Shape, arguments: &[Arg<'_>]) {
     bank.clear();
     bank.extend_from_slice(&code.bank0);
-    descriptor::put_shape(code.qmd.generation(), bank, shape);
+    descriptor::put_shape(code.qmd.chip(), bank, shape);
     for (param, argument) in code.params.iter().zip(arguments) {
         argument.write_to(&mut bank[param.offset..param.offset + param.size]);
     }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use ampere_cmd::command::{Payload, PcasAction, SemaphoreRelease, SmLayout, local_memory_size};
 use ampere_cmd::pushbuffer::Subchannel;
-use ampere_cmd::qmd::{QmdV3_0, shared_memory_config_for, v3_0 as field};
+use ampere_cmd::qmd::{QmdV3_0, v3_0 as field};
 use cubin::Cubin;
+use gpu_hal::chip::{LocalMemory, SM_8_7};
 use nvgpu_channel::{LOCAL_WINDOW, SHARED_WINDOW};
 use nvmap::CacheMode;
 
@@ -17,12 +18,8 @@ use crate::harness::{Check, Context};
 const THREADS: u32 = 32;
 /// Value that tells the end.
 const DONE: u32 = 0xdead;
-/// Bytes of each thread's local memory above its stack pointer, which the compiler's code counts on.
-const STACK_RESERVE: u32 = 0x240;
-/// The initial stack pointer: the top of the 16 MiB window less the reserve.
-const STACK_POINTER: u32 = (16 << 20) - STACK_RESERVE;
-/// Shared memory that a block needs beyond its own.
-const RESERVED_SHARED: u32 = 0x400;
+/// Rules of the threads' local memory.
+const LOCAL: LocalMemory = SM_8_7.local;
 /// Where constant bank 0 and the launch descriptor lie in their buffer.
 const BANK0: u64 = 0;
 const QMD: u64 = 4096;
@@ -52,7 +49,7 @@ fn bank0(kernel: &cubin::Kernel, out: u64) -> Vec<u8> {
     }
     put(0x18, &SHARED_WINDOW.get().to_le_bytes());
     put(0x20, &LOCAL_WINDOW.get().to_le_bytes());
-    put(0x28, &STACK_POINTER.to_le_bytes());
+    put(0x28, &LOCAL.stack_pointer().to_le_bytes());
     let base = kernel.param_base as usize;
     put(base + usize::from(kernel.params[0].offset), &out.to_le_bytes());
     put(base + usize::from(kernel.params[1].offset), &THREADS.to_le_bytes());
@@ -65,8 +62,9 @@ fn descriptor(
     code: u64,
     bank: u64,
 ) -> Result<QmdV3_0, Box<dyn std::error::Error + Send + Sync>> {
-    let shared = (kernel.shared_bytes + RESERVED_SHARED).next_multiple_of(128);
-    let config = shared_memory_config_for(shared).ok_or("no configuration has that much shared memory")?;
+    let no_room = "no configuration has that much shared memory";
+    let shared = SM_8_7.shared.descriptor_bytes(kernel.shared_bytes).ok_or(no_room)?;
+    let config = SM_8_7.shared.config_for(shared).ok_or(no_room)?;
     let mut qmd = QmdV3_0::new();
     for (field, value) in [
         (field::QMD_MAJOR_VERSION, 3),
@@ -93,7 +91,7 @@ fn descriptor(
         (field::SASS_VERSION, 0x87),
         (field::REGISTER_COUNT_V, u64::from(kernel.registers)),
         (field::BARRIER_COUNT, u64::from(kernel.barriers)),
-        (field::SHADER_LOCAL_MEMORY_HIGH_SIZE, u64::from(STACK_RESERVE)),
+        (field::SHADER_LOCAL_MEMORY_HIGH_SIZE, u64::from(LOCAL.stack_reserve)),
         (field::SHARED_MEMORY_SIZE, u64::from(shared)),
         (field::MIN_SM_CONFIG_SHARED_MEM_SIZE, u64::from(config)),
         (field::TARGET_SM_CONFIG_SHARED_MEM_SIZE, u64::from(config)),
@@ -124,7 +122,7 @@ pub(super) fn dispatch(context: &Context) -> Check {
     let pushbuffer = rig.memory(4096, CacheMode::InnerCacheable, "pushbuffer")?;
     let tpcs = seen.gpc_count() * seen.tpcs_per_gpc();
     let layout = SmLayout { warps_per_sm: seen.raw().sm_arch_warp_count, sm_per_tpc: 2, tpc_count: tpcs };
-    let local_size = local_memory_size(STACK_RESERVE, layout);
+    let local_size = local_memory_size(LOCAL.stack_reserve, layout);
     let local = rig.memory(local_size.area_bytes, CacheMode::InnerCacheable, "local memory")?;
 
     let qmd = descriptor(kernel, image.va(kernel.code_offset), record.va(BANK0))?;

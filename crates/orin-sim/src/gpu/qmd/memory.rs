@@ -6,18 +6,19 @@
 //! warps that can be on a TPC at once is inferred from what drivers provide: the class has a size that throttles
 //! nothing.
 
+use ampere_cmd::command::LOCAL_WARP_UNIT;
 use ampere_cmd::qmd::v3_0 as q;
+use gpu_hal::chip::WARP;
 
-use super::{Checked, Checker, Environment, WARP, esr, fail};
+use super::{Checked, Checker, Environment, esr, fail};
+use crate::chip::CHIP;
 use crate::mmu::Access;
 use crate::sm::{Launch, ctas_per_sm};
 
 /// Granularity of the local-memory sizes in bytes.
 const LOCAL_UNIT: u64 = 16;
-/// Granularity of a warp's local memory in bytes.
-const LOCAL_WARP_UNIT: u64 = 0x200;
 /// Size and alignment of the shared- and the local-memory window in bytes.
-const WINDOW: u64 = 16 << 20;
+const WINDOW: u64 = CHIP.local.window as u64;
 /// End of the MMU's address range: the windows' fields have 49 bits.
 const ADDRESS_END: u64 = 1 << 49;
 /// SMs of a TPC.

@@ -7,10 +7,12 @@
 mod memory;
 mod release;
 
-use ampere_cmd::qmd::{ALIGNMENT, Field, QmdV3_0, shared_memory_config_bytes, v3_0 as q};
+use ampere_cmd::qmd::{ALIGNMENT, Field, QmdV3_0, pointed_va, v3_0 as q};
+use ampere_cmd::words::join;
+use gpu_hal::chip::{self, SharedMemory, Sm, WARP};
 
+use crate::chip::CHIP;
 use crate::gpu::ChannelFault;
-use crate::gpu::decoder::join;
 use crate::mmu::View;
 use crate::sm::{ConstantBank, Launch};
 use crate::strict::{Cache, Unit, Watch};
@@ -43,27 +45,24 @@ mod esr {
     pub(super) const CTA_REGISTERS: u32 = 26;
 }
 
-/// Threads per warp.
-const WARP: u32 = 32;
 /// Maximum number of threads of a CTA, in total and along x and y.
-const MAX_THREADS: u64 = 1024;
+const MAX_THREADS: u64 = chip::MAX_BLOCK_THREADS as u64;
 /// Maximum number of threads along z.
-const MAX_THREADS_Z: u32 = 64;
+const MAX_THREADS_Z: u32 = chip::MAX_BLOCK[2];
 /// Maximum number of CTAs along x.
-const MAX_GRID_X: u64 = (1 << 31) - 1;
-/// Registers of an SM, shared by its four partitions.
-const SM_REGISTERS: u32 = 65_536;
-const SM_PARTITIONS: u32 = 4;
-/// Allocation granularity of registers per warp.
-const REGISTER_UNIT: u32 = 256;
+const MAX_GRID_X: u64 = chip::MAX_GRID[0] as u64;
+/// Resources of an SM.
+const SM: Sm = CHIP.sm;
 /// Maximum number of registers per thread.
-const MAX_REGISTERS: u64 = 255;
+const MAX_REGISTERS: u64 = SM.max_thread_registers as u64;
 /// Maximum number of named barriers per CTA.
-const MAX_BARRIERS: u64 = 16;
+const MAX_BARRIERS: u64 = chip::MAX_BLOCK_BARRIERS as u64;
+/// Shared memory of an SM.
+const SHARED: SharedMemory = CHIP.shared;
 /// Allocation granularity of shared memory in bytes.
-const SHARED_UNIT: u64 = 128;
+const SHARED_UNIT: u64 = SHARED.descriptor_unit as u64;
 /// Maximum shared memory per CTA in bytes, including the system's 1 KiB.
-const MAX_SHARED: u64 = 164 * 1024;
+const MAX_SHARED: u64 = SHARED.largest() as u64;
 /// Alignment of a program and of a constant bank, in bytes.
 const PROGRAM_ALIGNMENT: u64 = 128;
 const BANK_ALIGNMENT: u64 = 64;
@@ -376,8 +375,7 @@ impl Checker<'_> {
         }
         // CAST: at most MAX_REGISTERS.
         let registers = registers as u32;
-        let per_warp = (registers * WARP).next_multiple_of(REGISTER_UNIT);
-        let room = SM_REGISTERS / SM_PARTITIONS / per_warp * SM_PARTITIONS;
+        let room = SM.warps_for_registers(registers);
         if warps > room {
             let reason = format!(
                 "{warps} warps of {registers} registers per thread: an SM has room for {room} of them"
@@ -407,7 +405,7 @@ impl Checker<'_> {
         }
         let config = |field: Field<q::Layout>| {
             let code = self.get32(field);
-            match shared_memory_config_bytes(code) {
+            match SHARED.config_bytes(code) {
                 Some(bytes) => Ok(u64::from(bytes)),
                 None => {
                     let reason = format!("{} {code} is not a configuration of an SM", field.info().name);
@@ -484,7 +482,7 @@ impl Checker<'_> {
             q::DEPENDENT_QMD0_ACTION_QMD_DECREMENT_DEPENDENCE => DependentAction::DecrementDependence,
             action => return fail(None, format!("DEPENDENT_QMD0_ACTION {action} is not modelled")),
         };
-        let va = self.get(q::DEPENDENT_QMD0_POINTER) << 8;
+        let va = pointed_va(self.get32(q::DEPENDENT_QMD0_POINTER));
         Ok(Some(Dependent { va, action, prefetch: self.get(q::DEPENDENT_QMD0_PREFETCH) != 0 }))
     }
 }

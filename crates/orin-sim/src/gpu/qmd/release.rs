@@ -1,9 +1,9 @@
 //! The releases of a launch descriptor: semaphores written at the end of its grid.
 
 use ampere_cmd::qmd::{Field, QmdV3_0, v3_0 as q};
+use ampere_cmd::words::join;
 
 use super::{Checked, fail};
-use crate::gpu::decoder::join;
 use crate::gpu::semaphore::{Operation, Reduction, SemaphoreWrite, Structure};
 
 /// The effect of one release at the grid's end.

@@ -1,0 +1,193 @@
+//! Launch descriptors of both versions, word by word.
+
+use ampere_cmd::qmd::{QmdV3_0, QmdV4_0};
+use gpu_hal::chip::{self, SM_8_6, SM_8_7, SM_8_9, SM_9_0};
+
+use super::*;
+
+fn empty(chip: &'static Chip) -> Descriptor {
+    Descriptor::empty(chip).unwrap()
+}
+
+fn shape() -> Shape {
+    let shared = SharedMemory { dynamic_bytes: 16, bytes: 2048, config: 3, target: 5 };
+    Shape { grid: Dim3::from([70_000, 3, 5]), block: Dim3::from([32, 2, 4]), shared, empty_sm_slots: 7 }
+}
+
+/// Launches a template of zeros, links it and reads it back.
+fn round_trip(descriptor: &Descriptor) -> Vec<u32> {
+    let mut words = Vec::new();
+    let link = descriptor.launch(&shape(), 0x12_3456_7800, |image| words.extend_from_slice(image)).unwrap();
+    let chip = descriptor.chip();
+    assert_eq!(words.len() as u64 * 4, descriptor.bytes());
+    assert_eq!(read(chip, &words).unwrap().next, None);
+    for refused in [1 << 40, 0xab_cdef_1280] {
+        let before = words.clone();
+        // SAFETY: the vector has the size of a descriptor.
+        assert!(unsafe { link.store(refused, words.as_mut_ptr().cast()) }.is_err(), "{refused:#x}");
+        assert_eq!(words, before, "a refused pointer changes nothing");
+    }
+    // SAFETY: the vector has the size of a descriptor.
+    unsafe { link.store(0xab_cdef_1200, words.as_mut_ptr().cast()) }.unwrap();
+    let seen = read(chip, &words).unwrap();
+    assert_eq!((seen.grid, seen.block), (shape().grid, shape().block));
+    assert_eq!(seen.next, Some(0xab_cdef_1200));
+    words
+}
+
+#[test]
+fn a_launch_on_ampere_sets_its_fields_and_a_link_nothing_else() {
+    let words = round_trip(&empty(&SM_8_7));
+    for other in [&SM_8_6, &SM_8_9] {
+        assert_eq!(round_trip(&empty(other)), words, "SM 8.x has the same encodings");
+    }
+    let mut expected = QmdV3_0::new();
+    for (field, value) in [
+        (v3_0::CTA_RASTER_WIDTH, 70_000_u64),
+        (v3_0::CTA_RASTER_HEIGHT, 3),
+        (v3_0::CTA_RASTER_DEPTH, 5),
+        (v3_0::CTA_THREAD_DIMENSION0, 32),
+        (v3_0::CTA_THREAD_DIMENSION1, 2),
+        (v3_0::CTA_THREAD_DIMENSION2, 4),
+        (v3_0::SHARED_MEMORY_SIZE, 2048),
+        (v3_0::MIN_SM_CONFIG_SHARED_MEM_SIZE, 3),
+        (v3_0::TARGET_SM_CONFIG_SHARED_MEM_SIZE, 5),
+        (v3_0::MAX_SM_CONFIG_SHARED_MEM_SIZE, 26),
+        (v3_0::CONSTANT_BUFFER_ADDR_LOWER.at(0).unwrap(), 0x3456_7800),
+        (v3_0::CONSTANT_BUFFER_ADDR_UPPER.at(0).unwrap(), 0x12),
+        (v3_0::DEPENDENT_QMD0_POINTER, 0xab_cdef_1200 >> 8),
+        (v3_0::DEPENDENT_QMD0_ENABLE, 1),
+        (v3_0::DEPENDENT_QMD0_ACTION, 3),
+    ] {
+        expected.set(field, value).unwrap();
+    }
+    assert_eq!(words, expected.as_words());
+}
+
+#[test]
+fn a_launch_on_hopper_sets_its_fields_and_a_link_nothing_else() {
+    let words = round_trip(&empty(&SM_9_0));
+    let mut expected = QmdV4_0::new();
+    for (field, value) in [
+        (v4_0::GRID_WIDTH, 70_000_u64),
+        (v4_0::GRID_HEIGHT, 3),
+        (v4_0::GRID_DEPTH, 5),
+        (v4_0::CTA_THREAD_DIMENSION0, 32),
+        (v4_0::CTA_THREAD_DIMENSION1, 2),
+        (v4_0::CTA_THREAD_DIMENSION2, 4),
+        (v4_0::SHARED_MEMORY_SIZE, 2048),
+        (v4_0::MIN_SM_CONFIG_SHARED_MEM_SIZE, 3),
+        (v4_0::TARGET_SM_CONFIG_SHARED_MEM_SIZE, 5),
+        (v4_0::MAX_SM_CONFIG_SHARED_MEM_SIZE, 58),
+        (v4_0::CONSTANT_BUFFER_ADDR_LOWER_SHIFTED6.at(0).unwrap(), 0x12_3456_7800 >> 6),
+        (v4_0::FREE_CTA_SLOTS_EMPTY_SM, 7),
+        (v4_0::CONSTANT_BUFFER_PREFETCH.at(0).unwrap(), v4_0::CONSTANT_BUFFER_PREFETCH_PREFETCH_PRE),
+        (v4_0::DEPENDENT_QMD0_POINTER, 0xab_cdef_1200 >> 8),
+        (v4_0::DEPENDENT_QMD_ENABLE.at(0).unwrap(), 1),
+        (v4_0::DEPENDENT_QMD_ACTION.at(0).unwrap(), 3),
+        (v4_0::DEPENDENT_QMD_PREFETCH.at(0).unwrap(), 1),
+        (v4_0::CWD_MEMBAR_TASK_CHASING_ENABLE, 1),
+        (v4_0::CWD_MEMBAR_TYPE, v4_0::CWD_MEMBAR_TYPE_L1_MEMBAR),
+    ] {
+        expected.set(field, value).unwrap();
+    }
+    assert_eq!(words, expected.as_words());
+}
+
+/// The words of a launch, and its link.
+fn launched(descriptor: &Descriptor) -> (Vec<u32>, Link) {
+    let mut words = Vec::new();
+    let link = descriptor.launch(&shape(), 0x12_3456_7800, |image| words.extend_from_slice(image)).unwrap();
+    (words, link)
+}
+
+/// The words of a launch with a release.
+fn releases(descriptor: &Descriptor, va: u64, value: u64) -> (Vec<u32>, Result<()>) {
+    let (mut words, link) = launched(descriptor);
+    // SAFETY: the vector has the size of a descriptor.
+    let result = unsafe { link.store_release(va, value, words.as_mut_ptr().cast()) };
+    (words, result)
+}
+
+#[test]
+fn a_release_sets_its_fields_and_nothing_else() {
+    const VALUE: u64 = 0x1122_3344_5566_7788;
+    let ampere = empty(&SM_8_7);
+    let (words, result) = releases(&ampere, 0xab_cdef_1230, VALUE);
+    result.unwrap();
+    assert_eq!(read(&SM_8_7, &words).unwrap().release, Some((0xab_cdef_1230, VALUE)));
+    let mut expected = QmdV3_0::from_slice(&launched(&ampere).0).unwrap();
+    for (field, value) in [
+        (v3_0::RELEASE0_ENABLE, 1),
+        (v3_0::RELEASE0_STRUCTURE_SIZE, v3_0::RELEASE0_STRUCTURE_SIZE_SEMAPHORE_FOUR_WORDS),
+        (v3_0::RELEASE0_PAYLOAD64B, 1),
+        (v3_0::RELEASE0_MEMBAR_TYPE, v3_0::RELEASE0_MEMBAR_TYPE_FE_SYSMEMBAR),
+        (v3_0::RELEASE0_ADDRESS_LOWER, 0xcdef_1230),
+        (v3_0::RELEASE0_ADDRESS_UPPER, 0xab),
+        (v3_0::RELEASE0_PAYLOAD_LOWER, VALUE & 0xffff_ffff),
+        (v3_0::RELEASE0_PAYLOAD_UPPER, VALUE >> 32),
+    ] {
+        expected.set(field, value).unwrap();
+    }
+    assert_eq!(words, expected.as_words());
+
+    let hopper = empty(&SM_9_0);
+    let (words, result) = releases(&hopper, 0x1ab_cdef_1230, VALUE);
+    result.unwrap();
+    assert_eq!(read(&SM_9_0, &words).unwrap().release, Some((0x1ab_cdef_1230, VALUE)));
+    let mut expected = QmdV4_0::from_slice(&launched(&hopper).0).unwrap();
+    for (field, value) in [
+        (v4_0::RELEASE_ENABLE.at(0).unwrap(), 1),
+        (v4_0::RELEASE_PAYLOAD64B.at(0).unwrap(), 1),
+        (v4_0::RELEASE_SEMAPHORE0_ADDR_LOWER, 0xcdef_1230),
+        (v4_0::RELEASE_SEMAPHORE0_ADDR_UPPER, 0x1ab),
+        (v4_0::RELEASE_SEMAPHORE0_PAYLOAD_LOWER, VALUE & 0xffff_ffff),
+        (v4_0::RELEASE_SEMAPHORE0_PAYLOAD_UPPER, VALUE >> 32),
+    ] {
+        expected.set(field, value).unwrap();
+    }
+    assert_eq!(words, expected.as_words());
+}
+
+#[test]
+fn a_release_that_is_revoked_leaves_nothing() {
+    for chip in chip::ALL {
+        let descriptor = empty(chip);
+        let (before, link) = launched(&descriptor);
+        let (mut words, result) = releases(&descriptor, 0xab_cdef_1230, u64::MAX);
+        result.unwrap();
+        assert_ne!(words, before);
+        // SAFETY: the vector has the size of a descriptor.
+        unsafe { link.clear_release(words.as_mut_ptr().cast()) };
+        assert_eq!(words, before);
+    }
+}
+
+#[test]
+fn an_address_that_does_not_fit_a_release_is_refused_and_nothing_is_written() {
+    for (chip, bits) in [(&SM_8_7, 40), (&SM_9_0, 57)] {
+        let descriptor = empty(chip);
+        for va in [1 << bits, 0x1008, u64::MAX] {
+            let (words, result) = releases(&descriptor, va, 7);
+            assert!(result.is_err(), "{va:#x}");
+            assert_eq!(words, launched(&descriptor).0);
+        }
+        assert!(releases(&descriptor, (1 << bits) - 16, 7).1.is_ok());
+    }
+}
+
+#[test]
+fn every_row_of_the_chip_table_can_be_encoded() {
+    for chip in chip::ALL {
+        let descriptor = empty(chip);
+        round_trip(&descriptor);
+        assert_eq!(descriptor.chip().sm_version, chip.sm_version);
+        let has_prefetch = match chip.descriptor.value {
+            QmdVersion::V3_0 => <v3_0::Layout as Layout>::BANK0_PREFETCH.is_some(),
+            QmdVersion::V4_0 => <v4_0::Layout as Layout>::BANK0_PREFETCH.is_some(),
+        };
+        assert!(has_prefetch || !chip.bank0_prefetch.value, "the version has no such prefetch");
+        let chases = chip.chain().barrier.is_some_and(|barrier| barrier.chasing);
+        assert!(!chases || chip.descriptor.value == QmdVersion::V4_0, "version 3.0 has no such flag");
+    }
+}
