@@ -21,7 +21,7 @@ pub struct Environment<'a> {
     pub cuda: Option<&'a Cuda>,
     /// The command of the child process; `None` skips the cases that need one.
     pub start_up: Option<&'a StartUp>,
-    /// How long each case is measured.
+    /// The measuring plan of each case.
     pub plan: Plan,
 }
 
@@ -83,7 +83,7 @@ pub struct RivalInfo {
 pub struct Run {
     /// Start time in UTC, in RFC 3339 format.
     pub date: String,
-    /// How long each case was measured.
+    /// The measuring plan of each case.
     pub plan: Plan,
     /// The machine.
     pub machine: Machine,

@@ -50,7 +50,7 @@ pub enum Call {
 /// An injected failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Which call.
+    /// The call.
     pub call: Call,
     /// Which of these calls fails: 1 is the next one after the failure was requested.
     pub nth: u64,
@@ -131,7 +131,7 @@ pub struct Config {
     pub cap_sys_nice: bool,
     /// Time limit of a sync-file of `/dev/host1x-fence`, from the first poll, before it ends with ETIMEDOUT.
     pub fence_timeout: Duration,
-    /// How the SMs are modelled.
+    /// Options of the SM model.
     pub sm: SmOptions,
     /// Duration for which all channels with work must wait for semaphores, without other progress, before the kernel
     /// log lists the waiters.

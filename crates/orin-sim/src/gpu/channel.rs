@@ -83,7 +83,7 @@ impl<'a> Siblings<'a> {
     }
 }
 
-/// What a channel's progress depends on.
+/// The pending work of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// No pending work, or halted by a fault.
@@ -222,7 +222,7 @@ impl Channel {
         }
     }
 
-    /// What the channel waits for, for the GPU's thread.
+    /// Returns the channel's pending work; for the GPU's thread.
     pub(super) fn standing(&self) -> Standing {
         // A disabled channel may be enabled again, and after a doorbell the channel must be served first.
         if self.disabled.load(Ordering::Acquire) || self.rung.load(Ordering::Relaxed) {
@@ -231,7 +231,7 @@ impl Channel {
         self.lock().as_ref().map_or(Standing::Idle, |state| state.standing())
     }
 
-    /// What the channel waits for, for other threads.
+    /// Returns the channel's pending work; for other threads.
     pub(super) fn visited_standing(&self) -> Standing {
         self.visit().as_ref().map_or(Standing::Idle, |state| state.standing())
     }

@@ -37,7 +37,7 @@ impl MethodWord {
     }
 }
 
-/// How the engine handles a method address.
+/// The engine's handling of a method address.
 #[derive(Clone, Copy, Debug)]
 enum Slot {
     /// The class has no such method.

@@ -207,7 +207,7 @@ pub trait FaultHandler: Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("channel {channel_id} waits for {condition} {payload:#x} at {va:#x}, where {memory:#x} is")]
 pub struct Waiter {
-    /// Which channel.
+    /// Channel id.
     pub channel_id: u32,
     /// GPU address of the semaphore, in the channel's address space.
     pub va: u64,
@@ -226,7 +226,7 @@ pub struct Waiter {
 pub struct GpuConfig {
     /// Number of SMs reported to launches.
     pub sm_count: u32,
-    /// How they are modelled.
+    /// Options of the SM model.
     pub sm: SmOptions,
     /// Selects which TSG is served first in each round; 0 keeps the binding order.
     pub seed: u64,
@@ -244,7 +244,7 @@ impl Default for GpuConfig {
     }
 }
 
-/// What a channel is doing.
+/// The activity of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Activity {
     /// All work up to the last doorbell is done.
@@ -289,7 +289,7 @@ pub struct ChannelStatus {
     pub gp_put: u32,
     /// GPU address of the next pushbuffer word, zero between segments.
     pub pushbuffer_get: u64,
-    /// What it is doing.
+    /// The activity of the channel.
     pub activity: Activity,
 }
 

@@ -204,7 +204,7 @@ impl SoftwareOrin {
         status
     }
 
-    /// Makes a call fail; counts from now on.
+    /// Injects a failure. Calls are counted from now on.
     pub fn fail(&self, failure: Failure) {
         self.board.kernel.calls().failures.push(failure);
     }

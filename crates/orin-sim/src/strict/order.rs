@@ -90,7 +90,7 @@ impl Work {
 #[derive(Debug, Default)]
 struct Lane {
     issued: u64,
-    /// What host knows to have ended.
+    /// Work that host knows to have ended.
     known: Known,
 }
 

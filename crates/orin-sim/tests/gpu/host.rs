@@ -266,7 +266,7 @@ fn time_runs_on_the_page() {
     ring.ring_doorbell();
     let deadline = Instant::now() + Duration::from_secs(10);
     while time() == first {
-        assert!(Instant::now() < deadline, "the time stands still");
+        assert!(Instant::now() < deadline, "the time does not advance");
     }
     assert_eq!(time() % 32, 0);
     assert!(time() <= ptimer_ns());
@@ -284,7 +284,7 @@ fn pages_come_and_go() {
     std::thread::sleep(Duration::from_millis(20));
     ring.commands(|encoder| encoder.semaphore_release(&release(SEMAPHORES, 1)).unwrap());
     std::thread::sleep(Duration::from_millis(10));
-    assert_eq!(rig.semaphores.load(0), 0, "nobody watches the first page any more");
+    assert_eq!(rig.semaphores.load(0), 0, "the first page is no longer polled");
     page.store(usermode_c561::Doorbell::ADDRESS as usize, 7);
     rig.wait_for(0, 1);
 }

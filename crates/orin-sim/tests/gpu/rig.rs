@@ -156,7 +156,7 @@ impl Rig {
         let (deadline, mut last) = (Instant::now() + LIMIT, time());
         for _ in 0..count {
             while time() == last {
-                assert!(Instant::now() < deadline, "the time stands still");
+                assert!(Instant::now() < deadline, "the time does not advance");
                 std::thread::yield_now();
             }
             last = time();

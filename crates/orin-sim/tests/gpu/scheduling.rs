@@ -307,7 +307,7 @@ fn channels_that_wait_for_each_other_are_reported_all_of_them() {
     rig.wait_activity(12, |activity| *activity == Activity::Idle);
     rig.wait_activity(13, |activity| *activity == Activity::Idle);
     assert_eq!(rig.gpu.waiters(), []);
-    assert_eq!(rig.deadlocks(count + 1).len(), count + 1, "each is told once");
+    assert_eq!(rig.deadlocks(count + 1).len(), count + 1, "each is reported once");
 }
 
 #[test]

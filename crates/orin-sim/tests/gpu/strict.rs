@@ -48,7 +48,7 @@ fn found(kernels: &Kernels) -> Vec<Violation> {
 const COPY: PcasAction = PcasAction::InvalidateCopySchedule;
 
 #[test]
-fn memory_that_nobody_wrote_is_reported_once_per_grid() {
+fn unwritten_memory_is_reported_once_per_grid() {
     let kernels = strict();
     let mut ring = kernels.channel(511);
     increment(&kernels, 0, DATA);

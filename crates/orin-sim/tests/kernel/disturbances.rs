@@ -88,7 +88,7 @@ fn a_lost_doorbell_is_made_up_for_by_the_next() {
     wait_until("the first", || worker.value() == 1);
     worker.release(worker.semaphore(), 2);
     std::thread::sleep(WHILE);
-    assert_eq!(worker.value(), 1, "nobody has heard it");
+    assert_eq!(worker.value(), 1, "the doorbell was lost");
     word(&worker.doorbell, ctrl::USERMODE_DOORBELL).store(worker.chain.token, Ordering::SeqCst);
     wait_until("the second", || worker.value() == 2);
     bench.orin.lose_doorbells(1);

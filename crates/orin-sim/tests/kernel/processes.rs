@@ -76,7 +76,7 @@ fn a_token_opens_a_tsg_elsewhere_once() {
         ctrl::OPEN_TSG.send(&second.ctrl, &mut args)?;
         Ok(DoorFd::from_raw(&second.door, args.tsg_fd.cast_signed()))
     };
-    assert_eq!(token(99), Err(Errno::INVAL), "nobody has that instance");
+    assert_eq!(token(99), Err(Errno::INVAL), "there is no such instance");
     let good = token(target).unwrap();
     let shared = open(good).unwrap();
     assert_eq!(first.orin.live().tsgs, 1, "it is the same TSG");

@@ -258,7 +258,7 @@ fn objects_are_made_after_all_checks() {
             &["Source device inst id/token not specified"],
         ),
         (
-            "OPEN_TSG: a token that nobody gave",
+            "OPEN_TSG: an unknown token",
             |bench| {
                 let mut args =
                     OpenTsg { flags: 1, share_token: 1, source_device_instance_id: 1, ..OpenTsg::default() };
@@ -368,7 +368,7 @@ fn buffers_are_registered_after_all_checks() {
             &["Comptags allocation (required) failed (-12)", "Comptags alloc control failed -12"],
         ),
         (
-            "REGISTER_BUFFER: a read-only twin is a dma-buf of its own",
+            "REGISTER_BUFFER: a read-only twin is a separate dma-buf",
             |bench| {
                 let handle = bench.create(4096);
                 bench.alloc(handle);
@@ -619,7 +619,7 @@ fn descriptors_end_when_they_are_closed() {
             &[],
         ),
         (
-            "door: a request on a descriptor of somebody else",
+            "door: a request on a foreign descriptor",
             |bench| {
                 let fd = DoorFd::from_raw(&bench.door, i32::try_from(foreign()).unwrap());
                 send_at(&fd, code::ALLOC_AS, NOWHERE)

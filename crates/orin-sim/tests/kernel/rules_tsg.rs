@@ -253,7 +253,7 @@ fn unbinding() {
             &QUIESCE,
         ),
         (
-            "5.5: power wins over a descriptor that is no channel",
+            "5.5: power wins over a descriptor that is not a channel",
             |bench| {
                 let tsg = bench.tsg();
                 bench.orin.quiesce();
@@ -471,7 +471,7 @@ fn scheduling() {
             Err(Errno::INVAL),
             &[],
         ),
-        ("5.8: a descriptor that is no domain", |bench| domain(&bench.tsg(), 0), Err(Errno::NOENT), &[]),
+        ("5.8: a descriptor that is not a domain", |bench| domain(&bench.tsg(), 0), Err(Errno::NOENT), &[]),
     ]);
 }
 

@@ -149,7 +149,7 @@ fn a_sync_file_gives_up_after_its_time() {
     let node = fences(&bench);
     let fence = create_fence(&bench, &node, 9, 1);
     std::thread::sleep(Duration::from_millis(60));
-    assert_eq!(sync_file::status(&fence), Ok(None), "nobody has waited yet");
+    assert_eq!(sync_file::status(&fence), Ok(None), "no wait has started yet");
     let begun = Instant::now();
     assert_eq!(poll(&bench, &fence, LONG), Events::IN);
     assert!((Duration::from_millis(30)..LONG).contains(&begun.elapsed()));

@@ -59,7 +59,7 @@ fn traps_name_their_thread() {
 }
 
 #[test]
-fn a_barrier_that_nobody_completes_is_a_deadlock() {
+fn a_barrier_that_is_never_completed_is_a_deadlock() {
     let fault = run("fault_barrier", 64, |machine| Params::new().buffer(&machine.zeros(256)));
     assert!(matches!(fault.cause, SmFaultCause::Deadlock(_)), "{fault}");
 }

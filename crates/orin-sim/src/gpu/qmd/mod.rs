@@ -230,7 +230,7 @@ fn fail<T>(bit: Option<u32>, reason: impl Into<String>) -> Checked<T> {
     Err(Refusal { bit, reason: reason.into() })
 }
 
-/// Makes the scheduler's checks on a descriptor before launching its grid.
+/// Checks a descriptor like the scheduler before a launch.
 ///
 /// # Errors
 ///

@@ -61,7 +61,7 @@ pub(crate) fn host1x_requests(ioctl: &str, condition: &str) -> Outcome {
             assert_eq!(poll(&bench, &fence), Events::IN);
             match sync_file::status(&fence).unwrap() {
                 Some(Err(errno)) => Err(errno),
-                other => panic!("{other:?} is no time-out"),
+                other => panic!("{other:?} is not a time-out"),
             }
         }
         _ => return Err(UNKNOWN),

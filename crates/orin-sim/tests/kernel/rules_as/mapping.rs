@@ -51,7 +51,7 @@ fn a_mapping_is_checked_from_the_descriptor_to_the_pages() {
             &["nvgpu_vm_map_buffer: fd -1 is not a dmabuf"],
         ),
         (
-            "MAP_BUFFER_EX 2: a descriptor of the board that is no dma-buf",
+            "MAP_BUFFER_EX 2: a descriptor of the board that is not a dma-buf",
             |bench| map_with(bench, |_, args| args.dmabuf_fd = raw(&bench.nvmap)),
             INVAL,
             &["… is not a dmabuf"],
@@ -184,7 +184,7 @@ fn a_mapping_is_checked_from_the_descriptor_to_the_pages() {
             &["fixed offset mapping without space allocation"],
         ),
         (
-            "MAP_BUFFER_EX 16: an automatic mapping is no reservation",
+            "MAP_BUFFER_EX 16: an automatic mapping is not a reservation",
             |bench| {
                 map_with(bench, |space, args| {
                     args.flags = FIXED;

@@ -29,7 +29,7 @@ fn the_node_checks_number_then_address_then_code() {
         ("pre-checks: number 15", |bench| send_at(&bench.space(), 0xc028_410f, NOWHERE), INVAL, &[]),
         ("pre-checks: 41 bytes", |bench| send_at(&bench.space(), 0xc029_4107, NOWHERE), INVAL, &[]),
         (
-            "pre-checks: a bad address wins over a code that nobody handles",
+            "pre-checks: a bad address wins over an unknown code",
             |bench| send_at(&bench.space(), 0xc010_4104, NOWHERE),
             FAULT,
             &[],
@@ -65,7 +65,7 @@ fn the_node_checks_number_then_address_then_code() {
             &[],
         ),
         (
-            "quiesce: ENODEV wins over a code that nobody handles",
+            "quiesce: ENODEV wins over an unknown code",
             |bench| {
                 let space = bench.space();
                 bench.orin.quiesce();

@@ -196,7 +196,7 @@ fn cache_maintenance_is_checked_in_order() {
             &[],
         ),
         (
-            "CACHE: an address that is no mapping of nvmap",
+            "CACHE: an address outside nvmap mappings",
             |bench| cache(bench, |args| args.addr = NOWHERE),
             Err(Errno::ADDRNOTAVAIL),
             &[],

@@ -34,7 +34,7 @@ fn handles_are_made_and_destroyed() {
         ),
         ("FREE: number 0 closes nothing", |bench| nvmap::FREE.send(&bench.nvmap, 0), Ok(0), &[]),
         (
-            "FREE: a descriptor that is no dma-buf stays open",
+            "FREE: a descriptor that is not a dma-buf stays open",
             |bench| {
                 nvmap::FREE.send(&bench.nvmap, raw(&bench.ctrl)).unwrap();
                 bench.try_channel(-1).map(|_| 0)

@@ -102,7 +102,7 @@ pub(crate) struct Machine {
     image: Buffer,
     /// Stack size of kernels whose requirement the compiler cannot determine.
     pub(crate) stack_limit: u32,
-    /// How the SMs are modelled.
+    /// Options of the SM model.
     pub(crate) options: SmOptions,
 }
 
