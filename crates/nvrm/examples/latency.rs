@@ -14,7 +14,6 @@ use ampere_cmd::gpfifo::{Entry, Segment};
 use ampere_cmd::pushbuffer::{Encoder, Header, Mode, SliceSink, Subchannel};
 use gpu_hal::{SubmitPointers, SubmitRing};
 use nvgpu_sys::{Door, LinuxDoor};
-use nvrm::abi::alloc;
 use nvrm::{ChannelGroup, Engine, Gpu, Memory, Place, RING_ENTRIES};
 
 /// Samples per row.
@@ -211,9 +210,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let video = Memory::new(&gpu, Place::Video, COMMAND_BYTES)?;
     let system = Memory::new(&gpu, Place::System, COMMAND_BYTES)?;
     let mut feeder = Feeder::new(&gpu, &group);
+    let classes = gpu.chip().classes.value;
     for (engine, subchannel, class) in [
-        (Engine::Compute, Subchannel::COMPUTE, alloc::COMPUTE.number),
-        (Engine::Copy, Subchannel::COPY, alloc::COPY.number),
+        (Engine::Compute, Subchannel::COMPUTE, classes.compute.number),
+        (Engine::Copy, Subchannel::COPY, classes.copy.number),
     ] {
         let mut words = [0; MAX_WORDS];
         let mut sink = SliceSink::new(&mut words);
