@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use examples::{Common, Failure, describe, init_log, open, report};
+use infer::control::{ControlLoop, Plan, TOLERANCE, Timing, WIDTHS, run as run_loop};
 use tegra_hcq::Properties;
-use tests::control::{ControlLoop, Plan, TOLERANCE, Timing, WIDTHS, run as run_loop};
 
 /// Cycles before the measured ones, to warm up caches, branch predictors and the GPU clock.
 const WARM_UP: u64 = 200;
@@ -78,11 +78,11 @@ fn run(options: &Options) -> Result<(), Failure> {
     }
 
     let warm_up = Plan { cycles: WARM_UP, period: None, check_every: WARM_UP };
-    let mut unused = Timing::new().map_err(Failure::run)?;
+    let mut unused = Timing::new();
     run_loop(&mut control, &warm_up, &mut unused, &AtomicU64::new(0)).map_err(Failure::run)?;
 
     let plan = Plan { cycles: options.iterations, period, check_every: options.check_every };
-    let mut timing = Timing::new().map_err(Failure::run)?;
+    let mut timing = Timing::new();
     let done = AtomicU64::new(0);
     with_progress(&done, plan.cycles, || run_loop(&mut control, &plan, &mut timing, &done))
         .map_err(Failure::run)?;

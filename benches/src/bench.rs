@@ -9,7 +9,6 @@ use crate::cuda::Cuda;
 use crate::error::{Error, Result};
 use crate::kernels::Kernels;
 use crate::measure::Samples;
-use crate::run::RivalOutcome;
 use crate::start_up::StartUp;
 
 /// Runs one unit of work and returns its duration.
@@ -17,6 +16,15 @@ pub type Sampler = dyn FnMut() -> Result<Duration>;
 
 /// Creates the rival's sampler.
 pub type Rival<'a> = &'a mut dyn FnMut(&Cuda) -> Result<Box<Sampler>>;
+
+/// The result of the rival in a case.
+#[derive(Clone, Debug)]
+pub enum RivalOutcome {
+    /// Its samples.
+    Measured(Samples),
+    /// The reason why there are none.
+    Missing(String),
+}
 
 /// How long and how often a case is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ pub enum Error {
 
     /// The control loop ended early.
     #[error(transparent)]
-    Control(#[from] tests::control::Error),
+    Control(#[from] infer::Error),
 
     /// An embedded kernel cannot be read.
     #[error("kernels/{file}.cubin: {source}")]

@@ -9,6 +9,7 @@
 //! criterion.
 
 mod bench;
+mod case;
 mod cases;
 pub mod cuda;
 mod error;
@@ -19,11 +20,12 @@ pub mod report;
 mod run;
 pub mod start_up;
 
-pub use bench::{Bench, Plan, Rival, Sampler};
-pub use cases::{Case, Needs, Unit, all};
+pub use bench::{Bench, Plan, Rival, RivalOutcome, Sampler};
+pub use case::{Case, Needs, Unit};
+pub use cases::all;
 pub use error::{Error, Result};
 pub use measure::{Bin, Samples, Summary};
-pub use run::{Environment, Measurement, Outcome, Progress, RivalOutcome, Run, run};
+pub use run::{Environment, Measurement, Outcome, Progress, Run, run};
 
 use std::time::Duration;
 

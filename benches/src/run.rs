@@ -2,8 +2,8 @@
 
 use tegra_hcq::{Device, DeviceKind, Properties};
 
-use crate::bench::{Bench, Plan};
-use crate::cases::{Case, Unit};
+use crate::bench::{Bench, Plan, RivalOutcome};
+use crate::case::{Case, Unit};
 use crate::cuda::Cuda;
 use crate::machine::Machine;
 use crate::measure::Samples;
@@ -23,15 +23,6 @@ pub struct Environment<'a> {
     pub start_up: Option<&'a StartUp>,
     /// The measuring plan of each case.
     pub plan: Plan,
-}
-
-/// The result of the rival in a case.
-#[derive(Clone, Debug)]
-pub enum RivalOutcome {
-    /// Its samples.
-    Measured(Samples),
-    /// The reason why there are none.
-    Missing(String),
 }
 
 /// The result of a case.
@@ -182,7 +173,7 @@ fn lack_of_memory(needed: u64, free: Option<u64>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cases::Needs;
+    use crate::case::Needs;
     use crate::error::{Error, Result};
 
     /// Keeps names and outcomes.

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use serde::Serialize;
-use tests::corpus::cases;
-use tests::corpus::coverage::{Executed, Need, Wanted, execute, wanted};
+use test_corpus::cases;
+use test_corpus::coverage::{Executed, Need, Wanted, execute, wanted};
 
 /// Names of kernels that a line of the text shows.
 const SHOWN: usize = 3;

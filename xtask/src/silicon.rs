@@ -8,13 +8,13 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use tests::corpus::silicon::{self, Opinion};
-use tests::corpus::{cases, on_the_model, table};
+use test_corpus::silicon::{self, Opinion};
+use test_corpus::{cases, on_the_model, table};
 
 /// The commands.
 #[derive(clap::Subcommand)]
 pub(crate) enum Exchange {
-    /// Write kernels, inputs and launches for tests/silicon/run.py
+    /// Write kernels, inputs and launches for tests/corpus/silicon/run.py
     Export {
         /// Folder to make
         folder: PathBuf,
@@ -51,7 +51,7 @@ pub(crate) fn run(exchange: &Exchange) -> Result<()> {
             Ok(())
         }
         Exchange::Import { folder } => {
-            let target = crate::workspace::root()?.join("tests/data/silicon");
+            let target = crate::workspace::root()?.join("tests/corpus/data/silicon");
             let remarks = silicon::import(folder, &target, cases())?;
             for remark in &remarks {
                 println!("{remark}");
@@ -67,7 +67,7 @@ fn write_table(check: bool) -> Result<()> {
     let root = crate::workspace::root()?;
     let path = root.join("docs/software-orin.md");
     let document = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-    let opinion = Opinion::load(&root.join("tests/data/silicon"))?;
+    let opinion = Opinion::load(&root.join("tests/corpus/data/silicon"))?;
     let results = on_the_model(orin_sim::Config::default(), cases())?;
     let rows = results.iter().map(|(case, outputs)| (*case, outputs.as_slice()));
     let table = table::render(&opinion, rows)?;

@@ -3,9 +3,9 @@
 use half::f16;
 use tegra_hcq::{Pod, WaitPolicy, args};
 
-use super::{Case, Unit};
 use crate::TIMEOUT;
 use crate::bench::{Bench, timed};
+use crate::case::{Case, Unit};
 use crate::cuda::Argument;
 use crate::error::{Error, Result};
 use crate::kernels::{Kernels, LINEAR, MATMUL, VECTOR_ADD};

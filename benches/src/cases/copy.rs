@@ -2,9 +2,10 @@
 
 use tegra_hcq::{MemoryUse, WaitPolicy};
 
-use super::{Case, KIB, MIB, Unit, size_name};
+use super::{KIB, MIB, size_name};
 use crate::TIMEOUT;
 use crate::bench::{Bench, timed};
+use crate::case::{Case, Unit};
 use crate::cuda;
 use crate::error::{Error, Result};
 

@@ -2,9 +2,9 @@
 
 use tegra_hcq::{Device, Graph, NodeId, WaitPolicy, args};
 
-use super::Case;
 use crate::TIMEOUT;
 use crate::bench::{Bench, timed};
+use crate::case::Case;
 use crate::cuda::{self, Argument, Cuda};
 use crate::error::Result;
 use crate::kernels::BASICS;

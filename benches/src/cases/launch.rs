@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use tegra_hcq::{WaitPolicy, args};
 
-use super::Case;
 use crate::TIMEOUT;
 use crate::bench::{Bench, Rival, spin_until, timed};
+use crate::case::Case;
 use crate::cuda::Argument;
 use crate::error::Result;
 use crate::kernels::BASICS;

@@ -1,7 +1,8 @@
 //! Allocation.
 
-use super::{Case, KIB, MIB, size_name};
+use super::{KIB, MIB, size_name};
 use crate::bench::{Bench, timed};
+use crate::case::Case;
 use crate::error::Result;
 
 /// Sizes of the allocations, in bytes.

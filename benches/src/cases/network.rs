@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
+use fastrand::Rng;
+use infer::control::{ControlLoop, WIDTHS};
+use infer::networks::{Mlp, Model};
+use infer::weights::{MlpWeights, RowForward};
 use tegra_hcq::{Queue, WaitPolicy};
-use tests::Numbers;
-use tests::control::{ControlLoop, WIDTHS};
-use tests::nn::{Mlp, Model};
-use tests::reference::MlpWeights;
 
-use super::Case;
 use crate::TIMEOUT;
 use crate::bench::{Bench, timed};
+use crate::case::Case;
 use crate::error::{Error, Result};
 
 /// Seed for the network's weights.
@@ -57,11 +57,12 @@ fn graph(bench: &mut Bench<'_>) -> Result<()> {
 type Forward<'a> = Box<dyn FnMut(&mut Queue, &mut Mlp) -> Result<()> + 'a>;
 
 fn infer<'a>(bench: &mut Bench<'_>, make: impl FnOnce(&Mlp) -> Result<Forward<'a>>) -> Result<()> {
-    let weights = MlpWeights::random(&mut Numbers::new(SEED), &WIDTHS);
-    let mut network = Mlp::new(bench.device(), weights, 1)?;
+    let weights = MlpWeights::random(&mut Rng::with_seed(SEED), &WIDTHS);
+    let mut network = Mlp::new(bench.device(), weights.clone(), 1)?;
     let mut forward = make(&network)?;
     let mut queue = bench.queue(WaitPolicy::Spin)?;
-    let input = Numbers::new(SEED).vec_f32(WIDTHS[0]);
+    let mut rng = Rng::with_seed(SEED);
+    let input: Vec<f32> = (0..WIDTHS[0]).map(|_| rng.f32() * 2.0 - 1.0).collect();
     let mut output = vec![0.0; WIDTHS[WIDTHS.len() - 1]];
     bench.measure_alone(1, &mut || {
         timed(|| {
@@ -71,9 +72,9 @@ fn infer<'a>(bench: &mut Bench<'_>, make: impl FnOnce(&Mlp) -> Result<Forward<'a
             Ok(())
         })
     })?;
-    let wanted = network.reference(&input);
-    match output.iter().zip(&wanted).find(|(got, wanted)| !(f64::from(**got) - *wanted).abs().le(&TOLERANCE))
-    {
+    let mut cpu = RowForward::new(weights);
+    let wanted = cpu.forward(&input);
+    match output.iter().zip(wanted).find(|(got, wanted)| !(f64::from(**got) - *wanted).abs().le(&TOLERANCE)) {
         Some((got, wanted)) => Err(Error::WrongResult(format!("the network says {got}, not {wanted}"))),
         None => Ok(()),
     }

@@ -1,7 +1,7 @@
 //! Whole processes.
 
-use super::Case;
 use crate::bench::Bench;
+use crate::case::Case;
 use crate::error::Result;
 use crate::start_up::Target;
 

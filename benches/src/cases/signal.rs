@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use tegra_hcq::{QueueOptions, WaitPolicy};
 
-use super::Case;
 use crate::TIMEOUT;
 use crate::bench::{Bench, spin_until, timed};
+use crate::case::Case;
 use crate::error::Result;
 
 /// Turns of two queues, per sample.

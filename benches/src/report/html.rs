@@ -5,9 +5,10 @@ use core::fmt::Write as _;
 use super::plot::{self, Line};
 use super::table::rate_text;
 use super::{escaped, figures, remark, three_digits, time_text};
+use crate::bench::RivalOutcome;
 use crate::error::Result;
 use crate::measure::Summary;
-use crate::run::{Measurement, Outcome, RivalOutcome, Run};
+use crate::run::{Measurement, Outcome, Run};
 
 const STYLE: &str = "body{font:15px/1.45 sans-serif;margin:2em auto;max-width:78em;padding:0 1em;color:#222}\
 table{border-collapse:collapse}th,td{padding:.15em .7em;text-align:right;border-bottom:1px solid #ddd;\

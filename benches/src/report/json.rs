@@ -3,9 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use super::figures;
-use crate::cases::Unit;
+use crate::bench::RivalOutcome;
+use crate::case::Unit;
 use crate::measure::{Samples, Summary};
-use crate::run::{Measurement, Outcome, RivalOutcome, Run};
+use crate::run::{Measurement, Outcome, Run};
 
 /// Version of the layout. It changes when a field changes its meaning.
 const SCHEMA: u32 = 1;

@@ -9,8 +9,9 @@ pub use html::html;
 pub use json::json;
 pub use table::table;
 
+use crate::bench::RivalOutcome;
 use crate::measure::Summary;
-use crate::run::{Outcome, RivalOutcome};
+use crate::run::Outcome;
 
 /// Escapes text for HTML elements and attributes.
 fn escaped(text: &str) -> String {
@@ -72,10 +73,11 @@ pub(crate) mod sample {
     use tegra_hcq::{DeviceKind, Properties};
 
     use crate::bench::Plan;
-    use crate::cases::Unit;
+    use crate::bench::RivalOutcome;
+    use crate::case::Unit;
     use crate::machine::Machine;
     use crate::measure::Samples;
-    use crate::run::{Measurement, Outcome, RivalInfo, RivalOutcome, Run};
+    use crate::run::{Measurement, Outcome, RivalInfo, Run};
 
     fn samples(nanoseconds: u64) -> Samples {
         let mut samples = Samples::default();

@@ -3,7 +3,7 @@
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
 use super::{figures, remark, three_digits, time_text};
-use crate::cases::Unit;
+use crate::case::Unit;
 use crate::measure::Summary;
 use crate::run::Run;
 

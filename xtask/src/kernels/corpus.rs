@@ -1,15 +1,15 @@
 //! The corpus: `kernels/corpus/*.cu`, compiled to `kernels/corpus/sm_NN-RELEASE/*.cubin`.
 //!
 //! Each compiler writes other code for the same source, and each chip has instructions of its own. What is
-//! compiled by whom is the list of [`tests::corpus::cubins`]. `corpus.lock` holds the hashes.
+//! compiled by whom is the list of [`test_corpus::cubins`]. `corpus.lock` holds the hashes.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use ::tests::corpus::cubins::VARIANTS;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
+use test_corpus::cubins::VARIANTS;
 
 use super::compiler::{Compiler, RELEASES};
 use super::{hash, stems};

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use ::tests::harness::Outcome;
-use ::tests::harness::report::{RunReport, TestReport};
+use test_harness::Outcome;
+use test_harness::report::{RunReport, TestReport};
 
 /// Colours that are readable on light and dark backgrounds alike.
 const STYLE: &str = "\

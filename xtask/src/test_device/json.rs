@@ -2,11 +2,11 @@
 
 use std::io::Write;
 
-use ::tests::harness::Outcome;
-use ::tests::harness::report::{RunReport, TestReport};
-use ::tests::harness::runner::Plan;
 use anyhow::Result;
 use serde_json::{Value, json};
+use test_harness::Outcome;
+use test_harness::report::{RunReport, TestReport};
+use test_harness::runner::Plan;
 
 /// One word and the text that goes with it.
 fn outcome(outcome: &Outcome) -> (&'static str, Option<&str>) {

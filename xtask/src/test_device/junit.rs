@@ -1,10 +1,10 @@
 //! A run as JUnit XML, the form that build servers read.
 
-use ::tests::harness::Outcome;
-use ::tests::harness::report::{Counts, RunReport, TestReport};
 use anyhow::{Context, Result};
 use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event};
+use test_harness::Outcome;
+use test_harness::report::{Counts, RunReport, TestReport};
 
 /// The document.
 ///

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ::tests::harness::report::RunReport;
-use ::tests::harness::runner::{self, Plan};
-use ::tests::harness::{Load, Machine};
-use ::tests::suites;
 use anyhow::Result;
 use tegra_hcq::DeviceKind;
+use test_harness::report::RunReport;
+use test_harness::runner::{self, Plan};
+use test_harness::{Load, Machine};
+use test_suites as suites;
 
 use crate::WrongUse;
 
@@ -148,7 +148,7 @@ fn started(report: &RunReport) -> String {
 }
 
 /// The kernel log's lines around a test, as texts with their stamps.
-fn log_lines(test: &::tests::harness::report::TestReport) -> impl Iterator<Item = String> {
+fn log_lines(test: &test_harness::report::TestReport) -> impl Iterator<Item = String> {
     let lines = test.events.iter().flat_map(|event| &event.lines);
     lines.map(|line| format!("{} {}", line.record.stamp, line.record.text).trim_start().to_owned())
 }

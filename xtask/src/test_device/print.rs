@@ -2,11 +2,11 @@
 
 use std::io::{self, Write};
 
-use ::tests::harness::report::{Counts, RunReport, TestReport};
-use ::tests::harness::runner::{Plan, Progress};
-use ::tests::harness::{Machine, Outcome};
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
+use test_harness::report::{Counts, RunReport, TestReport};
+use test_harness::runner::{Plan, Progress};
+use test_harness::{Machine, Outcome};
 
 const BOLD: Style = Style::new().bold();
 

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use ::tests::harness::Outcome;
-use ::tests::harness::report::{RunReport, TestReport};
 use gpu_log::{Record, check};
 use tegra_hcq::DeviceKind;
+use test_harness::Outcome;
+use test_harness::report::{RunReport, TestReport};
 
 /// One passed, one failed with everything that needs escaping, one skipped test of another suite.
 pub(super) fn report() -> RunReport {

@@ -1,0 +1,119 @@
+//! Errors of this crate.
+
+use crate::weights::ConvShape;
+
+/// Result of this crate's calls.
+pub type Result<T, E = Error> = core::result::Result<T, E>;
+
+/// Why a network could not be built or run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device refused a request, faulted or timed out.
+    #[error(transparent)]
+    Gpu(#[from] tegra_hcq::Error),
+
+    /// A buffer has the wrong length.
+    #[error("{what} has {len} elements instead of {needed}")]
+    Length {
+        /// The buffer's role.
+        what: &'static str,
+        /// Its elements.
+        len: usize,
+        /// The elements that the step needs.
+        needed: usize,
+    },
+
+    /// A buffer does not consist of whole rows.
+    #[error("{what} has {len} elements, which are no whole rows of {columns}")]
+    Rows {
+        /// The buffer's role.
+        what: &'static str,
+        /// Its elements.
+        len: usize,
+        /// Elements of a row.
+        columns: usize,
+    },
+
+    /// A size exceeds the 32 bits in which the kernels count.
+    #[error("size {0} does not fit the kernels' 32 bits")]
+    TooLarge(usize),
+
+    /// A convolution's window exceeds the padded image, or its stride is 0.
+    #[error("{shape:?} does not fit images of {rows} x {columns}")]
+    Convolution {
+        /// The convolution.
+        shape: ConvShape,
+        /// Rows of the image.
+        rows: usize,
+        /// Columns of the image.
+        columns: usize,
+    },
+
+    /// A pooling window exceeds the plane, or is empty.
+    #[error("windows of {size} x {size} do not fit planes of {rows} x {columns}")]
+    Window {
+        /// Edge of the window.
+        size: usize,
+        /// Rows of the plane.
+        rows: usize,
+        /// Columns of the plane.
+        columns: usize,
+    },
+
+    /// Strides lead outside of an array.
+    #[error("the strides lead to element {element} of an array of {len}")]
+    Stride {
+        /// The last element that would be read.
+        element: usize,
+        /// Elements of the array.
+        len: usize,
+    },
+
+    /// A fully connected network has no layers.
+    #[error("the network has no layers")]
+    NoLayers,
+
+    /// The heads of an attention do not divide its width.
+    #[error("{heads} heads do not divide a width of {width}")]
+    Heads {
+        /// Number of heads.
+        heads: usize,
+        /// Numbers per token.
+        width: usize,
+    },
+
+    /// Weights do not have the shape that the network needs.
+    #[error(
+        "{what} maps {inputs} inputs to {outputs} outputs; the network needs {needed_inputs} to {needed_outputs}"
+    )]
+    Shape {
+        /// The layer.
+        what: &'static str,
+        /// Inputs of the layer.
+        inputs: usize,
+        /// Outputs of the layer.
+        outputs: usize,
+        /// Inputs that the network needs.
+        needed_inputs: usize,
+        /// Outputs that the network needs.
+        needed_outputs: usize,
+    },
+
+    /// The GPU's output of the control loop's network differs from the CPU's.
+    #[error(
+        "cycle {cycle}: output {output} of the network is {got} instead of {want} (tolerance {tolerance:e})"
+    )]
+    Disagrees {
+        /// Cycles before this one.
+        cycle: u64,
+        /// Index of the output.
+        output: usize,
+        /// The GPU's result.
+        got: f32,
+        /// The CPU's result.
+        want: f64,
+        /// Largest difference that is accepted.
+        tolerance: f64,
+    },
+}

@@ -1,0 +1,122 @@
+//! Weights in GPU memory.
+
+use half::f16;
+use tegra_hcq::{Buffer, Device};
+
+use crate::error::{Error, Result};
+use crate::weights::{ConvShape, ConvWeights, LinearWeights, NormWeights};
+
+/// Refuses `len` elements where a layer or a step needs another number.
+pub(crate) fn fits(what: &'static str, len: usize, needed: usize) -> Result<()> {
+    if len == needed { Ok(()) } else { Err(Error::Length { what, len, needed }) }
+}
+
+/// Refuses incomplete weights.
+fn check(from: &LinearWeights) -> Result<()> {
+    fits("a layer's weights", from.weights.len(), from.inputs * from.outputs)?;
+    fits("a layer's bias", from.bias.len(), from.outputs)
+}
+
+/// A fully connected layer.
+#[derive(Debug)]
+pub struct Linear {
+    pub(crate) inputs: usize,
+    pub(crate) outputs: usize,
+    pub(crate) weights: Buffer<f32>,
+    pub(crate) bias: Buffer<f32>,
+}
+
+impl Linear {
+    /// Copies the weights to the GPU.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Length`] if weights are missing; an error of the device if there is no memory left.
+    pub fn new(device: &Device, from: &LinearWeights) -> Result<Self> {
+        check(from)?;
+        Ok(Self {
+            inputs: from.inputs,
+            outputs: from.outputs,
+            weights: device.alloc_from(&from.weights)?.named("linear weights"),
+            bias: device.alloc_from(&from.bias)?.named("linear bias"),
+        })
+    }
+}
+
+/// A fully connected layer for the tensor cores.
+#[derive(Debug)]
+pub struct HalfLinear {
+    pub(crate) inputs: usize,
+    pub(crate) outputs: usize,
+    /// Bits of halves.
+    pub(crate) weights: Buffer<u16>,
+    pub(crate) bias: Buffer<f32>,
+}
+
+impl HalfLinear {
+    /// Rounds the weights to halves and copies them to the GPU; the bias stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Length`] if weights are missing; an error of the device if there is no memory left.
+    pub fn new(device: &Device, from: &LinearWeights) -> Result<Self> {
+        check(from)?;
+        let bits: Vec<u16> = from.weights.iter().map(|w| f16::from_f32(*w).to_bits()).collect();
+        Ok(Self {
+            inputs: from.inputs,
+            outputs: from.outputs,
+            weights: device.alloc_from(&bits)?.named("half weights"),
+            bias: device.alloc_from(&from.bias)?.named("half bias"),
+        })
+    }
+}
+
+/// A convolution.
+#[derive(Debug)]
+pub struct Conv {
+    pub(crate) shape: ConvShape,
+    pub(crate) weights: Buffer<f32>,
+    pub(crate) bias: Buffer<f32>,
+}
+
+impl Conv {
+    /// Copies the weights to the GPU.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Length`] if weights are missing; an error of the device if there is no memory left.
+    pub fn new(device: &Device, from: &ConvWeights) -> Result<Self> {
+        let ConvShape { channels_in, channels_out, size, .. } = from.shape;
+        fits("a convolution's weights", from.weights.len(), channels_in * channels_out * size * size)?;
+        fits("a convolution's bias", from.bias.len(), channels_out)?;
+        Ok(Self {
+            shape: from.shape,
+            weights: device.alloc_from(&from.weights)?.named("convolution weights"),
+            bias: device.alloc_from(&from.bias)?.named("convolution bias"),
+        })
+    }
+}
+
+/// A layer normalisation of rows.
+#[derive(Debug)]
+pub struct Norm {
+    pub(crate) gain: Buffer<f32>,
+    pub(crate) bias: Buffer<f32>,
+    pub(crate) epsilon: f32,
+}
+
+impl Norm {
+    /// Copies gain and bias to the GPU.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Length`] if weights are missing; an error of the device if there is no memory left.
+    pub fn new(device: &Device, from: &NormWeights) -> Result<Self> {
+        fits("a normalisation's bias", from.bias.len(), from.gain.len())?;
+        Ok(Self {
+            gain: device.alloc_from(&from.gain)?.named("norm gain"),
+            bias: device.alloc_from(&from.bias)?.named("norm bias"),
+            epsilon: from.epsilon,
+        })
+    }
+}

@@ -1,0 +1,158 @@
+//! Fully connected networks: in 32 bits, and in halves on the tensor cores.
+
+use tegra_hcq::{Buffer, Device, Graph, MemoryUse};
+
+use super::{Model, expect_shape};
+use crate::error::{Error, Result};
+use crate::kernels::{Kernels, Steps};
+use crate::layers::{HalfLinear, Linear};
+use crate::weights::MlpWeights;
+
+/// Fully connected layers with ReLU between them, one launch per layer.
+#[derive(Debug)]
+pub struct Mlp {
+    kernels: Kernels,
+    weights: MlpWeights,
+    layers: Vec<Linear>,
+    /// The input of each layer, and the output of the last.
+    values: Vec<Buffer<f32>>,
+}
+
+/// Refuses networks without layers, or with layers that do not fit each other.
+fn check(weights: &MlpWeights) -> Result<()> {
+    let mut inputs = weights.layers.first().ok_or(Error::NoLayers)?.inputs;
+    for layer in &weights.layers {
+        expect_shape("a layer", layer, inputs, layer.outputs)?;
+        inputs = layer.outputs;
+    }
+    Ok(())
+}
+
+/// The input of each layer and the output of the last, for `rows` rows. The CPU writes the first and reads the last.
+fn buffers(device: &Device, weights: &MlpWeights, rows: usize) -> Result<Vec<Buffer<f32>>> {
+    let last = weights.layers.len();
+    let first = weights.layers.first().map(|layer| layer.inputs);
+    let widths = first.into_iter().chain(weights.layers.iter().map(|layer| layer.outputs));
+    let make = |(at, width): (usize, usize)| {
+        let purpose = match at {
+            0 => MemoryUse::Upload,
+            at if at == last => MemoryUse::ReadBack,
+            _ => MemoryUse::Device,
+        };
+        Ok(device.alloc_for(rows * width, purpose)?.named(&format!("values before layer {at}")))
+    };
+    widths.enumerate().map(make).collect()
+}
+
+impl Mlp {
+    /// A network for inputs of `rows` rows.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoLayers`] if there are no layers, [`Error::Shape`] if they do not fit each other; an error of the device
+    /// if there is no memory left.
+    pub fn new(device: &Device, weights: MlpWeights, rows: usize) -> Result<Self> {
+        check(&weights)?;
+        let layers = weights.layers.iter().map(|layer| Linear::new(device, layer)).collect::<Result<_>>()?;
+        let values = buffers(device, &weights, rows)?;
+        Ok(Self { kernels: Kernels::load(device)?, weights, layers, values })
+    }
+
+    /// Number of weights and biases.
+    pub fn parameters(&self) -> usize {
+        self.weights.parameters()
+    }
+
+    /// The weights.
+    pub fn weights(&self) -> &MlpWeights {
+        &self.weights
+    }
+
+    /// Records a graph that computes the output from the input.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Model::forward`] and [`tegra_hcq::GraphBuilder::build`].
+    pub fn graph(&self, device: &Device) -> Result<Graph> {
+        let mut builder = device.graph();
+        self.forward(&mut builder)?;
+        Ok(builder.build()?)
+    }
+}
+
+impl Model for Mlp {
+    fn input(&mut self) -> &mut Buffer<f32> {
+        &mut self.values[0]
+    }
+
+    fn output(&mut self) -> &mut Buffer<f32> {
+        let last = self.layers.len();
+        &mut self.values[last]
+    }
+
+    fn forward(&self, steps: &mut dyn Steps) -> Result<()> {
+        for (at, layer) in self.layers.iter().enumerate() {
+            let (input, out) = (&self.values[at], &self.values[at + 1]);
+            self.kernels.linear(steps, layer, self.weights.activation(at), input, out)?;
+        }
+        Ok(())
+    }
+}
+
+/// An [`Mlp`] whose weights and layer inputs are rounded to halves; sums have 32 bits. Two launches per layer: the first
+/// one rounds.
+#[derive(Debug)]
+pub struct HalfMlp {
+    kernels: Kernels,
+    weights: MlpWeights,
+    layers: Vec<HalfLinear>,
+    values: Vec<Buffer<f32>>,
+    /// The input of each layer, rounded.
+    rounded: Vec<Buffer<u16>>,
+}
+
+impl HalfMlp {
+    /// A network for inputs of `rows` rows.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoLayers`] if there are no layers, [`Error::Shape`] if they do not fit each other; an error of the device
+    /// if there is no memory left.
+    pub fn new(device: &Device, weights: MlpWeights, rows: usize) -> Result<Self> {
+        check(&weights)?;
+        let layers = weights.layers.iter().map(|layer| HalfLinear::new(device, layer));
+        let layers = layers.collect::<Result<_>>()?;
+        let values = buffers(device, &weights, rows)?;
+        let rounded = weights.layers.iter().map(|layer| device.alloc(rows * layer.inputs));
+        let rounded = rounded.collect::<tegra_hcq::Result<_>>()?;
+        Ok(Self { kernels: Kernels::load(device)?, weights, layers, values, rounded })
+    }
+}
+
+impl HalfMlp {
+    /// The weights, before rounding.
+    pub fn weights(&self) -> &MlpWeights {
+        &self.weights
+    }
+}
+
+impl Model for HalfMlp {
+    fn input(&mut self) -> &mut Buffer<f32> {
+        &mut self.values[0]
+    }
+
+    fn output(&mut self) -> &mut Buffer<f32> {
+        let last = self.layers.len();
+        &mut self.values[last]
+    }
+
+    fn forward(&self, steps: &mut dyn Steps) -> Result<()> {
+        for (at, layer) in self.layers.iter().enumerate() {
+            let rounded = &self.rounded[at];
+            self.kernels.to_f16(steps, &self.values[at], rounded)?;
+            let activation = self.weights.activation(at);
+            self.kernels.linear_f16(steps, layer, activation, rounded, &self.values[at + 1])?;
+        }
+        Ok(())
+    }
+}

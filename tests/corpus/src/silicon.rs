@@ -1,0 +1,388 @@
+//! A second opinion: what a GPU computes under NVIDIA's own driver.
+//!
+//! [`export`] writes the corpus as a folder that `tests/silicon/run.py` runs on any machine with an NVIDIA
+//! driver, with nothing but Python's standard library and `libcuda`. [`import`] turns what comes back into
+//! [`Stored`] results, which are committed: hashes where the result is exactly that of the reference, the
+//! outputs themselves elsewhere. Tests compare the software Orin with them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::case::{Argument, Case};
+use super::compare::{Difference, Tolerance, compare, is_nan};
+use super::cubins::{FILES, built_in};
+use super::data::Data;
+
+/// What `run.py` reads: `cases.json`.
+#[derive(Debug, Serialize, Deserialize)]
+struct Export {
+    /// Version of the format.
+    format: u32,
+    /// Compute capability times ten of the cubins.
+    sm: u32,
+    cases: Vec<ExportedCase>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct ExportedCase {
+    name: String,
+    cubin: String,
+    kernel: String,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: u32,
+    arguments: Vec<ExportedArgument>,
+}
+
+/// A buffer lies in `inputs.bin`; a scalar is given as its bytes in hexadecimal.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ExportedArgument {
+    Input { offset: usize, bytes: usize },
+    Output { offset: usize, bytes: usize },
+    Scalar(String),
+}
+
+/// What `run.py` writes about a case: a line of `results.jsonl`.
+#[derive(Debug, Deserialize)]
+struct RunResult {
+    name: String,
+    /// Offset and length of each output in `outputs.bin`.
+    outputs: Option<Vec<(usize, usize)>>,
+    error: Option<String>,
+}
+
+/// What `run.py` writes about the machine: the first line of `results.jsonl`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Name of the GPU as its driver gives it.
+    pub device: String,
+    /// Compute capability, as `9.0`.
+    pub capability: String,
+    /// Version of CUDA that the driver speaks, as `12.8`.
+    pub driver: String,
+}
+
+/// Results of silicon, as they are committed.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Stored {
+    /// Where they come from; `None` before anything was imported.
+    pub machine: Option<Machine>,
+    /// By name of the case.
+    pub cases: BTreeMap<String, StoredCase>,
+}
+
+/// Results of one case.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct StoredCase {
+    /// Hash of launch and arguments: results of other arguments are worth nothing.
+    pub arguments: String,
+    /// The outputs in order.
+    pub outputs: Vec<StoredOutput>,
+}
+
+/// One output.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StoredOutput {
+    /// SHA-256 of the bytes, with every NaN as one and the same.
+    Hash(String),
+    /// Offset and length of the bytes in `outputs.bin`.
+    Bytes(usize, usize),
+}
+
+/// Why an exchange with silicon fails.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file cannot be read or written.
+    #[error("{}: {error}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A file says something else than it should.
+    #[error("{}: {what}", path.display())]
+    Content {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it, and what helps.
+        what: String,
+    },
+}
+
+/// The folder of the committed results.
+pub fn folder() -> PathBuf {
+    test_support::workspace().join("tests/corpus/data/silicon")
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    fs::read(path).map_err(|error| Error::File { path: path.to_owned(), error })
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    fs::write(path, bytes).map_err(|error| Error::File { path: path.to_owned(), error })
+}
+
+fn json_error(path: &Path) -> impl FnOnce(serde_json::Error) -> Error {
+    let path = path.to_owned();
+    move |error| Error::Content { path, what: error.to_string() }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Writes the corpus for a GPU of compute capability `sm` / 10; returns the number of cases.
+///
+/// # Errors
+///
+/// When there are no cubins for such a GPU, or a file cannot be written.
+pub fn export(folder: &Path, sm: u32, cases: &[Case]) -> Result<usize, Error> {
+    let cubins = folder.join("cubins");
+    fs::create_dir_all(&cubins).map_err(|error| Error::File { path: cubins.clone(), error })?;
+    for file in FILES {
+        let path = cubins.join(file).with_extension("cubin");
+        let cubin = built_in(file, sm).ok_or_else(|| Error::Content {
+            path: path.clone(),
+            what: format!("there are no cubins for sm_{sm}; those for sm_87 and sm_90 exist"),
+        })?;
+        write(&path, cubin)?;
+    }
+    let mut inputs = Vec::new();
+    let exported = cases.iter().map(|case| exported(case, &mut inputs)).collect();
+    let export = Export { format: 1, sm, cases: exported };
+    let path = folder.join("cases.json");
+    write(&path, &serde_json::to_vec(&export).map_err(json_error(&path))?)?;
+    write(&folder.join("inputs.bin"), &inputs)?;
+    write(&folder.join("run.py"), include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/silicon/run.py")))?;
+    Ok(cases.len())
+}
+
+fn exported(case: &Case, inputs: &mut Vec<u8>) -> ExportedCase {
+    let mut place = |data: &Data| {
+        let offset = inputs.len();
+        inputs.extend_from_slice(&data.bytes);
+        (offset, data.bytes.len())
+    };
+    let argument = |argument: &Argument| match argument {
+        Argument::Input(data) => {
+            let (offset, bytes) = place(data);
+            ExportedArgument::Input { offset, bytes }
+        }
+        Argument::Output(data) => {
+            let (offset, bytes) = place(data);
+            ExportedArgument::Output { offset, bytes }
+        }
+        Argument::Scalar(bytes) => ExportedArgument::Scalar(hex(bytes)),
+    };
+    ExportedCase {
+        name: case.kernel.to_owned(),
+        cubin: format!("cubins/{}.cubin", case.file),
+        kernel: case.kernel.to_owned(),
+        grid: case.grid,
+        block: case.block,
+        shared_bytes: case.shared_bytes,
+        arguments: case.arguments.iter().map(argument).collect(),
+    }
+}
+
+/// Hash of everything that decides a case's results besides the code.
+fn arguments_hash(case: &Case) -> String {
+    let mut hash = Sha256::new();
+    for number in case.grid.iter().chain(&case.block).chain([&case.shared_bytes]) {
+        hash.update(number.to_le_bytes());
+    }
+    for argument in &case.arguments {
+        let (tag, bytes) = match argument {
+            Argument::Input(data) => (0_u64, &data.bytes),
+            Argument::Output(data) => (1, &data.bytes),
+            Argument::Scalar(bytes) => (2, bytes),
+        };
+        hash.update(tag.to_le_bytes());
+        hash.update((bytes.len() as u64).to_le_bytes());
+        hash.update(bytes);
+    }
+    hex(&hash.finalize())
+}
+
+/// Hash of an output, with every NaN as one and the same.
+fn output_hash(data: &Data) -> String {
+    let mut hash = Sha256::new();
+    let size = data.kind.size();
+    for word in data.words() {
+        let word = if is_nan(data.kind, word) { u64::MAX } else { word };
+        hash.update(&word.to_le_bytes()[..size]);
+    }
+    hex(&hash.finalize())
+}
+
+/// Reads what `run.py` wrote and stores it in `target`; returns a line for every case that did not run or
+/// that differs from the reference.
+///
+/// # Errors
+///
+/// When a file is missing or damaged, or is about other cases.
+pub fn import(results: &Path, target: &Path, cases: &[Case]) -> Result<Vec<String>, Error> {
+    let path = results.join("results.jsonl");
+    let text = String::from_utf8_lossy(&read(&path)?).into_owned();
+    let bytes = read(&results.join("outputs.bin"))?;
+    let mut lines = text.lines();
+    let machine: Machine =
+        serde_json::from_str(lines.next().unwrap_or_default()).map_err(json_error(&path))?;
+    let mut stored = Stored { machine: Some(machine), cases: BTreeMap::new() };
+    let (mut kept, mut remarks) = (Vec::new(), Vec::new());
+    for line in lines {
+        let result: RunResult = serde_json::from_str(line).map_err(json_error(&path))?;
+        let Some(case) = cases.iter().find(|case| case.kernel == result.name) else {
+            let what = format!("there is no case {}: export again and run that", result.name);
+            return Err(Error::Content { path, what });
+        };
+        let Some(places) = result.outputs else {
+            remarks.push(format!("{}: {}", case.kernel, result.error.unwrap_or_default()));
+            continue;
+        };
+        let outputs = outputs_of(case, &places, &bytes).ok_or_else(|| Error::Content {
+            path: path.clone(),
+            what: format!("{}: the outputs are not those of the case", case.kernel),
+        })?;
+        remarks.extend(remark(case, &outputs));
+        stored.cases.insert(case.kernel.to_owned(), keep(case, &outputs, &mut kept));
+    }
+    fs::create_dir_all(target).map_err(|error| Error::File { path: target.to_owned(), error })?;
+    let path = target.join("results.json");
+    let text = serde_json::to_string_pretty(&stored).map_err(json_error(&path))? + "\n";
+    write(&path, text.as_bytes())?;
+    write(&target.join("outputs.bin"), &kept)?;
+    Ok(remarks)
+}
+
+/// The outputs of a case in the bytes of all.
+fn outputs_of(case: &Case, places: &[(usize, usize)], bytes: &[u8]) -> Option<Vec<Data>> {
+    let declared: Vec<&Data> = case.outputs().collect();
+    if declared.len() != places.len() {
+        return None;
+    }
+    declared
+        .into_iter()
+        .zip(places)
+        .map(|(data, (offset, len))| {
+            let bytes = bytes.get(*offset..offset.checked_add(*len)?)?.to_vec();
+            (bytes.len() == data.bytes.len()).then_some(Data { kind: data.kind, bytes })
+        })
+        .collect()
+}
+
+/// What is remarkable about silicon's results: an element beyond the tolerance from the reference.
+fn remark(case: &Case, outputs: &[Data]) -> Option<String> {
+    super::run::judge(case, outputs, case.expected(), "the CPU").err().map(|error| error.to_string())
+}
+
+fn keep(case: &Case, outputs: &[Data], kept: &mut Vec<u8>) -> StoredCase {
+    let one = |(output, expected): (&Data, &Data)| {
+        let hash = output_hash(output);
+        if case.tolerance == Tolerance::Exact && hash == output_hash(expected) {
+            return StoredOutput::Hash(hash);
+        }
+        let offset = kept.len();
+        kept.extend_from_slice(&output.bytes);
+        StoredOutput::Bytes(offset, output.bytes.len())
+    };
+    let outputs = outputs.iter().zip(case.expected()).map(one).collect();
+    StoredCase { arguments: arguments_hash(case), outputs }
+}
+
+/// The committed results, with the bytes of those outputs that are kept as such.
+#[derive(Debug)]
+pub struct Opinion {
+    stored: Stored,
+    bytes: Vec<u8>,
+}
+
+impl Opinion {
+    /// Reads the committed results; without any, an opinion on nothing.
+    ///
+    /// # Errors
+    ///
+    /// When a file is damaged.
+    pub fn load(folder: &Path) -> Result<Self, Error> {
+        let path = folder.join("results.json");
+        if !path.exists() {
+            return Ok(Self { stored: Stored::default(), bytes: Vec::new() });
+        }
+        let stored = serde_json::from_slice(&read(&path)?).map_err(json_error(&path))?;
+        Ok(Self { stored, bytes: read(&folder.join("outputs.bin"))? })
+    }
+
+    /// Where the results come from.
+    pub fn machine(&self) -> Option<&Machine> {
+        self.stored.machine.as_ref()
+    }
+
+    /// Names of the cases that have results.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.stored.cases.keys().map(String::as_str)
+    }
+
+    /// Whether there are results of this case, for these arguments.
+    pub fn knows(&self, case: &Case) -> bool {
+        let stored = self.stored.cases.get(case.kernel);
+        stored.is_some_and(|stored| stored.arguments == arguments_hash(case))
+    }
+
+    /// Compares outputs with silicon's; `None` where there is no result for this case.
+    ///
+    /// # Errors
+    ///
+    /// When the stored results are of other arguments or of another shape.
+    pub fn compare(&self, case: &Case, outputs: &[Data]) -> Result<Option<Difference>, Error> {
+        let Some(stored) = self.stored.cases.get(case.kernel) else { return Ok(None) };
+        let stale = |what: &str| Error::Content {
+            path: folder().join("results.json"),
+            what: format!("{}: {what}; run the case on silicon again, or remove its entry", case.kernel),
+        };
+        if stored.arguments != arguments_hash(case) {
+            return Err(stale("the results are of other arguments"));
+        }
+        if stored.outputs.len() != outputs.len() {
+            return Err(stale("the results have another number of outputs"));
+        }
+        let mut total = Difference::default();
+        for (output, stored) in outputs.iter().zip(&stored.outputs) {
+            total = total.and(match stored {
+                StoredOutput::Hash(hash) => by_hash(case, output, hash),
+                StoredOutput::Bytes(offset, len) => {
+                    let bytes = self
+                        .bytes
+                        .get(*offset..offset + len)
+                        .ok_or_else(|| stale("the bytes are missing"))?;
+                    let silicon = Data { kind: output.kind, bytes: bytes.to_vec() };
+                    if silicon.bytes.len() != output.bytes.len() {
+                        return Err(stale("the results have another length"));
+                    }
+                    compare(output, &silicon, case.tolerance)
+                }
+            });
+        }
+        Ok(Some(total))
+    }
+}
+
+/// Compares with a hash. It was taken of what the reference gives too: that tells which element differs.
+fn by_hash(case: &Case, output: &Data, hash: &str) -> Difference {
+    if output_hash(output) == hash {
+        return Difference { elements: output.len(), equal: output.len(), ..Difference::default() };
+    }
+    let same_shape = |data: &&Data| (data.kind, data.bytes.len()) == (output.kind, output.bytes.len());
+    let expected = case.expected().iter().find(|data| same_shape(data) && output_hash(data) == hash);
+    match expected {
+        Some(expected) => compare(output, expected, Tolerance::Exact),
+        None => Difference { elements: output.len(), equal: 0, max_ulp: u64::MAX, first_wrong: Some(0) },
+    }
+}

@@ -1,0 +1,152 @@
+//! What a test is given.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use nvgpu_channel::Gpu;
+use nvgpu_sys::Door;
+use nvmap::Nvmap;
+use orin_sim::SoftwareOrin;
+use tegra_hcq::{Device, DeviceKind};
+
+use super::machine::Opened;
+use super::{Machine, Neighbour, Role};
+
+/// A door and, once somebody asked for it, the device behind it.
+#[derive(Clone, Debug)]
+pub(crate) struct Station {
+    pub(crate) door: Arc<dyn Door>,
+    orin: Option<SoftwareOrin>,
+    device: Arc<OnceLock<Device>>,
+}
+
+impl Station {
+    pub(crate) fn new(opened: Opened) -> Self {
+        Self { door: opened.door, orin: opened.orin, device: Arc::default() }
+    }
+}
+
+/// The surroundings of one test.
+#[derive(Debug)]
+pub struct Context {
+    machine: Machine,
+    station: Station,
+    notes: Mutex<Vec<String>>,
+}
+
+impl Context {
+    pub(crate) fn new(machine: Machine, station: Station) -> Self {
+        Self { machine, station, notes: Mutex::default() }
+    }
+
+    /// `Nvgpu`, `Nvrm` or `Sim`.
+    pub fn kind(&self) -> DeviceKind {
+        self.machine.kind()
+    }
+
+    /// Whether the test runs on a model, where times mean nothing.
+    pub fn is_model(&self) -> bool {
+        self.machine.is_model()
+    }
+
+    /// The door to the kernel, real or modelled, for tests below the device.
+    pub fn door(&self) -> &Arc<dyn Door> {
+        &self.station.door
+    }
+
+    /// The software Orin behind the door, for what only a model can do; `None` on a board.
+    pub fn orin(&self) -> Option<&SoftwareOrin> {
+        self.station.orin.as_ref()
+    }
+
+    /// Starts another process on the same GPU.
+    ///
+    /// # Errors
+    ///
+    /// When the system cannot start it.
+    pub fn neighbour(&self, role: Role, argument: u64) -> Result<Neighbour, std::io::Error> {
+        Neighbour::start(self, role, argument)
+    }
+
+    pub(crate) fn machine(&self) -> Machine {
+        self.machine
+    }
+
+    /// The device, opened at the first call: one of the test's own, or that of the suite for tests that
+    /// [share](super::Test::sharing_device) it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Device::open_through`].
+    pub fn device(&self) -> Result<&Device, tegra_hcq::Error> {
+        if let Some(device) = self.station.device.get() {
+            return Ok(device);
+        }
+        let device = Device::open_through(Arc::clone(self.door()), self.kind())?;
+        // Tests run one after another, so nobody else has opened it in between.
+        Ok(self.station.device.get_or_init(|| device))
+    }
+
+    /// The GPU without the layers above `nvgpu-channel`; a new one at each call.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Gpu::open`].
+    pub fn gpu(&self) -> Result<Gpu, nvgpu_channel::Error> {
+        Gpu::open(self.door())
+    }
+
+    /// The memory allocator; a new client at each call.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Nvmap::open`].
+    pub fn nvmap(&self) -> Result<Nvmap, nvmap::Error> {
+        Nvmap::open(self.door())
+    }
+
+    /// The length of a test that takes `full` on a board: shorter on a model, by the run's factor.
+    pub fn scaled(&self, full: Duration) -> Duration {
+        full.mul_f64(self.machine.scale())
+    }
+
+    /// The length of a test of a load: what the run asks for, else as [`Context::scaled`].
+    pub fn load_time(&self, full: Duration) -> Duration {
+        self.machine.load.duration.unwrap_or_else(|| self.scaled(full))
+    }
+
+    /// Where random decisions of a test of a load begin: what the run asks for, else any number.
+    pub fn seed(&self) -> u64 {
+        let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.machine.load.seed.unwrap_or_else(|| u64::from(now().subsec_nanos()) ^ (now().as_secs() << 20))
+    }
+
+    /// Tells whoever watches the run what was done so far, in one line.
+    pub fn tick(&self, text: &str) {
+        if let Some(ticker) = self.machine.load.ticker {
+            ticker(text);
+        }
+    }
+
+    /// The number of rounds of a test that makes `full` on a board: fewer on a model, but at least
+    /// `least`.
+    pub fn rounds(&self, full: u64, least: u64) -> u64 {
+        // CAST: a share of a u64, rounded; exact below 2^53.
+        ((full as f64 * self.machine.scale()).round() as u64).max(least.min(full))
+    }
+
+    /// How long to wait for what takes at most `time` on a board; a model gets more.
+    pub fn patience(&self, time: Duration) -> Duration {
+        self.machine.patience(time)
+    }
+
+    /// Keeps a measured value or an observation for the report.
+    pub fn note(&self, text: impl Into<String>) {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(text.into());
+    }
+
+    /// The notes so far.
+    pub(crate) fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

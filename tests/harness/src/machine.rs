@@ -1,0 +1,161 @@
+//! What the tests run on.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nvgpu_channel::Gpu;
+use nvgpu_sys::{Door, Errno, LinuxDoor, paths};
+use orin_sim::{Config, SoftwareOrin};
+use tegra_hcq::DeviceKind;
+
+/// The node of NVIDIA's desktop driver.
+const NVRM_NODE: &str = "/dev/nvidiactl";
+/// By how much long tests are shortened on the software Orin, which interprets kernels.
+const MODEL_SCALE: f64 = 0.02;
+/// Shortest wait on the software Orin, where the machine may be busy with other things.
+const MODEL_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A board, or software Orins.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine {
+    kind: DeviceKind,
+    scale: f64,
+    pub(crate) load: Load,
+}
+
+/// What a run wants of tests of a load: how long, which, and who is told.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Load {
+    /// How long such a test works; it has a length of its own otherwise.
+    pub duration: Option<Duration>,
+    /// Where its random decisions begin; otherwise they differ from run to run.
+    pub seed: Option<u64>,
+    /// Is told each second what was done so far, in one line.
+    pub ticker: Option<fn(&str)>,
+}
+
+/// What a test has of the machine: the door, and the software Orin if it is one.
+#[derive(Clone, Debug)]
+pub(crate) struct Opened {
+    pub(crate) door: Arc<dyn Door>,
+    pub(crate) orin: Option<SoftwareOrin>,
+}
+
+impl Machine {
+    /// The machine that `kind` names: for `auto` the board where there is one.
+    ///
+    /// # Errors
+    ///
+    /// A sentence, when there is no such device here or the suites do not run on it.
+    pub fn choose(kind: DeviceKind) -> Result<Self, String> {
+        let board = paths::CTRL.to_str().is_ok_and(|path| Path::new(path).exists());
+        match kind {
+            DeviceKind::Nvgpu if !board => Err(format!(
+                "there is no {} here: this is no Jetson Orin with JetPack 6; --device sim runs on the software \
+                 Orin",
+                paths::CTRL.to_string_lossy()
+            )),
+            DeviceKind::Nvgpu => Ok(Self::board()),
+            DeviceKind::Auto if board => Ok(Self::board()),
+            DeviceKind::Auto | DeviceKind::Sim => Ok(Self::software()),
+            DeviceKind::Nvrm if !Path::new(NVRM_NODE).exists() => {
+                Err(format!("there is no {NVRM_NODE} here: NVIDIA's desktop driver is not loaded"))
+            }
+            DeviceKind::Nvrm => Ok(Self { kind: DeviceKind::Nvrm, ..Self::board() }),
+            other => Err(format!("the suites do not run on {other}: choose auto, nvgpu, nvrm or sim")),
+        }
+    }
+
+    /// The board, whether there is one or not.
+    pub(crate) fn board() -> Self {
+        Self { kind: DeviceKind::Nvgpu, scale: 1.0, load: Load::default() }
+    }
+
+    /// Software Orins, one for each test.
+    pub fn software() -> Self {
+        Self { kind: DeviceKind::Sim, scale: MODEL_SCALE, load: Load::default() }
+    }
+
+    /// The same with another factor for durations and numbers of rounds, between 0 and 1.
+    ///
+    /// # Panics
+    ///
+    /// When the factor is not in that range.
+    #[must_use]
+    pub fn with_scale(self, scale: f64) -> Self {
+        assert!(scale > 0.0 && scale <= 1.0, "scale {scale}");
+        Self { scale, ..self }
+    }
+
+    /// The same with another load.
+    #[must_use]
+    pub fn with_load(self, load: Load) -> Self {
+        Self { load, ..self }
+    }
+
+    /// `Nvgpu`, `Nvrm` or `Sim`.
+    pub fn kind(&self) -> DeviceKind {
+        self.kind
+    }
+
+    /// Whether it is a model.
+    pub fn is_model(&self) -> bool {
+        self.kind == DeviceKind::Sim
+    }
+
+    /// The factor for durations and numbers of rounds.
+    pub fn scale(&self) -> f64 {
+        self.scale
+    }
+
+    /// How long to wait for what takes at most `time` on a board.
+    pub fn patience(&self, time: Duration) -> Duration {
+        if self.is_model() { time.max(MODEL_PATIENCE) } else { time }
+    }
+
+    /// A door to the board, or to a new software Orin.
+    ///
+    /// # Errors
+    ///
+    /// When the software Orin cannot be started.
+    pub fn door(&self) -> Result<Arc<dyn Door>, Errno> {
+        Ok(self.open()?.door)
+    }
+
+    /// As [`Machine::door`], with the software Orin.
+    pub(crate) fn open(&self) -> Result<Opened, Errno> {
+        if !self.is_model() {
+            return Ok(Opened { door: Arc::new(LinuxDoor), orin: None });
+        }
+        let orin = SoftwareOrin::new(Config::from_environment())?;
+        Ok(Opened { door: Arc::new(orin.clone()), orin: Some(orin) })
+    }
+
+    /// One line about the GPU, or why it cannot be opened.
+    pub fn describe(&self) -> String {
+        let door = match self.door() {
+            Ok(door) => door,
+            Err(errno) => return format!("the software Orin does not start: {errno}"),
+        };
+        if self.kind == DeviceKind::Nvrm {
+            return match tegra_hcq::Device::open_through(door, self.kind) {
+                Ok(device) => {
+                    let info = device.info();
+                    let (major, minor) = info.sm_version;
+                    format!("{}: {}, {} SMs (SM {major}.{minor})", self.kind, info.chip, info.sm_count)
+                }
+                Err(error) => format!("{}: {error}", self.kind),
+            };
+        }
+        match Gpu::open(&door) {
+            Ok(gpu) => {
+                let seen = gpu.characteristics();
+                let (major, minor) = seen.sm_version();
+                let (chip, sms) = (seen.chip_name(), seen.sm_count());
+                format!("{}: {chip}, {sms} SMs (SM {major}.{minor})", door.name())
+            }
+            Err(error) => format!("{}: {error}", door.name()),
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Runs tests one after another.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use gpu_log::{Event, Kind};
+use nvgpu_sys::Door;
+use tegra_hcq::DeviceKind;
+
+use super::context::Station;
+use super::log::{LogWatch, judge};
+use super::report::{RunReport, TestReport};
+use super::{Check, Context, Machine, Outcome, Suite, Test, panics};
+
+/// How long a board may take to bring a channel up after a test that did not end.
+const REVIVAL: Duration = Duration::from_secs(30);
+
+/// The tests of a run, in order.
+#[derive(Clone, Debug)]
+pub struct Plan(pub(crate) Vec<(&'static Suite, &'static Test)>);
+
+impl Plan {
+    /// The tests of the suites called `wanted` (of all suites, if empty) whose name, with the suite's
+    /// name and `/` in front, contains `filter`.
+    ///
+    /// # Errors
+    ///
+    /// A sentence, when there is no such suite or no test is left.
+    pub fn new(all: &[&'static Suite], wanted: &[String], filter: Option<&str>) -> Result<Self, String> {
+        if let Some(unknown) = wanted.iter().find(|name| !all.iter().any(|suite| suite.name == **name)) {
+            let names: Vec<_> = all.iter().map(|suite| suite.name).collect();
+            return Err(format!("there is no suite {unknown}; there are: {}", names.join(", ")));
+        }
+        let chosen =
+            all.iter().filter(|suite| wanted.is_empty() || wanted.iter().any(|name| name == suite.name));
+        let tests: Vec<_> = chosen
+            .flat_map(|suite| suite.tests.iter().map(move |test| (*suite, test)))
+            .filter(|(suite, test)| filter.is_none_or(|text| full_name(suite, test).contains(text)))
+            .collect();
+        match filter {
+            _ if !tests.is_empty() => Ok(Self(tests)),
+            Some(text) => Err(format!("no test's name contains {text}; --list shows all")),
+            None => Err("there are no tests".to_owned()),
+        }
+    }
+
+    /// The tests.
+    pub fn tests(&self) -> &[(&'static Suite, &'static Test)] {
+        &self.0
+    }
+}
+
+fn full_name(suite: &Suite, test: &Test) -> String {
+    format!("{}/{}", suite.name, test.name)
+}
+
+/// What happens in a run.
+#[derive(Clone, Copy, Debug)]
+pub enum Progress<'a> {
+    /// The n-th test of `total`, counted from 1, begins.
+    Begins(usize, usize, &'static Suite, &'static Test),
+    /// The n-th test of `total` has ended.
+    Ended(usize, usize, &'a TestReport),
+}
+
+/// Runs the tests of a plan and tells `progress` of each.
+pub fn run(plan: &Plan, machine: Machine, progress: &mut dyn FnMut(Progress<'_>)) -> RunReport {
+    let (started, clock) = (SystemTime::now(), Instant::now());
+    let mut run = Run { machine, shared: None, stopped: None };
+    let total = plan.0.len();
+    let mut tests = Vec::with_capacity(total);
+    for (number, (suite, test)) in (1..).zip(&plan.0) {
+        progress(Progress::Begins(number, total, suite, test));
+        let report = run.one(suite, test);
+        progress(Progress::Ended(number, total, &report));
+        tests.push(report);
+    }
+    RunReport {
+        device: machine.describe(),
+        kind: machine.kind(),
+        scale: machine.scale(),
+        started,
+        elapsed: clock.elapsed(),
+        tests,
+        log_unavailable: machine.door().ok().and_then(|door| LogWatch::start(&door).unavailable()),
+        stopped: run.stopped,
+    }
+}
+
+/// The state between two tests.
+struct Run {
+    machine: Machine,
+    /// The device that a suite's sharing tests have in common, with the suite's name.
+    shared: Option<(&'static str, Station)>,
+    /// Why no further test is run.
+    stopped: Option<String>,
+}
+
+/// How a test's thread ended.
+enum End {
+    Outcome(Outcome),
+    /// It still runs after the test's limit.
+    Late,
+}
+
+impl Run {
+    fn one(&mut self, suite: &'static Suite, test: &'static Test) -> TestReport {
+        let clock = Instant::now();
+        let mut report = TestReport {
+            suite: suite.name,
+            name: test.name,
+            about: test.about,
+            outcome: Outcome::Passed,
+            elapsed: Duration::ZERO,
+            notes: Vec::new(),
+            events: Vec::new(),
+        };
+        if let Some(reason) = &self.stopped {
+            report.outcome = Outcome::Skipped(format!("not run: {reason}"));
+            return report;
+        }
+        if suite.orin_only && self.machine.kind() == DeviceKind::Nvrm {
+            report.outcome =
+                Outcome::Skipped("requests of the Orin's driver; this GPU has another".to_owned());
+            return report;
+        }
+        let station = match self.station(suite, test) {
+            Ok(station) => station,
+            Err(text) => {
+                report.outcome = Outcome::Failed(text);
+                return report;
+            }
+        };
+        let mut watch = LogWatch::start(&station.door);
+        let context = Arc::new(Context::new(self.machine, station));
+        let limit = test.limit + self.machine.load.duration.unwrap_or_default();
+        let end = in_thread(test, limit, &context);
+        report.notes = context.take_notes();
+        // The device goes before the log is judged: giving up is part of the test.
+        drop(context);
+        let expected = test.expects.filter(|_| matches!(end, End::Outcome(Outcome::Passed)));
+        report.events = watch.events(&self.machine, expected);
+        let late = matches!(end, End::Late);
+        report.outcome = verdict(end, limit, test, &report.events, watch.unavailable().is_some());
+        report.elapsed = clock.elapsed();
+        self.consider_stopping(&report, late);
+        report
+    }
+
+    /// The door for a test: the suite's common one, or a new one.
+    fn station(&mut self, suite: &'static Suite, test: &Test) -> Result<Station, String> {
+        if let Some((name, station)) = &self.shared
+            && test.shared
+            && *name == suite.name
+        {
+            return Ok(station.clone());
+        }
+        let opened = self.machine.open().map_err(|errno| format!("starting the software Orin: {errno}"))?;
+        let station = Station::new(opened);
+        self.shared = test.shared.then(|| (suite.name, station.clone())).or_else(|| self.shared.take());
+        Ok(station)
+    }
+
+    /// Ends the run where no further test could pass; what a test does to a model stays its own.
+    fn consider_stopping(&mut self, report: &TestReport, late: bool) {
+        let failed = matches!(report.outcome, Outcome::Failed(_));
+        if failed {
+            self.shared = None;
+        }
+        if self.machine.is_model() || !failed {
+            return;
+        }
+        let name = format!("{}/{}", report.suite, report.name);
+        let fatal = report.events.iter().find(|event| event.kinds().contains(&Kind::Fatal));
+        if let Some(event) = fatal {
+            self.stopped = Some(format!("the GPU is out of service since {name}: {}", event.row().cure));
+        } else if late {
+            let machine = self.machine;
+            let revival = bounded(REVIVAL, move || revive(&machine));
+            self.stopped = match revival {
+                Some(Ok(())) => None,
+                Some(Err(error)) => Some(format!("after {name} the GPU does not come up: {error}")),
+                None => Some(format!("after {name} the GPU does not come up within {REVIVAL:?}")),
+            };
+        }
+    }
+}
+
+/// What the end of a test's thread and the log make together.
+fn verdict(end: End, limit: Duration, test: &Test, events: &[Event], log_unread: bool) -> Outcome {
+    let outcome = match end {
+        End::Outcome(outcome) => outcome,
+        End::Late => Outcome::Failed(format!("not done within its limit of {limit:?}")),
+    };
+    // A test that did not do its work need not have provoked anything.
+    let passed = outcome == Outcome::Passed;
+    let expected = test.expects.filter(|_| passed && !log_unread);
+    let log = if !passed && test.expects.is_some() { Ok(()) } else { judge(events, expected, test.allows) };
+    match (outcome, log) {
+        (outcome, Ok(())) => outcome,
+        (Outcome::Failed(text), Err(more)) => Outcome::Failed(format!("{text}; {more}")),
+        (_, Err(text)) => Outcome::Failed(text),
+    }
+}
+
+/// Runs a test in a thread of its own. A thread that exceeds the limit cannot be ended; it is left to
+/// itself, with its context.
+fn in_thread(test: &'static Test, limit: Duration, context: &Arc<Context>) -> End {
+    let (sender, receiver) = mpsc::channel();
+    let context = Arc::clone(context);
+    let body = move || {
+        let outcome = panics::catch(|| (test.run)(&context));
+        drop(context);
+        // Nobody listens any more when the limit has passed.
+        let _ = sender.send(outcome.unwrap_or_else(Outcome::Failed));
+    };
+    let thread = match thread::Builder::new().name(test.name.to_owned()).spawn(body) {
+        Ok(thread) => thread,
+        Err(error) => return End::Outcome(Outcome::Failed(format!("starting the test's thread: {error}"))),
+    };
+    match receiver.recv_timeout(limit) {
+        Ok(outcome) => {
+            // The thread has nothing left to do; panics of the test have been caught in it.
+            let _ = thread.join();
+            End::Outcome(outcome)
+        }
+        Err(RecvTimeoutError::Timeout) => End::Late,
+        Err(RecvTimeoutError::Disconnected) => {
+            End::Outcome(Outcome::Failed("the test's thread ended without a result".to_owned()))
+        }
+    }
+}
+
+/// Runs `body` for at most `limit`; `None` when it takes longer.
+fn bounded<T: Send + 'static>(limit: Duration, body: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || sender.send(body()).is_ok());
+    receiver.recv_timeout(limit).ok()
+}
+
+/// Brings a compute channel up, as every program does first.
+fn revive(machine: &Machine) -> Check {
+    let door: Arc<dyn Door> = machine.door()?;
+    if machine.kind() == DeviceKind::Nvrm {
+        tegra_hcq::Device::open_through(door, machine.kind())?.queue()?;
+        return Ok(());
+    }
+    let gpu = nvgpu_channel::Gpu::open(&door)?;
+    let space = gpu.address_space()?;
+    let subcontext = gpu.tsg()?.subcontext(&space)?;
+    subcontext.channel(gpu.characteristics().compute_class()).open()?;
+    Ok(())
+}

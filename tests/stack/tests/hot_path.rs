@@ -1,0 +1,141 @@
+//! The hot path makes no system call and no allocation once warm. A probe counts every call that passes the
+//! door, the software Orin the requests; a counting allocator counts allocations of this thread.
+
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use infer::control::{ControlLoop, Plan, Timing, run};
+use tegra_hcq::args;
+use test_support::{Bench, TIMEOUT};
+
+#[global_allocator]
+static ALLOCATOR: allocations::Counting = allocations::Counting;
+
+#[test]
+fn the_counting_allocator_counts() {
+    let before = allocations::count();
+    drop(std::hint::black_box(Box::new(1)));
+    assert_eq!(allocations::count() - before, 1);
+}
+
+#[test]
+fn launch_submit_and_wait_make_no_system_call_and_no_allocation() {
+    let mut bench = Bench::spinning("basics");
+    let data = bench.device.alloc_from(&[0_u32; 64]).unwrap();
+    let kernel = bench.program.kernel("increment").unwrap();
+    bench.run("increment", 2, 32, &args![&data, 64_u32]);
+
+    let (calls, requests, allocated) = (bench.probe.calls(), bench.orin.ioctl_count(), allocations::count());
+    // Three times around the ring of 1024 entries.
+    for _ in 0..3072 {
+        bench.queue.launch(&kernel, 2, 32, &args![&data, 64_u32]).unwrap();
+        bench.queue.launch(&kernel, 1, 32, &args![&data, 64_u32]).unwrap();
+        bench.queue.submit().unwrap().wait(TIMEOUT).unwrap();
+    }
+    assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
+    assert_eq!(bench.orin.ioctl_count() - requests, 0, "requests that reached the kernel");
+    assert_eq!(allocations::count() - allocated, 0, "allocations");
+
+    let before = bench.probe.calls();
+    let got = data.to_vec().unwrap();
+    assert_eq!((got[0], got[63]), (1 + 2 * 3072, 1 + 3072));
+    assert_eq!(bench.probe.calls(), before, "reading a buffer is a plain memory copy");
+    drop(bench.device.alloc::<u32>(1 << 20).unwrap());
+    assert!(bench.probe.calls() > before, "the counter counts");
+}
+
+#[test]
+fn copies_are_as_cheap_as_launches() {
+    let mut bench = Bench::spinning("basics");
+    let a = bench.device.alloc_from(&[7_u8; 4096]).unwrap();
+    let mut b = bench.device.alloc_from(&[0_u8; 4096]).unwrap();
+    bench.queue.copy(&a, &mut b).unwrap();
+    bench.queue.wait(TIMEOUT).unwrap();
+    let (calls, allocated) = (bench.probe.calls(), allocations::count());
+    for _ in 0..1500 {
+        bench.queue.copy(&a, &mut b).unwrap();
+        bench.queue.submit().unwrap().wait(TIMEOUT).unwrap();
+    }
+    assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
+    assert_eq!(allocations::count() - allocated, 0, "allocations");
+}
+
+#[test]
+fn a_replayed_graph_costs_neither() {
+    let mut bench = Bench::spinning("basics");
+    let data = bench.device.alloc_from(&[0_u32; 64]).unwrap();
+    let kernel = bench.program.kernel("increment").unwrap();
+    let mut builder = bench.device.graph();
+    let first = builder.launch(&kernel, 2, 32, &args![&data, 64_u32]).unwrap();
+    builder.launch(&kernel, 2, 32, &args![&data, 64_u32]).unwrap();
+    let mut graph = builder.build().unwrap();
+    // Every instance has been used once.
+    for _ in 0..8 {
+        bench.queue.replay(&mut graph).unwrap().wait(TIMEOUT).unwrap();
+    }
+    let (calls, allocated) = (bench.probe.calls(), allocations::count());
+    for round in 0..1500_u32 {
+        graph.set_argument(first, 1, 32 + round % 32).unwrap();
+        bench.queue.replay(&mut graph).unwrap().wait(TIMEOUT).unwrap();
+    }
+    assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
+    assert_eq!(allocations::count() - allocated, 0, "allocations");
+    assert_eq!(data.to_vec().unwrap()[0], 2 * 1508);
+}
+
+#[test]
+fn a_profile_costs_no_system_call_and_nothing_once_it_is_off() {
+    let mut bench = Bench::spinning("basics");
+    let data = bench.device.alloc_from(&[0_u32; 64]).unwrap();
+    let kernel = bench.program.kernel("increment").unwrap();
+    bench.queue.profile(true).unwrap();
+    bench.run("increment", 2, 32, &args![&data, 64_u32]);
+    let calls = bench.probe.calls();
+    for _ in 0..1500 {
+        bench.queue.launch(&kernel, 2, 32, &args![&data, 64_u32]).unwrap();
+        bench.queue.submit().unwrap().wait(TIMEOUT).unwrap();
+    }
+    assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
+    bench.queue.profile(false).unwrap();
+    assert_eq!(bench.queue.take_profile().unwrap().spans.len(), 1501);
+
+    let (calls, allocated) = (bench.probe.calls(), allocations::count());
+    for _ in 0..1500 {
+        bench.queue.launch(&kernel, 2, 32, &args![&data, 64_u32]).unwrap();
+        bench.queue.submit().unwrap().wait(TIMEOUT).unwrap();
+    }
+    assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
+    assert_eq!(allocations::count() - allocated, 0, "allocations");
+}
+
+#[test]
+fn a_control_loop_costs_neither() {
+    let bench = Bench::spinning("basics");
+    let mut control = ControlLoop::new(&bench.device, 1, 1e-3, TIMEOUT).unwrap();
+    let (mut timing, done) = (Timing::new(), AtomicU64::new(0));
+    let mut plan = Plan { cycles: 8, period: None, check_every: 1 };
+    // Every instance of the graph has been used once.
+    run(&mut control, &plan, &mut timing, &done).unwrap();
+
+    let (calls, requests, allocated) = (bench.probe.calls(), bench.orin.ioctl_count(), allocations::count());
+    plan = Plan { cycles: 300, period: Some(Duration::from_micros(1)), check_every: 10 };
+    run(&mut control, &plan, &mut timing, &done).unwrap();
+    assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
+    assert_eq!(bench.orin.ioctl_count() - requests, 0, "requests that reached the kernel");
+    assert_eq!(allocations::count() - allocated, 0, "allocations");
+    assert_eq!((timing.cycle.len(), timing.checks, done.into_inner()), (308, 38, 300));
+}
+
+#[test]
+fn buffers_are_recycled_without_either() {
+    let bench = Bench::spinning("basics");
+    for elements in [16_usize, 5000, 1 << 20] {
+        drop(bench.device.alloc::<u32>(elements).unwrap());
+        let (calls, allocated) = (bench.probe.calls(), allocations::count());
+        for _ in 0..100 {
+            drop(bench.device.alloc::<u32>(elements).unwrap());
+        }
+        assert_eq!(bench.probe.calls() - calls, 0, "calls through the door, {elements} elements");
+        assert_eq!(allocations::count() - allocated, 0, "allocations, {elements} elements");
+    }
+}

@@ -1,0 +1,246 @@
+//! What goes wrong on the GPU comes back as an error that says what and where, and costs nothing but the
+//! queue: the device, its memory and new queues go on.
+
+use std::time::Duration;
+
+use tegra_hcq::{Error, Fault, FaultKind, Program, WarpError, args};
+use test_support::{Bench, TIMEOUT};
+
+/// The fault that an error carries.
+fn fault(result: Result<(), Error>) -> Fault {
+    match result.unwrap_err() {
+        Error::Fault(fault) => (*fault).clone(),
+        other => panic!("a fault was expected: {other}"),
+    }
+}
+
+/// The queue is dead and says why; a new one works, with the same program and buffers.
+fn recovers(bench: &mut Bench, first: &Fault) {
+    let kernel = bench.program.kernel("fault_no_bound").unwrap();
+    let input = bench.device.alloc_from(&[5_u32, 6, 7, 8]).unwrap();
+    let out = bench.device.alloc::<u32>(4).unwrap();
+    let again = bench.queue.launch(&kernel, 1, 4, &args![&input, &out]);
+    assert_eq!(&fault(again), first, "a dead queue repeats its fault");
+    bench.queue = bench.device.queue().unwrap();
+    bench.run("fault_no_bound", 1, 4, &args![&input, &out]);
+    assert_eq!(out.to_vec().unwrap(), [5, 6, 7, 8]);
+}
+
+#[test]
+fn a_read_outside_of_all_buffers_is_an_mmu_fault_at_that_address() {
+    let mut bench = Bench::new("faults");
+    let out = bench.device.alloc::<u32>(1).unwrap();
+    let address = 0x12_3456_7000_u64;
+    let fault = fault(bench.try_run("fault_read", 1, 1, &args![address, &out]));
+    assert_eq!(fault.kind, FaultKind::Mmu);
+    assert_eq!(fault.address, Some(address));
+    let access = fault.access.clone().unwrap().1;
+    assert!(access.contains("read"), "{access}");
+    assert_eq!(fault.location.as_ref().unwrap().kernel, "fault_read");
+    recovers(&mut bench, &fault);
+}
+
+#[test]
+fn a_write_and_an_atomic_fault_too() {
+    let mut bench = Bench::new("faults");
+    for kernel in ["fault_write", "fault_atomic"] {
+        let fault = fault(bench.try_run(kernel, 1, 1, &args![0x77_0000_0000_u64, 1_u32]));
+        assert_eq!(fault.kind, FaultKind::Mmu);
+        assert_eq!(fault.address, Some(0x77_0000_0000), "{kernel}");
+        assert_eq!(fault.location.as_ref().unwrap().kernel, kernel);
+        recovers(&mut bench, &fault);
+    }
+}
+
+#[test]
+fn running_past_the_end_of_a_buffer_faults_at_its_end() {
+    let mut bench = Bench::new("faults");
+    // 1024 words fill a page; the pages behind it may belong to another buffer, far away none do.
+    let len = 1 << 20;
+    let input = bench.device.alloc_from(&vec![1_u32; len]).unwrap();
+    let out = bench.device.alloc::<u32>(len).unwrap();
+    let fault = fault(bench.try_run("fault_no_bound", 1 << 14, 1024, &args![&input, &out]));
+    assert_eq!(fault.kind, FaultKind::Mmu);
+    assert!(fault.address.is_some());
+    recovers(&mut bench, &fault);
+}
+
+#[test]
+fn a_misaligned_load_is_named() {
+    let mut bench = Bench::new("faults");
+    let input = bench.device.alloc_from(&[0_u32; 4]).unwrap();
+    let out = bench.device.alloc::<u32>(1).unwrap();
+    let fault = fault(bench.try_run("fault_misaligned", 1, 32, &args![&input, 2_u32, &out]));
+    assert_eq!(fault.kind, FaultKind::Sm(WarpError::MisalignedAddress));
+    let location = fault.location.clone().unwrap();
+    assert_eq!(location.kernel, "fault_misaligned");
+    assert!(location.offset > 0 && fault.pc.is_some());
+    recovers(&mut bench, &fault);
+}
+
+#[test]
+fn a_trap_names_its_kernel() {
+    let mut bench = Bench::new("faults");
+    let out = bench.device.alloc::<u32>(64).unwrap();
+    let fault = fault(bench.try_run("fault_trap", 1, 64, &args![33_u32, &out]));
+    assert!(matches!(fault.kind, FaultKind::Sm(_)), "{fault}");
+    assert_eq!(fault.location.as_ref().unwrap().kernel, "fault_trap");
+    recovers(&mut bench, &fault);
+}
+
+#[test]
+fn shared_memory_has_bounds() {
+    let mut bench = Bench::new("faults");
+    let out = bench.device.alloc::<u32>(1).unwrap();
+    let fault = fault(bench.try_run("fault_shared_bounds", 1, 1, &args![1_u32 << 20, &out]));
+    assert_eq!(fault.kind, FaultKind::Sm(WarpError::OutOfRangeAddress), "{fault}");
+    recovers(&mut bench, &fault);
+}
+
+#[test]
+fn an_instruction_that_the_model_lacks_is_named_with_its_place() {
+    let mut bench = Bench::new("texture");
+    let out = bench.device.alloc_from(&[77_i32]).unwrap();
+    let fault = fault(bench.try_run("texture_width", 1, 1, &args![0_u64, &out]));
+    let location = fault.location.clone().unwrap();
+    assert_eq!(location.kernel, "texture_width");
+    assert!(location.offset > 0 && location.offset.is_multiple_of(16));
+    let text = fault.to_string();
+    assert!(text.contains("TXQ") && text.contains("not modelled"), "{text}");
+}
+
+#[test]
+fn a_barrier_that_nobody_can_leave_is_found() {
+    let mut bench = Bench::new("faults");
+    let out = bench.device.alloc::<u32>(64).unwrap();
+    let kernel = bench.program.kernel("fault_barrier").unwrap();
+    bench.queue.launch(&kernel, 1, 64, &args![&out]).unwrap();
+    let error = bench.queue.wait(TIMEOUT).unwrap_err().to_string();
+    assert!(error.contains("deadlock") && error.contains("fault_barrier"), "{error}");
+}
+
+#[test]
+fn an_endless_kernel_ends_in_a_time_out_with_its_cause() {
+    let mut bench = Bench::new("faults");
+    let stop = bench.device.alloc_from(&[0_u32]).unwrap();
+    let out = bench.device.alloc::<u32>(1).unwrap();
+    let kernel = bench.program.kernel("fault_endless").unwrap();
+    bench.queue.launch(&kernel, 1, 32, &args![&stop, &out]).unwrap();
+    let error = bench.queue.wait(Duration::from_millis(200)).unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    assert!(error.to_string().contains("kernel fault_endless"), "{error}");
+
+    // Dropping the queue ends the kernel; buffers of the device are usable again at once.
+    drop(std::mem::replace(&mut bench.queue, bench.device.queue().unwrap()));
+    assert_eq!(stop.to_vec().unwrap(), [0]);
+    let input = bench.device.alloc_from(&[3_u32]).unwrap();
+    bench.run("fault_no_bound", 1, 1, &args![&input, &out]);
+    assert_eq!(out.to_vec().unwrap(), [3]);
+}
+
+#[test]
+fn a_kernel_that_a_store_of_the_cpu_ends() {
+    let mut bench = Bench::new("faults");
+    let stop = bench.device.alloc_from(&[0_u32]).unwrap();
+    let out = bench.device.alloc_from(&[0_u32]).unwrap();
+    let writer = bench.device.queue().unwrap();
+    let kernel = bench.program.kernel("fault_endless").unwrap();
+    bench.queue.launch(&kernel, 1, 1, &args![&stop, &out]).unwrap();
+    let fence = bench.queue.submit().unwrap();
+    assert!(fence.wait(Duration::from_millis(50)).is_err());
+
+    // Another queue stores the word while the first kernel runs: queues do not block each other.
+    let mut writer = writer;
+    let store = bench.program.kernel("fault_write").unwrap();
+    writer.launch(&store, 1, 1, &args![stop.gpu_va(), 1_u32]).unwrap();
+    writer.wait(TIMEOUT).unwrap();
+    fence.wait(TIMEOUT).unwrap();
+    assert!(out.to_vec().unwrap()[0] > 0);
+}
+
+#[test]
+fn one_queue_s_fault_leaves_the_others_alone() {
+    let mut bench = Bench::new("faults");
+    let mut other = bench.device.queue().unwrap();
+    let out = bench.device.alloc::<u32>(1).unwrap();
+    fault(bench.try_run("fault_read", 1, 1, &args![0x30_0000_0000_u64, &out]));
+    assert!(matches!(out.to_vec(), Err(Error::Fault(_))), "what was to write the buffer never ended");
+    let kernel = bench.program.kernel("fault_no_bound").unwrap();
+    let input = bench.device.alloc_from(&[9_u32]).unwrap();
+    let fresh = bench.device.alloc::<u32>(1).unwrap();
+    other.launch(&kernel, 1, 1, &args![&input, &fresh]).unwrap();
+    other.wait(TIMEOUT).unwrap();
+    assert_eq!(fresh.to_vec().unwrap(), [9]);
+}
+
+#[test]
+fn launches_that_cannot_work_are_refused_before_anything_is_sent() {
+    let mut bench = Bench::new("basics");
+    let out = bench.device.alloc::<u32>(16).unwrap();
+    let mut refuse = |kernel: &str, grid: [u32; 3], block: [u32; 3], arguments: &[tegra_hcq::Arg<'_>]| {
+        bench.try_run(kernel, grid, block, arguments).unwrap_err().to_string()
+    };
+    let text = refuse("fill_u32", [1; 3], [32, 1, 1], &args![&out, 1_u32]);
+    assert!(text.contains("takes 3 arguments, 2 were given") && text.contains("8, 4, 4"), "{text}");
+    let text = refuse("fill_u32", [1; 3], [32, 1, 1], &args![&out, 1_u64, 2_u32]);
+    assert!(text.contains("argument 1 has 8 bytes, the parameter has 4"), "{text}");
+    let text = refuse("fill_u32", [0, 1, 1], [32, 1, 1], &args![&out, 1_u32, 2_u32]);
+    assert!(text.contains("grid 0x1x1"), "{text}");
+    let text = refuse("fill_u32", [1; 3], [32, 33, 1], &args![&out, 1_u32, 2_u32]);
+    assert!(text.contains("1056 threads"), "{text}");
+    let text = refuse("nothing_like_it", [1; 3], [1; 3], &[]);
+    assert!(text.contains("nothing_like_it") && text.contains("fill_u32"), "{text}");
+
+    let kernel = bench.program.kernel("fill_u32").unwrap();
+    let arguments = args![&out, 1_u32, 16_u32];
+    let text = bench.queue.launch_with_shared(&kernel, 1, 32, 200 << 10, &arguments).unwrap_err().to_string();
+    assert!(text.contains("shared memory"), "{text}");
+    bench.run("fill_u32", 1, 32, &arguments);
+    assert_eq!(out.to_vec().unwrap(), [1; 16], "the queue is still usable");
+}
+
+#[test]
+fn launch_bounds_are_respected() {
+    let mut bench = Bench::new("params");
+    let a = bench.device.alloc_from(&[1_i8; 256]).unwrap();
+    let b = bench.device.alloc::<i16>(256).unwrap();
+    let c = bench.device.alloc::<f64>(256).unwrap();
+    let error = bench.try_run("pointer_params", 1, 256, &args![&a, &b, &c, 256_u32]).unwrap_err();
+    assert!(error.to_string().contains("256 threads") && error.to_string().contains("128"), "{error}");
+}
+
+#[test]
+fn a_buffer_of_another_device_is_refused() {
+    let mut bench = Bench::new("basics");
+    let stranger = Bench::new("basics").device.alloc::<u32>(16).unwrap();
+    let error = bench.try_run("fill_u32", 1, 1, &args![&stranger, 1_u32, 1_u32]).unwrap_err();
+    assert!(matches!(error, Error::OtherDevice(_)), "{error}");
+}
+
+#[test]
+fn files_that_are_no_cubin_for_this_gpu_are_refused() {
+    let bench = Bench::new("basics");
+    let load = |bytes: &[u8]| Program::load(&bench.device, bytes).unwrap_err().to_string();
+    assert!(load(b"").contains("empty"), "{}", load(b""));
+    assert!(load(b"#!/bin/sh\necho not a cubin at all, however long it may be").contains("ELF"));
+    let good = test_support::cubin("basics");
+    for len in [16, 64, 200, good.len() / 2] {
+        assert!(Program::load(&bench.device, &good[..len]).is_err(), "cut to {len} bytes");
+    }
+    // The architecture stands in the ELF flags: bits 7:0 real, 23:16 virtual.
+    let mut hopper = good.clone();
+    (hopper[48], hopper[50]) = (90, 90);
+    let text = load(&hopper);
+    assert!(text.contains("90") && text.contains("87"), "{text}");
+}
+
+#[test]
+fn work_that_was_not_submitted_is_not_waited_for() {
+    let mut bench = Bench::new("basics");
+    let out = bench.device.alloc_from(&[0_u32; 4]).unwrap();
+    let kernel = bench.program.kernel("fill_u32").unwrap();
+    bench.queue.launch(&kernel, 1, 32, &args![&out, 7_u32, 4_u32]).unwrap();
+    assert!(matches!(out.to_vec(), Err(Error::NotSubmitted)));
+    bench.queue.submit().unwrap();
+    assert_eq!(out.to_vec().unwrap(), [7; 4]);
+}

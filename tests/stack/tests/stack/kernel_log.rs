@@ -1,0 +1,167 @@
+//! The software Orin's kernel log goes through the same checker as a board's.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use gpu_log::{Class, Event, Kind, Record, Role, check};
+use nvgpu_channel::{KmsgReader, open_kernel_log};
+use nvgpu_sys::Door;
+use orin_sim::strict::Violation;
+use orin_sim::{Config, SoftwareOrin};
+use tegra_hcq::{Arg, Buffer, Program, args};
+use test_support::{Bench, TIMEOUT, cubin, try_open};
+
+/// Makes a kernel's arguments, given a buffer of 64 words.
+type Arguments = fn(&Buffer<u32>) -> Vec<Arg<'_>>;
+
+/// What the log says about one faulting launch.
+fn events_of(kernel: &str, threads: u32, arguments: Arguments) -> Vec<Event> {
+    let mut bench = Bench::new("faults");
+    let out = bench.device.alloc_zeroed::<u32>(64).unwrap();
+    let door: Arc<dyn Door> = Arc::new(bench.orin.clone());
+    let mut log = KmsgReader::open_at_end(&door).unwrap();
+    bench.try_run(kernel, 1, threads, &arguments(&out)).unwrap_err();
+    let mut records = Vec::new();
+    // The notifier of the second channel may come after the launch has failed.
+    let end = Instant::now() + Duration::from_secs(20);
+    let notifier = |record: &Record| record.text.contains("error notifier set");
+    while records.iter().filter(|record| notifier(record)).count() < 2 && Instant::now() < end {
+        log.wait(Duration::from_millis(50)).unwrap();
+        records.extend(log.read_new().unwrap());
+    }
+    check(records)
+}
+
+/// The patterns of an event's rows, each once.
+fn patterns(event: &Event) -> Vec<&'static str> {
+    let mut patterns: Vec<_> = event.lines.iter().map(|line| line.row.pattern).collect();
+    patterns.dedup();
+    patterns
+}
+
+#[test]
+fn an_mmu_fault_of_the_model_finds_its_rows() {
+    let events = events_of("fault_read", 1, |out| args![0x12_3456_7000_u64, out].to_vec());
+    assert_eq!(events.len(), 1, "{events:#?}");
+    let event = &events[0];
+    assert_eq!(event.kinds().into_iter().collect::<Vec<_>>(), [Kind::Mmu]);
+    assert_eq!(event.class(), Class::Error);
+    assert_eq!(
+        patterns(event),
+        [
+            "page fault error: err_type",
+            "[MMU FAULT] mmu engine id*fault addr:",
+            "[MMU FAULT] protected mode",
+            "mmu fault id=*id_type=",
+            "__ga10b__ Channel Status",
+            "__ga10b__*thread name",
+            "__ga10b__ PBDMA Status",
+            "generated a mmu fault",
+            "sm err state*hww_warp_esr 32,",
+            "sm hww global*warp 0x00000020",
+            "orin-sim: channel ",
+            "error notifier set to",
+        ]
+    );
+    let address = event.lines.iter().find(|line| line.row.pattern.starts_with("[MMU FAULT] mmu")).unwrap();
+    assert!(address.record.text.contains("fault addr: 0x1234567000"), "{}", address.record.text);
+    assert_eq!(event.lines.last().unwrap().row.role, Role::End);
+    // The mapping next to the address has a name.
+    let explained = event.lines.iter().any(|line| {
+        let text = &line.record.text;
+        text.starts_with("orin-sim: channel ") && text.contains(" bytes before nvmap buffer of tag 0x")
+            || text.contains(" bytes past the end of nvmap buffer of tag 0x")
+    });
+    assert!(explained, "{:#?}", event.lines);
+}
+
+#[test]
+fn every_fault_of_the_model_has_its_kind() {
+    let cases: [(&str, u32, Arguments, Kind); 4] = [
+        ("fault_write", 1, |_| args![0x77_0000_0000_u64, 1_u32].to_vec(), Kind::Mmu),
+        ("fault_trap", 64, |out| args![33_u32, out].to_vec(), Kind::Sm),
+        ("fault_shared_bounds", 1, |out| args![1_u32 << 20, out].to_vec(), Kind::Sm),
+        ("fault_barrier", 64, |out| args![out].to_vec(), Kind::Hang),
+    ];
+    for (kernel, threads, arguments, kind) in cases {
+        let events = events_of(kernel, threads, arguments);
+        assert_eq!(events.len(), 1, "{kernel}: {events:#?}");
+        assert_eq!(events[0].kinds().into_iter().collect::<Vec<_>>(), [kind], "{kernel}");
+        let unknown = events[0].lines.iter().find(|line| line.row.kind == Kind::Unknown);
+        assert!(unknown.is_none(), "{kernel}: {unknown:?}");
+    }
+}
+
+/// What strict mode finds is an error of the log and a report; what is done right is neither.
+#[test]
+fn findings_of_strict_mode_are_errors() {
+    let (orin, device) = try_open(Config { strict: true, ..Config::default() });
+    let device = device.unwrap();
+    let program = Program::load(&device, &cubin("basics")).unwrap();
+    let kernel = program.kernel("increment").unwrap();
+    let mut queue = device.queue().unwrap();
+    let mut run = |data: &Buffer<u32>| {
+        for _ in 0..2 {
+            queue.launch(&kernel, 1, 32, &args![data, 32_u32]).unwrap();
+        }
+        queue.wait(TIMEOUT).unwrap();
+    };
+    let door: Arc<dyn Door> = Arc::new(orin.clone());
+    let mut log = KmsgReader::open_at_end(&door).unwrap();
+    let written = device.alloc_zeroed::<u32>(32).unwrap();
+    run(&written);
+    assert_eq!(orin.strict_reports(), []);
+    assert!(check(log.read_new().unwrap()).is_empty());
+    let fresh = device.alloc::<u32>(4096).unwrap();
+    run(&fresh);
+    let reports = orin.strict_reports();
+    let [report] = &reports[..] else { panic!("{reports:?}") };
+    assert_eq!((report.violation, report.va), (Violation::Unwritten, fresh.gpu_va()));
+    assert!(report.memory.starts_with("nvmap buffer of tag 0x"), "{report}");
+    let events = check(log.read_new().unwrap());
+    assert_eq!((events.len(), events[0].class()), (1, Class::Error));
+    assert_eq!(events[0].kinds().into_iter().collect::<Vec<_>>(), [Kind::Strict]);
+    assert!(events[0].lines[0].record.text.ends_with(&report.to_string()));
+}
+
+/// The driver's own reader gives texts alone; they are judged in the same way.
+#[test]
+fn lines_of_the_driver_s_reader_are_judged_too() {
+    let bench = Bench::new("faults");
+    let door: Arc<dyn Door> = Arc::new(bench.orin.clone());
+    let mut log = open_kernel_log(&door);
+    bench.orin.quiesce();
+    let events = check(log.drain().iter().map(|text| Record::from_text(text)));
+    assert_eq!(events.len(), 1, "{events:#?}");
+    assert_eq!(events[0].row().kind, Kind::Fatal);
+    assert!(events[0].cures().contains(&"Reboot; the first error above is the cause."));
+}
+
+/// Whatever the model says while a device comes up, works and goes away is no error.
+#[test]
+fn a_program_without_faults_leaves_no_error_in_the_log() {
+    let mut bench = Bench::new("basics");
+    let out = bench.device.alloc::<u32>(64).unwrap();
+    bench.run("fill_u32", 1, 64, &args![&out, 7_u32, 64_u32]);
+    assert_eq!(out.to_vec().unwrap(), [7; 64]);
+    let orin = bench.orin.clone();
+    drop((out, bench));
+    let events = check(orin.kernel_log().iter().map(|text| Record::from_text(text)));
+    assert!(events.iter().all(|event| event.class() < Class::Warning), "{events:#?}");
+}
+
+#[test]
+fn a_reader_sees_each_record_once_and_says_when_it_may_not_read() {
+    let orin = SoftwareOrin::new(Config::default()).unwrap();
+    let door: Arc<dyn Door> = Arc::new(orin.clone());
+    let mut reader = KmsgReader::open(&door).unwrap();
+    orin.quiesce();
+    let records = reader.read_new().unwrap();
+    assert!(!records.is_empty() && reader.read_new().unwrap().is_empty());
+    assert!(records.iter().all(|record| record.sequence.is_some() && record.level.is_some()));
+    assert_eq!(reader.times_overtaken(), 0);
+    let nodes = orin_sim::Nodes { kernel_log: orin_sim::Node::Denied, ..orin_sim::Nodes::default() };
+    let denied = SoftwareOrin::new(Config { nodes, ..Config::default() }).unwrap();
+    let door: Arc<dyn Door> = Arc::new(denied);
+    assert!(matches!(KmsgReader::open(&door), Err(nvgpu_sys::Errno::ACCESS | nvgpu_sys::Errno::PERM)));
+}

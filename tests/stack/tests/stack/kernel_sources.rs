@@ -1,0 +1,106 @@
+//! The committed cubins are those that their sources were compiled to, and can be loaded.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+const CURE: &str = "run `cargo xtask kernels` and commit the result";
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernels")
+}
+
+fn lock() -> serde_json::Value {
+    let text = fs::read_to_string(folder().join("kernels.lock")).expect("kernels/kernels.lock is readable");
+    serde_json::from_str(&text).expect("kernels/kernels.lock is JSON")
+}
+
+/// Names of the kernel files with this extension, without it.
+fn stems(extension: &str) -> BTreeSet<String> {
+    let files = fs::read_dir(folder()).expect("the folder kernels is there");
+    files
+        .map(|entry| entry.expect("a directory entry").path())
+        .filter(|path| path.extension().is_some_and(|e| e == extension))
+        .map(|path| path.file_stem().expect("a file name").to_str().expect("a UTF-8 name").to_owned())
+        .collect()
+}
+
+fn sha256(path: &Path) -> String {
+    let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn every_source_has_a_cubin_and_a_lock_entry() {
+    let sources = stems("cu");
+    assert!(sources.contains("vector_add"), "the kernels are not where they should be: {sources:?}");
+    let locked: BTreeSet<String> =
+        lock()["kernels"].as_object().expect("an object of kernels").keys().cloned().collect();
+    assert_eq!(sources, stems("cubin"), "sources and cubins do not match one to one: {CURE}");
+    assert_eq!(sources, locked, "sources and kernels.lock do not match one to one: {CURE}");
+}
+
+#[test]
+fn sources_and_cubins_are_those_of_the_lock_file() {
+    let lock = lock();
+    let mut drift = Vec::new();
+    for (name, entry) in lock["kernels"].as_object().expect("an object of kernels") {
+        let mut check = |file: String, hash: &serde_json::Value| {
+            if Some(sha256(&folder().join(&file)).as_str()) != hash.as_str() {
+                drift.push(file);
+            }
+        };
+        check(format!("{name}.cu"), &entry["source"]);
+        for (arch, hash) in entry["cubins"].as_object().expect("an object of cubins") {
+            // The Orin's cubins lie beside their sources, others in a folder with the name of the chip.
+            let place = if arch == "sm_87" { String::new() } else { format!("{arch}/") };
+            check(format!("{place}{name}.cubin"), hash);
+        }
+    }
+    assert!(drift.is_empty(), "not as recorded in kernels.lock: {}; {CURE}", drift.join(", "));
+}
+
+#[test]
+fn the_lock_file_says_how_the_cubins_were_made() {
+    let lock = lock();
+    let compiler = lock["compiler"].as_str().expect("the name of the compiler");
+    assert!(compiler.starts_with("NVRTC 12.6"), "made by {compiler}");
+    for (name, entry) in lock["kernels"].as_object().expect("an object of kernels") {
+        assert!(entry["options"].is_array(), "{name}: a list of options");
+        assert!(entry["cubins"]["sm_87"].is_string(), "{name} is compiled for the Orin");
+    }
+}
+
+/// Each `extern "C"` kernel of a source is in its cubin under its own name, ready for an Orin.
+#[test]
+fn cubins_hold_the_kernels_of_their_sources() {
+    for name in stems("cu") {
+        let bytes = fs::read(folder().join(&name).with_extension("cubin")).expect("the cubin is readable");
+        let cubin = cubin::Cubin::parse(&bytes).unwrap_or_else(|error| panic!("{name}.cubin: {error}"));
+        cubin.check_arch(87).unwrap_or_else(|error| panic!("{name}.cubin: {error}"));
+        assert!(!cubin.kernels().is_empty(), "{name}.cubin has no kernel");
+        let source =
+            fs::read_to_string(folder().join(&name).with_extension("cu")).expect("a readable source");
+        for kernel in cubin.kernels() {
+            assert!(source.contains(&kernel.name), "{name}.cubin: `{}` is not in the source", kernel.name);
+        }
+        for declared in declared_kernels(&source) {
+            cubin.kernel(&declared).unwrap_or_else(|error| panic!("{name}.cubin: {error}"));
+        }
+    }
+}
+
+/// Names behind `extern "C" __global__ void` that are not parameters of a macro.
+fn declared_kernels(source: &str) -> Vec<String> {
+    source
+        .lines()
+        .filter_map(|line| line.strip_prefix("extern \"C\" __global__ void "))
+        .map(|rest| match rest.strip_prefix("__launch_bounds__(") {
+            Some(bounds) => bounds.split_once(") ").expect("a name behind the bounds").1,
+            None => rest,
+        })
+        .map(|rest| rest.split('(').next().expect("a name").to_owned())
+        .collect()
+}

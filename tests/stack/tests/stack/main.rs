@@ -1,0 +1,15 @@
+//! Tests of the whole stack on the software Orin, in one program: linking one is faster than linking many.
+
+mod bundles;
+mod commands;
+mod compilers;
+mod faults;
+mod futures;
+mod graphs;
+mod kernel_log;
+mod kernel_sources;
+mod kernels;
+mod profiling;
+mod queues;
+mod recovery;
+mod resources;

@@ -1,0 +1,277 @@
+//! Queues: signals, waiting on the GPU, memory operations, several queues and threads.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tegra_hcq::{Error, HostMemory, MemoryUse, QueueOptions, Until, WaitPolicy, args};
+use test_support::{Bench, TIMEOUT};
+
+#[test]
+fn a_signal_is_raised_after_the_work_before_it() {
+    let mut bench = Bench::new("basics");
+    let signal = bench.device.signal(0).unwrap();
+    let data = bench.device.alloc_from(&[0_u32; 32]).unwrap();
+    let kernel = bench.program.kernel("increment").unwrap();
+    for value in 1..=20_u64 {
+        bench.queue.launch(&kernel, 1, 32, &args![&data, 32_u32]).unwrap();
+        bench.queue.signal(&signal, value << 33).unwrap();
+        bench.queue.submit().unwrap();
+        signal.wait(value << 33, TIMEOUT).unwrap();
+        assert_eq!(data.to_vec().unwrap(), [value as u32; 32]);
+    }
+    assert!(signal.gpu_time_ns() > 0);
+}
+
+#[test]
+fn a_queue_waits_for_a_signal_that_the_cpu_sets_late() {
+    for policy in [WaitPolicy::Sleep, WaitPolicy::Spin] {
+        let mut bench = Bench::with_options("basics", &QueueOptions::default().wait(policy));
+        let signal = bench.device.signal(0).unwrap();
+        let data = bench.device.alloc_from(&[0_u32; 32]).unwrap();
+        let kernel = bench.program.kernel("increment").unwrap();
+        bench.queue.wait_signal(&signal, 1).unwrap();
+        bench.queue.launch(&kernel, 1, 32, &args![&data, 32_u32]).unwrap();
+        let fence = bench.queue.submit().unwrap();
+        assert!(matches!(fence.wait(Duration::from_millis(200)), Err(Error::Timeout { .. })));
+        assert!(!fence.is_done());
+        signal.set(1);
+        fence.wait(TIMEOUT).unwrap();
+        assert_eq!(data.to_vec().unwrap(), [1; 32]);
+    }
+}
+
+#[test]
+fn timestamps_tell_how_long_a_kernel_ran() {
+    let mut bench = Bench::new("basics");
+    let (start, end) = (bench.device.signal(0).unwrap(), bench.device.signal(0).unwrap());
+    let out = bench.device.alloc::<u32>(32).unwrap();
+    let kernel = bench.program.kernel("spin").unwrap();
+    bench.queue.timestamp(&start, 1).unwrap();
+    bench.queue.launch(&kernel, 1, 32, &args![&out, 5000_u32]).unwrap();
+    bench.queue.timestamp(&end, 1).unwrap();
+    bench.queue.wait(TIMEOUT).unwrap();
+    assert!(end.gpu_time_ns() > start.gpu_time_ns());
+    let (gpu_ns, _) = bench.device.clock_pair().unwrap();
+    assert!(gpu_ns >= end.gpu_time_ns(), "the same clock");
+}
+
+#[test]
+fn words_are_written_and_polled_in_order() {
+    let mut bench = Bench::new("basics");
+    let mut other = bench.device.queue().unwrap();
+    let mut flags = bench.device.alloc_zeroed::<u32>(4).unwrap();
+    let data = bench.device.alloc_from(&[0_u32; 32]).unwrap();
+    let kernel = bench.program.kernel("increment").unwrap();
+    other.poll(&flags, 2, Until::Equal(5)).unwrap();
+    other.poll(&flags, 3, Until::AnySet(6)).unwrap();
+    other.launch(&kernel, 1, 32, &args![&data, 32_u32]).unwrap();
+    let fence = other.submit().unwrap();
+    assert!(fence.wait(Duration::from_millis(50)).is_err());
+    bench.queue.write(&mut flags, 3, 4).unwrap();
+    bench.queue.write(&mut flags, 2, 5).unwrap();
+    bench.queue.wait(TIMEOUT).unwrap();
+    fence.wait(TIMEOUT).unwrap();
+    assert_eq!(data.to_vec().unwrap(), [1; 32]);
+    assert_eq!(flags.to_vec().unwrap(), [0, 0, 5, 4]);
+    assert!(bench.queue.write(&mut flags, 4, 1).is_err(), "outside of the buffer");
+}
+
+#[test]
+fn the_cpu_s_writes_are_seen_after_a_barrier() {
+    let mut bench = Bench::new("basics");
+    let mut data = bench.device.alloc_zeroed::<u32>(32).unwrap();
+    let mut result = bench.device.alloc_zeroed::<u32>(32).unwrap();
+    let kernel = bench.program.kernel("increment").unwrap();
+    for value in 0..255_u32 {
+        data.view().unwrap().fill(value);
+        bench.queue.memory_barrier().unwrap();
+        bench.queue.launch(&kernel, 1, 32, &args![&data, 32_u32]).unwrap();
+        bench.queue.memory_barrier().unwrap();
+        bench.queue.copy(&data, &mut result).unwrap();
+        bench.queue.wait(TIMEOUT).unwrap();
+        assert_eq!(result.to_vec().unwrap(), [value + 1; 32]);
+    }
+}
+
+#[test]
+fn parts_of_buffers_are_arguments_and_copied() {
+    let mut bench = Bench::new("basics");
+    let data = bench.device.alloc_from(&[0_u32; 100]).unwrap();
+    let mut target = bench.device.alloc_zeroed::<u32>(100).unwrap();
+    let fill = bench.program.kernel("fill_u32").unwrap();
+    bench.queue.launch(&fill, 1, 32, &args![data.slice(10..20).unwrap(), 3_u32, 10_u32]).unwrap();
+    bench.queue.copy(data.slice(5..15).unwrap(), target.slice_mut(90..).unwrap()).unwrap();
+    bench.queue.fill(target.slice_mut(..=1).unwrap(), 8).unwrap();
+    bench.queue.wait(TIMEOUT).unwrap();
+    let expected: Vec<u32> = (0..100).map(|i| if (10..20).contains(&i) { 3 } else { 0 }).collect();
+    assert_eq!(data.to_vec().unwrap(), expected);
+    let got = target.to_vec().unwrap();
+    assert_eq!(got[90..], [0, 0, 0, 0, 0, 3, 3, 3, 3, 3]);
+    assert_eq!(got[..3], [8, 8, 0]);
+    assert!(data.slice(90..101).is_err() && data.slice(101..).is_err());
+    assert!(bench.queue.copy(data.slice(..3).unwrap(), &mut target).is_err(), "lengths differ");
+}
+
+#[test]
+fn the_timeline_passes_32_bits() {
+    let options = QueueOptions::default().first_value((1 << 32) - 20);
+    let mut bench = Bench::with_options("basics", &options);
+    let data = bench.device.alloc_from(&[0_u32; 32]).unwrap();
+    let mut copy = bench.device.alloc_zeroed::<u32>(32).unwrap();
+    let kernel = bench.program.kernel("increment").unwrap();
+    for round in 1..=40 {
+        bench.queue.launch(&kernel, 1, 32, &args![&data, 32_u32]).unwrap();
+        bench.queue.copy(&data, &mut copy).unwrap();
+        bench.queue.wait(TIMEOUT).unwrap();
+        assert_eq!(copy.to_vec().unwrap(), [round; 32]);
+    }
+}
+
+#[test]
+fn a_chain_of_queues_runs_in_turn() {
+    let mut bench = Bench::new("basics");
+    let data = bench.device.alloc_from(&[0_u32; 32]).unwrap();
+    let kernel = bench.program.kernel("increment").unwrap();
+    let mut queues: Vec<_> = (0..4).map(|_| bench.device.queue().unwrap()).collect();
+    let mut last = bench.queue.submit().unwrap();
+    for round in 0..40 {
+        let queue = &mut queues[round % 4];
+        queue.wait_fence(&last).unwrap();
+        queue.launch(&kernel, 1, 32, &args![&data, 32_u32]).unwrap();
+        last = queue.submit().unwrap();
+    }
+    last.wait(TIMEOUT).unwrap();
+    assert_eq!(data.to_vec().unwrap(), [40; 32]);
+}
+
+#[test]
+fn threads_submit_at_the_same_time() {
+    const THREADS: usize = 4;
+    const ROUNDS: u32 = 200;
+    let bench = Bench::new("basics");
+    let shared = Mutex::new(bench.device.queue().unwrap());
+    let common = bench.device.alloc_from(&[0_u32; 32]).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let kernel = bench.program.kernel("increment").unwrap();
+                let mut own = bench.device.queue().unwrap();
+                let data = bench.device.alloc_from(&[0_u32; 32]).unwrap();
+                for _ in 0..ROUNDS {
+                    own.launch(&kernel, 1, 32, &args![&data, 32_u32]).unwrap();
+                    own.submit().unwrap();
+                    let mut queue = shared.lock().unwrap();
+                    queue.launch(&kernel, 1, 32, &args![&common, 32_u32]).unwrap();
+                    queue.submit().unwrap();
+                    drop(bench.device.alloc::<u32>(100).unwrap());
+                }
+                own.wait(TIMEOUT).unwrap();
+                assert_eq!(data.to_vec().unwrap(), [ROUNDS; 32]);
+            });
+        }
+    });
+    assert_eq!(common.to_vec().unwrap(), [ROUNDS * THREADS as u32; 32]);
+}
+
+#[test]
+fn memory_of_the_process_is_used_in_place() {
+    let mut bench = Bench::new("basics");
+    let values: Vec<u32> = (0..2048).collect();
+    let mut data = bench.device.import(HostMemory::from_slice(&values).unwrap()).unwrap();
+    let mut copy = bench.device.alloc_zeroed::<u32>(2048).unwrap();
+    bench.queue.copy(&data, &mut copy).unwrap();
+    let kernel = bench.program.kernel("increment").unwrap();
+    bench.queue.launch(&kernel, 64, 32, &args![&data, 2048_u32]).unwrap();
+    bench.queue.wait(TIMEOUT).unwrap();
+    assert_eq!(copy.to_vec().unwrap(), values);
+    let view = data.view().unwrap();
+    assert!(view.iter().zip(&values).all(|(new, old)| *new == old + 1));
+
+    let live = bench.orin.live();
+    for _ in 0..10 {
+        drop(bench.device.import(HostMemory::<u8>::new(8192).unwrap()).unwrap());
+    }
+    assert_eq!(bench.orin.live(), live, "imported memory is given back at once");
+}
+
+#[test]
+fn every_use_of_memory_works_for_both_sides() {
+    let mut bench = Bench::new("basics");
+    let kernel = bench.program.kernel("increment").unwrap();
+    for purpose in [MemoryUse::Device, MemoryUse::Upload, MemoryUse::ReadBack, MemoryUse::Signals] {
+        let mut data = bench.device.alloc_for::<u32>(500, purpose).unwrap();
+        data.copy_from_slice(&[4; 500]).unwrap();
+        bench.queue.launch(&kernel, 16, 32, &args![&data, 500_u32]).unwrap();
+        bench.queue.wait(TIMEOUT).unwrap();
+        assert_eq!(data.to_vec().unwrap(), [5; 500], "{purpose:?}");
+        assert_eq!(data.purpose(), purpose);
+    }
+}
+
+#[test]
+fn several_submissions_go_with_one_doorbell() {
+    let mut bench = Bench::new("basics");
+    let mut data = bench.device.alloc_from(&[0_u32; 32]).unwrap();
+    let ones = bench.device.alloc_from(&[1_u32; 32]).unwrap();
+    let kernel = bench.program.kernel("increment").unwrap();
+    let mut builder = bench.device.graph();
+    builder.launch(&kernel, 1, 32, &args![&data, 32_u32]).unwrap();
+    let mut graph = builder.build().unwrap();
+    let fences = bench
+        .queue
+        .together(|queue| {
+            let mut fences = Vec::new();
+            // More replays than the graph has instances, and both engines.
+            for _ in 0..10 {
+                queue.launch(&kernel, 1, 32, &args![&data, 32_u32])?;
+                fences.push(queue.submit()?);
+            }
+            let early = fences[9].wait(TIMEOUT);
+            assert!(matches!(early, Err(Error::NotSubmitted)), "the doorbell has not been rung: {early:?}");
+            queue.copy(&ones, &mut data)?;
+            for _ in 0..3 {
+                fences.push(queue.replay(&mut graph)?);
+            }
+            queue.launch(&kernel, 1, 32, &args![&data, 32_u32])?;
+            Ok(fences)
+        })
+        .unwrap();
+    for fence in &fences {
+        fence.wait(TIMEOUT).unwrap();
+    }
+    assert_eq!(data.to_vec().unwrap(), [5; 32]);
+
+    // Rings that fill up, and an error in between.
+    let result: Result<(), Error> = bench.queue.together(|queue| {
+        for _ in 0..3000 {
+            queue.launch(&kernel, 1, 32, &args![&data, 32_u32])?;
+            queue.submit()?;
+            queue.replay(&mut graph)?;
+        }
+        Err(Error::NotSubmitted)
+    });
+    assert!(result.is_err());
+    bench.queue.wait(TIMEOUT).unwrap();
+    assert_eq!(data.to_vec().unwrap(), [6005; 32]);
+}
+
+#[test]
+fn fills_take_bytes_words_and_floats() {
+    let mut bench = Bench::new("basics");
+    let mut bytes = bench.device.alloc_zeroed::<i8>(1001).unwrap();
+    let mut floats = bench.device.alloc_zeroed::<f32>(1001).unwrap();
+    bench.queue.fill(bytes.slice_mut(1..1000).unwrap(), -3).unwrap();
+    bench.queue.fill(&mut floats, -0.5).unwrap();
+    bench.queue.wait(TIMEOUT).unwrap();
+    let got = bytes.to_vec().unwrap();
+    assert!(got[1..1000].iter().all(|byte| *byte == -3) && got[0] == 0 && got[1000] == 0);
+    assert_eq!(floats.to_vec().unwrap(), [-0.5; 1001]);
+
+    let mut builder = bench.device.graph();
+    builder.fill(bytes.slice_mut(3..5).unwrap(), 7).unwrap();
+    builder.fill(floats.slice_mut(..1).unwrap(), 2.5).unwrap();
+    let mut graph = builder.build().unwrap();
+    bench.queue.replay(&mut graph).unwrap().wait(TIMEOUT).unwrap();
+    assert_eq!(bytes.to_vec().unwrap()[2..6], [-3, 7, 7, -3]);
+    assert_eq!(floats.to_vec().unwrap()[..2], [2.5, -0.5]);
+}

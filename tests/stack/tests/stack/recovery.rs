@@ -1,0 +1,400 @@
+//! After a fault: what the report says, and that everything goes on.
+
+use std::time::Duration;
+
+use orin_sim::Config;
+use tegra_hcq::{Error, Fault, FaultKind, Program, args};
+use test_support::{Bench, TIMEOUT, cubin, try_open};
+
+fn fault(result: Result<(), Error>) -> Fault {
+    match result.unwrap_err() {
+        Error::Fault(fault) => (*fault).clone(),
+        other => panic!("a fault was expected: {other}"),
+    }
+}
+
+#[test]
+fn a_report_names_buffer_distance_launch_and_commands() {
+    let mut bench = Bench::new("faults");
+    // More than a slab holds, so that the memory behind it is not mapped.
+    let len = 3 << 20;
+    let weights = bench.device.alloc::<u8>(len).unwrap().named("weights");
+    let address = weights.gpu_va() + len as u64;
+    let result = bench.try_run("fault_write", 3, (2, 1, 1), &args![address + 0x2000, 1_u32]);
+    let fault = fault(result);
+    assert_eq!(
+        fault.grid.map(|(grid, block)| (grid.to_array(), block.to_array())),
+        Some(([3, 1, 1], [2, 1, 1]))
+    );
+    let near = fault.nearest.as_ref().unwrap();
+    assert_eq!((near.name.as_str(), near.bytes), ("weights", len as u64));
+    let text = fault.to_string();
+    assert!(text.contains("8192 bytes past the end of weights"), "{text}");
+    assert!(text.contains("kernel fault_write") && text.contains("grid 3x1x1"), "{text}");
+    let last = fault.submissions.iter().rev().find(|submission| !submission.launches.is_empty()).unwrap();
+    let text = last.text();
+    assert!(text.contains("SEND_PCAS_A") && text.contains("kernel fault_write, grid 3x1x1"), "{text}");
+    assert!(last.launches[0].text().contains("CTA_RASTER_WIDTH"), "{}", last.launches[0].text());
+}
+
+#[test]
+fn a_recovered_queue_goes_on_and_old_fences_keep_telling_why() {
+    let mut bench = Bench::new("faults");
+    let data = bench.device.alloc_from(&[5_u32; 4]).unwrap();
+    let out = bench.device.alloc_zeroed::<u32>(4).unwrap();
+    let good = bench.program.kernel("fault_no_bound").unwrap();
+    let bad = bench.program.kernel("fault_write").unwrap();
+    bench.queue.launch(&good, 1, 4, &args![&data, &out]).unwrap();
+    let ended = bench.queue.submit().unwrap();
+    ended.wait(TIMEOUT).unwrap();
+    bench.queue.launch(&bad, 1, 1, &args![0x40_0000_0000_u64, 1_u32]).unwrap();
+    let faulted = bench.queue.submit().unwrap();
+    bench.queue.launch(&good, 1, 4, &args![&data, &out]).unwrap();
+    let behind = bench.queue.submit().unwrap();
+    let first = fault(faulted.wait(TIMEOUT));
+    assert_eq!(fault(behind.wait(TIMEOUT)), first);
+    assert!(matches!(out.to_vec(), Err(Error::Fault(_))), "lost work was to write it");
+
+    for round in 0..3 {
+        let recovery = bench.device.recover().unwrap();
+        assert_eq!(recovery.faults.len(), usize::from(round == 0), "only once");
+        assert_eq!(out.to_vec().unwrap(), [5; 4], "buffers survive");
+        ended.wait(TIMEOUT).unwrap();
+        assert_eq!(fault(faulted.wait(TIMEOUT)), first, "what is lost stays lost");
+        assert_eq!(fault(behind.wait(TIMEOUT)), first);
+    }
+    for value in 0..100_u32 {
+        let data = bench.device.alloc_from(&[value; 4]).unwrap();
+        bench.queue.launch(&good, 1, 4, &args![&data, &out]).unwrap();
+        bench.queue.submit().unwrap().wait(TIMEOUT).unwrap();
+        assert_eq!(out.to_vec().unwrap(), [value; 4]);
+    }
+    assert!(bench.device.recover().unwrap().is_empty());
+    assert_eq!(fault(behind.wait(TIMEOUT)), first);
+}
+
+#[test]
+fn a_hanging_kernel_is_stopped_and_the_queue_goes_on() {
+    let mut bench = Bench::new("faults");
+    let stop = bench.device.alloc_from(&[0_u32]).unwrap();
+    let out = bench.device.alloc_zeroed::<u32>(1).unwrap();
+    let endless = bench.program.kernel("fault_endless").unwrap();
+    bench.queue.launch(&endless, 1, 1, &args![&stop, &out]).unwrap();
+    let fence = bench.queue.submit().unwrap();
+    assert!(matches!(fence.wait(Duration::from_millis(100)), Err(Error::Timeout { .. })));
+    let recovery = bench.device.recover().unwrap();
+    assert_eq!((recovery.hanging, recovery.faults.len()), (1, 0));
+    let lost = fault(fence.wait(TIMEOUT));
+    assert_eq!(lost.kind, FaultKind::Abandoned);
+    assert!(lost.to_string().contains("fault_endless"), "{lost}");
+    let data = bench.device.alloc_from(&[6_u32]).unwrap();
+    bench.run("fault_no_bound", 1, 1, &args![&data, &out]);
+    assert_eq!(out.to_vec().unwrap(), [6]);
+}
+
+#[test]
+fn a_hundred_faults_leave_nothing_behind() {
+    let mut bench = Bench::new("faults");
+    let out = bench.device.alloc_zeroed::<u32>(1).unwrap();
+    let data = bench.device.alloc_from(&[7_u32]).unwrap();
+    let mut first = None;
+    for round in 0..100_u64 {
+        let address = 0x40_0000_0000 + round * 0x1000;
+        let fault = fault(bench.try_run("fault_write", 1, 1, &args![address, 1_u32]));
+        assert_eq!((fault.kind, fault.address), (FaultKind::Mmu, Some(address)));
+        bench.device.recover().unwrap();
+        bench.run("fault_no_bound", 1, 1, &args![&data, &out]);
+        assert_eq!(out.to_vec().unwrap(), [7]);
+        bench.device.trim();
+        let live = bench.orin.live();
+        assert_eq!(*first.get_or_insert(live), live, "round {round}");
+    }
+}
+
+#[test]
+fn other_queues_never_notice() {
+    let mut bench = Bench::new("faults");
+    let mut other = bench.device.queue().unwrap();
+    let data = bench.device.alloc_from(&[1_u32]).unwrap();
+    let out = bench.device.alloc_zeroed::<u32>(1).unwrap();
+    let good = bench.program.kernel("fault_no_bound").unwrap();
+    for _ in 0..10 {
+        other.launch(&good, 1, 1, &args![&data, &out]).unwrap();
+        let fence = other.submit().unwrap();
+        fault(bench.try_run("fault_write", 1, 1, &args![0x40_0000_0000_u64, 1_u32]));
+        fence.wait(TIMEOUT).unwrap();
+        bench.device.recover().unwrap();
+        other.launch(&good, 1, 1, &args![&data, &out]).unwrap();
+        other.wait(TIMEOUT).unwrap();
+    }
+}
+
+#[test]
+fn memory_that_is_short_is_an_error_with_figures() {
+    let (_orin, device) = try_open(Config { memory_bytes: 256 << 20, ..Config::default() });
+    let device = device.unwrap();
+    let program = Program::load(&device, &cubin("basics")).unwrap();
+    let mut queue = device.queue().unwrap();
+    let mut kept = Vec::new();
+    let error = loop {
+        match device.alloc::<u8>(16 << 20) {
+            Ok(buffer) => kept.push(buffer),
+            Err(error) => break error,
+        }
+        assert!(kept.len() < 16, "256 MiB do not hold that much");
+    };
+    let Error::OutOfMemory { wanted, in_use, free, .. } = &error else { panic!("{error}") };
+    assert_eq!(*wanted, 16 << 20);
+    assert!(*in_use >= (kept.len() as u64) << 24 && free.is_some(), "{error}");
+    // Idle memory of another size makes way for what is needed.
+    kept.truncate(1);
+    let large = device.alloc::<u8>(100 << 20).unwrap();
+    let out = device.alloc::<u32>(4).unwrap();
+    queue.launch(&program.kernel("fill_u32").unwrap(), 1, 4, &args![&out, 3_u32, 4_u32]).unwrap();
+    queue.wait(TIMEOUT).unwrap();
+    assert_eq!(out.to_vec().unwrap(), [3; 4]);
+    drop((large, kept));
+}
+
+#[test]
+fn a_queue_that_waits_for_lost_work_goes_on_after_a_recovery() {
+    let mut bench = Bench::new("faults");
+    let mut other = bench.device.queue().unwrap();
+    let stop = bench.device.alloc_from(&[0_u32]).unwrap();
+    let data = bench.device.alloc_from(&[3_u32]).unwrap();
+    let (ignored, out) =
+        (bench.device.alloc_zeroed::<u32>(1).unwrap(), bench.device.alloc_zeroed::<u32>(1).unwrap());
+    let endless = bench.program.kernel("fault_endless").unwrap();
+    let good = bench.program.kernel("fault_no_bound").unwrap();
+    bench.queue.launch(&endless, 1, 1, &args![&stop, &ignored]).unwrap();
+    let lost = bench.queue.submit().unwrap();
+    other.wait_fence(&lost).unwrap();
+    other.launch(&good, 1, 1, &args![&data, &out]).unwrap();
+    let fence = other.submit().unwrap();
+    assert!(lost.wait(Duration::from_millis(50)).is_err());
+    assert!(!fence.is_done(), "it waits for what hangs");
+    bench.device.recover().unwrap();
+    fence.wait(TIMEOUT).unwrap();
+    assert_eq!(out.to_vec().unwrap(), [3]);
+}
+
+#[test]
+fn a_graph_whose_replay_was_lost_can_be_replayed_after_a_recovery() {
+    let mut bench = Bench::new("faults");
+    let mut other = bench.device.queue().unwrap();
+    let data = bench.device.alloc_from(&[3_u32]).unwrap();
+    let out = bench.device.alloc_zeroed::<u32>(1).unwrap();
+    let good = bench.program.kernel("fault_no_bound").unwrap();
+    let mut builder = bench.device.graph();
+    builder.instances(1).unwrap();
+    builder.launch(&good, 1, 1, &args![&data, &out]).unwrap();
+    let mut graph = builder.build().unwrap();
+    let bad = bench.program.kernel("fault_write").unwrap();
+    bench.queue.launch(&bad, 1, 1, &args![0x40_0000_0000_u64, 1_u32]).unwrap();
+    let lost = bench.queue.replay(&mut graph).unwrap();
+    let first = fault(lost.wait(TIMEOUT));
+    assert_eq!(fault(other.replay(&mut graph).map(drop)), first, "its only instance is lost");
+    bench.device.recover().unwrap();
+    other.replay(&mut graph).unwrap().wait(TIMEOUT).unwrap();
+    assert_eq!(out.to_vec().unwrap(), [3]);
+}
+
+/// The kernel log is the machine's; a report must take what concerns its own queue and leave the rest.
+#[test]
+fn faults_of_several_queues_at_once_are_told_apart() {
+    let mut bench = Bench::new("faults");
+    let mut other = bench.device.queue().unwrap();
+    let read = bench.program.kernel("fault_read").unwrap();
+    let write = bench.program.kernel("fault_write").unwrap();
+    let out = bench.device.alloc::<u32>(1).unwrap();
+    for round in 0..20_u64 {
+        let (first, second) = (0x40_0000_0000 + round * 0x1000, 0x50_0000_0000 + round * 0x1000);
+        bench.queue.launch(&read, 1, 1, &args![first, &out]).unwrap();
+        let reading = bench.queue.submit().unwrap();
+        other.launch(&write, 1, 1, &args![second, 1_u32]).unwrap();
+        let writing = other.submit().unwrap();
+        // Both have happened before either is asked for: the log has told about both.
+        while bench.orin.kernel_log().iter().filter(|line| line.contains("[MMU FAULT] mmu")).count()
+            < 2 * (round as usize + 1)
+        {
+            std::thread::yield_now();
+        }
+        let told = |fault: Fault| (fault.kind, fault.address, fault.location.unwrap().kernel);
+        assert_eq!(
+            told(fault(writing.wait(TIMEOUT))),
+            (FaultKind::Mmu, Some(second), "fault_write".to_owned())
+        );
+        assert_eq!(
+            told(fault(reading.wait(TIMEOUT))),
+            (FaultKind::Mmu, Some(first), "fault_read".to_owned())
+        );
+        assert_eq!(bench.device.recover().unwrap().faults.len(), 2);
+    }
+}
+
+/// A wait that runs out says what the log has, and leaves a fault of another queue to that queue.
+#[test]
+fn a_time_out_does_not_take_the_report_of_another_queue() {
+    let mut bench = Bench::new("faults");
+    let mut other = bench.device.queue().unwrap();
+    let endless = bench.program.kernel("fault_endless").unwrap();
+    let write = bench.program.kernel("fault_write").unwrap();
+    let (stop, out) = (bench.device.alloc_zeroed::<u32>(1).unwrap(), bench.device.alloc::<u32>(1).unwrap());
+    bench.queue.launch(&endless, 1, 1, &args![&stop, &out]).unwrap();
+    let hanging = bench.queue.submit().unwrap();
+    other.launch(&write, 1, 1, &args![0x40_0000_5000_u64, 1_u32]).unwrap();
+    let faulting = other.submit().unwrap();
+    while !bench.orin.kernel_log().iter().any(|line| line.contains("error notifier set to 31")) {
+        std::thread::yield_now();
+    }
+    assert!(matches!(hanging.wait(Duration::from_millis(20)), Err(Error::Timeout { .. })));
+    assert_eq!(fault(faulting.wait(TIMEOUT)).address, Some(0x40_0000_5000));
+    let recovery = bench.device.recover().unwrap();
+    assert_eq!((recovery.hanging, recovery.faults.len()), (1, 1));
+}
+
+/// A channel has the number of one that has faulted before; what the log says about that one is not its own.
+#[test]
+fn a_silent_fault_has_no_address_of_an_earlier_one() {
+    let mut bench = Bench::new("faults");
+    let write = bench.program.kernel("fault_write").unwrap();
+    bench.queue.launch(&write, 1, 1, &args![0x40_0000_5000_u64, 1_u32]).unwrap();
+    bench.queue.submit().unwrap();
+    while !bench.orin.kernel_log().iter().any(|line| line.contains("error notifier set to 31")) {
+        std::thread::yield_now();
+    }
+    // Nobody asks what became of it.
+    drop(std::mem::replace(&mut bench.queue, bench.device.queue().unwrap()));
+    bench.queue = bench.device.queue().unwrap();
+    bench.orin.silence_faults(true);
+    let silent = fault(bench.try_run("fault_write", 1, 1, &args![0x41_0000_0000_u64, 1_u32]));
+    assert_eq!((silent.kind, silent.address), (FaultKind::Mmu, None));
+    // The driver's own requests tell the instruction all the same.
+    let location = silent.location.unwrap();
+    assert!(silent.pc.is_some() && location.kernel == "fault_write" && location.offset > 0, "{location:?}");
+}
+
+/// Each thread has a queue that faults, and recovers the device: nobody stops what another has just set up.
+#[test]
+fn recoveries_of_several_threads_do_not_disturb_each_other() {
+    let bench = Bench::new("faults");
+    let (device, program) = (&bench.device, &bench.program);
+    let recovered: usize = std::thread::scope(|scope| {
+        let run = |number: u64| {
+            let mut queue = device.queue().unwrap();
+            let write = program.kernel("fault_write").unwrap();
+            let good = program.kernel("fault_no_bound").unwrap();
+            let out = device.alloc_zeroed::<u32>(4).unwrap();
+            let mut recovered = 0;
+            for round in 0..100_u32 {
+                let address = 0x40_0000_0000 + (number << 32) + u64::from(round) * 0x1000;
+                queue.launch(&write, 1, 1, &args![address, 1_u32]).unwrap();
+                let told = fault(queue.submit().unwrap().wait(TIMEOUT));
+                assert_eq!(told.address, Some(address));
+                recovered += device.recover().unwrap().faults.len();
+                for value in round..round + 3 {
+                    let data = device.alloc_from(&[value; 4]).unwrap();
+                    queue.launch(&good, 1, 4, &args![&data, &out]).unwrap();
+                    queue.submit().unwrap().wait(TIMEOUT).unwrap();
+                    assert_eq!(out.to_vec().unwrap(), [value; 4]);
+                }
+            }
+            recovered
+        };
+        let threads: Vec<_> = (0..4).map(|number| scope.spawn(move || run(number))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(recovered, 400, "each fault is told by one recovery");
+}
+
+/// A queue hangs only until what was waited for has ended, whoever notices; then a recovery leaves it alone.
+#[test]
+fn work_that_ends_late_is_no_hang() {
+    let mut bench = Bench::new("faults");
+    let mut writer = bench.device.queue().unwrap();
+    let store = bench.program.kernel("fault_write").unwrap();
+    fault(bench.try_run("fault_write", 1, 1, &args![0x40_0000_0000_u64, 1_u32]));
+    bench.device.recover().unwrap();
+    let (stop, out) = (bench.device.alloc_zeroed::<u32>(1).unwrap(), bench.device.alloc::<u32>(4).unwrap());
+    let data = bench.device.alloc_from(&[6_u32; 4]).unwrap();
+    let good = bench.program.kernel("fault_no_bound").unwrap();
+    bench.queue.launch(&good, 1, 4, &args![&data, &out]).unwrap();
+    let between = bench.queue.submit().unwrap();
+    between.wait(TIMEOUT).unwrap();
+    // The wait runs out; then the kernel ends well.
+    let endless = bench.program.kernel("fault_endless").unwrap();
+    bench.queue.launch(&endless, 1, 1, &args![&stop, &out]).unwrap();
+    let late = bench.queue.submit().unwrap();
+    assert!(matches!(late.wait(Duration::from_millis(30)), Err(Error::Timeout { .. })));
+    writer.launch(&store, 1, 1, &args![stop.gpu_va(), 1_u32]).unwrap();
+    writer.wait(TIMEOUT).unwrap();
+    while !late.is_done() {
+        std::thread::yield_now();
+    }
+    stop.wait(TIMEOUT).unwrap();
+    let again = bench.device.alloc_zeroed::<u32>(1).unwrap();
+    bench.queue.launch(&endless, 1, 1, &args![&again, &out]).unwrap();
+    let running = bench.queue.submit().unwrap();
+    assert!(bench.device.recover().unwrap().is_empty(), "nobody has waited in vain for what runs now");
+    writer.launch(&store, 1, 1, &args![again.gpu_va(), 1_u32]).unwrap();
+    writer.wait(TIMEOUT).unwrap();
+    running.wait(TIMEOUT).unwrap();
+    late.wait(TIMEOUT).unwrap();
+    between.wait(TIMEOUT).unwrap();
+}
+
+/// What is submitted while another thread recovers the queue is lost with the rest, and says so at once.
+#[test]
+fn a_submission_during_a_recovery_is_not_waited_for_in_vain() {
+    let mut bench = Bench::new("faults");
+    let good = bench.program.kernel("fault_no_bound").unwrap();
+    let bad = bench.program.kernel("fault_write").unwrap();
+    let (data, out) = (bench.device.alloc_from(&[6_u32; 4]).unwrap(), bench.device.alloc::<u32>(4).unwrap());
+    for round in 0..300_u64 {
+        bench.queue.launch(&bad, 1, 1, &args![0x40_0000_0000 + round * 0x1000, 1_u32]).unwrap();
+        bench.queue.submit().unwrap();
+        let (device, queue) = (&bench.device, &mut bench.queue);
+        let last = std::thread::scope(|scope| {
+            let recovering = scope.spawn(|| while device.recover().unwrap().is_empty() {});
+            let mut last = None;
+            while !recovering.is_finished() {
+                if queue.launch(&good, 1, 4, &args![&data, &out]).is_err() {
+                    break;
+                }
+                last = queue.submit().ok();
+            }
+            last
+        });
+        match last.map(|fence| fence.wait(TIMEOUT)) {
+            None | Some(Ok(()) | Err(Error::Fault(_))) => {}
+            Some(other) => panic!("round {round}: {other:?}"),
+        }
+        bench.device.recover().unwrap();
+    }
+}
+
+/// A queue that faults again and again does not gather memory; its old fences still tell why.
+#[test]
+fn old_reports_keep_kind_and_place_without_log_and_commands() {
+    let mut bench = Bench::new("faults");
+    let write = bench.program.kernel("fault_write").unwrap();
+    let mut fences = Vec::new();
+    for round in 0..40_u64 {
+        let address = 0x40_0000_0000 + round * 0x1000;
+        bench.queue.launch(&write, 1, 1, &args![address, 1_u32]).unwrap();
+        let fence = bench.queue.submit().unwrap();
+        assert!(!fault(fence.wait(TIMEOUT)).submissions.is_empty());
+        bench.device.recover().unwrap();
+        fences.push((address, fence));
+    }
+    for (age, (address, fence)) in fences.into_iter().rev().enumerate() {
+        let told = fault(fence.wait(TIMEOUT));
+        assert_eq!((told.kind, told.address), (FaultKind::Mmu, Some(address)));
+        assert_eq!(told.location.unwrap().kernel, "fault_write");
+        assert_eq!(
+            (told.submissions.is_empty(), told.log.unwrap().is_empty()),
+            (age >= 16, age >= 16),
+            "{age}"
+        );
+    }
+}

@@ -1,0 +1,180 @@
+//! Opening fails with a reason and leaves nothing behind; so does everything that is dropped, in any order.
+
+use std::sync::Arc;
+
+use nvgpu_sys::Errno;
+use orin_sim::{Config, LiveCounts, Node, Nodes, SoftwareOrin};
+use tegra_hcq::{Device, DeviceKind, Error, Program, args};
+use test_support::probe::Probe;
+use test_support::{Bench, TIMEOUT, cubin, try_open};
+
+/// Open descriptors of this process.
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Shared mappings of this process that come from memory files: all that the software Orin hands out.
+fn mappings() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().filter(|line| line.contains("memfd:")).count()
+}
+
+#[test]
+fn a_machine_without_an_orin_says_so() {
+    if std::path::Path::new("/dev/nvgpu/igpu0/ctrl").exists() {
+        eprintln!("skipped: this machine has an Orin GPU");
+        return;
+    }
+    let error = Device::open(DeviceKind::Nvgpu).unwrap_err().to_string();
+    assert!(error.contains("/dev/nv") && error.contains("No such file"), "{error}");
+    assert_eq!(Device::open(DeviceKind::Auto).unwrap().info().kind, DeviceKind::Sim);
+}
+
+#[test]
+fn the_reason_and_the_cure_are_named() {
+    let open = |config| try_open(config).1.unwrap_err().to_string();
+    let nodes =
+        |ctrl, nvmap| Config { nodes: Nodes { ctrl, nvmap, ..Nodes::default() }, ..Config::default() };
+    let text = open(nodes(Node::Absent, Node::Present));
+    assert!(text.contains("/dev/nvgpu/igpu0/ctrl"), "{text}");
+    let text = open(nodes(Node::Present, Node::Absent));
+    assert!(text.contains("/dev/nvmap"), "{text}");
+    let text = open(nodes(Node::Denied, Node::Present));
+    assert!(text.contains("video"), "{text}");
+    let mut old = Config::default();
+    old.characteristics.flags &= !(1 << 30);
+    let text = open(old);
+    assert!(text.contains("USERMODE_SUBMIT") && text.contains("r36"), "{text}");
+}
+
+#[test]
+fn memory_runs_out_with_a_number_and_the_device_stays_usable() {
+    let config = Config { memory_bytes: 256 << 20, ..Config::default() };
+    let (orin, device) = try_open(config);
+    let device = device.unwrap();
+    let program = Program::load(&device, &cubin("basics")).unwrap();
+    let mut queue = device.queue().unwrap();
+    let before = orin.live();
+    let error = device.alloc::<u8>(1 << 30).unwrap_err();
+    assert!(error.to_string().contains("1073741824 bytes"), "{error}");
+    assert_eq!(orin.live(), before, "a failed allocation leaves nothing behind");
+    let out = device.alloc::<u32>(4).unwrap();
+    queue.launch(&program.kernel("fill_u32").unwrap(), 1, 4, &args![&out, 3_u32, 4_u32]).unwrap();
+    queue.wait(TIMEOUT).unwrap();
+    assert_eq!(out.to_vec().unwrap(), [3; 4]);
+}
+
+/// Everything that a process does with a device, once.
+fn one_life() {
+    let mut bench = Bench::new("basics");
+    let mut other = bench.device.queue().unwrap();
+    let a = bench.device.alloc_from(&[1_u32; 5000]).unwrap();
+    let mut b = bench.device.alloc::<u32>(5000).unwrap();
+    bench.run("increment", 20, 256, &args![&a, 5000_u32]);
+    other.copy(&a, &mut b).unwrap();
+    let fence = other.submit().unwrap();
+    // Dropped in an order that nobody would choose: work in flight, queue before fence, buffers last.
+    drop(bench);
+    drop(other);
+    fence.wait(TIMEOUT).unwrap();
+    assert_eq!(b.to_vec().unwrap(), vec![2; 5000]);
+}
+
+#[test]
+fn nothing_leaks_over_many_lives_and_faults() {
+    let fault = || {
+        let mut bench = Bench::new("faults");
+        let error = bench.try_run("fault_write", 1, 1, &args![0x40_0000_0000_u64, 1_u32]).unwrap_err();
+        assert!(matches!(error, Error::Fault(_)), "{error}");
+    };
+    // Other tests of this process open devices as well, so counts are only compared where they can
+    // be: this is the only test that compares them across devices, and it does so in a child process.
+    if std::env::var_os("LEAK_CHILD").is_none() {
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["resources::nothing_leaks_over_many_lives_and_faults", "--exact", "--test-threads=1"])
+            .env("LEAK_CHILD", "1")
+            .status()
+            .unwrap();
+        assert!(status.success());
+        return;
+    }
+    one_life();
+    fault();
+    let before = (descriptors(), mappings());
+    for _ in 0..10 {
+        one_life();
+        fault();
+    }
+    assert_eq!((descriptors(), mappings()), before, "descriptors and mappings");
+}
+
+#[test]
+fn buffers_and_queues_return_what_they_took() {
+    let (orin, device) = try_open(Config::default());
+    let device = device.unwrap();
+    drop(device.queue().unwrap());
+    device.trim();
+    let before = orin.live();
+    for round in 0..100 {
+        let buffer = device.alloc::<u8>(1 << 20).unwrap();
+        if round % 10 == 0 {
+            let queue = device.queue().unwrap();
+            drop(buffer);
+            drop(queue);
+        }
+    }
+    assert!(device.trim() > 0, "memory was kept for recycling");
+    assert_eq!(orin.live(), before);
+}
+
+#[test]
+fn a_buffer_dropped_in_flight_lives_until_its_launch_has_ended() {
+    let mut bench = Bench::new("basics");
+    let kernel = bench.program.kernel("spin").unwrap();
+    let before = bench.device.memory_usage().in_use;
+    for _ in 0..20 {
+        let out = bench.device.alloc::<u32>(64).unwrap();
+        bench.queue.launch(&kernel, 2, 32, &args![&out, 2000_u32]).unwrap();
+        bench.queue.submit().unwrap();
+        drop(out);
+    }
+    assert!(bench.device.memory_usage().in_use >= before, "the GPU may still write what was dropped");
+    bench.queue.wait(TIMEOUT).unwrap();
+    bench.device.trim();
+    assert_eq!(bench.device.memory_usage().in_use, before);
+}
+
+#[test]
+fn the_number_of_queues_has_a_limit_that_is_named() {
+    let (_orin, device) = try_open(Config::default());
+    let device = device.unwrap();
+    let mut queues: Vec<_> = (0..tegra_hcq::MAX_QUEUES).map(|_| device.queue().unwrap()).collect();
+    let error = device.queue().unwrap_err();
+    assert!(matches!(error, Error::TooManyQueues(_)), "{error}");
+    queues.pop();
+    assert!(device.queue().is_ok());
+}
+
+#[test]
+fn every_failing_step_of_bring_up_is_an_error_that_leaves_nothing() {
+    // Fail the n-th call of the whole sequence, for every n, until the sequence is over.
+    let mut failures = 0;
+    for nth in 0.. {
+        assert!(nth < 500, "bring-up makes no more calls than that");
+        let orin = SoftwareOrin::new(Config::default()).unwrap();
+        let probe = Arc::new(Probe::failing(orin.clone(), nth, Errno::NOMEM));
+        let device = Device::open_through(Arc::clone(&probe) as _, DeviceKind::Sim);
+        let result = device.and_then(|device| device.queue().map(drop));
+        assert_eq!(orin.live(), LiveCounts::default(), "call {nth} left something behind");
+        match result {
+            Ok(()) if !probe.has_failed() => break,
+            // The kernel log is a convenience: without it a device opens all the same.
+            Ok(()) => {}
+            Err(error) => {
+                failures += 1;
+                assert!(error.to_string().contains("memory"), "call {nth}: {error}");
+            }
+        }
+    }
+    assert!(failures > 40, "only {failures} calls can fail?");
+}

@@ -1,0 +1,163 @@
+//! Copies.
+
+use tegra_hcq::{Device, Error, MemoryUse};
+
+use crate::fixtures::{ensure, equal, patience};
+use test_harness::{Check, Context, Skip};
+use test_support::Numbers;
+
+/// The "long" copies, in bytes.
+const LONG: usize = 64 << 20;
+
+pub(super) fn small(context: &Context) -> Check {
+    let device = context.device()?;
+    let mut queue = device.queue()?;
+    let a = device.alloc_from(&[0.0_f32, 1.0])?;
+    let mut b = device.alloc_zeroed::<f32>(2)?;
+    queue.copy(&a, &mut b)?;
+    queue.wait(patience(context))?;
+    equal("b", &b.to_vec()?, &[0.0, 1.0])
+}
+
+/// Bytes that differ from page to page.
+fn pattern(len: usize, seed: u64) -> Vec<u32> {
+    Numbers::new(seed).vec_u32(len / 4)
+}
+
+pub(super) fn long(context: &Context) -> Check {
+    let device = context.device()?;
+    let mut queue = device.queue()?;
+    let data = pattern(LONG, 1);
+    let mut upload = device.alloc_for::<u32>(data.len(), MemoryUse::Upload)?;
+    upload.copy_from_slice(&data)?;
+    let mut on_device = device.alloc::<u32>(data.len())?;
+    let mut back = device.alloc_for::<u32>(data.len(), MemoryUse::ReadBack)?;
+    queue.copy(&upload, &mut on_device)?;
+    queue.copy(&on_device, &mut back)?;
+    queue.wait(patience(context))?;
+    equal("what came back", &back.to_vec()?, &data)
+}
+
+pub(super) fn beyond_32_bits(context: &Context) -> Check {
+    let device = context.device()?;
+    let largest = 6_u64 << 30;
+    let free = device.memory_info().map_or(0, |info| info.free);
+    if context.is_model() || free < 2 * largest + (2 << 30) {
+        let reason = format!(
+            "needs 14 GiB of memory that a copy engine fills in seconds; {}",
+            if context.is_model() { "the model's pages come from this machine" } else { "less is free" }
+        );
+        return Err(Skip(reason).into());
+    }
+    for bytes in [(1_u64 << 32) - 8, 1 << 32, (1 << 32) + 8, 5 << 30, largest - 24] {
+        copy_and_sample(context, device, bytes as usize)?;
+    }
+    Ok(())
+}
+
+/// Copies `bytes` bytes and compares words at both ends and around each multiple of 2^32 and 2^31.
+fn copy_and_sample(context: &Context, device: &Device, bytes: usize) -> Check {
+    let mut queue = device.queue()?;
+    let words = bytes / 4;
+    let mut source = device.alloc::<u32>(words)?;
+    let mut target = device.alloc::<u32>(words)?;
+    let places: Vec<usize> = (0..=bytes >> 31)
+        .flat_map(|multiple| {
+            let at = (multiple << 31) / 4;
+            [at.saturating_sub(1), at, at + 1]
+        })
+        .chain([words - 2, words - 1])
+        .filter(|place| *place < words)
+        .collect();
+    for (value, &place) in (1_u32..).zip(&places) {
+        source.slice_mut(place..=place)?.copy_from_slice(&[value])?;
+        target.slice_mut(place..=place)?.copy_from_slice(&[0])?;
+    }
+    queue.copy(&source, &mut target)?;
+    queue.wait(patience(context))?;
+    for &place in &places {
+        let (got, wanted) = (target.slice(place..=place)?.to_vec()?, source.slice(place..=place)?.to_vec()?);
+        equal(&format!("word {place} of {words}"), &got, &wanted)?;
+    }
+    Ok(())
+}
+
+fn redirect(context: &Context, len: usize) -> Check {
+    let device = context.device()?;
+    let mut queue = device.queue()?;
+    let sources = [device.alloc_from(&pattern(len, 1))?, device.alloc_from(&pattern(len, 2))?];
+    let mut targets = [device.alloc_zeroed::<u32>(len / 4)?, device.alloc_zeroed::<u32>(len / 4)?];
+    let mut builder = device.graph();
+    let node = builder.copy(&sources[0], &mut targets[0])?;
+    let mut graph = builder.build()?;
+    graph.set_copy(node, &sources[1], &mut targets[1])?;
+    queue.replay(&mut graph)?.wait(patience(context))?;
+    equal("the new target", &targets[1].to_vec()?, &sources[1].to_vec()?)?;
+    ensure(targets[0].to_vec()?.iter().all(|word| *word == 0), || "the old target was written".to_owned())
+}
+
+pub(super) fn update(context: &Context) -> Check {
+    redirect(context, 8)
+}
+
+pub(super) fn update_long(context: &Context) -> Check {
+    // The interpreter copies some hundred megabytes per second.
+    redirect(context, if context.is_model() { LONG / 16 } else { LONG })
+}
+
+pub(super) fn bandwidth(context: &Context) -> Check {
+    const BYTES: usize = 200_000_000;
+    let device = context.device()?;
+    let mut queue = device.queue()?;
+    let source = device.alloc_zeroed::<u8>(BYTES)?;
+    let mut target = device.alloc::<u8>(BYTES)?;
+    let (start, end) = (device.signal(0)?, device.signal(0)?);
+    let mut best = 0.0_f64;
+    for round in 1..=4 {
+        queue.timestamp(&start, round)?;
+        queue.copy(&source, &mut target)?;
+        queue.timestamp(&end, round)?;
+        queue.wait(patience(context))?;
+        let nanoseconds = end.gpu_time_ns().saturating_sub(start.gpu_time_ns()).max(1);
+        best = best.max(BYTES as f64 / nanoseconds as f64);
+    }
+    context.note(format!("copy engine: {best:.1} GB/s"));
+    ensure(context.is_model() || (10.0..10_000.0).contains(&best), || {
+        format!("{best:.1} GB/s; 10 or more were expected")
+    })
+}
+
+pub(super) fn bytes_from_host(context: &Context) -> Check {
+    let device = context.device()?;
+    let mut queue = device.queue()?;
+    let mut host = device.alloc_for::<u8>(1, MemoryUse::Upload)?;
+    let mut target = device.alloc_zeroed::<u8>(1)?;
+    for value in 0..=255 {
+        host.copy_from_slice(&[value])?;
+        queue.copy(&host, &mut target)?;
+        queue.wait(patience(context))?;
+        equal("byte", &target.to_vec()?, &[value])?;
+    }
+    Ok(())
+}
+
+pub(super) fn bytes_through_another(context: &Context) -> Check {
+    let device = context.device()?;
+    let mut queue = device.queue()?;
+    let mut host = device.alloc_for::<u8>(1, MemoryUse::Upload)?;
+    let mut middle = device.alloc_zeroed::<u8>(1)?;
+    let mut target = device.alloc_zeroed::<u8>(1)?;
+    for value in 0..=255 {
+        host.copy_from_slice(&[value])?;
+        queue.copy(&host, &mut middle)?;
+        queue.copy(&middle, &mut target)?;
+        queue.wait(patience(context))?;
+        equal("byte", &target.to_vec()?, &[value])?;
+    }
+    // A target that does not fit is refused and leaves the queue usable.
+    let mut two = device.alloc::<u8>(2)?;
+    match queue.copy(&host, &mut two) {
+        Err(Error::Range(_)) => Ok(()),
+        other => Err(format!("a copy of 1 byte to 2 was not refused: {other:?}").into()),
+    }
+}

@@ -1,0 +1,139 @@
+//! Launches and recorded launches.
+
+use tegra_hcq::args;
+
+use crate::fixtures::{ensure, equal, kernel, patience};
+use test_harness::{Check, Context};
+
+pub(super) fn one(context: &Context) -> Check {
+    let device = context.device()?;
+    let mut queue = device.queue()?;
+    let plus_one = kernel!(device, "suites", "plus_one_f32")?;
+    let (a, b) = (device.alloc_zeroed::<f32>(2)?, device.alloc_zeroed::<f32>(2)?);
+    queue.launch(&plus_one, 1, 2, &args![&b, &a, 2_u32])?;
+    queue.wait(patience(context))?;
+    equal("b", &b.to_vec()?, &[1.0, 1.0])
+}
+
+pub(super) fn two_hundred_times(context: &Context) -> Check {
+    let device = context.device()?;
+    let mut queue = device.queue()?;
+    let plus_one = kernel!(device, "suites", "plus_one_f32")?;
+    let (a, b) = (device.alloc_zeroed::<f32>(2)?, device.alloc_zeroed::<f32>(2)?);
+    for _ in 0..100 {
+        // Two launches that depend on each other, submitted without ever waiting.
+        queue.launch(&plus_one, 1, 2, &args![&b, &a, 2_u32])?;
+        queue.launch(&plus_one, 1, 2, &args![&a, &b, 2_u32])?;
+        queue.submit()?;
+    }
+    queue.wait(patience(context))?;
+    equal("a", &a.to_vec()?, &[200.0, 200.0])
+}
+
+pub(super) fn chain_across_blocks(context: &Context) -> Check {
+    const BLOCK: u32 = 128;
+    let device = context.device()?;
+    let mut queue = device.queue()?;
+    let pass_on = kernel!(device, "suites", "pass_on")?;
+    // Blocks for a few hundred SMs on a board; elements that no block reads where it wrote.
+    let blocks = if context.is_model() { 8 } else { 528 };
+    let (n, shift) = (blocks * BLOCK - 5, 3 * BLOCK + 7);
+    let start: Vec<u32> = (0..n).map(|at| at.wrapping_mul(0x9e37_79b9)).collect();
+    let (a, b) = (device.alloc_from(&start)?, device.alloc_zeroed::<u32>(n as usize)?);
+    // CAST: far below 2^32.
+    let pairs = context.rounds(500, 8) as u32;
+    // Chained in batches, then the same as a graph.
+    for _ in 0..pairs {
+        queue.launch(&pass_on, blocks, BLOCK, &args![&b, &a, shift, n])?;
+        queue.launch(&pass_on, blocks, BLOCK, &args![&a, &b, shift, n])?;
+    }
+    let mut builder = device.graph();
+    for _ in 0..pairs {
+        builder.launch(&pass_on, blocks, BLOCK, &args![&b, &a, shift, n])?;
+        builder.launch(&pass_on, blocks, BLOCK, &args![&a, &b, shift, n])?;
+    }
+    let mut graph = builder.build()?;
+    queue.replay(&mut graph)?.wait(patience(context))?;
+    let steps = 4 * pairs;
+    let place = |at: u32| (u64::from(at) + u64::from(steps) * u64::from(shift)) % u64::from(n);
+    let expected: Vec<u32> = (0..n).map(|at| start[place(at) as usize].wrapping_add(steps)).collect();
+    equal("what was passed on", &a.to_vec()?, &expected)
+}
+
+pub(super) fn update(context: &Context) -> Check {
+    let device = context.device()?;
+    let mut queue = device.queue()?;
+    let plus_one = kernel!(device, "suites", "plus_one_f32")?;
+    let (a, b) = (device.alloc_zeroed::<f32>(2)?, device.alloc_zeroed::<f32>(2)?);
+    let mut builder = device.graph();
+    let node = builder.launch(&plus_one, 4, 256, &args![&b, &a, 2_u32])?;
+    let mut graph = builder.build()?;
+    graph.set_size(node, 1, 1)?;
+    queue.replay(&mut graph)?.wait(patience(context))?;
+    equal("b", &b.to_vec()?, &[1.0, 0.0])
+}
+
+pub(super) fn update_fuzz(context: &Context) -> Check {
+    let device = context.device()?;
+    let mut queue = device.queue()?;
+    let mark = kernel!(device, "suites", "mark_threads")?;
+    let mut cube = device.alloc_zeroed::<u32>(27)?;
+    let mut builder = device.graph();
+    let node = builder.launch(&mark, 1, (3, 3, 3), &args![&cube])?;
+    let mut graph = builder.build()?;
+    for (x, y, z) in (0..27).map(|n| (n % 3 + 1, n / 3 % 3 + 1, n / 9 + 1)) {
+        cube.view()?.fill(0);
+        graph.set_size(node, 1, (x, y, z))?;
+        queue.replay(&mut graph)?.wait(patience(context))?;
+        let marked: u32 = cube.to_vec()?.iter().sum();
+        ensure(marked == x * y * z, || format!("block {x}x{y}x{z}: {marked} threads ran"))?;
+    }
+    Ok(())
+}
+
+pub(super) fn bind(context: &Context) -> Check {
+    let device = context.device()?;
+    let mut queue = device.queue()?;
+    let increment = kernel!(device, "basics", "increment")?;
+    let data = device.alloc_zeroed::<u32>(256)?;
+    let mut copies: Vec<_> = (0..8).map(|_| device.alloc_zeroed::<u32>(256)).collect::<Result<_, _>>()?;
+    let mut filled = device.alloc_zeroed::<u32>(256)?;
+    let mut builder = device.graph();
+    let launch = builder.launch(&increment, 8, 32, &args![&data, 256_u32])?;
+    let copy = builder.copy(&data, &mut copies[0])?;
+    builder.fill(&mut filled, 0xabcd)?;
+    let mut graph = builder.build()?;
+    for (round, target) in copies.iter_mut().enumerate() {
+        graph.set_argument(launch, 1, 32 * (round as u32 + 1))?;
+        graph.set_copy(copy, &data, target)?;
+        queue.replay(&mut graph)?;
+    }
+    queue.wait(patience(context))?;
+    for (round, copy) in copies.iter().enumerate() {
+        // In replay r the first 32 (r + 1) words were raised; word i since replay i / 32.
+        let wanted: Vec<u32> = (0..256).map(|i| (round as u32 + 1).saturating_sub(i / 32)).collect();
+        equal(&format!("copy of replay {round}"), &copy.to_vec()?, &wanted)?;
+    }
+    equal("filled", &filled.to_vec()?, &[0xabcd; 256])
+}
+
+pub(super) fn exec_time(context: &Context) -> Check {
+    let device = context.device()?;
+    let mut queue = device.queue()?;
+    let plus_one = kernel!(device, "suites", "plus_one_f32")?;
+    let (a, b) = (device.alloc_zeroed::<f32>(2)?, device.alloc_zeroed::<f32>(2)?);
+    let (start, end) = (device.signal(0)?, device.signal(0)?);
+    let mut best = u64::MAX;
+    for round in 1..=10 {
+        queue.timestamp(&start, round)?;
+        queue.launch(&plus_one, 1, 2, &args![&b, &a, 2_u32])?;
+        queue.timestamp(&end, round)?;
+        queue.wait(patience(context))?;
+        let (start, end) = (start.gpu_time_ns(), end.gpu_time_ns());
+        ensure(end > start, || format!("the launch ended at {end} ns and began at {start} ns"))?;
+        best = best.min(end - start);
+    }
+    context.note(format!("one launch of 2 threads takes {best} ns of GPU time"));
+    // A model's time is that of the interpreter.
+    ensure(context.is_model() || (100..100_000).contains(&best), || format!("{best} ns are not plausible"))
+}

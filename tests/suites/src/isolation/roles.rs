@@ -1,0 +1,141 @@
+//! What another process does beside the one that looks after its own.
+
+use std::time::Duration;
+
+use gpu_log::Kind;
+use tegra_hcq::{Error, FaultKind, args};
+
+use crate::fixtures::{ensure, equal, kernel, patience};
+use test_harness::{Context, Played, Role, Suite, Test};
+
+/// An address that nothing is mapped at, for runs without a parent.
+const NOWHERE: u64 = 0x40_0000_0000;
+
+/// Works, with right results, and ends.
+pub(super) const WORKS: Role = Role { name: "works", play: works };
+/// Reads and writes at the address that is its argument, which must be nobody's, and is stopped each time.
+pub(super) const TRESPASSES: Role = Role { name: "trespasses", play: trespasses };
+/// Executes a trap.
+pub(super) const TRAPS: Role = Role { name: "traps", play: traps };
+/// Has an endless kernel and copies in flight.
+pub(super) const HANGS: Role = Role { name: "hangs", play: hangs };
+/// Has an endless kernel in flight, stops it and goes on.
+pub(super) const RECOVERS: Role = Role { name: "recovers", play: recovers };
+
+/// The roles as tests, which the suite `isolation` runs in a process of their own on a board. By themselves they
+/// are ordinary tests.
+pub static SUITE: Suite = Suite {
+    name: "neighbour",
+    about: "what the suite isolation runs as another process; runs only when asked for by name",
+    orin_only: false,
+    tests: &[
+        Test::new("works", "launches and copies", |context| WORKS.test(context, 0, false).into()),
+        Test::new("trespasses", "reads and writes what is not its own", |context| {
+            TRESPASSES.test(context, NOWHERE, false).into()
+        })
+        .expecting(Kind::Mmu),
+        Test::new("traps", "executes a trap", |context| TRAPS.test(context, 0, false).into())
+            .expecting(Kind::Sm),
+        Test::new("hangs", "ends with work in flight", |context| HANGS.test(context, 0, true).into())
+            .allowing(&[Kind::Hang]),
+        Test::new("recovers", "stops an endless kernel of its own", |context| {
+            RECOVERS.test(context, 0, false).into()
+        })
+        .allowing(&[Kind::Hang]),
+    ],
+};
+
+fn works(context: &Context, _: u64) -> Played {
+    let device = context.device()?;
+    let mut queue = device.queue()?;
+    let increment = kernel!(device, "basics", "increment")?;
+    let data = device.alloc_zeroed::<u32>(4096)?;
+    let mut copy = device.alloc_zeroed::<u32>(4096)?;
+    for round in 1..=10 {
+        queue.launch(&increment, 32, 128, &args![&data, 4096_u32])?;
+        queue.copy(&data, &mut copy)?;
+        queue.submit()?;
+        equal("the neighbour's copy", &copy.to_vec()?, &[round; 4096])?;
+    }
+    Ok(Box::new(()))
+}
+
+fn trespasses(context: &Context, address: u64) -> Played {
+    let device = context.device()?;
+    let out = device.alloc_zeroed::<u32>(1)?;
+    for name in ["fault_read", "fault_write", "fault_atomic"] {
+        let mut queue = device.queue()?;
+        let code = kernel!(device, "faults", name)?;
+        if name == "fault_read" {
+            queue.launch(&code, 1, 1, &args![address, &out])?;
+        } else {
+            queue.launch(&code, 1, 1, &args![address, 0xbad_u32])?;
+        }
+        match queue.wait(patience(context)) {
+            Err(Error::Fault(fault)) => ensure(
+                fault.kind == FaultKind::Mmu && fault.address.is_none_or(|seen| seen == address),
+                || format!("an MMU fault at {address:#x} was expected: {fault}"),
+            )?,
+            other => {
+                return Err(format!("{name} at {address:#x}, which is not mapped here: {other:?}").into());
+            }
+        }
+        device.recover()?;
+    }
+    ensure(out.to_vec()? == [0], || "something was read".to_owned())?;
+    works(context, 0)
+}
+
+fn traps(context: &Context, _: u64) -> Played {
+    let device = context.device()?;
+    let mut queue = device.queue()?;
+    let (trap, out) = (kernel!(device, "faults", "fault_trap")?, device.alloc::<u32>(64)?);
+    queue.launch(&trap, 1, 64, &args![5_u32, &out])?;
+    match queue.wait(patience(context)) {
+        // Without the log the kind is less exact.
+        Err(Error::Fault(fault)) => {
+            let fits = matches!(fault.kind, FaultKind::Sm(_) | FaultKind::GraphicsException);
+            ensure(fits, || format!("a trap was expected: {fault}"))?;
+        }
+        other => return Err(format!("a fault was expected, not {other:?}").into()),
+    }
+    device.recover()?;
+    works(context, 0)
+}
+
+/// Submits an endless kernel and a copy behind it.
+fn endless(context: &Context) -> Result<(tegra_hcq::Queue, tegra_hcq::Fence), tegra_hcq::Error> {
+    let device = context.device()?;
+    let mut queue = device.queue()?;
+    let code = kernel!(device, "faults", "fault_endless")?;
+    let (stop, out) = (device.alloc_zeroed::<u32>(1)?, device.alloc::<u32>(1)?);
+    let mut copy = device.alloc::<u32>(1)?;
+    queue.launch(&code, 1, 32, &args![&stop, &out])?;
+    queue.copy(&out, &mut copy)?;
+    let fence = queue.submit()?;
+    Ok((queue, fence))
+}
+
+/// A wait of an endless kernel, which runs out.
+const SHORT: Duration = Duration::from_millis(50);
+
+fn hangs(context: &Context, _: u64) -> Played {
+    let (queue, fence) = endless(context)?;
+    let waited = fence.wait(SHORT);
+    ensure(matches!(waited, Err(Error::Timeout { .. })), || {
+        format!("a time-out was expected, not {waited:?}")
+    })?;
+    Ok(Box::new(queue))
+}
+
+fn recovers(context: &Context, _: u64) -> Played {
+    let (queue, fence) = endless(context)?;
+    let waited = fence.wait(SHORT);
+    ensure(matches!(waited, Err(Error::Timeout { .. })), || {
+        format!("a time-out was expected, not {waited:?}")
+    })?;
+    let recovery = context.device()?.recover()?;
+    ensure(recovery.hanging == 1, || format!("{recovery:?}"))?;
+    drop(queue);
+    works(context, 0)
+}

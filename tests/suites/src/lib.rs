@@ -1,0 +1,44 @@
+//! The suites of tests that run on a device.
+
+pub mod edge_cases;
+pub mod faults;
+mod fixtures;
+pub mod hcq;
+pub mod ioctl;
+pub mod isolation;
+pub mod jit;
+pub mod models;
+pub mod silicon;
+pub mod soak;
+pub mod stress;
+pub mod submissions;
+mod survivor;
+
+use test_harness::Suite;
+
+/// The suites of an ordinary run, in the order in which they run.
+pub static ALL: [&Suite; 10] = [
+    &ioctl::SUITE,
+    &hcq::SUITE,
+    &edge_cases::SUITE,
+    &submissions::SUITE,
+    &faults::SUITE,
+    &stress::SUITE,
+    &models::SUITE,
+    &silicon::SUITE,
+    &jit::SUITE,
+    &isolation::SUITE,
+];
+
+/// Suites that only run when they are asked for by name.
+pub static ON_REQUEST: [&Suite; 2] = [&soak::SUITE, &isolation::NEIGHBOUR];
+
+/// All suites there are.
+pub fn everything() -> Vec<&'static Suite> {
+    ALL.into_iter().chain(ON_REQUEST).collect()
+}
+
+/// The suites that a run with these names chooses from: without names, those of an ordinary run.
+pub fn for_names(names: &[String]) -> Vec<&'static Suite> {
+    if names.is_empty() { ALL.to_vec() } else { everything() }
+}

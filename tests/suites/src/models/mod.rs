@@ -1,0 +1,115 @@
+//! Whole networks, and the kernels they are made of, against a reference on the CPU in 64 bits.
+
+mod networks;
+mod reference;
+mod steps;
+
+use std::time::Duration;
+
+use test_harness::{Suite, Test};
+
+/// How long a network may take on a board: it takes well under a millisecond.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The suite.
+pub static SUITE: Suite = Suite {
+    name: "models",
+    about: "neural networks, as launches and as recorded graphs, against the CPU",
+    orin_only: false,
+    tests: &[
+        Test::new("simple_mlp", "784 to 128 to 10, 8 rows, within 1e-3", |context| {
+            networks::mlp(context).into()
+        })
+        .sharing_device(),
+        Test::new("half_mlp", "the same on the tensor cores, in halves, within 1e-2", |context| {
+            networks::mlp_in_halves(context).into()
+        })
+        .sharing_device(),
+        Test::new("policy", "12 to 128 to 128 to 4, one row, within 1e-4", |context| {
+            networks::policy(context).into()
+        })
+        .sharing_device(),
+        Test::new("deep_mlp_10_layers", "ten layers from 256 to 10, 16 rows, within 1e-2", |context| {
+            networks::deep_mlp(context).into()
+        })
+        .sharing_device(),
+        Test::new("cnn_forward", "two convolutions, pooling, a layer; 4 images, within 1e-3", |context| {
+            networks::cnn(context).into()
+        })
+        .sharing_device(),
+        Test::new(
+            "transformer_block",
+            "2 sequences of 16 tokens, 64 wide, 4 heads, within 1e-2",
+            |context| networks::transformer_block(context).into(),
+        )
+        .sharing_device(),
+        Test::new(
+            "odd_transformer_block",
+            "3 sequences of 7 tokens, 30 wide, 5 heads, within 1e-2",
+            |context| networks::odd_transformer_block(context).into(),
+        )
+        .sharing_device(),
+        Test::new("layers", "fully connected layers of odd sizes, with each activation", |context| {
+            steps::layers_of_odd_sizes(context).into()
+        })
+        .sharing_device(),
+        Test::new("half_layers", "the same layers on the tensor cores", |context| {
+            steps::half_layers_of_odd_sizes(context).into()
+        })
+        .sharing_device(),
+        Test::new(
+            "batched_products",
+            "matrix products of odd sizes, second factor stored either way",
+            |context| steps::batched_products(context).into(),
+        )
+        .sharing_device(),
+        Test::new(
+            "convolutions_and_pooling",
+            "windows, strides and paddings on images that are not square",
+            |context| steps::convolutions_and_pooling(context).into(),
+        )
+        .sharing_device(),
+        Test::new("rows", "softmax, normalisation and means of rows around a warp's width", |context| {
+            steps::rows_of_odd_lengths(context).into()
+        })
+        .sharing_device(),
+        Test::new("elements", "sums, products, ReLU, GELU, powers of e", |context| {
+            steps::elements(context).into()
+        })
+        .sharing_device(),
+        Test::new("permutations", "axes in another order, and a part of an array", |context| {
+            steps::permutations(context).into()
+        })
+        .sharing_device(),
+        Test::new("wrong_sizes", "buffers that do not fit are refused before a launch", |context| {
+            steps::wrong_sizes_are_refused(context).into()
+        })
+        .sharing_device(),
+    ],
+};
+
+/// Refuses numbers that are not those of the reference; names the first that is not.
+fn agree(what: &str, got: &[f32], want: &[f64], tolerance: f64) -> Result<(), String> {
+    if got.len() != want.len() {
+        return Err(format!("{what}: {} elements instead of {}", got.len(), want.len()));
+    }
+    let apart = |(got, want): (&f32, &f64)| {
+        // A number that is not one is never within the tolerance.
+        !got.is_finite() || (f64::from(*got) - want).abs() > tolerance
+    };
+    match got.iter().zip(want).position(apart) {
+        None => Ok(()),
+        Some(at) => Err(format!(
+            "{what}: element {at} is {} instead of {} (tolerance {tolerance:e})",
+            got[at], want[at]
+        )),
+    }
+}
+
+/// Refuses numbers whose bits differ; names the first.
+fn same_bits(what: &str, got: &[f32], want: &[f32]) -> Result<(), String> {
+    match got.iter().zip(want).position(|(got, want)| got.to_bits() != want.to_bits()) {
+        None => Ok(()),
+        Some(at) => Err(format!("{what}: element {at} is {} instead of {}", got[at], want[at])),
+    }
+}

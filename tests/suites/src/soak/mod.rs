@@ -1,0 +1,268 @@
+//! Load and faults for as long as one likes: everything at once, and everything that goes wrong.
+//!
+//! Threads with two queues each do what programs do and check every result; now and then one makes something
+//! go wrong and checks that it is reported as what it was, that nothing else fails, and that the device goes
+//! on. After each of many short periods all threads give back what they have, and what the process, the
+//! allocator and the model hold is compared with the first time.
+//!
+//! The random decisions of a thread depend on the seed alone; how threads interleave does not.
+
+mod disturb;
+mod faults;
+mod ledger;
+mod work;
+mod worker;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use gpu_log::Kind;
+use orin_sim::LiveCounts;
+use tegra_hcq::{Device, PoolUsage};
+
+use super::fixtures::ensure;
+use ledger::Ledger;
+use test_harness::{Check, Context, Suite, Test};
+use test_support::Numbers;
+use test_support::process::{self, Resources};
+use worker::Worker;
+
+/// The suite. It is for long runs, so only `--suite soak` runs it.
+pub static SUITE: Suite = Suite {
+    name: "soak",
+    about: "mixed load with random faults for a duration; runs only when asked for by name",
+    orin_only: false,
+    tests: &[Test::new(
+        "mixed_load_with_faults",
+        "every fault is reported as what it was, nothing leaks",
+        |context| soak(context).into(),
+    )
+    .limited_to(Duration::from_secs(240))
+    .expecting(Kind::Mmu)
+    .allowing(&[Kind::Sm, Kind::Hang])],
+};
+
+/// Length of a run that asks for no other.
+const LENGTH: Duration = Duration::from_secs(600);
+/// Threads of the load; each has two queues, and there must be two to spare.
+const THREADS: usize = 3;
+/// How long the threads work before all is counted.
+const PERIOD: Duration = Duration::from_secs(5);
+/// Periods in the life of a device.
+const PERIODS: u32 = 12;
+/// Mappings that a process may gain without a leak: allocators keep arenas of threads.
+const MAPPINGS: usize = 100;
+/// Resident memory that a process may gain without a leak, in bytes.
+const RESIDENT: u64 = 96 << 20;
+/// Of 1000 decisions, those for a fault of a kernel.
+const FAULTS: u32 = 60;
+/// Of 1000 decisions, those for a disturbance, where there is a model.
+const DISTURBANCES: u32 = 20;
+
+/// What the threads of a run share.
+struct Soak<'a> {
+    context: &'a Context,
+    ledger: Ledger,
+    /// Steps hold it for reading, disturbances for writing.
+    calm: RwLock<()>,
+    /// Held while a queue is replaced by a new one.
+    replacing: Mutex<()>,
+    /// A thread has failed: the others end.
+    failed: AtomicBool,
+    begun: Instant,
+    length: Duration,
+}
+
+/// What is counted between periods.
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    live: Option<LiveCounts>,
+    usage: PoolUsage,
+    descriptors: usize,
+}
+
+fn soak(context: &Context) -> Check {
+    let seed = context.seed();
+    let soak = Soak {
+        context,
+        ledger: Ledger::new(),
+        calm: RwLock::new(()),
+        replacing: Mutex::new(()),
+        failed: AtomicBool::new(false),
+        begun: Instant::now(),
+        length: context.load_time(LENGTH),
+    };
+    let result = soak.lives(&mut Numbers::new(seed));
+    context.note(format!("seed {seed}, {:.0} s", soak.begun.elapsed().as_secs_f64()));
+    soak.ledger.summary().into_iter().for_each(|line| context.note(line));
+    result.map_err(|error| format!("{error}\nseed {seed}; the last steps:{}", soak.ledger.tail()).into())
+}
+
+impl Soak<'_> {
+    fn over(&self) -> bool {
+        self.begun.elapsed() >= self.length || self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Opens devices one after another.
+    fn lives(&self, numbers: &mut Numbers) -> Check {
+        let live = || self.context.orin().map(orin_sim::SoftwareOrin::live);
+        let (before, mut first) = (live(), None);
+        loop {
+            self.life(numbers)?;
+            self.settle(|| {
+                let now = live();
+                ensure(now == before, || format!("the device left something behind: {before:?}, now {now:?}"))
+            })?;
+            let resident = process::resident_bytes();
+            let (start, least): (Resources, u64) = *first.get_or_insert((process::resources(), resident));
+            self.settle(|| {
+                process::within(start, MAPPINGS)?;
+                let held = process::resources();
+                ensure(held.descriptors <= start.descriptors, || {
+                    format!("descriptors: {start:?}, now {held:?}")
+                })
+            })?;
+            ensure(resident < least + RESIDENT, || format!("resident bytes: {least}, now {resident}"))?;
+            if self.over() {
+                self.context.note(format!(
+                    "resident memory {} MiB, at first {} MiB",
+                    resident >> 20,
+                    least >> 20
+                ));
+                return self.ledger.unreported().map_or(Ok(()), |text| Err(text.into()));
+            }
+        }
+    }
+
+    /// Waits until `check` holds: on a busy machine the model's thread lets go of what is closed a moment later.
+    ///
+    /// # Errors
+    ///
+    /// That of the last check.
+    fn settle(&self, check: impl Fn() -> Check) -> Check {
+        let end = Instant::now() + super::fixtures::patience(self.context);
+        loop {
+            match check() {
+                Err(_) if Instant::now() < end => std::thread::sleep(Duration::from_millis(10)),
+                result => return result,
+            }
+        }
+    }
+
+    /// Opens a device, lets the threads work some periods, counts after each.
+    fn life(&self, numbers: &mut Numbers) -> Check {
+        let door = std::sync::Arc::clone(self.context.door());
+        let device = Device::open_through(door, self.context.kind())?;
+        let mut first = None;
+        for period in 0..PERIODS {
+            self.period(&device, numbers, period == 0)?;
+            device.trim();
+            let counts = || Counts {
+                live: self.context.orin().map(orin_sim::SoftwareOrin::live),
+                usage: device.memory_usage(),
+                descriptors: process::resources().descriptors,
+            };
+            let start = *first.get_or_insert_with(counts);
+            self.settle(|| {
+                let now = counts();
+                // The first count may have met a descriptor that was about to be closed.
+                let fits = (now.live, now.usage) == (start.live, start.usage)
+                    && now.descriptors <= start.descriptors;
+                ensure(fits, || format!("period {period} left something behind: {start:?}, now {now:?}"))
+            })?;
+            if self.over() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the threads work for a while; in a first period, one does everything once.
+    fn period(&self, device: &Device, numbers: &mut Numbers, first: bool) -> Check {
+        let seeds: [u64; THREADS] = std::array::from_fn(|_| u64::from(numbers.u32()));
+        let end = Instant::now() + PERIOD;
+        let results = std::thread::scope(|scope| {
+            let run = |number: usize, seed| {
+                let result = self.thread(device, number, seed, end, first && number == 0);
+                self.failed.fetch_or(result.is_err(), Ordering::Relaxed);
+                result
+            };
+            let threads: Vec<_> = seeds
+                .into_iter()
+                .enumerate()
+                .map(|(number, seed)| scope.spawn(move || run(number, seed)))
+                .collect();
+            self.watch(|| threads.iter().all(|thread| thread.is_finished()));
+            threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect::<Vec<_>>()
+        });
+        for (number, result) in results.into_iter().enumerate() {
+            result.map_err(|_| "a thread panicked")?.map_err(|error| format!("thread {number}: {error}"))?;
+        }
+        Ok(())
+    }
+
+    /// Tells each second how far it is.
+    fn watch(&self, done: impl Fn() -> bool) {
+        let mut told = Instant::now();
+        while !done() {
+            std::thread::sleep(Duration::from_millis(20));
+            if told.elapsed() >= Duration::from_secs(1) {
+                told = Instant::now();
+                let (operations, faults) = self.ledger.totals();
+                let (now, all) = (self.begun.elapsed().as_secs(), self.length.as_secs());
+                self.context.tick(&format!("{now} of {all} s: {operations} operations, {faults} faults"));
+            }
+        }
+    }
+
+    fn thread(&self, device: &Device, number: usize, seed: u64, end: Instant, all: bool) -> Check {
+        let mut worker = {
+            let _calm = self.calm.read().unwrap_or_else(PoisonError::into_inner);
+            Worker::new(self, device, number, seed)?
+        };
+        if all {
+            (0..work::OPERATIONS.len()).try_for_each(|at| self.operation(&mut worker, at))?;
+            (0..faults::KINDS.len()).try_for_each(|at| self.fault(&mut worker, at))?;
+            (0..disturb::KINDS.len()).try_for_each(|at| self.disturbance(&mut worker, at))?;
+        }
+        while !self.over() && Instant::now() < end {
+            let draw = worker.below(1000);
+            let pick = |worker: &mut Worker<'_>, len: usize| worker.below(len as u32) as usize;
+            if draw < DISTURBANCES && self.context.orin().is_some() {
+                let at = pick(&mut worker, disturb::KINDS.len());
+                self.disturbance(&mut worker, at)?;
+            } else if draw < DISTURBANCES + FAULTS {
+                let at = pick(&mut worker, faults::KINDS.len());
+                self.fault(&mut worker, at)?;
+            } else {
+                let at = pick(&mut worker, work::OPERATIONS.len());
+                self.operation(&mut worker, at)?;
+            }
+        }
+        // Closing queues sends requests, which a planned failure must not hit.
+        let _calm = self.calm.read().unwrap_or_else(PoisonError::into_inner);
+        drop(worker);
+        Ok(())
+    }
+
+    fn operation(&self, worker: &mut Worker<'_>, at: usize) -> Check {
+        let _calm = self.calm.read().unwrap_or_else(PoisonError::into_inner);
+        let (name, operation) = work::OPERATIONS[at];
+        self.ledger.operation(worker.number, name);
+        operation(worker).map_err(|error| format!("{name}: {error}").into())
+    }
+
+    fn fault(&self, worker: &mut Worker<'_>, at: usize) -> Check {
+        let _calm = self.calm.read().unwrap_or_else(PoisonError::into_inner);
+        let (name, provoke) = faults::KINDS[at];
+        provoke(worker, name).map_err(|error| format!("{name}: {error}").into())
+    }
+
+    fn disturbance(&self, worker: &mut Worker<'_>, at: usize) -> Check {
+        let Some(orin) = self.context.orin() else { return Ok(()) };
+        let _alone = self.calm.write().unwrap_or_else(PoisonError::into_inner);
+        let (name, disturb) = disturb::KINDS[at];
+        disturb(worker, orin, name).map_err(|error| format!("{name}: {error}").into())
+    }
+}

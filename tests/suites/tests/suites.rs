@@ -1,0 +1,80 @@
+//! Every suite, on the software Orin, through the registry that `cargo xtask test-device` uses.
+
+use std::sync::{Mutex, PoisonError};
+
+use std::time::Duration;
+
+use test_harness::runner::{Plan, run};
+use test_harness::{Load, Machine};
+use test_suites as suites;
+
+/// Suites count what the process holds, so one runs at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Runs one suite and fails with the list of the tests that failed.
+fn passes(name: &str) {
+    passes_on(name, Machine::software());
+}
+
+fn passes_on(name: &str, machine: Machine) {
+    let names = [name.to_owned()];
+    let plan = Plan::new(&suites::for_names(&names), &names, None).unwrap();
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let report = run(&plan, machine, &mut |_| ());
+    let failed: Vec<_> =
+        report.failures().map(|(test, text)| format!("{}/{}: {text}", test.suite, test.name)).collect();
+    assert!(
+        failed.is_empty(),
+        "{} of {} tests failed:\n{}",
+        failed.len(),
+        report.tests.len(),
+        failed.join("\n")
+    );
+    assert!(report.counts().passed > 0, "no test of {name} ran");
+    assert_eq!(report.log_unavailable, None, "the model's log is always there");
+}
+
+/// One `#[test]` for each suite.
+macro_rules! suites {
+    ($($name:ident),* $(,)?) => {
+        $(
+            #[test]
+            fn $name() {
+                passes(stringify!($name));
+            }
+        )*
+
+        #[test]
+        fn every_suite_is_run() {
+            let here = [$(stringify!($name)),*];
+            let all: Vec<_> = suites::ALL.iter().map(|suite| suite.name).collect();
+            assert_eq!(all, here, "add the suite to the list in this file");
+        }
+    };
+}
+
+suites! { ioctl, hcq, edge_cases, submissions, faults, stress, models, silicon, jit, isolation }
+
+/// By themselves, the roles of another process are ordinary tests.
+#[test]
+fn neighbour() {
+    passes("neighbour");
+}
+
+/// A run of half an hour is for the command; here is a short one.
+#[test]
+fn soak() {
+    let load = Load { duration: Some(Duration::from_secs(6)), ..Load::default() };
+    passes_on("soak", Machine::software().with_load(load));
+}
+
+#[test]
+fn names_are_unique_and_speak() {
+    for suite in suites::ALL.into_iter().chain(suites::ON_REQUEST) {
+        let mut names: Vec<_> = suite.tests.iter().map(|test| test.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), suite.tests.len(), "{}", suite.name);
+        assert!(!suite.about.is_empty() && suite.tests.iter().all(|test| !test.about.is_empty()));
+    }
+}

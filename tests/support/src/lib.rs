@@ -1,0 +1,155 @@
+//! What all tests share: devices on software Orins, fixture kernels, reproducible data.
+
+pub mod probe;
+pub mod process;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use orin_sim::{Config, SoftwareOrin};
+use probe::Probe;
+use tegra_hcq::{Arg, Device, DeviceKind, Dim3, Error, Program, Queue, QueueOptions, WaitPolicy};
+
+/// How long a test waits for a kernel: generous, the machine may be busy with other tests.
+pub const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The workspace root.
+pub fn workspace() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// A fixture cubin, `kernels/NAME.cubin`.
+///
+/// # Panics
+///
+/// When there is none.
+pub fn cubin(name: &str) -> Vec<u8> {
+    let path = workspace().join("kernels").join(format!("{name}.cubin"));
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A software Orin with given options and the device that runs on it.
+///
+/// # Panics
+///
+/// When the software Orin cannot be started.
+pub fn try_open(config: Config) -> (SoftwareOrin, Result<Device, Error>) {
+    let orin = SoftwareOrin::new(config).expect("the software Orin starts");
+    let device = Device::open_through(Arc::new(orin.clone()), DeviceKind::Sim);
+    (orin, device)
+}
+
+/// A device with one fixture program and one queue, on a software Orin of its own.
+pub struct Bench {
+    /// The software Orin behind the device.
+    pub orin: SoftwareOrin,
+    /// What counts the calls that reach it.
+    pub probe: Arc<Probe>,
+    /// The device.
+    pub device: Device,
+    /// The program.
+    pub program: Program,
+    /// The queue.
+    pub queue: Queue,
+}
+
+impl Bench {
+    /// Loads `kernels/NAME.cubin`.
+    ///
+    /// # Panics
+    ///
+    /// When a step fails.
+    pub fn new(name: &str) -> Self {
+        Self::with_options(name, &QueueOptions::default())
+    }
+
+    /// As [`Bench::new`], with a queue whose waits never enter the kernel.
+    ///
+    /// # Panics
+    ///
+    /// When a step fails.
+    pub fn spinning(name: &str) -> Self {
+        Self::with_options(name, &QueueOptions::default().wait(WaitPolicy::Spin))
+    }
+
+    /// As [`Bench::new`], with options of the queue.
+    ///
+    /// # Panics
+    ///
+    /// When a step fails.
+    pub fn with_options(name: &str, options: &QueueOptions) -> Self {
+        let orin = SoftwareOrin::new(Config::from_environment()).expect("the software Orin starts");
+        let probe = Arc::new(Probe::new(orin.clone()));
+        let device =
+            Device::open_through(Arc::clone(&probe) as _, DeviceKind::Sim).expect("the device opens");
+        let program = Program::load(&device, &cubin(name)).expect("the program loads");
+        let queue = device.queue_with(options).expect("the queue opens");
+        Self { orin, probe, device, program, queue }
+    }
+
+    /// Runs a kernel and waits for its end.
+    ///
+    /// # Errors
+    ///
+    /// Those of launch, submit and wait.
+    pub fn try_run(
+        &mut self,
+        kernel: &str,
+        grid: impl Into<Dim3>,
+        block: impl Into<Dim3>,
+        arguments: &[Arg<'_>],
+    ) -> Result<(), Error> {
+        let kernel = self.program.kernel(kernel)?;
+        self.queue.launch(&kernel, grid, block, arguments)?;
+        self.queue.wait(TIMEOUT)
+    }
+
+    /// As [`Bench::try_run`].
+    ///
+    /// # Panics
+    ///
+    /// When it fails.
+    pub fn run(
+        &mut self,
+        kernel: &str,
+        grid: impl Into<Dim3>,
+        block: impl Into<Dim3>,
+        arguments: &[Arg<'_>],
+    ) {
+        self.try_run(kernel, grid, block, arguments).unwrap_or_else(|error| panic!("{kernel}: {error}"));
+    }
+}
+
+/// Numbers that look random and are the same in every run (xorshift64*).
+pub struct Numbers(u64);
+
+impl Numbers {
+    /// A sequence that depends on `seed` alone.
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// The next 32 bits.
+    pub fn u32(&mut self) -> u32 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
+    }
+
+    /// A number between -1 and 1.
+    pub fn f32(&mut self) -> f32 {
+        self.u32() as f32 / u32::MAX as f32 * 2.0 - 1.0
+    }
+
+    /// `len` values of [`Numbers::u32`].
+    pub fn vec_u32(&mut self, len: usize) -> Vec<u32> {
+        (0..len).map(|_| self.u32()).collect()
+    }
+
+    /// `len` values of [`Numbers::f32`].
+    pub fn vec_f32(&mut self, len: usize) -> Vec<f32> {
+        (0..len).map(|_| self.f32()).collect()
+    }
+}
