@@ -83,7 +83,7 @@ fn instructions_are_printed_line_by_line() {
     assert_eq!(cubin.status.code(), Some(0));
     assert!(text(&cubin.stdout).contains("BAR.SYNC.DEFER_BLOCKING 0x0"), "{}", text(&cubin.stdout));
 
-    let list = format!("{root}/../crates/orin-sim/tests/sass/golden.jsonl");
+    let list = format!("{root}/../crates/sass/tests/golden.jsonl");
     let lines = fs::read_to_string(&list).unwrap().lines().count();
     let output = decode(&["sass", &list, "--json"]);
     let said = text(&output.stdout);

@@ -6,7 +6,6 @@ pub mod gpu;
 pub mod kernel;
 pub mod memory;
 pub mod mmu;
-pub mod sass;
 pub mod sm;
 pub mod strict;
 

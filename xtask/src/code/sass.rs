@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
+use ::sass::disassemble;
 use cubin::Contents;
-use orin_sim::sass::disassemble;
 use serde_json::{Value, json};
 
 use crate::commands::Verdict;

@@ -20,7 +20,7 @@
 //! ```
 //!
 //! Keys are names with modifiers as the disassembler writes them, for example
-//! `ISETP.GE.U32.AND` ([`crate::sass::mnemonic`]). A value counts executions by a warp: those in
+//! `ISETP.GE.U32.AND` ([`sass::mnemonic`]). A value counts executions by a warp: those in
 //! which at least one lane took part. They are added when a grid ends.
 //!
 //! Names are found when a program is decoded, and an instruction that is counted is replaced by one
@@ -55,7 +55,7 @@ impl Coverage {
 
     /// The number under which an instruction word is counted.
     pub(super) fn number(&self, word: u128) -> u32 {
-        let name = crate::sass::mnemonic(word).unwrap_or_else(|| format!("unnamed {:#05x}", word & 0xfff));
+        let name = sass::mnemonic(word).unwrap_or_else(|| format!("unnamed {:#05x}", word & 0xfff));
         let mut record = self.lock();
         if let Some(number) = record.numbers.get(&name) {
             return *number;

@@ -10,8 +10,9 @@
 mod constants;
 mod coverage;
 mod cta;
-pub mod decode;
+
 mod exec;
+mod fetched;
 mod flight;
 mod grid;
 pub mod numeric;

@@ -14,8 +14,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
+use sass::Refusal;
+
 use super::coverage::Coverage;
-use super::decode::{Instruction, Refusal, decode};
+use super::fetched::Fetched;
 use super::{SmFaultCause, Sms};
 use crate::mmu::{PAGE_BYTES, View};
 use crate::strict::Unit;
@@ -27,7 +29,7 @@ const PER_PAGE: usize = 256;
 const KEPT: usize = 4096;
 
 /// One place of a page: the instruction, or why there is none.
-type Slot = Result<Instruction, (Refusal, u128)>;
+type Slot = Result<Fetched, (Refusal, u128)>;
 
 /// A decoded page.
 #[derive(Debug)]
@@ -40,12 +42,10 @@ struct Page {
 impl Page {
     fn decode(bytes: Vec<u8>, coverage: Option<&Coverage>) -> Self {
         let slots = bytes.chunks_exact(16).map(|bytes| {
+            // PANIC: the chunks have 16 bytes.
             let word = u128::from_le_bytes(bytes.try_into().expect("16 bytes"));
-            let instruction = decode(word).map_err(|refusal| (refusal, word))?;
-            Ok(match coverage {
-                Some(coverage) => instruction.counted(coverage.number(word)),
-                None => instruction,
-            })
+            let instruction = sass::decode(word).map_err(|refusal| (refusal, word))?;
+            Ok(Fetched::new(instruction, coverage.map(|coverage| coverage.number(word))))
         });
         let slots = slots.collect();
         Self { bytes, slots }
@@ -133,7 +133,7 @@ impl Program {
     ///
     /// When there is none, or it cannot be executed.
     #[inline(always)]
-    pub(crate) fn fetch(&mut self, pc: u64) -> Result<&Instruction, SmFaultCause> {
+    pub(super) fn fetch(&mut self, pc: u64) -> Result<&Fetched, SmFaultCause> {
         if pc / PAGE_BYTES != self.number {
             self.turn_to(pc / PAGE_BYTES)?;
         }
@@ -177,7 +177,7 @@ fn refusal(slot: &Slot, pc: u64) -> SmFaultCause {
             bytes: 4,
         },
         Err((Refusal::MisalignedRegister, word)) => SmFaultCause::MisalignedRegister { word: *word },
-        Err((Refusal::Illegal, word)) => SmFaultCause::IllegalInstruction { word: *word },
         Err((Refusal::Unmodelled(mnemonic), word)) => SmFaultCause::Unmodelled { mnemonic, word: *word },
+        Err((_, word)) => SmFaultCause::IllegalInstruction { word: *word },
     }
 }

@@ -14,6 +14,8 @@
 
 mod paths;
 
+use sass::{PT, Predicate, URZ};
+
 /// One value per lane.
 pub(crate) type Row = [u32; 32];
 
@@ -196,14 +198,14 @@ impl Warp {
 
     /// Lanes in which a predicate operand is true.
     #[inline(always)]
-    pub(crate) fn predicate(&self, operand: super::decode::Predicate) -> u32 {
+    pub(crate) fn predicate(&self, operand: Predicate) -> u32 {
         self.predicates[usize::from(operand.index)] ^ if operand.not { FULL } else { 0 }
     }
 
     /// Writes the lanes of `mask` of a predicate; writes to PT are dropped.
     #[inline(always)]
     pub(crate) fn set_predicate(&mut self, index: u8, mask: u32, values: u32) {
-        if index != super::decode::PT {
+        if index != PT {
             let to = &mut self.predicates[usize::from(index)];
             *to = *to & !mask | values & mask;
         }
@@ -218,20 +220,20 @@ impl Warp {
     /// Writes a uniform register; writes to URZ are dropped.
     #[inline(always)]
     pub(crate) fn set_uniform(&mut self, register: u8, value: u32) {
-        if register & 63 != super::decode::URZ {
+        if register & 63 != URZ {
             self.path.uniform[usize::from(register & 63)] = value;
         }
     }
 
     /// A uniform predicate operand.
     #[inline(always)]
-    pub(crate) fn uniform_predicate(&self, operand: super::decode::Predicate) -> bool {
+    pub(crate) fn uniform_predicate(&self, operand: Predicate) -> bool {
         (self.path.uniform_predicates >> operand.index & 1 != 0) != operand.not
     }
 
     /// Writes a uniform predicate; writes to UPT are dropped.
     pub(crate) fn set_uniform_predicate(&mut self, index: u8, value: bool) {
-        if index != super::decode::PT {
+        if index != PT {
             let bit = 1 << index;
             self.path.uniform_predicates = self.path.uniform_predicates & !bit | if value { bit } else { 0 };
         }

@@ -1,10 +1,8 @@
-//! The streaming multiprocessors of the model: instructions, kernels, faults, threads, and the disassembly.
+//! The streaming multiprocessors of the model: instructions, kernels, faults and threads.
 
 mod collective;
 mod control;
 mod coverage;
-mod decoder;
-mod disassembly;
 mod faults;
 mod float;
 mod integer;

@@ -5,12 +5,12 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use sass::{Instruction, Op, PT, field};
+
 use super::memory::{Space, atomic_addresses, check_alignment, shared_addresses, widen};
 use super::{Context, Outcome, Trap, lanes, unmodelled};
 use crate::mmu::Access;
 use crate::sm::SmFaultCause;
-use crate::sm::decode::table::Op;
-use crate::sm::decode::{Instruction, PT};
 use crate::sm::numeric::Rounding;
 use crate::sm::numeric::f16::{self, Half, Operand, Swizzle};
 use crate::sm::numeric::{f32 as single, f64 as double};
@@ -195,9 +195,18 @@ fn give_back(
     }
 }
 
+/// The action of a comparing exchange: CAS or CAST.
+fn swap_action(i: &Instruction) -> Option<Action> {
+    match i.bits(field::ATOMIC) {
+        0 => Some(Action::Compare),
+        1 | 3 => Some(Action::Cast),
+        _ => None,
+    }
+}
+
 /// ATOMG, ATOM and RED.
 pub(super) fn global(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let format = match i.bits(73, 4) {
+    let format = match i.bits(field::ATOMIC_TYPE) {
         0 => Format::U32,
         1 => Format::S32,
         2 => Format::U64,
@@ -207,19 +216,15 @@ pub(super) fn global(context: &mut Context, warp: &mut Warp, i: &Instruction, ac
         6 => Format::F64,
         _ => return Err(unmodelled(i)),
     };
-    let compare = matches!(i.base(), 0x1a9 | 0x18b);
-    let action = if compare {
-        match (i.base(), i.bits(87, 4)) {
-            (_, 0) => Action::Compare,
-            (0x18b, 1 | 3) => Action::Cast,
-            _ => return Err(unmodelled(i)),
-        }
-    } else {
-        let field = if i.op == Op::Red { i.bits(87, 3) } else { i.bits(87, 4) };
-        Action::of(field).ok_or_else(|| unmodelled(i))?
+    let compare = matches!(i.op, Op::AtomSwap | Op::AtomgSwap);
+    let action = match i.op {
+        Op::AtomgSwap => Action::Compare,
+        Op::AtomSwap => swap_action(i).ok_or_else(|| unmodelled(i))?,
+        Op::Red => Action::of(i.bits(field::REDUCTION)).ok_or_else(|| unmodelled(i))?,
+        _ => Action::of(i.bits(field::ATOMIC)).ok_or_else(|| unmodelled(i))?,
     };
-    let generic = matches!(i.base(), 0x18a | 0x18b);
-    let target = if i.op == Op::Red { PT } else { i.target_predicate(81) };
+    let generic = matches!(i.op, Op::Atom | Op::AtomSwap);
+    let target = if i.op == Op::Red { PT } else { i.target_predicate(field::TARGET) };
     if target != PT && !generic {
         return Err(unmodelled(i));
     }
@@ -230,8 +235,8 @@ pub(super) fn global(context: &mut Context, warp: &mut Warp, i: &Instruction, ac
     let values: Vec<_> = lanes(active).collect();
     for lane in values {
         let fault = |cause| Trap { lane: Some(lane), cause };
-        let b = operand(warp, i.register(32), lane, format);
-        let c = if compare { operand(warp, i.register(64), lane, format) } else { 0 };
+        let b = operand(warp, i.register(field::SLOT_REGISTER), lane, format);
+        let c = if compare { operand(warp, i.register(field::UPPER), lane, format) } else { 0 };
         let (space, at) =
             if generic { context.resolve(addresses[lane]) } else { (Space::Global, addresses[lane]) };
         let old = match space {
@@ -264,7 +269,7 @@ pub(super) fn global(context: &mut Context, warp: &mut Warp, i: &Instruction, ac
 
 /// The format of ATOMS; floating point is built by the compiler from CAST.
 fn shared_format(i: &Instruction) -> Option<Format> {
-    match i.bits(73, 3) {
+    match i.bits(field::SIZE) {
         0 => Some(Format::U32),
         1 => Some(Format::S32),
         2 => Some(Format::U64),
@@ -275,22 +280,15 @@ fn shared_format(i: &Instruction) -> Option<Format> {
 /// ATOMS.
 pub(super) fn shared(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let format = shared_format(i).ok_or_else(|| unmodelled(i))?;
-    let compare = i.base() == 0x18d;
-    let action = if compare {
-        match i.bits(87, 4) {
-            0 => Action::Compare,
-            1 | 3 => Action::Cast,
-            _ => return Err(unmodelled(i)),
-        }
-    } else {
-        Action::of(i.bits(87, 4)).ok_or_else(|| unmodelled(i))?
-    };
-    let addresses = widen(&shared_addresses(warp, i, 64));
+    let compare = i.op == Op::AtomsSwap;
+    let action = if compare { swap_action(i) } else { Action::of(i.bits(field::ATOMIC)) };
+    let action = action.ok_or_else(|| unmodelled(i))?;
+    let addresses = widen(&shared_addresses(warp, i, field::UPPER_UNIFORM));
     check_alignment(&addresses, active, format.bytes())?;
     warp.poll(1);
     for lane in lanes(active) {
-        let b = operand(warp, i.register(32), lane, format);
-        let c = if compare { operand(warp, i.register(64), lane, format) } else { 0 };
+        let b = operand(warp, i.register(field::SLOT_REGISTER), lane, format);
+        let c = if compare { operand(warp, i.register(field::UPPER), lane, format) } else { 0 };
         let old = context
             .exchange_shared(addresses[lane], action, format, b, c)
             .map_err(|cause| Trap { lane: Some(lane), cause })?
@@ -302,12 +300,12 @@ pub(super) fn shared(context: &mut Context, warp: &mut Warp, i: &Instruction, ac
 
 /// ATOMS.POPC.INC, which adds one for each lane, and ATOMS.ARRIVE, an arrival at an mbarrier.
 pub(super) fn shared_count(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let arrive = match (i.bits(87, 4), i.bits(73, 3)) {
+    let arrive = match (i.bits(field::ATOMIC), i.bits(field::SIZE)) {
         (10, 0) => false,
         (9, 2) => true,
         _ => return Err(unmodelled(i)),
     };
-    let addresses = widen(&shared_addresses(warp, i, 64));
+    let addresses = widen(&shared_addresses(warp, i, field::UPPER_UNIFORM));
     check_alignment(&addresses, active, if arrive { 8 } else { 4 })?;
     for lane in lanes(active) {
         let fault = |cause| Trap { lane: Some(lane), cause };
@@ -346,7 +344,7 @@ impl Context<'_> {
 
 /// ARRIVES.LDGSTSBAR: an arrival at an mbarrier once earlier copies are done, which they are.
 pub(super) fn arrives(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let addresses = widen(&shared_addresses(warp, i, 64));
+    let addresses = widen(&shared_addresses(warp, i, field::UPPER_UNIFORM));
     check_alignment(&addresses, active, 8)?;
     for lane in lanes(active) {
         context.arrive(addresses[lane]).map_err(|cause| Trap { lane: Some(lane), cause })?;

@@ -3,8 +3,9 @@
 //! Only the lanes that execute the instruction take part; the compiler gathers the others by
 //! WARPSYNC before.
 
+use sass::{Instruction, field};
+
 use super::{Outcome, lanes, unmodelled};
-use crate::sm::decode::Instruction;
 use crate::sm::warp::{FULL, Row, Warp};
 
 /// SHFL: each lane reads a register of another.
@@ -12,10 +13,18 @@ pub(super) fn shfl(warp: &mut Warp, i: &Instruction, active: u32) {
     let spread = |value: u32| [value; 32];
     // Bit 11 of the opcode says that the lane is an immediate, bit 10 that the clamp is.
     let (lane_value, clamp) = (
-        if matches!(i.form, 4 | 7) { spread(i.bits(53, 5)) } else { *warp.row(i.register(32)) },
-        if matches!(i.form, 2 | 7) { spread(i.bits(40, 13)) } else { *warp.row(i.register(64)) },
+        if matches!(i.form, 4 | 7) {
+            spread(i.bits(field::SHUFFLE_LANE))
+        } else {
+            *warp.row(i.register(field::SLOT_REGISTER))
+        },
+        if matches!(i.form, 2 | 7) {
+            spread(i.bits(field::SHUFFLE_MASK))
+        } else {
+            *warp.row(i.register(field::UPPER))
+        },
     );
-    let mode = i.bits(58, 2);
+    let mode = i.bits(field::SHUFFLE);
     let from = *warp.row(i.a);
     let (mut out, mut inside) = ([0; 32], 0);
     for lane in 0..32u32 {
@@ -39,13 +48,13 @@ pub(super) fn shfl(warp: &mut Warp, i: &Instruction, active: u32) {
         inside |= u32::from(valid) << lane;
     }
     warp.write(i.d, active, &out);
-    warp.set_predicate(i.target_predicate(81), active, inside);
+    warp.set_predicate(i.target_predicate(field::TARGET), active, inside);
 }
 
 /// The ballot and the outcome of a vote over the active lanes.
 fn vote_of(warp: &Warp, i: &Instruction, active: u32) -> Option<(u32, bool)> {
-    let ballot = warp.predicate(i.source_predicate(87)) & active;
-    let outcome = match i.bits(72, 2) {
+    let ballot = warp.predicate(i.source_predicate(field::CONDITION)) & active;
+    let outcome = match i.bits(field::VOTE) {
         0 => ballot == active,
         1 => ballot != 0,
         2 => ballot == active || ballot == 0,
@@ -57,25 +66,24 @@ fn vote_of(warp: &Warp, i: &Instruction, active: u32) -> Option<(u32, bool)> {
 pub(super) fn vote(warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let (ballot, outcome) = vote_of(warp, i, active).ok_or_else(|| unmodelled(i))?;
     warp.write(i.d, active, &[ballot; 32]);
-    warp.set_predicate(i.target_predicate(81), active, if outcome { FULL } else { 0 });
+    warp.set_predicate(i.target_predicate(field::TARGET), active, if outcome { FULL } else { 0 });
     Ok(())
 }
 
 pub(super) fn voteu(warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let (ballot, outcome) = vote_of(warp, i, active).ok_or_else(|| unmodelled(i))?;
     warp.set_uniform(i.d, ballot);
-    warp.set_uniform_predicate(i.target_predicate(81), outcome);
+    warp.set_uniform_predicate(i.target_predicate(field::TARGET), outcome);
     Ok(())
 }
 
 /// MATCH: which active lanes hold the same value. ANY (bit 79) gives each lane those equal to it;
 /// ALL gives all active lanes when they agree, and nothing else.
 pub(super) fn match_lanes(warp: &mut Warp, i: &Instruction, active: u32) {
-    let values: [u64; 32] =
-        core::array::from_fn(
-            |lane| if i.bit(73) { warp.pair(i.a, lane) } else { warp.row(i.a)[lane].into() },
-        );
-    let any = i.bit(79);
+    let values: [u64; 32] = core::array::from_fn(|lane| {
+        if i.bit(field::MATCH_WIDE) { warp.pair(i.a, lane) } else { warp.row(i.a)[lane].into() }
+    });
+    let any = i.bit(field::MATCH_ANY);
     let equal = |lane: usize| {
         lanes(active).filter(|&other| values[other] == values[lane]).fold(0, |mask, other| mask | 1 << other)
     };
@@ -92,7 +100,7 @@ pub(super) fn match_lanes(warp: &mut Warp, i: &Instruction, active: u32) {
     }
     warp.write(i.d, active, &out);
     if !any {
-        warp.set_predicate(i.target_predicate(81), active, all);
+        warp.set_predicate(i.target_predicate(field::TARGET), active, all);
     }
 }
 
@@ -100,9 +108,9 @@ pub(super) fn match_lanes(warp: &mut Warp, i: &Instruction, active: u32) {
 pub(super) fn redux(warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let row = warp.row(i.a);
     let values = lanes(active).map(|lane| row[lane]);
-    let signed = i.bit(73);
+    let signed = i.bit(field::SIGNED);
     // CAST: reinterprets words as signed and back.
-    let result = match i.bits(78, 3) {
+    let result = match i.bits(field::REDUX) {
         0 => values.fold(!0, |a, b| a & b),
         1 => values.fold(0, |a, b| a | b),
         2 => values.fold(0, |a, b| a ^ b),
@@ -125,7 +133,7 @@ pub(super) fn r2ur(warp: &mut Warp, i: &Instruction, active: u32) {
     let value = row[active.trailing_zeros() as usize & 31];
     let agree = lanes(active).all(|lane| row[lane] == value);
     warp.set_uniform(i.d, value);
-    warp.set_predicate(i.target_predicate(81), active, if agree { FULL } else { 0 });
+    warp.set_predicate(i.target_predicate(field::TARGET), active, if agree { FULL } else { 0 });
 }
 
 /// MOVM: transposes an 8x8 matrix of 16-bit elements, of which lane l holds row l / 4 at columns

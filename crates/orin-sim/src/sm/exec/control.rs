@@ -5,11 +5,12 @@
 //!
 //! Source: section 8 of the SASS fact sheet.
 
+use sass::field::{self, Field};
+use sass::{Instruction, Op, Source};
+
 use super::{Context, Flow, Stop, Trap, lanes, unmodelled};
 use crate::sm::SmFaultCause;
 use crate::sm::cta::{Arrival, Reduction};
-use crate::sm::decode::table::Op;
-use crate::sm::decode::{Instruction, Source};
 use crate::sm::warp::{State, Warp, blend};
 
 /// Weight of a YIELD or NANOSLEEP as a sign that a path waits for another.
@@ -23,21 +24,22 @@ fn relative(warp: &Warp, i: &Instruction) -> u64 {
 
 /// Active lanes whose own predicate operand is true too.
 fn taken(warp: &Warp, i: &Instruction, active: u32) -> u32 {
-    active & warp.predicate(i.source_predicate(87))
+    active & warp.predicate(i.source_predicate(field::CONDITION))
 }
 
 #[inline(always)]
 pub(super) fn bra(warp: &mut Warp, i: &Instruction, active: u32) -> Result<Flow, Trap> {
     let mut taken = taken(warp, i, active);
-    let condition = i.bits(32, 2);
+    let condition = i.bits(field::BRANCH_KIND);
     if condition != 0 {
         if condition == 1 {
-            if !warp.uniform_predicate(i.source_predicate(24)) {
+            if !warp.uniform_predicate(i.source_predicate(field::BRANCH_CONDITION)) {
                 taken = 0;
             }
         } else {
             // CAST: 6 bits.
-            let mask = warp.uniform(i.bits(24, 6) as u8) ^ if i.bit(30) { !0 } else { 0 };
+            let mask = warp.uniform(i.register(field::UNIFORM_A))
+                ^ if i.bit(field::BRANCH_COMPLEMENT) { !0 } else { 0 };
             let converged = warp.path.mask & mask == mask & warp.live;
             if converged != (condition == 3) {
                 taken = 0;
@@ -76,7 +78,7 @@ pub(super) fn execute(
         }
         Op::Brx | Op::CallRegister | Op::Ret | Op::Jmx | Op::CallAbsoluteRegister => {
             let absolute = match i.op {
-                Op::Ret => i.bit(85),
+                Op::Ret => i.bit(field::RET_ABSOLUTE),
                 Op::Jmx | Op::CallAbsoluteRegister => true,
                 _ => false,
             };
@@ -137,7 +139,7 @@ pub(super) fn execute(
         Op::B2r => {
             let (count, truth) = warp.reduction;
             warp.write(i.d, active, &[count; 32]);
-            warp.set_predicate(i.target_predicate(81), active, if truth { !0 } else { 0 });
+            warp.set_predicate(i.target_predicate(field::TARGET), active, if truth { !0 } else { 0 });
             return Ok(Flow::Next);
         }
         _ => return Err(unmodelled(i)),
@@ -149,7 +151,7 @@ pub(super) fn execute(
 /// NODEC in bit 86); that a return too many is an error is inferred from the name of the error.
 fn count_calls(warp: &mut Warp, i: &Instruction) -> Result<(), Trap> {
     let depth = match i.op {
-        _ if i.bit(86) => return Ok(()),
+        _ if i.bit(field::DEPTH_KEPT) => return Ok(()),
         Op::Call | Op::CallAbsolute | Op::CallRegister | Op::CallAbsoluteRegister => {
             warp.path.depth.checked_add(1)
         }
@@ -162,29 +164,29 @@ fn count_calls(warp: &mut Warp, i: &Instruction) -> Result<(), Trap> {
 
 /// The convergence barrier register of BSSY, BSYNC and BREAK.
 fn barrier(i: &Instruction) -> usize {
-    i.bits(16, 4) as usize
+    i.bits(field::BARRIER) as usize
 }
 
 /// Moves of convergence barrier registers.
 fn bmov(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Result<Flow, Trap> {
     // Numbers from 16 up are registers of the trap handler.
-    let of = |at: u32| match i.bits(at, 5) {
+    let of = |at: Field| match i.bits(at) {
         number @ 0..=15 => Ok(number as usize),
         _ => Err(unmodelled(i)),
     };
     match i.op {
         Op::BmovToRegister => {
-            let from = of(24)?;
+            let from = of(field::STATE)?;
             let row = warp.barriers[from];
             warp.write(i.d, active, &row);
-            if i.bit(84) {
+            if i.bit(field::STATE_CLEAR) {
                 blend(&mut warp.barriers[from], active, &[0; 32]);
             }
         }
         Op::BmovFromBarrier => {
-            let (to, from) = (i.bits(16, 4) as usize, of(24)?);
+            let (to, from) = (i.bits(field::STATE_2) as usize, of(field::STATE)?);
             let values = warp.barriers[from];
-            if i.bit(84) {
+            if i.bit(field::STATE_CLEAR) {
                 blend(&mut warp.barriers[from], active, &[0; 32]);
             }
             blend(&mut warp.barriers[to], active, &values);
@@ -192,7 +194,7 @@ fn bmov(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Res
         _ => {
             // The barrier is named in bits 24 to 28 and, in the encodings of the compiler, its
             // place for a destination register is 0.
-            let to = of(24)?;
+            let to = of(field::STATE)?;
             let mut room = [0; 32];
             let values = *context.values(warp, i.b, &mut room)?;
             blend(&mut warp.barriers[to], active, &values);
@@ -223,7 +225,7 @@ fn warpsync(
     while left != 0 {
         let mask = masks[left.trailing_zeros() as usize];
         let group = lanes(left).filter(|&lane| masks[lane] == mask).fold(0, |group, lane| group | 1 << lane);
-        warp.wait(group, State::Lanes { mask, exclusive: i.bit(86) }, next);
+        warp.wait(group, State::Lanes { mask, exclusive: i.bit(field::EXCLUSIVE) }, next);
         left &= !group;
         if left != 0 {
             // The rest is at this instruction too.
@@ -245,17 +247,17 @@ fn bar(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, next: u
         // Both in one register.
         1 => (register(warp) & 15, register(warp) >> 16 & 0xfff),
         // Barrier in a register, count immediate.
-        2 => (register(warp), i.bits(42, 12)),
+        2 => (register(warp), i.bits(field::BAR_THREADS)),
         // Barrier immediate, count in a register.
-        4 => (i.bits(54, 4), register(warp)),
-        _ => (i.bits(54, 4), i.bits(42, 12)),
+        4 => (i.bits(field::BAR_NUMBER), register(warp)),
+        _ => (i.bits(field::BAR_NUMBER), i.bits(field::BAR_THREADS)),
     };
     // The launch says how many of the 16 the block has.
     if number >= context.launch.barriers.min(16) {
         return Err(SmFaultCause::OutOfRange { space: "barrier", offset: number.into(), bytes: 0 }.into());
     }
-    let truth = warp.predicate(i.source_predicate(87)) & active;
-    let reduction = match (i.bits(77, 3), i.bits(74, 2)) {
+    let truth = warp.predicate(i.source_predicate(field::CONDITION)) & active;
+    let reduction = match (i.bits(field::BAR_MODE), i.bits(field::BAR_REDUCTION)) {
         (2, 0) => Some(Reduction::Count),
         (2, 1) => Some(Reduction::And),
         (2, _) => Some(Reduction::Or),
@@ -263,7 +265,7 @@ fn bar(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, next: u
     };
     // CAST: 0 to 15.
     let number = number as u8;
-    let waits = i.bits(77, 3) != 1;
+    let waits = i.bits(field::BAR_MODE) != 1;
     if waits {
         warp.wait(active, State::Barrier(number), next);
     } else {

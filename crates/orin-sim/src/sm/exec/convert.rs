@@ -1,8 +1,8 @@
 //! Conversions between number formats.
 
+use sass::{Instruction, Op, Source, field};
+
 use super::{Context, Outcome, Trap, map1, map3, unmodelled};
-use crate::sm::decode::table::Op;
-use crate::sm::decode::{Instruction, Source};
 use crate::sm::numeric::Rounding;
 use crate::sm::numeric::convert::{self, Float, Integer};
 use crate::sm::warp::{Row, Warp};
@@ -19,12 +19,17 @@ enum Kind {
 impl Kind {
     /// What the size fields of F2I, I2F, F2F and FRND say; `None` for combinations without one.
     fn of(i: &Instruction) -> Option<Self> {
-        let (to, from) = (i.bits(75, 2), i.bits(84, 2));
+        let (to, from) = (i.bits(field::TO_SIZE), i.bits(field::FROM_SIZE));
         Some(match i.op {
-            Op::F2i => Self::ToInteger(Float::from_field(from)?, Integer::from_field(to, i.bit(72))),
-            Op::I2f => Self::FromInteger(Integer::from_field(from, i.bit(74)), Float::from_field(to)?),
+            Op::F2i => {
+                Self::ToInteger(Float::from_field(from)?, Integer::from_field(to, i.bit(field::TO_SIGNED)))
+            }
+            Op::I2f => Self::FromInteger(
+                Integer::from_field(from, i.bit(field::FROM_SIGNED)),
+                Float::from_field(to)?,
+            ),
             // Bit 77 is the top of a wider field, in which 4 is bfloat16.
-            Op::F2f if i.bit(77) => match to {
+            Op::F2f if i.bit(field::F2F_BFLOAT16) => match to {
                 0 => Self::Float(Float::from_field(from)?, Float::Bf16),
                 _ => return None,
             },
@@ -58,8 +63,8 @@ pub(super) fn between(context: &Context, warp: &mut Warp, i: &Instruction, activ
     let kind = Kind::of(i).ok_or_else(|| unmodelled(i))?;
     let bits = kind.source_bits();
     let [low, high] = source(context, warp, i, bits)?;
-    let rounding = Rounding::from_field(i.bits(78, 2));
-    let ftz = i.bit(80) && i.op != Op::I2f;
+    let rounding = Rounding::from_field(i.bits(field::ROUND));
+    let ftz = i.bit(field::FTZ) && i.op != Op::I2f;
     let sign = i.b_sign;
     let modify = |format: Float, bits: u64| convert::modify(format, bits, sign.absolute, sign.negate);
     let (mut out_low, mut out_high): (Row, Row) = ([0; 32], [0; 32]);
@@ -67,7 +72,7 @@ pub(super) fn between(context: &Context, warp: &mut Warp, i: &Instruction, activ
         let value = u64::from(low[lane]) | u64::from(high[lane]) << 32;
         let result = match kind {
             Kind::ToInteger(from, to) => {
-                convert::f2i(from, to, modify(from, value), rounding, ftz, i.bit(77))
+                convert::f2i(from, to, modify(from, value), rounding, ftz, i.bit(field::NAN_TO_ZERO))
             }
             Kind::FromInteger(from, to) => convert::i2f(from, to, value, rounding),
             Kind::Float(from, to) => convert::f2f(from, to, modify(from, value), rounding, ftz),
@@ -91,7 +96,7 @@ fn source(context: &Context, warp: &Warp, i: &Instruction, bits: u32) -> Result<
     let mut room = [0; 32];
     let row = context.values(warp, i.b, &mut room)?;
     // Bits 60 and 61 choose a byte or a half, unless they belong to an immediate.
-    let part = if matches!(i.b, Source::Immediate(_)) { 0 } else { i.bits(60, 2) };
+    let part = if matches!(i.b, Source::Immediate(_)) { 0 } else { i.bits(field::SLOT_PART) };
     let shift = bits * part;
     if bits == 32 && part != 0 || shift > 31 {
         return Err(unmodelled(i));
@@ -101,25 +106,24 @@ fn source(context: &Context, warp: &Warp, i: &Instruction, bits: u32) -> Result<
 }
 
 pub(super) fn i2fp(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let (signed, rounding) = (i.bit(74), Rounding::from_field(i.bits(78, 2)));
+    let (signed, rounding) = (i.bit(field::FROM_SIGNED), Rounding::from_field(i.bits(field::ROUND)));
     map1(context, warp, i, active, |b| convert::i2fp(b, signed, rounding))
 }
 
 /// F2FP and F2IP: two binary32 packed into one register.
 pub(super) fn pack(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     if i.op == Op::F2ip {
-        let (signed, upper) = (i.bit(76), i.bit(72));
-        let rounding = Rounding::from_field(i.bits(78, 2));
-        if i.bit(77) {
-            return Err(unmodelled(i));
-        }
+        let (signed, upper) = (i.bit(field::F2IP_SIGNED), i.bit(field::F2IP_UPPER));
+        let rounding = Rounding::from_field(i.bits(field::ROUND));
         return map3(context, warp, i, active, |a, b, c| {
-            convert::f2ip(a, b, c, signed, rounding, i.bit(75), upper)
+            convert::f2ip(a, b, c, signed, rounding, i.bit(field::PACK_RELU), upper)
         });
     }
-    let to = if i.bit(76) { Float::Bf16 } else { Float::F16 };
-    let rounding = Rounding::from_field(i.bits(79, 2));
+    let to = if i.bit(field::F2FP_BFLOAT16) { Float::Bf16 } else { Float::F16 };
+    let rounding = Rounding::from_field(i.bits(field::F2FP_ROUND_LOW));
     // MERGE_C converts B alone; the decoder sees to it that there is nothing to merge it with.
-    let keep = if i.bit(78) { 0xffff } else { !0 };
-    map3(context, warp, i, active, |a, b, _| convert::f2fp(to, a, b, rounding, i.bit(75)) & keep)
+    let keep = if i.bit(field::F2FP_MERGE) { 0xffff } else { !0 };
+    map3(context, warp, i, active, |a, b, _| {
+        convert::f2fp(to, a, b, rounding, i.bit(field::PACK_RELU)) & keep
+    })
 }

@@ -1,8 +1,8 @@
 //! Double-precision instructions on register pairs.
 
+use sass::{Instruction, Op, Sign, Source, field};
+
 use super::{Context, Outcome, set_compared};
-use crate::sm::decode::table::Op;
-use crate::sm::decode::{Instruction, Sign, Source};
 use crate::sm::numeric::{FloatCompare, Rounding, f64 as double};
 use crate::sm::warp::{Row, Warp};
 
@@ -16,7 +16,7 @@ fn operand(context: &Context, warp: &Warp, source: Source, sign: Sign) -> Result
 
 /// DADD, DMUL and DFMA.
 pub(super) fn arithmetic(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let rounding = Rounding::from_field(i.bits(78, 2));
+    let rounding = Rounding::from_field(i.bits(field::ROUND));
     let a = operand(context, warp, Source::Register(i.a), i.a_sign())?;
     let b = operand(context, warp, i.b, i.b_sign)?;
     let c = if i.op == Op::Dfma { operand(context, warp, i.c, i.c_sign)? } else { [0; 32] };
@@ -38,26 +38,26 @@ pub(super) fn arithmetic(context: &Context, warp: &mut Warp, i: &Instruction, ac
 pub(super) fn dsetp(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let a = operand(context, warp, Source::Register(i.a), i.a_sign())?;
     let b = operand(context, warp, i.b, i.b_sign)?;
-    let field = i.bits(76, 4);
+    let field = i.bits(field::FLOAT_COMPARE);
     let lanes_where = |f: &dyn Fn(u64, u64) -> bool| {
         (0..32).fold(0, |mask, lane| mask | u32::from(f(a[lane], b[lane])) << lane)
     };
     if matches!(field, 0 | 15) {
         // MIN and MAX: which source is the result, and whether both are NaN.
-        let with = warp.predicate(i.source_predicate(87));
+        let with = warp.predicate(i.source_predicate(field::CONDITION));
         let first = lanes_where(&|a, b| double::selects_first(a, b, field == 0));
         let nan = lanes_where(&double::both_nan);
-        let apply = |outcome: u32| match i.bits(74, 2) {
+        let apply = |outcome: u32| match i.bits(field::COMBINE) {
             0 => outcome & with,
             1 => outcome | with,
             _ => outcome ^ with,
         };
-        warp.set_predicate(i.target_predicate(81), active, apply(first));
-        warp.set_predicate(i.target_predicate(84), active, apply(nan));
+        warp.set_predicate(i.target_predicate(field::TARGET), active, apply(first));
+        warp.set_predicate(i.target_predicate(field::TARGET_2), active, apply(nan));
         return Ok(());
     }
     let op = FloatCompare::from_field(field);
     let outcome = lanes_where(&|a, b| double::compare(op, a, b));
-    set_compared(warp, i, active, outcome, i.bits(74, 2));
+    set_compared(warp, i, active, outcome, i.bits(field::COMBINE));
     Ok(())
 }

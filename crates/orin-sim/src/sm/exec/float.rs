@@ -3,9 +3,9 @@
 //! Round-to-nearest without flushing is the bulk of all kernels and is done by the host's own
 //! arithmetic in vector loops; every other rounding goes through [`crate::sm::numeric::f32`].
 
+use sass::{Instruction, Op, Sign, Source, field};
+
 use super::{Context, Outcome, lanes_where, map1, map2, map3, set_compared};
-use crate::sm::decode::table::Op;
-use crate::sm::decode::{Instruction, Sign, Source};
 use crate::sm::numeric::mufu::{Function, mufu as table, mufu_f16};
 use crate::sm::numeric::{FloatCompare, Rounding, f32 as single};
 use crate::sm::warp::{Row, Warp};
@@ -40,24 +40,24 @@ fn canonical(x: f32) -> u32 {
 /// Whether a result is rounded to nearest and not touched further.
 #[inline(always)]
 fn plain(i: &Instruction) -> bool {
-    i.bits(77, 4) == 0
+    i.bits(field::ARITHMETIC) == 0
 }
 
 /// The rounding of bits 78 and 79.
 #[inline(always)]
 fn rounding(i: &Instruction) -> Rounding {
-    Rounding::from_field(i.bits(78, 2))
+    Rounding::from_field(i.bits(field::ROUND))
 }
 
 #[inline(always)]
 fn saturated(i: &Instruction, x: u32) -> u32 {
-    if i.bit(77) { single::saturate(x) } else { x }
+    if i.bit(field::SATURATE) { single::saturate(x) } else { x }
 }
 
 #[inline(always)]
 pub(super) fn ffma(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let (sa, sb, sc) = (SignMask::of(i.a_sign()), SignMask::of(i.b_sign), SignMask::of(i.c_sign));
-    if plain(i) && !i.bit(76) {
+    if plain(i) && !i.bit(field::FMZ) {
         return map3(context, warp, i, active, |a, b, c| {
             canonical(sa.value(a).mul_add(sb.value(b), sc.value(c)))
         });
@@ -73,7 +73,7 @@ fn ffma_rounded(
     active: u32,
     [sa, sb, sc]: [SignMask; 3],
 ) -> Outcome {
-    let (rounding, ftz, fmz) = (rounding(i), i.bit(80), i.bit(76));
+    let (rounding, ftz, fmz) = (rounding(i), i.bit(field::FTZ), i.bit(field::FMZ));
     map3(context, warp, i, active, |a, b, c| {
         let (a, b, c) = (sa.bits(a), sb.bits(b), sc.bits(c));
         let sum = if fmz { single::fma_fmz(a, b, c, rounding) } else { single::fma(a, b, c, rounding, ftz) };
@@ -99,7 +99,7 @@ fn fadd_rounded(
     sa: SignMask,
     sb: SignMask,
 ) -> Outcome {
-    let (rounding, ftz) = (rounding(i), i.bit(80));
+    let (rounding, ftz) = (rounding(i), i.bit(field::FTZ));
     map2(context, warp, i, active, |a, b| saturated(i, single::add(sa.bits(a), sb.bits(b), rounding, ftz)))
 }
 
@@ -107,7 +107,7 @@ fn fadd_rounded(
 pub(super) fn fmul(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let (sa, sb) = (SignMask::of(i.a_sign()), SignMask::of(i.b_sign));
     // Scale 4 is none.
-    if plain(i) && !i.bit(76) && i.bits(84, 3) == 4 {
+    if plain(i) && !i.bit(field::FMZ) && i.bits(field::SCALE) == 4 {
         return map2(context, warp, i, active, |a, b| canonical(sa.value(a) * sb.value(b)));
     }
     fmul_rounded(context, warp, i, active, sa, sb)
@@ -122,8 +122,8 @@ fn fmul_rounded(
     sa: SignMask,
     sb: SignMask,
 ) -> Outcome {
-    let (rounding, ftz, fmz) = (rounding(i), i.bit(80), i.bit(76));
-    let scale = single::multiply_scale(i.bits(84, 3)).unwrap_or(0);
+    let (rounding, ftz, fmz) = (rounding(i), i.bit(field::FTZ), i.bit(field::FMZ));
+    let scale = single::multiply_scale(i.bits(field::SCALE)).unwrap_or(0);
     map2(context, warp, i, active, |a, b| {
         let (a, b) = (sa.bits(a), sb.bits(b));
         let product = if fmz {
@@ -139,15 +139,15 @@ fn fmul_rounded(
 #[inline(always)]
 fn compare(i: &Instruction, a: &Row, b: &Row) -> u32 {
     let (sa, sb) = (SignMask::of(i.a_sign()), SignMask::of(i.b_sign));
-    if i.bit(80) {
-        let op = FloatCompare::from_field(i.bits(76, 4));
+    if i.bit(field::FTZ) {
+        let op = FloatCompare::from_field(i.bits(field::FLOAT_COMPARE));
         return lanes_where(a, b, |a, b| single::compare(op, sa.bits(a), sb.bits(b), true));
     }
     let less = lanes_where(a, b, |a, b| sa.value(a) < sb.value(b));
     let equal = lanes_where(a, b, |a, b| sa.value(a) == sb.value(b));
     let greater = lanes_where(a, b, |a, b| sa.value(a) > sb.value(b));
     // The field is a truth table of less, equal, greater and unordered.
-    let compare = i.bits(76, 4);
+    let compare = i.bits(field::FLOAT_COMPARE);
     let when = |bit: u32, lanes: u32| if compare >> bit & 1 != 0 { lanes } else { 0 };
     when(0, less) | when(1, equal) | when(2, greater) | when(3, !(less | equal | greater))
 }
@@ -157,7 +157,7 @@ pub(super) fn fsetp(context: &Context, warp: &mut Warp, i: &Instruction, active:
     let mut room = [0; 32];
     let b = context.values(warp, i.b, &mut room)?;
     let outcome = compare(i, warp.row(i.a), b);
-    set_compared(warp, i, active, outcome, i.bits(74, 2));
+    set_compared(warp, i, active, outcome, i.bits(field::COMBINE));
     Ok(())
 }
 
@@ -165,8 +165,8 @@ pub(super) fn fset(context: &Context, warp: &mut Warp, i: &Instruction, active: 
     let mut room = [0; 32];
     let b = context.values(warp, i.b, &mut room)?;
     let outcome = compare(i, warp.row(i.a), b);
-    let with = warp.predicate(i.source_predicate(87));
-    let outcome = match i.bits(74, 2) {
+    let with = warp.predicate(i.source_predicate(field::CONDITION));
+    let outcome = match i.bits(field::COMBINE) {
         0 => outcome & with,
         1 => outcome | with,
         _ => outcome ^ with,
@@ -178,9 +178,9 @@ pub(super) fn fset(context: &Context, warp: &mut Warp, i: &Instruction, active: 
 
 /// FMNMX and FSEL: one of the two sources by a predicate.
 pub(super) fn select(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let p = warp.predicate(i.source_predicate(87));
+    let p = warp.predicate(i.source_predicate(field::CONDITION));
     let (sa, sb) = (SignMask::of(i.a_sign()), SignMask::of(i.b_sign));
-    let (ftz, nan, xor) = (i.bit(80), i.bit(81), i.bit(82));
+    let (ftz, nan, xor) = (i.bit(field::FTZ), i.bit(field::KEEP_NAN), i.bit(field::XOR_SIGN));
     let mut room = [0; 32];
     let b = context.values(warp, i.b, &mut room)?;
     let a = warp.row(i.a);
@@ -200,11 +200,11 @@ pub(super) fn select(context: &Context, warp: &mut Warp, i: &Instruction, active
 }
 
 pub(super) fn mufu(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let function = Function::from_field(i.bits(74, 4)).ok_or_else(|| super::unmodelled(i))?;
-    if i.bit(73) {
+    let function = Function::from_field(i.bits(field::FUNCTION)).ok_or_else(|| super::unmodelled(i))?;
+    if i.bit(field::FUNCTION_HALF) {
         // Half precision: a half of the source, chosen by bits 60 and 61, to the low half.
         let shift = match i.b {
-            Source::Register(_) => 16 * (i.bits(60, 2) & 1),
+            Source::Register(_) => 16 * (i.bits(field::SLOT_PART) & 1),
             _ => 0,
         };
         let (and, xor) =
@@ -223,6 +223,6 @@ pub(super) fn fchk(context: &Context, warp: &mut Warp, i: &Instruction, active: 
     let mut room = [0; 32];
     let b = context.values(warp, i.b, &mut room)?;
     let slow = lanes_where(warp.row(i.a), b, |a, b| single::division_check(sa.bits(a), sb.bits(b)));
-    warp.set_predicate(i.target_predicate(81), active, slow);
+    warp.set_predicate(i.target_predicate(field::TARGET), active, slow);
     Ok(())
 }

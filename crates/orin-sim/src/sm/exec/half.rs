@@ -4,9 +4,9 @@
 //! operand belong to its place in the word: bits 60 to 63 for the slot, 81 to 84 for the register
 //! at 64.
 
+use sass::{Instruction, Op, PT, Predicate, RZ, Source, field};
+
 use super::{Context, Outcome, Trap, unmodelled};
-use crate::sm::decode::table::Op;
-use crate::sm::decode::{Instruction, PT, RZ, Source};
 use crate::sm::numeric::FloatCompare;
 use crate::sm::numeric::f16::{self, Half, Operand, Swizzle};
 use crate::sm::numeric::f32 as single;
@@ -15,13 +15,11 @@ use crate::sm::warp::{Row, Warp};
 /// Two lanes as binary32 patterns, for each of the 32 threads.
 type Lanes = [[u32; 2]; 32];
 
-/// The format of an instruction; the flag is in bit 85, in bit 65 for compares.
+/// The format of the operands.
 fn kind(i: &Instruction) -> Half {
     let flag = match i.op {
-        Op::Hset2 | Op::Hsetp2 => 65,
-        // The MMA form of HFMA2 has no such bit.
-        _ if i.base() == 0x035 => return Half::F16,
-        _ => 85,
+        Op::Hset2 | Op::Hsetp2 => field::COMPARE_BFLOAT16,
+        _ => field::BFLOAT16,
     };
     if i.bit(flag) { Half::Bf16 } else { Half::F16 }
 }
@@ -31,12 +29,22 @@ fn slot(i: &Instruction, source: Source, plain: Operand) -> Operand {
     if matches!(source, Source::Immediate(_)) {
         return plain;
     }
-    Operand { swizzle: Swizzle::from_field(i.bits(60, 2)), absolute: i.bit(62), negate: i.bit(63), ..plain }
+    Operand {
+        swizzle: Swizzle::from_field(i.bits(field::SLOT_HALVES)),
+        absolute: i.bit(field::SLOT_ABSOLUTE),
+        negate: i.bit(field::SLOT_NEGATE),
+        ..plain
+    }
 }
 
 /// How the register at bits 64 to 71 is read.
 fn upper(i: &Instruction, plain: Operand) -> Operand {
-    Operand { swizzle: Swizzle::from_field(i.bits(81, 2)), absolute: i.bit(83), negate: i.bit(84), ..plain }
+    Operand {
+        swizzle: Swizzle::from_field(i.bits(field::UPPER_HALVES)),
+        absolute: i.bit(field::UPPER_HALF_ABSOLUTE),
+        negate: i.bit(field::UPPER_HALF_NEGATE),
+        ..plain
+    }
 }
 
 /// The first `threads` of an operand.
@@ -58,9 +66,9 @@ fn operands(
 ) -> Result<[Lanes; 3], Trap> {
     let plain = Operand { kind: kind(i), swizzle: Swizzle::H1H0, absolute: false, negate: false, ftz };
     let a = Operand {
-        swizzle: Swizzle::from_field(i.bits(74, 2)),
-        absolute: i.bit(73),
-        negate: i.bit(72),
+        swizzle: Swizzle::from_field(i.bits(field::A_HALVES)),
+        absolute: i.bit(field::A_ABSOLUTE),
+        negate: i.bit(field::A_NEGATE),
         ..plain
     };
     let ternary = i.op == Op::Hfma2;
@@ -91,11 +99,11 @@ fn signs(context: &Context, warp: &Warp, i: &Instruction) -> Result<[Lanes; 2], 
     };
     let second = match i.b {
         Source::Immediate(_) => Swizzle::H1H0,
-        _ => Swizzle::from_field(i.bits(60, 2)),
+        _ => Swizzle::from_field(i.bits(field::SLOT_HALVES)),
     };
     let mut room = [0; 32];
     let b = of(context.values(warp, i.b, &mut room)?, second);
-    Ok([of(warp.row(i.a), Swizzle::from_field(i.bits(74, 2))), b])
+    Ok([of(warp.row(i.a), Swizzle::from_field(i.bits(field::A_HALVES))), b])
 }
 
 /// Gives a result the exclusive or of two signs, the top bits of words; a NaN stays as it is.
@@ -109,25 +117,25 @@ fn xor_sign(kind: Half, result: u16, a: u32, b: u32) -> u16 {
 /// HADD2, HMUL2, HFMA2, HMNMX2 and HSET2.
 pub(super) fn arithmetic(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let kind = kind(i);
-    let fmz = matches!(i.op, Op::Hmul2 | Op::Hfma2) && i.bit(76);
-    let ftz = i.bit(80) || fmz;
+    let fmz = matches!(i.op, Op::Hmul2 | Op::Hfma2) && i.bit(field::FMZ);
+    let ftz = i.bit(field::FTZ) || fmz;
     // The compiler loads constants by HFMA2.MMA of RZ and an immediate: one result for all.
     let same = |source: Source| !matches!(source, Source::Register(number) if number != RZ);
     let alike = i.op == Op::Hfma2 && i.a == RZ && same(i.b) && same(i.c);
     let threads = if alike { 1 } else { 32 };
     let [a, b, c] = operands(context, warp, i, ftz, threads)?;
-    let relu = i.op == Op::Hfma2 && i.bit(79);
-    if relu && (i.target_predicate(87) != PT || i.bit(90)) {
+    let relu = i.op == Op::Hfma2 && i.bit(field::RELU);
+    if relu && (i.source_predicate(field::CONDITION) != (Predicate { index: PT, not: false })) {
         return Err(unmodelled(i));
     }
-    let single_result = i.op == Op::Hadd2 && i.bit(78);
-    if single_result && i.bit(77) {
+    let single_result = i.op == Op::Hadd2 && i.bit(field::HALF_TO_SINGLE);
+    if single_result && i.bit(field::SATURATE) {
         return Err(unmodelled(i));
     }
-    let xor = i.op == Op::Hmnmx2 && i.bit(82);
+    let xor = i.op == Op::Hmnmx2 && i.bit(field::XOR_SIGN);
     let [raw_a, raw_b] = if xor { signs(context, warp, i)? } else { [[[0; 2]; 32]; 2] };
-    let with = warp.predicate(i.source_predicate(87));
-    let compare = FloatCompare::from_field(i.bits(76, 4));
+    let with = warp.predicate(i.source_predicate(field::CONDITION));
+    let compare = FloatCompare::from_field(i.bits(field::FLOAT_COMPARE));
     let mut out = [0; 32];
     for thread in 0..threads {
         let with = with >> thread & 1 != 0;
@@ -144,15 +152,15 @@ pub(super) fn arithmetic(context: &Context, warp: &mut Warp, i: &Instruction, ac
                 Op::Hfma2 if fmz => f16::fma_fmz(kind, a, b, c),
                 Op::Hfma2 => f16::fma(kind, a, b, c, ftz),
                 Op::Hmnmx2 => {
-                    let value = f16::min_max(kind, a, b, with, i.bit(81));
+                    let value = f16::min_max(kind, a, b, with, i.bit(field::KEEP_NAN));
                     if xor { xor_sign(kind, value, raw_a[thread][lane], raw_b[thread][lane]) } else { value }
                 }
                 _ => {
                     let outcome = single::compare(compare, a, b, ftz);
-                    return f16::set(kind, combine(i, outcome, with), i.bit(71));
+                    return f16::set(kind, combine(i, outcome, with), i.bit(field::HALF_SET_ONE));
                 }
             };
-            let saturates = matches!(i.op, Op::Hadd2 | Op::Hmul2 | Op::Hfma2) && i.bit(77);
+            let saturates = matches!(i.op, Op::Hadd2 | Op::Hmul2 | Op::Hfma2) && i.bit(field::SATURATE);
             let value = if saturates { f16::saturate(kind, value) } else { value };
             if relu { f16::relu(kind, value) } else { value }
         });
@@ -167,7 +175,7 @@ pub(super) fn arithmetic(context: &Context, warp: &mut Warp, i: &Instruction, ac
 
 /// Combines the outcome of a compare with a predicate, by bits 69 and 70.
 fn combine(i: &Instruction, outcome: bool, with: bool) -> bool {
-    match i.bits(69, 2) {
+    match i.bits(field::HALF_COMBINE) {
         0 => outcome & with,
         1 => outcome | with,
         _ => outcome ^ with,
@@ -175,20 +183,20 @@ fn combine(i: &Instruction, outcome: bool, with: bool) -> bool {
 }
 
 pub(super) fn hsetp2(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let ftz = i.bit(80);
+    let ftz = i.bit(field::FTZ);
     let [a, b, _] = operands(context, warp, i, ftz, 32)?;
-    let with = warp.predicate(i.source_predicate(87));
-    let op = FloatCompare::from_field(i.bits(76, 4));
+    let with = warp.predicate(i.source_predicate(field::CONDITION));
+    let op = FloatCompare::from_field(i.bits(field::FLOAT_COMPARE));
     let (mut first, mut second) = (0, 0);
     for thread in 0..32 {
         let with = with >> thread & 1 != 0;
         let [low, high] = [0, 1].map(|lane| single::compare(op, a[thread][lane], b[thread][lane], ftz));
         // With H_AND both lanes make one outcome, and its complement goes to the second predicate.
-        let (low, high) = if i.bit(71) { (low & high, !(low & high)) } else { (low, high) };
+        let (low, high) = if i.bit(field::HALF_AND) { (low & high, !(low & high)) } else { (low, high) };
         first |= u32::from(combine(i, low, with)) << thread;
         second |= u32::from(combine(i, high, with)) << thread;
     }
-    warp.set_predicate(i.target_predicate(81), active, first);
-    warp.set_predicate(i.target_predicate(84), active, second);
+    warp.set_predicate(i.target_predicate(field::TARGET), active, first);
+    warp.set_predicate(i.target_predicate(field::TARGET_2), active, second);
     Ok(())
 }

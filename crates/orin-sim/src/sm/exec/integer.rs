@@ -3,16 +3,16 @@
 //! What each computes on one lane is in [`crate::sm::numeric::int`]; here are the operands, the
 //! carries and loops that vectorise for the plain forms.
 
+use sass::{Instruction, Op, PT, Predicate, Source, field};
+
 use super::{Context, Outcome, lanes_where, map1, map2, map3, map3p, set_compared};
-use crate::sm::decode::table::Op;
-use crate::sm::decode::{Instruction, PT, Source};
 use crate::sm::numeric::convert::{self, Integer};
 use crate::sm::numeric::int::{self, Addend, PermuteMode, Shift, ShiftType, Sum};
 use crate::sm::warp::{Row, Warp};
 
 #[inline(always)]
 pub(super) fn imad(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    if !i.bit(74) {
+    if !i.bit(field::EXTENDED) {
         // IMAD.MOV and its like.
         if i.a == 255 || i.b == Source::Register(255) {
             let flip = if i.c_sign.negate { !0 } else { 0 };
@@ -24,7 +24,7 @@ pub(super) fn imad(context: &Context, warp: &mut Warp, i: &Instruction, active: 
         return map3(context, warp, i, active, |a, b, c| a.wrapping_mul(b).wrapping_add(c));
     }
     let negate = i.c_sign.negate;
-    map3p(context, warp, i, active, i.source_predicate(87), |a, b, c, p| {
+    map3p(context, warp, i, active, i.source_predicate(field::CONDITION), |a, b, c, p| {
         int::imad(a, b, c, Addend { negate, carry: Some(p) })
     })
 }
@@ -43,15 +43,15 @@ fn wide(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, high: 
     let mut room = [0; 32];
     let b = context.values(warp, i.b, &mut room)?;
     let a = warp.row(i.a);
-    let (signed, negate, extended) = (i.bit(73), i.c_sign.negate, i.bit(74));
+    let (signed, negate, extended) = (i.bit(field::SIGNED), i.c_sign.negate, i.bit(field::EXTENDED));
     let [c_low, c_high] = match i.c {
         // An immediate addend is a whole number, not the high word of one.
         Source::Immediate(value) => [[value; 32], [0; 32]],
         source => context.pairs(warp, source)?,
     };
-    let carry_in = warp.predicate(i.source_predicate(87));
+    let carry_in = warp.predicate(i.source_predicate(field::CONDITION));
     let (mut low, mut top, mut carries) = ([0; 32], [0; 32], 0);
-    if !extended && !negate && i.target_predicate(81) == PT {
+    if !extended && !negate && i.target_predicate(field::TARGET) == PT {
         for lane in 0..32 {
             let product = if signed {
                 // CAST: sign extends the operands and reinterprets the product.
@@ -79,15 +79,15 @@ fn wide(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, high: 
         warp.write(i.d, active, &low);
         warp.write(Warp::next(i.d, 1), active, &top);
     }
-    warp.set_predicate(i.target_predicate(81), active, carries);
+    warp.set_predicate(i.target_predicate(field::TARGET), active, carries);
     Ok(())
 }
 
 #[inline(always)]
 pub(super) fn iadd3(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let negate = [i.bit(72), i.b_sign.negate, i.bit(75)];
-    let (carry, second) = (i.target_predicate(81), i.target_predicate(84));
-    if !i.bit(74) && carry == PT && second == PT {
+    let negate = [i.bit(field::A_NEGATE), i.b_sign.negate, i.bit(field::UPPER_NEGATE)];
+    let (carry, second) = (i.target_predicate(field::TARGET), i.target_predicate(field::TARGET_2));
+    if !i.bit(field::EXTENDED) && carry == PT && second == PT {
         let flip = negate.map(|negate| if negate { !0u32 } else { 0 });
         return map3(context, warp, i, active, |a, b, c| {
             let signed = |x: u32, flip: u32| (x ^ flip).wrapping_sub(flip);
@@ -98,8 +98,8 @@ pub(super) fn iadd3(context: &Context, warp: &mut Warp, i: &Instruction, active:
     let b = context.values(warp, i.b, &mut room_b)?;
     let c = context.values(warp, i.c, &mut room_c)?;
     let a = warp.row(i.a);
-    let p = warp.predicate(i.source_predicate(87));
-    let q = warp.predicate(i.source_predicate(77));
+    let p = warp.predicate(i.source_predicate(field::CONDITION));
+    let q = warp.predicate(i.source_predicate(field::CONDITION_2));
     let (mut out, mut carries, mut second_carries) = ([0; 32], 0, 0);
     for lane in 0..32 {
         let sum = add3(i, [a[lane], b[lane], c[lane]], negate, [p >> lane & 1 != 0, q >> lane & 1 != 0]);
@@ -116,17 +116,17 @@ pub(super) fn iadd3(context: &Context, warp: &mut Warp, i: &Instruction, active:
 /// IADD3 and UIADD3 on one lane.
 #[inline(always)]
 pub(super) fn add3(i: &Instruction, [a, b, c]: [u32; 3], negate: [bool; 3], carries: [bool; 2]) -> Sum {
-    if i.bit(74) { int::iadd3_x(a, b, c, negate, carries) } else { int::iadd3(a, b, c, negate) }
+    if i.bit(field::EXTENDED) { int::iadd3_x(a, b, c, negate, carries) } else { int::iadd3(a, b, c, negate) }
 }
 
 #[inline(always)]
 pub(super) fn lop3(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     // CAST: 8 bits.
-    let lut = i.bits(72, 8) as u8;
+    let lut = i.bits(field::LUT) as u8;
     // One mask per row of the truth table.
     let rows = core::array::from_fn(|row| if lut >> row & 1 != 0 { !0 } else { 0 });
     map3(context, warp, i, active, |a, b, c| by_table(&rows, a, b, c))?;
-    let target = i.target_predicate(81);
+    let target = i.target_predicate(field::TARGET);
     if target != PT {
         // The row just written; lanes that are not active are masked by the write.
         let (mut room_b, mut room_c) = ([0; 32], [0; 32]);
@@ -141,8 +141,12 @@ pub(super) fn lop3(context: &Context, warp: &mut Warp, i: &Instruction, active: 
             let row = warp.row(i.d);
             lanes_where(row, row, |value, _| value != 0)
         };
-        let with = warp.predicate(i.source_predicate(87));
-        warp.set_predicate(target, active, if i.bit(80) { nonzero & with } else { nonzero | with });
+        let with = warp.predicate(i.source_predicate(field::CONDITION));
+        warp.set_predicate(
+            target,
+            active,
+            if i.bit(field::LUT_AND) { nonzero & with } else { nonzero | with },
+        );
     }
     Ok(())
 }
@@ -158,7 +162,12 @@ fn by_table(rows: &[u32; 8], a: u32, b: u32, c: u32) -> u32 {
 /// The modifiers of SHF and USHF.
 #[inline(always)]
 pub(super) fn shift_of(i: &Instruction) -> Shift {
-    Shift { kind: ShiftType::from_field(i.bits(73, 2)), wrap: i.bit(75), right: i.bit(76), high: i.bit(80) }
+    Shift {
+        kind: ShiftType::from_field(i.bits(field::SHIFT_TYPE)),
+        wrap: i.bit(field::WRAP),
+        right: i.bit(field::SHIFT_RIGHT),
+        high: i.bit(field::SHIFT_HIGH),
+    }
 }
 
 #[inline(always)]
@@ -185,16 +194,21 @@ pub(super) fn shf(context: &Context, warp: &mut Warp, i: &Instruction, active: u
 
 #[inline(always)]
 pub(super) fn lea(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let carry = i.target_predicate(81);
-    if !i.bit(74) && !i.bit(80) && carry == PT && !i.bit(72) && !i.b_sign.negate {
-        let amount = i.bits(75, 5);
+    let carry = i.target_predicate(field::TARGET);
+    if !i.bit(field::EXTENDED)
+        && !i.bit(field::LEA_HIGH)
+        && carry == PT
+        && !i.bit(field::A_NEGATE)
+        && !i.b_sign.negate
+    {
+        let amount = i.bits(field::LEA_SHIFT);
         return map2(context, warp, i, active, |a, b| (a << amount).wrapping_add(b));
     }
     let (mut room_b, mut room_c) = ([0; 32], [0; 32]);
     let b = context.values(warp, i.b, &mut room_b)?;
     let c = context.values(warp, i.c, &mut room_c)?;
     let a = warp.row(i.a);
-    let p = warp.predicate(i.source_predicate(87));
+    let p = warp.predicate(i.source_predicate(field::CONDITION));
     let (mut out, mut carries) = ([0; 32], 0);
     for lane in 0..32 {
         let sum = lea_of(i, a[lane], b[lane], c[lane], p >> lane & 1 != 0);
@@ -209,26 +223,31 @@ pub(super) fn lea(context: &Context, warp: &mut Warp, i: &Instruction, active: u
 /// LEA and ULEA on one lane.
 #[inline(always)]
 pub(super) fn lea_of(i: &Instruction, a: u32, b: u32, c: u32, carry: bool) -> Sum {
-    let c = if i.bit(73) { int::sign_word(a) } else { c };
-    let shifted = int::lea_shifted(a, c, i.bits(75, 5), i.bit(80));
-    int::lea_sum(shifted, b, [i.bit(72), i.b_sign.negate], i.bit(74).then_some(carry))
+    let c = if i.bit(field::LEA_SIGN_EXTENDS) { int::sign_word(a) } else { c };
+    let shifted = int::lea_shifted(a, c, i.bits(field::LEA_SHIFT), i.bit(field::LEA_HIGH));
+    int::lea_sum(
+        shifted,
+        b,
+        [i.bit(field::A_NEGATE), i.b_sign.negate],
+        i.bit(field::EXTENDED).then_some(carry),
+    )
 }
 
 pub(super) fn prmt(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let mode = PermuteMode::from_field(i.bits(72, 3)).unwrap_or(PermuteMode::Index);
+    let mode = PermuteMode::from_field(i.bits(field::PERMUTE)).unwrap_or(PermuteMode::Index);
     map3(context, warp, i, active, |a, b, c| int::prmt(a, b, c, mode))
 }
 
 #[inline(always)]
 pub(super) fn mov(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     // The mask of lanes of each quad.
-    let lanes = i.bits(72, 4) * 0x1111_1111;
+    let lanes = i.bits(field::MOV_MASK) * 0x1111_1111;
     map1(context, warp, i, active & lanes, |b| b)
 }
 
 #[inline(always)]
 pub(super) fn sel(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let p = warp.predicate(i.source_predicate(87));
+    let p = warp.predicate(i.source_predicate(field::CONDITION));
     let mut room = [0; 32];
     let b = context.values(warp, i.b, &mut room)?;
     let a = warp.row(i.a);
@@ -241,8 +260,8 @@ pub(super) fn sel(context: &Context, warp: &mut Warp, i: &Instruction, active: u
 }
 
 pub(super) fn imnmx(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let p = warp.predicate(i.source_predicate(87));
-    let signed = i.bit(73);
+    let p = warp.predicate(i.source_predicate(field::CONDITION));
+    let signed = i.bit(field::SIGNED);
     let mut room = [0; 32];
     let b = context.values(warp, i.b, &mut room)?;
     let a = warp.row(i.a);
@@ -260,17 +279,17 @@ pub(super) fn isetp(context: &Context, warp: &mut Warp, i: &Instruction, active:
     let b = context.values(warp, i.b, &mut room)?;
     let a = warp.row(i.a);
     // A signed compare is an unsigned one with the sign bits inverted.
-    let flip = if i.bit(73) { 0x8000_0000 } else { 0 };
+    let flip = if i.bit(field::SIGNED) { 0x8000_0000 } else { 0 };
     let less = lanes_where(a, b, |a, b| a ^ flip < b ^ flip);
     let equal = lanes_where(a, b, |a, b| a == b);
     // The field is a truth table: bit 0 less, bit 1 equal, bit 2 greater.
-    let compare = i.bits(76, 3);
+    let compare = i.bits(field::COMPARE);
     let when = |bit: u32, lanes: u32| if compare >> bit & 1 != 0 { lanes } else { 0 };
     let mut outcome = when(0, less) | when(1, equal) | when(2, !(less | equal));
-    if i.bit(72) && !matches!(compare, 0 | 7) {
-        outcome = outcome & !equal | warp.predicate(i.source_predicate(68)) & equal;
+    if i.bit(field::COMPARE_EXTENDED) && !matches!(compare, 0 | 7) {
+        outcome = outcome & !equal | warp.predicate(i.source_predicate(field::CONDITION_3)) & equal;
     }
-    set_compared(warp, i, active, outcome, i.bits(74, 2));
+    set_compared(warp, i, active, outcome, i.bits(field::COMBINE));
     Ok(())
 }
 
@@ -282,10 +301,10 @@ pub(super) fn unary(context: &Context, warp: &mut Warp, i: &Instruction, active:
 pub(super) fn unary_of(i: &Instruction, b: u32) -> u32 {
     let inverted = if i.b_sign.negate { !b } else { b };
     match i.op {
-        Op::Flo | Op::Uflo => int::flo(inverted, i.bit(73), i.bit(74)),
+        Op::Flo | Op::Uflo => int::flo(inverted, i.bit(field::SIGNED), i.bit(field::FLO_SHIFT)),
         Op::Popc | Op::Upopc => int::popc(inverted),
         Op::Brev | Op::Ubrev => int::brev(b),
-        Op::I2i => convert::i2i(b, Integer::from_field(i.bits(77, 1), i.bit(76))),
+        Op::I2i => convert::i2i(b, Integer::from_field(i.bits(field::I2I_SIZE), i.bit(field::NARROW_SIGNED))),
         _ => int::iabs(b),
     }
 }
@@ -297,22 +316,22 @@ pub(super) fn binary(context: &Context, warp: &mut Warp, i: &Instruction, active
 /// BMSK, SGXT and their uniform twins on one lane.
 pub(super) fn binary_of(i: &Instruction, a: u32, b: u32) -> u32 {
     match i.op {
-        Op::Bmsk | Op::Ubmsk => int::bmsk(a, b, i.bit(75)),
-        _ => int::sgxt(a, b, i.bit(73), i.bit(75)),
+        Op::Bmsk | Op::Ubmsk => int::bmsk(a, b, i.bit(field::WRAP)),
+        _ => int::sgxt(a, b, i.bit(field::SIGNED), i.bit(field::WRAP)),
     }
 }
 
 pub(super) fn ternary(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     map3(context, warp, i, active, |a, b, c| match i.op {
-        Op::Vabsdiff => int::vabsdiff(a, b, c, i.bit(73)),
-        Op::Vabsdiff4 if i.bit(75) => int::vabsdiff4_acc(a, b, c, i.bit(73)),
-        Op::Vabsdiff4 => int::vabsdiff4(a, b, i.bit(73)),
+        Op::Vabsdiff => int::vabsdiff(a, b, c, i.bit(field::SIGNED)),
+        Op::Vabsdiff4 if i.bit(field::ACCUMULATE) => int::vabsdiff4_acc(a, b, c, i.bit(field::SIGNED)),
+        Op::Vabsdiff4 => int::vabsdiff4(a, b, i.bit(field::SIGNED)),
         Op::I2ip => i2ip(i, a, b, c),
         _ => {
-            let c = if i.bit(75) { c.wrapping_neg() } else { c };
-            match i.bits(76, 2) {
-                0 => int::idp4a(a, b, c, i.bit(73), i.bit(74)),
-                mode => int::idp2a(a, b, c, i.bit(73), i.bit(74), mode == 3),
+            let c = if i.bit(field::UPPER_NEGATE) { c.wrapping_neg() } else { c };
+            match i.join(&[field::DOT_TWO, field::DOT_HIGH]) {
+                0 => int::idp4a(a, b, c, i.bit(field::SIGNED), i.bit(field::DOT_B_SIGNED)),
+                mode => int::idp2a(a, b, c, i.bit(field::SIGNED), i.bit(field::DOT_B_SIGNED), mode == 3),
             }
         }
     })
@@ -320,10 +339,10 @@ pub(super) fn ternary(context: &Context, warp: &mut Warp, i: &Instruction, activ
 
 /// I2IP on one lane.
 fn i2ip(i: &Instruction, a: u32, b: u32, c: u32) -> u32 {
-    let format = i.bits(76, 3);
+    let format = i.bits(field::I2IP_TYPE);
     let to = Integer { bits: [8, 16, 2, 4][format as usize / 2], signed: format & 1 != 0 };
     // For nibbles and pairs of bits the field says how much of C is shown, not which half.
-    let upper = to.bits == 8 && i.bit(72);
+    let upper = to.bits == 8 && i.bit(field::I2IP_PLACE);
     convert::i2ip(a, b, c, to, true, false, upper)
 }
 
@@ -331,10 +350,10 @@ pub(super) fn p2r(context: &Context, warp: &mut Warp, i: &Instruction, active: u
     let mut room = [0; 32];
     let b = context.values(warp, i.b, &mut room)?;
     let a = warp.row(i.a);
-    let shift = 8 * i.bits(76, 2);
+    let shift = 8 * i.bits(field::PREDICATE_BYTE);
     let predicates: [u32; 7] = core::array::from_fn(|index| {
         // CAST: 0 to 6.
-        warp.predicate(crate::sm::decode::Predicate { index: index as u8, not: false })
+        warp.predicate(Predicate { index: index as u8, not: false })
     });
     let mut out = [0; 32];
     for lane in 0..32 {
@@ -350,7 +369,7 @@ pub(super) fn r2p(context: &Context, warp: &mut Warp, i: &Instruction, active: u
     let mut room = [0; 32];
     let mask = *context.values(warp, i.b, &mut room)?;
     let a = *warp.row(i.a);
-    let shift = 8 * i.bits(76, 2);
+    let shift = 8 * i.bits(field::PREDICATE_BYTE);
     for index in 0..7u8 {
         let wanted = lanes_where(&mask, &mask, |mask, _| mask >> index & 1 != 0);
         let values = lanes_where(&a, &a, |a, _| a >> shift >> index & 1 != 0);
@@ -360,16 +379,19 @@ pub(super) fn r2p(context: &Context, warp: &mut Warp, i: &Instruction, active: u
 }
 
 pub(super) fn plop3(warp: &mut Warp, i: &Instruction, active: u32) {
-    let a = warp.predicate(i.source_predicate(87));
-    let b = warp.predicate(i.source_predicate(77));
-    let third = i.source_predicate(68);
-    let c =
-        if i.bit(67) { if warp.uniform_predicate(third) { !0 } else { 0 } } else { warp.predicate(third) };
+    let a = warp.predicate(i.source_predicate(field::CONDITION));
+    let b = warp.predicate(i.source_predicate(field::CONDITION_2));
+    let third = i.source_predicate(field::CONDITION_3);
+    let c = if i.bit(field::CONDITION_3_UNIFORM) {
+        if warp.uniform_predicate(third) { !0 } else { 0 }
+    } else {
+        warp.predicate(third)
+    };
     let first = truth_table(i);
     // CAST: 8 bits.
-    let second = i.bits(16, 8) as u8;
-    warp.set_predicate(i.target_predicate(81), active, int::lop3(a, b, c, first));
-    warp.set_predicate(i.target_predicate(84), active, int::lop3(a, b, c, second));
+    let second = i.bits(field::LUT_2) as u8;
+    warp.set_predicate(i.target_predicate(field::TARGET), active, int::lop3(a, b, c, first));
+    warp.set_predicate(i.target_predicate(field::TARGET_2), active, int::lop3(a, b, c, second));
 }
 
 /// PLOP3 with signs of registers in the place of its last one, two or three predicates. The compiler uses it to
@@ -378,25 +400,29 @@ pub(super) fn plop3_signs(context: &Context, warp: &mut Warp, i: &Instruction, a
     let signs = |row: &Row| lanes_where(row, row, |value, _| value.cast_signed() < 0);
     let (mut room_b, mut room_c) = ([0; 32], [0; 32]);
     let b = signs(context.values(warp, i.b, &mut room_b)?);
-    let (a, c) = match i.base() {
-        0x01d => (warp.predicate(i.source_predicate(87)), warp.predicate(i.source_predicate(68))),
-        base => {
+    let (a, c) = match i.op {
+        Op::Plop3Sign => (
+            warp.predicate(i.source_predicate(field::CONDITION)),
+            warp.predicate(i.source_predicate(field::CONDITION_3)),
+        ),
+        op => {
             let c = signs(context.values(warp, i.c, &mut room_c)?);
-            let a = if base == 0x01e { warp.predicate(i.source_predicate(87)) } else { signs(warp.row(i.a)) };
+            let first = i.source_predicate(field::CONDITION);
+            let a = if op == Op::Plop3TwoSigns { warp.predicate(first) } else { signs(warp.row(i.a)) };
             (a, c)
         }
     };
     // CAST: 8 bits.
-    let (first, second) = (i.bits(72, 8) as u8, i.bits(16, 8) as u8);
-    warp.set_predicate(i.target_predicate(81), active, int::lop3(a, b, c, first));
-    warp.set_predicate(i.target_predicate(84), active, int::lop3(a, b, c, second));
+    let (first, second) = (i.bits(field::LUT) as u8, i.bits(field::LUT_2) as u8);
+    warp.set_predicate(i.target_predicate(field::TARGET), active, int::lop3(a, b, c, first));
+    warp.set_predicate(i.target_predicate(field::TARGET_2), active, int::lop3(a, b, c, second));
     Ok(())
 }
 
 /// The first truth table of PLOP3 and UPLOP3, split over two places.
 pub(super) fn truth_table(i: &Instruction) -> u8 {
     // CAST: 8 bits.
-    (i.bits(72, 5) << 3 | i.bits(64, 3)) as u8
+    (i.join(&field::TRUTH_TABLE)) as u8
 }
 
 #[cfg(test)]

@@ -13,12 +13,13 @@
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
+use sass::field::{self, Field};
+use sass::{Instruction, Op, RZ};
+
 use super::runs::{global_runs, lds_runs};
 use super::{Context, Outcome, Trap, lanes};
 use crate::mmu::Access;
 use crate::sm::SmFaultCause;
-use crate::sm::decode::table::Op;
-use crate::sm::decode::{Instruction, RZ, sign_extend};
 use crate::sm::warp::{FULL, Row, Warp};
 
 /// Size of the shared- and of the local-memory window in bytes.
@@ -57,7 +58,7 @@ pub(super) struct Format {
 impl Format {
     /// The size modifier of bits 73 to 75.
     pub(super) fn of(i: &Instruction) -> Self {
-        let (bytes, signed) = match i.bits(73, 3) {
+        let (bytes, signed) = match i.bits(field::SIZE) {
             0 => (1, false),
             1 => (1, true),
             2 => (2, false),
@@ -91,7 +92,7 @@ impl Format {
 /// The signed 24-bit offset of bits 40 to 63.
 pub(super) fn offset(i: &Instruction) -> u64 {
     // CAST: two's complement.
-    sign_extend(i.bits(40, 24).into(), 24) as u64
+    i.signed(field::OFFSET) as u64
 }
 
 /// The 64-bit value of a uniform register pair.
@@ -103,10 +104,10 @@ pub(super) fn uniform_pair(warp: &Warp, number: u8) -> u64 {
 ///
 /// The uniform register at `uniform_at` is a descriptor, not part of the address, when
 /// `descriptor`.
-fn addresses(warp: &Warp, i: &Instruction, wide: bool, uniform_at: u32, descriptor: bool) -> [u64; 32] {
-    let base = if i.form == 4 && i.bit(91) && !descriptor {
+fn addresses(warp: &Warp, i: &Instruction, wide: bool, uniform_at: Field, descriptor: bool) -> [u64; 32] {
+    let base = if i.form == 4 && i.bit(field::UNIFORM) && !descriptor {
         // CAST: 6 bits.
-        uniform_pair(warp, i.bits(uniform_at, 6) as u8)
+        uniform_pair(warp, i.register(uniform_at))
     } else {
         0
     };
@@ -126,19 +127,25 @@ pub(super) fn register_addresses(warp: &Warp, i: &Instruction, wide: bool, base:
 }
 
 /// Addresses of LDG, LD and their stores, as the encoding says.
-pub(super) fn load_store_addresses(warp: &Warp, i: &Instruction, uniform_at: u32) -> [u64; 32] {
-    let wide = i.bit(72) && (i.form == 1 || i.bit(90));
-    addresses(warp, i, wide, uniform_at, i.bit(76))
+pub(super) fn load_store_addresses(warp: &Warp, i: &Instruction, uniform_at: Field) -> [u64; 32] {
+    let wide = i.bit(field::EXTENDED_ADDRESS) && (i.form == 1 || i.bit(field::WIDE));
+    addresses(warp, i, wide, uniform_at, i.bit(field::DESCRIPTOR))
 }
 
 /// Addresses of an atomic, whose bits 90 and 76 mean something else.
 pub(super) fn atomic_addresses(warp: &Warp, i: &Instruction) -> [u64; 32] {
     // With a uniform register beside it A may be 32 bits wide.
     let wide = match i.op {
-        Op::Red => i.bit(90),
-        _ => i.form == 1 || i.bit(70),
+        Op::Red => i.bit(field::WIDE),
+        _ => i.form == 1 || i.bit(field::ATOMIC_WIDE),
     };
-    addresses(warp, i, i.bit(72) && wide, 64, i.bit(71))
+    addresses(
+        warp,
+        i,
+        i.bit(field::EXTENDED_ADDRESS) && wide,
+        field::UPPER_UNIFORM,
+        i.bit(field::ATOMIC_DESCRIPTOR),
+    )
 }
 
 /// Refuses the first active address that is not a multiple of `bytes`.
@@ -367,12 +374,12 @@ pub(super) fn split(low: u64, high: u64) -> [u32; 4] {
 
 /// The data register of a store: bits 32 to 39.
 fn data(i: &Instruction) -> u8 {
-    i.register(32)
+    i.register(field::SLOT_REGISTER)
 }
 
 #[inline(always)]
 pub(super) fn ldg(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let addresses = load_store_addresses(warp, i, 32);
+    let addresses = load_store_addresses(warp, i, field::SLOT_UNIFORM);
     if let Some(runs) = global_runs(context, i, active, &addresses, Access::Read) {
         let row = warp.row_mut(i.d);
         for (half, run) in row.chunks_exact_mut(16).zip(runs) {
@@ -400,14 +407,14 @@ fn ldg_lanes(
 
 /// Counts loads that a spinning thread would use, `volatile` and stronger, as polls.
 fn note_poll(warp: &mut Warp, i: &Instruction) {
-    if matches!(i.bits(77, 4), 5..=8 | 10 | 12) {
+    if matches!(i.bits(field::ORDER), 5..=8 | 10 | 12) {
         warp.poll(1);
     }
 }
 
 #[inline(always)]
 pub(super) fn stg(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let addresses = load_store_addresses(warp, i, 64);
+    let addresses = load_store_addresses(warp, i, field::UPPER_UNIFORM);
     if let Some(runs) = global_runs(context, i, active, &addresses, Access::Write) {
         let row = warp.row(data(i));
         for (half, run) in row.chunks_exact(16).zip(runs) {
@@ -433,27 +440,27 @@ fn stg_lanes(
 
 /// Addresses of a generic access: those of LDG and STG, or without the uniform flag a register and
 /// a 32-bit offset.
-fn generic_addresses(warp: &Warp, i: &Instruction, uniform_at: u32) -> [u64; 32] {
-    if i.bit(91) {
+fn generic_addresses(warp: &Warp, i: &Instruction, uniform_at: Field) -> [u64; 32] {
+    if i.bit(field::UNIFORM) {
         load_store_addresses(warp, i, uniform_at)
     } else {
-        let wide = i.bit(72) && (i.form == 1 || i.bit(90));
+        let wide = i.bit(field::EXTENDED_ADDRESS) && (i.form == 1 || i.bit(field::WIDE));
         // CAST: two's complement.
-        register_addresses(warp, i, wide, sign_extend(i.bits(32, 32).into(), 32) as u64)
+        register_addresses(warp, i, wide, i.signed(field::LONG_OFFSET) as u64)
     }
 }
 
 pub(super) fn ld(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let addresses = generic_addresses(warp, i, 32);
+    let addresses = generic_addresses(warp, i, field::SLOT_UNIFORM);
     check_alignment(&addresses, active, Format::of(i).bytes)?;
     note_poll(warp, i);
     context.load_lanes(warp, i, active, |context, lane| context.resolve(addresses[lane]))
 }
 
 pub(super) fn st(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let addresses = generic_addresses(warp, i, 64);
+    let addresses = generic_addresses(warp, i, field::UPPER_UNIFORM);
     check_alignment(&addresses, active, Format::of(i).bytes)?;
-    let data = if i.form == 1 { i.register(64) } else { data(i) };
+    let data = if i.form == 1 { i.register(field::UPPER) } else { data(i) };
     context.store_lanes(warp, i, active, data, |context, lane| context.resolve(addresses[lane]))
 }
 
@@ -472,20 +479,20 @@ fn window_addresses(warp: &Warp, i: &Instruction, stride: u32, base: u32) -> Row
 
 /// Addresses of a shared access; the uniform base is at `uniform_at` when the flag is set.
 #[inline(always)]
-pub(super) fn shared_addresses(warp: &Warp, i: &Instruction, uniform_at: u32) -> Row {
-    let stride = match i.bits(78, 2) {
+pub(super) fn shared_addresses(warp: &Warp, i: &Instruction, uniform_at: Field) -> Row {
+    let stride = match i.bits(field::STRIDE) {
         0 => 0,
         field => field + 1,
     };
     // CAST: 6 bits.
-    let base = if i.bit(91) { warp.uniform(i.bits(uniform_at, 6) as u8) } else { 0 };
+    let base = if i.bit(field::UNIFORM) { warp.uniform(i.register(uniform_at)) } else { 0 };
     window_addresses(warp, i, stride, base)
 }
 
 /// Addresses of the rows of LDSM: the bits that scale an index elsewhere choose its mode.
 pub(super) fn matrix_addresses(warp: &Warp, i: &Instruction) -> Row {
     // CAST: 6 bits.
-    let base = if i.bit(91) { warp.uniform(i.bits(32, 6) as u8) } else { 0 };
+    let base = if i.bit(field::UNIFORM) { warp.uniform(i.register(field::SLOT_UNIFORM)) } else { 0 };
     window_addresses(warp, i, 0, base)
 }
 
@@ -496,7 +503,7 @@ pub(super) fn widen(row: &Row) -> [u64; 32] {
 /// Words of a shared access of whole words; 0 for parts of a word and sizes that do not exist.
 #[inline(always)]
 fn whole_words(i: &Instruction) -> usize {
-    match i.bits(73, 3) {
+    match i.bits(field::SIZE) {
         4 => 1,
         5 => 2,
         6 => 4,
@@ -523,7 +530,7 @@ fn shared_words(context: &Context, addresses: &Row, active: u32, count: usize) -
 
 #[inline(always)]
 pub(super) fn lds(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let addresses = shared_addresses(warp, i, 32);
+    let addresses = shared_addresses(warp, i, field::SLOT_UNIFORM);
     let count = whole_words(i);
     if count == 1 && active == FULL && lds_runs(context, warp, i, &addresses) {
         return Ok(());
@@ -559,7 +566,7 @@ fn lds_lanes(
 
 #[inline(always)]
 pub(super) fn sts(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let addresses = shared_addresses(warp, i, 64);
+    let addresses = shared_addresses(warp, i, field::UPPER_UNIFORM);
     let count = whole_words(i);
     if count != 0
         && let Some(first) = shared_words(context, &addresses, active, count)

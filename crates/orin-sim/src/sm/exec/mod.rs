@@ -20,11 +20,12 @@ mod tensor;
 mod transfer;
 mod uniform;
 
+use sass::{Instruction, Op, Predicate, Source, URZ, field};
+
 use super::constants::Constants;
 use super::coverage::Counter;
 use super::cta::Arrival;
-use super::decode::table::Op;
-use super::decode::{Instruction, Predicate, Source};
+use super::fetched::Fetched;
 use super::port::Port;
 use super::program::Program;
 use super::warp::{Row, Warp, lanes};
@@ -225,7 +226,7 @@ fn place(context: &Context, warp: &Warp, pc: u64, active: u32, trap: Trap) -> Sm
 
 /// The frequent operations, compiled into the loop; the others are reached by a call.
 #[inline(always)]
-fn execute(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Result<Flow, Trap> {
+fn execute(context: &mut Context, warp: &mut Warp, i: &Fetched, active: u32) -> Result<Flow, Trap> {
     match i.op {
         Op::Ffma => float::ffma(context, warp, i, active)?,
         Op::Fadd => float::fadd(context, warp, i, active)?,
@@ -252,7 +253,7 @@ fn execute(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32)
 }
 
 #[inline(never)]
-fn execute_rare(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Result<Flow, Trap> {
+fn execute_rare(context: &mut Context, warp: &mut Warp, i: &Fetched, active: u32) -> Result<Flow, Trap> {
     match i.op {
         Op::Ffma | Op::Fadd | Op::Fmul | Op::Fsetp => unreachable!("a frequent operation"),
         Op::Imad | Op::ImadWide | Op::Iadd3 | Op::Lop3 | Op::Shf | Op::Lea => {
@@ -269,7 +270,7 @@ fn execute_rare(context: &mut Context, warp: &mut Warp, i: &Instruction, active:
         Op::P2r => integer::p2r(context, warp, i, active)?,
         Op::R2p => integer::r2p(context, warp, i, active)?,
         Op::Plop3 => integer::plop3(warp, i, active),
-        Op::Plop3Signs => integer::plop3_signs(context, warp, i, active)?,
+        Op::Plop3Sign | Op::Plop3TwoSigns | Op::Plop3Signs => integer::plop3_signs(context, warp, i, active)?,
         Op::Fmnmx | Op::Fsel => float::select(context, warp, i, active)?,
         Op::Fset => float::fset(context, warp, i, active)?,
         Op::Mufu => float::mufu(context, warp, i, active)?,
@@ -300,9 +301,12 @@ fn execute_rare(context: &mut Context, warp: &mut Warp, i: &Instruction, active:
         | Op::Upopc
         | Op::Uplop3
         | Op::Uplop3Sign
+        | Op::Uplop3TwoSigns
+        | Op::Uplop3Signs
         | Op::Up2ur
         | Op::Ur2up
-        | Op::Uldc => uniform::execute(context, warp, i)?,
+        | Op::Uldc
+        | Op::UldcIndexed => uniform::execute(context, warp, i)?,
         Op::S2r | Op::Cs2r | Op::S2ur => special::read(context, warp, i, active)?,
         Op::R2ur => collective::r2ur(warp, i, active),
         Op::Ld => memory::ld(context, warp, i, active)?,
@@ -314,8 +318,10 @@ fn execute_rare(context: &mut Context, warp: &mut Warp, i: &Instruction, active:
         Op::Ldgsts => transfer::ldgsts(context, warp, i, active)?,
         Op::Qspc => transfer::qspc(context, warp, i, active)?,
         Op::Arrives => atomic::arrives(context, warp, i, active)?,
-        Op::Atomg | Op::Red => atomic::global(context, warp, i, active)?,
-        Op::Atoms => atomic::shared(context, warp, i, active)?,
+        Op::Atom | Op::AtomSwap | Op::Atomg | Op::AtomgSwap | Op::Red => {
+            atomic::global(context, warp, i, active)?
+        }
+        Op::Atoms | Op::AtomsSwap => atomic::shared(context, warp, i, active)?,
         Op::AtomsInc => atomic::shared_count(context, warp, i, active)?,
         Op::Shfl => collective::shfl(warp, i, active),
         Op::Vote => collective::vote(warp, i, active)?,
@@ -353,7 +359,7 @@ fn execute_rare(context: &mut Context, warp: &mut Warp, i: &Instruction, active:
 }
 
 /// Executes an instruction that is counted, or that waits until it is the CTA's turn.
-fn watched(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Result<Flow, Trap> {
+fn watched(context: &mut Context, warp: &mut Warp, i: &Fetched, active: u32) -> Result<Flow, Trap> {
     if i.is_ordered() {
         if !context.in_turn {
             return Ok(Flow::Stop(Stop::Ordered));
@@ -417,7 +423,7 @@ impl Context<'_> {
 impl Warp {
     /// The second register of a uniform pair; URZ stays URZ.
     fn next_uniform(number: u8) -> u8 {
-        if number == super::decode::URZ { number } else { number + 1 }
+        if number == URZ { number } else { number + 1 }
     }
 }
 
@@ -511,12 +517,12 @@ fn lanes_where(a: &Row, b: &Row, f: impl Fn(u32, u32) -> bool) -> u32 {
 /// Combines the outcome of a compare with a predicate and writes both destinations.
 #[inline(always)]
 fn set_compared(warp: &mut Warp, i: &Instruction, active: u32, outcome: u32, combine: u32) {
-    let with = warp.predicate(i.source_predicate(87));
+    let with = warp.predicate(i.source_predicate(field::CONDITION));
     let apply = |outcome: u32| match combine {
         0 => outcome & with,
         1 => outcome | with,
         _ => outcome ^ with,
     };
-    warp.set_predicate(i.target_predicate(81), active, apply(outcome));
-    warp.set_predicate(i.target_predicate(84), active, apply(!outcome));
+    warp.set_predicate(i.target_predicate(field::TARGET), active, apply(outcome));
+    warp.set_predicate(i.target_predicate(field::TARGET_2), active, apply(!outcome));
 }

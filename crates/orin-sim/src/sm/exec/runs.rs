@@ -2,9 +2,10 @@
 //!
 //! Most kernels do little else; such accesses are copies of a row instead of 32 single ones.
 
+use sass::{Instruction, field};
+
 use super::Context;
 use crate::mmu::Access;
-use crate::sm::decode::Instruction;
 use crate::sm::warp::{FULL, Row, Warp};
 
 /// Whether lanes access consecutive words.
@@ -84,7 +85,7 @@ pub(super) fn global_runs(
     access: Access,
 ) -> Option<[*mut u8; 2]> {
     let first = addresses[0] | addresses[16];
-    if active != FULL || i.bits(73, 3) != 4 || !first.is_multiple_of(4) {
+    if active != FULL || i.bits(field::SIZE) != 4 || !first.is_multiple_of(4) {
         return None;
     }
     if consecutive(addresses)

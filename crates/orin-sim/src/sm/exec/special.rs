@@ -5,10 +5,10 @@
 use std::sync::LazyLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use sass::{Instruction, Op, field};
+
 use super::memory::WINDOW_BYTES;
 use super::{Context, Outcome, Trap, unmodelled};
-use crate::sm::decode::Instruction;
-use crate::sm::decode::table::Op;
 use crate::sm::warp::{Row, Warp};
 
 /// The `%clock` of the SMs: nanoseconds of the host, a clock of 1 GHz.
@@ -66,7 +66,7 @@ fn value(context: &Context, warp: &Warp, i: &Instruction, number: u32) -> Result
 
 /// S2R, CS2R and S2UR.
 pub(super) fn read(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let number = i.bits(72, 8);
+    let number = i.bits(field::SPECIAL);
     if i.op == Op::S2ur {
         let values = value(context, warp, i, number)?;
         // CAST: 6 bits are looked at.
@@ -74,7 +74,7 @@ pub(super) fn read(context: &Context, warp: &mut Warp, i: &Instruction, active: 
         return Ok(());
     }
     let values = value(context, warp, i, number)?;
-    if i.op == Op::Cs2r && i.bit(80) {
+    if i.op == Op::Cs2r && i.bit(field::SPECIAL_WIDE) {
         // The pair must come from one reading of the clock.
         let wide = match number {
             80 => Some(clock()),

@@ -2,9 +2,9 @@
 //!
 //! The fragments' layout and arithmetic are in [`crate::sm::numeric::mma`].
 
+use sass::{Instruction, Op, Sign, Source, field};
+
 use super::{Outcome, unmodelled};
-use crate::sm::decode::table::Op;
-use crate::sm::decode::{Instruction, Source};
 use crate::sm::numeric::mma::{self, BitOp, HalfType, IntegerType};
 use crate::sm::numeric::sparse::{self, Metadata};
 use crate::sm::numeric::{Rounding, f64 as double};
@@ -42,12 +42,14 @@ pub(super) fn multiply(warp: &mut Warp, i: &Instruction, active: u32) -> Outcome
     let (a, b, c) =
         (group(warp, i.a, shape.a), group(warp, number(i.b), shape.b), group(warp, number(i.c), shape.c));
     let (left, right) = (&a[..usize::from(shape.a)], &b[..usize::from(shape.b)]);
-    let metadata =
-        i.is_sparse().then(|| Metadata { register: warp.row(i.register(40)), selector: i.bits(48, 2) });
+    let metadata = i.is_sparse().then(|| Metadata {
+        register: warp.row(i.register(field::METADATA)),
+        selector: i.bits(field::METADATA_SELECTOR),
+    });
     let d = match i.op {
         Op::Hmma => {
-            let kind = HalfType::from_field(i.bits(82, 2)).ok_or_else(refuse)?;
-            match (i.bit(76), metadata) {
+            let kind = HalfType::from_field(i.bits(field::HMMA_TYPE)).ok_or_else(refuse)?;
+            match (i.bit(field::HMMA_SINGLE), metadata) {
                 (true, None) => mma::hmma_f32(kind, left, right, &c),
                 (true, Some(metadata)) => sparse::hmma_f32(kind, left, right, &c, metadata),
                 (false, _) if kind != HalfType::F16 => return Err(unmodelled(i)),
@@ -62,19 +64,23 @@ pub(super) fn multiply(warp: &mut Warp, i: &Instruction, active: u32) -> Outcome
             }
         }
         Op::Imma => {
-            if i.bits(76, 2) > 1 || i.bits(78, 2) > 1 || i.bit(83) != i.bit(84) {
+            if i.bits(field::IMMA_A_TYPE) > 1
+                || i.bits(field::IMMA_B_TYPE) > 1
+                || i.bit(field::IMMA_A_SMALL) != i.bit(field::IMMA_B_SMALL)
+            {
                 return Err(unmodelled(i));
             }
-            let bits = if i.bit(83) { 4 } else { 8 };
+            let bits = if i.bit(field::IMMA_A_SMALL) { 4 } else { 8 };
             let kind = |signed| IntegerType { bits, signed };
-            let (left, right) = ((kind(i.bit(76)), left), (kind(i.bit(78)), right));
+            let (left, right) =
+                ((kind(i.bit(field::IMMA_A_SIGNED)), left), (kind(i.bit(field::IMMA_B_SIGNED)), right));
             match metadata {
-                None => mma::imma(left, right, &c, rows, i.bit(82)),
-                Some(metadata) => sparse::imma(left, right, &c, i.bit(82), metadata),
+                None => mma::imma(left, right, &c, rows, i.bit(field::IMMA_SATURATE)),
+                Some(metadata) => sparse::imma(left, right, &c, i.bit(field::IMMA_SATURATE), metadata),
             }
         }
         _ => {
-            let op = match i.bits(77, 3) {
+            let op = match i.bits(field::BMMA_OPERATION_LONG) {
                 0 => BitOp::Xor,
                 2 => BitOp::And,
                 _ => return Err(unmodelled(i)),
@@ -89,14 +95,14 @@ pub(super) fn multiply(warp: &mut Warp, i: &Instruction, active: u32) -> Outcome
 }
 
 fn dmma(warp: &mut Warp, i: &Instruction) {
-    let pairs = |register: u8, sign: crate::sm::decode::Sign| -> [u64; 32] {
+    let pairs = |register: u8, sign: Sign| -> [u64; 32] {
         core::array::from_fn(|lane| double::modify(warp.pair(register, lane), sign.absolute, sign.negate))
     };
     let a = pairs(i.a, i.a_sign());
     let b = pairs(number(i.b), i.b_sign);
     let third = number(i.c);
     let c = [pairs(third, i.c_sign), pairs(Warp::next(third, 2), i.c_sign)];
-    let d = mma::dmma(&a, &b, &c, Rounding::from_field(i.bits(78, 2)));
+    let d = mma::dmma(&a, &b, &c, Rounding::from_field(i.bits(field::ROUND)));
     for (step, values) in [0, 2].into_iter().zip(&d) {
         for (lane, value) in values.iter().enumerate() {
             warp.write_pair(Warp::next(i.d, step), lane, *value);

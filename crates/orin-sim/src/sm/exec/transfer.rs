@@ -1,19 +1,20 @@
 //! Constant loads, matrix loads, copies between spaces and questions about addresses.
 
+use sass::{Instruction, RZ, field};
+
 use super::memory::{
     Format, Space, check_alignment, load_store_addresses, matrix_addresses, register_addresses, split,
     uniform_pair, widen,
 };
 use super::{Context, Outcome, Trap, lanes, unmodelled};
 use crate::sm::SmFaultCause;
-use crate::sm::decode::{Instruction, RZ, sign_extend};
 use crate::sm::warp::{FULL, Warp};
 
 impl Context<'_> {
     /// Loads from a constant bank: low and high word.
     pub(super) fn load_constant(&self, i: &Instruction, at: u32) -> Result<[u32; 2], SmFaultCause> {
         // CAST: 5 bits.
-        let bank = i.bits(54, 5) as u8;
+        let bank = i.register(field::BANK);
         let format = Format::of(i);
         if !at.is_multiple_of(format.bytes) {
             return Err(SmFaultCause::MisalignedAddress { va: at.into(), bytes: format.bytes });
@@ -32,7 +33,7 @@ impl Context<'_> {
 
 pub(super) fn ldc(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     // CAST: two's complement.
-    let offset = sign_extend(i.bits(38, 16).into(), 16) as u32;
+    let offset = i.signed(field::BANK_OFFSET) as u32;
     let mut out = [[0; 32]; 2];
     for lane in lanes(active) {
         let at = warp.row(i.a)[lane].wrapping_add(offset);
@@ -40,7 +41,7 @@ pub(super) fn ldc(context: &mut Context, warp: &mut Warp, i: &Instruction, activ
         (out[0][lane], out[1][lane]) = (words[0], words[1]);
     }
     warp.write(i.d, active, &out[0]);
-    if i.bits(73, 3) == 5 {
+    if i.bits(field::SIZE) == 5 {
         warp.write(Warp::next(i.d, 1), active, &out[1]);
     }
     Ok(())
@@ -48,13 +49,13 @@ pub(super) fn ldc(context: &mut Context, warp: &mut Warp, i: &Instruction, activ
 
 /// LDSM: 8x8 matrices of 16-bit elements, each row from the address of one lane.
 pub(super) fn ldsm(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let count = match i.bits(72, 2) {
+    let count = match i.bits(field::LDSM_COUNT) {
         0 => 1,
         1 => 2,
         2 => 4,
         _ => return Err(unmodelled(i)),
     };
-    let transposed = match i.bits(78, 2) {
+    let transposed = match i.bits(field::LDSM_SHAPE) {
         0 => false,
         1 => true,
         _ => return Err(unmodelled(i)),
@@ -94,7 +95,7 @@ pub(super) fn ldsm(context: &mut Context, warp: &mut Warp, i: &Instruction, acti
 /// aligned address has no use for, are the number of bytes at the end that become zero: the compiler
 /// adds the access size less the source size to the address, modulo the access size.
 pub(super) fn ldgsts(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let bytes = match i.bits(73, 3) {
+    let bytes = match i.bits(field::SIZE) {
         4 => 4,
         5 => 8,
         6 => 16,
@@ -102,15 +103,19 @@ pub(super) fn ldgsts(context: &mut Context, warp: &mut Warp, i: &Instruction, ac
     };
     let format = Format { bytes, signed: false };
     // CAST: two's complement, and 6 bits.
-    let from_offset = sign_extend(i.bits(32, 12).into(), 12) as u64;
-    let to_offset = sign_extend(i.bits(44, 20).into(), 20) as u32;
-    let base = if i.bit(91) && !i.bit(76) { uniform_pair(warp, i.bits(64, 6) as u8) } else { 0 };
+    let from_offset = i.signed(field::COPY_FROM) as u64;
+    let to_offset = i.signed(field::COPY_TO) as u32;
+    let base = if i.bit(field::UNIFORM) && !i.bit(field::DESCRIPTOR) {
+        uniform_pair(warp, i.register(field::UPPER_UNIFORM))
+    } else {
+        0
+    };
     let from = register_addresses(warp, i, true, base.wrapping_add(from_offset));
     let to = warp.row(i.d).map(|at| at.wrapping_add(to_offset));
-    let copy = warp.predicate(i.source_predicate(87));
+    let copy = warp.predicate(i.source_predicate(field::CONDITION));
     check_alignment(&widen(&to), active, bytes)?;
     let copied = active & copy;
-    let tail = if i.bit(82) { u64::from(bytes) - 1 } else { 0 };
+    let tail = if i.bit(field::COPY_FILL) { u64::from(bytes) - 1 } else { 0 };
     let left_out = from.map(|at| at & tail);
     let from = from.map(|at| at & !tail);
     check_alignment(&from, copied, bytes)?;
@@ -139,7 +144,7 @@ fn first_bytes(words: [u32; 4], count: u64) -> [u32; 4] {
 
 /// QSPC: whether a generic address lies in a space.
 pub(super) fn qspc(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let space = match i.bits(73, 2) {
+    let space = match i.bits(field::SPACE) {
         0 => Space::Global,
         1 => Space::Local,
         2 => Space::Shared,
@@ -148,10 +153,10 @@ pub(super) fn qspc(context: &mut Context, warp: &mut Warp, i: &Instruction, acti
     if i.d != RZ {
         return Err(unmodelled(i));
     }
-    let addresses = load_store_addresses(warp, i, 32);
+    let addresses = load_store_addresses(warp, i, field::SLOT_UNIFORM);
     let inside = lanes(active)
         .filter(|&lane| context.resolve(addresses[lane]).0 == space)
         .fold(0, |mask, lane| mask | 1 << lane);
-    warp.set_predicate(i.target_predicate(81), active, inside);
+    warp.set_predicate(i.target_predicate(field::TARGET), active, inside);
     Ok(())
 }

@@ -1,47 +1,48 @@
 //! Shapes of the tensor-core instructions.
 
-use super::Instruction;
-use super::table::Op;
+use crate::field as f;
+use crate::instruction::Instruction;
+use crate::op::Op;
 
-/// The fragments of one matrix instruction in registers.
+/// The matrices of one tensor-core instruction, in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fragment {
+pub struct Fragment {
     /// Rows of A, C and D: 8 or 16.
-    pub(crate) rows: u8,
+    pub rows: u8,
     /// Registers of A.
-    pub(crate) a: u8,
+    pub a: u8,
     /// Registers of B.
-    pub(crate) b: u8,
+    pub b: u8,
     /// Registers of C and of D.
-    pub(crate) c: u8,
+    pub c: u8,
 }
 
 impl Instruction {
     /// Whether A of HMMA or IMMA is sparse.
-    pub(crate) fn is_sparse(&self) -> bool {
+    pub fn is_sparse(&self) -> bool {
         match self.op {
-            Op::Hmma => self.bit(73),
-            Op::Imma => self.bit(72),
+            Op::Hmma => self.bit(f::HMMA_SPARSE),
+            Op::Imma => self.bit(f::IMMA_SPARSE),
             _ => false,
         }
     }
 
-    /// The fragments of HMMA, IMMA and BMMA; `None` for shapes that are not modelled.
-    pub(crate) fn fragment(&self) -> Option<Fragment> {
+    /// The matrices of HMMA, IMMA and BMMA; `None` for shapes that are not modelled.
+    pub fn fragment(&self) -> Option<Fragment> {
         let sparse = self.is_sparse();
         // B has eight columns of k elements; a register of all lanes holds 128 bits of each.
         let (rows, row_bits) = match self.op {
             Op::Hmma => {
-                let k = match (self.bit(78), self.bit(75)) {
+                let k = match (self.bit(f::HMMA_SHAPE_HIGH), self.bit(f::MMA_SHAPE_LOW)) {
                     (false, false) => 8,
                     (false, true) => 16,
                     (true, false) => 4,
                     (true, true) => 32,
                 };
-                (16, k * if self.bits(82, 2) == 2 { 32 } else { 16 })
+                (16, k * if self.bits(f::HMMA_TYPE) == 2 { 32 } else { 16 })
             }
             Op::Imma => {
-                let (rows, k) = match (self.bits(85, 2), self.bit(75)) {
+                let (rows, k) = match (self.bits(f::IMMA_SHAPE_HIGH), self.bit(f::MMA_SHAPE_LOW)) {
                     (0, false) => (8, 16),
                     (1, false) => (8, 32),
                     (2, false) => (16, 16),
@@ -50,9 +51,9 @@ impl Instruction {
                     (3, true) => (16, 128),
                     _ => return None,
                 };
-                (rows, k * if self.bit(83) { 4 } else { 8 })
+                (rows, k * if self.bit(f::IMMA_A_SMALL) { 4 } else { 8 })
             }
-            Op::Bmma => match self.bits(75, 2) {
+            Op::Bmma => match self.bits(f::BMMA_SHAPE) {
                 0 => (8, 128),
                 1 => (16, 128),
                 2 => (16, 256),
@@ -69,7 +70,7 @@ impl Instruction {
             _ => return None,
         };
         // An 8-row result has two words per lane; one of binary16 has two elements per word.
-        let c = if rows == 8 || self.op == Op::Hmma && !self.bit(76) { 2 } else { 4 };
+        let c = if rows == 8 || self.op == Op::Hmma && !self.bit(f::HMMA_SINGLE) { 2 } else { 4 };
         Some(Fragment { rows, a, b, c })
     }
 }

@@ -1,29 +1,29 @@
-//! The text of instructions against that of the vendor's disassembler.
+//! Compares the text of instructions with nvdisasm's.
 //!
-//! Lines of `sass/golden.jsonl` that are not printed the same are listed in `sass/unequal.txt`, each
-//! with a reason; a line that begins to be the same has to leave that list.
+//! Words of `golden.jsonl` whose text differs are listed in `unequal.txt`, each with a reason. A word whose text
+//! becomes equal must leave that list.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use orin_sim::sass::disassemble;
+use sass::disassemble;
 
-/// One line of the list.
+/// One line of `golden.jsonl`.
 #[derive(serde::Deserialize)]
 struct Line {
-    /// Low, then high half.
+    /// The word: low, then high half.
     hex: String,
     /// Text at address 0.
     text: String,
 }
 
-fn sass() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sass")
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")
 }
 
 fn golden() -> Vec<Line> {
-    let text = fs::read_to_string(sass().join("golden.jsonl")).unwrap();
+    let text = fs::read_to_string(folder().join("golden.jsonl")).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
@@ -34,7 +34,7 @@ fn word(hex: &str) -> u128 {
 
 /// The words whose text differs, with the reason.
 fn unequal() -> BTreeMap<String, String> {
-    let text = fs::read_to_string(sass().join("unequal.txt")).unwrap();
+    let text = fs::read_to_string(folder().join("unequal.txt")).unwrap();
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines
         .map(|line| line.split_once(' ').map(|(hex, why)| (hex.to_owned(), why.to_owned())).unwrap())
@@ -62,11 +62,11 @@ fn every_line_is_equal_or_listed_with_a_reason() {
         }
     }
     assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
-    assert_eq!(seen, listed.len(), "every listed word is one of the list");
-    assert!(equal > 2500, "{equal}");
+    assert_eq!(seen, listed.len(), "every listed word is in golden.jsonl");
+    assert!(equal >= 3223, "{equal}");
 }
 
-/// Any word is printed or refused, and the text has no control characters.
+/// Every word has a text or is refused, and the text has no control characters.
 #[test]
 fn any_word_has_a_text_or_none() {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;

@@ -1,29 +1,35 @@
-//! Numbers as the vendor's disassembler writes them.
+//! Numbers as nvdisasm writes them.
 
-use super::Number;
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+
+use crate::row::Number;
 
 /// Largest magnitude that is written without an exponent.
 const PLAIN_LIMIT: f64 = 1e9;
 
 /// A signed hexadecimal number.
-pub(super) fn signed(value: i64) -> String {
+pub(crate) fn signed(value: i64) -> String {
     let sign = if value < 0 { "-" } else { "" };
     format!("{sign}{:#x}", value.unsigned_abs())
 }
 
-/// An immediate of 32 bits.
-pub(super) fn immediate(bits: u32, number: Number) -> String {
+/// An immediate of 32 bits. `brains`: halves are bfloat16.
+pub(crate) fn immediate(bits: u32, number: Number, brains: bool) -> String {
     match number {
         Number::Pattern => format!("{bits:#x}"),
         Number::Signed => signed(bits.cast_signed().into()),
         Number::Single => float(f32::from_bits(bits).into(), bits >> 22 & 1 != 0),
         Number::Double => float(f64::from_bits(u64::from(bits) << 32), bits >> 19 & 1 != 0),
-        // CAST: the lower half, and the two halves.
-        Number::Half => half(bits as u16),
-        Number::Halves => format!("{}, {}", half((bits >> 16) as u16), half(bits as u16)),
-        Number::Brains => {
+        Number::HalvesOrBrains if brains => {
             let brain = |bits: u32| float(f32::from_bits(bits << 16).into(), bits >> 6 & 1 != 0);
             format!("{}, {}", brain(bits >> 16), brain(bits & 0xffff))
+        }
+        // CAST: the lower half, and the two halves.
+        Number::Half => half(bits as u16),
+        Number::Halves | Number::HalvesOrBrains => {
+            format!("{}, {}", half((bits >> 16) as u16), half(bits as u16))
         }
     }
 }
@@ -83,15 +89,15 @@ mod tests {
 
     #[test]
     fn floats_have_twenty_digits() {
-        let single = |value: f32| immediate(value.to_bits(), Number::Single);
+        let single = |value: f32| immediate(value.to_bits(), Number::Single, false);
         assert_eq!(single(0.1), "0.10000000149011611938");
         assert_eq!(single(16_777_216.0), "16777216");
         assert_eq!(single(f32::from_bits(0x38d1_b717)), "9.9999997473787516356e-05");
         assert_eq!(single(f32::MAX), "3.40282346638528859812e+38");
         assert_eq!(single(f32::INFINITY), "+INF ");
-        assert_eq!(immediate(0xffc0_0000, Number::Single), "-QNAN ");
-        assert_eq!(immediate(0x7ff0_0001, Number::Double), "+SNAN ");
-        assert_eq!(immediate(0x2e66_0001, Number::Halves), "0.0999755859375, 5.9604644775390625e-08");
-        assert_eq!(immediate(0x8000_0010, Number::Signed), "-0x7ffffff0");
+        assert_eq!(immediate(0xffc0_0000, Number::Single, false), "-QNAN ");
+        assert_eq!(immediate(0x7ff0_0001, Number::Double, false), "+SNAN ");
+        assert_eq!(immediate(0x2e66_0001, Number::Halves, false), "0.0999755859375, 5.9604644775390625e-08");
+        assert_eq!(immediate(0x8000_0010, Number::Signed, false), "-0x7ffffff0");
     }
 }

@@ -1,0 +1,73 @@
+//! Instructions of a program, and what the interpreter does around them.
+
+use core::ops::Deref;
+
+use sass::{Instruction, Op, field};
+
+/// A decoded instruction of a program.
+///
+/// An instruction that is counted, or whose outcome depends on the order of CTAs, has [`Op::Watched`] in the place
+/// of its operation; the others cost nothing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fetched {
+    instruction: Instruction,
+    /// Number under which executions are counted, if they are.
+    number: Option<u32>,
+    /// Whether the outcome depends on which CTA comes first.
+    ordered: bool,
+}
+
+impl Deref for Fetched {
+    type Target = Instruction;
+
+    #[inline(always)]
+    fn deref(&self) -> &Instruction {
+        &self.instruction
+    }
+}
+
+impl Fetched {
+    /// An instruction whose executions are counted under `number`.
+    pub(super) fn new(mut instruction: Instruction, number: Option<u32>) -> Self {
+        let ordered = depends_on_order(&instruction);
+        if ordered || number.is_some() {
+            instruction.op = Op::Watched;
+        }
+        Self { instruction, number, ordered }
+    }
+
+    /// The same with its own operation.
+    pub(super) fn unwatched(&self) -> Self {
+        let mut own = *self;
+        own.instruction.op = own.instruction.row().op;
+        own
+    }
+
+    /// Number under which executions are counted, if they are.
+    pub(super) fn number(&self) -> Option<u32> {
+        self.number
+    }
+
+    /// Whether the outcome depends on which CTA comes first.
+    pub(super) fn is_ordered(&self) -> bool {
+        self.ordered
+    }
+}
+
+/// Whether the outcome of an instruction depends on which CTA comes first: atomics that return something or do not
+/// commute, and `volatile` or stronger accesses to memory that other CTAs change meanwhile.
+fn depends_on_order(i: &Instruction) -> bool {
+    let order = i.bits(field::ORDER);
+    let strong = matches!(order, 4..=8 | 10 | 12);
+    match i.op {
+        // Here 4 is a load through the read-only path.
+        Op::Ldg | Op::Ld => strong && order != 4,
+        Op::Stg | Op::St => strong,
+        // Floating point, and wrapping increments and decrements, do not commute.
+        Op::Red => {
+            matches!(i.bits(field::ATOMIC_TYPE), 3 | 4 | 6) || matches!(i.bits(field::REDUCTION), 3 | 4)
+        }
+        Op::Atom | Op::AtomSwap | Op::Atomg | Op::AtomgSwap => true,
+        _ => false,
+    }
+}
