@@ -1,5 +1,7 @@
 //! What a driver reports about a GPU.
 
+use crate::chip;
+
 /// What the GPU is, and the windows of its address space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
@@ -37,6 +39,18 @@ pub struct Properties {
     pub driver: Vec<(&'static str, i64)>,
 }
 
+impl Properties {
+    /// One sentence on where commands for GPUs of this SM version were tried; see [`Chip::tried`](chip::Chip::tried).
+    #[must_use]
+    pub fn tried(&self) -> String {
+        let (major, minor) = self.sm_version;
+        chip::of(self.sm_version).map_or_else(
+            || format!("SM {major}.{minor} is not supported; supported are {}", chip::versions()),
+            chip::Chip::tried,
+        )
+    }
+}
+
 /// Memory of the whole machine or GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
@@ -44,4 +58,38 @@ pub struct MemoryInfo {
     pub total: u64,
     /// Free bytes.
     pub free: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(sm_version: (u32, u32)) -> Properties {
+        Properties {
+            chip: "NVIDIA GeForce RTX 4090".to_owned(),
+            compute_class: 0xc9c0,
+            copy_class: 0xc7b5,
+            gpfifo_class: 0xc56f,
+            sm_version,
+            gpc_count: 11,
+            tpc_count: 64,
+            sm_count: 128,
+            warps_per_sm: 48,
+            l2_bytes: 72 << 20,
+            max_clock_hz: 0,
+            va_start: 0x10_0000_0000,
+            va_end: 1 << 40,
+            shared_window: 0x7294_0000_0000,
+            local_window: 0x7293_0000_0000,
+            driver: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_gpu_that_was_never_tried_is_reported_in_those_words() {
+        assert!(of((8, 9)).tried().contains("SM 8.9 (GeForce RTX 40, L40) was never tried"));
+        assert!(of((8, 6)).tried().contains("never tried"));
+        assert!(!of((9, 0)).tried().contains("never tried"));
+        assert!(of((7, 5)).tried().contains("not supported"));
+    }
 }

@@ -6,8 +6,9 @@
 //! fetches, then a token to the doorbell.
 //!
 //! [`Gpu`] is an opened GPU with an address space, [`Memory`] and [`HostImport`] what the GPU sees of memory,
-//! [`ChannelGroup`] a pair of channels. Commands are none of this crate's business. GPUs of the Hopper
-//! generation are driven (class C86F and its engines), with releases 570 to 595 of the driver; 580 is tested.
+//! [`ChannelGroup`] a pair of channels. Callers encode the commands. It supports the generations
+//! of [`gpu_hal::chip`] that have a doorbell class: Hopper is tested on an H200, SM 8.0, 8.6 and 8.9 were never tried.
+//! It supports releases 570 to 595 of the driver; 580 is tested.
 
 pub mod abi;
 mod channel;

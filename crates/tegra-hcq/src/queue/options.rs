@@ -6,7 +6,7 @@ use crate::wait::WaitPolicy;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReleaseBy {
-    /// The descriptor of its last launch on GPUs of the Hopper generation, else the host engine.
+    /// The descriptor of its last launch if the chip table says so (Hopper), else the host engine.
     #[default]
     Auto,
     /// The host engine, once the compute engine is idle.
