@@ -1,6 +1,6 @@
 //! GPU address spaces: descriptors of `ALLOC_AS` (family `A`).
 //!
-//! An address space is a set of page tables over a user range chosen at creation; the kernel keeps
+//! An address space is a set of page tables. Its user range is set at creation; the kernel reserves
 //! the 4 GiB above it for its own mappings. On ga10b all pages are 4 KiB. Layouts:
 //! `nvgpu/include/uapi/linux/nvgpu-as.h`.
 
@@ -11,33 +11,33 @@ use crate::request::requests;
 
 /// Family letter of the requests.
 pub const FAMILY: u8 = b'A';
-/// Highest request number that r36.4 knows.
+/// Highest request number of r36.4.
 pub const LAST: u32 = 14;
 
 requests! {
     family FAMILY;
-    /// Gives a channel this address space; must come before the channel joins a TSG.
+    /// Binds a channel to this address space; required before the channel joins a TSG.
     ReadWrite 1 BIND_CHANNEL ("NVGPU_AS_IOCTL_BIND_CHANNEL"): BindChannel;
-    /// Reserves a range, in the form that 32-bit processes send.
+    /// Reserves a range: the variant for 32-bit processes.
     ReadWrite 2 ALLOC_SPACE_32 ("NVGPU32_AS_IOCTL_ALLOC_SPACE"): AllocSpace32;
     /// Frees a reserved range.
     ReadWrite 3 FREE_SPACE ("NVGPU_AS_IOCTL_FREE_SPACE"): FreeSpace;
-    /// Undoes one mapping, named by its first address. Always succeeds.
+    /// Unmaps the mapping at an address. Always succeeds.
     ReadWrite 5 UNMAP_BUFFER ("NVGPU_AS_IOCTL_UNMAP_BUFFER"): UnmapBuffer;
-    /// Reserves a range, the only place where mappings at chosen addresses are allowed.
+    /// Reserves a range. Mappings at fixed addresses are only allowed in a reserved range.
     ReadWrite 6 ALLOC_SPACE ("NVGPU_AS_IOCTL_ALLOC_SPACE"): AllocSpace;
     /// Maps a dma-buf.
     ReadWrite 7 MAP_BUFFER_EX ("NVGPU_AS_IOCTL_MAP_BUFFER_EX"): MapBufferEx;
     /// Lists the user ranges; one on ga10b.
     ReadWrite 8 GET_VA_REGIONS ("NVGPU_AS_IOCTL_GET_VA_REGIONS"): GetVaRegions;
-    /// Where the compression bits of a mapping are. No driver case: `ENOTTY`.
+    /// Returns the location of the compression bits of a mapping. No driver case: `ENOTTY`.
     ReadWrite 9 GET_BUFFER_COMPBITS_INFO ("NVGPU_AS_IOCTL_GET_BUFFER_COMPBITS_INFO"):
         GetBufferCompbitsInfo;
     /// Maps the compression bits of a mapping. No driver case: `ENOTTY`.
     ReadWrite 10 MAP_BUFFER_COMPBITS ("NVGPU_AS_IOCTL_MAP_BUFFER_COMPBITS"): MapBufferCompbits;
-    /// Several unmaps, then several maps, in one call.
+    /// Unmaps several mappings, then makes several, in one call.
     ReadWrite 11 MAP_BUFFER_BATCH ("NVGPU_AS_IOCTL_MAP_BUFFER_BATCH"): MapBufferBatch;
-    /// Where the read-only window over all syncpoints is.
+    /// Maps the read-only window over all syncpoints and returns its address.
     Read 12 GET_SYNC_RO_MAP ("NVGPU_AS_IOCTL_GET_SYNC_RO_MAP"): GetSyncRoMap;
     /// Changes the kind of a mapping's pages.
     ReadWrite 13 MAPPING_MODIFY ("NVGPU_AS_IOCTL_MAPPING_MODIFY"): MappingModify;
@@ -56,7 +56,7 @@ uapi_struct! {
 uapi_struct! {
     /// Argument of [`FREE_SPACE`].
     plain FreeSpace = "nvgpu_as_free_space_args", 32 bytes {
-        /// Any GPU address inside the range; the rest of the struct is not looked at.
+        /// Any GPU address inside the range; the kernel ignores the rest of the struct.
         0 => offset: u64;
         /// Number of pages.
         8 => pages: u64;
@@ -84,7 +84,7 @@ uapi_struct! {
         8 => page_size: u32;
         /// [`AllocSpaceFlags`].
         12 => flags: u32;
-        /// Out: first GPU address. In, with [`AllocSpaceFlags::FIXED_OFFSET`]: the one wanted.
+        /// Out: first GPU address. In, with [`AllocSpaceFlags::FIXED_OFFSET`]: the requested address.
         16 => offset: u64, "o_a.offset";
         /// Not read.
         24 => padding: [u32; 2];
@@ -112,9 +112,9 @@ uapi_struct! {
     plain GetBufferCompbitsInfo = "nvgpu_as_get_buffer_compbits_info_args", 32 bytes {
         /// First GPU address of the mapping.
         0 => mapping_gva: u64;
-        /// Out: bytes of the window over the compression bits.
+        /// Out: size of the window over the compression bits, in bytes.
         8 => compbits_win_size: u64;
-        /// Out: compression line where the window begins.
+        /// Out: first compression line of the window.
         16 => compbits_win_ctagline: u32;
         /// Out: compression line of the mapping.
         20 => mapping_ctagline: u32;
@@ -132,7 +132,7 @@ uapi_struct! {
         0 => mapping_gva: u64;
         /// In or out: GPU address of the window over the compression bits.
         8 => compbits_win_gva: u64;
-        /// Must be 0 on the way in. Out: device address of the mapping.
+        /// In: 0. Out: device address of the mapping.
         16 => mapping_iova_buf_addr: u64;
         /// Must be 0.
         24 => mapping_iova_buf_size: u64;
@@ -150,7 +150,7 @@ uapi_struct! {
         0 => flags: u32;
         /// Compressible page kind, or [`KIND_INVALID`].
         4 => compr_kind: i16;
-        /// Incompressible page kind; 0 (pitch) is the plain one.
+        /// Incompressible page kind; 0 is pitch, for ordinary memory.
         6 => incompr_kind: i16;
         /// dma-buf descriptor.
         8 => dmabuf_fd: u32;
@@ -160,7 +160,7 @@ uapi_struct! {
         16 => buffer_offset: u64;
         /// Bytes to map, 0 for all; only with [`MapBufferFlags::FIXED_OFFSET`].
         24 => mapping_size: u64;
-        /// Out: first GPU address. In, with [`MapBufferFlags::FIXED_OFFSET`]: the one wanted,
+        /// Out: first GPU address. In, with [`MapBufferFlags::FIXED_OFFSET`]: the requested address,
         /// inside a range reserved with [`ALLOC_SPACE`].
         32 => offset: u64;
     }
@@ -185,7 +185,7 @@ uapi_struct! {
     pointing(buf_addr) GetVaRegions = "nvgpu_as_get_va_regions_args", 16 bytes {
         /// Array of [`VaRegion`].
         0 => buf_addr: u64;
-        /// In: bytes at `buf_addr`. Out: bytes there are.
+        /// In: capacity of `buf_addr` in bytes. Out: size of the list in bytes.
         8 => buf_size: u32;
         /// Not used.
         12 => reserved: u32;
@@ -194,7 +194,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`MAP_BUFFER_BATCH`]. The kernel does not write addresses back, so only maps at
-    /// chosen addresses are of use.
+    /// fixed addresses are useful.
     pointing(unmaps, maps) MapBufferBatch = "nvgpu_as_map_buffer_batch_args", 32 bytes {
         /// Array of [`UnmapBuffer`].
         0 => unmaps: u64;
@@ -214,7 +214,7 @@ uapi_struct! {
     plain GetSyncRoMap = "nvgpu_as_get_sync_ro_map_args", 16 bytes {
         /// GPU address of syncpoint 0.
         0 => base_gpuva: u64;
-        /// Bytes from syncpoint to syncpoint.
+        /// Distance between two syncpoints in bytes.
         8 => sync_size: u32;
         /// Number of syncpoints.
         12 => num_syncpoints: u32;
@@ -264,9 +264,9 @@ uapi_struct! {
 uapi_struct! {
     /// Argument of [`REMAP`].
     pointing(ops) Remap = "nvgpu_as_remap_args", 16 bytes {
-        /// Array of [`RemapOp`], which the kernel also writes: after success it stores them again.
+        /// Array of [`RemapOp`]; the kernel writes it back after success.
         0 => ops: u64;
-        /// In: elements of `ops`. Out: operations done, also after an error.
+        /// In: elements of `ops`. Out: number of operations done, also after an error.
         8 => num_ops: u32;
         /// Not read.
         12 => padding: u32, "";
@@ -277,9 +277,9 @@ bitflags::bitflags! {
     /// Flags of [`AllocSpace::flags`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct AllocSpaceFlags: u32 {
-        /// Reserve at the address given.
+        /// Reserve at the given address.
         const FIXED_OFFSET = 1;
-        /// Unmapped pages of the range read as zero and swallow writes instead of faulting.
+        /// Unmapped pages of the range read as zero and discard writes instead of faulting.
         const SPARSE = 2;
     }
 }
@@ -301,11 +301,11 @@ bitflags::bitflags! {
     /// Flags of [`MapBufferEx::flags`], without the access field ([`MapAccess`]).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct MapBufferFlags: u32 {
-        /// Map at the address given.
+        /// Map at the given address.
         const FIXED_OFFSET = 1;
         /// Cache in the GPU's L2.
         const CACHEABLE = 1 << 2;
-        /// Write the page-table entries, but invalid.
+        /// Write invalid page-table entries.
         const UNMAPPED_PTE = 1 << 5;
         /// Deprecated; accepted and ignored.
         const MAPPABLE_COMPBITS = 1 << 6;
@@ -319,7 +319,7 @@ bitflags::bitflags! {
 }
 
 bitflags::bitflags! {
-    /// Flags of [`RemapOp::flags`]; exactly one page size is to be given.
+    /// Flags of [`RemapOp::flags`]; set exactly one page size.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct RemapFlags: u32 {
         /// Cache in the GPU's L2.
@@ -335,7 +335,7 @@ bitflags::bitflags! {
     }
 }
 
-/// Flag of [`MapBufferCompbits::flags`]: map at the address given.
+/// Flag of [`MapBufferCompbits::flags`]: map at the given address.
 pub const MAP_COMPBITS_FIXED_OFFSET: u32 = 1;
 /// Longest argument of the family in bytes.
 pub const MAX_ARG_SIZE: usize = 40;
@@ -343,7 +343,7 @@ pub const MAX_ARG_SIZE: usize = 40;
 pub const ACCESS_SHIFT: u32 = 10;
 /// Width of the access field in bits.
 pub const ACCESS_BITS: u32 = 2;
-/// Access field: what the dma-buf's descriptor allows.
+/// Access field: the access that the dma-buf's descriptor allows.
 pub const ACCESS_DEFAULT: u32 = 0;
 /// Access field: the GPU may only read.
 pub const ACCESS_READ_ONLY: u32 = 1;
@@ -351,17 +351,17 @@ pub const ACCESS_READ_ONLY: u32 = 1;
 pub const ACCESS_READ_WRITE: u32 = 2;
 /// No page kind.
 pub const KIND_INVALID: i16 = -1;
-/// Pitch: the page kind of plain memory.
+/// Pitch: the page kind of ordinary memory.
 pub const KIND_PITCH: i16 = 0;
 /// The page size of every mapping on ga10b, in bytes.
 pub const PAGE_SIZE: u32 = 4096;
 
-/// Lists the user ranges of an address space into `regions`; returns how many there are, which may
-/// be more than fit.
+/// Writes the user ranges of an address space to `regions` and returns their number, which may exceed
+/// the length of `regions`.
 ///
 /// # Errors
 ///
-/// The kernel's errno; `EOVERFLOW` if `regions` is larger than a 32-bit byte count.
+/// The kernel's errno; `EOVERFLOW` if the size of `regions` does not fit 32 bits.
 pub fn get_va_regions(fd: &DoorFd, regions: &mut [VaRegion]) -> Result<usize, Errno> {
     let buf_size = u32::try_from(size_of_val(regions)).map_err(|_| Errno::OVERFLOW)?;
     // CAST: an address has at most 64 bits.
@@ -373,13 +373,13 @@ pub fn get_va_regions(fd: &DoorFd, regions: &mut [VaRegion]) -> Result<usize, Er
     Ok(argument.buf_size as usize / size_of::<VaRegion>())
 }
 
-/// Undoes the mappings of `unmaps`, then makes those of `maps`, at most 256 of either. The kernel
-/// stops at the first error and does not say where; what has been done stays done. It does not return
-/// addresses either, so `maps` are of use at chosen addresses alone.
+/// Unmaps `unmaps`, then maps `maps`, at most 256 each. The kernel stops at the first error without
+/// reporting its position, and does not undo the operations before it. It does not return addresses,
+/// so `maps` are only useful at fixed addresses.
 ///
 /// # Errors
 ///
-/// `EINVAL` for more than 256; else that of the first map that fails.
+/// `EINVAL` for more than 256; otherwise the errno of the first map that fails.
 pub fn map_buffer_batch(fd: &DoorFd, unmaps: &[UnmapBuffer], maps: &[MapBufferEx]) -> Result<(), Errno> {
     let mut argument = MapBufferBatch {
         // CAST: addresses have at most 64 bits.
@@ -389,6 +389,6 @@ pub fn map_buffer_batch(fd: &DoorFd, unmaps: &[UnmapBuffer], maps: &[MapBufferEx
         num_maps: u32::try_from(maps.len()).map_err(|_| Errno::OVERFLOW)?,
         reserved: 0,
     };
-    // SAFETY: both arrays are borrowed for the call, which only reads them, as long as stated.
+    // SAFETY: both arrays are borrowed for the call, which only reads the stated number of elements.
     unsafe { MAP_BUFFER_BATCH.send_pointing(fd, &mut argument) }.map(drop)
 }

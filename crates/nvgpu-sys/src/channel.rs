@@ -1,6 +1,6 @@
 //! Channels: descriptors of `OPEN_CHANNEL` (family `H`).
 //!
-//! A channel is a ring of pushbuffer segments (GPFIFO) that the GPU's host engine works through.
+//! A channel is a ring of pushbuffer segments (GPFIFO) that the GPU's host engine processes.
 //! It needs an address space, then a TSG, then its ring (`SETUP_BIND`), then an engine object.
 //! Layouts: `nvgpu/include/uapi/linux/nvgpu.h`.
 
@@ -10,12 +10,12 @@ pub use crate::tsg::EventIdCtrl;
 
 /// Family letter of the requests.
 pub const FAMILY: u8 = b'H';
-/// Highest request number that r36.4 knows.
+/// Highest request number of r36.4.
 pub const LAST: u32 = 128;
 
 requests! {
     family FAMILY;
-    /// Does nothing; kept for old callers.
+    /// Does nothing; kept for compatibility.
     Write 5 SET_NVMAP_FD ("NVGPU_IOCTL_CHANNEL_SET_NVMAP_FD"): SetNvmapFd;
     /// Sets the context-switch time limit.
     Write 11 SET_TIMEOUT ("NVGPU_IOCTL_CHANNEL_SET_TIMEOUT"): SetTimeout;
@@ -23,23 +23,23 @@ requests! {
     Read 12 GET_TIMEDOUT ("NVGPU_IOCTL_CHANNEL_GET_TIMEDOUT"): GetParam;
     /// Sets the context-switch time limit and its flags.
     ReadWrite 18 SET_TIMEOUT_EX ("NVGPU_IOCTL_CHANNEL_SET_TIMEOUT_EX"): SetTimeoutEx;
-    /// Sleeps on a notifier or a semaphore.
+    /// Waits for a notifier or a semaphore.
     ReadWrite 102 WAIT ("NVGPU_IOCTL_CHANNEL_WAIT"): Wait;
-    /// Hands entries to a kernel-managed ring.
+    /// Submits entries to a kernel-managed ring.
     ReadWrite 107 SUBMIT_GPFIFO ("NVGPU_IOCTL_CHANNEL_SUBMIT_GPFIFO"): SubmitGpfifo;
     /// Creates the engine context for a class.
     ReadWrite 108 ALLOC_OBJ_CTX ("NVGPU_IOCTL_CHANNEL_ALLOC_OBJ_CTX"): AllocObjCtx;
     /// Binds a depth-culling buffer; graphics.
     ReadWrite 110 ZCULL_BIND ("NVGPU_IOCTL_CHANNEL_ZCULL_BIND"): ZcullBind;
-    /// Names the memory where the kernel reports errors.
+    /// Registers the memory in which the kernel reports errors.
     ReadWrite 111 SET_ERROR_NOTIFIER ("NVGPU_IOCTL_CHANNEL_SET_ERROR_NOTIFIER"): SetErrorNotifier;
     /// Opens another channel on runlist 0.
     Read 112 OPEN ("NVGPU_IOCTL_CHANNEL_OPEN"): Open;
-    /// Lets the host engine work on the channel.
+    /// Lets the host engine process the channel.
     None 113 ENABLE ("NVGPU_IOCTL_CHANNEL_ENABLE");
-    /// Stops the host engine from working on the channel.
+    /// Stops the host engine from processing the channel.
     None 114 DISABLE ("NVGPU_IOCTL_CHANNEL_DISABLE");
-    /// Takes the channel's TSG off the hardware once.
+    /// Preempts the channel's TSG once.
     None 115 PREEMPT ("NVGPU_IOCTL_CHANNEL_PREEMPT");
     /// Resets the channel's TSG; all its channels go out of service.
     None 116 FORCE_RESET ("NVGPU_IOCTL_CHANNEL_FORCE_RESET");
@@ -51,17 +51,17 @@ requests! {
     /// [`crate::tsg::SET_RUNLIST_INTERLEAVE`].
     Write 120 SET_RUNLIST_INTERLEAVE ("NVGPU_IOCTL_CHANNEL_SET_RUNLIST_INTERLEAVE"):
         crate::tsg::RunlistInterleave;
-    /// How finely work may be preempted.
+    /// Sets the granularity of preemption.
     Write 122 SET_PREEMPTION_MODE ("NVGPU_IOCTL_CHANNEL_SET_PREEMPTION_MODE"): PreemptionMode;
     /// Sets up a kernel-managed ring; the older form of [`SETUP_BIND`].
     Write 123 ALLOC_GPFIFO_EX ("NVGPU_IOCTL_CHANNEL_ALLOC_GPFIFO_EX"): AllocGpfifoEx;
-    /// Boosts the context; ga10b refuses it.
+    /// Boosts the context; not supported on ga10b.
     Write 124 SET_BOOSTED_CTX ("NVGPU_IOCTL_CHANNEL_SET_BOOSTED_CTX"): BoostedCtx;
-    /// The channel's own syncpoint, created by the first call.
+    /// Returns the channel's own syncpoint; the first call creates it.
     Read 126 GET_USER_SYNCPOINT ("NVGPU_IOCTL_CHANNEL_GET_USER_SYNCPOINT"): GetUserSyncpoint;
-    /// Makes the scheduler start over; needs privileges and hardware that ga10b lacks.
+    /// Restarts the scheduler; needs privileges, and hardware that ga10b lacks.
     Write 127 RESCHEDULE_RUNLIST ("NVGPU_IOCTL_CHANNEL_RESCHEDULE_RUNLIST"): RescheduleRunlist;
-    /// Gives the channel its ring and puts it on the runlist.
+    /// Sets up the ring of the channel and adds the channel to the runlist.
     ReadWrite 128 SETUP_BIND ("NVGPU_IOCTL_CHANNEL_SETUP_BIND"): SetupBind;
 }
 
@@ -190,13 +190,13 @@ uapi_struct! {
 }
 
 uapi_struct! {
-    /// What the kernel writes into the error notifier's memory.
+    /// The record that the kernel writes to the error notifier's memory.
     plain Notification = "nvgpu_notification", 16 bytes {
         /// Time of the error in nanoseconds, low word first.
         0 => time_stamp: [u32; 2], "time_stamp.nanoseconds";
         /// The error: one of `NVGPU_CHANNEL_*` (`gpu_hal::ErrorCode` decodes it).
         8 => info32: u32;
-        /// Not used by the kernel's errors.
+        /// Unused for errors.
         12 => info16: u16;
         /// [`NOTIFICATION_PENDING`] once an error has been recorded.
         14 => status: u16;
@@ -236,7 +236,7 @@ uapi_struct! {
     plain AllocGpfifoEx = "nvgpu_alloc_gpfifo_ex_args", 32 bytes {
         /// Entries of the ring, a power of two.
         0 => num_entries: u32;
-        /// Jobs that may be under way at a time.
+        /// Maximum number of jobs in flight.
         4 => num_inflight_jobs: u32;
         /// [`AllocGpfifoExFlags`].
         8 => flags: u32;
@@ -262,7 +262,7 @@ uapi_struct! {
         0 => gpu_va: u64;
         /// Number of the syncpoint.
         8 => syncpoint_id: u32;
-        /// Its value now, the base to count from.
+        /// Current value, from which thresholds are counted.
         12 => syncpoint_max: u32;
     }
 }
@@ -280,7 +280,7 @@ uapi_struct! {
     plain SetupBind = "nvgpu_channel_setup_bind_args", 104 bytes {
         /// Entries of the ring, a power of two from 2 to 2^28.
         0 => num_gpfifo_entries: u32;
-        /// Jobs under way at a time; kernel-managed rings only.
+        /// Maximum number of jobs in flight; kernel-managed rings only.
         4 => num_inflight_jobs: u32;
         /// [`SetupBindFlags`].
         8 => flags: u32;
@@ -311,9 +311,9 @@ bitflags::bitflags! {
     /// Flags of [`SetupBind::flags`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct SetupBindFlags: u32 {
-        /// The channel may touch protected video memory.
+        /// The channel may access protected video memory.
         const VPR_ENABLED = 1;
-        /// Keep the GPU powered as long as the channel is open; needs the watchdog off.
+        /// Keep the GPU powered while the channel is open; needs the watchdog off.
         const DETERMINISTIC = 2;
         /// MMU faults of this channel are replayed.
         const REPLAYABLE_FAULTS_ENABLE = 4;
@@ -328,9 +328,9 @@ bitflags::bitflags! {
     /// Flags of [`AllocGpfifoEx::flags`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct AllocGpfifoExFlags: u32 {
-        /// The channel may touch protected video memory.
+        /// The channel may access protected video memory.
         const VPR_ENABLED = 1;
-        /// Keep the GPU powered as long as the channel is open; needs the watchdog off.
+        /// Keep the GPU powered while the channel is open; needs the watchdog off.
         const DETERMINISTIC = 2;
     }
 }
@@ -339,7 +339,7 @@ bitflags::bitflags! {
     /// Flags of [`SubmitGpfifo::flags`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct SubmitFlags: u32 {
-        /// Wait for the fence given before the entries.
+        /// Wait for the given fence before the entries.
         const FENCE_WAIT = 1;
         /// Return a fence for the end of the entries.
         const FENCE_GET = 2;
@@ -349,7 +349,7 @@ bitflags::bitflags! {
         const SYNC_FENCE = 8;
         /// The fence does not wait for the engine to idle.
         const SUPPRESS_WFI = 16;
-        /// Do not hold the mapped buffers until the job is done.
+        /// Do not keep references to the mapped buffers until the job completes.
         const SKIP_BUFFER_REFCOUNTING = 32;
     }
 }
@@ -411,11 +411,11 @@ pub const ZCULL_MODE_NO_CTXSW: u32 = 1;
 pub const ZCULL_MODE_SEPARATE_BUFFER: u32 = 2;
 /// Depth culling in a part of the context's buffer.
 pub const ZCULL_MODE_PART_OF_REGULAR_BUFFER: u32 = 3;
-/// [`BoostedCtx::boost`]: as other contexts.
+/// [`BoostedCtx::boost`]: normal clocks.
 pub const BOOSTED_CTX_NORMAL: u32 = 0;
-/// [`BoostedCtx::boost`]: at raised clocks.
+/// [`BoostedCtx::boost`]: boosted clocks.
 pub const BOOSTED_CTX_BOOSTED: u32 = 1;
-/// Flag of [`RescheduleRunlist::flags`]: preempt what runs next.
+/// Flag of [`RescheduleRunlist::flags`]: preempt the TSG that runs next.
 pub const RESCHEDULE_PREEMPT_NEXT: u32 = 1;
 /// Longest argument of the family in bytes.
 pub const MAX_ARG_SIZE: usize = 104;

@@ -1,29 +1,28 @@
-//! What helps when the kernel refuses: the part of an error message that follows from the errno alone.
+//! Remedies for an errno: the end of an error message.
 //!
-//! The crates above know what a call was about, and add what helps there. Every text is a clause without a
-//! capital or a full stop, to stand behind a semicolon or by itself.
+//! The crates above add remedies for the object of the call. Every text is a clause without a capital letter and
+//! without a full stop, so it can follow a semicolon.
 
 use core::fmt;
 
 use crate::Errno;
 
-/// For a node that the user may not open: L4T's rules give them to this group.
+/// Remedy for a node without permission: L4T's udev rules give the nodes to this group.
 pub const JOIN_GROUP: &str = "add yourself to group video (sudo usermod -aG video $USER) and log in again";
 
-/// What helps against an errno that means the same for every call: the two kinds of "too many open
-/// descriptors".
+/// Returns the remedy for an errno that has the same meaning for every call: the two limits on open
+/// descriptors.
 pub fn of_call(errno: Errno) -> Option<&'static str> {
     match errno {
         Errno::MFILE => Some("too many open descriptors: raise the limit with ulimit -n"),
         Errno::NFILE => {
-            Some("too many open descriptors in the whole system: end what holds them, or raise fs.file-max")
+            Some("too many open descriptors in the whole system: close some, or raise fs.file-max")
         }
         _ => None,
     }
 }
 
-/// What helps when a node does not open; `absent` is what it means that there is none, or no device behind
-/// it.
+/// Returns the remedy for a node that does not open. `absent` explains a missing node or device.
 pub fn of_open(errno: Errno, absent: &'static str) -> Option<&'static str> {
     match errno {
         Errno::ACCESS | Errno::PERM => Some(JOIN_GROUP),
@@ -32,7 +31,7 @@ pub fn of_open(errno: Errno, absent: &'static str) -> Option<&'static str> {
     }
 }
 
-/// The end of a message: a semicolon and the cure, or nothing.
+/// The end of a message: a semicolon and the remedy, or nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Tail(pub Option<&'static str>);
 

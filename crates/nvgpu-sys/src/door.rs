@@ -2,9 +2,9 @@
 //!
 //! Everything above this module reaches the kernel through [`Door`]: open, ioctl, mmap, munmap,
 //! read, poll, close. [`crate::LinuxDoor`] makes real system calls; a software kernel implements
-//! the same trait, so that not one line above differs between the two.
+//! the same trait, so the code above is the same for both.
 //!
-//! [`DoorFd`] and [`DoorMapping`] own what a door handed out and give it back on drop.
+//! [`DoorFd`] and [`DoorMapping`] own a descriptor and a mapping, and release them on drop.
 
 use core::ffi::{CStr, c_void};
 use core::fmt;
@@ -16,22 +16,22 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 bitflags::bitflags! {
-    /// How to open a node; a subset of the kernel's `O_*` flags.
+    /// Flags of [`Door::open`]: a subset of the kernel's `O_*` flags.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct OpenFlags: u32 {
-        /// Read and write (`O_RDWR`); without it the node is opened read-only.
+        /// Read and write (`O_RDWR`); without it, the node is opened read-only.
         const READ_WRITE = 1;
         /// Close the descriptor on exec (`O_CLOEXEC`).
         const CLOSE_ON_EXEC = 2;
-        /// Reads and polls return at once (`O_NONBLOCK`).
+        /// Reads do not block (`O_NONBLOCK`).
         const NON_BLOCKING = 4;
-        /// Synchronised writes (`O_SYNC`); nvmap's own users pass it.
+        /// Synchronised writes (`O_SYNC`); NVIDIA's nvmap library passes it.
         const SYNC = 8;
     }
 }
 
 bitflags::bitflags! {
-    /// What a CPU mapping may do.
+    /// Access rights of a CPU mapping.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct Protection: u32 {
         /// Loads (`PROT_READ`).
@@ -42,12 +42,12 @@ bitflags::bitflags! {
 }
 
 bitflags::bitflags! {
-    /// What to wait for, or what has happened, on a descriptor.
+    /// Events to wait for, or that have occurred, on a descriptor.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct Events: u32 {
         /// Data to read (`POLLIN`).
         const IN = 1;
-        /// Exceptional condition (`POLLPRI`); nvgpu and sync files use it for errors.
+        /// Exceptional condition (`POLLPRI`); nvgpu and sync-files use it for errors.
         const PRIORITY = 2;
         /// Error on the descriptor (`POLLERR`); only in results.
         const ERROR = 4;
@@ -58,7 +58,7 @@ bitflags::bitflags! {
     }
 }
 
-/// One shared mapping of a descriptor, as asked of [`Door::mmap`].
+/// Arguments of [`Door::mmap`]: a shared mapping of a descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct MapRequest {
     /// Descriptor to map: a dma-buf, or a control node for the doorbell page.
@@ -76,53 +76,52 @@ pub struct MapRequest {
 pub struct PollEntry {
     /// Descriptor to watch.
     pub fd: RawFd,
-    /// Events asked for.
+    /// Requested events.
     pub wanted: Events,
-    /// Events that happened; written by the call.
+    /// Events that have occurred; written by the call.
     pub happened: Events,
 }
 
-/// The system calls that driving the GPU needs, and no others.
+/// The system calls that the driver needs.
 ///
 /// # Errors
 ///
-/// Each call returns the kernel's errno unchanged; what it means is decided by the caller, who
-/// knows the object.
+/// Each call returns the kernel's errno unchanged; the caller, which knows the object, interprets it.
 pub trait Door: Send + Sync + fmt::Debug {
-    /// What answers the calls, for messages: `"Linux"` or the name of a software kernel.
+    /// Name of the kernel, for messages: `"Linux"`, or that of a software kernel.
     fn name(&self) -> &'static str;
 
     /// Opens the node at `path`.
     fn open(&self, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno>;
 
-    /// Sends one request. A positive result is passed through: nvgpu returns the residue of a
-    /// failed copy-out that way.
+    /// Sends one request. A positive result is returned as is: nvgpu reports the residue of a failed
+    /// copy-out that way.
     ///
     /// # Safety
     ///
-    /// `argument` is what the request says it is: a pointer to the request's struct, valid for
-    /// reads and writes of the size encoded in `request` for the length of the call, or a plain
-    /// value for requests of size 0. Pointers inside the struct are valid as the request says.
+    /// `argument` matches the request: a pointer to the request's struct, valid for reads and writes
+    /// of the size encoded in `request` for the duration of the call, or a number if that size is 0.
+    /// Pointers inside the struct are valid for the accesses of the request.
     unsafe fn ioctl(&self, fd: RawFd, request: u32, argument: *mut c_void) -> Result<i32, Errno>;
 
-    /// Maps a descriptor shared into the process at an address of the kernel's choice.
+    /// Creates a shared mapping of a descriptor, at an address that the kernel chooses.
     fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno>;
 
-    /// Undoes [`Door::mmap`].
+    /// Unmaps a mapping made by [`Door::mmap`].
     ///
     /// # Safety
     ///
-    /// `pointer` and `len` are those of one earlier `mmap` of this door, not yet undone, and
+    /// `pointer` and `len` describe one mapping made by `mmap` of this door and not yet unmapped, and
     /// nothing uses the memory any more.
     unsafe fn munmap(&self, pointer: NonNull<u8>, len: usize) -> Result<(), Errno>;
 
-    /// Reads up to `buffer.len()` bytes; returns how many. Used for `/dev/kmsg` and event files.
+    /// Reads up to `buffer.len()` bytes and returns their number. Used for `/dev/kmsg` and event files.
     fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno>;
 
-    /// Positions `/dev/kmsg` behind its last record, as `lseek(fd, 0, SEEK_END)` does.
+    /// Seeks to the end of `/dev/kmsg`, after its last record (`lseek(fd, 0, SEEK_END)`).
     fn seek_end(&self, fd: RawFd) -> Result<(), Errno>;
 
-    /// Waits for events at most `timeout` long; returns the number of descriptors with events.
+    /// Waits for events, at most for `timeout`, and returns the number of descriptors with events.
     fn poll(&self, entries: &mut [PollEntry], timeout: Duration) -> Result<usize, Errno>;
 
     /// Closes a descriptor.
@@ -146,7 +145,7 @@ impl DoorFd {
         Ok(Self { door: Arc::clone(door), raw })
     }
 
-    /// Takes over a descriptor that a request of `door` returned.
+    /// Takes ownership of a descriptor that a request of `door` returned.
     pub fn from_raw(door: &Arc<dyn Door>, raw: RawFd) -> Self {
         Self { door: Arc::clone(door), raw }
     }
@@ -156,7 +155,7 @@ impl DoorFd {
         self.raw
     }
 
-    /// The door it came through.
+    /// The door that the descriptor belongs to.
     pub fn door(&self) -> &Arc<dyn Door> {
         &self.door
     }
@@ -174,7 +173,7 @@ impl DoorFd {
 
 impl Drop for DoorFd {
     fn drop(&mut self) {
-        // A failed close leaves nothing to do: the number is gone either way.
+        // Linux releases the descriptor even if close fails, so the error is ignored.
         let _ = self.door.close(self.raw);
     }
 }
@@ -187,22 +186,22 @@ impl fmt::Debug for DoorFd {
 
 /// A CPU mapping; unmapped through its door on drop.
 ///
-/// The memory is shared with a device, so it is only ever reached through raw pointers and
-/// volatile or atomic accesses, never through references.
+/// The memory is shared with a device: access it through raw pointers with volatile or atomic
+/// operations, never through references.
 pub struct DoorMapping {
     door: Arc<dyn Door>,
     pointer: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the mapping is an address range of the whole process, and `DoorMapping` offers no access
-// to the bytes beyond a raw pointer; synchronising accesses is the job of whoever dereferences it.
+// SAFETY: the mapping is an address range of the whole process. `DoorMapping` only returns a raw
+// pointer to it; code that dereferences the pointer has to synchronise its accesses.
 unsafe impl Send for DoorMapping {}
 // SAFETY: as for `Send`: `&DoorMapping` only yields the pointer and the length.
 unsafe impl Sync for DoorMapping {}
 
 impl DoorMapping {
-    /// First byte of the mapping. Valid for `len` bytes as long as `self` lives.
+    /// Pointer to the first byte, valid for `len` bytes while `self` is alive.
     pub fn pointer(&self) -> NonNull<u8> {
         self.pointer
     }
@@ -212,7 +211,7 @@ impl DoorMapping {
         self.len
     }
 
-    /// Whether the mapping has no bytes; never the case, the kernel refuses it.
+    /// Whether the mapping is empty; always `false`, because the kernel rejects an empty mapping.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -220,8 +219,8 @@ impl DoorMapping {
 
 impl Drop for DoorMapping {
     fn drop(&mut self) {
-        // SAFETY: pointer and length are those of the mmap that made `self`, undone only here;
-        // pointers handed out do not outlive `self` by the contract of `pointer`.
+        // SAFETY: pointer and length describe the mapping that `self` owns, which is unmapped only
+        // here; by the contract of `pointer`, no pointer to it outlives `self`.
         let _ = unsafe { self.door.munmap(self.pointer, self.len) };
     }
 }

@@ -1,7 +1,7 @@
 //! A door in front of another door, for tests.
 //!
-//! A test that counts calls, makes one fail or answers what the door behind does not know writes down the
-//! calls that it changes; the others pass. Built with the feature `test-support`; no product needs it.
+//! A test that counts calls, makes a call fail or overrides an answer implements only these calls; the door behind
+//! receives the others. Built with the feature `test-support`; products do not need it.
 
 use core::ffi::{CStr, c_void};
 use core::fmt;
@@ -12,15 +12,15 @@ use std::os::fd::RawFd;
 use crate::Errno;
 use crate::door::{Door, MapRequest, OpenFlags, PollEntry};
 
-/// A door that passes its calls on; whoever implements this trait has [`Door`] as well.
+/// A door that forwards its calls. Every implementer of this trait implements [`Door`] too.
 ///
-/// Each method is the one of [`Door`] with the same name and passes its call on unless it is written anew.
+/// Each method forwards to the method of [`Door`] with the same name by default.
 ///
 /// # Errors
 ///
 /// Those of the door behind.
 pub trait Forward: Send + Sync + fmt::Debug {
-    /// The door behind; asked for once for each call that is passed on.
+    /// The door behind; called once per forwarded call.
     fn behind(&self) -> &dyn Door;
 
     /// See [`Door::name`].
@@ -39,7 +39,7 @@ pub trait Forward: Send + Sync + fmt::Debug {
     ///
     /// As for [`Door::ioctl`].
     unsafe fn ioctl(&self, fd: RawFd, request: u32, argument: *mut c_void) -> Result<i32, Errno> {
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the contract of the caller is the same.
         unsafe { self.behind().ioctl(fd, request, argument) }
     }
 
@@ -54,7 +54,7 @@ pub trait Forward: Send + Sync + fmt::Debug {
     ///
     /// As for [`Door::munmap`].
     unsafe fn munmap(&self, pointer: NonNull<u8>, len: usize) -> Result<(), Errno> {
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the contract of the caller is the same.
         unsafe { self.behind().munmap(pointer, len) }
     }
 
@@ -89,7 +89,7 @@ impl<F: Forward> Door for F {
     }
 
     unsafe fn ioctl(&self, fd: RawFd, request: u32, argument: *mut c_void) -> Result<i32, Errno> {
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the contract of the caller is the same.
         unsafe { Forward::ioctl(self, fd, request, argument) }
     }
 
@@ -98,7 +98,7 @@ impl<F: Forward> Door for F {
     }
 
     unsafe fn munmap(&self, pointer: NonNull<u8>, len: usize) -> Result<(), Errno> {
-        // SAFETY: the caller's contract is the same.
+        // SAFETY: the contract of the caller is the same.
         unsafe { Forward::munmap(self, pointer, len) }
     }
 
@@ -128,7 +128,7 @@ mod tests {
     use crate::LinuxDoor;
     use crate::door::{DoorFd, Events, Protection};
 
-    /// Passes everything on but closing, which it counts besides.
+    /// Forwards all calls, and counts those to `close`.
     #[derive(Debug, Default)]
     struct Counting {
         passed: AtomicUsize,
@@ -160,7 +160,7 @@ mod tests {
         let mut entries = [PollEntry { fd: fd.raw(), wanted: Events::IN, happened: Events::empty() }];
         assert_eq!(door.poll(&mut entries, Duration::ZERO), Ok(1));
         assert_eq!(entries[0].happened, Events::IN);
-        // TCGETS, which emulators of system calls know too, writes 60 bytes on a terminal, and nothing here.
+        // TCGETS, which emulators of system calls implement too, writes 60 bytes on a terminal, and nothing here.
         let mut settings = [0_u8; 64];
         // SAFETY: the argument is valid for writes of more than the request's struct.
         let answer = unsafe { door.ioctl(fd.raw(), 0x5401, settings.as_mut_ptr().cast()) };

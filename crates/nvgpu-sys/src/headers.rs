@@ -1,21 +1,21 @@
-//! What stands in which header of the kernel.
+//! Contents of this crate by kernel header.
 //!
-//! The interface of the GPU driver is spread over five headers of two source trees of an L4T
-//! release: `nvgpu`, the GPU driver, and `nvidia-oot`, the other drivers outside the kernel. This is
-//! the listing of everything in this crate by header, for tools that hold it against a release.
+//! Five headers in two source trees of an L4T release define the interface of the GPU driver:
+//! `nvgpu`, the GPU driver, and `nvidia-oot`, the other out-of-tree drivers. This module lists the
+//! requests and structs of this crate by header, for tools that compare them with a release.
 
 use crate::layout::StructInfo;
 use crate::request::RequestInfo;
 use crate::{address_space, channel, ctrl, host1x, nvmap, tsg};
 
-/// One header and what this crate has of it.
+/// One header, with the requests and structs of this crate that it defines.
 #[derive(Clone, Copy, Debug)]
 pub struct Header {
     /// Path in the sources of an L4T r36 release.
     pub path: &'static str,
     /// The requests, family by family.
     pub requests: &'static [&'static [RequestInfo]],
-    /// The structs: arguments of the requests, and what arguments hold or point to.
+    /// The structs: arguments of the requests, and the types that arguments contain or point to.
     pub structs: &'static [&'static [StructInfo]],
 }
 

@@ -52,7 +52,7 @@ uapi_struct! {
     pointing(fences_ptr) FenceExtract = "host1x_fence_extract", 24 bytes {
         /// The sync-file.
         0 => fence_fd: i32;
-        /// In: elements at the address. Out: elements there are.
+        /// In: capacity of the array. Out: number of elements.
         4 => num_fences: u32;
         /// Array of [`FenceExtractFence`].
         8 => fences_ptr: u64;
@@ -85,12 +85,12 @@ uapi_struct! {
     }
 }
 
-/// Lists the thresholds inside the sync-file `fence` into `thresholds`; returns how many there are,
-/// which may be more than fit. Fences that have signalled may be left out.
+/// Writes the thresholds inside the sync-file `fence` to `thresholds` and returns their number, which
+/// may exceed the length of `thresholds`. The kernel may omit fences that have signalled.
 ///
 /// # Errors
 ///
-/// `EINVAL` if `fence` is no sync-file or holds an active fence of another driver.
+/// `EINVAL` if `fence` is not a sync-file, or contains an active fence of another driver.
 pub fn fence_extract(
     node: &DoorFd,
     fence: &DoorFd,

@@ -1,28 +1,28 @@
-//! Structs that cross into the kernel, and the proof of their layout.
+//! Structs that are passed to the kernel, with checked layouts.
 //!
-//! Every struct is declared through the macro `uapi_struct`, which states the offset of each
-//! field and the size of the whole next to the type and asserts them at compile time. The same
-//! statement is kept as data ([`Uapi::FIELDS`]), so that a test can hold it against the tables read
-//! off the kernel's headers.
+//! The macro `uapi_struct` declares each struct with the offset of every field and the size of the
+//! whole, and asserts them at compile time. The derives of `zerocopy` reject implicit padding. The
+//! same layout is available as data ([`Uapi::FIELDS`]), which a test compares with tables extracted
+//! from the kernel's headers.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// One field of a struct, as the kernel's header names and places it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Name in the header; for padding that the header leaves to the compiler, the Rust name.
+    /// Name in the header; the Rust name for padding that the C compiler inserts.
     pub name: &'static str,
     /// Byte offset in the struct.
     pub offset: usize,
     /// Size in bytes.
     pub size: usize,
-    /// Whether the header has no such member: padding that it leaves to the compiler.
+    /// Whether the field is padding that the C compiler inserts, without a member in the header.
     pub implicit: bool,
 }
 
 impl Field {
-    /// A field of the Rust name given; `c_name` is empty, or holds the one name in the header, which
-    /// is `""` for padding without a name there.
+    /// A field with this Rust name. `c_name` is empty if the header uses the same name; otherwise it
+    /// contains the name in the header, or `""` for padding that the C compiler inserts.
     pub const fn new(rust_name: &'static str, c_name: &[&'static str], offset: usize, size: usize) -> Self {
         match c_name {
             [c_name] if !c_name.is_empty() => Self { name: c_name, offset, size, implicit: false },
@@ -38,7 +38,7 @@ pub struct StructInfo {
     pub name: &'static str,
     /// Size in bytes.
     pub size: usize,
-    /// Byte offsets of the fields that hold a user-space address.
+    /// Byte offsets of the fields that contain a user-space address.
     pub pointers: &'static [usize],
     /// The fields in order of declaration.
     pub fields: &'static [Field],
@@ -55,15 +55,15 @@ impl StructInfo {
 pub trait Uapi: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + 'static {
     /// Name of the struct in the header.
     const C_NAME: &'static str;
-    /// Byte offsets of the fields that hold a user-space address.
+    /// Byte offsets of the fields that contain a user-space address.
     const POINTERS: &'static [usize];
     /// The fields in order of declaration.
     const FIELDS: &'static [Field];
 }
 
-/// What a request code can stand for the address of: a struct of a header, or a bare number.
+/// A type that the argument of a request can point to: a struct of a header, or a number.
 pub trait Argument: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + 'static {
-    /// Name and layout of the struct; `None` for a number, which holds no user-space address.
+    /// Name and layout of the struct; `None` for a number.
     const STRUCT: Option<StructInfo>;
 }
 
@@ -79,12 +79,12 @@ impl Argument for u32 {
     const STRUCT: Option<StructInfo> = None;
 }
 
-/// A request argument that holds no user-space address.
+/// A request argument without user-space addresses.
 ///
 /// # Safety
 ///
-/// No field is an address that the kernel reads or writes through; then the only memory a request
-/// with this argument touches is the argument itself.
+/// No field is an address that the kernel dereferences: a request with this argument accesses no
+/// memory but the argument itself.
 pub unsafe trait Plain: Argument {}
 
 // SAFETY: requests with a bare integer argument carry a descriptor or a size.
@@ -94,9 +94,9 @@ unsafe impl Plain for u32 {}
 
 /// Declares a struct with its C name, its size and the offset of every field.
 ///
-/// `plain` marks a struct without user-space addresses ([`Plain`]); `pointing(a, b)` one whose fields
-/// `a` and `b` are such addresses. A field named differently in the header carries that name after its type, and padding
-/// that the header leaves to the compiler the name `""`.
+/// `plain` marks a struct without user-space addresses ([`Plain`]); in `pointing(a, b)`, the fields
+/// `a` and `b` are such addresses. A field whose name differs in the header states that name after its
+/// type. Padding that the C compiler inserts has the name `""`.
 #[macro_export]
 macro_rules! uapi_struct {
     (
@@ -140,8 +140,8 @@ macro_rules! uapi_struct {
         $crate::uapi_struct!(@$kind $name $($($pointer)+)?);
     };
     (@plain $name:ident) => {
-        // SAFETY: declared `plain`: no field holds a user-space address; the layout test checks it
-        // against the header tables.
+        // SAFETY: declared `plain`: no field is a user-space address; the layout test compares this
+        // with the header tables.
         unsafe impl $crate::layout::Plain for $name {}
     };
     (@pointing $name:ident $($pointer:ident)+) => {};

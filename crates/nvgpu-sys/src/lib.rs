@@ -1,10 +1,10 @@
 //! Raw ioctls, structs and the one door to the kernel for the Jetson Orin's GPU.
 //!
 //! The GPU of an Orin (chip ga10b) is driven through two character devices of NVIDIA's L4T kernel:
-//! `/dev/nvmap` hands out memory and `/dev/nvgpu/igpu0/ctrl` hands out address spaces, TSGs and
-//! channels. This crate holds the numbers (request codes, struct layouts, flags) and [`Door`], the
-//! trait through which every system call of the workspace passes. It allocates nothing, decides
-//! nothing and logs nothing.
+//! `/dev/nvmap` allocates memory, and `/dev/nvgpu/igpu0/ctrl` creates address spaces, TSGs and
+//! channels. This crate defines the numbers (request codes, struct layouts, flags) and [`Door`], the
+//! trait through which every system call of the workspace passes. It sets no policy and writes no
+//! log.
 
 pub mod address_space;
 pub mod channel;
@@ -31,7 +31,7 @@ pub use rustix::io::Errno;
 /// Version of this crate.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The example of the README, compiled.
+/// Compiles the example of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

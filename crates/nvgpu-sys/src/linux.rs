@@ -17,14 +17,14 @@ use crate::door::{Door, Events, MapRequest, OpenFlags, PollEntry, Protection};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LinuxDoor;
 
-/// One request whose meaning is the caller's affair.
+/// One request; the caller defines its meaning.
 struct Request {
     code: u32,
     argument: *mut c_void,
 }
 
-// SAFETY: the opcode and the pointer are passed to the kernel as they are; `LinuxDoor::ioctl` is
-// unsafe and its caller vouches that they belong together.
+// SAFETY: the opcode and the pointer are passed to the kernel unchanged; the caller of
+// `LinuxDoor::ioctl`, which is unsafe, guarantees that they match.
 unsafe impl Ioctl for Request {
     type Output = i32;
     const IS_MUTATING: bool = true;
@@ -48,8 +48,8 @@ fn borrow<'a>(fd: RawFd) -> Result<BorrowedFd<'a>, Errno> {
     if fd < 0 {
         return Err(Errno::BADF);
     }
-    // SAFETY: the number is not -1. If it is not open, the kernel answers EBADF; the borrow ends
-    // with the call it is made for, and no Rust object is reached through it.
+    // SAFETY: the number is not -1. If it is not open, the kernel returns EBADF. The borrow ends with
+    // the call that it is made for, and no Rust object is accessed through it.
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
@@ -71,7 +71,7 @@ impl Door for LinuxDoor {
     }
 
     unsafe fn ioctl(&self, fd: RawFd, request: u32, argument: *mut c_void) -> Result<i32, Errno> {
-        // SAFETY: the caller vouches that the argument is what the request expects.
+        // SAFETY: the caller guarantees that the argument matches the request.
         unsafe { rustix::ioctl::ioctl(borrow(fd)?, Request { code: request, argument }) }
     }
 
@@ -95,7 +95,7 @@ impl Door for LinuxDoor {
     }
 
     unsafe fn munmap(&self, pointer: NonNull<u8>, len: usize) -> Result<(), Errno> {
-        // SAFETY: the caller vouches that the range is one mapping of this door and unused.
+        // SAFETY: the caller guarantees that the range is one unused mapping of this door.
         unsafe { rustix::mm::munmap(pointer.as_ptr().cast(), len) }
     }
 
@@ -137,8 +137,8 @@ impl Door for LinuxDoor {
         if fd < 0 {
             return Err(Errno::BADF);
         }
-        // SAFETY: the number came from this door and its owner gives it up with this call, so
-        // ownership passes here; `OwnedFd` closes it.
+        // SAFETY: the number came from this door, and its owner passes ownership with this call;
+        // `OwnedFd` closes it.
         drop(unsafe { OwnedFd::from_raw_fd(fd) });
         Ok(())
     }
@@ -155,11 +155,11 @@ mod tests {
 
     #[test]
     fn a_wrong_request_is_enotty() {
-        // TCGETS, which every kernel knows and /dev/null has no use for.
+        // TCGETS, which /dev/null does not implement.
         const TERMINAL_ATTRIBUTES: u32 = 0x5401;
         let fd = LinuxDoor.open(c"/dev/null", OpenFlags::READ_WRITE).unwrap();
         let mut argument = [0_u64; 32];
-        // SAFETY: the request fills a struct of less than 100 bytes, if it does anything at all.
+        // SAFETY: the request writes a struct of less than 100 bytes at most.
         let result = unsafe { LinuxDoor.ioctl(fd, TERMINAL_ATTRIBUTES, argument.as_mut_ptr().cast()) };
         assert_eq!(result, Err(Errno::NOTTY));
         LinuxDoor.close(fd).unwrap();

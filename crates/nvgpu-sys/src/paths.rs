@@ -1,31 +1,31 @@
-//! Where the devices and controls are.
+//! Paths of device nodes and sysfs controls.
 //!
-//! Names of L4T r36 on Orin; earlier releases and other boards name the same nodes differently.
+//! These are the paths of L4T r36 on Orin; earlier releases and other boards use other names.
 
 use core::ffi::CStr;
 
-/// The memory allocator.
+/// The memory allocator nvmap.
 pub const NVMAP: &CStr = c"/dev/nvmap";
-/// The GPU's control node: queries, and the factory of address spaces, TSGs and channels.
+/// The GPU's control node: answers queries, and creates address spaces, TSGs and channels.
 pub const CTRL: &CStr = c"/dev/nvgpu/igpu0/ctrl";
-/// The control node's name before L4T r34.
+/// The control node before L4T r34.
 pub const CTRL_LEGACY: &CStr = c"/dev/nvhost-ctrl-gpu";
-/// CPU waits on syncpoints.
+/// The node for CPU waits on syncpoints.
 pub const HOST1X_FENCE: &CStr = c"/dev/host1x-fence";
 /// The kernel log, one record per read.
 pub const KMSG: &CStr = c"/dev/kmsg";
-/// Lowest GPU frequency in Hz, a decimal number; writable by root.
+/// Minimum GPU frequency in Hz, a decimal number; writable by root.
 pub const DEVFREQ_MIN_FREQ: &CStr = c"/sys/class/devfreq/17000000.gpu/min_freq";
-/// Highest GPU frequency in Hz, a decimal number; writable by root.
+/// Maximum GPU frequency in Hz, a decimal number; writable by root.
 pub const DEVFREQ_MAX_FREQ: &CStr = c"/sys/class/devfreq/17000000.gpu/max_freq";
 /// Current GPU frequency in Hz, a decimal number.
 pub const DEVFREQ_CUR_FREQ: &CStr = c"/sys/class/devfreq/17000000.gpu/cur_freq";
 
-/// The text of a path of this module, for messages.
+/// Returns a path of this module as text, for messages.
 pub const fn text(path: &'static CStr) -> &'static str {
     match path.to_str() {
         Ok(text) => text,
-        // PANIC: the paths above are ASCII; a constant with another one does not compile.
+        // PANIC: the paths above are ASCII; a constant with a non-UTF-8 path does not compile.
         Err(_) => panic!("the path is not UTF-8"),
     }
 }

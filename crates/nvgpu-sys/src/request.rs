@@ -1,8 +1,8 @@
-//! Request codes and how to send them.
+//! Request codes, and functions that send them.
 //!
-//! A request code packs direction, argument size, a letter for the family and a number
+//! A request code encodes direction, argument size, a letter for the family and a number
 //! (Linux `include/uapi/asm-generic/ioctl.h`). nvgpu dispatches on the full code, so a struct of
-//! the wrong size is refused with `ENOTTY`, never misread.
+//! the wrong size fails with `ENOTTY`.
 
 use core::ffi::c_void;
 use core::fmt;
@@ -13,16 +13,16 @@ use crate::Errno;
 use crate::door::DoorFd;
 use crate::layout::{Argument, Plain, StructInfo};
 
-/// Which way the argument travels, seen from user space. Exhaustive: the two direction bits have no fifth value.
+/// Direction of the argument, seen from user space. Exhaustive: the two direction bits encode four values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// No argument, or a plain value in its place (`_IO`).
+    /// No argument, or a number instead of a pointer (`_IO`).
     None,
     /// The kernel reads the argument (`_IOW`).
     Write,
     /// The kernel writes the argument (`_IOR`).
     Read,
-    /// Both (`_IOWR`).
+    /// The kernel reads and writes the argument (`_IOWR`).
     ReadWrite,
 }
 
@@ -31,7 +31,7 @@ pub enum Direction {
 ///
 /// # Panics
 ///
-/// If `size` needs more than 14 bits; at compile time for every request of this crate.
+/// Panics if `size` needs more than 14 bits. The requests of this crate are encoded at compile time.
 pub const fn encode(direction: Direction, family: u8, number: u8, size: usize) -> u32 {
     assert!(size < 1 << 14, "an ioctl argument is smaller than 16 KiB");
     let direction: u32 = match direction {
@@ -51,7 +51,7 @@ pub struct RequestInfo {
     pub name: &'static str,
     /// The 32-bit request code.
     pub code: u32,
-    /// The struct that the argument points to; `None` for a number or nothing.
+    /// The struct that the argument points to; `None` for a number or no argument.
     pub argument: Option<StructInfo>,
 }
 
@@ -97,31 +97,31 @@ impl<T: Argument> Request<T> {
     ///
     /// # Safety
     ///
-    /// Every user-space address in `argument` is valid for what the request does with it, for the
-    /// length of the call.
+    /// Every user-space address in `argument` is valid for the accesses of the request, for the
+    /// duration of the call.
     pub unsafe fn send_pointing(&self, fd: &DoorFd, argument: &mut T) -> Result<i32, Errno> {
         // SAFETY: `argument` is an exclusive borrow of a `T`, whose size is encoded in the code;
-        // any bit pattern the kernel stores is a valid `T` (`FromBytes`); addresses inside are the
-        // caller's promise.
+        // any bit pattern the kernel stores is a valid `T` (`FromBytes`); the caller guarantees the
+        // addresses inside.
         unsafe { fd.door().ioctl(fd.raw(), self.info.code, ptr::from_mut(argument).cast::<c_void>()) }
     }
 }
 
 impl<T: Plain> Request<T> {
-    /// Sends the request. The result is the ioctl's own: 0, or a positive number for the few
-    /// requests that return one (the clock queries return a count; a copy-out that faulted returns
-    /// the bytes left over).
+    /// Sends the request and returns the result of the ioctl: 0, or a positive number for a few
+    /// requests (the clock queries return a count; a copy-out that faulted returns the number of
+    /// bytes not copied).
     ///
     /// # Errors
     ///
     /// The kernel's errno.
     pub fn send(&self, fd: &DoorFd, argument: &mut T) -> Result<i32, Errno> {
-        // SAFETY: a `Plain` argument holds no user-space address.
+        // SAFETY: a `Plain` argument contains no user-space address.
         unsafe { self.send_pointing(fd, argument) }
     }
 }
 
-/// A request without an argument struct: nothing, or a plain number in its place.
+/// A request without an argument struct: it takes nothing or a number.
 pub struct ValueRequest {
     info: RequestInfo,
 }
@@ -147,7 +147,7 @@ impl ValueRequest {
         self.info
     }
 
-    /// Sends the request with `value` in the argument's place; 0 for requests that take none.
+    /// Sends the request with `value` as its argument; pass 0 if the request takes none.
     ///
     /// # Errors
     ///
@@ -155,7 +155,7 @@ impl ValueRequest {
     pub fn send(&self, fd: &DoorFd, value: u32) -> Result<i32, Errno> {
         // CAST: widens; the kernel takes the register's low 32 bits as a number.
         let argument = ptr::without_provenance_mut::<c_void>(value as usize);
-        // SAFETY: the encoded size is 0, so the kernel does not read through the argument.
+        // SAFETY: the encoded size is 0, so the kernel does not dereference the argument.
         unsafe { fd.door().ioctl(fd.raw(), self.info.code, argument) }
     }
 }

@@ -1,7 +1,7 @@
-//! Sync-files: the fences of `/dev/host1x-fence` once they are descriptors (family `>`).
+//! Sync-files: descriptors for the fences of `/dev/host1x-fence` (family `>`).
 //!
-//! A sync-file polls readable when its fence has signalled, be it with success or with an error;
-//! only [`FILE_INFO`] tells which. Layout: Linux `include/uapi/linux/sync_file.h`.
+//! A sync-file polls readable when its fence has signalled, with success or with an error;
+//! [`FILE_INFO`] returns the result. Layout: Linux `include/uapi/linux/sync_file.h`.
 
 use crate::Errno;
 use crate::door::DoorFd;
@@ -26,7 +26,7 @@ uapi_struct! {
         32 => status: i32;
         /// Must be 0.
         36 => flags: u32;
-        /// In: elements at the address, 0 for none. Out: fences there are.
+        /// In: number of elements at the address, or 0. Out: number of fences.
         40 => num_fences: u32;
         /// Must be 0.
         44 => pad: u32;
@@ -35,14 +35,14 @@ uapi_struct! {
     }
 }
 
-/// State of a sync-file: `None` while it is active, else success or the error it ended with.
+/// Returns the state of a sync-file: `None` while it is active, otherwise success or its error.
 ///
 /// # Errors
 ///
-/// The kernel's errno; `ENOTTY` for a descriptor that is no sync-file.
+/// The kernel's errno; `ENOTTY` if the descriptor is not a sync-file.
 pub fn status(fd: &DoorFd) -> Result<Option<Result<(), Errno>>, Errno> {
     let mut argument = FileInfo::default();
-    // SAFETY: no array is given, so the request touches its argument alone.
+    // SAFETY: no array is passed, so the request accesses its argument only.
     unsafe { FILE_INFO.send_pointing(fd, &mut argument) }?;
     Ok(match argument.status {
         0 => None,

@@ -1,6 +1,6 @@
 //! Time-slice groups: descriptors of `OPEN_TSG` (family `T`).
 //!
-//! A TSG is what the GPU's scheduler schedules: its channels share one runlist entry, one time
+//! A TSG is the unit of scheduling on the GPU: its channels share one runlist entry, one time
 //! slice, one engine context and one set of subcontexts (VEIDs). A fault in one of its channels
 //! stops them all. Layouts: `nvgpu/include/uapi/linux/nvgpu.h`.
 
@@ -9,57 +9,57 @@ use crate::request::requests;
 
 /// Family letter of the requests.
 pub const FAMILY: u8 = b'T';
-/// Highest request number that r36.4 knows.
+/// Highest request number of r36.4.
 pub const LAST: u32 = 21;
 
 requests! {
     family FAMILY;
-    /// Adds the channel with this descriptor, on its current subcontext. After an error the channel
-    /// can never be closed again; prefer [`BIND_CHANNEL_EX`].
+    /// Adds the channel with this descriptor, on its current subcontext. After an error, the channel
+    /// can no longer be closed; use [`BIND_CHANNEL_EX`] instead.
     Write 1 BIND_CHANNEL ("NVGPU_TSG_IOCTL_BIND_CHANNEL"): i32;
-    /// Removes the channel with this descriptor; it is of no more use afterwards.
+    /// Removes the channel with this descriptor; the channel is unusable afterwards.
     Write 2 UNBIND_CHANNEL ("NVGPU_TSG_IOCTL_UNBIND_CHANNEL"): i32;
-    /// Lets the scheduler pick the TSG.
+    /// Enables scheduling of the TSG.
     None 3 ENABLE ("NVGPU_IOCTL_TSG_ENABLE");
-    /// Keeps the scheduler from picking the TSG again.
+    /// Disables scheduling of the TSG.
     None 4 DISABLE ("NVGPU_IOCTL_TSG_DISABLE");
-    /// Waits until the TSG is off the hardware.
+    /// Preempts the TSG and waits until it has left the hardware.
     None 5 PREEMPT ("NVGPU_IOCTL_TSG_PREEMPT");
     /// Opens an event descriptor.
     ReadWrite 7 EVENT_ID_CTRL ("NVGPU_IOCTL_TSG_EVENT_ID_CTRL"): EventIdCtrl;
-    /// How often the TSG appears in the runlist.
+    /// Sets how often the TSG appears in the runlist.
     Write 8 SET_RUNLIST_INTERLEAVE ("NVGPU_IOCTL_TSG_SET_RUNLIST_INTERLEAVE"): RunlistInterleave;
     /// Sets the time slice.
     Write 9 SET_TIMESLICE ("NVGPU_IOCTL_TSG_SET_TIMESLICE"): Timeslice;
     /// Reads the time slice.
     Read 10 GET_TIMESLICE ("NVGPU_IOCTL_TSG_GET_TIMESLICE"): Timeslice;
-    /// Adds a channel on a given subcontext.
+    /// Adds a channel on the given subcontext.
     ReadWrite 11 BIND_CHANNEL_EX ("NVGPU_TSG_IOCTL_BIND_CHANNEL_EX"): BindChannelEx;
-    /// What one SM recorded about its last exception.
+    /// Reads the record of the last exception of one SM.
     ReadWrite 12 READ_SINGLE_SM_ERROR_STATE ("NVGPU_TSG_IOCTL_READ_SINGLE_SM_ERROR_STATE"):
         ReadSingleSmErrorState;
-    /// How many L2 ways may hold lines marked evict-last.
+    /// Sets the number of L2 ways for lines marked evict-last.
     Write 13 SET_L2_MAX_WAYS_EVICT_LAST ("NVGPU_TSG_IOCTL_SET_L2_MAX_WAYS_EVICT_LAST"):
         L2MaxWaysEvictLast;
-    /// Reads that number.
+    /// Reads the number of L2 ways for lines marked evict-last.
     Read 14 GET_L2_MAX_WAYS_EVICT_LAST ("NVGPU_TSG_IOCTL_GET_L2_MAX_WAYS_EVICT_LAST"):
         L2MaxWaysEvictLast;
-    /// How much the L2 fetches around a miss.
+    /// Sets the L2 fetch size on a miss.
     Write 15 SET_L2_SECTOR_PROMOTION ("NVGPU_TSG_IOCTL_SET_L2_SECTOR_PROMOTION"):
         SetL2SectorPromotion;
-    /// Moves the TSG to a scheduling domain, before it has channels.
+    /// Moves a TSG without channels to a scheduling domain.
     Write 16 BIND_SCHEDULING_DOMAIN ("NVGPU_TSG_IOCTL_BIND_SCHEDULING_DOMAIN"):
         BindSchedulingDomain;
-    /// What all SMs recorded. No driver case: `ENOTTY`; read them one by one.
+    /// Reads the records of all SMs. No driver case: `ENOTTY`; read them one by one.
     ReadWrite 17 READ_ALL_SM_ERROR_STATES ("NVGPU_TSG_IOCTL_READ_ALL_SM_ERROR_STATES"):
         ReadAllSmErrorState;
     /// Creates a subcontext and returns its VEID.
     ReadWrite 18 CREATE_SUBCONTEXT ("NVGPU_TSG_IOCTL_CREATE_SUBCONTEXT"): CreateSubcontext;
     /// Deletes a subcontext without channels.
     Write 19 DELETE_SUBCONTEXT ("NVGPU_TSG_IOCTL_DELETE_SUBCONTEXT"): DeleteSubcontext;
-    /// A token with which another process opens this TSG.
+    /// Returns a token with which another process can open this TSG.
     ReadWrite 20 GET_SHARE_TOKEN ("NVGPU_TSG_IOCTL_GET_SHARE_TOKEN"): GetShareToken;
-    /// Takes such a token back.
+    /// Revokes such a token.
     Write 21 REVOKE_SHARE_TOKEN ("NVGPU_TSG_IOCTL_REVOKE_SHARE_TOKEN"): RevokeShareToken;
 }
 
@@ -110,7 +110,7 @@ uapi_struct! {
 }
 
 uapi_struct! {
-    /// What an SM records about an exception.
+    /// The record of an exception of an SM.
     plain SmErrorStateRecord = "nvgpu_tsg_sm_error_state_record", 24 bytes {
         /// Global error status register.
         0 => global_esr: u32;
@@ -118,9 +118,9 @@ uapi_struct! {
         4 => warp_esr: u32;
         /// Program counter of the faulting warp.
         8 => warp_esr_pc: u64;
-        /// Which global errors are reported.
+        /// Mask of the global errors that are reported.
         16 => global_esr_report_mask: u32;
-        /// Which warp errors are reported.
+        /// Mask of the warp errors that are reported.
         20 => warp_esr_report_mask: u32;
     }
 }
@@ -154,7 +154,7 @@ uapi_struct! {
 }
 
 uapi_struct! {
-    /// Argument of the two requests about evict-last ways.
+    /// Argument of [`SET_L2_MAX_WAYS_EVICT_LAST`] and [`GET_L2_MAX_WAYS_EVICT_LAST`].
     plain L2MaxWaysEvictLast = "nvgpu_tsg_l2_max_ways_evict_last_args", 8 bytes {
         /// Number of ways, at most 16.
         0 => max_ways: u32;
@@ -212,9 +212,9 @@ uapi_struct! {
 uapi_struct! {
     /// Argument of [`GET_SHARE_TOKEN`].
     plain GetShareToken = "nvgpu_tsg_get_share_token_args", 24 bytes {
-        /// Instance of the control node that the TSG was opened through.
+        /// Instance id of the control node that opened the TSG.
         0 => source_device_instance_id: u64;
-        /// Instance that may use the token.
+        /// Instance id that may use the token.
         8 => target_device_instance_id: u64;
         /// Out: the token.
         16 => share_token: u64;
@@ -224,18 +224,18 @@ uapi_struct! {
 uapi_struct! {
     /// Argument of [`REVOKE_SHARE_TOKEN`].
     plain RevokeShareToken = "nvgpu_tsg_revoke_share_token_args", 24 bytes {
-        /// As given to [`GET_SHARE_TOKEN`].
+        /// The value passed to [`GET_SHARE_TOKEN`].
         0 => source_device_instance_id: u64;
-        /// As given to [`GET_SHARE_TOKEN`].
+        /// The value passed to [`GET_SHARE_TOKEN`].
         8 => target_device_instance_id: u64;
         /// The token.
         16 => share_token: u64;
     }
 }
 
-/// Subcontext on VEID 0, the one that graphics uses.
+/// Subcontext with VEID 0, for graphics.
 pub const SUBCONTEXT_SYNC: u32 = 0;
-/// Subcontext on the lowest free VEID from 1 up, for compute.
+/// Subcontext with the lowest free VEID of at least 1, for compute.
 pub const SUBCONTEXT_ASYNC: u32 = 1;
 /// The only command of [`EVENT_ID_CTRL`].
 pub const EVENT_CMD_ENABLE: u32 = 1;
@@ -243,14 +243,14 @@ pub const EVENT_CMD_ENABLE: u32 = 1;
 pub const EVENT_BPT_INT: u32 = 0;
 /// Event: an SM paused, with a debugger attached.
 pub const EVENT_BPT_PAUSE: u32 = 1;
-/// Event: a graphics or copy engine raised a non-stalling interrupt. Every TSG with channels hears
-/// of it, so look at the condition again.
+/// Event: a graphics or copy engine raised a non-stalling interrupt. Every TSG with channels receives
+/// it, so check the condition again.
 pub const EVENT_BLOCKING_SYNC: u32 = 2;
 /// Event: instruction-level preemption began.
 pub const EVENT_CILP_PREEMPTION_STARTED: u32 = 3;
 /// Event: instruction-level preemption ended.
 pub const EVENT_CILP_PREEMPTION_COMPLETE: u32 = 4;
-/// Event: a semaphore release with awaken by a channel of this TSG.
+/// Event: a channel of this TSG executed a semaphore release with awaken.
 pub const EVENT_GR_SEMAPHORE_WRITE_AWAKEN: u32 = 5;
 /// One above the highest event id.
 pub const EVENT_COUNT: u32 = 6;
@@ -273,11 +273,11 @@ pub const L2_SECTOR_PROMOTE_128B: u32 = 4;
 /// VEIDs per TSG on ga10b (`gr_init_gv11b_fusa.c`).
 pub const VEID_COUNT: u32 = 64;
 
-/// Reads what SM `sm_id` recorded about its last exception.
+/// Reads the record of the last exception of SM `sm_id`.
 ///
 /// # Errors
 ///
-/// `EINVAL` if there is no such SM.
+/// `EINVAL` if the GPU has no such SM.
 pub fn read_single_sm_error_state(
     fd: &crate::DoorFd,
     sm_id: u32,
@@ -290,7 +290,7 @@ pub fn read_single_sm_error_state(
         record_size: size_of::<SmErrorStateRecord>() as u64,
         ..ReadSingleSmErrorState::default()
     };
-    // SAFETY: `record_mem` is the local `record`, which outlives the call, `record_size` long.
+    // SAFETY: `record_mem` points to the local `record` of `record_size` bytes, which outlives the call.
     unsafe { READ_SINGLE_SM_ERROR_STATE.send_pointing(fd, &mut argument) }?;
     Ok(record)
 }

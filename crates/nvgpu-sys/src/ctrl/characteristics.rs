@@ -1,10 +1,10 @@
-//! What the GPU says of itself.
+//! Characteristics of the GPU, as its driver reports them.
 
 use crate::layout::uapi_struct;
 
 uapi_struct! {
-    /// Properties of the GPU. The struct only ever grows at its end; the kernel copies as much as
-    /// both sides know.
+    /// Properties of the GPU. New releases append fields; the kernel copies the part that both sides
+    /// have.
     plain Characteristics = "nvgpu_gpu_characteristics", 328 bytes {
         /// Architecture; 0x170 for ga10x, the others are `ARCH_*`.
         0 => arch: u32;
@@ -26,9 +26,9 @@ uapi_struct! {
         40 => num_tpc_per_gpc: u32;
         /// Bus: [`BUS_TYPE_AXI`] on a Tegra.
         44 => bus_type: u32;
-        /// Default big page in bytes; 0 where there are none.
+        /// Default big page size in bytes; 0 if there are none.
         48 => big_page_size: u32;
-        /// Page size that compression needs, in bytes.
+        /// Page size required for compression, in bytes.
         52 => compression_page_size: u32;
         /// Lowest address bit of the top page-directory level.
         56 => pde_coverage_bit_count: u32;
@@ -54,7 +54,7 @@ uapi_struct! {
         100 => sm_arch_sm_version: u32;
         /// Shader program version in the same form.
         104 => sm_arch_spa_version: u32;
-        /// Warps per SM as the driver reports them (96 on Orin, above what SM 8.7 runs).
+        /// Warps per SM as the driver reports them (96 on Orin; SM 8.7 runs fewer).
         108 => sm_arch_warp_count: u32;
         /// Highest request of the control node.
         112 => gpu_ioctl_nr_last: i16;
@@ -66,7 +66,7 @@ uapi_struct! {
         118 => ioctl_channel_nr_last: i16;
         /// Highest request of address spaces.
         120 => as_ioctl_nr_last: i16;
-        /// Bits of a GPU virtual address that user space may use.
+        /// Number of bits of a GPU virtual address in user space.
         122 => gpu_va_bit_count: u8;
         /// Not used.
         123 => reserved: u8;
@@ -100,7 +100,7 @@ uapi_struct! {
         188 => cbc_cache_line_size: u32;
         /// Compression tags per such line.
         192 => cbc_comptags_per_line: u32;
-        /// Operations that one batched map takes.
+        /// Maximum number of operations per batched map.
         196 => map_buffer_batch_limit: u32;
         /// Highest GPC clock in Hz.
         200 => max_freq: u64;
@@ -130,7 +130,7 @@ uapi_struct! {
         243 => vbios_oem_version: u8;
         /// VBIOS version.
         244 => vbios_version: u32;
-        /// Register operations that one call takes.
+        /// Maximum number of register operations per call.
         248 => reg_ops_limit: u32;
         /// Not used.
         252 => reserved1: u32;
@@ -170,7 +170,7 @@ uapi_struct! {
         312 => max_dbg_tsg_timeslice: u32;
         /// Not used.
         316 => reserved5: u32;
-        /// Identity of this open of the control node.
+        /// Instance id of this open control node.
         320 => device_instance_id: u64;
     }
 }
@@ -178,7 +178,7 @@ uapi_struct! {
 uapi_struct! {
     /// Argument of [`GET_CHARACTERISTICS`](super::GET_CHARACTERISTICS).
     pointing(gpu_characteristics_buf_addr) GetCharacteristics = "nvgpu_gpu_get_characteristics", 16 bytes {
-        /// In: bytes at the address. Out: bytes the kernel has.
+        /// In: size of the buffer in bytes. Out: size of the kernel's struct in bytes.
         0 => gpu_characteristics_buf_size: u64;
         /// A [`Characteristics`].
         8 => gpu_characteristics_buf_addr: u64;
@@ -186,7 +186,7 @@ uapi_struct! {
 }
 
 bitflags::bitflags! {
-    /// What the GPU and its driver can do ([`Characteristics::flags`]).
+    /// Features of the GPU and its driver ([`Characteristics::flags`]).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct GpuFlags: u64 {
         /// Syncpoints.
@@ -223,7 +223,7 @@ bitflags::bitflags! {
         const SUPPORT_DETERMINISTIC_SUBMIT_NO_JOBTRACKING = 1 << 18;
         /// Deterministic submits with job tracking.
         const SUPPORT_DETERMINISTIC_SUBMIT_FULL = 1 << 19;
-        /// The GPU snoops CPU caches where asked to.
+        /// The GPU snoops CPU caches on request.
         const SUPPORT_IO_COHERENCE = 1 << 20;
         /// Rescheduling of the runlist on request.
         const SUPPORT_RESCHEDULE_RUNLIST = 1 << 21;
@@ -247,7 +247,7 @@ bitflags::bitflags! {
         const DRIVER_REDUCED_PROFILE = 1 << 31;
         /// MMU debug mode per context.
         const SUPPORT_SET_CTX_MMU_DEBUG_MODE = 1 << 32;
-        /// A fault stops the TSG, not the machine.
+        /// A fault stops the TSG only.
         const SUPPORT_FAULT_RECOVERY = 1 << 33;
         /// Changing the kind of a mapping.
         const SUPPORT_MAPPING_MODIFY = 1 << 34;

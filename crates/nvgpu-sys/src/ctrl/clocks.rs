@@ -55,7 +55,7 @@ uapi_struct! {
         0 => flags: u32;
         /// Not used.
         4 => pad0: u16;
-        /// Entries at the address; 0 asks for their number.
+        /// Capacity of the array; 0 requests the number of entries.
         6 => num_entries: u16;
         /// Array of [`ClkRange`].
         8 => clk_range_entries: u64;
@@ -77,7 +77,7 @@ uapi_struct! {
         0 => flags: u32;
         /// Clock domain.
         4 => clk_domain: u32;
-        /// Entries at the address; 0 asks for their number.
+        /// Capacity of the array; 0 requests the number of entries.
         8 => max_entries: u16;
         /// Out: entries there are.
         10 => num_entries: u16;
@@ -109,7 +109,7 @@ uapi_struct! {
         0 => flags: u32;
         /// One of the `CLK_TYPE_*` values, or 0 for all.
         4 => clk_type: u16;
-        /// Entries at the address; 0 asks for their number.
+        /// Capacity of the array; 0 requests the number of entries.
         6 => num_entries: u16;
         /// Array of [`ClkInfo`].
         8 => clk_info_entries: u64;

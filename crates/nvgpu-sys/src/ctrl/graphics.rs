@@ -1,4 +1,4 @@
-//! Depth culling, clears, compression and video memory: of no use to compute on Orin.
+//! Depth culling, clears, compression and video memory: not used by compute on Orin.
 
 use crate::layout::uapi_struct;
 
@@ -69,7 +69,7 @@ uapi_struct! {
         40 => ref_cnt: u32;
         /// Out: format of the value.
         44 => format: u32;
-        /// One of the `ZBC_TYPE_*` values; [`ZBC_TYPE_INVALID`] asks for the table's size.
+        /// One of the `ZBC_TYPE_*` values; [`ZBC_TYPE_INVALID`] requests the size of the table.
         48 => kind: u32, "type";
         /// In: index of the entry. Out: size of the table.
         52 => index_size: u32;
@@ -97,7 +97,7 @@ uapi_struct! {
         40 => block_height_log2: u32;
         /// [`crate::channel::SubmitFlags`].
         44 => submit_flags: u32;
-        /// Syncpoint to wait for, or a sync-file; then the one returned.
+        /// In: syncpoint or sync-file to wait for. Out: the returned one.
         48 => fence_id: u32, "fence.syncpt_id";
         /// Its value.
         52 => fence_value: u32, "fence.syncpt_value";
@@ -170,8 +170,8 @@ bitflags::bitflags! {
 }
 
 bitflags::bitflags! {
-    /// Flags of [`AllocVidmem::flags`]. How the CPU may map the memory is the field
-    /// [`CPU_ACCESS_MASK`]; 0 there is not at all.
+    /// Flags of [`AllocVidmem::flags`]. The field [`CPU_ACCESS_MASK`] selects the kind of CPU mapping;
+    /// 0 means none.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct AllocVidmemFlags: u32 {
         /// Contiguous memory.
@@ -189,7 +189,7 @@ bitflags::bitflags! {
 pub const CPU_ACCESS_MASK: u32 = 0xe;
 /// Words of a colour in the zero-bandwidth-clear table.
 pub const ZBC_COLOR_VALUE_SIZE: usize = 4;
-/// No kind of clear value; asks for the size of the table.
+/// No clear value: requests the size of the table.
 pub const ZBC_TYPE_INVALID: u32 = 0;
 /// Clear value of a colour.
 pub const ZBC_TYPE_COLOR: u32 = 1;

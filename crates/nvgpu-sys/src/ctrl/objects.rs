@@ -1,11 +1,11 @@
-//! Making objects, flushing caches, registering buffers, debug switches.
+//! Object creation, cache flushes, buffer registration, debug modes.
 
 use crate::layout::uapi_struct;
 
 uapi_struct! {
     /// Argument of [`ALLOC_AS`](super::ALLOC_AS).
     plain AllocAs = "nvgpu_alloc_as_args", 64 bytes {
-        /// Big page in bytes; 0 on ga10b, which has none.
+        /// Big page size in bytes; 0 on ga10b, which has none.
         0 => big_page_size: u32;
         /// Out: descriptor of the address space.
         4 => as_fd: i32;
@@ -15,7 +15,7 @@ uapi_struct! {
         12 => reserved: u32;
         /// First user address, a nonzero multiple of 2 MiB.
         16 => va_range_start: u64;
-        /// End of the user range, a multiple of 2 MiB; the kernel's own 4 GiB follow.
+        /// End of the user range, a multiple of 2 MiB; the kernel's 4 GiB follow.
         24 => va_range_end: u64;
         /// Split between small and big pages; 0 on ga10b.
         32 => va_range_split: u64;
@@ -31,9 +31,9 @@ uapi_struct! {
         0 => tsg_fd: u32;
         /// [`OpenTsgFlags`].
         4 => flags: u32;
-        /// With [`OpenTsgFlags::SHARE`]: instance that issued the token; else 0.
+        /// With [`OpenTsgFlags::SHARE`]: instance that issued the token; otherwise 0.
         8 => source_device_instance_id: u64;
-        /// With [`OpenTsgFlags::SHARE`]: the token; else 0.
+        /// With [`OpenTsgFlags::SHARE`]: the token; otherwise 0.
         16 => share_token: u64;
     }
 }
@@ -104,7 +104,7 @@ uapi_struct! {
         6 => reserved1: u16;
         /// Bytes of the caller's own choice.
         8 => metadata_addr: u64;
-        /// How many, at most [`REGISTER_BUFFER_METADATA_MAX_SIZE`].
+        /// Size of the metadata in bytes, at most [`REGISTER_BUFFER_METADATA_MAX_SIZE`].
         16 => metadata_size: u32;
         /// [`RegisterBufferFlags`].
         20 => flags: u32;
@@ -163,7 +163,7 @@ bitflags::bitflags! {
     pub struct FlushL2Operations: u8 {
         /// Write the L2 back.
         const L2_FLUSH = 1;
-        /// Discard the L2's lines; only together with `L2_FLUSH`.
+        /// Invalidate the lines of the L2; only together with `L2_FLUSH`.
         const L2_INVALIDATE = 2;
         /// Wait for writes to reach memory.
         const FB_FLUSH = 4;
@@ -174,7 +174,7 @@ bitflags::bitflags! {
     /// Flags of [`SetDeterministicOpts::flags`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct DeterministicOpts: u32 {
-        /// The GPU may power down; the doorbell page vanishes with it.
+        /// The GPU may power down; accesses to the doorbell page then fault.
         const ALLOW_RAILGATING = 1;
         /// The GPU stays powered.
         const DISALLOW_RAILGATING = 2;
@@ -235,7 +235,7 @@ bitflags::bitflags! {
     }
 }
 
-/// Most bytes of metadata that a buffer can carry.
+/// Maximum size of the metadata of a buffer, in bytes.
 pub const REGISTER_BUFFER_METADATA_MAX_SIZE: u32 = 256;
 /// [`RegisterBuffer::comptags_alloc_control`]: no compression tags.
 pub const COMPTAGS_ALLOC_NONE: u8 = 0;

@@ -1,11 +1,11 @@
-//! Which units the chip has and where they sit.
+//! Units of the chip and their locations.
 
 use crate::layout::uapi_struct;
 
 uapi_struct! {
     /// Argument of [`GET_TPC_MASKS`](super::GET_TPC_MASKS).
     pointing(mask_buf_addr) GetTpcMasks = "nvgpu_gpu_get_tpc_masks_args", 16 bytes {
-        /// In: bytes at the address. Out: bytes there are.
+        /// In: size of the buffer in bytes. Out: size of the list in bytes.
         0 => mask_buf_size: u32;
         /// Not used.
         4 => reserved: u32;
@@ -17,7 +17,7 @@ uapi_struct! {
 uapi_struct! {
     /// Argument of [`GET_GPC_LOCAL_TO_PHYSICAL_MAP`](super::GET_GPC_LOCAL_TO_PHYSICAL_MAP).
     pointing(physical_gpc_buf_addr) GetGpcPhysicalMap = "nvgpu_gpu_get_gpc_physical_map_args", 16 bytes {
-        /// Bytes at the address: 4 for each GPC present, exactly.
+        /// Size of the buffer in bytes: exactly 4 per GPC present.
         0 => map_buf_size: u32;
         /// Not used.
         4 => reserved: u32;
@@ -29,7 +29,7 @@ uapi_struct! {
 uapi_struct! {
     /// Argument of [`GET_GPC_LOCAL_TO_LOGICAL_MAP`](super::GET_GPC_LOCAL_TO_LOGICAL_MAP).
     pointing(logical_gpc_buf_addr) GetGpcLogicalMap = "nvgpu_gpu_get_gpc_logical_map_args", 16 bytes {
-        /// Bytes at the address: 4 for each GPC present, exactly.
+        /// Size of the buffer in bytes: exactly 4 per GPC present.
         0 => map_buf_size: u32;
         /// Not used.
         4 => reserved: u32;
@@ -49,7 +49,7 @@ uapi_struct! {
 }
 
 uapi_struct! {
-    /// Where one SM sits; result of [`VSMS_MAPPING`](super::VSMS_MAPPING).
+    /// Location of one SM; result of [`VSMS_MAPPING`](super::VSMS_MAPPING).
     plain VsmsMappingEntry = "nvgpu_gpu_vsms_mapping_entry", 6 bytes {
         /// Logical GPC.
         0 => gpc_logical_index: u8;
@@ -69,7 +69,7 @@ uapi_struct! {
 uapi_struct! {
     /// Argument of [`VSMS_MAPPING`](super::VSMS_MAPPING).
     pointing(vsms_map_buf_addr) VsmsMapping = "nvgpu_gpu_vsms_mapping", 8 bytes {
-        /// Array of [`VsmsMappingEntry`], as many as there are SMs.
+        /// Array of [`VsmsMappingEntry`], one per SM.
         0 => vsms_map_buf_addr: u64;
     }
 }
@@ -91,7 +91,7 @@ uapi_struct! {
 uapi_struct! {
     /// Argument of [`GET_ENGINE_INFO`](super::GET_ENGINE_INFO).
     pointing(engine_info_buf_addr) GetEngineInfo = "nvgpu_gpu_get_engine_info_args", 16 bytes {
-        /// In: bytes at the address. Out: bytes there are.
+        /// In: size of the buffer in bytes. Out: size of the list in bytes.
         0 => engine_info_buf_size: u32;
         /// Not used.
         4 => reserved: u32;
@@ -103,7 +103,7 @@ uapi_struct! {
 uapi_struct! {
     /// Argument of [`GET_FBP_L2_MASKS`](super::GET_FBP_L2_MASKS).
     pointing(mask_buf_addr) GetFbpL2Masks = "nvgpu_gpu_get_fbp_l2_masks_args", 16 bytes {
-        /// In: bytes at the address. Out: bytes there are.
+        /// In: size of the buffer in bytes. Out: size of the list in bytes.
         0 => mask_buf_size: u32;
         /// Not used.
         4 => reserved: u32;

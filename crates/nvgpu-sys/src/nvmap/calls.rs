@@ -1,4 +1,4 @@
-//! Requests with memory of the caller, which take slices here instead of addresses.
+//! Requests that access memory of the caller, as functions that take slices.
 
 use super::{
     CACHE_LIST, CACHE_LIST_ELEM_SIZE_U64, CacheOpList, FdForRangeFromList, GET_FD_FOR_RANGE_FROM_LIST, READ,
@@ -7,17 +7,17 @@ use super::{
 use crate::Errno;
 use crate::door::DoorFd;
 
-/// How a [`read_rows`] or [`write_rows`] walks: rows of `row_bytes`, `handle_stride` bytes apart in the
-/// handle's memory and `user_stride` bytes apart in the caller's.
+/// Layout of a [`read_rows`] or [`write_rows`]: rows of `row_bytes`, with a stride of `handle_stride` bytes in the
+/// handle's memory and of `user_stride` bytes in the caller's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rows {
     /// First byte of the handle's memory.
     pub offset: u64,
     /// Bytes of a row.
     pub row_bytes: u64,
-    /// Bytes from row to row in the handle's memory, at least `row_bytes`.
+    /// Stride in the handle's memory in bytes, at least `row_bytes`.
     pub handle_stride: u64,
-    /// Bytes from row to row in the caller's memory, at least `row_bytes`.
+    /// Stride in the caller's memory in bytes, at least `row_bytes`.
     pub user_stride: u64,
     /// Number of rows.
     pub count: u64,
@@ -29,7 +29,7 @@ impl Rows {
         Self { offset, row_bytes: len, handle_stride: len, user_stride: len, count: 1 }
     }
 
-    /// Bytes from the first to the last in the caller's memory; `None` beyond 2^64.
+    /// Size of the rows in the caller's memory, in bytes; `None` if it exceeds 64 bits.
     pub fn user_len(&self) -> Option<u64> {
         match self.count.checked_sub(1) {
             Some(steps) => self.user_stride.checked_mul(steps)?.checked_add(self.row_bytes),
@@ -51,14 +51,14 @@ impl Rows {
         }
     }
 
-    /// Whether the rows lie in `len` bytes of the caller's memory.
+    /// Whether the rows fit in `len` bytes of the caller's memory.
     fn fit(&self, len: usize) -> Result<(), Errno> {
         // CAST: a length has at most 64 bits.
         if self.user_len().is_some_and(|needed| needed <= len as u64) { Ok(()) } else { Err(Errno::OVERFLOW) }
     }
 }
 
-/// Copies `bytes` into the memory of `handle` at `offset`; returns how many bytes were copied.
+/// Copies `bytes` into the memory of `handle` at `offset` and returns the number of bytes copied.
 ///
 /// # Errors
 ///
@@ -69,7 +69,7 @@ pub fn write(fd: &DoorFd, handle: u32, offset: u64, bytes: &[u8]) -> Result<u64,
     write_rows(fd, handle, Rows::single(offset, bytes.len() as u64), bytes)
 }
 
-/// Copies the memory of `handle` at `offset` into `bytes`; returns how many bytes were copied.
+/// Copies the memory of `handle` at `offset` into `bytes` and returns the number of bytes copied.
 ///
 /// # Errors
 ///
@@ -79,7 +79,7 @@ pub fn read(fd: &DoorFd, handle: u32, offset: u64, bytes: &mut [u8]) -> Result<u
     read_rows(fd, handle, Rows::single(offset, bytes.len() as u64), bytes)
 }
 
-/// Copies rows of `bytes` into the memory of `handle`; returns how many bytes were copied.
+/// Copies rows of `bytes` into the memory of `handle` and returns the number of bytes copied.
 ///
 /// # Errors
 ///
@@ -88,12 +88,12 @@ pub fn read(fd: &DoorFd, handle: u32, offset: u64, bytes: &mut [u8]) -> Result<u
 pub fn write_rows(fd: &DoorFd, handle: u32, rows: Rows, bytes: &[u8]) -> Result<u64, Errno> {
     rows.fit(bytes.len())?;
     let mut argument = rows.argument(handle, bytes.as_ptr());
-    // SAFETY: `addr` is the start of `bytes`, which the call only reads; the rows lie inside.
+    // SAFETY: `addr` is the start of `bytes`, which the call only reads; the rows are inside.
     unsafe { WRITE.send_pointing(fd, &mut argument) }?;
     Ok(argument.count)
 }
 
-/// Copies the memory of `handle` into rows of `bytes`; returns how many bytes were copied.
+/// Copies the memory of `handle` into rows of `bytes` and returns the number of bytes copied.
 ///
 /// # Errors
 ///
@@ -106,12 +106,12 @@ pub fn read_rows(fd: &DoorFd, handle: u32, rows: Rows, bytes: &mut [u8]) -> Resu
     Ok(argument.count)
 }
 
-/// Does cache maintenance on parts of several handles; the three lists go together.
+/// Performs cache maintenance on parts of several handles; the three lists have one element per part.
 ///
 /// # Errors
 ///
-/// `EINVAL` for an empty list, lists of different lengths, an unknown handle, or handles of which
-/// only some are synchronised at reservation; `EPERM` for a handle without memory.
+/// `EINVAL` for an empty list, lists of different lengths, an unknown handle, or a mix of handles with
+/// and without synchronisation at reservation; `EPERM` for a handle without memory.
 pub fn cache_list(
     fd: &DoorFd,
     op: i32,
@@ -130,16 +130,16 @@ pub fn cache_list(
         nr: u32::try_from(handles.len()).map_err(|_| Errno::OVERFLOW)?,
         op: op | CACHE_LIST_ELEM_SIZE_U64,
     };
-    // SAFETY: the three arrays are borrowed for the call, which only reads them, `nr` elements each.
+    // SAFETY: the three arrays of `nr` elements are borrowed for the call, which only reads them.
     unsafe { CACHE_LIST.send_pointing(fd, &mut argument) }.map(drop)
 }
 
-/// Makes a dma-buf over `size` bytes from byte `offset` on of the handles laid one after the other. It has no
-/// handle number; [`FROM_FD`](super::FROM_FD) gives it one.
+/// Creates a dma-buf over the `size` bytes at `offset` of the concatenated handles. It has no handle number;
+/// [`FROM_FD`](super::FROM_FD) creates one.
 ///
-/// r36.4.3 corrupts its memory for ranges that do not begin with the first handle and reach beyond it, for
-/// offsets inside a page, for unknown handles, and for a handle that is part of two such dma-bufs at a time,
-/// or twice of one; it does not refuse them.
+/// r36.4.3 does not reject the following arguments, but corrupts its own memory: a range that starts after the first
+/// byte of the first handle and extends beyond that handle, an offset inside a page, an unknown handle, and a handle
+/// that is part of two such dma-bufs at a time, or twice of one.
 ///
 /// # Errors
 ///
@@ -154,12 +154,12 @@ pub fn fd_for_range_from_list(fd: &DoorFd, handles: &[u32], offset: u64, size: u
         size,
         ..FdForRangeFromList::default()
     };
-    // SAFETY: the array is borrowed for the call, which only reads it, `num_handles` elements.
+    // SAFETY: the array of `num_handles` elements is borrowed for the call, which only reads it.
     unsafe { GET_FD_FOR_RANGE_FROM_LIST.send_pointing(fd, &mut argument) }?;
     Ok(DoorFd::from_raw(fd.door(), argument.fd))
 }
 
-/// Registers `text` for the allocation tag `tag`, machine-wide; the kernel keeps 31 bytes.
+/// Registers `text` for the allocation tag `tag`, system-wide; the kernel stores 31 bytes.
 ///
 /// # Errors
 ///
@@ -171,6 +171,6 @@ pub fn set_tag_label(fd: &DoorFd, tag: u16, text: &str) -> Result<(), Errno> {
         // CAST: an address has at most 64 bits.
         addr: text.as_ptr().expose_provenance() as u64,
     };
-    // SAFETY: `addr` is the start of `text`, which the call only reads, `len` long.
+    // SAFETY: `addr` is the start of `text`, `len` bytes long, which the call only reads.
     unsafe { SET_TAG_LABEL.send_pointing(fd, &mut argument) }.map(drop)
 }

@@ -1,5 +1,5 @@
-//! What a 64-bit process on bare metal never sends: the forms of 32-bit processes, memory between
-//! virtual machines, tokens of the SCI-IPC library, and a request that the driver has dropped.
+//! Arguments that a 64-bit process on bare metal does not send: variants for 32-bit processes, inter-VM
+//! memory, tokens of the SCI-IPC library, and a request that the driver no longer has.
 
 use crate::layout::uapi_struct;
 
@@ -15,11 +15,11 @@ uapi_struct! {
         8 => offset: u32;
         /// Bytes per element.
         12 => elem_size: u32;
-        /// Bytes from element to element in the handle.
+        /// Stride in the handle in bytes.
         16 => hmem_stride: u32;
-        /// Bytes from element to element in user memory.
+        /// Stride in user memory in bytes.
         20 => user_stride: u32;
-        /// In: number of elements. Out: bytes copied.
+        /// In: number of elements. Out: number of bytes copied.
         24 => count: u32;
     }
 }

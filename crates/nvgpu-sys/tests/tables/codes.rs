@@ -1,9 +1,9 @@
-//! The request codes once more as literals, so that an error in the encoder cannot hide behind an
-//! equal error in the comparison with the table.
+//! The request codes as literals. The comparison with the tables uses the same encoder, so it would not
+//! find an error in it.
 
 use nvgpu_sys::{RequestInfo, address_space, channel, ctrl, host1x, nvmap, tsg};
 
-/// Every request of a family has its literal, and there are no others.
+/// Every request of a family has a literal, and every literal a request.
 fn check(all: &[RequestInfo], literals: &[(u32, u32)]) {
     for (code, literal) in literals {
         assert_eq!(code, literal, "{code:#010x}");

@@ -1,4 +1,4 @@
-//! Every flag and constant of the headers against the crate's.
+//! Compares every flag and constant of the crate with the headers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -246,7 +246,7 @@ fn every_constant_of_nvmap_has_the_kernels_value() {
     check("nvmap", nvmap_constants().into_iter().map(|(name, value)| (name.to_owned(), value)));
 }
 
-/// All of that table belong to earlier releases.
+/// All constants of that table belong to earlier releases.
 #[test]
 fn the_fence_header_has_no_constants() {
     check("host1x", []);

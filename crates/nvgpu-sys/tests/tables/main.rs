@@ -1,6 +1,6 @@
-//! Holds every struct, request code and constant of the crate against the tables read off the
-//! kernel's headers (L4T r36.4.3), which lie in `tests/abi`, and walks the tables: what is in them and
-//! belongs to the families of this crate must be in the crate.
+//! Compares every struct, request code and constant of the crate with the tables in `tests/abi`, which
+//! were extracted from the kernel's headers (L4T r36.4.3). Everything in the tables that belongs to the
+//! families of this crate must be in the crate.
 
 mod codes;
 mod constants;
@@ -105,7 +105,7 @@ fn every_request_is_listed_under_its_header() {
     }
 }
 
-/// Prefixes of structs and constants that belong to nodes and features this crate leaves out.
+/// Prefixes of structs and constants of nodes and features that this crate omits.
 const LEFT_OUT: [&str; 10] = [
     // Debugger, profiler, context-switch traces, scheduler control and scheduling domains.
     "nvgpu_dbg_",
@@ -113,13 +113,13 @@ const LEFT_OUT: [&str; 10] = [
     "nvgpu_ctxsw_",
     "nvgpu_sched_",
     "nvgpu_nvs_",
-    // Descriptors of GET_EVENT_FD, which ga10b refuses.
+    // Descriptors of GET_EVENT_FD, which ga10b does not support.
     "nvgpu_gpu_event_",
     "nvgpu_gpu_set_event_filter_args",
     "nvgpu_event_ioctl_",
     // Files of debugfs.
     "nvmap_debugfs_",
-    // Requests of earlier releases that no node of this one serves.
+    // Requests of earlier releases that no node of this release implements.
     "nvhost",
 ];
 
@@ -175,17 +175,17 @@ fn every_request_has_the_kernels_code() {
     check_family(&nvgpu, 'T', "", tsg::ALL);
     check_family(&nvgpu, 'H', "", channel::ALL);
     check_family(&table("nvmap"), 'N', "", nvmap::ALL);
-    // The header beside it names requests of earlier releases that no node serves any more.
+    // The header also declares requests of earlier releases that no node implements any more.
     check_family(&table("host1x"), 'X', "", host1x::ALL);
 }
 
-/// The one struct of the crate that lies in a header of Linux itself, `linux/sync_file.h`.
+/// The only struct of the crate from a header of Linux itself, `linux/sync_file.h`.
 #[test]
 fn the_sync_file_request_has_linuxs_code() {
     assert_eq!(nvgpu_sys::sync_file::code::FILE_INFO, 0xc038_3e04);
 }
 
-/// What the README says has no driver case is what the table says, name by name.
+/// The README lists the same requests without a driver case as the table.
 #[test]
 fn the_readme_names_the_requests_without_a_driver_case() {
     let readme = include_str!("../../README.md");
@@ -207,7 +207,7 @@ fn the_readme_names_the_requests_without_a_driver_case() {
     assert_eq!(named, without);
 }
 
-/// The first 128 bytes as an Orin answered GET_CHARACTERISTICS, through this crate's struct.
+/// Decodes the first 128 bytes that an Orin returned for GET_CHARACTERISTICS.
 #[test]
 fn a_real_boards_characteristics_decode_to_what_it_printed() {
     let board = table("ga10b-characteristics");

@@ -1,8 +1,8 @@
 //! Memory: `/dev/nvmap` (family `N`).
 //!
-//! nvmap hands out *handles*: numbers that are neither descriptors nor addresses. A handle is
-//! created with a size, then given memory from a heap, then exported as a dma-buf descriptor, which
-//! the CPU maps and the GPU driver takes. Layouts: `nvidia-oot/include/uapi/linux/nvmap.h`; flag
+//! nvmap manages *handles*: numbers that are neither descriptors nor addresses. A handle is created
+//! with a size, then backed with memory from a heap, then exported as a dma-buf descriptor, which the
+//! CPU and the GPU driver map. Layouts: `nvidia-oot/include/uapi/linux/nvmap.h`; flag
 //! values: `nvidia-oot/include/linux/nvmap.h`.
 
 mod calls;
@@ -21,16 +21,16 @@ pub const FAMILY: u8 = b'N';
 
 requests! {
     family FAMILY;
-    /// Creates a handle of `size_or_fd` bytes; the number comes back in `handle`.
+    /// Creates a handle of `size_or_fd` bytes and returns its number in `handle`.
     ReadWrite 0 CREATE ("NVMAP_IOC_CREATE"): CreateHandle;
-    /// Creates a handle of a 64-bit size; the number comes back in the low half of the size.
+    /// Creates a handle with a 64-bit size and returns its number in the low half of the size.
     ReadWrite 1 CREATE_64 ("NVMAP_IOC_CREATE_64"): CreateHandle64;
-    /// A handle by number; deprecated: `ENOTTY`.
+    /// Opens a handle by number; deprecated: `ENOTTY`.
     ReadWrite 2 FROM_ID ("NVMAP_IOC_FROM_ID"): CreateHandle;
     /// Gives a handle memory.
     Write 3 ALLOC ("NVMAP_IOC_ALLOC"): AllocHandle;
-    /// Drops the handle whose number is the argument itself. Always succeeds. If the number is an
-    /// open dma-buf descriptor of the process, that descriptor is closed instead: never pass one.
+    /// Frees the handle whose number is the argument. Always succeeds. If the number is an open
+    /// dma-buf descriptor of the process, the kernel closes that descriptor instead: never pass one.
     None 4 FREE ("NVMAP_IOC_FREE");
     /// Copies user memory into a handle.
     Write 6 WRITE ("NVMAP_IOC_WRITE"): RwHandle;
@@ -40,7 +40,7 @@ requests! {
     Write 6 WRITE_32 ("NVMAP_IOC_WRITE_32"): RwHandle32;
     /// [`READ`] from a 32-bit process.
     Write 7 READ_32 ("NVMAP_IOC_READ_32"): RwHandle32;
-    /// One property of a handle. No driver case: `ENOTTY`; see [`PARAMETERS`].
+    /// Returns one property of a handle. No driver case: `ENOTTY`; see [`PARAMETERS`].
     ReadWrite 8 PARAM ("NVMAP_IOC_PARAM"): HandleParam;
     /// [`PARAM`] from a 32-bit process. No driver case: `ENOTTY`.
     ReadWrite 8 PARAM_32 ("NVMAP_IOC_PARAM_32"): HandleParam32;
@@ -50,7 +50,7 @@ requests! {
     Write 12 CACHE_64 ("NVMAP_IOC_CACHE_64"): CacheOp64;
     /// [`CACHE`] from a 32-bit process.
     Write 12 CACHE_32 ("NVMAP_IOC_CACHE_32"): CacheOp32;
-    /// The number of a handle; deprecated: `ENOTTY`.
+    /// Returns the number of a handle; deprecated: `ENOTTY`.
     ReadWrite 13 GET_ID ("NVMAP_IOC_GET_ID"): CreateHandle;
     /// Exports the handle in `handle` as a new dma-buf descriptor in `size_or_fd`.
     ReadWrite 15 GET_FD ("NVMAP_IOC_GET_FD"): CreateHandle;
@@ -58,38 +58,38 @@ requests! {
     ReadWrite 16 FROM_FD ("NVMAP_IOC_FROM_FD"): CreateHandle;
     /// Cache maintenance on parts of several handles.
     Write 17 CACHE_LIST ("NVMAP_IOC_CACHE_LIST"): CacheOpList;
-    /// A handle by its name between virtual machines; `size_or_fd` and `handle` hold the 64-bit name.
+    /// Opens a handle by its inter-VM name; `size_or_fd` and `handle` contain the 64-bit name.
     ReadWrite 19 FROM_IVC_ID ("NVMAP_IOC_FROM_IVC_ID"): CreateHandle;
-    /// A handle's name between virtual machines.
+    /// Returns the inter-VM name of a handle.
     ReadWrite 20 GET_IVC_ID ("NVMAP_IOC_GET_IVC_ID"): CreateHandle;
-    /// Mask of the heaps between virtual machines.
+    /// Mask of the inter-VM heaps.
     Read 21 GET_IVM_HEAPS ("NVMAP_IOC_GET_IVM_HEAPS"): u32;
-    /// Makes a handle over memory that the process already has.
+    /// Creates a handle for existing memory of the process.
     ReadWrite 22 FROM_VA ("NVMAP_IOC_FROM_VA"): CreateHandleFromVa;
     /// Tests pinning of user memory.
     ReadWrite 23 GUP_TEST ("NVMAP_IOC_GUP_TEST"): GupTest;
-    /// Registers a text for an allocation tag, machine-wide.
+    /// Registers a text for an allocation tag, system-wide.
     Write 24 SET_TAG_LABEL ("NVMAP_IOC_SET_TAG_LABEL"): SetTagLabel;
-    /// Mask of the carveout heaps; the system-memory heap is never in it.
+    /// Mask of the carveout heaps; never includes the system-memory heap.
     Read 25 GET_AVAILABLE_HEAPS ("NVMAP_IOC_GET_AVAILABLE_HEAPS"): AvailableHeaps;
     /// Size of one carveout heap.
     Read 26 GET_HEAP_SIZE ("NVMAP_IOC_GET_HEAP_SIZE"): HeapSize;
-    /// What the kernel knows of a handle; reads its argument although encoded as output.
+    /// Returns the properties of a handle; reads its argument although encoded as output.
     Read 27 PARAMETERS ("NVMAP_IOC_PARAMETERS"): HandleParameters;
-    /// Gives a handle memory of the heap between virtual machines.
+    /// Backs a handle with memory of the inter-VM heap.
     Write 101 ALLOC_IVM ("NVMAP_IOC_ALLOC_IVM"): AllocIvmHandle;
-    /// Sets how far the protected memory may shrink, in bytes.
+    /// Sets the size below which the protected memory does not shrink, in bytes.
     Write 102 VPR_FLOOR_SIZE ("NVMAP_IOC_VPR_FLOOR_SIZE"): u32;
-    /// A token with which another process imports a handle; reads its argument although encoded as
+    /// Returns a token with which another process imports a handle; reads its argument although encoded as
     /// output.
     Read 103 GET_SCIIPCID ("NVMAP_IOC_GET_SCIIPCID"): SciIpcMap;
     /// Imports a handle by such a token; reads its argument although encoded as output.
     Read 104 HANDLE_FROM_SCIIPCID ("NVMAP_IOC_HANDLE_FROM_SCIIPCID"): SciIpcMap;
     /// Total and free bytes of one heap; reads its argument although encoded as output.
     Read 105 QUERY_HEAP_PARAMS ("NVMAP_IOC_QUERY_HEAP_PARAMS"): QueryHeapParams;
-    /// A second handle for the same memory, possibly read-only.
+    /// Creates a second handle for the same memory, optionally read-only.
     ReadWrite 106 DUP_HANDLE ("NVMAP_IOC_DUP_HANDLE"): DuplicateHandle;
-    /// One dma-buf over parts of several handles; reads its argument although encoded as output.
+    /// Creates one dma-buf over parts of several handles; reads its argument although encoded as output.
     Read 107 GET_FD_FOR_RANGE_FROM_LIST ("NVMAP_IOC_GET_FD_FOR_RANGE_FROM_LIST"):
         FdForRangeFromList;
 }
@@ -155,11 +155,11 @@ uapi_struct! {
         16 => offset: u64;
         /// Bytes per element.
         24 => elem_size: u64;
-        /// Bytes from element to element in the handle.
+        /// Stride in the handle in bytes.
         32 => hmem_stride: u64;
-        /// Bytes from element to element in user memory.
+        /// Stride in user memory in bytes.
         40 => user_stride: u64;
-        /// In: number of elements. Out: bytes copied.
+        /// In: number of elements. Out: number of bytes copied.
         48 => count: u64;
     }
 }
@@ -219,7 +219,7 @@ uapi_struct! {
     pointing(addr) SetTagLabel = "nvmap_set_tag_label", 16 bytes {
         /// Allocation tag.
         0 => tag: u32;
-        /// Length of the text in bytes; the kernel keeps 31.
+        /// Length of the text in bytes; the kernel stores 31.
         4 => len: u32;
         /// The text.
         8 => addr: u64;
@@ -263,7 +263,7 @@ uapi_struct! {
         16 => access_flags: u32;
         /// Not read.
         20 => padding1: u32, "";
-        /// Out: heap bit, 0 while the handle has no memory.
+        /// Out: heap bit; 0 if the handle has no memory.
         24 => heap: u64;
         /// Out: alignment in bytes.
         32 => align: u64;
@@ -335,7 +335,7 @@ uapi_struct! {
         8 => num_handles: u32;
         /// Not read.
         12 => padding0: u32, "";
-        /// First byte, counted over the handles one after another.
+        /// First byte in the concatenation of the handles.
         16 => offset: u64;
         /// Length in bytes.
         24 => size: u64;
@@ -350,7 +350,7 @@ bitflags::bitflags! {
     /// Heaps of [`AllocHandle::heap_mask`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct Heaps: u32 {
-        /// General carveout; served from system memory where there is none, as on Orin.
+        /// General carveout; allocated from system memory on machines without one, such as Orin.
         const GENERIC = 1;
         /// Inter-VM memory.
         const IVM = 1 << 1;
@@ -366,7 +366,7 @@ bitflags::bitflags! {
         const TSEC = 1 << 27;
         /// Protected video memory; neither the CPU nor compute kernels can read it.
         const VPR = 1 << 28;
-        /// System memory, page by page: the heap to use.
+        /// System memory: the default heap.
         const IOVMM = 1 << 30;
     }
 }
@@ -389,7 +389,7 @@ bitflags::bitflags! {
         const CACHE_SYNC = 1 << 7;
         /// Cache maintenance happens when pages are reserved.
         const CACHE_SYNC_AT_RESERVE = 1 << 8;
-        /// Read-only for the GPU and for CPU mappings.
+        /// Read-only for GPU and CPU mappings.
         const READ_ONLY = 1 << 9;
     }
 }
@@ -410,11 +410,11 @@ pub const HANDLE_PARAM_HEAP: u32 = 4;
 pub const HANDLE_PARAM_KIND: u32 = 5;
 /// [`HandleParam::param`]: compression.
 pub const HANDLE_PARAM_COMPR: u32 = 6;
-/// Page reservation of earlier releases: give pages back.
+/// Page reservation of earlier releases: release pages.
 pub const PAGES_UNRESERVE: u32 = 0;
-/// Page reservation of earlier releases: take pages.
+/// Page reservation of earlier releases: reserve pages.
 pub const PAGES_RESERVE: u32 = 1;
-/// Page reservation of earlier releases: map pages when giving them back.
+/// Page reservation of earlier releases: map pages when they are released.
 pub const INSERT_PAGES_ON_UNRESERVE: u32 = 2;
 /// Page reservation of earlier releases: protect and clean.
 pub const PAGES_PROT_AND_CLEAN: u32 = 3;
@@ -430,11 +430,11 @@ pub const CACHE_CACHEABLE: u32 = 3;
 pub const CACHE_MASK: u32 = 3;
 /// Position of the 16-bit allocation tag in the flags.
 pub const TAG_SHIFT: u32 = 16;
-/// Bits of the flags that [`HandleFlags`] and the cache mode do not use belong to the tag.
+/// Flag bits that neither [`HandleFlags`] nor the cache mode use; they belong to the tag.
 pub const TAG_MASK: u32 = 0xffff << TAG_SHIFT;
 /// Write dirty lines back.
 pub const CACHE_OP_WB: i32 = 0;
-/// Discard lines; the kernel also writes dirty ones back.
+/// Invalidate lines; the kernel also writes dirty lines back.
 pub const CACHE_OP_INV: i32 = 1;
 /// Write back and discard.
 pub const CACHE_OP_WB_INV: i32 = 2;

@@ -1,7 +1,7 @@
 //! The control node `/dev/nvgpu/igpu0/ctrl` (family `G`).
 //!
-//! The only node a compute driver opens: it answers queries about the chip, hands out descriptors
-//! for address spaces, TSGs and channels, and its mmap is the doorbell page. Layouts:
+//! The only GPU node that a compute driver opens. It answers queries about the chip, creates address
+//! spaces, TSGs and channels, and maps the doorbell page. Layouts:
 //! `nvgpu/include/uapi/linux/nvgpu-ctrl.h`.
 
 mod characteristics;
@@ -42,7 +42,7 @@ pub use topology::{
 
 /// Family letter of the requests.
 pub const FAMILY: u8 = b'G';
-/// Highest request number that r36.4 knows.
+/// Highest request number of r36.4.
 pub const LAST: u32 = 44;
 
 requests! {
@@ -57,17 +57,17 @@ requests! {
     ReadWrite 4 ZBC_QUERY_TABLE ("NVGPU_GPU_IOCTL_ZBC_QUERY_TABLE"): ZbcQueryTable;
     /// Properties of the GPU, through a pointer; see [`get_characteristics`].
     ReadWrite 5 GET_CHARACTERISTICS ("NVGPU_GPU_IOCTL_GET_CHARACTERISTICS"): GetCharacteristics;
-    /// Makes a compressed buffer readable for an engine that knows no compression.
+    /// Makes a compressed buffer readable for an engine without compression.
     ReadWrite 6 PREPARE_COMPRESSIBLE_READ ("NVGPU_GPU_IOCTL_PREPARE_COMPRESSIBLE_READ"):
         PrepareCompressibleRead;
-    /// States what compression a write left behind.
+    /// Declares the compression state that a write leaves.
     ReadWrite 7 MARK_COMPRESSIBLE_WRITE ("NVGPU_GPU_IOCTL_MARK_COMPRESSIBLE_WRITE"):
         MarkCompressibleWrite;
     /// Creates an address space.
     ReadWrite 8 ALLOC_AS ("NVGPU_GPU_IOCTL_ALLOC_AS"): AllocAs;
     /// Creates a TSG.
     ReadWrite 9 OPEN_TSG ("NVGPU_GPU_IOCTL_OPEN_TSG"): OpenTsg;
-    /// Which TPCs are present, one mask per GPC; see [`get_tpc_masks`].
+    /// Masks of the TPCs present, one per GPC; see [`get_tpc_masks`].
     ReadWrite 10 GET_TPC_MASKS ("NVGPU_GPU_IOCTL_GET_TPC_MASKS"): GetTpcMasks;
     /// Creates a channel.
     ReadWrite 11 OPEN_CHANNEL ("NVGPU_GPU_IOCTL_OPEN_CHANNEL"): OpenChannel;
@@ -77,18 +77,18 @@ requests! {
     ReadWrite 14 SET_MMUDEBUG_MODE ("NVGPU_GPU_IOCTL_SET_MMUDEBUG_MODE"): MmuDebugMode;
     /// SM debug mode of a channel.
     ReadWrite 15 SET_SM_DEBUG_MODE ("NVGPU_GPU_IOCTL_SET_SM_DEBUG_MODE"): SmDebugMode;
-    /// Waits until the SMs pause; ga10b lacks it.
+    /// Waits until the SMs pause; not supported on ga10b.
     ReadWrite 16 WAIT_FOR_PAUSE ("NVGPU_GPU_IOCTL_WAIT_FOR_PAUSE"): WaitPause;
-    /// Which SMs raise exceptions.
+    /// Mask of the SMs with exceptions enabled.
     ReadWrite 17 GET_TPC_EXCEPTION_EN_STATUS ("NVGPU_GPU_IOCTL_GET_TPC_EXCEPTION_EN_STATUS"):
         TpcExceptionEnStatus;
     /// Number of SMs.
     ReadWrite 18 NUM_VSMS ("NVGPU_GPU_IOCTL_NUM_VSMS"): NumVsms;
-    /// Where each SM sits; the memory must hold [`NUM_VSMS`] entries.
+    /// Location of each SM; the memory must have room for [`NUM_VSMS`] entries.
     ReadWrite 19 VSMS_MAPPING ("NVGPU_GPU_IOCTL_VSMS_MAPPING"): VsmsMapping;
-    /// Resumes paused SMs; ga10b lacks it.
+    /// Resumes paused SMs; not supported on ga10b.
     None 21 RESUME_FROM_PAUSE ("NVGPU_GPU_IOCTL_RESUME_FROM_PAUSE");
-    /// Suspends the SMs; ga10b lacks it.
+    /// Suspends the SMs; not supported on ga10b.
     None 22 TRIGGER_SUSPEND ("NVGPU_GPU_IOCTL_TRIGGER_SUSPEND");
     /// Clears the error registers of all SMs.
     None 23 CLEAR_SM_ERRORS ("NVGPU_GPU_IOCTL_CLEAR_SM_ERRORS");
@@ -107,25 +107,25 @@ requests! {
     ReadWrite 29 CLK_GET_VF_POINTS ("NVGPU_GPU_IOCTL_CLK_GET_VF_POINTS"): ClkVfPointsArgs;
     /// Current frequencies.
     ReadWrite 30 CLK_GET_INFO ("NVGPU_GPU_IOCTL_CLK_GET_INFO"): ClkGetInfo;
-    /// Asks for a frequency.
+    /// Requests a frequency.
     ReadWrite 31 CLK_SET_INFO ("NVGPU_GPU_IOCTL_CLK_SET_INFO"): ClkSetInfo;
-    /// Opens a descriptor for clock and thermal events; ga10b refuses it.
+    /// Opens a descriptor for clock and thermal events; not supported on ga10b.
     ReadWrite 32 GET_EVENT_FD ("NVGPU_GPU_IOCTL_GET_EVENT_FD"): GetEventFd;
     /// Free video memory; Orin has none.
     ReadWrite 33 GET_MEMORY_STATE ("NVGPU_GPU_IOCTL_GET_MEMORY_STATE"): GetMemoryState;
-    /// Reads a voltage; ga10b refuses it.
+    /// Reads a voltage; not supported on ga10b.
     ReadWrite 34 GET_VOLTAGE ("NVGPU_GPU_IOCTL_GET_VOLTAGE"): GetVoltage;
-    /// Reads a current; ga10b refuses it.
+    /// Reads a current; not supported on ga10b.
     ReadWrite 35 GET_CURRENT ("NVGPU_GPU_IOCTL_GET_CURRENT"): GetCurrent;
-    /// Reads the power drawn; ga10b refuses it.
+    /// Reads the power drawn; not supported on ga10b.
     ReadWrite 36 GET_POWER ("NVGPU_GPU_IOCTL_GET_POWER"): GetPower;
-    /// Reads the temperature; ga10b refuses it.
+    /// Reads the temperature; not supported on ga10b.
     ReadWrite 37 GET_TEMPERATURE ("NVGPU_GPU_IOCTL_GET_TEMPERATURE"): GetTemperature;
-    /// Which L2 slices are present, one mask per FBP.
+    /// Masks of the L2 slices present, one per FBP.
     ReadWrite 38 GET_FBP_L2_MASKS ("NVGPU_GPU_IOCTL_GET_FBP_L2_MASKS"): GetFbpL2Masks;
-    /// Sets the temperature that raises an alert; ga10b refuses it.
+    /// Sets the temperature that raises an alert; not supported on ga10b.
     ReadWrite 39 SET_THERM_ALERT_LIMIT ("NVGPU_GPU_IOCTL_SET_THERM_ALERT_LIMIT"): SetThermAlertLimit;
-    /// Lets the GPU power down under idle deterministic channels, or not.
+    /// Allows or forbids power-down while deterministic channels are idle.
     ReadWrite 40 SET_DETERMINISTIC_OPTS ("NVGPU_GPU_IOCTL_SET_DETERMINISTIC_OPTS"):
         SetDeterministicOpts;
     /// Attaches metadata to a dma-buf.
@@ -140,7 +140,7 @@ requests! {
         GetGpcLogicalMap;
 }
 
-/// Runlist argument for the graphics and compute engine, whatever its number.
+/// Runlist argument that selects the runlist of the graphics and compute engine.
 pub const RUNLIST_GR: i32 = -1;
 /// Engine id: graphics and compute.
 pub const ENGINE_GR: u32 = 0;
@@ -162,35 +162,35 @@ pub const MAX_ARG_SIZE: usize = 264;
 pub const TIME_SOURCE_TSC: u32 = 1;
 /// CPU clock of a correlation: microseconds since the epoch.
 pub const TIME_SOURCE_OSTIME: u32 = 2;
-/// Pairs that one correlation call returns at most.
+/// Maximum number of pairs per correlation call.
 pub const TIME_CORRELATION_MAX_COUNT: u32 = 16;
-/// The clock queries look only at the domains named in the array.
+/// Flag of the clock queries: only the domains in the array.
 pub const CLK_FLAG_SPECIFIC_DOMAINS: u32 = 1;
 /// Clock domain of the memory.
 pub const CLK_DOMAIN_MCLK: u32 = 0;
 /// Clock domain of the GPCs, where kernels run.
 pub const CLK_DOMAIN_GPCCLK: u32 = 1;
-/// Frequency asked for.
+/// Requested frequency.
 pub const CLK_TYPE_TARGET: u16 = 1;
-/// Frequency set.
+/// Frequency that the clock is set to.
 pub const CLK_TYPE_ACTUAL: u16 = 2;
-/// Frequency counted.
+/// Measured frequency.
 pub const CLK_TYPE_EFFECTIVE: u16 = 3;
-/// Length of the doorbell page in bytes, the most that mmap of the node takes.
+/// Size of the doorbell page in bytes: the maximum length of an mmap of the node.
 pub const USERMODE_PAGE_SIZE: usize = 0x1_0000;
 /// Offset of the 64-bit PTIMER's low half in the doorbell page (`hw_usermode_tu104.h`).
 pub const USERMODE_TIME_0: usize = 0x80;
 /// Offset of the PTIMER's high half in the doorbell page.
 pub const USERMODE_TIME_1: usize = 0x84;
-/// Offset of the doorbell in the doorbell page (`hw_func_ga10b.h`): takes a channel's token.
+/// Offset of the doorbell in the doorbell page (`hw_func_ga10b.h`). Write a channel's token there.
 pub const USERMODE_DOORBELL: usize = 0x90;
 
-/// Reads the characteristics. Fields that an older kernel does not know stay 0; the second value
-/// is the size of the kernel's own struct in bytes.
+/// Reads the characteristics. Fields that an older kernel lacks are 0. The second value is the size
+/// of the kernel's struct in bytes.
 ///
 /// # Errors
 ///
-/// `EINVAL` also when the GPU cannot be powered on; `EFAULT` if the kernel could not copy out.
+/// `EINVAL`, also if the GPU cannot be powered on; `EFAULT` if the copy to user memory failed.
 pub fn get_characteristics(fd: &DoorFd) -> Result<(Characteristics, u64), Errno> {
     let mut characteristics = Characteristics::default();
     let mut argument = GetCharacteristics {
@@ -204,12 +204,12 @@ pub fn get_characteristics(fd: &DoorFd) -> Result<(Characteristics, u64), Errno>
     Ok((characteristics, argument.gpu_characteristics_buf_size))
 }
 
-/// Reads the TPC masks into `masks`, one per GPC; returns how many there are, which may be more
-/// than fit.
+/// Reads the TPC masks into `masks`, one per GPC, and returns their number, which may exceed the
+/// length of `masks`.
 ///
 /// # Errors
 ///
-/// The kernel's errno; `EFAULT` if the kernel could not copy out.
+/// The kernel's errno; `EFAULT` if the copy to user memory failed.
 pub fn get_tpc_masks(fd: &DoorFd, masks: &mut [u32]) -> Result<usize, Errno> {
     let mut argument = GetTpcMasks {
         mask_buf_size: u32::try_from(size_of_val(masks)).map_err(|_| Errno::OVERFLOW)?,
@@ -224,11 +224,11 @@ pub fn get_tpc_masks(fd: &DoorFd, masks: &mut [u32]) -> Result<usize, Errno> {
     Ok(argument.mask_buf_size as usize / size_of::<u32>())
 }
 
-/// Lists the engines into `items`; returns how many there are, which may be more than fit.
+/// Writes the engines to `items` and returns their number, which may exceed the length of `items`.
 ///
 /// # Errors
 ///
-/// The kernel's errno; `EFAULT` if the kernel could not copy out.
+/// The kernel's errno; `EFAULT` if the copy to user memory failed.
 pub fn get_engine_info(fd: &DoorFd, items: &mut [EngineInfoItem]) -> Result<usize, Errno> {
     let mut argument = GetEngineInfo {
         engine_info_buf_size: u32::try_from(size_of_val(items)).map_err(|_| Errno::OVERFLOW)?,
@@ -243,14 +243,15 @@ pub fn get_engine_info(fd: &DoorFd, items: &mut [EngineInfoItem]) -> Result<usiz
     Ok(argument.engine_info_buf_size as usize / size_of::<EngineInfoItem>())
 }
 
-/// Lists where the SMs sit into `entries`; returns how many there are.
+/// Writes the location of each SM to `entries` and returns the number of SMs.
 ///
-/// The request has no length, the kernel writes an entry for every SM: so they are counted first.
+/// The request has no length: the kernel writes one entry for every SM. Therefore this function first
+/// reads the number of SMs.
 ///
 /// # Errors
 ///
-/// `EOVERFLOW` without a request if there are more SMs than `entries`; the kernel's errno; `EFAULT`
-/// if the kernel could not copy out.
+/// `EOVERFLOW`, without sending the request, if there are more SMs than `entries`; the kernel's errno;
+/// `EFAULT` if the copy to user memory failed.
 pub fn get_vsms_mapping(fd: &DoorFd, entries: &mut [VsmsMappingEntry]) -> Result<usize, Errno> {
     let mut count = NumVsms::default();
     complete(NUM_VSMS.send(fd, &mut count)?)?;
@@ -268,12 +269,12 @@ pub fn get_vsms_mapping(fd: &DoorFd, entries: &mut [VsmsMappingEntry]) -> Result
     Ok(count)
 }
 
-/// Reads the masks of L2 slices into `masks`, one per FBP; returns how many there are, which may be
-/// more than fit.
+/// Reads the masks of L2 slices into `masks`, one per FBP, and returns their number, which may exceed
+/// the length of `masks`.
 ///
 /// # Errors
 ///
-/// The kernel's errno; `EFAULT` if the kernel could not copy out.
+/// The kernel's errno; `EFAULT` if the copy to user memory failed.
 pub fn get_fbp_l2_masks(fd: &DoorFd, masks: &mut [u32]) -> Result<usize, Errno> {
     let mut argument = GetFbpL2Masks {
         mask_buf_size: u32::try_from(size_of_val(masks)).map_err(|_| Errno::OVERFLOW)?,
@@ -288,11 +289,11 @@ pub fn get_fbp_l2_masks(fd: &DoorFd, masks: &mut [u32]) -> Result<usize, Errno> 
     Ok(argument.mask_buf_size as usize / size_of::<u32>())
 }
 
-/// Reads the physical index of each GPC into `indices`, one for each GPC present, exactly.
+/// Reads the physical index of each GPC into `indices`, whose length must be the number of GPCs.
 ///
 /// # Errors
 ///
-/// `EINVAL` if there are more or fewer GPCs; else the kernel's errno.
+/// `EINVAL` if the length differs from the number of GPCs; otherwise the kernel's errno.
 pub fn get_gpc_physical_map(fd: &DoorFd, indices: &mut [u32]) -> Result<(), Errno> {
     let mut argument = GetGpcPhysicalMap {
         map_buf_size: u32::try_from(size_of_val(indices)).map_err(|_| Errno::OVERFLOW)?,
@@ -305,7 +306,7 @@ pub fn get_gpc_physical_map(fd: &DoorFd, indices: &mut [u32]) -> Result<(), Errn
     complete(residue)
 }
 
-/// Reads the logical index of each GPC into `indices`, one for each GPC present, exactly.
+/// Reads the logical index of each GPC into `indices`, whose length must be the number of GPCs.
 ///
 /// # Errors
 ///
@@ -322,11 +323,11 @@ pub fn get_gpc_logical_map(fd: &DoorFd, indices: &mut [u32]) -> Result<(), Errno
     complete(residue)
 }
 
-/// The range of the clock domain `clk_domain`.
+/// Returns the frequency range of the clock domain `clk_domain`.
 ///
 /// # Errors
 ///
-/// `EINVAL` for an unknown domain, and for every one if the driver's clock arbiter is off.
+/// `EINVAL` for an unknown domain, and for all domains if the driver's clock arbiter is off.
 pub fn clk_get_range(fd: &DoorFd, clk_domain: u32) -> Result<ClkRange, Errno> {
     let mut range = ClkRange { clk_domain, ..ClkRange::default() };
     let mut argument = ClkRangeArgs {
@@ -342,13 +343,13 @@ pub fn clk_get_range(fd: &DoorFd, clk_domain: u32) -> Result<ClkRange, Errno> {
     Ok(range)
 }
 
-/// Lists the frequencies of the clock domain `clk_domain` into `points`; returns how many there are.
-/// With no room at all only the number is asked for.
+/// Writes the frequencies of the clock domain `clk_domain` to `points` and returns their number. If
+/// `points` is empty, only the number is returned.
 ///
 /// # Errors
 ///
-/// `EINVAL` for an unknown domain, for fewer `points` than there are frequencies but not none, and
-/// if the driver's clock arbiter is off.
+/// `EINVAL` for an unknown domain, if `points` is not empty but too short, and if the driver's clock
+/// arbiter is off.
 pub fn clk_get_vf_points(fd: &DoorFd, clk_domain: u32, points: &mut [ClkVfPoint]) -> Result<usize, Errno> {
     let mut argument = ClkVfPointsArgs {
         clk_domain,
@@ -360,12 +361,12 @@ pub fn clk_get_vf_points(fd: &DoorFd, clk_domain: u32, points: &mut [ClkVfPoint]
     // SAFETY: the address is the exclusively borrowed `points`, `max_entries` long.
     let residue = unsafe { CLK_GET_VF_POINTS.send_pointing(fd, &mut argument) }?;
     complete(residue)?;
-    // Asked for the number alone, the kernel puts it where the capacity was.
+    // If the capacity is 0, the kernel returns the number in the field of the capacity.
     let count = if points.is_empty() { argument.max_entries } else { argument.num_entries };
     Ok(count.into())
 }
 
-/// The frequency of kind `clk_type` (one of the `CLK_TYPE_*` values) of a clock domain.
+/// Returns the frequency of a clock domain; `clk_type` is one of the `CLK_TYPE_*` values.
 ///
 /// # Errors
 ///
@@ -385,8 +386,8 @@ pub fn clk_get_info(fd: &DoorFd, clk_domain: u32, clk_type: u16) -> Result<ClkIn
     Ok(info)
 }
 
-/// Asks for a frequency; returns a descriptor that polls readable once the request has been dealt
-/// with, and belongs to the caller.
+/// Requests a frequency. Returns a descriptor, owned by the caller, that polls readable when the
+/// request has completed.
 ///
 /// # Errors
 ///
@@ -405,7 +406,7 @@ pub fn clk_set_info(fd: &DoorFd, clk_domain: u32, freq_hz: u64) -> Result<DoorFd
     Ok(DoorFd::from_raw(fd.door(), argument.completion_fd))
 }
 
-/// The control node reports a faulted copy-out as a positive result: the bytes left over.
+/// The control node reports a faulted copy-out as a positive result: the number of bytes not copied.
 fn complete(residue: i32) -> Result<(), Errno> {
     if residue == 0 { Ok(()) } else { Err(Errno::FAULT) }
 }
