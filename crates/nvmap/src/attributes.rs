@@ -3,15 +3,15 @@
 use nvgpu_sys::door::Protection;
 use nvgpu_sys::nvmap as sys;
 
-/// Allocation tag of every buffer unless told otherwise. Any tag but 0 keeps the kernel from
-/// warning about untagged allocations.
+/// Default allocation tag. With any tag but 0, the kernel does not warn about an untagged
+/// allocation.
 pub const DEFAULT_TAG: u16 = 0x0900;
 
-/// What a handle or a CPU mapping allows.
+/// Access rights of a handle or a CPU mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Access {
-    /// Loads alone. A GPU mapping of a read-only handle is read-only too.
+    /// Loads only. A GPU mapping of a read-only handle is read-only too.
     ReadOnly,
     /// Loads and stores.
     #[default]
@@ -32,21 +32,21 @@ impl Access {
     }
 }
 
-/// How the CPU accesses a buffer.
+/// Cache mode of the CPU mapping of a buffer.
 ///
 /// Measured on an Orin with 1 MiB and one thread (MB/s written/read): uncached 688/77,
 /// write-combined 3,000/690, inner cacheable 2,700/11,600.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum CacheMode {
-    /// Device accesses, unaligned ones fault on arm64. The kernel warns: write-combined is better.
+    /// Device memory; unaligned accesses fault on arm64. The kernel logs a warning: prefer write-combined.
     Uncached,
-    /// Not cached, stores are gathered. For memory the CPU mostly writes: rings, doorbell records.
+    /// Not cached; stores are combined. For memory that the CPU mostly writes: rings, doorbell records.
     WriteCombined,
-    /// Cached. For memory the CPU reads: results, pushbuffers, timelines.
+    /// Cached. For memory that the CPU reads: results, pushbuffers, timelines.
     #[default]
     InnerCacheable,
-    /// Cached; the same as inner cacheable on arm64.
+    /// Cached; identical to inner cacheable on arm64.
     Cacheable,
 }
 
@@ -77,15 +77,15 @@ impl CacheMode {
     }
 }
 
-/// Which maintenance of the CPU cache to do.
+/// A maintenance operation on the CPU cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CacheOperation {
     /// Write dirty lines back.
     WriteBack,
-    /// Discard lines; the kernel writes dirty ones back first.
+    /// Invalidate lines; the kernel first writes back dirty lines.
     Invalidate,
-    /// Write back and discard.
+    /// Write back and invalidate lines.
     WriteBackInvalidate,
 }
 

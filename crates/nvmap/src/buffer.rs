@@ -1,4 +1,4 @@
-//! A buffer: memory with a CPU mapping of all of it.
+//! A buffer: memory that is completely mapped for the CPU.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -16,48 +16,47 @@ use crate::mapping::CpuMapping;
 use crate::view::TypedView;
 use gpu_hal::volatile;
 
-/// Where the CPU sees the bytes.
+/// The CPU mapping of a buffer.
 #[derive(Debug)]
 enum Memory {
     /// A mapping of the dma-buf.
     Mapped(CpuMapping),
-    /// The process's own memory, imported.
+    /// Imported memory of the process.
     Host { pointer: NonNull<u8>, len: usize },
 }
 
-/// Memory that both the CPU and the GPU reach.
+/// Memory that both the CPU and the GPU access.
 ///
-/// The GPU may write it at any time, so there are no references to its bytes: reads and writes go
-/// through volatile or atomic accessors, or through [`Buffer::pointer`] on a hot path.
+/// The GPU may write it at any time, so there are no references to its bytes. Use the volatile and
+/// atomic accessors, or [`Buffer::pointer`] on a hot path.
 ///
 /// Dropping a buffer unmaps it from the CPU, closes its dma-buf descriptor and frees its handle, in
-/// that order. The memory itself lives on as long as the GPU has it mapped.
+/// that order. The memory itself exists as long as the GPU has it mapped.
 ///
-/// A `Buffer` is `Send` and `Sync`: it is only an address range, and every accessor makes accesses
-/// that are valid whatever another thread or the GPU does meanwhile. Which value is seen is up to
-/// the synchronisation between them: use the atomics to pass data.
+/// A `Buffer` is `Send` and `Sync`: it is only an address range, and all accessors are sound while
+/// other threads or the GPU access the same memory. Use the atomics to pass data between threads.
 #[derive(Debug)]
 pub struct Buffer {
-    // Fields drop in this order: first the mapping, then the descriptor, then the handle, which
-    // keeps the nvmap descriptor open until then.
+    // Drop order: the mapping, then the descriptor, then the handle, which keeps the nvmap descriptor
+    // open.
     memory: Memory,
     dma_buf: DmaBuf,
     cache: CacheMode,
 }
 
-// SAFETY: the only part that is not `Send` by itself is the pointer to host memory, an address range
-// of the whole process that stays valid by the contract of `Nvmap::import_host`; accesses through
-// `&Buffer` are volatile or atomic.
+// SAFETY: only the pointer to host memory is not `Send`. It is an address range of the whole process,
+// which stays valid by the contract of `Nvmap::import_host`; accesses through `&Buffer` are volatile
+// or atomic.
 unsafe impl Send for Buffer {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Buffer {}
 
 impl Nvmap {
-    /// Makes a buffer over memory that the process already has: the GPU then works on these very
-    /// pages, without a copy. The mode of the GPU's accesses is cacheable.
+    /// Creates a buffer for existing memory of the process: the GPU accesses the same pages, without
+    /// a copy. The cache mode is inner cacheable.
     ///
-    /// The kernel pins whole pages, so the GPU can reach the rest of a partial last page too. After
-    /// a `fork`, writes of the parent may move to new pages while the GPU keeps the old ones.
+    /// The kernel pins whole pages, so the GPU can also access the rest of a partial last page. After
+    /// a `fork`, writes of the parent may go to new pages while the GPU still uses the old ones.
     ///
     /// # Errors
     ///
@@ -66,16 +65,15 @@ impl Nvmap {
     ///
     /// # Safety
     ///
-    /// `len` bytes at `pointer` are mapped writable in this process and stay so until the buffer is
+    /// `len` bytes at `pointer` are mapped writable in this process and remain so until the buffer is
     /// dropped, and no reference to them is used while the device may access them.
     pub unsafe fn import_host(&self, pointer: NonNull<u8>, len: usize, label: &str) -> Result<Buffer, Error> {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the contract of the caller is the same.
         unsafe { Buffer::import(self, pointer, len, Access::ReadWrite, label) }
     }
 
-    /// As [`Nvmap::import_host`] for memory that nobody may write through the buffer: neither the
-    /// CPU, nor the GPU, whose mappings are then read-only. The memory may be mapped read-only, e.g.
-    /// a file of weights.
+    /// Like [`Nvmap::import_host`], but read-only: neither the CPU nor the GPU can write through the
+    /// buffer. The memory may be mapped read-only, for example a file of weights.
     ///
     /// # Errors
     ///
@@ -83,7 +81,7 @@ impl Nvmap {
     ///
     /// # Safety
     ///
-    /// `len` bytes at `pointer` are mapped readable in this process and stay so until the buffer is
+    /// `len` bytes at `pointer` are mapped readable in this process and remain so until the buffer is
     /// dropped.
     pub unsafe fn import_host_read_only(
         &self,
@@ -91,11 +89,11 @@ impl Nvmap {
         len: usize,
         label: &str,
     ) -> Result<Buffer, Error> {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the contract of the caller is the same.
         unsafe { Buffer::import(self, pointer, len, Access::ReadOnly, label) }
     }
 
-    /// As [`Nvmap::import`], with a CPU mapping of all of the memory.
+    /// Like [`Nvmap::import`], and maps all of the memory for the CPU.
     ///
     /// # Errors
     ///
@@ -108,12 +106,12 @@ impl Nvmap {
 }
 
 impl Buffer {
-    /// Maps all of `dma_buf`, as its handle allows.
+    /// Maps all of `dma_buf` with the access rights of its handle.
     pub(crate) fn mapped(dma_buf: DmaBuf, cache: CacheMode) -> Result<Self, Error> {
         Ok(Self { memory: Memory::Mapped(dma_buf.map_whole()?), dma_buf, cache })
     }
 
-    /// Makes a buffer over host memory.
+    /// Creates a buffer for host memory.
     ///
     /// # Safety
     ///
@@ -139,23 +137,23 @@ impl Buffer {
         if !access.is_writable() {
             flags |= sys::HandleFlags::READ_ONLY.bits();
         }
-        // SAFETY: the caller vouches for the memory.
+        // SAFETY: the caller guarantees that the memory is mapped.
         let handle = unsafe { Handle::from_va(nvmap.fd(), address, size, flags) }.map_err(failed)?;
         let dma_buf = DmaBuf::export_host(handle, len, access, label).map_err(failed)?;
         Ok(Self { memory: Memory::Host { pointer, len }, dma_buf, cache })
     }
 
-    /// Handle and descriptor, for sharing, more mappings and what else needs no bytes.
+    /// The handle and descriptor, for sharing and further mappings.
     pub fn as_dma_buf(&self) -> &DmaBuf {
         &self.dma_buf
     }
 
-    /// What may be done with the bytes; a buffer that was not imported takes reads and writes.
+    /// Access rights; a buffer that was not imported is readable and writable.
     pub fn access(&self) -> Access {
         self.dma_buf.access()
     }
 
-    /// `count` values of type `T` from byte `offset` on.
+    /// Returns a view of `count` values of type `T` that starts at byte `offset`.
     ///
     /// # Errors
     ///
@@ -165,12 +163,12 @@ impl Buffer {
         offset: usize,
         count: usize,
     ) -> Result<TypedView<'_, T>, Error> {
-        // SAFETY: the memory is valid for its size as long as `self`, which the view borrows, and
-        // takes stores if `access` says so.
+        // SAFETY: the memory is valid for its size while `self` is alive, which the view borrows, and
+        // writable if `access` allows stores.
         unsafe { TypedView::new(self.pointer(), self.size(), self.access(), self.label(), offset, count) }
     }
 
-    /// Size in bytes: what was asked for, rounded up to the alignment.
+    /// Size in bytes: the requested size, rounded up to the alignment.
     pub fn size(&self) -> usize {
         match &self.memory {
             Memory::Mapped(mapping) => mapping.len(),
@@ -178,8 +176,8 @@ impl Buffer {
         }
     }
 
-    /// First byte in the CPU's address space. Valid for volatile and atomic accesses of
-    /// [`Buffer::size`] bytes as long as the buffer lives.
+    /// Pointer to the first byte, valid for volatile and atomic accesses of [`Buffer::size`] bytes
+    /// while the buffer is alive.
     pub fn pointer(&self) -> NonNull<u8> {
         match &self.memory {
             Memory::Mapped(mapping) => mapping.pointer(),
@@ -192,17 +190,17 @@ impl Buffer {
         self.dma_buf.raw_fd()
     }
 
-    /// nvmap's number for the memory.
+    /// The nvmap handle number.
     pub fn handle(&self) -> u32 {
         self.dma_buf.handle()
     }
 
-    /// How the CPU accesses the buffer.
+    /// Cache mode of the CPU mapping.
     pub fn cache_mode(&self) -> CacheMode {
         self.cache
     }
 
-    /// What the buffer is for.
+    /// Label for messages.
     pub fn label(&self) -> &str {
         self.dma_buf.label()
     }
@@ -211,13 +209,13 @@ impl Buffer {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfBounds`], [`Error::ReadOnly`]; nothing is copied then.
+    /// [`Error::OutOfBounds`], [`Error::ReadOnly`]; nothing is copied in that case.
     pub fn copy_from_slice<T: NoUninit>(&self, offset: usize, values: &[T]) -> Result<(), Error> {
         let bytes = bytemuck::cast_slice(values);
         let target = self.range(offset, bytes.len())?;
         self.dma_buf.check_writable()?;
-        // SAFETY: `range` has checked that the bytes lie in the buffer, which `self` keeps alive. No
-        // slice overlaps them, since no reference into a buffer exists.
+        // SAFETY: `range` has checked that the bytes are in the buffer, which `self` keeps alive. No
+        // slice overlaps them, because there are no references into a buffer.
         unsafe { volatile::store(target, bytes) };
         Ok(())
     }
@@ -226,7 +224,7 @@ impl Buffer {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfBounds`]; nothing is copied then.
+    /// [`Error::OutOfBounds`]; nothing is copied in that case.
     pub fn copy_to_slice<T: NoUninit + AnyBitPattern>(
         &self,
         offset: usize,
@@ -239,11 +237,11 @@ impl Buffer {
         Ok(())
     }
 
-    /// Sets `len` bytes from `offset` on to `byte`.
+    /// Sets the `len` bytes at `offset` to `byte`.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfBounds`], [`Error::ReadOnly`]; nothing is written then.
+    /// [`Error::OutOfBounds`], [`Error::ReadOnly`]; nothing is written in that case.
     pub fn fill(&self, offset: usize, len: usize, byte: u8) -> Result<(), Error> {
         let target = self.range(offset, len)?;
         self.dma_buf.check_writable()?;
@@ -256,10 +254,10 @@ impl Buffer {
     ///
     /// # Panics
     ///
-    /// If the word is misaligned or outside the buffer, as indexing a slice does.
+    /// Panics if the word is misaligned or outside the buffer, like an index into a slice.
     #[inline]
     pub fn read_u32(&self, offset: usize) -> u32 {
-        // SAFETY: `word` has checked place and alignment; `self` keeps the memory alive.
+        // SAFETY: `word` has checked range and alignment; `self` keeps the memory alive.
         unsafe { ptr::read_volatile(self.word::<u32>(offset)) }
     }
 
@@ -296,31 +294,31 @@ impl Buffer {
         unsafe { ptr::write_volatile(self.word_mut::<u64>(offset), value) }
     }
 
-    /// Loads the 64-bit word at byte `offset`, atomic. With [`Ordering::Acquire`], what the GPU
-    /// wrote before it wrote the word is visible afterwards.
+    /// Loads the 64-bit word at byte `offset` atomically. With [`Ordering::Acquire`], writes of the GPU
+    /// before its write to the word are visible afterwards.
     ///
     /// # Panics
     ///
-    /// As [`Buffer::read_u32`], and if `order` is a store's.
+    /// As [`Buffer::read_u32`], and if `order` is only valid for stores.
     #[inline]
     pub fn load_u64(&self, offset: usize, order: Ordering) -> u64 {
-        // SAFETY: as in `read_u32`; the CPU accesses words that the GPU also writes only atomically
-        // or volatile, whole and aligned.
+        // SAFETY: as in `read_u32`; all CPU accesses to words that the GPU also writes are atomic or
+        // volatile, and aligned.
         unsafe { AtomicU64::from_ptr(self.word::<u64>(offset)) }.load(order)
     }
 
-    /// Stores the 64-bit word at byte `offset`, atomic.
+    /// Stores the 64-bit word at byte `offset` atomically.
     ///
     /// # Panics
     ///
-    /// As [`Buffer::write_u32`], and if `order` is a load's.
+    /// As [`Buffer::write_u32`], and if `order` is only valid for loads.
     #[inline]
     pub fn store_u64(&self, offset: usize, value: u64, order: Ordering) {
         // SAFETY: as in `load_u64`.
         unsafe { AtomicU64::from_ptr(self.word_mut::<u64>(offset)) }.store(value, order);
     }
 
-    /// Loads the 32-bit word at byte `offset`, atomic; see [`Buffer::load_u64`].
+    /// Loads the 32-bit word at byte `offset` atomically; see [`Buffer::load_u64`].
     ///
     /// # Panics
     ///
@@ -331,7 +329,7 @@ impl Buffer {
         unsafe { AtomicU32::from_ptr(self.word::<u32>(offset)) }.load(order)
     }
 
-    /// Stores the 32-bit word at byte `offset`, atomic.
+    /// Stores the 32-bit word at byte `offset` atomically.
     ///
     /// # Panics
     ///
@@ -342,8 +340,8 @@ impl Buffer {
         unsafe { AtomicU32::from_ptr(self.word_mut::<u32>(offset)) }.store(value, order);
     }
 
-    /// Does cache maintenance on `len` bytes from `offset` on. An Orin's GPU snoops the CPU caches,
-    /// so nothing needs this there; uncached and write-combined buffers ignore it.
+    /// Performs cache maintenance on the `len` bytes at `offset`. The GPU of an Orin snoops the CPU
+    /// caches, so this is not needed there. It has no effect on uncached and write-combined buffers.
     ///
     /// # Errors
     ///
@@ -359,14 +357,14 @@ impl Buffer {
             op: operation.raw(),
             ..sys::CacheOp64::default()
         };
-        // SAFETY: `addr` and `len` lie in the mapping, which `self` keeps alive; maintenance does not
-        // change what the memory holds for a coherent reader.
+        // SAFETY: `addr` and `len` are inside the mapping, which `self` keeps alive; maintenance does
+        // not change the contents that a coherent reader sees.
         unsafe { sys::CACHE_64.send_pointing(self.dma_buf.client(), &mut argument) }
             .map(drop)
             .map_err(|errno| self.dma_buf.failed(sys::CACHE_64.name(), errno))
     }
 
-    /// The bytes `offset..offset + len`, if they lie in the buffer.
+    /// Pointer to the bytes `offset..offset + len`, if they are inside the buffer.
     fn range(&self, offset: usize, len: usize) -> Result<*mut u8, Error> {
         match offset.checked_add(len) {
             // SAFETY: `offset` is at most the size of the mapping.
@@ -375,12 +373,12 @@ impl Buffer {
         }
     }
 
-    /// The aligned word at byte `offset`.
+    /// Pointer to the aligned word at byte `offset`.
     #[inline]
     fn word<T>(&self, offset: usize) -> *mut T {
         let fits = offset.checked_add(size_of::<T>()).is_some_and(|end| end <= self.size());
         // PANIC: a bug of the caller, like a slice index out of range. Mappings are page-aligned, so
-        // the offset decides the alignment.
+        // the alignment depends on the offset only.
         assert!(
             fits && offset.is_multiple_of(align_of::<T>()),
             "word of {} bytes at {offset} in buffer \"{}\" of {} bytes",
@@ -392,17 +390,17 @@ impl Buffer {
         unsafe { self.pointer().as_ptr().add(offset) }.cast()
     }
 
-    /// The aligned word at byte `offset`, for writing.
+    /// Pointer to the aligned word at byte `offset`, for writing.
     #[inline]
     fn word_mut<T>(&self, offset: usize) -> *mut T {
-        // PANIC: a bug of the caller; read-only buffers are only ever imported as such.
+        // PANIC: a bug of the caller, which imported the buffer as read-only.
         assert!(self.access().is_writable(), "buffer \"{}\" is read-only", self.label());
         self.word(offset)
     }
 }
 
 impl AsFd for Buffer {
-    /// The dma-buf descriptor, e.g. to send it to another process over a Unix socket.
+    /// The dma-buf descriptor, for example to send to another process over a Unix socket.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.dma_buf.as_fd()
     }

@@ -1,4 +1,4 @@
-//! Allocation: what a buffer is to be, and the calls that make it.
+//! Buffer allocation.
 
 use nvgpu_sys::nvmap::{self as sys, HandleFlags, Heaps};
 
@@ -9,16 +9,16 @@ use crate::dma_buf::DmaBuf;
 use crate::error::Error;
 use crate::handle::Handle;
 
-/// Alignment of small buffers and of those that the CPU does not cache: one page.
+/// Default alignment of small buffers and of buffers that the CPU does not cache: one page.
 const SMALL_ALIGNMENT: u64 = sys::PAGE_SIZE;
-/// Alignment of large cached buffers, so that their pages can be mapped in large pieces.
+/// Default alignment of large cached buffers, which allows large page mappings.
 const LARGE_ALIGNMENT: u64 = 2 << 20;
-/// Size from which on a buffer is large.
+/// Minimum size of a large buffer in bytes.
 const LARGE_SIZE: u64 = 8 << 20;
-/// The alignment field is 32 bits and a power of two.
+/// Maximum alignment: the field is a power of two in 32 bits.
 const MAX_ALIGNMENT: u64 = 1 << 31;
 
-/// Description of a buffer to allocate; made by [`Nvmap::buffer`].
+/// A builder for a buffer; created by [`Nvmap::buffer`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is allocated until `allocate` is called"]
 pub struct BufferBuilder<'a> {
@@ -33,7 +33,7 @@ pub struct BufferBuilder<'a> {
 }
 
 impl Nvmap {
-    /// Starts the description of a buffer of at least `size` bytes.
+    /// Returns a builder for a buffer of at least `size` bytes.
     pub fn buffer(&self, size: u64) -> BufferBuilder<'_> {
         BufferBuilder {
             nvmap: self,
@@ -49,56 +49,56 @@ impl Nvmap {
 }
 
 impl<'a> BufferBuilder<'a> {
-    /// How the CPU accesses the buffer; inner cacheable by default.
+    /// Sets the cache mode; inner cacheable by default.
     pub fn cache(mut self, mode: CacheMode) -> Self {
         self.cache = mode;
         self
     }
 
-    /// Alignment in bytes, to which the size is rounded up too. By default a page, or 2 MiB for
-    /// cached buffers of 8 MiB and more.
+    /// Sets the alignment in bytes; the size is rounded up to it. The default is one page, or 2 MiB
+    /// for cached buffers of at least 8 MiB.
     pub fn alignment(mut self, bytes: u64) -> Self {
         self.alignment = Some(bytes);
         self
     }
 
-    /// Allocation tag that the kernel's statistics show; [`DEFAULT_TAG`] by default.
+    /// Sets the allocation tag, which appears in the kernel's statistics; [`DEFAULT_TAG`] by default.
     pub fn tag(mut self, tag: u16) -> Self {
         self.tag = tag;
         self
     }
 
-    /// What the buffer is for, in messages.
+    /// Sets the label for messages.
     pub fn label(mut self, label: &'a str) -> Self {
         self.label = label;
         self
     }
 
-    /// Asks for physically contiguous pages.
+    /// Requests physically contiguous pages.
     pub fn contiguous(mut self) -> Self {
         self.flags |= HandleFlags::PHYS_CONTIG;
         self
     }
 
-    /// Heaps to try; system memory by default, the only one that every Jetson has. Protected memory
-    /// ([`Heaps::VPR`]) cannot be mapped by the CPU: allocate it with
+    /// Sets the heaps to allocate from; system memory by default, the only heap of every Jetson. The
+    /// CPU cannot map protected memory ([`Heaps::VPR`]): allocate it with
     /// [`BufferBuilder::allocate_unmapped`].
     pub fn heaps(mut self, heaps: Heaps) -> Self {
         self.heaps = heaps;
         self
     }
 
-    /// Creates the handle, gives it memory, exports it and maps it. The memory is zero.
+    /// Allocates the buffer and maps it for the CPU. The memory is zeroed.
     ///
     /// # Errors
     ///
-    /// [`Error::Size`] and [`Error::Alignment`] before any call; [`Error::Buffer`] names the call
-    /// that failed. Whatever had been made by then is given back.
+    /// [`Error::Size`] and [`Error::Alignment`] before any system call; [`Error::Buffer`] with the call
+    /// that failed, after the previous steps have been undone.
     pub fn allocate(&self) -> Result<Buffer, Error> {
         Buffer::mapped(self.allocate_unmapped()?, self.cache)
     }
 
-    /// As [`BufferBuilder::allocate`], without mapping the memory for the CPU.
+    /// Like [`BufferBuilder::allocate`], without a CPU mapping.
     ///
     /// # Errors
     ///

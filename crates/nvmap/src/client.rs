@@ -9,17 +9,17 @@ use nvgpu_sys::{Door, DoorFd, Errno, paths};
 
 use crate::error::Error;
 
-/// The node's path in messages.
+/// Path of the node, for messages.
 const NODE: &str = paths::text(paths::NVMAP);
 
 /// Size and free bytes of a heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeapUsage {
-    /// Bytes in all.
+    /// Size in bytes.
     pub total_bytes: u64,
-    /// Bytes free; for system memory without the contiguous-memory reserve.
+    /// Free bytes; for system memory, without the contiguous-memory reserve.
     pub free_bytes: u64,
-    /// What allocations are rounded up to, in bytes.
+    /// Allocation granularity in bytes.
     pub granule_bytes: u32,
     /// Whether allocations are physically contiguous.
     pub contiguous: bool,
@@ -27,12 +27,12 @@ pub struct HeapUsage {
 
 /// The memory allocator of a Jetson.
 ///
-/// Cloning is cheap and shares the descriptor; it closes when the last clone and the last buffer
-/// are gone. The kernel keeps one table of handles per process, however often the node is open.
+/// Clones share the descriptor, which closes with the last clone and the last buffer. The kernel keeps
+/// one table of handles per process, even if the node is opened several times.
 #[derive(Clone, Debug)]
 pub struct Nvmap {
     fd: Arc<DoorFd>,
-    /// Serial numbers of the memory that is or was part of joined buffers; see [`Nvmap::join`].
+    /// Serial numbers of memory that is or was part of a joined buffer; see [`Nvmap::join`].
     joined: Arc<Mutex<BTreeSet<u64>>>,
 }
 
@@ -41,22 +41,22 @@ impl Nvmap {
     ///
     /// # Errors
     ///
-    /// [`Error::Open`]; the message says what to do.
+    /// [`Error::Open`]; the message includes a remedy.
     pub fn open(door: &Arc<dyn Door>) -> Result<Self, Error> {
-        // O_SYNC is what nvmap's own user-space library passes.
+        // NVIDIA's nvmap library also passes O_SYNC.
         let flags = OpenFlags::READ_WRITE | OpenFlags::SYNC | OpenFlags::CLOSE_ON_EXEC;
         let fd =
             DoorFd::open(door, paths::NVMAP, flags).map_err(|errno| Error::Open { path: NODE, errno })?;
         Ok(Self { fd: Arc::new(fd), joined: Arc::default() })
     }
 
-    /// The door this client came through.
+    /// The door that the node was opened through.
     pub fn door(&self) -> &Arc<dyn Door> {
         self.fd.door()
     }
 
-    /// Gives an allocation tag a text in the kernel's statistics, for the whole machine; the first 31
-    /// bytes count.
+    /// Sets the text of an allocation tag in the kernel's statistics, system-wide. The kernel stores 31
+    /// bytes.
     ///
     /// # Errors
     ///
@@ -65,8 +65,7 @@ impl Nvmap {
         sys::set_tag_label(&self.fd, tag, text).map_err(|errno| query_error(sys::SET_TAG_LABEL.name(), errno))
     }
 
-    /// The carveout heaps of this machine. System memory, which all buffers come from by default, is
-    /// never listed.
+    /// Returns the carveout heaps of this machine. System memory, the default heap, is never included.
     ///
     /// # Errors
     ///
@@ -76,16 +75,16 @@ impl Nvmap {
         sys::GET_AVAILABLE_HEAPS
             .send(&self.fd, &mut argument)
             .map_err(|errno| query_error(sys::GET_AVAILABLE_HEAPS.name(), errno))?;
-        // CAST: heap bits are defined up to bit 30; what lies above has no name.
+        // CAST: heap bits are defined up to bit 30; higher bits have no name.
         Ok(sys::Heaps::from_bits_truncate((argument.heaps & u64::from(u32::MAX)) as u32))
     }
 
-    /// Size in bytes of one carveout heap.
+    /// Returns the size of one carveout heap in bytes.
     ///
     /// # Errors
     ///
-    /// [`Error::Heap`] unless `heap` is exactly one; [`Error::Query`], `ENODEV` for a carveout that this
-    /// machine lacks and for system memory, which is none.
+    /// [`Error::Heap`] unless `heap` is exactly one heap; [`Error::Query`], `ENODEV` for a carveout that this
+    /// machine lacks, and for system memory.
     pub fn carveout_bytes(&self, heap: sys::Heaps) -> Result<u64, Error> {
         let mut argument = sys::HeapSize { heap: one(heap)?, ..sys::HeapSize::default() };
         sys::GET_HEAP_SIZE
@@ -94,11 +93,11 @@ impl Nvmap {
         Ok(argument.size)
     }
 
-    /// Size and free bytes of one heap, system memory included.
+    /// Returns size and free bytes of one heap, which may be system memory.
     ///
     /// # Errors
     ///
-    /// [`Error::Heap`] unless `heap` is exactly one; [`Error::Query`], `ENODEV` for a carveout that this
+    /// [`Error::Heap`] unless `heap` is exactly one heap; [`Error::Query`], `ENODEV` for a carveout that this
     /// machine lacks.
     pub fn heap_usage(&self, heap: sys::Heaps) -> Result<HeapUsage, Error> {
         let mut argument = sys::QueryHeapParams { heap_mask: one(heap)?, ..sys::QueryHeapParams::default() };
@@ -113,7 +112,7 @@ impl Nvmap {
         })
     }
 
-    /// Size and free bytes of system memory, as nvmap counts them.
+    /// Returns size and free bytes of system memory, as nvmap counts them.
     ///
     /// # Errors
     ///
@@ -122,7 +121,7 @@ impl Nvmap {
         self.heap_usage(sys::Heaps::IOVMM)
     }
 
-    /// Serial numbers of the memory that is or was part of joined buffers.
+    /// Serial numbers of memory that is or was part of a joined buffer.
     pub(crate) fn joined(&self) -> MutexGuard<'_, BTreeSet<u64>> {
         // Each change is a single call, so the set is consistent even after a panic of a lock holder.
         self.joined.lock().unwrap_or_else(PoisonError::into_inner)
@@ -134,12 +133,12 @@ impl Nvmap {
     }
 }
 
-/// The bit of a single heap; the kernel prints a stack trace for several.
+/// Returns the bit of a single heap; for several bits, the kernel prints a stack trace.
 fn one(heap: sys::Heaps) -> Result<u32, Error> {
     if heap.bits().count_ones() == 1 { Ok(heap.bits()) } else { Err(Error::Heap { heaps: heap }) }
 }
 
-/// Makes the error of a failed request to the node.
+/// Creates the error of a failed request to the node.
 pub(crate) fn query_error(call: &'static str, errno: Errno) -> Error {
     Error::Query { call, path: NODE, errno }
 }

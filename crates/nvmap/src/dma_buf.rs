@@ -1,8 +1,8 @@
-//! Memory as the drivers pass it around: a handle number for nvmap, a descriptor for everybody else.
+//! dma-bufs: memory with an nvmap handle and a descriptor.
 //!
-//! The descriptor is what the GPU driver maps, what another process receives, and what the CPU maps.
-//! The memory behind it lives as long as any handle, descriptor or mapping of CPU or GPU does, in
-//! any process; a [`DmaBuf`] is one handle and one descriptor.
+//! nvmap identifies memory by its handle number; the GPU driver, other processes and CPU mappings use
+//! the descriptor. The memory exists as long as any handle, descriptor, CPU mapping or GPU mapping does,
+//! in any process. A [`DmaBuf`] owns one handle and one descriptor.
 
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
@@ -15,38 +15,37 @@ use crate::error::Error;
 use crate::handle::Handle;
 use crate::mapping::CpuMapping;
 
-/// What the kernel knows of a piece of memory ([`DmaBuf::parameters`]).
+/// Properties of memory, as the kernel reports them ([`DmaBuf::parameters`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
-    /// Size in bytes, whole pages.
+    /// Size in bytes, a multiple of the page size.
     pub size: u64,
-    /// Where the memory comes from.
+    /// Heap of the memory.
     pub heap: Heaps,
     /// Alignment in bytes.
     pub alignment: u64,
-    /// How CPU mappings access it.
+    /// Cache mode of CPU mappings.
     pub cache: CacheMode,
     /// Whether the pages are physically contiguous.
     pub contiguous: bool,
-    /// What the handle allows.
+    /// Access rights of the handle.
     pub access: Access,
-    /// Serial number, machine-wide: equal for all handles of the same memory.
+    /// System-wide serial number: equal for all handles of the same memory.
     pub serial: u64,
 }
 
 impl Nvmap {
-    /// Makes a new handle and descriptor for the memory behind `fd`, a dma-buf descriptor of this
-    /// process or one received from another (over a Unix socket, or inherited). `fd` may be closed
-    /// afterwards.
+    /// Creates a new handle and descriptor for the memory of `fd`, a dma-buf descriptor of this process
+    /// or received from another one (over a Unix socket, or inherited). `fd` may be closed afterwards.
     ///
     /// # Errors
     ///
-    /// [`Error::Buffer`]: `EBADF` or `EINVAL` if `fd` is no dma-buf; [`Error::ForeignDmaBuf`] if it is
-    /// another driver's.
+    /// [`Error::Buffer`]: `EBADF` or `EINVAL` if `fd` is not a dma-buf; [`Error::ForeignDmaBuf`] if it
+    /// belongs to another driver.
     pub fn import(&self, fd: BorrowedFd<'_>, label: &str) -> Result<DmaBuf, Error> {
         let failed = |(call, errno)| Error::Buffer { call, label: label.into(), size: 0, errno };
         let handle = Handle::from_fd(self.fd(), fd).map_err(|errno| failed((sys::FROM_FD.name(), errno)))?;
-        // A dma-buf of another driver comes back as a descriptor, of which nvmap knows nothing.
+        // For a dma-buf of another driver, the kernel returns a descriptor, for which this query fails.
         let parameters = handle.parameters().map_err(|_| Error::ForeignDmaBuf { label: label.into() })?;
         let size = usize::try_from(parameters.size).map_err(|_| Error::Size {
             label: label.into(),
@@ -58,8 +57,8 @@ impl Nvmap {
         Ok(dma_buf)
     }
 
-    /// Does cache maintenance on parts of several buffers, (buffer, first byte, length) each, in one
-    /// call. An Orin is I/O coherent, so its kernel checks the list and does nothing.
+    /// Performs cache maintenance on parts of several buffers, each given as (buffer, first byte, length),
+    /// in one call. An Orin is I/O coherent, so its kernel only checks the list.
     ///
     /// # Errors
     ///
@@ -89,18 +88,18 @@ impl Nvmap {
 /// Dropping it closes the descriptor, then frees the handle.
 #[derive(Debug)]
 pub struct DmaBuf {
-    // Dropped in this order; the handle keeps the nvmap descriptor open.
+    // Drop order: the handle keeps the nvmap descriptor open.
     fd: DoorFd,
     handle: Handle,
     size: usize,
     access: Access,
-    /// Over memory of the process itself, which the descriptor does not map.
+    /// Whether this is imported host memory, which cannot be mapped through the descriptor.
     host: bool,
     label: String,
 }
 
 impl DmaBuf {
-    /// Exports a handle that has memory. The error names the request.
+    /// Exports a handle that has memory. The error includes the name of the request.
     pub(crate) fn export(
         handle: Handle,
         size: usize,
@@ -111,7 +110,7 @@ impl DmaBuf {
         Ok(Self { fd, handle, size, access, host: false, label: label.into() })
     }
 
-    /// Exports a handle over host memory.
+    /// Exports a handle for host memory.
     pub(crate) fn export_host(
         handle: Handle,
         size: usize,
@@ -126,27 +125,27 @@ impl DmaBuf {
         self.size
     }
 
-    /// nvmap's number for the memory.
+    /// The nvmap handle number.
     pub fn handle(&self) -> u32 {
         self.handle.id()
     }
 
-    /// The descriptor's number, for requests that take one; never 0.
+    /// The descriptor, for requests that take one; never 0.
     pub fn raw_fd(&self) -> RawFd {
         self.fd.raw()
     }
 
-    /// What the handle allows.
+    /// Access rights of the handle.
     pub fn access(&self) -> Access {
         self.access
     }
 
-    /// What the memory is for.
+    /// Label for messages.
     pub fn label(&self) -> &str {
         &self.label
     }
 
-    /// What the kernel knows of the memory.
+    /// Returns the properties of the memory.
     ///
     /// # Errors
     ///
@@ -165,12 +164,12 @@ impl DmaBuf {
         })
     }
 
-    /// A second handle and descriptor for the same memory, possibly read-only: that is what to hand
-    /// to a process that must not write.
+    /// Creates a second handle and descriptor for the same memory. Pass a read-only duplicate to a
+    /// process that must not write.
     ///
     /// # Errors
     ///
-    /// [`Error::Buffer`]; `EPERM` for more access than this one allows.
+    /// [`Error::Buffer`]; `EPERM` for more access rights than `self` has.
     pub fn duplicate(&self, access: Access) -> Result<Self, Error> {
         let handle = self
             .handle
@@ -181,12 +180,12 @@ impl DmaBuf {
         Ok(Self { host: self.host, ..copy })
     }
 
-    /// Maps `len` bytes from `offset` on for the CPU, whole pages both. Any number of mappings may
-    /// exist, overlapping or not; each outlives the `DmaBuf` if it must.
+    /// Maps the `len` bytes at `offset` for the CPU; both are multiples of the page size. Any number of
+    /// mappings may exist and overlap. A mapping can outlive the `DmaBuf`.
     ///
     /// # Errors
     ///
-    /// [`Error::MappingRange`] if the range is empty, not whole pages or leaves the memory;
+    /// [`Error::MappingRange`] if the range is empty, not whole pages or outside the memory;
     /// [`Error::ReadOnly`]; [`Error::HostMapping`]; [`Error::Buffer`], `EPERM` for protected memory.
     pub fn map(&self, offset: usize, len: usize, access: Access) -> Result<CpuMapping, Error> {
         // CAST: a page fits a usize.
@@ -210,7 +209,7 @@ impl DmaBuf {
         Ok(CpuMapping::new(mapping, access, self.label.clone()))
     }
 
-    /// Maps all of it as the handle allows.
+    /// Maps all of the memory with the access rights of the handle.
     ///
     /// # Errors
     ///
@@ -219,8 +218,8 @@ impl DmaBuf {
         self.map(0, self.size, self.access)
     }
 
-    /// Copies out of the memory through the kernel, without a CPU mapping. A system call per copy:
-    /// for memory that is rarely looked at.
+    /// Copies out of the memory with a system call, without a CPU mapping. Useful for memory that is
+    /// rarely read.
     ///
     /// # Errors
     ///
@@ -234,7 +233,7 @@ impl DmaBuf {
         self.copied(sys::READ.name(), copied, bytes.len())
     }
 
-    /// Copies into the memory through the kernel; see [`DmaBuf::read`].
+    /// Copies into the memory with a system call; see [`DmaBuf::read`].
     ///
     /// # Errors
     ///
@@ -249,30 +248,29 @@ impl DmaBuf {
         self.copied(sys::WRITE.name(), copied, bytes.len())
     }
 
-    /// Copies rows, e.g. a piece of a pitched image, out of the memory in one system call.
+    /// Copies rows, for example part of a pitched image, out of the memory with one system call.
     ///
     /// # Errors
     ///
-    /// [`Error::Buffer`]: `EOVERFLOW` if the rows leave `bytes`, `EINVAL` if they leave the memory, if
-    /// a stride is smaller than the row, or if the user stride exceeds what is left of the memory
-    /// behind the offset, divided by the rows.
+    /// [`Error::Buffer`]: `EOVERFLOW` if the rows exceed `bytes`; `EINVAL` if they exceed the memory, if a
+    /// stride is smaller than the row, or if the user stride exceeds (size - offset) / rows.
     pub fn read_rows(&self, rows: sys::Rows, bytes: &mut [u8]) -> Result<(), Error> {
         let copied = sys::read_rows(self.client(), self.handle(), rows, bytes);
         self.copied_rows(sys::READ.name(), copied, rows)
     }
 
-    /// Copies rows into the memory in one system call.
+    /// Copies rows into the memory with one system call.
     ///
     /// # Errors
     ///
-    /// [`Error::ReadOnly`]; else as [`DmaBuf::read_rows`].
+    /// [`Error::ReadOnly`]; otherwise as [`DmaBuf::read_rows`].
     pub fn write_rows(&self, rows: sys::Rows, bytes: &[u8]) -> Result<(), Error> {
         self.check_writable()?;
         let copied = sys::write_rows(self.client(), self.handle(), rows, bytes);
         self.copied_rows(sys::WRITE.name(), copied, rows)
     }
 
-    /// Whether it is over memory of the process itself.
+    /// Whether this is imported host memory.
     pub(crate) fn is_host(&self) -> bool {
         self.host
     }
@@ -281,7 +279,7 @@ impl DmaBuf {
         self.handle.client()
     }
 
-    /// Fails unless the handle allows stores.
+    /// Returns an error unless the handle allows stores.
     pub(crate) fn check_writable(&self) -> Result<(), Error> {
         if self.access.is_writable() { Ok(()) } else { Err(Error::ReadOnly { label: self.label.clone() }) }
     }
@@ -291,7 +289,7 @@ impl DmaBuf {
         Error::Buffer { call, label: self.label.clone(), size: self.size as u64, errno }
     }
 
-    /// Fails unless the bytes lie in the memory; whether there are none, which the kernel refuses.
+    /// Checks that the bytes are inside the memory. Returns whether there are none, which the kernel rejects.
     pub(crate) fn check(&self, offset: usize, len: usize) -> Result<bool, Error> {
         match offset.checked_add(len) {
             Some(end) if end <= self.size => Ok(len == 0),
@@ -299,7 +297,7 @@ impl DmaBuf {
         }
     }
 
-    /// The kernel reports success for a copy that stopped half-way.
+    /// Checks the length of a copy: the kernel reports success for a partial copy.
     fn copied(&self, call: &'static str, result: Result<u64, Errno>, wanted: usize) -> Result<(), Error> {
         match result {
             // CAST: a length has at most 64 bits.
@@ -324,9 +322,9 @@ impl DmaBuf {
 }
 
 impl AsFd for DmaBuf {
-    /// The descriptor, e.g. to send it to another process over a Unix socket.
+    /// The descriptor, for example to send to another process over a Unix socket.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: every door hands out descriptors of the process; `fd` keeps this one open for the
+        // SAFETY: every door returns descriptors of the process; `fd` keeps this one open for the
         // lifetime of the borrow.
         unsafe { BorrowedFd::borrow_raw(self.fd.raw()) }
     }

@@ -1,9 +1,9 @@
-//! What can go wrong with memory, and what helps.
+//! Errors of the allocator, with remedies.
 
 use nvgpu_sys::Errno;
 use nvgpu_sys::cure::{self, Tail};
 
-/// A failed call, or a request that cannot be made.
+/// A failed call, or an invalid argument.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -39,14 +39,15 @@ pub enum Error {
     },
     /// The size is 0, or too large for the address space once rounded to the alignment.
     #[error(
-        "buffer \"{label}\" cannot have {size} bytes: the size must be at least 1 and fit the CPU's address space when rounded to {alignment}"
+        "buffer \"{label}\" cannot have {size} bytes: the size must be at least 1 and, rounded to {alignment}, fit the \
+         CPU's address space"
     )]
     Size {
         /// The buffer's label.
         label: String,
         /// Size asked for, in bytes.
         size: u64,
-        /// Alignment it would be rounded to, in bytes.
+        /// Alignment to which the size is rounded, in bytes.
         alignment: u64,
     },
     /// The alignment is not a power of two, below a page or above 2 GiB.
@@ -56,11 +57,11 @@ pub enum Error {
     Alignment {
         /// The buffer's label.
         label: String,
-        /// Alignment asked for, in bytes.
+        /// Requested alignment in bytes.
         alignment: u64,
     },
-    /// Typed access to bytes that are not aligned for the type.
-    #[error("byte {offset} of buffer \"{label}\" is not aligned to {alignment}, as the type needs")]
+    /// A typed access is misaligned.
+    #[error("byte {offset} of buffer \"{label}\" is not aligned to {alignment}, which the type requires")]
     Misaligned {
         /// The buffer's label.
         label: String,
@@ -69,9 +70,10 @@ pub enum Error {
         /// Alignment of the type in bytes.
         alignment: usize,
     },
-    /// A CPU mapping is of whole pages inside the memory.
+    /// A CPU mapping is not a range of whole pages inside the memory.
     #[error(
-        "bytes {offset}..{offset}+{len} of buffer \"{label}\" ({size} bytes) cannot be mapped: a mapping is of whole 4096-byte pages inside the buffer"
+        "bytes {offset}..{offset}+{len} of buffer \"{label}\" ({size} bytes) cannot be mapped: a mapping consists of \
+         whole 4096-byte pages inside the buffer"
     )]
     MappingRange {
         /// The buffer's label.
@@ -83,9 +85,10 @@ pub enum Error {
         /// Size of the buffer in bytes.
         size: usize,
     },
-    /// A part of a joined buffer is of whole pages inside the memory.
+    /// A part of a joined buffer is not a range of whole pages inside the memory.
     #[error(
-        "bytes {offset}..{offset}+{len} of buffer \"{label}\" ({size} bytes) cannot be part of another buffer: a part is of whole 4096-byte pages inside the buffer, not 0"
+        "bytes {offset}..{offset}+{len} of buffer \"{label}\" ({size} bytes) cannot be joined: a part consists of at \
+         least one whole 4096-byte page inside the buffer"
     )]
     Part {
         /// The buffer's label.
@@ -97,47 +100,51 @@ pub enum Error {
         /// Size of the buffer in bytes.
         size: usize,
     },
-    /// The buffer cannot be part of another one.
-    #[error("buffer \"{label}\" cannot be part of another buffer: {reason}")]
+    /// The buffer cannot be part of a joined buffer.
+    #[error("buffer \"{label}\" cannot be joined: {reason}")]
     NotJoinable {
-        /// The buffer's label; of the joined buffer when it has no parts.
+        /// The buffer's label; the label of the joined buffer if there are no parts.
         label: String,
         /// Why.
         reason: &'static str,
     },
     /// The memory is read-only through this handle.
-    #[error("buffer \"{label}\" is read-only here: it came through a read-only handle, or was imported so")]
+    #[error(
+        "buffer \"{label}\" is read-only: its handle is read-only, or it was imported as read-only memory"
+    )]
     ReadOnly {
         /// The buffer's label.
         label: String,
     },
-    /// Imported host memory cannot be mapped through its dma-buf: touching that would be SIGSEGV.
-    #[error("buffer \"{label}\" is host memory: use it where it lies, its dma-buf cannot be mapped")]
+    /// Imported host memory cannot be mapped through its dma-buf: an access would raise SIGSEGV.
+    #[error(
+        "buffer \"{label}\" is host memory: access it at its original address, its dma-buf cannot be mapped"
+    )]
     HostMapping {
         /// The buffer's label.
         label: String,
     },
-    /// The descriptor to import is a dma-buf of another driver.
-    #[error("the descriptor for buffer \"{label}\" is a dma-buf of another driver than nvmap")]
+    /// The imported descriptor is a dma-buf of another driver.
+    #[error("the descriptor for buffer \"{label}\" is a dma-buf of a driver other than nvmap")]
     ForeignDmaBuf {
         /// The buffer's label.
         label: String,
     },
-    /// A heap query is about exactly one heap.
-    #[error("{heaps:?} is not one heap: ask for each by itself")]
+    /// A heap query names zero or several heaps.
+    #[error("{heaps:?} is not a single heap: query each heap separately")]
     Heap {
-        /// The heaps asked for.
+        /// The queried heaps.
         heaps: nvgpu_sys::nvmap::Heaps,
     },
-    /// Host memory to import does not start on a page.
+    /// Imported host memory is not page-aligned.
     #[error("host memory \"{label}\" at {address:#x} cannot be imported: it must start on a 4096-byte page")]
     HostAddress {
         /// The buffer's label.
         label: String,
-        /// Where the memory starts.
+        /// First address of the memory.
         address: u64,
     },
-    /// A copy would leave the buffer.
+    /// A copy exceeds the buffer.
     #[error("bytes {offset}..{offset}+{len} are outside buffer \"{label}\" of {size} bytes")]
     OutOfBounds {
         /// The buffer's label.
@@ -167,13 +174,13 @@ impl From<Error> for gpu_hal::Error {
     }
 }
 
-/// What a missing node means.
+/// The meaning of a missing node.
 const ABSENT: &str = "there is no nvmap: this is not a Jetson, or its nvmap module is not loaded";
 
-/// What to do when a call about a buffer fails.
+/// Remedies for a failed call on a buffer.
 fn call_cure(errno: Errno) -> Option<&'static str> {
     match errno {
-        Errno::NOMEM => Some("free memory, or ask for less"),
+        Errno::NOMEM => Some("free memory, or request less"),
         _ => cure::of_call(errno),
     }
 }

@@ -1,4 +1,4 @@
-//! An nvmap handle and its export as a dma-buf.
+//! nvmap handles, and their export as dma-bufs.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use nvgpu_sys::{DoorFd, Errno};
 
 /// A handle number; freed on drop.
 ///
-/// The number is neither a descriptor nor an address, and means nothing in another process. Numbers
-/// start near 2^31 (`nvmap_id_array.c`).
+/// The number is neither a descriptor nor an address, and is only valid in this process. Numbers start
+/// near 2^31 (`nvmap_id_array.c`).
 #[derive(Debug)]
 pub(crate) struct Handle {
     client: Arc<DoorFd>,
@@ -17,7 +17,7 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Creates a handle of `size` bytes, without memory yet. The error names the request.
+    /// Creates a handle of `size` bytes without memory. The error includes the name of the request.
     pub(crate) fn create(client: &Arc<DoorFd>, size: u64) -> Result<Self, (&'static str, Errno)> {
         let id = match u32::try_from(size) {
             Ok(size_or_fd) => {
@@ -34,11 +34,11 @@ impl Handle {
         Ok(Self { client: Arc::clone(client), id })
     }
 
-    /// Makes a handle over `len` bytes of the process's own memory at `address`.
+    /// Creates a handle for `len` bytes of process memory at `address`.
     ///
     /// # Safety
     ///
-    /// The memory is mapped writable until the handle and everything made from it are gone.
+    /// The memory is mapped writable until the handle and everything created from it are dropped.
     pub(crate) unsafe fn from_va(
         client: &Arc<DoorFd>,
         address: u64,
@@ -46,16 +46,16 @@ impl Handle {
         flags: u32,
     ) -> Result<Self, (&'static str, Errno)> {
         let mut argument = sys::CreateHandleFromVa { va: address, size: 0, flags, size_or_handle: len };
-        // SAFETY: the caller vouches for the memory.
+        // SAFETY: the caller guarantees that the memory is mapped.
         unsafe { sys::FROM_VA.send_pointing(client, &mut argument) }
             .map_err(|errno| (sys::FROM_VA.name(), errno))?;
         Ok(Self { client: Arc::clone(client), id: low_half(argument.size_or_handle) })
     }
 
-    /// Makes a handle for the memory of a dma-buf, which may come from another process.
+    /// Creates a handle for the memory of a dma-buf, which may come from another process.
     ///
-    /// For a dma-buf that is not nvmap's the kernel returns a descriptor where the number belongs;
-    /// FREE closes that too, so dropping the handle is right in both cases.
+    /// For a dma-buf of another driver, the kernel returns a descriptor instead of a handle number. FREE
+    /// closes it, so dropping the handle is correct in both cases.
     pub(crate) fn from_fd(client: &Arc<DoorFd>, fd: BorrowedFd<'_>) -> Result<Self, Errno> {
         // CAST: a borrowed descriptor is never negative.
         let mut argument = sys::CreateHandle { size_or_fd: fd.as_raw_fd().cast_unsigned(), handle: 0 };
@@ -63,7 +63,7 @@ impl Handle {
         Ok(Self { client: Arc::clone(client), id: argument.handle })
     }
 
-    /// A second handle for the same memory.
+    /// Creates a second handle for the same memory.
     pub(crate) fn duplicate(&self, read_only: bool) -> Result<Self, Errno> {
         let access_flags = if read_only { sys::HandleFlags::READ_ONLY.bits() } else { 0 };
         let mut argument = sys::DuplicateHandle { handle: self.id, access_flags, dup_handle: 0 };
@@ -71,23 +71,23 @@ impl Handle {
         Ok(Self { client: Arc::clone(&self.client), id: argument.dup_handle })
     }
 
-    /// What the kernel knows of the handle.
+    /// Returns the properties of the handle.
     pub(crate) fn parameters(&self) -> Result<sys::HandleParameters, Errno> {
         let mut argument = sys::HandleParameters { handle: self.id, ..sys::HandleParameters::default() };
         sys::PARAMETERS.send(&self.client, &mut argument)?;
         Ok(argument)
     }
 
-    /// Gives the handle memory.
+    /// Backs the handle with memory.
     pub(crate) fn allocate(&self, heaps: sys::Heaps, flags: u32, align: u32) -> Result<(), Errno> {
-        // -1 is any NUMA node.
+        // -1 selects any NUMA node.
         let mut argument =
             sys::AllocHandle { handle: self.id, heap_mask: heaps.bits(), flags, align, numa_nid: -1 };
         sys::ALLOC.send(&self.client, &mut argument).map(drop)
     }
 
-    /// Exports the handle as a dma-buf descriptor, which is never number 0: SETUP_BIND takes 0 for
-    /// "none", and a process that closed its standard input would get it.
+    /// Exports the handle as a dma-buf descriptor other than 0. SETUP_BIND interprets 0 as "none", and a
+    /// process without standard input would get that number.
     pub(crate) fn export(&self) -> Result<DoorFd, Errno> {
         let first = self.export_any()?;
         if first.raw() != 0 { Ok(first) } else { self.export_any() }
@@ -118,8 +118,8 @@ impl Drop for Handle {
     }
 }
 
-/// The low 32 bits, where the 64-bit forms return the handle number.
+/// The low 32 bits, in which the 64-bit requests return the handle number.
 fn low_half(word: u64) -> u32 {
-    // CAST: masked to 32 bits; the upper half holds rest of the size that was passed in.
+    // CAST: masked to 32 bits; the upper half contains the rest of the size that was passed in.
     (word & u64::from(u32::MAX)) as u32
 }

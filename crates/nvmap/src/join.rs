@@ -1,8 +1,8 @@
-//! Buffers made of parts of others (GET_FD_FOR_RANGE_FROM_LIST).
+//! Buffers that consist of parts of other buffers (GET_FD_FOR_RANGE_FROM_LIST).
 //!
-//! The kernel takes a range of buffers laid one after the other, but of r36.4.3 only ranges that begin with
-//! the first buffer, or stay inside it, can be trusted: others make it read beyond the buffer's list of
-//! pages. So a part that is not all of its buffer is cut out first, as a range of that buffer alone.
+//! The request takes a range of concatenated buffers. In r36.4.3, it only works for ranges that start with the first
+//! buffer, or are inside it; for other ranges, the kernel reads beyond the buffer's page list. Therefore a part of a
+//! buffer is first cut out as a range of that buffer alone.
 
 use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
@@ -19,17 +19,17 @@ use crate::handle::Handle;
 type Part<'a> = (&'a DmaBuf, usize, usize);
 
 impl Nvmap {
-    /// Makes one buffer out of parts of others, (buffer, first byte, length) each, one after the other: the
-    /// same pages, contiguous for CPU and GPU. The memory lives as long as any of them does.
+    /// Concatenates parts of other buffers, each given as (buffer, first byte, length). The result shares their pages
+    /// and is contiguous for CPU and GPU. The memory exists as long as any of the buffers does.
     ///
-    /// All parts are of system memory, writable and of one cache mode. Memory can be part of one joined
-    /// buffer only: r36.4.3 has a single place in its books for that, and corrupts them the second time. So
-    /// memory that was joined before through this client or its clones is refused for good; do not join the
-    /// same memory in two processes or through clients opened separately.
+    /// All parts must be writable system memory with the same cache mode. Memory can be part of only one joined
+    /// buffer: r36.4.3 has a single record for that, and corrupts it the second time. Therefore, memory that was
+    /// joined through this client or its clones is always rejected later. Do not join the same memory in two processes
+    /// or through clients that were opened separately.
     ///
     /// # Errors
     ///
-    /// [`Error::Part`], [`Error::ReadOnly`] and [`Error::NotJoinable`] before any call; [`Error::Buffer`],
+    /// [`Error::Part`], [`Error::ReadOnly`] and [`Error::NotJoinable`] before any system call; [`Error::Buffer`],
     /// `EINVAL` for protected memory or parts of different cache modes.
     pub fn join(&self, parts: &[(&DmaBuf, usize, usize)], label: &str) -> Result<DmaBuf, Error> {
         let mut joined = self.joined();
@@ -55,29 +55,29 @@ impl DmaBuf {
             if *len == 0 || !inside || !whole_pages(offset) || !whole_pages(len) {
                 return Err(Error::Part { label: label(), offset: *offset, len: *len, size: buffer.size() });
             }
-            // The kernel would make a writable buffer of a read-only number.
+            // The kernel would create a writable buffer from a read-only handle.
             buffer.check_writable()?;
             if buffer.is_host() {
-                let reason = "it is host memory, whose pages belong to the process";
+                let reason = "it is imported host memory";
                 return Err(Error::NotJoinable { label: label(), reason });
             }
             let serial = buffer.parameters()?.serial;
             if joined.contains(&serial) || !serials.insert(serial) {
-                let reason = "its memory is or was part of one already, and the kernel can note that once";
+                let reason = "its memory is or was part of a joined buffer, and the kernel supports only one";
                 return Err(Error::NotJoinable { label: label(), reason });
             }
         }
         Ok(serials)
     }
 
-    /// Joins parts that have been checked.
+    /// Joins checked parts.
     fn join(nvmap: &Nvmap, parts: &[Part<'_>], label: &str) -> Result<Self, Error> {
         let size: usize = parts.iter().map(|(.., len)| len).sum();
         let failed = |(call, errno)| {
             // CAST: a size has at most 64 bits.
             Error::Buffer { call, label: label.into(), size: size as u64, errno }
         };
-        // Parts that are cut out are kept until the whole is there, which then keeps their pages.
+        // Cut-out parts are kept until the joined buffer exists, which then references their pages.
         let mut cuts = Vec::new();
         let mut handles = Vec::new();
         for (buffer, offset, len) in parts {
@@ -90,7 +90,7 @@ impl DmaBuf {
             }
         }
         let handle = match (handles.len(), cuts.pop()) {
-            // A single part that has been cut out is the whole.
+            // A single cut-out part is the result.
             (1, Some(cut)) => cut,
             (_, cut) => {
                 cuts.extend(cut);
@@ -102,12 +102,12 @@ impl DmaBuf {
     }
 }
 
-/// A handle for a range of buffers. The error names the request.
+/// Creates a handle for a range of buffers. The error includes the name of the request.
 fn range(nvmap: &Nvmap, handles: &[u32], offset: usize, len: usize) -> Result<Handle, (&'static str, Errno)> {
     // CAST: sizes have at most 64 bits.
     let fd = sys::fd_for_range_from_list(nvmap.fd(), handles, offset as u64, len as u64)
         .map_err(|errno| (sys::GET_FD_FOR_RANGE_FROM_LIST.name(), errno))?;
-    // SAFETY: every door hands out descriptors of the process; `fd` keeps this one open for the call.
+    // SAFETY: every door returns descriptors of the process; `fd` keeps this one open for the call.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd.raw()) };
     Handle::from_fd(nvmap.fd(), borrowed).map_err(|errno| (sys::FROM_FD.name(), errno))
 }

@@ -1,4 +1,4 @@
-//! One mapping of memory into the process.
+//! CPU mappings.
 
 use core::ptr::NonNull;
 
@@ -11,8 +11,8 @@ use crate::view::TypedView;
 
 /// A CPU mapping of all or part of a [`crate::DmaBuf`]; unmapped on drop.
 ///
-/// It keeps the memory alive by itself: handle and descriptor may be gone. `Send` and `Sync` for the
-/// reason that [`crate::Buffer`] is.
+/// It keeps the memory alive without the handle and the descriptor. It is `Send` and `Sync` for the same
+/// reason as [`crate::Buffer`].
 #[derive(Debug)]
 pub struct CpuMapping {
     mapping: DoorMapping,
@@ -25,8 +25,8 @@ impl CpuMapping {
         Self { mapping, access, label }
     }
 
-    /// First byte. Valid for volatile and atomic accesses of [`CpuMapping::len`] bytes as long as the
-    /// mapping lives; stores only if [`CpuMapping::access`] allows them.
+    /// Pointer to the first byte, valid for volatile and atomic accesses of [`CpuMapping::len`] bytes
+    /// while the mapping is alive; for stores only if [`CpuMapping::access`] allows them.
     pub fn pointer(&self) -> NonNull<u8> {
         self.mapping.pointer()
     }
@@ -36,17 +36,17 @@ impl CpuMapping {
         self.mapping.len()
     }
 
-    /// Whether the mapping has no bytes; never the case.
+    /// Whether the mapping is empty; always `false`.
     pub fn is_empty(&self) -> bool {
         self.mapping.is_empty()
     }
 
-    /// What the mapping allows.
+    /// Access rights.
     pub fn access(&self) -> Access {
         self.access
     }
 
-    /// `count` values of type `T` from byte `offset` on.
+    /// Returns a view of `count` values of type `T` that starts at byte `offset`.
     ///
     /// # Errors
     ///
@@ -56,8 +56,8 @@ impl CpuMapping {
         offset: usize,
         count: usize,
     ) -> Result<TypedView<'_, T>, Error> {
-        // SAFETY: the mapping is valid for its length as long as `self`, which the view borrows, and
-        // takes stores if `access` says so.
+        // SAFETY: the mapping is valid for its length while `self` is alive, which the view borrows, and
+        // writable if `access` allows stores.
         unsafe { TypedView::new(self.pointer(), self.len(), self.access, &self.label, offset, count) }
     }
 }

@@ -10,12 +10,12 @@ use crate::attributes::Access;
 use crate::error::Error;
 use gpu_hal::volatile;
 
-/// Values of type `T` in shared memory, reached by volatile copies.
+/// Values of type `T` in shared memory, accessed by volatile copies.
 ///
-/// It is to a buffer what a slice is to a vector, but hands out values, never references: the GPU may
-/// change them at any time. A value that is larger than a machine word may be seen half-written.
+/// A view is to a buffer what a slice is to a vector, but returns values instead of references, because
+/// the GPU may change them at any time. A read of a value larger than a machine word may be torn.
 ///
-/// Copying a view is cheap. Like the buffer it is `Send` and `Sync`.
+/// Like the buffer, it is `Send` and `Sync`.
 pub struct TypedView<'a, T> {
     first: NonNull<T>,
     len: usize,
@@ -24,8 +24,8 @@ pub struct TypedView<'a, T> {
     memory: PhantomData<&'a ()>,
 }
 
-// SAFETY: a view is an address range that stays valid for `'a`, and offers volatile copies of plain
-// values alone, which are sound whatever another thread or the device does.
+// SAFETY: a view is an address range that is valid for `'a`. It only makes volatile copies of plain
+// values, which are sound while other threads or the device access the memory.
 unsafe impl<T> Send for TypedView<'_, T> {}
 // SAFETY: as for `Send`.
 unsafe impl<T> Sync for TypedView<'_, T> {}
@@ -48,7 +48,7 @@ impl<T> fmt::Debug for TypedView<'_, T> {
 }
 
 impl<'a, T: NoUninit + AnyBitPattern> TypedView<'a, T> {
-    /// `count` values from byte `offset` on in `size` bytes at `base`.
+    /// A view of `count` values that starts at byte `offset` of the `size` bytes at `base`.
     ///
     /// # Safety
     ///
@@ -80,12 +80,12 @@ impl<'a, T: NoUninit + AnyBitPattern> TypedView<'a, T> {
         self.len
     }
 
-    /// Whether there are no values.
+    /// Whether the view is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// First value, for volatile and atomic accesses of [`TypedView::len`] values.
+    /// Pointer to the first value, for volatile and atomic accesses of [`TypedView::len`] values.
     pub fn pointer(&self) -> NonNull<T> {
         self.first
     }
@@ -94,11 +94,11 @@ impl<'a, T: NoUninit + AnyBitPattern> TypedView<'a, T> {
     ///
     /// # Panics
     ///
-    /// If `index` is out of bounds, as indexing a slice does.
+    /// Panics if `index` is out of bounds, like an index into a slice.
     #[inline]
     pub fn get(&self, index: usize) -> T {
-        // SAFETY: `at` has checked the index; the memory is valid for `'a`, every bit pattern of it
-        // is a `T`, and it is aligned.
+        // SAFETY: `at` has checked the index; the memory is valid for `'a` and aligned, and every bit
+        // pattern is a `T`.
         unsafe { ptr::read_volatile(self.at(index)) }
     }
 
@@ -106,16 +106,16 @@ impl<'a, T: NoUninit + AnyBitPattern> TypedView<'a, T> {
     ///
     /// # Panics
     ///
-    /// If `index` is out of bounds, as indexing a slice does, or the memory is read-only.
+    /// Panics if `index` is out of bounds, like an index into a slice, or if the memory is read-only.
     #[inline]
     pub fn set(&self, index: usize, value: T) {
-        // PANIC: a bug of the caller; `access` of the mapping said so.
+        // PANIC: a bug of the caller, which can query `access` of the mapping.
         assert!(self.access.is_writable(), "\"{}\" is read-only", self.label);
         // SAFETY: as in `get`; writes are allowed.
         unsafe { ptr::write_volatile(self.at(index), value) }
     }
 
-    /// The values `start..start + count` by themselves.
+    /// Returns a view of the values `start..start + count`.
     ///
     /// # Errors
     ///
@@ -127,11 +127,11 @@ impl<'a, T: NoUninit + AnyBitPattern> TypedView<'a, T> {
         Ok(Self { first, len: count, ..*self })
     }
 
-    /// Copies `values` to `start` and what follows.
+    /// Copies `values` into the view, starting at index `start`.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfBounds`] in bytes, [`Error::ReadOnly`]; nothing is copied then.
+    /// [`Error::OutOfBounds`] in bytes, [`Error::ReadOnly`]; nothing is copied in that case.
     pub fn copy_from_slice(&self, start: usize, values: &[T]) -> Result<(), Error> {
         self.check(start, values.len())?;
         self.check_writable()?;
@@ -141,11 +141,11 @@ impl<'a, T: NoUninit + AnyBitPattern> TypedView<'a, T> {
         Ok(())
     }
 
-    /// Copies the values from `start` on into `values`.
+    /// Copies values, starting at index `start`, into `values`.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfBounds`] in bytes; nothing is copied then.
+    /// [`Error::OutOfBounds`] in bytes; nothing is copied in that case.
     pub fn copy_to_slice(&self, start: usize, values: &mut [T]) -> Result<(), Error> {
         self.check(start, values.len())?;
         // SAFETY: as in `copy_from_slice`.
@@ -153,7 +153,7 @@ impl<'a, T: NoUninit + AnyBitPattern> TypedView<'a, T> {
         Ok(())
     }
 
-    /// Copies all values of `source`, which may overlap only if it is the same range.
+    /// Copies all values of `source`, which must be the same range or not overlap.
     ///
     /// # Errors
     ///
@@ -183,7 +183,7 @@ impl<'a, T: NoUninit + AnyBitPattern> TypedView<'a, T> {
         Ok(())
     }
 
-    /// The values one after another, each read when its turn comes.
+    /// Returns an iterator that reads each value when it is requested.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = T> + use<'a, T> {
         let view = *self;
         (0..view.len).map(move |index| view.get(index))

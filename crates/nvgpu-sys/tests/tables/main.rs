@@ -86,7 +86,7 @@ fn every_struct_is_listed_under_a_header() {
         include_str!("../../src/ctrl/objects.rs"),
         include_str!("../../src/ctrl/topology.rs"),
         include_str!("../../src/host1x.rs"),
-        include_str!("../../src/nvmap.rs"),
+        include_str!("../../src/nvmap/mod.rs"),
         include_str!("../../src/nvmap/rare.rs"),
         include_str!("../../src/tsg.rs"),
     ];
