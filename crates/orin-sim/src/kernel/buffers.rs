@@ -15,15 +15,8 @@ use nvgpu_sys::ctrl::{
 use rustix::io::Errno;
 
 use super::argument::Argument;
-use super::nvmap::Buffer;
+use super::nvmap::{Buffer, Metadata};
 use super::{Kernel, fds, user};
-
-/// Metadata that REGISTER_BUFFER attached to a buffer.
-#[derive(Clone, Debug)]
-pub(super) struct Metadata {
-    bytes: Vec<u8>,
-    mutable: bool,
-}
 
 /// Page of video memory in bytes.
 const PAGE: u64 = 4096;

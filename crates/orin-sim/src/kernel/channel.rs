@@ -24,12 +24,11 @@ use super::argument::{Argument, Code};
 use super::log::Log;
 use super::nvmap::Buffer;
 use super::recovery;
-use super::state::State;
 use super::submit::KernelRing;
 use super::syncpoint::{SyncpointError, UserSyncpoint};
 use super::tsg::preempt_timed_out;
 use super::watchdog::Watchdog;
-use super::{Kernel, user};
+use super::{Kernel, State, user};
 
 /// Maximum number of channels of one SET_DETERMINISTIC_OPTS.
 const MAX_DETERMINISTIC: u32 = 512;

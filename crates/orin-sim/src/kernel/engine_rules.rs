@@ -10,11 +10,10 @@ use nvgpu_sys::channel::{
 };
 use rustix::io::Errno;
 
-use super::Kernel;
+use super::classes::{is_compute, is_graphics};
 use super::log::Log;
-use super::object::{is_compute, is_graphics};
-use super::state::State;
 use super::tsg::preempt_timed_out;
+use super::{Kernel, State};
 
 /// Preemption modes of a context, graphics and compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,8 +13,8 @@ use rustix::fs::MemfdFlags;
 use rustix::io::{DupFlags, Errno};
 
 use super::address_space::SpaceId;
-use super::host1x::PollSet;
 use super::nvmap::Buffer;
+use super::poll_set::PollSet;
 use super::process::{self, ProcessId};
 use super::syncpoint::Fence;
 

@@ -22,9 +22,9 @@ use super::Kernel;
 use super::channel::RUNLIST_GR;
 use super::fds::{self, Object};
 use super::host1x::poll_fence;
+use super::mappings::{Mapped, Mapping};
 use super::nvmap::Buffer;
 use super::process;
-use super::state::{Mapped, Mapping};
 
 /// Nodes of a board that compute does not need.
 const OTHER_NODES: &[&CStr] = &[

@@ -4,7 +4,7 @@
 //! first wait: then it also polls readable, and only its status shows the difference. A poll descriptor contains any
 //! number of fences without a time limit, and reports once that some have signalled.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use nvgpu_sys::host1x::{CreateFence, CreatePollfd, FenceExtract, FenceExtractFence, TriggerPollfd, code};
@@ -26,26 +26,6 @@ struct FenceInfo {
     status: i32,
     flags: u32,
     timestamp_ns: u64,
-}
-
-/// A descriptor that reports each fence once.
-#[derive(Debug, Default)]
-pub(super) struct PollSet {
-    armed: Mutex<Vec<Arc<Fence>>>,
-}
-
-impl PollSet {
-    fn arm(&self, fence: Arc<Fence>) {
-        self.armed.lock().unwrap_or_else(PoisonError::into_inner).push(fence);
-    }
-
-    /// Removes the fences that have signalled. Returns whether there were any.
-    pub(super) fn take_signalled(&self) -> bool {
-        let mut armed = self.armed.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = armed.len();
-        armed.retain(|fence| fence.result().is_none());
-        armed.len() < before
-    }
 }
 
 /// The status of a fence in the kernel's encoding.

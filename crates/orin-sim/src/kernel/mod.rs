@@ -6,7 +6,7 @@
 //!
 //! # Locks
 //!
-//! One mutex protects the whole state (`state::State`). The GPU is never called with it held, because the GPU's thread
+//! One mutex protects the whole state ([`State`]). The GPU is never called with it held, because the GPU's thread
 //! takes the same mutex to report faults, and stopping channels waits for that thread. Requests on one channel are
 //! serialised by the channel's own gate, as in the kernel. A gate is taken before the state mutex and may be held
 //! across calls to the GPU. The log and the request counters have their own mutexes, which are always innermost.
@@ -15,6 +15,7 @@ mod address_space;
 mod argument;
 mod buffers;
 mod channel;
+mod classes;
 mod clocks;
 mod ctrl;
 mod dma_buf;
@@ -23,8 +24,10 @@ mod fds;
 mod files;
 mod host1x;
 mod log;
+mod mappings;
 mod nvmap;
 mod object;
+mod poll_set;
 mod process;
 mod pulse;
 mod recovery;
@@ -55,13 +58,21 @@ use rustix::io::Errno;
 
 use crate::config::{Call, Config, Failure};
 use crate::gpu::{ChannelStatus, Gpu, GpuConfig};
+use crate::memory::Memory;
 use crate::strict::Report;
 
+use address_space::{Space, SpaceId};
 use argument::Code;
-use fds::Object;
+use channel::Channel;
+use fds::{Fds, Object};
 use log::Log;
+use mappings::Mapping;
+use nvmap::Nvmap;
 use process::ProcessId;
-use state::State;
+use sharing::Token;
+use syncpoint::Syncpoints;
+use tsg::Tsg;
+use zbc::ClearValues;
 
 pub use process::ProcessCounts;
 
@@ -123,6 +134,40 @@ pub(crate) struct Kernel {
     me: Weak<Kernel>,
     /// A thread monitors the watchdogs of channels.
     watched: AtomicBool,
+}
+
+/// The state protected by the kernel's mutex.
+#[derive(Debug)]
+struct State {
+    fds: Fds,
+    nvmap: Nvmap,
+    spaces: BTreeMap<SpaceId, Space>,
+    tsgs: BTreeMap<u32, Tsg>,
+    channels: BTreeMap<u32, Channel>,
+    /// Free channel ids; the last one is allocated next.
+    free_channels: Vec<u32>,
+    /// CPU mappings by address.
+    mappings: BTreeMap<usize, Mapping>,
+    /// Instance id of the next open of the control node.
+    next_instance: u64,
+    next_space: u64,
+    next_serial: u64,
+    /// The GPU is dead until the next boot.
+    quiesced: bool,
+    syncpoints: Syncpoints,
+    /// Clear values known to the GPU.
+    clear_values: ClearValues,
+    /// Frequencies requested by opens of the control node, in Hz.
+    frequencies: BTreeMap<u64, u64>,
+    /// Number of the newest process.
+    next_process: u32,
+    tokens: Vec<Token>,
+    /// The newest token.
+    next_token: u64,
+    /// A process has locked the scheduling parameters.
+    scheduling_locked: bool,
+    /// The kernel's own doorbell page, created by the first submission.
+    doorbell: Option<Arc<Memory>>,
 }
 
 /// Numbers of calls, and pending failures.

@@ -3,18 +3,17 @@
 //! The context belongs to the TSG and is mapped once into each address space of its channels. On Linux the request
 //! creates it for every class, including the copy engine's.
 
-use crate::chip::CHIP;
 use gpu_log::{ChannelLine, HangLine};
 use nvgpu_sys::channel::{AllocObjCtx, AllocObjCtxFlags, ComputePreemption, GraphicsPreemption};
 use rustix::io::Errno;
 
-use super::Kernel;
 use super::address_space::SpaceId;
 use super::channel::RUNLIST_GR;
+use super::classes::{is_compute, is_graphics, is_other};
 use super::engine_rules::Modes;
 use super::log::Log;
-use super::state::State;
 use super::tsg::{Context, preempt_timed_out};
+use super::{Kernel, State};
 
 /// Addresses from here on do not fit the 40-bit registers of the context.
 const ADDRESS_LIMIT: u64 = 1 << 40;
@@ -34,38 +33,6 @@ const GRAPHICS_CONTEXT: usize = 1;
 /// Index of the RTV circular buffer.
 const RTV_BUFFER: usize = 6;
 
-/// Graphics classes of ga10b and of earlier chips (`hal/class/class_*.c`).
-const GRAPHICS_CLASSES: [u32; 5] = [0xc797, 0xc597, 0xc397, 0xc097, 0xb197];
-/// Compute classes of the same chips.
-const COMPUTE_CLASSES: [u32; 5] = [CHIP.classes.value.compute.number, 0xc5c0, 0xc3c0, 0xc0c0, 0xb1c0];
-/// All other classes that are accepted.
-const OTHER_CLASSES: [u32; 14] = [
-    0xc637, // Ampere.
-    CHIP.classes.value.copy.number,
-    CHIP.classes.value.channel.number,
-    0xc46f,
-    0xc5b5, // Turing.
-    0xc3b5,
-    0xc36f, // Volta.
-    0xc0b5,
-    0xc06f, // Pascal.
-    0xa0b5,
-    0xa140,
-    0xb0b5,
-    0xb06f,
-    0x902d, // Maxwell and before.
-];
-
-/// Returns whether a class is a 3D graphics class.
-pub(super) fn is_graphics(class: u32) -> bool {
-    GRAPHICS_CLASSES.contains(&class)
-}
-
-/// Returns whether a class is a compute class.
-pub(super) fn is_compute(class: u32) -> bool {
-    COMPUTE_CLASSES.contains(&class)
-}
-
 impl State {
     /// ALLOC_OBJ_CTX up to the point where the GPU learns of the class. Returns whether the channel already has a ring.
     fn alloc_obj_ctx(
@@ -82,7 +49,7 @@ impl State {
             return Err(Errno::INVAL);
         };
         let class = args.class_num;
-        if !is_graphics(class) && !is_compute(class) && !OTHER_CLASSES.contains(&class) {
+        if !is_graphics(class) && !is_compute(class) && !is_other(class) {
             log.error("nvgpu_gr_setup_validate_channel_and_class", ChannelLine::ObjectClass { class });
             return Err(Errno::INVAL);
         }

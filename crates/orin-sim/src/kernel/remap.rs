@@ -10,10 +10,10 @@ use zerocopy::IntoBytes;
 
 use crate::mmu::MappedRange;
 
+use super::State;
 use super::address_space::{Space, SpaceId};
 use super::log::Log;
 use super::nvmap::Buffer;
-use super::state::State;
 use super::user;
 
 /// GPU page in bytes.

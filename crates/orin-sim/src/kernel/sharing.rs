@@ -7,8 +7,9 @@ use nvgpu_sys::ctrl::OpenTsg;
 use nvgpu_sys::tsg::{GetShareToken, RevokeShareToken};
 use rustix::io::Errno;
 
+use super::State;
 use super::fds::Object;
-use super::state::{Mapped, Mapping, State};
+use super::mappings::{Mapped, Mapping};
 
 /// Maximum number of outstanding tokens of a TSG.
 const TOKENS: usize = 64;

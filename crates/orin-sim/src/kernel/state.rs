@@ -13,73 +13,22 @@ use rustix::io::Errno;
 use crate::config::Config;
 use crate::memory::Memory;
 
-use super::LiveCounts;
 use super::address_space::{Space, SpaceId};
 use super::channel::Channel;
 use super::fds::{Fds, Object};
 use super::log::Log;
-use super::nvmap::{Buffer, Nvmap};
+use super::mappings::{Mapped, Mapping};
+use super::nvmap::Nvmap;
 use super::process::{self, ProcessId};
-use super::sharing::Token;
 use super::syncpoint::Syncpoints;
 use super::tsg::Tsg;
 use super::zbc::ClearValues;
+use super::{LiveCounts, State};
 
 /// Number of channel ids on native Linux (`hal/fifo/channel_ga10b_fusa.c`, `linux-channel.c`).
 const CHANNELS: u32 = 512;
 /// Number of TSG ids.
 const TSGS: u32 = 512;
-
-/// The target of a CPU mapping.
-#[derive(Debug)]
-pub(super) enum Mapped {
-    /// A dma-buf from `offset` on, kept alive by the mapping.
-    DmaBuf { buffer: Buffer, offset: u64 },
-    /// The doorbell page of one open of the control node.
-    Doorbell { instance: u64, page: Arc<Memory> },
-}
-
-/// One CPU mapping.
-#[derive(Debug)]
-pub(super) struct Mapping {
-    pub(super) len: usize,
-    pub(super) owner: ProcessId,
-    pub(super) mapped: Mapped,
-}
-
-/// The state protected by the kernel's mutex.
-#[derive(Debug)]
-pub(super) struct State {
-    pub(super) fds: Fds,
-    pub(super) nvmap: Nvmap,
-    pub(super) spaces: BTreeMap<SpaceId, Space>,
-    pub(super) tsgs: BTreeMap<u32, Tsg>,
-    pub(super) channels: BTreeMap<u32, Channel>,
-    /// Free channel ids; the last one is allocated next.
-    free_channels: Vec<u32>,
-    /// CPU mappings by address.
-    pub(super) mappings: BTreeMap<usize, Mapping>,
-    /// Instance id of the next open of the control node.
-    pub(super) next_instance: u64,
-    next_space: u64,
-    next_serial: u64,
-    /// The GPU is dead until the next boot.
-    pub(super) quiesced: bool,
-    pub(super) syncpoints: Syncpoints,
-    /// Clear values known to the GPU.
-    pub(super) clear_values: ClearValues,
-    /// Frequencies requested by opens of the control node, in Hz.
-    pub(super) frequencies: BTreeMap<u64, u64>,
-    /// Number of the newest process.
-    pub(super) next_process: u32,
-    pub(super) tokens: Vec<Token>,
-    /// The newest token.
-    pub(super) next_token: u64,
-    /// A process has locked the scheduling parameters.
-    pub(super) scheduling_locked: bool,
-    /// The kernel's own doorbell page, created by the first submission.
-    pub(super) doorbell: Option<Arc<Memory>>,
-}
 
 impl State {
     pub(super) fn new(config: &Config, log: &Log) -> Result<Self, Errno> {

@@ -24,10 +24,9 @@ use super::address_space::{Space, SpaceId};
 use super::channel::Ring;
 use super::fds::{self, Object};
 use super::log::Log;
-use super::state::State;
 use super::syncpoint::{Syncpoints, UserSyncpoint, WINDOW_BYTES};
 use super::watchdog::Progress;
-use super::{Kernel, user};
+use super::{Kernel, State, user};
 
 /// Entries that every submit needs in addition to its own.
 const EXTRA_ENTRIES: u32 = 2;

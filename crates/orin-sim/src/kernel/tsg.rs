@@ -25,8 +25,7 @@ use super::argument::{Argument, Code};
 use super::engine_rules::Modes;
 use super::fds::{self, Object};
 use super::log::Log;
-use super::state::State;
-use super::{Kernel, user};
+use super::{Kernel, State, user};
 
 /// Longest argument of the node, in bytes.
 const MAX_BYTES: usize = 32;

@@ -14,9 +14,8 @@ use rustix::io::Errno;
 
 use crate::gpu::Activity;
 
-use super::Kernel;
 use super::recovery;
-use super::state::State;
+use super::{Kernel, State};
 
 /// Limit of a new channel on ga10b.
 const LIMIT: Duration = Duration::from_millis(5000);

@@ -20,10 +20,10 @@ use zerocopy::IntoBytes;
 use crate::memory::Memory;
 use crate::mmu::{AddressSpace, MappedRange};
 
+use super::State;
 use super::argument::{Argument, Code};
 use super::log::Log;
 use super::nvmap::Buffer;
-use super::state::State;
 use super::va_allocator::VaAllocator;
 use super::{Kernel, syncpoint, user};
 

@@ -5,9 +5,10 @@ use nvgpu_sys::nvmap::{CACHE_LIST_ELEM_SIZE_U64, CACHE_OP_WB, CACHE_OP_WB_INV, C
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
+use super::super::State;
 use super::super::log::Log;
+use super::super::mappings::{Mapped, Mapping};
 use super::super::process;
-use super::super::state::{Mapped, Mapping, State};
 use super::super::user;
 use super::Nvmap;
 

@@ -25,7 +25,6 @@ use rustix::io::Errno;
 use crate::config::Config;
 use crate::memory::Memory;
 
-use super::buffers::Metadata;
 use super::log::Log;
 use super::process::{self, ProcessId};
 
@@ -45,6 +44,13 @@ const NO_PEER: u32 = u32::MAX;
 const POISONED_BYTES: usize = 16 << 20;
 /// System memory. GENERIC counts as system memory if there is no generic carveout.
 const SYSTEM: Heaps = Heaps::IOVMM.union(Heaps::GENERIC);
+
+/// Metadata that REGISTER_BUFFER attached to a buffer.
+#[derive(Clone, Debug)]
+pub(super) struct Metadata {
+    pub(super) bytes: Vec<u8>,
+    pub(super) mutable: bool,
+}
 
 /// One kind of memory and its usage.
 #[derive(Debug)]

@@ -11,11 +11,11 @@ use nvgpu_sys::nvmap::{
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use super::super::State;
 use super::super::argument::{Argument, Code};
 use super::super::fds::Object;
 use super::super::log::Log;
 use super::super::process::ProcessId;
-use super::super::state::State;
 use super::super::{Kernel, user};
 use super::{Buffer, maintenance, range, refuse_unallocated, transfer};
 

@@ -7,8 +7,8 @@ use rustix::io::Errno;
 
 use crate::memory::Memory;
 
+use super::super::State;
 use super::super::log::Log;
-use super::super::state::State;
 use super::super::user;
 
 /// Number of copied bytes, and the result.

@@ -96,6 +96,7 @@ impl Warp {
     /// An idle warp; call [`Warp::start`] before running it.
     pub(crate) fn new() -> Self {
         Self {
+            // PANIC: the vector has 257 rows.
             registers: vec![[0; 32]; 257].try_into().expect("257 rows"),
             predicates: [0, 0, 0, 0, 0, 0, 0, FULL],
             barriers: [[0; 32]; 16],
