@@ -8,7 +8,7 @@
 //! | record | encode | decode |
 //! | --- | --- | --- |
 //! | ring entry | [`gpfifo::Entry::encode`] | [`gpfifo::Entry::decode`] |
-//! | pushbuffer | [`Encoder`]: raw methods, typed methods, [`command`]s; [`Packer`]: fewest words | [`MethodStream`], word by word |
+//! | pushbuffer | [`Encoder`]: raw and typed methods, [`command`]s; [`Packer`]: fewest words | [`MethodStream`] |
 //! | method data | [`Method::encode`] of the types in [`compute_c7c0`] and so on | [`Method::decode`] |
 //! | launch descriptor | [`qmd::Qmd::set`], in GPU memory [`qmd::Patch`] | [`qmd::Qmd::get`] |
 //!

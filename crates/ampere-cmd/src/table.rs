@@ -201,7 +201,10 @@ macro_rules! qmd {
         const FIELDS: &[FieldInfo] = &[$($field.info()),+];
 
         $(
-            #[doc = concat!("`", $field_name, "`, bits ", $hi, ":", $lo $(, " plus ", $stride, " per element, ", $count, " elements")?, " (`", $header, "`).")]
+            #[doc = concat!(
+                "`", $field_name, "`, bits ", $hi, ":", $lo
+                $(, " plus ", $stride, " per element, ", $count, " elements")?, " (`", $header, "`)."
+            )]
             pub const $field: $crate::table::qmd!(@type $($stride)?) = $crate::table::qmd!(
                 @new $field_name $hi $lo &[$(($value_name, $value_bits)),*]; $($count $stride)?
             );

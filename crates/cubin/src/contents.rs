@@ -203,10 +203,10 @@ fn read_relocations(elf: &Elf<'_>, table: &elf::Section<'_>, out: &mut Vec<Reloc
     }
     out.extend(table.data.chunks_exact(entry_bytes).map(|entry| {
         // PANIC: an entry has 16 or 24 bytes.
-        let info = u64_at(entry, 8).expect("inside of the entry");
+        let (offset, info) = u64_at(entry, 0).zip(u64_at(entry, 8)).expect("inside of the entry");
         Relocation {
             section,
-            offset: u64_at(entry, 0).expect("inside of the entry"),
+            offset,
             // CAST: the two halves of r_info.
             kind: info as u32,
             symbol: (info >> 32) as u32,

@@ -211,8 +211,9 @@ fn read_header(data: &[u8]) -> Result<Header, Error> {
         return Err(Error::NotElf { found: describe(data) });
     }
     let header = range(data, 0, EHDR_BYTES).ok_or_else(|| truncated("ELF header", 0, EHDR_BYTES, data))?;
-    // PANIC: all offsets below are inside of the 64 bytes of the header.
+    // All offsets below are inside of the 64 bytes of the header.
     let half = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+    // PANIC: as above.
     let word = |at: usize| u32_at(header, at).expect("inside of the header");
     if header[4] != 2 {
         return Err(Error::Not64Bit);
@@ -284,6 +285,7 @@ fn read_sections(data: &[u8]) -> Result<Vec<Section<'_>>, Error> {
 fn read_section<'a>(data: &'a [u8], header: &[u8], names: &mut Names<'a>) -> Result<Section<'a>, Error> {
     // PANIC: the caller passes exactly 64 bytes; the offsets are those of Elf64_Shdr.
     let word = |at: usize| u32_at(header, at).expect("inside of the header");
+    // PANIC: as above.
     let long = |at: usize| u64_at(header, at).expect("inside of the header");
     let kind = word(4);
     if kind == SHT_NULL {
@@ -329,8 +331,10 @@ fn read_symbols<'a>(data: &'a [u8], sections: &[Section<'a>]) -> Result<Vec<Symb
         .map(|entry| {
             // PANIC: an entry has 24 bytes; the offsets are those of Elf64_Sym.
             let long = |at: usize| u64_at(entry, at).expect("inside of the entry");
+            // PANIC: as above.
+            let name = u32_at(entry, 0).expect("inside of the entry");
             Ok(Symbol {
-                name: names.get(u32_at(entry, 0).expect("inside of the entry"))?,
+                name: names.get(name)?,
                 kind: entry[4] & 0xf,
                 other: entry[5],
                 section: u16::from_le_bytes([entry[6], entry[7]]),

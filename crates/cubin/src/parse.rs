@@ -2,14 +2,16 @@
 //!
 //! | section | content |
 //! |---|---|
-//! | `.text.K` | code of kernel K; `sh_info`: registers in bits 24 to 31, entry symbol below; `sh_flags` bits 20 to 26: barriers (an attribute in ABI version 8) |
+//! | `.text.K` | code of kernel K |
 //! | `.nv.constant0.K` | parameters |
 //! | `.nv.constantN[.K]` | other constant banks |
 //! | `.nv.shared.K` | static shared memory |
 //! | `.nv.info[.K]` | attributes |
 //! | `.nv.global.init`, `.nv.global` | variables |
 //!
-//! `sh_info` of a section that belongs to a kernel is the index of the kernel's code section.
+//! `sh_info` of a code section contains the number of registers in bits 24 to 31, and the entry symbol below. Bits 20 to
+//! 26 of its `sh_flags` are the number of barriers; in ABI version 8 that is an attribute. `sh_info` of any other section
+//! of a kernel is the index of the kernel's code section.
 
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -125,8 +127,7 @@ fn relocation(
     entry: &[u8],
 ) -> Result<Option<Relocation>, Error> {
     // PANIC: an entry has 16 or 24 bytes.
-    let offset = u64_at(entry, 0).expect("inside of the entry");
-    let info = u64_at(entry, 8).expect("inside of the entry");
+    let (offset, info) = u64_at(entry, 0).zip(u64_at(entry, 8)).expect("inside of the entry");
     // CAST: the two halves of r_info.
     let (kind, symbol) = (info as u32, (info >> 32) as u32);
     let bad = |reason| Error::BadRelocation { section: section.name.to_string(), offset, reason };

@@ -289,14 +289,20 @@ proptest! {
     }
 
     #[test]
-    fn random_bytes_behind_a_good_header(sample in 0..SAMPLES.len(), tail in proptest::collection::vec(any::<u8>(), 0..4096)) {
+    fn random_bytes_behind_a_good_header(
+        sample in 0..SAMPLES.len(),
+        tail in proptest::collection::vec(any::<u8>(), 0..4096),
+    ) {
         let mut bytes = SAMPLES[sample][..64].to_vec();
         bytes.extend(tail);
         let _ = exercise(&bytes);
     }
 
     #[test]
-    fn flipped_bits(sample in 0..SAMPLES.len(), flips in proptest::collection::vec((any::<proptest::sample::Index>(), 0..8u8), 1..16)) {
+    fn flipped_bits(
+        sample in 0..SAMPLES.len(),
+        flips in proptest::collection::vec((any::<proptest::sample::Index>(), 0..8u8), 1..16),
+    ) {
         let mut bytes = SAMPLES[sample].to_vec();
         for (at, bit) in flips {
             let at = at.index(bytes.len());
@@ -306,7 +312,10 @@ proptest! {
     }
 
     #[test]
-    fn mutated_fields(sample in 0..SAMPLES.len(), changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u64>(), 0..64u32), 1..6)) {
+    fn mutated_fields(
+        sample in 0..SAMPLES.len(),
+        changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u64>(), 0..64u32), 1..6),
+    ) {
         let mut bytes = SAMPLES[sample].to_vec();
         let fields = fields(&bytes);
         for (field, value, shift) in changes {
@@ -318,7 +327,11 @@ proptest! {
     }
 
     #[test]
-    fn swapped_fields(sample in 0..SAMPLES.len(), a in any::<proptest::sample::Index>(), b in any::<proptest::sample::Index>()) {
+    fn swapped_fields(
+        sample in 0..SAMPLES.len(),
+        a in any::<proptest::sample::Index>(),
+        b in any::<proptest::sample::Index>(),
+    ) {
         let mut bytes = SAMPLES[sample].to_vec();
         let fields = fields(&bytes);
         let ((from, len), (to, room)) = (*a.get(&fields), *b.get(&fields));

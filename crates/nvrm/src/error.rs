@@ -157,7 +157,7 @@ pub enum Error {
     },
     /// The GPU is of a generation that the chip table does not contain, or that has another driver.
     #[error(
-        "GPU {name} has SM version {major}.{minor}, which is not supported with this driver; the chip table contains {}",
+        "GPU {name} has SM version {major}.{minor}, which this driver does not support; the chip table contains {}",
         gpu_hal::chip::versions()
     )]
     UnknownChip {

@@ -383,8 +383,8 @@ fn properties(rm: &Rm, subdevice: Object, card: &escape::CardInfo) -> Result<Pro
     })
 }
 
-/// The row of the chip table, and the class of the doorbell page. Refuses a GPU that the table does not contain, or that
-/// lacks a class of its row.
+/// The row of the chip table, and the class of the doorbell page. Refuses a GPU that the table does not contain, or
+/// that lacks a class of its row.
 fn known_chip(rm: &Rm, device: Object, properties: &Properties) -> Result<(&'static Chip, Usermode)> {
     let Properties { name, sm_version, .. } = properties;
     let (major, minor) = *sm_version;

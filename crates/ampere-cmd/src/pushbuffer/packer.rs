@@ -323,7 +323,8 @@ mod tests {
             let mut address = start;
             let mut writes = Vec::new();
             for (subchannel, step, small, data) in steps {
-                address = address.saturating_add_signed(4 * step.clamp(0, 1) - 8 * i32::from(step == 3)).clamp(start - 8, 0x3ffc);
+                let distance = 4 * step.clamp(0, 1) - 8 * i32::from(step == 3);
+                address = address.saturating_add_signed(distance).clamp(start - 8, 0x3ffc);
                 let subchannel = if subchannel == 0 { 4 } else { 1 };
                 writes.push((subchannel, address, if small { data & MAX_IMMEDIATE } else { data }));
             }
