@@ -1,4 +1,4 @@
-//! Words for the decoders of `cargo xtask decode pushbuf`, `qmd` and `gpfifo`.
+//! Words for the decoders of `orin decode pushbuf`, `qmd` and `gpfifo`.
 
 #![no_main]
 

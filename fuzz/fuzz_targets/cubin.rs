@@ -1,4 +1,4 @@
-//! Cubins for the parser and for `cargo xtask decode cubin`.
+//! Cubins for the parser and for `orin decode cubin`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Traces for the decoder of `cargo xtask decode strace`.
+//! Traces for the decoder of `orin decode strace`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Words for the decoders of `cargo xtask decode pushbuf`, `qmd` and `gpfifo`.
+//! Words for the decoders of `orin decode pushbuf`, `qmd` and `gpfifo`.
 //!
 //! For any input, each decoder reads to the end, its text has no control characters, its JSON is valid, text and JSON
 //! agree, and encoding the decoded items gives the same words.
@@ -9,8 +9,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use ampere_cmd::gpfifo::Entry;
 use ampere_cmd::pushbuffer::{Header, MethodStream, Packer, Subchannel};
 use ampere_cmd::qmd::{Qmd, Version, v2_4, v3_0, v3_0_hopper, v4_0};
+use orin_tool::commands::{self, Generation, QmdVersion, Verdict};
 use serde_json::Value;
-use xtask::commands::{self, Generation, QmdVersion, Verdict};
 
 /// The output and the verdict of a decoder, as text and as JSON.
 fn both(decode: impl Fn(&mut Vec<u8>, bool) -> std::io::Result<Verdict>) -> (String, Vec<Value>, Verdict) {

@@ -1,4 +1,4 @@
-//! Cubins for the parser and for `cargo xtask decode cubin`.
+//! Cubins for the parser and for `orin decode cubin`.
 //!
 //! For any input, parsing and listing end with a value or an error, the parser's guarantees about its result hold, the
 //! listing has no control characters and is at most a small multiple of the file's length, and text and JSON agree.
@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use cubin::{Contents, Cubin};
+use orin_tool::code;
+use orin_tool::commands::Verdict;
 use serde_json::Value;
-use xtask::code;
-use xtask::commands::Verdict;
 
 /// Maximum bytes of output per byte of input: a row of two names and words for each record of four bytes.
 const OUTPUT_FACTOR: usize = 256;

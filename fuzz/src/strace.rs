@@ -1,4 +1,4 @@
-//! Traces for the decoder of `cargo xtask decode strace`.
+//! Traces for the decoder of `orin decode strace`.
 //!
 //! For any input, the decoder reads to the end, its text has no control characters, which could control a terminal, its
 //! JSON is valid, text and JSON agree, and neither is longer than a small multiple of the input.
@@ -18,7 +18,7 @@ const OUTPUT_BASE: usize = 512;
 /// The decoder's output.
 fn decoded(data: &[u8], json: bool) -> String {
     let mut output = Vec::new();
-    xtask::strace::decode(data, &mut output, json).expect("memory takes everything");
+    orin_tool::strace::decode(data, &mut output, json).expect("memory takes everything");
     assert!(
         output.len() <= OUTPUT_BASE + OUTPUT_FACTOR * data.len(),
         "{} bytes of input made {} of output",

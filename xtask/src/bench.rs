@@ -16,7 +16,7 @@ use clap::{Args, ValueEnum};
 use tegra_hcq::{Device, DeviceKind};
 use tempfile::NamedTempFile;
 
-use crate::WrongUse;
+use crate::UsageError;
 
 /// Options of the command.
 #[derive(Args)]
@@ -70,14 +70,14 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let (json, html) = (Output::prepare(options.json.as_deref())?, Output::prepare(options.html.as_deref())?);
     if options.json.as_deref() == Some(Path::new("-")) && options.html.as_deref() == Some(Path::new("-")) {
         return Err(
-            WrongUse("--json - and --html - would mix: name a file for one of them".to_owned()).into()
+            UsageError("--json - and --html - would mix: name a file for one of them".to_owned()).into()
         );
     }
     let cuda = match options.against {
-        Some(Against::Cuda) => Some(Cuda::open().map_err(|error| WrongUse(error.to_string()))?),
+        Some(Against::Cuda) => Some(Cuda::open().map_err(|error| UsageError(error.to_string()))?),
         None => None,
     };
-    let device = Device::open(options.device).map_err(|error| WrongUse(error.to_string()))?;
+    let device = Device::open(options.device).map_err(|error| UsageError(error.to_string()))?;
     let start_up = StartUp {
         program: std::env::current_exe().context("finding this program")?,
         arguments: vec!["bench".into(), "--first-result".into()],
@@ -107,7 +107,7 @@ fn select(cases: Vec<Case>, filter: Option<&str>) -> Result<Vec<Case>> {
     let cases: Vec<_> = cases.into_iter().filter(|case| case.name.contains(filter)).collect();
     if cases.is_empty() {
         let text = format!("no benchmark's name contains '{filter}': --list names them");
-        return Err(WrongUse(text).into());
+        return Err(UsageError(text).into());
     }
     Ok(cases)
 }
@@ -142,7 +142,7 @@ impl Output {
             return Ok(Self::Stdout);
         }
         let refused = |error: &dyn std::fmt::Display| {
-            WrongUse(format!("{} cannot be written: {error}", path.display()))
+            UsageError(format!("{} cannot be written: {error}", path.display()))
         };
         if path.is_dir() {
             return Err(refused(&"it is a folder").into());
@@ -218,7 +218,7 @@ mod tests {
         let copies = select(benches::all(), Some("copy/to_host")).unwrap();
         assert!(!copies.is_empty() && copies.len() < all);
         let error = select(benches::all(), Some("no such")).unwrap_err();
-        assert!(error.is::<WrongUse>() && error.to_string().contains("--list"));
+        assert!(error.is::<UsageError>() && error.to_string().contains("--list"));
     }
 
     #[test]
@@ -237,7 +237,7 @@ mod tests {
     fn a_place_that_cannot_be_written_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         for path in [folder.path().to_owned(), folder.path().join("no/such/report.json")] {
-            assert!(Output::prepare(Some(&path)).is_err_and(|error| error.is::<WrongUse>()));
+            assert!(Output::prepare(Some(&path)).is_err_and(|error| error.is::<UsageError>()));
         }
     }
 }

@@ -1,11 +1,10 @@
 //! `cargo xtask`: the project's own commands.
 
-use std::fmt;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use tegra_hcq::DeviceKind;
+use orin_tool::UsageError;
 
 mod bench;
 mod check_features;
@@ -13,13 +12,9 @@ mod check_headers;
 mod check_source;
 mod ci;
 mod coverage;
-mod decode;
 mod dist;
-mod dmesg;
-mod doctor;
 mod gen_classes;
 mod import_graph;
-mod info;
 mod kernels;
 mod silicon;
 mod test_device;
@@ -36,28 +31,14 @@ struct Options {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Print everything that the device says about itself
-    Info {
-        /// Which device to ask: auto, nvgpu, nvrm or sim
-        #[arg(long, default_value_t = DeviceKind::Auto)]
-        device: DeviceKind,
-        /// Print one JSON object instead of a table
-        #[arg(long)]
-        json: bool,
-    },
-    /// Say what keeps kernels from running on this machine, and what helps
-    Doctor(doctor::Options),
-    /// Explain what the kernel log says about the GPU; exit code 1 when there are errors
-    Dmesg(dmesg::Options),
+    #[command(flatten)]
+    Tool(orin_tool::Command),
     /// Run the device tests on a board or on the software Orin; exit code 1 when one fails
     TestDevice(test_device::Options),
     /// Measure launches, graphs, copies, memory, kernels and start-up; exit code 1 when a case fails
     Bench(bench::Options),
     /// Compare the ioctl tables with the headers of an L4T release
     CheckHeaders(check_headers::Options),
-    /// Explain what a program asked of the driver and what it wrote for the GPU; exit code 1 on damage
-    #[command(subcommand)]
-    Decode(decode::Input),
     /// Rebuild kernels/*.cubin from kernels/*.cu with NVRTC 12.6
     Kernels(kernels::Options),
     /// Say which instructions the corpus executes on the software Orin; exit code 1 when a needed one is untested
@@ -77,7 +58,7 @@ enum Task {
     CheckSource,
     /// Check that every library builds with each subset of its features; exit code 1 if one does not
     CheckFeatures,
-    /// Build what a board without cargo needs: these commands, the examples and the kernels
+    /// Build a pack for a board without cargo: orin, these commands, the examples and the kernels
     Dist(dist::Options),
     /// Run everything that continuous integration runs
     Ci,
@@ -89,13 +70,10 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .init();
     let result = match options().command {
-        Task::Info { device, json } => success(info::run(device, json)),
-        Task::Doctor(options) => doctor::run(&options),
-        Task::Dmesg(options) => dmesg::run(&options),
+        Task::Tool(command) => command.run(),
         Task::TestDevice(options) => test_device::run(&options),
         Task::Bench(options) => bench::run(&options),
         Task::CheckHeaders(options) => check_headers::run(&options),
-        Task::Decode(input) => decode::run(&input),
         Task::Kernels(options) => success(kernels::run(&options)),
         Task::Coverage(options) => coverage::run(&options),
         Task::Silicon(exchange) => success(silicon::run(&exchange)),
@@ -106,13 +84,7 @@ fn main() -> ExitCode {
         Task::Dist(options) => success(dist::run(&options)),
         Task::Ci => success(ci::run()),
     };
-    match result {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            if error.is::<WrongUse>() { ExitCode::from(2) } else { ExitCode::FAILURE }
-        }
-    }
+    result.unwrap_or_else(|error| orin_tool::report(&error))
 }
 
 /// The command line. Help calls the program as the user did: through cargo, or by its own name where it
@@ -125,28 +97,9 @@ fn options() -> Options {
     Options::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
 }
 
-/// Exit code 0 for a command that has no other on success.
+/// Exit code 0 for a command without another exit code on success.
 fn success(result: Result<()>) -> Result<ExitCode> {
     result.map(|()| ExitCode::SUCCESS)
-}
-
-/// A command was asked for something that it cannot do: exit code 2, like a wrong option. The text
-/// says what is wrong and how to put it right.
-#[derive(Debug)]
-struct WrongUse(String);
-
-impl fmt::Display for WrongUse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for WrongUse {}
-
-/// Whether output failed because whoever read it has seen enough, as `head` has.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let io = error.downcast_ref::<std::io::Error>();
-    io.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 /// Runs a program in the workspace root and fails when it does.

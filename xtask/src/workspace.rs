@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use crate::WrongUse;
+use crate::UsageError;
 
 /// The cargo that runs this program, or else the one that the shell finds.
 pub(crate) fn cargo() -> OsString {
@@ -20,10 +20,10 @@ pub(crate) fn cargo() -> OsString {
 ///
 /// # Errors
 ///
-/// [`WrongUse`] where there is no cargo, or where the current folder is not part of this workspace.
+/// [`UsageError`] where there is no cargo, or where the current folder is not part of this workspace.
 pub(crate) fn root() -> Result<PathBuf> {
     let needs = |reason: String| {
-        WrongUse(format!(
+        UsageError(format!(
             "this command needs cargo and the project's sources, but {reason}; run it as `cargo xtask` inside of \
              the project's folder"
         ))

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use nvgpu_sys::headers;
 
-use crate::WrongUse;
+use crate::UsageError;
 
 /// Deepest folder that is searched, counted from the one named.
 const DEPTH: usize = 24;
@@ -23,7 +23,7 @@ pub(super) fn headers(root: &Path) -> Result<Vec<Option<PathBuf>>> {
     let found: Vec<Option<PathBuf>> =
         headers::ALL.iter().map(|header| best(&root, header.path, &files)).collect();
     if found.iter().all(Option::is_none) {
-        return Err(WrongUse(format!(
+        return Err(UsageError(format!(
             "none of {} is under {}; give the folder of an L4T release's sources, such as the one with \
              nvgpu/include/uapi/linux/nvgpu.h in it, or a folder with copies of these headers",
             names.join(", "),
@@ -132,7 +132,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         touch(folder.path(), "nvidia-oot/include/linux/nvmap.h");
         let error = super::headers(folder.path()).unwrap_err();
-        assert!(error.is::<WrongUse>());
+        assert!(error.is::<UsageError>());
         assert!(error.to_string().contains("nvgpu.h"), "{error}");
     }
 }

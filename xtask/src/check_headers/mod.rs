@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use nvgpu_sys::headers::{self, Header};
 
-use crate::WrongUse;
+use crate::UsageError;
 use probe::{Answer, Compiler, Question, View};
 use report::{HeaderReport, Outcome, Report, Row};
 
@@ -51,12 +51,12 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let folder = options.l4t.clone().or_else(|| std::env::var_os("L4T_HEADERS").map(PathBuf::from));
     let folder = folder.ok_or_else(|| {
-        WrongUse(
+        UsageError(
             "no folder to check: name the headers of an L4T release with --l4t or L4T_HEADERS".to_owned(),
         )
     })?;
     if !folder.is_dir() {
-        return Err(WrongUse(format!(
+        return Err(UsageError(format!(
             "{} is not a folder; name the folder with the headers of an L4T release",
             folder.display()
         ))
@@ -81,7 +81,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     let missing = report.missing();
     if options.complete && !missing.is_empty() {
-        return Err(WrongUse(format!(
+        return Err(UsageError(format!(
             "{} does not contain {}; add the headers, or omit --complete",
             folder.display(),
             missing.join(", ")
@@ -90,7 +90,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     match report.unread() {
         None => Ok(ExitCode::SUCCESS),
-        Some((path, reason)) => Err(WrongUse(format!(
+        Some((path, reason)) => Err(UsageError(format!(
             "{} does not compile with {}: {reason}; add the headers that it includes to the folder",
             path.display(),
             report.compiler

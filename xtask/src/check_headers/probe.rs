@@ -14,7 +14,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-use crate::WrongUse;
+use crate::UsageError;
 
 /// What marks an answer in the assembler text.
 const MARK: &str = "->check-headers";
@@ -125,13 +125,13 @@ impl Compiler {
         let mut words = command.split_whitespace().map(str::to_owned);
         let program = words
             .next()
-            .ok_or_else(|| WrongUse("the C compiler's name is empty; name one with --cc".to_owned()))?;
+            .ok_or_else(|| UsageError("the C compiler's name is empty; name one with --cc".to_owned()))?;
         let scratch = tempfile::tempdir().context("making a folder for the probes")?;
         let compiler = Self { program, options: words.collect(), scratch };
         let includes = "#include <stddef.h>\n#include <linux/ioctl.h>\n#include <linux/types.h>\n";
         let questions = format!("{}\n{}\n", say(0, "sizeof(void *)"), say(1, "sizeof(__u64)"));
         let assembler = compiler.translate(&probe(includes, &questions), &[])?.map_err(|errors| {
-            WrongUse(format!(
+            UsageError(format!(
                 "{command} cannot compile a program with <linux/ioctl.h> and <linux/types.h>: {}; install \
                  the kernel's headers for user space (Debian and Ubuntu: linux-libc-dev), or name another \
                  compiler with --cc",
@@ -140,13 +140,13 @@ impl Compiler {
         })?;
         match values(&assembler, 2).as_slice() {
             [Some(8), Some(8)] => Ok(compiler),
-            [Some(pointer), _] => Err(WrongUse(format!(
+            [Some(pointer), _] => Err(UsageError(format!(
                 "{command} compiles for a machine with {}-bit addresses, the Orin has 64-bit ones; name a \
                  64-bit compiler with --cc, for example aarch64-linux-gnu-gcc",
                 pointer * 8
             ))
             .into()),
-            _ => Err(WrongUse(format!(
+            _ => Err(UsageError(format!(
                 "{command} does not answer as a C compiler does; name gcc or clang with --cc"
             ))
             .into()),
@@ -286,7 +286,7 @@ impl Compiler {
             .env("LC_ALL", "C")
             .output()
             .map_err(|error| {
-                WrongUse(format!(
+                UsageError(format!(
                     "cannot run the C compiler {}: {error}; install one (Debian and Ubuntu: gcc) or name one \
                      with --cc",
                     self.program
@@ -386,16 +386,16 @@ mod tests {
     #[test]
     fn an_absent_compiler_is_wrong_use_with_a_cure() {
         let error = Compiler::new("no-such-compiler-for-headers").err().unwrap();
-        assert!(error.is::<WrongUse>());
+        assert!(error.is::<UsageError>());
         assert!(error.to_string().contains("--cc"), "{error}");
-        assert!(Compiler::new("  ").err().unwrap().is::<WrongUse>());
+        assert!(Compiler::new("  ").err().unwrap().is::<UsageError>());
     }
 
     #[test]
     fn a_program_that_is_no_compiler_is_wrong_use() {
         for program in ["true", "false"] {
             let error = Compiler::new(program).err().unwrap();
-            assert!(error.is::<WrongUse>(), "{program}: {error}");
+            assert!(error.is::<UsageError>(), "{program}: {error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask dist`: what a board without cargo needs, as a folder and as an archive.
+//! `cargo xtask dist`: a pack for a board without cargo, as a folder and as an archive.
 
 mod glibc;
 mod pack;
@@ -11,14 +11,14 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::{WrongUse, workspace};
+use crate::{UsageError, workspace};
 use glibc::Version;
 use pack::{Pack, Program};
 use toolchain::Target;
 
 /// The C library of Ubuntu 22.04, which JetPack 6 is made of: programs for a board must not need a newer one.
 const BOARD_GLIBC: Version = Version::new(2, 35);
-/// The examples that a pack has beside this program.
+/// The examples in a pack, beside `orin` and this program.
 const EXAMPLES: [&str; 3] = ["control_loop", "run_kernel", "vector_add"];
 
 /// Options of the command.
@@ -53,21 +53,23 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
 
     let name = format!("nvgpu-rs-{}-{}", env!("CARGO_PKG_VERSION"), options.target.triple());
-    let pack = Pack { name: &name, triple: options.target.triple(), glibc, programs: &programs };
+    let documents = orin_tool::Cli::documents()?;
+    let triple = options.target.triple();
+    let pack = Pack { name: &name, triple, glibc, programs: &programs, documents: &documents };
     fs::create_dir_all(&options.out).with_context(|| format!("making {}", options.out.display()))?;
     let made = pack.write(&root, &options.out)?;
     println!("folder   {} ({} files)", made.folder.display(), made.files);
     println!("archive  {} ({} bytes)", made.archive.display(), made.archive_bytes);
     println!("needs    glibc {glibc} or newer");
     println!(
-        "next     scp the archive to the board, `tar -xf` it there, then ./xtask doctor; see its README.md"
+        "next     scp the archive to the board, `tar -xf` it there, then ./orin doctor; see its README.md"
     );
     Ok(())
 }
 
 /// Refuses a folder with something in it, unless told otherwise.
 fn check_folder(folder: &Path, force: bool) -> Result<()> {
-    let refuse = |reason: &str| Err(WrongUse(format!("{}: {reason}", folder.display())).into());
+    let refuse = |reason: &str| Err(UsageError(format!("{}: {reason}", folder.display())).into());
     match folder.read_dir().map(|mut entries| entries.next().is_none()) {
         Ok(false) if !force => {
             refuse("is not empty; name another folder, or give --force to replace an earlier pack in it")
@@ -86,14 +88,25 @@ fn build(root: &Path, target: Target, linker: Option<&str>) -> Result<Vec<Progra
     command.env("CARGO_PROFILE_RELEASE_DEBUG", "false").env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
     command.args(["build", "--release", "--locked", "--target", target.triple()]);
     command.args(["--message-format", "json-render-diagnostics"]);
-    command.args(["--package", "xtask", "--bin", "xtask", "--package", "examples"]);
+    command.args([
+        "--package",
+        "orin-tool",
+        "--bin",
+        "orin",
+        "--package",
+        "xtask",
+        "--bin",
+        "xtask",
+        "--package",
+        "examples",
+    ]);
     command.args(EXAMPLES.iter().flat_map(|name| ["--example", name]));
     if let Some(linker) = linker {
         command.env(target.linker_variable(), linker);
     }
     let output = command.spawn().and_then(std::process::Child::wait_with_output).context("starting cargo")?;
     ensure!(output.status.success(), "the build has failed: see above");
-    let names = ["xtask"].into_iter().chain(EXAMPLES);
+    let names = ["orin", "xtask"].into_iter().chain(EXAMPLES);
     let programs = names.map(|name| {
         let path = executable(&output.stdout, name).with_context(|| format!("cargo has not built {name}"))?;
         let content = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -145,8 +158,8 @@ not json
         check_folder(&path.join("new/deep"), false).unwrap();
         fs::write(path.join("precious"), "x").unwrap();
         let error = check_folder(path, false).unwrap_err();
-        assert!(error.is::<WrongUse>() && error.to_string().contains("--force"), "{error}");
+        assert!(error.is::<UsageError>() && error.to_string().contains("--force"), "{error}");
         check_folder(path, true).unwrap();
-        assert!(check_folder(&path.join("precious"), true).unwrap_err().is::<WrongUse>(), "a file");
+        assert!(check_folder(&path.join("precious"), true).unwrap_err().is::<UsageError>(), "a file");
     }
 }

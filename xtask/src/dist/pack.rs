@@ -12,8 +12,9 @@ use sha2::{Digest, Sha256};
 
 use super::glibc::Version;
 
-/// Commands that work on the project's sources: of no use on a board.
-const FOR_THE_WORKSPACE: [&str; 4] = ["ci", "dist", "gen-classes", "kernels"];
+/// Commands that need the project's sources: not usable on a board.
+const FOR_THE_WORKSPACE: [&str; 7] =
+    ["check-features", "check-source", "ci", "dist", "gen-classes", "import-graph", "kernels"];
 /// The time of every file in the archive unless `SOURCE_DATE_EPOCH` says another: the start of 1980, in
 /// seconds of Unix, so that equal content makes equal archives.
 const ARCHIVE_TIME: &str = "315532800";
@@ -33,6 +34,8 @@ pub(super) struct Pack<'a> {
     pub(super) triple: &'a str,
     pub(super) glibc: Version,
     pub(super) programs: &'a [Program],
+    /// Completion scripts and manual pages: file name and content.
+    pub(super) documents: &'a [(String, Vec<u8>)],
 }
 
 /// What was written.
@@ -88,6 +91,9 @@ impl Pack<'_> {
         for program in self.programs {
             add(program.name.to_owned(), &program.content, 0o755)?;
         }
+        for (name, content) in self.documents {
+            add(name.clone(), content, 0o644)?;
+        }
         for entry in fs::read_dir(root.join("kernels")).context("reading the folder kernels")? {
             let path = entry?.path();
             if path.extension().is_some_and(|extension| extension == "cubin") {
@@ -102,44 +108,52 @@ impl Pack<'_> {
         Ok(names)
     }
 
-    /// What somebody needs to know who has nothing but the pack.
+    /// The README of the pack.
     fn readme(&self) -> String {
         let Self { name, triple, glibc, .. } = self;
+        let tool = orin_tool::Cli::command();
         let mut commands = String::new();
+        let mut list = |program: &str, command: &clap::Command| {
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            // Writing to a String cannot fail.
+            let _ = writeln!(commands, "- `./{program} {}`: {about}", command.get_name());
+        };
+        tool.get_subcommands().for_each(|command| list("orin", command));
         for command in crate::Options::command().get_subcommands() {
-            if !FOR_THE_WORKSPACE.contains(&command.get_name()) {
-                let about = command.get_about().map(ToString::to_string).unwrap_or_default();
-                // Writing to a String cannot fail.
-                let _ = writeln!(commands, "- `./xtask {}`: {about}", command.get_name());
+            let name = command.get_name();
+            if tool.find_subcommand(name).is_none() && !FOR_THE_WORKSPACE.contains(&name) {
+                list("xtask", command);
             }
         }
         format!(
             "# {name}
 
 Drives the GPU of an NVIDIA Jetson Orin without CUDA. These programs are for {triple}
-and need glibc {glibc} or newer and libgcc (every Ubuntu has it), nothing else. Check the files with `sha256sum -c SHA256SUMS`.
+and need glibc {glibc} or newer and libgcc (part of every Ubuntu). Check the files with `sha256sum -c SHA256SUMS`.
 
 ## First steps
 
 On a Jetson with JetPack 6 your user must be in group `video` (`sudo usermod -aG video $USER`, then log in
-again). Without an Orin the programs take the software Orin, a model of its GPU, and say so.
+again). Without an Orin, the programs use the software Orin, a model of its GPU, and say so.
 
 ```console
-$ ./xtask doctor          # does this machine have what is needed? what to do about what is missing
+$ ./orin doctor           # checks everything that a launch needs, and says how to fix what is missing
 $ ./vector_add            # adds two vectors on the GPU and checks the sum
-$ ./xtask test-device     # the device tests; minutes
+$ ./xtask test-device     # runs the device tests; takes minutes
+$ ./xtask bench           # measures launches, copies, graphs and memory
 ```
 
 ## Commands
 
 {commands}
-Each explains itself with `--help`. Where a message says `cargo xtask`, write `./xtask`.
+`--help` describes the options of each command. Where a message says `cargo xtask`, use `./xtask`.
+`completions/` has completion scripts of `orin` for bash, fish and zsh; `man -l man/orin.1` shows its manual page.
 
 ## Examples
 
 - `./vector_add` adds two vectors.
 - `./control_loop` steers a simulated mass with a neural network and measures each cycle.
-- `./run_kernel` runs any kernel of a cubin for `sm_87`; `kernels/` has some:
+- `./run_kernel` runs any kernel of a cubin for `sm_87`, for example one of `kernels/`:
 
 ```console
 $ head -c 4000 /dev/zero > x.bin
@@ -147,9 +161,9 @@ $ ./run_kernel --cubin kernels/saxpy.cubin --kernel saxpy --grid 4 --block 256 \
       --arg f32:2 --arg in:x.bin --arg inout:x.bin:y.bin --arg u32:1000
 ```
 
-Exit codes: 0 well, 1 the thing asked for failed, 2 wrong use.
+Exit codes: 0 success, 1 failure, 2 usage error.
 
-Licence: MIT OR Apache-2.0, at your choice; the texts lie beside this file.
+Licence: MIT OR Apache-2.0, at your option; see the files LICENSE-MIT and LICENSE-APACHE.
 "
         )
     }
@@ -207,7 +221,9 @@ mod tests {
             Program { name: "vector_add", content: b"second".to_vec() },
         ];
         let glibc = Version::new(2, 34);
-        let pack = Pack { name: "pack-1.0", triple: "aarch64-unknown-linux-gnu", glibc, programs: &programs };
+        let documents = [("man/orin.1".to_owned(), b"page".to_vec())];
+        let triple = "aarch64-unknown-linux-gnu";
+        let pack = Pack { name: "pack-1.0", triple, glibc, programs: &programs, documents: &documents };
         pack.write(workspace(), out).unwrap()
     }
 
@@ -215,7 +231,9 @@ mod tests {
     fn a_pack_is_complete_and_its_sums_are_right() {
         let out = tempfile::tempdir().unwrap();
         let made = write(out.path());
-        for name in ["xtask", "kernels/saxpy.cubin", "LICENSE-MIT", "LICENSE-APACHE", "README.md"] {
+        for name in
+            ["xtask", "man/orin.1", "kernels/saxpy.cubin", "LICENSE-MIT", "LICENSE-APACHE", "README.md"]
+        {
             assert!(made.folder.join(name).is_file(), "{name}");
         }
         let mode = |name| fs::metadata(made.folder.join(name)).unwrap().permissions().mode() & 0o777;
@@ -246,15 +264,26 @@ mod tests {
 
     #[test]
     fn the_readme_names_what_works_on_a_board() {
-        let pack = Pack { name: "p", triple: "t", glibc: Version::new(2, 34), programs: &[] };
+        let glibc = Version::new(2, 34);
+        let pack = Pack { name: "p", triple: "t", glibc, programs: &[], documents: &[] };
         let readme = pack.readme();
-        for part in ["glibc 2.34", "./xtask doctor", "./xtask dmesg", "./xtask test-device", "./run_kernel"] {
+        for part in [
+            "glibc 2.34",
+            "./orin doctor",
+            "./orin dmesg",
+            "./xtask test-device",
+            "./xtask bench",
+            "./run_kernel",
+        ] {
             assert!(readme.contains(part), "{part}: {readme}");
         }
         for command in FOR_THE_WORKSPACE {
             assert!(!readme.contains(&format!("`./xtask {command}`")), "{command} needs the sources");
             let mut all = crate::Options::command();
             assert!(all.find_subcommand_mut(command).is_some(), "{command} is a command");
+        }
+        for line in readme.lines().filter(|line| line.starts_with("- `./xtask")) {
+            assert!(!line.contains("xtask info") && !line.contains("xtask decode"), "{line}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
-use crate::WrongUse;
+use crate::UsageError;
 
 /// A machine that packs are made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -47,7 +47,7 @@ impl Target {
 ///
 /// # Errors
 ///
-/// [`WrongUse`] with the cure when the target's standard library or a linker is not installed.
+/// [`UsageError`] with the cure when the target's standard library or a linker is not installed.
 pub(crate) fn check(target: Target) -> Result<Option<&'static str>> {
     check_standard_library(target)?;
     let variable = target.linker_variable();
@@ -55,7 +55,7 @@ pub(crate) fn check(target: Target) -> Result<Option<&'static str>> {
     if let Some(chosen) = env::var_os(&variable) {
         ensure!(
             starts(&chosen),
-            WrongUse(format!("{variable} names {}, which does not start", chosen.display()))
+            UsageError(format!("{variable} names {}, which does not start", chosen.display()))
         );
         return Ok(None);
     }
@@ -70,7 +70,7 @@ pub(crate) fn check(target: Target) -> Result<Option<&'static str>> {
          another one in {variable}",
         target.triple()
     );
-    Err(WrongUse(error).into())
+    Err(UsageError(error).into())
 }
 
 fn rustc() -> Command {
@@ -91,7 +91,7 @@ fn check_standard_library(target: Target) -> Result<()> {
         });
     ensure!(
         found,
-        WrongUse(format!(
+        UsageError(format!(
             "the standard library for {triple} is not installed: run `rustup target add {triple}` (without \
              rustup, install your distribution's package of it)"
         ))

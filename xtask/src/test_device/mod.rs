@@ -18,7 +18,7 @@ use test_harness::runner::{self, Plan};
 use test_harness::{Load, Machine};
 use test_suites as suites;
 
-use crate::WrongUse;
+use crate::UsageError;
 
 /// Options of the command.
 #[derive(clap::Args)]
@@ -79,13 +79,13 @@ fn tick(text: &str) {
 /// Runs the chosen tests; exit code 1 when one fails.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let all = if options.list { suites::everything() } else { suites::for_names(&options.suite) };
-    let plan = Plan::new(&all, &options.suite, options.filter.as_deref()).map_err(WrongUse)?;
+    let plan = Plan::new(&all, &options.suite, options.filter.as_deref()).map_err(UsageError)?;
     let mut out = anstream::stdout().lock();
     if options.list {
         let printed = if options.json { json::list(&mut out, &plan) } else { print::list(&mut out, &plan) };
         return end(printed, ExitCode::SUCCESS);
     }
-    let machine = Machine::choose(options.device).map_err(WrongUse)?;
+    let machine = Machine::choose(options.device).map_err(UsageError)?;
     let machine = options.scale.map_or(machine, |scale| machine.with_scale(scale));
     let ticker: Option<fn(&str)> = std::io::stderr().is_terminal().then_some(tick);
     let machine = machine.with_load(Load { duration: options.duration, seed: options.seed, ticker });
@@ -110,7 +110,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 /// The exit code, also when nobody wants to read the rest of the output.
 fn end(printed: Result<()>, code: ExitCode) -> Result<ExitCode> {
     match printed {
-        Err(error) if !crate::is_broken_pipe(&error) => Err(error),
+        Err(error) if !orin_tool::is_broken_pipe(&error) => Err(error),
         _ => Ok(code),
     }
 }
@@ -119,7 +119,7 @@ fn end(printed: Result<()>, code: ExitCode) -> Result<ExitCode> {
 fn check_writable(path: &Path) -> Result<()> {
     let existed = path.exists();
     let opened = fs::OpenOptions::new().append(true).create(true).open(path);
-    opened.map_err(|error| WrongUse(format!("writing {}: {error}", path.display())))?;
+    opened.map_err(|error| UsageError(format!("writing {}: {error}", path.display())))?;
     if !existed {
         fs::remove_file(path)?;
     }
@@ -128,7 +128,7 @@ fn check_writable(path: &Path) -> Result<()> {
 
 fn write_reports(options: &Options, report: &RunReport) -> Result<()> {
     let write = |path: &Path, content: String| {
-        fs::write(path, content).map_err(|error| WrongUse(format!("writing {}: {error}", path.display())))
+        fs::write(path, content).map_err(|error| UsageError(format!("writing {}: {error}", path.display())))
     };
     if let Some(path) = &options.junit {
         write(path, junit::document(report)?)?;

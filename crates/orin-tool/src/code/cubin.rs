@@ -415,7 +415,7 @@ mod tests {
 
     #[test]
     fn kernels_variables_and_attributes_are_listed() {
-        let file = include_bytes!("../../../crates/cubin/tests/data/limits.cubin");
+        let file = include_bytes!("../../../cubin/tests/data/limits.cubin");
         let (text, verdict) = said(file, false);
         assert_eq!(verdict, Verdict::Whole);
         for expected in [
@@ -437,7 +437,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_loaded_is_listed_and_what_cannot_be_read_is_told() {
-        let (text, verdict) = said(include_bytes!("../../../crates/cubin/tests/data/printf.cubin"), false);
+        let (text, verdict) = said(include_bytes!("../../../cubin/tests/data/printf.cubin"), false);
         assert!(text.contains("error: cannot be loaded: ") && text.contains("vprintf"), "{text}");
         assert!(text.contains("relocation of ") && text.contains("undefined vprintf\n"), "{text}");
         assert_eq!(verdict, Verdict::Damaged);
@@ -448,7 +448,7 @@ mod tests {
 
     #[test]
     fn functions_are_listed_wherever_they_stand() {
-        let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/cubin/tests/data/features");
+        let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../cubin/tests/data/features");
         for (name, row) in [
             ("features.12.6.85.sm_87", "function $direct$_Z3addii: 32 bytes at 0x270 of .text.direct\n"),
             ("linked.13.0.88.sm_90", "function _Z3addii: 256 bytes at 0x0 of .text._Z3addii\n"),
@@ -461,7 +461,7 @@ mod tests {
 
     #[test]
     fn variables_have_their_initial_bytes() {
-        let (text, _) = said(include_bytes!("../../../crates/cubin/tests/data/globals.cubin"), false);
+        let (text, _) = said(include_bytes!("../../../cubin/tests/data/globals.cubin"), false);
         assert!(text.contains("variable launches: 4 bytes"), "{text}");
         assert!(text.contains("    29000000\n"), "{text}");
         assert!(text.contains("    zeros\n"), "{text}");

@@ -1,11 +1,11 @@
-//! `cargo xtask decode` on files of words and code, as a program: output, exit codes, standard input.
+//! `orin decode` on files of words and code, as a program: output, exit codes, standard input.
 
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 fn decode(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_xtask")).arg("decode").args(arguments).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_orin")).arg("decode").args(arguments).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -14,7 +14,7 @@ fn text(bytes: &[u8]) -> String {
 
 /// Runs with an input on standard input.
 fn piped(arguments: &[&str], input: &[u8]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_orin"));
     command.arg("decode").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     child.stdin.take().unwrap().write_all(input).unwrap();
@@ -56,7 +56,7 @@ fn damage_and_wrong_use_have_their_exit_codes() {
 
 #[test]
 fn a_cubin_of_every_abi_version_is_listed() {
-    let data = |name: &str| format!("{}/../crates/cubin/tests/data/{name}.cubin", env!("CARGO_MANIFEST_DIR"));
+    let data = |name: &str| format!("{}/../cubin/tests/data/{name}.cubin", env!("CARGO_MANIFEST_DIR"));
     for (file, abi) in
         [("limits", "ABI version 7, OS ABI 0x33"), ("limits.13_0", "ABI version 8, OS ABI 0x41")]
     {
@@ -79,11 +79,11 @@ fn a_cubin_of_every_abi_version_is_listed() {
 #[test]
 fn instructions_are_printed_line_by_line() {
     let root = env!("CARGO_MANIFEST_DIR");
-    let cubin = decode(&["sass", &format!("{root}/../kernels/matmul.cubin")]);
+    let cubin = decode(&["sass", &format!("{root}/../../kernels/matmul.cubin")]);
     assert_eq!(cubin.status.code(), Some(0));
     assert!(text(&cubin.stdout).contains("BAR.SYNC.DEFER_BLOCKING 0x0"), "{}", text(&cubin.stdout));
 
-    let list = format!("{root}/../crates/sass/tests/golden.jsonl");
+    let list = format!("{root}/../sass/tests/golden.jsonl");
     let lines = fs::read_to_string(&list).unwrap().lines().count();
     let output = decode(&["sass", &list, "--json"]);
     let said = text(&output.stdout);

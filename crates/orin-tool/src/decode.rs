@@ -1,5 +1,5 @@
-//! `cargo xtask decode`: what a program asked of the GPU's driver, from recordings of its calls, and
-//! what it wrote for the GPU.
+//! `orin decode`: the requests of a program to the GPU's driver, from a trace of its system calls, and the words and
+//! code that it wrote for the GPU.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, StdoutLock};
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use xtask::code;
-use xtask::commands::{self, Generation, QmdVersion, Verdict};
 
-use crate::WrongUse;
+use crate::code;
+use crate::commands::{self, Generation, QmdVersion, Verdict};
+use crate::{UsageError, strace as trace};
 
-/// What to explain.
-#[derive(clap::Subcommand)]
-pub(crate) enum Input {
+/// What to decode.
+#[derive(Debug, clap::Subcommand)]
+pub enum Input {
     /// A system-call trace written by strace
     Strace(StraceOptions),
     /// The words of a pushbuffer: headers, methods and their fields
@@ -25,20 +25,20 @@ pub(crate) enum Input {
     Gpfifo(GpfifoOptions),
     /// A compiled program (cubin): kernels, parameters, variables, sections, relocations
     Cubin(CubinOptions),
-    /// Instructions as text, as the vendor's disassembler writes them
+    /// Machine code: instructions as nvdisasm prints them
     Sass(SassOptions),
 }
 
 /// Options of `decode strace`.
-#[derive(clap::Args)]
+#[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Record with: strace -f -o FILE -e trace=%desc,%process PROGRAM
-Every other way (-tt, -r, -T, -y, -X raw, without -f, fewer calls) is read too. Where the trace
-does not show how a descriptor came about, its role is guessed from the request, and marked with ?.
+Traces of other options (-tt, -r, -T, -y, -X raw, without -f, fewer calls) are accepted. If the trace
+does not show where a descriptor comes from, its role is guessed from the request and marked with ?.
 
-With --json, each line is one object: every call, with \"kind\": \"ioctl\", then one with
+With --json, each line is one object: each call, with \"kind\": \"ioctl\", then one with
 \"kind\": \"summary\".")]
-pub(crate) struct StraceOptions {
+pub struct StraceOptions {
     /// The trace, or - for standard input
     file: PathBuf,
     /// Print JSON, one object per line
@@ -46,22 +46,22 @@ pub(crate) struct StraceOptions {
     json: bool,
 }
 
-/// How words are read, for the help of each command.
+/// Formats of the input, for the help of each command.
 const WORDS_HELP: &str = "\
-The file has little-endian words, or hexadecimal text: numbers with or without 0x, with white space
-or commas between them, # before comments, offsets with a colon. A file of printable characters is
-text; the last line says how it was read.
+The file contains little-endian words, or hexadecimal text: numbers with or without 0x, separated by
+white space or commas, comments after #, offsets with a colon. A file of printable characters is read
+as text; the last line reports the format.
 
-Unknown methods, fields and bits are shown as numbers. Exit code 1: something is broken, cut off or
-contradicts itself; everything that can be decoded is printed nevertheless.";
+Unknown methods, fields and bits are printed as numbers. Exit code 1: the input is malformed, truncated
+or inconsistent; everything that can be decoded is printed.";
 
 /// Options of `decode pushbuf`.
-#[derive(clap::Args)]
+#[derive(Debug, clap::Args)]
 #[command(after_help = WORDS_HELP)]
-pub(crate) struct PushbufOptions {
+pub struct PushbufOptions {
     /// The words of one segment, or - for standard input
     file: PathBuf,
-    /// Generation whose classes give the names; SET_OBJECT in the words overrules it
+    /// Generation whose classes give the names; SET_OBJECT in the words overrides it
     #[arg(long, value_enum, default_value_t)]
     class: Generation,
     /// GPU address of the first word, to print the address of each
@@ -73,12 +73,12 @@ pub(crate) struct PushbufOptions {
 }
 
 /// Options of `decode qmd`.
-#[derive(clap::Args)]
+#[derive(Debug, clap::Args)]
 #[command(after_help = WORDS_HELP)]
-pub(crate) struct QmdOptions {
+pub struct QmdOptions {
     /// The descriptor, or - for standard input
     file: PathBuf,
-    /// Layout to use whatever the version fields say
+    /// Layout to use instead of the one in the version fields
     #[arg(long, value_enum)]
     version: Option<QmdVersion>,
     /// Print one JSON object with every field
@@ -87,9 +87,9 @@ pub(crate) struct QmdOptions {
 }
 
 /// Options of `decode gpfifo`.
-#[derive(clap::Args)]
+#[derive(Debug, clap::Args)]
 #[command(after_help = WORDS_HELP)]
-pub(crate) struct GpfifoOptions {
+pub struct GpfifoOptions {
     /// Entries of eight bytes, or - for standard input
     file: PathBuf,
     /// Print JSON, one object per line: each entry, then a summary
@@ -98,11 +98,11 @@ pub(crate) struct GpfifoOptions {
 }
 
 /// Options of `decode cubin`.
-#[derive(clap::Args)]
+#[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Object files and cubins that cannot be loaded are listed too, and the reason is told; exit code 1.
-Section types, attributes and relocations without a known name are shown as numbers.")]
-pub(crate) struct CubinOptions {
+Object files and cubins that cannot be loaded are listed as well, with the reason; exit code 1.
+Unknown section types, attributes and relocations are printed as numbers.")]
+pub struct CubinOptions {
     /// The cubin, or - for standard input
     file: PathBuf,
     /// Print one JSON object
@@ -111,14 +111,14 @@ pub(crate) struct CubinOptions {
 }
 
 /// Options of `decode sass`.
-#[derive(clap::Args)]
+#[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The file is a cubin, raw code of 16 bytes per instruction, or JSON lines with the instruction in a
-field `hex` (32 digits: low half, high half); with a field `text` beside it the text is compared,
-white space apart. Of JSON lines, exactly one line of text comes out for each.
+The file is a cubin, raw code of 16 bytes per instruction, or JSON lines with the instruction in the
+field `hex` (32 digits: low half, high half). If a line has the field `text`, the output is compared
+with it, ignoring white space. Each JSON line gives exactly one line of text.
 
-Exit code 1: an instruction is not known, or its text differs from the one given.")]
-pub(crate) struct SassOptions {
+Exit code 1: an instruction is unknown, or its text differs from the given one.")]
+pub struct SassOptions {
     /// The code, or - for standard input
     file: PathBuf,
     /// Print JSON, one object per line: each instruction, then a summary
@@ -138,7 +138,7 @@ fn address(text: &str) -> Result<u64, String> {
 /// Longest file that is read into memory, in bytes: more than any ring, pushbuffer or cubin.
 const FILE_LIMIT: u64 = 1 << 30;
 
-/// Explains an input.
+/// Decodes an input.
 pub(crate) fn run(input: &Input) -> Result<ExitCode> {
     match input {
         Input::Strace(options) => strace(options).map(|()| ExitCode::SUCCESS),
@@ -166,7 +166,7 @@ fn open(path: &Path) -> Result<Box<dyn Read>> {
         return Ok(Box::new(io::stdin().lock()));
     }
     let wrong =
-        |what: &str| WrongUse(format!("{}: {what}; give a file, or - for standard input", path.display()));
+        |what: &str| UsageError(format!("{}: {what}; give a file, or - for standard input", path.display()));
     let file = File::open(path).map_err(|error| wrong(&error.to_string()))?;
     if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
         return Err(wrong("a folder").into());
@@ -185,12 +185,14 @@ fn whole(
         .read_to_end(&mut bytes)
         .with_context(|| format!("reading {}", path.display()))?;
     if bytes.len() as u64 > FILE_LIMIT {
-        return Err(WrongUse(format!("{}: longer than 1 GiB; cut out what matters", path.display())).into());
+        return Err(
+            UsageError(format!("{}: longer than 1 GiB; extract the relevant part", path.display())).into()
+        );
     }
     match decode(&bytes, BufWriter::new(io::stdout().lock())) {
         Ok(Verdict::Whole) => Ok(ExitCode::SUCCESS),
         Ok(Verdict::Damaged) => Ok(ExitCode::FAILURE),
-        // The reader of our output has seen enough.
+        // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         Err(error) => Err(error).with_context(|| format!("decoding {}", path.display())),
     }
@@ -200,8 +202,8 @@ fn whole(
 fn strace(options: &StraceOptions) -> Result<()> {
     let reader = open(&options.file)?;
     let output = BufWriter::new(io::stdout().lock());
-    match xtask::strace::decode(BufReader::new(reader), output, options.json) {
-        // The reader of our output has seen enough.
+    match trace::decode(BufReader::new(reader), output, options.json) {
+        // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result.with_context(|| format!("decoding {}", options.file.display())),
     }

@@ -1,11 +1,11 @@
-//! `cargo xtask decode strace` as a program: files, standard input, exit codes, a real strace.
+//! `orin decode strace` as a program: files, standard input, exit codes, a real strace.
 
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 fn decode() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_orin"));
     command.args(["decode", "strace"]);
     command
 }

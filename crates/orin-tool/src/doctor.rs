@@ -1,5 +1,6 @@
-//! `cargo xtask doctor`: what keeps kernels from running on this machine, and what helps.
+//! `orin doctor`: why kernels cannot run on this machine, and what to do about it.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -12,13 +13,12 @@ use orin_sim::{Config, SoftwareOrin};
 use serde_json::{Value, json};
 use tegra_hcq::DeviceKind;
 
-use crate::WrongUse;
+use crate::UsageError;
 
 /// Options of the command.
-#[derive(Args)]
-pub(crate) struct Options {
-    /// Which device to examine: auto (the Orin's GPU where there is one, else the software Orin),
-    /// nvgpu, nvrm or sim
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Device to examine: auto (the Orin's GPU if there is one, else the software Orin), nvgpu, nvrm or sim
     #[arg(long, default_value_t = DeviceKind::Auto)]
     device: DeviceKind,
     /// Print one JSON object instead of lines
@@ -26,19 +26,21 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// Examines the device and prints the findings; exit code 1 when one is an error.
+/// Examines the device and prints the findings; exit code 1 if one is an error.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let report = examine(options.device, &LinuxSystem)?;
-    if options.json {
-        println!("{}", serde_json::to_string_pretty(&as_json(&report))?);
+    let mut out = io::stdout().lock();
+    let printed = if options.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&as_json(&report))?)
     } else {
-        print!("{report}");
-        println!("{}", verdict(&report));
-    }
+        writeln!(out, "{report}{}", verdict(&report))
+    };
+    // The exit code holds even if the reader of the output has closed the pipe.
+    printed.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })?;
     Ok(if report.has_errors() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The report on a device as programs on this machine would choose it.
+/// Examines the device that programs on this machine would use.
 fn examine(kind: DeviceKind, system: &dyn System) -> Result<Report> {
     if kind == DeviceKind::Nvrm {
         let door: Arc<dyn Door> = Arc::new(LinuxDoor);
@@ -46,7 +48,7 @@ fn examine(kind: DeviceKind, system: &dyn System) -> Result<Report> {
     }
     if ![DeviceKind::Auto, DeviceKind::Nvgpu, DeviceKind::Sim].contains(&kind) {
         return Err(
-            WrongUse(format!("doctor knows no device {kind}: it examines nvgpu, nvrm and sim")).into()
+            UsageError(format!("doctor cannot examine device {kind}, only nvgpu, nvrm and sim")).into()
         );
     }
     let here = doctor::is_orin(system);
@@ -58,9 +60,9 @@ fn examine(kind: DeviceKind, system: &dyn System) -> Result<Report> {
             let absent = Finding {
                 severity: Severity::Warning,
                 subject: "hardware",
-                text: "this machine is no Jetson Orin; programs use the software Orin, examined below".into(),
+                text: "this machine is not a Jetson Orin; programs use the software Orin, examined below".into(),
                 cure: Some(
-                    "nothing, to try, test and debug; kernels are interpreted, so do not measure them".into(),
+                    "nothing for trying, testing and debugging; kernels are interpreted, so do not measure them".into(),
                 ),
             };
             report.findings.insert(0, absent);
@@ -71,12 +73,12 @@ fn examine(kind: DeviceKind, system: &dyn System) -> Result<Report> {
     Ok(doctor::examine(&door, Some(system)))
 }
 
-/// The report on the first GPU of NVIDIA's desktop driver: opens it, its channels and memory, one after another.
+/// Examines the first GPU of NVIDIA's desktop driver: opens the GPU, memory and channels.
 fn examine_nvrm(door: &Arc<dyn Door>) -> Report {
     let fine = |subject, text| Finding { severity: Severity::Ok, subject, text, cure: None };
     let wrong = |subject, error: nvrm::Error| {
         let text = error.to_string();
-        // An error's message ends with what helps, where something is known to.
+        // The error's text includes the cure, if there is one.
         Finding { severity: Severity::Error, subject, text, cure: None }
     };
     let mut findings = Vec::new();
@@ -89,7 +91,7 @@ fn examine_nvrm(door: &Arc<dyn Door>) -> Report {
             findings.push(fine("hardware", format!("{}, {sms} SMs, /dev/nvidia{}", seen.name, seen.minor)));
             findings.push(match nvrm::Memory::new(&gpu, nvrm::Place::Video, 2 << 20) {
                 Ok(memory) => {
-                    fine("memory", format!("video memory at {:#x}, seen by the CPU", memory.gpu_va()))
+                    fine("memory", format!("video memory at {:#x}, mapped by the CPU", memory.gpu_va()))
                 }
                 Err(error) => wrong("memory", error),
             });
@@ -107,7 +109,7 @@ fn examine_nvrm(door: &Arc<dyn Door>) -> Report {
             severity: Severity::Warning,
             subject: "kernel log",
             text: reason.to_owned(),
-            cure: Some("as root, faults are told with their address".to_owned()),
+            cure: Some("run as root to get fault addresses from the log".to_owned()),
         });
     }
     Report { door: door.name(), findings }
@@ -185,7 +187,7 @@ mod tests {
         let report = examine(DeviceKind::Auto, &Desktop).unwrap();
         assert_eq!(report.worst(), Severity::Warning);
         let hardware = report.about("hardware").unwrap();
-        assert!(hardware.text.contains("no Jetson Orin") && hardware.text.contains("software Orin"));
+        assert!(hardware.text.contains("not a Jetson Orin") && hardware.text.contains("software Orin"));
         assert_eq!(report.about("channel").unwrap().severity, Severity::Ok);
         assert_eq!(verdict(&report), "kernels run; see the warnings");
     }

@@ -11,7 +11,7 @@ use gpu_log::Record;
 use nvgpu_channel::KmsgReader;
 use nvgpu_sys::{Door, Errno, LinuxDoor};
 
-use crate::WrongUse;
+use crate::UsageError;
 
 /// A log to read.
 pub(super) enum Source {
@@ -28,7 +28,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// [`WrongUse`] when the file cannot be read, or when no way is permitted.
+    /// [`UsageError`] when the file cannot be read, or when no way is permitted.
     pub(super) fn open(file: Option<&Path>) -> Result<Self> {
         if let Some(path) = file {
             return saved(path);
@@ -102,7 +102,7 @@ fn saved(path: &Path) -> Result<Source> {
         let name = path.display().to_string();
         (name, std::fs::read(path).map(|content| bytes = content))
     };
-    result.map_err(|error| WrongUse(format!("reading {name}: {error}")))?;
+    result.map_err(|error| UsageError(format!("reading {name}: {error}")))?;
     Ok(Source::Saved { records: Record::parse_log(&String::from_utf8_lossy(&bytes)), name })
 }
 
@@ -122,8 +122,8 @@ fn after(last: Option<&Record>, mut all: Vec<Record>) -> Vec<Record> {
     all
 }
 
-fn neither(errno: Errno, reason: &str) -> WrongUse {
-    WrongUse(format!(
+fn neither(errno: Errno, reason: &str) -> UsageError {
+    UsageError(format!(
         "the kernel log cannot be read: /dev/kmsg: {errno}; dmesg: {reason}. Be in group adm (`sudo usermod -aG \
          adm $USER`, then log in again), or run as root, or let root set `sysctl kernel.dmesg_restrict=0`; or \
          save a log elsewhere and pass it with --file"
@@ -153,6 +153,6 @@ mod tests {
     #[test]
     fn a_file_that_is_not_there_is_a_wrong_request() {
         let error = Source::open(Some(Path::new("/nonexistent/log"))).err().unwrap();
-        assert!(error.is::<WrongUse>() && error.to_string().contains("/nonexistent/log"), "{error}");
+        assert!(error.is::<UsageError>() && error.to_string().contains("/nonexistent/log"), "{error}");
     }
 }

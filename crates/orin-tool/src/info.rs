@@ -1,22 +1,37 @@
-//! `cargo xtask info`: what the device says about itself.
+//! `orin info`: the properties of a device.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};
 use tegra_hcq::{Device, DeviceKind};
 
+/// Options of the command.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Device to query: auto, nvgpu, nvrm or sim
+    #[arg(long, default_value_t = DeviceKind::Auto)]
+    device: DeviceKind,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
 /// Opens the device and prints its properties.
-pub(crate) fn run(kind: DeviceKind, as_json: bool) -> Result<()> {
-    let device = Device::open(kind)?;
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let device = Device::open(options.device)?;
     let rows = rows(&device);
-    if as_json {
-        println!("{}", serde_json::to_string_pretty(&Value::Object(rows))?);
-        return Ok(());
+    let mut out = io::stdout().lock();
+    if options.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&Value::Object(rows))?)?;
+        return Ok(ExitCode::SUCCESS);
     }
     let width = rows.keys().map(String::len).max().unwrap_or(0);
     for (name, value) in &rows {
-        println!("{name:width$}  {}", text(name, value));
+        writeln!(out, "{name:width$}  {}", text(name, value))?;
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 /// One entry per property, in the order of the table.
@@ -46,7 +61,7 @@ fn rows(device: &Device) -> Map<String, Value> {
     rows
 }
 
-/// Numbers that are addresses, classes or masks read best in hexadecimal.
+/// The text of a value; addresses, classes and masks in hexadecimal.
 fn text(name: &str, value: &Value) -> String {
     let hexadecimal =
         ["class", "va_start", "va_end", "window", "mask", "flags", "arch", "impl", "vendor", "device_id"];

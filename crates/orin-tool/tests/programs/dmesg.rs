@@ -1,4 +1,4 @@
-//! `cargo xtask dmesg` as a program: files, standard input, exit codes.
+//! `orin dmesg` as a program: files, standard input, exit codes.
 
 use std::fs;
 use std::io::Write;
@@ -12,7 +12,7 @@ const FAULT: &str = "\
 ";
 
 fn dmesg(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_xtask")).arg("dmesg").args(arguments).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_orin")).arg("dmesg").args(arguments).output().unwrap()
 }
 
 fn stdout(output: &Output) -> String {
@@ -41,7 +41,7 @@ fn a_saved_log_with_an_error_ends_with_1() {
 #[test]
 fn the_last_reports_are_shown_and_a_dash_reads_standard_input() {
     let log = format!("{FAULT}[  400.0] PID 3: a: WARNING: All NvMap Allocations must have a tag\n");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_xtask"))
+    let mut child = Command::new(env!("CARGO_BIN_EXE_orin"))
         .args(["dmesg", "--file", "-", "--count", "1"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

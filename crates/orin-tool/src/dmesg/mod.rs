@@ -1,4 +1,4 @@
-//! `cargo xtask dmesg`: what the kernel log says about the GPU, with meaning and cure.
+//! `orin dmesg`: the kernel log's lines about the GPU, with meaning and cure.
 
 mod print;
 mod since;
@@ -17,41 +17,37 @@ use gpu_log::{Checker, Class, Event, Record, Summary, document};
 use since::Since;
 use source::Source;
 
-/// How long a report may grow before it is shown, and how soon Ctrl-C is noticed.
+/// Longest time before a report is shown and before Ctrl-C takes effect.
 const BEAT: Duration = Duration::from_millis(500);
 
 /// Options of the command.
-#[derive(clap::Args)]
-pub(crate) struct Options {
+#[derive(Debug, clap::Args)]
+pub struct Options {
     /// Follow the log until Ctrl-C
     #[arg(long, conflicts_with = "file")]
     watch: bool,
     /// Show only the last N reports (a report is a line, or the lines of one fault)
     #[arg(long, value_name = "N")]
     count: Option<usize>,
-    /// Only what came later: seconds of uptime (1234.5), a duration (`10min ago`) or an RFC 3339
+    /// Show only later messages: seconds of uptime (1234.5), a duration (`10min ago`) or an RFC 3339
     /// date-time (2026-02-12T10:11:12Z)
     #[arg(long, value_name = "TIME")]
     since: Option<Since>,
-    /// Read a saved log, in any form that dmesg prints; - is standard input
+    /// Read a saved log, in any format of dmesg; - is standard input
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Print one JSON object; with --watch one per report
+    /// Print one JSON object; with --watch, one per report
     #[arg(long)]
     json: bool,
-    /// Print the table of all known lines as Markdown, and read no log
+    /// Print the table of all known lines as Markdown and exit
     #[arg(long, conflicts_with_all = ["watch", "count", "since", "file", "json"])]
     table: bool,
 }
 
-/// Reads the log and prints what concerns the GPU; exit code 1 when there are errors.
+/// Reads the log and prints the reports about the GPU; exit code 1 if there are errors.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let mut out = anstream::stdout().lock();
-    match explain(options, &mut out) {
-        // Whoever reads the output has seen enough.
-        Err(error) if crate::is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
-        result => result,
-    }
+    explain(options, &mut out)
 }
 
 fn explain(options: &Options, out: &mut dyn Write) -> Result<ExitCode> {
@@ -109,7 +105,7 @@ fn show(out: &mut dyn Write, event: &Event, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Shows what comes until a signal ends it. A report is shown when nothing has been added for a while.
+/// Shows reports until a signal arrives. A report is shown once no more lines arrive for it.
 fn follow(source: &mut Source, out: &mut dyn Write, json: bool, summary: &mut Summary) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

@@ -8,7 +8,7 @@ use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp, Zoned};
 
-use crate::WrongUse;
+use crate::UsageError;
 
 /// A point in time as the user gave it.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,7 +64,7 @@ impl Since {
     ///
     /// # Errors
     ///
-    /// [`WrongUse`] when the log's stamps cannot be compared with this time.
+    /// [`UsageError`] when the log's stamps cannot be compared with this time.
     pub(super) fn filter(&self, records: Vec<Record>, live: bool) -> Result<Vec<Record>> {
         let limits = if live { self.live_limits() } else { self.saved_limits() };
         let now = Zoned::now();
@@ -85,7 +85,7 @@ impl Since {
             }
         }
         if kept.is_none() && count > 0 {
-            return Err(WrongUse("--since: the log has no time stamps".to_owned()).into());
+            return Err(UsageError("--since: the log has no time stamps".to_owned()).into());
         }
         Ok(later)
     }
@@ -118,14 +118,14 @@ impl Since {
     }
 }
 
-fn needs_uptime() -> WrongUse {
+fn needs_uptime() -> UsageError {
     let text = "--since: this saved log has seconds of uptime, and when its kernel started is not known: give \
                 seconds of uptime";
-    WrongUse(text.to_owned())
+    UsageError(text.to_owned())
 }
 
-fn needs_date() -> WrongUse {
-    WrongUse("--since: this log has dates: give a date-time or a duration".to_owned())
+fn needs_date() -> UsageError {
+    UsageError("--since: this log has dates: give a date-time or a duration".to_owned())
 }
 
 fn local(date: DateTime) -> Option<Timestamp> {
@@ -194,7 +194,7 @@ mod tests {
         let kept = Since::Uptime(2_000_000).filter(records.clone(), false).unwrap();
         assert_eq!(texts(&kept), ["b", "of b", "c"]);
         let error = Since::Ago(SignedDuration::from_secs(1)).filter(records, false).unwrap_err();
-        assert!(error.is::<WrongUse>() && error.to_string().contains("uptime"), "{error}");
+        assert!(error.is::<UsageError>() && error.to_string().contains("uptime"), "{error}");
         let error = Since::Uptime(1).filter(Record::parse_log("a\nb\n"), false).unwrap_err();
         assert!(error.to_string().contains("no time stamps"), "{error}");
     }

@@ -1,0 +1,181 @@
+//! The commands of `orin`. `cargo xtask` offers the first four under the same names.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::{UsageError, decode, dmesg, doctor, info, is_broken_pipe};
+
+/// Examine the GPU of a Jetson Orin, explain its kernel log, and decode commands and code.
+#[derive(Debug, Parser)]
+#[command(
+    name = "orin",
+    version,
+    after_help = "Exit codes: 0 success, 1 failure, 2 usage error. NO_COLOR=1 turns colours off; RUST_LOG=debug \
+                  prints what the library does."
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    #[command(flatten)]
+    Command(Command),
+    /// Print a completion script for a shell
+    #[command(after_help = "\
+Examples:
+  orin completions bash > ~/.local/share/bash-completion/completions/orin
+  orin completions zsh > ~/.zfunc/_orin
+  orin completions fish > ~/.config/fish/completions/orin.fish")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page
+    #[command(after_help = "\
+Read it with: orin man | man -l -
+With --command, the page of one command: orin man --command 'decode pushbuf'")]
+    Man {
+        /// The command whose page to print, for example `dmesg` or `decode qmd`
+        #[arg(long, value_name = "COMMAND")]
+        command: Option<String>,
+    },
+}
+
+/// The commands that `cargo xtask` has too.
+#[derive(Debug, Subcommand)]
+#[non_exhaustive]
+pub enum Command {
+    /// Print the properties of a device
+    Info(info::Options),
+    /// Diagnose why kernels cannot run here, and suggest fixes
+    Doctor(doctor::Options),
+    /// Explain the kernel log's lines about the GPU; exit code 1 if there are errors
+    Dmesg(dmesg::Options),
+    /// Decode what a program sent to the driver and wrote for the GPU; exit code 1 if the input is damaged
+    #[command(subcommand)]
+    Decode(decode::Input),
+    // `bring-up` belongs here: it walks through the first steps on a new board.
+}
+
+impl Command {
+    /// Runs the command and prints to standard output.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`UsageError`] if the arguments ask for something impossible, and any other error if the command
+    /// fails.
+    pub fn run(&self) -> Result<ExitCode> {
+        let result = match self {
+            Self::Info(options) => info::run(options),
+            Self::Doctor(options) => doctor::run(options),
+            Self::Dmesg(options) => dmesg::run(options),
+            Self::Decode(input) => decode::run(input),
+        };
+        match result {
+            Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
+            result => result,
+        }
+    }
+}
+
+impl Cli {
+    /// Runs the command of the command line.
+    ///
+    /// # Errors
+    ///
+    /// As [`Command::run`].
+    pub fn run(&self) -> Result<ExitCode> {
+        let text = match &self.task {
+            Task::Command(command) => return command.run(),
+            Task::Completions { shell } => completions(*shell),
+            Task::Man { command } => man(command.as_deref().unwrap_or_default())?,
+        };
+        match io::stdout().lock().write_all(&text) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("writing"),
+            _ => Ok(ExitCode::SUCCESS),
+        }
+    }
+
+    /// The completion scripts and manual pages by file name, for a package.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a page cannot be rendered.
+    pub fn documents() -> Result<Vec<(String, Vec<u8>)>> {
+        let mut documents = vec![
+            ("completions/orin.bash".to_owned(), completions(Shell::Bash)),
+            ("completions/_orin".to_owned(), completions(Shell::Zsh)),
+            ("completions/orin.fish".to_owned(), completions(Shell::Fish)),
+            ("man/orin.1".to_owned(), man("")?),
+        ];
+        for command in Self::command().get_subcommands() {
+            let name = command.get_name();
+            documents.push((format!("man/orin-{name}.1"), man(name)?));
+        }
+        Ok(documents)
+    }
+}
+
+fn completions(shell: Shell) -> Vec<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "orin", &mut script);
+    script
+}
+
+/// The manual page of a command, named by its words; of the program if there are none.
+fn man(words: &str) -> Result<Vec<u8>> {
+    let mut command = Cli::command();
+    // Names each command by all its words.
+    command.build();
+    let mut name = "orin".to_owned();
+    for word in words.split_whitespace() {
+        let found = command.find_subcommand(word).cloned();
+        command = found.ok_or_else(|| {
+            let known: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
+            UsageError(format!("{name} has no command `{word}`; it has: {}", known.join(", ")))
+        })?;
+        name = format!("{name}-{word}");
+    }
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command).render(&mut page).context("rendering the manual page")?;
+    Ok(page)
+}
+
+/// Prints an error to standard error and returns its exit code.
+pub fn report(error: &anyhow::Error) -> ExitCode {
+    eprintln!("error: {error:#}");
+    if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_a_page_and_completions() {
+        let documents = Cli::documents().unwrap();
+        let text = |name: &str| {
+            let (_, content) = documents.iter().find(|(known, _)| known == name).unwrap();
+            String::from_utf8(content.clone()).unwrap()
+        };
+        assert!(text("man/orin.1").contains(".TH orin 1"), "{}", text("man/orin.1"));
+        assert!(text("man/orin-dmesg.1").contains("\\-\\-watch"));
+        for command in ["info", "doctor", "dmesg", "decode", "completions", "man"] {
+            assert!(text("completions/orin.bash").contains(command), "{command}");
+            assert!(documents.iter().any(|(name, _)| *name == format!("man/orin-{command}.1")), "{command}");
+        }
+        assert!(String::from_utf8(man("decode qmd").unwrap()).unwrap().contains(".TH orin-decode-qmd 1"));
+        assert!(man("decode xyz").unwrap_err().is::<UsageError>());
+    }
+}

@@ -1,0 +1,14 @@
+#![doc = include_str!("../README.md")]
+
+mod cli;
+pub mod code;
+pub mod commands;
+mod decode;
+mod dmesg;
+mod doctor;
+mod info;
+pub mod strace;
+mod usage;
+
+pub use cli::{Cli, Command, report};
+pub use usage::{UsageError, is_broken_pipe};

@@ -1,0 +1,10 @@
+//! The program `orin` and its decoders, from outside.
+
+mod command_bytes;
+mod cubin_bytes;
+mod decode;
+mod decode_strace;
+mod dmesg;
+#[path = "../../../../fuzz/src/runner.rs"]
+mod runner;
+mod strace_bytes;
