@@ -91,24 +91,34 @@ impl Device {
     /// As [`Device::open`].
     #[cfg(any(feature = "nvgpu", feature = "nvrm"))]
     pub fn open_through(door: Arc<dyn Door>, kind: DeviceKind) -> Result<Self> {
-        let driver: Box<dyn Driver> = match kind {
+        Self::over(Self::driver_through(door, kind)?, kind)
+    }
+
+    /// Opens the driver of a device without the device, for a driver of the program's own that forwards to it
+    /// ([`Device::with_driver`]).
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::open`].
+    #[cfg(any(feature = "nvgpu", feature = "nvrm"))]
+    pub fn driver_through(door: Arc<dyn Door>, kind: DeviceKind) -> Result<Box<dyn Driver>> {
+        match kind {
             #[cfg(feature = "nvrm")]
-            DeviceKind::Nvrm => Box::new(crate::adapter::nvrm::Nvrm::open(&door)?),
+            DeviceKind::Nvrm => Ok(Box::new(crate::adapter::nvrm::Nvrm::open(&door)?)),
             #[cfg(feature = "nvgpu")]
             DeviceKind::Nvgpu | DeviceKind::Sim | DeviceKind::Auto => {
-                Box::new(crate::adapter::nvgpu::Nvgpu::open(&door)?)
+                Ok(Box::new(crate::adapter::nvgpu::Nvgpu::open(&door)?))
             }
-            other => return Err(Error::NoDriver { kind: other.name(), feature: other.name() }),
-        };
-        Self::over(driver, kind)
+            other => Err(Error::NoDriver { kind: other.name(), feature: other.name() }),
+        }
     }
 
     /// Opens a device on a driver of the program's own.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`] if the driver has no memory for the timelines, [`Error::UnknownChip`] if the chip table does not
-    /// contain the SM version that the driver reports.
+    /// [`Error::Driver`] if the driver has no memory for the timelines, [`Error::UnknownChip`] if the chip table does
+    /// not contain the SM version that the driver reports.
     pub fn with_driver(driver: Box<dyn Driver>) -> Result<Self> {
         Self::over(driver, DeviceKind::Other)
     }

@@ -35,5 +35,5 @@ pub fn within(before: Resources, limit: usize) -> Result<(), String> {
     if grown.0 < limit && grown.1 < limit {
         return Ok(());
     }
-    Err(format!("{} descriptors and {} mappings more than before (limit {limit})", grown.0, grown.1).into())
+    Err(format!("{} descriptors and {} mappings more than before (limit {limit})", grown.0, grown.1))
 }

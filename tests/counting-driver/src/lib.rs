@@ -1,0 +1,242 @@
+//! A GPU driver outside of `tegra-hcq`: forwards to another driver and counts the calls.
+//!
+//! It implements the traits of [`gpu_hal`] with nothing but their public API, as a driver for another GPU would, and
+//! runs under [`tegra_hcq::Device::with_driver`](../tegra_hcq/struct.Device.html#method.with_driver). The counts show
+//! which work reaches a driver: none of it between a launch and its doorbell.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use gpu_hal::{
+    ChannelGroup, Channels, CopyChannel, DeviceMemory, Driver, ErrorCode, Evidence, MemoryInfo, MemoryUse,
+    Properties, Result,
+};
+
+/// Declares the counters and their values at one moment.
+macro_rules! counters {
+    ($($(#[$about:meta])* $name:ident,)*) => {
+        /// The counters of a [`Counting`] driver and of what it has handed out.
+        #[derive(Debug, Default)]
+        struct Counters { $($name: AtomicU64,)* }
+
+        /// Numbers of calls.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Calls { $($(#[$about])* pub $name: u64,)* }
+
+        impl Counters {
+            fn read(&self) -> Calls {
+                Calls { $($name: self.$name.load(Ordering::SeqCst),)* }
+            }
+        }
+
+        impl std::ops::Sub for Calls {
+            type Output = Self;
+
+            fn sub(self, before: Self) -> Self {
+                Self { $($name: self.$name - before.$name,)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// [`Driver::allocate`] and [`Driver::import`].
+    allocations,
+    /// Memory that was dropped.
+    frees,
+    /// [`Driver::open_channels`] and [`Driver::open_copy_channel`].
+    opened_groups,
+    /// Groups whose last reference was dropped.
+    closed_groups,
+    /// [`ChannelGroup::error`].
+    error_queries,
+    /// [`ChannelGroup::abort`].
+    aborts,
+    /// [`ChannelGroup::sleep`].
+    sleeps,
+    /// [`ChannelGroup::evidence`].
+    evidence_queries,
+    /// [`Driver::kernel_log`].
+    log_reads,
+    /// [`Driver::memory_info`] and [`Driver::clock_pair`].
+    other_queries,
+}
+
+impl Calls {
+    /// Sum of all counters.
+    pub fn total(&self) -> u64 {
+        let device = self.allocations + self.frees + self.opened_groups + self.closed_groups;
+        let groups = self.error_queries + self.aborts + self.sleeps + self.evidence_queries;
+        device + groups + self.log_reads + self.other_queries
+    }
+}
+
+/// Reads the counters of a driver that has been given away.
+#[derive(Clone, Debug)]
+pub struct Counts(Arc<Counters>);
+
+impl Counts {
+    /// The calls so far.
+    pub fn now(&self) -> Calls {
+        self.0.read()
+    }
+
+    /// The calls during `work`.
+    pub fn during<T>(&self, work: impl FnOnce() -> T) -> (T, Calls) {
+        let before = self.now();
+        let result = work();
+        (result, self.now() - before)
+    }
+}
+
+/// A driver that forwards to another one.
+#[derive(Debug)]
+pub struct Counting {
+    driver: Box<dyn Driver>,
+    counters: Arc<Counters>,
+}
+
+impl Counting {
+    /// Counts the calls to `driver`.
+    pub fn new(driver: Box<dyn Driver>) -> (Self, Counts) {
+        let counters = Arc::<Counters>::default();
+        (Self { driver, counters: Arc::clone(&counters) }, Counts(counters))
+    }
+
+    fn memory(&self, memory: Box<dyn DeviceMemory>) -> Box<dyn DeviceMemory> {
+        count(&self.counters.allocations);
+        Box::new(Memory { memory, counters: Arc::clone(&self.counters) })
+    }
+
+    fn group(&self, group: Arc<dyn ChannelGroup>) -> Arc<dyn ChannelGroup> {
+        count(&self.counters.opened_groups);
+        Arc::new(Group { group, counters: Arc::clone(&self.counters) })
+    }
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::SeqCst);
+}
+
+impl Driver for Counting {
+    fn properties(&self) -> &Properties {
+        self.driver.properties()
+    }
+
+    fn allocate(&self, bytes: u64, purpose: MemoryUse, label: &str) -> Result<Box<dyn DeviceMemory>> {
+        Ok(self.memory(self.driver.allocate(bytes, purpose, label)?))
+    }
+
+    unsafe fn import(
+        &self,
+        pointer: NonNull<u8>,
+        bytes: usize,
+        label: &str,
+    ) -> Result<Box<dyn DeviceMemory>> {
+        // SAFETY: the caller's contract is the same.
+        Ok(self.memory(unsafe { self.driver.import(pointer, bytes, label) }?))
+    }
+
+    fn memory_info(&self) -> Option<MemoryInfo> {
+        count(&self.counters.other_queries);
+        self.driver.memory_info()
+    }
+
+    fn clock_pair(&self) -> Result<(u64, SystemTime)> {
+        count(&self.counters.other_queries);
+        self.driver.clock_pair()
+    }
+
+    fn copies_by_kernel_from(&self) -> Option<u64> {
+        self.driver.copies_by_kernel_from()
+    }
+
+    fn reads_by_engine_from(&self) -> Option<usize> {
+        self.driver.reads_by_engine_from()
+    }
+
+    fn open_channels(&self) -> Result<Channels> {
+        let Channels { group, compute, copy } = self.driver.open_channels()?;
+        Ok(Channels { group: self.group(group), compute, copy })
+    }
+
+    fn open_copy_channel(&self) -> Result<CopyChannel> {
+        let CopyChannel { group, copy } = self.driver.open_copy_channel()?;
+        Ok(CopyChannel { group: self.group(group), copy })
+    }
+
+    fn kernel_log(&self) -> Result<Vec<String>, String> {
+        count(&self.counters.log_reads);
+        self.driver.kernel_log()
+    }
+}
+
+/// Memory whose release is counted.
+#[derive(Debug)]
+struct Memory {
+    memory: Box<dyn DeviceMemory>,
+    counters: Arc<Counters>,
+}
+
+// SAFETY: address and size are those of the memory behind it, which lives as long as the value.
+unsafe impl DeviceMemory for Memory {
+    fn gpu_va(&self) -> u64 {
+        self.memory.gpu_va()
+    }
+
+    fn cpu(&self) -> NonNull<u8> {
+        self.memory.cpu()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.memory.bytes()
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        count(&self.counters.frees);
+    }
+}
+
+/// A channel group whose calls are counted.
+#[derive(Debug)]
+struct Group {
+    group: Arc<dyn ChannelGroup>,
+    counters: Arc<Counters>,
+}
+
+impl ChannelGroup for Group {
+    fn error(&self) -> Option<ErrorCode> {
+        count(&self.counters.error_queries);
+        self.group.error()
+    }
+
+    fn channel_ids(&self) -> Vec<u32> {
+        self.group.channel_ids()
+    }
+
+    fn abort(&self) -> Result<()> {
+        count(&self.counters.aborts);
+        self.group.abort()
+    }
+
+    fn sleep(&self, timeout: Duration) -> bool {
+        count(&self.counters.sleeps);
+        self.group.sleep(timeout)
+    }
+
+    fn evidence(&self) -> Evidence {
+        count(&self.counters.evidence_queries);
+        self.group.evidence()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        count(&self.counters.closed_groups);
+    }
+}
