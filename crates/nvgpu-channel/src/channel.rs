@@ -1,11 +1,11 @@
-//! Channels that user space feeds by itself.
+//! Channels with user-mode submission.
 //!
-//! A channel comes about in a fixed order (`channel.c:channel_setup_bind_prechecks`): it is opened,
-//! gets its address space, joins its TSG, loses its watchdog (deterministic channels must not have
-//! one), gets ring and USERD, an error notifier, and an engine object. [`ChannelBuilder::open`] walks
-//! through types of which each is made from the one before, so that no other order can be written.
+//! The kernel requires a fixed order of set-up (`channel.c:channel_setup_bind_prechecks`): open the
+//! channel, bind its address space, join its TSG, disable the watchdog (deterministic channels must not
+//! have one), set up ring and USERD, register an error notifier, and allocate an engine object.
+//! [`ChannelBuilder::open`] uses one type per step, so another order does not compile.
 //!
-//! From then on [`Channel::submit`] feeds it with three stores and no system call.
+//! After that, [`Channel::submit`] submits work with three stores and no system call.
 
 use core::ptr::NonNull;
 use core::time::Duration;
@@ -24,12 +24,12 @@ use crate::notifier::ErrorNotifier;
 use crate::tsg::Subcontext;
 use crate::va::GpuVa;
 
-/// Entries of a ring unless told otherwise.
+/// Default number of ring entries.
 pub const DEFAULT_ENTRIES: u32 = 1024;
 /// Bytes of a ring's entry.
 const ENTRY_BYTES: u64 = 8;
 
-/// Description of a channel; made by [`Subcontext::channel`].
+/// A builder for a channel; created by [`Subcontext::channel`].
 #[derive(Clone, Debug)]
 #[must_use = "no channel exists until `open` is called"]
 pub struct ChannelBuilder<'a> {
@@ -40,32 +40,32 @@ pub struct ChannelBuilder<'a> {
 }
 
 impl Subcontext {
-    /// Starts the description of a channel for the engine class `class`, e.g. 0xC7C0 for compute.
+    /// Returns a builder for a channel with the engine class `class`, for example 0xC7C0 for compute.
     pub fn channel(&self, class: u32) -> ChannelBuilder<'_> {
         ChannelBuilder { subcontext: self, class, entries: DEFAULT_ENTRIES, label: "channel" }
     }
 }
 
 impl<'a> ChannelBuilder<'a> {
-    /// Entries of the ring, a power of two; 1024 by default. One of them always stays unused.
+    /// Sets the number of ring entries, a power of two; 1024 by default. One entry always stays unused.
     pub fn entries(mut self, entries: u32) -> Self {
         self.entries = entries;
         self
     }
 
-    /// What the channel is for, in messages.
+    /// Sets the label for messages.
     pub fn label(mut self, label: &'a str) -> Self {
         self.label = label;
         self
     }
 
-    /// Brings the channel up. The first compute channel of a TSG takes about a second, while the
-    /// kernel makes the engine context.
+    /// Opens the channel. The first compute channel of a TSG takes about a second, because the kernel
+    /// creates the engine context.
     ///
     /// # Errors
     ///
-    /// [`Error::RingSize`] before any call; [`Error::Memory`] for ring, USERD and notifier;
-    /// [`Error::Call`] names the request that failed. Whatever had been made by then is given back.
+    /// [`Error::RingSize`] before any system call; [`Error::Memory`] for ring, USERD and notifier;
+    /// [`Error::Call`] with the request that failed. The previous steps are undone.
     pub fn open(&self) -> Result<Channel, Error> {
         let max = self.subcontext.tsg().gpu().characteristics().max_gpfifo_entries();
         if !self.entries.is_power_of_two() || !(MIN_ENTRIES..=max).contains(&self.entries) {
@@ -88,7 +88,7 @@ impl<'a> ChannelBuilder<'a> {
     }
 }
 
-/// A channel descriptor on its way up, and what it is made for.
+/// An open channel descriptor, before set-up.
 #[derive(Debug)]
 struct Opened {
     fd: DoorFd,
@@ -96,7 +96,7 @@ struct Opened {
     label: String,
 }
 
-/// An opened channel with its address space.
+/// An open channel bound to its address space.
 #[derive(Debug)]
 struct AddressBound(Opened);
 
@@ -163,16 +163,16 @@ impl Unwatched {
         let Self(channel) = self;
         let gpu = channel.subcontext.tsg().gpu().clone();
         let page = nvgpu_sys::nvmap::PAGE_SIZE;
-        // The hardware reads both without looking into the CPU's caches.
+        // The hardware reads both without snooping the CPU caches.
         let memory = |size: u64, label| {
             gpu.nvmap().buffer(size).cache(CacheMode::WriteCombined).label(label).allocate()
         };
         let ring_memory = memory((u64::from(entries) * ENTRY_BYTES).max(page), "GPFIFO ring")?;
         let userd = memory(page, "USERD")?;
         debug_assert!(userd.size() >= USERD_SIZE, "a page holds USERD");
-        // The kernel does not clear GP_PUT and GP_GET, so that happens before it sees them.
-        // SAFETY: both buffers are page-aligned, large enough and kept alive next to the ring in
-        // `Channel`; only this channel writes them.
+        // The kernel does not clear GP_PUT and GP_GET, so they are cleared before SETUP_BIND.
+        // SAFETY: both buffers are page-aligned and large enough, and `Channel` keeps them alive next to
+        // the ring; only this channel writes them.
         let ring = unsafe { Ring::new(ring_memory.pointer().cast(), userd.pointer(), entries) };
         barrier::before_doorbell();
 
@@ -188,7 +188,7 @@ impl Unwatched {
 
         let notifier = ErrorNotifier::allocate(gpu.nvmap())?;
         notifier.register(&channel.fd).map_err(channel.failed(sys::SET_ERROR_NOTIFIER.name()))?;
-        // The channel is deterministic now, so the GPU stays powered and the page accessible.
+        // The channel is deterministic now, so the GPU stays powered and the page stays accessible.
         let doorbell = gpu.doorbell()?;
         Ok(SetUp(Channel {
             token: argument.work_submit_token,
@@ -220,17 +220,17 @@ impl SetUp {
 pub struct UserSyncpoint {
     /// Number of the syncpoint in host1x.
     pub id: u32,
-    /// Where the GPU increments it.
+    /// GPU address that increments it.
     pub gpu_va: GpuVa,
-    /// Its value when asked for: the base to count from. Not 0.
+    /// Its value at the time of the call, from which thresholds are counted. Not 0.
     pub value: u32,
 }
 
-/// How finely compute work may be preempted.
+/// Granularity of compute preemption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[non_exhaustive]
 pub enum Preemption {
-    /// When the engine is idle.
+    /// Only when the engine is idle.
     #[default]
     Wait,
     /// Between thread blocks.
@@ -239,22 +239,22 @@ pub enum Preemption {
     Instruction,
 }
 
-/// The watchdog of jobs that the kernel submits.
+/// Configuration of the watchdog for jobs that the kernel submits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Watchdog {
     /// No watchdog.
     Off,
-    /// A job may take this long.
+    /// The kernel resets a channel whose job exceeds the limit.
     On {
-        /// The limit, in whole milliseconds.
+        /// Time limit of a job; rounded down to milliseconds.
         limit: Duration,
-        /// Whether the kernel keeps the channel's state out of its log then.
+        /// Whether the kernel omits the channel state from its log on expiry.
         quiet: bool,
     },
 }
 
-/// Whole milliseconds as the kernel takes them.
+/// Converts a duration to milliseconds for the kernel.
 fn milliseconds(what: &'static str, time: Duration) -> Result<u32, Error> {
     let milliseconds = time.as_millis();
     match u32::try_from(milliseconds) {
@@ -267,14 +267,14 @@ fn milliseconds(what: &'static str, time: Duration) -> Result<u32, Error> {
     }
 }
 
-/// A channel: a ring that the GPU works through.
+/// A channel: a ring of entries that the GPU processes.
 ///
-/// Dropping it closes the descriptor first, upon which the kernel takes the channel off the GPU,
-/// then gives ring, USERD and notifier back. Closing waits for the GPU to let go of the channel; if
-/// it does not, the kernel aborts the TSG.
+/// Dropping it first closes the descriptor, and the kernel removes the channel from the GPU; then ring,
+/// USERD and notifier are freed. The close waits until the GPU has unloaded the channel; if that fails,
+/// the kernel aborts the TSG.
 #[derive(Debug)]
 pub struct Channel {
-    // Fields drop in this order: first the descriptor, after which the GPU uses nothing of this.
+    // Drop order: after the descriptor is closed, the GPU no longer uses the other fields.
     fd: DoorFd,
     ring: Ring,
     notifier: ErrorNotifier,
@@ -287,17 +287,16 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Hands one entry to the GPU: writes it into the ring, moves GP_PUT, rings the doorbell. Takes
-    /// no lock, allocates nothing, makes no system call.
+    /// Submits one entry: writes it to the ring, updates GP_PUT and rings the doorbell. Takes no lock,
+    /// allocates nothing and makes no system call.
     ///
-    /// What the entry points to must have been written before. The barriers between are those of
-    /// [`barrier`]: a full-system one before GP_PUT, which also covers the pushbuffer, and a
-    /// completing one before the doorbell.
+    /// Write the memory that the entry points to before the call. The barriers are those of
+    /// [`barrier`]: a full-system barrier before GP_PUT, which also orders the pushbuffer, and a
+    /// completion barrier before the doorbell.
     ///
     /// # Errors
     ///
-    /// [`RingFull`] if the GPU has not fetched enough of the earlier entries; nothing is changed
-    /// then.
+    /// [`RingFull`] if the GPU has not fetched enough earlier entries; nothing is changed in that case.
     #[inline]
     pub fn submit(&mut self, entry: u64) -> Result<(), RingFull> {
         self.ring.push(entry)?;
@@ -305,8 +304,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Writes one entry into the ring without telling the GPU; [`Channel::kick`] does, for all of
-    /// them at once.
+    /// Writes one entry to the ring without submitting it. [`Channel::kick`] submits all pushed entries.
     ///
     /// # Errors
     ///
@@ -316,7 +314,7 @@ impl Channel {
         self.ring.push(entry).map(drop)
     }
 
-    /// Moves GP_PUT behind the entries pushed so far and rings the doorbell.
+    /// Submits the pushed entries: updates GP_PUT and rings the doorbell.
     #[inline]
     pub fn kick(&mut self) {
         self.ring.publish();
@@ -324,30 +322,30 @@ impl Channel {
         self.doorbell.ring(self.token);
     }
 
-    /// The value that rings for this channel: channel number in bits 11:0, runlist in 22:16.
+    /// The work-submit token, which is written to the doorbell: channel id in bits 11:0, runlist in 22:16.
     pub fn token(&self) -> u32 {
         self.token
     }
 
-    /// The ring, to look at.
+    /// The ring, for inspection.
     pub fn ring(&self) -> &Ring {
         &self.ring
     }
 
-    /// First slot of the ring, valid for volatile 64-bit stores of [`Channel::entries`] words as
-    /// long as the channel lives. For code that replays prepared submissions; it must not be mixed
-    /// with [`Channel::submit`].
+    /// Pointer to the first slot of the ring, valid for volatile 64-bit stores to [`Channel::entries`]
+    /// words while the channel is alive. For code that replays prepared submissions; do not mix it with
+    /// [`Channel::submit`].
     pub fn ring_pointer(&self) -> NonNull<u64> {
         self.ring.slots()
     }
 
-    /// USERD, valid for volatile 32-bit accesses of 512 bytes as long as the channel lives: GP_GET
+    /// Pointer to USERD, valid for volatile 32-bit accesses to 512 bytes while the channel is alive: GP_GET
     /// at [`gpu_hal::ring::USERD_GP_GET`], GP_PUT at [`gpu_hal::ring::USERD_GP_PUT`].
     pub fn userd_pointer(&self) -> NonNull<u8> {
         self.ring.userd()
     }
 
-    /// The doorbell, valid as long as a channel lives.
+    /// The doorbell, accessible while the channel is alive.
     pub fn doorbell(&self) -> &Doorbell {
         &self.doorbell
     }
@@ -357,28 +355,27 @@ impl Channel {
         self.ring.entries()
     }
 
-    /// GP_GET: the slot that the GPU fetches next.
+    /// GP_GET: the next slot that the GPU fetches.
     pub fn gp_get(&self) -> u32 {
         self.ring.gp_get()
     }
 
-    /// The slot that the next entry goes to.
+    /// The slot of the next entry.
     pub fn gp_put(&self) -> u32 {
         self.ring.put()
     }
 
-    /// Why the kernel took the channel out of service, if it did. No system call.
+    /// Returns the fault that took the channel out of service, if any. No system call.
     pub fn error_notifier(&self) -> Option<Fault> {
         self.notifier.fault()
     }
 
-    /// The notifier by itself, for a watcher in another thread. It stays readable after the channel
-    /// is gone.
+    /// The notifier, for a watcher in another thread. It stays readable after the channel is dropped.
     pub fn notifier(&self) -> &ErrorNotifier {
         &self.notifier
     }
 
-    /// Whether the kernel still serves the channel.
+    /// Returns whether the channel is in service.
     ///
     /// # Errors
     ///
@@ -387,17 +384,17 @@ impl Channel {
         let mut argument = sys::GetParam::default();
         match sys::GET_TIMEDOUT.send(&self.fd, &mut argument) {
             Ok(_) => Ok(argument.value == 0),
-            // What every request of a channel that is being torn down returns.
+            // The kernel returns this for every request to a channel that is being torn down.
             Err(Errno::TIMEDOUT) => Ok(false),
             Err(errno) => Err(self.failed(sys::GET_TIMEDOUT.name(), errno)),
         }
     }
 
-    /// The channel's own syncpoint, created by the first call.
+    /// Returns the channel's own syncpoint; the first call creates it.
     ///
     /// # Errors
     ///
-    /// [`Error::Call`]; `ENOMEM` when no syncpoint is left.
+    /// [`Error::Call`]; `ENOMEM` if no syncpoint is free.
     pub fn user_syncpoint(&self) -> Result<UserSyncpoint, Error> {
         let mut argument = sys::GetUserSyncpoint::default();
         sys::GET_USER_SYNCPOINT
@@ -410,8 +407,8 @@ impl Channel {
         })
     }
 
-    /// Makes the kernel reset the TSG: every channel of it goes out of service with
-    /// [`gpu_hal::ErrorCode::ChannelReset`]. The way to get rid of work that hangs.
+    /// Makes the kernel reset the TSG, which takes all its channels out of service with
+    /// [`gpu_hal::ErrorCode::ChannelReset`]. Use this to abort work that hangs.
     ///
     /// # Errors
     ///
@@ -423,9 +420,9 @@ impl Channel {
             .map_err(|errno| self.failed(sys::FORCE_RESET.name(), errno))
     }
 
-    /// Sets how finely work may be preempted; it can only ever get finer. With [`Preemption::Wait`], the
-    /// default, another TSG waits until a kernel is over, and a kernel of more than three seconds that
-    /// others wait for is killed.
+    /// Sets the granularity of preemption, which can only become finer. With [`Preemption::Wait`], the
+    /// default, another TSG waits until a running kernel completes; the driver resets a TSG whose kernel
+    /// makes others wait for more than three seconds.
     ///
     /// # Errors
     ///
@@ -444,11 +441,10 @@ impl Channel {
             .map_err(|errno| self.failed(sys::SET_PREEMPTION_MODE.name(), errno))
     }
 
-    /// Sets for how long in all the TSG may resist being switched away before the kernel resets it;
-    /// 3 s at first, `None` is without limit. With `quiet` the kernel does not print the channel's
-    /// state then.
+    /// Sets the total time that the TSG may delay context switches before the kernel resets it: initially
+    /// 3 s, `None` for no limit. With `quiet`, the kernel does not print the channel state on expiry.
     ///
-    /// The time of a channel like this one only ever adds up (`channel.c:
+    /// For a channel with user-mode submission, the time is never reset to 0 (`channel.c:
     /// nvgpu_channel_update_and_check_ctxsw_timeout`).
     ///
     /// # Errors
@@ -467,13 +463,13 @@ impl Channel {
             .map_err(|errno| self.failed(sys::SET_TIMEOUT_EX.name(), errno))
     }
 
-    /// Configures the watchdog, which guards jobs that the kernel submits. A channel like this one,
-    /// whose jobs the kernel never sees, must not have it: the kernel takes [`Watchdog::Off`] alone.
+    /// Configures the watchdog for jobs that the kernel submits. A channel with user-mode submission must
+    /// not have a watchdog: the kernel only accepts [`Watchdog::Off`].
     ///
     /// # Errors
     ///
     /// [`Error::Range`] for a limit of more than 2^32 - 2 milliseconds; [`Error::Call`], `EINVAL` for
-    /// anything but off.
+    /// other values than [`Watchdog::Off`].
     pub fn set_watchdog(&self, watchdog: Watchdog) -> Result<(), Error> {
         let mut argument = match watchdog {
             Watchdog::Off => sys::Wdt { wdt_status: sys::WDT_DISABLE, timeout_ms: 0 },
@@ -486,18 +482,18 @@ impl Channel {
         sys::WDT.send(&self.fd, &mut argument).map(drop).map_err(|errno| self.failed(sys::WDT.name(), errno))
     }
 
-    /// Sleeps until the 32-bit word at byte `offset` of `memory` equals `payload`, at most `timeout`;
-    /// whether it does. The kernel looks again whenever an engine interrupts, so what writes the word
-    /// must be a release with awaken.
+    /// Sleeps until the 32-bit word at byte `offset` of `memory` equals `payload`, at most for `timeout`.
+    /// Returns whether it does. The kernel checks the word after each interrupt of an engine, so a
+    /// release with awaken has to write it.
     ///
-    /// The kernel also says yes when the channel dies meanwhile (`ioctl_channel.c:
-    /// gk20a_channel_wait_semaphore`): so the word is looked at once more.
+    /// The kernel also reports success if the channel dies during the wait (`ioctl_channel.c:
+    /// gk20a_channel_wait_semaphore`), so this function checks the word again.
     ///
     /// # Errors
     ///
     /// [`Error::Range`] for a misaligned word, one outside the buffer, or a time-out of 0 or of more
-    /// than 2^32 - 2 milliseconds; [`Error::Call`], `ETIMEDOUT` without having slept if the channel is
-    /// out of service.
+    /// than 2^32 - 2 milliseconds; [`Error::Call`], `ETIMEDOUT` at once if the channel is out
+    /// of service.
     pub fn wait_semaphore(
         &self,
         memory: &Buffer,
@@ -507,7 +503,7 @@ impl Channel {
     ) -> Result<bool, Error> {
         let timeout = milliseconds("time-out in milliseconds", timeout)?;
         if timeout == 0 {
-            let rule = "it must be at least 1, the kernel takes 0 for ever";
+            let rule = "it must be at least 1: for the kernel, 0 is no limit";
             return Err(Error::Range { what: "time-out in milliseconds", value: 0, rule });
         }
         let inside = offset.checked_add(4).is_some_and(|end| end <= memory.size());
@@ -539,7 +535,7 @@ impl Channel {
         &self.subcontext
     }
 
-    /// What the channel is for.
+    /// Label for messages.
     pub fn label(&self) -> &str {
         &self.label
     }

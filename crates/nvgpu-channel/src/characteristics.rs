@@ -1,4 +1,4 @@
-//! What the GPU and its driver say of themselves.
+//! Characteristics of the GPU and its driver.
 
 use gpu_hal::chip::{Classes, SM_8_7};
 use nvgpu_sys::ctrl::{self, GpuFlags};
@@ -18,14 +18,14 @@ pub const AMPERE_DMA_COPY_B: u32 = CLASSES.copy.number;
 /// SMs in a TPC of ga10b (`ga10b_get_litter_value`).
 pub(crate) const SMS_PER_TPC: u32 = 2;
 
-/// Properties of the GPU, checked to be ones that this crate can drive.
+/// Properties of a GPU that this crate supports.
 #[derive(Clone, Debug)]
 pub struct Characteristics {
     raw: ctrl::Characteristics,
     sm_count: u32,
 }
 
-/// Features without which nothing can be launched from user space.
+/// Features that user-mode submission requires.
 const NEEDED: GpuFlags = GpuFlags::SUPPORT_TSG
     .union(GpuFlags::SUPPORT_TSG_SUBCONTEXTS)
     .union(GpuFlags::SUPPORT_USERMODE_SUBMIT)
@@ -33,7 +33,7 @@ const NEEDED: GpuFlags = GpuFlags::SUPPORT_TSG
     .union(GpuFlags::SUPPORT_COMPUTE);
 
 impl Characteristics {
-    /// Checks what the driver reports.
+    /// Checks the characteristics that the driver reports.
     pub(crate) fn check(raw: ctrl::Characteristics) -> Result<Self, Error> {
         for (engine, found, known) in [
             ("compute", raw.compute_class, AMPERE_COMPUTE_B),
@@ -76,7 +76,7 @@ impl Characteristics {
         self.sm_count = sm_count;
     }
 
-    /// Everything the driver reported.
+    /// The characteristics that the driver reported.
     pub fn raw(&self) -> &ctrl::Characteristics {
         &self.raw
     }
@@ -92,7 +92,7 @@ impl Characteristics {
         self.raw.compute_class
     }
 
-    /// Class number of the host engine, which reads the rings.
+    /// Class number of the host engine, which processes the rings.
     pub fn gpfifo_class(&self) -> u32 {
         self.raw.gpfifo_class
     }
@@ -117,8 +117,8 @@ impl Characteristics {
         self.raw.num_tpc_per_gpc
     }
 
-    /// Streaming multiprocessors, as NUM_VSMS counts them. On a driver without that request: twice
-    /// the TPCs of the TPC masks (a ga10b TPC has two SMs), or twice GPCs times TPCs per GPC.
+    /// Number of streaming multiprocessors, from NUM_VSMS. If the driver lacks that request: twice the
+    /// number of TPCs in the TPC masks (a ga10b TPC has two SMs), or twice GPCs times TPCs per GPC.
     pub fn sm_count(&self) -> u32 {
         self.sm_count
     }
@@ -128,17 +128,17 @@ impl Characteristics {
         self.raw.l2_cache_size
     }
 
-    /// Highest clock of the GPCs in Hz.
+    /// Maximum clock of the GPCs in Hz.
     pub fn max_frequency_hz(&self) -> u64 {
         self.raw.max_freq
     }
 
-    /// Entries of the largest GPFIFO ring; 2^28 if the driver does not say.
+    /// Maximum number of GPFIFO entries; 2^28 if the driver does not report it.
     pub fn max_gpfifo_entries(&self) -> u32 {
         if self.raw.max_gpfifo_entries == 0 { 1 << 28 } else { self.raw.max_gpfifo_entries }
     }
 
-    /// What the GPU and its driver can do; bits without a name are kept.
+    /// Features of the GPU and its driver, including bits without a name.
     pub fn flags(&self) -> GpuFlags {
         GpuFlags::from_bits_retain(self.raw.flags)
     }
@@ -148,7 +148,7 @@ impl Characteristics {
 mod tests {
     use super::*;
 
-    /// What this crate looks at, as an Orin reports it.
+    /// The fields that this crate reads, with the values of an Orin.
     fn orin() -> ctrl::Characteristics {
         ctrl::Characteristics {
             num_gpc: 1,

@@ -1,9 +1,9 @@
-//! Clock frequencies: of the driver's arbiter, and of devfreq.
+//! Clock frequencies: the driver's clock arbiter and devfreq.
 //!
-//! Two things decide how fast the GPCs run. devfreq follows the load between a lowest and a highest
-//! frequency, which root sets in sysfs; and the driver's clock arbiter takes requests of whoever has
-//! the control node open, which override devfreq for as long as that is so
-//! (`clk_arb_gp10b.c`, `scale.c`). The memory's clock is out of reach here.
+//! Two mechanisms set the GPC clock. devfreq follows the load between a minimum and a maximum
+//! frequency, which root sets in sysfs. The driver's clock arbiter takes requests from every process
+//! with an open control node; a request overrides devfreq while the node is open (`clk_arb_gp10b.c`,
+//! `scale.c`). Neither controls the memory clock.
 
 use core::time::Duration;
 use std::io;
@@ -26,7 +26,7 @@ pub struct ClockRange {
     pub max_hz: u64,
 }
 
-/// Which frequency of a clock.
+/// A kind of frequency reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ClockReading {
@@ -39,7 +39,7 @@ pub enum ClockReading {
 }
 
 impl Gpu {
-    /// The range of the GPC clock.
+    /// Returns the range of the GPC clock.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ impl Gpu {
         Ok(ClockRange { min_hz: range.min_hz, max_hz: range.max_hz })
     }
 
-    /// The frequencies in Hz that the GPC clock can have.
+    /// Returns the supported frequencies of the GPC clock in Hz.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl Gpu {
         Ok(points.iter().take(count).map(|point| point.freq_hz).collect())
     }
 
-    /// A frequency of the GPC clock in Hz.
+    /// Returns a frequency of the GPC clock in Hz.
     ///
     /// # Errors
     ///
@@ -81,19 +81,19 @@ impl Gpu {
         Ok(info.freq_hz)
     }
 
-    /// Asks the arbiter for `hz`. The request holds until the next one, and ends with this GPU: with
-    /// its last clone and everything made from it.
+    /// Requests the frequency `hz` from the arbiter. The request is valid until the next one, or until this
+    /// GPU, its clones and everything created from them are dropped.
     ///
     /// # Errors
     ///
-    /// [`Error::Call`]: `EINVAL` if the arbiter is off, `EPERM` where it is not permitted.
+    /// [`Error::Call`]: `EINVAL` if the arbiter is off, `EPERM` without permission.
     pub fn request_clock(&self, hz: u64) -> Result<ClockRequest, Error> {
         let completion = ctrl::clk_set_info(self.ctrl(), ctrl::CLK_DOMAIN_GPCCLK, hz)
             .map_err(error::call(ctrl::CLK_SET_INFO.name(), "the GPC clock"))?;
         Ok(ClockRequest { completion, gpu: self.clone() })
     }
 
-    /// Asks the arbiter for the highest frequency: steady clocks without root.
+    /// Requests the maximum frequency from the arbiter: steady clocks without root.
     ///
     /// # Errors
     ///
@@ -111,12 +111,12 @@ pub struct ClockRequest {
 }
 
 impl ClockRequest {
-    /// Waits at most `timeout` until the arbiter has dealt with the request; whether it has. What came
-    /// of it says [`Gpu::clock_hz`]: limits of power and heat have the last word.
+    /// Waits at most `timeout` for the arbiter to process the request and returns whether it has. Read the
+    /// resulting frequency with [`Gpu::clock_hz`]: power and thermal limits may reduce it.
     ///
     /// # Errors
     ///
-    /// [`Error::Call`]; an interruption by a signal is no answer.
+    /// [`Error::Call`]; an interrupted wait returns `false`.
     pub fn wait(&self, timeout: Duration) -> Result<bool, Error> {
         let wanted = Events::IN | Events::PRIORITY;
         let mut entries = [PollEntry { fd: self.completion.raw(), wanted, happened: Events::empty() }];
@@ -127,18 +127,18 @@ impl ClockRequest {
         }
     }
 
-    /// The GPU that the request is about.
+    /// The GPU of the request.
     pub fn gpu(&self) -> &Gpu {
         &self.gpu
     }
 }
 
-/// The directory of the GPU in devfreq on Orin, named by its address.
+/// The devfreq directory of the GPU on Orin, named after its address.
 const DEVFREQ: &str = "/sys/class/devfreq/17000000.gpu";
 
-/// devfreq's settings of the GPU clock.
+/// devfreq settings of the GPU clock.
 ///
-/// Everybody may read them, root may write them.
+/// All users may read them; only root may write them.
 #[derive(Clone, Debug)]
 pub struct Devfreq {
     system: Arc<dyn System>,
@@ -147,16 +147,16 @@ pub struct Devfreq {
 /// Frequencies of devfreq in Hz.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DevfreqState {
-    /// Lowest that devfreq chooses.
+    /// Minimum frequency.
     pub min_hz: u64,
-    /// Highest that devfreq chooses.
+    /// Maximum frequency.
     pub max_hz: u64,
     /// Now.
     pub current_hz: u64,
 }
 
 impl Devfreq {
-    /// devfreq of the machine `system`.
+    /// The devfreq settings of the machine `system`.
     pub fn new(system: Arc<dyn System>) -> Self {
         Self { system }
     }
@@ -178,18 +178,18 @@ impl Devfreq {
     ///
     /// # Errors
     ///
-    /// [`Error::File`]; without root the message says so.
+    /// [`Error::File`]; the message says if root is required.
     pub fn set_min_hz(&self, hz: u64) -> Result<(), Error> {
         let path = path("min_freq");
         self.system.write(&path, &hz.to_string()).map_err(|reason| file_error("write", &path, &reason))
     }
 
-    /// Raises the lowest frequency to the highest until the result is dropped, so that the clock stays
-    /// up between launches. Worth a few hundred microseconds of wake-up time in a control loop.
+    /// Sets the minimum frequency to the maximum until the result is dropped, so the clock stays high
+    /// between launches. In a control loop, this saves a few hundred microseconds of wake-up time.
     ///
     /// # Errors
     ///
-    /// [`Error::File`]; without root the message says so.
+    /// [`Error::File`]; the message says if root is required.
     pub fn boost(&self) -> Result<DevfreqBoost, Error> {
         let before = self.state()?;
         self.set_min_hz(before.max_hz)?;
@@ -201,13 +201,13 @@ impl Devfreq {
         let text = self.system.read(&path).map_err(|reason| file_error("read", &path, &reason))?;
         text.trim().parse().map_err(|_| {
             let reason =
-                io::Error::new(io::ErrorKind::InvalidData, format!("{:?} is no number", text.trim()));
+                io::Error::new(io::ErrorKind::InvalidData, format!("{:?} is not a number", text.trim()));
             file_error("read", &path, &reason)
         })
     }
 }
 
-/// A raised lowest frequency; restored on drop.
+/// A raised minimum frequency; restored on drop.
 #[derive(Debug)]
 pub struct DevfreqBoost {
     devfreq: Devfreq,
@@ -217,7 +217,7 @@ pub struct DevfreqBoost {
 impl Drop for DevfreqBoost {
     fn drop(&mut self) {
         if let Err(error) = self.devfreq.set_min_hz(self.min_hz) {
-            tracing::warn!(%error, "the lowest GPU frequency stays raised");
+            tracing::warn!(%error, "the minimum GPU frequency could not be restored");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The doorbell: how the host engine learns of new work.
+//! The doorbell, which notifies the host engine of new work.
 //!
 //! One page of GPU registers, mapped from the control node. Storing a channel's token at offset
-//! 0x90 (`hw_func_ga10b.h`) makes the host engine look at that channel's GP_PUT. Any channel can be
+//! 0x90 (`hw_func_ga10b.h`) makes the host engine read that channel's GP_PUT. Any channel can be
 //! rung through the one page.
 
 use core::ptr::{self, NonNull};
@@ -14,8 +14,8 @@ use crate::error::{self, Error, NODE};
 
 /// The mapped doorbell page.
 ///
-/// While the GPU is powered off, an access raises SIGBUS; a deterministic channel keeps it powered.
-/// So the page is only reachable through a [`crate::Channel`].
+/// An access while the GPU is powered off raises SIGBUS. A deterministic channel keeps the GPU powered,
+/// so only a [`crate::Channel`] gives access to the page.
 #[derive(Debug)]
 pub struct Doorbell {
     page: DoorMapping,
@@ -29,18 +29,18 @@ impl Doorbell {
         Ok(Self { page })
     }
 
-    /// The register that takes tokens, for hot paths: volatile 32-bit stores only.
+    /// Pointer to the doorbell register, for hot paths. Only volatile 32-bit stores are allowed.
     pub fn register(&self) -> NonNull<u32> {
-        // SAFETY: the offset lies in the mapping, which is 64 KiB long.
+        // SAFETY: the offset is inside the mapping, which is 64 KiB long.
         unsafe { self.page.pointer().add(ctrl::USERMODE_DOORBELL) }.cast()
     }
 
-    /// Rings for the channel with this token. Stores to its ring and to GP_PUT must have been
-    /// ordered before, see [`gpu_hal::barrier::before_doorbell`].
+    /// Rings the doorbell for the channel with this token. A barrier must order the stores to its ring and
+    /// to GP_PUT before; see [`gpu_hal::barrier::before_doorbell`].
     #[inline]
     pub fn ring(&self, token: u32) {
-        // SAFETY: the register lies in the mapping, which `self` keeps alive; a stray token is
-        // harmless, the scheduler only looks at that channel again.
+        // SAFETY: the register is inside the mapping, which `self` keeps alive. A wrong token is harmless:
+        // the host engine only checks that channel again.
         unsafe { ptr::write_volatile(self.register().as_ptr(), token) }
     }
 }

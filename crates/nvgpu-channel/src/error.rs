@@ -1,4 +1,4 @@
-//! What can go wrong between the process and the GPU's driver, and what helps.
+//! Errors of the driver interface, with remedies.
 
 use nvgpu_sys::cure::{self, Tail};
 use nvgpu_sys::{Errno, paths};
@@ -9,7 +9,7 @@ use crate::va::GpuVa;
 /// Path of the control node, for messages.
 pub(crate) const NODE: &str = paths::text(paths::CTRL);
 
-/// A failed call, or a GPU that this crate cannot drive.
+/// A failed call, or an unsupported GPU.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,7 +18,7 @@ pub enum Error {
     Open {
         /// Path of the node.
         path: &'static str,
-        /// The kernel's answer.
+        /// The kernel's errno.
         errno: Errno,
     },
     /// A request failed.
@@ -28,10 +28,10 @@ pub enum Error {
         call: &'static str,
         /// What it was about.
         object: String,
-        /// The kernel's answer.
+        /// The kernel's errno.
         errno: Errno,
     },
-    /// Memory for the driver's own use could not be had.
+    /// Memory for the channel itself could not be allocated.
     #[error(transparent)]
     Memory(#[from] nvmap::Error),
     /// The GPU has another engine class than an Orin.
@@ -55,35 +55,36 @@ pub enum Error {
         /// Names of the missing feature flags.
         missing: String,
     },
-    /// The driver does not know a request that is needed.
+    /// The driver lacks a required request.
     #[error(
-        "the GPU driver's {node} requests end at number {last}, but {request} is number {needed}: the driver is too old; L4T r36 has it"
+        "the GPU driver's {node} requests end at number {last}, but {request} is number {needed}: the driver is too \
+         old; L4T r36 has it"
     )]
     DriverTooOld {
         /// Kind of descriptor.
         node: &'static str,
-        /// The request that is needed.
+        /// The required request.
         request: &'static str,
         /// Its number.
         needed: i16,
-        /// Highest number that the driver knows.
+        /// Highest request number of the driver.
         last: i16,
     },
     /// GPU virtual addresses are too narrow for the ranges that this crate uses.
-    #[error("the GPU driver gives user space {bits}-bit addresses, 40 are needed")]
+    #[error("the GPU driver supports {bits}-bit GPU addresses; 40 bits are needed")]
     NarrowAddresses {
         /// Bits of a GPU virtual address.
         bits: u8,
     },
-    /// The ring cannot have that many entries.
-    #[error("a GPFIFO ring cannot have {entries} entries: it takes a power of two from 2 to {max}")]
+    /// The number of ring entries is invalid.
+    #[error("a GPFIFO ring cannot have {entries} entries: the number must be a power of two from 2 to {max}")]
     RingSize {
-        /// Entries asked for.
+        /// Requested number of entries.
         entries: u32,
-        /// Most entries that this GPU takes.
+        /// Maximum number of entries of this GPU.
         max: u32,
     },
-    /// A size or address is not a whole number of GPU pages, or 0, or leaves its range.
+    /// A size, address or time is outside its range, or not a multiple of the GPU page size.
     #[error("{what} {value:#x} does not fit: {rule}")]
     Range {
         /// What the value is.
@@ -93,18 +94,18 @@ pub enum Error {
         /// What it must be.
         rule: &'static str,
     },
-    /// The kernel mapped a buffer where another was wanted.
+    /// The kernel mapped a buffer at another address than requested.
     #[error("the kernel placed a mapping at {got} instead of {wanted}")]
     Misplaced {
-        /// Address asked for.
+        /// Requested address.
         wanted: GpuVa,
         /// Address returned.
         got: GpuVa,
     },
-    /// Something is mapped at the addresses already.
+    /// The addresses overlap an existing mapping.
     #[error("{len} bytes at {va} overlap a mapping of the same reservation: unmap that first")]
     Overlap {
-        /// First address asked for.
+        /// First requested address.
         va: GpuVa,
         /// Length in bytes.
         len: u64,
@@ -112,13 +113,13 @@ pub enum Error {
     /// A file of the system could not be read or written.
     #[error("cannot {action} {}: {reason}{}", path.display(), Tail(file_cure(*kind)))]
     File {
-        /// What was to be done: `read` or `write`.
+        /// The operation: `read` or `write`.
         action: &'static str,
         /// The file.
         path: std::path::PathBuf,
-        /// Kind of the system's answer.
+        /// Kind of the system's error.
         kind: std::io::ErrorKind,
-        /// The system's answer.
+        /// The system's error.
         reason: String,
     },
     /// The kernel took the channel out of service.
@@ -146,31 +147,31 @@ impl From<Error> for gpu_hal::Error {
     }
 }
 
-/// Makes the error of a failed request; for `map_err`.
+/// Creates the error of a failed request; for `map_err`.
 pub(crate) fn call(call: &'static str, object: impl Into<String>) -> impl FnOnce(Errno) -> Error {
     move |errno| Error::Call { call, object: object.into(), errno }
 }
 
-/// What a missing control node means.
+/// The meaning of a missing control node.
 const ABSENT: &str =
     "there is no nvgpu: this is not a Jetson Orin with L4T r34 or later, or its nvgpu module is not loaded";
 
-/// What to do when a file cannot be used.
+/// Remedies for a file that cannot be read or written.
 fn file_cure(kind: std::io::ErrorKind) -> Option<&'static str> {
     match kind {
-        std::io::ErrorKind::PermissionDenied => Some("it takes root"),
+        std::io::ErrorKind::PermissionDenied => Some("run as root"),
         std::io::ErrorKind::NotFound => Some("this is not a Jetson Orin with L4T r34 or later"),
         _ => None,
     }
 }
 
-/// What to do when a request fails.
+/// Remedies for a failed request.
 fn call_cure(errno: Errno) -> Option<&'static str> {
     Some(match errno {
-        Errno::NODEV => "the driver has given the GPU up after an unrecoverable error: reboot",
-        Errno::TIMEDOUT => "the channel is out of service: drop it with its TSG and make new ones",
+        Errno::NODEV => "the driver has disabled the GPU after an unrecoverable error: reboot",
+        Errno::TIMEDOUT => "the channel is out of service: drop it with its TSG and create new ones",
         Errno::PERM => "another process holds the GPU's scheduling control (/dev/nvgpu/igpu0/sched)",
-        Errno::NOMEM => "free GPU addresses or memory, or ask for less",
+        Errno::NOMEM => "free GPU addresses or memory, or request less",
         _ => return cure::of_call(errno),
     })
 }

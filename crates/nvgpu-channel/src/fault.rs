@@ -4,12 +4,12 @@ use std::time::SystemTime;
 
 use gpu_hal::ErrorCode;
 
-/// Why the kernel took a channel out of service.
+/// The fault that took a channel out of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}")]
 pub struct Fault {
-    /// What happened.
+    /// Error code.
     pub code: ErrorCode,
-    /// When, by the system's clock.
+    /// System time of the fault.
     pub time: SystemTime,
 }

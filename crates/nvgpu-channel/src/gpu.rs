@@ -1,4 +1,4 @@
-//! The GPU: its control node, its properties, its doorbell page.
+//! The GPU: control node, properties, doorbell page.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,10 +11,10 @@ use crate::characteristics::{Characteristics, SMS_PER_TPC};
 use crate::doorbell::Doorbell;
 use crate::error::{self, Error, NODE};
 
-/// A Jetson's GPU: the factory of address spaces and TSGs.
+/// The GPU of a Jetson; creates address spaces and TSGs.
 ///
-/// Cloning is cheap and shares the descriptors. They close when the last clone and everything made
-/// from it are gone.
+/// Clones share the descriptors, which close when the last clone and everything created from it are
+/// dropped.
 #[derive(Clone, Debug)]
 pub struct Gpu {
     shared: Arc<Shared>,
@@ -22,7 +22,7 @@ pub struct Gpu {
 
 #[derive(Debug)]
 struct Shared {
-    // Dropped in this order: the doorbell page is a mapping of `ctrl`.
+    // Drop order: the doorbell page is a mapping of `ctrl`.
     doorbell: Mutex<Option<Arc<Doorbell>>>,
     ctrl: DoorFd,
     nvmap: Nvmap,
@@ -30,14 +30,14 @@ struct Shared {
 }
 
 impl Gpu {
-    /// Opens the control node and nvmap through `door`, powers the GPU on (0.1 s if it was off) and
-    /// checks that this crate can drive it.
+    /// Opens the control node and nvmap through `door`, powers on the GPU (0.1 s if it was off) and
+    /// checks that this crate supports it.
     ///
     /// # Errors
     ///
     /// [`Error::Open`] and [`Error::Memory`] if a node does not open; [`Error::UnknownClass`],
     /// [`Error::MissingFeature`], [`Error::DriverTooOld`] and [`Error::NarrowAddresses`] if the GPU
-    /// or its driver is not one this crate knows; [`Error::Call`] otherwise.
+    /// or its driver is not supported; [`Error::Call`] otherwise.
     pub fn open(door: &Arc<dyn Door>) -> Result<Self, Error> {
         let nvmap = Nvmap::open(door)?;
         let flags = OpenFlags::READ_WRITE | OpenFlags::CLOSE_ON_EXEC;
@@ -58,12 +58,12 @@ impl Gpu {
         Ok(Self { shared: Arc::new(Shared { doorbell: Mutex::new(None), ctrl, nvmap, characteristics }) })
     }
 
-    /// What the GPU and its driver say of themselves.
+    /// The characteristics of the GPU and its driver.
     pub fn characteristics(&self) -> &Characteristics {
         &self.shared.characteristics
     }
 
-    /// The memory allocator that goes with the GPU.
+    /// The memory allocator.
     pub fn nvmap(&self) -> &Nvmap {
         &self.shared.nvmap
     }
@@ -73,7 +73,7 @@ impl Gpu {
         self.shared.ctrl.door()
     }
 
-    /// The GPU's clock in nanoseconds, in steps of 32: the one that semaphores stamp with.
+    /// Returns the GPU time in nanoseconds, with a resolution of 32 ns: the clock of semaphore timestamps.
     ///
     /// # Errors
     ///
@@ -86,9 +86,9 @@ impl Gpu {
         Ok(argument.gpu_timestamp)
     }
 
-    /// Writes the GPU's L2 cache back and, if `invalidate`, discards its lines, so that the CPU and
-    /// other devices see what the GPU wrote and the GPU sees what they wrote. Only mappings made
-    /// with [`crate::MapOptions::gpu_cached`] need it.
+    /// Writes back the GPU's L2 cache and, with `invalidate`, invalidates it, so that the CPU and other
+    /// devices see writes of the GPU, and the GPU sees theirs. Only mappings with
+    /// [`crate::MapOptions::gpu_cached`] need it.
     ///
     /// # Errors
     ///
@@ -108,10 +108,10 @@ impl Gpu {
         &self.shared.ctrl
     }
 
-    /// The doorbell page, mapped by the first caller. The kernel allows one mapping per open control
+    /// Returns the doorbell page; the first call maps it. The kernel allows one mapping per open control
     /// node, so all channels share it.
     pub(crate) fn doorbell(&self) -> Result<Arc<Doorbell>, Error> {
-        // A panic while the lock was held left the option as it was: either state is sound.
+        // The option is valid even after a panic of a lock holder.
         let mut page = self.shared.doorbell.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(doorbell) = page.as_ref() {
             return Ok(Arc::clone(doorbell));
@@ -122,7 +122,7 @@ impl Gpu {
     }
 }
 
-/// Number of SMs by the driver's count, else by the TPC masks; see [`Characteristics::sm_count`].
+/// Returns the number of SMs from NUM_VSMS or the TPC masks; see [`Characteristics::sm_count`].
 fn count_sms(ctrl: &DoorFd) -> Option<u32> {
     let mut vsms = ctrl::NumVsms::default();
     if ctrl::NUM_VSMS.send(ctrl, &mut vsms).is_ok() && vsms.num_vsms != 0 {

@@ -1,4 +1,4 @@
-//! The kernel log behind a door.
+//! The kernel log of a door.
 
 use std::io;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use gpu_hal::{KernelLog, LogSource};
 use nvgpu_sys::door::OpenFlags;
 use nvgpu_sys::{Door, DoorFd, paths};
 
-/// The open log of a door: the machine's on Linux, the model's on the software Orin.
+/// The open kernel log of a door: the system's on Linux, the model's on the software Orin.
 #[derive(Debug)]
 struct DoorLog(DoorFd);
 
@@ -17,7 +17,7 @@ impl LogSource for DoorLog {
     }
 }
 
-/// Opens the kernel log behind `door` at its end. A log that cannot be opened is no error: see
+/// Opens the kernel log of `door` at its end. A log that cannot be opened is not an error; see
 /// [`KernelLog::unavailable`].
 pub fn open_kernel_log(door: &Arc<dyn Door>) -> KernelLog {
     let flags = OpenFlags::NON_BLOCKING | OpenFlags::CLOSE_ON_EXEC;

@@ -1,8 +1,8 @@
-//! The error notifier: where the kernel writes why a channel died.
+//! The error notifier, in which the kernel records the fault of a channel.
 //!
-//! A 16-byte record in memory of the process, zeroed when it is registered. On an error the kernel
-//! fills in time and code and writes the status last; it never overwrites a record
-//! (`linux-channel.c:nvgpu_set_err_notifier_locked`). All channels of a TSG get one.
+//! The notifier is a 16-byte record in memory of the process. The kernel clears it at registration. On
+//! an error, it writes time and code, then the status; it never overwrites a record
+//! (`linux-channel.c:nvgpu_set_err_notifier_locked`). A fault is recorded for all channels of the TSG.
 
 use core::mem::offset_of;
 use core::sync::atomic::{Ordering, fence};
@@ -45,15 +45,15 @@ impl ErrorNotifier {
         sys::SET_ERROR_NOTIFIER.send(channel, &mut argument).map(drop)
     }
 
-    /// The fault that the kernel recorded, if any. No system call.
+    /// Returns the recorded fault, if any. No system call.
     pub fn fault(&self) -> Option<Fault> {
-        // The status is the upper half of the record's last word, on a little-endian machine.
+        // On a little-endian machine, the status is the upper half of the last word.
         const LAST_WORD: usize = offset_of!(Notification, info16);
         let status = self.memory.read_u32(LAST_WORD) >> 16;
         if status == 0 {
             return None;
         }
-        // The kernel writes the status after the rest; read it before the rest.
+        // The kernel writes the status last, so it is read first.
         fence(Ordering::Acquire);
         let code = self.memory.read_u32(offset_of!(Notification, info32));
         let low = u64::from(self.memory.read_u32(offset_of!(Notification, time_stamp)));

@@ -1,13 +1,13 @@
-//! What is to be known of the machine apart from the driver's requests.
+//! Access to the system outside the driver.
 //!
-//! Everything outside of [`nvgpu_sys::Door`] that this crate reads or writes (sysfs, `/proc`, a few
-//! files of the Jetson's system) goes through [`System`], so that a test can be any machine.
+//! Accesses to sysfs, `/proc` and system files of the Jetson, which do not go through
+//! [`nvgpu_sys::Door`], use the trait [`System`], so a test can emulate any machine.
 
 use core::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Who the process is.
+/// User and groups of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Identity {
     /// Effective user.
@@ -23,27 +23,27 @@ pub struct Permissions {
     pub user: u32,
     /// Group.
     pub group: u32,
-    /// The nine permission bits and three above them.
+    /// The permission bits, including set-user-id, set-group-id and sticky.
     pub mode: u32,
 }
 
-/// Files and processes of a machine.
+/// Files and identity on a machine.
 ///
 /// # Errors
 ///
 /// Each call returns the system's error unchanged.
 pub trait System: Send + Sync + fmt::Debug {
-    /// The text of a file.
+    /// Reads a text file.
     fn read(&self, path: &Path) -> io::Result<String>;
-    /// Replaces the text of a file that exists, as sysfs takes it.
+    /// Writes text to an existing file, as sysfs requires.
     fn write(&self, path: &Path, text: &str) -> io::Result<()>;
-    /// The names in a directory.
+    /// Lists the names in a directory.
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
-    /// Where a symbolic link points.
+    /// Reads a symbolic link.
     fn link(&self, path: &Path) -> io::Result<PathBuf>;
-    /// Owner and permissions; an error also says whether there is such a file at all.
+    /// Returns owner and permissions; fails if the file does not exist.
     fn permissions(&self, path: &Path) -> io::Result<Permissions>;
-    /// Who the process is.
+    /// Returns user and groups of this process.
     fn identity(&self) -> Identity;
 }
 
@@ -82,7 +82,7 @@ impl System for LinuxSystem {
 
     fn identity(&self) -> Identity {
         let mut groups = vec![rustix::process::getegid().as_raw()];
-        // Without the list, the effective group is what is known.
+        // If the list is not available, only the effective group is known.
         groups
             .extend(rustix::process::getgroups().unwrap_or_default().into_iter().map(|group| group.as_raw()));
         Identity { user: rustix::process::geteuid().as_raw(), groups }

@@ -1,7 +1,7 @@
-//! The GPU's clock and the CPU's.
+//! Correlation of the GPU clock with CPU clocks.
 //!
-//! Semaphores and kernels stamp with the PTIMER, in nanoseconds that count from the GPU's power-on.
-//! To say when that was by a clock of the CPU, the driver reads both back to back, the GPU's first
+//! Timestamps of semaphores and kernels come from the PTIMER, in nanoseconds since power-on of the GPU.
+//! To correlate them with a CPU clock, the driver reads both clocks back to back, the GPU's first
 //! (`ptimer.c:nvgpu_get_timestamps_zipper`).
 
 use core::time::Duration;
@@ -16,23 +16,23 @@ use crate::gpu::Gpu;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CpuClock {
-    /// The processor's counter, in ticks (31.25 MHz on an Orin): what `CNTVCT_EL0` reads.
+    /// The counter of the processor (`CNTVCT_EL0`) in ticks; 31.25 MHz on an Orin.
     Counter,
     /// Microseconds since the Unix epoch.
     Realtime,
 }
 
-/// Both clocks at one moment.
+/// A reading of both clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimePair {
-    /// The GPU's clock in nanoseconds.
+    /// GPU time in nanoseconds.
     pub gpu_ns: u64,
-    /// The CPU's clock, in its own units.
+    /// CPU time, in the unit of the clock.
     pub cpu: u64,
 }
 
 impl Gpu {
-    /// Reads both clocks together `count` times, at most 16.
+    /// Reads both clocks `count` times, at most 16.
     ///
     /// # Errors
     ///
@@ -62,8 +62,8 @@ impl Gpu {
             .collect())
     }
 
-    /// A pair from which GPU times can be told as wall-clock times; take a new one every few minutes,
-    /// the two clocks drift apart.
+    /// Returns a converter from GPU time to wall-clock time. Create a new one every few minutes, because
+    /// the clocks drift.
     ///
     /// # Errors
     ///
@@ -75,14 +75,14 @@ impl Gpu {
     }
 }
 
-/// Tells GPU times as wall-clock times, to a microsecond.
+/// Converts GPU time to wall-clock time, with a resolution of one microsecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WallClock {
     pair: TimePair,
 }
 
 impl WallClock {
-    /// When the GPU's clock read `gpu_ns`; `None` for times that the system's clock cannot express.
+    /// Returns the wall-clock time of the GPU time `gpu_ns`; `None` if `SystemTime` cannot represent it.
     pub fn system_time(&self, gpu_ns: u64) -> Option<SystemTime> {
         let base = UNIX_EPOCH.checked_add(Duration::from_micros(self.pair.cpu))?;
         if gpu_ns >= self.pair.gpu_ns {

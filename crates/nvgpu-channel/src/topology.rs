@@ -1,28 +1,28 @@
-//! Which units the chip has and where they sit.
+//! Units of the chip and their locations.
 //!
-//! Chips differ: units that failed the factory's tests are fused off, and a power mode may switch more
-//! off. So nothing here is a constant of the product, and all of it is asked for. On ga10b a GPC has
-//! up to four TPCs, and a TPC has two SMs (`hal_ga10b_litter.c`).
+//! Chips of the same product differ: defective units are fused off, and a power mode may disable more.
+//! Therefore all values come from the driver. On ga10b, a GPC has up to four TPCs, and a TPC has two SMs
+//! (`hal_ga10b_litter.c`).
 
 use nvgpu_sys::ctrl;
 
 use crate::error::{self, Error, NODE};
 use crate::gpu::Gpu;
 
-/// GPCs and FBPs are masked in 32 bits, so there are never more.
+/// Maximum number of GPCs and FBPs: their masks have 32 bits.
 const MAX_UNITS: usize = 32;
-/// Engines that the driver lists at most (its table of device classes is shorter).
+/// Maximum number of listed engines (the driver's table is shorter).
 const MAX_ENGINES: usize = 32;
 
-/// What an engine is for.
+/// Kind of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EngineKind {
     /// Graphics and compute.
     Graphics,
-    /// Copies, on the runlist of the graphics engine.
+    /// Copy engine on the runlist of the graphics engine.
     GraphicsCopy,
-    /// Copies, on a runlist of its own.
+    /// Copy engine with its own runlist.
     AsyncCopy,
     /// Video encoder.
     VideoEncoder,
@@ -32,7 +32,7 @@ pub enum EngineKind {
     VideoDecoder,
     /// JPEG.
     Jpeg,
-    /// A number that this crate does not know.
+    /// Unknown engine id.
     Unknown(u32),
 }
 
@@ -54,16 +54,16 @@ impl EngineKind {
 /// One engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Engine {
-    /// What it is for.
+    /// Kind of the engine.
     pub kind: EngineKind,
-    /// Which of its kind.
+    /// Instance among engines of the same kind.
     pub instance: u32,
-    /// The runlist that feeds it.
+    /// Its runlist.
     pub runlist: i32,
 }
 
-/// Where one SM sits. Its index in [`Gpu::sm_positions`] is the number that
-/// [`crate::Tsg::sm_error_state`] takes.
+/// Location of an SM. Its index in [`Gpu::sm_positions`] is the SM number for
+/// [`crate::Tsg::sm_error_state`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmPosition {
     /// Logical GPC.
@@ -72,14 +72,14 @@ pub struct SmPosition {
     pub virtual_gpc: u8,
     /// TPC within the GPC.
     pub tpc_in_gpc: u8,
-    /// TPC within the GPU, in the driver's order of performance.
+    /// TPC within the GPU, in the order in which the driver ranks TPCs.
     pub tpc: u8,
     /// SM within the TPC.
     pub sm_in_tpc: u8,
 }
 
 impl Gpu {
-    /// The engines and their runlists.
+    /// Returns the engines and their runlists.
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ impl Gpu {
         Ok(items[..count.min(MAX_ENGINES)].iter().map(engine).collect())
     }
 
-    /// TPCs present: one mask for each GPC position, 0 where there is no GPC.
+    /// Returns the masks of TPCs: one per GPC position, 0 if the GPC is absent.
     ///
     /// # Errors
     ///
@@ -108,7 +108,7 @@ impl Gpu {
         Ok(masks[..count.min(MAX_UNITS)].to_vec())
     }
 
-    /// L2 slices present: one mask for each FBP.
+    /// Returns the masks of L2 slices: one per FBP.
     ///
     /// # Errors
     ///
@@ -120,7 +120,7 @@ impl Gpu {
         Ok(masks[..count.min(MAX_UNITS)].to_vec())
     }
 
-    /// Where each SM sits; as many as [`crate::Characteristics::sm_count`].
+    /// Returns the location of each SM; [`crate::Characteristics::sm_count`] elements.
     ///
     /// # Errors
     ///
@@ -140,7 +140,7 @@ impl Gpu {
         Ok(entries[..count].iter().map(position).collect())
     }
 
-    /// Physical position and logical index of each GPC present.
+    /// Returns physical position and logical index of each GPC present.
     ///
     /// # Errors
     ///
@@ -156,7 +156,7 @@ impl Gpu {
         Ok(physical.into_iter().zip(logical).collect())
     }
 
-    /// Bytes that a depth-culling context takes; of interest to graphics alone.
+    /// Returns the size of a depth-culling context in bytes; only used by graphics.
     ///
     /// # Errors
     ///
@@ -169,8 +169,8 @@ impl Gpu {
         Ok(argument.size)
     }
 
-    /// Free bytes of video memory, `None` on a GPU that has none of its own, as an Orin's: there all
-    /// memory is system memory, see [`nvmap::Nvmap::system_memory`].
+    /// Returns the free video memory in bytes; `None` on a GPU without video memory, such as an Orin's,
+    /// which uses system memory ([`nvmap::Nvmap::system_memory`]).
     ///
     /// # Errors
     ///
@@ -180,7 +180,7 @@ impl Gpu {
         let mut argument = ctrl::GetMemoryState::default();
         match ctrl::GET_MEMORY_STATE.send(self.ctrl(), &mut argument) {
             Ok(_) => Ok(Some(argument.total_free_bytes)),
-            // No video memory, or a driver built without it.
+            // No video memory, or a driver built without support for it.
             Err(Errno::NOSYS | Errno::NOTTY) => Ok(None),
             Err(errno) => Err(error::call(ctrl::GET_MEMORY_STATE.name(), NODE)(errno)),
         }

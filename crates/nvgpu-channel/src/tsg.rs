@@ -1,8 +1,8 @@
 //! Time-slice groups and their subcontexts.
 //!
-//! A TSG is what the GPU schedules. Its channels share an engine context; a fault in one takes all
-//! of them down, and the cure is a new TSG: address spaces and mappings stay good. A subcontext
-//! (VEID) ties channels of the TSG to one address space.
+//! A TSG is the unit of scheduling. Its channels share an engine context; a fault in one stops all of
+//! them. To recover, create a new TSG: address spaces and mappings stay valid. A subcontext (VEID) binds
+//! channels of the TSG to one address space.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::address_space::AddressSpace;
 use crate::error::{self, Error};
 use crate::gpu::Gpu;
 
-/// A time-slice group. Cloning is cheap and means the same group; it lives until the last clone,
-/// subcontext and channel is gone.
+/// A time-slice group. Clones refer to the same group, which exists until the last clone, subcontext and
+/// channel are dropped.
 #[derive(Clone, Debug)]
 pub struct Tsg {
     shared: Arc<Shared>,
@@ -34,14 +34,14 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// [`Error::Call`]; `ENOMEM` when all 512 are taken.
+    /// [`Error::Call`]; `ENOMEM` if all 512 are in use.
     pub fn tsg(&self) -> Result<Tsg, Error> {
         Tsg::open(self, ctrl::OpenTsg::default())
     }
 }
 
 impl Tsg {
-    /// Opens a TSG as `argument` says: a new one, or another's.
+    /// Opens a TSG: a new one, or one shared by another instance.
     pub(crate) fn open(gpu: &Gpu, mut argument: ctrl::OpenTsg) -> Result<Self, Error> {
         ctrl::OPEN_TSG
             .send(gpu.ctrl(), &mut argument)
@@ -50,12 +50,12 @@ impl Tsg {
         Ok(Self { shared: Arc::new(Shared { fd, gpu: gpu.clone() }) })
     }
 
-    /// Creates an asynchronous subcontext, the kind for compute, over `space`. The first one is
-    /// VEID 1; there are 63.
+    /// Creates an asynchronous subcontext, the kind for compute, with the address space `space`. The first
+    /// one is VEID 1; there are 63.
     ///
     /// # Errors
     ///
-    /// [`Error::Call`]; `ENOSPC` when all VEIDs are taken.
+    /// [`Error::Call`]; `ENOSPC` if all VEIDs are in use.
     pub fn subcontext(&self, space: &AddressSpace) -> Result<Subcontext, Error> {
         let mut argument = sys::CreateSubcontext {
             kind: sys::SUBCONTEXT_ASYNC,
@@ -69,7 +69,7 @@ impl Tsg {
         Ok(Subcontext { shared: Arc::new(inner) })
     }
 
-    /// How long the TSG runs before another one gets its turn; 1024 µs at first.
+    /// Returns the time slice, initially 1024 µs.
     ///
     /// # Errors
     ///
@@ -82,12 +82,12 @@ impl Tsg {
         Ok(Duration::from_micros(argument.timeslice_us.into()))
     }
 
-    /// Sets the time slice, whole microseconds from 1 to 50 ms.
+    /// Sets the time slice, from 1 µs to 50 ms.
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] if it does not fit the field, [`Error::Call`] if the kernel refuses it
-    /// (`EINVAL`) or another process holds the scheduling control (`EPERM`).
+    /// [`Error::Range`] if it does not fit the field; [`Error::Call`] if the kernel rejects it (`EINVAL`)
+    /// or another process holds the scheduling control (`EPERM`).
     pub fn set_timeslice(&self, timeslice: Duration) -> Result<(), Error> {
         let micros = timeslice.as_micros();
         let timeslice_us = u32::try_from(micros).map_err(|_| Error::Range {
@@ -102,11 +102,11 @@ impl Tsg {
             .map_err(error::call(sys::SET_TIMESLICE.name(), "the TSG"))
     }
 
-    /// Sets how often the TSG gets its turn.
+    /// Sets how often the TSG appears in the runlist.
     ///
     /// # Errors
     ///
-    /// [`Error::Call`]: `EPERM` when another process holds the scheduling control.
+    /// [`Error::Call`]: `EPERM` if another process holds the scheduling control.
     pub fn set_interleave(&self, interleave: Interleave) -> Result<(), Error> {
         let level = match interleave {
             Interleave::Low => sys::INTERLEAVE_LOW,
@@ -120,7 +120,7 @@ impl Tsg {
             .map_err(error::call(sys::SET_RUNLIST_INTERLEAVE.name(), "the TSG"))
     }
 
-    /// Lets the scheduler pick the TSG again after [`Tsg::disable`].
+    /// Enables scheduling of the TSG after [`Tsg::disable`].
     ///
     /// # Errors
     ///
@@ -129,7 +129,7 @@ impl Tsg {
         self.send_value(&sys::ENABLE)
     }
 
-    /// Keeps the scheduler from picking the TSG again; what runs goes on until its time is over.
+    /// Disables scheduling of the TSG; running work continues until its time slice ends.
     ///
     /// # Errors
     ///
@@ -138,16 +138,16 @@ impl Tsg {
         self.send_value(&sys::DISABLE)
     }
 
-    /// Waits until the TSG is off the hardware, for 100 ms at most.
+    /// Preempts the TSG and waits, at most 100 ms, until it has left the hardware.
     ///
     /// # Errors
     ///
-    /// [`Error::Call`] when what runs does not yield in time.
+    /// [`Error::Call`] if the running work does not yield in time.
     pub fn preempt(&self) -> Result<(), Error> {
         self.send_value(&sys::PREEMPT)
     }
 
-    /// Sets how many of the L2's 16 ways may hold lines that kernels mark evict-last.
+    /// Sets the number of L2 ways, of 16, for lines that kernels mark evict-last.
     ///
     /// # Errors
     ///
@@ -173,7 +173,7 @@ impl Tsg {
         Ok(argument.max_ways)
     }
 
-    /// Sets how much the L2 fetches around a miss.
+    /// Sets the L2 fetch size on a miss.
     ///
     /// # Errors
     ///
@@ -195,8 +195,8 @@ impl Tsg {
         request.send(&self.shared.fd, 0).map(drop).map_err(error::call(request.name(), "the TSG"))
     }
 
-    /// Opens the event that follows each non-stalling interrupt of the graphics and copy engines,
-    /// with which a thread sleeps until the GPU may have finished something.
+    /// Opens the event for non-stalling interrupts of the graphics and copy engines. A thread can wait for
+    /// it until the GPU may have completed work.
     ///
     /// # Errors
     ///
@@ -223,27 +223,27 @@ impl Tsg {
         Ok(TsgEvent { fd, kind, _tsg: self.clone() })
     }
 
-    /// What SM `sm` recorded about its last exception; persists until overwritten.
+    /// Returns the record of the last exception of SM `sm`, which persists until overwritten.
     ///
     /// # Errors
     ///
-    /// [`Error::Call`]; `EINVAL` if there is no such SM.
+    /// [`Error::Call`]; `EINVAL` if the GPU has no such SM.
     pub fn sm_error_state(&self, sm: u32) -> Result<SmErrorStateRecord, Error> {
         sys::read_single_sm_error_state(&self.shared.fd, sm)
             .map_err(error::call(sys::READ_SINGLE_SM_ERROR_STATE.name(), "the TSG"))
     }
 
-    /// The GPU that the TSG belongs to.
+    /// The GPU of the TSG.
     pub fn gpu(&self) -> &Gpu {
         &self.shared.gpu
     }
 
-    /// The descriptor, for requests of other modules.
+    /// The descriptor, for requests in other modules.
     pub(crate) fn fd(&self) -> &DoorFd {
         &self.shared.fd
     }
 
-    /// Adds an opened channel on the subcontext `veid`.
+    /// Adds an open channel on the subcontext `veid`.
     pub(crate) fn bind(&self, channel: &DoorFd, veid: u32) -> Result<(), Errno> {
         let mut argument = sys::BindChannelEx {
             channel_fd: channel.raw(),
@@ -254,10 +254,10 @@ impl Tsg {
     }
 }
 
-/// The channels of a TSG that work in one address space.
+/// The channels of a TSG that share one address space.
 ///
-/// Cloning is cheap and means the same subcontext; it is deleted when the last clone and channel are
-/// gone. It keeps the address space alive, which the kernel would not (`tsg.c`, unreferenced pointer).
+/// Clones refer to the same subcontext, which is deleted when the last clone and channel are dropped. It
+/// keeps the address space alive; the kernel does not (`tsg.c`, unreferenced pointer).
 #[derive(Clone, Debug)]
 pub struct Subcontext {
     shared: Arc<SubcontextShared>,
@@ -266,29 +266,29 @@ pub struct Subcontext {
 #[derive(Debug)]
 struct SubcontextShared {
     veid: u32,
-    // Dropped in this order, after DELETE_SUBCONTEXT.
+    // Drop order, after DELETE_SUBCONTEXT.
     tsg: Tsg,
     space: AddressSpace,
 }
 
 impl Subcontext {
-    /// Number of the subcontext in its TSG.
+    /// VEID: the number of the subcontext in its TSG.
     pub fn veid(&self) -> u32 {
         self.shared.veid
     }
 
-    /// The address space that its channels see.
+    /// The address space of its channels.
     pub fn address_space(&self) -> &AddressSpace {
         &self.shared.space
     }
 
-    /// The TSG that it belongs to.
+    /// The TSG of the subcontext.
     pub fn tsg(&self) -> &Tsg {
         &self.shared.tsg
     }
 
-    /// A subcontext over the same address space on a TSG of its own: what to go on with after a fault,
-    /// which ends the TSG but leaves address space and mappings good.
+    /// Creates a subcontext with the same address space on a new TSG. Use it after a fault, which stops the
+    /// TSG but leaves address space and mappings valid.
     ///
     /// # Errors
     ///
@@ -307,7 +307,7 @@ impl Drop for SubcontextShared {
     }
 }
 
-/// How often a TSG appears in the runlist, and so gets its turn.
+/// How often a TSG appears in the runlist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Interleave {
@@ -320,11 +320,11 @@ pub enum Interleave {
     High,
 }
 
-/// How much the L2 fetches around a miss.
+/// L2 fetch size on a miss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SectorPromotion {
-    /// The sector that was missed.
+    /// The missed sector only.
     None,
     /// 64 bytes.
     Bytes64,
@@ -332,7 +332,7 @@ pub enum SectorPromotion {
     Bytes128,
 }
 
-/// What an event is about.
+/// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EventKind {
@@ -340,13 +340,13 @@ pub enum EventKind {
     Breakpoint,
     /// An SM paused, with a debugger attached.
     Pause,
-    /// An engine raised a non-stalling interrupt. Every TSG with channels hears of each.
+    /// An engine raised a non-stalling interrupt. Every TSG with channels receives it.
     Completion,
-    /// Preemption in the middle of a kernel began.
+    /// Instruction-level preemption began.
     PreemptionStarted,
-    /// Preemption in the middle of a kernel ended.
+    /// Instruction-level preemption ended.
     PreemptionComplete,
-    /// A channel of this TSG released a semaphore with awaken.
+    /// A channel of this TSG executed a semaphore release with awaken.
     SemaphoreAwaken,
 }
 
@@ -363,29 +363,28 @@ impl EventKind {
     }
 }
 
-/// Sleeps until something happens to a TSG.
+/// A descriptor to wait for events of a TSG.
 ///
-/// The event says that something happened, not what: look at the awaited condition before and after
-/// each wait.
+/// The event does not report its cause: check the awaited condition before and after each wait.
 #[derive(Debug)]
 pub struct TsgEvent {
     kind: EventKind,
-    // The event does not keep the TSG alive in the kernel, so it is closed first.
+    // In the kernel, the event does not keep the TSG alive, so it is closed first.
     fd: DoorFd,
     _tsg: Tsg,
 }
 
 impl TsgEvent {
-    /// What the event is about.
+    /// Kind of the event.
     pub fn kind(&self) -> EventKind {
         self.kind
     }
 
-    /// Waits at most `timeout`; whether the event came. Consumes the event.
+    /// Waits at most `timeout` and returns whether the event occurred. Consumes the event.
     ///
     /// # Errors
     ///
-    /// [`Error::Call`]; an interruption by a signal is no event.
+    /// [`Error::Call`]; an interrupted wait returns `false`.
     pub fn wait(&self, timeout: Duration) -> Result<bool, Error> {
         let wanted = Events::IN | Events::PRIORITY;
         let mut entries = [PollEntry { fd: self.fd.raw(), wanted, happened: Events::empty() }];

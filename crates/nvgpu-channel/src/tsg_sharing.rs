@@ -1,9 +1,8 @@
-//! TSGs of more than one process.
+//! TSGs shared by several processes.
 //!
-//! Each open of the control node is an instance with a number. The one that opened a TSG makes a token
-//! for another, which opens the same TSG with it, once: the two then share time slice and engine
-//! context, and each other's faults (`ioctl_tsg.c`). Numbers and tokens are sent between the processes
-//! by whatever means they have.
+//! Each open control node is an instance with an id. The instance that opened a TSG creates a token for
+//! another instance, which opens the same TSG with it, once. Both then share time slice, engine context
+//! and faults (`ioctl_tsg.c`). Pass ids and tokens between the processes by any IPC mechanism.
 
 use nvgpu_sys::ctrl::{self, OpenTsgFlags};
 use nvgpu_sys::tsg as sys;
@@ -12,28 +11,28 @@ use crate::error::{self, Error};
 use crate::gpu::Gpu;
 use crate::tsg::Tsg;
 
-/// Permission for one instance to open a TSG of another, once.
+/// Permission for an instance to open a TSG of another instance, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ShareToken {
-    /// The instance that gives it.
+    /// Id of the instance that issued it.
     pub source: u64,
-    /// The instance that may use it.
+    /// Id of the instance that may use it.
     pub target: u64,
     /// The token itself.
     pub number: u64,
 }
 
 impl Gpu {
-    /// Number of this open of the control node, for [`Tsg::share_with`] in another process.
+    /// Id of this instance, for [`Tsg::share_with`] in another process.
     pub fn instance_id(&self) -> u64 {
         self.characteristics().raw().device_instance_id
     }
 
-    /// Opens a TSG that another instance has shared with this one; uses the token up.
+    /// Opens a TSG that another instance has shared with this one. The token becomes invalid.
     ///
     /// # Errors
     ///
-    /// [`Error::Call`]; `EINVAL` for a token that is used up, revoked or another instance's.
+    /// [`Error::Call`]; `EINVAL` for a token that was used or revoked, or that belongs to another instance.
     pub fn shared_tsg(&self, token: ShareToken) -> Result<Tsg, Error> {
         let argument = ctrl::OpenTsg {
             flags: OpenTsgFlags::SHARE.bits(),
@@ -46,11 +45,11 @@ impl Gpu {
 }
 
 impl Tsg {
-    /// Lets the instance `target` open this TSG. The token ends with either instance.
+    /// Lets the instance `target` open this TSG. The token is invalidated when either instance closes.
     ///
     /// # Errors
     ///
-    /// [`Error::Call`]: `EINVAL` if there is no such instance, `ENOSPC` when 64 tokens are out.
+    /// [`Error::Call`]: `EINVAL` if the instance does not exist, `ENOSPC` if 64 tokens exist.
     pub fn share_with(&self, target: u64) -> Result<ShareToken, Error> {
         let source = self.gpu().instance_id();
         let mut argument = sys::GetShareToken {
@@ -64,11 +63,11 @@ impl Tsg {
         Ok(ShareToken { source, target, number: argument.share_token })
     }
 
-    /// Takes back a token that has not been used.
+    /// Revokes an unused token.
     ///
     /// # Errors
     ///
-    /// [`Error::Call`]; `EINVAL` for a token that is used up or not of this TSG.
+    /// [`Error::Call`]; `EINVAL` for a token that was used, or that belongs to another TSG.
     pub fn revoke(&self, token: ShareToken) -> Result<(), Error> {
         let mut argument = sys::RevokeShareToken {
             source_device_instance_id: token.source,

@@ -4,30 +4,30 @@ use core::fmt;
 
 use nvgpu_sys::address_space as sys;
 
-/// First address of the user range: the lowest that ALLOC_AS takes, 2 MiB.
+/// First address of the user range: 2 MiB, the lowest that ALLOC_AS accepts.
 pub const VA_START: GpuVa = GpuVa(0x20_0000);
 
-/// End of the user range, and start of the kernel's own 4 GiB.
+/// End of the user range, and start of the kernel's 4 GiB.
 ///
-/// Everything must lie below 2^40: several hardware fields hold only 40 address bits, among them the
-/// ring's base, the pointer to the engine context and the address of a pushbuffer. The kernel would
-/// accept an end just below 2^40, but then nearly all of its own range would lie above it, and
-/// contexts placed there are reached at a truncated address. And the two shader windows must
-/// not contain a buffer, since an SM turns accesses inside them into local or shared memory. With
-/// this end the kernel's range is 0xFC_0000_0000 to 0xFD_0000_0000, below 2^40, and both windows lie
-/// above it, where no mapping can ever be.
+/// All addresses must be below 2^40: several hardware fields have only 40 address bits, among them the
+/// base of the ring, the pointer to the engine context and the address of a pushbuffer. The kernel
+/// accepts an end just below 2^40, but its own range would then be above 2^40, and the hardware would
+/// truncate the addresses of contexts in it. The two shader windows must not overlap a mapping, because
+/// an SM interprets addresses inside them as local or shared memory. With this end, the kernel's range
+/// is 0xFC_0000_0000 to 0xFD_0000_0000, below 2^40, and both windows are above it, where no mapping can
+/// be.
 pub const VA_END: GpuVa = GpuVa(0xfc_0000_0000);
 
-/// Start of the window in which generic addresses mean shader-local memory.
+/// Start of the window in which generic addresses refer to local memory.
 pub const LOCAL_WINDOW: GpuVa = GpuVa(0xfd_0000_0000);
 
-/// Start of the window in which generic addresses mean shared memory.
+/// Start of the window in which generic addresses refer to shared memory.
 pub const SHARED_WINDOW: GpuVa = GpuVa(0xfe_0000_0000);
 
-/// Bytes that the kernel takes behind the user range (`mm_gp10b_fusa.c`).
+/// Size of the kernel's range after the user range, in bytes (`mm_gp10b_fusa.c`).
 const KERNEL_RANGE: u64 = 4 << 30;
 
-// The kernel's range ends where the windows begin, and both windows are below 2^40.
+// The kernel's range ends at the windows or below, and both windows start below 2^40.
 const _: () = assert!(VA_END.0 + KERNEL_RANGE <= LOCAL_WINDOW.0);
 const _: () = assert!(SHARED_WINDOW.0 < 1 << 40);
 
@@ -39,12 +39,12 @@ pub const GPU_PAGE: u64 = sys::PAGE_SIZE as u64;
 pub struct GpuVa(pub u64);
 
 impl GpuVa {
-    /// The address as a number.
+    /// Returns the address as a number.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The address `bytes` further on; `None` beyond 2^64.
+    /// Adds `bytes`; `None` on overflow.
     pub const fn checked_add(self, bytes: u64) -> Option<Self> {
         match self.0.checked_add(bytes) {
             Some(address) => Some(Self(address)),
@@ -52,7 +52,7 @@ impl GpuVa {
         }
     }
 
-    /// Whether the address is a multiple of `alignment`, a power of two.
+    /// Returns whether the address is a multiple of `alignment`, a power of two.
     pub const fn is_aligned(self, alignment: u64) -> bool {
         self.0 & (alignment - 1) == 0
     }

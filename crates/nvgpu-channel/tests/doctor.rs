@@ -149,7 +149,7 @@ fn another_machine_is_told_so_and_asked_nothing_else() {
         let report = diagnose(Config::default(), &machine);
         assert_eq!((report.findings.len(), report.worst()), (1, Severity::Error));
         let words = words(&report, "machine");
-        assert!(words.contains("no Jetson Orin") && words.contains("--device sim"), "{words}");
+        assert!(words.contains("not a Jetson Orin") && words.contains("--device sim"), "{words}");
     }
 }
 
@@ -317,7 +317,7 @@ fn devfreq_is_raised_and_restored_by_root_alone() {
 
     let error = Devfreq::new(Arc::new(Machine::orin())).boost().unwrap_err();
     assert!(matches!(error, Error::File { kind: io::ErrorKind::PermissionDenied, .. }));
-    assert!(error.to_string().contains("min_freq") && error.to_string().contains("takes root"), "{error}");
+    assert!(error.to_string().contains("min_freq") && error.to_string().contains("run as root"), "{error}");
     let error = Devfreq::new(Arc::new(Machine::default())).state().unwrap_err();
     assert!(error.to_string().contains("not a Jetson Orin"), "{error}");
     let mut broken = Machine::orin();

@@ -1,7 +1,7 @@
 //! GPU address spaces.
 //!
-//! The kernel hands out addresses of the user range and keeps the 4 GiB behind it for itself: rings,
-//! engine contexts and syncpoints are mapped there. All pages are 4 KiB on ga10b.
+//! The kernel allocates addresses in the user range, and reserves the 4 GiB above it for rings, engine
+//! contexts and syncpoints. All pages are 4 KiB on ga10b.
 
 mod reservation;
 
@@ -18,34 +18,34 @@ use crate::va::{GPU_PAGE, GpuVa, VA_END, VA_START};
 
 pub use reservation::{Placement, Reservation};
 
-/// Unmaps or maps of one MAP_BUFFER_BATCH (`ioctl_as.c`).
+/// Maximum number of unmaps or maps per MAP_BUFFER_BATCH (`ioctl_as.c`).
 const BATCH: usize = 256;
 
-/// What the GPU may do with a mapping.
+/// Access rights of a GPU mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Access {
-    /// What the dma-buf's descriptor allows; read and write for every buffer of `nvmap`.
+    /// The rights of the dma-buf's descriptor; read and write for every buffer of `nvmap`.
     #[default]
     FromBuffer,
-    /// Read only; a write is an MMU fault.
+    /// Read only; a write raises an MMU fault.
     ReadOnly,
     /// Read and write.
     ReadWrite,
 }
 
-/// How a buffer is mapped. The default is what was measured to work for every kind of buffer on an
-/// Orin: no caching in the GPU's L2, access as the buffer allows.
+/// Options of a GPU mapping. The default works for every kind of buffer on an Orin, as measured: no
+/// caching in the GPU's L2, access rights of the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct MapOptions {
-    /// Cache in the GPU's L2. The CPU's writes are then not seen, nor the GPU's by the CPU, without
-    /// [`Gpu::flush_l2`] or a cache method between.
+    /// Cache in the GPU's L2. CPU and GPU then only see each other's writes after [`Gpu::flush_l2`] or a
+    /// cache method.
     pub gpu_cached: bool,
     /// Snoop the CPU's caches through the coherent aperture.
     pub coherent: bool,
     /// Allocate in the system cache.
     pub system_cached: bool,
-    /// What the GPU may do.
+    /// Access rights of the GPU.
     pub access: Access,
 }
 
@@ -66,8 +66,8 @@ impl MapOptions {
 
 /// A GPU address space.
 ///
-/// Cloning is cheap and means the same address space. It lives until the last clone, mapping,
-/// reservation and channel is gone.
+/// Clones refer to the same address space, which exists until the last clone, mapping, reservation and
+/// channel are dropped.
 #[derive(Clone, Debug)]
 pub struct AddressSpace {
     shared: Arc<Shared>,
@@ -99,12 +99,12 @@ impl Gpu {
 }
 
 impl AddressSpace {
-    /// Maps all of `buffer` at an address of the kernel's choice. Mapping a buffer again with the
-    /// same options gives the same address.
+    /// Maps all of `buffer` at an address that the kernel chooses. Mapping a buffer again with the same
+    /// options returns the same address.
     ///
     /// # Errors
     ///
-    /// [`Error::Call`]; `ENOMEM` when no range of addresses is left.
+    /// [`Error::Call`]; `ENOMEM` if no address range is free.
     pub fn map(&self, buffer: &Arc<Buffer>, options: MapOptions) -> Result<Mapping, Error> {
         let argument = sys::MapBufferEx { flags: options.flags(), ..plain(buffer) };
         let va = self.send_map(buffer, argument)?;
@@ -112,12 +112,12 @@ impl AddressSpace {
         Ok(Mapping::new(va, buffer.size() as u64, buffer, self, None))
     }
 
-    /// Undoes many mappings with one system call for each 256 of them.
+    /// Unmaps many mappings, with one system call per 256.
     ///
     /// # Errors
     ///
-    /// [`Error::Call`]; what is then left is undone one by one. [`Error::Range`] for a mapping of
-    /// another address space, without any effect.
+    /// [`Error::Call`]; the remaining mappings are then unmapped one by one. [`Error::Range`] for a mapping
+    /// of another address space, before any system call.
     pub fn unmap_batch(&self, mut mappings: Vec<Mapping>) -> Result<(), Error> {
         let foreign = mappings.iter().find(|mapping| !Arc::ptr_eq(&mapping.space.shared, &self.shared));
         if let Some(mapping) = foreign {
@@ -134,11 +134,11 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Where the GPU reads all syncpoints: the kernel maps the window with the first call.
+    /// Returns the read-only window over all syncpoints; the kernel maps it on the first call.
     ///
     /// # Errors
     ///
-    /// [`Error::Call`]; `ENOMEM` when the kernel's range has no room for its 64 MiB.
+    /// [`Error::Call`]; `ENOMEM` if the kernel's range has no room for 64 MiB.
     pub fn syncpoint_window(&self) -> Result<SyncpointWindow, Error> {
         let mut argument = sys::GetSyncRoMap::default();
         sys::GET_SYNC_RO_MAP
@@ -151,7 +151,7 @@ impl AddressSpace {
         })
     }
 
-    /// The user range as the kernel reports it: first address and length in bytes.
+    /// Returns the user range as the kernel reports it: first address and length in bytes.
     ///
     /// # Errors
     ///
@@ -178,7 +178,7 @@ impl AddressSpace {
     }
 }
 
-/// The argument common to all mappings of `buffer`.
+/// The fields of the argument that all mappings of `buffer` share.
 fn plain(buffer: &Buffer) -> sys::MapBufferEx {
     sys::MapBufferEx {
         compr_kind: sys::KIND_INVALID,
@@ -204,19 +204,19 @@ pub(crate) fn whole_pages(what: &'static str, value: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// The read-only window over all syncpoints, in which a semaphore acquire waits for one.
+/// The read-only window over all syncpoints; a semaphore acquire on an address in it waits for a syncpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyncpointWindow {
     /// Address of syncpoint 0.
     pub base: GpuVa,
-    /// Bytes from one to the next.
+    /// Distance between two syncpoints in bytes.
     pub stride: u32,
     /// Number of syncpoints.
     pub count: u32,
 }
 
 impl SyncpointWindow {
-    /// Address of syncpoint `id`, if there is one.
+    /// Returns the address of syncpoint `id`; `None` if `id` is out of range.
     pub fn address(&self, id: u32) -> Option<GpuVa> {
         if id < self.count { self.base.checked_add(u64::from(id) * u64::from(self.stride)) } else { None }
     }
@@ -224,17 +224,17 @@ impl SyncpointWindow {
 
 /// A buffer in a GPU address space; unmapped on drop.
 ///
-/// Keeps the buffer and the address space alive. The kernel does not wait for the GPU when a mapping
-/// goes: dropping one that work in flight uses is an MMU fault, which takes the channel down.
+/// Keeps the buffer and the address space alive. The kernel does not wait for the GPU before it unmaps:
+/// if work in flight still uses a dropped mapping, an MMU fault stops its channel.
 #[derive(Debug)]
 pub struct Mapping {
     va: GpuVa,
     len: u64,
     buffer: Arc<Buffer>,
     space: AddressSpace,
-    /// Kept so that the range outlives the mapping, with the offset in it.
+    /// The reservation, which must outlive the mapping, and the offset in it.
     reservation: Option<(Reservation, u64)>,
-    /// Whether the kernel has it, or may have.
+    /// Whether the kernel may have made the mapping.
     mapped: bool,
 }
 
@@ -260,26 +260,26 @@ impl Mapping {
         self.len
     }
 
-    /// Whether the mapping has no bytes; never the case.
+    /// Whether the mapping is empty; always `false`.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The buffer that is mapped.
+    /// The mapped buffer.
     pub fn buffer(&self) -> &Arc<Buffer> {
         &self.buffer
     }
 
-    /// The reservation that it lies in, if it was mapped at a chosen address.
+    /// The reservation that contains the mapping, if it was made at a fixed address.
     pub fn reservation(&self) -> Option<&Reservation> {
         self.reservation.as_ref().map(|(range, _)| range)
     }
 
-    /// Undoes the mapping now, and says what became of it; dropping does the same and only logs.
+    /// Unmaps the buffer and returns errors; dropping the mapping logs them instead.
     ///
     /// # Errors
     ///
-    /// [`Error::Call`]. The kernel reports no failure of the unmapping itself.
+    /// [`Error::Call`]. The kernel does not report a failure to unmap.
     pub fn unmap(mut self) -> Result<(), Error> {
         self.send_unmap().map_err(error::call(sys::UNMAP_BUFFER.name(), describe(&self.buffer)))
     }

@@ -1,4 +1,4 @@
-//! Addresses that are reserved first and filled at chosen places afterwards.
+//! Reserved address ranges with mappings at fixed addresses.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,9 +11,9 @@ use crate::error::{self, Error};
 use crate::va::{GPU_PAGE, GpuVa};
 
 impl AddressSpace {
-    /// Reserves `len` bytes of addresses, a whole number of pages, at an address of the kernel's
-    /// choice. Until something is mapped there, accesses fault; with `sparse`, reads give 0 and
-    /// writes go nowhere.
+    /// Reserves `len` bytes of addresses, a multiple of the page size, at an address that the kernel
+    /// chooses. Accesses to unmapped addresses fault; with `sparse`, reads return 0 and writes are
+    /// discarded.
     ///
     /// # Errors
     ///
@@ -26,7 +26,7 @@ impl AddressSpace {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`], [`Error::Call`]; `ENOMEM` also when the range is taken or outside the user
+    /// [`Error::Range`], [`Error::Call`]; `ENOMEM` also if the range is in use or outside the user
     /// range.
     pub fn reserve_fixed(&self, va: GpuVa, len: u64, sparse: bool) -> Result<Reservation, Error> {
         self.reserve_at(Some(va), len, sparse)
@@ -56,24 +56,23 @@ impl AddressSpace {
     }
 }
 
-/// A mapping to make at a chosen place, for [`Reservation::map_batch`]; the numbers are those of
-/// [`Reservation::map`].
+/// A mapping for [`Reservation::map_batch`]; the fields are the arguments of [`Reservation::map`].
 #[derive(Clone, Copy, Debug)]
 pub struct Placement<'a> {
-    /// Where in the reservation, in bytes.
+    /// Offset in the reservation in bytes.
     pub offset: u64,
-    /// What.
+    /// The buffer.
     pub buffer: &'a Arc<Buffer>,
-    /// First byte of the buffer.
+    /// Offset in the buffer in bytes.
     pub buffer_offset: u64,
     /// Length in bytes.
     pub len: u64,
-    /// How.
+    /// Mapping options.
     pub options: MapOptions,
 }
 
-/// A range of reserved addresses. Cloning is cheap and means the same range, which is given back
-/// when the last clone and the last mapping inside are gone.
+/// A range of reserved addresses. Clones refer to the same range, which is freed when the last clone and
+/// the last mapping inside are dropped.
 #[derive(Clone, Debug)]
 pub struct Reservation {
     range: Arc<Range>,
@@ -84,7 +83,7 @@ struct Range {
     space: AddressSpace,
     va: GpuVa,
     len: u64,
-    /// Dropped after the range has been given back.
+    /// The mappings in the range.
     used: Mutex<Used>,
 }
 
@@ -100,11 +99,11 @@ fn overlaps(used: &Used, offset: u64, len: u64) -> bool {
 
 impl Range {
     fn used(&self) -> MutexGuard<'_, Used> {
-        // It is changed by single calls: its state is sound whatever happened to a holder.
+        // Each change is a single call, so the map is consistent even after a panic of a lock holder.
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks a placement and takes its addresses; returns the request.
+    /// Checks a placement, marks its addresses as used and returns the argument of the request.
     fn place(&self, place: &Placement<'_>) -> Result<sys::MapBufferEx, Error> {
         let Placement { offset, buffer, buffer_offset, len, options } = *place;
         whole_pages("length of a mapping", len)?;
@@ -150,22 +149,22 @@ impl Reservation {
         self.range.len
     }
 
-    /// Whether the range has no bytes; never the case.
+    /// Whether the range is empty; always `false`.
     pub fn is_empty(&self) -> bool {
         self.range.len == 0
     }
 
-    /// Nothing is mapped at `offset` any more.
+    /// Marks the mapping at `offset` as removed.
     pub(super) fn forget(&self, offset: u64) {
         self.range.used().remove(&offset);
     }
 
-    /// Maps `len` bytes of `buffer` from `buffer_offset` on at `offset` into the range.
+    /// Maps the `len` bytes at `buffer_offset` of `buffer` at `offset` in the range.
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] if one of the numbers is not a whole number of pages or leaves the range;
-    /// [`Error::Overlap`] when something is mapped there already; [`Error::Call`].
+    /// [`Error::Range`] if a number is not a multiple of the page size or outside its range;
+    /// [`Error::Overlap`] if the addresses overlap a mapping; [`Error::Call`].
     pub fn map(
         &self,
         offset: u64,
@@ -181,17 +180,17 @@ impl Reservation {
         if va == wanted { Ok(mapping) } else { Err(Error::Misplaced { wanted, got: va }) }
     }
 
-    /// Makes many mappings with one system call for each 256 of them: all, or none.
+    /// Makes many mappings, with one system call per 256: all, or none.
     ///
     /// # Errors
     ///
-    /// As [`Reservation::map`], for the first that is refused; the kernel does not say which one it
-    /// refused.
+    /// As [`Reservation::map`], for the first mapping that fails; the kernel does not report which one it
+    /// rejected.
     pub fn map_batch(&self, places: &[Placement<'_>]) -> Result<Vec<Mapping>, Error> {
         let mut arguments = Vec::with_capacity(places.len());
         let mut mappings = Vec::with_capacity(places.len());
         for place in places {
-            // On an error the mappings so far give their addresses back, and unmap nothing.
+            // On an error, the mappings so far free their addresses without unmapping anything.
             let argument = self.range.place(place)?;
             let owner = Some((self.clone(), place.offset));
             let va = GpuVa(argument.offset);
@@ -201,8 +200,8 @@ impl Reservation {
             arguments.push(argument);
         }
         for (batch, mappings) in arguments.chunks(BATCH).zip(mappings.chunks_mut(BATCH)) {
-            // Some may be mapped even if the request fails; unmapping the others does nothing, since
-            // their addresses were free.
+            // Some may be mapped even if the request fails; unmapping the others has no effect, because
+            // their addresses are free.
             mappings.iter_mut().for_each(|mapping| mapping.mapped = true);
             sys::map_buffer_batch(&self.range.space.shared.fd, &[], batch)
                 .map_err(error::call(sys::MAP_BUFFER_BATCH.name(), format!("{} mappings", batch.len())))?;

@@ -64,7 +64,7 @@ fn open_cure(error: &Error) -> &'static str {
             "only the Orin's GPU is known: for others use CUDA"
         }
         Error::MissingFeature { .. } | Error::DriverTooOld { .. } => "install JetPack 6 (L4T r36)",
-        _ => "reboot; if that does not help, look into the kernel log: sudo dmesg | grep nvgpu",
+        _ => "reboot; if that does not help, check the kernel log: sudo dmesg | grep nvgpu",
     }
 }
 
@@ -92,13 +92,13 @@ fn memory(report: &mut Report, gpu: &Gpu) {
             let (free, total) = (usage.free_bytes >> 20, usage.total_bytes >> 20);
             let text = format!("{free} of {total} MiB free");
             if usage.free_bytes < LITTLE_MEMORY {
-                report.warning("memory", text, "end what uses it: CPU and GPU share one memory");
+                report.warning("memory", text, "end programs that use it: CPU and GPU share one memory");
             } else {
                 report.ok("memory", text);
             }
         }
         Err(error) => {
-            let cure = "allocations may still work; the driver is not that of L4T r36";
+            let cure = "allocations may still work; the driver is not the one of L4T r36";
             report.warning("memory", error.to_string(), cure);
         }
     }
@@ -115,7 +115,7 @@ fn power(report: &mut Report, chip: &Characteristics, system: Option<&dyn System
         report.warning(
             "power",
             format!("{text}; the GPU powers down when idle, and waking it takes 0.1 s"),
-            format!("an open channel keeps it up; or for good: echo 0 | sudo tee {DEVICE}/railgate_enable"),
+            format!("an open channel keeps it powered; to disable this: echo 0 | sudo tee {DEVICE}/railgate_enable"),
         );
     } else {
         report.ok("power", text);
@@ -131,7 +131,7 @@ fn frequency(door: &Arc<dyn Door>, path: &core::ffi::CStr) -> Result<u64, Errno>
     text.trim().parse().map_err(|_| Errno::INVAL)
 }
 
-/// `steady` is whether clocks can be locked at all.
+/// `steady` is whether clocks can be locked.
 fn clocks(report: &mut Report, door: &Arc<dyn Door>, steady: bool) {
     let read = || -> Result<(u64, u64, u64), Errno> {
         Ok((
@@ -147,22 +147,22 @@ fn clocks(report: &mut Report, door: &Arc<dyn Door>, steady: bool) {
             if min == max {
                 report.ok("clocks", format!("locked at {} MHz", mhz(max)));
             } else {
-                let cure = "they follow the load; for steady latency lock them: sudo jetson_clocks";
+                let cure = "clocks follow the load; for steady latency lock them: sudo jetson_clocks";
                 report.push(super::Severity::Ok, "clocks", text, steady.then(|| cure.into()));
             }
         }
         Err(errno) => report.warning(
             "clocks",
             format!("devfreq cannot be read: {errno}"),
-            "latency cannot be told from clock changes; look for /sys/class/devfreq",
+            "clock changes cannot be distinguished from latency; check /sys/class/devfreq",
         ),
     }
 }
 
-/// The GPU's clock counts, which also proves that it is powered.
+/// Checks that the GPU time advances, which also shows that the GPU is powered.
 fn clock_runs(report: &mut Report, gpu: &Gpu) {
     let times = gpu.time_ns().and_then(|first| {
-        // The clock ticks every 32 ns; a call takes longer than that, but not everywhere.
+        // The clock ticks every 32 ns; on a board, a call takes longer, but not on a software kernel.
         let start = Instant::now();
         let mut second = gpu.time_ns()?;
         while second <= first && start.elapsed().as_millis() < 100 {
@@ -174,12 +174,12 @@ fn clock_runs(report: &mut Report, gpu: &Gpu) {
         Ok((first, second)) if second > first => {
             report.ok("GPU time", format!("runs, {} s since power-on", first / 1_000_000_000))
         }
-        Ok((first, _)) => report.error("GPU time", format!("stands still at {first} ns"), "reboot"),
+        Ok((first, _)) => report.error("GPU time", format!("does not advance from {first} ns"), "reboot"),
         Err(error) => report.error("GPU time", error.to_string(), "reboot"),
     }
 }
 
-/// Address space, mapping, TSG, subcontext and channel, as every program makes them.
+/// Opens address space, mapping, TSG, subcontext and channel, like every program.
 fn bring_up(report: &mut Report, gpu: &Gpu) {
     let start = Instant::now();
     let channel = || -> Result<u32, Error> {
@@ -197,12 +197,12 @@ fn bring_up(report: &mut Report, gpu: &Gpu) {
     match channel() {
         Ok(token) => {
             let took = start.elapsed().as_millis();
-            report.ok("channel", format!("comes up and goes in {took} ms, token {token}"));
+            report.ok("channel", format!("opens and closes in {took} ms, token {token}"));
         }
         Err(error) => report.error(
             "channel",
             error.to_string(),
-            "look into the kernel log: sudo dmesg | grep nvgpu; after an unrecoverable error reboot",
+            "check the kernel log: sudo dmesg | grep nvgpu; after an unrecoverable error, reboot",
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! The machine: board, release, and who else uses the GPU.
+//! The machine: board, release, and other users of the GPU.
 
 use std::path::{Path, PathBuf};
 
@@ -7,18 +7,18 @@ use crate::system::System;
 
 /// Name of the chip in the device tree.
 const CHIP: &str = "nvidia,tegra234";
-/// Where L4T puts the driver's library of CUDA.
+/// Paths of libcuda in L4T.
 const LIBCUDA: [&str; 3] = [
     "/usr/lib/aarch64-linux-gnu/nvidia/libcuda.so.1",
     "/usr/lib/aarch64-linux-gnu/tegra/libcuda.so.1",
     "/usr/lib/aarch64-linux-gnu/libcuda.so.1",
 ];
-/// The release that this project was written against.
+/// The supported release.
 const RELEASE: &str = "R36";
-/// Processes named in a finding at most.
+/// Maximum number of processes named in a finding.
 const NAMED_USERS: usize = 5;
 
-/// A text of the device tree: strings that each end in a zero byte.
+/// Reads a property of the device tree: strings that each end in a zero byte.
 fn device_tree(system: &dyn System, name: &str) -> Option<Vec<String>> {
     let text = system.read(&Path::new("/proc/device-tree").join(name)).ok()?;
     Some(text.split('\0').filter(|part| !part.is_empty()).map(str::to_owned).collect())
@@ -29,14 +29,14 @@ pub(super) fn is_orin(system: &dyn System) -> bool {
         || system.permissions(Path::new("/dev/nvgpu/igpu0")).is_ok()
 }
 
-/// Says which machine this is; whether to go on.
+/// Checks the machine; returns whether to continue.
 pub(super) fn identify(report: &mut Report, system: &dyn System) -> bool {
     let model = device_tree(system, "model").and_then(|names| names.into_iter().next());
     if !is_orin(system) {
         let what = model.map_or_else(String::new, |model| format!(" but {model}"));
         report.error(
             "machine",
-            format!("this machine is no Jetson Orin{what}"),
+            format!("this machine is not a Jetson Orin{what}"),
             "use the software Orin, which needs no hardware: --device sim",
         );
         return false;
@@ -46,7 +46,7 @@ pub(super) fn identify(report: &mut Report, system: &dyn System) -> bool {
     true
 }
 
-/// Release of L4T, and the kernel's.
+/// Checks the releases of L4T and the kernel.
 fn release(report: &mut Report, system: &dyn System) {
     let kernel = system.read(Path::new("/proc/sys/kernel/osrelease")).unwrap_or_default();
     let kernel = match kernel.trim() {
@@ -68,28 +68,28 @@ fn release(report: &mut Report, system: &dyn System) {
     }
 }
 
-/// Whether CUDA is there, and who else has the GPU open.
+/// Checks for CUDA and other users of the GPU.
 pub(super) fn neighbours(report: &mut Report, system: &dyn System) {
     match LIBCUDA.iter().find(|path| system.permissions(Path::new(path)).is_ok()) {
-        Some(path) => report.ok("CUDA", format!("{path}: may run beside, on TSGs of its own")),
-        None => report.ok("CUDA", "no libcuda: none is needed"),
+        Some(path) => report.ok("CUDA", format!("{path}: may run at the same time, on its own TSGs")),
+        None => report.ok("CUDA", "no libcuda; it is not needed"),
     }
     let (users, hidden) = users(system);
     let named: Vec<_> = users.iter().take(NAMED_USERS).map(String::as_str).collect();
     let more = if users.len() > NAMED_USERS { ", and others" } else { "" };
-    let blind = if hidden { "; other users' processes cannot be looked at without root" } else { "" };
+    let blind = if hidden { "; without root, processes of other users cannot be checked" } else { "" };
     if users.is_empty() {
-        report.ok("other users", format!("nobody else has the GPU open{blind}"));
+        report.ok("other users", format!("no other process has the GPU open{blind}"));
     } else {
         report.warning(
             "other users",
             format!("{}{more} have the GPU open{blind}", named.join(", ")),
-            "each gets its time slices; for steady latency end them (sudo systemctl isolate multi-user)",
+            "they share the GPU by time slices; for steady latency end them (sudo systemctl isolate multi-user)",
         );
     }
 }
 
-/// Processes with a descriptor of the GPU, but for this one; and whether some could not be read.
+/// Returns the other processes with a descriptor of the GPU, and whether some could not be read.
 fn users(system: &dyn System) -> (Vec<String>, bool) {
     let own = system.link(Path::new("/proc/self")).ok();
     let (mut users, mut hidden) = (Vec::new(), false);
@@ -105,7 +105,7 @@ fn users(system: &dyn System) -> (Vec<String>, bool) {
         };
         let is_gpu = |target: PathBuf| {
             let target = target.to_string_lossy().into_owned();
-            // The control node, or what it handed out (`ioctl_channel.c`, `ioctl_tsg.c`).
+            // The control node, or a descriptor that it returned (`ioctl_channel.c`, `ioctl_tsg.c`).
             target.starts_with("/dev/nvgpu/")
                 || target.starts_with("/dev/nvhost-") && target.ends_with("-gpu")
         };

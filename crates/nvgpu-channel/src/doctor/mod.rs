@@ -1,9 +1,8 @@
-//! What is wrong with a machine that should run kernels, and what to do about it.
+//! Diagnosis of a machine that should run kernels, with remedies.
 //!
-//! [`examine`] goes from the outside in: is this an Orin, with which release; are the device nodes
-//! there, and may this user open them; does the driver know what is needed; is the GPU powered and at
-//! which clock; does a channel come up. Each question gives a [`Finding`], and what is not in order
-//! comes with its cure. Questions that make no sense after an error are not asked.
+//! [`examine`] checks in this order: machine and release, device nodes and permissions, features of the
+//! driver, power and clocks of the GPU, and whether a channel opens. Each check returns a [`Finding`];
+//! a problem includes a remedy. Checks that depend on a failed one are skipped.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -40,9 +39,9 @@ impl Gpu {
 /// Severity of a finding. Exhaustive: a caller maps each of the three levels to a colour or an exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// As it should be.
+    /// No problem.
     Ok,
-    /// Kernels run, but slower, less steadily or with less insight than they could.
+    /// Kernels run, but with reduced performance, higher jitter or less diagnostics.
     Warning,
     /// Kernels do not run.
     Error,
@@ -59,23 +58,23 @@ impl Severity {
     }
 }
 
-/// The answer to one question.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// What was looked at, in a word or two.
+    /// Subject of the check, in one or two words.
     pub subject: &'static str,
-    /// What was found.
+    /// Description.
     pub text: String,
-    /// What to do, where something is to be done or could be better.
+    /// Remedy, or possible improvement.
     pub cure: Option<String>,
 }
 
-/// All findings, in the order of the questions.
+/// All findings, in the order of the checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// What answered: `Linux`, or the name of a software kernel.
+    /// Name of the kernel: `Linux`, or that of a software kernel.
     pub door: &'static str,
     /// The findings.
     pub findings: Vec<Finding>,
@@ -87,12 +86,12 @@ impl Report {
         self.findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok)
     }
 
-    /// Whether anything keeps kernels from running.
+    /// Whether a problem prevents kernels from running.
     pub fn has_errors(&self) -> bool {
         self.worst() == Severity::Error
     }
 
-    /// The finding about `subject`, if that was looked at.
+    /// The finding about `subject`, if it was checked.
     pub fn about(&self, subject: &str) -> Option<&Finding> {
         self.findings.iter().find(|finding| finding.subject == subject)
     }
@@ -139,11 +138,9 @@ pub fn is_orin(system: &dyn System) -> bool {
     machine::is_orin(system)
 }
 
-/// Examines what is behind `door`. `system` is the machine around it; `None` for a software kernel,
-/// around which there is none.
+/// Checks the driver behind `door`. `system` is the machine; `None` for a software kernel.
 ///
-/// Opens the GPU and brings a channel up, which may power the GPU on and take a second; everything is
-/// given back.
+/// Opens the GPU and a channel, which may power on the GPU and take a second, and closes them again.
 pub fn examine(door: &Arc<dyn Door>, system: Option<&dyn System>) -> Report {
     let mut report = Report { door: door.name(), findings: Vec::new() };
     if let Some(system) = system {

@@ -1,4 +1,4 @@
-//! The device nodes, and what this user may do with them.
+//! The device nodes, and the permissions of this user.
 
 use core::ffi::CStr;
 use std::path::Path;
@@ -10,13 +10,13 @@ use nvgpu_sys::{Door, DoorFd, Errno, cure, paths};
 use super::Report;
 use crate::system::{Permissions, System};
 
-/// One node and what it is needed for.
+/// One node and its purpose.
 struct Node {
     subject: &'static str,
     path: &'static CStr,
-    /// What does not work without it; nothing at all if `None`.
+    /// What does not work without it; `None` if nothing works without it.
     loss: Option<&'static str>,
-    /// The module that makes it.
+    /// The kernel module that creates it.
     module: &'static str,
     flags: OpenFlags,
 }
@@ -46,13 +46,13 @@ const NODES: [Node; 4] = [
     Node {
         subject: "kernel log",
         path: paths::KMSG,
-        loss: Some("faults are reported by their code alone, without the kernel's own words"),
+        loss: Some("faults are reported by their code only, without the kernel log"),
         module: "printk",
         flags: OpenFlags::NON_BLOCKING,
     },
 ];
 
-/// Opens each node; whether those that everything needs did open.
+/// Opens each node; returns whether the required nodes opened.
 pub(super) fn examine(report: &mut Report, door: &Arc<dyn Door>, system: Option<&dyn System>) -> bool {
     let mut reachable = true;
     for node in &NODES {
@@ -74,7 +74,7 @@ pub(super) fn examine(report: &mut Report, door: &Arc<dyn Door>, system: Option<
     reachable
 }
 
-/// What to do about a node that does not open.
+/// Returns the remedy for a node that does not open.
 fn node_cure(node: &Node, errno: Errno, system: Option<&dyn System>) -> String {
     let path = node.path.to_string_lossy();
     match errno {
@@ -89,7 +89,7 @@ fn node_cure(node: &Node, errno: Errno, system: Option<&dyn System>) -> String {
             }
         }
         Errno::NOENT | Errno::NXIO | Errno::NODEV if system.is_none() => {
-            "nothing: this software kernel does not have it".into()
+            "none: this software kernel does not have it".into()
         }
         Errno::NOENT | Errno::NXIO | Errno::NODEV => {
             let power = Path::new("/dev/nvgpu/igpu0/power");
@@ -101,11 +101,11 @@ fn node_cure(node: &Node, errno: Errno, system: Option<&dyn System>) -> String {
                 format!("load the kernel module: sudo modprobe {}", node.module)
             }
         }
-        _ => cure::of_call(errno).unwrap_or("look into the kernel log: sudo dmesg").into(),
+        _ => cure::of_call(errno).unwrap_or("check the kernel log: sudo dmesg").into(),
     }
 }
 
-/// What to do about a node that this user may not open.
+/// Returns the remedy for a node that this user may not open.
 fn permission_cure(path: &str, system: &dyn System, permissions: Permissions) -> String {
     let identity = system.identity();
     let shared = permissions.mode & 0o060 == 0o060;
@@ -118,13 +118,14 @@ fn permission_cure(path: &str, system: &dyn System, permissions: Permissions) ->
     let group = group_name(system, permissions.group);
     if identity.groups.contains(&permissions.group) {
         return format!(
-            "you are in group {group}, which may open it: something else denies it, e.g. a container without --device {path}"
+            "you are in group {group}, which may open it; another mechanism denies it, for example a container \
+             without --device {path}"
         );
     }
     format!("add yourself to group {group} (sudo usermod -aG {group} $USER) and log in again")
 }
 
-/// Name of a group, or its number.
+/// Returns the name of a group, or its number.
 fn group_name(system: &dyn System, id: u32) -> String {
     let number = id.to_string();
     let groups = system.read(Path::new("/etc/group")).unwrap_or_default();
