@@ -70,7 +70,7 @@ fn a_device_without_trouble_writes_all_files() {
     assert_eq!(versions["device"]["chip"], "ga10b");
     assert_eq!(versions["crates"]["tegra-hcq"], "0.1.0");
     assert!(
-        versions["driver"]["compute_class"].is_i64() && versions["crates"]["nvmap"].is_string(),
+        versions["driver"]["compute_class"].is_i64() && versions["crates"]["gpu-hal"].is_string(),
         "{versions}"
     );
     let state = json(&bundle, "state.json");
