@@ -1,13 +1,13 @@
 //! Constant banks of a launch.
 //!
-//! The constant cache is invalidated between launches and a kernel cannot write its banks, so they
-//! are read once.
+//! The constant cache is invalidated between launches, and a kernel cannot write its banks. The banks are therefore
+//! read once.
 
 use super::{ConstantBank, Launch, SmFaultCause};
 use crate::mmu::{MmuFault, View};
 use crate::strict::Unit;
 
-/// Largest constant bank in bytes: offsets are 16 bits.
+/// Size limit of a constant bank in bytes; offsets have 16 bits.
 const BANK_BYTES: u32 = 0x1_0000;
 
 /// Contents of the banks.
@@ -21,7 +21,7 @@ impl Constants {
     ///
     /// # Errors
     ///
-    /// When a valid bank is not mapped.
+    /// Returns the MMU fault if a valid bank is not mapped.
     pub(crate) fn read(launch: &Launch, memory: &View) -> Result<Self, MmuFault> {
         let memory = memory.watched_as(Unit::Constant);
         let mut banks: [Vec<u8>; 8] = Default::default();
@@ -34,7 +34,7 @@ impl Constants {
         Ok(Self { banks })
     }
 
-    /// `N` bytes of a bank.
+    /// Returns `N` bytes of a bank.
     #[inline(always)]
     fn bytes<const N: usize>(&self, bank: u8, offset: u32) -> Result<[u8; N], SmFaultCause> {
         let at = offset as usize;
@@ -50,23 +50,23 @@ impl Constants {
             })
     }
 
-    /// A byte.
+    /// Returns a byte.
     pub(crate) fn byte(&self, bank: u8, offset: u32) -> Result<u8, SmFaultCause> {
         self.bytes::<1>(bank, offset).map(|[byte]| byte)
     }
 
-    /// A 16-bit word.
+    /// Returns a 16-bit word.
     pub(crate) fn half(&self, bank: u8, offset: u32) -> Result<u16, SmFaultCause> {
         self.bytes(bank, offset).map(u16::from_le_bytes)
     }
 
-    /// A 32-bit word.
+    /// Returns a 32-bit word.
     #[inline(always)]
     pub(crate) fn word(&self, bank: u8, offset: u32) -> Result<u32, SmFaultCause> {
         self.bytes(bank, offset).map(u32::from_le_bytes)
     }
 
-    /// A 64-bit word.
+    /// Returns a 64-bit word.
     #[inline(always)]
     pub(crate) fn double(&self, bank: u8, offset: u32) -> Result<u64, SmFaultCause> {
         self.bytes(bank, offset).map(u64::from_le_bytes)

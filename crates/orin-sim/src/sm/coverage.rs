@@ -1,8 +1,8 @@
-//! Which instructions have been executed, and how often.
+//! Counts of executed instructions.
 //!
-//! A board has no such thing; it is for those who write kernels and want to know what their tests
-//! reach. Give a [`Coverage`] to [`SmOptions::coverage`](super::SmOptions::coverage) (which
-//! [`Config::sm`](crate::Config::sm) holds), run, and read [`Coverage::counts`]:
+//! A board has no such counter. It shows which instructions the tests of a kernel execute. Pass a [`Coverage`] in
+//! [`SmOptions::coverage`](super::SmOptions::coverage), a field of [`Config::sm`](crate::Config::sm), run, and read
+//! [`Coverage::counts`]:
 //!
 //! ```
 //! use orin_sim::sm::{Coverage, SmOptions};
@@ -19,17 +19,17 @@
 //! # drop(config);
 //! ```
 //!
-//! Keys are names with modifiers as the disassembler writes them, for example
-//! `ISETP.GE.U32.AND` ([`sass::mnemonic`]). A value counts executions by a warp: those in
-//! which at least one lane took part. They are added when a grid ends.
+//! Keys are mnemonics with modifiers as printed by the disassembler, for example `ISETP.GE.U32.AND`
+//! ([`sass::mnemonic`]). A value counts executions by a warp with at least one active lane. Counts are added when a
+//! grid ends.
 //!
-//! Names are found when a program is decoded, and an instruction that is counted is replaced by one
-//! that counts and then executes it, so without a recorder nothing is spent.
+//! Names are looked up when a program is decoded. A counted instruction is replaced by one that counts and then
+//! executes it, so the interpreter has no overhead without a recorder.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A recorder of executed instructions; clones share what they record.
+/// A recorder of executed instructions; clones share their counts.
 #[derive(Clone, Debug, Default)]
 pub struct Coverage(Arc<Mutex<Record>>);
 
@@ -41,19 +41,19 @@ struct Record {
 }
 
 impl Coverage {
-    /// A recorder that has seen nothing.
+    /// Creates an empty recorder.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Executions of each instruction that has been executed at least once, by name.
+    /// Returns the number of executions of each instruction executed at least once, by name.
     pub fn counts(&self) -> BTreeMap<String, u64> {
         let record = self.lock();
         let counts = record.names.iter().cloned().zip(record.counts.iter().copied());
         counts.filter(|(_, count)| *count != 0).collect()
     }
 
-    /// The number under which an instruction word is counted.
+    /// Returns the number under which an instruction word is counted.
     pub(super) fn number(&self, word: u128) -> u32 {
         let name = sass::mnemonic(word).unwrap_or_else(|| format!("unnamed {:#05x}", word & 0xfff));
         let mut record = self.lock();
@@ -81,7 +81,7 @@ impl Coverage {
     }
 }
 
-/// Counts of one thread, added to the recorder when dropped.
+/// Counts of one thread; added to the recorder on drop.
 #[derive(Debug, Default)]
 pub(super) struct Counter {
     coverage: Option<Coverage>,

@@ -1,8 +1,8 @@
 //! A CTA: its warps, its shared memory and its 16 named barriers.
 //!
-//! Threads arrive at a barrier one by one (since Volta); a warp of which all live threads have
-//! arrived counts as 32, since the expected number is a multiple of the warp size. Without a
-//! number the barrier is that of the whole CTA, and threads that have exited count as arrived.
+//! Since Volta, threads arrive at a barrier one by one. A warp whose live threads have all arrived counts as 32
+//! threads, because the expected number is a multiple of the warp size. Without a thread count the barrier waits for
+//! the whole CTA, and exited threads count as arrived.
 
 use super::constants::Constants;
 use super::coverage::Counter;
@@ -12,19 +12,19 @@ use super::program::Program;
 use super::warp::Warp;
 use super::{Launch, SmFault, SmFaultCause};
 
-/// Instructions a warp runs before the next one does.
+/// Instructions that a warp executes before the next warp runs.
 const TURN: u64 = 512;
-/// Most instructions that a warp runs before another one does when the order is random.
+/// Maximum number of instructions per turn with a random order of warps.
 const RANDOM_TURN: u64 = 64;
 
-/// How BAR.RED combines the predicate of the arriving threads.
+/// How BAR.RED combines the predicates of the arriving threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reduction {
-    /// How many are true.
+    /// Number of true predicates.
     Count,
-    /// Whether all are.
+    /// Whether all are true.
     And,
-    /// Whether any is.
+    /// Whether any is true.
     Or,
 }
 
@@ -46,72 +46,72 @@ pub(crate) struct Arrival {
 /// One named barrier.
 #[derive(Clone, Debug, Default)]
 struct Barrier {
-    /// Lanes that have arrived since the barrier was last passed, by warp.
+    /// Lanes that have arrived since the barrier last completed, by warp.
     arrived: Vec<u32>,
-    /// Arrivals beyond the first of a lane, in threads: an ARV may come again before the rest.
+    /// Repeated arrivals of a lane, in threads: BAR.ARV may execute again before the other threads arrive.
     repeated: u32,
-    /// Threads waited for; 0 for the whole CTA.
+    /// Expected threads; 0 for the whole CTA.
     threads: u32,
     reduction: Option<Reduction>,
     count: u32,
     all: bool,
 }
 
-/// One CTA in execution.
+/// A running CTA.
 pub(crate) struct Cta {
     warps: Vec<Warp>,
     shared: Vec<u32>,
     barriers: [Barrier; 16],
     /// Index in the grid.
     pub(crate) block: [u32; 3],
-    /// SM that it is on.
+    /// SM that executes it.
     sm: u32,
-    /// Warp that runs next.
+    /// Index of the next warp.
     next: usize,
     /// Instructions until another warp runs.
     warp_left: u64,
-    /// State of the random order of warps, if they have one.
+    /// State of the random generator for the order of warps, if the order is random.
     random: Option<u64>,
-    /// What the running warp has executed in it.
+    /// Instructions of the running warp in this turn of the CTA.
     done: Done,
-    /// What is left of its turn to execute ordered instructions.
+    /// Remaining budget of its turn for ordered instructions.
     order: Order,
     /// Number in the grid.
     pub(crate) number: u64,
-    /// Whether it stands before an ordered instruction.
+    /// Whether its next instruction is ordered.
     pub(crate) ordered: bool,
     /// Warp instructions until another CTA runs.
     pub(crate) turn_left: u64,
-    /// Warp instructions until the phase is over for it.
+    /// Warp instructions left in this phase.
     pub(crate) share_left: u64,
 }
 
-/// How a CTA runs.
+/// Execution mode of a CTA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Side by side with others, up to the next ordered instruction.
+    /// Concurrently with others, up to the next ordered instruction.
     SideBySide,
-    /// Alone, in its turn.
+    /// Alone, in its turn for ordered instructions.
     InTurn,
 }
 
-/// What is left of a CTA's turn to execute ordered instructions.
+/// Remaining budget of a CTA's turn for ordered instructions.
 #[derive(Clone, Copy, Debug)]
 struct Order {
     /// Warp instructions.
     left: u64,
-    /// Warp instructions without an ordered one.
+    /// Warp instructions since the last ordered one.
     quiet: u64,
     /// Ordered instructions.
     ordered: u32,
 }
 
 impl Order {
-    /// A whole turn. It is over early when it does not seem to be needed any more, and when so many ordered
-    /// instructions have been executed that the CTA is likely to wait for another one.
+    /// A full turn. It ends early if the CTA has executed no ordered instruction for a while, or so many that it
+    /// probably waits for another CTA.
     const WHOLE: Self = Self { left: 1 << 14, quiet: 1 << 12, ordered: 256 };
 
-    /// Notes what a warp has executed until another one runs; says whether the turn is over.
+    /// Deducts the instructions of a warp. Returns whether the turn is over.
     fn spend(&mut self, done: Done) -> bool {
         self.left = self.left.saturating_sub(done.instructions);
         self.ordered = self.ordered.saturating_sub(done.ordered);
@@ -121,46 +121,46 @@ impl Order {
     }
 }
 
-/// What the running warp has executed in the CTA's turn.
+/// Instructions of the running warp in the CTA's turn.
 #[derive(Clone, Copy, Debug, Default)]
 struct Done {
     instructions: u64,
     ordered: u32,
 }
 
-/// What all CTAs of a grid share.
+/// Data shared by all CTAs of a grid.
 pub(crate) struct Grid<'a> {
-    /// What runs.
+    /// The launch.
     pub(crate) launch: &'a Launch,
     /// Constant banks.
     pub(crate) constants: &'a Constants,
     /// Decoded code.
     pub(crate) program: &'a mut Program,
-    /// Counts executed instructions, when that is asked for.
+    /// Counter of executed instructions.
     pub(crate) counter: &'a mut Counter,
     /// Global memory.
     pub(crate) port: &'a mut Port,
 }
 
-/// How a turn of a CTA ended.
+/// Reason why a turn of a CTA ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// The fuel is used up.
     Fuel,
-    /// The next instruction is ordered and has to wait for its turn, or the turn is over.
+    /// The next instruction is ordered and must wait, or the turn is over.
     Ordered,
     /// All threads have exited.
     Done,
 }
 
 impl Cta {
-    /// An empty CTA for launches of `launch`'s shape.
+    /// Creates an idle CTA for launches of `launch`'s shape.
     pub(crate) fn new(launch: &Launch) -> Self {
         let threads = launch.block.iter().product::<u32>();
         let warps = threads.div_ceil(32) as usize;
         Self {
             warps: (0..warps).map(|_| Warp::new()).collect(),
-            // Whole rows of 16 bytes, so that the widest access has room.
+            // Rounded up to 16 bytes, the size of the widest access.
             shared: vec![0; launch.shared_bytes.div_ceil(16) as usize * 4],
             barriers: core::array::from_fn(|_| Barrier { arrived: vec![0; warps], ..Barrier::default() }),
             block: [0; 3],
@@ -177,15 +177,15 @@ impl Cta {
         }
     }
 
-    /// Starts over as the CTA `number` of the grid.
+    /// Restarts as CTA `number` of the grid.
     pub(crate) fn start(&mut self, launch: &Launch, number: u64, seed: Option<u64>) {
         let [x, y, _] = launch.grid.map(u64::from);
-        // CAST: each is below an extent of the grid, and the SM below their number.
+        // CAST: each coordinate is below an extent of the grid, and the SM is below the number of SMs.
         self.block = [(number % x) as u32, (number / x % y) as u32, (number / x / y) as u32];
         self.sm = (number % u64::from(launch.sm_count.max(1))) as u32;
         (self.number, self.ordered, self.order, self.done) = (number, false, Order::WHOLE, Done::default());
         (self.next, self.warp_left) = (0, if seed.is_some() { 0 } else { TURN });
-        // Any odd multiple of the number makes unequal beginnings of unequal CTAs.
+        // Multiplication by an odd constant gives each CTA its own seed.
         self.random = seed.map(|seed| seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         self.shared.fill(0);
         for barrier in &mut self.barriers {
@@ -197,13 +197,13 @@ impl Cta {
         }
     }
 
-    /// Begins the next phase with a new share and a new turn.
+    /// Begins the next phase with a new share and a full turn.
     pub(crate) fn begin_phase(&mut self, share: u64, turn: u64) {
         (self.share_left, self.turn_left, self.ordered, self.order) = (share, turn, false, Order::WHOLE);
         self.done = Done::default();
     }
 
-    /// Lets another warp run; returns for how long at most.
+    /// Selects the next warp. Returns the length of its turn.
     fn choose_warp(&mut self) -> u64 {
         let Some(state) = &mut self.random else {
             self.next = (self.next + 1) % self.warps.len();
@@ -224,7 +224,7 @@ impl Cta {
     ///
     /// # Errors
     ///
-    /// The fault of a warp, or that no warp can run.
+    /// Returns the fault of a warp, or a deadlock if no warp can run.
     pub(crate) fn run(
         &mut self,
         grid: &mut Grid,
@@ -268,7 +268,7 @@ impl Cta {
             self.done.instructions += spent.warp - before;
             self.done.ordered += context.ordered;
             self.warp_left = self.warp_left.saturating_sub(spent.warp - before);
-            // Whether the turn is over must not depend on how it is cut into steps.
+            // The end of the turn must not depend on how the caller divides it into steps.
             let interrupted = matches!(stop, Stop::Fuel) && self.warp_left > 0;
             match stop {
                 Stop::Fuel => {}
@@ -294,7 +294,7 @@ impl Cta {
         Ok(Turn::Fuel)
     }
 
-    /// Notes an arrival; lets everybody go on when it was the last.
+    /// Records an arrival. Releases the waiting threads if it was the last one.
     fn arrive(&mut self, index: usize, arrival: Arrival) {
         let barrier = &mut self.barriers[usize::from(arrival.barrier)];
         barrier.repeated += (barrier.arrived[index] & arrival.lanes).count_ones();
@@ -308,7 +308,7 @@ impl Cta {
         self.pass(arrival.barrier);
     }
 
-    /// Lets everybody go on who waits at a complete barrier.
+    /// Releases the threads that wait at a barrier if it is complete.
     fn pass(&mut self, number: u8) {
         let barrier = &mut self.barriers[usize::from(number)];
         if !barrier.complete(&self.warps) {
@@ -332,7 +332,7 @@ impl Cta {
         }
     }
 
-    /// The fault of a CTA in which every thread waits: that of the first one.
+    /// Returns the fault of a CTA in which every thread waits: that of the first waiting thread.
     #[cold]
     fn deadlock(&self) -> SmFault {
         let path = self
@@ -365,7 +365,7 @@ impl Barrier {
         (self.count, self.all) = (0, true);
     }
 
-    /// Whether the expected threads have arrived; never so before the first has.
+    /// Returns whether the expected threads have arrived; false before the first arrival.
     fn complete(&self, warps: &[Warp]) -> bool {
         if self.arrived.iter().all(|&lanes| lanes == 0) {
             return false;

@@ -6,12 +6,12 @@ use sass::{Instruction, Op, field};
 
 /// A decoded instruction of a program.
 ///
-/// An instruction that is counted, or whose outcome depends on the order of CTAs, has [`Op::Watched`] in the place
-/// of its operation; the others cost nothing.
+/// An instruction that is counted, or whose outcome depends on the order of CTAs, has [`Op::Watched`] as its
+/// operation. All other instructions have no overhead.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fetched {
     instruction: Instruction,
-    /// Number under which executions are counted, if they are.
+    /// Returns the number under which executions are counted.
     number: Option<u32>,
     /// Whether the outcome depends on which CTA comes first.
     ordered: bool,
@@ -27,7 +27,7 @@ impl Deref for Fetched {
 }
 
 impl Fetched {
-    /// An instruction whose executions are counted under `number`.
+    /// Wraps an instruction; its executions are counted under `number`.
     pub(super) fn new(mut instruction: Instruction, number: Option<u32>) -> Self {
         let ordered = depends_on_order(&instruction);
         if ordered || number.is_some() {
@@ -36,14 +36,14 @@ impl Fetched {
         Self { instruction, number, ordered }
     }
 
-    /// The same with its own operation.
+    /// Returns the instruction with its own operation.
     pub(super) fn unwatched(&self) -> Self {
         let mut own = *self;
         own.instruction.op = own.instruction.row().op;
         own
     }
 
-    /// Number under which executions are counted, if they are.
+    /// Returns the number under which executions are counted.
     pub(super) fn number(&self) -> Option<u32> {
         self.number
     }

@@ -1,25 +1,22 @@
-//! The CTAs of a grid that are in flight, shared by the threads that run them.
+//! The CTAs of a grid in flight, shared by the threads that run them.
 //!
-//! Silicon runs CTAs side by side, in no order that a program may rely on. The model runs them side by
-//! side too, but the result is to be the same however many threads do so. CTAs can see each other
-//! through global memory alone, so a grid goes through *phases* of two parts:
+//! Hardware runs CTAs concurrently, in no order that a program may rely on. The model runs them concurrently too, but
+//! its results must not depend on the number of host threads. CTAs communicate only through global memory, so a grid
+//! runs in *phases* of two parts:
 //!
-//! 1. Side by side, every CTA runs until it ends, until it stands before an *ordered* instruction, or
-//!    until it has had its share of the phase. Ordered instructions are those whose outcome depends on
-//!    who comes first: atomics that return the old value or do not commute (exchanges, sums of floating
-//!    point), and the loads with which threads wait for each other (`volatile` and stronger). Reductions
-//!    that commute are none.
-//! 2. One after the other, in the order of the grid, the CTAs that stand before an ordered instruction
-//!    have a turn in which they execute such instructions. A turn is over after some time, when the CTA
-//!    has not needed it for a while, or when it looks as if it waits for another one.
+//! 1. Concurrently, every CTA runs until it ends, until its next instruction is *ordered*, or until its share of the
+//!    phase is used up. The outcome of an ordered instruction depends on which CTA executes first: atomics that
+//!    return the old value or do not commute (exchanges, floating-point sums), and loads used for waiting (`volatile`
+//!    and stronger). Commutative reductions are not ordered.
+//! 2. Sequentially, in grid order, each CTA that stopped at an ordered instruction gets a turn in which it executes
+//!    such instructions. A turn ends after a fixed time, when the CTA executes no ordered instruction for a while, or
+//!    when it appears to wait for another CTA.
 //!
-//! What a CTA does in the first part does not depend on the others unless the program has a data race;
-//! the second part has one order. A phase is bounded, so CTAs that wait for each other all advance as
-//! long as they are in flight together, which is what the hardware promises too. Which CTAs are in
-//! flight does not depend on time either: they start in order, as many as the chip would hold.
+//! Without data races, the first part of a phase does not depend on other CTAs; the second part has a fixed order. A
+//! phase is bounded, so CTAs in flight that wait for each other all make progress, as on hardware. The set of CTAs in
+//! flight does not depend on time either: they start in grid order, as many as the chip would hold.
 //!
-//! When a CTA faults, those before it in the grid finish the first part, and the first fault in the
-//! order of the grid counts.
+//! If a CTA faults, the earlier CTAs of the grid finish the first part. The first fault in grid order is reported.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,45 +30,45 @@ use super::program::Program;
 use super::{Launch, SmFault, Sms};
 use crate::mmu::View;
 
-/// Warp instructions that a CTA runs before another one does.
+/// Warp instructions that a CTA executes before another one runs.
 const TURN: u64 = 1 << 16;
 
-/// Warp instructions that a CTA runs in the first part of a phase.
+/// Warp instructions that a CTA executes in the first part of a phase.
 const SHARE: u64 = 1 << 20;
 
-/// A grid's launch and its CTAs in flight.
+/// The launch of a grid and its CTAs in flight.
 pub(super) struct Flight {
     pub(super) launch: Launch,
     pub(super) constants: Constants,
     pub(super) sms: Arc<Sms>,
     memory: View,
-    /// CTAs of the grid.
+    /// Number of CTAs in the grid.
     total: u64,
-    /// How many may be in flight.
+    /// Maximum number of CTAs in flight.
     capacity: usize,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// CTAs started so far, in the order of the grid.
+    /// CTAs started so far, in grid order.
     started: u64,
     /// CTAs in flight.
     flying: usize,
-    /// Those that were interrupted within their turn.
+    /// CTAs interrupted within their turn.
     interrupted: Vec<Cta>,
-    /// Those that wait for their next turn, the longest first.
+    /// CTAs waiting for their next turn, the longest waiting first.
     ready: VecDeque<Cta>,
-    /// Those that have done their part of the phase.
+    /// CTAs that have completed their part of the phase.
     over: Vec<Cta>,
-    /// Of CTAs that have ended: room for others.
+    /// Ended CTAs, for reuse.
     ended: Vec<Cta>,
     spent: Spent,
-    /// The first fault in the order of the grid, and whose it is.
+    /// The first fault in grid order, and the number of its CTA.
     fault: Option<(u64, SmFault)>,
 }
 
-/// What a thread needs to run CTAs.
+/// State that a thread needs to run CTAs.
 pub(super) struct Engine {
     program: Program,
     port: Port,
@@ -110,7 +107,7 @@ impl Flight {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What has been executed.
+    /// Executed instructions.
     pub(super) fn spent(&self) -> Spent {
         self.lock().spent
     }
@@ -120,7 +117,7 @@ impl Flight {
         self.lock().started
     }
 
-    /// CTAs that could be run side by side now, besides those that are being run; not more than `most`.
+    /// Returns the number of CTAs, at most `most`, that could run concurrently now besides the running ones.
     pub(super) fn waiting(&self, most: usize) -> usize {
         let state = self.lock();
         if state.fault.is_some() {
@@ -131,8 +128,7 @@ impl Flight {
         most.min(state.interrupted.len() + state.ready.len() + new)
     }
 
-    /// Runs CTAs until `fuel` is used up or there is none left that can run side by side with others.
-    /// Returns what is left of the fuel.
+    /// Runs CTAs until `fuel` is used up or no CTA can run concurrently. Returns the remaining fuel.
     pub(super) fn work(&self, engine: &mut Engine, fuel: u64) -> u64 {
         let mut left = fuel;
         while left > 0
@@ -167,12 +163,12 @@ impl Flight {
         cta.run(&mut grid, fuel, mode, spent)
     }
 
-    /// A CTA to run side by side with others: one that was interrupted, else the next of the grid, else the
-    /// one that has waited longest.
+    /// Takes a CTA to run concurrently: an interrupted one, else the next of the grid, else the one that has waited
+    /// longest.
     fn take(&self) -> Option<Cta> {
         let mut state = self.lock();
         if let Some((first, _)) = state.fault {
-            // Only those before the one that has faulted matter now.
+            // After a fault, only earlier CTAs matter.
             let State { interrupted, ready, .. } = &mut *state;
             let early = |cta: &Cta| cta.number < first;
             return match interrupted.iter().position(early) {
@@ -197,7 +193,7 @@ impl Flight {
         state.ready.pop_front()
     }
 
-    /// Takes back a CTA that has run side by side with others.
+    /// Takes back a CTA that has run concurrently.
     fn put_back(&self, mut cta: Cta, outcome: Result<Turn, SmFault>, spent: Spent) {
         let mut state = self.lock();
         state.spent += spent;
@@ -220,7 +216,7 @@ impl Flight {
         }
     }
 
-    /// Whether there is something to run side by side. No thread may be running CTAs.
+    /// Returns whether a CTA can run concurrently. No thread may be running CTAs.
     pub(super) fn is_side_by_side(&self) -> bool {
         let state = self.lock();
         match state.fault {
@@ -233,26 +229,26 @@ impl Flight {
         }
     }
 
-    /// Runs CTAs one after the other until `fuel` is used up or the next phase begins. No thread may be
-    /// running CTAs. Returns what is left of the fuel.
+    /// Runs CTAs sequentially until `fuel` is used up or the next phase begins. Returns the remaining fuel. No thread
+    /// may be running CTAs.
     ///
     /// # Errors
     ///
-    /// The fault that ends the grid.
+    /// Returns the fault that ends the grid.
     pub(super) fn work_in_order(&self, engine: &mut Engine, fuel: u64) -> Result<u64, SmFault> {
         let mut left = fuel;
-        // Nobody else needs the lock.
+        // No other thread needs the lock.
         let mut state = self.lock();
         if let Some((_, fault)) = state.fault {
             return Err(fault);
         }
-        // The first in the order of the grid is the last of the list.
+        // The first CTA in grid order is the last of the list.
         state.over.sort_by_key(|cta| core::cmp::Reverse(cta.number));
         while left > 0
             && let Some(mut cta) = state.over.pop()
         {
             if !cta.ordered {
-                // It has had its share, and needs no turn.
+                // Its share is used up; it needs no turn.
                 cta.begin_phase(SHARE, TURN);
                 state.ready.push_back(cta);
                 continue;

@@ -1,9 +1,9 @@
-//! A grid in execution.
+//! A running grid.
 //!
-//! The hardware keeps as many CTAs on its SMs as their threads, registers and shared memory allow, and
-//! starts the next when one ends. The interpreter keeps the same number in flight (see `flight`) and
-//! runs them on the calling thread and on helpers (`pool`). Between two steps no helper works, so a
-//! grid that is not stepped touches nothing.
+//! The hardware keeps as many CTAs on its SMs as their threads, registers and shared memory allow, and starts the
+//! next one when one ends. The interpreter keeps the same number in flight (see `flight`) and runs them on the
+//! calling thread and on helper threads (`pool`). Between two steps no helper works, so a grid that is not stepped
+//! accesses no memory.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -19,26 +19,26 @@ use crate::mmu::View;
 
 /// Resources of an SM.
 const SM: Sm = CHIP.sm;
-/// Host memory that resident CTAs may take for the local memory of their threads, in bytes.
+/// Limit of host memory for the local memory of resident CTAs, in bytes.
 const LOCAL_BUDGET: u64 = 512 << 20;
 
-/// Warp instructions that the calling thread runs before it asks others to help: short grids, and short
-/// parts of them, are over before a helper is awake.
+/// Warp instructions that the calling thread executes before it requests helpers. Short grids end before a helper
+/// wakes up.
 const ALONE: u64 = 4096;
 
-/// Which part of a phase is in progress.
+/// The current part of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// CTAs run side by side. Holds what the calling thread still does alone.
+    /// CTAs run concurrently. Contains the number of instructions that the calling thread still executes alone.
     SideBySide(u64),
-    /// CTAs run one after the other.
+    /// CTAs run sequentially.
     InOrder,
 }
 
-/// A grid in execution.
+/// A running grid.
 pub struct GridRun {
     flight: Arc<Flight>,
-    /// One for each thread.
+    /// One per thread.
     engines: Vec<Engine>,
     part: Part,
     ended: Option<SmFault>,
@@ -55,8 +55,8 @@ impl core::fmt::Debug for GridRun {
     }
 }
 
-/// CTAs of `launch` that one SM holds at a time: as many as threads, registers and shared memory allow, and
-/// one in any case. The launch has at least one thread and at most 1024 per CTA.
+/// Returns the number of CTAs of `launch` that one SM holds at a time, as threads, registers and shared memory allow,
+/// but at least one. The launch has 1 to 1024 threads per CTA.
 pub(crate) fn ctas_per_sm(launch: &Launch) -> u32 {
     let warps = launch.block.iter().product::<u32>().div_ceil(WARP).max(1);
     SM.blocks
@@ -66,7 +66,7 @@ pub(crate) fn ctas_per_sm(launch: &Launch) -> u32 {
         .max(1)
 }
 
-/// CTAs of `launch` that all SMs hold at a time.
+/// Returns the number of CTAs of `launch` that all SMs hold at a time.
 fn capacity(launch: &Launch, threads: u32) -> u32 {
     let local = u64::from(launch.local_bytes) * u64::from(threads.next_multiple_of(32));
     let affordable = LOCAL_BUDGET.checked_div(local).unwrap_or(u64::MAX).max(1);
@@ -75,13 +75,13 @@ fn capacity(launch: &Launch, threads: u32) -> u32 {
 }
 
 impl GridRun {
-    /// Prepares a launch on the address space `memory`; nothing is executed yet.
+    /// Prepares a launch on the address space `memory` without executing anything.
     ///
     /// # Errors
     ///
-    /// [`SmFaultCause::MisalignedPc`] when the program does not begin on an instruction;
-    /// [`SmFaultCause::Mmu`] when a constant bank is not mapped; [`SmFaultCause::OutOfRange`] with
-    /// `"block"` when the block has no or more than 1024 threads or does not fit an SM.
+    /// [`SmFaultCause::MisalignedPc`] if the program's address is not a multiple of 16; [`SmFaultCause::Mmu`] if a
+    /// constant bank is not mapped; [`SmFaultCause::OutOfRange`] with `"block"` if the block has no threads, more
+    /// than 1024, or does not fit an SM.
     pub fn new(launch: Launch, memory: View) -> Result<Self, SmFault> {
         let sms = Sms::new(launch.sm_count, SmOptions::default());
         Self::on(&sms, launch, memory)
@@ -109,11 +109,11 @@ impl GridRun {
         Ok(Self { flight, engines, part: Part::SideBySide(ALONE), ended: None })
     }
 
-    /// Executes up to `fuel` warp instructions on each of the threads that take part.
+    /// Executes up to `fuel` warp instructions on each participating thread.
     ///
     /// # Errors
     ///
-    /// The fault that ended the grid; further calls return it again.
+    /// Returns the fault that ended the grid; so do further calls.
     pub fn step(&mut self, fuel: u64) -> Result<Step, SmFault> {
         match self.ended {
             Some(fault) => Err(fault),
@@ -121,7 +121,7 @@ impl GridRun {
         }
     }
 
-    /// What has been executed so far.
+    /// Returns the instructions executed so far.
     pub fn stats(&self) -> GridStats {
         let spent = self.flight.spent();
         GridStats { warp_instructions: spent.warp, lane_instructions: spent.lane }
@@ -148,7 +148,7 @@ impl GridRun {
         }
     }
 
-    /// Runs CTAs side by side, with helpers when it takes a while; returns what is left of the fuel.
+    /// Runs CTAs concurrently, with helpers if the work is long enough. Returns the remaining fuel.
     fn side_by_side(&mut self, alone: u64, fuel: u64) -> u64 {
         let mut left = fuel;
         if alone > 0 {
@@ -161,7 +161,7 @@ impl GridRun {
             }
         }
         let pool = &self.flight.sms.pool;
-        // This thread takes one of the CTAs itself.
+        // This thread runs one of the CTAs itself.
         let helpers = self.flight.waiting(pool.limit() + 1).saturating_sub(1);
         if helpers == 0 {
             return self.flight.work(&mut self.engines[0], left);

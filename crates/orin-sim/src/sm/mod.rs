@@ -1,11 +1,10 @@
 //! Streaming multiprocessors: an interpreter of SM 8.x machine code.
 //!
-//! The compute engine makes a [`Launch`] out of a launch descriptor and runs it as a [`GridRun`].
-//! Instructions are read from GPU memory, decoded once ([`decode`], `program`) and executed by warps
-//! of 32 lanes; `warp` holds the registers and the divergent paths of a warp, `cta` the warps,
-//! shared memory and barriers of a block, `flight` the blocks in flight and what makes their results
-//! independent of the number of threads (`pool`) that run them, `grid` the grid. `exec` has the instructions,
-//! and [`numeric`] their arithmetic on one lane.
+//! The compute engine builds a [`Launch`] from a launch descriptor and runs it as a [`GridRun`]. Instructions are
+//! read from GPU memory, decoded once (`sass`, `program`) and executed by warps of 32 lanes. `warp` holds the
+//! registers and divergent paths of a warp; `cta` the warps, shared memory and barriers of a block; `flight` the
+//! blocks in flight and the scheme that makes results independent of the number of host threads (`pool`); `grid` the
+//! grid. `exec` contains the instructions, and [`numeric`] their arithmetic on one lane.
 
 mod constants;
 mod coverage;
@@ -31,17 +30,17 @@ use crate::mmu::MmuFault;
 use pool::Pool;
 use program::CodeCache;
 
-/// How the SMs are modelled; nothing that a program could see.
+/// Options of the SM model. None of them is visible to a correct program.
 #[derive(Clone, Debug, Default)]
 pub struct SmOptions {
-    /// Records which instructions are executed. Costs nothing when absent.
+    /// Recorder of executed instructions; no overhead if `None`.
     pub coverage: Option<Coverage>,
-    /// Host threads that work on a grid, the one that steps it included; `None` for as many as the host
-    /// has processors, at most 8. Results do not depend on it.
+    /// Host threads that run a grid, including the stepping one; `None` for one per host processor, at most 8.
+    /// Results do not depend on it.
     pub threads: Option<usize>,
-    /// Without a seed the warps of a CTA take turns of the same length in the order of their numbers.
-    /// With one, order and lengths are drawn at random, differently for each CTA and the same for each
-    /// run with that seed: a barrier that is missing shows as results that depend on the seed.
+    /// Seed of a random order of warps. Without a seed, the warps of a CTA take turns of equal length in the order of
+    /// their numbers. With a seed, order and lengths are random, different for each CTA and equal for each run with
+    /// that seed. A missing barrier then shows as results that depend on the seed.
     pub seed: Option<u64>,
 }
 
@@ -55,25 +54,25 @@ pub struct Sms {
 }
 
 impl Sms {
-    /// `count` SMs.
+    /// Creates `count` SMs.
     pub fn new(count: u32, options: SmOptions) -> Arc<Self> {
         let pool = Pool::new(options.threads);
         Arc::new(Self { count, options, code: CodeCache::default(), pool })
     }
 
-    /// How many there are.
+    /// Returns the number of SMs.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Pages of code that have been decoded so far. A launch whose code has been decoded before, and has
-    /// not changed since, adds none.
+    /// Returns the number of code pages decoded so far. A launch of unchanged code that has been decoded before adds
+    /// none.
     pub fn decoded_pages(&self) -> u64 {
         self.code.decoded()
     }
 }
 
-/// A constant bank as a launch descriptor gives it.
+/// A constant bank of a launch descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConstantBank {
     /// GPU address of its first byte.
@@ -82,8 +81,7 @@ pub struct ConstantBank {
     pub bytes: u32,
 }
 
-/// What the compute engine asks the SMs to run: the relevant fields of a launch descriptor and of
-/// the compute class state.
+/// A launch: the relevant fields of a launch descriptor and of the compute class state.
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// GPU address of the first instruction.
@@ -96,13 +94,13 @@ pub struct Launch {
     pub registers: u32,
     /// Shared memory of a CTA, in bytes.
     pub shared_bytes: u32,
-    /// Shared memory of an SM in the largest configuration that the launch allows, in bytes.
+    /// Shared memory of an SM in the largest configuration that the launch permits, in bytes.
     pub shared_limit: u32,
     /// Local memory of a thread, low and high part together, in bytes.
     pub local_bytes: u32,
     /// Named barriers of a CTA.
     pub barriers: u32,
-    /// Constant banks 0 to 7; `None` where not valid.
+    /// Constant banks 0 to 7; `None` if not valid.
     pub constants: [Option<ConstantBank>; 8],
     /// Generic address of the shared-memory window (16 MiB).
     pub shared_window: u64,
@@ -112,10 +110,10 @@ pub struct Launch {
     pub sm_count: u32,
 }
 
-/// Why a grid ended early.
+/// Cause of a fault that ended a grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SmFaultCause {
-    /// An access was refused by the MMU.
+    /// The MMU refused an access.
     #[error("{0}")]
     Mmu(MmuFault),
     /// An address is not a multiple of the access size.
@@ -126,27 +124,27 @@ pub enum SmFaultCause {
         /// Size of the access in bytes.
         bytes: u32,
     },
-    /// An access outside of what the launch owns.
+    /// An access outside the resources of the launch.
     #[error("{space} access of {bytes} bytes at {offset:#x} is out of range")]
     OutOfRange {
-        /// `"shared"`, `"local"` or `"constant"` memory, a `"register"` or `"barrier"` that the launch
-        /// has not allocated, or a `"block"` with a number of threads that an SM cannot hold.
+        /// `"shared"`, `"local"` or `"constant"` memory; a `"register"` or `"barrier"` that the launch has not
+        /// allocated; or a `"block"` whose number of threads does not fit an SM.
         space: &'static str,
-        /// Offset in the space in bytes; number of the register, of the barrier or of threads.
+        /// Offset in the space in bytes, or number of the register, barrier or threads.
         offset: u64,
         /// Size of the access in bytes.
         bytes: u32,
     },
-    /// The encoding is not an instruction of SM 8.7.
+    /// The encoding is not an instruction of compute capability 8.x.
     #[error("illegal instruction {word:#034x}")]
     IllegalInstruction {
         /// The 128-bit instruction.
         word: u128,
     },
-    /// A real instruction that the interpreter does not model.
+    /// An instruction, or a variant of one, that the interpreter does not model.
     #[error("instruction {mnemonic} ({word:#034x}) is not modelled")]
     Unmodelled {
-        /// Its mnemonic, or `"unknown opcode"`.
+        /// Its mnemonic.
         mnemonic: &'static str,
         /// The 128-bit instruction.
         word: u128,
@@ -157,7 +155,7 @@ pub enum SmFaultCause {
         /// The 128-bit instruction.
         word: u128,
     },
-    /// A generic address that leads to a space in which the instruction cannot work.
+    /// A generic address in a space that the instruction does not support.
     #[error("{mnemonic} cannot work in {space} memory, where {va:#x} lies")]
     InvalidAddressSpace {
         /// The instruction.
@@ -167,27 +165,27 @@ pub enum SmFaultCause {
         /// The generic address.
         va: u64,
     },
-    /// The program counter is no multiple of 16.
+    /// The program counter is not a multiple of 16.
     #[error("misaligned program counter")]
     MisalignedPc,
     /// The program counter left the address space.
     #[error("program counter beyond the address space")]
     PcOverflow,
-    /// More counted returns (RET without NODEC) than counted calls (CALL without NOINC), or more calls than
-    /// the count has room for.
+    /// More counted returns (RET without NODEC) than counted calls (CALL without NOINC), or a call depth that exceeds
+    /// the counter.
     #[error("call depth below zero or too large")]
     StackError,
     /// The kernel executed a trap.
     #[error("trap instruction")]
     Trap,
-    /// Every warp of the grid waits for another and none can move.
+    /// Every warp of the grid waits, and none can continue.
     #[error("deadlock: {0}")]
     Deadlock(&'static str),
 }
 
 impl SmFaultCause {
-    /// What the SM records in the low 16 bits of `hww_warp_esr` (`hw_gr_ga10b.h`); 0 for what is no error of a
-    /// warp.
+    /// Returns the value that the SM records in the low 16 bits of `hww_warp_esr` (`hw_gr_ga10b.h`); 0 if the cause
+    /// is not a warp error.
     pub fn warp_error(&self) -> u32 {
         match self {
             Self::StackError => 0x2,
@@ -195,7 +193,7 @@ impl SmFaultCause {
             Self::PcOverflow => 0x6,
             Self::MisalignedRegister { .. } => 0x8,
             Self::IllegalInstruction { .. } | Self::Unmodelled { .. } => 0x9,
-            // A barrier that the CTA does not have is a bad parameter of a good instruction.
+            // A barrier that the CTA does not have is an invalid parameter of a valid instruction.
             Self::OutOfRange { space: "barrier", .. } => 0xb,
             Self::OutOfRange { space: "register", .. } => 0xd,
             Self::OutOfRange { space: "constant", .. } => 0x12,
@@ -208,7 +206,7 @@ impl SmFaultCause {
     }
 }
 
-/// A fault with the place where it happened.
+/// A fault and its location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{cause} at pc {pc:#x}, block {block:?}, thread {thread:?}")]
 pub struct SmFault {
@@ -218,23 +216,23 @@ pub struct SmFault {
     pub block: [u32; 3],
     /// Index in the CTA of the first faulting thread in x, y, z.
     pub thread: [u32; 3],
-    /// What went wrong.
+    /// Cause of the fault.
     pub cause: SmFaultCause,
 }
 
-/// What a grid has done so far.
+/// Instructions executed by a grid so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GridStats {
     /// Warp instructions executed.
     pub warp_instructions: u64,
-    /// Instructions counted per active lane.
+    /// Instructions multiplied by their active lanes.
     pub lane_instructions: u64,
 }
 
 /// Result of [`GridRun::step`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// More to do.
+    /// The grid is still running.
     Running,
     /// All CTAs have ended.
     Finished(GridStats),

@@ -1,12 +1,12 @@
-//! The way of the SMs to global memory.
+//! Access of the SMs to global memory.
 //!
-//! Addresses are translated through the view of the address space that the grid started with. The
-//! few mappings that a kernel works on are kept in front of the lookup.
+//! Addresses are translated through a snapshot of the address space taken when the grid starts. A small cache holds
+//! the mappings used last.
 
 use crate::mmu::{Access, MmuFault, Span, View};
 use crate::strict::Strength;
 
-/// Mappings kept at hand: kernels rarely stream through more arrays at a time.
+/// Cached mappings; few kernels stream through more arrays at a time.
 const KEPT: usize = 8;
 
 /// Translation with a small cache of mappings.
@@ -14,32 +14,32 @@ const KEPT: usize = 8;
 pub(crate) struct Port {
     view: View,
     spans: Vec<Span>,
-    /// Place in `spans` that is replaced next.
+    /// Index in `spans` that is replaced next.
     next: usize,
-    /// Of the accesses that are made now; only strict mode cares.
+    /// Attributes of the current accesses; used by strict mode only.
     strength: Strength,
 }
 
-// SAFETY: the spans point into mappings that `view` keeps alive wherever the port goes, and they
-// are only used through raw accesses; `Memory`, which they point into, is itself `Send` and `Sync`.
+// SAFETY: the spans point into mappings that `view` keeps alive for the lifetime of the port. They are only used
+// through raw accesses, and `Memory`, which they point into, is itself `Send` and `Sync`.
 unsafe impl Send for Port {}
 
 impl Port {
-    /// A port on `view`.
+    /// Creates a port on `view`.
     pub(crate) fn new(view: View) -> Self {
         Self { view, spans: Vec::with_capacity(KEPT), next: 0, strength: Strength::Weak }
     }
 
-    /// Whether others may be waiting for the accesses that follow.
+    /// Sets whether other agents may wait for the accesses that follow.
     pub(crate) fn set_strong(&mut self, strong: bool) {
         self.strength = if strong { Strength::Strong } else { Strength::Weak };
     }
 
-    /// CPU address of `[va, va + len)`, valid as long as the port lives.
+    /// Returns the CPU address of `[va, va + len)`, valid for the lifetime of the port.
     ///
     /// # Errors
     ///
-    /// The fault that the MMU raises.
+    /// Returns the MMU's fault.
     #[inline(always)]
     pub(crate) fn pointer(&mut self, va: u64, len: u64, access: Access) -> Result<*mut u8, MmuFault> {
         for span in &self.spans {
@@ -52,7 +52,7 @@ impl Port {
         self.look_up(va, len, access)
     }
 
-    /// CPU address of `[va, va + len)` when one mapping that is at hand holds all of it.
+    /// Returns the CPU address of `[va, va + len)` if one cached mapping contains the whole range.
     #[inline(always)]
     pub(crate) fn at_hand(&self, va: u64, len: u64, access: Access) -> Option<*mut u8> {
         for span in &self.spans {
@@ -69,7 +69,7 @@ impl Port {
     fn look_up(&mut self, va: u64, len: u64, access: Access) -> Result<*mut u8, MmuFault> {
         let pointer = self.view.pointer_for(va, len, access, self.strength)?;
         if self.view.watch().is_some() {
-            // Each access is looked at.
+            // Strict mode checks each access.
             return Ok(pointer);
         }
         let span = self.view.span(va, access)?;

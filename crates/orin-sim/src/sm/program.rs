@@ -1,15 +1,13 @@
 //! Instruction fetch.
 //!
-//! SMs fetch through instruction caches that the compute class invalidates on demand
-//! (INVALIDATE_SHADER_CACHES). A driver that writes code does so before the launch that runs it, and
-//! here each grid looks at memory anew: a page of 4 KiB is read when the grid first fetches from it,
-//! as if every launch came behind an invalidation. What a grid has fetched stays as it is until the
-//! grid ends, whatever happens to memory meanwhile.
+//! SMs fetch through instruction caches that the compute class invalidates on request (INVALIDATE_SHADER_CACHES). A
+//! driver that writes code invalidates them before the launch. The model re-reads memory for each grid: it reads a 4
+//! KiB page when the grid first fetches from it, as if an invalidation preceded every launch. The fetched code of a
+//! running grid does not change.
 //!
-//! Decoding a page takes far longer than reading it, so decoded pages are kept from launch to launch
-//! ([`CodeCache`]). A kept page is used again only if memory still holds the bytes that it was
-//! decoded from; the address alone proves nothing, as another address space or a newly loaded program
-//! may have other code there.
+//! Decoding a page takes much longer than reading it, so decoded pages are kept across launches ([`CodeCache`]). A
+//! cached page is reused only if memory still contains the bytes that it was decoded from. The address alone is not
+//! sufficient, because another address space or a newly loaded program may have different code there.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -22,19 +20,19 @@ use super::{SmFaultCause, Sms};
 use crate::mmu::{PAGE_BYTES, View};
 use crate::strict::Unit;
 
-/// Instructions of a page.
+/// Instructions per page.
 const PER_PAGE: usize = 256;
 
-/// Pages that are kept: 16 MiB of code. When there are more, all are forgotten.
+/// Capacity of the cache in pages: 16 MiB of code. The cache is emptied when it is full.
 const KEPT: usize = 4096;
 
-/// One place of a page: the instruction, or why there is none.
+/// A slot of a page: the instruction, or the reason why there is none.
 type Slot = Result<Fetched, (Refusal, u128)>;
 
 /// A decoded page.
 #[derive(Debug)]
 struct Page {
-    /// What it was decoded from.
+    /// Source bytes.
     bytes: Vec<u8>,
     slots: Box<[Slot]>,
 }
@@ -58,7 +56,7 @@ pub(super) struct CodeCache(Mutex<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// Pages by number; different ones at the same address belong to different address spaces or times.
+    /// Pages by number. Pages at the same address belong to different address spaces or times.
     pages: HashMap<u64, Vec<Arc<Page>>>,
     count: usize,
     /// Pages decoded so far.
@@ -66,12 +64,12 @@ struct Kept {
 }
 
 impl CodeCache {
-    /// Pages that have been decoded since the GPU was powered up.
+    /// Returns the number of pages decoded since the GPU was powered up.
     pub(super) fn decoded(&self) -> u64 {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).decoded
     }
 
-    /// The page `number` as memory holds it now.
+    /// Returns page `number` with the current contents of memory.
     fn page(
         &self,
         memory: &View,
@@ -102,11 +100,11 @@ impl CodeCache {
     }
 }
 
-/// A page without instructions, which no fetch reaches.
+/// An empty page, which no fetch reaches.
 static NONE: LazyLock<Arc<Page>> =
     LazyLock::new(|| Arc::new(Page { bytes: Vec::new(), slots: Box::default() }));
 
-/// The code of a grid, as one thread sees it.
+/// The code of a grid, as seen by one thread.
 #[derive(Debug)]
 pub(crate) struct Program {
     /// Number of the page used last.
@@ -115,23 +113,23 @@ pub(crate) struct Program {
     page: Arc<Page>,
     /// The pages fetched from so far.
     pages: Vec<(u64, Arc<Page>)>,
-    /// Registers that the launch gives each thread.
+    /// Registers per thread of the launch.
     registers: u32,
     memory: View,
     sms: Arc<Sms>,
 }
 
 impl Program {
-    /// No pages yet. Instructions that touch register `registers` or above are refused.
+    /// Creates a program without pages. Instructions that use register `registers` or above are refused.
     pub(crate) fn new(sms: Arc<Sms>, memory: View, registers: u32) -> Self {
         Self { number: u64::MAX, page: Arc::clone(&NONE), pages: Vec::new(), registers, memory, sms }
     }
 
-    /// The instruction at `pc`.
+    /// Returns the instruction at `pc`.
     ///
     /// # Errors
     ///
-    /// When there is none, or it cannot be executed.
+    /// Returns a fault if there is no instruction, or if it cannot be executed.
     #[inline(always)]
     pub(super) fn fetch(&mut self, pc: u64) -> Result<&Fetched, SmFaultCause> {
         if pc / PAGE_BYTES != self.number {
@@ -149,7 +147,7 @@ impl Program {
         }
     }
 
-    /// Makes the page `number` the current one.
+    /// Makes page `number` the current one.
     #[cold]
     fn turn_to(&mut self, number: u64) -> Result<(), SmFaultCause> {
         let page = match self.pages.iter().find(|(other, _)| *other == number) {
@@ -166,7 +164,7 @@ impl Program {
     }
 }
 
-/// Why what stands at `pc` is not executed.
+/// Returns the fault for a slot that cannot be executed.
 #[cold]
 fn refusal(slot: &Slot, pc: u64) -> SmFaultCause {
     match slot {

@@ -1,7 +1,7 @@
 //! Atomic operations.
 //!
-//! On global memory they are atomics of the host, so that other engines and host threads can race
-//! with them. On shared memory nobody else runs meanwhile.
+//! Atomics on global memory are host atomics, so other engines and host threads can race with them. No other thread
+//! accesses shared memory meanwhile.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -16,7 +16,7 @@ use crate::sm::numeric::f16::{self, Half, Operand, Swizzle};
 use crate::sm::numeric::{f32 as single, f64 as double};
 use crate::sm::warp::Warp;
 
-/// The number format of an atomic.
+/// Number format of an atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     U32,
@@ -37,7 +37,7 @@ impl Format {
     }
 }
 
-/// What an atomic does.
+/// Operation of an atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     Add,
@@ -56,7 +56,7 @@ enum Action {
 }
 
 impl Action {
-    /// The operation field of ATOMG, ATOM, RED and ATOMS.
+    /// Decodes the operation field of ATOMG, ATOM, RED and ATOMS.
     fn of(field: u32) -> Option<Self> {
         Some(match field {
             0 => Self::Add,
@@ -73,7 +73,7 @@ impl Action {
     }
 }
 
-/// The new value of memory; `None` for combinations that do not exist.
+/// Returns the new value of memory; `None` for combinations that do not exist.
 fn apply(action: Action, format: Format, old: u64, b: u64, c: u64) -> Option<u64> {
     // CAST: the low word; reinterpretation as signed.
     let (old32, b32) = (old as u32, b as u32);
@@ -119,23 +119,23 @@ fn apply(action: Action, format: Format, old: u64, b: u64, c: u64) -> Option<u64
     })
 }
 
-/// The sums of two pairs of binary16.
+/// Returns the sums of two pairs of binary16.
 fn add_halves(a: u32, b: u32) -> u32 {
     let how = Operand { kind: Half::F16, swizzle: Swizzle::H1H0, absolute: false, negate: false, ftz: false };
     let (a, b) = (f16::operand(a, how), f16::operand(b, how));
     f16::pack([0, 1].map(|lane| f16::add(Half::F16, a[lane], b[lane], false)))
 }
 
-/// An atomic on global memory; returns the old value.
+/// Executes an atomic on global memory. Returns the old value.
 ///
 /// # Safety
 ///
-/// `pointer` is valid for reads and writes of the format's bytes and aligned to them.
+/// `pointer` must be valid for reads and writes of the format's size, and aligned to it.
 unsafe fn exchange(pointer: *mut u8, action: Action, format: Format, b: u64, c: u64) -> Option<u64> {
-    // Establishes that the combination exists before memory is touched.
+    // Checks that the combination exists before memory is accessed.
     apply(action, format, 0, b, c)?;
     if format.bytes() == 8 {
-        // SAFETY: by the contract of the function; atomics may be shared with any other accessor.
+        // SAFETY: the caller guarantees a valid, aligned pointer; other threads access the memory with atomics too.
         let word = unsafe { AtomicU64::from_ptr(pointer.cast()) };
         word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| apply(action, format, old, b, c)).ok()
     } else {
@@ -148,7 +148,7 @@ unsafe fn exchange(pointer: *mut u8, action: Action, format: Format, b: u64, c: 
 }
 
 impl Context<'_> {
-    /// An atomic on shared memory; returns the old value.
+    /// Executes an atomic on shared memory. Returns the old value.
     fn exchange_shared(
         &mut self,
         at: u64,
@@ -171,12 +171,12 @@ impl Context<'_> {
     }
 }
 
-/// A data operand of one lane.
+/// Returns a data operand of one lane.
 fn operand(warp: &Warp, register: u8, lane: usize, format: Format) -> u64 {
     if format.bytes() == 8 { warp.pair(register, lane) } else { warp.row(register)[lane].into() }
 }
 
-/// Writes what an atomic returns to one lane.
+/// Writes the result of an atomic to one lane.
 fn give_back(
     warp: &mut Warp,
     i: &Instruction,
@@ -245,11 +245,11 @@ pub(super) fn global(context: &mut Context, warp: &mut Warp, i: &Instruction, ac
                     .port
                     .pointer(at, format.bytes().into(), Access::Atomic)
                     .map_err(|mmu| fault(SmFaultCause::Mmu(mmu)))?;
-                // SAFETY: the port vouches for the bytes; `at` is aligned, and mappings are page
-                // aligned, so the pointer is.
+                // SAFETY: the port guarantees access to the bytes. `at` is aligned and mappings are page-aligned, so
+                // the pointer is aligned.
                 unsafe { exchange(pointer, action, format, b, c) }
             }
-            // Told so by the predicate, the program does it itself.
+            // The predicate tells the program, which handles this case itself.
             _ if target != PT => continue,
             Space::Shared => context.exchange_shared(at, action, format, b, c).map_err(fault)?,
             Space::Local => {
@@ -267,7 +267,7 @@ pub(super) fn global(context: &mut Context, warp: &mut Warp, i: &Instruction, ac
     Ok(())
 }
 
-/// The format of ATOMS; floating point is built by the compiler from CAST.
+/// Returns the format of ATOMS. Compilers build floating-point atomics from CAST.
 fn shared_format(i: &Instruction) -> Option<Format> {
     match i.bits(field::SIZE) {
         0 => Some(Format::U32),
@@ -298,7 +298,7 @@ pub(super) fn shared(context: &mut Context, warp: &mut Warp, i: &Instruction, ac
     Ok(())
 }
 
-/// ATOMS.POPC.INC, which adds one for each lane, and ATOMS.ARRIVE, an arrival at an mbarrier.
+/// ATOMS.POPC.INC adds one per lane; ATOMS.ARRIVE is an arrival at an mbarrier.
 pub(super) fn shared_count(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let arrive = match (i.bits(field::ATOMIC), i.bits(field::SIZE)) {
         (10, 0) => false,
@@ -325,10 +325,10 @@ pub(super) fn shared_count(context: &mut Context, warp: &mut Warp, i: &Instructi
 }
 
 impl Context<'_> {
-    /// One arrival at the mbarrier at `at`; returns its state before.
+    /// Arrives once at the mbarrier at `at`. Returns its previous state.
     ///
-    /// The high word counts up to a carry into its top bit, the phase; the low word holds how far
-    /// below 2^30 the count of each phase begins.
+    /// The high word counts up; a carry into its top bit flips the phase. The low word is the difference between 2^30
+    /// and the count at the start of each phase.
     fn arrive(&mut self, at: u64) -> Result<u64, SmFaultCause> {
         let index = self.shared_index(at, 8)?;
         let (low, high) = (self.shared[index], self.shared[index + 1]);
@@ -342,7 +342,7 @@ impl Context<'_> {
     }
 }
 
-/// ARRIVES.LDGSTSBAR: an arrival at an mbarrier once earlier copies are done, which they are.
+/// ARRIVES.LDGSTSBAR: an arrival at an mbarrier after the earlier copies, which are already complete.
 pub(super) fn arrives(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let addresses = widen(&shared_addresses(warp, i, field::UPPER_UNIFORM));
     check_alignment(&addresses, active, 8)?;

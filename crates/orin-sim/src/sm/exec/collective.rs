@@ -1,7 +1,6 @@
-//! Instructions in which the lanes of a warp look at each other.
+//! Instructions that exchange data between the lanes of a warp.
 //!
-//! Only the lanes that execute the instruction take part; the compiler gathers the others by
-//! WARPSYNC before.
+//! Only the active lanes take part. The compiler converges the others with WARPSYNC first.
 
 use sass::{Instruction, field};
 
@@ -11,7 +10,7 @@ use crate::sm::warp::{FULL, Row, Warp};
 /// SHFL: each lane reads a register of another.
 pub(super) fn shfl(warp: &mut Warp, i: &Instruction, active: u32) {
     let spread = |value: u32| [value; 32];
-    // Bit 11 of the opcode says that the lane is an immediate, bit 10 that the clamp is.
+    // The form says whether lane and clamp are immediates.
     let (lane_value, clamp) = (
         if matches!(i.form, 4 | 7) {
             spread(i.bits(field::SHUFFLE_LANE))
@@ -38,7 +37,7 @@ pub(super) fn shfl(warp: &mut Warp, i: &Instruction, active: u32) {
                 let source = low | b & !segment;
                 (source, source <= high)
             }
-            // Upwards the clamp is the lower end. Signed: the source may lie below lane 0.
+            // For UP the clamp is the lower end. Signed, because the source may be below lane 0.
             1 => (lane.wrapping_sub(b), lane.wrapping_sub(b) as i32 >= high as i32),
             2 => (lane + b, lane + b <= high),
             _ => (lane ^ b, lane ^ b <= high),
@@ -51,7 +50,7 @@ pub(super) fn shfl(warp: &mut Warp, i: &Instruction, active: u32) {
     warp.set_predicate(i.target_predicate(field::TARGET), active, inside);
 }
 
-/// The ballot and the outcome of a vote over the active lanes.
+/// Returns the ballot and the outcome of a vote over the active lanes.
 fn vote_of(warp: &Warp, i: &Instruction, active: u32) -> Option<(u32, bool)> {
     let ballot = warp.predicate(i.source_predicate(field::CONDITION)) & active;
     let outcome = match i.bits(field::VOTE) {
@@ -77,8 +76,8 @@ pub(super) fn voteu(warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     Ok(())
 }
 
-/// MATCH: which active lanes hold the same value. ANY (bit 79) gives each lane those equal to it;
-/// ALL gives all active lanes when they agree, and nothing else.
+/// MATCH: the active lanes with equal values. ANY returns to each lane the lanes with its value. ALL returns all
+/// active lanes if their values agree, else 0.
 pub(super) fn match_lanes(warp: &mut Warp, i: &Instruction, active: u32) {
     let values: [u64; 32] = core::array::from_fn(|lane| {
         if i.bit(field::MATCH_WIDE) { warp.pair(i.a, lane) } else { warp.row(i.a)[lane].into() }
@@ -125,9 +124,9 @@ pub(super) fn redux(warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     Ok(())
 }
 
-/// R2UR: the value of the lowest active lane. The predicate tells whether all active lanes agree:
-/// the compiler tests it before warp-wide operations whose member masks may differ by lane, and
-/// with either sense of it the code after the test works, because it rendezvous by WARPSYNC.
+/// R2UR: the value of the lowest active lane. The predicate is true if all active lanes agree. The compiler tests it
+/// before warp-wide operations with member masks that may differ by lane. The code after the test works with either
+/// result, because it converges with WARPSYNC.
 pub(super) fn r2ur(warp: &mut Warp, i: &Instruction, active: u32) {
     let row = warp.row(i.a);
     let value = row[active.trailing_zeros() as usize & 31];
@@ -136,8 +135,7 @@ pub(super) fn r2ur(warp: &mut Warp, i: &Instruction, active: u32) {
     warp.set_predicate(i.target_predicate(field::TARGET), active, if agree { FULL } else { 0 });
 }
 
-/// MOVM: transposes an 8x8 matrix of 16-bit elements, of which lane l holds row l / 4 at columns
-/// 2 (l mod 4) and the next.
+/// MOVM: transposes an 8x8 matrix of 16-bit elements. Lane l holds columns 2 (l mod 4) and the next of row l / 4.
 pub(super) fn movm(warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     if active != FULL {
         return Err(unmodelled(i));

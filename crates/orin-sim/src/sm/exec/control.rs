@@ -1,9 +1,9 @@
 //! Branches, calls, convergence barriers and the barriers of a CTA.
 //!
-//! A CALL is only a jump: the compiler has put the return address in a register pair. RET and the
-//! indexed branches may send each lane elsewhere.
+//! CALL is a jump: the compiler has put the return address into a register pair. RET and the indexed branches may
+//! send each lane to a different address.
 //!
-//! Source: section 8 of the SASS fact sheet.
+//! Source: compiled code for sm_87 and its disassembly.
 
 use sass::field::{self, Field};
 use sass::{Instruction, Op, Source};
@@ -13,16 +13,16 @@ use crate::sm::SmFaultCause;
 use crate::sm::cta::{Arrival, Reduction};
 use crate::sm::warp::{State, Warp, blend};
 
-/// Weight of a YIELD or NANOSLEEP as a sign that a path waits for another.
+/// Number of polls that a YIELD or NANOSLEEP counts as.
 const YIELD_WEIGHT: u32 = 64;
 
-/// The address that an immediate relative branch names.
+/// Returns the target of an immediate relative branch.
 fn relative(warp: &Warp, i: &Instruction) -> u64 {
     // CAST: two's complement.
     (warp.path.pc + 16).wrapping_add(i.branch_offset() as u64)
 }
 
-/// Active lanes whose own predicate operand is true too.
+/// Returns the active lanes whose predicate operand is true.
 fn taken(warp: &Warp, i: &Instruction, active: u32) -> u32 {
     active & warp.predicate(i.source_predicate(field::CONDITION))
 }
@@ -47,12 +47,12 @@ pub(super) fn bra(warp: &mut Warp, i: &Instruction, active: u32) -> Result<Flow,
         }
     }
     let (target, next) = (relative(warp, i), warp.path.pc + 16);
-    // A branch to itself with lanes that nobody else can free never ends; it still uses fuel.
+    // A branch to itself whose lanes no other thread can release never ends, but uses fuel.
     warp.branch(taken, target, next);
     Ok(Flow::Moved)
 }
 
-/// Targets of a register branch: the pair A of each lane plus `base`.
+/// Returns the targets of a register branch: the pair A of each lane plus `base`.
 fn targets(warp: &Warp, i: &Instruction, base: u64) -> [u64; 32] {
     core::array::from_fn(|lane| warp.pair(i.a, lane).wrapping_add(base))
 }
@@ -147,8 +147,8 @@ pub(super) fn execute(
     Ok(Flow::Moved)
 }
 
-/// Keeps the depth of counted calls. The compiler marks all of its calls and returns as not counted (NOINC and
-/// NODEC in bit 86); that a return too many is an error is inferred from the name of the error.
+/// Updates the depth of counted calls. Compilers mark all calls and returns as not counted (NOINC and NODEC). That an
+/// excess return is an error is inferred from the name of the hardware's error.
 fn count_calls(warp: &mut Warp, i: &Instruction) -> Result<(), Trap> {
     let depth = match i.op {
         _ if i.bit(field::DEPTH_KEPT) => return Ok(()),
@@ -162,14 +162,14 @@ fn count_calls(warp: &mut Warp, i: &Instruction) -> Result<(), Trap> {
     Ok(())
 }
 
-/// The convergence barrier register of BSSY, BSYNC and BREAK.
+/// Returns the convergence barrier of BSSY, BSYNC and BREAK.
 fn barrier(i: &Instruction) -> usize {
     i.bits(field::BARRIER) as usize
 }
 
-/// Moves of convergence barrier registers.
+/// Moves a convergence barrier.
 fn bmov(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Result<Flow, Trap> {
-    // Numbers from 16 up are registers of the trap handler.
+    // Numbers from 16 on are registers of the trap handler.
     let of = |at: Field| match i.bits(at) {
         number @ 0..=15 => Ok(number as usize),
         _ => Err(unmodelled(i)),
@@ -192,8 +192,7 @@ fn bmov(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Res
             blend(&mut warp.barriers[to], active, &values);
         }
         _ => {
-            // The barrier is named in bits 24 to 28 and, in the encodings of the compiler, its
-            // place for a destination register is 0.
+            // The field of the destination register is 0 in compiled code.
             let to = of(field::STATE)?;
             let mut room = [0; 32];
             let values = *context.values(warp, i.b, &mut room)?;
@@ -203,8 +202,7 @@ fn bmov(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Res
     Ok(Flow::Next)
 }
 
-/// Makes lanes wait for the lanes of their masks; each different mask is a group, as EXCLUSIVE
-/// asks for.
+/// Makes lanes wait for the lanes of their masks. Lanes with the same mask form a group, as EXCLUSIVE requires.
 fn warpsync(
     warp: &mut Warp,
     i: &Instruction,
@@ -217,7 +215,7 @@ fn warpsync(
     }
     let first = masks[arriving.trailing_zeros() as usize];
     let uniform = lanes(arriving).all(|lane| masks[lane] == first);
-    // The usual case: everybody is here.
+    // The usual case: all lanes are here.
     if uniform && arriving == warp.path.mask && first & warp.live & !arriving == 0 {
         return Ok(Flow::Next);
     }
@@ -228,7 +226,7 @@ fn warpsync(
         warp.wait(group, State::Lanes { mask, exclusive: i.bit(field::EXCLUSIVE) }, next);
         left &= !group;
         if left != 0 {
-            // The rest is at this instruction too.
+            // The other lanes are at this instruction too.
             warp.path.pc = next - 16;
         }
     }
@@ -252,7 +250,7 @@ fn bar(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, next: u
         4 => (i.bits(field::BAR_NUMBER), register(warp)),
         _ => (i.bits(field::BAR_NUMBER), i.bits(field::BAR_THREADS)),
     };
-    // The launch says how many of the 16 the block has.
+    // The launch sets how many of the 16 barriers the block has.
     if number >= context.launch.barriers.min(16) {
         return Err(SmFaultCause::OutOfRange { space: "barrier", offset: number.into(), bytes: 0 }.into());
     }

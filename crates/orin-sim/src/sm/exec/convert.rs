@@ -17,7 +17,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// What the size fields of F2I, I2F, F2F and FRND say; `None` for combinations without one.
+    /// Decodes the size fields of F2I, I2F, F2F and FRND; `None` for invalid combinations.
     fn of(i: &Instruction) -> Option<Self> {
         let (to, from) = (i.bits(field::TO_SIZE), i.bits(field::FROM_SIZE));
         Some(match i.op {
@@ -28,7 +28,7 @@ impl Kind {
                 Integer::from_field(from, i.bit(field::FROM_SIGNED)),
                 Float::from_field(to)?,
             ),
-            // Bit 77 is the top of a wider field, in which 4 is bfloat16.
+            // The flag is the top bit of a wider field, in which 4 is bfloat16.
             Op::F2f if i.bit(field::F2F_BFLOAT16) => match to {
                 0 => Self::Float(Float::from_field(from)?, Float::Bf16),
                 _ => return None,
@@ -39,7 +39,7 @@ impl Kind {
         })
     }
 
-    /// Width of the source in bits.
+    /// Returns the width of the source in bits.
     fn source_bits(self) -> u32 {
         match self {
             Self::ToInteger(Float::F64, _) | Self::Float(Float::F64, _) | Self::Round(Float::F64) => 64,
@@ -88,14 +88,14 @@ pub(super) fn between(context: &Context, warp: &mut Warp, i: &Instruction, activ
     Ok(())
 }
 
-/// The source of a conversion of `bits` bits, the chosen part of a register for narrow ones.
+/// Returns the source of a conversion of `bits` bits; the selected part of a register if narrow.
 fn source(context: &Context, warp: &Warp, i: &Instruction, bits: u32) -> Result<[Row; 2], Trap> {
     if bits == 64 {
         return context.pairs(warp, i.b);
     }
     let mut room = [0; 32];
     let row = context.values(warp, i.b, &mut room)?;
-    // Bits 60 and 61 choose a byte or a half, unless they belong to an immediate.
+    // An immediate has no part.
     let part = if matches!(i.b, Source::Immediate(_)) { 0 } else { i.bits(field::SLOT_PART) };
     let shift = bits * part;
     if bits == 32 && part != 0 || shift > 31 {
@@ -121,7 +121,7 @@ pub(super) fn pack(context: &Context, warp: &mut Warp, i: &Instruction, active: 
     }
     let to = if i.bit(field::F2FP_BFLOAT16) { Float::Bf16 } else { Float::F16 };
     let rounding = Rounding::from_field(i.bits(field::F2FP_ROUND_LOW));
-    // MERGE_C converts B alone; the decoder sees to it that there is nothing to merge it with.
+    // MERGE_C converts B only. The decoder accepts it only if C is RZ.
     let keep = if i.bit(field::F2FP_MERGE) { 0xffff } else { !0 };
     map3(context, warp, i, active, |a, b, _| {
         convert::f2fp(to, a, b, rounding, i.bit(field::PACK_RELU)) & keep

@@ -6,7 +6,7 @@ use super::{Context, Outcome, set_compared};
 use crate::sm::numeric::{FloatCompare, Rounding, f64 as double};
 use crate::sm::warp::{Row, Warp};
 
-/// The values of a source pair with its signs.
+/// Returns the values of a source pair with its signs applied.
 fn operand(context: &Context, warp: &Warp, source: Source, sign: Sign) -> Result<[u64; 32], super::Trap> {
     let [low, high] = context.pairs(warp, source)?;
     Ok(core::array::from_fn(|lane| {
@@ -43,7 +43,7 @@ pub(super) fn dsetp(context: &Context, warp: &mut Warp, i: &Instruction, active:
         (0..32).fold(0, |mask, lane| mask | u32::from(f(a[lane], b[lane])) << lane)
     };
     if matches!(field, 0 | 15) {
-        // MIN and MAX: which source is the result, and whether both are NaN.
+        // MIN and MAX: whether the first source is selected, and whether both are NaN.
         let with = warp.predicate(i.source_predicate(field::CONDITION));
         let first = lanes_where(&|a, b| double::selects_first(a, b, field == 0));
         let nan = lanes_where(&double::both_nan);

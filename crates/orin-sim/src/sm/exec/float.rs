@@ -1,7 +1,7 @@
 //! Single-precision instructions.
 //!
-//! Round-to-nearest without flushing is the bulk of all kernels and is done by the host's own
-//! arithmetic in vector loops; every other rounding goes through [`crate::sm::numeric::f32`].
+//! Round-to-nearest without flushing is the common case and uses the host's arithmetic in vector loops. All other
+//! modes use [`crate::sm::numeric::f32`].
 
 use sass::{Instruction, Op, Sign, Source, field};
 
@@ -31,19 +31,19 @@ impl SignMask {
     }
 }
 
-/// The bits of a result, NaN made canonical.
+/// Returns the bits of a result with canonical NaN.
 #[inline(always)]
 fn canonical(x: f32) -> u32 {
     if x.is_nan() { single::NAN } else { x.to_bits() }
 }
 
-/// Whether a result is rounded to nearest and not touched further.
+/// Returns whether a result is rounded to nearest without flushing and saturation.
 #[inline(always)]
 fn plain(i: &Instruction) -> bool {
     i.bits(field::ARITHMETIC) == 0
 }
 
-/// The rounding of bits 78 and 79.
+/// Returns the rounding mode.
 #[inline(always)]
 fn rounding(i: &Instruction) -> Rounding {
     Rounding::from_field(i.bits(field::ROUND))
@@ -106,7 +106,7 @@ fn fadd_rounded(
 #[inline(always)]
 pub(super) fn fmul(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let (sa, sb) = (SignMask::of(i.a_sign()), SignMask::of(i.b_sign));
-    // Scale 4 is none.
+    // Scale 4 is a factor of one.
     if plain(i) && !i.bit(field::FMZ) && i.bits(field::SCALE) == 4 {
         return map2(context, warp, i, active, |a, b| canonical(sa.value(a) * sb.value(b)));
     }
@@ -135,7 +135,7 @@ fn fmul_rounded(
     })
 }
 
-/// Lanes in which the comparison of bits 76 to 79 holds.
+/// Returns the lanes in which the comparison holds.
 #[inline(always)]
 fn compare(i: &Instruction, a: &Row, b: &Row) -> u32 {
     let (sa, sb) = (SignMask::of(i.a_sign()), SignMask::of(i.b_sign));
@@ -176,7 +176,7 @@ pub(super) fn fset(context: &Context, warp: &mut Warp, i: &Instruction, active: 
     Ok(())
 }
 
-/// FMNMX and FSEL: one of the two sources by a predicate.
+/// FMNMX and FSEL: select one of two sources.
 pub(super) fn select(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let p = warp.predicate(i.source_predicate(field::CONDITION));
     let (sa, sb) = (SignMask::of(i.a_sign()), SignMask::of(i.b_sign));
@@ -202,7 +202,7 @@ pub(super) fn select(context: &Context, warp: &mut Warp, i: &Instruction, active
 pub(super) fn mufu(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let function = Function::from_field(i.bits(field::FUNCTION)).ok_or_else(|| super::unmodelled(i))?;
     if i.bit(field::FUNCTION_HALF) {
-        // Half precision: a half of the source, chosen by bits 60 and 61, to the low half.
+        // Half precision: the selected half of the source; the result goes to the lower half.
         let shift = match i.b {
             Source::Register(_) => 16 * (i.bits(field::SLOT_PART) & 1),
             _ => 0,

@@ -1,8 +1,7 @@
 //! Half-precision instructions: two lanes of binary16 or bfloat16 in each register.
 //!
-//! Each operand chooses by a swizzle which half feeds which lane. The modifiers of a register
-//! operand belong to its place in the word: bits 60 to 63 for the slot, 81 to 84 for the register
-//! at 64.
+//! The swizzle of each operand selects which half feeds which lane. The modifiers of a register belong to its place
+//! in the word: the slot, or the register behind it.
 
 use sass::{Instruction, Op, PT, Predicate, RZ, Source, field};
 
@@ -24,7 +23,7 @@ fn kind(i: &Instruction) -> Half {
     if i.bit(flag) { Half::Bf16 } else { Half::F16 }
 }
 
-/// How the operand in the slot of bits 32 to 63 is read.
+/// How the operand in the slot is read.
 fn slot(i: &Instruction, source: Source, plain: Operand) -> Operand {
     if matches!(source, Source::Immediate(_)) {
         return plain;
@@ -37,7 +36,7 @@ fn slot(i: &Instruction, source: Source, plain: Operand) -> Operand {
     }
 }
 
-/// How the register at bits 64 to 71 is read.
+/// How the register behind the slot is read.
 fn upper(i: &Instruction, plain: Operand) -> Operand {
     Operand {
         swizzle: Swizzle::from_field(i.bits(field::UPPER_HALVES)),
@@ -47,7 +46,7 @@ fn upper(i: &Instruction, plain: Operand) -> Operand {
     }
 }
 
-/// The first `threads` of an operand.
+/// Returns an operand of the first `threads` threads.
 fn read(row: &Row, how: Operand, threads: usize) -> Lanes {
     let mut out = [[0; 2]; 32];
     for (lanes, register) in out.iter_mut().zip(&row[..threads]) {
@@ -56,7 +55,7 @@ fn read(row: &Row, how: Operand, threads: usize) -> Lanes {
     out
 }
 
-/// The operands A, B and C of the first `threads`.
+/// Returns the operands A, B and C of the first `threads` threads.
 fn operands(
     context: &Context,
     warp: &Warp,
@@ -87,8 +86,8 @@ fn operands(
     ])
 }
 
-/// The sign bits of A and B of all threads as they are in the registers, before absolute values and
-/// negations: XORSIGN takes them from there. Each is the top bit of a word.
+/// Returns the sign bits of A and B of all threads before absolute values and negations, as XORSIGN requires. Each is
+/// the top bit of a word.
 fn signs(context: &Context, warp: &Warp, i: &Instruction) -> Result<[Lanes; 2], Trap> {
     let of = |row: &Row, swizzle| {
         row.map(|word| match swizzle {
@@ -106,7 +105,7 @@ fn signs(context: &Context, warp: &Warp, i: &Instruction) -> Result<[Lanes; 2], 
     Ok([of(warp.row(i.a), Swizzle::from_field(i.bits(field::A_HALVES))), b])
 }
 
-/// Gives a result the exclusive or of two signs, the top bits of words; a NaN stays as it is.
+/// Sets the sign of a result to the exclusive or of two signs, the top bits of words; a NaN does not change.
 fn xor_sign(kind: Half, result: u16, a: u32, b: u32) -> u16 {
     let infinity = if kind == Half::Bf16 { 0x7f80 } else { 0x7c00 };
     // CAST: one bit.
@@ -119,7 +118,7 @@ pub(super) fn arithmetic(context: &Context, warp: &mut Warp, i: &Instruction, ac
     let kind = kind(i);
     let fmz = matches!(i.op, Op::Hmul2 | Op::Hfma2) && i.bit(field::FMZ);
     let ftz = i.bit(field::FTZ) || fmz;
-    // The compiler loads constants by HFMA2.MMA of RZ and an immediate: one result for all.
+    // The compiler loads constants with HFMA2.MMA of RZ and an immediate: all threads get the same result.
     let same = |source: Source| !matches!(source, Source::Register(number) if number != RZ);
     let alike = i.op == Op::Hfma2 && i.a == RZ && same(i.b) && same(i.c);
     let threads = if alike { 1 } else { 32 };
@@ -173,7 +172,7 @@ pub(super) fn arithmetic(context: &Context, warp: &mut Warp, i: &Instruction, ac
     Ok(())
 }
 
-/// Combines the outcome of a compare with a predicate, by bits 69 and 70.
+/// Combines the outcome of a comparison with a predicate.
 fn combine(i: &Instruction, outcome: bool, with: bool) -> bool {
     match i.bits(field::HALF_COMBINE) {
         0 => outcome & with,
@@ -191,7 +190,7 @@ pub(super) fn hsetp2(context: &Context, warp: &mut Warp, i: &Instruction, active
     for thread in 0..32 {
         let with = with >> thread & 1 != 0;
         let [low, high] = [0, 1].map(|lane| single::compare(op, a[thread][lane], b[thread][lane], ftz));
-        // With H_AND both lanes make one outcome, and its complement goes to the second predicate.
+        // With H_AND both lanes form one outcome; the second predicate gets its complement.
         let (low, high) = if i.bit(field::HALF_AND) { (low & high, !(low & high)) } else { (low, high) };
         first |= u32::from(combine(i, low, with)) << thread;
         second |= u32::from(combine(i, high, with)) << thread;

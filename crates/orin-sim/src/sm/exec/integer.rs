@@ -1,7 +1,7 @@
 //! Integer, logic and predicate instructions.
 //!
-//! What each computes on one lane is in [`crate::sm::numeric::int`]; here are the operands, the
-//! carries and loops that vectorise for the plain forms.
+//! The computation on one lane is in [`crate::sm::numeric::int`]. This module has the operands, the carries, and
+//! loops that vectorise for the plain forms.
 
 use sass::{Instruction, Op, PT, Predicate, Source, field};
 
@@ -13,7 +13,7 @@ use crate::sm::warp::{Row, Warp};
 #[inline(always)]
 pub(super) fn imad(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     if !i.bit(field::EXTENDED) {
-        // IMAD.MOV and its like.
+        // IMAD.MOV and similar.
         if i.a == 255 || i.b == Source::Register(255) {
             let flip = if i.c_sign.negate { !0 } else { 0 };
             return map3(context, warp, i, active, |_, _, c| (c ^ flip).wrapping_sub(flip));
@@ -45,7 +45,7 @@ fn wide(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, high: 
     let a = warp.row(i.a);
     let (signed, negate, extended) = (i.bit(field::SIGNED), i.c_sign.negate, i.bit(field::EXTENDED));
     let [c_low, c_high] = match i.c {
-        // An immediate addend is a whole number, not the high word of one.
+        // An immediate addend is the low word; the high word is 0.
         Source::Immediate(value) => [[value; 32], [0; 32]],
         source => context.pairs(warp, source)?,
     };
@@ -128,7 +128,7 @@ pub(super) fn lop3(context: &Context, warp: &mut Warp, i: &Instruction, active: 
     map3(context, warp, i, active, |a, b, c| by_table(&rows, a, b, c))?;
     let target = i.target_predicate(field::TARGET);
     if target != PT {
-        // The row just written; lanes that are not active are masked by the write.
+        // The row just written; the predicate write masks inactive lanes.
         let (mut room_b, mut room_c) = ([0; 32], [0; 32]);
         let nonzero = if i.d == 255 {
             let b = context.values(warp, i.b, &mut room_b)?;
@@ -151,7 +151,7 @@ pub(super) fn lop3(context: &Context, warp: &mut Warp, i: &Instruction, active: 
     Ok(())
 }
 
-/// Bit by bit the row 4a + 2b + c of a truth table, without a branch.
+/// Looks up row 4a + 2b + c of a truth table for each bit, without a branch.
 #[inline(always)]
 fn by_table(rows: &[u32; 8], a: u32, b: u32, c: u32) -> u32 {
     let by_c = |row: usize| rows[row] & !c | rows[row + 1] & c;
@@ -159,7 +159,7 @@ fn by_table(rows: &[u32; 8], a: u32, b: u32, c: u32) -> u32 {
     by_b(0) & !a | by_b(4) & a
 }
 
-/// The modifiers of SHF and USHF.
+/// Returns the modifiers of SHF and USHF.
 #[inline(always)]
 pub(super) fn shift_of(i: &Instruction) -> Shift {
     Shift {
@@ -173,7 +173,7 @@ pub(super) fn shift_of(i: &Instruction) -> Shift {
 #[inline(always)]
 pub(super) fn shf(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let shift = shift_of(i);
-    // Plain 32-bit shifts by an immediate are the bulk.
+    // Plain 32-bit shifts by an immediate are the common case.
     if let (Source::Immediate(amount @ 0..=31), false) = (i.b, shift.wrap) {
         match shift {
             Shift { right: false, high: false, .. } => {
@@ -240,7 +240,7 @@ pub(super) fn prmt(context: &Context, warp: &mut Warp, i: &Instruction, active: 
 
 #[inline(always)]
 pub(super) fn mov(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    // The mask of lanes of each quad.
+    // The byte mask of each quad.
     let lanes = i.bits(field::MOV_MASK) * 0x1111_1111;
     map1(context, warp, i, active & lanes, |b| b)
 }
@@ -278,7 +278,7 @@ pub(super) fn isetp(context: &Context, warp: &mut Warp, i: &Instruction, active:
     let mut room = [0; 32];
     let b = context.values(warp, i.b, &mut room)?;
     let a = warp.row(i.a);
-    // A signed compare is an unsigned one with the sign bits inverted.
+    // A signed comparison is an unsigned one with inverted sign bits.
     let flip = if i.bit(field::SIGNED) { 0x8000_0000 } else { 0 };
     let less = lanes_where(a, b, |a, b| a ^ flip < b ^ flip);
     let equal = lanes_where(a, b, |a, b| a == b);
@@ -341,7 +341,7 @@ pub(super) fn ternary(context: &Context, warp: &mut Warp, i: &Instruction, activ
 fn i2ip(i: &Instruction, a: u32, b: u32, c: u32) -> u32 {
     let format = i.bits(field::I2IP_TYPE);
     let to = Integer { bits: [8, 16, 2, 4][format as usize / 2], signed: format & 1 != 0 };
-    // For nibbles and pairs of bits the field says how much of C is shown, not which half.
+    // For 4-bit and 2-bit results the field says how much of C is shown, not which half.
     let upper = to.bits == 8 && i.bit(field::I2IP_PLACE);
     convert::i2ip(a, b, c, to, true, false, upper)
 }
@@ -394,8 +394,8 @@ pub(super) fn plop3(warp: &mut Warp, i: &Instruction, active: u32) {
     warp.set_predicate(i.target_predicate(field::TARGET_2), active, int::lop3(a, b, c, second));
 }
 
-/// PLOP3 with signs of registers in the place of its last one, two or three predicates. The compiler uses it to
-/// see whether a sum has overflowed. Both truth tables are in one piece here.
+/// PLOP3 with signs of registers instead of its last one, two or three predicates. The compiler uses it to detect
+/// overflow of a sum. Both truth tables are contiguous here.
 pub(super) fn plop3_signs(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let signs = |row: &Row| lanes_where(row, row, |value, _| value.cast_signed() < 0);
     let (mut room_b, mut room_c) = ([0; 32], [0; 32]);
@@ -419,7 +419,7 @@ pub(super) fn plop3_signs(context: &Context, warp: &mut Warp, i: &Instruction, a
     Ok(())
 }
 
-/// The first truth table of PLOP3 and UPLOP3, split over two places.
+/// Returns the first truth table of PLOP3 and UPLOP3.
 pub(super) fn truth_table(i: &Instruction) -> u8 {
     // CAST: 8 bits.
     (i.join(&field::TRUTH_TABLE)) as u8

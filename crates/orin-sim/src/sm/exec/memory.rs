@@ -1,14 +1,14 @@
 //! Loads and stores.
 //!
-//! Four address spaces: global memory behind the MMU, the shared memory of the CTA, the local
-//! memory of each thread, and the constant banks. Generic addresses (LD, ST, ATOM) reach shared
-//! and local memory through two windows of 16 MiB. Accesses are naturally aligned or trap; lanes
-//! are served in ascending order, so the fault of a warp is that of its first faulting lane.
+//! There are four address spaces: global memory behind the MMU, the shared memory of the CTA, the local memory of
+//! each thread, and the constant banks. Generic addresses (LD, ST, ATOM) reach shared and local memory through two
+//! windows of 16 MiB. Misaligned accesses trap. Lanes are served in ascending order, so a warp reports the fault of
+//! its first faulting lane.
 //!
-//! Memory-order, scope, eviction and prefetch modifiers are hints to caches that the interpreter
-//! does not have: its memory is coherent and accesses happen in program order.
+//! Memory-order, scope, eviction and prefetch modifiers are hints for caches. The interpreter has no caches: its
+//! memory is coherent, and accesses happen in program order.
 //!
-//! Source: sections 10 and 12 of the SASS fact sheet.
+//! Source: compiled code for sm_87 and its disassembly.
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
@@ -22,10 +22,10 @@ use crate::mmu::Access;
 use crate::sm::SmFaultCause;
 use crate::sm::warp::{FULL, Row, Warp};
 
-/// Size of the shared- and of the local-memory window in bytes.
+/// Size of the shared-memory and of the local-memory window in bytes.
 pub(super) const WINDOW_BYTES: u64 = 1 << 24;
 
-/// Where an address leads.
+/// Space of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Space {
     /// Behind the MMU.
@@ -36,7 +36,7 @@ pub(super) enum Space {
     Local,
 }
 
-/// Where the bytes of one lane's access are, all of them accessible.
+/// Location of one lane's bytes, all of which are accessible.
 enum Place {
     /// Memory behind the MMU, aligned to the access.
     Global(*mut u8),
@@ -46,17 +46,17 @@ enum Place {
     Local(usize),
 }
 
-/// How the data of an access is laid out.
+/// Data format of an access.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Format {
     /// Size in bytes: 1, 2, 4, 8 or 16.
     pub(super) bytes: u32,
-    /// Whether a part of a word is sign extended.
+    /// Whether a partial word is sign extended.
     pub(super) signed: bool,
 }
 
 impl Format {
-    /// The size modifier of bits 73 to 75.
+    /// Decodes the size modifier.
     pub(super) fn of(i: &Instruction) -> Self {
         let (bytes, signed) = match i.bits(field::SIZE) {
             0 => (1, false),
@@ -70,13 +70,13 @@ impl Format {
         Self { bytes, signed }
     }
 
-    /// Registers of the data.
+    /// Returns the number of data registers.
     fn words(self) -> u8 {
         // CAST: at most 4.
         self.bytes.div_ceil(4) as u8
     }
 
-    /// Extends a part of a word.
+    /// Extends a partial word.
     pub(super) fn extend(self, value: u32) -> u32 {
         // CAST: sign extension of the low part.
         match (self.bytes, self.signed) {
@@ -89,21 +89,20 @@ impl Format {
     }
 }
 
-/// The signed 24-bit offset of bits 40 to 63.
+/// Returns the signed offset of an address.
 pub(super) fn offset(i: &Instruction) -> u64 {
     // CAST: two's complement.
     i.signed(field::OFFSET) as u64
 }
 
-/// The 64-bit value of a uniform register pair.
+/// Returns the 64-bit value of a uniform register pair.
 pub(super) fn uniform_pair(warp: &Warp, number: u8) -> u64 {
     u64::from(warp.uniform(number)) | u64::from(warp.uniform(Warp::next_uniform(number))) << 32
 }
 
-/// Addresses of a global or generic access: register or pair, plus the uniform base, plus offset.
+/// Returns the addresses of a global or generic access: register or pair, plus uniform base, plus offset.
 ///
-/// The uniform register at `uniform_at` is a descriptor, not part of the address, when
-/// `descriptor`.
+/// The uniform register at `uniform_at` is not part of the address if `descriptor` is set.
 fn addresses(warp: &Warp, i: &Instruction, wide: bool, uniform_at: Field, descriptor: bool) -> [u64; 32] {
     let base = if i.form == 4 && i.bit(field::UNIFORM) && !descriptor {
         // CAST: 6 bits.
@@ -115,7 +114,7 @@ fn addresses(warp: &Warp, i: &Instruction, wide: bool, uniform_at: Field, descri
     register_addresses(warp, i, wide, base)
 }
 
-/// Addresses from the register or pair A and a base.
+/// Returns addresses from the register or pair A and a base.
 pub(super) fn register_addresses(warp: &Warp, i: &Instruction, wide: bool, base: u64) -> [u64; 32] {
     let low = warp.row(i.a);
     let high = warp.row(if wide { Warp::next(i.a, 1) } else { RZ });
@@ -126,15 +125,15 @@ pub(super) fn register_addresses(warp: &Warp, i: &Instruction, wide: bool, base:
     out
 }
 
-/// Addresses of LDG, LD and their stores, as the encoding says.
+/// Returns the addresses of LDG, LD and their stores.
 pub(super) fn load_store_addresses(warp: &Warp, i: &Instruction, uniform_at: Field) -> [u64; 32] {
     let wide = i.bit(field::EXTENDED_ADDRESS) && (i.form == 1 || i.bit(field::WIDE));
     addresses(warp, i, wide, uniform_at, i.bit(field::DESCRIPTOR))
 }
 
-/// Addresses of an atomic, whose bits 90 and 76 mean something else.
+/// Returns the addresses of an atomic, whose fields differ from those of loads and stores.
 pub(super) fn atomic_addresses(warp: &Warp, i: &Instruction) -> [u64; 32] {
-    // With a uniform register beside it A may be 32 bits wide.
+    // With a uniform register, A may have 32 bits.
     let wide = match i.op {
         Op::Red => i.bit(field::WIDE),
         _ => i.form == 1 || i.bit(field::ATOMIC_WIDE),
@@ -148,7 +147,7 @@ pub(super) fn atomic_addresses(warp: &Warp, i: &Instruction) -> [u64; 32] {
     )
 }
 
-/// Refuses the first active address that is not a multiple of `bytes`.
+/// Returns a fault for the first active address that is not a multiple of `bytes`.
 pub(super) fn check_alignment(addresses: &[u64; 32], active: u32, bytes: u32) -> Outcome {
     let mask = u64::from(bytes) - 1;
     if addresses.iter().fold(0, |all, va| all | va) & mask == 0 {
@@ -164,7 +163,7 @@ pub(super) fn check_alignment(addresses: &[u64; 32], active: u32, bytes: u32) ->
 }
 
 impl Context<'_> {
-    /// Which space a generic address is in, and the offset there.
+    /// Returns the space of a generic address and the offset in it.
     pub(super) fn resolve(&self, va: u64) -> (Space, u64) {
         let within = |window: u64| va.checked_sub(window).filter(|&offset| offset < WINDOW_BYTES);
         if let Some(offset) = within(self.launch.shared_window) {
@@ -176,7 +175,7 @@ impl Context<'_> {
         }
     }
 
-    /// Index of the word of shared memory at `offset`.
+    /// Returns the index of the word of shared memory at `offset`.
     pub(super) fn shared_index(&self, offset: u64, bytes: u32) -> Result<usize, SmFaultCause> {
         if offset.checked_add(bytes.into()).is_none_or(|end| end > self.launch.shared_bytes.into()) {
             return Err(SmFaultCause::OutOfRange { space: "shared", offset, bytes });
@@ -185,9 +184,9 @@ impl Context<'_> {
         Ok((offset / 4) as usize)
     }
 
-    /// Index of the row of local memory at `offset` of the window.
+    /// Returns the index of the row of local memory at `offset` of the window.
     ///
-    /// The memory of a thread ends at the end of the window, where the stack begins.
+    /// A thread's memory ends at the end of the window, where the stack begins.
     fn local_index(&self, warp: &mut Warp, offset: u64, bytes: u32) -> Result<usize, SmFaultCause> {
         let size = u64::from(self.launch.local_bytes).min(WINDOW_BYTES);
         let first = WINDOW_BYTES - size;
@@ -202,7 +201,7 @@ impl Context<'_> {
         Ok(((offset - first) / 4) as usize)
     }
 
-    /// Finds the bytes that one lane accesses.
+    /// Locates the bytes that one lane accesses.
     #[inline(always)]
     fn place(
         &mut self,
@@ -236,9 +235,9 @@ impl Context<'_> {
         let mut words = [0; 4];
         match self.place(warp, lane, at, bytes, Access::Read)? {
             Place::Global(pointer) => {
-                // SAFETY: the port vouches for `bytes` bytes at `pointer`, which is aligned to
-                // them because `at` is and mappings are page aligned. Atomic, because others may
-                // write the memory at any time.
+                // SAFETY: the port guarantees access to `bytes` bytes at `pointer`. The pointer is aligned because
+                // `at` is aligned and mappings are page-aligned. Atomic, because other threads may write the memory
+                // at any time.
                 unsafe {
                     let double = |at| AtomicU64::from_ptr(pointer.cast::<u64>().add(at)).load(Relaxed);
                     match bytes {
@@ -318,7 +317,7 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Loads all active lanes into the registers from D up.
+    /// Loads all active lanes into the registers from D on.
     fn load_lanes(
         &mut self,
         warp: &mut Warp,
@@ -341,7 +340,7 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Stores all active lanes from the registers from `data` up.
+    /// Stores all active lanes from the registers from `data` on.
     fn store_lanes(
         &mut self,
         warp: &mut Warp,
@@ -372,7 +371,7 @@ pub(super) fn split(low: u64, high: u64) -> [u32; 4] {
     [low as u32, (low >> 32) as u32, high as u32, (high >> 32) as u32]
 }
 
-/// The data register of a store: bits 32 to 39.
+/// Returns the data register of a store.
 fn data(i: &Instruction) -> u8 {
     i.register(field::SLOT_REGISTER)
 }
@@ -383,8 +382,8 @@ pub(super) fn ldg(context: &mut Context, warp: &mut Warp, i: &Instruction, activ
     if let Some(runs) = global_runs(context, i, active, &addresses, Access::Read) {
         let row = warp.row_mut(i.d);
         for (half, run) in row.chunks_exact_mut(16).zip(runs) {
-            // SAFETY: the port vouches for 64 bytes; the target is half a row of ours. Words may be torn
-            // apart by concurrent writers only between lanes, as on hardware.
+            // SAFETY: the port guarantees access to 64 bytes, and the target is half a row of this warp. Concurrent
+            // writers can tear the data only between lanes, as on hardware.
             unsafe { core::ptr::copy_nonoverlapping(run.cast_const().cast(), half.as_mut_ptr(), 16) };
         }
         return Ok(());
@@ -405,7 +404,7 @@ fn ldg_lanes(
     context.load_lanes(warp, i, active, |_, lane| (Space::Global, addresses[lane]))
 }
 
-/// Counts loads that a spinning thread would use, `volatile` and stronger, as polls.
+/// Counts loads that a spinning thread would use (`volatile` and stronger) as polls.
 fn note_poll(warp: &mut Warp, i: &Instruction) {
     if matches!(i.bits(field::ORDER), 5..=8 | 10 | 12) {
         warp.poll(1);
@@ -438,8 +437,8 @@ fn stg_lanes(
     context.store_lanes(warp, i, active, data(i), |_, lane| (Space::Global, addresses[lane]))
 }
 
-/// Addresses of a generic access: those of LDG and STG, or without the uniform flag a register and
-/// a 32-bit offset.
+/// Returns the addresses of a generic access: those of LDG and STG, or without the uniform flag a register and a
+/// 32-bit offset.
 fn generic_addresses(warp: &Warp, i: &Instruction, uniform_at: Field) -> [u64; 32] {
     if i.bit(field::UNIFORM) {
         load_store_addresses(warp, i, uniform_at)
@@ -464,7 +463,7 @@ pub(super) fn st(context: &mut Context, warp: &mut Warp, i: &Instruction, active
     context.store_lanes(warp, i, active, data, |context, lane| context.resolve(addresses[lane]))
 }
 
-/// 32-bit addresses of a local or shared access: A times the stride, plus `base`, plus offset.
+/// Returns the 32-bit addresses of a local or shared access: A times the stride, plus `base`, plus offset.
 #[inline(always)]
 fn window_addresses(warp: &Warp, i: &Instruction, stride: u32, base: u32) -> Row {
     // CAST: the address is 32 bits wide.
@@ -477,7 +476,7 @@ fn window_addresses(warp: &Warp, i: &Instruction, stride: u32, base: u32) -> Row
     out
 }
 
-/// Addresses of a shared access; the uniform base is at `uniform_at` when the flag is set.
+/// Returns the addresses of a shared access. The uniform base is at `uniform_at` if the flag is set.
 #[inline(always)]
 pub(super) fn shared_addresses(warp: &Warp, i: &Instruction, uniform_at: Field) -> Row {
     let stride = match i.bits(field::STRIDE) {
@@ -489,7 +488,7 @@ pub(super) fn shared_addresses(warp: &Warp, i: &Instruction, uniform_at: Field) 
     window_addresses(warp, i, stride, base)
 }
 
-/// Addresses of the rows of LDSM: the bits that scale an index elsewhere choose its mode.
+/// Returns the row addresses of LDSM, where the field of the stride is the shape.
 pub(super) fn matrix_addresses(warp: &Warp, i: &Instruction) -> Row {
     // CAST: 6 bits.
     let base = if i.bit(field::UNIFORM) { warp.uniform(i.register(field::SLOT_UNIFORM)) } else { 0 };
@@ -500,7 +499,7 @@ pub(super) fn widen(row: &Row) -> [u64; 32] {
     row.map(u64::from)
 }
 
-/// Words of a shared access of whole words; 0 for parts of a word and sizes that do not exist.
+/// Returns the number of words of a shared access; 0 for partial words.
 #[inline(always)]
 fn whole_words(i: &Instruction) -> usize {
     match i.bits(field::SIZE) {
@@ -511,8 +510,8 @@ fn whole_words(i: &Instruction) -> usize {
     }
 }
 
-/// Indices of the first word of each lane, when all active lanes access `count` aligned words
-/// inside of shared memory; lanes that are not active get the index of one that is.
+/// Returns the index of the first word of each lane if all active lanes access `count` aligned words inside shared
+/// memory. Inactive lanes get the index of an active one.
 #[inline(always)]
 fn shared_words(context: &Context, addresses: &Row, active: u32, count: usize) -> Option<[usize; 32]> {
     let instead = addresses[active.trailing_zeros() as usize & 31];
@@ -596,7 +595,7 @@ fn sts_lanes(
     context.store_lanes(warp, i, active, data(i), |_, lane| (Space::Shared, addresses[lane].into()))
 }
 
-/// Addresses of a local access, relative to the window.
+/// Returns the addresses of a local access, relative to the window.
 fn local_addresses(warp: &Warp, i: &Instruction) -> Row {
     window_addresses(warp, i, 0, 0)
 }

@@ -1,9 +1,8 @@
 //! Execution of decoded instructions on a warp.
 //!
-//! Each operation reads its sources for all 32 lanes, computes a row of results and writes the
-//! lanes that are active: the path's lanes whose guard predicate is true. The loops have a fixed
-//! trip count and no branches, so the compiler turns them into vector code; the interpreter's loop
-//! is compiled a second time with AVX2 and FMA for hosts that have them.
+//! Each operation reads its sources for all 32 lanes, computes a row of results and writes the active lanes: the
+//! path's lanes whose guard predicate is true. The loops have a fixed trip count and no branches, so the compiler
+//! vectorises them. The interpreter's loop is compiled a second time with AVX2 and FMA for hosts that support them.
 
 mod atomic;
 mod collective;
@@ -31,36 +30,36 @@ use super::program::Program;
 use super::warp::{Row, Warp, lanes};
 use super::{Launch, SmFault, SmFaultCause};
 
-/// Everything a warp shares with the other warps of its CTA and its grid.
+/// Data that a warp shares with the other warps of its CTA and its grid.
 pub(crate) struct Context<'a> {
-    /// What runs.
+    /// The launch.
     pub(crate) launch: &'a Launch,
     /// Constant banks.
     pub(crate) constants: &'a Constants,
     /// Global memory.
     pub(crate) port: &'a mut Port,
-    /// Counts executed instructions, when that is asked for.
+    /// Counter of executed instructions.
     pub(crate) counter: &'a mut Counter,
     /// Shared memory of the CTA, in words.
     pub(crate) shared: &'a mut [u32],
     /// Index of the CTA in the grid.
     pub(crate) block: [u32; 3],
-    /// SM that the CTA is on.
+    /// SM that executes the CTA.
     pub(crate) sm: u32,
     /// Whether it is the CTA's turn to execute ordered instructions.
     pub(crate) in_turn: bool,
-    /// Ordered instructions that have been executed.
+    /// Number of executed ordered instructions.
     pub(crate) ordered: u32,
 }
 
-/// Why a warp was left.
+/// Reason why a warp stopped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stop {
-    /// The instructions it was given are used up.
+    /// The fuel is used up.
     Fuel,
     /// No path can run.
     Blocked,
-    /// The next instruction has to wait until it is the CTA's turn.
+    /// The next instruction must wait for the CTA's turn.
     Ordered,
     /// Lanes have exited.
     Exited,
@@ -68,17 +67,17 @@ pub(crate) enum Stop {
     Arrived(Arrival),
 }
 
-/// What comes after an instruction.
+/// Control flow after an instruction.
 enum Flow {
-    /// The next one.
+    /// Continue with the next instruction.
     Next,
-    /// Whatever the warp's paths say.
+    /// Continue as the warp's paths say.
     Moved,
-    /// Something that concerns the CTA.
+    /// Stop: the CTA is concerned.
     Stop(Stop),
 }
 
-/// A fault and the lane that raised it; `None`: the instruction as such.
+/// A fault and the lane that raised it; `None` for the instruction as a whole.
 struct Trap {
     lane: Option<usize>,
     cause: SmFaultCause,
@@ -92,12 +91,12 @@ impl From<SmFaultCause> for Trap {
 
 type Outcome = Result<(), Trap>;
 
-/// What a run has cost.
+/// Executed instructions of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spent {
     /// Warp instructions.
     pub(crate) warp: u64,
-    /// Lanes of these instructions.
+    /// Active lanes of these instructions.
     pub(crate) lane: u64,
 }
 
@@ -108,7 +107,7 @@ impl core::ops::AddAssign for Spent {
     }
 }
 
-/// Whether the host has the vector extensions of the fast version of the loop.
+/// Returns whether the host has the vector extensions of the fast loop.
 #[cfg(target_arch = "x86_64")]
 fn has_vectors() -> bool {
     static HAS: std::sync::LazyLock<bool> =
@@ -120,7 +119,7 @@ fn has_vectors() -> bool {
 ///
 /// # Errors
 ///
-/// The fault of the instruction that could not be executed.
+/// Returns the fault of the instruction that could not be executed.
 pub(crate) fn run(
     program: &mut Program,
     context: &mut Context,
@@ -130,7 +129,7 @@ pub(crate) fn run(
 ) -> Result<Stop, SmFault> {
     #[cfg(target_arch = "x86_64")]
     if has_vectors() {
-        // SAFETY: the features have been detected; the function touches nothing but its arguments.
+        // SAFETY: the features have been detected; the function accesses only its arguments.
         return unsafe { run_vectors(program, context, warp, fuel, spent) };
     }
     run_loop(program, context, warp, fuel, spent)
@@ -140,7 +139,7 @@ pub(crate) fn run(
 ///
 /// # Safety
 ///
-/// The host has both features.
+/// The host must support the features.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
 unsafe fn run_vectors(
@@ -190,7 +189,7 @@ fn run_loop(
             Ok(Flow::Moved) => {}
             Ok(Flow::Stop(stop)) => {
                 if matches!(stop, Stop::Ordered) {
-                    // It has not been executed.
+                    // It was not executed.
                     spent.warp -= 1;
                     spent.lane -= u64::from(active.count_ones());
                 }
@@ -202,7 +201,7 @@ fn run_loop(
     }
 }
 
-/// Lanes that the guard lets execute.
+/// Returns the lanes whose guard is true.
 #[inline(always)]
 fn guard(warp: &Warp, instruction: &Instruction) -> u32 {
     if instruction.uniform_guard {
@@ -212,7 +211,7 @@ fn guard(warp: &Warp, instruction: &Instruction) -> u32 {
     }
 }
 
-/// Completes a fault with where it happened.
+/// Adds the location to a fault.
 #[cold]
 fn place(context: &Context, warp: &Warp, pc: u64, active: u32, trap: Trap) -> SmFault {
     let lane = trap.lane.unwrap_or(active.trailing_zeros() as usize & 31);
@@ -224,7 +223,7 @@ fn place(context: &Context, warp: &Warp, pc: u64, active: u32, trap: Trap) -> Sm
     }
 }
 
-/// The frequent operations, compiled into the loop; the others are reached by a call.
+/// Executes the frequent operations, which are inlined into the loop; all others need a call.
 #[inline(always)]
 fn execute(context: &mut Context, warp: &mut Warp, i: &Fetched, active: u32) -> Result<Flow, Trap> {
     match i.op {
@@ -358,7 +357,7 @@ fn execute_rare(context: &mut Context, warp: &mut Warp, i: &Fetched, active: u32
     Ok(Flow::Next)
 }
 
-/// Executes an instruction that is counted, or that waits until it is the CTA's turn.
+/// Executes an instruction that is counted or must wait for the CTA's turn.
 fn watched(context: &mut Context, warp: &mut Warp, i: &Fetched, active: u32) -> Result<Flow, Trap> {
     if i.is_ordered() {
         if !context.in_turn {
@@ -375,14 +374,14 @@ fn watched(context: &mut Context, warp: &mut Warp, i: &Fetched, active: u32) -> 
     flow
 }
 
-/// A trap that names the instruction as not modelled.
+/// Returns a trap that reports the instruction as not modelled.
 #[cold]
 fn unmodelled(i: &Instruction) -> Trap {
     SmFaultCause::Unmodelled { mnemonic: i.mnemonic(), word: i.word() }.into()
 }
 
 impl Context<'_> {
-    /// The value of a source that is the same for all lanes; `None` for a register.
+    /// Returns the value of a source that is the same for all lanes; `None` for a register.
     #[inline(always)]
     fn scalar(&self, warp: &Warp, source: Source) -> Result<Option<u32>, Trap> {
         Ok(match source {
@@ -393,7 +392,7 @@ impl Context<'_> {
         })
     }
 
-    /// The values of a source for all lanes; those that are the same for all are spread in `room`.
+    /// Returns the values of a source for all lanes. A value that is the same for all is broadcast into `room`.
     #[inline(always)]
     fn values<'w>(&self, warp: &'w Warp, source: Source, room: &'w mut Row) -> Result<&'w Row, Trap> {
         if let Source::Register(number) = source {
@@ -403,7 +402,7 @@ impl Context<'_> {
         Ok(room)
     }
 
-    /// The values of a 64-bit source, low and high words.
+    /// Returns the values of a 64-bit source: low and high words.
     fn pairs(&self, warp: &Warp, source: Source) -> Result<[Row; 2], Trap> {
         let spread = |value: u64| {
             // CAST: the halves of the value.
@@ -421,13 +420,13 @@ impl Context<'_> {
 }
 
 impl Warp {
-    /// The second register of a uniform pair; URZ stays URZ.
+    /// Returns the second register of a uniform pair; URZ for URZ.
     fn next_uniform(number: u8) -> u8 {
         if number == URZ { number } else { number + 1 }
     }
 }
 
-/// `f` of one source.
+/// Writes `f` of one source.
 #[inline(always)]
 fn map1(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, f: impl Fn(u32) -> u32) -> Outcome {
     let mut room = [0; 32];
@@ -440,7 +439,7 @@ fn map1(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, f: imp
     Ok(())
 }
 
-/// `f` of the register A and the source B.
+/// Writes `f` of the register A and the source B.
 #[inline(always)]
 fn map2(
     context: &Context,
@@ -460,7 +459,7 @@ fn map2(
     Ok(())
 }
 
-/// `f` of the register A and the sources B and C.
+/// Writes `f` of the register A and the source B.
 #[inline(always)]
 fn map3(
     context: &Context,
@@ -481,7 +480,7 @@ fn map3(
     Ok(())
 }
 
-/// `f` of the register A, the sources B and C, and the lane of a predicate operand.
+/// Writes `f` of the register A, the sources B and C, and the lane of a predicate operand.
 #[inline(always)]
 fn map3p(
     context: &Context,
@@ -504,7 +503,7 @@ fn map3p(
     Ok(())
 }
 
-/// Lanes in which `f` of A and B is true.
+/// Returns the lanes in which `f` of A and B is true.
 #[inline(always)]
 fn lanes_where(a: &Row, b: &Row, f: impl Fn(u32, u32) -> bool) -> u32 {
     let mut mask = 0;
@@ -514,7 +513,7 @@ fn lanes_where(a: &Row, b: &Row, f: impl Fn(u32, u32) -> bool) -> u32 {
     mask
 }
 
-/// Combines the outcome of a compare with a predicate and writes both destinations.
+/// Combines the outcome of a comparison with a predicate and writes both destinations.
 #[inline(always)]
 fn set_compared(warp: &mut Warp, i: &Instruction, active: u32, outcome: u32, combine: u32) {
     let with = warp.predicate(i.source_predicate(field::CONDITION));

@@ -1,6 +1,6 @@
-//! Accesses in which the lanes of a warp, or of half a warp, read or write words that lie side by side.
+//! Accesses of a warp or half a warp to consecutive words.
 //!
-//! Most kernels do little else; such accesses are copies of a row instead of 32 single ones.
+//! Such accesses dominate most kernels. They copy a row instead of 32 single words.
 
 use sass::{Instruction, field};
 
@@ -8,7 +8,7 @@ use super::Context;
 use crate::mmu::Access;
 use crate::sm::warp::{FULL, Row, Warp};
 
-/// Whether lanes access consecutive words.
+/// Returns whether the lanes access consecutive words.
 #[inline(always)]
 fn consecutive(addresses: &[u64; 32]) -> bool {
     let mut apart = 0;
@@ -18,19 +18,18 @@ fn consecutive(addresses: &[u64; 32]) -> bool {
     apart == 0
 }
 
-/// How the words that half a warp accesses lie. Tiles with rows of 16 words, the most usual ones, are
-/// accessed in such halves.
+/// Access pattern of half a warp. Tiles with rows of 16 words, the most common ones, are accessed in halves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Half {
-    /// One after the other.
+    /// Consecutive words.
     Run,
-    /// All lanes access the same.
+    /// All lanes access the same word.
     Same,
-    /// Otherwise.
+    /// Any other pattern.
     Apart,
 }
 
-/// How the words of the half warp that begins at lane `first` lie.
+/// Returns the access pattern of the half warp that begins at lane `first`.
 #[inline(always)]
 fn half<T: Copy + Into<u64>>(addresses: &[T; 32], first: usize) -> Half {
     let start = addresses[first].into();
@@ -46,12 +45,12 @@ fn half<T: Copy + Into<u64>>(addresses: &[T; 32], first: usize) -> Half {
     }
 }
 
-/// Loads words of shared memory that lie in runs, for all lanes; whether they do.
+/// Loads runs of shared-memory words for all lanes. Returns false if the words are not in runs.
 #[inline(always)]
 pub(super) fn lds_runs(context: &Context, warp: &mut Warp, i: &Instruction, addresses: &Row) -> bool {
     let limit = context.launch.shared_bytes as usize;
     let halves = [0, 16].map(|first| (first, half(addresses, first), addresses[first] as usize));
-    // A loop, since the closures of an iterator would be compiled without vectors and called.
+    // A loop, because closures of an iterator would be compiled without vectors and called.
     for (_, kind, at) in halves {
         let reach = match kind {
             Half::Run => 64,
@@ -74,8 +73,8 @@ pub(super) fn lds_runs(context: &Context, warp: &mut Warp, i: &Instruction, addr
     true
 }
 
-/// Pointers to the words that the two halves of a warp access, when all lanes do and each half accesses a
-/// run of words that is mapped.
+/// Returns pointers to the words of the two halves of a warp if all lanes are active and each half accesses a mapped
+/// run of words.
 #[inline(always)]
 pub(super) fn global_runs(
     context: &Context,
@@ -91,7 +90,7 @@ pub(super) fn global_runs(
     if consecutive(addresses)
         && let Some(pointer) = context.port.at_hand(addresses[0], 128, access)
     {
-        // SAFETY: the port vouches for 128 bytes.
+        // SAFETY: the port guarantees access to 128 bytes.
         return Some([pointer, unsafe { pointer.add(64) }]);
     }
     if half(addresses, 0) != Half::Run || half(addresses, 16) != Half::Run {

@@ -1,6 +1,6 @@
-//! Special registers: who and where a thread is, and what time it is.
+//! Special registers: thread and block indices, clocks and others.
 //!
-//! Source: section 6 of the SASS fact sheet.
+//! Source: compiled code for sm_87 and its disassembly.
 
 use std::sync::LazyLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -11,20 +11,20 @@ use super::memory::WINDOW_BYTES;
 use super::{Context, Outcome, Trap, unmodelled};
 use crate::sm::warp::{Row, Warp};
 
-/// The `%clock` of the SMs: nanoseconds of the host, a clock of 1 GHz.
+/// Returns `%clock`: host nanoseconds, which is a clock of 1 GHz.
 fn clock() -> u64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-    // CAST: enough for 500 years.
+    // CAST: lasts 500 years.
     START.elapsed().as_nanos() as u64
 }
 
-/// The `%globaltimer`: nanoseconds of the host's real-time clock.
+/// Returns `%globaltimer`: nanoseconds of the host's real-time clock.
 fn global_timer() -> u64 {
-    // CAST: enough for 500 years.
+    // CAST: lasts 500 years.
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }
 
-/// The values of a 32-bit special register.
+/// Returns the values of a 32-bit special register.
 fn value(context: &Context, warp: &Warp, i: &Instruction, number: u32) -> Result<Row, Trap> {
     let launch = context.launch;
     let all = |value: u32| Ok([value; 32]);
@@ -57,7 +57,7 @@ fn value(context: &Context, warp: &Warp, i: &Instruction, number: u32) -> Result
         67 => all(context.sm),
         82 => all(global_timer() as u32),
         83 => all((global_timer() >> 32) as u32),
-        // Performance counters, which do not count.
+        // Performance counters, which always read 0.
         100..=131 => all(0),
         255 => all(0),
         _ => Err(unmodelled(i)),
@@ -69,13 +69,13 @@ pub(super) fn read(context: &Context, warp: &mut Warp, i: &Instruction, active: 
     let number = i.bits(field::SPECIAL);
     if i.op == Op::S2ur {
         let values = value(context, warp, i, number)?;
-        // CAST: 6 bits are looked at.
+        // CAST: 6 bits are used.
         warp.set_uniform(i.d, values[active.trailing_zeros() as usize & 31]);
         return Ok(());
     }
     let values = value(context, warp, i, number)?;
     if i.op == Op::Cs2r && i.bit(field::SPECIAL_WIDE) {
-        // The pair must come from one reading of the clock.
+        // Both words must come from one reading of the clock.
         let wide = match number {
             80 => Some(clock()),
             82 => Some(global_timer()),

@@ -10,7 +10,7 @@ use crate::sm::numeric::sparse::{self, Metadata};
 use crate::sm::numeric::{Rounding, f64 as double};
 use crate::sm::warp::{FULL, Row, Warp};
 
-/// `count` consecutive registers; the rest of the array is zero.
+/// Returns `count` consecutive registers; the rest of the array is zero.
 fn group(warp: &Warp, register: u8, count: u8) -> [Row; 4] {
     let mut out = [[0; 32]; 4];
     for step in 0..count {
@@ -19,7 +19,7 @@ fn group(warp: &Warp, register: u8, count: u8) -> [Row; 4] {
     out
 }
 
-/// The number of a register source; all sources of these instructions are registers.
+/// Returns the number of a register source; all sources of these instructions are registers.
 fn number(source: Source) -> u8 {
     match source {
         Source::Register(number) => number,

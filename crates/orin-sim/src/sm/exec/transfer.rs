@@ -1,4 +1,4 @@
-//! Constant loads, matrix loads, copies between spaces and questions about addresses.
+//! Constant loads, matrix loads, copies between spaces and address queries.
 
 use sass::{Instruction, RZ, field};
 
@@ -11,7 +11,7 @@ use crate::sm::SmFaultCause;
 use crate::sm::warp::{FULL, Warp};
 
 impl Context<'_> {
-    /// Loads from a constant bank: low and high word.
+    /// Loads from a constant bank. Returns low and high word.
     pub(super) fn load_constant(&self, i: &Instruction, at: u32) -> Result<[u32; 2], SmFaultCause> {
         // CAST: 5 bits.
         let bank = i.register(field::BANK);
@@ -90,10 +90,9 @@ pub(super) fn ldsm(context: &mut Context, warp: &mut Warp, i: &Instruction, acti
 
 /// LDGSTS: an asynchronous copy from global to shared memory, done at once.
 ///
-/// Lanes whose predicate operand is false fill the destination with zeros: the compiler's way to say
-/// that nothing is to be read. With the ZFILL modifier the low bits of the source address, which an
-/// aligned address has no use for, are the number of bytes at the end that become zero: the compiler
-/// adds the access size less the source size to the address, modulo the access size.
+/// Lanes whose predicate operand is false fill the destination with zeros; compilers use it for sources of size 0.
+/// With ZFILL the low bits of the source address, unused in an aligned address, are the number of bytes at the end
+/// that become zero. The compiler adds the access size minus the source size to the address, modulo the access size.
 pub(super) fn ldgsts(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let bytes = match i.bits(field::SIZE) {
         4 => 4,
@@ -131,7 +130,7 @@ pub(super) fn ldgsts(context: &mut Context, warp: &mut Warp, i: &Instruction, ac
     Ok(())
 }
 
-/// The first `count` bytes of four words, zeros behind them.
+/// Returns the first `count` bytes of four words, followed by zeros.
 fn first_bytes(words: [u32; 4], count: u64) -> [u32; 4] {
     let mut left = count;
     words.map(|word| {
@@ -142,7 +141,7 @@ fn first_bytes(words: [u32; 4], count: u64) -> [u32; 4] {
     })
 }
 
-/// QSPC: whether a generic address lies in a space.
+/// QSPC: whether a generic address is in a space.
 pub(super) fn qspc(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let space = match i.bits(field::SPACE) {
         0 => Space::Global,

@@ -7,7 +7,7 @@ use crate::sm::numeric::IntCompare;
 use crate::sm::numeric::int::{self, Addend, PermuteMode};
 use crate::sm::warp::Warp;
 
-/// A uniform source; registers of the uniform datapath are all uniform.
+/// Returns a uniform source; all registers of the uniform datapath are uniform.
 fn operand(context: &Context, warp: &Warp, source: Source) -> Result<u32, Trap> {
     Ok(context.scalar(warp, source)?.unwrap_or(0))
 }
@@ -146,7 +146,7 @@ fn plop3(warp: &mut Warp, i: &Instruction, a: bool) {
     warp.set_uniform_predicate(i.target_predicate(field::TARGET_2), int::plop3(a, b, c, second));
 }
 
-/// UPLOP3 whose inputs are signs of registers: B, besides C, or all three.
+/// UPLOP3 with the signs of B, of B and C, or of all sources.
 fn plop3_sign(warp: &mut Warp, i: &Instruction, registers: [u32; 3], first: bool) {
     let mut inputs = registers.map(|value| value >> 31 != 0);
     if i.op != Op::Uplop3Signs {

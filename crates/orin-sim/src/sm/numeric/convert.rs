@@ -20,8 +20,8 @@ pub enum Float {
 }
 
 impl Float {
-    /// The format that a size field (bits 75 and 76, or 84 and 85) names: 1 is binary16, 2
-    /// binary32, 3 binary64; `None` for other values. bfloat16 is not reached by these fields.
+    /// Decodes a size field: 1 is binary16, 2 binary32, 3 binary64; `None` for other values. These fields cannot
+    /// select bfloat16.
     #[must_use]
     pub const fn from_field(field: u32) -> Option<Self> {
         match field {
@@ -60,7 +60,7 @@ pub const fn modify(format: Float, bits: u64, absolute: bool, negate: bool) -> u
     (if absolute { bits & !sign } else { bits }) ^ if negate { sign } else { 0 }
 }
 
-/// What a pattern stands for.
+/// Value of a pattern.
 enum Value {
     Nan,
     Infinite { negative: bool },
@@ -83,8 +83,8 @@ const fn flush_if(format: Float, bits: u64, ftz: bool) -> u64 {
 
 /// Converts between formats (F2F, HADD2.F32 as a widening, F2F.BF16.F32).
 ///
-/// Overflow gives infinity or the largest number as the rounding wants. `ftz` flushes binary32
-/// sources and results.
+/// Overflow gives infinity or the largest number, as the rounding mode requires. `ftz` flushes binary32 sources and
+/// results.
 #[must_use]
 pub fn f2f(from: Float, to: Float, bits: u64, rounding: Rounding, ftz: bool) -> u64 {
     let x = widen(from, flush_if(from, bits, ftz));
@@ -96,7 +96,7 @@ pub fn f2f(from: Float, to: Float, bits: u64, rounding: Rounding, ftz: bool) -> 
     }
 }
 
-/// The value of a pattern: every format fits binary64.
+/// Returns the value of a pattern; binary64 contains every format.
 #[inline]
 fn widen(from: Float, bits: u64) -> f64 {
     match from {
@@ -158,11 +158,11 @@ pub struct Integer {
 }
 
 impl Integer {
-    /// The type that a size field (0 to 3: 8, 16, 32, 64 bits) and a signedness bit name.
+    /// Decodes a size field (0 to 3: 8, 16, 32, 64 bits) and a signedness bit.
     ///
     /// # Panics
     ///
-    /// When `size` is above 3.
+    /// If `size` is above 3.
     #[must_use]
     pub const fn from_field(size: u32, signed: bool) -> Self {
         assert!(size < 4, "a size field has two bits");
@@ -188,7 +188,7 @@ impl Integer {
         }
     }
 
-    /// The value of the low bits of a register or register pair.
+    /// Returns the value of the low bits of a register or register pair.
     const fn read(self, bits: u64) -> i128 {
         let unused = 64 - self.bits;
         if self.signed {
@@ -233,7 +233,7 @@ pub fn f2ip(a: u32, b: u32, c: u32, signed: bool, rounding: Rounding, relu: bool
     c >> (16 * u32::from(upper)) << 16 | byte(a) << 8 | byte(b)
 }
 
-/// Integer to floating point (I2F, I2FP): the low bits of `bits` that `from` says.
+/// Integer to floating point (I2F, I2FP): converts the low bits of `bits`, as many as `from` has.
 #[must_use]
 pub fn i2f(from: Integer, to: Float, bits: u64, rounding: Rounding) -> u64 {
     let value = from.read(bits);
@@ -260,7 +260,7 @@ pub fn frnd(format: Float, bits: u64, rounding: Rounding, ftz: bool) -> u64 {
     match decode(format, bits) {
         Value::Nan => format.nan(),
         Value::Infinite { .. } => bits,
-        // No fraction: nothing to round, and perhaps too large for an integer.
+        // There is no fraction, and the value may be too large for an integer.
         Value::Finite(value) if value.exponent >= 0 => bits,
         Value::Finite(value) => {
             // Below 2^53: the integral value is exact in the format.
@@ -362,7 +362,7 @@ mod tests {
             for ((from, shape), bits) in FLOATS.into_iter().zip(patterns) {
                 let Some(value) = Dyadic::decode(shape, bits) else { continue };
                 for rounding in Rounding::ALL {
-                    // Numbers of 2^100 and more are out of range whatever their low bits are.
+                    // Numbers from 2^100 on are out of range whatever their low bits are.
                     let rounded = value.clamped_to_integer(rounding);
                     let expected = rounded.clamp(low, high) as u64;
                     prop_assert_eq!(f2i(from, to, bits, rounding, false, true), expected);

@@ -74,25 +74,25 @@ pub const fn widen(kind: Half, x: u16) -> u32 {
     }
 }
 
-/// Which half of a register each lane of an operand reads (two bits per operand).
+/// The half of a register that each lane of an operand reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Swizzle {
-    /// Each lane its own half.
+    /// Each lane reads its own half.
     H1H0,
-    /// Both lanes the register as one binary32.
+    /// Both lanes read the register as one binary32.
     F32,
-    /// Both lanes the low half.
+    /// Both lanes read the low half.
     H0H0,
-    /// Both lanes the high half.
+    /// Both lanes read the high half.
     H1H1,
 }
 
 impl Swizzle {
-    /// The selection that a two-bit instruction field names.
+    /// Decodes a two-bit instruction field.
     ///
     /// # Panics
     ///
-    /// When `field` is above 3.
+    /// If `field` is above 3.
     #[must_use]
     pub const fn from_field(field: u32) -> Self {
         [Self::H1H0, Self::F32, Self::H0H0, Self::H1H1][field as usize]
@@ -104,7 +104,7 @@ impl Swizzle {
 pub struct Operand {
     /// Format of the halves.
     pub kind: Half,
-    /// Which half goes to which lane.
+    /// Half that each lane reads.
     pub swizzle: Swizzle,
     /// Take the absolute value.
     pub absolute: bool,
@@ -162,7 +162,7 @@ fn finish(kind: Half, x: f64, ftz: bool) -> u16 {
     if !ftz || result & 0x7fff > kind.min_normal() {
         return result;
     }
-    // As in binary32: 2^8 further up rounding has the full precision.
+    // As in binary32: scaled up by 2^8, rounding has full precision.
     let lifted = soft::narrow(x * 256.0, kind.format(), Rounding::Nearest) as u16 & 0x7fff;
     if lifted < 9 * kind.min_normal() { result & 0x8000 } else { result }
 }
@@ -258,7 +258,7 @@ pub const fn relu(kind: Half, x: u16) -> u16 {
     }
 }
 
-/// The half that HSET2 writes for a predicate: all ones or zeros, or one and zero with `.BF`.
+/// Returns the half that HSET2 writes for a predicate: all ones or zeros, or one and zero with `.BF`.
 #[inline]
 #[must_use]
 pub const fn set(kind: Half, predicate: bool, as_float: bool) -> u16 {

@@ -1,11 +1,11 @@
 //! binary32: FADD, FMUL, FFMA, FMNMX, FSETP, FSET, FSEL, FCHK, FSWZADD.
 //!
-//! Rounding to nearest without flushing is the host's own arithmetic. Everything else is computed
-//! in binary64, where a product of two binary32 is exact and a sum is rounded to odd, and rounded
-//! once from there: exact for all four modes, subnormal results included.
+//! Rounding to nearest without flushing uses the host's arithmetic. Everything else is computed in binary64, where a
+//! product of two binary32 is exact and a sum is rounded to odd, and then rounded once. The result is exact for all
+//! four modes, including subnormal results.
 //!
-//! Operand modifiers come first: [`modify`] applies `|x|` and then `-x` to the sign bit, of a NaN
-//! too, and FTZ flushes what it yields.
+//! Operand modifiers apply first: [`modify`] applies `|x|` and then `-x` to the sign bit, including that of a NaN.
+//! FTZ flushes the result of that.
 
 use super::soft::add_to_odd;
 use super::{FloatCompare, Rounding};
@@ -19,10 +19,10 @@ const SIGN: u32 = 0x8000_0000;
 const INFINITY: u32 = 0x7f80_0000;
 const MIN_NORMAL: u32 = 0x0080_0000;
 
-/// The scale factors of FMUL (bits 84 to 86), as the power of two that multiplies the product.
+/// Returns the scale of FMUL as the power of two that multiplies the product.
 ///
-/// Field values 1 to 7 are `.D8 .D4 .D2`, none, `.M2 .M4 .M8`; `None` for 0, which is illegal, and
-/// for values that do not fit the field.
+/// Field values 1 to 7 are `.D8 .D4 .D2`, none, `.M2 .M4 .M8`; `None` for 0, which is illegal, and for values above
+/// 7.
 #[must_use]
 pub const fn multiply_scale(field: u32) -> Option<i32> {
     if field == 0 || field > 7 { None } else { Some(field as i32 - 4) }
@@ -81,7 +81,7 @@ pub(super) fn narrow(x: f64, rounding: Rounding) -> f32 {
         Rounding::Zero => x > 0.0,
         Rounding::Up | Rounding::Nearest => false,
     };
-    // The other neighbour when nearest went to the wrong side; comparisons with NaN are false.
+    // The other neighbour if nearest rounded in the wrong direction; comparisons with NaN are false.
     if down && back > x {
         nearest.next_down()
     } else if !down && back < x {
@@ -146,7 +146,7 @@ pub fn mul(a: u32, b: u32, rounding: Rounding, ftz: bool) -> u32 {
 
 /// `a * b * 2^scale` in one rounding (FMUL with a scale, see [`multiply_scale`]).
 ///
-/// `scale` is in -3 to 3. That FTZ looks at the scaled product is an assumption.
+/// `scale` is in -3 to 3. That FTZ applies to the scaled product is an assumption.
 #[inline]
 #[must_use]
 pub fn mul_scaled(a: u32, b: u32, scale: i32, rounding: Rounding, ftz: bool) -> u32 {
@@ -163,7 +163,7 @@ pub fn fma(a: u32, b: u32, c: u32, rounding: Rounding, ftz: bool) -> u32 {
     finish(sum(widen(a) * widen(b), widen(c), rounding), rounding, ftz)
 }
 
-/// Whether a product is zero under FMZ: one factor is zero or subnormal, whatever the other is.
+/// Returns whether a product is zero under FMZ: one factor is zero or subnormal, whatever the other is.
 #[inline]
 #[must_use]
 pub const fn fmz_product_is_zero(a: u32, b: u32) -> bool {
@@ -184,7 +184,7 @@ pub fn fma_fmz(a: u32, b: u32, c: u32, rounding: Rounding) -> u32 {
     if fmz_product_is_zero(a, b) { add(0, c, rounding, true) } else { fma(a, b, c, rounding, true) }
 }
 
-/// Compares for [`FloatCompare::holds`]: `None` when one of the two is NaN.
+/// Compares for [`FloatCompare::holds`]; `None` if an operand is NaN.
 #[inline]
 #[must_use]
 pub fn order(a: u32, b: u32, ftz: bool) -> Option<core::cmp::Ordering> {
@@ -199,7 +199,7 @@ pub fn compare(op: FloatCompare, a: u32, b: u32, ftz: bool) -> bool {
     op.holds(order(a, b, ftz))
 }
 
-/// The binary32 that FSET writes for a predicate: one or zero.
+/// Returns the binary32 that FSET writes for a predicate: one or zero.
 #[inline]
 #[must_use]
 pub const fn set(predicate: bool) -> u32 {
@@ -216,8 +216,8 @@ pub const fn select(predicate: bool, a: u32, b: u32, ftz: bool) -> u32 {
 
 /// The lesser of two values (FMNMX with a true predicate): `-0` is below `+0`.
 ///
-/// Of a number and a NaN it is the number, of two NaN the canonical NaN; with `nan` (`.NAN`) one
-/// NaN is enough for that.
+/// Returns the number if one operand is NaN, and the canonical NaN if both are. With `nan` (`.NAN`) one NaN suffices
+/// for NaN.
 #[inline]
 #[must_use]
 pub const fn min(a: u32, b: u32, nan: bool, ftz: bool) -> u32 {
@@ -261,7 +261,7 @@ const fn rank(x: u32) -> i32 {
     x ^ ((x >> 31) & i32::MAX)
 }
 
-/// Gives `result` the exclusive or of the signs of two registers (`.XORSIGN` of FMNMX).
+/// Sets the sign of `result` to the exclusive or of the signs of two registers (`.XORSIGN` of FMNMX).
 ///
 /// PTX `min.xorsign.abs` compiles to `FMNMX.XORSIGN d, |a|, |b|`, so `a` and `b` are the operands
 /// before their modifiers. A NaN stays canonical.
@@ -271,13 +271,12 @@ pub const fn xor_sign(result: u32, a: u32, b: u32) -> u32 {
     if is_nan(result) { result } else { (result & !SIGN) | ((a ^ b) & SIGN) }
 }
 
-/// Whether `a / b` needs the slow division routine (FCHK).
+/// Returns whether `a / b` needs the slow division routine (FCHK).
 ///
-/// True unless one Newton step from the reciprocal of `b` gives the correctly rounded quotient
-/// without leaving the normal range on the way. The rule of the hardware is not published; code
-/// is right with any rule that is true at least where it must be, and this one is
-/// conservative: exponents of the divisor at the ends of the range, of a small dividend (whose
-/// remainder would be subnormal), or of an extreme quotient.
+/// True unless one Newton step from the reciprocal of `b` gives the correctly rounded quotient without leaving the
+/// normal range. The hardware's rule is not published. Code is correct with any rule that is true at least where
+/// necessary. This rule is conservative: it is true for exponents of the divisor at the ends of the range, of a small
+/// dividend (whose remainder would be subnormal), or of an extreme quotient.
 #[inline]
 #[must_use]
 pub const fn division_check(a: u32, b: u32) -> bool {
@@ -286,7 +285,7 @@ pub const fn division_check(a: u32, b: u32) -> bool {
     a < 24 || a == 0xff || b <= 1 || b >= 253 || quotient < -125 || quotient > 126
 }
 
-/// What FSWZADD does in one lane of a quad.
+/// Operation of FSWZADD in one lane of a quad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SwizzleAdd {
     /// `a + b`, printed `PP`.
@@ -295,14 +294,13 @@ pub enum SwizzleAdd {
     SubtractSecond,
     /// `b - a`, printed `NP`.
     SubtractFirst,
-    /// `b` alone, printed `ZP`: what the operation was called (move the second) on the quad
-    /// instruction of earlier generations.
+    /// `b` alone, printed `ZP`; earlier generations' quad instruction called it "move the second".
     MoveSecond,
 }
 
 impl SwizzleAdd {
-    /// The operation of quad position `lane & 3` in the immediate of FSWZADD (bits 32 to 39): two
-    /// bits per position, the first position in the highest.
+    /// Decodes the operation of quad position `lane & 3` from the immediate of FSWZADD: two bits per position, the
+    /// first position in the highest.
     #[must_use]
     pub const fn of_lane(code: u8, lane: u32) -> Self {
         match (code >> (6 - 2 * (lane & 3))) & 3 {

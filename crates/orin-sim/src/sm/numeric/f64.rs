@@ -1,7 +1,7 @@
 //! binary64: DADD, DMUL, DFMA, DSETP.
 //!
-//! Rounding to nearest is the host's own arithmetic; the directed modes are rare (division and
-//! conversion sequences) and computed in integers. There is no FTZ for binary64.
+//! Rounding to nearest uses the host's arithmetic. The directed modes are rare (division and conversion sequences)
+//! and are computed in integers. There is no FTZ for binary64.
 
 use super::soft::{Exact, F64};
 use super::{FloatCompare, Rounding};
@@ -37,7 +37,7 @@ pub fn add(a: u64, b: u64, rounding: Rounding) -> u64 {
     let nearest = f64::from_bits(a) + f64::from_bits(b);
     match (Exact::from_bits(F64, a), Exact::from_bits(F64, b)) {
         (Some(a), Some(b)) if rounding != Rounding::Nearest => a.plus(b, rounding).round(F64, rounding),
-        // With an infinity or a NaN there is nothing to round.
+        // An infinity or a NaN needs no rounding.
         _ => canonical(nearest),
     }
 }
@@ -73,11 +73,11 @@ pub fn compare(op: FloatCompare, a: u64, b: u64) -> bool {
     op.holds(f64::from_bits(a).partial_cmp(&f64::from_bits(b)))
 }
 
-/// Whether the lesser (`minimum`) or the greater of two values is the first one: the first
-/// predicate of DSETP.MIN and DSETP.MAX.
+/// Returns whether the lesser (`minimum`) or the greater of two values is the first one: the first predicate of
+/// DSETP.MIN and DSETP.MAX.
 ///
-/// `-0` is below `+0`, and a number is chosen before a NaN. Of two NaN the second is chosen, which
-/// the second predicate ([`both_nan`]) then lets the code quiet.
+/// `-0` is below `+0`, and a number is preferred to a NaN. Of two NaN the second is selected; the second predicate
+/// ([`both_nan`]) lets the code quiet it.
 #[inline]
 #[must_use]
 pub const fn selects_first(a: u64, b: u64, minimum: bool) -> bool {
@@ -92,7 +92,7 @@ pub const fn selects_first(a: u64, b: u64, minimum: bool) -> bool {
     }
 }
 
-/// Whether both values are NaN: the second predicate of DSETP.MIN and DSETP.MAX.
+/// Returns whether both values are NaN: the second predicate of DSETP.MIN and DSETP.MAX.
 #[inline]
 #[must_use]
 pub const fn both_nan(a: u64, b: u64) -> bool {

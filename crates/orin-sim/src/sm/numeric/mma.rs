@@ -23,7 +23,7 @@ use super::{Rounding, f32 as single, f64 as double};
 /// One register of all lanes of a warp.
 pub type Row = [u32; 32];
 
-/// The element type of HMMA operands (bits 82 and 83).
+/// Element type of HMMA operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HalfType {
     /// binary16.
@@ -35,7 +35,7 @@ pub enum HalfType {
 }
 
 impl HalfType {
-    /// The type that a two-bit instruction field names; `None` for 3, which is illegal.
+    /// Decodes a two-bit instruction field; `None` for 3, which is illegal.
     #[must_use]
     pub const fn from_field(field: u32) -> Option<Self> {
         match field {
@@ -63,7 +63,7 @@ impl HalfType {
     }
 }
 
-/// The element type of IMMA operands.
+/// Element type of IMMA operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IntegerType {
     /// Width: 4 or 8 bits.
@@ -80,7 +80,7 @@ impl IntegerType {
     }
 }
 
-/// How BMMA combines the bits of A and B before counting ones (bits 77 to 79).
+/// How BMMA combines the bits of A and B before counting ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BitOp {
     /// Exclusive or.
@@ -134,7 +134,7 @@ fn check(a: &[Row], b: &[Row], rows: usize) {
 ///
 /// # Panics
 ///
-/// When `a` has not twice as many registers as `b`.
+/// If `a` does not have twice as many registers as `b`.
 #[must_use]
 pub fn hmma_f32(kind: HalfType, a: &[Row], b: &[Row], c: &[Row; 4]) -> [Row; 4] {
     let products = half_products(kind, a, b);
@@ -153,7 +153,7 @@ pub fn hmma_f32(kind: HalfType, a: &[Row], b: &[Row], c: &[Row; 4]) -> [Row; 4] 
 ///
 /// # Panics
 ///
-/// When `a` has not twice as many registers as `b`.
+/// If `a` does not have twice as many registers as `b`.
 #[must_use]
 pub fn hmma_f16(a: &[Row], b: &[Row], c: &[Row; 2]) -> [Row; 2] {
     let products = half_products(HalfType::F16, a, b);
@@ -181,12 +181,12 @@ fn half_products(kind: HalfType, a: &[Row], b: &[Row]) -> [[f64; 8]; 16] {
 /// IMMA: `c` and the result in two registers for 8 rows, four for 16 (the rest of the array is
 /// ignored and zero).
 ///
-/// With `saturate` the sum is clamped to 32 bits, else it wraps.
+/// With `saturate` the sum is clamped to 32 bits; otherwise it wraps.
 ///
 /// # Panics
 ///
-/// When `rows` is not 8 or 16, when the types differ in width, or when `a` has not `rows / 8` times
-/// as many registers as `b`.
+/// If `rows` is not 8 or 16, if the types differ in width, or if `a` does not have `rows / 8` times as many registers
+/// as `b`.
 #[must_use]
 pub fn imma(
     (a_type, a): (IntegerType, &[Row]),
@@ -214,7 +214,7 @@ pub fn imma(
 ///
 /// # Panics
 ///
-/// When `rows` is not 8 or 16, or when `a` has not `rows / 8` times as many registers as `b`.
+/// If `rows` is not 8 or 16, or if `a` does not have `rows / 8` times as many registers as `b`.
 #[must_use]
 pub fn bmma(op: BitOp, a: &[Row], b: &[Row], c: &[Row; 4], rows: usize) -> [Row; 4] {
     check(a, b, rows);

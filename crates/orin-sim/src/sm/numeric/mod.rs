@@ -1,9 +1,9 @@
 //! Arithmetic of SM 8.x instructions, one lane at a time.
 //!
-//! The datapaths of a streaming multiprocessor compute on 32-bit registers; a 64-bit operand is a
-//! register pair and a packed operand holds two 16-bit, four 8-bit or eight 4-bit elements. The
-//! functions here take and return those bits and know nothing of registers, predicates or
-//! encodings: the interpreter selects operands, applies write masks and calls them in lane loops.
+//! The datapaths of a streaming multiprocessor compute on 32-bit registers. A 64-bit operand is a register pair; a
+//! packed operand holds two 16-bit, four 8-bit or eight 4-bit elements. The functions here take and return those
+//! bits, independent of registers, predicates and encodings. The interpreter selects operands, applies write masks
+//! and calls the functions in lane loops.
 //!
 //! Conventions shared by all of them:
 //!
@@ -15,8 +15,8 @@
 //! * saturation clamps to `[0, 1]` and turns NaN into `+0`;
 //! * integers wrap modulo two to the width.
 //!
-//! Where the hardware's result is not published (the tables of MUFU, the internal width of the
-//! tensor cores) the functions return the correctly rounded value, and say so.
+//! Where the hardware's result is not published (the tables of MUFU, the internal width of the tensor cores), the
+//! functions return the correctly rounded value and say so.
 
 pub mod convert;
 pub mod f16;
@@ -30,7 +30,7 @@ mod reference;
 mod soft;
 pub mod sparse;
 
-/// How a result that is not representable is rounded (a two-bit field, usually bits 78 and 79).
+/// Rounding of results that are not representable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Rounding {
     /// To nearest, ties to even (`.RN`, printed as nothing).
@@ -48,18 +48,18 @@ impl Rounding {
     /// All four, in the order of their field values.
     pub const ALL: [Self; 4] = [Self::Nearest, Self::Down, Self::Up, Self::Zero];
 
-    /// The rounding that a two-bit instruction field names.
+    /// Decodes a two-bit instruction field.
     ///
     /// # Panics
     ///
-    /// When `field` is above 3.
+    /// If `field` is above 3.
     #[must_use]
     pub const fn from_field(field: u32) -> Self {
         Self::ALL[field as usize]
     }
 }
 
-/// Comparison of two floating-point values (a four-bit field, usually bits 76 to 79).
+/// Comparison of two floating-point values.
 ///
 /// "Unordered" means that at least one of the two is NaN. The plain comparisons, `Ne` included,
 /// are false when unordered; those whose name ends in `u` are true.
@@ -120,20 +120,20 @@ impl FloatCompare {
         Self::True,
     ];
 
-    /// The comparison that a four-bit instruction field names.
+    /// Decodes a four-bit instruction field.
     ///
     /// # Panics
     ///
-    /// When `field` is above 15.
+    /// If `field` is above 15.
     #[must_use]
     pub const fn from_field(field: u32) -> Self {
         Self::ALL[field as usize]
     }
 
-    /// Whether the comparison holds for two values that compare as `ordering` (`None`: unordered).
+    /// Returns whether the comparison holds for two values that compare as `ordering` (`None`: unordered).
     ///
-    /// The field value is itself a truth table: bit 0 says "holds for less", bit 1 "for equal",
-    /// bit 2 "for greater", bit 3 "for unordered".
+    /// The field value is a truth table: bit 0 is the result for less, bit 1 for equal, bit 2 for greater, bit 3 for
+    /// unordered.
     #[inline]
     #[must_use]
     pub const fn holds(self, ordering: Option<core::cmp::Ordering>) -> bool {
@@ -147,7 +147,7 @@ impl FloatCompare {
     }
 }
 
-/// Comparison of two integers (a three-bit field, bits 76 to 78 of ISETP).
+/// Comparison of two integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IntCompare {
     /// Never true.
@@ -173,17 +173,17 @@ impl IntCompare {
     pub const ALL: [Self; 8] =
         [Self::False, Self::Lt, Self::Eq, Self::Le, Self::Gt, Self::Ne, Self::Ge, Self::True];
 
-    /// The comparison that a three-bit instruction field names.
+    /// Decodes a three-bit instruction field.
     ///
     /// # Panics
     ///
-    /// When `field` is above 7.
+    /// If `field` is above 7.
     #[must_use]
     pub const fn from_field(field: u32) -> Self {
         Self::ALL[field as usize]
     }
 
-    /// Whether the comparison holds for two values that compare as `ordering`.
+    /// Returns whether the comparison holds for two values that compare as `ordering`.
     #[inline]
     #[must_use]
     pub const fn holds(self, ordering: core::cmp::Ordering) -> bool {
@@ -196,7 +196,7 @@ impl IntCompare {
     }
 }
 
-/// How two predicates are combined by a compare instruction (a two-bit field, bits 74 and 75).
+/// Combination of two predicates by a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BoolOp {
     /// Both.
@@ -208,7 +208,7 @@ pub enum BoolOp {
 }
 
 impl BoolOp {
-    /// The combination that a two-bit instruction field names; `None` for 3, which is illegal.
+    /// Decodes a two-bit instruction field; `None` for 3, which is illegal.
     #[must_use]
     pub const fn from_field(field: u32) -> Option<Self> {
         match field {

@@ -14,7 +14,7 @@ use super::Rounding;
 use super::convert::{self, Float};
 use super::f32;
 
-/// The function that MUFU computes (bits 74 to 77).
+/// Function of MUFU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Function {
     /// Cosine of an angle in turns.
@@ -40,8 +40,7 @@ pub enum Function {
 }
 
 impl Function {
-    /// The function that a four-bit instruction field names; `None` for 10 to 15, which are
-    /// illegal.
+    /// Decodes a four-bit instruction field; `None` for 10 to 15, which are illegal.
     #[must_use]
     pub const fn from_field(field: u32) -> Option<Self> {
         Some(match field {
@@ -75,8 +74,8 @@ pub fn mufu(function: Function, x: u32) -> u32 {
 
 /// Computes `function` of a binary16, with a binary16 result (`.F16`).
 ///
-/// Subnormal halves are neither flushed on the way in nor out: they are normal numbers of the
-/// binary32 datapath.
+/// Subnormal halves are not flushed, neither as operands nor as results: they are normal numbers of the binary32
+/// datapath.
 #[must_use]
 pub fn mufu_f16(function: Function, x: u16) -> u16 {
     let x = f64::from(core::primitive::f32::from_bits(convert::f16_to_f32(x)));
@@ -84,7 +83,7 @@ pub fn mufu_f16(function: Function, x: u16) -> u16 {
     convert::f2f(Float::F64, Float::F16, result, Rounding::Nearest, false) as u16
 }
 
-/// The function in binary64. The high-word functions are those of the whole number here.
+/// Computes the function in binary64. The high-word functions compute on the whole number here.
 fn evaluate(function: Function, x: f64) -> f64 {
     match function {
         Function::Cos => cos_turns(x),
@@ -98,8 +97,8 @@ fn evaluate(function: Function, x: f64) -> f64 {
     }
 }
 
-/// Splits an angle in turns into a number of quarter turns and a rest of at most an eighth, in
-/// radians. Infinity leaves NaN.
+/// Splits an angle in turns into a number of quarter turns and a remainder of at most an eighth, in radians. Returns
+/// NaN for infinity.
 fn quarter_turns(x: f64) -> (u32, f64) {
     // Both steps are exact: the operand has 24 significant bits.
     let turn = x - x.round_ties_even();
@@ -141,9 +140,8 @@ fn to_high_word(x: f64) -> u32 {
 
 /// High word of the reciprocal of the binary64 with the high word `high` (MUFU.RCP64H).
 ///
-/// The low word of the operand is taken as 0 and that of the result dropped: about 20 significant
-/// bits, which compiled division refines by Newton steps. A zero or subnormal operand gives
-/// infinity.
+/// The low word of the operand is taken as 0 and that of the result is dropped. This gives about 20 significant bits,
+/// which compiled division refines by Newton steps. A zero or subnormal operand gives infinity.
 fn rcp64h(high: u32) -> u32 {
     to_high_word(from_high_word(high).recip())
 }

@@ -1,8 +1,8 @@
-//! An independent reference for the tests: exact dyadic numbers as bit strings, rounded by looking
-//! at the bits, and generators of operands that are biased towards the edges of a format.
+//! An independent reference for the tests: exact dyadic numbers as bit strings, rounded bit by bit, and generators of
+//! operands biased towards the edges of a format.
 //!
-//! It shares no code with the functions under test and is written for obviousness: a value is a
-//! fixed-point number wide enough for the product of any two binary64.
+//! It shares no code with the functions under test and is written for clarity: a value is a fixed-point number wide
+//! enough for the product of any two binary64.
 
 use proptest::prelude::*;
 
@@ -83,7 +83,7 @@ impl Dyadic {
     }
 
     pub(super) fn times(&self, other: &Self) -> Self {
-        // Schoolbook over the few limbs that are not zero.
+        // Schoolbook multiplication of the few nonzero limbs.
         let mut limbs = vec![0_u32; LIMBS];
         let offset = usize::try_from(-LOWEST).expect("the weight is negative");
         let (base, skew) = (offset / 32, offset % 32);
@@ -170,7 +170,7 @@ impl Dyadic {
         kept + u128::from(up)
     }
 
-    /// The value rounded to an integer, or +-2^100 when it is beyond those.
+    /// Returns the value rounded to an integer, or +-2^100 if it is beyond that range.
     pub(super) fn clamped_to_integer(&self, rounding: Rounding) -> i128 {
         let magnitude = match self.top() {
             Some(top) if top >= 100 => 1 << 100,

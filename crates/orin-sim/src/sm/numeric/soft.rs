@@ -1,8 +1,8 @@
 //! Exact values and their rounding into a binary format, in integers.
 //!
-//! The host computes binary32 and binary64 to nearest; everything else that the SM can ask for
-//! (directed rounding of binary64, narrow formats, integer sources) goes through here: a value is
-//! held exactly as `significand * 2^exponent` and rounded once.
+//! The host computes binary32 and binary64 to nearest. All other operations of the SM (directed rounding of binary64,
+//! narrow formats, integer sources) use this module: a value is held exactly as `significand * 2^exponent` and
+//! rounded once.
 
 use super::Rounding;
 
@@ -38,7 +38,7 @@ impl Format {
         2 - (1 << (self.exponent_bits - 1))
     }
 
-    /// The magnitude that a number beyond the largest finite one rounds to.
+    /// Returns the magnitude that a number beyond the largest finite one rounds to.
     const fn overflow(self, negative: bool, rounding: Rounding) -> u64 {
         let to_infinity = match rounding {
             Rounding::Nearest => true,
@@ -131,7 +131,7 @@ impl Exact {
         Self { exponent: self.exponent - shift, significand: self.significand << shift, ..self }
     }
 
-    /// Rounds into `format`; overflow gives infinity or the largest number as the rounding wants.
+    /// Rounds into `format`; overflow gives infinity or the largest number, as the rounding mode requires.
     pub(super) const fn round(self, format: Format, rounding: Rounding) -> u64 {
         let sign = if self.negative { format.sign() } else { 0 };
         if self.significand == 0 {
@@ -154,8 +154,7 @@ impl Exact {
         sign | format.overflow(self.negative, rounding)
     }
 
-    /// Rounds to an integer: the sign and the magnitude. `None` when the magnitude needs more
-    /// than 127 bits.
+    /// Rounds to an integer. Returns the sign and the magnitude; `None` if the magnitude needs more than 127 bits.
     pub(super) const fn round_to_integer(self, rounding: Rounding) -> Option<u128> {
         let bits = 128 - self.significand.leading_zeros() as i32;
         if bits + self.exponent > 127 {
@@ -228,10 +227,9 @@ pub(super) fn narrow(x: f64, format: Format, rounding: Rounding) -> u64 {
     sign | if result < format.infinity() { result } else { format.overflow(negative, rounding) }
 }
 
-/// `value + error`, where `value` is the nearest binary64 of a sum and `error` what it misses,
-/// rounded to odd: when the sum is not representable the neighbour with an odd significand is
-/// taken. Rounding that again, in any mode and to any format of at most 51 significant bits, gives
-/// what one rounding of the exact sum would give.
+/// Returns `value + error`, where `value` is the nearest binary64 of a sum and `error` its rounding error, rounded to
+/// odd: if the sum is not representable, the neighbour with an odd significand. Rounding the result again, in any
+/// mode and to any format of at most 51 significant bits, equals one rounding of the exact sum.
 #[inline]
 pub(super) fn round_to_odd(value: f64, error: f64) -> f64 {
     let bits = value.to_bits();

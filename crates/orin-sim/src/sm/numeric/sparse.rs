@@ -1,12 +1,12 @@
 //! Tensor cores with a sparse A: HMMA.SP and IMMA.SP.
 //!
-//! Of every four units along k, A holds two, in the layout of a dense A with half the k; *metadata* says
-//! which. A unit has 16 bits for HMMA and 8 for IMMA: one element, half of a TF32 element, or a pair of
-//! 4-bit elements. For each four units the metadata has four bits: the index of the first unit held, then
-//! that of the second, lowest k in the lowest bits.
+//! Of every four units along k, A holds two, in the layout of a dense A with half the k; *metadata* identifies them.
+//! A unit has 16 bits for HMMA and 8 for IMMA: one element, half of a TF32 element, or a pair of 4-bit elements. For
+//! each four units the metadata has four bits: the index of the first unit held, then that of the second, lowest k in
+//! the lowest bits.
 //!
-//! A lane of the four lanes `4g` to `4g + 3` holds the metadata of rows `g` and `g + 8`; which lane, the
-//! selector of the instruction says:
+//! One or two of the four lanes `4g` to `4g + 3` hold the metadata of rows `g` and `g + 8`, depending on the selector
+//! of the instruction:
 //!
 //! * 16-bit units, 16 of them along k: lane `selector` holds both rows, row `g` in its lower half;
 //! * 16-bit units, 32 along k: lanes `2 selector` and the next hold the first and the second 16 units of
@@ -83,7 +83,7 @@ fn products(kind: HalfType, a: &[Row], b: &[Row], metadata: Metadata) -> Vec<Vec
 ///
 /// # Panics
 ///
-/// When `a` and `b` differ in length.
+/// If `a` and `b` differ in length.
 #[must_use]
 pub fn hmma_f32(kind: HalfType, a: &[Row], b: &[Row], c: &[Row; 4], metadata: Metadata) -> [Row; 4] {
     let products = products(kind, a, b, metadata);
@@ -100,7 +100,7 @@ pub fn hmma_f32(kind: HalfType, a: &[Row], b: &[Row], c: &[Row; 4], metadata: Me
 ///
 /// # Panics
 ///
-/// When `a` and `b` differ in length.
+/// If `a` and `b` differ in length.
 #[must_use]
 pub fn hmma_f16(a: &[Row], b: &[Row], c: &[Row; 2], metadata: Metadata) -> [Row; 2] {
     let products = products(HalfType::F16, a, b, metadata);
@@ -121,7 +121,7 @@ pub fn hmma_f16(a: &[Row], b: &[Row], c: &[Row; 2], metadata: Metadata) -> [Row;
 ///
 /// # Panics
 ///
-/// When `a` and `b` differ in length.
+/// If `a` and `b` differ in length.
 #[must_use]
 pub fn imma(
     (a_type, a): (IntegerType, &[Row]),

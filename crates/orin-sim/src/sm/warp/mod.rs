@@ -1,16 +1,14 @@
 //! The state of one warp: registers, predicates and its paths through the program.
 //!
-//! A warp is 32 threads (lanes) with a register file of one word per lane and register. Since
-//! Volta each lane has its own program counter; lanes at the same place run together. The
-//! interpreter keeps a list of *paths*: a program counter, the lanes that are there, and the
-//! uniform registers as these lanes see them. One path runs at a time.
+//! A warp is 32 threads (lanes) with a register file of one word per lane and register. Since Volta each lane has its
+//! own program counter; lanes at the same address run together. The interpreter keeps a list of *paths*: a program
+//! counter, its lanes, and the uniform registers of these lanes. One path runs at a time.
 //!
-//! Divergence leaves no trace on a stack. The compiler marks regions with convergence barriers:
-//! `BSSY Bn` records the lanes that enter, and `BSYNC Bn` makes each lane that arrives wait for the
-//! others of the record. Barrier registers are kept per lane, so that a callee's spill (`BMOV`) of
-//! a barrier that is in use by other lanes of the warp restores exactly what it saved.
+//! There is no divergence stack. The compiler marks regions with convergence barriers: `BSSY Bn` records the lanes
+//! that enter, and at `BSYNC Bn` each arriving lane waits for the other recorded lanes. Barrier registers are kept
+//! per lane, so a callee can spill (`BMOV`) and restore a barrier that other lanes of the warp use.
 //!
-//! Source: section 8 of the SASS fact sheet.
+//! Source: compiled code for sm_87 and its disassembly.
 
 mod paths;
 
@@ -22,16 +20,16 @@ pub(crate) type Row = [u32; 32];
 /// All 32 lanes.
 pub(crate) const FULL: u32 = !0;
 
-/// Row that is written in place of RZ.
+/// Row that receives writes to RZ.
 const SINK: usize = 256;
 
-/// Instructions a path may run while other paths of its warp are ready.
+/// Instructions that a path may execute while other paths of its warp are ready.
 const TURN: u32 = 1024;
 
-/// Why a path does not run.
+/// Scheduling state of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It can.
+    /// Ready to run.
     Ready,
     /// Waits in BSYNC for the lanes recorded in this barrier register.
     Convergence(u8),
@@ -39,47 +37,47 @@ pub(crate) enum State {
     Lanes {
         /// The lanes.
         mask: u32,
-        /// Whether groups with different masks must stay apart afterwards.
+        /// Whether groups with different masks must remain separate afterwards.
         exclusive: bool,
     },
-    /// Waits at this barrier of the CTA.
+    /// Waits at a barrier of the CTA.
     Barrier(u8),
 }
 
-/// Lanes at one place in the program.
+/// Lanes at the same address of the program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
-    /// GPU address of the next instruction; of the waiting one unless ready.
+    /// GPU address of the next instruction, or of the waiting one if not ready.
     pub(crate) pc: u64,
-    /// Its lanes; never empty in the list of paths.
+    /// Its lanes; never 0 in the list of paths.
     pub(crate) mask: u32,
-    /// What it waits for.
+    /// Its scheduling state.
     pub(crate) state: State,
     /// Uniform registers; the last reads 0.
     pub(crate) uniform: [u32; 64],
     /// Uniform predicates, bit 7 always set.
     pub(crate) uniform_predicates: u8,
-    /// Memory polls since the path last met others.
+    /// Memory polls since the path last converged.
     polls: u32,
-    /// Counted calls that have not returned.
+    /// Depth of counted calls.
     pub(crate) depth: u8,
-    /// Whether it must not join another path by chance (after WARPSYNC.EXCLUSIVE).
+    /// Whether it must not merge with another path (after WARPSYNC.EXCLUSIVE).
     apart: bool,
 }
 
 /// Registers and paths of a warp.
 pub(crate) struct Warp {
-    /// General registers by lane; row 255 reads 0 and row 256 takes writes to RZ.
+    /// General registers by lane. Row 255 reads 0; row 256 receives writes to RZ.
     registers: Box<[Row; 257]>,
     /// Predicates as lane masks; the last is always true.
     predicates: [u32; 8],
     /// Convergence barrier registers by lane.
     pub(crate) barriers: [Row; 16],
-    /// The path that runs, and when none does, one that waits.
+    /// The running path, or a waiting one if none runs.
     pub(crate) path: Path,
     /// All other paths.
     parked: Vec<Path>,
-    /// Lanes that exist and have not exited.
+    /// Lanes that have started and not exited.
     pub(crate) live: u32,
     /// Result of the last BAR.RED: count and truth.
     pub(crate) reduction: (u32, bool),
@@ -87,13 +85,13 @@ pub(crate) struct Warp {
     pub(crate) index: u32,
     /// Thread indices in the CTA.
     pub(crate) tid: [Row; 3],
-    /// Local memory: one row per word of a thread's local memory, empty until first used.
+    /// Local memory: one row per word of a thread's local memory; empty until first used.
     pub(crate) local: Vec<Row>,
     turn: u32,
 }
 
 impl Warp {
-    /// An idle warp; call [`Warp::start`] before running it.
+    /// Creates an idle warp; call [`Warp::start`] before running it.
     pub(crate) fn new() -> Self {
         Self {
             // PANIC: the vector has 257 rows.
@@ -111,9 +109,9 @@ impl Warp {
         }
     }
 
-    /// Puts the warp `index` of a CTA of shape `block` at `pc`, with all state zero.
+    /// Starts warp `index` of a CTA of shape `block` at `pc` with all state zero.
     ///
-    /// `registers` bounds the registers that the program can have written before.
+    /// `registers` is the number of registers that the previous program can have written.
     pub(crate) fn start(&mut self, pc: u64, index: u32, block: [u32; 3], registers: usize) {
         self.registers[..registers.min(255)].fill([0; 32]);
         self.predicates = [0, 0, 0, 0, 0, 0, 0, FULL];
@@ -153,13 +151,13 @@ impl Warp {
         self.live != 0 && (self.path.runs() || self.parked.iter().any(Path::runs))
     }
 
-    /// The values of a register.
+    /// Returns the row of a register.
     #[inline(always)]
     pub(crate) fn row(&self, register: u8) -> &Row {
         &self.registers[usize::from(register)]
     }
 
-    /// The values of a register, to write whole; RZ gives a row that is never read.
+    /// Returns a register's row for writing all lanes; for RZ a row that is never read.
     #[inline(always)]
     pub(crate) fn row_mut(&mut self, register: u8) -> &mut Row {
         &mut self.registers[if register == 255 { SINK } else { usize::from(register) }]
@@ -177,13 +175,13 @@ impl Warp {
         self.row_mut(register)[lane] = value;
     }
 
-    /// The register `step` after `register` in a group; RZ stays RZ.
+    /// Returns the register `step` after `register` in a group; RZ for RZ.
     #[inline(always)]
     pub(crate) fn next(register: u8, step: u8) -> u8 {
         if register == 255 { 255 } else { register + step }
     }
 
-    /// A register pair of one lane.
+    /// Returns a register pair of one lane.
     #[inline(always)]
     pub(crate) fn pair(&self, register: u8, lane: usize) -> u64 {
         u64::from(self.row(register)[lane]) | u64::from(self.row(Self::next(register, 1))[lane]) << 32
@@ -197,7 +195,7 @@ impl Warp {
         self.write_lane(Self::next(register, 1), lane, (value >> 32) as u32);
     }
 
-    /// Lanes in which a predicate operand is true.
+    /// Returns the lanes in which a predicate operand is true.
     #[inline(always)]
     pub(crate) fn predicate(&self, operand: Predicate) -> u32 {
         self.predicates[usize::from(operand.index)] ^ if operand.not { FULL } else { 0 }
@@ -212,7 +210,7 @@ impl Warp {
         }
     }
 
-    /// A uniform register.
+    /// Returns a uniform register.
     #[inline(always)]
     pub(crate) fn uniform(&self, register: u8) -> u32 {
         self.path.uniform[usize::from(register & 63)]
@@ -226,7 +224,7 @@ impl Warp {
         }
     }
 
-    /// A uniform predicate operand.
+    /// Returns the value of a uniform predicate operand.
     #[inline(always)]
     pub(crate) fn uniform_predicate(&self, operand: Predicate) -> bool {
         (self.path.uniform_predicates >> operand.index & 1 != 0) != operand.not
@@ -274,7 +272,7 @@ pub(crate) fn blend(row: &mut Row, mask: u32, values: &Row) {
     }
 }
 
-/// The lanes of a mask, in order.
+/// Returns the lanes of a mask in ascending order.
 #[inline(always)]
 pub(crate) fn lanes(mask: u32) -> impl Iterator<Item = usize> {
     let mut left = mask;

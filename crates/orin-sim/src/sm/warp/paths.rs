@@ -1,8 +1,8 @@
-//! How the paths of a warp part, wait for each other and meet again.
+//! Divergence and convergence of the paths of a warp.
 
 use super::{Path, State, TURN, Warp, lanes};
 
-/// Polls (see [`Warp::poll`]) after which lanes that wait for a spinning path are let go.
+/// Number of polls (see [`Warp::poll`]) after which the lanes that wait for a spinning path are released.
 const PATIENCE: u32 = 4096;
 
 impl Warp {
@@ -12,9 +12,8 @@ impl Warp {
         !self.parked.is_empty()
     }
 
-    /// Moves the lanes `taken` of the running path to `target` and the rest to `next`. Which of
-    /// the two runs on is the one with the lower address: it is the one that has yet to reach the
-    /// place where they meet.
+    /// Moves the lanes `taken` of the running path to `target` and the others to `next`. The path with the lower
+    /// address continues, because it has yet to reach the convergence point.
     pub(crate) fn branch(&mut self, taken: u32, target: u64, next: u64) {
         let rest = self.path.mask & !taken;
         if rest == 0 {
@@ -32,7 +31,7 @@ impl Warp {
         self.meet();
     }
 
-    /// Moves each lane of `taken` to its own target, the rest of the path to `next`.
+    /// Moves each lane of `taken` to its own target, and the other lanes of the path to `next`.
     pub(crate) fn branch_indirect(&mut self, taken: u32, targets: &[u64; 32], next: u64) {
         let mut left = taken;
         let template = self.path;
@@ -56,8 +55,8 @@ impl Warp {
         self.meet();
     }
 
-    /// Joins a ready path that stands where the running one has arrived, when the uniform
-    /// registers agree. Cheap help where the compiler left convergence to chance.
+    /// Merges with a ready path at the same address if the uniform registers agree. This converges paths cheaply
+    /// where the compiler did not insert a barrier.
     #[inline(always)]
     fn meet(&mut self) {
         if !self.parked.is_empty() {
@@ -82,8 +81,8 @@ impl Warp {
         });
     }
 
-    /// Counts one instruction of the running path against its turn; lets another ready path run
-    /// when the turn is over, so that lanes that wait for each other through memory all advance.
+    /// Counts one instruction of the running path against its turn. Selects another ready path at the end of the
+    /// turn, so that lanes that wait for each other through memory all make progress.
     #[inline(always)]
     pub(crate) fn tick(&mut self) {
         if self.diverged() {
@@ -94,8 +93,8 @@ impl Warp {
         }
     }
 
-    /// Lets the path that has waited longest run; when none can, one that polls in vain frees those that wait
-    /// for it.
+    /// Selects the path that has waited longest. If no path is ready, a path that polls in vain releases those that
+    /// wait for it.
     pub(crate) fn rotate(&mut self) {
         self.turn = TURN;
         if let Some(at) = self.parked.iter().position(Path::runs) {
@@ -107,11 +106,10 @@ impl Warp {
         }
     }
 
-    /// Notes that the running path polls memory or yields (`weight` says how sure it is that it
-    /// waits for somebody). Lanes of the same warp that wait in BSYNC for a path that only polls
-    /// may be the ones it waits for, as in a spin lock: after a while they are let go, which costs
-    /// convergence and nothing else. That happens behind the instruction, in [`Warp::tick`]: another
-    /// path may run then.
+    /// Records that the running path polls memory or yields; `weight` is the confidence that it waits. Lanes of the
+    /// same warp that wait in BSYNC for a polling path may be the ones it waits for, as in a spin lock. They are
+    /// released after a while, which costs only convergence. The release happens after the instruction, in
+    /// [`Warp::tick`], because another path may run then.
     pub(crate) fn poll(&mut self, weight: u32) {
         if !self.diverged() {
             return;
@@ -122,7 +120,7 @@ impl Warp {
         }
     }
 
-    /// Lets the lanes go that wait in BSYNC for the running path.
+    /// Releases the lanes that wait in BSYNC for the running path.
     fn free_waiting(&mut self) {
         self.path.polls = 0;
         let spinning = self.path.mask;
@@ -145,8 +143,8 @@ impl Warp {
         self.settle();
     }
 
-    /// Makes the lanes `mask` of the running path wait for `state`, at the current instruction.
-    /// The rest goes on at `next`.
+    /// Makes the lanes `mask` of the running path wait for `state` at the current instruction. The others continue at
+    /// `next`.
     pub(crate) fn wait(&mut self, mask: u32, state: State, next: u64) {
         let rest = self.path.mask & !mask;
         if rest != 0 {
@@ -158,13 +156,13 @@ impl Warp {
         }
     }
 
-    /// BSYNC: the lanes `mask` wait for the others of the record of `barrier`, each group of lanes
-    /// with the same record for itself.
+    /// BSYNC: the lanes `mask` wait for the other lanes recorded in `barrier`. Lanes with the same record form a
+    /// group.
     pub(crate) fn converge(&mut self, mask: u32, barrier: u8, next: u64) {
         let row = &self.barriers[usize::from(barrier)];
         let first = row[mask.trailing_zeros() as usize];
-        // The usual case: nobody is elsewhere, and all are in the same instance of the region. (A lane that has
-        // called the function anew may have come by on a path with one that still waits for it.)
+        // The usual case: no lane is elsewhere, and all are in the same instance of the region. (A lane that has
+        // called the function again may have merged with a path whose lane still waits for it.)
         let here = mask == self.path.mask && first & self.live & !mask == 0;
         if here && lanes(mask).all(|lane| row[lane] == first) {
             self.path.pc = next;
@@ -181,7 +179,7 @@ impl Warp {
         self.settle();
     }
 
-    /// BREAK: the lanes `mask` will not come to the BSYNC of `barrier`.
+    /// BREAK: the lanes `mask` will not reach the BSYNC of `barrier`.
     pub(crate) fn leave(&mut self, mask: u32, barrier: u8) {
         let row = &mut self.barriers[usize::from(barrier)];
         let members = lanes(mask).fold(0, |members, lane| members | row[lane]);
@@ -195,8 +193,7 @@ impl Warp {
         self.settle();
     }
 
-    /// Releases every group of waiting lanes that is complete, and makes sure that a path that can
-    /// run does.
+    /// Releases every complete group of waiting lanes, and makes a ready path run.
     pub(crate) fn settle(&mut self) {
         if !self.diverged() && self.path.runs() {
             return;
@@ -208,7 +205,7 @@ impl Warp {
         self.choose();
     }
 
-    /// Picks a ready path, the lowest address first; any other when none is ready.
+    /// Selects the ready path with the lowest address; any path if none is ready.
     fn choose(&mut self) {
         let best = (0..self.parked.len())
             .min_by_key(|&at| (!self.parked[at].runs(), self.parked[at].pc))
@@ -260,8 +257,8 @@ impl Warp {
         self.parked.iter().filter(|path| path.state == state).fold(0, |mask, path| mask | path.mask)
     }
 
-    /// Lets the lanes `group` that wait for `state` go on behind their instructions; those at the
-    /// same place become one path.
+    /// Releases the lanes `group`, which wait for `state`; they continue after their instructions. Lanes at the same
+    /// address become one path.
     fn release(&mut self, state: State, group: u32) {
         let mut released: Vec<Path> = Vec::new();
         let apart = matches!(state, State::Lanes { exclusive: true, .. });
@@ -281,7 +278,7 @@ impl Warp {
         self.parked.extend(released);
     }
 
-    /// Lets all lanes that wait at a barrier of the CTA go on.
+    /// Releases all lanes that wait at a barrier of the CTA.
     pub(crate) fn pass_barrier(&mut self, barrier: u8) {
         let state = State::Barrier(barrier);
         if !self.diverged() {
@@ -298,13 +295,13 @@ impl Warp {
         self.choose();
     }
 
-    /// Lanes that wait at a barrier of the CTA.
+    /// Returns the lanes that wait at a barrier of the CTA.
     pub(crate) fn at_barrier(&self, barrier: u8) -> u32 {
         let state = State::Barrier(barrier);
         self.lanes_in(state) | if self.path.state == state { self.path.mask } else { 0 }
     }
 
-    /// The paths, the current one first.
+    /// Returns the paths, the current one first.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
         core::iter::once(&self.path).chain(&self.parked)
     }
@@ -342,8 +339,8 @@ mod tests {
         assert!(!warp.diverged());
     }
 
-    /// Lane 0 has called the function of the region again, and its path has met that of lane 1, which waits
-    /// for it in the outer instance: only lane 0 may pass.
+    /// Lane 0 has called the function of the region again, and its path has merged with that of lane 1, which waits
+    /// for it in the outer instance. Only lane 0 may pass.
     #[test]
     fn an_inner_instance_does_not_release_those_who_wait_in_the_outer_one() {
         let mut warp = warp();

@@ -56,12 +56,12 @@ pub const fn iadd3_x(a: u32, b: u32, c: u32, complement: [bool; 3], carries: [bo
     )
 }
 
-/// What IMAD does to its addend.
+/// Modifiers of IMAD's addend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Addend {
     /// Negate it; complement it in an extended form.
     pub negate: bool,
-    /// The carry-in of an extended (`.X`) form; `None` for the plain form.
+    /// Carry-in of an extended (`.X`) form; `None` for the plain form.
     pub carry: Option<bool>,
 }
 
@@ -133,8 +133,7 @@ pub const fn plop3(a: bool, b: bool, c: bool, lut: u8) -> bool {
     lut >> (4 * a as u32 + 2 * b as u32 + c as u32) & 1 != 0
 }
 
-/// The type of a funnel shift (bits 73 and 74 of SHF): how wide amounts may be, and what a right
-/// shift brings in.
+/// Type of a funnel shift: the maximum amount and the fill of right shifts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ShiftType {
     /// Amounts to 64, arithmetic.
@@ -148,11 +147,11 @@ pub enum ShiftType {
 }
 
 impl ShiftType {
-    /// The type that a two-bit instruction field names.
+    /// Decodes a two-bit instruction field.
     ///
     /// # Panics
     ///
-    /// When `field` is above 3.
+    /// If `field` is above 3.
     #[must_use]
     pub const fn from_field(field: u32) -> Self {
         [Self::S64, Self::U64, Self::S32, Self::U32][field as usize]
@@ -207,7 +206,7 @@ pub const fn lea_shifted(a: u32, c: u32, shift: u32, high: bool) -> u32 {
     if high { ((((c as u64) << 32 | a as u64) << shift) >> 32) as u32 } else { a << shift }
 }
 
-/// The sign extension of `a`, which stands for the third operand of LEA with `.SX32`.
+/// Returns the sign extension of `a`, which replaces the third operand of LEA with `.SX32`.
 #[inline]
 #[must_use]
 pub const fn sign_word(a: u32) -> u32 {
@@ -227,7 +226,7 @@ pub const fn lea_sum(shifted: u32, b: u32, negate: [bool; 2], carry: Option<bool
     }
 }
 
-/// How PRMT reads its selector (bits 72 to 74).
+/// How PRMT reads its selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PermuteMode {
     /// A nibble per result byte: three bits of byte number, one "replicate its sign bit".
@@ -247,7 +246,7 @@ pub enum PermuteMode {
 }
 
 impl PermuteMode {
-    /// The mode that a three-bit instruction field names; `None` for 7, which is illegal.
+    /// Decodes a three-bit instruction field; `None` for 7, which is illegal.
     #[must_use]
     pub const fn from_field(field: u32) -> Option<Self> {
         match field {

@@ -1,4 +1,4 @@
-//! Integer instructions against wide arithmetic and against the sequences that compilers build.
+//! Compares integer instructions with wide arithmetic and with the sequences that compilers build.
 
 use proptest::prelude::*;
 
