@@ -1,8 +1,8 @@
 //! Bit fields of instruction words.
 //!
-//! Each constant is the place of one piece of information. The rows of the table name their modifiers and
-//! operands with these constants, and the interpreter reads the same constants, so a place is written once.
-//! One place can have several names, because most modifier bits mean something else in each family.
+//! Each constant is the position of one piece of information. The rows of the table name modifiers and operands with
+//! these constants, and the interpreter reads the same constants, so each position is written once. One position can
+//! have several names, because most modifier bits have a different meaning in each family.
 //!
 //! Source: bit flips of compiled instructions, read back with nvdisasm for sm_87.
 
@@ -27,21 +27,21 @@ impl Field {
         Self::new(low, 1)
     }
 
-    /// The value of the field in `word`.
+    /// Returns the value of the field in `word`.
     #[inline(always)]
     pub const fn of(self, word: u128) -> u32 {
         // CAST: at most 32 bits are kept.
         (word >> self.low) as u32 & (u32::MAX >> (32 - self.len as u32))
     }
 
-    /// The value of the field in `word`, sign extended.
+    /// Returns the value of the field in `word`, sign extended.
     #[inline(always)]
     pub const fn signed(self, word: u128) -> i64 {
         let unused = 32 - self.len as u32;
         (self.of(word).cast_signed() << unused >> unused) as i64
     }
 
-    /// The mask of the field in a word.
+    /// Returns the mask of the field in a word.
     pub const fn mask(self) -> u128 {
         ((1 << self.len) - 1) << self.low
     }
@@ -69,9 +69,9 @@ pub const SLOT: Field = Field::new(32, 32);
 pub const SLOT_REGISTER: Field = Field::new(32, 8);
 /// Uniform register in the slot.
 pub const SLOT_UNIFORM: Field = Field::new(32, 6);
-/// Register behind the slot.
+/// Register above the slot.
 pub const UPPER: Field = Field::new(64, 8);
-/// Uniform register behind the slot.
+/// Uniform register above the slot.
 pub const UPPER_UNIFORM: Field = Field::new(64, 6);
 /// Byte offset of a constant.
 pub const BANK_OFFSET: Field = Field::new(38, 16);
@@ -85,9 +85,9 @@ pub const SLOT_NEGATE: Field = Field::bit(63);
 pub const A_NEGATE: Field = Field::bit(72);
 /// Absolute value of A.
 pub const A_ABSOLUTE: Field = Field::bit(73);
-/// Absolute value of the register behind the slot.
+/// Absolute value of the register above the slot.
 pub const UPPER_ABSOLUTE: Field = Field::bit(74);
-/// Negation of the register behind the slot.
+/// Negation of the register above the slot.
 pub const UPPER_NEGATE: Field = Field::bit(75);
 /// First destination predicate.
 pub const TARGET: Field = Field::new(81, 3);
@@ -241,11 +241,11 @@ pub const A_HALVES: Field = Field::new(74, 2);
 pub const SLOT_HALVES: Field = Field::new(60, 2);
 /// Whether one half of the slot is negated on its own.
 pub const SLOT_HALF_NEGATE: Field = Field::bit(86);
-/// Halves of the register behind the slot.
+/// Halves of the register above the slot.
 pub const UPPER_HALVES: Field = Field::new(81, 2);
-/// Absolute value of the register behind the slot, of HFMA2.
+/// Absolute value of the register above the slot, of HFMA2.
 pub const UPPER_HALF_ABSOLUTE: Field = Field::bit(83);
-/// Negation of the register behind the slot, of HFMA2.
+/// Negation of the register above the slot, of HFMA2.
 pub const UPPER_HALF_NEGATE: Field = Field::bit(84);
 /// Whether the result has single precision.
 pub const HALF_TO_SINGLE: Field = Field::bit(78);
@@ -371,7 +371,7 @@ pub const CAST_SPIN: Field = Field::bit(88);
 pub const CACHE_OPERATION: Field = Field::new(87, 4);
 /// Cache of CCTL.
 pub const CACHE: Field = Field::new(78, 3);
-/// All bits behind the slot that are not the scheduler's.
+/// All bits above the slot that do not belong to the scheduler.
 pub const UPPER_HALF: Field = Field::new(64, 28);
 
 // Tensor cores.
@@ -542,5 +542,5 @@ pub const QUERY: Field = Field::new(62, 2);
 pub const HANDLE_OFFSET: Field = Field::new(40, 14);
 /// Whether a surface access is in bytes.
 pub const SURFACE_BYTES: Field = Field::bit(72);
-/// What a surface access outside does.
+/// Effect of a surface access out of bounds.
 pub const SURFACE_TRAP: Field = Field::new(59, 2);

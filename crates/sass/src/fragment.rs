@@ -18,7 +18,7 @@ pub struct Fragment {
 }
 
 impl Instruction {
-    /// Whether A of HMMA or IMMA is sparse.
+    /// Returns whether A of HMMA or IMMA is sparse.
     pub fn is_sparse(&self) -> bool {
         match self.op {
             Op::Hmma => self.bit(f::HMMA_SPARSE),
@@ -27,7 +27,7 @@ impl Instruction {
         }
     }
 
-    /// The matrices of HMMA, IMMA and BMMA; `None` for shapes that are not modelled.
+    /// Returns the matrices of HMMA, IMMA and BMMA; `None` for shapes that are not modelled.
     pub fn fragment(&self) -> Option<Fragment> {
         let sparse = self.is_sparse();
         // B has eight columns of k elements; a register of all lanes holds 128 bits of each.

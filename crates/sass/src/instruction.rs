@@ -15,7 +15,7 @@ pub const PT: u8 = 7;
 /// Registers that D, A, B and C take; 0 for those not used.
 pub type Sizes = [u8; 4];
 
-/// Why a word is not executed.
+/// Reason why a word is not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -109,7 +109,7 @@ impl Instruction {
             // CAST: 3 bits.
             form: field::FORM.of(word) as u8,
             guard: Predicate { index: PT, not: false },
-            // VOTEU looks at the lanes of a warp, its guard too.
+            // VOTEU reads predicates of the lanes, including its guard.
             uniform_guard: uniform && row.op != Op::Voteu || row.op == Op::S2ur,
             // CAST: at most 8 bits.
             d: d.of(word) as u8,
@@ -127,59 +127,59 @@ impl Instruction {
         instruction
     }
 
-    /// The row of the table.
+    /// Returns the row of the table.
     pub fn row(&self) -> &'static Row {
         self.row
     }
 
-    /// Mnemonic without modifiers.
+    /// Returns the mnemonic without modifiers.
     pub fn mnemonic(&self) -> &'static str {
         self.row.mnemonic
     }
 
-    /// The word it was decoded from.
+    /// Returns the word that the instruction was decoded from.
     pub fn word(&self) -> u128 {
         self.word
     }
 
-    /// Highest general register that the instruction reads or writes.
+    /// Returns the highest general register that the instruction reads or writes.
     #[inline(always)]
     pub fn top_register(&self) -> Option<u8> {
         self.top
     }
 
-    /// The value of a field.
+    /// Returns the value of a field.
     #[inline(always)]
     pub fn bits(&self, field: Field) -> u32 {
         field.of(self.word)
     }
 
-    /// Whether a field is not 0.
+    /// Returns whether a field is nonzero.
     #[inline(always)]
     pub fn bit(&self, field: Field) -> bool {
         self.bits(field) != 0
     }
 
-    /// The value of a field, sign extended.
+    /// Returns the value of a field, sign extended.
     #[inline(always)]
     pub fn signed(&self, field: Field) -> i64 {
         field.signed(self.word)
     }
 
-    /// The values of fields, the first of which has the lowest bits.
+    /// Returns the concatenated values of fields; the first field has the lowest bits.
     #[inline(always)]
     pub fn join(&self, fields: &[Field]) -> u32 {
         fields.iter().rev().fold(0, |value, field| value << field.len | self.bits(*field))
     }
 
-    /// The register in a field of up to 8 bits.
+    /// Returns the register in a field of up to 8 bits.
     #[inline(always)]
     pub fn register(&self, field: Field) -> u8 {
         // CAST: at most 8 bits.
         self.bits(field) as u8
     }
 
-    /// The source predicate in a field: its number in three bits, then its inversion.
+    /// Returns the source predicate in a field: its number in three bits, then its inversion.
     #[inline(always)]
     pub fn source_predicate(&self, field: Field) -> Predicate {
         let bits = self.bits(field);
@@ -187,26 +187,26 @@ impl Instruction {
         Predicate { index: (bits & 7) as u8, not: bits & 8 != 0 }
     }
 
-    /// The destination predicate in a field.
+    /// Returns the destination predicate in a field.
     #[inline(always)]
     pub fn target_predicate(&self, field: Field) -> u8 {
         // CAST: 3 bits.
         (self.bits(field) & 7) as u8
     }
 
-    /// Signs of the first source of a floating-point operation.
+    /// Returns the signs of the first source of a floating-point operation.
     #[inline(always)]
     pub fn a_sign(&self) -> Sign {
         Sign { negate: self.bit(field::A_NEGATE), absolute: self.bit(field::A_ABSOLUTE) }
     }
 
-    /// Byte offset of a relative branch, from the next instruction; the target of an absolute one.
+    /// Returns the byte offset of a relative branch from the next instruction, or the target of an absolute branch.
     pub fn branch_offset(&self) -> i64 {
         (self.signed(field::BRANCH_HIGH) << field::BRANCH_LOW.len | i64::from(self.bits(field::BRANCH_LOW)))
             * 4
     }
 
-    /// Whether C is in the slot, and B behind it.
+    /// Returns whether C is in the slot and B above it.
     pub(crate) fn is_swapped(&self) -> bool {
         matches!(self.form, 2 | 3 | 7)
     }
@@ -258,7 +258,7 @@ impl Instruction {
         }
     }
 
-    /// Refuses what an interpreter does not execute, and finds the highest register.
+    /// Refuses words that an interpreter does not execute, and finds the highest register.
     ///
     /// # Errors
     ///
@@ -309,7 +309,7 @@ impl Instruction {
         if reads_upper {
             allowed |= if row.is_uniform() { field::UPPER_UNIFORM } else { field::UPPER }.mask();
         } else if two && self.is_swapped() && row.understood & field::UPPER.mask() == 0 {
-            // An operation with two sources does not read the register behind the slot.
+            // An operation with two sources does not read the register above the slot.
             allowed |= field::UPPER.mask();
         }
         let unknown = self.word & field::UPPER_HALF.mask() & !allowed != 0;

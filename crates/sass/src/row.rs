@@ -1,4 +1,4 @@
-//! What a row of the table consists of.
+//! The parts of a row of the table.
 
 use crate::field::{self, Field};
 use crate::instruction::{Instruction, Refusal, Sizes};
@@ -10,27 +10,27 @@ use crate::print::Printer;
 pub enum Layout {
     /// B and C. Forms 2, 3 and 7 have C in the slot and B behind it, the others the reverse.
     Ternary,
-    /// As `Ternary`, with other sign bits behind the slot, as HFMA2 has them.
+    /// As `Ternary`, but with the sign bits of HFMA2 above the slot.
     TernaryHalf,
     /// B in the slot; bits 64 to 71 are free for modifiers.
     Binary,
-    /// B in the slot, but it has the role of the third source: sums, and comparisons in the same units.
+    /// B in the slot with the role of the third source: sums, and comparisons in the same units.
     Sum,
-    /// As `Sum`, but B of the register form is behind the slot.
+    /// As `Sum`, but B of the register form is above the slot.
     SumUpper,
     /// B alone, in the slot.
     Unary,
-    /// Registers A, B and C at bits 24, 32 and 64; operands beside them belong to the row.
+    /// Registers A, B and C at bits 24, 32 and 64. The row describes all other operands.
     Own,
 }
 
 impl Layout {
-    /// Whether B and C change places with the form.
+    /// Returns whether B and C change places with the form.
     pub(crate) const fn is_ternary(self) -> bool {
         matches!(self, Self::Ternary | Self::TernaryHalf)
     }
 
-    /// Whether B has the role of the third source.
+    /// Returns whether B has the role of the third source.
     pub(crate) const fn is_sum(self) -> bool {
         matches!(self, Self::Sum | Self::SumUpper)
     }
@@ -51,7 +51,7 @@ pub(crate) enum Signs {
     Float,
 }
 
-/// How an immediate is written.
+/// Notation of an immediate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Number {
     /// A hexadecimal pattern.
@@ -64,13 +64,13 @@ pub(crate) enum Number {
     Double,
     /// Half precision, in the lower 16 bits.
     Half,
-    /// Two of half precision, the upper first.
+    /// Two numbers of half precision, the upper first.
     Halves,
-    /// Two of half precision or bfloat16, by [`field::BFLOAT16`].
+    /// Two numbers of half precision or bfloat16, as [`field::BFLOAT16`] says.
     HalvesOrBrains,
 }
 
-/// Text after a source, chosen by fields, the first of which has the lowest bits.
+/// Text after a source, selected by fields; the first field has the lowest bits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Suffix {
     pub(crate) fields: &'static [Field],
@@ -81,14 +81,14 @@ impl Suffix {
     pub(crate) const NONE: Self = Self { fields: &[], list: &[""] };
 }
 
-/// How a source in the slot or behind it is written.
+/// Notation of a source in the slot or above it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Style {
     pub(crate) number: Number,
     pub(crate) signs: Signs,
     /// Suffix of an operand in the slot.
     pub(crate) slot: Suffix,
-    /// Suffix of an operand behind the slot.
+    /// Suffix of an operand above the slot.
     pub(crate) upper: Suffix,
     /// Whether a blank follows the bank of a constant.
     pub(crate) spaced: bool,
@@ -112,28 +112,28 @@ impl Style {
 /// A piece of the name.
 #[derive(Clone, Copy)]
 pub(crate) enum Part {
-    /// A modifier that is always there.
+    /// A modifier that is always present.
     Always(&'static str),
     /// A modifier if a bit is set.
     Set(Field, &'static str),
     /// A modifier if a bit is clear.
     Clear(Field, &'static str),
-    /// A modifier that a field chooses; an empty one is not written, a missing one is invalid.
+    /// A modifier selected by a field. An empty one is not written, a missing one is invalid.
     One(Field, &'static [&'static str]),
-    /// As `One`, by several fields, the first of which has the lowest bits.
+    /// As `One`, selected by several fields; the first field has the lowest bits.
     Join(&'static [Field], &'static [&'static str]),
-    /// As `One`, but a missing modifier makes the word no instruction.
+    /// As `One`, but with a missing modifier the word is not an instruction.
     Required(Field, &'static [&'static str]),
-    /// Whatever the function returns, from these fields.
+    /// The result of a function of these fields.
     Computed(&'static [Field], fn(&Instruction) -> &'static str),
 }
 
-/// An operand as it is printed.
+/// A printed operand.
 #[derive(Clone, Copy)]
 pub(crate) enum Operand {
     /// Destination register.
     D,
-    /// Destination register of the uniform datapath, of an instruction outside it.
+    /// Uniform destination register of an instruction outside the uniform datapath.
     UniformD,
     /// Destination register unless it is RZ.
     DUnlessZero,
@@ -159,11 +159,11 @@ pub(crate) enum Operand {
     Hex(Field),
     /// A hexadecimal number unless it has this value.
     HexUnless(Field, u32),
-    /// A hexadecimal number of several fields, the first of which has the lowest bits.
+    /// A hexadecimal number of several fields; the first field has the lowest bits.
     HexJoin(&'static [Field]),
     /// A fixed word.
     Word(&'static str),
-    /// A word that a field chooses; a missing one is invalid.
+    /// A word selected by a field; a missing one is invalid.
     Named(Field, &'static [&'static str]),
     /// A convergence barrier.
     Barrier(Field),
@@ -173,7 +173,7 @@ pub(crate) enum Operand {
     Unless(Field, &'static [Operand]),
     /// An address in brackets.
     Address(&'static Addressing),
-    /// Whatever the function prints, from these fields.
+    /// The output of a function of these fields.
     By(&'static [Field], fn(&mut Printer<'_>)),
 }
 
@@ -186,7 +186,7 @@ pub(crate) struct Addressing {
     pub(crate) uniform: Option<Field>,
     /// Scale of the register.
     pub(crate) stride: Option<Field>,
-    /// What global and generic accesses have besides.
+    /// Additional parts of a global or generic address.
     pub(crate) global: Option<Global>,
 }
 
@@ -201,10 +201,10 @@ pub(crate) struct Global {
     pub(crate) keeps_uniform: bool,
 }
 
-/// Finds the registers that operands take, from those that the row has.
+/// A function that returns the number of registers of each operand, given those of the row.
 type Sizing = fn(&Instruction, Sizes) -> Result<Sizes, Refusal>;
 
-/// One row of the table: how an instruction is encoded, printed, and what an interpreter does with it.
+/// One row of the table: how an instruction is encoded, printed and executed.
 pub struct Row {
     /// Bits 0 to 8: the operation.
     pub base: u16,
@@ -224,15 +224,15 @@ pub struct Row {
     pub(crate) operands: Option<&'static [Operand]>,
     /// Bits that the row names and an interpreter understands.
     pub(crate) understood: u128,
-    /// Bits that must be 0 for an interpreter, though they have a name.
+    /// Named bits that an interpreter accepts only if they are 0.
     pub(crate) refused: u128,
-    /// Predicate whose result must be dropped for an interpreter.
+    /// Destination predicate that an interpreter accepts only if it is PT.
     pub(crate) dropped: Option<Field>,
     /// Whether an interpreter accepts any modifiers.
     pub(crate) any: bool,
     /// Further conditions of an interpreter.
     pub(crate) only: Option<fn(&Instruction) -> bool>,
-    /// Registers that the operands take, where modifiers change `widths`.
+    /// Number of registers of each operand, where modifiers change `widths`.
     pub(crate) sized: Option<Sizing>,
 }
 
@@ -265,7 +265,7 @@ pub(crate) const UABC: u8 = 0b0001_0110;
 /// Forms 1 and 4.
 pub(crate) const UAB: u8 = 0b0001_0010;
 
-/// A row of an instruction that an interpreter executes.
+/// Creates a row of an instruction that an interpreter executes.
 pub(crate) const fn row(
     base: u16,
     forms: u8,
@@ -292,12 +292,12 @@ pub(crate) const fn row(
     }
 }
 
-/// A row of an instruction that is printed, but not executed.
+/// Creates a row of an instruction that is printed but not executed.
 pub(crate) const fn printed(base: u16, forms: u8, mnemonic: &'static str, layout: Layout) -> Row {
     row(base, forms, mnemonic, Op::Unmodelled, layout, [0; 4])
 }
 
-/// A row of an instruction that is known by name only.
+/// Creates a row of an instruction that is known by name only.
 pub(crate) const fn named(base: u16, forms: u8, mnemonic: &'static str) -> Row {
     printed(base, forms, mnemonic, Layout::Own)
 }
@@ -320,7 +320,7 @@ impl Row {
         Self { operands: Some(operands), understood, ..self }
     }
 
-    /// Accepts a field that has no influence on the text.
+    /// Accepts a field that does not affect the text.
     pub(crate) const fn ignores(self, field: Field) -> Self {
         Self { understood: self.understood | field.mask(), ..self }
     }
@@ -345,12 +345,12 @@ impl Row {
         Self { only: Some(only), ..self }
     }
 
-    /// Lets modifiers choose the number of registers.
+    /// Sets the function for the number of registers.
     pub(crate) const fn sized(self, sized: Sizing) -> Self {
         Self { sized: Some(sized), ..self }
     }
 
-    /// Whether the instruction belongs to the uniform datapath.
+    /// Returns whether the instruction belongs to the uniform datapath.
     #[inline]
     pub const fn is_uniform(&self) -> bool {
         self.base >= 0x080 && self.base < 0x0c0
@@ -364,7 +364,7 @@ impl core::fmt::Debug for Row {
 }
 
 impl Part {
-    /// Bits that the part reads.
+    /// Returns the bits that the part reads.
     const fn mask(&self) -> u128 {
         match self {
             Self::Always(_) => 0,
@@ -392,7 +392,7 @@ const fn masks(fields: &[Field]) -> u128 {
     mask
 }
 
-/// Bits that operands read, besides the places of registers.
+/// Returns the bits that operands read, except the registers.
 const fn operands_mask(operands: &[Operand], layout: Layout) -> u128 {
     let (mut mask, mut at) = (0, 0);
     while at < operands.len() {
@@ -435,7 +435,7 @@ const fn a_mask(signs: Signs) -> u128 {
     }
 }
 
-/// Sign bits behind the slot, where a source can be there.
+/// Returns the sign bits above the slot, if a source can be there.
 const fn upper_mask(signs: Signs, layout: Layout) -> u128 {
     let (negate, absolute) = match layout {
         Layout::TernaryHalf => (field::UPPER_HALF_NEGATE, field::UPPER_HALF_ABSOLUTE),

@@ -1,6 +1,6 @@
 //! Text of instructions, in the syntax of nvdisasm.
 //!
-//! The rows of the table say what is written; this module writes it.
+//! The rows of the table describe the text; this module writes it.
 
 pub(crate) mod number;
 
@@ -13,7 +13,7 @@ use crate::field::{self, Field};
 use crate::instruction::{Instruction, PT, Predicate, RZ, Sign, Source, URZ};
 use crate::row::{Addressing, Number, Operand, Part, Signs, Style, Suffix};
 
-/// Which source an operand is; reuse marks belong to the role.
+/// Role of a source; reuse marks belong to the role.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     A,
@@ -30,7 +30,7 @@ pub(crate) struct Printer<'a> {
     separator: &'static str,
 }
 
-/// The text of an instruction at an address; `None` if its row is not printed.
+/// Returns the text of an instruction at an address; `None` if its row is not printed.
 pub(crate) fn text(i: &Instruction, address: u64) -> Option<String> {
     let operands = i.row().operands?;
     let mut out = String::new();
@@ -45,7 +45,7 @@ pub(crate) fn text(i: &Instruction, address: u64) -> Option<String> {
     Some(out)
 }
 
-/// The mnemonic with modifiers; `None` if the row is not printed, or a field has no meaning.
+/// Returns the mnemonic with modifiers; `None` if the row is not printed, or if a field has no meaning.
 pub(crate) fn name(i: &Instruction) -> Option<String> {
     i.row().operands?;
     let mut out = i.row().mnemonic.to_owned();
@@ -64,7 +64,7 @@ pub(crate) fn name(i: &Instruction) -> Option<String> {
     Some(out)
 }
 
-/// Whether all modifiers have values with a name.
+/// Returns whether all modifiers have named values.
 pub(crate) fn is_valid(i: &Instruction) -> bool {
     i.row().name.iter().all(|part| match choose(i, part) {
         Choice::Text(text) => !text.starts_with("INVALID") && !text.starts_with("???"),
@@ -72,12 +72,12 @@ pub(crate) fn is_valid(i: &Instruction) -> bool {
     })
 }
 
-/// What a part of the name is for one instruction.
+/// A part of the name for one instruction.
 enum Choice {
     Text(&'static str),
     /// A value without a name.
     Missing(u32),
-    /// A value with which the word is no instruction.
+    /// A value that makes the word not an instruction.
     Nothing,
 }
 
@@ -125,7 +125,7 @@ fn uniform(number: u8) -> String {
     }
 }
 
-/// The text that a suffix chooses.
+/// Returns the text of a suffix.
 fn suffix(i: &Instruction, suffix: Suffix) -> &'static str {
     suffix.list.get(i.join(suffix.fields) as usize).copied().unwrap_or_default()
 }
@@ -192,12 +192,12 @@ impl Printer<'_> {
         self.push(predicate(self.i.source_predicate(field), uniform));
     }
 
-    /// The general register in a field.
+    /// Returns the general register in a field.
     pub(crate) fn register(&self, field: Field) -> String {
         general(self.i.register(field))
     }
 
-    /// The uniform register in a field.
+    /// Returns the uniform register in a field.
     pub(crate) fn uniform(&self, field: Field) -> String {
         uniform(self.i.register(field))
     }
@@ -210,7 +210,7 @@ impl Printer<'_> {
         self.push(text);
     }
 
-    /// The second source.
+    /// Returns the second source.
     pub(crate) fn b(&self, style: Style) -> String {
         let i = self.i;
         let role = if i.row().layout.is_sum() { Role::C } else { Role::B };
@@ -219,14 +219,14 @@ impl Printer<'_> {
         self.source(i.b, role, (style.signs, i.b_sign), after, style)
     }
 
-    /// The third source.
+    /// Returns the third source.
     fn c(&self, style: Style) -> String {
         let i = self.i;
         let after = suffix(i, if i.is_swapped() { style.slot } else { style.upper });
         self.source(i.c, Role::C, (style.signs, i.c_sign), after, style)
     }
 
-    /// A source with its signs and its suffix.
+    /// Returns a source with its signs and its suffix.
     fn source(
         &self,
         source: Source,
@@ -252,7 +252,7 @@ impl Printer<'_> {
         if !(signs == Signs::Float && sign.absolute) {
             return format!("{before}{text}{reuse}{suffix}");
         }
-        // The halves of a register are chosen after the absolute value.
+        // The halves of a register are selected after the absolute value.
         match source {
             Source::Register(_) => format!("{before}|{text}|{reuse}{suffix}"),
             _ => format!("{before}|{text}{suffix}|"),
@@ -263,14 +263,14 @@ impl Printer<'_> {
         number::immediate(bits, number, self.i.bit(field::BFLOAT16))
     }
 
-    /// Whether the scheduler keeps the register of a source. Without [`field::KEEPS`] it may switch to another
-    /// warp, and nothing is kept; units of variable latency keep nothing.
+    /// Returns whether the scheduler keeps the register of a source. Without [`field::KEEPS`] it may switch to
+    /// another warp, and keeps nothing. Units of variable latency keep nothing.
     fn is_reused(&self, role: Role) -> bool {
         let mark = field::REUSE[role as usize];
         self.i.row().base < 0x100 && self.i.bit(field::KEEPS) && self.i.bit(mark)
     }
 
-    /// A word of a constant bank; bindless with the flag of uniform registers.
+    /// Returns a word of a constant bank; bindless if the flag of uniform registers is set.
     pub(crate) fn constant(&self, bank: u8, offset: u16, spaced: bool) -> String {
         let space = if spaced { " " } else { "" };
         if self.i.bit(field::UNIFORM) {
@@ -279,12 +279,12 @@ impl Printer<'_> {
         format!("c[{bank:#x}]{space}[{}]", number::signed(offset.cast_signed().into()))
     }
 
-    /// The address of a relative branch.
+    /// Returns the target of a relative branch.
     pub(crate) fn relative(&self, offset: i64) -> String {
         number::signed(offset.wrapping_add(self.address.cast_signed()).wrapping_add(16))
     }
 
-    /// An address in brackets.
+    /// Returns an address in brackets.
     pub(crate) fn address(&self, addressing: &Addressing) -> String {
         let i = self.i;
         let (mut base, mut descriptor, mut after) = (None, None, String::new());
@@ -319,7 +319,7 @@ impl Printer<'_> {
         match (inside.is_empty(), i.signed(offset)) {
             (true, 0) if after == ".64" => inside.push_str("RZ.64"),
             (true, 0) => inside.push_str("RZ"),
-            // Without a register the bits are a number of their own.
+            // Without a register the offset is unsigned.
             (true, value) => inside = format!("{:#x}", unsigned(value, offset)),
             (false, 0) => {}
             (false, value) => inside = format!("{inside}+{}", number::signed(value)),
@@ -331,7 +331,7 @@ impl Printer<'_> {
     }
 }
 
-/// The pattern of a signed offset: 32 bits of a long one, else 24.
+/// Returns the pattern of a signed offset: 32 bits of a long one, else 24.
 fn unsigned(value: i64, offset: Field) -> i64 {
     value & if offset.len == field::LONG_OFFSET.len { 0xffff_ffff } else { 0xff_ffff }
 }

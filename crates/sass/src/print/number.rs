@@ -1,4 +1,4 @@
-//! Numbers as nvdisasm writes them.
+//! Numbers in the notation of nvdisasm.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -38,7 +38,7 @@ fn half(bits: u16) -> String {
     float(half::f16::from_bits(bits).to_f64(), bits >> 9 & 1 != 0)
 }
 
-/// A number with 20 significant digits; special values have a sign and a blank behind them.
+/// A number with 20 significant digits. A sign precedes special values, and a blank follows them.
 fn float(value: f64, quiet: bool) -> String {
     let sign = if value.is_sign_negative() { "-" } else { "+" };
     if value.is_nan() {
@@ -70,7 +70,7 @@ fn general(value: f64) -> String {
     exponent(&format!("{}e{power}", trimmed(digits)))
 }
 
-/// Without zeros at the end of a fraction.
+/// Removes zeros at the end of a fraction.
 fn trimmed(digits: &str) -> &str {
     if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits }
 }

@@ -50,7 +50,7 @@ const POINTER: Operand = By(&[BANK, BANK_OFFSET], |p| {
 });
 const BRANCH_NAME: &[Part] = &[
     DEPTHS,
-    // With a uniform register there is no branch without a kind.
+    // A branch with a uniform register must have a kind.
     Join(&[BRANCH_KIND, UNIFORM], &["", "U", "DIV", "CONV", "INVALID0", "U", "DIV", "CONV"]),
 ];
 const BRANCH: &[Operand] = &[
@@ -92,7 +92,7 @@ pub(super) const ROWS: &[Row] = &[
         .name(BRANCH_NAME)
         .operands(BRANCH)
         .refuses(DEPTH)
-        // The mask of lanes to compare with.
+        // The uniform register is the mask of lanes to compare with.
         .only(|i| i.bit(UNIFORM) == (i.bits(BRANCH_KIND) > 1)),
     printed(0x147, f(2), "BRA", Own).name(BRANCH_NAME).operands(BRANCH),
     row(0x14a, f(4), "JMP", Op::Jmp, Own, [0; 4])
@@ -328,7 +328,7 @@ fn state(number: u32) -> String {
     }
 }
 
-/// Names of the special registers that have one.
+/// Names of special registers.
 const SPECIAL_NAMES: [(u32, &str); 87] = [
     (0, "LANEID"),
     (1, "CLOCK"),

@@ -13,7 +13,7 @@ use crate::row::{A, AB, ABC, B, D, Operand, Part, Row, Signs, Style, Suffix, row
 const TO_INTEGER: Part = One(ROUND, &["", "FLOOR", "CEIL", "TRUNC"]);
 /// Floating-point types by the logarithm of their bytes; single precision is not written.
 const FLOATS: [&str; 4] = ["???0", "F16", "", "F64"];
-/// The same where single precision is written.
+/// Floating-point types by the logarithm of their bytes.
 const ALL_FLOATS: [&str; 4] = ["???0", "F16", "F32", "F64"];
 const FLOAT_TO_INTEGER: &[Operand] = &[D, By(&[], float_source)];
 const INTEGER_TO_FLOAT: &[Operand] = &[D, By(&[], integer_source)];
@@ -113,7 +113,7 @@ pub(super) const ROWS: &[Row] = &[
         .refuses(F2FP_FINITE)
         .refuses(F2FP_THREE)
         .refuses(F2FP_INVALID)
-        // MERGE_C keeps one half of C; which one shows only when C is not RZ.
+        // MERGE_C keeps one half of C. Which half is not known, so C must be RZ.
         .only(|i| !i.bit(F2FP_MERGE) || i.c == Source::Register(RZ)),
     row(0x043, ABC, "F2IP", Op::F2ip, Ternary, [1, 1, 1, 1])
         .name(&[
@@ -135,7 +135,7 @@ fn sizes(i: &Instruction, mut sizes: Sizes) -> Result<Sizes, Refusal> {
     Ok(sizes)
 }
 
-/// How a floating-point source of any size is written.
+/// Returns the style of a floating-point source of any size.
 fn float_style(i: &Instruction) -> Style {
     match i.bits(FROM_SIZE) {
         3 => Style::DOUBLE,

@@ -12,7 +12,7 @@ use crate::row::{A, D, Operand, Part, Row, f, row};
 const VOTES: &[Part] = &[One(VOTE, &["ALL", "ANY", "EQ"])];
 const SHUFFLES: &[Part] = &[One(SHUFFLE, &["IDX", "UP", "DOWN", "BFLY"])];
 
-/// SHFL: lane and mask are registers or immediates, each by its own.
+/// SHFL: lane and mask are each a register or an immediate.
 const fn shuffle(form: u8, operands: &'static [Operand]) -> Row {
     row(0x189, f(form), "SHFL", Op::Shfl, Own, [1, 1, 0, 0]).name(SHUFFLES).operands(operands).ignores(UPPER)
 }
@@ -29,7 +29,7 @@ pub(super) const ROWS: &[Row] = &[
     ]),
     row(0x086, f(4), "VOTEU", Op::Voteu, Own, [1, 0, 0, 0])
         .name(VOTES)
-        // The condition is one of the lanes.
+        // The condition is a predicate of the lanes.
         .operands(&[D, Target(TARGET), By(&[CONDITION], |p| p.condition(CONDITION, false))]),
     row(0x1a1, f(1), "MATCH", Op::Match, Own, [1, 1, 0, 0])
         .name(&[One(MATCH_ANY, &["ALL", "ANY"]), Set(MATCH_WIDE, "U64")])

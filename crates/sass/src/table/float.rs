@@ -11,7 +11,7 @@ use crate::row::{
     A, AB, ABC, AC, C, D, FLOAT_A, Number, Operand, Part, Row, Signs, Style, Suffix, f, printed, row,
 };
 
-/// Comparisons. The last one of two of double precision have other names.
+/// Comparisons of single and half precision.
 const COMPARISONS: [&str; 16] =
     ["F", "LT", "EQ", "LE", "GT", "NE", "GE", "NUM", "NAN", "LTU", "EQU", "LEU", "GTU", "NEU", "GEU", "T"];
 const DOUBLE_COMPARISONS: [&str; 16] = {
@@ -21,7 +21,7 @@ const DOUBLE_COMPARISONS: [&str; 16] = {
 };
 pub(super) const ROUNDING: Part = One(ROUND, &["", "RM", "RP", "RZ"]);
 pub(super) const FLUSH: Part = Set(FTZ, "FTZ");
-/// What products make of denormals.
+/// How products treat denormals.
 const DENORMALS: Part = Join(&[FMZ, FTZ], &["", "FMZ", "FTZ", "INVALID3"]);
 const CLAMP: Part = Set(SATURATE, "SAT");
 const COMPARISON: Part = One(FLOAT_COMPARE, &COMPARISONS);
@@ -33,7 +33,7 @@ const DOUBLE_C: Operand = Operand::C(Style::DOUBLE);
 /// Minimum and maximum.
 const SELECT_NAME: &[Part] = &[FLUSH, Set(KEEP_NAN, "NAN"), Set(XOR_SIGN, "XORSIGN")];
 
-/// Halves of a register that an operation takes.
+/// Halves of a register that an operation reads.
 const HALVES: [&str; 4] = ["", ".F32", ".H0_H0", ".H1_H1"];
 const HALF_A: Operand = Operand::A(Signs::Float, Suffix { fields: &[A_HALVES], list: &HALVES });
 /// Operands of half precision.
@@ -166,7 +166,7 @@ pub(super) const ROWS: &[Row] = &[
 /// Halves of a source of half precision.
 pub(super) const PARTS: [&str; 4] = ["", ".H1", ".INVALID2", ".INVALID3"];
 
-/// Writes B as the half of a register, or in the style without parts.
+/// Writes B with the selected half.
 pub(super) fn half_source(p: &mut Printer<'_>, style: Style) {
     let text = p.b(style);
     let part = if p.i.form == 1 { PARTS[p.i.bits(SLOT_PART) as usize] } else { "" };

@@ -122,7 +122,7 @@ pub(super) const BYTE_NAME: &[Part] = &[One(PREDICATE_BYTE, &BYTES)];
 /// A with the byte that R2P reads.
 pub(super) const BYTE_OF_A: Operand =
     Operand::A(Signs::None, Suffix { fields: &[PREDICATE_BYTE], list: &["", ".B1", ".B2", ".B3"] });
-/// Where I2IP puts its result: by the place, then by the size of the type.
+/// Place of I2IP's result: by the place, then by the size of the type.
 const I2IP_PLACES: Suffix = Suffix {
     fields: &[I2IP_PLACE, I2IP_SIZE],
     list: &[
@@ -136,7 +136,7 @@ pub(super) const ROWS: &[Row] = &[
     row(0x024, ABC, "IMAD", Op::Imad, Ternary, [1, 1, 1, 1])
         .name(&[Computed(&[], multiply_alias), UNSIGNED, X])
         .operands(MULTIPLY)
-        // The carry of the low product is not known.
+        // The meaning of a carry of the low product is not known.
         .drops(TARGET)
         .only(factor_is_plain),
     row(0x025, ABC, "IMAD", Op::ImadWide, Ternary, [2, 1, 1, 2])
@@ -231,12 +231,12 @@ pub(super) const ROWS: &[Row] = &[
         .operands(SIGNS_OF_ALL),
 ];
 
-/// Whether the factor B of a product has no sign, whose meaning is not known.
+/// Returns whether the factor B of a product has no sign; the meaning of a sign is not known.
 pub(super) fn factor_is_plain(i: &Instruction) -> bool {
     !i.b_sign.negate
 }
 
-/// The name that a multiplication with a trivial factor is written with.
+/// Returns the alias of a multiplication with a trivial factor.
 fn multiply_alias(i: &Instruction) -> &'static str {
     if i.bit(EXTENDED) || matches!(i.form, 3 | 5..=7) && i.bit(UNIFORM) {
         return "";

@@ -33,7 +33,7 @@ const LOAD_ORDERS: [&str; 16] = [
     "CONSTANT.GPU",
 ];
 pub(super) const LOAD_ORDER: Part = One(ORDER, &LOAD_ORDERS);
-/// The order of accesses that have no weak read-only variant.
+/// Memory order of accesses without a weak read-only variant.
 pub(super) const STRONG_ORDER: Part = One(ORDER, &{
     let mut orders = LOAD_ORDERS;
     orders[4] = "STRONG.SM.PRIVATE";
@@ -118,7 +118,7 @@ pub(super) const ROWS: &[Row] = &[
         .name(&[E, EVICTION, One(PREFETCH, &PREFETCHES), DATA, LOAD_ORDER])
         .operands(&[TargetIfKept(TARGET), D, Address(&LOAD), By(&[LOAD_CONDITION], load_condition)])
         .ignores(UPPER_HALF)
-        // What the predicates of loads mean is not known.
+        // The meaning of the predicates of loads is not known.
         .drops(TARGET)
         .refuses(LOAD_CONDITION)
         .sized(load_sizes),
@@ -295,7 +295,7 @@ pub(super) const ROWS: &[Row] = &[
             ),
         ])
         .operands(&[By(&[], |p| {
-            // The others concern all lines.
+            // The other operations concern all lines.
             if !matches!(p.i.bits(CACHE_OPERATION), 4 | 6 | 7 | 8) {
                 p.push(p.address(&CACHE_ADDRESS));
             }
@@ -313,7 +313,7 @@ fn extended(i: &Instruction, wide: bool) -> &'static str {
     }
 }
 
-/// The predicate of a load, which is dropped when 0: its number is inverted.
+/// Writes the predicate of a load unless it is 0. Its number is inverted.
 fn load_condition(p: &mut Printer<'_>) {
     let bits = p.i.bits(LOAD_CONDITION);
     let not = if bits & 8 != 0 { "!" } else { "" };
@@ -329,7 +329,7 @@ fn plus(register: alloc::string::String, offset: i64) -> alloc::string::String {
     if offset == 0 { register } else { register + "+" + &number::signed(offset) }
 }
 
-/// The place of LDC: a register and an offset in a bank.
+/// Writes the place of LDC: a register and an offset in a bank.
 fn indexed_constant(p: &mut Printer<'_>) {
     let i = p.i;
     let index = if i.bit(UNIFORM) { UPPER } else { A_REGISTER };
@@ -344,7 +344,7 @@ fn indexed_constant(p: &mut Printer<'_>) {
     }
 }
 
-/// The place of ULDC, which can be any byte.
+/// Writes the place of ULDC, which can be any byte.
 fn uniform_constant(p: &mut Printer<'_>) {
     let i = p.i;
     match i.bit(UNIFORM) {
@@ -355,13 +355,13 @@ fn uniform_constant(p: &mut Printer<'_>) {
     }
 }
 
-/// The target of LDGSTS in shared memory.
+/// Writes the target of LDGSTS in shared memory.
 fn copy_target(p: &mut Printer<'_>) {
     let place = plus(p.register(D_REGISTER), p.i.signed(COPY_TO));
     p.push(format_args!("[{place}]"));
 }
 
-/// The type of ATOMS.ARRIVE and ATOMS.POPC.INC, of which each has one.
+/// Returns the type of ATOMS.ARRIVE and ATOMS.POPC.INC; each has only one.
 fn counter_type(i: &Instruction) -> &'static str {
     match (i.bits(ATOMIC), i.bits(SHARED_TYPE)) {
         (9, 2) => "64",
@@ -370,7 +370,7 @@ fn counter_type(i: &Instruction) -> &'static str {
     }
 }
 
-/// Registers of the data of a load or store.
+/// Returns the number of data registers of a load or store.
 fn data(i: &Instruction) -> u8 {
     match i.bits(SIZE) {
         5 => 2,
@@ -379,7 +379,7 @@ fn data(i: &Instruction) -> u8 {
     }
 }
 
-/// Registers of a global or generic address.
+/// Returns the number of registers of a global or generic address.
 fn address(i: &Instruction) -> u8 {
     if i.bit(EXTENDED_ADDRESS) && (i.form == 1 || i.bit(WIDE)) { 2 } else { 1 }
 }
@@ -400,7 +400,7 @@ fn data_sizes(i: &Instruction, sizes: Sizes) -> Result<Sizes, Refusal> {
     Ok([sizes[0], sizes[1], data(i), sizes[3]])
 }
 
-/// Registers of the data of a global atomic.
+/// Returns the number of data registers of a global atomic.
 fn atomic_data(i: &Instruction) -> u8 {
     if matches!(i.bits(ATOMIC_TYPE), 2 | 5 | 6) { 2 } else { 1 }
 }

@@ -1,4 +1,4 @@
-//! The table: every instruction that is known, in rows by family.
+//! The table: all known instructions, in rows by family.
 
 mod control;
 mod convert;
@@ -52,7 +52,7 @@ const fn by_opcode() -> [Option<&'static Row>; 4096] {
     rows
 }
 
-/// The row of an instruction word; `None` if it is not an instruction.
+/// Returns the row of an instruction word; `None` if it is not an instruction.
 pub(crate) fn find(word: u128) -> Option<&'static Row> {
     BY_OPCODE[field::OPCODE.of(word) as usize]
 }

@@ -12,7 +12,7 @@ use crate::row::{C, D, FLOAT_A, Operand, Row, Signs, Style, Suffix, f, row};
 use super::float::ROUNDING;
 
 const MINUS: Style = Style { signs: Signs::Minus, ..Style::PATTERN };
-/// Sources whose order of elements is written.
+/// Sources with the order of their elements.
 const ROWS_OF_A: Operand =
     Operand::A(Signs::None, Suffix { fields: &[A_NOT_IN_ROWS], list: &[".ROW", ".???1"] });
 const COLUMNS_OF_B: Operand = Operand::B(Style {
@@ -92,7 +92,7 @@ pub(super) const ROWS: &[Row] = &[
         .refuses(SKIP),
 ];
 
-/// Whether B has no signs.
+/// Returns whether B has no signs.
 fn factor_is_plain(i: &Instruction) -> bool {
     !i.b_sign.negate && !i.b_sign.absolute
 }
@@ -102,8 +102,8 @@ fn sizes(i: &Instruction, _: Sizes) -> Result<Sizes, Refusal> {
     Ok([shape.c, shape.a, shape.b, shape.c])
 }
 
-/// The uniform predicate that can skip the product, unless it is always true. All bits of its number are stored
-/// inverted, so that 0 is UPT.
+/// Writes the uniform predicate that can skip the product, unless it is always true. All bits of its number are
+/// inverted: 0 is UPT.
 fn skip(p: &mut Printer<'_>) {
     let bits = p.i.bits(SKIP);
     let not = if bits & 8 != 0 { "!" } else { "" };

@@ -56,7 +56,7 @@ const LEVEL: Operand = By(&[], |p| {
 
 const BYTES: Part = Set(SURFACE_BYTES, "BA");
 const SURFACE: Part = One(DIMENSIONS, &["1D", "1D_BUFFER", "1D_ARRAY", "2D", "2D_ARRAY", "3D"]);
-/// What an access outside does.
+/// Effect of an access out of bounds.
 const OUTSIDE: Part = One(SURFACE_TRAP, &["IGN", "", "TRAP"]);
 const SURFACE_LOAD: &[Part] = &[Always("D"), BYTES, SURFACE, EVICTION, DATA, LOAD_ORDER, OUTSIDE];
 const SURFACE_STORE: &[Part] = &[Always("D"), BYTES, SURFACE, EVICTION, DATA, STRONG_ORDER, OUTSIDE];
