@@ -6,7 +6,7 @@
 //!
 //! # Locks
 //!
-//! One mutex protects the whole state ([`State`]). The GPU is never called with it held, because the GPU's thread
+//! One mutex protects the whole state (`State`). The GPU is never called with it held, because the GPU's thread
 //! takes the same mutex to report faults, and stopping channels waits for that thread. Requests on one channel are
 //! serialised by the channel's own gate, as in the kernel. A gate is taken before the state mutex and may be held
 //! across calls to the GPU. The log and the request counters have their own mutexes, which are always innermost.
