@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use gpu_hal::chip::Chip;
 use nvgpu_channel::doctor::{self, Finding, Report, Severity};
 use nvgpu_channel::{LinuxSystem, System, open_kernel_log};
 use nvgpu_sys::{Door, LinuxDoor};
@@ -89,6 +90,7 @@ fn examine_nvrm(door: &Arc<dyn Door>) -> Report {
             findings.push(fine("driver", format!("release {} of NVIDIA's desktop driver", seen.driver)));
             let sms = seen.tpcs * seen.sms_per_tpc;
             findings.push(fine("hardware", format!("{}, {sms} SMs, /dev/nvidia{}", seen.name, seen.minor)));
+            findings.push(tried(gpu.chip()));
             findings.push(match nvrm::Memory::new(&gpu, nvrm::Place::Video, 2 << 20) {
                 Ok(memory) => {
                     fine("memory", format!("video memory at {:#x}, mapped by the CPU", memory.gpu_va()))
@@ -113,6 +115,14 @@ fn examine_nvrm(door: &Arc<dyn Door>) -> Report {
         });
     }
     Report { door: door.name(), findings }
+}
+
+/// Whether commands for GPUs of this chip were ever tried.
+fn tried(chip: &Chip) -> Finding {
+    let severity = if chip.was_tried() { Severity::Ok } else { Severity::Warning };
+    let cure = "check results with `cargo xtask test-device --device nvrm`, and report what you see";
+    let cure = (!chip.was_tried()).then(|| cure.to_owned());
+    Finding { severity, subject: "generation", text: chip.tried(), cure }
 }
 
 /// The last line.
@@ -145,6 +155,7 @@ mod tests {
     use std::io;
     use std::path::{Path, PathBuf};
 
+    use gpu_hal::chip::{SM_8_0, SM_8_6, SM_8_9, SM_9_0};
     use nvgpu_channel::system::{Identity, Permissions};
     use nvgpu_sys::Errno;
     use nvgpu_sys::door::OpenFlags;
@@ -221,6 +232,16 @@ mod tests {
         assert!(report.has_errors());
         assert_eq!(report.findings.len(), 1, "nothing else is asked: {report}");
         assert!(report.findings[0].cure.as_ref().unwrap().contains("--device sim"));
+    }
+
+    #[test]
+    fn a_generation_that_was_never_tried_is_a_warning() {
+        for chip in [&SM_8_0, &SM_8_6, &SM_8_9] {
+            let finding = tried(chip);
+            assert_eq!(finding.severity, Severity::Warning);
+            assert!(finding.text.contains("never tried") && finding.cure.is_some(), "{finding:?}");
+        }
+        assert_eq!(tried(&SM_9_0).severity, Severity::Ok);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};
-use tegra_hcq::{Device, DeviceKind};
+use tegra_hcq::{Device, DeviceKind, Properties};
 
 /// Options of the command.
 #[derive(Debug, clap::Args)]
@@ -21,7 +21,7 @@ pub struct Options {
 /// Opens the device and prints its properties.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let device = Device::open(options.device)?;
-    let rows = rows(&device);
+    let rows = rows(device.info());
     let mut out = io::stdout().lock();
     if options.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&Value::Object(rows))?)?;
@@ -35,8 +35,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 }
 
 /// One entry per property, in the order of the table.
-fn rows(device: &Device) -> Map<String, Value> {
-    let info = device.info();
+fn rows(info: &Properties) -> Map<String, Value> {
     let mut rows = Map::new();
     let mut row = |name: &str, value: Value| rows.insert(name.to_owned(), value);
     row("device", json!(info.kind.name()));
@@ -45,6 +44,7 @@ fn rows(device: &Device) -> Map<String, Value> {
     row("copy_class", json!(info.copy_class));
     row("gpfifo_class", json!(info.gpfifo_class));
     row("sm_version", json!(format!("{}.{}", info.sm_version.0, info.sm_version.1)));
+    row("tried", json!(info.tried()));
     row("gpc_count", json!(info.gpc_count));
     row("tpc_count", json!(info.tpc_count));
     row("sm_count", json!(info.sm_count));
@@ -69,5 +69,22 @@ fn text(name: &str, value: &Value) -> String {
         Some(number) if hexadecimal.iter().any(|part| name.contains(part)) => format!("{number:#x}"),
         Some(number) => number.to_string(),
         None => value.as_str().map_or_else(|| value.to_string(), str::to_owned),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generation_that_was_never_tried_is_reported() {
+        let device = Device::open(DeviceKind::Sim).unwrap();
+        let mut info = device.info().clone();
+        assert!(rows(&info)["tried"].as_str().unwrap().contains("software Orin only, never on a board"));
+        info.gpu.sm_version = (8, 6);
+        info.gpu.chip = "NVIDIA GeForce RTX 3090".to_owned();
+        assert!(
+            rows(&info)["tried"].as_str().unwrap().contains("SM 8.6 (GeForce RTX 30, A40) was never tried")
+        );
     }
 }
