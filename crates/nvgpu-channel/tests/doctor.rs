@@ -323,5 +323,5 @@ fn devfreq_is_raised_and_restored_by_root_alone() {
     let mut broken = Machine::orin();
     broken.text("/sys/class/devfreq/17000000.gpu/min_freq", "fast\n");
     let error = Devfreq::new(Arc::new(broken)).state().unwrap_err();
-    assert!(error.to_string().contains("\"fast\" is no number"), "{error}");
+    assert!(error.to_string().contains("\"fast\" is not a number"), "{error}");
 }
