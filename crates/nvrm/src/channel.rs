@@ -1,10 +1,11 @@
-//! Channel groups: channels that are scheduled, and die, together. One has a compute and a copy channel, both on the
-//! graphics engine's run list; another has a copy channel on an engine of its own, which works while the first computes.
+//! Channel groups: channels that are scheduled together and that a fault stops together. One kind of group has a
+//! compute and a copy channel, both on the runlist of the graphics engine; the other has a copy channel on a
+//! separate copy engine, which works while the first computes.
 //!
-//! A channel reads 8-byte entries from a ring (GPFIFO) at a GPU address; USERD, 512 bytes, holds the two
-//! pointers of the ring. Both lie in video memory here, next to each other: the GPU fetches them without a
-//! trip over PCIe, and since all of the CPU's stores take the same way they arrive in their order. An error is
-//! written to a *notifier* in system memory, one for each channel, and stops the whole group.
+//! A channel reads 8-byte entries from a ring (GPFIFO) at a GPU address. USERD, 512 bytes, contains the two pointers of
+//! the ring. Both are adjacent in video memory: the GPU fetches them without crossing PCIe, and the stores of the CPU
+//! arrive in order because they take the same path. The driver writes an error to the *notifier* of the channel, in
+//! system memory, and stops the whole group.
 
 use core::ptr::NonNull;
 use core::time::Duration;
@@ -25,25 +26,25 @@ use crate::space::Reserved;
 pub const RING_ENTRIES: u32 = 1024;
 /// Length of a ring in bytes.
 const RING_BYTES: usize = RING_ENTRIES as usize * 8;
-/// Length of USERD, and its alignment, in bytes.
+/// Length and alignment of USERD in bytes.
 const USERD_BYTES: usize = 512;
-/// Distance of two channels' control blocks in the group's memory: ring, then USERD.
+/// Distance between the control blocks (ring, then USERD) of two channels in the group's memory.
 const BLOCK_BYTES: usize = 16 << 10;
-/// Addresses that UVM wants for what a channel needs beyond its commands.
+/// Size of the address range that UVM needs for the context of a channel.
 const CONTEXT_BYTES: u64 = 64 << 20;
 /// Length of a notifier's memory in bytes; 48 are used.
 const NOTIFIER_BYTES: u64 = 4096;
-/// Offset of the error's number in a notifier (`NvNotification.info32`).
+/// Offset of the error number in a notifier (`NvNotification.info32`).
 const NOTIFIER_INFO: usize = 8;
-/// Offset of the status in a notifier: not 0 once an error has been written.
+/// Offset of the status in a notifier; not 0 after an error.
 const NOTIFIER_STATUS: usize = 14;
 
 const _: () = assert!(RING_BYTES + USERD_BYTES <= BLOCK_BYTES);
 
-/// Copy engines that have an engine type of their own from [`alloc::ENGINE_COPY0`] on.
+/// Number of copy engines with engine types from [`alloc::ENGINE_COPY0`].
 const COPY_ENGINES: u32 = 10;
 
-/// Which engine a channel feeds.
+/// Engine of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Engine {
@@ -65,7 +66,7 @@ struct Channel {
     block: usize,
 }
 
-/// A compute and a copy channel, or a copy channel alone.
+/// A compute and a copy channel, or only a copy channel.
 #[derive(Debug)]
 pub struct ChannelGroup {
     gpu: Arc<Gpu>,
@@ -76,32 +77,32 @@ pub struct ChannelGroup {
     completion: Option<DoorFd>,
 }
 
-/// What a channel's notifier says.
+/// The error in the notifier of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelError {
-    /// Number of the error: the Xid that the kernel log shows (`nverror.h`).
+    /// Error number: the Xid in the kernel log (`nverror.h`).
     pub xid: u32,
 }
 
-/// An access that the MMU refused.
+/// An MMU fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MmuFault {
-    /// Address of the page of 4 KiB that was accessed.
+    /// Address of the accessed 4 KiB page.
     pub address: u64,
-    /// Why it was refused, `NV_PFAULT_FAULT_TYPE_*` (`dev_fault.h`).
+    /// Type of the fault, `NV_PFAULT_FAULT_TYPE_*` (`dev_fault.h`).
     pub fault_type: u32,
-    /// What was tried, `NV_PFAULT_ACCESS_TYPE_*` (`dev_fault.h`).
+    /// Type of the access, `NV_PFAULT_ACCESS_TYPE_*` (`dev_fault.h`).
     pub access_type: u32,
 }
 
-/// What has stopped an SM.
+/// The error that stopped an SM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmError {
     /// Number of the SM.
     pub sm: u32,
-    /// Errors of the whole SM.
+    /// Global error status register.
     pub global_esr: u32,
-    /// Error of a warp; the low byte is its kind.
+    /// Warp error status register; the low byte is the error code.
     pub warp_esr: u32,
     /// Program counter of the warp.
     pub pc: u64,
@@ -109,21 +110,21 @@ pub struct SmError {
     pub address: u64,
 }
 
-/// Where the channels of a group run.
+/// The engine of a group.
 #[derive(Clone, Copy, Debug)]
 struct Home {
     /// NV2080_ENGINE_TYPE_*.
     engine_type: u32,
-    /// Shares the address space, where the engine has subcontexts.
+    /// Context share, for engines with subcontexts.
     share: Option<Object>,
 }
 
 impl ChannelGroup {
-    /// Makes a group with a compute and a copy channel, running and idle.
+    /// Creates a group with a compute and a copy channel, enabled and idle.
     ///
     /// # Errors
     ///
-    /// When the driver refuses a step.
+    /// If the driver rejects a step.
     pub fn open(gpu: &Arc<Gpu>) -> Result<Self> {
         let mut parameters =
             alloc::ChannelGroup { engine_type: alloc::ENGINE_GRAPHICS, ..Default::default() };
@@ -132,11 +133,11 @@ impl ChannelGroup {
         Ok(this)
     }
 
-    /// Makes a group with a copy channel alone, running and idle, on an engine that works while others compute.
+    /// Creates a group with a copy channel, enabled and idle, on an engine that works while others compute.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] when the GPU has no such engine; when the driver refuses a step.
+    /// [`Error::Invalid`] if the GPU has no such engine; otherwise if the driver rejects a step.
     pub fn open_copy(gpu: &Arc<Gpu>) -> Result<Self> {
         let engine_type = alloc::ENGINE_COPY0 + free_copy_engine(gpu)?;
         let mut parameters =
@@ -154,7 +155,7 @@ impl ChannelGroup {
     fn empty(gpu: &Arc<Gpu>, parameters: &mut alloc::ChannelGroup) -> Result<Self> {
         let memory = Memory::new(gpu, Place::Video, 2 * BLOCK_BYTES as u64)?;
         let group = gpu.rm().alloc(gpu.device(), &alloc::CHANNEL_GROUP, parameters)?;
-        // From here on the drop tidies up.
+        // From here, dropping the group frees everything.
         Ok(Self {
             gpu: Arc::clone(gpu),
             group,
@@ -203,7 +204,7 @@ impl ChannelGroup {
         self.gpu.rm().control(self.group, &control::GPFIFO_SCHEDULE, &mut schedule)
     }
 
-    /// Makes one channel of the group, with an engine's object.
+    /// Creates one channel of the group, with an engine object.
     fn channel<P: FromBytes + IntoBytes>(
         &self,
         home: Home,
@@ -215,7 +216,7 @@ impl ChannelGroup {
         let block = self.channels.len() * BLOCK_BYTES;
         self.clear(block);
         let notifier = CpuMemory::new(gpu, Place::System, NOTIFIER_BYTES)?;
-        // SAFETY: the memory is fresh, nobody else has it, and it is longer.
+        // SAFETY: the memory is newly allocated, not shared yet, and longer.
         unsafe { notifier.pointer().as_ptr().write_bytes(0, NOTIFIER_BYTES as usize) };
         let mut parameters = alloc::ChannelGpfifo {
             object_error: notifier.object().0,
@@ -243,58 +244,58 @@ impl ChannelGroup {
 
     /// Zeroes a ring and its USERD.
     fn clear(&self, block: usize) {
-        // SAFETY: the block lies in the group's memory, and no channel uses it yet.
+        // SAFETY: the block is inside the group's memory, and no channel uses it yet.
         unsafe { self.memory.cpu().as_ptr().add(block).write_bytes(0, BLOCK_BYTES) };
     }
 
-    /// The engines that the group has channels for.
+    /// The engines of the channels of the group.
     pub fn engines(&self) -> impl Iterator<Item = Engine> + '_ {
         self.channels.iter().map(|channel| channel.engine)
     }
 
     fn of(&self, engine: Engine) -> &Channel {
         let channel = self.channels.iter().find(|channel| channel.engine == engine);
-        // PANIC: said for each function that calls this one.
+        // PANIC: documented for each caller.
         channel.expect("the group has a channel for the engine")
     }
 
-    /// First slot of a ring of [`RING_ENTRIES`] entries; write-combined, valid as long as `self` lives.
+    /// First slot of a ring of [`RING_ENTRIES`] entries; write-combined, valid while `self` is alive.
     ///
     /// # Panics
     ///
-    /// When the group has no channel for the engine: see [`ChannelGroup::engines`].
+    /// Panics if the group has no channel for the engine; see [`ChannelGroup::engines`].
     pub fn ring(&self, engine: Engine) -> NonNull<u64> {
-        // SAFETY: the block lies in the group's memory.
+        // SAFETY: the block is inside the group's memory.
         unsafe { self.memory.cpu().add(self.of(engine).block) }.cast()
     }
 
-    /// USERD of a channel, 512 bytes; write-combined, valid as long as `self` lives.
+    /// USERD of a channel, 512 bytes; write-combined, valid while `self` is alive.
     ///
     /// # Panics
     ///
-    /// When the group has no channel for the engine: see [`ChannelGroup::engines`].
+    /// Panics if the group has no channel for the engine; see [`ChannelGroup::engines`].
     pub fn userd(&self, engine: Engine) -> NonNull<u8> {
         // SAFETY: as in `ring`.
         unsafe { self.memory.cpu().add(self.of(engine).block + RING_BYTES) }
     }
 
-    /// What the doorbell is rung with for a channel.
+    /// The work-submit token of a channel, which is written to the doorbell.
     ///
     /// # Panics
     ///
-    /// When the group has no channel for the engine: see [`ChannelGroup::engines`].
+    /// Panics if the group has no channel for the engine; see [`ChannelGroup::engines`].
     pub fn token(&self, engine: Engine) -> u32 {
         self.of(engine).token
     }
 
-    /// The first error that was written for a channel of the group.
+    /// Returns the first error in the notifiers of the group.
     pub fn error(&self) -> Option<ChannelError> {
         self.channels.iter().find_map(|channel| {
             let at = |offset: usize| {
-                // SAFETY: the notifier is longer and mapped as long as the channel lives.
+                // SAFETY: the notifier is longer, and mapped while the channel is alive.
                 unsafe { channel.notifier.pointer().add(offset) }
             };
-            // SAFETY: the firmware may write at any time; an aligned volatile load.
+            // SAFETY: an aligned volatile load; the firmware may write at any time.
             let status = unsafe { at(NOTIFIER_STATUS).cast::<u16>().as_ptr().read_volatile() };
             if status == 0 {
                 return None;
@@ -306,12 +307,12 @@ impl ChannelGroup {
         })
     }
 
-    /// The last access of a kernel of the group that the MMU refused, if there was one. The driver tells nothing about
-    /// those of copies and of the host engine.
+    /// Returns the last MMU fault of a kernel of the group, if any. The driver does not report faults of copies and
+    /// of the host engine.
     ///
     /// # Errors
     ///
-    /// When the driver refuses to tell.
+    /// If the driver rejects the query.
     pub fn mmu_fault(&self) -> Result<Option<MmuFault>> {
         let Some(debugger) = self.debugger else { return Ok(None) };
         let mut told = control::MmuFaults::default();
@@ -325,15 +326,15 @@ impl ChannelGroup {
         }))
     }
 
-    /// The SMs that have stopped with an error.
+    /// Returns the SMs that stopped with an error.
     ///
     /// # Errors
     ///
-    /// When the driver refuses to tell.
+    /// If the driver rejects the query.
     pub fn sm_errors(&self) -> Result<Vec<SmError>> {
         let Some(debugger) = self.debugger else { return Ok(Vec::new()) };
         let properties = self.gpu.properties();
-        // One too many, and the driver refuses them all.
+        // The driver rejects the query if it covers more SMs than exist.
         let total = properties.tpcs * properties.sms_per_tpc;
         let mut errors = Vec::new();
         let mut first = 0;
@@ -361,18 +362,18 @@ impl ChannelGroup {
         Ok(errors)
     }
 
-    /// Stops the group: nothing of it runs any more.
+    /// Disables scheduling of the group.
     ///
     /// # Errors
     ///
-    /// When the driver refuses.
+    /// If the driver rejects the request.
     pub fn stop(&self) -> Result<()> {
         let mut schedule = control::GpfifoSchedule::default();
         self.gpu.rm().control(self.group, &control::GPFIFO_SCHEDULE, &mut schedule)
     }
 
-    /// Sleeps until some channel of the GPU has executed NON_STALL_INTERRUPT, at most `timeout`. `false` when
-    /// waits cannot sleep.
+    /// Sleeps until a channel of the GPU executes NON_STALL_INTERRUPT, at most `timeout`. Returns `false` if the driver
+    /// does not support such waits.
     pub fn sleep(&self, timeout: Duration) -> bool {
         let Some(file) = &self.completion else { return false };
         let wanted = Events::IN | Events::PRIORITY;
@@ -385,7 +386,7 @@ impl Drop for ChannelGroup {
     fn drop(&mut self) {
         let rm = self.gpu.rm();
         for channel in &mut self.channels {
-            // Stops the channel first.
+            // This stops the channel first.
             self.gpu.space().unregister_channel(channel.object);
         }
         if let Some(debugger) = self.debugger.take() {
@@ -400,7 +401,8 @@ impl Drop for ChannelGroup {
     }
 }
 
-/// Number of a copy engine that reads and writes system memory and is not tied to graphics, the least shared one first.
+/// Returns the number of a copy engine that accesses system memory and is not tied to graphics; prefers an unshared
+/// one.
 fn free_copy_engine(gpu: &Gpu) -> Result<u32> {
     let mut caps = control::CeAllCaps::default();
     gpu.rm().control(gpu.subdevice(), &control::CE_GET_ALL_CAPS, &mut caps)?;
@@ -410,14 +412,17 @@ fn free_copy_engine(gpu: &Gpu) -> Result<u32> {
         capabilities(engine) & (control::CE_GRAPHICS | control::CE_SYSTEM_MEMORY) == control::CE_SYSTEM_MEMORY
     });
     let best = fitting.min_by_key(|engine| capabilities(engine) & control::CE_SHARED);
-    best.ok_or_else(|| Error::Invalid("the GPU has no copy engine of its own".to_owned()))
+    best.ok_or_else(|| {
+        Error::Invalid("the GPU has no copy engine besides the one of the graphics engine".to_owned())
+    })
 }
 
-/// A file that becomes ready when an engine of the GPU has executed NON_STALL_INTERRUPT.
+/// Opens a file that becomes ready when an engine of the GPU executes NON_STALL_INTERRUPT.
 fn completion_file(gpu: &Gpu) -> Result<DoorFd> {
     let rm = gpu.rm();
     let file = rm::open(rm.door(), rm::CONTROL_NODE)?;
-    let fd = u32::try_from(file.raw()).map_err(|_| Error::Invalid("a descriptor below 0".to_owned()))?;
+    let fd =
+        u32::try_from(file.raw()).map_err(|_| Error::Invalid("the descriptor is negative".to_owned()))?;
     let mut argument =
         escape::AllocOsEvent { client: rm.client().0, device: gpu.device().0, fd, ..Default::default() };
     // SAFETY: no addresses inside.

@@ -1,4 +1,4 @@
-//! What can go wrong, by call.
+//! Errors of the driver, with remedies.
 
 use core::fmt;
 
@@ -10,11 +10,11 @@ use crate::version::Version;
 /// Result of this crate.
 pub type Result<T> = core::result::Result<T, Error>;
 
-/// The status that the object manager (RM) or the memory manager (UVM) answers a call with (`nvstatuscodes.h`).
+/// A status code of the object manager (RM) or the memory manager (UVM) (`nvstatuscodes.h`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Status(pub u32);
 
-/// Statuses that are met in practice.
+/// Common status codes.
 const STATUSES: &[(u32, &str)] = &[
     (0x00, "NV_OK"),
     (0x03, "NV_ERR_BUSY_RETRY"),
@@ -47,26 +47,26 @@ const STATUSES: &[(u32, &str)] = &[
 impl Status {
     /// Success.
     pub const OK: Self = Self(0);
-    /// Not an error: what was asked for need not be done (`NV_WARN_NOTHING_TO_DO`).
+    /// Not an error: the request has no effect (`NV_WARN_NOTHING_TO_DO`).
     pub const NOTHING_TO_DO: Self = Self(0x0001_0006);
-    /// There is no memory left (`NV_ERR_NO_MEMORY`).
+    /// Out of memory (`NV_ERR_NO_MEMORY`).
     pub const NO_MEMORY: Self = Self(0x51);
-    /// Some other resource is used up (`NV_ERR_INSUFFICIENT_RESOURCES`).
+    /// Another resource is exhausted (`NV_ERR_INSUFFICIENT_RESOURCES`).
     pub const INSUFFICIENT_RESOURCES: Self = Self(0x1a);
 
-    /// The name in the driver's header, for statuses that are met in practice.
+    /// Returns the name in the driver's header; `None` for uncommon codes.
     pub fn name(self) -> Option<&'static str> {
         STATUSES.iter().find(|(number, _)| *number == self.0).map(|(_, name)| *name)
     }
 
-    /// What helps.
+    /// Returns the remedy.
     fn cure(self) -> Option<&'static str> {
         match self.0 {
-            0x0f => Some("the GPU has to be reset or the machine started anew"),
-            0x1b => Some("the call needs more rights than this user has"),
+            0x0f => Some("reset the GPU or reboot the machine"),
+            0x1b => Some("the call needs more privileges than this user has"),
             0x1a | 0x51 => Some("free memory, or end other programs that use the GPU"),
-            0x3a => Some("the driver's release has another layout than this crate knows"),
-            0x65 => Some("the GPU's firmware does not answer; see the kernel log for Xid lines"),
+            0x3a => Some("this release of the driver uses a layout that this crate does not support"),
+            0x65 => Some("the GPU firmware does not respond; see the kernel log for Xid lines"),
             _ => None,
         }
     }
@@ -87,21 +87,19 @@ impl fmt::Debug for Status {
     }
 }
 
-/// What helps when a node does not open.
+/// Returns the remedy for a node that does not open.
 fn open_cure(errno: Errno) -> Option<&'static str> {
     match errno {
-        Errno::NOENT => Some("is the kernel module loaded? nvidia-modprobe -u -c 0 makes the nodes"),
+        Errno::NOENT => Some("load the kernel module and create the nodes: nvidia-modprobe -u -c 0"),
         Errno::ACCESS | Errno::PERM => {
-            Some("the nodes are usually open to everybody: ask whoever runs the machine")
+            Some("the nodes are usually accessible to all users: ask the administrator of the machine")
         }
-        Errno::IO | Errno::NODEV | Errno::NXIO => {
-            Some("the driver found no GPU that works; see the kernel log")
-        }
+        Errno::IO | Errno::NODEV | Errno::NXIO => Some("the driver found no working GPU; see the kernel log"),
         _ => nvgpu_sys::cure::of_call(errno),
     }
 }
 
-/// An error of NVIDIA's driver, or of a call to it.
+/// An error of NVIDIA's driver, or an invalid argument.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -110,49 +108,49 @@ pub enum Error {
     Open {
         /// The node.
         path: String,
-        /// Why.
+        /// The cause.
         errno: Errno,
     },
-    /// A call did not reach the driver's objects.
+    /// An ioctl failed.
     #[error("{call}: {errno}{}", Tail(nvgpu_sys::cure::of_call(*.errno)))]
     Call {
         /// The request.
         call: &'static str,
-        /// Why.
+        /// The cause.
         errno: Errno,
     },
-    /// The driver has refused a call.
+    /// The driver rejected a request.
     #[error("{call} of {what}: {status}{}", Tail(.status.cure()))]
     Status {
         /// The request.
         call: &'static str,
-        /// The class, command or object that it was about.
+        /// Its class, command or object.
         what: &'static str,
-        /// Why.
+        /// The cause.
         status: Status,
     },
     /// Memory of the GPU or a register cannot be mapped.
     #[error("cannot map {bytes} bytes of {what}: {errno}")]
     Map {
-        /// What was to be mapped.
+        /// What should have been mapped.
         what: &'static str,
         /// Its length in bytes.
         bytes: u64,
-        /// Why.
+        /// The cause.
         errno: Errno,
     },
-    /// The driver is older or newer than what this crate knows.
-    #[error("driver {0} is not supported: releases 570 to 595 are, 580 is tested")]
+    /// The release of the driver is not supported.
+    #[error("driver {0} is not supported; supported are releases 570 to 595, tested is 580")]
     Release(Version),
-    /// The driver's version cannot be read.
-    #[error("the driver tells its version as {0:?}, which is no version")]
+    /// The version of the driver cannot be parsed.
+    #[error("the driver reports {0:?} as its version, which cannot be parsed")]
     BadVersion(String),
-    /// There is no such GPU.
-    #[error("the driver has no GPU number {index}: it has {count}")]
+    /// The GPU does not exist.
+    #[error("there is no GPU {index}: the driver has {count}")]
     NoGpu {
-        /// The GPU that was asked for.
+        /// Requested index.
         index: usize,
-        /// GPUs that there are.
+        /// Number of GPUs.
         count: usize,
     },
     /// The GPU is of a generation that the chip table does not contain, or that has another driver.
@@ -184,15 +182,16 @@ pub enum Error {
         /// Its name.
         class_name: &'static str,
     },
-    /// The GPU address range is used up.
+    /// The GPU address range is exhausted.
     #[error("no GPU addresses left for {bytes} bytes")]
     AddressSpace {
-        /// What was asked for.
+        /// Requested size in bytes.
         bytes: u64,
     },
-    /// Memory of the process that is not page aligned, or empty.
+    /// Imported memory is not page-aligned, or empty.
     #[error(
-        "memory at {address:#x} of {bytes} bytes cannot be imported: it has to begin at a page of {page} bytes"
+        "memory at {address:#x} of {bytes} bytes cannot be imported: it must not be empty, and must start at \
+         a multiple of {page}"
     )]
     Unaligned {
         /// First byte.
@@ -202,13 +201,13 @@ pub enum Error {
         /// Page size in bytes.
         page: u64,
     },
-    /// A number that the caller chooses is out of its range.
+    /// An argument is invalid, or the GPU lacks a feature.
     #[error("{0}")]
     Invalid(String),
 }
 
 impl Error {
-    /// Whether memory was used up.
+    /// Returns whether memory or addresses are exhausted.
     pub fn is_out_of_memory(&self) -> bool {
         match self {
             Self::Status { status, .. } => {

@@ -1,4 +1,4 @@
-//! One opened GPU: its files, its objects, its doorbell page, its clock.
+//! An open GPU: its files, objects, doorbell page and clock.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -22,9 +22,9 @@ const DOORBELL: usize = 0x90;
 const TIME: [usize; 2] = [0x80, 0x84];
 /// Access to a register page: reads and writes.
 const REGISTERS: Protection = Protection::READ.union(Protection::WRITE);
-/// First address and size of the GPU's address space: all but the first page of 49 bits.
+/// First address and size of the GPU's address space: 49 bits without the first page.
 const SPACE: (u64, u64) = (0x1000, 0x1_ffff_fb00_0000);
-/// First handle that is chosen here: the driver's own choices are large numbers.
+/// First handle that this crate chooses; the driver chooses large numbers.
 const FIRST_HANDLE: u32 = 0x1000;
 
 /// What a GPU is.
@@ -38,30 +38,30 @@ pub struct Properties {
     pub minor: u32,
     /// PCI address: domain, bus, slot.
     pub pci: (u32, u8, u8),
-    /// Graphics processing clusters that the chip can have.
+    /// Number of graphics processing clusters (GPCs) of the chip.
     pub gpcs: u32,
-    /// TPCs that are there.
+    /// Number of TPCs present.
     pub tpcs: u32,
-    /// TPCs that a GPC can have.
+    /// Maximum number of TPCs per GPC.
     pub tpcs_per_gpc: u32,
-    /// Streaming multiprocessors of a TPC.
+    /// Streaming multiprocessors (SMs) per TPC.
     pub sms_per_tpc: u32,
-    /// Warps that an SM holds.
+    /// Maximum number of resident warps per SM.
     pub warps_per_sm: u32,
     /// SM version, major and minor.
     pub sm_version: (u32, u32),
     /// Size of the L2 cache in bytes.
     pub l2_bytes: u64,
-    /// Size of BAR1 in bytes: how much video memory the CPU can see.
+    /// Size of BAR1 in bytes: the amount of video memory that the CPU can map.
     pub bar1_bytes: u64,
 }
 
-/// An opened GPU with an address space.
+/// An open GPU with an address space.
 #[derive(Debug)]
 pub struct Gpu {
     properties: Properties,
     chip: &'static Chip,
-    /// Write-only where it goes through BAR1.
+    /// Write-only if mapped through BAR1.
     doorbell: DoorMapping,
     registers: DoorMapping,
     space: Space,
@@ -74,30 +74,30 @@ pub struct Gpu {
     rm: Rm,
 }
 
-/// The GPUs that the driver has, in the order of its list.
+/// Returns the GPUs of the driver, in the order of its list.
 fn cards(rm: &Rm) -> Result<Vec<escape::CardInfo>> {
     let mut cards = [escape::CardInfo::default(); escape::CARDS];
-    // SAFETY: the array holds no addresses.
+    // SAFETY: the array contains no addresses.
     unsafe { escape(rm.ctl(), "CARD_INFO", escape::CARD_INFO, &mut cards) }?;
     Ok(cards.into_iter().filter(|card| card.valid != 0).collect())
 }
 
-/// Opens a file of the GPU and ties it to the control file.
+/// Opens a file of the GPU and registers the control file with it.
 fn open_file(rm: &Rm, minor: u32) -> Result<DoorFd> {
     let file = rm::open(rm.door(), &rm::device_node(minor))?;
     let mut register = escape::RegisterFd { ctl_fd: rm.ctl().raw() };
-    // SAFETY: no addresses inside.
+    // SAFETY: the argument contains no addresses.
     unsafe { escape(&file, "REGISTER_FD", escape::REGISTER_FD, &mut register) }?;
     Ok(file)
 }
 
 impl Gpu {
-    /// Opens the GPU that is number `index` of the driver's list, and makes an address space.
+    /// Opens the GPU at `index` in the driver's list, and creates an address space.
     ///
     /// # Errors
     ///
-    /// If the driver is absent or of an unknown release, if there is no such GPU or it is of a generation that the chip
-    /// table does not contain, or if the driver refuses a step.
+    /// If the driver is absent or its release unsupported, if the GPU does not exist or the chip table does not contain
+    /// its generation, or if the driver rejects a step.
     pub fn open(door: &Arc<dyn Door>, index: usize) -> Result<Arc<Self>> {
         let rm = Rm::open(door)?;
         let cards = cards(&rm)?;
@@ -169,12 +169,12 @@ impl Gpu {
         self.chip
     }
 
-    /// The GPU's clock in nanoseconds: the one of semaphore time stamps.
+    /// Returns the GPU time in nanoseconds: the clock of semaphore timestamps.
     pub fn time_ns(&self) -> u64 {
         let read = |half: usize| {
-            // SAFETY: the register lies in the page, which is mapped as long as `self` lives.
+            // SAFETY: the register is inside the page, which is mapped while `self` is alive.
             let register = unsafe { self.registers.pointer().add(TIME[half]) }.cast::<u32>();
-            // SAFETY: as above; a register is read by a volatile load.
+            // SAFETY: as above, with a volatile load.
             u64::from(unsafe { register.as_ptr().read_volatile() })
         };
         loop {
@@ -185,17 +185,17 @@ impl Gpu {
         }
     }
 
-    /// The doorbell: a channel's token is stored to it. Valid as long as `self` lives; never read.
+    /// Pointer to the doorbell, for volatile stores of tokens while `self` is alive. Do not read it.
     pub fn doorbell(&self) -> NonNull<u32> {
-        // SAFETY: the register lies in the page.
+        // SAFETY: the register is inside the page.
         unsafe { self.doorbell.pointer().add(DOORBELL) }.cast()
     }
 
-    /// Video memory in bytes: what there is for allocations, and what of it is free.
+    /// Returns the size of video memory for allocations, and the free part of it, in bytes.
     ///
     /// # Errors
     ///
-    /// When the driver refuses.
+    /// If the driver rejects the request.
     pub fn video_memory(&self) -> Result<(u64, u64)> {
         let [total, free] =
             fb_info(&self.rm, self.subdevice, [control::FB_HEAP_SIZE, control::FB_HEAP_FREE])?;
@@ -226,12 +226,12 @@ impl Gpu {
         &self.file
     }
 
-    /// A handle that nobody has.
+    /// Returns an unused handle.
     pub(crate) fn next_handle(&self) -> Object {
         Object(self.handles.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Maps a memory object into the process; returns the mapping and RM's name of it.
+    /// Maps a memory object into the process; returns the mapping and its RM address.
     pub(crate) fn map_object(
         &self,
         object: Object,
@@ -247,7 +247,7 @@ impl Gpu {
         map(&self.rm, self.device, object, bytes, &file, what)
     }
 
-    /// Undoes [`Gpu::map_object`], once the mapping itself is gone.
+    /// Undoes [`Gpu::map_object`], after the mapping itself was removed.
     pub(crate) fn unmap_object(&self, object: Object, linear: u64) {
         let mut argument = escape::RmUnmapMemory {
             client: self.rm.client().0,
@@ -256,18 +256,18 @@ impl Gpu {
             linear_address: linear,
             ..Default::default()
         };
-        // SAFETY: the address is RM's name of a mapping, not memory that is accessed.
+        // SAFETY: the address identifies a mapping of RM; it is not dereferenced.
         let result =
             unsafe { escape(self.rm.ctl(), "RM_UNMAP_MEMORY", escape::RM_UNMAP_MEMORY, &mut argument) };
         if let Err(error) = result.and_then(|()| rm::check("RM_UNMAP_MEMORY", "memory", argument.status)) {
-            tracing::warn!(%error, "a mapping stays until the GPU is closed");
+            tracing::warn!(%error, "a mapping could not be removed; closing the GPU removes it");
         }
     }
 }
 
 impl Drop for Gpu {
     fn drop(&mut self) {
-        // Channels and memory hold the GPU, so they are gone. Closing the files frees the rest.
+        // Channels and memory keep the GPU alive, so all are dropped. Closing the files frees the rest.
         self.space.close();
     }
 }
@@ -289,7 +289,7 @@ fn map(
         fd: file.raw(),
         ..Default::default()
     };
-    // SAFETY: the argument holds no address of the process.
+    // SAFETY: the argument contains no address of the process.
     unsafe { escape(rm.ctl(), "RM_MAP_MEMORY", escape::RM_MAP_MEMORY, &mut argument) }?;
     rm::check("RM_MAP_MEMORY", what, argument.status)?;
     let fail = |errno| Error::Map { what, bytes, errno };
@@ -319,7 +319,7 @@ fn map_usermode(
 fn uuid(rm: &Rm, subdevice: Object) -> Result<[u8; 16]> {
     let mut gid = control::GidInfo { flags: 2, length: 16, ..Default::default() };
     rm.control(subdevice, &control::GPU_GET_GID_INFO, &mut gid)?;
-    // PANIC: the array is longer.
+    // PANIC: the array is longer than the index.
     Ok(gid.data[..16].try_into().expect("16 bytes"))
 }
 
@@ -341,10 +341,10 @@ fn gr_info<const N: usize>(rm: &Rm, subdevice: Object, indices: [u32; N]) -> Res
         list: list.as_mut_ptr().addr() as u64,
         ..Default::default()
     };
-    // SAFETY: the list has as many elements as said and lives.
+    // SAFETY: the list has the stated number of elements and outlives the call.
     unsafe { rm.control_pointing(subdevice, &control::GR_GET_INFO, &mut info) }?;
     Ok(core::array::from_fn(|at| {
-        // SAFETY: an element of the array; the driver has written through its address.
+        // SAFETY: an element of the array, which the driver has written.
         unsafe { core::ptr::from_ref(&list[at][1]).read_volatile() }
     }))
 }

@@ -1,12 +1,12 @@
 //! NVIDIA's desktop and data-centre GPU driver from user space, without libcuda.
 //!
-//! Two kernel modules answer here. `nvidia` (RM) keeps a tree of objects, reached by ioctls on `/dev/nvidiactl`
+//! Two kernel modules implement the driver. `nvidia` (RM) manages a tree of objects through ioctls on `/dev/nvidiactl`
 //! and `/dev/nvidia<n>`: memory, channels, the doorbell page. `nvidia-uvm` owns the GPU's page tables. Once a
-//! channel runs, work is submitted without a call: commands and a ring entry are written to memory that the GPU
+//! channel runs, submissions make no system call: they write commands and a ring entry to memory that the GPU
 //! fetches, then a token to the doorbell.
 //!
-//! [`Gpu`] is an opened GPU with an address space, [`Memory`] and [`HostImport`] what the GPU sees of memory,
-//! [`ChannelGroup`] a pair of channels. Callers encode the commands. It supports the generations
+//! [`Gpu`] is an open GPU with an address space, [`Memory`] and [`HostImport`] are memory that the GPU accesses, and
+//! [`ChannelGroup`] is a pair of channels. Callers encode the commands. It supports the generations
 //! of [`gpu_hal::chip`] that have a doorbell class: Hopper is tested on an H200, SM 8.0, 8.6 and 8.9 were never tried.
 //! It supports releases 570 to 595 of the driver; 580 is tested.
 

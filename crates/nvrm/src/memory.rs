@@ -1,9 +1,8 @@
-//! Memory that the GPU sees: video memory, system memory of the driver, memory of the process.
+//! Memory that the GPU accesses: video memory, system memory of the driver, memory of the process.
 //!
-//! A memory object of RM is mapped into the GPU's address space by UVM and, but for memory of the process,
-//! into the process by an mmap of a file of its own. The CPU sees video memory through BAR1,
-//! write-combined: stores are gathered and cheap, each load is a round trip over PCIe. System memory is cached
-//! by the CPU; the GPU's accesses to it look into the CPU's caches.
+//! UVM maps a memory object of RM into the GPU's address space. Except for memory of the process, an mmap of a separate
+//! file maps it into the process. The CPU accesses video memory through BAR1, write-combined: stores are combined and
+//! cheap, each load is a round trip over PCIe. The CPU caches system memory; the GPU snoops the CPU caches.
 
 use core::ptr::NonNull;
 use std::sync::Arc;
@@ -23,9 +22,9 @@ const CPU_PAGE: u64 = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Place {
-    /// The GPU's own memory; the CPU's stores are write-combined, its loads slow.
+    /// Video memory; stores of the CPU are write-combined, loads are slow.
     Video,
-    /// The machine's memory, cached by the CPU; the GPU's accesses go over PCIe.
+    /// System memory, cached by the CPU; the GPU accesses it over PCIe.
     System,
 }
 
@@ -38,10 +37,9 @@ impl Place {
     }
 }
 
-/// Flags of an allocation (`NVOS32_ALLOC_FLAGS_*`): banks do not matter, the alignment does, the handle is RM's
-/// choice, no mapping is made.
+/// Flags of an allocation (`NVOS32_ALLOC_FLAGS_*`): any bank, force the alignment, RM chooses the handle, no mapping.
 const ALLOC_FLAGS: u32 = 0xc101;
-/// On top for video memory: kept over power management.
+/// Additional flag for video memory: persistent across power management.
 const ALLOC_PERSISTENT: u32 = 0x1_0000;
 /// Type of an allocation of system memory (`NVOS32_TYPE_NOTIFIER`).
 const TYPE_NOTIFIER: u32 = 13;
@@ -57,19 +55,19 @@ const ATTR_CACHED: u32 = 1 << 29;
 const ATTR2_GPU_CACHED: u32 = 0x5;
 /// Attributes: not cached by the GPU.
 const ATTR2_GPU_UNCACHED: u32 = 0x9;
-/// Attributes: huge pages are of 2 MiB.
+/// Attributes: huge pages have 2 MiB.
 const ATTR2_HUGE_2M: u32 = 1 << 20;
 /// Kind of the pages: linear.
 const FORMAT_PITCH: u32 = 6;
 
-/// An RM memory object, mapped for the CPU; not yet for the GPU.
+/// An RM memory object, mapped for the CPU but not for the GPU.
 #[derive(Debug)]
 pub(crate) struct CpuMemory {
     gpu: Arc<Gpu>,
     object: Object,
     bytes: u64,
     linear: u64,
-    // Taken when the object is given up, before RM is told.
+    // Taken on drop, before the object is freed.
     mapping: Option<DoorMapping>,
 }
 
@@ -95,7 +93,7 @@ impl CpuMemory {
     }
 
     pub(crate) fn pointer(&self) -> NonNull<u8> {
-        // PANIC: the mapping is there until the drop.
+        // PANIC: the mapping exists until the drop.
         self.mapping.as_ref().expect("memory is mapped").pointer()
     }
 }
@@ -140,7 +138,7 @@ fn allocate(gpu: &Gpu, place: Place, size: u64, page: u64) -> Result<Object> {
     }
 }
 
-/// GPU addresses with memory behind them.
+/// A mapping of a memory object in the GPU's address space.
 #[derive(Debug)]
 struct GpuMapping {
     gpu: Arc<Gpu>,
@@ -167,7 +165,7 @@ impl GpuMapping {
 }
 
 impl GpuMapping {
-    /// Unmaps the memory and gives the addresses back; once.
+    /// Unmaps the memory and frees the addresses; has no effect the second time.
     fn unmap(&mut self) {
         if let Some(reserved) = self.reserved.take() {
             self.gpu.space().unmap(reserved.va(), self.bytes);
@@ -182,32 +180,32 @@ impl Drop for GpuMapping {
     }
 }
 
-/// Memory of the driver that CPU and GPU see.
+/// Memory allocated by the driver, mapped for CPU and GPU.
 #[derive(Debug)]
 pub struct Memory {
-    // Before `memory`: what is mapped cannot be freed.
+    // Before `memory`: RM does not free a mapped object.
     mapping: GpuMapping,
     memory: CpuMemory,
 }
 
 impl Memory {
-    /// Allocates at least `bytes` bytes: whole pages of 64 KiB, or of 2 MiB from 2 MiB on.
+    /// Allocates at least `bytes` bytes, in pages of 64 KiB, or of 2 MiB if the size is at least 2 MiB.
     ///
     /// # Errors
     ///
-    /// When there is no memory, no BAR1 or no address left; [`Error::is_out_of_memory`] tells.
+    /// If memory, BAR1 or addresses are exhausted ([`Error::is_out_of_memory`]), or if the driver rejects a step.
     pub fn new(gpu: &Arc<Gpu>, place: Place, bytes: u64) -> Result<Self> {
         let memory = CpuMemory::new(gpu, place, bytes)?;
         let mapping = GpuMapping::new(gpu, memory.object(), memory.bytes())?;
         Ok(Self { mapping, memory })
     }
 
-    /// First address on the GPU.
+    /// First GPU address.
     pub fn gpu_va(&self) -> u64 {
         self.mapping.va()
     }
 
-    /// First byte on the CPU; valid for [`Memory::bytes`] bytes as long as `self` lives.
+    /// Pointer to the first byte, valid for [`Memory::bytes`] bytes while `self` is alive.
     pub fn cpu(&self) -> NonNull<u8> {
         self.memory.pointer()
     }
@@ -222,7 +220,7 @@ impl Memory {
     }
 }
 
-/// Memory of the process that the GPU sees.
+/// Memory of the process, mapped for the GPU.
 #[derive(Debug)]
 pub struct HostImport {
     mapping: GpuMapping,
@@ -232,7 +230,7 @@ pub struct HostImport {
     bytes: u64,
 }
 
-// SAFETY: the pointer is an address of the whole process; accesses through it are up to whoever asks for it.
+// SAFETY: the pointer is an address of the whole process; code that dereferences it has to synchronise.
 unsafe impl Send for HostImport {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for HostImport {}
@@ -242,12 +240,12 @@ impl HostImport {
     ///
     /// # Errors
     ///
-    /// [`Error::Unaligned`]; when the driver refuses to pin the pages.
+    /// [`Error::Unaligned`]; otherwise if the driver cannot pin the pages.
     ///
     /// # Safety
     ///
-    /// `bytes` bytes at `pointer`, and the rest of their last page, are mapped writable and stay so, at the same
-    /// pages, until the result is dropped: no unmap, no remap, no fork with later writes.
+    /// `bytes` bytes at `pointer`, and the rest of their last page, are mapped writable, and remain so, with the same
+    /// physical pages, until the result is dropped: no unmap, no remap, no fork with later writes.
     pub unsafe fn new(gpu: &Arc<Gpu>, pointer: NonNull<u8>, bytes: usize) -> Result<Self> {
         let address = pointer.addr().get();
         if bytes == 0 || !(address as u64).is_multiple_of(CPU_PAGE) {
@@ -266,7 +264,7 @@ impl HostImport {
             fd: -1,
             ..Default::default()
         };
-        // SAFETY: the memory is mapped by the caller's promise.
+        // SAFETY: the caller guarantees that the memory is mapped.
         unsafe { rm::escape(gpu.file(), "RM_ALLOC_MEMORY", escape::RM_ALLOC_MEMORY, &mut argument) }?;
         rm::check("RM_ALLOC_MEMORY", "memory of the process", argument.status)?;
         match GpuMapping::new(gpu, object, size) {
@@ -278,17 +276,17 @@ impl HostImport {
         }
     }
 
-    /// First address on the GPU.
+    /// First GPU address.
     pub fn gpu_va(&self) -> u64 {
         self.mapping.va()
     }
 
-    /// First byte on the CPU.
+    /// Pointer to the first byte.
     pub fn cpu(&self) -> NonNull<u8> {
         self.pointer
     }
 
-    /// Size in bytes, whole pages.
+    /// Size in bytes, a multiple of the page size.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -296,13 +294,13 @@ impl HostImport {
 
 impl Drop for HostImport {
     fn drop(&mut self) {
-        // What is mapped cannot be freed.
+        // RM does not free a mapped object.
         self.mapping.unmap();
         self.gpu.rm().free_or_log(self.gpu.device(), self.object, "imported memory");
     }
 }
 
-// SAFETY: the value keeps the allocation and both of its mappings, of `bytes` bytes.
+// SAFETY: the value owns the allocation and both of its mappings, of `bytes` bytes.
 unsafe impl gpu_hal::DeviceMemory for Memory {
     fn gpu_va(&self) -> u64 {
         Self::gpu_va(self)
@@ -317,7 +315,7 @@ unsafe impl gpu_hal::DeviceMemory for Memory {
     }
 }
 
-// SAFETY: the importer keeps the pages mapped as long as the value lives, which keeps the GPU's mapping.
+// SAFETY: the importer keeps the pages mapped while the value is alive, which owns the GPU mapping.
 unsafe impl gpu_hal::DeviceMemory for HostImport {
     fn gpu_va(&self) -> u64 {
         Self::gpu_va(self)

@@ -25,7 +25,7 @@ impl FromStr for Version {
     }
 }
 
-/// A family of releases with the same layouts.
+/// Releases with the same layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Release {
@@ -38,11 +38,11 @@ pub enum Release {
 }
 
 impl Release {
-    /// The family of a version.
+    /// Returns the release of a version.
     ///
     /// # Errors
     ///
-    /// [`Error::Release`] outside of 570 to 595.
+    /// [`Error::Release`] for a version outside 570 to 595.
     pub fn of(version: Version) -> Result<Self, Error> {
         match version.major {
             570..580 => Ok(Self::R570),
@@ -52,12 +52,12 @@ impl Release {
         }
     }
 
-    /// Whether the release was run on a GPU with this crate.
+    /// Returns whether this crate was tested with the release on a GPU.
     pub fn is_tested(self) -> bool {
         self == Self::R580
     }
 
-    /// Size of a command's parameters, whose struct here has `bytes` bytes.
+    /// Returns the size of the parameters of a command in this release; `bytes` is the size of the struct.
     pub(crate) fn command_bytes(self, command: u32, bytes: usize) -> usize {
         const CLASS_LIST: u32 = control::GPU_GET_CLASSLIST_V2.number;
         const FB_INFO: u32 = control::FB_GET_INFO_V2.number;

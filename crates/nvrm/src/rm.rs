@@ -1,8 +1,7 @@
-//! The object manager (RM): a tree of objects named by 32-bit handles.
+//! The object manager (RM): a tree of objects with 32-bit handles.
 //!
-//! One open `/dev/nvidiactl` owns one client here, the root of the tree. Freeing an object frees all below it;
-//! closing the file frees everything. A call has two results: the errno says whether it has reached the
-//! object, the status what the object said.
+//! One open `/dev/nvidiactl` owns one client, the root of the tree. Freeing an object frees all objects below it;
+//! closing the file frees everything. A call has two results: the errno of the ioctl, and the status of the object.
 
 use core::ffi::{CStr, c_void};
 use core::ptr;
@@ -22,7 +21,7 @@ use crate::version::Version;
 /// The control file.
 pub const CONTROL_NODE: &CStr = c"/dev/nvidiactl";
 
-/// Name of an RM object in its client.
+/// Handle of an RM object in its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Object(pub(crate) u32);
 
@@ -35,35 +34,36 @@ pub(crate) struct Rm {
     client: Object,
 }
 
-/// Opens a node for one mapping or more.
+/// Opens a node.
 pub(crate) fn open(door: &Arc<dyn Door>, path: &CStr) -> Result<DoorFd> {
-    // Without O_NONBLOCK: the driver would put off opening the GPU, and polls would miss events.
+    // Not O_NONBLOCK: the driver would defer opening the GPU, and polls would miss events.
     let flags = OpenFlags::READ_WRITE | OpenFlags::CLOSE_ON_EXEC;
     DoorFd::open(door, path, flags)
         .map_err(|errno| Error::Open { path: path.to_string_lossy().into_owned(), errno })
 }
 
-/// Path of `/dev/nvidia<minor>`.
+/// Returns the path `/dev/nvidia<minor>`.
 pub(crate) fn device_node(minor: u32) -> CString {
-    CString::new(format!("/dev/nvidia{minor}")).expect("digits hold no zero byte")
+    // PANIC: neither the prefix nor decimal digits contain a zero byte.
+    CString::new(format!("/dev/nvidia{minor}")).expect("the path contains no zero byte")
 }
 
 /// Sends an escape to a file.
 ///
 /// # Safety
 ///
-/// Addresses inside `argument` are valid as the request says.
+/// Addresses inside `argument` are valid for the accesses of the request.
 pub(crate) unsafe fn escape<T: FromBytes + IntoBytes>(
     file: &DoorFd,
     call: &'static str,
     number: u8,
     argument: &mut T,
 ) -> Result<()> {
-    // SAFETY: the argument is as long as the request says; the caller vouches for addresses inside.
+    // SAFETY: the argument has the encoded size; the caller guarantees the addresses inside.
     unsafe { send(file, call, request(number, size_of::<T>()), ptr::from_mut(argument).cast()) }
 }
 
-/// Sends a request, again and again while the system is about to sleep.
+/// Sends a request, and retries while the system is suspending.
 ///
 /// # Safety
 ///
@@ -75,7 +75,7 @@ pub(crate) unsafe fn send(
     argument: *mut c_void,
 ) -> Result<()> {
     for _ in 0..1000 {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the contract of the caller is the same.
         match unsafe { file.door().ioctl(file.raw(), request, argument) } {
             Ok(_) => return Ok(()),
             Err(Errno::AGAIN | Errno::INTR) => std::thread::sleep(core::time::Duration::from_millis(1)),
@@ -85,7 +85,7 @@ pub(crate) unsafe fn send(
     Err(Error::Call { call, errno: Errno::AGAIN })
 }
 
-/// Turns a status into a result.
+/// Converts a status to a result.
 pub(crate) fn check(call: &'static str, what: &'static str, status: u32) -> Result<()> {
     match Status(status) {
         Status::OK => Ok(()),
@@ -94,16 +94,16 @@ pub(crate) fn check(call: &'static str, what: &'static str, status: u32) -> Resu
 }
 
 impl Rm {
-    /// Opens the control file, asks for the version and makes a client.
+    /// Opens the control file, reads the version and creates a client.
     pub(crate) fn open(door: &Arc<dyn Door>) -> Result<Self> {
         let ctl = open(door, CONTROL_NODE)?;
         let mut version = escape::ApiVersion { cmd: escape::VERSION_QUERY, ..Default::default() };
-        // SAFETY: no addresses inside.
+        // SAFETY: the argument contains no addresses.
         unsafe { escape(&ctl, "CHECK_VERSION_STR", escape::CHECK_VERSION_STR, &mut version) }?;
         let version: Version = text(&version.version).parse()?;
         let release = Release::of(version)?;
         if !release.is_tested() {
-            tracing::warn!(%version, "this release of the driver was not tested, 580 was");
+            tracing::warn!(%version, "this release of the driver is untested; release 580 is tested");
         }
         let mut rm = Self { ctl, version, release, client: Object(0) };
         rm.client = rm.allocate(Object(0), Object(0), &alloc::ROOT_CLIENT, &mut ())?;
@@ -130,7 +130,7 @@ impl Rm {
         self.ctl.door()
     }
 
-    /// Makes an object. The parameters come back as the driver has changed them.
+    /// Creates an object. The driver may change the parameters.
     pub(crate) fn alloc<P: FromBytes + IntoBytes>(
         &self,
         parent: Object,
@@ -157,7 +157,7 @@ impl Rm {
             params_size: bytes as u32,
             ..Default::default()
         };
-        // SAFETY: the parameters are those of the class, at least as long as in any release, and live.
+        // SAFETY: the parameters have the type of the class, at least the size of any release, and outlive the call.
         unsafe { escape(&self.ctl, "RM_ALLOC", escape::RM_ALLOC, &mut argument) }?;
         check("RM_ALLOC", class.name, argument.status)?;
         Ok(Object(argument.handle))
@@ -170,7 +170,7 @@ impl Rm {
         command: &Command<P>,
         parameters: &mut P,
     ) -> Result<()> {
-        // SAFETY: commands with addresses go through `control_pointing`.
+        // SAFETY: commands with addresses use `control_pointing`.
         unsafe { self.control_pointing(object, command, parameters) }
     }
 
@@ -178,7 +178,7 @@ impl Rm {
     ///
     /// # Safety
     ///
-    /// Addresses in the parameters are valid as the command says.
+    /// Addresses in the parameters are valid for the accesses of the command.
     pub(crate) unsafe fn control_pointing<P: FromBytes + IntoBytes>(
         &self,
         object: Object,
@@ -196,29 +196,29 @@ impl Rm {
             params_size: bytes as u32,
             ..Default::default()
         };
-        // SAFETY: the parameters have at least the size that is given and live; the rest is the caller's promise.
+        // SAFETY: the parameters have at least the stated size and outlive the call; the caller guarantees the rest.
         unsafe { escape(&self.ctl, "RM_CONTROL", escape::RM_CONTROL, &mut argument) }?;
         check("RM_CONTROL", command.name, argument.status)
     }
 
-    /// Frees an object and all below it.
+    /// Frees an object and all objects below it.
     pub(crate) fn free(&self, parent: Object, object: Object, what: &'static str) -> Result<()> {
         let mut argument =
             escape::RmFree { root: self.client.0, parent: parent.0, object: object.0, ..Default::default() };
-        // SAFETY: no addresses inside.
+        // SAFETY: the argument contains no addresses.
         unsafe { escape(&self.ctl, "RM_FREE", escape::RM_FREE, &mut argument) }?;
         check("RM_FREE", what, argument.status)
     }
 
-    /// As [`Rm::free`], where nothing can be done about a refusal but to tell.
+    /// Like [`Rm::free`], but logs an error.
     pub(crate) fn free_or_log(&self, parent: Object, object: Object, what: &'static str) {
         if let Err(error) = self.free(parent, object, what) {
-            tracing::warn!(%error, "an object stays until the GPU is closed");
+            tracing::warn!(%error, "an object could not be freed; closing the GPU frees it");
         }
     }
 }
 
-/// The text in a zero-padded array.
+/// Returns the text in a zero-padded array.
 pub(crate) fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()

@@ -1,11 +1,11 @@
-//! The GPU's address space: page tables that the UVM module owns, addresses that this crate chooses.
+//! The GPU's address space: the UVM module owns the page tables, this crate allocates the addresses.
 //!
-//! UVM keeps *external ranges*: stretches of addresses into which objects of RM are mapped. Nothing in them is
-//! paged on demand, so an access outside of a mapping is a fault. The page size of a mapping is the largest
-//! of 4 KiB, 64 KiB and 2 MiB that divides address, length and the memory's own page size.
+//! UVM maps RM objects into *external ranges* of addresses. They are not paged on demand, so an access outside of a
+//! mapping is a fault. The page size of a mapping is the largest of 4 KiB, 64 KiB and 2 MiB that divides address,
+//! length and the page size of the memory.
 //!
-//! Addresses stay below 2^40, since launch descriptors are named by their address shifted right by 8 in 32
-//! bits, and below the two 4 GiB windows through which threads see shared and local memory.
+//! Addresses are below 2^40, because the address of a launch descriptor, shifted right by 8, has to fit 32 bits.
+//! They are also below the two 4 GiB windows for shared and local memory.
 
 use core::ops::Range;
 use core::ptr;
@@ -20,27 +20,27 @@ use crate::error::{Error, Result, Status};
 use crate::release::Release;
 use crate::rm::{self, Object, Rm};
 
-/// Unit of small pieces of address space, and their alignment, in bytes.
+/// Granularity and alignment of small address ranges in bytes.
 pub const SMALL_PAGE: u64 = 64 << 10;
-/// Unit of large pieces of address space, and their alignment, in bytes.
+/// Granularity and alignment of large address ranges in bytes.
 pub const LARGE_PAGE: u64 = 2 << 20;
-/// Addresses for pieces shorter than [`LARGE_PAGE`].
+/// Addresses for ranges shorter than [`LARGE_PAGE`].
 const SMALL: Range<u64> = 0x10_0000_0000..0x14_0000_0000;
-/// Addresses for other pieces.
+/// Addresses for other ranges.
 const LARGE: Range<u64> = 0x14_0000_0000..0xe0_0000_0000;
-/// Lowest address that is given out.
+/// Lowest allocated address.
 pub const VA_START: u64 = SMALL.start;
-/// End of the addresses that are given out.
+/// End of the allocated addresses.
 pub const VA_END: u64 = LARGE.end;
-/// Where threads see their block's shared memory: 4 GiB.
+/// Start of the 4 GiB window for the shared memory of a block.
 pub const SHARED_WINDOW: u64 = 0x7294_0000_0000;
-/// Where threads see their local memory: 4 GiB.
+/// Start of the 4 GiB window for the local memory of a thread.
 pub const LOCAL_WINDOW: u64 = 0x7293_0000_0000;
 
 /// UUID of a GPU.
 pub(crate) type Uuid = [u8; 16];
 
-/// A reserved stretch of GPU addresses.
+/// A reserved range of GPU addresses.
 #[derive(Debug)]
 pub(crate) struct Reserved(Range<u64>);
 
@@ -54,7 +54,7 @@ impl Reserved {
     }
 }
 
-/// Which addresses are free.
+/// Free addresses.
 #[derive(Debug)]
 struct Addresses {
     small: RangeAllocator<u64>,
@@ -68,12 +68,12 @@ pub(crate) struct Space {
     client: Object,
     release: Release,
     addresses: Mutex<Addresses>,
-    // The space ends with `file`. `mm` goes last: closing it stops all channels.
+    // Closing `file` destroys the space. `mm` is closed last, which stops all channels.
     file: DoorFd,
     _mm: DoorFd,
 }
 
-/// Status fields of UVM's arguments.
+/// Access to the status field of UVM's arguments.
 trait Answer: FromBytes + IntoBytes {
     fn status(&self) -> u32;
 }
@@ -92,13 +92,13 @@ answers!(CreateExternalRange MapExternalAllocation UnmapExternal Free RegisterCh
 
 /// Sends a request to UVM and checks both results.
 fn request<T: Answer>(file: &DoorFd, call: &'static str, number: u32, argument: &mut T) -> Result<()> {
-    // SAFETY: the argument is the one of the request; UVM's arguments hold no addresses of the process.
+    // SAFETY: the argument matches the request; UVM's arguments contain no addresses of the process.
     unsafe { rm::send(file, call, number, ptr::from_mut(argument).cast()) }?;
     rm::check(call, "the address space", argument.status())
 }
 
 impl Space {
-    /// Makes an address space for a GPU out of an RM VA space.
+    /// Creates an address space for a GPU from an RM VA space.
     pub(crate) fn open(rm: &Rm, uuid: Uuid, va_space: Object) -> Result<Self> {
         let node = c"/dev/nvidia-uvm";
         let (file, mm) = (rm::open(rm.door(), node)?, rm::open(rm.door(), node)?);
@@ -124,7 +124,7 @@ impl Space {
         Ok(Self { uuid, client: rm.client(), release: rm.release(), addresses, file, _mm: mm })
     }
 
-    /// Takes addresses for `bytes` bytes, rounded up to pages.
+    /// Reserves addresses for `bytes` bytes, rounded up to pages.
     pub(crate) fn reserve(&self, bytes: u64) -> Result<Reserved> {
         let full = Error::AddressSpace { bytes };
         let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
@@ -177,16 +177,16 @@ impl Space {
     pub(crate) fn unmap(&self, base: u64, bytes: u64) {
         let mut unmap = uvm::UnmapExternal { base, length: bytes, gpu_uuid: self.uuid, ..Default::default() };
         if let Err(error) = request(&self.file, "UVM_UNMAP_EXTERNAL", uvm::UNMAP_EXTERNAL, &mut unmap) {
-            tracing::warn!(%error, "memory stays mapped until the GPU is closed");
+            tracing::warn!(%error, "memory could not be unmapped; closing the GPU unmaps it");
         }
         self.free(base, bytes);
     }
 
     fn free(&self, base: u64, length: u64) {
         let result = if self.release == Release::R595 {
-            // Base, then the status where 580 has the length.
+            // Base, then the status at the offset where 580 has the length.
             let mut words = uvm::Free { base, ..Default::default() };
-            // SAFETY: the request's argument, longer than it has to be, without addresses.
+            // SAFETY: the argument of the request, longer than required, without addresses.
             unsafe { rm::send(&self.file, "UVM_FREE", uvm::FREE, ptr::from_mut(&mut words).cast()) }
                 // CAST: the status is the low word.
                 .and_then(|()| rm::check("UVM_FREE", "the address space", words.length as u32))
@@ -195,11 +195,11 @@ impl Space {
             request(&self.file, "UVM_FREE", uvm::FREE, &mut free)
         };
         if let Err(error) = result {
-            tracing::warn!(%error, "addresses stay taken until the GPU is closed");
+            tracing::warn!(%error, "addresses could not be freed; closing the GPU frees them");
         }
     }
 
-    /// Lets UVM map what a channel needs beyond its commands, into `reserved`.
+    /// Registers a channel; UVM maps its context into `reserved`.
     pub(crate) fn register_channel(&self, rm: &Rm, channel: Object, reserved: &Reserved) -> Result<()> {
         let mut register = uvm::RegisterChannel {
             gpu_uuid: self.uuid,
@@ -213,13 +213,13 @@ impl Space {
         request(&self.file, "UVM_REGISTER_CHANNEL", uvm::REGISTER_CHANNEL, &mut register)
     }
 
-    /// Stops a channel and takes back what UVM has mapped for it.
+    /// Stops a channel; UVM unmaps its context.
     pub(crate) fn unregister_channel(&self, channel: Object) {
         let call = "UVM_UNREGISTER_CHANNEL";
         let result = if self.release == Release::R595 {
-            // Client, channel, status: without the UUID before them.
+            // Client, channel and status, without a preceding UUID.
             let mut words = [self.client.0, channel.0, 0, 0, 0, 0, 0];
-            // SAFETY: the request's argument, longer than it has to be, without addresses.
+            // SAFETY: the argument of the request, longer than required, without addresses.
             unsafe { rm::send(&self.file, call, uvm::UNREGISTER_CHANNEL, words.as_mut_ptr().cast()) }
                 .and_then(|()| rm::check(call, "the address space", words[2]))
         } else {
@@ -232,11 +232,11 @@ impl Space {
             request(&self.file, call, uvm::UNREGISTER_CHANNEL, &mut unregister)
         };
         if let Err(error) = result {
-            tracing::warn!(%error, "a channel stays registered until the GPU is closed");
+            tracing::warn!(%error, "a channel could not be unregistered; closing the GPU unregisters it");
         }
     }
 
-    /// Takes the GPU out of the space: no channel and no mapping is left.
+    /// Removes the GPU from the space, after all channels and mappings.
     pub(crate) fn close(&self) {
         let mut va_space = uvm::UnregisterGpuVaSpace { gpu_uuid: self.uuid, ..Default::default() };
         let mut gpu = uvm::UnregisterGpu { gpu_uuid: self.uuid, ..Default::default() };
@@ -244,7 +244,7 @@ impl Space {
             request(&self.file, "UVM_UNREGISTER_GPU_VASPACE", uvm::UNREGISTER_GPU_VASPACE, &mut va_space)
                 .and_then(|()| request(&self.file, "UVM_UNREGISTER_GPU", uvm::UNREGISTER_GPU, &mut gpu));
         if let Err(error) = result {
-            tracing::warn!(%error, "closing the files does the rest");
+            tracing::warn!(%error, "the GPU could not be unregistered; closing the files does so");
         }
     }
 }

@@ -9,7 +9,7 @@ pub struct Version {
     pub major: u32,
     /// Number in the release.
     pub minor: u32,
-    /// Patch; 0 when the version has two parts.
+    /// Patch; 0 if the version has two parts.
     pub patch: u32,
 }
 

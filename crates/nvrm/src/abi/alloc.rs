@@ -1,4 +1,4 @@
-//! Classes of RM objects that are made here, and the parameters of making one (`class/*.h`, `alloc/*.h`,
+//! Classes of RM objects, and their allocation parameters (`class/*.h`, `alloc/*.h`,
 //! `nvos.h`).
 
 use gpu_hal::chip::ClassId;
@@ -6,11 +6,11 @@ use nvgpu_sys::uapi_struct;
 
 use super::number::Class;
 
-/// The client: the root of everything that a process owns.
+/// The client: the root of the objects of a process.
 pub const ROOT_CLIENT: Class<()> = Class::new(0x41, "NV01_ROOT_CLIENT");
 /// One GPU.
 pub const DEVICE: Class<Device> = Class::new(0x80, "NV01_DEVICE_0");
-/// One GPU of a device of several; always the only one.
+/// One GPU of a device; a device has only one here.
 pub const SUBDEVICE: Class<Subdevice> = Class::new(0x2080, "NV20_SUBDEVICE_0");
 /// The page with the doorbell, mapped through BAR0 or BAR1. From Hopper on.
 pub const fn usermode(class: ClassId) -> Class<Usermode> {
@@ -44,28 +44,28 @@ pub const fn engine(class: ClassId) -> Class<()> {
 pub const fn copy_engine(class: ClassId) -> Class<CopyEngine> {
     Class::new(class.number, class.name)
 }
-/// Looks at the state of the SMs.
+/// Access to the state of the SMs.
 pub const DEBUGGER: Class<Debugger> = Class::new(0x83de, "GT200_DEBUGGER");
 /// An event that a file reports.
 pub const EVENT: Class<Event> = Class::new(0x79, "NV01_EVENT_OS_EVENT");
 
 /// [`VaSpace::flags`]: UVM owns the page tables.
 pub const VA_SPACE_EXTERNALLY_OWNED: u32 = 0x8;
-/// [`VaSpace::flags`]: faults of shaders can be replayed.
+/// [`VaSpace::flags`]: faults of shaders are replayable.
 pub const VA_SPACE_PAGE_FAULTING: u32 = 0x40;
 /// Engine type of graphics and compute (NV2080_ENGINE_TYPE_GRAPHICS).
 pub const ENGINE_GRAPHICS: u32 = 1;
 /// Engine type of copy engine 0 (NV2080_ENGINE_TYPE_COPY0); nine more follow.
 pub const ENGINE_COPY0: u32 = 9;
-/// [`CopyEngine::version`]: the engine is named by its engine type.
+/// [`CopyEngine::version`]: `engine_type` selects the engine.
 pub const COPY_ENGINE_BY_TYPE: u32 = 1;
 /// [`ContextShare::flags`]: an asynchronous subcontext.
 pub const CONTEXT_SHARE_ASYNC: u32 = 1;
 /// [`Event::notify_index`]: an engine has executed NON_STALL_INTERRUPT (NV2080_NOTIFIERS_FIFO_EVENT_MTHD).
 pub const NOTIFIER_FIFO_EVENT: u32 = 35;
-/// [`Event::notify_index`]: the event comes with an interrupt that stalls nothing.
+/// [`Event::notify_index`]: event of a non-stalling interrupt.
 pub const EVENT_NON_STALL: u32 = 0x0800_0000;
-/// [`Event::notify_index`]: the file becomes ready, there is nothing to read.
+/// [`Event::notify_index`]: the file becomes ready without data to read.
 pub const EVENT_WITHOUT_DATA: u32 = 0x1000_0000;
 
 uapi_struct! {
@@ -79,7 +79,7 @@ uapi_struct! {
         8 => target_client: u32, "hTargetClient";
         /// 0.
         12 => target_device: u32, "hTargetDevice";
-        /// Flags; 0 unless said otherwise.
+        /// Flags; 0 by default.
         16 => flags: u32;
         /// Must be 0.
         20 => padding0: [u8; 4], "";
@@ -89,7 +89,7 @@ uapi_struct! {
         32 => va_start_internal: u64, "vaStartInternal";
         /// 0.
         40 => va_limit_internal: u64, "vaLimitInternal";
-        /// 0: several VA spaces may exist.
+        /// 0: several VA spaces are allowed.
         48 => va_mode: u32, "vaMode";
         /// Must be 0.
         52 => padding1: [u8; 4], "";
@@ -109,7 +109,7 @@ uapi_struct! {
     plain Usermode = "NV_HOPPER_USERMODE_A_PARAMS", 2 bytes {
         /// 1 for a write-only mapping through BAR1.
         0 => bar1_mapping: u8, "bBar1Mapping";
-        /// 0: for the kernel alone.
+        /// 0: only used by the kernel.
         1 => privileged: u8, "bPriv";
     }
 }
@@ -143,9 +143,9 @@ uapi_struct! {
 uapi_struct! {
     /// Parameters of KEPLER_CHANNEL_GROUP_A.
     plain ChannelGroup = "NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS", 20 bytes {
-        /// Memory that errors are written to, or 0.
+        /// Memory of the error notifier, or 0.
         0 => object_error: u32, "hObjectError";
-        /// Memory that ECC errors are written to, or 0.
+        /// Memory of the ECC error notifier, or 0.
         4 => object_ecc_error: u32, "hObjectEccError";
         /// The VA space object, or 0.
         8 => va_space: u32, "hVASpace";
@@ -175,7 +175,7 @@ uapi_struct! {
     plain Memory = "NV_MEMORY_ALLOCATION_PARAMS", 128 bytes {
         /// The client.
         0 => owner: u32;
-        /// NVOS32_TYPE_*: 0 an image, 13 a notifier.
+        /// NVOS32_TYPE_*: 0 for an image, 13 for a notifier.
         4 => kind: u32, "type";
         /// NVOS32_ALLOC_FLAGS_*.
         8 => flags: u32;
@@ -229,7 +229,7 @@ uapi_struct! {
 uapi_struct! {
     /// Parameters of HOPPER_CHANNEL_GPFIFO_A.
     plain ChannelGpfifo = "NV_CHANNEL_ALLOC_PARAMS", 368 bytes {
-        /// Memory that errors are written to, or 0.
+        /// Memory of the error notifier, or 0.
         0 => object_error: u32, "hObjectError";
         /// 0: not looked at.
         4 => object_buffer: u32, "hObjectBuffer";
@@ -237,7 +237,7 @@ uapi_struct! {
         8 => gpfifo_va: u64, "gpFifoOffset";
         /// Entries of the ring, a power of two.
         16 => gpfifo_entries: u32, "gpFifoEntries";
-        /// Flags; 0 unless said otherwise.
+        /// Flags; 0 by default.
         20 => flags: u32;
         /// The context share.
         24 => context_share: u32, "hContextShare";
@@ -253,7 +253,7 @@ uapi_struct! {
         132 => cid: u32;
         /// 0.
         136 => subdevice_id: u32, "subDeviceId";
-        /// Memory that ECC errors are written to, or 0.
+        /// Memory of the ECC error notifier, or 0.
         140 => object_ecc_error: u32, "hObjectEccError";
         /// 0.
         144 => instance_memory: [u32; 6], "instanceMem";
@@ -293,7 +293,7 @@ uapi_struct! {
     plain Debugger = "NV83DE_ALLOC_PARAMETERS", 12 bytes {
         /// 0.
         0 => obsolete: u32, "hDebuggerClient_Obsolete";
-        /// The client that is looked at.
+        /// The debugged client.
         4 => app_client: u32, "hAppClient";
         /// Its compute object.
         8 => compute_object: u32, "hClass3dObject";
@@ -305,11 +305,11 @@ uapi_struct! {
     plain Event = "NV0005_ALLOC_PARAMETERS", 24 bytes {
         /// The client.
         0 => parent_client: u32, "hParentClient";
-        /// The object that the event is about.
+        /// Source object of the event.
         4 => source: u32, "hSrcResource";
         /// Class of the event.
         8 => class: u32, "hClass";
-        /// Which event, with flags.
+        /// Index of the event, and flags.
         12 => notify_index: u32, "notifyIndex";
         /// Descriptor of the file that reports it.
         16 => data: u64;
@@ -319,7 +319,7 @@ uapi_struct! {
 uapi_struct! {
     /// Parameters of HOPPER_DMA_COPY_A.
     plain CopyEngine = "NVB0B5_ALLOCATION_PARAMETERS", 8 bytes {
-        /// 1: `engine_type` counts.
+        /// 1: `engine_type` is valid.
         0 => version: u32;
         /// Engine (NV2080_ENGINE_TYPE_*).
         4 => engine_type: u32, "engineType";

@@ -4,65 +4,65 @@ use nvgpu_sys::uapi_struct;
 
 use super::number::Command;
 
-/// Client: which device a GPU is.
+/// Client: the device of a GPU.
 pub const GPU_GET_ID_INFO_V2: Command<IdInfo> = Command::new(0x205, "GPU_GET_ID_INFO_V2");
-/// Device: the classes that it has.
+/// Device: its classes.
 pub const GPU_GET_CLASSLIST_V2: Command<ClassList> = Command::new(0x0080_0292, "GPU_GET_CLASSLIST_V2");
 /// Subdevice: the UUID.
 pub const GPU_GET_GID_INFO: Command<GidInfo> = Command::new(0x2080_014a, "GPU_GET_GID_INFO");
 /// Subdevice: the name of the product.
 pub const GPU_GET_NAME_STRING: Command<NameString> = Command::new(0x2080_0110, "GPU_GET_NAME_STRING");
-/// Subdevice: counts of the graphics engine.
+/// Subdevice: unit counts of the graphics engine.
 pub const GR_GET_INFO: Command<GrInfo> = Command::new(0x2080_1201, "GR_GET_INFO");
 /// Subdevice: sizes of video memory and its aperture.
 pub const FB_GET_INFO_V2: Command<FbInfo> = Command::new(0x2080_1303, "FB_GET_INFO_V2");
-/// Subdevice: raise the clocks while there is work.
+/// Subdevice: raise the clocks under load.
 pub const PERF_BOOST: Command<PerfBoost> = Command::new(0x2080_200a, "PERF_BOOST");
 /// Channel: the token to ring the doorbell with.
 pub const GPFIFO_GET_WORK_SUBMIT_TOKEN: Command<WorkSubmitToken> =
     Command::new(0xc36f_0108, "GPFIFO_GET_WORK_SUBMIT_TOKEN");
 /// Group: start and stop.
 pub const GPFIFO_SCHEDULE: Command<GpfifoSchedule> = Command::new(0xa06c_0101, "GPFIFO_SCHEDULE");
-/// Debugger: the last MMU faults of the debugged context's kernels.
+/// Debugger: the last MMU faults of kernels in the debugged context.
 pub const READ_MMU_FAULT_INFO: Command<MmuFaults> = Command::new(0x83de_0328, "READ_MMU_FAULT_INFO");
-/// Debugger: what has stopped each SM.
+/// Debugger: the error state of each SM.
 pub const READ_ALL_SM_ERROR_STATES: Command<SmErrorStates> =
     Command::new(0x83de_030c, "READ_ALL_SM_ERROR_STATES");
-/// Subdevice: what the copy engines can do.
+/// Subdevice: capabilities of the copy engines.
 pub const CE_GET_ALL_CAPS: Command<CeAllCaps> = Command::new(0x2080_2a0a, "CE_GET_ALL_CAPS");
 
 /// First byte of [`CeAllCaps::capabilities`]: the engine is tied to graphics.
 pub const CE_GRAPHICS: u8 = 0x01;
-/// First byte of [`CeAllCaps::capabilities`]: it shares the hardware with others.
+/// First byte of [`CeAllCaps::capabilities`]: the engine shares hardware with others.
 pub const CE_SHARED: u8 = 0x02;
-/// First byte of [`CeAllCaps::capabilities`]: it reaches system memory.
+/// First byte of [`CeAllCaps::capabilities`]: the engine accesses system memory.
 pub const CE_SYSTEM_MEMORY: u8 = 0x20;
 
 /// [`PerfBoost::flags`]: to the maximum, for compute, at high priority.
 pub const PERF_BOOST_COMPUTE: u32 = 0x52;
-/// [`PerfBoost::duration`]: as long as the client lives.
+/// [`PerfBoost::duration`]: until the client is freed.
 pub const PERF_BOOST_FOREVER: u32 = u32::MAX;
-/// Index of [`GrInfo`]: TPCs that are there (SHADER_PIPE_SUB_COUNT).
+/// Index of [`GrInfo`]: number of TPCs present (SHADER_PIPE_SUB_COUNT).
 pub const GR_TPC_COUNT: u32 = 0x09;
 /// Index of [`GrInfo`]: SM version.
 pub const GR_SM_VERSION: u32 = 0x0c;
-/// Index of [`GrInfo`]: warps of an SM.
+/// Index of [`GrInfo`]: warps per SM.
 pub const GR_MAX_WARPS_PER_SM: u32 = 0x0d;
-/// Index of [`GrInfo`]: GPCs of the chip.
+/// Index of [`GrInfo`]: number of GPCs.
 pub const GR_NUM_GPCS: u32 = 0x14;
-/// Index of [`GrInfo`]: TPCs of a GPC.
+/// Index of [`GrInfo`]: TPCs per GPC.
 pub const GR_NUM_TPC_PER_GPC: u32 = 0x17;
-/// Index of [`GrInfo`]: SMs of a TPC.
+/// Index of [`GrInfo`]: SMs per TPC.
 pub const GR_NUM_SM_PER_TPC: u32 = 0x20;
 /// Index of [`FbInfo`]: size of BAR1 in KiB.
 pub const FB_BAR1_SIZE: u32 = 0x05;
 /// Index of [`FbInfo`]: video memory for allocations in KiB.
 pub const FB_HEAP_SIZE: u32 = 0x09;
-/// Index of [`FbInfo`]: what of it is free, in KiB.
+/// Index of [`FbInfo`]: free video memory in KiB.
 pub const FB_HEAP_FREE: u32 = 0x16;
 /// Index of [`FbInfo`]: size of the L2 cache in bytes.
 pub const FB_L2_SIZE: u32 = 0x1b;
-/// SMs that one [`READ_ALL_SM_ERROR_STATES`] can read.
+/// Maximum number of SMs per [`READ_ALL_SM_ERROR_STATES`].
 pub const SM_STATES: usize = 100;
 
 uapi_struct! {
@@ -82,21 +82,21 @@ uapi_struct! {
 uapi_struct! {
     /// An MMU fault of a kernel.
     plain MmuFault = "NV83DE_CTRL_DEBUG_READ_MMU_FAULT_INFO_ENTRY", 16 bytes {
-        /// The address that was accessed.
+        /// The accessed address.
         0 => address: u64, "faultAddress";
-        /// Its kind, `NV_PFAULT_FAULT_TYPE_*` (`dev_fault.h`).
+        /// Type of the fault, `NV_PFAULT_FAULT_TYPE_*` (`dev_fault.h`).
         8 => fault_type: u32, "faultType";
-        /// The access, `NV_PFAULT_ACCESS_TYPE_*` (`dev_fault.h`).
+        /// Type of the access, `NV_PFAULT_ACCESS_TYPE_*` (`dev_fault.h`).
         12 => access_type: u32, "accessType";
     }
 }
 
 uapi_struct! {
-    /// What has stopped one SM.
+    /// Error state of one SM.
     plain SmErrorState = "NV83DE_SM_ERROR_STATE_REGISTERS", 48 bytes {
-        /// Errors of the whole SM.
+        /// Global error status register.
         0 => global_esr: u32, "hwwGlobalEsr";
-        /// Error of a warp: the low byte is its kind.
+        /// Warp error status register; the low byte is the error code.
         4 => warp_esr: u32, "hwwWarpEsr";
         /// Low word of the program counter.
         8 => warp_esr_pc: u32, "hwwWarpEsrPc";
@@ -120,7 +120,7 @@ uapi_struct! {
 uapi_struct! {
     /// Parameters of [`GPU_GET_ID_INFO_V2`].
     plain IdInfo = "NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS", 32 bytes {
-        /// RM's number of the GPU.
+        /// RM id of the GPU.
         0 => gpu_id: u32, "gpuId";
         /// Out: flags.
         4 => gpu_flags: u32, "gpuFlags";
@@ -156,7 +156,7 @@ uapi_struct! {
         0 => index: u32;
         /// 2: binary.
         4 => flags: u32;
-        /// In: 16. Out: bytes of the identifier.
+        /// In: 16. Out: length of the identifier in bytes.
         8 => length: u32;
         /// Out: the identifier.
         12 => data: [u8; 256];
@@ -190,7 +190,7 @@ uapi_struct! {
     plain PerfBoost = "NV2080_CTRL_PERF_BOOST_PARAMS", 8 bytes {
         /// What to boost.
         0 => flags: u32;
-        /// Seconds; 0xffffffff: as long as the client lives.
+        /// Duration in seconds; 0xffffffff: until the client is freed.
         4 => duration: u32;
     }
 }
@@ -198,7 +198,7 @@ uapi_struct! {
 uapi_struct! {
     /// Parameters of [`GPFIFO_GET_WORK_SUBMIT_TOKEN`].
     plain WorkSubmitToken = "NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN_PARAMS", 4 bytes {
-        /// Out: what the doorbell is rung with.
+        /// Out: the work-submit token.
         0 => token: u32, "workSubmitToken";
     }
 }
@@ -220,7 +220,7 @@ uapi_struct! {
     plain MmuFaults = "NV83DE_CTRL_DEBUG_READ_MMU_FAULT_INFO_PARAMS", 72 bytes {
         /// Out: the faults, the latest last.
         0 => faults: [MmuFault; 4], "mmuFaultInfoList";
-        /// Out: how many of them there are.
+        /// Out: number of faults.
         64 => count: u32, "count";
         /// Must be 0.
         68 => padding0: [u8; 4], "";
@@ -230,15 +230,15 @@ uapi_struct! {
 uapi_struct! {
     /// Parameters of [`READ_ALL_SM_ERROR_STATES`].
     plain SmErrorStates = "NV83DE_CTRL_DEBUG_READ_ALL_SM_ERROR_STATES_PARAMS", 4824 bytes {
-        /// The channel that is looked at.
+        /// The channel.
         0 => target_channel: u32, "hTargetChannel";
-        /// SMs to read, at most 100.
+        /// Number of SMs to read, at most 100.
         4 => count: u32, "numSMsToRead";
         /// Out: the state of each SM.
         8 => states: [SmErrorState; 100], "smErrorStateArray";
         /// Out: obsolete.
         4808 => mmu_fault_info: u32, "mmuFaultInfo";
-        /// Out: whether there was an MMU fault, and which.
+        /// Out: MMU fault information.
         4812 => mmu_fault: [u32; 2], "mmuFault";
         /// First SM to read.
         4820 => first: u32, "startingSM";

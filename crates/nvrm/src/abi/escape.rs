@@ -1,7 +1,7 @@
 //! Requests of the control and device files (`nv_escape.h`, `nv-ioctl.h`, `nvos.h`).
 //!
-//! The kernel looks at a request's number and size alone; the result of the object manager is the field
-//! `status`, not the result of the ioctl.
+//! The kernel only checks number and size of a request. The field `status` contains the result of the object
+//! manager; the result of the ioctl does not.
 
 use nvgpu_sys::uapi_struct;
 
@@ -26,15 +26,15 @@ pub const ALLOC_OS_EVENT: u8 = 206;
 /// Number of [`ApiVersion`].
 pub const CHECK_VERSION_STR: u8 = 210;
 
-/// GPUs that a [`CARD_INFO`] asks for: as many as the driver can have.
+/// Number of elements of a [`CARD_INFO`]: the maximum number of GPUs of the driver.
 pub const CARDS: usize = 32;
-/// [`ApiVersion::cmd`]: tell the version, compare nothing.
+/// [`ApiVersion::cmd`]: return the version without a comparison.
 pub const VERSION_QUERY: u32 = b'2' as u32;
-/// [`RmAllocMemory::flags`] for memory of the process: pages anywhere, cached by the CPU, not mapped by RM
+/// [`RmAllocMemory::flags`] for memory of the process: non-contiguous pages, cached by the CPU, not mapped by RM
 /// (`NVOS02_FLAGS_*`).
 pub const HOST_MEMORY_FLAGS: u32 = 0x4000_1010;
 
-/// The ioctl request of an escape whose argument has `bytes` bytes: read and write, family `F`.
+/// Returns the request code of an escape with an argument of `bytes` bytes: read and write, family `F`.
 pub const fn request(number: u8, bytes: usize) -> u32 {
     assert!(bytes < 1 << 14, "the size field of a request has 14 bits");
     // CAST: checked above.
@@ -44,7 +44,7 @@ pub const fn request(number: u8, bytes: usize) -> u32 {
 uapi_struct! {
     /// Argument of [`CHECK_VERSION_STR`].
     plain ApiVersion = "nv_ioctl_rm_api_version_t", 72 bytes {
-        /// What to do: `0x32` asks for the version, 0 compares strictly.
+        /// Command: `0x32` returns the version, 0 compares it strictly.
         0 => cmd: u32;
         /// Out: whether the versions agree.
         4 => reply: u32;
@@ -66,11 +66,11 @@ uapi_struct! {
         12 => class: u32, "hClass";
         /// Address of the class's parameters, or 0.
         16 => alloc_params: u64, "pAllocParms";
-        /// 0: no access rights asked for.
+        /// 0: no access rights requested.
         24 => rights_requested: u64, "pRightsRequested";
         /// Size of the parameters in bytes.
         32 => params_size: u32, "paramsSize";
-        /// Flags; 0 unless said otherwise.
+        /// Flags; 0 by default.
         36 => flags: u32;
         /// Out: RM status of the call; 0 is success.
         40 => status: u32;
@@ -84,11 +84,11 @@ uapi_struct! {
     pointing(params) RmControl = "NVOS54_PARAMETERS", 32 bytes {
         /// The client.
         0 => client: u32, "hClient";
-        /// The object that the command is for.
+        /// Target object of the command.
         4 => object: u32, "hObject";
         /// The command.
         8 => cmd: u32;
-        /// Flags; 0 unless said otherwise.
+        /// Flags; 0 by default.
         12 => flags: u32;
         /// Address of the command's parameters, or 0.
         16 => params: u64;
@@ -116,13 +116,13 @@ uapi_struct! {
 uapi_struct! {
     /// One element of the array that is the argument of [`CARD_INFO`].
     plain CardInfo = "nv_ioctl_card_info_t", 72 bytes {
-        /// Out: 1 when the element describes a GPU.
+        /// Out: 1 if the element describes a GPU.
         0 => valid: u8;
         /// Must be 0.
         1 => padding0: [u8; 3], "";
         /// Out: domain (u32), bus, slot, function (u8), vendor and device (u16).
         4 => pci_info: [u32; 3];
-        /// Out: RM's number of the GPU.
+        /// Out: RM id of the GPU.
         16 => gpu_id: u32;
         /// Out: interrupt line.
         20 => interrupt_line: u16;
@@ -168,11 +168,11 @@ uapi_struct! {
         16 => offset: u64;
         /// Length in bytes.
         24 => length: u64;
-        /// RM's name of the mapping, needed to undo it.
+        /// RM's address of the mapping, needed to unmap it.
         32 => linear_address: u64, "pLinearAddress";
         /// Out: RM status of the call; 0 is success.
         40 => status: u32;
-        /// Flags; 0 unless said otherwise.
+        /// Flags; 0 by default.
         44 => flags: u32;
         /// A file descriptor.
         48 => fd: i32;
@@ -192,11 +192,11 @@ uapi_struct! {
         8 => memory: u32, "hMemory";
         /// Must be 0.
         12 => padding0: [u8; 4], "";
-        /// RM's name of the mapping, needed to undo it.
+        /// RM's address of the mapping, needed to unmap it.
         16 => linear_address: u64, "pLinearAddress";
         /// Out: RM status of the call; 0 is success.
         24 => status: u32;
-        /// Flags; 0 unless said otherwise.
+        /// Flags; 0 by default.
         28 => flags: u32;
     }
 }
@@ -218,13 +218,13 @@ uapi_struct! {
         20 => padding0: [u8; 4], "";
         /// First byte of the memory, page aligned.
         24 => memory: u64, "pMemory";
-        /// Length of the memory less 1, in bytes.
+        /// Length of the memory in bytes, minus 1.
         32 => limit: u64;
         /// Out: RM status of the call; 0 is success.
         40 => status: u32;
         /// Must be 0.
         44 => padding1: [u8; 4], "";
-        /// -1: the memory will not be mapped through RM.
+        /// -1: the memory is not mapped through RM.
         48 => fd: i32;
         /// Must be 0.
         52 => padding2: [u8; 4], "";

@@ -1,8 +1,7 @@
 //! The raw interface of NVIDIA's kernel modules `nvidia` and `nvidia-uvm`: numbers and structs.
 //!
-//! Everything here is laid out as in release 580 of the driver; `release.rs` knows what other releases have
-//! differently. Layouts are asserted at compile time, and a test holds them against a table read off the
-//! driver's headers.
+//! Layouts are those of release 580 of the driver; `release.rs` contains the differences of other releases. Layouts are
+//! asserted at compile time, and a test compares them with a table extracted from the driver's headers.
 
 use nvgpu_sys::layout::StructInfo;
 
@@ -14,7 +13,7 @@ pub mod uvm;
 
 pub use number::{Class, Command};
 
-/// Every struct of this module, for listings and checks.
+/// All structs of this module, for listings and checks.
 pub const STRUCTS: &[StructInfo] = &[
     StructInfo::of::<alloc::Device>(),
     StructInfo::of::<alloc::Subdevice>(),

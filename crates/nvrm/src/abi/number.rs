@@ -2,7 +2,7 @@
 
 use core::marker::PhantomData;
 
-/// A class of RM objects whose parameters are a `P`; `()` for none.
+/// A class of RM objects with allocation parameters of type `P`; `()` for none.
 #[derive(Debug)]
 pub struct Class<P> {
     /// Number of the class.
@@ -18,12 +18,12 @@ impl<P> Class<P> {
     }
 }
 
-/// A command to an RM object whose parameters are a `P`.
+/// A command to an RM object with parameters of type `P`.
 #[derive(Debug)]
 pub struct Command<P> {
     /// Number of the command.
     pub number: u32,
-    /// Name of the command in its header, less the prefix of the class.
+    /// Name of the command in its header, without the prefix of the class.
     pub name: &'static str,
     parameters: PhantomData<P>,
 }

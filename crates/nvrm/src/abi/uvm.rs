@@ -1,6 +1,6 @@
-//! Requests of `/dev/nvidia-uvm` (`uvm_ioctl.h`, `uvm_linux_ioctl.h`): who owns the GPU's page tables.
+//! Requests of `/dev/nvidia-uvm` (`uvm_ioctl.h`, `uvm_linux_ioctl.h`), the owner of the GPU's page tables.
 //!
-//! A request is the bare number; the result is the field `rm_status`.
+//! The request code is the number alone; the field `rm_status` contains the result.
 
 use nvgpu_sys::uapi_struct;
 
@@ -29,7 +29,7 @@ pub const REGISTER_CHANNEL: u32 = 27;
 /// Request of [`UnregisterChannel`].
 pub const UNREGISTER_CHANNEL: u32 = 28;
 
-/// Flag of [`Initialize`]: no mirroring of the process's page tables, so that a stray access faults.
+/// Flag of [`Initialize`]: do not mirror the process's page tables, so that a stray access faults.
 pub const INITIALIZE_DISABLE_HMM: u64 = 1;
 /// [`MappingAttributes::gpu_mapping_type`]: read, write and atomics.
 pub const MAPPING_READ_WRITE_ATOMIC: u32 = 1;
@@ -37,7 +37,7 @@ pub const MAPPING_READ_WRITE_ATOMIC: u32 = 1;
 uapi_struct! {
     /// Argument of [`INITIALIZE`]: makes the file a VA space.
     plain Initialize = "UVM_INITIALIZE_PARAMS", 16 bytes {
-        /// Flags; 0 unless said otherwise.
+        /// Flags; 0 by default.
         0 => flags: u64;
         /// Out: RM status of the call; 0 is success.
         8 => rm_status: u32, "rmStatus";
@@ -129,7 +129,7 @@ uapi_struct! {
 }
 
 uapi_struct! {
-    /// How one GPU maps an allocation.
+    /// Mapping attributes of an allocation for one GPU.
     plain MappingAttributes = "UvmGpuMappingAttributes", 36 bytes {
         /// UUID of the GPU.
         0 => gpu_uuid: [u8; 16], "gpuUuid";
