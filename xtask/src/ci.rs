@@ -1,4 +1,5 @@
-//! `cargo xtask ci`: format, lints, generated files, tests, documentation, licences, and the tests once more on arm64.
+//! `cargo xtask ci`: format, source rules, lints, generated files, features, tests, documentation, headers, licences, and
+//! the tests once more on arm64.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,18 +16,20 @@ type Step = (&'static str, &'static [&'static str]);
 /// The main job reuses the build of the tests: an optimised build takes two minutes more and checks nothing else.
 const STEPS: &[Step] = &[
     ("format", &["fmt", "--all", "--check"]),
+    ("line width and panics", &["xtask", "check-source"]),
     ("lints", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
     ("generated command tables", &["xtask", "gen-classes", "--check"]),
     ("kernels match their sources", &["xtask", "kernels", "--check"]),
+    ("subsets of features", &["xtask", "check-features"]),
     ("tests", &["test", "--workspace"]),
     ("documentation", &["doc", "--workspace", "--no-deps"]),
     ("main job", &["run", "--example", "vector_add"]),
 ];
 
-/// Builds and runs the tests for the Orin's processor; a script, since what it installs is Debian's.
+/// Builds and runs the tests for the Orin's processor; a script, because it installs Debian packages.
 const ARM64: &str = ".ci/aarch64";
 
-/// Runs all steps; stops at the first that fails.
+/// Runs all steps; stops at the first failure.
 pub(crate) fn run() -> Result<()> {
     let root = workspace::root()?;
     for (name, arguments) in STEPS {
@@ -35,17 +38,32 @@ pub(crate) fn run() -> Result<()> {
         command.args(*arguments).env("RUSTDOCFLAGS", "-D warnings");
         step(name, &root, &mut command)?;
     }
+    headers(&root)?;
     deny(&root)?;
     println!("==> arm64: {ARM64}");
     step("arm64", &root, &mut Command::new(root.join(ARM64)))
 }
 
-/// Runs the command of one step and says how long it took.
+/// Runs the command of one step and prints its time.
 fn step(name: &str, root: &Path, command: &mut Command) -> Result<()> {
     let start = Instant::now();
     run_command(command.current_dir(root)).with_context(|| format!("step '{name}'"))?;
     println!("<== {name}: {:.1} s", start.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// The ioctl tables against the headers of an L4T release, if the environment names a folder with some.
+fn headers(root: &Path) -> Result<()> {
+    let Some(folder) = std::env::var_os("L4T_HEADERS") else {
+        println!(
+            "==> L4T headers: SKIPPED, L4T_HEADERS does not name a folder with the headers of an L4T release"
+        );
+        return Ok(());
+    };
+    println!("==> L4T headers: cargo xtask check-headers --l4t {}", folder.display());
+    let mut command = Command::new(workspace::cargo());
+    command.args(["xtask", "check-headers", "--differences", "--l4t"]).arg(folder);
+    step("L4T headers", root, &mut command)
 }
 
 /// Licences and sources of the dependencies; needs cargo-deny, which is not part of cargo.

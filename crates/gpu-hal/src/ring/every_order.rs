@@ -1,7 +1,7 @@
 //! The ring between a CPU thread and a thread that plays the GPU, in every order of their accesses that
 //! the memory model allows.
 //!
-//! Run with `RUSTFLAGS="--cfg loom" cargo test -p nvgpu-channel --lib --release every_order`.
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpu-hal --lib --release every_order`.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
