@@ -137,13 +137,15 @@ fn man(words: &str) -> Result<Vec<u8>> {
     for word in words.split_whitespace() {
         let found = command.find_subcommand(word).cloned();
         command = found.ok_or_else(|| {
-            let known: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
+            let names = command.get_subcommands().map(clap::Command::get_name);
+            let known: Vec<_> = names.filter(|name| *name != "help").collect();
             UsageError(format!("{name} has no command `{word}`; it has: {}", known.join(", ")))
         })?;
         name = format!("{name}-{word}");
     }
     let mut page = Vec::new();
-    clap_mangen::Man::new(command).render(&mut page).context("rendering the manual page")?;
+    let source = concat!("orin ", env!("CARGO_PKG_VERSION"));
+    clap_mangen::Man::new(command).source(source).render(&mut page).context("rendering the manual page")?;
     Ok(page)
 }
 
