@@ -1,4 +1,4 @@
-//! What a cubin holds.
+//! The contents of a cubin.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::commands::Verdict;
 
-/// Bytes of a variable or an attribute that are shown, at most.
+/// Most bytes of a variable or an attribute that are printed.
 const SHOWN_BYTES: usize = 64;
 
 /// Symbol type of functions.
@@ -18,10 +18,10 @@ const STT_FUNC: u8 = 2;
 /// Bit of a function's `st_other` that makes it a kernel.
 const STO_CUDA_ENTRY: u8 = 0x10;
 
-/// Characters of a name in a row about something else, at most.
+/// Most characters of a name in a row about something else.
 const SHOWN_NAME: usize = 256;
 
-/// Section types that the parser has a use for, or that every ELF file has, with a name.
+/// Section types that the parser uses or that every ELF file has, with their names.
 const SECTION_TYPES: [(u32, &str); 17] = [
     (0, "null"),
     (1, "data"),
@@ -42,13 +42,13 @@ const SECTION_TYPES: [(u32, &str); 17] = [
     (0x7000_0086, "compatibility attributes"),
 ];
 
-/// Lists everything that is known of a cubin, as text or as one JSON object: header, kernels, variables,
-/// sections, attributes and relocations; unknown ones with their numbers. A file whose tables can be read
-/// but that cannot be loaded is listed, and why it cannot be loaded is told.
+/// Lists the contents of a cubin, as text or as one JSON object: header, kernels, variables,
+/// sections, attributes and relocations; unknown ones as numbers. A file whose tables can be read
+/// but that cannot be loaded is listed with the reason.
 ///
 /// # Errors
 ///
-/// What writing to `output` fails with.
+/// Returns the error of writing `output`.
 pub fn cubin(input: &[u8], mut output: impl Write, json: bool) -> io::Result<Verdict> {
     let contents = match Contents::read(input) {
         Ok(contents) => contents,
@@ -99,7 +99,7 @@ pub fn cubin(input: &[u8], mut output: impl Write, json: bool) -> io::Result<Ver
     Ok(verdict)
 }
 
-/// Adds a line; names of the file cannot command the terminal.
+/// Adds a line, without terminal control characters.
 fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
     let line = line.to_string();
     text.push_str(&printable(&line));
@@ -118,12 +118,12 @@ fn printable(text: &str) -> String {
     })
 }
 
-/// The start of a name that is repeated row by row: a hostile file could make it as long as itself.
+/// The start of a name that each row repeats: a hostile file could make it as long as the file.
 fn short(name: &str) -> &str {
     name.char_indices().nth(SHOWN_NAME).map_or(name, |(end, _)| &name[..end])
 }
 
-/// Bytes in hexadecimal, the first of many.
+/// The first bytes in hexadecimal.
 fn bytes_text(bytes: &[u8]) -> String {
     let mut text = String::new();
     for (at, byte) in bytes.iter().take(SHOWN_BYTES).enumerate() {
@@ -231,10 +231,10 @@ impl<'a> Listing<'a> {
         self.section(index).map_or("?", |section| short(&section.name))
     }
 
-    /// Data symbols with their section and their initial bytes, of which [`SHOWN_BYTES`] and one are kept;
-    /// none for variables that begin as zeros.
+    /// Data symbols with their section and their initial bytes, of which [`SHOWN_BYTES`] + 1 are kept;
+    /// none for variables that start as zeros.
     fn variable_list(&self) -> impl Iterator<Item = (&'a Symbol, &'a Section, Option<&'a [u8]>)> {
-        // Objects, and the CUDA objects of relocatable files.
+        // Objects, and CUDA objects of relocatable files.
         let objects = self.contents.symbols.iter().filter(|symbol| matches!(symbol.kind, 1 | 13));
         objects.filter_map(|symbol| {
             let section = self.section(symbol.section.into()).filter(|_| symbol.section != 0)?;
@@ -278,13 +278,13 @@ impl<'a> Listing<'a> {
         }
     }
 
-    /// Functions other than kernels, and what the file uses without defining it.
+    /// Functions other than kernels, and symbols that the file uses but does not define.
     fn functions(&self, text: &mut String) {
         for symbol in &self.contents.symbols {
             let (name, bytes, offset) = (short(&symbol.name), symbol.bytes, symbol.value);
             let is_function = symbol.kind == STT_FUNC && symbol.other & STO_CUDA_ENTRY == 0;
             if symbol.section == 0 {
-                // The first symbol of a table, and unnamed ones, stand for nothing.
+                // The first symbol of a table and unnamed symbols have no meaning.
                 if !name.is_empty() {
                     line(text, format_args!("undefined {name}"));
                 }
@@ -394,7 +394,7 @@ impl<'a> Listing<'a> {
     }
 }
 
-/// The bytes of a record that mean something in its format.
+/// The meaningful bytes of a record, by its format.
 fn value_of(attribute: &Attribute) -> &[u8] {
     match attribute.format {
         1 => &[],

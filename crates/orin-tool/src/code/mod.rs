@@ -1,4 +1,4 @@
-//! Compiled code made readable: cubins, and instructions as the vendor's disassembler writes them.
+//! Decoders of compiled code: cubins, and instructions as nvdisasm prints them.
 
 mod cubin;
 mod sass;

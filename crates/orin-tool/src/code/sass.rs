@@ -18,7 +18,7 @@ const INSTRUCTION_BYTES: usize = 16;
 ///
 /// # Errors
 ///
-/// What writing to `output` fails with.
+/// Returns the error of writing `output`.
 pub fn sass(input: &[u8], output: impl Write, json: bool) -> io::Result<Verdict> {
     let mut printer = Printer { output, json, instructions: 0, unknown: 0, different: 0, faults: Vec::new() };
     if input.starts_with(b"\x7fELF") {
@@ -63,7 +63,7 @@ impl<W: Write> Printer<W> {
         Ok(())
     }
 
-    /// Raw code that stands at address 0.
+    /// Raw code at address 0.
     fn code(&mut self, section: Option<&str>, bytes: &[u8]) -> io::Result<()> {
         let chunks = bytes.chunks_exact(INSTRUCTION_BYTES);
         let rest = chunks.remainder().len();
@@ -141,7 +141,7 @@ impl<W: Write> Printer<W> {
             });
             writeln!(self.output, "{summary}")?;
         } else {
-            // The text itself goes to standard output line by line, so that it can be compared; this does not.
+            // Standard output has exactly one line per instruction, so a difference goes to standard error.
             for fault in &self.faults {
                 writeln!(self.output, "error: {}", fault.escape_debug())?;
             }
@@ -167,7 +167,7 @@ fn parse(digits: &str) -> Option<u128> {
     Some(u128::from_str_radix(low, 16).ok()? | u128::from_str_radix(high, 16).ok()? << 64)
 }
 
-/// Text without differences of white space and without a closing semicolon.
+/// Text with white space normalised and without the closing semicolon.
 fn normal(text: &str) -> String {
     text.trim_end_matches([' ', ';']).split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use super::words::Words;
 use super::{Verdict, hex, json_line};
 
-/// Decodes ring entries of eight bytes and writes one line for each, then a summary: as text, or as one
+/// Decodes ring entries of eight bytes and writes one line for each, then a summary, as text or as one
 /// JSON object per line.
 ///
 /// # Errors
 ///
-/// What writing to `output` fails with.
+/// Returns the error of writing `output`.
 pub fn gpfifo(input: &[u8], mut output: impl Write, json: bool) -> io::Result<Verdict> {
     let words = Words::read(input, 8);
     let mut errors = 0;
@@ -65,7 +65,7 @@ pub fn gpfifo(input: &[u8], mut output: impl Write, json: bool) -> io::Result<Ve
     Ok(Verdict::damaged(errors > 0 || !words.faults.is_empty()))
 }
 
-/// Name in the class header and operand of a control entry.
+/// Name of a control entry in the class header, and its operand.
 fn operation_parts(operation: Operation) -> (&'static str, u32) {
     match operation {
         Operation::Nop(operand) => ("NOP", operand),

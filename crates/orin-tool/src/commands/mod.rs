@@ -1,7 +1,7 @@
-//! What a driver writes for the GPU, made readable: pushbuffers, launch descriptors and ring entries
+//! Decoders of what a driver writes for the GPU: pushbuffers, launch descriptors and ring entries
 //! from a file, word by word, with the tables of `ampere-cmd`.
 //!
-//! Any bytes are decoded to the end. What has no meaning is shown with its number, and counted.
+//! Any bytes are decoded to the end. Unknown values are printed as numbers and counted.
 
 mod gpfifo;
 mod pushbuf;
@@ -28,18 +28,18 @@ pub enum Generation {
     Hopper,
 }
 
-/// What decoding found out.
+/// Result of decoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
-    /// Everything could be decoded.
+    /// Everything was decoded.
     Whole,
-    /// Something is broken, cut off or contradicts itself; the output says what.
+    /// The input is malformed, truncated or inconsistent; the output says where.
     Damaged,
 }
 
 impl Verdict {
-    /// [`Verdict::Damaged`] if there is damage.
+    /// [`Verdict::Damaged`] if `damaged`.
     fn damaged(damaged: bool) -> Self {
         if damaged { Self::Damaged } else { Self::Whole }
     }
@@ -50,7 +50,7 @@ fn json_line(output: &mut impl Write, object: &Value) -> io::Result<()> {
     writeln!(output, "{object}")
 }
 
-/// A number as programs and people read it: hexadecimal, in quotes.
+/// A number in hexadecimal, as a string.
 fn hex(value: impl core::fmt::LowerHex) -> Value {
     Value::String(format!("{value:#x}"))
 }

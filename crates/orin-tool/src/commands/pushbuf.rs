@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::words::Words;
 use super::{Generation, Verdict, hex, json_line};
 
-/// What the words were, in numbers.
+/// Counts of the words by meaning.
 #[derive(Default)]
 struct Counts {
     methods: usize,
@@ -19,12 +19,12 @@ struct Counts {
     errors: usize,
 }
 
-/// Decodes the words of one segment and writes one line for each, then a summary: as text, or as one
-/// JSON object per line. `base` is the GPU address of the first word, if it is to be shown.
+/// Decodes the words of one segment and writes one line for each, then a summary, as text or as one
+/// JSON object per line. `base` is the GPU address of the first word, `None` to print no addresses.
 ///
 /// # Errors
 ///
-/// What writing to `output` fails with.
+/// Returns the error of writing `output`.
 pub fn pushbuf(
     input: &[u8],
     mut output: impl Write,
@@ -51,7 +51,7 @@ pub fn pushbuf(
             Content::Bad(_) => counts.errors += 1,
             Content::Header(_) => {}
         }
-        // An address past the end of 64 bits cannot be given; the position still is.
+        // An address above 2^64 is omitted; the position is printed.
         let va = base.and_then(|base| base.checked_add(4 * item.position as u64));
         if json {
             json_line(&mut output, &item_json(&item, va))?;
@@ -147,7 +147,7 @@ fn header_json(header: &Header) -> Value {
     }
 }
 
-/// All fields, those of value zero too.
+/// All fields, including those of value zero.
 fn fields_json(info: &MethodInfo, word: u32) -> Value {
     let mut fields = Map::new();
     for field in info.fields {

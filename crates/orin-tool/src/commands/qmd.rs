@@ -18,7 +18,7 @@ pub enum QmdVersion {
     /// Version 3.0, which Orin uses: 64 words
     #[value(name = "3.0")]
     V3_0,
-    /// Version 3.0 with the names of Hopper's header, which leaves the reserved fields out: 64 words
+    /// Version 3.0 with the names of Hopper's header, which omits the reserved fields: 64 words
     #[value(name = "3.0-hopper")]
     V3_0Hopper,
     /// Version 4.0, of Hopper: 96 words
@@ -27,7 +27,7 @@ pub enum QmdVersion {
 }
 
 impl QmdVersion {
-    /// The layout that the version fields name; the major version has the same place in all of them.
+    /// The layout named by the version fields; the major version is at the same place in all layouts.
     fn of(words: &[u32]) -> Option<Self> {
         match words.get(18)? >> 4 & 0xf {
             2 => Some(Self::V2_4),
@@ -38,13 +38,13 @@ impl QmdVersion {
     }
 }
 
-/// Decodes a launch descriptor in the layout that its version fields name, or in the one given, and
-/// writes every word that is not zero with its fields, then a summary. With `json`, one JSON object with
+/// Decodes a launch descriptor in the layout of its version fields, or in `version`, and
+/// writes every nonzero word with its fields, then a summary. With `json`, writes one JSON object with
 /// every field.
 ///
 /// # Errors
 ///
-/// What writing to `output` fails with.
+/// Returns the error of writing `output`.
 pub fn qmd(
     input: &[u8],
     mut output: impl Write,
@@ -87,7 +87,7 @@ fn tell(output: &mut impl Write, faults: &[String]) -> io::Result<()> {
     faults.iter().try_for_each(|fault| writeln!(output, "error: {fault}"))
 }
 
-/// Shows the words in layout `V`, filled up with zeros where they are too few.
+/// Prints the words in layout `V`, padded with zeros.
 fn show<V: Version>(
     words: &[u32],
     faults: &mut Vec<String>,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// How the words were written.
+/// Format of the words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     /// Little-endian bytes.
@@ -12,7 +12,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// For messages.
+    /// The format's name, for messages.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Binary => "binary",
@@ -21,23 +21,23 @@ impl Format {
     }
 }
 
-/// Something in the file that makes no word.
+/// A part of the file that is not a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Bytes at the end, fewer than a word has.
+    /// Trailing bytes, fewer than a word.
     Rest {
-        /// How many.
+        /// Number of bytes.
         bytes: usize,
         /// Bytes of a word.
         word: usize,
     },
-    /// A piece of text that is no hexadecimal number of a word's size.
+    /// Text that is not a hexadecimal number of a word's size.
     NoNumber {
         /// Line, from 1.
         line: usize,
-        /// The start of it.
+        /// The start of the text.
         text: String,
-        /// Digits of a word, at most.
+        /// Most digits of a word.
         digits: usize,
     },
 }
@@ -64,15 +64,15 @@ pub(super) struct Words {
     pub(super) faults: Vec<Fault>,
 }
 
-/// Longest piece of bad text that a message repeats, in characters.
+/// Longest invalid text in a message, in characters.
 const SHOWN: usize = 24;
 
 impl Words {
     /// Reads words of `bytes_each` bytes (4 or 8).
     ///
-    /// A file of printable ASCII characters and white space is text: numbers with or without `0x`, with
-    /// white space, commas or semicolons between them; `#` begins a comment, and a number with a colon is
-    /// an offset, as other tools print it in front of each line.
+    /// A file of printable ASCII characters and white space is text: numbers with or without `0x`, separated by
+    /// white space, commas or semicolons; `#` starts a comment, and a number with a colon is
+    /// an offset, as other tools print before each line.
     pub(super) fn read(input: &[u8], bytes_each: usize) -> Self {
         let text = std::str::from_utf8(input)
             .ok()
@@ -111,7 +111,7 @@ impl Words {
         Self { format: Format::Text, words, faults }
     }
 
-    /// The words as 32-bit ones; they were read with four bytes each.
+    /// The words as 32-bit words, if read with four bytes each.
     pub(super) fn narrow(&self) -> Vec<u32> {
         // CAST: at most eight digits or four bytes.
         self.words.iter().map(|word| *word as u32).collect()

@@ -1,4 +1,4 @@
-//! Reports on a terminal and as JSON.
+//! Reports as text and as JSON.
 
 use std::io::{self, Write};
 
@@ -17,7 +17,7 @@ fn style(class: Class) -> Style {
     }
 }
 
-/// Each line with class and meaning, then what to do.
+/// Prints each line with class and meaning, then what to do.
 pub(super) fn event(out: &mut dyn Write, event: &Event) -> io::Result<()> {
     if event.lines.len() > 1 {
         let name = if event.trace { "kernel WARNING".to_owned() } else { names(event) };
@@ -38,13 +38,13 @@ pub(super) fn event(out: &mut dyn Write, event: &Event) -> io::Result<()> {
     writeln!(out)
 }
 
-/// The kinds of an event in words.
+/// The names of an event's kinds.
 fn names(event: &Event) -> String {
     let names: Vec<_> = event.kinds().into_iter().map(|kind| kind.name()).collect();
     if names.is_empty() { "report".to_owned() } else { names.join(" and ") }
 }
 
-/// What was read and found. With `json`, one object on one line.
+/// Prints the totals. With `json`, one object on one line.
 pub(super) fn last_line(
     out: &mut dyn Write,
     source: &str,
@@ -75,7 +75,7 @@ fn line_json(line: &Line) -> Value {
     let record = &line.record;
     let (uptime, date) = match &record.stamp {
         Stamp::None => (None, None),
-        // CAST: rounding begins beyond 285 years.
+        // CAST: exact up to 285 years.
         Stamp::Uptime(micros) => (Some(*micros as f64 / 1e6), None),
         Stamp::Wall(text) => (None, Some(text.as_str())),
     };
@@ -103,7 +103,7 @@ pub(super) fn event_json(event: &Event) -> Value {
     })
 }
 
-/// Everything as one object.
+/// Prints everything as one object.
 pub(super) fn json(
     out: &mut dyn Write,
     source: &str,

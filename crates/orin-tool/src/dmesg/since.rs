@@ -1,4 +1,4 @@
-//! `--since`: from when on messages count.
+//! `--since`: the earliest time of a message.
 
 use std::str::FromStr;
 
@@ -10,12 +10,12 @@ use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp, Zoned};
 
 use crate::UsageError;
 
-/// A point in time as the user gave it.
+/// A point in time on the command line.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Since {
     /// Microseconds since the kernel started.
     Uptime(u64),
-    /// That long before now.
+    /// A duration before now.
     Ago(SignedDuration),
     /// A point in time.
     At(Timestamp),
@@ -52,7 +52,7 @@ impl FromStr for Since {
     }
 }
 
-/// The earliest stamps that count; `None` where the user's point in time says nothing about them.
+/// The earliest stamps to include; `None` if the point in time cannot be compared with that kind of stamp.
 #[derive(Clone, Copy, Debug, Default)]
 struct Limits {
     uptime: Option<u64>,
@@ -60,11 +60,11 @@ struct Limits {
 }
 
 impl Since {
-    /// The records from that time on. A record without a stamp goes with the one before it.
+    /// Returns the records since that time. A record without a stamp follows the one before it.
     ///
     /// # Errors
     ///
-    /// [`UsageError`] when the log's stamps cannot be compared with this time.
+    /// Returns a [`UsageError`] if the log's stamps cannot be compared with this time.
     pub(super) fn filter(&self, records: Vec<Record>, live: bool) -> Result<Vec<Record>> {
         let limits = if live { self.live_limits() } else { self.saved_limits() };
         let now = Zoned::now();
@@ -90,7 +90,7 @@ impl Since {
         Ok(later)
     }
 
-    /// Both kinds of stamps can be compared: the kernel runs, and so does the clock.
+    /// Limits for the running kernel's log, for both kinds of stamps.
     fn live_limits(&self) -> Limits {
         let clock = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let uptime = SignedDuration::new(clock.tv_sec, i32::try_from(clock.tv_nsec).unwrap_or(0));
@@ -106,7 +106,7 @@ impl Since {
         Limits { uptime: Some(uptime), date: now.checked_sub(ago).ok() }
     }
 
-    /// A saved log's uptime is that of a kernel whose start nobody knows.
+    /// Limits for a saved log, whose kernel's start time is unknown.
     fn saved_limits(&self) -> Limits {
         match self {
             Self::Uptime(micros) => Limits { uptime: Some(*micros), date: None },
@@ -132,8 +132,8 @@ fn local(date: DateTime) -> Option<Timestamp> {
     Some(date.to_zoned(TimeZone::system()).ok()?.timestamp())
 }
 
-/// The point in time of a log's stamp. Without a zone it is local time; without a year, that of the last
-/// such day.
+/// The point in time of a log's stamp. A stamp without a zone is local time; one without a year is the latest
+/// such day in the past.
 fn timestamp(text: &str, now: &Zoned) -> Option<Timestamp> {
     if let Ok(at) = text.replacen(',', ".", 1).parse() {
         return Some(at);

@@ -1,4 +1,4 @@
-//! Where the log comes from: `/dev/kmsg`, the program `dmesg`, or a file.
+//! Sources of the log: `/dev/kmsg`, the program `dmesg`, or a file.
 
 use std::io::Read;
 use std::path::Path;
@@ -15,20 +15,20 @@ use crate::UsageError;
 
 /// A log to read.
 pub(super) enum Source {
-    /// The kernel's own.
+    /// `/dev/kmsg`.
     Kmsg(KmsgReader),
-    /// What `dmesg` prints; why, and the last message seen.
+    /// Output of `dmesg`, with the reason for using it and the last message read.
     Command { note: String, last: Option<Record> },
-    /// A saved log, until it is read.
+    /// A saved log that has not been read yet.
     Saved { name: String, records: Vec<Record> },
 }
 
 impl Source {
-    /// Opens `file`, or the machine's log by the first way that is permitted.
+    /// Opens `file`, or the machine's log from the first accessible source.
     ///
     /// # Errors
     ///
-    /// [`UsageError`] when the file cannot be read, or when no way is permitted.
+    /// Returns a [`UsageError`] if the file cannot be read or no source is accessible.
     pub(super) fn open(file: Option<&Path>) -> Result<Self> {
         if let Some(path) = file {
             return saved(path);
@@ -44,7 +44,7 @@ impl Source {
         }
     }
 
-    /// What the user should know about the choice.
+    /// A note for the user about the choice of the source.
     pub(super) fn note(&self) -> Option<&str> {
         match self {
             Self::Command { note, .. } => Some(note),
@@ -52,7 +52,7 @@ impl Source {
         }
     }
 
-    /// Its name.
+    /// The source's name.
     pub(super) fn name(&self) -> &str {
         match self {
             Self::Kmsg(_) => "/dev/kmsg",
@@ -61,12 +61,12 @@ impl Source {
         }
     }
 
-    /// Whether it is the running kernel's.
+    /// Whether this is the log of the running kernel.
     pub(super) fn is_live(&self) -> bool {
         !matches!(self, Self::Saved { .. })
     }
 
-    /// The messages that came since the last call.
+    /// Returns the messages since the last call.
     pub(super) fn read_new(&mut self) -> Result<Vec<Record>> {
         match self {
             Self::Kmsg(reader) => Ok(reader.read_new().context("reading /dev/kmsg")?.into()),
@@ -82,7 +82,7 @@ impl Source {
         }
     }
 
-    /// Waits at most `timeout` for messages; whether there may be some.
+    /// Waits up to `timeout` for messages and returns whether there may be some.
     pub(super) fn wait(&self, timeout: Duration) -> Result<bool> {
         match self {
             Self::Kmsg(reader) => reader.wait(timeout).context("waiting for /dev/kmsg"),
@@ -106,7 +106,7 @@ fn saved(path: &Path) -> Result<Source> {
     Ok(Source::Saved { records: Record::parse_log(&String::from_utf8_lossy(&bytes)), name })
 }
 
-/// What `dmesg` prints, with priorities.
+/// Output of `dmesg`, with priorities.
 fn command_output() -> Result<Vec<Record>, String> {
     let output = Command::new("dmesg").arg("-r").output().map_err(|error| error.to_string())?;
     if !output.status.success() {
@@ -115,7 +115,7 @@ fn command_output() -> Result<Vec<Record>, String> {
     Ok(Record::parse_log(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// The records behind the last one equal to `last`; all, if there is none.
+/// Returns the records behind the last one equal to `last`, or all if there is none.
 fn after(last: Option<&Record>, mut all: Vec<Record>) -> Vec<Record> {
     let seen = last.and_then(|last| all.iter().rposition(|record| record == last));
     all.drain(..seen.map_or(0, |at| at + 1));

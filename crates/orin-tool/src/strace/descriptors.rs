@@ -1,13 +1,13 @@
-//! What each descriptor of each process is.
+//! The role of each descriptor of each process.
 //!
-//! Threads share one table; a forked process has a copy of its parent's. A process whose creation the
-//! trace does not show is taken for a thread, as those of CUDA programs are.
+//! Threads share one table; a forked process has a copy of its parent's. A process whose creation is not
+//! in the trace counts as a thread, as in CUDA programs.
 
 use std::collections::HashMap;
 
 use nvgpu_sys::{RequestInfo, address_space, channel, ctrl, host1x, nvmap, sync_file, tsg};
 
-/// What a descriptor was made by, and so which requests it takes.
+/// Origin of a descriptor, which determines its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Role {
     /// `/dev/nvgpu/igpu0/ctrl`.
@@ -37,7 +37,7 @@ pub(super) enum Role {
 }
 
 impl Role {
-    /// The roles whose requests have names here.
+    /// The roles with known requests.
     pub(super) const WITH_REQUESTS: [Self; 7] = [
         Self::Ctrl,
         Self::AddressSpace,
@@ -66,7 +66,7 @@ impl Role {
         }
     }
 
-    /// The requests that a descriptor of this role takes.
+    /// The requests that a descriptor of this role accepts.
     pub(super) fn requests(self) -> &'static [RequestInfo] {
         match self {
             Self::Ctrl => ctrl::ALL,
@@ -80,8 +80,8 @@ impl Role {
         }
     }
 
-    /// The role that a family letter alone tells, for numbers without a name. `H` and `N` also stand
-    /// for nvhost nodes and nvgpu's scheduler node, `T` for terminals.
+    /// The role implied by a family letter, for unknown numbers. `H` and `N` are also the letters of
+    /// nvhost nodes and nvgpu's scheduler node, `T` of terminals.
     pub(super) fn of_family(letter: u8) -> Option<Self> {
         match letter {
             ctrl::FAMILY => Some(Self::Ctrl),
@@ -92,7 +92,7 @@ impl Role {
     }
 
     /// The role of an opened path: nodes of r36, of earlier releases, and strace's descriptions of
-    /// descriptors without a path. `None` where the description fits several.
+    /// descriptors without a path. `None` if the description is ambiguous.
     pub(super) fn of_path(path: &str) -> Option<Self> {
         // With -yy a device's numbers follow: /dev/nvmap<char 10:62>.
         let path = path.split('<').next().unwrap_or(path);
@@ -142,7 +142,7 @@ impl Role {
     }
 }
 
-/// What is known of one descriptor.
+/// State of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Descriptor {
     /// Its role.
@@ -152,7 +152,7 @@ pub(super) struct Descriptor {
 }
 
 impl Descriptor {
-    /// A descriptor whose origin the trace shows.
+    /// A descriptor whose origin is in the trace.
     pub(super) fn certain(role: Role) -> Self {
         Self { role, inferred: false }
     }
@@ -164,16 +164,16 @@ type Table = HashMap<i64, Descriptor>;
 /// The tables of all processes of a trace.
 #[derive(Debug, Default)]
 pub(super) struct Descriptors {
-    /// Tables by number; 0 belongs to the first process and to all whose creation is not shown.
+    /// Tables by number; 0 belongs to the first process and to all whose creation is not in the trace.
     tables: HashMap<u64, Table>,
-    /// The table of each process that has another than 0.
+    /// The table of each process that does not use table 0.
     owners: HashMap<u32, u64>,
-    /// Number of the last table made.
+    /// Number of the newest table.
     last_table: u64,
 }
 
 impl Descriptors {
-    /// The table that a process uses; `None` where the trace has no process column.
+    /// The table of a process; `None` if the trace has no process column.
     fn table(&mut self, pid: Option<u32>) -> &mut Table {
         let number = self.number(pid);
         self.tables.entry(number).or_default()
@@ -183,29 +183,29 @@ impl Descriptors {
         pid.and_then(|pid| self.owners.get(&pid)).copied().unwrap_or(0)
     }
 
-    /// What is known of a descriptor.
+    /// The state of a descriptor.
     pub(super) fn get(&self, pid: Option<u32>, fd: i64) -> Option<Descriptor> {
         self.tables.get(&self.number(pid))?.get(&fd).copied()
     }
 
-    /// A call of this process made or told a descriptor.
+    /// Records a descriptor that a call of this process created or revealed.
     pub(super) fn set(&mut self, pid: Option<u32>, fd: i64, descriptor: Descriptor) {
         if fd >= 0 {
             self.table(pid).insert(fd, descriptor);
         }
     }
 
-    /// The number no longer stands for what it did.
+    /// Forgets a descriptor.
     pub(super) fn close(&mut self, pid: Option<u32>, fd: i64) {
         self.table(pid).remove(&fd);
     }
 
-    /// The numbers from `first` to `last` no longer stand for what they did.
+    /// Forgets the descriptors from `first` to `last`.
     pub(super) fn close_range(&mut self, pid: Option<u32>, first: i64, last: i64) {
         self.table(pid).retain(|fd, _| *fd < first || *fd > last);
     }
 
-    /// `to` now stands for the same as `from`.
+    /// Makes `to` a duplicate of `from`.
     pub(super) fn duplicate(&mut self, pid: Option<u32>, from: i64, to: i64) {
         match self.get(pid, from) {
             Some(descriptor) => self.set(pid, to, descriptor),
@@ -213,10 +213,10 @@ impl Descriptors {
         }
     }
 
-    /// A process made another, which shares its descriptors or has copies.
+    /// Records a new process, which shares its parent's descriptors or has copies.
     pub(super) fn fork(&mut self, parent: Option<u32>, child: u32, shares: bool) {
         let number = self.number(parent);
-        // A number used again: the trace does not show how its last process ended.
+        // A reused number: the end of its last process is not in the trace.
         self.exit(child);
         if shares {
             self.owners.insert(child, number);
@@ -228,7 +228,7 @@ impl Descriptors {
         }
     }
 
-    /// A process ended.
+    /// Forgets a process.
     pub(super) fn exit(&mut self, pid: u32) {
         if let Some(number) = self.owners.remove(&pid)
             && number != 0

@@ -1,25 +1,25 @@
-//! One line of a trace, taken apart.
+//! Parser of one line of a trace.
 //!
 //! `[pid 12] 10:00:00.123 ioctl(4, _IOC(...), 0xff <unfinished ...>`: columns that depend on strace's
-//! options, then a call, or the part of a call that was known when another thread's call came between.
+//! options, then a call, or the part of a call before another thread's call interrupted it.
 
 /// Highest process number of Linux; a larger number at a line's start is a time in seconds.
 const PID_LIMIT: u32 = 1 << 22;
 
-/// What a line is about.
+/// Content of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Event<'a> {
     /// A call that returned.
     Call(Call<'a>),
-    /// The beginning of a call: everything up to where strace broke off.
+    /// The start of a call, up to the interruption.
     Unfinished(&'a str),
-    /// The rest of a call that this process began on an earlier line.
+    /// The rest of a call that this process started on an earlier line.
     Resumed(&'a str),
     /// The process ended.
     Exited,
     /// A signal, a message of the program, an empty line.
     Other,
-    /// Begins like a call and does not end like one.
+    /// Starts like a call but does not end like one.
     Garbled,
 }
 
@@ -30,24 +30,24 @@ pub(super) struct Call<'a> {
     pub(super) name: &'a str,
     /// The arguments as printed.
     pub(super) arguments: Vec<&'a str>,
-    /// What it returned.
+    /// The result.
     pub(super) result: Outcome,
-    /// Path that strace printed behind a returned descriptor.
+    /// Path printed behind a returned descriptor.
     pub(super) result_path: Option<&'a str>,
 }
 
-/// What a call returned.
+/// Result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// A value that is no error.
+    /// A value that is not an error.
     Value(i64),
     /// An error, by its name.
     Error(String),
-    /// Not known: the process ended or strace let go of it inside the call.
+    /// Unknown: the process ended, or strace detached, inside the call.
     Unknown,
 }
 
-/// Takes a line apart: the process if the line names one, and what happened.
+/// Parses a line: the process, if the line names one, and the event.
 pub(super) fn parse(line: &str) -> (Option<u32>, Event<'_>) {
     let (pid, rest) = strip_columns(line);
     let rest = rest.trim_end();
@@ -70,7 +70,7 @@ pub(super) fn parse(line: &str) -> (Option<u32>, Event<'_>) {
     (pid, call(rest).map_or(Event::Garbled, Event::Call))
 }
 
-/// Reads a whole call, `name(arguments) = result`.
+/// Parses a complete call, `name(arguments) = result`.
 pub(super) fn call(text: &str) -> Option<Call<'_>> {
     let open = text.find('(')?;
     let (arguments, close) = arguments(text, open + 1)?;
@@ -109,7 +109,7 @@ fn strip_columns(line: &str) -> (Option<u32>, &str) {
     }
 }
 
-/// Splits the arguments that begin at byte `start` at the commas outside strings, brackets and
+/// Splits the arguments that start at byte `start` at the commas outside strings, brackets and
 /// `-y` annotations; also returns where the closing parenthesis is.
 fn arguments(text: &str, start: usize) -> Option<(Vec<&str>, usize)> {
     let bytes = text.as_bytes();
@@ -143,7 +143,7 @@ fn arguments(text: &str, start: usize) -> Option<(Vec<&str>, usize)> {
     None
 }
 
-/// Where the string that opens at `at` closes.
+/// Returns the end of the string that starts at `at`.
 fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
     let mut index = at + 1;
     while let Some(byte) = bytes.get(index) {
@@ -157,7 +157,7 @@ fn string_end(bytes: &[u8], at: usize) -> Option<usize> {
     None
 }
 
-/// Where the annotation that opens at `at` closes: `4</dev/nvmap<char 10:62>>`, `5<TCP:[1->2]>`.
+/// Returns the end of the annotation that starts at `at`: `4</dev/nvmap<char 10:62>>`, `5<TCP:[1->2]>`.
 fn annotation_end(bytes: &[u8], at: usize) -> Option<usize> {
     let mut depth = 0_usize;
     for (index, byte) in bytes.iter().enumerate().skip(at) {
@@ -175,11 +175,11 @@ fn annotation_end(bytes: &[u8], at: usize) -> Option<usize> {
     None
 }
 
-/// Reads what follows the equals sign.
+/// Parses the text behind the equals sign.
 fn outcome(text: &str) -> (Outcome, Option<&str>) {
     let word = text.split([' ', '\t', '<']).next().unwrap_or_default();
     let value = match word.strip_prefix("0x") {
-        // CAST: an address above the middle becomes negative and is kept as the kernel's long.
+        // CAST: an address above 2^63 becomes negative, as in the kernel's long.
         Some(hex) => u64::from_str_radix(hex, 16).ok().map(u64::cast_signed),
         None => word.parse::<i64>().ok(),
     };

@@ -1,7 +1,7 @@
 //! System-call traces of strace, with the names of the GPU driver's requests.
 //!
 //! strace does not know the requests of nvgpu, nvmap and host1x and prints their numbers, or the name
-//! of another driver's request with the same number. Which request a number is depends on the node:
+//! of another driver's request with the same number. The meaning of a number depends on the node,
 //! so the decoder follows every descriptor from the call that opened it.
 
 mod descriptors;
@@ -15,17 +15,17 @@ use std::io::{self, BufRead, Read, Write};
 use print::Printer;
 use trace::Decoder;
 
-/// Longest line that is looked at, in bytes; what a longer one says further on is skipped.
+/// Longest line in bytes; the rest of a longer line is skipped.
 const LINE_LIMIT: u64 = 64 << 10;
 
-/// Decodes a trace line by line, so that it may be larger than memory, and writes what it holds: one
-/// line for each request, then a summary. As text, or as one JSON object per line.
+/// Decodes a trace line by line, so it may be larger than memory. Writes one
+/// line for each request, then a summary, as text or as one JSON object per line.
 ///
-/// Any bytes are read; lines that cannot be understood are counted in the summary.
+/// Accepts any bytes; the summary counts the lines that cannot be parsed.
 ///
 /// # Errors
 ///
-/// What reading from `input` or writing to `output` fails with.
+/// Returns the error of reading `input` or writing `output`.
 pub fn decode(mut input: impl BufRead, output: impl Write, json: bool) -> io::Result<()> {
     let mut printer = Printer::new(output, json);
     let mut decoder = Decoder::default();

@@ -52,7 +52,7 @@ impl<W: Write> Printer<W> {
         writeln!(self.output, "{line:>8} {pid:>8} {fd:>4}  {role:13} {request:45} {size:>5}  {result}")
     }
 
-    /// What the trace held.
+    /// The totals.
     pub(super) fn summary(&mut self, summary: &Summary) -> io::Result<()> {
         if self.json {
             writeln!(self.output, "{}", summary_json(summary))?;

@@ -1,4 +1,4 @@
-//! The second argument of ioctl, in each of the forms that strace prints.
+//! The second argument of ioctl, in each form that strace prints.
 
 use nvgpu_sys::RequestInfo;
 use nvgpu_sys::request::{Direction, encode};
@@ -19,15 +19,15 @@ const BORROWED_NAMES: [(&str, u32); 9] = [
     ("HDA_IOCTL_GET_WCAPS", 0xc008_4812),
 ];
 
-/// A request as the trace names it.
+/// A request as named in the trace.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Requested<'a> {
     /// The text in the trace.
     pub(super) text: &'a str,
     /// Its number, if known.
     pub(super) number: Option<u32>,
-    /// Whether strace took it for another driver's request: then it is one of the GPU's only on a
-    /// descriptor that is known to be the GPU's.
+    /// Whether strace printed another driver's name: then it is a request of the GPU only on a
+    /// descriptor known to be the GPU's.
     pub(super) borrowed: bool,
 }
 
@@ -51,22 +51,22 @@ impl<'a> Requested<'a> {
     }
 }
 
-/// The request of this GPU with a number, and the role that takes it.
+/// The GPU's request with a number, and the role that accepts it.
 pub(super) fn numbered(code: u32) -> Option<(Role, RequestInfo)> {
     all().find(|(_, info)| info.code == code)
 }
 
-/// The request of this GPU with a name.
+/// The GPU's request with a name.
 fn named(name: &str) -> Option<(Role, RequestInfo)> {
     all().find(|(_, info)| info.name == name)
 }
 
-/// Every request with the role that takes it.
+/// All requests with the role that accepts each.
 fn all() -> impl Iterator<Item = (Role, RequestInfo)> {
     Role::WITH_REQUESTS.iter().flat_map(|role| role.requests().iter().map(|info| (*role, *info)))
 }
 
-/// The bytes of a request's argument.
+/// Size of a request's argument in bytes.
 pub(super) fn size(code: u32) -> u32 {
     (code >> 16) & 0x3fff
 }

@@ -8,7 +8,7 @@ use super::descriptors::{Descriptor, Descriptors, Role};
 use super::line::{self, Call, Event, Outcome};
 use super::request::{self, Requested};
 
-/// Characters of a request's text in the trace that are shown; names of requests are shorter.
+/// Longest request text that is printed, in characters; names of requests are shorter.
 const NAME_LIMIT: usize = 80;
 
 /// The flag of clone for a shared table of descriptors, which strace prints by number with `-X raw`.
@@ -19,24 +19,24 @@ const CLONE_FILES: u64 = 0x400;
 pub(super) struct Ioctl {
     /// Line of the trace on which it ended.
     pub(super) line: u64,
-    /// The process, where the trace has it.
+    /// The process, if the trace has it.
     pub(super) pid: Option<u32>,
     /// The descriptor.
     pub(super) fd: i64,
-    /// What the descriptor is; `None` if nothing tells.
+    /// Role of the descriptor; `None` if unknown.
     pub(super) descriptor: Option<Descriptor>,
-    /// Name of the request, or its text in the trace if it has none here.
+    /// Name of the request, or its text in the trace if it has no known name.
     pub(super) request: String,
-    /// Whether the request has a name here.
+    /// Whether the request has a known name.
     pub(super) known: bool,
     /// Its number.
     pub(super) code: Option<u32>,
-    /// What it returned.
+    /// The result.
     pub(super) result: Outcome,
 }
 
 impl Ioctl {
-    /// The role for the listing, with a question mark if it was guessed.
+    /// The role for the listing, with a question mark if it is guessed.
     pub(super) fn role(&self) -> String {
         match self.descriptor {
             None => "?".to_owned(),
@@ -51,7 +51,7 @@ impl Ioctl {
     }
 }
 
-/// How often a request was made and how often it failed.
+/// Number of calls of a request, and of failures.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Count {
     /// Calls.
@@ -60,24 +60,24 @@ pub(super) struct Count {
     pub(super) errors: BTreeMap<String, u64>,
 }
 
-/// What a whole trace held.
+/// Totals of a trace.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
     /// Lines of the trace.
     pub(super) lines: u64,
     /// Requests of this GPU by role and name.
     pub(super) known: BTreeMap<(&'static str, String), Count>,
-    /// Requests on the GPU's descriptors, or of its families, without a name here, by role and text.
+    /// Unknown requests on the GPU's descriptors or of its families, by role and text.
     pub(super) unknown: BTreeMap<(&'static str, String), Count>,
     /// Ioctls of other drivers.
     pub(super) foreign: u64,
     /// Calls of mmap on the GPU's descriptors by role.
     pub(super) maps: BTreeMap<&'static str, u64>,
-    /// Lines that begin like a call and cannot be read.
+    /// Lines that start like a call but cannot be parsed.
     pub(super) garbled: u64,
 }
 
-/// A call whose end another process's call delayed.
+/// A call that was interrupted in the trace by another process's call.
 #[derive(Debug)]
 struct Begun {
     text: String,
@@ -105,7 +105,7 @@ impl Decoder {
                 None
             }
             Event::Resumed(rest) => {
-                // Without its beginning, a call cannot be told.
+                // Without its start, a call cannot be identified.
                 let Begun { text, .. } = self.begun.remove(&pid)?;
                 let whole = text + rest;
                 match line::call(&whole) {
@@ -132,27 +132,27 @@ impl Decoder {
         }
     }
 
-    /// The calls that had not ended when the trace did.
+    /// Returns the calls that had not ended when the trace did.
     pub(super) fn end(&mut self) -> Vec<Ioctl> {
         let mut begun: Vec<_> = self.begun.drain().collect();
         begun.sort_by_key(|(_, begun)| begun.line);
         begun.into_iter().filter_map(|(pid, begun)| self.never_ended(pid, begun)).collect()
     }
 
-    /// What the trace held so far.
+    /// Totals so far.
     pub(super) fn summary(&self) -> &Summary {
         &self.summary
     }
 
-    /// A call that began and has no result.
+    /// A call without a result.
     fn never_ended(&mut self, pid: Option<u32>, begun: Begun) -> Option<Ioctl> {
-        // strace breaks off after an argument, before the parenthesis.
+        // strace stops after an argument, before the parenthesis.
         let whole = format!("{}) = ?", begun.text.trim_end_matches(','));
         let call = line::call(&whole)?;
         self.call(begun.line, pid, &call)
     }
 
-    /// One call with its result, or without one if it never ended.
+    /// Handles a call with its result, or without one if it never ended.
     fn call(&mut self, line: u64, pid: Option<u32>, call: &Call<'_>) -> Option<Ioctl> {
         if call.name == "ioctl" {
             return self.ioctl(line, pid, call);
@@ -163,7 +163,7 @@ impl Decoder {
         None
     }
 
-    /// Keeps the descriptors up to date with a call other than ioctl that succeeded.
+    /// Updates the descriptors after a successful call other than ioctl.
     fn follow(&mut self, pid: Option<u32>, call: &Call<'_>, value: i64) {
         let fd = |index: usize| call.arguments.get(index).and_then(|text| descriptor_number(text));
         match call.name {
@@ -181,7 +181,7 @@ impl Decoder {
                     self.descriptors.close(pid, fd);
                 }
             }
-            // A third argument is a flag: close on exec only, or in a copy of the table.
+            // A third argument is a flag: close on exec, or unshare the table.
             "close_range" if call.arguments.get(2).is_none_or(|flags| *flags == "0") => {
                 if let (Some(first), Some(last)) = (fd(0), fd(1)) {
                     self.descriptors.close_range(pid, first, last);
@@ -223,7 +223,7 @@ impl Decoder {
         }
     }
 
-    /// One ioctl; `None` if it is not the GPU's.
+    /// Handles an ioctl; `None` if it is not the GPU's.
     fn ioctl(&mut self, line: u64, pid: Option<u32>, call: &Call<'_>) -> Option<Ioctl> {
         let [fd_text, request_text, rest @ ..] = call.arguments.as_slice() else {
             self.summary.garbled += 1;
@@ -267,7 +267,7 @@ impl Decoder {
         Some(ioctl)
     }
 
-    /// Learns the roles of descriptors from an argument that the tracer printed field by field.
+    /// Learns roles of descriptors from an argument that strace printed field by field.
     fn learn(&mut self, pid: Option<u32>, code: Option<u32>, argument: &str) {
         for (key, value) in fields(argument) {
             let role = match (key, code) {
@@ -297,12 +297,12 @@ impl Decoder {
     }
 }
 
-/// Decides what a request is: the descriptor as it is known now, and the request's name if it has
+/// Identifies a request: the descriptor as currently known, and the request's name if it has
 /// one. `None` if the request is not the GPU's.
 ///
-/// A number means what the descriptor's node makes of it. If the node does not have it but another
-/// node of the GPU does, and the call was not refused for that, then the descriptor was closed and
-/// its number used again without the trace showing it, unless strace itself said what it is.
+/// The node of the descriptor determines the meaning of a number. If the node does not have it but another
+/// node of the GPU does, and the call was not refused, then the descriptor was closed and
+/// its number reused outside the trace, unless strace itself printed the file.
 fn resolve(
     now: Option<Descriptor>,
     printed: bool,
@@ -310,7 +310,7 @@ fn resolve(
     result: &Outcome,
 ) -> Option<(Option<Descriptor>, Option<&'static str>)> {
     let Some(code) = requested.number else {
-        // Another driver's request on a descriptor of the GPU, such as the question for a terminal.
+        // Another driver's request on a descriptor of the GPU, such as the query for a terminal.
         return now.filter(|now| now.role != Role::Foreign).map(|now| (Some(now), None));
     };
     if let Some(now) = now
@@ -345,7 +345,7 @@ fn resolve(
     }
 }
 
-/// A request without a name here: its number with its parts, or the tracer's name for it.
+/// Text of an unknown request: its number and parts, or strace's name for it.
 fn unnamed(requested: &Requested<'_>) -> String {
     match requested.number {
         None => visible(requested.text),
@@ -357,7 +357,7 @@ fn unnamed(requested: &Requested<'_>) -> String {
     }
 }
 
-/// Text of the trace as one may print it: short, and without characters that command a terminal.
+/// Text of the trace for output: shortened, without terminal control characters.
 fn visible(text: &str) -> String {
     let mut shown = String::new();
     for character in text.chars().take(NAME_LIMIT) {
@@ -379,12 +379,12 @@ fn descriptor_number(text: &str) -> Option<i64> {
     request::integer(number).and_then(|number| i64::try_from(number).ok())
 }
 
-/// What strace printed behind a descriptor.
+/// The annotation that strace printed behind a descriptor.
 fn annotation(text: &str) -> Option<&str> {
     text.split_once('<').and_then(|(_, rest)| rest.strip_suffix('>'))
 }
 
-/// Whether an argument of clone says that the new task shares its maker's descriptors.
+/// Whether an argument of clone makes the new task share its parent's descriptors.
 fn shares_descriptors(argument: &str) -> bool {
     let number = || {
         let (_, rest) = argument.split_once("flags=")?;

@@ -65,7 +65,7 @@ fn a_cubin_of_every_abi_version_is_listed() {
         let said = text(&output.stdout);
         assert!(said.contains(abi) && said.contains("barriers 5, shared 264 bytes"), "{said}");
     }
-    // An attribute with a number that nobody knows, in place of MERCURY_ISA_VERSION.
+    // An attribute with an unknown number in place of MERCURY_ISA_VERSION.
     let mut bytes = fs::read(data("limits.13_0")).unwrap();
     let at = bytes.windows(4).position(|record| record == [3, 0x5f, 0, 0]).unwrap();
     bytes[at + 1] = 0xee;

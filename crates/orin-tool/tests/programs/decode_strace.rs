@@ -48,8 +48,8 @@ fn a_reader_that_stops_early_is_no_error() {
     assert!(output.stderr.is_empty());
 }
 
-/// A traced program that sends requests of this GPU to files that refuse them: what strace prints for
-/// a number, whatever its version, has to be read back to the number.
+/// A traced program that sends requests of this GPU to files that refuse them: the text that strace prints for
+/// a number, in any version, must be read back as the number.
 #[test]
 fn what_strace_prints_is_understood() {
     let folder = tempfile::tempdir().unwrap();
@@ -79,7 +79,7 @@ fn what_strace_prints_is_understood() {
             eprintln!("SKIPPED: strace is not there or may not trace on this machine");
             return;
         }
-        // On a node of the GPU, every number has a name; /dev/null stands in for it.
+        // Every number has a name on a node of the GPU; /dev/null replaces the node.
         let trace = fs::read_to_string(&file).unwrap();
         let trace = format!("open(\"/dev/nvgpu/igpu0/tsg\", O_RDWR) = 3\n{trace}");
         fs::write(&file, trace.replace("-1 ENOTTY (Inappropriate ioctl for device)", "0")).unwrap();

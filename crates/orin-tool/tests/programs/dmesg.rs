@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-/// What a board printed after a bad launch descriptor, with a line of another driver.
+/// Log of a board after a bad launch descriptor, with a line of another driver.
 const FAULT: &str = "\
 [  301.100000] usb 1-2: new high-speed USB device
 [  302.200000] nvgpu: 17000000.gpu gm20b_gr_intr_check_gr_sked_exception:78   [ERR]  sked exception: esr 0x01000000

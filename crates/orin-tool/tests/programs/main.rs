@@ -1,4 +1,4 @@
-//! The program `orin` and its decoders, from outside.
+//! Tests of the program `orin` and of its decoders.
 
 mod command_bytes;
 mod cubin_bytes;
