@@ -121,8 +121,11 @@ fn call_json(call: &Ioctl) -> Value {
 /// The summary as an object.
 fn summary_json(summary: &Summary) -> Value {
     let table = |table: &std::collections::BTreeMap<(&'static str, String), Count>| -> Vec<Value> {
-        let row = |((role, request), count): (&(&'static str, String), &Count)| json!({ "role": role, "request": request, "calls": count.calls, "errors": count.errors });
-        table.iter().map(row).collect()
+        let row = |name: &(&'static str, String), count: &Count| {
+            let (role, request) = name;
+            json!({ "role": role, "request": request, "calls": count.calls, "errors": count.errors })
+        };
+        table.iter().map(|(name, count)| row(name, count)).collect()
     };
     json!({
         "kind": "summary",

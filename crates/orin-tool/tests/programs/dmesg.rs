@@ -8,7 +8,8 @@ use std::process::{Command, Output, Stdio};
 const FAULT: &str = "\
 [  301.100000] usb 1-2: new high-speed USB device
 [  302.200000] nvgpu: 17000000.gpu gm20b_gr_intr_check_gr_sked_exception:78   [ERR]  sked exception: esr 0x01000000
-[  302.200100] nvgpu: 17000000.gpu nvgpu_set_err_notifier_locked:143  [ERR]  error notifier set to 13 for ch 511 owned by a
+[  302.200100] nvgpu: 17000000.gpu nvgpu_set_err_notifier_locked:143  [ERR]  error notifier set to 13 for ch 511 \
+owned by a
 ";
 
 fn dmesg(arguments: &[&str]) -> Output {
