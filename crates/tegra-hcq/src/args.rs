@@ -5,8 +5,7 @@
 
 use half::f16;
 
-use crate::memory::{Buffer, Handle, Pod, Slice, SliceMut};
-use crate::shared::{DeviceId, Uses};
+use crate::memory::{Buffer, BufferUse, Pod, Slice, SliceMut};
 
 /// One kernel argument.
 ///
@@ -28,31 +27,6 @@ pub enum Arg<'a> {
     Bytes(&'a [u8]),
 }
 
-/// A buffer as an argument: its address and the record of who uses it.
-#[derive(Clone, Copy, Debug)]
-pub struct BufferUse<'a> {
-    va: u64,
-    handle: &'a Handle,
-}
-
-impl<'a> BufferUse<'a> {
-    pub(crate) fn new(handle: &'a Handle, va: u64) -> Self {
-        Self { va, handle }
-    }
-
-    pub(crate) fn uses(&self) -> &'a Uses {
-        self.handle.uses()
-    }
-
-    pub(crate) fn handle(&self) -> &'a Handle {
-        self.handle
-    }
-
-    pub(crate) fn device(&self) -> DeviceId {
-        self.handle.device().id()
-    }
-}
-
 impl Arg<'_> {
     /// Size in the parameter block, in bytes.
     pub fn size(&self) -> usize {
@@ -72,7 +46,7 @@ impl Arg<'_> {
             Self::U16(value) => target.copy_from_slice(&value.to_le_bytes()),
             Self::U32(value) => target.copy_from_slice(&value.to_le_bytes()),
             Self::U64(value) => target.copy_from_slice(&value.to_le_bytes()),
-            Self::Buffer(buffer) => target.copy_from_slice(&buffer.va.to_le_bytes()),
+            Self::Buffer(buffer) => target.copy_from_slice(&buffer.gpu_va().to_le_bytes()),
             Self::Bytes(bytes) => target.copy_from_slice(bytes),
         }
     }

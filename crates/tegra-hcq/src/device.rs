@@ -1,44 +1,19 @@
-//! The device: one opened GPU, its memory and its queues.
+//! The device: one opened GPU and its memory.
 //!
-//! A [`Device`] is a handle that is cheap to clone; buffers, programs and queues keep what is behind
-//! it alive, so they may be dropped in any order.
+//! A [`Device`] is a handle that is cheap to clone. Buffers, programs and queues keep alive what they need of it, so they
+//! may be dropped in any order. The modules of queues, graphs, signals, recovery and bundles add their methods.
 
 use core::ptr::NonNull;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use crate::bundle;
-use crate::error::{Error, Result};
-use crate::graph::GraphBuilder;
-use crate::kind::DeviceKind;
-use crate::memory::{Buffer, Handle, HostMemory, Imported, Pod, PoolUsage};
-use crate::queue::{Queue, QueueOptions};
-use crate::recover::{self, Recovery};
-use crate::shared::Shared;
-use crate::signal::Signal;
 use gpu_hal::{MemoryInfo, MemoryUse};
 
-/// How long calls wait for the GPU that have no time-out of their own: reading a buffer, a launch
-/// that finds the rings full, opening and closing a queue.
-pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// What the GPU is, and which kind of device answers. Dereferences to the driver's [`gpu_hal::Properties`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Properties {
-    /// Kind of the device; never [`DeviceKind::Auto`].
-    pub kind: DeviceKind,
-    /// What the driver reports.
-    pub gpu: gpu_hal::Properties,
-}
-
-impl core::ops::Deref for Properties {
-    type Target = gpu_hal::Properties;
-
-    fn deref(&self) -> &gpu_hal::Properties {
-        &self.gpu
-    }
-}
+use crate::error::{RangeError, Result};
+use crate::heap::{Handle, PoolUsage};
+use crate::kind::Properties;
+use crate::memory::{Buffer, HostMemory, Imported, Pod};
+use crate::shared::Shared;
 
 /// An open GPU.
 #[derive(Clone, Debug)]
@@ -67,7 +42,7 @@ impl Device {
     ///
     /// As [`Device::alloc`].
     pub fn alloc_for<T: Pod>(&self, len: usize, purpose: MemoryUse) -> Result<Buffer<T>> {
-        Buffer::new(&self.shared, len, purpose)
+        Buffer::new(self.shared.heap(), len, purpose)
     }
 
     /// Allocates a buffer of `len` elements whose bytes are all zero.
@@ -103,8 +78,8 @@ impl Device {
         // SAFETY: the pages stay mapped until `Imported` drops the driver's memory, then `host`.
         let memory = unsafe { self.shared.driver().import(pointer, mapped, "imported memory")? };
         // CAST: usize is at most 64 bits.
-        let memory = self.shared.pool().adopt(Box::new(Imported::new(memory, host)), mapped as u64);
-        Ok(Buffer::over(Handle::new(memory, &self.shared), len))
+        let memory = self.shared.heap().pool().adopt(Box::new(Imported::new(memory, host)), mapped as u64);
+        Ok(Buffer::over(Handle::new(memory, self.shared.heap()), len))
     }
 
     /// As [`Device::import`] for memory that the caller keeps: a mapped file, a camera's frame, memory
@@ -122,82 +97,16 @@ impl Device {
     pub unsafe fn import_raw<T: Pod>(&self, pointer: NonNull<T>, len: usize) -> Result<Buffer<T>> {
         let bytes = len
             .checked_mul(size_of::<T>())
-            .ok_or_else(|| Error::Range(format!("{len} elements of {} bytes overflow", size_of::<T>())))?;
+            .ok_or(RangeError::Overflow { len, element_bytes: size_of::<T>() })?;
         // SAFETY: the caller's promise is passed on.
         let memory = unsafe { self.shared.driver().import(pointer.cast(), bytes, "imported memory")? };
-        let memory = self.shared.pool().adopt(memory, bytes as u64);
-        Ok(Buffer::over(Handle::new(memory, &self.shared), len))
-    }
-
-    /// Makes a signal with the given value.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutOfMemory`].
-    pub fn signal(&self, value: u64) -> Result<Signal> {
-        Signal::new(&self.shared, value)
-    }
-
-    /// Opens a queue: a compute and a copy channel of its own, set up and idle.
-    ///
-    /// # Errors
-    ///
-    /// When [`MAX_QUEUES`](crate::MAX_QUEUES) are open, when the driver refuses a step, or when the GPU does not answer.
-    pub fn queue(&self) -> Result<Queue> {
-        self.queue_with(&QueueOptions::default())
-    }
-
-    /// As [`Device::queue`], with options.
-    ///
-    /// # Errors
-    ///
-    /// As [`Device::queue`].
-    pub fn queue_with(&self, options: &QueueOptions) -> Result<Queue> {
-        Queue::open(&self.shared, options)
-    }
-
-    /// Begins to record a graph.
-    pub fn graph(&self) -> GraphBuilder {
-        GraphBuilder::new(&self.shared)
-    }
-
-    /// Stops and rebuilds what has faulted or hangs, and goes on: see [`Recovery`].
-    ///
-    /// Queues that have faulted, or on which a wait has run out for work that has not ended since, are
-    /// stopped; their unfinished work is lost, and the fences of that work keep saying why (after many
-    /// recoveries of a queue the oldest no longer have the log's lines and the commands). Each such queue
-    /// gets new channels at its next use. Buffers and programs survive; what lost work should have written
-    /// is unspecified.
-    ///
-    /// # Errors
-    ///
-    /// When the driver refuses to stop a channel.
-    pub fn recover(&self) -> Result<Recovery> {
-        recover::recover(&self.shared)
-    }
-
-    /// Writes what can be told about the device to a new folder inside `folder`, which is made if need be; returns
-    /// the new folder. For reports of trouble: the files say what happened last, what each queue was given, what
-    /// memory is mapped, what the kernel has logged and which versions were in use. The contents of buffers are left
-    /// out.
-    ///
-    /// With the variable `NVGPU_CRASH_DIR` set to a folder, each fault and each time-out of a wait of at least 10 ms
-    /// does the same, at most 16 times, and its error names the new folder.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::File`] when a file cannot be written.
-    pub fn write_bundle(&self, folder: impl AsRef<Path>) -> Result<PathBuf> {
-        for queue in self.shared.queues() {
-            // Faults that nobody has waited for yet are told, too.
-            let _ = queue.check();
-        }
-        bundle::write(&self.shared, folder.as_ref(), bundle::Event::Request)
+        let memory = self.shared.heap().pool().adopt(memory, bytes as u64);
+        Ok(Buffer::over(Handle::new(memory, self.shared.heap()), len))
     }
 
     /// Figures of the device's own allocator.
     pub fn memory_usage(&self) -> PoolUsage {
-        self.shared.pool().usage()
+        self.shared.heap().pool().usage()
     }
 
     /// How much memory the machine or GPU has, if the driver tells.
@@ -207,8 +116,8 @@ impl Device {
 
     /// Gives memory that is kept for recycling back to the system. Returns the number of bytes.
     pub fn trim(&self) -> u64 {
-        self.shared.sweep();
-        self.shared.pool().trim()
+        self.shared.heap().sweep();
+        self.shared.heap().pool().trim()
     }
 
     /// The same moment by the GPU's clock, in nanoseconds, and by the system's.

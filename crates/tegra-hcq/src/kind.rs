@@ -1,4 +1,4 @@
-//! Kinds of devices.
+//! Kinds of devices, and their properties.
 
 use crate::error::{Error, Result};
 
@@ -46,5 +46,22 @@ impl core::str::FromStr for DeviceKind {
         let kinds = [Self::Auto, Self::Nvgpu, Self::Nvrm, Self::Sim];
         let kind = kinds.into_iter().find(|kind| kind.name() == name);
         kind.ok_or_else(|| Error::UnknownKind(name.to_owned()))
+    }
+}
+
+/// What the GPU is, and which kind of device answers. Dereferences to the driver's [`gpu_hal::Properties`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Properties {
+    /// Kind of the device; never [`DeviceKind::Auto`].
+    pub kind: DeviceKind,
+    /// What the driver reports.
+    pub gpu: gpu_hal::Properties,
+}
+
+impl core::ops::Deref for Properties {
+    type Target = gpu_hal::Properties;
+
+    fn deref(&self) -> &gpu_hal::Properties {
+        &self.gpu
     }
 }

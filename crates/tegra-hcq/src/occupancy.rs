@@ -7,9 +7,10 @@
 
 use gpu_hal::chip::{self, Chip, Sm, WARP};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, LaunchError, Result};
 use crate::grid::Dim3;
-use crate::program::{Kernel, KernelCode};
+use crate::program::Kernel;
+use crate::program::code::KernelCode;
 
 /// Resources that a kernel uses, as recorded in its cubin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,10 +115,7 @@ impl Kernel {
         code.check_block(block)?;
         let (major, minor) = code.sm_version;
         let chip = code.target.ok_or_else(|| {
-            Error::Launch(format!(
-                "the occupancy of SM {major}.{minor} is not known, only of {}",
-                chip::versions()
-            ))
+            Error::from(LaunchError::UnknownSm { version: (major, minor), known: chip::versions() })
         })?;
         let own = chip.shared.own(code.static_shared).next_multiple_of(16);
         let demand = Demand {
@@ -127,11 +125,8 @@ impl Kernel {
             barriers: code.barriers,
         };
         occupancy(chip, demand).map_err(|limit| {
-            Error::Launch(format!(
-                "kernel {}: a block of {block} threads with {dynamic_shared} bytes of dynamic shared memory \
-                 does not fit an SM: not enough {limit}",
-                self.name()
-            ))
+            let (kernel, dynamic_bytes) = (self.name().to_owned(), dynamic_shared);
+            LaunchError::Occupancy { kernel, block, dynamic_bytes, limit: limit.to_string() }.into()
         })
     }
 }

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use gpu_hal::ErrorCode;
 
+use crate::device::Device;
+use crate::diagnose::decode::decode;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, FaultKind};
 use crate::shared::Shared;
@@ -32,14 +34,31 @@ impl Recovery {
     }
 }
 
+impl Device {
+    /// Stops and rebuilds what has faulted or hangs, and goes on: see [`Recovery`].
+    ///
+    /// Queues that have faulted, or on which a wait has run out for work that has not ended since, are
+    /// stopped; their unfinished work is lost, and the fences of that work keep saying why (after many
+    /// recoveries of a queue the oldest no longer have the log's lines and the commands). Each such queue
+    /// gets new channels at its next use. Buffers and programs survive; what lost work should have written
+    /// is unspecified.
+    ///
+    /// # Errors
+    ///
+    /// When the driver refuses to stop a channel.
+    pub fn recover(&self) -> Result<Recovery> {
+        recover(self.shared())
+    }
+}
+
 /// Stops and forgives every queue in trouble.
-pub(crate) fn recover(device: &Arc<Shared>) -> Result<Recovery> {
+fn recover(device: &Arc<Shared>) -> Result<Recovery> {
     let _span = tracing::debug_span!("recover").entered();
     // A queue that another recovery forgives between the check and the stop below may be at work again: the stop
     // would hit its new channels.
     let _alone = device.begin_recovery();
     let mut recovery = Recovery::default();
-    for state in device.queues() {
+    for state in device.heap().queues::<QueueState>() {
         match state.check() {
             Err(Error::Fault(fault)) => {
                 state.forgive(|| Fault::clone(&fault))?;
@@ -54,14 +73,14 @@ pub(crate) fn recover(device: &Arc<Shared>) -> Result<Recovery> {
             _ => {}
         }
     }
-    device.sweep();
+    device.heap().sweep();
     tracing::info!(faults = recovery.faults.len(), hanging = recovery.hanging, "device recovered");
     Ok(recovery)
 }
 
 /// The reason for work that hung until it was stopped.
 fn abandoned(state: &QueueState) -> Fault {
-    let mut fault = Fault::decode(ErrorCode::ChannelReset, Ok(Vec::new()), &Evidence::default());
+    let mut fault = decode(ErrorCode::ChannelReset, Ok(Vec::new()), &Evidence::default());
     fault.kind = FaultKind::Abandoned;
     fault.location = state.last_location();
     fault

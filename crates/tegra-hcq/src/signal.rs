@@ -9,8 +9,9 @@ use core::sync::atomic::{Ordering, fence};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::{Content, Handle};
+use crate::heap::{Content, Handle};
 use crate::shared::Shared;
 use gpu_hal::MemoryUse;
 
@@ -23,6 +24,17 @@ const SPINS: u32 = 2000;
 #[derive(Debug)]
 pub struct Signal {
     handle: Handle,
+}
+
+impl Device {
+    /// Makes a signal with the given value.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`].
+    pub fn signal(&self, value: u64) -> Result<Signal> {
+        Signal::new(self.shared(), value)
+    }
 }
 
 impl Signal {

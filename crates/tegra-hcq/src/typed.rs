@@ -18,7 +18,8 @@ use crate::args::Arg;
 use crate::error::{Error, Result};
 use crate::grid::Dim3;
 use crate::memory::{Buffer, Pod};
-use crate::program::{Kernel, ParamSlot, Program};
+use crate::program::code::ParamSlot;
+use crate::program::{Kernel, Program};
 use crate::queue::Queue;
 
 /// A type that a kernel parameter can have in the tuple of a [`TypedKernel`].

@@ -11,10 +11,11 @@ use std::sync::{Arc, PoisonError};
 
 use gpu_hal::volatile;
 
-use crate::device::DEFAULT_TIMEOUT;
-use crate::error::{Error, Result};
+use crate::error::{RangeError, Result};
+use crate::limits::DEFAULT_TIMEOUT;
 use crate::memory::Pod;
-use crate::program::{Program, ProgramCode};
+use crate::program::Program;
+use crate::program::code::ProgramCode;
 
 /// A variable of a program as `len` elements of `T`. Keeps the program loaded.
 ///
@@ -56,7 +57,7 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// When there is none, naming those there are; [`Error::Range`] when it does not consist of whole `T`.
+    /// When there is none, naming those there are; [`Error::Range`](crate::Error::Range) when it does not consist of whole `T`.
     pub fn variable<T: Pod>(&self, name: &str) -> Result<Variable<T>> {
         let code = self.loaded();
         let found = code.globals.binary_search_by(|global| global.name.as_str().cmp(name));
@@ -67,10 +68,12 @@ impl Program {
         let global = &code.globals[index];
         let element = size_of::<T>() as u64;
         if element == 0 || !global.bytes.is_multiple_of(element) {
-            return Err(Error::Range(format!(
-                "the variable {name} has {} bytes, which are not elements of {element} bytes",
-                global.bytes
-            )));
+            return Err(RangeError::VariableSize {
+                name: name.to_owned(),
+                bytes: global.bytes,
+                element_bytes: element,
+            }
+            .into());
         }
         Ok(Variable {
             program: Arc::clone(code),
@@ -127,11 +130,11 @@ impl<T: Pod> Variable<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] when the lengths differ; the wait's errors, as for [`Variable::get`].
+    /// [`Error::Range`](crate::Error::Range) when the lengths differ; the wait's errors, as for [`Variable::get`].
     pub fn set(&self, elements: &[T]) -> Result<()> {
         if elements.len() != self.len {
             let (given, len) = (elements.len(), self.len);
-            return Err(Error::Range(format!("{given} elements do not fill a variable of {len}")));
+            return Err(RangeError::VariableLength { given, len }.into());
         }
         self.wait()?;
         let _alone = self.program.variables.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,7 +148,7 @@ impl<T: Pod> Variable<T> {
 
     fn wait(&self) -> Result<()> {
         let memory = &self.program.memory;
-        memory.device().wait_for(memory.uses(), DEFAULT_TIMEOUT)
+        memory.heap().wait_for(memory.uses(), DEFAULT_TIMEOUT)
     }
 }
 

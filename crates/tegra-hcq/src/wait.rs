@@ -1,41 +1,32 @@
-//! Waiting for the GPU, always bounded.
+//! Queues as their fences see them: waiting for the GPU, always bounded.
 //!
 //! A wait first spins on the timeline (a cached line; a launch ends within microseconds), then yields,
 //! then sleeps in the kernel until the GPU reports that it has finished something. Now and then it looks at
 //! the error notifier: a channel that the kernel has stopped never reaches its value. A wake-up alone says
 //! nothing, the kernel also wakes those who wait for dead channels; only the timeline's value counts.
 
+use core::fmt::Debug;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
-use gpu_hal::ErrorCode;
+use gpu_hal::{ChannelGroup, ErrorCode, RingView};
 
-use crate::bundle::{self, Event};
 use crate::error::{Error, Result};
 use crate::fault::{CodeLocation, Fault};
-use crate::inspect;
-use crate::shared::{Shared, lock};
-use crate::timeline::Timeline;
-use gpu_hal::{ChannelGroup, RingView};
+use crate::heap::timeline::Timeline;
+use crate::heap::{Heap, lock};
+use crate::limits::{LOOK, SPINS, YIELD_FOR};
+use crate::progress::Progress;
+use crate::shared::Shared;
 
-/// Looks at the timeline before the clock is asked.
-pub(crate) const SPINS: u32 = 2000;
-/// How long a wait yields before it sleeps.
-pub(crate) const YIELD_FOR: Duration = Duration::from_micros(200);
-/// Looks at the timeline between two looks at the clock later on.
+/// Reads of the timeline between two later reads of the clock.
 const LOOKS: u32 = 32;
-/// How long a wait that never sleeps keeps its core to itself.
+/// How long a wait that never sleeps keeps its core busy.
 const SPIN_FOR: Duration = Duration::from_millis(1);
-/// Longest sleep between two looks at value and notifier.
+/// Longest sleep between two checks of value and notifier.
 const SLEEP: Duration = Duration::from_millis(5);
-/// A wait that never sleeps looks at the notifier this often.
-pub(crate) const LOOK: Duration = Duration::from_micros(500);
-/// Submissions of each channel that a fault keeps.
-const ENTRIES: u32 = 4;
-/// How long the kernel log may lag behind the notifier.
-const LOG_DELAY: Duration = Duration::from_millis(50);
 
 /// How the CPU waits for a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -128,10 +119,21 @@ pub(crate) struct Snapshot {
     pub(crate) lost: Vec<(u64, u64, Arc<Fault>)>,
 }
 
+/// Explains why channels stopped or stay silent. Its implementation reads what the modules above queues know.
+pub(crate) trait Explain: Debug + Send + Sync {
+    /// The fault of a queue whose channels the kernel has stopped.
+    fn fault(&self, queue: &QueueState, code: ErrorCode, channels: &OpenChannels) -> Fault;
+
+    /// Writes a crash bundle about a wait that has timed out, if the user wants bundles.
+    fn time_out(&self, queue: &QueueState, timeout: Duration, text: &str) -> Option<PathBuf>;
+}
+
 /// What a queue and its fences share.
 #[derive(Debug)]
 pub(crate) struct QueueState {
     pub(crate) device: Arc<Shared>,
+    heap: Arc<Heap>,
+    explain: &'static dyn Explain,
     /// Index of the queue's timeline.
     pub(crate) slot: usize,
     pub(crate) timeline: Timeline,
@@ -154,10 +156,19 @@ pub(crate) struct QueueState {
 }
 
 impl QueueState {
-    pub(crate) fn new(device: &Arc<Shared>, slot: usize, policy: WaitPolicy, channels: OpenChannels) -> Self {
-        let timeline = device.timeline(slot);
+    pub(crate) fn new(
+        device: &Arc<Shared>,
+        slot: usize,
+        policy: WaitPolicy,
+        channels: OpenChannels,
+        explain: &'static dyn Explain,
+    ) -> Self {
+        let heap = Arc::clone(device.heap());
+        let timeline = heap.timeline(slot);
         Self {
             device: Arc::clone(device),
+            heap,
+            explain,
             slot,
             timeline,
             policy,
@@ -170,6 +181,30 @@ impl QueueState {
             timeout_bundle: Mutex::default(),
             channels: Mutex::new(Some(channels)),
         }
+    }
+
+    /// Reads the timeline.
+    #[inline]
+    pub(crate) fn look(&self) -> u64 {
+        self.heap.look(self.slot)
+    }
+
+    /// The last value seen on the timeline.
+    #[inline]
+    pub(crate) fn seen(&self) -> u64 {
+        self.heap.seen(self.slot)
+    }
+
+    /// Whether the timeline has reached `value`. What was written before is then visible.
+    #[inline]
+    pub(crate) fn reached(&self, value: u64) -> bool {
+        self.heap.reached(self.slot, value)
+    }
+
+    /// The device's memory and timelines.
+    #[inline]
+    pub(crate) fn heap(&self) -> &Arc<Heap> {
+        &self.heap
     }
 
     #[inline]
@@ -198,7 +233,7 @@ impl QueueState {
 
     /// Whether a wait for the queue has run out, and what it was for has not ended since.
     pub(crate) fn has_timed_out(&self) -> bool {
-        self.device.look(self.slot) < self.timed_out.load(Ordering::Relaxed)
+        self.look() < self.timed_out.load(Ordering::Relaxed)
     }
 
     /// The open channels, if there are any.
@@ -209,7 +244,7 @@ impl QueueState {
     /// Waits until the submission with timeline value `value` has ended.
     #[inline]
     pub(crate) fn wait(&self, value: u64, timeout: Duration) -> Result<()> {
-        if self.device.seen(self.slot) >= value {
+        if self.seen() >= value {
             return self.ended(value);
         }
         if self.spin(value, SPINS) {
@@ -222,7 +257,7 @@ impl QueueState {
     #[inline]
     fn spin(&self, value: u64, times: u32) -> bool {
         for _ in 0..times {
-            if self.device.look(self.slot) >= value {
+            if self.look() >= value {
                 return true;
             }
             core::hint::spin_loop();
@@ -250,7 +285,7 @@ impl QueueState {
         let start = Instant::now();
         let mut looked = start;
         loop {
-            if self.device.look(self.slot) >= value {
+            if self.look() >= value {
                 return self.ended(value);
             }
             let elapsed = start.elapsed();
@@ -297,7 +332,7 @@ impl QueueState {
             && let Some(channels) = self.channels()
             && let Some(code) = channels.group.error()
         {
-            trouble.fault = Some(Arc::new(self.explain(code, &channels)));
+            trouble.fault = Some(Arc::new(self.explain.fault(self, code, &channels)));
             self.health.store(Health::Faulted as u8, Ordering::Release);
         }
         if self.health() == Health::Forgiven {
@@ -307,33 +342,6 @@ impl QueueState {
             Some(fault) if self.health() == Health::Faulted => Err(Error::Fault(Arc::clone(fault))),
             _ => Ok(()),
         }
-    }
-
-    /// Reads the kernel log until it has told about the end of these channels, or stays silent for [`LOG_DELAY`].
-    fn explain(&self, notifier: ErrorCode, channels: &OpenChannels) -> Fault {
-        let start = Instant::now();
-        let ids = channels.group.channel_ids();
-        let log = loop {
-            match self.device.kernel_log_about(&ids) {
-                Ok(Some(lines)) => break Ok(lines),
-                Ok(None) if start.elapsed() >= LOG_DELAY => break self.device.kernel_log_rest(),
-                Ok(None) => std::thread::sleep(Duration::from_millis(1)),
-                Err(reason) => break Err(reason),
-            }
-        };
-        let mut fault = Fault::decode(notifier, log, &channels.group.evidence());
-        fault.submissions = inspect::submissions(&self.device, channels, self.timeline.gpu_va(), ENTRIES);
-        fault.location = match fault.pc {
-            Some(pc) => self.device.locate(pc),
-            // Where the GPU does not tell: what the first submission that has not ended was to run.
-            None => inspect::kernel_of(&self.device, &fault.submissions, self.timeline.value() + 1)
-                .or_else(|| self.last_location()),
-        };
-        fault.nearest = fault.address.and_then(|address| inspect::nearest(&self.device, address));
-        fault.grid = inspect::grid_of(&self.device, &fault);
-        fault.bundle = bundle::automatic(&self.device, Event::Fault { slot: self.slot, fault: &fault });
-        tracing::debug!(queue = self.slot, %fault, log = ?fault.log, "channel group stopped");
-        fault
     }
 
     pub(crate) fn last_location(&self) -> Option<CodeLocation> {
@@ -354,8 +362,7 @@ impl QueueState {
         let mut told = lock(&self.timeout_bundle);
         if told.as_ref().is_none_or(|(value, _)| *value != wanted) {
             let text = format!("waited for timeline value {wanted}, saw {seen}: {cause}");
-            let event = Event::TimeOut { slot: self.slot, timeout, text: &text };
-            *told = bundle::automatic(&self.device, event).map(|path| (wanted, path));
+            *told = self.explain.time_out(self, timeout, &text).map(|path| (wanted, path));
         }
         if let Some((_, path)) = &*told {
             cause.push_str("; crash bundle: ");
@@ -447,6 +454,36 @@ impl QueueState {
     }
 }
 
+impl Progress for QueueState {
+    fn wait(&self, value: u64, timeout: Duration) -> Result<()> {
+        self.wait(value, timeout)
+    }
+
+    fn peek(&self, value: u64) -> Option<Result<()>> {
+        self.peek(value)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.check()
+    }
+
+    fn value(&self) -> u64 {
+        self.timeline.value()
+    }
+
+    fn spins(&self) -> bool {
+        self.policy == WaitPolicy::Spin
+    }
+
+    fn sleep(&self, longest: Duration) {
+        self.sleep(longest);
+    }
+
+    fn time_out(&self, wanted: u64, seen: u64, timeout: Duration) -> Error {
+        self.time_out(wanted, seen, timeout, None)
+    }
+}
+
 impl Drop for QueueState {
     fn drop(&mut self) {
         // Closing the channels ends their work, finished or not: from here on nothing of the queue
@@ -454,8 +491,8 @@ impl Drop for QueueState {
         // most one value beyond the last submission.
         *lock(&self.channels) = None;
         self.timeline.set(self.submitted() + 1);
-        self.device.release_queue(self.slot);
-        self.device.sweep();
+        self.heap.release_queue(self.slot);
+        self.heap.sweep();
     }
 }
 
@@ -482,7 +519,7 @@ impl Fence {
     /// not; [`Fence::wait`] tells which.
     #[inline]
     pub fn is_done(&self) -> bool {
-        self.state.device.reached(self.state.slot, self.value)
+        self.state.reached(self.value)
     }
 
     /// GPU time of the queue's last completed submission, in nanoseconds of the GPU's own clock:

@@ -12,7 +12,7 @@ use std::path::Path;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use super::search;
-use crate::error::{Error, Result};
+use crate::error::{CompileRequestError, Error, Result};
 
 /// NVRTC_SUCCESS.
 const SUCCESS: c_int = 0;
@@ -289,7 +289,8 @@ fn reason(error: &libloading::Error) -> String {
 
 fn c_string(what: &str, text: &str) -> Result<CString> {
     CString::new(text).map_err(|error| {
-        Error::CompileRequest(format!("{what} has a zero byte at offset {}", error.nul_position()))
+        let (what, offset) = (what.to_owned(), error.nul_position());
+        CompileRequestError::ZeroByte { what, offset }.into()
     })
 }
 
@@ -302,5 +303,5 @@ fn pointers(strings: &[CString]) -> Vec<*const c_char> {
 }
 
 fn count<T>(list: &[T], what: &str) -> Result<c_int> {
-    c_int::try_from(list.len()).map_err(|_| Error::CompileRequest(format!("too many {what}")))
+    c_int::try_from(list.len()).map_err(|_| CompileRequestError::TooMany { what: what.to_owned() }.into())
 }

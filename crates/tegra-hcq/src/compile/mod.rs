@@ -18,7 +18,7 @@ use library::{Job, Nvrtc, Output};
 use search::Search;
 
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{CompileRequestError, Error, Result};
 use crate::program::Program;
 
 /// Environment variable with the file or folder of the library.
@@ -220,10 +220,9 @@ impl Compiler {
         let mut options = vec![format!("--gpu-architecture=sm_{}{}", sm.0, sm.1)];
         for option in &source.options {
             if sets_architecture(option) {
-                return Err(Error::CompileRequest(format!(
-                    "option {option}: the architecture is that of the device, sm_{}{}; leave it out",
-                    sm.0, sm.1
-                )));
+                return Err(
+                    CompileRequestError::Architecture { option: option.clone(), sm_version: sm }.into()
+                );
             }
             options.push(option.clone());
         }

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{Ordering, fence};
 
-use crate::memory::Handle;
+use crate::heap::Handle;
 use crate::program::Kernel;
 
 /// The programs and buffers of a graph.

@@ -17,19 +17,23 @@ use gpu_hal::volatile;
 
 use crate::args::Arg;
 use crate::descriptor::{self, Shape};
-use crate::error::{Error, Result};
+use crate::device::Device;
+use crate::error::{Error, RangeError, Result};
+use crate::fill::FillValue;
 use crate::grid::Dim3;
-use crate::memory::{Content, Handle, Pod, Slice, SliceMut};
+use crate::heap::{Content, Handle};
+use crate::limits::DEFAULT_TIMEOUT;
+use crate::memory::{Pod, Slice, SliceMut};
 use crate::profile::Work;
-use crate::program::{Kernel, Program};
-use crate::queue::record;
-use crate::queue::{FillValue, Queue};
+use crate::program::Kernel;
+use crate::queue::Queue;
+use crate::queue::records;
 use crate::shared::Shared;
+use crate::transfer;
 use crate::wait::Fence;
 use gpu_hal::{Engine, MemoryUse};
 
 mod kept;
-pub(crate) mod transfer;
 mod words;
 
 use kept::Kept;
@@ -71,9 +75,9 @@ impl Node {
     ) -> Result<Self> {
         let code = kernel.code();
         let shape = code.shape(grid, block, shared_bytes)?;
-        record::check_arguments(device.id(), kernel, arguments)?;
+        records::check_arguments(device.heap().id(), kernel, arguments)?;
         let mut bank = Vec::new();
-        record::fill_bank(&mut bank, code, &shape, arguments);
+        records::fill_bank(&mut bank, code, &shape, arguments);
         let buffers = arguments.iter().map(keep).collect();
         Ok(Self { kernel: kernel.clone(), shape, bank, buffers, offset: 0 })
     }
@@ -92,7 +96,7 @@ impl Node {
                 reason: format!("there is no argument {index}, only {}", params.len()),
             });
         };
-        record::check_argument(device.id(), &self.kernel, index, param.size, argument)?;
+        records::check_argument(device.heap().id(), &self.kernel, index, param.size, argument)?;
         let place = param.offset..param.offset + param.size;
         argument.write_to(&mut self.bank[place.clone()]);
         Ok((place, core::mem::replace(&mut self.buffers[index], keep(argument))))
@@ -122,6 +126,13 @@ pub struct GraphBuilder {
     instances: usize,
 }
 
+impl Device {
+    /// Begins to record a graph.
+    pub fn graph(&self) -> GraphBuilder {
+        GraphBuilder::new(self.shared())
+    }
+}
+
 impl GraphBuilder {
     pub(crate) fn new(device: &Arc<Shared>) -> Self {
         Self { device: Arc::clone(device), nodes: Vec::new(), instances: INSTANCES }
@@ -134,7 +145,7 @@ impl GraphBuilder {
     /// [`Error::Range`].
     pub fn instances(&mut self, count: usize) -> Result<&mut Self> {
         if !(1..=MAX_INSTANCES).contains(&count) {
-            return Err(Error::Range(format!("a graph has 1 to {MAX_INSTANCES} instances, not {count}")));
+            return Err(RangeError::Instances { count, limit: MAX_INSTANCES }.into());
         }
         self.instances = count;
         Ok(self)
@@ -207,12 +218,12 @@ impl GraphBuilder {
     pub fn build(self) -> Result<Graph> {
         let Self { device, mut nodes, instances } = self;
         if nodes.is_empty() {
-            return Err(Error::Range("a graph without steps cannot be replayed".to_owned()));
+            return Err(RangeError::EmptyGraph.into());
         }
         let mut bytes = 0;
         for node in &mut nodes {
             node.offset = bytes;
-            bytes += record::record_bytes(node.kernel.code());
+            bytes += records::record_bytes(node.kernel.code());
         }
         let start_offset = bytes;
         bytes += words::MAX_BYTES;
@@ -358,7 +369,7 @@ impl Graph {
         let replaced = &mut self.nodes[node.0];
         // All kernels that copy have the same parameters, so their records have the same size.
         if !replaced.kernel.same_program(&step.kernel) || !replaced.kernel.name().starts_with("copy_") {
-            return Err(Error::Range("the step is not a copy".to_owned()));
+            return Err(RangeError::NotACopy.into());
         }
         let fresh = Node::new(&self.device, &step.kernel, grid, block, 0, &step.arguments)?;
         fresh.buffers.iter().flatten().for_each(|handle| self.kept.add(handle));
@@ -373,7 +384,7 @@ impl Graph {
         if node.0 < count {
             return Ok(());
         }
-        Err(Error::Range(format!("the graph has {count} steps, not {}", node.0 + 1)))
+        Err(RangeError::NoStep { index: node.0, count }.into())
     }
 
     /// Every instance has to write the record of a step again.
@@ -394,7 +405,7 @@ impl Graph {
                 // the memory lives as long as the instance, and no replay of it is in flight.
                 unsafe {
                     let target = memory.cpu().add(*offset as usize + place.start);
-                    record::store_bytes(target, &bank[place]);
+                    records::store_bytes(target, &bank[place]);
                 }
             }
         }
@@ -408,14 +419,14 @@ impl Graph {
         for at in instance.dirty.clone() {
             let node = &self.nodes[at];
             let code = node.kernel.code();
-            let bank_bytes = record::bank_bytes(code);
+            let bank_bytes = records::bank_bytes(code);
             // SAFETY: `build` has laid the record out at `offset` inside the instance's memory, which lives
             // as long as the instance; no replay of the instance is in flight.
             unsafe {
                 let target = instance.memory.cpu().add(node.offset as usize);
-                let link = record::store(target, base + node.offset, &node.bank, code, &node.shape)?;
+                let link = records::store(target, base + node.offset, &node.bank, code, &node.shape)?;
                 if let Some(next) = self.nodes.get(at + 1) {
-                    let next_va = base + next.offset + record::bank_bytes(next.kernel.code());
+                    let next_va = base + next.offset + records::bank_bytes(next.kernel.code());
                     link.store(next_va, target.add(bank_bytes as usize))?;
                 }
             }
@@ -427,8 +438,10 @@ impl Graph {
     /// Makes an instance ready for a replay on `queue` that releases `value`; returns its GPFIFO entry.
     #[inline]
     fn prepare(&mut self, index: usize, queue: &Queue, value: u64) -> Result<u64> {
-        let release =
-            Release { timeline: queue.state.timeline.gpu_va(), by_descriptor: queue.release_by_descriptor };
+        let release = Release {
+            timeline: queue.state.timeline.gpu_va(),
+            by_descriptor: queue.schedule.release_by_descriptor,
+        };
         let last = self.nodes.len() - 1;
         let before = self.instances[index].start.map(|start| start.release());
         if !release.by_descriptor && before.is_some_and(|before| before.by_descriptor) {
@@ -448,7 +461,7 @@ impl Graph {
             Some(start) if start.release() == release => start,
             _ => {
                 let code = self.nodes[0].kernel.code();
-                let (first, action) = (record::bank_bytes(code), code.qmd.chip().launch_action());
+                let (first, action) = (records::bank_bytes(code), code.qmd.chip().launch_action());
                 let commands = words::encode(instance.memory.gpu_va() + first, action, release)?;
                 // SAFETY: at most `MAX_BYTES` at `target`; no replay of the instance is in flight.
                 unsafe { volatile::store(target, bytemuck::cast_slice(commands.words())) };
@@ -460,7 +473,7 @@ impl Graph {
         if release.by_descriptor {
             let Node { kernel, offset, .. } = &self.nodes[last];
             let code = kernel.code();
-            let at = (*offset + record::bank_bytes(code)) as usize;
+            let at = (*offset + records::bank_bytes(code)) as usize;
             // SAFETY: the last record's descriptor, in memory that lives as long as the instance; no replay of it is in
             // flight.
             unsafe {
@@ -493,7 +506,7 @@ impl Queue {
     /// # Errors
     ///
     /// [`Error::OtherDevice`]; [`Error::Viewed`]; when the queue has faulted; when the oldest replay does not
-    /// end within [`DEFAULT_TIMEOUT`](crate::DEFAULT_TIMEOUT).
+    /// end within [`DEFAULT_TIMEOUT`](DEFAULT_TIMEOUT).
     // Inlined, so that the fence stays in registers: see `queue::in_flight`.
     #[inline]
     pub fn replay(&mut self, graph: &mut Graph) -> Result<Fence> {
@@ -507,15 +520,15 @@ impl Queue {
         if !Arc::ptr_eq(&graph.device, &self.state.device) {
             return Err(Error::OtherDevice("the graph"));
         }
-        if self.profiling {
+        if self.profiling.enabled {
             self.begin_span(Engine::Compute, Work::Graph { steps: graph.len() })?;
         }
         self.settle_for_graph(graph.local_bytes)?;
         let index = graph.next;
         let instance = &graph.instances[index];
-        if !self.state.device.reached(instance.slot, instance.value) {
+        if !self.state.heap().reached(instance.slot, instance.value) {
             self.release_held();
-            self.state.device.wait_for(instance.memory.uses(), crate::DEFAULT_TIMEOUT)?;
+            self.state.heap().wait_for(instance.memory.uses(), DEFAULT_TIMEOUT)?;
         }
         self.make_room()?;
         let value = self.next_value();
@@ -528,7 +541,7 @@ impl Queue {
         }
         let entry = graph.prepare(index, self, value)?;
         self.state.set_last_kernel(graph.nodes[0].kernel.code().code_va);
-        if self.profiling {
+        if self.profiling.enabled {
             self.stamp_spans(true);
         }
         tracing::trace!(
@@ -540,20 +553,11 @@ impl Queue {
         );
         self.ring(Engine::Compute, entry)?;
         graph.next = if index + 1 == graph.instances.len() { 0 } else { index + 1 };
-        self.submitted(Engine::Compute, value, self.release_by_descriptor);
-        if self.profiling {
+        self.submitted(Engine::Compute, value, self.schedule.release_by_descriptor);
+        if self.profiling.enabled {
             self.end_span(Engine::Compute)?;
             self.submit()?;
         }
         Ok(value)
     }
-}
-
-/// The copy and fill kernels of a device, loaded at first use.
-pub(crate) fn builtin(device: &Arc<Shared>) -> Result<Program> {
-    let images: [&[u8]; 2] = [
-        include_bytes!("../../../../kernels/builtin.cubin"),
-        include_bytes!("../../../../kernels/sm_90/builtin.cubin"),
-    ];
-    device.builtin_program(|| Program::load_fitting_on(device, &images))
 }

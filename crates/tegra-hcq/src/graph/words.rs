@@ -10,7 +10,7 @@ use ampere_cmd::pushbuffer::{Encoder, SliceSink};
 use ampere_cmd::words::lower_upper;
 
 use crate::error::{Error, Result};
-use crate::queue::batch::encode_end;
+use crate::queue::submit::encode_end;
 
 /// Most words that the commands have.
 const MAX_WORDS: usize = 32;

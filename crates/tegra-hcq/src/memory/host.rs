@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use bytemuck::Pod;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-use crate::error::{Error, Result};
+use crate::error::{RangeError, Result};
 use gpu_hal::DeviceMemory;
 
 /// Page-aligned memory of the process, zeroed, to be handed to [`Device::import`](crate::Device::import).
@@ -36,7 +36,7 @@ impl<T: Pod> HostMemory<T> {
         let bytes = len.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_next_multiple_of(page));
         let mapped = bytes
             .filter(|bytes| *bytes > 0)
-            .ok_or_else(|| Error::Range(format!("{len} elements of {} bytes", size_of::<T>())))?;
+            .ok_or(RangeError::HostMemory { len, element_bytes: size_of::<T>() })?;
         // SAFETY: a fresh anonymous mapping touches no memory that exists.
         let pointer = unsafe {
             mmap_anonymous(
@@ -49,7 +49,7 @@ impl<T: Pod> HostMemory<T> {
         let pointer = pointer
             .ok()
             .and_then(|pointer| NonNull::new(pointer.cast::<T>()))
-            .ok_or_else(|| Error::Range(format!("the system has no {mapped} bytes of memory")))?;
+            .ok_or(RangeError::HostMemory { len, element_bytes: size_of::<T>() })?;
         Ok(Self { pointer, len, mapped })
     }
 

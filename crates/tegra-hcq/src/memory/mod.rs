@@ -15,23 +15,17 @@ use std::time::Duration;
 pub use bytemuck::Pod;
 use gpu_hal::volatile;
 
-use crate::args::BufferUse;
-use crate::device::DEFAULT_TIMEOUT;
-use crate::error::{Error, Result};
-use crate::shared::Shared;
+use crate::error::{RangeError, Result};
+use crate::heap::{Content, Handle, Heap};
+use crate::limits::DEFAULT_TIMEOUT;
 use gpu_hal::MemoryUse;
 
-mod handle;
+mod buffer_use;
 mod host;
-pub(crate) mod pool;
-pub(crate) mod readout;
-mod streaming;
 
-pub(crate) use handle::Handle;
+pub use buffer_use::BufferUse;
 pub use host::HostMemory;
 pub(crate) use host::Imported;
-pub(crate) use pool::Content;
-pub use pool::PoolUsage;
 
 /// `len` elements of `T` in memory that CPU and GPU see.
 ///
@@ -50,12 +44,12 @@ pub struct Buffer<T: Pod> {
 }
 
 impl<T: Pod> Buffer<T> {
-    pub(crate) fn new(device: &Arc<Shared>, len: usize, purpose: MemoryUse) -> Result<Self> {
+    pub(crate) fn new(heap: &Arc<Heap>, len: usize, purpose: MemoryUse) -> Result<Self> {
         let bytes = len
             .checked_mul(size_of::<T>())
-            .ok_or_else(|| Error::Range(format!("{len} elements of {} bytes overflow", size_of::<T>())))?;
+            .ok_or(RangeError::Overflow { len, element_bytes: size_of::<T>() })?;
         // CAST: usize is at most 64 bits.
-        let handle = device.allocate(bytes as u64, purpose, Content::Buffer)?;
+        let handle = Handle::allocate(heap, bytes as u64, purpose, Content::Buffer)?;
         Ok(Self::over(handle, len))
     }
 
@@ -92,7 +86,7 @@ impl<T: Pod> Buffer<T> {
     /// Gives the buffer a name that fault reports use.
     #[must_use]
     pub fn named(self, name: &str) -> Self {
-        self.handle.device().name_memory(self.gpu_va(), name);
+        self.handle.memory().set_name(name);
         self
     }
 
@@ -129,12 +123,12 @@ impl<T: Pod> Buffer<T> {
         };
         match (start, end) {
             (Some(start), Some(end)) if start <= end && end <= self.len => Ok((start, end - start)),
-            _ => Err(Error::Range(format!(
-                "the range {:?}..{:?} lies outside of a buffer of {} elements",
-                range.start_bound(),
-                range.end_bound(),
-                self.len
-            ))),
+            _ => Err(RangeError::Outside {
+                start: range.start_bound().cloned(),
+                end: range.end_bound().cloned(),
+                len: self.len,
+            }
+            .into()),
         }
     }
 
@@ -197,7 +191,7 @@ impl<T: Pod> Buffer<T> {
     /// [`Error::Fault`] or [`Error::Timeout`]; [`Error::NotSubmitted`] for a launch that was never
     /// submitted.
     pub fn wait(&self, timeout: Duration) -> Result<()> {
-        self.handle.device().wait_for(self.handle.uses(), timeout)
+        self.handle.heap().wait_for(self.handle.uses(), timeout)
     }
 
     /// Clears a buffer that no work uses yet.
@@ -242,7 +236,7 @@ fn check_len(given: usize, len: usize) -> Result<()> {
     if given == len {
         return Ok(());
     }
-    Err(Error::Range(format!("a slice of {given} elements cannot be copied from or to {len} elements")))
+    Err(RangeError::Slice { given, len }.into())
 }
 
 impl<'a, T: Pod> Slice<'a, T> {
@@ -269,8 +263,8 @@ impl<'a, T: Pod> Slice<'a, T> {
     pub fn copy_to_slice(&self, target: &mut [T]) -> Result<()> {
         check_len(target.len(), self.len)?;
         self.buffer.wait(DEFAULT_TIMEOUT)?;
-        let (device, purpose) = (self.buffer.handle.device(), self.buffer.purpose());
-        if device.read_out(purpose, self.gpu_va(), bytemuck::cast_slice_mut(target)) {
+        let (heap, purpose) = (self.buffer.handle.heap(), self.buffer.purpose());
+        if heap.read_out(purpose, self.gpu_va(), bytemuck::cast_slice_mut(target)) {
             return Ok(());
         }
         // SAFETY: `start + len` elements lie inside the buffer, which `self` borrows; `target` is as long

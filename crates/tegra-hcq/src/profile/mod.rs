@@ -144,10 +144,10 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// [`Error::File`](crate::Error::File) when the file cannot be written.
-    pub fn write_chrome_trace(&self, path: impl AsRef<std::path::Path>) -> crate::Result<()> {
+    /// [`Error::File`](crate::error::Error::File) when the file cannot be written.
+    pub fn write_chrome_trace(&self, path: impl AsRef<std::path::Path>) -> crate::error::Result<()> {
         let path = path.as_ref();
-        let io = |source| crate::Error::File { path: path.to_owned(), source };
+        let io = |source| crate::error::Error::File { path: path.to_owned(), source };
         let file = std::fs::File::create(path).map_err(io)?;
         trace::write(self, std::io::BufWriter::new(file)).map_err(io)
     }

@@ -5,9 +5,17 @@
 //! make up waits until all of it has drained, and moving a structure is such a load. So entries are written
 //! where they stay, field by field.
 
-use super::batch::Submission;
 use crate::ring::Mark;
 use gpu_hal::Engine;
+
+/// What a submission holds until its timeline value has passed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Submission {
+    pub(super) value: u64,
+    pub(super) engine: Engine,
+    pub(super) pushbuffer: Mark,
+    pub(super) launches: Mark,
+}
 
 /// A queue of submissions, of a fixed size.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use ampere_cmd::host_c76f::WfiScope;
 
 use super::Queue;
 use crate::error::Result;
-use crate::memory::{Content, Handle};
+use crate::heap::{Content, Handle};
 use gpu_hal::MemoryUse;
 
 /// Backing store of the threads' stacks.

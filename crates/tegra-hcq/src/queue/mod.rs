@@ -22,78 +22,60 @@ use ampere_cmd::host_c76f::{MemOpCMembarType, WfiScope};
 use ampere_cmd::pushbuffer::Subchannel;
 
 use crate::args::Arg;
-use crate::device::DEFAULT_TIMEOUT;
-use crate::error::{Error, Result};
-use crate::graph::transfer;
+use crate::device::Device;
+use crate::diagnose::Diagnosis;
+use crate::error::{Error, LaunchError, RangeError, Result};
 use crate::grid::Dim3;
-use crate::memory::{Buffer, Content, Handle, Pod, Slice, SliceMut};
+use crate::heap::Handle;
+use crate::limits::DEFAULT_TIMEOUT;
+use crate::memory::{Buffer, Pod, Slice, SliceMut};
 use crate::profile::Work;
 use crate::program::{Kernel, Program};
-use crate::ring::Cursor;
 use crate::shared::Shared;
 use crate::signal::Signal;
+use crate::transfer;
 use crate::wait::{Fence, OpenChannels, QueueState, WaitPolicy};
-use batch::{BATCH_WORDS, ChainEnd, Lane, Open};
-pub use fill::FillValue;
 use gpu_hal::{Channels, Engine, MemoryUse, SubmitRing};
-use in_flight::InFlight;
-use launches::LaunchRing;
 use local::LocalMemory;
 pub use options::{QueueOptions, ReleaseBy, Until};
-use profile::Recorder;
+use profile::Profiling;
+use records::{Record, Records};
+use schedule::Schedule;
+use submit::{Batch, Lanes};
 
-pub(crate) mod batch;
 mod fill;
 mod in_flight;
-mod launches;
 mod local;
 mod options;
 mod profile;
-pub(crate) mod record;
-
-/// Size of one pushbuffer ring in bytes: 64 Ki words, over a thousand full submissions.
-const PUSHBUFFER_BYTES: u64 = 256 << 10;
+pub(crate) mod records;
+mod schedule;
+pub(crate) mod submit;
 
 /// An in-order stream of launches, copies and signals; see the module.
 #[derive(Debug)]
 pub struct Queue {
     pub(crate) state: Arc<QueueState>,
-    compute: Lane,
-    copy: Lane,
-    launches: LaunchRing,
-    batch: Box<[u32; BATCH_WORDS]>,
-    batch_len: usize,
-    open: Option<Open>,
-    chain_end: Option<ChainEnd>,
-    last_engine: Engine,
-    /// A submission that ends with a launch is released by that.
-    pub(crate) release_by_descriptor: bool,
-    /// The engine is held while it waits for a signal or a word.
-    hold: bool,
-    /// The last submission was released by its last launch: the engine may be at work until the value has been seen.
-    trailing: bool,
-    /// The fence of the open batch.
-    prepared: Option<Fence>,
-    /// Value of the last submission that stands in a ring.
-    queued: u64,
-    /// Doorbells are held back: see [`Queue::together`].
-    holding: bool,
-    in_flight: InFlight,
+    lanes: Lanes,
+    batch: Batch,
+    records: Records,
+    pub(crate) schedule: Schedule,
     local: Option<LocalMemory>,
-    /// From how many bytes on a copy in the GPU's own memory is a kernel's work.
-    copies_by_kernel_from: Option<u64>,
-    /// Keeps the kernels for that loaded, once there was such a copy.
-    copier: Option<Program>,
+    copier: Copier,
     /// What a launch does with its descriptor.
     launch_action: PcasAction,
-    /// Programs that were loaded when the shader caches were last invalidated; `u64::MAX` for never. Data and
-    /// constants are invalidated by each launch descriptor.
-    invalidated: u64,
-    /// Scratch for constant bank 0 of one launch.
-    bank: Vec<u8>,
-    /// Launches, copies, fills and replays are recorded.
-    pub(crate) profiling: bool,
-    recorder: Option<Box<Recorder>>,
+    /// The engine is held while it waits for a signal or a word.
+    hold: bool,
+    pub(crate) profiling: Profiling,
+}
+
+/// Copies by kernels.
+#[derive(Debug)]
+struct Copier {
+    /// The size in bytes from which a kernel copies inside the GPU's own memory.
+    from: Option<u64>,
+    /// Keeps the kernels loaded after the first such copy.
+    kernels: Option<Program>,
 }
 
 /// Opens channels and asks for their rings. For those who sleep, an interrupt follows each submission.
@@ -104,62 +86,66 @@ fn open_channels(device: &Shared, policy: WaitPolicy) -> Result<(OpenChannels, [
     let _ = device.kernel_log_about(&group.channel_ids());
     let mut rings = [compute, copy];
     if policy == WaitPolicy::Sleep {
-        rings.iter_mut().for_each(|ring| ring.follow_with(device.interrupt()));
+        rings.iter_mut().for_each(|ring| ring.follow_with(device.heap().interrupt()));
     }
     let views = [rings[0].view(), rings[1].view()];
     Ok((OpenChannels { group, rings: views }, rings))
 }
 
+impl Device {
+    /// Opens a queue: a compute and a copy channel of its own, set up and idle.
+    ///
+    /// # Errors
+    ///
+    /// When [`MAX_QUEUES`](crate::MAX_QUEUES) are open, when the driver refuses a step, or when the GPU does not answer.
+    pub fn queue(&self) -> Result<Queue> {
+        self.queue_with(&QueueOptions::default())
+    }
+
+    /// As [`Device::queue`], with options.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::queue`].
+    pub fn queue_with(&self, options: &QueueOptions) -> Result<Queue> {
+        Queue::open(self.shared(), options)
+    }
+}
+
 impl Queue {
     pub(crate) fn open(device: &Arc<Shared>, options: &QueueOptions) -> Result<Self> {
-        let (channels, [compute, copy]) = open_channels(device, options.wait)?;
-        let lane = |ring| -> Result<Lane> {
-            let pushbuffer = device.allocate(PUSHBUFFER_BYTES, MemoryUse::Commands, Content::Pushbuffer)?;
-            Ok(Lane { ring, pushbuffer, cursor: Cursor::new(PUSHBUFFER_BYTES), held: false })
-        };
-        let (compute, copy) = (lane(compute)?, lane(copy)?);
-        let launches = LaunchRing::new(device)?;
-        let state = device.register_queue(|slot| {
-            let timeline = device.timeline(slot);
+        let (channels, rings) = open_channels(device, options.wait)?;
+        let lanes = Lanes::new(device, rings)?;
+        let records = Records::new(device)?;
+        if device.heap().is_crowded() {
+            // A queue that was dropped may stay open as long as the waiter reads it.
+            device.waiter().settle();
+        }
+        let state = device.heap().register_queue(|slot| {
+            let timeline = device.heap().timeline(slot);
             if options.first_value > timeline.value() {
                 timeline.set(options.first_value);
             }
-            Ok(Arc::new(QueueState::new(device, slot, options.wait, channels)))
+            Ok(Arc::new(QueueState::new(device, slot, options.wait, channels, &Diagnosis)))
         })?;
-        // As many as fit into a ring.
-        let in_flight = InFlight::new(compute.ring.capacity().min(copy.ring.capacity()) as usize);
-        let queued = state.submitted();
         let release_by_descriptor = options.wait == WaitPolicy::Spin
             && match options.release {
                 ReleaseBy::Auto => device.chip().descriptor_release.value.by_default,
                 ReleaseBy::Host => false,
                 ReleaseBy::Descriptor => true,
             };
+        let schedule = Schedule::new(state.submitted(), lanes.capacity(), release_by_descriptor);
         let mut queue = Self {
             state,
-            compute,
-            copy,
-            launches,
-            batch: Box::new([0; BATCH_WORDS]),
-            batch_len: 0,
-            open: None,
-            chain_end: None,
-            last_engine: Engine::Compute,
-            release_by_descriptor,
-            hold: options.hold,
-            trailing: false,
-            prepared: None,
-            queued,
-            holding: false,
-            in_flight,
+            lanes,
+            batch: Batch::new(),
+            records,
+            schedule,
             local: None,
-            copies_by_kernel_from: device.driver().copies_by_kernel_from(),
-            copier: None,
+            copier: Copier { from: device.driver().copies_by_kernel_from(), kernels: None },
             launch_action: device.chip().launch_action(),
-            invalidated: u64::MAX,
-            bank: Vec::with_capacity(64 << 10),
-            profiling: false,
-            recorder: None,
+            hold: options.hold,
+            profiling: Profiling::default(),
         };
         queue.set_up()?;
         tracing::debug!(queue = queue.state.slot, wait = ?options.wait, "queue opened");
@@ -186,24 +172,15 @@ impl Queue {
     #[cold]
     fn rebuild(&mut self) -> Result<()> {
         let device = Arc::clone(&self.state.device);
-        let (channels, [compute, copy]) = open_channels(&device, self.state.policy)?;
-        for (lane, ring) in [(&mut self.compute, compute), (&mut self.copy, copy)] {
-            lane.ring = ring;
-            lane.held = false;
-            lane.cursor = Cursor::new(PUSHBUFFER_BYTES);
-        }
-        self.launches.restart();
-        self.in_flight.clear();
-        self.open = None;
-        self.chain_end = None;
-        self.batch_len = 0;
-        self.last_engine = Engine::Compute;
-        self.trailing = false;
+        let (channels, rings) = open_channels(&device, self.state.policy)?;
+        self.lanes.replace(rings);
+        self.records.restart();
+        self.batch.clear();
+        self.schedule.restart();
         self.local = None;
-        self.invalidated = u64::MAX;
-        self.state.set_submitted(self.queued);
+        self.state.set_submitted(self.schedule.queued);
         self.state.adopt(channels);
-        self.queued = self.state.submitted();
+        self.schedule.queued = self.state.submitted();
         tracing::debug!(queue = self.state.slot, "queue opened anew after a recovery");
         self.set_up()
     }
@@ -238,17 +215,16 @@ impl Queue {
     ) -> Result<()> {
         let code = kernel.code();
         let shape = code.shape(grid.into(), block.into(), shared_bytes)?;
-        record::check_arguments(self.state.device.id(), kernel, arguments)?;
-        if self.profiling {
+        records::check_arguments(self.state.heap().id(), kernel, arguments)?;
+        if self.profiling.enabled {
             let work = Work::Launch { kernel: code.name.clone(), grid: shape.grid, block: shape.block };
             self.begin_span(Engine::Compute, work)?;
         }
         self.begin(Engine::Compute)?;
         self.need_local(code.local_bytes)?;
 
-        let offset = self.reserve_launch(record::record_bytes(code))?;
-        record::fill_bank(&mut self.bank, code, &shape, arguments);
-        let record = self.launches.store(offset, &self.bank, code, &shape)?;
+        let offset = self.reserve_launch(records::record_bytes(code))?;
+        let record = self.records.store(offset, code, &shape, arguments)?;
         self.schedule(record)?;
         self.note_launch(kernel, arguments);
         tracing::trace!(
@@ -260,19 +236,19 @@ impl Queue {
             shared_bytes,
             "launch"
         );
-        if self.profiling { self.end_span(Engine::Compute) } else { Ok(()) }
+        if self.profiling.enabled { self.end_span(Engine::Compute) } else { Ok(()) }
     }
 
     /// Makes the GPU run a record after everything before it.
-    fn schedule(&mut self, next: ChainEnd) -> Result<()> {
-        let qmd_va = self.launches.va(next);
+    fn schedule(&mut self, next: Record) -> Result<()> {
+        let qmd_va = self.records.va(next);
         let programs = self.state.device.programs_loaded();
         // PANIC: `launch` has opened the batch.
-        let open = self.open.as_mut().expect("a batch is open");
+        let open = self.batch.open.as_mut().expect("a batch is open");
         // Code that was loaded since the caches were last invalidated may lie where other code was.
-        let stale = self.invalidated != programs;
-        if let Some(last) = self.chain_end.filter(|_| !stale) {
-            self.launches.chain(last, next)?;
+        let stale = self.schedule.invalidated != programs;
+        if let Some(last) = self.batch.chain_end.filter(|_| !stale) {
+            self.records.chain(last, next)?;
         } else {
             let wait = open.busy;
             open.busy = true;
@@ -286,9 +262,9 @@ impl Queue {
                 }
                 encoder.launch(qmd_va, action)
             })?;
-            self.invalidated = programs;
+            self.schedule.invalidated = programs;
         }
-        self.chain_end = Some(next);
+        self.batch.chain_end = Some(next);
         Ok(())
     }
 
@@ -306,11 +282,7 @@ impl Queue {
         let (source, target) = (source.into(), target.into());
         let target = target.as_slice();
         if source.len() != target.len() {
-            return Err(Error::Range(format!(
-                "{} elements cannot be copied to {}",
-                source.len(),
-                target.len()
-            )));
+            return Err(RangeError::Lengths { source_len: source.len(), target_len: target.len() }.into());
         }
         self.check_device(source.handle())?;
         self.check_device(target.handle())?;
@@ -319,28 +291,28 @@ impl Queue {
             return Ok(());
         }
         if self.copies_by_kernel(source.handle(), target.handle(), bytes) {
-            if self.copier.is_none() {
-                self.copier = Some(crate::graph::builtin(&self.state.device)?);
+            if self.copier.kernels.is_none() {
+                self.copier.kernels = Some(transfer::builtin(&self.state.device)?);
             }
             let step = transfer::copy_bytes(&self.state.device, &source, &target, bytes)?;
             return self.launch(&step.kernel, step.grid, transfer::BLOCK, &step.arguments);
         }
-        if self.profiling {
+        if self.profiling.enabled {
             self.begin_span(Engine::Copy, Work::Copy { bytes })?;
         }
         self.begin(Engine::Copy)?;
         let copy = LinearCopy { source: source.gpu_va(), destination: target.gpu_va(), bytes };
         self.encode(|encoder| encoder.linear_copy(&copy))?;
-        self.set_busy(true);
+        self.batch.set_busy(true);
         self.note(source.handle());
         self.note(target.handle());
-        if self.profiling { self.end_span(Engine::Copy) } else { Ok(()) }
+        if self.profiling.enabled { self.end_span(Engine::Copy) } else { Ok(()) }
     }
 
     /// Whether a copy of `bytes` bytes is faster by a kernel than by the copy engine.
     #[inline]
     fn copies_by_kernel(&self, source: &Handle, target: &Handle, bytes: u64) -> bool {
-        let Some(least) = self.copies_by_kernel_from else { return false };
+        let Some(least) = self.copier.from else { return false };
         bytes >= least
             && [source, target].into_iter().all(|handle| handle.memory().purpose() == MemoryUse::Device)
     }
@@ -388,7 +360,7 @@ impl Queue {
             // Whoever sleeps until this may go on.
             encoder.non_stall_interrupt()
         })?;
-        self.set_busy(false);
+        self.batch.set_busy(false);
         self.note(signal.handle());
         Ok(())
     }
@@ -437,7 +409,7 @@ impl Queue {
                 timestamp: false,
             })
         })?;
-        self.set_busy(false);
+        self.batch.set_busy(false);
         self.note(word.handle());
         Ok(())
     }
@@ -477,7 +449,7 @@ impl Queue {
 
     /// The engine that the next step without an engine of its own goes to.
     fn current_engine(&self) -> Engine {
-        self.open.map_or(self.last_engine, |open| open.engine)
+        self.batch.open.map_or(self.schedule.last_engine, |open| open.engine)
     }
 
     /// Appends commands of the host engine, after everything before. They are told whether they have to wait until the
@@ -490,7 +462,7 @@ impl Queue {
         ) -> core::result::Result<(), ampere_cmd::Error>,
     ) -> Result<()> {
         self.begin(self.current_engine())?;
-        let busy = self.open.is_some_and(|open| open.busy);
+        let busy = self.batch.open.is_some_and(|open| open.busy);
         self.encode(|encoder| commands(encoder, busy))
     }
 
@@ -505,7 +477,7 @@ impl Queue {
     }
 
     fn check_device(&self, handle: &Handle) -> Result<()> {
-        if Arc::ptr_eq(handle.device(), &self.state.device) {
+        if Arc::ptr_eq(handle.heap(), self.state.heap()) {
             return Ok(());
         }
         Err(Error::OtherDevice("a buffer or signal"))
@@ -513,20 +485,18 @@ impl Queue {
 
     /// Reserves a launch record. A full ring is emptied by waiting, the open batch by submitting it.
     fn reserve_launch(&mut self, bytes: u64) -> Result<u64> {
-        if let Some(offset) = self.launches.reserve(bytes) {
+        if let Some(offset) = self.records.reserve(bytes) {
             return Ok(offset);
         }
-        if !self.launches.fits(bytes) {
-            return Err(Error::Launch(format!(
-                "a launch record of {bytes} bytes does not fit the launch ring"
-            )));
+        if !self.records.fits(bytes) {
+            return Err(LaunchError::Record { bytes }.into());
         }
-        self.reclaim(self.state.device.look(self.state.slot));
+        self.reclaim(self.state.look());
         loop {
-            if let Some(offset) = self.launches.reserve(bytes) {
+            if let Some(offset) = self.records.reserve(bytes) {
                 return Ok(offset);
             }
-            if self.in_flight.is_empty() {
+            if self.schedule.in_flight.is_empty() {
                 self.submit()?;
                 self.begin(Engine::Compute)?;
             }
@@ -565,7 +535,7 @@ impl Drop for Queue {
         }
         let (slot, value) = (self.state.slot, self.state.submitted());
         let local = self.local.as_ref().map(|local| &local.memory);
-        let own = [&self.compute.pushbuffer, &self.copy.pushbuffer, self.launches.memory()];
+        let own = [&self.lanes.compute.pushbuffer, &self.lanes.copy.pushbuffer, self.records.memory()];
         for handle in own.into_iter().chain(local) {
             handle.uses().note(slot, value);
         }

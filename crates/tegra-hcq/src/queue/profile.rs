@@ -13,9 +13,9 @@ use std::sync::Arc;
 use ampere_cmd::command::{Payload, SemaphoreRelease};
 
 use super::Queue;
-use crate::device::DEFAULT_TIMEOUT;
 use crate::error::{Error, Result};
-use crate::memory::{Content, Handle};
+use crate::heap::{Content, Handle};
+use crate::limits::DEFAULT_TIMEOUT;
 use crate::profile::clock::{self, Conversion, Pair};
 use crate::profile::{Profile, Span, Unfinished, Work};
 use crate::shared::Shared;
@@ -49,9 +49,25 @@ struct Ended {
     end: u64,
 }
 
+/// Recording of a queue.
+#[derive(Debug, Default)]
+pub(crate) struct Profiling {
+    /// Launches, copies, fills and replays are recorded.
+    pub(crate) enabled: bool,
+    recorder: Option<Box<Recorder>>,
+}
+
+impl Profiling {
+    /// Whether anything was recorded; it may be submitted when recording is off again.
+    #[inline]
+    pub(super) fn is_in_use(&self) -> bool {
+        self.recorder.is_some()
+    }
+}
+
 /// What a queue has recorded and not handed out.
 #[derive(Debug)]
-pub(super) struct Recorder {
+struct Recorder {
     memory: Handle,
     /// The slot that the next work gets.
     next: usize,
@@ -176,10 +192,10 @@ impl Queue {
     ///
     /// [`Error::OutOfMemory`], or when the driver cannot read the clocks.
     pub fn profile(&mut self, enabled: bool) -> Result<()> {
-        if enabled && self.recorder.is_none() {
-            self.recorder = Some(Box::new(Recorder::new(&self.state.device)?));
+        if enabled && self.profiling.recorder.is_none() {
+            self.profiling.recorder = Some(Box::new(Recorder::new(&self.state.device)?));
         }
-        self.profiling = enabled;
+        self.profiling.enabled = enabled;
         Ok(())
     }
 
@@ -193,7 +209,7 @@ impl Queue {
     /// [`Error::Timeout`] when the work does not end within [`DEFAULT_TIMEOUT`], or the driver's error when it cannot
     /// read the clocks: nothing is lost then, and a later call hands it out.
     pub fn take_profile(&mut self) -> Result<Profile> {
-        if self.recorder.is_none() {
+        if self.profiling.recorder.is_none() {
             return Ok(Profile::default());
         }
         let over = match self.state.health() {
@@ -207,7 +223,7 @@ impl Queue {
         let seen = self.state.timeline.value();
         let last = clock::pair(&self.state.device)?;
         let queue = self.state.slot;
-        Ok(self.recorder.as_mut().map_or_else(Profile::default, |recorder| {
+        Ok(self.profiling.recorder.as_mut().map_or_else(Profile::default, |recorder| {
             recorder.harvest(seen, over);
             recorder.take(queue, last)
         }))
@@ -221,7 +237,7 @@ impl Queue {
         self.begin(engine)?;
         self.make_span_room()?;
         self.begin(engine)?;
-        let Some(recorder) = &mut self.recorder else { return Ok(()) };
+        let Some(recorder) = &mut self.profiling.recorder else { return Ok(()) };
         let release = stamp(recorder.begin(work, called));
         self.encode(|encoder| encoder.semaphore_release(&release))?;
         self.note_recorder();
@@ -232,11 +248,13 @@ impl Queue {
     #[cold]
     pub(crate) fn end_span(&mut self, engine: Engine) -> Result<()> {
         self.begin(engine)?;
-        let Some(va) = self.recorder.as_ref().and_then(|recorder| recorder.end_va()) else { return Ok(()) };
+        let Some(va) = self.profiling.recorder.as_ref().and_then(|recorder| recorder.end_va()) else {
+            return Ok(());
+        };
         self.encode(|encoder| encoder.semaphore_release(&stamp(va)))?;
         self.note_recorder();
         let value = self.next_value();
-        if let Some(recorder) = &mut self.recorder {
+        if let Some(recorder) = &mut self.profiling.recorder {
             recorder.end(value);
         }
         Ok(())
@@ -246,7 +264,7 @@ impl Queue {
     #[cold]
     pub(crate) fn stamp_spans(&mut self, begun: bool) {
         let now = clock::now();
-        let Some(recorder) = &mut self.recorder else { return };
+        let Some(recorder) = &mut self.profiling.recorder else { return };
         if begun {
             if let Some(open) = &mut recorder.open {
                 (open.encoded, open.submitted) = (now, now);
@@ -260,7 +278,7 @@ impl Queue {
 
     /// The open batch writes to the ring of slots.
     fn note_recorder(&self) {
-        if let Some(recorder) = &self.recorder {
+        if let Some(recorder) = &self.profiling.recorder {
             self.note(&recorder.memory);
         }
     }
@@ -269,7 +287,7 @@ impl Queue {
     fn make_span_room(&mut self) -> Result<()> {
         loop {
             let seen = self.state.timeline.value();
-            let Some(recorder) = &mut self.recorder else { return Ok(()) };
+            let Some(recorder) = &mut self.profiling.recorder else { return Ok(()) };
             if !recorder.is_full() {
                 return Ok(());
             }
@@ -277,7 +295,7 @@ impl Queue {
             if let Some(oldest) = recorder.pending.front().map(|oldest| oldest.value)
                 && recorder.is_full()
             {
-                if oldest > self.queued {
+                if oldest > self.schedule.queued {
                     self.submit()?;
                 }
                 self.release_held();

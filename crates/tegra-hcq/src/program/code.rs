@@ -1,26 +1,16 @@
-//! Programs: compiled kernels in GPU memory, ready to launch.
-//!
-//! Loading a cubin copies its image into one allocation and prepares, for each kernel, everything that
-//! does not change from launch to launch: a template of the launch descriptor (QMD) and of constant
-//! bank 0. Bank 0 begins with words that NVIDIA's compiler expects of the driver (block and grid size,
-//! window addresses, stack pointer), then come the parameters; see `descriptor.rs`.
+//! A loaded image: its code in GPU memory, and what a launch needs of each kernel.
 
-use core::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use cubin::Cubin;
-use gpu_hal::chip::{self, Chip, Sm, WARP};
-use gpu_hal::volatile;
+use gpu_hal::Properties;
+use gpu_hal::chip::{self, Chip, MAX_BLOCK, MAX_BLOCK_THREADS, MAX_GRID, Sm, WARP};
 
 use crate::descriptor::{self, Code, Descriptor, Shape, SharedMemory};
-use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{LaunchError, Result};
 use crate::fault::CodeLocation;
-use crate::grid::{Dim3, MAX_BLOCK_THREADS};
-use crate::memory::{Content, Handle};
+use crate::grid::Dim3;
+use crate::heap::Handle;
 use crate::occupancy;
-use crate::shared::{DeviceId, Shared, Uses};
-use gpu_hal::{MemoryUse, Properties};
 
 /// One kernel, prepared.
 #[derive(Debug)]
@@ -46,7 +36,7 @@ pub(crate) struct KernelCode {
     pub(crate) target: Option<&'static Chip>,
     /// SMs of the GPU.
     sm_count: u32,
-    max_threads: u32,
+    pub(super) max_threads: u32,
     required_block: Option<[u32; 3]>,
     /// Blocks of the clusters that the launch would have to form.
     cluster: Option<[u32; 3]>,
@@ -66,7 +56,7 @@ pub(crate) struct ParamSlot {
 #[derive(Debug)]
 pub(crate) struct ProgramCode {
     pub(crate) memory: Handle,
-    kernels: Vec<KernelCode>,
+    pub(crate) kernels: Vec<KernelCode>,
     /// The variables, sorted by name.
     pub(crate) globals: Vec<cubin::Global>,
     /// Held while the CPU reads or writes a variable.
@@ -83,152 +73,8 @@ impl ProgramCode {
     }
 }
 
-/// The kernels of one cubin, loaded into GPU memory.
-#[derive(Clone, Debug)]
-pub struct Program {
-    code: Arc<ProgramCode>,
-}
-
-/// One kernel of a program. Keeps the program loaded.
-#[derive(Clone)]
-pub struct Kernel {
-    pub(crate) program: Arc<ProgramCode>,
-    index: usize,
-}
-
-impl Program {
-    /// Loads a cubin.
-    ///
-    /// # Errors
-    ///
-    /// When it is not a cubin, is for another architecture, uses what cannot be loaded, or when there
-    /// is no memory.
-    pub fn load(device: &Device, cubin: &[u8]) -> Result<Self> {
-        Self::load_on(device.shared(), cubin)
-    }
-
-    /// Loads the first of several cubins that runs on the device: one kernel file, compiled for several
-    /// architectures.
-    ///
-    /// # Errors
-    ///
-    /// As [`Program::load`] with the last of them, when none runs there; [`Error::Range`] without cubins.
-    pub fn load_fitting(device: &Device, cubins: &[&[u8]]) -> Result<Self> {
-        Self::load_fitting_on(device.shared(), cubins)
-    }
-
-    /// As [`Program::load_fitting`].
-    pub(crate) fn load_fitting_on(shared: &Arc<Shared>, cubins: &[&[u8]]) -> Result<Self> {
-        let (major, minor) = shared.driver().properties().sm_version;
-        let fits = |cubin: &&&[u8]| {
-            Cubin::parse(cubin).is_ok_and(|cubin| cubin.check_arch(10 * major + minor).is_ok())
-        };
-        let chosen = cubins.iter().find(fits).or(cubins.last());
-        Self::load_on(shared, chosen.ok_or_else(|| Error::Range("no cubin was given".to_owned()))?)
-    }
-
-    /// As [`Program::load`].
-    pub(crate) fn load_on(shared: &Arc<Shared>, cubin: &[u8]) -> Result<Self> {
-        let _span = tracing::debug_span!("load", cubin_bytes = cubin.len()).entered();
-        let cubin = Cubin::parse(cubin)?;
-        let properties = shared.driver().properties();
-        cubin.check_arch(properties.sm_version.0 * 10 + properties.sm_version.1)?;
-
-        // The image already counts the bytes that the instruction prefetcher reads behind the code.
-        let memory = shared.allocate(cubin.image_bytes(), MemoryUse::Device, Content::Program)?;
-        let bytes = cubin.image_at(memory.gpu_va())?;
-        // SAFETY: the allocation is at least as long as the image, aligned and owned by this function.
-        unsafe { volatile::store(memory.cpu(), &bytes) };
-
-        let kernels = cubin
-            .kernels()
-            .iter()
-            .map(|kernel| KernelCode::prepare(kernel, cubin.sm(), memory.gpu_va(), properties, shared.chip()))
-            .collect::<Result<Vec<_>>>()?;
-        let globals = cubin.globals().to_vec();
-        let code = Arc::new(ProgramCode { memory, kernels, globals, variables: Mutex::new(()) });
-        shared.register_program(&code);
-        tracing::debug!(
-            kernels = code.kernels.len(),
-            image_bytes = bytes.len(),
-            va = format_args!("{:#x}", code.memory.gpu_va()),
-            "program loaded"
-        );
-        Ok(Self { code })
-    }
-
-    pub(crate) fn from_code(code: Arc<ProgramCode>) -> Self {
-        Self { code }
-    }
-
-    pub(crate) fn loaded(&self) -> &Arc<ProgramCode> {
-        &self.code
-    }
-
-    /// Names of the kernels, in the order of the file.
-    pub fn kernel_names(&self) -> impl Iterator<Item = &str> {
-        self.code.kernels.iter().map(|kernel| kernel.name.as_str())
-    }
-
-    /// The kernel called `name`.
-    ///
-    /// # Errors
-    ///
-    /// When there is none; the error lists those there are.
-    pub fn kernel(&self, name: &str) -> Result<Kernel> {
-        let index = self.code.kernels.iter().position(|kernel| kernel.name == name).ok_or_else(|| {
-            let available = self.kernel_names().map(str::to_owned).collect();
-            cubin::Error::NoSuchKernel { name: name.to_owned(), available }
-        })?;
-        Ok(Kernel { program: Arc::clone(&self.code), index })
-    }
-}
-
-impl Kernel {
-    #[inline]
-    pub(crate) fn code(&self) -> &KernelCode {
-        &self.program.kernels[self.index]
-    }
-
-    /// Whether both kernels belong to one loaded program.
-    pub(crate) fn same_program(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.program, &other.program)
-    }
-
-    #[inline]
-    pub(crate) fn uses(&self) -> &Uses {
-        self.program.memory.uses()
-    }
-
-    #[inline]
-    pub(crate) fn device_id(&self) -> DeviceId {
-        self.program.memory.device().id()
-    }
-
-    /// Name of the kernel.
-    pub fn name(&self) -> &str {
-        &self.code().name
-    }
-
-    /// Sizes of the parameters in bytes, in order.
-    pub fn parameter_sizes(&self) -> impl Iterator<Item = usize> {
-        self.code().params.iter().map(|param| param.size)
-    }
-
-    /// Largest number of threads of a block with which the kernel can run.
-    pub fn max_threads(&self) -> u32 {
-        self.code().max_threads
-    }
-}
-
-impl fmt::Debug for Kernel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kernel").field("name", &self.name()).finish_non_exhaustive()
-    }
-}
-
 impl KernelCode {
-    fn prepare(
+    pub(super) fn prepare(
         kernel: &cubin::Kernel,
         sm: u32,
         image_va: u64,
@@ -285,38 +131,28 @@ impl KernelCode {
 
     /// Refuses a block that the kernel was not compiled for.
     pub(crate) fn check_block(&self, block: Dim3) -> Result<()> {
-        block.check_block()?;
+        check_block(block)?;
         if let Some(required) = self.required_block
             && required != block.to_array()
         {
             let required = Dim3::from(required);
-            return Err(Error::Launch(format!(
-                "kernel {}: was compiled for blocks of {required}, not {block}",
-                self.name
-            )));
+            return Err(LaunchError::RequiredBlock { kernel: self.name.clone(), required, block }.into());
         }
         if let Some(cluster) = self.cluster {
-            return Err(Error::Launch(format!(
-                "kernel {}: was compiled for clusters of {} blocks, which launches do not form; compile it \
-                 without __cluster_dims__",
-                self.name,
-                Dim3::from(cluster)
-            )));
+            let (kernel, cluster) = (self.name.clone(), Dim3::from(cluster));
+            return Err(LaunchError::Cluster { kernel, cluster }.into());
         }
         let threads = product(block.to_array());
         if threads > self.max_threads {
-            return Err(Error::Launch(format!(
-                "kernel {}: a block of {threads} threads is too large, at most {} fit (registers, launch \
-                 bounds)",
-                self.name, self.max_threads
-            )));
+            let (kernel, limit) = (self.name.clone(), self.max_threads);
+            return Err(LaunchError::KernelThreads { kernel, threads, limit }.into());
         }
         Ok(())
     }
 
     /// Checks a launch.
     pub(crate) fn shape(&self, grid: Dim3, block: Dim3, shared_bytes: u32) -> Result<Shape> {
-        grid.check_grid()?;
+        check_grid(grid)?;
         self.check_block(block)?;
         let (shared, sm_blocks) = self.shared_memory(product(block.to_array()), shared_bytes)?;
         let empty_sm_slots = if product(grid.to_array()) <= self.sm_count { sm_blocks } else { 0 };
@@ -337,12 +173,35 @@ impl KernelCode {
             (SharedMemory { dynamic_bytes, bytes, config, target }, sm_blocks)
         });
         fitting.ok_or_else(|| {
-            Error::Launch(format!(
-                "kernel {}: {} bytes of static and {dynamic_bytes} bytes of dynamic shared memory do not fit",
-                self.name, self.static_shared
-            ))
+            let (kernel, static_bytes) = (self.name.clone(), self.static_shared);
+            LaunchError::SharedMemory { kernel, static_bytes, dynamic_bytes }.into()
         })
     }
+}
+
+/// Refuses a grid that the launch descriptor cannot hold: 1 to 2^31 - 1 blocks in x, 1 to 65,535 in y and z (QMD
+/// CTA_RASTER_WIDTH, _HEIGHT, _DEPTH).
+fn check_grid(grid: Dim3) -> Result<()> {
+    check_extents("grid", grid, MAX_GRID)
+}
+
+/// Refuses a block that an SM cannot run: 1 to 1024 threads in x and y, 1 to 64 in z, at most 1024 in total.
+fn check_block(block: Dim3) -> Result<()> {
+    check_extents("block", block, MAX_BLOCK)?;
+    let threads = product(block.to_array());
+    if threads > MAX_BLOCK_THREADS {
+        return Err(LaunchError::BlockThreads { block, threads, limit: MAX_BLOCK_THREADS }.into());
+    }
+    Ok(())
+}
+
+fn check_extents(what: &'static str, size: Dim3, limits: [u32; 3]) -> Result<()> {
+    for ((value, limit), axis) in size.to_array().into_iter().zip(limits).zip(['x', 'y', 'z']) {
+        if value == 0 || value > limit {
+            return Err(LaunchError::Extent { what, size, axis, limit }.into());
+        }
+    }
+    Ok(())
 }
 
 /// Number of threads or blocks. Cannot overflow for sizes that passed the limits of a block.
@@ -369,5 +228,16 @@ mod tests {
             assert_eq!(threads(255), 256);
             assert_eq!(threads(0), 1024);
         }
+    }
+
+    #[test]
+    fn limits_are_those_of_the_descriptor() {
+        assert!(check_grid(Dim3::from(i32::MAX as u32)).is_ok());
+        assert!(check_grid(Dim3::from(1 << 31)).is_err());
+        assert!(check_grid(Dim3::from((1, 65_536))).is_err());
+        assert!(check_grid(Dim3::from(0)).is_err());
+        assert!(check_block(Dim3::from((32, 32))).is_ok());
+        assert!(check_block(Dim3::from((32, 33))).is_err());
+        assert!(check_block(Dim3::from((1, 1, 65))).is_err());
     }
 }

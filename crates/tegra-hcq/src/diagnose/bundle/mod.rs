@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::device::Device;
+use crate::diagnose::inspect;
 use crate::error::{Error, Result};
-use crate::fault::Fault;
-use crate::inspect::{self, Submission};
+use crate::fault::{Fault, Submission};
 use crate::shared::Shared;
-use crate::wait::{OpenChannels, Snapshot};
+use crate::wait::{OpenChannels, QueueState, Snapshot};
 
 mod state;
 mod text;
@@ -58,6 +59,27 @@ struct Contents<'a> {
     log: Result<Vec<String>, String>,
 }
 
+impl Device {
+    /// Writes what can be told about the device to a new folder inside `folder`, which is made if need be; returns
+    /// the new folder. For reports of trouble: the files say what happened last, what each queue was given, what
+    /// memory is mapped, what the kernel has logged and which versions were in use. The contents of buffers are left
+    /// out.
+    ///
+    /// With the variable `NVGPU_CRASH_DIR` set to a folder, each fault and each time-out of a wait of at least 10 ms
+    /// does the same, at most 16 times, and its error names the new folder.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`] when a file cannot be written.
+    pub fn write_bundle(&self, folder: impl AsRef<Path>) -> Result<PathBuf> {
+        for queue in self.shared().heap().queues::<QueueState>() {
+            // Faults that nobody has waited for yet are told, too.
+            let _ = queue.check();
+        }
+        write(self.shared(), folder.as_ref(), Event::Request)
+    }
+}
+
 /// Writes a bundle for an event if the variable asks for it. Failing is no error of the program.
 pub(crate) fn automatic(device: &Arc<Shared>, event: Event<'_>) -> Option<PathBuf> {
     if matches!(event, Event::TimeOut { timeout, .. } if timeout < SHORTEST_WAIT) {
@@ -86,14 +108,14 @@ fn count(folder: &Path) -> usize {
 }
 
 /// Writes a bundle to a new folder inside `folder`; returns the new folder's path.
-pub(crate) fn write(device: &Arc<Shared>, folder: &Path, event: Event<'_>) -> Result<PathBuf> {
+fn write(device: &Arc<Shared>, folder: &Path, event: Event<'_>) -> Result<PathBuf> {
     let time = SystemTime::now();
     let path = new_folder(folder, time)?;
     let contents = Contents {
         device,
         event,
         time,
-        queues: device.queues().iter().map(|state| view(device, state)).collect(),
+        queues: device.heap().queues::<QueueState>().iter().map(|state| view(device, state)).collect(),
         log: device.kernel_log_history(),
     };
     let put = |name: &str, text: String| {
@@ -111,7 +133,7 @@ pub(crate) fn write(device: &Arc<Shared>, folder: &Path, event: Event<'_>) -> Re
     Ok(path)
 }
 
-fn view(device: &Shared, state: &crate::wait::QueueState) -> QueueView {
+fn view(device: &Shared, state: &QueueState) -> QueueView {
     let timeline_va = state.timeline.gpu_va();
     let submissions = |channels: OpenChannels| inspect::submissions(device, &channels, timeline_va, ENTRIES);
     QueueView { snapshot: state.snapshot(), submissions: state.channels().map(submissions) }

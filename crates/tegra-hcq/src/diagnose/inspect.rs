@@ -3,22 +3,19 @@
 //! Rings, pushbuffers and launch descriptors stay where they were written until their space is needed
 //! again, so what led to a fault can be decoded from memory. Nothing is recorded on the way in.
 
-use core::fmt::Write as _;
 use std::sync::Arc;
 
 use ampere_cmd::compute_c7c0::SendPcasA;
-use ampere_cmd::dump;
 use ampere_cmd::gpfifo::{Entry, Segment};
 use ampere_cmd::host_c76f::{SemAddrLo, SemExecute, SemExecuteOperation};
 use ampere_cmd::method::Method;
 use ampere_cmd::pushbuffer::{MethodStream, Subchannel};
 use ampere_cmd::qmd;
 use ampere_cmd::words::join;
-use gpu_hal::chip::Chip;
 use gpu_hal::volatile;
 
 use crate::descriptor::{self, Seen};
-use crate::fault::{CodeLocation, Fault, NearBuffer};
+use crate::fault::{CodeLocation, Fault, LaunchRecord, NearBuffer, Submission};
 use crate::grid::Dim3;
 use crate::shared::Shared;
 use crate::wait::OpenChannels;
@@ -30,69 +27,9 @@ const LONGEST: usize = 1 << 16;
 /// Names of the channels in the order of `OpenChannels::rings`.
 const LANES: [&str; 2] = ["compute", "copy"];
 
-/// A submission as it stands in memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Submission {
-    /// `compute` or `copy`.
-    pub channel: &'static str,
-    /// Address of the commands.
-    pub va: u64,
-    /// The commands' words.
-    pub words: Vec<u32>,
-    /// The launch descriptors that they start, chained ones included, in order.
-    pub launches: Vec<LaunchRecord>,
-    /// The value of the queue's timeline that they, or their last launch, release at their end.
-    pub(crate) releases: Option<u64>,
-    /// The chip that decides what the words mean.
-    chip: &'static Chip,
-}
-
-/// A launch descriptor as it stands in memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LaunchRecord {
-    /// Address of the descriptor.
-    pub va: u64,
-    /// Name of the kernel, if its code belongs to a loaded program.
-    pub kernel: Option<String>,
-    /// Address of the code.
-    pub code_va: u64,
-    /// Blocks of the grid.
-    pub grid: Dim3,
-    /// Threads of a block.
-    pub block: Dim3,
-    /// The descriptor's words.
-    pub words: Vec<u32>,
-}
-
-impl Submission {
-    /// The commands as text, one line per word.
-    pub fn text(&self) -> String {
-        let mut text = format!("{} channel, {} words at {:#x}\n", self.channel, self.words.len(), self.va);
-        text.push_str(&dump::pushbuffer(&self.words, self.chip.commands));
-        for launch in &self.launches {
-            let name = launch.kernel.as_deref().unwrap_or("unknown code");
-            let _ = writeln!(
-                text,
-                "launch at {:#x}: kernel {name}, grid {}, block {}",
-                launch.va, launch.grid, launch.block
-            );
-        }
-        text
-    }
-}
-
-impl LaunchRecord {
-    /// The descriptor's fields as text.
-    pub fn text(&self) -> String {
-        dump::qmd(&self.words).unwrap_or_default()
-    }
-}
-
 /// Copies words from GPU memory of this device, if all of them lie in one piece of it.
 fn read_words(device: &Shared, va: u64, count: usize) -> Option<Vec<u32>> {
-    let memory = device.pool().at(va)?;
+    let memory = device.heap().pool().at(va)?;
     let offset = va - memory.gpu_va();
     let bytes = (count * 4) as u64;
     if offset.checked_add(bytes)? > memory.bytes() {
@@ -231,7 +168,7 @@ const NEAR: u64 = 1 << 32;
 
 /// The buffer that contains an address, or else the one whose end or start is nearest, unless that is far.
 pub(crate) fn nearest(device: &Arc<Shared>, address: u64) -> Option<NearBuffer> {
-    let live = device.pool().live();
+    let live = device.heap().pool().live();
     let distance = |va: u64, bytes: u64| {
         if address < va { va - address } else { (address + 1).saturating_sub(va + bytes) }
     };
@@ -242,12 +179,7 @@ pub(crate) fn nearest(device: &Arc<Shared>, address: u64) -> Option<NearBuffer> 
     if far > NEAR {
         return None;
     }
-    Some(NearBuffer {
-        name: device.memory_name(memory),
-        va: memory.gpu_va(),
-        bytes: memory.wanted(),
-        address,
-    })
+    Some(NearBuffer { name: memory.name(), va: memory.gpu_va(), bytes: memory.wanted(), address })
 }
 
 #[cfg(test)]
@@ -270,7 +202,7 @@ mod tests {
         use crate::{Device, DeviceKind, Program, QueueOptions, ReleaseBy, WaitPolicy};
 
         let device = Device::open(DeviceKind::Sim).unwrap();
-        let program = Program::load(&device, include_bytes!("../../../kernels/basics.cubin")).unwrap();
+        let program = Program::load(&device, include_bytes!("../../../../kernels/basics.cubin")).unwrap();
         let empty = program.kernel("empty").unwrap();
         for release in [ReleaseBy::Host, ReleaseBy::Descriptor] {
             let options = QueueOptions::default().wait(WaitPolicy::Spin).release(release);

@@ -4,8 +4,7 @@ use core::fmt::Write as _;
 use std::time::UNIX_EPOCH;
 
 use super::{Contents, ENTRIES, Event};
-use crate::fault::Fault;
-use crate::inspect::Submission;
+use crate::fault::{Fault, Submission};
 
 /// What happened, and every fault that the queues remember.
 pub(super) fn fault(contents: &Contents<'_>) -> String {
@@ -140,14 +139,14 @@ pub(super) fn mappings(contents: &Contents<'_>) -> String {
         .to_owned();
     let _ =
         writeln!(text, "{:14} {:14} {:>12}  {:14} {:9} name", "first", "last", "bytes", "content", "purpose");
-    let (va, bytes) = device.timelines_at();
+    let (va, bytes) = device.heap().timelines_at();
     let row = |va: u64, bytes: u64, content: &str, purpose: &str, name: &str| {
         let last = va + bytes.max(1) - 1;
         (va, format!("{va:#014x} {last:#014x} {bytes:>12}  {content:14} {purpose:9} {name}\n"))
     };
     let mut rows = vec![row(va, bytes, "timelines", "Signals", "-")];
-    rows.extend(device.pool().live().iter().map(|memory| {
-        let name = if memory.is_named() { device.memory_name(memory) } else { "-".to_owned() };
+    rows.extend(device.heap().pool().live().iter().map(|memory| {
+        let name = memory.user_name().unwrap_or_else(|| "-".to_owned());
         let purpose = format!("{:?}", memory.purpose());
         row(memory.gpu_va(), memory.wanted(), memory.content().name(), &purpose, &name)
     }));

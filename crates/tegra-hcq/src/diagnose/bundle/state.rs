@@ -73,7 +73,7 @@ pub(super) fn state(contents: &Contents<'_>) -> String {
         Event::TimeOut { slot, .. } => ("time-out", Some(slot)),
     };
     let queues: Vec<Value> = contents.queues.iter().map(|queue| self::queue(contents, queue)).collect();
-    let usage = device.pool().usage();
+    let usage = device.heap().pool().usage();
     let clocks = device.driver().clock_pair().ok().map(|(gpu, _)| gpu);
     pretty(&json!({
         "about": "Timelines, submissions and health of each queue. A submission has ended when 'timeline' has \

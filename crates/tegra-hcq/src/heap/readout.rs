@@ -15,9 +15,8 @@ use ampere_cmd::pushbuffer::{Encoder, SliceSink, Subchannel};
 use gpu_hal::volatile;
 
 use super::streaming;
-use crate::device::DEFAULT_TIMEOUT;
-use crate::error::{Error, Result};
-use gpu_hal::{ChannelGroup, CopyChannel, DeviceMemory, Driver, MemoryUse, SubmitRing};
+use crate::limits::DEFAULT_TIMEOUT;
+use gpu_hal::{ChannelGroup, CopyChannel, DeviceMemory, Driver, ErrorCode, MemoryUse, RingFull, SubmitRing};
 
 /// Pieces that may be under way.
 const PIECES: usize = 4;
@@ -27,6 +26,28 @@ const PIECE: usize = 256 << 10;
 const WORDS: usize = 64;
 /// Looks at the semaphore before the clock is asked.
 const LOOKS: u32 = 2000;
+
+/// Why the copy engine does not read for the CPU.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    /// The driver refused a step.
+    #[error(transparent)]
+    Driver(#[from] gpu_hal::Error),
+    /// A command does not fit its fields.
+    #[error(transparent)]
+    Encoding(#[from] ampere_cmd::Error),
+    /// The GPU does not fetch submissions.
+    #[error("the copy engine cannot read the GPU's memory: {0}")]
+    RingFull(#[from] RingFull),
+    /// The driver has stopped the channel.
+    #[error("the copy engine cannot read the GPU's memory: {0}")]
+    Stopped(ErrorCode),
+    /// A copy did not end in time.
+    #[error("the copy engine cannot read the GPU's memory: it does not answer")]
+    Silent,
+}
+
+type Result<T> = core::result::Result<T, Failure>;
 
 /// A channel and memory of the machine for reading the GPU's own memory.
 #[derive(Debug)]
@@ -130,7 +151,7 @@ impl Readout {
         // CAST: at most `WORDS`.
         let segment = gpfifo::Segment::new(self.commands.gpu_va() + place as u64 * 4, len as u32);
         let entry = gpfifo::Entry::from(segment).encode()?;
-        self.ring.submit(entry).map_err(|full| failed(&full.to_string()))?;
+        self.ring.submit(entry)?;
         self.submitted = value;
         Ok(())
     }
@@ -147,19 +168,15 @@ impl Readout {
                 }
                 core::hint::spin_loop();
             }
-            if let Some(error) = self.group.error() {
-                return Err(failed(&error.to_string()));
+            if let Some(code) = self.group.error() {
+                return Err(Failure::Stopped(code));
             }
             if start.elapsed() >= DEFAULT_TIMEOUT {
-                return Err(failed("it does not answer"));
+                return Err(Failure::Silent);
             }
             std::thread::yield_now();
         }
     }
-}
-
-fn failed(reason: &str) -> Error {
-    Error::Launch(format!("the copy engine cannot read the GPU's memory: {reason}"))
 }
 
 #[cfg(all(test, feature = "sim"))]

@@ -1,10 +1,13 @@
 //! Errors of the library.
 
+mod request;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fault::Fault;
 use gpu_hal::MemoryInfo;
+pub use request::{CompileRequestError, LaunchError, RangeError};
 
 /// Result of this crate's calls.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -75,9 +78,9 @@ pub enum Error {
     #[error(transparent)]
     Encoding(#[from] ampere_cmd::Error),
 
-    /// Grid, block or resources of a launch are outside what the GPU can do.
-    #[error("{0}")]
-    Launch(String),
+    /// Grid, block or resources of a launch do not fit kernel or chip.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
 
     /// Number or size of the arguments differ from the kernel's parameters.
     #[error("kernel {kernel}: {reason}")]
@@ -88,9 +91,9 @@ pub enum Error {
         reason: String,
     },
 
-    /// Source and target of a transfer differ in length, or a range lies outside of its buffer.
-    #[error("{0}")]
-    Range(String),
+    /// Lengths, ranges or counts of a request make no sense.
+    #[error(transparent)]
+    Range(#[from] RangeError),
 
     /// Objects of different devices were mixed.
     #[error("{0} belongs to another device")]
@@ -142,9 +145,9 @@ pub enum Error {
         log: String,
     },
 
-    /// What a compilation was asked for makes no sense.
-    #[error("{0}")]
-    CompileRequest(String),
+    /// A compilation was refused before it began.
+    #[error(transparent)]
+    CompileRequest(#[from] CompileRequestError),
 
     /// The thread that wakes futures could not be started.
     #[error("starting the thread that waits for futures: {0}")]

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::args::Arg;
-use crate::error::{Error, Result};
+use crate::error::{RangeError, Result};
+use crate::fill::FillValue;
 use crate::memory::{Pod, Slice, SliceMut};
-use crate::program::Kernel;
-use crate::queue::FillValue;
+use crate::program::{Kernel, Program};
 use crate::shared::Shared;
 
 /// Threads of a block.
@@ -36,7 +36,7 @@ fn blocks(units: u64, most: u64) -> u32 {
 }
 
 /// A copy of all of `source` to `target`.
-pub(super) fn copy<'a, T: Pod>(
+pub(crate) fn copy<'a, T: Pod>(
     device: &Arc<Shared>,
     source: &Slice<'a, T>,
     target: &'a SliceMut<'_, T>,
@@ -44,11 +44,12 @@ pub(super) fn copy<'a, T: Pod>(
     let target = target.as_slice();
     let bytes = (source.len() * size_of::<T>()) as u64;
     if source.len() != target.len() || bytes == 0 {
-        return Err(Error::Range(format!(
-            "{} elements cannot be copied to {}: a graph copies equally many, and at least one",
-            source.len(),
-            target.len()
-        )));
+        let (source_len, target_len) = (source.len(), target.len());
+        return Err(if bytes == 0 && source_len == target_len {
+            RangeError::EmptyStep.into()
+        } else {
+            RangeError::Lengths { source_len, target_len }.into()
+        });
     }
     copy_bytes(device, source, &target, bytes)
 }
@@ -67,26 +68,37 @@ pub(crate) fn copy_bytes<'a, T: Pod>(
         ("copy_1", bytes, grid(device, bytes))
     };
     Ok(Step {
-        kernel: super::builtin(device)?.kernel(name)?,
+        kernel: builtin(device)?.kernel(name)?,
         grid,
         arguments: [(*target).into(), (*source).into(), units.into()],
     })
 }
 
 /// A fill of all of `target` with `value`.
-pub(super) fn fill<'a, T: FillValue>(
+pub(crate) fn fill<'a, T: FillValue>(
     device: &Arc<Shared>,
     target: &'a SliceMut<'_, T>,
     value: T,
 ) -> Result<Step<'a>> {
     let target = target.as_slice();
     if target.is_empty() {
-        return Err(Error::Range("a graph cannot fill a buffer without elements".to_owned()));
+        return Err(RangeError::EmptyStep.into());
     }
     let units = target.len() as u64;
     Ok(Step {
-        kernel: super::builtin(device)?.kernel(if size_of::<T>() == 1 { "fill_1" } else { "fill_4" })?,
+        kernel: builtin(device)?.kernel(if size_of::<T>() == 1 { "fill_1" } else { "fill_4" })?,
         grid: grid(device, units),
         arguments: [target.into(), value.argument(), units.into()],
     })
+}
+
+/// The copy and fill kernels of a device, loaded at first use.
+pub(crate) fn builtin(device: &Arc<Shared>) -> Result<Program> {
+    let images: [&[u8]; 2] = [
+        include_bytes!("../../../kernels/builtin.cubin"),
+        include_bytes!("../../../kernels/sm_90/builtin.cubin"),
+    ];
+    let code =
+        device.builtin_program(|| Ok(Arc::clone(Program::load_fitting_on(device, &images)?.loaded())))?;
+    Ok(Program::from_code(code))
 }

@@ -15,8 +15,8 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
-use crate::error::{Error, Result};
-use crate::shared::{Uses, lock};
+use super::{Uses, lock};
+use crate::error::{RangeError, Result};
 use gpu_hal::{DeviceMemory, Driver, MemoryUse};
 
 /// Smallest piece in bytes: the alignment that every piece has.
@@ -95,11 +95,12 @@ pub(crate) struct Memory {
     gpu_va: u64,
     /// Size of the piece.
     bytes: u64,
-    /// Size that was asked for; 0 while nobody has the piece.
+    /// Requested size; 0 if the piece is free.
     wanted: AtomicU64,
     content: AtomicU8,
-    named: AtomicBool,
-    /// The CPU has a view of it: no work may be given it.
+    /// The user's name for it.
+    name: Mutex<Option<Box<str>>>,
+    /// The CPU has a view of it: no work may use it.
     viewed: AtomicBool,
     purpose: MemoryUse,
     home: Home,
@@ -128,12 +129,12 @@ impl Memory {
         self.gpu_va
     }
 
-    /// Size of the piece in bytes, at least what was asked for.
+    /// Size of the piece in bytes, at least the requested size.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What was asked for, in bytes; 0 while nobody has the piece.
+    /// Requested size in bytes; 0 if the piece is free.
     pub(crate) fn wanted(&self) -> u64 {
         self.wanted.load(Ordering::Relaxed)
     }
@@ -143,14 +144,19 @@ impl Memory {
         Content::ALL[usize::from(self.content.load(Ordering::Relaxed)) % Content::ALL.len()]
     }
 
-    /// Whether the user has named it.
-    pub(crate) fn is_named(&self) -> bool {
-        self.named.load(Ordering::Relaxed)
+    /// The user's name for it, if there is one.
+    pub(crate) fn user_name(&self) -> Option<String> {
+        lock(&self.name).as_deref().map(str::to_owned)
     }
 
-    /// The user has named it.
-    pub(crate) fn set_named(&self) {
-        self.named.store(true, Ordering::Relaxed);
+    /// The user's name for it, else the name of its content.
+    pub(crate) fn name(&self) -> String {
+        self.user_name().unwrap_or_else(|| self.content().name().to_owned())
+    }
+
+    /// Names it until it is freed.
+    pub(crate) fn set_name(&self, name: &str) {
+        *lock(&self.name) = Some(name.into());
     }
 
     /// Whether the CPU has a view of it.
@@ -160,11 +166,11 @@ impl Memory {
     }
 
     /// A view of it begins or ends.
-    pub(super) fn set_viewed(&self, viewed: bool) {
+    pub(crate) fn set_viewed(&self, viewed: bool) {
         self.viewed.store(viewed, Ordering::Release);
     }
 
-    /// What the memory was made for.
+    /// The purpose of the memory.
     pub(crate) fn purpose(&self) -> MemoryUse {
         self.purpose
     }
@@ -211,6 +217,21 @@ pub(crate) struct Pool {
     idle_large: AtomicU64,
     /// Every piece ever cut that still exists, by GPU address.
     registry: Mutex<BTreeMap<u64, Weak<Memory>>>,
+}
+
+/// Allocates from the driver and checks the size.
+pub(super) fn driver_memory(
+    driver: &dyn Driver,
+    bytes: u64,
+    purpose: MemoryUse,
+    label: &str,
+) -> Result<Box<dyn DeviceMemory>> {
+    let memory = driver.allocate(bytes, purpose, label)?;
+    let returned = memory.bytes();
+    if returned < bytes {
+        return Err(gpu_hal::Error::ShortAllocation { wanted: bytes, returned }.into());
+    }
+    Ok(memory)
 }
 
 /// Index of the small class for `bytes`.
@@ -283,7 +304,7 @@ impl Pool {
         purpose: MemoryUse,
         content: Content,
     ) -> Result<Arc<Memory>> {
-        let too_large = || Error::Range(format!("{bytes} bytes are more than any device has"));
+        let too_large = || RangeError::TooLarge { bytes };
         let bytes = bytes.checked_next_multiple_of(LARGE_GRANULE).ok_or_else(too_large)?;
         {
             let mut large = lock(&pool.large);
@@ -302,7 +323,7 @@ impl Pool {
         Ok(self.register(&slab, 0, bytes, purpose, Home::Large))
     }
 
-    /// Asks the driver; when it has no memory, gives back what is idle and asks again.
+    /// Allocates from the driver. If the driver has no memory, returns idle memory to it and tries again.
     fn driver_memory(
         &self,
         driver: &dyn Driver,
@@ -310,17 +331,12 @@ impl Pool {
         purpose: MemoryUse,
         label: &str,
     ) -> Result<Box<dyn DeviceMemory>> {
-        let memory = match driver.allocate(bytes, purpose, label) {
+        match driver_memory(driver, bytes, purpose, label) {
             Err(error) if error.is_out_of_memory() && self.trim_large() > 0 => {
-                driver.allocate(bytes, purpose, label)
+                driver_memory(driver, bytes, purpose, label)
             }
             result => result,
-        }?;
-        if memory.bytes() < bytes {
-            let returned = memory.bytes();
-            return Err(gpu_hal::Error::ShortAllocation { wanted: bytes, returned }.into());
         }
-        Ok(memory)
     }
 
     fn register(
@@ -338,7 +354,7 @@ impl Pool {
             bytes,
             wanted: AtomicU64::new(0),
             content: AtomicU8::new(0),
-            named: AtomicBool::new(false),
+            name: Mutex::default(),
             viewed: AtomicBool::new(false),
             purpose,
             home,
@@ -350,7 +366,7 @@ impl Pool {
         memory
     }
 
-    /// Takes over memory that the back end has imported.
+    /// Takes over memory that the driver has imported.
     pub(crate) fn adopt(&self, memory: Box<dyn DeviceMemory>, bytes: u64) -> Arc<Memory> {
         let slab = Arc::new(Slab { memory, cut: AtomicU32::new(1) });
         // Memory of the process is the CPU's, wherever the GPU's own may be.
@@ -359,10 +375,10 @@ impl Pool {
         memory
     }
 
-    /// Takes back a piece that neither a handle nor the GPU uses any more.
+    /// Frees a piece that neither a handle nor the GPU uses any more.
     pub(crate) fn free(&self, memory: Arc<Memory>) {
         memory.wanted.store(0, Ordering::Relaxed);
-        memory.named.store(false, Ordering::Relaxed);
+        *lock(&memory.name) = None;
         let pool = &self.uses[memory.purpose as usize];
         match memory.home {
             Home::Small(index) => lock(&pool.small[index]).free.push(memory),
@@ -415,7 +431,7 @@ impl Pool {
         usage
     }
 
-    /// Every piece that somebody has, by address.
+    /// Every piece in use, by address.
     pub(crate) fn live(&self) -> Vec<Arc<Memory>> {
         let registry = lock(&self.registry);
         registry.values().filter_map(Weak::upgrade).filter(|memory| memory.wanted() > 0).collect()

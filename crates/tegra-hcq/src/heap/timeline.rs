@@ -8,7 +8,7 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{Ordering, fence};
 
-use crate::shared::MAX_QUEUES;
+use crate::limits::MAX_QUEUES;
 use gpu_hal::DeviceMemory;
 
 /// Distance of two slots in bytes: a CPU cache line, so that queues do not disturb each other.
@@ -30,15 +30,20 @@ unsafe impl Send for Timeline {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Timeline {}
 
-/// The timelines at the start of memory of at least [`BYTES`] bytes, all at zero.
-pub(crate) fn over(page: &dyn DeviceMemory) -> [Timeline; MAX_QUEUES] {
-    core::array::from_fn(|slot| {
+/// The timelines at the start of `memory`, all at zero.
+///
+/// # Safety
+///
+/// The memory has [`BYTES`] bytes, is unused so far, and lives as long as the timelines.
+pub(super) unsafe fn over(memory: &dyn DeviceMemory) -> Box<[Timeline]> {
+    let make = |slot: usize| {
         // SAFETY: the slot lies inside the memory, which is page aligned.
-        let value = unsafe { page.cpu().add(slot * STRIDE) }.cast::<u64>();
-        let timeline = Timeline { value, gpu_va: page.gpu_va() + (slot * STRIDE) as u64 };
+        let value = unsafe { memory.cpu().add(slot * STRIDE) }.cast::<u64>();
+        let timeline = Timeline { value, gpu_va: memory.gpu_va() + (slot * STRIDE) as u64 };
         timeline.set(0);
         timeline
-    })
+    };
+    (0..MAX_QUEUES).map(make).collect()
 }
 
 impl Timeline {

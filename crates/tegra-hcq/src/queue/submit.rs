@@ -13,17 +13,19 @@ use ampere_cmd::gpfifo;
 use ampere_cmd::pushbuffer::{Encoder, Sink, SliceSink};
 
 use super::Queue;
-use super::record;
-use crate::descriptor::Link;
-use crate::device::DEFAULT_TIMEOUT;
+use super::records::{Record, store_bytes};
 use crate::error::Result;
-use crate::memory::Handle;
-use crate::ring::{Cursor, Mark};
+use crate::heap::{Content, Handle};
+use crate::limits::DEFAULT_TIMEOUT;
+use crate::ring::Cursor;
+use crate::shared::Shared;
 use crate::wait::{Fence, Health};
-use gpu_hal::{Engine, SubmitRing};
+use gpu_hal::{Engine, MemoryUse, SubmitRing};
 
+/// Size of one pushbuffer ring in bytes: 64 Ki words, over a thousand full submissions.
+const PUSHBUFFER_BYTES: u64 = 256 << 10;
 /// Largest number of words of a batch; a longer one is submitted in parts.
-pub(super) const BATCH_WORDS: usize = 4096;
+const BATCH_WORDS: usize = 4096;
 /// Words that one command adds at most, and the end of a batch on top.
 const STEP_WORDS: usize = 96;
 
@@ -37,30 +39,98 @@ pub(super) struct Lane {
     pub(super) held: bool,
 }
 
-/// What a submission holds until its timeline value has passed.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Submission {
-    pub(super) value: u64,
-    pub(super) engine: Engine,
-    pub(super) pushbuffer: Mark,
-    pub(super) launches: Mark,
-}
-
-/// The launch that comes last in an open batch: the next may be chained to it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ChainEnd {
-    /// Offset of its descriptor in the launch ring.
-    pub(super) offset: u64,
-    /// The words of it that a chain changes.
-    pub(super) link: Link,
-}
-
 /// A batch that is being encoded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Open {
     pub(super) engine: Engine,
     /// The engine may still work on what was encoded or submitted before: a release has to wait until it is idle.
     pub(super) busy: bool,
+}
+
+/// The commands of the submission that is being encoded.
+#[derive(Debug)]
+pub(super) struct Batch {
+    words: Box<[u32; BATCH_WORDS]>,
+    len: usize,
+    pub(super) open: Option<Open>,
+    /// The launch at the end of the batch; the next launch may be chained to it.
+    pub(super) chain_end: Option<Record>,
+}
+
+impl Batch {
+    pub(super) fn new() -> Self {
+        Self { words: Box::new([0; BATCH_WORDS]), len: 0, open: None, chain_end: None }
+    }
+
+    /// Discards the commands.
+    pub(super) fn clear(&mut self) {
+        self.open = None;
+        self.chain_end = None;
+        self.len = 0;
+    }
+
+    /// Appends commands, all or none. A launch cannot be chained across them.
+    #[inline]
+    pub(super) fn encode(
+        &mut self,
+        commands: impl FnOnce(&mut Encoder<&mut SliceSink<'_>>) -> core::result::Result<(), ampere_cmd::Error>,
+    ) -> Result<()> {
+        let mut sink = SliceSink::new(&mut self.words[self.len..]);
+        commands(&mut Encoder::new(&mut sink))?;
+        self.len += sink.len();
+        self.chain_end = None;
+        Ok(())
+    }
+
+    /// Notes that the engine of the open batch has work, or that a release has waited for its end.
+    #[inline]
+    pub(super) fn set_busy(&mut self, busy: bool) {
+        if let Some(open) = &mut self.open {
+            open.busy = busy;
+        }
+    }
+}
+
+/// The channels of a queue.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    pub(super) compute: Lane,
+    pub(super) copy: Lane,
+    /// Doorbells are held back: see [`Queue::together`].
+    holding: bool,
+}
+
+impl Lanes {
+    /// Allocates the pushbuffers for two rings.
+    pub(super) fn new(device: &Shared, [compute, copy]: [SubmitRing; 2]) -> Result<Self> {
+        let lane = |ring| -> Result<Lane> {
+            let pushbuffer = device.allocate(PUSHBUFFER_BYTES, MemoryUse::Commands, Content::Pushbuffer)?;
+            Ok(Lane { ring, pushbuffer, cursor: Cursor::new(PUSHBUFFER_BYTES), held: false })
+        };
+        Ok(Self { compute: lane(compute)?, copy: lane(copy)?, holding: false })
+    }
+
+    /// Replaces the rings. Nothing in the pushbuffers is in use.
+    pub(super) fn replace(&mut self, [compute, copy]: [SubmitRing; 2]) {
+        for (lane, ring) in [(&mut self.compute, compute), (&mut self.copy, copy)] {
+            lane.ring = ring;
+            lane.held = false;
+            lane.cursor = Cursor::new(PUSHBUFFER_BYTES);
+        }
+    }
+
+    /// Number of submissions that fit both rings.
+    pub(super) fn capacity(&self) -> usize {
+        self.compute.ring.capacity().min(self.copy.ring.capacity()) as usize
+    }
+
+    #[inline]
+    fn get(&mut self, engine: Engine) -> &mut Lane {
+        match engine {
+            Engine::Compute => &mut self.compute,
+            Engine::Copy => &mut self.copy,
+        }
+    }
 }
 
 /// Encodes the end of every submission: release `value` on the timeline at `timeline`, with the time, once all
@@ -90,58 +160,56 @@ impl Queue {
     #[inline]
     pub fn submit(&mut self) -> Result<Fence> {
         self.send()?;
-        Ok(self.fence(self.queued))
+        Ok(self.fence(self.schedule.queued))
     }
 
     /// Sends the batch to the GPU, if one is open. After an error it is open still, and without an end.
     fn send(&mut self) -> Result<()> {
-        let Some(open) = self.open else { return Ok(()) };
+        let Some(open) = self.batch.open else { return Ok(()) };
         self.make_room()?;
         let (value, timeline) = (self.next_value(), self.state.timeline.gpu_va());
-        let last = self.chain_end.filter(|_| self.release_by_descriptor);
-        let words = self.batch_len;
+        let last = self.batch.chain_end.filter(|_| self.schedule.release_by_descriptor);
+        let words = self.batch.len;
         if last.is_none() {
             self.encode(|encoder| encode_end(encoder, timeline, value, open.busy))?;
         }
         if let Err(error) = self.hand_over(open.engine, value, last) {
-            self.batch_len = words;
+            self.batch.len = words;
             return Err(error);
         }
-        self.open = None;
-        self.chain_end = None;
-        self.batch_len = 0;
+        self.batch.clear();
         self.submitted(open.engine, value, last.is_some());
         Ok(())
     }
 
     /// Gives the words of the batch to the GPU. If there is a `last` launch, that releases `value`.
-    fn hand_over(&mut self, engine: Engine, value: u64, last: Option<ChainEnd>) -> Result<()> {
-        let bytes = self.batch_len as u64 * 4;
+    fn hand_over(&mut self, engine: Engine, value: u64, last: Option<Record>) -> Result<()> {
+        let bytes = self.batch.len as u64 * 4;
         let offset = loop {
-            if let Some(offset) = self.lane(engine).cursor.reserve(bytes, 4) {
+            if let Some(offset) = self.lanes.get(engine).cursor.reserve(bytes, 4) {
                 break offset;
             }
             self.wait_oldest()?;
         };
-        let pushbuffer = &self.lane(engine).pushbuffer;
+        let pushbuffer = &self.lanes.get(engine).pushbuffer;
         let (target, va) = (pushbuffer.cpu(), pushbuffer.gpu_va() + offset);
-        let words = &self.batch[..self.batch_len];
+        let words = &self.batch.words[..self.batch.len];
         // SAFETY: the cursor gave room for the words at `offset` inside the pushbuffer, a multiple of
         // 4, and nothing in flight uses it; the memory lives as long as `self`.
-        unsafe { record::store_bytes(target.add(offset as usize), bytemuck::cast_slice(words)) };
+        unsafe { store_bytes(target.add(offset as usize), bytemuck::cast_slice(words)) };
         // CAST: a batch has at most BATCH_WORDS words.
         let entry = gpfifo::Entry::from(gpfifo::Segment::new(va, words.len() as u32)).encode()?;
         // What was recorded may be submitted when recording is off again.
-        if self.recorder.is_some() {
+        if self.profiling.is_in_use() {
             self.stamp_spans(false);
         }
-        tracing::trace!(queue = self.state.slot, value, ?engine, words = self.batch_len, "submit");
+        tracing::trace!(queue = self.state.slot, value, ?engine, words = self.batch.len, "submit");
         let Some(last) = last else { return self.ring(engine, entry) };
-        self.launches.release_by(last, self.state.timeline.gpu_va(), value)?;
+        self.records.release_by(last, self.state.timeline.gpu_va(), value)?;
         let rung = self.ring(engine, entry);
         if rung.is_err() {
             // More launches may follow in the batch.
-            self.launches.revoke_release(last);
+            self.records.revoke_release(last);
         }
         rung
     }
@@ -149,30 +217,30 @@ impl Queue {
     /// Notes that a submission stands in the ring, and whether its last launch releases its value.
     #[inline]
     pub(crate) fn submitted(&mut self, engine: Engine, value: u64, by_descriptor: bool) {
-        let (pushbuffer, launches) = (self.lane(engine).cursor.mark(), self.launches.mark());
-        self.in_flight.push(value, engine, pushbuffer, launches);
-        self.queued = value;
-        if !self.holding {
+        let (pushbuffer, launches) = (self.lanes.get(engine).cursor.mark(), self.records.mark());
+        self.schedule.in_flight.push(value, engine, pushbuffer, launches);
+        self.schedule.queued = value;
+        if !self.lanes.holding {
             self.state.set_submitted(value);
         }
-        self.last_engine = engine;
-        self.trailing = by_descriptor;
+        self.schedule.last_engine = engine;
+        self.schedule.trailing = by_descriptor;
     }
 
     /// Whether the engine may still be at work for the last submission, which does not wait for it to be idle.
     #[inline]
     pub(crate) fn is_trailing(&self) -> bool {
-        self.trailing && !self.state.device.reached(self.state.slot, self.queued)
+        self.schedule.trailing && !self.state.reached(self.schedule.queued)
     }
 
     /// Takes back what has ended and waits until another submission can be noted.
     #[inline]
     pub(crate) fn make_room(&mut self) -> Result<()> {
-        self.reclaim(self.state.device.seen(self.state.slot));
-        if self.in_flight.len() >= self.in_flight.capacity() / 2 {
-            self.reclaim(self.state.device.look(self.state.slot));
+        self.reclaim(self.state.seen());
+        if self.schedule.in_flight.len() >= self.schedule.in_flight.capacity() / 2 {
+            self.reclaim(self.state.look());
         }
-        while self.in_flight.is_full() {
+        while self.schedule.in_flight.is_full() {
             self.wait_oldest()?;
         }
         Ok(())
@@ -182,20 +250,20 @@ impl Queue {
     /// on some CPUs, and so does moving what was stored in pieces; this goes before the stores that the GPU sees.
     #[inline]
     pub(crate) fn prepare_fence(&mut self, value: u64) {
-        self.prepared = Some(Fence { state: Arc::clone(&self.state), value });
+        self.schedule.prepared = Some(Fence { state: Arc::clone(&self.state), value });
     }
 
     /// The fence of a value.
     #[inline]
     pub(crate) fn fence(&mut self, value: u64) -> Fence {
-        let prepared = self.prepared.take_if(|fence| fence.value == value);
+        let prepared = self.schedule.prepared.take_if(|fence| fence.value == value);
         prepared.unwrap_or_else(|| Fence { state: Arc::clone(&self.state), value })
     }
 
     /// The value that the open batch, or the next one, will release.
     #[inline]
     pub(crate) fn next_value(&self) -> u64 {
-        self.queued + 1
+        self.schedule.queued + 1
     }
 
     /// Fails when the GPU has stopped the queue; rebuilds it when it was recovered.
@@ -212,8 +280,11 @@ impl Queue {
     #[inline]
     pub(crate) fn settle_for_graph(&mut self, local_bytes: u32) -> Result<()> {
         let programs = self.state.device.programs_loaded();
-        let stale = self.invalidated != programs;
-        if self.open.is_none() && self.last_engine == Engine::Compute && self.has_local(local_bytes) && !stale
+        let stale = self.schedule.invalidated != programs;
+        if self.batch.open.is_none()
+            && self.schedule.last_engine == Engine::Compute
+            && self.has_local(local_bytes)
+            && !stale
         {
             return Ok(());
         }
@@ -222,7 +293,7 @@ impl Queue {
         self.need_local(local_bytes)?;
         if stale {
             self.encode(|encoder| encoder.invalidate_shader_caches_no_wfi())?;
-            self.invalidated = programs;
+            self.schedule.invalidated = programs;
         }
         self.submit().map(drop)
     }
@@ -230,22 +301,22 @@ impl Queue {
     /// Makes sure that a batch for `engine` is open and has room for one more step.
     pub(crate) fn begin(&mut self, engine: Engine) -> Result<()> {
         self.check_health()?;
-        if let Some(open) = self.open
-            && (open.engine != engine || self.batch_len + STEP_WORDS > BATCH_WORDS)
+        if let Some(open) = self.batch.open
+            && (open.engine != engine || self.batch.len + STEP_WORDS > BATCH_WORDS)
         {
             self.submit()?;
         }
-        if self.open.is_some() {
+        if self.batch.open.is_some() {
             return Ok(());
         }
         // What the other engine does comes after a value that this one waits for.
-        let busy = self.last_engine == engine && self.is_trailing();
-        self.open = Some(Open { engine, busy });
+        let busy = self.schedule.last_engine == engine && self.is_trailing();
+        self.batch.open = Some(Open { engine, busy });
         self.prepare_fence(self.next_value());
-        if self.last_engine != engine {
+        if self.schedule.last_engine != engine {
             let acquire = SemaphoreAcquire {
                 va: self.state.timeline.gpu_va(),
-                payload: Payload::Bits64(self.queued),
+                payload: Payload::Bits64(self.schedule.queued),
                 condition: AcquireCondition::CircularGreaterOrEqual,
                 switch_tsg: true,
             };
@@ -254,44 +325,24 @@ impl Queue {
         Ok(())
     }
 
-    /// Notes that the engine of the open batch has work, or that a release has waited for its end.
-    #[inline]
-    pub(super) fn set_busy(&mut self, busy: bool) {
-        if let Some(open) = &mut self.open {
-            open.busy = busy;
-        }
-    }
-
-    /// Appends commands to the batch, whole or not at all. What follows them must not run before, as a chain would.
+    /// Appends commands to the batch: see [`Batch::encode`].
     #[inline]
     pub(super) fn encode(
         &mut self,
         commands: impl FnOnce(&mut Encoder<&mut SliceSink<'_>>) -> core::result::Result<(), ampere_cmd::Error>,
     ) -> Result<()> {
-        let mut sink = SliceSink::new(&mut self.batch[self.batch_len..]);
-        commands(&mut Encoder::new(&mut sink))?;
-        self.batch_len += sink.len();
-        self.chain_end = None;
-        Ok(())
-    }
-
-    #[inline]
-    pub(super) fn lane(&mut self, engine: Engine) -> &mut Lane {
-        match engine {
-            Engine::Compute => &mut self.compute,
-            Engine::Copy => &mut self.copy,
-        }
+        self.batch.encode(commands)
     }
 
     /// Takes back what belongs to submissions up to the timeline value `seen`.
     #[inline]
     pub(super) fn reclaim(&mut self, seen: u64) {
-        while let Some(oldest) = self.in_flight.oldest().copied()
+        while let Some(oldest) = self.schedule.in_flight.oldest().copied()
             && oldest.value <= seen
         {
-            self.lane(oldest.engine).cursor.release(oldest.pushbuffer);
-            self.launches.release(oldest.launches);
-            self.in_flight.pop();
+            self.lanes.get(oldest.engine).cursor.release(oldest.pushbuffer);
+            self.records.release(oldest.launches);
+            self.schedule.in_flight.pop();
         }
     }
 
@@ -299,10 +350,10 @@ impl Queue {
     #[cold]
     pub(super) fn wait_oldest(&mut self) -> Result<()> {
         self.release_held();
-        if let Some(oldest) = self.in_flight.oldest() {
+        if let Some(oldest) = self.schedule.in_flight.oldest() {
             self.state.wait(oldest.value, DEFAULT_TIMEOUT)?;
         }
-        self.reclaim(self.state.device.look(self.state.slot));
+        self.reclaim(self.state.look());
         Ok(())
     }
 
@@ -310,10 +361,10 @@ impl Queue {
     /// ring lazily, so a ring that looks full is looked at again.
     #[inline]
     pub(crate) fn ring(&mut self, engine: Engine, entry: u64) -> Result<()> {
-        if self.holding {
+        if self.lanes.holding {
             return self.hold(engine, entry);
         }
-        if self.lane(engine).ring.submit(entry).is_ok() {
+        if self.lanes.get(engine).ring.submit(entry).is_ok() {
             return Ok(());
         }
         self.ring_when_free(engine, entry)
@@ -322,26 +373,26 @@ impl Queue {
     /// Writes one ring entry without ringing the doorbell.
     #[cold]
     fn hold(&mut self, engine: Engine, entry: u64) -> Result<()> {
-        if self.lane(engine).ring.push(entry).is_err() {
+        if self.lanes.get(engine).ring.push(entry).is_err() {
             // The GPU has to see what is there before it makes room.
             self.release_held();
             return self.ring_when_free(engine, entry);
         }
-        self.lane(engine).held = true;
+        self.lanes.get(engine).held = true;
         Ok(())
     }
 
     /// Rings the doorbell for everything that was held back.
     pub(crate) fn release_held(&mut self) {
-        if !self.holding {
+        if !self.lanes.holding {
             return;
         }
-        for lane in [&mut self.compute, &mut self.copy] {
+        for lane in [&mut self.lanes.compute, &mut self.lanes.copy] {
             if core::mem::take(&mut lane.held) {
                 lane.ring.publish();
             }
         }
-        self.state.set_submitted(self.queued);
+        self.state.set_submitted(self.schedule.queued);
     }
 
     /// Makes all submissions of `calls` with one doorbell for each engine, at the end: the GPU gets them
@@ -354,21 +405,21 @@ impl Queue {
     ///
     /// Those of `calls` and of [`Queue::submit`]. What was submitted before the error is sent.
     pub fn together<R>(&mut self, calls: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
-        if self.holding {
+        if self.lanes.holding {
             return calls(self);
         }
         self.submit()?;
-        self.holding = true;
+        self.lanes.holding = true;
         let result = calls(self).and_then(|value| self.submit().map(|_| value));
         self.release_held();
-        self.holding = false;
+        self.lanes.holding = false;
         result
     }
 
     #[cold]
     fn ring_when_free(&mut self, engine: Engine, entry: u64) -> Result<()> {
         let start = Instant::now();
-        while self.lane(engine).ring.submit(entry).is_err() {
+        while self.lanes.get(engine).ring.submit(entry).is_err() {
             self.state.check()?;
             if start.elapsed() >= DEFAULT_TIMEOUT {
                 let (wanted, seen) = (self.next_value(), self.state.timeline.value());

@@ -3,32 +3,49 @@
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use super::pool::Memory;
-use crate::shared::{Shared, Uses};
+use gpu_hal::MemoryUse;
 
-/// One of the owners of a piece of memory. The last to go gives it back to the device, which frees it
-/// when the GPU is done with it.
+use super::pool::{Content, Memory};
+use super::{Heap, Uses};
+use crate::error::Result;
+
+/// One of the owners of a piece of memory. The last one returns it to the heap, which frees it once the GPU has
+/// finished with it.
 #[derive(Debug)]
 pub(crate) struct Handle {
     // Always `Some` until `drop` takes it.
     memory: Option<Arc<Memory>>,
-    device: Arc<Shared>,
+    heap: Arc<Heap>,
 }
 
 impl Handle {
-    /// Owns memory that was just allocated.
-    pub(crate) fn new(memory: Arc<Memory>, device: &Arc<Shared>) -> Self {
-        Self { memory: Some(memory), device: Arc::clone(device) }
+    /// Allocates at least `bytes` bytes, aligned to 256.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), even after idle memory was returned to the driver.
+    pub(crate) fn allocate(
+        heap: &Arc<Heap>,
+        bytes: u64,
+        purpose: MemoryUse,
+        content: Content,
+    ) -> Result<Self> {
+        Ok(Self::new(heap.allocate(bytes, purpose, content)?, heap))
+    }
+
+    /// Owns memory that was just made.
+    pub(crate) fn new(memory: Arc<Memory>, heap: &Arc<Heap>) -> Self {
+        Self { memory: Some(memory), heap: Arc::clone(heap) }
     }
 
     #[inline]
     pub(crate) fn memory(&self) -> &Memory {
-        // PANIC: the memory is only taken by `drop`.
+        // PANIC: only `drop` takes the memory.
         self.memory.as_deref().expect("a live handle has memory")
     }
 
-    pub(crate) fn device(&self) -> &Arc<Shared> {
-        &self.device
+    pub(crate) fn heap(&self) -> &Arc<Heap> {
+        &self.heap
     }
 
     #[inline]
@@ -51,7 +68,7 @@ impl Handle {
 impl Clone for Handle {
     fn clone(&self) -> Self {
         self.memory().handles.fetch_add(1, Ordering::Relaxed);
-        Self { memory: self.memory.clone(), device: Arc::clone(&self.device) }
+        Self { memory: self.memory.clone(), heap: Arc::clone(&self.heap) }
     }
 }
 
@@ -61,7 +78,7 @@ impl Drop for Handle {
         if let Some(memory) = self.memory.take()
             && memory.handles.fetch_sub(1, Ordering::AcqRel) == 1
         {
-            self.device.free(memory);
+            self.heap.free(memory);
         }
     }
 }

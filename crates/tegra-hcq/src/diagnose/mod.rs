@@ -1,0 +1,57 @@
+//! Explains why channels stopped: decodes notifier, requests and log, and looks at what the GPU was given.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use gpu_hal::ErrorCode;
+
+use crate::fault::Fault;
+use crate::wait::{Explain, OpenChannels, QueueState};
+use bundle::Event;
+
+pub(crate) mod bundle;
+pub(crate) mod decode;
+pub(crate) mod inspect;
+
+/// Submissions of each channel in a fault.
+const ENTRIES: u32 = 4;
+/// How long the kernel log may lag behind the notifier.
+const LOG_DELAY: Duration = Duration::from_millis(50);
+
+/// The explanations of this module, for queues.
+#[derive(Debug)]
+pub(crate) struct Diagnosis;
+
+impl Explain for Diagnosis {
+    /// Reads the kernel log until it reports the end of these channels, or stays silent for [`LOG_DELAY`].
+    fn fault(&self, queue: &QueueState, code: ErrorCode, channels: &OpenChannels) -> Fault {
+        let device = &queue.device;
+        let start = Instant::now();
+        let ids = channels.group.channel_ids();
+        let log = loop {
+            match device.kernel_log_about(&ids) {
+                Ok(Some(lines)) => break Ok(lines),
+                Ok(None) if start.elapsed() >= LOG_DELAY => break device.kernel_log_rest(),
+                Ok(None) => std::thread::sleep(Duration::from_millis(1)),
+                Err(reason) => break Err(reason),
+            }
+        };
+        let mut fault = decode::decode(code, log, &channels.group.evidence());
+        fault.submissions = inspect::submissions(device, channels, queue.timeline.gpu_va(), ENTRIES);
+        fault.location = match fault.pc {
+            Some(pc) => device.locate(pc),
+            // The GPU does not report it: the first kernel of the first submission that has not ended.
+            None => inspect::kernel_of(device, &fault.submissions, queue.timeline.value() + 1)
+                .or_else(|| queue.last_location()),
+        };
+        fault.nearest = fault.address.and_then(|address| inspect::nearest(device, address));
+        fault.grid = inspect::grid_of(device, &fault);
+        fault.bundle = bundle::automatic(device, Event::Fault { slot: queue.slot, fault: &fault });
+        tracing::debug!(queue = queue.slot, %fault, log = ?fault.log, "channel group stopped");
+        fault
+    }
+
+    fn time_out(&self, queue: &QueueState, timeout: Duration, text: &str) -> Option<PathBuf> {
+        bundle::automatic(&queue.device, Event::TimeOut { slot: queue.slot, timeout, text })
+    }
+}

@@ -1,0 +1,297 @@
+//! The device's memory and the timelines that say when it may be used again.
+//!
+//! Buffers, programs and queues hold memory by [`Handle`]s. When the last handle of a piece is gone, the piece waits
+//! here until the timelines have passed its [`Uses`], then returns to the pool.
+
+use core::any::Any;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use gpu_hal::{DeviceMemory, Driver, MemoryUse};
+
+use crate::error::{Error, Result};
+use crate::limits::MAX_QUEUES;
+use crate::progress::Progress;
+use pool::Pool;
+use readout::Readout;
+use timeline::Timeline;
+
+mod handle;
+mod interrupt;
+mod pool;
+mod readout;
+mod streaming;
+pub(crate) mod timeline;
+mod uses;
+
+pub(crate) use handle::Handle;
+pub use pool::PoolUsage;
+pub(crate) use pool::{Content, Memory};
+pub(crate) use uses::Uses;
+
+/// Identifies a device; an argument of one device is invalid on another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceId(usize);
+
+/// Bytes read before a copy channel is opened for reading.
+const WORTH_A_CHANNEL: usize = 1 << 20;
+
+/// State of the copy channel that reads for the CPU.
+#[derive(Debug)]
+enum ReadoutState {
+    /// Not open yet; bytes read by the CPU so far.
+    Closed(usize),
+    Open(Readout),
+    /// Failed; not tried again.
+    Failed,
+}
+
+/// Memory, timelines and driver of a device.
+#[derive(Debug)]
+pub(crate) struct Heap {
+    // Before `driver`: memory is freed before the driver that made it.
+    pool: Pool,
+    readout: Mutex<ReadoutState>,
+    /// Pieces without an owner that the GPU may still use.
+    parked: Mutex<Vec<Arc<Memory>>>,
+    parked_count: AtomicUsize,
+    timelines: Box<[Timeline]>,
+    /// The last values seen on the timelines. Spares the CPU loads of lines that the GPU writes.
+    seen: Box<[AtomicU64]>,
+    /// The queue in each slot.
+    queues: Mutex<Vec<Option<Weak<dyn Progress>>>>,
+    /// The GPFIFO entry that leads to an interrupt: see [`interrupt`].
+    interrupt: u64,
+    // Keeps the memory of the timelines and of the interrupt's commands.
+    _signals: Box<dyn DeviceMemory>,
+    driver: Box<dyn Driver>,
+}
+
+/// Locks a mutex, poisoned or not: every critical section of this crate replaces whole values, so the data is
+/// consistent.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Heap {
+    /// A heap without allocations.
+    pub(crate) fn new(driver: Box<dyn Driver>) -> Result<Arc<Self>> {
+        let bytes = timeline::BYTES + interrupt::BYTES;
+        let signals = pool::driver_memory(&*driver, bytes, MemoryUse::Signals, "timelines")?;
+        // SAFETY: the commands are behind the timelines, in fresh memory of `bytes` bytes.
+        let interrupt = unsafe { interrupt::write(&*signals, timeline::BYTES)? };
+        Ok(Arc::new(Self {
+            pool: Pool::new(),
+            readout: Mutex::new(ReadoutState::Closed(0)),
+            parked: Mutex::default(),
+            parked_count: AtomicUsize::new(0),
+            // SAFETY: the memory has `timeline::BYTES` bytes and `_signals` keeps it as long as the timelines.
+            timelines: unsafe { timeline::over(&*signals) },
+            seen: (0..MAX_QUEUES).map(|_| AtomicU64::new(0)).collect(),
+            queues: Mutex::default(),
+            interrupt,
+            _signals: signals,
+            driver,
+        }))
+    }
+
+    pub(crate) fn driver(&self) -> &dyn Driver {
+        &*self.driver
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    pub(crate) fn id(&self) -> DeviceId {
+        DeviceId(core::ptr::from_ref(self).addr())
+    }
+
+    /// Copies from GPU address `va` to `target` by the copy engine, if that is faster than loads by the CPU. Nothing may
+    /// write the memory meanwhile. Returns `false` if nothing was copied.
+    pub(crate) fn read_out(&self, purpose: MemoryUse, va: u64, target: &mut [u8]) -> bool {
+        let Some(least) = self.driver.reads_by_engine_from() else { return false };
+        if purpose != MemoryUse::Device || target.len() < least {
+            return false;
+        }
+        let mut state = lock(&self.readout);
+        if let ReadoutState::Closed(read) = &mut *state {
+            *read = read.saturating_add(target.len());
+            if *read < WORTH_A_CHANNEL {
+                return false;
+            }
+            *state = match Readout::open(&*self.driver) {
+                Ok(readout) => ReadoutState::Open(readout),
+                Err(error) => {
+                    tracing::warn!(%error, "reads of GPU memory are slow from now on");
+                    ReadoutState::Failed
+                }
+            };
+        }
+        let ReadoutState::Open(readout) = &mut *state else { return false };
+        match readout.read(va, target) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(%error, "reads of GPU memory are slow from now on");
+                *state = ReadoutState::Failed;
+                false
+            }
+        }
+    }
+
+    /// The timeline of the queue in `slot`.
+    #[inline]
+    pub(crate) fn timeline(&self, slot: usize) -> Timeline {
+        self.timelines[slot]
+    }
+
+    /// GPU address and size in bytes of the memory of all timelines.
+    pub(crate) fn timelines_at(&self) -> (u64, u64) {
+        (self.timelines[0].gpu_va(), timeline::BYTES)
+    }
+
+    /// The GPFIFO entry that makes the GPU raise an interrupt.
+    pub(crate) fn interrupt(&self) -> u64 {
+        self.interrupt
+    }
+
+    /// The last value seen on the timeline in `slot`; it may be higher by now.
+    #[inline]
+    pub(crate) fn seen(&self, slot: usize) -> u64 {
+        self.seen[slot].load(Ordering::Acquire)
+    }
+
+    /// Whether the timeline in `slot` has reached `value`. What was written before is then visible.
+    #[inline]
+    pub(crate) fn reached(&self, slot: usize, value: u64) -> bool {
+        self.seen(slot) >= value || self.look(slot) >= value
+    }
+
+    /// Reads the timeline in `slot`.
+    #[inline]
+    pub(crate) fn look(&self, slot: usize) -> u64 {
+        let value = self.timelines[slot].value();
+        // Timelines only grow. An older value that another thread stores over this one is still a lower bound.
+        if self.seen[slot].load(Ordering::Relaxed) != value {
+            self.seen[slot].store(value, Ordering::Release);
+        }
+        value
+    }
+
+    /// Allocates at least `bytes` bytes, aligned to 256, after freeing parked memory.
+    fn allocate(&self, bytes: u64, purpose: MemoryUse, content: Content) -> Result<Arc<Memory>> {
+        self.sweep();
+        self.pool.allocate(&*self.driver, bytes, purpose, content).map_err(|error| {
+            if !error.is_out_of_memory() {
+                return error;
+            }
+            Error::OutOfMemory {
+                wanted: bytes,
+                in_use: self.pool.usage().in_use,
+                free: self.driver.memory_info(),
+                source: Box::new(error),
+            }
+        })
+    }
+
+    /// Takes memory whose last owner is gone; frees it as soon as the GPU has finished with it.
+    fn free(&self, memory: Arc<Memory>) {
+        if self.passed(&memory.uses) {
+            self.pool.free(memory);
+            return;
+        }
+        lock(&self.parked).push(memory);
+        self.parked_count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Frees parked memory whose last use has passed.
+    pub(crate) fn sweep(&self) {
+        if self.parked_count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut parked = lock(&self.parked);
+        let mut at = 0;
+        while at < parked.len() {
+            if self.passed(&parked[at].uses) {
+                self.pool.free(parked.swap_remove(at));
+            } else {
+                at += 1;
+            }
+        }
+        self.parked_count.store(parked.len(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn passed(&self, uses: &Uses) -> bool {
+        uses.values().all(|(slot, value)| self.reached(slot, value))
+    }
+
+    /// Waits until no queue uses the object.
+    pub(crate) fn wait_for(&self, uses: &Uses, timeout: Duration) -> Result<()> {
+        for (slot, value) in uses.values() {
+            if self.reached(slot, value) {
+                continue;
+            }
+            match self.queue(slot) {
+                Some(queue) => queue.wait(value, timeout)?,
+                // The queue is being closed, which stops its channels and completes its timeline.
+                None => self.wait_for_close(slot, value, timeout)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_for_close(&self, slot: usize, value: u64, timeout: Duration) -> Result<()> {
+        let start = Instant::now();
+        while self.look(slot) < value {
+            if start.elapsed() >= timeout {
+                let seen = self.look(slot);
+                let cause = "its queue is being closed".to_owned();
+                return Err(Error::Timeout { timeout, wanted: value, seen, cause });
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        Ok(())
+    }
+
+    fn queue(&self, slot: usize) -> Option<Arc<dyn Progress>> {
+        lock(&self.queues).get(slot)?.as_ref()?.upgrade()
+    }
+
+    /// All open queues of type `Q`.
+    pub(crate) fn queues<Q: Progress>(&self) -> Vec<Arc<Q>> {
+        let queues: Vec<_> = lock(&self.queues).iter().flatten().filter_map(Weak::upgrade).collect();
+        queues.into_iter().filter_map(|queue| (queue as Arc<dyn Any + Send + Sync>).downcast().ok()).collect()
+    }
+
+    /// Whether every slot is taken.
+    pub(crate) fn is_crowded(&self) -> bool {
+        lock(&self.queues).iter().flatten().count() == MAX_QUEUES
+    }
+
+    /// Gives a free slot to the queue that `make` builds for it.
+    pub(crate) fn register_queue<Q: Progress>(
+        &self,
+        make: impl FnOnce(usize) -> Result<Arc<Q>>,
+    ) -> Result<Arc<Q>> {
+        let mut queues = lock(&self.queues);
+        let slot = queues.iter().position(Option::is_none).unwrap_or(queues.len());
+        if slot == MAX_QUEUES {
+            return Err(Error::TooManyQueues(MAX_QUEUES));
+        }
+        let queue = make(slot)?;
+        let weak: Weak<dyn Progress> = Arc::<Q>::downgrade(&queue);
+        if slot == queues.len() {
+            queues.push(Some(weak));
+        } else {
+            queues[slot] = Some(weak);
+        }
+        Ok(queue)
+    }
+
+    /// Returns a slot whose channels are closed and whose timeline is complete.
+    pub(crate) fn release_queue(&self, slot: usize) {
+        lock(&self.queues)[slot] = None;
+    }
+}

@@ -1,0 +1,59 @@
+//! Which queues use an object, and until when.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::OnceLock;
+
+use crate::limits::MAX_QUEUES;
+
+/// Queues whose values are stored in the object itself. Queues get the lowest free slot, so most programs need no
+/// more.
+const INLINE: usize = 8;
+
+/// The last timeline value of each queue that touches an object.
+#[derive(Debug, Default)]
+pub(crate) struct Uses {
+    inline: [AtomicU64; INLINE],
+    /// The values of the other queues, once one of them has used the object.
+    others: OnceLock<Box<[AtomicU64; MAX_QUEUES - INLINE]>>,
+}
+
+impl Uses {
+    /// Notes that work up to `value` of the queue in `slot` uses the object. Allocates at the first use by a queue in a
+    /// slot of 8 or more.
+    #[inline]
+    pub(crate) fn note(&self, slot: usize, value: u64) {
+        match self.inline.get(slot) {
+            Some(inline) => inline.store(value, Ordering::Relaxed),
+            None => self.note_other(slot - INLINE, value),
+        }
+    }
+
+    fn note_other(&self, at: usize, value: u64) {
+        let others = self.others.get_or_init(|| Box::new([const { AtomicU64::new(0) }; MAX_QUEUES - INLINE]));
+        others[at].store(value, Ordering::Relaxed);
+    }
+
+    /// The queues that have used the object, with the last value of each.
+    pub(crate) fn values(&self) -> impl Iterator<Item = (usize, u64)> {
+        let others = self.others.get().into_iter().flat_map(|others| others.iter());
+        let values = self.inline.iter().chain(others).map(|value| value.load(Ordering::Relaxed));
+        values.enumerate().filter(|(_, value)| *value != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_queue_has_its_own_value() {
+        let uses = Uses::default();
+        assert_eq!(uses.values().count(), 0);
+        for slot in [0, INLINE - 1, INLINE, MAX_QUEUES - 1] {
+            uses.note(slot, slot as u64 + 10);
+        }
+        uses.note(0, 11);
+        let values: Vec<_> = uses.values().collect();
+        assert_eq!(values, [(0, 11), (7, 17), (8, 18), (MAX_QUEUES - 1, MAX_QUEUES as u64 + 9)]);
+    }
+}

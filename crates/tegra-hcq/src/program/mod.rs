@@ -1,0 +1,164 @@
+//! Programs: compiled kernels in GPU memory, ready to launch.
+//!
+//! Loading a cubin copies its image into one allocation and prepares for each kernel what does not change from launch to
+//! launch: a template of the launch descriptor (QMD) and of constant bank 0. Bank 0 begins with words that NVIDIA's
+//! compiler expects of the driver (block and grid size, window addresses, stack pointer); the parameters follow. See
+//! `descriptor`.
+
+use core::fmt;
+use std::sync::{Arc, Mutex};
+
+use cubin::Cubin;
+use gpu_hal::{MemoryUse, volatile};
+
+use crate::device::Device;
+use crate::error::{RangeError, Result};
+use crate::heap::{Content, DeviceId, Uses};
+use crate::shared::Shared;
+use code::{KernelCode, ProgramCode};
+
+pub(crate) mod code;
+
+/// The kernels of one cubin, loaded into GPU memory.
+#[derive(Clone, Debug)]
+pub struct Program {
+    code: Arc<ProgramCode>,
+}
+
+/// One kernel of a program. Keeps the program loaded.
+#[derive(Clone)]
+pub struct Kernel {
+    pub(crate) program: Arc<ProgramCode>,
+    index: usize,
+}
+
+impl Program {
+    /// Loads a cubin.
+    ///
+    /// # Errors
+    ///
+    /// When it is not a cubin, is for another architecture, uses what cannot be loaded, or when there
+    /// is no memory.
+    pub fn load(device: &Device, cubin: &[u8]) -> Result<Self> {
+        Self::load_on(device.shared(), cubin)
+    }
+
+    /// Loads the first of several cubins that runs on the device: one kernel file, compiled for several
+    /// architectures.
+    ///
+    /// # Errors
+    ///
+    /// As [`Program::load`] with the last of them, when none runs there; [`Error::Range`] without cubins.
+    pub fn load_fitting(device: &Device, cubins: &[&[u8]]) -> Result<Self> {
+        Self::load_fitting_on(device.shared(), cubins)
+    }
+
+    /// As [`Program::load_fitting`].
+    pub(crate) fn load_fitting_on(shared: &Arc<Shared>, cubins: &[&[u8]]) -> Result<Self> {
+        let (major, minor) = shared.driver().properties().sm_version;
+        let fits = |cubin: &&&[u8]| {
+            Cubin::parse(cubin).is_ok_and(|cubin| cubin.check_arch(10 * major + minor).is_ok())
+        };
+        let chosen = cubins.iter().find(fits).or(cubins.last());
+        Self::load_on(shared, chosen.ok_or(RangeError::NoCubin)?)
+    }
+
+    /// As [`Program::load`].
+    pub(crate) fn load_on(shared: &Arc<Shared>, cubin: &[u8]) -> Result<Self> {
+        let _span = tracing::debug_span!("load", cubin_bytes = cubin.len()).entered();
+        let cubin = Cubin::parse(cubin)?;
+        let properties = shared.driver().properties();
+        cubin.check_arch(properties.sm_version.0 * 10 + properties.sm_version.1)?;
+
+        // The image already counts the bytes that the instruction prefetcher reads behind the code.
+        let memory = shared.allocate(cubin.image_bytes(), MemoryUse::Device, Content::Program)?;
+        let bytes = cubin.image_at(memory.gpu_va())?;
+        // SAFETY: the allocation is at least as long as the image, aligned and owned by this function.
+        unsafe { volatile::store(memory.cpu(), &bytes) };
+
+        let kernels = cubin
+            .kernels()
+            .iter()
+            .map(|kernel| KernelCode::prepare(kernel, cubin.sm(), memory.gpu_va(), properties, shared.chip()))
+            .collect::<Result<Vec<_>>>()?;
+        let globals = cubin.globals().to_vec();
+        let code = Arc::new(ProgramCode { memory, kernels, globals, variables: Mutex::new(()) });
+        shared.register_program(&code);
+        tracing::debug!(
+            kernels = code.kernels.len(),
+            image_bytes = bytes.len(),
+            va = format_args!("{:#x}", code.memory.gpu_va()),
+            "program loaded"
+        );
+        Ok(Self { code })
+    }
+
+    pub(crate) fn from_code(code: Arc<ProgramCode>) -> Self {
+        Self { code }
+    }
+
+    pub(crate) fn loaded(&self) -> &Arc<ProgramCode> {
+        &self.code
+    }
+
+    /// Names of the kernels, in the order of the file.
+    pub fn kernel_names(&self) -> impl Iterator<Item = &str> {
+        self.code.kernels.iter().map(|kernel| kernel.name.as_str())
+    }
+
+    /// The kernel called `name`.
+    ///
+    /// # Errors
+    ///
+    /// When there is none; the error lists those there are.
+    pub fn kernel(&self, name: &str) -> Result<Kernel> {
+        let index = self.code.kernels.iter().position(|kernel| kernel.name == name).ok_or_else(|| {
+            let available = self.kernel_names().map(str::to_owned).collect();
+            cubin::Error::NoSuchKernel { name: name.to_owned(), available }
+        })?;
+        Ok(Kernel { program: Arc::clone(&self.code), index })
+    }
+}
+
+impl Kernel {
+    #[inline]
+    pub(crate) fn code(&self) -> &KernelCode {
+        &self.program.kernels[self.index]
+    }
+
+    /// Whether both kernels belong to one loaded program.
+    pub(crate) fn same_program(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.program, &other.program)
+    }
+
+    #[inline]
+    pub(crate) fn uses(&self) -> &Uses {
+        self.program.memory.uses()
+    }
+
+    #[inline]
+    pub(crate) fn device_id(&self) -> DeviceId {
+        self.program.memory.heap().id()
+    }
+
+    /// Name of the kernel.
+    pub fn name(&self) -> &str {
+        &self.code().name
+    }
+
+    /// Sizes of the parameters in bytes, in order.
+    pub fn parameter_sizes(&self) -> impl Iterator<Item = usize> {
+        self.code().params.iter().map(|param| param.size)
+    }
+
+    /// Largest number of threads of a block with which the kernel can run.
+    pub fn max_threads(&self) -> u32 {
+        self.code().max_threads
+    }
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernel").field("name", &self.name()).finish_non_exhaustive()
+    }
+}

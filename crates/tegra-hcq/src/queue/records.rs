@@ -1,0 +1,259 @@
+//! Launch records: constant bank 0, then the launch descriptor (QMD), of one launch.
+//!
+//! A record is the kernel's template, patched with grid, block and arguments. It does not change until its submission
+//! has ended. A launch that directly follows another of the same batch is *chained*: the earlier descriptor's dependent
+//! pointer leads to the later one, and the compute scheduler goes on without the host engine (DEPENDENT_QMD0_*). The
+//! last descriptor of a submission may release the timeline instead of the host engine.
+
+use std::sync::Arc;
+
+use gpu_hal::MemoryUse;
+
+use crate::args::Arg;
+use crate::descriptor::{self, ALIGN, Link, Shape};
+use crate::error::{Error, Result};
+use crate::heap::{Content, DeviceId, Handle};
+use crate::program::Kernel;
+use crate::program::code::KernelCode;
+use crate::ring::{Cursor, Mark};
+use crate::shared::Shared;
+
+/// Size of the ring in bytes: over a thousand records of usual size.
+const BYTES: u64 = 2 << 20;
+
+/// A launch record in the ring.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record {
+    /// Offset of its descriptor in the ring.
+    offset: u64,
+    /// The words of the descriptor that a chain changes.
+    link: Link,
+}
+
+/// The ring of a queue's launch records.
+#[derive(Debug)]
+pub(super) struct Records {
+    memory: Handle,
+    cursor: Cursor,
+    /// Scratch for constant bank 0 of one launch.
+    bank: Vec<u8>,
+}
+
+impl Records {
+    /// An empty ring.
+    ///
+    /// # Errors
+    ///
+    /// When there is no memory.
+    pub(super) fn new(device: &Arc<Shared>) -> Result<Self> {
+        let memory = device.allocate(BYTES, MemoryUse::Commands, Content::LaunchRecords)?;
+        Ok(Self { memory, cursor: Cursor::new(BYTES), bank: Vec::with_capacity(64 << 10) })
+    }
+
+    /// Starts over with an empty ring, none of whose records is used any more.
+    pub(super) fn restart(&mut self) {
+        self.cursor = Cursor::new(BYTES);
+    }
+
+    /// The memory of the records.
+    pub(super) fn memory(&self) -> &Handle {
+        &self.memory
+    }
+
+    /// Offset of `bytes` bytes for a record; `None` while the ring is too full.
+    #[inline]
+    pub(super) fn reserve(&mut self, bytes: u64) -> Option<u64> {
+        self.cursor.reserve(bytes, ALIGN)
+    }
+
+    /// Whether a record of `bytes` bytes fits an empty ring.
+    pub(super) fn fits(&self, bytes: u64) -> bool {
+        bytes <= self.cursor.capacity()
+    }
+
+    /// Everything reserved so far.
+    #[inline]
+    pub(super) fn mark(&self) -> Mark {
+        self.cursor.mark()
+    }
+
+    /// Frees everything reserved before `mark`.
+    #[inline]
+    pub(super) fn release(&mut self, mark: Mark) {
+        self.cursor.release(mark);
+    }
+
+    /// GPU address of the descriptor of a record.
+    #[inline]
+    pub(super) fn va(&self, record: Record) -> u64 {
+        self.memory.gpu_va() + record.offset
+    }
+
+    /// Writes the record of a launch at `offset`, which [`Records::reserve`] returned for it.
+    ///
+    /// # Errors
+    ///
+    /// If a number does not fit its field; nothing is written then.
+    #[inline]
+    pub(super) fn store(
+        &mut self,
+        offset: u64,
+        code: &KernelCode,
+        shape: &Shape,
+        arguments: &[Arg<'_>],
+    ) -> Result<Record> {
+        fill_bank(&mut self.bank, code, shape, arguments);
+        // SAFETY: `reserve` returned the record's bytes at `offset` inside the memory, which lives as long as `self`, and
+        // nothing in flight uses them.
+        let link = unsafe {
+            let target = self.memory.cpu().add(offset as usize);
+            store(target, self.memory.gpu_va() + offset, &self.bank, code, shape)?
+        };
+        Ok(Record { offset: offset + bank_bytes(code), link })
+    }
+
+    /// Chains a record to `last`, the last one that was written. The GPU has not got that one yet.
+    ///
+    /// # Errors
+    ///
+    /// If the address of the record does not fit a pointer; `last` is unchanged then.
+    #[inline]
+    pub(super) fn chain(&mut self, last: Record, next: Record) -> Result<()> {
+        let next_va = self.va(next);
+        // SAFETY: the descriptor lies inside the memory, which lives as long as `self`.
+        unsafe { last.link.store(next_va, self.memory.cpu().add(last.offset as usize)) }
+    }
+
+    /// Lets `last`, the last record that was written, which the GPU has not been given yet, release `value` to the
+    /// semaphore at `va`.
+    ///
+    /// # Errors
+    ///
+    /// When the address does not fit its field.
+    #[inline]
+    pub(super) fn release_by(&mut self, last: Record, va: u64, value: u64) -> Result<()> {
+        // SAFETY: the descriptor lies inside the memory, which lives as long as `self`.
+        unsafe {
+            let descriptor = self.memory.cpu().add(last.offset as usize);
+            last.link.store_release(va, value, descriptor)
+        }
+    }
+
+    /// Undoes [`Records::release_by`].
+    #[cold]
+    pub(super) fn revoke_release(&mut self, last: Record) {
+        // SAFETY: as in `release_by`.
+        unsafe {
+            let descriptor = self.memory.cpu().add(last.offset as usize);
+            last.link.clear_release(descriptor);
+        }
+    }
+}
+
+/// Bytes of constant bank 0 in a record.
+pub(crate) fn bank_bytes(code: &KernelCode) -> u64 {
+    (code.bank0.len() as u64).next_multiple_of(ALIGN)
+}
+
+/// Bytes of a whole record.
+pub(crate) fn record_bytes(code: &KernelCode) -> u64 {
+    bank_bytes(code) + code.qmd.bytes().next_multiple_of(ALIGN)
+}
+
+/// Writes the image of constant bank 0 to `bank`, which it replaces.
+pub(crate) fn fill_bank(bank: &mut Vec<u8>, code: &KernelCode, shape: &Shape, arguments: &[Arg<'_>]) {
+    bank.clear();
+    bank.extend_from_slice(&code.bank0);
+    descriptor::put_shape(code.qmd.chip(), bank, shape);
+    for (param, argument) in code.params.iter().zip(arguments) {
+        argument.write_to(&mut bank[param.offset..param.offset + param.size]);
+    }
+}
+
+/// Copies bytes to memory that the GPU reads once a doorbell has been rung after the copy: whole cache lines
+/// may be moved at once, unlike with volatile stores. The barriers of a submission order them.
+///
+/// # Safety
+///
+/// `target` is valid for writes of `bytes.len()` bytes, which the GPU does not use and no reference covers.
+#[inline]
+pub(crate) unsafe fn store_bytes(target: *mut u8, bytes: &[u8]) {
+    // SAFETY: the caller vouches for the target; `bytes` is ordinary memory and does not overlap it.
+    unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
+}
+
+/// Writes a whole record, whose GPU address is `va`. Returns how its launch is chained to another.
+///
+/// # Errors
+///
+/// When a number does not fit its field; nothing is written then.
+///
+/// # Safety
+///
+/// As [`store_bytes`], for [`record_bytes`].
+#[inline]
+pub(crate) unsafe fn store(
+    target: *mut u8,
+    va: u64,
+    bank: &[u8],
+    code: &KernelCode,
+    shape: &Shape,
+) -> Result<Link> {
+    let bank_bytes = bank_bytes(code) as usize;
+    code.qmd.launch(shape, va, |words| {
+        // SAFETY: the bank is at most `bank_bytes` long, the descriptor follows it; by the contract both lie in
+        // memory that may be written.
+        unsafe {
+            store_bytes(target, bank);
+            store_bytes(target.add(bank_bytes), bytemuck::cast_slice(words));
+        }
+    })
+}
+
+/// Refuses arguments that do not fit the kernel, or belong to another device.
+#[inline]
+pub(crate) fn check_arguments(device: DeviceId, kernel: &Kernel, arguments: &[Arg<'_>]) -> Result<()> {
+    if kernel.device_id() != device {
+        return Err(Error::OtherDevice("the kernel"));
+    }
+    let params = &kernel.code().params;
+    if params.len() != arguments.len() {
+        return Err(wrong_count(kernel, arguments.len()));
+    }
+    for (index, (param, argument)) in params.iter().zip(arguments).enumerate() {
+        check_argument(device, kernel, index, param.size, argument)?;
+    }
+    Ok(())
+}
+
+/// Refuses one argument that does not fit.
+#[inline]
+pub(crate) fn check_argument(
+    device: DeviceId,
+    kernel: &Kernel,
+    index: usize,
+    size: usize,
+    argument: &Arg<'_>,
+) -> Result<()> {
+    if size != argument.size() {
+        let reason = format!("argument {index} has {} bytes, the parameter has {size}", argument.size());
+        return Err(Error::Arguments { kernel: kernel.name().to_owned(), reason });
+    }
+    if let Arg::Buffer(buffer) = argument
+        && buffer.device() != device
+    {
+        return Err(Error::OtherDevice("a buffer"));
+    }
+    Ok(())
+}
+
+#[cold]
+fn wrong_count(kernel: &Kernel, given: usize) -> Error {
+    let sizes: Vec<String> = kernel.parameter_sizes().map(|size| size.to_string()).collect();
+    let reason = format!(
+        "takes {} arguments, {given} were given (parameter sizes in bytes: {})",
+        sizes.len(),
+        if sizes.is_empty() { "none".to_owned() } else { sizes.join(", ") }
+    );
+    Error::Arguments { kernel: kernel.name().to_owned(), reason }
+}

@@ -1,0 +1,286 @@
+//! The thread that waits on behalf of futures.
+//!
+//! One thread per device, started when a future has to wait for the first time. It watches the timelines for all futures
+//! and wakes those whose work has ended. It waits as a queue does (`wait.rs`): it spins for a moment, then yields, then
+//! sleeps in the kernel until the GPU reports something, in bounded slices. Without a waiting future it sleeps. It holds
+//! queues by weak references only, so it keeps no device alive, and it ends with the device.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::heap::lock;
+use crate::limits::{LOOK, SPINS, YIELD_FOR};
+use crate::progress::Progress;
+
+/// Longest sleep while futures wait for one queue: a future that comes later is seen after it.
+const SLEEP: Duration = Duration::from_millis(1);
+/// Longest sleep on one of several queues.
+const SLEEP_SHARED: Duration = Duration::from_micros(250);
+/// Sleep while a queue raises no interrupts.
+const SLEEP_BLIND: Duration = Duration::from_micros(50);
+/// How long [`Waiter::settle`] waits at most: several sleeps.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// What a future waits for.
+#[derive(Clone, Debug)]
+pub(crate) struct Work {
+    pub(crate) state: Weak<dyn Progress>,
+    pub(crate) value: u64,
+    pub(crate) start: Instant,
+    pub(crate) timeout: Duration,
+}
+
+/// A future that waits.
+#[derive(Debug)]
+struct Entry {
+    work: Work,
+    /// Until it is woken.
+    waker: Option<Waker>,
+    /// What has become of the work; the future takes it at its next poll.
+    outcome: Option<Result<()>>,
+}
+
+/// How a poll ends.
+pub(crate) enum Step {
+    Waiting(u64),
+    Ended(Result<()>),
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    entries: BTreeMap<u64, Entry>,
+    next: u64,
+    started: bool,
+    /// The device is gone.
+    closed: bool,
+    /// A future has come since the thread looked last.
+    fresh: bool,
+    /// The thread waits for a future to come and holds no queue.
+    idle: bool,
+    /// How often the thread has begun anew, holding no queue.
+    rounds: u64,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    table: Mutex<Table>,
+    /// A future has come, or the device is gone.
+    changed: Condvar,
+    /// The thread holds no queue.
+    settled: Condvar,
+}
+
+/// The thread that futures of a device wait with.
+#[derive(Debug, Default)]
+pub(crate) struct Waiter {
+    inner: Arc<Inner>,
+}
+
+impl Waiter {
+    /// Registers a future, or looks what has become of one that is `known`.
+    pub(crate) fn poll(&self, known: Option<u64>, work: Work, waker: &Waker) -> Result<Step> {
+        // Wakers are cloned and dropped outside of the lock: they may run foreign code.
+        let waker = waker.clone();
+        let mut table = lock(&self.inner.table);
+        if let Some(id) = known
+            && let Some(entry) = table.entries.get_mut(&id)
+        {
+            let outcome = entry.outcome.take();
+            let old = entry.waker.replace(waker);
+            let removed = outcome.is_some().then(|| table.entries.remove(&id));
+            drop(table);
+            drop((old, removed));
+            return Ok(outcome.map_or(Step::Waiting(id), Step::Ended));
+        }
+        if !table.started {
+            let inner = Arc::clone(&self.inner);
+            let thread = std::thread::Builder::new().name("hcq-waiter".to_owned());
+            thread.spawn(move || run(&inner)).map_err(Error::Thread)?;
+            table.started = true;
+        }
+        let id = table.next;
+        table.next += 1;
+        table.entries.insert(id, Entry { work, waker: Some(waker), outcome: None });
+        table.fresh = true;
+        self.inner.changed.notify_one();
+        Ok(Step::Waiting(id))
+    }
+
+    /// Forgets a future.
+    pub(crate) fn forget(&self, id: u64) {
+        let entry = lock(&self.inner.table).entries.remove(&id);
+        drop(entry);
+    }
+
+    /// Waits until the thread no longer holds a queue whose futures and other owners are gone.
+    pub(crate) fn settle(&self) {
+        let table = lock(&self.inner.table);
+        let seen = table.rounds;
+        let busy = |table: &mut Table| table.started && !table.idle && table.rounds == seen;
+        let settled = self.inner.settled.wait_timeout_while(table, SETTLE, busy);
+        drop(settled.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        // The thread itself may be the one that drops the device, so nobody waits for it here.
+        lock(&self.inner.table).closed = true;
+        self.inner.changed.notify_one();
+    }
+}
+
+/// A future's work while the thread looks at it.
+struct Watched {
+    id: u64,
+    state: Arc<dyn Progress>,
+    work: Work,
+}
+
+impl Watched {
+    /// What has become of the work. Looks at the error notifier if told to.
+    fn outcome(&self, look: bool) -> Option<Result<()>> {
+        let Work { value, start, timeout, .. } = self.work;
+        if let Some(outcome) = self.state.peek(value) {
+            return Some(outcome);
+        }
+        let over = start.elapsed() >= timeout;
+        if (look || over)
+            && let Err(error) = self.state.check()
+        {
+            return Some(Err(error));
+        }
+        let seen = self.state.value();
+        (over && seen < value).then(|| Err(self.state.time_out(value, seen, timeout)))
+    }
+}
+
+/// The thread: looks, wakes, rests.
+fn run(inner: &Inner) {
+    let mut pace = Pace::new();
+    while let Some(watched) = next_round(inner, &mut pace) {
+        let look = pace.should_look();
+        let ended: Vec<_> =
+            watched.iter().filter_map(|watched| Some((watched.id, watched.outcome(look)?))).collect();
+        if ended.is_empty() {
+            pace.rest(&watched);
+        } else {
+            wake(inner, ended);
+        }
+    }
+}
+
+/// Waits for a future that waits; `None` when the device is gone.
+fn next_round(inner: &Inner, pace: &mut Pace) -> Option<Vec<Watched>> {
+    let mut table = lock(&inner.table);
+    table.rounds += 1;
+    table.idle = true;
+    inner.settled.notify_all();
+    let waiting = |table: &Table| table.entries.values().any(|entry| entry.outcome.is_none());
+    table = inner
+        .changed
+        .wait_while(table, |table| !table.closed && !waiting(table))
+        .unwrap_or_else(PoisonError::into_inner);
+    table.idle = false;
+    if table.closed {
+        return None;
+    }
+    if core::mem::take(&mut table.fresh) {
+        pace.restart();
+    }
+    let mut watched = Vec::new();
+    let mut gone = Vec::new();
+    for (&id, entry) in table.entries.iter().filter(|(_, entry)| entry.outcome.is_none()) {
+        match entry.work.state.upgrade() {
+            Some(state) => watched.push(Watched { id, state, work: entry.work.clone() }),
+            // Its future was leaked.
+            None => gone.push(id),
+        }
+    }
+    let gone: Vec<_> = gone.into_iter().map(|id| table.entries.remove(&id)).collect();
+    drop(table);
+    drop(gone);
+    Some(watched)
+}
+
+/// Leaves the outcomes for the futures and wakes these.
+fn wake(inner: &Inner, ended: Vec<(u64, Result<()>)>) {
+    let mut wakers = Vec::new();
+    let mut table = lock(&inner.table);
+    for (id, outcome) in ended {
+        if let Some(entry) = table.entries.get_mut(&id) {
+            entry.outcome = Some(outcome);
+            wakers.extend(entry.waker.take());
+        }
+    }
+    drop(table);
+    for waker in wakers {
+        // An executor's failure must not leave all other futures asleep.
+        if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+            tracing::warn!("an executor panicked when it was woken");
+        }
+    }
+}
+
+/// How the thread rests between two looks.
+struct Pace {
+    since: Instant,
+    looked: Instant,
+    has_spun: bool,
+    turn: usize,
+}
+
+impl Pace {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { since: now, looked: now, has_spun: false, turn: 0 }
+    }
+
+    /// A future has come: its work may end soon.
+    fn restart(&mut self) {
+        self.since = Instant::now();
+        self.has_spun = false;
+    }
+
+    /// Whether it is time for the error notifiers.
+    fn should_look(&mut self) -> bool {
+        let look = self.looked.elapsed() >= LOOK;
+        if look {
+            self.looked = Instant::now();
+        }
+        look
+    }
+
+    fn rest(&mut self, watched: &[Watched]) {
+        if !self.has_spun {
+            self.has_spun = true;
+            for _ in 0..SPINS {
+                if watched.iter().any(|watched| watched.state.value() >= watched.work.value) {
+                    return;
+                }
+                core::hint::spin_loop();
+            }
+        } else if self.since.elapsed() < YIELD_FOR {
+            std::thread::yield_now();
+        } else {
+            self.sleep(watched);
+        }
+    }
+
+    fn sleep(&mut self, watched: &[Watched]) {
+        if watched.iter().any(|watched| watched.state.spins()) {
+            std::thread::sleep(SLEEP_BLIND);
+            return;
+        }
+        self.turn = (self.turn + 1) % watched.len().max(1);
+        let Some(chosen) = watched.get(self.turn) else { return };
+        let shared = watched.iter().any(|other| !Arc::ptr_eq(&other.state, &chosen.state));
+        let left = watched.iter().map(|other| other.work.timeout.saturating_sub(other.work.start.elapsed()));
+        let longest = if shared { SLEEP_SHARED } else { SLEEP };
+        chosen.state.sleep(left.min().map_or(longest, |left| left.min(longest)));
+    }
+}
