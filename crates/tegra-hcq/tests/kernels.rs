@@ -133,7 +133,7 @@ fn a_launch_takes_exactly_what_the_attributes_allow() {
     let most = kernel.attributes().max_dynamic_shared_bytes;
     assert_eq!(kernel.occupancy(64, most).unwrap().blocks_per_sm, 1);
     let error = kernel.occupancy(64, most + 1).unwrap_err().to_string();
-    assert!(error.ends_with("does not fit an SM: too little of shared memory"), "{error}");
+    assert!(error.ends_with("does not fit an SM: not enough shared memory"), "{error}");
 
     let typed = program.typed::<(&Buffer<f32>, &mut Buffer<f32>)>("dynamic_sum").unwrap();
     let input = device.alloc_from(&[0.5_f32; 64]).unwrap();
