@@ -28,3 +28,6 @@ pub use release::Release;
 pub use rm::CONTROL_NODE;
 pub use space::{LARGE_PAGE, LOCAL_WINDOW, SHARED_WINDOW, SMALL_PAGE, VA_END, VA_START};
 pub use version::Version;
+
+/// Version of this crate.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

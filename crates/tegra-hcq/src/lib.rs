@@ -38,10 +38,7 @@ pub use args::Arg;
 #[cfg(feature = "nvrtc")]
 pub use compile::{Cache, Compiled, Compiler, Source};
 pub use device::Device;
-#[cfg(feature = "nvrtc")]
-pub use error::CompileRequestError;
-pub use error::{Error, Result};
-pub use error::{LaunchError, RangeError};
+pub use error::{CompileRequestError, Error, LaunchError, RangeError, Result};
 pub use fault::{CodeLocation, Fault, FaultKind, LaunchRecord, NearBuffer, Submission, WarpError};
 pub use fill::FillValue;
 pub use future::FenceFuture;

@@ -116,6 +116,7 @@ impl LogBook {
     }
 
     /// The last lines, taken or not, oldest first.
+    #[cfg(feature = "reports")]
     pub(crate) fn last(&mut self, driver: &dyn Driver) -> Result<Vec<String>, String> {
         self.read(driver)?;
         Ok(self.history.iter().cloned().collect())

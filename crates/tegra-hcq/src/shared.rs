@@ -98,6 +98,7 @@ impl Shared {
     /// # Errors
     ///
     /// The reason why the log cannot be read.
+    #[cfg(feature = "reports")]
     pub(crate) fn kernel_log_history(&self) -> Result<Vec<String>, String> {
         lock(&self.log).last(self.driver())
     }

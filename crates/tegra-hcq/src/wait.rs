@@ -8,7 +8,7 @@
 use core::fmt::Debug;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use gpu_hal::{ChannelGroup, ErrorCode, RingView};
@@ -101,6 +101,7 @@ pub(crate) struct OpenChannels {
 
 /// How a queue stands.
 #[derive(Debug)]
+#[cfg(feature = "reports")]
 pub(crate) struct Snapshot {
     pub(crate) slot: usize,
     pub(crate) health: Health,
@@ -373,11 +374,12 @@ impl QueueState {
     }
 
     /// How the queue stands, for a report. Never waits for whoever examines the queue.
+    #[cfg(feature = "reports")]
     pub(crate) fn snapshot(&self) -> Snapshot {
         let trouble = match self.trouble.try_lock() {
             Ok(trouble) => Some(trouble),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => None,
         };
         let lost = |lost: &Lost| (lost.after, lost.through, Arc::clone(&lost.fault));
         Snapshot {

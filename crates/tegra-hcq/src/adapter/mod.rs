@@ -4,3 +4,16 @@
 pub(crate) mod nvgpu;
 #[cfg(feature = "nvrm")]
 pub(crate) mod nvrm;
+
+/// Names and versions of the driver crates that are built in.
+#[cfg(feature = "reports")]
+pub(crate) const VERSIONS: &[(&str, &str)] = &[
+    #[cfg(any(feature = "nvgpu", feature = "nvrm"))]
+    ("nvgpu-sys", nvgpu_sys::VERSION),
+    #[cfg(feature = "nvgpu")]
+    ("nvgpu-channel", nvgpu_channel::VERSION),
+    #[cfg(feature = "nvgpu")]
+    ("nvmap", nvmap::VERSION),
+    #[cfg(feature = "nvrm")]
+    ("nvrm", ::nvrm::VERSION),
+];

@@ -7,9 +7,11 @@ use gpu_hal::ErrorCode;
 
 use crate::fault::Fault;
 use crate::wait::{Explain, OpenChannels, QueueState};
+#[cfg(feature = "reports")]
 use bundle::Event;
 
-pub(crate) mod bundle;
+#[cfg(feature = "reports")]
+mod bundle;
 pub(crate) mod decode;
 pub(crate) mod inspect;
 
@@ -46,12 +48,21 @@ impl Explain for Diagnosis {
         };
         fault.nearest = fault.address.and_then(|address| inspect::nearest(device, address));
         fault.grid = inspect::grid_of(device, &fault);
-        fault.bundle = bundle::automatic(device, Event::Fault { slot: queue.slot, fault: &fault });
+        #[cfg(feature = "reports")]
+        {
+            fault.bundle = bundle::automatic(device, Event::Fault { slot: queue.slot, fault: &fault });
+        }
         tracing::debug!(queue = queue.slot, %fault, log = ?fault.log, "channel group stopped");
         fault
     }
 
+    #[cfg(feature = "reports")]
     fn time_out(&self, queue: &QueueState, timeout: Duration, text: &str) -> Option<PathBuf> {
         bundle::automatic(&queue.device, Event::TimeOut { slot: queue.slot, timeout, text })
+    }
+
+    #[cfg(not(feature = "reports"))]
+    fn time_out(&self, _queue: &QueueState, _timeout: Duration, _text: &str) -> Option<PathBuf> {
+        None
     }
 }

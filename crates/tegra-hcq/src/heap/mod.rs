@@ -147,6 +147,7 @@ impl Heap {
     }
 
     /// GPU address and size in bytes of the memory of all timelines.
+    #[cfg(feature = "reports")]
     pub(crate) fn timelines_at(&self) -> (u64, u64) {
         (self.timelines[0].gpu_va(), timeline::BYTES)
     }

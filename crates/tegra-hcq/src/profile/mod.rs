@@ -11,6 +11,7 @@ use crate::grid::Dim3;
 
 pub(crate) mod clock;
 mod table;
+#[cfg(feature = "reports")]
 mod trace;
 
 /// What a queue was asked to do.
@@ -145,6 +146,7 @@ impl Profile {
     /// # Errors
     ///
     /// [`Error::File`](crate::error::Error::File) when the file cannot be written.
+    #[cfg(feature = "reports")]
     pub fn write_chrome_trace(&self, path: impl AsRef<std::path::Path>) -> crate::error::Result<()> {
         let path = path.as_ref();
         let io = |source| crate::error::Error::File { path: path.to_owned(), source };

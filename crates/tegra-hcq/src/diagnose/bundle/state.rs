@@ -5,6 +5,7 @@ use std::fs;
 use serde_json::{Map, Value, json};
 
 use super::{Contents, Event};
+use crate::adapter;
 use crate::wait::Health;
 
 fn hex(value: u64) -> String {
@@ -27,15 +28,22 @@ pub(super) fn versions(contents: &Contents<'_>) -> String {
     let program = program.as_deref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy());
     let driver: Map<String, Value> =
         properties.driver.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+    let own = [
+        ("tegra-hcq", env!("CARGO_PKG_VERSION")),
+        ("ampere-cmd", ampere_cmd::VERSION),
+        ("cubin", cubin::VERSION),
+        ("gpu-hal", gpu_hal::VERSION),
+        ("gpu-log", gpu_log::VERSION),
+    ];
+    let crates: Map<String, Value> = own
+        .iter()
+        .chain(adapter::VERSIONS)
+        .map(|(name, version)| ((*name).to_owned(), json!(version)))
+        .collect();
     pretty(&json!({
         "about": "Versions of the software, and the device's properties; 'driver' holds every number that \
                   GET_CHARACTERISTICS reports.",
-        "crates": {
-            "tegra-hcq": env!("CARGO_PKG_VERSION"),
-            "ampere-cmd": ampere_cmd::VERSION,
-            "cubin": cubin::VERSION,
-            "gpu-hal": gpu_hal::VERSION,
-        },
+        "crates": crates,
         "system": {
             "program": program,
             "architecture": std::env::consts::ARCH,
