@@ -1,4 +1,4 @@
-//! `cargo xtask check-headers` on headers of our own writing: right, wrong, incomplete, unreadable.
+//! Tests of `cargo xtask check-headers` with synthetic headers: correct, wrong, incomplete, not compilable.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A right nvmap header with two structs and two requests.
+/// A correct nvmap header with two structs and two requests.
 const RIGHT: &str = "
 #include <linux/ioctl.h>
 #include <linux/types.h>
@@ -17,7 +17,7 @@ struct nvmap_heap_size { __u32 heap; __u64 size; };
 #define NVMAP_IOC_GET_HEAP_SIZE _IOR('N', 26, struct nvmap_heap_size)
 ";
 
-/// Whether a C compiler is there; says aloud that a test is skipped if not.
+/// Returns whether a C compiler is available; otherwise prints that the test is skipped.
 fn compiler() -> bool {
     let there = Command::new("cc").arg("--version").output().is_ok_and(|output| output.status.success());
     if !there {

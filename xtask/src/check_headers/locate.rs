@@ -1,7 +1,7 @@
 //! Finds the headers under the folder that the user names.
 //!
-//! Sources of a release hold them under `nvgpu/` and `nvidia-oot/` (r36) or under `kernel/nvgpu` and
-//! `kernel/nvidia` (r35); installed headers lie in one folder.
+//! The sources of a release contain them under `nvgpu/` and `nvidia-oot/` (r36), or under `kernel/nvgpu` and
+//! `kernel/nvidia` (r35); installed headers are in one folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use nvgpu_sys::headers;
 
 use crate::UsageError;
 
-/// Deepest folder that is searched, counted from the one named.
+/// Maximum depth of the search.
 const DEPTH: usize = 24;
 
-/// The file of each header of `headers::ALL`, in that order.
+/// Returns the file of each header of `headers::ALL`, in that order.
 pub(super) fn headers(root: &Path) -> Result<Vec<Option<PathBuf>>> {
     let root = fs::canonicalize(root).with_context(|| format!("resolving {}", root.display()))?;
     let names: Vec<&str> = headers::ALL.iter().map(|header| file_name(header.path)).collect();
@@ -34,11 +34,11 @@ pub(super) fn headers(root: &Path) -> Result<Vec<Option<PathBuf>>> {
     Ok(found)
 }
 
-/// Gathers every file of one of these names; links are not followed.
+/// Collects all files with one of these names, without following links.
 fn collect(folder: &Path, names: &[&str], depth: usize, files: &mut Vec<PathBuf>) -> Result<()> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
-        // What the user may not read below the folder does not hold the headers they mean.
+        // An unreadable folder below the root does not contain the headers.
         Err(_) if depth > 0 => return Ok(()),
         Err(error) => return Err(error).with_context(|| format!("reading {}", folder.display())),
     };
@@ -55,10 +55,10 @@ fn collect(folder: &Path, names: &[&str], depth: usize, files: &mut Vec<PathBuf>
     Ok(())
 }
 
-/// The file that is most likely meant: at the path of the release, else in some `uapi/linux`, else
-/// directly in the folder or in its `linux`; of several, the one with the shortest path.
+/// Returns the most likely file: at the path of the release, else in a folder `uapi/linux`, else directly in
+/// the root or in its folder `linux`; among several, the one with the shortest path.
 ///
-/// A header of the same name elsewhere is another one: `nvidia-oot/include/linux/nvmap.h` is the
+/// A header with the same name elsewhere is a different one: `nvidia-oot/include/linux/nvmap.h` is the
 /// kernel's own.
 fn best(root: &Path, path: &str, files: &[PathBuf]) -> Option<PathBuf> {
     let name = file_name(path);
@@ -81,7 +81,7 @@ fn best(root: &Path, path: &str, files: &[PathBuf]) -> Option<PathBuf> {
         .map(|(_, _, file)| file.clone())
 }
 
-/// The last part of a header's path.
+/// Returns the file name of a path.
 fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }

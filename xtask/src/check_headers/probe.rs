@@ -1,4 +1,4 @@
-//! Asks a C compiler about a header.
+//! Queries about a header, answered by a C compiler.
 //!
 //! The probe is translated to assembler text, never linked or run, so that a compiler for another
 //! machine answers as well: each answer is a constant of the C program that inline assembler puts
@@ -16,12 +16,12 @@ use tempfile::TempDir;
 
 use crate::UsageError;
 
-/// What marks an answer in the assembler text.
+/// Marker of an answer in the assembler text.
 const MARK: &str = "->check-headers";
-/// What stands for the file in errors about a question; its number stands for the line.
+/// File name in compiler errors about a question; the line is the number of the question.
 const QUESTION: &str = "question";
 
-/// One thing to ask about a header, by its C names.
+/// A query about a header, by C names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Question {
     /// The size of a struct.
@@ -29,7 +29,7 @@ pub(super) enum Question {
         /// The struct.
         of: &'static str,
     },
-    /// Where in a struct a field lies.
+    /// Offset and size of a field.
     Place {
         /// The struct.
         of: &'static str,
@@ -60,7 +60,7 @@ impl fmt::Display for Question {
     }
 }
 
-/// What is known about a question.
+/// The answer to a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// A size in bytes or the value of a macro.
@@ -72,9 +72,9 @@ pub(super) enum Answer {
         /// Size.
         size: u64,
     },
-    /// The field is a bit-field: C has no way to ask for its place.
+    /// The field is a bit-field, whose offset C cannot express.
     BitField,
-    /// The header has no such thing.
+    /// The header does not declare it.
     Absent,
 }
 
@@ -92,17 +92,17 @@ impl Answer {
     }
 }
 
-/// For whom a header is compiled.
+/// The consumer for which a header is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum View {
     /// A program.
     User,
-    /// The kernel itself, which also knows the structs of 32-bit programs.
+    /// The kernel, which also sees the structs of 32-bit programs.
     Kernel,
 }
 
 impl View {
-    /// The macros that say so.
+    /// Returns the macros that select the view.
     fn macros(self) -> &'static [&'static str] {
         match self {
             Self::User => &[],
@@ -111,16 +111,16 @@ impl View {
     }
 }
 
-/// A C compiler that was tried and works.
+/// A working C compiler.
 pub(super) struct Compiler {
     program: String,
     options: Vec<String>,
-    /// Holds the probe, its translation and, as `linux`, the folder of a header outside a `linux`.
+    /// Contains the probe, its translation and, as link `linux`, the folder of a header outside a `linux`.
     scratch: TempDir,
 }
 
 impl Compiler {
-    /// Tries `command`: a program and options for it.
+    /// Checks `command`: a program and its options.
     pub(super) fn new(command: &str) -> Result<Self> {
         let mut words = command.split_whitespace().map(str::to_owned);
         let program = words
@@ -147,14 +147,14 @@ impl Compiler {
             ))
             .into()),
             _ => Err(UsageError(format!(
-                "{command} does not answer as a C compiler does; name gcc or clang with --cc"
+                "{command} does not behave like a C compiler; name gcc or clang with --cc"
             ))
             .into()),
         }
     }
 
-    /// Asks about the header at `path`: one answer per question, or the compiler's first error if it
-    /// cannot read the header at all.
+    /// Answers questions about the header at `path`, in order. Returns the compiler's first error if the header
+    /// does not compile.
     pub(super) fn ask(
         &self,
         path: &Path,
@@ -165,8 +165,8 @@ impl Compiler {
         arguments.extend(view.macros().iter().map(OsString::from));
         let mut answers = vec![Answer::Absent; questions.len()];
         let mut open: Vec<usize> = (0..questions.len()).collect();
-        // Something that is not there fails the whole probe. The compiler names the questions that it
-        // cannot answer; the others are asked again without them.
+        // A name that does not exist fails the whole probe. The errors name the unanswered questions; the
+        // loop repeats the probe without them.
         loop {
             let asked: Vec<Question> = open.iter().map(|index| questions[*index]).collect();
             match self.ask_exactly(&asked, &arguments)? {
@@ -188,7 +188,7 @@ impl Compiler {
                 }
             }
         }
-        // A compiler whose errors name no question: is it the header, or one question after the other?
+        // The errors name no question: check the header alone, then each question separately.
         if let Err(errors) = self.ask_exactly(&[], &arguments)? {
             return Ok(Err(first_error(&errors)));
         }
@@ -200,7 +200,7 @@ impl Compiler {
         Ok(Ok(answers))
     }
 
-    /// Asks questions that all have answers, or returns the compiler's errors.
+    /// Answers all questions with one probe, or returns the compiler's errors.
     fn ask_exactly(
         &self,
         questions: &[Question],
@@ -217,7 +217,7 @@ impl Compiler {
                     format!("sizeof(((struct {of} *)0)->{field})"),
                     "",
                 ),
-                // Arithmetic promotes a bit-field to something that has a size.
+                // Arithmetic promotes a bit-field to a type with a size.
                 Question::Bits { of, field } => {
                     (String::new(), format!("sizeof(+((struct {of} *)0)->{field})"), "0".to_owned(), "")
                 }
@@ -225,7 +225,7 @@ impl Compiler {
                     (format!("#ifdef {name}\n"), (*name).to_owned(), "0".to_owned(), "#endif\n")
                 }
             };
-            // Errors then name the question instead of a line of the probe.
+            // Errors then name the question instead of the line of the probe.
             writeln!(body, "{condition}#line {} \"{QUESTION}\"", index + 1)?;
             writeln!(body, "{} {}", say(first, &value), say(second, &extent))?;
             body.push_str(end);
@@ -240,12 +240,12 @@ impl Compiler {
             (Question::Bits { .. }, &[Some(_), Some(_)]) => Ok(Answer::BitField),
             (Question::Macro { .. }, &[None, None]) => Ok(Answer::Absent),
             (_, &[Some(value), Some(_)]) => Ok(Answer::Number(value)),
-            _ => bail!("{} left the answer about {question} out of its output", self.program),
+            _ => bail!("the output of {} lacks the answer about {question}", self.program),
         };
         questions.iter().zip(values.chunks_exact(2)).map(answer).collect::<Result<_>>().map(Ok)
     }
 
-    /// The options that make the compiler read the header at `path` and find its neighbours.
+    /// Returns the options to include the header at `path` and find the headers next to it.
     fn arguments(&self, path: &Path) -> Result<Vec<OsString>> {
         let folder = path.parent().with_context(|| format!("{} has no folder", path.display()))?;
         let include_root = match folder.parent() {
@@ -265,20 +265,20 @@ impl Compiler {
             "stddef.h".into(),
             "-include".into(),
             path.into(),
-            // After the system's folders: a kernel tree has its own, unfit linux/types.h.
+            // After the system folders: a kernel tree has a linux/types.h that is not for user space.
             "-idirafter".into(),
             include_root.into(),
         ])
     }
 
-    /// Translates a probe to assembler text, or returns the compiler's errors.
+    /// Compiles a probe to assembler text, or returns the compiler's errors.
     fn translate(&self, source: &str, arguments: &[OsString]) -> Result<Result<String, String>> {
         let input = self.scratch.path().join("probe.c");
         let output = self.scratch.path().join("probe.s");
         fs::write(&input, source).context("writing the probe")?;
         let run = Command::new(&self.program)
             .args(&self.options)
-            // Words that the kernel's headers use and the kernel's build takes out on installation.
+            // Annotations in kernel headers, which the kernel's build removes on installation.
             .args(["-D__user=", "-D__packed=__attribute__((packed))", "-std=gnu11", "-O0", "-w", "-S"])
             .args(arguments)
             .arg("-o")
@@ -307,24 +307,24 @@ impl Compiler {
     }
 }
 
-/// A statement that leaves a line with a constant in the assembler text.
+/// Returns a statement that emits a constant into the assembler text.
 fn say(index: usize, value: &str) -> String {
     format!("__asm__ volatile(\"\\n.ascii \\\"{MARK} {index} %0\\\"\" : : \"i\"((unsigned long)({value})));")
 }
 
-/// A C program of these statements.
+/// Returns a C program with these statements.
 fn probe(includes: &str, body: &str) -> String {
     format!("{includes}void probe(void)\n{{\n{body}}}\n")
 }
 
-/// The first `count` values in the assembler text, by index.
+/// Returns the first `count` values in the assembler text, by index.
 fn values(assembler: &str, count: usize) -> Vec<Option<u64>> {
     let mut values = vec![None; count];
     for line in assembler.lines() {
         let Some((_, answer)) = line.split_once(MARK) else { continue };
         let mut words = answer.trim_end_matches('"').split_whitespace();
         let index = words.next().and_then(|word| word.parse::<usize>().ok());
-        // Some machines write a constant with punctuation before it.
+        // Some assemblers prefix a constant with punctuation.
         let value = words.next().and_then(|word| word.trim_start_matches(['$', '#']).parse().ok());
         if let Some(place) = index.and_then(|index| values.get_mut(index)) {
             *place = value;
@@ -333,14 +333,14 @@ fn values(assembler: &str, count: usize) -> Vec<Option<u64>> {
     values
 }
 
-/// The first line that says what is wrong.
+/// Returns the first error line.
 fn first_error(errors: &str) -> String {
     let mut lines = errors.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.clone().find(|line| line.contains("error"));
     first.or_else(|| lines.next()).unwrap_or("no reason given").to_owned()
 }
 
-/// The questions that errors are about, counted from 0: `question:3:17: error: ...`, and macros that a
+/// Returns the indexes of the questions in the errors: `question:3:17: error: ...`, and macros that a
 /// question used.
 fn failed_questions(errors: &str) -> BTreeSet<usize> {
     let mut failed = BTreeSet::new();

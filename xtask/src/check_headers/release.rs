@@ -1,10 +1,9 @@
-//! Which release a set of headers looks like.
+//! Identifies the release of a set of headers.
 //!
-//! The interface names no version, so what is there has to say it. Read off the public headers:
-//! between r32.7 and r34 came remapping, buffer metadata and scheduling domains; r34 and r35 have the
-//! same requests; between r35 and r36 came subcontexts created on request, shared TSGs, NUMA nodes in
-//! nvmap and the submit resources mapped for the GPU. From r36.2 to r36.4.3 the five headers did not
-//! change, so these releases cannot be told apart.
+//! The headers contain no version, so the release is derived from their declarations. Between r32.7 and r34, NVIDIA
+//! added remapping, buffer metadata and scheduling domains. r34 and r35 have the same requests. Between r35 and r36, it
+//! added explicit subcontexts, shared TSGs, NUMA nodes in nvmap and GPU mappings of the submit resources. The five
+//! headers are identical from r36.2 to r36.4.3, so these releases cannot be distinguished.
 
 use nvgpu_sys::{address_space, channel, ctrl, tsg};
 
@@ -19,7 +18,7 @@ pub(super) struct Last {
     pub(super) number: u32,
 }
 
-/// The highest request numbers that stand in a header of this path.
+/// Returns the macros with the highest request numbers in the header at this path.
 pub(super) fn last_of(path: &str) -> &'static [Last] {
     match path.rsplit('/').next() {
         Some("nvgpu-ctrl.h") => &[Last { name: "NVGPU_GPU_IOCTL_LAST", number: ctrl::LAST }],
@@ -50,20 +49,20 @@ const SINCE_R36: [Question; 6] = [
     Question::Place { of: "nvmap_alloc_handle", field: "numa_nid" },
 ];
 
-/// What the headers look like, and why.
+/// The identified release, with its evidence.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
     /// One phrase.
     pub(super) looks_like: &'static str,
-    /// What is there of the things that tell releases apart.
+    /// Distinguishing declarations that are present.
     pub(super) has: Vec<String>,
-    /// What is not.
+    /// Distinguishing declarations that are absent.
     pub(super) lacks: Vec<String>,
     /// Families with requests above the highest number of the tables.
     pub(super) beyond: Vec<String>,
 }
 
-/// Judges the rows of all headers that were found and read.
+/// Identifies the release from the rows of all headers that were read.
 pub(super) fn judge(rows: &[&Row]) -> Verdict {
     let find = |question: &Question| rows.iter().find(|row| row.question == *question);
     let mut has = Vec::new();
@@ -106,7 +105,7 @@ pub(super) fn judge(rows: &[&Row]) -> Verdict {
     } else if equal && r36_present > 0 {
         "r36 (r36.2 to r36.4.3 have the same headers)"
     } else if r36_absent == 0 && r36_present > 0 {
-        "r36 or newer, changed against r36.4.3"
+        "r36 or newer, with differences from r36.4.3"
     } else if r36_present == 0 && r36_absent > 0 && r34_absent == 0 && r34_present > 0 {
         "older than r36: r34 or r35"
     } else if r36_present == 0 && r36_absent > 0 && r34_present == 0 && r34_absent > 0 {
@@ -151,7 +150,7 @@ mod tests {
         assert_eq!(verdict(true, true, 24).beyond, ["NVGPU_TSG_IOCTL_LAST is 24, not 21"]);
         assert_eq!(verdict(true, false, 16).looks_like, "older than r36: r34 or r35");
         assert_eq!(verdict(false, false, 11).looks_like, "older than r34");
-        assert_eq!(verdict(false, true, 21).looks_like, "r36 or newer, changed against r36.4.3");
+        assert_eq!(verdict(false, true, 21).looks_like, "r36 or newer, with differences from r36.4.3");
     }
 
     #[test]

@@ -10,28 +10,28 @@ use serde_json::{Value, json};
 use super::probe::{Answer, Question};
 use super::release;
 
-/// One thing that both sides may know.
+/// One compared item.
 pub(super) struct Row {
-    /// What it is.
+    /// The item.
     pub(super) question: Question,
     /// The tables' answer.
     pub(super) ours: Answer,
     /// The compiler's answer.
     pub(super) theirs: Answer,
-    /// Whether a difference is drift; else the row only helps to tell the release.
+    /// Whether a difference is drift; otherwise the row only serves to identify the release.
     pub(super) compared: bool,
 }
 
-/// How the two answers relate.
+/// Result of a comparison.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Status {
     /// Equal.
     Ok,
-    /// Different: programs built on the tables misread the kernel, or it refuses them.
+    /// Different: programs that use the tables misinterpret the kernel, or the kernel rejects their requests.
     Drift,
     /// The release does not have it.
     Absent,
-    /// The release has it as a bit-field, whose place a C compiler does not tell.
+    /// A bit-field in the release, whose offset a C compiler cannot report.
     Unchecked,
 }
 
@@ -48,7 +48,7 @@ impl Status {
 }
 
 impl Row {
-    /// How the two answers relate.
+    /// Result of a comparison.
     pub(super) fn status(&self) -> Status {
         match self.theirs {
             Answer::Absent => Status::Absent,
@@ -58,7 +58,7 @@ impl Row {
         }
     }
 
-    /// An answer for people: a size, a place or a code.
+    /// Formats an answer: a size, a place or a code.
     fn show(&self, answer: Answer) -> String {
         match (answer, self.question) {
             (Answer::Absent, _) => "-".to_owned(),
@@ -70,11 +70,11 @@ impl Row {
     }
 }
 
-/// What became of one header.
+/// Result for one header.
 pub(super) enum Outcome {
     /// Its rows.
     Compared(Vec<Row>),
-    /// It does not compile: the compiler's first error.
+    /// The header does not compile; contains the compiler's first error.
     Unread(String),
 }
 
@@ -84,7 +84,7 @@ pub(super) struct HeaderReport {
     pub(super) header: &'static str,
     /// Where it was found.
     pub(super) path: Option<PathBuf>,
-    /// What became of it.
+    /// Result.
     pub(super) outcome: Outcome,
 }
 
@@ -96,7 +96,7 @@ pub(super) struct Report {
     pub(super) headers: Vec<HeaderReport>,
 }
 
-/// How many rows have which status.
+/// Number of rows by status.
 #[derive(Default)]
 pub(super) struct Counts {
     /// Equal.
@@ -121,7 +121,7 @@ impl Report {
         })
     }
 
-    /// How many rows have which status.
+    /// Number of rows by status.
     pub(super) fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         for (_, row) in self.rows().filter(|(_, row)| row.compared) {
@@ -135,7 +135,7 @@ impl Report {
         counts
     }
 
-    /// A header that was found and does not compile, with the compiler's reason.
+    /// Returns a header that does not compile, with the compiler's error.
     pub(super) fn unread(&self) -> Option<(&Path, &str)> {
         self.headers.iter().find_map(|header| match (&header.path, &header.outcome) {
             (Some(path), Outcome::Unread(reason)) => Some((path.as_path(), reason.as_str())),
@@ -148,7 +148,7 @@ impl Report {
         self.headers.iter().filter(|header| header.path.is_none()).map(|header| header.header).collect()
     }
 
-    /// Prints the comparison; a reader that went away is no error.
+    /// Prints the comparison; a closed output pipe is not an error.
     pub(super) fn print(&self, as_json: bool, differences: bool) -> Result<()> {
         let text = if as_json {
             format!("{}\n", serde_json::to_string_pretty(&self.json())?)
@@ -161,7 +161,7 @@ impl Report {
         }
     }
 
-    /// The release that the headers found look like.
+    /// Identifies the release of the headers.
     fn verdict(&self) -> release::Verdict {
         let found: Vec<&Row> =
             self.rows().filter(|(header, _)| header.path.is_some()).map(|(_, row)| row).collect();
