@@ -40,7 +40,12 @@ struct Options {
     #[command(flatten)]
     common: Common,
     /// A kernel argument, in order
-    #[arg(long = "arg", value_name = "TYPE:VALUE", help = format!("A kernel argument, in order: {FORMS}"), allow_hyphen_values = true)]
+    #[arg(
+        long = "arg",
+        value_name = "TYPE:VALUE",
+        help = format!("A kernel argument, in order: {FORMS}"),
+        allow_hyphen_values = true
+    )]
     arguments: Vec<Argument>,
 }
 

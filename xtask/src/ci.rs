@@ -1,5 +1,5 @@
-//! `cargo xtask ci`: format, source rules, lints, generated files, features, tests, documentation, headers, licences, and
-//! the tests once more on arm64.
+//! `cargo xtask ci`: format, source rules, lints, generated files, features, tests, documentation, headers, licences,
+//! and the tests once more on arm64.
 
 use std::path::Path;
 use std::process::Command;

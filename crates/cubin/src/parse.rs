@@ -9,9 +9,9 @@
 //! | `.nv.info[.K]` | attributes |
 //! | `.nv.global.init`, `.nv.global` | variables |
 //!
-//! `sh_info` of a code section contains the number of registers in bits 24 to 31, and the entry symbol below. Bits 20 to
-//! 26 of its `sh_flags` are the number of barriers; in ABI version 8 that is an attribute. `sh_info` of any other section
-//! of a kernel is the index of the kernel's code section.
+//! `sh_info` of a code section contains the number of registers in bits 24 to 31, and the entry symbol below. Bits 20
+//! to 26 of its `sh_flags` are the number of barriers; in ABI version 8 that is an attribute. `sh_info` of any other
+//! section of a kernel is the index of the kernel's code section.
 
 use alloc::string::{String, ToString};
 use alloc::vec;

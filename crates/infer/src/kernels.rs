@@ -275,7 +275,8 @@ impl Kernels {
         elementwise(steps, &self.conv2d, elements, &arguments)
     }
 
-    /// Pools planes of `rows` x `columns` in windows of `size` x `size`; rows and columns that fill no window are left out.
+    /// Pools planes of `rows` x `columns` in windows of `size` x `size`; rows and columns that fill no window are
+    /// left out.
     ///
     /// [`Error::Window`] is returned if the window does not fit the plane.
     ///

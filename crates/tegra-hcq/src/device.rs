@@ -1,7 +1,7 @@
 //! The device: one opened GPU and its memory.
 //!
-//! A [`Device`] is a handle that is cheap to clone. Buffers, programs and queues keep alive what they need of it, so they
-//! may be dropped in any order. The modules of queues, graphs, signals, recovery and bundles add their methods.
+//! A [`Device`] is a handle that is cheap to clone. Buffers, programs and queues keep alive what they need of it, so
+//! they may be dropped in any order. The modules of queues, graphs, signals, recovery and bundles add their methods.
 
 use core::ptr::NonNull;
 use std::sync::Arc;

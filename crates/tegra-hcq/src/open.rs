@@ -23,8 +23,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`] if device, permission or a feature of its driver is missing; the text says which, and the cure.
-    /// [`Error::NoDriver`] if the library was built without the driver, [`Error::NoSoftwareOrin`] without the
+    /// [`Error::Driver`] if device, permission or a feature of its driver is missing; the text says which, and the
+    /// cure. [`Error::NoDriver`] if the library was built without the driver, [`Error::NoSoftwareOrin`] without the
     /// software Orin. [`Error::UnknownChip`] if the GPU belongs to an unknown generation.
     pub fn open(kind: DeviceKind) -> Result<Self> {
         match kind {

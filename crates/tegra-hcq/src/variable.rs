@@ -57,7 +57,8 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// When there is none, naming those there are; [`Error::Range`](crate::Error::Range) when it does not consist of whole `T`.
+    /// When there is none, naming those there are; [`Error::Range`](crate::Error::Range) when it does not consist of
+    /// whole `T`.
     pub fn variable<T: Pod>(&self, name: &str) -> Result<Variable<T>> {
         let code = self.loaded();
         let found = code.globals.binary_search_by(|global| global.name.as_str().cmp(name));

@@ -1,9 +1,9 @@
 //! The thread that waits on behalf of futures.
 //!
-//! One thread per device, started when a future has to wait for the first time. It watches the timelines for all futures
-//! and wakes those whose work has ended. It waits as a queue does (`wait.rs`): it spins for a moment, then yields, then
-//! sleeps in the kernel until the GPU reports something, in bounded slices. Without a waiting future it sleeps. It holds
-//! queues by weak references only, so it keeps no device alive, and it ends with the device.
+//! One thread per device, started when a future has to wait for the first time. It watches the timelines for all
+//! futures and wakes those whose work has ended. It waits as a queue does (`wait.rs`): it spins for a moment, then
+//! yields, then sleeps in the kernel until the GPU reports something, in bounded slices. Without a waiting future it
+//! sleeps. It holds queues by weak references only, so it keeps no device alive, and it ends with the device.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

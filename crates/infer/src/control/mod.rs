@@ -1,9 +1,9 @@
 //! A control loop with a neural network in it, as robots run it a thousand times a second.
 //!
-//! Three masses on three axes follow a point that moves on a circle. Each cycle measures, runs the network, adds its output
-//! to that of a PID controller, smooths the sum and accelerates the masses. The network is a recorded graph: the CPU stores
-//! twelve numbers in a buffer that the GPU reads in place, replays the graph, and reads four numbers from the buffer that
-//! the GPU has written. A cycle makes no system call and no allocation.
+//! Three masses on three axes follow a point that moves on a circle. Each cycle measures, runs the network, adds its
+//! output to that of a PID controller, smooths the sum and accelerates the masses. The network is a recorded graph:
+//! the CPU stores twelve numbers in a buffer that the GPU reads in place, replays the graph, and reads four numbers
+//! from the buffer that the GPU has written. A cycle makes no system call and no allocation.
 //!
 //! The network's weights are random. It computes as much as a trained one; its output has little influence.
 

@@ -66,8 +66,8 @@ impl Cnn {
     ///
     /// # Errors
     ///
-    /// [`Error::Shape`] or [`Error::Convolution`] if the weights have other shapes than [`CnnWeights`] says; an error of
-    /// the device if there is no memory left.
+    /// [`Error::Shape`] or [`Error::Convolution`] if the weights have other shapes than [`CnnWeights`] says; an error
+    /// of the device if there is no memory left.
     pub fn new(device: &Device, weights: &CnnWeights, batch: usize) -> Result<Self> {
         let [_, c1, c2] = CHANNELS;
         for (conv, shape) in weights.convs.iter().zip(shapes()) {

@@ -49,8 +49,8 @@ impl Mlp {
     ///
     /// # Errors
     ///
-    /// [`Error::NoLayers`] if there are no layers, [`Error::Shape`] if they do not fit each other; an error of the device
-    /// if there is no memory left.
+    /// [`Error::NoLayers`] if there are no layers, [`Error::Shape`] if they do not fit each other; an error of the
+    /// device if there is no memory left.
     pub fn new(device: &Device, weights: MlpWeights, rows: usize) -> Result<Self> {
         check(&weights)?;
         let layers = weights.layers.iter().map(|layer| Linear::new(device, layer)).collect::<Result<_>>()?;
@@ -99,8 +99,8 @@ impl Model for Mlp {
     }
 }
 
-/// An [`Mlp`] whose weights and layer inputs are rounded to halves; sums have 32 bits. Two launches per layer: the first
-/// one rounds.
+/// An [`Mlp`] whose weights and layer inputs are rounded to halves; sums have 32 bits. Two launches per layer: the
+/// first one rounds.
 #[derive(Debug)]
 pub struct HalfMlp {
     kernels: Kernels,
@@ -116,8 +116,8 @@ impl HalfMlp {
     ///
     /// # Errors
     ///
-    /// [`Error::NoLayers`] if there are no layers, [`Error::Shape`] if they do not fit each other; an error of the device
-    /// if there is no memory left.
+    /// [`Error::NoLayers`] if there are no layers, [`Error::Shape`] if they do not fit each other; an error of the
+    /// device if there is no memory left.
     pub fn new(device: &Device, weights: MlpWeights, rows: usize) -> Result<Self> {
         check(&weights)?;
         let layers = weights.layers.iter().map(|layer| HalfLinear::new(device, layer));

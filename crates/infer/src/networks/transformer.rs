@@ -142,8 +142,8 @@ impl TransformerBlock {
     ///
     /// # Errors
     ///
-    /// [`Error::Heads`] if the heads do not divide the width, [`Error::Shape`] or [`Error::Length`] if the weights belong
-    /// to another width; an error of the device if there is no memory left.
+    /// [`Error::Heads`] if the heads do not divide the width, [`Error::Shape`] or [`Error::Length`] if the weights
+    /// belong to another width; an error of the device if there is no memory left.
     pub fn new(device: &Device, weights: &BlockWeights, shape: Shape) -> Result<Self> {
         let Shape { heads, width, .. } = shape;
         if heads == 0 || !width.is_multiple_of(heads) {

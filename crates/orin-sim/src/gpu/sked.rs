@@ -12,7 +12,7 @@
 //! | SCHEDULE | when the grid starts, unless it is cached | cached |
 //! | PREFETCH_SCHEDULE | immediately, unless it is cached | cached |
 //! | INVALIDATE | no | not cached |
-//! | INVALIDATE_COPY_SCHEDULE, INVALIDATE_PREFETCH_COPY_SCHEDULE | immediately | not cached: the grid has its own copy |
+//! | INVALIDATE_COPY_SCHEDULE, INVALIDATE_PREFETCH_COPY_SCHEDULE | at once | not cached: the grid has a copy |
 //!
 //! So a descriptor that is rewritten in place and scheduled again without INVALIDATE runs with its old contents. A
 //! dependent descriptor with PREFETCH is cached when the previous grid starts. The cache size of a board is unknown;

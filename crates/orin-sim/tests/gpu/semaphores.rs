@@ -266,7 +266,8 @@ fn the_older_methods_acquire_release_and_reduce() {
         let mut ring = rig.channel(7, 8);
         rig.semaphores.store(0, 1);
         ring.submit(&execute_old(0, 2, word));
-        let blocked = |activity: &Activity| matches!(activity, Activity::WaitingForSemaphore { condition, .. } if *condition == operation);
+        let waits = |condition: &str| condition == operation;
+        let blocked = |activity: &Activity| matches!(activity, Activity::WaitingForSemaphore { condition, .. } if waits(condition));
         rig.wait_activity(7, blocked);
     }
     // No operation, several operation bits, and an undefined reduction.

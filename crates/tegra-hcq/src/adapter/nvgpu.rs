@@ -72,8 +72,8 @@ fn properties(gpu: &Gpu) -> Properties {
     }
 }
 
-/// The numbers of the driver's characteristics under their names in the driver's header, without text and padding. Signed
-/// numbers are negative where the driver reports "none".
+/// The numbers of the driver's characteristics under their names in the driver's header, without text and padding.
+/// Signed numbers are negative where the driver reports "none".
 fn driver_fields(raw: &nvgpu_sys::ctrl::Characteristics) -> Vec<(&'static str, i64)> {
     let bytes = raw.as_bytes();
     let is_text = |name: &str| name == "chipname" || name.starts_with("pad") || name.starts_with("reserved");

@@ -136,8 +136,8 @@ fn silent<T: Default>(what: &str, error: &nvrm::Error) -> T {
     T::default()
 }
 
-/// The error code of an Xid. The numbers are those of nvgpu's notifier, except for copy engines and for a context-switch
-/// time-out.
+/// The error code of an Xid. The numbers are those of nvgpu's notifier, except for copy engines and for a
+/// context-switch time-out.
 fn code(xid: u32) -> ErrorCode {
     match xid {
         109 => ErrorCode::IdleTimeout,

@@ -119,8 +119,8 @@ pub struct Fault {
     pub kind: FaultKind,
     /// What the error notifier says.
     pub notifier: ErrorCode,
-    /// Address of the access, where driver or log tell: of an MMU fault, that of the page of 4 KiB; of an access outside
-    /// of shared memory, one inside of that.
+    /// Address of the access, where driver or log tell: of an MMU fault, that of the page of 4 KiB; of an access
+    /// outside of shared memory, one inside of that.
     pub address: Option<u64>,
     /// Type of the MMU fault and of the access, where driver or log tell: `("invalid pte", "virt read")`.
     pub access: Option<(String, String)>,

@@ -108,8 +108,8 @@ impl Heap {
         DeviceId(core::ptr::from_ref(self).addr())
     }
 
-    /// Copies from GPU address `va` to `target` by the copy engine, if that is faster than loads by the CPU. Nothing may
-    /// write the memory meanwhile. Returns `false` if nothing was copied.
+    /// Copies from GPU address `va` to `target` by the copy engine, if that is faster than loads by the CPU. Nothing
+    /// may write the memory meanwhile. Returns `false` if nothing was copied.
     pub(crate) fn read_out(&self, purpose: MemoryUse, va: u64, target: &mut [u8]) -> bool {
         let Some(least) = self.driver.reads_by_engine_from() else { return false };
         if purpose != MemoryUse::Device || target.len() < least {

@@ -1,7 +1,7 @@
 //! Reading the GPU's own memory by the copy engine.
 //!
-//! Where a GPU has memory of its own the CPU sees it through the PCIe bus, and each load is a round trip: 0.5 GB/s
-//! on an H200. The copy engine brings the same bytes to memory of the machine at 55 GB/s, from where the CPU copies them
+//! Where a GPU has memory of its own the CPU sees it through the PCIe bus, and each load is a round trip: 0.5 GB/s on
+//! an H200. The copy engine brings the same bytes to memory of the machine at 55 GB/s, from where the CPU copies them
 //! on, piece by piece, while the engine fetches the next ones. All of that has a channel of its own, if need be on a
 //! copy engine of its own, so it waits for no queue.
 
@@ -103,8 +103,8 @@ impl Readout {
                 fetched += 1;
             }
             self.wait(before + index as u64 + 1)?;
-            // SAFETY: the bytes have landed, as the semaphore says, and nothing is fetched to their place before the next
-            // piece; `target` is ordinary memory.
+            // SAFETY: the bytes have landed, as the semaphore says, and nothing is fetched to their place before the
+            // next piece; `target` is ordinary memory.
             unsafe {
                 let source = self.landing.cpu().as_ptr().add(index % PIECES * PIECE);
                 if total >= streaming::WORTH {
@@ -125,7 +125,8 @@ impl Readout {
         })
     }
 
-    /// Submits commands, with a release of the next value behind them. At most [`PIECES`] submissions are not waited for.
+    /// Submits commands, with a release of the next value behind them. At most [`PIECES`] submissions are not waited
+    /// for.
     fn submit(
         &mut self,
         commands: impl FnOnce(&mut Encoder<&mut SliceSink<'_>>) -> core::result::Result<(), ampere_cmd::Error>,
@@ -143,7 +144,8 @@ impl Readout {
             timestamp: false,
         })?;
         let len = sink.len();
-        // SAFETY: the words' place lies inside the memory, aligned to 4; the submission that had it has been waited for.
+        // SAFETY: the words' place lies inside the memory, aligned to 4; the submission that had it has been waited
+        // for.
         unsafe {
             let target = self.commands.cpu().as_ptr().add(place * 4);
             volatile::store(target, bytemuck::cast_slice(&words[..len]));

@@ -1,9 +1,9 @@
 //! Programs: compiled kernels in GPU memory, ready to launch.
 //!
-//! Loading a cubin copies its image into one allocation and prepares for each kernel what does not change from launch to
-//! launch: a template of the launch descriptor (QMD) and of constant bank 0. Bank 0 begins with words that NVIDIA's
-//! compiler expects of the driver (block and grid size, window addresses, stack pointer); the parameters follow. See
-//! `descriptor`.
+//! Loading a cubin copies its image into one allocation and prepares for each kernel what does not change from launch
+//! to launch: a template of the launch descriptor (QMD) and of constant bank 0. Bank 0 begins with words that
+//! NVIDIA's compiler expects of the driver (block and grid size, window addresses, stack pointer); the parameters
+//! follow. See `descriptor`.
 
 use core::fmt;
 use std::sync::{Arc, Mutex};

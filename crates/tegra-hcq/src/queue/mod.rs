@@ -1,10 +1,10 @@
 //! Queues: in-order streams of launches, copies and signals.
 //!
-//! A queue owns a compute and a copy channel on one TSG, a pushbuffer ring for each, a ring of launch
-//! records and a timeline. Its calls encode into a batch; `submit` closes it with a release of the next
-//! timeline value, writes a GPFIFO entry (two for a queue that sleeps) and rings the doorbell. Once warm, neither makes a system call
-//! or allocates: all rings, the batch and the record of what is in flight have a fixed size, and a full
-//! ring makes the call wait for the oldest submission.
+//! A queue owns a compute and a copy channel on one TSG, a pushbuffer ring for each, a ring of launch records and a
+//! timeline. Its calls encode into a batch; `submit` closes it with a release of the next timeline value, writes a
+//! GPFIFO entry (two for a queue that sleeps) and rings the doorbell. Once warm, neither makes a system call or
+//! allocates: all rings, the batch and the record of what is in flight have a fixed size, and a full ring makes the
+//! call wait for the oldest submission.
 //!
 //! Everything runs in the order of the calls: launches that follow each other in a batch are chained, other
 //! steps are separated by wait-for-idle, and a batch for one engine first acquires the last value that the
@@ -97,7 +97,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// When [`MAX_QUEUES`](crate::MAX_QUEUES) are open, when the driver refuses a step, or when the GPU does not answer.
+    /// When [`MAX_QUEUES`](crate::MAX_QUEUES) are open, when the driver refuses a step, or when the GPU does not
+    /// answer.
     pub fn queue(&self) -> Result<Queue> {
         self.queue_with(&QueueOptions::default())
     }

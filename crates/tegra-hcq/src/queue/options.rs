@@ -26,10 +26,10 @@ pub struct QueueOptions {
     /// What tells that a submission has ended.
     pub release: ReleaseBy,
     /// Whether the queue holds its engine while it waits for a signal or a word: SEM_EXECUTE without
-    /// ACQUIRE_SWITCH_TSG. It then goes on at once when the CPU has raised what it waits for: 1.7 instead of 2.8 us from
-    /// the store to the answer on an H200. Meanwhile everybody else on that engine, other processes too, gets no more
-    /// than every other time slice of a millisecond or two, and what another queue is to raise comes that late. For a
-    /// program that has the GPU to itself. Waits for fences never hold.
+    /// ACQUIRE_SWITCH_TSG. It then goes on at once when the CPU has raised what it waits for: 1.7 instead of 2.8 us
+    /// from the store to the answer on an H200. Meanwhile everybody else on that engine, other processes too, gets no
+    /// more than every other time slice of a millisecond or two, and what another queue is to raise comes that late.
+    /// For a program that has the GPU to itself. Waits for fences never hold.
     pub hold: bool,
     /// Value at which the timeline starts, if it is beyond the value that it has: submissions count from
     /// here. For tests of what happens after billions of submissions.

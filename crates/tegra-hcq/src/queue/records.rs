@@ -103,8 +103,8 @@ impl Records {
         arguments: &[Arg<'_>],
     ) -> Result<Record> {
         fill_bank(&mut self.bank, code, shape, arguments);
-        // SAFETY: `reserve` returned the record's bytes at `offset` inside the memory, which lives as long as `self`, and
-        // nothing in flight uses them.
+        // SAFETY: `reserve` returned the record's bytes at `offset` inside the memory, which lives as long as `self`,
+        // and nothing in flight uses them.
         let link = unsafe {
             let target = self.memory.cpu().add(offset as usize);
             store(target, self.memory.gpu_va() + offset, &self.bank, code, shape)?

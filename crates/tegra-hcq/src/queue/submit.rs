@@ -133,8 +133,9 @@ impl Lanes {
     }
 }
 
-/// Encodes the end of every submission: release `value` on the timeline at `timeline`, with the time, once all
-/// work has ended; an engine that has been idle since the release before need not be waited for. No word may follow it: from the moment at which the value is seen, the words are the CPU's.
+/// Encodes the end of every submission: release `value` on the timeline at `timeline`, with the time, once all work
+/// has ended; an engine that has been idle since the release before need not be waited for. No word may follow it:
+/// from the moment at which the value is seen, the words are the CPU's.
 #[inline]
 pub(crate) fn encode_end<S: Sink>(
     encoder: &mut Encoder<S>,
@@ -246,8 +247,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Makes the fence of a value, for [`Queue::fence`] to hand out. Counting a reference waits for all stores before it
-    /// on some CPUs, and so does moving what was stored in pieces; this goes before the stores that the GPU sees.
+    /// Makes the fence of a value, for [`Queue::fence`] to hand out. Counting a reference waits for all stores before
+    /// it on some CPUs, and so does moving what was stored in pieces; this goes before the stores that the GPU sees.
     #[inline]
     pub(crate) fn prepare_fence(&mut self, value: u64) {
         self.schedule.prepared = Some(Fence { state: Arc::clone(&self.state), value });
