@@ -40,7 +40,7 @@ const POINTER_SHIFT: u32 = ALIGNMENT.trailing_zeros();
 #[inline]
 pub const fn pointer(va: u64) -> Result<u32, FieldError> {
     let field = "QMD_ADDRESS_SHIFTED8";
-    if va % ALIGNMENT != 0 {
+    if !va.is_multiple_of(ALIGNMENT) {
         return Err(FieldError::LostBits { field, value: va, shift: POINTER_SHIFT });
     }
     let units = va >> POINTER_SHIFT;
