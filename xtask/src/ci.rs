@@ -17,6 +17,7 @@ type Step = (&'static str, &'static [&'static str]);
 const STEPS: &[Step] = &[
     ("format", &["fmt", "--all", "--check"]),
     ("line width and panics", &["xtask", "check-source"]),
+    ("import circles", &["xtask", "import-graph"]),
     ("lints", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
     ("generated command tables", &["xtask", "gen-classes", "--check"]),
     ("kernels match their sources", &["xtask", "kernels", "--check"]),

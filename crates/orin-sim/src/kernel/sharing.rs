@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::State;
 use super::fds::Object;
-use super::mappings::{Mapped, Mapping};
+use super::mappings::Mapped;
 
 /// Maximum number of outstanding tokens of a TSG.
 const TOKENS: usize = 64;
@@ -26,9 +26,10 @@ pub(super) struct Token {
 impl State {
     /// A mapping of the doorbell page keeps the file open even without a descriptor.
     fn instance_is_open(&self, instance: u64) -> bool {
-        let mapped = |mapping: &Mapping| matches!(mapping.mapped, Mapped::Doorbell { instance: other, .. } if other == instance);
+        let is_doorbell =
+            |mapped: &Mapped| matches!(mapped, Mapped::Doorbell { instance: i, .. } if *i == instance);
         self.fds.objects().any(|object| matches!(object, Object::Ctrl(open) if *open == instance))
-            || self.mappings.values().any(mapped)
+            || self.mappings.values().any(|mapping| is_doorbell(&mapping.mapped))
     }
 
     /// GET_SHARE_TOKEN.

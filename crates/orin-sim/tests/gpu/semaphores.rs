@@ -236,6 +236,11 @@ fn a_reduction_may_carry_the_time_and_needs_its_alignment() {
     assert!(rig.fault().1.to_string().contains("multiple of 16"));
 }
 
+/// Whether a channel waits for a semaphore with this operation.
+fn waits_for(activity: &Activity, operation: &str) -> bool {
+    matches!(activity, Activity::WaitingForSemaphore { condition, .. } if *condition == operation)
+}
+
 #[test]
 fn the_older_methods_acquire_release_and_reduce() {
     let rig = Rig::new();
@@ -266,9 +271,7 @@ fn the_older_methods_acquire_release_and_reduce() {
         let mut ring = rig.channel(7, 8);
         rig.semaphores.store(0, 1);
         ring.submit(&execute_old(0, 2, word));
-        let waits = |condition: &str| condition == operation;
-        let blocked = |activity: &Activity| matches!(activity, Activity::WaitingForSemaphore { condition, .. } if waits(condition));
-        rig.wait_activity(7, blocked);
+        rig.wait_activity(7, |activity| waits_for(activity, operation));
     }
     // No operation, several operation bits, and an undefined reduction.
     for word in [0, 3, 32, 16 | 8 << 27] {
