@@ -7,6 +7,7 @@ use gpu_hal::ErrorCode;
 /// The fault that took a channel out of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}")]
+#[non_exhaustive]
 pub struct Fault {
     /// Error code.
     pub code: ErrorCode,

@@ -79,6 +79,7 @@ pub struct ChannelGroup {
 
 /// The error in the notifier of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ChannelError {
     /// Error number: the Xid in the kernel log (`nverror.h`).
     pub xid: u32,
@@ -86,6 +87,7 @@ pub struct ChannelError {
 
 /// An MMU fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MmuFault {
     /// Address of the accessed 4 KiB page.
     pub address: u64,
@@ -97,6 +99,7 @@ pub struct MmuFault {
 
 /// The error that stopped an SM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SmError {
     /// Number of the SM.
     pub sm: u32,
