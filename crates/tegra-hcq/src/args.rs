@@ -1,7 +1,7 @@
-//! Kernel arguments: typed values checked against what the kernel declares.
+//! Kernel arguments: typed values checked against the parameters that the kernel declares.
 //!
-//! A cubin records number, offset and size of every parameter (EIATTR_KPARAM_INFO), not their types.
-//! [`Arg`] carries a value of a definite size; a launch refuses a list whose length or sizes differ.
+//! A cubin records the number, offset and size of each parameter (EIATTR_KPARAM_INFO), but no types. [`Arg`] carries a
+//! value of a known size; a launch refuses a list if its length or a size differs.
 
 use half::f16;
 
@@ -9,8 +9,8 @@ use crate::memory::{Buffer, BufferUse, Pod, Slice, SliceMut};
 
 /// One kernel argument.
 ///
-/// Made with `From` from numbers, [`half::f16`] and [`Buffer`] references; structs passed by value
-/// go through [`Arg::Bytes`]. The [`args!`](crate::args) macro builds a list.
+/// Created with `From` from numbers, [`half::f16`] and [`Buffer`] references; structs passed by value use
+/// [`Arg::Bytes`]. The [`args!`](crate::args) macro builds a list.
 #[derive(Clone, Copy, Debug)]
 pub enum Arg<'a> {
     /// One byte.
@@ -21,7 +21,7 @@ pub enum Arg<'a> {
     U32(u32),
     /// Eight bytes.
     U64(u64),
-    /// A device pointer to a buffer; the launch keeps track of the use.
+    /// A device pointer to a buffer; the launch records the use.
     Buffer(BufferUse<'a>),
     /// A struct by value, as the bytes of its C layout.
     Bytes(&'a [u8]),

@@ -1,7 +1,8 @@
 //! The device: one opened GPU and its memory.
 //!
-//! A [`Device`] is a handle that is cheap to clone. Buffers, programs and queues keep alive what they need of it, so
-//! they may be dropped in any order. The modules of queues, graphs, signals, recovery and bundles add their methods.
+//! A [`Device`] is a handle that is cheap to clone. Buffers, programs and queues keep the parts of it that they need
+//! alive, so they may be dropped in any order. The modules of queues, graphs, signals, recovery and bundles add their
+//! own methods.
 
 use core::ptr::NonNull;
 use std::sync::Arc;
@@ -27,16 +28,16 @@ impl Device {
         self.shared.properties()
     }
 
-    /// Allocates a buffer of `len` elements that CPU and GPU see. Its contents are unspecified.
+    /// Allocates a buffer of `len` elements that the CPU and the GPU access. Its contents are unspecified.
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] when the size overflows, [`Error::OutOfMemory`] when there is no memory.
+    /// [`Error::Range`] if the size overflows, [`Error::OutOfMemory`] if there is not enough memory.
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
         self.alloc_for(len, MemoryUse::Device)
     }
 
-    /// As [`Device::alloc`], with the CPU's caching suited to a use.
+    /// As [`Device::alloc`], with CPU caching chosen for a use.
     ///
     /// # Errors
     ///
@@ -45,7 +46,7 @@ impl Device {
         Buffer::new(self.shared.heap(), len, purpose)
     }
 
-    /// Allocates a buffer of `len` elements whose bytes are all zero.
+    /// Allocates a zeroed buffer of `len` elements.
     ///
     /// # Errors
     ///
@@ -67,12 +68,12 @@ impl Device {
         Ok(buffer)
     }
 
-    /// Lets the GPU work on memory of the process in place, without a copy. The buffer owns the memory
-    /// from now on; [`Buffer::view`] shows it.
+    /// Maps memory of the process for the GPU in place, without a copy. The buffer takes ownership of the memory;
+    /// [`Buffer::view`] gives access to it.
     ///
     /// # Errors
     ///
-    /// When the driver refuses to pin the pages.
+    /// Returns an error if the driver refuses to pin the pages.
     pub fn import<T: Pod + Send + Sync>(&self, host: HostMemory<T>) -> Result<Buffer<T>> {
         let (pointer, mapped, len) = (host.pointer(), host.mapped(), host.len());
         // SAFETY: the pages stay mapped until `Imported` drops the driver's memory, then `host`.
@@ -82,18 +83,18 @@ impl Device {
         Ok(Buffer::over(Handle::new(memory, self.shared.heap()), len))
     }
 
-    /// As [`Device::import`] for memory that the caller keeps: a mapped file, a camera's frame, memory
-    /// of another library.
+    /// As [`Device::import`] for memory that the caller continues to own: a mapped file, a camera frame, memory of
+    /// another library.
     ///
     /// # Errors
     ///
-    /// When `pointer` is not page-aligned or the driver refuses to pin the pages.
+    /// Returns an error if `pointer` is not page-aligned or the driver refuses to pin the pages.
     ///
     /// # Safety
     ///
-    /// `len` elements at `pointer` are mapped writable until the buffer and all work that uses it are
-    /// gone, and no reference to them exists while the GPU or the buffer may access them. The rest of
-    /// the last page becomes visible to the GPU, too.
+    /// `len` elements at `pointer` must stay mapped writable until the buffer and all work that uses it are gone. No
+    /// reference to them may exist while the GPU or the buffer may access them. The GPU can also access the rest of the
+    /// last page.
     pub unsafe fn import_raw<T: Pod>(&self, pointer: NonNull<T>, len: usize) -> Result<Buffer<T>> {
         let bytes = len
             .checked_mul(size_of::<T>())
@@ -104,27 +105,27 @@ impl Device {
         Ok(Buffer::over(Handle::new(memory, self.shared.heap()), len))
     }
 
-    /// Figures of the device's own allocator.
+    /// Usage of the device's allocator.
     pub fn memory_usage(&self) -> PoolUsage {
         self.shared.heap().pool().usage()
     }
 
-    /// How much memory the machine or GPU has, if the driver tells.
+    /// Total and free memory of the machine or GPU; `None` if the driver does not report it.
     pub fn memory_info(&self) -> Option<MemoryInfo> {
         self.shared.driver().memory_info()
     }
 
-    /// Gives memory that is kept for recycling back to the system. Returns the number of bytes.
+    /// Returns idle memory of the allocator to the system. Returns the number of bytes released.
     pub fn trim(&self) -> u64 {
         self.shared.heap().sweep();
         self.shared.heap().pool().trim()
     }
 
-    /// The same moment by the GPU's clock, in nanoseconds, and by the system's.
+    /// The current time by the GPU's clock and by the system's clock, both in nanoseconds.
     ///
     /// # Errors
     ///
-    /// When the driver cannot read both.
+    /// Returns an error if the driver cannot read both clocks.
     pub fn clock_pair(&self) -> Result<(u64, SystemTime)> {
         Ok(self.shared.driver().clock_pair()?)
     }

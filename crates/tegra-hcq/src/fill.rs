@@ -1,12 +1,12 @@
-//! Values that a buffer can be filled with.
+//! Values for filling a buffer.
 
 use ampere_cmd::command::Pattern;
 
 use crate::args::Arg;
 use crate::memory::Pod;
 
-/// Elements that can be filled: of one or four bytes, the sizes that both the copy engine's pattern
-/// (`SET_REMAP_COMPONENTS`, `clc7b5.h`) and the kernels of graphs serve.
+/// Elements that can be filled. Their size is one or four bytes, the sizes that both the copy engine's pattern
+/// (`SET_REMAP_COMPONENTS`, `clc7b5.h`) and the fill kernels of graphs support.
 pub trait FillValue: Pod + private::Bits {}
 
 pub(crate) mod private {
@@ -14,9 +14,9 @@ pub(crate) mod private {
 
     /// The bits of a value.
     pub trait Bits {
-        /// As a pattern of the copy engine.
+        /// The value as a pattern of the copy engine.
         fn pattern(self) -> Pattern;
-        /// As an argument of a kernel.
+        /// The value as a kernel argument.
         fn argument(self) -> Arg<'static>;
     }
 }

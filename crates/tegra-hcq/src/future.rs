@@ -11,21 +11,22 @@ use crate::limits::DEFAULT_TIMEOUT;
 use crate::wait::{Fence, QueueState};
 use crate::waiter::{Step, Work};
 
-/// Waits for the end of a submission without holding a thread. Made by awaiting a [`Fence`] or by [`Fence::within`].
+/// Waits for the end of a submission without blocking a thread. Created by awaiting a [`Fence`] or by
+/// [`Fence::within`].
 ///
-/// Nothing runs before it is polled. Dropping it early forgets the wait, not the work.
+/// A future does nothing until it is polled. Dropping it cancels the wait, not the work.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct FenceFuture {
     fence: Fence,
     timeout: Duration,
-    /// Its number at the waiter, once it waits, and since when.
+    /// Registration at the waiter, and the time of the first poll; `None` before the wait.
     waiting: Option<(u64, Instant)>,
 }
 
 impl Fence {
-    /// A future that ends with the submission, or with [`Error::Timeout`] when that takes longer than `timeout` from
-    /// its first poll. Needs no particular executor.
+    /// A future that resolves at the end of the submission, or to [`Error::Timeout`] after `timeout` from its first
+    /// poll. It works with any executor.
     pub fn within(self, timeout: Duration) -> FenceFuture {
         FenceFuture { fence: self, timeout, waiting: None }
     }

@@ -15,7 +15,7 @@ pub enum DeviceKind {
     Sim,
     /// A GPU of NVIDIA's desktop and data-centre driver.
     Nvrm,
-    /// A GPU behind a driver of the program's own: see [`Device::with_driver`](crate::Device::with_driver).
+    /// A GPU behind a driver implemented by the caller: see [`Device::with_driver`](crate::Device::with_driver).
     Other,
 }
 
@@ -41,7 +41,7 @@ impl core::fmt::Display for DeviceKind {
 impl core::str::FromStr for DeviceKind {
     type Err = Error;
 
-    /// Parses a name that [`Device::open`](crate::Device::open) accepts, so not `other`.
+    /// Parses a name that [`Device::open`](crate::Device::open) accepts; `other` is not accepted.
     fn from_str(name: &str) -> Result<Self> {
         let kinds = [Self::Auto, Self::Nvgpu, Self::Nvrm, Self::Sim];
         let kind = kinds.into_iter().find(|kind| kind.name() == name);
@@ -49,12 +49,12 @@ impl core::str::FromStr for DeviceKind {
     }
 }
 
-/// What the GPU is, and which kind of device answers. Dereferences to the driver's [`gpu_hal::Properties`].
+/// Properties of the GPU and the kind of the device. Dereferences to the driver's [`gpu_hal::Properties`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
     /// Kind of the device; never [`DeviceKind::Auto`].
     pub kind: DeviceKind,
-    /// What the driver reports.
+    /// Properties reported by the driver.
     pub gpu: gpu_hal::Properties,
 }
 

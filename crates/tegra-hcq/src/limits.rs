@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-/// Time-out of calls that wait for the GPU and have no time-out of their own: reading a buffer, a launch that finds
-/// the rings full, opening and closing a queue.
+/// Time-out of calls that wait for the GPU and take no time-out argument: reading a buffer, a launch while the rings
+/// are full, opening and closing a queue.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Largest number of queues that a device has open at a time. A queue takes two channels; a driver with fewer
+/// Largest number of queues that a device has open at a time. A queue takes two channels, so a driver with fewer
 /// channels refuses a queue earlier (an Orin has 512 channels for all programs).
 pub const MAX_QUEUES: usize = 240;
 
-/// Reads of the timeline before the first read of the clock.
+/// Number of timeline reads before the first clock read.
 pub(crate) const SPINS: u32 = 2000;
 
 /// How long a wait yields before it sleeps.
 pub(crate) const YIELD_FOR: Duration = Duration::from_micros(200);
 
-/// Interval at which a wait that never sleeps reads the notifier.
+/// Interval at which a wait that never sleeps reads the error notifier.
 pub(crate) const LOOK: Duration = Duration::from_micros(500);

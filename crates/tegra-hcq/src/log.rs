@@ -1,18 +1,18 @@
 //! The kernel log's lines about the GPU, for several readers.
 //!
-//! The log is the machine's: it tells about all queues of a device, and about other programs. What it says of one
-//! fault ends with a line `error notifier set to N for ch C` for each channel that the kernel has stopped, so lines
-//! are kept in reports that end there, and whoever explains a fault takes the report that names one of its own
-//! channels. A crash bundle shows the last lines without taking them.
+//! The log belongs to the machine: it covers all queues of a device, and other programs. The lines about one fault end
+//! with a line `error notifier set to N for ch C` for each channel that the kernel has stopped. Lines are therefore
+//! grouped into reports that end there, and the explanation of a fault takes the report that names one of its channels.
+//! A crash bundle shows the last lines without taking them.
 
 use std::collections::VecDeque;
 
 use gpu_hal::Driver;
 use gpu_log::{Facts, StoppedChannel};
 
-/// Lines that are kept, taken or not.
+/// Number of lines kept, taken or not.
 const KEPT: usize = 2000;
-/// Reports that are kept until somebody takes them; those of other programs nobody takes.
+/// Number of pending reports. Reports about other programs are never taken and age out.
 const REPORTS: usize = 64;
 /// Lines about one fault.
 #[derive(Debug, Default)]
@@ -26,13 +26,13 @@ struct Report {
 #[derive(Debug, Default)]
 pub(crate) struct LogBook {
     history: VecDeque<String>,
-    /// Complete reports that nobody has taken, the newest last.
+    /// Complete reports that have not been taken, newest last.
     reports: VecDeque<Report>,
-    /// Lines behind the last report.
+    /// Lines after the last report.
     rest: VecDeque<String>,
-    /// How many of them have been shown.
+    /// Number of those lines already returned.
     shown: usize,
-    /// The last line closed a report, which the next line may belong to as well.
+    /// The last line closed a report; the next line may also belong to it.
     closing: bool,
 }
 
@@ -54,8 +54,8 @@ impl LogBook {
     fn sort(&mut self, line: &str) {
         let stopped = Facts::of(line).stopped;
         match (stopped, self.reports.back_mut()) {
-            // A program's own request, from another thread of the kernel: it may come in between the lines about a
-            // fault, and no line explains it.
+            // A program's own request, logged by another thread of the kernel. It may appear between the lines about a
+            // fault, and no other line explains it.
             (Some(StoppedChannel { notifier: StoppedChannel::RESET, channel }), _) => {
                 self.reports.push_back(Report { lines: vec![line.to_owned()], channels: vec![channel] });
             }
@@ -79,7 +79,7 @@ impl LogBook {
         self.shown = self.shown.saturating_sub(surplus);
     }
 
-    /// Takes the newest report about one of the channels; older ones were about channels that had their numbers.
+    /// Takes the newest report about one of the channels. Older reports were about earlier channels with the same ids.
     pub(crate) fn take(
         &mut self,
         driver: &dyn Driver,
@@ -98,12 +98,12 @@ impl LogBook {
             }
             !concerns
         });
-        // What comes next is no part of a report that was taken.
+        // The next line is not part of a report that was taken.
         self.closing &= self.reports.len() == before;
         newest
     }
 
-    /// The lines behind the last report that nobody has seen yet. They stay: they may be the beginning of a report.
+    /// Lines after the last report that have not been returned before. They are kept, because they may begin a report.
     pub(crate) fn show_rest(&mut self, driver: &dyn Driver) -> Result<Vec<String>, String> {
         self.read(driver)?;
         Ok(self.show_read())
@@ -115,7 +115,7 @@ impl LogBook {
         lines
     }
 
-    /// The last lines, taken or not, oldest first.
+    /// The most recent lines, taken or not, oldest first.
     #[cfg(feature = "reports")]
     pub(crate) fn last(&mut self, driver: &dyn Driver) -> Result<Vec<String>, String> {
         self.read(driver)?;
@@ -199,7 +199,7 @@ mod tests {
             "error notifier set to 13 for ch 5 owned by a",
         ]);
         assert_eq!(book.take_read(&[5]).unwrap()[0], "new");
-        // The line about the second channel of a report may be read later.
+        // The line about a report's second channel may be read later.
         book.add(vec!["error notifier set to 13 for ch 4 owned by a".to_owned()]);
         assert_eq!((book.take_read(&[5]), book.take_read(&[4]).unwrap().len()), (None, 1));
     }

@@ -1,4 +1,4 @@
-//! Opening a device: which driver answers for which kind.
+//! Opens a device and selects its driver by kind.
 
 #[cfg(any(feature = "nvgpu", feature = "nvrm"))]
 use std::sync::Arc;
@@ -23,9 +23,9 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`] if device, permission or a feature of its driver is missing; the text says which, and the
-    /// cure. [`Error::NoDriver`] if the library was built without the driver, [`Error::NoSoftwareOrin`] without the
-    /// software Orin. [`Error::UnknownChip`] if the GPU belongs to an unknown generation.
+    /// [`Error::Driver`] if the device, the permission or a feature of its driver is missing; the message names it and
+    /// the remedy. [`Error::NoDriver`] if the library was built without the driver, [`Error::NoSoftwareOrin`] if it was
+    /// built without the software Orin. [`Error::UnknownChip`] if the chip table does not contain the GPU's SM version.
     pub fn open(kind: DeviceKind) -> Result<Self> {
         match kind {
             DeviceKind::Nvgpu => Self::open_nvgpu(),
@@ -83,8 +83,8 @@ impl Device {
         Err(Error::NoSoftwareOrin)
     }
 
-    /// Opens the GPU behind a given door: a software Orin with its own options, or a door that records what passes
-    /// through it. `kind` selects the driver and is what [`Device::info`] reports.
+    /// Opens the GPU behind a given door, for example a software Orin with its own options, or a door that records the
+    /// calls passing through it. `kind` selects the driver and is the kind that [`Device::info`] reports.
     ///
     /// # Errors
     ///
@@ -94,7 +94,7 @@ impl Device {
         Self::over(Self::driver_through(door, kind)?, kind)
     }
 
-    /// Opens the driver of a device without the device, for a driver of the program's own that forwards to it
+    /// Opens only the driver of a device, without the device. A driver implemented by the caller can forward to it
     /// ([`Device::with_driver`]).
     ///
     /// # Errors
@@ -113,12 +113,12 @@ impl Device {
         }
     }
 
-    /// Opens a device on a driver of the program's own.
+    /// Opens a device on a driver implemented by the caller.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`] if the driver has no memory for the timelines, [`Error::UnknownChip`] if the chip table does
-    /// not contain the SM version that the driver reports.
+    /// [`Error::Driver`] if the driver cannot allocate memory for the timelines. [`Error::UnknownChip`] if the chip
+    /// table does not contain the SM version that the driver reports.
     pub fn with_driver(driver: Box<dyn Driver>) -> Result<Self> {
         Self::over(driver, DeviceKind::Other)
     }

@@ -1,9 +1,8 @@
-//! Going on after a fault.
+//! Recovery after a fault.
 //!
-//! When the kernel stops a channel it takes the whole TSG out of service; nothing brings it back but new
-//! channels. Memory, the address space and other TSGs are untouched. Recovery therefore concerns single
-//! queues: their channels are stopped (a hanging kernel with them), what they never finished is counted as
-//! lost, and the queue opens new channels when it is used next.
+//! When the kernel stops a channel, it takes the whole TSG out of service; only new channels restore it. Memory, the
+//! address space and other TSGs are not affected. Recovery therefore works per queue: it stops the channels (and with
+//! them a hanging kernel), counts unfinished work as lost, and the queue opens new channels at its next use.
 
 use std::sync::Arc;
 
@@ -17,45 +16,44 @@ use crate::shared::Shared;
 use crate::wait::{Health, QueueState};
 use gpu_hal::Evidence;
 
-/// What [`Device::recover`](crate::Device::recover) has done.
+/// Result of [`Device::recover`](crate::Device::recover).
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Recovery {
-    /// Why the queues that were stopped by the GPU had been stopped.
+    /// Faults of the queues that the GPU had stopped.
     pub faults: Vec<Arc<Fault>>,
-    /// Number of queues that were stopped because a wait for them had run out.
+    /// Number of queues that were stopped because a wait for them had timed out.
     pub hanging: usize,
 }
 
 impl Recovery {
-    /// Whether there was nothing to do.
+    /// Whether no queue needed recovery.
     pub fn is_empty(&self) -> bool {
         self.faults.is_empty() && self.hanging == 0
     }
 }
 
 impl Device {
-    /// Stops and rebuilds what has faulted or hangs, and goes on: see [`Recovery`].
+    /// Recovers all queues that have faulted or hang: see [`Recovery`].
     ///
-    /// Queues that have faulted, or on which a wait has run out for work that has not ended since, are
-    /// stopped; their unfinished work is lost, and the fences of that work keep saying why (after many
-    /// recoveries of a queue the oldest no longer have the log's lines and the commands). Each such queue
-    /// gets new channels at its next use. Buffers and programs survive; what lost work should have written
-    /// is unspecified.
+    /// Stops queues that have faulted, and queues on which a wait has timed out for work that has not ended since.
+    /// Their unfinished work is lost, and its fences keep reporting the cause. After many recoveries of a queue, its
+    /// oldest reports no longer contain the log lines and the commands. Each of these queues opens new channels at its
+    /// next use. Buffers and programs remain valid; memory that lost work was to write has unspecified contents.
     ///
     /// # Errors
     ///
-    /// When the driver refuses to stop a channel.
+    /// Returns an error if the driver refuses to stop a channel.
     pub fn recover(&self) -> Result<Recovery> {
         recover(self.shared())
     }
 }
 
-/// Stops and forgives every queue in trouble.
+/// Stops all faulted and hanging queues and marks them for new channels.
 fn recover(device: &Arc<Shared>) -> Result<Recovery> {
     let _span = tracing::debug_span!("recover").entered();
-    // A queue that another recovery forgives between the check and the stop below may be at work again: the stop
-    // would hit its new channels.
+    // Another recovery may mark a queue between the check and the stop below. The queue may then already run work on
+    // new channels, which the stop would hit.
     let _alone = device.begin_recovery();
     let mut recovery = Recovery::default();
     for state in device.heap().queues::<QueueState>() {
@@ -78,7 +76,7 @@ fn recover(device: &Arc<Shared>) -> Result<Recovery> {
     Ok(recovery)
 }
 
-/// The reason for work that hung until it was stopped.
+/// The fault reported for work that hung until it was stopped.
 fn abandoned(state: &QueueState) -> Fault {
     let mut fault = decode(ErrorCode::ChannelReset, Ok(Vec::new()), &Evidence::default());
     fault.kind = FaultKind::Abandoned;

@@ -1,15 +1,14 @@
-//! The one idea behind every ring: a cursor that advances only over space whose work has ended.
+//! Space management of every ring: a cursor that advances only over space whose work has ended.
 //!
-//! Pushbuffer words and launch records live in fixed pieces of memory that the GPU reads some time
-//! after the CPU wrote them. Space handed out by [`Cursor::reserve`] is *open*; [`Cursor::mark`]
-//! tells how far the open space reaches when a submission is made, and once that submission's
-//! timeline value has been seen, [`Cursor::release`] gives the space back. Nothing is overwritten in
-//! between, so a submission is immutable for as long as the GPU may read it.
+//! Pushbuffer words and launch records are stored in fixed blocks of memory that the GPU reads some time after the CPU
+//! has written them. Space returned by [`Cursor::reserve`] is *open*. [`Cursor::mark`] returns the end of the open
+//! space when a submission is made. [`Cursor::release`] frees the space once that submission's timeline value has been
+//! seen. Space is not overwritten in between, so a submission is immutable while the GPU may read it.
 //!
-//! Positions count bytes since the beginning of time and never wrap (2^64 bytes are centuries of
-//! submissions); offsets into the memory are positions modulo the capacity.
+//! Positions count bytes since the creation of the cursor and never wrap (2^64 bytes are centuries of submissions).
+//! Offsets into the memory are positions modulo the capacity.
 
-/// Hands out contiguous pieces of a ring of `capacity` bytes.
+/// Allocates contiguous blocks from a ring of `capacity` bytes.
 #[derive(Debug)]
 pub(crate) struct Cursor {
     capacity: u64,
@@ -17,7 +16,7 @@ pub(crate) struct Cursor {
     tail: u64,
 }
 
-/// A place in the history of a [`Cursor`].
+/// A position of a [`Cursor`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mark(u64);
 
@@ -28,9 +27,8 @@ impl Cursor {
         Self { capacity, head: 0, tail: 0 }
     }
 
-    /// Offset of `len` contiguous free bytes, aligned to `align` (a power of two that divides the
-    /// capacity), or `None` while the ring is too full. A piece never wraps: what is left before
-    /// the end is skipped.
+    /// Offset of `len` contiguous free bytes, aligned to `align` (a power of two that divides the capacity); `None`
+    /// while the ring is too full. A block never wraps: the remainder before the end is skipped.
     pub(crate) fn reserve(&mut self, len: u64, align: u64) -> Option<u64> {
         debug_assert!(align.is_power_of_two() && align <= self.capacity);
         let mut start = self.head.next_multiple_of(align);
@@ -45,7 +43,7 @@ impl Cursor {
         Some(start % self.capacity)
     }
 
-    /// Everything reserved so far.
+    /// The end of everything reserved so far.
     pub(crate) fn mark(&self) -> Mark {
         Mark(self.head)
     }
@@ -53,11 +51,11 @@ impl Cursor {
     /// Frees everything reserved before `mark`.
     pub(crate) fn release(&mut self, mark: Mark) {
         debug_assert!(mark.0 <= self.head);
-        // A submission that used nothing of this ring carries the mark of one before it, whose space may
-        // have been given back already.
+        // The mark of a submission that used no space in this ring equals an earlier mark, whose space may already be
+        // free.
         self.tail = self.tail.max(mark.0);
         if self.tail == self.head {
-            // An empty ring starts over, where the CPU's caches are warm.
+            // An empty ring restarts at offset 0, whose cache lines are warm in the CPU.
             self.head = self.head.next_multiple_of(self.capacity);
             self.tail = self.head;
         }

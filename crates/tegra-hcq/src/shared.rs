@@ -1,6 +1,7 @@
-//! What all handles of a device share beside its memory: programs, kernel log, the thread that serves futures.
+//! State shared by all handles of a device apart from its memory: programs, kernel log, and the thread that serves
+//! futures.
 //!
-//! Programs, queues and fences hold it, so they may be dropped in any order.
+//! Programs, queues and fences hold a reference to it, so they may be dropped in any order.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -20,7 +21,7 @@ use crate::waiter::Waiter;
 #[derive(Debug)]
 pub(crate) struct Shared {
     programs: Mutex<Vec<Weak<ProgramCode>>>,
-    /// The library's own kernels, while a graph or a queue uses them.
+    /// The library's own kernels; loaded while a graph or a queue uses them.
     builtin: Mutex<Weak<ProgramCode>>,
     /// Number of programs loaded so far. A later program may occupy the addresses of an earlier one.
     programs_loaded: AtomicU64,
@@ -34,7 +35,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The state of a device on `driver`, without queues and programs.
+    /// Creates the state of a device on `driver`, without queues and programs.
     pub(crate) fn new(driver: Box<dyn Driver>, kind: DeviceKind) -> Result<Arc<Self>> {
         let properties = Properties { kind, gpu: driver.properties().clone() };
         let (major, minor) = properties.sm_version;
@@ -75,35 +76,35 @@ impl Shared {
         Handle::allocate(&self.heap, bytes, purpose, content)
     }
 
-    /// Takes the lines that the kernel has logged about the end of one of the channels, if there are any.
+    /// Takes the log lines about the end of one of the channels, if there are any.
     ///
     /// # Errors
     ///
-    /// The reason why the log cannot be read.
+    /// Returns the reason if the log cannot be read.
     pub(crate) fn kernel_log_about(&self, channels: &[u32]) -> Result<Option<Vec<String>>, String> {
         lock(&self.log).take(self.driver(), channels)
     }
 
-    /// The lines about the GPU that do not report the end of a channel and that no caller has seen yet.
+    /// Log lines about the GPU that do not report the end of a channel and have not been returned before.
     ///
     /// # Errors
     ///
-    /// The reason why the log cannot be read.
+    /// Returns the reason if the log cannot be read.
     pub(crate) fn kernel_log_rest(&self) -> Result<Vec<String>, String> {
         lock(&self.log).show_rest(self.driver())
     }
 
-    /// The last lines of the log, taken or not.
+    /// The most recent lines of the log, taken or not.
     ///
     /// # Errors
     ///
-    /// The reason why the log cannot be read.
+    /// Returns the reason if the log cannot be read.
     #[cfg(feature = "reports")]
     pub(crate) fn kernel_log_history(&self) -> Result<Vec<String>, String> {
         lock(&self.log).last(self.driver())
     }
 
-    /// Excludes other recoveries until the result is dropped.
+    /// Locks out other recoveries until the returned guard is dropped.
     pub(crate) fn begin_recovery(&self) -> MutexGuard<'_, ()> {
         lock(&self.recovering)
     }
@@ -120,7 +121,7 @@ impl Shared {
         self.programs_loaded.fetch_add(1, Ordering::Release);
     }
 
-    /// The library's own kernels; `load` loads them if they are not loaded.
+    /// The library's own kernels. Calls `load` if they are not loaded.
     pub(crate) fn builtin_program(
         &self,
         load: impl FnOnce() -> Result<Arc<ProgramCode>>,
@@ -140,7 +141,7 @@ impl Shared {
         self.programs_loaded.load(Ordering::Acquire)
     }
 
-    /// Name of the loaded kernel that contains the code address, and the offset in it.
+    /// Name of the loaded kernel that contains the code address, and the offset in its code.
     pub(crate) fn locate(&self, pc: u64) -> Option<CodeLocation> {
         lock(&self.programs).iter().filter_map(Weak::upgrade).find_map(|program| program.locate(pc))
     }

@@ -1,9 +1,9 @@
-//! Signals: 64-bit words that CPU and queues of a device raise and wait for.
+//! Signals: 64-bit words that the CPU and the queues of a device set and wait for.
 //!
-//! A queue's own timeline orders its submissions; a signal orders anything else: a kernel that must not
-//! start before the CPU says so, two queues that take turns, the time at which the GPU passed a point.
-//! It is a semaphore of the host engine: 16 bytes, the value and the GPU time of the last release
-//! (`SEM_EXECUTE` of class C76F with RELEASE_TIMESTAMP).
+//! A queue's own timeline orders its submissions. A signal orders everything else: a kernel that must not start before
+//! the CPU allows it, two queues that alternate, the time at which the GPU passed a point. A signal is a semaphore of
+//! the host engine: 16 bytes, the value and the GPU time of the last release (`SEM_EXECUTE` of class C76F with
+//! RELEASE_TIMESTAMP).
 
 use core::sync::atomic::{Ordering, fence};
 use std::sync::Arc;
@@ -15,23 +15,23 @@ use crate::heap::{Content, Handle};
 use crate::shared::Shared;
 use gpu_hal::MemoryUse;
 
-/// Bytes of a signal: the value, then the time.
+/// Size of a signal in bytes: value and time stamp.
 const BYTES: u64 = 16;
-/// Looks at the value before the clock is asked.
+/// Number of value reads between two clock reads.
 const SPINS: u32 = 2000;
 
-/// A 64-bit value in memory that CPU and GPU raise and wait for.
+/// A 64-bit value in memory that the CPU and the GPU set and wait for.
 #[derive(Debug)]
 pub struct Signal {
     handle: Handle,
 }
 
 impl Device {
-    /// Makes a signal with the given value.
+    /// Creates a signal with the given value.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`].
+    /// [`Error::OutOfMemory`] if there is not enough memory.
     pub fn signal(&self, value: u64) -> Result<Signal> {
         Signal::new(self.shared(), value)
     }
@@ -51,7 +51,7 @@ impl Signal {
         self.handle.cpu().cast()
     }
 
-    /// The value. What the GPU wrote before it raised the signal is visible to the caller.
+    /// The value. Writes that the GPU made before it set the signal are visible to the caller.
     pub fn value(&self) -> u64 {
         // SAFETY: aligned, inside the signal's memory, which `self` keeps alive.
         let value = unsafe { self.pointer().read_volatile() };
@@ -65,7 +65,7 @@ impl Signal {
         unsafe { self.pointer().add(1).read_volatile() }
     }
 
-    /// Sets the value. What the CPU wrote before is visible to whoever waits for it.
+    /// Sets the value. Writes that the CPU made before are visible to every waiter.
     pub fn set(&self, value: u64) {
         fence(Ordering::Release);
         // SAFETY: as in `value`.
@@ -76,8 +76,8 @@ impl Signal {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`]: nobody raised the signal in time. A signal does not know who should: when a
-    /// queue was to raise it, that queue's fence says why it did not.
+    /// [`Error::Timeout`] if the signal does not reach the value in time. A signal has no link to the queue that sets
+    /// it; the fence of that queue reports its fault.
     pub fn wait(&self, value: u64, timeout: Duration) -> Result<()> {
         let start = Instant::now();
         loop {
@@ -88,7 +88,8 @@ impl Signal {
                 core::hint::spin_loop();
             }
             if start.elapsed() >= timeout {
-                let cause = "nobody has raised the signal; the fence of the queue that should tells why";
+                let cause =
+                    "the signal did not reach the value; the fence of the queue that sets it reports why";
                 let (seen, cause) = (self.value(), cause.to_owned());
                 return Err(Error::Timeout { timeout, wanted: value, seen, cause });
             }

@@ -9,29 +9,29 @@ use crate::memory::{Pod, Slice, SliceMut};
 use crate::program::{Kernel, Program};
 use crate::shared::Shared;
 
-/// Threads of a block.
+/// Threads per block.
 pub(crate) const BLOCK: u32 = 256;
-/// Blocks per SM that keep the memory busy where each thread moves many units.
+/// Blocks per SM that saturate memory bandwidth if each thread moves many units.
 const BLOCKS_PER_SM: u64 = 8;
-/// Most blocks of a copy in units of 16 bytes. One unit per thread is fastest on an H200, 132 us for 256 MiB: threads
-/// that stride over the memory take 144 us, with two or four units per step 142 us.
+/// Largest number of blocks for a copy in units of 16 bytes. One unit per thread is fastest on an H200: 132 us for 256
+/// MiB. Threads that stride over the memory take 144 us, with two or four units per step 142 us.
 const COPY_BLOCKS: u64 = 1 << 20;
 
-/// A launch that moves or fills memory.
+/// A launch that copies or fills memory.
 pub(crate) struct Step<'a> {
     pub(crate) kernel: Kernel,
     pub(crate) grid: u32,
     pub(crate) arguments: [Arg<'a>; 3],
 }
 
-/// Blocks that stride over `units` units of work.
+/// Number of blocks that stride over `units` units of work.
 fn grid(device: &Shared, units: u64) -> u32 {
     blocks(units, u64::from(device.driver().properties().sm_count.max(1)) * BLOCKS_PER_SM)
 }
 
-/// Blocks for `units` units of work, but not more than `most`.
+/// Number of blocks for `units` units of work, at most `most`.
 fn blocks(units: u64, most: u64) -> u32 {
-    // CAST: at most a million, or eight for each of some hundred SMs.
+    // CAST: at most a million, or eight per SM of about a hundred SMs.
     units.div_ceil(u64::from(BLOCK)).min(most) as u32
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn copy<'a, T: Pod>(
     copy_bytes(device, source, &target, bytes)
 }
 
-/// A copy of `bytes` bytes, as many as both have.
+/// A copy of `bytes` bytes; both buffers have at least that size.
 pub(crate) fn copy_bytes<'a, T: Pod>(
     device: &Arc<Shared>,
     source: &Slice<'a, T>,

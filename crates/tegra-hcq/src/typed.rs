@@ -1,12 +1,12 @@
-//! Kernels with typed parameters: the parameter list is a tuple type, checked against the cubin once.
+//! Kernels with typed parameters: the parameter list is a tuple type, checked once against the cubin.
 //!
-//! [`Program::typed`] compares a tuple of up to 16 types with the parameters that the cubin records:
-//! their number, and the size and alignment of each. After that the compiler checks every launch: an
-//! argument of another type, a missing one, or a shared borrow where the signature has a `&mut` does
-//! not compile. A launch builds its argument list on the stack and allocates nothing.
+//! [`Program::typed`] compares a tuple of up to 16 types with the parameters recorded in the cubin: their number, and
+//! the size and alignment of each. After that the compiler checks every launch: an argument of another type, a missing
+//! argument, or a shared borrow where the signature has a `&mut` does not compile. A launch builds its argument list on
+//! the stack and allocates nothing.
 //!
-//! What the cubin does not record cannot be checked: a `float` parameter takes an `i32` of the
-//! signature, and any pointer takes any buffer.
+//! Properties that the cubin does not record cannot be checked: a signature with `i32` is accepted for a `float`
+//! parameter, and a signature with any buffer type is accepted for any pointer.
 
 use core::any::type_name;
 use core::fmt;
@@ -24,16 +24,15 @@ use crate::queue::Queue;
 
 /// A type that a kernel parameter can have in the tuple of a [`TypedKernel`].
 ///
-/// Implemented for the numbers, `bool`, [`half::f16`], [`half::bf16`], references to [`Buffer`] (a
-/// pointer parameter) and [`ByValue`] (a struct parameter). In a signature that is written down, such as
-/// a type alias, buffer references have the lifetime `'static`; a launch takes references of any
-/// lifetime.
+/// Implemented for the numbers, `bool`, [`half::f16`], [`half::bf16`], references to [`Buffer`] (a pointer parameter)
+/// and [`ByValue`] (a struct parameter). In a signature that is spelled out, such as a type alias, buffer references
+/// have the lifetime `'static`; a launch accepts references of any lifetime.
 pub trait KernelArg: 'static {
-    /// What a launch passes for it. Differs from `Self` only in the lifetime of references.
+    /// The type that a launch passes for it. Differs from `Self` only in the lifetime of references.
     type Passed<'a>;
     /// Size of the parameter in bytes.
     const BYTES: usize;
-    /// Alignment of the parameter in bytes: that of the C type, a power of two.
+    /// Alignment of the parameter in bytes, a power of two: the alignment of the C type.
     const ALIGN: usize;
 
     /// The value as an argument, [`KernelArg::BYTES`] long.
@@ -88,9 +87,8 @@ impl<T: Pod> KernelArg for &'static mut Buffer<T> {
 
 /// A struct passed by value: the bytes of its C layout.
 ///
-/// `T` is `#[repr(C)]` with the fields of the kernel's struct in order, and with an explicit field
-/// wherever C has padding, as [`Pod`] demands. A CUDA vector type needs its alignment written out:
-/// `float4` is `#[repr(C, align(16))]`.
+/// `T` is `#[repr(C)]` with the fields of the kernel's struct in order, and with an explicit field wherever C inserts
+/// padding, as [`Pod`] requires. A CUDA vector type needs its explicit alignment: `float4` is `#[repr(C, align(16))]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByValue<T>(
     /// The struct.
@@ -123,7 +121,7 @@ impl ParameterType {
 }
 
 mod sealed {
-    /// Keeps [`super::Signature`] to tuples.
+    /// Seals [`super::Signature`]: only tuples implement it.
     pub trait Sealed {}
 }
 
@@ -182,7 +180,7 @@ signature!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11, M 12, N
 signature!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11, M 12, N 13, O 14);
 signature!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11, M 12, N 13, O 14, P 15);
 
-/// A kernel whose parameters are the tuple `A`, made by [`Program::typed`].
+/// A kernel whose parameters are the tuple `A`. Created by [`Program::typed`].
 ///
 /// ```
 /// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
@@ -207,7 +205,7 @@ signature!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11, M 12, N
 /// # #[cfg(not(feature = "sim"))] fn main() {}
 /// ```
 ///
-/// A buffer of another element type is refused by the compiler:
+/// The compiler refuses a buffer of another element type:
 ///
 /// ```compile_fail,E0308
 /// use tegra_hcq::{Buffer, Queue, Result, TypedKernel};
@@ -219,7 +217,7 @@ signature!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11, M 12, N
 /// }
 /// ```
 ///
-/// And so is a shared borrow of a buffer that the kernel writes:
+/// The compiler also refuses a shared borrow of a buffer that the kernel writes:
 ///
 /// ```compile_fail,E0308
 /// use tegra_hcq::{Buffer, Queue, Result, TypedKernel};
@@ -236,12 +234,12 @@ pub struct TypedKernel<A> {
 }
 
 impl<A: Signature> TypedKernel<A> {
-    /// Checks that the parameters of `kernel` can be those of the tuple.
+    /// Checks the parameters of `kernel` against the tuple.
     ///
     /// # Errors
     ///
-    /// [`Error::Arguments`] when the number of parameters differs, or the size or alignment of one;
-    /// the message names it by position and type.
+    /// [`Error::Arguments`] if the number of parameters differs, or the size or alignment of a parameter. The message
+    /// gives the position and type of the parameter.
     pub fn new(kernel: Kernel) -> Result<Self> {
         let checked = check(&kernel.code().params, A::PARAMETERS);
         match checked {
@@ -289,7 +287,7 @@ impl<A: Signature> TypedKernel<A> {
     }
 }
 
-// Derives would demand the same of `A`, of which no value exists here.
+// Derived implementations would require the same traits of `A`, of which no value exists here.
 impl<A> Clone for TypedKernel<A> {
     fn clone(&self) -> Self {
         Self { kernel: self.kernel.clone(), signature: PhantomData }
@@ -306,7 +304,7 @@ impl<A> fmt::Debug for TypedKernel<A> {
 }
 
 impl Program {
-    /// The kernel called `name`, with the tuple `A` as its parameters; see [`TypedKernel`].
+    /// The kernel named `name`, with the tuple `A` as its parameters; see [`TypedKernel`].
     ///
     /// # Errors
     ///
@@ -316,13 +314,13 @@ impl Program {
     }
 }
 
-/// Compares what the cubin records with the types. The alignment of a parameter is not recorded, but
-/// its offset is a multiple of it: a type whose alignment does not divide the offset is a wrong one.
+/// Compares the parameters recorded in the cubin with the types. A cubin does not record the alignment of a parameter,
+/// but its offset is a multiple of it. A type whose alignment does not divide the offset is therefore wrong.
 fn check(params: &[ParamSlot], types: &[ParameterType]) -> Result<(), String> {
     if params.len() != types.len() {
         return Err(format!("has {} parameters, the signature has {}", params.len(), types.len()));
     }
-    // The first parameter stands at the start of the block that alignments refer to.
+    // Alignments are relative to the start of the parameter block, where the first parameter is.
     let start = params.first().map_or(0, |param| param.offset);
     for (position, (param, of)) in params.iter().zip(types).enumerate() {
         let name = (of.name)();
@@ -348,7 +346,7 @@ fn check(params: &[ParamSlot], types: &[ParameterType]) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// Parameters behind the driver's words, at given offsets and with given sizes.
+    /// Parameters behind the driver's words, with given offsets and sizes.
     fn params(layout: &[(usize, usize)]) -> Vec<ParamSlot> {
         layout.iter().map(|&(offset, size)| ParamSlot { offset: 0x160 + offset, size }).collect()
     }

@@ -1,9 +1,9 @@
 //! Variables of a program: `__device__` and `__constant__`, by name.
 //!
-//! They lie in the program's image, behind its code. A `__device__` variable is ordinary global memory, to which
-//! code comes through an address in constant bank 4 or in its instructions. A `__constant__` variable is a part
-//! of constant bank 3, which SMs read through a cache of their own; each launch invalidates what the cache has
-//! of the kernel's banks, so that a launch sees what was written before it.
+//! Variables are stored in the program's image, after its code. A `__device__` variable is ordinary global memory; code
+//! gets its address from constant bank 4 or from an instruction. A `__constant__` variable is part of constant bank 3,
+//! which SMs read through a separate cache. Each launch invalidates the kernel's banks in that cache, so it sees all
+//! earlier writes.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -19,8 +19,8 @@ use crate::program::code::ProgramCode;
 
 /// A variable of a program as `len` elements of `T`. Keeps the program loaded.
 ///
-/// The program's kernels share it, on whatever queue they run: a launch made on another thread while
-/// [`Variable::set`] writes may see some elements old and some new.
+/// All kernels of the program share the variable, on every queue. A launch from another thread during [`Variable::set`]
+/// may see a mix of old and new elements.
 pub struct Variable<T: Pod> {
     program: Arc<ProgramCode>,
     /// Offset in the image, in bytes.
@@ -31,14 +31,14 @@ pub struct Variable<T: Pod> {
 }
 
 impl Program {
-    /// Names of the `__device__` and `__constant__` variables, sorted. Those in C++ namespaces, and static
-    /// ones inside functions, have mangled names.
+    /// Names of the `__device__` and `__constant__` variables, sorted. Variables in C++ namespaces and static variables
+    /// inside functions have mangled names.
     pub fn variable_names(&self) -> impl Iterator<Item = &str> {
         self.loaded().globals.iter().map(|global| global.name.as_str())
     }
 
-    /// The variable called `name`, as elements of `T`: one for a plain variable, more for an array or when
-    /// `T` is a part of it.
+    /// The variable named `name`, as elements of `T`: one for a plain variable, several for an array or if `T` is a
+    /// part of the variable.
     ///
     /// ```
     /// # use tegra_hcq::{Device, DeviceKind, Program};
@@ -57,8 +57,8 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// When there is none, naming those there are; [`Error::Range`](crate::Error::Range) when it does not consist of
-    /// whole `T`.
+    /// Returns an error if there is no such variable; the message lists the existing ones.
+    /// [`Error::Range`](crate::Error::Range) if its size is not a multiple of the size of `T`.
     pub fn variable<T: Pod>(&self, name: &str) -> Result<Variable<T>> {
         let code = self.loaded();
         let found = code.globals.binary_search_by(|global| global.name.as_str().cmp(name));
@@ -78,7 +78,7 @@ impl Program {
         }
         Ok(Variable {
             program: Arc::clone(code),
-            // CAST: inside of the image, which is mapped.
+            // CAST: the offset is inside the image, which is mapped.
             offset: global.offset as usize,
             len: (global.bytes / element) as usize,
             constant: global.space == cubin::Space::Constant,
@@ -98,7 +98,7 @@ impl<T: Pod> Variable<T> {
         self.len == 0
     }
 
-    /// Whether it is `__constant__`, which kernels cannot write.
+    /// Whether the variable is `__constant__`, which kernels cannot write.
     pub fn is_constant(&self) -> bool {
         self.constant
     }
@@ -112,14 +112,14 @@ impl<T: Pod> Variable<T> {
     ///
     /// # Errors
     ///
-    /// The wait's errors: [`Error::Fault`], [`Error::Timeout`] or [`Error::NotSubmitted`].
+    /// The errors of the wait: [`Error::Fault`], [`Error::Timeout`] or [`Error::NotSubmitted`].
     pub fn get(&self) -> Result<Vec<T>> {
         let mut elements = vec![T::zeroed(); self.len];
         self.wait()?;
         let _alone = self.program.variables.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the cubin's parser checked that the variable lies in the image, and `len` elements are as
-        // long as the variable; the program keeps the memory; no other thread writes while the lock is held;
-        // any bits are a value of a `Pod`.
+        // SAFETY: the cubin's parser checked that the variable is inside the image, and `len` elements have the size of
+        // the variable. The program keeps the memory alive. The lock excludes writes by other threads. Any bit pattern
+        // is a valid `Pod` value.
         unsafe {
             let source = self.program.memory.cpu().add(self.offset);
             volatile::load(source, bytemuck::cast_slice_mut(&mut elements));
@@ -131,7 +131,7 @@ impl<T: Pod> Variable<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`](crate::Error::Range) when the lengths differ; the wait's errors, as for [`Variable::get`].
+    /// [`Error::Range`](crate::Error::Range) if the lengths differ; the errors of the wait, as for [`Variable::get`].
     pub fn set(&self, elements: &[T]) -> Result<()> {
         if elements.len() != self.len {
             let (given, len) = (elements.len(), self.len);

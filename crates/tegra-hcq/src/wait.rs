@@ -1,9 +1,9 @@
-//! Queues as their fences see them: waiting for the GPU, always bounded.
+//! The part of a queue that its fences use: bounded waits for the GPU.
 //!
-//! A wait first spins on the timeline (a cached line; a launch ends within microseconds), then yields,
-//! then sleeps in the kernel until the GPU reports that it has finished something. Now and then it looks at
-//! the error notifier: a channel that the kernel has stopped never reaches its value. A wake-up alone says
-//! nothing, the kernel also wakes those who wait for dead channels; only the timeline's value counts.
+//! A wait first spins on the timeline (a cached line; a launch ends within microseconds), then yields, then sleeps in
+//! the kernel until the GPU reports that work has finished. It checks the error notifier periodically, because a
+//! channel that the kernel has stopped never reaches its value. A wake-up alone proves nothing, because the kernel also
+//! wakes waiters of dead channels; only the timeline's value counts.
 
 use core::fmt::Debug;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -21,41 +21,41 @@ use crate::limits::{LOOK, SPINS, YIELD_FOR};
 use crate::progress::Progress;
 use crate::shared::Shared;
 
-/// Reads of the timeline between two later reads of the clock.
+/// Number of timeline reads between two later clock reads.
 const LOOKS: u32 = 32;
-/// How long a wait that never sleeps keeps its core busy.
+/// How long a wait that never sleeps spins without yielding.
 const SPIN_FOR: Duration = Duration::from_millis(1);
-/// Longest sleep between two checks of value and notifier.
+/// Longest sleep between two checks of timeline and notifier.
 const SLEEP: Duration = Duration::from_millis(5);
 
 /// How the CPU waits for a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitPolicy {
-    /// Spin for a moment, then sleep until an interrupt of the GPU. Each submission raises one.
+    /// Spin briefly, then sleep until an interrupt of the GPU. Each submission raises one interrupt.
     #[default]
     Sleep,
-    /// Keep spinning: the shortest latency, no interrupt, one core busy. What takes longer than a
-    /// millisecond lets other threads run between two looks; nothing else enters the kernel.
+    /// Keep spinning: lowest latency, no interrupts, one core busy. A wait longer than a millisecond yields to other
+    /// threads between two reads; it makes no other system call.
     Spin,
 }
 
-/// In which condition the channels of a queue are.
+/// State of the channels of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Health {
-    /// As far as is known, they work.
+    /// No fault is known.
     Working = 0,
     /// The kernel has stopped them.
     Faulted = 1,
-    /// `Device::recover` has stopped and forgiven them: the queue opens new ones at its next use.
+    /// `Device::recover` has stopped them; the queue opens new channels at its next use.
     Forgiven = 2,
 }
 
-/// Reports about lost work that a queue keeps with the log and the commands; older ones keep the rest.
+/// Number of reports about lost work that a queue keeps with log and commands; older reports keep the rest.
 const WHOLE_REPORTS: usize = 16;
 
-/// Work that will never end: the timeline values above `after` up to `through`.
+/// Work that will never end: the timeline values above `after` up to and including `through`.
 #[derive(Clone, Debug)]
 struct Lost {
     after: u64,
@@ -63,18 +63,18 @@ struct Lost {
     fault: Arc<Fault>,
 }
 
-/// What went wrong on a queue.
+/// Faults and lost work of a queue.
 #[derive(Debug, Default)]
 struct Trouble {
-    /// Why the channels that are open now were stopped.
+    /// Why the current channels were stopped.
     fault: Option<Arc<Fault>>,
-    /// What earlier channels never finished, in the order of their values.
+    /// Unfinished work of earlier channels, in the order of the timeline values.
     lost: Vec<Lost>,
 }
 
 impl Trouble {
-    /// Adds lost work. Fences may ask for it as long as the queue exists, so nothing is ever removed, but what
-    /// takes much memory is.
+    /// Adds lost work. Fences may query it as long as the queue exists, so entries are never removed; old entries lose
+    /// the parts that take much memory.
     fn add_lost(&mut self, lost: Lost) {
         self.lost.push(lost);
         if let Some(old) = self.lost.len().checked_sub(WHOLE_REPORTS + 1) {
@@ -84,7 +84,7 @@ impl Trouble {
         }
     }
 
-    /// Why the submission with this value never ended, if it did not.
+    /// Why the submission with this value never ended; `None` if it was not lost.
     fn lost_at(&self, value: u64) -> Option<&Arc<Fault>> {
         let at = self.lost.partition_point(|lost| lost.through < value);
         self.lost.get(at).filter(|lost| lost.after < value).map(|lost| &lost.fault)
@@ -99,7 +99,7 @@ pub(crate) struct OpenChannels {
     pub(crate) rings: [RingView; 2],
 }
 
-/// How a queue stands.
+/// State of a queue.
 #[derive(Debug)]
 #[cfg(feature = "reports")]
 pub(crate) struct Snapshot {
@@ -108,28 +108,28 @@ pub(crate) struct Snapshot {
     pub(crate) policy: WaitPolicy,
     /// Value of the last submission.
     pub(crate) submitted: u64,
-    /// Value that the GPU has released last, and when.
+    /// Last value that the GPU has released, and its time.
     pub(crate) timeline: u64,
     pub(crate) gpu_time_ns: u64,
     pub(crate) last_kernel: Option<String>,
     pub(crate) timed_out: bool,
-    /// Whether fault and lost work could be read; else somebody is examining the queue.
+    /// Whether fault and lost work could be read; `false` if another thread is examining the queue.
     pub(crate) complete: bool,
     pub(crate) fault: Option<Arc<Fault>>,
-    /// Values above the first up to the second that never ended.
+    /// Ranges of values that never ended: above the first, up to and including the second.
     pub(crate) lost: Vec<(u64, u64, Arc<Fault>)>,
 }
 
-/// Explains why channels stopped or stay silent. Its implementation reads what the modules above queues know.
+/// Explains why channels stopped or make no progress. Implemented above the queues, because it reads their data.
 pub(crate) trait Explain: Debug + Send + Sync {
     /// The fault of a queue whose channels the kernel has stopped.
     fn fault(&self, queue: &QueueState, code: ErrorCode, channels: &OpenChannels) -> Fault;
 
-    /// Writes a crash bundle about a wait that has timed out, if the user wants bundles.
+    /// Writes a crash bundle about a wait that has timed out, if bundles are enabled.
     fn time_out(&self, queue: &QueueState, timeout: Duration, text: &str) -> Option<PathBuf>;
 }
 
-/// What a queue and its fences share.
+/// State shared by a queue and its fences.
 #[derive(Debug)]
 pub(crate) struct QueueState {
     pub(crate) device: Arc<Shared>,
@@ -141,18 +141,18 @@ pub(crate) struct QueueState {
     pub(crate) policy: WaitPolicy,
     /// Value of the last submission whose doorbell was rung.
     submitted: AtomicU64,
-    /// Code address of the kernel launched last.
+    /// Code address of the most recently launched kernel.
     last_kernel: AtomicU64,
-    /// The largest value for which a wait has run out; 0 when none has. Until the timeline gets there, the queue
-    /// hangs.
+    /// The largest value for which a wait has timed out; 0 if there is none. The queue counts as hanging until its
+    /// timeline reaches the value.
     timed_out: AtomicU64,
     health: AtomicU8,
-    /// There is lost work: a value of the timeline alone does not say that a submission has ended well.
+    /// Whether there is lost work. If so, a timeline value alone does not prove that a submission has succeeded.
     has_lost: AtomicBool,
     trouble: Mutex<Trouble>,
-    /// The bundle about the last wait that has run out, and the value that was waited for.
+    /// The bundle about the last wait that timed out, and the value that was waited for.
     timeout_bundle: Mutex<Option<(u64, PathBuf)>>,
-    // Always `Some` until `drop` or a failed rebuild takes them.
+    // `Some` until `drop` or a failed rebuild takes the channels.
     channels: Mutex<Option<OpenChannels>>,
 }
 
@@ -190,13 +190,13 @@ impl QueueState {
         self.heap.look(self.slot)
     }
 
-    /// The last value seen on the timeline.
+    /// The most recent value seen on the timeline.
     #[inline]
     pub(crate) fn seen(&self) -> u64 {
         self.heap.seen(self.slot)
     }
 
-    /// Whether the timeline has reached `value`. What was written before is then visible.
+    /// Whether the timeline has reached `value`. Writes made before the release are then visible.
     #[inline]
     pub(crate) fn reached(&self, value: u64) -> bool {
         self.heap.reached(self.slot, value)
@@ -232,12 +232,12 @@ impl QueueState {
         }
     }
 
-    /// Whether a wait for the queue has run out, and what it was for has not ended since.
+    /// Whether a wait for the queue has timed out and the work has still not ended.
     pub(crate) fn has_timed_out(&self) -> bool {
         self.look() < self.timed_out.load(Ordering::Relaxed)
     }
 
-    /// The open channels, if there are any.
+    /// The open channels; `None` if they are closed.
     pub(crate) fn channels(&self) -> Option<OpenChannels> {
         lock(&self.channels).clone()
     }
@@ -254,7 +254,7 @@ impl QueueState {
         self.wait_long(value, timeout)
     }
 
-    /// Looks at the timeline up to `times` times; whether it has reached `value`.
+    /// Reads the timeline up to `times` times; returns whether it has reached `value`.
     #[inline]
     fn spin(&self, value: u64, times: u32) -> bool {
         for _ in 0..times {
@@ -266,7 +266,7 @@ impl QueueState {
         false
     }
 
-    /// What became of a submission whose value has passed.
+    /// The outcome of a submission whose value has passed.
     #[inline]
     fn ended(&self, value: u64) -> Result<()> {
         if self.has_lost.load(Ordering::Acquire)
@@ -308,7 +308,7 @@ impl QueueState {
         }
     }
 
-    /// What became of a submission, if it has ended. Never waits.
+    /// The outcome of a submission; `None` while it runs. Never blocks.
     pub(crate) fn peek(&self, value: u64) -> Option<Result<()>> {
         if self.timeline.value() >= value {
             return Some(self.ended(value));
@@ -316,16 +316,16 @@ impl QueueState {
         (value > self.submitted()).then_some(Err(Error::NotSubmitted))
     }
 
-    /// Sleeps until the GPU reports something, at most for `longest`.
+    /// Sleeps until the GPU reports an event, for at most `longest`.
     pub(crate) fn sleep(&self, longest: Duration) {
-        // The group is taken out of the lock, so that sleepers neither block each other nor a recovery.
+        // The group is cloned out of the lock, so sleepers block neither each other nor a recovery.
         let slept = self.channels().is_some_and(|channels| channels.group.sleep(longest));
         if !slept {
             std::thread::sleep(longest.min(Duration::from_micros(100)));
         }
     }
 
-    /// Fails when the kernel has stopped the channels.
+    /// Returns an error if the kernel has stopped the channels.
     pub(crate) fn check(&self) -> Result<()> {
         let mut trouble = lock(&self.trouble);
         if trouble.fault.is_none()
@@ -352,14 +352,14 @@ impl QueueState {
         }
     }
 
-    /// The error of a wait that has run out; `reason` is what the caller knows about it.
+    /// The error of a wait that has timed out; `reason` is what the caller knows about the cause.
     pub(crate) fn time_out(&self, wanted: u64, seen: u64, timeout: Duration, reason: Option<&str>) -> Error {
         self.timed_out.fetch_max(wanted, Ordering::Relaxed);
         let mut cause = self.describe_silence();
         if let Some(reason) = reason {
             cause = format!("{reason}; {cause}");
         }
-        // One bundle for each submission: a wait is often repeated.
+        // One bundle per submission, because waits are often repeated.
         let mut told = lock(&self.timeout_bundle);
         if told.as_ref().is_none_or(|(value, _)| *value != wanted) {
             let text = format!("waited for timeline value {wanted}, saw {seen}: {cause}");
@@ -373,7 +373,7 @@ impl QueueState {
         Error::Timeout { timeout, wanted, seen, cause }
     }
 
-    /// How the queue stands, for a report. Never waits for whoever examines the queue.
+    /// State of the queue, for a report. Never blocks on a thread that examines the queue.
     #[cfg(feature = "reports")]
     pub(crate) fn snapshot(&self) -> Snapshot {
         let trouble = match self.trouble.try_lock() {
@@ -397,28 +397,28 @@ impl QueueState {
         }
     }
 
-    /// What can be told about a GPU that neither finishes nor faults.
+    /// Describes a GPU that neither finishes nor faults.
     fn describe_silence(&self) -> String {
         let kernel = match self.last_location() {
             Some(location) => format!("kernel {}, launched last, is still running", location.kernel),
             None => "no kernel was launched".to_owned(),
         };
-        // Reports about channels that were stopped are left to those who explain their ends.
+        // Log reports about stopped channels are left for the code that explains their faults.
         let log = match self.device.kernel_log_rest() {
-            Ok(lines) if lines.is_empty() => "the kernel log is silent".to_owned(),
-            Ok(lines) => format!("the kernel log says: {}", lines.join(" | ")),
+            Ok(lines) if lines.is_empty() => "the kernel log has no lines about the GPU".to_owned(),
+            Ok(lines) => format!("kernel log: {}", lines.join(" | ")),
             Err(reason) => format!("the kernel log cannot be read: {reason}"),
         };
         format!("no error notifier is set; {kernel}; {log}")
     }
 
-    /// Whether waiting for the rest of the work makes sense.
+    /// Whether the remaining work can still end.
     pub(crate) fn may_finish(&self) -> bool {
         !self.has_timed_out() && self.health() == Health::Working && self.check().is_ok()
     }
 
-    /// Stops the channels for good and lets everything pass that they never finished. The fences of that
-    /// work report `fault`.
+    /// Stops the channels permanently and completes the timeline past their unfinished work. The fences of that work
+    /// report `fault`.
     pub(crate) fn forgive(&self, make_fault: impl FnOnce() -> Fault) -> Result<()> {
         let mut trouble = lock(&self.trouble);
         if let Some(channels) = self.channels() {
@@ -426,7 +426,7 @@ impl QueueState {
         }
         let fault = trouble.fault.take().unwrap_or_else(|| Arc::new(make_fault()));
         let (after, through) = (self.timeline.value(), self.submitted());
-        // Also where nothing is lost so far: what is submitted until the queue has new channels is.
+        // Needed even if nothing is lost yet: submissions are lost until the queue has new channels.
         trouble.add_lost(Lost { after, through, fault });
         self.has_lost.store(true, Ordering::Release);
         self.health.store(Health::Forgiven as u8, Ordering::Release);
@@ -435,7 +435,7 @@ impl QueueState {
         Ok(())
     }
 
-    /// Lets work up to `through` pass that was submitted to channels which a recovery had stopped.
+    /// Completes the timeline up to `through` for work that was submitted to channels stopped by a recovery.
     fn lose(&self, trouble: &mut Trouble, through: u64) {
         if let Some(last) = trouble.lost.last_mut().filter(|last| last.through < through) {
             last.through = through;
@@ -443,12 +443,12 @@ impl QueueState {
         }
     }
 
-    /// Replaces the channels of a forgiven queue. `self` belongs to the queue that calls.
+    /// Replaces the channels after a recovery. The caller is the queue that owns `self`.
     pub(crate) fn adopt(&self, channels: OpenChannels) {
         let mut trouble = lock(&self.trouble);
         *lock(&self.channels) = Some(channels);
-        // What was encoded or submitted after the recovery began never ran either, and objects have
-        // noted its values.
+        // Work encoded or submitted after the start of the recovery did not run either, and objects have
+        // recorded its values.
         let through = self.submitted() + 1;
         self.set_submitted(through);
         self.lose(&mut trouble, through);
@@ -488,9 +488,8 @@ impl Progress for QueueState {
 
 impl Drop for QueueState {
     fn drop(&mut self) {
-        // Closing the channels ends their work, finished or not: from here on nothing of the queue
-        // touches memory, so its timeline may pass everything that was ever handed out, which is at
-        // most one value beyond the last submission.
+        // Closing the channels ends their work, finished or not. After that the queue accesses no memory, so its
+        // timeline may pass every value ever handed out: at most one beyond the last submission.
         *lock(&self.channels) = None;
         self.timeline.set(self.submitted() + 1);
         self.heap.release_queue(self.slot);
@@ -510,22 +509,22 @@ impl Fence {
     ///
     /// # Errors
     ///
-    /// [`Error::Fault`] when the GPU stopped it, [`Error::Timeout`] when it has not ended within
-    /// `timeout`; it may still end later.
+    /// [`Error::Fault`] if the GPU stopped the submission. [`Error::Timeout`] if it has not ended within `timeout`; it
+    /// may still end later.
     #[inline]
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         self.state.wait(self.value, timeout)
     }
 
-    /// Whether the submission has ended, well or (after [`Device::recover`](crate::Device::recover))
-    /// not; [`Fence::wait`] tells which.
+    /// Whether the submission has ended, successfully or (after [`Device::recover`](crate::Device::recover)) not;
+    /// [`Fence::wait`] returns the outcome.
     #[inline]
     pub fn is_done(&self) -> bool {
         self.state.reached(self.value)
     }
 
-    /// GPU time of the queue's last completed submission, in nanoseconds of the GPU's own clock:
-    /// the one of this submission as long as it is the queue's newest.
+    /// GPU time of the queue's last completed submission, in nanoseconds of the GPU's clock. It is the time of this
+    /// submission while that is the queue's newest.
     pub fn gpu_time_ns(&self) -> u64 {
         self.state.timeline.timestamp()
     }

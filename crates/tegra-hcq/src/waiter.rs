@@ -1,9 +1,9 @@
-//! The thread that waits on behalf of futures.
+//! The thread that waits for futures.
 //!
-//! One thread per device, started when a future has to wait for the first time. It watches the timelines for all
-//! futures and wakes those whose work has ended. It waits as a queue does (`wait.rs`): it spins for a moment, then
-//! yields, then sleeps in the kernel until the GPU reports something, in bounded slices. Without a waiting future it
-//! sleeps. It holds queues by weak references only, so it keeps no device alive, and it ends with the device.
+//! There is one thread per device, started by the first future that has to wait. It polls the timelines for all futures
+//! and wakes those whose work has ended. It waits as a queue does (`wait.rs`): it spins briefly, then yields, then
+//! sleeps in the kernel until the GPU reports an event, in bounded slices. It sleeps while no future waits. It holds
+//! only weak references to queues, so it keeps no device alive, and it exits with the device.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,16 +16,16 @@ use crate::heap::lock;
 use crate::limits::{LOOK, SPINS, YIELD_FOR};
 use crate::progress::Progress;
 
-/// Longest sleep while futures wait for one queue: a future that comes later is seen after it.
+/// Longest sleep while all futures wait for one queue; a future added later is noticed after it.
 const SLEEP: Duration = Duration::from_millis(1);
-/// Longest sleep on one of several queues.
+/// Longest sleep while futures wait for several queues.
 const SLEEP_SHARED: Duration = Duration::from_micros(250);
 /// Sleep while a queue raises no interrupts.
 const SLEEP_BLIND: Duration = Duration::from_micros(50);
-/// How long [`Waiter::settle`] waits at most: several sleeps.
+/// Longest wait of [`Waiter::settle`]: several sleeps.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// What a future waits for.
+/// The work that a future waits for.
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
     pub(crate) state: Weak<dyn Progress>,
@@ -38,13 +38,13 @@ pub(crate) struct Work {
 #[derive(Debug)]
 struct Entry {
     work: Work,
-    /// Until it is woken.
+    /// `Some` until the future is woken.
     waker: Option<Waker>,
-    /// What has become of the work; the future takes it at its next poll.
+    /// The outcome of the work; the future takes it at its next poll.
     outcome: Option<Result<()>>,
 }
 
-/// How a poll ends.
+/// Result of a poll.
 pub(crate) enum Step {
     Waiting(u64),
     Ended(Result<()>),
@@ -57,33 +57,33 @@ struct Table {
     started: bool,
     /// The device is gone.
     closed: bool,
-    /// A future has come since the thread looked last.
+    /// A future was added since the thread last checked.
     fresh: bool,
-    /// The thread waits for a future to come and holds no queue.
+    /// The thread waits for a future and holds no queue.
     idle: bool,
-    /// How often the thread has begun anew, holding no queue.
+    /// Number of times that the thread has started a round, holding no queue.
     rounds: u64,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     table: Mutex<Table>,
-    /// A future has come, or the device is gone.
+    /// Signalled when a future is added or the device is gone.
     changed: Condvar,
-    /// The thread holds no queue.
+    /// Signalled when the thread holds no queue.
     settled: Condvar,
 }
 
-/// The thread that futures of a device wait with.
+/// The thread that the futures of a device wait with.
 #[derive(Debug, Default)]
 pub(crate) struct Waiter {
     inner: Arc<Inner>,
 }
 
 impl Waiter {
-    /// Registers a future, or looks what has become of one that is `known`.
+    /// Registers a future, or polls the outcome of one that is `known`.
     pub(crate) fn poll(&self, known: Option<u64>, work: Work, waker: &Waker) -> Result<Step> {
-        // Wakers are cloned and dropped outside of the lock: they may run foreign code.
+        // Wakers are cloned and dropped outside the lock, because they may run foreign code.
         let waker = waker.clone();
         let mut table = lock(&self.inner.table);
         if let Some(id) = known
@@ -110,7 +110,7 @@ impl Waiter {
         Ok(Step::Waiting(id))
     }
 
-    /// Forgets a future.
+    /// Removes a future.
     pub(crate) fn forget(&self, id: u64) {
         let entry = lock(&self.inner.table).entries.remove(&id);
         drop(entry);
@@ -128,13 +128,13 @@ impl Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        // The thread itself may be the one that drops the device, so nobody waits for it here.
+        // The thread itself may drop the device, so this code does not join it.
         lock(&self.inner.table).closed = true;
         self.inner.changed.notify_one();
     }
 }
 
-/// A future's work while the thread looks at it.
+/// The work of a future while the thread examines it.
 struct Watched {
     id: u64,
     state: Arc<dyn Progress>,
@@ -142,7 +142,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// What has become of the work. Looks at the error notifier if told to.
+    /// The outcome of the work. Reads the error notifier if requested.
     fn outcome(&self, look: bool) -> Option<Result<()>> {
         let Work { value, start, timeout, .. } = self.work;
         if let Some(outcome) = self.state.peek(value) {
@@ -159,7 +159,7 @@ impl Watched {
     }
 }
 
-/// The thread: looks, wakes, rests.
+/// The thread's loop: poll, wake, rest.
 fn run(inner: &Inner) {
     let mut pace = Pace::new();
     while let Some(watched) = next_round(inner, &mut pace) {
@@ -174,7 +174,7 @@ fn run(inner: &Inner) {
     }
 }
 
-/// Waits for a future that waits; `None` when the device is gone.
+/// Waits until a future is registered; `None` if the device is gone.
 fn next_round(inner: &Inner, pace: &mut Pace) -> Option<Vec<Watched>> {
     let mut table = lock(&inner.table);
     table.rounds += 1;
@@ -197,7 +197,7 @@ fn next_round(inner: &Inner, pace: &mut Pace) -> Option<Vec<Watched>> {
     for (&id, entry) in table.entries.iter().filter(|(_, entry)| entry.outcome.is_none()) {
         match entry.work.state.upgrade() {
             Some(state) => watched.push(Watched { id, state, work: entry.work.clone() }),
-            // Its future was leaked.
+            // The future was leaked.
             None => gone.push(id),
         }
     }
@@ -207,7 +207,7 @@ fn next_round(inner: &Inner, pace: &mut Pace) -> Option<Vec<Watched>> {
     Some(watched)
 }
 
-/// Leaves the outcomes for the futures and wakes these.
+/// Stores the outcomes for the futures and wakes them.
 fn wake(inner: &Inner, ended: Vec<(u64, Result<()>)>) {
     let mut wakers = Vec::new();
     let mut table = lock(&inner.table);
@@ -219,14 +219,14 @@ fn wake(inner: &Inner, ended: Vec<(u64, Result<()>)>) {
     }
     drop(table);
     for waker in wakers {
-        // An executor's failure must not leave all other futures asleep.
+        // A panic in one executor must not keep all other futures asleep.
         if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
             tracing::warn!("an executor panicked when it was woken");
         }
     }
 }
 
-/// How the thread rests between two looks.
+/// How the thread rests between two polls.
 struct Pace {
     since: Instant,
     looked: Instant,
@@ -240,13 +240,13 @@ impl Pace {
         Self { since: now, looked: now, has_spun: false, turn: 0 }
     }
 
-    /// A future has come: its work may end soon.
+    /// A future was added; its work may end soon.
     fn restart(&mut self) {
         self.since = Instant::now();
         self.has_spun = false;
     }
 
-    /// Whether it is time for the error notifiers.
+    /// Whether the error notifiers are due for a check.
     fn should_look(&mut self) -> bool {
         let look = self.looked.elapsed() >= LOOK;
         if look {

@@ -12,13 +12,13 @@ pub use request::{CompileRequestError, LaunchError, RangeError};
 /// Result of this crate's calls.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// What can go wrong between opening a device and reading a result.
+/// Errors of this crate's calls.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The library was built without the software Orin.
     #[error(
-        "no Orin GPU here (/dev/nvgpu/igpu0/ctrl is absent) and the software Orin is not built in; \
+        "no Orin GPU found (/dev/nvgpu/igpu0/ctrl is absent) and the software Orin is not built in; \
              build with the feature `sim`"
     )]
     NoSoftwareOrin,
@@ -33,19 +33,18 @@ pub enum Error {
     },
 
     /// No kind of device has this name.
-    #[error("there is no device kind '{0}'; there are auto, nvgpu, nvrm and sim")]
+    #[error("unknown device kind '{0}'; known are auto, nvgpu, nvrm and sim")]
     UnknownKind(String),
 
     /// The software Orin could not be started.
     #[error("starting the software Orin: {0}")]
     SoftwareOrin(rustix::io::Errno),
 
-    /// The driver could not do what it was asked for. [`gpu_hal::Error::driver_error`] returns the error of its own
-    /// layer.
+    /// The driver returned an error. [`gpu_hal::Error::driver_error`] returns the error of its own layer.
     #[error(transparent)]
     Driver(#[from] gpu_hal::Error),
 
-    /// The GPU belongs to a generation that the chip table does not contain.
+    /// The chip table does not contain the GPU's SM version.
     #[error("the GPU has SM version {major}.{minor}; supported are {}", gpu_hal::chip::versions())]
     UnknownChip {
         /// Major SM version.
@@ -54,19 +53,19 @@ pub enum Error {
         minor: u32,
     },
 
-    /// There is not enough memory, even after idle memory was given back.
+    /// There is not enough memory, even after idle memory was returned to the driver.
     #[error(
-        "no memory for {wanted} bytes: buffers of this device use {in_use} bytes{}; free buffers that are \
+        "cannot allocate {wanted} bytes: buffers of this device use {in_use} bytes{}; free buffers that are \
          not needed, or close other programs", free_text(*free)
     )]
     OutOfMemory {
-        /// Bytes asked for.
+        /// Requested size in bytes.
         wanted: u64,
-        /// Bytes that this device's buffers use.
+        /// Bytes used by this device's buffers.
         in_use: u64,
-        /// Free and total bytes of the machine or GPU, if the driver tells.
+        /// Free and total bytes of the machine or GPU, if the driver reports them.
         free: Option<MemoryInfo>,
-        /// What the driver said.
+        /// The driver's error.
         source: Box<Error>,
     },
 
@@ -82,28 +81,28 @@ pub enum Error {
     #[error(transparent)]
     Launch(#[from] LaunchError),
 
-    /// Number or size of the arguments differ from the kernel's parameters.
+    /// The number or size of the arguments differs from the kernel's parameters.
     #[error("kernel {kernel}: {reason}")]
     Arguments {
         /// Name of the kernel.
         kernel: String,
-        /// What differs.
+        /// The difference.
         reason: String,
     },
 
-    /// Lengths, ranges or counts of a request make no sense.
+    /// A length, range or count of a request is invalid.
     #[error(transparent)]
     Range(#[from] RangeError),
 
-    /// Objects of different devices were mixed.
+    /// The call mixes objects of different devices.
     #[error("{0} belongs to another device")]
     OtherDevice(&'static str),
 
-    /// The GPU still has to run a launch that was never submitted.
+    /// The buffer is used by a launch that has not been submitted.
     #[error("the buffer is used by work that was launched but not submitted: call submit first")]
     NotSubmitted,
 
-    /// A graph was to be replayed while a view of one of its buffers exists.
+    /// A replay of a graph while a view of one of its buffers exists.
     #[error("a buffer of the graph is being viewed by the CPU: drop the view first")]
     Viewed,
 
@@ -111,11 +110,11 @@ pub enum Error {
     #[error("all {0} queues of the device are open; drop one first")]
     TooManyQueues(usize),
 
-    /// The GPU stopped the work; the queue is dead, the device and its memory are not.
+    /// The GPU stopped the work. The queue is unusable; the device and its memory remain valid.
     #[error("{0}")]
     Fault(Arc<Fault>),
 
-    /// NVRTC, the compiler, is nowhere to be found.
+    /// The NVRTC library was not found.
     #[error(
         "NVIDIA's run-time compiler NVRTC cannot be loaded; tried:\n  {}\n\
          install it (JetPack: package cuda-nvrtc of the CUDA toolkit; PyPI: nvidia-cuda-nvrtc-cu12), or set \
@@ -123,20 +122,20 @@ pub enum Error {
         tried.join("\n  ")
     )]
     NoNvrtc {
-        /// What was tried and why it will not do, one line each.
+        /// The candidates tried and why each was rejected, one line each.
         tried: Vec<String>,
     },
 
-    /// A call of NVRTC failed for another reason than the source.
+    /// A call of NVRTC failed for a reason other than an error in the source.
     #[error("{call}: {reason}")]
     Nvrtc {
         /// Name of the call.
         call: &'static str,
-        /// NVRTC's name of the error, and its log.
+        /// NVRTC's name of the error and its log.
         reason: String,
     },
 
-    /// Source does not compile.
+    /// The source does not compile.
     #[error("{name} does not compile:\n{}", log.trim_end())]
     Compilation {
         /// Name of the source.
@@ -145,7 +144,7 @@ pub enum Error {
         log: String,
     },
 
-    /// A compilation was refused before it began.
+    /// The compilation request is invalid.
     #[error(transparent)]
     CompileRequest(#[from] CompileRequestError),
 
@@ -153,32 +152,32 @@ pub enum Error {
     #[error("starting the thread that waits for futures: {0}")]
     Thread(std::io::Error),
 
-    /// A file or folder that the library was to write could not be written.
+    /// A file or folder could not be written.
     #[error("writing {}: {source}", path.display())]
     File {
-        /// What was to be written.
+        /// Path of the file or folder.
         path: std::path::PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 
-    /// The work has not ended in time.
+    /// The work did not end in time.
     #[error(
         "the GPU did not finish within {timeout:?} (waited for timeline value {wanted}, saw {seen}): {cause}"
     )]
     Timeout {
-        /// How long was waited.
+        /// Time-out of the wait.
         timeout: Duration,
         /// Timeline value waited for.
         wanted: u64,
-        /// Timeline value seen last.
+        /// Last timeline value seen.
         seen: u64,
-        /// What the GPU was doing, as far as can be told.
+        /// What is known about the GPU's state.
         cause: String,
     },
 }
 
-/// The part of a message that tells what the machine has.
+/// The part of a message that gives the machine's memory.
 fn free_text(info: Option<MemoryInfo>) -> String {
     info.map_or_else(String::new, |info| {
         format!(", the system has {} of {} bytes free", info.free, info.total)
@@ -186,7 +185,7 @@ fn free_text(info: Option<MemoryInfo>) -> String {
 }
 
 impl Error {
-    /// Whether the driver lacked memory.
+    /// Whether the driver ran out of memory.
     pub(crate) fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Driver(error) if error.is_out_of_memory())
     }

@@ -1,14 +1,14 @@
-//! Requests that the library refuses before it does anything.
+//! Invalid requests, refused before they have any effect.
 
 use core::ops::Bound;
 
 use crate::grid::Dim3;
 
-/// Why a launch does not fit kernel or chip.
+/// Why a launch does not fit the kernel or the chip.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
-    /// An extent of grid or block is zero, or larger than the launch descriptor can hold.
+    /// An extent of the grid or block is zero, or larger than the launch descriptor can hold.
     #[error("{what} {size}: {axis} must be between 1 and {limit}")]
     Extent {
         /// `grid` or `block`.
@@ -21,8 +21,8 @@ pub enum LaunchError {
         limit: u32,
     },
 
-    /// A block has more threads than an SM can run in one block.
-    #[error("block {block} has {threads} threads, at most {limit} fit")]
+    /// A block has more threads than an SM supports per block.
+    #[error("block {block} has {threads} threads; at most {limit} fit")]
     BlockThreads {
         /// Requested block.
         block: Dim3,
@@ -45,7 +45,7 @@ pub enum LaunchError {
 
     /// The kernel was compiled for thread block clusters.
     #[error(
-        "kernel {kernel}: was compiled for clusters of {cluster} blocks, which launches do not form; compile it \
+        "kernel {kernel}: was compiled for clusters of {cluster} blocks, which launches do not support; compile it \
          without __cluster_dims__"
     )]
     Cluster {
@@ -57,7 +57,7 @@ pub enum LaunchError {
 
     /// The kernel's registers or launch bounds allow fewer threads per block.
     #[error(
-        "kernel {kernel}: a block of {threads} threads is too large, at most {limit} fit (registers, launch bounds)"
+        "kernel {kernel}: a block of {threads} threads is too large; at most {limit} fit (registers, launch bounds)"
     )]
     KernelThreads {
         /// Name of the kernel.
@@ -68,20 +68,20 @@ pub enum LaunchError {
         limit: u32,
     },
 
-    /// Static and dynamic shared memory exceed what an SM can give one block.
+    /// Static and dynamic shared memory exceed the maximum for one block.
     #[error(
         "kernel {kernel}: {static_bytes} bytes of static and {dynamic_bytes} bytes of dynamic shared memory do not fit"
     )]
     SharedMemory {
         /// Name of the kernel.
         kernel: String,
-        /// The kernel's own shared memory in bytes.
+        /// Static shared memory of the kernel in bytes.
         static_bytes: u32,
         /// Requested dynamic shared memory in bytes.
         dynamic_bytes: u32,
     },
 
-    /// Not one block of this size fits an SM.
+    /// An SM cannot hold a single block of this size.
     #[error(
         "kernel {kernel}: a block of {block} threads with {dynamic_bytes} bytes of dynamic shared memory does not fit \
          an SM: not enough {limit}"
@@ -93,11 +93,11 @@ pub enum LaunchError {
         block: Dim3,
         /// Requested dynamic shared memory in bytes.
         dynamic_bytes: u32,
-        /// The resource that is exhausted.
+        /// The exhausted resource.
         limit: String,
     },
 
-    /// The resources of this SM version are unknown.
+    /// The chip table has no resources for this SM version.
     #[error("the occupancy of SM {}.{} is unknown, only of {known}", version.0, version.1)]
     UnknownSm {
         /// SM version, major and minor.
@@ -114,12 +114,12 @@ pub enum LaunchError {
     },
 }
 
-/// Why lengths, ranges or counts of a request make no sense.
+/// Why a length, range or count of a request is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RangeError {
     /// The size in bytes overflows.
-    #[error("{len} elements of {element_bytes} bytes overflow")]
+    #[error("the size of {len} elements of {element_bytes} bytes overflows")]
     Overflow {
         /// Number of elements.
         len: usize,
@@ -136,8 +136,8 @@ pub enum RangeError {
         element_bytes: usize,
     },
 
-    /// No device has so much memory.
-    #[error("{bytes} bytes are more than any device has")]
+    /// The size exceeds the memory of any device.
+    #[error("{bytes} bytes exceed the memory of any device")]
     TooLarge {
         /// Requested size in bytes.
         bytes: u64,
@@ -163,7 +163,7 @@ pub enum RangeError {
         target_len: usize,
     },
 
-    /// A slice differs in length from the elements that it is copied from or to.
+    /// A slice differs in length from the elements to copy.
     #[error("a slice of {given} elements cannot be copied from or to {len} elements")]
     Slice {
         /// Length of the slice.
@@ -179,7 +179,7 @@ pub enum RangeError {
         len: usize,
     },
 
-    /// A graph was to copy or fill zero elements.
+    /// A copy or fill of zero elements in a graph.
     #[error("a step of a graph needs at least one element")]
     EmptyStep,
 
@@ -220,7 +220,7 @@ pub enum RangeError {
         element_bytes: u64,
     },
 
-    /// A variable was to be set from another number of elements than it has.
+    /// The number of elements given differs from the length of the variable.
     #[error("{given} elements do not fill a variable of {len}")]
     VariableLength {
         /// Number of elements given.
@@ -234,11 +234,11 @@ pub enum RangeError {
     NoCubin,
 }
 
-/// Why a compilation was refused before it began.
+/// Why a compilation was refused before it started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompileRequestError {
-    /// An option sets the architecture, which is that of the device.
+    /// An option sets the architecture, which is always that of the device.
     #[error(
         "option {option}: the architecture is that of the device, sm_{}{}; leave it out", sm_version.0, sm_version.1
     )]
@@ -252,16 +252,16 @@ pub enum CompileRequestError {
     /// A text contains a zero byte.
     #[error("{what} has a zero byte at offset {offset}")]
     ZeroByte {
-        /// What the text is: the source, an option, a name.
+        /// Kind of the text: the source, an option, a name.
         what: String,
-        /// Offset of the byte.
+        /// Offset of the zero byte.
         offset: usize,
     },
 
-    /// A list has more entries than NVRTC can take.
+    /// A list has more entries than NVRTC supports.
     #[error("too many {what}")]
     TooMany {
-        /// What is listed.
+        /// Name of the list.
         what: String,
     },
 }

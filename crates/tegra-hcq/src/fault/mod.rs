@@ -15,15 +15,15 @@ use gpu_hal::ErrorCode;
 use crate::grid::Dim3;
 pub use submission::{LaunchRecord, Submission};
 
-/// What kind of fault it was, from the notifier (`nvgpu.h`, `NVGPU_CHANNEL_*`) and the log.
+/// Kind of a fault, decoded from the notifier (`nvgpu.h`, `NVGPU_CHANNEL_*`) and the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FaultKind {
-    /// Notifier 31: an access to an address that is not mapped, or not for this kind of access.
+    /// Notifier 31: an access to an address that is not mapped, or not mapped for this kind of access.
     Mmu,
-    /// Notifier 13 with a warp error code in the log: an SM gave up on an instruction.
+    /// Notifier 13 with a warp error code in the log: an SM stopped at an instruction.
     Sm(WarpError),
-    /// Notifier 13 with a `sked exception` in the log: the launch descriptor was refused.
+    /// Notifier 13 with a `sked exception` in the log: the scheduler refused the launch descriptor.
     LaunchDescriptor,
     /// Notifier 13, without more detail.
     GraphicsException,
@@ -31,31 +31,31 @@ pub enum FaultKind {
     Pushbuffer,
     /// Notifier 11: the copy engine refused a copy.
     CopyEngine,
-    /// Nothing faulted: the work hung until [`Device::recover`](crate::Device::recover) stopped it.
+    /// No fault was reported: the work hung until [`Device::recover`](crate::Device::recover) stopped it.
     Abandoned,
     /// Any other notifier number.
     Other(ErrorCode),
 }
 
-/// Low 16 bits of `hww_warp_esr`: why an SM stopped a warp (`hw_gr_ga10b.h`).
+/// Warp error code, the low 16 bits of `hww_warp_esr`: why an SM stopped a warp (`hw_gr_ga10b.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WarpError {
-    /// 9 or 0xb: not an instruction, or a forbidden parameter.
+    /// 9 or 0xb: illegal instruction or illegal instruction parameter.
     IllegalInstruction,
-    /// 0xe: address outside of the shared or local memory.
+    /// 0xe: address outside the shared or local memory.
     OutOfRangeAddress,
-    /// 0xf: address is not a multiple of the access size.
+    /// 0xf: address not aligned to the access size.
     MisalignedAddress,
-    /// 0x10: address space of the access does not fit.
+    /// 0x10: address space invalid for the access.
     InvalidAddressSpace,
-    /// 0x12: constant bank access outside of the bank.
+    /// 0x12: constant bank access outside the bank.
     InvalidConstantAddress,
-    /// 5 or 6: the program counter is misaligned or ran away.
+    /// 5 or 6: program counter misaligned or out of range.
     ProgramCounter,
     /// 0x17 or 0x20: the MMU refused the access.
     MmuNack,
-    /// Any other number. 0 stands for a trap instruction, which sets no warp error.
+    /// Any other number. 0 is a trap instruction, which sets no warp error.
     Unknown(u32),
 }
 
@@ -84,16 +84,16 @@ pub struct CodeLocation {
     pub offset: u64,
 }
 
-/// The buffer that lies nearest to an address.
+/// The buffer nearest to an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NearBuffer {
-    /// Its name, or what it holds.
+    /// Name of the buffer, or its content if it has no name.
     pub name: String,
-    /// Its address on the GPU.
+    /// GPU address of the buffer.
     pub va: u64,
-    /// Its length in bytes.
+    /// Length of the buffer in bytes.
     pub bytes: u64,
-    /// The address that it is near to.
+    /// The address that was looked up.
     pub address: u64,
 }
 
@@ -115,30 +115,30 @@ impl fmt::Display for NearBuffer {
 /// Why the GPU stopped the work of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What kind of fault.
+    /// Kind of the fault.
     pub kind: FaultKind,
-    /// What the error notifier says.
+    /// Code in the error notifier.
     pub notifier: ErrorCode,
-    /// Address of the access, where driver or log tell: of an MMU fault, that of the page of 4 KiB; of an access
-    /// outside of shared memory, one inside of that.
+    /// Address of the access, if the driver or the log reports it. For an MMU fault it is the address of the 4 KiB
+    /// page; for an access outside of shared memory it is an address inside the shared window.
     pub address: Option<u64>,
-    /// Type of the MMU fault and of the access, where driver or log tell: `("invalid pte", "virt read")`.
+    /// Type of the MMU fault and of the access, if the driver or the log reports them: `("invalid pte", "virt read")`.
     pub access: Option<(String, String)>,
-    /// Address of the faulting instruction, where driver or log tell.
+    /// Address of the faulting instruction, if the driver or the log reports it.
     pub pc: Option<u64>,
-    /// The kernel that contains `pc`, or else the one launched last.
+    /// The kernel that contains `pc`; the most recently launched kernel if `pc` is unknown.
     pub location: Option<CodeLocation>,
     /// Grid and block of that kernel's last launch.
     pub grid: Option<(Dim3, Dim3)>,
     /// The buffer nearest to `address`.
     pub nearest: Option<NearBuffer>,
-    /// The last submissions of the queue, as they stand in memory.
+    /// The last submissions of the queue, as stored in memory.
     pub submissions: Vec<Submission>,
-    /// What the log says beyond that; on the software Orin, its explanation.
+    /// Other details from the log; on the software Orin, its explanation.
     pub details: Vec<String>,
-    /// The log's lines about the fault, or why the log could not be read.
+    /// The log's lines about the fault, or the reason why the log could not be read.
     pub log: Result<Vec<String>, String>,
-    /// The crash bundle that was written about it, if one was asked for; see
+    /// The crash bundle written about the fault, if bundles are enabled; see
     /// [`Device::write_bundle`](crate::Device::write_bundle).
     pub bundle: Option<PathBuf>,
 }

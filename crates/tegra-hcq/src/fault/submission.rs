@@ -1,4 +1,4 @@
-//! What the GPU was given, as data.
+//! Submissions and launch descriptors as data.
 
 use core::fmt::Write as _;
 
@@ -11,17 +11,17 @@ use crate::grid::Dim3;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Submission {
-    /// `compute` or `copy`.
+    /// Name of the channel: `compute` or `copy`.
     pub channel: &'static str,
-    /// Address of the commands.
+    /// GPU address of the commands.
     pub va: u64,
-    /// The commands' words.
+    /// Words of the commands.
     pub words: Vec<u32>,
-    /// The launch descriptors that they start, chained ones included, in order.
+    /// The launch descriptors that the commands start, chained ones included, in order.
     pub launches: Vec<LaunchRecord>,
-    /// The value of the queue's timeline that they, or their last launch, release at their end.
+    /// The timeline value that the commands, or their last launch, release at the end.
     pub(crate) releases: Option<u64>,
-    /// The chip, for the meaning of the words.
+    /// The chip, for decoding the words.
     pub(crate) chip: &'static Chip,
 }
 
@@ -29,17 +29,17 @@ pub struct Submission {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LaunchRecord {
-    /// Address of the descriptor.
+    /// GPU address of the descriptor.
     pub va: u64,
     /// Name of the kernel, if its code belongs to a loaded program.
     pub kernel: Option<String>,
-    /// Address of the code.
+    /// GPU address of the code.
     pub code_va: u64,
-    /// Blocks of the grid.
+    /// Grid in blocks.
     pub grid: Dim3,
-    /// Threads of a block.
+    /// Block in threads.
     pub block: Dim3,
-    /// The descriptor's words.
+    /// Words of the descriptor.
     pub words: Vec<u32>,
 }
 

@@ -1,5 +1,5 @@
-//! What a graph keeps and marks as used: each program and each piece of memory once, however many steps
-//! use it.
+//! Objects that a graph keeps alive and marks as used. Each program and each block of memory is kept once, however many
+//! steps use it.
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -11,19 +11,19 @@ use crate::program::Kernel;
 pub(super) struct Kept {
     /// One kernel of each program.
     programs: Vec<Kernel>,
-    /// Each buffer, with the number of arguments that lead to it.
+    /// Each buffer, with the number of arguments that refer to it.
     buffers: Vec<(Handle, u32)>,
 }
 
 impl Kept {
-    /// A step uses the kernel's program.
+    /// Adds a use of the kernel's program by a step.
     pub(super) fn add_program(&mut self, kernel: &Kernel) {
         if !self.programs.iter().any(|known| known.same_program(kernel)) {
             self.programs.push(kernel.clone());
         }
     }
 
-    /// An argument leads to the buffer.
+    /// Adds an argument that refers to the buffer.
     pub(super) fn add(&mut self, handle: &Handle) {
         match self.position(handle) {
             Some(at) => self.buffers[at].1 += 1,
@@ -31,7 +31,7 @@ impl Kept {
         }
     }
 
-    /// An argument no longer leads to the buffer.
+    /// Removes an argument that referred to the buffer.
     pub(super) fn remove(&mut self, handle: &Handle) {
         if let Some(at) = self.position(handle) {
             self.buffers[at].1 -= 1;
@@ -46,8 +46,7 @@ impl Kept {
         self.buffers.iter().position(|(known, _)| core::ptr::eq(known.memory(), memory))
     }
 
-    /// Marks everything as used up to `value` of the queue in `slot`. Returns whether the CPU has a view of
-    /// a buffer.
+    /// Marks everything as used up to `value` of the queue in `slot`. Returns whether the CPU has a view of a buffer.
     #[inline]
     pub(super) fn note(&self, slot: usize, value: u64) -> bool {
         for kernel in &self.programs {
@@ -56,8 +55,8 @@ impl Kept {
         for (handle, _) in &self.buffers {
             handle.uses().note(slot, value);
         }
-        // A view sets its mark, then looks at the uses; a replay notes the uses, then looks at the marks:
-        // with a full fence on both sides at least one sees the other.
+        // A view sets its mark, then reads the uses; a replay records the uses, then reads the marks. With a full fence
+        // on both sides, at least one sees the other.
         fence(Ordering::SeqCst);
         self.buffers.iter().any(|(handle, _)| handle.memory().is_viewed())
     }

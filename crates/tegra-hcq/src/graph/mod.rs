@@ -1,14 +1,14 @@
-//! Recorded graphs: a fixed sequence of launches, copies and fills that is sent to the GPU as a whole.
+//! Recorded graphs: a fixed sequence of launches, copies and fills that the GPU gets as a whole.
 //!
-//! Recording does the work of launching once: every launch record is written, the descriptors are chained,
-//! so that the compute scheduler runs the whole sequence by itself, and the commands that start it lie ready
-//! in a pushbuffer of their own. A replay patches the timeline value into it, writes one GPFIFO entry and
-//! rings the doorbell: a few stores and two barriers, whatever the number of kernels. Copies and fills are
-//! kernels here, since a detour over the copy engine would break the chain.
+//! Recording does the work of launching once. It writes every launch record and chains the descriptors, so the compute
+//! scheduler runs the whole sequence by itself, and it encodes the commands that start the chain into a separate
+//! pushbuffer. A replay patches the timeline value, writes one GPFIFO entry and rings the doorbell: a few stores and
+//! two barriers, whatever the number of kernels. Copies and fills in a graph are kernels, because a switch to the copy
+//! engine would break the chain.
 //!
-//! A graph owns several *instances* of all that memory. Each replay takes the next one, so changing arguments
-//! or sizes between replays never touches what the GPU may still read; only when all instances are in
-//! flight a replay waits for the oldest.
+//! A graph owns several *instances* of that memory. Each replay takes the next one, so changing arguments or sizes
+//! between replays never touches memory that the GPU may still read. A replay waits only if all instances are in
+//! flight; it then waits for the oldest.
 
 use core::ops::Range;
 use std::sync::Arc;
@@ -39,15 +39,15 @@ mod words;
 use kept::Kept;
 use words::{Release, Start};
 
-/// Instances of a graph, unless the builder is told otherwise.
+/// Default number of instances of a graph.
 const INSTANCES: usize = 4;
-/// Most instances that make sense.
+/// Largest number of instances.
 const MAX_INSTANCES: usize = 64;
 
-/// Changed arguments that an instance remembers one by one; with more, whole records are written again.
+/// Number of changed arguments that an instance tracks individually. With more, it rewrites whole records.
 const MAX_PATCHES: usize = 32;
 
-/// Names a step of a graph, for changing it later.
+/// Identifies a step of a graph, for later changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NodeId(usize);
 
@@ -58,9 +58,9 @@ struct Node {
     shape: Shape,
     /// Constant bank 0 with its arguments.
     bank: Vec<u8>,
-    /// Memory that the arguments lead to; kept for as long as the graph may run.
+    /// Memory that the arguments refer to; kept as long as the graph may run.
     buffers: Vec<Option<Handle>>,
-    /// Where the record lies in an instance.
+    /// Offset of the record in an instance.
     offset: u64,
 }
 
@@ -82,7 +82,7 @@ impl Node {
         Ok(Self { kernel: kernel.clone(), shape, bank, buffers, offset: 0 })
     }
 
-    /// Replaces an argument; returns where it stands in the record, and the buffer that it led to.
+    /// Replaces an argument; returns its place in the record and the buffer that it referred to.
     fn set_argument(
         &mut self,
         device: &Shared,
@@ -110,7 +110,7 @@ impl Node {
     }
 }
 
-/// The owner of an argument's memory.
+/// Owner of an argument's memory.
 fn keep(argument: &Arg<'_>) -> Option<Handle> {
     match argument {
         Arg::Buffer(buffer) => Some(buffer.handle().clone()),
@@ -118,7 +118,7 @@ fn keep(argument: &Arg<'_>) -> Option<Handle> {
     }
 }
 
-/// Records a graph. Made by [`Device::graph`](crate::Device::graph).
+/// Records a graph. Created by [`Device::graph`](crate::Device::graph).
 #[derive(Debug)]
 pub struct GraphBuilder {
     device: Arc<Shared>,
@@ -127,7 +127,7 @@ pub struct GraphBuilder {
 }
 
 impl Device {
-    /// Begins to record a graph.
+    /// Starts the recording of a graph.
     pub fn graph(&self) -> GraphBuilder {
         GraphBuilder::new(self.shared())
     }
@@ -138,11 +138,11 @@ impl GraphBuilder {
         Self { device: Arc::clone(device), nodes: Vec::new(), instances: INSTANCES }
     }
 
-    /// How many replays may be in flight before the next one waits: 1 to 64, at first 4.
+    /// Sets how many replays may be in flight before the next one waits: 1 to 64, default 4.
     ///
     /// # Errors
     ///
-    /// [`Error::Range`].
+    /// [`Error::Range`] if the number is outside these limits.
     pub fn instances(&mut self, count: usize) -> Result<&mut Self> {
         if !(1..=MAX_INSTANCES).contains(&count) {
             return Err(RangeError::Instances { count, limit: MAX_INSTANCES }.into());
@@ -151,7 +151,7 @@ impl GraphBuilder {
         Ok(self)
     }
 
-    /// Adds a launch. The graph keeps the buffers.
+    /// Adds a launch. The graph keeps its buffers alive.
     ///
     /// # Errors
     ///
@@ -188,7 +188,7 @@ impl GraphBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] when the lengths differ or are zero; [`Error::OtherDevice`].
+    /// [`Error::Range`] if the lengths differ or are zero; [`Error::OtherDevice`].
     pub fn copy<'s, 't, T: Pod>(
         &mut self,
         source: impl Into<Slice<'s, T>>,
@@ -203,18 +203,18 @@ impl GraphBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] when there are no elements; [`Error::OtherDevice`].
+    /// [`Error::Range`] if there are no elements; [`Error::OtherDevice`].
     pub fn fill<'t, T: FillValue>(&mut self, target: impl Into<SliceMut<'t, T>>, value: T) -> Result<NodeId> {
         let target = target.into();
         let step = transfer::fill(&self.device, &target, value)?;
         self.launch(&step.kernel, step.grid, transfer::BLOCK, &step.arguments)
     }
 
-    /// Writes the graph to memory, ready to be replayed.
+    /// Writes the graph to memory, ready for replays.
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] for a graph without steps; [`Error::OutOfMemory`].
+    /// [`Error::Range`] if the graph has no steps; [`Error::OutOfMemory`].
     pub fn build(self) -> Result<Graph> {
         let Self { device, mut nodes, instances } = self;
         if nodes.is_empty() {
@@ -247,18 +247,18 @@ impl GraphBuilder {
 #[derive(Debug)]
 struct Instance {
     memory: Handle,
-    /// The commands, once they have been written for a queue.
+    /// The commands; `None` until they have been written for a queue.
     start: Option<Start>,
     /// Timeline value and queue of the last replay.
     value: u64,
     slot: usize,
-    /// Records that are to be written before the next replay.
+    /// Records to write before the next replay.
     dirty: Range<usize>,
-    /// Arguments in other records that are to be written.
+    /// Arguments in other records to write before the next replay.
     patches: Vec<Patch>,
 }
 
-/// Some bytes of a record's constant bank.
+/// A range of bytes in a record's constant bank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Patch {
     node: usize,
@@ -266,7 +266,7 @@ struct Patch {
 }
 
 impl Instance {
-    /// The record of a step has to be written again.
+    /// Marks the record of a step for rewriting.
     fn soil(&mut self, node: usize) {
         self.dirty = if self.dirty.is_empty() {
             node..node + 1
@@ -275,7 +275,7 @@ impl Instance {
         };
     }
 
-    /// An argument has to be written again.
+    /// Marks an argument for rewriting.
     fn patch(&mut self, node: usize, place: &Range<usize>) {
         let patch = Patch { node, place: place.clone() };
         if self.dirty.contains(&node) || self.patches.contains(&patch) {
@@ -291,8 +291,8 @@ impl Instance {
 
 /// A recorded sequence of launches, copies and fills. Replayed by [`Queue::replay`].
 ///
-/// The steps run in the order of recording, each after the one before has ended. A graph keeps the programs
-/// and buffers that it uses.
+/// The steps run in the order of recording; each starts after the previous one has ended. A graph keeps the programs
+/// and buffers that it uses alive.
 #[derive(Debug)]
 pub struct Graph {
     device: Arc<Shared>,
@@ -301,7 +301,7 @@ pub struct Graph {
     instances: Vec<Instance>,
     /// The instance that the next replay takes.
     next: usize,
-    /// Where the commands lie in an instance, behind the records.
+    /// Offset of the commands in an instance, after the records.
     start_offset: u64,
     local_bytes: u32,
 }
@@ -312,7 +312,7 @@ impl Graph {
         self.nodes.len()
     }
 
-    /// A graph always has steps.
+    /// Always `false`: a graph has at least one step.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
@@ -321,8 +321,8 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// [`Error::Arguments`] when there is no such argument or its size differs; [`Error::Range`] for a
-    /// step of another graph; [`Error::OtherDevice`].
+    /// [`Error::Arguments`] if there is no such argument or its size differs. [`Error::Range`] if the step belongs to
+    /// another graph. [`Error::OtherDevice`].
     pub fn set_argument<'a>(&mut self, node: NodeId, index: usize, value: impl Into<Arg<'a>>) -> Result<()> {
         self.check_node(node)?;
         let value = value.into();
@@ -343,7 +343,8 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// [`Error::Launch`] when they do not fit kernel or chip; [`Error::Range`] for a step of another graph.
+    /// [`Error::Launch`] if they do not fit the kernel or the chip. [`Error::Range`] if the step belongs to another
+    /// graph.
     pub fn set_size(&mut self, node: NodeId, grid: impl Into<Dim3>, block: impl Into<Dim3>) -> Result<()> {
         self.check_node(node)?;
         self.nodes[node.0].set_shape(grid.into(), block.into())?;
@@ -355,7 +356,7 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// As [`GraphBuilder::copy`]; [`Error::Range`] for a step of another graph.
+    /// As [`GraphBuilder::copy`]. [`Error::Range`] if the step belongs to another graph.
     pub fn set_copy<'s, 't, T: Pod>(
         &mut self,
         node: NodeId,
@@ -367,7 +368,7 @@ impl Graph {
         let step = transfer::copy(&self.device, &source, &target)?;
         let (grid, block) = (step.grid.into(), transfer::BLOCK.into());
         let replaced = &mut self.nodes[node.0];
-        // All kernels that copy have the same parameters, so their records have the same size.
+        // All copy kernels have the same parameters, so their records have the same size.
         if !replaced.kernel.same_program(&step.kernel) || !replaced.kernel.name().starts_with("copy_") {
             return Err(RangeError::NotACopy.into());
         }
@@ -387,19 +388,19 @@ impl Graph {
         Err(RangeError::NoStep { index: node.0, count }.into())
     }
 
-    /// Every instance has to write the record of a step again.
+    /// Marks the record of a step for rewriting in every instance.
     fn soil(&mut self, NodeId(node): NodeId) {
         for instance in &mut self.instances {
             instance.soil(node);
         }
     }
 
-    /// Writes the arguments of an instance that have changed.
+    /// Writes the changed arguments of an instance.
     fn apply_patches(&mut self, index: usize) {
         let Instance { memory, dirty, patches, .. } = &mut self.instances[index];
         for Patch { node, place } in patches.drain(..) {
             let Node { bank, offset, .. } = &self.nodes[node];
-            // A record that is written as a whole has its arguments.
+            // A record that is rewritten as a whole already contains its arguments.
             if !dirty.contains(&node) {
                 // SAFETY: the place lies inside the record's bank, which `build` has laid out at `offset`;
                 // the memory lives as long as the instance, and no replay of it is in flight.
@@ -411,7 +412,7 @@ impl Graph {
         }
     }
 
-    /// Writes the records of an instance that have changed.
+    /// Writes the changed records of an instance.
     #[cold]
     fn refresh(&mut self, index: usize) -> Result<()> {
         let instance = &self.instances[index];
@@ -445,7 +446,7 @@ impl Graph {
         let last = self.nodes.len() - 1;
         let before = self.instances[index].start.map(|start| start.release());
         if !release.by_descriptor && before.is_some_and(|before| before.by_descriptor) {
-            // The last descriptor must not release any more.
+            // The previously last descriptor must no longer release.
             self.instances[index].soil(last);
         }
         if !self.instances[index].patches.is_empty() {
@@ -489,8 +490,8 @@ impl Graph {
         Ok(start.entry(queue.is_trailing()))
     }
 
-    /// Records that a replay uses programs, buffers and the instance. Returns whether the CPU has a view of
-    /// a buffer.
+    /// Records that a replay uses the programs, the buffers and the instance. Returns whether the CPU has a view of a
+    /// buffer.
     #[inline]
     fn note(&self, index: usize, slot: usize, value: u64) -> bool {
         self.instances[index].memory.uses().note(slot, value);
@@ -499,14 +500,14 @@ impl Graph {
 }
 
 impl Queue {
-    /// Sends a graph to the GPU, after everything before, with one doorbell.
+    /// Submits a graph to run after all earlier work of the queue, with one doorbell.
     ///
-    /// When all instances of the graph are in flight, waits for the oldest.
+    /// Waits for the oldest replay if all instances of the graph are in flight.
     ///
     /// # Errors
     ///
-    /// [`Error::OtherDevice`]; [`Error::Viewed`]; when the queue has faulted; when the oldest replay does not
-    /// end within [`DEFAULT_TIMEOUT`](DEFAULT_TIMEOUT).
+    /// [`Error::OtherDevice`]; [`Error::Viewed`]; [`Error::Fault`] if the queue has faulted; [`Error::Timeout`] if the
+    /// oldest replay does not end within [`DEFAULT_TIMEOUT`](DEFAULT_TIMEOUT).
     // Inlined, so that the fence stays in registers: see `queue::in_flight`.
     #[inline]
     pub fn replay(&mut self, graph: &mut Graph) -> Result<Fence> {
@@ -514,7 +515,7 @@ impl Queue {
         Ok(self.fence(value))
     }
 
-    /// Sends a graph; returns the value that tells of its end.
+    /// Submits a graph; returns the timeline value of its end.
     fn send_graph(&mut self, graph: &mut Graph) -> Result<u64> {
         self.check_health()?;
         if !Arc::ptr_eq(&graph.device, &self.state.device) {
@@ -534,7 +535,7 @@ impl Queue {
         let value = self.next_value();
         self.prepare_fence(value);
         if graph.note(index, self.state.slot, value) {
-            // The value that was noted passes with an empty submission.
+            // The recorded value is completed by an empty submission.
             self.begin(Engine::Compute)?;
             self.submit()?;
             return Err(Error::Viewed);

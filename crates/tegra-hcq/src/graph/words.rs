@@ -1,7 +1,7 @@
-//! The commands that start a graph: launch the first record, release the timeline when the chain has ended.
+//! The commands that start a graph: launch the first record, release the timeline after the chain has ended.
 //!
-//! Where the descriptor of the last record releases the timeline, the commands are the launch alone, behind a wait for
-//! idle that is needed only while work before the graph may be running: the GPFIFO entry leads past it otherwise.
+//! If the descriptor of the last record releases the timeline, the commands contain only the launch, preceded by a wait
+//! for idle. The wait is needed only while earlier work may be running; otherwise the GPFIFO entry skips it.
 
 use ampere_cmd::command::PcasAction;
 use ampere_cmd::gpfifo;
@@ -12,17 +12,17 @@ use ampere_cmd::words::lower_upper;
 use crate::error::{Error, Result};
 use crate::queue::submit::encode_end;
 
-/// Most words that the commands have.
+/// Largest number of words in the commands.
 const MAX_WORDS: usize = 32;
-/// Room for them in an instance, in bytes.
+/// Space for the commands in an instance, in bytes.
 pub(super) const MAX_BYTES: u64 = 4 * MAX_WORDS as u64;
 
-/// What a graph's commands release when its chain has ended.
+/// Release at the end of a graph's chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Release {
-    /// Address of the timeline.
+    /// GPU address of the timeline.
     pub(super) timeline: u64,
-    /// By the last descriptor; else by the host engine.
+    /// `true` if the last descriptor releases, `false` if the host engine does.
     pub(super) by_descriptor: bool,
 }
 
@@ -33,17 +33,17 @@ pub(super) struct Commands {
     len: usize,
     /// Words before the launch.
     skip: usize,
-    /// Index of the low word of the released value; the high word follows. `None` where the descriptor has it.
+    /// Index of the low word of the released value; the high word follows. `None` if the descriptor holds the value.
     payload: Option<usize>,
     release: Release,
 }
 
-/// Where the commands of an instance are and what they were made for.
+/// Location of an instance's commands, and the release that they were encoded for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start {
-    /// Leads to the launch.
+    /// GPFIFO entry that starts at the launch.
     entry: u64,
-    /// Leads to the wait for idle before it.
+    /// GPFIFO entry that starts at the wait for idle before the launch.
     entry_with_wait: u64,
     payload: Option<usize>,
     release: Release,
@@ -55,7 +55,7 @@ pub(super) fn encode(qmd_va: u64, action: PcasAction, release: Release) -> Resul
     if release.by_descriptor {
         return Ok(Commands { words, len, skip, payload: None, release });
     }
-    // Two values that differ in every bit show where the payload lies.
+    // Encoding twice with values that differ in every bit locates the payload.
     let (other, ..) = image(qmd_va, action, release, u64::MAX)?;
     let payload = (0..len).find(|&at| words[at] != other[at]);
     let payload = payload.filter(|&at| at + 1 < len && words[at + 1] != other[at + 1]);
@@ -64,7 +64,7 @@ pub(super) fn encode(qmd_va: u64, action: PcasAction, release: Release) -> Resul
     Ok(Commands { words, len, skip, payload, release })
 }
 
-/// The words, their number, and how many of them come before the launch.
+/// The words, their number, and the number of words before the launch.
 fn image(
     qmd_va: u64,
     action: PcasAction,
@@ -94,11 +94,11 @@ impl Commands {
         &self.words[..self.len]
     }
 
-    /// What a replay needs to know when the words stand at `va`.
+    /// The location of the commands if the words are stored at `va`.
     ///
     /// # Errors
     ///
-    /// When the address does not fit a GPFIFO entry.
+    /// Returns an error if the address does not fit a GPFIFO entry.
     pub(super) fn start(&self, va: u64) -> Result<Start> {
         let entry = |skip: usize| {
             // CAST: a few dozen words.
@@ -115,13 +115,13 @@ impl Commands {
 }
 
 impl Start {
-    /// What the commands release.
+    /// The release that the commands make.
     #[inline]
     pub(super) fn release(&self) -> Release {
         self.release
     }
 
-    /// The GPFIFO entry that leads to the commands; with a wait until the engine is idle, if `wait`.
+    /// The GPFIFO entry of the commands; with a wait until the engine is idle if `wait` is set.
     #[inline]
     pub(super) fn entry(&self, wait: bool) -> u64 {
         if wait { self.entry_with_wait } else { self.entry }

@@ -14,7 +14,7 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// When `target` belongs to another device or is longer than 4 Gi elements; when the queue has
+    /// Returns an error if `target` belongs to another device or is longer than 4 Gi elements, or if the queue has
     /// faulted.
     pub fn fill<'t, T: FillValue>(&mut self, target: impl Into<SliceMut<'t, T>>, value: T) -> Result<()> {
         let target = target.into();

@@ -1,14 +1,14 @@
-//! What was submitted and has not been seen to end.
+//! Submissions that have not been seen to end.
 //!
-//! Entries are noted right behind the doorbell, when the CPU's store buffer is full of stores to write-combined memory
-//! and to the doorbell, which take it some 0.4 us to an H200. A load of bytes that several stores in that buffer
-//! make up waits until all of it has drained, and moving a structure is such a load. So entries are written
-//! where they stay, field by field.
+//! Entries are written right after the doorbell, while the CPU's store buffer is full of stores to write-combined
+//! memory and to the doorbell, which take about 0.4 us to reach an H200. A load whose bytes come from several stores in
+//! that buffer waits until the buffer has drained, and moving a structure is such a load. Entries are therefore written
+//! in place, field by field.
 
 use crate::ring::Mark;
 use gpu_hal::Engine;
 
-/// What a submission holds until its timeline value has passed.
+/// Resources that a submission holds until its timeline value has passed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Submission {
     pub(super) value: u64,
@@ -17,7 +17,7 @@ pub(super) struct Submission {
     pub(super) launches: Mark,
 }
 
-/// A queue of submissions, of a fixed size.
+/// A fixed-size queue of submissions.
 #[derive(Debug)]
 pub(super) struct InFlight {
     slots: Box<[Submission]>,
@@ -26,7 +26,7 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    /// Room for `capacity` submissions, at least one.
+    /// Creates a queue with room for `capacity` submissions, at least one.
     pub(super) fn new(capacity: usize) -> Self {
         let empty = Submission {
             value: 0,
@@ -49,7 +49,7 @@ impl InFlight {
         self.len == self.slots.len()
     }
 
-    /// How many submissions there is room for.
+    /// Number of submissions that fit.
     pub(super) fn capacity(&self) -> usize {
         self.slots.len()
     }
@@ -58,14 +58,14 @@ impl InFlight {
         self.len = 0;
     }
 
-    /// Notes a submission.
+    /// Adds a submission.
     ///
     /// # Panics
     ///
-    /// When there is no room.
+    /// If the queue is full.
     #[inline]
     pub(super) fn push(&mut self, value: u64, engine: Engine, pushbuffer: Mark, launches: Mark) {
-        // PANIC: whoever submits has made room before.
+        // PANIC: the caller has made room before it submits.
         assert!(!self.is_full(), "no room for a submission");
         let end = self.first + self.len;
         let slot = if end < self.slots.len() { end } else { end - self.slots.len() };
@@ -83,7 +83,7 @@ impl InFlight {
         (self.len > 0).then(|| &self.slots[self.first])
     }
 
-    /// Forgets the oldest submission, if there is one.
+    /// Removes the oldest submission, if there is one.
     #[inline]
     pub(super) fn pop(&mut self) {
         if self.len > 0 {

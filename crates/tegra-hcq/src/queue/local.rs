@@ -1,7 +1,7 @@
 //! Local memory: the backing store of the threads' stacks and spilled registers.
 //!
-//! The hardware lays it out per TPC, SM and warp; a kernel that needs more per thread than there is needs a
-//! larger area before it is launched (SET_SHADER_LOCAL_MEMORY_*, `clc7c0.h`).
+//! The hardware lays it out per TPC, SM and warp. A kernel that needs more bytes per thread than allocated needs a
+//! larger area before its launch (SET_SHADER_LOCAL_MEMORY_*, `clc7c0.h`).
 
 use std::sync::Arc;
 
@@ -21,19 +21,19 @@ pub(super) struct LocalMemory {
 }
 
 impl Queue {
-    /// Makes sure that threads have at least `bytes_per_thread` bytes of local memory in the open batch.
+    /// Ensures that threads have at least `bytes_per_thread` bytes of local memory in the open batch.
     #[inline]
     pub(crate) fn need_local(&mut self, bytes_per_thread: u32) -> Result<()> {
         if self.has_local(bytes_per_thread) { Ok(()) } else { self.grow_local(bytes_per_thread) }
     }
 
-    /// Whether threads have as much local memory.
+    /// Whether threads have at least that much local memory.
     #[inline]
     pub(super) fn has_local(&self, bytes_per_thread: u32) -> bool {
         self.local.as_ref().is_some_and(|local| local.bytes_per_thread >= bytes_per_thread)
     }
 
-    /// Gives the queue's threads `bytes_per_thread` bytes of local memory.
+    /// Sets the local memory of the queue's threads to `bytes_per_thread` bytes.
     #[cold]
     pub(super) fn grow_local(&mut self, bytes_per_thread: u32) -> Result<()> {
         let bytes_per_thread = bytes_per_thread.next_multiple_of(32);
@@ -55,7 +55,7 @@ impl Queue {
             encoder.shader_local_memory_size(size.bytes_per_tpc, device.chip().local.max_sm_count)
         })?;
         if let Some(old) = self.local.replace(LocalMemory { memory, bytes_per_thread }) {
-            // Freed once everything encoded so far has ended.
+            // Freed after everything encoded so far has ended.
             self.note(&old.memory);
         }
         Ok(())

@@ -1,16 +1,15 @@
 //! Queues: in-order streams of launches, copies and signals.
 //!
 //! A queue owns a compute and a copy channel on one TSG, a pushbuffer ring for each, a ring of launch records and a
-//! timeline. Its calls encode into a batch; `submit` closes it with a release of the next timeline value, writes a
-//! GPFIFO entry (two for a queue that sleeps) and rings the doorbell. Once warm, neither makes a system call or
-//! allocates: all rings, the batch and the record of what is in flight have a fixed size, and a full ring makes the
-//! call wait for the oldest submission.
+//! timeline. Its calls encode into a batch. `submit` closes the batch with a release of the next timeline value, writes
+//! a GPFIFO entry (two for a queue that sleeps) and rings the doorbell. After warm-up neither makes a system call or
+//! allocates: all rings, the batch and the list of submissions in flight have a fixed size. If a ring is full, the call
+//! waits for the oldest submission.
 //!
-//! Everything runs in the order of the calls: launches that follow each other in a batch are chained, other
-//! steps are separated by wait-for-idle, and a batch for one engine first acquires the last value that the
-//! other engine was to release. For work that should overlap, open a second queue and connect the two with
-//! [`Queue::wait_fence`] or signals. A queue belongs to one thread at a time; threads that submit at the
-//! same time have a queue each, or share one behind a `Mutex`.
+//! Everything runs in the order of the calls. Consecutive launches in a batch are chained; other steps are separated by
+//! a wait for idle. A batch for one engine first acquires the last value that the other engine releases. To overlap
+//! work, open a second queue and connect the two with [`Queue::wait_fence`] or signals. A queue belongs to one thread
+//! at a time; threads that submit concurrently use a queue each, or share one behind a `Mutex`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +51,7 @@ pub(crate) mod records;
 mod schedule;
 pub(crate) mod submit;
 
-/// An in-order stream of launches, copies and signals; see the module.
+/// An in-order stream of launches, copies and signals; see the module documentation.
 #[derive(Debug)]
 pub struct Queue {
     pub(crate) state: Arc<QueueState>,
@@ -62,9 +61,9 @@ pub struct Queue {
     pub(crate) schedule: Schedule,
     local: Option<LocalMemory>,
     copier: Copier,
-    /// What a launch does with its descriptor.
+    /// The PCAS action that launches a descriptor.
     launch_action: PcasAction,
-    /// The engine is held while it waits for a signal or a word.
+    /// Whether the engine is held while it waits for a signal or a word.
     hold: bool,
     pub(crate) profiling: Profiling,
 }
@@ -72,17 +71,16 @@ pub struct Queue {
 /// Copies by kernels.
 #[derive(Debug)]
 struct Copier {
-    /// The size in bytes from which a kernel copies inside the GPU's own memory.
+    /// Smallest copy in bytes for which a kernel copies inside the GPU's own memory.
     from: Option<u64>,
     /// Keeps the kernels loaded after the first such copy.
     kernels: Option<Program>,
 }
 
-/// Opens channels and asks for their rings. For those who sleep, an interrupt follows each submission.
+/// Opens channels and gets their rings. With [`WaitPolicy::Sleep`], an interrupt follows each submission.
 fn open_channels(device: &Shared, policy: WaitPolicy) -> Result<(OpenChannels, [SubmitRing; 2])> {
     let Channels { group, compute, copy } = device.driver().open_channels()?;
-    // What the log says about earlier channels with these numbers is not about these. A log that cannot be read
-    // says nothing.
+    // Earlier log lines about channels with these numbers refer to other channels. An unreadable log has no lines.
     let _ = device.kernel_log_about(&group.channel_ids());
     let mut rings = [compute, copy];
     if policy == WaitPolicy::Sleep {
@@ -97,8 +95,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// When [`MAX_QUEUES`](crate::MAX_QUEUES) are open, when the driver refuses a step, or when the GPU does not
-    /// answer.
+    /// Returns an error if [`MAX_QUEUES`](crate::MAX_QUEUES) queues are open, if the driver refuses a step, or if the
+    /// GPU does not answer.
     pub fn queue(&self) -> Result<Queue> {
         self.queue_with(&QueueOptions::default())
     }
@@ -119,7 +117,7 @@ impl Queue {
         let lanes = Lanes::new(device, rings)?;
         let records = Records::new(device)?;
         if device.heap().is_crowded() {
-            // A queue that was dropped may stay open as long as the waiter reads it.
+            // A dropped queue may stay open while the waiter reads it.
             device.waiter().settle();
         }
         let state = device.heap().register_queue(|slot| {
@@ -153,7 +151,7 @@ impl Queue {
         Ok(queue)
     }
 
-    /// Tells both engines their class and the compute engine its windows and local memory.
+    /// Sets the class of both engines, and the windows and local memory of the compute engine.
     fn set_up(&mut self) -> Result<()> {
         let device = Arc::clone(&self.state.device);
         let properties = device.driver().properties();
@@ -190,7 +188,7 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// When grid, block or arguments do not fit kernel or chip; when the queue has faulted.
+    /// Returns an error if the grid, block or arguments do not fit the kernel or the chip, or if the queue has faulted.
     pub fn launch(
         &mut self,
         kernel: &Kernel,
@@ -240,13 +238,13 @@ impl Queue {
         if self.profiling.enabled { self.end_span(Engine::Compute) } else { Ok(()) }
     }
 
-    /// Makes the GPU run a record after everything before it.
+    /// Appends the launch of a record, to run after all earlier work.
     fn schedule(&mut self, next: Record) -> Result<()> {
         let qmd_va = self.records.va(next);
         let programs = self.state.device.programs_loaded();
         // PANIC: `launch` has opened the batch.
         let open = self.batch.open.as_mut().expect("a batch is open");
-        // Code that was loaded since the caches were last invalidated may lie where other code was.
+        // Code loaded since the last invalidation of the caches may occupy addresses of earlier code.
         let stale = self.schedule.invalidated != programs;
         if let Some(last) = self.batch.chain_end.filter(|_| !stale) {
             self.records.chain(last, next)?;
@@ -269,12 +267,12 @@ impl Queue {
         Ok(())
     }
 
-    /// Adds a copy of all of `source` to `target`: by the copy engine, or by a kernel where that is faster and both are
-    /// in the GPU's own memory.
+    /// Adds a copy of all of `source` to `target`. The copy engine copies, or a kernel if that is faster and both
+    /// buffers are in the GPU's own memory.
     ///
     /// # Errors
     ///
-    /// When the lengths differ or a buffer belongs to another device; when the queue has faulted.
+    /// Returns an error if the lengths differ, if a buffer belongs to another device, or if the queue has faulted.
     pub fn copy<'s, 't, T: Pod>(
         &mut self,
         source: impl Into<Slice<'s, T>>,
@@ -310,7 +308,7 @@ impl Queue {
         if self.profiling.enabled { self.end_span(Engine::Copy) } else { Ok(()) }
     }
 
-    /// Whether a copy of `bytes` bytes is faster by a kernel than by the copy engine.
+    /// Whether a kernel copies `bytes` bytes faster than the copy engine.
     #[inline]
     fn copies_by_kernel(&self, source: &Handle, target: &Handle, bytes: u64) -> bool {
         let Some(least) = self.copier.from else { return false };
@@ -318,11 +316,11 @@ impl Queue {
             && [source, target].into_iter().all(|handle| handle.memory().purpose() == MemoryUse::Device)
     }
 
-    /// Makes the queue go on only once the submission of another queue has ended.
+    /// Makes the queue wait until the submission of another queue has ended.
     ///
     /// # Errors
     ///
-    /// When the fence belongs to another device, or to work that has faulted; when the queue has
+    /// Returns an error if the fence belongs to another device or to work that has faulted, or if the queue has
     /// faulted.
     pub fn wait_fence(&mut self, fence: &Fence) -> Result<()> {
         if !Arc::ptr_eq(&fence.state.device, &self.state.device) {
@@ -331,15 +329,15 @@ impl Queue {
         if fence.is_done() {
             return fence.wait(Duration::ZERO);
         }
-        // Another queue's work: it has to run.
+        // The TSG is switched while the queue waits, because the other queue's work has to run.
         self.acquire64(fence.state.timeline.gpu_va(), fence.value, true)
     }
 
-    /// Makes the queue go on only once the signal's value is at least `value`.
+    /// Makes the queue wait until the signal's value is at least `value`.
     ///
     /// # Errors
     ///
-    /// When the signal belongs to another device; when the queue has faulted.
+    /// Returns an error if the signal belongs to another device or the queue has faulted.
     pub fn wait_signal(&mut self, signal: &Signal, value: u64) -> Result<()> {
         self.check_device(signal.handle())?;
         self.acquire64(signal.gpu_va(), value, !self.hold)?;
@@ -347,18 +345,18 @@ impl Queue {
         Ok(())
     }
 
-    /// Sets the signal's value, and its time, after everything before has ended.
+    /// Sets the signal's value and time after all earlier work has ended.
     ///
     /// # Errors
     ///
-    /// When the signal belongs to another device; when the queue has faulted.
+    /// Returns an error if the signal belongs to another device or the queue has faulted.
     pub fn signal(&mut self, signal: &Signal, value: u64) -> Result<()> {
         self.check_device(signal.handle())?;
         let (va, payload) = (signal.gpu_va(), Payload::Bits64(value));
         self.step(|encoder, busy| {
             let release = SemaphoreRelease { va, payload, wait_for_idle: busy, timestamp: true };
             encoder.semaphore_release(&release)?;
-            // Whoever sleeps until this may go on.
+            // Wakes threads that sleep until this release.
             encoder.non_stall_interrupt()
         })?;
         self.batch.set_busy(false);
@@ -366,8 +364,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Writes the GPU's time to the signal, once everything before has ended: see
-    /// [`Signal::gpu_time_ns`]. Its value becomes `value`.
+    /// Writes the GPU's time to the signal after all earlier work has ended: see [`Signal::gpu_time_ns`]. Its value
+    /// becomes `value`.
     ///
     /// # Errors
     ///
@@ -376,13 +374,13 @@ impl Queue {
         self.signal(signal, value)
     }
 
-    /// Makes what the CPU and other queues have written visible to what follows, and what went before
-    /// visible to them. Needed only where work is connected by other means than submissions, fences and
-    /// signals, e.g. by a kernel that polls memory.
+    /// Makes writes by the CPU and other queues visible to later work of this queue, and writes of earlier work visible
+    /// to them. Needed only if work is connected by other means than submissions, fences and signals, for example by a
+    /// kernel that polls memory.
     ///
     /// # Errors
     ///
-    /// When the queue has faulted.
+    /// Returns an error if the queue has faulted.
     pub fn memory_barrier(&mut self) -> Result<()> {
         let compute = self.current_engine() == Engine::Compute;
         self.step(|encoder, _| {
@@ -392,12 +390,12 @@ impl Queue {
         })
     }
 
-    /// Writes one word of a buffer, after everything before has ended.
+    /// Writes one word of a buffer after all earlier work has ended.
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] when the buffer has no element `index`; when it belongs to another device; when
-    /// the queue has faulted.
+    /// [`Error::Range`] if the buffer has no element `index`. Also returns an error if the buffer belongs to another
+    /// device or the queue has faulted.
     pub fn write(&mut self, target: &mut Buffer<u32>, index: usize, value: u32) -> Result<()> {
         let word = target.slice(index..=index)?;
         self.check_device(word.handle())?;
@@ -415,7 +413,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Makes the queue go on only once a word of a buffer meets a condition.
+    /// Makes the queue wait until a word of a buffer meets a condition.
     ///
     /// # Errors
     ///
@@ -439,7 +437,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Submits the batch and waits until everything has ended.
+    /// Submits the batch and waits until all work of the queue has ended.
     ///
     /// # Errors
     ///
@@ -448,13 +446,13 @@ impl Queue {
         self.submit()?.wait(timeout)
     }
 
-    /// The engine that the next step without an engine of its own goes to.
+    /// The engine for the next step that can run on either engine.
     fn current_engine(&self) -> Engine {
         self.batch.open.map_or(self.schedule.last_engine, |open| open.engine)
     }
 
-    /// Appends commands of the host engine, after everything before. They are told whether they have to wait until the
-    /// engine is idle, if it matters to them.
+    /// Appends commands of the host engine, to run after all earlier work. The flag passed to the closure is `true` if
+    /// the engine may be busy.
     fn step(
         &mut self,
         commands: impl FnOnce(
@@ -484,7 +482,7 @@ impl Queue {
         Err(Error::OtherDevice("a buffer or signal"))
     }
 
-    /// Reserves a launch record. A full ring is emptied by waiting, the open batch by submitting it.
+    /// Reserves a launch record. If the ring is full, submits the open batch and waits for submissions to end.
     fn reserve_launch(&mut self, bytes: u64) -> Result<u64> {
         if let Some(offset) = self.records.reserve(bytes) {
             return Ok(offset);
@@ -527,9 +525,9 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // Submitted work is allowed to end, unless it has already failed to; what was never submitted
-        // is dropped. A fence may keep the channels open beyond this point, so the memory that the GPU
-        // reads waits for the timeline, like any other.
+        // Submitted work is allowed to end, unless the wait has already failed. Work that was never submitted is
+        // dropped. A fence may keep the channels open beyond this point, so memory that the GPU reads waits for the
+        // timeline, like all other memory.
         self.release_held();
         if self.state.may_finish() {
             let _ = self.state.wait(self.state.submitted(), DEFAULT_TIMEOUT);

@@ -1,10 +1,10 @@
-//! Recording what the GPU runs and when.
+//! Records what the GPU runs and when.
 //!
-//! While a queue profiles, each piece of work stands between two releases of the host engine, which wait for the
-//! engine to be idle and then write the GPU's time (`SEM_EXECUTE` of class C76F with RELEASE_TIMESTAMP) to a slot of
-//! a ring. A slot is read once the timeline has passed its submission, and only then used again; when none is
-//! left, the call waits for the oldest. Slots are cleared before they are used, so work that a fault cut off is told
-//! from work that ended.
+//! With profiling on, the queue brackets each operation with two releases of the host engine. Each release waits for
+//! the engine to be idle, then writes the GPU's time (`SEM_EXECUTE` of class C76F with RELEASE_TIMESTAMP) to a slot of
+//! a ring. A slot is read after the timeline has passed its submission, and reused only then; if no slot is free, the
+//! call waits for the oldest. Slots are cleared before use, which distinguishes work that a fault cut off from work
+//! that ended.
 
 use core::sync::atomic::{Ordering, fence};
 use std::collections::VecDeque;
@@ -22,26 +22,26 @@ use crate::shared::Shared;
 use crate::wait::Health;
 use gpu_hal::{Engine, MemoryUse};
 
-/// Pieces of work whose times the GPU may still have to write.
+/// Number of operations whose times the GPU may still have to write.
 const SLOTS: usize = 4096;
-/// Two releases of 16 bytes: value and time at the start, the same at the end.
+/// Two releases of 16 bytes: value and time at the start, then value and time at the end.
 const SLOT_BYTES: usize = 32;
 
-/// Work whose times have not been read yet.
+/// An operation whose times have not been read yet.
 #[derive(Debug)]
 struct Pending {
     work: Work,
     slot: usize,
     called: u64,
-    /// 0 until it is known.
+    /// 0 if not known yet.
     encoded: u64,
-    /// 0 until the doorbell is about to be rung.
+    /// 0 until just before the doorbell.
     submitted: u64,
-    /// Timeline value behind the end's release.
+    /// Timeline value released after the end time stamp.
     value: u64,
 }
 
-/// Work with the times that the GPU wrote, by its own clock.
+/// An operation with the times that the GPU wrote, by the GPU's clock.
 #[derive(Debug)]
 struct Ended {
     pending: Pending,
@@ -52,31 +52,31 @@ struct Ended {
 /// Recording of a queue.
 #[derive(Debug, Default)]
 pub(crate) struct Profiling {
-    /// Launches, copies, fills and replays are recorded.
+    /// Whether launches, copies, fills and replays are being recorded.
     pub(crate) enabled: bool,
     recorder: Option<Box<Recorder>>,
 }
 
 impl Profiling {
-    /// Whether anything was recorded; it may be submitted when recording is off again.
+    /// Whether anything was recorded; it may be submitted after recording is switched off.
     #[inline]
     pub(super) fn is_in_use(&self) -> bool {
         self.recorder.is_some()
     }
 }
 
-/// What a queue has recorded and not handed out.
+/// Recorded operations that have not been returned.
 #[derive(Debug)]
 struct Recorder {
     memory: Handle,
-    /// The slot that the next work gets.
+    /// Slot of the next operation.
     next: usize,
-    /// Begun, and its end not encoded.
+    /// An operation that has started and whose end is not encoded.
     open: Option<Pending>,
     pending: VecDeque<Pending>,
     ended: Vec<Ended>,
     unfinished: Vec<Pending>,
-    /// Both clocks when recording began, or what was recorded was taken.
+    /// Both clocks at the start of the recording, or when recorded operations were last taken.
     first: Pair,
 }
 
@@ -107,7 +107,7 @@ impl Recorder {
         unsafe { [first.add(1), first.add(3)] }
     }
 
-    /// Takes the next slot, which is free, for work that begins. Returns where its first release goes.
+    /// Takes the next slot, which is free, for an operation that starts. Returns the address of its first release.
     fn begin(&mut self, work: Work, called: u64) -> u64 {
         let slot = self.next;
         for stamp in self.stamps(slot) {
@@ -118,13 +118,13 @@ impl Recorder {
         self.memory.gpu_va() + (slot * SLOT_BYTES) as u64
     }
 
-    /// Where the second release of the work that was begun goes.
+    /// Address of the second release of the operation that has started.
     fn end_va(&self) -> Option<u64> {
         let slot = self.open.as_ref()?.slot;
         Some(self.memory.gpu_va() + (slot * SLOT_BYTES + SLOT_BYTES / 2) as u64)
     }
 
-    /// The second release is encoded, in a batch that ends with `value`.
+    /// Records that the second release is encoded, in a batch that ends with `value`.
     fn end(&mut self, value: u64) {
         if let Some(open) = self.open.take() {
             self.next = (open.slot + 1) % SLOTS;
@@ -133,7 +133,7 @@ impl Recorder {
         }
     }
 
-    /// Reads what has passed `seen`, or everything, since nothing is coming any more.
+    /// Reads the slots of submissions up to `seen`, or all slots if no more work will end.
     fn harvest(&mut self, seen: u64, all: bool) {
         while self.pending.front().is_some_and(|oldest| all || oldest.value <= seen)
             && let Some(pending) = self.pending.pop_front()
@@ -149,7 +149,7 @@ impl Recorder {
         }
     }
 
-    /// Hands out everything that was read.
+    /// Returns everything that was read.
     fn take(&mut self, queue: usize, last: Pair) -> Profile {
         let conversion = Conversion::new(self.first, last);
         self.first = last;
@@ -175,22 +175,22 @@ impl Recorder {
     }
 }
 
-/// A release that writes the time once everything before has ended.
+/// A release that writes the time after all earlier work has ended.
 fn stamp(va: u64) -> SemaphoreRelease {
     SemaphoreRelease { va, payload: Payload::Bits64(1), wait_for_idle: true, timestamp: true }
 }
 
 impl Queue {
     /// Switches the recording of launches, copies, fills and graph replays on or off; see [`Queue::take_profile`].
-    /// What was recorded so far stays.
+    /// Operations recorded so far are kept.
     ///
-    /// While recording, launches are not chained and each waits for the one before, which costs a few microseconds
-    /// each, and a replay is submitted in three parts. Up to 4096 pieces of work may be in flight; beyond, calls wait
-    /// for the oldest. Times that were read take some hundred bytes each until they are taken.
+    /// While recording, launches are not chained and each waits for the previous one, which costs a few microseconds
+    /// each. A replay is submitted in three parts. Up to 4096 operations may be in flight; beyond that, calls wait for
+    /// the oldest. Each recorded operation takes some hundred bytes until it is taken.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`], or when the driver cannot read the clocks.
+    /// [`Error::OutOfMemory`], or an error if the driver cannot read the clocks.
     pub fn profile(&mut self, enabled: bool) -> Result<()> {
         if enabled && self.profiling.recorder.is_none() {
             self.profiling.recorder = Some(Box::new(Recorder::new(&self.state.device)?));
@@ -199,15 +199,15 @@ impl Queue {
         Ok(())
     }
 
-    /// Submits and waits for what was recorded, and hands it out. Recording goes on if it is on.
+    /// Submits and waits for the recorded operations, and returns them. Recording continues if it is on.
     ///
-    /// Work that a fault or [`Device::recover`](crate::Device::recover) has cut off is handed out as such and is no
-    /// error here.
+    /// Operations that a fault or [`Device::recover`](crate::Device::recover) has cut off are returned as unfinished
+    /// and are not an error.
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`] when the work does not end within [`DEFAULT_TIMEOUT`], or the driver's error when it cannot
-    /// read the clocks: nothing is lost then, and a later call hands it out.
+    /// [`Error::Timeout`] if the work does not end within [`DEFAULT_TIMEOUT`], or the driver's error if it cannot read
+    /// the clocks. Nothing is lost in either case; a later call returns the operations.
     pub fn take_profile(&mut self) -> Result<Profile> {
         if self.profiling.recorder.is_none() {
             return Ok(Profile::default());
@@ -229,11 +229,11 @@ impl Queue {
         }))
     }
 
-    /// Encodes the time stamp before work for `engine`.
+    /// Encodes the time stamp before an operation on `engine`.
     #[cold]
     pub(crate) fn begin_span(&mut self, engine: Engine, work: Work) -> Result<()> {
         let called = clock::now();
-        // Rebuilds a queue that was recovered, before anything is encoded.
+        // Rebuilds a recovered queue before anything is encoded.
         self.begin(engine)?;
         self.make_span_room()?;
         self.begin(engine)?;
@@ -244,7 +244,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Encodes the time stamp behind the work that was begun.
+    /// Encodes the time stamp after the operation that has started.
     #[cold]
     pub(crate) fn end_span(&mut self, engine: Engine) -> Result<()> {
         self.begin(engine)?;
@@ -260,7 +260,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Notes that the doorbell is about to be rung for the work that was begun, or else for all that is encoded.
+    /// Records the time just before the doorbell, for the operation that has started or else for all encoded ones.
     #[cold]
     pub(crate) fn stamp_spans(&mut self, begun: bool) {
         let now = clock::now();
@@ -276,7 +276,7 @@ impl Queue {
         }
     }
 
-    /// The open batch writes to the ring of slots.
+    /// Records that the open batch writes to the ring of slots.
     fn note_recorder(&self) {
         if let Some(recorder) = &self.profiling.recorder {
             self.note(&recorder.memory);
@@ -299,7 +299,7 @@ impl Queue {
                     self.submit()?;
                 }
                 self.release_held();
-                // Lost work passes, too: its slots say that it never finished.
+                // The timeline also passes lost work; its cleared slots show that it never finished.
                 match self.state.wait(oldest, DEFAULT_TIMEOUT) {
                     Err(Error::Fault(_)) if self.state.timeline.value() >= oldest => {}
                     result => result?,

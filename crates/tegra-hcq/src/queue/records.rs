@@ -1,8 +1,8 @@
 //! Launch records: constant bank 0, then the launch descriptor (QMD), of one launch.
 //!
 //! A record is the kernel's template, patched with grid, block and arguments. It does not change until its submission
-//! has ended. A launch that directly follows another of the same batch is *chained*: the earlier descriptor's dependent
-//! pointer leads to the later one, and the compute scheduler goes on without the host engine (DEPENDENT_QMD0_*). The
+//! has ended. A launch that directly follows another in the same batch is *chained*: the earlier descriptor's dependent
+//! pointer refers to the later one, and the compute scheduler starts it without the host engine (DEPENDENT_QMD0_*). The
 //! last descriptor of a submission may release the timeline instead of the host engine.
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const BYTES: u64 = 2 << 20;
 pub(super) struct Record {
     /// Offset of its descriptor in the ring.
     offset: u64,
-    /// The words of the descriptor that a chain changes.
+    /// The descriptor words that chaining changes.
     link: Link,
 }
 
@@ -44,13 +44,13 @@ impl Records {
     ///
     /// # Errors
     ///
-    /// When there is no memory.
+    /// Returns an error if there is not enough memory.
     pub(super) fn new(device: &Arc<Shared>) -> Result<Self> {
         let memory = device.allocate(BYTES, MemoryUse::Commands, Content::LaunchRecords)?;
         Ok(Self { memory, cursor: Cursor::new(BYTES), bank: Vec::with_capacity(64 << 10) })
     }
 
-    /// Starts over with an empty ring, none of whose records is used any more.
+    /// Restarts with an empty ring. None of the records may still be in use.
     pub(super) fn restart(&mut self) {
         self.cursor = Cursor::new(BYTES);
     }
@@ -71,7 +71,7 @@ impl Records {
         bytes <= self.cursor.capacity()
     }
 
-    /// Everything reserved so far.
+    /// The end of everything reserved so far.
     #[inline]
     pub(super) fn mark(&self) -> Mark {
         self.cursor.mark()
@@ -93,7 +93,7 @@ impl Records {
     ///
     /// # Errors
     ///
-    /// If a number does not fit its field; nothing is written then.
+    /// Returns an error if a value does not fit its field; nothing is written in that case.
     #[inline]
     pub(super) fn store(
         &mut self,
@@ -112,11 +112,11 @@ impl Records {
         Ok(Record { offset: offset + bank_bytes(code), link })
     }
 
-    /// Chains a record to `last`, the last one that was written. The GPU has not got that one yet.
+    /// Chains a record to `last`, the last record written, which the GPU has not been given yet.
     ///
     /// # Errors
     ///
-    /// If the address of the record does not fit a pointer; `last` is unchanged then.
+    /// Returns an error if the address of the record does not fit a pointer; `last` is unchanged in that case.
     #[inline]
     pub(super) fn chain(&mut self, last: Record, next: Record) -> Result<()> {
         let next_va = self.va(next);
@@ -124,12 +124,12 @@ impl Records {
         unsafe { last.link.store(next_va, self.memory.cpu().add(last.offset as usize)) }
     }
 
-    /// Lets `last`, the last record that was written, which the GPU has not been given yet, release `value` to the
-    /// semaphore at `va`.
+    /// Makes `last`, the last record written, which the GPU has not been given yet, release `value` to the semaphore at
+    /// `va`.
     ///
     /// # Errors
     ///
-    /// When the address does not fit its field.
+    /// Returns an error if the address does not fit its field.
     #[inline]
     pub(super) fn release_by(&mut self, last: Record, va: u64, value: u64) -> Result<()> {
         // SAFETY: the descriptor lies inside the memory, which lives as long as `self`.
@@ -160,7 +160,7 @@ pub(crate) fn record_bytes(code: &KernelCode) -> u64 {
     bank_bytes(code) + code.qmd.bytes().next_multiple_of(ALIGN)
 }
 
-/// Writes the image of constant bank 0 to `bank`, which it replaces.
+/// Writes the image of constant bank 0 to `bank`, replacing its contents.
 pub(crate) fn fill_bank(bank: &mut Vec<u8>, code: &KernelCode, shape: &Shape, arguments: &[Arg<'_>]) {
     bank.clear();
     bank.extend_from_slice(&code.bank0);
@@ -170,8 +170,8 @@ pub(crate) fn fill_bank(bank: &mut Vec<u8>, code: &KernelCode, shape: &Shape, ar
     }
 }
 
-/// Copies bytes to memory that the GPU reads once a doorbell has been rung after the copy: whole cache lines
-/// may be moved at once, unlike with volatile stores. The barriers of a submission order them.
+/// Copies bytes to memory that the GPU reads after a later doorbell. Unlike volatile stores, the copy may move whole
+/// cache lines at once. The barriers of a submission order the stores.
 ///
 /// # Safety
 ///
@@ -182,11 +182,11 @@ pub(crate) unsafe fn store_bytes(target: *mut u8, bytes: &[u8]) {
     unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
 }
 
-/// Writes a whole record, whose GPU address is `va`. Returns how its launch is chained to another.
+/// Writes a whole record, whose GPU address is `va`. Returns the words for chaining its launch.
 ///
 /// # Errors
 ///
-/// When a number does not fit its field; nothing is written then.
+/// Returns an error if a value does not fit its field; nothing is written in that case.
 ///
 /// # Safety
 ///
@@ -210,7 +210,7 @@ pub(crate) unsafe fn store(
     })
 }
 
-/// Refuses arguments that do not fit the kernel, or belong to another device.
+/// Refuses arguments that do not fit the kernel or belong to another device.
 #[inline]
 pub(crate) fn check_arguments(device: DeviceId, kernel: &Kernel, arguments: &[Arg<'_>]) -> Result<()> {
     if kernel.device_id() != device {
@@ -226,7 +226,7 @@ pub(crate) fn check_arguments(device: DeviceId, kernel: &Kernel, arguments: &[Ar
     Ok(())
 }
 
-/// Refuses one argument that does not fit.
+/// Refuses an argument that does not fit.
 #[inline]
 pub(crate) fn check_argument(
     device: DeviceId,

@@ -1,4 +1,4 @@
-//! What a queue has submitted, and in which order engines work.
+//! Submission state of a queue, and the order of work between its engines.
 
 use gpu_hal::Engine;
 
@@ -13,19 +13,20 @@ pub(crate) struct Schedule {
     pub(super) in_flight: InFlight,
     /// The engine of the last submission.
     pub(super) last_engine: Engine,
-    /// A submission that ends with a launch is released by the launch's descriptor.
+    /// Whether the descriptor of the last launch releases a submission that ends with a launch.
     pub(crate) release_by_descriptor: bool,
-    /// The last submission was released by its last launch: the engine may be busy until the value has been seen.
+    /// Whether the last submission was released by its last launch; the engine may be busy until the value has been
+    /// seen.
     pub(super) trailing: bool,
     /// The fence of the open batch.
     pub(super) prepared: Option<Fence>,
-    /// Number of programs loaded when the shader caches were last invalidated; `u64::MAX` for never. Launch descriptors
-    /// invalidate data and constants.
+    /// Number of programs loaded when the shader caches were last invalidated; `u64::MAX` if never. Launch descriptors
+    /// invalidate the data and constant caches.
     pub(super) invalidated: u64,
 }
 
 impl Schedule {
-    /// The schedule of a fresh queue whose last value is `queued`, with room for `capacity` submissions.
+    /// Creates the schedule of a new queue whose last value is `queued`, with room for `capacity` submissions.
     pub(super) fn new(queued: u64, capacity: usize, release_by_descriptor: bool) -> Self {
         Self {
             queued,
@@ -38,7 +39,7 @@ impl Schedule {
         }
     }
 
-    /// Forgets the submissions of channels that are gone.
+    /// Discards the submissions of closed channels.
     pub(super) fn restart(&mut self) {
         self.in_flight.clear();
         self.last_engine = Engine::Compute;

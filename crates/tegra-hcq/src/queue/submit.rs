@@ -1,9 +1,9 @@
-//! Batches and submissions: how words get from an encoder to the GPU.
+//! Batches and submissions: the path of command words from an encoder to the GPU.
 //!
-//! A batch collects the commands for one engine; its end is a release of the next timeline value, by the host
-//! engine or by the descriptor of the last launch. Words go to the pushbuffer ring of the engine's channel, one
-//! GPFIFO entry leads to them, the doorbell tells the host engine. Space is taken back once the timeline has
-//! passed the submission that used it.
+//! A batch collects the commands for one engine. It ends with a release of the next timeline value, by the host engine
+//! or by the descriptor of the last launch. The words go to the pushbuffer ring of the engine's channel, a GPFIFO entry
+//! refers to them, and the doorbell notifies the host engine. Space is reused after the timeline has passed the
+//! submission that used it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,9 +24,9 @@ use gpu_hal::{Engine, MemoryUse, SubmitRing};
 
 /// Size of one pushbuffer ring in bytes: 64 Ki words, over a thousand full submissions.
 const PUSHBUFFER_BYTES: u64 = 256 << 10;
-/// Largest number of words of a batch; a longer one is submitted in parts.
+/// Largest number of words in a batch; a longer batch is submitted in parts.
 const BATCH_WORDS: usize = 4096;
-/// Words that one command adds at most, and the end of a batch on top.
+/// Largest number of words that one command adds, including the end of a batch.
 const STEP_WORDS: usize = 96;
 
 /// One channel with its pushbuffer.
@@ -35,7 +35,7 @@ pub(super) struct Lane {
     pub(super) ring: SubmitRing,
     pub(super) pushbuffer: Handle,
     pub(super) cursor: Cursor,
-    /// Entries wait for the doorbell.
+    /// Whether entries wait for the doorbell.
     pub(super) held: bool,
 }
 
@@ -43,11 +43,11 @@ pub(super) struct Lane {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Open {
     pub(super) engine: Engine,
-    /// The engine may still work on what was encoded or submitted before: a release has to wait until it is idle.
+    /// Whether the engine may still run earlier work; if so, a release has to wait until it is idle.
     pub(super) busy: bool,
 }
 
-/// The commands of the submission that is being encoded.
+/// The commands of the submission being encoded.
 #[derive(Debug)]
 pub(super) struct Batch {
     words: Box<[u32; BATCH_WORDS]>,
@@ -69,7 +69,7 @@ impl Batch {
         self.len = 0;
     }
 
-    /// Appends commands, all or none. A launch cannot be chained across them.
+    /// Appends all of the commands or none. A launch cannot be chained across them.
     #[inline]
     pub(super) fn encode(
         &mut self,
@@ -82,7 +82,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Notes that the engine of the open batch has work, or that a release has waited for its end.
+    /// Records that the engine of the open batch has work, or that a release has waited for its end.
     #[inline]
     pub(super) fn set_busy(&mut self, busy: bool) {
         if let Some(open) = &mut self.open {
@@ -96,7 +96,7 @@ impl Batch {
 pub(super) struct Lanes {
     pub(super) compute: Lane,
     pub(super) copy: Lane,
-    /// Doorbells are held back: see [`Queue::together`].
+    /// Whether doorbells are held back: see [`Queue::together`].
     holding: bool,
 }
 
@@ -110,7 +110,7 @@ impl Lanes {
         Ok(Self { compute: lane(compute)?, copy: lane(copy)?, holding: false })
     }
 
-    /// Replaces the rings. Nothing in the pushbuffers is in use.
+    /// Replaces the rings. No pushbuffer space may be in use.
     pub(super) fn replace(&mut self, [compute, copy]: [SubmitRing; 2]) {
         for (lane, ring) in [(&mut self.compute, compute), (&mut self.copy, copy)] {
             lane.ring = ring;
@@ -133,9 +133,9 @@ impl Lanes {
     }
 }
 
-/// Encodes the end of every submission: release `value` on the timeline at `timeline`, with the time, once all work
-/// has ended; an engine that has been idle since the release before need not be waited for. No word may follow it:
-/// from the moment at which the value is seen, the words are the CPU's.
+/// Encodes the end of a submission: releases `value` with a time stamp on the timeline at `timeline` after all work has
+/// ended. The wait for idle can be left out if the engine has been idle since the previous release. No word may follow,
+/// because the CPU owns the words from the moment it sees the value.
 #[inline]
 pub(crate) fn encode_end<S: Sink>(
     encoder: &mut Encoder<S>,
@@ -152,11 +152,11 @@ pub(crate) fn encode_end<S: Sink>(
 }
 
 impl Queue {
-    /// Sends the batch to the GPU. Returns the fence of its end; without a batch, that of the last one.
+    /// Submits the batch to the GPU. Returns the fence of its end; without an open batch, the fence of the last one.
     ///
     /// # Errors
     ///
-    /// When the queue has faulted, or the rings stay full for [`DEFAULT_TIMEOUT`].
+    /// Returns an error if the queue has faulted, or if the rings stay full for [`DEFAULT_TIMEOUT`].
     // Inlined, so that the fence stays in registers: see `in_flight`.
     #[inline]
     pub fn submit(&mut self) -> Result<Fence> {
@@ -164,7 +164,7 @@ impl Queue {
         Ok(self.fence(self.schedule.queued))
     }
 
-    /// Sends the batch to the GPU, if one is open. After an error it is open still, and without an end.
+    /// Submits the batch to the GPU, if one is open. After an error the batch stays open, without its end.
     fn send(&mut self) -> Result<()> {
         let Some(open) = self.batch.open else { return Ok(()) };
         self.make_room()?;
@@ -183,7 +183,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Gives the words of the batch to the GPU. If there is a `last` launch, that releases `value`.
+    /// Passes the words of the batch to the GPU. If there is a `last` launch, it releases `value`.
     fn hand_over(&mut self, engine: Engine, value: u64, last: Option<Record>) -> Result<()> {
         let bytes = self.batch.len as u64 * 4;
         let offset = loop {
@@ -195,12 +195,12 @@ impl Queue {
         let pushbuffer = &self.lanes.get(engine).pushbuffer;
         let (target, va) = (pushbuffer.cpu(), pushbuffer.gpu_va() + offset);
         let words = &self.batch.words[..self.batch.len];
-        // SAFETY: the cursor gave room for the words at `offset` inside the pushbuffer, a multiple of
-        // 4, and nothing in flight uses it; the memory lives as long as `self`.
+        // SAFETY: the cursor reserved space for the words at `offset` inside the pushbuffer, a multiple of 4, and
+        // nothing in flight uses it. The memory lives as long as `self`.
         unsafe { store_bytes(target.add(offset as usize), bytemuck::cast_slice(words)) };
         // CAST: a batch has at most BATCH_WORDS words.
         let entry = gpfifo::Entry::from(gpfifo::Segment::new(va, words.len() as u32)).encode()?;
-        // What was recorded may be submitted when recording is off again.
+        // Recorded operations may be submitted after recording is switched off.
         if self.profiling.is_in_use() {
             self.stamp_spans(false);
         }
@@ -215,7 +215,7 @@ impl Queue {
         rung
     }
 
-    /// Notes that a submission stands in the ring, and whether its last launch releases its value.
+    /// Records that a submission is in the ring, and whether its last launch releases its value.
     #[inline]
     pub(crate) fn submitted(&mut self, engine: Engine, value: u64, by_descriptor: bool) {
         let (pushbuffer, launches) = (self.lanes.get(engine).cursor.mark(), self.records.mark());
@@ -228,13 +228,13 @@ impl Queue {
         self.schedule.trailing = by_descriptor;
     }
 
-    /// Whether the engine may still be at work for the last submission, which does not wait for it to be idle.
+    /// Whether the engine may still run the last submission, which does not wait for the engine to be idle.
     #[inline]
     pub(crate) fn is_trailing(&self) -> bool {
         self.schedule.trailing && !self.state.reached(self.schedule.queued)
     }
 
-    /// Takes back what has ended and waits until another submission can be noted.
+    /// Frees the resources of ended submissions and waits until another submission fits.
     #[inline]
     pub(crate) fn make_room(&mut self) -> Result<()> {
         self.reclaim(self.state.seen());
@@ -247,8 +247,9 @@ impl Queue {
         Ok(())
     }
 
-    /// Makes the fence of a value, for [`Queue::fence`] to hand out. Counting a reference waits for all stores before
-    /// it on some CPUs, and so does moving what was stored in pieces; this goes before the stores that the GPU sees.
+    /// Prepares the fence of a value for [`Queue::fence`]. On some CPUs, counting a reference waits for all earlier
+    /// stores, and so does moving data that was stored in parts. The fence is therefore prepared before the stores that
+    /// the GPU sees.
     #[inline]
     pub(crate) fn prepare_fence(&mut self, value: u64) {
         self.schedule.prepared = Some(Fence { state: Arc::clone(&self.state), value });
@@ -267,7 +268,7 @@ impl Queue {
         self.schedule.queued + 1
     }
 
-    /// Fails when the GPU has stopped the queue; rebuilds it when it was recovered.
+    /// Returns an error if the GPU has stopped the queue; rebuilds a recovered queue.
     #[inline]
     pub(crate) fn check_health(&mut self) -> Result<()> {
         match self.state.health() {
@@ -277,7 +278,7 @@ impl Queue {
         }
     }
 
-    /// Submits what is open, and what a graph needs before it: everything else is in the graph.
+    /// Submits the open batch and the steps that a graph needs before it. The graph contains everything else.
     #[inline]
     pub(crate) fn settle_for_graph(&mut self, local_bytes: u32) -> Result<()> {
         let programs = self.state.device.programs_loaded();
@@ -289,7 +290,7 @@ impl Queue {
         {
             return Ok(());
         }
-        // A batch for the compute engine waits for the copy engine, if need be.
+        // A batch for the compute engine waits for the copy engine, if necessary.
         self.begin(Engine::Compute)?;
         self.need_local(local_bytes)?;
         if stale {
@@ -299,7 +300,7 @@ impl Queue {
         self.submit().map(drop)
     }
 
-    /// Makes sure that a batch for `engine` is open and has room for one more step.
+    /// Ensures that a batch for `engine` is open and has room for one more step.
     pub(crate) fn begin(&mut self, engine: Engine) -> Result<()> {
         self.check_health()?;
         if let Some(open) = self.batch.open
@@ -310,7 +311,7 @@ impl Queue {
         if self.batch.open.is_some() {
             return Ok(());
         }
-        // What the other engine does comes after a value that this one waits for.
+        // The other engine's last value follows the end of this engine's work, because that engine has waited for it.
         let busy = self.schedule.last_engine == engine && self.is_trailing();
         self.batch.open = Some(Open { engine, busy });
         self.prepare_fence(self.next_value());
@@ -335,7 +336,7 @@ impl Queue {
         self.batch.encode(commands)
     }
 
-    /// Takes back what belongs to submissions up to the timeline value `seen`.
+    /// Frees the resources of submissions up to the timeline value `seen`.
     #[inline]
     pub(super) fn reclaim(&mut self, seen: u64) {
         while let Some(oldest) = self.schedule.in_flight.oldest().copied()
@@ -347,7 +348,7 @@ impl Queue {
         }
     }
 
-    /// Waits for the oldest submission and takes back what it held.
+    /// Waits for the oldest submission and frees its resources.
     #[cold]
     pub(super) fn wait_oldest(&mut self) -> Result<()> {
         self.release_held();
@@ -358,8 +359,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Writes one ring entry and rings the doorbell. The host engine reports its progress through the
-    /// ring lazily, so a ring that looks full is looked at again.
+    /// Writes one ring entry and rings the doorbell. The host engine updates GP_GET lazily, so a ring that looks full
+    /// is read again.
     #[inline]
     pub(crate) fn ring(&mut self, engine: Engine, entry: u64) -> Result<()> {
         if self.lanes.holding {
@@ -375,7 +376,7 @@ impl Queue {
     #[cold]
     fn hold(&mut self, engine: Engine, entry: u64) -> Result<()> {
         if self.lanes.get(engine).ring.push(entry).is_err() {
-            // The GPU has to see what is there before it makes room.
+            // The GPU can free slots only after it has seen the pending entries.
             self.release_held();
             return self.ring_when_free(engine, entry);
         }
@@ -383,7 +384,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Rings the doorbell for everything that was held back.
+    /// Rings the doorbell for all entries that were held back.
     pub(crate) fn release_held(&mut self) {
         if !self.lanes.holding {
             return;
@@ -396,15 +397,15 @@ impl Queue {
         self.state.set_submitted(self.schedule.queued);
     }
 
-    /// Makes all submissions of `calls` with one doorbell for each engine, at the end: the GPU gets them
-    /// together. Returns what `calls` returns; an open batch is submitted with the rest.
+    /// Makes all submissions of `calls` with one doorbell per engine, at the end, so the GPU gets them together.
+    /// Returns the result of `calls`. An open batch is submitted with them.
     ///
-    /// A fence of such a submission can be waited for once `together` has returned. When the rings fill up
-    /// the doorbell is rung earlier.
+    /// The fence of such a submission can be waited for after `together` has returned. If the rings fill up, the
+    /// doorbell is rung earlier.
     ///
     /// # Errors
     ///
-    /// Those of `calls` and of [`Queue::submit`]. What was submitted before the error is sent.
+    /// Those of `calls` and of [`Queue::submit`]. Submissions made before the error are sent.
     pub fn together<R>(&mut self, calls: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
         if self.lanes.holding {
             return calls(self);
