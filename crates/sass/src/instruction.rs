@@ -92,7 +92,9 @@ pub struct Instruction {
     /// Highest general register that is read or written.
     top: Option<u8>,
     row: &'static Row,
-    word: u128,
+    /// The word: low, then high half. Halves, because the alignment of `u128` would leave gaps around an
+    /// instruction.
+    halves: [u64; 2],
 }
 
 impl Instruction {
@@ -120,7 +122,8 @@ impl Instruction {
             c_sign: Sign::default(),
             top: None,
             row,
-            word,
+            // CAST: the two halves.
+            halves: [word as u64, (word >> 64) as u64],
         };
         instruction.guard = instruction.source_predicate(field::GUARD);
         instruction.find_sources(uniform);
@@ -138,8 +141,10 @@ impl Instruction {
     }
 
     /// Returns the word that the instruction was decoded from.
+    #[inline(always)]
     pub fn word(&self) -> u128 {
-        self.word
+        let [low, high] = self.halves.map(u128::from);
+        low | high << 64
     }
 
     /// Returns the highest general register that the instruction reads or writes.
@@ -151,7 +156,7 @@ impl Instruction {
     /// Returns the value of a field.
     #[inline(always)]
     pub fn bits(&self, field: Field) -> u32 {
-        field.of(self.word)
+        field.of(self.word())
     }
 
     /// Returns whether a field is nonzero.
@@ -163,7 +168,7 @@ impl Instruction {
     /// Returns the value of a field, sign extended.
     #[inline(always)]
     pub fn signed(&self, field: Field) -> i64 {
-        field.signed(self.word)
+        field.signed(self.word())
     }
 
     /// Returns the concatenated values of fields; the first field has the lowest bits.
@@ -312,8 +317,8 @@ impl Instruction {
             // An operation with two sources does not read the register above the slot.
             allowed |= field::UPPER.mask();
         }
-        let unknown = self.word & field::UPPER_HALF.mask() & !allowed != 0;
-        let refused = self.word & row.refused != 0;
+        let unknown = self.word() & field::UPPER_HALF.mask() & !allowed != 0;
+        let refused = self.word() & row.refused != 0;
         let kept = row.dropped.is_some_and(|target| self.target_predicate(target) != PT);
         let excluded = row.only.is_some_and(|only| !only(self));
         if unknown || refused || kept || excluded || !print::is_valid(self) {

@@ -1,5 +1,6 @@
 //! Instructions of a program, and what the interpreter does around them.
 
+use core::num::NonZeroU32;
 use core::ops::Deref;
 
 use sass::{Instruction, Op, field};
@@ -11,8 +12,8 @@ use sass::{Instruction, Op, field};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fetched {
     instruction: Instruction,
-    /// Returns the number under which executions are counted.
-    number: Option<u32>,
+    /// Number under which executions are counted, plus one; `None` if they are not counted.
+    number: Option<NonZeroU32>,
     /// Whether the outcome depends on which CTA comes first.
     ordered: bool,
 }
@@ -33,6 +34,7 @@ impl Fetched {
         if ordered || number.is_some() {
             instruction.op = Op::Watched;
         }
+        let number = number.and_then(|number| NonZeroU32::MIN.checked_add(number));
         Self { instruction, number, ordered }
     }
 
@@ -45,7 +47,7 @@ impl Fetched {
 
     /// Returns the number under which executions are counted.
     pub(super) fn number(&self) -> Option<u32> {
-        self.number
+        self.number.map(|number| number.get() - 1)
     }
 
     /// Whether the outcome depends on which CTA comes first.

@@ -29,6 +29,9 @@ const KEPT: usize = 4096;
 /// A slot of a page: the instruction, or the reason why there is none.
 type Slot = Result<Fetched, (Refusal, u128)>;
 
+// One cache line: larger slots slow the interpreter's loop down.
+const _: () = assert!(size_of::<Slot>() == 64);
+
 /// A decoded page.
 #[derive(Debug)]
 struct Page {
