@@ -140,16 +140,42 @@ pub(crate) struct Room {
     pub(crate) shared_bytes: u32,
 }
 
+/// The limits of an SM for the warps and blocks of one kernel, computed when it is loaded: divisions by the chip's
+/// numbers would cost each launch tens of nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Warps, by the SM's number and by registers.
+    warps: u32,
+    /// Blocks by their number.
+    blocks: u32,
+    /// Blocks by their barriers.
+    barriers: u32,
+    /// Largest shared memory in bytes.
+    shared_bytes: u32,
+}
+
+impl Limits {
+    /// The limits for a kernel on a chip.
+    pub(crate) fn of(chip: &Chip, registers: u32, barriers: u32) -> Self {
+        let sm = &chip.sm;
+        Self {
+            warps: sm.warps.min(warps_for_registers(sm, registers)),
+            blocks: sm.blocks,
+            barriers: blocks_for_barriers(sm, barriers),
+            shared_bytes: chip.shared.largest(),
+        }
+    }
+}
+
 /// Returns the room for blocks of `threads` threads with `shared_bytes` bytes of shared memory each, which include the
 /// reserved bytes; `None` if the chip table does not contain the chip that the code was compiled for.
 #[inline]
 pub(crate) fn room(code: &KernelCode, threads: u32, shared_bytes: u32) -> Option<Room> {
-    let Chip { sm, shared, .. } = code.target?;
-    let warps = threads.max(1).div_ceil(WARP);
-    let blocks = (sm.warps / warps).min(blocks_for_registers(sm, warps, code.registers)).min(sm.blocks);
-    let all = shared.largest();
+    let limits = code.limits.as_ref()?;
+    let blocks = (limits.warps / threads.max(1).div_ceil(WARP)).min(limits.blocks);
+    let all = limits.shared_bytes;
     Some(Room {
-        blocks: blocks.min(all / shared_bytes.max(1)).min(blocks_for_barriers(sm, code.barriers)).max(1),
+        blocks: blocks.min(all / shared_bytes.max(1)).min(limits.barriers).max(1),
         shared_bytes: blocks.max(1).saturating_mul(shared_bytes).min(all),
     })
 }
@@ -175,7 +201,7 @@ fn occupancy(chip: &Chip, demand: Demand) -> Result<Occupancy, Limit> {
         .ok_or(Limit::SharedMemory)?;
     let bounds = [
         (Limit::Warps, sm.warps / warps),
-        (Limit::Registers, blocks_for_registers(sm, warps, demand.registers)),
+        (Limit::Registers, warps_for_registers(sm, demand.registers) / warps),
         (Limit::SharedMemory, shared.largest() / bytes),
         (Limit::Blocks, sm.blocks),
         (Limit::Barriers, blocks_for_barriers(sm, demand.barriers)),
@@ -195,16 +221,10 @@ fn occupancy(chip: &Chip, demand: Demand) -> Result<Occupancy, Limit> {
     })
 }
 
-/// Returns the number of blocks of `warps` warps whose registers fit an SM. For a single block the warps count as if
-/// they filled all partitions evenly.
-fn blocks_for_registers(sm: &Sm, warps: u32, registers: u32) -> u32 {
-    if registers > sm.max_thread_registers {
-        return 0;
-    }
-    if sm.warp_registers(registers) * warps.next_multiple_of(sm.partitions) > sm.registers {
-        return 0;
-    }
-    sm.warps_for_registers(registers) / warps
+/// Returns the number of warps whose registers fit an SM; 0 if a thread cannot have as many. It is a multiple of the
+/// partitions, so a single block fits as if its warps filled all partitions evenly.
+fn warps_for_registers(sm: &Sm, registers: u32) -> u32 {
+    if registers > sm.max_thread_registers { 0 } else { sm.warps_for_registers(registers) }
 }
 
 /// Returns the number of blocks whose barriers fit an SM; `u32::MAX` if blocks do not share barriers.

@@ -246,6 +246,7 @@ const MAX_SHARED_CONFIG: u32 = 0x3f;
 /// assert_eq!(ampere_cmd::qmd::shared_memory_config(49), None);
 /// ```
 #[must_use]
+#[inline]
 pub const fn shared_memory_config(kib: u32) -> Option<u32> {
     let code = kib / SHARED_CONFIG_UNIT_KIB + 1;
     if kib.is_multiple_of(SHARED_CONFIG_UNIT_KIB) && code <= MAX_SHARED_CONFIG { Some(code) } else { None }

@@ -30,6 +30,11 @@ pub const MAX_GRID: [u32; 3] = [(1 << 31) - 1, 65_535, 65_535];
 /// Barriers that a block can use, on every generation (same table).
 pub const MAX_BLOCK_BARRIERS: u32 = 16;
 
+/// The next multiple of `unit`, a power of two, without a division.
+const fn round_up(value: u32, unit: u32) -> u32 {
+    (value + unit - 1) & !(unit - 1)
+}
+
 /// Where an encoding was seen working.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -189,7 +194,7 @@ pub struct Sm {
     pub registers: u32,
     /// Largest number of registers of a thread.
     pub max_thread_registers: u32,
-    /// Unit in which a warp gets registers.
+    /// Unit in which a warp gets registers; a power of two.
     pub register_unit: u32,
     /// Partitions: each has its own warps and an equal share of the registers.
     pub partitions: u32,
@@ -207,7 +212,7 @@ impl Sm {
     #[inline]
     pub const fn warp_registers(&self, registers: u32) -> u32 {
         let registers = if registers == 0 { 1 } else { registers };
-        (registers * WARP).next_multiple_of(self.register_unit)
+        round_up(registers * WARP, self.register_unit)
     }
 
     /// Warps whose registers fit the SM. A warp belongs to one partition.
@@ -225,7 +230,7 @@ pub struct SharedMemory {
     pub sizes_kib: &'static [u32],
     /// Unit in which a block gets shared memory, in bytes, as the occupancy calculator counts.
     pub unit: u32,
-    /// Unit of the size in a launch descriptor, in bytes.
+    /// Unit of the size in a launch descriptor, in bytes; a power of two.
     pub descriptor_unit: u32,
     /// Shared memory of each block that belongs to the system, in bytes.
     pub reserved: u32,
@@ -238,6 +243,7 @@ pub struct SharedMemory {
 impl SharedMemory {
     /// Largest shared memory of an SM, in bytes.
     #[must_use]
+    #[inline]
     pub const fn largest(&self) -> u32 {
         match self.sizes_kib {
             [.., kib] => *kib * 1024,
@@ -245,11 +251,16 @@ impl SharedMemory {
         }
     }
 
+    #[inline]
+    fn kib_for(&self, bytes: u32) -> Option<u32> {
+        self.sizes_kib.iter().copied().find(|kib| bytes <= kib * 1024)
+    }
+
     /// The smallest configuration with `bytes` bytes, as its size in bytes; `None` if no configuration has as much.
     #[must_use]
     #[inline]
     pub fn size_for(&self, bytes: u32) -> Option<u32> {
-        self.sizes_kib.iter().map(|kib| kib * 1024).find(|size| bytes <= *size)
+        self.kib_for(bytes).map(|kib| kib * 1024)
     }
 
     /// Code of the smallest configuration with `bytes` bytes, for the fields *_SM_CONFIG_SHARED_MEM_SIZE of a launch
@@ -257,7 +268,7 @@ impl SharedMemory {
     #[must_use]
     #[inline]
     pub fn config_for(&self, bytes: u32) -> Option<u32> {
-        self.size_for(bytes).and_then(|size| qmd::shared_memory_config(size / 1024))
+        self.kib_for(bytes).and_then(qmd::shared_memory_config)
     }
 
     /// Bytes of the configuration with this code; `None` if the chip has no such configuration.
@@ -279,7 +290,11 @@ impl SharedMemory {
     #[must_use]
     #[inline]
     pub const fn descriptor_bytes(&self, own: u32) -> Option<u32> {
-        own.saturating_add(self.reserved).checked_next_multiple_of(self.descriptor_unit)
+        let unit = self.descriptor_unit;
+        match own.saturating_add(self.reserved).checked_add(unit - 1) {
+            Some(bytes) => Some(bytes & !(unit - 1)),
+            None => None,
+        }
     }
 }
 
@@ -500,6 +515,7 @@ mod tests {
                 assert_eq!(chip.shared.config_bytes(code), Some(kib * 1024));
             }
             assert!(chip.shared.sizes_kib.is_sorted());
+            assert!(chip.shared.descriptor_unit.is_power_of_two() && chip.sm.register_unit.is_power_of_two());
             assert!(chip.shared.sizes_kib.contains(&chip.shared.usual_kib));
             assert_eq!(chip.shared.config_for(chip.shared.largest() + 1), None);
         }

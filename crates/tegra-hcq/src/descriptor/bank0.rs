@@ -63,7 +63,7 @@ pub(crate) fn put_shape(chip: &Chip, bank: &mut [u8], shape: &Shape) {
         put(bank, at::GRID + 4 * axis, &grid.to_le_bytes());
     }
     put(bank, at::DYNAMIC_SHARED, &shape.shared.dynamic_bytes.to_le_bytes());
-    if let Some(cluster) = chip.bank0.value.cluster {
+    if let Some(cluster) = &chip.bank0.value.cluster {
         for (axis, grid) in grid.into_iter().enumerate() {
             put(bank, cluster.count + 4 * axis, &grid.to_le_bytes());
         }

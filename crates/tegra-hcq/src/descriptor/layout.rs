@@ -33,6 +33,8 @@ pub(super) trait Layout: Version {
     /// The first release.
     const RELEASE: Group<Self, RELEASE_FIELDS>;
 
+    /// Lower and upper field of the address of constant bank 0.
+    const BANK0: [Field<Self>; 2];
     /// Lower and upper field of the address of a constant bank.
     fn bank(bank: u32) -> Result<[Field<Self>; 2]>;
 
@@ -122,6 +124,8 @@ impl Layout for v3_0::Layout {
         chasing: None,
     };
     const BANK0_PREFETCH: Option<(Field<Self>, u64)> = None;
+    const BANK0: [Field<Self>; 2] =
+        [v3_0::CONSTANT_BUFFER_ADDR_LOWER.first(), v3_0::CONSTANT_BUFFER_ADDR_UPPER.first()];
     const RELEASE: Group<Self, RELEASE_FIELDS> = Group::new([
         v3_0::RELEASE0_ENABLE,
         v3_0::RELEASE0_PAYLOAD64B,
@@ -132,7 +136,6 @@ impl Layout for v3_0::Layout {
         v3_0::RELEASE0_PAYLOAD_UPPER,
     ]);
 
-    #[inline]
     fn bank(bank: u32) -> Result<[Field<Self>; 2]> {
         Ok([v3_0::CONSTANT_BUFFER_ADDR_LOWER.at(bank)?, v3_0::CONSTANT_BUFFER_ADDR_UPPER.at(bank)?])
     }
@@ -167,6 +170,10 @@ impl Layout for v4_0::Layout {
     };
     const BANK0_PREFETCH: Option<(Field<Self>, u64)> =
         Some((v4_0::CONSTANT_BUFFER_PREFETCH.first(), v4_0::CONSTANT_BUFFER_PREFETCH_PREFETCH_PRE));
+    const BANK0: [Field<Self>; 2] = [
+        v4_0::CONSTANT_BUFFER_ADDR_LOWER_SHIFTED6.first(),
+        v4_0::CONSTANT_BUFFER_ADDR_UPPER_SHIFTED6.first(),
+    ];
     const RELEASE: Group<Self, RELEASE_FIELDS> = Group::new([
         v4_0::RELEASE_ENABLE.first(),
         v4_0::RELEASE_PAYLOAD64B.first(),
@@ -177,7 +184,6 @@ impl Layout for v4_0::Layout {
         v4_0::RELEASE_SEMAPHORE0_PAYLOAD_UPPER,
     ]);
 
-    #[inline]
     fn bank(bank: u32) -> Result<[Field<Self>; 2]> {
         Ok([
             v4_0::CONSTANT_BUFFER_ADDR_LOWER_SHIFTED6.at(bank)?,

@@ -148,7 +148,7 @@ impl Descriptor {
         if self.chip.empty_sm_slots.value {
             qmd.set(V::EMPTY_SM_SLOTS, shape.empty_sm_slots)?;
         }
-        let [lower, upper] = V::bank(0)?;
+        let [lower, upper] = V::BANK0;
         qmd.set_address(lower, upper, bank_va)?;
         let words = qmd.as_words();
         store(words);

@@ -34,6 +34,8 @@ pub(crate) struct KernelCode {
     pub(crate) sm_version: (u32, u32),
     /// Row of the chip that the code was compiled for; `None` if the chip table does not contain it.
     pub(crate) target: Option<&'static Chip>,
+    /// Limits of an SM of that chip for the kernel.
+    pub(crate) limits: Option<occupancy::Limits>,
     /// SMs of the GPU.
     sm_count: u32,
     pub(super) max_threads: u32,
@@ -105,6 +107,7 @@ impl KernelCode {
         };
         let qmd = Descriptor::template(chip, &code)?;
 
+        let target = chip::of((sm / 10, sm % 10));
         let declared = kernel.max_threads.map_or(MAX_BLOCK_THREADS, product);
         let code = Self {
             name: kernel.name.clone(),
@@ -120,7 +123,8 @@ impl KernelCode {
             frame_bytes: kernel.local_bytes,
             constant_bytes: kernel.constant(3).map_or(0, |bank| bank.bytes),
             sm_version: (sm / 10, sm % 10),
-            target: chip::of((sm / 10, sm % 10)),
+            target,
+            limits: target.map(|chip| occupancy::Limits::of(chip, kernel.registers, kernel.barriers)),
             sm_count: properties.sm_count,
             max_threads: declared.min(threads_for_registers(&chip.sm, kernel.registers)),
             required_block: kernel.required_threads,
