@@ -1,4 +1,4 @@
-//! Address spaces in bulk: batches and pools; and what the chip looks like.
+//! Batched mappings, and the topology of the chip.
 
 mod common;
 
@@ -62,13 +62,13 @@ fn a_batch_is_all_or_nothing() {
         len: PAGE,
         options: MapOptions::default(),
     };
-    // A place that is wrong is found before any request.
+    // An invalid placement is rejected before any request.
     let requests = orin.ioctl_count();
     for wrong in [place(0, 4 * PAGE), place(16 * PAGE, 0), place(1, 0), place(4 * PAGE, 0)] {
         assert!(range.map_batch(&[place(4 * PAGE, 0), wrong]).is_err());
     }
     assert_eq!(orin.ioctl_count(), requests);
-    // The kernel refuses: what it had mapped by then is gone too.
+    // If the kernel rejects a batch, its earlier mappings are undone too.
     let code = address_space::code::MAP_BUFFER_BATCH;
     orin.fail(Failure { call: Call::Ioctl(code), nth: 1, errno: Errno::NOMEM });
     let error = range.map_batch(&[place(0, 0), place(PAGE, 0)]).unwrap_err();
@@ -95,7 +95,7 @@ fn topology_is_that_of_the_board() {
     let copy = engines.iter().find(|engine| engine.kind == EngineKind::AsyncCopy).unwrap();
     assert_eq!(graphics.runlist, 0);
     assert_ne!(copy.runlist, graphics.runlist);
-    // A driver that cannot copy its answer out says so with a positive result.
+    // A driver reports a failed copy-out with a positive result.
     orin.fail(Failure { call: Call::Ioctl(ctrl::code::VSMS_MAPPING), nth: 1, errno: Errno::OVERFLOW });
     assert_eq!(gpu.sm_positions().unwrap_err().errno(), Some(Errno::OVERFLOW));
 

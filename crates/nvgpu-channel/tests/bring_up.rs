@@ -101,7 +101,7 @@ fn the_user_range_keeps_all_mappings_below_40_bits_and_off_the_windows() {
     let buffer = Arc::new(gpu.nvmap().buffer(8 << 30).label("weights").allocate().unwrap());
     let mapping = space.map(&buffer, MapOptions::default()).unwrap();
     assert!(mapping.va() >= VA_START && mapping.va().checked_add(mapping.len()).unwrap() <= VA_END);
-    // Nor can the windows be taken on purpose.
+    // The windows cannot be reserved explicitly either.
     assert!(space.reserve_fixed(SHARED_WINDOW, 4096, false).is_err());
 }
 
@@ -164,7 +164,7 @@ fn chosen_addresses_work_inside_a_reservation_only() {
     let sparse = space.reserve(1 << 21, true).unwrap();
     assert!(sparse.va() >= VA_START);
 
-    // The range stays reserved until the last mapping in it is gone.
+    // The range stays reserved until the last mapping in it is dropped.
     drop(range.clone());
     let moved = range;
     drop(moved);
@@ -214,7 +214,7 @@ fn an_unknown_class_is_refused_by_the_kernel_and_the_channel_given_back() {
     let (orin, gpu) = open();
     let space = gpu.address_space().unwrap();
     let subcontext = gpu.tsg().unwrap().subcontext(&space).unwrap();
-    // The doorbell page stays mapped with the GPU once a channel has needed it.
+    // The GPU keeps the doorbell page mapped after the first channel.
     drop(subcontext.channel(0xc7c0).open().unwrap());
     let before = orin.live();
     let error = subcontext.channel(0x1234).label("odd").open().unwrap_err();
@@ -236,14 +236,14 @@ fn bring_up(door: &Arc<dyn nvgpu_sys::Door>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Every open, request and mmap of a bring-up fails once, in its turn.
+/// Lets every open, request and mmap of a bring-up fail once.
 #[test]
 fn a_failure_at_any_step_leaves_nothing_behind() {
     let (orin, door) = boot(Config::default());
     bring_up(&door).unwrap();
     assert_eq!(orin.live(), LiveCounts::default());
 
-    // Counting SMs has fallbacks, and giving back cannot fail a bring-up.
+    // Counting SMs has fallbacks, and an error on release does not fail a bring-up.
     let no_error = [
         ctrl::code::NUM_VSMS,
         ctrl::code::GET_TPC_MASKS,

@@ -1,4 +1,4 @@
-//! The doctor on machines in every state: a software Orin behind the door, and the files around it.
+//! The doctor on machines in various states: a software Orin behind the door, with synthetic system files.
 
 mod common;
 
@@ -13,7 +13,7 @@ use nvgpu_channel::{Devfreq, Error, GpuFlags, Report, Severity, System, examine}
 use nvgpu_sys::{Errno, ctrl};
 use orin_sim::{Call, Config, Failure, LiveCounts, Node, Nodes};
 
-/// A machine made of texts, directories, links and owners.
+/// A synthetic machine of text files, directories, links and owners.
 #[derive(Debug, Default)]
 struct Machine {
     texts: Mutex<BTreeMap<PathBuf, String>>,
@@ -26,7 +26,7 @@ struct Machine {
 }
 
 impl Machine {
-    /// An AGX Orin as it is delivered, with a user in group video (44).
+    /// An AGX Orin in its initial state, with a user in group video (44).
     fn orin() -> Self {
         let mut machine = Self { groups: vec![1000, 44], ..Self::default() };
         machine.text("/proc/device-tree/compatible", "nvidia,p3737-0000+p3701-0005\0nvidia,tegra234\0");
@@ -94,7 +94,7 @@ impl System for Machine {
     }
 }
 
-/// Examines a board and the machine around it; the board must be left as it was.
+/// Examines a board and its machine; the board must be unchanged afterwards.
 fn diagnose(config: Config, machine: &Machine) -> Report {
     let (orin, door) = boot(config);
     let report = examine(&door, Some(machine));
@@ -126,7 +126,7 @@ fn a_healthy_orin_has_no_errors() {
     {
         assert_eq!(severity(&report, subject), Severity::Ok, "{report}");
     }
-    // Clocks that follow the load are in order, but could be steadier.
+    // Clocks that follow the load are not a problem, but could be steadier.
     assert!(words(&report, "clocks").contains("jetson_clocks"), "{report}");
 }
 
@@ -165,7 +165,7 @@ fn permissions_have_the_cure_that_fits() {
     let report = diagnose(config(), &outsider);
     assert!(report.has_errors());
     assert!(words(&report, "GPU node").contains("usermod -aG video"), "{report}");
-    // What cannot be opened is not asked further.
+    // Checks of a node that does not open are skipped.
     assert_eq!(report.about("GPU"), None);
 
     let mut renamed = Machine::orin();
@@ -182,7 +182,7 @@ fn permissions_have_the_cure_that_fits() {
     let mut locked = Machine::orin();
     locked.node(path, 0, 0o600);
     assert!(words(&diagnose(config(), &locked), "GPU node").contains("udev"));
-    // Without a look at the node, the usual advice.
+    // If the node cannot be inspected, the remedy is the default one.
     assert!(words(&diagnose(config(), &Machine::orin()), "GPU node").contains("group video"));
 }
 
@@ -225,7 +225,7 @@ fn old_drivers_and_other_chips_are_errors() {
     let report = with(|gpu| gpu.compute_class = 0xc5c0);
     assert!(words(&report, "GPU").contains("0xc5c0"), "{report}");
     assert_eq!(report.about("channel"), None);
-    // A feature that can be done without is a warning that says what is lost.
+    // A missing optional feature is a warning that states the consequence.
     let report = with(|gpu| gpu.flags &= !GpuFlags::SUPPORT_FAULT_RECOVERY.bits());
     assert_eq!(severity(&report, "features"), Severity::Warning);
     assert!(words(&report, "features").contains("SUPPORT_FAULT_RECOVERY: a faulting kernel"), "{report}");

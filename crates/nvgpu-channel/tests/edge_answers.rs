@@ -1,5 +1,5 @@
-//! Answers that the software Orin gives late or never: refused clocks, fences that the kernel gave up,
-//! interrupted polls, video memory. A door in front of it gives them, by the kernel's rules.
+//! Rare answers of the kernel, from a door in front of the software Orin: rejected clock requests, cancelled fences,
+//! interrupted polls, video memory.
 
 mod common;
 
@@ -20,7 +20,7 @@ const POINTS: [u64; 3] = [306_000_000, 612_000_000, 1_300_000_000];
 ///
 /// The request's argument is a `T`, and nothing else refers to it.
 unsafe fn argument<'a, T>(pointer: *mut core::ffi::c_void) -> &'a mut T {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { &mut *pointer.cast() }
 }
 
@@ -31,11 +31,11 @@ unsafe fn argument<'a, T>(pointer: *mut core::ffi::c_void) -> &'a mut T {
 /// `count` values of `T` are at the address, and nothing else refers to them.
 unsafe fn array<'a, T>(address: u64, count: usize) -> &'a mut [T] {
     let pointer = core::ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap());
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { core::slice::from_raw_parts_mut(pointer, count) }
 }
 
-/// The driver's clock arbiter, as far as its rules are known.
+/// A model of the driver's clock arbiter.
 fn arbiter(request: u32, pointer: *mut core::ffi::c_void, target: &Mutex<u64>) -> Option<Result<i32, Errno>> {
     use ctrl::code;
     Some(match request {
@@ -161,7 +161,7 @@ fn fences_end_with_success_an_error_or_not_yet() {
     assert!(!fence.wait(TICK).unwrap());
     assert!(!fence.wait(TICK).unwrap());
     assert!(fence.wait(TICK).unwrap());
-    // The kernel gave it up after 30 s, and a sync-file polls readable then too.
+    // The kernel cancels the fence after 30 s; the sync-file then polls readable too.
     *set.lock().unwrap() = -110;
     let error = fence.wait(TICK).unwrap_err();
     assert_eq!(error.errno(), Some(Errno::TIMEDOUT), "{error}");

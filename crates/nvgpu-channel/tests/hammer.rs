@@ -1,5 +1,5 @@
-//! Threads that allocate, map, unmap and free at once. In a process of its own, whose descriptors can
-//! be counted.
+//! Concurrent allocation, mapping, unmapping and freeing, in a separate process so that its descriptors can be
+//! counted.
 
 mod common;
 
@@ -10,11 +10,10 @@ use common::open;
 use nvgpu_channel::MapOptions;
 
 const PAGE: u64 = 4096;
-/// How long descriptors that are not the driver's may take to go: a leak stays.
+/// Time for descriptors of other origin to close; leaked ones stay open.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// Two threads, 5,000 cycles each of everything that is made and given back in a running program:
-/// nothing may be left, neither on the board nor in the process.
+/// Two threads allocate, map and free in 5,000 cycles each. Nothing may be left on the board or in the process.
 #[test]
 fn ten_thousand_cycles_of_two_threads_leave_nothing() {
     const CYCLES: usize = 5_000;
@@ -49,7 +48,7 @@ fn ten_thousand_cycles_of_two_threads_leave_nothing() {
         threads.spawn(|| work(3));
     });
     assert_eq!(orin.live(), before);
-    // An emulator of system calls has descriptors of its own, which come and go with its threads.
+    // An emulator of system calls opens and closes its own descriptors with its threads.
     let end = Instant::now() + SETTLE;
     while open_descriptors() > descriptors && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(10));
@@ -57,7 +56,7 @@ fn ten_thousand_cycles_of_two_threads_leave_nothing() {
     assert!(open_descriptors() <= descriptors, "{} descriptors, {descriptors} before", open_descriptors());
 }
 
-/// Everything that the process has open, the directory being read included.
+/// Number of open descriptors of the process, including the directory being read.
 fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }

@@ -1,4 +1,4 @@
-//! Requests and answers that the software Orin does not give: a door in front of it answers them.
+//! Requests and answers that the software Orin does not support: a door in front of it answers them.
 
 mod common;
 
@@ -14,19 +14,19 @@ use nvgpu_sys::forward::Forward;
 use nvgpu_sys::{Door, Errno, address_space, channel, paths, tsg};
 use orin_sim::{Config, SoftwareOrin};
 
-/// A descriptor that only the door in front knows.
+/// A descriptor of the door in front.
 const EVENT_FD: RawFd = 100_000;
 
-/// What the door in front answers.
+/// Answers of the door in front.
 #[derive(Debug, Default)]
 struct Answers {
     /// Results of polls of the event, in order.
     polls: VecDeque<Result<Events, Errno>>,
     /// Results of reads of the kernel log, in order.
     records: VecDeque<Result<&'static str, Errno>>,
-    /// GET_TIMEDOUT fails with this.
+    /// Errno of GET_TIMEDOUT.
     timed_out: Option<Errno>,
-    /// MAP_BUFFER_EX and ALLOC_SPACE report addresses this much higher.
+    /// Offset that MAP_BUFFER_EX and ALLOC_SPACE add to addresses.
     displacement: u64,
     /// Closed descriptors of the door in front.
     closed: usize,
@@ -51,7 +51,7 @@ impl Forward for Front {
         let answers = self.answers.lock().unwrap();
         match request {
             channel::code::GET_USER_SYNCPOINT => {
-                // What an Orin answered, with this layout.
+                // The answer of an Orin, with this layout.
                 let answer = channel::GetUserSyncpoint {
                     gpu_va: 0xff_ffe1_0000,
                     syncpoint_id: 17,
@@ -69,7 +69,7 @@ impl Forward for Front {
                 Ok(0)
             }
             channel::code::GET_TIMEDOUT if answers.timed_out.is_some() => Err(answers.timed_out.unwrap()),
-            // SAFETY: passed on as it came.
+            // SAFETY: the call is forwarded unchanged.
             _ => unsafe { self.behind.ioctl(fd, request, argument) }.inspect(|_| match request {
                 address_space::code::MAP_BUFFER_EX => {
                     // SAFETY: the argument of the request is this struct, by the contract of `ioctl`.
@@ -146,7 +146,7 @@ fn the_completion_event_tells_events_from_silence() {
     assert_eq!(answers.lock().unwrap().closed, 1);
 }
 
-/// A channel that is being torn down answers every request with ETIMEDOUT.
+/// The kernel returns ETIMEDOUT for every request to a channel that is being torn down.
 #[test]
 fn a_channel_that_can_no_longer_be_asked_is_out_of_service() {
     let (answers, door) = open();
@@ -195,7 +195,7 @@ fn the_log_skips_lost_records_and_stops_at_errors() {
     assert!(log.drain().is_empty());
 }
 
-/// A machine whose log overflows faster than it is read does not hold the reader up.
+/// The reader returns even if the log overflows faster than it reads.
 #[test]
 fn draining_the_log_is_bounded() {
     let (answers, door) = open();

@@ -1,4 +1,4 @@
-//! Settings of TSGs and channels, sleeping, and going on after a fault.
+//! Settings of TSGs and channels, waiting, and recovery after a fault.
 
 mod common;
 
@@ -10,7 +10,7 @@ use nvgpu_channel::{Error, ErrorCode, EventKind, GpuVa, Interleave, Preemption, 
 use nvgpu_sys::Errno;
 use orin_sim::LiveCounts;
 
-/// Longest sleep for something that comes.
+/// Longest wait for an expected event.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[test]
@@ -52,7 +52,7 @@ fn a_channel_without_the_kernels_jobs_has_no_watchdog() {
     assert!(matches!(channel.set_switch_limit(Some(too_long), false), Err(Error::Range { .. })));
 }
 
-/// Every kind of event can be opened; this one comes with a semaphore release that awakens.
+/// Every kind of event can be opened; this one follows a semaphore release with awaken.
 #[test]
 fn a_thread_sleeps_until_the_gpu_interrupts() {
     let (_orin, gpu) = open();
@@ -76,7 +76,7 @@ fn a_thread_sleeps_until_the_gpu_interrupts() {
     channel.submit(entry).unwrap();
     let start = Instant::now();
     while !work.is(5) {
-        // A time-out of one wait does not matter: the condition decides.
+        // A wait may time out; only the condition matters.
         event.wait(Duration::from_millis(100)).unwrap();
         assert!(start.elapsed() < PATIENCE, "the GPU is silent");
     }
@@ -110,7 +110,7 @@ fn the_kernel_waits_for_a_word() {
     assert!(error.to_string().contains("out of service"), "{error}");
 }
 
-/// After a fault or a reset everything but TSG and channels is still good.
+/// After a fault or a reset, everything except TSG and channels stays valid.
 #[test]
 fn work_goes_on_after_ten_faults() {
     let (orin, gpu) = open();
@@ -135,7 +135,7 @@ fn work_goes_on_after_ten_faults() {
         assert!(eventually(|| channel.error_notifier().is_some()));
         assert_eq!(channel.error_notifier().unwrap().code, expected);
         assert!(eventually(|| !channel.in_service().unwrap()));
-        // A channel on the old TSG would never run.
+        // A channel on the old TSG never runs.
         drop(channel);
         subcontext = subcontext.renew().unwrap();
     }
@@ -144,7 +144,7 @@ fn work_goes_on_after_ten_faults() {
     assert_eq!(orin.live(), LiveCounts::default());
 }
 
-/// Two opens of the control node, as in two processes.
+/// Two instances of the control node, as in two processes.
 #[test]
 fn a_tsg_is_shared_by_token() {
     let (orin, gpu) = open();
@@ -152,7 +152,7 @@ fn a_tsg_is_shared_by_token() {
     assert_ne!(gpu.instance_id(), other.instance_id());
     let tsg = gpu.tsg().unwrap();
     let token = tsg.share_with(other.instance_id()).unwrap();
-    // The token is for that instance alone, and good once.
+    // The token is valid for that instance only, and once.
     assert_eq!(gpu.shared_tsg(token).unwrap_err().errno(), Some(Errno::INVAL));
     let shared = other.shared_tsg(token).unwrap();
     assert_eq!(other.shared_tsg(token).unwrap_err().errno(), Some(Errno::INVAL));
@@ -165,7 +165,7 @@ fn a_tsg_is_shared_by_token() {
     assert_eq!(other.shared_tsg(token).unwrap_err().errno(), Some(Errno::INVAL));
     assert_eq!(tsg.share_with(9999).unwrap_err().errno(), Some(Errno::INVAL));
 
-    // The TSG lives as long as either has it.
+    // The TSG exists until both instances have closed it.
     drop(tsg);
     assert_eq!(orin.live().tsgs, 1);
     assert_eq!(shared.timeslice().unwrap(), Duration::from_millis(7));

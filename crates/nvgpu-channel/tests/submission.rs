@@ -1,4 +1,4 @@
-//! Work that runs, work that faults, and what is left of it, on the software Orin.
+//! Successful and faulting submissions on the software Orin.
 
 mod common;
 
@@ -30,7 +30,7 @@ fn a_submission_reaches_memory_without_a_system_call() {
     assert_eq!(orin.ioctl_count(), before);
 }
 
-/// Many times around rings of every small size; the last value proves order.
+/// Wraps around rings of all small sizes many times; the last value shows the order.
 #[test]
 fn rings_wrap() {
     let (_orin, gpu) = open();
@@ -40,7 +40,7 @@ fn rings_wrap() {
         let mut channel = compute_channel(&gpu, &space, entries);
         let rounds = 5 * u64::from(entries) + 3;
         for value in 1..=rounds {
-            // A slot of the pushbuffer is reused only after its release has been seen.
+            // A slot of the pushbuffer is reused only after its release.
             if value > 32 {
                 assert!(eventually(
                     || work.buffer.load_u64(2048, std::sync::atomic::Ordering::Acquire) >= value - 32
@@ -55,7 +55,7 @@ fn rings_wrap() {
     }
 }
 
-/// Nothing is consumed before the doorbell rings, so the ring fills up exactly.
+/// The GPU consumes nothing before the doorbell rings, so the ring fills up.
 #[test]
 fn pushed_entries_wait_for_the_kick() {
     let (_orin, gpu) = open();
@@ -136,7 +136,7 @@ fn a_fault_is_reported_by_notifier_and_log_and_cured_by_a_new_tsg() {
     drop(channel);
     assert_eq!(notifier.fault(), Some(fault));
 
-    // The address space and its mappings are still good.
+    // The address space and its mappings are still valid.
     let mut channel = compute_channel(&gpu, &space, 16);
     let entry = work.release(0, work.semaphore(), 77);
     channel.submit(entry).unwrap();

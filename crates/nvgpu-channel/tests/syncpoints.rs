@@ -24,7 +24,7 @@ fn the_cpu_sleeps_until_the_gpu_has_counted() {
     let fence = node.fence(syncpoint.after(1)).unwrap();
     let second = node.fence(syncpoint.after(2)).unwrap();
     assert!(!fence.wait(SHORT).unwrap());
-    // Any write into the window counts one; the value written does not matter.
+    // Any write to the window increments the syncpoint; the value does not matter.
     let count = work.release(0, syncpoint.gpu_va, 0);
     channel.submit(count).unwrap();
     assert!(fence.wait(PATIENCE).unwrap());
@@ -43,7 +43,7 @@ fn the_cpu_sleeps_until_the_gpu_has_counted() {
     assert_eq!(channel.error_notifier(), None);
 }
 
-/// A wait that ends says nothing of success.
+/// A completed wait does not mean success.
 #[test]
 fn a_fault_wakes_everybody_and_the_notifier_says_why() {
     let (_orin, gpu) = open();
@@ -67,7 +67,7 @@ fn the_window_over_all_syncpoints_is_mapped_once() {
     let window = space.syncpoint_window().unwrap();
     assert_eq!((window.stride, window.count), (0x1_0000, 1024));
     assert_eq!(space.syncpoint_window().unwrap(), window);
-    // All of it lies in the kernel's range, which ends below the shader windows.
+    // The window is in the kernel's range, which ends below the shader windows.
     assert!(window.base >= nvgpu_channel::VA_END);
     assert!(window.address(1023).unwrap() < nvgpu_channel::LOCAL_WINDOW);
     assert_eq!(window.address(1024), None);

@@ -1,4 +1,4 @@
-//! The ways to the bytes of a buffer: mappings, typed views, requests, cache maintenance.
+//! Access to buffers: mappings, typed views, requests, cache maintenance.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ fn open() -> (SoftwareOrin, Nvmap) {
     (orin, nvmap)
 }
 
-/// Compiles only if the types may go to and be shared with other threads.
+/// Compiles only if the types are `Send` and `Sync`.
 #[test]
 fn everything_can_be_used_from_any_thread() {
     fn check<T: Send + Sync>() {}
@@ -42,7 +42,7 @@ fn parts_can_be_mapped_and_alias_the_whole() {
     middle.view::<u32>(4096, 1).unwrap().set(0, 12);
     assert_eq!(tail.view::<u32>(0, 1).unwrap().get(0), 12);
     assert!(matches!(tail.view::<u32>(0, 1).unwrap().fill(0), Err(Error::ReadOnly { .. })));
-    // A mapping keeps the memory alive by itself.
+    // A mapping keeps the memory alive.
     drop(buffer);
     drop(nvmap);
     assert_eq!(tail.view::<u32>(0, 1).unwrap().get(0), 12);
@@ -224,7 +224,7 @@ fn imported_host_memory_is_used_in_place() {
     let before = orin.live();
     let mut pages = Box::new(Pages([0; 8192]));
     let pointer = core::ptr::NonNull::new(pages.0.as_mut_ptr()).unwrap();
-    // SAFETY: the pages outlive the buffer and are only reached through it meanwhile.
+    // SAFETY: the pages outlive the buffer and are only accessed through it.
     let buffer = unsafe { nvmap.import_host(pointer, 8192, "host") }.unwrap();
     assert_eq!(buffer.pointer(), pointer);
     buffer.view::<u32>(4096, 2).unwrap().set(1, 9);
@@ -233,7 +233,7 @@ fn imported_host_memory_is_used_in_place() {
     assert_eq!(word, [9, 0, 0, 0]);
     // The dma-buf is for the GPU: the CPU already has the memory.
     assert!(matches!(buffer.as_dma_buf().map_whole(), Err(Error::HostMapping { .. })));
-    // It is no nvmap mapping either.
+    // It is not an nvmap mapping either.
     let error = buffer.maintain_cache(CacheOperation::WriteBack, 0, 64).unwrap_err();
     assert_eq!(error.errno(), Some(Errno::ADDRNOTAVAIL), "{error}");
     drop(buffer);
@@ -253,13 +253,13 @@ fn read_only_host_memory_is_imported_as_such() {
     assert!(matches!(buffer.as_dma_buf().write(0, &[0]), Err(Error::ReadOnly { .. })));
 }
 
-/// Memory that is not there cannot be pinned.
+/// Unmapped memory cannot be pinned.
 #[test]
 fn a_hole_cannot_be_imported() {
     let (orin, nvmap) = open();
     let before = orin.live();
     let pointer = core::ptr::NonNull::new(core::ptr::without_provenance_mut::<u8>(4096)).unwrap();
-    // SAFETY: nothing is at the address, and the kernel says so before anything is done.
+    // SAFETY: the address is not mapped, and the kernel rejects it.
     let error = unsafe { nvmap.import_host(pointer, 4096, "hole") }.unwrap_err();
     assert_eq!(error.errno(), Some(Errno::INVAL), "{error}");
     assert_eq!(orin.live(), before);

@@ -61,7 +61,7 @@ fn a_buffer_is_zero_and_keeps_what_is_written() {
     assert_eq!(buffer.read_u32(100), 0);
 }
 
-/// The kernel's own view of the handle is the same memory.
+/// Requests on the handle access the same memory.
 #[test]
 fn the_handle_and_the_mapping_are_the_same_memory() {
     let (_orin, nvmap) = open();
@@ -134,7 +134,7 @@ fn impossible_sizes_and_alignments_are_refused_without_a_call() {
     assert_eq!(orin.ioctl_count(), 0);
 }
 
-/// The 32-bit CREATE cannot name 4 GiB; the value would wrap.
+/// The 32-bit CREATE cannot express 4 GiB; the value would wrap.
 #[test]
 fn buffers_of_4_gib_and_more_are_created_by_the_64_bit_form() {
     let (orin, nvmap) = open();

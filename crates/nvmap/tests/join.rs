@@ -1,4 +1,4 @@
-//! Buffers made of parts of others.
+//! Joined buffers.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn open() -> (SoftwareOrin, Nvmap) {
     (orin, nvmap)
 }
 
-/// A buffer whose pages hold `mark` and their number.
+/// A buffer whose pages contain `mark` and their number.
 fn marked(nvmap: &Nvmap, pages: u32, mark: u32) -> Buffer {
     let buffer = nvmap.buffer(u64::from(pages) * PAGE as u64).label("marked").allocate().unwrap();
     for page in 0..pages {
@@ -42,10 +42,10 @@ fn parts_show_the_same_memory_in_order() {
     assert_eq!((joined.size(), joined.access(), joined.label()), (4 * PAGE, Access::ReadWrite, "joined"));
     assert_eq!(joined.parameters().unwrap().cache, a.cache_mode());
     assert_eq!(marks(&nvmap, &joined), [0x1_0003, 0x2_0000, 0x3_0001, 0x3_0002]);
-    // Stores through one are seen through the other, as are copies that the kernel makes.
+    // Stores through one buffer are visible through the other, as are copies by the kernel.
     joined.write(PAGE + 8, &[7, 0, 0, 0]).unwrap();
     assert_eq!(b.read_u32(8), 7);
-    // The parts may go first; whatever the order, nothing is left.
+    // The parts may be dropped first; nothing is left in any order.
     drop((a, b, c));
     assert_eq!(marks(&nvmap, &joined)[3], 0x3_0002);
     drop(joined);
@@ -106,7 +106,7 @@ fn what_the_kernel_cannot_do_is_refused() {
     }
     let shared = first.duplicate(Access::ReadOnly).unwrap();
     assert!(matches!(refused(&[(&shared, 0, PAGE)]), Error::ReadOnly { .. }));
-    // The same memory, even through another handle, once only.
+    // The same memory can be joined only once, even through another handle.
     let again = first.duplicate(Access::ReadWrite).unwrap();
     assert!(matches!(refused(&[(first, 0, PAGE), (&again, PAGE, PAGE)]), Error::NotJoinable { .. }));
     let cached = nvmap.buffer(4096).cache(CacheMode::Cacheable).allocate().unwrap();
@@ -114,15 +114,15 @@ fn what_the_kernel_cannot_do_is_refused() {
     let error = refused(&[(cached.as_dma_buf(), 0, PAGE), (combined.as_dma_buf(), 0, PAGE)]);
     assert_eq!(error.errno(), Some(Errno::INVAL), "{error}");
     assert!(error.to_string().contains("GET_FD_FOR_RANGE_FROM_LIST"), "{error}");
-    // Refused parts can be joined properly; joined ones never again, through a clone neither.
+    // Rejected parts can still be joined; joined parts cannot, not even through a clone.
     drop(nvmap.join(&[(first, 0, PAGE), (second, 0, 2 * PAGE)], "joined").unwrap());
     assert!(matches!(nvmap.clone().join(&[(&again, 0, PAGE)], "x").unwrap_err(), Error::NotJoinable { .. }));
-    // Memory of the process is left where it is.
+    // Imported host memory cannot be joined.
     let len = 2 * PAGE;
     let layout = std::alloc::Layout::from_size_align(len, PAGE).unwrap();
     // SAFETY: the layout is not empty.
     let pointer = core::ptr::NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).unwrap();
-    // SAFETY: the allocation lives until after the buffer, and nobody refers to it.
+    // SAFETY: the allocation outlives the buffer, and there are no references to it.
     let host = unsafe { nvmap.import_host(pointer, len, "host") }.unwrap();
     assert!(matches!(refused(&[(host.as_dma_buf(), 0, PAGE)]), Error::NotJoinable { .. }));
     drop(host);

@@ -1,4 +1,4 @@
-//! Requests and answers that the software Orin does not give: a door in front of it answers them.
+//! Requests and answers that the software Orin does not support: a door in front of it answers them.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -10,13 +10,13 @@ use nvgpu_sys::{Door, Errno, nvmap as sys};
 use nvmap::{CacheMode, CacheOperation, Error, Nvmap};
 use orin_sim::{Config, SoftwareOrin};
 
-/// What the door in front saw and does.
+/// State of the door in front.
 #[derive(Debug, Default)]
 struct Seen {
     imports: Vec<sys::CreateHandleFromVa>,
     maintenance: Vec<sys::CacheOp64>,
     closed: Vec<RawFd>,
-    /// GET_FD answers 0 this many times.
+    /// Number of times that GET_FD returns 0.
     zero_descriptors: usize,
 }
 
@@ -55,14 +55,14 @@ impl Forward for Front {
                 unsafe { (*argument.cast::<sys::CreateHandle>()).size_or_fd = 0 };
                 Ok(0)
             }
-            // SAFETY: passed on as it came.
+            // SAFETY: the call is forwarded unchanged.
             _ => unsafe { self.behind.ioctl(fd, request, argument) },
         }
     }
 
     fn close(&self, fd: RawFd) -> Result<(), Errno> {
         self.seen.lock().unwrap().closed.push(fd);
-        // Descriptor 0 was made up, and is the test's own standard input.
+        // Descriptor 0 is synthetic: it is the test's standard input.
         if fd == 0 { Ok(()) } else { self.behind.close(fd) }
     }
 }
@@ -75,7 +75,7 @@ fn open() -> (Arc<Mutex<Seen>>, Nvmap) {
     (seen, nvmap)
 }
 
-/// SETUP_BIND takes descriptor 0 for "none".
+/// SETUP_BIND interprets descriptor 0 as "none".
 #[test]
 fn a_buffer_never_has_descriptor_0() {
     let (seen, nvmap) = open();
@@ -93,7 +93,7 @@ fn host_memory_is_imported_as_it_lies() {
     let (seen, nvmap) = open();
     let mut page = Box::new(Page([0; 8192]));
     let pointer = NonNull::new(page.0.as_mut_ptr()).unwrap();
-    // SAFETY: the page outlives the buffer and is only reached through it meanwhile.
+    // SAFETY: the page outlives the buffer and is only accessed through it.
     let buffer = unsafe { nvmap.import_host(pointer, 5000, "host") }.unwrap();
     assert_eq!((buffer.size(), buffer.pointer()), (5000, pointer));
     assert_eq!(buffer.cache_mode(), CacheMode::InnerCacheable);
@@ -104,7 +104,7 @@ fn host_memory_is_imported_as_it_lies() {
     drop(buffer);
     assert_eq!(page.0[4..8], [4, 3, 2, 1]);
 
-    // SAFETY: refused before anything is done with the memory.
+    // SAFETY: rejected before the memory is accessed.
     let misaligned = unsafe { nvmap.import_host(pointer.add(8), 8, "host") };
     assert!(matches!(misaligned, Err(Error::HostAddress { .. })));
     // SAFETY: as above.

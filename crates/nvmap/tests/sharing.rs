@@ -1,4 +1,4 @@
-//! Memory in more than one hand: handles, descriptors, processes.
+//! Shared memory: several handles, descriptors and processes.
 
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
@@ -39,7 +39,7 @@ fn an_import_is_another_handle_for_the_same_memory() {
     assert_eq!(serial(&buffer), serial(&import));
     buffer.write_u32(4096, 7);
     assert_eq!(import.read_u32(4096), 7);
-    // Either side may go first.
+    // Either side may be dropped first.
     drop(buffer);
     import.write_u32(0, 8);
     assert_eq!(import.read_u32(0), 8);
@@ -68,7 +68,7 @@ fn a_read_only_duplicate_cannot_be_written_by_any_way() {
     assert_eq!(shared.parameters().unwrap().access, Access::ReadOnly);
     assert!(matches!(shared.write(0, &[1]), Err(Error::ReadOnly { .. })));
     assert!(matches!(shared.map(0, 4096, Access::ReadWrite), Err(Error::ReadOnly { .. })));
-    // Not even through the system: the descriptor itself is read-only.
+    // The system rejects a writable mapping too: the descriptor is read-only.
     let door = nvmap.door();
     let request = MapRequest { fd: shared.raw_fd(), offset: 0, len: 4096, protection: Protection::all() };
     assert_eq!(door.mmap(&request).unwrap_err(), Errno::ACCESS);
@@ -100,8 +100,8 @@ fn a_word_of_a_read_only_buffer_cannot_be_stored() {
     nvmap.import_buffer(shared.as_fd(), "reader").unwrap().write_u32(0, 1);
 }
 
-/// A door that knows a dma-buf by its inode, as the kernel does, and not only by a number that the
-/// software Orin has handed out itself.
+/// A door that identifies a dma-buf by its inode, as the kernel does, not only by a descriptor of the software
+/// Orin.
 #[derive(Debug)]
 struct ByInode {
     behind: SoftwareOrin,
@@ -133,7 +133,7 @@ impl Forward for ByInode {
             let known = self.exported.lock().unwrap().iter().copied().find(|known| inode(*known) == wanted);
             argument.size_or_fd = known.ok_or(Errno::INVAL)?.cast_unsigned();
         }
-        // SAFETY: passed on as it came.
+        // SAFETY: the call is forwarded unchanged.
         let result = unsafe { self.behind.ioctl(fd, request, argument) };
         if request == sys::code::GET_FD && result.is_ok() {
             // SAFETY: the argument of GET_FD is this struct, by the contract of `ioctl`.
@@ -176,7 +176,7 @@ fn receive(socket: &UnixStream) -> OwnedFd {
     fds.next().unwrap()
 }
 
-/// A handle number means nothing to another process, the descriptor does.
+/// A handle number is invalid in another process; the descriptor is valid.
 #[test]
 fn a_descriptor_sent_over_a_socket_is_the_same_memory() {
     let (orin, nvmap) = open_by_inode(false);
@@ -189,7 +189,7 @@ fn a_descriptor_sent_over_a_socket_is_the_same_memory() {
     let receiver = std::thread::spawn(move || {
         let fd = receive(&theirs);
         let image = client.import_buffer(fd.as_fd(), "received").unwrap();
-        // The descriptor that came over the socket is not needed any more.
+        // The received descriptor is not needed any more.
         drop(fd);
         let mut text = [0; 9];
         image.copy_to_slice(0, &mut text).unwrap();
@@ -204,7 +204,7 @@ fn a_descriptor_sent_over_a_socket_is_the_same_memory() {
     assert_eq!(orin.live(), before);
 }
 
-/// nvmap answers FROM_FD for another driver's dma-buf with a descriptor where a handle belongs.
+/// For another driver's dma-buf, FROM_FD of nvmap returns a descriptor instead of a handle.
 #[test]
 fn another_drivers_dma_buf_is_refused_and_nothing_stays_open() {
     let (orin, nvmap) = open_by_inode(true);

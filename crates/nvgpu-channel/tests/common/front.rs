@@ -1,4 +1,4 @@
-//! A door in front of the software Orin, for requests and answers that it does not give.
+//! A door in front of the software Orin, for requests and answers that it does not support.
 
 use core::ffi::{CStr, c_void};
 use core::fmt;
@@ -12,21 +12,21 @@ use nvgpu_sys::forward::Forward;
 use nvgpu_sys::{Door, Errno, paths};
 use orin_sim::{Config, SoftwareOrin};
 
-/// Descriptors from here on are the front's own.
+/// First descriptor of the front itself.
 pub(crate) const FIRST_OWN: RawFd = 100_000;
-/// The one that opening the fence node gives.
+/// Descriptor of the fence node.
 pub(crate) const FENCE_NODE: RawFd = FIRST_OWN;
 
-/// Answers a request, or leaves it to the software Orin. The argument is what the request says.
+/// Answers a request, or forwards it to the software Orin. The argument matches the request.
 pub(crate) type Answer = dyn Fn(u32, *mut c_void) -> Option<Result<i32, Errno>> + Send + Sync;
 
-/// What the front does and has seen.
+/// State of the front.
 pub(crate) struct Front {
     behind: SoftwareOrin,
     answer: Box<Answer>,
     /// Results of polls of its own descriptors, in order.
     pub(crate) polls: Mutex<VecDeque<Result<Events, Errno>>>,
-    /// Its own descriptors that have been closed.
+    /// Closed descriptors of the front.
     pub(crate) closed: Mutex<Vec<RawFd>>,
 }
 
@@ -65,7 +65,7 @@ impl Forward for Front {
     unsafe fn ioctl(&self, fd: RawFd, request: u32, argument: *mut c_void) -> Result<i32, Errno> {
         match (self.answer)(request, argument) {
             Some(result) => result,
-            // SAFETY: passed on as it came.
+            // SAFETY: the call is forwarded unchanged.
             None => unsafe { self.behind.ioctl(fd, request, argument) },
         }
     }

@@ -14,7 +14,7 @@ use nvgpu_sys::Door;
 use nvmap::Buffer;
 use orin_sim::{Config, SoftwareOrin};
 
-/// Longest wait for the GPU's thread.
+/// Longest wait for the GPU thread.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A booted board and the door to it.
@@ -38,7 +38,7 @@ pub(crate) fn compute_channel(gpu: &Gpu, space: &AddressSpace, entries: u32) -> 
     subcontext.channel(class).entries(entries).label("compute").open().unwrap()
 }
 
-/// Two words: a pushbuffer at 0, semaphores from 2048 on.
+/// A page with a pushbuffer at 0 and semaphores from 2048.
 pub(crate) struct Work {
     pub(crate) buffer: Arc<Buffer>,
     pub(crate) mapping: Mapping,
@@ -51,7 +51,7 @@ impl Work {
         Self { buffer, mapping }
     }
 
-    /// Where the semaphore is.
+    /// GPU address of the semaphore.
     pub(crate) fn semaphore(&self) -> GpuVa {
         self.mapping.va().checked_add(2048).unwrap()
     }
@@ -81,7 +81,7 @@ impl Work {
     /// As [`Work::release`], followed by a non-stalling interrupt of the host engine.
     pub(crate) fn release_and_interrupt(&self, slot: usize, target: GpuVa, value: u64) -> u64 {
         let entry = self.release(slot, target, value);
-        // NON_STALL_INTERRUPT of class C76F, with a value that is not looked at.
+        // NON_STALL_INTERRUPT of class C76F, with an unused value.
         self.buffer.copy_from_slice(slot * 32 + 24, &[0x2001_0008_u32, 0]).unwrap();
         entry + (2 << 42)
     }
@@ -91,13 +91,13 @@ impl Work {
         self.buffer.load_u64(2048, Ordering::Acquire) == value
     }
 
-    /// Waits for the semaphore to reach `value`; whether it did.
+    /// Waits for the semaphore to become `value` and returns whether it did.
     pub(crate) fn wait(&self, value: u64) -> bool {
         eventually(|| self.buffer.load_u64(2048, Ordering::Acquire) == value)
     }
 }
 
-/// Polls until `condition` holds; whether it did in time.
+/// Polls until `condition` holds and returns whether it did in time.
 pub(crate) fn eventually(mut condition: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while !condition() {
