@@ -1,4 +1,4 @@
-//! What a test is given.
+//! The environment of a test.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -12,7 +12,7 @@ use tegra_hcq::{Device, DeviceKind};
 use super::machine::Opened;
 use super::{Machine, Neighbour, Role};
 
-/// A door and, once somebody asked for it, the device behind it.
+/// A door and, after the first request, the device behind it.
 #[derive(Clone, Debug)]
 pub(crate) struct Station {
     pub(crate) door: Arc<dyn Door>,
@@ -83,7 +83,7 @@ impl Context {
             return Ok(device);
         }
         let device = Device::open_through(Arc::clone(self.door()), self.kind())?;
-        // Tests run one after another, so nobody else has opened it in between.
+        // Tests run one after another, so no other test has opened it in between.
         Ok(self.station.device.get_or_init(|| device))
     }
 
@@ -121,7 +121,7 @@ impl Context {
         self.machine.load.seed.unwrap_or_else(|| u64::from(now().subsec_nanos()) ^ (now().as_secs() << 20))
     }
 
-    /// Tells whoever watches the run what was done so far, in one line.
+    /// Reports the progress of the test in one line.
     pub fn tick(&self, text: &str) {
         if let Some(ticker) = self.machine.load.ticker {
             ticker(text);

@@ -11,7 +11,7 @@ use orin_sim::{Config, SoftwareOrin};
 use probe::Probe;
 use tegra_hcq::{Arg, Device, DeviceKind, Dim3, Error, Program, Queue, QueueOptions, WaitPolicy};
 
-/// How long a test waits for a kernel: generous, the machine may be busy with other tests.
+/// Longest wait of a test for a kernel; generous, because the machine may be busy with other tests.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The workspace root.
@@ -44,7 +44,7 @@ pub fn try_open(config: Config) -> (SoftwareOrin, Result<Device, Error>) {
 pub struct Bench {
     /// The software Orin behind the device.
     pub orin: SoftwareOrin,
-    /// What counts the calls that reach it.
+    /// The counter of calls that reach it.
     pub probe: Arc<Probe>,
     /// The device.
     pub device: Device,
@@ -121,7 +121,7 @@ impl Bench {
     }
 }
 
-/// Numbers that look random and are the same in every run (xorshift64*).
+/// Reproducible pseudo-random numbers (xorshift64*).
 pub struct Numbers(u64);
 
 impl Numbers {

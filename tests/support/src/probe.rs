@@ -1,4 +1,4 @@
-//! A door that counts what passes through it and fails a chosen call.
+//! A door that counts calls and fails a chosen one.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;

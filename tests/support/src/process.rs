@@ -1,4 +1,4 @@
-//! What a process holds of the system: for tests that look for leaks.
+//! Resources of this process, for tests that look for leaks.
 
 /// Open descriptors and memory mappings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,14 +9,14 @@ pub struct Resources {
     pub mappings: usize,
 }
 
-/// Counts what this process holds now; zeroes where `/proc` is not mounted.
+/// Counts the resources of this process; zeroes if `/proc` is not mounted.
 pub fn resources() -> Resources {
     let descriptors = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     Resources { descriptors, mappings: maps.lines().count() }
 }
 
-/// Resident memory of this process in bytes; 0 where `/proc` is not mounted.
+/// Resident memory of this process in bytes; 0 if `/proc` is not mounted.
 pub fn resident_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = text.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);

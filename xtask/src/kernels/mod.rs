@@ -1,6 +1,6 @@
 //! `kernels`: compiles `kernels/*.cu` to cubins and records what was made from what.
 //!
-//! The cubins are committed, so that nobody needs a CUDA compiler to build or test the project. They
+//! The cubins are committed, so building and testing the project needs no CUDA compiler. They
 //! are made by NVRTC 12.6, NVIDIA's run-time compiler, which is one shared library: `kernels/compile.py`
 //! drives it. By default it comes from PyPI at a pinned version, into a virtual environment in `.venv`;
 //! with the same version the same bytes come out: for the Orin's GPU beside the source, for GPUs of the Hopper

@@ -107,7 +107,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     end(printed, if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The exit code, also when nobody wants to read the rest of the output.
+/// Exit code; a closed output pipe is not an error.
 fn end(printed: Result<()>, code: ExitCode) -> Result<ExitCode> {
     match printed {
         Err(error) if !orin_tool::is_broken_pipe(&error) => Err(error),

@@ -175,7 +175,7 @@ fn futures_that_are_dropped_are_forgotten() {
     let mut dropped = fence.clone().within(Duration::from_millis(20));
     assert!(Pin::new(&mut dropped).poll(&mut Context::from_waker(&waker)).is_pending());
     drop(dropped);
-    // A time-out that comes later is seen; the one that was forgotten has woken nobody.
+    // A later time-out is seen; the forgotten one has woken no task.
     let result = block_on(fence.clone().within(Duration::from_millis(60)));
     assert!(matches!(result, Err(Error::Timeout { .. })), "{result:?}");
     assert_eq!(unpark.count.load(Ordering::SeqCst), 0);

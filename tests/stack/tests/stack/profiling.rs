@@ -143,7 +143,7 @@ fn more_work_than_the_ring_holds_is_recorded_whole() {
     let data = bench.device.alloc_from(&[0_u32]).unwrap();
     let kernel = bench.program.kernel("increment").unwrap();
     bench.queue.profile(true).unwrap();
-    // More than twice the ring, in batches that nobody submits by hand.
+    // More than twice the ring, in batches that the queue submits by itself.
     let count = 9000;
     for _ in 0..count {
         bench.queue.launch(&kernel, 1, 1, &args![&data, 1_u32]).unwrap();

@@ -274,7 +274,7 @@ fn a_silent_fault_has_no_address_of_an_earlier_one() {
     assert!(silent.pc.is_some() && location.kernel == "fault_write" && location.offset > 0, "{location:?}");
 }
 
-/// Each thread has a queue that faults, and recovers the device: nobody stops what another has just set up.
+/// Each thread has a queue that faults, and recovers the device: no thread stops what another has just set up.
 #[test]
 fn recoveries_of_several_threads_do_not_disturb_each_other() {
     let bench = Bench::new("faults");
@@ -307,7 +307,7 @@ fn recoveries_of_several_threads_do_not_disturb_each_other() {
     assert_eq!(recovered, 400, "each fault is told by one recovery");
 }
 
-/// A queue hangs only until what was waited for has ended, whoever notices; then a recovery leaves it alone.
+/// A queue hangs only until the awaited work has ended, whichever thread notices; then a recovery leaves it alone.
 #[test]
 fn work_that_ends_late_is_no_hang() {
     let mut bench = Bench::new("faults");

@@ -73,7 +73,7 @@ fn one_life() {
     bench.run("increment", 20, 256, &args![&a, 5000_u32]);
     other.copy(&a, &mut b).unwrap();
     let fence = other.submit().unwrap();
-    // Dropped in an order that nobody would choose: work in flight, queue before fence, buffers last.
+    // Dropped in an unusual order: work in flight, queue before fence, buffers last.
     drop(bench);
     drop(other);
     fence.wait(TIMEOUT).unwrap();

@@ -22,7 +22,7 @@ pub(super) fn full_setup(context: &Context) -> Check {
     Ok(())
 }
 
-/// Whether all entries of a ring that nobody has written to are 0.
+/// Whether all entries of an unwritten ring are 0.
 fn is_blank(channel: &Channel) -> bool {
     (0..channel.entries() as usize).all(|slot| {
         // SAFETY: the ring has `entries` slots, which the channel keeps mapped; volatile, because the

@@ -13,7 +13,7 @@ const NOWHERE: u64 = 0x40_0000_0000;
 
 /// Works, with right results, and ends.
 pub(super) const WORKS: Role = Role { name: "works", play: works };
-/// Reads and writes at the address that is its argument, which must be nobody's, and is stopped each time.
+/// Reads and writes at the address in its argument, which must be unmapped, and is stopped each time.
 pub(super) const TRESPASSES: Role = Role { name: "trespasses", play: trespasses };
 /// Executes a trap.
 pub(super) const TRAPS: Role = Role { name: "traps", play: traps };

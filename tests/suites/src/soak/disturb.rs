@@ -1,4 +1,4 @@
-//! What only a model can do on demand: requests that fail, doorbells that nobody hears, engines that stop.
+//! Disturbances that only a model can inject: failing requests, lost doorbells, stalled engines.
 //!
 //! Each is done while no other thread begins anything, so that it hits whom it was meant for; what others
 //! have in flight goes on.
