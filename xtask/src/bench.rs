@@ -21,40 +21,40 @@ use crate::UsageError;
 /// Options of the command.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Where to run: auto (the Orin's GPU where there is one, else the software Orin), nvgpu, nvrm or sim
+    /// Device: auto (the Orin's GPU if there is one, else the software Orin), nvgpu, nvrm or sim
     #[arg(long, default_value_t = DeviceKind::Auto)]
     device: DeviceKind,
     /// Run only the cases whose name contains this, for example copy/to_host
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
-    /// Name the cases and what they measure; run nothing
+    /// List the cases and what they measure, and exit
     #[arg(long)]
     list: bool,
-    /// Take a few samples each, only to see that everything works
+    /// Take only a few samples per case, to check that everything works
     #[arg(long)]
     quick: bool,
-    /// Do the same work through a rival too, sample by sample in turns
+    /// Run the same work through another driver as well, alternating sample by sample
     #[arg(long, value_name = "RIVAL")]
     against: Option<Against>,
-    /// Write everything, with distributions, as JSON; - is standard output
+    /// Write the complete report, with distributions, as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a page with tables and plots; - is standard output
+    /// Write an HTML page with tables and plots; - is standard output
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Run one kernel, report it and end: how the command measures a process from its start
+    /// Run one kernel, report it and exit: measures a process from its start
     #[arg(long, hide = true, value_name = "TARGET")]
     first_result: Option<Target>,
 }
 
-/// Whom to compare with.
+/// The driver to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Against {
     /// NVIDIA's CUDA driver, libcuda
     Cuda,
 }
 
-/// Measures and prints a table; exit code 1 when a case has failed.
+/// Measures and prints a table; exit code 1 if a case fails.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if let Some(target) = options.first_result {
         start_up::first_result(target)?;
@@ -66,12 +66,13 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         print!("{}", listed(&cases));
         return Ok(ExitCode::SUCCESS);
     }
-    // Everything that can be wrong with the request is found before anything is measured.
+    // All usage errors are reported before the first measurement.
     let (json, html) = (Output::prepare(options.json.as_deref())?, Output::prepare(options.html.as_deref())?);
     if options.json.as_deref() == Some(Path::new("-")) && options.html.as_deref() == Some(Path::new("-")) {
-        return Err(
-            UsageError("--json - and --html - would mix: name a file for one of them".to_owned()).into()
-        );
+        return Err(UsageError(
+            "--json - and --html - would mix their output; name a file for one of them".to_owned(),
+        )
+        .into());
     }
     let cuda = match options.against {
         Some(Against::Cuda) => Some(Cuda::open().map_err(|error| UsageError(error.to_string()))?),
@@ -106,17 +107,17 @@ fn select(cases: Vec<Case>, filter: Option<&str>) -> Result<Vec<Case>> {
     let Some(filter) = filter else { return Ok(cases) };
     let cases: Vec<_> = cases.into_iter().filter(|case| case.name.contains(filter)).collect();
     if cases.is_empty() {
-        let text = format!("no benchmark's name contains '{filter}': --list names them");
+        let text = format!("no benchmark's name contains '{filter}'; --list prints the names");
         return Err(UsageError(text).into());
     }
     Ok(cases)
 }
 
-/// One line per case: its name, what it measures and what it needs.
+/// One line per case: its name, what it measures and what it requires.
 fn listed(cases: &[Case]) -> String {
     let width = cases.iter().map(|case| case.name.len()).max().unwrap_or(0);
     let line = |case: &Case| {
-        // What it says holds on the software Orin; a GPU runs everything.
+        // The limit applies to the software Orin; a GPU runs everything.
         let limit = match case.needs {
             Needs { hardware: true, .. } => " (needs a GPU)",
             Needs { patience: true, .. } => " (not in a quick run)",
@@ -127,7 +128,7 @@ fn listed(cases: &[Case]) -> String {
     cases.iter().map(line).collect()
 }
 
-/// Where a report goes. A file is replaced as a whole, once it is written.
+/// Destination of a report. A file is replaced once the new one is complete.
 enum Output {
     Nowhere,
     Stdout,
@@ -135,7 +136,7 @@ enum Output {
 }
 
 impl Output {
-    /// Finds out whether the file can be written, without touching it.
+    /// Checks that the file can be written, without touching it.
     fn prepare(path: Option<&Path>) -> Result<Self> {
         let Some(path) = path else { return Ok(Self::Nowhere) };
         if path == Path::new("-") {
@@ -174,8 +175,8 @@ impl Output {
     }
 }
 
-/// Says on standard error what runs: a line that is replaced on a terminal, else a line per case that
-/// gives no figure.
+/// Prints progress to standard error: one changing line on a terminal, else a line per case that
+/// has no figure.
 struct Lines {
     terminal: bool,
 }

@@ -1,4 +1,4 @@
-//! `coverage`: which instructions the corpus executes on the software Orin, and which nothing does.
+//! `coverage`: the instructions that the corpus executes on the software Orin, and those that it does not.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use test_corpus::cases;
 use test_corpus::coverage::{Executed, Need, Wanted, execute, wanted};
 
-/// Names of kernels that a line of the text shows.
+/// Most kernel names in a line of the text.
 const SHOWN: usize = 3;
 
 /// Options of the command.
@@ -21,7 +21,7 @@ pub(crate) struct Options {
     all: bool,
 }
 
-/// A line of the answer: an instruction of the list, or one that was executed.
+/// A line of the report: an instruction of the list, or one that was executed.
 #[derive(Serialize)]
 struct Line {
     need: &'static str,
@@ -30,7 +30,7 @@ struct Line {
     executed_by: Vec<&'static str>,
 }
 
-/// Everything, for `--json`.
+/// The report for `--json`.
 #[derive(Serialize)]
 struct Answer {
     wanted: Vec<Line>,
@@ -38,12 +38,12 @@ struct Answer {
     untested_must: Vec<String>,
 }
 
-/// Runs the corpus and prints the table; exit code 1 when an instruction that programs cannot do without was not
+/// Runs the corpus and prints the table; exit code 1 if an instruction that programs need was not
 /// executed.
 ///
 /// # Errors
 ///
-/// When a case does not run.
+/// Returns an error if a case does not run.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let executed = execute(cases())?;
     let lines: Vec<Line> = wanted().iter().flat_map(|wanted| lines(wanted, &executed)).collect();
@@ -63,8 +63,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The lines of an instruction: itself, then its forms. What must be executed is the instruction; a form that no
-/// compiler of the corpus emits is told and no more.
+/// The lines of an instruction, then of its forms. Only the instruction must be executed; a form that no
+/// compiler of the corpus emits is reported only.
 fn lines(wanted: &Wanted, executed: &Executed) -> Vec<Line> {
     if wanted.need == Need::Named {
         return Vec::new();

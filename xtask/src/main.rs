@@ -33,22 +33,22 @@ struct Options {
 enum Task {
     #[command(flatten)]
     Tool(orin_tool::Command),
-    /// Run the device tests on a board or on the software Orin; exit code 1 when one fails
+    /// Run the device tests on a board or on the software Orin; exit code 1 if one fails
     TestDevice(test_device::Options),
-    /// Measure launches, graphs, copies, memory, kernels and start-up; exit code 1 when a case fails
+    /// Measure launches, graphs, copies, memory, kernels and start-up; exit code 1 if a case fails
     Bench(bench::Options),
     /// Compare the ioctl tables with the headers of an L4T release
     CheckHeaders(check_headers::Options),
     /// Rebuild kernels/*.cubin from kernels/*.cu with NVRTC 12.6
     Kernels(kernels::Options),
-    /// Say which instructions the corpus executes on the software Orin; exit code 1 when a needed one is untested
+    /// List the instructions that the corpus executes on the software Orin; exit code 1 if a required one is missing
     Coverage(coverage::Options),
     /// Exchange kernels and results with a GPU under NVIDIA's own driver
     #[command(subcommand)]
     Silicon(silicon::Exchange),
     /// Regenerate the command tables of ampere-cmd from its class tables
     GenClasses {
-        /// Only compare; fail when the generated files are out of date
+        /// Only compare; fail if the generated files are out of date
         #[arg(long)]
         check: bool,
     },
@@ -60,7 +60,7 @@ enum Task {
     CheckFeatures,
     /// Build a pack for a board without cargo: orin, these commands, the examples and the kernels
     Dist(dist::Options),
-    /// Run everything that continuous integration runs
+    /// Run all steps of continuous integration
     Ci,
 }
 
@@ -87,7 +87,7 @@ fn main() -> ExitCode {
     result.unwrap_or_else(|error| orin_tool::report(&error))
 }
 
-/// The command line. Help calls the program as the user did: through cargo, or by its own name where it
+/// Parses the command line. Help names the program as the user called it: through cargo, or by its own name if it
 /// was copied to.
 fn options() -> Options {
     let mut command = Options::command();
@@ -102,7 +102,7 @@ fn success(result: Result<()>) -> Result<ExitCode> {
     result.map(|()| ExitCode::SUCCESS)
 }
 
-/// Runs a program in the workspace root and fails when it does.
+/// Runs a program and fails if it fails.
 fn run_command(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("starting {:?}", command.get_program()))?;
     if !status.success() {

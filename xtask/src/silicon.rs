@@ -1,7 +1,7 @@
 //! `silicon`: the exchange with a GPU under NVIDIA's own driver.
 //!
 //! `export` writes the corpus as a folder; `run.py` in it runs the cases on any machine with an NVIDIA GPU and
-//! driver; `import` stores what came back as the reference data of the tests; `table` writes the comparison
+//! driver; `import` stores the results as the reference data of the tests; `table` writes the comparison
 //! with the software Orin into its document.
 
 use std::fs;
@@ -16,20 +16,20 @@ use test_corpus::{cases, on_the_model, table};
 pub(crate) enum Exchange {
     /// Write kernels, inputs and launches for tests/corpus/silicon/run.py
     Export {
-        /// Folder to make
+        /// Folder to create
         folder: PathBuf,
         /// Compute capability of the GPU times ten: 90 for an H100 or H200, 87 for an Orin
         #[arg(long, default_value_t = 90)]
         sm: u32,
     },
-    /// Store what run.py wrote as the tests' reference data
+    /// Store the output of run.py as the tests' reference data
     Import {
-        /// The folder that run.py wrote
+        /// The output folder of run.py
         folder: PathBuf,
     },
-    /// Write the table of the software Orin's results beside silicon's into docs/software-orin.md
+    /// Write the table that compares the software Orin with silicon into docs/software-orin.md
     Table {
-        /// Only compare; fail when the document is out of date
+        /// Only compare; fail if the document is out of date
         #[arg(long)]
         check: bool,
     },
@@ -39,7 +39,7 @@ pub(crate) enum Exchange {
 ///
 /// # Errors
 ///
-/// When files cannot be read or written or do not fit the corpus; with `table`, when a case does not run.
+/// Returns an error if files cannot be read or written or do not match the corpus; with `table`, if a case fails.
 pub(crate) fn run(exchange: &Exchange) -> Result<()> {
     match exchange {
         Exchange::Export { folder, sm } => {
@@ -72,9 +72,9 @@ fn write_table(check: bool) -> Result<()> {
     let rows = results.iter().map(|(case, outputs)| (*case, outputs.as_slice()));
     let table = table::render(&opinion, rows)?;
     let new =
-        table::insert(&document, &table).context("docs/software-orin.md lacks the marks of the table")?;
+        table::insert(&document, &table).context("docs/software-orin.md has no markers for the table")?;
     if check {
-        ensure!(new == document, "the table is out of date: run `cargo xtask silicon table`");
+        ensure!(new == document, "the table is out of date; run `cargo xtask silicon table`");
     } else {
         fs::write(&path, new).with_context(|| format!("writing {}", path.display()))?;
         println!("{} is up to date", path.display());

@@ -1,4 +1,4 @@
-//! The project's folder, for the commands that need it: the others run anywhere, without cargo.
+//! The project's folder, for the commands that need it. The others run anywhere, without cargo.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,16 +11,16 @@ use serde::Deserialize;
 
 use crate::UsageError;
 
-/// The cargo that runs this program, or else the one that the shell finds.
+/// The cargo that runs this program, or the one in PATH.
 pub(crate) fn cargo() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
-/// The workspace root, where the top-level Cargo.toml is.
+/// Returns the workspace root, the folder of the top-level Cargo.toml.
 ///
 /// # Errors
 ///
-/// [`UsageError`] where there is no cargo, or where the current folder is not part of this workspace.
+/// Returns a [`UsageError`] if there is no cargo, or the current folder is not part of this workspace.
 pub(crate) fn root() -> Result<PathBuf> {
     let needs = |reason: String| {
         UsageError(format!(
@@ -34,7 +34,7 @@ pub(crate) fn root() -> Result<PathBuf> {
         .map_err(|error| needs(format!("cargo does not start ({error})")))?;
     let manifest = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
     match manifest.parent() {
-        // Another project's folder has no xtask, or one with other commands.
+        // Another project has no xtask, or one with other commands.
         Some(root) if output.status.success() && root.join("crates/ampere-cmd/classes").is_dir() => {
             Ok(root.to_owned())
         }

@@ -1,4 +1,4 @@
-//! Which C library a program needs: the highest `GLIBC_x.y` among the versions of its imports.
+//! The C library that a program needs: the highest `GLIBC_x.y` among the versions of its imports.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ impl Version {
         Self { major, minor, patch: 0 }
     }
 
-    /// From the name of a version in a symbol table, as in `GLIBC_2.34`.
+    /// Parses the name of a version in a symbol table, such as `GLIBC_2.34`.
     fn parse(name: &str) -> Option<Self> {
         let mut numbers = name.strip_prefix("GLIBC_")?.split('.').map(str::parse);
         let (major, minor) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
@@ -36,11 +36,11 @@ impl fmt::Display for Version {
     }
 }
 
-/// The oldest release that a program runs with; `None` for one that does not use the library.
+/// The oldest release that runs a program; `None` if the program does not use the library.
 ///
 /// # Errors
 ///
-/// When the file is no 64-bit ELF file, or its tables lead outside of it.
+/// Returns an error if the file is not a 64-bit ELF file, or its tables exceed it.
 pub(crate) fn needed(program: &[u8]) -> Result<Option<Version>> {
     let file = FileHeader64::<Endianness>::parse(program).context("not a 64-bit ELF file")?;
     let endian = file.endian().context("byte order")?;

@@ -16,7 +16,7 @@ use glibc::Version;
 use pack::{Pack, Program};
 use toolchain::Target;
 
-/// The C library of Ubuntu 22.04, which JetPack 6 is made of: programs for a board must not need a newer one.
+/// The C library of Ubuntu 22.04, the base of JetPack 6: programs for a board must not need a newer one.
 const BOARD_GLIBC: Version = Version::new(2, 35);
 /// The examples in a pack, beside `orin` and this program.
 const EXAMPLES: [&str; 3] = ["control_loop", "run_kernel", "vector_add"];
@@ -24,24 +24,24 @@ const EXAMPLES: [&str; 3] = ["control_loop", "run_kernel", "vector_add"];
 /// Options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// What the programs are to run on: a Jetson, or a PC for the software Orin
+    /// Target of the programs: a Jetson, or a PC for the software Orin
     #[arg(long, value_enum)]
     target: Target,
-    /// Where the pack goes, as a folder and as a .tar.gz file; made if it is not there
+    /// Folder for the pack, which is a folder and a .tar.gz file; created if missing
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Write into a folder that is not empty: an earlier pack of this name is replaced, other files stay
+    /// Write into a folder that is not empty: replaces an earlier pack of this name and keeps other files
     #[arg(long)]
     force: bool,
 }
 
-/// Builds and packs. An earlier pack stays as it is until the new one is complete.
+/// Builds and packs. Replaces an earlier pack once the new one is complete.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let root = workspace::root()?;
     check_folder(&options.out, options.force)?;
     let linker = toolchain::check(options.target)?;
 
-    println!("building for {}, as a release; minutes when it is the first time", options.target.triple());
+    println!("building for {} in release mode; the first build takes minutes", options.target.triple());
     let programs = build(&root, options.target, linker)?;
     let glibc = oldest_glibc(&programs)?;
     if options.target == Target::Arm64 {
@@ -56,7 +56,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let documents = orin_tool::Cli::documents()?;
     let triple = options.target.triple();
     let pack = Pack { name: &name, triple, glibc, programs: &programs, documents: &documents };
-    fs::create_dir_all(&options.out).with_context(|| format!("making {}", options.out.display()))?;
+    fs::create_dir_all(&options.out).with_context(|| format!("creating {}", options.out.display()))?;
     let made = pack.write(&root, &options.out)?;
     println!("folder   {} ({} files)", made.folder.display(), made.files);
     println!("archive  {} ({} bytes)", made.archive.display(), made.archive_bytes);
@@ -67,12 +67,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a folder with something in it, unless told otherwise.
+/// Refuses a folder that is not empty, unless `force` is set.
 fn check_folder(folder: &Path, force: bool) -> Result<()> {
     let refuse = |reason: &str| Err(UsageError(format!("{}: {reason}", folder.display())).into());
     match folder.read_dir().map(|mut entries| entries.next().is_none()) {
         Ok(false) if !force => {
-            refuse("is not empty; name another folder, or give --force to replace an earlier pack in it")
+            refuse("is not empty; name another folder, or pass --force to replace an earlier pack in it")
         }
         Ok(_) => Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
@@ -80,11 +80,11 @@ fn check_folder(folder: &Path, force: bool) -> Result<()> {
     }
 }
 
-/// Builds the programs; cargo says on standard error what it does.
+/// Builds the programs; cargo prints its progress to standard error.
 fn build(root: &Path, target: Target, linker: Option<&str>) -> Result<Vec<Program>> {
     let mut command = Command::new(workspace::cargo());
     command.current_dir(root).stdout(Stdio::piped());
-    // Names of functions stay for backtraces; files and lines of this machine mean nothing elsewhere.
+    // Backtraces keep function names; this machine's files and lines are useless elsewhere.
     command.env("CARGO_PROFILE_RELEASE_DEBUG", "false").env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
     command.args(["build", "--release", "--locked", "--target", target.triple()]);
     command.args(["--message-format", "json-render-diagnostics"]);
@@ -105,17 +105,17 @@ fn build(root: &Path, target: Target, linker: Option<&str>) -> Result<Vec<Progra
         command.env(target.linker_variable(), linker);
     }
     let output = command.spawn().and_then(std::process::Child::wait_with_output).context("starting cargo")?;
-    ensure!(output.status.success(), "the build has failed: see above");
+    ensure!(output.status.success(), "the build failed: see above");
     let names = ["orin", "xtask"].into_iter().chain(EXAMPLES);
     let programs = names.map(|name| {
-        let path = executable(&output.stdout, name).with_context(|| format!("cargo has not built {name}"))?;
+        let path = executable(&output.stdout, name).with_context(|| format!("cargo did not build {name}"))?;
         let content = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
         Ok(Program { name, content })
     });
     programs.collect()
 }
 
-/// Where cargo's messages say that it has put a program.
+/// The path of a built program, from cargo's messages.
 fn executable(messages: &[u8], name: &str) -> Option<PathBuf> {
     let mut messages =
         messages.split(|&byte| byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
@@ -125,13 +125,13 @@ fn executable(messages: &[u8], name: &str) -> Option<PathBuf> {
     })
 }
 
-/// The oldest C library that all programs run with.
+/// The oldest C library that runs all programs.
 fn oldest_glibc(programs: &[Program]) -> Result<Version> {
     let mut highest = None;
     for program in programs {
         highest = highest.max(glibc::needed(&program.content).with_context(|| program.name.to_owned())?);
     }
-    highest.context("the programs name no C library: they are not what was asked for")
+    highest.context("the programs use no C library: this is not the requested build")
 }
 
 #[cfg(test)]

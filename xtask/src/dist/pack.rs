@@ -1,4 +1,4 @@
-//! The pack itself: files, check sums, archive.
+//! Contents of a pack: files, checksums, archive.
 
 use std::fmt::Write;
 use std::fs::{self, Permissions};
@@ -15,8 +15,8 @@ use super::glibc::Version;
 /// Commands that need the project's sources: not usable on a board.
 const FOR_THE_WORKSPACE: [&str; 7] =
     ["check-features", "check-source", "ci", "dist", "gen-classes", "import-graph", "kernels"];
-/// The time of every file in the archive unless `SOURCE_DATE_EPOCH` says another: the start of 1980, in
-/// seconds of Unix, so that equal content makes equal archives.
+/// Modification time of every file in the archive unless `SOURCE_DATE_EPOCH` is set: the start of 1980, in
+/// Unix seconds. Equal content gives equal archives.
 const ARCHIVE_TIME: &str = "315532800";
 
 /// A built program.
@@ -26,10 +26,10 @@ pub(super) struct Program {
     pub(super) content: Vec<u8>,
 }
 
-/// What goes into a pack.
+/// Contents of a pack.
 #[derive(Debug)]
 pub(super) struct Pack<'a> {
-    /// Name of the folder, and of the archive without its ending.
+    /// Name of the folder, and of the archive without its extension.
     pub(super) name: &'a str,
     pub(super) triple: &'a str,
     pub(super) glibc: Version,
@@ -38,7 +38,7 @@ pub(super) struct Pack<'a> {
     pub(super) documents: &'a [(String, Vec<u8>)],
 }
 
-/// What was written.
+/// The written files.
 #[derive(Debug)]
 pub(super) struct Made {
     pub(super) folder: PathBuf,
@@ -48,14 +48,15 @@ pub(super) struct Made {
 }
 
 impl Pack<'_> {
-    /// Writes folder and archive into `out`, in the place of earlier ones. Those go only when the new
+    /// Writes folder and archive into `out` and replaces earlier ones, once the new
     /// ones are complete.
     ///
     /// # Errors
     ///
-    /// When a file cannot be read or written, or `tar` or `gzip` fails.
+    /// Returns an error if a file cannot be read or written, or `tar` or `gzip` fails.
     pub(super) fn write(&self, root: &Path, out: &Path) -> Result<Made> {
-        let staging = tempfile::Builder::new().prefix(".dist-").tempdir_in(out).context("making a folder")?;
+        let staging =
+            tempfile::Builder::new().prefix(".dist-").tempdir_in(out).context("creating a folder")?;
         let folder = staging.path().join(self.name);
         let mut names = self.fill(root, &folder)?;
         names.sort();
@@ -80,7 +81,7 @@ impl Pack<'_> {
         Ok(made)
     }
 
-    /// Writes all files but the check sums; returns their names.
+    /// Writes all files except the checksums; returns their names.
     fn fill(&self, root: &Path, folder: &Path) -> Result<Vec<String>> {
         let mut names = Vec::new();
         let mut add = |name: String, content: &[u8], mode| {
@@ -173,7 +174,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("reading {}", path.display()))
 }
 
-/// Writes one file of the pack, with a mode that does not depend on who packs.
+/// Writes one file of the pack with a fixed mode.
 fn put(folder: &Path, name: &str, content: &[u8], mode: u32) -> Result<()> {
     let path = folder.join(name);
     let parent = path.parent().unwrap_or(folder);
@@ -197,7 +198,7 @@ fn check_sums(folder: &Path, names: &[String]) -> Result<String> {
     Ok(text)
 }
 
-/// Packs the folder `name` of `place`: sorted, without owners, all files of one time.
+/// Packs the folder `name` of `place`: sorted, without owners, with one modification time.
 fn archive(place: &Path, name: &str, archive_name: &str) -> Result<()> {
     let time = std::env::var("SOURCE_DATE_EPOCH").unwrap_or_else(|_| ARCHIVE_TIME.to_owned());
     let mut tar = Command::new("tar");

@@ -1,4 +1,4 @@
-//! What a cross build needs of the machine: the target's standard library and a linker.
+//! Requirements of a cross build: the target's standard library and a linker.
 
 use std::env;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// What rustc calls it.
+    /// The target triple.
     pub(crate) fn triple(self) -> &'static str {
         match self {
             Self::Arm64 => "aarch64-unknown-linux-gnu",
@@ -29,7 +29,7 @@ impl Target {
         }
     }
 
-    /// Debian's and Ubuntu's compiler for it, which links, and the packages that it comes in.
+    /// Debian's and Ubuntu's compiler for it, used as the linker, and its packages.
     fn linker(self) -> (&'static str, &'static str) {
         match self {
             Self::Arm64 => ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"),
@@ -37,17 +37,17 @@ impl Target {
         }
     }
 
-    /// The variable with which cargo is told another linker.
+    /// The variable that selects another linker in cargo.
     pub(crate) fn linker_variable(self) -> String {
         format!("CARGO_TARGET_{}_LINKER", self.triple().to_uppercase().replace('-', "_"))
     }
 }
 
-/// The linker to tell cargo about, if it is not to take its own choice.
+/// Returns the linker for cargo, `None` for cargo's default.
 ///
 /// # Errors
 ///
-/// [`UsageError`] with the cure when the target's standard library or a linker is not installed.
+/// Returns a [`UsageError`] with the cure if the target's standard library or a linker is not installed.
 pub(crate) fn check(target: Target) -> Result<Option<&'static str>> {
     check_standard_library(target)?;
     let variable = target.linker_variable();
@@ -55,7 +55,7 @@ pub(crate) fn check(target: Target) -> Result<Option<&'static str>> {
     if let Some(chosen) = env::var_os(&variable) {
         ensure!(
             starts(&chosen),
-            UsageError(format!("{variable} names {}, which does not start", chosen.display()))
+            UsageError(format!("{variable} names {}, which cannot be started", chosen.display()))
         );
         return Ok(None);
     }
@@ -82,7 +82,7 @@ fn check_standard_library(target: Target) -> Result<()> {
     let output = rustc()
         .args(["--print", "target-libdir", "--target", triple])
         .output()
-        .context("asking rustc for its libraries")?;
+        .context("querying rustc for its libraries")?;
     let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
     let is_std = |name: &str| name.starts_with("libstd-") && name.ends_with(".rlib");
     let found = output.status.success()
@@ -99,9 +99,9 @@ fn check_standard_library(target: Target) -> Result<()> {
     Ok(())
 }
 
-/// The machine that rustc itself runs on.
+/// The host triple of rustc.
 fn host() -> Result<Option<String>> {
-    let output = rustc().arg("-vV").output().context("asking rustc for its version")?;
+    let output = rustc().arg("-vV").output().context("querying rustc for its version")?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     Ok(text.lines().find_map(|line| line.strip_prefix("host: ")).map(str::to_owned))
 }
@@ -132,7 +132,7 @@ mod tests {
     fn this_machine_has_what_its_own_programs_are_built_with() {
         let host = host().unwrap().unwrap();
         let own = Target::value_variants().iter().find(|target| target.triple() == host);
-        // On other machines nothing can be said: a cross build is checked by the first who makes one.
+        // Other hosts cannot be checked here.
         if let Some(target) = own
             && env::var_os(target.linker_variable()).is_none()
         {

@@ -1,4 +1,4 @@
-//! Releases of NVRTC: where they come from and how a source goes through them.
+//! Releases of NVRTC: installation, and compilation of a source.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Stands in the lock file for the folder of CUDA's headers, which differs between machines.
+/// Placeholder in the lock file for the folder of CUDA's headers, which differs between machines.
 const INCLUDE: &str = "--include-path={cuda headers}";
-/// The same for the folder of the source.
+/// Placeholder for the folder of the source.
 const BESIDE: &str = "--include-path={sources}";
-/// Where JetPack and NVIDIA's packages for Linux put NVRTC.
+/// Location of NVRTC in JetPack and in NVIDIA's packages for Linux.
 const SYSTEM_NVRTC: [&str; 3] = [
     "/usr/local/cuda-12.6/lib64/libnvrtc.so.12",
     "/usr/local/cuda-12/lib64/libnvrtc.so.12",
@@ -20,21 +20,21 @@ const SYSTEM_NVRTC: [&str; 3] = [
 /// A release of NVRTC as packages of PyPI.
 #[derive(Debug)]
 pub(super) struct Release {
-    /// As NVRTC gives it.
+    /// The version that NVRTC reports.
     pub(super) version: &'static str,
     /// Package and version of the compiler.
     nvrtc: (&'static str, &'static str),
-    /// Those of `cuda_fp16.h` and its like, which NVRTC does not bring along.
+    /// Package and version of headers such as `cuda_fp16.h`, which NVRTC does not include.
     headers: (&'static str, &'static str),
-    /// The library within the installed packages.
+    /// The library, relative to the installed packages.
     library: &'static str,
-    /// The headers within the installed packages.
+    /// The headers, relative to the installed packages.
     include: &'static str,
     /// Virtual environment in the workspace root.
     venv: &'static str,
 }
 
-/// The release that makes the kernels of tests, examples and benchmarks.
+/// The release that compiles the kernels of tests, examples and benchmarks.
 pub(super) const PINNED: Release = Release {
     version: "12.6",
     nvrtc: ("nvidia-cuda-nvrtc-cu12", "12.6.85"),
@@ -44,7 +44,7 @@ pub(super) const PINNED: Release = Release {
     venv: ".venv",
 };
 
-/// Every release that the corpus is compiled by.
+/// The releases that compile the corpus.
 pub(super) const RELEASES: [Release; 4] = [
     Release {
         version: "12.2",
@@ -76,17 +76,17 @@ pub(super) const RELEASES: [Release; 4] = [
 pub(super) struct Compiler {
     python: PathBuf,
     library: PathBuf,
-    /// Folder of CUDA's headers, when there is one.
+    /// Folder of CUDA's headers, if there is one.
     headers: Option<PathBuf>,
-    /// For the lock file.
+    /// The compiler's name in the lock file.
     pub(super) name: String,
-    /// What the library says of itself, where it was asked.
+    /// The version that the library reports, if it was queried.
     version: Option<String>,
 }
 
 impl Compiler {
-    /// NVRTC of a release in its virtual environment, which is made when it is missing; where that cannot be
-    /// done (no network), the system's NVRTC if it has the right version.
+    /// NVRTC of a release in its virtual environment, which is created if missing. If that cannot be
+    /// done (no network), the system's NVRTC, if it has the right version.
     pub(super) fn pinned(folder: &Path, release: &Release) -> Result<Self> {
         let venv = folder.with_file_name(release.venv);
         let error = match Self::from_packages(&venv, release) {
@@ -99,16 +99,16 @@ impl Compiler {
                     println!("no NVRTC from PyPI ({error:#}): using the system's");
                     return Ok(compiler);
                 }
-                Err(reason) => println!("{} will not do: {reason:#}", library.display()),
+                Err(reason) => println!("{} cannot be used: {reason:#}", library.display()),
             }
         }
-        Err(error.context("getting NVRTC from PyPI, and there is no system NVRTC to use instead"))
+        Err(error.context("installing NVRTC from PyPI; there is no system NVRTC either"))
     }
 
     fn from_packages(venv: &Path, release: &Release) -> Result<Self> {
         let python = venv.join("bin/python");
         if !python.exists() {
-            println!("making {}", venv.display());
+            println!("creating {}", venv.display());
             crate::run_command(Command::new("python3").args(["-m", "venv"]).arg(venv))
                 .context("making a virtual environment (on Debian and Ubuntu: apt install python3-venv)")?;
         }
@@ -141,7 +141,7 @@ impl Compiler {
         Ok(compiler)
     }
 
-    /// The NVRTC of a CUDA toolkit, if it has the version whose output is committed.
+    /// The NVRTC of a CUDA toolkit, if it has the version of the committed output.
     pub(super) fn of_version(folder: &Path, library: &Path, wanted: &str) -> Result<Self> {
         let compiler = Self::from_library(folder, library)?;
         ensure!(
@@ -180,7 +180,7 @@ impl Compiler {
 
     /// Compiles one source for a chip and returns the other options, for the lock file. `folder` has `compile.py`.
     ///
-    /// A line `// nvrtc: OPTION...` of the source adds options. CUDA's headers are there for sources that
+    /// A line `// nvrtc: OPTION...` of the source adds options. CUDA's headers are available to sources that
     /// include any in angle brackets, those beside the source for sources that include any in quotes.
     pub(super) fn compile(
         &self,
@@ -207,7 +207,7 @@ impl Compiler {
         let includes = |start: &str| text.lines().any(|line| line.trim_start().starts_with(start));
         if includes("#include <") {
             let headers = self.headers.as_deref().with_context(|| {
-                format!("{} needs CUDA's headers, and they are not beside NVRTC", source.display())
+                format!("{} needs CUDA's headers, which are not installed beside NVRTC", source.display())
             })?;
             command.arg(format!("--option=--include-path={}", headers.display()));
             options.push(INCLUDE.to_owned());
@@ -217,9 +217,9 @@ impl Compiler {
             command.arg(format!("--option=--include-path={}", beside.display()));
             options.push(BESIDE.to_owned());
         }
-        // The compiler's log goes to this process's standard error as it is.
+        // The compiler's log goes to this process's standard error.
         let status = command.status().with_context(|| format!("running {}", self.python.display()))?;
-        ensure!(status.success(), "{} does not compile by {}", source.display(), self.name);
+        ensure!(status.success(), "{} does not compile with {}", source.display(), self.name);
         Ok(options)
     }
 }

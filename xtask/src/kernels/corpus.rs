@@ -1,7 +1,7 @@
 //! The corpus: `kernels/corpus/*.cu`, compiled to `kernels/corpus/sm_NN-RELEASE/*.cubin`.
 //!
-//! Each compiler writes other code for the same source, and each chip has instructions of its own. What is
-//! compiled by whom is the list of [`test_corpus::cubins`]. `corpus.lock` holds the hashes.
+//! Each compiler generates different code for the same source, and each chip has instructions of its own. The
+//! list of compilers and chips is in [`test_corpus::cubins`]. `corpus.lock` contains the hashes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,9 +14,9 @@ use test_corpus::cubins::VARIANTS;
 use super::compiler::{Compiler, RELEASES};
 use super::{hash, stems};
 
-/// The folder, from that of the kernels.
+/// The folder, relative to that of the kernels.
 pub(super) const FOLDER: &str = "corpus";
-/// What all sources include.
+/// The header that all sources include.
 const HEADER: &str = "corpus.cuh";
 
 /// Content of `corpus.lock`.
@@ -30,13 +30,13 @@ struct Lock {
 
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Variant {
-    /// Which compiler made the cubins.
+    /// The compiler of the cubins.
     compiler: String,
     /// SHA-256 of each cubin, by name without extension.
     cubins: BTreeMap<String, String>,
 }
 
-/// Compiles every source by every compiler; `kernels` is the folder of all kernels.
+/// Compiles every source with every compiler; `kernels` is the folder of all kernels.
 pub(super) fn build(kernels: &Path) -> Result<()> {
     let folder = kernels.join(FOLDER);
     let names = stems(&folder, "cu")?;
@@ -45,7 +45,7 @@ pub(super) fn build(kernels: &Path) -> Result<()> {
         let compiler = Compiler::pinned(kernels, release)?;
         for variant in VARIANTS.iter().filter(|variant| variant.release == release.version) {
             let target = folder.join(variant.name());
-            fs::create_dir_all(&target).with_context(|| format!("making {}", target.display()))?;
+            fs::create_dir_all(&target).with_context(|| format!("creating {}", target.display()))?;
             let mut cubins = BTreeMap::new();
             for name in &names {
                 let cubin = target.join(name).with_extension("cubin");
@@ -66,7 +66,7 @@ pub(super) fn build(kernels: &Path) -> Result<()> {
 ///
 /// # Errors
 ///
-/// When anything has drifted apart; every difference is named.
+/// Returns an error that names every difference.
 pub(super) fn check(folder: &Path) -> Result<()> {
     let path = folder.join("corpus.lock");
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -82,7 +82,7 @@ fn sources(folder: &Path) -> Result<BTreeMap<String, String>> {
     files.chain([HEADER.to_owned()]).map(|file| Ok((file.clone(), hash(&folder.join(&file))?))).collect()
 }
 
-/// Everything in which files and lock file disagree, one sentence each.
+/// Returns all differences between files and lock file, one sentence each.
 fn drift(folder: &Path, lock: &Lock) -> Result<Vec<String>> {
     let mut drift = differences("corpus", &sources(folder)?, &lock.sources);
     for variant in &VARIANTS {
@@ -103,12 +103,12 @@ fn drift(folder: &Path, lock: &Lock) -> Result<Vec<String>> {
         lock.variants
             .keys()
             .filter(unknown)
-            .map(|name| format!("corpus.lock names {name}, which nothing is compiled for")),
+            .map(|name| format!("corpus.lock names {name}, which is not compiled")),
     );
     Ok(drift)
 }
 
-/// What two lists of hashes disagree in.
+/// Returns the differences between two lists of hashes.
 fn differences(
     place: &str,
     found: &BTreeMap<String, String>,
@@ -120,7 +120,7 @@ fn differences(
     all.into_iter()
         .filter_map(|name| match (found.get(name), locked.get(name)) {
             (Some(found), Some(locked)) if found == locked => None,
-            (Some(_), Some(_)) => Some(format!("{place}/{name} is another one than in corpus.lock")),
+            (Some(_), Some(_)) => Some(format!("{place}/{name} differs from corpus.lock")),
             (Some(_), None) => Some(format!("{place}/{name} is not in corpus.lock")),
             _ => Some(format!("{place}/{name} is in corpus.lock but does not exist")),
         })
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(
             differences("x", &found, &locked),
             [
-                "x/b is another one than in corpus.lock",
+                "x/b differs from corpus.lock",
                 "x/c is not in corpus.lock",
                 "x/d is in corpus.lock but does not exist",
             ]

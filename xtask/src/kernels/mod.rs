@@ -1,12 +1,12 @@
-//! `kernels`: compiles `kernels/*.cu` to cubins and records what was made from what.
+//! `kernels`: compiles `kernels/*.cu` to cubins and records their hashes.
 //!
 //! The cubins are committed, so building and testing the project needs no CUDA compiler. They
-//! are made by NVRTC 12.6, NVIDIA's run-time compiler, which is one shared library: `kernels/compile.py`
+//! are compiled by NVRTC 12.6, NVIDIA's run-time compiler, which is one shared library: `kernels/compile.py`
 //! drives it. By default it comes from PyPI at a pinned version, into a virtual environment in `.venv`;
-//! with the same version the same bytes come out: for the Orin's GPU beside the source, for GPUs of the Hopper
-//! generation in `kernels/sm_90`. `kernels/kernels.lock` holds the hashes of each source and its cubins;
+//! the same version gives the same bytes: for the Orin's GPU beside the source, for GPUs of the Hopper
+//! generation in `kernels/sm_90`. `kernels/kernels.lock` contains the hashes of each source and its cubins;
 //! `--check` compares them and needs neither compiler nor network. With `--output` any version
-//! compiles for any architecture into another folder, and nothing that is committed changes.
+//! compiles for any architecture into another folder; committed files do not change.
 //!
 //! The sources in `kernels/corpus` are compiled by several releases for several chips: see [`corpus`].
 
@@ -23,25 +23,25 @@ use sha2::{Digest, Sha256};
 
 use compiler::{Compiler, PINNED};
 
-/// Folder of the sources and cubins, from the workspace root.
+/// Folder of the sources and cubins, relative to the workspace root.
 const FOLDER: &str = "kernels";
-/// The architectures of the committed cubins, as the compiler calls them, and where the cubins are: the Orin's GPU,
+/// The architectures of the committed cubins, by the compiler's name, and their folders: the Orin's GPU
 /// and the Hopper generation.
 const ARCHITECTURES: [(&str, &str); 2] = [("sm_87", ""), ("sm_90", "sm_90")];
 
 /// Options of `cargo xtask kernels`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Only compare sources and cubins with kernels.lock; fail when they differ
+    /// Only compare sources and cubins with kernels.lock; fail if they differ
     #[arg(long)]
     check: bool,
     /// Use this libnvrtc.so instead of the one from PyPI; version 12.6, or any with --output
     #[arg(long, value_name = "LIBRARY", conflicts_with = "check")]
     nvrtc: Option<PathBuf>,
-    /// Write the cubins into this folder; kernels.lock and the committed cubins stay as they are
+    /// Write the cubins into this folder; kernels.lock and the committed cubins do not change
     #[arg(long, value_name = "FOLDER", conflicts_with = "check")]
     output: Option<PathBuf>,
-    /// What the GPU is called by the compiler: sm_80, sm_86, sm_87, sm_90, ...
+    /// The compiler's name of the GPU: sm_80, sm_86, sm_87, sm_90, ...
     #[arg(long, value_name = "NAME", requires = "output", default_value = "sm_87")]
     arch: String,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Options {
 /// Content of `kernels.lock`.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Lock {
-    /// Which compiler made the cubins.
+    /// The compiler of the cubins.
     compiler: String,
     /// By name without extension.
     kernels: BTreeMap<String, Entry>,
@@ -69,8 +69,8 @@ struct Entry {
 ///
 /// # Errors
 ///
-/// When NVRTC 12.6 cannot be had or run, when a kernel does not compile, when a file cannot be read or
-/// written, and with `--check` when anything has drifted apart.
+/// Returns an error if NVRTC 12.6 is not available, a kernel does not compile, a file cannot be read or
+/// written, or, with `--check`, if sources, cubins and lock file differ.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let folder = crate::workspace::root()?.join(FOLDER);
     match (options.check, &options.output) {
@@ -81,7 +81,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         (false, None) => {
             build(&folder, options.nvrtc.as_deref())?;
             match options.nvrtc {
-                // One compiler cannot stand in for all of them.
+                // One compiler cannot replace all of them.
                 Some(_) => corpus::check(&folder.join(corpus::FOLDER)),
                 None => corpus::build(&folder),
             }
@@ -129,18 +129,18 @@ fn build(folder: &Path, nvrtc: Option<&Path>) -> Result<()> {
     }
     let text = serde_json::to_string_pretty(&lock)? + "\n";
     fs::write(lock_path(folder), text).context("writing kernels.lock")?;
-    // A cubin without a source is for a person to decide about.
+    // The user decides about a cubin without a source.
     check(folder)
 }
 
-/// Compiles every kernel into another folder. All are tried, and those that do not compile are named.
+/// Compiles every kernel into another folder, and names those that do not compile.
 fn build_into(folder: &Path, output: &Path, nvrtc: Option<&Path>, arch: &str) -> Result<()> {
     let compiler = match nvrtc {
         Some(library) => Compiler::from_library(folder, library)?,
         None => Compiler::pinned(folder, &PINNED)?,
     };
     println!("compiler: {}", compiler.name);
-    fs::create_dir_all(output).with_context(|| format!("making {}", output.display()))?;
+    fs::create_dir_all(output).with_context(|| format!("creating {}", output.display()))?;
     let names = stems(folder, "cu")?;
     let mut failed = Vec::new();
     for name in &names {
@@ -157,7 +157,7 @@ fn build_into(folder: &Path, output: &Path, nvrtc: Option<&Path>, arch: &str) ->
     Ok(())
 }
 
-/// Everything in which sources, cubins and lock file disagree, one sentence each.
+/// Returns all differences between sources, cubins and lock file, one sentence each.
 fn drift(folder: &Path, lock: &Lock) -> Result<Vec<String>> {
     let sources = stems(folder, "cu")?;
     let mut drift = Vec::new();
@@ -174,7 +174,7 @@ fn drift(folder: &Path, lock: &Lock) -> Result<Vec<String>> {
             if !cubin.is_file() {
                 drift.push(format!("{name}.cu has no cubin for {arch}"));
             } else if entry.cubins.get(arch) != Some(&hash(&cubin)?) {
-                drift.push(format!("{name}.cubin for {arch} is not the one that was made from {name}.cu"));
+                drift.push(format!("{name}.cubin for {arch} was not compiled from {name}.cu"));
             }
         }
     }
@@ -202,14 +202,14 @@ fn read_lock(folder: &Path) -> Result<Lock> {
     serde_json::from_str(&text).with_context(|| format!("parsing {}", path.display()))
 }
 
-/// Names, without it, of the files with this extension, sorted.
+/// Names of the files with this extension, without the extension, sorted.
 fn stems(folder: &Path, extension: &str) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| format!("listing {}", folder.display()))? {
         let path = entry?.path();
         if path.extension().is_some_and(|e| e == extension) {
             let stem = path.file_stem().and_then(|s| s.to_str());
-            names.push(stem.with_context(|| format!("{} is no UTF-8 name", path.display()))?.to_owned());
+            names.push(stem.with_context(|| format!("{} is not a UTF-8 name", path.display()))?.to_owned());
         }
     }
     names.sort();
@@ -255,10 +255,7 @@ mod tests {
         fs::write(folder.join("a.cu"), "source").unwrap();
 
         fs::write(folder.join("a.cubin"), "other").unwrap();
-        assert_eq!(
-            drift(&folder, &lock).unwrap(),
-            ["a.cubin for sm_87 is not the one that was made from a.cu"]
-        );
+        assert_eq!(drift(&folder, &lock).unwrap(), ["a.cubin for sm_87 was not compiled from a.cu"]);
         fs::remove_file(folder.join("a.cubin")).unwrap();
         fs::remove_file(folder.join("sm_90/a.cubin")).unwrap();
         assert_eq!(

@@ -1,11 +1,11 @@
-//! A run as one HTML page without scripts or other files.
+//! A run as a self-contained HTML page without scripts.
 
 use std::fmt::Write;
 
 use test_harness::Outcome;
 use test_harness::report::{RunReport, TestReport};
 
-/// Colours that are readable on light and dark backgrounds alike.
+/// Colours that are readable on light and dark backgrounds.
 const STYLE: &str = "\
 :root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 75em; margin: 2em auto; padding: 0 1em; }
@@ -73,7 +73,7 @@ fn row(page: &mut String, test: &TestReport) {
     let _ = writeln!(page, "</td><td class=\"time\">{:.3} s</td></tr>", test.elapsed.as_secs_f64());
 }
 
-/// Lines that are shown on demand.
+/// Lines in a collapsed section.
 fn details(page: &mut String, name: &str, lines: &[String]) {
     if !lines.is_empty() {
         let text = escape(&lines.join("\n"));

@@ -8,7 +8,7 @@ use test_harness::Outcome;
 use test_harness::report::{RunReport, TestReport};
 use test_harness::runner::Plan;
 
-/// One word and the text that goes with it.
+/// The outcome in one word, and its text.
 fn outcome(outcome: &Outcome) -> (&'static str, Option<&str>) {
     match outcome {
         Outcome::Passed => ("passed", None),

@@ -1,4 +1,4 @@
-//! A run as JUnit XML, the form that build servers read.
+//! A run as JUnit XML, which build servers read.
 
 use anyhow::{Context, Result};
 use quick_xml::Writer;
@@ -10,7 +10,7 @@ use test_harness::report::{Counts, RunReport, TestReport};
 ///
 /// # Errors
 ///
-/// When the writer fails, which into memory it does not.
+/// Returns an error if the writer fails, which cannot happen in memory.
 pub(super) fn document(report: &RunReport) -> Result<String> {
     let mut writer = Writer::new_with_indent(Vec::new(), b' ', 2);
     writer.write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)))?;
@@ -91,7 +91,7 @@ fn case(writer: &mut Writer<Vec<u8>>, test: &TestReport) -> Result<()> {
     Ok(())
 }
 
-/// The text without what XML 1.0 cannot hold in any form: most control characters.
+/// The text without the characters that XML 1.0 cannot represent: most control characters.
 fn clean(text: &str) -> String {
     let allowed =
         |c: char| matches!(c, '\t' | '\n' | '\r') || c >= ' ' && !matches!(c, '\u{fffe}' | '\u{ffff}');
@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    /// Names of the elements with their attributes, and the texts, as a reader sees them.
+    /// Names of the elements with their attributes, and the texts, as parsed.
     fn read(document: &str) -> Vec<String> {
         let mut reader = Reader::from_str(document);
         reader.config_mut().trim_text(true);

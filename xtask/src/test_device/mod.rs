@@ -23,27 +23,27 @@ use crate::UsageError;
 /// Options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Which device to test: auto (the Orin's GPU where there is one, else the software Orin), nvgpu, nvrm or sim
+    /// Device to test: auto (the Orin's GPU if there is one, else the software Orin), nvgpu, nvrm or sim
     #[arg(long, default_value_t = DeviceKind::Auto)]
     device: DeviceKind,
-    /// Only this suite; may be given several times
+    /// Run only this suite; may be given several times
     #[arg(long, value_name = "SUITE")]
     suite: Vec<String>,
-    /// Only tests whose name (`suite/test`) contains this text
+    /// Run only tests whose name (`suite/test`) contains this text
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
-    /// List the tests and run none
+    /// List the tests and exit
     #[arg(long)]
     list: bool,
     /// Shorten durations and numbers of rounds by this factor, above 0 and at most 1 (default: 1 on a
     /// board, 0.02 on the software Orin)
     #[arg(long, value_name = "FACTOR", value_parser = factor)]
     scale: Option<f64>,
-    /// How long a test of a load works, such as 30min or 8h; only the suite soak has one (default: 10 minutes,
+    /// Duration of a load test, such as 30min or 8h; only the suite soak has one (default: 10 minutes,
     /// shortened by the factor)
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
-    /// Where the random decisions of a test of a load begin, to repeat a run (default: another each time)
+    /// Seed of a load test's random decisions, to repeat a run (default: random)
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
     /// Print one JSON object at the end instead of lines
@@ -52,7 +52,7 @@ pub(crate) struct Options {
     /// Write a JUnit XML file
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// Write an HTML page that needs no other file
+    /// Write a self-contained HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -64,19 +64,19 @@ fn factor(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A time above zero, in words or in the short form of ISO 8601.
+/// A duration above zero, such as `30min`, or in the short form of ISO 8601.
 fn duration(text: &str) -> Result<Duration, String> {
     let time = text.parse::<jiff::SignedDuration>().ok().and_then(|time| Duration::try_from(time).ok());
     time.filter(|time| !time.is_zero()).ok_or_else(|| "give a time such as 90s, 30min or 8h".to_owned())
 }
 
-/// Shows how far a long test is: behind its name, without moving the cursor, cut at the edge.
+/// Prints the progress of a long test behind its name, without moving the cursor, truncated at the edge.
 fn tick(text: &str) {
-    // Whoever closes a terminal does not want to know.
+    // An error means that the terminal is closed.
     let _ = write!(std::io::stderr(), "\x1b7\x1b[?7l{text}\x1b[K\x1b[?7h\x1b8");
 }
 
-/// Runs the chosen tests; exit code 1 when one fails.
+/// Runs the selected tests; exit code 1 if one fails.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let all = if options.list { suites::everything() } else { suites::for_names(&options.suite) };
     let plan = Plan::new(&all, &options.suite, options.filter.as_deref()).map_err(UsageError)?;
@@ -89,14 +89,14 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let machine = options.scale.map_or(machine, |scale| machine.with_scale(scale));
     let ticker: Option<fn(&str)> = std::io::stderr().is_terminal().then_some(tick);
     let machine = machine.with_load(Load { duration: options.duration, seed: options.seed, ticker });
-    // A run takes minutes: that its result cannot be written is said before.
+    // A run takes minutes: report an unwritable result file before it.
     for path in [&options.junit, &options.html].into_iter().flatten() {
         check_writable(path)?;
     }
     let report = if options.json {
         runner::run(&plan, machine, &mut |_| ())
     } else {
-        // A reader that has gone away does not end a run whose report goes to a file.
+        // A closed pipe does not end a run whose report goes to a file.
         print::heading(&mut out, &machine).unwrap_or_default();
         runner::run(&plan, machine, &mut |progress| print::progress(&mut out, progress).unwrap_or_default())
     };
@@ -115,7 +115,7 @@ fn end(printed: Result<()>, code: ExitCode) -> Result<ExitCode> {
     }
 }
 
-/// Makes sure that a file can be made in its folder, without touching one that is there.
+/// Checks that a file can be created in its folder, without touching an existing one.
 fn check_writable(path: &Path) -> Result<()> {
     let existed = path.exists();
     let opened = fs::OpenOptions::new().append(true).create(true).open(path);
@@ -139,7 +139,7 @@ fn write_reports(options: &Options, report: &RunReport) -> Result<()> {
     Ok(())
 }
 
-/// When a run began, as RFC 3339 in UTC, to the second.
+/// Start time of a run, as RFC 3339 in UTC, to the second.
 fn started(report: &RunReport) -> String {
     let seconds = report.started.duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
     let timestamp =

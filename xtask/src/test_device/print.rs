@@ -19,7 +19,7 @@ fn word(outcome: &Outcome) -> (&'static str, Style) {
     }
 }
 
-/// What the tests run on.
+/// The machine and the device of the run.
 pub(super) fn heading(out: &mut dyn Write, machine: &Machine) -> io::Result<()> {
     writeln!(out, "device      {}", machine.describe())?;
     let scale = machine.scale();
@@ -29,7 +29,7 @@ pub(super) fn heading(out: &mut dyn Write, machine: &Machine) -> io::Result<()> 
     writeln!(out)
 }
 
-/// One line per test: number and name when it begins, outcome, time and notes when it has ended.
+/// One line per test: number and name when it starts; outcome, time and notes when it ends.
 pub(super) fn progress(out: &mut dyn Write, progress: Progress<'_>) -> io::Result<()> {
     match progress {
         Progress::Begins(number, total, suite, test) => {
@@ -39,7 +39,7 @@ pub(super) fn progress(out: &mut dyn Write, progress: Progress<'_>) -> io::Resul
         }
         Progress::Ended(_, _, report) => {
             let (word, style) = word(&report.outcome);
-            // Behind the name there may be a line about how far the test was.
+            // The name may be followed by the progress of the test.
             write!(out, "\x1b[K")?;
             writeln!(out, "{style}{word:<7}{style:#} {:>9.3} s", report.elapsed.as_secs_f64())?;
             match &report.outcome {
