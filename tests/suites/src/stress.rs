@@ -29,6 +29,7 @@ pub static SUITE: Suite = Suite {
         long_test!(backpressure, "500 launches into rings that fill up"),
         long_test!(shared_memory_kernel, "products through shared memory"),
         long_test!(concurrent_tensor_ops, "layers of a network on several queues"),
+        long_test!(many_queues, "128 queues at a time, each with a launch of its own"),
         long_test!(memory_churn, "buffers of random sizes for half a minute"),
     ],
 };
@@ -182,6 +183,36 @@ fn concurrent_tensor_ops(context: &Context) -> Check {
         result.map_err(|_| "a thread panicked")??;
     }
     Ok(())
+}
+
+/// Queues that are open at a time.
+const QUEUES: usize = 128;
+
+fn many_queues(context: &Context) -> Check {
+    let device = context.device()?;
+    let add = kernel!(device, "suites", "add_f32")?;
+    let before = device.memory_usage().reserved;
+    let mut queues = (0..QUEUES).map(|_| device.queue()).collect::<Result<Vec<_>, _>>()?;
+    let each = (device.memory_usage().reserved - before) / QUEUES as u64;
+    println!("{QUEUES} queues, {each} bytes of memory each");
+    let sums: Vec<_> = (0..QUEUES).map(|_| device.alloc_zeroed::<f32>(32)).collect::<Result<_, _>>()?;
+    // All queues use one buffer as well: the last to end decides when it is free.
+    let shared = device.alloc_zeroed::<f32>(32)?;
+    for round in 0..3 {
+        let mut fences = Vec::with_capacity(QUEUES);
+        for (number, (queue, sum)) in queues.iter_mut().zip(&sums).enumerate() {
+            queue.launch(&add, 1, 32, &args![sum, number as f32, 32_u32])?;
+            queue.launch(&add, 1, 32, &args![&shared, 0.0_f32, 32_u32])?;
+            fences.push(queue.submit()?);
+        }
+        for fence in fences {
+            fence.wait(patience(context))?;
+        }
+        for (number, sum) in sums.iter().enumerate() {
+            close("a queue's sum", &sum.to_vec()?, &[number as f32 * (round + 1) as f32; 32], 1e-4)?;
+        }
+    }
+    ensure(shared.to_vec()? == [0.0; 32], || "the shared buffer has changed".to_owned())
 }
 
 fn memory_churn(context: &Context) -> Check {
