@@ -1,15 +1,13 @@
 //! Ordering between the CPU's stores and the GPU.
 //!
-//! A submission is three stores to three kinds of memory: ring entries and GP_PUT in write-combined
-//! memory, then the doorbell, a device register. The GPU reads the first two after it has seen the
-//! third, so each store must have reached memory before the next is made. On arm64 that takes
-//! barriers of the full-system domain: a fence of the inner-shareable domain, which is what Rust's
-//! sequentially consistent fence compiles to, orders the CPUs among themselves, but says nothing of
-//! when a store in a write-combining buffer reaches a device outside that domain.
+//! A submission is three stores to three kinds of memory: ring entries and GP_PUT in write-combined memory, then the
+//! doorbell, a device register. The GPU reads the first two after it has seen the third, so each store must reach
+//! memory before the next is made. On arm64 this requires barriers of the full-system domain. Rust's sequentially
+//! consistent fence compiles to a fence of the inner-shareable domain. It orders the CPUs among themselves, but does
+//! not determine when a store in a write-combining buffer reaches a device outside that domain.
 //!
-//! On other machines only a software GPU runs, whose memory is ordinary memory. x86-64 shows stores to it
-//! in their order without being told, so that only the compiler has to be; elsewhere a fence between
-//! threads does.
+//! On other machines only a software GPU runs, in ordinary memory. x86-64 makes stores to it visible in program order,
+//! so a compiler fence is enough; other architectures use a fence between threads.
 
 #[cfg(any(not(any(target_arch = "aarch64", target_arch = "x86_64")), all(test, loom)))]
 use core::sync::atomic::Ordering;
@@ -43,8 +41,8 @@ pub fn before_doorbell() {
     store_fence();
 }
 
-/// Completes stores to write-combined memory, which no other barrier of x86-64 orders: `sfence`. Elsewhere
-/// [`before_doorbell`] does it.
+/// Completes stores to write-combined memory, which no other barrier of x86-64 orders: `sfence`. On other architectures
+/// [`before_doorbell`] does this.
 #[inline]
 pub fn drain_write_combining() {
     #[cfg(all(target_arch = "x86_64", not(all(test, loom))))]
@@ -67,7 +65,7 @@ fn store_fence() {
     }
 }
 
-/// The volatile accesses on both sides are no atomics, so the compiler is told separately.
+/// Volatile accesses are not atomic, so they do not order other memory; a separate compiler fence is needed.
 #[cfg(all(not(any(target_arch = "aarch64", target_arch = "x86_64")), not(all(test, loom))))]
 #[inline]
 fn store_fence() {
@@ -75,7 +73,7 @@ fn store_fence() {
     compiler_fence(Ordering::SeqCst);
 }
 
-/// What the exploration of all orders knows.
+/// State of the exploration of all orders.
 #[cfg(all(test, loom))]
 fn store_fence() {
     fence(Ordering::SeqCst);

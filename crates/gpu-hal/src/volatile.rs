@@ -1,13 +1,13 @@
 //! Copies between ordinary memory and memory that a device also writes.
 //!
-//! The device may change the bytes at any time, so no reference to them may exist and no access may
-//! be invented, merged or torn by the compiler: every access is a volatile one, and naturally
-//! aligned, because uncached mappings fault on unaligned accesses on arm64. Words of 8 bytes carry
+//! The device may change the bytes at any time. No reference to them may exist, and the compiler must not invent, merge
+//! or tear an access. Every access is therefore volatile and naturally aligned, because uncached mappings fault on
+//! unaligned accesses on arm64. Words of 8 bytes transfer the bulk; single bytes transfer an unaligned start and end.
 //! the bulk; single bytes carry a ragged start and end.
 
 use core::ptr;
 
-/// Bytes of the word that carries the bulk of a copy.
+/// Size of the words that transfer the bulk of a copy, in bytes.
 const WORD: usize = size_of::<u64>();
 
 /// Bytes from `address` to the next word boundary, at most `len`.
@@ -24,9 +24,8 @@ pub unsafe fn store(target: *mut u8, source: &[u8]) {
     let (start, rest) = source.split_at(head(target.addr(), source.len()));
     let words = rest.chunks_exact(WORD);
     let end = words.remainder();
-    // SAFETY: every write below lies in the `source.len()` bytes at `target` that the caller vouches
-    // for: `start`, then whole words, then `end`, one after another. After `start` the pointer is
-    // word-aligned.
+    // SAFETY: every write below lies in the `source.len()` bytes at `target` that the caller guarantees: `start`, then
+    // whole words, then `end`, one after another. After `start` the pointer is word-aligned.
     unsafe {
         let mut target = store_bytes(target, start);
         for word in words {
@@ -46,10 +45,10 @@ pub unsafe fn store(target: *mut u8, source: &[u8]) {
 /// As [`store`].
 unsafe fn store_bytes(target: *mut u8, source: &[u8]) -> *mut u8 {
     for (index, byte) in source.iter().enumerate() {
-        // SAFETY: `index` is below `source.len()`, for which the caller vouches.
+        // SAFETY: `index` is below `source.len()`, which the caller guarantees to be valid.
         unsafe { ptr::write_volatile(target.add(index), *byte) };
     }
-    // SAFETY: one past the end of the bytes the caller vouches for.
+    // SAFETY: one past the end of the bytes that the caller guarantees.
     unsafe { target.add(source.len()) }
 }
 
@@ -69,14 +68,14 @@ pub unsafe fn load(source: *const u8, target: &mut [u8]) {
     unsafe { load_words(source, target) };
 }
 
-/// Long loads from memory that an x86-64 maps write-combined, such as a PCIe device's: a plain load of it is a round
-/// trip to the device for 8 bytes, a streaming load fetches a line of 64, and several lines at a time. From
-/// other memory it is a load like any other.
+/// Long loads from memory that an x86-64 maps write-combined, such as memory of a PCIe device. A plain load from it is
+/// a round trip to the device for 8 bytes; a streaming load fetches a line of 64, and several lines at a time. From
+/// other memory a streaming load is an ordinary load.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod streaming {
     /// Bytes of a line.
     const LINE: usize = 64;
-    /// Length from which it pays, in bytes.
+    /// Length in bytes from which streaming loads are faster.
     pub(super) const WORTH: usize = 4 * LINE;
 
     /// As [`super::load`], for processors with SSE 4.1.
@@ -85,12 +84,12 @@ mod streaming {
     ///
     /// As [`super::load`]; the processor has SSE 4.1.
     pub(super) unsafe fn load(source: *const u8, target: &mut [u8]) {
-        // Lines that were fetched before the device wrote them are not to be used.
+        // Lines fetched before the device wrote them must not be used.
         // SAFETY: every x86-64 has the instruction.
         unsafe { core::arch::x86_64::_mm_mfence() };
         let start = source.align_offset(LINE).min(target.len());
         let (start, rest) = target.split_at_mut(start);
-        // SAFETY: the pieces lie one after another in the bytes that the caller vouches for.
+        // SAFETY: the pieces lie one after another in the bytes that the caller guarantees.
         unsafe { super::load_words(source, start) };
         let mut source = source.wrapping_add(start.len());
         let mut lines = rest.chunks_exact_mut(LINE);
@@ -149,10 +148,10 @@ unsafe fn load_words(source: *const u8, target: &mut [u8]) {
 /// As [`load`].
 unsafe fn load_bytes(source: *const u8, target: &mut [u8]) -> *const u8 {
     for (index, byte) in target.iter_mut().enumerate() {
-        // SAFETY: `index` is below `target.len()`, for which the caller vouches.
+        // SAFETY: `index` is below `target.len()`, which the caller guarantees to be valid.
         *byte = unsafe { ptr::read_volatile(source.add(index)) };
     }
-    // SAFETY: one past the end of the bytes the caller vouches for.
+    // SAFETY: one past the end of the bytes that the caller guarantees.
     unsafe { source.add(target.len()) }
 }
 
@@ -181,7 +180,7 @@ pub unsafe fn fill(target: *mut u8, byte: u8, len: usize) {
 mod tests {
     use super::*;
 
-    /// Every misaligned start with lengths around those from which long loads are made in lines.
+    /// Every misaligned start, with lengths around the threshold for streaming loads.
     #[test]
     fn long_loads_bring_all_bytes_in_order() {
         let memory: Vec<u8> = (0..1024_u32).map(|at| at.wrapping_mul(167).to_le_bytes()[0]).collect();

@@ -1,5 +1,5 @@
-//! The ring between a CPU thread and a thread that plays the GPU, in every order of their accesses that
-//! the memory model allows.
+//! Model check of the ring between a CPU thread and a thread that acts as the GPU, over every order of their accesses
+//! that the memory model allows.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpu-hal --lib --release every_order`.
 
@@ -9,8 +9,7 @@ use loom::thread;
 
 use super::{Cursor, Words, publish, push};
 
-/// A ring and its USERD. The CPU's accesses are relaxed, as volatile ones are: all order comes from the
-/// barrier.
+/// A ring and its USERD. The CPU's accesses are relaxed, like volatile ones; only the barrier orders them.
 struct Shared<const ENTRIES: usize> {
     slots: [AtomicU64; ENTRIES],
     put: AtomicU32,
@@ -41,8 +40,8 @@ impl<const ENTRIES: usize> Words for Shared<ENTRIES> {
     }
 }
 
-/// Three entries through a ring with room for one: each is fetched as it was written, in order, none
-/// twice, and no slot is written before its last entry was fetched.
+/// Three entries through a ring with room for one. Each is fetched as written, in order and once, and no slot is
+/// overwritten before its last entry was fetched.
 #[test]
 fn entries_arrive_once_and_in_order() {
     loom::model(|| {
@@ -56,7 +55,7 @@ fn entries_arrive_once_and_in_order() {
                     while shared.put.load(Ordering::Acquire) == get {
                         thread::yield_now();
                     }
-                    // The GPU fetches an entry before it gives its slot back.
+                    // The GPU fetches an entry before it frees the slot.
                     fetched.push(shared.slots[get as usize].load(Ordering::Relaxed));
                     shared.get.store((get + 1) % 2, Ordering::Release);
                 }
@@ -74,7 +73,7 @@ fn entries_arrive_once_and_in_order() {
     });
 }
 
-/// Several entries published at once: whatever the GPU sees of GP_PUT, it sees the entries before it.
+/// Several entries published at once: for any GP_PUT that the GPU reads, it also reads the entries before it.
 #[test]
 fn a_published_batch_is_whole() {
     loom::model(|| {

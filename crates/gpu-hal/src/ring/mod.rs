@@ -6,9 +6,9 @@
 //! the CPU. Equal pointers mean empty, so one slot always stays unused: the ring is full when
 //! GP_PUT + 1 equals GP_GET.
 //!
-//! [`Cursor`] is that arithmetic alone; [`Ring`] applies it to memory. What is read and written in which
-//! order is written down once, for any words: for the memory of a ring, and for the words of a test
-//! that goes through every order in which the GPU can see them.
+//! [`Cursor`] is only that arithmetic; [`Ring`] applies it to memory. The order of reads and writes is implemented
+//! once, generic over the words: for the memory of a ring, and for the words of a test that explores every order in
+//! which the GPU can see them.
 
 use core::ptr::{self, NonNull};
 
@@ -18,7 +18,7 @@ use crate::barrier;
 pub const USERD_GP_GET: usize = 0x88;
 /// Offset of GP_PUT in USERD, in bytes.
 pub const USERD_GP_PUT: usize = 0x8c;
-/// Fewest entries of a ring that user space submits to.
+/// Smallest number of entries of a ring for submissions from user space.
 pub const MIN_ENTRIES: u32 = 2;
 
 /// The ring has no free slot: the GPU has not fetched what was submitted.
@@ -65,13 +65,12 @@ impl Cursor {
         self.put
     }
 
-    /// Slots that entries can go to, by the GP_GET seen last.
+    /// Number of free slots, by the GP_GET seen last.
     pub fn free(&self) -> u32 {
         self.get.wrapping_sub(self.put).wrapping_sub(1) & (self.entries - 1)
     }
 
-    /// Takes note of GP_GET. A value outside the ring is not believed: nothing is known to have
-    /// been fetched then.
+    /// Updates GP_GET. A value outside the ring is ignored; no entry then counts as fetched.
     pub fn see_get(&mut self, get: u32) {
         if get < self.entries {
             self.get = get;
@@ -82,7 +81,7 @@ impl Cursor {
     ///
     /// # Errors
     ///
-    /// [`RingFull`] by the GP_GET seen last.
+    /// [`RingFull`] if the ring is full by the GP_GET seen last.
     pub fn advance(&mut self) -> Result<u32, RingFull> {
         if self.free() == 0 {
             return Err(self.full());
@@ -97,7 +96,7 @@ impl Cursor {
     }
 }
 
-/// The words that CPU and GPU share.
+/// The words shared by CPU and GPU.
 trait Words {
     /// Reads GP_GET.
     fn gp_get(&self) -> u32;
@@ -109,7 +108,7 @@ trait Words {
     fn set_slot(&self, slot: u32, entry: u64);
 }
 
-/// Takes the next slot and writes an entry into it. GP_GET is read only when the ring looks full.
+/// Takes the next slot and writes an entry into it. Reads GP_GET only if the ring looks full.
 #[inline]
 fn push(cursor: &mut Cursor, words: &impl Words, entry: u64) -> Result<u32, RingFull> {
     if cursor.free() == 0 {
@@ -120,7 +119,7 @@ fn push(cursor: &mut Cursor, words: &impl Words, entry: u64) -> Result<u32, Ring
     Ok(slot)
 }
 
-/// Hands every pushed entry to the GPU: orders the entries, then stores GP_PUT.
+/// Publishes every pushed entry to the GPU: orders the entries, then stores GP_PUT.
 #[inline]
 fn publish(cursor: &Cursor, words: &impl Words) {
     barrier::before_put();
@@ -136,7 +135,7 @@ pub struct Ring {
     cursor: Cursor,
 }
 
-/// Where a ring and its USERD lie; valid as the contract of [`Ring::new`] says.
+/// Memory of a ring and its USERD; valid as long as the contract of [`Ring::new`] requires.
 #[derive(Debug)]
 struct RingMemory {
     slots: NonNull<u64>,
@@ -173,8 +172,8 @@ impl Words for RingMemory {
     }
 }
 
-// SAFETY: the pointers are address ranges of the whole process; whoever holds the ring is its only
-// producer, in whatever thread.
+// SAFETY: the pointers are address ranges of the whole process; the owner of the ring is its only producer, in any
+// thread.
 unsafe impl Send for Ring {}
 
 impl Ring {
@@ -191,7 +190,7 @@ impl Ring {
     /// ring write them.
     pub unsafe fn new(slots: NonNull<u64>, userd: NonNull<u8>, entries: u32) -> Self {
         let memory = RingMemory { slots, userd };
-        // SAFETY: the word lies in USERD, for which the caller vouches.
+        // SAFETY: the word lies in USERD, which the caller guarantees to be valid.
         unsafe { ptr::write_volatile(memory.userd_word(USERD_GP_GET), 0) };
         memory.set_gp_put(0);
         Self { memory, cursor: Cursor::new(entries) }
@@ -223,7 +222,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// [`RingFull`]; nothing is written then.
+    /// [`RingFull`] if the ring is full; nothing is written in that case.
     #[inline]
     pub fn push(&mut self, entry: u64) -> Result<u32, RingFull> {
         push(&mut self.cursor, &self.memory, entry)
@@ -233,7 +232,7 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// [`RingFull`] when there is no room for both; nothing is written then.
+    /// [`RingFull`] if there is no room for both; nothing is written in that case.
     #[inline]
     pub fn push_pair(&mut self, entries: [u64; 2]) -> Result<u32, RingFull> {
         if self.cursor.free() < 2 {
@@ -247,8 +246,8 @@ impl Ring {
         Ok(slot)
     }
 
-    /// Hands every pushed entry to the GPU: orders the entries, then stores GP_PUT. The GPU looks
-    /// when the doorbell rings.
+    /// Publishes every pushed entry to the GPU: orders the entries, then stores GP_PUT. The GPU reads GP_PUT after the
+    /// doorbell.
     #[inline]
     pub fn publish(&mut self) {
         publish(&self.cursor, &self.memory);
@@ -274,7 +273,7 @@ mod tests {
 
     use super::*;
 
-    /// Memory that plays ring and USERD, and the GPU's side of it.
+    /// Memory that acts as ring and USERD, and the GPU's side of it.
     struct Fake {
         slots: Vec<u64>,
         userd: Vec<u64>,
@@ -363,8 +362,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a queue that counts without wrapping: whatever is pushed comes out once, in
-        /// order, and never more than entries - 1 are under way.
+        /// Compares the ring with a queue that counts without wrapping: every pushed entry is fetched once, in order,
+        /// and never more than entries - 1 are in flight.
         #[test]
         fn the_cursor_is_a_bounded_queue(log2 in 1_u32..8, steps in prop::collection::vec(any::<bool>(), 0..600)) {
             let entries = 1_u32 << log2;

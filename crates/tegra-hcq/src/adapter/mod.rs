@@ -5,7 +5,7 @@ pub(crate) mod nvgpu;
 #[cfg(feature = "nvrm")]
 pub(crate) mod nvrm;
 
-/// Names and versions of the driver crates that are built in.
+/// Names and versions of the driver crates that are compiled in.
 #[cfg(feature = "reports")]
 pub(crate) const VERSIONS: &[(&str, &str)] = &[
     #[cfg(any(feature = "nvgpu", feature = "nvrm"))]

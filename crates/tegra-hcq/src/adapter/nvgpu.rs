@@ -1,4 +1,4 @@
-//! The Orin's kernel driver, nvgpu with nvmap, on a board or modelled.
+//! The Orin's kernel driver, nvgpu with nvmap, on a board or in the software Orin.
 
 use core::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +24,7 @@ const CHANNEL_BITS: u32 = 0xfff;
 #[derive(Debug)]
 pub(crate) struct Nvgpu {
     properties: Properties,
-    // Before `gpu`: the log is read through the same door.
+    // Declared before `gpu`: the log is read through the same door.
     log: Mutex<KernelLog>,
     space: AddressSpace,
     gpu: Gpu,
@@ -46,7 +46,7 @@ impl Nvgpu {
     }
 }
 
-/// What the driver reports about the GPU.
+/// Properties of the GPU, as reported by the driver.
 fn properties(gpu: &Gpu) -> Properties {
     let characteristics = gpu.characteristics();
     let raw = characteristics.raw();
@@ -59,8 +59,8 @@ fn properties(gpu: &Gpu) -> Properties {
         gpc_count: characteristics.gpc_count(),
         tpc_count: characteristics.gpc_count() * characteristics.tpcs_per_gpc(),
         sm_count: characteristics.sm_count(),
-        // An SM of compute capability 8.7 holds 48 warps, the driver reports 96. The larger number
-        // costs memory and is what ran on a board.
+        // An SM of compute capability 8.7 holds 48 warps; the driver reports 96. The larger number costs memory and is
+        // the one that ran on a board.
         warps_per_sm: raw.sm_arch_warp_count,
         l2_bytes: characteristics.l2_bytes(),
         max_clock_hz: characteristics.max_frequency_hz(),
@@ -113,7 +113,7 @@ unsafe impl DeviceMemory for NvgpuMemory {
     }
 }
 
-/// A compute and a copy channel on a TSG of their own.
+/// A compute and a copy channel on a separate TSG.
 #[derive(Debug)]
 struct NvgpuChannels {
     // A channel is not `Sync`. The lock keeps it open; submissions never take it.
@@ -124,7 +124,7 @@ struct NvgpuChannels {
 }
 
 impl NvgpuChannels {
-    /// The rings of the compute and the copy channel; each call makes new ones, so there is one call per group.
+    /// The rings of the compute and the copy channel. Each call creates new rings, so it is called once per group.
     fn rings(self: &Arc<Self>) -> [SubmitRing; 2] {
         let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
         channels.each_ref().map(|channel| {
@@ -155,7 +155,7 @@ impl ChannelGroup for NvgpuChannels {
 
     fn abort(&self) -> Result<()> {
         if self.error().is_some() {
-            // The kernel has done it already.
+            // The kernel has already stopped the group.
             return Ok(());
         }
         let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
@@ -191,7 +191,7 @@ impl Driver for Nvgpu {
 
     fn allocate(&self, bytes: u64, purpose: MemoryUse, label: &str) -> Result<Box<dyn DeviceMemory>> {
         let cache = match purpose {
-            // The CPU gathers stores, and GPU reads do not snoop the CPU's caches.
+            // Write-combined for the CPU; GPU reads do not snoop the CPU's caches.
             MemoryUse::Upload => CacheMode::WriteCombined,
             // Cached by the CPU, kept coherent by the SoC.
             _ => CacheMode::InnerCacheable,

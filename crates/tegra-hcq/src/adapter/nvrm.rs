@@ -45,7 +45,7 @@ fn properties(gpu: &Gpu) -> Properties {
         gpfifo_class: classes.channel.number,
         sm_version: seen.sm_version,
         gpc_count: seen.gpcs,
-        // As many as the generation can have: local memory is laid out by their numbers.
+        // The maximum of the generation: local memory is laid out by these numbers.
         tpc_count: seen.gpcs * seen.tpcs_per_gpc,
         sm_count: seen.tpcs * seen.sms_per_tpc,
         warps_per_sm: seen.warps_per_sm,
@@ -81,7 +81,7 @@ impl NvrmChannels {
         Arc::new(Self { group, gpu: Arc::clone(gpu) })
     }
 
-    /// The ring of an engine's channel; each call makes a new one, so there is one call per engine.
+    /// The ring of an engine's channel. Each call creates a new ring, so it is called once per engine.
     fn ring(self: &Arc<Self>, engine: Engine) -> SubmitRing {
         let pointers = SubmitPointers {
             slots: self.group.ring(engine),
@@ -91,8 +91,8 @@ impl NvrmChannels {
             token: self.group.token(engine),
         };
         let owner: Owner = Arc::<Self>::clone(self);
-        // SAFETY: `owner` keeps the group, whose memory slots and USERD are, and the GPU, whose doorbell it is. The
-        // ring is their only writer on the CPU.
+        // SAFETY: `owner` keeps the group, whose memory contains slots and USERD, and the GPU, which contains the
+        // doorbell. The ring is their only writer on the CPU.
         unsafe { SubmitRing::new(pointers, owner) }.write_combined()
     }
 }
@@ -130,13 +130,13 @@ impl ChannelGroup for NvrmChannels {
     }
 }
 
-/// The default for an answer that the driver did not give.
+/// The default value for an answer that the driver did not give.
 fn silent<T: Default>(what: &str, error: &nvrm::Error) -> T {
     tracing::debug!(%error, "the driver does not report {what}");
     T::default()
 }
 
-/// The error code of an Xid. The numbers are those of nvgpu's notifier, except for copy engines and for a
+/// The error code of an Xid. The numbers equal those of nvgpu's notifier, except for copy engines and for a
 /// context-switch time-out.
 fn code(xid: u32) -> ErrorCode {
     match xid {
@@ -177,7 +177,7 @@ impl Driver for Nvrm {
     fn clock_pair(&self) -> Result<(u64, SystemTime)> {
         let before = SystemTime::now();
         let gpu_ns = self.gpu.time_ns();
-        // The read takes about a microsecond; the GPU's clock is sampled about halfway.
+        // The read takes about a microsecond; the GPU's clock is sampled about halfway through.
         let span = before.elapsed().unwrap_or_default();
         Ok((gpu_ns, before + span / 2))
     }

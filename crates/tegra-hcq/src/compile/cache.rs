@@ -1,8 +1,8 @@
-//! Compiled programs on disk, by content.
+//! On-disk cache of compiled programs, addressed by content.
 //!
-//! An entry is a file whose name is the SHA-256 of everything that went into the compilation. It is
-//! written beside its place and then renamed, so that other processes see it whole or not at all, and
-//! carries a checksum over key and content, so that a damaged or exchanged file counts as absent.
+//! An entry is a file whose name is the SHA-256 of all inputs of the compilation. It is written to a temporary file and
+//! then renamed, so other processes see either the whole entry or none. It contains a checksum over key and content; a
+//! damaged or exchanged file counts as absent.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -20,38 +20,38 @@ use super::library::{Job, Output};
 
 /// Environment variable that switches the cache off when it is `off` or `0`.
 const SWITCH: &str = "NVGPU_CACHE";
-/// Bytes that the user's cache holds at most.
+/// Maximum size of the user's cache in bytes.
 const DEFAULT_MAX_BYTES: u64 = 256 << 20;
-/// First bytes of an entry; the last one counts the format.
+/// First bytes of an entry; the last one is the format version.
 const MAGIC: &[u8; 8] = b"nvgpucc\x01";
-/// How the files of entries end, and those of entries that are being written.
+/// File name extensions of entries, and of entries that are being written.
 const ENTRY: &str = ".cubin";
 const UNFINISHED: &str = ".tmp";
-/// After this time an unfinished file belongs to a process that has died.
+/// Age after which an unfinished file belongs to a dead process.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// A folder of compiled programs, shared by all processes of a user.
 ///
-/// When it has grown beyond its size, the entries that were not used for the longest time go. A cache
-/// that cannot be read or written costs compilations and a warning, never an error.
+/// If the cache exceeds its size, the least recently used entries are removed. A cache that cannot be read or written
+/// causes compilations and a warning, never an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache {
     folder: PathBuf,
     max_bytes: u64,
 }
 
-/// SHA-256 of everything that a compilation depends on.
+/// SHA-256 of all inputs of a compilation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key([u8; 32]);
 
 impl Cache {
-    /// A cache in a folder of its own, made when it is first needed, of at most `max_bytes` bytes.
+    /// A cache of at most `max_bytes` bytes in a separate folder, which is created on first use.
     pub fn at(folder: impl Into<PathBuf>, max_bytes: u64) -> Self {
         Self { folder: folder.into(), max_bytes }
     }
 
-    /// The user's cache: `nvgpu` in `$XDG_CACHE_HOME`, or in `~/.cache` where that is not set, of 256 MiB.
-    /// `None` when the environment variable `NVGPU_CACHE` is `off` or `0`, or names no home.
+    /// The user's cache of 256 MiB: `nvgpu` in `$XDG_CACHE_HOME`, or in `~/.cache` if that is not set. `None` if the
+    /// environment variable `NVGPU_CACHE` is `off` or `0`, or if there is no home directory.
     pub fn user() -> Option<Self> {
         if env::var_os(SWITCH).is_some_and(|value| value == "off" || value == "0") {
             return None;
@@ -68,7 +68,7 @@ impl Cache {
         &self.folder
     }
 
-    /// The entry with this key, if there is a sound one. Counts as its use.
+    /// The entry with this key, if there is a valid one. Counts as a use of the entry.
     pub(super) fn get(&self, key: Key) -> Option<Output> {
         let path = self.path(key);
         let bytes = match map(&path) {
@@ -83,14 +83,14 @@ impl Cache {
             tracing::warn!(path = %path.display(), "a cached program is damaged: it is compiled again");
             return None;
         };
-        // The order of removal is all that depends on the time.
+        // Only the order of removal depends on the time.
         if let Ok(file) = File::options().write(true).open(&path) {
             let _ = file.set_modified(SystemTime::now());
         }
         Some(output)
     }
 
-    /// Adds an entry, and removes old ones when there are too many.
+    /// Adds an entry, and removes old ones if the cache is too large.
     pub(super) fn put(&self, key: Key, output: &Output) {
         let written = self.write(key, output).and_then(|()| self.prune());
         if let Err(error) = written {
@@ -111,13 +111,13 @@ impl Cache {
         self.folder.join(name + ENTRY)
     }
 
-    /// Removes the oldest entries until the rest fits, and what dead processes have left.
+    /// Removes the oldest entries until the rest fits, and files left by dead processes.
     fn prune(&self) -> io::Result<()> {
         let now = SystemTime::now();
         let mut entries = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;
-            // Another process may have removed it meanwhile.
+            // Another process may have removed it already.
             let Ok(metadata) = entry.metadata() else { continue };
             let modified = metadata.modified()?;
             let name = entry.file_name();
@@ -153,7 +153,7 @@ fn map(path: &Path) -> io::Result<Mmap> {
     unsafe { Mmap::map(&file) }
 }
 
-/// Removes a file; that another process was faster is no error.
+/// Removes a file; a file that is already gone is not an error.
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -161,7 +161,7 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The user's folder by the XDG Base Directory Specification, which has relative paths ignored.
+/// The user's folder by the XDG Base Directory Specification, which ignores relative paths.
 fn user_folder(xdg: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
     let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
     let caches = xdg.and_then(absolute).or_else(|| Some(home.and_then(absolute)?.join(".cache")))?;
@@ -169,10 +169,10 @@ fn user_folder(xdg: Option<OsString>, home: Option<OsString>) -> Option<PathBuf>
 }
 
 impl Key {
-    /// The key of a job for a compiler of this version, with the contents of the files it may include.
+    /// The key of a job for a compiler version, with the contents of the files that the job may include.
     pub(super) fn of(version: (u32, u32), job: Job<'_>, files: &BTreeMap<PathBuf, Vec<u8>>) -> Self {
         let mut hash = Sha256::new();
-        // Every part has its length before it, so that no two lists of parts have the same bytes.
+        // Each part is preceded by its length, so different lists of parts have different bytes.
         let mut part = |bytes: &[u8]| {
             hash.update((bytes.len() as u64).to_le_bytes());
             hash.update(bytes);
@@ -199,7 +199,7 @@ impl Key {
     }
 }
 
-/// Magic, checksum, then log, cubin and names, each with its length as a little-endian u64.
+/// Magic, checksum, then log, cubin and names, each preceded by its length as a little-endian u64.
 fn encode(key: Key, output: &Output) -> Vec<u8> {
     let mut body = Vec::new();
     let parts = [output.log.as_bytes(), &output.cubin];
@@ -210,7 +210,7 @@ fn encode(key: Key, output: &Output) -> Vec<u8> {
     [MAGIC, &checksum(key, &body)[..], &body].concat()
 }
 
-/// The inverse of [`encode`], `None` when anything is not as it was written.
+/// The inverse of [`encode`]; `None` if anything has changed since it was written.
 fn decode(key: Key, bytes: &[u8]) -> Option<Output> {
     let (sum, body) = bytes.strip_prefix(MAGIC)?.split_at_checked(32)?;
     if sum != checksum(key, body) {

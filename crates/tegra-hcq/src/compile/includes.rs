@@ -1,27 +1,27 @@
-//! Which files a source includes, so that a cached result is not used after one of them has changed.
+//! Finds the files that a source includes, so a cached result is not used after one of them has changed.
 //!
-//! The text is searched for include directives and `__has_include`, whatever `#if` and comments say, and
-//! every file that could be meant is noted: too many rather than too few.
+//! The search covers include directives and `__has_include`, and ignores `#if` and comments. It notes every file that a
+//! name could refer to: too many rather than too few.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Largest number of files that are followed.
+/// Largest number of files to follow.
 const MAX_FILES: usize = 4096;
-/// Options that read or write further files; with them nothing is cached.
+/// Options that read or write other files; they disable caching.
 const OTHER_FILES: [&str; 6] =
     ["options-file", "optf", "time", "fdevice-time-trace", "create-pch", "use-pch"];
 
-/// What the options say about include files.
+/// Include options.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Search {
     folders: Vec<PathBuf>,
-    /// Files that are included before the source.
+    /// Files included before the source.
     names: Vec<String>,
 }
 
-/// Contents by path of all files that `texts`, read under `name` with these options, may include. `None`
-/// when that cannot be told: the result of the compilation is not to be cached.
+/// Contents by path of all files that `texts`, read under `name` with these options, may include. `None` if the files
+/// cannot be determined; the result must then not be cached.
 pub(super) fn files<'a>(
     name: &str,
     texts: impl IntoIterator<Item = &'a str>,
@@ -31,7 +31,7 @@ pub(super) fn files<'a>(
     let source_folder = Path::new(name).parent().unwrap_or(Path::new("")).to_owned();
     search.folders.push(source_folder);
     let mut found = BTreeMap::new();
-    // Include names still to be looked up, each with the folder of the file that has them.
+    // Include names to look up, each with the folder of the including file.
     let mut open: Vec<(PathBuf, String)> = Vec::new();
     open.extend(search.names.drain(..).map(|name| (PathBuf::new(), name)));
     for text in texts {
@@ -65,7 +65,7 @@ impl Search {
             if OTHER_FILES.iter().any(|other| bare.starts_with(other)) || bare.starts_with("pch") {
                 return None;
             }
-            // `-I` takes its value behind `=`, attached or as the next option.
+            // The value of `-I` follows `=`, is attached, or is the next option.
             let include_path = bare.strip_prefix("include-path").or_else(|| bare.strip_prefix('I'));
             if let Some(value) = include_path {
                 search.folders.push(PathBuf::from(value_or_next(value, &mut options)?));
@@ -86,9 +86,9 @@ fn value_or_next<'a>(attached: &'a str, rest: &mut core::slice::Iter<'a, String>
     }
 }
 
-/// Names that the include directives of a text have; `None` when one has no literal name.
+/// Names in the include directives of a text; `None` if a directive has no literal name.
 fn included(text: &str) -> Option<Vec<String>> {
-    // A backslash at its end joins a line with the next one.
+    // A backslash at the end of a line joins it with the next one.
     let joined = text.replace("\\\r\n", "").replace("\\\n", "");
     let mut names = Vec::new();
     for line in joined.lines() {
@@ -97,7 +97,7 @@ fn included(text: &str) -> Option<Vec<String>> {
             let asks = before.ends_with("__has_");
             let after = after.strip_prefix("_next").unwrap_or(after).trim_start();
             let rest = if asks {
-                // Without a parenthesis it is asked whether `__has_include` exists.
+                // Without a parenthesis the text tests whether `__has_include` exists.
                 let Some(rest) = after.strip_prefix('(') else { continue };
                 rest.trim_start()
             } else if before.ends_with('#') || before.ends_with("%:") {

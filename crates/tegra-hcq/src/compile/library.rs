@@ -1,6 +1,6 @@
-//! NVRTC's functions, found in the library at run time, and one compilation with them.
+//! NVRTC's functions, loaded from the library at run time, and one compilation with them.
 //!
-//! Declarations after NVIDIA's NVRTC documentation; they are the same in NVRTC 11.2 to 13.
+//! The declarations follow NVIDIA's NVRTC documentation; they are the same in NVRTC 11.2 to 13.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::fmt;
@@ -65,7 +65,7 @@ pub(super) struct Nvrtc {
     functions: Functions,
     version: (u32, u32),
     name: String,
-    /// Never unloaded: what the library has registered with the C runtime would outlive its code.
+    /// Never unloaded, because handlers that the library has registered with the C runtime would outlive its code.
     _library: ManuallyDrop<Library>,
 }
 
@@ -83,29 +83,29 @@ impl fmt::Debug for Nvrtc {
 pub(super) struct Job<'a> {
     pub(super) name: &'a str,
     pub(super) source: &'a str,
-    /// Names and contents.
+    /// Names and contents of the headers.
     pub(super) headers: &'a [(String, String)],
     pub(super) options: &'a [String],
     pub(super) expressions: &'a [String],
 }
 
-/// What a compilation gives.
+/// Result of a compilation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Output {
     pub(super) cubin: Vec<u8>,
     pub(super) log: String,
-    /// Symbol names of the job's expressions, in their order.
+    /// Symbol names of the job's expressions, in the same order.
     pub(super) lowered: Vec<String>,
 }
 
 impl Nvrtc {
-    /// Loads a library: a path, or a name that the dynamic loader looks up.
+    /// Loads a library, given as a path or as a name for the dynamic loader.
     pub(super) fn open(library: &Path) -> Result<Self, String> {
         for companion in search::builtins_beside(library) {
             match open(&companion) {
-                // Loaded for good, as NVRTC is.
+                // Never unloaded, like NVRTC itself.
                 Ok(companion) => core::mem::forget(companion),
-                // NVRTC says so itself when it needs it.
+                // NVRTC reports a failure itself when it needs the library.
                 Err(error) => tracing::debug!(path = %companion.display(), %error, "not loaded"),
             }
         }
@@ -126,7 +126,7 @@ impl Nvrtc {
         self.version
     }
 
-    /// Path or name under which the library was found.
+    /// Path or name of the loaded library.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
@@ -233,7 +233,7 @@ impl Program<'_> {
         Ok(bytes)
     }
 
-    /// Asks for a size, then for that many bytes.
+    /// Gets a size, then that many bytes.
     fn read(
         &self,
         (size_name, size_of): (&'static str, unsafe extern "C" fn(Handle, *mut usize) -> c_int),
@@ -281,7 +281,7 @@ fn open(path: &Path) -> Result<Library, libloading::Error> {
     unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
 }
 
-/// The dynamic loader's own words.
+/// The dynamic loader's error message.
 fn reason(error: &libloading::Error) -> String {
     use std::error::Error as _;
     error.source().map_or_else(|| error.to_string(), ToString::to_string)

@@ -1,7 +1,7 @@
 //! CUDA C++ source to cubin at run time, with NVIDIA's NVRTC (feature `nvrtc`).
 //!
-//! NVRTC is one shared library, part of every CUDA toolkit and of JetPack. It needs neither a GPU nor a
-//! driver, and is loaded when it is first asked for: a program with this feature starts without it.
+//! NVRTC is one shared library, part of every CUDA toolkit and of JetPack. It needs neither a GPU nor a driver. It is
+//! loaded on first use, so a program with this feature starts without it.
 
 mod cache;
 mod includes;
@@ -26,10 +26,10 @@ const LIBRARY: &str = "NVGPU_NVRTC";
 /// Folder of the CUDA toolkits.
 const TOOLKITS: &str = "/usr/local";
 
-/// The compiler that the whole process shares, once it is loaded.
+/// The compiler shared by the whole process, after it has been loaded.
 static SHARED: Mutex<Option<Arc<Compiler>>> = Mutex::new(None);
 
-/// NVIDIA's NVRTC library, loaded. May be used by several threads at a time.
+/// The loaded NVRTC library of NVIDIA. Several threads may use it concurrently.
 ///
 /// ```no_run
 /// use tegra_hcq::{Compiler, Source};
@@ -69,31 +69,31 @@ impl Source {
         }
     }
 
-    /// The name that messages of the compiler have for the source; `source.cu` unless set. The source's
-    /// own includes are looked for in the name's folder.
+    /// Sets the name of the source in compiler messages; `source.cu` by default. The source's own includes are searched
+    /// in the folder of the name.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Adds an option of NVRTC, for example `--use_fast_math`, `-DN=4` or `--include-path=FOLDER`. The
-    /// architecture is not given here.
+    /// Adds an option of NVRTC, for example `--use_fast_math`, `-DN=4` or `--include-path=FOLDER`. The architecture
+    /// must not be given here.
     #[must_use]
     pub fn option(mut self, option: impl Into<String>) -> Self {
         self.options.push(option.into());
         self
     }
 
-    /// Adds a header that `#include` finds under `name` without a file.
+    /// Adds an in-memory header that `#include` finds under `name`.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, text: impl Into<String>) -> Self {
         self.headers.push((name.into(), text.into()));
         self
     }
 
-    /// Asks for a kernel by a C++ expression, such as `scale<float>`: a template is instantiated, and
-    /// [`Compiled::lowered_name`] says what [`Program::kernel`] calls it.
+    /// Requests a kernel by a C++ expression, such as `scale<float>`. NVRTC instantiates the template, and
+    /// [`Compiled::lowered_name`] returns its name for [`Program::kernel`].
     #[must_use]
     pub fn expression(mut self, expression: impl Into<String>) -> Self {
         self.expressions.push(expression.into());
@@ -106,15 +106,15 @@ impl Source {
 pub struct Compiled {
     /// The cubin, for [`Program::load`].
     pub cubin: Vec<u8>,
-    /// What the compiler had to say: warnings, empty when there are none.
+    /// Warnings of the compiler; empty if there are none.
     pub log: String,
-    /// Whether it came from the cache.
+    /// Whether the result came from the cache.
     pub cached: bool,
     lowered: Vec<(String, String)>,
 }
 
 impl Compiled {
-    /// Symbol name of the kernel that an expression of the source stands for.
+    /// Symbol name of the kernel that an expression of the source refers to.
     pub fn lowered_name(&self, expression: &str) -> Option<&str> {
         self.lowered.iter().find(|(asked, _)| asked == expression).map(|(_, name)| name.as_str())
     }
@@ -123,14 +123,13 @@ impl Compiled {
 impl Compiler {
     /// Loads NVRTC and opens the user's cache ([`Cache::user`]).
     ///
-    /// The environment variable `NVGPU_NVRTC` names the file, or the folder of the file. Otherwise the
-    /// dynamic loader is asked for `libnvrtc.so.12`, `.11.2` and `.13`, and the CUDA toolkits in
-    /// `/usr/local` are looked through. NVRTC 12 and 11 come first, because cubins of NVRTC 13 cannot be
-    /// loaded yet.
+    /// The environment variable `NVGPU_NVRTC` names the file or its folder. Otherwise the dynamic loader searches for
+    /// `libnvrtc.so.12`, `.11.2` and `.13`, and then the CUDA toolkits in `/usr/local` are searched. NVRTC 12 and 11
+    /// come first, because cubins of NVRTC 13 cannot be loaded yet.
     ///
     /// # Errors
     ///
-    /// [`Error::NoNvrtc`] when there is none; it lists what was tried.
+    /// [`Error::NoNvrtc`] if no library is found; it lists the candidates tried.
     pub fn load() -> Result<Self> {
         let search = match env::var_os(LIBRARY).filter(|place| !place.is_empty()) {
             Some(place) => Search::chosen(&place),
@@ -139,20 +138,20 @@ impl Compiler {
         Self::from_search(search)
     }
 
-    /// Loads NVRTC from a file, or from a folder that has it, and opens the user's cache.
+    /// Loads NVRTC from a file, or from a folder that contains it, and opens the user's cache.
     ///
     /// # Errors
     ///
-    /// [`Error::NoNvrtc`] when it cannot be loaded from there.
+    /// [`Error::NoNvrtc`] if it cannot be loaded from there.
     pub fn load_from(place: impl AsRef<Path>) -> Result<Self> {
         Self::from_search(Search::chosen(place.as_ref().as_os_str()))
     }
 
-    /// The compiler that all users of this function share, loaded by the first as by [`Compiler::load`].
+    /// The compiler shared by all callers of this function. The first call loads it as [`Compiler::load`] does.
     ///
     /// # Errors
     ///
-    /// As [`Compiler::load`]; the next call tries again.
+    /// As [`Compiler::load`]; after an error, the next call retries.
     pub fn shared() -> Result<Arc<Self>> {
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(compiler) = &*shared {
@@ -187,7 +186,7 @@ impl Compiler {
         Err(Error::NoNvrtc { tried })
     }
 
-    /// Replaces the cache; `None` switches it off.
+    /// Replaces the cache; `None` disables it.
     #[must_use]
     pub fn with_cache(mut self, cache: Option<Cache>) -> Self {
         self.cache = cache;
@@ -199,23 +198,23 @@ impl Compiler {
         self.nvrtc.version()
     }
 
-    /// Name or path by which the library was found.
+    /// Name or path of the loaded library.
     pub fn library(&self) -> &str {
         self.nvrtc.name()
     }
 
-    /// Compiles for a GPU of SM version `sm`, (8, 7) for the Orin, or takes the result of the same
-    /// compilation from the cache. NVRTC sets no limit to the time that a source takes.
+    /// Compiles for a GPU of SM version `sm`, (8, 7) for the Orin, or takes the result of the same compilation from the
+    /// cache. NVRTC does not limit the time of a compilation.
     ///
-    /// The key of the cache is everything that the result depends on: version of NVRTC, architecture,
-    /// options, source, headers, and the contents of the files that these may include. Where that
-    /// cannot be told (an include by macro; options that read or write other files), nothing is cached.
+    /// The cache key covers all inputs: version of NVRTC, architecture, options, source, headers, and the contents of
+    /// the files that these may include. If the inputs cannot be determined (an include by macro; options that read or
+    /// write other files), nothing is cached.
     ///
     /// # Errors
     ///
-    /// [`Error::Compilation`] with the compiler's log when the source is at fault;
-    /// [`Error::CompileRequest`] when an option sets the architecture or a text has a zero byte;
-    /// [`Error::Nvrtc`] when NVRTC refuses, for example an option that it does not know.
+    /// [`Error::Compilation`] with the compiler's log if the source does not compile. [`Error::CompileRequest`] if an
+    /// option sets the architecture or a text contains a zero byte. [`Error::Nvrtc`] if NVRTC fails otherwise, for
+    /// example on an unknown option.
     pub fn compile(&self, source: &Source, sm: (u32, u32)) -> Result<Compiled> {
         let mut options = vec![format!("--gpu-architecture=sm_{}{}", sm.0, sm.1)];
         for option in &source.options {
@@ -246,7 +245,7 @@ impl Compiler {
         Ok(Compiled::new(output, source, false))
     }
 
-    /// The key of a job, `None` when it must not be cached.
+    /// The key of a job; `None` if the job must not be cached.
     fn key(&self, job: Job<'_>) -> Option<Key> {
         let headers = job.headers.iter().map(|(_, text)| text.as_str());
         let files = includes::files(job.name, core::iter::once(job.source).chain(headers), job.options);
@@ -292,7 +291,7 @@ impl Program {
     }
 }
 
-/// A candidate and why it will not do, without naming it twice.
+/// A candidate and the reason for its rejection; the name appears only once.
 fn describe(candidate: &Path, reason: &str) -> String {
     let candidate = candidate.display().to_string();
     if reason.starts_with(&candidate) { reason.to_owned() } else { format!("{candidate}: {reason}") }

@@ -1,28 +1,28 @@
-//! Where NVRTC is looked for.
+//! Search for the NVRTC library.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// Names of the library, in the order in which they are tried. What NVRTC 13 makes has a newer ABI
-/// version than the loader of cubins knows, so it comes after 12 and 11 (whose file says 11.2 up to 11.8).
+/// Names of the library, in search order. Cubins of NVRTC 13 have a newer ABI version than the cubin loader supports,
+/// so 13 comes after 12 and 11 (the file name of 11.2 to 11.8 is 11.2).
 const NAMES: [&str; 4] = ["libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so.13", "libnvrtc.so"];
 /// Folders of libraries inside a CUDA toolkit.
 const LIBRARY_FOLDERS: [&str; 4] =
     ["lib64", "targets/aarch64-linux/lib", "targets/sbsa-linux/lib", "targets/x86_64-linux/lib"];
-/// Start of the name of the library that NVRTC itself loads when it compiles.
+/// Prefix of the name of the library that NVRTC itself loads to compile.
 const BUILTINS: &str = "libnvrtc-builtins.so";
 
-/// What to try, in order, and what need not be tried.
+/// Candidates in search order, and places without a candidate.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Search {
-    /// Names without a folder, which the dynamic loader looks up, and paths.
+    /// Paths, and names without a folder for the dynamic loader.
     pub(super) candidates: Vec<PathBuf>,
-    /// Places that hold nothing to try, one sentence each.
+    /// Places without a candidate, one sentence each.
     pub(super) empty: Vec<String>,
 }
 
 impl Search {
-    /// The user's choice, a file or a folder, and nothing else.
+    /// Only the user's choice, a file or a folder.
     pub(super) fn chosen(place: &OsStr) -> Self {
         let place = Path::new(place);
         if !place.is_dir() {
@@ -59,7 +59,7 @@ impl Search {
     }
 }
 
-/// `cuda`, which is the one in use, then `cuda-*` from the newest to the oldest.
+/// `cuda`, the toolkit in use, then `cuda-*` from the newest to the oldest.
 fn toolkits(root: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(root) else { return Vec::new() };
     let mut names: Vec<String> = entries
@@ -73,8 +73,8 @@ fn toolkits(root: &Path) -> Vec<PathBuf> {
     names.into_iter().map(|name| root.join(name)).collect()
 }
 
-/// NVRTC's companions in the folder of `library`. NVRTC loads its own by name, which finds it beside
-/// itself only where the packager said so; a library that is already loaded is always found.
+/// NVRTC's companion libraries in the folder of `library`. NVRTC loads its companion by name, and finds it in its own
+/// folder only if the packager configured that. A library that is already loaded is always found.
 pub(super) fn builtins_beside(library: &Path) -> Vec<PathBuf> {
     let Some(folder) = library.parent().filter(|folder| !folder.as_os_str().is_empty()) else {
         return Vec::new();

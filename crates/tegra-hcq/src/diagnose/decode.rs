@@ -1,9 +1,8 @@
 //! Decodes faults: error notifier, the driver's requests, kernel log.
 //!
-//! When the GPU cannot go on, the kernel writes a number into the channel's error notifier. Requests return what each
+//! On an unrecoverable error the kernel writes a number into the channel's error notifier. Requests return what each
 //! SM has recorded about its exception, and on a desktop GPU what the MMU refused. The kernel log has the rest: on an
-//! Orin the address of an MMU fault, and everything about commands. If the log is closed to the user, that stays
-//! unknown.
+//! Orin the address of an MMU fault, and all errors in commands. These stay unknown if the user cannot read the log.
 
 use gpu_hal::{ErrorCode, Evidence};
 use gpu_log::{Facts, mmu};

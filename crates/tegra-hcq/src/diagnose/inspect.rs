@@ -1,7 +1,7 @@
-//! Reading back what the GPU was given: for fault reports.
+//! Decodes submissions and launch descriptors from memory, for fault reports.
 //!
-//! Rings, pushbuffers and launch descriptors stay where they were written until their space is needed
-//! again, so what led to a fault can be decoded from memory. Nothing is recorded on the way in.
+//! Rings, pushbuffers and launch descriptors stay in memory until their space is reused, so the work before a fault can
+//! be decoded from memory. Nothing is recorded in advance.
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ use crate::grid::Dim3;
 use crate::shared::Shared;
 use crate::wait::OpenChannels;
 
-/// Launches of a submission that are kept.
+/// Number of launches of a submission that a report keeps.
 const CHAIN: usize = 64;
-/// Launches of a submission that are followed to its end: no ring or graph of usual size has more.
+/// Largest number of launches followed in a submission; rings and graphs of usual size have fewer.
 const LONGEST: usize = 1 << 16;
 /// Names of the channels in the order of `OpenChannels::rings`.
 const LANES: [&str; 2] = ["compute", "copy"];
 
-/// Copies words from GPU memory of this device, if all of them lie in one piece of it.
+/// Copies words from GPU memory of this device, if all of them lie in one block.
 fn read_words(device: &Shared, va: u64, count: usize) -> Option<Vec<u32>> {
     let memory = device.heap().pool().at(va)?;
     let offset = va - memory.gpu_va();
@@ -36,7 +36,7 @@ fn read_words(device: &Shared, va: u64, count: usize) -> Option<Vec<u32>> {
         return None;
     }
     let mut words = vec![0_u32; count];
-    // SAFETY: `offset + bytes` lies inside the piece, which `memory` keeps alive.
+    // SAFETY: `offset + bytes` lies inside the block, which `memory` keeps alive.
     unsafe {
         let source = memory.cpu().as_ptr().add(offset as usize);
         volatile::load(source, bytemuck::cast_slice_mut(&mut words));
@@ -44,8 +44,8 @@ fn read_words(device: &Shared, va: u64, count: usize) -> Option<Vec<u32>> {
     Some(words)
 }
 
-/// The last submissions of each channel, at most `count`, oldest first. Those whose words a later one has overwritten
-/// are left out.
+/// The last submissions of each channel, at most `count`, oldest first. Submissions whose words have been overwritten
+/// by later ones are left out.
 pub(crate) fn submissions(
     device: &Shared,
     channels: &OpenChannels,
@@ -66,7 +66,7 @@ pub(crate) fn submissions(
     found
 }
 
-/// Address and number of words of the entries whose words no later entry has, oldest first.
+/// Address and number of words of the entries that no later entry has overwritten, oldest first.
 fn standing(entries: &[u64]) -> Vec<(u64, u32)> {
     let mut standing: Vec<(u64, u32)> = Vec::new();
     for entry in entries.iter().rev() {
@@ -104,13 +104,13 @@ fn released(words: &[u32], va: u64) -> Option<u64> {
     value
 }
 
-/// The kernel that was to run first in the submission that releases `value`.
+/// The first kernel of the submission that releases `value`.
 pub(crate) fn kernel_of(device: &Shared, submissions: &[Submission], value: u64) -> Option<CodeLocation> {
     let submission = submissions.iter().find(|submission| submission.releases == Some(value))?;
     device.locate(submission.launches.first()?.code_va)
 }
 
-/// Follows the launches in a pushbuffer: the first of them, and the value that one releases at an address.
+/// Follows the launches in a pushbuffer: returns the first of them, and the value that one releases at an address.
 fn launches(device: &Shared, words: &[u32], timeline_va: u64) -> (Vec<LaunchRecord>, Option<u64>) {
     let mut stream = MethodStream::new();
     let (mut found, mut releases, mut followed) = (Vec::new(), None, 0);
@@ -137,7 +137,7 @@ fn launches(device: &Shared, words: &[u32], timeline_va: u64) -> (Vec<LaunchReco
     (found, releases)
 }
 
-/// The descriptor at an address, and what else it says.
+/// The descriptor at an address, and its decoded fields.
 fn record(device: &Shared, va: u64) -> Option<(LaunchRecord, Seen)> {
     let words = read_words(device, va, device.chip().descriptor.value.words())?;
     let seen = descriptor::read(device.chip(), &words)?;
@@ -152,7 +152,7 @@ fn record(device: &Shared, va: u64) -> Option<(LaunchRecord, Seen)> {
     Some((record, seen))
 }
 
-/// The grid and block of the kernel in which the fault happened: those of its last launch.
+/// Grid and block of the faulting kernel's last launch.
 pub(crate) fn grid_of(device: &Shared, fault: &Fault) -> Option<(Dim3, Dim3)> {
     let name = &fault.location.as_ref()?.kernel;
     let of_kernel = |launch: &&LaunchRecord| {
@@ -163,10 +163,10 @@ pub(crate) fn grid_of(device: &Shared, fault: &Fault) -> Option<(Dim3, Dim3)> {
     Some((launch.grid, launch.block))
 }
 
-/// How far from an address a buffer may lie, in bytes, to have to do with it.
+/// Largest distance in bytes between an address and a buffer for the buffer to be reported.
 const NEAR: u64 = 1 << 32;
 
-/// The buffer that contains an address, or else the one whose end or start is nearest, unless that is far.
+/// The buffer that contains an address, otherwise the one whose start or end is nearest, within the largest distance.
 pub(crate) fn nearest(device: &Arc<Shared>, address: u64) -> Option<NearBuffer> {
     let live = device.heap().pool().live();
     let distance = |va: u64, bytes: u64| {

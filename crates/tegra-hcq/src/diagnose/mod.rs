@@ -1,4 +1,4 @@
-//! Explains why channels stopped: decodes notifier, requests and log, and looks at what the GPU was given.
+//! Explains why channels stopped: decodes notifier, requests and log, and inspects the submitted work.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -15,17 +15,17 @@ mod bundle;
 pub(crate) mod decode;
 pub(crate) mod inspect;
 
-/// Submissions of each channel in a fault.
+/// Number of submissions of each channel in a fault report.
 const ENTRIES: u32 = 4;
-/// How long the kernel log may lag behind the notifier.
+/// Largest delay of the kernel log after the notifier.
 const LOG_DELAY: Duration = Duration::from_millis(50);
 
-/// The explanations of this module, for queues.
+/// The implementation of [`Explain`] for queues.
 #[derive(Debug)]
 pub(crate) struct Diagnosis;
 
 impl Explain for Diagnosis {
-    /// Reads the kernel log until it reports the end of these channels, or stays silent for [`LOG_DELAY`].
+    /// Reads the kernel log until it reports the end of these channels, for at most [`LOG_DELAY`].
     fn fault(&self, queue: &QueueState, code: ErrorCode, channels: &OpenChannels) -> Fault {
         let device = &queue.device;
         let start = Instant::now();
@@ -42,7 +42,7 @@ impl Explain for Diagnosis {
         fault.submissions = inspect::submissions(device, channels, queue.timeline.gpu_va(), ENTRIES);
         fault.location = match fault.pc {
             Some(pc) => device.locate(pc),
-            // The GPU does not report it: the first kernel of the first submission that has not ended.
+            // The GPU does not report the kernel: take the first kernel of the first submission that has not ended.
             None => inspect::kernel_of(device, &fault.submissions, queue.timeline.value() + 1)
                 .or_else(|| queue.last_location()),
         };

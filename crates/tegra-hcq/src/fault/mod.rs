@@ -1,6 +1,6 @@
 //! Faults: why the GPU stopped the work of a queue.
 //!
-//! When the GPU cannot go on, the kernel writes a number into the channel's error notifier (16 bytes
+//! On an unrecoverable error the kernel writes a number into the channel's error notifier (16 bytes
 //! of memory that the driver registered). Requests tell what each SM has recorded about its exception, with the
 //! program counter, and on a desktop GPU what the MMU refused. The kernel's log has the rest: on an Orin the
 //! address of an MMU fault, and everything about commands. It may be closed to ordinary users; then that stays unknown.

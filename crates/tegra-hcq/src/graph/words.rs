@@ -131,7 +131,7 @@ impl Start {
     ///
     /// # Safety
     ///
-    /// `commands` is where the words were written, and the GPU does not use them.
+    /// `commands` must point to the words written earlier, and the GPU must not use them.
     #[inline]
     pub(super) unsafe fn set_value(&self, commands: *mut u8, value: u64) {
         let Some(payload) = self.payload else { return };

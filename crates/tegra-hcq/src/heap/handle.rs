@@ -1,4 +1,4 @@
-//! Shared ownership of a piece of memory.
+//! Shared ownership of a block of memory.
 
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use super::pool::{Content, Memory};
 use super::{Heap, Uses};
 use crate::error::Result;
 
-/// One of the owners of a piece of memory. The last one returns it to the heap, which frees it once the GPU has
-/// finished with it.
+/// One of the owners of a block of memory. The last owner returns the block to the heap, which frees it after the GPU
+/// has finished with it.
 #[derive(Debug)]
 pub(crate) struct Handle {
-    // Always `Some` until `drop` takes it.
+    // `Some` until `drop` takes it.
     memory: Option<Arc<Memory>>,
     heap: Arc<Heap>,
 }
@@ -23,7 +23,8 @@ impl Handle {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), even after idle memory was returned to the driver.
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if there is not enough memory, even after idle memory was
+    /// returned to the driver.
     pub(crate) fn allocate(
         heap: &Arc<Heap>,
         bytes: u64,
@@ -33,7 +34,7 @@ impl Handle {
         Ok(Self::new(heap.allocate(bytes, purpose, content)?, heap))
     }
 
-    /// Owns memory that was just made.
+    /// Takes ownership of newly allocated memory.
     pub(crate) fn new(memory: Arc<Memory>, heap: &Arc<Heap>) -> Self {
         Self { memory: Some(memory), heap: Arc::clone(heap) }
     }
@@ -74,7 +75,7 @@ impl Clone for Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // Release and acquire: what other owners noted in the uses is visible to the last one.
+        // Release and acquire: uses recorded by other owners are visible to the last one.
         if let Some(memory) = self.memory.take()
             && memory.handles.fetch_sub(1, Ordering::AcqRel) == 1
         {

@@ -1,9 +1,9 @@
-//! The commands that raise an interrupt once a submission has ended.
+//! The commands that raise an interrupt after a submission has ended.
 //!
-//! NON_STALL_INTERRUPT (`clc76f.h`) wakes those who sleep in the kernel until the GPU has finished something. It has to
-//! come after the release that it tells of, but the release is also what gives the words of a submission back to the
-//! CPU: a command behind it could be overwritten before the host engine has fetched it. So the interrupt is in
-//! words of its own, written once and valid as long as the device; a GPFIFO entry of its own leads to them.
+//! NON_STALL_INTERRUPT (`clc76f.h`) wakes threads that sleep in the kernel until the GPU has finished something. It has
+//! to follow the release that it reports. But the release also returns the words of the submission to the CPU, so a
+//! command after it could be overwritten before the host engine has fetched it. The interrupt is therefore in separate
+//! words, written once and valid as long as the device, with a separate GPFIFO entry.
 
 use ampere_cmd::gpfifo;
 use ampere_cmd::pushbuffer::{Encoder, SliceSink};
@@ -12,16 +12,16 @@ use gpu_hal::volatile;
 use crate::error::Result;
 use gpu_hal::DeviceMemory;
 
-/// Most words that the commands have.
+/// Largest number of words in the commands.
 const MAX_WORDS: usize = 4;
-/// Room for them in bytes.
+/// Space for the commands in bytes.
 pub(crate) const BYTES: u64 = 4 * MAX_WORDS as u64;
 
-/// Writes the commands to `memory` at `offset` and returns the GPFIFO entry that leads to them.
+/// Writes the commands to `memory` at `offset` and returns their GPFIFO entry.
 ///
 /// # Safety
 ///
-/// [`BYTES`] bytes at `offset`, a multiple of 4, lie inside the memory, and the GPU does not use them yet.
+/// [`BYTES`] bytes at `offset`, a multiple of 4, must lie inside the memory, and the GPU must not use them yet.
 pub(crate) unsafe fn write(memory: &dyn DeviceMemory, offset: u64) -> Result<u64> {
     let mut words = [0; MAX_WORDS];
     let mut sink = SliceSink::new(&mut words);

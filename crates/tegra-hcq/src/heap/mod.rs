@@ -1,7 +1,7 @@
-//! The device's memory and the timelines that say when it may be used again.
+//! The device's memory, and the timelines that determine when it may be reused.
 //!
-//! Buffers, programs and queues hold memory by [`Handle`]s. When the last handle of a piece is gone, the piece waits
-//! here until the timelines have passed its [`Uses`], then returns to the pool.
+//! Buffers, programs and queues hold memory by [`Handle`]s. After the last handle of a block is dropped, the block is
+//! parked until the timelines have passed its [`Uses`]; then it returns to the pool.
 
 use core::any::Any;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -30,52 +30,52 @@ pub use pool::PoolUsage;
 pub(crate) use pool::{Content, Memory};
 pub(crate) use uses::Uses;
 
-/// Identifies a device; an argument of one device is invalid on another.
+/// Identifies a device; a call with objects of different devices is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceId(usize);
 
-/// Bytes read before a copy channel is opened for reading.
+/// Number of bytes read by the CPU before a copy channel is opened for reading.
 const WORTH_A_CHANNEL: usize = 1 << 20;
 
-/// State of the copy channel that reads for the CPU.
+/// State of the copy channel that reads GPU memory for the CPU.
 #[derive(Debug)]
 enum ReadoutState {
     /// Not open yet; bytes read by the CPU so far.
     Closed(usize),
     Open(Readout),
-    /// Failed; not tried again.
+    /// Failed; not retried.
     Failed,
 }
 
 /// Memory, timelines and driver of a device.
 #[derive(Debug)]
 pub(crate) struct Heap {
-    // Before `driver`: memory is freed before the driver that made it.
+    // Declared before `driver`: memory is freed before the driver that allocated it.
     pool: Pool,
     readout: Mutex<ReadoutState>,
-    /// Pieces without an owner that the GPU may still use.
+    /// Blocks without an owner that the GPU may still use.
     parked: Mutex<Vec<Arc<Memory>>>,
     parked_count: AtomicUsize,
     timelines: Box<[Timeline]>,
-    /// The last values seen on the timelines. Spares the CPU loads of lines that the GPU writes.
+    /// The most recent values seen on the timelines. Avoids CPU loads of cache lines that the GPU writes.
     seen: Box<[AtomicU64]>,
     /// The queue in each slot.
     queues: Mutex<Vec<Option<Weak<dyn Progress>>>>,
-    /// The GPFIFO entry that leads to an interrupt: see [`interrupt`].
+    /// The GPFIFO entry of an interrupt: see [`interrupt`].
     interrupt: u64,
-    // Keeps the memory of the timelines and of the interrupt's commands.
+    // Keeps the memory of the timelines and of the interrupt's commands allocated.
     _signals: Box<dyn DeviceMemory>,
     driver: Box<dyn Driver>,
 }
 
-/// Locks a mutex, poisoned or not: every critical section of this crate replaces whole values, so the data is
+/// Locks a mutex and ignores poisoning: every critical section of this crate replaces whole values, so the data is
 /// consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Heap {
-    /// A heap without allocations.
+    /// Creates a heap without allocations.
     pub(crate) fn new(driver: Box<dyn Driver>) -> Result<Arc<Self>> {
         let bytes = timeline::BYTES + interrupt::BYTES;
         let signals = pool::driver_memory(&*driver, bytes, MemoryUse::Signals, "timelines")?;
@@ -86,7 +86,7 @@ impl Heap {
             readout: Mutex::new(ReadoutState::Closed(0)),
             parked: Mutex::default(),
             parked_count: AtomicUsize::new(0),
-            // SAFETY: the memory has `timeline::BYTES` bytes and `_signals` keeps it as long as the timelines.
+            // SAFETY: the memory has `timeline::BYTES` bytes, and `_signals` keeps it as long as the timelines.
             timelines: unsafe { timeline::over(&*signals) },
             seen: (0..MAX_QUEUES).map(|_| AtomicU64::new(0)).collect(),
             queues: Mutex::default(),
@@ -108,8 +108,8 @@ impl Heap {
         DeviceId(core::ptr::from_ref(self).addr())
     }
 
-    /// Copies from GPU address `va` to `target` by the copy engine, if that is faster than loads by the CPU. Nothing
-    /// may write the memory meanwhile. Returns `false` if nothing was copied.
+    /// Copies from GPU address `va` to `target` with the copy engine, if that is faster than loads by the CPU. The
+    /// memory must not be written during the copy. Returns `false` if nothing was copied.
     pub(crate) fn read_out(&self, purpose: MemoryUse, va: u64, target: &mut [u8]) -> bool {
         let Some(least) = self.driver.reads_by_engine_from() else { return false };
         if purpose != MemoryUse::Device || target.len() < least {
@@ -157,13 +157,13 @@ impl Heap {
         self.interrupt
     }
 
-    /// The last value seen on the timeline in `slot`; it may be higher by now.
+    /// The most recent value seen on the timeline in `slot`; the timeline may already be higher.
     #[inline]
     pub(crate) fn seen(&self, slot: usize) -> u64 {
         self.seen[slot].load(Ordering::Acquire)
     }
 
-    /// Whether the timeline in `slot` has reached `value`. What was written before is then visible.
+    /// Whether the timeline in `slot` has reached `value`. Writes made before the release are then visible.
     #[inline]
     pub(crate) fn reached(&self, slot: usize, value: u64) -> bool {
         self.seen(slot) >= value || self.look(slot) >= value
@@ -173,7 +173,7 @@ impl Heap {
     #[inline]
     pub(crate) fn look(&self, slot: usize) -> u64 {
         let value = self.timelines[slot].value();
-        // Timelines only grow. An older value that another thread stores over this one is still a lower bound.
+        // Timelines only grow. An older value stored by another thread is still a lower bound.
         if self.seen[slot].load(Ordering::Relaxed) != value {
             self.seen[slot].store(value, Ordering::Release);
         }
@@ -196,7 +196,7 @@ impl Heap {
         })
     }
 
-    /// Takes memory whose last owner is gone; frees it as soon as the GPU has finished with it.
+    /// Takes memory whose last owner is gone, and frees it when the GPU has finished with it.
     fn free(&self, memory: Arc<Memory>) {
         if self.passed(&memory.uses) {
             self.pool.free(memory);
@@ -206,7 +206,7 @@ impl Heap {
         self.parked_count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Frees parked memory whose last use has passed.
+    /// Frees parked memory whose last use has ended.
     pub(crate) fn sweep(&self) {
         if self.parked_count.load(Ordering::Relaxed) == 0 {
             return;
@@ -236,7 +236,7 @@ impl Heap {
             }
             match self.queue(slot) {
                 Some(queue) => queue.wait(value, timeout)?,
-                // The queue is being closed, which stops its channels and completes its timeline.
+                // The queue is being closed. Closing stops its channels and completes its timeline.
                 None => self.wait_for_close(slot, value, timeout)?,
             }
         }
@@ -271,7 +271,7 @@ impl Heap {
         lock(&self.queues).iter().flatten().count() == MAX_QUEUES
     }
 
-    /// Gives a free slot to the queue that `make` builds for it.
+    /// Assigns a free slot to the queue that `make` builds for it.
     pub(crate) fn register_queue<Q: Progress>(
         &self,
         make: impl FnOnce(usize) -> Result<Arc<Q>>,
@@ -291,7 +291,7 @@ impl Heap {
         Ok(queue)
     }
 
-    /// Returns a slot whose channels are closed and whose timeline is complete.
+    /// Frees a slot whose channels are closed and whose timeline is complete.
     pub(crate) fn release_queue(&self, slot: usize) {
         lock(&self.queues)[slot] = None;
     }

@@ -1,14 +1,13 @@
-//! The allocator: size classes over large pieces of driver memory, with everything that was freed kept
-//! for the next that asks.
+//! The allocator: size classes over large blocks of driver memory. Freed blocks are kept for reuse.
 //!
-//! Allocating through the driver costs several system calls and up to a millisecond (create, allocate,
-//! map to the GPU, map to the CPU; `docs/memory.md`), and GPU addresses are worth recycling. Small
-//! pieces are therefore cut from slabs, one size class per power of two; larger ones are driver
-//! allocations of their own. A freed piece goes to the free list of its class, a large one to a list
-//! sorted by size, until [`Pool::trim`] gives the memory back or the limit of idle memory is reached.
+//! Allocating through the driver takes several system calls and up to a millisecond (create, allocate, map to the GPU,
+//! map to the CPU; `docs/memory.md`), and GPU addresses are worth reusing. Small blocks are therefore cut from slabs,
+//! with one size class per power of two. Larger blocks are separate driver allocations. A freed small block goes to the
+//! free list of its class, a large one to a list sorted by size. They stay there until [`Pool::trim`] returns the
+//! memory or the limit of idle memory is reached.
 //!
-//! A [`Memory`] is never freed while the GPU may use it: the device frees it (see `device.rs`) once the
-//! timelines have passed its [`Uses`].
+//! A [`Memory`] is never freed while the GPU may use it: the heap frees it after the timelines have passed its
+//! [`Uses`].
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -19,24 +18,24 @@ use super::{Uses, lock};
 use crate::error::{RangeError, Result};
 use gpu_hal::{DeviceMemory, Driver, MemoryUse};
 
-/// Smallest piece in bytes: the alignment that every piece has.
+/// Smallest block in bytes; also the alignment of every block.
 const MIN_BYTES: u64 = 256;
-/// Largest piece that is cut from a slab.
+/// Largest block that is cut from a slab.
 const MAX_SMALL: u64 = 64 << 10;
 /// Number of small size classes.
 const SMALL_CLASSES: usize = (MAX_SMALL / MIN_BYTES).ilog2() as usize + 1;
-/// A slab holds this many pieces of its class, within the bounds below.
+/// Number of blocks in a slab, within the bounds below.
 const SLAB_PIECES: u64 = 32;
 /// Smallest and largest slab in bytes.
 const SLAB_BYTES: (u64, u64) = (64 << 10, 2 << 20);
-/// Sizes of large pieces are multiples of this.
+/// Sizes of large blocks are multiples of this.
 const LARGE_GRANULE: u64 = 64 << 10;
-/// A recycled large piece may be this part larger than asked for.
+/// A reused large block may exceed the requested size by one part in this many.
 const LARGE_SLACK: u64 = 4;
-/// Idle memory that a pool keeps, in bytes.
+/// Maximum idle memory of a pool, in bytes.
 const MAX_IDLE: u64 = 512 << 20;
 
-/// What a piece of memory holds, for reports.
+/// Content of a block of memory, for reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Content {
@@ -62,7 +61,7 @@ impl Content {
         Self::Profile,
     ];
 
-    /// The word for it in reports.
+    /// Name of the content in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Buffer => "buffer",
@@ -77,30 +76,30 @@ impl Content {
     }
 }
 
-/// Where freed memory goes.
+/// Destination of freed memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Home {
     /// The free list of a size class.
     Small(usize),
-    /// The list of large pieces.
+    /// The list of large blocks.
     Large,
-    /// Back to its owner: memory of the process that was imported.
+    /// Returned to its owner: imported memory of the process.
     Nowhere,
 }
 
-/// A piece of memory that CPU and GPU see. Lives in a handle, in a free list or among the parked.
+/// A block of memory that the CPU and the GPU access. It is held by a handle, a free list or the list of parked memory.
 #[derive(Debug)]
 pub(crate) struct Memory {
     cpu: NonNull<u8>,
     gpu_va: u64,
-    /// Size of the piece.
+    /// Size of the block.
     bytes: u64,
-    /// Requested size; 0 if the piece is free.
+    /// Requested size; 0 if the block is free.
     wanted: AtomicU64,
     content: AtomicU8,
-    /// The user's name for it.
+    /// Name given by the user.
     name: Mutex<Option<Box<str>>>,
-    /// The CPU has a view of it: no work may use it.
+    /// Whether the CPU has a view of the block; if so, no work may use it.
     viewed: AtomicBool,
     purpose: MemoryUse,
     home: Home,
@@ -110,62 +109,62 @@ pub(crate) struct Memory {
     slab: Arc<Slab>,
 }
 
-// SAFETY: the pointer leads to memory that any thread and the GPU may access; all accesses through it are
-// volatile or guarded by the timeline (see `Buffer`).
+// SAFETY: the pointer refers to memory that any thread and the GPU may access; all accesses through it are volatile or
+// ordered by the timeline (see `Buffer`).
 unsafe impl Send for Memory {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// First byte on the CPU, aligned to 256 bytes; valid for [`Memory::bytes`] while `self` lives.
+    /// CPU address of the first byte, aligned to 256 bytes; valid for [`Memory::bytes`] while `self` lives.
     #[inline]
     pub(crate) fn cpu(&self) -> NonNull<u8> {
         self.cpu
     }
 
-    /// Address on the GPU, aligned to 256 bytes.
+    /// GPU address, aligned to 256 bytes.
     #[inline]
     pub(crate) fn gpu_va(&self) -> u64 {
         self.gpu_va
     }
 
-    /// Size of the piece in bytes, at least the requested size.
+    /// Size of the block in bytes, at least the requested size.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Requested size in bytes; 0 if the piece is free.
+    /// Requested size in bytes; 0 if the block is free.
     pub(crate) fn wanted(&self) -> u64 {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// What the piece holds.
+    /// Content of the block.
     pub(crate) fn content(&self) -> Content {
         Content::ALL[usize::from(self.content.load(Ordering::Relaxed)) % Content::ALL.len()]
     }
 
-    /// The user's name for it, if there is one.
+    /// Name given by the user, if any.
     pub(crate) fn user_name(&self) -> Option<String> {
         lock(&self.name).as_deref().map(str::to_owned)
     }
 
-    /// The user's name for it, else the name of its content.
+    /// Name given by the user; otherwise the name of the content.
     pub(crate) fn name(&self) -> String {
         self.user_name().unwrap_or_else(|| self.content().name().to_owned())
     }
 
-    /// Names it until it is freed.
+    /// Names the block until it is freed.
     pub(crate) fn set_name(&self, name: &str) {
         *lock(&self.name) = Some(name.into());
     }
 
-    /// Whether the CPU has a view of it.
+    /// Whether the CPU has a view of the block.
     #[inline]
     pub(crate) fn is_viewed(&self) -> bool {
         self.viewed.load(Ordering::Acquire)
     }
 
-    /// A view of it begins or ends.
+    /// Sets or clears the mark of a view.
     pub(crate) fn set_viewed(&self, viewed: bool) {
         self.viewed.store(viewed, Ordering::Release);
     }
@@ -176,19 +175,19 @@ impl Memory {
     }
 }
 
-/// One allocation of the driver, cut into pieces of equal size.
+/// One driver allocation, cut into blocks of equal size.
 #[derive(Debug)]
 struct Slab {
     memory: Box<dyn DeviceMemory>,
-    /// Pieces cut so far.
+    /// Number of blocks cut so far.
     cut: AtomicU32,
 }
 
-/// The pieces of one size class.
+/// The blocks of one size class.
 #[derive(Debug, Default)]
 struct Class {
     free: Vec<Arc<Memory>>,
-    /// The slab that is being cut, with the bytes left.
+    /// The slab that is being cut, and its remaining bytes.
     current: Option<(Arc<Slab>, u64)>,
 }
 
@@ -199,14 +198,14 @@ struct UsePool {
     large: Mutex<BTreeMap<u64, Vec<Arc<Memory>>>>,
 }
 
-/// Figures of an allocator, in bytes.
+/// Usage of an allocator, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolUsage {
-    /// Taken from the driver.
+    /// Allocated from the driver.
     pub reserved: u64,
-    /// Handed out, rounded up to size classes.
+    /// In use, rounded up to size classes.
     pub in_use: u64,
-    /// Kept for recycling.
+    /// Kept for reuse.
     pub idle: u64,
 }
 
@@ -215,7 +214,7 @@ pub struct PoolUsage {
 pub(crate) struct Pool {
     uses: [UsePool; MemoryUse::ALL.len()],
     idle_large: AtomicU64,
-    /// Every piece ever cut that still exists, by GPU address.
+    /// Every existing block, by GPU address.
     registry: Mutex<BTreeMap<u64, Weak<Memory>>>,
 }
 
@@ -248,7 +247,7 @@ impl Pool {
         }
     }
 
-    /// Takes `bytes` bytes: a recycled piece, else a new one.
+    /// Takes `bytes` bytes: a reused block if there is one, otherwise a new one.
     pub(crate) fn allocate(
         &self,
         driver: &dyn Driver,
@@ -309,7 +308,7 @@ impl Pool {
         {
             let mut large = lock(&pool.large);
             let limit = bytes.saturating_add(bytes / LARGE_SLACK);
-            // Empty lists stay: the next piece of their size finds room in them.
+            // Empty lists are kept: the next block of the same size needs no allocation.
             let mut lists = large.range_mut(bytes..=limit);
             if let Some((size, memory)) =
                 lists.find_map(|(size, list)| list.pop().map(|memory| (*size, memory)))
@@ -323,7 +322,7 @@ impl Pool {
         Ok(self.register(&slab, 0, bytes, purpose, Home::Large))
     }
 
-    /// Allocates from the driver. If the driver has no memory, returns idle memory to it and tries again.
+    /// Allocates from the driver. If the driver has no memory, returns idle memory to it and retries.
     fn driver_memory(
         &self,
         driver: &dyn Driver,
@@ -348,7 +347,7 @@ impl Pool {
         home: Home,
     ) -> Arc<Memory> {
         let memory = Arc::new(Memory {
-            // SAFETY: the offset lies inside the slab, which is valid as long as `slab` is.
+            // SAFETY: the offset is inside the slab, which is valid as long as `slab` is.
             cpu: unsafe { slab.memory.cpu().add(offset as usize) },
             gpu_va: slab.memory.gpu_va() + offset,
             bytes,
@@ -366,16 +365,16 @@ impl Pool {
         memory
     }
 
-    /// Takes over memory that the driver has imported.
+    /// Takes ownership of memory that the driver has imported.
     pub(crate) fn adopt(&self, memory: Box<dyn DeviceMemory>, bytes: u64) -> Arc<Memory> {
         let slab = Arc::new(Slab { memory, cut: AtomicU32::new(1) });
-        // Memory of the process is the CPU's, wherever the GPU's own may be.
+        // Memory of the process is system memory, even if the GPU has its own memory.
         let memory = self.register(&slab, 0, bytes, MemoryUse::ReadBack, Home::Nowhere);
         memory.wanted.store(bytes, Ordering::Relaxed);
         memory
     }
 
-    /// Frees a piece that neither a handle nor the GPU uses any more.
+    /// Frees a block that neither a handle nor the GPU uses any more.
     pub(crate) fn free(&self, memory: Arc<Memory>) {
         memory.wanted.store(0, Ordering::Relaxed);
         *lock(&memory.name) = None;
@@ -394,8 +393,8 @@ impl Pool {
         }
     }
 
-    /// Gives idle memory back to the driver: large pieces, and slabs of which every piece is idle.
-    /// Returns the number of bytes.
+    /// Returns idle memory to the driver: large blocks, and slabs whose blocks are all idle. Returns the number of
+    /// bytes.
     pub(crate) fn trim(&self) -> u64 {
         let mut bytes = self.trim_large();
         for pool in &self.uses {
@@ -415,7 +414,7 @@ impl Pool {
         freed
     }
 
-    /// Figures over all uses.
+    /// Usage over all kinds of memory.
     pub(crate) fn usage(&self) -> PoolUsage {
         let mut usage = PoolUsage::default();
         let mut slabs = std::collections::BTreeSet::new();
@@ -431,13 +430,13 @@ impl Pool {
         usage
     }
 
-    /// Every piece in use, by address.
+    /// Every block in use, by address.
     pub(crate) fn live(&self) -> Vec<Arc<Memory>> {
         let registry = lock(&self.registry);
         registry.values().filter_map(Weak::upgrade).filter(|memory| memory.wanted() > 0).collect()
     }
 
-    /// The piece, used or idle, that contains a GPU address.
+    /// The block, used or idle, that contains a GPU address.
     pub(crate) fn at(&self, va: u64) -> Option<Arc<Memory>> {
         let registry = lock(&self.registry);
         let memory = registry.range(..=va).rev().find_map(|(_, memory)| memory.upgrade())?;
@@ -445,7 +444,7 @@ impl Pool {
     }
 }
 
-/// Size of the slab that a piece was cut from.
+/// Size of the slab that a block was cut from.
 fn slab_bytes(memory: &Memory) -> u64 {
     match memory.home {
         Home::Small(_) => (memory.bytes * SLAB_PIECES).clamp(SLAB_BYTES.0, SLAB_BYTES.1),
@@ -453,7 +452,7 @@ fn slab_bytes(memory: &Memory) -> u64 {
     }
 }
 
-/// Drops the slabs of a class whose pieces are all idle; returns their bytes.
+/// Frees the slabs of a class whose blocks are all idle; returns their bytes.
 fn trim_class(class: &mut Class) -> u64 {
     let mut idle: BTreeMap<usize, u32> = BTreeMap::new();
     for memory in &class.free {

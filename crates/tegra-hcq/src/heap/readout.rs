@@ -1,9 +1,9 @@
-//! Reading the GPU's own memory by the copy engine.
+//! Reads the GPU's own memory with the copy engine.
 //!
-//! Where a GPU has memory of its own the CPU sees it through the PCIe bus, and each load is a round trip: 0.5 GB/s on
-//! an H200. The copy engine brings the same bytes to memory of the machine at 55 GB/s, from where the CPU copies them
-//! on, piece by piece, while the engine fetches the next ones. All of that has a channel of its own, if need be on a
-//! copy engine of its own, so it waits for no queue.
+//! The CPU accesses a GPU's own memory over the PCIe bus, where each load is a round trip: 0.5 GB/s on an H200. The
+//! copy engine transfers the same bytes to system memory at 55 GB/s. The CPU copies them from there, chunk by chunk,
+//! while the engine fetches the next chunks. This uses a separate channel, if necessary on a separate copy engine, so
+//! it waits for no queue.
 
 use core::sync::atomic::{Ordering, fence};
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use super::streaming;
 use crate::limits::DEFAULT_TIMEOUT;
 use gpu_hal::{ChannelGroup, CopyChannel, DeviceMemory, Driver, ErrorCode, MemoryUse, RingFull, SubmitRing};
 
-/// Pieces that may be under way.
+/// Number of chunks in flight.
 const PIECES: usize = 4;
-/// Bytes of a piece.
+/// Size of a chunk in bytes.
 const PIECE: usize = 256 << 10;
-/// Words of the commands for a piece.
+/// Words of the commands for a chunk.
 const WORDS: usize = 64;
-/// Looks at the semaphore before the clock is asked.
+/// Number of semaphore reads between two clock reads.
 const LOOKS: u32 = 2000;
 
-/// Why the copy engine does not read for the CPU.
+/// Why the copy engine cannot read for the CPU.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
     /// The driver refused a step.
@@ -42,32 +42,32 @@ pub(super) enum Failure {
     /// The driver has stopped the channel.
     #[error("the copy engine cannot read the GPU's memory: {0}")]
     Stopped(ErrorCode),
-    /// A copy did not end in time.
+    /// A copy did not end within the time-out.
     #[error("the copy engine cannot read the GPU's memory: it does not answer")]
     Silent,
 }
 
 type Result<T> = core::result::Result<T, Failure>;
 
-/// A channel and memory of the machine for reading the GPU's own memory.
+/// A channel and system memory for reading the GPU's own memory.
 #[derive(Debug)]
 pub(crate) struct Readout {
-    // Before the memory that it uses.
+    // Declared before the memory that it uses.
     group: Arc<dyn ChannelGroup>,
     ring: SubmitRing,
     commands: Box<dyn DeviceMemory>,
-    /// The pieces, then the semaphore.
+    /// The chunks, then the semaphore.
     landing: Box<dyn DeviceMemory>,
     /// Value of the last submission.
     submitted: u64,
 }
 
 impl Readout {
-    /// Opens a channel and allocates a MiB of memory.
+    /// Opens a channel and allocates one MiB of memory.
     ///
     /// # Errors
     ///
-    /// When the driver refuses a step.
+    /// Returns an error if the driver refuses a step.
     pub(crate) fn open(driver: &dyn Driver) -> Result<Self> {
         let commands = driver.allocate((PIECES * WORDS * 4) as u64, MemoryUse::Commands, "readout")?;
         let bytes = (PIECES * PIECE + size_of::<u64>()) as u64;
@@ -83,16 +83,16 @@ impl Readout {
     }
 
     fn semaphore(&self) -> *mut u64 {
-        // SAFETY: the word behind the pieces.
+        // SAFETY: the word after the chunks.
         unsafe { self.landing.cpu().as_ptr().add(PIECES * PIECE) }.cast()
     }
 
-    /// Copies from the GPU's address `va` on to `target`.
+    /// Copies from GPU address `va` to `target`.
     ///
     /// # Errors
     ///
-    /// When the engine fails, or does not answer within [`DEFAULT_TIMEOUT`]; the contents of `target` are
-    /// unspecified then, and the value is of no use any more.
+    /// Returns an error if the engine fails or does not answer within [`DEFAULT_TIMEOUT`]. The contents of `target` are
+    /// then unspecified, and the value must not be used any more.
     pub(crate) fn read(&mut self, va: u64, target: &mut [u8]) -> Result<()> {
         let (total, before) = (target.len(), self.submitted);
         let mut fetched = 0;
@@ -103,8 +103,8 @@ impl Readout {
                 fetched += 1;
             }
             self.wait(before + index as u64 + 1)?;
-            // SAFETY: the bytes have landed, as the semaphore says, and nothing is fetched to their place before the
-            // next piece; `target` is ordinary memory.
+            // SAFETY: the semaphore shows that the bytes have arrived, and nothing is fetched to their place before the
+            // next chunk; `target` is ordinary memory.
             unsafe {
                 let source = self.landing.cpu().as_ptr().add(index % PIECES * PIECE);
                 if total >= streaming::WORTH {
@@ -117,7 +117,7 @@ impl Readout {
         Ok(())
     }
 
-    /// Makes the engine copy a piece to its place in the machine's memory.
+    /// Makes the engine copy a chunk to its place in system memory.
     fn fetch(&mut self, va: u64, bytes: usize, place: usize) -> Result<()> {
         let destination = self.landing.gpu_va() + (place * PIECE) as u64;
         self.submit(|encoder| {
@@ -125,8 +125,7 @@ impl Readout {
         })
     }
 
-    /// Submits commands, with a release of the next value behind them. At most [`PIECES`] submissions are not waited
-    /// for.
+    /// Submits commands, followed by a release of the next value. At most [`PIECES`] submissions are in flight.
     fn submit(
         &mut self,
         commands: impl FnOnce(&mut Encoder<&mut SliceSink<'_>>) -> core::result::Result<(), ampere_cmd::Error>,
@@ -144,8 +143,8 @@ impl Readout {
             timestamp: false,
         })?;
         let len = sink.len();
-        // SAFETY: the words' place lies inside the memory, aligned to 4; the submission that had it has been waited
-        // for.
+        // SAFETY: the place of the words is inside the memory, aligned to 4, and the submission that used it has
+        // ended.
         unsafe {
             let target = self.commands.cpu().as_ptr().add(place * 4);
             volatile::store(target, bytemuck::cast_slice(&words[..len]));
@@ -163,7 +162,7 @@ impl Readout {
         let start = Instant::now();
         loop {
             for _ in 0..LOOKS {
-                // SAFETY: aligned, inside the memory; volatile, since the GPU writes it.
+                // SAFETY: aligned, inside the memory; volatile, because the GPU writes it.
                 if unsafe { self.semaphore().read_volatile() } >= value {
                     fence(Ordering::Acquire);
                     return Ok(());
@@ -196,7 +195,7 @@ mod tests {
         let bytes = streaming::WORTH + 6 * PIECE;
         let memory = driver.allocate(bytes as u64, MemoryUse::Device, "test").unwrap();
         let expected: Vec<u8> = (0..bytes).map(|at| (at * 7 + at / 1000) as u8).collect();
-        // SAFETY: the memory is as long and nobody else uses it.
+        // SAFETY: the memory has the same length and has no other users.
         unsafe { volatile::store(memory.cpu().as_ptr(), &expected) };
         for (start, len) in [
             (0, bytes),

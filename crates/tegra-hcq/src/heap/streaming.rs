@@ -1,16 +1,17 @@
-//! Copies past the CPU's caches: for data that is larger than they are.
+//! Copies that bypass the CPU's caches, for data larger than the caches.
 //!
-//! An ordinary store first fetches the line that it changes. A streaming store does not: half the traffic on the way to
-//! memory, and twice the speed where that is what limits a copy.
+//! An ordinary store first fetches the cache line that it changes. A streaming store does not. This halves the traffic
+//! to memory, and doubles the speed if that traffic limits the copy.
 
-/// Length from which copies are better streamed, in bytes: what stays in a CPU's caches should.
+/// Length in bytes from which streaming copies are faster; shorter copies should stay in the CPU's caches.
 pub(crate) const WORTH: usize = 8 << 20;
 
 /// Copies `target.len()` bytes.
 ///
 /// # Safety
 ///
-/// As many bytes at `source` are readable, ordinary memory that nobody writes meanwhile, and do not overlap `target`.
+/// That many bytes at `source` must be readable, ordinary memory, must not be written during the copy and must not
+/// overlap `target`.
 pub(crate) unsafe fn copy(source: *const u8, target: &mut [u8]) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: the caller's promise is passed on.
@@ -34,7 +35,7 @@ unsafe fn stream(source: *const u8, target: &mut [u8]) {
     let start = target.as_ptr().align_offset(LINE).min(target.len());
     let (start, rest) = target.split_at_mut(start);
     let mut lines = rest.chunks_exact_mut(LINE);
-    // SAFETY: `start`, the lines and the rest lie one after another in the bytes that the caller vouches for; the lines
+    // SAFETY: `start`, the lines and the rest are consecutive parts of the bytes that the caller guarantees; the lines
     // of `target` are aligned to 64. Every x86-64 has the instructions.
     unsafe {
         core::ptr::copy_nonoverlapping(source, start.as_mut_ptr(), start.len());
@@ -48,7 +49,7 @@ unsafe fn stream(source: *const u8, target: &mut [u8]) {
         }
         let rest = lines.into_remainder();
         core::ptr::copy_nonoverlapping(source, rest.as_mut_ptr(), rest.len());
-        // Streaming stores keep no order with those that follow.
+        // Streaming stores are not ordered with later stores.
         _mm_sfence();
     }
 }
@@ -63,7 +64,7 @@ mod tests {
         for start in [0, 1, 15, 63] {
             for len in [0, 1, 63, 64, 65, 500, 900] {
                 let mut target = vec![0xaa; 1000];
-                // SAFETY: the bytes lie inside the source.
+                // SAFETY: the bytes are inside the source.
                 unsafe { copy(source.as_ptr().add(start), &mut target[start + 7..start + 7 + len]) };
                 assert_eq!(target[start + 7..start + 7 + len], source[start..start + len]);
                 assert!(

@@ -1,9 +1,9 @@
-//! Timelines: 64-bit counters in memory that the GPU raises as work ends.
+//! Timelines: 64-bit counters in memory that the GPU advances as work ends.
 //!
-//! Each queue owns one slot of a page: the release at the end of a submission writes the value and a
-//! nanosecond time stamp into it (16 bytes, `SEM_EXECUTE` of class C76F with RELEASE_TIMESTAMP). A
-//! submission's value is one more than its predecessor's, so that "value >= n" says that everything up
-//! to submission n has ended. 64 bits never wrap in practice.
+//! Each queue owns one slot of a page. The release at the end of a submission writes the value and a nanosecond time
+//! stamp into the slot (16 bytes, `SEM_EXECUTE` of class C76F with RELEASE_TIMESTAMP). A submission's value is one more
+//! than that of its predecessor, so "value >= n" means that everything up to submission n has ended. 64 bits never wrap
+//! in practice.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{Ordering, fence};
@@ -11,33 +11,33 @@ use core::sync::atomic::{Ordering, fence};
 use crate::limits::MAX_QUEUES;
 use gpu_hal::DeviceMemory;
 
-/// Distance of two slots in bytes: a CPU cache line, so that queues do not disturb each other.
+/// Distance between two slots in bytes: a CPU cache line, to avoid false sharing between queues.
 const STRIDE: usize = 64;
 
 /// Size of the slots in bytes.
 pub(crate) const BYTES: u64 = (STRIDE * MAX_QUEUES) as u64;
 
-/// One slot. Valid as long as the device that made it, which every holder keeps alive.
+/// One slot. Valid as long as the device that created it, which every holder keeps alive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeline {
     value: NonNull<u64>,
     gpu_va: u64,
 }
 
-// SAFETY: the pointer leads to memory that any thread and the GPU may access at any time; all
-// accesses are volatile and of one aligned word.
+// SAFETY: the pointer refers to memory that any thread and the GPU may access at any time; every access is a volatile
+// access to one aligned word.
 unsafe impl Send for Timeline {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Timeline {}
 
-/// The timelines at the start of `memory`, all at zero.
+/// The timelines at the start of `memory`, all set to zero.
 ///
 /// # Safety
 ///
-/// The memory has [`BYTES`] bytes, is unused so far, and lives as long as the timelines.
+/// The memory must have [`BYTES`] bytes, must be unused so far, and must live as long as the timelines.
 pub(super) unsafe fn over(memory: &dyn DeviceMemory) -> Box<[Timeline]> {
     let make = |slot: usize| {
-        // SAFETY: the slot lies inside the memory, which is page aligned.
+        // SAFETY: the slot is inside the memory, which is page-aligned.
         let value = unsafe { memory.cpu().add(slot * STRIDE) }.cast::<u64>();
         let timeline = Timeline { value, gpu_va: memory.gpu_va() + (slot * STRIDE) as u64 };
         timeline.set(0);
@@ -47,8 +47,7 @@ pub(super) unsafe fn over(memory: &dyn DeviceMemory) -> Box<[Timeline]> {
 }
 
 impl Timeline {
-    /// The last value that the GPU has released. What was written before the release is visible to
-    /// the caller.
+    /// The last value that the GPU has released. Writes made before the release are visible to the caller.
     #[inline]
     pub(crate) fn value(self) -> u64 {
         // SAFETY: aligned, inside the timeline page, which the device keeps alive.
@@ -63,7 +62,7 @@ impl Timeline {
         unsafe { self.value.as_ptr().add(1).read_volatile() }
     }
 
-    /// Writes the value from the CPU; only while no channel uses the slot.
+    /// Writes the value from the CPU. No channel may use the slot.
     pub(crate) fn set(self, value: u64) {
         fence(Ordering::Release);
         // SAFETY: as in `value`.

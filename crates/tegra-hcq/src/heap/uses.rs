@@ -1,25 +1,25 @@
-//! Which queues use an object, and until when.
+//! The last use of an object by each queue.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
 
 use crate::limits::MAX_QUEUES;
 
-/// Queues whose values are stored in the object itself. Queues get the lowest free slot, so most programs need no
-/// more.
+/// Number of queues whose values are stored in the object itself. Queues get the lowest free slot, so most programs
+/// need no more.
 const INLINE: usize = 8;
 
-/// The last timeline value of each queue that touches an object.
+/// The last timeline value of each queue that uses an object.
 #[derive(Debug, Default)]
 pub(crate) struct Uses {
     inline: [AtomicU64; INLINE],
-    /// The values of the other queues, once one of them has used the object.
+    /// The values of the other queues; allocated at the first use by one of them.
     others: OnceLock<Box<[AtomicU64; MAX_QUEUES - INLINE]>>,
 }
 
 impl Uses {
-    /// Notes that work up to `value` of the queue in `slot` uses the object. Allocates at the first use by a queue in a
-    /// slot of 8 or more.
+    /// Records that work up to `value` of the queue in `slot` uses the object. Allocates at the first use by a queue in
+    /// slot 8 or above.
     #[inline]
     pub(crate) fn note(&self, slot: usize, value: u64) {
         match self.inline.get(slot) {
@@ -33,7 +33,7 @@ impl Uses {
         others[at].store(value, Ordering::Relaxed);
     }
 
-    /// The queues that have used the object, with the last value of each.
+    /// The queues that have used the object, each with its last value.
     pub(crate) fn values(&self) -> impl Iterator<Item = (usize, u64)> {
         let others = self.others.get().into_iter().flat_map(|others| others.iter());
         let values = self.inline.iter().chain(others).map(|value| value.load(Ordering::Relaxed));

@@ -1,8 +1,8 @@
-//! A buffer, or a part of one, as work uses it.
+//! A buffer, or a part of one, as an argument of work.
 
 use crate::heap::{DeviceId, Handle, Uses};
 
-/// A buffer as an argument: its address and the record of who uses it.
+/// A buffer argument: its address and its record of uses.
 #[derive(Clone, Copy, Debug)]
 pub struct BufferUse<'a> {
     va: u64,

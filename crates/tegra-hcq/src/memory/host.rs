@@ -1,4 +1,4 @@
-//! Memory of the process that the GPU works on in place.
+//! Memory of the process that the GPU accesses in place.
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
@@ -10,10 +10,10 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use crate::error::{RangeError, Result};
 use gpu_hal::DeviceMemory;
 
-/// Page-aligned memory of the process, zeroed, to be handed to [`Device::import`](crate::Device::import).
+/// Zeroed, page-aligned memory of the process, for [`Device::import`](crate::Device::import).
 ///
-/// An ordinary `Vec` cannot be imported: the kernel pins whole pages, and the rest of a `Vec`'s first and
-/// last page belongs to others.
+/// An ordinary `Vec` cannot be imported, because the kernel pins whole pages, and the first and last page of a `Vec`
+/// also contain other data.
 pub struct HostMemory<T: Pod> {
     pointer: NonNull<T>,
     len: usize,
@@ -26,18 +26,18 @@ unsafe impl<T: Pod + Send> Send for HostMemory<T> {}
 unsafe impl<T: Pod + Sync> Sync for HostMemory<T> {}
 
 impl<T: Pod> HostMemory<T> {
-    /// `len` elements of zeroes.
+    /// Allocates `len` elements of zeros.
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] when the size overflows or is zero, or the system has no memory.
+    /// [`Error::Range`] if the size is zero or overflows, or if the system has not enough memory.
     pub fn new(len: usize) -> Result<Self> {
         let page = rustix::param::page_size();
         let bytes = len.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_next_multiple_of(page));
         let mapped = bytes
             .filter(|bytes| *bytes > 0)
             .ok_or(RangeError::HostMemory { len, element_bytes: size_of::<T>() })?;
-        // SAFETY: a fresh anonymous mapping touches no memory that exists.
+        // SAFETY: a new anonymous mapping touches no existing memory.
         let pointer = unsafe {
             mmap_anonymous(
                 core::ptr::null_mut(),
@@ -77,8 +77,8 @@ impl<T: Pod> Deref for HostMemory<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: `len` elements are mapped, page aligned and initialised; any bits are a value of a
-        // `Pod`; nobody else has the address.
+        // SAFETY: `len` elements are mapped, page-aligned and initialised; any bit pattern is a valid `Pod` value; no
+        // other code has the address.
         unsafe { core::slice::from_raw_parts(self.pointer.as_ptr(), self.len) }
     }
 }
@@ -92,7 +92,7 @@ impl<T: Pod> DerefMut for HostMemory<T> {
 
 impl<T: Pod> Drop for HostMemory<T> {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new` and is used by nobody else.
+        // SAFETY: `new` created the mapping, and no other code uses it.
         let unmapped = unsafe { munmap(self.pointer.as_ptr().cast(), self.mapped) };
         if let Err(error) = unmapped {
             tracing::warn!(%error, "host memory could not be unmapped");
@@ -106,9 +106,9 @@ impl<T: Pod> fmt::Debug for HostMemory<T> {
     }
 }
 
-/// Imported memory together with what keeps its pages mapped.
+/// Imported memory together with the owner of its pages.
 pub(crate) struct Imported<T: Pod> {
-    // Before `host`: the driver lets go of the pages first.
+    // Declared before `host`: the driver unpins the pages first.
     memory: Box<dyn DeviceMemory>,
     host: HostMemory<T>,
 }

@@ -1,9 +1,9 @@
-//! Buffers: typed memory that CPU and GPU share.
+//! Buffers: typed memory shared by CPU and GPU.
 //!
-//! On an Orin CPU and GPU use the same LPDDR5. A buffer is a piece of driver memory that both see, cached
-//! by the CPU and kept coherent by the SoC, so that copying in and out is a plain memory copy: faster than
-//! any copy engine (`docs/memory.md`). The GPU writes the memory behind the CPU's back; it is therefore
-//! only reached by volatile accesses, or through a [`View`], which proves that the GPU is done.
+//! On an Orin, CPU and GPU use the same LPDDR5. A buffer is a block of driver memory that both access, cached by the
+//! CPU and kept coherent by the SoC. Copying in and out is therefore a plain memory copy, faster than any copy engine
+//! (`docs/memory.md`). The GPU may write the memory at any time. The CPU therefore accesses it only with volatile
+//! accesses, or through a [`View`], which proves that the GPU has finished.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -27,16 +27,15 @@ pub use buffer_use::BufferUse;
 pub use host::HostMemory;
 pub(crate) use host::Imported;
 
-/// `len` elements of `T` in memory that CPU and GPU see.
+/// `len` elements of `T` in memory that the CPU and the GPU access.
 ///
-/// Dropping a buffer frees the memory once the launches that use it have ended; the memory is kept for the
-/// next allocation of its size. A launch that gets the address by another way than as a [`Buffer`]
-/// argument ([`Buffer::gpu_va`], a pointer inside a struct) is not known to the buffer: keep the buffer
-/// until such work has ended.
+/// Dropping a buffer frees the memory after the launches that use it have ended; the memory is kept for the next
+/// allocation of its size. The buffer does not know launches that get its address other than as a [`Buffer`] argument
+/// ([`Buffer::gpu_va`], a pointer inside a struct): keep the buffer until such work has ended.
 ///
-/// When a queue has faulted, the buffers that its unfinished work uses repeat the fault until
-/// [`Device::recover`](crate::Device::recover) is called or the queue and its fences are dropped: what
-/// should have been in them is not there.
+/// After a fault of a queue, the buffers used by its unfinished work report the fault until
+/// [`Device::recover`](crate::Device::recover) is called or the queue and its fences are dropped, because the results
+/// are missing.
 pub struct Buffer<T: Pod> {
     handle: Handle,
     len: usize,
@@ -53,7 +52,7 @@ impl<T: Pod> Buffer<T> {
         Ok(Self::over(handle, len))
     }
 
-    /// A buffer over memory that holds at least `len` elements.
+    /// Creates a buffer over memory that holds at least `len` elements.
     pub(crate) fn over(handle: Handle, len: usize) -> Self {
         Self { handle, len, _elements: PhantomData }
     }
@@ -78,12 +77,12 @@ impl<T: Pod> Buffer<T> {
         self.handle.gpu_va()
     }
 
-    /// What the memory was made for.
+    /// Use that the memory was allocated for.
     pub fn purpose(&self) -> MemoryUse {
         self.handle.memory().purpose()
     }
 
-    /// Gives the buffer a name that fault reports use.
+    /// Gives the buffer a name for fault reports.
     #[must_use]
     pub fn named(self, name: &str) -> Self {
         self.handle.memory().set_name(name);
@@ -94,13 +93,13 @@ impl<T: Pod> Buffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] when the range ends behind the buffer.
+    /// [`Error::Range`] if the range ends after the end of the buffer.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Slice<'_, T>> {
         let (start, len) = self.resolve(&range)?;
         Ok(Slice { buffer: self, start, len })
     }
 
-    /// A part of the buffer that is written, as an argument of a launch or the target of a copy.
+    /// A part of the buffer for writing, as an argument of a launch or the target of a copy.
     ///
     /// # Errors
     ///
@@ -136,7 +135,7 @@ impl<T: Pod> Buffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] when the lengths differ; the wait's errors.
+    /// [`Error::Range`] if the lengths differ; the errors of [`Buffer::wait`].
     pub fn copy_from_slice(&mut self, source: &[T]) -> Result<()> {
         self.slice_mut(..)?.copy_from_slice(source)
     }
@@ -145,7 +144,7 @@ impl<T: Pod> Buffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] when the lengths differ; the wait's errors.
+    /// [`Error::Range`] if the lengths differ; the errors of [`Buffer::wait`].
     pub fn copy_to_slice(&self, target: &mut [T]) -> Result<()> {
         self.slice(..)?.copy_to_slice(target)
     }
@@ -154,18 +153,18 @@ impl<T: Pod> Buffer<T> {
     ///
     /// # Errors
     ///
-    /// The wait's errors.
+    /// The errors of [`Buffer::wait`].
     pub fn to_vec(&self) -> Result<Vec<T>> {
         self.slice(..)?.to_vec()
     }
 
-    /// Waits for the work that uses the buffer, at most [`DEFAULT_TIMEOUT`], then shows its elements
-    /// without a copy. No launch can get the buffer while the view exists, and a recorded graph that has
-    /// it is refused.
+    /// Waits for the work that uses the buffer, at most [`DEFAULT_TIMEOUT`], then gives access to its elements without
+    /// a copy. No launch can use the buffer while the view exists, and replays of recorded graphs that use it are
+    /// refused.
     ///
     /// # Errors
     ///
-    /// The wait's errors.
+    /// The errors of [`Buffer::wait`].
     pub fn view(&mut self) -> Result<View<'_, T>> {
         self.view_within(DEFAULT_TIMEOUT)
     }
@@ -176,7 +175,7 @@ impl<T: Pod> Buffer<T> {
     ///
     /// As [`Buffer::view`].
     pub fn view_within(&mut self, timeout: Duration) -> Result<View<'_, T>> {
-        // See `Graph::note` for the order.
+        // `Graph::note` describes the order.
         self.handle.memory().set_viewed(true);
         fence(Ordering::SeqCst);
         let view = View { buffer: self };
@@ -188,8 +187,7 @@ impl<T: Pod> Buffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Fault`] or [`Error::Timeout`]; [`Error::NotSubmitted`] for a launch that was never
-    /// submitted.
+    /// [`Error::Fault`], [`Error::Timeout`], or [`Error::NotSubmitted`] if a launch has not been submitted.
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         self.handle.heap().wait_for(self.handle.uses(), timeout)
     }
@@ -215,7 +213,7 @@ impl<T: Pod> fmt::Debug for Buffer<T> {
     }
 }
 
-/// Elements `start..start + len` of a buffer, to be read. See [`Buffer::slice`].
+/// Elements `start..start + len` of a buffer, for reading. See [`Buffer::slice`].
 #[derive(Clone, Copy, Debug)]
 pub struct Slice<'a, T: Pod> {
     buffer: &'a Buffer<T>,
@@ -223,7 +221,7 @@ pub struct Slice<'a, T: Pod> {
     len: usize,
 }
 
-/// Elements `start..start + len` of a buffer, to be written. See [`Buffer::slice_mut`].
+/// Elements `start..start + len` of a buffer, for writing. See [`Buffer::slice_mut`].
 #[derive(Debug)]
 pub struct SliceMut<'a, T: Pod> {
     buffer: &'a mut Buffer<T>,
@@ -231,7 +229,7 @@ pub struct SliceMut<'a, T: Pod> {
     len: usize,
 }
 
-/// A copy of all elements to `target` would need as many.
+/// Checks that a slice has the length of the elements to copy.
 fn check_len(given: usize, len: usize) -> Result<()> {
     if given == len {
         return Ok(());
@@ -259,7 +257,7 @@ impl<'a, T: Pod> Slice<'a, T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] when the lengths differ; the wait's errors.
+    /// [`Error::Range`] if the lengths differ; the errors of [`Buffer::wait`].
     pub fn copy_to_slice(&self, target: &mut [T]) -> Result<()> {
         check_len(target.len(), self.len)?;
         self.buffer.wait(DEFAULT_TIMEOUT)?;
@@ -267,8 +265,8 @@ impl<'a, T: Pod> Slice<'a, T> {
         if heap.read_out(purpose, self.gpu_va(), bytemuck::cast_slice_mut(target)) {
             return Ok(());
         }
-        // SAFETY: `start + len` elements lie inside the buffer, which `self` borrows; `target` is as long
-        // and ordinary memory, which the driver never maps; any bits are a value of a `Pod`.
+        // SAFETY: `start + len` elements are inside the buffer, which `self` borrows. `target` has the same length and
+        // is ordinary memory, which the driver never maps. Any bit pattern is a valid `Pod` value.
         unsafe {
             let source = self.buffer.handle.cpu().add(self.start * size_of::<T>());
             volatile::load(source, bytemuck::cast_slice_mut(target));
@@ -280,7 +278,7 @@ impl<'a, T: Pod> Slice<'a, T> {
     ///
     /// # Errors
     ///
-    /// The wait's errors.
+    /// The errors of [`Buffer::wait`].
     pub fn to_vec(&self) -> Result<Vec<T>> {
         let mut elements = vec![T::zeroed(); self.len];
         self.copy_to_slice(&mut elements)?;
@@ -297,7 +295,7 @@ impl<'a, T: Pod> Slice<'a, T> {
 }
 
 impl<T: Pod> SliceMut<'_, T> {
-    /// The same elements, to be read.
+    /// The same elements, for reading.
     pub fn as_slice(&self) -> Slice<'_, T> {
         Slice { buffer: self.buffer, start: self.start, len: self.len }
     }
@@ -306,7 +304,7 @@ impl<T: Pod> SliceMut<'_, T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] when the lengths differ; the wait's errors.
+    /// [`Error::Range`] if the lengths differ; the errors of [`Buffer::wait`].
     pub fn copy_from_slice(&mut self, source: &[T]) -> Result<()> {
         check_len(source.len(), self.len)?;
         self.buffer.wait(DEFAULT_TIMEOUT)?;
@@ -332,8 +330,8 @@ impl<'a, T: Pod> From<&'a mut Buffer<T>> for SliceMut<'a, T> {
     }
 }
 
-/// The elements of a buffer in place. Exists only while the GPU has no work that uses the buffer, and
-/// keeps new launches and replays of recorded graphs from getting it.
+/// The elements of a buffer in place. Exists only while the GPU has no work that uses the buffer, and excludes new
+/// launches and replays of recorded graphs that use it.
 #[derive(Debug)]
 pub struct View<'a, T: Pod> {
     buffer: &'a mut Buffer<T>,
@@ -343,9 +341,9 @@ impl<T: Pod> Deref for View<'_, T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the memory holds `len` elements, is aligned to 256 bytes and lives as long as the
-        // buffer; every submission that uses it has ended, and none can begin while the buffer is
-        // borrowed exclusively; any bits are a value of a `Pod`.
+        // SAFETY: the memory holds `len` elements, is aligned to 256 bytes and lives as long as the buffer. Every
+        // submission that uses it has ended, and none can begin while the buffer is borrowed exclusively. Any bit
+        // pattern is a valid `Pod` value.
         unsafe { core::slice::from_raw_parts(self.buffer.handle.cpu().cast::<T>(), self.buffer.len) }
     }
 }

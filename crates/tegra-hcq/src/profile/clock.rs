@@ -1,8 +1,8 @@
-//! One clock for CPU and GPU.
+//! A common clock for CPU and GPU.
 //!
-//! CPU times come from a clock that never jumps, told as nanoseconds since the UNIX epoch by one reading of the
-//! system's clock at first use. GPU times are brought to it by two pairs of readings, one before and one after the
-//! work: two crystals drift apart by up to some hundred parts per million.
+//! CPU times come from a monotonic clock, converted to nanoseconds since the UNIX epoch by one reading of the system's
+//! clock at first use. GPU times are converted with two pairs of readings, one before and one after the work, because
+//! two crystals drift apart by up to some hundred parts per million.
 
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -10,14 +10,15 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use crate::error::Result;
 use crate::shared::Shared;
 
-/// Nanoseconds since the UNIX epoch at some moment, and that moment.
+/// Nanoseconds since the UNIX epoch at an instant, and that instant.
 static ANCHOR: OnceLock<(u64, Instant)> = OnceLock::new();
-/// Largest difference of the clocks' speeds that is believed: beyond it, the pairs' own error is what was measured.
+/// Largest plausible relative difference of the clock rates. A larger result measures the error of the pairs, not the
+/// drift.
 const MAX_DRIFT: f64 = 300e-6;
-/// Readings of the system's clock from which the tightest is taken.
+/// Number of readings of the system's clock; the tightest one is used.
 const READINGS: usize = 5;
 
-/// Nanoseconds since the epoch, without a jump.
+/// Nanoseconds since the UNIX epoch, monotonic.
 pub(crate) fn now() -> u64 {
     let (epoch, moment) = ANCHOR.get_or_init(|| (since_epoch(SystemTime::now()), Instant::now()));
     epoch + nanos(moment.elapsed().as_nanos())
@@ -32,7 +33,7 @@ fn nanos(value: u128) -> u64 {
     u64::try_from(value).unwrap_or(u64::MAX)
 }
 
-/// The same moment by both clocks, in nanoseconds.
+/// The same instant by both clocks, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pair {
     pub(crate) gpu: u64,
@@ -42,7 +43,7 @@ pub(crate) struct Pair {
 /// Reads both clocks.
 pub(crate) fn pair(device: &Shared) -> Result<Pair> {
     let (gpu, system) = device.driver().clock_pair()?;
-    // How far the system's clock is ahead of `now`, by the reading that was disturbed least.
+    // Offset of the system's clock from `now`, from the reading with the smallest delay.
     let reading = |_| {
         let before = now();
         let system = since_epoch(SystemTime::now());
@@ -53,16 +54,16 @@ pub(crate) fn pair(device: &Shared) -> Result<Pair> {
     Ok(Pair { gpu, cpu: since_epoch(system).saturating_add_signed(-ahead) })
 }
 
-/// Tells GPU times as CPU times.
+/// Converts GPU times to CPU times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Conversion {
     middle: Pair,
-    /// CPU nanoseconds per GPU nanosecond, less one.
+    /// CPU nanoseconds per GPU nanosecond, minus one.
     drift: f64,
 }
 
 impl Conversion {
-    /// From pairs that enclose the times to convert.
+    /// Creates a converter from pairs that enclose the times to convert.
     pub(crate) fn new(first: Pair, last: Pair) -> Self {
         let gpu = last.gpu.saturating_sub(first.gpu);
         let cpu = last.cpu.saturating_sub(first.cpu);
@@ -71,10 +72,10 @@ impl Conversion {
         Self { middle, drift: drift.clamp(-MAX_DRIFT, MAX_DRIFT) }
     }
 
-    /// The CPU time of a GPU time. Never turns the order of two times around.
+    /// The CPU time of a GPU time. Preserves the order of times.
     pub(crate) fn to_cpu(self, gpu: u64) -> u64 {
         let since = gpu.cast_signed().wrapping_sub(self.middle.gpu.cast_signed());
-        // CAST: the correction is a small part of a time span that a process lives through.
+        // CAST: the correction is a small fraction of a time span within the life of a process.
         let correction = (since as f64 * self.drift).round() as i64;
         self.middle.cpu.saturating_add_signed(since.saturating_add(correction))
     }
@@ -88,7 +89,7 @@ mod tests {
 
     #[test]
     fn drift_is_corrected_and_noise_is_not() {
-        // A GPU clock that is 100 ppm fast, over ten seconds.
+        // A GPU clock that runs 100 ppm fast, over ten seconds.
         let conversion = Conversion::new(
             Pair { gpu: 1_000_000_000, cpu: 500_000_000_000 },
             Pair { gpu: 11_001_000_000, cpu: 510_000_000_000 },
@@ -96,7 +97,7 @@ mod tests {
         assert_eq!(conversion.to_cpu(1_000_000_000), 500_000_000_000);
         assert_eq!(conversion.to_cpu(11_001_000_000), 510_000_000_000);
         assert_eq!(conversion.to_cpu(6_000_500_000), 505_000_000_000);
-        // Twenty microseconds apart with an error of ten: a length stays what the GPU measured.
+        // Two pairs twenty microseconds apart with an error of ten: lengths stay as the GPU measured them.
         let noisy = Conversion::new(Pair { gpu: 0, cpu: 1000 }, Pair { gpu: 20_000, cpu: 31_000 });
         let length = noisy.to_cpu(15_000) - noisy.to_cpu(5_000);
         assert!(length.abs_diff(10_000) <= 3, "{length}");

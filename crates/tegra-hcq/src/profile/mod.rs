@@ -1,8 +1,8 @@
-//! Profiles: what the GPU ran and when, by its own clock, told in the system's time.
+//! Profiles: GPU timestamps per operation, converted to system time.
 //!
-//! While a queue profiles, each of its launches, copies, fills and graph replays stands between two releases of
-//! the host engine that write the GPU's time to memory (`queue/profile.rs`). Here the times are put on one clock
-//! with the CPU's and presented.
+//! With profiling on, the queue brackets each launch, copy, fill and graph replay with two releases of the host engine
+//! that write the GPU's time to memory (`queue/profile.rs`). This module converts these times to the CPU's clock and
+//! presents them.
 
 use core::fmt;
 use std::time::Duration;
@@ -14,7 +14,7 @@ mod table;
 #[cfg(feature = "reports")]
 mod trace;
 
-/// What a queue was asked to do.
+/// An operation of a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Work {
@@ -22,22 +22,22 @@ pub enum Work {
     Launch {
         /// Name of the kernel.
         kernel: String,
-        /// Blocks of the grid.
+        /// Grid in blocks.
         grid: Dim3,
-        /// Threads of a block.
+        /// Block in threads.
         block: Dim3,
     },
     /// A copy by the copy engine.
     Copy {
-        /// How much.
+        /// Number of bytes.
         bytes: u64,
     },
     /// A fill by the copy engine.
     Fill {
-        /// How much.
+        /// Number of bytes.
         bytes: u64,
     },
-    /// A replay of a graph, as a whole.
+    /// A replay of a whole graph.
     Graph {
         /// Number of its steps.
         steps: usize,
@@ -45,7 +45,7 @@ pub enum Work {
 }
 
 impl Work {
-    /// What work of the same kind has in common: the kernel's name, `copy`, `fill`, `graph of 3 steps`.
+    /// Name that operations of the same kind share: the kernel's name, `copy`, `fill`, `graph of 3 steps`.
     pub fn name(&self) -> String {
         match self {
             Self::Launch { kernel, .. } => kernel.clone(),
@@ -68,84 +68,84 @@ impl fmt::Display for Work {
     }
 }
 
-/// One piece of work that the GPU has finished. All times are nanoseconds since the UNIX epoch; those of the
-/// GPU are exact among each other, and against the CPU's to a few microseconds.
+/// An operation that the GPU has finished. All times are nanoseconds since the UNIX epoch. GPU times are exact relative
+/// to each other, and accurate to a few microseconds relative to CPU times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Span {
-    /// What was done.
+    /// The operation.
     pub work: Work,
     /// Number of the queue, from 0 up to [`MAX_QUEUES`](crate::MAX_QUEUES).
     pub queue: usize,
-    /// When the CPU made the call.
+    /// CPU time of the call.
     pub called: u64,
-    /// When the call had encoded the work.
+    /// CPU time at which the call had encoded the operation.
     pub encoded: u64,
-    /// When the CPU was about to ring the doorbell.
+    /// CPU time just before the doorbell.
     pub submitted: u64,
-    /// When the GPU began: everything before had ended.
+    /// GPU time at the start, after all earlier work had ended.
     pub start: u64,
-    /// When the GPU had finished.
+    /// GPU time at the end.
     pub end: u64,
 }
 
 impl Span {
-    /// How long the GPU took.
+    /// Duration on the GPU.
     pub fn gpu_time(&self) -> Duration {
         Duration::from_nanos(self.end.saturating_sub(self.start))
     }
 }
 
-/// One piece of work that was recorded and never finished: its queue has faulted or was recovered before. Times
-/// as in [`Span`].
+/// An operation that was recorded but never finished, because its queue faulted or was recovered before. Times as in
+/// [`Span`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unfinished {
-    /// What was to be done.
+    /// The operation.
     pub work: Work,
     /// Number of the queue.
     pub queue: usize,
-    /// When the CPU made the call.
+    /// CPU time of the call.
     pub called: u64,
-    /// When the CPU was about to ring the doorbell; `None` if it never did.
+    /// CPU time just before the doorbell; `None` if it was never rung.
     pub submitted: Option<u64>,
 }
 
-/// What a queue has run while it was profiled; see [`Queue::take_profile`](crate::Queue::take_profile).
+/// Operations that a queue ran while profiling was on; see [`Queue::take_profile`](crate::Queue::take_profile).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Profile {
-    /// Finished work, in the order of the calls.
+    /// Finished operations, in the order of the calls.
     pub spans: Vec<Span>,
-    /// Work that a fault or a recovery has cut off.
+    /// Operations that a fault or a recovery cut off.
     pub unfinished: Vec<Unfinished>,
 }
 
 impl Profile {
-    /// Adds what another queue has run, or what this one has run later. All profiles of a process have the same
-    /// clock.
+    /// Appends the profile of another queue, or a later profile of the same queue. All profiles of a process use the
+    /// same clock.
     pub fn merge(&mut self, other: Self) {
         self.spans.extend(other.spans);
         self.unfinished.extend(other.unfinished);
     }
 
-    /// Whether nothing was recorded.
+    /// Whether the profile contains no operations.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty() && self.unfinished.is_empty()
     }
 
-    /// GPU times by name as a text table, the longest total first: number of calls, total, mean, shortest, median,
-    /// 99th percentile, longest, and the share of the total over all names.
+    /// GPU times by name as a text table, sorted by total in descending order: number of calls, total, mean, minimum,
+    /// median, 99th percentile, maximum, and the share of the total over all names.
     pub fn table(&self) -> String {
         table::render(&self.spans, self.unfinished.len())
     }
 
-    /// Writes a file in the trace event format, for <https://ui.perfetto.dev> or `chrome://tracing`: for each queue
-    /// one track of CPU calls and doorbells and one of GPU work, connected by arrows.
+    /// Writes a file in the trace event format, for <https://ui.perfetto.dev> or `chrome://tracing`. Each queue has one
+    /// track of CPU calls and doorbells and one of GPU work, connected by arrows.
     ///
     /// # Errors
     ///
-    /// [`Error::File`](crate::error::Error::File) when the file cannot be written.
+    /// [`Error::File`](crate::error::Error::File) if the file cannot be written.
     #[cfg(feature = "reports")]
     pub fn write_chrome_trace(&self, path: impl AsRef<std::path::Path>) -> crate::error::Result<()> {
         let path = path.as_ref();

@@ -56,12 +56,12 @@ fn row(name: String, mut times: Vec<u64>, sum: u64) -> [String; HEADERS.len()] {
     ]
 }
 
-/// The smallest time that at least `percent` in a hundred do not exceed; `sorted` is not empty.
+/// The smallest time that at least `percent` percent of the times do not exceed; `sorted` is not empty.
 fn percentile(sorted: &[u64], percent: usize) -> u64 {
     sorted[(sorted.len() * percent).div_ceil(100).max(1) - 1]
 }
 
-/// A time with three decimals at least, in a unit that suits it.
+/// A time with at least three decimals, in a suitable unit.
 fn duration(ns: f64) -> String {
     match ns {
         ns if ns < 1e6 => format!("{:.3} us", ns / 1e3),

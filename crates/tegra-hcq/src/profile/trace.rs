@@ -1,5 +1,5 @@
-//! The trace event format of Chrome and Perfetto: a JSON object with a list of events. Times are microseconds;
-//! they count from the earliest event, so that a double holds them to the nanosecond.
+//! The trace event format of Chrome and Perfetto: a JSON object with a list of events. Times are microseconds from the
+//! earliest event, so a double represents them to the nanosecond.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Profile, Span, Work};
 
-/// What is known about a piece of work.
+/// Arguments of an operation's events.
 fn details(work: &Work) -> Value {
     match work {
         Work::Launch { kernel, grid, block } => {
@@ -18,12 +18,12 @@ fn details(work: &Work) -> Value {
     }
 }
 
-/// Track of a queue's calls on the CPU; the track of its work on the GPU follows.
+/// Track of a queue's calls on the CPU; the next track is its work on the GPU.
 fn cpu_track(queue: usize) -> usize {
     2 * queue + 1
 }
 
-/// Writes a whole trace, event by event.
+/// Writes a complete trace, event by event.
 pub(super) fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
     let called = profile.spans.iter().map(|span| span.called.min(span.start));
     let origin = called.chain(profile.unfinished.iter().map(|work| work.called)).min().unwrap_or(0);
@@ -70,7 +70,7 @@ impl<W: Write> Events<'_, W> {
         time.saturating_sub(self.origin) as f64 / 1e3
     }
 
-    /// Call, doorbell and run of one piece of work.
+    /// Writes call, doorbell and run of one operation.
     fn span(&mut self, id: usize, span: &Span) -> io::Result<()> {
         let (cpu, name) = (cpu_track(span.queue), span.work.name());
         let length = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e3;
@@ -80,7 +80,7 @@ impl<W: Write> Events<'_, W> {
         self.put("i", "doorbell", cpu, Some(span.submitted), json!({ "cat": "cpu", "s": "t" }))?;
         let run = json!({ "cat": "gpu", "dur": length(span.start, span.end), "args": args });
         self.put("X", &name, cpu + 1, Some(span.start), run)?;
-        // The arrow leaves the call and binds to the run that encloses its end.
+        // The arrow starts at the call and binds to the run that encloses its end.
         self.put("s", "submit", cpu, Some(span.called), json!({ "cat": "flow", "id": id }))?;
         self.put("f", "submit", cpu + 1, Some(span.start), json!({ "cat": "flow", "id": id, "bp": "e" }))
     }

@@ -1,4 +1,4 @@
-//! A loaded image: its code in GPU memory, and what a launch needs of each kernel.
+//! A loaded image: its code in GPU memory, and the launch data of each kernel.
 
 use std::sync::Mutex;
 
@@ -12,7 +12,7 @@ use crate::grid::Dim3;
 use crate::heap::Handle;
 use crate::occupancy;
 
-/// One kernel, prepared.
+/// One kernel, ready for launches.
 #[derive(Debug)]
 pub(crate) struct KernelCode {
     pub(crate) name: String,
@@ -26,13 +26,13 @@ pub(crate) struct KernelCode {
     pub(crate) static_shared: u32,
     pub(crate) registers: u32,
     pub(crate) barriers: u32,
-    /// Stack frames that are known to be needed, in bytes.
+    /// Known size of the stack frames, in bytes.
     pub(crate) frame_bytes: u32,
     /// Constant bank 3: `__constant__` variables, in bytes.
     pub(crate) constant_bytes: u32,
     /// SM version that the code was compiled for, major and minor.
     pub(crate) sm_version: (u32, u32),
-    /// Row of the chip that the code was compiled for; `None` if the chip table does not contain it.
+    /// Chip table row of the SM version that the code was compiled for; `None` if the table does not contain it.
     pub(crate) target: Option<&'static Chip>,
     /// Limits of an SM of that chip for the kernel.
     pub(crate) limits: Option<occupancy::Limits>,
@@ -40,11 +40,11 @@ pub(crate) struct KernelCode {
     sm_count: u32,
     pub(super) max_threads: u32,
     required_block: Option<[u32; 3]>,
-    /// Blocks of the clusters that the launch would have to form.
+    /// Size in blocks of the clusters that the kernel requires.
     cluster: Option<[u32; 3]>,
 }
 
-/// Where a parameter goes.
+/// Location of a parameter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ParamSlot {
     /// Offset in constant bank 0, in bytes.
@@ -53,7 +53,7 @@ pub(crate) struct ParamSlot {
     pub(crate) size: usize,
 }
 
-/// A loaded image. Lives as long as a program, a kernel or a recorded graph refers to it; its memory, until
+/// A loaded image. Lives as long as a program, a kernel or a recorded graph refers to it; its memory lives until
 /// pending launches have ended.
 #[derive(Debug)]
 pub(crate) struct ProgramCode {
@@ -133,7 +133,7 @@ impl KernelCode {
         Ok(code)
     }
 
-    /// Refuses a block that the kernel was not compiled for.
+    /// Refuses a block size that the kernel was not compiled for.
     pub(crate) fn check_block(&self, block: Dim3) -> Result<()> {
         check_block(block)?;
         if let Some(required) = self.required_block
@@ -163,7 +163,7 @@ impl KernelCode {
         Ok(Shape { grid, block, shared, empty_sm_slots })
     }
 
-    /// Shared memory for a launch of blocks of `threads` threads with `dynamic_bytes` of its own.
+    /// Shared memory for a launch with blocks of `threads` threads and `dynamic_bytes` of dynamic shared memory.
     fn shared_memory(&self, threads: u32, dynamic_bytes: u32) -> Result<(SharedMemory, u32)> {
         let shared = &self.qmd.chip().shared;
         let own = shared.own(self.static_shared).next_multiple_of(16).saturating_add(dynamic_bytes);
@@ -208,12 +208,12 @@ fn check_extents(what: &'static str, size: Dim3, limits: [u32; 3]) -> Result<()>
     Ok(())
 }
 
-/// Number of threads or blocks. Cannot overflow for sizes that passed the limits of a block.
+/// Number of threads or blocks. Cannot overflow for sizes within the limits of a block.
 fn product([x, y, z]: [u32; 3]) -> u32 {
     x.saturating_mul(y).saturating_mul(z)
 }
 
-/// Largest number of threads of a block whose registers fit an SM.
+/// Largest number of threads per block whose registers fit an SM.
 fn threads_for_registers(sm: &Sm, registers: u32) -> u32 {
     (sm.warps_for_registers(registers) * WARP).min(MAX_BLOCK_THREADS)
 }

@@ -1,8 +1,8 @@
 //! Programs: compiled kernels in GPU memory, ready to launch.
 //!
-//! Loading a cubin copies its image into one allocation and prepares for each kernel what does not change from launch
-//! to launch: a template of the launch descriptor (QMD) and of constant bank 0. Bank 0 begins with words that
-//! NVIDIA's compiler expects of the driver (block and grid size, window addresses, stack pointer); the parameters
+//! Loading a cubin copies its image into one allocation. For each kernel it prepares the data that does not change
+//! between launches: a template of the launch descriptor (QMD) and of constant bank 0. Bank 0 begins with words that
+//! NVIDIA's compiler expects from the driver (block and grid size, window addresses, stack pointer); the parameters
 //! follow. See `descriptor`.
 
 use core::fmt;
@@ -37,18 +37,19 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// When it is not a cubin, is for another architecture, uses what cannot be loaded, or when there
-    /// is no memory.
+    /// Returns an error if the file is not a cubin, is for another architecture or uses an unsupported feature, or if
+    /// there is not enough memory.
     pub fn load(device: &Device, cubin: &[u8]) -> Result<Self> {
         Self::load_on(device.shared(), cubin)
     }
 
-    /// Loads the first of several cubins that runs on the device: one kernel file, compiled for several
+    /// Loads the first of several cubins that the device can run, for example one kernel file compiled for several
     /// architectures.
     ///
     /// # Errors
     ///
-    /// As [`Program::load`] with the last of them, when none runs there; [`Error::Range`] without cubins.
+    /// The error of [`Program::load`] for the last cubin if the device can run none of them. [`Error::Range`] if no
+    /// cubin is given.
     pub fn load_fitting(device: &Device, cubins: &[&[u8]]) -> Result<Self> {
         Self::load_fitting_on(device.shared(), cubins)
     }
@@ -70,7 +71,7 @@ impl Program {
         let properties = shared.driver().properties();
         cubin.check_arch(properties.sm_version.0 * 10 + properties.sm_version.1)?;
 
-        // The image already counts the bytes that the instruction prefetcher reads behind the code.
+        // The size of the image includes the bytes that the instruction prefetcher reads after the code.
         let memory = shared.allocate(cubin.image_bytes(), MemoryUse::Device, Content::Program)?;
         let bytes = cubin.image_at(memory.gpu_va())?;
         // SAFETY: the allocation is at least as long as the image, aligned and owned by this function.
@@ -106,11 +107,11 @@ impl Program {
         self.code.kernels.iter().map(|kernel| kernel.name.as_str())
     }
 
-    /// The kernel called `name`.
+    /// The kernel named `name`.
     ///
     /// # Errors
     ///
-    /// When there is none; the error lists those there are.
+    /// Returns an error if there is no such kernel; the error lists the existing ones.
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         let index = self.code.kernels.iter().position(|kernel| kernel.name == name).ok_or_else(|| {
             let available = self.kernel_names().map(str::to_owned).collect();
@@ -126,7 +127,7 @@ impl Kernel {
         &self.program.kernels[self.index]
     }
 
-    /// Whether both kernels belong to one loaded program.
+    /// Whether both kernels belong to the same loaded program.
     pub(crate) fn same_program(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.program, &other.program)
     }
@@ -151,7 +152,7 @@ impl Kernel {
         self.code().params.iter().map(|param| param.size)
     }
 
-    /// Largest number of threads of a block with which the kernel can run.
+    /// Largest number of threads per block with which the kernel can run.
     pub fn max_threads(&self) -> u32 {
         self.code().max_threads
     }

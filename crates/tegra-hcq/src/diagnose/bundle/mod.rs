@@ -1,8 +1,8 @@
-//! Crash bundles: everything that can be told about a device, in a folder of text files.
+//! Crash bundles: the state of a device as a folder of text files.
 //!
-//! A bundle is written when the program asks for it, and, when the variable `NVGPU_CRASH_DIR` names a folder, at each
-//! fault and each time-out. It is made of what lies in memory anyway; nothing is recorded in advance. The contents of
-//! buffers are left out.
+//! A bundle is written on request of the program. If the variable `NVGPU_CRASH_DIR` names a folder, each fault and each
+//! time-out also writes one. A bundle is made from data that is in memory anyway; nothing is recorded in advance. It
+//! does not contain the contents of buffers.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::fs;
@@ -21,15 +21,15 @@ use crate::wait::{OpenChannels, QueueState, Snapshot};
 mod state;
 mod text;
 
-/// Names the folder for bundles that are written without being asked for.
+/// Environment variable with the folder for automatic bundles.
 const VARIABLE: &str = "NVGPU_CRASH_DIR";
-/// What a bundle's name begins with.
+/// Prefix of a bundle's name.
 const PREFIX: &str = "crash-";
-/// Bundles that a folder may hold before no more are added without being asked for.
+/// Largest number of bundles in a folder; a full folder gets no more automatic bundles.
 const MOST: usize = 16;
-/// Entries of each ring that a bundle shows.
+/// Number of entries of each ring in a bundle.
 const ENTRIES: u32 = 16;
-/// A wait that is shorter is a poll, whose time-out says nothing.
+/// Shortest wait whose time-out writes a bundle. A shorter wait is a poll, whose time-out is expected.
 const SHORTEST_WAIT: Duration = Duration::from_millis(10);
 
 /// Why a bundle is written.
@@ -39,18 +39,18 @@ pub(crate) enum Event<'a> {
     Request,
     /// The kernel has stopped the channels of the queue in this slot.
     Fault { slot: usize, fault: &'a Fault },
-    /// A wait for the queue in this slot has run out.
+    /// A wait for the queue in this slot has timed out.
     TimeOut { slot: usize, timeout: Duration, text: &'a str },
 }
 
-/// A queue as it stands.
+/// State of a queue.
 struct QueueView {
     snapshot: Snapshot,
-    /// What its rings hold; `None` when its channels are closed.
+    /// The submissions in its rings; `None` if its channels are closed.
     submissions: Option<Vec<Submission>>,
 }
 
-/// What the files are made of.
+/// Data for the files.
 struct Contents<'a> {
     device: &'a Arc<Shared>,
     event: Event<'a>,
@@ -60,27 +60,26 @@ struct Contents<'a> {
 }
 
 impl Device {
-    /// Writes what can be told about the device to a new folder inside `folder`, which is made if need be; returns
-    /// the new folder. For reports of trouble: the files say what happened last, what each queue was given, what
-    /// memory is mapped, what the kernel has logged and which versions were in use. The contents of buffers are left
-    /// out.
+    /// Writes the state of the device to a new folder inside `folder`, which is created if necessary; returns the new
+    /// folder. The bundle is meant for bug reports. Its files contain the last event, the submissions of each queue,
+    /// the mapped memory, the kernel log and the software versions. They do not contain the contents of buffers.
     ///
-    /// With the variable `NVGPU_CRASH_DIR` set to a folder, each fault and each time-out of a wait of at least 10 ms
-    /// does the same, at most 16 times, and its error names the new folder.
+    /// If the variable `NVGPU_CRASH_DIR` names a folder, each fault and each time-out of a wait of at least 10 ms also
+    /// writes a bundle, at most 16 in total, and its error names the new folder.
     ///
     /// # Errors
     ///
-    /// [`Error::File`] when a file cannot be written.
+    /// [`Error::File`] if a file cannot be written.
     pub fn write_bundle(&self, folder: impl AsRef<Path>) -> Result<PathBuf> {
         for queue in self.shared().heap().queues::<QueueState>() {
-            // Faults that nobody has waited for yet are told, too.
+            // Detects faults that no wait has reported yet.
             let _ = queue.check();
         }
         write(self.shared(), folder.as_ref(), Event::Request)
     }
 }
 
-/// Writes a bundle for an event if the variable asks for it. Failing is no error of the program.
+/// Writes a bundle for an event if the variable requests it. A failure is logged and otherwise ignored.
 pub(crate) fn automatic(device: &Arc<Shared>, event: Event<'_>) -> Option<PathBuf> {
     if matches!(event, Event::TimeOut { timeout, .. } if timeout < SHORTEST_WAIT) {
         return None;
@@ -101,7 +100,7 @@ pub(crate) fn automatic(device: &Arc<Shared>, event: Event<'_>) -> Option<PathBu
     }
 }
 
-/// Bundles in a folder, which need not exist.
+/// Number of bundles in a folder; the folder need not exist.
 fn count(folder: &Path) -> usize {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
     entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)).count()
@@ -139,7 +138,7 @@ fn view(device: &Shared, state: &QueueState) -> QueueView {
     QueueView { snapshot: state.snapshot(), submissions: state.channels().map(submissions) }
 }
 
-/// Makes `crash-SECONDS-PROCESS-NUMBER`, seconds since the UNIX epoch.
+/// Creates `crash-SECONDS-PROCESS-NUMBER`, with seconds since the UNIX epoch.
 fn new_folder(folder: &Path, time: SystemTime) -> Result<PathBuf> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let failed = |path: &Path, source: io::Error| Error::File { path: path.to_owned(), source };

@@ -16,12 +16,12 @@ fn pretty(value: &Value) -> String {
     format!("{value:#}\n")
 }
 
-/// First line of a file of the system, if there is one.
+/// First line of a system file, if it exists.
 fn first_line(path: &str) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.lines().next()?.to_owned())
 }
 
-/// What software and hardware this is.
+/// Versions of software and hardware.
 pub(super) fn versions(contents: &Contents<'_>) -> String {
     let properties = contents.device.properties();
     let program = std::env::current_exe().ok();
@@ -72,7 +72,7 @@ pub(super) fn versions(contents: &Contents<'_>) -> String {
     }))
 }
 
-/// Where everything stands.
+/// State of the device and its queues.
 pub(super) fn state(contents: &Contents<'_>) -> String {
     let device = contents.device;
     let (event, slot) = match contents.event {
@@ -104,7 +104,7 @@ pub(super) fn state(contents: &Contents<'_>) -> String {
 
 fn queue(contents: &Contents<'_>, queue: &super::QueueView) -> Value {
     let state = &queue.snapshot;
-    // A fault that is being explained is not noted at its queue yet.
+    // A fault that is being explained is not recorded at its queue yet.
     let now = matches!(contents.event, Event::Fault { slot, .. } if slot == state.slot);
     let health = match state.health {
         _ if now => "faulted",

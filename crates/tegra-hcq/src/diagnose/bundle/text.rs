@@ -1,4 +1,4 @@
-//! The text files of a bundle. Each begins with what it is.
+//! The text files of a bundle. Each begins with a description of its contents.
 
 use core::fmt::Write as _;
 use std::time::UNIX_EPOCH;
@@ -6,7 +6,7 @@ use std::time::UNIX_EPOCH;
 use super::{Contents, ENTRIES, Event};
 use crate::fault::{Fault, Submission};
 
-/// What happened, and every fault that the queues remember.
+/// The event, and every fault that the queues have recorded.
 pub(super) fn fault(contents: &Contents<'_>) -> String {
     let mut text = "What happened, first in one sentence, then field by field.\n\n".to_owned();
     let seconds = contents.time.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
@@ -58,7 +58,7 @@ fn fields(text: &mut String, fault: &Fault) {
     field("access", fault.access.as_ref().map(|(_, access)| access.clone()));
     field("pc", fault.pc.map(|pc| format!("{pc:#x}")));
     field("kernel", fault.location.as_ref().map(|location| location.kernel.clone()));
-    // Without a program counter the kernel is the one launched last, and the offset its start.
+    // Without a program counter the kernel is the most recently launched one, and the offset is its start.
     let offset = fault.pc.and(fault.location.as_ref()).map(|location| format!("{:#x}", location.offset));
     field("offset", offset);
     field("grid", fault.grid.map(|(grid, _)| grid.to_string()));
@@ -97,7 +97,7 @@ pub(super) fn submissions(contents: &Contents<'_>) -> String {
             }
         }
     }
-    // What a recovery has closed is remembered by its fault.
+    // Submissions of channels closed by a recovery are kept in the fault.
     for queue in contents.queues.iter().filter(|queue| queue.submissions.is_none()) {
         for (_, _, fault) in &queue.snapshot.lost {
             let _ = writeln!(text, "\n== queue {}, at the fault: {fault}", queue.snapshot.slot);
@@ -109,7 +109,7 @@ pub(super) fn submissions(contents: &Contents<'_>) -> String {
     text
 }
 
-/// Launch descriptors that the commands lead to.
+/// Launch descriptors that the commands start.
 pub(super) fn launches(contents: &Contents<'_>) -> String {
     let mut text =
         "The launch descriptors (QMD) that the commands of submissions.txt start, chained ones included, \
@@ -130,7 +130,7 @@ pub(super) fn launches(contents: &Contents<'_>) -> String {
     text
 }
 
-/// Memory that the GPU sees.
+/// Memory mapped for the GPU.
 pub(super) fn mappings(contents: &Contents<'_>) -> String {
     let device = contents.device;
     let mut text = "All memory of the device that somebody holds, by GPU address: first and last byte, length in \
@@ -155,7 +155,7 @@ pub(super) fn mappings(contents: &Contents<'_>) -> String {
     text
 }
 
-/// What the kernel has logged.
+/// Lines of the kernel log.
 pub(super) fn kernel_log(contents: &Contents<'_>) -> String {
     let head = "# The kernel log's lines about the GPU since the device was opened, the last 2000 at most.\n";
     match &contents.log {
