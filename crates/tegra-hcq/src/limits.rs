@@ -7,7 +7,8 @@ use std::time::Duration;
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Largest number of queues that a device has open at a time. A queue takes two channels, so a driver with fewer
-/// channels refuses a queue earlier (an Orin has 512 channels for all programs).
+/// channels refuses a queue earlier (an Orin has 512 channels for all programs). `docs/memory.md` lists the memory
+/// that a queue takes.
 pub const MAX_QUEUES: usize = 240;
 
 /// Number of timeline reads before the first clock read.

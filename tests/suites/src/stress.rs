@@ -194,7 +194,7 @@ fn many_queues(context: &Context) -> Check {
     let before = device.memory_usage().reserved;
     let mut queues = (0..QUEUES).map(|_| device.queue()).collect::<Result<Vec<_>, _>>()?;
     let each = (device.memory_usage().reserved - before) / QUEUES as u64;
-    println!("{QUEUES} queues, {each} bytes of memory each");
+    context.note(format!("{QUEUES} queues, {each} bytes of memory each"));
     let sums: Vec<_> = (0..QUEUES).map(|_| device.alloc_zeroed::<f32>(32)).collect::<Result<_, _>>()?;
     // All queues use one buffer as well: the last to end decides when it is free.
     let shared = device.alloc_zeroed::<f32>(32)?;

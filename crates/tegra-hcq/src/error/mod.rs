@@ -55,7 +55,7 @@ pub enum Error {
 
     /// There is not enough memory, even after idle memory was returned to the driver.
     #[error(
-        "cannot allocate {wanted} bytes: buffers of this device use {in_use} bytes{}; free buffers that are \
+        "cannot allocate {wanted} bytes of memory: buffers of this device use {in_use} bytes{}; free buffers that are \
          not needed, or close other programs", free_text(*free)
     )]
     OutOfMemory {
