@@ -32,7 +32,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] if the size overflows, [`Error::OutOfMemory`] if there is not enough memory.
+    /// [`Error::Range`](crate::Error::Range) if the size overflows,
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if there is not enough memory.
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
         self.alloc_for(len, MemoryUse::Device)
     }

@@ -25,7 +25,8 @@ pub struct FenceFuture {
 }
 
 impl Fence {
-    /// A future that resolves at the end of the submission, or to [`Error::Timeout`] after `timeout` from its first
+    /// A future that resolves at the end of the submission, or to [`Error::Timeout`](crate::Error::Timeout) after
+    /// `timeout` from its first
     /// poll. It works with any executor.
     pub fn within(self, timeout: Duration) -> FenceFuture {
         FenceFuture { fence: self, timeout, waiting: None }

@@ -112,7 +112,8 @@ impl<T: Pod> Variable<T> {
     ///
     /// # Errors
     ///
-    /// The errors of the wait: [`Error::Fault`], [`Error::Timeout`] or [`Error::NotSubmitted`].
+    /// The errors of the wait: [`Error::Fault`](crate::Error::Fault), [`Error::Timeout`](crate::Error::Timeout) or
+    /// [`Error::NotSubmitted`](crate::Error::NotSubmitted).
     pub fn get(&self) -> Result<Vec<T>> {
         let mut elements = vec![T::zeroed(); self.len];
         self.wait()?;

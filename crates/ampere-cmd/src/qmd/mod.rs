@@ -2,7 +2,7 @@
 //! and 3.0 have 256 bytes, version 4.0 (Hopper) has 384. Ampere drivers use 3.0.
 //!
 //! A QMD is aligned to 256 bytes and lies below 2^40, because launches and chains carry its address shifted right by 8
-//! in 32 bits ([`pointer`]). The fields named `HW_ONLY_*` belong to the hardware, so the descriptor must not change
+//! in 32 bits ([`pointer()`]). The fields named `HW_ONLY_*` belong to the hardware, so the descriptor must not change
 //! until its grid has finished.
 //!
 //! [`Qmd`] holds the words. The modules [`v3_0`] and so on define one constant per field:

@@ -51,7 +51,7 @@ pub const fn pointer(va: u64) -> Result<u32, FieldError> {
     Ok(units as u32)
 }
 
-/// The address of the descriptor that [`pointer`] has made `pointer` of.
+/// The address of the descriptor that [`pointer()`] has made `pointer` of.
 #[must_use]
 #[inline]
 pub const fn pointed_va(pointer: u32) -> u64 {

@@ -93,7 +93,7 @@ impl<T: Pod> Buffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] if the range ends after the end of the buffer.
+    /// [`Error::Range`](crate::Error::Range) if the range ends after the end of the buffer.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Slice<'_, T>> {
         let (start, len) = self.resolve(&range)?;
         Ok(Slice { buffer: self, start, len })
@@ -135,7 +135,7 @@ impl<T: Pod> Buffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] if the lengths differ; the errors of [`Buffer::wait`].
+    /// [`Error::Range`](crate::Error::Range) if the lengths differ; the errors of [`Buffer::wait`].
     pub fn copy_from_slice(&mut self, source: &[T]) -> Result<()> {
         self.slice_mut(..)?.copy_from_slice(source)
     }
@@ -144,7 +144,7 @@ impl<T: Pod> Buffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] if the lengths differ; the errors of [`Buffer::wait`].
+    /// [`Error::Range`](crate::Error::Range) if the lengths differ; the errors of [`Buffer::wait`].
     pub fn copy_to_slice(&self, target: &mut [T]) -> Result<()> {
         self.slice(..)?.copy_to_slice(target)
     }
@@ -187,7 +187,8 @@ impl<T: Pod> Buffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Fault`], [`Error::Timeout`], or [`Error::NotSubmitted`] if a launch has not been submitted.
+    /// [`Error::Fault`](crate::Error::Fault), [`Error::Timeout`](crate::Error::Timeout), or
+    /// [`Error::NotSubmitted`](crate::Error::NotSubmitted) if a launch has not been submitted.
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         self.handle.heap().wait_for(self.handle.uses(), timeout)
     }
@@ -257,7 +258,7 @@ impl<'a, T: Pod> Slice<'a, T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] if the lengths differ; the errors of [`Buffer::wait`].
+    /// [`Error::Range`](crate::Error::Range) if the lengths differ; the errors of [`Buffer::wait`].
     pub fn copy_to_slice(&self, target: &mut [T]) -> Result<()> {
         check_len(target.len(), self.len)?;
         self.buffer.wait(DEFAULT_TIMEOUT)?;
@@ -304,7 +305,7 @@ impl<T: Pod> SliceMut<'_, T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] if the lengths differ; the errors of [`Buffer::wait`].
+    /// [`Error::Range`](crate::Error::Range) if the lengths differ; the errors of [`Buffer::wait`].
     pub fn copy_from_slice(&mut self, source: &[T]) -> Result<()> {
         check_len(source.len(), self.len)?;
         self.buffer.wait(DEFAULT_TIMEOUT)?;

@@ -48,7 +48,8 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// The error of [`Program::load`] for the last cubin if the device can run none of them. [`Error::Range`] if no
+    /// The error of [`Program::load`] for the last cubin if the device can run none of them.
+    /// [`Error::Range`](crate::Error::Range) if no
     /// cubin is given.
     pub fn load_fitting(device: &Device, cubins: &[&[u8]]) -> Result<Self> {
         Self::load_fitting_on(device.shared(), cubins)
