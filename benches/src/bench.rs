@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_taken_in_turns() {
+    fn samples_alternate() {
         let log = Rc::default();
         let mut turns = Turns::new(Some(Ok(sampler(&log, 'B', 0))), Duration::ZERO);
         let (mut ours, mut samples) = (sampler(&log, 'A', 0), Samples::default());
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn our_failure_ends_the_case() {
+    fn a_failure_of_this_library_ends_the_case() {
         let log = Rc::default();
         let mut turns = Turns::new(None, Duration::ZERO);
         assert!(turns.next(&mut *sampler(&log, 'A', 1), None).is_err());
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_happens_would_be_late() {
+    fn a_condition_that_never_holds_times_out() {
         let mut looks = 0;
         spin_until("the tenth look", || {
             looks += 1;

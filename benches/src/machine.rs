@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_tells_something() {
+    fn this_machine_has_known_facts() {
         let machine = Machine::here();
         assert!(machine.cpus >= 1 && !machine.architecture.is_empty());
         assert!(machine.memory.unwrap() >= machine.available.unwrap());
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_is_left_open() {
+    fn missing_facts_are_none() {
         let machine = Machine::under(Path::new("/no/such/root"));
         assert_eq!((machine.model, machine.memory, machine.governor), (None, None, None));
     }

@@ -57,8 +57,8 @@ impl Default for Samples {
 }
 
 impl Samples {
-    /// Adds a sample of `elapsed` for `parts` equal pieces of work: what one of them took is recorded.
-    /// No time is recorded as a picosecond, more than 1000 s as 1000 s.
+    /// Adds a sample of `elapsed` for `parts` equal pieces of work; the time of one piece is recorded. Times
+    /// are clamped to 1 ps and 1000 s.
     pub fn add(&mut self, elapsed: Duration, parts: u64) {
         let picoseconds = elapsed.as_nanos().saturating_mul(1000) / u128::from(parts.max(1));
         let picoseconds = u64::try_from(picoseconds).unwrap_or(LONGEST);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_recorded_is_recorded_as_the_bound() {
+    fn times_out_of_range_are_clamped() {
         let mut samples = Samples::default();
         samples.add(Duration::ZERO, 1);
         samples.add(Duration::MAX, 0);

@@ -138,21 +138,21 @@ impl Bench {
     /// The outcome of the program's channel, as a word and as the log line that reports it.
     fn outcome(&self, id: u32, put: u32) -> (&'static str, String) {
         let start = Instant::now();
-        let told = |text: &str| self.orin.kernel_log().into_iter().find(|line| line.contains(text));
+        let logged = |text: &str| self.orin.kernel_log().into_iter().find(|line| line.contains(text));
         loop {
             let status = self.orin.channel_status(id);
             match status.as_ref().map(|status| &status.activity) {
                 None => {
-                    let line = told("orin-sim: channel").expect("the log tells why the channel has ended");
+                    let line = logged("orin-sim: channel").expect("the log states why the channel ended");
                     return ("ended", line);
                 }
                 Some(Activity::Faulted) => {
-                    if let Some(line) = told("stays halted") {
+                    if let Some(line) = logged("stays halted") {
                         return ("halted", line);
                     }
                 }
                 Some(Activity::WaitingForSemaphore { .. }) => {
-                    if let Some(line) = told("deadlock") {
+                    if let Some(line) = logged("deadlock") {
                         return ("waits", line);
                     }
                 }
@@ -315,7 +315,7 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
     let orin = bench.orin.clone();
     drop(bench);
     orin.exit();
-    assert_eq!(orin.live(), LiveCounts::default(), "something is left behind");
+    assert_eq!(orin.live(), LiveCounts::default(), "objects leaked");
     let mut hasher = DefaultHasher::new();
     // Words without digits, because numbers differ between runs.
     let text = line.split_once("orin-sim: ").map_or("", |(_, text)| text);

@@ -34,14 +34,14 @@ fn number(value: &Value) -> u64 {
 /// A descriptor is the sum of its fields and its undefined bits.
 fn adds_up<V: Version>(object: &Value) {
     let mut qmd = Qmd::<V>::new();
-    for told in object["fields"].as_array().expect("fields") {
-        let element = told["element"].as_u64().unwrap_or(0) as u32;
-        let field = Qmd::<V>::field(told["name"].as_str().expect("a name"), element).expect("a field");
-        qmd.set(field, number(&told["value"])).expect("it came from there");
+    for entry in object["fields"].as_array().expect("fields") {
+        let element = entry["element"].as_u64().unwrap_or(0) as u32;
+        let field = Qmd::<V>::field(entry["name"].as_str().expect("a name"), element).expect("a field");
+        qmd.set(field, number(&entry["value"])).expect("it came from there");
     }
     let set = qmd.set_fields().count();
-    let told = object["fields"].as_array().expect("fields").iter();
-    assert_eq!(told.filter(|field| number(&field["value"]) != 0).count(), set);
+    let fields = object["fields"].as_array().expect("fields").iter();
+    assert_eq!(fields.filter(|field| number(&field["value"]) != 0).count(), set);
     for bit in object["unnamed_bits"].as_array().expect("bits") {
         let bit = bit.as_u64().expect("a bit") as usize;
         assert_eq!(V::NAMED[bit / 32] >> (bit % 32) & 1, 0, "bit {bit} has a name");
@@ -115,15 +115,15 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
     let (summary, entries) = objects.split_last().expect("a summary");
     assert_eq!(summary["entries"], entries.len());
     assert!(text.lines().count() > entries.len(), "one row for each entry");
-    for told in entries {
-        let word = number(&told["entry"]);
+    for entry in entries {
+        let word = number(&entry["entry"]);
         match Entry::decode(word) {
             Ok(entry) => assert_eq!(Entry::decode(entry.encode().expect("it was decoded")), Ok(entry)),
-            Err(_) => assert!(told["error"].is_string()),
+            Err(_) => assert!(entry["error"].is_string()),
         }
         new(&|hasher| {
-            (told["segment"].is_object(), told["segment"]["sync"].as_bool()).hash(hasher);
-            told["control"]["operation"].as_str().hash(hasher);
+            (entry["segment"].is_object(), entry["segment"]["sync"].as_bool()).hash(hasher);
+            entry["control"]["operation"].as_str().hash(hasher);
         });
     }
 

@@ -125,7 +125,7 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
         assert!(unmapped.is_ok(), "{len:#x} bytes do not unmap");
     }
     orin.exit();
-    assert_eq!(orin.live(), LiveCounts::default(), "something is left behind");
+    assert_eq!(orin.live(), LiveCounts::default(), "objects leaked");
     let kind = |((request, errno), times): (&(u32, u32), &u64)| {
         u64::from(*request) << 32 | u64::from(errno << 8 | times.ilog2())
     };

@@ -80,8 +80,8 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
         Ok(step) => {
             let stats = grid.stats();
             assert!(stats.lane_instructions <= 32 * stats.warp_instructions);
-            if let Step::Finished(told) = step {
-                assert_eq!(told, stats);
+            if let Step::Finished(reported) = step {
+                assert_eq!(reported, stats);
             }
             behaviours.insert(behaviour(matches!(step, Step::Running)));
         }

@@ -42,7 +42,7 @@ pub(crate) struct Options {
     /// Write an HTML page with tables and plots; - is standard output
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Run one kernel, report it and exit: measures a process from its start
+    /// Run one kernel, report it and exit; used to measure a process from its start
     #[arg(long, hide = true, value_name = "TARGET")]
     first_result: Option<Target>,
 }
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
         Output::prepare(Some(&path)).unwrap().write(|| Ok("new".to_owned())).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `cargo xtask check-features`: every library of the workspace builds with each subset of its features.
 //!
-//! As `cargo hack check --feature-powerset`, without a tool to install.
+//! Like `cargo hack check --feature-powerset`, without an extra tool.
 
 use std::process::{Command, ExitCode};
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! `cargo xtask check-source`: rules for the source text that neither rustfmt nor clippy checks.
 //!
-//! No line of a Rust file is wider than 120 columns: rustfmt leaves comments, strings and tables as they are. And each
-//! call of `expect` or `unwrap` in a product carries a comment `PANIC:` that says why it cannot fail.
+//! No line of a Rust file is wider than 120 columns: rustfmt does not wrap comments, strings and tables. Each
+//! call of `expect` or `unwrap` in a product has a comment `PANIC:` that explains why it cannot fail.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ const WIDTH: usize = 120;
 /// Folders with Rust sources.
 const FOLDERS: &[&str] = &["crates", "xtask", "tests", "benches", "examples", "fuzz"];
 
-/// Folders whose crates are products: a user may run them, so a panic there needs a reason.
+/// Folders whose crates are products: users run them, so a panic there needs a reason.
 const PRODUCTS: &[&str] = &["crates", "xtask", "examples"];
 
 /// Calls that panic instead of returning an error.
@@ -85,13 +85,13 @@ fn product_sources(root: &Path) -> Result<BTreeSet<PathBuf>> {
     Ok(files)
 }
 
-/// The numbers of the lines that are wider than [`WIDTH`], from 1.
+/// Returns the 1-based numbers of the lines wider than [`WIDTH`].
 fn wide_lines(text: &str) -> Vec<usize> {
     let is_wide = |line: &&str| line.chars().count() > WIDTH;
     (1..).zip(text.lines()).filter(|(_, line)| is_wide(line)).map(|(number, _)| number).collect()
 }
 
-/// The numbers of the lines with a call that panics and no comment that explains it, from 1.
+/// Returns the 1-based numbers of the lines with a call that may panic and no comment that explains it.
 fn unexplained_panics(text: &str) -> Result<Vec<usize>> {
     let tokens: TokenStream = text.parse().map_err(|error| anyhow!("{error}"))?;
     let lines: Vec<&str> = text.lines().collect();
@@ -101,7 +101,7 @@ fn unexplained_panics(text: &str) -> Result<Vec<usize>> {
     Ok(calls)
 }
 
-/// Appends the numbers of the lines with calls that panic, outside of items for tests.
+/// Appends the numbers of the lines with calls that may panic, outside test items.
 fn panicking_calls(tokens: TokenStream, calls: &mut Vec<usize>) {
     let mut tokens = tokens.into_iter().peekable();
     let mut after_dot = false;
@@ -124,7 +124,7 @@ fn panicking_calls(tokens: TokenStream, calls: &mut Vec<usize>) {
     }
 }
 
-/// Whether the statement of the line with this number has a comment `PANIC:`, on the line or above.
+/// Whether the statement on this line has a comment `PANIC:`, on the line itself or above.
 fn is_explained(lines: &[&str], number: usize) -> bool {
     let has_comment = |line: &str| line.find("//").is_some_and(|comment| line[comment..].contains("PANIC:"));
     let above = lines[..number - 1].iter().rev().map(|line| line.trim());

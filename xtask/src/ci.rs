@@ -1,5 +1,5 @@
-//! `cargo xtask ci`: format, source rules, lints, generated files, features, tests, documentation, headers, licences,
-//! and the tests once more on arm64.
+//! `cargo xtask ci`: format, source rules, lints, generated files, features, tests, documentation, headers,
+//! licences, and the tests again on arm64.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,8 +12,9 @@ use crate::{run_command, workspace};
 /// One step: its name and the command line.
 type Step = (&'static str, &'static [&'static str]);
 
-/// In order of cost: the cheap checks fail first. The test command is the README's; the lints compile the benchmarks.
-/// The main job reuses the build of the tests: an optimised build takes two minutes more and checks nothing else.
+/// In order of cost: cheap checks fail first. The test command is the README's; the lints compile the
+/// benchmarks. The main job reuses the build of the tests: an optimised build takes two minutes more and
+/// checks nothing new.
 const STEPS: &[Step] = &[
     ("format", &["fmt", "--all", "--check"]),
     ("line width and panics", &["xtask", "check-source"]),
@@ -27,7 +28,7 @@ const STEPS: &[Step] = &[
     ("main job", &["run", "--example", "vector_add"]),
 ];
 
-/// Builds and runs the tests for the Orin's processor; a script, because it installs Debian packages.
+/// Builds and runs the tests for arm64; a script, because it installs Debian packages.
 const ARM64: &str = ".ci/aarch64";
 
 /// Runs all steps; stops at the first failure.

@@ -1,4 +1,5 @@
-//! `coverage`: the instructions that the corpus executes on the software Orin, and those that it does not.
+//! `coverage`: the instructions that the corpus executes on the software Orin, and required ones that it does
+//! not.
 
 use std::process::ExitCode;
 
@@ -7,7 +8,7 @@ use serde::Serialize;
 use test_corpus::cases;
 use test_corpus::coverage::{Executed, Need, Wanted, execute, wanted};
 
-/// Most kernel names in a line of the text.
+/// Maximum number of kernel names per line of text.
 const SHOWN: usize = 3;
 
 /// Options of the command.
@@ -21,7 +22,7 @@ pub(crate) struct Options {
     all: bool,
 }
 
-/// A line of the report: an instruction of the list, or one that was executed.
+/// A line of the report: a listed or an executed instruction.
 #[derive(Serialize)]
 struct Line {
     need: &'static str,
@@ -38,8 +39,7 @@ struct Answer {
     untested_must: Vec<String>,
 }
 
-/// Runs the corpus and prints the table; exit code 1 if an instruction that programs need was not
-/// executed.
+/// Runs the corpus and prints the table; exit code 1 if a required instruction was not executed.
 ///
 /// # Errors
 ///
@@ -63,8 +63,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The lines of an instruction, then of its forms. Only the instruction must be executed; a form that no
-/// compiler of the corpus emits is reported only.
+/// The lines of an instruction and its forms. Only the instruction itself is required. Forms that no compiler
+/// of the corpus emits are reported only.
 fn lines(wanted: &Wanted, executed: &Executed) -> Vec<Line> {
     if wanted.need == Need::Named {
         return Vec::new();
@@ -80,7 +80,7 @@ fn line(need: &'static str, name: &str, executed: &Executed) -> Line {
     Line { need, name: name.to_owned(), executions, executed_by: executed.users(name).into_iter().collect() }
 }
 
-/// Every instruction that was executed.
+/// Lines of all executed instructions.
 fn every(executed: &Executed) -> Vec<Line> {
     let line = |(name, count): (&String, &u64)| Line {
         need: "",

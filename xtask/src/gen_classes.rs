@@ -23,7 +23,7 @@ const OUTPUT: &str = "crates/ampere-cmd/src/generated";
 /// # Errors
 ///
 /// If a table cannot be read or is invalid, or if a file cannot be written. With `check`, if a committed file
-/// differs, is missing or is not generated any more.
+/// differs, is missing or is no longer generated.
 pub(crate) fn run(check: bool) -> Result<()> {
     let root = crate::workspace::root()?;
     let files = generate(&root.join(TABLES))?;
@@ -101,14 +101,13 @@ fn generate(tables: &Path) -> Result<BTreeMap<String, String>> {
     Ok(files)
 }
 
-/// The text with lines of at most [`WIDTH`] columns. Longer lines are broken at spaces outside of quotes, the rest is
-/// indented.
+/// Breaks lines longer than [`WIDTH`] columns at spaces outside quotes and indents the rest.
 fn wrapped(text: &str) -> String {
     let mut out = String::new();
     for line in text.lines() {
         let code = line.trim_start();
         let indent = line.len() - code.len();
-        // A comment goes on as one.
+        // A comment continues as a comment.
         let comment = ["//! ", "/// "].into_iter().find(|mark| code.starts_with(mark));
         let margin = if comment.is_some() { indent } else { indent + 4 };
         let mut column = indent;
@@ -129,7 +128,7 @@ fn wrapped(text: &str) -> String {
     out
 }
 
-/// The words of a line; a text in quotes stays in one piece.
+/// The words of a line; quoted text stays in one piece.
 fn pieces(line: &str) -> impl Iterator<Item = &str> {
     let mut in_quotes = false;
     line.split(move |character| {
@@ -204,7 +203,7 @@ struct Array {
 }
 
 impl Array {
-    /// Number of elements, and whether it is from the header. If not, it is the room up to the next method.
+    /// Number of elements, and whether the header states it. If not, it is the space up to the next method.
     fn count(&self) -> Result<(u32, bool)> {
         let exact = self.count.is_some() && !self.count_is_upper_bound;
         let count = self.count.or(self.max_count_by_layout).context("an array has a count or a bound")?;
@@ -243,7 +242,7 @@ impl Field {
         Ok(values)
     }
 
-    /// Whether the header's names of the values mean off and on.
+    /// Whether the header's value names mean off and on.
     fn is_switch(&self, values: &[(String, u32)]) -> bool {
         self.width() == 1
             && !values.is_empty()

@@ -87,8 +87,8 @@ fn main() -> ExitCode {
     result.unwrap_or_else(|error| orin_tool::report(&error))
 }
 
-/// Parses the command line. Help names the program as the user called it: through cargo, or by its own name if it
-/// was copied to.
+/// Parses the command line. Help shows the program as the user called it: through cargo, or by its own name
+/// if it was copied.
 fn options() -> Options {
     let mut command = Options::command();
     if std::env::var_os("CARGO").is_none() {
@@ -102,7 +102,7 @@ fn success(result: Result<()>) -> Result<ExitCode> {
     result.map(|()| ExitCode::SUCCESS)
 }
 
-/// Runs a program and fails if it fails.
+/// Runs a program; a failure of the program is an error.
 fn run_command(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("starting {:?}", command.get_program()))?;
     if !status.success() {

@@ -1,4 +1,4 @@
-//! Source files as tokens, for the checks of the project's own sources.
+//! Source files as tokens, for checks of the project's own sources.
 
 use std::iter::Peekable;
 
@@ -10,7 +10,7 @@ pub(crate) fn take_punct(tokens: &mut Peekable<IntoIter>, character: char) -> bo
     tokens.next_if(|token| matches!(token, TokenTree::Punct(punct) if punct.as_char() == character)).is_some()
 }
 
-/// Takes the next token if it is a group with these delimiters; passes over the `!` of an inner attribute.
+/// Takes the next token if it is a group with these delimiters; skips the `!` of an inner attribute.
 pub(crate) fn next_group(tokens: &mut Peekable<IntoIter>, delimiter: Delimiter) -> Option<Group> {
     if delimiter == Delimiter::Bracket {
         take_punct(tokens, '!');
@@ -23,7 +23,7 @@ pub(crate) fn next_group(tokens: &mut Peekable<IntoIter>, delimiter: Delimiter) 
     }
 }
 
-/// Whether an attribute keeps its item for tests: `cfg(test)` or `cfg(all(test, ...))`.
+/// Whether an attribute marks a test item: `cfg(test)` or `cfg(all(test, ...))`.
 pub(crate) fn is_for_tests(attribute: &Group) -> bool {
     let words: String = attribute.stream().to_string().split_whitespace().collect();
     let Some(condition) = words.strip_prefix("cfg(").and_then(|rest| rest.strip_suffix(')')) else {
@@ -33,7 +33,7 @@ pub(crate) fn is_for_tests(attribute: &Group) -> bool {
     condition == "test" || all.is_some_and(|list| list.split(',').any(|part| part == "test"))
 }
 
-/// Takes an item: up to its semicolon or its body; a field, a variant or an argument ends with a comma.
+/// Takes an item up to its semicolon or body; a field, a variant or an argument ends with a comma.
 pub(crate) fn skip_item(tokens: &mut Peekable<IntoIter>) {
     const KEYWORDS: &[&str] = &[
         "async",

@@ -1,4 +1,4 @@
-//! The project's folder, for the commands that need it. The others run anywhere, without cargo.
+//! The project's folder, for commands that need it. Other commands run anywhere, without cargo.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::UsageError;
 
-/// The cargo that runs this program, or the one in PATH.
+/// The cargo that runs this program, or else the one in PATH.
 pub(crate) fn cargo() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
@@ -24,7 +24,7 @@ pub(crate) fn cargo() -> OsString {
 pub(crate) fn root() -> Result<PathBuf> {
     let needs = |reason: String| {
         UsageError(format!(
-            "this command needs cargo and the project's sources, but {reason}; run it as `cargo xtask` inside of \
+            "this command needs cargo and the project's sources, but {reason}; run it as `cargo xtask` inside \
              the project's folder"
         ))
     };
@@ -38,18 +38,18 @@ pub(crate) fn root() -> Result<PathBuf> {
         Some(root) if output.status.success() && root.join("crates/ampere-cmd/classes").is_dir() => {
             Ok(root.to_owned())
         }
-        _ => Err(needs("this folder is not part of them".to_owned()).into()),
+        _ => Err(needs("the current folder is not part of them".to_owned()).into()),
     }
 }
 
 /// A package of the workspace.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Package {
-    /// Its name.
+    /// Package name.
     pub(crate) name: String,
-    /// Its features, each with what it turns on.
+    /// Features, each with the features that it enables.
     pub(crate) features: BTreeMap<String, Vec<String>>,
-    /// What cargo builds of it.
+    /// Targets of the package.
     targets: Vec<TargetEntry>,
 }
 
@@ -61,16 +61,16 @@ struct TargetEntry {
     src_path: PathBuf,
 }
 
-/// A crate: what the compiler builds at once.
+/// A crate: one compilation unit.
 #[derive(Debug)]
 pub(crate) struct Target {
-    /// Name of the package.
+    /// Package name.
     package: String,
-    /// What it is, in cargo's words: `lib`, `bin`, `test`, `bench`, `example`.
+    /// Kind in cargo's terms: `lib`, `bin`, `test`, `bench`, `example`.
     pub(crate) kind: String,
-    /// Its name.
+    /// Target name.
     name: String,
-    /// The crate's root.
+    /// Root file.
     pub(crate) source: PathBuf,
 }
 

@@ -1,4 +1,4 @@
-//! `cargo xtask bench` as a user types it, on the software Orin.
+//! `cargo xtask bench` as a program, on the software Orin.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,28 +8,28 @@ fn bench(arguments: &[&str]) -> Output {
     bench_beside(Path::new("/no/such/libcuda.so.1"), arguments)
 }
 
-/// With a file in the role of libcuda.
+/// With the given file as libcuda.
 fn bench_beside(libcuda: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
     command.env("NVGPU_LIBCUDA", libcuda).arg("bench").args(arguments).output().unwrap()
 }
 
-/// A library with libcuda's functions, if it can be made here.
+/// A stub library with libcuda's functions, if it can be built here.
 fn stand_in(folder: &Path) -> Option<PathBuf> {
     let library = folder.join("libcuda.so.1");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_libcuda.c");
     let mut compiler = Command::new("cc");
     match compiler.args(["-O1", "-shared", "-fPIC", "-o"]).arg(&library).arg(source).status() {
-        Ok(status) => assert!(status.success(), "the stand-in compiles"),
+        Ok(status) => assert!(status.success(), "the stub compiles"),
         Err(error) => {
-            println!("SKIPPED: no C compiler to make a stand-in for libcuda with: {error}");
+            println!("SKIPPED: no C compiler to build a stub of libcuda: {error}");
             return None;
         }
     }
-    // e_machine of the ELF header. An emulated test finds the compiler of the machine beneath.
+    // e_machine of the ELF header. An emulated test finds the compiler of the host.
     let machine = |path: &Path| fs::read(path).unwrap()[18..20].to_vec();
     if machine(&library) != machine(&std::env::current_exe().unwrap()) {
-        println!("SKIPPED: the C compiler makes libraries for another machine");
+        println!("SKIPPED: the C compiler targets another machine");
         return None;
     }
     Some(library)
@@ -70,7 +70,7 @@ fn a_quick_run_measures_every_case_that_the_software_orin_can_run() {
     }
     assert_eq!((&value["device"]["kind"], &value["rival"]), (&"sim".into(), &serde_json::Value::Null));
     assert!(value["machine"]["cpus"].as_u64().unwrap() > 0 && value["date"].as_str().unwrap().ends_with('Z'));
-    assert!(stderr(&output).contains("skipped: needs a GPU"), "what is left out is said");
+    assert!(stderr(&output).contains("skipped: needs a GPU"), "skipped cases are reported");
     assert!(fs::read_to_string(&html).unwrap().contains("<svg"));
 }
 
@@ -83,7 +83,7 @@ fn json_goes_to_standard_output_alone() {
 }
 
 #[test]
-fn without_libcuda_nothing_is_measured_against_it() {
+fn without_libcuda_there_is_no_comparison() {
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("run.json");
     let output =
@@ -95,7 +95,7 @@ fn without_libcuda_nothing_is_measured_against_it() {
 }
 
 #[test]
-fn the_rival_takes_turns_and_gives_everything_back() {
+fn the_rival_alternates_and_releases_everything() {
     let folder = tempfile::tempdir().unwrap();
     let Some(libcuda) = stand_in(folder.path()) else { return };
     let (json, html) = (folder.path().join("run.json"), folder.path().join("run.html"));
@@ -106,7 +106,7 @@ fn the_rival_takes_turns_and_gives_everything_back() {
     assert!(stdout(&output).contains("CUDA / ours") && stdout(&output).contains("  CUDA"));
 
     let value: serde_json::Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
-    assert_eq!((&value["rival"]["device"], &value["rival"]["sm"]), (&"a stand-in".into(), &87.into()));
+    assert_eq!((&value["rival"]["device"], &value["rival"]["sm"]), (&"a stub".into(), &87.into()));
     for result in value["results"].as_array().unwrap() {
         if result["outcome"] != "measured" {
             continue;
@@ -114,16 +114,16 @@ fn the_rival_takes_turns_and_gives_everything_back() {
         let name = result["name"].as_str().unwrap();
         let rival = &result["rival"];
         if name.starts_with("network/") {
-            assert!(rival.is_null(), "there is no counterpart: {result}");
+            assert!(rival.is_null(), "no counterpart exists: {result}");
         } else if name.starts_with("signal/") {
-            // The stand-in has none of these functions, as some boards.
+            // The stub lacks these functions, like some boards.
             assert!(rival["reason"].as_str().unwrap().contains("CUDA_ERROR_NOT_SUPPORTED"), "{result}");
         } else {
             assert_eq!(rival["count"], result["ours"]["count"], "sample by sample: {result}");
             assert!(result["rival_over_ours"]["median"].as_f64().unwrap() > 0.0, "{result}");
         }
     }
-    assert!(fs::read_to_string(&html).unwrap().contains("CUDA 12.6 on a stand-in"));
+    assert!(fs::read_to_string(&html).unwrap().contains("CUDA 12.6 on a stub"));
     assert_eq!(bench_beside(&libcuda, &["--first-result", "cuda"]).status.code(), Some(0));
 }
 

@@ -60,7 +60,7 @@ fn status<'a>(json: &'a Value, name: &str) -> &'a str {
 }
 
 #[test]
-fn what_agrees_is_ok_and_what_is_not_there_is_absent() {
+fn equal_items_are_ok_and_missing_items_are_absent() {
     if !compiler() {
         return;
     }
@@ -77,7 +77,7 @@ fn what_agrees_is_ok_and_what_is_not_there_is_absent() {
     ] {
         assert_eq!(status(&json, name), "ok", "{name}");
     }
-    // A struct that the header lacks, and all of a header that is not there.
+    // A struct that the header lacks, and a whole header that does not exist.
     assert_eq!(status(&json, "struct nvmap_rw_handle"), "absent");
     assert_eq!(status(&json, "NVMAP_IOC_WRITE"), "absent");
     assert_eq!(status(&json, "struct nvgpu_alloc_as_args"), "absent");
@@ -102,7 +102,7 @@ fn a_moved_field_and_a_changed_number_are_drift() {
     assert_eq!(status(&json, "nvmap_alloc_handle.heap_mask"), "ok");
     assert_eq!(status(&json, "nvmap_alloc_handle.flags"), "DRIFT");
     assert_eq!(status(&json, "nvmap_alloc_handle.align"), "DRIFT");
-    // The size is part of the request's number.
+    // The request number includes the size.
     assert_eq!(status(&json, "NVMAP_IOC_ALLOC"), "DRIFT");
     assert_eq!(status(&json, "NVMAP_IOC_GET_HEAP_SIZE"), "DRIFT");
     assert_eq!(status(&json, "nvmap_heap_size.size"), "ok");
@@ -153,7 +153,7 @@ fn bit_fields_kernel_structs_and_neighbours_are_read() {
 }
 
 #[test]
-fn the_table_names_what_differs() {
+fn the_table_names_differences() {
     if !compiler() {
         return;
     }
@@ -167,7 +167,7 @@ fn the_table_names_what_differs() {
         words,
         ["nvmap_alloc_handle.heap_mask", "at", "4,", "4", "bytes", "at", "8,", "8", "bytes", "DRIFT"]
     );
-    assert!(!text.contains("nvmap_heap_size"), "what agrees is left out:\n{text}");
+    assert!(!text.contains("nvmap_heap_size"), "equal items are omitted:\n{text}");
     assert!(text.contains("looks like: "), "{text}");
 }
 
@@ -200,7 +200,7 @@ fn wrong_use_is_exit_code_2_with_a_cure() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("--cc"));
 }
 
-/// As CI runs it: the folder comes from the environment, and all five headers must be there.
+/// As in CI: the folder comes from the environment, and all five headers are required.
 #[test]
 fn ci_names_the_folder_by_the_environment_and_demands_all_headers() {
     if !compiler() {
@@ -230,7 +230,7 @@ fn ci_names_the_folder_by_the_environment_and_demands_all_headers() {
         write(&folder, path, "#include <linux/types.h>\n");
     }
     assert_eq!(run(Some(folder.path()), &["--complete"]), (Some(0), String::new()));
-    // A difference is exit code 1 there, too.
+    // A difference is exit code 1 here as well.
     write(&folder, "nvidia-oot/include/uapi/linux/nvmap.h", &RIGHT.replace("_IOW('N', 3", "_IOW('N', 4"));
     assert_eq!(run(Some(folder.path()), &["--complete"]).0, Some(1));
 }

@@ -1,15 +1,15 @@
-//! The program as it stands on a board: without cargo, outside of the workspace; and the wrong uses of
-//! `cargo xtask dist`. Whole packs are made by hand, since they take a release build.
+//! The program as installed on a board: without cargo, outside the workspace; and invalid uses of `cargo
+//! xtask dist`. No test builds a whole pack, since that takes a release build.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// The program, to be run in a folder outside of the workspace with nothing in the environment.
+/// The program, to be run in a folder outside the workspace with an empty environment.
 fn alone(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
     command.current_dir(folder).env_clear();
-    // Where an emulator of the processor finds the C library is no matter of the program.
+    // An emulator's path to the C library does not concern the program.
     command.envs(std::env::var_os("QEMU_LD_PREFIX").map(|prefix| ("QEMU_LD_PREFIX", prefix)));
     command
 }
@@ -39,7 +39,7 @@ fn it_works_without_cargo_and_workspace() {
 }
 
 #[test]
-fn what_needs_the_workspace_says_so() {
+fn commands_that_need_the_workspace_report_that() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let dist = ["dist", "--target", "x86_64-unknown-linux-gnu", "--out", out.to_str().unwrap()];
@@ -50,7 +50,7 @@ fn what_needs_the_workspace_says_so() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
         assert!(error.contains("needs cargo and the project's sources"), "{arguments:?}: {error}");
     }
-    // With cargo, but in a folder of something else.
+    // With cargo, but in the folder of another project.
     let output = Command::new(env!("CARGO_BIN_EXE_xtask"))
         .args(["kernels", "--check"])
         .current_dir(folder.path())
@@ -71,7 +71,7 @@ fn dist(target: &str, out: &Path, variable: (&str, &str)) -> Output {
 }
 
 #[test]
-fn wrong_uses_end_before_anything_is_built() {
+fn invalid_uses_fail_before_the_build() {
     let folder = tempfile::tempdir().unwrap();
     let refused = |output: Output, parts: &[&str]| {
         let error = text(&output.stderr);
@@ -82,7 +82,7 @@ fn wrong_uses_end_before_anything_is_built() {
     };
     let arm64 = "aarch64-unknown-linux-gnu";
     refused(dist("riscv64", folder.path(), ("X", "")), &["riscv64", arm64]);
-    // A compiler that knows no target.
+    // A compiler without any target.
     refused(dist(arm64, folder.path(), ("RUSTC", "true")), &["rustup target add aarch64-unknown-linux-gnu"]);
     let host = if cfg!(target_arch = "aarch64") { arm64 } else { "x86_64-unknown-linux-gnu" };
     let variable = format!("CARGO_TARGET_{}_LINKER", host.to_uppercase().replace('-', "_"));

@@ -58,7 +58,7 @@ int cuDriverGetVersion(int *version) { *version = 12060; return 0; }
 int cuDeviceGet(int *device, int ordinal) { *device = 5; return ordinal; }
 int cuDeviceGetName(char *name, int bytes, int device)
 {
-    snprintf(name, bytes, "a stand-in");
+    snprintf(name, bytes, "a stub");
     return device != 5;
 }
 int cuDeviceGetAttribute(int *value, int attribute, int device)

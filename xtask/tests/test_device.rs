@@ -13,7 +13,7 @@ fn stdout(output: &Output) -> String {
 }
 
 #[test]
-fn a_good_run_prints_each_test_and_a_table_and_writes_reports() {
+fn a_passing_run_prints_each_test_and_a_table_and_writes_reports() {
     let folder = tempfile::tempdir().unwrap();
     let (junit, html) = (folder.path().join("report.xml"), folder.path().join("report.html"));
     let output = test_device(&[
@@ -52,7 +52,7 @@ fn json_is_the_only_output() {
 }
 
 #[test]
-fn a_load_runs_for_the_time_that_is_asked_for_and_repeats_with_its_seed() {
+fn a_load_test_runs_for_the_given_time_and_seed() {
     let arguments = ["--device", "sim", "--suite", "soak", "--duration", "2s", "--seed", "77"];
     let output = test_device(&arguments);
     let text = stdout(&output);
@@ -63,9 +63,9 @@ fn a_load_runs_for_the_time_that_is_asked_for_and_repeats_with_its_seed() {
 }
 
 #[test]
-fn suites_for_long_runs_are_listed_and_not_run_unasked() {
+fn suites_for_long_runs_are_listed_but_run_only_if_named() {
     let list = stdout(&test_device(&["--list"]));
-    assert!(list.contains("soak/mixed_load_with_faults") && list.contains("only when asked for"), "{list}");
+    assert!(list.contains("soak/mixed_load_with_faults") && list.contains("only if named"), "{list}");
     let output = test_device(&["--device", "sim", "--filter", "mixed_load_with_faults"]);
     assert_eq!(output.status.code(), Some(2), "no suite of an ordinary run has such a test");
 }
@@ -77,8 +77,8 @@ fn wrong_requests_end_with_2_and_touch_nothing() {
     fs::write(&kept, "old").unwrap();
     let kept = kept.to_str().unwrap();
     let mut cases = vec![
-        (vec!["--suite", "none", "--junit", kept], "there is no suite none; there are: ioctl"),
-        (vec!["--filter", "no such test"], "--list shows all"),
+        (vec!["--suite", "none", "--junit", kept], "no suite none; the suites are: ioctl"),
+        (vec!["--filter", "no such test"], "--list prints all tests"),
         (vec!["--scale", "0"], "above 0"),
         (vec!["--duration", "soon"], "such as 90s, 30min or 8h"),
         (vec!["--duration", "0s"], "such as"),

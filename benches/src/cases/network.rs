@@ -75,7 +75,7 @@ fn infer<'a>(bench: &mut Bench<'_>, make: impl FnOnce(&Mlp) -> Result<Forward<'a
     let mut cpu = RowForward::new(weights);
     let wanted = cpu.forward(&input);
     match output.iter().zip(wanted).find(|(got, wanted)| !(f64::from(**got) - *wanted).abs().le(&TOLERANCE)) {
-        Some((got, wanted)) => Err(Error::WrongResult(format!("the network says {got}, not {wanted}"))),
+        Some((got, wanted)) => Err(Error::WrongResult(format!("the network returned {got}, not {wanted}"))),
         None => Ok(()),
     }
 }

@@ -19,12 +19,12 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("signal/raise", "a queue raises a signal: from the call until the CPU sees it", raise),
         Case::new(
             "signal/round_trip",
-            "the CPU raises a signal right after submitting the wait, spins until the queue answers",
+            "the CPU raises a signal right after submitting the wait, then spins until the queue responds",
             |bench| round_trip(bench, Duration::ZERO, false),
         ),
         Case::new(
             "signal/wake",
-            "the CPU raises a signal 20 us after submitting the wait, spins until the queue answers",
+            "the CPU raises a signal 20 us after submitting the wait, then spins until the queue responds",
             |bench| round_trip(bench, ARRIVAL, false),
         ),
         Case::new(
@@ -104,7 +104,7 @@ fn round_trip(bench: &mut Bench<'_>, arrival: Duration, hold: bool) -> Result<()
             let sent = stream.write_value(&done, round);
             pass(arrival);
             let start = Instant::now();
-            // Raise the signal even if the second call failed, so that no queue waits for ever.
+            // Raise the signal even if the second call failed, so that no queue waits forever.
             go.set(round);
             sent?;
             spin_until("the stream's answer", || done.value() >= round)?;

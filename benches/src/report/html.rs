@@ -193,7 +193,7 @@ mod tests {
     use crate::report::sample;
 
     #[test]
-    fn the_page_stands_by_itself() {
+    fn the_page_is_self_contained() {
         let page = html(&sample::run()).unwrap();
         assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
         for word in ["<script", "<link", "src=", "url(", "@import"] {

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn one_sample_and_none_are_no_mistake() {
+    fn one_sample_or_none_is_accepted() {
         assert!(histogram(&samples(1), None).unwrap().contains("<rect"));
         assert_eq!(histogram(&samples(0), None).unwrap(), "");
         assert_eq!(lines(&[], "GB/s", bytes_text).unwrap(), "");

@@ -48,7 +48,7 @@ pub enum Error {
         /// `e_type`.
         e_type: u16,
     },
-    /// The file ends inside of a table or section.
+    /// The file ends inside a table or section.
     #[error("truncated: {what} takes {bytes} bytes at {offset:#x}, the file has {file_bytes}")]
     Truncated {
         /// The table or section.

@@ -96,7 +96,7 @@ pub(crate) struct Relocation {
     /// Offset of the word or instruction in the image.
     pub(crate) at: u64,
     pub(crate) field: Field,
-    /// Offset in the image of the target. An addend may move it outside of the image.
+    /// Offset in the image of the target. An addend may move it outside the image.
     pub(crate) target: i64,
 }
 

@@ -14,7 +14,7 @@ const SAMPLES: [&[u8]; 7] = [
     include_bytes!("data/globals.13_0.cubin"),
 ];
 
-/// Where a field lies, and a name for messages.
+/// Location of a field, and its name for messages.
 const HEADER_FIELDS: [(usize, usize); 7] = [(16, 2), (18, 2), (40, 8), (48, 4), (58, 2), (60, 2), (62, 2)];
 /// Offsets and sizes of the fields of a section header.
 const SECTION_FIELDS: [(usize, usize); 9] =
@@ -85,7 +85,7 @@ fn exercise(bytes: &[u8]) -> Result<(), Error> {
     for global in cubin.globals() {
         assert!(global.offset + global.bytes <= cubin.image_bytes());
     }
-    // A zeroed variable can be made huge by one field; who loads the image looks at its size first.
+    // A zeroed variable can be made huge by one field; a loader checks the image size first.
     if cubin.image_bytes() < 16 << 20 {
         let image = cubin.image_at(cubin.image_align() * 0x10_0000);
         if let Ok(image) = image {

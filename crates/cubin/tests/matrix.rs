@@ -1,4 +1,4 @@
-//! One source with everything a loader has to see to, by every compiler version and for every architecture.
+//! One source with every feature that a loader handles, from every compiler version and for every architecture.
 //!
 //! `data/features` has the sources, the cubins and the script that made them. What the compiler is free to
 //! choose (registers, code) is not asserted; what a launch depends on is, for every file.
@@ -198,7 +198,7 @@ fn stacks() {
         if loaded.is_linked() {
             assert!(stack("pointers").1, "{name}: anything may be called");
         } else {
-            // The frame of `fibonacci`, which some compilers do not tell of, is in the code.
+            // The frame of `fibonacci`, which some compilers do not record, is in the code.
             assert_eq!(stack("recursive").0, 24, "{name}");
         }
     }

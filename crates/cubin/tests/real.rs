@@ -1,4 +1,4 @@
-//! What is known of real cubins, against what the parser says. Sources and options: `tests/data`.
+//! Known properties of real cubins, compared with the parser's results. Sources and options: `tests/data`.
 
 use cubin::{CONSTANT_ALIGN, Cubin, Error, Kernel, PREFETCH_SLACK_BYTES, Param, Space};
 
@@ -166,7 +166,7 @@ fn addresses_inside_of_instructions() {
         let va = BASE + cubin.global(name).unwrap().offset;
         assert!(moved.contains(&va), "{name}: {moved:x?}");
     }
-    // A call (type 58) jumps to a function that stands by itself, and comes back behind the call.
+    // A call (type 58) jumps to a separate function, and returns after the call.
     for kernel in [direct, recursive] {
         let targets = call_targets(code(kernel));
         assert_eq!(targets.len(), 1);
@@ -197,7 +197,7 @@ fn stacks_without_a_limit_are_marked() {
     assert!(fibonacci.local_bytes > 0 && fibonacci.local_bytes < 256, "{}", fibonacci.local_bytes);
     assert_eq!(fibonacci.stack_bytes(1024), 1024);
     assert!(!calls.kernel("call_mix").unwrap().unbounded_stack);
-    // The table of functions: offsets of the three in the kernel's code, behind a placeholder.
+    // The table of functions: offsets of the three in the kernel's code, after a placeholder.
     let pointer = calls.kernel("call_pointer").unwrap();
     let table = pointer.constant(2).unwrap();
     let image = calls.image_at(BASE).unwrap();

@@ -65,7 +65,7 @@ pub enum Engine {
 /// Dropping the last reference closes the channels and ends their work. A [`SubmitRing`] of the group keeps a
 /// reference.
 pub trait ChannelGroup: Send + Sync + Debug {
-    /// The error that the driver has recorded for the group; `None` if there is none.
+    /// The error that the driver recorded for the group, if any.
     fn error(&self) -> Option<ErrorCode>;
 
     /// The ids of the group's channels, as in the kernel log.
@@ -111,13 +111,13 @@ pub struct CopyChannel {
 /// A GPU driver.
 ///
 /// Addresses that the driver returns are valid for the GPU until the object that has them is dropped. Objects may
-/// outlive the driver value; what they need of it they keep alive themselves.
+/// outlive the driver value; they keep alive what they need of it.
 pub trait Driver: Send + Sync + Debug {
     /// The GPU's properties.
     fn properties(&self) -> &Properties;
 
     /// Allocates at least `bytes` bytes and maps them for CPU and GPU. `label` names the memory in the driver's own
-    /// lists, where it has such.
+    /// lists, if it has any.
     ///
     /// # Errors
     ///

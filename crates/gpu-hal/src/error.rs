@@ -5,12 +5,12 @@ use core::error::Error as StdError;
 /// Result of a driver's calls.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// The error of a driver's own layer: call, object, cause and cure are its business.
+/// The error of a driver's own layer, which describes call, object, cause and cure.
 pub type Source = Box<dyn StdError + Send + Sync>;
 
-/// Why a driver did not do what it was asked for.
+/// Why a call to a driver failed.
 ///
-/// The text is the driver's own. [`Error::driver_error`] gives the driver's error back for matching.
+/// The text comes from the driver. [`Error::driver_error`] returns the driver's own error for matching.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -25,7 +25,7 @@ pub trait LogSource: Send + Debug {
     /// # Errors
     ///
     /// `EAGAIN` if there is no new record. `EPIPE` if the kernel has overwritten records that were not read
-    /// yet; the next call continues behind them.
+    /// yet; the next call continues after them.
     fn read_record(&mut self, record: &mut [u8]) -> io::Result<usize>;
 }
 
@@ -37,7 +37,7 @@ impl LogSource for File {
 
 /// A reader of new kernel-log records about the GPU.
 ///
-/// Many users may not read the log (`kernel.dmesg_restrict`). That is no error: the reader then yields no
+/// Many users may not read the log (`kernel.dmesg_restrict`). That is not an error: the reader then yields no
 /// lines, and [`KernelLog::unavailable`] returns the reason.
 #[derive(Debug)]
 pub struct KernelLog {
@@ -77,7 +77,7 @@ impl KernelLog {
                 Ok(0) => break,
                 Ok(len) => lines.extend(text(&record[..len]).filter(|text| gpu_log::is_about_the_gpu(text))),
                 Err(error) => match Errno::from_io_error(&error) {
-                    // The kernel overwrote records before they were read; the next read continues behind them.
+                    // The kernel overwrote records before they were read; the next read continues after them.
                     Some(Errno::PIPE) => {}
                     Some(Errno::AGAIN) => break,
                     _ => {

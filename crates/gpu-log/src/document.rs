@@ -6,7 +6,7 @@ use super::table::{Kind, Row, TABLE};
 
 /// Marker before the table in the document.
 pub const BEGIN: &str = "<!-- table: written by a test, see the text above -->\n";
-/// Marker behind the table.
+/// Marker after the table.
 pub const END: &str = "<!-- end of the table -->\n";
 
 /// All headings and rows as Markdown.

@@ -299,7 +299,7 @@ mod tests {
         assert_eq!((record.level, record.sequence), (Some(Level::Error), Some(1234)));
         assert_eq!(record.stamp, Stamp::Uptime(5_678_901));
         assert_eq!(record.text, format!("{TEXT} !"));
-        // The facility stands above the level: 30 is a daemon's "info".
+        // The facility is in the bits above the level: 30 is a daemon's "info".
         assert_eq!(Record::from_kmsg(b"30,1,2,-;x").unwrap().level, Some(Level::Information));
         for bad in ["", ";", "3,1,2;x", "a,1,2,-;x", "3,-1,2,-;x", "3,1,99999999999999999999,-;x"] {
             assert_eq!(Record::from_kmsg(bad.as_bytes()), None, "{bad}");

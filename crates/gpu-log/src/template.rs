@@ -39,13 +39,13 @@ fn pieces(template: &str) -> impl Iterator<Item = Piece<'_>> {
     })
 }
 
-/// The words of a literal that identify the value behind it: those after its last comma or digit, or all of them.
+/// The words of a literal that identify the value after it: those after its last comma or digit, or all of them.
 fn label(before: &str) -> &str {
     let words = before.rsplit(|c: char| c == ',' || c.is_ascii_digit()).next().unwrap_or(before).trim();
     if words.is_empty() { before.trim() } else { words }
 }
 
-/// The text that ends a value: the literal behind it up to its first digit. Empty at the end of a template.
+/// The text that ends a value: the literal after it up to its first digit. Empty at the end of a template.
 fn stop(behind: &str) -> &str {
     let words = behind.split(|c: char| c.is_ascii_digit()).next().unwrap_or(behind).trim_end();
     if words.is_empty() { behind } else { words }
@@ -59,7 +59,7 @@ pub(crate) fn capture<'a>(template: &str, text: &'a str) -> Option<Captured<'a>>
         let label = label(piece.before);
         let end;
         if index == 0 && label.is_empty() {
-            // The line begins with the value, behind what the log prints before each message.
+            // The line begins with the value, after the log's prefix of each message.
             end = rest.find(piece.behind)?;
             values.push((rest[..end].split_whitespace().next_back()?, piece.hexadecimal));
         } else {

@@ -15,7 +15,7 @@ fn kinds(event: &Event) -> Vec<Kind> {
     event.kinds().into_iter().collect()
 }
 
-/// The lines of an MMU fault, shortened to what tells them apart.
+/// The lines of an MMU fault, shortened to the parts that distinguish them.
 const MMU: [&str; 5] = [
     "page fault error: err_type = 0x2, fault_status = 0x200",
     "[MMU FAULT] mmu engine id:  64, ch id:  511, fault addr: 0xfb12345000, fault addr aperture: 0, fault type: \
@@ -32,7 +32,7 @@ fn the_lines_of_a_fault_are_one_event() {
     log.push_str("[    1.001000] __ga10b__ Channel Status - chip ga10b\n");
     log.push_str(&nvgpu(1002, "ERR", "error notifier set to 31 for ch 511 owned by demo"));
     log.push_str(&nvgpu(1002, "ERR", "error notifier set to 31 for ch 510 owned by demo"));
-    // The next program's fault, at once: it begins behind the notifiers.
+    // The next program's fault, at once: it begins after the notifiers.
     log.push_str(&nvgpu(1003, "ERR", "sked exception: esr 0x01000000"));
     let found = events(&log);
     assert_eq!(found.len(), 2);

@@ -61,7 +61,7 @@ pub enum Error {
         columns: usize,
     },
 
-    /// Strides lead outside of an array.
+    /// Strides lead outside an array.
     #[error("the strides lead to element {element} of an array of {len}")]
     Stride {
         /// The last element that would be read.

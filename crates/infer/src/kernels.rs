@@ -417,7 +417,7 @@ impl Kernels {
     ///
     /// # Errors
     ///
-    /// [`Error::Stride`] if the strides lead outside of the input; as [`Kernels::linear`].
+    /// [`Error::Stride`] if the strides lead outside the input; as [`Kernels::linear`].
     pub fn permute<'a>(
         &self,
         steps: &mut dyn Steps,

@@ -422,7 +422,7 @@ impl Channel {
 
     /// Sets the granularity of preemption, which can only become finer. With [`Preemption::Wait`], the
     /// default, another TSG waits until a running kernel completes; the driver resets a TSG whose kernel
-    /// makes others wait for more than three seconds.
+    /// delays other users by more than three seconds.
     ///
     /// # Errors
     ///

@@ -30,7 +30,7 @@ pub struct ClockRange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ClockReading {
-    /// What has been asked for.
+    /// The requested frequencies.
     Target,
     /// What has been set.
     Actual,

@@ -105,8 +105,8 @@ fn topology_is_that_of_the_board() {
     assert!(gpu.correlate_clocks(CpuClock::Realtime, 0).unwrap().is_empty());
     assert!(matches!(gpu.correlate_clocks(CpuClock::Realtime, 17), Err(Error::Range { value: 17, .. })));
     let (earlier, clock) = (std::time::SystemTime::now(), gpu.wall_clock().unwrap());
-    let told = clock.system_time(gpu.time_ns().unwrap()).unwrap();
+    let reported = clock.system_time(gpu.time_ns().unwrap()).unwrap();
     let later = std::time::SystemTime::now();
     let slack = core::time::Duration::from_millis(1);
-    assert!(told + slack >= earlier && told <= later + slack, "{earlier:?} {told:?} {later:?}");
+    assert!(reported + slack >= earlier && reported <= later + slack, "{earlier:?} {reported:?} {later:?}");
 }

@@ -238,7 +238,7 @@ fn bring_up(door: &Arc<dyn nvgpu_sys::Door>) -> Result<(), Error> {
 
 /// Lets every open, request and mmap of a bring-up fail once.
 #[test]
-fn a_failure_at_any_step_leaves_nothing_behind() {
+fn a_failure_at_any_step_leaks_nothing() {
     let (orin, door) = boot(Config::default());
     bring_up(&door).unwrap();
     assert_eq!(orin.live(), LiveCounts::default());

@@ -98,7 +98,7 @@ impl System for Machine {
 fn diagnose(config: Config, machine: &Machine) -> Report {
     let (orin, door) = boot(config);
     let report = examine(&door, Some(machine));
-    assert_eq!(orin.live(), LiveCounts::default(), "the doctor left something behind");
+    assert_eq!(orin.live(), LiveCounts::default(), "the doctor leaked");
     report
 }
 
@@ -288,7 +288,7 @@ fn other_users_are_named() {
     assert_eq!(severity(&report, "other users"), Severity::Warning);
     let words_of = |subject| words(&report, subject);
     assert!(words_of("other users").contains("Xorg (812)"), "{report}");
-    assert!(words_of("other users").contains("without root"), "process 900 cannot be looked at");
+    assert!(words_of("other users").contains("without root"), "process 900 cannot be inspected");
     assert!(words_of("CUDA").contains("libcuda.so.1"));
 }
 

@@ -407,7 +407,7 @@ pub const TIMEOUT_DISABLE_DUMP_BIT: u32 = 0;
 pub const ZCULL_MODE_GLOBAL: u32 = 0;
 /// Depth culling whose state is not switched with the context.
 pub const ZCULL_MODE_NO_CTXSW: u32 = 1;
-/// Depth culling with a buffer of its own.
+/// Depth culling with a separate buffer.
 pub const ZCULL_MODE_SEPARATE_BUFFER: u32 = 2;
 /// Depth culling in a part of the context's buffer.
 pub const ZCULL_MODE_PART_OF_REGULAR_BUFFER: u32 = 3;

@@ -13,11 +13,11 @@ pub const FAMILY: u8 = b'X';
 
 requests! {
     family FAMILY;
-    /// Makes a sync-file for a threshold.
+    /// Creates a sync-file for a threshold.
     ReadWrite 2 CREATE_FENCE ("HOST1X_IOCTL_CREATE_FENCE"): CreateFence;
     /// Lists the thresholds inside a sync-file.
     ReadWrite 5 FENCE_EXTRACT ("HOST1X_IOCTL_FENCE_EXTRACT"): FenceExtract;
-    /// Makes a descriptor to poll.
+    /// Creates a descriptor to poll.
     ReadWrite 16 CREATE_POLLFD ("HOST1X_IOCTL_CREATE_POLLFD"): CreatePollfd;
     /// Arms such a descriptor.
     ReadWrite 17 TRIGGER_POLLFD ("HOST1X_IOCTL_TRIGGER_POLLFD"): TriggerPollfd;

@@ -83,7 +83,7 @@ impl Nvmap {
     }
 }
 
-/// A handle and its dma-buf descriptor, without a CPU mapping of its own.
+/// A handle and its dma-buf descriptor, without a CPU mapping.
 ///
 /// Dropping it closes the descriptor, then frees the handle.
 #[derive(Debug)]

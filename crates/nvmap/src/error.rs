@@ -22,7 +22,7 @@ pub enum Error {
         call: &'static str,
         /// The buffer's label.
         label: String,
-        /// Size asked for, in bytes.
+        /// Requested size in bytes.
         size: u64,
         /// The kernel's answer.
         errno: Errno,
@@ -45,7 +45,7 @@ pub enum Error {
     Size {
         /// The buffer's label.
         label: String,
-        /// Size asked for, in bytes.
+        /// Requested size in bytes.
         size: u64,
         /// Alignment to which the size is rounded, in bytes.
         alignment: u64,

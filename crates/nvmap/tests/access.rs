@@ -86,7 +86,7 @@ fn views_read_and_write_values() {
     points.fill(point(7.0)).unwrap();
     assert!(points.iter().all(|value| value == point(7.0)));
     assert_eq!(buffer.read_u32(60), 0, "before the view");
-    assert_eq!(buffer.read_u32(64 + 8 * 16), 0, "behind the view");
+    assert_eq!(buffer.read_u32(64 + 8 * 16), 0, "after the view");
 
     assert!(points.copy_from(&points.sub(0, 1).unwrap()).is_err());
     assert!(matches!(points.sub(8, 1), Err(Error::OutOfBounds { .. })));

@@ -160,7 +160,7 @@ fn out_of_memory_says_how_much_was_asked_and_leaves_nothing() {
 }
 
 #[test]
-fn a_failure_at_any_step_leaves_nothing_behind() {
+fn a_failure_at_any_step_leaks_nothing() {
     let (orin, nvmap) = open();
     let before = orin.live();
     for (call, name) in [

@@ -86,7 +86,7 @@ fn a_buffer_never_has_descriptor_0() {
 }
 
 #[test]
-fn host_memory_is_imported_as_it_lies() {
+fn host_memory_is_imported_in_place() {
     #[repr(align(4096))]
     struct Page([u8; 8192]);
 

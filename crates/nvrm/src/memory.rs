@@ -18,7 +18,7 @@ use crate::space::{LARGE_PAGE, Reserved, SMALL_PAGE};
 /// Page size of the CPU in bytes.
 const CPU_PAGE: u64 = 4096;
 
-/// Where memory lies.
+/// Location of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Place {

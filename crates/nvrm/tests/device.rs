@@ -108,7 +108,7 @@ fn both_engines_answer_and_copy() {
     const BYTES: usize = 5 << 20;
     let source = Memory::new(&gpu, Place::System, BYTES as u64).unwrap();
     let middle = Memory::new(&gpu, Place::Video, BYTES as u64).unwrap();
-    // SAFETY: fresh memory of at least that length; the process gives up the vector after the import.
+    // SAFETY: fresh memory of at least that length; the process does not use the vector after the import.
     let (source_bytes, mut target) =
         unsafe { (std::slice::from_raw_parts_mut(source.cpu().as_ptr(), BYTES), vec![0_u8; BYTES + 4096]) };
     source_bytes

@@ -20,12 +20,12 @@ fn seeds(target: &str) -> [PathBuf; 1] {
 }
 
 #[test]
-fn whatever_a_channel_is_fed_has_an_outcome() {
+fn every_channel_input_has_a_defined_outcome() {
     runner::run(&seeds("channel"), channel::run);
 }
 
 #[test]
-fn arbitrary_bytes_at_the_door_break_nothing() {
+fn arbitrary_requests_do_not_break_the_kernel() {
     runner::run(&seeds("door"), door::run);
 }
 
@@ -35,6 +35,6 @@ fn no_launch_descriptor_stops_the_gpu() {
 }
 
 #[test]
-fn no_program_stops_the_model() {
+fn no_program_crashes_the_model() {
     runner::run(&seeds("program"), program::run);
 }

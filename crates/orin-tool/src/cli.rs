@@ -47,7 +47,7 @@ With --command, the page of one command: orin man --command 'decode pushbuf'")]
     },
 }
 
-/// The commands that `cargo xtask` has too.
+/// The commands that `cargo xtask` also has.
 #[derive(Debug, Subcommand)]
 #[non_exhaustive]
 pub enum Command {

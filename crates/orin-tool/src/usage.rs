@@ -1,4 +1,4 @@
-//! Errors with an exit code of their own.
+//! Errors with their own exit code.
 
 use std::fmt;
 use std::io;

@@ -292,7 +292,7 @@ pub const F2FP_MERGE: Field = Field::bit(78);
 pub const F2FP_THREE: Field = Field::bit(81);
 /// Rounding mode of F2FP.
 pub const F2FP_ROUND: Field = Field::new(79, 3);
-/// The bits of [`F2FP_ROUND`] that the interpreter knows.
+/// The bits of [`F2FP_ROUND`] that the interpreter supports.
 pub const F2FP_ROUND_LOW: Field = Field::new(79, 2);
 /// Target type of F2IP.
 pub const F2IP_TYPE: Field = Field::new(76, 2);
@@ -319,7 +319,7 @@ pub const EXTENDED_ADDRESS: Field = Field::bit(72);
 pub const OFFSET: Field = Field::new(40, 24);
 /// Byte offset of an address without other operands in the slot, signed.
 pub const LONG_OFFSET: Field = Field::new(32, 32);
-/// Whether the register beside a uniform register has 64 bits.
+/// Whether the register next to a uniform register has 64 bits.
 pub const WIDE: Field = Field::bit(90);
 /// [`WIDE`] of atomics that return a value.
 pub const ATOMIC_WIDE: Field = Field::bit(70);
@@ -345,13 +345,13 @@ pub const LDSM_SHAPE: Field = Field::new(78, 2);
 pub const COPY_CACHES: Field = Field::bit(81);
 /// Prefetch of LDGSTS.
 pub const COPY_PREFETCH: Field = Field::new(71, 2);
-/// Whether LDGSTS fills with zeros what is not copied.
+/// Whether LDGSTS zero-fills the bytes that it does not copy.
 pub const COPY_FILL: Field = Field::bit(82);
 /// Byte offset of the source of LDGSTS, signed.
 pub const COPY_FROM: Field = Field::new(32, 12);
 /// Byte offset of the target of LDGSTS, signed.
 pub const COPY_TO: Field = Field::new(44, 20);
-/// Space that QSPC asks for.
+/// Address space queried by QSPC.
 pub const SPACE: Field = Field::new(73, 2);
 /// Kind of ARRIVES.
 pub const ARRIVE_KIND: Field = Field::bit(72);
@@ -414,7 +414,7 @@ pub const B_IN_COLUMNS: Field = Field::bit(74);
 pub const BMMA_SHAPE: Field = Field::new(75, 2);
 /// Operation of BMMA.
 pub const BMMA_OPERATION: Field = Field::new(77, 2);
-/// [`BMMA_OPERATION`] and the bit behind it.
+/// [`BMMA_OPERATION`] and the bit after it.
 pub const BMMA_OPERATION_LONG: Field = Field::new(77, 3);
 /// Whether BMMA counts bits.
 pub const BMMA_COUNTS: Field = Field::bit(80);
@@ -536,7 +536,7 @@ pub const TEXTURE_NO_DEPENDENCY: Field = Field::bit(90);
 pub const DIMENSIONS: Field = Field::new(61, 3);
 /// Components that are returned.
 pub const COMPONENTS: Field = Field::new(72, 4);
-/// What TXQ asks for.
+/// Property queried by TXQ.
 pub const QUERY: Field = Field::new(62, 2);
 /// Offset of a handle in a constant bank.
 pub const HANDLE_OFFSET: Field = Field::new(40, 14);

@@ -8,7 +8,7 @@ use crate::print::Printer;
 /// Places of the sources B and C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// B and C. Forms 2, 3 and 7 have C in the slot and B behind it, the others the reverse.
+    /// B and C. Forms 2, 3 and 7 have C in the slot and B after it, the others the reverse.
     Ternary,
     /// As `Ternary`, but with the sign bits of HFMA2 above the slot.
     TernaryHalf,

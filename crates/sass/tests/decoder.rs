@@ -121,7 +121,7 @@ fn operands_are_decoded_by_the_layout_of_the_row() {
     assert!(i.a_sign().negate && !i.b_sign.negate);
     assert_eq!(i.b, Source::Constant { bank: 0, offset: 0x160 });
     assert_eq!(i.c, Source::Register(3));
-    // Form 2 has an immediate C in the slot, and B behind it.
+    // Form 2 has an immediate C in the slot, and B after it.
     let i = decode(word & !0xfff & !(0xffff_ffff << 32) | 0x423 | 0x3f80_0000 << 32).unwrap();
     assert_eq!(i.to_string(), "@!P0 FFMA R1, -R2, R3, 1");
     assert_eq!((i.b, i.c), (Source::Register(3), Source::Immediate(0x3f80_0000)));

@@ -3,7 +3,7 @@
 //! The rules are CUDA's (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", and the
 //! toolkit's occupancy calculator); the numbers are in the chip table ([`gpu_hal::chip`]). Each partition of an SM
 //! has an equal share of the registers. A warp belongs to one partition and gets its registers in fixed units. A
-//! block gets its shared memory, including the bytes that the system reserves, in fixed units too.
+//! block gets its shared memory, including the bytes that the system reserves, also in fixed units.
 
 use gpu_hal::chip::{self, Chip, Sm, WARP};
 
@@ -48,7 +48,7 @@ pub enum Limit {
     SharedMemory,
     /// Resident blocks.
     Blocks,
-    /// Barriers. On SM 9.0 only; on earlier chips every resident block has 16 of its own.
+    /// Barriers. On SM 9.0 only; on earlier chips every resident block has its own 16.
     Barriers,
 }
 

@@ -83,7 +83,7 @@ impl Device {
         Err(Error::NoSoftwareOrin)
     }
 
-    /// Opens the GPU behind a given door, for example a software Orin with its own options, or a door that records the
+    /// Opens the GPU behind a given door, for example a software Orin with custom options, or a door that records the
     /// calls passing through it. `kind` selects the driver and is the kind that [`Device::info`] reports.
     ///
     /// # Errors

@@ -346,7 +346,7 @@ fn check(params: &[ParamSlot], types: &[ParameterType]) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// Parameters behind the driver's words, with given offsets and sizes.
+    /// Parameters after the driver's words, at the given offsets and with the given sizes.
     fn params(layout: &[(usize, usize)]) -> Vec<ParamSlot> {
         layout.iter().map(|&(offset, size)| ParamSlot { offset: 0x160 + offset, size }).collect()
     }
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_struct_of_two_ints_is_no_double() {
-        // struct { int x, y; } behind an int: 8 bytes at offset 4.
+        // struct { int x, y; } after an int: 8 bytes at offset 4.
         let layout = params(&[(0, 4), (4, 8)]);
         assert_eq!(check(&layout, <(i32, ByValue<[i32; 2]>)>::PARAMETERS), Ok(()));
         let error = check(&layout, <(i32, f64)>::PARAMETERS).unwrap_err();

@@ -352,7 +352,7 @@ impl QueueState {
         }
     }
 
-    /// The error of a wait that has timed out; `reason` is what the caller knows about the cause.
+    /// The error of a wait that has timed out; `reason` is the cause as known to the caller.
     pub(crate) fn time_out(&self, wanted: u64, seen: u64, timeout: Duration, reason: Option<&str>) -> Error {
         self.timed_out.fetch_max(wanted, Ordering::Relaxed);
         let mut cause = self.describe_silence();
@@ -360,12 +360,12 @@ impl QueueState {
             cause = format!("{reason}; {cause}");
         }
         // One bundle per submission, because waits are often repeated.
-        let mut told = lock(&self.timeout_bundle);
-        if told.as_ref().is_none_or(|(value, _)| *value != wanted) {
+        let mut reported = lock(&self.timeout_bundle);
+        if reported.as_ref().is_none_or(|(value, _)| *value != wanted) {
             let text = format!("waited for timeline value {wanted}, saw {seen}: {cause}");
-            *told = self.explain.time_out(self, timeout, &text).map(|path| (wanted, path));
+            *reported = self.explain.time_out(self, timeout, &text).map(|path| (wanted, path));
         }
-        if let Some((_, path)) = &*told {
+        if let Some((_, path)) = &*reported {
             cause.push_str("; crash bundle: ");
             cause.push_str(&path.display().to_string());
         }

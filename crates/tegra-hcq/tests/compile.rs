@@ -33,7 +33,7 @@ impl Fake {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_nvrtc.c");
         let status = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
         match status {
-            Ok(status) => assert!(status.success(), "the stand-in compiles"),
+            Ok(status) => assert!(status.success(), "the stub compiles"),
             Err(error) => {
                 println!("SKIPPED: no C compiler to build a fake NVRTC: {error}");
                 return None;
@@ -53,7 +53,7 @@ impl Fake {
     }
 
     fn compiler(&self) -> Compiler {
-        Compiler::load_from(&self.library).expect("the stand-in loads").with_cache(Some(self.cache()))
+        Compiler::load_from(&self.library).expect("the stub loads").with_cache(Some(self.cache()))
     }
 
     fn entries(&self) -> Vec<PathBuf> {

@@ -20,7 +20,7 @@ const CUBINS: [&str; 6] = [
 
 fn read(name: &str) -> Vec<u8> {
     let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../cubin/tests/data/features");
-    fs::read(format!("{data}/{name}.sm_87.cubin")).expect("the cubin is there")
+    fs::read(format!("{data}/{name}.sm_87.cubin")).expect("the cubin exists")
 }
 
 /// Loads every cubin on one device, and runs the test with a queue.

@@ -13,7 +13,7 @@ static ALLOCATOR: allocations::Counting = allocations::Counting;
 fn load(name: &str) -> (Device, Program) {
     let path = format!("{}/../../kernels/{name}.cubin", env!("CARGO_MANIFEST_DIR"));
     let device = Device::open(DeviceKind::Sim).expect("the software Orin opens");
-    let program = Program::load(&device, &std::fs::read(path).expect("the cubin is there"));
+    let program = Program::load(&device, &std::fs::read(path).expect("the cubin exists"));
     (device, program.expect("the cubin loads"))
 }
 

@@ -23,8 +23,8 @@ thread_local! {
 #[derive(Clone, Copy, Debug)]
 pub struct Counting;
 
-// SAFETY: every call is passed on to the system's allocator unchanged; counting touches only a
-// constant-initialised thread-local without a destructor, which never allocates.
+// SAFETY: every call is forwarded to the system's allocator unchanged; counting touches only a
+// const-initialised thread-local without a destructor, which never allocates.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.with(|count| count.set(count.get() + 1));

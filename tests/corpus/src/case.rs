@@ -1,4 +1,4 @@
-//! One kernel, its launch, its arguments and what it must compute.
+//! A case: one kernel, its launch, its arguments and its expected results.
 
 use std::sync::OnceLock;
 
@@ -11,31 +11,31 @@ use test_support::Numbers;
 pub enum Argument {
     /// A pointer to memory that the kernel reads.
     Input(Data),
-    /// A pointer to memory that the kernel writes, with what it holds before.
+    /// A pointer to memory that the kernel writes, with its initial contents.
     Output(Data),
-    /// A value, as its bytes.
+    /// A value, as bytes.
     Scalar(Vec<u8>),
 }
 
 type Reference = Box<dyn Fn(&[Argument]) -> Vec<Data> + Send + Sync>;
 
-/// A kernel of the corpus with one launch of it.
+/// A kernel of the corpus with one launch.
 pub struct Case {
     /// `kernels/corpus/FILE.cu`.
     pub file: &'static str,
-    /// Name of the kernel, which is also that of the case.
+    /// Name of the kernel and of the case.
     pub kernel: &'static str,
     /// Blocks in x, y and z.
     pub grid: [u32; 3],
-    /// Threads of a block in x, y and z.
+    /// Threads per block in x, y and z.
     pub block: [u32; 3],
-    /// Dynamic shared memory of a block, in bytes.
+    /// Dynamic shared memory per block, in bytes.
     pub shared_bytes: u32,
     /// Arguments in order.
     pub arguments: Vec<Argument>,
-    /// How far results may be off.
+    /// Tolerance of the results.
     pub tolerance: Tolerance,
-    /// Why so far.
+    /// Reason for the tolerance.
     pub reason: &'static str,
     reference: Reference,
     expected: OnceLock<Vec<Data>>,
@@ -48,7 +48,7 @@ impl std::fmt::Debug for Case {
 }
 
 impl Case {
-    /// A case of one block of 32 threads without arguments, whose result has one right answer.
+    /// A case of one block of 32 threads, without arguments, with exact results.
     pub fn new(file: &'static str, kernel: &'static str) -> Self {
         Self {
             file,
@@ -64,87 +64,87 @@ impl Case {
         }
     }
 
-    /// Random numbers for the inputs, the same in every run and different for every kernel.
+    /// Random numbers for the inputs: the same in every run, different for every kernel.
     pub fn numbers(kernel: &str) -> Numbers {
         Numbers::new(kernel.bytes().fold(7, |hash: u64, byte| hash.wrapping_mul(131) ^ u64::from(byte)))
     }
 
-    /// With a grid and a block in one dimension.
+    /// Sets a one-dimensional grid and block.
     #[must_use]
     pub fn launch(self, grid: u32, block: u32) -> Self {
         Self { grid: [grid, 1, 1], block: [block, 1, 1], ..self }
     }
 
-    /// With a grid and a block in three dimensions.
+    /// Sets a three-dimensional grid and block.
     #[must_use]
     pub fn launch3(self, grid: [u32; 3], block: [u32; 3]) -> Self {
         Self { grid, block, ..self }
     }
 
-    /// With dynamic shared memory, in bytes.
+    /// Sets the dynamic shared memory, in bytes.
     #[must_use]
     pub fn shared(self, shared_bytes: u32) -> Self {
         Self { shared_bytes, ..self }
     }
 
-    /// With one more argument: a buffer to read.
+    /// Adds an argument: a buffer to read.
     #[must_use]
     pub fn input<T: Element>(mut self, values: &[T]) -> Self {
         self.arguments.push(Argument::Input(Data::of(values)));
         self
     }
 
-    /// With one more argument: a buffer of `len` elements to write.
+    /// Adds an argument: a buffer of `len` elements to write.
     #[must_use]
     pub fn output<T: Element>(mut self, len: usize) -> Self {
         self.arguments.push(Argument::Output(Data::poison::<T>(len)));
         self
     }
 
-    /// With one more argument: a buffer to read and write.
+    /// Adds an argument: a buffer to read and write.
     #[must_use]
     pub fn update<T: Element>(mut self, values: &[T]) -> Self {
         self.arguments.push(Argument::Output(Data::of(values)));
         self
     }
 
-    /// With one more argument: a value.
+    /// Adds an argument: a value.
     #[must_use]
     pub fn scalar<T: Element>(mut self, value: T) -> Self {
         self.arguments.push(Argument::Scalar(Data::of(&[value]).bytes));
         self
     }
 
-    /// With one more argument: a struct, as the bytes of its C layout.
+    /// Adds an argument: a struct, as the bytes of its C layout.
     #[must_use]
     pub fn bytes(mut self, bytes: Vec<u8>) -> Self {
         self.arguments.push(Argument::Scalar(bytes));
         self
     }
 
-    /// With the tolerance of its results, and why.
+    /// Sets the tolerance of the results and the reason for it.
     #[must_use]
     pub fn within(self, tolerance: Tolerance, reason: &'static str) -> Self {
         Self { tolerance, reason, ..self }
     }
 
-    /// With the function that computes what every output must hold, in the order of the arguments.
+    /// Sets the function that computes the expected outputs, in argument order.
     #[must_use]
     pub fn reference(self, reference: impl Fn(&[Argument]) -> Vec<Data> + Send + Sync + 'static) -> Self {
         Self { reference: Box::new(reference), ..self }
     }
 
-    /// With a reference for one output that needs nothing but what it captured.
+    /// Sets a reference for one output that depends only on captured values.
     #[must_use]
     pub fn gives<T: Element>(self, reference: impl Fn() -> Vec<T> + Send + Sync + 'static) -> Self {
         self.reference(move |_| vec![Data::of(&reference())])
     }
 
-    /// What the outputs must hold: computed once, then kept.
+    /// The expected outputs, computed once and then cached.
     ///
     /// # Panics
     ///
-    /// When the reference gives other buffers than the case declares.
+    /// If the reference returns other buffers than the case declares.
     pub fn expected(&self) -> &[Data] {
         self.expected.get_or_init(|| {
             let expected = (self.reference)(&self.arguments);
@@ -156,7 +156,7 @@ impl Case {
         })
     }
 
-    /// The outputs as they are before the launch.
+    /// The outputs before the launch.
     pub fn outputs(&self) -> impl Iterator<Item = &Data> {
         self.arguments.iter().filter_map(|argument| match argument {
             Argument::Output(data) => Some(data),
@@ -165,33 +165,34 @@ impl Case {
     }
 }
 
-/// Where the values of a map come from.
+/// Source of a map's values.
 pub struct Source<T> {
-    /// Values that are tried in all combinations.
+    /// Values that are combined exhaustively.
     pub edges: Vec<T>,
-    /// The others.
+    /// Other values.
     pub random: fn(&mut Numbers) -> T,
 }
 
-/// Any value of a type, its edges first.
+/// Any value of a type, edge values first.
 pub fn any<T: Element>() -> Source<T> {
     Source { edges: T::EDGES.to_vec(), random: T::random }
 }
 
-/// Values that a function makes, and these besides.
+/// Values returned by a function, in addition to the given ones.
 pub fn made<T: Element>(edges: &[T], random: fn(&mut Numbers) -> T) -> Source<T> {
     Source { edges: edges.to_vec(), random }
 }
 
-/// Elements of a map: a prime, so that it is a multiple of nothing.
+/// Elements of a map: a prime, so it is not a multiple of any tile size.
 pub const MAP_LEN: usize = 1009;
 
-/// Index `at` of the combinations of edges, where there is one.
+/// Index `at` of the combinations of edge values, if it exists.
 fn pick<T: Element>(source: &Source<T>, at: usize, numbers: &mut Numbers) -> T {
     source.edges.get(at).copied().unwrap_or_else(|| (source.random)(numbers))
 }
 
-/// A case whose thread `i` computes the `K` elements from `K * i` on, for a block that divides nothing.
+/// A case whose thread `i` computes `K` elements starting at `K * i`, with a block size that does not divide
+/// the total.
 fn map<O: Element, const K: usize>(file: &'static str, kernel: &'static str, inputs: Vec<Argument>) -> Case {
     let block = [33, 64, 96, 111, 128, 160, 250][kernel.len() % 7];
     // CAST: far below 2^32.

@@ -1,19 +1,19 @@
-//! How close a result must be to the one that is right, and how close it is.
+//! Tolerances, and comparison of results with expected values.
 
 use super::data::{Data, Kind};
 
-/// How far a result may be off.
+/// Tolerance of a result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tolerance {
-    /// Not at all. NaN equals NaN: which of the many NaN comes out is another question.
+    /// Equal bits. NaN equals NaN, whatever its payload.
     Exact,
-    /// So many units in the last place.
+    /// Largest distance in units in the last place.
     Ulp(u64),
     /// `absolute + relative * |wanted|`.
     Near {
-        /// Share of the wanted value.
+        /// Relative part, times the expected value.
         relative: f64,
-        /// The same for all values.
+        /// Absolute part.
         absolute: f64,
     },
 }
@@ -30,21 +30,21 @@ impl std::fmt::Display for Tolerance {
     }
 }
 
-/// What a comparison found.
+/// Result of a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
     /// Elements compared.
     pub elements: usize,
     /// Elements with equal bits, or NaN on both sides.
     pub equal: usize,
-    /// Largest distance in units in the last place; for integers any difference counts as the largest.
+    /// Largest distance in units in the last place; for integers, `u64::MAX` for any difference.
     pub max_ulp: u64,
     /// Index of the first element beyond the tolerance.
     pub first_wrong: Option<usize>,
 }
 
 impl Difference {
-    /// Both of two comparisons together; the index is dropped.
+    /// Merges two comparisons; drops the index.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl Difference {
 ///
 /// # Panics
 ///
-/// When the two have different kinds or lengths.
+/// If the kinds or lengths differ.
 pub fn compare(got: &Data, wanted: &Data, tolerance: Tolerance) -> Difference {
     assert_eq!((got.kind, got.bytes.len()), (wanted.kind, wanted.bytes.len()), "two different buffers");
     let mut difference = Difference { elements: wanted.len(), ..Difference::default() };
@@ -78,7 +78,7 @@ pub fn compare(got: &Data, wanted: &Data, tolerance: Tolerance) -> Difference {
     difference
 }
 
-/// The text of an element, for messages.
+/// An element as text, for messages.
 pub fn show(kind: Kind, word: u64) -> String {
     match kind {
         Kind::F16 | Kind::Bf16 | Kind::F32 | Kind::F64 => format!("{:e} ({word:#x})", value(kind, word)),
@@ -86,14 +86,14 @@ pub fn show(kind: Kind, word: u64) -> String {
     }
 }
 
-/// Whether the bits are those of a NaN.
+/// Whether the bits encode a NaN.
 pub fn is_nan(kind: Kind, word: u64) -> bool {
     kind.fraction_bits().is_some() && value(kind, word).is_nan()
 }
 
-/// The value of floating-point bits, exactly; that of an integer as far as a double holds it.
+/// The exact value of floating-point bits; the value of an integer, rounded to a double.
 fn value(kind: Kind, word: u64) -> f64 {
-    // CAST: the word holds no more bits than its kind has.
+    // CAST: the word holds no more bits than its kind.
     match kind {
         Kind::F16 => half::f16::from_bits(word as u16).to_f64(),
         Kind::Bf16 => half::bf16::from_bits(word as u16).to_f64(),
@@ -103,7 +103,7 @@ fn value(kind: Kind, word: u64) -> f64 {
     }
 }
 
-/// Representable values between two, plus one; zero of both signs are one apart.
+/// Distance between two values in representable values; -0 and +0 are one apart.
 fn distance(kind: Kind, a: u64, b: u64) -> u64 {
     if a == b {
         return 0;
@@ -117,7 +117,7 @@ fn distance(kind: Kind, a: u64, b: u64) -> u64 {
         (false, false) => {}
     }
     let sign = 1u64 << (kind.size() * 8 - 1);
-    // Bits of negative numbers grow downwards: -0 lies one below +0.
+    // Bits of negative numbers grow downwards: -0 is one below +0.
     let place = |word: u64| {
         let magnitude = i128::from(word & (sign - 1));
         if word & sign == 0 { magnitude } else { -1 - magnitude }
@@ -131,7 +131,7 @@ fn close(kind: Kind, got: u64, want: u64, ulp: u64, tolerance: Tolerance) -> boo
         Tolerance::Ulp(most) => ulp <= most,
         Tolerance::Near { relative, absolute } => {
             let (got, want) = (value(kind, got), value(kind, want));
-            // NaN is close to nothing, and an infinity to itself alone, which has been seen to already.
+            // NaN is close to nothing; equal infinities were handled above.
             (got - want).abs() <= absolute + relative * want.abs() && want.is_finite()
         }
     }

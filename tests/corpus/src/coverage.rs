@@ -1,7 +1,7 @@
-//! Which instructions the corpus executes on the software Orin, and which it should.
+//! Instruction coverage of the corpus on the software Orin.
 //!
-//! `tests/data/instructions.txt` lists what compilers emit for SM 8.x, by importance. The corpus runs with a
-//! recorder in the interpreter, case by case, with every committed variant for these chips.
+//! `tests/data/instructions.txt` lists the instructions that compilers emit for SM 8.x, by importance. The
+//! corpus runs case by case with a recorder in the interpreter, with every committed variant for these chips.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,21 +16,21 @@ use super::cubins::{FILES, VARIANTS};
 use super::run::{self, RunError};
 use test_support::TIMEOUT;
 
-/// How much a model needs an instruction.
+/// Importance of an instruction for a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
-    /// Programs are full of it, or cannot do without.
+    /// Common, or indispensable.
     Must,
-    /// Some programs have it.
+    /// Used by some programs.
     Should,
-    /// Hardly any program has it.
+    /// Hardly used.
     Rare,
-    /// To be recognised and refused by name.
+    /// Recognised, but refused by name.
     Named,
 }
 
 impl Need {
-    /// Its word in the list.
+    /// Its keyword in the list.
     pub fn name(self) -> &'static str {
         match self {
             Self::Must => "must",
@@ -44,11 +44,11 @@ impl Need {
 /// A line of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// How much it is needed.
+    /// Importance.
     pub need: Need,
     /// The mnemonic without modifiers.
     pub mnemonic: String,
-    /// Forms with modifiers that are wanted too.
+    /// Forms with modifiers that are also required.
     pub forms: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ pub struct Wanted {
 ///
 /// # Panics
 ///
-/// When a line of it is malformed.
+/// If a line is malformed.
 pub fn wanted() -> Vec<Wanted> {
     let text = include_str!("../data/instructions.txt");
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -68,7 +68,7 @@ pub fn wanted() -> Vec<Wanted> {
                 Some("should") => Need::Should,
                 Some("rare") => Need::Rare,
                 Some("named") => Need::Named,
-                other => panic!("instructions.txt: {other:?} is no class"),
+                other => panic!("instructions.txt: {other:?} is not a class"),
             };
             let mnemonic = words.next().unwrap_or_else(|| panic!("instructions.txt: a line without a name"));
             Wanted { need, mnemonic, forms: words.collect() }
@@ -76,7 +76,7 @@ pub fn wanted() -> Vec<Wanted> {
         .collect()
 }
 
-/// What was executed.
+/// The executed instructions.
 #[derive(Debug, Default)]
 pub struct Executed {
     /// Executions by warps, by name with modifiers.
@@ -86,14 +86,14 @@ pub struct Executed {
 }
 
 impl Executed {
-    /// The cases that executed an instruction: one whose name is `name` or, where `name` has no modifiers, begins
-    /// with it.
+    /// The cases that executed an instruction: one named `name` or, if `name` has no modifiers, any form of
+    /// it.
     pub fn users(&self, name: &str) -> BTreeSet<&'static str> {
         let fits = |key: &str| key == name || !name.contains('.') && key.split('.').next() == Some(name);
         self.by.iter().filter(|(key, _)| fits(key)).flat_map(|(_, users)| users.iter().copied()).collect()
     }
 
-    /// Adds what a recorder has counted since it counted `before`.
+    /// Adds the recorder's counts since the snapshot `before`.
     fn add(&mut self, coverage: &Coverage, before: &BTreeMap<String, u64>, user: &'static str) {
         for (name, count) in coverage.counts() {
             let new = count - before.get(&name).copied().unwrap_or(0);
@@ -109,7 +109,7 @@ impl Executed {
 ///
 /// # Errors
 ///
-/// When a cubin is missing or a case does not run.
+/// If a cubin is missing or a case does not run.
 pub fn execute(cases: &'static [Case]) -> Result<Executed, CoverageError> {
     let coverage = Coverage::new();
     let config = |sm| Config {
@@ -140,7 +140,7 @@ pub fn execute(cases: &'static [Case]) -> Result<Executed, CoverageError> {
     Ok(executed)
 }
 
-/// A kernel that ends in a trap: it executes the one instruction that no result can come from.
+/// A kernel that ends in a trap: the only instruction without a result.
 fn trap(device: &Device) -> Result<(), CoverageError> {
     let program = Program::load(device, &test_support::cubin("faults"))?;
     let (mut queue, kernel) = (device.queue()?, program.kernel("fault_trap")?);
@@ -153,21 +153,21 @@ fn trap(device: &Device) -> Result<(), CoverageError> {
     }
 }
 
-/// Why coverage cannot be told.
+/// Why coverage cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum CoverageError {
     /// A cubin is missing.
     #[error("{path}: {error}; run `cargo xtask kernels`")]
     Cubin {
-        /// Which.
+        /// Path.
         path: String,
-        /// Why.
+        /// Reason.
         error: io::Error,
     },
     /// A case does not run.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The trap went by without a fault.
+    /// The trap did not raise a fault.
     #[error("a kernel that traps ended without a fault")]
     NoTrap,
 }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_modifiers_stands_for_all_its_forms() {
+    fn a_name_without_modifiers_covers_all_its_forms() {
         let mut executed = Executed::default();
         executed.by.insert("IMAD.WIDE".to_owned(), ["a"].into());
         executed.by.insert("IMADX".to_owned(), ["b"].into());

@@ -1,20 +1,20 @@
-//! The compiled corpus: which compilers and chips there are, and the cubins that lie in the binary.
+//! The compiled corpus: its compilers and chips, and the embedded cubins.
 //!
-//! A program that was copied to a board needs no files: the variants for the chips that the `silicon` suite
-//! runs on are part of it. The others are read from the source tree by the tests.
+//! A binary copied to a board needs no files: it embeds the variants for the chips of the `silicon` suite.
+//! Tests read the others from the source tree.
 
 use std::path::PathBuf;
 
 /// A folder of `kernels/corpus`: one compiler, one chip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variant {
-    /// Release of CUDA, as `12.6`.
+    /// CUDA release, for example `12.6`.
     pub release: &'static str,
-    /// Compute capability times ten, as `87`.
+    /// Compute capability times ten, for example `87`.
     pub sm: u32,
 }
 
-/// All variants that are committed.
+/// All committed variants.
 pub const VARIANTS: [Variant; 7] = [
     Variant { release: "12.2", sm: 87 },
     Variant { release: "12.6", sm: 80 },
@@ -31,20 +31,20 @@ impl Variant {
         format!("sm_{}-{}", self.sm, self.release)
     }
 
-    /// The cubin of a source file in the source tree.
+    /// Path of a source file's cubin in the source tree.
     pub fn path(self, file: &str) -> PathBuf {
         test_support::workspace().join("kernels/corpus").join(self.name()).join(file).with_extension("cubin")
     }
 }
 
-/// The source files, without extension, with the cubins for an Orin and for a Hopper GPU.
+/// The source files, without extension, with the cubins for Orin and for Hopper.
 macro_rules! files {
     ($($file:literal)*) => {
         /// Names of the source files in `kernels/corpus`, without extension.
         pub const FILES: &[&str] = &[$($file),*];
 
-        /// The cubin of a source file for a GPU of compute capability `sm` / 10, made by NVRTC 12.6; `None`
-        /// for other chips than those of the `silicon` suite.
+        /// The cubin of a source file for compute capability `sm` / 10, compiled by NVRTC 12.6; `None` for
+        /// chips without the `silicon` suite.
         pub fn built_in(file: &str, sm: u32) -> Option<&'static [u8]> {
             match (file, sm) {
                 $(

@@ -1,10 +1,10 @@
-//! Values that kernels read and write, as typed arrays of bytes.
+//! Values that kernels read and write, as typed byte arrays.
 
 use half::{bf16, f16};
 
 use test_support::Numbers;
 
-/// How the elements of a buffer are to be read when two buffers are compared.
+/// Element type of a buffer, for comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// One byte, any bits.
@@ -36,7 +36,7 @@ impl Kind {
         }
     }
 
-    /// Bits of the fraction of a floating-point kind, `None` for an integer.
+    /// Fraction bits of a floating-point kind; `None` for an integer.
     pub const fn fraction_bits(self) -> Option<u32> {
         match self {
             Self::F16 => Some(10),
@@ -62,22 +62,22 @@ impl Kind {
     }
 }
 
-/// A type that kernels have too.
+/// A type used by kernels.
 pub trait Element: Copy + Send + Sync + 'static {
     /// How it is compared.
     const KIND: Kind;
-    /// Values at which arithmetic goes wrong first.
+    /// Edge values, at which arithmetic is most likely to fail.
     const EDGES: &'static [Self];
-    /// Any value of the type.
+    /// A random value of the type.
     fn random(numbers: &mut Numbers) -> Self;
     /// Its bits, zero extended.
     fn to_word(self) -> u64;
-    /// The value of the low bits of a word.
+    /// The value of a word's low bits.
     fn from_word(word: u64) -> Self;
 }
 
-/// Float bits at random: half of them any bits at all, half of ordinary size, so that sums do not always
-/// lose one of their terms.
+/// Random float bits: half of them arbitrary, half of ordinary magnitude, because a sum of arbitrary floats
+/// usually loses one term.
 fn float_bits(numbers: &mut Numbers, kind: Kind) -> u64 {
     let bits = (u64::from(numbers.u32()) << 32) | u64::from(numbers.u32());
     let width = kind.size() * 8;
@@ -100,17 +100,17 @@ macro_rules! integer {
             const EDGES: &'static [Self] = &$edges;
             fn random(numbers: &mut Numbers) -> Self {
                 let word = (u64::from(numbers.u32()) << 32) | u64::from(numbers.u32());
-                // Every magnitude is as likely as any other.
+                // Every magnitude is equally likely.
                 let shift = if numbers.u32() & 1 == 0 { 0 } else { numbers.u32() % <$type>::BITS };
-                // CAST: the low bits are wanted.
+                // CAST: only the low bits are used.
                 (word as $type) >> shift
             }
             fn to_word(self) -> u64 {
-                // CAST: through the unsigned type of the same size, so that the sign does not spread.
+                // CAST: through the unsigned type of the same size, to avoid sign extension.
                 u64::from(self as $unsigned)
             }
             fn from_word(word: u64) -> Self {
-                // CAST: the low bits are wanted.
+                // CAST: only the low bits are used.
                 word as $type
             }
         }
@@ -140,7 +140,7 @@ macro_rules! float {
                 u64::from(self.to_bits())
             }
             fn from_word(word: u64) -> Self {
-                // CAST: the low bits are wanted.
+                // CAST: only the low bits are used.
                 Self::from_bits(word as $bits)
             }
         }
@@ -166,10 +166,10 @@ float! {
     ];
 }
 
-/// The content of a buffer.
+/// Contents of a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Data {
-    /// How the elements are read.
+    /// Type of the elements.
     pub kind: Kind,
     /// The elements, little endian.
     pub bytes: Vec<u8>,
@@ -183,7 +183,7 @@ impl Data {
         Self { kind: T::KIND, bytes: bytes.collect() }
     }
 
-    /// `len` elements that no kernel writes by accident: what a kernel leaves out shows.
+    /// `len` elements with a pattern that no kernel writes by accident, so unwritten elements are visible.
     pub fn poison<T: Element>(len: usize) -> Self {
         Self { kind: T::KIND, bytes: vec![POISON; len * T::KIND.size()] }
     }
@@ -211,12 +211,12 @@ impl Data {
     ///
     /// # Panics
     ///
-    /// When the sizes differ.
+    /// If the sizes differ.
     pub fn values<T: Element>(&self) -> Vec<T> {
         assert_eq!(T::KIND.size(), self.kind.size(), "elements of another size");
         self.words().map(T::from_word).collect()
     }
 }
 
-/// What outputs hold before a kernel runs.
+/// Contents of outputs before a kernel runs.
 pub const POISON: u8 = 0xa5;

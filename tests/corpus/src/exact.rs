@@ -1,13 +1,13 @@
-//! Floating-point arithmetic by its definition: the exact result, rounded once.
+//! Floating-point arithmetic by definition: the exact result, rounded once.
 //!
-//! A second account of IEEE 754 beside the host's own, for what the host does not offer: the rounding modes
-//! of single instructions, half precision and bfloat16. Numbers are integers of at most 128 bits times a power
-//! of two, with a note whether something smaller than the lowest bit was dropped.
+//! A second implementation of IEEE 754 for operations that the host lacks: rounding modes of single
+//! instructions, half precision and bfloat16. A number is an integer of at most 128 bits times a power of
+//! two, with a flag for dropped low bits.
 
 /// A binary floating-point format of IEEE 754.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Format {
-    /// Bits of the significand, the hidden one included.
+    /// Bits of the significand, including the hidden one.
     pub precision: u32,
     /// Bits of the exponent.
     pub exponent_bits: u32,
@@ -22,10 +22,10 @@ pub const F32: Format = Format { precision: 24, exponent_bits: 8 };
 /// Double precision.
 pub const F64: Format = Format { precision: 53, exponent_bits: 11 };
 
-/// How an exact result becomes a representable one.
+/// Rounding mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// To the nearest, ties to the even one (`.rn`).
+    /// To nearest, ties to even (`.rn`).
     Nearest,
     /// Towards zero (`.rz`).
     Zero,
@@ -35,7 +35,7 @@ pub enum Mode {
     Up,
 }
 
-/// The four modes in the order in which the kernels use them.
+/// The four modes in the kernels' order.
 pub const MODES: [Mode; 4] = [Mode::Nearest, Mode::Zero, Mode::Down, Mode::Up];
 
 /// `(-1)^negative * (magnitude + something below 1 if inexact) * 2^exponent`.
@@ -47,7 +47,7 @@ pub struct Exact {
     inexact: bool,
 }
 
-/// What bits stand for.
+/// Decoded bits.
 #[derive(Clone, Copy, Debug)]
 pub enum Number {
     /// Not a number.
@@ -57,7 +57,7 @@ pub enum Number {
         /// Whether it is minus infinity.
         negative: bool,
     },
-    /// A number, zero included.
+    /// A number, including zero.
     Finite(Exact),
 }
 
@@ -72,7 +72,7 @@ impl Exact {
         self.exponent + (128 - self.magnitude.leading_zeros()) as i32
     }
 
-    /// Moves the lowest bit to `exponent`, which drops bits when it lies higher.
+    /// Moves the lowest bit to `exponent`; drops bits if `exponent` is higher.
     fn at(self, exponent: i32) -> Self {
         let distance = exponent - self.exponent;
         if self.magnitude == 0 {
@@ -97,15 +97,15 @@ impl Exact {
         }
     }
 
-    /// The sum of two exact numbers of which at least one is not zero.
+    /// The sum of two exact numbers, at least one of them not zero.
     fn plus(self, other: Self) -> Self {
         let (large, small) = if self.top() >= other.top() && self.magnitude != 0 || other.magnitude == 0 {
             (self, other)
         } else {
             (other, self)
         };
-        // The larger gets all the room there is. What the smaller one loses then is too small to matter
-        // beyond the note that there was something: at most one leading bit cancels in that case.
+        // Aligns to the larger number. Bits that the smaller one loses matter only for the inexact flag,
+        // because at most one leading bit cancels in that case.
         let large = large.at(large.top() - 126);
         let small = small.at(large.exponent);
         if large.negative == small.negative {
@@ -146,7 +146,7 @@ impl Format {
         ((1 << (self.exponent_bits + 1)) - 1) << (self.fraction_bits() - 1)
     }
 
-    /// What bits of this format stand for.
+    /// Decodes bits of this format.
     pub fn decode(self, bits: u64) -> Number {
         let negative = (bits >> (self.fraction_bits() + self.exponent_bits)) & 1 == 1;
         let exponent = (bits >> self.fraction_bits()) & ((1 << self.exponent_bits) - 1);
@@ -169,7 +169,7 @@ impl Format {
         let precision = self.precision as i32;
         let lowest = 2 - self.bias() - precision;
         let exponent = (exact.top() - precision).max(lowest);
-        // One more bit than is kept, to tell halves.
+        // One extra bit, for rounding.
         let kept = exact.at(exponent - 1);
         let (mut magnitude, half) = (kept.magnitude >> 1, kept.magnitude & 1 == 1);
         let up = match mode {
@@ -181,7 +181,7 @@ impl Format {
         magnitude += u128::from(up);
         // CAST: at most 53 bits and one.
         let magnitude = magnitude as u64;
-        // A significand that became one bit longer carries into the exponent by itself.
+        // A significand one bit longer carries into the exponent.
         let normal = magnitude >> self.fraction_bits() != 0;
         let biased = if normal { i64::from(exponent - lowest) + 1 } else { 0 };
         let bits = if normal {
@@ -280,7 +280,7 @@ impl Format {
                 }
             }
             (Number::Finite(a), Number::Finite(b)) => {
-                // All 53 bits of the dividend in place, so that the quotient has bits enough.
+                // Shifts the dividend so that the quotient has enough bits.
                 let a = a.at(a.top() - 53);
                 let wide = a.magnitude << 74;
                 let quotient = Exact {
@@ -303,7 +303,7 @@ impl Format {
             Number::Finite(x) if x.magnitude == 0 => a,
             Number::Finite(x) if x.negative => self.nan(),
             Number::Finite(x) => {
-                // An even exponent with as much room as there is.
+                // An even exponent, with the significand shifted as far as possible.
                 let x = x.at(x.top() - 53);
                 let room = 70 + (x.exponent & 1);
                 let wide = x.at(x.exponent - room);
@@ -317,12 +317,12 @@ impl Format {
         }
     }
 
-    /// Bits of this format as those of another.
+    /// Converts bits of this format to another.
     pub fn convert(self, bits: u64, to: Self, mode: Mode) -> u64 {
         to.encode(self.decode(bits), mode)
     }
 
-    /// The integral number next to `bits`, in the same format.
+    /// The nearest integral number, in the same format.
     pub fn integral(self, bits: u64, mode: Mode) -> u64 {
         match self.decode(bits) {
             Number::Finite(x) if x.exponent < 0 => {
@@ -333,7 +333,7 @@ impl Format {
         }
     }
 
-    /// The integer next to a number below 2^100 or so.
+    /// The nearest integer to a number below about 2^100.
     fn whole(x: Exact, mode: Mode) -> i128 {
         let kept = x.at(-1);
         let (mut magnitude, half) = (kept.magnitude >> 1, kept.magnitude & 1 == 1);
@@ -348,7 +348,7 @@ impl Format {
         if x.negative { -(magnitude as i128) } else { magnitude as i128 }
     }
 
-    /// The integer next to `bits`, held within `lowest..=highest`; `None` for NaN.
+    /// The nearest integer, clamped to `lowest..=highest`; `None` for NaN.
     pub fn to_integer(self, bits: u64, mode: Mode, lowest: i128, highest: i128) -> Option<i128> {
         match self.decode(bits) {
             Number::Nan => None,
@@ -369,7 +369,7 @@ mod tests {
         f32::from_word(got).to_bits() == want.to_bits() || (f32::from_word(got).is_nan() && want.is_nan())
     }
 
-    /// Rounded to nearest, the host's arithmetic is the same.
+    /// With rounding to nearest, the host's arithmetic is the same.
     #[test]
     fn the_hosts_arithmetic_agrees() {
         let mut numbers = Numbers::new(77);
@@ -400,7 +400,7 @@ mod tests {
         }
     }
 
-    /// Rounding down and up encloses the exact result; towards zero is one of the two.
+    /// Rounding down and up encloses the exact result; rounding towards zero gives one of the two.
     #[test]
     fn directed_roundings_enclose() {
         let mut numbers = Numbers::new(78);

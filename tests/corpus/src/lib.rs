@@ -1,8 +1,8 @@
-//! The corpus: kernels of every theme, what they must compute, and how close it must be.
+//! The corpus: kernels of all kinds, with expected results and tolerances.
 //!
-//! `kernels/corpus/*.cu` are compiled by several compilers for several chips. A [`Case`] is one kernel with
-//! a launch, inputs from a seed, and a reference on the CPU that shares no code with the software Orin. The
-//! same cases run on the software Orin, on a board, and through NVIDIA's own driver (see [`silicon`]).
+//! Several compilers compile `kernels/corpus/*.cu` for several chips. A [`Case`] is one kernel with a launch,
+//! inputs from a seed, and a CPU reference that shares no code with the software Orin. The same cases run on
+//! the software Orin, on a board, and through NVIDIA's own driver (see [`silicon`]).
 
 pub mod case;
 pub mod compare;
@@ -25,20 +25,19 @@ pub fn cases() -> &'static [Case] {
     &CASES
 }
 
-/// A software Orin that says of itself to be of compute capability `sm` / 10: its interpreter executes the code of
-/// all chips of SM 8.x, and a driver loads none but that of the very chip.
+/// A software Orin that reports compute capability `sm` / 10. Its interpreter executes the code of all SM 8.x
+/// chips, but a driver loads only code for the reported chip.
 pub fn model_of(sm: u32) -> orin_sim::Config {
     let mut config = orin_sim::Config::default();
     config.characteristics.sm_arch_sm_version = ((sm / 10) << 8) | (sm % 10);
     config
 }
 
-/// Runs cases on a software Orin with the cubins of `sm_87` that are built in, and hands over the outputs in
-/// order.
+/// Runs cases on a software Orin with the embedded `sm_87` cubins and returns the outputs in order.
 ///
 /// # Errors
 ///
-/// When a case does not run.
+/// If a case does not run.
 pub fn on_the_model(
     config: orin_sim::Config,
     cases: &'static [Case],

@@ -1,4 +1,4 @@
-//! Running a case on a device.
+//! Runs a case on a device.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use super::case::{Argument, Case};
 use super::compare::{Difference, Tolerance, compare, show};
 use super::data::{Data, POISON};
 
-/// Bytes behind every output that must stay as they are.
+/// Guard bytes after every output, which must not change.
 const GUARD: usize = 64;
 
 /// Runs a case and reads its outputs.
 ///
 /// # Errors
 ///
-/// Those of the device, and when the kernel wrote behind the end of a buffer.
+/// Those of the device, and writes past the end of a buffer.
 pub fn run(
     device: &Device,
     program: &Program,
@@ -65,11 +65,11 @@ pub fn run(
     Ok(outputs)
 }
 
-/// Compares outputs with what is wanted, within the case's tolerance.
+/// Compares outputs with expected ones, within the case's tolerance.
 ///
 /// # Errors
 ///
-/// When an element is beyond the tolerance: which one, in the words of the case.
+/// If an element is beyond the tolerance; the error names it.
 pub fn judge(case: &Case, got: &[Data], wanted: &[Data], whose: &str) -> Result<Difference, RunError> {
     let mut total = Difference::default();
     for (output, (got, wanted)) in got.iter().zip(wanted).enumerate() {
@@ -94,17 +94,17 @@ pub fn judge(case: &Case, got: &[Data], wanted: &[Data], whose: &str) -> Result<
 /// Why a case fails.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The device refused or failed.
+    /// The device returned an error.
     #[error(transparent)]
     Device(#[from] tegra_hcq::Error),
-    /// A kernel wrote where it must not.
-    #[error("{kernel}: argument {argument} was written {at} bytes behind its end")]
+    /// A kernel wrote past the end of a buffer.
+    #[error("{kernel}: argument {argument} was written {at} bytes past its end")]
     Overrun {
         /// The kernel.
         kernel: &'static str,
         /// Index of the argument.
         argument: usize,
-        /// Distance from its end.
+        /// Distance from the end of the buffer.
         at: usize,
     },
     /// A wrong result.
@@ -112,7 +112,7 @@ pub enum RunError {
     Wrong(Box<Mismatch>),
 }
 
-/// An element that is further off than its case allows.
+/// An element outside the case's tolerance.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{kernel}: element {element} of output {output} is {got}, but {whose} has {wanted} (tolerance: {tolerance})"
@@ -124,12 +124,12 @@ pub struct Mismatch {
     pub output: usize,
     /// Index of the element.
     pub element: usize,
-    /// What the device computed.
+    /// Computed value.
     pub got: String,
-    /// What is right.
+    /// Expected value.
     pub wanted: String,
-    /// Who says so.
+    /// Source of the expected value.
     pub whose: String,
-    /// How far it may be off.
+    /// Tolerance.
     pub tolerance: Tolerance,
 }

@@ -1,9 +1,9 @@
-//! A second opinion: what a GPU computes under NVIDIA's own driver.
+//! Results of a GPU under NVIDIA's own driver, for comparison.
 //!
 //! [`export`] writes the corpus as a folder that `tests/silicon/run.py` runs on any machine with an NVIDIA
-//! driver, with nothing but Python's standard library and `libcuda`. [`import`] turns what comes back into
-//! [`Stored`] results, which are committed: hashes where the result is exactly that of the reference, the
-//! outputs themselves elsewhere. Tests compare the software Orin with them.
+//! driver; it needs only Python's standard library and `libcuda`. [`import`] converts the output into
+//! [`Stored`] results, which are committed: hashes if the result equals the reference, otherwise the outputs
+//! themselves. Tests compare the software Orin with them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ use super::compare::{Difference, Tolerance, compare, is_nan};
 use super::cubins::{FILES, built_in};
 use super::data::Data;
 
-/// What `run.py` reads: `cases.json`.
+/// Input of `run.py`: `cases.json`.
 #[derive(Debug, Serialize, Deserialize)]
 struct Export {
     /// Version of the format.
@@ -39,7 +39,7 @@ struct ExportedCase {
     arguments: Vec<ExportedArgument>,
 }
 
-/// A buffer lies in `inputs.bin`; a scalar is given as its bytes in hexadecimal.
+/// A buffer is stored in `inputs.bin`, a scalar as hexadecimal bytes.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum ExportedArgument {
@@ -48,7 +48,7 @@ enum ExportedArgument {
     Scalar(String),
 }
 
-/// What `run.py` writes about a case: a line of `results.jsonl`.
+/// Output of `run.py` per case: a line of `results.jsonl`.
 #[derive(Debug, Deserialize)]
 struct RunResult {
     name: String,
@@ -57,30 +57,30 @@ struct RunResult {
     error: Option<String>,
 }
 
-/// What `run.py` writes about the machine: the first line of `results.jsonl`.
+/// Output of `run.py` about the machine: the first line of `results.jsonl`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Name of the GPU as its driver gives it.
+    /// Name of the GPU, as reported by its driver.
     pub device: String,
-    /// Compute capability, as `9.0`.
+    /// Compute capability, for example `9.0`.
     pub capability: String,
-    /// Version of CUDA that the driver speaks, as `12.8`.
+    /// CUDA version of the driver, for example `12.8`.
     pub driver: String,
 }
 
-/// Results of silicon, as they are committed.
+/// Committed results of silicon.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Stored {
-    /// Where they come from; `None` before anything was imported.
+    /// Machine that produced them; `None` before the first import.
     pub machine: Option<Machine>,
-    /// By name of the case.
+    /// Results by case name.
     pub cases: BTreeMap<String, StoredCase>,
 }
 
 /// Results of one case.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct StoredCase {
-    /// Hash of launch and arguments: results of other arguments are worth nothing.
+    /// Hash of launch and arguments: results for other arguments are invalid.
     pub arguments: String,
     /// The outputs in order.
     pub outputs: Vec<StoredOutput>,
@@ -90,34 +90,34 @@ pub struct StoredCase {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StoredOutput {
-    /// SHA-256 of the bytes, with every NaN as one and the same.
+    /// SHA-256 of the bytes, with every NaN canonicalised.
     Hash(String),
     /// Offset and length of the bytes in `outputs.bin`.
     Bytes(usize, usize),
 }
 
-/// Why an exchange with silicon fails.
+/// Why an export, import or lookup failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be read or written.
     #[error("{}: {error}", path.display())]
     File {
-        /// Which.
+        /// Path.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         error: io::Error,
     },
-    /// A file says something else than it should.
+    /// A file has unexpected contents.
     #[error("{}: {what}", path.display())]
     Content {
-        /// Which.
+        /// Path.
         path: PathBuf,
-        /// What is wrong with it, and what helps.
+        /// What is wrong, and how to fix it.
         what: String,
     },
 }
 
-/// The folder of the committed results.
+/// Folder of the committed results.
 pub fn folder() -> PathBuf {
     test_support::workspace().join("tests/corpus/data/silicon")
 }
@@ -141,7 +141,7 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Writes the corpus for a GPU of compute capability `sm` / 10; returns the number of cases.
 ///
-/// # Errors
+/// If there are no cubins for such a GPU, or a file cannot be written.
 ///
 /// When there are no cubins for such a GPU, or a file cannot be written.
 pub fn export(folder: &Path, sm: u32, cases: &[Case]) -> Result<usize, Error> {
@@ -151,7 +151,7 @@ pub fn export(folder: &Path, sm: u32, cases: &[Case]) -> Result<usize, Error> {
         let path = cubins.join(file).with_extension("cubin");
         let cubin = built_in(file, sm).ok_or_else(|| Error::Content {
             path: path.clone(),
-            what: format!("there are no cubins for sm_{sm}; those for sm_87 and sm_90 exist"),
+            what: format!("no cubins for sm_{sm}; only sm_87 and sm_90 are available"),
         })?;
         write(&path, cubin)?;
     }
@@ -193,7 +193,7 @@ fn exported(case: &Case, inputs: &mut Vec<u8>) -> ExportedCase {
     }
 }
 
-/// Hash of everything that decides a case's results besides the code.
+/// Hash of everything that determines a case's results, except the code.
 fn arguments_hash(case: &Case) -> String {
     let mut hash = Sha256::new();
     for number in case.grid.iter().chain(&case.block).chain([&case.shared_bytes]) {
@@ -212,7 +212,7 @@ fn arguments_hash(case: &Case) -> String {
     hex(&hash.finalize())
 }
 
-/// Hash of an output, with every NaN as one and the same.
+/// Hash of an output, with every NaN canonicalised.
 fn output_hash(data: &Data) -> String {
     let mut hash = Sha256::new();
     let size = data.kind.size();
@@ -223,12 +223,12 @@ fn output_hash(data: &Data) -> String {
     hex(&hash.finalize())
 }
 
-/// Reads what `run.py` wrote and stores it in `target`; returns a line for every case that did not run or
-/// that differs from the reference.
+/// Reads the output of `run.py` and stores it in `target`. Returns a line for every case that did not run or
+/// differs from the reference.
 ///
 /// # Errors
 ///
-/// When a file is missing or damaged, or is about other cases.
+/// If a file is missing or damaged, or belongs to other cases.
 pub fn import(results: &Path, target: &Path, cases: &[Case]) -> Result<Vec<String>, Error> {
     let path = results.join("results.jsonl");
     let text = String::from_utf8_lossy(&read(&path)?).into_owned();
@@ -241,7 +241,7 @@ pub fn import(results: &Path, target: &Path, cases: &[Case]) -> Result<Vec<Strin
     for line in lines {
         let result: RunResult = serde_json::from_str(line).map_err(json_error(&path))?;
         let Some(case) = cases.iter().find(|case| case.kernel == result.name) else {
-            let what = format!("there is no case {}: export again and run that", result.name);
+            let what = format!("unknown case {}: export again and run the new export", result.name);
             return Err(Error::Content { path, what });
         };
         let Some(places) = result.outputs else {
@@ -250,7 +250,7 @@ pub fn import(results: &Path, target: &Path, cases: &[Case]) -> Result<Vec<Strin
         };
         let outputs = outputs_of(case, &places, &bytes).ok_or_else(|| Error::Content {
             path: path.clone(),
-            what: format!("{}: the outputs are not those of the case", case.kernel),
+            what: format!("{}: the outputs do not match the case", case.kernel),
         })?;
         remarks.extend(remark(case, &outputs));
         stored.cases.insert(case.kernel.to_owned(), keep(case, &outputs, &mut kept));
@@ -279,7 +279,7 @@ fn outputs_of(case: &Case, places: &[(usize, usize)], bytes: &[u8]) -> Option<Ve
         .collect()
 }
 
-/// What is remarkable about silicon's results: an element beyond the tolerance from the reference.
+/// Describes an element of silicon's result that is outside the tolerance.
 fn remark(case: &Case, outputs: &[Data]) -> Option<String> {
     super::run::judge(case, outputs, case.expected(), "the CPU").err().map(|error| error.to_string())
 }
@@ -298,7 +298,7 @@ fn keep(case: &Case, outputs: &[Data], kept: &mut Vec<u8>) -> StoredCase {
     StoredCase { arguments: arguments_hash(case), outputs }
 }
 
-/// The committed results, with the bytes of those outputs that are kept as such.
+/// The committed results, with the bytes of outputs stored in full.
 #[derive(Debug)]
 pub struct Opinion {
     stored: Stored,
@@ -306,11 +306,11 @@ pub struct Opinion {
 }
 
 impl Opinion {
-    /// Reads the committed results; without any, an opinion on nothing.
+    /// Reads the committed results; empty if there are none.
     ///
     /// # Errors
     ///
-    /// When a file is damaged.
+    /// If a file is damaged.
     pub fn load(folder: &Path) -> Result<Self, Error> {
         let path = folder.join("results.json");
         if !path.exists() {
@@ -320,27 +320,27 @@ impl Opinion {
         Ok(Self { stored, bytes: read(&folder.join("outputs.bin"))? })
     }
 
-    /// Where the results come from.
+    /// Machine that produced the results.
     pub fn machine(&self) -> Option<&Machine> {
         self.stored.machine.as_ref()
     }
 
-    /// Names of the cases that have results.
+    /// Names of the cases with results.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.stored.cases.keys().map(String::as_str)
     }
 
-    /// Whether there are results of this case, for these arguments.
+    /// Whether there is a result of this case for these arguments.
     pub fn knows(&self, case: &Case) -> bool {
         let stored = self.stored.cases.get(case.kernel);
         stored.is_some_and(|stored| stored.arguments == arguments_hash(case))
     }
 
-    /// Compares outputs with silicon's; `None` where there is no result for this case.
+    /// Compares outputs with silicon's; `None` if there is no result for this case.
     ///
     /// # Errors
     ///
-    /// When the stored results are of other arguments or of another shape.
+    /// If the stored results have other arguments or another shape.
     pub fn compare(&self, case: &Case, outputs: &[Data]) -> Result<Option<Difference>, Error> {
         let Some(stored) = self.stored.cases.get(case.kernel) else { return Ok(None) };
         let stale = |what: &str| Error::Content {
@@ -348,10 +348,10 @@ impl Opinion {
             what: format!("{}: {what}; run the case on silicon again, or remove its entry", case.kernel),
         };
         if stored.arguments != arguments_hash(case) {
-            return Err(stale("the results are of other arguments"));
+            return Err(stale("the results are for other arguments"));
         }
         if stored.outputs.len() != outputs.len() {
-            return Err(stale("the results have another number of outputs"));
+            return Err(stale("the results have a different number of outputs"));
         }
         let mut total = Difference::default();
         for (output, stored) in outputs.iter().zip(&stored.outputs) {
@@ -364,7 +364,7 @@ impl Opinion {
                         .ok_or_else(|| stale("the bytes are missing"))?;
                     let silicon = Data { kind: output.kind, bytes: bytes.to_vec() };
                     if silicon.bytes.len() != output.bytes.len() {
-                        return Err(stale("the results have another length"));
+                        return Err(stale("the results have a different length"));
                     }
                     compare(output, &silicon, case.tolerance)
                 }
@@ -374,7 +374,7 @@ impl Opinion {
     }
 }
 
-/// Compares with a hash. It was taken of what the reference gives too: that tells which element differs.
+/// Compares with a hash. The reference has the same hash, so it identifies the different element.
 fn by_hash(case: &Case, output: &Data, hash: &str) -> Difference {
     if output_hash(output) == hash {
         return Difference { elements: output.len(), equal: output.len(), ..Difference::default() };

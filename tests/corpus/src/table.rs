@@ -1,4 +1,4 @@
-//! The table of the software Orin's results beside silicon's, for `docs/software-orin.md`.
+//! The comparison table of the software Orin and silicon in `docs/software-orin.md`.
 
 use std::fmt::Write;
 
@@ -7,16 +7,16 @@ use super::compare::{Difference, Tolerance};
 use super::data::Data;
 use super::silicon::Opinion;
 
-/// Marks the place of the table in the document.
+/// Start marker of the table in the document.
 pub const BEGIN: &str = "<!-- silicon: written by `cargo xtask silicon table` -->";
-/// Its end.
+/// End marker.
 pub const END: &str = "<!-- silicon: end -->";
 
-/// The lines between the marks, for the model's outputs by case.
+/// The lines between the markers, for the model's outputs by case.
 ///
 /// # Errors
 ///
-/// When the stored results do not fit the cases.
+/// If the stored results do not match the cases.
 pub fn render<'a>(
     opinion: &Opinion,
     results: impl Iterator<Item = (&'a Case, &'a [Data])>,
@@ -55,11 +55,11 @@ pub fn render<'a>(
     Ok(text)
 }
 
-/// The largest distance, or why there is none to tell.
+/// The largest distance as text, or why it is meaningless.
 fn ulp(case: &Case, difference: Difference) -> String {
     match case.tolerance {
         _ if difference.max_ulp == u64::MAX => "differs".to_owned(),
-        // Around zero, units in the last place say nothing.
+        // Around zero, units in the last place are meaningless.
         Tolerance::Near { absolute, .. } if absolute != 0.0 && difference.max_ulp > 1 << 12 => {
             "> 4096".to_owned()
         }
@@ -67,7 +67,7 @@ fn ulp(case: &Case, difference: Difference) -> String {
     }
 }
 
-/// `document` with `table` between the marks; `None` when it lacks them.
+/// `document` with `table` between the markers; `None` if it has no markers.
 pub fn insert(document: &str, table: &str) -> Option<String> {
     let (before, rest) = document.split_once(BEGIN)?;
     let (_, after) = rest.split_once(END)?;
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_replaces_the_one_before() {
+    fn a_table_replaces_the_previous_one() {
         let document = format!("a\n{BEGIN}\nold\n{END}\nb\n");
         let new = insert(&document, "| new |\n").unwrap();
         assert_eq!(new, format!("a\n{BEGIN}\n\n| new |\n\n{END}\nb\n"));

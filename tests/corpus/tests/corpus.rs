@@ -1,4 +1,4 @@
-//! The corpus on the software Orin: every kernel, by every compiler, for every chip that runs its code.
+//! The corpus on the software Orin: every kernel, from every compiler, for every chip whose code it runs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use test_corpus::silicon::{Opinion, folder};
 use test_corpus::{Case, cases, model_of, on_the_model, run, table};
 use test_support::{TIMEOUT, try_open, workspace};
 
-/// What the software Orin computes with the cubins that are built in: for several tests, once.
+/// Results of the software Orin with the embedded cubins; computed once for several tests.
 static RESULTS: LazyLock<Vec<(&Case, Vec<Data>)>> = LazyLock::new(|| {
     on_the_model(Config::default(), cases()).unwrap_or_else(|error| panic!("the software Orin: {error}"))
 });
@@ -37,7 +37,7 @@ fn all_cases(release: &'static str, sm: u32) {
             let result = result.and_then(|out| run::judge(case, &out, case.expected(), "the CPU"));
             if let Err(error) = result {
                 wrong.push(format!("{file}: {error}"));
-                // A device that faulted runs nothing more.
+                // A faulted device runs no more work.
                 assert!(
                     !matches!(error, run::RunError::Device(_)),
                     "{}: {}",
@@ -80,7 +80,7 @@ fn release_13_0_for_sm_87() {
     all_cases("13.0", 87);
 }
 
-/// The names of the kernels that a source defines: by `KERNEL` and by the macros that make one each.
+/// Names of the kernels that a source defines with `KERNEL` and the kernel-generating macros.
 fn defined(source: &str) -> BTreeSet<String> {
     let makers = ["MAP1(", "MAP2(", "MAP3(", "MMA_F32(", "MMA_S32(", "MMA_SAT("];
     let name = |line: &str| -> Option<String> {
@@ -96,7 +96,7 @@ fn defined(source: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_kernel_has_a_case_and_every_file_a_place_in_the_list() {
+fn every_kernel_has_a_case_and_every_file_is_listed() {
     let folder = workspace().join("kernels/corpus");
     let mut total = 0;
     for file in FILES {
@@ -113,7 +113,7 @@ fn every_kernel_has_a_case_and_every_file_a_place_in_the_list() {
     assert_eq!(found, FILES.len(), "the list of files is complete");
 }
 
-/// Outputs that no thread writes would compare equal by themselves.
+/// Outputs that no thread writes would compare equal.
 #[test]
 fn every_case_changes_an_output() {
     for case in cases() {
@@ -132,11 +132,7 @@ fn every_case_changes_an_output() {
                 Argument::Scalar(bytes) => bytes.len(),
             })
             .sum();
-        assert!(
-            bytes < 1 << 20,
-            "{}: {bytes} bytes are more than a small device should be sent",
-            case.kernel
-        );
+        assert!(bytes < 1 << 20, "{}: {bytes} bytes are too many for a small device", case.kernel);
     }
 }
 
@@ -165,12 +161,12 @@ fn the_table_in_the_document_is_up_to_date() {
 }
 
 #[test]
-fn no_instruction_that_programs_need_stays_untested() {
+fn every_required_instruction_is_tested() {
     let executed = execute(cases()).unwrap_or_else(|error| panic!("coverage: {error}"));
     let untested: Vec<String> = wanted()
         .into_iter()
         .filter(|line| line.need == Need::Must && executed.users(&line.mnemonic).is_empty())
         .map(|line| line.mnemonic)
         .collect();
-    assert!(untested.is_empty(), "executed by no kernel of the corpus: {}", untested.join(", "));
+    assert!(untested.is_empty(), "not executed by any kernel of the corpus: {}", untested.join(", "));
 }

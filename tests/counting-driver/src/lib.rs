@@ -1,8 +1,8 @@
-//! A GPU driver outside of `tegra-hcq`: forwards to another driver and counts the calls.
+//! A GPU driver outside `tegra-hcq`: forwards to another driver and counts the calls.
 //!
-//! It implements the traits of [`gpu_hal`] with nothing but their public API, as a driver for another GPU would, and
-//! runs under [`tegra_hcq::Device::with_driver`](../tegra_hcq/struct.Device.html#method.with_driver). The counts show
-//! which work reaches a driver: none of it between a launch and its doorbell.
+//! It implements the traits of [`gpu_hal`] through their public API only, as a driver for another GPU would.
+//! It runs under [`tegra_hcq::Device::with_driver`](../tegra_hcq/struct.Device.html#method.with_driver). The
+//! counts show which work reaches a driver: none between a launch and its doorbell.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use gpu_hal::{
     Properties, Result,
 };
 
-/// Declares the counters and their values at one moment.
+/// Declares the counters and a snapshot of their values.
 macro_rules! counters {
     ($($(#[$about:meta])* $name:ident,)*) => {
-        /// The counters of a [`Counting`] driver and of what it has handed out.
+        /// The counters of a [`Counting`] driver and of the objects it creates.
         #[derive(Debug, Default)]
         struct Counters { $($name: AtomicU64,)* }
 
@@ -45,7 +45,7 @@ macro_rules! counters {
 counters! {
     /// [`Driver::allocate`] and [`Driver::import`].
     allocations,
-    /// Memory that was dropped.
+    /// Dropped memory objects.
     frees,
     /// [`Driver::open_channels`] and [`Driver::open_copy_channel`].
     opened_groups,
@@ -74,7 +74,7 @@ impl Calls {
     }
 }
 
-/// Reads the counters of a driver that has been given away.
+/// Reads the counters after the driver itself has been moved into a device.
 #[derive(Clone, Debug)]
 pub struct Counts(Arc<Counters>);
 
@@ -174,14 +174,14 @@ impl Driver for Counting {
     }
 }
 
-/// Memory whose release is counted.
+/// Memory that counts its release.
 #[derive(Debug)]
 struct Memory {
     memory: Box<dyn DeviceMemory>,
     counters: Arc<Counters>,
 }
 
-// SAFETY: address and size are those of the memory behind it, which lives as long as the value.
+// SAFETY: address and size are those of the wrapped memory, which lives as long as the value.
 unsafe impl DeviceMemory for Memory {
     fn gpu_va(&self) -> u64 {
         self.memory.gpu_va()
@@ -202,7 +202,7 @@ impl Drop for Memory {
     }
 }
 
-/// A channel group whose calls are counted.
+/// A channel group that counts its calls.
 #[derive(Debug)]
 struct Group {
     group: Arc<dyn ChannelGroup>,

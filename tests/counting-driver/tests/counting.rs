@@ -1,4 +1,4 @@
-//! A driver outside of `tegra-hcq` carries kernels, copies, faults and queues, and sees the calls that it should.
+//! A driver outside `tegra-hcq` runs kernels, copies, faults and queues, and sees the expected calls.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use orin_sim::{Config, SoftwareOrin};
 use tegra_hcq::{Device, DeviceKind, Error, FaultKind, Program, QueueOptions, WaitPolicy, args};
 use test_support::{TIMEOUT, cubin};
 
-/// A device on the software Orin's driver behind a counting one.
+/// A device with a counting driver on top of the software Orin's driver.
 fn device() -> (Device, Counts) {
     let orin = SoftwareOrin::new(Config::from_environment()).unwrap();
     let driver = Device::driver_through(Arc::new(orin), DeviceKind::Sim).unwrap();
@@ -37,7 +37,7 @@ fn a_launch_makes_no_call_of_the_driver() {
             queue.submit().unwrap()
         });
         assert_eq!(launching, Calls::default());
-        // A wait that takes long enough reads the group's error, which is no request.
+        // A long wait reads the group's error, which is not a request.
         let (result, waiting) = counts.during(|| fence.wait(TIMEOUT));
         result.unwrap();
         assert_eq!(waiting.total(), waiting.error_queries, "{waiting:?}");
@@ -46,7 +46,7 @@ fn a_launch_makes_no_call_of_the_driver() {
 }
 
 #[test]
-fn a_copy_needs_no_channels_of_its_own_and_memory_is_returned() {
+fn a_copy_opens_no_channels_and_memory_is_released() {
     let (device, counts) = device();
     let mut queue = device.queue_with(&spinning()).unwrap();
     let words: Vec<u32> = (0..10_000).collect();
@@ -68,7 +68,7 @@ fn a_copy_needs_no_channels_of_its_own_and_memory_is_returned() {
 }
 
 #[test]
-fn a_fault_is_asked_for_and_recovered_through_the_driver() {
+fn a_fault_is_read_and_recovered_through_the_driver() {
     let (device, counts) = device();
     let program = Program::load(&device, &cubin("faults")).unwrap();
     let mut queue = device.queue_with(&spinning()).unwrap();

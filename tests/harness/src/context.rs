@@ -12,7 +12,7 @@ use tegra_hcq::{Device, DeviceKind};
 use super::machine::Opened;
 use super::{Machine, Neighbour, Role};
 
-/// A door and, after the first request, the device behind it.
+/// A door and, after the first request, the device opened through it.
 #[derive(Clone, Debug)]
 pub(crate) struct Station {
     pub(crate) door: Arc<dyn Door>,
@@ -26,7 +26,7 @@ impl Station {
     }
 }
 
-/// The surroundings of one test.
+/// The environment of one test.
 #[derive(Debug)]
 pub struct Context {
     machine: Machine,
@@ -44,7 +44,7 @@ impl Context {
         self.machine.kind()
     }
 
-    /// Whether the test runs on a model, where times mean nothing.
+    /// Whether the test runs on a model, where timings are meaningless.
     pub fn is_model(&self) -> bool {
         self.machine.is_model()
     }
@@ -54,7 +54,7 @@ impl Context {
         &self.station.door
     }
 
-    /// The software Orin behind the door, for what only a model can do; `None` on a board.
+    /// The software Orin behind the door, for operations only a model supports; `None` on a board.
     pub fn orin(&self) -> Option<&SoftwareOrin> {
         self.station.orin.as_ref()
     }
@@ -63,7 +63,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// When the system cannot start it.
+    /// If the process cannot be started.
     pub fn neighbour(&self, role: Role, argument: u64) -> Result<Neighbour, std::io::Error> {
         Neighbour::start(self, role, argument)
     }
@@ -72,7 +72,7 @@ impl Context {
         self.machine
     }
 
-    /// The device, opened at the first call: one of the test's own, or that of the suite for tests that
+    /// The device, opened at the first call: the test's own, or the suite's for tests that
     /// [share](super::Test::sharing_device) it.
     ///
     /// # Errors
@@ -83,11 +83,11 @@ impl Context {
             return Ok(device);
         }
         let device = Device::open_through(Arc::clone(self.door()), self.kind())?;
-        // Tests run one after another, so no other test has opened it in between.
+        // Tests run one after another, so no other test opened it in between.
         Ok(self.station.device.get_or_init(|| device))
     }
 
-    /// The GPU without the layers above `nvgpu-channel`; a new one at each call.
+    /// The GPU without the layers above `nvgpu-channel`; a new one per call.
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ impl Context {
         Gpu::open(self.door())
     }
 
-    /// The memory allocator; a new client at each call.
+    /// The memory allocator; a new client per call.
     ///
     /// # Errors
     ///
@@ -105,17 +105,17 @@ impl Context {
         Nvmap::open(self.door())
     }
 
-    /// The length of a test that takes `full` on a board: shorter on a model, by the run's factor.
+    /// Duration of a test that takes `full` on a board; shorter on a model, by the run's factor.
     pub fn scaled(&self, full: Duration) -> Duration {
         full.mul_f64(self.machine.scale())
     }
 
-    /// The length of a test of a load: what the run asks for, else as [`Context::scaled`].
+    /// Duration of a load test: the run's setting, or else as [`Context::scaled`].
     pub fn load_time(&self, full: Duration) -> Duration {
         self.machine.load.duration.unwrap_or_else(|| self.scaled(full))
     }
 
-    /// Where random decisions of a test of a load begin: what the run asks for, else any number.
+    /// Seed of a load test: the run's setting, or else random.
     pub fn seed(&self) -> u64 {
         let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.machine.load.seed.unwrap_or_else(|| u64::from(now().subsec_nanos()) ^ (now().as_secs() << 20))
@@ -128,19 +128,18 @@ impl Context {
         }
     }
 
-    /// The number of rounds of a test that makes `full` on a board: fewer on a model, but at least
-    /// `least`.
+    /// Number of rounds of a test with `full` rounds on a board; fewer on a model, but at least `least`.
     pub fn rounds(&self, full: u64, least: u64) -> u64 {
-        // CAST: a share of a u64, rounded; exact below 2^53.
+        // CAST: a fraction of a u64, rounded; exact below 2^53.
         ((full as f64 * self.machine.scale()).round() as u64).max(least.min(full))
     }
 
-    /// How long to wait for what takes at most `time` on a board; a model gets more.
+    /// How long to wait for an operation that takes at most `time` on a board; longer on a model.
     pub fn patience(&self, time: Duration) -> Duration {
         self.machine.patience(time)
     }
 
-    /// Keeps a measured value or an observation for the report.
+    /// Adds a measurement or an observation to the report.
     pub fn note(&self, text: impl Into<String>) {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(text.into());
     }

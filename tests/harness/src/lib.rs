@@ -1,13 +1,13 @@
-//! Suites of tests that run on a device: a board, or a software Orin.
+//! Test suites that run on a device: a board, or a software Orin.
 //!
-//! A [`Suite`] is a list of [`Test`]s; a test is a function of a [`Context`], which knows the device and
-//! how to open it. [`runner::run`] runs a choice of tests one after another, each in a thread of its own:
-//! a panic is a failure, and so is a test that exceeds its limit. Around each test the kernel log is
-//! read, and an error in it fails the test, unless the test [declares](Test::expecting) that it provokes
-//! that very kind of event: then the log must have it and no other.
+//! A [`Suite`] is a list of [`Test`]s; a test is a function of a [`Context`], which opens the device.
+//! [`runner::run`] runs a selection of tests one after another, each in its own thread. A panic is a failure,
+//! and so is a test that exceeds its limit. The runner reads the kernel log around each test, and an error in
+//! it fails the test. A test may [declare](Test::expecting) the kind of event that it provokes; then the log
+//! must contain that kind and no other.
 //!
-//! `cargo xtask test-device` runs the suites as a command; `cargo test -p tests --test suites` runs them
-//! on the software Orin.
+//! `cargo xtask test-device` runs the suites as a command; `cargo test -p test-suites --test suites` runs
+//! them on the software Orin.
 //!
 //! ```
 //! use test_harness::{Check, Context, Suite, Test};
@@ -48,7 +48,7 @@ pub use neighbour::{Held, Neighbour, Played, Role};
 
 use gpu_log::Kind;
 
-/// Longest time that a test may take if it does not say otherwise.
+/// Default time limit of a test.
 pub const DEFAULT_LIMIT: Duration = Duration::from_secs(120);
 
 /// A named list of tests.
@@ -56,11 +56,11 @@ pub const DEFAULT_LIMIT: Duration = Duration::from_secs(120);
 pub struct Suite {
     /// One word, for `--suite`.
     pub name: &'static str,
-    /// What the suite is about, in one line.
+    /// Contents of the suite, in one line.
     pub about: &'static str,
-    /// Whether it sends requests of the Orin's own driver: on another device its tests are skipped.
+    /// Whether the suite sends requests of the Orin's own driver; on another device its tests are skipped.
     pub orin_only: bool,
-    /// Its tests in the order in which they run.
+    /// The tests in execution order.
     pub tests: &'static [Test],
 }
 
@@ -69,22 +69,22 @@ pub struct Suite {
 pub struct Test {
     /// Name, unique in its suite.
     pub name: &'static str,
-    /// What it proves, in one line.
+    /// What the test proves, in one line.
     pub about: &'static str,
     /// The test itself.
     pub run: fn(&Context) -> Outcome,
-    /// Longest time that it may take.
+    /// Time limit.
     pub limit: Duration,
-    /// The kind of event that it provokes in the kernel log.
+    /// The kind of event that the test provokes in the kernel log.
     pub expects: Option<Kind>,
-    /// Kinds of events that it may provoke besides.
+    /// Other kinds of events that the test may provoke.
     pub allows: &'static [Kind],
-    /// Whether it runs on the suite's device instead of one of its own.
+    /// Whether the test runs on the suite's shared device instead of its own.
     pub shared: bool,
 }
 
 impl Test {
-    /// A test that may take [`DEFAULT_LIMIT`], provokes no error and has a device of its own.
+    /// A test with the limit [`DEFAULT_LIMIT`], its own device and no expected error.
     pub const fn new(name: &'static str, about: &'static str, run: fn(&Context) -> Outcome) -> Self {
         Self { name, about, run, limit: DEFAULT_LIMIT, expects: None, allows: &[], shared: false }
     }
@@ -94,17 +94,18 @@ impl Test {
         Self { limit, ..self }
     }
 
-    /// The same, provoking events of this kind: the log must have at least one, and no error of another.
+    /// The same, expecting events of this kind: the log must contain at least one, and no error of another
+    /// kind.
     pub const fn expecting(self, kind: Kind) -> Self {
         Self { expects: Some(kind), ..self }
     }
 
-    /// The same, provoking events of these kinds besides, or not.
+    /// The same, allowing events of these kinds as well.
     pub const fn allowing(self, kinds: &'static [Kind]) -> Self {
         Self { allows: kinds, ..self }
     }
 
-    /// The same, on the device that the suite's sharing tests have in common.
+    /// The same, on the device shared by the suite's sharing tests.
     pub const fn sharing_device(self) -> Self {
         Self { shared: true, ..self }
     }
@@ -113,15 +114,15 @@ impl Test {
 /// How a test ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// What it was to prove holds.
+    /// The property holds.
     Passed,
-    /// It could not be run here; why.
+    /// The test could not run; contains the reason.
     Skipped(String),
-    /// It does not hold; what was seen.
+    /// The property does not hold; contains the observation.
     Failed(String),
 }
 
-/// What a test's function may return to use `?`: any error is a failure.
+/// Return type of a test's function; `?` works on any error, which is a failure.
 pub type Check = Result<(), Box<dyn Error + Send + Sync>>;
 
 impl From<Check> for Outcome {
@@ -136,7 +137,7 @@ impl From<Check> for Outcome {
     }
 }
 
-/// An error with what caused it. Causes that the text above already tells are left out.
+/// An error with its causes. A cause whose text is already included is omitted.
 fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -150,7 +151,7 @@ fn chain(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// The error with which a [`Check`] says that the test cannot be run here; the text says why.
+/// The error with which a [`Check`] skips the test; contains the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Skip(pub String);

@@ -10,39 +10,39 @@ use nvgpu_sys::{Door, Errno};
 
 use super::Machine;
 
-/// How long the log must be quiet on a board before it is judged: lines come a moment after a fault.
+/// How long the log must be quiet on a board before it is judged: lines arrive slightly after a fault.
 const QUIET: Duration = Duration::from_millis(50);
-/// How long the lines of an expected event may take.
+/// How long to wait for the lines of an expected event.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Watches the log from its creation on.
+/// Watches the log from its creation.
 #[derive(Debug)]
 pub struct LogWatch {
     reader: Result<KmsgReader, Errno>,
 }
 
 impl LogWatch {
-    /// Starts behind the newest record.
+    /// Starts after the newest record.
     pub fn start(door: &Arc<dyn Door>) -> Self {
         Self { reader: KmsgReader::open_at_end(door) }
     }
 
-    /// Why the log is not judged, if it cannot be read.
+    /// The reason why the log is not checked, if it cannot be read.
     pub fn unavailable(&self) -> Option<String> {
         let errno = self.reader.as_ref().err()?;
         Some(format!("the kernel log is not checked: /dev/kmsg: {errno}; be in group adm or run as root"))
     }
 
-    /// What the log said about the GPU since the start. Waits for events of the kind `expected`.
+    /// GPU events in the log since the start. Waits for events of the kind `expected`.
     pub fn events(&mut self, machine: &Machine, expected: Option<Kind>) -> Vec<Event> {
         let Ok(reader) = &mut self.reader else { return Vec::new() };
         let end = Instant::now() + PATIENCE;
-        // A model's lines are there before the work that they are about ends.
+        // A model writes its lines before the corresponding work ends.
         let quiet = if machine.is_model() && expected.is_none() { Duration::ZERO } else { QUIET };
         let mut checker = Checker::default();
         let mut events = Vec::new();
         loop {
-            // A log that stops being readable in mid-test ends here; what was read counts.
+            // If the log becomes unreadable during a test, what was read so far counts.
             let records = reader.read_new().unwrap_or_default();
             records.into_iter().for_each(|record| checker.push(record));
             let late = Instant::now() > end;
@@ -63,11 +63,11 @@ fn error_kinds(events: &[Event]) -> BTreeSet<Kind> {
     errors.flat_map(Event::kinds).filter(|kind| *kind != Kind::Notifier).collect()
 }
 
-/// What is wrong with the log of a test that provokes `expected` and perhaps kinds of `allowed`, or nothing.
+/// Judges the log of a test that provokes `expected` and may provoke the kinds in `allowed`.
 ///
 /// # Errors
 ///
-/// A text that says which event should not be there, or is missing.
+/// A message that names the unexpected or missing event.
 pub fn judge(events: &[Event], expected: Option<Kind>, allowed: &[Kind]) -> Result<(), String> {
     let errors: Vec<_> = events.iter().filter(|event| event.class() == Class::Error).collect();
     let unexpected = errors.iter().find(|event| {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_log_is_good_unless_something_was_to_come() {
+    fn a_quiet_log_is_good_unless_an_event_is_expected() {
         assert_eq!(judge(&[], None, &[]), Ok(()));
         assert!(judge(&[], Some(Kind::Mmu), &[]).unwrap_err().contains("no MMU fault"));
     }
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_the_expected_kind_may_come() {
+    fn only_the_expected_kind_is_accepted() {
         let both =
             events(&["sked exception: esr 1", "error notifier set to 13 for ch 1", "SW quiesce requested"]);
         assert!(judge(&both, Some(Kind::LaunchDescriptor), &[]).unwrap_err().contains("GPU out of service"));

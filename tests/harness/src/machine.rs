@@ -1,4 +1,4 @@
-//! What the tests run on.
+//! The machine that runs the tests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use tegra_hcq::DeviceKind;
 
 /// The node of NVIDIA's desktop driver.
 const NVRM_NODE: &str = "/dev/nvidiactl";
-/// By how much long tests are shortened on the software Orin, which interprets kernels.
+/// Scale factor for long tests on the software Orin, which interprets kernels.
 const MODEL_SCALE: f64 = 0.02;
-/// Shortest wait on the software Orin, where the machine may be busy with other things.
+/// Shortest wait on the software Orin; other programs may load the machine.
 const MODEL_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A board, or software Orins.
@@ -24,18 +24,18 @@ pub struct Machine {
     pub(crate) load: Load,
 }
 
-/// What a run wants of tests of a load: how long, which, and who is told.
+/// Settings of load tests: duration, seed, progress callback.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Load {
-    /// How long such a test works; it has a length of its own otherwise.
+    /// Duration of each load test; `None` for the test's default.
     pub duration: Option<Duration>,
-    /// Where its random decisions begin; otherwise they differ from run to run.
+    /// Seed of the random decisions; `None` for a random seed.
     pub seed: Option<u64>,
-    /// Is told each second what was done so far, in one line.
+    /// Called each second with one line of progress.
     pub ticker: Option<fn(&str)>,
 }
 
-/// What a test has of the machine: the door, and the software Orin if it is one.
+/// What a test uses of the machine: the door, and the software Orin if it is one.
 #[derive(Clone, Debug)]
 pub(crate) struct Opened {
     pub(crate) door: Arc<dyn Door>,
@@ -43,16 +43,16 @@ pub(crate) struct Opened {
 }
 
 impl Machine {
-    /// The machine that `kind` names: for `auto` the board where there is one.
+    /// The machine named by `kind`; `auto` is the board if there is one.
     ///
     /// # Errors
     ///
-    /// A sentence, when there is no such device here or the suites do not run on it.
+    /// A message if this machine has no such device or the suites do not support it.
     pub fn choose(kind: DeviceKind) -> Result<Self, String> {
         let board = paths::CTRL.to_str().is_ok_and(|path| Path::new(path).exists());
         match kind {
             DeviceKind::Nvgpu if !board => Err(format!(
-                "there is no {} here: this is no Jetson Orin with JetPack 6; --device sim runs on the software \
+                "{} does not exist: this is not a Jetson Orin with JetPack 6; --device sim runs on the software \
                  Orin",
                 paths::CTRL.to_string_lossy()
             )),
@@ -60,28 +60,28 @@ impl Machine {
             DeviceKind::Auto if board => Ok(Self::board()),
             DeviceKind::Auto | DeviceKind::Sim => Ok(Self::software()),
             DeviceKind::Nvrm if !Path::new(NVRM_NODE).exists() => {
-                Err(format!("there is no {NVRM_NODE} here: NVIDIA's desktop driver is not loaded"))
+                Err(format!("{NVRM_NODE} does not exist: NVIDIA's desktop driver is not loaded"))
             }
             DeviceKind::Nvrm => Ok(Self { kind: DeviceKind::Nvrm, ..Self::board() }),
             other => Err(format!("the suites do not run on {other}: choose auto, nvgpu, nvrm or sim")),
         }
     }
 
-    /// The board, whether there is one or not.
+    /// The board, without checking that it exists.
     pub(crate) fn board() -> Self {
         Self { kind: DeviceKind::Nvgpu, scale: 1.0, load: Load::default() }
     }
 
-    /// Software Orins, one for each test.
+    /// Software Orins, one per test.
     pub fn software() -> Self {
         Self { kind: DeviceKind::Sim, scale: MODEL_SCALE, load: Load::default() }
     }
 
-    /// The same with another factor for durations and numbers of rounds, between 0 and 1.
+    /// The same with another factor, between 0 and 1, for durations and numbers of rounds.
     ///
     /// # Panics
     ///
-    /// When the factor is not in that range.
+    /// If the factor is outside this range.
     #[must_use]
     pub fn with_scale(self, scale: f64) -> Self {
         assert!(scale > 0.0 && scale <= 1.0, "scale {scale}");
@@ -109,7 +109,7 @@ impl Machine {
         self.scale
     }
 
-    /// How long to wait for what takes at most `time` on a board.
+    /// How long to wait for an operation that takes at most `time` on a board.
     pub fn patience(&self, time: Duration) -> Duration {
         if self.is_model() { time.max(MODEL_PATIENCE) } else { time }
     }
@@ -118,12 +118,12 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// When the software Orin cannot be started.
+    /// If the software Orin cannot be started.
     pub fn door(&self) -> Result<Arc<dyn Door>, Errno> {
         Ok(self.open()?.door)
     }
 
-    /// As [`Machine::door`], with the software Orin.
+    /// Like [`Machine::door`], with the software Orin.
     pub(crate) fn open(&self) -> Result<Opened, Errno> {
         if !self.is_model() {
             return Ok(Opened { door: Arc::new(LinuxDoor), orin: None });
@@ -132,7 +132,7 @@ impl Machine {
         Ok(Opened { door: Arc::new(orin.clone()), orin: Some(orin) })
     }
 
-    /// One line about the GPU, or why it cannot be opened.
+    /// One line about the GPU, or the reason why it cannot be opened.
     pub fn describe(&self) -> String {
         let door = match self.door() {
             Ok(door) => door,

@@ -1,7 +1,7 @@
-//! Another process that uses the same GPU.
+//! A second process that uses the same GPU.
 //!
-//! On a software Orin it is a thread that uses the board through the door of a process of its own. On a board it
-//! is a child of this program, which must be `xtask`: it runs one test of the suite `neighbour`.
+//! On a software Orin it is a thread with the door of a separate process. On a board it is a child of this
+//! program, which must be `xtask`; the child runs one test of the suite `neighbour`.
 
 use std::any::Any;
 use std::io::{BufRead, BufReader, Read};
@@ -16,42 +16,41 @@ use super::context::Station;
 use super::machine::Opened;
 use super::{Check, Context, chain, panics};
 
-/// Tells a child that it is one, with the role's argument as its value.
+/// Environment variable that marks a child; its value is the role's argument.
 const VARIABLE: &str = "NVGPU_NEIGHBOUR";
-/// What a child writes to its standard error, in a line of its own, when its work is in flight.
+/// Line that a child writes to standard error once its work is in flight.
 const READY: &str = "the neighbour is ready";
-/// Longest time that a neighbour may take.
+/// Time limit of a neighbour.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What a process holds when it is killed, and what is dropped when it ends by itself.
+/// Resources that a process holds when it is killed, and drops when it exits normally.
 pub type Held = Box<dyn Any + Send>;
 
-/// What a role comes to: any error is a failure.
+/// Result of a role; any error is a failure.
 pub type Played = Result<Held, Box<dyn std::error::Error + Send + Sync>>;
 
-/// What a neighbour does, with an argument of the role's own meaning. It returns when it has done its work, or
-/// has it in flight.
+/// The role's function, with a role-specific argument. Returns once its work is done or in flight.
 #[derive(Clone, Copy, Debug)]
 pub struct Role {
-    /// Name of the test of the suite `neighbour` that plays the role.
+    /// Name of the role's test in the suite `neighbour`.
     pub name: &'static str,
     /// The role itself.
     pub play: fn(&Context, u64) -> Played,
 }
 
 impl Role {
-    /// Plays the role as a test: with the parent's argument in a child, which then waits until it is killed if
-    /// the role `lingers`; with `argument` in an ordinary run, where everything is dropped at the end.
+    /// Plays the role as a test. A child uses the parent's argument, and if the role `lingers`, waits until
+    /// it is killed. An ordinary run uses `argument` and drops everything at the end.
     ///
     /// # Errors
     ///
-    /// The role's own; an argument that is no number.
+    /// Those of the role; an argument that is not a number.
     pub fn test(&self, context: &Context, argument: u64, lingers: bool) -> Check {
         let Some(given) = std::env::var_os(VARIABLE) else {
             return (self.play)(context, argument).map(drop);
         };
         let given = given.to_str().and_then(|text| text.parse().ok());
-        let _held = (self.play)(context, given.ok_or_else(|| format!("{VARIABLE} is no number"))?)?;
+        let _held = (self.play)(context, given.ok_or_else(|| format!("{VARIABLE} is not a number"))?)?;
         eprintln!("{READY}");
         if lingers {
             loop {
@@ -62,7 +61,7 @@ impl Role {
     }
 }
 
-/// A process that was started beside this one.
+/// A process started next to this one.
 #[derive(Debug)]
 pub struct Neighbour(Kind);
 
@@ -105,9 +104,9 @@ impl Neighbour {
             let context = Context::new(machine, Station::new(opened));
             let played = panics::catch(|| (role.play)(&context, argument));
             let result = played.and_then(|result| result.map_err(|error| chain(&*error)));
-            // The device is part of what the process holds.
+            // The device is among the resources that the process holds.
             let held = result.map(|held| Box::new((held, context)) as Held);
-            // Nobody listens when the test has failed meanwhile.
+            // The receiver is gone if the test has failed meanwhile.
             let _ = sender.send(held);
         })?;
         Ok(Self(Kind::Thread { orin, ended }))
@@ -128,19 +127,19 @@ impl Neighbour {
         }
         let output = thread::spawn(move || {
             let mut text = String::new();
-            // What could be read before an error is still worth showing.
+            // Output read before an error is still reported.
             let _ = out.as_mut().map(|out| out.read_to_string(&mut text));
             text
         });
         Ok(Self(Kind::Child { child, ready, output }))
     }
 
-    /// Does `meanwhile` again and again until the neighbour has played its role, at least once; then the neighbour
-    /// ends by itself.
+    /// Repeats `meanwhile` at least once until the neighbour has played its role; then the neighbour exits
+    /// normally.
     ///
     /// # Errors
     ///
-    /// Those of `meanwhile`; what went wrong in the neighbour.
+    /// Those of `meanwhile`, and failures of the neighbour.
     pub fn finish(self, mut meanwhile: impl FnMut() -> Check) -> Check {
         let start = std::time::Instant::now();
         match self.0 {
@@ -174,12 +173,11 @@ impl Neighbour {
         }
     }
 
-    /// Waits until the neighbour has its work in flight, then kills it: nothing of what it would do at its end is
-    /// done.
+    /// Waits until the neighbour has its work in flight, then kills it, so none of its cleanup runs.
     ///
     /// # Errors
     ///
-    /// When it does not get that far.
+    /// If the neighbour does not become ready.
     pub fn kill(self) -> Check {
         match self.0 {
             Kind::Thread { orin, ended } => {
@@ -209,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_ends_well_or_not() {
+    fn a_child_s_exit_code_is_reported() {
         let mut rounds = 0;
         let mut count = || {
             rounds += 1;

@@ -1,4 +1,4 @@
-//! What a panicking test said, and where.
+//! Captures the message and location of a test's panic.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -6,11 +6,12 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
 thread_local! {
-    /// `Some` while this thread runs a test; then the panic's text.
+    /// `Some` while this thread runs a test; contains the panic's message.
     static CAUGHT: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// From now on a panic inside of [`catch`] is kept instead of printed; others go where they went.
+/// Installs a hook that captures panics inside [`catch`] instead of printing them; other panics are
+/// unaffected.
 fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
@@ -28,12 +29,11 @@ fn install() {
     });
 }
 
-/// Runs `body`; `Err` is the text of its panic.
+/// Runs `body`; `Err` is the message of its panic.
 pub(crate) fn catch<T>(body: impl FnOnce() -> T) -> Result<T, String> {
     install();
     CAUGHT.set(Some(String::new()));
-    // Nothing of what a panicking test leaves behind is used again but the context, whose only state
-    // is a list of notes and a device that is there or not.
+    // After a panic only the context is used again. Its only state is a list of notes and an optional device.
     let result = panic::catch_unwind(AssertUnwindSafe(body));
     let text = CAUGHT.take().unwrap_or_default();
     result.map_err(|payload| if text.is_empty() { message(&*payload).to_owned() } else { text })
@@ -44,7 +44,7 @@ fn message(payload: &(dyn Any + Send)) -> &str {
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("a panic without a text")
+        .unwrap_or("a panic without a message")
 }
 
 #[cfg(test)]

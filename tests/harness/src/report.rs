@@ -1,4 +1,4 @@
-//! What a run found.
+//! The report of a run.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,26 +7,26 @@ use tegra_hcq::DeviceKind;
 
 use super::Outcome;
 
-/// What became of one test.
+/// Result of one test.
 #[derive(Clone, Debug)]
 pub struct TestReport {
     /// Name of the suite.
     pub suite: &'static str,
     /// Name of the test.
     pub name: &'static str,
-    /// What it proves.
+    /// What the test proves.
     pub about: &'static str,
-    /// How it ended.
+    /// The test's outcome.
     pub outcome: Outcome,
-    /// How long it took.
+    /// Duration of the test.
     pub elapsed: Duration,
     /// Measured values and observations.
     pub notes: Vec<String>,
-    /// What the kernel log said about the GPU meanwhile.
+    /// GPU events in the kernel log during the test.
     pub events: Vec<Event>,
 }
 
-/// What became of a run.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct RunReport {
     /// The GPU in one line.
@@ -35,26 +35,26 @@ pub struct RunReport {
     pub kind: DeviceKind,
     /// The factor for durations and numbers of rounds.
     pub scale: f64,
-    /// When it began.
+    /// Start time.
     pub started: SystemTime,
-    /// How long it took.
+    /// Duration of the run.
     pub elapsed: Duration,
-    /// The tests in the order in which they ran.
+    /// The tests in execution order.
     pub tests: Vec<TestReport>,
-    /// Why the kernel log was not judged, if it could not be read.
+    /// Why the kernel log was not checked, if it could not be read.
     pub log_unavailable: Option<String>,
-    /// Why the run ended early, if it did; the tests that were not run are skipped.
+    /// Why the run ended early, if it did; the remaining tests are skipped.
     pub stopped: Option<String>,
 }
 
 /// Numbers of tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// That passed.
+    /// Tests that passed.
     pub passed: usize,
-    /// That failed.
+    /// Tests that failed.
     pub failed: usize,
-    /// That were skipped.
+    /// Tests that were skipped.
     pub skipped: usize,
 }
 
@@ -78,14 +78,14 @@ impl RunReport {
         Counts::of(&self.tests)
     }
 
-    /// The names of the suites, in the order in which they ran.
+    /// Names of the suites in execution order.
     pub fn suites(&self) -> Vec<&'static str> {
         let mut names: Vec<_> = self.tests.iter().map(|test| test.suite).collect();
         names.dedup();
         names
     }
 
-    /// The tests that failed, with what was seen.
+    /// The failed tests and their messages.
     pub fn failures(&self) -> impl Iterator<Item = (&TestReport, &str)> {
         self.tests.iter().filter_map(|test| match &test.outcome {
             Outcome::Failed(text) => Some((test, text.as_str())),

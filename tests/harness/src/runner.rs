@@ -14,24 +14,24 @@ use super::log::{LogWatch, judge};
 use super::report::{RunReport, TestReport};
 use super::{Check, Context, Machine, Outcome, Suite, Test, panics};
 
-/// How long a board may take to bring a channel up after a test that did not end.
+/// Time limit for a board to bring a channel up after a test that did not end.
 const REVIVAL: Duration = Duration::from_secs(30);
 
-/// The tests of a run, in order.
+/// The tests of a run, in execution order.
 #[derive(Clone, Debug)]
 pub struct Plan(pub(crate) Vec<(&'static Suite, &'static Test)>);
 
 impl Plan {
-    /// The tests of the suites called `wanted` (of all suites, if empty) whose name, with the suite's
-    /// name and `/` in front, contains `filter`.
+    /// The tests of the suites named in `wanted` (all suites if empty) whose `SUITE/TEST` name contains
+    /// `filter`.
     ///
     /// # Errors
     ///
-    /// A sentence, when there is no such suite or no test is left.
+    /// A message if a suite does not exist or no test is left.
     pub fn new(all: &[&'static Suite], wanted: &[String], filter: Option<&str>) -> Result<Self, String> {
         if let Some(unknown) = wanted.iter().find(|name| !all.iter().any(|suite| suite.name == **name)) {
             let names: Vec<_> = all.iter().map(|suite| suite.name).collect();
-            return Err(format!("there is no suite {unknown}; there are: {}", names.join(", ")));
+            return Err(format!("no suite {unknown}; the suites are: {}", names.join(", ")));
         }
         let chosen =
             all.iter().filter(|suite| wanted.is_empty() || wanted.iter().any(|name| name == suite.name));
@@ -41,7 +41,7 @@ impl Plan {
             .collect();
         match filter {
             _ if !tests.is_empty() => Ok(Self(tests)),
-            Some(text) => Err(format!("no test's name contains {text}; --list shows all")),
+            Some(text) => Err(format!("no test name contains {text}; --list prints all tests")),
             None => Err("there are no tests".to_owned()),
         }
     }
@@ -56,16 +56,16 @@ fn full_name(suite: &Suite, test: &Test) -> String {
     format!("{}/{}", suite.name, test.name)
 }
 
-/// What happens in a run.
+/// Progress of a run.
 #[derive(Clone, Copy, Debug)]
 pub enum Progress<'a> {
-    /// The n-th test of `total`, counted from 1, begins.
+    /// Test n of `total`, counted from 1, starts.
     Begins(usize, usize, &'static Suite, &'static Test),
-    /// The n-th test of `total` has ended.
+    /// Test n of `total` has ended.
     Ended(usize, usize, &'a TestReport),
 }
 
-/// Runs the tests of a plan and tells `progress` of each.
+/// Runs the tests of a plan and reports each to `progress`.
 pub fn run(plan: &Plan, machine: Machine, progress: &mut dyn FnMut(Progress<'_>)) -> RunReport {
     let (started, clock) = (SystemTime::now(), Instant::now());
     let mut run = Run { machine, shared: None, stopped: None };
@@ -89,19 +89,19 @@ pub fn run(plan: &Plan, machine: Machine, progress: &mut dyn FnMut(Progress<'_>)
     }
 }
 
-/// The state between two tests.
+/// State between two tests.
 struct Run {
     machine: Machine,
-    /// The device that a suite's sharing tests have in common, with the suite's name.
+    /// The device shared by a suite's sharing tests, with the suite's name.
     shared: Option<(&'static str, Station)>,
-    /// Why no further test is run.
+    /// Why no further tests run.
     stopped: Option<String>,
 }
 
 /// How a test's thread ended.
 enum End {
     Outcome(Outcome),
-    /// It still runs after the test's limit.
+    /// Still running after the test's limit.
     Late,
 }
 
@@ -122,8 +122,9 @@ impl Run {
             return report;
         }
         if suite.orin_only && self.machine.kind() == DeviceKind::Nvrm {
-            report.outcome =
-                Outcome::Skipped("requests of the Orin's driver; this GPU has another".to_owned());
+            report.outcome = Outcome::Skipped(
+                "uses requests of the Orin's driver; this GPU has another driver".to_owned(),
+            );
             return report;
         }
         let station = match self.station(suite, test) {
@@ -138,7 +139,7 @@ impl Run {
         let limit = test.limit + self.machine.load.duration.unwrap_or_default();
         let end = in_thread(test, limit, &context);
         report.notes = context.take_notes();
-        // The device goes before the log is judged: giving up is part of the test.
+        // The device is closed before the log is judged: cleanup is part of the test.
         drop(context);
         let expected = test.expects.filter(|_| matches!(end, End::Outcome(Outcome::Passed)));
         report.events = watch.events(&self.machine, expected);
@@ -149,7 +150,7 @@ impl Run {
         report
     }
 
-    /// The door for a test: the suite's common one, or a new one.
+    /// The door for a test: the suite's shared one, or a new one.
     fn station(&mut self, suite: &'static Suite, test: &Test) -> Result<Station, String> {
         if let Some((name, station)) = &self.shared
             && test.shared
@@ -163,7 +164,7 @@ impl Run {
         Ok(station)
     }
 
-    /// Ends the run where no further test could pass; what a test does to a model stays its own.
+    /// Stops the run if no further test could pass. A test on a model affects only that model.
     fn consider_stopping(&mut self, report: &TestReport, late: bool) {
         let failed = matches!(report.outcome, Outcome::Failed(_));
         if failed {
@@ -188,13 +189,13 @@ impl Run {
     }
 }
 
-/// What the end of a test's thread and the log make together.
+/// Combines the end of a test's thread with the judgement of the log.
 fn verdict(end: End, limit: Duration, test: &Test, events: &[Event], log_unread: bool) -> Outcome {
     let outcome = match end {
         End::Outcome(outcome) => outcome,
         End::Late => Outcome::Failed(format!("not done within its limit of {limit:?}")),
     };
-    // A test that did not do its work need not have provoked anything.
+    // A test that did not finish need not have provoked anything.
     let passed = outcome == Outcome::Passed;
     let expected = test.expects.filter(|_| passed && !log_unread);
     let log = if !passed && test.expects.is_some() { Ok(()) } else { judge(events, expected, test.allows) };
@@ -205,15 +206,15 @@ fn verdict(end: End, limit: Duration, test: &Test, events: &[Event], log_unread:
     }
 }
 
-/// Runs a test in a thread of its own. A thread that exceeds the limit cannot be ended; it is left to
-/// itself, with its context.
+/// Runs a test in its own thread. A thread that exceeds the limit cannot be stopped; it keeps running with
+/// its context.
 fn in_thread(test: &'static Test, limit: Duration, context: &Arc<Context>) -> End {
     let (sender, receiver) = mpsc::channel();
     let context = Arc::clone(context);
     let body = move || {
         let outcome = panics::catch(|| (test.run)(&context));
         drop(context);
-        // Nobody listens any more when the limit has passed.
+        // The receiver is gone after the time limit.
         let _ = sender.send(outcome.unwrap_or_else(Outcome::Failed));
     };
     let thread = match thread::Builder::new().name(test.name.to_owned()).spawn(body) {
@@ -222,7 +223,7 @@ fn in_thread(test: &'static Test, limit: Duration, context: &Arc<Context>) -> En
     };
     match receiver.recv_timeout(limit) {
         Ok(outcome) => {
-            // The thread has nothing left to do; panics of the test have been caught in it.
+            // The thread is about to exit; a panic of the test was caught inside it.
             let _ = thread.join();
             End::Outcome(outcome)
         }
@@ -233,7 +234,7 @@ fn in_thread(test: &'static Test, limit: Duration, context: &Arc<Context>) -> En
     }
 }
 
-/// Runs `body` for at most `limit`; `None` when it takes longer.
+/// Runs `body` for at most `limit`; `None` if it takes longer.
 fn bounded<T: Send + 'static>(limit: Duration, body: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || sender.send(body()).is_ok());

@@ -29,7 +29,7 @@ fn hangs(_: &Context) -> Check {
     }
 }
 
-/// Runs a kernel that reads outside of all buffers.
+/// Runs a kernel that reads outside all buffers.
 fn faults(context: &Context) -> Check {
     let device = context.device()?;
     let program = Program::load(device, &test_support::cubin("faults"))?;
@@ -41,7 +41,7 @@ fn faults(context: &Context) -> Check {
     Ok(())
 }
 
-/// Where the first sharing test has its door.
+/// Address of the door of the first sharing test.
 static DOOR: AtomicUsize = AtomicUsize::new(0);
 
 fn door(context: &Context) -> usize {
@@ -60,7 +60,7 @@ fn second(context: &Context) -> Check {
 }
 
 fn third(context: &Context) -> Check {
-    assert_ne!(door(context), DOOR.load(Ordering::Relaxed), "a device of its own");
+    assert_ne!(door(context), DOOR.load(Ordering::Relaxed), "its own device");
     Ok(())
 }
 
@@ -98,7 +98,7 @@ fn run_filtered(filter: &str) -> RunReport {
     run(&plan, Machine::software(), &mut |_| ())
 }
 
-/// The failure's text of the only test whose name contains `filter`.
+/// The failure message of the only test whose name contains `filter`.
 fn failure(filter: &str) -> String {
     let report = run_filtered(filter);
     assert_eq!(report.tests.len(), 1, "{filter}");
@@ -107,7 +107,7 @@ fn failure(filter: &str) -> String {
 }
 
 #[test]
-fn each_way_to_end_is_told() {
+fn each_outcome_is_reported() {
     let passed = run_filtered("trial/passes");
     assert_eq!(passed.tests[0].outcome, Outcome::Passed);
     assert_eq!(passed.tests[0].notes, ["scaled 2s"]);
@@ -139,7 +139,7 @@ fn a_run_ends_early_where_no_further_test_could_pass() {
         assert_eq!(report.stopped, None, "a board comes up again");
         return;
     }
-    // Where there is no board, nothing comes up.
+    // Without a board, nothing comes up.
     let stopped = report.stopped.unwrap();
     assert!(stopped.starts_with("after trial/hangs the GPU does not come up: "), "{stopped}");
     assert_eq!(report.tests[1].outcome, Outcome::Skipped(format!("not run: {stopped}")));
@@ -167,7 +167,7 @@ fn sharing_tests_have_one_device() {
 }
 
 #[test]
-fn progress_is_told_in_order() {
+fn progress_is_reported_in_order() {
     let plan = Plan::new(&[&SUITE, &OTHER], &["other".to_owned()], None).unwrap();
     let mut seen = Vec::new();
     let report = run(&plan, Machine::software(), &mut |progress| {
@@ -190,7 +190,7 @@ fn impossible_choices_are_refused() {
         let wanted: Vec<_> = wanted.iter().map(|name| (*name).to_owned()).collect();
         Plan::new(&[&SUITE, &OTHER], &wanted, filter).unwrap_err()
     };
-    assert_eq!(refused(&["none"], None), "there is no suite none; there are: trial, other");
+    assert_eq!(refused(&["none"], None), "no suite none; the suites are: trial, other");
     assert!(refused(&["other"], Some("trial")).contains("--list"));
     assert!(Machine::choose(tegra_hcq::DeviceKind::Sim).unwrap().is_model());
 }

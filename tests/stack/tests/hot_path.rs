@@ -1,5 +1,5 @@
-//! The hot path makes no system call and no allocation once warm. A probe counts every call that passes the
-//! door, the software Orin the requests; a counting allocator counts allocations of this thread.
+//! The hot path makes no system call and no allocation once warm. A probe counts the calls through the door,
+//! the software Orin counts requests, and a counting allocator counts this thread's allocations.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the library tells a subscriber of `tracing`.
+//! The `tracing` events of the library.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use tegra_hcq::args;
 use test_support::{Bench, TIMEOUT};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Collects what is written.
+/// Collects the output.
 #[derive(Clone, Debug, Default)]
 struct Text(Arc<Mutex<Vec<u8>>>);
 
@@ -30,7 +30,7 @@ impl<'a> MakeWriter<'a> for Text {
     }
 }
 
-/// What is told at a level about opening, loading, a launch that faults, a recovery and a launch.
+/// The output at a level for opening, loading, a faulting launch, a recovery and a launch.
 fn told(level: tracing::Level) -> String {
     let text = Text::default();
     let subscriber =
@@ -49,7 +49,7 @@ fn told(level: tracing::Level) -> String {
 }
 
 #[test]
-fn each_level_tells_what_it_should() {
+fn each_level_has_its_events() {
     let trace = told(tracing::Level::TRACE);
     for expected in [
         "open{kind=\"sim\"}",

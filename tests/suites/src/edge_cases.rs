@@ -1,4 +1,4 @@
-//! Odd sizes, full rings, short memory, stale caches: what works in the middle and breaks at the edges.
+//! Edge cases: odd sizes, full rings, low memory, stale caches.
 
 use tegra_hcq::{Buffer, Device, Error, Kernel, Pod, Queue, args};
 
@@ -13,26 +13,26 @@ pub static SUITE: Suite = Suite {
     about: "odd sizes, full rings, short memory, stale caches",
     orin_only: false,
     tests: &[
-        case!(va_boundary_40bit, "GPU addresses lie below 2^40 and outside of the windows"),
-        case!(memory_pressure_progressive, "1 MiB to 4 GiB: works, or says what is missing"),
-        case!(alloc_free_cycle_leak_check, "1,000 buffers of 1 MiB leave nothing behind"),
+        case!(va_boundary_40bit, "GPU addresses are below 2^40 and outside the windows"),
+        case!(memory_pressure_progressive, "1 MiB to 4 GiB: succeeds, or reports the shortage"),
+        case!(alloc_free_cycle_leak_check, "1,000 buffers of 1 MiB do not leak"),
         case!(dma_copy_small, "copies of 1 to 64 words"),
         case!(dma_copy_medium, "copies of 1,024 and 16,384 words"),
         case!(dma_copy_large, "copies of 1 and 16 MiB"),
-        case!(zero_elements, "buffers without elements"),
+        case!(zero_elements, "empty buffers"),
         case!(one_element, "42 + 1 and e^42"),
         case!(non_power_of_2_shapes, "ones + ones in odd sizes"),
         case!(non_power_of_2_matmul, "13x17 times 17x11"),
         case!(all_dtypes, "f32, f16, i32, i8 and bool"),
         case!(gpfifo_ring_wraparound, "1,200 submissions on a ring of 1,024"),
-        case!(free_correctness, "50 buffers of 256 KiB live and die"),
-        case!(cache_invalidation_pattern, "what the CPU changes between launches is seen"),
+        case!(free_correctness, "50 buffers of 256 KiB are allocated and freed"),
+        case!(cache_invalidation_pattern, "the GPU sees CPU writes made between launches"),
         case!(large_grid_launch, "a million elements"),
-        case!(long_reads, "megabytes are read, from odd places, while a kernel runs"),
+        case!(long_reads, "reads megabytes at unaligned offsets while a kernel runs"),
     ],
 };
 
-/// Runs `kernel(out, input, n)` over all elements and waits.
+/// Launches `kernel(out, input, n)` on all elements and waits.
 fn run_map<T: Pod>(
     context: &Context,
     queue: &mut Queue,
@@ -56,7 +56,7 @@ fn va_boundary_40bit(context: &Context) -> Check {
         ensure(start > 0 && end <= 1 << 40, || format!("{megabytes} MiB at {start:#x}"))?;
         for window in [info.shared_window, info.local_window] {
             ensure(end <= window || start >= window + (16 << 20), || {
-                format!("{megabytes} MiB at {start:#x} meet the window at {window:#x}")
+                format!("{megabytes} MiB at {start:#x} overlaps the window at {window:#x}")
             })?;
         }
     }
@@ -78,7 +78,7 @@ fn memory_pressure_progressive(context: &Context) -> Check {
             }
             Err(error) => return Err(error.into()),
         };
-        // The first and the last words, not all: a model's pages come from this machine.
+        // Checks the ends only: a model allocates these pages from the host.
         for at in [0, words - 32] {
             buffer.slice_mut(at..at + 32)?.copy_from_slice(&[7; 32])?;
             queue.launch(&increment, 1, 32, &args![buffer.slice(at..)?, 32_u32])?;
@@ -89,7 +89,7 @@ fn memory_pressure_progressive(context: &Context) -> Check {
         drop(buffer);
         device.trim();
     }
-    context.note(format!("worked, in MiB: {worked:?}"));
+    context.note(format!("succeeded, in MiB: {worked:?}"));
     Ok(())
 }
 
@@ -97,7 +97,7 @@ fn alloc_free_cycle_leak_check(context: &Context) -> Check {
     let device = context.device()?;
     let cycle = || -> Check {
         drop(device.alloc::<u8>(1 << 20)?);
-        // Without this the allocator would only hand out the same memory again.
+        // The allocator would otherwise reuse the same memory.
         device.trim();
         Ok(())
     };
@@ -145,8 +145,8 @@ fn zero_elements(context: &Context) -> Check {
     queue.copy(&source, &mut target)?;
     queue.launch(&plus_one, 1, 32, &args![&target, &source, 0_u32])?;
     queue.wait(patience(context))?;
-    equal("nothing", &target.to_vec()?, &[])?;
-    ensure(target.view()?.is_empty(), || "a view of nothing has elements".to_owned())
+    equal("empty buffer", &target.to_vec()?, &[])?;
+    ensure(target.view()?.is_empty(), || "an empty view has elements".to_owned())
 }
 
 fn one_element(context: &Context) -> Check {
@@ -250,7 +250,7 @@ fn free_correctness(context: &Context) -> Check {
         let buffer = device.alloc::<u32>(words)?;
         queue.launch(&fill, blocks(words, 256), 256, &args![&buffer, value, words as u32])?;
         queue.submit()?;
-        // Every other buffer is dropped while the GPU still fills it.
+        // Drops every other buffer while the GPU still fills it.
         if value % 2 == 0 {
             buffers.push((value, buffer));
         }
@@ -258,7 +258,7 @@ fn free_correctness(context: &Context) -> Check {
     queue.wait(patience(context))?;
     for (value, buffer) in &buffers {
         let got = buffer.to_vec()?;
-        ensure(got.iter().all(|word| word == value), || format!("buffer {value} was written by another"))?;
+        ensure(got.iter().all(|word| word == value), || format!("buffer {value} was overwritten"))?;
     }
     drop(buffers);
     device.trim();
@@ -299,17 +299,15 @@ fn long_reads(context: &Context) -> Check {
     let data: Vec<u8> = Numbers::new(3).vec_u32(1 << 20).iter().flat_map(|word| word.to_le_bytes()).collect();
     let buffer = device.alloc_from(&data)?;
     let out = device.alloc_zeroed::<u32>(32)?;
-    // Half a second on an H200, more on a smaller GPU.
+    // About half a second on an H200; longer on a smaller GPU.
     let rounds = if context.is_model() { 1000 } else { 100_000_000_u32 };
     queue.launch(&kernel!(device, "basics", "spin")?, 1, 32, &args![&out, rounds])?;
     let running = queue.submit()?;
     for range in [0..data.len(), 1..3 << 20, 4095..8192, (1 << 20) - 3..(2 << 20) + 1] {
         let read = buffer.slice(range.clone())?.to_vec()?;
-        ensure(read == data[range.clone()], || format!("the bytes {range:?} are others"))?;
+        ensure(read == data[range.clone()], || format!("bytes {range:?} differ"))?;
     }
-    ensure(context.is_model() || !running.is_done(), || {
-        "reading has waited for a kernel of half a second".to_owned()
-    })?;
+    ensure(context.is_model() || !running.is_done(), || "the read waited for the running kernel".to_owned())?;
     running.wait(patience(context))?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Kernels that go wrong: each fault is told with its cause, its address and its place, and only its queue is lost.
+//! Faulting kernels: each fault is reported with cause, address and location, and only its queue is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,29 +13,29 @@ use test_harness::{Check, Context, Suite};
 /// The suite.
 pub static SUITE: Suite = Suite {
     name: "faults",
-    about: "each fault is told with cause, address and place, and costs nothing but its queue",
+    about: "each fault is reported with cause, address and location, and only its queue is lost",
     orin_only: false,
     tests: &[
-        case!(mmu_read, "a load from an address that is not mapped").expecting(Kind::Mmu),
-        case!(mmu_write, "a store to an address that is not mapped").expecting(Kind::Mmu),
-        case!(mmu_atomic, "an atomic addition at an address that is not mapped").expecting(Kind::Mmu),
+        case!(mmu_read, "a load from an unmapped address").expecting(Kind::Mmu),
+        case!(mmu_write, "a store to an unmapped address").expecting(Kind::Mmu),
+        case!(mmu_atomic, "an atomic add at an unmapped address").expecting(Kind::Mmu),
         case!(misaligned, "a load from an address that is not a multiple of its size").expecting(Kind::Sm),
-        case!(shared_bounds, "a store outside of shared memory").expecting(Kind::Sm),
+        case!(shared_bounds, "a store outside shared memory").expecting(Kind::Sm),
         case!(trap, "a trap in one thread").expecting(Kind::Sm),
-        case!(endless, "a kernel that does not end is named, stopped and forgotten").allowing(&[Kind::Hang]),
-        case!(many_in_a_row, "24 faults one after another, each with its own address")
+        case!(endless, "an endless kernel is named, stopped and discarded").allowing(&[Kind::Hang]),
+        case!(many_in_a_row, "24 consecutive faults, each with its own address")
             .expecting(Kind::Mmu)
             .allowing(&[Kind::Sm]),
     ],
 };
 
-/// Addresses at which nothing is mapped.
+/// Unmapped addresses.
 const NOWHERE: u64 = 0x55_0000_0000;
 /// Why a step of a test failed.
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 impl Survivor<'_> {
-    /// Runs a kernel of `faults.cu` that faults, in a queue of its own, and works before and after.
+    /// Runs a faulting kernel of `faults.cu` in its own queue; the queue works before and after.
     fn outlives(&mut self, name: &str, threads: u32, arguments: &[Arg]) -> Result<Arc<Fault>, Failed> {
         self.work()?;
         let code = kernel!(self.device, "faults", name)?;
@@ -49,22 +49,23 @@ impl Survivor<'_> {
     }
 }
 
-/// An MMU fault with its page and access. An Orin's driver tells them only in its log, which may be closed.
+/// Checks page and access of an MMU fault. The Orin's driver reports them only in its log, which may be
+/// unreadable.
 fn refused(fault: &Fault, address: u64, access: &str) -> Check {
     let known = fault.access.as_ref().is_some_and(|(_, seen)| seen.contains(access));
     let told = known && fault.address == Some(address & !0xfff);
     let closed = fault.log.is_err() && fault.address.is_none();
     ensure(fault.kind == FaultKind::Mmu && (told || closed), || {
-        format!("{access} at {address:#x} was expected: {fault}; {:?}", fault.log)
+        format!("expected {access} at {address:#x}: {fault}; {:?}", fault.log)
     })
 }
 
-/// An exception of an SM, with the instruction.
+/// Checks that the fault is an SM exception with the given errors and an instruction address.
 fn excepted(fault: &Fault, errors: &[WarpError]) -> Check {
     let known = matches!(fault.kind, FaultKind::Sm(error) if errors.contains(&error));
     let offset = fault.location.as_ref().map_or(0, |location| location.offset);
     ensure(known && fault.pc.is_some() && offset > 0 && offset.is_multiple_of(16), || {
-        format!("{errors:?} was expected, with its place: {fault}; {:?}", fault.log)
+        format!("expected {errors:?} with its location: {fault}; {:?}", fault.log)
     })
 }
 
@@ -91,10 +92,10 @@ fn misaligned(context: &Context) -> Check {
     let fault = survivor.outlives("fault_misaligned", 32, &args![&input, 2_u32, &out])?;
     excepted(&fault, &[WarpError::MisalignedAddress])?;
     let address = input.gpu_va() + 2;
-    // An Orin's driver does not tell it.
+    // The Orin's driver does not report the address.
     let tells = survivor.device.info().kind == DeviceKind::Nvrm;
     ensure(fault.address == Some(address) || !tells && fault.address.is_none(), || {
-        format!("a load from {address:#x} was expected: {fault}")
+        format!("expected a load from {address:#x}: {fault}")
     })
 }
 
@@ -103,15 +104,15 @@ fn shared_bounds(context: &Context) -> Check {
     let out = survivor.device.alloc::<u32>(1)?;
     let fault = survivor.outlives("fault_shared_bounds", 1, &args![1_u32 << 20, &out])?;
     excepted(&fault, &[WarpError::OutOfRangeAddress])?;
-    // No buffer of global memory has to do with it.
-    ensure(fault.nearest.is_none(), || format!("it names a buffer: {fault}"))
+    // The access is not to global memory, so no buffer is near it.
+    ensure(fault.nearest.is_none(), || format!("the fault names a buffer: {fault}"))
 }
 
 fn trap(context: &Context) -> Check {
     let mut survivor = Survivor::new(context)?;
     let out = survivor.device.alloc::<u32>(64)?;
     let fault = survivor.outlives("fault_trap", 64, &args![33_u32, &out])?;
-    // An Orin's SM has no warp error for it, a Hopper's says illegal instruction.
+    // Orin's SM reports no warp error for a trap; Hopper reports an illegal instruction.
     excepted(&fault, &[WarpError::Unknown(0), WarpError::IllegalInstruction])
 }
 
@@ -125,9 +126,9 @@ fn endless(context: &Context) -> Check {
     let fence = queue.submit()?;
     match fence.wait(Duration::from_millis(50)) {
         Err(error @ Error::Timeout { .. }) => ensure(error.to_string().contains("fault_endless"), || {
-            format!("the time-out does not name its kernel: {error}")
+            format!("the time-out does not name the kernel: {error}")
         })?,
-        other => return Err(format!("a time-out was expected: {other:?}").into()),
+        other => return Err(format!("expected a time-out: {other:?}").into()),
     }
     device.recover()?;
     stopped(&*reported(&fence, patience(context))?)?;

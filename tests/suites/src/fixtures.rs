@@ -1,5 +1,5 @@
-//! What the suites above `tegra-hcq` share: kernels inside the binary, so that a copied program needs no
-//! files, and comparisons that say what differs.
+//! Fixtures of the suites above `tegra-hcq`: embedded kernels, so that a copied binary needs no files, and
+//! comparisons that name the difference.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use tegra_hcq::{Device, Error, ErrorCode, Fault, FaultKind, Fence, Kernel, Progr
 
 use test_harness::{Check, Context};
 
-/// Longest wait of a test for work that takes milliseconds on a board.
+/// Longest wait for work that takes milliseconds on a board.
 const WAIT: Duration = Duration::from_secs(20);
 
-/// A test of a suite from its function, whose name it has, or from a name and a function.
+/// A test built from a function of the same name, or from a name and a function.
 macro_rules! case {
     ($function:ident, $about:literal) => {
         $crate::fixtures::case!($function, $about, $function)
@@ -38,7 +38,7 @@ macro_rules! kernel {
 }
 pub(super) use kernel;
 
-/// Loads the cubin that fits the device and takes one kernel of it, which keeps the program loaded.
+/// Loads the cubin that fits the device and returns one kernel, which keeps the program loaded.
 pub(super) fn load(device: &Device, cubins: &[&[u8]], kernel: &str) -> Result<Kernel, tegra_hcq::Error> {
     Program::load_fitting(device, cubins)?.kernel(kernel)
 }
@@ -48,10 +48,10 @@ pub(super) fn patience(context: &Context) -> Duration {
     context.patience(WAIT)
 }
 
-/// Fails at the first element that differs.
+/// Fails at the first different element.
 pub(super) fn equal<T: PartialEq + Debug>(what: &str, got: &[T], wanted: &[T]) -> Check {
     if got.len() != wanted.len() {
-        return Err(format!("{what}: {} elements, {} were expected", got.len(), wanted.len()).into());
+        return Err(format!("{what}: {} elements, expected {}", got.len(), wanted.len()).into());
     }
     match got.iter().zip(wanted).position(|(got, wanted)| got != wanted) {
         None => Ok(()),
@@ -59,14 +59,14 @@ pub(super) fn equal<T: PartialEq + Debug>(what: &str, got: &[T], wanted: &[T]) -
     }
 }
 
-/// Fails at the first element that is further off than `tolerance`, relative to 1 or the larger value.
+/// Fails at the first element whose error exceeds `tolerance`, relative to the larger of 1 and the value.
 pub(super) fn close(what: &str, got: &[f32], wanted: &[f32], tolerance: f32) -> Check {
     if got.len() != wanted.len() {
-        return Err(format!("{what}: {} elements, {} were expected", got.len(), wanted.len()).into());
+        return Err(format!("{what}: {} elements, expected {}", got.len(), wanted.len()).into());
     }
     let off = |(got, wanted): (&f32, &f32)| {
         let difference = (got - wanted).abs();
-        // Not a number is never close.
+        // NaN is never close.
         difference.is_nan() || difference > tolerance * wanted.abs().max(1.0)
     };
     match got.iter().zip(wanted).position(off) {
@@ -86,8 +86,8 @@ pub(super) fn ensure(holds: bool, text: impl FnOnce() -> String) -> Check {
 pub(super) fn reported(fence: &Fence, patience: Duration) -> Result<Arc<Fault>, String> {
     match fence.wait(patience) {
         Err(Error::Fault(fault)) => Ok(fault),
-        Err(other) => Err(format!("a fault was expected: {other}")),
-        Ok(()) => Err("a fault was expected, the work ended well".to_owned()),
+        Err(other) => Err(format!("expected a fault: {other}")),
+        Ok(()) => Err("expected a fault, but the work succeeded".to_owned()),
     }
 }
 
@@ -101,14 +101,14 @@ pub(super) fn named(fault: &Fault, kind: FaultKind, kernel: &str) -> Check {
     let place = place(fault);
     ensure(fault.kind == kind && place == Some(kernel), || {
         format!(
-            "{kind:?} in {kernel} was expected, not {:?} in {place:?}: {fault}; log {:?}",
+            "expected {kind:?} in {kernel}, got {:?} in {place:?}: {fault}; log {:?}",
             fault.kind, fault.log
         )
     })
 }
 
-/// Fails unless the fault says that the endless kernel was stopped: by a recovery, or by a driver that waits only so
-/// long for a kernel to let another program's work run.
+/// Fails unless the fault says that the endless kernel was stopped: by a recovery, or by a driver that limits
+/// how long a kernel may delay another program's work.
 pub(super) fn stopped(fault: &Fault) -> Check {
     let kind = match fault.kind {
         kind @ FaultKind::Other(ErrorCode::IdleTimeout) => kind,
@@ -117,7 +117,7 @@ pub(super) fn stopped(fault: &Fault) -> Check {
     named(fault, kind, "fault_endless")
 }
 
-/// Blocks of `block` threads for `elements` elements.
+/// Number of blocks of `block` threads for `elements` elements.
 pub(super) fn blocks(elements: usize, block: u32) -> u32 {
     // CAST: the suites' sizes are far below 2^32.
     (elements as u32).div_ceil(block).max(1)

@@ -1,4 +1,4 @@
-//! Thousands of recorded graphs in one process: nothing may grow.
+//! Thousands of recorded graphs in one process: memory does not grow.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use super::fixtures::{ensure, equal, kernel, patience};
 use test_harness::{Check, Context, Suite, Test};
 use test_support::process;
 
-/// Graphs that one process records, on a board and on a model.
+/// Graphs recorded by one process, on a board and on a model.
 const GRAPHS: [u64; 2] = [5000, 1000];
-/// Growth of the resident memory that is still noise, in bytes.
+/// Growth of resident memory treated as noise, in bytes.
 const NOISE: u64 = 16 << 20;
 
 /// The suite.
@@ -66,7 +66,7 @@ fn record_and_replay(context: &Context) -> Check {
     context.note(format!("{graphs} graphs; resident memory grew by {} KiB", grown >> 10));
     ensure(grown < NOISE, || format!("resident memory grew by {grown} bytes"))?;
     let reserved = device.memory_usage().reserved;
-    ensure(reserved <= used, || format!("the allocator took {} bytes more", reserved - used))?;
+    ensure(reserved <= used, || format!("the allocator reserved {} more bytes", reserved - used))?;
     Ok(process::within(held, 10)?)
 }
 

@@ -1,4 +1,4 @@
-//! The suites of tests that run on a device.
+//! The test suites that run on a device.
 
 pub mod edge_cases;
 pub mod faults;
@@ -16,7 +16,7 @@ mod survivor;
 
 use test_harness::Suite;
 
-/// The suites of an ordinary run, in the order in which they run.
+/// The suites of an ordinary run, in execution order.
 pub static ALL: [&Suite; 10] = [
     &ioctl::SUITE,
     &hcq::SUITE,
@@ -30,15 +30,15 @@ pub static ALL: [&Suite; 10] = [
     &isolation::SUITE,
 ];
 
-/// Suites that only run when they are asked for by name.
+/// Suites that run only if named.
 pub static ON_REQUEST: [&Suite; 2] = [&soak::SUITE, &isolation::NEIGHBOUR];
 
-/// All suites there are.
+/// All suites.
 pub fn everything() -> Vec<&'static Suite> {
     ALL.into_iter().chain(ON_REQUEST).collect()
 }
 
-/// The suites that a run with these names chooses from: without names, those of an ordinary run.
+/// The suites available to a run with these names; without names, those of an ordinary run.
 pub fn for_names(names: &[String]) -> Vec<&'static Suite> {
     if names.is_empty() { ALL.to_vec() } else { everything() }
 }

@@ -1,4 +1,4 @@
-//! The corpus on whatever device there is: one test per source file.
+//! The corpus on any device: one test per source file.
 
 use tegra_hcq::Program;
 
@@ -9,7 +9,7 @@ use test_corpus::silicon::{Opinion, folder};
 use test_corpus::{cases, run};
 use test_harness::{Check, Context, Skip, Suite, Test};
 
-/// A test of the cases of one source file.
+/// A test that runs the cases of one source file.
 macro_rules! file {
     ($file:literal, $about:literal) => {
         Test::new($file, $about, |context| file(context, $file).into()).sharing_device()
@@ -19,11 +19,11 @@ macro_rules! file {
 /// The suite.
 pub static SUITE: Suite = Suite {
     name: "silicon",
-    about: "the corpus of kernels beside the CPU and, where they are stored, a GPU's results",
+    about: "the kernel corpus, compared with the CPU and with stored results of a GPU",
     orin_only: false,
     tests: &[
         file!("algorithms", "hashes, sorting, transforms, products, graphs"),
-        file!("async", "copies to shared memory that do not pass through registers"),
+        file!("async", "copies to shared memory that bypass registers"),
         file!("atomics", "every operation and type, in global and shared memory"),
         file!("bfloat", "bfloat16, alone and in pairs"),
         file!("bits", "logic, fields, bytes and packed operations"),
@@ -48,12 +48,9 @@ fn file(context: &Context, file: &str) -> Check {
     let device = context.device()?;
     let (major, minor) = device.info().sm_version;
     let Some(cubin) = built_in(file, 10 * major + minor) else {
-        return Err(Skip(format!(
-            "there are no cubins for SM {major}.{minor}: those for 8.7 and 9.0 are built in"
-        ))
-        .into());
+        return Err(Skip(format!("no cubins for SM {major}.{minor}: only 8.7 and 9.0 are built in")).into());
     };
-    // A program that was copied to a board has no source tree beside it: then the CPU is the only judge.
+    // A binary copied to a board has no source tree next to it; then only the CPU's results are compared.
     let opinion = if folder().is_dir() { Some(Opinion::load(&folder())?) } else { None };
     let program = Program::load(device, cubin)?;
     let mut queue = device.queue()?;

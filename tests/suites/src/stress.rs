@@ -1,4 +1,4 @@
-//! Much of everything: launches, submissions, copies, memory, for a while.
+//! Stress tests: many launches, submissions, copies and allocations.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use test_harness::{Check, Context, Suite};
 use test_support::Numbers;
 use test_support::process;
 
-/// A test of this suite, which may take long.
+/// A test of this suite with a long time limit.
 macro_rules! long_test {
     ($function:ident, $about:literal) => {
         case!($function, $about).limited_to(Duration::from_secs(240))
@@ -19,17 +19,17 @@ macro_rules! long_test {
 /// The suite. On a model, durations and rounds are scaled down by the run's factor.
 pub static SUITE: Suite = Suite {
     name: "stress",
-    about: "ten thousand launches, a minute of products, churning memory",
+    about: "10,000 launches, a minute of matrix products, memory churn",
     orin_only: false,
     tests: &[
-        long_test!(rapid_kernel_launches_10k, "10,000 launches that each add 1"),
-        long_test!(signal_chain_pipeline, "1,000 submissions that each wait for the one before"),
+        long_test!(rapid_kernel_launches_10k, "10,000 launches, each of which adds 1"),
+        long_test!(signal_chain_pipeline, "1,000 submissions, each of which waits for the previous one"),
         long_test!(sustained_matmul_60s, "products of large matrices for a minute"),
-        long_test!(mixed_compute_copy, "1,000 rounds of launch and copy, checked now and then"),
+        long_test!(mixed_compute_copy, "1,000 rounds of launch and copy, with sampled checks"),
         long_test!(backpressure, "500 launches into rings that fill up"),
         long_test!(shared_memory_kernel, "products through shared memory"),
         long_test!(concurrent_tensor_ops, "layers of a network on several queues"),
-        long_test!(many_queues, "128 queues at a time, each with a launch of its own"),
+        long_test!(many_queues, "128 concurrent queues, one launch each"),
         long_test!(memory_churn, "buffers of random sizes for half a minute"),
     ],
 };
@@ -39,7 +39,7 @@ fn rapid_kernel_launches_10k(context: &Context) -> Check {
     let mut queue = device.queue()?;
     let add = kernel!(device, "suites", "add_f32")?;
     let data = device.alloc_zeroed::<f32>(32)?;
-    // As many on a model: they are small.
+    // A model runs the same number: they are small.
     for _ in 0..10_000 {
         queue.launch(&add, 1, 32, &args![&data, 1.0_f32, 32_u32])?;
         queue.submit()?;
@@ -65,7 +65,7 @@ fn signal_chain_pipeline(context: &Context) -> Check {
     close("the sum", &data.to_vec()?, &[2.0; 32], 0.1)
 }
 
-/// Multiplies two matrices of `size` for `time` and compares some elements each time.
+/// Multiplies two matrices of `size` for `time` and compares a few elements each time.
 fn products(context: &Context, size: usize, time: Duration, least: u64) -> Check {
     let device = context.device()?;
     let mut queue = device.queue()?;
@@ -127,7 +127,7 @@ fn backpressure(context: &Context) -> Check {
     let mut queue = device.queue()?;
     let add = kernel!(device, "suites", "add_f32")?;
     let data = device.alloc_from(&[1.0_f32; 32])?;
-    // Batches of all sizes, up to many more than the rings hold.
+    // Batches of all sizes, up to far more than the rings hold.
     for batch in [1_u32, 9, 40, 450] {
         for _ in 0..batch {
             queue.launch(&add, 1, 32, &args![&data, 1.0_f32, 32_u32])?;
@@ -185,7 +185,7 @@ fn concurrent_tensor_ops(context: &Context) -> Check {
     Ok(())
 }
 
-/// Queues that are open at a time.
+/// Queues open at a time.
 const QUEUES: usize = 128;
 
 fn many_queues(context: &Context) -> Check {
@@ -196,7 +196,7 @@ fn many_queues(context: &Context) -> Check {
     let each = (device.memory_usage().reserved - before) / QUEUES as u64;
     context.note(format!("{QUEUES} queues, {each} bytes of memory each"));
     let sums: Vec<_> = (0..QUEUES).map(|_| device.alloc_zeroed::<f32>(32)).collect::<Result<_, _>>()?;
-    // All queues use one buffer as well: the last to end decides when it is free.
+    // All queues also use one shared buffer, which is free once the last of them finishes.
     let shared = device.alloc_zeroed::<f32>(32)?;
     for round in 0..3 {
         let mut fences = Vec::with_capacity(QUEUES);
@@ -212,7 +212,7 @@ fn many_queues(context: &Context) -> Check {
             close("a queue's sum", &sum.to_vec()?, &[number as f32 * (round + 1) as f32; 32], 1e-4)?;
         }
     }
-    ensure(shared.to_vec()? == [0.0; 32], || "the shared buffer has changed".to_owned())
+    ensure(shared.to_vec()? == [0.0; 32], || "the shared buffer changed".to_owned())
 }
 
 fn memory_churn(context: &Context) -> Check {

@@ -1,8 +1,8 @@
-//! What ends a submission, and how launches share the SMs.
+//! How submissions complete, and how launches share the SMs.
 //!
-//! A submission is ended by the host engine or by the descriptor of its last launch, and everything else that a queue
-//! can do has to stay in order with either. Descriptors also tell the scheduler how many blocks an SM holds: too many
-//! end in an exception once SMs are full, so here they are.
+//! The host engine or the QMD of the last launch ends a submission, and all other steps of a queue must stay
+//! ordered with either. QMDs also give the scheduler the number of blocks per SM. Too high a number raises an
+//! exception once the SMs are full, so these tests fill them.
 
 use tegra_hcq::{
     Buffer, Device, Graph, HostMemory, Kernel, Queue, QueueOptions, ReleaseBy, WaitPolicy, args,
@@ -15,33 +15,33 @@ use test_support::Numbers;
 /// The suite.
 pub static SUITE: Suite = Suite {
     name: "submissions",
-    about: "submissions ended by host engine and descriptor; launches that fill the SMs",
+    about: "submissions ended by host engine or QMD; launches that fill the SMs",
     orin_only: false,
     tests: &[
         case!(ended_by_host, "random steps stay in order", |context| mixed(context, ReleaseBy::Host)),
         case!(ended_by_descriptor, "the same, ended by the last launch", |context| {
             mixed(context, ReleaseBy::Descriptor)
         }),
-        case!(unwaited, "host steps and copies behind launches that nobody has waited for", unwaited),
-        case!(chains_to_host, "all stores of a chain to host memory are there at its end", chains_to_host),
-        case!(across_32_bits, "values beyond 2^32 are released whole", across_32_bits),
-        case!(held, "queues that hold their engine while they wait still hand over to each other", held),
-        case!(graph_on_both, "a graph forgets the queue that it was replayed on before", graph_on_both),
-        case!(full_sms, "grids of all sizes of blocks that fill every SM", full_sms),
+        case!(unwaited, "host steps and copies after launches without a wait", unwaited),
+        case!(chains_to_host, "all stores of a chain to host memory are visible at its end", chains_to_host),
+        case!(across_32_bits, "values beyond 2^32 are released in full", across_32_bits),
+        case!(held, "queues that hold their engine during a wait still yield to each other", held),
+        case!(graph_on_both, "a graph keeps no state of the queue of its last replay", graph_on_both),
+        case!(full_sms, "grids of all block sizes that fill every SM", full_sms),
         case!(small_beside_large, "small grids run while other queues fill the SMs", small_beside_large),
     ],
 };
 
-/// Threads of a block.
+/// Threads per block.
 const BLOCK: u32 = 64;
-/// Elements that queues hand to each other.
+/// Elements passed between the queues.
 const LEN: u32 = 64;
 
 fn spinning(device: &Device, release: ReleaseBy) -> Result<Queue, tegra_hcq::Error> {
     device.queue_with(&QueueOptions::default().wait(WaitPolicy::Spin).release(release))
 }
 
-/// Buffers on the GPU, and what they should hold.
+/// Buffers on the GPU, and their expected contents.
 struct Twin {
     buffers: Vec<Buffer<u32>>,
     expected: Vec<Vec<u32>>,
@@ -50,7 +50,7 @@ struct Twin {
 }
 
 impl Twin {
-    /// Steps of the graph: from where to where, and how far.
+    /// Steps of the graph: source, destination, distance.
     const GRAPH: [(usize, usize, u32); 3] = [(0, 1, 70), (1, 2, 1), (2, 0, 133)];
 
     fn new(device: &Device, len: usize) -> Result<Self, tegra_hcq::Error> {
@@ -71,7 +71,7 @@ impl Twin {
         self.expected[to] = (0..source.len()).map(at).collect();
     }
 
-    /// One random step on the queue.
+    /// Runs one random step on the queue.
     fn step(&mut self, queue: &mut Queue, numbers: &mut Numbers) -> Result<(), tegra_hcq::Error> {
         let len = self.expected[0].len();
         let from = (numbers.u32() % 3) as usize;
@@ -129,7 +129,7 @@ impl Twin {
     }
 }
 
-/// Random steps on two queues in turns, one of which is always ended by the host engine.
+/// Random steps on two queues in turn; the host engine always ends the submissions of one.
 fn mixed(context: &Context, release: ReleaseBy) -> Check {
     let device = context.device()?;
     let len = if context.is_model() { 200 } else { 5000 };
@@ -156,7 +156,7 @@ fn mixed(context: &Context, release: ReleaseBy) -> Check {
     twin.check("at the end")
 }
 
-/// Launches in turns with what the host engine and the copy engine do, each a submission, without a wait.
+/// Launches in turn with host-engine and copy-engine steps, one submission each, without waits.
 fn unwaited(context: &Context) -> Check {
     let device = context.device()?;
     let increment = kernel!(device, "basics", "increment")?;
@@ -183,18 +183,19 @@ fn unwaited(context: &Context) -> Check {
                 fence.wait(patience(context))?;
                 // CAST: as above.
                 equal("launches that ran", &data.to_vec()?, &vec![round as u32 + 1; n as usize])?;
-                ensure(fence.is_done(), || format!("the timeline has gone back behind round {round}"))?;
+                ensure(fence.is_done(), || format!("the timeline went back below round {round}"))?;
             }
         }
         queue.copy(&data, &mut copy)?;
         queue.wait(patience(context))?;
-        equal("what was copied", &copy.to_vec()?, &vec![rounds as u32; n as usize])?;
-        ensure(signal.value() + 4 > rounds - 1, || format!("the signal stands at {}", signal.value()))?;
+        equal("the copied words", &copy.to_vec()?, &vec![rounds as u32; n as usize])?;
+        ensure(signal.value() + 4 > rounds - 1, || format!("the signal is {}", signal.value()))?;
     }
     Ok(())
 }
 
-/// Launches over all SMs that store to host memory, then a small one: its end is the end of all, in batches and graphs.
+/// Launches on all SMs that store to host memory, then a small one. Its end is the end of all, in batches and
+/// graphs.
 fn chains_to_host(context: &Context) -> Check {
     let device = context.device()?;
     let (fill, increment) = (kernel!(device, "basics", "fill_u32")?, kernel!(device, "basics", "increment")?);
@@ -225,7 +226,7 @@ fn chains_to_host(context: &Context) -> Check {
     equal("the small launches", &one.to_vec()?, &[4 * rounds])
 }
 
-/// Submissions whose values need more than 32 bits from the middle on.
+/// Submissions whose values exceed 32 bits halfway through.
 fn across_32_bits(context: &Context) -> Check {
     let device = context.device()?;
     let increment = kernel!(device, "basics", "increment")?;
@@ -237,14 +238,14 @@ fn across_32_bits(context: &Context) -> Check {
             queue.launch(&increment, 1, 32, &args![&data, 1_u32])?;
             let fence = queue.submit()?;
             fence.wait(patience(context))?;
-            ensure(fence.is_done(), || format!("submission {round} has ended and has not"))?;
+            ensure(fence.is_done(), || format!("submission {round} ended but its fence is not done"))?;
             equal("increments", &data.to_vec()?, &[round])?;
         }
     }
     Ok(())
 }
 
-/// Two queues take turns by signals, and the CPU takes part; each turn may cost a time slice.
+/// Two queues and the CPU take turns by signals; each turn may cost a time slice.
 fn held(context: &Context) -> Check {
     let device = context.device()?;
     let options = QueueOptions::default().wait(WaitPolicy::Spin).hold(true);
@@ -262,7 +263,7 @@ fn held(context: &Context) -> Check {
         right.signal(&pong, turn)?;
         right.submit()?;
         left.wait_signal(&pong, turn)?;
-        ensure(ping.value() < turn, || format!("turn {turn} has begun before it was to"))?;
+        ensure(ping.value() < turn, || format!("turn {turn} began too early"))?;
         go.set(turn);
         left.wait(patience(context))?;
         // CAST: small.
@@ -271,7 +272,7 @@ fn held(context: &Context) -> Check {
     Ok(())
 }
 
-/// Replays of one graph on two queues: the first queue's timeline must not go back.
+/// Replays of one graph on two queues; the first queue's timeline must not go back.
 fn graph_on_both(context: &Context) -> Check {
     let device = context.device()?;
     let data = device.alloc_zeroed::<u32>(1)?;
@@ -290,13 +291,13 @@ fn graph_on_both(context: &Context) -> Check {
         fence.wait(patience(context))?;
         queues[second].replay(&mut graph)?.wait(patience(context))?;
         ensure(fence.is_done(), || {
-            format!("queue {first} has gone back since the replay on queue {second}")
+            format!("the timeline of queue {first} went back after the replay on queue {second}")
         })?;
     }
     equal("increments", &data.to_vec()?, &[15])
 }
 
-/// Grids twice as large as what the SMs hold, for blocks of all sizes and much or little shared memory.
+/// Grids twice as large as the SMs hold, for blocks of all sizes and with little or much shared memory.
 fn full_sms(context: &Context) -> Check {
     let device = context.device()?;
     let mut queue = spinning(device, ReleaseBy::Auto)?;
@@ -335,7 +336,7 @@ fn full_sms(context: &Context) -> Check {
     Ok(())
 }
 
-/// One queue fills the SMs again and again; two more run chains of small grids beside it.
+/// One queue keeps the SMs full; two more run chains of small grids at the same time.
 fn small_beside_large(context: &Context) -> Check {
     let device = context.device()?;
     let increment = kernel!(device, "basics", "increment")?;

@@ -1,11 +1,11 @@
-//! Work that must not notice what goes wrong elsewhere: in another queue, or in another process.
+//! Work that must not be affected by errors in another queue or another process.
 
 use tegra_hcq::{Buffer, Device, Error, Kernel, Queue, args};
 
 use super::fixtures::{ensure, equal, kernel, patience};
 use test_harness::{Check, Context};
 
-/// A queue with memory of its own. Each round of work checks what all rounds before have done.
+/// A queue with its own memory. Each round checks the results of all previous rounds.
 pub(super) struct Survivor<'a> {
     pub(super) context: &'a Context,
     pub(super) device: &'a Device,
@@ -43,10 +43,10 @@ impl<'a> Survivor<'a> {
         equal("the survivor's data", &self.copy.to_vec()?, &[self.rounds; LEN])
     }
 
-    /// Everything works as before, and there is nothing to recover from.
+    /// Checks that the queue works and needs no recovery.
     pub(super) fn undisturbed(&mut self) -> Check {
         self.work()?;
         let recovery = self.device.recover()?;
-        ensure(recovery.is_empty(), || format!("there was something to recover from: {recovery:?}"))
+        ensure(recovery.is_empty(), || format!("recovery found lost work: {recovery:?}"))
     }
 }

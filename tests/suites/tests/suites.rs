@@ -1,4 +1,4 @@
-//! Every suite, on the software Orin, through the registry that `cargo xtask test-device` uses.
+//! All suites on the software Orin, through the registry of `cargo xtask test-device`.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,10 +8,10 @@ use test_harness::runner::{Plan, run};
 use test_harness::{Load, Machine};
 use test_suites as suites;
 
-/// Suites count what the process holds, so one runs at a time.
+/// Suites count process resources, so only one runs at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Runs one suite and fails with the list of the tests that failed.
+/// Runs one suite and fails with the list of failed tests.
 fn passes(name: &str) {
     passes_on(name, Machine::software());
 }
@@ -31,7 +31,7 @@ fn passes_on(name: &str, machine: Machine) {
         failed.join("\n")
     );
     assert!(report.counts().passed > 0, "no test of {name} ran");
-    assert_eq!(report.log_unavailable, None, "the model's log is always there");
+    assert_eq!(report.log_unavailable, None, "the model's log is always readable");
 }
 
 /// One `#[test]` for each suite.
@@ -55,13 +55,13 @@ macro_rules! suites {
 
 suites! { ioctl, hcq, edge_cases, submissions, faults, stress, models, silicon, jit, isolation }
 
-/// By themselves, the roles of another process are ordinary tests.
+/// Run directly, the roles of another process are ordinary tests.
 #[test]
 fn neighbour() {
     passes("neighbour");
 }
 
-/// A run of half an hour is for the command; here is a short one.
+/// Long runs use the command; this is a short one.
 #[test]
 fn soak() {
     let load = Load { duration: Some(Duration::from_secs(6)), ..Load::default() };
@@ -69,7 +69,7 @@ fn soak() {
 }
 
 #[test]
-fn names_are_unique_and_speak() {
+fn names_are_unique_and_descriptive() {
     for suite in suites::ALL.into_iter().chain(suites::ON_REQUEST) {
         let mut names: Vec<_> = suite.tests.iter().map(|test| test.name).collect();
         names.sort_unstable();

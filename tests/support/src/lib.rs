@@ -1,4 +1,4 @@
-//! What all tests share: devices on software Orins, fixture kernels, reproducible data.
+//! Shared test support: devices on software Orins, fixture kernels, reproducible data.
 
 pub mod probe;
 pub mod process;
@@ -11,7 +11,7 @@ use orin_sim::{Config, SoftwareOrin};
 use probe::Probe;
 use tegra_hcq::{Arg, Device, DeviceKind, Dim3, Error, Program, Queue, QueueOptions, WaitPolicy};
 
-/// Longest wait of a test for a kernel; generous, because the machine may be busy with other tests.
+/// Longest wait for a kernel; generous, because other tests may load the machine.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The workspace root.
@@ -23,28 +23,28 @@ pub fn workspace() -> PathBuf {
 ///
 /// # Panics
 ///
-/// When there is none.
+/// If the file cannot be read.
 pub fn cubin(name: &str) -> Vec<u8> {
     let path = workspace().join("kernels").join(format!("{name}.cubin"));
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A software Orin with given options and the device that runs on it.
+/// A software Orin with the given configuration and a device on it.
 ///
 /// # Panics
 ///
-/// When the software Orin cannot be started.
+/// If the software Orin cannot be started.
 pub fn try_open(config: Config) -> (SoftwareOrin, Result<Device, Error>) {
     let orin = SoftwareOrin::new(config).expect("the software Orin starts");
     let device = Device::open_through(Arc::new(orin.clone()), DeviceKind::Sim);
     (orin, device)
 }
 
-/// A device with one fixture program and one queue, on a software Orin of its own.
+/// A device with one fixture program and one queue, on its own software Orin.
 pub struct Bench {
     /// The software Orin behind the device.
     pub orin: SoftwareOrin,
-    /// The counter of calls that reach it.
+    /// The probe that counts its calls.
     pub probe: Arc<Probe>,
     /// The device.
     pub device: Device,
@@ -59,25 +59,25 @@ impl Bench {
     ///
     /// # Panics
     ///
-    /// When a step fails.
+    /// If a step fails.
     pub fn new(name: &str) -> Self {
         Self::with_options(name, &QueueOptions::default())
     }
 
-    /// As [`Bench::new`], with a queue whose waits never enter the kernel.
+    /// Like [`Bench::new`], with a queue that waits without system calls.
     ///
     /// # Panics
     ///
-    /// When a step fails.
+    /// If a step fails.
     pub fn spinning(name: &str) -> Self {
         Self::with_options(name, &QueueOptions::default().wait(WaitPolicy::Spin))
     }
 
-    /// As [`Bench::new`], with options of the queue.
+    /// Like [`Bench::new`], with queue options.
     ///
     /// # Panics
     ///
-    /// When a step fails.
+    /// If a step fails.
     pub fn with_options(name: &str, options: &QueueOptions) -> Self {
         let orin = SoftwareOrin::new(Config::from_environment()).expect("the software Orin starts");
         let probe = Arc::new(Probe::new(orin.clone()));
@@ -88,7 +88,7 @@ impl Bench {
         Self { orin, probe, device, program, queue }
     }
 
-    /// Runs a kernel and waits for its end.
+    /// Runs a kernel and waits for it.
     ///
     /// # Errors
     ///
@@ -105,11 +105,11 @@ impl Bench {
         self.queue.wait(TIMEOUT)
     }
 
-    /// As [`Bench::try_run`].
+    /// Like [`Bench::try_run`].
     ///
     /// # Panics
     ///
-    /// When it fails.
+    /// If the run fails.
     pub fn run(
         &mut self,
         kernel: &str,
@@ -125,7 +125,7 @@ impl Bench {
 pub struct Numbers(u64);
 
 impl Numbers {
-    /// A sequence that depends on `seed` alone.
+    /// A sequence that depends only on `seed`.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
@@ -138,7 +138,7 @@ impl Numbers {
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
     }
 
-    /// A number between -1 and 1.
+    /// A number in -1..1.
     pub fn f32(&mut self) -> f32 {
         self.u32() as f32 / u32::MAX as f32 * 2.0 - 1.0
     }

@@ -1,4 +1,4 @@
-//! A door that counts calls and fails a chosen one.
+//! A `Door` that counts calls and fails a chosen one.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
@@ -24,8 +24,8 @@ impl Probe {
         Self { orin, calls: AtomicU64::new(0), fallible_calls: AtomicU64::new(0), failing: None }
     }
 
-    /// Also fails the call with this number, counted from 0 over opens, mappings and requests; requests
-    /// that give something back always pass.
+    /// Also fails the call with this number, counted from 0 over opens, mappings and requests. Requests that
+    /// release something always pass.
     pub fn failing(orin: SoftwareOrin, nth: u64, errno: Errno) -> Self {
         Self { failing: Some((nth, errno)), ..Self::new(orin) }
     }
@@ -40,7 +40,7 @@ impl Probe {
         self.failing.is_some_and(|(nth, _)| self.fallible_calls.load(Ordering::SeqCst) > nth)
     }
 
-    /// Counts a call that can be chosen to fail.
+    /// Counts a call that may be chosen to fail.
     fn chosen(&self) -> Result<(), Errno> {
         let number = self.fallible_calls.fetch_add(1, Ordering::SeqCst);
         match self.failing {
@@ -57,7 +57,7 @@ impl Forward for Probe {
     }
 
     fn name(&self) -> &'static str {
-        // No call to the kernel.
+        // Not a system call.
         self.orin.name()
     }
 

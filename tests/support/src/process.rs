@@ -1,4 +1,4 @@
-//! Resources of this process, for tests that look for leaks.
+//! Resources of this process, for leak tests.
 
 /// Open descriptors and memory mappings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub struct Resources {
     pub mappings: usize,
 }
 
-/// Counts the resources of this process; zeroes if `/proc` is not mounted.
+/// Counts the resources of this process; all 0 if `/proc` is not mounted.
 pub fn resources() -> Resources {
     let descriptors = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -23,11 +23,11 @@ pub fn resident_bytes() -> u64 {
     pages * rustix::param::page_size() as u64
 }
 
-/// Fails when the process holds more than `before` by `limit` or more descriptors or mappings.
+/// Fails if the process holds at least `limit` more descriptors or mappings than `before`.
 ///
 /// # Errors
 ///
-/// What has grown, and by how much.
+/// The growth, as text.
 pub fn within(before: Resources, limit: usize) -> Result<(), String> {
     let now = resources();
     let grown =

@@ -129,7 +129,7 @@ fn compare(compiler: &Compiler, header: &Header, path: &Path) -> Result<Outcome>
     Ok(Outcome::Compared(rows(header, |question| answers[question])))
 }
 
-/// The rows of a header: the answers of the tables, next to those of `theirs`.
+/// The rows of a header: the values of the tables, next to those in `theirs`.
 fn rows(header: &Header, theirs: impl Fn(&Question) -> Answer) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut seen = BTreeSet::new();
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(named("nvmap_create_handle.size"), 1);
         assert_eq!(named("nvmap_create_handle.size64"), 1);
         assert_eq!(named("NVMAP_IOC_ALLOC"), 1);
-        // The compiler's own padding has no name to ask for.
+        // Padding that the compiler inserts has no name to query.
         assert_eq!(named("nvmap_heap_size.padding"), 0);
     }
 }

@@ -1,8 +1,7 @@
 //! Queries about a header, answered by a C compiler.
 //!
-//! The probe is translated to assembler text, never linked or run, so that a compiler for another
-//! machine answers as well: each answer is a constant of the C program that inline assembler puts
-//! into that text.
+//! The probe is compiled to assembler text and never linked or run, so a cross compiler works as well. Each
+//! answer is a constant of the C program, which inline assembler writes into that text.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -369,8 +368,8 @@ mod tests {
     }
 
     #[test]
-    fn errors_tell_which_questions_have_no_answer() {
-        // As gcc and clang write them.
+    fn errors_identify_unanswered_questions() {
+        // Formats of gcc and clang.
         let errors = "probe.c: In function 'probe':\n\
             question:3:61: error: invalid application of 'sizeof' to incomplete type 'struct x'\n\
             /usr/include/asm-generic/ioctl.h:73:24: error: invalid application of 'sizeof'\n\
@@ -392,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_no_compiler_is_wrong_use() {
+    fn a_program_other_than_a_compiler_is_wrong_use() {
         for program in ["true", "false"] {
             let error = Compiler::new(program).err().unwrap();
             assert!(error.is::<UsageError>(), "{program}: {error}");

@@ -122,7 +122,7 @@ pub(super) fn judge(rows: &[&Row]) -> Verdict {
 mod tests {
     use super::*;
 
-    /// Rows of the marks, there or not, and of one highest request number.
+    /// Rows of the marks, present or absent, and of one highest request number.
     fn verdict(r34: bool, r36: bool, last: u64) -> Verdict {
         let marks = |questions: &[Question], there: bool| -> Vec<Row> {
             let ours = Answer::Number(1);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_tells_the_release() {
+    fn declarations_identify_the_release() {
         assert_eq!(verdict(true, true, 21).looks_like, "r36 (r36.2 to r36.4.3 have the same headers)");
         assert_eq!(verdict(true, true, 24).looks_like, "newer than r36.4.3");
         assert_eq!(verdict(true, true, 24).beyond, ["NVGPU_TSG_IOCTL_LAST is 24, not 21"]);
@@ -161,9 +161,9 @@ mod tests {
         assert_eq!(verdict.lacks.len(), SINCE_R36.len());
     }
 
-    /// A mark that is not in the tables would never be asked for.
+    /// A mark missing from the tables would never be queried.
     #[test]
-    fn every_mark_is_asked_for() {
+    fn every_mark_is_queried() {
         let rows: Vec<Row> = nvgpu_sys::headers::ALL
             .iter()
             .flat_map(|header| super::super::rows(header, |_| Answer::Absent))

@@ -29,14 +29,14 @@ pub(super) enum Status {
     Ok,
     /// Different: programs that use the tables misinterpret the kernel, or the kernel rejects their requests.
     Drift,
-    /// The release does not have it.
+    /// Absent in the release.
     Absent,
     /// A bit-field in the release, whose offset a C compiler cannot report.
     Unchecked,
 }
 
 impl Status {
-    /// The word for it.
+    /// The status as a word.
     fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -88,11 +88,11 @@ pub(super) struct HeaderReport {
     pub(super) outcome: Outcome,
 }
 
-/// Everything.
+/// The whole comparison.
 pub(super) struct Report {
     /// The compiler's command.
     pub(super) compiler: String,
-    /// Header by header.
+    /// Reports per header.
     pub(super) headers: Vec<HeaderReport>,
 }
 
@@ -168,7 +168,7 @@ impl Report {
         release::judge(&found)
     }
 
-    /// A table, the counts and the release.
+    /// Formats the table, the counts and the release.
     fn text(&self, differences: bool) -> String {
         let mut text = String::new();
         for header in &self.headers {
@@ -199,7 +199,7 @@ impl Report {
         text
     }
 
-    /// The same as one object.
+    /// The same as one JSON object.
     fn json(&self) -> Value {
         let side = |answer: Answer| match answer {
             Answer::Absent => Value::Null,
@@ -263,7 +263,7 @@ impl Report {
     }
 }
 
-/// The rows of one header in columns.
+/// Formats the rows of one header in columns.
 fn table(text: &mut String, rows: &[Row], differences: bool) {
     let lines: Vec<[String; 4]> = rows
         .iter()

@@ -18,7 +18,7 @@ use toolchain::Target;
 
 /// The C library of Ubuntu 22.04, the base of JetPack 6: programs for a board must not need a newer one.
 const BOARD_GLIBC: Version = Version::new(2, 35);
-/// The examples in a pack, beside `orin` and this program.
+/// The examples in a pack, next to `orin` and this program.
 const EXAMPLES: [&str; 3] = ["control_loop", "run_kernel", "vector_add"];
 
 /// Options of the command.
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_path_of_a_program_stands_in_cargos_messages() {
+    fn the_path_of_a_program_is_in_cargos_messages() {
         let messages = br#"{"reason":"compiler-artifact","target":{"name":"xtask"},"executable":null}
 not json
 {"reason":"compiler-artifact","target":{"name":"xtask"},"executable":"/t/release/xtask"}
@@ -151,7 +151,7 @@ not json
     }
 
     #[test]
-    fn a_folder_with_something_in_it_needs_force() {
+    fn a_folder_that_is_not_empty_needs_force() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
         check_folder(path, false).unwrap();

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pack_is_complete_and_its_sums_are_right() {
+    fn a_pack_is_complete_and_its_checksums_match() {
         let out = tempfile::tempdir().unwrap();
         let made = write(out.path());
         for name in

@@ -9,7 +9,7 @@ use clap::ValueEnum;
 
 use crate::UsageError;
 
-/// A machine that packs are made for.
+/// Target machine of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Target {
     /// A Jetson.
@@ -29,7 +29,7 @@ impl Target {
         }
     }
 
-    /// Debian's and Ubuntu's compiler for it, used as the linker, and its packages.
+    /// Debian's and Ubuntu's cross compiler, used as the linker, and its packages.
     fn linker(self) -> (&'static str, &'static str) {
         match self {
             Self::Arm64 => ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_what_its_own_programs_are_built_with() {
+    fn this_machine_can_build_its_own_programs() {
         let host = host().unwrap().unwrap();
         let own = Target::value_variants().iter().find(|target| target.triple() == host);
         // Other hosts cannot be checked here.

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-/// For each node the nodes that it points to.
+/// For each node, the nodes that it points to.
 pub(crate) type Graph = Vec<BTreeSet<usize>>;
 
-/// The largest set of nodes of which each reaches each other one, in ascending order; the first of several. A single
-/// node if there is no circle, and no node if the graph has none.
+/// The largest strongly connected component in ascending order; the first of several. A single node if there
+/// is no circle; empty if the graph is empty.
 pub(crate) fn largest(graph: &Graph) -> Vec<usize> {
     let reached: Vec<Vec<bool>> = (0..graph.len()).map(|node| reached_from(graph, node)).collect();
     let mut best = Vec::new();
@@ -20,7 +20,7 @@ pub(crate) fn largest(graph: &Graph) -> Vec<usize> {
     best
 }
 
-/// Which nodes can be reached from one; itself always.
+/// The nodes reachable from a node, including itself.
 fn reached_from(graph: &Graph, start: usize) -> Vec<bool> {
     let mut reached = vec![false; graph.len()];
     let mut pending = vec![start];

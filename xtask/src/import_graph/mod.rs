@@ -1,10 +1,10 @@
-//! `cargo xtask import-graph`: the modules of each crate that import each other in a circle.
+//! `cargo xtask import-graph`: circular imports between the modules of each crate.
 //!
-//! A module is a source file. It imports another one if a path in it names that module or an item in it: a `use`, or a
-//! path in an expression, a type or a macro call. The path counts for the file that defines the item: re-exports are
-//! followed, so that no circle hides behind them. What a module takes from its own descendants does not count: a
-//! parent consists of its children, while a child that needs its parent or a sibling imports it. Items under
-//! `#[cfg(test)]` are left out.
+//! A module is a source file. It imports another one if a path in it names that module or an item in it: a
+//! `use`, or a path in an expression, a type or a macro call. The path counts for the file that defines the
+//! item: re-exports are followed, so they cannot hide a circle. Imports from a module's own descendants do
+//! not count: a parent consists of its children, while a child that needs its parent or a sibling imports it.
+//! Items under `#[cfg(test)]` are ignored.
 
 mod circles;
 mod modules;
@@ -22,8 +22,8 @@ use serde_json::{Value, json};
 use crate::workspace::{self, Target};
 pub(crate) use modules::Modules;
 
-/// The largest circle that is accepted, in files. Six files that know each other still fit into one head; from there
-/// on, reading one of them means reading all, and none can be moved to another crate.
+/// Number of files in the largest accepted circle. A reader can still keep six mutually dependent files in
+/// mind. In a larger circle, reading one means reading all, and none can move to another crate.
 const LIMIT: usize = 6;
 
 /// Options of the command.
@@ -32,20 +32,20 @@ pub(crate) struct Options {
     /// Print one JSON array instead of a table
     #[arg(long)]
     json: bool,
-    /// Print every import of every crate as well, one a line
+    /// Also print every import of every crate, one per line
     #[arg(long, conflicts_with = "json")]
     edges: bool,
 }
 
-/// What the check found in one crate.
+/// Result for one crate.
 struct Report {
     /// Package and target.
     name: String,
     /// Number of source files.
     modules: usize,
-    /// Files of the largest circle, in the order of their paths; one file if there is no circle.
+    /// Files of the largest circle, sorted by path; one file if there is no circle.
     circle: Vec<PathBuf>,
-    /// Which file imports which.
+    /// The imports, as pairs of files.
     edges: Vec<(PathBuf, PathBuf)>,
 }
 
@@ -92,7 +92,7 @@ fn to_json(report: &Report) -> Value {
     json!({ "crate": report.name, "modules": report.modules, "largest_circle": report.circle })
 }
 
-/// A line per crate with more than one module, and the files of its largest circle.
+/// Prints a line per crate with more than one module, and the files of its largest circle.
 fn print(reports: &[Report], with_edges: bool) {
     let reports = || reports.iter().filter(|report| report.modules > 1);
     let width = reports().map(|report| report.name.len()).max().unwrap_or(0);

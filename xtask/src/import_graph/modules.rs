@@ -1,4 +1,4 @@
-//! The modules of a crate: which file each is in, and which it imports.
+//! The modules of a crate: their files and imports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,23 +9,23 @@ use proc_macro2::TokenStream;
 use super::circles::Graph;
 use super::paths::{Contents, Segments};
 
-/// Longest chain of re-exports that is followed.
+/// Maximum length of a chain of re-exports.
 const DEPTH: usize = 16;
 
 /// The modules of one crate.
 pub(crate) struct Modules {
-    /// Source files, in the order in which they were declared; the crate's root first.
+    /// Source files in declaration order, starting with the crate's root.
     files: Vec<PathBuf>,
-    /// The module that is each file.
+    /// The module of each file.
     owners: Vec<Segments>,
-    /// The file of each module; those written in their parent's file are in that file.
+    /// The file of each module; inline modules are in their parent's file.
     modules: BTreeMap<Segments, usize>,
-    /// What each file contains.
+    /// Contents of each file.
     contents: Vec<Contents>,
 }
 
 impl Modules {
-    /// Reads the crate whose root is `root`, and the files that it declares.
+    /// Reads the crate with the root file `root`, and the files that it declares.
     ///
     /// # Errors
     ///
@@ -76,7 +76,7 @@ impl Modules {
         &self.files
     }
 
-    /// Which files each file imports, without those of its own descendants.
+    /// The files that each file imports, without its own descendants.
     pub(crate) fn imports(&self) -> Graph {
         let imports = self.contents.iter().enumerate().map(|(file, contents)| {
             let used = contents.mentions.iter().filter(|mention| match &mention.import {
@@ -91,7 +91,7 @@ impl Modules {
         imports.collect()
     }
 
-    /// The file that defines what `path` in `module` names; `None` if that is in another crate.
+    /// The file that defines the target of `path` in `module`; `None` if it is in another crate.
     fn target(&self, module: &[String], path: &[String], depth: usize) -> Option<usize> {
         let path = self.absolute(module, path)?;
         // PANIC: the crate's root, the empty path, is a module.
@@ -103,7 +103,7 @@ impl Modules {
         if self.contents[here].defined.contains(&(module.to_vec(), name.clone())) {
             return Some(here);
         }
-        // The module has the name from elsewhere.
+        // The module imports the name from elsewhere.
         let imports = self.contents[here].mentions.iter().filter(|mention| mention.module == module);
         for (mention, import) in
             imports.filter_map(|mention| mention.import.as_ref().map(|import| (mention, import)))
@@ -124,7 +124,7 @@ impl Modules {
         Some(here)
     }
 
-    /// The path from the crate's root that `path` in `module` is; `None` if it leads to another crate.
+    /// The absolute path of `path` in `module`; `None` if it leads to another crate.
     fn absolute(&self, module: &[String], path: &[String]) -> Option<Segments> {
         let (first, mut rest) = path.split_first()?;
         let mut start = match first.as_str() {
@@ -141,7 +141,7 @@ impl Modules {
         Some(start)
     }
 
-    /// The module that `name` is in `module`: a child, or one that a `use` has given this name.
+    /// The module called `name` in `module`: a child, or one renamed by a `use`.
     fn named(&self, module: &[String], name: &str) -> Option<Segments> {
         let child = [module, &[name.to_owned()]].concat();
         if self.modules.contains_key(&child) {

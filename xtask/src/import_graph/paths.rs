@@ -1,6 +1,6 @@
-//! The paths in a source file, read off its tokens.
+//! The paths in a source file, parsed from its tokens.
 //!
-//! Tokens instead of a syntax tree: what is inside of a macro call counts like all else.
+//! Tokens instead of a syntax tree, so the contents of macro calls count as well.
 
 use std::collections::BTreeSet;
 use std::iter::Peekable;
@@ -17,44 +17,44 @@ pub(crate) type Segments = Vec<String>;
 /// A path in a module.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mention {
-    /// The module in which the path is written, from the crate's root.
+    /// The module that contains the path, from the crate's root.
     pub(crate) module: Segments,
     /// The path as written; it may start with `crate`, `self` or `super`.
     pub(crate) path: Segments,
-    /// The `use` in which it is written.
+    /// The `use` that contains the path.
     pub(crate) import: Option<Import>,
 }
 
-/// What a `use` makes of a path.
+/// The name that a `use` introduces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Import {
-    /// The name that the module gives to what the path names; `*` for all that is in it.
+    /// The name of the target in the module; `*` for all of its items.
     pub(crate) name: String,
-    /// Whether it is a re-export: `pub use`, however far it is visible.
+    /// Whether it is a re-export: `pub use` with any visibility.
     pub(crate) is_public: bool,
 }
 
 /// A declaration `mod x;`.
 #[derive(Debug)]
 pub(crate) struct Declaration {
-    /// The module that is declared, from the crate's root.
+    /// The declared module, from the crate's root.
     pub(crate) module: Segments,
-    /// File named by the attribute `path`.
+    /// File in the attribute `path`.
     pub(crate) path: Option<PathBuf>,
 }
 
-/// What a source file contains, without its items for tests.
+/// Contents of a source file, without test items.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
-    /// Paths of at least two segments, and all that are imported.
+    /// Paths with at least two segments, and all imports.
     pub(crate) mentions: Vec<Mention>,
-    /// Modules in files of their own.
+    /// Modules in separate files.
     pub(crate) declarations: Vec<Declaration>,
-    /// Modules that are written in this file.
+    /// Inline modules.
     pub(crate) inline: Vec<Segments>,
-    /// Names in the file, without those in a `use`.
+    /// Names in the file, except those in a `use`.
     pub(crate) names: BTreeSet<String>,
-    /// Items that are defined, each with its module.
+    /// Defined items, each with its module.
     pub(crate) defined: BTreeSet<(Segments, String)>,
 }
 
@@ -70,7 +70,8 @@ impl Contents {
     fn scan(&mut self, tokens: TokenStream, module: &[String]) {
         let mut tokens = tokens.into_iter().peekable();
         let mut file = None;
-        // Whether the token before belongs to a path or a method call, so that an identifier starts no path.
+        // Whether the previous token belongs to a path or a method call, so an identifier does not start a
+        // path.
         let mut continues = false;
         let mut is_public = false;
         while let Some(token) = tokens.next() {
@@ -88,7 +89,7 @@ impl Contents {
                 }
                 TokenTree::Punct(punct) => {
                     continues = matches!(punct.as_char(), '.' | ':') && {
-                        // One colon stands before a type, where a path may start.
+                        // A single colon precedes a type, where a path may start.
                         punct.as_char() == '.' || take_punct(&mut tokens, ':')
                     }
                 }
@@ -119,7 +120,7 @@ impl Contents {
         }
     }
 
-    /// Reads what follows `mod`.
+    /// Parses the tokens after `mod`.
     fn declare(&mut self, tokens: &mut Peekable<IntoIter>, module: &[String], path: Option<PathBuf>) {
         let Some(TokenTree::Ident(name)) = tokens.next() else { return };
         let module = [module, &[text(&name)]].concat();
@@ -132,7 +133,7 @@ impl Contents {
         }
     }
 
-    /// Reads what follows `use`, up to its semicolon.
+    /// Parses the tokens after `use`, up to its semicolon.
     fn import(&mut self, tokens: &mut Peekable<IntoIter>, module: &[String], is_public: bool) {
         // `impl Trait + use<'a>` imports nothing.
         if matches!(tokens.peek(), Some(TokenTree::Punct(punct)) if punct.as_char() == '<') {
@@ -149,7 +150,7 @@ impl Contents {
     }
 }
 
-/// Appends the paths of one tree of a `use`, `prefix::tree`, with the names that they get.
+/// Appends the paths of one subtree of a `use`, `prefix::tree`, with the names that they introduce.
 fn import_tree(tree: &[TokenTree], prefix: &[String], leaves: &mut Vec<(Segments, String)>) {
     // `::name` is another crate.
     if prefix.is_empty() && matches!(tree.first(), Some(TokenTree::Punct(punct)) if punct.as_char() == ':') {
@@ -181,13 +182,13 @@ fn import_tree(tree: &[TokenTree], prefix: &[String], leaves: &mut Vec<(Segments
     }
 }
 
-/// An identifier without the mark of a raw one.
+/// An identifier without the prefix of a raw one.
 fn text(ident: &proc_macro2::Ident) -> String {
     let text = ident.to_string();
     text.strip_prefix("r#").map_or(text.clone(), str::to_owned)
 }
 
-/// Takes `::name` as often as it follows.
+/// Takes all following `::name` segments.
 fn rest_of_path(tokens: &mut Peekable<IntoIter>, first: String) -> Segments {
     let mut path = vec![first];
     loop {

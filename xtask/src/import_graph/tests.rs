@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use super::circles::{self, Graph};
 use super::modules::Modules;
 
-/// A crate of files with contents.
+/// A crate with the given files.
 fn crate_of(files: &[(&str, &str)]) -> (TempDir, Modules) {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -18,7 +18,7 @@ fn crate_of(files: &[(&str, &str)]) -> (TempDir, Modules) {
     (folder, modules)
 }
 
-/// The imports of a crate as `from>to`, in order.
+/// The imports of a crate as `from>to`, sorted.
 fn imports(files: &[(&str, &str)]) -> Vec<String> {
     let (folder, modules) = crate_of(files);
     let name = |index: usize| {
@@ -157,7 +157,7 @@ fn the_largest_circle_is_found() {
     let graph = |edges: &[&[usize]]| -> Graph {
         edges.iter().map(|to| to.iter().copied().collect::<BTreeSet<_>>()).collect()
     };
-    // 0 and 1 in a circle, which leads to that of 2, 3 and 4; 5 stands alone.
+    // 0 and 1 form a circle, which leads to the circle of 2, 3 and 4; 5 is isolated.
     assert_eq!(circles::largest(&graph(&[&[1], &[0, 2], &[3], &[4], &[2], &[]])), [2, 3, 4]);
     assert_eq!(circles::largest(&graph(&[&[1], &[2], &[]])), [0]);
     assert!(circles::largest(&graph(&[])).is_empty());

@@ -1,4 +1,4 @@
-//! Releases of NVRTC: installation, and compilation of a source.
+//! Releases of NVRTC: installation, and compilation of sources.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const SYSTEM_NVRTC: [&str; 3] = [
     "/usr/local/cuda/lib64/libnvrtc.so.12",
 ];
 
-/// A release of NVRTC as packages of PyPI.
+/// A release of NVRTC as PyPI packages.
 #[derive(Debug)]
 pub(super) struct Release {
     /// The version that NVRTC reports.
@@ -72,7 +72,7 @@ pub(super) const RELEASES: [Release; 4] = [
     },
 ];
 
-/// A compiler that is ready to run.
+/// A compiler that is ready for use.
 pub(super) struct Compiler {
     python: PathBuf,
     library: PathBuf,
@@ -146,7 +146,7 @@ impl Compiler {
         let compiler = Self::from_library(folder, library)?;
         ensure!(
             compiler.version.as_deref() == Some(wanted),
-            "{} is {}; the committed cubins are made by {wanted} (--output takes any)",
+            "{} is {}; the committed cubins are compiled by {wanted} (--output accepts any version)",
             library.display(),
             compiler.name
         );
@@ -180,8 +180,8 @@ impl Compiler {
 
     /// Compiles one source for a chip and returns the other options, for the lock file. `folder` has `compile.py`.
     ///
-    /// A line `// nvrtc: OPTION...` of the source adds options. CUDA's headers are available to sources that
-    /// include any in angle brackets, those beside the source for sources that include any in quotes.
+    /// A line `// nvrtc: OPTION...` in the source adds options. Sources with an include in angle brackets see
+    /// CUDA's headers; sources with an include in quotes see the headers next to the source.
     pub(super) fn compile(
         &self,
         folder: &Path,
@@ -207,13 +207,13 @@ impl Compiler {
         let includes = |start: &str| text.lines().any(|line| line.trim_start().starts_with(start));
         if includes("#include <") {
             let headers = self.headers.as_deref().with_context(|| {
-                format!("{} needs CUDA's headers, which are not installed beside NVRTC", source.display())
+                format!("{} needs CUDA's headers, which are not installed next to NVRTC", source.display())
             })?;
             command.arg(format!("--option=--include-path={}", headers.display()));
             options.push(INCLUDE.to_owned());
         }
         if includes("#include \"") {
-            let beside = source.parent().context("a source lies in a folder")?;
+            let beside = source.parent().context("a source is in a folder")?;
             command.arg(format!("--option=--include-path={}", beside.display()));
             options.push(BESIDE.to_owned());
         }
@@ -224,8 +224,8 @@ impl Compiler {
     }
 }
 
-/// CUDA's headers for a libnvrtc.so. A toolkit has them in `include`, beside the folder of the libraries or
-/// above it, and so have the packages of toolkit 13; those of toolkit 12 in a folder beside NVRTC's own.
+/// Folder of CUDA's headers for a libnvrtc.so. A toolkit has them in `include`, next to the library folder or
+/// above it, and so have the packages of toolkit 13; those of toolkit 12 in a folder next to NVRTC's own.
 fn headers_beside(library: &Path) -> Option<PathBuf> {
     let folders = library.ancestors().flat_map(|f| [f.join("include"), f.join("cuda_runtime/include")]);
     folders.into_iter().find(|include| include.join("cuda_fp16.h").is_file())

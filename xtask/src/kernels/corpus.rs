@@ -1,7 +1,7 @@
 //! The corpus: `kernels/corpus/*.cu`, compiled to `kernels/corpus/sm_NN-RELEASE/*.cubin`.
 //!
-//! Each compiler generates different code for the same source, and each chip has instructions of its own. The
-//! list of compilers and chips is in [`test_corpus::cubins`]. `corpus.lock` contains the hashes.
+//! Each compiler generates different code for the same source, and each chip has its own instructions.
+//! [`test_corpus::cubins`] lists the compilers and chips. `corpus.lock` contains the hashes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,7 @@ const HEADER: &str = "corpus.cuh";
 struct Lock {
     /// SHA-256 of each source and of the header, by file name.
     sources: BTreeMap<String, String>,
-    /// By name of the variant.
+    /// By variant name.
     variants: BTreeMap<String, Variant>,
 }
 

@@ -1,12 +1,12 @@
 //! `kernels`: compiles `kernels/*.cu` to cubins and records their hashes.
 //!
-//! The cubins are committed, so building and testing the project needs no CUDA compiler. They
-//! are compiled by NVRTC 12.6, NVIDIA's run-time compiler, which is one shared library: `kernels/compile.py`
-//! drives it. By default it comes from PyPI at a pinned version, into a virtual environment in `.venv`;
-//! the same version gives the same bytes: for the Orin's GPU beside the source, for GPUs of the Hopper
-//! generation in `kernels/sm_90`. `kernels/kernels.lock` contains the hashes of each source and its cubins;
-//! `--check` compares them and needs neither compiler nor network. With `--output` any version
-//! compiles for any architecture into another folder; committed files do not change.
+//! The cubins are committed, so building and testing the project needs no CUDA compiler. They are compiled by
+//! NVRTC 12.6, NVIDIA's run-time compiler, a shared library driven by `kernels/compile.py`. By default it
+//! comes from PyPI at a pinned version, into a virtual environment in `.venv`; the same version gives the
+//! same bytes. Cubins for the Orin's GPU are next to the source, those for Hopper GPUs in `kernels/sm_90`.
+//! `kernels/kernels.lock` contains the hashes of each source and its cubins; `--check` compares them and
+//! needs neither compiler nor network. With `--output`, any version compiles for any architecture into
+//! another folder; committed files do not change.
 //!
 //! The sources in `kernels/corpus` are compiled by several releases for several chips: see [`corpus`].
 
@@ -25,8 +25,8 @@ use compiler::{Compiler, PINNED};
 
 /// Folder of the sources and cubins, relative to the workspace root.
 const FOLDER: &str = "kernels";
-/// The architectures of the committed cubins, by the compiler's name, and their folders: the Orin's GPU
-/// and the Hopper generation.
+/// The architectures of the committed cubins, by the compiler's name, and their folders: the Orin's GPU and
+/// the Hopper generation.
 const ARCHITECTURES: [(&str, &str); 2] = [("sm_87", ""), ("sm_90", "sm_90")];
 
 /// Options of `cargo xtask kernels`.
@@ -57,7 +57,7 @@ struct Lock {
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
-    /// Options given to NVRTC beside the architecture.
+    /// Options given to NVRTC besides the architecture.
     options: Vec<String>,
     /// SHA-256 of the `.cu` file, in hexadecimal.
     source: String,
@@ -129,11 +129,11 @@ fn build(folder: &Path, nvrtc: Option<&Path>) -> Result<()> {
     }
     let text = serde_json::to_string_pretty(&lock)? + "\n";
     fs::write(lock_path(folder), text).context("writing kernels.lock")?;
-    // The user decides about a cubin without a source.
+    // The user decides what to do with a cubin without a source.
     check(folder)
 }
 
-/// Compiles every kernel into another folder, and names those that do not compile.
+/// Compiles every kernel into another folder, and names those that fail.
 fn build_into(folder: &Path, output: &Path, nvrtc: Option<&Path>, arch: &str) -> Result<()> {
     let compiler = match nvrtc {
         Some(library) => Compiler::from_library(folder, library)?,
@@ -167,7 +167,7 @@ fn drift(folder: &Path, lock: &Lock) -> Result<Vec<String>> {
             continue;
         };
         if hash(&folder.join(name).with_extension("cu"))? != entry.source {
-            drift.push(format!("{name}.cu has changed since its cubin was made"));
+            drift.push(format!("{name}.cu has changed since its cubin was compiled"));
         }
         for (arch, place) in ARCHITECTURES {
             let cubin = folder.join(place).join(name).with_extension("cubin");
@@ -226,7 +226,7 @@ fn hash(path: &Path) -> Result<String> {
 mod tests {
     use super::*;
 
-    /// A folder with one kernel, and the lock file that fits it.
+    /// A folder with one kernel and a matching lock file.
     fn folder(name: &str) -> (PathBuf, Lock) {
         let folder = std::env::temp_dir().join(format!("xtask-kernels-{}-{name}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(drift(&folder, &lock).unwrap(), Vec::<String>::new());
 
         fs::write(folder.join("a.cu"), "edited").unwrap();
-        assert_eq!(drift(&folder, &lock).unwrap(), ["a.cu has changed since its cubin was made"]);
+        assert_eq!(drift(&folder, &lock).unwrap(), ["a.cu has changed since its cubin was compiled"]);
         fs::write(folder.join("a.cu"), "source").unwrap();
 
         fs::write(folder.join("a.cubin"), "other").unwrap();

@@ -81,7 +81,7 @@ fn details(page: &mut String, name: &str, lines: &[String]) {
     }
 }
 
-/// The text as HTML, in elements and attributes. Control characters are replaced.
+/// Escapes text for HTML elements and attributes. Control characters are replaced.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_stands_alone_and_escapes_what_it_shows() {
+    fn the_page_is_self_contained_and_escaped() {
         let page = document(&super::super::sample::report());
         assert!(page.contains("<title>Device tests: failed</title>"));
         assert!(

@@ -8,7 +8,7 @@ use test_harness::Outcome;
 use test_harness::report::{RunReport, TestReport};
 use test_harness::runner::Plan;
 
-/// The outcome in one word, and its text.
+/// The outcome in one word, and its message.
 fn outcome(outcome: &Outcome) -> (&'static str, Option<&str>) {
     match outcome {
         Outcome::Passed => ("passed", None),

@@ -91,7 +91,7 @@ fn case(writer: &mut Writer<Vec<u8>>, test: &TestReport) -> Result<()> {
     Ok(())
 }
 
-/// The text without the characters that XML 1.0 cannot represent: most control characters.
+/// The text without characters that XML 1.0 cannot represent: most control characters.
 fn clean(text: &str) -> String {
     let allowed =
         |c: char| matches!(c, '\t' | '\n' | '\r') || c >= ' ' && !matches!(c, '\u{fffe}' | '\u{ffff}');
@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    /// Names of the elements with their attributes, and the texts, as parsed.
+    /// The parsed elements with their attributes, and the texts.
     fn read(document: &str) -> Vec<String> {
         let mut reader = Reader::from_str(document);
         reader.config_mut().trim_text(true);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_finds_everything_as_it_was() {
+    fn a_parser_reads_everything_back() {
         let document = document(&super::super::sample::report()).unwrap();
         let seen = read(&document);
         assert_eq!(

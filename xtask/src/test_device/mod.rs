@@ -70,7 +70,8 @@ fn duration(text: &str) -> Result<Duration, String> {
     time.filter(|time| !time.is_zero()).ok_or_else(|| "give a time such as 90s, 30min or 8h".to_owned())
 }
 
-/// Prints the progress of a long test behind its name, without moving the cursor, truncated at the edge.
+/// Prints the progress of a long test after its name, without moving the cursor, truncated at the terminal's
+/// edge.
 fn tick(text: &str) {
     // An error means that the terminal is closed.
     let _ = write!(std::io::stderr(), "\x1b7\x1b[?7l{text}\x1b[K\x1b[?7h\x1b8");
@@ -96,7 +97,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let report = if options.json {
         runner::run(&plan, machine, &mut |_| ())
     } else {
-        // A closed pipe does not end a run whose report goes to a file.
+        // A closed pipe does not stop a run whose report goes to a file.
         print::heading(&mut out, &machine).unwrap_or_default();
         runner::run(&plan, machine, &mut |progress| print::progress(&mut out, progress).unwrap_or_default())
     };
@@ -147,7 +148,7 @@ fn started(report: &RunReport) -> String {
     timestamp.map(|timestamp| timestamp.to_string()).unwrap_or_default()
 }
 
-/// The kernel log's lines around a test, as texts with their stamps.
+/// Kernel-log lines around a test, with timestamps.
 fn log_lines(test: &test_harness::report::TestReport) -> impl Iterator<Item = String> {
     let lines = test.events.iter().flat_map(|event| &event.lines);
     lines.map(|line| format!("{} {}", line.record.stamp, line.record.text).trim_start().to_owned())

@@ -39,7 +39,7 @@ pub(super) fn progress(out: &mut dyn Write, progress: Progress<'_>) -> io::Resul
         }
         Progress::Ended(_, _, report) => {
             let (word, style) = word(&report.outcome);
-            // The name may be followed by the progress of the test.
+            // The progress of the test may follow the name.
             write!(out, "\x1b[K")?;
             writeln!(out, "{style}{word:<7}{style:#} {:>9.3} s", report.elapsed.as_secs_f64())?;
             match &report.outcome {
@@ -54,7 +54,7 @@ pub(super) fn progress(out: &mut dyn Write, progress: Progress<'_>) -> io::Resul
     out.flush()
 }
 
-/// A table of the suites, then every test that did not pass, then the verdict.
+/// Prints a table of the suites, every test that did not pass, and the verdict.
 pub(super) fn table(out: &mut dyn Write, report: &RunReport) -> Result<()> {
     writeln!(
         out,
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_names_all_that_did_not_pass() {
+    fn the_table_names_all_tests_that_did_not_pass() {
         let mut text = Vec::new();
         table(&mut text, &super::super::sample::report()).unwrap();
         let text = anstream::adapter::strip_str(&String::from_utf8(text).unwrap()).to_string();

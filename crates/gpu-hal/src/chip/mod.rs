@@ -1,8 +1,8 @@
 //! The chip table: everything that depends on the generation of the GPU, one row per SM version.
 //!
 //! [`of`] returns the [`Chip`] of an SM version. Class numbers, the version of the launch descriptor, the actions of
-//! launches and chains, shared memory, registers, local memory, limits and tuning values are fields of that row and are
-//! written down nowhere else.
+//! launches and chains, shared memory, registers, local memory, limits and tuning values are fields of that row and
+//! defined only there.
 //!
 //! An encoding that the hardware interprets is a [`Fact`]: it also says where it was [`Seen`] working. A value that
 //! follows from a public header alone is [`Seen::Nowhere`], however plausible.
@@ -133,8 +133,8 @@ pub struct Chain {
     pub barrier: Option<ChainBarrier>,
 }
 
-/// Barrier at the end of a grid that is followed by another. The barrier of the last grid orders the stores of all for
-/// the whole system, so this one orders them for the GPU alone.
+/// Barrier at the end of a grid that is followed by another. The barrier of the last grid orders the stores of all
+/// grids for the whole system, so this one orders them for the GPU only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainBarrier {
     /// Value of CWD_MEMBAR_TYPE.
@@ -148,7 +148,7 @@ pub struct ChainBarrier {
 pub struct DescriptorRelease {
     /// Whether descriptors release timelines by default; the host engine does otherwise.
     pub by_default: bool,
-    /// Whether the release has a system barrier of its own, beside the one at the end of the grid.
+    /// Whether the release has its own system barrier, in addition to the one at the end of the grid.
     pub system_barrier: bool,
 }
 
@@ -188,7 +188,7 @@ pub struct Sm {
     pub warps: u32,
     /// Blocks that are resident at a time.
     pub blocks: u32,
-    /// Barriers shared by all resident blocks; `None` if each block has [`MAX_BLOCK_BARRIERS`] of its own.
+    /// Barriers shared by all resident blocks; `None` if each block has its own [`MAX_BLOCK_BARRIERS`].
     pub barriers: Option<u32>,
     /// 32-bit registers; also the most that one block can have.
     pub registers: u32,
@@ -286,7 +286,7 @@ impl SharedMemory {
         if self.reserved_in_size { recorded.saturating_sub(self.reserved) } else { recorded }
     }
 
-    /// Shared memory that a descriptor asks for if a block's own is `own` bytes; `None` on overflow.
+    /// Shared memory to request in a descriptor for a block that uses `own` bytes; `None` on overflow.
     #[must_use]
     #[inline]
     pub const fn descriptor_bytes(&self, own: u32) -> Option<u32> {

@@ -1,6 +1,6 @@
 //! The GPFIFO ring.
 //!
-//! Who owns what: the ring has `entries` slots. GP_PUT, at 0x8C of USERD, is written by the CPU:
+//! Ownership: the ring has `entries` slots. GP_PUT, at 0x8C of USERD, is written by the CPU:
 //! the slot after the last valid entry. GP_GET, at 0x88, is written by the GPU: the next slot it
 //! will fetch (`hw_ram_ga10b.h`). Slots from GP_GET up to GP_PUT belong to the GPU, the others to
 //! the CPU. Equal pointers mean empty, so one slot always stays unused: the ring is full when

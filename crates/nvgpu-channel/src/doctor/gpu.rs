@@ -19,7 +19,7 @@ const DEVICE: &str = "/sys/class/devfreq/17000000.gpu/device";
 /// Free memory below which allocations will soon fail, in bytes.
 const LITTLE_MEMORY: u64 = 256 << 20;
 
-/// Features that launches can do without, and what is lost.
+/// Features that launches do not need, and the consequence of their absence.
 const WISHED: [(GpuFlags, &str); 6] = [
     (GpuFlags::SUPPORT_FAULT_RECOVERY, "a faulting kernel takes the machine down"),
     (GpuFlags::SUPPORT_IO_COHERENCE, "cached buffers need explicit cache maintenance"),

@@ -231,7 +231,7 @@ uapi_struct! {
     plain ChannelGpfifo = "NV_CHANNEL_ALLOC_PARAMS", 368 bytes {
         /// Memory of the error notifier, or 0.
         0 => object_error: u32, "hObjectError";
-        /// 0: not looked at.
+        /// 0: ignored.
         4 => object_buffer: u32, "hObjectBuffer";
         /// GPU address of the ring.
         8 => gpfifo_va: u64, "gpFifoOffset";

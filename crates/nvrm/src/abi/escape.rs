@@ -54,7 +54,7 @@ uapi_struct! {
 }
 
 uapi_struct! {
-    /// Argument of [`RM_ALLOC`]: makes an object.
+    /// Argument of [`RM_ALLOC`]: creates an object.
     pointing(alloc_params, rights_requested) RmAlloc = "NVOS64_PARAMETERS", 48 bytes {
         /// The client.
         0 => root: u32, "hRoot";

@@ -1,8 +1,8 @@
 //! One channel: its GPFIFO ring, its pushbuffer, and the engines that its methods drive.
 //!
 //! Host fetches entries from GP_GET to GP_PUT and feeds the segments' words to the method decoder. It advances GP_GET
-//! as soon as it has fetched an entry, so GP_GET does not tell whether the entry's work is done. A method that cannot
-//! execute yet, an acquire or a wait for idle, stays pending and is retried in the next slice. The engines run
+//! as soon as it has fetched an entry, so GP_GET does not indicate whether the entry's work is done. A method that
+//! cannot execute yet, an acquire or a wait for idle, stays pending and is retried in the next slice. The engines run
 //! asynchronously to host: a launch or a copy is queued and host continues immediately, as on silicon, so a missing
 //! wait in the driver has an effect here as well.
 //!

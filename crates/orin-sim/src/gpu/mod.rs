@@ -196,7 +196,7 @@ pub trait FaultHandler: Send + Sync {
     }
 
     /// No progress was made for [`GpuConfig::deadlock_after`], and all channels with work wait for semaphores: only the
-    /// CPU can resolve it. Called once, and again after any change. On a board a user-space channel waits for ever.
+    /// CPU can resolve it. Called once, and again after any change. On a board a user-space channel waits forever.
     /// Called without any GPU lock held.
     fn deadlock(&self, waiters: &[Waiter]) {
         let _ = waiters;

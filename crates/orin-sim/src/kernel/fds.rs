@@ -110,7 +110,7 @@ impl Fds {
         Ok(self.enter(Entry { descriptor, object, owner, file }))
     }
 
-    /// Removes a descriptor. Dropping the first part closes the number. The last part tells whether it was the last
+    /// Removes a descriptor. Dropping the first part closes the number. The last part reports whether it was the last
     /// descriptor of its open file.
     pub(super) fn remove(&mut self, fd: RawFd) -> Option<(OwnedFd, Object, bool)> {
         self.entry(fd)?;

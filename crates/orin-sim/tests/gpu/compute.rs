@@ -387,7 +387,7 @@ fn copies_wait_for_grids_on_the_other_subchannel() {
 }
 
 #[test]
-fn report_semaphores_come_behind_the_grids() {
+fn report_semaphores_follow_the_grids() {
     let kernels = basics();
     let rig = &kernels.rig;
     let mut ring = kernels.channel(511);
@@ -433,7 +433,7 @@ fn report_semaphores_come_behind_the_grids() {
 }
 
 #[test]
-fn an_endless_grid_is_aborted_and_others_run_beside_it() {
+fn an_endless_grid_is_aborted_and_others_run_concurrently() {
     let kernels = faulty();
     let rig = &kernels.rig;
     let mut bytes = DATA.to_le_bytes().to_vec();
@@ -454,14 +454,14 @@ fn an_endless_grid_is_aborted_and_others_run_beside_it() {
     let begin = Instant::now();
     rig.gpu.stop_channels(&[511]);
     assert!(begin.elapsed() < Duration::from_secs(2), "took {:?}", begin.elapsed());
-    // The grid is gone: it does not react to the word that it waited for.
+    // The grid is gone: it does not react to the awaited word.
     rig.write(DATA, &[1, 0, 0, 0]);
     std::thread::sleep(Duration::from_millis(5));
     assert_eq!(rig.words(DATA + 0x100, 1), [0]);
 }
 
 #[test]
-fn dropping_the_gpu_ends_what_runs() {
+fn dropping_the_gpu_ends_running_grids() {
     let kernels = faulty();
     let mut bytes = DATA.to_le_bytes().to_vec();
     bytes.extend((DATA + 0x100).to_le_bytes());
@@ -476,7 +476,7 @@ fn dropping_the_gpu_ends_what_runs() {
 }
 
 #[test]
-fn a_grid_that_the_cpu_ends_finishes() {
+fn a_grid_ended_by_the_cpu_finishes() {
     let kernels = faulty();
     let rig = &kernels.rig;
     let mut bytes = DATA.to_le_bytes().to_vec();
@@ -498,7 +498,7 @@ fn a_grid_that_the_cpu_ends_finishes() {
 }
 
 #[test]
-fn sm_faults_end_the_channel_and_name_the_place() {
+fn sm_faults_end_the_channel_and_name_the_instruction() {
     let kernels = faulty();
     let rig = &kernels.rig;
     let write = kernels.prepare("fault_write", 0, [1, 1, 1], [1, 1, 1], &arguments(0x99_0000_0000, &[7]));

@@ -7,7 +7,7 @@ use ampere_cmd::{Method, Subchannel, compute_c7c0, copy_c7b5 as class};
 use crate::rig::{Rig, SEMAPHORES, acquire, release};
 
 const SOURCE: u64 = 0x10_0000_0000;
-const TARGET: u64 = 0x1_0020_0000_0000; // above what host reaches, within the 49 bits of the engine
+const TARGET: u64 = 0x1_0020_0000_0000; // above the host engine's range, within the copy engine's 49 bits
 
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|index| (index * 31 + index / 256) as u8).collect()
@@ -37,7 +37,7 @@ fn a_linear_copy_crosses_mappings_and_releases_with_time() {
 }
 
 #[test]
-fn a_big_copy_runs_in_slices_that_others_fit_between() {
+fn a_big_copy_runs_in_slices_with_other_work_between() {
     let rig = Rig::new();
     let (mut copier, mut other) = (rig.channel(1, 8), rig.channel(2, 8));
     let len = 64 << 20;

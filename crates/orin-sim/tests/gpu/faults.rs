@@ -53,7 +53,7 @@ fn mmu(fault: ChannelFault, client: &str) -> (u64, FaultKind, Access) {
 }
 
 #[test]
-fn host_refuses_methods_that_it_does_not_have() {
+fn host_refuses_methods_that_it_lacks() {
     refused(Subchannel::HOST, 0x0c, 0, "no such method");
     refused(Subchannel::HOST, host_c76f::Illegal::ADDRESS, 0, "ILLEGAL");
     refused(Subchannel::HOST, host_c76f::ClearFaulted::ADDRESS, 0, "software method");
@@ -93,7 +93,7 @@ fn a_class_needs_its_context() {
 }
 
 #[test]
-fn engines_refuse_methods_that_their_class_lacks_or_the_model_does_not_do() {
+fn engines_refuse_methods_that_their_class_or_the_model_lacks() {
     refused(Subchannel::COMPUTE, 0x12c, 0, "no such method");
     refused(Subchannel::COPY, 0x104, 0, "no such method");
     refused(Subchannel::COMPUTE, compute_c7c0::Notify::ADDRESS, 0, "not modelled");
@@ -135,7 +135,7 @@ fn pushbuffer_words_must_be_headers() {
 }
 
 #[test]
-fn ring_entries_must_make_sense() {
+fn ring_entries_must_be_valid() {
     let illegal = Entry::Control { operation: Operation::Illegal(0), sync: false }.encode().unwrap();
     let hopper = Entry::Control { operation: Operation::SetExtendedBase(1), sync: false }.encode().unwrap();
     let plain = Entry::from(Segment::new(0x1000, 1)).encode().unwrap();
@@ -198,7 +198,7 @@ fn a_read_only_mapping_is_not_written() {
 }
 
 #[test]
-fn memory_unmapped_under_a_waiting_channel_is_noticed() {
+fn memory_unmapped_under_a_waiting_channel_is_reported() {
     let rig = Rig::new();
     rig.map(NOWHERE, 0x1000);
     let mut ring = rig.channel(5, 8);
@@ -209,7 +209,7 @@ fn memory_unmapped_under_a_waiting_channel_is_noticed() {
 }
 
 #[test]
-fn semaphores_must_be_aligned_and_sensible() {
+fn semaphores_must_be_aligned_and_valid() {
     // SEM_ADDR_LO, SEM_ADDR_HI, payload, SEM_EXECUTE.
     let semaphore = |low: u32, execute: u32| {
         let fault = fault_of(&[0x2005_0017, low, 0x12, 1, 0, execute]);
@@ -230,7 +230,7 @@ fn semaphores_must_be_aligned_and_sensible() {
 }
 
 #[test]
-fn the_copy_engine_says_what_it_does_not_do() {
+fn the_copy_engine_names_unsupported_operations() {
     let launch = |launch: copy_c7b5::LaunchDma| {
         fault_of(&commands(|encoder| encoder.method(Subchannel::COPY, &launch).unwrap()))
     };

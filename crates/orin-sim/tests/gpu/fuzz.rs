@@ -1,4 +1,4 @@
-//! The GPU keeps serving other channels, whatever one channel executes.
+//! The GPU keeps serving other channels while one channel executes arbitrary words.
 
 use ampere_cmd::gpfifo::{Entry, Segment};
 use ampere_cmd::pushbuffer::{Header, Mode};

@@ -327,7 +327,7 @@ fn one_launch_moves_more_than_four_gib() {
 }
 
 #[test]
-fn a_transfer_that_faults_leaves_what_it_wrote_before() {
+fn a_faulting_transfer_keeps_what_it_already_wrote() {
     let rig = Rig::new();
     let mut ring = rig.channel(5, 8);
     rig.map(SOURCE, 0x4000);
@@ -359,7 +359,7 @@ fn a_transfer_that_faults_leaves_what_it_wrote_before() {
 }
 
 #[test]
-fn a_remapped_transfer_faults_where_its_component_does() {
+fn a_remapped_transfer_faults_at_the_faulting_component() {
     let rig = Rig::new();
     let mut ring = rig.channel(5, 8);
     rig.map(TARGET, 0x1000);
@@ -380,7 +380,7 @@ fn a_remapped_transfer_faults_where_its_component_does() {
 }
 
 #[test]
-fn hints_change_nothing_and_what_is_reserved_is_refused() {
+fn hints_change_nothing_and_reserved_values_are_refused() {
     let rig = Rig::new();
     let mut ring = rig.channel(1, 8);
     rig.map(SOURCE, 0x1000);

@@ -104,7 +104,7 @@ fn all_cached_descriptors_can_be_dropped() {
 }
 
 #[test]
-fn a_dependent_is_read_ahead_when_asked_for() {
+fn a_dependent_is_prefetched_on_request() {
     for (prefetch, action, expected) in [
         (true, q::DEPENDENT_QMD0_ACTION_QMD_SCHEDULE, 1),
         (false, q::DEPENDENT_QMD0_ACTION_QMD_SCHEDULE, 2),
@@ -133,7 +133,7 @@ fn a_dependent_is_read_ahead_when_asked_for() {
 }
 
 #[test]
-fn invalidation_starts_the_dependence_counter_anew() {
+fn invalidation_resets_the_dependence_counter() {
     let kernels = basics();
     let mut ring = kernels.channel(511);
     let mut qmd = telling(&kernels, 0, 7);
@@ -155,7 +155,7 @@ fn invalidation_starts_the_dependence_counter_anew() {
 }
 
 #[test]
-fn the_cache_forgets_the_oldest_descriptor() {
+fn the_cache_evicts_the_oldest_descriptor() {
     let kernels = basics();
     let mut ring = kernels.channel(511);
     for index in 0..65 {
@@ -175,7 +175,7 @@ fn the_cache_forgets_the_oldest_descriptor() {
 
 /// Every structure size, payload size and reduction of every release.
 #[test]
-fn releases_write_what_their_fields_say() {
+fn releases_write_as_their_fields_specify() {
     const OLD: u64 = 0x1111_2222_ffff_fff0;
     let kernels = basics();
     let mut ring = kernels.channel(511);

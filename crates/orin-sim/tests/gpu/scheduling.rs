@@ -74,7 +74,7 @@ fn run(seed: u64, groups: &[ChannelGroup]) -> Vec<usize> {
 
 #[test]
 fn time_slices_share_the_time_in_their_proportion() {
-    // Three milliseconds against one: three steps for each one, until the first TSG has done all.
+    // Three milliseconds against one: three steps for each one, until the first TSG has finished.
     let order = run(0, &[group(5, 3000), group(6, 1000)]);
     let expected: Vec<usize> = [0, 0, 0, 1].repeat(8);
     assert_eq!(order[..32], expected);
@@ -95,7 +95,7 @@ fn a_time_slice_can_be_changed() {
 }
 
 #[test]
-fn the_seed_decides_the_order_and_nothing_else_does() {
+fn only_the_seed_decides_the_order() {
     let groups: Vec<_> = (0..4).map(|tsg| group(tsg, 1000)).collect();
     let bound = run(0, &groups);
     assert_eq!(bound[..8], [0, 1, 2, 3, 0, 1, 2, 3]);
@@ -205,7 +205,7 @@ fn end_endless(kernels: &Kernels) {
 }
 
 #[test]
-fn a_wait_for_idle_reaches_as_far_as_its_scope() {
+fn a_wait_for_idle_covers_its_scope() {
     let kernels = faulty();
     let rig = &kernels.rig;
     let tsg = |veid| ChannelGroup { veid, ..group(1, 1000) };
@@ -253,7 +253,7 @@ fn a_wait_for_idle_reaches_as_far_as_its_scope() {
 }
 
 #[test]
-fn channels_that_wait_for_each_other_are_reported_all_of_them() {
+fn all_channels_that_wait_for_each_other_are_reported() {
     let rig = Rig::with(GpuConfig { deadlock_after: Duration::from_millis(5), ..GpuConfig::default() });
     let mut first = rig.channel_of(group(1, 1000), 11, 8);
     let mut second = rig.channel_of(group(1, 1000), 12, 8);
@@ -311,7 +311,7 @@ fn channels_that_wait_for_each_other_are_reported_all_of_them() {
 }
 
 #[test]
-fn a_wait_is_no_deadlock_while_anything_can_still_happen() {
+fn a_wait_is_not_a_deadlock_while_other_work_can_progress() {
     let kernels = faulty();
     let rig = &kernels.rig;
     let patient = Rig::with(GpuConfig { deadlock_after: Duration::ZERO, ..GpuConfig::default() });

@@ -38,7 +38,7 @@ fn crc(words: &[u32]) -> u32 {
 }
 
 #[test]
-fn userd_shows_where_host_is_and_subroutines_leave_the_top_level_alone() {
+fn userd_shows_the_host_position_and_subroutines_keep_the_top_level() {
     let rig = Rig::new();
     let mut ring = rig.channel(7, 16);
     let pointer = |ring: &Ring<'_>, low: u32, high: u32| {
@@ -100,7 +100,7 @@ fn checksums_that_agree_pass() {
 }
 
 #[test]
-fn checksums_that_differ_and_split_segments_are_interrupts_of_their_own() {
+fn wrong_checksums_and_split_segments_raise_separate_interrupts() {
     let refused = |entries: &dyn Fn(&mut Ring<'_>) -> Vec<u64>| {
         let rig = Rig::new();
         let mut ring = rig.channel(7, 16);
@@ -137,7 +137,7 @@ fn checksums_that_differ_and_split_segments_are_interrupts_of_their_own() {
 }
 
 #[test]
-fn every_header_mode_writes_where_it_says() {
+fn every_header_mode_writes_its_methods() {
     let rig = Rig::new();
     let mut ring = rig.channel(7, 16);
     let (low, high) = (SEMAPHORES as u32, (SEMAPHORES >> 32) as u32);
@@ -163,7 +163,7 @@ fn every_header_mode_writes_where_it_says() {
 }
 
 #[test]
-fn data_may_lie_in_the_next_segment_but_not_in_none() {
+fn data_may_be_in_the_next_segment_but_must_exist() {
     // The header needs one more word than its segment has: nothing happens until the next segment arrives.
     let rig = Rig::new();
     let mut ring = rig.channel(7, 16);

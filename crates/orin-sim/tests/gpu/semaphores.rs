@@ -94,7 +94,7 @@ fn acquires_pass_and_block_as_they_are_defined() {
 }
 
 #[test]
-fn acquires_that_nothing_satisfies_wait_for_ever() {
+fn acquires_that_nothing_satisfies_wait_forever() {
     // AND with a zero payload and NOR with all ones never pass.
     for (operation, payload) in [(4, 0), (5, u64::from(u32::MAX))] {
         for memory in [0, 1, u32::MAX] {
@@ -285,7 +285,7 @@ fn the_older_methods_acquire_release_and_reduce() {
 }
 
 #[test]
-fn wide_semaphores_take_both_words_at_once() {
+fn wide_semaphores_update_both_words_atomically() {
     let rig = Rig::new();
     let mut ring = rig.channel(7, 8);
     let mut encoder = Encoder::new(Vec::new());

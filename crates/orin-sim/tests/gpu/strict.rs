@@ -66,7 +66,7 @@ fn unwritten_memory_is_reported_once_per_grid() {
 }
 
 #[test]
-fn what_the_cpu_or_another_engine_wrote_may_be_read() {
+fn memory_written_by_the_cpu_or_another_engine_may_be_read() {
     let kernels = strict();
     let mut ring = kernels.channel(511);
     zero(&kernels, DATA);
@@ -101,7 +101,7 @@ fn semaphores_and_descriptors_must_have_been_written() {
 }
 
 #[test]
-fn grids_that_nothing_orders_may_not_share_words() {
+fn unordered_grids_may_not_share_words() {
     let kernels = strict();
     zero(&kernels, DATA);
     zero(&kernels, DATA + 0x1000);
@@ -321,7 +321,7 @@ fn copies_do_not_reach_the_l1() {
 }
 
 #[test]
-fn memory_that_l2_keeps_needs_an_invalidation_of_its_own() {
+fn memory_cached_by_l2_needs_its_own_invalidation() {
     const CACHED: u64 = 0x16_0000_0000;
     let invalidate =
         host_c76f::MemOpD { operation: MemOpDOperation::L2SysmemInvalidate, ..Default::default() };
@@ -370,7 +370,7 @@ fn a_descriptor_that_was_changed_in_place_is_reported() {
 }
 
 #[test]
-fn all_is_quiet_when_strict_mode_is_off() {
+fn nothing_is_reported_when_strict_mode_is_off() {
     let kernels = basics();
     let mut ring = kernels.channel(511);
     increment(&kernels, 0, DATA);

@@ -81,7 +81,7 @@ fn allocations_end_at_the_limit() {
 }
 
 #[test]
-fn a_lost_doorbell_is_made_up_for_by_the_next() {
+fn the_next_doorbell_replaces_a_lost_one() {
     let bench = with(FaultPlan { lost_doorbells: vec![2], ..FaultPlan::default() });
     let worker = Worker::new(&bench);
     worker.release(worker.semaphore(), 1);
@@ -136,7 +136,7 @@ fn stalled_engines_cannot_be_preempted() {
 }
 
 #[test]
-fn a_silent_fault_is_in_the_notifier_alone() {
+fn a_silent_fault_is_only_in_the_notifier() {
     let bench = with(FaultPlan { silent_faults: true, ..FaultPlan::default() });
     let worker = Worker::new(&bench);
     let mut args =

@@ -135,7 +135,7 @@ fn a_read_only_twin_can_only_be_read() {
 }
 
 #[test]
-fn memory_runs_out_at_the_boards_size() {
+fn memory_is_limited_to_the_boards_size() {
     let bench = Bench::with(Config { memory_bytes: 3 << 20, ..Config::default() });
     let first = bench.buffer(1 << 20);
     let _second = bench.buffer(1 << 20);
@@ -251,7 +251,7 @@ fn open_here(bench: &Bench) -> usize {
 }
 
 #[test]
-fn the_nth_call_fails_and_no_other() {
+fn only_the_nth_call_fails() {
     let failure = Failure { call: Call::Ioctl(nvmap::code::CREATE), nth: 3, errno: Errno::NOMEM };
     let bench = Bench::with(Config { failures: vec![failure], ..Config::default() });
     let create = || nvmap::CREATE.send(&bench.nvmap, &mut CreateHandle { size_or_fd: 1, handle: 0 });
@@ -296,7 +296,7 @@ fn nodes_can_be_missing_or_forbidden() {
 }
 
 #[test]
-fn an_older_driver_knows_fewer_requests() {
+fn an_older_driver_supports_fewer_requests() {
     let mut config = Config::default();
     config.characteristics.gpu_ioctl_nr_last = 24;
     let bench = Bench::with(config);
@@ -306,7 +306,7 @@ fn an_older_driver_knows_fewer_requests() {
 }
 
 #[test]
-fn an_unmodelled_request_says_so_and_an_unknown_one_is_refused() {
+fn an_unmodelled_request_is_named_and_an_unknown_one_is_refused() {
     let bench = Bench::new();
     let mut argument = [0_u8; 16];
     let code = nvmap::code::GUP_TEST;
@@ -336,7 +336,7 @@ fn descriptors_are_named_like_the_kernels() {
 }
 
 #[test]
-fn channel_ids_tsgs_and_subcontexts_are_given_out_as_on_the_board() {
+fn channel_ids_tsgs_and_subcontexts_are_allocated_as_on_the_board() {
     let bench = Bench::new();
     let channels: Vec<DoorFd> = (0..512).map(|_| bench.channel()).collect();
     assert_eq!(bench.try_channel(-1).unwrap_err(), Errno::NOMEM);

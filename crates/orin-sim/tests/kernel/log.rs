@@ -61,7 +61,7 @@ fn the_lines_are_those_of_the_drivers() {
 }
 
 #[test]
-fn seeking_to_the_end_skips_what_was_there() {
+fn seeking_to_the_end_skips_earlier_records() {
     let bench = Bench::new();
     provoke(&bench);
     let fd = kmsg(&bench);

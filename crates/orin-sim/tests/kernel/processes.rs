@@ -131,7 +131,7 @@ fn a_child_shares_open_files_and_inherits_no_mapping() {
 }
 
 #[test]
-fn the_death_of_a_process_leaves_the_others_alone() {
+fn the_death_of_a_process_does_not_affect_others() {
     let first = Bench::new();
     let victim = first.orin.process();
     let dead = bench_of(&victim);
@@ -153,7 +153,7 @@ fn the_death_of_a_process_leaves_the_others_alone() {
 }
 
 #[test]
-fn the_board_has_the_memory_it_is_sold_with() {
+fn the_board_has_its_nominal_memory() {
     let total = |config| {
         let bench = Bench::with(config);
         let mut args = nvmap::QueryHeapParams { heap_mask: nvmap::Heaps::IOVMM.bits(), ..Default::default() };

@@ -397,7 +397,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 160, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_model_keeps_the_same_account(steps in prop::collection::vec(step(), 1..160)) {
+    fn the_kernel_agrees_with_the_reference(steps in prop::collection::vec(step(), 1..160)) {
         let mut account = Account::new();
         for (at, step) in steps.iter().enumerate() {
             let result = account.play(step);

@@ -62,7 +62,7 @@ fn the_kernel_submits_with_fences() {
     write(&memory, 64, &release(va + 0x1010, 6));
     let value = |offset| word(&memory, offset).load(Ordering::Acquire);
 
-    // The second waits for a value that the first has not yet been asked to reach.
+    // The second waits for a value beyond the first one's submitted work.
     let get = SubmitFlags::FENCE_GET;
     let file = submit_kernel(&first, &[], get | SubmitFlags::SYNC_FENCE, Fence::default()).unwrap();
     let file = DoorFd::from_raw(&bench.door, file.id.cast_signed());
@@ -102,7 +102,7 @@ fn the_kernel_submits_with_fences() {
 }
 
 #[test]
-fn a_disabled_channel_rests_until_it_is_enabled() {
+fn a_disabled_channel_stays_idle_until_it_is_enabled() {
     let bench = Bench::new();
     let chain = bench.chain();
     let (ring, userd, doorbell) = (cpu(&chain.ring, 8192), cpu(&chain.userd, 4096), bench.doorbell());
@@ -130,7 +130,7 @@ fn a_disabled_channel_rests_until_it_is_enabled() {
 }
 
 #[test]
-fn the_copy_engine_has_a_runlist_of_its_own() {
+fn the_copy_engine_has_its_own_runlist() {
     let bench = Bench::new();
     let (space, tsg, channel) = (bench.space(), bench.tsg(), bench.try_channel(1).unwrap());
     bind_space(&space, &channel).unwrap();
@@ -150,7 +150,7 @@ fn the_copy_engine_has_a_runlist_of_its_own() {
 }
 
 #[test]
-fn sparse_pages_come_and_go() {
+fn sparse_pages_are_mapped_and_unmapped() {
     let bench = Bench::new();
     let chain = bench.chain();
     let (ring, userd, doorbell) = (cpu(&chain.ring, 8192), cpu(&chain.userd, 4096), bench.doorbell());

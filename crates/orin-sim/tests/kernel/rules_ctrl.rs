@@ -25,7 +25,7 @@ const BOTH: Protection = Protection::READ.union(Protection::WRITE);
 fn the_node_checks_number_then_address_then_code() {
     check(&[
         (
-            "pre-checks: another family comes before a bad address",
+            "pre-checks: another family wins over a bad address",
             |bench| send_at(&bench.ctrl, 0xc010_4105, NOWHERE),
             INVAL,
             &[],
@@ -34,7 +34,7 @@ fn the_node_checks_number_then_address_then_code() {
         ("pre-checks: number 45", |bench| send_at(&bench.ctrl, 0xc010_472d, NOWHERE), INVAL, &[]),
         ("pre-checks: 265 bytes", |bench| send_at(&bench.ctrl, 0xc109_4718, NOWHERE), INVAL, &[]),
         (
-            "pre-checks: a bad address comes before number 13, which does not exist",
+            "pre-checks: a bad address wins over number 13, which does not exist",
             |bench| send_at(&bench.ctrl, 0xc008_470d, NOWHERE),
             FAULT,
             &[],
@@ -47,7 +47,7 @@ fn the_node_checks_number_then_address_then_code() {
             &[],
         ),
         (
-            "pre-checks: a request that is only stored is not read first",
+            "pre-checks: the argument of a read-only request is not read first",
             |bench| send_at(&bench.ctrl, code::ZCULL_GET_CTX_SIZE, NOWHERE),
             Ok(4),
             &[],
@@ -59,7 +59,7 @@ fn the_node_checks_number_then_address_then_code() {
             &[],
         ),
         (
-            "quiesce: the address comes before the power",
+            "quiesce: a bad address wins over power",
             |bench| {
                 bench.orin.quiesce();
                 send_at(&bench.ctrl, code::ALLOC_AS, NOWHERE)
@@ -68,7 +68,7 @@ fn the_node_checks_number_then_address_then_code() {
             &QUIESCE,
         ),
         (
-            "quiesce: the characteristics hide it behind EINVAL",
+            "quiesce: GET_CHARACTERISTICS returns EINVAL instead",
             |bench| {
                 bench.orin.quiesce();
                 send(&bench.ctrl, code::GET_CHARACTERISTICS, &mut [0; 16])
@@ -80,10 +80,10 @@ fn the_node_checks_number_then_address_then_code() {
 }
 
 #[test]
-fn answers_that_cannot_be_stored_are_counted() {
+fn failed_copies_to_user_are_counted() {
     check(&[
         (
-            "GET_CHARACTERISTICS: the bytes of the buffer that were not stored, and no size",
+            "GET_CHARACTERISTICS: the number of bytes not copied, and no size",
             |bench| {
                 let mut args = GetCharacteristics {
                     gpu_characteristics_buf_size: 100,
@@ -98,7 +98,7 @@ fn answers_that_cannot_be_stored_are_counted() {
             &[],
         ),
         (
-            "GET_CHARACTERISTICS: no room needs no address",
+            "GET_CHARACTERISTICS: size 0 needs no address",
             |bench| {
                 let mut args = GetCharacteristics {
                     gpu_characteristics_buf_size: 0,
@@ -113,7 +113,7 @@ fn answers_that_cannot_be_stored_are_counted() {
             &[],
         ),
         (
-            "GET_TPC_MASKS: no more than there is",
+            "GET_TPC_MASKS: at most the available masks",
             |bench| {
                 let mut args = GetTpcMasks { mask_buf_size: 6, mask_buf_addr: NOWHERE, ..Default::default() };
                 // SAFETY: as above.
@@ -141,7 +141,7 @@ fn answers_that_cannot_be_stored_are_counted() {
             &[],
         ),
         (
-            "GET_ENGINE_INFO: no whole engine fits, and the size of all comes back",
+            "GET_ENGINE_INFO: no whole entry fits, and the total size is returned",
             |bench| {
                 let mut args = GetEngineInfo {
                     engine_info_buf_size: 15,
@@ -157,7 +157,7 @@ fn answers_that_cannot_be_stored_are_counted() {
             &[],
         ),
         (
-            "VSMS_MAPPING: six bytes for each SM",
+            "VSMS_MAPPING: six bytes per SM",
             |bench| {
                 let mut args = ctrl::VsmsMapping { vsms_map_buf_addr: NOWHERE };
                 // SAFETY: as above.
@@ -167,7 +167,7 @@ fn answers_that_cannot_be_stored_are_counted() {
             &[],
         ),
         (
-            "copy-out: the descriptor of an address space stays open",
+            "copy-out: the descriptor of an address space remains open",
             |bench| {
                 let args =
                     AllocAs { va_range_start: LOGGED_START, va_range_end: LOGGED_END, ..AllocAs::default() };
@@ -179,7 +179,7 @@ fn answers_that_cannot_be_stored_are_counted() {
             &[],
         ),
         (
-            "GET_GPC_LOCAL_TO_LOGICAL_MAP: the size comes before the address",
+            "GET_GPC_LOCAL_TO_LOGICAL_MAP: the size is checked before the address",
             |bench| send(&bench.ctrl, code::GET_GPC_LOCAL_TO_LOGICAL_MAP, &mut [7; 16]),
             INVAL,
             &[],
@@ -198,7 +198,7 @@ fn alloc_as(bench: &Bench, change: impl FnOnce(&mut AllocAs)) -> Answer {
 }
 
 #[test]
-fn objects_are_made_after_all_checks() {
+fn objects_are_created_after_all_checks() {
     check(&[
         (
             "ALLOC_AS: big pages of 64 KiB, a power of two, do not exist here",
@@ -213,7 +213,7 @@ fn objects_are_made_after_all_checks() {
             &[],
         ),
         (
-            "ALLOC_AS 7 before 9: the wrong way round, too high",
+            "ALLOC_AS 7 before 9: start above end, and too high",
             |bench| alloc_as(bench, |args| (args.va_range_start, args.va_range_end) = (1 << 61, 1 << 60)),
             INVAL,
             &[],
@@ -231,7 +231,7 @@ fn objects_are_made_after_all_checks() {
             &[],
         ),
         (
-            "ALLOC_AS: up to what the MMU can address",
+            "ALLOC_AS: up to the MMU's limit",
             |bench| alloc_as(bench, |args| args.va_range_end = (1 << 49) - (4 << 30)),
             Ok(0),
             &[],
@@ -268,7 +268,7 @@ fn objects_are_made_after_all_checks() {
             &["TSG open with token failed"],
         ),
         (
-            "OPEN_TSG: unknown flags mean nothing",
+            "OPEN_TSG: unknown flags are ignored",
             |bench| ctrl::OPEN_TSG.send(&bench.ctrl, &mut OpenTsg { flags: 6, ..OpenTsg::default() }),
             Ok(0),
             &[],
@@ -314,7 +314,7 @@ fn register(bench: &Bench, first: Option<u32>, change: impl FnOnce(&mut Register
 fn buffers_are_registered_after_all_checks() {
     check(&[
         (
-            "REGISTER_BUFFER: the size comes before the control, and both before the descriptor",
+            "REGISTER_BUFFER: the size is checked before the control, and both before the descriptor",
             |bench| {
                 register(bench, None, |args| {
                     (args.metadata_size, args.comptags_alloc_control, args.dmabuf_fd) = (257, 3, -1);
@@ -324,37 +324,37 @@ fn buffers_are_registered_after_all_checks() {
             &["Invalid metadata blob size"],
         ),
         (
-            "REGISTER_BUFFER: the control comes before the descriptor",
+            "REGISTER_BUFFER: the control is checked before the descriptor",
             |bench| register(bench, None, |args| (args.comptags_alloc_control, args.dmabuf_fd) = (3, -1)),
             INVAL,
             &["Invalid comptags_alloc_control"],
         ),
         (
-            "REGISTER_BUFFER: the descriptor comes before the address",
+            "REGISTER_BUFFER: the descriptor is checked before the address",
             |bench| register(bench, None, |args| (args.metadata_addr, args.dmabuf_fd) = (NOWHERE, -1)),
             BADF,
             &["nvgpu_gpu_ioctl_register_buffer: fd -1 is not a dmabuf"],
         ),
         (
-            "REGISTER_BUFFER: a second time comes before the address",
+            "REGISTER_BUFFER: a second registration wins over a bad address",
             |bench| register(bench, Some(2), |args| args.metadata_addr = NOWHERE),
             INVAL,
             &["attempt to modify buffer metadata without NVGPU_GPU_REGISTER_BUFFER_FLAGS_MODIFY"],
         ),
         (
-            "REGISTER_BUFFER: a second time on what was not mutable",
+            "REGISTER_BUFFER: a second registration of an immutable buffer",
             |bench| register(bench, Some(0), |args| args.flags = 4),
             INVAL,
             &["attempt to redefine immutable metadata"],
         ),
         (
-            "REGISTER_BUFFER: a second time",
+            "REGISTER_BUFFER: a second registration",
             |bench| register(bench, Some(2), |args| args.flags = 6),
             Ok(0),
             &[],
         ),
         (
-            "REGISTER_BUFFER: the address comes before the compression tags",
+            "REGISTER_BUFFER: the address is checked before the compression tags",
             |bench| {
                 register(bench, None, |args| (args.metadata_addr, args.comptags_alloc_control) = (NOWHERE, 2))
             },
@@ -362,7 +362,7 @@ fn buffers_are_registered_after_all_checks() {
             &["Error copying buffer metadata blob"],
         ),
         (
-            "REGISTER_BUFFER: compression tags are never obtainable",
+            "REGISTER_BUFFER: compression tags are never available",
             |bench| register(bench, None, |args| args.comptags_alloc_control = 2),
             NOMEM,
             &["Comptags allocation (required) failed (-12)", "Comptags alloc control failed -12"],
@@ -380,7 +380,7 @@ fn buffers_are_registered_after_all_checks() {
             &[],
         ),
         (
-            "GET_BUFFER_INFO: no room for the bytes needs no address; the fields overlap the input",
+            "GET_BUFFER_INFO: size 0 needs no address; output fields overlap the input",
             |bench| {
                 let fd = bench.buffer(8192);
                 register(bench, None, |args| args.dmabuf_fd = fd.raw()).unwrap();
@@ -434,7 +434,7 @@ fn points(bench: &Bench, max_entries: u16, address: u64) -> (Answer, u16, u16) {
 }
 
 #[test]
-fn rarer_requests_keep_their_order() {
+fn rare_requests_check_in_order() {
     check(&[
         (
             "FLUSH_L2: invalidating without flushing, with an fb flush",
@@ -443,13 +443,13 @@ fn rarer_requests_keep_their_order() {
             &[],
         ),
         (
-            "FLUSH_L2: the reserved word is not looked at",
+            "FLUSH_L2: the reserved word is ignored",
             |bench| ctrl::FLUSH_L2.send(&bench.ctrl, &mut FlushL2 { operations: 4, reserved: [9; 4] }),
             Ok(0),
             &[],
         ),
         (
-            "GET_CPU_TIME_CORRELATION_INFO: no samples need a source all the same",
+            "GET_CPU_TIME_CORRELATION_INFO: 0 samples still need a valid source",
             |bench| {
                 let mut args = GetCpuTimeCorrelationInfo { count: 0, source_id: 9, ..Default::default() };
                 ctrl::GET_CPU_TIME_CORRELATION_INFO.send(&bench.ctrl, &mut args)
@@ -484,7 +484,7 @@ fn rarer_requests_keep_their_order() {
             &[],
         ),
         (
-            "CLK_GET_VF_POINTS: the number of points comes back in the capacity",
+            "CLK_GET_VF_POINTS: the capacity returns the number of points",
             |bench| {
                 let (result, max_entries, num_entries) = points(bench, 0, NOWHERE);
                 assert!(max_entries > 1 && num_entries == 0);
@@ -495,13 +495,13 @@ fn rarer_requests_keep_their_order() {
         ),
         ("CLK_GET_VF_POINTS: too little room", |bench| points(bench, 1, NOWHERE).0, INVAL, &[]),
         (
-            "CLK_GET_VF_POINTS: the bytes of the first point that were not stored",
+            "CLK_GET_VF_POINTS: the bytes of the first point that were not copied",
             |bench| points(bench, 1000, NOWHERE).0,
             Ok(8),
             &[],
         ),
         (
-            "CLK_SET_INFO: the flags come before the number",
+            "CLK_SET_INFO: the flags are checked before the number",
             |bench| {
                 let mut args = ctrl::ClkSetInfo { flags: 1, num_entries: 2, ..Default::default() };
                 // SAFETY: as above.
@@ -511,7 +511,7 @@ fn rarer_requests_keep_their_order() {
             &[],
         ),
         (
-            "CLK_SET_INFO: the number comes before the address",
+            "CLK_SET_INFO: the number is checked before the address",
             |bench| {
                 let mut args =
                     ctrl::ClkSetInfo { num_entries: 2, clk_info_entries: NOWHERE, ..Default::default() };
@@ -528,7 +528,7 @@ fn rarer_requests_keep_their_order() {
 fn the_doorbell_page_is_mapped_once_at_a_time() {
     check(&[
         (
-            "mmap: a second mapping comes before a bad length and a bad offset",
+            "mmap: a second mapping wins over a bad length and a bad offset",
             |bench| {
                 let _first = bench.doorbell();
                 bench.ctrl.map(4096, 0x2_0000, BOTH).map(|_| 0)
@@ -537,7 +537,7 @@ fn the_doorbell_page_is_mapped_once_at_a_time() {
             &[],
         ),
         (
-            "mmap: an offset inside a page comes before a second mapping",
+            "mmap: an unaligned offset wins over a second mapping",
             |bench| {
                 let _first = bench.doorbell();
                 bench.ctrl.map(8, 4096, BOTH).map(|_| 0)
@@ -546,7 +546,7 @@ fn the_doorbell_page_is_mapped_once_at_a_time() {
             &[],
         ),
         (
-            "mmap: no length comes before a second mapping",
+            "mmap: length 0 wins over a second mapping",
             |bench| {
                 let _first = bench.doorbell();
                 bench.ctrl.map(0, 0, BOTH).map(|_| 0)
@@ -555,7 +555,7 @@ fn the_doorbell_page_is_mapped_once_at_a_time() {
             &[],
         ),
         (
-            "mmap: a bad length comes before the power",
+            "mmap: a bad length wins over power",
             |bench| {
                 bench.orin.quiesce();
                 bench.ctrl.map(0, 0x1_0001, BOTH).map(|_| 0)
@@ -564,7 +564,7 @@ fn the_doorbell_page_is_mapped_once_at_a_time() {
             &QUIESCE,
         ),
         (
-            "mmap: the power",
+            "mmap: without power",
             |bench| {
                 bench.orin.quiesce();
                 bench.ctrl.map(0, 4096, BOTH).map(|_| 0)
@@ -574,7 +574,7 @@ fn the_doorbell_page_is_mapped_once_at_a_time() {
         ),
         ("mmap: any protection", |bench| bench.ctrl.map(0, 4096, Protection::READ).map(|_| 0), Ok(0), &[]),
         (
-            "mmap: the mapping keeps what the descriptor had",
+            "mmap: the mapping keeps the descriptor's objects alive",
             |bench| {
                 let node = DoorFd::open(&bench.door, paths::CTRL, FLAGS).unwrap();
                 let page = node.map(0, 4096, BOTH).unwrap();
@@ -591,7 +591,7 @@ fn the_doorbell_page_is_mapped_once_at_a_time() {
 }
 
 #[test]
-fn descriptors_end_when_they_are_closed() {
+fn descriptors_are_invalid_after_close() {
     check(&[
         ("door: a number that is not open", |bench| bench.door.close(i32::MAX).map(|()| 0), BADF, &[]),
         (
@@ -604,7 +604,7 @@ fn descriptors_end_when_they_are_closed() {
             &[],
         ),
         (
-            "door: a request on a number that is not open",
+            "door: a request on a closed number",
             |bench| {
                 let fd = DoorFd::from_raw(&bench.door, i32::try_from(CLOSED).unwrap());
                 send_at(&fd, nvgpu_sys::address_space::code::UNMAP_BUFFER, NOWHERE)
@@ -613,7 +613,7 @@ fn descriptors_end_when_they_are_closed() {
             &[],
         ),
         (
-            "door: a request on a descriptor that takes none, before its address",
+            "door: a request on a descriptor without requests wins over a bad address",
             |bench| send_at(&bench.buffer(4096), code::ALLOC_AS, NOWHERE),
             NOTTY,
             &[],
@@ -628,7 +628,7 @@ fn descriptors_end_when_they_are_closed() {
             &[],
         ),
         (
-            "door: the address space of a closed node works on",
+            "door: the address space of a closed node keeps working",
             |bench| {
                 let node = DoorFd::open(&bench.door, paths::CTRL, FLAGS).unwrap();
                 let mut args =
@@ -642,7 +642,7 @@ fn descriptors_end_when_they_are_closed() {
             &[],
         ),
         (
-            "door: a copy of a descriptor keeps its object, in another process too",
+            "door: a copy of a descriptor keeps its object alive, even in another process",
             |bench| {
                 let child = bench.orin.process();
                 let door: Arc<dyn Door> = Arc::new(child.clone());
@@ -660,7 +660,7 @@ fn descriptors_end_when_they_are_closed() {
             &[],
         ),
         (
-            "door: the control node of a parent works in its child, and ends with both",
+            "door: a parent's control node works in its child, until both close it",
             |bench| {
                 let (child, numbers) = bench.orin.fork().unwrap();
                 let door: Arc<dyn Door> = Arc::new(child.clone());

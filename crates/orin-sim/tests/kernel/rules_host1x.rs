@@ -61,19 +61,19 @@ fn fences() {
             &[],
         ),
         (
-            "8.3: there is no check of type, number or size",
+            "8.3: type, number and size are not checked",
             |bench| send(&node(bench), 0xffff_4eff, &mut []),
             Err(Errno::NOTTY),
             &[],
         ),
         (
-            "8.3: a bad address wins over everything in the argument",
+            "8.3: a bad address wins over all argument errors",
             |bench| send_at(&node(bench), 0xc010_5802, 8),
             Err(Errno::FAULT),
             &[],
         ),
         (
-            "8.3: an answer that cannot be stored is EFAULT here",
+            "8.3: a failed copy-out is EFAULT here",
             |bench| send_at(&node(bench), 0xc008_5810, constant(&[])),
             Err(Errno::FAULT),
             &[],
@@ -85,7 +85,7 @@ fn fences() {
             &[],
         ),
         (
-            "8.3: and a syncpoint that is not there, though number 0 is",
+            "8.3: and a syncpoint that does not exist, although number 0 does",
             |bench| {
                 let node = node(bench);
                 for id in [0, 1, 1023] {
@@ -106,7 +106,7 @@ fn fences() {
             &QUIESCE,
         ),
         (
-            "8.3: FENCE_EXTRACT refuses a reserved word of a good fence",
+            "8.3: FENCE_EXTRACT refuses a reserved word with a valid fence",
             |bench| {
                 let node = node(bench);
                 let fence = create(&node, 1, 5, 0).unwrap();
@@ -116,7 +116,7 @@ fn fences() {
             &[],
         ),
         (
-            "8.3: FENCE_EXTRACT of a poll descriptor, and of one that is not open",
+            "8.3: FENCE_EXTRACT of a poll descriptor, and of a closed descriptor",
             |bench| {
                 let node = node(bench);
                 let set = pollfd(&node);
@@ -127,7 +127,7 @@ fn fences() {
             &[],
         ),
         (
-            "8.3: FENCE_EXTRACT stores as many as there is room for, and tells how many there are",
+            "8.3: FENCE_EXTRACT stores as many as fit, and returns the total number",
             |bench| {
                 let node = node(bench);
                 let fence = create(&node, 9, 5, 0).unwrap();
@@ -155,7 +155,7 @@ fn fences() {
             &[],
         ),
         (
-            "8.3: a threshold that has passed is reported once, however many there are",
+            "8.3: a passed threshold is reported once, even if there are several",
             |bench| {
                 let node = node(bench);
                 let set = pollfd(&node);
@@ -170,7 +170,7 @@ fn fences() {
             &[],
         ),
         (
-            "8.1: thresholds compare modulo 2^32: half the range ahead is not reached",
+            "8.1: thresholds compare modulo 2^32: a value half the range ahead is not reached",
             |bench| {
                 let node = node(bench);
                 let set = pollfd(&node);
@@ -195,7 +195,7 @@ fn syncpoint(fd: &DoorFd) -> GetUserSyncpoint {
 }
 
 #[test]
-fn every_channel_of_a_tsg_is_released_by_a_fault_of_one() {
+fn a_fault_of_one_channel_releases_all_channels_of_the_tsg() {
     let bench = Bench::new();
     let (space, tsg, first) = bench.bound();
     let (second, apart) = (join(&bench, &space, &tsg, 0), bench.channel());
@@ -220,7 +220,7 @@ fn instance(fd: &DoorFd) -> u64 {
 fn the_doorbell_page() {
     check(&[
         (
-            "3.14: a mapping there is wins over a bad length and offset",
+            "3.14: an existing mapping wins over a bad length and offset",
             |bench| {
                 let _page = bench.doorbell();
                 bench.ctrl.map(4096, 0x2_0000, READ_WRITE).map(|_| 0)
@@ -245,7 +245,7 @@ fn the_doorbell_page() {
             &QUIESCE,
         ),
         (
-            "3.14: one page suffices, and once it is gone it can be mapped again",
+            "3.14: one page suffices; after munmap it can be mapped again",
             |bench| {
                 drop(bench.ctrl.map(0, 4096, READ_WRITE).unwrap());
                 bench.ctrl.map(0, 4096, READ_WRITE).map(|_| 0)
@@ -289,7 +289,7 @@ fn a_doorbell_mapping_keeps_its_open_of_the_node() {
 }
 
 #[test]
-fn a_dead_process_lets_go_of_its_doorbell_and_its_syncpoints() {
+fn a_dead_process_releases_its_doorbell_and_its_syncpoints() {
     let bench = Bench::new();
     let victim = bench.orin.process();
     let door: std::sync::Arc<dyn nvgpu_sys::door::Door> = std::sync::Arc::new(victim.clone());
@@ -315,7 +315,7 @@ fn a_dead_process_lets_go_of_its_doorbell_and_its_syncpoints() {
         (live.channels, live.tsgs, live.address_spaces, live.syncpoints, live.mappings),
         (0, 0, 0, 0, 0)
     );
-    // Copies of a descriptor share one open file: the child's poll consumes what the parent armed.
+    // Copies of a descriptor share one open file: the child's poll consumes the parent's event.
     trigger(&node, set.raw(), point, 0).unwrap();
     let child: std::sync::Arc<dyn nvgpu_sys::door::Door> = std::sync::Arc::new(inherited.clone());
     let wanted = Events::IN | Events::PRIORITY;

@@ -125,7 +125,7 @@ fn an_mmu_fault_prints_its_group_in_order_and_ends_all_channels() {
 }
 
 #[test]
-fn a_bad_header_is_the_host_engines_error() {
+fn a_bad_header_is_an_error_of_the_host_engine() {
     let bench = Bench::new();
     let pair = Pair::new(&bench);
     // Header mode 6 is reserved.
@@ -138,7 +138,7 @@ fn a_bad_header_is_the_host_engines_error() {
 }
 
 #[test]
-fn a_wrong_checksum_of_a_segment_has_a_notifier_of_its_own() {
+fn a_wrong_segment_checksum_has_its_own_notifier_code() {
     let bench = Bench::new();
     let pair = Pair::new(&bench);
     word(&pair.code, 0).store(0, Ordering::Relaxed);
@@ -151,7 +151,7 @@ fn a_wrong_checksum_of_a_segment_has_a_notifier_of_its_own() {
 }
 
 #[test]
-fn channels_that_all_wait_are_told_by_the_log_and_go_on() {
+fn deadlocked_channels_are_logged_and_continue_later() {
     let bench = Bench::with(Config { deadlock_after: Duration::from_millis(5), ..Config::default() });
     let pair = Pair::new(&bench);
     let semaphore = pair.va + 0x800;
@@ -160,16 +160,16 @@ fn channels_that_all_wait_are_told_by_the_log_and_go_on() {
     let [_, low_done, ..] = release(semaphore + 0x10);
     pair.run(&[header, low, high, 5, 0, 0, header, low_done, high, 1, 0, 1]);
     let line = format!("deadlock unless the CPU helps: channel 511 waits for ACQUIRE 0x5 at {semaphore:#x}");
-    let told = || bench.orin.kernel_log().into_iter().filter(|text| text.contains(&line)).count();
-    wait_until("the line", || told() > 0);
+    let reports = || bench.orin.kernel_log().into_iter().filter(|text| text.contains(&line)).count();
+    wait_until("the line", || reports() > 0);
     assert!(!pair.is_over(), "a board waits for ever");
     word(&pair.code, 0x800).store(5, Ordering::Release);
     wait_until("the release", || word(&pair.code, 0x810).load(Ordering::Acquire) == 1);
-    assert_eq!(told(), 1);
+    assert_eq!(reports(), 1);
 }
 
 #[test]
-fn the_reason_decides_who_reports_a_method() {
+fn the_reason_decides_which_unit_reports_a_method() {
     // SET_OBJECT is method 0; headers name subchannel (15:13) and method (11:0, in words).
     let cases: [(&str, &[u32], u32, &[&str]); 5] = [
         (
@@ -191,13 +191,13 @@ fn the_reason_decides_who_reports_a_method() {
             &["class error 0x00000001, offset 0x000001b0,sub", "trapped data low 0x00000011", "class error"],
         ),
         (
-            "9.2: a method of the host engine that it does not have",
+            "9.2: an undefined method of the host engine",
             &[0x2001_0003, 0],
             32,
             &["PBDMA intr METHOD invld Error", "pbdma_intr_0(0):0x00200000 "],
         ),
         (
-            "9.2: a method for software",
+            "9.2: a software method",
             &[0x2001_a040, 1],
             32,
             &["PBDMA intr DEVICE sw method Error", "pbdma_intr_0(0):0x00800000 "],
@@ -255,7 +255,7 @@ fn some_errors_of_the_host_engine_are_only_printed() {
 }
 
 #[test]
-fn a_copy_error_names_the_number_that_is_passed_through() {
+fn a_copy_error_logs_the_raw_value() {
     let bench = Bench::new();
     let pair = Pair::new(&bench);
     object(&pair.chain.channel, 0xc7b5).unwrap();
@@ -289,7 +289,7 @@ fn methods_of_the_copy_engine_are_refused_by_the_host_engine() {
 }
 
 #[test]
-fn a_quiesce_marks_every_channel_and_is_asked_for_once() {
+fn a_quiesce_marks_every_channel_and_is_requested_once() {
     let bench = Bench::new();
     let pair = Pair::new(&bench);
     let waiting = |fd: &DoorFd| {
@@ -344,7 +344,7 @@ const ON: u32 = channel::WDT_ENABLE | channel::WDT_SET_TIMEOUT;
 const NEVER: Fence = Fence { id: 900, value: 5 };
 
 #[test]
-fn the_watchdog_ends_a_job_that_does_not_move() {
+fn the_watchdog_ends_a_job_without_progress() {
     let bench = Bench::new();
     let (_space, _tsg, channel) = watched(&bench, (ON, 5), (ON | channel::WDT_DISABLE_DUMP, 5));
     channel::DISABLE.send(&channel, 0).unwrap();
@@ -356,7 +356,7 @@ fn the_watchdog_ends_a_job_that_does_not_move() {
 }
 
 #[test]
-fn an_acquire_gives_up_before_the_watchdog() {
+fn an_acquire_times_out_before_the_watchdog() {
     let bench = Bench::new();
     let (_space, _tsg, channel) = watched(&bench, (ON, 5), (ON, 1 << 30));
     let buffer = bench.buffer(4096);
@@ -371,7 +371,7 @@ fn an_acquire_gives_up_before_the_watchdog() {
 }
 
 #[test]
-fn without_a_watchdog_an_acquire_waits_for_ever() {
+fn without_a_watchdog_an_acquire_waits_forever() {
     let bench = Bench::new();
     let (_space, _tsg, channel) = watched(&bench, (channel::WDT_DISABLE, 0), (channel::WDT_DISABLE, 0));
     let (_other_space, _other_tsg, other) = watched(&bench, (ON, 5), (ON, 5));

@@ -78,7 +78,7 @@ fn binding() {
             &[QUIESCE[0], QUIESCE[1], "failed to power on gpu"],
         ),
         (
-            "5.3: a subcontext number that is refused does not stay with the channel",
+            "5.3: a refused subcontext number is not stored in the channel",
             |bench| {
                 let (_space, tsg, channel) = apart(bench);
                 assert_eq!(bind_tsg(&tsg, &channel, 64), Err(Errno::INVAL));
@@ -88,7 +88,7 @@ fn binding() {
             &[],
         ),
         (
-            "5.3: a subcontext number survives the failure of its bind",
+            "5.3: a subcontext number survives a failed bind",
             |bench| {
                 let (_space, tsg, channel) = apart(bench);
                 assert_eq!(bind_tsg(&tsg, &channel, 5), Err(Errno::INVAL));
@@ -98,7 +98,7 @@ fn binding() {
             &[MISMATCH, MISMATCH, "… on a board its close() now hangs for ever; use BIND_CHANNEL_EX"],
         ),
         (
-            "5.3: so does the host engine, which is not 0 any more even on VEID 0",
+            "5.3: so does the host engine, which is no longer 0 even on VEID 0",
             |bench| {
                 let (_space, tsg, channel) = apart(bench);
                 assert_eq!(bind_tsg(&tsg, &channel, 5), Err(Errno::INVAL));
@@ -130,7 +130,7 @@ fn binding() {
             &[MISMATCH],
         ),
         (
-            "5.3: a channel that is in a TSG wins over another runlist, and claims VEID 0 all the same",
+            "5.3: a channel in a TSG wins over another runlist, and still claims VEID 0",
             |bench| {
                 let (space, _own, channel) = bench.bound();
                 let tsg = bench.tsg();
@@ -153,7 +153,7 @@ fn binding() {
             &["TSG 0 trying to bind more than supported channels (128)"],
         ),
         (
-            "5.3: all channels are on one runlist, and the line names the runlists",
+            "5.3: all channels must be on one runlist; the line names both",
             |bench| {
                 let (space, tsg, _channel) = bench.bound();
                 let copy = bench.try_channel(1).unwrap();
@@ -176,7 +176,7 @@ fn subcontexts() {
             &["Invalid subcontext type 2"],
         ),
         (
-            "5.4: the address space has to be one",
+            "5.4: the descriptor must be an address space",
             |bench| sync_kind(bench, tsg::SUBCONTEXT_ASYNC, -1),
             Err(Errno::INVAL),
             &["Invalid VM (fd = -1) specified for subcontext"],
@@ -192,7 +192,7 @@ fn subcontexts() {
             &["SYNC VEID not available"],
         ),
         (
-            "5.4: ASYNC takes the lowest free number from 1 up; DELETE frees one, of an unused one too",
+            "5.4: ASYNC takes the lowest free number from 1; DELETE frees a number, used or not",
             |bench| {
                 let (space, tsg) = (bench.space(), bench.tsg());
                 let next = || subcontext(&tsg, &space, tsg::SUBCONTEXT_ASYNC).unwrap();
@@ -215,7 +215,7 @@ fn subcontexts() {
             &[],
         ),
         (
-            "5.4: a failed bind to another number leaves the channel on its own",
+            "5.4: a failed bind to another number leaves the channel on its old one",
             |bench| {
                 let (_space, tsg, channel) = bench.bound();
                 assert_eq!(bind_tsg(&tsg, &channel, 5), Err(Errno::INVAL));
@@ -273,7 +273,7 @@ fn unbinding() {
             &[],
         ),
         (
-            "5.5: busy hardware can be tried again, and the channel stays serviceable meanwhile",
+            "5.5: busy hardware can be retried, and the channel stays in service meanwhile",
             |bench| {
                 let (_space, tsg, channel) = bench.bound();
                 bench.orin.stall_engines(true);
@@ -370,7 +370,7 @@ fn control_and_events() {
             &["unrecognized tsg event id cmd: 0x2"],
         ),
         (
-            "5.7: an event descriptor can be polled and not read",
+            "5.7: an event descriptor can be polled, but not read",
             |bench| {
                 let mut args =
                     tsg::EventIdCtrl { cmd: tsg::EVENT_CMD_ENABLE, event_id: 2, ..Default::default() };
@@ -437,7 +437,7 @@ fn scheduling() {
             &[],
         ),
         (
-            "5.8: a time slice that is refused leaves the old one",
+            "5.8: a refused time slice leaves the old one",
             |bench| {
                 let tsg = bench.tsg();
                 assert_eq!(timeslice(&tsg), 1024);
@@ -485,14 +485,14 @@ fn sm_state(tsg_fd: &DoorFd, sm_id: u32, record_mem: u64, record_size: u64) -> R
 fn error_states_and_l2() {
     check(&[
         (
-            "5.9: an SM that is not there wins over a size of 0",
+            "5.9: a missing SM wins over size 0",
             |bench| sm_state(&bench.tsg(), 8, 0, 0),
             Err(Errno::INVAL),
             &[],
         ),
         ("5.9: a size of 0 touches nothing", |bench| sm_state(&bench.tsg(), 7, 8, 0), Ok(0), &[]),
         (
-            "1.4: a record that cannot be stored is the positive number of bytes left",
+            "1.4: a failed copy-out returns the positive number of bytes not copied",
             |bench| sm_state(&bench.tsg(), 7, 8, 1 << 40),
             Ok(24),
             &[],
@@ -566,7 +566,7 @@ fn tokens() {
         ),
         ("5.11: an unknown target", |bench| share(&bench.tsg(), 1, 2), Err(Errno::INVAL), &[]),
         (
-            "5.11: zeros, the unauthorised and the unknown cannot revoke",
+            "5.11: zero, unauthorised and unknown tokens cannot revoke",
             |bench| {
                 let tsg = bench.tsg();
                 share(&tsg, 1, 1).unwrap();
@@ -592,7 +592,7 @@ fn the_node() {
             &[],
         ),
         (
-            "1.2: an unknown request is named in hexadecimal, and needs no power",
+            "1.2: an unknown request is logged in hexadecimal, and needs no power",
             |bench| {
                 let tsg = bench.tsg();
                 bench.orin.quiesce();
@@ -612,7 +612,7 @@ fn the_node() {
             &["unrecognized tsg gpu ioctl cmd: 0x40105409"],
         ),
         (
-            "1.4: an answer that cannot be stored is the positive number of bytes left",
+            "1.4: a failed copy-out returns the positive number of bytes not copied",
             |bench| send_at(&bench.tsg(), 0x8008_540a, constant(&[])),
             Ok(8),
             &[],

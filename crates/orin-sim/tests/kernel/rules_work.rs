@@ -59,7 +59,7 @@ fn full(bench: &Bench) -> (DoorFd, DoorFd, DoorFd) {
 fn submission() {
     check(&[
         (
-            "6.10: out of service wins over a ring of user space",
+            "6.10: out of service wins over a usermode ring",
             |bench| {
                 let chain = bench.chain();
                 channel::FORCE_RESET.send(&chain.channel, 0).unwrap();
@@ -69,7 +69,7 @@ fn submission() {
             &[],
         ),
         (
-            "6.10: a ring of user space wins over too many entries",
+            "6.10: a usermode ring wins over too many entries",
             |bench| submit(&bench.chain().channel, u32::MAX, NONE),
             Err(Errno::INVAL),
             &[],
@@ -85,7 +85,7 @@ fn submission() {
             &[],
         ),
         (
-            "6.10: two places and one more stay free: 13 entries fit 16, 14 never do",
+            "6.10: three slots stay free: 13 entries fit into 16, 14 never do",
             |bench| {
                 let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::empty(), 0);
                 assert_eq!(submit(&channel, 13, NONE), Ok(0));
@@ -95,7 +95,7 @@ fn submission() {
             &[],
         ),
         (
-            "6.10: too many entries win over what a deterministic channel may not ask for",
+            "6.10: too many entries win over a flag forbidden for deterministic channels",
             |bench| {
                 let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::DETERMINISTIC, 0);
                 submit(&channel, 14, NONE)
@@ -104,7 +104,7 @@ fn submission() {
             &[],
         ),
         (
-            "6.10: a deterministic channel has to skip the reference counts",
+            "6.10: a deterministic channel must skip the reference counts",
             |bench| {
                 let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::DETERMINISTIC, 0);
                 assert_eq!(submit(&channel, 1, SKIP), Ok(0));
@@ -127,7 +127,7 @@ fn submission() {
             &[],
         ),
         (
-            "6.10: a full ring wins over a bad fence and a bad address, and can be tried again",
+            "6.10: a full ring wins over a bad fence and a bad address, and can be retried",
             |bench| {
                 let (_space, _tsg, channel) = full(bench);
                 let result = submit_at(&channel, 8, 10, SubmitFlags::FENCE_WAIT);
@@ -139,7 +139,7 @@ fn submission() {
             &[],
         ),
         (
-            "6.10: all job slots taken win over a bad fence",
+            "6.10: exhausted job slots win over a bad fence",
             |bench| {
                 let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::empty(), 2);
                 channel::DISABLE.send(&channel, 0).unwrap();
@@ -153,7 +153,7 @@ fn submission() {
             &[],
         ),
         (
-            "6.10: a bad syncpoint to wait for wins over a bad address",
+            "6.10: a bad syncpoint of a wait wins over a bad address",
             |bench| {
                 let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::empty(), 0);
                 submit_at(&channel, 8, 1, SubmitFlags::FENCE_WAIT)
@@ -171,7 +171,7 @@ fn submission() {
             &[],
         ),
         (
-            "6.10: entries that cannot be read leave no job behind",
+            "6.10: unreadable entries leave no job",
             |bench| {
                 let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::empty(), 1);
                 let result = submit_at(&channel, 8, 1, NONE);
@@ -208,7 +208,7 @@ fn power_references() {
         ),
         ("3.12: no channels at all", |bench| options(bench, &[], 0, ALLOW | DISALLOW), Ok(0), &[]),
         (
-            "3.12: a channel that is not deterministic, even when nothing is asked for",
+            "3.12: a channel that is not deterministic, even without a flag",
             |bench| options(bench, &[bench.bound().2.raw()], 1, 0),
             Err(Errno::INVAL),
             &[],
@@ -220,7 +220,7 @@ fn power_references() {
             &[],
         ),
         (
-            "3.12: what comes before the first failure has been done; DISALLOW takes it back",
+            "3.12: changes before the first failure take effect; DISALLOW reverts them",
             |bench| {
                 let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::DETERMINISTIC, 0);
                 let fds = [channel.raw(), bench.ctrl.raw()];
@@ -318,7 +318,7 @@ fn waiting() {
             &[],
         ),
         (
-            "6.11: its descriptor has to be a buffer's",
+            "6.11: its descriptor must be a buffer",
             |bench| {
                 let bound = bench.bound();
                 wait(&bound.2, |args| {
@@ -329,7 +329,7 @@ fn waiting() {
             &[],
         ),
         (
-            "6.11: a notification that has been seen gets filler values",
+            "6.11: a notification that was read gets filler values",
             |bench| {
                 let (buffer, bound) = (bench.buffer(4096), bench.bound());
                 let result = wait(&bound.2, |args| {
@@ -366,7 +366,7 @@ fn depth_culling() {
             &["failed to setup zcull"],
         ),
         (
-            "6.13: the first buffer of a TSG stays, later ones are ignored",
+            "6.13: a TSG keeps its first buffer, later ones are ignored",
             |bench| {
                 let chain = bench.chain();
                 zcull(&chain.channel, 0x1000, channel::ZCULL_MODE_SEPARATE_BUFFER).unwrap();

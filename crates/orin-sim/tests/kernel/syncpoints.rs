@@ -111,7 +111,7 @@ fn the_gpu_counts_and_both_sides_wait() {
 }
 
 #[test]
-fn the_end_of_a_channel_wakes_its_waiters() {
+fn closing_a_channel_wakes_its_waiters() {
     let bench = Bench::new();
     let chain = bench.chain();
     let point = syncpoint(&chain.channel).unwrap();
@@ -144,7 +144,7 @@ fn the_end_of_a_channel_wakes_its_waiters() {
 }
 
 #[test]
-fn a_sync_file_gives_up_after_its_time() {
+fn a_sync_file_times_out() {
     let bench = Bench::with(Config { fence_timeout: Duration::from_millis(30), ..Config::default() });
     let node = fences(&bench);
     let fence = create_fence(&bench, &node, 9, 1);
@@ -158,7 +158,7 @@ fn a_sync_file_gives_up_after_its_time() {
 }
 
 #[test]
-fn the_view_of_all_syncpoints_is_made_once() {
+fn the_view_of_all_syncpoints_is_created_once() {
     let bench = Bench::new();
     let space = bench.try_alloc_as(LOGGED_START, 0xff_0000_0000).unwrap();
     let view = || {
@@ -193,7 +193,7 @@ fn every_channel_can_have_one() {
 }
 
 #[test]
-fn what_ran_before_leaves_values_behind() {
+fn earlier_work_leaves_its_values() {
     let bench = Bench::with(Config { seed: 7, ..Config::default() });
     let (space, channel) = (bench.space(), bench.channel());
     bind_space(&space, &channel).unwrap();

@@ -81,7 +81,7 @@ fn work_runs_and_a_fault_ends_the_whole_tsg() {
     assert_eq!(bench.orin.live(), nodes);
 }
 
-/// A chain with everything mapped that submitting needs.
+/// A chain with all mappings that a submission needs.
 struct Running {
     chain: Chain,
     doorbell: DoorMapping,

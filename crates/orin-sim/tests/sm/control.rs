@@ -86,7 +86,7 @@ fn loops_with_branches() {
 }
 
 #[test]
-fn lanes_part_and_meet_again() {
+fn lanes_diverge_and_reconverge() {
     let mut random = Random::new(51);
     let n = 128;
     let choices: Vec<u32> = (0..n).map(|_| random.u32()).collect();
@@ -202,7 +202,7 @@ fn steps_add_up_to_the_whole() {
 }
 
 #[test]
-fn an_endless_kernel_keeps_running_until_it_is_told() {
+fn an_endless_kernel_runs_until_it_is_stopped() {
     let mut machine = Machine::kernels("faults");
     let (stop, out) = (machine.zeros(4), machine.zeros(4));
     let params = Params::new().buffer(&stop).buffer(&out);
@@ -226,7 +226,7 @@ fn lanes_of_a_warp_take_a_lock_in_turn() {
 }
 
 #[test]
-fn a_critical_section_inside_of_the_loop() {
+fn a_critical_section_inside_the_loop() {
     let mut machine = Machine::sass("lock");
     let words = machine.zeros(8);
     machine.run("lock_inside", [5, 1, 1], [96, 1, 1], &Params::new().buffer(&words));

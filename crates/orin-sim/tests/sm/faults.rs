@@ -152,7 +152,7 @@ fn fault_of(words: &[u128]) -> (SmFault, u64) {
 
 /// The warp error (`hww_warp_esr`), the instruction and the thread of each kind of fault.
 #[test]
-fn warp_errors_as_the_hardware_numbers_them() {
+fn warp_errors_have_the_hardwares_numbers() {
     // LDS R2, [R4]; STL [R4], R2; LDL R2, [R4]; LDC R2, c[0x0][R4]; each after R4 is set.
     let lds = 0x000e_2200_0000_0800_0000_0000_0402_7984;
     let ldl = 0x000e_2200_0010_0800_0000_0000_0402_7983;

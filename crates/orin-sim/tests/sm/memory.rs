@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::support::{Machine, Params, Random, assert_close, assert_same};
 
 #[test]
-fn threads_know_their_place() {
+fn threads_read_their_ids() {
     for (grid, block) in [([3, 2, 2], [5, 3, 2]), ([1, 1, 7], [33, 1, 1]), ([2, 3, 1], [4, 4, 4])] {
         let mut machine = Machine::kernels("basics");
         let threads: u32 = block.iter().product();

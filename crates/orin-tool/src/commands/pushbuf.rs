@@ -99,7 +99,7 @@ fn item_json(item: &Item, va: Option<u64>) -> Value {
     match &item.content {
         Content::Header(header) => object["header"] = header_json(header),
         Content::Write { write, method, immediate } => {
-            let mut told = json!({
+            let mut entry = json!({
                 "subchannel": write.subchannel.index(),
                 "address": hex(write.address),
                 "immediate": immediate,
@@ -108,12 +108,12 @@ fn item_json(item: &Item, va: Option<u64>) -> Value {
             });
             if let Some((info, index)) = method {
                 if info.count > 1 {
-                    told["element"] = json!(index);
+                    entry["element"] = json!(index);
                 }
-                told["fields"] = fields_json(info, write.data);
-                told["unnamed_bits"] = hex(write.data & !info.named_bits());
+                entry["fields"] = fields_json(info, write.data);
+                entry["unnamed_bits"] = hex(write.data & !info.named_bits());
             }
-            object["write"] = told;
+            object["write"] = entry;
         }
         Content::Skipped => object["skipped"] = Value::Bool(true),
         Content::Bad(error) => object["error"] = Value::String(error.to_string()),
@@ -152,14 +152,14 @@ fn fields_json(info: &MethodInfo, word: u32) -> Value {
     let mut fields = Map::new();
     for field in info.fields {
         let value = field.get(word);
-        let mut told = json!({"value": hex(value)});
+        let mut entry = json!({"value": hex(value)});
         if let Some(name) = field.value_name(value) {
-            told["name"] = json!(name);
+            entry["name"] = json!(name);
         }
         if let Some(when) = field.when {
-            told["when"] = json!(when);
+            entry["when"] = json!(when);
         }
-        fields.insert(field.name.to_owned(), told);
+        fields.insert(field.name.to_owned(), entry);
     }
     Value::Object(fields)
 }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_shown_and_what_is_missing_told() {
+    fn unknown_words_are_shown_and_missing_words_are_reported() {
         // Subchannel 2 has no class: three methods from 0x3ff4, of which one is there.
         let (text, verdict) = said(b"20034ffd 5", None, false);
         assert!(text.contains("unknown method 0x3ff4 data 0x5"), "{text}");

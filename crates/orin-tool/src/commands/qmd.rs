@@ -66,7 +66,7 @@ pub fn qmd(
             let major = narrow.get(18).map(|word| word >> 4 & 0xf);
             faults.push(match major {
                 Some(major) => {
-                    format!("no layout is known for version {major}; --version makes the choice")
+                    format!("unknown layout for version {major}; select one with --version")
                 }
                 None => format!("cut off after {} words, before the version fields", narrow.len()),
             });
@@ -121,14 +121,14 @@ fn show<V: Version>(
         let fields: Vec<Value> = Qmd::<V>::fields()
             .map(|field| {
                 let (info, (hi, lo), value) = (field.info(), field.bits(), qmd.get(field));
-                let mut told = json!({"name": info.name, "hi": hi, "lo": lo, "value": hex(value)});
+                let mut entry = json!({"name": info.name, "hi": hi, "lo": lo, "value": hex(value)});
                 if info.is_array() {
-                    told["element"] = json!(field.index());
+                    entry["element"] = json!(field.index());
                 }
                 if let Some(name) = u32::try_from(value).ok().and_then(|value| info.value_name(value)) {
-                    told["meaning"] = json!(name);
+                    entry["meaning"] = json!(name);
                 }
-                told
+                entry
             })
             .collect();
         let object = json!({
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told() {
+    fn damage_is_reported() {
         let whole = descriptor();
         let (text, verdict) = said(&whole[..200], None, false);
         assert!(text.contains("error: 50 words"), "{text}");

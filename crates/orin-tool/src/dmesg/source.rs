@@ -115,7 +115,7 @@ fn command_output() -> Result<Vec<Record>, String> {
     Ok(Record::parse_log(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// Returns the records behind the last one equal to `last`, or all if there is none.
+/// Returns the records after the last one equal to `last`, or all records if none is equal.
 fn after(last: Option<&Record>, mut all: Vec<Record>) -> Vec<Record> {
     let seen = last.and_then(|last| all.iter().rposition(|record| record == last));
     all.drain(..seen.map_or(0, |at| at + 1));

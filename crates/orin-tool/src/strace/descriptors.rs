@@ -284,7 +284,7 @@ mod tests {
         for _ in 0..3 {
             descriptors.fork(Some(1), 4, false);
         }
-        assert_eq!(descriptors.tables.len(), 2, "a process number stands for one process");
+        assert_eq!(descriptors.tables.len(), 2, "a process id identifies one process");
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub(super) struct Call<'a> {
     pub(super) arguments: Vec<&'a str>,
     /// The result.
     pub(super) result: Outcome,
-    /// Path printed behind a returned descriptor.
+    /// Path printed after a returned descriptor.
     pub(super) result_path: Option<&'a str>,
 }
 
@@ -175,7 +175,7 @@ fn annotation_end(bytes: &[u8], at: usize) -> Option<usize> {
     None
 }
 
-/// Parses the text behind the equals sign.
+/// Parses the text after the equals sign.
 fn outcome(text: &str) -> (Outcome, Option<&str>) {
     let word = text.split([' ', '\t', '<']).next().unwrap_or_default();
     let value = match word.strip_prefix("0x") {

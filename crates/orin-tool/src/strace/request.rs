@@ -182,7 +182,7 @@ mod tests {
         assert!(Requested::parse("TCGETA").borrowed);
         assert_eq!(number("TCGETS"), None);
         for (name, number) in BORROWED_NAMES {
-            assert!(numbered(number).is_some(), "{name} is no number of the GPU's");
+            assert!(numbered(number).is_some(), "{name} is not a request of the GPU");
         }
     }
 

@@ -379,7 +379,7 @@ fn descriptor_number(text: &str) -> Option<i64> {
     request::integer(number).and_then(|number| i64::try_from(number).ok())
 }
 
-/// The annotation that strace printed behind a descriptor.
+/// The annotation that strace printed after a descriptor.
 fn annotation(text: &str) -> Option<&str> {
     text.split_once('<').and_then(|(_, rest)| rest.strip_suffix('>'))
 }

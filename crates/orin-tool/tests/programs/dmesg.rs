@@ -51,7 +51,7 @@ fn the_last_reports_are_shown_and_a_dash_reads_standard_input() {
     child.stdin.take().unwrap().write_all(log.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     let text = stdout(&output);
-    assert_eq!(output.status.code(), Some(0), "only what is shown counts: {text}");
+    assert_eq!(output.status.code(), Some(0), "only shown lines count: {text}");
     assert!(text.contains("harmless:") && !text.contains("sked"), "{text}");
 }
 

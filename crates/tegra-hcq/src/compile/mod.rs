@@ -250,7 +250,7 @@ impl Compiler {
         let headers = job.headers.iter().map(|(_, text)| text.as_str());
         let files = includes::files(job.name, core::iter::once(job.source).chain(headers), job.options);
         if files.is_none() {
-            tracing::debug!(name = job.name, "not cached: it may depend on files that cannot be told");
+            tracing::debug!(name = job.name, "not cached: the set of included files is unknown");
         }
         Some(Key::of(self.version(), job, &files?))
     }

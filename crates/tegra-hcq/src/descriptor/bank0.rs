@@ -39,7 +39,7 @@ pub(crate) fn bank0(chip: &Chip, bytes: usize, constants_va: u64, properties: &P
     put(&mut bank, at::RESERVED_SHARED, &reserved.to_le_bytes());
     if let Some(cluster) = places.cluster {
         put(&mut bank, cluster.reserved_shared_end, &reserved.to_le_bytes());
-        // Each block is a cluster of its own.
+        // Each block is its own cluster.
         for axis in 0..3 {
             put(&mut bank, cluster.shape + 4 * axis, &1_u32.to_le_bytes());
         }

@@ -1,7 +1,7 @@
 //! What happens at the end of a grid: the next descriptor is started, a semaphore is released.
 //!
 //! Both are written into a descriptor that is already in GPU memory, because only the following launch, or the end of
-//! the batch, decides about them. The memory is write-combined or behind a PCIe bus, so it is written but never read:
+//! the batch, decides on them. The memory is write-combined or across a PCIe bus, so it is written but never read:
 //! a [`Link`] keeps what else is in the words of a chain, and the words of a release contain nothing else.
 
 use ampere_cmd::qmd::{Field, Patch, Qmd, QmdV3_0, QmdV4_0, pointer, v3_0, v4_0};
@@ -12,7 +12,7 @@ use super::layout::{Layout, RELEASE_FIELDS};
 use crate::error::Result;
 use crate::grid::Dim3;
 
-/// Words of a chain beside the pointer: flags and barrier.
+/// Words of a chain next to the pointer: flags and barrier.
 const CHAIN_WORDS: usize = 2;
 /// Alignment of a released semaphore in bytes: it has four words.
 const SEMAPHORE_ALIGN: u64 = 16;

@@ -1,7 +1,7 @@
 //! Faults: why the GPU stopped the work of a queue.
 //!
 //! On an unrecoverable error the kernel writes a number into the channel's error notifier (16 bytes
-//! of memory that the driver registered). Requests tell what each SM has recorded about its exception, with the
+//! of memory that the driver registered). Requests return what each SM recorded about its exception, with the
 //! program counter, and on a desktop GPU what the MMU refused. The kernel's log has the rest: on an Orin the
 //! address of an MMU fault, and everything about commands. It may be closed to ordinary users; then that stays unknown.
 
@@ -120,7 +120,7 @@ pub struct Fault {
     /// Code in the error notifier.
     pub notifier: ErrorCode,
     /// Address of the access, if the driver or the log reports it. For an MMU fault it is the address of the 4 KiB
-    /// page; for an access outside of shared memory it is an address inside the shared window.
+    /// page; for an access outside shared memory it is an address inside the shared window.
     pub address: Option<u64>,
     /// Type of the MMU fault and of the access, if the driver or the log reports them: `("invalid pte", "virt read")`.
     pub access: Option<(String, String)>,
@@ -179,12 +179,12 @@ impl fmt::Display for Fault {
         for detail in &self.details {
             write!(f, "; {detail}")?;
         }
-        let told = match self.kind {
+        let reported = match self.kind {
             FaultKind::Mmu => self.address.is_some(),
             FaultKind::Sm(_) => self.pc.is_some(),
             _ => false,
         };
-        if let (Err(reason), false) = (&self.log, told) {
+        if let (Err(reason), false) = (&self.log, reported) {
             write!(f, " (more is in the kernel log, which cannot be read: {reason})")?;
         }
         if let Some(bundle) = &self.bundle {

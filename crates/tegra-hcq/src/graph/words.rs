@@ -60,7 +60,7 @@ pub(super) fn encode(qmd_va: u64, action: PcasAction, release: Release) -> Resul
     let payload = (0..len).find(|&at| words[at] != other[at]);
     let payload = payload.filter(|&at| at + 1 < len && words[at + 1] != other[at + 1]);
     // PANIC: a release carries its 64-bit payload in two adjacent words.
-    let payload = Some(payload.expect("the payload of a release stands in the commands"));
+    let payload = Some(payload.expect("the commands contain the payload of a release"));
     Ok(Commands { words, len, skip, payload, release })
 }
 

@@ -91,7 +91,7 @@ fn open_channels(device: &Shared, policy: WaitPolicy) -> Result<(OpenChannels, [
 }
 
 impl Device {
-    /// Opens a queue: a compute and a copy channel of its own, set up and idle.
+    /// Opens a queue with its own compute and copy channels, set up and idle.
     ///
     /// # Errors
     ///

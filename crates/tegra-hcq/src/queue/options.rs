@@ -28,7 +28,7 @@ pub struct QueueOptions {
     /// Whether the queue holds its engine while it waits for a signal or a word: SEM_EXECUTE without
     /// ACQUIRE_SWITCH_TSG. The queue then continues immediately after the CPU sets the value: 1.7 instead of 2.8 us
     /// from the store to the answer on an H200. Meanwhile all other users of that engine, including other processes,
-    /// get at most every other time slice of one or two milliseconds. A value that another queue is to set is delayed
+    /// get at most every other time slice of one or two milliseconds. A value set by another queue is delayed
     /// by the same time. Use it only if the program has the GPU to itself. Waits for fences never hold the engine.
     pub hold: bool,
     /// Start value of the timeline if it exceeds the current value: submissions count from here. For tests of the

@@ -33,7 +33,7 @@ fn hashes() -> Vec<Case> {
     let input = words("sha256_block", 16 * BLOCKS);
     let mut numbers = Case::numbers("crc32_rows");
     let bytes: Vec<u8> = (0..rows * length).map(|_| u8::random(&mut numbers)).collect();
-    // A message of 55 bytes or less fills one block: its bits, a one, zeroes, and its length.
+    // A message of at most 55 bytes fills one block: its bits, a one, zeros, and its length.
     let padded: Vec<u32> = input
         .chunks(16)
         .flat_map(|block| {
@@ -69,7 +69,7 @@ fn hashes() -> Vec<Case> {
             .scalar(rows as u32)
             .scalar(length as u32)
             .gives(move || {
-                // By the table of remainders of single bytes.
+                // With the table of remainders of single bytes.
                 let table: Vec<u32> = (0..256)
                     .map(|byte| {
                         (0..8).fold(byte, |crc, _| crc >> 1 ^ if crc & 1 == 1 { 0xedb8_8320 } else { 0 })
@@ -110,7 +110,7 @@ fn fft() -> Case {
         .input(&given.1)
         .within(
             Tolerance::Near { relative: 0.0, absolute: 1.0e-5 },
-            "against the sum of the definition in double precision",
+            "compared with the defining sum in double precision",
         )
         .gives(move || {
             let line = |x: &[f32]| -> Vec<f32> {
@@ -290,7 +290,7 @@ fn rows() -> Vec<Case> {
     ]
 }
 
-/// The Gaussian error linear unit in the form with the hyperbolic tangent.
+/// The GELU activation, tanh form.
 fn gelu(x: f64) -> f64 {
     let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x);
     0.5 * x * (1.0 + inner.tanh())

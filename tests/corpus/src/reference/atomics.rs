@@ -6,7 +6,7 @@ use crate::case::Case;
 use crate::data::{Data, Element};
 
 const FILE: &str = "atomics";
-/// Threads of the kernels over a grid.
+/// Threads of kernels over a grid.
 const N: usize = 301;
 
 fn words(kernel: &str, len: usize) -> Vec<u32> {
@@ -14,12 +14,12 @@ fn words(kernel: &str, len: usize) -> Vec<u32> {
     (0..len).map(|_| u32::random(&mut numbers)).collect()
 }
 
-/// Small integers as floats: sums of them are the same in every order.
+/// Small integers as floats: their sums are the same in every order.
 fn small(kernel: &str, most: u32) -> Vec<f32> {
     words(kernel, N).into_iter().map(|x| (x % most) as f32).collect()
 }
 
-/// `atomicInc`: counts up to a bound, then starts again.
+/// `atomicInc`: counts up to a bound, then wraps to 0.
 fn increment(old: u32, bound: u32) -> u32 {
     if old >= bound { 0 } else { old + 1 }
 }
@@ -37,7 +37,7 @@ fn signed_max(a: u32, b: u32) -> u32 {
     a.cast_signed().max(b.cast_signed()).cast_unsigned()
 }
 
-/// What the words of `global_reductions` become by one value; `bound` is that of the counters.
+/// The words of `global_reductions` after one value; `bound` is that of the counters.
 fn reduce(words: &mut [u32], v: u32, bound: u32) {
     words[0] = words[0].wrapping_add(v);
     words[1] = words[1].wrapping_sub(v);

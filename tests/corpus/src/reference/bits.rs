@@ -4,7 +4,7 @@ use crate::case::{Case, any, map1, map2, map3};
 
 const FILE: &str = "bits";
 
-/// Any function of three bits, by its table of eight results.
+/// Any function of three bits, given its table of eight results.
 fn lop3(table: u8, a: u32, b: u32, c: u32) -> u32 {
     (0..32).fold(0, |word, bit| {
         let row = (a >> bit & 1) << 2 | (b >> bit & 1) << 1 | (c >> bit & 1);
@@ -12,12 +12,12 @@ fn lop3(table: u8, a: u32, b: u32, c: u32) -> u32 {
     })
 }
 
-/// Position of the highest bit, all ones where there is none.
+/// Index of the highest set bit; all ones if there is none.
 fn find(x: u32) -> u32 {
     31_u32.wrapping_sub(x.leading_zeros())
 }
 
-/// Distance of the highest bit from the top, all ones where there is none.
+/// Distance of the highest set bit from the top; all ones if there is none.
 fn shift_amount(x: u32) -> u32 {
     if x == 0 { u32::MAX } else { x.leading_zeros() }
 }
@@ -27,7 +27,7 @@ fn unsigned_part(x: u32) -> u32 {
     if x >> 31 == 1 { !x } else { x }
 }
 
-/// A mask of `len` bits from `position` on, as wide as a word allows.
+/// A mask of `len` bits starting at `position`, truncated to the word.
 fn mask(position: u64, len: u64) -> u32 {
     (((1_u64 << len.min(32)) - 1) << position.min(32)) as u32
 }
@@ -49,7 +49,7 @@ fn insert(a: u32, b: u32, position: u32, len: u32) -> u32 {
     (b & !mask) | (moved & mask)
 }
 
-/// Sign or zero extension from `bits` bits; all 32 stay when it is more.
+/// Sign or zero extension from `bits` bits; values above 31 leave the word unchanged.
 fn extend(a: u32, bits: u32, signed: bool) -> u32 {
     if bits >= 32 {
         return a;
@@ -61,7 +61,7 @@ fn extend(a: u32, bits: u32, signed: bool) -> u32 {
     if signed { (up.cast_signed() >> (32 - bits)).cast_unsigned() } else { up >> (32 - bits) }
 }
 
-/// PTX `prmt` in its default mode: a nibble chooses a byte, or with its top bit the byte's sign.
+/// PTX `prmt` in its default mode: a nibble selects a byte, or with its top bit the byte's sign.
 fn permute(a: u32, b: u32, selector: u32) -> u32 {
     let bytes = (u64::from(b) << 32 | u64::from(a)).to_le_bytes();
     u32::from_le_bytes(core::array::from_fn(|i| {
@@ -86,13 +86,13 @@ fn permute_mode(a: u32, b: u32, mode: &str, c: u32) -> u32 {
     permute(a, b, selector)
 }
 
-/// Joins what a function makes of the bytes of two words.
+/// Combines the bytes of two words with a function.
 fn by_bytes(a: u32, b: u32, f: impl Fn(u8, u8) -> u8) -> u32 {
     let (a, b) = (a.to_le_bytes(), b.to_le_bytes());
     u32::from_le_bytes(core::array::from_fn(|i| f(a[i], b[i])))
 }
 
-/// Joins what a function makes of the halfwords of two words.
+/// Combines the halfwords of two words with a function.
 fn by_halves(a: u32, b: u32, f: impl Fn(u16, u16) -> u16) -> u32 {
     let low = f(a as u16, b as u16);
     let high = f((a >> 16) as u16, (b >> 16) as u16);

@@ -8,7 +8,7 @@ use crate::exact::{BF16, Exact, F16, F32, F64, Format, MODES, Mode};
 
 const FILE: &str = "convert";
 
-/// The integer type that a conversion gives.
+/// Result type of a conversion.
 trait Integer: Element {
     const RANGE: (i128, i128);
 }
@@ -23,20 +23,20 @@ macro_rules! ranges {
 
 ranges!(u8 i8 u16 i16 u32 i32 u64 i64);
 
-/// What the hardware gives for NaN: zero, but the highest bit alone where one of the types has 64 bits.
+/// The hardware's result for NaN: zero, or only the highest bit set if one of the types has 64 bits.
 fn of_nan(format: Format, bytes: usize) -> i128 {
     if format == F64 || bytes == 8 { 1 << (bytes * 8 - 1) } else { 0 }
 }
 
-/// A float as an integer of the result's type; out of range gives the nearest bound.
+/// Converts a float to an integer of the result type; saturates out of range.
 fn to_int<T: Integer>(format: Format, bits: u64, mode: Mode) -> T {
     let (low, high) = T::RANGE;
     let value = format.to_integer(bits, mode, low, high).unwrap_or(of_nan(format, T::KIND.size()));
-    // CAST: the low bits are wanted.
+    // CAST: only the low bits are used.
     T::from_word(value as u64)
 }
 
-/// An integer as a float.
+/// Converts an integer to a float.
 fn from_int<T: Element>(format: Format, value: i128, mode: Mode) -> T {
     T::from_word(format.round(Exact::integer(value), mode))
 }
@@ -45,7 +45,7 @@ fn f32_bits(x: f32) -> u64 {
     x.to_word()
 }
 
-/// Negative numbers become zero; NaN stays one.
+/// Negative numbers become zero; NaN stays NaN.
 fn relu(bits: u64, format: Format) -> u64 {
     let sign = 1 << (format.precision + format.exponent_bits - 1);
     let infinity = ((1 << format.exponent_bits) - 1) << (format.precision - 1);
@@ -137,7 +137,7 @@ fn between_floats() -> Vec<Case> {
             let ([a, b], [c, d]) = ([a, b].map(|x| to(x, Mode::Nearest)), [a, b].map(|x| to(x, Mode::Zero)));
             [a, b, relu(a, BF16), relu(b, BF16), c, d].map(bf16::from_word)
         }),
-        // Ties go away from zero: half a unit is added to the magnitude before the low bits are cut off.
+        // Ties round away from zero: add half a unit to the magnitude, then truncate.
         map1(FILE, "f32_to_tf32", any(), |a: f32| -> [f32; 1] {
             if a.is_nan() {
                 return [f32::NAN];
@@ -178,7 +178,7 @@ fn half_and_integers() -> Vec<Case> {
 
 fn narrow() -> Vec<Case> {
     let mut numbers = Case::numbers("f32_to_bytes");
-    // Conversions of the language are defined within the range of the result.
+    // Conversions of the language are defined only within the range of the result.
     let floats: Vec<f32> = (0..4 * 331).map(|_| (numbers.f32() + 1.0) * 127.9).collect();
     vec![
         map1(FILE, "f32_to_narrow", any(), |a: f32| {

@@ -6,7 +6,7 @@ use crate::exact::{F64, MODES, Mode};
 
 const FILE: &str = "double";
 
-/// The smaller one; NaN loses, and minus zero is less than plus zero.
+/// The smaller value; NaN loses, and minus zero is less than plus zero.
 fn minimum(a: f64, b: f64) -> f64 {
     match (a.is_nan(), b.is_nan()) {
         (true, _) => b,

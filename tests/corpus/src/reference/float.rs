@@ -19,12 +19,12 @@ fn flush(x: f32) -> f32 {
     if x.is_subnormal() { 0.0_f32.copysign(x) } else { x }
 }
 
-/// Between 0 and 1; NaN becomes 0, and so does minus zero.
+/// Clamps to 0..=1; NaN and minus zero become 0.
 fn saturate(x: f32) -> f32 {
     if x > 0.0 { x.min(1.0) } else { 0.0 }
 }
 
-/// The smaller one; NaN loses, and minus zero is less than plus zero.
+/// The smaller value; NaN loses, and minus zero is less than plus zero.
 pub(super) fn minimum(a: f32, b: f32) -> f32 {
     match (a.is_nan(), b.is_nan()) {
         (true, _) => b,
@@ -40,12 +40,12 @@ pub(super) fn minimum(a: f32, b: f32) -> f32 {
     }
 }
 
-/// The larger one, likewise.
+/// The larger value, with the same rules.
 pub(super) fn maximum(a: f32, b: f32) -> f32 {
     -minimum(-a, -b)
 }
 
-/// The same where NaN wins.
+/// The same, but NaN wins.
 fn or_nan(a: f32, b: f32, result: f32) -> f32 {
     if a.is_nan() || b.is_nan() { f32::NAN } else { result }
 }
@@ -85,7 +85,7 @@ fn arithmetic() -> Vec<Case> {
 fn modified() -> Vec<Case> {
     vec![
         map3(FILE, "f32_flush", any(), |a: f32, b, c| {
-            // The selection passes its sources on as they are.
+            // The selection passes its sources on unchanged.
             let greater = if flush(a) > flush(b) { a } else { b };
             let (a, b, c) = (flush(a), flush(b), flush(c));
             let difference = float(F32.add(word(a), word(-b), Mode::Zero));
@@ -199,7 +199,7 @@ fn functions() -> Vec<Case> {
     ]
 }
 
-/// `ldexp`: one rounding from the exact product.
+/// `ldexp`: the exact product, rounded once.
 fn scale(x: f32, exponent: i32) -> f32 {
     // CAST: rounds to nearest. In double precision every such product is exact.
     (f64::from(x) * 2.0_f64.powi(exponent)) as f32

@@ -5,7 +5,7 @@ use crate::data::{Data, Element};
 use test_support::Numbers;
 
 const FILE: &str = "flow";
-/// Elements of the kernels here: divides by nothing.
+/// Elements of these kernels: not a multiple of the block size.
 const N: usize = 611;
 
 fn words(kernel: &str) -> Vec<u32> {
@@ -13,7 +13,8 @@ fn words(kernel: &str) -> Vec<u32> {
     (0..N).map(|_| u32::random(&mut numbers)).collect()
 }
 
-/// A case over words with one output, for a function of all inputs and an index; `None` leaves the output alone.
+/// A case on words with one output, from a function of all inputs and an index; `None` leaves the output
+/// unchanged.
 fn over(
     kernel: &'static str,
     len: usize,

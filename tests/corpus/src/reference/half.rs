@@ -1,4 +1,4 @@
-//! `half.cu` and `bfloat.cu`: half precision and bfloat16 by the definition of their arithmetic.
+//! `half.cu` and `bfloat.cu`: half precision and bfloat16 by definition.
 
 use half::{bf16, f16};
 
@@ -35,7 +35,7 @@ trait Half: Element + PartialOrd {
     fn fma(self, b: Self, c: Self) -> Self {
         Self::from_word(Self::FORMAT.fma(self.to_word(), b.to_word(), c.to_word(), Mode::Nearest))
     }
-    /// Between 0 and 1; NaN becomes 0.
+    /// Clamps to 0..=1; NaN becomes 0.
     fn saturated(self) -> Self {
         match self.partial_cmp(&Self::ZERO) {
             Some(core::cmp::Ordering::Greater) if self > Self::ONE => Self::ONE,
@@ -43,11 +43,11 @@ trait Half: Element + PartialOrd {
             _ => Self::ZERO,
         }
     }
-    /// Negative numbers become 0; NaN stays.
+    /// Negative numbers become 0; NaN stays NaN.
     fn relu(self) -> Self {
         if self.negative() && !self.nan() { Self::ZERO } else { self }
     }
-    /// The smaller one; NaN loses, and minus zero is less than plus zero.
+    /// The smaller value; NaN loses, and minus zero is less than plus zero.
     fn minimum(self, other: Self) -> Self {
         match (self.nan(), other.nan()) {
             (true, _) => other,
@@ -59,7 +59,7 @@ trait Half: Element + PartialOrd {
     fn maximum(self, other: Self) -> Self {
         self.flipped().minimum(other.flipped()).flipped()
     }
-    /// `result`, or NaN where one of the two is NaN.
+    /// `result`, or NaN if one of the two is NaN.
     fn or_nan(self, other: Self, result: Self) -> Self {
         if self.nan() {
             self
@@ -90,7 +90,7 @@ fn pair<T: Half>(word: u32) -> Pair<T> {
     [T::from_word(u64::from(word & 0xffff)), T::from_word(u64::from(word >> 16))]
 }
 
-/// Random pairs: each half a value of its own.
+/// Random pairs with independent halves.
 fn pairs<T: Half>() -> Source<u32> {
     fn random<T: Half>(numbers: &mut Numbers) -> u32 {
         (T::random(numbers).to_word() << 16 | T::random(numbers).to_word()) as u32
@@ -110,7 +110,7 @@ fn map_pairs<T: Half, const K: usize>(
     halves(case, move |words| f(pair(words[0]), pair(words[1]), pair(words[2])).concat())
 }
 
-/// As [`map_pairs`] with two sources.
+/// Like [`map_pairs`], with two sources.
 fn map_pairs2<T: Half, const K: usize>(
     file: &'static str,
     kernel: &'static str,
@@ -120,7 +120,7 @@ fn map_pairs2<T: Half, const K: usize>(
     halves(case, move |words| f(pair(words[0]), pair(words[1])).concat())
 }
 
-/// Gives a case whose output is words an output of halves, and the reference for it.
+/// Turns a case's output of words into an output of halves, and sets the reference.
 fn halves<T: Half>(mut case: Case, f: impl Fn(&[u32]) -> Vec<T> + Send + Sync + 'static) -> Case {
     for argument in &mut case.arguments {
         if let Argument::Output(data) = argument {
@@ -139,7 +139,7 @@ fn halves<T: Half>(mut case: Case, f: impl Fn(&[u32]) -> Vec<T> + Send + Sync + 
     })
 }
 
-/// `f` on each half.
+/// Applies `f` to each half.
 fn each<T: Half>(a: Pair<T>, b: Pair<T>, f: impl Fn(T, T) -> T) -> Pair<T> {
     [f(a[0], b[0]), f(a[1], b[1])]
 }
@@ -148,7 +148,8 @@ fn fma<T: Half>(a: Pair<T>, b: Pair<T>, c: Pair<T>) -> Pair<T> {
     [a[0].fma(b[0], c[0]), a[1].fma(b[1], c[1])]
 }
 
-/// Bit by bit: less, less or equal, equal, ordered not equal, greater or equal, greater, and the unordered forms.
+/// One bit per predicate: less, less or equal, equal, ordered not equal, greater or equal, greater, then the
+/// unordered forms.
 fn facts<T: Half>(a: T, b: T) -> u32 {
     let unordered = a.nan() || b.nan();
     [
@@ -167,7 +168,7 @@ fn facts<T: Half>(a: T, b: T) -> u32 {
     .fold(0, |word, fact| word << 1 | u32::from(*fact))
 }
 
-/// The cases that both types have, with the prefix of their kernels' names.
+/// The cases of both types, with the prefix of their kernel names.
 fn common<T: Half>(file: &'static str, names: [&'static str; 6]) -> Vec<Case> {
     let [arithmetic, saturate, pairs, relu, extremes, compare] = names;
     vec![
@@ -192,7 +193,7 @@ fn common<T: Half>(file: &'static str, names: [&'static str; 6]) -> Vec<Case> {
         }),
         map2(file, compare, (any(), any()), move |a: T, b: T| {
             let infinite = b.to_word() & 0x7fff == T::FORMAT.infinity_bits();
-            // Only the kernel of half precision asks for infinities, and for equality a second time.
+            // Only the half-precision kernel tests for infinities, and for equality a second time.
             let more = (u32::from(infinite) << 9) | (u32::from(a == b) << 10);
             [facts(a, b) | if compare == "f16_compare" { more } else { 0 }]
         }),

@@ -6,23 +6,23 @@ use test_support::Numbers;
 
 const FILE: &str = "integer";
 
-/// 32-bit operands seen as signed.
+/// 32-bit operands as signed.
 fn s(x: u32) -> i32 {
     x.cast_signed()
 }
 
-/// The low 24 bits, without and with sign.
+/// The low 24 bits, zero and sign extended.
 fn low24(x: u32) -> (u32, i32) {
     (x & 0x00ff_ffff, s(x << 8) >> 8)
 }
 
-/// Four bytes, without and with sign.
+/// Four bytes, zero and sign extended.
 fn bytes(x: u32) -> ([i64; 4], [i64; 4]) {
     let bytes = x.to_le_bytes();
     (bytes.map(i64::from), bytes.map(|byte| i64::from(byte.cast_signed())))
 }
 
-/// Two halfwords, without and with sign.
+/// Two halfwords, zero and sign extended.
 fn halves(x: u32) -> ([i64; 2], [i64; 2]) {
     let low = |x: u32| (x & 0xffff) as u16;
     let halves = [low(x), low(x >> 16)];
@@ -32,7 +32,7 @@ fn halves(x: u32) -> ([i64; 2], [i64; 2]) {
 /// `c` plus the products, modulo 2^32.
 fn dot(c: u32, a: &[i64], b: &[i64]) -> u32 {
     let sum: i64 = a.iter().zip(b).map(|(a, b)| a * b).sum();
-    // CAST: the low bits are wanted.
+    // CAST: only the low bits are used.
     c.wrapping_add(sum as u32)
 }
 
@@ -58,7 +58,7 @@ fn funnel_right(low: u32, high: u32, by: u32) -> u32 {
     ((u64::from(high) << 32 | u64::from(low)) >> by) as u32
 }
 
-/// Additions or subtractions of words with the carry handed on.
+/// Additions or subtractions of words with carry propagation.
 fn chain(a: [u32; 4], b: [u32; 4], subtract: bool) -> [u32; 4] {
     let mut carry = i64::from(subtract);
     core::array::from_fn(|i| {

@@ -157,7 +157,7 @@ fn local() -> Vec<Case> {
             .gives(move || {
                 let one = |i: usize| {
                     let v = &last[(i + (i + SHIFT) % 3) % N * 4..][..4];
-                    // The last load reads all four once more, over what the one before has read.
+                    // The last load reads all four again, over the previous load's result.
                     [v[0].wrapping_add(v[1]), v[1] ^ v[0], v[2].wrapping_add(v[3]), v[3] ^ v[2]]
                 };
                 (0..N).flat_map(one).collect()
@@ -179,10 +179,10 @@ fn local() -> Vec<Case> {
     ]
 }
 
-/// What a thread of `local_arrays` does with its arrays.
+/// The array operations of a thread of `local_arrays`.
 fn walk(input: &[u32], i: usize, rounds: u32) -> u32 {
     let mut words: Vec<u32> = (0..24).map(|k| input[(i + k) % input.len()]).collect();
-    // CAST: values are kept in the sizes of the kernel's arrays.
+    // CAST: values are stored in the sizes of the kernel's arrays.
     let mut bytes: Vec<u8> = words.iter().map(|w| (w >> 9) as u8).collect();
     let halves: Vec<i16> = words.iter().map(|w| (w >> 3) as i16).collect();
     let wide: Vec<u64> = (18..24).map(|k| u64::from(words[k]) << k).collect();
@@ -215,7 +215,7 @@ fn generic() -> Case {
                 1 => {}
                 _ => global[t] = stored(v),
             }
-            // Only generic addresses of shared and local memory lie in their windows.
+            // Only generic addresses of shared and local memory are in their windows.
             let space = [1, 2, 4][t % 3];
             out.push([v, stored(v), space, 0]);
         }
@@ -231,7 +231,7 @@ fn parameters() -> Case {
     const LEN: usize = 44;
     let table = words("struct_parameter", LEN);
     let given = table.clone();
-    // As C lays it out: a byte, a double, three halfwords, four words.
+    // C layout: a byte, a double, three halfwords, four words.
     let mut structure = vec![0_u8; 40];
     structure[0] = (-5_i8).cast_unsigned();
     structure[8..16].copy_from_slice(&1234.75_f64.to_le_bytes());

@@ -1,4 +1,4 @@
-//! What the kernels of the corpus compute, on the CPU: one module per source file or two of one theme.
+//! CPU references of the corpus: one module per source file or per pair of related files.
 
 mod algorithms;
 mod atomics;
@@ -19,7 +19,7 @@ mod wide;
 
 use super::case::Case;
 
-/// All cases in the order of their files.
+/// All cases in file order.
 pub(super) fn all() -> Vec<Case> {
     let files = [
         algorithms::cases,

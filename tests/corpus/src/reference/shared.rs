@@ -24,7 +24,7 @@ fn sizes() -> Case {
     let values = input.clone();
     Case::new(FILE, "shared_sizes").launch(1, 96).input(&input).output::<u32>(4 * 96).gives(move || {
         let v = |t: usize| -> [u32; 4] { core::array::from_fn(|k| values[4 * t + k]) };
-        // CAST: values are kept in the sizes of the kernel's arrays.
+        // CAST: values are stored in the sizes of the kernel's arrays.
         let one = |t: usize| {
             let mut r = v((t * 5 + 1) % 96);
             let [x, y, ..] = v((t * 2) % 96);

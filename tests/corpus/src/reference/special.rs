@@ -1,7 +1,7 @@
-//! `special.cu`: functions whose last bits are up to the hardware.
+//! `special.cu`: functions whose last bits depend on the hardware.
 //!
-//! The tolerances are those of the PTX manual for each instruction and of the CUDA manual for each library
-//! function, or wider by the half unit that rounding the reference costs.
+//! The tolerances follow the PTX manual for instructions and the CUDA manual for library functions, plus half
+//! a unit for the rounding of the reference where needed.
 
 use crate::case::{Case, Source, any, made, map1, map2};
 use crate::compare::Tolerance;
@@ -9,9 +9,9 @@ use test_support::Numbers;
 
 const FILE: &str = "special";
 
-/// Two units: what a table with interpolation gives.
+/// Two units: the accuracy of a table with interpolation.
 const MUFU: (Tolerance, &str) = (Tolerance::Ulp(2), "table and interpolation of the special-function unit");
-/// The same in an absolute measure, for functions that cross zero.
+/// The same as an absolute tolerance, for functions that cross zero.
 const fn absolute(absolute: f64) -> Tolerance {
     Tolerance::Near { relative: 0.0, absolute }
 }
@@ -26,12 +26,12 @@ fn rounded(f: impl Fn(f64) -> f64, x: f32) -> f32 {
     f(f64::from(x)) as f32
 }
 
-/// The same with subnormal arguments and results as zero.
+/// The same with subnormal arguments and results flushed to zero.
 fn flushed(f: impl Fn(f64) -> f64, x: f32) -> f32 {
     flush(rounded(f, flush(x)))
 }
 
-/// Arguments between two bounds, and the special ones.
+/// Arguments between two bounds, and special values.
 fn between<const LOW: i32, const HIGH: i32>() -> Source<f32> {
     made(&[0.0, -0.0, 1.0, -1.0, 0.5], |n: &mut Numbers| {
         let middle = (HIGH + LOW) as f32 / 2.0;
@@ -39,7 +39,7 @@ fn between<const LOW: i32, const HIGH: i32>() -> Source<f32> {
     })
 }
 
-/// Positive numbers of any size, and what else a logarithm or root meets.
+/// Positive numbers of any magnitude, and the special arguments of logarithms and roots.
 fn positive() -> Source<f32> {
     let edges =
         [0.0, -0.0, 1.0, 2.0, 0.5, f32::INFINITY, f32::MAX, f32::MIN_POSITIVE, -1.0, f32::NAN, 1.0e-40];
@@ -50,7 +50,7 @@ fn tanh(x: f64) -> f64 {
     x.tanh()
 }
 
-/// The error function by its series; enough terms for arguments up to 6.
+/// The error function by its series, with enough terms for arguments up to 6.
 fn erf(x: f64) -> f64 {
     if x.abs() > 6.0 {
         return 1.0_f64.copysign(x);
@@ -61,7 +61,7 @@ fn erf(x: f64) -> f64 {
         sum += term / f64::from(2 * n + 1);
     }
     let value = sum * 2.0 / core::f64::consts::PI.sqrt();
-    // The alternating series loses its last digits where the function is one to single precision.
+    // The alternating series loses its last digits where the function is 1 in single precision.
     if x.abs() > 4.5 { 1.0_f64.copysign(x) } else { value }
 }
 

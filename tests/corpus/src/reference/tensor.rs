@@ -1,8 +1,8 @@
 //! `tensor.cu`: products of small matrices, with the fragments of the PTX manual.
 //!
-//! Lane l holds group g = l / 4 and place t = l % 4. Register r of A holds the elements of row g + 8 (r mod 2)
-//! from column E t + 4 E (r div 2) on, where E elements fit into a register; register r of B those of column g
-//! from row E t + 4 E r on; register r of C the element of row g + 8 (r div 2) and column 2 t + r mod 2.
+//! Lane l is in group g = l / 4 at index t = l % 4. Register r of A contains row g + 8 (r mod 2), starting at
+//! column E t + 4 E (r div 2), with E elements per register. Register r of B contains column g, starting at
+//! row E t + 4 E r. Register r of C contains row g + 8 (r div 2), column 2 t + r mod 2.
 
 use half::{bf16, f16};
 
@@ -32,13 +32,13 @@ impl Type {
         }
     }
 
-    /// The value of the lowest bits of a word.
+    /// The value of a word's lowest bits.
     fn value(self, word: u32) -> f64 {
         match self {
             // CAST: the low half of the word.
             Self::F16 => f16::from_bits(word as u16).to_f64(),
             Self::Bf16 => bf16::from_bits(word as u16).to_f64(),
-            // The low 13 bits do not take part.
+            // The low 13 bits are ignored.
             Self::Tf32 => f32::from_bits(word & !0x1fff).into(),
             Self::Int(bits, signed) => {
                 let up = word << (32 - bits);
@@ -56,7 +56,7 @@ impl Type {
         }
     }
 
-    /// A register of random elements: any bits of integers, small floats of few bits or of all.
+    /// A register of random elements: arbitrary integers; small floats with few or all fraction bits.
     fn register(self, numbers: &mut Numbers, fine: bool) -> u32 {
         if matches!(self, Self::Int(..)) {
             return numbers.u32();
@@ -122,7 +122,7 @@ fn place(r: usize, lane: usize) -> (usize, usize) {
     (lane / 4 + 8 * (r / 2), lane % 4 * 2 + r % 2)
 }
 
-/// `c + a * b` for the element that a register holds.
+/// `c + a * b` for the element in a register.
 fn dot(a: &[Vec<f64>], b: &[Vec<f64>], at: (usize, usize), c: f64) -> f64 {
     c + (0..b.len()).map(|k| a[at.0][k] * b[k][at.1]).sum::<f64>()
 }
@@ -143,7 +143,7 @@ fn float(kernel: &'static str, of: Type, k: usize, fine: bool) -> Case {
         let near = Tolerance::Near { relative: 0.0, absolute: 4.0e-6 };
         case.within(near, "order and rounding of the tensor core's sums")
     } else {
-        case.within(Tolerance::Exact, "numbers of so few bits that every sum is exact")
+        case.within(Tolerance::Exact, "inputs with few significant bits, so every sum is exact")
     };
     case.gives(move || {
         let (a, b) = (shape.a(&a), shape.b(&b));
@@ -152,7 +152,7 @@ fn float(kernel: &'static str, of: Type, k: usize, fine: bool) -> Case {
     })
 }
 
-/// What becomes of a sum of integers.
+/// Treatment of an integer sum.
 #[derive(Clone, Copy, PartialEq)]
 enum Sum {
     Wraps,
@@ -230,16 +230,18 @@ fn half_sums(kernel: &'static str, k: usize) -> Case {
     let mut numbers = Case::numbers(kernel);
     let [a, b, c] = [k / 4, k / 8, 2].map(|count| registers(&mut numbers, Type::F16, count, false));
     let case = Case::new(FILE, kernel).input(&a).input(&b).input(&c).output::<f16>(128);
-    case.within(Tolerance::Exact, "numbers of so few bits that every sum is exact").gives(move || {
-        let (a, b) = (shape.a(&a), shape.b(&b));
-        let one = |at: usize| {
-            // Two elements of a row in each register.
-            let (r, lane, j) = (at / 64, at / 2 % 32, at % 2);
-            let c = shape.element(Type::F16, c[32 * r + lane], j);
-            f16::from_f64(dot(&a, &b, (lane / 4 + 8 * r, lane % 4 * 2 + j), c))
-        };
-        (0..128).map(one).collect()
-    })
+    case.within(Tolerance::Exact, "inputs with few significant bits, so every sum is exact").gives(
+        move || {
+            let (a, b) = (shape.a(&a), shape.b(&b));
+            let one = |at: usize| {
+                // Two elements of a row per register.
+                let (r, lane, j) = (at / 64, at / 2 % 32, at % 2);
+                let c = shape.element(Type::F16, c[32 * r + lane], j);
+                f16::from_f64(dot(&a, &b, (lane / 4 + 8 * r, lane % 4 * 2 + j), c))
+            };
+            (0..128).map(one).collect()
+        },
+    )
 }
 
 fn doubles() -> Case {
@@ -262,7 +264,7 @@ fn doubles() -> Case {
         })
 }
 
-/// The metadata keeps the first and the third of each four elements: indices 0 and 2, two bits each.
+/// The metadata keeps elements 0 and 2 of each group of four, two bits each.
 fn sparse() -> Case {
     let shape = Shape { m: 16, k: 16, a: Type::F16, b: Type::F16 };
     let mut numbers = Case::numbers("mma_sparse_f16");
@@ -271,16 +273,18 @@ fn sparse() -> Case {
     let kept = 0x8888_8888_u32;
     let case =
         Case::new(FILE, "mma_sparse_f16").input(&a).input(&b).input(&c).output::<f32>(128).scalar(kept);
-    case.within(Tolerance::Exact, "numbers of so few bits that every sum is exact").gives(move || {
-        let (a, b) = (shape.a(&a), shape.b(&b));
-        let one = |at: usize| {
-            let (row, column) = place(at / 32, at % 32);
-            // Element i of the compressed row stands at 4 (i div 2) + 2 (i mod 2).
-            let products = (0..16).map(|i| a[row][i] * b[4 * (i / 2) + 2 * (i % 2)][column]);
-            (f64::from(c[at]) + products.sum::<f64>()) as f32
-        };
-        (0..128).map(one).collect()
-    })
+    case.within(Tolerance::Exact, "inputs with few significant bits, so every sum is exact").gives(
+        move || {
+            let (a, b) = (shape.a(&a), shape.b(&b));
+            let one = |at: usize| {
+                let (row, column) = place(at / 32, at % 32);
+                // Element i of the compressed row is element 4 (i div 2) + 2 (i mod 2) of the full row.
+                let products = (0..16).map(|i| a[row][i] * b[4 * (i / 2) + 2 * (i % 2)][column]);
+                (f64::from(c[at]) + products.sum::<f64>()) as f32
+            };
+            (0..128).map(one).collect()
+        },
+    )
 }
 
 fn load_matrices() -> Case {
@@ -289,7 +293,7 @@ fn load_matrices() -> Case {
     let given = input.clone();
     Case::new(FILE, "load_matrices").input(&given).output::<u32>(224).gives(move || {
         let halves: Vec<u32> = input.iter().flat_map(|word| [word & 0xffff, word >> 16]).collect();
-        // Lane 8 i + row gives the address of a row of matrix i: row `lane xor 5` of shared memory.
+        // Lane 8 i + row supplies the address of a row of matrix i: row `lane xor 5` of shared memory.
         let element =
             |matrix: usize, row: usize, column: usize| halves[((8 * matrix + row) ^ 5) * 8 + column];
         let upright = |matrix: usize, lane: usize| {

@@ -1,4 +1,4 @@
-//! `uniform.cu`: values that are the same for all threads.
+//! `uniform.cu`: values that are uniform across threads.
 
 use crate::case::Case;
 use crate::data::Element;
@@ -15,7 +15,7 @@ pub(super) fn cases() -> Vec<Case> {
     vec![arithmetic(), addresses(), halves()]
 }
 
-/// PTX `prmt` in its default mode without the bits for signs.
+/// PTX `prmt` in its default mode, without sign bits.
 fn permute(a: u32, b: u32, selector: u32) -> u32 {
     let bytes = ((u64::from(b) << 32) | u64::from(a)).to_le_bytes();
     u32::from_le_bytes(core::array::from_fn(|i| bytes[(selector >> (4 * i) & 7) as usize]))

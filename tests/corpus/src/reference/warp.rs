@@ -1,4 +1,4 @@
-//! `warp.cu`: what the 32 lanes of a warp do together.
+//! `warp.cu`: operations across the 32 lanes of a warp.
 
 use crate::case::Case;
 use crate::data::{Data, Element};
@@ -10,7 +10,7 @@ fn words(kernel: &str, len: usize) -> Vec<u32> {
     (0..len).map(|_| u32::random(&mut numbers)).collect()
 }
 
-/// How a lane chooses the lane it reads from.
+/// How a lane selects its source lane.
 #[derive(Clone, Copy)]
 enum Shuffle {
     Up,
@@ -19,14 +19,14 @@ enum Shuffle {
     Index,
 }
 
-/// PTX `shfl`: the source lane and whether it is in range; `clamp` holds the segments and the bound.
+/// PTX `shfl`: the source lane and whether it is in range; `clamp` contains the segment mask and the bound.
 fn source(mode: Shuffle, lane: u32, b: u32, clamp: u32) -> (u32, bool) {
     let segment = clamp >> 8 & 31;
     let most = (lane & segment) | (clamp & 31 & !segment);
     let least = lane & segment;
     let b = b & 31;
     let (from, good) = match mode {
-        // The bound of a shuffle upwards is a lowest lane.
+        // For `shfl.up` the bound is the lowest lane.
         Shuffle::Up => (lane.wrapping_sub(b), lane >= b && (lane - b) >= most),
         Shuffle::Down => (lane + b, lane + b <= most),
         Shuffle::Xor => (lane ^ b, (lane ^ b) <= most),
@@ -53,7 +53,7 @@ fn all(word: u32) -> Vec<u32> {
     vec![word; 32]
 }
 
-/// Lanes for which something holds.
+/// Mask of the lanes for which a condition holds.
 fn ballot(f: impl Fn(usize) -> bool) -> u32 {
     (0..32).filter(|lane| f(*lane)).fold(0, |mask, lane| mask | 1 << lane)
 }
@@ -70,7 +70,7 @@ pub(super) fn cases() -> Vec<Case> {
 fn shuffles() -> Vec<Case> {
     let (a, b) = (words("shuffles", 32), words("shuffle_predicates", 32));
     let doubles: Vec<f64> = words("shuffle_wide", 32).into_iter().map(f64::from).collect();
-    // Three lanes on, in segments of 16, bounded at lane 11 of each.
+    // Three lanes up, in segments of 16, bounded at lane 11 of each.
     let (distance, bound) = (3, 0x100b_u32);
     vec![
         Case::new(FILE, "shuffles").input(&a).output::<u32>(256).scalar(distance).scalar(21_u32).gives(

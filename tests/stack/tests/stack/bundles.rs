@@ -1,4 +1,4 @@
-//! Crash bundles: what a device writes about itself when asked, and by itself when it is in trouble.
+//! Crash bundles: written on request, and automatically after a fault or a time-out.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ const FILES: [&str; 7] = [
     "submissions.txt",
     "versions.json",
 ];
-/// Where [`trouble`] has bundles written.
+/// Folder for the bundles of [`trouble`].
 const VARIABLE: &str = "NVGPU_CRASH_DIR";
 
 fn read(bundle: &Path, name: &str) -> String {
@@ -78,7 +78,7 @@ fn a_device_without_trouble_writes_all_files() {
     assert_eq!(state["queues"][0]["pending"], 0);
 
     let again = bench.device.write_bundle(&inside).unwrap();
-    assert_ne!(again, bundle, "each has a folder of its own");
+    assert_ne!(again, bundle, "each bundle has its own folder");
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
     let text = bench.device.write_bundle(&file).unwrap_err().to_string();
@@ -92,24 +92,24 @@ fn asking_for_a_bundle_takes_nothing_from_a_fault() {
     bench.queue.launch(&kernel, 1, 1, &args![0x40_0000_0000_u64, 1_u32]).unwrap();
     let fence = bench.queue.submit().unwrap();
     let folder = tempfile::tempdir().unwrap();
-    // Before, while or after the GPU faults: the log's lines are for the fault's report.
+    // Before, during or after the fault: the log's lines belong to the fault's report.
     for _ in 0..3 {
         bench.device.write_bundle(folder.path()).unwrap();
     }
-    let Err(Error::Fault(fault)) = fence.wait(TIMEOUT) else { panic!("a fault was expected") };
+    let Err(Error::Fault(fault)) = fence.wait(TIMEOUT) else { panic!("expected a fault") };
     assert_eq!(fault.address, Some(0x40_0000_0000));
     let bundle = bench.device.write_bundle(folder.path()).unwrap();
     let text = read(&bundle, "fault.txt");
-    assert!(text.contains("Queue 0 is stopped by this fault") && text.contains(&fault.to_string()), "{text}");
+    assert!(text.contains("This fault stopped queue 0") && text.contains(&fault.to_string()), "{text}");
     bench.device.recover().unwrap();
     let bundle = bench.device.write_bundle(folder.path()).unwrap();
     let text = read(&bundle, "fault.txt");
-    assert!(text.contains("Queue 0 has lost its submissions 3 to 3 to this fault"), "{text}");
+    assert!(text.contains("Queue 0 lost its submissions 3 to 3 to this fault"), "{text}");
     assert!(read(&bundle, "submissions.txt").contains("kernel fault_write"));
 }
 
-/// Provokes a fault, a hang and more faults. Without the variable, no error speaks of a bundle; with it, as the
-/// test below runs it, each names one as long as the folder has room.
+/// Provokes a fault, a hang and more faults. Without the variable, no error mentions a bundle. With it, as in
+/// the test below, each error names one until the folder is full.
 #[test]
 fn trouble() {
     let folder = std::env::var_os(VARIABLE).map(PathBuf::from);
@@ -212,12 +212,12 @@ fn a_folder_that_cannot_be_written_changes_no_error() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "not a folder");
 }
 
-/// What a queue sends to wait for a signal, and for another queue.
+/// The commands with which a queue waits for a signal and for another queue.
 #[test]
 fn a_queue_that_holds_its_engine_yields_to_other_queues_only() {
     let mut bench = Bench::with_options("basics", &QueueOptions::default().hold(true));
     let (go, later) = (bench.device.signal(0).unwrap(), bench.device.signal(0).unwrap());
-    // A fence that has ended would not be waited for.
+    // A completed fence would not be waited for.
     let mut other = bench.device.queue().unwrap();
     other.wait_signal(&later, 1).unwrap();
     let fence = other.submit().unwrap();

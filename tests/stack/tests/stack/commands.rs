@@ -1,21 +1,22 @@
-//! The commands as a user types them: output, files, exit codes, wrong input.
+//! The example programs as a user runs them: output, files, exit codes, invalid input.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 
-/// Folder of the example programs, built from the sources as they are: `cargo test -p stack-tests` does not build
-/// them, and what an earlier build left may be out of date.
+/// Folder of the example programs, built from the current sources: `cargo test -p stack-tests` does not build
+/// them, and an earlier build may be out of date.
 static EXAMPLES: LazyLock<PathBuf> = LazyLock::new(|| {
-    // TARGET_DIR/PROFILE/deps/commands-HASH, for another machine TARGET_DIR/TRIPLE/PROFILE/deps/commands-HASH.
+    // TARGET_DIR/PROFILE/deps/commands-HASH; with a cross target
+    // TARGET_DIR/TRIPLE/PROFILE/deps/commands-HASH.
     let test = std::env::current_exe().unwrap();
     let profile = test.ancestors().nth(2).unwrap();
     let parent = profile.parent().unwrap();
     let name = |folder: &Path| folder.file_name().unwrap().to_str().unwrap().to_owned();
 
     let mut build = Command::new(env!("CARGO"));
-    // The examples of the workspace and not of their package: `cargo test --workspace` has built those, with the
-    // same features, and then nothing is left to do.
+    // Builds the examples of the workspace, not of their package: `cargo test --workspace` has already built
+    // those with the same features, so nothing is left to do.
     build.args(["build", "--quiet", "--workspace", "--examples", "--profile"]);
     build.arg(match name(profile).as_str() {
         "debug" => "dev",
@@ -53,7 +54,7 @@ fn kernels() -> PathBuf {
 }
 
 #[test]
-fn vector_add_says_what_it_did() {
+fn vector_add_reports_its_run() {
     let output = run("vector_add", &["--n", "10000", "--device", "sim"]);
     let text = stdout(&output);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -94,7 +95,7 @@ fn vector_add_refuses_nonsense() {
 }
 
 #[test]
-fn control_loop_says_what_it_measured() {
+fn control_loop_reports_its_measurements() {
     let output = run("control_loop", &["--iterations", "60", "--device", "sim", "--check-every", "25"]);
     let text = stdout(&output);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -112,7 +113,7 @@ fn control_loop_says_what_it_measured() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    assert_eq!(stderr(&output), "", "progress is for terminals");
+    assert_eq!(stderr(&output), "", "progress is printed on terminals only");
 }
 
 #[test]
@@ -141,7 +142,7 @@ fn control_loop_refuses_nonsense() {
     }
 }
 
-/// `run_kernel` with files in a folder of its own.
+/// `run_kernel` with files in its own folder.
 struct Files(tempfile::TempDir);
 
 impl Files {
@@ -195,7 +196,7 @@ fn run_kernel_reads_and_writes_files() {
 }
 
 #[test]
-fn run_kernel_writes_zeroed_outputs_of_the_length_asked_for() {
+fn run_kernel_writes_zeroed_outputs_of_the_given_length() {
     let files = Files::new();
     let arguments = [format!("out:{}:64", files.path("out")), "u32:0x11".to_owned(), "u32:4".to_owned()];
     let output = files.run("basics.cubin", "fill_u32", ["1", "32"], &arguments);
@@ -206,7 +207,7 @@ fn run_kernel_writes_zeroed_outputs_of_the_length_asked_for() {
 }
 
 #[test]
-fn run_kernel_says_what_faulted_and_where() {
+fn run_kernel_reports_what_faulted_and_where() {
     let files = Files::new();
     let arguments = ["u64:0x1234567000".to_owned(), format!("out:{}:4", files.path("out"))];
     let output = files.run("faults.cubin", "fault_read", ["1", "1"], &arguments);

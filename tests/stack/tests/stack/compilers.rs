@@ -1,9 +1,9 @@
-//! Cubins of other compilers than the fixtures': the oldest and the newest toolkit that is known.
+//! Cubins of other compilers than the fixtures': the oldest and newest supported toolkits.
 
 use tegra_hcq::{Device, DeviceKind, Program, args};
 use test_support::{Numbers, TIMEOUT, workspace};
 
-/// Sums and maxima by cubins of NVRTC 12.2 and 13.0, made of `kernels/reduce.cu`.
+/// Sums and maxima by cubins of NVRTC 12.2 and 13.0, compiled from `kernels/reduce.cu`.
 #[test]
 fn cubins_of_the_oldest_and_the_newest_compiler_run() {
     const N: usize = 5000;

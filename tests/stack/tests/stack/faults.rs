@@ -1,20 +1,20 @@
-//! What goes wrong on the GPU comes back as an error that says what and where, and costs nothing but the
-//! queue: the device, its memory and new queues go on.
+//! GPU errors are reported with cause and location. Only the queue is lost: the device, its memory and new
+//! queues continue to work.
 
 use std::time::Duration;
 
 use tegra_hcq::{Error, Fault, FaultKind, Program, WarpError, args};
 use test_support::{Bench, TIMEOUT};
 
-/// The fault that an error carries.
+/// The fault inside an error.
 fn fault(result: Result<(), Error>) -> Fault {
     match result.unwrap_err() {
         Error::Fault(fault) => (*fault).clone(),
-        other => panic!("a fault was expected: {other}"),
+        other => panic!("expected a fault: {other}"),
     }
 }
 
-/// The queue is dead and says why; a new one works, with the same program and buffers.
+/// The queue is dead and reports why; a new queue works with the same program and buffers.
 fn recovers(bench: &mut Bench, first: &Fault) {
     let kernel = bench.program.kernel("fault_no_bound").unwrap();
     let input = bench.device.alloc_from(&[5_u32, 6, 7, 8]).unwrap();
@@ -41,7 +41,7 @@ fn a_read_outside_of_all_buffers_is_an_mmu_fault_at_that_address() {
 }
 
 #[test]
-fn a_write_and_an_atomic_fault_too() {
+fn writes_and_atomics_fault() {
     let mut bench = Bench::new("faults");
     for kernel in ["fault_write", "fault_atomic"] {
         let fault = fault(bench.try_run(kernel, 1, 1, &args![0x77_0000_0000_u64, 1_u32]));
@@ -55,7 +55,7 @@ fn a_write_and_an_atomic_fault_too() {
 #[test]
 fn running_past_the_end_of_a_buffer_faults_at_its_end() {
     let mut bench = Bench::new("faults");
-    // 1024 words fill a page; the pages behind it may belong to another buffer, far away none do.
+    // 1024 words fill a page. The next pages may belong to another buffer, but distant ones do not.
     let len = 1 << 20;
     let input = bench.device.alloc_from(&vec![1_u32; len]).unwrap();
     let out = bench.device.alloc::<u32>(len).unwrap();
@@ -110,7 +110,7 @@ fn an_instruction_that_the_model_lacks_is_named_with_its_place() {
 }
 
 #[test]
-fn a_barrier_that_nobody_can_leave_is_found() {
+fn a_deadlocked_barrier_is_reported() {
     let mut bench = Bench::new("faults");
     let out = bench.device.alloc::<u32>(64).unwrap();
     let kernel = bench.program.kernel("fault_barrier").unwrap();
@@ -130,7 +130,7 @@ fn an_endless_kernel_ends_in_a_time_out_with_its_cause() {
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
     assert!(error.to_string().contains("kernel fault_endless"), "{error}");
 
-    // Dropping the queue ends the kernel; buffers of the device are usable again at once.
+    // Dropping the queue stops the kernel; the device's buffers are usable again at once.
     drop(std::mem::replace(&mut bench.queue, bench.device.queue().unwrap()));
     assert_eq!(stop.to_vec().unwrap(), [0]);
     let input = bench.device.alloc_from(&[3_u32]).unwrap();
@@ -139,7 +139,7 @@ fn an_endless_kernel_ends_in_a_time_out_with_its_cause() {
 }
 
 #[test]
-fn a_kernel_that_a_store_of_the_cpu_ends() {
+fn a_kernel_stopped_by_a_store_of_the_cpu() {
     let mut bench = Bench::new("faults");
     let stop = bench.device.alloc_from(&[0_u32]).unwrap();
     let out = bench.device.alloc_from(&[0_u32]).unwrap();
@@ -164,7 +164,7 @@ fn one_queue_s_fault_leaves_the_others_alone() {
     let mut other = bench.device.queue().unwrap();
     let out = bench.device.alloc::<u32>(1).unwrap();
     fault(bench.try_run("fault_read", 1, 1, &args![0x30_0000_0000_u64, &out]));
-    assert!(matches!(out.to_vec(), Err(Error::Fault(_))), "what was to write the buffer never ended");
+    assert!(matches!(out.to_vec(), Err(Error::Fault(_))), "the kernel that writes the buffer never finished");
     let kernel = bench.program.kernel("fault_no_bound").unwrap();
     let input = bench.device.alloc_from(&[9_u32]).unwrap();
     let fresh = bench.device.alloc::<u32>(1).unwrap();
@@ -174,7 +174,7 @@ fn one_queue_s_fault_leaves_the_others_alone() {
 }
 
 #[test]
-fn launches_that_cannot_work_are_refused_before_anything_is_sent() {
+fn invalid_launches_are_refused_before_submission() {
     let mut bench = Bench::new("basics");
     let out = bench.device.alloc::<u32>(16).unwrap();
     let mut refuse = |kernel: &str, grid: [u32; 3], block: [u32; 3], arguments: &[tegra_hcq::Arg<'_>]| {
@@ -218,7 +218,7 @@ fn a_buffer_of_another_device_is_refused() {
 }
 
 #[test]
-fn files_that_are_no_cubin_for_this_gpu_are_refused() {
+fn files_other_than_cubins_for_this_gpu_are_refused() {
     let bench = Bench::new("basics");
     let load = |bytes: &[u8]| Program::load(&bench.device, bytes).unwrap_err().to_string();
     assert!(load(b"").contains("empty"), "{}", load(b""));
@@ -227,7 +227,7 @@ fn files_that_are_no_cubin_for_this_gpu_are_refused() {
     for len in [16, 64, 200, good.len() / 2] {
         assert!(Program::load(&bench.device, &good[..len]).is_err(), "cut to {len} bytes");
     }
-    // The architecture stands in the ELF flags: bits 7:0 real, 23:16 virtual.
+    // The ELF flags contain the architecture: bits 7:0 real, 23:16 virtual.
     let mut hopper = good.clone();
     (hopper[48], hopper[50]) = (90, 90);
     let text = load(&hopper);

@@ -1,4 +1,4 @@
-//! Fences as futures, driven by the smallest executor there is.
+//! Fences as futures, driven by a minimal executor.
 
 use std::future::{Future, IntoFuture};
 use std::pin::{Pin, pin};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tegra_hcq::{Error, FaultKind, Fence, FenceFuture, MAX_QUEUES, QueueOptions, WaitPolicy, args};
 use test_support::{Bench, TIMEOUT};
 
-/// Wakes a thread, and counts how often.
+/// Unparks a thread and counts the wake-ups.
 struct Unpark {
     thread: Thread,
     count: AtomicU32,
@@ -29,7 +29,7 @@ fn waker() -> (Arc<Unpark>, Waker) {
     (Arc::clone(&unpark), Waker::from(unpark))
 }
 
-/// Runs a future to its end, parked in between.
+/// Runs a future to completion; the thread parks between polls.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let (_, waker) = waker();
@@ -38,12 +38,12 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
         if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return value;
         }
-        assert!(start.elapsed() < TIMEOUT, "nobody woke the future");
+        assert!(start.elapsed() < TIMEOUT, "the future was not woken");
         thread::park_timeout(TIMEOUT);
     }
 }
 
-/// All futures at once; their results in order.
+/// Polls all futures concurrently; returns their results in order.
 struct All(Vec<(FenceFuture, Option<Result<(), Error>>)>);
 
 impl All {
@@ -76,7 +76,7 @@ fn endless(bench: &mut Bench, stop: &tegra_hcq::Buffer<u32>) -> Fence {
     bench.queue.submit().unwrap()
 }
 
-/// Sets a word from a queue of its own, since a buffer in use waits for its users.
+/// Sets a word from a separate queue, since a buffer in use waits for its users.
 fn store(bench: &Bench, word: &tegra_hcq::Buffer<u32>) -> Fence {
     let mut queue = bench.device.queue().unwrap();
     let kernel = bench.program.kernel("fault_write").unwrap();
@@ -100,14 +100,14 @@ fn a_fence_can_be_awaited() {
     block_on(async {
         store.await?;
         fence.clone().await?;
-        // What has ended needs no thread.
+        // A completed fence needs no thread.
         fence.within(Duration::ZERO).await
     })
     .unwrap();
 }
 
 #[test]
-fn several_futures_end_each_in_its_own_way() {
+fn several_futures_complete_independently() {
     let mut bench = Bench::new("faults");
     let stop = bench.device.alloc_from(&[0_u32]).unwrap();
     let data = bench.device.alloc_from(&[7_u32]).unwrap();
@@ -131,14 +131,14 @@ fn several_futures_end_each_in_its_own_way() {
     ]));
     assert!(results[0].is_ok(), "{results:?}");
     for result in &results[1..3] {
-        let Err(Error::Fault(fault)) = result else { panic!("a fault was expected: {results:?}") };
+        let Err(Error::Fault(fault)) = result else { panic!("expected a fault: {results:?}") };
         assert_eq!((fault.kind, fault.address), (FaultKind::Mmu, Some(0x40_0000_0000)));
     }
     let Err(error @ Error::Timeout { .. }) = &results[3] else { panic!("{results:?}") };
     assert!(error.to_string().contains("kernel fault_endless"), "{error}");
     assert_eq!(out.to_vec().unwrap(), [7]);
 
-    // After a recovery the same fence tells why its work is lost.
+    // After a recovery the same fence reports why its work is lost.
     bench.device.recover().unwrap();
     let Err(Error::Fault(fault)) = block_on(hanging.into_future()) else { panic!("the work is lost") };
     assert_eq!(fault.kind, FaultKind::Abandoned);
@@ -167,7 +167,7 @@ fn many_futures_of_one_queue_are_woken() {
 }
 
 #[test]
-fn futures_that_are_dropped_are_forgotten() {
+fn dropped_futures_wake_no_task() {
     let mut bench = Bench::new("faults");
     let stop = bench.device.alloc_from(&[0_u32]).unwrap();
     let fence = endless(&mut bench, &stop);
@@ -175,19 +175,19 @@ fn futures_that_are_dropped_are_forgotten() {
     let mut dropped = fence.clone().within(Duration::from_millis(20));
     assert!(Pin::new(&mut dropped).poll(&mut Context::from_waker(&waker)).is_pending());
     drop(dropped);
-    // A later time-out is seen; the forgotten one has woken no task.
+    // A later time-out is seen; the dropped future woke no task.
     let result = block_on(fence.clone().within(Duration::from_millis(60)));
     assert!(matches!(result, Err(Error::Timeout { .. })), "{result:?}");
     assert_eq!(unpark.count.load(Ordering::SeqCst), 0);
     drop(waker);
-    assert_eq!(Arc::strong_count(&unpark), 1, "the waker is gone");
+    assert_eq!(Arc::strong_count(&unpark), 1, "the waker was dropped");
     store(&bench, &stop).wait(TIMEOUT).unwrap();
     block_on(fence.into_future()).unwrap();
 }
 
 #[test]
 fn a_device_with_pending_futures_can_be_dropped() {
-    // A device is closed when the last queue, buffer or future of it is gone.
+    // A device is closed once its last queue, buffer and future are dropped.
     let start = Instant::now();
     for round in 0..20 {
         let mut bench = Bench::new("faults");
@@ -204,21 +204,21 @@ fn a_device_with_pending_futures_can_be_dropped() {
         let orin = bench.orin.clone();
         drop((fence, stop, bench));
         if round % 2 == 0 {
-            // They still tell what became of the work.
+            // They still report the outcome of the work.
             let results = block_on(All::new(futures));
             assert!(results.iter().all(|result| matches!(result, Err(Error::Timeout { .. }))), "{results:?}");
         } else {
             drop(futures);
         }
         while orin.live() != orin_sim::SoftwareOrin::new(orin_sim::Config::default()).unwrap().live() {
-            assert!(start.elapsed() < TIMEOUT, "something of the device is still open: {:?}", orin.live());
+            assert!(start.elapsed() < TIMEOUT, "the device still has open objects: {:?}", orin.live());
             thread::sleep(Duration::from_millis(1));
         }
     }
 }
 
 #[test]
-fn queues_that_were_dropped_make_room_at_once() {
+fn dropped_queues_free_their_slots_at_once() {
     let bench = Bench::new("faults");
     let data = bench.device.alloc_from(&[7_u32]).unwrap();
     let kernel = bench.program.kernel("fault_no_bound").unwrap();
@@ -228,7 +228,7 @@ fn queues_that_were_dropped_make_room_at_once() {
         for queue in &mut queues {
             queue.launch(&kernel, 1, 1, &args![&data, &data]).unwrap();
             let mut future = queue.submit().unwrap().into_future();
-            // Ended or not: it is dropped.
+            // Dropped, whether completed or not.
             let _ = Pin::new(&mut future).poll(&mut Context::from_waker(&waker));
         }
     }
@@ -236,9 +236,9 @@ fn queues_that_were_dropped_make_room_at_once() {
 
 #[test]
 fn the_waiter_ends_with_its_device() {
-    // Other tests of this process have waiters of their own; in a process of its own there is none.
+    // Other tests of this process have their own waiters; a separate process has none.
     let child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "futures::a_waiter_comes_and_goes", "--nocapture"])
+        .args(["--exact", "futures::a_waiter_starts_and_ends", "--nocapture"])
         .env("ALONE", "1")
         .output()
         .unwrap();
@@ -246,9 +246,9 @@ fn the_waiter_ends_with_its_device() {
     assert!(child.status.success() && text.contains("1 passed"), "{text}");
 }
 
-/// Run alone, by the test above, it also counts the threads.
+/// If run alone, as by the test above, it also counts the threads.
 #[test]
-fn a_waiter_comes_and_goes() {
+fn a_waiter_starts_and_ends() {
     let alone = std::env::var_os("ALONE").is_some();
     let mut bench = Bench::new("faults");
     let stop = bench.device.alloc_from(&[0_u32]).unwrap();

@@ -77,7 +77,7 @@ fn graphs_and_ordinary_work_keep_their_order() {
     builder.launch(&increment, 8, 32, &args![&a, 256_u32]).unwrap();
     let mut graph = builder.build().unwrap();
     for round in 0..50_u32 {
-        // Copy engine, then graph, then an ordinary launch that is not submitted, then the graph.
+        // Copy engine, then graph, then an ordinary launch that is not submitted yet, then the graph.
         bench.queue.copy(&b, &mut a).unwrap();
         bench.queue.replay(&mut graph).unwrap();
         bench.queue.launch(&increment, 8, 32, &args![&a, 256_u32]).unwrap();
@@ -126,7 +126,7 @@ fn a_copy_can_be_redirected() {
     let node = builder.copy(&sources[0], target.slice_mut(..100).unwrap()).unwrap();
     let mut graph = builder.build().unwrap();
     for (n, source) in sources.iter().enumerate() {
-        // From element 1 the target is no longer aligned to 16 bytes.
+        // From element 1 the destination is no longer 16-byte aligned.
         let start = n % 2;
         graph.set_copy(node, source, target.slice_mut(start..start + 100).unwrap()).unwrap();
         bench.queue.replay(&mut graph).unwrap().wait(TIMEOUT).unwrap();
@@ -149,7 +149,7 @@ fn a_graph_keeps_programs_and_buffers() {
         let graph = builder.build().unwrap();
         (graph, out)
     };
-    // Memory that the graph had given back would be handed out and overwritten here.
+    // Memory freed by the graph would be reused and overwritten here.
     let others: Vec<_> = (0..50).map(|_| bench.device.alloc_from(&[0_u32; 32]).unwrap()).collect();
     bench.queue.replay(&mut graph.0).unwrap().wait(TIMEOUT).unwrap();
     assert_eq!(graph.1.to_vec().unwrap(), [42; 32]);
@@ -187,7 +187,7 @@ fn a_fault_in_a_graph_names_its_kernel_and_the_graph_runs_again() {
     let node = builder.launch(&kernel, 1, 1, &args![0x40_0000_0000_u64, 9_u32]).unwrap();
     let mut graph = builder.build().unwrap();
     let fence = bench.queue.replay(&mut graph).unwrap();
-    let Err(Error::Fault(fault)) = fence.wait(TIMEOUT) else { panic!("a fault was expected") };
+    let Err(Error::Fault(fault)) = fence.wait(TIMEOUT) else { panic!("expected a fault") };
     assert_eq!(fault.address, Some(0x40_0000_0000));
     assert_eq!(fault.location.as_ref().unwrap().kernel, "fault_write");
     assert!(matches!(bench.queue.replay(&mut graph), Err(Error::Fault(_))));
@@ -200,7 +200,7 @@ fn a_fault_in_a_graph_names_its_kernel_and_the_graph_runs_again() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_steps_and_changes_are_refused() {
     let mut bench = Bench::new("basics");
     let out = bench.device.alloc_zeroed::<u32>(4).unwrap();
     let fill = bench.program.kernel("fill_u32").unwrap();

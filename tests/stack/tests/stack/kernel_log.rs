@@ -1,4 +1,4 @@
-//! The software Orin's kernel log goes through the same checker as a board's.
+//! The checker for a board's kernel log, applied to the software Orin's.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use orin_sim::{Config, SoftwareOrin};
 use tegra_hcq::{Arg, Buffer, Program, args};
 use test_support::{Bench, TIMEOUT, cubin, try_open};
 
-/// Makes a kernel's arguments, given a buffer of 64 words.
+/// Builds a kernel's arguments from a buffer of 64 words.
 type Arguments = fn(&Buffer<u32>) -> Vec<Arg<'_>>;
 
-/// What the log says about one faulting launch.
+/// Log events of one faulting launch.
 fn events_of(kernel: &str, threads: u32, arguments: Arguments) -> Vec<Event> {
     let mut bench = Bench::new("faults");
     let out = bench.device.alloc_zeroed::<u32>(64).unwrap();
@@ -22,7 +22,7 @@ fn events_of(kernel: &str, threads: u32, arguments: Arguments) -> Vec<Event> {
     let mut log = KmsgReader::open_at_end(&door).unwrap();
     bench.try_run(kernel, 1, threads, &arguments(&out)).unwrap_err();
     let mut records = Vec::new();
-    // The notifier of the second channel may come after the launch has failed.
+    // The notifier of the second channel may appear after the launch has failed.
     let end = Instant::now() + Duration::from_secs(20);
     let notifier = |record: &Record| record.text.contains("error notifier set");
     while records.iter().filter(|record| notifier(record)).count() < 2 && Instant::now() < end {
@@ -32,7 +32,7 @@ fn events_of(kernel: &str, threads: u32, arguments: Arguments) -> Vec<Event> {
     check(records)
 }
 
-/// The patterns of an event's rows, each once.
+/// The patterns of an event's rows, without duplicates.
 fn patterns(event: &Event) -> Vec<&'static str> {
     let mut patterns: Vec<_> = event.lines.iter().map(|line| line.row.pattern).collect();
     patterns.dedup();
@@ -66,7 +66,7 @@ fn an_mmu_fault_of_the_model_finds_its_rows() {
     let address = event.lines.iter().find(|line| line.row.pattern.starts_with("[MMU FAULT] mmu")).unwrap();
     assert!(address.record.text.contains("fault addr: 0x1234567000"), "{}", address.record.text);
     assert_eq!(event.lines.last().unwrap().row.role, Role::End);
-    // The mapping next to the address has a name.
+    // The line names the mapping next to the address.
     let explained = event.lines.iter().any(|line| {
         let text = &line.record.text;
         text.starts_with("orin-sim: channel ") && text.contains(" bytes before nvmap buffer of tag 0x")
@@ -92,7 +92,7 @@ fn every_fault_of_the_model_has_its_kind() {
     }
 }
 
-/// What strict mode finds is an error of the log and a report; what is done right is neither.
+/// A finding of strict mode is an error in the log and a report; correct use produces neither.
 #[test]
 fn findings_of_strict_mode_are_errors() {
     let (orin, device) = try_open(Config { strict: true, ..Config::default() });
@@ -124,9 +124,9 @@ fn findings_of_strict_mode_are_errors() {
     assert!(events[0].lines[0].record.text.ends_with(&report.to_string()));
 }
 
-/// The driver's own reader gives texts alone; they are judged in the same way.
+/// The driver's own reader returns plain texts, which are judged in the same way.
 #[test]
-fn lines_of_the_driver_s_reader_are_judged_too() {
+fn lines_of_the_driver_s_reader_are_judged() {
     let bench = Bench::new("faults");
     let door: Arc<dyn Door> = Arc::new(bench.orin.clone());
     let mut log = open_kernel_log(&door);
@@ -137,7 +137,7 @@ fn lines_of_the_driver_s_reader_are_judged_too() {
     assert!(events[0].cures().contains(&"Reboot; the first error above is the cause."));
 }
 
-/// Whatever the model says while a device comes up, works and goes away is no error.
+/// The model's messages during bring-up, work and shutdown are not errors.
 #[test]
 fn a_program_without_faults_leaves_no_error_in_the_log() {
     let mut bench = Bench::new("basics");
@@ -151,7 +151,7 @@ fn a_program_without_faults_leaves_no_error_in_the_log() {
 }
 
 #[test]
-fn a_reader_sees_each_record_once_and_says_when_it_may_not_read() {
+fn a_reader_sees_each_record_once_and_reports_missing_permission() {
     let orin = SoftwareOrin::new(Config::default()).unwrap();
     let door: Arc<dyn Door> = Arc::new(orin.clone());
     let mut reader = KmsgReader::open(&door).unwrap();

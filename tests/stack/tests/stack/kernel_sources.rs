@@ -1,4 +1,4 @@
-//! The committed cubins are those that their sources were compiled to, and can be loaded.
+//! The committed cubins match their sources and can be loaded.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,9 +17,9 @@ fn lock() -> serde_json::Value {
     serde_json::from_str(&text).expect("kernels/kernels.lock is JSON")
 }
 
-/// Names of the kernel files with this extension, without it.
+/// Stems of the kernel files with this extension.
 fn stems(extension: &str) -> BTreeSet<String> {
-    let files = fs::read_dir(folder()).expect("the folder kernels is there");
+    let files = fs::read_dir(folder()).expect("the folder kernels exists");
     files
         .map(|entry| entry.expect("a directory entry").path())
         .filter(|path| path.extension().is_some_and(|e| e == extension))
@@ -35,7 +35,7 @@ fn sha256(path: &Path) -> String {
 #[test]
 fn every_source_has_a_cubin_and_a_lock_entry() {
     let sources = stems("cu");
-    assert!(sources.contains("vector_add"), "the kernels are not where they should be: {sources:?}");
+    assert!(sources.contains("vector_add"), "vector_add is missing: {sources:?}");
     let locked: BTreeSet<String> =
         lock()["kernels"].as_object().expect("an object of kernels").keys().cloned().collect();
     assert_eq!(sources, stems("cubin"), "sources and cubins do not match one to one: {CURE}");
@@ -54,7 +54,7 @@ fn sources_and_cubins_are_those_of_the_lock_file() {
         };
         check(format!("{name}.cu"), &entry["source"]);
         for (arch, hash) in entry["cubins"].as_object().expect("an object of cubins") {
-            // The Orin's cubins lie beside their sources, others in a folder with the name of the chip.
+            // The Orin's cubins are next to their sources, others in a folder named after the chip.
             let place = if arch == "sm_87" { String::new() } else { format!("{arch}/") };
             check(format!("{place}{name}.cubin"), hash);
         }
@@ -63,17 +63,17 @@ fn sources_and_cubins_are_those_of_the_lock_file() {
 }
 
 #[test]
-fn the_lock_file_says_how_the_cubins_were_made() {
+fn the_lock_file_records_how_the_cubins_were_compiled() {
     let lock = lock();
     let compiler = lock["compiler"].as_str().expect("the name of the compiler");
-    assert!(compiler.starts_with("NVRTC 12.6"), "made by {compiler}");
+    assert!(compiler.starts_with("NVRTC 12.6"), "compiled by {compiler}");
     for (name, entry) in lock["kernels"].as_object().expect("an object of kernels") {
         assert!(entry["options"].is_array(), "{name}: a list of options");
         assert!(entry["cubins"]["sm_87"].is_string(), "{name} is compiled for the Orin");
     }
 }
 
-/// Each `extern "C"` kernel of a source is in its cubin under its own name, ready for an Orin.
+/// Each `extern "C"` kernel of a source is in its cubin under its own name, compiled for the Orin.
 #[test]
 fn cubins_hold_the_kernels_of_their_sources() {
     for name in stems("cu") {
@@ -92,13 +92,13 @@ fn cubins_hold_the_kernels_of_their_sources() {
     }
 }
 
-/// Names behind `extern "C" __global__ void` that are not parameters of a macro.
+/// Names after `extern "C" __global__ void`, without parameters of a macro.
 fn declared_kernels(source: &str) -> Vec<String> {
     source
         .lines()
         .filter_map(|line| line.strip_prefix("extern \"C\" __global__ void "))
         .map(|rest| match rest.strip_prefix("__launch_bounds__(") {
-            Some(bounds) => bounds.split_once(") ").expect("a name behind the bounds").1,
+            Some(bounds) => bounds.split_once(") ").expect("a name after the bounds").1,
             None => rest,
         })
         .map(|rest| rest.split('(').next().expect("a name").to_owned())

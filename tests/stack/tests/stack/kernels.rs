@@ -1,5 +1,5 @@
-//! Every fixture kernel of the main families runs through the whole stack, from the cubin to the
-//! timeline, and its results are compared with the CPU's.
+//! Every fixture kernel of the main families runs through the whole stack, from cubin to timeline; results
+//! are compared with the CPU's.
 
 use tegra_hcq::{Arg, args};
 use test_support::{Bench, Numbers};

@@ -1,4 +1,4 @@
-//! Tests of the whole stack on the software Orin, in one program: linking one is faster than linking many.
+//! Tests of the whole stack on the software Orin, in one binary: one link step is faster than many.
 
 mod bundles;
 mod commands;

@@ -1,4 +1,4 @@
-//! Profiles: every piece of work is recorded with times on one clock, and nothing is lost.
+//! Profiles: every operation is recorded with times on one clock, and none is lost.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,14 +6,14 @@ use serde_json::Value;
 use tegra_hcq::{Profile, Span, Work, args};
 use test_support::{Bench, TIMEOUT};
 
-/// How far the clocks of CPU and GPU may be apart on a busy machine, in nanoseconds.
+/// Largest difference between CPU and GPU clocks on a busy machine, in nanoseconds.
 const CLOCKS: u64 = 50_000_000;
 
 fn since_epoch() -> u64 {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()).unwrap()
 }
 
-/// Spans of one queue: in order, one after the other, and between `from` and now.
+/// Spans of one queue: in order, without overlap, and between `from` and now.
 fn check(spans: &[Span], from: u64) {
     let to = since_epoch();
     for span in spans {
@@ -78,7 +78,7 @@ fn launches_copies_fills_and_replays_are_recorded_while_it_is_on() {
     assert!(profile.unfinished.is_empty());
     check(&profile.spans, from);
     assert!(profile.spans.iter().all(|span| span.gpu_time() > Duration::ZERO));
-    assert!(bench.queue.take_profile().unwrap().is_empty(), "it was taken");
+    assert!(bench.queue.take_profile().unwrap().is_empty(), "the profile was already taken");
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_table_adds_up() {
 }
 
 #[test]
-fn a_trace_has_a_call_a_doorbell_and_a_run_of_everything() {
+fn a_trace_has_call_doorbell_and_run_of_each_operation() {
     let mut bench = Bench::new("basics");
     let mut other = bench.device.queue().unwrap();
     let mut profile = mixed(&mut bench);
@@ -143,7 +143,7 @@ fn more_work_than_the_ring_holds_is_recorded_whole() {
     let data = bench.device.alloc_from(&[0_u32]).unwrap();
     let kernel = bench.program.kernel("increment").unwrap();
     bench.queue.profile(true).unwrap();
-    // More than twice the ring, in batches that the queue submits by itself.
+    // More than twice the ring size, in batches that the queue submits by itself.
     let count = 9000;
     for _ in 0..count {
         bench.queue.launch(&kernel, 1, 1, &args![&data, 1_u32]).unwrap();
@@ -155,7 +155,7 @@ fn more_work_than_the_ring_holds_is_recorded_whole() {
 }
 
 #[test]
-fn work_that_a_fault_cut_off_is_told_from_work_that_ended() {
+fn work_cut_off_by_a_fault_is_reported_as_unfinished() {
     let mut bench = Bench::new("faults");
     let data = bench.device.alloc_from(&[5_u32]).unwrap();
     let out = bench.device.alloc_zeroed::<u32>(1).unwrap();
@@ -168,7 +168,7 @@ fn work_that_a_fault_cut_off_is_told_from_work_that_ended() {
         bench.queue.launch(&good, 1, 1, &args![&data, &out]).unwrap();
         assert!(bench.queue.wait(TIMEOUT).is_err());
         if round == 1 {
-            // Taken after the recovery it says the same.
+            // Taken after the recovery, it is unchanged.
             bench.device.recover().unwrap();
         }
         let profile = bench.queue.take_profile().unwrap();
@@ -181,5 +181,9 @@ fn work_that_a_fault_cut_off_is_told_from_work_that_ended() {
     }
     bench.queue.launch(&good, 1, 1, &args![&data, &out]).unwrap();
     let profile = bench.queue.take_profile().unwrap();
-    assert_eq!((profile.spans.len(), profile.unfinished.len()), (1, 0), "a rebuilt queue goes on recording");
+    assert_eq!(
+        (profile.spans.len(), profile.unfinished.len()),
+        (1, 0),
+        "a rebuilt queue continues to record"
+    );
 }

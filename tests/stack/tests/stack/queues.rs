@@ -41,7 +41,7 @@ fn a_queue_waits_for_a_signal_that_the_cpu_sets_late() {
 }
 
 #[test]
-fn timestamps_tell_how_long_a_kernel_ran() {
+fn timestamps_give_a_kernel_s_duration() {
     let mut bench = Bench::new("basics");
     let (start, end) = (bench.device.signal(0).unwrap(), bench.device.signal(0).unwrap());
     let out = bench.device.alloc::<u32>(32).unwrap();
@@ -73,7 +73,7 @@ fn words_are_written_and_polled_in_order() {
     fence.wait(TIMEOUT).unwrap();
     assert_eq!(data.to_vec().unwrap(), [1; 32]);
     assert_eq!(flags.to_vec().unwrap(), [0, 0, 5, 4]);
-    assert!(bench.queue.write(&mut flags, 4, 1).is_err(), "outside of the buffer");
+    assert!(bench.queue.write(&mut flags, 4, 1).is_err(), "outside the buffer");
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn memory_of_the_process_is_used_in_place() {
     for _ in 0..10 {
         drop(bench.device.import(HostMemory::<u8>::new(8192).unwrap()).unwrap());
     }
-    assert_eq!(bench.orin.live(), live, "imported memory is given back at once");
+    assert_eq!(bench.orin.live(), live, "imported memory is released at once");
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn every_use_of_memory_works_for_both_sides() {
 }
 
 #[test]
-fn several_submissions_go_with_one_doorbell() {
+fn several_submissions_share_one_doorbell() {
     let mut bench = Bench::new("basics");
     let mut data = bench.device.alloc_from(&[0_u32; 32]).unwrap();
     let ones = bench.device.alloc_from(&[1_u32; 32]).unwrap();
@@ -221,7 +221,7 @@ fn several_submissions_go_with_one_doorbell() {
         .queue
         .together(|queue| {
             let mut fences = Vec::new();
-            // More replays than the graph has instances, and both engines.
+            // More replays than the graph has instances, on both engines.
             for _ in 0..10 {
                 queue.launch(&kernel, 1, 32, &args![&data, 32_u32])?;
                 fences.push(queue.submit()?);
@@ -241,7 +241,7 @@ fn several_submissions_go_with_one_doorbell() {
     }
     assert_eq!(data.to_vec().unwrap(), [5; 32]);
 
-    // Rings that fill up, and an error in between.
+    // Full rings, with an error in between.
     let result: Result<(), Error> = bench.queue.together(|queue| {
         for _ in 0..3000 {
             queue.launch(&kernel, 1, 32, &args![&data, 32_u32])?;

@@ -1,4 +1,4 @@
-//! After a fault: what the report says, and that everything goes on.
+//! Fault reports, and recovery after a fault.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use test_support::{Bench, TIMEOUT, cubin, try_open};
 fn fault(result: Result<(), Error>) -> Fault {
     match result.unwrap_err() {
         Error::Fault(fault) => (*fault).clone(),
-        other => panic!("a fault was expected: {other}"),
+        other => panic!("expected a fault: {other}"),
     }
 }
 
 #[test]
 fn a_report_names_buffer_distance_launch_and_commands() {
     let mut bench = Bench::new("faults");
-    // More than a slab holds, so that the memory behind it is not mapped.
+    // Larger than a slab, so the memory after it is not mapped.
     let len = 3 << 20;
     let weights = bench.device.alloc::<u8>(len).unwrap().named("weights");
     let address = weights.gpu_va() + len as u64;
@@ -38,7 +38,7 @@ fn a_report_names_buffer_distance_launch_and_commands() {
 }
 
 #[test]
-fn a_recovered_queue_goes_on_and_old_fences_keep_telling_why() {
+fn a_recovered_queue_continues_and_old_fences_still_report_the_fault() {
     let mut bench = Bench::new("faults");
     let data = bench.device.alloc_from(&[5_u32; 4]).unwrap();
     let out = bench.device.alloc_zeroed::<u32>(4).unwrap();
@@ -53,14 +53,14 @@ fn a_recovered_queue_goes_on_and_old_fences_keep_telling_why() {
     let behind = bench.queue.submit().unwrap();
     let first = fault(faulted.wait(TIMEOUT));
     assert_eq!(fault(behind.wait(TIMEOUT)), first);
-    assert!(matches!(out.to_vec(), Err(Error::Fault(_))), "lost work was to write it");
+    assert!(matches!(out.to_vec(), Err(Error::Fault(_))), "the work that writes it was lost");
 
     for round in 0..3 {
         let recovery = bench.device.recover().unwrap();
         assert_eq!(recovery.faults.len(), usize::from(round == 0), "only once");
         assert_eq!(out.to_vec().unwrap(), [5; 4], "buffers survive");
         ended.wait(TIMEOUT).unwrap();
-        assert_eq!(fault(faulted.wait(TIMEOUT)), first, "what is lost stays lost");
+        assert_eq!(fault(faulted.wait(TIMEOUT)), first, "lost work stays lost");
         assert_eq!(fault(behind.wait(TIMEOUT)), first);
     }
     for value in 0..100_u32 {
@@ -74,7 +74,7 @@ fn a_recovered_queue_goes_on_and_old_fences_keep_telling_why() {
 }
 
 #[test]
-fn a_hanging_kernel_is_stopped_and_the_queue_goes_on() {
+fn a_hanging_kernel_is_stopped_and_the_queue_continues() {
     let mut bench = Bench::new("faults");
     let stop = bench.device.alloc_from(&[0_u32]).unwrap();
     let out = bench.device.alloc_zeroed::<u32>(1).unwrap();
@@ -93,7 +93,7 @@ fn a_hanging_kernel_is_stopped_and_the_queue_goes_on() {
 }
 
 #[test]
-fn a_hundred_faults_leave_nothing_behind() {
+fn a_hundred_faults_do_not_leak() {
     let mut bench = Bench::new("faults");
     let out = bench.device.alloc_zeroed::<u32>(1).unwrap();
     let data = bench.device.alloc_from(&[7_u32]).unwrap();
@@ -112,7 +112,7 @@ fn a_hundred_faults_leave_nothing_behind() {
 }
 
 #[test]
-fn other_queues_never_notice() {
+fn other_queues_are_unaffected() {
     let mut bench = Bench::new("faults");
     let mut other = bench.device.queue().unwrap();
     let data = bench.device.alloc_from(&[1_u32]).unwrap();
@@ -130,7 +130,7 @@ fn other_queues_never_notice() {
 }
 
 #[test]
-fn memory_that_is_short_is_an_error_with_figures() {
+fn out_of_memory_is_an_error_with_figures() {
     let (_orin, device) = try_open(Config { memory_bytes: 256 << 20, ..Config::default() });
     let device = device.unwrap();
     let program = Program::load(&device, &cubin("basics")).unwrap();
@@ -141,12 +141,12 @@ fn memory_that_is_short_is_an_error_with_figures() {
             Ok(buffer) => kept.push(buffer),
             Err(error) => break error,
         }
-        assert!(kept.len() < 16, "256 MiB do not hold that much");
+        assert!(kept.len() < 16, "256 MiB cannot hold that much");
     };
     let Error::OutOfMemory { wanted, in_use, free, .. } = &error else { panic!("{error}") };
     assert_eq!(*wanted, 16 << 20);
     assert!(*in_use >= (kept.len() as u64) << 24 && free.is_some(), "{error}");
-    // Idle memory of another size makes way for what is needed.
+    // Idle memory of another size is freed for the request.
     kept.truncate(1);
     let large = device.alloc::<u8>(100 << 20).unwrap();
     let out = device.alloc::<u32>(4).unwrap();
@@ -157,7 +157,7 @@ fn memory_that_is_short_is_an_error_with_figures() {
 }
 
 #[test]
-fn a_queue_that_waits_for_lost_work_goes_on_after_a_recovery() {
+fn a_queue_that_waits_for_lost_work_continues_after_a_recovery() {
     let mut bench = Bench::new("faults");
     let mut other = bench.device.queue().unwrap();
     let stop = bench.device.alloc_from(&[0_u32]).unwrap();
@@ -172,7 +172,7 @@ fn a_queue_that_waits_for_lost_work_goes_on_after_a_recovery() {
     other.launch(&good, 1, 1, &args![&data, &out]).unwrap();
     let fence = other.submit().unwrap();
     assert!(lost.wait(Duration::from_millis(50)).is_err());
-    assert!(!fence.is_done(), "it waits for what hangs");
+    assert!(!fence.is_done(), "it waits for hanging work");
     bench.device.recover().unwrap();
     fence.wait(TIMEOUT).unwrap();
     assert_eq!(out.to_vec().unwrap(), [3]);
@@ -199,9 +199,9 @@ fn a_graph_whose_replay_was_lost_can_be_replayed_after_a_recovery() {
     assert_eq!(out.to_vec().unwrap(), [3]);
 }
 
-/// The kernel log is the machine's; a report must take what concerns its own queue and leave the rest.
+/// The machine has one kernel log; a report takes the lines of its own queue only.
 #[test]
-fn faults_of_several_queues_at_once_are_told_apart() {
+fn concurrent_faults_of_several_queues_are_distinguished() {
     let mut bench = Bench::new("faults");
     let mut other = bench.device.queue().unwrap();
     let read = bench.program.kernel("fault_read").unwrap();
@@ -213,7 +213,7 @@ fn faults_of_several_queues_at_once_are_told_apart() {
         let reading = bench.queue.submit().unwrap();
         other.launch(&write, 1, 1, &args![second, 1_u32]).unwrap();
         let writing = other.submit().unwrap();
-        // Both have happened before either is asked for: the log has told about both.
+        // Both faults happen before either is read, so the log contains both.
         while bench.orin.kernel_log().iter().filter(|line| line.contains("[MMU FAULT] mmu")).count()
             < 2 * (round as usize + 1)
         {
@@ -232,7 +232,7 @@ fn faults_of_several_queues_at_once_are_told_apart() {
     }
 }
 
-/// A wait that runs out says what the log has, and leaves a fault of another queue to that queue.
+/// A time-out reports its own log lines and leaves another queue's fault to that queue.
 #[test]
 fn a_time_out_does_not_take_the_report_of_another_queue() {
     let mut bench = Bench::new("faults");
@@ -253,7 +253,8 @@ fn a_time_out_does_not_take_the_report_of_another_queue() {
     assert_eq!((recovery.hanging, recovery.faults.len()), (1, 1));
 }
 
-/// A channel has the number of one that has faulted before; what the log says about that one is not its own.
+/// A channel reuses the id of one that faulted earlier; the log's lines about the earlier one are not its
+/// own.
 #[test]
 fn a_silent_fault_has_no_address_of_an_earlier_one() {
     let mut bench = Bench::new("faults");
@@ -263,18 +264,19 @@ fn a_silent_fault_has_no_address_of_an_earlier_one() {
     while !bench.orin.kernel_log().iter().any(|line| line.contains("error notifier set to 31")) {
         std::thread::yield_now();
     }
-    // Nobody asks what became of it.
+    // The fate of this queue is never queried.
     drop(std::mem::replace(&mut bench.queue, bench.device.queue().unwrap()));
     bench.queue = bench.device.queue().unwrap();
     bench.orin.silence_faults(true);
     let silent = fault(bench.try_run("fault_write", 1, 1, &args![0x41_0000_0000_u64, 1_u32]));
     assert_eq!((silent.kind, silent.address), (FaultKind::Mmu, None));
-    // The driver's own requests tell the instruction all the same.
+    // The driver's own requests still report the instruction.
     let location = silent.location.unwrap();
     assert!(silent.pc.is_some() && location.kernel == "fault_write" && location.offset > 0, "{location:?}");
 }
 
-/// Each thread has a queue that faults, and recovers the device: no thread stops what another has just set up.
+/// Each thread has a queue that faults, and recovers the device; no thread stops what another has just set
+/// up.
 #[test]
 fn recoveries_of_several_threads_do_not_disturb_each_other() {
     let bench = Bench::new("faults");
@@ -304,10 +306,11 @@ fn recoveries_of_several_threads_do_not_disturb_each_other() {
         let threads: Vec<_> = (0..4).map(|number| scope.spawn(move || run(number))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
-    assert_eq!(recovered, 400, "each fault is told by one recovery");
+    assert_eq!(recovered, 400, "each fault is reported by one recovery");
 }
 
-/// A queue hangs only until the awaited work has ended, whichever thread notices; then a recovery leaves it alone.
+/// A queue hangs only until the awaited work has ended, whichever thread notices; then a recovery leaves it
+/// alone.
 #[test]
 fn work_that_ends_late_is_no_hang() {
     let mut bench = Bench::new("faults");
@@ -321,7 +324,7 @@ fn work_that_ends_late_is_no_hang() {
     bench.queue.launch(&good, 1, 4, &args![&data, &out]).unwrap();
     let between = bench.queue.submit().unwrap();
     between.wait(TIMEOUT).unwrap();
-    // The wait runs out; then the kernel ends well.
+    // The wait times out; then the kernel completes.
     let endless = bench.program.kernel("fault_endless").unwrap();
     bench.queue.launch(&endless, 1, 1, &args![&stop, &out]).unwrap();
     let late = bench.queue.submit().unwrap();
@@ -335,7 +338,7 @@ fn work_that_ends_late_is_no_hang() {
     let again = bench.device.alloc_zeroed::<u32>(1).unwrap();
     bench.queue.launch(&endless, 1, 1, &args![&again, &out]).unwrap();
     let running = bench.queue.submit().unwrap();
-    assert!(bench.device.recover().unwrap().is_empty(), "nobody has waited in vain for what runs now");
+    assert!(bench.device.recover().unwrap().is_empty(), "no wait for the running work has timed out");
     writer.launch(&store, 1, 1, &args![again.gpu_va(), 1_u32]).unwrap();
     writer.wait(TIMEOUT).unwrap();
     running.wait(TIMEOUT).unwrap();
@@ -343,9 +346,9 @@ fn work_that_ends_late_is_no_hang() {
     between.wait(TIMEOUT).unwrap();
 }
 
-/// What is submitted while another thread recovers the queue is lost with the rest, and says so at once.
+/// Work submitted while another thread recovers the queue is lost as well, and reports that at once.
 #[test]
-fn a_submission_during_a_recovery_is_not_waited_for_in_vain() {
+fn a_wait_for_a_submission_during_a_recovery_does_not_hang() {
     let mut bench = Bench::new("faults");
     let good = bench.program.kernel("fault_no_bound").unwrap();
     let bad = bench.program.kernel("fault_write").unwrap();
@@ -373,7 +376,7 @@ fn a_submission_during_a_recovery_is_not_waited_for_in_vain() {
     }
 }
 
-/// A queue that faults again and again does not gather memory; its old fences still tell why.
+/// A queue with many faults does not accumulate memory; its old fences still report the cause.
 #[test]
 fn old_reports_keep_kind_and_place_without_log_and_commands() {
     let mut bench = Bench::new("faults");

@@ -1,4 +1,4 @@
-//! Opening fails with a reason and leaves nothing behind; so does everything that is dropped, in any order.
+//! A failed open reports a reason and leaks nothing; neither do drops in any order.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Shared mappings of this process that come from memory files: all that the software Orin hands out.
+/// Shared mappings of memory files in this process: all that the software Orin creates.
 fn mappings() -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().filter(|line| line.contains("memfd:")).count()
 }
 
 #[test]
-fn a_machine_without_an_orin_says_so() {
+fn a_machine_without_an_orin_is_reported() {
     if std::path::Path::new("/dev/nvgpu/igpu0/ctrl").exists() {
         eprintln!("skipped: this machine has an Orin GPU");
         return;
@@ -57,14 +57,14 @@ fn memory_runs_out_with_a_number_and_the_device_stays_usable() {
     let before = orin.live();
     let error = device.alloc::<u8>(1 << 30).unwrap_err();
     assert!(error.to_string().contains("1073741824 bytes"), "{error}");
-    assert_eq!(orin.live(), before, "a failed allocation leaves nothing behind");
+    assert_eq!(orin.live(), before, "a failed allocation does not leak");
     let out = device.alloc::<u32>(4).unwrap();
     queue.launch(&program.kernel("fill_u32").unwrap(), 1, 4, &args![&out, 3_u32, 4_u32]).unwrap();
     queue.wait(TIMEOUT).unwrap();
     assert_eq!(out.to_vec().unwrap(), [3; 4]);
 }
 
-/// Everything that a process does with a device, once.
+/// Everything a process does with a device, once.
 fn one_life() {
     let mut bench = Bench::new("basics");
     let mut other = bench.device.queue().unwrap();
@@ -81,17 +81,17 @@ fn one_life() {
 }
 
 #[test]
-fn nothing_leaks_over_many_lives_and_faults() {
+fn nothing_leaks_over_many_devices_and_faults() {
     let fault = || {
         let mut bench = Bench::new("faults");
         let error = bench.try_run("fault_write", 1, 1, &args![0x40_0000_0000_u64, 1_u32]).unwrap_err();
         assert!(matches!(error, Error::Fault(_)), "{error}");
     };
-    // Other tests of this process open devices as well, so counts are only compared where they can
-    // be: this is the only test that compares them across devices, and it does so in a child process.
+    // Other tests of this process open devices as well. This is the only test that compares counts across
+    // devices, so it does so in a child process.
     if std::env::var_os("LEAK_CHILD").is_none() {
         let status = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["resources::nothing_leaks_over_many_lives_and_faults", "--exact", "--test-threads=1"])
+            .args(["resources::nothing_leaks_over_many_devices_and_faults", "--exact", "--test-threads=1"])
             .env("LEAK_CHILD", "1")
             .status()
             .unwrap();
@@ -109,7 +109,7 @@ fn nothing_leaks_over_many_lives_and_faults() {
 }
 
 #[test]
-fn buffers_and_queues_return_what_they_took() {
+fn buffers_and_queues_release_their_resources() {
     let (orin, device) = try_open(Config::default());
     let device = device.unwrap();
     drop(device.queue().unwrap());
@@ -138,7 +138,7 @@ fn a_buffer_dropped_in_flight_lives_until_its_launch_has_ended() {
         bench.queue.submit().unwrap();
         drop(out);
     }
-    assert!(bench.device.memory_usage().in_use >= before, "the GPU may still write what was dropped");
+    assert!(bench.device.memory_usage().in_use >= before, "the GPU may still write the dropped buffer");
     bench.queue.wait(TIMEOUT).unwrap();
     bench.device.trim();
     assert_eq!(bench.device.memory_usage().in_use, before);
@@ -156,8 +156,8 @@ fn the_number_of_queues_has_a_limit_that_is_named() {
 }
 
 #[test]
-fn every_failing_step_of_bring_up_is_an_error_that_leaves_nothing() {
-    // Fail the n-th call of the whole sequence, for every n, until the sequence is over.
+fn every_failing_step_of_bring_up_is_an_error_without_leaks() {
+    // Fails the n-th call of the whole sequence, for every n, until the sequence completes.
     let mut failures = 0;
     for nth in 0.. {
         assert!(nth < 500, "bring-up makes no more calls than that");
@@ -165,10 +165,10 @@ fn every_failing_step_of_bring_up_is_an_error_that_leaves_nothing() {
         let probe = Arc::new(Probe::failing(orin.clone(), nth, Errno::NOMEM));
         let device = Device::open_through(Arc::clone(&probe) as _, DeviceKind::Sim);
         let result = device.and_then(|device| device.queue().map(drop));
-        assert_eq!(orin.live(), LiveCounts::default(), "call {nth} left something behind");
+        assert_eq!(orin.live(), LiveCounts::default(), "call {nth} leaked");
         match result {
             Ok(()) if !probe.has_failed() => break,
-            // The kernel log is a convenience: without it a device opens all the same.
+            // The kernel log is optional: a device opens without it.
             Ok(()) => {}
             Err(error) => {
                 failures += 1;
@@ -176,5 +176,5 @@ fn every_failing_step_of_bring_up_is_an_error_that_leaves_nothing() {
             }
         }
     }
-    assert!(failures > 40, "only {failures} calls can fail?");
+    assert!(failures > 40, "only {failures} calls failed");
 }

@@ -6,7 +6,7 @@ use crate::fixtures::{ensure, equal, patience};
 use test_harness::{Check, Context, Skip};
 use test_support::Numbers;
 
-/// The "long" copies, in bytes.
+/// Size of the "long" copies, in bytes.
 const LONG: usize = 64 << 20;
 
 pub(super) fn small(context: &Context) -> Check {
@@ -35,7 +35,7 @@ pub(super) fn long(context: &Context) -> Check {
     queue.copy(&upload, &mut on_device)?;
     queue.copy(&on_device, &mut back)?;
     queue.wait(patience(context))?;
-    equal("what came back", &back.to_vec()?, &data)
+    equal("round trip", &back.to_vec()?, &data)
 }
 
 pub(super) fn beyond_32_bits(context: &Context) -> Check {
@@ -45,7 +45,7 @@ pub(super) fn beyond_32_bits(context: &Context) -> Check {
     if context.is_model() || free < 2 * largest + (2 << 30) {
         let reason = format!(
             "needs 14 GiB of memory that a copy engine fills in seconds; {}",
-            if context.is_model() { "the model's pages come from this machine" } else { "less is free" }
+            if context.is_model() { "the model allocates its pages from the host" } else { "less is free" }
         );
         return Err(Skip(reason).into());
     }
@@ -101,7 +101,7 @@ pub(super) fn update(context: &Context) -> Check {
 }
 
 pub(super) fn update_long(context: &Context) -> Check {
-    // The interpreter copies some hundred megabytes per second.
+    // The interpreter copies a few hundred megabytes per second.
     redirect(context, if context.is_model() { LONG / 16 } else { LONG })
 }
 
@@ -123,7 +123,7 @@ pub(super) fn bandwidth(context: &Context) -> Check {
     }
     context.note(format!("copy engine: {best:.1} GB/s"));
     ensure(context.is_model() || (10.0..10_000.0).contains(&best), || {
-        format!("{best:.1} GB/s; 10 or more were expected")
+        format!("{best:.1} GB/s; expected at least 10")
     })
 }
 
@@ -154,7 +154,7 @@ pub(super) fn bytes_through_another(context: &Context) -> Check {
         queue.wait(patience(context))?;
         equal("byte", &target.to_vec()?, &[value])?;
     }
-    // A target that does not fit is refused and leaves the queue usable.
+    // A destination that does not fit is refused; the queue stays usable.
     let mut two = device.alloc::<u8>(2)?;
     match queue.copy(&host, &mut two) {
         Err(Error::Range(_)) => Ok(()),

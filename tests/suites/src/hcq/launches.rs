@@ -21,7 +21,7 @@ pub(super) fn two_hundred_times(context: &Context) -> Check {
     let plus_one = kernel!(device, "suites", "plus_one_f32")?;
     let (a, b) = (device.alloc_zeroed::<f32>(2)?, device.alloc_zeroed::<f32>(2)?);
     for _ in 0..100 {
-        // Two launches that depend on each other, submitted without ever waiting.
+        // Two dependent launches, submitted without waiting in between.
         queue.launch(&plus_one, 1, 2, &args![&b, &a, 2_u32])?;
         queue.launch(&plus_one, 1, 2, &args![&a, &b, 2_u32])?;
         queue.submit()?;
@@ -35,14 +35,14 @@ pub(super) fn chain_across_blocks(context: &Context) -> Check {
     let device = context.device()?;
     let mut queue = device.queue()?;
     let pass_on = kernel!(device, "suites", "pass_on")?;
-    // Blocks for a few hundred SMs on a board; elements that no block reads where it wrote.
+    // Enough blocks for a few hundred SMs; no block reads the elements it wrote.
     let blocks = if context.is_model() { 8 } else { 528 };
     let (n, shift) = (blocks * BLOCK - 5, 3 * BLOCK + 7);
     let start: Vec<u32> = (0..n).map(|at| at.wrapping_mul(0x9e37_79b9)).collect();
     let (a, b) = (device.alloc_from(&start)?, device.alloc_zeroed::<u32>(n as usize)?);
     // CAST: far below 2^32.
     let pairs = context.rounds(500, 8) as u32;
-    // Chained in batches, then the same as a graph.
+    // As chained batches, then as a graph.
     for _ in 0..pairs {
         queue.launch(&pass_on, blocks, BLOCK, &args![&b, &a, shift, n])?;
         queue.launch(&pass_on, blocks, BLOCK, &args![&a, &b, shift, n])?;
@@ -57,7 +57,7 @@ pub(super) fn chain_across_blocks(context: &Context) -> Check {
     let steps = 4 * pairs;
     let place = |at: u32| (u64::from(at) + u64::from(steps) * u64::from(shift)) % u64::from(n);
     let expected: Vec<u32> = (0..n).map(|at| start[place(at) as usize].wrapping_add(steps)).collect();
-    equal("what was passed on", &a.to_vec()?, &expected)
+    equal("passed-on values", &a.to_vec()?, &expected)
 }
 
 pub(super) fn update(context: &Context) -> Check {
@@ -110,7 +110,7 @@ pub(super) fn bind(context: &Context) -> Check {
     }
     queue.wait(patience(context))?;
     for (round, copy) in copies.iter().enumerate() {
-        // In replay r the first 32 (r + 1) words were raised; word i since replay i / 32.
+        // Replay r raised the first 32 (r + 1) words; word i has been raised since replay i / 32.
         let wanted: Vec<u32> = (0..256).map(|i| (round as u32 + 1).saturating_sub(i / 32)).collect();
         equal(&format!("copy of replay {round}"), &copy.to_vec()?, &wanted)?;
     }
@@ -130,10 +130,10 @@ pub(super) fn exec_time(context: &Context) -> Check {
         queue.timestamp(&end, round)?;
         queue.wait(patience(context))?;
         let (start, end) = (start.gpu_time_ns(), end.gpu_time_ns());
-        ensure(end > start, || format!("the launch ended at {end} ns and began at {start} ns"))?;
+        ensure(end > start, || format!("the launch ended at {end} ns but began at {start} ns"))?;
         best = best.min(end - start);
     }
     context.note(format!("one launch of 2 threads takes {best} ns of GPU time"));
-    // A model's time is that of the interpreter.
-    ensure(context.is_model() || (100..100_000).contains(&best), || format!("{best} ns are not plausible"))
+    // On a model the time is that of the interpreter.
+    ensure(context.is_model() || (100..100_000).contains(&best), || format!("{best} ns is not plausible"))
 }

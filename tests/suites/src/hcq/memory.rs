@@ -1,4 +1,4 @@
-//! What the CPU writes is what the GPU sees.
+//! The GPU sees what the CPU writes.
 
 use tegra_hcq::{HostMemory, args};
 

@@ -1,7 +1,6 @@
-//! Queues, signals, launches, copies: the promises of the queue layer, one by one.
+//! Queues, signals, launches and copies: one test per guarantee of the queue layer.
 //!
-//! The names are those of the test file that tinygrad has for its hardware command queues, so that results
-//! can be compared.
+//! The names follow tinygrad's test file for hardware command queues, so results can be compared.
 
 mod copies;
 mod launches;
@@ -21,26 +20,26 @@ pub static SUITE: Suite = Suite {
     tests: &[
         case!(signal, "a signal is raised on either engine", signals::signal),
         case!(signal_update, "a graph's signal and value change between replays", signals::signal_update),
-        case!(wait, "a queue goes on at once when the signal is there", signals::wait),
+        case!(wait, "a queue continues at once if the signal is already set", signals::wait),
         case!(wait_late_set, "a queue waits until the CPU sets the signal", signals::wait_late_set),
-        case!(wait_update, "signal and value of a wait change from batch to batch", signals::wait_update),
+        case!(wait_update, "signal and value of a wait change between batches", signals::wait_update),
         case!(exec_one_kernel, "one launch", launches::one),
         case!(exec_2_kernels_100_times, "two chained launches, 100 submissions", launches::two_hundred_times),
         case!(
             exec_chain_across_blocks,
-            "each launch of a chain sees what other blocks of the launch before have written",
+            "each launch of a chain sees the stores of the previous launch's other blocks",
             launches::chain_across_blocks
         ),
         case!(exec_update, "grid and block of a recorded launch change", launches::update),
         case!(exec_update_fuzz, "every block from 1x1x1 to 3x3x3", launches::update_fuzz),
-        case!(copy, "8 bytes from buffer to buffer", copies::small),
+        case!(copy, "8 bytes between buffers", copies::small),
         case!(copy_long, "64 MiB from the host and back", copies::long),
         case!(copy_64bit, "copies around and above 4 GiB", copies::beyond_32_bits)
             .limited_to(Duration::from_secs(300)),
-        case!(update_copy, "source and target of a recorded copy change", copies::update),
+        case!(update_copy, "source and destination of a recorded copy change", copies::update),
         case!(update_copy_long, "the same with 64 MiB", copies::update_long),
         case!(bind, "a recorded sequence of launch, copy and fill with changing arguments", launches::bind),
-        case!(speed_exec_time, "time stamps around a launch differ plausibly", launches::exec_time),
+        case!(speed_exec_time, "timestamps around a launch are plausible", launches::exec_time),
         case!(speed_copy_bandwidth, "200 MB on the device at 10 GB/s or more", copies::bandwidth),
         case!(speed_cross_device_copy_bandwidth, "between two GPUs", other_gpu),
         case!(timeline_signal_rollover, "40 submissions across 2^32", signals::rollover),
@@ -52,7 +51,11 @@ pub static SUITE: Suite = Suite {
         ),
         case!(small_copies_from_host_buf_transfer, "one byte to another GPU", other_gpu),
         case!(memory_barrier, "a kernel sees what the CPU wrote before the barrier", memory::barrier),
-        case!(memory_barrier_before_copy, "a copy does, too", memory::barrier_before_copy),
+        case!(
+            memory_barrier_before_copy,
+            "a copy sees what the CPU wrote before the barrier",
+            memory::barrier_before_copy
+        ),
         case!(map_cpu_buffer_to_device, "the GPU copies memory of the process in place", memory::host_buffer),
         case!(multidevice, "two GPUs", other_gpu),
         case!(multidevice_p2p, "memory of one GPU used by another", other_gpu),
@@ -61,11 +64,11 @@ pub static SUITE: Suite = Suite {
     ],
 };
 
-/// What needs a second GPU.
+/// Tests that need a second GPU.
 fn other_gpu(context: &Context) -> Outcome {
     let check: test_harness::Check = match context.device() {
         Ok(device) => {
-            Err(Skip(format!("the device has one GPU, {}: there is no other", device.info().chip)).into())
+            Err(Skip(format!("needs a second GPU; this device has only {}", device.info().chip)).into())
         }
         Err(error) => Err(error.into()),
     };

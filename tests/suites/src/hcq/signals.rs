@@ -11,13 +11,13 @@ pub(super) fn signal(context: &Context) -> Check {
     let device = context.device()?;
     let mut queue = device.queue()?;
     let signal = device.signal(0)?;
-    // The batch is the compute engine's, then the copy engine's.
+    // The compute engine runs the first batch, the copy engine the second.
     for value in [1, u64::from(u32::MAX) + 2] {
         queue.signal(&signal, value)?;
         queue.submit()?;
         signal.wait(value, patience(context))?;
         ensure(signal.value() == value, || format!("the signal is {}, not {value}", signal.value()))?;
-        ensure(signal.gpu_time_ns() > 0, || "the signal has no time".to_owned())?;
+        ensure(signal.gpu_time_ns() > 0, || "the signal has no timestamp".to_owned())?;
         let (source, mut target) = (device.alloc_from(&[1_u32])?, device.alloc_zeroed::<u32>(1)?);
         queue.copy(&source, &mut target)?;
     }
@@ -58,7 +58,7 @@ pub(super) fn wait_late_set(context: &Context) -> Check {
     let fence = queue.submit()?;
     match fence.wait(Duration::from_millis(500)) {
         Err(Error::Timeout { .. }) => {}
-        other => return Err(format!("a time-out was expected, not {other:?}").into()),
+        other => return Err(format!("expected a time-out, got {other:?}").into()),
     }
     signal.set(1);
     fence.wait(patience(context))?;
@@ -102,13 +102,13 @@ pub(super) fn hang(context: &Context) -> Check {
     let fence = queue.submit()?;
     let error = fence.wait(Duration::from_millis(300)).err();
     let Some(error @ Error::Timeout { .. }) = error else {
-        return Err(format!("a time-out was expected, not {error:?}").into());
+        return Err(format!("expected a time-out, got {error:?}").into());
     };
     ensure(error.to_string().contains("fault_endless"), || format!("the cause is missing: {error}"))?;
     let recovery = device.recover()?;
     ensure(recovery.hanging == 1, || format!("{recovery:?}"))?;
     ensure(matches!(fence.wait(patience(context)), Err(Error::Fault(_))), || {
-        "the fence of stopped work tells nothing".to_owned()
+        "the fence of stopped work reports no error".to_owned()
     })?;
     let data = device.alloc_zeroed::<u32>(32)?;
     queue.launch(&increment, 1, 32, &args![&data, 32_u32])?;

@@ -17,7 +17,7 @@ pub(super) fn full_setup(context: &Context) -> Check {
     context.note(format!("token {:#x}, VEID {}", channel.token(), channel.subcontext().veid()));
     assert!(channel.in_service()?, "the channel is out of service");
     assert_eq!((channel.entries(), channel.error_notifier()), (1024, None));
-    // Bits 11:0 are the channel's number, 22:16 the runlist; the GPU's first runlist is 0.
+    // Bits 11:0 hold the channel id, bits 22:16 the runlist id; the GPU's first runlist is 0.
     assert_eq!(channel.token() >> 12, 0, "token {:#x}", channel.token());
     Ok(())
 }
@@ -25,8 +25,8 @@ pub(super) fn full_setup(context: &Context) -> Check {
 /// Whether all entries of an unwritten ring are 0.
 fn is_blank(channel: &Channel) -> bool {
     (0..channel.entries() as usize).all(|slot| {
-        // SAFETY: the ring has `entries` slots, which the channel keeps mapped; volatile, because the
-        // GPU may read them, too.
+        // SAFETY: the ring has `entries` slots, which the channel keeps mapped; volatile, because the GPU may
+        // also read them.
         unsafe { channel.ring_pointer().add(slot).read_volatile() == 0 }
     })
 }
@@ -75,7 +75,7 @@ pub(super) fn two(context: &Context) -> Check {
         let subcontext = rig.gpu.tsg()?.subcontext(&rig.space)?;
         let compute = subcontext.channel(classes.compute_class()).entries(entries).label("compute").open()?;
         let copy = subcontext.channel(classes.copy_class()).entries(entries).label("copy").open()?;
-        assert_ne!(compute.token(), copy.token(), "each channel has a token of its own");
+        assert_ne!(compute.token(), copy.token(), "each channel has its own token");
         context.note(format!("{entries} entries: tokens {} and {}", compute.token(), copy.token()));
         for channel in [&compute, &copy] {
             check_fresh(channel);
@@ -106,7 +106,7 @@ pub(super) fn submit(context: &Context) -> Check {
         semaphore.buffer.load_u64(0, Ordering::Acquire) == PAYLOAD
     })?;
     let (time, after) = (semaphore.buffer.read_u64(8), rig.gpu.time_ns()?);
-    context.note(format!("GPU time {time} ns, {} ns after the question before", time.saturating_sub(before)));
+    context.note(format!("GPU time {time} ns, {} ns after the previous query", time.saturating_sub(before)));
     assert!((before..=after).contains(&time), "time {time} is not between {before} and {after}");
     Ok(())
 }
@@ -128,7 +128,7 @@ pub(super) fn release_to_nowhere(context: &Context) -> Check {
     let fault = notifier.fault().ok_or_else(|| format!("no error notifier: {ended:?}"))?;
     assert_eq!(fault.code, ErrorCode::MmuFault);
     assert!(!channel.in_service()?, "the channel is still in service");
-    // Address space and memory stay good for the next channel.
+    // Address space and memory remain usable for the next channel.
     drop(channel);
     let mut channel = rig.compute_channel()?;
     let good = rig.memory(4096, CacheMode::WriteCombined, "semaphore")?;

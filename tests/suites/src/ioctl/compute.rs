@@ -1,4 +1,4 @@
-//! One kernel, loaded and launched by hand.
+//! Launches one kernel without the queue layer.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use test_harness::{Check, Context};
 
 /// Threads of the launch; one block.
 const THREADS: u32 = 32;
-/// Value that tells the end.
+/// Semaphore payload that signals completion.
 const DONE: u32 = 0xdead;
-/// Rules of the threads' local memory.
+/// Local memory layout of the threads.
 const LOCAL: LocalMemory = SM_8_7.local;
-/// Where constant bank 0 and the launch descriptor lie in their buffer.
+/// Offsets of constant bank 0 and the launch descriptor in their buffer.
 const BANK0: u64 = 0;
 const QMD: u64 = 4096;
 
@@ -40,7 +40,7 @@ pub(super) fn cubin(context: &Context) -> Check {
     Ok(())
 }
 
-/// Constant bank 0: what NVIDIA's compiler expects of a driver, then the parameters.
+/// Constant bank 0: the driver-supplied values that NVIDIA's compiler expects, then the parameters.
 fn bank0(kernel: &cubin::Kernel, out: u64) -> Vec<u8> {
     let mut bank = vec![0_u8; (kernel.constant0_bytes as usize).next_multiple_of(256)];
     let mut put = |at: usize, bytes: &[u8]| bank[at..at + bytes.len()].copy_from_slice(bytes);
@@ -62,7 +62,7 @@ fn descriptor(
     code: u64,
     bank: u64,
 ) -> Result<QmdV3_0, Box<dyn std::error::Error + Send + Sync>> {
-    let no_room = "no configuration has that much shared memory";
+    let no_room = "no shared-memory configuration is that large";
     let shared = SM_8_7.shared.descriptor_bytes(kernel.shared_bytes).ok_or(no_room)?;
     let config = SM_8_7.shared.config_for(shared).ok_or(no_room)?;
     let mut qmd = QmdV3_0::new();

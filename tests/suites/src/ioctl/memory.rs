@@ -25,7 +25,7 @@ pub(super) fn read_write(context: &Context) -> Check {
         buffer.copy_from_slice(0, written)?;
         buffer.copy_to_slice(0, &mut seen)?;
         match seen.iter().zip(written).position(|(seen, written)| seen != written) {
-            Some(at) => Err(format!("byte {at} is {:#x}, {:#x} was written", seen[at], written[at]).into()),
+            Some(at) => Err(format!("byte {at} is {:#x}, expected {:#x}", seen[at], written[at]).into()),
             None => Ok(()),
         }
     };
@@ -57,15 +57,15 @@ pub(super) fn coherence(context: &Context) -> Check {
     }
     for (at, byte) in (4094..=4098).zip([1, 2, 3, 4, 5]) {
         first.set(at, byte);
-        assert_eq!(second.get(at), byte, "byte {at}, across the page's edge");
+        assert_eq!(second.get(at), byte, "byte {at}, across the page boundary");
     }
 
     let written: Vec<u8> = (0..64).map(|at| at * 3 + 1).collect();
     let mut seen = vec![0; 64];
     dma_buf.write(1024, &written)?;
     dma_buf.read(1024, &mut seen)?;
-    assert_eq!(seen, written, "what WRITE stored comes back by READ");
-    assert_eq!(second.sub(1024, 64)?.to_vec(), written, "and is seen through a mapping");
+    assert_eq!(seen, written, "READ returns what WRITE stored");
+    assert_eq!(second.sub(1024, 64)?.to_vec(), written, "the mapping shows what WRITE stored");
     Ok(())
 }
 

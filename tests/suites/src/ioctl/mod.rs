@@ -1,7 +1,7 @@
-//! The driver's layers without the ones above `nvgpu-channel`: queries, memory, channels, one kernel.
+//! The driver's layers up to `nvgpu-channel`: queries, memory, channels, one kernel.
 //!
-//! Each test does what a program does that talks to the kernel with bare requests, from the first query to
-//! a kernel's result. They use `nvgpu-sys`, `nvmap` and `nvgpu-channel`, and nothing of `tegra-hcq`.
+//! Each test issues the requests of a program without a runtime, from the first query to a kernel's result.
+//! The tests use `nvgpu-sys`, `nvmap` and `nvgpu-channel`, but not `tegra-hcq`.
 
 mod channels;
 mod compute;
@@ -16,25 +16,25 @@ use test_harness::{Suite, Test};
 /// The suite.
 pub static SUITE: Suite = Suite {
     name: "ioctl",
-    about: "bare requests: queries, memory, address spaces, channels, a semaphore, a kernel",
+    about: "raw requests: queries, memory, address spaces, channels, a semaphore, a kernel",
     orin_only: true,
     tests: &[
-        Test::new("get_characteristics", "the driver says that it drives a ga10b", |context| {
+        Test::new("get_characteristics", "the driver reports a ga10b", |context| {
             queries::characteristics(context).into()
         }),
-        Test::new("zcull", "the size of a depth-culling context can be asked for", |context| {
+        Test::new("zcull", "the driver reports the size of a zcull context", |context| {
             queries::zcull(context).into()
         }),
-        Test::new("nvmap_heaps", "the heaps can be asked for, and IOVMM has memory", |context| {
+        Test::new("nvmap_heaps", "the driver reports its heaps, and IOVMM has memory", |context| {
             queries::heaps(context).into()
         }),
-        Test::new("nvmap_create_alloc", "CREATE, ALLOC, GET_FD and FREE; IOVMM gives memory", |context| {
+        Test::new("nvmap_create_alloc", "CREATE, ALLOC, GET_FD and FREE; IOVMM provides memory", |context| {
             queries::create_alloc(context).into()
         }),
         Test::new("alloc_as", "an address space with the recommended bounds", |context| {
             queries::alloc_as(context).into()
         }),
-        Test::new("map_buffer", "a buffer gets a GPU address inside these bounds", |context| {
+        Test::new("map_buffer", "a buffer gets a GPU address within these bounds", |context| {
             memory::map_buffer(context).into()
         }),
         Test::new(
@@ -42,17 +42,17 @@ pub static SUITE: Suite = Suite {
             "TSG, subcontext, channel of 1024 entries, compute object",
             |context| channels::full_setup(context).into(),
         ),
-        Test::new("mmap_readwrite", "four patterns come back through a CPU mapping", |context| {
+        Test::new("mmap_readwrite", "a CPU mapping returns four written patterns", |context| {
             memory::read_write(context).into()
         }),
-        Test::new("mmap_coherence", "two CPU mappings and the kernel's copies see one memory", |context| {
-            memory::coherence(context).into()
-        }),
         Test::new(
-            "multi_size_gpu_map",
-            "4 KiB to 64 MiB: allocated, mapped by GPU and CPU, written",
-            |context| memory::sizes(context).into(),
+            "mmap_coherence",
+            "two CPU mappings and the kernel's copies see the same memory",
+            |context| memory::coherence(context).into(),
         ),
+        Test::new("multi_size_gpu_map", "4 KiB to 64 MiB: allocate, map on GPU and CPU, write", |context| {
+            memory::sizes(context).into()
+        }),
         Test::new("cacheable_flags", "1 MiB in each cache mode keeps its contents; CPU speed", |context| {
             memory::cache_modes(context).into()
         }),

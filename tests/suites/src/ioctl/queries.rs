@@ -1,4 +1,4 @@
-//! Questions to both nodes, and objects made with bare requests.
+//! Queries to both nodes, and objects created with raw requests.
 
 use nvgpu_channel::{VA_END, VA_START};
 use nvgpu_sys::door::OpenFlags;
@@ -6,9 +6,9 @@ use nvgpu_sys::{DoorFd, address_space, ctrl, nvmap as sys, paths};
 
 use test_harness::{Check, Context};
 
-/// Tag of an allocation, bits 31:16 of the flags; without one nvmap prints a warning.
+/// Allocation tag, bits 31:16 of the flags; without it nvmap prints a warning.
 const TAG: u32 = 0x0900;
-/// System memory as a heap of its own, which Orin does not have.
+/// System memory as a separate heap, which Orin does not have.
 const HEAP_SYSMEM: u32 = 1 << 31;
 
 fn open_ctrl(context: &Context) -> Result<DoorFd, nvgpu_sys::Errno> {
@@ -58,7 +58,7 @@ pub(super) fn heaps(context: &Context) -> Check {
     Ok(())
 }
 
-/// Makes a handle, gives it memory of `heap` and a descriptor, and frees both.
+/// Creates a handle, allocates from `heap`, exports a file descriptor, and frees both.
 fn allocate(nvmap: &DoorFd, heap: u32) -> Result<(), nvgpu_sys::Errno> {
     let mut create = sys::CreateHandle { size_or_fd: 4096, handle: 0 };
     sys::CREATE.send(nvmap, &mut create)?;
@@ -71,7 +71,7 @@ fn allocate(nvmap: &DoorFd, heap: u32) -> Result<(), nvgpu_sys::Errno> {
         let raw = i32::try_from(get.size_or_fd).map_err(|_| nvgpu_sys::Errno::BADF)?;
         Ok(DoorFd::from_raw(nvmap.door(), raw))
     });
-    // The handle goes in any case, the descriptor with `fd`.
+    // The handle is freed in any case, the file descriptor with `fd`.
     sys::FREE.send(nvmap, handle)?;
     fd.map(drop)
 }
@@ -82,7 +82,7 @@ pub(super) fn create_alloc(context: &Context) -> Check {
         [("SYSMEM", HEAP_SYSMEM), ("GPU", sys::Heaps::GPU.bits()), ("GENERIC", sys::Heaps::GENERIC.bits())]
     {
         match allocate(&nvmap, heap) {
-            Ok(()) => context.note(format!("{name} gives memory")),
+            Ok(()) => context.note(format!("{name} provides memory")),
             Err(errno) => context.note(format!("{name}: {errno}")),
         }
     }

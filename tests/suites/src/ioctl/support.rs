@@ -1,4 +1,4 @@
-//! What the tests of this suite share.
+//! Helpers of this suite.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,14 +16,14 @@ pub(super) struct Rig {
     pub(super) space: AddressSpace,
 }
 
-/// Memory that CPU and GPU see.
+/// Memory that CPU and GPU both map.
 pub(super) struct Memory {
     pub(super) buffer: Arc<Buffer>,
     pub(super) mapping: Mapping,
 }
 
 impl Memory {
-    /// The GPU's address of the byte at `offset`.
+    /// GPU address of the byte at `offset`.
     pub(super) fn va(&self, offset: u64) -> u64 {
         self.mapping.va().get() + offset
     }
@@ -48,14 +48,14 @@ impl Rig {
         Ok(Memory { buffer, mapping })
     }
 
-    /// Opens a compute channel with a ring of 1024 entries on a TSG of its own.
+    /// Opens a compute channel with 1024 ring entries on its own TSG.
     pub(super) fn compute_channel(&self) -> Result<Channel, nvgpu_channel::Error> {
         let class = self.gpu.characteristics().compute_class();
         self.gpu.tsg()?.subcontext(&self.space)?.channel(class).entries(1024).label("compute").open()
     }
 }
 
-/// The words that `commands` encodes.
+/// The encoded words of `commands`.
 pub(super) fn words(
     commands: impl FnOnce(&mut Encoder<Vec<u32>>) -> Result<(), ampere_cmd::Error>,
 ) -> Result<Vec<u32>, ampere_cmd::Error> {
@@ -64,7 +64,7 @@ pub(super) fn words(
     Ok(encoder.into_sink())
 }
 
-/// Stores words at the start of `pushbuffer` and has the channel run them.
+/// Stores words at the start of `pushbuffer` and submits them to the channel.
 pub(super) fn submit(channel: &mut Channel, pushbuffer: &Memory, words: &[u32]) -> Check {
     pushbuffer.buffer.copy_from_slice(0, words)?;
     let segment = gpfifo::Segment::new(pushbuffer.va(0), u32::try_from(words.len())?);
@@ -72,8 +72,7 @@ pub(super) fn submit(channel: &mut Channel, pushbuffer: &Memory, words: &[u32]) 
     Ok(())
 }
 
-/// Waits until `done`; an error when the channel is ended, or when it takes longer than `limit` on a
-/// board.
+/// Waits until `done`. Returns an error if the channel dies, or if the wait exceeds `limit` (on a board).
 pub(super) fn await_gpu(
     context: &Context,
     channel: &Channel,
@@ -84,11 +83,11 @@ pub(super) fn await_gpu(
     let start = Instant::now();
     while !done() {
         if let Some(fault) = channel.error_notifier() {
-            return Err(format!("the kernel ended the channel: {fault}").into());
+            return Err(format!("the kernel stopped the channel: {fault}").into());
         }
         if start.elapsed() > patience {
             let (get, put) = (channel.gp_get(), channel.gp_put());
-            return Err(format!("nothing after {patience:?}; GP_GET {get}, GP_PUT {put}").into());
+            return Err(format!("not done after {patience:?}; GP_GET {get}, GP_PUT {put}").into());
         }
         std::thread::yield_now();
     }
@@ -96,7 +95,7 @@ pub(super) fn await_gpu(
     Ok(())
 }
 
-/// Whether all of an address range lies between the bounds that this workspace uses.
+/// Whether an address range lies within the bounds that this workspace uses.
 pub(super) fn is_user_range(va: GpuVa, len: u64) -> bool {
     va >= nvgpu_channel::VA_START && va.checked_add(len).is_some_and(|end| end <= nvgpu_channel::VA_END)
 }

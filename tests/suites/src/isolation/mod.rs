@@ -1,6 +1,6 @@
-//! Two processes share the GPU: what one does wrong is nothing to the other.
+//! Isolation: two processes share the GPU, and the errors of one do not affect the other.
 //!
-//! The test's own process works before, while and after the other does something, and checks all results.
+//! The test's process works before, during and after the other process's action, and checks all results.
 
 mod roles;
 
@@ -17,24 +17,27 @@ pub use roles::SUITE as NEIGHBOUR;
 /// The suite.
 pub static SUITE: Suite = Suite {
     name: "isolation",
-    about: "two processes on one GPU: faults, memory and ends of one do not concern the other",
+    about: "two processes on one GPU: faults, memory and exit of one do not affect the other",
     orin_only: false,
     tests: &[
-        case!(work_side_by_side, "both work, with right results"),
-        case!(mmu_fault_elsewhere, "the other one faults; its log lines are not taken for one's own")
+        case!(work_side_by_side, "both processes work with correct results"),
+        case!(
+            mmu_fault_elsewhere,
+            "the other process faults; its log lines are not attributed to this process"
+        )
+        .expecting(Kind::Mmu),
+        case!(trap_elsewhere, "a kernel of the other process traps").expecting(Kind::Sm),
+        case!(hang_elsewhere, "the other process stops its own endless kernel").allowing(&[Kind::Hang]),
+        case!(killed_in_flight, "the other process is killed while its kernel runs").allowing(&[Kind::Hang]),
+        case!(memory_is_private, "memory of one process is not mapped in the other and stays unchanged")
             .expecting(Kind::Mmu),
-        case!(trap_elsewhere, "the other one's kernel traps").expecting(Kind::Sm),
-        case!(hang_elsewhere, "the other one stops an endless kernel of its own").allowing(&[Kind::Hang]),
-        case!(killed_in_flight, "the other one is killed while its kernel runs").allowing(&[Kind::Hang]),
-        case!(memory_is_private, "an address of one is not mapped for the other, and its contents stay")
-            .expecting(Kind::Mmu),
-        case!(same_addresses, "both use the same addresses for different memory"),
-        case!(many_short_lives, "many processes one after another leave nothing behind"),
+        case!(same_addresses, "both processes use the same addresses for different memory"),
+        case!(many_short_lives, "many consecutive processes do not leak"),
     ],
 };
 
 impl Survivor<'_> {
-    /// Works before, while and after another process plays a role.
+    /// Works before, during and after another process plays a role.
     fn beside(&mut self, role: Role, argument: u64) -> Check {
         self.work()?;
         let neighbour = self.context.neighbour(role, argument)?;
@@ -50,16 +53,16 @@ fn work_side_by_side(context: &Context) -> Check {
 fn mmu_fault_elsewhere(context: &Context) -> Check {
     let mut survivor = Survivor::new(context)?;
     survivor.beside(roles::TRESPASSES, 0x41_2345_6000)?;
-    // A fault of one's own is told as such, although the log has those of the other process.
+    // This process's own fault is reported correctly even if the log also holds those of the other process.
     let code = kernel!(survivor.device, "faults", "fault_write")?;
     let mut queue = survivor.device.queue()?;
     queue.launch(&code, 1, 1, &args![0x42_0000_0000_u64, 1_u32])?;
     match queue.wait(patience(context)) {
         Err(Error::Fault(fault)) => ensure(
             fault.kind == FaultKind::Mmu && fault.address.is_none_or(|address| address == 0x42_0000_0000),
-            || format!("a write to 0x4200000000 was expected: {fault}"),
+            || format!("expected a write to 0x4200000000: {fault}"),
         )?,
-        other => return Err(format!("a fault was expected, not {other:?}").into()),
+        other => return Err(format!("expected a fault, got {other:?}").into()),
     }
     drop(queue);
     survivor.undisturbed()
@@ -82,12 +85,12 @@ fn killed_in_flight(context: &Context) -> Check {
         survivor.undisturbed()?;
     }
     let now = context.orin().map(orin_sim::SoftwareOrin::live);
-    ensure(now == live, || format!("the dead left something behind: {live:?}, now {now:?}"))?;
+    ensure(now == live, || format!("dead processes leaked: {live:?}, now {now:?}"))?;
     survivor.beside(roles::WORKS, 0)
 }
 
 fn memory_is_private(context: &Context) -> Check {
-    // Larger than all that the neighbour maps, so that the middle of it is nothing to the neighbour.
+    // Larger than all of the neighbour's mappings, so the neighbour has nothing mapped at its middle.
     const SECRET: usize = 16 << 20;
     let mut survivor = Survivor::new(context)?;
     let mut secret = survivor.device.alloc::<u32>(SECRET)?;
@@ -100,7 +103,7 @@ fn memory_is_private(context: &Context) -> Check {
     ensure(changed.is_none(), || format!("word {} of the secret has changed", changed.unwrap_or_default()))
 }
 
-/// Processes get the same addresses when they ask for the same: each must see its own memory there.
+/// Processes get the same addresses for the same requests; each must see its own memory there.
 fn same_addresses(context: &Context) -> Check {
     let mut survivor = Survivor::new(context)?;
     let pattern = Numbers::new(1).vec_u32(1 << 16);
@@ -114,7 +117,7 @@ fn same_addresses(context: &Context) -> Check {
 }
 
 fn many_short_lives(context: &Context) -> Check {
-    // What the system's other programs may take meanwhile, in bytes.
+    // What other programs of the system may allocate meanwhile, in bytes.
     const SLACK: u64 = 256 << 20;
     let mut survivor = Survivor::new(context)?;
     survivor.beside(roles::WORKS, 0)?;
@@ -125,10 +128,10 @@ fn many_short_lives(context: &Context) -> Check {
     for round in 0..rounds {
         survivor.beside(roles::WORKS, 0)?;
         let now = live();
-        ensure(now == before, || format!("process {round} left something behind: {before:?}, now {now:?}"))?;
+        ensure(now == before, || format!("process {round} leaked: {before:?}, now {now:?}"))?;
     }
     let has = survivor.device.memory_info().map_or(0, |info| info.free);
-    ensure(has + SLACK > had, || format!("{had} bytes were free, now {has}"))?;
+    ensure(has + SLACK > had, || format!("{had} bytes were free, now {has} are"))?;
     context.note(format!("{rounds} processes"));
     Ok(())
 }

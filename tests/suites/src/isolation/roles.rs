@@ -1,4 +1,4 @@
-//! What another process does beside the one that looks after its own.
+//! What the other process does.
 
 use std::time::Duration;
 
@@ -8,37 +8,37 @@ use tegra_hcq::{Error, FaultKind, args};
 use crate::fixtures::{ensure, equal, kernel, patience};
 use test_harness::{Context, Played, Role, Suite, Test};
 
-/// An address that nothing is mapped at, for runs without a parent.
+/// An unmapped address, for runs without a parent.
 const NOWHERE: u64 = 0x40_0000_0000;
 
-/// Works, with right results, and ends.
+/// Works correctly and exits.
 pub(super) const WORKS: Role = Role { name: "works", play: works };
-/// Reads and writes at the address in its argument, which must be unmapped, and is stopped each time.
+/// Reads and writes the address in its argument, which must be unmapped, and faults each time.
 pub(super) const TRESPASSES: Role = Role { name: "trespasses", play: trespasses };
 /// Executes a trap.
 pub(super) const TRAPS: Role = Role { name: "traps", play: traps };
 /// Has an endless kernel and copies in flight.
 pub(super) const HANGS: Role = Role { name: "hangs", play: hangs };
-/// Has an endless kernel in flight, stops it and goes on.
+/// Has an endless kernel in flight, stops it and continues.
 pub(super) const RECOVERS: Role = Role { name: "recovers", play: recovers };
 
-/// The roles as tests, which the suite `isolation` runs in a process of their own on a board. By themselves they
+/// The roles as tests. On a board, the suite `isolation` runs each in a separate process. Run directly, they
 /// are ordinary tests.
 pub static SUITE: Suite = Suite {
     name: "neighbour",
-    about: "what the suite isolation runs as another process; runs only when asked for by name",
+    about: "the other process of the suite isolation; runs only if named",
     orin_only: false,
     tests: &[
         Test::new("works", "launches and copies", |context| WORKS.test(context, 0, false).into()),
-        Test::new("trespasses", "reads and writes what is not its own", |context| {
+        Test::new("trespasses", "reads and writes unmapped addresses", |context| {
             TRESPASSES.test(context, NOWHERE, false).into()
         })
         .expecting(Kind::Mmu),
         Test::new("traps", "executes a trap", |context| TRAPS.test(context, 0, false).into())
             .expecting(Kind::Sm),
-        Test::new("hangs", "ends with work in flight", |context| HANGS.test(context, 0, true).into())
+        Test::new("hangs", "exits with work in flight", |context| HANGS.test(context, 0, true).into())
             .allowing(&[Kind::Hang]),
-        Test::new("recovers", "stops an endless kernel of its own", |context| {
+        Test::new("recovers", "stops its own endless kernel", |context| {
             RECOVERS.test(context, 0, false).into()
         })
         .allowing(&[Kind::Hang]),
@@ -74,7 +74,7 @@ fn trespasses(context: &Context, address: u64) -> Played {
         match queue.wait(patience(context)) {
             Err(Error::Fault(fault)) => ensure(
                 fault.kind == FaultKind::Mmu && fault.address.is_none_or(|seen| seen == address),
-                || format!("an MMU fault at {address:#x} was expected: {fault}"),
+                || format!("expected an MMU fault at {address:#x}: {fault}"),
             )?,
             other => {
                 return Err(format!("{name} at {address:#x}, which is not mapped here: {other:?}").into());
@@ -82,7 +82,7 @@ fn trespasses(context: &Context, address: u64) -> Played {
         }
         device.recover()?;
     }
-    ensure(out.to_vec()? == [0], || "something was read".to_owned())?;
+    ensure(out.to_vec()? == [0], || "the load returned data".to_owned())?;
     works(context, 0)
 }
 
@@ -92,12 +92,12 @@ fn traps(context: &Context, _: u64) -> Played {
     let (trap, out) = (kernel!(device, "faults", "fault_trap")?, device.alloc::<u32>(64)?);
     queue.launch(&trap, 1, 64, &args![5_u32, &out])?;
     match queue.wait(patience(context)) {
-        // Without the log the kind is less exact.
+        // Without the log the kind is less precise.
         Err(Error::Fault(fault)) => {
             let fits = matches!(fault.kind, FaultKind::Sm(_) | FaultKind::GraphicsException);
-            ensure(fits, || format!("a trap was expected: {fault}"))?;
+            ensure(fits, || format!("expected a trap: {fault}"))?;
         }
-        other => return Err(format!("a fault was expected, not {other:?}").into()),
+        other => return Err(format!("expected a fault, got {other:?}").into()),
     }
     device.recover()?;
     works(context, 0)
@@ -116,24 +116,20 @@ fn endless(context: &Context) -> Result<(tegra_hcq::Queue, tegra_hcq::Fence), te
     Ok((queue, fence))
 }
 
-/// A wait of an endless kernel, which runs out.
+/// Waits for an endless kernel until the time-out.
 const SHORT: Duration = Duration::from_millis(50);
 
 fn hangs(context: &Context, _: u64) -> Played {
     let (queue, fence) = endless(context)?;
     let waited = fence.wait(SHORT);
-    ensure(matches!(waited, Err(Error::Timeout { .. })), || {
-        format!("a time-out was expected, not {waited:?}")
-    })?;
+    ensure(matches!(waited, Err(Error::Timeout { .. })), || format!("expected a time-out, got {waited:?}"))?;
     Ok(Box::new(queue))
 }
 
 fn recovers(context: &Context, _: u64) -> Played {
     let (queue, fence) = endless(context)?;
     let waited = fence.wait(SHORT);
-    ensure(matches!(waited, Err(Error::Timeout { .. })), || {
-        format!("a time-out was expected, not {waited:?}")
-    })?;
+    ensure(matches!(waited, Err(Error::Timeout { .. })), || format!("expected a time-out, got {waited:?}"))?;
     let recovery = context.device()?.recover()?;
     ensure(recovery.hanging == 1, || format!("{recovery:?}"))?;
     drop(queue);

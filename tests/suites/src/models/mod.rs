@@ -1,4 +1,4 @@
-//! Whole networks, and the kernels they are made of, against a reference on the CPU in 64 bits.
+//! Whole networks and their kernels, compared with a 64-bit reference on the CPU.
 
 mod networks;
 mod reference;
@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use test_harness::{Suite, Test};
 
-/// How long a network may take on a board: it takes well under a millisecond.
+/// Longest time for a network on a board; it takes well under a millisecond.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The suite.
 pub static SUITE: Suite = Suite {
     name: "models",
-    about: "neural networks, as launches and as recorded graphs, against the CPU",
+    about: "neural networks, as launches and as recorded graphs, compared with the CPU",
     orin_only: false,
     tests: &[
         Test::new("simple_mlp", "784 to 128 to 10, 8 rows, within 1e-3", |context| {
@@ -59,7 +59,7 @@ pub static SUITE: Suite = Suite {
         .sharing_device(),
         Test::new(
             "batched_products",
-            "matrix products of odd sizes, second factor stored either way",
+            "matrix products of odd sizes, second factor row or column major",
             |context| steps::batched_products(context).into(),
         )
         .sharing_device(),
@@ -77,24 +77,24 @@ pub static SUITE: Suite = Suite {
             steps::elements(context).into()
         })
         .sharing_device(),
-        Test::new("permutations", "axes in another order, and a part of an array", |context| {
+        Test::new("permutations", "permuted axes, and a slice of an array", |context| {
             steps::permutations(context).into()
         })
         .sharing_device(),
-        Test::new("wrong_sizes", "buffers that do not fit are refused before a launch", |context| {
+        Test::new("wrong_sizes", "buffers of the wrong size are refused before a launch", |context| {
             steps::wrong_sizes_are_refused(context).into()
         })
         .sharing_device(),
     ],
 };
 
-/// Refuses numbers that are not those of the reference; names the first that is not.
+/// Returns an error that names the first element outside the tolerance.
 fn agree(what: &str, got: &[f32], want: &[f64], tolerance: f64) -> Result<(), String> {
     if got.len() != want.len() {
         return Err(format!("{what}: {} elements instead of {}", got.len(), want.len()));
     }
     let apart = |(got, want): (&f32, &f64)| {
-        // A number that is not one is never within the tolerance.
+        // NaN is never within the tolerance.
         !got.is_finite() || (f64::from(*got) - want).abs() > tolerance
     };
     match got.iter().zip(want).position(apart) {
@@ -106,7 +106,7 @@ fn agree(what: &str, got: &[f32], want: &[f64], tolerance: f64) -> Result<(), St
     }
 }
 
-/// Refuses numbers whose bits differ; names the first.
+/// Returns an error that names the first element with different bits.
 fn same_bits(what: &str, got: &[f32], want: &[f32]) -> Result<(), String> {
     match got.iter().zip(want).position(|(got, want)| got.to_bits() != want.to_bits()) {
         None => Ok(()),

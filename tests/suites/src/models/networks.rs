@@ -1,5 +1,4 @@
-//! Networks as a whole. Each runs as launches of a queue and as a recorded graph, which have to give the same
-//! bits.
+//! Whole networks. Each runs as launches of a queue and as a recorded graph; both must give the same bits.
 
 use fastrand::Rng;
 use infer::networks::{BlockWeights, Cnn, CnnWeights, HalfMlp, Mlp, Model, Shape, TransformerBlock};
@@ -39,7 +38,7 @@ fn check(
         let fence = queue.replay(&mut graph)?;
         fence.wait(timeout)?;
         let replayed = model.output().to_vec()?;
-        same_bits("the graph against the launches", &replayed, &launched)?;
+        same_bits("graph compared with launches", &replayed, &launched)?;
     }
     Ok(())
 }
@@ -57,8 +56,8 @@ pub(super) fn mlp(context: &Context) -> Check {
     check_mlp(context, &[784, 128, 10], 8, 1e-3, 100)
 }
 
-/// The same network in halves on the tensor cores. A sum halfway between two halves may be rounded to either, hence
-/// 1e-2.
+/// The same network in half precision on the tensor cores. A sum halfway between two halves may round to
+/// either, hence 1e-2.
 pub(super) fn mlp_in_halves(context: &Context) -> Check {
     let weights = MlpWeights::random(&mut Rng::with_seed(110), &[784, 128, 10]);
     let mut mlp = HalfMlp::new(context.device()?, weights.clone(), 8)?;
@@ -94,7 +93,7 @@ pub(super) fn transformer_block(context: &Context) -> Check {
     check_block(context, Shape { batch: 2, tokens: 16, width: 64, heads: 4 }, 150)
 }
 
-/// A block of odd sizes.
+/// A transformer block of odd sizes.
 pub(super) fn odd_transformer_block(context: &Context) -> Check {
     check_block(context, Shape { batch: 3, tokens: 7, width: 30, heads: 5 }, 160)
 }

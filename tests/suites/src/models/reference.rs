@@ -1,13 +1,13 @@
-//! The results of layers and networks on the CPU, in 64 bits, with which those of the GPU are compared.
+//! CPU results of layers and networks in 64 bits, for comparison with the GPU's.
 //!
-//! Weights and inputs are the 32-bit numbers that the GPU gets; intermediate values are `f64`. Matrices are row major,
-//! images are in the order batch, channel, row, column.
+//! Weights and inputs are the GPU's 32-bit numbers; intermediate values are `f64`. Matrices are row major;
+//! images are ordered batch, channel, row, column.
 
 use half::f16;
 use infer::networks::{BlockWeights, Cnn, CnnWeights, Shape};
 use infer::weights::{Activation, ConvShape, ConvWeights, LinearWeights, MlpWeights, NormWeights, Pooling};
 
-/// Numbers of the GPU as numbers of the reference.
+/// The GPU's numbers, converted for the reference.
 pub(super) fn widen(values: &[f32]) -> Vec<f64> {
     values.iter().copied().map(f64::from).collect()
 }
@@ -42,7 +42,7 @@ pub(super) fn convolve(
     out
 }
 
-/// Pools planes of `rows` x `columns` in windows of `size` x `size`, leaving out what does not fill one.
+/// Pools planes of `rows` x `columns` in windows of `size` x `size`; incomplete windows are dropped.
 pub(super) fn pool(input: &[f64], rows: usize, columns: usize, size: usize, how: Pooling) -> Vec<f64> {
     let (rows_out, columns_out) = (rows / size, columns / size);
     let mut out = Vec::new();
@@ -127,12 +127,12 @@ pub(super) fn cnn(weights: &CnnWeights, input: &[f32]) -> Vec<f64> {
     weights.linear.forward(&pooled, Activation::Identity)
 }
 
-/// The mixed values of an attention, one row per token: for each head the softmax of the scaled scores times the
-/// values. Rows of `rows` contain queries, keys and values, each split into heads.
+/// The output of an attention before its projection, one row per token: for each head, the softmax of the
+/// scaled scores times the values. Rows of `rows` contain queries, keys and values, each split into heads.
 fn attention(rows: &[f64], shape: Shape) -> Vec<f64> {
     let Shape { batch, tokens, width, heads } = shape;
     let head_width = width / heads;
-    // The numbers of a head in the row of a token; part 0 is the query, 1 the key, 2 the value.
+    // The numbers of one head in a token's row; part 0 is the query, 1 the key, 2 the value.
     let part = |sequence: usize, token: usize, part: usize, head: usize| {
         let start = (sequence * tokens + token) * 3 * width + part * width + head * head_width;
         &rows[start..start + head_width]
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn pooling_leaves_out_the_rest() {
+    fn pooling_drops_incomplete_windows() {
         let plane = [1.0, 2.0, 9.0, 3.0, 6.0, 9.0, 9.0, 9.0, 9.0];
         assert_eq!(pool(&plane, 3, 3, 2, Pooling::Max), [6.0]);
         assert_eq!(pool(&plane, 3, 3, 2, Pooling::Average), [3.0]);

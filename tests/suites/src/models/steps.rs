@@ -1,4 +1,4 @@
-//! The kernels of which networks are made, one at a time, at sizes that are no multiple of anything.
+//! The kernels of the networks, one at a time, at sizes that are not multiples of a tile.
 
 use fastrand::Rng;
 use half::f16;
@@ -43,7 +43,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Rows, outputs and inputs of layers: single elements, tiles that are just full and just not.
+/// Rows, outputs and inputs of layers: single elements, and tiles that are just full or just not.
 const LAYERS: [(usize, usize, usize); 8] =
     [(1, 1, 1), (1, 5, 33), (2, 17, 3), (15, 16, 17), (16, 8, 16), (33, 9, 31), (7, 40, 100), (17, 33, 15)];
 
@@ -86,7 +86,9 @@ pub(super) fn half_layers_of_odd_sizes(context: &Context) -> Check {
                 kernels.linear_f16(queue, &layer, activation, &rounded, out)
             })?;
             if rounded.to_vec()? != bits {
-                return Err(format!("{rows} x {inputs}: rounding has changed numbers that are halves").into());
+                return Err(
+                    format!("{rows} x {inputs}: rounding changed numbers that are exact halves").into()
+                );
             }
             let what = format!("{rows} x {inputs} to {outputs} in halves, {activation:?}");
             agree(&what, &got, &weights.forward(&widen(&input), activation), 1e-3)?;
@@ -118,7 +120,7 @@ pub(super) fn batched_products(context: &Context) -> Check {
 }
 
 /// Convolutions with every combination of window, stride and padding on images that are not square, within
-/// 1e-4; and pooling of what does not divide.
+/// 1e-4; and pooling of planes that the window does not divide.
 pub(super) fn convolutions_and_pooling(context: &Context) -> Check {
     let mut bench = Bench::new(context)?;
     let (mut numbers, mut rng) = (Numbers::new(230), Rng::with_seed(230));
@@ -147,12 +149,12 @@ pub(super) fn convolutions_and_pooling(context: &Context) -> Check {
     Ok(())
 }
 
-/// Softmax, normalisation and sums of rows that are shorter than a warp, as long, and longer, within 1e-4.
+/// Softmax, normalisation and means of rows shorter than a warp, equal to it, and longer, within 1e-4.
 pub(super) fn rows_of_odd_lengths(context: &Context) -> Check {
     let mut bench = Bench::new(context)?;
     let (mut numbers, mut rng) = (Numbers::new(240), Rng::with_seed(240));
     for (rows, columns) in [(1, 1), (3, 2), (4, 31), (5, 32), (6, 33), (9, 100), (2, 257)] {
-        // Far enough apart that a softmax without its subtraction overflows.
+        // Far enough apart that a softmax without subtraction of the maximum overflows.
         let input: Vec<f32> = (0..rows * columns).map(|_| numbers.f32() * 100.0).collect();
         let (from, wide) = (bench.buffer(&input)?, widen(&input));
         let what = format!("{rows} rows of {columns}");
@@ -177,7 +179,7 @@ pub(super) fn rows_of_odd_lengths(context: &Context) -> Check {
     Ok(())
 }
 
-/// Functions of single elements, and of pairs, within 1e-5 of the result's size.
+/// Functions of single elements and of pairs, within 1e-5 of the result.
 pub(super) fn elements(context: &Context) -> Check {
     let mut bench = Bench::new(context)?;
     let mut numbers = Numbers::new(250);
@@ -205,7 +207,7 @@ pub(super) fn elements(context: &Context) -> Check {
     Ok(())
 }
 
-/// Axes in another order, and a part of an array.
+/// Permuted axes, and a slice of an array.
 pub(super) fn permutations(context: &Context) -> Check {
     let mut bench = Bench::new(context)?;
     let input = Numbers::new(260).vec_f32(2 * 3 * 5 * 7);
@@ -225,11 +227,11 @@ pub(super) fn permutations(context: &Context) -> Check {
     let part = from.slice(35..)?;
     let (extents, strides) = ([1, 2, 7, 5], [0, 35, 1, 7]);
     let got = bench.run(70, |kernels, queue, out| kernels.permute(queue, extents, strides, part, out))?;
-    same_bits("a part", &got, &reference::permute(&input[35..], extents, strides))?;
+    same_bits("a slice", &got, &reference::permute(&input[35..], extents, strides))?;
     Ok(())
 }
 
-/// Buffers that do not fit a step are refused before anything is launched.
+/// Buffers of the wrong size are refused before a launch.
 pub(super) fn wrong_sizes_are_refused(context: &Context) -> Check {
     let mut bench = Bench::new(context)?;
     let weights = LinearWeights::random(&mut Rng::with_seed(270), 4, 3);

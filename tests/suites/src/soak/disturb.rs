@@ -1,7 +1,7 @@
 //! Disturbances that only a model can inject: failing requests, lost doorbells, stalled engines.
 //!
-//! Each is done while no other thread begins anything, so that it hits whom it was meant for; what others
-//! have in flight goes on.
+//! Each runs while no other thread starts an operation, so that it affects only the intended one; operations
+//! in flight continue.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use super::worker::Worker;
 use crate::fixtures::{ensure, equal, place, reported};
 use test_harness::Check;
 
-/// A disturbance with its name.
+/// A disturbance and its name.
 pub(super) type Kind = (&'static str, fn(&mut Worker<'_>, &SoftwareOrin, &'static str) -> Check);
 
 /// All disturbances.
@@ -28,11 +28,11 @@ pub(super) const KINDS: [Kind; 7] = [
     ("slow power-up", slow_power_up),
 ];
 
-/// Time-out of a wait that is to run out.
+/// Time-out of a wait that is meant to expire.
 const SHORT: Duration = Duration::from_millis(30);
-/// Bytes of a buffer that no recycled memory serves.
+/// Bytes of a buffer too large for recycled memory.
 const LARGE: usize = 3 << 20;
-/// What a failing request answers: nothing that a program may repeat or that means a lack of memory.
+/// Errno of an injected failure: neither retryable nor a lack of memory.
 const ERRNOS: [Errno; 4] = [Errno::IO, Errno::INVAL, Errno::NODEV, Errno::PERM];
 
 /// The errno that the driver gave.
@@ -47,20 +47,20 @@ fn errno(error: &Error) -> Option<Errno> {
     }
 }
 
-/// Makes the next `call` fail, tells the ledger, and returns what it will answer.
+/// Makes the next `call` fail, records it in the ledger, and returns the injected errno.
 fn plan(w: &mut Worker<'_>, orin: &SoftwareOrin, name: &'static str, call: Call) -> Errno {
     let wanted = ERRNOS[w.below(4) as usize];
-    w.soak.ledger.inject(w.number, name, &format!("{call:x?} answers {wanted}"));
+    w.soak.ledger.inject(w.number, name, &format!("{call:x?} returns {wanted}"));
     orin.fail(Failure { call, nth: 1, errno: wanted });
     wanted
 }
 
-/// Fails unless `result` is the failure that was planned.
+/// Fails unless `result` is the injected failure.
 fn failed<T>(result: Result<T, Error>, wanted: Errno) -> Check {
     match result {
         Err(error) if errno(&error) == Some(wanted) => Ok(()),
-        Err(error) => Err(format!("{wanted} was expected: {error}").into()),
-        Ok(_) => Err(format!("{wanted} was expected, nothing failed").into()),
+        Err(error) => Err(format!("expected {wanted}: {error}").into()),
+        Ok(_) => Err(format!("expected {wanted}, but nothing failed").into()),
     }
 }
 
@@ -79,10 +79,10 @@ fn memory_fails(w: &mut Worker<'_>, orin: &SoftwareOrin, name: &'static str) -> 
     failed(w.device.alloc::<u8>(LARGE), wanted)?;
     let now = orin.live();
     ensure((live.buffers, live.descriptors) == (now.buffers, now.descriptors), || {
-        format!("a failed allocation left something behind: {live:?}, now {now:?}")
+        format!("a failed allocation leaked: {live:?}, now {now:?}")
     })?;
     ensure(usage.reserved >= w.device.memory_usage().reserved, || {
-        "the allocator counts what it has not".to_owned()
+        "the allocator counts memory it does not have".to_owned()
     })?;
     w.soak.ledger.report(w.number, name);
     let large = w.device.alloc_zeroed::<u32>(LARGE / 4)?;
@@ -104,7 +104,7 @@ fn queue_fails(w: &mut Worker<'_>, orin: &SoftwareOrin, name: &'static str) -> C
     failed(w.device.queue(), wanted)?;
     let now = orin.live();
     ensure((live.channels, live.tsgs, live.syncpoints) == (now.channels, now.tsgs, now.syncpoints), || {
-        format!("a queue that did not open left something behind: {live:?}, now {now:?}")
+        format!("a queue that failed to open leaked: {live:?}, now {now:?}")
     })?;
     w.soak.ledger.report(w.number, name);
     go_on(w)
@@ -117,16 +117,16 @@ fn add_one(w: &mut Worker<'_>, data: &tegra_hcq::Buffer<u32>) -> Result<Fence, E
     w.queue.submit()
 }
 
-/// Fails unless a short wait runs out.
+/// Fails unless a short wait times out.
 fn runs_out(fence: &Fence) -> Check {
     match fence.wait(SHORT) {
         Err(Error::Timeout { .. }) => Ok(()),
-        other => Err(format!("a time-out was expected, not {other:?}").into()),
+        other => Err(format!("expected a time-out, got {other:?}").into()),
     }
 }
 
-/// Submits until a submission's doorbell is lost; its fence, and how many others there were before. An earlier
-/// doorbell that the GPU has not looked at may be lost instead: nobody waits for it.
+/// Submits until a doorbell is lost. Returns the fence of that submission and the number of submissions
+/// before it. An earlier doorbell that the GPU has not read yet may be lost instead; that one has no waiter.
 fn lose_one(
     w: &mut Worker<'_>,
     orin: &SoftwareOrin,
@@ -136,7 +136,7 @@ fn lose_one(
     for before in 0.. {
         orin.lose_doorbells(1);
         let fence = add_one(w, data)?;
-        // Until the GPU looks, the next doorbell would be lost with this one.
+        // Until the GPU reads it, the next doorbell would be lost with this one.
         while orin.doorbells_to_lose() > 0 && Instant::now() < end {
             std::thread::yield_now();
         }
@@ -156,7 +156,7 @@ fn lost_doorbell(w: &mut Worker<'_>, orin: &SoftwareOrin, name: &'static str) ->
     let (fence, before) = lose_one(w, orin, &data)?;
     let wanted = before
         + if rung_again {
-            // The next submission rings for both.
+            // The next submission's doorbell serves both.
             let next = add_one(w, &data)?;
             w.finish(&next)?;
             w.finish(&fence)?;
@@ -165,9 +165,7 @@ fn lost_doorbell(w: &mut Worker<'_>, orin: &SoftwareOrin, name: &'static str) ->
             let recovery = w.device.recover()?;
             ensure((recovery.hanging, recovery.faults.len()) == (1, 0), || format!("{recovery:?}"))?;
             let fault = reported(&fence, w.patience())?;
-            ensure(fault.kind == FaultKind::Abandoned, || {
-                format!("an abandoned launch was expected: {fault}")
-            })?;
+            ensure(fault.kind == FaultKind::Abandoned, || format!("expected an abandoned launch: {fault}"))?;
             let next = add_one(w, &data)?;
             w.finish(&next)?;
             1
@@ -182,7 +180,7 @@ fn stalled_engines(w: &mut Worker<'_>, orin: &SoftwareOrin, name: &'static str) 
     orin.stall_engines(true);
     let submitted = add_one(w, &data);
     let ran_out = submitted.as_ref().map(runs_out);
-    // Whatever came of it, the engines go on.
+    // The engines continue in any case.
     orin.stall_engines(false);
     ran_out.map_err(ToString::to_string)??;
     w.soak.ledger.report(w.number, name);
@@ -201,10 +199,10 @@ fn silent_fault(w: &mut Worker<'_>, orin: &SoftwareOrin, name: &'static str) -> 
     let fault = submitted.map(|fence| reported(&fence, w.patience()));
     orin.silence_faults(false);
     let fault = fault??;
-    // The notifier has the kind; the rest would stand in the log.
+    // The notifier holds the kind; the rest would be in the log.
     ensure(
         fault.kind == FaultKind::Mmu && fault.address.is_none() && place(&fault) == Some("fault_write"),
-        || format!("an MMU fault without address was expected: {fault}; log {:?}", fault.log),
+        || format!("expected an MMU fault without address: {fault}; log {:?}", fault.log),
     )?;
     w.soak.ledger.report(w.number, name);
     go_on(w)
@@ -219,15 +217,15 @@ fn allocation_limit(w: &mut Worker<'_>, orin: &SoftwareOrin, name: &'static str)
     orin.limit_allocations(u64::MAX);
     match result {
         Err(Error::OutOfMemory { wanted, .. }) if wanted == LARGE as u64 => {}
-        Err(error) => return Err(format!("a lack of memory was expected: {error}").into()),
-        Ok(_) => return Err("more memory than the limit was given out".into()),
+        Err(error) => return Err(format!("expected an out-of-memory error: {error}").into()),
+        Ok(_) => return Err("the allocation exceeded the limit".into()),
     }
     w.soak.ledger.report(w.number, name);
     let large = w.device.alloc_zeroed::<u32>(LARGE / 4)?;
     equal("the start of a buffer", &large.slice(..4)?.to_vec()?, &[0; 4])
 }
 
-/// Nothing fails: it only takes a while.
+/// Slow, but no failure.
 fn slow_power_up(w: &mut Worker<'_>, orin: &SoftwareOrin, name: &'static str) -> Check {
     let time = Duration::from_millis(u64::from(1 + w.below(50)));
     w.soak.ledger.inject(w.number, name, &format!("{time:?}"));

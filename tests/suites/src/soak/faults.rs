@@ -1,4 +1,4 @@
-//! Kernels that go wrong: each must be reported as what it was.
+//! Faulting kernels: each fault must be reported correctly.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::worker::Worker;
 use crate::fixtures::{ensure, equal, named, reported, stopped};
 use test_harness::Check;
 
-/// A kind of fault with its name.
+/// A kind of fault and its name.
 pub(super) type Kind = (&'static str, fn(&mut Worker<'_>, &'static str) -> Check);
 
 /// All kinds.
@@ -23,11 +23,11 @@ pub(super) const KINDS: [Kind; 7] = [
     ("late end", late_end),
 ];
 
-/// Time-out of a wait that is to run out.
+/// Time-out of a wait that is meant to expire.
 const SHORT: Duration = Duration::from_millis(50);
 
-/// Submits what was launched and waits for the fault, which the fence repeats. Work behind it is lost too, unless
-/// another thread has recovered the queue before.
+/// Submits the recorded launch and waits for the fault, which the fence repeats. Later work on the queue is
+/// lost as well, unless another thread has already recovered it.
 fn submit(w: &mut Worker<'_>) -> Result<Arc<Fault>, Box<dyn std::error::Error + Send + Sync>> {
     let fence = w.queue.submit()?;
     let (fill, data) = (w.basic("fill_u32")?, w.device.alloc::<u32>(32)?);
@@ -37,14 +37,14 @@ fn submit(w: &mut Worker<'_>) -> Result<Arc<Fault>, Box<dyn std::error::Error + 
         Ok(()) | Err(Error::Fault(_)) => {}
         Err(other) => return Err(format!("work behind a fault: {other}").into()),
     }
-    ensure(reported(&fence, w.patience())? == fault, || "a fence tells two stories".to_owned())?;
+    ensure(reported(&fence, w.patience())? == fault, || "a fence reported two different faults".to_owned())?;
     Ok(fault)
 }
 
-/// Makes the queue work again, in one of two ways, and proves it.
+/// Makes the queue usable again, in one of two ways, and checks that it works.
 pub(super) fn go_on(w: &mut Worker<'_>) -> Check {
     if w.below(4) == 0 {
-        // One at a time: there are few more queues than threads use.
+        // One at a time: only a few more queues are available than threads use.
         let _turn = w.soak.replacing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         w.queue = w.device.queue()?;
     } else {
@@ -72,7 +72,7 @@ fn mmu(w: &mut Worker<'_>, name: &'static str, write: bool) -> Check {
     let access = fault.access.as_ref().map(|(_, access)| access.as_str());
     let wanted = if write { "write" } else { "read" };
     ensure(fault.address == Some(address) && access.is_some_and(|text| text.contains(wanted)), || {
-        format!("a {wanted} at {address:#x} was expected: {fault}; log {:?}", fault.log)
+        format!("expected a {wanted} at {address:#x}: {fault}; log {:?}", fault.log)
     })?;
     w.soak.ledger.report(w.number, name);
     go_on(w)
@@ -96,7 +96,7 @@ fn trap(w: &mut Worker<'_>, name: &'static str) -> Check {
     let (kernel, out) = (w.faults.kernel("fault_trap")?, w.device.alloc::<u32>(64)?);
     w.queue.launch(&kernel, 1, 64, &args![thread, &out])?;
     let fault = submit(w)?;
-    // Ampere has no warp error for a trap; Hopper calls it an illegal instruction.
+    // Ampere reports no warp error for a trap; Hopper reports an illegal instruction.
     let hopper = w.device.info().sm_version.0 >= 9;
     let error = if hopper { WarpError::IllegalInstruction } else { WarpError::Unknown(0) };
     named(&fault, FaultKind::Sm(error), "fault_trap")?;
@@ -125,7 +125,7 @@ fn endless(w: &mut Worker<'_>, name: &'static str) -> Check {
         Err(error @ Error::Timeout { .. }) => {
             ensure(error.to_string().contains("fault_endless"), || format!("the cause is missing: {error}"))?;
         }
-        other => return Err(format!("a time-out was expected, not {other:?}").into()),
+        other => return Err(format!("expected a time-out, got {other:?}").into()),
     }
     w.device.recover()?;
     let fault = reported(&fence, w.patience())?;
@@ -134,7 +134,7 @@ fn endless(w: &mut Worker<'_>, name: &'static str) -> Check {
     go_on(w)
 }
 
-/// A wait runs out, then the kernel ends after all: no hang, unless another thread's recovery came in between.
+/// A wait expires, then the kernel ends: not a hang, unless another thread's recovery came in between.
 fn late_end(w: &mut Worker<'_>, name: &'static str) -> Check {
     w.soak.ledger.inject(w.number, name, "ended by the other queue");
     let (endless, store) = (w.faults.kernel("fault_endless")?, w.faults.kernel("fault_write")?);
@@ -142,16 +142,14 @@ fn late_end(w: &mut Worker<'_>, name: &'static str) -> Check {
     w.queue.launch(&endless, 1, 32, &args![&stop, &out])?;
     let fence = w.queue.submit()?;
     let waited = fence.wait(SHORT);
-    ensure(matches!(waited, Err(Error::Timeout { .. })), || {
-        format!("a time-out was expected, not {waited:?}")
-    })?;
+    ensure(matches!(waited, Err(Error::Timeout { .. })), || format!("expected a time-out, got {waited:?}"))?;
     w.other.launch(&store, 1, 1, &args![stop.gpu_va(), 1_u32])?;
     let written = w.other.submit()?;
     w.finish(&written)?;
     match fence.wait(w.patience()) {
         Ok(()) => {}
         Err(Error::Fault(fault)) => stopped(&fault)?,
-        Err(other) => return Err(format!("the end of a kernel was expected: {other}").into()),
+        Err(other) => return Err(format!("expected the kernel to end: {other}").into()),
     }
     w.soak.ledger.report(w.number, name);
     go_on(w)

@@ -1,13 +1,13 @@
-//! What was done, what was injected, what was reported.
+//! Ledger of a run: operations, injected faults, reported faults.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// Steps that a failure shows.
+/// Number of steps printed with a failure.
 const TAIL: usize = 40;
 
-/// The book of a run, kept by all threads.
+/// The ledger, shared by all threads.
 #[derive(Debug)]
 pub(super) struct Ledger {
     begun: Instant,
@@ -40,7 +40,7 @@ impl Ledger {
             .push_back(format!("{:10.3} s thread {thread}: {text}", self.begun.elapsed().as_secs_f64()));
     }
 
-    /// An operation begins.
+    /// Records the start of an operation.
     pub(super) fn operation(&self, thread: usize, name: &'static str) {
         self.write(|pages| {
             *pages.operations.entry(name).or_default() += 1;
@@ -48,7 +48,7 @@ impl Ledger {
         });
     }
 
-    /// Something is about to be made to go wrong.
+    /// Records a fault about to be injected.
     pub(super) fn inject(&self, thread: usize, name: &'static str, detail: &str) {
         self.write(|pages| {
             *pages.injected.entry(name).or_default() += 1;
@@ -56,7 +56,7 @@ impl Ledger {
         });
     }
 
-    /// It was reported as what it was.
+    /// Records that the fault was reported correctly.
     pub(super) fn report(&self, thread: usize, name: &'static str) {
         self.write(|pages| {
             *pages.reported.entry(name).or_default() += 1;
@@ -71,7 +71,7 @@ impl Ledger {
         totals
     }
 
-    /// The first kind of fault that was not reported as often as it was injected.
+    /// The first kind of fault with fewer or more reports than injections.
     pub(super) fn unreported(&self) -> Option<String> {
         let mut missing = None;
         self.write(|pages| {

@@ -1,11 +1,11 @@
-//! Load and faults for as long as one likes: everything at once, and everything that goes wrong.
+//! Mixed load with random faults for a given duration.
 //!
-//! Threads with two queues each do what programs do and check every result; now and then one makes something
-//! go wrong and checks that it is reported as what it was, that nothing else fails, and that the device goes
-//! on. After each of many short periods all threads give back what they have, and what the process, the
-//! allocator and the model hold is compared with the first time.
+//! Threads with two queues each do what programs do and check every result. Now and then a thread injects a
+//! fault. It checks that the fault is reported correctly, that nothing else fails, and that the device
+//! continues. After each short period all threads release their resources. The run then compares the
+//! resources of process, allocator and model with the first period.
 //!
-//! The random decisions of a thread depend on the seed alone; how threads interleave does not.
+//! A thread's random decisions depend only on the seed; the interleaving of threads does not.
 
 mod disturb;
 mod faults;
@@ -28,14 +28,14 @@ use test_support::Numbers;
 use test_support::process::{self, Resources};
 use worker::Worker;
 
-/// The suite. It is for long runs, so only `--suite soak` runs it.
+/// The suite. It is meant for long runs, so only `--suite soak` runs it.
 pub static SUITE: Suite = Suite {
     name: "soak",
-    about: "mixed load with random faults for a duration; runs only when asked for by name",
+    about: "mixed load with random faults for a duration; runs only if named",
     orin_only: false,
     tests: &[Test::new(
         "mixed_load_with_faults",
-        "every fault is reported as what it was, nothing leaks",
+        "every fault is reported correctly, nothing leaks",
         |context| soak(context).into(),
     )
     .limited_to(Duration::from_secs(240))
@@ -43,38 +43,38 @@ pub static SUITE: Suite = Suite {
     .allowing(&[Kind::Sm, Kind::Hang])],
 };
 
-/// Length of a run that asks for no other.
+/// Default length of a run.
 const LENGTH: Duration = Duration::from_secs(600);
-/// Threads of the load; each has two queues, and there must be two to spare.
+/// Threads of the load. Each has two queues, and two queues must remain for replacements.
 const THREADS: usize = 3;
-/// How long the threads work before all is counted.
+/// How long the threads work between two resource counts.
 const PERIOD: Duration = Duration::from_secs(5);
 /// Periods in the life of a device.
 const PERIODS: u32 = 12;
-/// Mappings that a process may gain without a leak: allocators keep arenas of threads.
+/// Mappings that a process may gain without a leak: malloc keeps per-thread arenas.
 const MAPPINGS: usize = 100;
 /// Resident memory that a process may gain without a leak, in bytes.
 const RESIDENT: u64 = 96 << 20;
-/// Of 1000 decisions, those for a fault of a kernel.
+/// Kernel faults per 1000 decisions.
 const FAULTS: u32 = 60;
-/// Of 1000 decisions, those for a disturbance, where there is a model.
+/// Disturbances per 1000 decisions, on a model.
 const DISTURBANCES: u32 = 20;
 
-/// What the threads of a run share.
+/// State shared by the threads of a run.
 struct Soak<'a> {
     context: &'a Context,
     ledger: Ledger,
-    /// Steps hold it for reading, disturbances for writing.
+    /// Held for reading by operations, for writing by disturbances.
     calm: RwLock<()>,
-    /// Held while a queue is replaced by a new one.
+    /// Held while a queue is replaced.
     replacing: Mutex<()>,
-    /// A thread has failed: the others end.
+    /// Set if a thread failed; the others then stop.
     failed: AtomicBool,
     begun: Instant,
     length: Duration,
 }
 
-/// What is counted between periods.
+/// Resources counted between periods.
 #[derive(Clone, Copy, Debug)]
 struct Counts {
     live: Option<LiveCounts>,
@@ -112,7 +112,7 @@ impl Soak<'_> {
             self.life(numbers)?;
             self.settle(|| {
                 let now = live();
-                ensure(now == before, || format!("the device left something behind: {before:?}, now {now:?}"))
+                ensure(now == before, || format!("the device leaked: {before:?}, now {now:?}"))
             })?;
             let resident = process::resident_bytes();
             let (start, least): (Resources, u64) = *first.get_or_insert((process::resources(), resident));
@@ -135,11 +135,11 @@ impl Soak<'_> {
         }
     }
 
-    /// Waits until `check` holds: on a busy machine the model's thread lets go of what is closed a moment later.
+    /// Waits until `check` holds. On a busy machine the model's thread closes its resources slightly later.
     ///
     /// # Errors
     ///
-    /// That of the last check.
+    /// The error of the last check.
     fn settle(&self, check: impl Fn() -> Check) -> Check {
         let end = Instant::now() + super::fixtures::patience(self.context);
         loop {
@@ -150,7 +150,7 @@ impl Soak<'_> {
         }
     }
 
-    /// Opens a device, lets the threads work some periods, counts after each.
+    /// Opens a device and lets the threads work a few periods; counts resources after each.
     fn life(&self, numbers: &mut Numbers) -> Check {
         let door = std::sync::Arc::clone(self.context.door());
         let device = Device::open_through(door, self.context.kind())?;
@@ -166,10 +166,10 @@ impl Soak<'_> {
             let start = *first.get_or_insert_with(counts);
             self.settle(|| {
                 let now = counts();
-                // The first count may have met a descriptor that was about to be closed.
+                // The first count may include a descriptor that was about to be closed.
                 let fits = (now.live, now.usage) == (start.live, start.usage)
                     && now.descriptors <= start.descriptors;
-                ensure(fits, || format!("period {period} left something behind: {start:?}, now {now:?}"))
+                ensure(fits, || format!("period {period} leaked: {start:?}, now {now:?}"))
             })?;
             if self.over() {
                 break;
@@ -178,7 +178,7 @@ impl Soak<'_> {
         Ok(())
     }
 
-    /// Lets the threads work for a while; in a first period, one does everything once.
+    /// Lets the threads work for a while; in the first period, one thread runs everything once.
     fn period(&self, device: &Device, numbers: &mut Numbers, first: bool) -> Check {
         let seeds: [u64; THREADS] = std::array::from_fn(|_| u64::from(numbers.u32()));
         let end = Instant::now() + PERIOD;
@@ -202,7 +202,7 @@ impl Soak<'_> {
         Ok(())
     }
 
-    /// Tells each second how far it is.
+    /// Reports progress each second.
     fn watch(&self, done: impl Fn() -> bool) {
         let mut told = Instant::now();
         while !done() {
@@ -240,7 +240,7 @@ impl Soak<'_> {
                 self.operation(&mut worker, at)?;
             }
         }
-        // Closing queues sends requests, which a planned failure must not hit.
+        // Closing a queue sends requests, which an injected failure must not hit.
         let _calm = self.calm.read().unwrap_or_else(PoisonError::into_inner);
         drop(worker);
         Ok(())

@@ -1,4 +1,4 @@
-//! What programs do all day, with results checked.
+//! Ordinary operations of programs, with checked results.
 
 use tegra_hcq::{HostMemory, Program, args};
 
@@ -6,7 +6,7 @@ use super::worker::{Worker, cubin};
 use crate::fixtures::{blocks, ensure, equal};
 use test_harness::Check;
 
-/// An operation with its name.
+/// An operation and its name.
 pub(super) type Operation = (&'static str, fn(&mut Worker<'_>) -> Check);
 
 /// All operations.
@@ -21,7 +21,7 @@ pub(super) const OPERATIONS: [Operation; 8] = [
     ("signals", signals),
 ];
 
-/// Elements of a buffer as the kernels count them.
+/// Number of elements of a buffer, as a kernel argument.
 fn count(len: usize) -> u32 {
     // CAST: lengths here are far below 2^32.
     len as u32
@@ -76,7 +76,7 @@ fn copies(w: &mut Worker<'_>) -> Check {
     let from = w.below(count(len)) as usize;
     w.queue.copy(source.slice(from..)?, middle.slice_mut(from..)?)?;
     let fence = w.queue.submit()?;
-    // The second half on the other queue, behind the first.
+    // The second half runs on the other queue, after the first.
     w.other.wait_fence(&fence)?;
     w.other.copy(&middle, &mut target)?;
     w.other.submit()?;
@@ -132,7 +132,7 @@ fn churn(w: &mut Worker<'_>) -> Check {
     Ok(())
 }
 
-/// A program is dropped while its kernel runs.
+/// Drops a program while its kernel runs.
 fn program(w: &mut Worker<'_>) -> Check {
     let len = w.len();
     let out = w.device.alloc_zeroed::<f32>(len)?;
@@ -155,7 +155,7 @@ fn program(w: &mut Worker<'_>) -> Check {
     equal("the sum", &out.to_vec()?, &vec![3.5; len])
 }
 
-/// The queues take turns; at first the CPU holds one of them back.
+/// The queues take turns; the CPU delays one of them first.
 fn signals(w: &mut Worker<'_>) -> Check {
     let increment = w.basic("increment")?;
     let data = w.device.alloc_zeroed::<u32>(32)?;
@@ -168,7 +168,7 @@ fn signals(w: &mut Worker<'_>) -> Check {
         queue.signal(&signal, u64::from(turn) + 2)?;
         queue.submit()?;
     }
-    ensure(signal.value() == 0, || format!("the signal is {} before anybody raised it", signal.value()))?;
+    ensure(signal.value() == 0, || format!("the signal is {} before it was raised", signal.value()))?;
     signal.set(1);
     signal.wait(u64::from(turns) + 1, w.patience())?;
     equal("turns", &data.to_vec()?, &[turns; 32])

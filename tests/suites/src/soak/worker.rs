@@ -8,7 +8,7 @@ use super::Soak;
 use test_harness::Check;
 use test_support::Numbers;
 
-/// A cubin of `kernels`, inside of the binary.
+/// An embedded cubin of `kernels`.
 macro_rules! cubin {
     ($file:literal) => {
         [
@@ -20,16 +20,16 @@ macro_rules! cubin {
 }
 pub(super) use cubin;
 
-/// What a thread works with.
+/// State of a worker thread.
 pub(super) struct Worker<'a> {
     pub(super) soak: &'a Soak<'a>,
     pub(super) device: &'a Device,
-    /// Number of the thread, for the history.
+    /// Thread number, for the ledger.
     pub(super) number: usize,
     pub(super) numbers: Numbers,
-    /// The queue that faults happen on.
+    /// The queue used for faults.
     pub(super) queue: Queue,
-    /// A second queue, which no fault may touch.
+    /// The second queue, which no fault may affect.
     pub(super) other: Queue,
     pub(super) basics: Program,
     pub(super) faults: Program,
@@ -54,12 +54,12 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// A number from 0 to `end` exclusive.
+    /// A random number in `0..end`.
     pub(super) fn below(&mut self, end: u32) -> u32 {
         self.numbers.u32() % end
     }
 
-    /// A number of elements, mostly small.
+    /// A random number of elements, usually small.
     pub(super) fn len(&mut self) -> usize {
         let most = [16, 300, 5000][self.below(3) as usize];
         1 + self.below(most) as usize
@@ -69,12 +69,12 @@ impl<'a> Worker<'a> {
         self.basics.kernel(kernel)
     }
 
-    /// How long work may take that nothing disturbs.
+    /// Time limit for undisturbed work.
     pub(super) fn patience(&self) -> Duration {
         super::super::fixtures::patience(self.soak.context)
     }
 
-    /// Waits for work that nothing disturbs.
+    /// Waits for undisturbed work.
     pub(super) fn finish(&self, fence: &Fence) -> Check {
         Ok(fence.wait(self.patience())?)
     }

@@ -1,7 +1,7 @@
 //! Memory requirements of a launch besides its arguments: the two windows, local memory, prefetched code.
 //!
 //! The windows are the generic addresses of shared and local memory. Accesses inside them bypass the MMU, so memory
-//! that is mapped in a window cannot be reached: SKED refuses such a launch. Local memory lies in one area for all
+//! that is mapped in a window cannot be reached: SKED refuses such a launch. Local memory is one area for all
 //! TPCs; the class gets its size per TPC, and each warp of an SM has its own part. That SKED requires memory for all
 //! warps that can be on a TPC at once is inferred from what drivers provide: the class has a size that throttles
 //! nothing.

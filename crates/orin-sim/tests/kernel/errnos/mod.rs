@@ -32,7 +32,7 @@ struct Row {
     errno: String,
 }
 
-/// The outcome of a row: the result of the call, or the reason why it cannot be made.
+/// The outcome of a row: the result of the call, or the reason why it cannot be produced.
 type Outcome = Result<Result<i32, Errno>, &'static str>;
 
 /// Rows that user space cannot trigger; each has a reason.

@@ -35,7 +35,7 @@ fn map_fixed(bench: &Bench, change: impl FnOnce(u64, &mut MapBufferEx)) -> Answe
 fn a_mapping_is_checked_from_the_descriptor_to_the_pages() {
     check(&[
         (
-            "MAP_BUFFER_EX 2: a descriptor that is not open comes before everything",
+            "MAP_BUFFER_EX 2: a closed descriptor wins over all other errors",
             |bench| {
                 map_with(bench, |_, args| {
                     (args.dmabuf_fd, args.offset, args.flags) = (CLOSED, 1, 1 << 12);
@@ -108,7 +108,7 @@ fn a_mapping_is_checked_from_the_descriptor_to_the_pages() {
             &["TEGRA_RAW requested when not supported."],
         ),
         (
-            "MAP_BUFFER_EX 8: unknown flags, all of them named; the deprecated one is known",
+            "MAP_BUFFER_EX 8: unknown flags, all of them logged; the deprecated flag is accepted",
             |bench| map_with(bench, |_, args| args.flags = 1 << 1 | 1 << 6 | 1 << 31),
             INVAL,
             &[
@@ -123,7 +123,7 @@ fn a_mapping_is_checked_from_the_descriptor_to_the_pages() {
             &["Extra flags: 0x8"],
         ),
         (
-            "MAP_BUFFER_EX 10 before 16: no memory, and a place outside every reservation",
+            "MAP_BUFFER_EX 10 before 16: no memory, and an address outside every reservation",
             |bench| {
                 map_with(bench, |_, args| {
                     (args.flags, args.offset, args.dmabuf_fd) = (FIXED, 0x123, empty(bench));
@@ -145,7 +145,7 @@ fn a_mapping_is_checked_from_the_descriptor_to_the_pages() {
             &["RW mapping requested for RO buffer"],
         ),
         (
-            "MAP_BUFFER_EX: a read-only buffer with the access of its descriptor",
+            "MAP_BUFFER_EX: a read-only buffer with its descriptor's access",
             |bench| {
                 let twin = bench.export(read_only(bench));
                 map_with(bench, |_, args| args.dmabuf_fd = raw(&twin))
@@ -154,7 +154,7 @@ fn a_mapping_is_checked_from_the_descriptor_to_the_pages() {
             &[],
         ),
         (
-            "MAP_BUFFER_EX 14 before 15: a length that does not fit behind the offset, and a bad address",
+            "MAP_BUFFER_EX 14 before 15: a length that does not fit after the offset, and a bad address",
             |bench| {
                 let whole = map_fixed(bench, |_, args| (args.offset, args.buffer_offset) = (1, 0x1000));
                 assert_eq!(whole, INVAL);
@@ -166,7 +166,7 @@ fn a_mapping_is_checked_from_the_descriptor_to_the_pages() {
             &[],
         ),
         (
-            "MAP_BUFFER_EX 15: an address near the end of all",
+            "MAP_BUFFER_EX 15: an address near the end of the address space",
             |bench| map_fixed(bench, |_, args| args.offset = u64::MAX),
             INVAL,
             &["fixed offset mapping with invalid map_size"],
@@ -178,7 +178,7 @@ fn a_mapping_is_checked_from_the_descriptor_to_the_pages() {
             &["map offset must be buffer page size aligned 0x123"],
         ),
         (
-            "MAP_BUFFER_EX 16: just behind a reservation",
+            "MAP_BUFFER_EX 16: just after a reservation",
             |bench| map_fixed(bench, |area, args| args.offset = area + 0x8000),
             INVAL,
             &["fixed offset mapping without space allocation"],
@@ -228,7 +228,7 @@ fn a_mapping_is_checked_from_the_descriptor_to_the_pages() {
             &["No comptags and no incompressible fallback kind"],
         ),
         (
-            "MAP_BUFFER_EX 20: a negative kind other than none, behind a compressible one",
+            "MAP_BUFFER_EX 20: a negative kind other than -1, with a compressible kind",
             |bench| map_with(bench, |_, args| (args.compr_kind, args.incompr_kind) = (8, -2)),
             NOMEM,
             &["No comptags and no incompressible fallback kind"],
@@ -271,10 +271,10 @@ fn a_mapping_is_checked_from_the_descriptor_to_the_pages() {
 }
 
 #[test]
-fn overlaps_and_reuse_are_told_apart() {
+fn overlaps_and_reuse_are_distinguished() {
     check(&[
         (
-            "MAP_BUFFER_EX 13 before 18: the same place, other offset and size",
+            "MAP_BUFFER_EX 13 before 18: the same address, other offset and size",
             |bench| {
                 let space = bench.space();
                 let area = reserve(&space, 8, 0, 0).unwrap();
@@ -291,7 +291,7 @@ fn overlaps_and_reuse_are_told_apart() {
             &[],
         ),
         (
-            "MAP_BUFFER_EX 18: the same place, another access",
+            "MAP_BUFFER_EX 18: the same address, another access",
             |bench| {
                 let space = bench.space();
                 let area = reserve(&space, 8, 0, 0).unwrap();
@@ -388,25 +388,25 @@ fn modify(bench: &Bench, change: impl FnOnce(&mut space::MappingModify)) -> Answ
 fn modifying_a_mapping_is_checked_in_order() {
     check(&[
         (
-            "MAPPING_MODIFY: an address inside a mapping is none",
+            "MAPPING_MODIFY: an address inside a mapping is not its address",
             |bench| modify(bench, |args| args.map_address += 0x1000),
             INVAL,
             &["no buffer at map_address 0xffffa01000"],
         ),
         (
-            "MAPPING_MODIFY: the offset before the size",
+            "MAPPING_MODIFY: the offset wins over the size",
             |bench| modify(bench, |args| (args.buffer_offset, args.buffer_size) = (8, 9)),
             INVAL,
             &["buffer_offset 0x8 not page aligned"],
         ),
         (
-            "MAPPING_MODIFY: the size inside a page before the range",
+            "MAPPING_MODIFY: a size inside a page wins over the range",
             |bench| modify(bench, |args| args.buffer_size = 0x10_0001),
             INVAL,
             &["buffer_size 0x100001 not page aligned"],
         ),
         (
-            "MAPPING_MODIFY: the range before the kinds",
+            "MAPPING_MODIFY: the range wins over the kinds",
             |bench| modify(bench, |args| (args.buffer_offset, args.incompr_kind) = (0x1000, KIND_INVALID)),
             INVAL,
             &["buffer end exceeds buffer size. 0x1000 + 0x4000 > 0x4000"],

@@ -20,7 +20,7 @@ const FAULT: Answer = Err(Errno::FAULT);
 fn the_node_checks_number_then_address_then_code() {
     check(&[
         (
-            "pre-checks: another family is EINVAL even where the address is bad",
+            "pre-checks: another family is EINVAL even with a bad address",
             |bench| send_at(&bench.space(), 0xc028_4707, NOWHERE),
             INVAL,
             &[],
@@ -47,13 +47,13 @@ fn the_node_checks_number_then_address_then_code() {
             &[],
         ),
         (
-            "pre-checks: without a direction the address is not looked at",
+            "pre-checks: without a direction the address is not checked",
             |bench| send_at(&bench.space(), 0x0028_4107, NOWHERE),
             Err(Errno::NOTTY),
             &[],
         ),
         (
-            "copy-out: this node says EFAULT, and the reservation stays",
+            "copy-out: this node returns EFAULT, and the reservation remains",
             |bench| {
                 let space = bench.space();
                 let args = space::AllocSpace { pages: 1, page_size: 4096, ..Default::default() };
@@ -105,19 +105,19 @@ fn batch(space: &DoorFd, unmaps: (u64, u32), maps: (u64, u32)) -> Answer {
 fn the_other_requests_keep_their_order() {
     check(&[
         (
-            "MAP_BUFFER_BATCH: too many maps come before an unreadable list of unmaps",
+            "MAP_BUFFER_BATCH: too many maps win over an unreadable list of unmaps",
             |bench| batch(&bench.space(), (NOWHERE, 1), (NOWHERE, 257)),
             INVAL,
             &[],
         ),
         (
-            "MAP_BUFFER_BATCH: nothing to do needs no address",
+            "MAP_BUFFER_BATCH: empty lists need no address",
             |bench| batch(&bench.space(), (NOWHERE, 0), (NOWHERE, 0)),
             Ok(0),
             &[],
         ),
         (
-            "MAP_BUFFER_BATCH: unmaps are done although a map fails, maps up to it too",
+            "MAP_BUFFER_BATCH: unmaps, and maps before the failing one, take effect",
             |bench| {
                 let space = bench.space();
                 let buffer = bench.buffer(4096);
@@ -133,7 +133,7 @@ fn the_other_requests_keep_their_order() {
             &["No comptags and no incompressible fallback kind"],
         ),
         (
-            "GET_VA_REGIONS: no room needs no address, and the size comes back",
+            "GET_VA_REGIONS: capacity 0 needs no address, and the size is returned",
             |bench| {
                 let mut args = space::GetVaRegions { buf_addr: NOWHERE, buf_size: 23, reserved: 0 };
                 // SAFETY: the software kernel checks every address before it uses it.
@@ -145,13 +145,13 @@ fn the_other_requests_keep_their_order() {
             &[],
         ),
         (
-            "BIND_CHANNEL: a descriptor that is not open is EINVAL too",
+            "BIND_CHANNEL: a closed descriptor is EINVAL as well",
             |bench| space::BIND_CHANNEL.send(&bench.space(), &mut space::BindChannel { channel_fd: CLOSED }),
             INVAL,
             &[],
         ),
         (
-            "BIND_CHANNEL: bound already, to the same address space",
+            "BIND_CHANNEL: already bound, to the same address space",
             |bench| {
                 let (space, channel) = (bench.space(), bench.channel());
                 bind_space(&space, &channel).unwrap();

@@ -42,7 +42,7 @@ fn refused(bench: &Bench, change: impl FnOnce(&DoorFd, &mut RemapOp)) -> Answer 
 }
 
 #[test]
-fn remapping_is_checked_whole_before_anything_is_done() {
+fn all_remap_operations_are_checked_before_any_takes_effect() {
     check(&[
         ("REMAP: as it should be", |bench| refused(bench, |_, _| ()), Ok(0), &[]),
         ("REMAP: an unknown flag", |bench| refused(bench, |_, op| op.flags |= 1), INVAL, &[]),
@@ -75,7 +75,7 @@ fn remapping_is_checked_whole_before_anything_is_done() {
             &[],
         ),
         (
-            "REMAP: unmapping takes no flag but the page size",
+            "REMAP: unmapping takes no flag except the page size",
             |bench| {
                 refused(bench, |_, op| {
                     (op.mem_handle, op.incompr_kind) = (0, KIND_INVALID);
@@ -92,7 +92,7 @@ fn remapping_is_checked_whole_before_anything_is_done() {
             &[],
         ),
         (
-            "REMAP: the fields of the last operation come before the buffer of the first",
+            "REMAP: the fields of the last operation are checked before the buffer of the first",
             |bench| {
                 let (result, done) = remap(bench, |_, op| {
                     vec![RemapOp { mem_handle: empty(bench), ..op }, RemapOp { num_pages: 0, ..op }]
@@ -104,7 +104,7 @@ fn remapping_is_checked_whole_before_anything_is_done() {
             &[],
         ),
         (
-            "REMAP: the place of the first operation comes before its buffer",
+            "REMAP: the address of the first operation is checked before its buffer",
             |bench| refused(bench, |_, op| (op.virt_offset_in_pages, op.mem_handle) = (1, CLOSED)),
             INVAL,
             &[],
@@ -120,7 +120,7 @@ fn remapping_is_checked_whole_before_anything_is_done() {
             &[],
         ),
         (
-            "REMAP: a descriptor that is not open is EINVAL",
+            "REMAP: a closed descriptor is EINVAL",
             |bench| refused(bench, |_, op| op.mem_handle = CLOSED),
             INVAL,
             &["mem_handle 0xf423f is not a dmabuf", "get_mpool failed: -22"],
@@ -147,7 +147,7 @@ fn remapping_is_checked_whole_before_anything_is_done() {
             &[],
         ),
         (
-            "REMAP: a buffer without memory comes before a range beyond it",
+            "REMAP: a buffer without memory wins over a range beyond it",
             |bench| refused(bench, |_, op| (op.mem_handle, op.mem_offset_in_pages) = (empty(bench), 7)),
             NOMEM,
             &["failed to pin dma_buf", "get_mpool failed: -12"],
@@ -165,7 +165,7 @@ fn remapping_is_checked_whole_before_anything_is_done() {
             &["validate_map failed: -22"],
         ),
         (
-            "REMAP: a later operation in another sparse reservation, and nothing is done",
+            "REMAP: a later operation in another sparse reservation: nothing takes effect",
             |bench| {
                 let (result, done) = remap(bench, |space, op| {
                     let other = reserve(space, 16, SPARSE, 0).unwrap() / 4096;
@@ -184,7 +184,7 @@ fn remapping_is_checked_whole_before_anything_is_done() {
             &["validate_unmap failed: -22"],
         ),
         (
-            "REMAP: unreadable operations leave the count as it is",
+            "REMAP: unreadable operations leave the count unchanged",
             |bench| {
                 let mut args = space::Remap { ops: NOWHERE, num_ops: 3, padding: 0 };
                 // SAFETY: the software kernel checks every address before it uses it.
@@ -196,7 +196,7 @@ fn remapping_is_checked_whole_before_anything_is_done() {
             &[],
         ),
         (
-            "REMAP: operations that cannot be stored again are done all the same",
+            "REMAP: operations that cannot be copied out still take effect",
             |bench| {
                 let space = bench.space();
                 let area = reserve(&space, 1, SPARSE, 0).unwrap();
@@ -222,7 +222,7 @@ fn remapping_is_checked_whole_before_anything_is_done() {
             &[],
         ),
         (
-            "REMAP: no operations need no address",
+            "REMAP: an empty list needs no address",
             |bench| {
                 let (result, done) = remap(bench, |_, _| Vec::new());
                 assert_eq!(done, 0);

@@ -19,14 +19,14 @@ fn alloc_space(space: &DoorFd, pages: u64, page_size: u32, flags: u32, offset: u
 fn reservations_are_checked_in_order() {
     check(&[
         (
-            "ALLOC_SPACE: the page size comes before the number of pages",
+            "ALLOC_SPACE: the page size is checked before the number of pages",
             |bench| alloc_space(&bench.space(), 0, 65_536, 0, 0),
             INVAL,
             &[],
         ),
         ("ALLOC_SPACE: page size 0", |bench| alloc_space(&bench.space(), 1, 0, 0, 0), INVAL, &[]),
         (
-            "ALLOC_SPACE: the page size comes before a taken range",
+            "ALLOC_SPACE: the page size is checked before the range",
             |bench| alloc_space(&bench.space(), 1, 8192, 1, LOGGED_END),
             INVAL,
             &[],
@@ -48,7 +48,7 @@ fn reservations_are_checked_in_order() {
             &[],
         ),
         (
-            "ALLOC_SPACE: without FIXED the offset is not looked at",
+            "ALLOC_SPACE: without FIXED the offset is ignored",
             |bench| alloc_space(&bench.space(), 1, 4096, 0, 7),
             Ok(0),
             &[],
@@ -76,7 +76,7 @@ fn reservations_are_checked_in_order() {
             &[],
         ),
         (
-            "FREE_SPACE: the address of an automatic mapping is none of a reservation",
+            "FREE_SPACE: the address of an automatic mapping is not a reservation",
             |bench| {
                 let space = bench.space();
                 let va = map(&space, &bench.buffer(4096)).unwrap();
@@ -89,7 +89,7 @@ fn reservations_are_checked_in_order() {
             &[],
         ),
         (
-            "FREE_SPACE: a mapping loses one reference, once",
+            "FREE_SPACE: a mapping loses exactly one reference",
             |bench| {
                 let space = bench.space();
                 let area = reserve(&space, 1, 0, 0).unwrap();

@@ -48,7 +48,7 @@ fn engine_contexts() {
             &["invalid obj class 0xc6c0"],
         ),
         (
-            "6.4: a missing TSG prints nothing, and the class stays with the channel",
+            "6.4: a missing TSG prints nothing, and the channel keeps the class",
             |bench| {
                 let (space, tsg, channel) = (bench.space(), bench.tsg(), bench.channel());
                 bind_space(&space, &channel).unwrap();
@@ -82,7 +82,7 @@ fn engine_contexts() {
             ],
         ),
         (
-            "5.4: graphics only on host engine 0, which a VEID above 0 is not on",
+            "5.4: graphics only on host engine 0, which excludes VEIDs above 0",
             |bench| {
                 let (_space, _tsg, _first, second) = beside(bench);
                 object(&second, 0xc597)
@@ -91,7 +91,7 @@ fn engine_contexts() {
             &["Can't have Graphics in non-zero'th PBDMA", "Invalid class/veid/pbdma config"],
         ),
         (
-            "5.4: graphics on VEID 0 beside compute on VEID 1",
+            "5.4: graphics on VEID 0 next to compute on VEID 1",
             |bench| {
                 let (_space, _tsg, first, second) = beside(bench);
                 object(&second, 0xc7c0).unwrap();
@@ -102,7 +102,7 @@ fn engine_contexts() {
             &[],
         ),
         (
-            "5.4: with graphics on VEID 0, compute on VEID 0 is not for host engine 1",
+            "5.4: with graphics on VEID 0, no compute on VEID 0 on host engine 1",
             |bench| {
                 let (space, tsg, first, _second) = beside(bench);
                 object(&first, 0xc797).unwrap();
@@ -120,7 +120,7 @@ fn engine_contexts() {
             ],
         ),
         (
-            "5.4: no graphics on VEID 0 while compute is there on host engine 1",
+            "5.4: no graphics on VEID 0 while it has compute on host engine 1",
             |bench| {
                 let (space, tsg, first, _second) = beside(bench);
                 let third = bench.channel();
@@ -138,7 +138,7 @@ fn engine_contexts() {
             ],
         ),
         (
-            "6.4: the classes of older chips, of which the context takes no notice",
+            "6.4: the classes of older chips, which the context ignores",
             |bench| {
                 let (_space, _tsg, channel) = bench.bound();
                 [0xc637, 0xc5c0, 0xc3c0, 0xa140, 0x902d, 0xc76f]
@@ -158,7 +158,7 @@ fn engine_contexts() {
             &["set_ctxsw_preemption_mode failed"],
         ),
         (
-            "6.4: unknown flags are ignored, as are all with a class of another engine",
+            "6.4: unknown flags are ignored, and so are all flags for a class of another engine",
             |bench| {
                 let (_space, _tsg, channel) = bench.bound();
                 object_with(&channel, 0xc7c0, AllocObjCtxFlags::from_bits_retain(0xffff_fff9)).unwrap();
@@ -194,7 +194,7 @@ fn preemption_modes() {
             &[],
         ),
         (
-            "6.8: stuck engines win over a request for nothing",
+            "6.8: stuck engines win over an empty request",
             |bench| {
                 let (_space, _tsg, channel) = bench.bound();
                 object(&channel, 0xc7c0).unwrap();
@@ -207,7 +207,7 @@ fn preemption_modes() {
             ],
         ),
         (
-            "6.8: the modes there are",
+            "6.8: the valid modes",
             |bench| {
                 let (_space, _tsg, channel) = bench.bound();
                 object(&channel, 0xc7c0).unwrap();
@@ -231,7 +231,7 @@ fn preemption_modes() {
             &["set_ctxsw_preemption_mode failed"],
         ),
         (
-            "6.8: they are those of the TSG, and ALLOC_OBJ_CTX sets them too",
+            "6.8: the modes belong to the TSG, and ALLOC_OBJ_CTX also sets them",
             |bench| {
                 let (_space, _tsg, first, second) = beside(bench);
                 object_with(&first, 0xc7c0, AllocObjCtxFlags::CILP).unwrap();
@@ -253,7 +253,7 @@ fn preemption_modes() {
             &["set_ctxsw_preemption_mode failed"],
         ),
         (
-            "6.8: no CILP for asynchronous compute beside graphics",
+            "6.8: no CILP for asynchronous compute next to graphics",
             |bench| {
                 let (_space, _tsg, first, second) = beside(bench);
                 object(&first, 0xc797).unwrap();

@@ -28,7 +28,7 @@ fn survives(bench: &Bench, spoil: impl FnOnce(&DoorFd) -> Result<i32, Errno>) ->
 fn watchdog_notifier_and_control() {
     check(&[
         (
-            "6.5: a deterministic channel may switch its watchdog off again, with any other bit",
+            "6.5: a deterministic channel may disable its watchdog again, with any other bit",
             |bench| {
                 let (_space, _tsg, channel) = bench.bound();
                 setup_with(bench, &channel, |_| ()).unwrap();
@@ -41,7 +41,7 @@ fn watchdog_notifier_and_control() {
             &[],
         ),
         (
-            "6.5: a status that is refused leaves the watchdog off",
+            "6.5: a refused status leaves the watchdog off",
             |bench| {
                 let (_space, _tsg, channel) = bench.bound();
                 assert_eq!(wdt(&channel, 3), Err(Errno::INVAL));
@@ -96,7 +96,7 @@ fn watchdog_notifier_and_control() {
             &[],
         ),
         (
-            "6.7: PREEMPT answers for the enabling alone; that it timed out is only in the log",
+            "6.7: PREEMPT returns the result of the enable only; its time-out is only logged",
             |bench| {
                 let (_space, _tsg, channel) = bench.bound();
                 stalled(bench, || channel::PREEMPT.send(&channel, 0))
@@ -111,7 +111,7 @@ fn watchdog_notifier_and_control() {
             &["chid: 511 is not bound to tsg"],
         ),
         (
-            "6.12: before it is in a TSG a channel counts as out of service",
+            "6.12: before it joins a TSG, a channel is out of service",
             |bench| {
                 let (space, tsg, channel) = (bench.space(), bench.tsg(), bench.channel());
                 bind_space(&space, &channel).unwrap();
@@ -124,7 +124,7 @@ fn watchdog_notifier_and_control() {
             &[],
         ),
         (
-            "6.15: closing a channel that the engines do not let go ends its TSG without a notifier",
+            "6.15: closing a channel stuck on the engines ends its TSG without a notifier",
             |bench| {
                 let (space, tsg, channel) = bench.bound();
                 let (other, buffer) = (join(bench, &space, &tsg, 0), bench.buffer(4096));

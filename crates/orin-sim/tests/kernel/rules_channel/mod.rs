@@ -40,7 +40,7 @@ fn large(bench: &Bench, bytes: u64) -> DoorFd {
 }
 
 #[test]
-fn requests_need_power_or_do_not() {
+fn requests_need_power_as_specified() {
     let bench = Bench::new();
     let (_space, tsg, channel) = bench.bound();
     let unbound = bench.channel();
@@ -111,13 +111,13 @@ fn the_node() {
             &[],
         ),
         (
-            "1.4: an answer that cannot be stored is the positive number of bytes left",
+            "1.4: a failed copy-out returns the positive number of bytes not copied",
             |bench| send_at(&bench.channel(), 0x8004_480c, constant(&[])),
             Ok(4),
             &[],
         ),
         (
-            "1.1: an open of the node is a channel, one of the TSG node a TSG of no control node",
+            "1.1: opening the node gives a channel; opening the TSG node, a TSG without control node",
             |bench| {
                 let open = |path| DoorFd::open(&bench.door, path, FLAGS).unwrap();
                 let (space, tsg) = (bench.space(), open(c"/dev/nvgpu/igpu0/tsg"));
@@ -167,7 +167,7 @@ fn the_node() {
             &[],
         ),
         (
-            "6.9: a syncpoint needs room in the kernel's area, and leaves none taken without",
+            "6.9: a syncpoint needs space in the kernel's area, and leaks none on failure",
             |bench| {
                 let (space, tsg, channel) = bench.bound();
                 let ring = large(bench, 4 << 30);

@@ -24,7 +24,7 @@ fn setting_up() {
             &[],
         ),
         (
-            "6.3: 2 entries are too few for the kernel's own ring",
+            "6.3: 2 entries are too few for a kernel-mode ring",
             |bench| spoiled(bench, |args| (args.num_gpfifo_entries, args.flags) = (2, 0)),
             Err(Errno::INVAL),
             &[],
@@ -36,7 +36,7 @@ fn setting_up() {
             &[],
         ),
         (
-            "6.3: 2^28 entries are allowed, and need a ring that is long enough",
+            "6.3: 2^28 entries are allowed, but need a large enough ring",
             |bench| spoiled(bench, |args| args.num_gpfifo_entries = 1 << 28),
             Err(Errno::INVAL),
             &["Usermode buffer alloc failed", "fail"],
@@ -90,7 +90,7 @@ fn setting_up() {
             &["channel 511 :gpfifo already allocated"],
         ),
         (
-            "6.3: DETERMINISTIC with the watchdog that a channel begins with",
+            "6.3: DETERMINISTIC with the default watchdog",
             |bench| {
                 let (space, tsg, channel) = (bench.space(), bench.tsg(), bench.channel());
                 bind_space(&space, &channel).unwrap();
@@ -113,7 +113,7 @@ fn setting_up() {
             &["need deterministic for usermode submit"],
         ),
         (
-            "6.3: the flags that mean nothing are ignored, and VPR is supported",
+            "6.3: flags without meaning are ignored, and VPR is supported",
             |bench| spoiled(bench, |args| args.flags = USERMODE | 1 | 4 | 16 | 0x8000_0000),
             Ok(0),
             &[],
@@ -137,7 +137,7 @@ fn setting_up() {
             &["Usermode buffer alloc failed", "fail"],
         ),
         (
-            "6.3: the ring's descriptor is looked at before USERD's",
+            "6.3: the ring's descriptor is checked before USERD's",
             |bench| {
                 let other = bench.ctrl.raw();
                 spoiled(bench, |args| (args.gpfifo_dmabuf_fd, args.userd_dmabuf_fd) = (other, CLOSED))
@@ -185,7 +185,7 @@ fn setting_up() {
             &["Failed to pin dma_buf!", "Usermode buffer alloc failed", "fail"],
         ),
         (
-            "6.3: a failed attempt leaves no addresses taken and can be repeated",
+            "6.3: a failed attempt leaks no addresses and can be repeated",
             |bench| {
                 let (_space, _tsg, channel) = bench.bound();
                 let failed = setup_with(bench, &channel, |args| args.userd_dmabuf_fd = CLOSED);
@@ -200,7 +200,7 @@ fn setting_up() {
             &["Usermode buffer alloc failed", "fail"],
         ),
         (
-            "6.3: ALLOC_GPFIFO_EX has the same checks for the kernel's own ring",
+            "6.3: ALLOC_GPFIFO_EX has the same checks for a kernel-mode ring",
             |bench| {
                 let (_space, _tsg, channel) = bench.bound();
                 let alloc = |num_entries, flags| {

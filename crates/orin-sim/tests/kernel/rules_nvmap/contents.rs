@@ -37,13 +37,13 @@ fn transfers_report_what_was_copied() {
         ("READ: two elements", |bench| transfer(bench, true, 16, |_| ()), Ok(0), &[]),
         ("WRITE: two elements", |bench| transfer(bench, false, 16, |_| ()), Ok(0), &[]),
         (
-            "READ: element size 0 comes before an unknown handle, and the count stays",
+            "READ: element size 0 wins over an unknown handle, and the count is unchanged",
             |bench| transfer(bench, true, 2, |args| (args.elem_size, args.handle) = (0, 1)),
             INVAL,
             &[],
         ),
         (
-            "WRITE: read-only comes before the range, and the count stays",
+            "WRITE: read-only wins over the range, and the count is unchanged",
             |bench| {
                 let handle = read_only(bench);
                 transfer(bench, false, 2, |args| (args.handle, args.offset) = (handle, 1 << 20))
@@ -62,7 +62,7 @@ fn transfers_report_what_was_copied() {
             &["nvmap_ioctl_rw_handle: CPU read operation is not allowed on VPR carveout"],
         ),
         (
-            "READ: no memory comes before the range, and nothing was copied",
+            "READ: missing memory wins over the range, and nothing is copied",
             |bench| {
                 let handle = bench.create(4096);
                 transfer(bench, true, 0, |args| (args.handle, args.offset) = (handle, 1 << 20))
@@ -77,13 +77,13 @@ fn transfers_report_what_was_copied() {
             &[],
         ),
         (
-            "READ: the user stride may not exceed what is left for each element",
+            "READ: the user stride may not exceed the remaining bytes per element",
             |bench| transfer(bench, true, 0, |args| args.user_stride = 2049),
             INVAL,
             &[],
         ),
         (
-            "READ: the offset of the end",
+            "READ: an offset at the end",
             |bench| transfer(bench, true, 0, |args| (args.offset, args.count) = (4096, 1)),
             INVAL,
             &[],
@@ -95,7 +95,7 @@ fn transfers_report_what_was_copied() {
             &[],
         ),
         (
-            "READ: user memory that cannot be stored to: the bytes left of the first element",
+            "READ: user memory that is not writable: the bytes left of the first element",
             |bench| transfer(bench, true, 8, |args| args.addr = NOWHERE),
             Err(Errno::INTR),
             &[],
@@ -129,25 +129,25 @@ fn cache_maintenance_is_checked_in_order() {
     const DEFERRED: u32 = HandleFlags::CACHE_SYNC_AT_RESERVE.bits();
     check(&[
         (
-            "CACHE_LIST: no elements come before null lists",
+            "CACHE_LIST: 0 elements win over null lists",
             |bench| cache_list(bench, &[], |args| args.handles = 0),
             INVAL,
             &[],
         ),
         (
-            "CACHE_LIST: a null list comes before an unreadable one",
+            "CACHE_LIST: a null list wins over an unreadable one",
             |bench| cache_list(bench, &[1], |args| (args.handles, args.sizes) = (NOWHERE, 0)),
             INVAL,
             &["nvmap_ioctl_cache_maint_list: pointers are invalid"],
         ),
         (
-            "CACHE_LIST: an unreadable list of sizes comes before an unknown handle",
+            "CACHE_LIST: an unreadable list of sizes wins over an unknown handle",
             |bench| cache_list(bench, &[1], |args| args.sizes = NOWHERE),
             FAULT,
             &["nvmap_ioctl_cache_maint_list: Can't copy from user pointer op.sizes"],
         ),
         (
-            "CACHE_LIST: without the flag for 64 bits the ranges are lists of 32 bits",
+            "CACHE_LIST: without the 64-bit flag the ranges are 32-bit lists",
             |bench| {
                 let handle = allocated(bench, 0);
                 let end = constant(&[0; 4096]) + 4092;
@@ -160,13 +160,13 @@ fn cache_maintenance_is_checked_in_order() {
             &[],
         ),
         (
-            "CACHE_LIST: handles are looked at one after the other: no memory before unknown",
+            "CACHE_LIST: handles are checked in order: missing memory before unknown",
             |bench| cache_list(bench, &[bench.create(4096), 3], |_| ()),
             PERM,
             &["nvmap_ioctl_cache_maint_list: heap 0 can't be accessed from cpu"],
         ),
         (
-            "CACHE_LIST: handles are looked at one after the other: unknown before no memory",
+            "CACHE_LIST: handles are checked in order: unknown before missing memory",
             |bench| cache_list(bench, &[3, bench.create(4096)], |_| ()),
             INVAL,
             &["nvmap_ioctl_cache_maint_list: invalid handle_ptr[0] = 3"],
@@ -184,13 +184,13 @@ fn cache_maintenance_is_checked_in_order() {
             &[],
         ),
         (
-            "CACHE: a bad operation comes before an unknown handle",
+            "CACHE: a bad operation wins over an unknown handle",
             |bench| cache(bench, |args| (args.op, args.handle) = (3, 1)),
             INVAL,
             &[],
         ),
         (
-            "CACHE: an unknown handle comes before a bad address",
+            "CACHE: an unknown handle wins over a bad address",
             |bench| cache(bench, |args| (args.addr, args.handle) = (NOWHERE, 1)),
             INVAL,
             &[],
@@ -202,20 +202,20 @@ fn cache_maintenance_is_checked_in_order() {
             &[],
         ),
         (
-            "CACHE: beyond the mapping comes before another handle",
+            "CACHE: a range beyond the mapping wins over another handle",
             |bench| cache(bench, |args| (args.len, args.handle) = (4097, bench.create(4096))),
             Err(Errno::ADDRNOTAVAIL),
             &[],
         ),
         (
-            "CACHE: another handle comes before its missing memory",
+            "CACHE: another handle wins over its missing memory",
             |bench| cache(bench, |args| args.handle = bench.create(4096)),
             FAULT,
             &[],
         ),
         ("CACHE: invalidate", |bench| cache(bench, |args| args.op = 1), Ok(0), &[]),
         (
-            "CACHE: a mapping of another process is none here",
+            "CACHE: a mapping of another process is unknown here",
             |bench| {
                 let fd = bench.buffer(4096);
                 let child = bench.orin.process();
@@ -251,7 +251,7 @@ fn cache(bench: &Bench, change: impl FnOnce(&mut CacheOp64)) -> Answer {
 const SYNC: u32 = 0x4008_6200;
 
 #[test]
-fn a_dma_buf_takes_the_requests_of_the_kernels_own() {
+fn a_dma_buf_supports_the_generic_dma_buf_requests() {
     check(&[
         (
             "dma-buf sync: begin and end of a read",
@@ -264,13 +264,13 @@ fn a_dma_buf_takes_the_requests_of_the_kernels_own() {
             &[],
         ),
         (
-            "dma-buf sync: a bad address comes before missing memory",
+            "dma-buf sync: a bad address wins over missing memory",
             |bench| send_at(&bench.export(bench.create(4096)), SYNC, NOWHERE),
             FAULT,
             &[],
         ),
         (
-            "dma-buf sync: no direction comes before missing memory",
+            "dma-buf sync: a missing direction wins over missing memory",
             |bench| send(&bench.export(bench.create(4096)), SYNC, &mut 4_u64.to_ne_bytes()),
             INVAL,
             &[],
@@ -294,7 +294,7 @@ fn a_dma_buf_takes_the_requests_of_the_kernels_own() {
             &[],
         ),
         (
-            "dma-buf: the end can be sought, and reading is not for it",
+            "dma-buf: lseek to the end works, read does not",
             |bench| {
                 let fd = bench.buffer(4096);
                 bench.door.seek_end(fd.raw()).unwrap();

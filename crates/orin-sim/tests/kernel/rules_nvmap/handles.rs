@@ -8,7 +8,7 @@ use nvgpu_sys::nvmap::{self, AllocHandle, CreateHandle, DuplicateHandle, Heaps, 
 use zerocopy::IntoBytes;
 
 #[test]
-fn handles_are_made_and_destroyed() {
+fn handles_are_created_and_destroyed() {
     check(&[
         ("CREATE: size 0", |bench| send(&bench.nvmap, code::CREATE, &mut [0; 8]), INVAL, &[]),
         (
@@ -24,7 +24,7 @@ fn handles_are_made_and_destroyed() {
             &[],
         ),
         (
-            "CREATE_64: a size that no machine has",
+            "CREATE_64: a size beyond any machine's memory",
             |bench| {
                 let mut args = nvmap::CreateHandle64 { size_or_handle: 1 << 40 };
                 nvmap::CREATE_64.send(&bench.nvmap, &mut args)
@@ -43,7 +43,7 @@ fn handles_are_made_and_destroyed() {
             &[],
         ),
         (
-            "FREE: the descriptor outlives the number, and the number any other of the buffer",
+            "FREE: the descriptor outlives the number, and the number outlives other descriptors",
             |bench| {
                 let handle = bench.create(4096);
                 bench.alloc(handle);
@@ -73,7 +73,7 @@ fn handles_are_made_and_destroyed() {
             &[],
         ),
         (
-            "FROM_FD: a closed descriptor comes before anything else",
+            "FROM_FD: a closed descriptor wins over all other errors",
             |bench| {
                 let mut args = CreateHandle { size_or_fd: CLOSED, handle: 7 };
                 let result = nvmap::FROM_FD.send(&bench.nvmap, &mut args);
@@ -102,7 +102,7 @@ fn handles_are_made_and_destroyed() {
             &["nvmap_ioctl_dup_handle: Handle ID RO check failed"],
         ),
         (
-            "DUP_HANDLE: more rights come before missing memory",
+            "DUP_HANDLE: excess rights win over missing memory",
             |bench| {
                 let handle = read_only(bench);
                 let mut args = DuplicateHandle { handle, access_flags: 1 << 9 | 1, dup_handle: 0 };
@@ -129,7 +129,7 @@ fn alloc(bench: &Bench, change: impl FnOnce(&mut AllocHandle)) -> Answer {
 }
 
 #[test]
-fn memory_is_given_out_after_all_checks() {
+fn memory_is_allocated_after_all_checks() {
     check(&[
         (
             "ALLOC 2 before 3: alignment and handle 0",
@@ -157,7 +157,7 @@ fn memory_is_given_out_after_all_checks() {
             &[],
         ),
         (
-            "ALLOC 7 before 8: no heap, with memory already",
+            "ALLOC 7 before 8: no heap, already allocated",
             |bench| {
                 alloc(bench, |args| {
                     bench.alloc(args.handle);
@@ -174,7 +174,7 @@ fn memory_is_given_out_after_all_checks() {
             &[],
         ),
         (
-            "ALLOC 8 before 9: memory already, mixed heaps; no tag is not worth a line then",
+            "ALLOC 8 before 9: already allocated, mixed heaps; a missing tag prints no line",
             |bench| {
                 alloc(bench, |args| {
                     bench.alloc(args.handle);
@@ -185,7 +185,7 @@ fn memory_is_given_out_after_all_checks() {
             &[],
         ),
         (
-            "ALLOC 9: heaps that serve one purpose alone",
+            "ALLOC 9: exclusive heaps",
             |bench| alloc(bench, |args| args.heap_mask |= Heaps::VIDMEM.bits()),
             INVAL,
             &["… alloc mixes exclusive heap 67108864 and other heaps"],

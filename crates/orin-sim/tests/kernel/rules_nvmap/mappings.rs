@@ -26,7 +26,7 @@ fn memory_of_the_process_is_imported_after_all_checks() {
             &[],
         ),
         (
-            "FROM_VA: larger than the machine comes before read-only memory",
+            "FROM_VA: a size above the machine's memory wins over read-only memory",
             |bench| {
                 bench.orin.limit_allocations(0);
                 let va = constant(&[0; 1]);
@@ -97,7 +97,7 @@ fn cpu_mappings_are_checked_in_order() {
         ("mmap: one page beyond the end", |bench| map_cpu(bench, 4096, 4097, READ), INVAL, &[]),
         ("mmap: a sum that wraps", |bench| map_cpu(bench, u64::MAX - 0xfff, 8192, READ), INVAL, &[]),
         (
-            "mmap: an offset inside a page comes before a closed descriptor",
+            "mmap: an unaligned offset wins over a closed descriptor",
             |bench| {
                 let fd = i32::try_from(CLOSED).unwrap();
                 let request = nvgpu_sys::door::MapRequest { fd, offset: 8, len: 4096, protection: READ };
@@ -107,7 +107,7 @@ fn cpu_mappings_are_checked_in_order() {
             &[],
         ),
         (
-            "mmap: a closed descriptor comes before no length",
+            "mmap: a closed descriptor wins over length 0",
             |bench| {
                 let fd = i32::try_from(CLOSED).unwrap();
                 let request = nvgpu_sys::door::MapRequest { fd, offset: 0, len: 0, protection: READ };
@@ -117,13 +117,13 @@ fn cpu_mappings_are_checked_in_order() {
             &[],
         ),
         (
-            "mmap: writing through a read-only descriptor comes before the range",
+            "mmap: writing through a read-only descriptor wins over the range",
             |bench| bench.export(read_only(bench)).map(0, 8192, READ | WRITE).map(|_| 0),
             Err(Errno::ACCESS),
             &[],
         ),
         (
-            "mmap: the range comes before missing memory",
+            "mmap: the range wins over missing memory",
             |bench| bench.export(bench.create(4096)).map(0, 8192, READ).map(|_| 0),
             INVAL,
             &[],
@@ -138,7 +138,7 @@ fn cpu_mappings_are_checked_in_order() {
         ("mmap: the nvmap node, no length", |bench| bench.nvmap.map(0, 0, READ).map(|_| 0), INVAL, &[]),
         ("mmap: an address space", |bench| bench.space().map(0, 4096, READ).map(|_| 0), NODEV, &[]),
         (
-            "mmap: uncached memory is worth one line",
+            "mmap: uncached memory prints one line",
             |bench| {
                 let fd = bench.export(allocated(bench, nvmap::CACHE_UNCACHED));
                 for _ in 0..2 {

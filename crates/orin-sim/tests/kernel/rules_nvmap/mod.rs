@@ -21,7 +21,7 @@ const NODEV: Answer = Err(Errno::NODEV);
 const NOTTY: Answer = Err(Errno::NOTTY);
 const READ: Protection = Protection::READ;
 const WRITE: Protection = Protection::WRITE;
-/// An address that no process can have.
+/// An address outside every process.
 const KERNEL: u64 = 0xffff_8000_0000_0000;
 
 #[test]
@@ -30,19 +30,19 @@ fn the_node_checks_number_then_address_then_code() {
         ("dispatch: another family", |bench| send_at(&bench.nvmap, 0xc008_4700, KERNEL), NOTTY, &[]),
         ("dispatch: number 108", |bench| send_at(&bench.nvmap, 0xc008_4e6c, KERNEL), NOTTY, &[]),
         (
-            "dispatch: an address of the kernel comes before an unknown code",
+            "dispatch: a kernel address wins over an unknown code",
             |bench| send_at(&bench.nvmap, 0xc008_4e05, KERNEL),
             FAULT,
             &[],
         ),
         (
-            "dispatch: an address where nothing is does not",
+            "dispatch: an unmapped address does not",
             |bench| send_at(&bench.nvmap, 0xc008_4e05, NOWHERE),
             NOTTY,
             &["nvmap_ioctl: Unknown NVMAP_IOC = 0xc0084e05"],
         ),
         (
-            "dispatch: without a direction there is no address",
+            "dispatch: without a direction the address is ignored",
             |bench| send_at(&bench.nvmap, 0x0000_4e05, KERNEL),
             NOTTY,
             &["nvmap_ioctl: Unknown NVMAP_IOC = 0x4e05"],
@@ -54,7 +54,7 @@ fn the_node_checks_number_then_address_then_code() {
             &["nvmap_ioctl: Unknown NVMAP_IOC = 0x40104e03"],
         ),
         (
-            "dispatch: PARAM has a number and no case",
+            "dispatch: PARAM has a number but no handler",
             |bench| send(&bench.nvmap, 0xc010_4e08, &mut [0; 16]),
             NOTTY,
             &["nvmap_ioctl: Unknown NVMAP_IOC = 0xc0104e08"],
@@ -68,7 +68,7 @@ fn the_node_checks_number_then_address_then_code() {
             ],
         ),
         (
-            "dispatch: FREE takes its argument by value, whatever that is",
+            "dispatch: FREE takes any argument by value",
             |bench| send_at(&bench.nvmap, code::FREE, KERNEL),
             Ok(0),
             &[],

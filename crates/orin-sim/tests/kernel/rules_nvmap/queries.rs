@@ -102,13 +102,13 @@ fn queries_answer_field_by_field() {
             &[],
         ),
         (
-            "QUERY_HEAP_PARAMS: two bits are warned of, and a missing carveout comes before system memory",
+            "QUERY_HEAP_PARAMS: two bits print a warning, and a missing carveout wins over system memory",
             |bench| heap_params(bench, Heaps::IOVMM.bits() | Heaps::GPU.bits()).0,
             NODEV,
             &["WARNING in nvmap_ioctl_query_heap_params+0x0/0x0 [nvmap]"],
         ),
         (
-            "GET_HEAP_SIZE: system memory is no carveout",
+            "GET_HEAP_SIZE: system memory is not a carveout",
             |bench| {
                 let mut args = nvmap::HeapSize { heap: Heaps::IOVMM.bits(), ..Default::default() };
                 nvmap::GET_HEAP_SIZE.send(&bench.nvmap, &mut args)
@@ -129,7 +129,7 @@ fn queries_answer_field_by_field() {
             &[],
         ),
         (
-            "SET_TAG_LABEL: no text needs no address",
+            "SET_TAG_LABEL: an empty text needs no address",
             |bench| {
                 let mut args = nvmap::SetTagLabel { tag: 9, len: 0, addr: NOWHERE };
                 // SAFETY: the software kernel checks every address before it uses it.
@@ -139,7 +139,7 @@ fn queries_answer_field_by_field() {
             &[],
         ),
         (
-            "SET_TAG_LABEL: a text that cannot be read",
+            "SET_TAG_LABEL: an unreadable text",
             |bench| {
                 let mut args = nvmap::SetTagLabel { tag: 9, len: 4, addr: NOWHERE };
                 // SAFETY: the software kernel checks every address before it uses it.

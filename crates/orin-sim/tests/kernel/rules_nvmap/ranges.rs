@@ -70,7 +70,7 @@ fn a_range_of_several_buffers_shows_their_bytes() {
 fn ranges_are_checked_in_order() {
     check(&[
         (
-            "GET_FD_FOR_RANGE_FROM_LIST: no size comes before an unreadable list",
+            "GET_FD_FOR_RANGE_FROM_LIST: size 0 wins over an unreadable list",
             |bench| {
                 let mut args = FdForRangeFromList { handles: NOWHERE, num_handles: 1, ..Default::default() };
                 // SAFETY: the software kernel checks every address before it uses it.
@@ -92,13 +92,13 @@ fn ranges_are_checked_in_order() {
             &["nvmap_ioctl_get_fd_from_list: Can't copy from user pointer op.handles"],
         ),
         (
-            "GET_FD_FOR_RANGE_FROM_LIST: an unknown handle comes before one without memory",
+            "GET_FD_FOR_RANGE_FROM_LIST: an unknown handle wins over one without memory",
             |bench| range_of(bench, &[bench.create(4096), 5], 0, 4096),
             INVAL,
             &["nvmap_ioctl_get_fd_from_list: invalid handle_ptr[1] = 5"],
         ),
         (
-            "GET_FD_FOR_RANGE_FROM_LIST: the end comes before missing memory",
+            "GET_FD_FOR_RANGE_FROM_LIST: a bad end wins over missing memory",
             |bench| range_of(bench, &[bench.create(4096)], 0, 4097),
             INVAL,
             &[],
@@ -132,7 +132,7 @@ fn ranges_are_checked_in_order() {
             &[],
         ),
         (
-            "GET_FD_FOR_RANGE_FROM_LIST: an offset inside a page, which a board does not survive",
+            "GET_FD_FOR_RANGE_FROM_LIST: an unaligned offset, which corrupts memory on a board",
             |bench| range(bench, &[0x4000], 0x800, 0x1000),
             INVAL,
             &[
@@ -140,13 +140,13 @@ fn ranges_are_checked_in_order() {
             ],
         ),
         (
-            "GET_FD_FOR_RANGE_FROM_LIST: what a board gets wrong is done right, with a line",
+            "GET_FD_FOR_RANGE_FROM_LIST: a case that a board mishandles works, with a log line",
             |bench| range(bench, &[0x4000, 0x4000], 0x3000, 0x2000).map(|_| 0),
             Ok(0),
             &["… over buffers of [4000, 4000] bytes; begin at the start of the first buffer"],
         ),
         (
-            "GET_FD_FOR_RANGE_FROM_LIST: a buffer twice is one place too few",
+            "GET_FD_FOR_RANGE_FROM_LIST: the same buffer twice",
             |bench| {
                 let handle = allocated(bench, 1);
                 range_of(bench, &[handle, handle], 0, 8192).map(|_| 0)
@@ -155,7 +155,7 @@ fn ranges_are_checked_in_order() {
             &["… a buffer can be part of one such dma-buf at a time, and once"],
         ),
         (
-            "GET_FD_FOR_RANGE_FROM_LIST: a buffer again, once the first dma-buf is gone",
+            "GET_FD_FOR_RANGE_FROM_LIST: the same buffer again after the first dma-buf is freed",
             |bench| {
                 let handle = allocated(bench, 1);
                 let first = range_of(bench, &[handle], 0, 4096).unwrap();

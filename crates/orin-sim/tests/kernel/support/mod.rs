@@ -1,6 +1,6 @@
 //! A miniature driver: helpers for kernel tests through the public door.
 
-#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub(crate) mod rules;
 

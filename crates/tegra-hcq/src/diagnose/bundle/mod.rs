@@ -35,7 +35,7 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(10);
 /// Why a bundle is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event<'a> {
-    /// The program asked for it.
+    /// Requested by the program.
     Request,
     /// The kernel has stopped the channels of the queue in this slot.
     Fault { slot: usize, fault: &'a Fault },

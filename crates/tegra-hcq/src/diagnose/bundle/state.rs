@@ -41,7 +41,7 @@ pub(super) fn versions(contents: &Contents<'_>) -> String {
         .map(|(name, version)| ((*name).to_owned(), json!(version)))
         .collect();
     pretty(&json!({
-        "about": "Versions of the software, and the device's properties; 'driver' holds every number that \
+        "about": "Versions of the software, and the device's properties; 'driver' contains every number that \
                   GET_CHARACTERISTICS reports.",
         "crates": crates,
         "system": {
@@ -84,8 +84,8 @@ pub(super) fn state(contents: &Contents<'_>) -> String {
     let usage = device.heap().pool().usage();
     let clocks = device.driver().clock_pair().ok().map(|(gpu, _)| gpu);
     pretty(&json!({
-        "about": "Timelines, submissions and health of each queue. A submission has ended when 'timeline' has \
-                  reached its value; 'pending' submissions have not. 'lost' work never ended, because of a \
+        "about": "Timelines, submissions and health of each queue. A submission is complete once 'timeline' has \
+                  reached its value; 'pending' submissions have not. 'lost' work was cut off by a \
                   fault or a recovery. Where 'complete' is false, earlier faults and lost work are not listed, \
                   because the queue was being examined at that moment.",
         "event": event,
@@ -104,11 +104,11 @@ pub(super) fn state(contents: &Contents<'_>) -> String {
 
 fn queue(contents: &Contents<'_>, queue: &super::QueueView) -> Value {
     let state = &queue.snapshot;
-    // A fault that is being explained is not recorded at its queue yet.
+    // A fault still under analysis is not yet recorded at its queue.
     let now = matches!(contents.event, Event::Fault { slot, .. } if slot == state.slot);
     let health = match state.health {
         _ if now => "faulted",
-        Health::Working if state.timed_out => "working, a wait has run out",
+        Health::Working if state.timed_out => "working, a wait has timed out",
         Health::Working => "working",
         Health::Faulted => "faulted",
         Health::Forgiven => "recovered, opens new channels at its next use",

@@ -8,11 +8,11 @@ use crate::fault::{Fault, Submission};
 
 /// The event, and every fault that the queues have recorded.
 pub(super) fn fault(contents: &Contents<'_>) -> String {
-    let mut text = "What happened, first in one sentence, then field by field.\n\n".to_owned();
+    let mut text = "The event, as one sentence and then field by field.\n\n".to_owned();
     let seconds = contents.time.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
     let _ = writeln!(text, "time             {seconds:.6} seconds since 1970-01-01 00:00 UTC");
     match contents.event {
-        Event::Request => text.push_str("event            the program asked for this bundle\n"),
+        Event::Request => text.push_str("event            requested by the program\n"),
         Event::TimeOut { slot, timeout, text: message } => {
             let _ = writeln!(text, "event            time-out of queue {slot} after {timeout:?}");
             let _ = writeln!(text, "\n{message}\n");
@@ -25,13 +25,13 @@ pub(super) fn fault(contents: &Contents<'_>) -> String {
     for queue in &contents.queues {
         let slot = queue.snapshot.slot;
         if let Some(fault) = &queue.snapshot.fault {
-            let _ = writeln!(text, "\nQueue {slot} is stopped by this fault:");
+            let _ = writeln!(text, "\nThis fault stopped queue {slot}:");
             fields(&mut text, fault);
         }
         for (after, through, fault) in &queue.snapshot.lost {
             let _ = writeln!(
                 text,
-                "\nQueue {slot} has lost its submissions {} to {through} to this fault:",
+                "\nQueue {slot} lost its submissions {} to {through} to this fault:",
                 after + 1
             );
             fields(&mut text, fault);
@@ -49,7 +49,7 @@ pub(super) fn fault(contents: &Contents<'_>) -> String {
 fn fields(text: &mut String, fault: &Fault) {
     let _ = writeln!(text, "\n{fault}\n");
     let mut field = |name: &str, value: Option<String>| {
-        let _ = writeln!(text, "{name:16} {}", value.as_deref().unwrap_or("not known"));
+        let _ = writeln!(text, "{name:16} {}", value.as_deref().unwrap_or("unknown"));
     };
     field("kind", Some(format!("{:?}", fault.kind)));
     field("notifier", Some(fault.notifier.to_string()));
@@ -69,7 +69,7 @@ fn fields(text: &mut String, fault: &Fault) {
     }
     match &fault.log {
         Ok(lines) => {
-            let _ = writeln!(text, "{:16} {} lines told about it:", "kernel log", lines.len());
+            let _ = writeln!(text, "{:16} {} lines about this fault:", "kernel log", lines.len());
             for line in lines {
                 let _ = writeln!(text, "    {line}");
             }
@@ -81,15 +81,15 @@ fn fields(text: &mut String, fault: &Fault) {
 /// Commands in the rings.
 pub(super) fn submissions(contents: &Contents<'_>) -> String {
     let mut text = format!(
-        "The last submissions of each queue, at most {ENTRIES} per channel, oldest first, as they stand in memory: \
-         one line\nper command word. The GPU need not have reached the newest; those whose words were overwritten \
-         since\nare left out.\n"
+        "The last submissions of each queue, at most {ENTRIES} per channel, oldest first, decoded from memory: \
+         one line\nper command word. The GPU may not have reached the newest. Submissions whose words were \
+         overwritten since\nare omitted.\n"
     );
     for queue in &contents.queues {
         let _ = writeln!(text, "\n== queue {}", queue.snapshot.slot);
         match &queue.submissions {
-            None => text.push_str("its channels are closed\n"),
-            Some(found) if found.is_empty() => text.push_str("nothing was submitted\n"),
+            None => text.push_str("channels closed\n"),
+            Some(found) if found.is_empty() => text.push_str("no submissions\n"),
             Some(found) => {
                 for submission in found {
                     let _ = writeln!(text, "\n{}", submission.text().trim_end());
@@ -97,7 +97,7 @@ pub(super) fn submissions(contents: &Contents<'_>) -> String {
             }
         }
     }
-    // Submissions of channels closed by a recovery are kept in the fault.
+    // The fault keeps the submissions of channels that a recovery closed.
     for queue in contents.queues.iter().filter(|queue| queue.submissions.is_none()) {
         for (_, _, fault) in &queue.snapshot.lost {
             let _ = writeln!(text, "\n== queue {}, at the fault: {fault}", queue.snapshot.slot);
@@ -112,7 +112,7 @@ pub(super) fn submissions(contents: &Contents<'_>) -> String {
 /// Launch descriptors that the commands start.
 pub(super) fn launches(contents: &Contents<'_>) -> String {
     let mut text =
-        "The launch descriptors (QMD) that the commands of submissions.txt start, chained ones included, \
+        "The launch descriptors (QMD) started by the commands of submissions.txt, chained ones included, \
                     oldest\nfirst, field by field; words of zero are left out.\n"
             .to_owned();
     for queue in &contents.queues {
@@ -133,9 +133,9 @@ pub(super) fn launches(contents: &Contents<'_>) -> String {
 /// Memory mapped for the GPU.
 pub(super) fn mappings(contents: &Contents<'_>) -> String {
     let device = contents.device;
-    let mut text = "All memory of the device that somebody holds, by GPU address: first and last byte, length in \
-                    bytes, what it\nholds, what it was made for, and the name that the program gave it. What it \
-                    holds is not part of the bundle.\n\n"
+    let mut text = "All live allocations of the device, by GPU address: first and last byte, length in bytes, \
+                    content\ntype, purpose, and the name given by the program. The bundle does not include the \
+                    contents themselves.\n\n"
         .to_owned();
     let _ =
         writeln!(text, "{:14} {:14} {:>12}  {:14} {:9} name", "first", "last", "bytes", "content", "purpose");
@@ -157,10 +157,10 @@ pub(super) fn mappings(contents: &Contents<'_>) -> String {
 
 /// Lines of the kernel log.
 pub(super) fn kernel_log(contents: &Contents<'_>) -> String {
-    let head = "# The kernel log's lines about the GPU since the device was opened, the last 2000 at most.\n";
+    let head = "# Kernel-log lines about the GPU since the device was opened, at most the last 2000.\n";
     match &contents.log {
-        Ok(lines) if lines.is_empty() => format!("{head}# There are none.\n"),
+        Ok(lines) if lines.is_empty() => format!("{head}# No lines.\n"),
         Ok(lines) => format!("{head}{}\n", lines.join("\n")),
-        Err(reason) => format!("{head}# They cannot be read: {reason}\n"),
+        Err(reason) => format!("{head}# Not readable: {reason}\n"),
     }
 }
