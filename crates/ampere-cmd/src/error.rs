@@ -1,5 +1,6 @@
 //! Errors of encoding and decoding.
 
+use crate::command::SmLayout;
 use crate::pushbuffer::HeaderFault;
 
 /// A value that a bit field cannot hold. Values are never masked to fit.
@@ -99,6 +100,14 @@ pub enum Error {
         value: u64,
         /// Largest length.
         max: u64,
+    },
+    /// The backing store of local memory does not fit 64 bits.
+    #[error("local memory of {bytes_per_thread} bytes per thread for {layout:?} is larger than 2^64 bytes")]
+    LocalMemory {
+        /// Requested bytes per thread.
+        bytes_per_thread: u32,
+        /// The SMs and warps.
+        layout: SmLayout,
     },
     /// A method address is not a multiple of 4 or not below 0x4000.
     #[error("method address {address:#x} is not a multiple of 4 below 0x4000")]

@@ -230,7 +230,7 @@ fn local_memory(input: &Value) -> (u64, u64) {
         tpc_count: word(&input["tpc_per_gpc"]) * word(&input["gpcs"]),
     };
     let bytes_per_thread = word(&input["bytes_per_thread_requested"]).next_multiple_of(32);
-    let size = local_memory_size(bytes_per_thread, layout);
+    let size = local_memory_size(bytes_per_thread, layout).unwrap();
     (size.bytes_per_tpc, size.area_bytes)
 }
 
@@ -270,6 +270,20 @@ fn local_memory_sizes() {
     for vector in of_kind(&["local_memory_resize"]) {
         assert_eq!(local_memory(&vector.input).1, number(&vector.output["area_size"]), "{}", vector.id);
     }
+}
+
+/// Products that do not fit 64 bits are refused, not wrapped.
+#[test]
+fn local_memory_sizes_do_not_overflow() {
+    let layout = |warps_per_sm, sm_per_tpc, tpc_count| SmLayout { warps_per_sm, sm_per_tpc, tpc_count };
+    let most = u32::MAX;
+    for layout in [layout(most, most, 1), layout(1 << 28, 1, 1), layout(48, 2, most), layout(most, 1, most)] {
+        let refused = Error::LocalMemory { bytes_per_thread: most, layout };
+        assert_eq!(local_memory_size(most, layout), Err(refused), "{layout:?}");
+    }
+    let size = local_memory_size(most, layout(48, 2, 8)).unwrap();
+    assert_eq!(size.bytes_per_tpc, (1 << 37) * 96);
+    assert_eq!(size.area_bytes, (1 << 37) * 96 * 8);
 }
 
 #[test]

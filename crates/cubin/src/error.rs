@@ -201,8 +201,11 @@ pub enum Error {
         /// The names of all variables, sorted.
         available: Vec<String>,
     },
-    /// An image larger than the memory of any GPU.
-    #[error("the image has {bytes} bytes, more than can be loaded")]
+    /// An image larger than 4 GiB, or than the memory of the host.
+    #[error(
+        "the image has {bytes} bytes, more than can be loaded: allocate large arrays at run time instead of declaring \
+         them as __device__ variables"
+    )]
     ImageTooLarge {
         /// Its size in bytes, or a lower bound.
         bytes: u64,

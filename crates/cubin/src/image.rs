@@ -20,8 +20,9 @@ pub const PREFETCH_SLACK_BYTES: u64 = 4096;
 const CODE_ALIGN: u64 = 128;
 /// Largest alignment of a section, in bytes: the GPU's small page.
 const MAX_ALIGN: u64 = 4096;
-/// Largest image in bytes: above the memory of any GPU, far below overflow.
-const MAX_IMAGE_BYTES: u64 = 1 << 40;
+/// Largest image in bytes. Static variables of a program are far smaller: one field of a damaged file can declare any
+/// size, and larger arrays are allocated at run time.
+const MAX_IMAGE_BYTES: u64 = 1 << 32;
 /// End of the GPU's virtual address space: the width of addresses in instructions.
 const VA_END: u64 = 1 << 49;
 
@@ -159,6 +160,12 @@ impl Image {
         self.end.max(after_code).next_multiple_of(CONSTANT_ALIGN)
     }
 
+    /// End of the last initialised part.
+    pub(crate) fn initialised_bytes(&self) -> u64 {
+        // CAST: a length fits 64 bits.
+        self.segments.last().map_or(0, |(offset, data)| offset + data.len() as u64)
+    }
+
     pub(crate) fn align(&self) -> u64 {
         self.align
     }
@@ -172,7 +179,7 @@ impl Image {
         }
     }
 
-    /// Writes segments and relocations to `out`, which is zeroed and as long as the image.
+    /// Writes segments and relocations to `out`, which is zeroed and as long as the image or its initialised part.
     pub(crate) fn write(&self, base_va: u64, out: &mut [u8]) -> Result<(), Error> {
         for (offset, data) in &self.segments {
             // CAST: a segment ends inside of `out`, whose length is a usize.
@@ -295,6 +302,7 @@ mod tests {
         assert_eq!(image.place("d", Class::Data, 8, 12, &[4; 12]).unwrap(), 0x300);
         assert_eq!(image.place("e", Class::Zeroed, 512, 100, &[]).unwrap(), 0x400);
         assert_eq!(image.bytes(), 0x200 + PREFETCH_SLACK_BYTES);
+        assert_eq!(image.initialised_bytes(), 0x30c);
         assert_eq!(image.align(), 512);
         assert!(image.check_base(0x10000).is_ok());
         assert!(image.check_base(0x10100).is_err());
@@ -307,6 +315,8 @@ mod tests {
         assert!(image.place("a", Class::Data, 3, 1, &[0]).is_err());
         assert!(image.place("a", Class::Data, 8192, 1, &[0]).is_err());
         assert!(image.place("a", Class::Zeroed, 4, u64::MAX, &[]).is_err());
+        let beyond = image.place("a", Class::Zeroed, 4, MAX_IMAGE_BYTES + 1, &[]);
+        assert_eq!(beyond, Err(Error::ImageTooLarge { bytes: MAX_IMAGE_BYTES + 1 }));
         assert!(image.place("a", Class::Constant, 4, u64::MAX, &[]).is_err());
     }
 }

@@ -144,19 +144,44 @@ impl Cubin {
         self.image.align()
     }
 
+    /// Size in bytes of the first part of the image, which the file initialises. The rest of the image is zero. The
+    /// part is at most a small multiple of the file.
+    pub fn initialised_bytes(&self) -> u64 {
+        self.image.initialised_bytes()
+    }
+
     /// The image for GPU memory at `base_va`: code, constant banks from 2 on, and variables, relocated.
+    ///
+    /// A small file can declare zeroed variables of 4 GiB. [`Cubin::initialised_at`] allocates no memory for them.
     ///
     /// # Errors
     ///
     /// [`Error::BadBase`] if `base_va` is not aligned to [`Cubin::image_align`] or if the image would end above the
-    /// 49-bit address space; [`Error::BadRelocation`] if an address does not fit its field.
+    /// 49-bit address space; [`Error::BadRelocation`] if an address does not fit its field; [`Error::ImageTooLarge`] if
+    /// the host has no memory for it.
     pub fn image_at(&self, base_va: u64) -> Result<Vec<u8>, Error> {
-        let bytes = usize::try_from(self.image.bytes())
-            .map_err(|_| Error::ImageTooLarge { bytes: self.image.bytes() })?;
+        self.front_at(base_va, self.image.bytes())
+    }
+
+    /// The first [`Cubin::initialised_bytes`] of [`Cubin::image_at`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Cubin::image_at`].
+    pub fn initialised_at(&self, base_va: u64) -> Result<Vec<u8>, Error> {
+        self.front_at(base_va, self.image.initialised_bytes())
+    }
+
+    /// The first `bytes` bytes of the image, at least its initialised part.
+    fn front_at(&self, base_va: u64, bytes: u64) -> Result<Vec<u8>, Error> {
         self.image.check_base(base_va)?;
-        let mut image = alloc::vec![0; bytes];
-        self.image.write(base_va, &mut image)?;
-        Ok(image)
+        let too_large = || Error::ImageTooLarge { bytes };
+        let len = usize::try_from(bytes).map_err(|_| too_large())?;
+        let mut front = Vec::new();
+        front.try_reserve_exact(len).map_err(|_| too_large())?;
+        front.resize(len, 0);
+        self.image.write(base_va, &mut front)?;
+        Ok(front)
     }
 
     /// Writes the image for load address `base_va` to `out`, including zeros.

@@ -85,14 +85,31 @@ fn exercise(bytes: &[u8]) -> Result<(), Error> {
     for global in cubin.globals() {
         assert!(global.offset + global.bytes <= cubin.image_bytes());
     }
-    // A zeroed variable can be made huge by one field; a loader checks the image size first.
+    // The initialised part is bounded by the file, whatever sizes it declares.
+    assert!(cubin.initialised_bytes() <= 70 * bytes.len() as u64);
+    if let Ok(front) = cubin.initialised_at(cubin.image_align() * 0x10_0000) {
+        assert_eq!(front.len() as u64, cubin.initialised_bytes());
+    }
+    // One field can declare zeroed variables of gigabytes.
     if cubin.image_bytes() < 16 << 20 {
         let image = cubin.image_at(cubin.image_align() * 0x10_0000);
         if let Ok(image) = image {
             assert_eq!(image.len() as u64, cubin.image_bytes());
+            let front = cubin.initialised_at(cubin.image_align() * 0x10_0000).unwrap();
+            let (start, rest) = image.split_at(front.len());
+            assert!(start == front && rest.iter().all(|byte| *byte == 0));
         }
     }
     Ok(())
+}
+
+/// Zeroed variables of 32 GiB, declared by a file of a few KiB.
+#[test]
+fn huge_variables_are_refused_without_an_allocation() {
+    let huge = include_bytes!("data/huge.cubin");
+    let error = Cubin::parse(huge).unwrap_err();
+    assert!(matches!(error, Error::ImageTooLarge { bytes } if bytes >= 1 << 35), "{error}");
+    assert!(Contents::read(huge).is_ok(), "tools can still list it");
 }
 
 #[test]

@@ -46,13 +46,19 @@ pub const LOCAL_WARP_UNIT: u64 = 0x200;
 
 /// Returns the size of the backing store for programs that need `bytes_per_thread` bytes of local memory. The share
 /// of a warp is a multiple of 512 bytes, the share of a TPC a multiple of 32 KiB, the total a multiple of 128 KiB.
-#[must_use]
-pub fn local_memory_size(bytes_per_thread: u32, layout: SmLayout) -> LocalMemorySize {
+///
+/// # Errors
+///
+/// [`Error::LocalMemory`] if a size does not fit 64 bits.
+pub fn local_memory_size(bytes_per_thread: u32, layout: SmLayout) -> Result<LocalMemorySize, Error> {
     let per_warp = (u64::from(bytes_per_thread) * 32).next_multiple_of(LOCAL_WARP_UNIT);
     let warps = u64::from(layout.warps_per_sm) * u64::from(layout.sm_per_tpc);
-    let bytes_per_tpc = (per_warp * warps).next_multiple_of(0x8000);
-    let area_bytes = (bytes_per_tpc * u64::from(layout.tpc_count)).next_multiple_of(0x2_0000);
-    LocalMemorySize { bytes_per_tpc, area_bytes }
+    let size = || {
+        let bytes_per_tpc = per_warp.checked_mul(warps)?.checked_next_multiple_of(0x8000)?;
+        let area_bytes = bytes_per_tpc.checked_mul(u64::from(layout.tpc_count))?;
+        Some(LocalMemorySize { bytes_per_tpc, area_bytes: area_bytes.checked_next_multiple_of(0x2_0000)? })
+    };
+    size().ok_or(Error::LocalMemory { bytes_per_thread, layout })
 }
 
 impl<S: Sink> Encoder<S> {

@@ -137,9 +137,8 @@ impl Host {
         effects: &mut Effects,
     ) -> Result<Flow, ChannelFault> {
         let (engine, number) = engine_of(word)?;
-        if !engines.objects.contains(&number) {
-            let reason = format!("class {number:#06x} has no context in this channel");
-            return Err(word.refused(Refusal::Class, reason));
+        if !has_context(engine, number, engines) {
+            return Err(word.refused(Refusal::Class, no_context(number)));
         }
         if self.engine != Some(engine) {
             // Switching between subchannel 4 and the others waits for idle (GA100 `dev_pbdma`).
@@ -265,7 +264,7 @@ fn engine_of(word: MethodWord) -> Result<(Engine, u32), ChannelFault> {
 /// SET_OBJECT checks only that the subchannel's engine has the class.
 fn set_object(word: MethodWord, engines: &Engines) -> Result<Flow, ChannelFault> {
     let object = class::SetObject::decode(word.data);
-    let (_, number) = engine_of(word)?;
+    let (engine, number) = engine_of(word)?;
     if object.engine == class::SetObjectEngine::Sw {
         return Err(word.refused(Refusal::Software, "software object: the kernel serves none"));
     }
@@ -273,10 +272,26 @@ fn set_object(word: MethodWord, engines: &Engines) -> Result<Flow, ChannelFault>
         let reason = format!("this subchannel's engine has only class {number:#06x}");
         return Err(word.refused(Refusal::Class, reason));
     }
-    if !engines.objects.contains(&number) {
-        return Err(word.fault(format!("class {number:#06x} has no context in this channel")));
+    if !has_context(engine, number, engines) {
+        return Err(word.fault(no_context(number)));
     }
     Ok(Flow::Done)
+}
+
+/// Returns whether the channel may send methods to an engine. The compute engine needs the context that ALLOC_OBJ_CTX
+/// creates for its class.
+///
+/// HW: the copy engine has no context. It serves any channel that allocated a class, as seen on an AGX Orin (L4T
+/// r36.4) with compute alone. The model refuses a channel without a class; this case has not been seen on a board.
+fn has_context(engine: Engine, class: u32, engines: &Engines) -> bool {
+    match engine {
+        Engine::Compute => engines.objects.contains(&class),
+        Engine::Copy => !engines.objects.is_empty(),
+    }
+}
+
+fn no_context(class: u32) -> String {
+    format!("class {class:#06x} has no context in this channel")
 }
 
 /// MEM_OP: barriers are fences in the model, and cache operations have no effect. Operations on translations and access

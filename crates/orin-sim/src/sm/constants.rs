@@ -1,10 +1,11 @@
 //! Constant banks of a launch.
 //!
-//! The constant cache is invalidated between launches, and a kernel cannot write its banks. The banks are therefore
-//! read once.
+//! The constant cache is invalidated between launches, and a kernel cannot write its banks. The mapped pages of a bank
+//! are therefore read once, when the launch begins. A bank may extend beyond its mapping: hardware fetches lines when
+//! an instruction loads them, so only a load from an unmapped page faults.
 
 use super::{ConstantBank, Launch, SmFaultCause};
-use crate::mmu::{MmuFault, View};
+use crate::mmu::{Access, MmuFault, PAGE_BYTES, View};
 use crate::strict::Unit;
 
 /// Size limit of a constant bank in bytes; offsets have 16 bits.
@@ -13,41 +14,109 @@ const BANK_BYTES: u32 = 0x1_0000;
 /// Contents of the banks.
 #[derive(Debug, Default)]
 pub(crate) struct Constants {
+    /// The bytes of each bank up to its first unmapped page.
     banks: [Vec<u8>; 8],
+    /// The rest of the banks that have unmapped pages.
+    partial: Vec<Partial>,
+}
+
+/// The part of a bank from its first unmapped page on.
+#[derive(Debug)]
+struct Partial {
+    bank: usize,
+    /// Offset of the first unmapped byte in the bank.
+    start: usize,
+    /// The pieces from `start` on, contiguous. The first one is unmapped.
+    pieces: Vec<Piece>,
+}
+
+/// Consecutive bytes of a bank: the contents, or the number of bytes and the fault of a load.
+#[derive(Debug)]
+enum Piece {
+    Mapped(Vec<u8>),
+    Unmapped(usize, MmuFault),
+}
+
+impl Piece {
+    fn len(&self) -> usize {
+        match self {
+            Self::Mapped(bytes) => bytes.len(),
+            Self::Unmapped(len, _) => *len,
+        }
+    }
 }
 
 impl Constants {
-    /// Reads the banks of `launch`.
-    ///
-    /// # Errors
-    ///
-    /// Returns the MMU fault if a valid bank is not mapped.
-    pub(crate) fn read(launch: &Launch, memory: &View) -> Result<Self, MmuFault> {
+    /// Reads the mapped pages of the banks of `launch`. Strict mode reports a bank with an unmapped page.
+    pub(crate) fn read(launch: &Launch, memory: &View) -> Self {
         let memory = memory.watched_as(Unit::Constant);
-        let mut banks: [Vec<u8>; 8] = Default::default();
-        for (bank, place) in banks.iter_mut().zip(&launch.constants) {
+        let mut constants = Self::default();
+        for (bank, place) in launch.constants.iter().enumerate() {
             let Some(ConstantBank { va, bytes }) = *place else { continue };
-            // CAST: at most 64 KiB.
-            *bank = vec![0; bytes.min(BANK_BYTES) as usize];
-            memory.read(va, bank)?;
+            let mut pieces = pieces(&memory, va, bytes.min(BANK_BYTES) as usize).into_iter().peekable();
+            if let Some(Piece::Mapped(bytes)) = pieces.next_if(|first| matches!(first, Piece::Mapped(_))) {
+                constants.banks[bank] = bytes;
+            }
+            if pieces.peek().is_some() {
+                let start = constants.banks[bank].len();
+                constants.partial.push(Partial { bank, start, pieces: pieces.collect() });
+            }
         }
-        Ok(Self { banks })
+        constants
     }
 
     /// Returns `N` bytes of a bank.
     #[inline(always)]
     fn bytes<const N: usize>(&self, bank: u8, offset: u32) -> Result<[u8; N], SmFaultCause> {
         let at = offset as usize;
-        self.banks
+        let found = self
+            .banks
             .get(usize::from(bank))
             .and_then(|bytes| bytes.get(at..at.checked_add(N)?))
-            .and_then(|bytes| bytes.try_into().ok())
-            .ok_or(SmFaultCause::OutOfRange {
-                space: "constant",
-                offset: u64::from(offset),
-                // CAST: at most 8.
-                bytes: N as u32,
-            })
+            .and_then(|bytes| bytes.try_into().ok());
+        match found {
+            Some(bytes) => Ok(bytes),
+            None => self.beyond(bank, offset),
+        }
+    }
+
+    /// Returns `N` bytes that are not before the first unmapped page of the bank.
+    #[cold]
+    fn beyond<const N: usize>(&self, bank: u8, offset: u32) -> Result<[u8; N], SmFaultCause> {
+        let mut bytes = [0; N];
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            // CAST: at most 8.
+            *byte = self.slow_byte(bank.into(), offset as usize + at).unwrap_or_else(|| {
+                Err(SmFaultCause::OutOfRange {
+                    space: "constant",
+                    offset: u64::from(offset),
+                    bytes: N as u32,
+                })
+            })?;
+        }
+        Ok(bytes)
+    }
+
+    /// The byte of a bank, or the fault of a load from its page; `None` beyond the bank.
+    fn slow_byte(&self, bank: usize, offset: usize) -> Option<Result<u8, SmFaultCause>> {
+        if let Some(byte) = self.banks.get(bank)?.get(offset) {
+            return Some(Ok(*byte));
+        }
+        let partial = self.partial.iter().find(|partial| partial.bank == bank)?;
+        let mut left = offset - partial.start;
+        for piece in &partial.pieces {
+            if left < piece.len() {
+                return Some(match piece {
+                    Piece::Mapped(bytes) => Ok(bytes[left]),
+                    // CAST: at most 64 KiB.
+                    Piece::Unmapped(_, first) => {
+                        Err(SmFaultCause::Mmu(MmuFault { va: first.va + left as u64, ..*first }))
+                    }
+                });
+            }
+            left -= piece.len();
+        }
+        None
     }
 
     /// Returns a byte.
@@ -71,4 +140,42 @@ impl Constants {
     pub(crate) fn double(&self, bank: u8, offset: u32) -> Result<u64, SmFaultCause> {
         self.bytes(bank, offset).map(u64::from_le_bytes)
     }
+}
+
+/// Reads `len` bytes at `va` where they are mapped.
+fn pieces(memory: &View, va: u64, len: usize) -> Vec<Piece> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    let mut reported = false;
+    let mut done = 0;
+    while done < len {
+        // CAST: at most 64 KiB.
+        let at = va.wrapping_add(done as u64);
+        let left = len - done;
+        // CAST: bounded by `left`.
+        let page = (PAGE_BYTES - at % PAGE_BYTES).min(left as u64) as usize;
+        let read = || {
+            let run = memory.piece(at, left, Access::Read)?;
+            let mut bytes = vec![0; run];
+            memory.read(at, &mut bytes)?;
+            Ok(bytes)
+        };
+        let piece = match read() {
+            Ok(bytes) => Piece::Mapped(bytes),
+            Err(fault) => Piece::Unmapped(page, fault),
+        };
+        done += piece.len();
+        match (pieces.last_mut(), piece) {
+            (Some(Piece::Mapped(before)), Piece::Mapped(bytes)) => before.extend(bytes),
+            (_, Piece::Unmapped(page, fault)) => {
+                if let Some(watch) = memory.watch()
+                    && !std::mem::replace(&mut reported, true)
+                {
+                    watch.unmapped_bank(va, len as u64);
+                }
+                pieces.push(Piece::Unmapped(page, fault));
+            }
+            (_, piece) => pieces.push(piece),
+        }
+    }
+    pieces
 }

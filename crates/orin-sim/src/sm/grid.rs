@@ -79,9 +79,8 @@ impl GridRun {
     ///
     /// # Errors
     ///
-    /// [`SmFaultCause::MisalignedPc`] if the program's address is not a multiple of 16; [`SmFaultCause::Mmu`] if a
-    /// constant bank is not mapped; [`SmFaultCause::OutOfRange`] with `"block"` if the block has no threads, more
-    /// than 1024, or does not fit an SM.
+    /// [`SmFaultCause::MisalignedPc`] if the program's address is not a multiple of 16; [`SmFaultCause::OutOfRange`]
+    /// with `"block"` if the block has no threads, more than 1024, or does not fit an SM.
     pub fn new(launch: Launch, memory: View) -> Result<Self, SmFault> {
         let sms = Sms::new(launch.sm_count, SmOptions::default());
         Self::on(&sms, launch, memory)
@@ -101,7 +100,7 @@ impl GridRun {
         if !launch.program_va.is_multiple_of(16) {
             return Err(fault(SmFaultCause::MisalignedPc));
         }
-        let constants = Constants::read(&launch, &memory).map_err(|mmu| fault(SmFaultCause::Mmu(mmu)))?;
+        let constants = Constants::read(&launch, &memory);
         // CAST: at most 1024; at most 4096 CTAs.
         let capacity = capacity(&launch, threads as u32) as usize;
         let flight = Arc::new(Flight::new(Arc::clone(sms), launch, constants, memory, capacity));

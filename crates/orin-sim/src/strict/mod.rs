@@ -11,7 +11,8 @@
 //! - two pieces of work (grids, copies or uploads) of which one writes what the other reads or writes, without any
 //!   ordering between them (`order`);
 //! - a line that a cache may still hold from an earlier access, although memory has changed other than by the SMs' own
-//!   stores (`cache`).
+//!   stores (`cache`);
+//! - a constant bank with pages that are not mapped, even if the kernel loads nothing from them.
 //!
 //! If the model cannot know whether the CPU has waited for work, it assumes so; memory changed by the CPU counts as
 //! written. So there may be more errors than reports, but every report is an error.
@@ -226,6 +227,11 @@ impl Watch {
     pub(crate) fn stale_descriptor(&self, va: u64, bytes: u64) {
         let mut inner = self.strict.inner();
         inner.report(self, Violation::Stale(Cache::Descriptors), (va, bytes), "", None);
+    }
+
+    /// A constant bank of `bytes` bytes extends over unmapped pages.
+    pub(crate) fn unmapped_bank(&self, va: u64, bytes: u64) {
+        self.strict.inner().report(self, Violation::UnmappedBank, (va, bytes), "", None);
     }
 
     /// Tracks an access.

@@ -61,6 +61,8 @@ pub enum Violation {
     Race,
     /// A cache may hold a stale copy of the line.
     Stale(Cache),
+    /// A launch descriptor declares a constant bank that is not mapped completely.
+    UnmappedBank,
 }
 
 /// One finding of strict mode. A piece of work makes at most one report of a kind, with the first location.
@@ -99,6 +101,12 @@ impl fmt::Display for Report {
                 "{work} reads {va:#x}, of which the {} may hold a stale copy; {}",
                 cache.name(),
                 cache.cure()
+            )?,
+            Violation::UnmappedBank => write!(
+                f,
+                "{work} has a constant bank of {} bytes at {va:#x}, part of which is not mapped; \
+                 CONSTANT_BUFFER_SIZE_SHIFTED4 counts units of 16 bytes",
+                self.bytes
             )?,
         }
         if self.memory.is_empty() { Ok(()) } else { write!(f, " ({})", self.memory) }

@@ -24,7 +24,7 @@ pub(crate) const SHARED_WINDOW: u64 = 0x7294_0000_0000;
 pub(crate) const LOCAL_WINDOW: u64 = 0x7293_0000_0000;
 
 /// The address of constant bank 0 of launch `index`.
-fn bank_at(index: u64) -> u64 {
+pub(crate) fn bank_at(index: u64) -> u64 {
     DATA + 0x8_0000 + index * 0x400
 }
 pub(crate) fn qmd_at(index: u64) -> u64 {

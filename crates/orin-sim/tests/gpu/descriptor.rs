@@ -6,9 +6,11 @@ use ampere_cmd::{Encoder, Method, Subchannel, compute_c7c0 as class};
 use orin_sim::gpu::ChannelFault;
 use orin_sim::mmu::{Access, MmuFault};
 use orin_sim::sm::{SmFault, SmFaultCause};
+use orin_sim::strict::Violation;
 
 use crate::compute::{
-    DATA, LOCAL, LOCAL_PER_TPC, LOCAL_WINDOW, SHARED_WINDOW, basics, faulty, launch, qmd_at,
+    DATA, LOCAL, LOCAL_PER_TPC, LOCAL_WINDOW, SHARED_WINDOW, arguments, bank_at, basics, faulty, launch,
+    qmd_at, strict,
 };
 use crate::rig::{SEMAPHORES, release};
 
@@ -262,17 +264,51 @@ fn code_is_not_read_ahead_past_its_mapping() {
     kernels.rig.wait_for(0, 1);
 }
 
+/// Declares bank `bank`: 16 pages, of which only the first `mapped` bytes are mapped.
+fn declare_beyond(qmd: &mut QmdV3_0, bank: u32, mapped: u64) {
+    let va = DATA + (1 << 20) - mapped;
+    let at = |array: FieldArray<q::Layout>| array.at(bank).unwrap();
+    qmd.set(at(q::CONSTANT_BUFFER_VALID), true).unwrap();
+    qmd.set(at(q::CONSTANT_BUFFER_ADDR_LOWER), va & 0xffff_ffff).unwrap();
+    qmd.set(at(q::CONSTANT_BUFFER_ADDR_UPPER), va >> 32).unwrap();
+    qmd.set(at(q::CONSTANT_BUFFER_SIZE_SHIFTED4), 0x1000u32).unwrap();
+}
+
+/// tinygrad declares 16 times the size of its bank, and its kernels run on a board.
 #[test]
-fn a_constant_bank_lies_in_mapped_memory() {
+fn a_constant_bank_may_extend_beyond_its_mapping() {
+    for kernels in [basics(), strict()] {
+        let mut qmd = kernels.prepare("fill_u32", 0, [1, 1, 1], [32, 1, 1], &arguments(DATA, &[7, 32]));
+        // Bank 0 at the end of the mapping, with its contents.
+        let mut bank = vec![0; 0x300];
+        kernels.rig.space.view().read(bank_at(0), &mut bank).unwrap();
+        kernels.rig.write(DATA + (1 << 20) - 0x300, &bank);
+        declare_beyond(&mut qmd, 0, 0x300);
+        // A bank that the kernel does not use, all of it unmapped.
+        declare_beyond(&mut qmd, 5, 0);
+        kernels.store(0, &qmd);
+        let mut ring = kernels.channel(511);
+        ring.commands(|encoder| {
+            launch(encoder, 0, PcasAction::InvalidateCopySchedule);
+            encoder.semaphore_release(&release(SEMAPHORES, 1)).unwrap();
+        });
+        kernels.rig.wait_for(0, 1);
+        assert_eq!(kernels.rig.words(DATA, 32), [7; 32]);
+        let reports = kernels.rig.gpu.strict_reports();
+        assert!(reports.iter().all(|report| report.violation == Violation::UnmappedBank), "{reports:?}");
+        if let Some(report) = reports.first() {
+            assert_eq!((report.va, report.bytes), (DATA + (1 << 20) - 0x300, 0x1_0000));
+            assert!(report.to_string().contains("units of 16 bytes"), "{report}");
+        }
+        assert_eq!(!reports.is_empty(), kernels.rig.is_strict());
+    }
+}
+
+#[test]
+fn a_load_from_an_unmapped_constant_bank_faults() {
     let end = DATA + (1 << 20);
-    let fault = unmapped(|qmd| {
-        let bank = |array: FieldArray<q::Layout>| array.at(5).unwrap();
-        qmd.set(bank(q::CONSTANT_BUFFER_VALID), true).unwrap();
-        qmd.set(bank(q::CONSTANT_BUFFER_ADDR_LOWER), (end - 0x100) & 0xffff_ffff).unwrap();
-        qmd.set(bank(q::CONSTANT_BUFFER_ADDR_UPPER), end >> 32).unwrap();
-        qmd.set(bank(q::CONSTANT_BUFFER_SIZE_SHIFTED4), 0x11u32).unwrap();
-    });
-    assert_eq!((fault.va, fault.access), (end, Access::Read));
+    let fault = unmapped(|qmd| declare_beyond(qmd, 0, 0));
+    assert_eq!((fault.va & !0xffff, fault.access), (end, Access::Read));
 }
 
 #[test]

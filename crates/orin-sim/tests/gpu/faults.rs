@@ -90,6 +90,29 @@ fn a_class_needs_its_context() {
     let (_, fault) = rig.fault();
     assert!(fault.to_string().contains("no context"), "{fault}");
     assert_eq!(rig.semaphores.load(0), 1);
+    // A channel without any class.
+    let mut ring = rig.bare_channel(6, 8);
+    ring.commands(|encoder| encoder.set_object(Subchannel::COPY, 0xc7b5).unwrap());
+    let (id, fault) = rig.fault();
+    assert!(id == 6 && fault.to_string().contains("no context"), "{fault}");
+}
+
+/// As on an AGX Orin, where a channel with the compute class alone executed SET_OBJECT of the copy class.
+#[test]
+fn the_copy_engine_serves_a_channel_with_the_compute_class_alone() {
+    let rig = Rig::new();
+    let mut ring = rig.bare_channel(5, 8);
+    rig.gpu.add_object(5, u32::from(compute_c7c0::CLASS));
+    rig.semaphores.store(0x100, 0x1234_5678);
+    let copy = LinearCopy { source: SEMAPHORES + 0x100, destination: SEMAPHORES + 0x200, bytes: 4 };
+    ring.commands(|encoder| {
+        encoder.set_object(Subchannel::COMPUTE, 0xc7c0).unwrap();
+        encoder.set_object(Subchannel::COPY, 0xc7b5).unwrap();
+        encoder.linear_copy(&copy).unwrap();
+        encoder.semaphore_release(&release(SEMAPHORES, 1)).unwrap();
+    });
+    rig.wait_for(0, 1);
+    assert_eq!(rig.semaphores.load(0x200), 0x1234_5678);
 }
 
 #[test]

@@ -78,6 +78,11 @@ impl Rig {
         rig
     }
 
+    /// Returns whether strict mode is on.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.strict
+    }
+
     pub(crate) fn map_memory(&self, va: u64, memory: &Arc<Memory>, writable: bool) {
         self.map_as(va, memory, writable, false);
     }

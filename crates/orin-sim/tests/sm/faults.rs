@@ -2,7 +2,7 @@
 
 use crate::support::{Machine, Params};
 use orin_sim::mmu::{Access, FaultKind};
-use orin_sim::sm::{SmFault, SmFaultCause};
+use orin_sim::sm::{ConstantBank, Launch, SmFault, SmFaultCause};
 
 fn run(name: &str, block: u32, params: impl FnOnce(&mut Machine) -> Params) -> SmFault {
     let mut machine = Machine::kernels("faults");
@@ -83,7 +83,7 @@ fn programs_that_are_none() {
     let run = |launch| {
         orin_sim::sm::GridRun::new(launch, view.clone()).and_then(|mut grid| grid.step(100)).unwrap_err()
     };
-    let at = |program_va| orin_sim::sm::Launch { program_va, ..launch.clone() };
+    let at = |program_va| Launch { program_va, ..launch.clone() };
     assert_eq!(run(at(zeros.va)).cause, SmFaultCause::IllegalInstruction { word: 0 });
     let unmapped = run(at(0x1000)).cause;
     assert!(matches!(unmapped, SmFaultCause::Mmu(mmu) if mmu.va == 0x1000 && mmu.access == Access::Read));
@@ -93,7 +93,7 @@ fn programs_that_are_none() {
     let fault = orin_sim::sm::GridRun::new(at(code.va), machine.view()).unwrap().step(1).unwrap_err();
     assert!(matches!(fault.cause, SmFaultCause::Unmodelled { mnemonic: "TEX", .. }), "{fault}");
     // Registers that the launch does not allocate.
-    let few = orin_sim::sm::Launch { registers: 0, ..launch.clone() };
+    let few = Launch { registers: 0, ..launch.clone() };
     assert!(matches!(run(few).cause, SmFaultCause::OutOfRange { space: "register", .. }));
     // The same for barriers.
     let mut machine = Machine::kernels("matmul");
@@ -101,10 +101,10 @@ fn programs_that_are_none() {
     let data = machine.zeros(4096);
     let params = Params::new().buffer(&data).buffer(&data).buffer(&data).u32(16).u32(16).u32(16);
     let one = machine.launch_of(&kernel, [1, 1, 1], [16, 16, 1], &params, 0);
-    let none = orin_sim::sm::Launch { barriers: 0, ..one };
+    let none = Launch { barriers: 0, ..one };
     let fault = orin_sim::sm::GridRun::new(none, machine.view()).unwrap().step(10_000).unwrap_err();
     assert!(matches!(fault.cause, SmFaultCause::OutOfRange { space: "barrier", offset: 0, .. }), "{fault}");
-    let large = orin_sim::sm::Launch { block: [33, 32, 1], ..launch.clone() };
+    let large = Launch { block: [33, 32, 1], ..launch.clone() };
     assert!(matches!(run(large).cause, SmFaultCause::OutOfRange { space: "block", .. }));
 }
 
@@ -119,6 +119,11 @@ fn mov(register: u8, value: u32) -> u128 {
 /// The fault of a program of 40 threads in two CTAs, and the address of the program. Only lane 5 of CTA 1 reaches
 /// `words`, with R8 = 0, R9 its own index, and 64 bytes of shared and 96 of local memory.
 fn fault_of(words: &[u128]) -> (SmFault, u64) {
+    fault_of_launch(words, |_, launch| launch)
+}
+
+/// Like [`fault_of`], with a change of the launch.
+fn fault_of_launch(words: &[u128], change: impl FnOnce(&mut Machine, Launch) -> Launch) -> (SmFault, u64) {
     let mut machine = Machine::kernels("basics");
     let kernel = machine.cubin().kernel("empty").unwrap().clone();
     let launch = machine.launch_of(&kernel, [2, 1, 1], [40, 1, 1], &Params::new(), 0);
@@ -136,7 +141,7 @@ fn fault_of(words: &[u128]) -> (SmFault, u64) {
     program.extend(words);
     program.push(EXIT);
     let code = machine.bytes(&program.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>());
-    let launch = orin_sim::sm::Launch {
+    let launch = Launch {
         program_va: code.va,
         registers: 32,
         shared_bytes: 64,
@@ -144,6 +149,7 @@ fn fault_of(words: &[u128]) -> (SmFault, u64) {
         barriers: 1,
         ..launch
     };
+    let launch = change(&mut machine, launch);
     let mut grid = orin_sim::sm::GridRun::new(launch, machine.view()).unwrap();
     let fault = grid.step(10_000).unwrap_err();
     assert_eq!((fault.block, fault.thread), ([1, 0, 0], [5, 0, 0]), "{fault}");
@@ -199,4 +205,39 @@ fn warp_errors_have_the_hardwares_numbers() {
             assert_eq!(fault.pc, start + 16 * at as u64, "{what}: {fault}");
         }
     }
+}
+
+/// Hardware reads constants when an instruction loads them.
+#[test]
+fn constants_fault_where_their_page_is_not_mapped() {
+    // LDC R2, c[0x0][R4]; MOV R2, c[0x0][0x10a4]; RET.ABS.NODEC R4 0x0
+    let ldc = 0x000e_2200_0000_0800_0000_0000_0402_7b82;
+    let operand = 0x000f_c200_0000_0f00_0004_2900_0002_7a02;
+    let trap = 0x000f_c200_0030_0000_0000_0004_0000_795c;
+    // Two buffers of a page with an unmapped page between them, declared as a bank of 64 KiB.
+    let fault = |words: &[u128]| {
+        let mut bank = 0;
+        let (fault, start) = fault_of_launch(words, |machine, mut launch| {
+            let pages = [machine.zeros(4096), machine.zeros(4096)];
+            assert_eq!(pages[1].va, pages[0].va + 0x2000);
+            bank = pages[0].va;
+            launch.constants[0] = Some(ConstantBank { va: bank, bytes: 0x1_0000 });
+            launch
+        });
+        (fault, start, bank)
+    };
+    for (words, at, offset) in [
+        (vec![mov(4, 0xffc), ldc, mov(4, 0x1000), ldc], 3, 0x1000),
+        (vec![mov(4, 0x1ffc), ldc], 1, 0x1ffc),
+        (vec![mov(4, 0x2000), ldc, mov(4, 0x2ffc), ldc, mov(4, 0x3000), ldc], 5, 0x3000),
+        (vec![mov(4, 0xfffc), ldc], 1, 0xfffc),
+        (vec![operand], 0, 0x10a4),
+    ] {
+        let (fault, start, bank) = fault(&words);
+        let SmFaultCause::Mmu(mmu) = fault.cause else { panic!("{fault}") };
+        assert_eq!((mmu.va, mmu.access, fault.pc), (bank + offset, Access::Read, start + 16 * at), "{fault}");
+    }
+    assert_eq!(fault(&[mov(4, 0x2ffc), ldc, trap]).0.cause, SmFaultCause::Trap);
+    let (beyond, ..) = fault(&[mov(4, 0x1_0000), ldc]);
+    assert!(matches!(beyond.cause, SmFaultCause::OutOfRange { space: "constant", .. }), "{beyond}");
 }

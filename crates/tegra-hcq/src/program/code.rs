@@ -85,7 +85,9 @@ impl KernelCode {
     ) -> Result<Self> {
         let code_va = image_va + kernel.code_offset;
         let stack = kernel.stack_bytes(cubin::Kernel::DEFAULT_STACK_LIMIT);
-        let local_bytes = stack.saturating_add(chip.local.stack_reserve).next_multiple_of(32);
+        // The descriptor refuses a size that does not fit its field.
+        let local_bytes = stack.saturating_add(chip.local.stack_reserve);
+        let local_bytes = local_bytes.checked_next_multiple_of(32).unwrap_or(u32::MAX);
         let params: Vec<ParamSlot> = kernel
             .params
             .iter()
@@ -166,8 +168,8 @@ impl KernelCode {
     /// Shared memory for a launch with blocks of `threads` threads and `dynamic_bytes` of dynamic shared memory.
     fn shared_memory(&self, threads: u32, dynamic_bytes: u32) -> Result<(SharedMemory, u32)> {
         let shared = &self.qmd.chip().shared;
-        let own = shared.own(self.static_shared).next_multiple_of(16).saturating_add(dynamic_bytes);
-        let bytes = shared.descriptor_bytes(own);
+        let own = shared.own(self.static_shared).checked_next_multiple_of(16);
+        let bytes = own.and_then(|own| shared.descriptor_bytes(own.saturating_add(dynamic_bytes)));
         let config = bytes.and_then(|bytes| shared.config_for(bytes));
         let fitting = bytes.zip(config).map(|(bytes, config)| {
             let room = occupancy::room(self, threads, bytes);

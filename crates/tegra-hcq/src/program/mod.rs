@@ -74,9 +74,15 @@ impl Program {
 
         // The size of the image includes the bytes that the instruction prefetcher reads after the code.
         let memory = shared.allocate(cubin.image_bytes(), MemoryUse::Device, Content::Program)?;
-        let bytes = cubin.image_at(memory.gpu_va())?;
-        // SAFETY: the allocation is at least as long as the image, aligned and owned by this function.
-        unsafe { volatile::store(memory.cpu(), &bytes) };
+        let front = cubin.initialised_at(memory.gpu_va())?;
+        // CAST: an image is at most 4 GiB, and mapped by the CPU.
+        let zeros = cubin.image_bytes() as usize - front.len();
+        // SAFETY: the allocation is at least as long as the image, of which `front` is the first part, and owned by
+        // this function.
+        unsafe {
+            volatile::store(memory.cpu(), &front);
+            volatile::fill(memory.cpu().add(front.len()), 0, zeros);
+        }
 
         let kernels = cubin
             .kernels()
@@ -88,7 +94,7 @@ impl Program {
         shared.register_program(&code);
         tracing::debug!(
             kernels = code.kernels.len(),
-            image_bytes = bytes.len(),
+            image_bytes = cubin.image_bytes(),
             va = format_args!("{:#x}", code.memory.gpu_va()),
             "program loaded"
         );

@@ -36,7 +36,7 @@ impl Queue {
     /// Sets the local memory of the queue's threads to `bytes_per_thread` bytes.
     #[cold]
     pub(super) fn grow_local(&mut self, bytes_per_thread: u32) -> Result<()> {
-        let bytes_per_thread = bytes_per_thread.next_multiple_of(32);
+        let bytes_per_thread = bytes_per_thread.checked_next_multiple_of(32).unwrap_or(u32::MAX);
         let device = Arc::clone(&self.state.device);
         let properties = device.driver().properties();
         let tpc_count = properties.tpc_count.max(1);
@@ -45,7 +45,7 @@ impl Queue {
             sm_per_tpc: properties.sm_count.div_ceil(tpc_count),
             tpc_count,
         };
-        let size = local_memory_size(bytes_per_thread, layout);
+        let size = local_memory_size(bytes_per_thread, layout)?;
         let memory = device.allocate(size.area_bytes, MemoryUse::Device, Content::LocalMemory)?;
         let va = memory.gpu_va();
         self.encode(|encoder| {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nvgpu_sys::Errno;
 use orin_sim::{Config, LiveCounts, Node, Nodes, SoftwareOrin};
-use tegra_hcq::{Device, DeviceKind, Error, Program, args};
+use tegra_hcq::{Device, DeviceKind, Error, LaunchError, Program, args};
 use test_support::probe::Probe;
 use test_support::{Bench, TIMEOUT, cubin, try_open};
 
@@ -45,6 +45,69 @@ fn the_reason_and_the_cure_are_named() {
     old.characteristics.flags &= !(1 << 30);
     let text = open(old);
     assert!(text.contains("USERMODE_SUBMIT") && text.contains("r36"), "{text}");
+}
+
+/// Where a cubin contains the size of the first zeroed section whose name begins so, and that name.
+fn size_field(file: &[u8], name: &str) -> (usize, String) {
+    const NOBITS: u32 = 8;
+    let sections = cubin::Contents::read(file).unwrap().sections;
+    let wanted = |section: &cubin::Section| section.kind == NOBITS && section.name.starts_with(name);
+    let index = sections.iter().position(wanted).unwrap();
+    let headers = u64::from_le_bytes(file[40..48].try_into().unwrap()) as usize;
+    (headers + 64 * index + 32, sections[index].name.clone())
+}
+
+/// A cubin of a few KiB can declare gigabytes of variables: the loader allocates on the host only what the file
+/// contains.
+#[test]
+fn a_hostile_cubin_is_refused_before_its_size_is_allocated() {
+    let config = Config { memory_bytes: 256 << 20, ..Config::default() };
+    let (orin, device) = try_open(config);
+    let device = device.unwrap();
+    let before = orin.live();
+    let huge = include_bytes!("../../../../crates/cubin/tests/data/huge.cubin");
+    let error = Program::load(&device, huge).unwrap_err();
+    assert!(matches!(error, Error::Cubin(cubin::Error::ImageTooLarge { .. })), "{error}");
+    // 3 GiB: a legal size that this board does not have.
+    let mut large = huge.to_vec();
+    let (at, _) = size_field(&large, ".nv.global");
+    large[at..at + 8].copy_from_slice(&(3_u64 << 30).to_le_bytes());
+    let error = Program::load(&device, &large).unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+    assert_eq!(orin.live(), before, "nothing is left behind");
+    // 1 MiB: the variables read as zero, also in memory that was used before.
+    large[at..at + 8].copy_from_slice(&(1_u64 << 20).to_le_bytes());
+    drop(device.alloc_from(&vec![0xff_u8; 1 << 20]).unwrap());
+    let program = Program::load(&device, &large).unwrap();
+    assert_eq!(program.variable::<u32>("zeroed").unwrap().get().unwrap(), [0; 64]);
+}
+
+/// Sizes of stack and shared memory that do not fit their fields are errors, not overflows.
+#[test]
+fn hostile_sizes_of_a_kernel_are_refused() {
+    let Bench { device, mut queue, .. } = Bench::new("basics");
+    // Frame and minimum stack of every function: records of format 4 with two words, symbol and size.
+    let mut file = cubin("basics");
+    let sizes: Vec<usize> = [[4, 0x11, 8, 0], [4, 0x12, 8, 0]]
+        .iter()
+        .flat_map(|head| (0..file.len() - 12).filter(|at| file[*at..*at + 4] == *head).collect::<Vec<_>>())
+        .collect();
+    assert!(sizes.len() >= 2);
+    for bytes in [u32::MAX - 1, u32::MAX - 0x23f, 1 << 24] {
+        sizes.iter().for_each(|at| file[at + 8..at + 12].copy_from_slice(&bytes.to_le_bytes()));
+        let error = Program::load(&device, &file).unwrap_err();
+        assert!(matches!(error, Error::Encoding(_)), "{bytes:#x}: {error}");
+    }
+    // Static shared memory: the section's size in its header.
+    let mut file = cubin("reduce");
+    let (at, name) = size_field(&file, ".nv.shared.");
+    let kernel = name.trim_start_matches(".nv.shared.");
+    for bytes in [u32::MAX, u32::MAX - 0x3ff, 1 << 20] {
+        file[at..at + 8].copy_from_slice(&u64::from(bytes).to_le_bytes());
+        let kernel = Program::load(&device, &file).unwrap().kernel(kernel).unwrap();
+        let error = queue.launch(&kernel, 1, 32, &[]).unwrap_err();
+        assert!(matches!(error, Error::Launch(LaunchError::SharedMemory { .. })), "{bytes:#x}: {error}");
+    }
 }
 
 #[test]

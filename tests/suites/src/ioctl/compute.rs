@@ -122,7 +122,7 @@ pub(super) fn dispatch(context: &Context) -> Check {
     let pushbuffer = rig.memory(4096, CacheMode::InnerCacheable, "pushbuffer")?;
     let tpcs = seen.gpc_count() * seen.tpcs_per_gpc();
     let layout = SmLayout { warps_per_sm: seen.raw().sm_arch_warp_count, sm_per_tpc: 2, tpc_count: tpcs };
-    let local_size = local_memory_size(LOCAL.stack_reserve, layout);
+    let local_size = local_memory_size(LOCAL.stack_reserve, layout)?;
     let local = rig.memory(local_size.area_bytes, CacheMode::InnerCacheable, "local memory")?;
 
     let qmd = descriptor(kernel, image.va(kernel.code_offset), record.va(BANK0))?;
