@@ -53,6 +53,15 @@ impl Steps for GraphBuilder {
     }
 }
 
+/// A function of two elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binary {
+    /// The sum.
+    Add,
+    /// The product.
+    Multiply,
+}
+
 /// A function of one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unary {
@@ -361,34 +370,25 @@ impl Kernels {
         steps.launch(&self.row_sums, blocks(rows, ROWS_PER_BLOCK)?.into(), BLOCK.into(), &arguments)
     }
 
-    /// Adds element by element.
+    /// Combines two buffers element by element.
     ///
     /// # Errors
     ///
     /// As [`Kernels::linear`].
-    pub fn add(
+    pub fn binary(
         &self,
         steps: &mut dyn Steps,
-        a: &Buffer<f32>,
-        b: &Buffer<f32>,
+        function: Binary,
+        [a, b]: [&Buffer<f32>; 2],
         out: &Buffer<f32>,
     ) -> Result<()> {
-        binary(steps, &self.add, a, b, out)
-    }
-
-    /// Multiplies element by element.
-    ///
-    /// # Errors
-    ///
-    /// As [`Kernels::linear`].
-    pub fn multiply(
-        &self,
-        steps: &mut dyn Steps,
-        a: &Buffer<f32>,
-        b: &Buffer<f32>,
-        out: &Buffer<f32>,
-    ) -> Result<()> {
-        binary(steps, &self.multiply, a, b, out)
+        let kernel = match function {
+            Binary::Add => &self.add,
+            Binary::Multiply => &self.multiply,
+        };
+        fits("the first operand", a.len(), out.len())?;
+        fits("the second operand", b.len(), out.len())?;
+        elementwise(steps, kernel, out.len(), &args![a, b, out, count(out.len())?])
     }
 
     /// Applies a function to each element.
@@ -460,16 +460,4 @@ fn elementwise(steps: &mut dyn Steps, kernel: &Kernel, elements: usize, argument
     // The kernels count elements in 32 bits.
     count(elements)?;
     steps.launch(kernel, blocks(elements, BLOCK as usize)?.into(), BLOCK.into(), arguments)
-}
-
-fn binary(
-    steps: &mut dyn Steps,
-    kernel: &Kernel,
-    a: &Buffer<f32>,
-    b: &Buffer<f32>,
-    out: &Buffer<f32>,
-) -> Result<()> {
-    fits("the first operand", a.len(), out.len())?;
-    fits("the second operand", b.len(), out.len())?;
-    elementwise(steps, kernel, out.len(), &args![a, b, out, count(out.len())?])
 }

@@ -13,7 +13,7 @@ const LONGEST: u64 = 60_000_000_000;
 /// Significant digits of the histograms.
 const DIGITS: u8 = 3;
 
-/// How to run a loop.
+/// Options of a loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Number of cycles.

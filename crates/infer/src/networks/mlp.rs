@@ -8,14 +8,31 @@ use crate::kernels::{Kernels, Steps};
 use crate::layers::{HalfLinear, Linear};
 use crate::weights::MlpWeights;
 
-/// Fully connected layers with ReLU between them, one launch per layer.
+/// Kernels, weights and buffers of a fully connected network.
 #[derive(Debug)]
-pub struct Mlp {
+struct Parts {
     kernels: Kernels,
     weights: MlpWeights,
-    layers: Vec<Linear>,
     /// The input of each layer, and the output of the last.
     values: Vec<Buffer<f32>>,
+}
+
+impl Parts {
+    /// The parts of a network for inputs of `rows` rows.
+    fn new(device: &Device, weights: MlpWeights, rows: usize) -> Result<Self> {
+        check(&weights)?;
+        let values = buffers(device, &weights, rows)?;
+        Ok(Self { kernels: Kernels::load(device)?, weights, values })
+    }
+
+    fn input(&mut self) -> &mut Buffer<f32> {
+        &mut self.values[0]
+    }
+
+    fn output(&mut self) -> &mut Buffer<f32> {
+        let last = self.weights.layers.len();
+        &mut self.values[last]
+    }
 }
 
 /// Refuses networks without layers, or with layers that do not fit each other.
@@ -44,6 +61,13 @@ fn buffers(device: &Device, weights: &MlpWeights, rows: usize) -> Result<Vec<Buf
     widths.enumerate().map(make).collect()
 }
 
+/// Fully connected layers with ReLU between them, one launch per layer.
+#[derive(Debug)]
+pub struct Mlp {
+    parts: Parts,
+    layers: Vec<Linear>,
+}
+
 impl Mlp {
     /// A network for inputs of `rows` rows.
     ///
@@ -52,20 +76,20 @@ impl Mlp {
     /// [`Error::NoLayers`] if there are no layers, [`Error::Shape`] if they do not fit each other; an error of the
     /// device if there is no memory left.
     pub fn new(device: &Device, weights: MlpWeights, rows: usize) -> Result<Self> {
-        check(&weights)?;
-        let layers = weights.layers.iter().map(|layer| Linear::new(device, layer)).collect::<Result<_>>()?;
-        let values = buffers(device, &weights, rows)?;
-        Ok(Self { kernels: Kernels::load(device)?, weights, layers, values })
+        let parts = Parts::new(device, weights, rows)?;
+        let layers =
+            parts.weights.layers.iter().map(|layer| Linear::new(device, layer)).collect::<Result<_>>()?;
+        Ok(Self { parts, layers })
     }
 
     /// Number of weights and biases.
     pub fn parameters(&self) -> usize {
-        self.weights.parameters()
+        self.parts.weights.parameters()
     }
 
     /// The weights.
     pub fn weights(&self) -> &MlpWeights {
-        &self.weights
+        &self.parts.weights
     }
 
     /// Records a graph that computes the output from the input.
@@ -82,18 +106,17 @@ impl Mlp {
 
 impl Model for Mlp {
     fn input(&mut self) -> &mut Buffer<f32> {
-        &mut self.values[0]
+        self.parts.input()
     }
 
     fn output(&mut self) -> &mut Buffer<f32> {
-        let last = self.layers.len();
-        &mut self.values[last]
+        self.parts.output()
     }
 
     fn forward(&self, steps: &mut dyn Steps) -> Result<()> {
+        let Parts { kernels, weights, values } = &self.parts;
         for (at, layer) in self.layers.iter().enumerate() {
-            let (input, out) = (&self.values[at], &self.values[at + 1]);
-            self.kernels.linear(steps, layer, self.weights.activation(at), input, out)?;
+            kernels.linear(steps, layer, weights.activation(at), &values[at], &values[at + 1])?;
         }
         Ok(())
     }
@@ -103,10 +126,8 @@ impl Model for Mlp {
 /// first one rounds.
 #[derive(Debug)]
 pub struct HalfMlp {
-    kernels: Kernels,
-    weights: MlpWeights,
+    parts: Parts,
     layers: Vec<HalfLinear>,
-    values: Vec<Buffer<f32>>,
     /// The input of each layer, rounded.
     rounded: Vec<Buffer<u16>>,
 }
@@ -119,39 +140,34 @@ impl HalfMlp {
     /// [`Error::NoLayers`] if there are no layers, [`Error::Shape`] if they do not fit each other; an error of the
     /// device if there is no memory left.
     pub fn new(device: &Device, weights: MlpWeights, rows: usize) -> Result<Self> {
-        check(&weights)?;
-        let layers = weights.layers.iter().map(|layer| HalfLinear::new(device, layer));
+        let parts = Parts::new(device, weights, rows)?;
+        let layers = parts.weights.layers.iter().map(|layer| HalfLinear::new(device, layer));
         let layers = layers.collect::<Result<_>>()?;
-        let values = buffers(device, &weights, rows)?;
-        let rounded = weights.layers.iter().map(|layer| device.alloc(rows * layer.inputs));
+        let rounded = parts.weights.layers.iter().map(|layer| device.alloc(rows * layer.inputs));
         let rounded = rounded.collect::<tegra_hcq::Result<_>>()?;
-        Ok(Self { kernels: Kernels::load(device)?, weights, layers, values, rounded })
+        Ok(Self { parts, layers, rounded })
     }
-}
 
-impl HalfMlp {
     /// The weights, before rounding.
     pub fn weights(&self) -> &MlpWeights {
-        &self.weights
+        &self.parts.weights
     }
 }
 
 impl Model for HalfMlp {
     fn input(&mut self) -> &mut Buffer<f32> {
-        &mut self.values[0]
+        self.parts.input()
     }
 
     fn output(&mut self) -> &mut Buffer<f32> {
-        let last = self.layers.len();
-        &mut self.values[last]
+        self.parts.output()
     }
 
     fn forward(&self, steps: &mut dyn Steps) -> Result<()> {
-        for (at, layer) in self.layers.iter().enumerate() {
-            let rounded = &self.rounded[at];
-            self.kernels.to_f16(steps, &self.values[at], rounded)?;
-            let activation = self.weights.activation(at);
-            self.kernels.linear_f16(steps, layer, activation, rounded, &self.values[at + 1])?;
+        let Parts { kernels, weights, values } = &self.parts;
+        for (at, (layer, rounded)) in self.layers.iter().zip(&self.rounded).enumerate() {
+            kernels.to_f16(steps, &values[at], rounded)?;
+            kernels.linear_f16(steps, layer, weights.activation(at), rounded, &values[at + 1])?;
         }
         Ok(())
     }

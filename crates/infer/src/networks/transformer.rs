@@ -5,7 +5,7 @@ use tegra_hcq::{Buffer, Device, MemoryUse};
 
 use super::{Model, expect_shape};
 use crate::error::{Error, Result};
-use crate::kernels::{Kernels, Product, Steps};
+use crate::kernels::{Binary, Kernels, Product, Steps};
 use crate::layers::{Linear, Norm, fits};
 use crate::weights::{Activation, LinearWeights, NormWeights};
 
@@ -189,7 +189,7 @@ impl TransformerBlock {
         kernels.matmul(steps, shape.value_product(), &self.attention, values, &self.mixed)?;
         kernels.permute(steps, shape.by_token(), shape.strides_of_heads(), &self.mixed, &self.joined)?;
         kernels.linear(steps, &self.join, Activation::Identity, &self.joined, &self.projected)?;
-        kernels.add(steps, &self.input, &self.projected, &self.middle)
+        kernels.binary(steps, Binary::Add, [&self.input, &self.projected], &self.middle)
     }
 }
 
@@ -208,6 +208,6 @@ impl Model for TransformerBlock {
         kernels.layer_norm(steps, &self.norms[1], &self.middle, &self.normed)?;
         kernels.linear(steps, &self.feed[0], Activation::Gelu, &self.normed, &self.hidden)?;
         kernels.linear(steps, &self.feed[1], Activation::Identity, &self.hidden, &self.fed)?;
-        kernels.add(steps, &self.middle, &self.fed, &self.out)
+        kernels.binary(steps, Binary::Add, [&self.middle, &self.fed], &self.out)
     }
 }

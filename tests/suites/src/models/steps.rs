@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use half::f16;
 use infer::Error;
-use infer::kernels::{Kernels, Product, Unary};
+use infer::kernels::{Binary, Kernels, Product, Unary};
 use infer::layers::{Conv, HalfLinear, Linear, Norm};
 use infer::weights::{Activation, ConvShape, ConvWeights, LinearWeights, NormWeights, Pooling, gelu};
 use tegra_hcq::{Buffer, Queue};
@@ -197,10 +197,12 @@ pub(super) fn elements(context: &Context) -> Check {
             // e to the power of 4 is 55.
             agree(&format!("{unary:?} of {len}"), &got, &want, 1e-5 * 55.0)?;
         }
-        let sum = bench.run(len, |kernels, queue, out| kernels.add(queue, &gpu_a, &gpu_b, out))?;
+        let sum = bench
+            .run(len, |kernels, queue, out| kernels.binary(queue, Binary::Add, [&gpu_a, &gpu_b], out))?;
         let want: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a + b).collect();
         same_bits(&format!("sum of {len}"), &sum, &want)?;
-        let product = bench.run(len, |kernels, queue, out| kernels.multiply(queue, &gpu_a, &gpu_b, out))?;
+        let product = bench
+            .run(len, |kernels, queue, out| kernels.binary(queue, Binary::Multiply, [&gpu_a, &gpu_b], out))?;
         let want: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a * b).collect();
         same_bits(&format!("product of {len}"), &product, &want)?;
     }
@@ -240,7 +242,7 @@ pub(super) fn wrong_sizes_are_refused(context: &Context) -> Check {
     let wrong = [
         bench.run(3, |kernels, queue, out| kernels.linear(queue, &layer, Activation::Relu, &five, out)),
         bench.run(4, |kernels, queue, out| kernels.linear(queue, &layer, Activation::Relu, &four, out)),
-        bench.run(5, |kernels, queue, out| kernels.add(queue, &four, &five, out)),
+        bench.run(5, |kernels, queue, out| kernels.binary(queue, Binary::Add, [&four, &five], out)),
         bench.run(5, |kernels, queue, out| kernels.softmax(queue, 2, &five, out)),
         bench.run(4, |kernels, queue, out| kernels.permute(queue, [1, 1, 2, 2], [0, 0, 2, 3], &five, out)),
     ];
