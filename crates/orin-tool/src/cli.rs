@@ -4,8 +4,9 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use tegra_hcq::DeviceKind;
 
 use crate::{UsageError, decode, dmesg, doctor, info, is_broken_pipe};
 
@@ -47,14 +48,25 @@ With --command, the page of one command: orin man --command 'decode pushbuf'")]
     },
 }
 
+/// Options of the commands that examine a device.
+#[derive(Debug, Args)]
+pub struct DeviceOptions {
+    /// Device: auto (the Orin's GPU if there is one, else the software Orin), nvgpu, nvrm or sim
+    #[arg(long, default_value_t = DeviceKind::Auto)]
+    pub(crate) device: DeviceKind,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// The commands that `cargo xtask` also has.
 #[derive(Debug, Subcommand)]
 #[non_exhaustive]
 pub enum Command {
     /// Print the properties of a device
-    Info(info::Options),
+    Info(DeviceOptions),
     /// Diagnose why kernels cannot run here, and suggest fixes
-    Doctor(doctor::Options),
+    Doctor(DeviceOptions),
     /// Explain the kernel log's lines about the GPU; exit code 1 if there are errors
     Dmesg(dmesg::Options),
     /// Decode what a program sent to the driver and wrote for the GPU; exit code 1 if the input is damaged

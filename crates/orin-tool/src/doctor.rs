@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use clap::Args;
 use gpu_hal::chip::Chip;
 use nvgpu_channel::doctor::{self, Finding, Report, Severity};
 use nvgpu_channel::{LinuxSystem, System, open_kernel_log};
@@ -15,20 +14,10 @@ use serde_json::{Value, json};
 use tegra_hcq::DeviceKind;
 
 use crate::UsageError;
-
-/// Options of the command.
-#[derive(Debug, Args)]
-pub struct Options {
-    /// Device to examine: auto (the Orin's GPU if there is one, else the software Orin), nvgpu, nvrm or sim
-    #[arg(long, default_value_t = DeviceKind::Auto)]
-    device: DeviceKind,
-    /// Print one JSON object instead of lines
-    #[arg(long)]
-    json: bool,
-}
+use crate::cli::DeviceOptions;
 
 /// Examines the device and prints the findings; exit code 1 if one is an error.
-pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+pub(crate) fn run(options: &DeviceOptions) -> Result<ExitCode> {
     let report = examine(options.device, &LinuxSystem)?;
     let mut out = io::stdout().lock();
     let printed = if options.json {

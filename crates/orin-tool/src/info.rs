@@ -5,21 +5,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};
-use tegra_hcq::{Device, DeviceKind, Properties};
+use tegra_hcq::{Device, Properties};
 
-/// Options of the command.
-#[derive(Debug, clap::Args)]
-pub struct Options {
-    /// Device to query: auto, nvgpu, nvrm or sim
-    #[arg(long, default_value_t = DeviceKind::Auto)]
-    device: DeviceKind,
-    /// Print one JSON object instead of a table
-    #[arg(long)]
-    json: bool,
-}
+use crate::cli::DeviceOptions;
 
 /// Opens the device and prints its properties.
-pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+pub(crate) fn run(options: &DeviceOptions) -> Result<ExitCode> {
     let device = Device::open(options.device)?;
     let rows = rows(device.info());
     let mut out = io::stdout().lock();
@@ -74,6 +65,8 @@ fn text(name: &str, value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tegra_hcq::DeviceKind;
+
     use super::*;
 
     #[test]

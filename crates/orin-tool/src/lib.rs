@@ -10,5 +10,5 @@ mod info;
 pub mod strace;
 mod usage;
 
-pub use cli::{Cli, Command, report};
+pub use cli::{Cli, Command, DeviceOptions, report};
 pub use usage::{UsageError, is_broken_pipe};
