@@ -4,20 +4,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use super::{stderr, stdout, xtask};
+
 fn bench(arguments: &[&str]) -> Output {
     bench_beside(Path::new("/no/such/libcuda.so.1"), arguments)
 }
 
 /// With the given file as libcuda.
 fn bench_beside(libcuda: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    let mut command = xtask();
     command.env("NVGPU_LIBCUDA", libcuda).arg("bench").args(arguments).output().unwrap()
 }
 
 /// A stub library with libcuda's functions, if it can be built here.
 fn stand_in(folder: &Path) -> Option<PathBuf> {
     let library = folder.join("libcuda.so.1");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_libcuda.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/commands/fake_libcuda.c");
     let mut compiler = Command::new("cc");
     match compiler.args(["-O1", "-shared", "-fPIC", "-o"]).arg(&library).arg(source).status() {
         Ok(status) => assert!(status.success(), "the stub compiles"),
@@ -33,14 +35,6 @@ fn stand_in(folder: &Path) -> Option<PathBuf> {
         return None;
     }
     Some(library)
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
 }
 
 #[test]
@@ -138,7 +132,7 @@ fn a_child_process_reports_its_first_result() {
 fn wrong_requests_end_with_2() {
     let mut requests = vec![
         (vec!["--filter", "no such case"], "--list"),
-        (vec!["--against", "nobody"], "cuda"),
+        (vec!["--against", "other"], "cuda"),
         (vec!["--device", "toaster"], "toaster"),
         (vec!["--json", "/no/such/folder/run.json"], "/no/such/folder"),
         (vec!["--json", "-", "--html", "-"], "mix"),

@@ -5,9 +5,11 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use super::xtask;
+
 /// The program, to be run in a folder outside the workspace with an empty environment.
 fn alone(folder: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    let mut command = xtask();
     command.current_dir(folder).env_clear();
     // An emulator's path to the C library does not concern the program.
     command.envs(std::env::var_os("QEMU_LD_PREFIX").map(|prefix| ("QEMU_LD_PREFIX", prefix)));
@@ -51,23 +53,14 @@ fn commands_that_need_the_workspace_report_that() {
         assert!(error.contains("needs cargo and the project's sources"), "{arguments:?}: {error}");
     }
     // With cargo, but in the folder of another project.
-    let output = Command::new(env!("CARGO_BIN_EXE_xtask"))
-        .args(["kernels", "--check"])
-        .current_dir(folder.path())
-        .output()
-        .unwrap();
+    let output = xtask().args(["kernels", "--check"]).current_dir(folder.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert!(!out.exists(), "nothing was written");
 }
 
 /// `dist` in the workspace, with a variable set.
 fn dist(target: &str, out: &Path, variable: (&str, &str)) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_xtask"))
-        .args(["dist", "--target", target, "--out"])
-        .arg(out)
-        .env(variable.0, variable.1)
-        .output()
-        .unwrap()
+    xtask().args(["dist", "--target", target, "--out"]).arg(out).env(variable.0, variable.1).output().unwrap()
 }
 
 #[test]

@@ -2,14 +2,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
+
+use super::{stdout, xtask};
 
 fn test_device(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_xtask")).arg("test-device").args(arguments).output().unwrap()
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
+    xtask().arg("test-device").args(arguments).output().unwrap()
 }
 
 #[test]
@@ -100,7 +98,7 @@ fn wrong_requests_end_with_2_and_touch_nothing() {
 
 #[test]
 fn a_reader_that_stops_early_is_no_error() {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_xtask"))
+    let mut child = xtask()
         .args(["test-device", "--list"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -7,6 +7,8 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::xtask;
+
 /// A correct nvmap header with two structs and two requests.
 const RIGHT: &str = "
 #include <linux/ioctl.h>
@@ -33,13 +35,7 @@ fn write(folder: &TempDir, path: &str, text: &str) {
 }
 
 fn check(folder: &Path, options: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_xtask"))
-        .env_remove("CC")
-        .args(["check-headers", "--l4t"])
-        .arg(folder)
-        .args(options)
-        .output()
-        .unwrap()
+    xtask().env_remove("CC").args(["check-headers", "--l4t"]).arg(folder).args(options).output().unwrap()
 }
 
 /// Exit code and JSON of a comparison.
@@ -209,7 +205,7 @@ fn ci_names_the_folder_by_the_environment_and_demands_all_headers() {
     let folder = tempfile::tempdir().unwrap();
     write(&folder, "nvidia-oot/include/uapi/linux/nvmap.h", RIGHT);
     let run = |folder: Option<&Path>, options: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+        let mut command = xtask();
         command.env_remove("CC").env_remove("L4T_HEADERS").arg("check-headers").args(options);
         if let Some(folder) = folder {
             command.env("L4T_HEADERS", folder);
