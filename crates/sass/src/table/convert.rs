@@ -17,8 +17,10 @@ const FLOATS: [&str; 4] = ["???0", "F16", "", "F64"];
 const ALL_FLOATS: [&str; 4] = ["???0", "F16", "F32", "F64"];
 const FLOAT_TO_INTEGER: &[Operand] = &[D, By(&[], float_source)];
 const INTEGER_TO_FLOAT: &[Operand] = &[D, By(&[], integer_source)];
+/// Integer types by signedness (lowest bit), then by the logarithm of their bytes; S32 is not written.
+const INTEGER_TYPES: [&str; 8] = ["U8", "S8", "U16", "S16", "U32", "", "U64", "S64"];
 /// Source types of I2F: signedness, then size.
-const INTEGERS: Part = Join(&[FROM_SIGNED, FROM_SIZE], &["U8", "S8", "U16", "S16", "U32", "", "U64", "S64"]);
+const INTEGERS: Part = Join(&[FROM_SIGNED, FROM_SIZE], &INTEGER_TYPES);
 const FLOAT_NAME: &[Part] = &[
     FLUSH,
     Join(&[TO_SIZE, F2F_BFLOAT16], &["???0", "F16", "F32", "F64", "BF16", "BF16", "BF16", "BF16"]),
@@ -48,7 +50,7 @@ pub(super) const ROWS: &[Row] = &[
     row(0x111, AB, "F2I", Op::F2i, Unary, [1, 0, 1, 0])
         .name(&[
             FLUSH,
-            Join(&[TO_SIGNED, TO_SIZE], &["U8", "S8", "U16", "S16", "U32", "", "U64", "S64"]),
+            Join(&[TO_SIGNED, TO_SIZE], &INTEGER_TYPES),
             One(FROM_SIZE, &FLOATS),
             TO_INTEGER,
             Set(NAN_TO_ZERO, "NTZ"),

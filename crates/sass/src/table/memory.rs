@@ -12,6 +12,7 @@ use crate::row::{Addressing, D, Global, Part, Row, f, named, printed, row};
 pub(super) const EVICTION: Part = One(EVICT, &["EF", "", "EL", "LU", "EU", "NA"]);
 pub(super) const DATA: Part = One(SIZE, &["U8", "S8", "U16", "S16", "", "64", "128"]);
 /// Sizes of constants.
+const CONSTANT_MODE: Part = One(LDC_MODE, &["", "IL", "IS", "ISL"]);
 const CONSTANT_DATA: Part = One(SIZE, &["U8", "S8", "U16", "S16", "", "64"]);
 const PREFETCHES: [&str; 4] = ["", "LTC64B", "LTC128B", "LTC256B"];
 const LOAD_ORDERS: [&str; 16] = [
@@ -165,13 +166,13 @@ pub(super) const ROWS: &[Row] = &[
         .operands(&[Address(&SHARED_STORE), Register(SLOT_REGISTER)])
         .sized(data_sizes),
     row(0x182, f(5), "LDC", Op::Ldc, Own, [1, 1, 0, 0])
-        .name(&[CONSTANT_DATA, One(LDC_MODE, &["", "IL", "IS", "ISL"])])
+        .name(&[CONSTANT_DATA, CONSTANT_MODE])
         .operands(&[D, By(&[BANK, BANK_OFFSET, UNIFORM], indexed_constant)])
         .refuses(LDC_MODE)
         .refuses(UNIFORM)
         .sized(target_sizes),
     printed(0x182, f(2), "LDC", Own)
-        .name(&[CONSTANT_DATA, One(LDC_MODE, &["", "IL", "IS", "ISL"])])
+        .name(&[CONSTANT_DATA, CONSTANT_MODE])
         .operands(&[D, By(&[BANK, BANK_OFFSET, UNIFORM], indexed_constant)]),
     row(0x0b9, f(5), "ULDC", Op::Uldc, Unary, [1, 0, 1, 0])
         .name(&[CONSTANT_DATA])
@@ -273,7 +274,7 @@ pub(super) const ROWS: &[Row] = &[
         ])
         .operands(&[D, Address(&SHARED_STORE)])
         .ignores(SIZE)
-        .sized(|i, sizes| Ok([if i.bits(SHARED_TYPE) == 2 { 2 } else { 1 }, sizes[1], sizes[2], sizes[3]])),
+        .sized(|i, sizes| Ok([shared_data(i), sizes[1], sizes[2], sizes[3]])),
     row(0x18d, f(1), "ATOMS", Op::AtomsSwap, Own, [1, 1, 1, 1])
         .name(&[SWAP, SHARED_TYPES])
         .operands(&[D, Address(&SHARED_STORE), Register(SLOT_REGISTER), Register(UPPER)])
@@ -413,7 +414,12 @@ fn atomic_sizes(i: &Instruction, sizes: Sizes) -> Result<Sizes, Refusal> {
     Ok([data, address, data, if sizes[3] == 0 { 0 } else { data }])
 }
 
+/// Returns the number of data registers of a shared atomic.
+fn shared_data(i: &Instruction) -> u8 {
+    if i.bits(SHARED_TYPE) == 2 { 2 } else { 1 }
+}
+
 fn shared_sizes(i: &Instruction, sizes: Sizes) -> Result<Sizes, Refusal> {
-    let data = if i.bits(SHARED_TYPE) == 2 { 2 } else { 1 };
+    let data = shared_data(i);
     Ok([data, sizes[1], data, if sizes[3] == 0 { 0 } else { data }])
 }

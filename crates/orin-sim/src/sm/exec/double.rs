@@ -47,11 +47,7 @@ pub(super) fn dsetp(context: &Context, warp: &mut Warp, i: &Instruction, active:
         let with = warp.predicate(i.source_predicate(field::CONDITION));
         let first = lanes_where(&|a, b| double::selects_first(a, b, field == 0));
         let nan = lanes_where(&double::both_nan);
-        let apply = |outcome: u32| match i.bits(field::COMBINE) {
-            0 => outcome & with,
-            1 => outcome | with,
-            _ => outcome ^ with,
-        };
+        let apply = |outcome| super::combine(i.bits(field::COMBINE), outcome, with);
         warp.set_predicate(i.target_predicate(field::TARGET), active, apply(first));
         warp.set_predicate(i.target_predicate(field::TARGET_2), active, apply(nan));
         return Ok(());

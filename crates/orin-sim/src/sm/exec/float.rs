@@ -166,11 +166,7 @@ pub(super) fn fset(context: &Context, warp: &mut Warp, i: &Instruction, active: 
     let b = context.values(warp, i.b, &mut room)?;
     let outcome = compare(i, warp.row(i.a), b);
     let with = warp.predicate(i.source_predicate(field::CONDITION));
-    let outcome = match i.bits(field::COMBINE) {
-        0 => outcome & with,
-        1 => outcome | with,
-        _ => outcome ^ with,
-    };
+    let outcome = super::combine(i.bits(field::COMBINE), outcome, with);
     let out = core::array::from_fn(|lane| single::set(outcome >> lane & 1 != 0));
     warp.write(i.d, active, &out);
     Ok(())

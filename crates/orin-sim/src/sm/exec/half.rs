@@ -1,7 +1,7 @@
 //! Half-precision instructions: two lanes of binary16 or bfloat16 in each register.
 //!
 //! The swizzle of each operand selects which half feeds which lane. The modifiers of a register belong to its place
-//! in the word: the slot, or the register behind it.
+//! in the word: the slot, or the register above it.
 
 use sass::{Instruction, Op, PT, Predicate, RZ, Source, field};
 
@@ -36,7 +36,7 @@ fn slot(i: &Instruction, source: Source, plain: Operand) -> Operand {
     }
 }
 
-/// How the register behind the slot is read.
+/// How the register above the slot is read.
 fn upper(i: &Instruction, plain: Operand) -> Operand {
     Operand {
         swizzle: Swizzle::from_field(i.bits(field::UPPER_HALVES)),
@@ -156,7 +156,11 @@ pub(super) fn arithmetic(context: &Context, warp: &mut Warp, i: &Instruction, ac
                 }
                 _ => {
                     let outcome = single::compare(compare, a, b, ftz);
-                    return f16::set(kind, combine(i, outcome, with), i.bit(field::HALF_SET_ONE));
+                    return f16::set(
+                        kind,
+                        super::combine(i.bits(field::HALF_COMBINE), outcome, with),
+                        i.bit(field::HALF_SET_ONE),
+                    );
                 }
             };
             let saturates = matches!(i.op, Op::Hadd2 | Op::Hmul2 | Op::Hfma2) && i.bit(field::SATURATE);
@@ -172,15 +176,6 @@ pub(super) fn arithmetic(context: &Context, warp: &mut Warp, i: &Instruction, ac
     Ok(())
 }
 
-/// Combines the outcome of a comparison with a predicate.
-fn combine(i: &Instruction, outcome: bool, with: bool) -> bool {
-    match i.bits(field::HALF_COMBINE) {
-        0 => outcome & with,
-        1 => outcome | with,
-        _ => outcome ^ with,
-    }
-}
-
 pub(super) fn hsetp2(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let ftz = i.bit(field::FTZ);
     let [a, b, _] = operands(context, warp, i, ftz, 32)?;
@@ -192,8 +187,8 @@ pub(super) fn hsetp2(context: &Context, warp: &mut Warp, i: &Instruction, active
         let [low, high] = [0, 1].map(|lane| single::compare(op, a[thread][lane], b[thread][lane], ftz));
         // With H_AND both lanes form one outcome; the second predicate gets its complement.
         let (low, high) = if i.bit(field::HALF_AND) { (low & high, !(low & high)) } else { (low, high) };
-        first |= u32::from(combine(i, low, with)) << thread;
-        second |= u32::from(combine(i, high, with)) << thread;
+        first |= u32::from(super::combine(i.bits(field::HALF_COMBINE), low, with)) << thread;
+        second |= u32::from(super::combine(i.bits(field::HALF_COMBINE), high, with)) << thread;
     }
     warp.set_predicate(i.target_predicate(field::TARGET), active, first);
     warp.set_predicate(i.target_predicate(field::TARGET_2), active, second);

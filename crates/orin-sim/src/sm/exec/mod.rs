@@ -19,6 +19,8 @@ mod tensor;
 mod transfer;
 mod uniform;
 
+use core::ops::{BitAnd, BitOr, BitXor};
+
 use sass::{Instruction, Op, Predicate, Source, URZ, field};
 
 use super::constants::Constants;
@@ -513,15 +515,24 @@ fn lanes_where(a: &Row, b: &Row, f: impl Fn(u32, u32) -> bool) -> u32 {
     mask
 }
 
-/// Combines the outcome of a comparison with a predicate and writes both destinations.
+/// Combines the outcome of a comparison with a predicate. `operation` is [`field::COMBINE`] or
+/// [`field::HALF_COMBINE`]: 0 AND, 1 OR, else XOR.
 #[inline(always)]
-fn set_compared(warp: &mut Warp, i: &Instruction, active: u32, outcome: u32, combine: u32) {
-    let with = warp.predicate(i.source_predicate(field::CONDITION));
-    let apply = |outcome: u32| match combine {
+fn combine<T>(operation: u32, outcome: T, with: T) -> T
+where
+    T: BitAnd<Output = T> + BitOr<Output = T> + BitXor<Output = T>,
+{
+    match operation {
         0 => outcome & with,
         1 => outcome | with,
         _ => outcome ^ with,
-    };
-    warp.set_predicate(i.target_predicate(field::TARGET), active, apply(outcome));
-    warp.set_predicate(i.target_predicate(field::TARGET_2), active, apply(!outcome));
+    }
+}
+
+/// Combines the outcome of a comparison with a predicate and writes both destinations.
+#[inline(always)]
+fn set_compared(warp: &mut Warp, i: &Instruction, active: u32, outcome: u32, operation: u32) {
+    let with = warp.predicate(i.source_predicate(field::CONDITION));
+    warp.set_predicate(i.target_predicate(field::TARGET), active, combine(operation, outcome, with));
+    warp.set_predicate(i.target_predicate(field::TARGET_2), active, combine(operation, !outcome, with));
 }

@@ -127,11 +127,7 @@ fn compare(warp: &mut Warp, i: &Instruction, a: u32, b: u32, p: bool) {
     } else {
         int::compare(op, a, b, i.bit(field::SIGNED))
     };
-    let combine = |outcome: bool| match i.bits(field::COMBINE) {
-        0 => outcome & p,
-        1 => outcome | p,
-        _ => outcome ^ p,
-    };
+    let combine = |outcome| super::combine(i.bits(field::COMBINE), outcome, p);
     warp.set_uniform_predicate(i.target_predicate(field::TARGET), combine(outcome));
     warp.set_uniform_predicate(i.target_predicate(field::TARGET_2), combine(!outcome));
 }
