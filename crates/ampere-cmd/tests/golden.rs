@@ -450,7 +450,7 @@ fn constant_buffer_addresses() {
     }
 }
 
-/// What the launch adds to the template.
+/// Fields that the launch adds to the template.
 fn set_launch(qmd: &mut QmdV3_0, input: &Value) {
     let fields = [
         v3_0::CTA_RASTER_WIDTH,

@@ -10,7 +10,7 @@ pub enum Error {
     /// The bytes are not an ELF file.
     #[error("not a cubin: {found}")]
     NotElf {
-        /// What the bytes seem to be, with a remedy if there is one.
+        /// Likely type of the file, with a remedy if there is one.
         found: &'static str,
     },
     /// A 32-bit ELF file.

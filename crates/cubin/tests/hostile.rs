@@ -200,7 +200,7 @@ fn bad_relocations() {
     assert!(matches!(with(at + 4, 1), Error::BadRelocation { .. }));
 }
 
-/// Where an attribute record with this number begins in the whole file.
+/// File offset of the attribute record with this number.
 fn attribute(bytes: &[u8], format: u8, number: u8) -> usize {
     let infos = sections(bytes).into_iter().filter(|s| s.1 == INFO);
     infos

@@ -82,7 +82,7 @@ pub trait ChannelGroup: Send + Sync + Debug {
     /// or late. Returns `false` at once if the driver cannot sleep.
     fn sleep(&self, timeout: Duration) -> bool;
 
-    /// What the driver's own requests report about the fault that stopped the group.
+    /// Details from the driver's own requests about the fault that stopped the group.
     fn evidence(&self) -> Evidence {
         Evidence::default()
     }

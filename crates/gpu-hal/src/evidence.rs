@@ -1,4 +1,4 @@
-//! What a driver's own requests report about a fault.
+//! Details of a fault from a driver's own requests.
 
 /// An access that the MMU refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct SmRecord {
     pub address: u64,
 }
 
-/// What a driver's own requests report about a fault, beyond the kernel log.
+/// Details of a fault from a driver's own requests, beyond the kernel log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// Program counter of the stopped warp.

@@ -1,8 +1,8 @@
-//! What a driver reports about a GPU.
+//! Properties of a GPU, as reported by its driver.
 
 use crate::chip;
 
-/// What the GPU is, and the windows of its address space.
+/// Identity of the GPU, and the windows of its address space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
     /// Name of the chip, for example `ga10b`.

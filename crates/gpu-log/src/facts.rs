@@ -1,4 +1,4 @@
-//! What a line says about a fault, independent of the driver that printed it.
+//! Facts about a fault from a log line, independent of the driver that printed it.
 
 use crate::table::{FaultLine, Message, SystemLine};
 use crate::{mmu, template};
@@ -28,7 +28,7 @@ impl StoppedChannel {
     pub const RESET: u32 = 43;
 }
 
-/// What one line of the kernel log says about a fault.
+/// Facts about a fault from one line of the kernel log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Facts {

@@ -71,7 +71,7 @@ impl Event {
         line.unwrap_or(&self.lines[0]).row
     }
 
-    /// What to do: each cure once, in the order of the lines.
+    /// The cures, without duplicates, in the order of the lines.
     pub fn cures(&self) -> Vec<&'static str> {
         let mut cures = Vec::new();
         for cure in self.lines.iter().map(|line| line.row.cure) {

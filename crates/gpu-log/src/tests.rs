@@ -42,7 +42,7 @@ fn the_lines_of_a_fault_are_one_event() {
     assert_eq!(kinds(&found[1]), [Kind::LaunchDescriptor]);
 }
 
-/// What a board printed when a buffer lay in the shader's shared window: the machine check is an error.
+/// Output of a board with a buffer inside the shader's shared window: the machine check is an error.
 #[test]
 fn an_sm_machine_check_is_an_error() {
     let log = nvgpu(5, "ERR", "sm machine check err. gpc_id(0), tpc_id(1), offset(0)")

@@ -32,9 +32,9 @@ pub struct ClockRange {
 pub enum ClockReading {
     /// The requested frequencies.
     Target,
-    /// What has been set.
+    /// The frequencies that were set.
     Actual,
-    /// What has been counted.
+    /// The measured frequencies.
     Effective,
 }
 

@@ -26,7 +26,7 @@ pub enum Error {
     Call {
         /// The request, as the kernel's headers name it, or the system call.
         call: &'static str,
-        /// What it was about.
+        /// The object of the call.
         object: String,
         /// The kernel's errno.
         errno: Errno,
@@ -87,11 +87,11 @@ pub enum Error {
     /// A size, address or time is outside its range, or not a multiple of the GPU page size.
     #[error("{what} {value:#x} does not fit: {rule}")]
     Range {
-        /// What the value is.
+        /// Name of the value.
         what: &'static str,
         /// The value.
         value: u64,
-        /// What it must be.
+        /// Requirement.
         rule: &'static str,
     },
     /// The kernel mapped a buffer at another address than requested.

@@ -160,7 +160,7 @@ impl Tsg {
             .map_err(error::call(sys::SET_L2_MAX_WAYS_EVICT_LAST.name(), "the TSG"))
     }
 
-    /// How many ways those are.
+    /// Number of those ways.
     ///
     /// # Errors
     ///

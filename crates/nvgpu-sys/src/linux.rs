@@ -79,7 +79,7 @@ impl Door for LinuxDoor {
         let mut protection = ProtFlags::empty();
         protection.set(ProtFlags::READ, request.protection.contains(Protection::READ));
         protection.set(ProtFlags::WRITE, request.protection.contains(Protection::WRITE));
-        // SAFETY: no address is asked for, so the kernel picks a free range and no existing
+        // SAFETY: no address is requested, so the kernel picks a free range and no existing
         // mapping of the process is touched.
         let pointer = unsafe {
             rustix::mm::mmap(

@@ -318,10 +318,10 @@ impl ChannelGroup {
     /// If the driver rejects the query.
     pub fn mmu_fault(&self) -> Result<Option<MmuFault>> {
         let Some(debugger) = self.debugger else { return Ok(None) };
-        let mut told = control::MmuFaults::default();
-        self.gpu.rm().control(debugger, &control::READ_MMU_FAULT_INFO, &mut told)?;
+        let mut report = control::MmuFaults::default();
+        self.gpu.rm().control(debugger, &control::READ_MMU_FAULT_INFO, &mut report)?;
         // CAST: at most four.
-        let last = told.faults.iter().take(told.count as usize).next_back();
+        let last = report.faults.iter().take(report.count as usize).next_back();
         Ok(last.map(|&control::MmuFault { address, fault_type, access_type, .. }| MmuFault {
             address,
             fault_type,

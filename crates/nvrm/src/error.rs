@@ -132,7 +132,7 @@ pub enum Error {
     /// Memory of the GPU or a register cannot be mapped.
     #[error("cannot map {bytes} bytes of {what}: {errno}")]
     Map {
-        /// What should have been mapped.
+        /// The object to map.
         what: &'static str,
         /// Its length in bytes.
         bytes: u64,

@@ -27,7 +27,7 @@ const SPACE: (u64, u64) = (0x1000, 0x1_ffff_fb00_0000);
 /// First handle that this crate chooses; the driver chooses large numbers.
 const FIRST_HANDLE: u32 = 0x1000;
 
-/// What a GPU is.
+/// Identity of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
     /// Name of the product, for example `NVIDIA H200`.
@@ -159,7 +159,7 @@ impl Gpu {
         }))
     }
 
-    /// What the GPU is.
+    /// Identity of the GPU.
     pub fn properties(&self) -> &Properties {
         &self.properties
     }

@@ -35,5 +35,5 @@ fn a_full_descriptor_table_is_reported_as_the_kernel_does() {
     assert!(bench.orin.kernel_log().iter().any(|line| line.contains("NvMap: FD limit is crossed for uid")));
     assert_eq!(results, [Err(Errno::MFILE); 4]);
     assert_eq!(live, Ok(0));
-    assert_eq!((bench.orin.live(), open_descriptors()), before, "nothing was left behind");
+    assert_eq!((bench.orin.live(), open_descriptors()), before, "nothing leaked");
 }

@@ -12,7 +12,7 @@ use crate::code;
 use crate::commands::{self, Generation, QmdVersion, Verdict};
 use crate::{UsageError, strace as trace};
 
-/// What to decode.
+/// Input to decode.
 #[derive(Debug, clap::Subcommand)]
 pub enum Input {
     /// A system-call trace written by strace

@@ -495,7 +495,7 @@ pub const BAR_DEFERS: Field = Field::bit(80);
 pub const BAR_NUMBER: Field = Field::new(54, 4);
 /// Number of threads, immediate.
 pub const BAR_THREADS: Field = Field::new(42, 12);
-/// What B2R reads.
+/// Source of B2R.
 pub const B2R_KIND: Field = Field::new(78, 2);
 /// Order of MEMBAR.
 pub const FENCE_ORDER: Field = Field::new(79, 2);

@@ -1,6 +1,6 @@
 //! Operations: one name for each handler of an interpreter.
 
-/// What an instruction does.
+/// Operation of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     // Integers.

@@ -44,7 +44,7 @@ pub fn count() -> u64 {
     COUNT.with(Cell::get)
 }
 
-/// What `work` returns, and how many allocations this thread made in it.
+/// The result of `work`, and the number of this thread's allocations during the call.
 pub fn during<T>(work: impl FnOnce() -> T) -> (T, u64) {
     let before = count();
     let result = work();

@@ -143,7 +143,7 @@ fn hex(bytes: &[u8]) -> String {
 ///
 /// If there are no cubins for such a GPU, or a file cannot be written.
 ///
-/// When there are no cubins for such a GPU, or a file cannot be written.
+/// If there are no cubins for such a GPU, or a file cannot be written.
 pub fn export(folder: &Path, sm: u32, cases: &[Case]) -> Result<usize, Error> {
     let cubins = folder.join("cubins");
     fs::create_dir_all(&cubins).map_err(|error| Error::File { path: cubins.clone(), error })?;

@@ -111,7 +111,7 @@ impl Test {
     }
 }
 
-/// How a test ended.
+/// Outcome of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The property holds.

@@ -35,7 +35,7 @@ pub struct Load {
     pub ticker: Option<fn(&str)>,
 }
 
-/// What a test uses of the machine: the door, and the software Orin if it is one.
+/// A test's view of the machine: the door, and the software Orin if it is one.
 #[derive(Clone, Debug)]
 pub(crate) struct Opened {
     pub(crate) door: Arc<dyn Door>,

@@ -31,7 +31,7 @@ impl<'a> MakeWriter<'a> for Text {
 }
 
 /// The output at a level for opening, loading, a faulting launch, a recovery and a launch.
-fn told(level: tracing::Level) -> String {
+fn trace_of(level: tracing::Level) -> String {
     let text = Text::default();
     let subscriber =
         tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_writer(text.clone());
@@ -50,7 +50,7 @@ fn told(level: tracing::Level) -> String {
 
 #[test]
 fn each_level_has_its_events() {
-    let trace = told(tracing::Level::TRACE);
+    let trace = trace_of(tracing::Level::TRACE);
     for expected in [
         "open{kind=\"sim\"}",
         "compute_class=0xc7c0",
@@ -66,9 +66,9 @@ fn each_level_has_its_events() {
     ] {
         assert!(trace.contains(expected), "{expected} is missing in:\n{trace}");
     }
-    let debug = told(tracing::Level::DEBUG);
+    let debug = trace_of(tracing::Level::DEBUG);
     assert!(debug.contains("program loaded") && !debug.contains("launch queue="), "{debug}");
-    let info = told(tracing::Level::INFO);
+    let info = trace_of(tracing::Level::INFO);
     assert!(info.contains("device opened") && info.contains("device recovered"), "{info}");
     assert!(!info.contains("program loaded"), "{info}");
 }

@@ -53,9 +53,9 @@ impl Survivor<'_> {
 /// unreadable.
 fn refused(fault: &Fault, address: u64, access: &str) -> Check {
     let known = fault.access.as_ref().is_some_and(|(_, seen)| seen.contains(access));
-    let told = known && fault.address == Some(address & !0xfff);
+    let matches = known && fault.address == Some(address & !0xfff);
     let closed = fault.log.is_err() && fault.address.is_none();
-    ensure(fault.kind == FaultKind::Mmu && (told || closed), || {
+    ensure(fault.kind == FaultKind::Mmu && (matches || closed), || {
         format!("expected {access} at {address:#x}: {fault}; {:?}", fault.log)
     })
 }
@@ -93,8 +93,8 @@ fn misaligned(context: &Context) -> Check {
     excepted(&fault, &[WarpError::MisalignedAddress])?;
     let address = input.gpu_va() + 2;
     // The Orin's driver does not report the address.
-    let tells = survivor.device.info().kind == DeviceKind::Nvrm;
-    ensure(fault.address == Some(address) || !tells && fault.address.is_none(), || {
+    let reports_address = survivor.device.info().kind == DeviceKind::Nvrm;
+    ensure(fault.address == Some(address) || !reports_address && fault.address.is_none(), || {
         format!("expected a load from {address:#x}: {fault}")
     })
 }

@@ -1,4 +1,4 @@
-//! How submissions complete, and how launches share the SMs.
+//! Completion of submissions, and sharing of the SMs between launches.
 //!
 //! The host engine or the QMD of the last launch ends a submission, and all other steps of a queue must stay
 //! ordered with either. QMDs also give the scheduler the number of blocks per SM. Too high a number raises an

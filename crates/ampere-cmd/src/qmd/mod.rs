@@ -252,7 +252,7 @@ pub const fn shared_memory_config(kib: u32) -> Option<u32> {
     if kib.is_multiple_of(SHARED_CONFIG_UNIT_KIB) && code <= MAX_SHARED_CONFIG { Some(code) } else { None }
 }
 
-/// The size in KiB that a code of [`shared_memory_config`] stands for; `None` if the code is 0 or does not fit the
+/// The size in KiB encoded by a code of [`shared_memory_config`]; `None` if the code is 0 or does not fit the
 /// fields.
 #[must_use]
 pub const fn shared_memory_config_kib(code: u32) -> Option<u32> {

@@ -3,9 +3,9 @@
 
 use super::lines;
 
-/// What to do after a fault that ended a channel.
+/// Cure for a fault that ended a channel.
 const REBUILD: &str = "Create a new TSG and channels (a new queue); address space and buffers remain valid.";
-/// What to do where another line has the cause.
+/// Cure if another line has the cause.
 const ABOVE: &str = "See the lines above.";
 const AROUND: &str = "See the surrounding lines.";
 const SM_STATE: &str = "See the `sm err state` line.";

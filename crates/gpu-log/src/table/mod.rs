@@ -60,7 +60,7 @@ impl fmt::Display for Class {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// No event of its own.
+    /// Not a separate event.
     None,
     /// The MMU refused an access.
     Mmu,
@@ -121,7 +121,7 @@ impl fmt::Display for Kind {
 /// Role of a line in a report of several lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// A report of its own.
+    /// A separate report.
     Alone,
     /// Names a cause: starts a report, or joins the open one.
     Cause,
@@ -140,7 +140,7 @@ const EXPLANATION: &str = "orin-sim: ";
 /// One row of the table.
 #[derive(Debug)]
 pub struct Row {
-    /// What a line must contain: these pieces in this order, with any text at each `*`.
+    /// Pattern of the line: these pieces in this order, with any text at each `*`.
     pub pattern: &'static str,
     /// Severity of the line.
     pub class: Class,
@@ -148,9 +148,9 @@ pub struct Row {
     pub kind: Kind,
     /// Role in a report.
     pub role: Role,
-    /// What the line means.
+    /// Meaning of the line.
     pub meaning: &'static str,
-    /// What to do; empty if there is nothing to do.
+    /// Cure; empty if none is needed.
     pub cure: &'static str,
     /// Reads the values of a line that matches; `None` for a row without values.
     read: Option<fn(&str) -> Option<Message>>,

@@ -57,7 +57,7 @@ pub(super) fn examine(report: &mut Report, door: &Arc<dyn Door>, system: Option<
     bring_up(report, &gpu);
 }
 
-/// What to do when the GPU does not open although its nodes do.
+/// Cure if the GPU does not open although its nodes do.
 fn open_cure(error: &Error) -> &'static str {
     match error {
         Error::UnknownClass { .. } | Error::NarrowAddresses { .. } => {

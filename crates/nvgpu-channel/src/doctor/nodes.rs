@@ -14,7 +14,7 @@ use crate::system::{Permissions, System};
 struct Node {
     subject: &'static str,
     path: &'static CStr,
-    /// What does not work without it; `None` if nothing works without it.
+    /// Features that need it; `None` if everything does.
     loss: Option<&'static str>,
     /// The kernel module that creates it.
     module: &'static str,

@@ -118,7 +118,7 @@ uapi_struct! {
         0 => dmabuf_fd: i32, "in.dmabuf_fd";
         /// Bytes at `metadata_addr`.
         4 => metadata_size: u32, "in.metadata_size";
-        /// Where the metadata goes.
+        /// Destination of the metadata.
         8 => metadata_addr: u64, "in.metadata_addr";
         /// Written by the kernel, see [`BufferInfoOut::size`].
         16 => size: u64, "out.size";

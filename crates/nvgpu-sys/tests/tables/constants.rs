@@ -12,7 +12,7 @@ fn flags<F: Flags<Bits: Copy + Into<u64>> + 'static>(prefix: &str) -> Vec<(Strin
     F::FLAGS.iter().map(|flag| (format!("{prefix}{}", flag.name()), flag.value().bits().into())).collect()
 }
 
-/// What the header gives one name.
+/// The header's value of one name.
 const ECC: ctrl::GpuFlags = ctrl::GpuFlags::ECC_ENABLED_SM_LRF
     .union(ctrl::GpuFlags::ECC_ENABLED_SM_SHM)
     .union(ctrl::GpuFlags::ECC_ENABLED_TEX)

@@ -188,7 +188,7 @@ uapi_struct! {
 uapi_struct! {
     /// Parameters of [`PERF_BOOST`].
     plain PerfBoost = "NV2080_CTRL_PERF_BOOST_PARAMS", 8 bytes {
-        /// What to boost.
+        /// The clock to boost.
         0 => flags: u32;
         /// Duration in seconds; 0xffffffff: until the client is freed.
         4 => duration: u32;

@@ -302,7 +302,7 @@ struct Worker {
 struct Standstill {
     waiters: Vec<Waiter>,
     since: Instant,
-    told: bool,
+    reported: bool,
 }
 
 impl Worker {
@@ -416,11 +416,11 @@ impl Worker {
             return;
         }
         let Some(standstill) = self.standstill.as_mut().filter(|known| known.waiters == waiters) else {
-            self.standstill = Some(Standstill { waiters, since: Instant::now(), told: false });
+            self.standstill = Some(Standstill { waiters, since: Instant::now(), reported: false });
             return;
         };
-        if !standstill.told && standstill.since.elapsed() >= self.deadlock_after {
-            standstill.told = true;
+        if !standstill.reported && standstill.since.elapsed() >= self.deadlock_after {
+            standstill.reported = true;
             self.faults.deadlock(&waiters);
         }
     }

@@ -1,7 +1,7 @@
 //! Host threads that help the thread that steps a grid.
 //!
 //! The SMs of the chip work concurrently. Here helpers join the thread that steps a grid; each runs CTAs of the same
-//! grid until it is told to stop or finds no work. Helpers start on first use and sleep without work.
+//! grid until it is stopped or finds no work. Helpers start on first use and sleep without work.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};

@@ -116,7 +116,7 @@ struct Inner {
     /// Number of reports taken by [`Strict::take_new`].
     taken: usize,
     /// Past reports, so that a loop over a whole buffer makes only one report.
-    told: BTreeSet<(Violation, u64, WorkId, WorkId)>,
+    reported: BTreeSet<(Violation, u64, WorkId, WorkId)>,
 }
 
 /// The source of accesses: a channel, or one of its pieces of work. Work that is started by other work is ordered after
@@ -319,7 +319,7 @@ impl Inner {
         let work = watch.work.as_ref().map_or(WorkId::NONE, |work| work.id);
         let place = if work == WorkId::NONE { va } else { 0 };
         let key = (violation, place, work, other.unwrap_or(WorkId::NONE));
-        if self.reports.len() == MOST_REPORTS || !self.told.insert(key) {
+        if self.reports.len() == MOST_REPORTS || !self.reported.insert(key) {
             return;
         }
         let name = watch.work.as_ref().map_or_else(|| watch.unit.name().to_owned(), |work| work.name.clone());

@@ -90,7 +90,7 @@ impl Shadow {
         self.poisoned
     }
 
-    /// Records an access to words of one page, starting at byte `offset`. `garbage` tells for a word, by its index in
+    /// Records an access to words of one page, starting at byte `offset`. `garbage` returns for a word, by its index in
     /// the access, whether it is read and contains the poison.
     pub(super) fn access(
         &self,

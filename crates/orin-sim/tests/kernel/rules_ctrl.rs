@@ -192,7 +192,7 @@ fn alloc_as(bench: &Bench, change: impl FnOnce(&mut AllocAs)) -> Answer {
     change(&mut args);
     let result = ctrl::ALLOC_AS.send(&bench.ctrl, &mut args);
     if result.is_err() {
-        assert_eq!((args.as_fd, bench.orin.live().address_spaces), (0, 0), "nothing is left behind");
+        assert_eq!((args.as_fd, bench.orin.live().address_spaces), (0, 0), "nothing leaked");
     }
     result
 }

@@ -162,7 +162,7 @@ fn deadlocked_channels_are_logged_and_continue_later() {
     let line = format!("deadlock unless the CPU helps: channel 511 waits for ACQUIRE 0x5 at {semaphore:#x}");
     let reports = || bench.orin.kernel_log().into_iter().filter(|text| text.contains(&line)).count();
     wait_until("the line", || reports() > 0);
-    assert!(!pair.is_over(), "a board waits for ever");
+    assert!(!pair.is_over(), "a board waits forever");
     word(&pair.code, 0x800).store(5, Ordering::Release);
     wait_until("the release", || word(&pair.code, 0x810).load(Ordering::Acquire) == 1);
     assert_eq!(reports(), 1);

@@ -74,7 +74,7 @@ pub fn qmd(
                 let object = json!({"kind": "qmd", "format": format, "version": null, "faults": faults});
                 json_line(&mut output, &object)?;
             } else {
-                tell(&mut output, &faults)?;
+                write_faults(&mut output, &faults)?;
             }
             Verdict::Damaged
         }
@@ -83,7 +83,7 @@ pub fn qmd(
     Ok(verdict)
 }
 
-fn tell(output: &mut impl Write, faults: &[String]) -> io::Result<()> {
+fn write_faults(output: &mut impl Write, faults: &[String]) -> io::Result<()> {
     faults.iter().try_for_each(|fault| writeln!(output, "error: {fault}"))
 }
 
@@ -138,7 +138,7 @@ fn show<V: Version>(
         json_line(output, &object)?;
     } else {
         output.write_all(dump::qmd_text(&qmd).as_bytes())?;
-        tell(output, faults)?;
+        write_faults(output, faults)?;
         let (set, layout) = (qmd.set_fields().count(), V::NAME);
         writeln!(
             output,

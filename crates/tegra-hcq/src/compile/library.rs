@@ -78,7 +78,7 @@ impl fmt::Debug for Nvrtc {
     }
 }
 
-/// What to compile.
+/// A compilation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job<'a> {
     pub(super) name: &'a str,

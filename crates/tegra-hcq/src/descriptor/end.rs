@@ -1,4 +1,4 @@
-//! What happens at the end of a grid: the next descriptor is started, a semaphore is released.
+//! Actions at the end of a grid: starting the next descriptor, releasing a semaphore.
 //!
 //! Both are written into a descriptor that is already in GPU memory, because only the following launch, or the end of
 //! the batch, decides on them. The memory is write-combined or across a PCIe bus, so it is written but never read:

@@ -48,7 +48,7 @@ pub(super) struct Next<V> {
     pub(super) pointer: Field<V>,
     /// Whether there is one.
     pub(super) enable: Field<V>,
-    /// What the scheduler does with it.
+    /// The scheduler's action on it.
     pub(super) action: Field<V>,
     /// Whether the scheduler reads it while the grid before it runs.
     pub(super) prefetch: Field<V>,

@@ -172,7 +172,7 @@ pub enum Error {
         wanted: u64,
         /// Last timeline value seen.
         seen: u64,
-        /// What is known about the GPU's state.
+        /// The state of the GPU, as far as known.
         cause: String,
     },
 }

@@ -2,7 +2,7 @@
 
 use crate::wait::WaitPolicy;
 
-/// What releases the queue's timeline at the end of a submission of launches.
+/// The unit that releases the queue's timeline at the end of a submission of launches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReleaseBy {
@@ -23,7 +23,7 @@ pub enum ReleaseBy {
 pub struct QueueOptions {
     /// How the CPU waits.
     pub wait: WaitPolicy,
-    /// What releases the timeline at the end of a submission.
+    /// The unit that releases the timeline at the end of a submission.
     pub release: ReleaseBy,
     /// Whether the queue holds its engine while it waits for a signal or a word: SEM_EXECUTE without
     /// ACQUIRE_SWITCH_TSG. The queue then continues immediately after the CPU sets the value: 1.7 instead of 2.8 us

@@ -219,13 +219,13 @@ fn concurrent_faults_of_several_queues_are_distinguished() {
         {
             std::thread::yield_now();
         }
-        let told = |fault: Fault| (fault.kind, fault.address, fault.location.unwrap().kernel);
+        let facts = |fault: Fault| (fault.kind, fault.address, fault.location.unwrap().kernel);
         assert_eq!(
-            told(fault(writing.wait(TIMEOUT))),
+            facts(fault(writing.wait(TIMEOUT))),
             (FaultKind::Mmu, Some(second), "fault_write".to_owned())
         );
         assert_eq!(
-            told(fault(reading.wait(TIMEOUT))),
+            facts(fault(reading.wait(TIMEOUT))),
             (FaultKind::Mmu, Some(first), "fault_read".to_owned())
         );
         assert_eq!(bench.device.recover().unwrap().faults.len(), 2);
@@ -291,8 +291,8 @@ fn recoveries_of_several_threads_do_not_disturb_each_other() {
             for round in 0..100_u32 {
                 let address = 0x40_0000_0000 + (number << 32) + u64::from(round) * 0x1000;
                 queue.launch(&write, 1, 1, &args![address, 1_u32]).unwrap();
-                let told = fault(queue.submit().unwrap().wait(TIMEOUT));
-                assert_eq!(told.address, Some(address));
+                let report = fault(queue.submit().unwrap().wait(TIMEOUT));
+                assert_eq!(report.address, Some(address));
                 recovered += device.recover().unwrap().faults.len();
                 for value in round..round + 3 {
                     let data = device.alloc_from(&[value; 4]).unwrap();
@@ -391,11 +391,11 @@ fn old_reports_keep_kind_and_place_without_log_and_commands() {
         fences.push((address, fence));
     }
     for (age, (address, fence)) in fences.into_iter().rev().enumerate() {
-        let told = fault(fence.wait(TIMEOUT));
-        assert_eq!((told.kind, told.address), (FaultKind::Mmu, Some(address)));
-        assert_eq!(told.location.unwrap().kernel, "fault_write");
+        let report = fault(fence.wait(TIMEOUT));
+        assert_eq!((report.kind, report.address), (FaultKind::Mmu, Some(address)));
+        assert_eq!(report.location.unwrap().kernel, "fault_write");
         assert_eq!(
-            (told.submissions.is_empty(), told.log.unwrap().is_empty()),
+            (report.submissions.is_empty(), report.log.unwrap().is_empty()),
             (age >= 16, age >= 16),
             "{age}"
         );

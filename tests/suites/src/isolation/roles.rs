@@ -1,4 +1,4 @@
-//! What the other process does.
+//! Roles of the other process.
 
 use std::time::Duration;
 

@@ -204,11 +204,11 @@ impl Soak<'_> {
 
     /// Reports progress each second.
     fn watch(&self, done: impl Fn() -> bool) {
-        let mut told = Instant::now();
+        let mut reported = Instant::now();
         while !done() {
             std::thread::sleep(Duration::from_millis(20));
-            if told.elapsed() >= Duration::from_secs(1) {
-                told = Instant::now();
+            if reported.elapsed() >= Duration::from_secs(1) {
+                reported = Instant::now();
                 let (operations, faults) = self.ledger.totals();
                 let (now, all) = (self.begun.elapsed().as_secs(), self.length.as_secs());
                 self.context.tick(&format!("{now} of {all} s: {operations} operations, {faults} faults"));

@@ -249,7 +249,7 @@ pub(super) fn global(context: &mut Context, warp: &mut Warp, i: &Instruction, ac
                 // the pointer is aligned.
                 unsafe { exchange(pointer, action, format, b, c) }
             }
-            // The predicate tells the program, which handles this case itself.
+            // The predicate reports it; the program handles this case itself.
             _ if target != PT => continue,
             Space::Shared => context.exchange_shared(at, action, format, b, c).map_err(fault)?,
             Space::Local => {

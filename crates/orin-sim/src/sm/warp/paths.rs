@@ -93,8 +93,8 @@ impl Warp {
         }
     }
 
-    /// Selects the path that has waited longest. If no path is ready, a path that polls in vain releases those that
-    /// wait for it.
+    /// Selects the path that has waited longest. If no path is ready, a path that polls without success releases
+    /// those that wait for it.
     pub(crate) fn rotate(&mut self) {
         self.turn = TURN;
         if let Some(at) = self.parked.iter().position(Path::runs) {

@@ -70,7 +70,7 @@ pub(crate) fn alloc_as(condition: &str) -> Outcome {
     }
     let before = bench.orin.live();
     let result = ctrl::ALLOC_AS.send(&bench.ctrl, &mut args);
-    assert_eq!(bench.orin.live() == before, result.is_err(), "a refused request leaves nothing");
+    assert_eq!(bench.orin.live() == before, result.is_err(), "a refused request leaks nothing");
     Ok(result)
 }
 

@@ -43,7 +43,7 @@ fn shift_reference(low: u32, amount: u32, high: u32, shift: Shift) -> u32 {
 proptest! {
     #[test]
     fn three_operand_sums_carry(a in word(), b in word(), c in word(), negate: [bool; 3]) {
-        // A negated operand stands for 2^32 - x, zero included.
+        // A negated operand is 2^32 - x, including zero.
         let exact: u64 = [a, b, c].iter().zip(negate)
             .map(|(x, negate)| if negate { (1 << 32) - u64::from(*x) } else { u64::from(*x) })
             .sum();
