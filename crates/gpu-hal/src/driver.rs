@@ -139,7 +139,7 @@ pub trait Driver: Send + Sync + Debug {
     /// Memory of the machine or GPU; `None` if the driver does not report it.
     fn memory_info(&self) -> Option<MemoryInfo>;
 
-    /// The same moment by the GPU's clock, in nanoseconds, and by the system's clock.
+    /// The current time of the GPU's clock, in nanoseconds, and of the system's clock, read together.
     ///
     /// # Errors
     ///

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::barrier;
 use crate::ring::{Ring, RingFull, USERD_GP_PUT};
 
-/// What keeps ring, USERD and doorbell mapped: usually the channel group.
+/// The owner that keeps ring, USERD and doorbell mapped: usually the channel group.
 pub type Owner = Arc<dyn Any + Send + Sync>;
 
 /// The addresses of a channel's ring and doorbell.
@@ -26,7 +26,7 @@ pub struct SubmitPointers {
     pub token: u32,
 }
 
-/// A GPFIFO ring with its doorbell: all that a submission touches. It keeps what it points into alive.
+/// A GPFIFO ring with its doorbell: all memory that a submission writes. It keeps that memory alive.
 pub struct SubmitRing {
     ring: Ring,
     doorbell: NonNull<u32>,

@@ -4,7 +4,7 @@
 //! launches and chains, shared memory, registers, local memory, limits and tuning values are fields of that row and
 //! defined only there.
 //!
-//! An encoding that the hardware interprets is a [`Fact`]: it also says where it was [`Seen`] working. A value that
+//! An encoding that the hardware interprets is a [`Fact`]: it also records where it was [`Seen`] working. A value that
 //! follows from a public header alone is [`Seen::Nowhere`], however plausible.
 //!
 //! To add a generation, add a row to `rows.rs` and list it in [`ALL`].
@@ -30,12 +30,12 @@ pub const MAX_GRID: [u32; 3] = [(1 << 31) - 1, 65_535, 65_535];
 /// Barriers that a block can use, on every generation (same table).
 pub const MAX_BLOCK_BARRIERS: u32 = 16;
 
-/// The next multiple of `unit`, a power of two, without a division.
+/// Rounds up to a multiple of `unit`, a power of two, without a division.
 const fn round_up(value: u32, unit: u32) -> u32 {
     (value + unit - 1) & !(unit - 1)
 }
 
-/// Where an encoding was seen working.
+/// Hardware or model on which an encoding was seen working.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Seen {
@@ -125,7 +125,7 @@ impl QmdVersion {
 /// How the descriptor of one launch starts the next (fields DEPENDENT_QMD0 of the descriptor).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// What the scheduler does with the next descriptor, as the value of DEPENDENT_QMD0_ACTION.
+    /// The scheduler's action on the next descriptor: the value of DEPENDENT_QMD0_ACTION.
     pub action: u64,
     /// Whether the scheduler reads the next descriptor while the grid before it runs.
     pub prefetch: bool,

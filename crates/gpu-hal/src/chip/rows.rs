@@ -18,7 +18,7 @@ use super::{
 /// All rows, by ascending SM version. SM 10.x and 11.0 go here.
 pub static ALL: &[&Chip] = &[&SM_8_0, &SM_8_6, &SM_8_7, &SM_8_9, &SM_9_0];
 
-/// Where the encodings of the Hopper row were seen working.
+/// Hardware on which the encodings of the Hopper row were seen working.
 const H200: Seen = Seen::Silicon("an H200");
 
 const fn fact<T>(value: T, seen: Seen) -> Fact<T> {
@@ -67,20 +67,20 @@ const SHARED_164: SharedMemory = SharedMemory {
 /// Shared memory of SM 8.6 and 8.9.
 const SHARED_100: SharedMemory = SharedMemory { sizes_kib: &[0, 8, 16, 32, 64, 100], ..SHARED_164 };
 
-/// The compiler counts on the same stack on all generations of the table.
+/// The compiler assumes the same stack layout on all generations of the table.
 const LOCAL: LocalMemory = LocalMemory { window: 16 << 20, stack_reserve: 0x240, max_sm_count: 0xff };
 
 /// Constant bank 0 of SM 8.x.
 const AMPERE_BANK0: Bank0 = Bank0 { shared_window: Some(0x18), constants: 0x50, end: 0x160, cluster: None };
 
-/// Reads the next descriptor anew and then runs it. Launch records are reused, so no cached copy is trusted.
+/// Rereads the next descriptor, then runs it. Launch records are reused, so a cached copy may be stale.
 const READ_ANEW: Chain = Chain {
     action: v3_0::DEPENDENT_QMD0_ACTION_QMD_INVALIDATE_COPY_SCHEDULE,
     prefetch: false,
     barrier: None,
 };
-/// The host engine releases timelines. A descriptor that does has a system barrier of its own, since it is not proven
-/// that the barrier at the end of the grid is enough.
+/// The host engine releases timelines. A descriptor that releases one has its own system barrier, because the
+/// barrier at the end of the grid is not proven to be enough.
 const RELEASE_BY_HOST: DescriptorRelease = DescriptorRelease { by_default: false, system_barrier: true };
 
 /// A PCIe GPU on which nothing was measured. Loads through BAR1 are as slow as on the H200; whether kernels copy faster
@@ -138,12 +138,13 @@ pub static SM_8_6: Chip = Chip { sm_version: (8, 6), name: "GeForce RTX 30, A40"
 
 /// SM 8.7: the Jetson Orin (GA10B).
 ///
-/// This code has run on the software Orin only. Marked [`Seen::Board`] is what another user-space driver on L4T's
-/// nvgpu and CUDA itself do on Orin boards: the classes, descriptors of version 3.0, and parameters from byte 0x160
-/// of constant bank 0. That driver launches with PREFETCH_SCHEDULE, CUDA with INVALIDATE_PREFETCH_COPY_SCHEDULE;
-/// Mesa's NVK uses INVALIDATE_COPY_SCHEDULE on desktop GPUs of SM 8.6, but not on this chip. That driver chains
-/// launches with SCHEDULE and a prefetch. Releases by a descriptor fired on a board, but a queue that reused its
-/// descriptors too early lost some, so the host engine releases by default.
+/// This code has run on the software Orin only. [`Seen::Board`] marks encodings that another user-space
+/// driver on L4T's nvgpu, or CUDA itself, uses on Orin boards: the classes, descriptors of version 3.0, and
+/// parameters from byte 0x160 of constant bank 0. That driver launches with PREFETCH_SCHEDULE, CUDA with
+/// INVALIDATE_PREFETCH_COPY_SCHEDULE. Mesa's NVK uses INVALIDATE_COPY_SCHEDULE on desktop GPUs of SM 8.6, but
+/// not on this chip. The other driver chains launches with SCHEDULE and a prefetch. Releases by a descriptor
+/// worked on a board, but a queue that reused its descriptors too early lost some, so the host engine
+/// releases by default.
 pub static SM_8_7: Chip = Chip {
     sm_version: (8, 7),
     name: "Jetson Orin",
@@ -200,10 +201,11 @@ pub static SM_8_9: Chip = Chip {
 
 /// SM 9.0: Hopper (GH100), as measured on an H200.
 ///
-/// The launch action saves 0.2 us against INVALIDATE_COPY_SCHEDULE, a release by the descriptor 0.7 us against one by
-/// the host engine, the prefetch of bank 0 0.2 us of a chained launch, the number of slots of an empty SM 0.08 us. A
-/// release without a barrier of its own is correct here because of the barrier at the end of the grid; its own would
-/// cost 0.4 us. The barrier between chained grids is the one in CUDA's descriptors of graph kernels.
+/// The launch action saves 0.2 us compared with INVALIDATE_COPY_SCHEDULE, a release by the descriptor 0.7 us
+/// compared with the host engine. The prefetch of bank 0 saves 0.2 us per chained launch, the number of slots
+/// of an empty SM 0.08 us. A release without its own barrier is correct here because of the barrier at the
+/// end of the grid; its own would cost 0.4 us. The barrier between chained grids is the one in CUDA's
+/// descriptors of graph kernels.
 pub static SM_9_0: Chip = Chip {
     sm_version: (9, 0),
     name: "H100, H200",

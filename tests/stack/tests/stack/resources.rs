@@ -74,7 +74,7 @@ fn a_hostile_cubin_is_refused_before_its_size_is_allocated() {
     large[at..at + 8].copy_from_slice(&(3_u64 << 30).to_le_bytes());
     let error = Program::load(&device, &large).unwrap_err();
     assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
-    assert_eq!(orin.live(), before, "nothing is left behind");
+    assert_eq!(orin.live(), before, "nothing leaked");
     // 1 MiB: the variables read as zero, also in memory that was used before.
     large[at..at + 8].copy_from_slice(&(1_u64 << 20).to_le_bytes());
     drop(device.alloc_from(&vec![0xff_u8; 1 << 20]).unwrap());
