@@ -94,7 +94,7 @@ fn main() -> Result<()> {
     encoder.shader_local_memory_window(LOCAL_WINDOW.get())?;
     encoder.shader_shared_memory_window(SHARED_WINDOW.get())?;
     encoder.invalidate_shader_caches_no_wfi()?;
-    encoder.launch(work.va().get() + qmd_at as u64, PcasAction::InvalidateCopySchedule)?;
+    encoder.launch(work.va().get() + qmd_at as u64, PcasAction::PrefetchSchedule)?;
     encoder.semaphore_release(&semaphore)?;
     let words = encoder.into_sink();
     work.buffer().copy_from_slice(words_at, &words)?;

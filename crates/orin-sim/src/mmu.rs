@@ -254,11 +254,6 @@ impl View {
         self.watched_by(self.watch.as_ref().map(|watch| Arc::new(watch.as_unit(unit))))
     }
 
-    /// Number of the address space, unique in the process.
-    pub(crate) fn space(&self) -> u64 {
-        self.space
-    }
-
     /// The source of accesses through the view, in strict mode.
     #[inline(always)]
     pub(crate) fn watch(&self) -> Option<&Arc<Watch>> {

@@ -5,14 +5,15 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};
-use tegra_hcq::{Device, Properties};
+use tegra_hcq::{Device, Encodings, Properties};
 
 use crate::cli::DeviceOptions;
 
 /// Opens the device and prints its properties.
 pub(crate) fn run(options: &DeviceOptions) -> Result<ExitCode> {
     let device = Device::open(options.device)?;
-    let rows = rows(device.info());
+    let mut rows = rows(device.info());
+    add_encodings(&mut rows, device.encodings());
     let mut out = io::stdout().lock();
     if options.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&Value::Object(rows))?)?;
@@ -52,6 +53,13 @@ fn rows(info: &Properties) -> Map<String, Value> {
     rows
 }
 
+/// Adds the encodings that the device uses, and where each was seen working.
+fn add_encodings(rows: &mut Map<String, Value>, encodings: &Encodings) {
+    for (name, value, seen) in encodings.report() {
+        rows.insert(format!("encoding.{name}"), json!(format!("{value} ({seen})")));
+    }
+}
+
 /// The text of a value; addresses, classes and masks in hexadecimal.
 fn text(name: &str, value: &Value) -> String {
     let hexadecimal =
@@ -72,6 +80,9 @@ mod tests {
     #[test]
     fn a_generation_that_was_never_tried_is_reported() {
         let device = Device::open(DeviceKind::Sim).unwrap();
+        let mut rows_of_sim = rows(device.info());
+        add_encodings(&mut rows_of_sim, device.encodings());
+        assert_eq!(rows_of_sim["encoding.pcas_action"], "9 (seen on a board, in another program)");
         let mut info = device.info().clone();
         assert!(rows(&info)["tried"].as_str().unwrap().contains("software Orin only, never on a board"));
         info.gpu.sm_version = (8, 6);

@@ -10,6 +10,7 @@ use std::time::SystemTime;
 
 use gpu_hal::{MemoryInfo, MemoryUse};
 
+use crate::encodings::Encodings;
 use crate::error::{RangeError, Result};
 use crate::heap::{Handle, PoolUsage};
 use crate::kind::Properties;
@@ -26,6 +27,11 @@ impl Device {
     /// The GPU's properties.
     pub fn info(&self) -> &Properties {
         self.shared.properties()
+    }
+
+    /// The encodings that the device uses: its chip's, with the overrides of [`DeviceOptions`](crate::DeviceOptions).
+    pub fn encodings(&self) -> &Encodings {
+        self.shared.encodings()
     }
 
     /// Allocates a buffer of `len` elements that the CPU and the GPU access. Its contents are unspecified.

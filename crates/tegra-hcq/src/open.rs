@@ -8,6 +8,7 @@ use gpu_hal::Driver;
 use nvgpu_sys::{Door, LinuxDoor};
 
 use crate::device::Device;
+use crate::encodings::DeviceOptions;
 use crate::error::{Error, Result};
 use crate::kind::DeviceKind;
 use crate::shared::Shared;
@@ -19,68 +20,13 @@ fn exists(node: &core::ffi::CStr) -> bool {
 }
 
 impl Device {
-    /// Opens a GPU.
+    /// Opens a GPU with default options, which environment variables may override: see [`DeviceOptions`].
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`] if the device, the permission or a feature of its driver is missing; the message names it and
-    /// the remedy. [`Error::NoDriver`] if the library was built without the driver, [`Error::NoSoftwareOrin`] if it was
-    /// built without the software Orin. [`Error::UnknownChip`] if the chip table does not contain the GPU's SM version.
+    /// As [`DeviceOptions::open`].
     pub fn open(kind: DeviceKind) -> Result<Self> {
-        match kind {
-            DeviceKind::Nvgpu => Self::open_nvgpu(),
-            DeviceKind::Nvrm => Self::open_nvrm(),
-            DeviceKind::Sim => Self::open_software(),
-            DeviceKind::Other => Err(Error::UnknownKind(kind.name().to_owned())),
-            DeviceKind::Auto => Self::open_auto(),
-        }
-    }
-
-    fn open_auto() -> Result<Self> {
-        #[cfg(feature = "nvgpu")]
-        if exists(nvgpu_sys::paths::CTRL) {
-            return Self::open_nvgpu();
-        }
-        #[cfg(feature = "nvrm")]
-        if exists(nvrm::CONTROL_NODE) {
-            return Self::open_nvrm().or_else(|error| {
-                tracing::info!(%error, "the GPU of NVIDIA's desktop driver is not used");
-                Self::open_software()
-            });
-        }
-        Self::open_software()
-    }
-
-    #[cfg(feature = "nvgpu")]
-    fn open_nvgpu() -> Result<Self> {
-        Self::open_through(Arc::new(LinuxDoor), DeviceKind::Nvgpu)
-    }
-
-    #[cfg(not(feature = "nvgpu"))]
-    fn open_nvgpu() -> Result<Self> {
-        Err(Error::NoDriver { kind: "nvgpu", feature: "nvgpu" })
-    }
-
-    #[cfg(feature = "nvrm")]
-    fn open_nvrm() -> Result<Self> {
-        Self::open_through(Arc::new(LinuxDoor), DeviceKind::Nvrm)
-    }
-
-    #[cfg(not(feature = "nvrm"))]
-    fn open_nvrm() -> Result<Self> {
-        Err(Error::NoDriver { kind: "nvrm", feature: "nvrm" })
-    }
-
-    #[cfg(feature = "sim")]
-    fn open_software() -> Result<Self> {
-        let orin =
-            orin_sim::SoftwareOrin::new(orin_sim::Config::from_environment()).map_err(Error::SoftwareOrin)?;
-        Self::open_through(Arc::new(orin), DeviceKind::Sim)
-    }
-
-    #[cfg(not(feature = "sim"))]
-    fn open_software() -> Result<Self> {
-        Err(Error::NoSoftwareOrin)
+        DeviceOptions::new().open(kind)
     }
 
     /// Opens the GPU behind a given door, for example a software Orin with custom options, or a door that records the
@@ -88,10 +34,10 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// As [`Device::open`].
+    /// As [`DeviceOptions::open`].
     #[cfg(any(feature = "nvgpu", feature = "nvrm"))]
     pub fn open_through(door: Arc<dyn Door>, kind: DeviceKind) -> Result<Self> {
-        Self::over(Self::driver_through(door, kind)?, kind)
+        DeviceOptions::new().open_through(door, kind)
     }
 
     /// Opens only the driver of a device, without the device. A driver implemented by the caller can forward to it
@@ -99,41 +45,144 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// As [`Device::open`].
+    /// As [`DeviceOptions::open`].
     #[cfg(any(feature = "nvgpu", feature = "nvrm"))]
     pub fn driver_through(door: Arc<dyn Door>, kind: DeviceKind) -> Result<Box<dyn Driver>> {
-        match kind {
-            #[cfg(feature = "nvrm")]
-            DeviceKind::Nvrm => Ok(Box::new(crate::adapter::nvrm::Nvrm::open(&door)?)),
-            #[cfg(feature = "nvgpu")]
-            DeviceKind::Nvgpu | DeviceKind::Sim | DeviceKind::Auto => {
-                Ok(Box::new(crate::adapter::nvgpu::Nvgpu::open(&door)?))
-            }
-            other => Err(Error::NoDriver { kind: other.name(), feature: other.name() }),
-        }
+        DeviceOptions::new().driver_through(door, kind)
     }
 
     /// Opens a device on a driver implemented by the caller.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`] if the driver cannot allocate memory for the timelines. [`Error::UnknownChip`] if the chip
-    /// table does not contain the SM version that the driver reports.
+    /// As [`DeviceOptions::with_driver`].
     pub fn with_driver(driver: Box<dyn Driver>) -> Result<Self> {
-        Self::over(driver, DeviceKind::Other)
+        DeviceOptions::new().with_driver(driver)
+    }
+}
+
+impl DeviceOptions {
+    /// Opens a GPU.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`] if the device, the permission or a feature of its driver is missing; the message names it and
+    /// the remedy. [`Error::NoDriver`] if the library was built without the driver, [`Error::NoSoftwareOrin`] if it was
+    /// built without the software Orin. [`Error::UnknownChip`] if the chip table does not contain the GPU's SM version.
+    /// [`Error::Variable`] and [`Error::PcasAction`] for an option that is not permitted.
+    pub fn open(&self, kind: DeviceKind) -> Result<Device> {
+        // Before the driver, which may take seconds to wake the GPU.
+        let options = self.with_environment()?;
+        match kind {
+            DeviceKind::Nvgpu => options.open_nvgpu(),
+            DeviceKind::Nvrm => options.open_nvrm(),
+            DeviceKind::Sim => options.open_software(),
+            DeviceKind::Other => Err(Error::UnknownKind(kind.name().to_owned())),
+            DeviceKind::Auto => options.open_auto(),
+        }
     }
 
-    fn over(driver: Box<dyn Driver>, kind: DeviceKind) -> Result<Self> {
+    fn open_auto(&self) -> Result<Device> {
+        #[cfg(feature = "nvgpu")]
+        if exists(nvgpu_sys::paths::CTRL) {
+            return self.open_nvgpu();
+        }
+        #[cfg(feature = "nvrm")]
+        if exists(nvrm::CONTROL_NODE) {
+            return self.open_nvrm().or_else(|error| {
+                tracing::info!(%error, "the GPU of NVIDIA's desktop driver is not used");
+                self.open_software()
+            });
+        }
+        self.open_software()
+    }
+
+    #[cfg(feature = "nvgpu")]
+    fn open_nvgpu(&self) -> Result<Device> {
+        self.open_through(Arc::new(LinuxDoor), DeviceKind::Nvgpu)
+    }
+
+    #[cfg(not(feature = "nvgpu"))]
+    fn open_nvgpu(&self) -> Result<Device> {
+        Err(Error::NoDriver { kind: "nvgpu", feature: "nvgpu" })
+    }
+
+    #[cfg(feature = "nvrm")]
+    fn open_nvrm(&self) -> Result<Device> {
+        self.open_through(Arc::new(LinuxDoor), DeviceKind::Nvrm)
+    }
+
+    #[cfg(not(feature = "nvrm"))]
+    fn open_nvrm(&self) -> Result<Device> {
+        Err(Error::NoDriver { kind: "nvrm", feature: "nvrm" })
+    }
+
+    #[cfg(feature = "sim")]
+    fn open_software(&self) -> Result<Device> {
+        let orin =
+            orin_sim::SoftwareOrin::new(orin_sim::Config::from_environment()).map_err(Error::SoftwareOrin)?;
+        self.open_through(Arc::new(orin), DeviceKind::Sim)
+    }
+
+    #[cfg(not(feature = "sim"))]
+    fn open_software(&self) -> Result<Device> {
+        Err(Error::NoSoftwareOrin)
+    }
+
+    /// As [`Device::open_through`], with these options.
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceOptions::open`].
+    #[cfg(any(feature = "nvgpu", feature = "nvrm"))]
+    pub fn open_through(&self, door: Arc<dyn Door>, kind: DeviceKind) -> Result<Device> {
+        let options = self.with_environment()?;
+        options.over(options.driver_through(door, kind)?, kind)
+    }
+
+    /// As [`Device::driver_through`], with these options. The driver uses [`DeviceOptions::mapping`] alone.
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceOptions::open`].
+    #[cfg(any(feature = "nvgpu", feature = "nvrm"))]
+    pub fn driver_through(&self, door: Arc<dyn Door>, kind: DeviceKind) -> Result<Box<dyn Driver>> {
+        let options = self.with_environment()?;
+        match kind {
+            #[cfg(feature = "nvrm")]
+            DeviceKind::Nvrm => Ok(Box::new(crate::adapter::nvrm::Nvrm::open(&door)?)),
+            #[cfg(feature = "nvgpu")]
+            DeviceKind::Nvgpu | DeviceKind::Sim | DeviceKind::Auto => {
+                Ok(Box::new(crate::adapter::nvgpu::Nvgpu::open(&door, options.mapping)?))
+            }
+            other => Err(Error::NoDriver { kind: other.name(), feature: other.name() }),
+        }
+    }
+
+    /// As [`Device::with_driver`], with these options.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`] if the driver cannot allocate memory for the timelines. [`Error::UnknownChip`] if the chip
+    /// table does not contain the SM version that the driver reports. [`Error::Variable`] and [`Error::PcasAction`] for
+    /// an option that is not permitted.
+    pub fn with_driver(&self, driver: Box<dyn Driver>) -> Result<Device> {
+        self.with_environment()?.over(driver, DeviceKind::Other)
+    }
+
+    /// Opens a device on a driver; the options are complete.
+    fn over(&self, driver: Box<dyn Driver>, kind: DeviceKind) -> Result<Device> {
         let _span = tracing::debug_span!("open", kind = kind.name()).entered();
-        let shared = Shared::new(driver, kind)?;
+        let shared = Shared::new(driver, kind, self)?;
         let properties = shared.driver().properties();
         tracing::info!(
             chip = properties.chip,
             kind = kind.name(),
             sms = properties.sm_count,
             compute_class = format_args!("{:#x}", properties.compute_class),
+            encodings = ?shared.encodings(),
             "device opened"
         );
-        Ok(Self::from_shared(shared))
+        Ok(Device::from_shared(shared))
     }
 }

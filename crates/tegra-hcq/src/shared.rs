@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use gpu_hal::chip::{self, Chip};
 use gpu_hal::{Driver, MemoryUse};
 
+use crate::encodings::{DeviceOptions, Encodings};
 use crate::error::{Error, Result};
 use crate::fault::CodeLocation;
 use crate::heap::{Content, Handle, Heap, lock};
@@ -30,13 +31,17 @@ pub(crate) struct Shared {
     recovering: Mutex<()>,
     waiter: Waiter,
     properties: Properties,
-    chip: &'static Chip,
+    encodings: Encodings,
     heap: Arc<Heap>,
 }
 
 impl Shared {
     /// Creates the state of a device on `driver`, without queues and programs.
-    pub(crate) fn new(driver: Box<dyn Driver>, kind: DeviceKind) -> Result<Arc<Self>> {
+    pub(crate) fn new(
+        driver: Box<dyn Driver>,
+        kind: DeviceKind,
+        options: &DeviceOptions,
+    ) -> Result<Arc<Self>> {
         let properties = Properties { kind, gpu: driver.properties().clone() };
         let (major, minor) = properties.sm_version;
         let chip = chip::of((major, minor)).ok_or(Error::UnknownChip { major, minor })?;
@@ -48,7 +53,7 @@ impl Shared {
             recovering: Mutex::default(),
             waiter: Waiter::default(),
             properties,
-            chip,
+            encodings: Encodings::of(chip, options)?,
             heap: Heap::new(driver)?,
         }))
     }
@@ -68,7 +73,13 @@ impl Shared {
 
     /// The GPU's row of the chip table.
     pub(crate) fn chip(&self) -> &'static Chip {
-        self.chip
+        self.encodings.chip()
+    }
+
+    /// The encodings of launches.
+    #[inline]
+    pub(crate) fn encodings(&self) -> &Encodings {
+        &self.encodings
     }
 
     /// As [`Handle::allocate`].

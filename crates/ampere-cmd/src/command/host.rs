@@ -18,6 +18,15 @@ use crate::words::lower_upper;
 /// Operation of a host reduction on memory and payload.
 pub use crate::host_c76f::SemExecuteReduction as ReductionOperation;
 
+/// Operation on the L2 cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum L2Operation {
+    /// Discards clean lines of system memory, so that the next read sees what the CPU wrote.
+    SysmemInvalidate,
+    /// Writes dirty lines to memory, so that the CPU sees what the GPU wrote.
+    FlushDirty,
+}
+
 /// Value of a semaphore operation, with its width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload {
@@ -247,6 +256,22 @@ impl<S: Sink> Encoder<S> {
     #[inline]
     pub fn wait_for_idle(&mut self, scope: WfiScope) -> Result<(), Error> {
         self.immediate(Subchannel::HOST, Wfi::ADDRESS, Wfi { scope }.encode()?)
+    }
+
+    /// An operation on the L2 cache (MEM_OP). It does not wait for engines: precede it with
+    /// [`wait_for_idle`](Self::wait_for_idle) to order it after their accesses. 5 words.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`].
+    #[inline]
+    pub fn l2_operation(&mut self, operation: L2Operation) -> Result<(), Error> {
+        let operation = match operation {
+            L2Operation::SysmemInvalidate => MemOpDOperation::L2SysmemInvalidate,
+            L2Operation::FlushDirty => MemOpDOperation::L2FlushDirty,
+        };
+        let operation = MemOpD { operation, ..MemOpD::default() };
+        self.sequence(Subchannel::HOST, &(MemOpA::default(), MemOpB::default(), MemOpC::default(), operation))
     }
 
     /// Orders earlier memory accesses of the GPU before later ones, for GPU clients or for the whole system. It does

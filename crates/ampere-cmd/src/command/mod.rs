@@ -33,7 +33,8 @@ mod host;
 pub use compute::{LOCAL_WARP_UNIT, LocalMemorySize, PcasAction, SmLayout, local_memory_size};
 pub use copy::{CopyRelease, Fill, LinearCopy, MAX_COPY_PIECE, Pattern, PitchCopy};
 pub use host::{
-    AcquireCondition, Payload, ReductionOperation, SemaphoreAcquire, SemaphoreReduction, SemaphoreRelease,
+    AcquireCondition, L2Operation, Payload, ReductionOperation, SemaphoreAcquire, SemaphoreReduction,
+    SemaphoreRelease,
 };
 
 use crate::error::Error;

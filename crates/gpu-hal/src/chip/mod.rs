@@ -348,6 +348,9 @@ pub struct Chip {
     pub chains: &'static [Fact<Chain>],
     /// The release of a timeline by a descriptor.
     pub descriptor_release: Fact<DescriptorRelease>,
+    /// Whether the shader caches are invalidated by a method before each chain of launches
+    /// (INVALIDATE_SHADER_CACHES_NO_WFI). If not, the invalidation bits of the descriptors have to suffice.
+    pub shader_invalidate: Fact<bool>,
     /// Layout of constant bank 0.
     pub bank0: Fact<Bank0>,
     /// Whether constant bank 0 is prefetched before the grid begins.
@@ -399,13 +402,14 @@ impl Chip {
 
     /// The encodings in use, by name, with where each was seen working.
     #[must_use]
-    pub fn encodings(&self) -> [(&'static str, Seen); 6] {
+    pub fn encodings(&self) -> [(&'static str, Seen); 7] {
         [
             ("classes", self.classes.seen),
             ("launch descriptor", self.descriptor.seen),
             ("launch action", self.launch_actions[0].seen),
             ("chained launches", self.chains[0].seen),
             ("release by descriptor", self.descriptor_release.seen),
+            ("invalidation of shader caches", self.shader_invalidate.seen),
             ("constant bank 0", self.bank0.seen),
         ]
     }
@@ -440,12 +444,28 @@ impl Chip {
                 self.name
             );
         }
-        format!(
+        let mut text = format!(
             "SM {major}.{minor} was tried on the software Orin only, never on a board; other programs ran on a \
-             board with the same {}; the model alone has seen: {}",
-            board.join(", "),
-            model.join(", ")
-        )
+             board with the same {}",
+            board.join(", ")
+        );
+        if !model.is_empty() {
+            text.push_str("; the model alone has seen: ");
+            text.push_str(&model.join(", "));
+        }
+        text
+    }
+
+    /// Where an action of launches was seen working; [`Seen::Nowhere`] if the row does not contain it.
+    #[must_use]
+    pub fn launch_action_seen(&self, action: PcasAction) -> Seen {
+        find(self.launch_actions, &action)
+    }
+
+    /// Where a way to chain launches was seen working; [`Seen::Nowhere`] if the row does not contain it.
+    #[must_use]
+    pub fn chain_seen(&self, chain: Chain) -> Seen {
+        find(self.chains, &chain)
     }
 
     /// Whether some encoding in use was seen working on real hardware or on the model.
@@ -453,6 +473,10 @@ impl Chip {
     pub fn was_tried(&self) -> bool {
         self.encodings().iter().any(|(_, seen)| *seen != Seen::Nowhere)
     }
+}
+
+fn find<T: PartialEq>(facts: &[Fact<T>], value: &T) -> Seen {
+    facts.iter().find(|fact| fact.value == *value).map_or(Seen::Nowhere, |fact| fact.seen)
 }
 
 /// The row of an SM version; `None` for a generation that the table does not contain.
@@ -584,6 +608,25 @@ mod tests {
         assert_eq!(SM_9_0.tried(), "SM 9.0 was tried on an H200");
         let orin = SM_8_7.tried();
         assert!(orin.contains("software Orin only, never on a board"), "{orin}");
-        assert!(orin.contains("the model alone has seen: launch action, chained launches"), "{orin}");
+        assert!(orin.contains("launch action, chained launches"), "{orin}");
+        assert!(!orin.contains("the model alone"), "{orin}");
+    }
+
+    #[test]
+    fn the_orin_uses_what_ran_on_a_board() {
+        assert!(SM_8_7.encodings().iter().all(|(_, seen)| *seen == Seen::Board), "{:?}", SM_8_7.encodings());
+        assert_eq!(SM_8_7.launch_action(), PcasAction::PrefetchSchedule);
+        assert_eq!((SM_8_7.chain().action, SM_8_7.chain().prefetch), (1, true));
+        assert_eq!(
+            SM_8_7.launch_action_seen(PcasAction::InvalidatePrefetchCopySchedule),
+            Seen::Board,
+            "two other programs"
+        );
+        let copied = PcasAction::InvalidateCopySchedule;
+        assert_eq!(SM_8_7.launch_action_seen(copied), Seen::Silicon("an H200"), "not this chip");
+        assert_eq!(SM_8_7.launch_action_seen(PcasAction::Schedule), Seen::Nowhere);
+        assert_eq!(SM_8_7.chain_seen(Chain { prefetch: false, ..SM_8_7.chain() }), Seen::Nowhere);
+        assert_eq!(SM_9_0.launch_action(), PcasAction::InvalidatePrefetchCopySchedule);
+        assert!(!SM_9_0.shader_invalidate.value);
     }
 }

@@ -18,7 +18,7 @@ use super::{
 /// All rows, by ascending SM version. SM 10.x and 11.0 go here.
 pub static ALL: &[&Chip] = &[&SM_8_0, &SM_8_6, &SM_8_7, &SM_8_9, &SM_9_0];
 
-/// Hardware on which the encodings of the Hopper row were seen working.
+/// Hardware on which the encodings of the Hopper row, and some of others, were seen working.
 const H200: Seen = Seen::Silicon("an H200");
 
 const fn fact<T>(value: T, seen: Seen) -> Fact<T> {
@@ -87,8 +87,8 @@ const RELEASE_BY_HOST: DescriptorRelease = DescriptorRelease { by_default: false
 /// than the copy engine is unknown.
 const UNMEASURED_PCIE: Tuning = Tuning { copies_by_kernel_from: None, reads_by_engine_from: Some(4 << 10) };
 
-/// GPUs of SM 8.x on NVIDIA's desktop driver, which never ran this code. The encodings are those of SM 8.7, whose
-/// headers agree. Mesa's NVK launches with the same action on these GPUs.
+/// GPUs of SM 8.x on NVIDIA's desktop driver, which never ran this code. Classes and descriptors are those of SM 8.7,
+/// whose headers agree. Actions of launches and chains are those of Mesa's NVK on these GPUs.
 const UNTRIED_AMPERE: Chip = Chip {
     sm_version: (8, 6),
     name: "",
@@ -106,6 +106,7 @@ const UNTRIED_AMPERE: Chip = Chip {
     launch_actions: &[fact(PcasAction::InvalidateCopySchedule, Seen::Nowhere)],
     chains: &[fact(READ_ANEW, Seen::Nowhere)],
     descriptor_release: fact(RELEASE_BY_HOST, Seen::Nowhere),
+    shader_invalidate: fact(true, Seen::Nowhere),
     bank0: fact(AMPERE_BANK0, Seen::Nowhere),
     bank0_prefetch: fact(false, Seen::Nowhere),
     empty_sm_slots: fact(false, Seen::Nowhere),
@@ -140,11 +141,13 @@ pub static SM_8_6: Chip = Chip { sm_version: (8, 6), name: "GeForce RTX 30, A40"
 ///
 /// This code has run on the software Orin only. [`Seen::Board`] marks encodings that another user-space
 /// driver on L4T's nvgpu, or CUDA itself, uses on Orin boards: the classes, descriptors of version 3.0, and
-/// parameters from byte 0x160 of constant bank 0. That driver launches with PREFETCH_SCHEDULE, CUDA with
-/// INVALIDATE_PREFETCH_COPY_SCHEDULE. Mesa's NVK uses INVALIDATE_COPY_SCHEDULE on desktop GPUs of SM 8.6, but
-/// not on this chip. The other driver chains launches with SCHEDULE and a prefetch. Releases by a descriptor
-/// worked on a board, but a queue that reused its descriptors too early lost some, so the host engine
-/// releases by default.
+/// parameters from byte 0x160 of constant bank 0. That driver launches with PREFETCH_SCHEDULE; CUDA and a
+/// third program launch with INVALIDATE_PREFETCH_COPY_SCHEDULE. Mesa's NVK uses INVALIDATE_COPY_SCHEDULE on
+/// desktop GPUs of SM 8.6, and this library used it on an H200, but it was not seen on this chip. The other
+/// driver chains launches with SCHEDULE and a prefetch, rewrites its descriptors in place between runs, and
+/// invalidates the shader caches before each batch by INVALIDATE_SHADER_CACHES_NO_WFI. Releases by a
+/// descriptor worked on a board, but a queue that reused its descriptors too early lost some, so the host
+/// engine releases by default.
 pub static SM_8_7: Chip = Chip {
     sm_version: (8, 7),
     name: "Jetson Orin",
@@ -160,18 +163,19 @@ pub static SM_8_7: Chip = Chip {
     commands: &dump::Classes::AMPERE,
     descriptor: fact(QmdVersion::V3_0, Seen::Board),
     launch_actions: &[
-        fact(PcasAction::InvalidateCopySchedule, Seen::Model),
         fact(PcasAction::PrefetchSchedule, Seen::Board),
         fact(PcasAction::InvalidatePrefetchCopySchedule, Seen::Board),
+        fact(PcasAction::InvalidateCopySchedule, H200),
     ],
     chains: &[
-        fact(READ_ANEW, Seen::Model),
         fact(
             Chain { action: v3_0::DEPENDENT_QMD0_ACTION_QMD_SCHEDULE, prefetch: true, barrier: None },
             Seen::Board,
         ),
+        fact(READ_ANEW, Seen::Model),
     ],
     descriptor_release: fact(RELEASE_BY_HOST, Seen::Board),
+    shader_invalidate: fact(true, Seen::Board),
     bank0: fact(AMPERE_BANK0, Seen::Board),
     bank0_prefetch: fact(false, Seen::Board),
     empty_sm_slots: fact(false, Seen::Board),
@@ -233,6 +237,8 @@ pub static SM_9_0: Chip = Chip {
         H200,
     )],
     descriptor_release: fact(DescriptorRelease { by_default: true, system_barrier: false }, H200),
+    // The descriptors' own bits suffice.
+    shader_invalidate: fact(false, H200),
     bank0: fact(
         Bank0 {
             shared_window: None,

@@ -10,9 +10,13 @@
 use core::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, LazyLock};
 
+use ampere_cmd::command::PcasAction;
 use ampere_cmd::compute_c7c0 as class;
 use ampere_cmd::method::Method;
 
+use gpu_hal::chip::Seen;
+
+use crate::chip::CHIP;
 use crate::gpu::channel::{Flow, Wait};
 use ampere_cmd::words::join;
 
@@ -24,7 +28,7 @@ use crate::gpu::sked::{Scheduling, Sked};
 use crate::gpu::{Activity, ChannelFault, Effects};
 use crate::mmu::View;
 use crate::sm::Sms;
-use crate::strict::{Cache, Watch};
+use crate::strict::{Cache, Encoding, Watch};
 
 /// Name prefixes of methods whose effect is not modelled.
 const UNMODELLED: &[&str] = &[
@@ -174,7 +178,7 @@ impl Compute {
 
     /// SEND_SIGNALING_PCAS_B and PCAS2_B: an action on the launch descriptor of SEND_PCAS_A.
     fn pcas(&mut self, word: MethodWord, view: &View) -> Result<Flow, ChannelFault> {
-        use class::SendSignalingPcas2BPcasAction as Action;
+        use PcasAction as Action;
 
         let va = u64::from(self.shadow.get::<class::SendPcasA>().qmd_address_shifted8) << 8;
         let action = if word.address == class::SendSignalingPcasB::ADDRESS {
@@ -196,6 +200,9 @@ impl Compute {
             return Ok(Flow::Wait(Wait::Idle));
         }
         let environment = self.environment();
+        if let Some(watch) = view.watch() {
+            check_proven(word, action, va, watch);
+        }
         match action {
             Action::Nop => {}
             Action::Invalidate => self.sked.invalidate(va)?,
@@ -347,6 +354,15 @@ impl Compute {
         fence(Ordering::SeqCst);
         write.perform(view).map_err(|fault| ChannelFault::Mmu { client: "compute", fault })?;
         Ok(Flow::Done)
+    }
+}
+
+/// Strict mode: reports an action that no board has been seen to accept.
+fn check_proven(word: MethodWord, action: PcasAction, va: u64, watch: &Watch) {
+    if word.address == class::SendSignalingPcasB::ADDRESS {
+        watch.unproven(Encoding::OlderPcas, va);
+    } else if action != PcasAction::Nop && CHIP.launch_action_seen(action) != Seen::Board {
+        watch.unproven(Encoding::PcasAction(action.bits()), va);
     }
 }
 

@@ -9,14 +9,15 @@
 //! | action | reads memory | cache state afterwards |
 //! |---|---|---|
 //! | PREFETCH | unless the descriptor is cached | cached |
-//! | SCHEDULE | when the grid starts, unless it is cached | cached |
-//! | PREFETCH_SCHEDULE | immediately, unless it is cached | cached |
+//! | SCHEDULE | when the grid starts, unless it is cached | cached until the grid has ended |
+//! | PREFETCH_SCHEDULE | immediately, unless it is cached | cached until the grid has ended |
 //! | INVALIDATE | no | not cached |
 //! | INVALIDATE_COPY_SCHEDULE, INVALIDATE_PREFETCH_COPY_SCHEDULE | at once | not cached: the grid has a copy |
 //!
-//! So a descriptor that is rewritten in place and scheduled again without INVALIDATE runs with its old contents. A
-//! dependent descriptor with PREFETCH is cached when the previous grid starts. The cache size of a board is unknown;
-//! here the oldest of [`CACHE_DEPTH`] entries is evicted.
+//! So a descriptor that is rewritten in place between PREFETCH and the end of its grid runs with its old contents. That
+//! a copy does not outlive its grid is known from a board: a driver that launches by PREFETCH_SCHEDULE rewrites its
+//! descriptors in place between runs. A dependent descriptor with PREFETCH is cached when the previous grid starts. The
+//! cache size of a board is unknown; here the oldest of [`CACHE_DEPTH`] entries is evicted.
 //!
 //! A grid's end is: memory barrier, releases 0 to 2, then the dependent descriptor.
 
@@ -305,8 +306,8 @@ impl Sked {
             self.cache.load(va, view)?;
         }
         let view = view.watched_by(task.watch.clone());
-        if let Some(watch) = view.watch() {
-            grid.invalidates.forget(watch, &view);
+        if let (Some(watch), Some(dependent)) = (view.watch(), grid.dependent) {
+            dependent.check_proven(watch);
         }
         let run = GridRun::on(&self.sms, grid.launch.clone(), view).map_err(ChannelFault::Sm)?;
         Ok(Running { task, grid, run })
@@ -314,6 +315,9 @@ impl Sked {
 
     fn finish(&mut self, running: &Running, view: &View, effects: &mut Effects) -> Result<(), ChannelFault> {
         fence(Ordering::SeqCst);
+        if running.task.copy.is_none() {
+            self.cache.drop(running.task.va);
+        }
         if let Some(watch) = &running.task.watch {
             watch.finished();
         }

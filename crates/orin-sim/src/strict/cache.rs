@@ -59,14 +59,6 @@ impl Caches {
     pub(super) fn written(&mut self, accessed: &Accessed<'_>) {
         self.lines(Cache::Data).written(accessed);
     }
-
-    pub(super) fn drop_bank(&mut self, space: u64, va: u64, bytes: u64) {
-        let lines = self.lines(Cache::Constants);
-        let size = lines.cache.line();
-        for line in va / size..(va + bytes).div_ceil(size) {
-            lines.lines.remove(&(space, line));
-        }
-    }
 }
 
 impl Lines {

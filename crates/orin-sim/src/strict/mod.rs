@@ -11,8 +11,9 @@
 //! - two pieces of work (grids, copies or uploads) of which one writes what the other reads or writes, without any
 //!   ordering between them (`order`);
 //! - a line that a cache may still hold from an earlier access, although memory has changed other than by the SMs' own
-//!   stores (`cache`);
-//! - a constant bank with pages that are not mapped, even if the kernel loads nothing from them.
+//!   stores (`cache`). Only methods invalidate: whether the bits of launch descriptors do is not proven on this chip;
+//! - a constant bank with pages that are not mapped, even if the kernel loads nothing from them;
+//! - launches and chains by encodings that no board has been seen to accept (`gpu_hal::chip`).
 //!
 //! If the model cannot know whether the CPU has waited for work, it assumes so; memory changed by the CPU counts as
 //! written. So there may be more errors than reports, but every report is an error.
@@ -29,7 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::mmu::{Access, MappedRange, PAGE_BYTES};
 
-pub use report::{Cache, Report, Violation};
+pub use report::{Cache, Encoding, Report, Violation};
 
 pub(crate) use order::Work;
 use order::{Order, WorkId};
@@ -218,11 +219,6 @@ impl Watch {
         self.strict.inner().caches.lines(cache).clear();
     }
 
-    /// A bank has been invalidated in the constant cache.
-    pub(crate) fn invalidate_bank(&self, space: u64, va: u64, bytes: u64) {
-        self.strict.inner().caches.drop_bank(space, va, bytes);
-    }
-
     /// The scheduler runs a cached descriptor although memory has changed.
     pub(crate) fn stale_descriptor(&self, va: u64, bytes: u64) {
         let mut inner = self.strict.inner();
@@ -232,6 +228,11 @@ impl Watch {
     /// A constant bank of `bytes` bytes extends over unmapped pages.
     pub(crate) fn unmapped_bank(&self, va: u64, bytes: u64) {
         self.strict.inner().report(self, Violation::UnmappedBank, (va, bytes), "", None);
+    }
+
+    /// Work is started by an encoding that no board has been seen to accept. `va` is its launch descriptor.
+    pub(crate) fn unproven(&self, encoding: Encoding, va: u64) {
+        self.strict.inner().report(self, Violation::Unproven(encoding), (va, 0), "", None);
     }
 
     /// Tracks an access.

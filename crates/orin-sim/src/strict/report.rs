@@ -5,11 +5,11 @@ use core::fmt;
 /// A cache of the GPU that keeps its contents until it is invalidated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cache {
-    /// Constant banks: INVALIDATE_SHADER_CACHES with CONSTANT, CONSTANT_BUFFER_INVALIDATE of a launch descriptor.
+    /// Constant banks: INVALIDATE_SHADER_CACHES with CONSTANT.
     Constants,
     /// Code: INVALIDATE_SHADER_CACHES with INSTRUCTION.
     Instructions,
-    /// The SMs' L1: INVALIDATE_SHADER_CACHES with GLOBAL_DATA or DATA, INVALIDATE_SHADER_DATA_CACHE.
+    /// The SMs' L1: INVALIDATE_SHADER_CACHES with GLOBAL_DATA or DATA.
     Data,
     /// The L2, for memory that is mapped with CACHEABLE: MEM_OP with L2_SYSMEM_INVALIDATE.
     L2,
@@ -40,14 +40,45 @@ impl Cache {
     fn cure(self) -> &'static str {
         match self {
             Self::Constants => {
-                "set CONSTANT_BUFFER_INVALIDATE, or send INVALIDATE_SHADER_CACHES_NO_WFI with CONSTANT"
+                "send INVALIDATE_SHADER_CACHES_NO_WFI with CONSTANT before the launch (bits of the descriptor are \
+                 unproven)"
             }
             Self::Instructions => "send INVALIDATE_SHADER_CACHES_NO_WFI with INSTRUCTION before the launch",
             Self::Data => {
-                "set INVALIDATE_SHADER_DATA_CACHE, or send INVALIDATE_SHADER_CACHES_NO_WFI with GLOBAL_DATA"
+                "send INVALIDATE_SHADER_CACHES_NO_WFI with GLOBAL_DATA before the launch (bits of the descriptor are \
+                 unproven)"
             }
             Self::L2 => "send MEM_OP with L2_SYSMEM_INVALIDATE, or map the memory without CACHEABLE",
             Self::Descriptors => "schedule with an action that invalidates",
+        }
+    }
+}
+
+/// An encoding that the chip table does not mark as seen on a board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Encoding {
+    /// SEND_SIGNALING_PCAS2_B with this action.
+    PcasAction(u32),
+    /// SEND_SIGNALING_PCAS_B.
+    OlderPcas,
+    /// A dependent descriptor with these values of DEPENDENT_QMD0_ACTION and DEPENDENT_QMD0_PREFETCH.
+    Chain {
+        /// DEPENDENT_QMD0_ACTION.
+        action: u32,
+        /// DEPENDENT_QMD0_PREFETCH.
+        prefetch: bool,
+    },
+}
+
+impl fmt::Display for Encoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PcasAction(action) => write!(f, "PCAS action {action}"),
+            Self::OlderPcas => f.write_str("SEND_SIGNALING_PCAS_B"),
+            Self::Chain { action, prefetch } => {
+                let prefetch = if *prefetch { "with" } else { "without" };
+                write!(f, "a dependent descriptor with action {action} {prefetch} prefetch")
+            }
         }
     }
 }
@@ -63,6 +94,8 @@ pub enum Violation {
     Stale(Cache),
     /// A launch descriptor declares a constant bank that is not mapped completely.
     UnmappedBank,
+    /// No board has been seen to accept the encoding.
+    Unproven(Encoding),
 }
 
 /// One finding of strict mode. A piece of work makes at most one report of a kind, with the first location.
@@ -108,6 +141,9 @@ impl fmt::Display for Report {
                  CONSTANT_BUFFER_SIZE_SHIFTED4 counts units of 16 bytes",
                 self.bytes
             )?,
+            Violation::Unproven(encoding) => {
+                write!(f, "{work} starts {va:#x} by {encoding}, which no board has been seen to accept")?;
+            }
         }
         if self.memory.is_empty() { Ok(()) } else { write!(f, " ({})", self.memory) }
     }

@@ -289,7 +289,7 @@ fn a_constant_bank_may_extend_beyond_its_mapping() {
         kernels.store(0, &qmd);
         let mut ring = kernels.channel(511);
         ring.commands(|encoder| {
-            launch(encoder, 0, PcasAction::InvalidateCopySchedule);
+            launch(encoder, 0, PcasAction::InvalidatePrefetchCopySchedule);
             encoder.semaphore_release(&release(SEMAPHORES, 1)).unwrap();
         });
         kernels.rig.wait_for(0, 1);

@@ -37,19 +37,21 @@ fn a_cached_descriptor_is_not_read_again() {
     use PcasAction::*;
     // An action that may cache the descriptor, and one that runs it after it was rewritten.
     let cases = [
-        (vec![PrefetchSchedule], vec![PrefetchSchedule], 1),
-        (vec![Schedule], vec![Schedule], 1),
-        (vec![PrefetchSchedule], vec![Schedule], 1),
         (vec![Prefetch], vec![Schedule], 1),
+        (vec![Prefetch], vec![PrefetchSchedule], 1),
         (vec![Prefetch], vec![Invalidate, Schedule], 2),
-        (vec![PrefetchSchedule], vec![Invalidate, PrefetchSchedule], 2),
-        (vec![PrefetchSchedule], vec![InvalidateCopySchedule], 2),
-        (vec![PrefetchSchedule], vec![InvalidatePrefetchCopySchedule], 2),
-        (vec![PrefetchSchedule], vec![InvalidateCopySchedule, Schedule], 2),
+        (vec![Prefetch], vec![Invalidate, PrefetchSchedule], 2),
+        (vec![Prefetch], vec![InvalidateCopySchedule], 2),
+        (vec![Prefetch], vec![InvalidatePrefetchCopySchedule], 2),
+        (vec![Prefetch], vec![InvalidateCopySchedule, Schedule], 2),
+        // The end of its grid takes a descriptor out of the cache.
+        (vec![PrefetchSchedule], vec![PrefetchSchedule], 2),
+        (vec![Schedule], vec![Schedule], 2),
+        (vec![PrefetchSchedule], vec![Schedule], 2),
         // The grid's own copy leaves nothing in the cache.
         (vec![InvalidateCopySchedule], vec![Schedule], 2),
         (vec![InvalidatePrefetchCopySchedule], vec![PrefetchSchedule], 2),
-        (vec![PrefetchSchedule, Nop], vec![Nop, Schedule], 1),
+        (vec![Prefetch, Nop], vec![Nop, Schedule], 1),
     ];
     let kernels = basics();
     let mut ring = kernels.channel(511);
@@ -81,7 +83,7 @@ fn the_older_pcas_method_invalidates_and_schedules() {
         kernels.store(0, &telling(&kernels, 0, 1));
         run(&kernels, &mut ring, end, |encoder| {
             send(encoder, true, false);
-            send(encoder, false, true);
+            launch(encoder, 0, PcasAction::Prefetch);
         });
         kernels.store(0, &telling(&kernels, 0, 2));
         let seen = run(&kernels, &mut ring, end + 1, |encoder| send(encoder, invalidate, true));

@@ -8,7 +8,7 @@ use ampere_cmd::qmd::{QmdV3_0, v3_0 as q};
 use ampere_cmd::{Encoder, Subchannel, compute_c7c0 as class, host_c76f};
 use orin_sim::gpu::Activity;
 use orin_sim::memory::Memory;
-use orin_sim::strict::{Cache, Report, Violation};
+use orin_sim::strict::{Cache, Encoding, Report, Violation};
 
 use crate::compute::{DATA, Kernels, arguments, basics, launch, qmd_at, strict};
 use crate::rig::{Rig, Ring, SEMAPHORES, acquire, release};
@@ -45,7 +45,7 @@ fn found(kernels: &Kernels) -> Vec<Violation> {
     reports(kernels).iter().map(|report| report.violation).collect()
 }
 
-const COPY: PcasAction = PcasAction::InvalidateCopySchedule;
+const COPY: PcasAction = PcasAction::InvalidatePrefetchCopySchedule;
 
 #[test]
 fn unwritten_memory_is_reported_once_per_grid() {
@@ -127,7 +127,8 @@ fn a_wait_a_chain_and_the_cpu_order_grids() {
     let mut first = increment(&kernels, 2, DATA);
     for (field, value) in [
         (q::DEPENDENT_QMD0_ENABLE, 1),
-        (q::DEPENDENT_QMD0_ACTION, q::DEPENDENT_QMD0_ACTION_QMD_INVALIDATE_COPY_SCHEDULE),
+        (q::DEPENDENT_QMD0_ACTION, q::DEPENDENT_QMD0_ACTION_QMD_SCHEDULE),
+        (q::DEPENDENT_QMD0_PREFETCH, 1),
         (q::DEPENDENT_QMD0_POINTER, qmd_at(3) >> 8),
     ] {
         first.set(field, value).unwrap();
@@ -245,14 +246,12 @@ fn constants_that_the_cpu_changed_need_an_invalidation() {
         qmd.set(q::CONSTANT_BUFFER_INVALIDATE.at(0).unwrap(), false).unwrap();
     };
     let sum = Sum::new();
-    assert_eq!(sum.twice(|| change(&sum), |_| {}, |_| {}), [], "the bank's own bit");
+    let stale = [Violation::Stale(Cache::Constants)];
+    assert_eq!(sum.twice(|| change(&sum), |_| {}, |_| {}), stale, "the bank's own bit is unproven");
     let sum = Sum::new();
-    assert_eq!(
-        sum.twice(|| change(&sum), unset, no_wfi(true, true, false)),
-        [Violation::Stale(Cache::Constants)]
-    );
+    assert_eq!(sum.twice(|| change(&sum), unset, no_wfi(true, true, false)), stale);
     let text = reports(&sum.0)[0].to_string();
-    assert!(text.contains("constant cache") && text.contains("CONSTANT_BUFFER_INVALIDATE"), "{text}");
+    assert!(text.contains("constant cache") && text.contains("CONSTANT"), "{text}");
     let sum = Sum::new();
     assert_eq!(sum.twice(|| change(&sum), unset, no_wfi(false, false, true)), []);
     let sum = Sum::new();
@@ -266,7 +265,7 @@ fn constants_that_the_cpu_changed_need_an_invalidation() {
         unset(qmd);
         qmd.set(q::INVALIDATE_SHADER_CONSTANT_CACHE, true).unwrap();
     };
-    assert_eq!(sum.twice(|| change(&sum), whole, |_| {}), []);
+    assert_eq!(sum.twice(|| change(&sum), whole, |_| {}), stale, "so is that of the cache");
     let sum = Sum::new();
     assert_eq!(sum.twice(|| {}, unset, |_| {}), [], "nothing has changed");
 }
@@ -286,7 +285,7 @@ fn code_that_the_cpu_changed_needs_an_invalidation() {
     assert_eq!(sum.twice(|| change(&sum), |_| {}, no_wfi(true, false, false)), []);
     let sum = Sum::new();
     let set = |qmd: &mut QmdV3_0| qmd.set(q::INVALIDATE_INSTRUCTION_CACHE, true).unwrap();
-    assert_eq!(sum.twice(|| change(&sum), set, |_| {}), []);
+    assert_eq!(sum.twice(|| change(&sum), set, |_| {}), stale, "the bit is unproven");
 }
 
 #[test]
@@ -300,7 +299,7 @@ fn data_that_the_cpu_changed_needs_an_invalidation() {
     assert_eq!(sum.twice(|| change(&sum), |_| {}, no_wfi(false, true, false)), []);
     let sum = Sum::new();
     let set = |qmd: &mut QmdV3_0| qmd.set(q::INVALIDATE_SHADER_DATA_CACHE, true).unwrap();
-    assert_eq!(sum.twice(|| change(&sum), set, |_| {}), []);
+    assert_eq!(sum.twice(|| change(&sum), set, |_| {}), stale, "the bit is unproven");
 }
 
 #[test]
@@ -359,14 +358,71 @@ fn a_descriptor_that_was_changed_in_place_is_reported() {
     zero(&kernels, DATA);
     let mut ring = kernels.channel(511);
     increment(&kernels, 0, DATA);
+    let rewrite = |blocks: u32| {
+        let mut changed = increment(&kernels, 0, DATA);
+        changed.set(q::CTA_RASTER_WIDTH, blocks).unwrap();
+        kernels.store(0, &changed);
+    };
     run(&kernels, &mut ring, 1, |encoder| launch(encoder, 0, PcasAction::PrefetchSchedule));
-    run(&kernels, &mut ring, 2, |encoder| launch(encoder, 0, PcasAction::PrefetchSchedule));
-    assert_eq!(found(&kernels), [], "it is still the same");
-    let mut changed = increment(&kernels, 0, DATA);
-    changed.set(q::CTA_RASTER_WIDTH, 2u32).unwrap();
-    kernels.store(0, &changed);
-    run(&kernels, &mut ring, 3, |encoder| launch(encoder, 0, PcasAction::PrefetchSchedule));
-    assert_eq!(found(&kernels), [Violation::Stale(Cache::Descriptors)]);
+    rewrite(2);
+    run(&kernels, &mut ring, 2, |encoder| {
+        encoder.invalidate_shader_caches_no_wfi().unwrap();
+        launch(encoder, 0, PcasAction::PrefetchSchedule);
+    });
+    assert_eq!(found(&kernels), [], "its grid has ended");
+    run(&kernels, &mut ring, 3, |encoder| launch(encoder, 0, PcasAction::Prefetch));
+    assert_eq!(found(&kernels), [Violation::Unproven(Encoding::PcasAction(8))]);
+    rewrite(1);
+    run(&kernels, &mut ring, 4, |encoder| {
+        encoder.invalidate_shader_caches_no_wfi().unwrap();
+        launch(encoder, 0, PcasAction::PrefetchSchedule);
+    });
+    assert_eq!(found(&kernels)[1..], [Violation::Stale(Cache::Descriptors)], "read before the change");
+}
+
+#[test]
+fn encodings_that_no_board_has_accepted_are_reported() {
+    let starts = [
+        (PcasAction::PrefetchSchedule, &[][..]),
+        (PcasAction::InvalidatePrefetchCopySchedule, &[]),
+        (PcasAction::InvalidateCopySchedule, &[Encoding::PcasAction(3)]),
+        (PcasAction::Schedule, &[Encoding::PcasAction(2)]),
+    ];
+    let unproven =
+        |encodings: &[Encoding]| encodings.iter().copied().map(Violation::Unproven).collect::<Vec<_>>();
+    for (action, expected) in starts {
+        let kernels = strict();
+        zero(&kernels, DATA);
+        increment(&kernels, 0, DATA);
+        run(&kernels, &mut kernels.channel(511), 1, |encoder| launch(encoder, 0, action));
+        assert_eq!(found(&kernels), unproven(expected), "{action:?}");
+    }
+    for (action, prefetch, expected) in [
+        (1_u32, true, &[][..]),
+        (1, false, &[Encoding::Chain { action: 1, prefetch: false }]),
+        (3, false, &[Encoding::Chain { action: 3, prefetch: false }]),
+        (3, true, &[Encoding::Chain { action: 3, prefetch: true }]),
+    ] {
+        let kernels = strict();
+        zero(&kernels, DATA);
+        let mut first = increment(&kernels, 0, DATA);
+        increment(&kernels, 1, DATA);
+        first.set(q::DEPENDENT_QMD0_ENABLE, true).unwrap();
+        first.set(q::DEPENDENT_QMD0_ACTION, action).unwrap();
+        first.set(q::DEPENDENT_QMD0_PREFETCH, prefetch).unwrap();
+        first.set(q::DEPENDENT_QMD0_POINTER, qmd_at(1) >> 8).unwrap();
+        kernels.store(0, &first);
+        run(&kernels, &mut kernels.channel(511), 1, |encoder| launch(encoder, 0, COPY));
+        assert_eq!(found(&kernels), unproven(expected), "chain {action}, prefetch {prefetch}");
+    }
+    let kernels = strict();
+    zero(&kernels, DATA);
+    increment(&kernels, 0, DATA);
+    run(&kernels, &mut kernels.channel(511), 1, |encoder| {
+        launch(encoder, 0, PcasAction::InvalidateCopySchedule)
+    });
+    let text = reports(&kernels)[0].to_string();
+    assert!(text.contains("by PCAS action 3, which no board has been seen to accept"), "{text}");
 }
 
 #[test]

@@ -17,6 +17,8 @@ use nvgpu_sys::layout::Uapi;
 use nvmap::{Buffer, CacheMode};
 use zerocopy::IntoBytes;
 
+use crate::encodings::Mapping as Flags;
+
 /// The bits of a work-submit token that hold the channel id.
 const CHANNEL_BITS: u32 = 0xfff;
 
@@ -27,21 +29,30 @@ pub(crate) struct Nvgpu {
     // Declared before `gpu`: the log is read through the same door.
     log: Mutex<KernelLog>,
     space: AddressSpace,
+    /// Flags of GPU mappings.
+    mapping: Flags,
     gpu: Gpu,
 }
 
 impl Nvgpu {
     /// Opens the GPU behind `door` and creates its address space.
-    pub(crate) fn open(door: &Arc<dyn Door>) -> Result<Self> {
+    pub(crate) fn open(door: &Arc<dyn Door>, mapping: Option<Flags>) -> Result<Self> {
         let log = Mutex::new(open_kernel_log(door));
         let gpu = Gpu::open(door)?;
         let space = gpu.address_space()?;
         let properties = properties(&gpu);
-        Ok(Self { properties, log, space, gpu })
+        Ok(Self { properties, log, space, mapping: mapping.unwrap_or(Flags::Plain), gpu })
     }
 
-    fn map(&self, buffer: Buffer) -> Result<Box<dyn DeviceMemory>> {
-        let mapping = self.space.map(&Arc::new(buffer), MapOptions::default())?;
+    fn map(&self, buffer: Buffer, purpose: MemoryUse) -> Result<Box<dyn DeviceMemory>> {
+        // The host engine polls signals and reads commands, and no command can invalidate before it is read.
+        let shared = matches!(purpose, MemoryUse::Signals | MemoryUse::Commands);
+        let options = MapOptions {
+            gpu_cached: self.mapping == Flags::L2Cached && !shared,
+            coherent: self.mapping == Flags::SystemCoherent,
+            ..MapOptions::default()
+        };
+        let mapping = self.space.map(&Arc::new(buffer), options)?;
         Ok(Box::new(NvgpuMemory { mapping }))
     }
 }
@@ -197,7 +208,7 @@ impl Driver for Nvgpu {
             _ => CacheMode::InnerCacheable,
         };
         let buffer: Buffer = self.gpu.nvmap().buffer(bytes).cache(cache).label(label).allocate()?;
-        self.map(buffer)
+        self.map(buffer, purpose)
     }
 
     unsafe fn import(
@@ -208,7 +219,7 @@ impl Driver for Nvgpu {
     ) -> Result<Box<dyn DeviceMemory>> {
         // SAFETY: the contract of `Driver::import` is that of `import_host`.
         let buffer = unsafe { self.gpu.nvmap().import_host(pointer, bytes, label)? };
-        self.map(buffer)
+        self.map(buffer, MemoryUse::Device)
     }
 
     fn memory_info(&self) -> Option<MemoryInfo> {

@@ -6,7 +6,7 @@
 
 use ampere_cmd::qmd::{Field, Patch, Qmd, QmdV3_0, QmdV4_0, pointer, v3_0, v4_0};
 use ampere_cmd::words::{join, lower_upper};
-use gpu_hal::chip::{Chip, QmdVersion};
+use gpu_hal::chip::{Chain, Chip, QmdVersion};
 
 use super::layout::{Layout, RELEASE_FIELDS};
 use crate::error::Result;
@@ -24,9 +24,9 @@ pub(super) type ChainPatch<V> = Patch<V, CHAIN_WORDS>;
 ///
 /// # Errors
 ///
-/// If the chip table has a value that does not fit its field.
-pub(super) fn chain_patch<V: Layout>(chip: &Chip) -> Result<ChainPatch<V>> {
-    let (chain, next) = (chip.chain(), V::NEXT);
+/// If a value does not fit its field.
+pub(super) fn chain_patch<V: Layout>(chain: Chain) -> Result<ChainPatch<V>> {
+    let next = V::NEXT;
     let mut patch = ChainPatch::<V>::new()
         .with(next.enable, 1)?
         .with(next.action, chain.action)?

@@ -6,8 +6,9 @@
 //! descriptor.
 
 use ampere_cmd::qmd::{Qmd, v3_0, v4_0};
-use gpu_hal::chip::{Chip, QmdVersion};
+use gpu_hal::chip::{Chain, Chip, QmdVersion};
 
+use crate::encodings::Encodings;
 use crate::error::Result;
 use crate::grid::Dim3;
 
@@ -83,8 +84,8 @@ pub(crate) struct Descriptor {
 
 impl Descriptor {
     /// Encodes what all launches of a kernel have in common.
-    pub(crate) fn template(chip: &'static Chip, code: &Code<'_>) -> Result<Self> {
-        let mut this = Self::empty(chip)?;
+    pub(crate) fn template(encodings: &Encodings, code: &Code<'_>) -> Result<Self> {
+        let mut this = Self::empty(encodings)?;
         match &mut this.template {
             Versioned::V3_0(template) => v3_0::Layout::set_basics(&mut template.qmd, code)?,
             Versioned::V4_0(template) => v4_0::Layout::set_basics(&mut template.qmd, code)?,
@@ -93,10 +94,13 @@ impl Descriptor {
     }
 
     /// A descriptor with only what depends on the chip.
-    fn empty(chip: &'static Chip) -> Result<Self> {
+    fn empty(encodings: &Encodings) -> Result<Self> {
+        let chip = encodings.chip();
+        // Without chaining nothing is linked.
+        let chain = encodings.chain.unwrap_or_else(|| chip.chain());
         let template = match chip.descriptor.value {
-            QmdVersion::V3_0 => Versioned::V3_0(Template::new(chip)?),
-            QmdVersion::V4_0 => Versioned::V4_0(Template::new(chip)?),
+            QmdVersion::V3_0 => Versioned::V3_0(Template::new(chip, chain)?),
+            QmdVersion::V4_0 => Versioned::V4_0(Template::new(chip, chain)?),
         };
         let usual_config = chip.shared.config_for(chip.shared.usual_kib * 1024).unwrap_or_default();
         Ok(Self { chip, usual_config, template })
@@ -172,14 +176,14 @@ impl Descriptor {
 }
 
 impl<V: Layout> Template<V> {
-    fn new(chip: &'static Chip) -> Result<Self> {
+    fn new(chip: &'static Chip, chain: Chain) -> Result<Self> {
         let mut qmd = Qmd::new();
         if chip.bank0_prefetch.value
             && let Some((field, value)) = V::BANK0_PREFETCH
         {
             qmd.set(field, value)?;
         }
-        Ok(Self { qmd, chain: chain_patch::<V>(chip)? })
+        Ok(Self { qmd, chain: chain_patch::<V>(chain)? })
     }
 }
 

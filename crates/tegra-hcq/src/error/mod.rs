@@ -36,6 +36,21 @@ pub enum Error {
     #[error("unknown device kind '{0}'; known are auto, nvgpu, nvrm and sim")]
     UnknownKind(String),
 
+    /// An environment variable has a value that is not permitted; see [`DeviceOptions`](crate::DeviceOptions).
+    #[error("{name} is '{value}'; permitted values are {permitted}")]
+    Variable {
+        /// Name of the variable.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// The permitted values.
+        permitted: String,
+    },
+
+    /// The action in [`DeviceOptions::pcas_action`](crate::DeviceOptions::pcas_action) does not start a launch.
+    #[error("PCAS action {0:?} does not start a launch; permitted are 9, 10 and 3")]
+    PcasAction(ampere_cmd::command::PcasAction),
+
     /// The software Orin could not be started.
     #[error("starting the software Orin: {0}")]
     SoftwareOrin(rustix::io::Errno),

@@ -37,7 +37,7 @@ mod kept;
 mod words;
 
 use kept::Kept;
-use words::{Release, Start};
+use words::{Plan, Release, Start};
 
 /// Default number of instances of a graph.
 const INSTANCES: usize = 4;
@@ -226,7 +226,9 @@ impl GraphBuilder {
             bytes += records::record_bytes(node.kernel.code());
         }
         let start_offset = bytes;
-        bytes += words::MAX_BYTES;
+        let plan = Plan::new(&device, &nodes);
+        let scratch = vec![0; plan.max_words()].into_boxed_slice();
+        bytes += scratch.len() as u64 * 4;
         let make = |_| {
             let memory = device.allocate(bytes, MemoryUse::Commands, Content::Graph)?;
             let patches = Vec::with_capacity(MAX_PATCHES);
@@ -239,7 +241,7 @@ impl GraphBuilder {
             kept.add_program(&node.kernel);
             node.buffers.iter().flatten().for_each(|handle| kept.add(handle));
         }
-        Ok(Graph { device, nodes, kept, instances, next: 0, start_offset, local_bytes })
+        Ok(Graph { device, nodes, kept, instances, next: 0, start_offset, plan, scratch, local_bytes })
     }
 }
 
@@ -303,6 +305,9 @@ pub struct Graph {
     next: usize,
     /// Offset of the commands in an instance, after the records.
     start_offset: u64,
+    plan: Plan,
+    /// The commands while they are encoded.
+    scratch: Box<[u32]>,
     local_bytes: u32,
 }
 
@@ -426,7 +431,7 @@ impl Graph {
             unsafe {
                 let target = instance.memory.cpu().add(node.offset as usize);
                 let link = records::store(target, base + node.offset, &node.bank, code, &node.shape)?;
-                if let Some(next) = self.nodes.get(at + 1) {
+                if let Some(next) = self.nodes.get(at + 1).filter(|_| self.plan.is_chained()) {
                     let next_va = base + next.offset + records::bank_bytes(next.kernel.code());
                     link.store(next_va, target.add(bank_bytes as usize))?;
                 }
@@ -461,12 +466,13 @@ impl Graph {
         let start = match instance.start {
             Some(start) if start.release() == release => start,
             _ => {
-                let code = self.nodes[0].kernel.code();
-                let (first, action) = (records::bank_bytes(code), code.qmd.chip().launch_action());
-                let commands = words::encode(instance.memory.gpu_va() + first, action, release)?;
-                // SAFETY: at most `MAX_BYTES` at `target`; no replay of the instance is in flight.
-                unsafe { volatile::store(target, bytemuck::cast_slice(commands.words())) };
-                let start = commands.start(instance.memory.gpu_va() + self.start_offset)?;
+                let va = instance.memory.gpu_va();
+                let commands = self.plan.encode(&mut self.scratch, va, release)?;
+                let words = &self.scratch[..commands.len()];
+                // SAFETY: `build` has reserved the size of the scratch at `target`; no replay of the instance is in
+                // flight.
+                unsafe { volatile::store(target, bytemuck::cast_slice(words)) };
+                let start = commands.start(va + self.start_offset)?;
                 instance.start = Some(start);
                 start
             }

@@ -1,21 +1,34 @@
-//! The commands that start a graph: launch the first record, release the timeline after the chain has ended.
+//! The commands that run a graph: launch the first record of the chain, release the timeline after the chain has ended.
+//! If launches are not chained, each record is launched after a wait for idle.
 //!
-//! If the descriptor of the last record releases the timeline, the commands contain only the launch, preceded by a wait
-//! for idle. The wait is needed only while earlier work may be running; otherwise the GPFIFO entry skips it.
+//! If the descriptor of the last record releases the timeline, the commands contain only the launches, preceded by a
+//! wait for idle. The wait is needed only while earlier work may be running; otherwise the GPFIFO entry skips it.
 
-use ampere_cmd::command::PcasAction;
+use ampere_cmd::command::L2Operation;
 use ampere_cmd::gpfifo;
 use ampere_cmd::host_c76f::WfiScope;
 use ampere_cmd::pushbuffer::{Encoder, SliceSink};
 use ampere_cmd::words::lower_upper;
 
+use super::Node;
+use crate::encodings::Encodings;
 use crate::error::{Error, Result};
+use crate::queue::records;
 use crate::queue::submit::encode_end;
+use crate::shared::Shared;
 
-/// Largest number of words in the commands.
-const MAX_WORDS: usize = 32;
-/// Space for the commands in an instance, in bytes.
-pub(super) const MAX_BYTES: u64 = 4 * MAX_WORDS as u64;
+/// Largest number of words beside the launches: waits, invalidations and the end.
+const FRAME_WORDS: usize = 32;
+/// Largest number of words of a launch with its wait for idle.
+const LAUNCH_WORDS: usize = 8;
+
+/// The launches of a graph.
+#[derive(Debug)]
+pub(super) struct Plan {
+    encodings: Encodings,
+    /// Offsets in an instance of the descriptors that the host engine launches: that of the first record, or all.
+    descriptors: Vec<u64>,
+}
 
 /// Release at the end of a graph's chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,12 +39,11 @@ pub(super) struct Release {
     pub(super) by_descriptor: bool,
 }
 
-/// Commands for one instance and one queue.
-#[derive(Debug)]
+/// The layout of encoded commands.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Commands {
-    words: [u32; MAX_WORDS],
     len: usize,
-    /// Words before the launch.
+    /// Words before the launch that can be skipped.
     skip: usize,
     /// Index of the low word of the released value; the high word follows. `None` if the descriptor holds the value.
     payload: Option<usize>,
@@ -49,61 +61,105 @@ pub(super) struct Start {
     release: Release,
 }
 
-/// Encodes the commands for a chain that begins with the descriptor at `qmd_va`.
-pub(super) fn encode(qmd_va: u64, action: PcasAction, release: Release) -> Result<Commands> {
-    let (words, len, skip) = image(qmd_va, action, release, 0)?;
-    if release.by_descriptor {
-        return Ok(Commands { words, len, skip, payload: None, release });
+impl Plan {
+    /// The launches of laid-out nodes.
+    pub(super) fn new(device: &Shared, nodes: &[Node]) -> Self {
+        let encodings = *device.encodings();
+        let launched = if encodings.chain.is_some() { 1 } else { nodes.len() };
+        let descriptor = |node: &Node| node.offset + records::bank_bytes(node.kernel.code());
+        Self { encodings, descriptors: nodes[..launched].iter().map(descriptor).collect() }
     }
-    // Encoding twice with values that differ in every bit locates the payload.
-    let (other, ..) = image(qmd_va, action, release, u64::MAX)?;
-    let payload = (0..len).find(|&at| words[at] != other[at]);
-    let payload = payload.filter(|&at| at + 1 < len && words[at + 1] != other[at + 1]);
-    // PANIC: a release carries its 64-bit payload in two adjacent words.
-    let payload = Some(payload.expect("the commands contain the payload of a release"));
-    Ok(Commands { words, len, skip, payload, release })
-}
 
-/// The words, their number, and the number of words before the launch.
-fn image(
-    qmd_va: u64,
-    action: PcasAction,
-    release: Release,
-    value: u64,
-) -> Result<([u32; MAX_WORDS], usize, usize)> {
-    let mut words = [0; MAX_WORDS];
-    let mut sink = SliceSink::new(&mut words);
-    let mut skip = 0;
-    let mut commands = || {
+    /// Whether descriptors start each other.
+    #[inline]
+    pub(super) fn is_chained(&self) -> bool {
+        self.encodings.chain.is_some()
+    }
+
+    /// Largest number of words of the commands.
+    pub(super) fn max_words(&self) -> usize {
+        FRAME_WORDS + LAUNCH_WORDS * self.descriptors.len()
+    }
+
+    /// Encodes the commands of an instance whose memory is at `va` into `words`, which has room for
+    /// [`Plan::max_words`]. The released value is 0.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if an address does not fit its field.
+    pub(super) fn encode(&self, words: &mut [u32], va: u64, release: Release) -> Result<Commands> {
+        let mut sink = SliceSink::new(words);
+        let skip = self.launches(&mut sink, va, release).map_err(Error::Encoding)?;
         if release.by_descriptor {
-            Encoder::new(&mut sink).wait_for_idle(WfiScope::CurrentScgType)?;
-            skip = sink.len();
-            return Encoder::new(&mut sink).launch(qmd_va, action);
+            return Ok(Commands { len: sink.len(), skip, payload: None, release });
         }
-        let mut encoder = Encoder::new(&mut sink);
-        encoder.launch(qmd_va, action)?;
-        encode_end(&mut encoder, release.timeline, value, true)
-    };
-    commands().map_err(Error::Encoding)?;
-    let len = sink.len();
-    Ok((words, len, skip))
+        let (end, len) = self.end(release.timeline, 0)?;
+        // Encoding twice with values that differ in every bit locates the payload.
+        let (other, _) = self.end(release.timeline, u64::MAX)?;
+        let payload = (0..len).find(|&at| end[at] != other[at]);
+        let payload = payload.filter(|&at| at + 1 < len && end[at + 1] != other[at + 1]);
+        // PANIC: a release carries its 64-bit payload in two adjacent words.
+        let payload = payload.expect("the commands contain the payload of a release");
+        let start = sink.len();
+        words[start..start + len].copy_from_slice(&end[..len]);
+        Ok(Commands { len: start + len, skip, payload: Some(start + payload), release })
+    }
+
+    /// Encodes everything before the end. Returns the number of words that can be skipped if nothing runs.
+    fn launches(
+        &self,
+        sink: &mut SliceSink<'_>,
+        va: u64,
+        release: Release,
+    ) -> core::result::Result<usize, ampere_cmd::Error> {
+        let Encodings { pcas_action, shader_invalidate, l2_invalidate, .. } = self.encodings;
+        let mut skip = 0;
+        if release.by_descriptor {
+            Encoder::new(&mut *sink).wait_for_idle(WfiScope::CurrentScgType)?;
+            skip = sink.len();
+        }
+        let mut encoder = Encoder::new(sink);
+        if l2_invalidate {
+            encoder.l2_operation(L2Operation::SysmemInvalidate)?;
+        }
+        if shader_invalidate {
+            encoder.invalidate_shader_caches_no_wfi()?;
+        }
+        for (index, descriptor) in self.descriptors.iter().enumerate() {
+            if index > 0 {
+                encoder.wait_for_idle(WfiScope::CurrentScgType)?;
+            }
+            encoder.launch(va + descriptor, pcas_action)?;
+        }
+        Ok(skip)
+    }
+
+    /// The words of the end and their number.
+    fn end(&self, timeline: u64, value: u64) -> Result<([u32; FRAME_WORDS], usize)> {
+        let mut words = [0; FRAME_WORDS];
+        let mut sink = SliceSink::new(&mut words);
+        encode_end(&mut Encoder::new(&mut sink), timeline, value, true, self.encodings.l2_flush)
+            .map_err(Error::Encoding)?;
+        let len = sink.len();
+        Ok((words, len))
+    }
 }
 
 impl Commands {
-    pub(super) fn words(&self) -> &[u32] {
-        &self.words[..self.len]
+    /// Number of words.
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
     /// The location of the commands if the words are stored at `va`.
     ///
     /// # Errors
     ///
-    /// Returns an error if the address does not fit a GPFIFO entry.
+    /// Returns an error if the address or the number of words does not fit a GPFIFO entry.
     pub(super) fn start(&self, va: u64) -> Result<Start> {
         let entry = |skip: usize| {
-            // CAST: a few dozen words.
-            let segment = gpfifo::Segment::new(va + skip as u64 * 4, (self.len - skip) as u32);
-            gpfifo::Entry::from(segment).encode()
+            let words = u32::try_from(self.len - skip).unwrap_or(u32::MAX);
+            gpfifo::Entry::from(gpfifo::Segment::new(va + skip as u64 * 4, words)).encode()
         };
         Ok(Start {
             entry: entry(self.skip)?,
@@ -149,38 +205,86 @@ impl Start {
 mod tests {
     use super::*;
     use ampere_cmd::dump::{self, Classes};
+    use gpu_hal::chip::SM_8_7;
 
-    const QMD: u64 = 0x1_0000_0100;
+    use crate::encodings::{Chaining, DeviceOptions};
+
+    const INSTANCE: u64 = 0x1_0000_0000;
     const VA: u64 = 0x3_0000_0000;
+    const TIMELINE: u64 = 0x2_0000_0040;
+
+    fn plan(options: &DeviceOptions, launches: u64) -> Plan {
+        let encodings = Encodings::of(&SM_8_7, options).unwrap();
+        Plan { encodings, descriptors: (1..=launches).map(|index| index * 0x400).collect() }
+    }
+
+    fn encode(plan: &Plan, by_descriptor: bool) -> (Vec<u32>, Commands) {
+        let mut words = vec![0; plan.max_words()];
+        let release = Release { timeline: TIMELINE, by_descriptor };
+        let commands = plan.encode(&mut words, INSTANCE, release).unwrap();
+        words.truncate(commands.len());
+        (words, commands)
+    }
 
     #[test]
     fn a_value_can_be_patched_in() {
-        let release = Release { timeline: 0x2_0000_0040, by_descriptor: false };
-        let commands = encode(QMD, PcasAction::Schedule, release).unwrap();
+        let plan = plan(&DeviceOptions::new(), 1);
+        let (mut words, commands) = encode(&plan, false);
         let start = commands.start(VA).unwrap();
-        let mut words = commands.words().to_vec();
-        // SAFETY: the words were copied from the commands.
+        // SAFETY: the words are those of the commands.
         unsafe { start.set_value(words.as_mut_ptr().cast(), 0x1122_3344_5566_7788) };
-        let (image, len, _) = image(QMD, PcasAction::Schedule, release, 0x1122_3344_5566_7788).unwrap();
-        assert_eq!(words, image[..len], "{}", dump::pushbuffer(&words, &Classes::AMPERE));
-        let text = dump::pushbuffer(commands.words(), &Classes::AMPERE);
+        let (end, len) = plan.end(TIMELINE, 0x1122_3344_5566_7788).unwrap();
+        assert!(words.ends_with(&end[..len]), "{}", dump::pushbuffer(&words, &Classes::AMPERE));
+        let text = dump::pushbuffer(&words, &Classes::AMPERE);
         assert!(text.lines().last().unwrap().contains("SEM_EXECUTE OPERATION RELEASE"), "{text}");
-        assert_eq!(start.release(), release);
+        assert_eq!(start.release(), Release { timeline: TIMELINE, by_descriptor: false });
         assert_eq!(start.entry(true), start.entry(false), "the release before has waited");
     }
 
     #[test]
-    fn where_the_descriptor_releases_the_commands_are_a_launch_and_a_wait_that_can_be_skipped() {
-        let release = Release { timeline: 0x2_0000_0040, by_descriptor: true };
-        let commands = encode(QMD, PcasAction::Schedule, release).unwrap();
-        let text = dump::pushbuffer(commands.words(), &Classes::AMPERE);
+    fn where_the_descriptor_releases_the_commands_begin_with_a_wait_that_can_be_skipped() {
+        let (words, commands) = encode(&plan(&DeviceOptions::new(), 1), true);
+        let text = dump::pushbuffer(&words, &Classes::AMPERE);
         assert!(text.lines().next().unwrap().contains("WFI"), "{text}");
         assert!(!text.contains("SEM_EXECUTE"), "{text}");
         let start = commands.start(VA).unwrap();
-        // CAST: five words.
-        let all = commands.words().len() as u32;
+        // CAST: seven words.
+        let all = words.len() as u32;
         let entry = |va, words| gpfifo::Entry::from(gpfifo::Segment::new(va, words)).encode().unwrap();
         assert_eq!(start.entry(true), entry(VA, all));
         assert_eq!(start.entry(false), entry(VA + 4, all - 1));
+    }
+
+    #[test]
+    fn shader_caches_are_invalidated_once_before_the_launch() {
+        for by_descriptor in [false, true] {
+            let text =
+                |options| dump::pushbuffer(&encode(&plan(&options, 1), by_descriptor).0, &Classes::AMPERE);
+            let lines = text(DeviceOptions::new());
+            let at = |name| lines.lines().position(|line| line.contains(name)).unwrap();
+            assert!(at("INVALIDATE_SHADER_CACHES_NO_WFI") < at("SEND_PCAS_A"), "{lines}");
+            assert_eq!(lines.matches("INVALIDATE_SHADER_CACHES_NO_WFI").count(), 1, "{lines}");
+            assert!(!text(DeviceOptions::new().shader_invalidate(false)).contains("INVALIDATE_SHADER"));
+        }
+    }
+
+    #[test]
+    fn without_chaining_each_launch_waits_for_the_one_before() {
+        let (words, commands) = encode(&plan(&DeviceOptions::new().chaining(Chaining::Off), 3), false);
+        let text = dump::pushbuffer(&words, &Classes::AMPERE);
+        assert_eq!(text.matches("SEND_PCAS_A").count(), 3, "{text}");
+        assert_eq!(text.matches("WFI SCOPE").count(), 2, "{text}");
+        assert!(commands.start(VA).is_ok());
+    }
+
+    #[test]
+    fn l2_operations_frame_the_launch() {
+        let options = DeviceOptions::new().l2_invalidate(true).l2_flush(true);
+        let text = dump::pushbuffer(&encode(&plan(&options, 1), false).0, &Classes::AMPERE);
+        let at = |name: &str| text.find(name).unwrap_or_else(|| panic!("no {name}: {text}"));
+        assert!(at("L2_SYSMEM_INVALIDATE") < at("SEND_PCAS_A"));
+        assert!(at("SEND_PCAS_A") < at("WFI SCOPE"));
+        assert!(at("WFI SCOPE") < at("L2_FLUSH_DIRTY"));
+        assert!(at("L2_FLUSH_DIRTY") < at("SEM_EXECUTE"));
     }
 }

@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn any_number_of_bytes_from_any_place_arrives() {
         let orin = orin_sim::SoftwareOrin::new(orin_sim::Config::default()).unwrap();
-        let driver = Nvgpu::open(&(Arc::new(orin) as _)).unwrap();
+        let driver = Nvgpu::open(&(Arc::new(orin) as _), None).unwrap();
         let mut readout = Readout::open(&driver).unwrap();
         let bytes = streaming::WORTH + 6 * PIECE;
         let memory = driver.allocate(bytes as u64, MemoryUse::Device, "test").unwrap();
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn an_address_without_memory_is_an_error() {
         let orin = orin_sim::SoftwareOrin::new(orin_sim::Config::default()).unwrap();
-        let driver = Nvgpu::open(&(Arc::new(orin) as _)).unwrap();
+        let driver = Nvgpu::open(&(Arc::new(orin) as _), None).unwrap();
         let mut readout = Readout::open(&driver).unwrap();
         let error = readout.read(0x70_0000_0000, &mut [0; 64]).unwrap_err().to_string();
         assert!(error.contains("the copy engine cannot read"), "{error}");

@@ -6,6 +6,7 @@ use gpu_hal::Properties;
 use gpu_hal::chip::{self, Chip, MAX_BLOCK, MAX_BLOCK_THREADS, MAX_GRID, Sm, WARP};
 
 use crate::descriptor::{self, Code, Descriptor, Shape, SharedMemory};
+use crate::encodings::Encodings;
 use crate::error::{LaunchError, Result};
 use crate::fault::CodeLocation;
 use crate::grid::Dim3;
@@ -81,8 +82,9 @@ impl KernelCode {
         sm: u32,
         image_va: u64,
         properties: &Properties,
-        chip: &'static Chip,
+        encodings: &Encodings,
     ) -> Result<Self> {
+        let chip = encodings.chip();
         let code_va = image_va + kernel.code_offset;
         let stack = kernel.stack_bytes(cubin::Kernel::DEFAULT_STACK_LIMIT);
         // The descriptor refuses a size that does not fit its field.
@@ -107,7 +109,7 @@ impl KernelCode {
             bank0_bytes: bank0.len(),
             sass_version: u64::from(major) << 4 | u64::from(minor),
         };
-        let qmd = Descriptor::template(chip, &code)?;
+        let qmd = Descriptor::template(encodings, &code)?;
 
         let target = chip::of((sm / 10, sm % 10));
         let declared = kernel.max_threads.map_or(MAX_BLOCK_THREADS, product);

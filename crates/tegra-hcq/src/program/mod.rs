@@ -87,7 +87,9 @@ impl Program {
         let kernels = cubin
             .kernels()
             .iter()
-            .map(|kernel| KernelCode::prepare(kernel, cubin.sm(), memory.gpu_va(), properties, shared.chip()))
+            .map(|kernel| {
+                KernelCode::prepare(kernel, cubin.sm(), memory.gpu_va(), properties, shared.encodings())
+            })
             .collect::<Result<Vec<_>>>()?;
         let globals = cubin.globals().to_vec();
         let code = Arc::new(ProgramCode { memory, kernels, globals, variables: Mutex::new(()) });

@@ -14,15 +14,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ampere_cmd::command::{
-    AcquireCondition, LinearCopy, Payload, PcasAction, SemaphoreAcquire, SemaphoreRelease,
-};
+use ampere_cmd::command::{AcquireCondition, LinearCopy, Payload, SemaphoreAcquire, SemaphoreRelease};
 use ampere_cmd::host_c76f::{MemOpCMembarType, WfiScope};
 use ampere_cmd::pushbuffer::Subchannel;
 
 use crate::args::Arg;
 use crate::device::Device;
 use crate::diagnose::Diagnosis;
+use crate::encodings::Encodings;
 use crate::error::{Error, LaunchError, RangeError, Result};
 use crate::grid::Dim3;
 use crate::heap::Handle;
@@ -36,7 +35,7 @@ use crate::transfer;
 use crate::wait::{Fence, OpenChannels, QueueState, WaitPolicy};
 use gpu_hal::{Channels, Engine, MemoryUse, SubmitRing};
 use local::LocalMemory;
-pub use options::{QueueOptions, ReleaseBy, Until};
+pub use options::{QueueOptions, Until};
 use profile::Profiling;
 use records::{Record, Records};
 use schedule::Schedule;
@@ -61,8 +60,7 @@ pub struct Queue {
     pub(crate) schedule: Schedule,
     local: Option<LocalMemory>,
     copier: Copier,
-    /// The PCAS action that launches a descriptor.
-    launch_action: PcasAction,
+    pub(crate) encodings: Encodings,
     /// Whether the engine is held while it waits for a signal or a word.
     hold: bool,
     pub(crate) profiling: Profiling,
@@ -127,12 +125,8 @@ impl Queue {
             }
             Ok(Arc::new(QueueState::new(device, slot, options.wait, channels, &Diagnosis)))
         })?;
-        let release_by_descriptor = options.wait == WaitPolicy::Spin
-            && match options.release {
-                ReleaseBy::Auto => device.chip().descriptor_release.value.by_default,
-                ReleaseBy::Host => false,
-                ReleaseBy::Descriptor => true,
-            };
+        let release_by_descriptor =
+            options.wait == WaitPolicy::Spin && device.encodings().releases_by_descriptor(options.release);
         let schedule = Schedule::new(state.submitted(), lanes.capacity(), release_by_descriptor);
         let mut queue = Self {
             state,
@@ -142,7 +136,7 @@ impl Queue {
             schedule,
             local: None,
             copier: Copier { from: device.driver().copies_by_kernel_from(), kernels: None },
-            launch_action: device.chip().launch_action(),
+            encodings: *device.encodings(),
             hold: options.hold,
             profiling: Profiling::default(),
         };
@@ -246,17 +240,18 @@ impl Queue {
         let open = self.batch.open.as_mut().expect("a batch is open");
         // Code loaded since the last invalidation of the caches may occupy addresses of earlier code.
         let stale = self.schedule.invalidated != programs;
-        if let Some(last) = self.batch.chain_end.filter(|_| !stale) {
+        if let Some(last) = self.batch.chain_end.filter(|_| !stale && self.encodings.chain.is_some()) {
             self.records.chain(last, next)?;
         } else {
             let wait = open.busy;
             open.busy = true;
-            let action = self.launch_action;
+            let invalidate = stale || self.encodings.shader_invalidate;
+            let action = self.encodings.pcas_action;
             self.encode(|encoder| {
                 if wait {
                     encoder.wait_for_idle(WfiScope::CurrentScgType)?;
                 }
-                if stale {
+                if invalidate {
                     encoder.invalidate_shader_caches_no_wfi()?;
                 }
                 encoder.launch(qmd_va, action)

@@ -1,21 +1,7 @@
 //! Options of a queue: how it waits, what ends its submissions, and the conditions it polls for.
 
+use crate::encodings::ReleaseBy;
 use crate::wait::WaitPolicy;
-
-/// The unit that releases the queue's timeline at the end of a submission of launches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ReleaseBy {
-    /// The descriptor of the last launch if the chip table says so (Hopper), otherwise the host engine.
-    #[default]
-    Auto,
-    /// The host engine, once the compute engine is idle.
-    Host,
-    /// The descriptor of the last launch if the queue spins and the submission ends with a launch, otherwise the host
-    /// engine. This is faster, because no wait for idle is needed unless more work follows before the CPU has seen the
-    /// value. Tested on an H200 and on the software Orin; untested on an Orin.
-    Descriptor,
-}
 
 /// Options of a queue.
 #[derive(Clone, Copy, Debug, Default)]

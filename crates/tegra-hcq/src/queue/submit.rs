@@ -8,8 +8,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use ampere_cmd::command::{AcquireCondition, Payload, SemaphoreAcquire, SemaphoreRelease};
+use ampere_cmd::command::{AcquireCondition, L2Operation, Payload, SemaphoreAcquire, SemaphoreRelease};
 use ampere_cmd::gpfifo;
+use ampere_cmd::host_c76f::WfiScope;
 use ampere_cmd::pushbuffer::{Encoder, Sink, SliceSink};
 
 use super::Queue;
@@ -135,14 +136,23 @@ impl Lanes {
 
 /// Encodes the end of a submission: releases `value` with a time stamp on the timeline at `timeline` after all work has
 /// ended. The wait for idle can be left out if the engine has been idle since the previous release. No word may follow,
-/// because the CPU owns the words from the moment it sees the value.
+/// because the CPU owns the words from the moment it sees the value. With `l2_flush`, the L2 cache is written back
+/// first.
 #[inline]
 pub(crate) fn encode_end<S: Sink>(
     encoder: &mut Encoder<S>,
     timeline: u64,
     value: u64,
     wait_for_idle: bool,
+    l2_flush: bool,
 ) -> core::result::Result<(), ampere_cmd::Error> {
+    if l2_flush {
+        // The host engine runs it at once.
+        if wait_for_idle {
+            encoder.wait_for_idle(WfiScope::All)?;
+        }
+        encoder.l2_operation(L2Operation::FlushDirty)?;
+    }
     encoder.semaphore_release(&SemaphoreRelease {
         va: timeline,
         payload: Payload::Bits64(value),
@@ -172,7 +182,8 @@ impl Queue {
         let last = self.batch.chain_end.filter(|_| self.schedule.release_by_descriptor);
         let words = self.batch.len;
         if last.is_none() {
-            self.encode(|encoder| encode_end(encoder, timeline, value, open.busy))?;
+            let flush = self.encodings.l2_flush;
+            self.encode(|encoder| encode_end(encoder, timeline, value, open.busy, flush))?;
         }
         if let Err(error) = self.hand_over(open.engine, value, last) {
             self.batch.len = words;
@@ -282,7 +293,8 @@ impl Queue {
     #[inline]
     pub(crate) fn settle_for_graph(&mut self, local_bytes: u32) -> Result<()> {
         let programs = self.state.device.programs_loaded();
-        let stale = self.schedule.invalidated != programs;
+        // The commands of a graph may invalidate the caches themselves.
+        let stale = !self.encodings.shader_invalidate && self.schedule.invalidated != programs;
         if self.batch.open.is_none()
             && self.schedule.last_engine == Engine::Compute
             && self.has_local(local_bytes)
@@ -323,6 +335,14 @@ impl Queue {
                 switch_tsg: true,
             };
             self.encode(|encoder| encoder.semaphore_acquire(&acquire))?;
+        }
+        if self.encodings.l2_invalidate {
+            self.encode(|encoder| {
+                if busy {
+                    encoder.wait_for_idle(WfiScope::All)?;
+                }
+                encoder.l2_operation(L2Operation::SysmemInvalidate)
+            })?;
         }
         Ok(())
     }

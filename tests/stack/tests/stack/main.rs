@@ -3,6 +3,7 @@
 mod bundles;
 mod commands;
 mod compilers;
+mod encodings;
 mod faults;
 mod futures;
 mod graphs;

@@ -60,6 +60,40 @@ pub(super) fn chain_across_blocks(context: &Context) -> Check {
     equal("passed-on values", &a.to_vec()?, &expected)
 }
 
+pub(super) fn rewritten_in_place(context: &Context) -> Check {
+    const LEN: usize = 4096;
+    const BLOCK: u32 = 128;
+    let device = context.device()?;
+    let mut queue = device.queue()?;
+    let pass_on = kernel!(device, "suites", "pass_on")?;
+    let mut input = device.alloc_zeroed::<u32>(LEN)?;
+    let (middle, output) = (device.alloc_zeroed::<u32>(LEN)?, device.alloc_zeroed::<u32>(LEN)?);
+    // CAST: far below 2^32.
+    let n = LEN as u32;
+    let grid = n / BLOCK;
+    let mut builder = device.graph();
+    builder.launch(&pass_on, grid, BLOCK, &args![&middle, &input, 1_u32, n])?;
+    builder.launch(&pass_on, grid, BLOCK, &args![&output, &middle, 1_u32, n])?;
+    let mut graph = builder.build()?;
+    for round in 0..context.rounds(10_000, 40) {
+        // CAST: a few thousand rounds.
+        let value = |at: u32| (round as u32).wrapping_mul(0x9e37_79b9) ^ at;
+        for (at, word) in input.view()?.iter_mut().enumerate() {
+            *word = value(at as u32);
+        }
+        if round % 2 == 0 {
+            queue.replay(&mut graph)?.wait(patience(context))?;
+        } else {
+            queue.launch(&pass_on, grid, BLOCK, &args![&middle, &input, 1_u32, n])?;
+            queue.launch(&pass_on, grid, BLOCK, &args![&output, &middle, 1_u32, n])?;
+            queue.wait(patience(context))?;
+        }
+        let expected: Vec<u32> = (0..n).map(|at| value((at + 2) % n).wrapping_add(2)).collect();
+        equal(&format!("output of round {round}"), &output.to_vec()?, &expected)?;
+    }
+    Ok(())
+}
+
 pub(super) fn update(context: &Context) -> Check {
     let device = context.device()?;
     let mut queue = device.queue()?;

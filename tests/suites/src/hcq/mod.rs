@@ -32,6 +32,11 @@ pub static SUITE: Suite = Suite {
         ),
         case!(exec_update, "grid and block of a recorded launch change", launches::update),
         case!(exec_update_fuzz, "every block from 1x1x1 to 3x3x3", launches::update_fuzz),
+        case!(
+            exec_rewritten_in_place,
+            "launches and replays see inputs that the CPU has rewritten in place",
+            launches::rewritten_in_place
+        ),
         case!(copy, "8 bytes between buffers", copies::small),
         case!(copy_long, "64 MiB from the host and back", copies::long),
         case!(copy_64bit, "copies around and above 4 GiB", copies::beyond_32_bits)

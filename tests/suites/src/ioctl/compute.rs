@@ -135,7 +135,7 @@ pub(super) fn dispatch(context: &Context) -> Check {
         encoder.shader_local_memory(local.va(0))?;
         encoder.shader_local_memory_size(local_size.bytes_per_tpc, 0xff)?;
         encoder.invalidate_shader_caches_no_wfi()?;
-        encoder.launch(record.va(QMD), PcasAction::InvalidateCopySchedule)?;
+        encoder.launch(record.va(QMD), PcasAction::PrefetchSchedule)?;
         encoder.semaphore_release(&SemaphoreRelease {
             va: semaphore.va(0),
             payload: Payload::Bits32(DONE),

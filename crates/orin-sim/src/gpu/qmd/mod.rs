@@ -9,13 +9,13 @@ mod release;
 
 use ampere_cmd::qmd::{ALIGNMENT, Field, QmdV3_0, pointed_va, v3_0 as q};
 use ampere_cmd::words::join;
-use gpu_hal::chip::{self, SharedMemory, Sm, WARP};
+use gpu_hal::chip::{self, Chain, Fact, Seen, SharedMemory, Sm, WARP};
 
 use crate::chip::CHIP;
 use crate::gpu::ChannelFault;
 use crate::mmu::View;
 use crate::sm::{ConstantBank, Launch};
-use crate::strict::{Cache, Unit, Watch};
+use crate::strict::{Encoding, Unit, Watch};
 
 /// Bits of the SKED ESR.
 mod esr {
@@ -152,26 +152,8 @@ pub(super) struct Grid {
     pub(super) program_va: u64,
     /// Code that is fetched before the first instruction runs: first byte and one past the last.
     pub(super) prefetch: Option<(u64, u64)>,
-    pub(super) invalidates: Invalidates,
     pub(super) releases: [Option<release::Release>; 3],
     pub(super) dependent: Option<Dependent>,
-}
-
-/// The caches that are invalidated before the grid starts. The model has none, but strict mode tracks them.
-#[derive(Debug)]
-pub(super) struct Invalidates {
-    caches: Vec<Cache>,
-    banks: Vec<ConstantBank>,
-}
-
-impl Invalidates {
-    /// Records the invalidations in strict mode.
-    pub(super) fn forget(&self, watch: &Watch, view: &View) {
-        self.caches.iter().for_each(|&cache| watch.invalidate(cache));
-        for bank in &self.banks {
-            watch.invalidate_bank(view.space(), bank.va, bank.bytes.into());
-        }
-    }
 }
 
 /// The descriptor that follows.
@@ -183,12 +165,37 @@ pub(super) struct Dependent {
     pub(super) prefetch: bool,
 }
 
+impl Dependent {
+    /// Reports a dependent descriptor that no board has been seen to accept.
+    pub(super) fn check_proven(&self, watch: &Watch) {
+        let known = |chain: &&Fact<Chain>| {
+            chain.value.action == self.action.number() && chain.value.prefetch == self.prefetch
+        };
+        if CHIP.chains.iter().find(known).is_none_or(|chain| chain.seen != Seen::Board) {
+            // CAST: the field has 3 bits.
+            let action = self.action.number() as u32;
+            watch.unproven(Encoding::Chain { action, prefetch: self.prefetch }, self.va);
+        }
+    }
+}
+
 /// The action on it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum DependentAction {
     Schedule,
     InvalidateCopySchedule,
     DecrementDependence,
+}
+
+impl DependentAction {
+    /// Value of DEPENDENT_QMD0_ACTION.
+    fn number(self) -> u64 {
+        match self {
+            Self::Schedule => q::DEPENDENT_QMD0_ACTION_QMD_SCHEDULE,
+            Self::InvalidateCopySchedule => q::DEPENDENT_QMD0_ACTION_QMD_INVALIDATE_COPY_SCHEDULE,
+            Self::DecrementDependence => q::DEPENDENT_QMD0_ACTION_QMD_DECREMENT_DEPENDENCE,
+        }
+    }
 }
 
 /// The fault of a refused descriptor.
@@ -299,7 +306,6 @@ impl Checker<'_> {
         Ok(Grid {
             program_va: launch.program_va,
             prefetch: self.prefetch()?,
-            invalidates: self.invalidates(),
             launch,
             releases: release::releases(self.descriptor)?,
             dependent: self.dependent()?,
@@ -425,25 +431,6 @@ impl Checker<'_> {
         }
         // CAST: at most MAX_SHARED.
         Ok((size as u32, max as u32))
-    }
-
-    fn invalidates(&self) -> Invalidates {
-        let caches = [
-            (q::INVALIDATE_INSTRUCTION_CACHE, Cache::Instructions),
-            (q::INVALIDATE_SHADER_DATA_CACHE, Cache::Data),
-            (q::INVALIDATE_SHADER_CONSTANT_CACHE, Cache::Constants),
-        ];
-        let caches = caches.into_iter().filter(|(field, _)| self.get(*field) != 0).map(|(_, cache)| cache);
-        let banks = q::CONSTANT_BUFFER_INVALIDATE
-            .iter()
-            .zip(q::CONSTANT_BUFFER_ADDR_UPPER.iter().zip(q::CONSTANT_BUFFER_ADDR_LOWER.iter()))
-            .zip(q::CONSTANT_BUFFER_SIZE_SHIFTED4.iter())
-            .filter(|((invalidate, _), _)| self.get(*invalidate) != 0)
-            .map(|((_, (upper, lower)), size)| ConstantBank {
-                va: self.address(upper, lower),
-                bytes: self.get32(size) << 4,
-            });
-        Invalidates { caches: caches.collect(), banks: banks.collect() }
     }
 
     fn constant_banks(&self) -> Checked<[Option<ConstantBank>; 8]> {
