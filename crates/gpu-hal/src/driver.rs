@@ -37,15 +37,20 @@ impl MemoryUse {
 ///
 /// # Safety
 ///
-/// For the life of the value, [`DeviceMemory::cpu`] returns the same page-aligned address, valid for volatile
-/// reads and writes of [`DeviceMemory::bytes`] bytes, and [`DeviceMemory::gpu_va`] is where the GPU sees the
+/// For the life of the value, each successful [`DeviceMemory::cpu`] returns the same page-aligned address, valid for
+/// volatile reads and writes of [`DeviceMemory::bytes`] bytes, and [`DeviceMemory::gpu_va`] is where the GPU sees the
 /// same bytes. No Rust reference covers them, except for imported memory as its importer promised.
 pub unsafe trait DeviceMemory: Send + Sync + Debug {
     /// First address on the GPU.
     fn gpu_va(&self) -> u64;
 
-    /// First byte on the CPU.
-    fn cpu(&self) -> NonNull<u8>;
+    /// First byte on the CPU. A driver may map the memory at the first call, because many buffers are never accessed by
+    /// the CPU.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the memory cannot be mapped for the CPU, for example because the PCIe aperture is full.
+    fn cpu(&self) -> Result<NonNull<u8>>;
 
     /// Size in bytes, at least what was requested.
     fn bytes(&self) -> u64;
@@ -155,6 +160,12 @@ pub trait Driver: Send + Sync + Debug {
     /// The size in bytes from which the CPU reads [`MemoryUse::Device`] faster through the copy engine than by its own
     /// loads. `None` if it never does.
     fn reads_by_engine_from(&self) -> Option<usize> {
+        None
+    }
+
+    /// The size in bytes from which the CPU writes [`MemoryUse::Device`] faster through the copy engine than by its own
+    /// stores. `None` if it never does.
+    fn writes_by_engine_from(&self) -> Option<usize> {
         None
     }
 

@@ -3,7 +3,6 @@
 //! The device may change the bytes at any time. No reference to them may exist, and the compiler must not invent, merge
 //! or tear an access. Every access is therefore volatile and naturally aligned, because uncached mappings fault on
 //! unaligned accesses on arm64. Words of 8 bytes transfer the bulk; single bytes transfer an unaligned start and end.
-//! the bulk; single bytes carry a ragged start and end.
 
 use core::ptr;
 

@@ -149,7 +149,7 @@ impl Feeder {
         }
         // SAFETY: the commands lie in the memory, as checked; the GPU does not write it.
         unsafe {
-            let target = memory.cpu().as_ptr().add(offset).cast::<u32>();
+            let target = memory.cpu()?.as_ptr().add(offset).cast::<u32>();
             core::ptr::copy_nonoverlapping(words.as_ptr(), target, words.len());
         }
         let segment = Segment::new(memory.gpu_va() + offset as u64, u32::try_from(words.len())?);
@@ -224,6 +224,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::thread::sleep(SETTLE);
     println!("{:42} {:>8} {:>8} {:>8} {:>10}", "ns", "min", "p50", "p99", "CPU p50");
     let mut value = 0_u32;
+    let answer = flag.cpu()?.cast::<u32>();
     for row in ROWS {
         let memory = if row.commands == Place::System { &system } else { &video };
         let (mut times, mut cpu) = (Vec::new(), Vec::new());
@@ -234,7 +235,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let start = Instant::now();
             let rung = feeder.send(row.engine, memory, slot, &words[..len])?;
             // SAFETY: the word lies in the flag's memory.
-            while unsafe { flag.cpu().cast::<u32>().read_volatile() } != value {
+            while unsafe { answer.read_volatile() } != value {
                 if start.elapsed() > TIMEOUT {
                     return Err(format!("{}: no answer: {:?}", row.name, group.error()).into());
                 }

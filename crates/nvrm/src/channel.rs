@@ -18,7 +18,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::abi::{alloc, control, escape};
 use crate::error::{Error, Result};
 use crate::gpu::Gpu;
-use crate::memory::{CpuMemory, Memory, Place};
+use crate::memory::{CpuMemory, GpuMapping, Place};
 use crate::rm::{self, Object};
 use crate::space::Reserved;
 
@@ -72,7 +72,9 @@ pub struct ChannelGroup {
     gpu: Arc<Gpu>,
     group: Object,
     channels: Vec<Channel>,
-    memory: Memory,
+    // Before `memory`: RM does not free a mapped object.
+    mapping: GpuMapping,
+    memory: CpuMemory,
     debugger: Option<Object>,
     completion: Option<DoorFd>,
 }
@@ -156,13 +158,15 @@ impl ChannelGroup {
     }
 
     fn empty(gpu: &Arc<Gpu>, parameters: &mut alloc::ChannelGroup) -> Result<Self> {
-        let memory = Memory::new(gpu, Place::Video, 2 * BLOCK_BYTES as u64)?;
+        let memory = CpuMemory::new(gpu, Place::Video, 2 * BLOCK_BYTES as u64)?;
+        let mapping = GpuMapping::new(gpu, memory.object(), memory.bytes())?;
         let group = gpu.rm().alloc(gpu.device(), &alloc::CHANNEL_GROUP, parameters)?;
         // From here, dropping the group frees everything.
         Ok(Self {
             gpu: Arc::clone(gpu),
             group,
             channels: Vec::with_capacity(2),
+            mapping,
             memory,
             debugger: None,
             completion: None,
@@ -223,7 +227,7 @@ impl ChannelGroup {
         unsafe { notifier.pointer().as_ptr().write_bytes(0, NOTIFIER_BYTES as usize) };
         let mut parameters = alloc::ChannelGpfifo {
             object_error: notifier.object().0,
-            gpfifo_va: self.memory.gpu_va() + block as u64,
+            gpfifo_va: self.mapping.va() + block as u64,
             gpfifo_entries: RING_ENTRIES,
             context_share: home.share.map_or(0, |share| share.0),
             engine_type: home.engine_type,
@@ -248,7 +252,7 @@ impl ChannelGroup {
     /// Zeroes a ring and its USERD.
     fn clear(&self, block: usize) {
         // SAFETY: the block is inside the group's memory, and no channel uses it yet.
-        unsafe { self.memory.cpu().as_ptr().add(block).write_bytes(0, BLOCK_BYTES) };
+        unsafe { self.memory.pointer().as_ptr().add(block).write_bytes(0, BLOCK_BYTES) };
     }
 
     /// The engines of the channels of the group.
@@ -269,7 +273,7 @@ impl ChannelGroup {
     /// Panics if the group has no channel for the engine; see [`ChannelGroup::engines`].
     pub fn ring(&self, engine: Engine) -> NonNull<u64> {
         // SAFETY: the block is inside the group's memory.
-        unsafe { self.memory.cpu().add(self.of(engine).block) }.cast()
+        unsafe { self.memory.pointer().add(self.of(engine).block) }.cast()
     }
 
     /// USERD of a channel, 512 bytes; write-combined, valid while `self` is alive.
@@ -279,7 +283,7 @@ impl ChannelGroup {
     /// Panics if the group has no channel for the engine; see [`ChannelGroup::engines`].
     pub fn userd(&self, engine: Engine) -> NonNull<u8> {
         // SAFETY: as in `ring`.
-        unsafe { self.memory.cpu().add(self.of(engine).block + RING_BYTES) }
+        unsafe { self.memory.pointer().add(self.of(engine).block + RING_BYTES) }
     }
 
     /// The work-submit token of a channel, which is written to the doorbell.

@@ -1,11 +1,11 @@
 //! Memory that the GPU accesses: video memory, system memory of the driver, memory of the process.
 //!
 //! UVM maps a memory object of RM into the GPU's address space. Except for memory of the process, an mmap of a separate
-//! file maps it into the process. The CPU accesses video memory through BAR1, write-combined: stores are combined and
+//! file maps it into the process, when the CPU first needs it. The CPU accesses video memory through BAR1, write-combined: stores are combined and
 //! cheap, each load is a round trip over PCIe. The CPU caches system memory; the GPU snoops the CPU caches.
 
 use core::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use nvgpu_sys::DoorMapping;
 
@@ -60,50 +60,88 @@ const ATTR2_HUGE_2M: u32 = 1 << 20;
 /// Kind of the pages: linear.
 const FORMAT_PITCH: u32 = 6;
 
-/// An RM memory object, mapped for the CPU but not for the GPU.
+/// An RM memory object.
 #[derive(Debug)]
-pub(crate) struct CpuMemory {
+struct RmMemory {
     gpu: Arc<Gpu>,
     object: Object,
+    place: Place,
     bytes: u64,
-    linear: u64,
-    // Taken on drop, before the object is freed.
-    mapping: Option<DoorMapping>,
 }
 
-impl CpuMemory {
-    /// Allocates and maps at least `bytes` bytes.
-    pub(crate) fn new(gpu: &Arc<Gpu>, place: Place, bytes: u64) -> Result<Self> {
+impl RmMemory {
+    /// Allocates at least `bytes` bytes.
+    fn new(gpu: &Arc<Gpu>, place: Place, bytes: u64) -> Result<Self> {
         let page = if bytes < LARGE_PAGE { SMALL_PAGE } else { LARGE_PAGE };
         let size = bytes.max(1).checked_next_multiple_of(page).ok_or(Error::AddressSpace { bytes })?;
         let object = allocate(gpu, place, size, page)?;
-        let mut memory = Self { gpu: Arc::clone(gpu), object, bytes: size, linear: 0, mapping: None };
-        let (mapping, linear) = gpu.map_object(object, size, place == Place::Video, place.what())?;
-        memory.linear = linear;
-        memory.mapping = Some(mapping);
-        Ok(memory)
+        Ok(Self { gpu: Arc::clone(gpu), object, place, bytes: size })
+    }
+}
+
+impl Drop for RmMemory {
+    fn drop(&mut self) {
+        self.gpu.rm().free_or_log(self.gpu.device(), self.object, "memory");
+    }
+}
+
+/// A mapping of a memory object in the process.
+#[derive(Debug)]
+struct CpuMapping {
+    gpu: Arc<Gpu>,
+    object: Object,
+    linear: u64,
+    // Taken on drop, before RM forgets the mapping.
+    mapping: Option<DoorMapping>,
+}
+
+impl CpuMapping {
+    fn new(memory: &RmMemory) -> Result<Self> {
+        let (gpu, place) = (Arc::clone(&memory.gpu), memory.place);
+        let (mapping, linear) =
+            gpu.map_object(memory.object, memory.bytes, place == Place::Video, place.what())?;
+        Ok(Self { gpu, object: memory.object, linear, mapping: Some(mapping) })
     }
 
-    pub(crate) fn object(&self) -> Object {
-        self.object
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    pub(crate) fn pointer(&self) -> NonNull<u8> {
+    fn pointer(&self) -> NonNull<u8> {
         // PANIC: the mapping exists until the drop.
         self.mapping.as_ref().expect("memory is mapped").pointer()
     }
 }
 
-impl Drop for CpuMemory {
+impl Drop for CpuMapping {
     fn drop(&mut self) {
         if self.mapping.take().is_some() {
             self.gpu.unmap_object(self.object, self.linear);
         }
-        self.gpu.rm().free_or_log(self.gpu.device(), self.object, "memory");
+    }
+}
+
+/// An RM memory object, mapped for the CPU. A [`GpuMapping`] maps it for the GPU.
+#[derive(Debug)]
+pub(crate) struct CpuMemory {
+    // Before `memory`: RM does not free a mapped object.
+    mapping: CpuMapping,
+    memory: RmMemory,
+}
+
+impl CpuMemory {
+    /// Allocates and maps at least `bytes` bytes.
+    pub(crate) fn new(gpu: &Arc<Gpu>, place: Place, bytes: u64) -> Result<Self> {
+        let memory = RmMemory::new(gpu, place, bytes)?;
+        Ok(Self { mapping: CpuMapping::new(&memory)?, memory })
+    }
+
+    pub(crate) fn object(&self) -> Object {
+        self.memory.object
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.memory.bytes
+    }
+
+    pub(crate) fn pointer(&self) -> NonNull<u8> {
+        self.mapping.pointer()
     }
 }
 
@@ -140,7 +178,7 @@ fn allocate(gpu: &Gpu, place: Place, size: u64, page: u64) -> Result<Object> {
 
 /// A mapping of a memory object in the GPU's address space.
 #[derive(Debug)]
-struct GpuMapping {
+pub(crate) struct GpuMapping {
     gpu: Arc<Gpu>,
     // Taken on drop.
     reserved: Option<Reserved>,
@@ -148,7 +186,8 @@ struct GpuMapping {
 }
 
 impl GpuMapping {
-    fn new(gpu: &Arc<Gpu>, object: Object, bytes: u64) -> Result<Self> {
+    /// Maps `bytes` bytes of `object`.
+    pub(crate) fn new(gpu: &Arc<Gpu>, object: Object, bytes: u64) -> Result<Self> {
         let reserved = gpu.space().reserve(bytes)?;
         match gpu.space().map(&reserved, bytes, gpu.rm(), object) {
             Ok(()) => Ok(Self { gpu: Arc::clone(gpu), reserved: Some(reserved), bytes }),
@@ -159,7 +198,8 @@ impl GpuMapping {
         }
     }
 
-    fn va(&self) -> u64 {
+    /// First GPU address.
+    pub(crate) fn va(&self) -> u64 {
         self.reserved.as_ref().map_or(0, Reserved::va)
     }
 }
@@ -180,12 +220,18 @@ impl Drop for GpuMapping {
     }
 }
 
-/// Memory allocated by the driver, mapped for CPU and GPU.
+/// Memory allocated by the driver and mapped for the GPU; mapped for the CPU at the first [`Memory::cpu`].
+///
+/// Mapping for the CPU takes a file, two system calls and time in proportion to the size. Most buffers of kernels never
+/// need it.
 #[derive(Debug)]
 pub struct Memory {
-    // Before `memory`: RM does not free a mapped object.
+    // Both mappings before `memory`: RM does not free a mapped object.
+    cpu: OnceLock<CpuMapping>,
+    /// Held while the memory is mapped for the CPU.
+    mapping_for_cpu: Mutex<()>,
     mapping: GpuMapping,
-    memory: CpuMemory,
+    memory: RmMemory,
 }
 
 impl Memory {
@@ -193,11 +239,11 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// If memory, BAR1 or addresses are exhausted ([`Error::is_out_of_memory`]), or if the driver rejects a step.
+    /// If memory or addresses are exhausted ([`Error::is_out_of_memory`]), or if the driver rejects a step.
     pub fn new(gpu: &Arc<Gpu>, place: Place, bytes: u64) -> Result<Self> {
-        let memory = CpuMemory::new(gpu, place, bytes)?;
-        let mapping = GpuMapping::new(gpu, memory.object(), memory.bytes())?;
-        Ok(Self { mapping, memory })
+        let memory = RmMemory::new(gpu, place, bytes)?;
+        let mapping = GpuMapping::new(gpu, memory.object, memory.bytes)?;
+        Ok(Self { cpu: OnceLock::new(), mapping_for_cpu: Mutex::default(), mapping, memory })
     }
 
     /// First GPU address.
@@ -205,18 +251,27 @@ impl Memory {
         self.mapping.va()
     }
 
-    /// Pointer to the first byte, valid for [`Memory::bytes`] bytes while `self` is alive.
-    pub fn cpu(&self) -> NonNull<u8> {
-        self.memory.pointer()
+    /// Pointer to the first byte, valid for [`Memory::bytes`] bytes while `self` is alive. Maps the memory at the first
+    /// call.
+    ///
+    /// # Errors
+    ///
+    /// If BAR1 is exhausted ([`Error::is_out_of_memory`]), or if the driver or the kernel rejects the mapping.
+    pub fn cpu(&self) -> Result<NonNull<u8>> {
+        if let Some(mapping) = self.cpu.get() {
+            return Ok(mapping.pointer());
+        }
+        let _alone = self.mapping_for_cpu.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mapping) = self.cpu.get() {
+            return Ok(mapping.pointer());
+        }
+        let mapping = CpuMapping::new(&self.memory)?;
+        Ok(self.cpu.get_or_init(|| mapping).pointer())
     }
 
     /// Length in bytes.
     pub fn bytes(&self) -> u64 {
-        self.memory.bytes()
-    }
-
-    pub(crate) fn object(&self) -> Object {
-        self.memory.object()
+        self.memory.bytes
     }
 }
 
@@ -306,8 +361,8 @@ unsafe impl gpu_hal::DeviceMemory for Memory {
         Self::gpu_va(self)
     }
 
-    fn cpu(&self) -> NonNull<u8> {
-        Self::cpu(self)
+    fn cpu(&self) -> gpu_hal::Result<NonNull<u8>> {
+        Ok(Self::cpu(self)?)
     }
 
     fn bytes(&self) -> u64 {
@@ -321,8 +376,8 @@ unsafe impl gpu_hal::DeviceMemory for HostImport {
         Self::gpu_va(self)
     }
 
-    fn cpu(&self) -> NonNull<u8> {
-        Self::cpu(self)
+    fn cpu(&self) -> gpu_hal::Result<NonNull<u8>> {
+        Ok(Self::cpu(self))
     }
 
     fn bytes(&self) -> u64 {

@@ -45,7 +45,7 @@ impl<'a> Feeder<'a> {
         let len = sink.len();
         for (at, word) in words[..len].iter().enumerate() {
             // SAFETY: inside the commands' memory.
-            unsafe { self.commands.cpu().cast::<u32>().add(at).write_volatile(*word) };
+            unsafe { self.commands.cpu().unwrap().cast::<u32>().add(at).write_volatile(*word) };
         }
         let segment = Segment::new(self.commands.gpu_va(), u32::try_from(len).unwrap());
         let entry = Entry::from(segment).encode().unwrap();
@@ -78,9 +78,9 @@ fn release(va: u64, value: u64) -> SemaphoreRelease {
 
 /// Waits until the first word of the memory has a value; what the group's notifier says otherwise.
 fn wait(group: &ChannelGroup, memory: &Memory, value: u64) {
-    let start = Instant::now();
+    let (start, first) = (Instant::now(), memory.cpu().unwrap().cast::<u64>());
     // SAFETY: the word lies in the memory.
-    while unsafe { memory.cpu().cast::<u64>().read_volatile() } != value {
+    while unsafe { first.read_volatile() } != value {
         assert!(
             start.elapsed() < TIMEOUT,
             "no answer; notifier {:?}, MMU fault {:?}, SMs {:?}",
@@ -110,7 +110,7 @@ fn both_engines_answer_and_copy() {
     let middle = Memory::new(&gpu, Place::Video, BYTES as u64).unwrap();
     // SAFETY: fresh memory of at least that length; the process does not use the vector after the import.
     let (source_bytes, mut target) =
-        unsafe { (std::slice::from_raw_parts_mut(source.cpu().as_ptr(), BYTES), vec![0_u8; BYTES + 4096]) };
+        unsafe { (std::slice::from_raw_parts_mut(source.cpu().unwrap().as_ptr(), BYTES), vec![0_u8; BYTES + 4096]) };
     source_bytes
         .iter_mut()
         .zip(0_u32..)
@@ -145,7 +145,7 @@ fn both_engines_answer_and_copy() {
     times.sort();
     println!("round trip min {:?}, p50 {:?}, p99 {:?}", times[0], times[1000], times[1980]);
     // SAFETY: the second word of the semaphore.
-    let stamp = unsafe { flag.cpu().cast::<u64>().add(1).read_volatile() };
+    let stamp = unsafe { flag.cpu().unwrap().cast::<u64>().add(1).read_volatile() };
     let now = gpu.time_ns();
     assert!(now >= stamp && now - stamp < 1_000_000_000, "one clock: {now} {stamp}");
 }

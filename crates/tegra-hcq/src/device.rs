@@ -60,7 +60,7 @@ impl Device {
     /// As [`Device::alloc`].
     pub fn alloc_zeroed<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
         let buffer = self.alloc(len)?;
-        buffer.zero();
+        buffer.zero()?;
         Ok(buffer)
     }
 

@@ -12,7 +12,7 @@ use gpu_hal::{Driver, MemoryUse};
 use crate::encodings::{DeviceOptions, Encodings};
 use crate::error::{Error, Result};
 use crate::fault::CodeLocation;
-use crate::heap::{Content, Handle, Heap, lock};
+use crate::heap::{Content, Handle, Heap, Mapped, lock};
 use crate::kind::{DeviceKind, Properties};
 use crate::log::LogBook;
 use crate::program::code::ProgramCode;
@@ -85,6 +85,16 @@ impl Shared {
     /// As [`Handle::allocate`].
     pub(crate) fn allocate(&self, bytes: u64, purpose: MemoryUse, content: Content) -> Result<Handle> {
         Handle::allocate(&self.heap, bytes, purpose, content)
+    }
+
+    /// As [`Shared::allocate`], mapped for the CPU.
+    pub(crate) fn allocate_mapped(
+        &self,
+        bytes: u64,
+        purpose: MemoryUse,
+        content: Content,
+    ) -> Result<Mapped> {
+        Mapped::new(self.allocate(bytes, purpose, content)?)
     }
 
     /// Takes the log lines about the end of one of the channels, if there are any.

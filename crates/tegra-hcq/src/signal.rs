@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::heap::{Content, Handle};
+use crate::heap::{Content, Handle, Mapped};
 use crate::shared::Shared;
 use gpu_hal::MemoryUse;
 
@@ -23,7 +23,7 @@ const SPINS: u32 = 2000;
 /// A 64-bit value in memory that the CPU and the GPU set and wait for.
 #[derive(Debug)]
 pub struct Signal {
-    handle: Handle,
+    handle: Mapped,
 }
 
 impl Device {
@@ -39,7 +39,7 @@ impl Device {
 
 impl Signal {
     pub(crate) fn new(device: &Arc<Shared>, value: u64) -> Result<Self> {
-        let handle = device.allocate(BYTES, MemoryUse::Signals, Content::Signal)?;
+        let handle = device.allocate_mapped(BYTES, MemoryUse::Signals, Content::Signal)?;
         let signal = Self { handle };
         // SAFETY: the second word lies in the signal's 16 bytes.
         unsafe { signal.pointer().add(1).write_volatile(0) };

@@ -122,7 +122,7 @@ impl<T: Pod> Variable<T> {
         // the variable. The program keeps the memory alive. The lock excludes writes by other threads. Any bit pattern
         // is a valid `Pod` value.
         unsafe {
-            let source = self.program.memory.cpu().add(self.offset);
+            let source = self.program.memory.map()?.add(self.offset);
             volatile::load(source, bytemuck::cast_slice_mut(&mut elements));
         }
         Ok(elements)
@@ -142,7 +142,7 @@ impl<T: Pod> Variable<T> {
         let _alone = self.program.variables.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: as in `get`, with the roles exchanged.
         unsafe {
-            let target = self.program.memory.cpu().add(self.offset);
+            let target = self.program.memory.map()?.add(self.offset);
             volatile::store(target, bytemuck::cast_slice(elements));
         }
         Ok(())

@@ -154,6 +154,10 @@ impl Driver for Counting {
         self.driver.copies_by_kernel_from()
     }
 
+    fn writes_by_engine_from(&self) -> Option<usize> {
+        self.driver.writes_by_engine_from()
+    }
+
     fn reads_by_engine_from(&self) -> Option<usize> {
         self.driver.reads_by_engine_from()
     }
@@ -187,7 +191,7 @@ unsafe impl DeviceMemory for Memory {
         self.memory.gpu_va()
     }
 
-    fn cpu(&self) -> NonNull<u8> {
+    fn cpu(&self) -> Result<NonNull<u8>> {
         self.memory.cpu()
     }
 

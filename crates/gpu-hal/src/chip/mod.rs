@@ -326,6 +326,9 @@ pub struct Tuning {
     /// Bytes from which the copy engine brings device memory to the CPU faster than the CPU's own loads; `None` if it
     /// never does.
     pub reads_by_engine_from: Option<usize>,
+    /// Bytes from which the copy engine takes device memory from the CPU faster than the CPU's own stores; `None` if it
+    /// never does or if it was not measured.
+    pub writes_by_engine_from: Option<usize>,
 }
 
 /// One generation of GPUs: a row of the table.

@@ -85,7 +85,8 @@ const RELEASE_BY_HOST: DescriptorRelease = DescriptorRelease { by_default: false
 
 /// A PCIe GPU on which nothing was measured. Loads through BAR1 are as slow as on the H200; whether kernels copy faster
 /// than the copy engine is unknown.
-const UNMEASURED_PCIE: Tuning = Tuning { copies_by_kernel_from: None, reads_by_engine_from: Some(4 << 10) };
+const UNMEASURED_PCIE: Tuning =
+    Tuning { copies_by_kernel_from: None, reads_by_engine_from: Some(4 << 10), writes_by_engine_from: None };
 
 /// GPUs of SM 8.x on NVIDIA's desktop driver, which never ran this code. Classes and descriptors are those of SM 8.7,
 /// whose headers agree. Actions of launches and chains are those of Mesa's NVK on these GPUs.
@@ -183,7 +184,7 @@ pub static SM_8_7: Chip = Chip {
     shared: SHARED_164,
     local: LOCAL,
     // The CPU shares the memory, so its loads are fast. Whether kernels copy faster was not measured.
-    tuning: Tuning { copies_by_kernel_from: None, reads_by_engine_from: None },
+    tuning: Tuning { copies_by_kernel_from: None, reads_by_engine_from: None, writes_by_engine_from: None },
 };
 
 /// SM 8.9: the GeForce RTX 40 series (AD10x). The same encodings as SM 8.6, a newer compute class. Never tried.
@@ -267,5 +268,9 @@ pub static SM_9_0: Chip = Chip {
     local: LOCAL,
     // On an H200 the copy engine tied to graphics moves 94 GB/s inside video memory, a kernel 1.9 TB/s. Loads through
     // BAR1 take 6 us for 4 KiB.
-    tuning: Tuning { copies_by_kernel_from: Some(128 << 10), reads_by_engine_from: Some(4 << 10) },
+    tuning: Tuning {
+        copies_by_kernel_from: Some(128 << 10),
+        reads_by_engine_from: Some(4 << 10),
+        writes_by_engine_from: Some(256 << 10),
+    },
 };

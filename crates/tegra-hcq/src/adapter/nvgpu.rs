@@ -114,8 +114,8 @@ unsafe impl DeviceMemory for NvgpuMemory {
         self.mapping.va().0
     }
 
-    fn cpu(&self) -> NonNull<u8> {
-        self.mapping.buffer().pointer()
+    fn cpu(&self) -> Result<NonNull<u8>> {
+        Ok(self.mapping.buffer().pointer())
     }
 
     fn bytes(&self) -> u64 {

@@ -190,6 +190,10 @@ impl Driver for Nvrm {
         self.gpu.chip().tuning.reads_by_engine_from
     }
 
+    fn writes_by_engine_from(&self) -> Option<usize> {
+        self.gpu.chip().tuning.writes_by_engine_from
+    }
+
     fn open_channels(&self) -> Result<Channels> {
         let group = NvrmChannels::new(Group::open(&self.gpu)?, &self.gpu);
         let (compute, copy) = (group.ring(Engine::Compute), group.ring(Engine::Copy));

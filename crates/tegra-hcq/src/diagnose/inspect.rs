@@ -38,7 +38,7 @@ fn read_words(device: &Shared, va: u64, count: usize) -> Option<Vec<u32>> {
     let mut words = vec![0_u32; count];
     // SAFETY: `offset + bytes` lies inside the block, which `memory` keeps alive.
     unsafe {
-        let source = memory.cpu().as_ptr().add(offset as usize);
+        let source = memory.map().ok()?.as_ptr().add(offset as usize);
         volatile::load(source, bytemuck::cast_slice_mut(&mut words));
     }
     Some(words)

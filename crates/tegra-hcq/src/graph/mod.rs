@@ -21,7 +21,7 @@ use crate::device::Device;
 use crate::error::{Error, RangeError, Result};
 use crate::fill::FillValue;
 use crate::grid::Dim3;
-use crate::heap::{Content, Handle};
+use crate::heap::{Content, Handle, Mapped};
 use crate::limits::DEFAULT_TIMEOUT;
 use crate::memory::{Pod, Slice, SliceMut};
 use crate::profile::Work;
@@ -230,7 +230,7 @@ impl GraphBuilder {
         let scratch = vec![0; plan.max_words()].into_boxed_slice();
         bytes += scratch.len() as u64 * 4;
         let make = |_| {
-            let memory = device.allocate(bytes, MemoryUse::Commands, Content::Graph)?;
+            let memory = device.allocate_mapped(bytes, MemoryUse::Commands, Content::Graph)?;
             let patches = Vec::with_capacity(MAX_PATCHES);
             Ok(Instance { memory, start: None, value: 0, slot: 0, dirty: 0..nodes.len(), patches })
         };
@@ -248,7 +248,7 @@ impl GraphBuilder {
 /// Memory of one replay.
 #[derive(Debug)]
 struct Instance {
-    memory: Handle,
+    memory: Mapped,
     /// The commands; `None` until they have been written for a queue.
     start: Option<Start>,
     /// Timeline value and queue of the last replay.

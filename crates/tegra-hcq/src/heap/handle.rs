@@ -1,5 +1,7 @@
 //! Shared ownership of a block of memory.
 
+use core::ops::Deref;
+use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -59,10 +61,14 @@ impl Handle {
         self.memory().gpu_va()
     }
 
-    /// First byte on the CPU.
+    /// First byte on the CPU. The first call may map the memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`Memory::map`].
     #[inline]
-    pub(crate) fn cpu(&self) -> *mut u8 {
-        self.memory().cpu().as_ptr()
+    pub(crate) fn map(&self) -> Result<*mut u8> {
+        Ok(self.memory().map()?.as_ptr())
     }
 }
 
@@ -81,5 +87,43 @@ impl Drop for Handle {
         {
             self.heap.free(memory);
         }
+    }
+}
+
+/// Memory that the CPU writes or reads while the GPU works: mapped when it is allocated, so accesses cannot fail.
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    cpu: NonNull<u8>,
+    // Keeps the pointer valid.
+    handle: Handle,
+}
+
+// SAFETY: as for [`Memory`], to which the pointer refers.
+unsafe impl Send for Mapped {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Mapped {}
+
+impl Mapped {
+    /// Maps the memory of a handle.
+    ///
+    /// # Errors
+    ///
+    /// As [`Memory::map`].
+    pub(crate) fn new(handle: Handle) -> Result<Self> {
+        Ok(Self { cpu: handle.memory().map()?, handle })
+    }
+
+    /// First byte on the CPU, valid for the size of the memory while `self` lives.
+    #[inline]
+    pub(crate) fn cpu(&self) -> *mut u8 {
+        self.cpu.as_ptr()
+    }
+}
+
+impl Deref for Mapped {
+    type Target = Handle;
+
+    fn deref(&self) -> &Handle {
+        &self.handle
     }
 }

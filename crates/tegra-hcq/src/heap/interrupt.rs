@@ -27,10 +27,9 @@ pub(crate) unsafe fn write(memory: &dyn DeviceMemory, offset: u64) -> Result<u64
     let mut sink = SliceSink::new(&mut words);
     Encoder::new(&mut sink).non_stall_interrupt()?;
     let len = sink.len();
+    let first = memory.cpu()?.as_ptr();
     // SAFETY: the words fit by the caller's promise.
-    unsafe {
-        volatile::store(memory.cpu().as_ptr().add(offset as usize), bytemuck::cast_slice(&words[..len]))
-    };
+    unsafe { volatile::store(first.add(offset as usize), bytemuck::cast_slice(&words[..len])) };
     // CAST: at most `MAX_WORDS`.
     let segment = gpfifo::Segment::new(memory.gpu_va() + offset, len as u32);
     Ok(gpfifo::Entry::from(segment).encode()?)

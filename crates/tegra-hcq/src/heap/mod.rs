@@ -14,18 +14,18 @@ use crate::error::{Error, Result};
 use crate::limits::MAX_QUEUES;
 use crate::progress::Progress;
 use pool::Pool;
-use readout::Readout;
+use staging::Staging;
 use timeline::Timeline;
 
 mod handle;
 mod interrupt;
 mod pool;
-mod readout;
+mod staging;
 mod streaming;
 pub(crate) mod timeline;
 mod uses;
 
-pub(crate) use handle::Handle;
+pub(crate) use handle::{Handle, Mapped};
 pub use pool::PoolUsage;
 pub(crate) use pool::{Content, Memory};
 pub(crate) use uses::Uses;
@@ -34,17 +34,56 @@ pub(crate) use uses::Uses;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceId(usize);
 
-/// Number of bytes read by the CPU before a copy channel is opened for reading.
+/// Number of bytes copied by the CPU before a copy channel is opened for such copies.
 const WORTH_A_CHANNEL: usize = 1 << 20;
 
-/// State of the copy channel that reads GPU memory for the CPU.
+/// State of the copy channel that copies between the process and GPU memory.
 #[derive(Debug)]
-enum ReadoutState {
-    /// Not open yet; bytes read by the CPU so far.
+enum StagingState {
+    /// Not open yet; bytes copied by the CPU so far.
     Closed(usize),
-    Open(Readout),
+    Open(Staging),
     /// Failed; not retried.
     Failed,
+}
+
+impl StagingState {
+    /// Opens the channel once enough bytes were copied. Returns `None` if there is no channel.
+    fn open(&mut self, driver: &dyn Driver, bytes: usize) -> Option<&mut Staging> {
+        if let Self::Closed(copied) = self {
+            *copied = copied.saturating_add(bytes);
+            if *copied < WORTH_A_CHANNEL {
+                return None;
+            }
+            *self = Staging::open(driver).map_or_else(Self::failed, Self::Open);
+        }
+        match self {
+            Self::Open(staging) => Some(staging),
+            Self::Closed(_) | Self::Failed => None,
+        }
+    }
+
+    fn failed(error: staging::Failure) -> Self {
+        tracing::warn!(%error, "copies between the process and GPU memory are slow from now on");
+        Self::Failed
+    }
+
+    /// Copies with `copy`, if there is a channel. Returns whether the bytes were copied.
+    fn copy(
+        &mut self,
+        driver: &dyn Driver,
+        bytes: usize,
+        copy: impl FnOnce(&mut Staging) -> Result<(), staging::Failure>,
+    ) -> bool {
+        let Some(staging) = self.open(driver, bytes) else { return false };
+        match copy(staging) {
+            Ok(()) => true,
+            Err(error) => {
+                *self = Self::failed(error);
+                false
+            }
+        }
+    }
 }
 
 /// Memory, timelines and driver of a device.
@@ -52,7 +91,7 @@ enum ReadoutState {
 pub(crate) struct Heap {
     // Declared before `driver`: memory is freed before the driver that allocated it.
     pool: Pool,
-    readout: Mutex<ReadoutState>,
+    staging: Mutex<StagingState>,
     /// Blocks without an owner that the GPU may still use.
     parked: Mutex<Vec<Arc<Memory>>>,
     parked_count: AtomicUsize,
@@ -83,11 +122,11 @@ impl Heap {
         let interrupt = unsafe { interrupt::write(&*signals, timeline::BYTES)? };
         Ok(Arc::new(Self {
             pool: Pool::new(),
-            readout: Mutex::new(ReadoutState::Closed(0)),
+            staging: Mutex::new(StagingState::Closed(0)),
             parked: Mutex::default(),
             parked_count: AtomicUsize::new(0),
             // SAFETY: the memory has `timeline::BYTES` bytes, and `_signals` keeps it as long as the timelines.
-            timelines: unsafe { timeline::over(&*signals) },
+            timelines: unsafe { timeline::over(&*signals)? },
             seen: (0..MAX_QUEUES).map(|_| AtomicU64::new(0)).collect(),
             queues: Mutex::default(),
             interrupt,
@@ -111,33 +150,23 @@ impl Heap {
     /// Copies from GPU address `va` to `target` with the copy engine, if that is faster than loads by the CPU. The
     /// memory must not be written during the copy. Returns `false` if nothing was copied.
     pub(crate) fn read_out(&self, purpose: MemoryUse, va: u64, target: &mut [u8]) -> bool {
-        let Some(least) = self.driver.reads_by_engine_from() else { return false };
-        if purpose != MemoryUse::Device || target.len() < least {
+        let worth = self.driver.reads_by_engine_from().is_some_and(|least| target.len() >= least);
+        let (driver, bytes) = (&*self.driver, target.len());
+        worth
+            && purpose == MemoryUse::Device
+            && lock(&self.staging).copy(driver, bytes, |staging| staging.read(va, target))
+    }
+
+    /// Copies `source` to GPU address `va` with the copy engine, if that is faster than stores by the CPU. No work may
+    /// use the memory during the copy. Returns `false` if the CPU has to copy.
+    pub(crate) fn write_in(&self, purpose: MemoryUse, va: u64, source: &[u8]) -> bool {
+        let worth = self.driver.writes_by_engine_from().is_some_and(|least| source.len() >= least);
+        if !worth || purpose != MemoryUse::Device {
             return false;
         }
-        let mut state = lock(&self.readout);
-        if let ReadoutState::Closed(read) = &mut *state {
-            *read = read.saturating_add(target.len());
-            if *read < WORTH_A_CHANNEL {
-                return false;
-            }
-            *state = match Readout::open(&*self.driver) {
-                Ok(readout) => ReadoutState::Open(readout),
-                Err(error) => {
-                    tracing::warn!(%error, "reads of GPU memory are slow from now on");
-                    ReadoutState::Failed
-                }
-            };
-        }
-        let ReadoutState::Open(readout) = &mut *state else { return false };
-        match readout.read(va, target) {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::warn!(%error, "reads of GPU memory are slow from now on");
-                *state = ReadoutState::Failed;
-                false
-            }
-        }
+        // While another thread uses the channel, stores of this thread are faster than waiting.
+        let Ok(mut staging) = self.staging.try_lock() else { return false };
+        staging.copy(&*self.driver, source.len(), |staging| staging.write(va, source))
     }
 
     /// The timeline of the queue in `slot`.
@@ -225,7 +254,7 @@ impl Heap {
 
     #[inline]
     fn passed(&self, uses: &Uses) -> bool {
-        uses.values().all(|(slot, value)| self.reached(slot, value))
+        uses.all(|slot, value| self.reached(slot, value))
     }
 
     /// Waits until no queue uses the object.

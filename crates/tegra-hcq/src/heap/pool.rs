@@ -90,7 +90,8 @@ enum Home {
 /// A block of memory that the CPU and the GPU access. It is held by a handle, a free list or the list of parked memory.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    cpu: NonNull<u8>,
+    /// Offset in the slab.
+    offset: u64,
     gpu_va: u64,
     /// Size of the block.
     bytes: u64,
@@ -99,6 +100,8 @@ pub(crate) struct Memory {
     content: AtomicU8,
     /// Name given by the user.
     name: Mutex<Option<Box<str>>>,
+    /// Whether there is a name. Freeing a block without one takes no lock.
+    named: AtomicBool,
     /// Whether the CPU has a view of the block; if so, no work may use it.
     viewed: AtomicBool,
     purpose: MemoryUse,
@@ -109,17 +112,17 @@ pub(crate) struct Memory {
     slab: Arc<Slab>,
 }
 
-// SAFETY: the pointer refers to memory that any thread and the GPU may access; all accesses through it are volatile or
-// ordered by the timeline (see `Buffer`).
-unsafe impl Send for Memory {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for Memory {}
-
 impl Memory {
-    /// CPU address of the first byte, aligned to 256 bytes; valid for [`Memory::bytes`] while `self` lives.
+    /// CPU address of the first byte, aligned to 256 bytes; valid for [`Memory::bytes`] while `self` lives. All accesses
+    /// through it are volatile or ordered by the timeline (see `Buffer`). The first call may map the memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceMemory::cpu`].
     #[inline]
-    pub(crate) fn cpu(&self) -> NonNull<u8> {
-        self.cpu
+    pub(crate) fn map(&self) -> Result<NonNull<u8>> {
+        // SAFETY: the offset is inside the slab, which `self` keeps alive.
+        Ok(unsafe { self.slab.memory.cpu()?.add(self.offset as usize) })
     }
 
     /// GPU address, aligned to 256 bytes.
@@ -156,6 +159,7 @@ impl Memory {
     /// Names the block until it is freed.
     pub(crate) fn set_name(&self, name: &str) {
         *lock(&self.name) = Some(name.into());
+        self.named.store(true, Ordering::Relaxed);
     }
 
     /// Whether the CPU has a view of the block.
@@ -347,13 +351,13 @@ impl Pool {
         home: Home,
     ) -> Arc<Memory> {
         let memory = Arc::new(Memory {
-            // SAFETY: the offset is inside the slab, which is valid as long as `slab` is.
-            cpu: unsafe { slab.memory.cpu().add(offset as usize) },
+            offset,
             gpu_va: slab.memory.gpu_va() + offset,
             bytes,
             wanted: AtomicU64::new(0),
             content: AtomicU8::new(0),
             name: Mutex::default(),
+            named: AtomicBool::new(false),
             viewed: AtomicBool::new(false),
             purpose,
             home,
@@ -377,7 +381,9 @@ impl Pool {
     /// Frees a block that neither a handle nor the GPU uses any more.
     pub(crate) fn free(&self, memory: Arc<Memory>) {
         memory.wanted.store(0, Ordering::Relaxed);
-        *lock(&memory.name) = None;
+        if memory.named.swap(false, Ordering::Relaxed) {
+            *lock(&memory.name) = None;
+        }
         let pool = &self.uses[memory.purpose as usize];
         match memory.home {
             Home::Small(index) => lock(&pool.small[index]).free.push(memory),

@@ -8,6 +8,7 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{Ordering, fence};
 
+use crate::error::Result;
 use crate::limits::MAX_QUEUES;
 use gpu_hal::DeviceMemory;
 
@@ -35,15 +36,16 @@ unsafe impl Sync for Timeline {}
 /// # Safety
 ///
 /// The memory must have [`BYTES`] bytes, must be unused so far, and must live as long as the timelines.
-pub(super) unsafe fn over(memory: &dyn DeviceMemory) -> Box<[Timeline]> {
+pub(super) unsafe fn over(memory: &dyn DeviceMemory) -> Result<Box<[Timeline]>> {
+    let first = memory.cpu()?;
     let make = |slot: usize| {
         // SAFETY: the slot is inside the memory, which is page-aligned.
-        let value = unsafe { memory.cpu().add(slot * STRIDE) }.cast::<u64>();
+        let value = unsafe { first.add(slot * STRIDE) }.cast::<u64>();
         let timeline = Timeline { value, gpu_va: memory.gpu_va() + (slot * STRIDE) as u64 };
         timeline.set(0);
         timeline
     };
-    (0..MAX_QUEUES).map(make).collect()
+    Ok((0..MAX_QUEUES).map(make).collect())
 }
 
 impl Timeline {

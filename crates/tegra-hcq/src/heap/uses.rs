@@ -33,6 +33,17 @@ impl Uses {
         others[at].store(value, Ordering::Relaxed);
     }
 
+    /// Whether `test` holds for each queue that has used the object and its last value.
+    #[inline]
+    pub(crate) fn all(&self, mut test: impl FnMut(usize, u64) -> bool) -> bool {
+        let mut holds = |(slot, value): (usize, &AtomicU64)| {
+            let value = value.load(Ordering::Relaxed);
+            value == 0 || test(slot, value)
+        };
+        self.inline.iter().enumerate().all(&mut holds)
+            && self.others.get().is_none_or(|others| (INLINE..).zip(others.iter()).all(holds))
+    }
+
     /// The queues that have used the object, each with its last value.
     pub(crate) fn values(&self) -> impl Iterator<Item = (usize, u64)> {
         let others = self.others.get().into_iter().flat_map(|others| others.iter());
@@ -54,6 +65,13 @@ mod tests {
         }
         uses.note(0, 11);
         let values: Vec<_> = uses.values().collect();
+        let mut seen = Vec::new();
+        assert!(uses.all(|slot, value| {
+            seen.push((slot, value));
+            true
+        }));
+        assert_eq!(seen, values);
+        assert!(!uses.all(|slot, _| slot != MAX_QUEUES - 1) && !uses.all(|slot, _| slot != 0));
         assert_eq!(values, [(0, 11), (7, 17), (8, 18), (MAX_QUEUES - 1, MAX_QUEUES as u64 + 9)]);
     }
 }

@@ -132,8 +132,8 @@ unsafe impl<T: Pod + Send + Sync> DeviceMemory for Imported<T> {
         self.memory.gpu_va()
     }
 
-    fn cpu(&self) -> NonNull<u8> {
-        self.host.pointer()
+    fn cpu(&self) -> gpu_hal::Result<NonNull<u8>> {
+        Ok(self.host.pointer())
     }
 
     fn bytes(&self) -> u64 {

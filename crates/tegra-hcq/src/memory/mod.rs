@@ -8,6 +8,7 @@
 use core::fmt;
 use core::marker::PhantomData;
 use core::ops::{Bound, Deref, DerefMut, RangeBounds};
+use core::ptr::NonNull;
 use core::sync::atomic::{Ordering, fence};
 use std::sync::Arc;
 use std::time::Duration;
@@ -176,9 +177,10 @@ impl<T: Pod> Buffer<T> {
     /// As [`Buffer::view`].
     pub fn view_within(&mut self, timeout: Duration) -> Result<View<'_, T>> {
         // `Graph::note` describes the order.
+        let elements = self.handle.memory().map()?.cast();
         self.handle.memory().set_viewed(true);
         fence(Ordering::SeqCst);
-        let view = View { buffer: self };
+        let view = View { buffer: self, elements };
         view.buffer.wait(timeout)?;
         Ok(view)
     }
@@ -194,9 +196,10 @@ impl<T: Pod> Buffer<T> {
     }
 
     /// Clears a buffer that no work uses yet.
-    pub(crate) fn zero(&self) {
+    pub(crate) fn zero(&self) -> Result<()> {
         // SAFETY: the memory holds `len` elements and lives as long as `self`.
-        unsafe { volatile::fill(self.handle.cpu(), 0, self.byte_len()) };
+        unsafe { volatile::fill(self.handle.map()?, 0, self.byte_len()) };
+        Ok(())
     }
 
     pub(crate) fn as_use(&self) -> BufferUse<'_> {
@@ -269,7 +272,7 @@ impl<'a, T: Pod> Slice<'a, T> {
         // SAFETY: `start + len` elements are inside the buffer, which `self` borrows. `target` has the same length and
         // is ordinary memory, which the driver never maps. Any bit pattern is a valid `Pod` value.
         unsafe {
-            let source = self.buffer.handle.cpu().add(self.start * size_of::<T>());
+            let source = self.buffer.handle.map()?.add(self.start * size_of::<T>());
             volatile::load(source, bytemuck::cast_slice_mut(target));
         }
         Ok(())
@@ -309,9 +312,13 @@ impl<T: Pod> SliceMut<'_, T> {
     pub fn copy_from_slice(&mut self, source: &[T]) -> Result<()> {
         check_len(source.len(), self.len)?;
         self.buffer.wait(DEFAULT_TIMEOUT)?;
+        let (heap, purpose) = (self.buffer.handle.heap(), self.buffer.purpose());
+        if heap.write_in(purpose, self.as_slice().gpu_va(), bytemuck::cast_slice(source)) {
+            return Ok(());
+        }
         // SAFETY: as in `Slice::copy_to_slice`, with the roles exchanged.
         unsafe {
-            let target = self.buffer.handle.cpu().add(self.start * size_of::<T>());
+            let target = self.buffer.handle.map()?.add(self.start * size_of::<T>());
             volatile::store(target, bytemuck::cast_slice(source));
         }
         Ok(())
@@ -336,7 +343,14 @@ impl<'a, T: Pod> From<&'a mut Buffer<T>> for SliceMut<'a, T> {
 #[derive(Debug)]
 pub struct View<'a, T: Pod> {
     buffer: &'a mut Buffer<T>,
+    elements: NonNull<T>,
 }
+
+// SAFETY: the pointer refers to the buffer's memory, which any thread may access; the view owns the access to its
+// elements as a `&mut [T]` does.
+unsafe impl<T: Pod + Send> Send for View<'_, T> {}
+// SAFETY: a shared view gives shared references to elements only.
+unsafe impl<T: Pod + Sync> Sync for View<'_, T> {}
 
 impl<T: Pod> Deref for View<'_, T> {
     type Target = [T];
@@ -345,14 +359,14 @@ impl<T: Pod> Deref for View<'_, T> {
         // SAFETY: the memory holds `len` elements, is aligned to 256 bytes and lives as long as the buffer. Every
         // submission that uses it has ended, and none can begin while the buffer is borrowed exclusively. Any bit
         // pattern is a valid `Pod` value.
-        unsafe { core::slice::from_raw_parts(self.buffer.handle.cpu().cast::<T>(), self.buffer.len) }
+        unsafe { core::slice::from_raw_parts(self.elements.as_ptr(), self.buffer.len) }
     }
 }
 
 impl<T: Pod> DerefMut for View<'_, T> {
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as for `deref`; the view is borrowed exclusively, and there is one view at a time.
-        unsafe { core::slice::from_raw_parts_mut(self.buffer.handle.cpu().cast::<T>(), self.buffer.len) }
+        unsafe { core::slice::from_raw_parts_mut(self.elements.as_ptr(), self.buffer.len) }
     }
 }
 

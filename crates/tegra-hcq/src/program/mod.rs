@@ -80,8 +80,9 @@ impl Program {
         // SAFETY: the allocation is at least as long as the image, of which `front` is the first part, and owned by
         // this function.
         unsafe {
-            volatile::store(memory.cpu(), &front);
-            volatile::fill(memory.cpu().add(front.len()), 0, zeros);
+            let image = memory.map()?;
+            volatile::store(image, &front);
+            volatile::fill(image.add(front.len()), 0, zeros);
         }
 
         let kernels = cubin

@@ -14,7 +14,7 @@ use ampere_cmd::command::{Payload, SemaphoreRelease};
 
 use super::Queue;
 use crate::error::{Error, Result};
-use crate::heap::{Content, Handle};
+use crate::heap::{Content, Mapped};
 use crate::limits::DEFAULT_TIMEOUT;
 use crate::profile::clock::{self, Conversion, Pair};
 use crate::profile::{Profile, Span, Unfinished, Work};
@@ -68,7 +68,7 @@ impl Profiling {
 /// Recorded operations that have not been returned.
 #[derive(Debug)]
 struct Recorder {
-    memory: Handle,
+    memory: Mapped,
     /// Slot of the next operation.
     next: usize,
     /// An operation that has started and whose end is not encoded.
@@ -84,7 +84,7 @@ impl Recorder {
     fn new(device: &Arc<Shared>) -> Result<Self> {
         let bytes = (SLOTS * SLOT_BYTES) as u64;
         Ok(Self {
-            memory: device.allocate(bytes, MemoryUse::ReadBack, Content::Profile)?,
+            memory: device.allocate_mapped(bytes, MemoryUse::ReadBack, Content::Profile)?,
             next: 0,
             open: None,
             pending: VecDeque::with_capacity(SLOTS),

@@ -12,7 +12,7 @@ use gpu_hal::MemoryUse;
 use crate::args::Arg;
 use crate::descriptor::{self, ALIGN, Link, Shape};
 use crate::error::{Error, Result};
-use crate::heap::{Content, DeviceId, Handle};
+use crate::heap::{Content, DeviceId, Handle, Mapped};
 use crate::program::Kernel;
 use crate::program::code::KernelCode;
 use crate::ring::{Cursor, Mark};
@@ -33,7 +33,7 @@ pub(super) struct Record {
 /// The ring of a queue's launch records.
 #[derive(Debug)]
 pub(super) struct Records {
-    memory: Handle,
+    memory: Mapped,
     cursor: Cursor,
     /// Scratch for constant bank 0 of one launch.
     bank: Vec<u8>,
@@ -46,7 +46,7 @@ impl Records {
     ///
     /// Returns an error if there is not enough memory.
     pub(super) fn new(device: &Arc<Shared>) -> Result<Self> {
-        let memory = device.allocate(BYTES, MemoryUse::Commands, Content::LaunchRecords)?;
+        let memory = device.allocate_mapped(BYTES, MemoryUse::Commands, Content::LaunchRecords)?;
         Ok(Self { memory, cursor: Cursor::new(BYTES), bank: Vec::with_capacity(64 << 10) })
     }
 

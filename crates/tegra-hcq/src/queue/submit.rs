@@ -16,7 +16,7 @@ use ampere_cmd::pushbuffer::{Encoder, Sink, SliceSink};
 use super::Queue;
 use super::records::{Record, store_bytes};
 use crate::error::Result;
-use crate::heap::{Content, Handle};
+use crate::heap::{Content, Mapped};
 use crate::limits::DEFAULT_TIMEOUT;
 use crate::ring::Cursor;
 use crate::shared::Shared;
@@ -34,7 +34,7 @@ const STEP_WORDS: usize = 96;
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) ring: SubmitRing,
-    pub(super) pushbuffer: Handle,
+    pub(super) pushbuffer: Mapped,
     pub(super) cursor: Cursor,
     /// Whether entries wait for the doorbell.
     pub(super) held: bool,
@@ -105,7 +105,7 @@ impl Lanes {
     /// Allocates the pushbuffers for two rings.
     pub(super) fn new(device: &Shared, [compute, copy]: [SubmitRing; 2]) -> Result<Self> {
         let lane = |ring| -> Result<Lane> {
-            let pushbuffer = device.allocate(PUSHBUFFER_BYTES, MemoryUse::Commands, Content::Pushbuffer)?;
+            let pushbuffer = device.allocate_mapped(PUSHBUFFER_BYTES, MemoryUse::Commands, Content::Pushbuffer)?;
             Ok(Lane { ring, pushbuffer, cursor: Cursor::new(PUSHBUFFER_BYTES), held: false })
         };
         Ok(Self { compute: lane(compute)?, copy: lane(copy)?, holding: false })
