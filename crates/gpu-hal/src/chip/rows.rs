@@ -271,6 +271,6 @@ pub static SM_9_0: Chip = Chip {
     tuning: Tuning {
         copies_by_kernel_from: Some(128 << 10),
         reads_by_engine_from: Some(4 << 10),
-        writes_by_engine_from: Some(256 << 10),
+        writes_by_engine_from: Some(2 << 20),
     },
 };

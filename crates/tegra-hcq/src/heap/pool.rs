@@ -27,7 +27,7 @@ const SMALL_CLASSES: usize = (MAX_SMALL / MIN_BYTES).ilog2() as usize + 1;
 /// Number of blocks in a slab, within the bounds below.
 const SLAB_PIECES: u64 = 32;
 /// Smallest and largest slab in bytes.
-const SLAB_BYTES: (u64, u64) = (64 << 10, 2 << 20);
+const SLAB_BYTES: (u64, u64) = (64 << 10, 1 << 20);
 /// Sizes of large blocks are multiples of this.
 const LARGE_GRANULE: u64 = 64 << 10;
 /// A reused large block may exceed the requested size by one part in this many.
