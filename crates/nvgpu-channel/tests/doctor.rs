@@ -325,3 +325,128 @@ fn devfreq_is_raised_and_restored_by_root_alone() {
     let error = Devfreq::new(Arc::new(broken)).state().unwrap_err();
     assert!(error.to_string().contains("\"fast\" is not a number"), "{error}");
 }
+
+/// A machine with a release of L4T.
+fn with_release(text: &str) -> Machine {
+    let mut machine = Machine::orin();
+    machine.text("/etc/nv_tegra_release", text);
+    machine
+}
+
+#[test]
+fn each_release_says_what_was_checked() {
+    for (text, severity_of_driver, wanted) in [
+        ("# R35 (release), REVISION: 6.1, GCID: 39721438, BOARD: t186ref\n", Severity::Warning, "JetPack 5"),
+        ("# R36 (release), REVISION: 2.0, GCID: 35084178, BOARD: generic\n", Severity::Ok, "headers equal"),
+        ("# R36 (release), REVISION: 3.0, GCID: 36191598, BOARD: generic\n", Severity::Ok, "JetPack 6.0)"),
+        ("# R36 (release), REVISION: 4.0, GCID: 37537400, BOARD: generic\n", Severity::Ok, "JetPack 6.1)"),
+        ("# R36 (release), REVISION: 4.7, GCID: 42132812, BOARD: generic\n", Severity::Ok, "JetPack 6.2)"),
+        ("# R38 (release), REVISION: 2.0, GCID: 41844464, BOARD: generic\n", Severity::Warning, "Thor"),
+        ("# R39 (release), REVISION: 2.0, GCID: 1, BOARD: generic\n", Severity::Warning, "JetPack 7.2"),
+        ("# R41 (release), REVISION: 1.0, GCID: 1, BOARD: generic\n", Severity::Warning, "never compared"),
+        ("# R32 (release), REVISION: 7.1, GCID: 1, BOARD: t186ref\n", Severity::Warning, "JetPack 4"),
+        ("Ubuntu 24.04\n", Severity::Warning, "unknown"),
+    ] {
+        let report = diagnose(Config::default(), &with_release(text));
+        assert_eq!(severity(&report, "driver"), severity_of_driver, "{text}: {report}");
+        assert!(words(&report, "driver").contains(wanted), "{text}: {report}");
+        let never_ran = words(&report, "driver").contains("never run")
+            || text.starts_with("# R3")
+            || text.starts_with('U');
+        assert!(never_ran, "{report}");
+    }
+}
+
+#[test]
+fn the_boot_services_choice_is_judged_where_both_drivers_can_stand() {
+    let release = "# R39 (release), REVISION: 2.0, GCID: 1, BOARD: generic\n";
+    let with = |choice: Option<&str>, modules: &str| {
+        let mut machine = with_release(release);
+        machine.text("/proc/modules", modules);
+        if let Some(choice) = choice {
+            machine.directories.insert("/run".into(), vec!["lock", "nvidia-gpu-variant"]);
+            machine.text("/run/nvidia-gpu-variant", choice);
+        }
+        diagnose(Config::default(), &machine)
+    };
+    let nvgpu = "nvgpu 2654208 23 - Live 0x0\nnvidia 1 0 - Live 0x0\n";
+    assert_eq!(severity(&with(Some("nvgpu-l4t\n"), nvgpu), "boot service"), Severity::Ok);
+    assert_eq!(severity(&with(None, nvgpu), "boot service"), Severity::Ok);
+    let report = with(Some("openrm-l4t\n"), "nvidia 1 0 - Live 0x0\n");
+    assert!(words(&report, "boot service").contains("Thor") && report.has_errors(), "{report}");
+    for report in [with(Some("nvgpu-l4t"), ""), with(None, "snd_nvgpu 1 0 - Live 0x0\n")] {
+        assert!(
+            words(&report, "boot service").contains("nv-load-display-modules") && report.has_errors(),
+            "{report}"
+        );
+    }
+    // Before, there is one driver.
+    assert_eq!(diagnose(Config::default(), &Machine::orin()).about("boot service"), None);
+}
+
+#[test]
+fn containers_get_the_command_line_that_passes_the_gpu_in() {
+    let mut machine = Machine::orin();
+    for path in ["/dev/nvmap", "/dev/nvgpu/igpu0/ctrl", "/dev/host1x-fence"] {
+        machine.node(path, 44, 0o660);
+    }
+    machine.node("/dev/kmsg", 0, 0o600);
+    let report = diagnose(Config::default(), &machine);
+    let command = report.about("container").unwrap().cure.clone().unwrap();
+    assert_eq!(
+        command,
+        "docker run --rm -it --device /dev/nvmap --device /dev/nvgpu/igpu0/ctrl --device /dev/host1x-fence --device \
+         /dev/kmsg --group-add 44 --cap-add SYSLOG -v /etc/nv_tegra_release:/etc/nv_tegra_release:ro IMAGE orin doctor"
+    );
+    assert_eq!(severity(&report, "container"), Severity::Ok);
+    // Another distribution gives the nodes to other groups.
+    machine.node("/dev/nvgpu/igpu0/ctrl", 107, 0o660);
+    let report = diagnose(Config::default(), &machine);
+    let command = words(&report, "container");
+    assert!(command.contains("--group-add 44 --group-add 107"), "{command}");
+
+    machine.node("/.dockerenv", 0, 0o755);
+    let report = diagnose(Config::default(), &machine);
+    assert!(words(&report, "container").contains("has the GPU's nodes"), "{report}");
+    let nodes = Nodes { nvmap: Node::Absent, ..Nodes::default() };
+    let report = diagnose(Config { nodes, ..Config::default() }, &machine);
+    assert!(words(&report, "container").contains("on the host: docker run"), "{report}");
+    assert_eq!(severity(&report, "container"), Severity::Warning);
+}
+
+#[test]
+fn the_nodes_of_the_command_line_are_enough() {
+    // A container has exactly the nodes of its command line; nothing else opens.
+    #[derive(Debug)]
+    struct Container {
+        behind: Arc<dyn nvgpu_sys::Door>,
+        nodes: Vec<String>,
+    }
+    impl nvgpu_sys::forward::Forward for Container {
+        fn behind(&self) -> &dyn nvgpu_sys::Door {
+            &*self.behind
+        }
+
+        fn open(
+            &self,
+            path: &core::ffi::CStr,
+            flags: nvgpu_sys::door::OpenFlags,
+        ) -> Result<std::os::fd::RawFd, Errno> {
+            let known = self.nodes.iter().any(|node| node.as_bytes() == path.to_bytes());
+            if known || path.to_bytes().starts_with(b"/sys/") {
+                self.behind.open(path, flags)
+            } else {
+                Err(Errno::NOENT)
+            }
+        }
+    }
+    let (_orin, behind) = boot(Config::default());
+    let report = examine(&behind, Some(&Machine::orin()));
+    let command = report.about("container").unwrap().cure.clone().unwrap();
+    let nodes =
+        command.split("--device ").skip(1).filter_map(|rest| rest.split(' ').next()).map(str::to_owned);
+    let door: Arc<dyn nvgpu_sys::Door> = Arc::new(Container { behind, nodes: nodes.collect() });
+    let report = examine(&door, Some(&Machine::orin()));
+    assert!(!report.has_errors(), "{report}");
+    assert_eq!(severity(&report, "channel"), Severity::Ok);
+}

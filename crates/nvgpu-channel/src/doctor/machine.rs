@@ -13,8 +13,6 @@ const LIBCUDA: [&str; 3] = [
     "/usr/lib/aarch64-linux-gnu/tegra/libcuda.so.1",
     "/usr/lib/aarch64-linux-gnu/libcuda.so.1",
 ];
-/// The supported release.
-const RELEASE: &str = "R36";
 /// Maximum number of processes named in a finding.
 const NAMED_USERS: usize = 5;
 
@@ -42,30 +40,8 @@ pub(super) fn identify(report: &mut Report, system: &dyn System) -> bool {
         return false;
     }
     report.ok("machine", model.unwrap_or_else(|| "a Jetson with an nvgpu device".into()));
-    release(report, system);
+    super::release::examine(report, system);
     true
-}
-
-/// Checks the releases of L4T and the kernel.
-fn release(report: &mut Report, system: &dyn System) {
-    let kernel = system.read(Path::new("/proc/sys/kernel/osrelease")).unwrap_or_default();
-    let kernel = match kernel.trim() {
-        "" => "unknown",
-        kernel => kernel,
-    };
-    let text = system.read(Path::new("/etc/nv_tegra_release")).unwrap_or_default();
-    // "# R36 (release), REVISION: 4.3, GCID: ..."
-    let mut parts = text.lines().next().unwrap_or_default().trim_start_matches('#').split(',');
-    let major = parts.next().and_then(|part| part.split_whitespace().next()).unwrap_or_default();
-    let revision = parts.find_map(|part| part.trim().strip_prefix("REVISION:")).unwrap_or_default().trim();
-    let cure = "the driver interface is that of L4T r36.4: install JetPack 6";
-    if major.is_empty() {
-        report.warning("driver", format!("L4T release unknown, kernel {kernel}"), cure);
-    } else if major == RELEASE {
-        report.ok("driver", format!("L4T {major}.{revision}, kernel {kernel}"));
-    } else {
-        report.warning("driver", format!("L4T {major}.{revision}, kernel {kernel}"), cure);
-    }
 }
 
 /// Checks for CUDA and other users of the GPU.
@@ -90,7 +66,7 @@ pub(super) fn neighbours(report: &mut Report, system: &dyn System) {
 }
 
 /// Returns the other processes with a descriptor of the GPU, and whether some could not be read.
-fn users(system: &dyn System) -> (Vec<String>, bool) {
+pub(super) fn users(system: &dyn System) -> (Vec<String>, bool) {
     let own = system.link(Path::new("/proc/self")).ok();
     let (mut users, mut hidden) = (Vec::new(), false);
     for name in system.list(Path::new("/proc")).unwrap_or_default() {

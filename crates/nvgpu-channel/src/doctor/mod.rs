@@ -1,6 +1,6 @@
 //! Diagnosis of a machine that should run kernels, with remedies.
 //!
-//! [`examine`] checks in this order: machine and release, device nodes and permissions, features of the
+//! [`examine`] checks in this order: machine and release, device nodes and permissions, container, features of the
 //! driver, power and clocks of the GPU, and whether a channel opens. Each check returns a [`Finding`];
 //! a problem includes a remedy. Checks that depend on a failed one are skipped.
 //!
@@ -16,9 +16,11 @@
 //! # }
 //! ```
 
+mod container;
 mod gpu;
 mod machine;
 mod nodes;
+mod release;
 
 use core::fmt;
 use std::sync::Arc;
@@ -138,6 +140,12 @@ pub fn is_orin(system: &dyn System) -> bool {
     machine::is_orin(system)
 }
 
+/// Returns the other processes that have the GPU open, as `NAME (PROCESS)`, and whether some processes could not be
+/// examined for lack of permission.
+pub fn users(system: &dyn System) -> (Vec<String>, bool) {
+    machine::users(system)
+}
+
 /// Checks the driver behind `door`. `system` is the machine; `None` for a software kernel.
 ///
 /// Opens the GPU and a channel, which may power on the GPU and take a second, and closes them again.
@@ -151,6 +159,9 @@ pub fn examine(door: &Arc<dyn Door>, system: Option<&dyn System>) -> Report {
         report.ok("machine", format!("{}: no hardware is involved", door.name()));
     }
     let reachable = nodes::examine(&mut report, door, system);
+    if let Some(system) = system {
+        container::examine(&mut report, system, reachable);
+    }
     if reachable {
         gpu::examine(&mut report, door, system);
     }

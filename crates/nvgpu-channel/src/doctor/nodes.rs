@@ -11,9 +11,9 @@ use super::Report;
 use crate::system::{Permissions, System};
 
 /// One node and its purpose.
-struct Node {
+pub(super) struct Node {
     subject: &'static str,
-    path: &'static CStr,
+    pub(super) path: &'static CStr,
     /// Features that need it; `None` if everything does.
     loss: Option<&'static str>,
     /// The kernel module that creates it.
@@ -21,7 +21,7 @@ struct Node {
     flags: OpenFlags,
 }
 
-const NODES: [Node; 4] = [
+pub(super) const NODES: [Node; 4] = [
     Node {
         subject: "memory node",
         path: paths::NVMAP,
