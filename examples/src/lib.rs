@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use nvgpu_sys::{Door, Errno, LinuxDoor};
-use orin_sim::{Config, SoftwareOrin};
+use nvgpu_sys::{Door, LinuxDoor};
+use orin_sim::{SettingsError, SoftwareOrin};
 use tegra_hcq::{Device, DeviceKind};
 
 pub mod arguments;
@@ -90,12 +90,13 @@ pub fn open(kind: DeviceKind) -> Result<Device, Failure> {
 ///
 /// # Errors
 ///
-/// Fails if the software Orin cannot start because the process has no file descriptors or threads left.
-pub fn door() -> Result<Arc<dyn Door>, Errno> {
+/// Fails if the software Orin cannot start because the process has no file descriptors or threads left, or if the file
+/// that `ORIN_SIM_SETTINGS` names is not valid.
+pub fn door() -> Result<Arc<dyn Door>, SettingsError> {
     if Path::new("/dev/nvgpu/igpu0/ctrl").exists() {
         return Ok(Arc::new(LinuxDoor));
     }
-    Ok(Arc::new(SoftwareOrin::new(Config::from_environment())?))
+    Ok(Arc::new(SoftwareOrin::from_environment()?))
 }
 
 /// Describes the device in one line.

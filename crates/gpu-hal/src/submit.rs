@@ -166,6 +166,13 @@ impl fmt::Debug for RingView {
 }
 
 impl RingView {
+    /// The 128 words of USERD. GP_GET is at byte [`USERD_GP_GET`](crate::ring::USERD_GP_GET), GP_PUT at byte
+    /// [`USERD_GP_PUT`].
+    pub fn userd_words(&self) -> Vec<u32> {
+        // SAFETY: USERD has 512 bytes, mapped as `_owner` lives.
+        (0..128).map(|word| unsafe { self.userd.as_ptr().cast::<u32>().add(word).read_volatile() }).collect()
+    }
+
     /// The `count` entries written last, oldest first.
     pub fn last_entries(&self, count: u32) -> Vec<u64> {
         // SAFETY: USERD has 512 bytes, mapped as `_owner` lives.
@@ -217,6 +224,8 @@ mod tests {
         assert_eq!(ring.capacity(), 3);
         ring.submit(2).unwrap();
         assert_eq!(ring.view().last_entries(7), [1, 2, 9]);
+        let userd = ring.view().userd_words();
+        assert_eq!((userd.len(), userd[USERD_GP_PUT / 4]), (128, 3));
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Configuration of the modelled board and of injected faults.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 
 use nvgpu_sys::ctrl::Characteristics;
 use rustix::io::Errno;
 
 use crate::chip::CHIP;
+use crate::settings::{SETTINGS_VARIABLE, Settings, SettingsError};
 use crate::sm::SmOptions;
 
 /// Environment variable that enables strict mode for programs that open their own software Orin.
@@ -55,6 +57,17 @@ pub struct Failure {
     /// Which of these calls fails: 1 is the next one after the failure was requested.
     pub nth: u64,
     /// The errno of the call, which has no other effect.
+    pub errno: Errno,
+}
+
+/// A request that always fails, as on a board whose driver refuses it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Code of the request.
+    pub request: u32,
+    /// The words of the argument that it fails for; any argument if `None`.
+    pub argument: Option<Vec<u32>>,
+    /// The errno of the request, which has no other effect.
     pub errno: Errno,
 }
 
@@ -142,6 +155,12 @@ pub struct Config {
     pub faults: FaultPlan,
     /// Injected failures.
     pub failures: Vec<Failure>,
+    /// Requests that always fail.
+    pub refusals: Vec<Refusal>,
+    /// Shortest durations of requests, by code, as measured on a board.
+    pub request_times: BTreeMap<u32, Duration>,
+    /// PCAS actions, by number (SEND_SIGNALING_PCAS2_B), that have no effect, as on a board that ignores them.
+    pub inert_pcas_actions: Vec<u8>,
 }
 
 impl Default for Config {
@@ -160,16 +179,27 @@ impl Default for Config {
             strict: false,
             faults: FaultPlan::default(),
             failures: Vec::new(),
+            refusals: Vec::new(),
+            request_times: BTreeMap::new(),
+            inert_pcas_actions: Vec::new(),
         }
     }
 }
 
 impl Config {
     /// The default configuration, with strict mode on if the environment variable [`STRICT_VARIABLE`] is set and
-    /// neither empty nor `0`.
-    pub fn from_environment() -> Self {
+    /// neither empty nor `0`, and with the settings of the file that [`SETTINGS_VARIABLE`] names.
+    ///
+    /// # Errors
+    ///
+    /// As [`Settings::read`] and [`Settings::apply`].
+    pub fn from_environment() -> Result<Self, SettingsError> {
         let value = std::env::var_os(STRICT_VARIABLE).unwrap_or_default();
-        Self { strict: !value.is_empty() && value != "0", ..Self::default() }
+        let mut config = Self { strict: !value.is_empty() && value != "0", ..Self::default() };
+        if let Some(path) = std::env::var_os(SETTINGS_VARIABLE).filter(|path| !path.is_empty()) {
+            Settings::read(path.as_ref())?.apply(&mut config)?;
+        }
+        Ok(config)
     }
 
     /// The Jetson AGX Orin with 32 GB, otherwise like the default. Its module has 7 TPCs at full power; in the

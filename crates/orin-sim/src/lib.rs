@@ -6,8 +6,10 @@ pub mod gpu;
 pub mod kernel;
 pub mod memory;
 pub mod mmu;
+pub mod settings;
 pub mod sm;
 pub mod strict;
 
-pub use config::{Call, Config, Failure, FaultPlan, Node, Nodes, RandomFailures, Stall};
+pub use config::{Call, Config, Failure, FaultPlan, Node, Nodes, RandomFailures, Refusal, Stall};
 pub use kernel::{LiveCounts, ProcessCounts, SoftwareOrin};
+pub use settings::{RefusedRequest, Settings, SettingsError};

@@ -8,7 +8,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use tegra_hcq::DeviceKind;
 
-use crate::{UsageError, decode, dmesg, doctor, info, is_broken_pipe};
+use crate::{UsageError, bring_up, decode, dmesg, doctor, info, is_broken_pipe};
 
 /// Examine the GPU of a Jetson Orin, explain its kernel log, and decode commands and code.
 #[derive(Debug, Parser)]
@@ -27,6 +27,11 @@ pub struct Cli {
 enum Task {
     #[command(flatten)]
     Command(Command),
+    /// Run the first steps on a board, stage by stage, and write a report of what was seen
+    BringUp(bring_up::Options),
+    /// Run one stage of bring-up
+    #[command(hide = true)]
+    BringUpStage(bring_up::child::Options),
     /// Print a completion script for a shell
     #[command(after_help = "\
 Examples:
@@ -72,7 +77,6 @@ pub enum Command {
     /// Decode what a program sent to the driver and wrote for the GPU; exit code 1 if the input is damaged
     #[command(subcommand)]
     Decode(decode::Input),
-    // `bring-up` belongs here: it walks through the first steps on a new board.
 }
 
 impl Command {
@@ -105,6 +109,13 @@ impl Cli {
     pub fn run(&self) -> Result<ExitCode> {
         let text = match &self.task {
             Task::Command(command) => return command.run(),
+            Task::BringUp(options) => {
+                return match bring_up::run(options) {
+                    Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
+                    result => result,
+                };
+            }
+            Task::BringUpStage(options) => return bring_up::child::run(options),
             Task::Completions { shell } => completions(*shell),
             Task::Man { command } => man(command.as_deref().unwrap_or_default())?,
         };
@@ -126,7 +137,7 @@ impl Cli {
             ("completions/orin.fish".to_owned(), completions(Shell::Fish)),
             ("man/orin.1".to_owned(), man("")?),
         ];
-        for command in Self::command().get_subcommands() {
+        for command in Self::command().get_subcommands().filter(|command| !command.is_hide_set()) {
             let name = command.get_name();
             documents.push((format!("man/orin-{name}.1"), man(name)?));
         }
@@ -185,7 +196,7 @@ mod tests {
         };
         assert!(text("man/orin.1").contains(".TH orin 1"), "{}", text("man/orin.1"));
         assert!(text("man/orin-dmesg.1").contains("\\-\\-watch"));
-        for command in ["info", "doctor", "dmesg", "decode", "completions", "man"] {
+        for command in ["bring-up", "info", "doctor", "dmesg", "decode", "completions", "man"] {
             assert!(text("completions/orin.bash").contains(command), "{command}");
             assert!(documents.iter().any(|(name, _)| *name == format!("man/orin-{command}.1")), "{command}");
         }

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod bring_up;
 mod cli;
 pub mod code;
 pub mod commands;

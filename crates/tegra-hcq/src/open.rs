@@ -119,8 +119,8 @@ impl DeviceOptions {
 
     #[cfg(feature = "sim")]
     fn open_software(&self) -> Result<Device> {
-        let orin =
-            orin_sim::SoftwareOrin::new(orin_sim::Config::from_environment()).map_err(Error::SoftwareOrin)?;
+        let started = orin_sim::SoftwareOrin::from_environment();
+        let orin = started.map_err(|error| Error::SoftwareOrin(Box::new(error)))?;
         self.open_through(Arc::new(orin), DeviceKind::Sim)
     }
 

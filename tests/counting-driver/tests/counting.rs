@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use counting_driver::{Calls, Counting, Counts};
-use orin_sim::{Config, SoftwareOrin};
+use orin_sim::SoftwareOrin;
 use tegra_hcq::{Device, DeviceKind, Error, FaultKind, Program, QueueOptions, WaitPolicy, args};
 use test_support::{TIMEOUT, cubin};
 
 /// A device with a counting driver on top of the software Orin's driver.
 fn device() -> (Device, Counts) {
-    let orin = SoftwareOrin::new(Config::from_environment()).unwrap();
+    let orin = SoftwareOrin::from_environment().unwrap();
     let driver = Device::driver_through(Arc::new(orin), DeviceKind::Sim).unwrap();
     let (driver, counts) = Counting::new(driver);
     (Device::with_driver(Box::new(driver)).unwrap(), counts)

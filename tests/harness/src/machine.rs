@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nvgpu_channel::Gpu;
-use nvgpu_sys::{Door, Errno, LinuxDoor, paths};
-use orin_sim::{Config, SoftwareOrin};
+use nvgpu_sys::{Door, LinuxDoor, paths};
+use orin_sim::{SettingsError, SoftwareOrin};
 use tegra_hcq::DeviceKind;
 
 /// The node of NVIDIA's desktop driver.
@@ -119,16 +119,16 @@ impl Machine {
     /// # Errors
     ///
     /// If the software Orin cannot be started.
-    pub fn door(&self) -> Result<Arc<dyn Door>, Errno> {
+    pub fn door(&self) -> Result<Arc<dyn Door>, SettingsError> {
         Ok(self.open()?.door)
     }
 
     /// Like [`Machine::door`], with the software Orin.
-    pub(crate) fn open(&self) -> Result<Opened, Errno> {
+    pub(crate) fn open(&self) -> Result<Opened, SettingsError> {
         if !self.is_model() {
             return Ok(Opened { door: Arc::new(LinuxDoor), orin: None });
         }
-        let orin = SoftwareOrin::new(Config::from_environment())?;
+        let orin = SoftwareOrin::from_environment()?;
         Ok(Opened { door: Arc::new(orin.clone()), orin: Some(orin) })
     }
 
@@ -136,7 +136,7 @@ impl Machine {
     pub fn describe(&self) -> String {
         let door = match self.door() {
             Ok(door) => door,
-            Err(errno) => return format!("the software Orin does not start: {errno}"),
+            Err(error) => return format!("the software Orin does not start: {error}"),
         };
         if self.kind == DeviceKind::Nvrm {
             return match tegra_hcq::Device::open_through(door, self.kind) {

@@ -79,7 +79,7 @@ impl Bench {
     ///
     /// If a step fails.
     pub fn with_options(name: &str, options: &QueueOptions) -> Self {
-        let orin = SoftwareOrin::new(Config::from_environment()).expect("the software Orin starts");
+        let orin = SoftwareOrin::from_environment().expect("the software Orin starts");
         let probe = Arc::new(Probe::new(orin.clone()));
         let device =
             Device::open_through(Arc::clone(&probe) as _, DeviceKind::Sim).expect("the device opens");

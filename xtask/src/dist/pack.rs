@@ -119,7 +119,9 @@ impl Pack<'_> {
             // Writing to a String cannot fail.
             let _ = writeln!(commands, "- `./{program} {}`: {about}", command.get_name());
         };
-        tool.get_subcommands().for_each(|command| list("orin", command));
+        tool.get_subcommands()
+            .filter(|command| !command.is_hide_set())
+            .for_each(|command| list("orin", command));
         for command in crate::Options::command().get_subcommands() {
             let name = command.get_name();
             if tool.find_subcommand(name).is_none() && !FOR_THE_WORKSPACE.contains(&name) {
@@ -138,6 +140,7 @@ On a Jetson with JetPack 6 your user must be in group `video` (`sudo usermod -aG
 again). Without an Orin, the programs use the software Orin, a model of its GPU, and say so.
 
 ```console
+$ ./orin bring-up         # the first command on a board: runs the driver's first steps and writes a report
 $ ./orin doctor           # checks everything that a launch needs, and says how to fix what is missing
 $ ./vector_add            # adds two vectors on the GPU and checks the sum
 $ ./xtask test-device     # runs the device tests; takes minutes

@@ -81,8 +81,8 @@ const ROWS: [Row; 10] = [
 ];
 
 /// Remedy for a release with another driver interface.
-const CURE: &str = "the driver interface is that of L4T r36.4: install JetPack 6; if you cannot, run `orin bring-up` and \
-                    report what you see";
+const CURE: &str = "the driver interface is that of L4T r36.4: install JetPack 6; if you cannot, run `orin bring-up` \
+                    and report what you see";
 
 /// Checks the releases of L4T and the kernel.
 pub(super) fn examine(report: &mut Report, system: &dyn System) {
@@ -115,9 +115,11 @@ const NVGPU: &str = "nvgpu-l4t";
 /// The name of the variant of NVIDIA's open kernel modules.
 const OPEN_RM: &str = "openrm-l4t";
 
-/// Checks which driver the service nv-load-display-modules picked. Since R39, both drivers can stand in one root file
-/// system; the service loads the one of the chip and stores its choice in a file of `/run` whose name begins with
-/// `nvidia-gp` (NVIDIA's developer guide r39.2, page "nv-load-display-modules Service").
+/// Checks which driver the service nv-load-display-modules picked.
+///
+/// Since R39, one root file system can contain both drivers. The service loads the one of the chip and stores its
+/// choice in a file of `/run` whose name begins with `nvidia-gp` (NVIDIA's developer guide r39.2, page
+/// "nv-load-display-modules Service").
 fn boot_service(report: &mut Report, system: &dyn System) {
     const SUBJECT: &str = "boot service";
     let folder = Path::new("/run");

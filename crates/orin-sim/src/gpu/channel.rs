@@ -148,7 +148,12 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    pub(super) fn new(setup: ChannelSetup, sms: Arc<Sms>, strict: Option<&Arc<Strict>>) -> Self {
+    pub(super) fn new(
+        setup: ChannelSetup,
+        sms: Arc<Sms>,
+        inert_actions: Arc<[u8]>,
+        strict: Option<&Arc<Strict>>,
+    ) -> Self {
         let state = State {
             gp_get: 0,
             gp_put: 0,
@@ -158,7 +163,11 @@ impl Channel {
             stream: MethodStream::new(),
             stalled: None,
             host: Host::new(),
-            engines: Engines { compute: Compute::new(sms), copy: Copy::new(), objects: Vec::new() },
+            engines: Engines {
+                compute: Compute::new(sms, inert_actions),
+                copy: Copy::new(),
+                objects: Vec::new(),
+            },
             faulted: false,
             watch: strict.map(|strict| strict.channel(setup.channel_id)),
             setup,

@@ -60,12 +60,14 @@ pub(super) struct Compute {
     upload: Option<InlineUpload>,
     sked: Sked,
     sms: Arc<Sms>,
+    /// PCAS actions without effect.
+    inert_actions: Arc<[u8]>,
 }
 
 impl Compute {
-    pub(super) fn new(sms: Arc<Sms>) -> Self {
+    pub(super) fn new(sms: Arc<Sms>, inert_actions: Arc<[u8]>) -> Self {
         let sked = Sked::new(Arc::clone(&sms));
-        Self { shadow: Shadow::new(&class::CLASS_TABLE), upload: None, sked, sms }
+        Self { shadow: Shadow::new(&class::CLASS_TABLE), upload: None, sked, sms, inert_actions }
     }
 
     /// Returns whether all launched grids have finished.
@@ -196,6 +198,9 @@ impl Compute {
             }
             send.pcas_action
         };
+        if self.inert_actions.iter().any(|inert| u32::from(*inert) == action.bits()) {
+            return Ok(Flow::Done);
+        }
         if !self.sked.has_room() {
             return Ok(Flow::Wait(Wait::Idle));
         }

@@ -234,13 +234,22 @@ pub struct GpuConfig {
     pub deadlock_after: Duration,
     /// Strict mode: see [`crate::strict`].
     pub strict: bool,
+    /// PCAS actions, by number, that have no effect.
+    pub inert_pcas_actions: Vec<u8>,
 }
 
 impl Default for GpuConfig {
     /// A GPU without SMs that reports a deadlock after one second.
     fn default() -> Self {
         let deadlock_after = Duration::from_secs(1);
-        Self { sm_count: 0, sm: SmOptions::default(), seed: 0, deadlock_after, strict: false }
+        Self {
+            sm_count: 0,
+            sm: SmOptions::default(),
+            seed: 0,
+            deadlock_after,
+            strict: false,
+            inert_pcas_actions: Vec::new(),
+        }
     }
 }
 

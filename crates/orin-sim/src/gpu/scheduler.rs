@@ -126,6 +126,7 @@ impl Shared {
 pub(super) struct Scheduler {
     shared: Arc<Shared>,
     sms: Arc<Sms>,
+    inert_actions: Arc<[u8]>,
     strict: Option<Arc<Strict>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -152,7 +153,13 @@ impl Scheduler {
             .name("orin-gpu".to_owned())
             .spawn(move || worker.run())
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
-        Ok(Self { shared, sms: Sms::new(config.sm_count, config.sm), strict, thread: Some(thread) })
+        Ok(Self {
+            shared,
+            sms: Sms::new(config.sm_count, config.sm),
+            inert_actions: config.inert_pcas_actions.into(),
+            strict,
+            thread: Some(thread),
+        })
     }
 
     pub(super) fn add_page(&self, page: Arc<Memory>) {
@@ -168,7 +175,12 @@ impl Scheduler {
 
     pub(super) fn bind(&self, setup: ChannelSetup) {
         self.stop(&[setup.channel_id]);
-        let channel = Arc::new(Channel::new(setup, Arc::clone(&self.sms), self.strict.as_ref()));
+        let channel = Arc::new(Channel::new(
+            setup,
+            Arc::clone(&self.sms),
+            Arc::clone(&self.inert_actions),
+            self.strict.as_ref(),
+        ));
         let group = channel.group();
         self.shared.change(|lists| {
             lists.timeslices.insert(group.tsg, group.timeslice_us);

@@ -59,6 +59,7 @@ use rustix::io::Errno;
 use crate::config::{Call, Config, Failure};
 use crate::gpu::{ChannelStatus, Gpu, GpuConfig};
 use crate::memory::Memory;
+use crate::settings::SettingsError;
 use crate::strict::Report;
 
 use address_space::{Space, SpaceId};
@@ -180,6 +181,15 @@ struct Calls {
 }
 
 impl SoftwareOrin {
+    /// Boots a board with [`Config::from_environment`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Config::from_environment`], and [`SettingsError::Start`] as [`SoftwareOrin::new`].
+    pub fn from_environment() -> Result<Self, SettingsError> {
+        Ok(Self::new(Config::from_environment()?)?)
+    }
+
     /// Boots a board.
     ///
     /// # Errors
@@ -192,6 +202,7 @@ impl SoftwareOrin {
             seed: config.seed,
             deadlock_after: config.deadlock_after,
             strict: config.strict,
+            inert_pcas_actions: config.inert_pcas_actions.clone(),
         };
         let log = Log::new();
         let state = Mutex::new(State::new(&config, &log)?);
@@ -378,6 +389,22 @@ impl Kernel {
         due.map_or(Ok(()), Err)
     }
 
+    /// Takes the time of a request, and fails if the configuration refuses it.
+    fn refuse(&self, request: u32, address: u64) -> Result<(), Errno> {
+        if let Some(time) = self.config.request_times.get(&request) {
+            std::thread::sleep(*time);
+        }
+        let mut refusals = self.config.refusals.iter().filter(|refusal| refusal.request == request);
+        let refused = refusals.find(|refusal| {
+            refusal.argument.as_ref().is_none_or(|words| {
+                let mut argument = vec![0; words.len() * 4];
+                user::read_bytes(address, &mut argument).is_ok()
+                    && argument.iter().copied().eq(words.iter().flat_map(|word| word.to_le_bytes()))
+            })
+        });
+        refused.map_or(Ok(()), |refusal| Err(refusal.errno))
+    }
+
     fn ioctl(&self, fd: RawFd, request: u32, address: u64) -> Result<i32, Errno> {
         let number = {
             let mut calls = self.calls();
@@ -386,6 +413,7 @@ impl Kernel {
             calls.total
         };
         self.fail_on_demand(Call::Ioctl(request))?;
+        self.refuse(request, address)?;
         if let Some(random) = self.config.faults.random
             && random.hits(self.config.seed, number)
         {

@@ -1,5 +1,6 @@
 //! Tests of the program `orin` and of its decoders.
 
+mod bring_up;
 mod command_bytes;
 mod cubin_bytes;
 mod decode;

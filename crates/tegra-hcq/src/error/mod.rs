@@ -53,7 +53,7 @@ pub enum Error {
 
     /// The software Orin could not be started.
     #[error("starting the software Orin: {0}")]
-    SoftwareOrin(rustix::io::Errno),
+    SoftwareOrin(Box<dyn core::error::Error + Send + Sync>),
 
     /// The driver returned an error. [`gpu_hal::Error::driver_error`] returns the error of its own layer.
     #[error(transparent)]

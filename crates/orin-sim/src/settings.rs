@@ -1,0 +1,297 @@
+//! Settings of the model as a JSON file, so that the answers of one board can be loaded on any machine.
+//!
+//! `orin bring-up --replay` writes such a file from a report. Programs that open the software Orin load it if the
+//! environment variable [`SETTINGS_VARIABLE`] names it.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+use nvgpu_sys::ctrl::Characteristics;
+use nvgpu_sys::{RequestInfo, address_space, channel, ctrl, host1x, nvmap, sync_file, tsg};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::config::{Config, Refusal};
+
+/// Environment variable with the path of a settings file.
+pub const SETTINGS_VARIABLE: &str = "ORIN_SIM_SETTINGS";
+/// Largest settings file in bytes.
+const MOST_BYTES: u64 = 1 << 20;
+/// Largest number of refusals and durations in a file.
+const MOST_ITEMS: usize = 1000;
+/// Longest duration of a request in milliseconds.
+const LONGEST_MS: u64 = 60_000;
+/// Largest errno of Linux (`MAX_ERRNO`).
+const MAX_ERRNO: i32 = 4095;
+
+/// A settings file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// The file cannot be read.
+    #[error("cannot read the settings {path}: {source}")]
+    File {
+        /// The file.
+        path: String,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The file is larger than 1 MiB.
+    #[error("the settings have more than {MOST_BYTES} bytes")]
+    TooLarge,
+    /// The text is not JSON, or has unknown or missing fields.
+    #[error("the settings are not valid: {0}")]
+    Syntax(#[from] serde_json::Error),
+    /// The software Orin cannot be started.
+    #[error("{0}")]
+    Start(#[from] Errno),
+    /// A value is outside its range.
+    #[error("the settings' {field} {value} is not valid: {rule}")]
+    Value {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: String,
+        /// What it must be.
+        rule: &'static str,
+    },
+}
+
+/// What can be set; an absent field keeps the value of the configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[non_exhaustive]
+pub struct Settings {
+    /// System memory in bytes: [`Config::memory_bytes`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// The bytes of GET_CHARACTERISTICS, as hexadecimal digits: [`Config::characteristics`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub characteristics: Option<String>,
+    /// TPCs per GPC position: [`Config::tpc_masks`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tpc_masks: Option<[u32; 2]>,
+    /// Durations of requests in milliseconds, by name: [`Config::request_times`].
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub request_ms: BTreeMap<String, u64>,
+    /// Requests that fail: [`Config::refusals`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refusals: Vec<RefusedRequest>,
+    /// PCAS actions without effect, by number: [`Config::inert_pcas_actions`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub inert_pcas_actions: Vec<u8>,
+}
+
+/// A request that always fails.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RefusedRequest {
+    /// Name of the request in the kernel's header.
+    pub request: String,
+    /// The words of the argument that it fails for; any argument if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub argument: Option<Vec<u32>>,
+    /// The errno.
+    pub errno: i32,
+}
+
+impl RefusedRequest {
+    /// A request that fails with `errno` for the argument; for any argument if that is `None`.
+    pub fn new(request: &str, argument: Option<Vec<u32>>, errno: i32) -> Self {
+        Self { request: request.to_owned(), argument, errno }
+    }
+}
+
+/// The request with a name.
+fn named(name: &str) -> Result<RequestInfo, SettingsError> {
+    let lists =
+        [ctrl::ALL, address_space::ALL, tsg::ALL, channel::ALL, nvmap::ALL, host1x::ALL, sync_file::ALL];
+    let found = lists.into_iter().flatten().find(|info| info.name == name);
+    found.copied().ok_or_else(|| invalid("request", name, "no header of the driver has it"))
+}
+
+fn invalid(field: &'static str, value: impl ToString, rule: &'static str) -> SettingsError {
+    SettingsError::Value { field, value: value.to_string(), rule }
+}
+
+impl Settings {
+    /// Reads a file of at most 1 MiB.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError::File`], [`SettingsError::TooLarge`], [`SettingsError::Syntax`].
+    pub fn read(path: &Path) -> Result<Self, SettingsError> {
+        let failed = |source| SettingsError::File { path: path.display().to_string(), source };
+        let mut text = Vec::new();
+        let file = std::fs::File::open(path).map_err(failed)?;
+        file.take(MOST_BYTES + 1).read_to_end(&mut text).map_err(failed)?;
+        Self::parse(&text)
+    }
+
+    /// Parses the text of a file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Settings::read`].
+    pub fn parse(text: &[u8]) -> Result<Self, SettingsError> {
+        // CAST: a usize has at most 64 bits.
+        if text.len() as u64 > MOST_BYTES {
+            return Err(SettingsError::TooLarge);
+        }
+        Ok(serde_json::from_slice(text)?)
+    }
+
+    /// The text of a file.
+    pub fn to_json(&self) -> String {
+        // PANIC: strings and numbers have a JSON form; the maps' keys are strings.
+        let mut text = serde_json::to_string_pretty(self).expect("settings have a JSON form");
+        text.push('\n');
+        text
+    }
+
+    /// Hexadecimal digits for [`Settings::characteristics`].
+    pub fn characteristics_digits(characteristics: &Characteristics) -> String {
+        characteristics.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Changes `config`.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError::Value`]; the configuration is unchanged then.
+    pub fn apply(&self, config: &mut Config) -> Result<(), SettingsError> {
+        let mut changed = config.clone();
+        if let Some(bytes) = self.memory_bytes {
+            let possible = bytes.is_multiple_of(4096) && (1 << 28..=1 << 40).contains(&bytes);
+            let rule = "it must be a multiple of 4096 from 256 MiB to 1 TiB";
+            changed.memory_bytes =
+                Some(bytes).filter(|_| possible).ok_or_else(|| invalid("memory_bytes", bytes, rule))?;
+        }
+        if let Some(digits) = &self.characteristics {
+            changed.characteristics = characteristics(digits)?;
+        }
+        if let Some(masks) = self.tpc_masks {
+            let rule = "a GPC of ga10b has at most 8 TPCs, and one TPC must be present";
+            if masks == [0, 0] || masks.iter().any(|mask| mask >> 8 != 0) {
+                return Err(invalid("tpc_masks", format!("{masks:?}"), rule));
+            }
+            changed.tpc_masks = masks;
+        }
+        let items = self.request_ms.len() + self.refusals.len();
+        if items > MOST_ITEMS {
+            return Err(invalid("number of requests", items, "it must be at most 1000"));
+        }
+        for (name, ms) in &self.request_ms {
+            if *ms > LONGEST_MS {
+                return Err(invalid("request_ms", ms, "it must be at most 60000"));
+            }
+            changed.request_times.insert(named(name)?.code, Duration::from_millis(*ms));
+        }
+        for refusal in &self.refusals {
+            changed.refusals.push(refusal.parse()?);
+        }
+        for action in &self.inert_pcas_actions {
+            if *action > 15 {
+                return Err(invalid("inert_pcas_actions", action, "the field has 4 bits"));
+            }
+            changed.inert_pcas_actions.push(*action);
+        }
+        *config = changed;
+        Ok(())
+    }
+}
+
+impl RefusedRequest {
+    fn parse(&self) -> Result<Refusal, SettingsError> {
+        if !(1..=MAX_ERRNO).contains(&self.errno) {
+            return Err(invalid("errno", self.errno, "it must be from 1 to 4095"));
+        }
+        let info = named(&self.request)?;
+        let size = (info.code >> 16 & 0x3fff) as usize;
+        if self.argument.as_ref().is_some_and(|words| words.len() != size / 4) {
+            return Err(invalid("argument", &self.request, "it must have the request's number of words"));
+        }
+        let errno = Errno::from_raw_os_error(self.errno);
+        Ok(Refusal { request: info.code, argument: self.argument.clone(), errno })
+    }
+}
+
+fn characteristics(digits: &str) -> Result<Characteristics, SettingsError> {
+    let rule = "it must be the struct's bytes, as pairs of hexadecimal digits";
+    let refuse = || invalid("characteristics", format!("({} digits)", digits.len()), rule);
+    let pairs = digits.as_bytes().chunks(2).map(|pair| {
+        let text = core::str::from_utf8(pair).ok()?;
+        u8::from_str_radix(text, 16)
+            .ok()
+            .filter(|_| pair.len() == 2 && pair.iter().all(u8::is_ascii_hexdigit))
+    });
+    let bytes: Vec<u8> = pairs.collect::<Option<_>>().ok_or_else(refuse)?;
+    Characteristics::read_from_bytes(&bytes).map_err(|_| refuse())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::agx_orin;
+
+    fn error(settings: &str) -> String {
+        let mut config = Config::default();
+        let settings = Settings::parse(settings.as_bytes());
+        settings.and_then(|settings| settings.apply(&mut config)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn settings_survive_a_file_and_change_the_configuration() {
+        let settings = Settings {
+            memory_bytes: Some(32 << 30),
+            characteristics: Some(Settings::characteristics_digits(&Characteristics {
+                max_freq: 918_000_000,
+                ..agx_orin()
+            })),
+            tpc_masks: Some([0b111, 0b1]),
+            request_ms: BTreeMap::from([("NVGPU_IOCTL_CHANNEL_ALLOC_OBJ_CTX".to_owned(), 12)]),
+            refusals: vec![RefusedRequest::new(
+                "NVGPU_IOCTL_CHANNEL_SET_PREEMPTION_MODE",
+                Some(vec![0, 4]),
+                22,
+            )],
+            inert_pcas_actions: vec![3],
+        };
+        let read = Settings::parse(settings.to_json().as_bytes()).unwrap();
+        assert_eq!(read, settings);
+        let mut config = Config::default();
+        read.apply(&mut config).unwrap();
+        assert_eq!((config.memory_bytes, config.tpc_masks), (32 << 30, [0b111, 0b1]));
+        assert_eq!(config.characteristics.max_freq, 918_000_000);
+        assert_eq!(config.request_times[&channel::code::ALLOC_OBJ_CTX], Duration::from_millis(12));
+        assert_eq!((config.refusals[0].errno, config.inert_pcas_actions), (Errno::INVAL, vec![3]));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_name() {
+        for (text, words) in [
+            ("[", "not valid"),
+            ("{\"memory\": 1}", "unknown field"),
+            ("{\"memory_bytes\": 5000}", "multiple of 4096"),
+            ("{\"memory_bytes\": 4611686018427387904}", "multiple of 4096"),
+            ("{\"tpc_masks\": [0, 0]}", "one TPC"),
+            ("{\"tpc_masks\": [4096, 0]}", "at most 8"),
+            ("{\"characteristics\": \"00\"}", "bytes"),
+            ("{\"characteristics\": \"+0zz\"}", "hexadecimal"),
+            ("{\"request_ms\": {\"NVGPU_X\": 1}}", "NVGPU_X"),
+            ("{\"request_ms\": {\"NVMAP_IOC_FREE\": 60001}}", "60000"),
+            ("{\"refusals\": [{\"request\": \"NVMAP_IOC_FREE\", \"errno\": 0}]}", "4095"),
+            ("{\"refusals\": [{\"request\": \"NVMAP_IOC_FREE\", \"errno\": 5, \"argument\": [1]}]}", "words"),
+            ("{\"inert_pcas_actions\": [16]}", "4 bits"),
+        ] {
+            assert!(error(text).contains(words), "{text}: {}", error(text));
+        }
+        let many: Vec<_> = (0..=MOST_ITEMS).map(|_| "{\"request\":\"NVMAP_IOC_FREE\",\"errno\":5}").collect();
+        assert!(error(&format!("{{\"refusals\":[{}]}}", many.join(","))).contains("at most 1000"));
+        let large = vec![b' '; usize::try_from(MOST_BYTES).unwrap() + 1];
+        assert!(matches!(Settings::parse(&large), Err(SettingsError::TooLarge)));
+    }
+}
