@@ -98,7 +98,9 @@ impl<T: Argument> Request<T> {
     /// # Safety
     ///
     /// Every user-space address in `argument` is valid for the accesses of the request, for the
-    /// duration of the call.
+    /// duration of the call. Memory that stays in use afterwards (the pages of FROM_VA) remains mapped,
+    /// and no reference to it is used, until nothing uses it any more: no handle, no descriptor, no
+    /// mapping and no work of the GPU.
     pub unsafe fn send_pointing(&self, fd: &DoorFd, argument: &mut T) -> Result<i32, Errno> {
         // SAFETY: `argument` is an exclusive borrow of a `T`, whose size is encoded in the code;
         // any bit pattern the kernel stores is a valid `T` (`FromBytes`); the caller guarantees the

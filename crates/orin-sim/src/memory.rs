@@ -2,7 +2,11 @@
 //!
 //! On the board every buffer is a part of the LPDDR5 shared by CPU and GPU, exported as a dma-buf. Here it is a
 //! `memfd`: the driver under test maps the descriptor like a dma-buf, the model has its own mapping, and both see the
-//! same pages. Memory that the driver imports is used in place.
+//! same pages. The file's size is sealed: a program that truncates its dma-buf gets EPERM, where a board answers
+//! EINVAL, and its mappings stay valid.
+//!
+//! Memory that the driver imports is the process's own. A shared mapping gets a second mapping of the same pages, which
+//! outlives the process's, as pinned pages do on a board. A private one cannot be mapped twice and is used in place.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -10,7 +14,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -37,8 +41,10 @@ pub(crate) struct Part {
 /// The storage of the bytes.
 #[derive(Debug)]
 enum Backing {
-    /// Memory owned by the process.
+    /// Private memory owned by the process.
     Host,
+    /// A second mapping of shared memory of the process.
+    Pinned,
     /// A separate file, from its first byte on.
     File(Arc<OwnedFd>),
     /// Consecutive parts of the files of other memory.
@@ -80,8 +86,10 @@ impl Memory {
     ///
     /// The errno of memfd_create or ftruncate.
     pub fn file(name: &str, len: u64) -> Result<OwnedFd, Errno> {
-        let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?;
+        let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, len)?;
+        // Without the seals, a program could truncate the file, and accesses of the model would raise SIGBUS.
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Ok(file)
     }
 
@@ -113,6 +121,22 @@ impl Memory {
     /// `len` bytes at `pointer` must be mapped, and stay mapped while `self` lives.
     pub(crate) unsafe fn import(pointer: NonNull<u8>, len: usize) -> Self {
         Self::over(Backing::Host, pointer, len)
+    }
+
+    /// Maps shared memory of the process a second time. The pages live while one of the mappings does.
+    ///
+    /// # Errors
+    ///
+    /// The errno of mremap.
+    ///
+    /// # Safety
+    ///
+    /// `len` bytes at `pointer` must be part of one shared mapping now.
+    pub(crate) unsafe fn pin(pointer: NonNull<u8>, len: usize) -> Result<Self, Errno> {
+        // SAFETY: with an old size of 0, mremap leaves the old mapping alone and maps its pages elsewhere.
+        let second =
+            unsafe { rustix::mm::mremap(pointer.as_ptr().cast(), 0, len, rustix::mm::MremapFlags::MAYMOVE)? };
+        Ok(Self::over(Backing::Pinned, NonNull::new(second.cast()).ok_or(Errno::NOMEM)?, len))
     }
 
     fn over(backing: Backing, pointer: NonNull<u8>, len: usize) -> Self {
@@ -176,7 +200,7 @@ impl Memory {
     /// has none.
     pub(crate) fn parts(&self, offset: usize, len: usize) -> Option<Vec<Part>> {
         let whole = match &self.backing {
-            Backing::Host => return None,
+            Backing::Host | Backing::Pinned => return None,
             Backing::File(file) => {
                 let (file, shadow) = (Arc::clone(file), self.shadow.clone());
                 vec![Part { file, shadow, offset: 0, len: self.len }]
@@ -225,7 +249,7 @@ impl Memory {
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.backing {
             Backing::File(file) => Some(file.as_fd()),
-            Backing::Host | Backing::Parts(_) => None,
+            Backing::Host | Backing::Pinned | Backing::Parts(_) => None,
         }
     }
 
@@ -301,8 +325,8 @@ impl Drop for Memory {
         if matches!(self.backing, Backing::Host) {
             return;
         }
-        // SAFETY: the range was mapped in `map` or `join` and is unmapped only here. Pointers do not outlive `self`, as
-        // documented at `pointer`.
+        // SAFETY: the range was mapped in `map`, `pin` or `join` and is unmapped only here. Pointers do not outlive
+        // `self`, as documented at `pointer`.
         let _ = unsafe { rustix::mm::munmap(self.pointer.as_ptr().cast(), self.len) };
     }
 }

@@ -81,12 +81,23 @@ pub struct Test {
     pub allows: &'static [Kind],
     /// Whether the test runs on the suite's shared device instead of its own.
     pub shared: bool,
+    /// Whether its outcome on an Orin's board is only reported, because no board has shown what is right.
+    pub observed: bool,
 }
 
 impl Test {
     /// A test with the limit [`DEFAULT_LIMIT`], its own device and no expected error.
     pub const fn new(name: &'static str, about: &'static str, run: fn(&Context) -> Outcome) -> Self {
-        Self { name, about, run, limit: DEFAULT_LIMIT, expects: None, allows: &[], shared: false }
+        Self {
+            name,
+            about,
+            run,
+            limit: DEFAULT_LIMIT,
+            expects: None,
+            allows: &[],
+            shared: false,
+            observed: false,
+        }
     }
 
     /// The same with another limit.
@@ -108,6 +119,11 @@ impl Test {
     /// The same, on the device shared by the suite's sharing tests.
     pub const fn sharing_device(self) -> Self {
         Self { shared: true, ..self }
+    }
+
+    /// The same, only observed on an Orin's board: a failure is reported there as skipped, with what was seen.
+    pub const fn observed_on_a_board(self) -> Self {
+        Self { observed: true, ..self }
     }
 }
 

@@ -8,12 +8,43 @@ use gpu_log::{Checker, Class, Event, Kind};
 use nvgpu_channel::KmsgReader;
 use nvgpu_sys::{Door, Errno};
 
-use super::Machine;
+/// How long to wait for lines that arrive after the work that caused them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// The log is complete after this time without a new line.
+    pub quiet: Duration,
+    /// The longest wait for silence, or for the lines of an expected event.
+    pub limit: Duration,
+}
 
-/// How long the log must be quiet on a board before it is judged: lines arrive slightly after a fault.
-const QUIET: Duration = Duration::from_millis(50);
-/// How long to wait for the lines of an expected event.
-const PATIENCE: Duration = Duration::from_secs(2);
+impl Pace {
+    /// A board: the kernel sets the error notifier first, and prints while it resets the engine.
+    pub const BOARD: Self = Self { quiet: Duration::from_millis(500), limit: Duration::from_secs(10) };
+    /// The software Orin: it writes its lines before the corresponding work ends.
+    pub const MODEL: Self = Self { quiet: Duration::ZERO, limit: Duration::from_secs(2) };
+    /// Interval of looks for an expected event.
+    const LOOK: Duration = Duration::from_millis(50);
+}
+
+/// The log of a test.
+#[derive(Debug)]
+pub struct Heard {
+    /// The GPU events.
+    pub events: Vec<Event>,
+    /// Whether the log was silent at the end. If not, lines of this test may appear during the next one.
+    pub silent: bool,
+}
+
+/// What counts as an error of a test.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rules<'a> {
+    /// The kind of event that the test provokes.
+    pub expected: Option<Kind>,
+    /// Kinds that it may provoke besides.
+    pub allowed: &'a [Kind],
+    /// Whether lines of the driver without a row in the table are only noted.
+    pub unknown_passes: bool,
+}
 
 /// Watches the log from its creation.
 #[derive(Debug)]
@@ -30,28 +61,32 @@ impl LogWatch {
     /// The reason why the log is not checked, if it cannot be read.
     pub fn unavailable(&self) -> Option<String> {
         let errno = self.reader.as_ref().err()?;
-        Some(format!("the kernel log is not checked: /dev/kmsg: {errno}; be in group adm or run as root"))
+        Some(format!(
+            "the kernel log is not checked: /dev/kmsg: {errno}; it needs CAP_SYSLOG unless kernel.dmesg_restrict is 0: \
+             run as root, or sudo sysctl kernel.dmesg_restrict=0"
+        ))
     }
 
-    /// GPU events in the log since the start. Waits for events of the kind `expected`.
-    pub fn events(&mut self, machine: &Machine, expected: Option<Kind>) -> Vec<Event> {
-        let Ok(reader) = &mut self.reader else { return Vec::new() };
-        let end = Instant::now() + PATIENCE;
-        // A model writes its lines before the corresponding work ends.
-        let quiet = if machine.is_model() && expected.is_none() { Duration::ZERO } else { QUIET };
+    /// GPU events in the log since the last call, or since the start. Waits for silence, and for events of the kind
+    /// `expected`.
+    pub fn events(&mut self, pace: Pace, expected: Option<Kind>) -> Heard {
+        let Ok(reader) = &mut self.reader else { return Heard { events: Vec::new(), silent: true } };
+        let end = Instant::now() + pace.limit;
+        let quiet = if expected.is_none() { pace.quiet } else { pace.quiet.max(Pace::LOOK) };
         let mut checker = Checker::default();
         let mut events = Vec::new();
         loop {
             // If the log becomes unreadable during a test, what was read so far counts.
             let records = reader.read_new().unwrap_or_default();
             records.into_iter().for_each(|record| checker.push(record));
+            let silent = !reader.wait(quiet).unwrap_or(false);
             let late = Instant::now() > end;
-            if !late && reader.wait(quiet).unwrap_or(false) {
+            if !silent && !late {
                 continue;
             }
             events.extend(checker.finish());
             if late || expected.is_none_or(|kind| error_kinds(&events).contains(&kind)) {
-                return events;
+                return Heard { events, silent };
             }
         }
     }
@@ -63,15 +98,31 @@ fn error_kinds(events: &[Event]) -> BTreeSet<Kind> {
     errors.flat_map(Event::kinds).filter(|kind| *kind != Kind::Notifier).collect()
 }
 
-/// Judges the log of a test that provokes `expected` and may provoke the kinds in `allowed`.
+/// The text of the first line of each error that consists only of lines without a row in the table.
+pub fn unknown_lines(events: &[Event]) -> impl Iterator<Item = &str> {
+    events.iter().filter(|event| is_unknown(event)).map(|event| event.lines[0].record.text.as_str())
+}
+
+fn is_unknown(event: &Event) -> bool {
+    event.class() == Class::Error && event.kinds().into_iter().eq([Kind::Unknown])
+}
+
+/// Judges the log of a test.
 ///
 /// # Errors
 ///
 /// A message that names the unexpected or missing event.
-pub fn judge(events: &[Event], expected: Option<Kind>, allowed: &[Kind]) -> Result<(), String> {
-    let errors: Vec<_> = events.iter().filter(|event| event.class() == Class::Error).collect();
+pub fn judge(events: &[Event], rules: Rules<'_>) -> Result<(), String> {
+    let Rules { expected, allowed, unknown_passes } = rules;
+    let passes = |event: &&Event| unknown_passes && is_unknown(event);
+    let errors: Vec<_> =
+        events.iter().filter(|event| event.class() == Class::Error).filter(|event| !passes(event)).collect();
     let unexpected = errors.iter().find(|event| {
-        let fits = |kind: &Kind| *kind == Kind::Notifier || expected == Some(*kind) || allowed.contains(kind);
+        let fits = |kind: &Kind| match *kind {
+            Kind::Notifier => true,
+            Kind::Unknown if unknown_passes => true,
+            kind => expected == Some(kind) || allowed.contains(&kind),
+        };
         expected.is_none() && allowed.is_empty() || !event.kinds().iter().all(fits)
     });
     if let Some(event) = unexpected {
@@ -97,10 +148,15 @@ pub fn judge(events: &[Event], expected: Option<Kind>, allowed: &[Kind]) -> Resu
 mod tests {
     use super::*;
     use gpu_log::{Record, check};
+    use nvgpu_sys::door::OpenFlags;
 
     fn events(lines: &[&str]) -> Vec<Event> {
         let line = |text: &&str| Record::from_text(&format!("nvgpu: 17000000.gpu f:1 [ERR]  {text}"));
         check(lines.iter().map(line))
+    }
+
+    fn judge(events: &[Event], expected: Option<Kind>, allowed: &[Kind]) -> Result<(), String> {
+        super::judge(events, Rules { expected, allowed, unknown_passes: false })
     }
 
     #[test]
@@ -127,7 +183,53 @@ mod tests {
         let both =
             events(&["sked exception: esr 1", "error notifier set to 13 for ch 1", "SW quiesce requested"]);
         assert!(judge(&both, Some(Kind::LaunchDescriptor), &[]).unwrap_err().contains("GPU out of service"));
+    }
+
+    #[test]
+    fn lines_without_a_row_can_pass() {
         let unknown = events(&["never seen before"]);
         assert!(judge(&unknown, None, &[]).is_err());
+        let rules = Rules { unknown_passes: true, ..Rules::default() };
+        assert_eq!(super::judge(&unknown, rules), Ok(()));
+        assert!(unknown_lines(&unknown).eq(["nvgpu: 17000000.gpu f:1 [ERR]  never seen before"]));
+        let fault = events(&["never seen before", "page fault error: err_type = 2"]);
+        assert!(super::judge(&fault, rules).unwrap_err().contains("MMU fault"));
+        assert_eq!(super::judge(&fault, Rules { expected: Some(Kind::Mmu), ..rules }), Ok(()));
+        // An unknown line is not the expected event.
+        assert!(super::judge(&unknown, Rules { expected: Some(Kind::Mmu), ..rules }).is_err());
+    }
+
+    /// Writes an error line into the log of a software Orin.
+    fn complain(orin: &orin_sim::SoftwareOrin) {
+        let refused = orin.open(c"/dev/nvgpu/igpu0/dbg", OpenFlags::READ_WRITE);
+        assert_eq!(refused, Err(Errno::NOENT), "the model says in its log that it lacks the node");
+    }
+
+    #[test]
+    fn late_lines_are_waited_for_up_to_a_limit() {
+        let orin = orin_sim::SoftwareOrin::new(orin_sim::Config::default()).unwrap();
+        let door: Arc<dyn Door> = Arc::new(orin.clone());
+        let mut watch = LogWatch::start(&door);
+        let pace =
+            |quiet, limit| Pace { quiet: Duration::from_millis(quiet), limit: Duration::from_millis(limit) };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(50));
+                complain(&orin);
+            });
+            let heard = watch.events(pace(1000, 20_000), None);
+            assert!(heard.silent && heard.events.len() == 1, "{heard:?}");
+        });
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    complain(&orin);
+                }
+            });
+            let heard = watch.events(pace(10_000, 50), None);
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(!heard.silent && !heard.events.is_empty(), "{heard:?}");
+        });
     }
 }

@@ -9,6 +9,8 @@ use nvgpu_sys::{Door, LinuxDoor, paths};
 use orin_sim::{SettingsError, SoftwareOrin};
 use tegra_hcq::DeviceKind;
 
+use super::log::Pace;
+
 /// The node of NVIDIA's desktop driver.
 const NVRM_NODE: &str = "/dev/nvidiactl";
 /// Scale factor for long tests on the software Orin, which interprets kernels.
@@ -22,6 +24,9 @@ pub struct Machine {
     kind: DeviceKind,
     scale: f64,
     pub(crate) load: Load,
+    pub(crate) pace: Pace,
+    /// Whether lines of the driver without a row in the table of log lines fail a test.
+    pub(crate) strict_log: bool,
 }
 
 /// Settings of load tests: duration, seed, progress callback.
@@ -62,19 +67,21 @@ impl Machine {
             DeviceKind::Nvrm if !Path::new(NVRM_NODE).exists() => {
                 Err(format!("{NVRM_NODE} does not exist: NVIDIA's desktop driver is not loaded"))
             }
-            DeviceKind::Nvrm => Ok(Self { kind: DeviceKind::Nvrm, ..Self::board() }),
+            DeviceKind::Nvrm => Ok(Self { kind: DeviceKind::Nvrm, strict_log: true, ..Self::board() }),
             other => Err(format!("the suites do not run on {other}: choose auto, nvgpu, nvrm or sim")),
         }
     }
 
     /// The board, without checking that it exists.
     pub(crate) fn board() -> Self {
-        Self { kind: DeviceKind::Nvgpu, scale: 1.0, load: Load::default() }
+        let (kind, pace) = (DeviceKind::Nvgpu, Pace::BOARD);
+        Self { kind, scale: 1.0, load: Load::default(), pace, strict_log: false }
     }
 
     /// Software Orins, one per test.
     pub fn software() -> Self {
-        Self { kind: DeviceKind::Sim, scale: MODEL_SCALE, load: Load::default() }
+        let (kind, pace) = (DeviceKind::Sim, Pace::MODEL);
+        Self { kind, scale: MODEL_SCALE, load: Load::default(), pace, strict_log: true }
     }
 
     /// The same with another factor, between 0 and 1, for durations and numbers of rounds.
@@ -92,6 +99,19 @@ impl Machine {
     #[must_use]
     pub fn with_load(self, load: Load) -> Self {
         Self { load, ..self }
+    }
+
+    /// The same machine, waiting otherwise for late lines of the log.
+    #[must_use]
+    pub fn with_pace(self, pace: Pace) -> Self {
+        Self { pace, ..self }
+    }
+
+    /// The same machine; lines of the driver without a row in the table of log lines fail a test. By default they
+    /// do so except on an Orin's board, where the table has not been tried.
+    #[must_use]
+    pub fn with_strict_log(self) -> Self {
+        Self { strict_log: true, ..self }
     }
 
     /// `Nvgpu`, `Nvrm` or `Sim`.

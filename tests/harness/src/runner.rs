@@ -5,12 +5,12 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use gpu_log::{Event, Kind};
+use gpu_log::Kind;
 use nvgpu_sys::Door;
 use tegra_hcq::DeviceKind;
 
 use super::context::Station;
-use super::log::{LogWatch, judge};
+use super::log::{LogWatch, Rules, judge, unknown_lines};
 use super::report::{RunReport, TestReport};
 use super::{Check, Context, Machine, Outcome, Suite, Test, panics};
 
@@ -68,7 +68,7 @@ pub enum Progress<'a> {
 /// Runs the tests of a plan and reports each to `progress`.
 pub fn run(plan: &Plan, machine: Machine, progress: &mut dyn FnMut(Progress<'_>)) -> RunReport {
     let (started, clock) = (SystemTime::now(), Instant::now());
-    let mut run = Run { machine, shared: None, stopped: None };
+    let mut run = Run { machine, shared: None, stopped: None, noisy: None };
     let total = plan.0.len();
     let mut tests = Vec::with_capacity(total);
     for (number, (suite, test)) in (1..).zip(&plan.0) {
@@ -96,6 +96,8 @@ struct Run {
     shared: Option<(&'static str, Station)>,
     /// Why no further tests run.
     stopped: Option<String>,
+    /// The last test, if the log was not silent after it, and its log.
+    noisy: Option<(String, LogWatch)>,
 }
 
 /// How a test's thread ended.
@@ -134,20 +136,65 @@ impl Run {
                 return report;
             }
         };
+        let noisy = self.settle();
         let mut watch = LogWatch::start(&station.door);
         let context = Arc::new(Context::new(self.machine, station));
         let limit = test.limit + self.machine.load.duration.unwrap_or_default();
         let end = in_thread(test, limit, &context);
         report.notes = context.take_notes();
+        report.notes.extend(noisy.clone());
         // The device is closed before the log is judged: cleanup is part of the test.
         drop(context);
         let expected = test.expects.filter(|_| matches!(end, End::Outcome(Outcome::Passed)));
-        report.events = watch.events(&self.machine, expected);
+        let heard = watch.events(self.machine.pace, expected);
+        report.events = heard.events;
         let late = matches!(end, End::Late);
-        report.outcome = verdict(end, limit, test, &report.events, watch.unavailable().is_some());
+        let unread = watch.unavailable().is_some();
+        let outcome = finished(end, limit);
+        // A test that did not finish need not have provoked anything.
+        let passed = outcome == Outcome::Passed;
+        let rules = Rules {
+            expected: test.expects.filter(|_| passed && !unread),
+            allowed: test.allows,
+            unknown_passes: !self.machine.strict_log,
+        };
+        let log = if !passed && test.expects.is_some() { Ok(()) } else { judge(&report.events, rules) };
+        if !self.machine.strict_log {
+            let lines = unknown_lines(&report.events)
+                .map(|text| format!("not judged, unknown line of the log: {text}"));
+            report.notes.extend(lines);
+        }
+        if let Some(kind) = test.expects.filter(|_| unread && passed) {
+            report.notes.push(format!("without the kernel log, only the queue's error showed the {kind}"));
+        }
+        let log = match (log, noisy) {
+            (Err(text), Some(_)) => {
+                report.notes.push(format!("not judged: {text}"));
+                Ok(())
+            }
+            (log, _) => log,
+        };
+        report.outcome = verdict(outcome, log);
         report.elapsed = clock.elapsed();
         self.consider_stopping(&report, late);
+        if !heard.silent {
+            self.noisy = Some((format!("{}/{}", suite.name, test.name), watch));
+        }
+        if test.observed
+            && self.machine.kind() == DeviceKind::Nvgpu
+            && let Outcome::Failed(text) = report.outcome
+        {
+            report.outcome = Outcome::Skipped(format!("only observed on a board: {text}"));
+        }
         report
+    }
+
+    /// Waits again for silence after a test whose lines have not ended. Returns a note for the next test if they still
+    /// have not: the lines in its log may be those of the other.
+    fn settle(&mut self) -> Option<String> {
+        let (name, mut watch) = self.noisy.take()?;
+        let heard = watch.events(self.machine.pace, None);
+        (!heard.silent).then(|| format!("the log is not silent since {name}: errors in it are not judged"))
     }
 
     /// The door for a test: the suite's shared one, or a new one.
@@ -189,16 +236,16 @@ impl Run {
     }
 }
 
-/// Combines the end of a test's thread with the judgement of the log.
-fn verdict(end: End, limit: Duration, test: &Test, events: &[Event], log_unread: bool) -> Outcome {
-    let outcome = match end {
+/// The outcome of a test's thread.
+fn finished(end: End, limit: Duration) -> Outcome {
+    match end {
         End::Outcome(outcome) => outcome,
         End::Late => Outcome::Failed(format!("not done within its limit of {limit:?}")),
-    };
-    // A test that did not finish need not have provoked anything.
-    let passed = outcome == Outcome::Passed;
-    let expected = test.expects.filter(|_| passed && !log_unread);
-    let log = if !passed && test.expects.is_some() { Ok(()) } else { judge(events, expected, test.allows) };
+    }
+}
+
+/// Combines the outcome of a test's thread with the judgement of the log.
+fn verdict(outcome: Outcome, log: Result<(), String>) -> Outcome {
     match (outcome, log) {
         (outcome, Ok(())) => outcome,
         (Outcome::Failed(text), Err(more)) => Outcome::Failed(format!("{text}; {more}")),

@@ -157,6 +157,49 @@ fn the_log_decides_too() {
     assert!(text.contains("beside the expected hang") && text.contains("MMU fault"), "{text}");
 }
 
+/// Keeps writing error lines after its end.
+fn talks(context: &Context) -> Check {
+    let door = Arc::clone(context.door());
+    std::thread::spawn(move || {
+        let end = std::time::Instant::now() + Duration::from_millis(1500);
+        while std::time::Instant::now() < end {
+            // The model says in its log that it lacks the node.
+            let _ = door.open(c"/dev/nvgpu/igpu0/dbg", nvgpu_sys::door::OpenFlags::READ_WRITE);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    Ok(())
+}
+
+static NOISE: Suite = Suite {
+    name: "noise",
+    about: "lines that arrive late",
+    orin_only: false,
+    tests: &[
+        Test::new("talks", "", |context| talks(context).into()).sharing_device().allowing(&[Kind::Refused]),
+        Test::new("next", "", |_| Outcome::Passed).sharing_device(),
+        Test::new("last", "", |_| Outcome::Passed).sharing_device(),
+        Test::new("observed", "", |context| fails(context).into()).observed_on_a_board(),
+    ],
+};
+
+#[test]
+fn late_lines_are_not_blamed_on_the_next_test() {
+    let plan = Plan::new(&[&NOISE], &[], Some("noise")).unwrap();
+    let pace = |limit| log::Pace { quiet: Duration::from_millis(200), limit: Duration::from_millis(limit) };
+    let outcomes = |report: &RunReport| report.tests.iter().map(|t| t.outcome.clone()).collect::<Vec<_>>();
+    // The wait ends before the lines do.
+    let report = run(&plan, Machine::software().with_pace(pace(20)), &mut |_| ());
+    let failed = Outcome::Failed("inner".to_owned());
+    assert_eq!(outcomes(&report)[..2], [Outcome::Passed, Outcome::Passed], "{:?}", report.tests);
+    assert!(report.tests[1].notes[0].contains("not silent since noise/talks"), "{:?}", report.tests[1]);
+    // It does not.
+    let report = run(&plan, Machine::software().with_pace(pace(60_000)), &mut |_| ());
+    let passed = Outcome::Passed;
+    assert_eq!(outcomes(&report), [passed.clone(), passed.clone(), passed, failed]);
+    assert!(report.tests[1].notes.is_empty() && report.tests[0].events.len() > 10, "{:?}", report.tests);
+}
+
 #[test]
 fn sharing_tests_have_one_device() {
     let plan = Plan::new(&[&SUITE], &[], None).unwrap();

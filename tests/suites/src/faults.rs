@@ -21,7 +21,7 @@ pub static SUITE: Suite = Suite {
         case!(mmu_atomic, "an atomic add at an unmapped address").expecting(Kind::Mmu),
         case!(misaligned, "a load from an address that is not a multiple of its size").expecting(Kind::Sm),
         case!(shared_bounds, "a store outside shared memory").expecting(Kind::Sm),
-        case!(trap, "a trap in one thread").expecting(Kind::Sm),
+        case!(trap, "a trap in one thread").expecting(Kind::Sm).observed_on_a_board(),
         case!(endless, "an endless kernel is named, stopped and discarded").allowing(&[Kind::Hang]),
         case!(many_in_a_row, "24 consecutive faults, each with its own address")
             .expecting(Kind::Mmu)

@@ -46,6 +46,10 @@ pub(crate) struct Options {
     /// Seed of a load test's random decisions, to repeat a run (default: random)
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
+    /// Fail tests for lines of the Orin's driver that the table of log lines does not contain (default: note them on
+    /// a board)
+    #[arg(long)]
+    strict_log: bool,
     /// Print one JSON object at the end instead of lines
     #[arg(long)]
     json: bool,
@@ -90,6 +94,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let machine = options.scale.map_or(machine, |scale| machine.with_scale(scale));
     let ticker: Option<fn(&str)> = std::io::stderr().is_terminal().then_some(tick);
     let machine = machine.with_load(Load { duration: options.duration, seed: options.seed, ticker });
+    let machine = if options.strict_log { machine.with_strict_log() } else { machine };
     // A run takes minutes: report an unwritable result file before it.
     for path in [&options.junit, &options.html].into_iter().flatten() {
         check_writable(path)?;

@@ -294,6 +294,12 @@ lines! {
         => DeprecatedFlag { flag: String } "Ignoring deprecated flag: {flag}",
         "MAP_BUFFER_EX: the kernel ignores the flag.",
         "Clear the flag.";
+    Alone Error Refused "orin-sim: ALLOC from the GPU's carveout"
+        => GpuCarveout { bytes: u64 }
+        "orin-sim: ALLOC from the GPU's carveout: a board rounds the size of {bytes} bytes to 0",
+        "The software Orin in strict mode: nvmap of L4T r36.4 rounds the size to a multiple of 0 for heap bit 3, and \
+         leaves an empty dma-buf.",
+        "Allocate from the heap IOVMM.";
     Alone Warning None "orin-sim: munmap of"
         => PartialMunmap { bytes: usize, address: usize }
         "orin-sim: munmap of {bytes} bytes at {address:#x}: the range is not one mapping",

@@ -201,3 +201,61 @@ fn imported_memory_is_used_in_place() {
     // SAFETY: nothing uses the memory any more; the address space was dropped with its channel.
     unsafe { rustix::mm::munmap(own, 8192) }.unwrap();
 }
+
+/// As on a board, where the pages are pinned: the process may unmap shared memory before the GPU writes.
+#[test]
+fn imported_shared_memory_outlives_the_mapping_of_the_process() {
+    use rustix::mm::{MapFlags, ProtFlags};
+    let bench = Bench::new();
+    let running = Running::new(&bench);
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new anonymous mapping.
+    let own = unsafe {
+        rustix::mm::mmap_anonymous(core::ptr::null_mut(), 3 * 4096, protection, MapFlags::SHARED).unwrap()
+    };
+    let mut args = nvmap::CreateHandleFromVa {
+        va: own.expose_provenance() as u64 + 4096,
+        size: 8192,
+        flags: TAG | nvmap::CACHE_INNER_CACHEABLE,
+        size_or_handle: 0,
+    };
+    // SAFETY: the pages live as long as the handle.
+    unsafe { nvmap::FROM_VA.send_pointing(&bench.nvmap, &mut args) }.unwrap();
+    let handle = u32::try_from(args.size_or_handle).unwrap();
+    let buffer = bench.export(handle);
+    let va = map(&running.chain.space, &buffer).unwrap();
+    // SAFETY: an aligned word of the live mapping.
+    let word = unsafe { AtomicU32::from_ptr(own.cast::<u32>().add((4096 + 0x10) / 4)) };
+    running.submit(&release(va + 0x10, 5));
+    wait_until("a store to the shared pages", || word.load(Ordering::Acquire) == 5);
+    // SAFETY: the process does not use the memory any more.
+    unsafe { rustix::mm::munmap(own, 3 * 4096) }.unwrap();
+    running.submit(&release(va + 0x1010, 7));
+    let read = |offset| {
+        let mut bytes = [0; 4];
+        assert_eq!(nvmap::read(&bench.nvmap, handle, offset, &mut bytes), Ok(4));
+        u32::from_le_bytes(bytes)
+    };
+    wait_until("a store to the unmapped pages", || read(0x1010) == 7);
+    assert_eq!(read(0x10), 5);
+    bench.free(handle);
+    drop((buffer, running));
+    assert_eq!(bench.orin.live(), LiveCounts { descriptors: 2, ..LiveCounts::default() });
+}
+
+/// A board answers EINVAL, because a dma-buf is no regular file; the model's file is sealed.
+#[test]
+fn a_dma_buf_cannot_be_truncated() {
+    let bench = Bench::new();
+    let buffer = bench.buffer(8192);
+    let mapping = buffer.map(0, 8192, Protection::READ).unwrap();
+    // SAFETY: the descriptor is open, as long as `buffer` lives.
+    let file = unsafe { std::os::fd::BorrowedFd::borrow_raw(buffer.raw()) };
+    for len in [0, 4096, 1 << 20] {
+        assert_eq!(rustix::fs::ftruncate(file, len), Err(rustix::io::Errno::PERM));
+    }
+    let more = rustix::fs::fcntl_add_seals(file, rustix::fs::SealFlags::WRITE);
+    assert_eq!(more, Err(rustix::io::Errno::PERM));
+    // SAFETY: an aligned word of the live mapping.
+    assert_eq!(unsafe { mapping.pointer().cast::<u32>().add(4096 / 4).read_volatile() }, 0);
+}

@@ -124,9 +124,9 @@ fn after(last: Option<&Record>, mut all: Vec<Record>) -> Vec<Record> {
 
 fn neither(errno: Errno, reason: &str) -> UsageError {
     UsageError(format!(
-        "the kernel log cannot be read: /dev/kmsg: {errno}; dmesg: {reason}. Be in group adm (`sudo usermod -aG \
-         adm $USER`, then log in again), or run as root, or let root set `sysctl kernel.dmesg_restrict=0`; or \
-         save a log elsewhere and pass it with --file"
+        "the kernel log cannot be read: /dev/kmsg: {errno}; dmesg: {reason}. Reading it needs CAP_SYSLOG \
+         unless kernel.dmesg_restrict is 0: run as root, or let root set `sysctl kernel.dmesg_restrict=0`; or save a \
+         log elsewhere and pass it with --file"
     ))
 }
 
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn no_permission_names_the_cure() {
         let text = neither(Errno::PERM, "Operation not permitted").to_string();
-        assert!(text.contains("dmesg_restrict") && text.contains("group adm"), "{text}");
+        assert!(text.contains("dmesg_restrict") && text.contains("CAP_SYSLOG"), "{text}");
     }
 
     #[test]

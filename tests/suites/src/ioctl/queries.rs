@@ -76,11 +76,11 @@ fn allocate(nvmap: &DoorFd, heap: u32) -> Result<(), nvgpu_sys::Errno> {
     fd.map(drop)
 }
 
+/// The carveout of the GPU (heap bit 3) is left out: nvmap computes a size of 0 for it on a board, and the kernel is
+/// left with an empty dma-buf.
 pub(super) fn create_alloc(context: &Context) -> Check {
     let nvmap = open_nvmap(context)?;
-    for (name, heap) in
-        [("SYSMEM", HEAP_SYSMEM), ("GPU", sys::Heaps::GPU.bits()), ("GENERIC", sys::Heaps::GENERIC.bits())]
-    {
+    for (name, heap) in [("SYSMEM", HEAP_SYSMEM), ("GENERIC", sys::Heaps::GENERIC.bits())] {
         match allocate(&nvmap, heap) {
             Ok(()) => context.note(format!("{name} provides memory")),
             Err(errno) => context.note(format!("{name}: {errno}")),

@@ -1,8 +1,9 @@
 //! FROM_VA: a handle for existing memory of the process (`nvmap_handle.c`, `nvmap_alloc.c`).
 //!
-//! The kernel pins the pages. The model uses them in place and relies on the caller to keep them mapped until the last
-//! use of the buffer, which importers have to guarantee anyway. The resulting dma-buf can be mapped by the CPU, but
-//! accessing the mapping kills the process, as on a board.
+//! The kernel pins the pages. The model maps shared memory a second time, so a program may unmap its own. It uses
+//! private memory in place and relies on the caller to keep it mapped until the last use of the buffer, which the
+//! contracts of `send_pointing` and `import_host` demand. The resulting dma-buf can be mapped by the CPU, but accessing
+//! the mapping kills the process, as on a board.
 
 use core::ptr::{self, NonNull};
 use std::os::fd::OwnedFd;
@@ -25,6 +26,8 @@ struct Vma {
     end: u64,
     readable: bool,
     writable: bool,
+    /// Whether stores go to pages shared with other mappings, not to private copies.
+    shared: bool,
 }
 
 /// The mapping at `va`, or else the next one above it.
@@ -35,7 +38,13 @@ fn find_vma(va: u64) -> Option<Vma> {
         let (start, end) = range.split_once('-')?;
         let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
         let allows = |at, letter| rest.as_bytes().get(at) == Some(&letter);
-        (end > va).then(|| Vma { start, end, readable: allows(0, b'r'), writable: allows(1, b'w') })
+        (end > va).then(|| Vma {
+            start,
+            end,
+            readable: allows(0, b'r'),
+            writable: allows(1, b'w'),
+            shared: allows(3, b's'),
+        })
     })
 }
 
@@ -92,9 +101,17 @@ impl Nvmap {
             return Err(Errno::INVAL);
         };
         let file: OwnedFd = Memory::file("dmabuf", size).map_err(|_| Errno::NOMEM)?;
-        // CAST: the range is mapped, so its length fits usize. SAFETY: the range is mapped now, and the caller of
-        // FROM_VA keeps it mapped until the buffer is freed (module documentation).
-        let memory = unsafe { Memory::import(pointer, size as usize) }.labelled("imported host memory");
+        // CAST: the range is mapped, so its length fits usize.
+        let len = size as usize;
+        let memory = if vma.shared && vma.start <= args.va && args.va + size <= vma.end {
+            // SAFETY: the range is part of one shared mapping.
+            unsafe { Memory::pin(pointer, len) }.map_err(|_| Errno::NOMEM)?
+        } else {
+            // SAFETY: the range is mapped now, and the caller of FROM_VA keeps it mapped until the last use of the
+            // buffer (module documentation).
+            unsafe { Memory::import(pointer, len) }
+        };
+        let memory = memory.labelled("imported host memory");
         let memory = Arc::new(if self.strict { memory.watched(false) } else { memory });
         let storage = Storage {
             memory,

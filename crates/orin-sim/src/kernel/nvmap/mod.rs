@@ -341,6 +341,11 @@ impl Nvmap {
         }
         let handle = Arc::clone(&self.lookup(args.handle)?.handle);
         let heaps = Heaps::from_bits_retain(args.heap_mask);
+        if self.strict && heaps.contains(Heaps::GPU) {
+            // The kernel sets the size of the handle to 0 before it looks for memory (`nvmap_ioctl.c`).
+            log.model(MemoryLine::GpuCarveout { bytes: handle.size });
+            return Err(Errno::NOMEM);
+        }
         if !self.available(heaps, handle.size) {
             return Err(Errno::NOMEM);
         }

@@ -5,6 +5,7 @@ use crate::support::rules::*;
 use crate::support::*;
 use nvgpu_sys::Errno;
 use nvgpu_sys::nvmap::{self, AllocHandle, CreateHandle, DuplicateHandle, Heaps, code};
+use orin_sim::Config;
 use zerocopy::IntoBytes;
 
 #[test]
@@ -206,4 +207,18 @@ fn memory_is_allocated_after_all_checks() {
             &[],
         ),
     ]);
+}
+
+/// nvmap of L4T r36.4 rounds the size to a multiple of 0 for this heap bit. Strict mode refuses it.
+#[test]
+fn the_carveout_of_the_gpu_is_refused_in_strict_mode() {
+    for (strict, wanted) in [(false, Ok(0)), (true, Err(Errno::NOMEM))] {
+        let bench = Bench::with(Config { strict, ..Config::default() });
+        let handle = bench.create(4096);
+        let heaps = Heaps::GPU | Heaps::IOVMM;
+        assert_eq!(bench.try_alloc(handle, heaps.bits(), TAG | 1), wanted);
+        let told =
+            bench.orin.kernel_log().iter().any(|line| line.contains("rounds the size of 4096 bytes to 0"));
+        assert_eq!(told, strict);
+    }
 }
