@@ -3,6 +3,7 @@
 mod compute;
 mod copy;
 mod graph;
+pub(crate) mod growth;
 mod launch;
 mod memory;
 mod network;
@@ -27,6 +28,7 @@ pub fn all() -> Vec<Case> {
         compute::cases(),
         network::cases(),
         process::cases(),
+        growth::cases(),
     ]
     .concat()
 }

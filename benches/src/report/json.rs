@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::figures;
+use super::growth::{GOAL, Growth, growth};
 use crate::bench::RivalOutcome;
 use crate::case::Unit;
 use crate::measure::{Samples, Summary};
@@ -59,7 +60,19 @@ pub fn json(run: &Run) -> Value {
             "driver": driver,
         },
         "rival": rival,
+        "growth": growth(run).iter().map(group).collect::<Vec<_>>(),
         "results": run.measurements.iter().map(result).collect::<Vec<_>>(),
+    })
+}
+
+/// Costs per item in nanoseconds.
+fn group(growth: &Growth) -> Value {
+    json!({
+        "name": growth.name,
+        "first": { "count": growth.first.0, "cost": rounded(growth.first.1) },
+        "last": { "count": growth.last.0, "cost": rounded(growth.last.1) },
+        "last_over_first": significant(growth.ratio()),
+        "goal": GOAL,
     })
 }
 

@@ -1,5 +1,6 @@
 //! The results of a run as a table, as JSON and as an HTML page.
 
+mod growth;
 mod html;
 mod json;
 mod plot;

@@ -2,6 +2,7 @@
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
+use super::growth::{GOAL, growth};
 use super::{figures, remark, three_digits, time_text};
 use crate::case::Unit;
 use crate::measure::Summary;
@@ -38,7 +39,31 @@ pub fn table(run: &Run) -> String {
         }
     }
     let separator = if remarks.is_empty() { "" } else { "\n" };
-    format!("{}\n{separator}{remarks}", table.trim_fmt())
+    format!("{}\n{}{separator}{remarks}", table.trim_fmt(), growth_lines(run))
+}
+
+/// A line per group of growth cases; empty if there are none.
+fn growth_lines(run: &Run) -> String {
+    let groups = growth(run);
+    let mut lines = String::new();
+    if !groups.is_empty() {
+        lines +=
+            &format!("\ncost per item at the lowest and at the highest count; goal: at most {GOAL} times\n");
+    }
+    for group in groups {
+        let (first, last) = (group.first, group.last);
+        let ratio = group.ratio();
+        let verdict = if ratio > GOAL { ", above the goal" } else { "" };
+        lines += &format!(
+            "{}: {} at {}, {} at {}: {ratio:.2} times{verdict}\n",
+            group.name,
+            time_text(first.1),
+            first.0,
+            time_text(last.1),
+            last.0
+        );
+    }
+    lines
 }
 
 /// Aligns text to the left and numbers to the right.
@@ -75,6 +100,19 @@ mod tests {
         assert!(line("matmul/x: ").contains("skipped: needs a GPU"), "{text}");
         assert!(line("process/x: ").contains("FAILED: broken"), "{text}");
         assert!(line("copy/a/1MiB: ").contains("CUDA not measured"), "{text}");
+    }
+
+    #[test]
+    fn growth_is_told_below_the_table() {
+        let mut run = sample::run();
+        assert!(!table(&run).contains("cost per item"));
+        run.plan.divide_rounds = 1;
+        for (at, name) in [(1, "growth/x/1"), (2, "growth/x/1048576")] {
+            run.measurements[at].name = name.into();
+        }
+        run.measurements[1].size = 1;
+        let text = table(&run);
+        assert!(text.contains("at 1048576: ") && text.contains("above the goal"), "{text}");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Memory that the GPU accesses: video memory, system memory of the driver, memory of the process.
 //!
 //! UVM maps a memory object of RM into the GPU's address space. Except for memory of the process, an mmap of a separate
-//! file maps it into the process, when the CPU first needs it. The CPU accesses video memory through BAR1, write-combined: stores are combined and
-//! cheap, each load is a round trip over PCIe. The CPU caches system memory; the GPU snoops the CPU caches.
+//! file maps it into the process, when the CPU first needs it. The CPU accesses video memory through BAR1,
+//! write-combined: stores are combined and cheap, each load is a round trip over PCIe. The CPU caches system memory;
+//! the GPU snoops the CPU caches.
 
 use core::ptr::NonNull;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

@@ -109,8 +109,9 @@ fn both_engines_answer_and_copy() {
     let source = Memory::new(&gpu, Place::System, BYTES as u64).unwrap();
     let middle = Memory::new(&gpu, Place::Video, BYTES as u64).unwrap();
     // SAFETY: fresh memory of at least that length; the process does not use the vector after the import.
-    let (source_bytes, mut target) =
-        unsafe { (std::slice::from_raw_parts_mut(source.cpu().unwrap().as_ptr(), BYTES), vec![0_u8; BYTES + 4096]) };
+    let (source_bytes, mut target) = unsafe {
+        (std::slice::from_raw_parts_mut(source.cpu().unwrap().as_ptr(), BYTES), vec![0_u8; BYTES + 4096])
+    };
     source_bytes
         .iter_mut()
         .zip(0_u32..)

@@ -124,7 +124,7 @@ impl Device {
 
     /// Returns idle memory of the allocator to the system. Returns the number of bytes released.
     pub fn trim(&self) -> u64 {
-        self.shared.heap().sweep();
+        self.shared.heap().sweep_all();
         self.shared.heap().pool().trim()
     }
 

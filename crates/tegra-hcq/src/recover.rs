@@ -71,7 +71,7 @@ fn recover(device: &Arc<Shared>) -> Result<Recovery> {
             _ => {}
         }
     }
-    device.heap().sweep();
+    device.heap().sweep_all();
     tracing::info!(faults = recovery.faults.len(), hanging = recovery.hanging, "device recovered");
     Ok(recovery)
 }

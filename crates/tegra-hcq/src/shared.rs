@@ -88,12 +88,7 @@ impl Shared {
     }
 
     /// As [`Shared::allocate`], mapped for the CPU.
-    pub(crate) fn allocate_mapped(
-        &self,
-        bytes: u64,
-        purpose: MemoryUse,
-        content: Content,
-    ) -> Result<Mapped> {
+    pub(crate) fn allocate_mapped(&self, bytes: u64, purpose: MemoryUse, content: Content) -> Result<Mapped> {
         Mapped::new(self.allocate(bytes, purpose, content)?)
     }
 
@@ -137,7 +132,10 @@ impl Shared {
 
     pub(crate) fn register_program(&self, program: &Arc<ProgramCode>) {
         let mut programs = lock(&self.programs);
-        programs.retain(|weak| weak.strong_count() > 0);
+        // Before the list grows, so the cost per program does not grow with their number.
+        if programs.len() == programs.capacity() {
+            programs.retain(|weak| weak.strong_count() > 0);
+        }
         programs.push(Arc::downgrade(program));
         self.programs_loaded.fetch_add(1, Ordering::Release);
     }

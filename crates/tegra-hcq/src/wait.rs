@@ -493,7 +493,7 @@ impl Drop for QueueState {
         *lock(&self.channels) = None;
         self.timeline.set(self.submitted() + 1);
         self.heap.release_queue(self.slot);
-        self.heap.sweep();
+        self.heap.sweep_all();
     }
 }
 

@@ -5,6 +5,7 @@
 
 use core::any::Any;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -86,6 +87,17 @@ impl StagingState {
     }
 }
 
+/// Number of parked blocks that are all checked at each sweep.
+const FEW_PARKED: usize = 32;
+
+/// Blocks without an owner that the GPU may still use, oldest first.
+#[derive(Debug, Default)]
+struct Parked {
+    blocks: VecDeque<Arc<Memory>>,
+    /// Number of blocks from which a sweep checks all of them: twice the number that the last such sweep left.
+    check_all_at: usize,
+}
+
 /// Memory, timelines and driver of a device.
 #[derive(Debug)]
 pub(crate) struct Heap {
@@ -93,7 +105,7 @@ pub(crate) struct Heap {
     pool: Pool,
     staging: Mutex<StagingState>,
     /// Blocks without an owner that the GPU may still use.
-    parked: Mutex<Vec<Arc<Memory>>>,
+    parked: Mutex<Parked>,
     parked_count: AtomicUsize,
     timelines: Box<[Timeline]>,
     /// The most recent values seen on the timelines. Avoids CPU loads of cache lines that the GPU writes.
@@ -121,7 +133,7 @@ impl Heap {
         // SAFETY: the commands are behind the timelines, in fresh memory of `bytes` bytes.
         let interrupt = unsafe { interrupt::write(&*signals, timeline::BYTES)? };
         Ok(Arc::new(Self {
-            pool: Pool::new(),
+            pool: Pool::new(driver.memory_info().map_or(0, |info| info.total)),
             staging: Mutex::new(StagingState::Closed(0)),
             parked: Mutex::default(),
             parked_count: AtomicUsize::new(0),
@@ -212,7 +224,12 @@ impl Heap {
     /// Allocates at least `bytes` bytes, aligned to 256, after freeing parked memory.
     fn allocate(&self, bytes: u64, purpose: MemoryUse, content: Content) -> Result<Arc<Memory>> {
         self.sweep();
-        self.pool.allocate(&*self.driver, bytes, purpose, content).map_err(|error| {
+        let allocate = || self.pool.allocate(&*self.driver, bytes, purpose, content);
+        let allocated = match allocate() {
+            Err(error) if error.is_out_of_memory() && self.sweep_all() > 0 => allocate(),
+            allocated => allocated,
+        };
+        allocated.map_err(|error| {
             if !error.is_out_of_memory() {
                 return error;
             }
@@ -231,25 +248,46 @@ impl Heap {
             self.pool.free(memory);
             return;
         }
-        lock(&self.parked).push(memory);
+        lock(&self.parked).blocks.push_back(memory);
         self.parked_count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Frees parked memory whose last use has ended.
+    /// Frees parked memory whose last use has ended. Of many blocks it checks only the oldest ones, which usually end
+    /// first, so the cost per block does not grow with their number.
     pub(crate) fn sweep(&self) {
         if self.parked_count.load(Ordering::Relaxed) == 0 {
             return;
         }
         let mut parked = lock(&self.parked);
-        let mut at = 0;
-        while at < parked.len() {
-            if self.passed(&parked[at].uses) {
-                self.pool.free(parked.swap_remove(at));
-            } else {
-                at += 1;
-            }
+        while parked.blocks.front().is_some_and(|memory| self.passed(&memory.uses)) {
+            parked.blocks.pop_front().into_iter().for_each(|memory| self.pool.free(memory));
         }
-        self.parked_count.store(parked.len(), Ordering::Relaxed);
+        let count = parked.blocks.len();
+        if count < FEW_PARKED || count >= parked.check_all_at {
+            self.check_all(&mut parked);
+            parked.check_all_at = 2 * parked.blocks.len();
+        }
+        self.parked_count.store(parked.blocks.len(), Ordering::Relaxed);
+    }
+
+    /// Frees all parked memory whose last use has ended. Returns the number of blocks.
+    pub(crate) fn sweep_all(&self) -> usize {
+        let mut parked = lock(&self.parked);
+        let freed = self.check_all(&mut parked);
+        self.parked_count.store(parked.blocks.len(), Ordering::Relaxed);
+        freed
+    }
+
+    fn check_all(&self, parked: &mut Parked) -> usize {
+        let before = parked.blocks.len();
+        parked.blocks.retain(|memory| {
+            let passed = self.passed(&memory.uses);
+            if passed {
+                self.pool.free(Arc::clone(memory));
+            }
+            !passed
+        });
+        before - parked.blocks.len()
     }
 
     #[inline]
@@ -323,5 +361,63 @@ impl Heap {
     /// Frees a slot whose channels are closed and whose timeline is complete.
     pub(crate) fn release_queue(&self, slot: usize) {
         lock(&self.queues)[slot] = None;
+    }
+}
+
+#[cfg(all(test, feature = "sim"))]
+mod tests {
+    use super::*;
+    use crate::adapter::nvgpu::Nvgpu;
+
+    /// Parks blocks whose last uses are the given values of queue 0, which it has not reached.
+    fn parked(values: impl Iterator<Item = u64>) -> Arc<Heap> {
+        let orin = orin_sim::SoftwareOrin::new(orin_sim::Config::default()).unwrap();
+        let driver = Nvgpu::open(&(Arc::new(orin) as _), None).unwrap();
+        let heap = Heap::new(Box::new(driver)).unwrap();
+        let handles: Vec<_> = values
+            .map(|value| {
+                let handle = Handle::allocate(&heap, 256, MemoryUse::Device, Content::Buffer).unwrap();
+                handle.uses().note(0, value);
+                handle
+            })
+            .collect();
+        drop(handles);
+        heap
+    }
+
+    fn count(heap: &Heap) -> usize {
+        let count = lock(&heap.parked).blocks.len();
+        assert_eq!(heap.parked_count.load(Ordering::Relaxed), count);
+        count
+    }
+
+    #[test]
+    fn blocks_that_end_in_order_are_freed_at_once() {
+        let heap = parked(1..=1000);
+        heap.sweep();
+        assert_eq!(count(&heap), 1000);
+        for value in [1, 2, 500, 999, 1000] {
+            heap.timeline(0).set(value);
+            heap.sweep();
+            assert_eq!(count(&heap), 1000 - value as usize);
+        }
+        assert_eq!(heap.pool().usage().in_use, 0);
+    }
+
+    #[test]
+    fn blocks_behind_a_long_use_are_freed_when_many_or_asked_for() {
+        let heap = parked((1..=100).rev());
+        heap.timeline(0).set(40);
+        heap.sweep();
+        assert_eq!(count(&heap), 60, "the first sweep checks all");
+        heap.timeline(0).set(50);
+        heap.sweep();
+        assert_eq!(count(&heap), 60, "of many, only the oldest are checked");
+        assert_eq!(heap.sweep_all(), 10);
+        heap.timeline(0).set(80);
+        assert_eq!(heap.sweep_all(), 30);
+        heap.timeline(0).set(90);
+        heap.sweep();
+        assert_eq!(count(&heap), 10, "few are all checked");
     }
 }

@@ -32,8 +32,10 @@ const SLAB_BYTES: (u64, u64) = (64 << 10, 1 << 20);
 const LARGE_GRANULE: u64 = 64 << 10;
 /// A reused large block may exceed the requested size by one part in this many.
 const LARGE_SLACK: u64 = 4;
-/// Maximum idle memory of a pool, in bytes.
-const MAX_IDLE: u64 = 512 << 20;
+/// Idle memory that a pool may always keep, in bytes.
+const MIN_IDLE: u64 = 512 << 20;
+/// The share of the GPU's memory that may be idle: one part in this many.
+const IDLE_SHARE: u64 = 8;
 
 /// Content of a block of memory, for reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,8 +115,8 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// CPU address of the first byte, aligned to 256 bytes; valid for [`Memory::bytes`] while `self` lives. All accesses
-    /// through it are volatile or ordered by the timeline (see `Buffer`). The first call may map the memory.
+    /// CPU address of the first byte, aligned to 256 bytes; valid for [`Memory::bytes`] while `self` lives. Every
+    /// access through it is volatile or ordered by the timeline (see `Buffer`). The first call may map the memory.
     ///
     /// # Errors
     ///
@@ -218,6 +220,8 @@ pub struct PoolUsage {
 pub(crate) struct Pool {
     uses: [UsePool; MemoryUse::ALL.len()],
     idle_large: AtomicU64,
+    /// Maximum of `idle_large`, in bytes.
+    max_idle: u64,
     /// Every existing block, by GPU address.
     registry: Mutex<BTreeMap<u64, Weak<Memory>>>,
 }
@@ -243,8 +247,10 @@ fn class_of(bytes: u64) -> usize {
 }
 
 impl Pool {
-    pub(crate) fn new() -> Self {
+    /// An empty pool for a GPU with `total` bytes of memory, 0 if unknown.
+    pub(crate) fn new(total: u64) -> Self {
         Self {
+            max_idle: MIN_IDLE.max(total / IDLE_SHARE),
             uses: core::array::from_fn(|_| UsePool { small: Default::default(), large: Mutex::default() }),
             idle_large: AtomicU64::new(0),
             registry: Mutex::default(),
@@ -389,7 +395,7 @@ impl Pool {
             Home::Small(index) => lock(&pool.small[index]).free.push(memory),
             Home::Large => {
                 let bytes = memory.bytes;
-                if self.idle_large.fetch_add(bytes, Ordering::Relaxed) + bytes > MAX_IDLE {
+                if self.idle_large.fetch_add(bytes, Ordering::Relaxed) + bytes > self.max_idle {
                     self.idle_large.fetch_sub(bytes, Ordering::Relaxed);
                     return;
                 }

@@ -105,7 +105,8 @@ impl Lanes {
     /// Allocates the pushbuffers for two rings.
     pub(super) fn new(device: &Shared, [compute, copy]: [SubmitRing; 2]) -> Result<Self> {
         let lane = |ring| -> Result<Lane> {
-            let pushbuffer = device.allocate_mapped(PUSHBUFFER_BYTES, MemoryUse::Commands, Content::Pushbuffer)?;
+            let pushbuffer =
+                device.allocate_mapped(PUSHBUFFER_BYTES, MemoryUse::Commands, Content::Pushbuffer)?;
             Ok(Lane { ring, pushbuffer, cursor: Cursor::new(PUSHBUFFER_BYTES), held: false })
         };
         Ok(Self { compute: lane(compute)?, copy: lane(copy)?, holding: false })

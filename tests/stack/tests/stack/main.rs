@@ -7,6 +7,7 @@ mod encodings;
 mod faults;
 mod futures;
 mod graphs;
+mod imports;
 mod kernel_log;
 mod kernel_sources;
 mod kernels;
