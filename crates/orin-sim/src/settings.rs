@@ -74,6 +74,9 @@ pub struct Settings {
     /// TPCs per GPC position: [`Config::tpc_masks`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tpc_masks: Option<[u32; 2]>,
+    /// Time that the GPU needs to power up, in milliseconds: [`FaultPlan::power_up`](crate::FaultPlan::power_up).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub power_up_ms: Option<u64>,
     /// Durations of requests in milliseconds, by name: [`Config::request_times`].
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub request_ms: BTreeMap<String, u64>,
@@ -180,6 +183,12 @@ impl Settings {
             }
             changed.tpc_masks = masks;
         }
+        if let Some(ms) = self.power_up_ms {
+            if ms > LONGEST_MS {
+                return Err(invalid("power_up_ms", ms, "it must be at most 60000"));
+            }
+            changed.faults.power_up = Duration::from_millis(ms);
+        }
         let items = self.request_ms.len() + self.refusals.len();
         if items > MOST_ITEMS {
             return Err(invalid("number of requests", items, "it must be at most 1000"));
@@ -252,6 +261,7 @@ mod tests {
                 ..agx_orin()
             })),
             tpc_masks: Some([0b111, 0b1]),
+            power_up_ms: Some(90),
             request_ms: BTreeMap::from([("NVGPU_IOCTL_CHANNEL_ALLOC_OBJ_CTX".to_owned(), 12)]),
             refusals: vec![RefusedRequest::new(
                 "NVGPU_IOCTL_CHANNEL_SET_PREEMPTION_MODE",
@@ -266,6 +276,7 @@ mod tests {
         read.apply(&mut config).unwrap();
         assert_eq!((config.memory_bytes, config.tpc_masks), (32 << 30, [0b111, 0b1]));
         assert_eq!(config.characteristics.max_freq, 918_000_000);
+        assert_eq!(config.faults.power_up, Duration::from_millis(90));
         assert_eq!(config.request_times[&channel::code::ALLOC_OBJ_CTX], Duration::from_millis(12));
         assert_eq!((config.refusals[0].errno, config.inert_pcas_actions), (Errno::INVAL, vec![3]));
     }
@@ -285,6 +296,7 @@ mod tests {
             ("{\"request_ms\": {\"NVMAP_IOC_FREE\": 60001}}", "60000"),
             ("{\"refusals\": [{\"request\": \"NVMAP_IOC_FREE\", \"errno\": 0}]}", "4095"),
             ("{\"refusals\": [{\"request\": \"NVMAP_IOC_FREE\", \"errno\": 5, \"argument\": [1]}]}", "words"),
+            ("{\"power_up_ms\": 60001}", "60000"),
             ("{\"inert_pcas_actions\": [16]}", "4 bits"),
         ] {
             assert!(error(text).contains(words), "{text}: {}", error(text));

@@ -39,7 +39,7 @@ stage-NN-calls.jsonl   system calls to the GPU's driver: words before and after,
 stage-NN-bundle/       after a failure: submissions, launch descriptors (QMD), mappings
 earlier/               files of an earlier run that ended within a stage, for example because the machine froze
 
-Not in it: host name, user names, home folders, serial numbers, MAC addresses, contents of files, environment
+Not in it: host name, user names, home folders, serial numbers, MAC addresses, UUIDs, contents of files, environment
 variables, lines of the kernel log that are not about the GPU. Names of programs that hold the GPU open, the release of
 the kernel and of L4T, the board's model and the power mode are in stage-00.json. Addresses in the files are addresses
 of this run's own memory.

@@ -7,7 +7,7 @@ const SHORTEST: usize = 3;
 /// User names that many machines share, and that occur as other words in a report.
 const COMMON: [&str; 4] = ["root", "nvidia", "video", "jetson"];
 
-/// Replaces the host name, the user name, home folders and MAC addresses.
+/// Replaces the host name, the user name, home folders, MAC addresses and UUIDs.
 #[derive(Debug, Default)]
 pub(super) struct Scrubber {
     /// Text and its replacement, longest first.
@@ -39,7 +39,7 @@ impl Scrubber {
         for (name, replacement) in &self.names {
             text = replace_word(&text, name, replacement);
         }
-        without_macs(&text)
+        without(&without(&text, &MAC, "MAC"), &UUID, "UUID")
     }
 
     /// The value with all its strings scrubbed. Keys of objects are written by this program.
@@ -69,24 +69,34 @@ fn replace_word(text: &str, name: &str, replacement: &str) -> String {
     result
 }
 
-/// Replaces what looks like a MAC address: six pairs of hexadecimal digits with colons or dashes.
-fn without_macs(text: &str) -> String {
-    const LENGTH: usize = 17;
+/// Lengths of the groups of hexadecimal digits in a MAC address.
+const MAC: [usize; 6] = [2; 6];
+/// Those in a UUID: NVIDIA's desktop driver prints the GPU's.
+const UUID: [usize; 5] = [8, 4, 4, 4, 12];
+
+/// Replaces groups of hexadecimal digits that are separated by colons, or by dashes.
+fn without(text: &str, groups: &[usize], replacement: &str) -> String {
+    let length = groups.iter().sum::<usize>() + groups.len() - 1;
     let bytes = text.as_bytes();
-    let is_mac = |at: usize| {
-        let Some(piece) = bytes.get(at..at + LENGTH) else { return false };
-        let digits = piece.iter().enumerate().all(|(index, byte)| match index % 3 {
-            2 => *byte == piece[2] && matches!(byte, b':' | b'-'),
-            _ => byte.is_ascii_hexdigit(),
+    let is_found = |at: usize| {
+        let Some(piece) = bytes.get(at..at + length) else { return false };
+        let separator = piece[groups[0]];
+        let mut start = 0;
+        let fits = groups.iter().all(|group| {
+            let digits = piece[start..start + group].iter().all(u8::is_ascii_hexdigit);
+            start += group + 1;
+            digits && piece.get(start - 1).is_none_or(|byte| *byte == separator)
         });
         let edge = |byte: Option<&u8>| byte.is_none_or(|byte| !byte.is_ascii_alphanumeric());
-        digits && edge(at.checked_sub(1).and_then(|at| bytes.get(at))) && edge(bytes.get(at + LENGTH))
+        fits && matches!(separator, b':' | b'-')
+            && edge(at.checked_sub(1).and_then(|at| bytes.get(at)))
+            && edge(bytes.get(at + length))
     };
     let (mut result, mut at) = (String::with_capacity(text.len()), 0);
     while at < text.len() {
-        if is_mac(at) {
-            result.push_str("MAC");
-            at += LENGTH;
+        if is_found(at) {
+            result.push_str(replacement);
+            at += length;
         } else {
             // PANIC: `at` is below the length and at a character's first byte.
             let character = text[at..].chars().next().expect("a character starts here");
@@ -108,6 +118,8 @@ mod tests {
         let scrubber = Scrubber::new("workbench7", &["alice".to_owned()], "/home/alice");
         let text = "workbench7 kernel: alice ran /home/alice/x from 48:b0:2d:12:aB:0f, workbench77 malice é";
         assert_eq!(scrubber.text(text), "HOST kernel: USER ran HOME/x from MAC, workbench77 malice é");
+        let uuid = "GPU at PCI:0000:00:06: GPU-cc57ad71-ace1-5681-ea43-cba28820b603";
+        assert_eq!(scrubber.text(uuid), "GPU at PCI:0000:00:06: GPU-UUID");
         let mut value = json!({ "a": ["on workbench7", 1], "b": { "c": "48-b0-2d-12-ab-0f" } });
         scrubber.value(&mut value);
         assert_eq!(value, json!({ "a": ["on HOST", 1], "b": { "c": "MAC" } }));

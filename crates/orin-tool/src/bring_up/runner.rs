@@ -78,7 +78,9 @@ impl Runner<'_> {
         let messages = self.folder.join(file_name(stage.number, "-messages.txt"));
         let mut command = Command::new(std::env::current_exe().context("finding this program")?);
         command.arg("bring-up-stage").arg(stage.number.to_string());
-        command.args(["--device", self.kind.name()]).arg("--folder").arg(self.folder);
+        let limit = stage.deadline(self.kind);
+        command.args(["--device", self.kind.name(), "--limit", &limit.as_millis().to_string()]);
+        command.arg("--folder").arg(self.folder);
         if let Some(model) = self.model {
             command.arg("--model").arg(model);
         }
@@ -87,7 +89,7 @@ impl Runner<'_> {
         // Ctrl-C reaches this process alone, which then ends the child properly.
         command.process_group(0);
         let mut child = command.spawn().context("starting the stage's process")?;
-        let status = self.watch(&mut child, stage.deadline(self.kind) + GRACE);
+        let status = self.watch(&mut child, limit + GRACE);
         let text = fs::read_to_string(&messages).unwrap_or_default();
         if text.is_empty() {
             // An empty file is not worth a place in the report.

@@ -173,6 +173,39 @@ fn an_interrupted_run_resets_its_stage_and_keeps_what_was_done() {
 }
 
 #[test]
+fn a_stage_that_exceeds_its_deadline_resets_its_channels() {
+    let folder = tempfile::tempdir().unwrap();
+    // The request that follows the opening of both channels is stuck in the driver.
+    let settings = json!({ "request_ms": { "NVGPU_IOCTL_TSG_EVENT_ID_CTRL": 60000 } });
+    std::fs::write(folder.path().join("m.json"), settings.to_string()).unwrap();
+    let start = Instant::now();
+    let output = Command::new(env!("CARGO_BIN_EXE_orin"))
+        .args([
+            "bring-up-stage",
+            "4",
+            "--device",
+            "sim",
+            "--folder",
+            ".",
+            "--limit",
+            "2000",
+            "--model",
+            "m.json",
+        ])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+    let record = std::fs::read(folder.path().join("stage-04.json")).unwrap();
+    let record: Value = serde_json::from_slice(&record).unwrap();
+    assert_eq!(record["text"], "not done after 2000 ms; FORCE_RESET of 2 channels");
+    let calls = std::fs::read_to_string(folder.path().join("stage-04-calls.jsonl")).unwrap();
+    let resets = calls.lines().filter(|line| line.contains("NVGPU_IOCTL_CHANNEL_FORCE_RESET"));
+    assert_eq!(resets.filter(|line| line.contains("\"result\":0")).count(), 2, "{calls}");
+}
+
+#[test]
 fn a_freeze_names_its_stage_on_the_next_run() {
     let folder = tempfile::tempdir().unwrap();
     let parts = folder.path().join("orin-bring-up.parts");
@@ -211,7 +244,7 @@ fn wrong_arguments_are_usage_errors() {
     let (code, output) = ending(folder.path(), &["--show", "there.tar.gz"]);
     assert!(code == Some(1) && output.contains("not a whole report"), "{output}");
     let stage = Command::new(env!("CARGO_BIN_EXE_orin"))
-        .args(["bring-up-stage", "15", "--device", "sim", "--folder", "."])
+        .args(["bring-up-stage", "15", "--device", "sim", "--folder", ".", "--limit", "1"])
         .output()
         .unwrap();
     assert_eq!(stage.status.code(), Some(2));
@@ -228,6 +261,7 @@ fn a_report_of_an_altered_model_replays_to_its_settings() {
         "memory_bytes": 32_u64 << 30,
         "characteristics": characteristics,
         "tpc_masks": [7, 1],
+        "power_up_ms": 30,
         "request_ms": { "NVGPU_GPU_IOCTL_OPEN_TSG": 12 },
         // Compute CILP alone is refused.
         "refusals": [

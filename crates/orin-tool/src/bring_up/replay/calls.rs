@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
+use nvgpu_sys::{ctrl, paths};
 use orin_sim::RefusedRequest;
 use serde_json::Value;
 
@@ -14,6 +15,8 @@ const MOST: usize = 200_000;
 const SAMPLES: usize = 8;
 /// Requests that wait for the GPU, so that their duration is not their own.
 const WAITING: [&str; 1] = ["NVGPU_IOCTL_CHANNEL_WAIT"];
+/// The control node.
+const CTRL: &str = paths::text(paths::CTRL);
 /// Errnos that say nothing about the driver: EINTR and EAGAIN.
 const TRANSIENT: [i32; 2] = [4, 11];
 
@@ -32,7 +35,12 @@ pub(super) struct Request {
 
 /// The calls of a report.
 #[derive(Debug, Default)]
-pub(super) struct Calls(BTreeMap<String, Request>);
+pub(super) struct Calls {
+    requests: BTreeMap<String, Request>,
+    /// Durations of the first open of the control node and of its first request, in microseconds: one of them powers
+    /// the GPU up.
+    first_us: [Option<u64>; 2],
+}
 
 impl Calls {
     /// Reads the calls of all stages.
@@ -56,13 +64,20 @@ impl Calls {
     }
 
     fn add(&mut self, call: &Value) {
+        let name = call["call"].as_str().unwrap_or_default();
+        let wakes = [name.strip_prefix("open ") == Some(CTRL), name == ctrl::GET_CHARACTERISTICS.name()];
+        for (first, _) in
+            self.first_us.iter_mut().zip(wakes).filter(|(first, wakes)| *wakes && first.is_none())
+        {
+            *first = call["took_us"].as_u64();
+        }
         // Only requests have a code; a call that did not return has no duration.
         let (Some(name), Some(_), Some(took)) =
             (call["call"].as_str(), call["request"].as_str(), call["took_us"].as_u64())
         else {
             return;
         };
-        let request = self.0.entry(name.to_owned()).or_default();
+        let request = self.requests.entry(name.to_owned()).or_default();
         request.least_us = if request.count == 0 { took } else { request.least_us.min(took) };
         request.count += 1;
         let Some(errno) = call["errno"].as_i64().and_then(|errno| i32::try_from(errno).ok()) else {
@@ -79,8 +94,8 @@ impl Calls {
     /// argument is what differs.
     pub(super) fn refusals(&self, model: &Self) -> Vec<RefusedRequest> {
         let mut refusals = Vec::new();
-        for (name, request) in &self.0 {
-            let known = model.0.get(name);
+        for (name, request) in &self.requests {
+            let known = model.requests.get(name);
             for (errno, arguments) in &request.errnos {
                 let is_known = known.is_some_and(|known| known.errnos.contains_key(errno));
                 if is_known || TRANSIENT.contains(errno) {
@@ -101,8 +116,8 @@ impl Calls {
     /// The requests that always took a millisecond or more, and at least twice as long as in `model`: their shortest
     /// duration in whole milliseconds.
     pub(super) fn slow_requests(&self, model: &Self) -> BTreeMap<String, u64> {
-        let slow = self.0.iter().filter(|(name, request)| {
-            let known = model.0.get(*name).map_or(0, |known| known.least_us);
+        let slow = self.requests.iter().filter(|(name, request)| {
+            let known = model.requests.get(*name).map_or(0, |known| known.least_us);
             request.count >= SAMPLES
                 && request.least_us >= 1000
                 && request.least_us / 2 >= known
@@ -111,9 +126,18 @@ impl Calls {
         slow.map(|(name, request)| (name.clone(), request.least_us / 1000)).collect()
     }
 
+    /// The time that the GPU needed to power up, in milliseconds, rounded down to tens. `None` below 10 ms, or if the
+    /// model needs half of it.
+    pub(super) fn power_up_ms(&self, model: &Self) -> Option<u64> {
+        let longest = |calls: &Self| calls.first_us.iter().flatten().copied().max();
+        let known = longest(model).unwrap_or_default();
+        let first = longest(self).filter(|us| *us >= 10_000 && us / 2 >= known)?;
+        Some(first / 10_000 * 10)
+    }
+
     /// Each request's name, errnos and shortest duration in microseconds.
     pub(super) fn requests(&self) -> impl Iterator<Item = (&str, Vec<i32>, u64)> {
-        self.0.iter().map(|(name, request)| {
+        self.requests.iter().map(|(name, request)| {
             (name.as_str(), request.errnos.keys().copied().collect(), request.least_us)
         })
     }

@@ -142,6 +142,7 @@ fn settings(seen: &Run, model: &Run) -> Result<Settings> {
         .filter(|(_, verdict)| verdict.as_str().is_some_and(|verdict| verdict.contains("no effect")));
     settings.inert_pcas_actions = without_effect.filter_map(|(name, _)| name.parse().ok()).collect();
     settings.inert_pcas_actions.sort_unstable();
+    settings.power_up_ms = seen.calls.power_up_ms(&model.calls);
     settings.refusals = seen.calls.refusals(&model.calls);
     settings.request_ms = seen.calls.slow_requests(&model.calls);
     settings.apply(&mut Config::default()).context("the report's answers are no settings of an Orin")?;
