@@ -159,6 +159,10 @@ pub struct Config {
     pub refusals: Vec<Refusal>,
     /// Shortest durations of requests, by code, as measured on a board.
     pub request_times: BTreeMap<u32, Duration>,
+    /// An SM's access to an unmapped address arrives as an SM exception (notifier 13), and the kernel's `[MMU FAULT]`
+    /// lines so much later. `None`: the MMU fault is handled first (notifier 31). A board can do either
+    /// (`hal/mc/mc_intr_ga10b_fusa.c`).
+    pub late_mmu_lines: Option<Duration>,
     /// PCAS actions, by number (SEND_SIGNALING_PCAS2_B), that have no effect, as on a board that ignores them.
     pub inert_pcas_actions: Vec<u8>,
 }
@@ -181,6 +185,7 @@ impl Default for Config {
             failures: Vec::new(),
             refusals: Vec::new(),
             request_times: BTreeMap::new(),
+            late_mmu_lines: None,
             inert_pcas_actions: Vec::new(),
         }
     }

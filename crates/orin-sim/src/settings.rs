@@ -80,6 +80,10 @@ pub struct Settings {
     /// Durations of requests in milliseconds, by name: [`Config::request_times`].
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub request_ms: BTreeMap<String, u64>,
+    /// Delay of the kernel's lines about an SM's MMU fault after notifier 13, in milliseconds:
+    /// [`Config::late_mmu_lines`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late_mmu_lines_ms: Option<u64>,
     /// Requests that fail: [`Config::refusals`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refusals: Vec<RefusedRequest>,
@@ -118,6 +122,14 @@ fn named(name: &str) -> Result<RequestInfo, SettingsError> {
 
 fn invalid(field: &'static str, value: impl ToString, rule: &'static str) -> SettingsError {
     SettingsError::Value { field, value: value.to_string(), rule }
+}
+
+/// A duration of at most a minute.
+fn milliseconds(field: &'static str, ms: u64) -> Result<Duration, SettingsError> {
+    if ms > LONGEST_MS {
+        return Err(invalid(field, ms, "it must be at most 60000"));
+    }
+    Ok(Duration::from_millis(ms))
 }
 
 impl Settings {
@@ -184,20 +196,17 @@ impl Settings {
             changed.tpc_masks = masks;
         }
         if let Some(ms) = self.power_up_ms {
-            if ms > LONGEST_MS {
-                return Err(invalid("power_up_ms", ms, "it must be at most 60000"));
-            }
-            changed.faults.power_up = Duration::from_millis(ms);
+            changed.faults.power_up = milliseconds("power_up_ms", ms)?;
+        }
+        if let Some(ms) = self.late_mmu_lines_ms {
+            changed.late_mmu_lines = Some(milliseconds("late_mmu_lines_ms", ms)?);
         }
         let items = self.request_ms.len() + self.refusals.len();
         if items > MOST_ITEMS {
             return Err(invalid("number of requests", items, "it must be at most 1000"));
         }
         for (name, ms) in &self.request_ms {
-            if *ms > LONGEST_MS {
-                return Err(invalid("request_ms", ms, "it must be at most 60000"));
-            }
-            changed.request_times.insert(named(name)?.code, Duration::from_millis(*ms));
+            changed.request_times.insert(named(name)?.code, milliseconds("request_ms", *ms)?);
         }
         for refusal in &self.refusals {
             changed.refusals.push(refusal.parse()?);
@@ -262,6 +271,7 @@ mod tests {
             })),
             tpc_masks: Some([0b111, 0b1]),
             power_up_ms: Some(90),
+            late_mmu_lines_ms: Some(150),
             request_ms: BTreeMap::from([("NVGPU_IOCTL_CHANNEL_ALLOC_OBJ_CTX".to_owned(), 12)]),
             refusals: vec![RefusedRequest::new(
                 "NVGPU_IOCTL_CHANNEL_SET_PREEMPTION_MODE",
@@ -277,6 +287,7 @@ mod tests {
         assert_eq!((config.memory_bytes, config.tpc_masks), (32 << 30, [0b111, 0b1]));
         assert_eq!(config.characteristics.max_freq, 918_000_000);
         assert_eq!(config.faults.power_up, Duration::from_millis(90));
+        assert_eq!(config.late_mmu_lines, Some(Duration::from_millis(150)));
         assert_eq!(config.request_times[&channel::code::ALLOC_OBJ_CTX], Duration::from_millis(12));
         assert_eq!((config.refusals[0].errno, config.inert_pcas_actions), (Errno::INVAL, vec![3]));
     }

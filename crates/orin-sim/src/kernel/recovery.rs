@@ -7,6 +7,7 @@
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU8, Ordering, fence};
+use core::time::Duration;
 use std::fmt;
 
 use gpu_log::{FaultLine, HangLine, Level, NoteLine, mmu};
@@ -393,6 +394,20 @@ impl Kernel {
         log.error("nvgpu_rc_mmu_fault", FaultLine::MmuTsg { tsg });
     }
 
+    /// Prints the lines of an SM's MMU fault after the recovery, as a kernel that handles the SM's exception first.
+    fn print_mmu_fault_later(&self, channel: u32, tsg: u32, fault: MmuFault, delay: Duration) {
+        let me = self.me.clone();
+        let print = move || {
+            std::thread::sleep(delay);
+            if let Some(kernel) = me.upgrade() {
+                kernel.with_fault_log(|log| kernel.print_mmu_fault(log, channel, tsg, "compute", &fault));
+                kernel.log.pulse.beat();
+            }
+        };
+        // Without a thread the lines are lost, as on a board whose log overflows.
+        let _ = std::thread::Builder::new().name("orin-late-lines".to_owned()).spawn(print);
+    }
+
     /// Prints the debug dump, limited to what the model has: the list of channels.
     pub(super) fn dump(&self, log: &Log) {
         log.dump(NoteLine::ChannelDump {});
@@ -428,7 +443,10 @@ impl Kernel {
             log.model(FaultLine::Explanation { channel, text: fault.to_string() });
             return IDLE_TIMEOUT;
         }
-        if let SmFaultCause::Mmu(refused) = &fault.cause {
+        let mmu_first = self.config.late_mmu_lines.is_none();
+        if let SmFaultCause::Mmu(refused) = &fault.cause
+            && mmu_first
+        {
             self.print_mmu_fault(log, channel, tsg, "compute", refused);
         }
         let error = SmError::new(fault, self.config.sm_count());
@@ -442,7 +460,7 @@ impl Kernel {
             _ => String::new(),
         };
         log.model(FaultLine::Explanation { channel, text: format!("{fault}{place}") });
-        if matches!(fault.cause, SmFaultCause::Mmu(_)) {
+        if matches!(fault.cause, SmFaultCause::Mmu(_)) && mmu_first {
             return MMU_FAULT;
         }
         log.error("nvgpu_gr_intr_handle_sm_exception", FaultLine::ExceptionNotifier);
@@ -470,6 +488,11 @@ impl FaultHandler for Kernel {
                 self.end_tsg_with(log, tsg, Some(code));
             }
         });
+        if let ChannelFault::Sm(SmFault { cause: SmFaultCause::Mmu(refused), .. }) = &fault
+            && let Some(delay) = self.config.late_mmu_lines
+        {
+            self.print_mmu_fault_later(channel_id, tsg, *refused, delay);
+        }
     }
 
     fn deadlock(&self, waiters: &[Waiter]) {

@@ -262,6 +262,7 @@ fn a_report_of_an_altered_model_replays_to_its_settings() {
         "characteristics": characteristics,
         "tpc_masks": [7, 1],
         "power_up_ms": 30,
+        "late_mmu_lines_ms": 150,
         "request_ms": { "NVGPU_GPU_IOCTL_OPEN_TSG": 12 },
         // Compute CILP alone is refused.
         "refusals": [
@@ -276,7 +277,8 @@ fn a_report_of_an_altered_model_replays_to_its_settings() {
     for (name, settings) in [("a", &others), ("b", &json!({ "refusals": [settings["refusals"][1]] }))] {
         std::fs::write(folder.path().join("m.json"), settings.to_string()).unwrap();
         let report = format!("{name}.tar.gz");
-        let arguments = ["--device", "sim", "--model", "m.json", "--report", &report, "--until", "12"];
+        let arguments =
+            ["--device", "sim", "--model", "m.json", "--report", &report, "--until", "13", "--yes"];
         let _ = run(folder.path(), &arguments);
         let output = run(folder.path(), &["--replay", &report, "--settings", "back.json", "--json"]);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -289,6 +291,8 @@ fn a_report_of_an_altered_model_replays_to_its_settings() {
         if name == "a" {
             let masks = differences.iter().find(|row| row["what"] == "tpc_masks").unwrap();
             assert_eq!((&masks["report"], &masks["model"]), (&json!([7, 1]), &json!([15, 0])));
+            let order = differences.iter().find(|row| row["what"] == "faults.fault_write.order").unwrap();
+            assert_ne!(order["report"], order["model"]);
             let request = "NVGPU_IOCTL_CHANNEL_SET_PREEMPTION_MODE: errnos";
             let errnos = differences.iter().find(|row| row["what"] == request).unwrap();
             assert_eq!((&errnos["report"], &errnos["model"]), (&json!([22]), &json!([])));

@@ -76,6 +76,9 @@ fn a_device_without_trouble_writes_all_files() {
     let state = json(&bundle, "state.json");
     assert_eq!((&state["event"], &state["queues"][0]["health"]), (&"request".into(), &"working".into()));
     assert_eq!(state["queues"][0]["pending"], 0);
+    let ring = &state["queues"][0]["rings"]["compute"];
+    assert!(ring["gp_put"].as_u64().unwrap() > 0 && ring["gp_get"] == ring["gp_put"], "{ring}");
+    assert_eq!(ring["userd"].as_array().unwrap().len(), 128);
 
     let again = bench.device.write_bundle(&inside).unwrap();
     assert_ne!(again, bundle, "each bundle has its own folder");

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use orin_sim::Config;
 use tegra_hcq::{Error, Fault, FaultKind, Program, WarpError, args};
-use test_support::{Bench, TIMEOUT};
+use test_support::{Bench, TIMEOUT, cubin};
 
 /// The fault inside an error.
 fn fault(result: Result<(), Error>) -> Fault {
@@ -243,4 +244,25 @@ fn work_that_was_not_submitted_is_not_waited_for() {
     assert!(matches!(out.to_vec(), Err(Error::NotSubmitted)));
     bench.queue.submit().unwrap();
     assert_eq!(out.to_vec().unwrap(), [7; 4]);
+}
+
+#[test]
+fn mmu_lines_can_follow_the_exception_of_the_sm() {
+    let late = Duration::from_millis(100);
+    let (orin, device) = test_support::try_open(Config { late_mmu_lines: Some(late), ..Config::default() });
+    let device = device.unwrap();
+    let program = Program::load(&device, &cubin("faults")).unwrap();
+    let mut queue = device.queue().unwrap();
+    queue.launch(&program.kernel("fault_write").unwrap(), 1, 1, &args![0x55_0000_0000_u64, 1_u32]).unwrap();
+    let Err(Error::Fault(fault)) = queue.submit().unwrap().wait(TIMEOUT) else {
+        panic!("a fault was expected")
+    };
+    assert_eq!(fault.notifier.raw(), 13);
+    let place = |word: &str| orin.kernel_log().iter().position(|line| line.contains(word));
+    let start = std::time::Instant::now();
+    while place("MMU FAULT").is_none() {
+        assert!(start.elapsed() < TIMEOUT, "no late line");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(place("error notifier set to 13") < place("MMU FAULT"));
 }

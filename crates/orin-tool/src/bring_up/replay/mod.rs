@@ -110,6 +110,18 @@ fn reference(last: u8) -> Result<Run> {
     Run::new(Report::read(&path)?)
 }
 
+/// By how many milliseconds the lines of an MMU fault follow its notifier 13, rounded down to a multiple of 50. `None`
+/// if the notifier is another, or if the lines come first.
+fn late_mmu_lines_ms(fault: &Value) -> Option<u64> {
+    let lines = fault["log"].as_array()?;
+    let time = |word: &str| {
+        let line = lines.iter().find(|line| line["text"].as_str().is_some_and(|text| text.contains(word)))?;
+        line["kernel_us"].as_u64()
+    };
+    let late = time("MMU FAULT")?.checked_sub(time("error notifier set to 13")?)?;
+    Some(late / 1000 / 50 * 50)
+}
+
 /// The settings with which the model answers as the report.
 fn settings(seen: &Run, model: &Run) -> Result<Settings> {
     let (facts, known) = (seen.facts(1), model.facts(1));
@@ -142,6 +154,7 @@ fn settings(seen: &Run, model: &Run) -> Result<Settings> {
         .filter(|(_, verdict)| verdict.as_str().is_some_and(|verdict| verdict.contains("no effect")));
     settings.inert_pcas_actions = without_effect.filter_map(|(name, _)| name.parse().ok()).collect();
     settings.inert_pcas_actions.sort_unstable();
+    settings.late_mmu_lines_ms = late_mmu_lines_ms(&seen.facts(13)["faults"]["fault_write"]);
     settings.power_up_ms = seen.calls.power_up_ms(&model.calls);
     settings.refusals = seen.calls.refusals(&model.calls);
     settings.request_ms = seen.calls.slow_requests(&model.calls);

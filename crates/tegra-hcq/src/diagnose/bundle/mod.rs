@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use gpu_hal::RingView;
+
 use crate::device::Device;
 use crate::diagnose::inspect;
 use crate::error::{Error, Result};
@@ -48,6 +50,8 @@ struct QueueView {
     snapshot: Snapshot,
     /// The submissions in its rings; `None` if its channels are closed.
     submissions: Option<Vec<Submission>>,
+    /// The words of USERD of the compute and the copy channel; `None` if they are closed.
+    userd: Option<[Vec<u32>; 2]>,
 }
 
 /// Data for the files.
@@ -135,7 +139,9 @@ fn write(device: &Arc<Shared>, folder: &Path, event: Event<'_>) -> Result<PathBu
 fn view(device: &Shared, state: &QueueState) -> QueueView {
     let timeline_va = state.timeline.gpu_va();
     let submissions = |channels: OpenChannels| inspect::submissions(device, &channels, timeline_va, ENTRIES);
-    QueueView { snapshot: state.snapshot(), submissions: state.channels().map(submissions) }
+    let channels = state.channels();
+    let userd = channels.as_ref().map(|channels| channels.rings.each_ref().map(RingView::userd_words));
+    QueueView { snapshot: state.snapshot(), submissions: channels.map(submissions), userd }
 }
 
 /// Creates `crash-SECONDS-PROCESS-NUMBER`, with seconds since the UNIX epoch.

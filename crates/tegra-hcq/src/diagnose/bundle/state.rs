@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use gpu_hal::ring::{USERD_GP_GET, USERD_GP_PUT};
 use serde_json::{Map, Value, json};
 
 use super::{Contents, Event};
@@ -102,6 +103,12 @@ pub(super) fn state(contents: &Contents<'_>) -> String {
     }))
 }
 
+/// The pointers of a ring, and all words of its USERD.
+fn ring(userd: &[u32]) -> Value {
+    let words: Vec<_> = userd.iter().map(|word| format!("{word:#x}")).collect();
+    json!({ "gp_get": userd[USERD_GP_GET / 4], "gp_put": userd[USERD_GP_PUT / 4], "userd": words })
+}
+
 fn queue(contents: &Contents<'_>, queue: &super::QueueView) -> Value {
     let state = &queue.snapshot;
     // A fault still under analysis is not yet recorded at its queue.
@@ -134,6 +141,10 @@ fn queue(contents: &Contents<'_>, queue: &super::QueueView) -> Value {
         "last_release_gpu_time_ns": state.gpu_time_ns,
         "last_kernel": state.last_kernel,
         "channels_open": queue.submissions.is_some(),
+        "rings": queue.userd.as_ref().map(|userd| {
+            let [compute, copy] = userd.each_ref().map(|words| ring(words));
+            json!({ "compute": compute, "copy": copy })
+        }),
         "fault": fault,
         "lost": lost,
         "complete": state.complete,
