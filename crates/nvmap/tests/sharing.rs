@@ -3,7 +3,7 @@
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -126,7 +126,9 @@ impl Forward for ByInode {
             // SAFETY: the argument of FROM_FD is this struct, by the contract of `ioctl`.
             let argument = unsafe { &mut *argument.cast::<sys::CreateHandle>() };
             if self.foreign {
-                argument.handle = argument.size_or_fd;
+                // SAFETY: the descriptor is open for the duration of the call.
+                let fd = unsafe { BorrowedFd::borrow_raw(argument.size_or_fd.cast_signed()) };
+                argument.handle = rustix::io::dup(fd)?.into_raw_fd().cast_unsigned();
                 return Ok(0);
             }
             let wanted = inode(argument.size_or_fd.cast_signed());
@@ -208,14 +210,18 @@ fn a_descriptor_sent_over_a_socket_is_the_same_memory() {
 #[test]
 fn another_drivers_dma_buf_is_refused_and_nothing_stays_open() {
     let (orin, nvmap) = open_by_inode(true);
-    let before = orin.live();
     let copy = {
         let buffer = nvmap.buffer(4096).allocate().unwrap();
         rustix::io::dup(buffer.as_fd()).unwrap()
     };
+    // The duplicate keeps the dma-buf.
+    let before = orin.live();
+    assert_eq!(before.buffers, 1);
     let error = nvmap.import(copy.as_fd(), "camera").unwrap_err();
     assert!(matches!(&error, Error::ForeignDmaBuf { label } if label == "camera"), "{error}");
     assert_eq!(orin.live(), before);
+    drop(copy);
+    assert_eq!(orin.live().buffers, 0);
 }
 
 /// Names the test below to the process that it starts.

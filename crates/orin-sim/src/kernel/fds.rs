@@ -1,15 +1,20 @@
 //! Descriptors.
 //!
 //! Every descriptor of the model is a real descriptor of the process, so numbers, limits and `/proc/self/fd` behave as
-//! on a board. A dma-buf is a duplicate of its memory's memfd. Everything else is an empty memfd named like the
-//! kernel's anonymous inode. The table maps numbers to objects.
+//! on a board. A dma-buf is its buffer's memfd. Everything else is an empty memfd named like the kernel's anonymous
+//! inode. The table maps numbers to objects.
+//!
+//! The program may duplicate and close descriptors without the door. The inode identifies the object of a number that
+//! is not in the table, and shows that a number has been closed and reused. Each open file holds a lock of its own
+//! (`F_OFD_SETLK`), which the host releases with the last duplicate. So the object of a closed number lives on while a
+//! duplicate does, as on a board.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use rustix::fs::MemfdFlags;
+use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::{DupFlags, Errno};
 
 use super::address_space::SpaceId;
@@ -49,20 +54,97 @@ pub(super) enum Object {
     Text { text: String, read: usize },
 }
 
+/// Device and inode of a file.
+type Inode = (u64, u64);
+
+/// Number of an open file; duplicates of a descriptor share it. The lock is on the byte of this number.
+type FileId = u64;
+
 #[derive(Debug)]
 struct Entry {
     descriptor: OwnedFd,
+    inode: Inode,
     object: Object,
     owner: ProcessId,
-    /// The open file; duplicates of a descriptor share it.
-    file: u64,
+    file: FileId,
+}
+
+/// The object of an open file of which only duplicates are left that the table does not contain.
+#[derive(Debug)]
+struct Orphan {
+    /// Another open file of the same inode, to look for the lock.
+    probe: OwnedFd,
+    inode: Inode,
+    object: Object,
+    owner: ProcessId,
+    file: FileId,
+}
+
+/// Place of an object.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Table(RawFd),
+    Orphan(usize),
 }
 
 /// The descriptors that are open.
 #[derive(Debug, Default)]
 pub(super) struct Fds {
     table: BTreeMap<RawFd, Entry>,
+    /// Number of entries of each open file.
+    open: BTreeMap<FileId, usize>,
+    orphans: Vec<Orphan>,
+    /// Objects whose last descriptor was closed without the door.
+    ended: Vec<Object>,
     next_file: u64,
+}
+
+fn inode_of(descriptor: impl AsFd) -> Option<Inode> {
+    let stat = rustix::fs::fstat(descriptor).ok()?;
+    Some((stat.st_dev, stat.st_ino))
+}
+
+/// Inode of a number, if it is open.
+fn inode_of_number(fd: RawFd) -> Option<Inode> {
+    // SAFETY: the borrow ends with the call, which fails if the number is not open.
+    (fd >= 0).then(|| inode_of(unsafe { BorrowedFd::borrow_raw(fd) })).flatten()
+}
+
+/// Another open file of the same inode.
+fn reopened(descriptor: impl AsFd) -> Option<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd());
+    rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
+fn lock(kind: i32, file: FileId) -> libc::flock {
+    // SAFETY: all zeros is a valid value.
+    let mut lock: libc::flock = unsafe { core::mem::zeroed() };
+    // CAST: small constants; a count of open files is below 2^63.
+    (lock.l_type, lock.l_whence) = (kind as i16, libc::SEEK_SET as i16);
+    (lock.l_start, lock.l_len) = (file as i64, 1);
+    lock
+}
+
+/// Locks an open file until its last descriptor is closed.
+fn hold_open(descriptor: &OwnedFd, file: FileId) {
+    let lock = lock(libc::F_RDLCK, file);
+    // SAFETY: the descriptor is open, and the argument outlives the call. If the host has no locks, duplicates are
+    // unknown.
+    let _ = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+}
+
+/// Returns whether another open file than that of `fd`, which has the same inode, holds the lock of `file`.
+fn another_holds(fd: BorrowedFd<'_>, file: FileId) -> bool {
+    let mut lock = lock(libc::F_WRLCK, file);
+    // SAFETY: as in `hold_open`.
+    let asked = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+    asked == 0 && i32::from(lock.l_type) != libc::F_UNLCK
+}
+
+/// Returns whether a number is a duplicate of `file`, which is open and has the inode `inode`.
+fn is_duplicate(fd: RawFd, inode: Inode, file: FileId) -> bool {
+    // SAFETY: the borrow ends with the call, which fails if the number is not open.
+    inode_of_number(fd) == Some(inode) && !another_holds(unsafe { BorrowedFd::borrow_raw(fd) }, file)
 }
 
 /// Creates a descriptor named `name(number)`.
@@ -85,17 +167,77 @@ impl Fds {
     /// Adds a descriptor of the current process. Returns its number.
     pub(super) fn insert(&mut self, descriptor: OwnedFd, object: Object) -> RawFd {
         self.next_file += 1;
-        let (owner, file) = (process::current(), self.next_file);
-        self.enter(Entry { descriptor, object, owner, file })
+        hold_open(&descriptor, self.next_file);
+        self.enter(descriptor, object, process::current(), self.next_file)
     }
 
-    fn enter(&mut self, entry: Entry) -> RawFd {
-        let number = entry.descriptor.as_raw_fd();
-        if let Some(stale) = self.table.insert(number, entry) {
-            // The number was closed without the door and has been reused; it must not be closed again.
-            let _ = stale.descriptor.into_raw_fd();
-        }
+    fn enter(&mut self, descriptor: OwnedFd, object: Object, owner: ProcessId, file: FileId) -> RawFd {
+        let number = descriptor.as_raw_fd();
+        self.forget_closed(number, true);
+        let inode = inode_of(&descriptor).unwrap_or_default();
+        *self.open.entry(file).or_default() += 1;
+        self.table.insert(number, Entry { descriptor, inode, object, owner, file });
         number
+    }
+
+    /// Takes the entry of a number that was closed without the door out of the table. `reused`: the host has just
+    /// returned the number for a new descriptor.
+    fn forget_closed(&mut self, number: RawFd, reused: bool) {
+        let closed = |entry: &Entry| reused || inode_of_number(number) != Some(entry.inode);
+        if !self.table.get(&number).is_some_and(closed) {
+            return;
+        }
+        let Some(entry) = self.table.remove(&number) else { return };
+        let Entry { descriptor, inode, object, owner, file } = entry;
+        // The number belongs to the program now, or to nothing.
+        let _ = descriptor.into_raw_fd();
+        if !self.is_last(file) {
+            return;
+        }
+        // A duplicate may be left.
+        let probe = open_numbers().find(|fd| inode_of_number(*fd) == Some(inode)).and_then(|fd| {
+            // SAFETY: the borrow ends with the call, which fails if the number is not open.
+            reopened(unsafe { BorrowedFd::borrow_raw(fd) })
+        });
+        match probe.filter(|probe| another_holds(probe.as_fd(), file)) {
+            Some(probe) => self.orphans.push(Orphan { probe, inode, object, owner, file }),
+            None => self.ended.push(object),
+        }
+    }
+
+    /// Counts an entry of `file` out. Returns whether it was the last one.
+    fn is_last(&mut self, file: FileId) -> bool {
+        let Some(count) = self.open.get_mut(&file) else { return true };
+        *count -= 1;
+        let last = *count == 0;
+        if last {
+            self.open.remove(&file);
+        }
+        last
+    }
+
+    /// The objects whose last descriptor is closed without the door, as far as `fd` or a known duplicate shows it.
+    pub(super) fn take_ended(&mut self, fd: RawFd) -> Vec<Object> {
+        self.forget_closed(fd, false);
+        let mut at = 0;
+        while at < self.orphans.len() {
+            let Orphan { probe, file, .. } = &self.orphans[at];
+            if !another_holds(probe.as_fd(), *file) {
+                self.ended.push(self.orphans.swap_remove(at).object);
+            } else {
+                at += 1;
+            }
+        }
+        core::mem::take(&mut self.ended)
+    }
+
+    /// Like [`Fds::take_ended`], for every number.
+    pub(super) fn take_all_ended(&mut self) -> Vec<Object> {
+        let numbers: Vec<_> = self.table.keys().copied().collect();
+        for fd in numbers {
+            self.forget_closed(fd, false);
+        }
+        self.take_ended(-1)
     }
 
     /// Gives a process another descriptor of the same open file. Returns its number.
@@ -104,33 +246,71 @@ impl Fds {
     ///
     /// EBADF if the current process has no such descriptor; EMFILE or ENFILE.
     pub(super) fn duplicate(&mut self, fd: RawFd, owner: ProcessId) -> Result<RawFd, Errno> {
-        let entry = self.entry(fd).ok_or(Errno::BADF)?;
-        let descriptor = rustix::io::fcntl_dupfd_cloexec(&entry.descriptor, 0)?;
-        let (object, file) = (entry.object.clone(), entry.file);
-        Ok(self.enter(Entry { descriptor, object, owner, file }))
+        let (object, file) = match self.place(fd).ok_or(Errno::BADF)? {
+            Place::Table(number) => (self.table[&number].object.clone(), self.table[&number].file),
+            Place::Orphan(at) => (self.orphans[at].object.clone(), self.orphans[at].file),
+        };
+        // SAFETY: `place` has found the number open.
+        let descriptor = rustix::io::fcntl_dupfd_cloexec(unsafe { BorrowedFd::borrow_raw(fd) }, 0)?;
+        Ok(self.enter(descriptor, object, owner, file))
     }
 
-    /// Removes a descriptor. Dropping the first part closes the number. The last part reports whether it was the last
-    /// descriptor of its open file.
-    pub(super) fn remove(&mut self, fd: RawFd) -> Option<(OwnedFd, Object, bool)> {
-        self.entry(fd)?;
-        let entry = self.table.remove(&fd)?;
-        let last = self.table.values().all(|other| other.file != entry.file);
-        Some((entry.descriptor, entry.object, last))
+    /// Closes a descriptor of the current process; `None` if it has no such number. Returns the object if the open file
+    /// has no other descriptor.
+    pub(super) fn remove(&mut self, fd: RawFd) -> Option<Option<Object>> {
+        let Place::Table(number) = self.place(fd)? else {
+            close_number(fd);
+            return Some(None);
+        };
+        if number != fd {
+            close_number(fd);
+            return Some(None);
+        }
+        let Entry { descriptor, inode, object, owner, file } = self.table.remove(&fd)?;
+        if !self.is_last(file) {
+            return Some(None);
+        }
+        let probe = reopened(&descriptor);
+        drop(descriptor);
+        match probe.filter(|probe| another_holds(probe.as_fd(), file)) {
+            Some(probe) => {
+                self.orphans.push(Orphan { probe, inode, object, owner, file });
+                Some(None)
+            }
+            None => Some(Some(object)),
+        }
     }
 
-    /// The entry of a number, if it belongs to the current process.
-    fn entry(&self, fd: RawFd) -> Option<&Entry> {
-        self.table.get(&fd).filter(|entry| entry.owner == process::current())
+    /// Where the object of a number is, if the number is open in the current process.
+    fn place(&self, fd: RawFd) -> Option<Place> {
+        let inode = inode_of_number(fd)?;
+        let mine = process::current();
+        if let Some(entry) = self.table.get(&fd)
+            && entry.inode == inode
+        {
+            return (entry.owner == mine).then_some(Place::Table(fd));
+        }
+        // A duplicate that was made without the door.
+        let is_it = |owner: ProcessId, other: Inode, file: FileId| {
+            owner == mine && other == inode && is_duplicate(fd, other, file)
+        };
+        let known = self.table.iter().find(|(_, entry)| is_it(entry.owner, entry.inode, entry.file));
+        let orphan = || self.orphans.iter().position(|o| is_it(o.owner, o.inode, o.file)).map(Place::Orphan);
+        known.map(|(number, _)| Place::Table(*number)).or_else(orphan)
     }
 
     pub(super) fn get(&self, fd: RawFd) -> Option<&Object> {
-        self.entry(fd).map(|entry| &entry.object)
+        Some(match self.place(fd)? {
+            Place::Table(number) => &self.table[&number].object,
+            Place::Orphan(at) => &self.orphans[at].object,
+        })
     }
 
     pub(super) fn get_mut(&mut self, fd: RawFd) -> Option<&mut Object> {
-        let entry = self.table.get_mut(&fd)?;
-        (entry.owner == process::current()).then_some(&mut entry.object)
+        match self.place(fd)? {
+            Place::Table(number) => self.table.get_mut(&number).map(|entry| &mut entry.object),
+            Place::Orphan(at) => self.orphans.get_mut(at).map(|orphan| &mut orphan.object),
+        }
     }
 
     /// Returns the object behind a descriptor.
@@ -145,7 +325,8 @@ impl Fds {
     /// The errno of [`Fds::find`] for a number that is not in the table.
     pub(super) fn missing(&self, fd: RawFd, otherwise: Errno) -> Errno {
         // A number of another process is not open in this one.
-        if self.table.contains_key(&fd) { Errno::BADF } else { foreign(fd, otherwise) }
+        let other = self.table.get(&fd).is_some_and(|entry| entry.owner != process::current());
+        if other { Errno::BADF } else { foreign(fd, otherwise) }
     }
 
     /// All numbers of a process.
@@ -155,7 +336,8 @@ impl Fds {
 
     /// The host's descriptor, for calls to the host.
     pub(super) fn native(&self, fd: RawFd) -> Option<BorrowedFd<'_>> {
-        self.entry(fd).map(|entry| entry.descriptor.as_fd())
+        // SAFETY: `place` has found the number open; the table's lock is held while the borrow lives.
+        self.place(fd).map(|_| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
     /// Returns the dma-buf behind a descriptor.
@@ -188,12 +370,42 @@ impl Fds {
     }
 
     pub(super) fn objects(&self) -> impl Iterator<Item = &Object> {
-        self.table.values().map(|entry| &entry.object)
+        let orphans = self.orphans.iter().map(|orphan| &orphan.object);
+        self.table.values().map(|entry| &entry.object).chain(orphans)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.table.len()
+        self.table.len() + self.orphans.len()
     }
+
+    /// The process has exited: its duplicates no longer count.
+    pub(super) fn abandon(&mut self, owner: ProcessId) {
+        let gone = |orphan: &mut Orphan| orphan.owner == owner;
+        self.ended.extend(self.orphans.extract_if(.., gone).map(|orphan| orphan.object));
+    }
+}
+
+impl Drop for Fds {
+    fn drop(&mut self) {
+        // A number that was closed without the door belongs to the program.
+        for (number, entry) in core::mem::take(&mut self.table) {
+            if inode_of_number(number) != Some(entry.inode) {
+                let _ = entry.descriptor.into_raw_fd();
+            }
+        }
+    }
+}
+
+/// Closes a duplicate that was made without the door.
+fn close_number(fd: RawFd) {
+    // SAFETY: the caller of close() owns the number, which is open.
+    drop(unsafe { OwnedFd::from_raw_fd(fd) });
+}
+
+/// The open numbers of the host process.
+fn open_numbers() -> impl Iterator<Item = RawFd> {
+    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 /// The errno for a number that the model did not create: EBADF if it is not open, `otherwise` if it is.

@@ -133,12 +133,28 @@ impl Kernel {
     }
 
     pub(super) fn close(&self, fd: RawFd) -> Result<(), Errno> {
-        let Some((descriptor, object, last)) = self.lock().fds.remove(fd) else {
-            return Err(Errno::BADF);
-        };
-        if !last {
-            return Ok(());
+        self.settle(fd);
+        let closed = self.lock().fds.remove(fd).ok_or(Errno::BADF)?;
+        if let Some(object) = closed {
+            self.release(object);
         }
+        Ok(())
+    }
+
+    /// Notices descriptors that were closed without the door, as far as `fd` or a known duplicate shows it.
+    pub(super) fn settle(&self, fd: RawFd) {
+        let ended = self.lock().fds.take_ended(fd);
+        ended.into_iter().for_each(|object| self.release(object));
+    }
+
+    /// Notices all descriptors that were closed without the door.
+    pub(super) fn settle_all(&self) {
+        let ended = self.lock().fds.take_all_ended();
+        ended.into_iter().for_each(|object| self.release(object));
+    }
+
+    /// The last descriptor of an object is closed.
+    fn release(&self, object: Object) {
         match &object {
             Object::Nvmap(client) => self.lock().nvmap.remove_client(*client),
             Object::Space(_) | Object::Tsg(_) => self.lock().reap(),
@@ -154,8 +170,6 @@ impl Kernel {
             | Object::Text { .. } => {}
         }
         drop(object);
-        drop(descriptor);
-        Ok(())
     }
 
     pub(super) fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
@@ -165,6 +179,7 @@ impl Kernel {
         if !request.offset.is_multiple_of(CPU_PAGE) {
             return Err(Errno::INVAL);
         }
+        self.settle(request.fd);
         let object = self.lock().fds.find(request.fd, Errno::NODEV)?;
         if request.len == 0 {
             return Err(Errno::INVAL);
@@ -192,9 +207,10 @@ impl Kernel {
         }
         let mut state = self.lock();
         let descriptor = state.fds.native(request.fd).ok_or(Errno::BADF)?;
-        let pointer = if storage.memory.fd().is_some() {
+        let memory = buffer.handle.memory().ok_or(Errno::NOMEM)?;
+        let pointer = if memory.fd().is_some() {
             host_mmap(request, descriptor)?
-        } else if let Some(parts) = parts_of(&storage.memory, request) {
+        } else if let Some(parts) = parts_of(memory, request) {
             map_parts(&parts, protection(request))?
         } else {
             untouchable(request.len)?

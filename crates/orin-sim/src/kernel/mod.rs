@@ -47,7 +47,7 @@ use core::ffi::{CStr, c_void};
 use core::fmt;
 use core::ptr::NonNull;
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
@@ -162,6 +162,8 @@ struct State {
     frequencies: BTreeMap<u64, u64>,
     /// Number of the newest process.
     next_process: u32,
+    /// Processes that have exited.
+    exited: BTreeSet<ProcessId>,
     tokens: Vec<Token>,
     /// The newest token.
     next_token: u64,
@@ -249,6 +251,7 @@ impl SoftwareOrin {
 
     /// Returns the numbers of live objects.
     pub fn live(&self) -> LiveCounts {
+        self.board.kernel.settle_all();
         self.board.kernel.lock().live()
     }
 
@@ -420,6 +423,7 @@ impl Kernel {
             return Err(random.errno);
         }
         let code = Code::new(request);
+        self.settle(fd);
         let object = self.lock().fds.find(fd, Errno::NOTTY)?;
         match object {
             Object::Nvmap(client) => self.nvmap_ioctl(client, code, address),

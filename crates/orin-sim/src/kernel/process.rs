@@ -91,10 +91,18 @@ impl SoftwareOrin {
     ///
     /// # Errors
     ///
-    /// EBADF if this process has no such descriptor; EMFILE or ENFILE if the descriptor table of the host is full.
+    /// EBADF if this process has no such descriptor; EMFILE or ENFILE if the descriptor table of the host is full;
+    /// ESRCH if the other process has exited; EXDEV if it is a process of another board.
     pub fn send(&self, fd: RawFd, to: &Self) -> Result<RawFd, Errno> {
+        if !std::sync::Arc::ptr_eq(&self.board, &to.board) {
+            return Err(Errno::XDEV);
+        }
         let _entered = enter(self.process);
-        self.board.kernel.lock().fds.duplicate(fd, to.process)
+        let mut state = self.board.kernel.lock();
+        if state.exited.contains(&to.process) {
+            return Err(Errno::SRCH);
+        }
+        state.fds.duplicate(fd, to.process)
     }
 
     /// Ends the process: closes its descriptors and frees its handle numbers. Its CPU mappings no longer count. Their
@@ -102,11 +110,17 @@ impl SoftwareOrin {
     pub fn exit(&self) {
         let kernel: &Kernel = &self.board.kernel;
         let _entered = enter(self.process);
-        let numbers = kernel.lock().fds.numbers(self.process);
+        let numbers = {
+            let mut state = kernel.lock();
+            state.exited.insert(self.process);
+            state.fds.numbers(self.process)
+        };
         for fd in numbers {
             // Fails only if another thread of the process has just closed it.
             let _ = kernel.close(fd);
         }
+        kernel.lock().fds.abandon(self.process);
+        kernel.settle_all();
         let pages = kernel.lock().forget_mappings(self.process);
         for page in pages {
             kernel.gpu(|gpu| gpu.remove_doorbell_page(&page));
@@ -115,6 +129,7 @@ impl SoftwareOrin {
 
     /// Returns the numbers of objects that this process owns.
     pub fn process_counts(&self) -> ProcessCounts {
+        self.board.kernel.settle_all();
         let state = self.board.kernel.lock();
         ProcessCounts {
             descriptors: state.fds.numbers(self.process).len(),

@@ -5,7 +5,7 @@
 //! handle number, descriptor, CPU mapping, GPU mapping or channel uses it. Unused address spaces and TSGs are dropped
 //! after each change ([`State::reap`]); buffers are reference counted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -46,6 +46,7 @@ impl State {
             quiesced: false,
             frequencies: BTreeMap::new(),
             next_process: 0,
+            exited: BTreeSet::new(),
             tokens: Vec::new(),
             // Tokens of a board are random; the model's only need to be nonzero.
             next_token: config.seed >> 1,

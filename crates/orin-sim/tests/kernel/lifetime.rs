@@ -428,3 +428,112 @@ fn a_board_can_be_dropped_with_everything_open() {
     drop((orin, nvmap, ctrl, doorbell, chain));
     assert_eq!(std::sync::Arc::strong_count(&door), 1);
 }
+
+/// A duplicate made without the door.
+fn duplicate(fd: &DoorFd) -> DoorFd {
+    // SAFETY: the descriptor is open while `fd` lives.
+    let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd.raw()) };
+    let copy = rustix::io::fcntl_dupfd_cloexec(borrowed, 0).unwrap();
+    DoorFd::from_raw(fd.door(), std::os::fd::IntoRawFd::into_raw_fd(copy))
+}
+
+/// Closes a descriptor without the door.
+fn close_behind(fd: DoorFd) {
+    let fd = core::mem::ManuallyDrop::new(fd);
+    // SAFETY: the door does not close the number any more.
+    drop(unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd.raw()) });
+}
+
+#[test]
+fn a_duplicate_of_a_dma_buf_is_the_same_open_file() {
+    let bench = Bench::new();
+    let space = bench.space();
+    let buffer = bench.buffer(8192);
+    let copy = duplicate(&buffer);
+    for fd in [&buffer, &copy] {
+        let mut import = CreateHandle { size_or_fd: raw(fd), handle: 0 };
+        nvmap::FROM_FD.send(&bench.nvmap, &mut import).unwrap();
+        bench.free(import.handle);
+        let va = map(&space, fd).unwrap();
+        unmap(&space, va);
+    }
+    let view = cpu(&copy, 8192);
+    word(&cpu(&buffer, 8192), 4096).store(5, std::sync::atomic::Ordering::Release);
+    assert_eq!(word(&view, 4096).load(std::sync::atomic::Ordering::Acquire), 5);
+    // The duplicate keeps the buffer, although the model sees it for the first time now.
+    let other = duplicate(&copy);
+    drop((view, buffer, copy));
+    assert_eq!(bench.orin.live().buffers, 1);
+    assert_eq!(word(&cpu(&other, 8192), 4096).load(std::sync::atomic::Ordering::Acquire), 5);
+    let mut import = CreateHandle { size_or_fd: raw(&other), handle: 0 };
+    nvmap::FROM_FD.send(&bench.nvmap, &mut import).unwrap();
+    bench.free(import.handle);
+    drop((other, space));
+    assert_eq!(bench.orin.live(), NODES);
+}
+
+#[test]
+fn duplicates_of_other_descriptors_answer_requests_and_keep_their_object() {
+    let bench = Bench::new();
+    let chain = bench.chain();
+    let channel = duplicate(&chain.channel);
+    let (ctrl, nvmap) = (duplicate(&bench.ctrl), duplicate(&bench.nvmap));
+    ctrl::get_characteristics(&ctrl).unwrap();
+    let mut create = CreateHandle { size_or_fd: 4096, handle: 0 };
+    nvmap::CREATE.send(&nvmap, &mut create).unwrap();
+    bench.free(create.handle);
+    let Chain { space, tsg, channel: first, ring, userd, .. } = chain;
+    let copy = duplicate(&tsg);
+    drop((first, tsg, space, ring, userd));
+    let live = bench.orin.live();
+    assert_eq!((live.channels, live.tsgs, live.descriptors), (1, 1, 4));
+    channel::FORCE_RESET.send(&channel, 0).unwrap();
+    drop((channel, copy));
+    let live = bench.orin.live();
+    assert_eq!((live.channels, live.tsgs, live.address_spaces), (0, 0, 0));
+    drop((ctrl, nvmap));
+    assert_eq!(bench.orin.live(), NODES);
+}
+
+#[test]
+fn a_descriptor_closed_without_the_door_ends_its_object() {
+    let bench = Bench::new();
+    let Chain { space, tsg, channel, ring, userd, .. } = bench.chain();
+    let number = channel.raw();
+    close_behind(channel);
+    close_behind(ring);
+    close_behind(userd);
+    assert_eq!(bench.orin.live().channels, 0);
+    // The number belongs to something else now.
+    let file = rustix::fs::memfd_create("other", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    // SAFETY: the request takes no pointer.
+    let asked = unsafe { bench.door.ioctl(number, channel::code::ENABLE, core::ptr::null_mut()) };
+    let reused = std::os::fd::AsRawFd::as_raw_fd(&file) == number;
+    assert_eq!(asked, Err(if reused { Errno::NOTTY } else { Errno::BADF }));
+    // A duplicate keeps the object.
+    let copy = duplicate(&tsg);
+    close_behind(tsg);
+    assert_eq!(bench.orin.live().tsgs, 1);
+    close_behind(copy);
+    close_behind(space);
+    assert_eq!(bench.orin.live(), NODES);
+    drop(file);
+}
+
+/// A handle costs a board's process no descriptor, so its number is not limited by `ulimit -n`.
+#[test]
+fn handles_cost_no_descriptor_of_the_host() {
+    let bench = Bench::new();
+    let before = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let handles: Vec<_> = (0..100_000).map(|_| bench.create(4096)).collect();
+    handles.iter().for_each(|handle| bench.alloc(*handle));
+    let after = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    // Other tests run at the same time.
+    assert!(after < before + 5_000, "{before} descriptors, now {after}");
+    assert_eq!(bench.orin.live().memory_bytes, 100_000 * 4096);
+    let last = bench.export(handles[99_999]);
+    assert_eq!(word(&cpu(&last, 4096), 0).load(std::sync::atomic::Ordering::Acquire), 0);
+    handles.iter().for_each(|handle| bench.free(*handle));
+    drop(last);
+    assert_eq!(bench.orin.live(), NODES);
+}

@@ -163,3 +163,15 @@ fn the_board_has_its_nominal_memory() {
     assert_eq!(total(Config::agx_orin_32gb()), 32 << 30);
     assert_eq!(total(Config::agx_orin_64gb()), 64 << 30);
 }
+
+#[test]
+fn descriptors_are_sent_to_live_processes_of_the_same_board() {
+    let (here, elsewhere) = (Bench::new(), SoftwareOrin::new(Config::default()).unwrap());
+    let buffer = here.buffer(4096);
+    assert_eq!(here.orin.send(buffer.raw(), &elsewhere), Err(rustix::io::Errno::XDEV));
+    let child = here.orin.process();
+    let passed = here.orin.send(buffer.raw(), &child).unwrap();
+    child.exit();
+    assert_eq!(here.orin.send(buffer.raw(), &child), Err(rustix::io::Errno::SRCH));
+    assert_eq!(child.send(passed, &here.orin), Err(rustix::io::Errno::BADF));
+}

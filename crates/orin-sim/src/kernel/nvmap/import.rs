@@ -6,7 +6,6 @@
 //! the mapping kills the process, as on a board.
 
 use core::ptr::{self, NonNull};
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
 use gpu_log::{Level, MemoryLine};
@@ -100,7 +99,6 @@ impl Nvmap {
             log.nvmap(Level::Error, "nvmap_create_handle_from_va", MemoryLine::FromVaFailed { error: -22 });
             return Err(Errno::INVAL);
         };
-        let file: OwnedFd = Memory::file("dmabuf", size).map_err(|_| Errno::NOMEM)?;
         // CAST: the range is mapped, so its length fits usize.
         let len = size as usize;
         let memory = if vma.shared && vma.start <= args.va && args.va + size <= vma.end {
@@ -114,7 +112,9 @@ impl Nvmap {
         let memory = memory.labelled("imported host memory");
         let memory = Arc::new(if self.strict { memory.watched(false) } else { memory });
         let storage = Storage {
-            memory,
+            memory: OnceLock::from(memory),
+            label: String::new(),
+            watched: None,
             heap: Heaps::IOVMM,
             align: 4096,
             cache: args.flags & abi::CACHE_MASK,
@@ -123,7 +123,7 @@ impl Nvmap {
             pool: Arc::clone(&self.system),
             _sources: Sources::default(),
         };
-        let handle = Handle::new(size, file, OnceLock::from(storage), self);
+        let handle = Handle::new(size, OnceLock::from(storage), self);
         let id = self.enter(Buffer { handle: Arc::new(handle), read_only });
         args.size_or_handle = args.size_or_handle & !u64::from(u32::MAX) | u64::from(id);
         Ok(())

@@ -3,6 +3,9 @@
 //! A handle number belongs to the process, regardless of the `/dev/nvmap` descriptor that created it. The buffer behind
 //! it lives on while a descriptor, a CPU or GPU mapping or a channel uses it. CREATE creates the buffer (and its
 //! dma-buf), ALLOC allocates its memory (`nvmap_ioctl.c`, `nvmap_handle.c`, `nvmap_alloc.c`).
+//!
+//! The host's file behind a buffer is created when a descriptor or a mapping needs it. A handle alone costs no
+//! descriptor and no mapping of the host, so a program can have as many as on a board.
 
 mod import;
 mod maintenance;
@@ -41,7 +44,7 @@ const CARVEOUT_BITS: Heaps = Heaps::from_bits_retain((Heaps::IOVMM.bits() - 1) &
 /// The peer of a buffer that is not shared between virtual machines (`NVMAP_IVM_INVALID_PEER`).
 const NO_PEER: u32 = u32::MAX;
 /// Largest buffer that strict mode poisons, because poisoning takes real memory even if the buffer is never used.
-const POISONED_BYTES: usize = 16 << 20;
+const POISONED_BYTES: u64 = 16 << 20;
 /// System memory. GENERIC counts as system memory if there is no generic carveout.
 const SYSTEM: Heaps = Heaps::IOVMM.union(Heaps::GENERIC);
 
@@ -85,8 +88,12 @@ impl Pool {
 /// The memory of a buffer.
 #[derive(Debug)]
 pub(super) struct Storage {
-    /// The bytes.
-    pub(super) memory: Arc<Memory>,
+    /// The bytes, mapped when they are first needed.
+    memory: OnceLock<Arc<Memory>>,
+    /// Name of the memory.
+    label: String,
+    /// Strict mode: whether fresh memory is poisoned.
+    watched: Option<bool>,
     heap: Heaps,
     align: u32,
     cache: u32,
@@ -121,7 +128,8 @@ impl Drop for Storage {
 #[derive(Debug)]
 pub(super) struct Handle {
     size: u64,
-    file: Arc<OwnedFd>,
+    /// The host's file, created when it is first needed.
+    file: OnceLock<Arc<OwnedFd>>,
     storage: OnceLock<Storage>,
     serial: u64,
     live: Arc<AtomicUsize>,
@@ -132,13 +140,13 @@ pub(super) struct Handle {
 }
 
 impl Handle {
-    fn new(size: u64, file: OwnedFd, storage: OnceLock<Storage>, nvmap: &mut Nvmap) -> Self {
+    fn new(size: u64, storage: OnceLock<Storage>, nvmap: &mut Nvmap) -> Self {
         nvmap.live.fetch_add(1, Ordering::AcqRel);
         nvmap.next_serial += 1;
         let (serial, live) = (nvmap.next_serial, Arc::clone(&nvmap.live));
         Self {
             size,
-            file: Arc::new(file),
+            file: OnceLock::new(),
             storage,
             serial,
             live,
@@ -157,9 +165,34 @@ impl Handle {
         self.storage.get()
     }
 
-    /// The bytes; `None` before ALLOC.
+    /// The host's file of the buffer.
+    ///
+    /// # Errors
+    ///
+    /// The errno of memfd_create, for example if the host has no free descriptor.
+    pub(super) fn file(&self) -> Result<&Arc<OwnedFd>, Errno> {
+        if self.file.get().is_none() {
+            // If another thread was faster, its file counts.
+            let _ = self.file.set(Arc::new(Memory::file("dmabuf", self.size)?));
+        }
+        self.file.get().ok_or(Errno::NFILE)
+    }
+
+    /// The bytes; `None` before ALLOC, or if the host cannot map them.
     pub(super) fn memory(&self) -> Option<&Arc<Memory>> {
-        self.storage.get().map(|storage| &storage.memory)
+        let storage = self.storage.get()?;
+        if storage.memory.get().is_none() {
+            let file = Arc::clone(self.file().ok()?);
+            let memory = Memory::map(file, usize::try_from(self.size).ok()?).ok()?;
+            let memory = memory.labelled(storage.label.clone());
+            let memory = match storage.watched {
+                Some(poison) => memory.watched(poison),
+                None => memory,
+            };
+            // As in `file`.
+            let _ = storage.memory.set(Arc::new(memory));
+        }
+        storage.memory.get()
     }
 }
 
@@ -326,8 +359,7 @@ impl Nvmap {
             return Err(Errno::INVAL);
         }
         let size = bytes.checked_next_multiple_of(PAGE).ok_or(Errno::NOMEM)?;
-        let file = Memory::file("dmabuf", size).map_err(|_| Errno::NOMEM)?;
-        let handle = Handle::new(size, file, OnceLock::new(), self);
+        let handle = Handle::new(size, OnceLock::new(), self);
         Ok(self.enter(Buffer { handle: Arc::new(handle), read_only: false }))
     }
 
@@ -364,16 +396,11 @@ impl Nvmap {
             return Err(Errno::NOMEM);
         };
         let pool = Arc::clone(pool);
-        let memory = usize::try_from(handle.size)
-            .map_err(|_| Errno::NOMEM)
-            .and_then(|len| Memory::map(Arc::clone(&handle.file), len));
-        let Ok(memory) = memory else {
-            pool.give_back(handle.size);
-            return Err(Errno::NOMEM);
-        };
         let protected = heaps.contains(Heaps::VPR);
         let storage = Storage {
-            memory: Arc::new(self.prepare(memory, args.flags)),
+            memory: OnceLock::new(),
+            label: self.label(args.flags),
+            watched: self.watches(handle.size, args.flags),
             heap,
             align: args.align.max(4096),
             cache: if protected { abi::CACHE_UNCACHED } else { args.flags & abi::CACHE_MASK },
@@ -394,18 +421,18 @@ impl Nvmap {
         }
     }
 
-    /// Names fresh memory and, in strict mode, adds shadow memory and poison.
-    fn prepare(&self, memory: Memory, flags: u32) -> Memory {
+    /// The name of fresh memory.
+    fn label(&self, flags: u32) -> String {
         // CAST: the field's width.
         let tag = ((flags & abi::TAG_MASK) >> abi::TAG_SHIFT) as u16;
         let text = self.labels.get(&tag).map_or_else(String::new, |text| format!(" ({text})"));
-        let memory = memory.labelled(format!("nvmap buffer of tag {tag:#06x}{text}"));
-        if !self.strict {
-            return memory;
-        }
+        format!("nvmap buffer of tag {tag:#06x}{text}")
+    }
+
+    /// Strict mode adds shadow memory, and poison unless zeroed memory is requested.
+    fn watches(&self, bytes: u64, flags: u32) -> Option<bool> {
         let zeroed = flags & HandleFlags::ZEROED_PAGES.bits() != 0;
-        let small = memory.len() <= POISONED_BYTES;
-        memory.watched(small && !zeroed)
+        self.strict.then_some(bytes <= POISONED_BYTES && !zeroed)
     }
 
     /// The kernel's estimate before it allocates.

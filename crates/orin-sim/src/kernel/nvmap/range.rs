@@ -132,9 +132,12 @@ pub(super) fn get_fd(state: &mut State, log: &Log, args: &mut FdForRangeFromList
         return Err(Errno::INVAL);
     }
     // Imported memory has no file.
-    let of_system = |storage: &&Storage| storage.heap == Heaps::IOVMM && storage.memory.parts(0, 0).is_some();
+    let has_file = |handle: &Handle| handle.memory().is_some_and(|memory| memory.parts(0, 0).is_some());
+    let of_system = |handle: &&Arc<Handle>| {
+        handle.storage().is_some_and(|storage| storage.heap == Heaps::IOVMM) && has_file(handle)
+    };
     let storages: Vec<&Storage> =
-        handles.iter().filter_map(|handle| handle.storage()).filter(of_system).collect();
+        handles.iter().filter(of_system).filter_map(|handle| handle.storage()).collect();
     let alike = storages.windows(2).all(|pair| pair[0].cache == pair[1].cache);
     if storages.len() != handles.len() || !alike {
         log.nvmap(Level::Error, FUNCTION, MemoryLine::MixedHandles {});
@@ -155,7 +158,11 @@ pub(super) fn get_fd(state: &mut State, log: &Log, args: &mut FdForRangeFromList
     }
     let (first, parts) = (storages[0], parts(&handles, &pieces).ok_or(Errno::NOMEM)?);
     let storage = Storage {
-        memory: Arc::new(Memory::join(parts).map_err(|_| Errno::NOMEM)?.labelled("nvmap range")),
+        memory: OnceLock::from(Arc::new(
+            Memory::join(parts).map_err(|_| Errno::NOMEM)?.labelled("nvmap range"),
+        )),
+        label: String::new(),
+        watched: None,
         heap: Heaps::IOVMM,
         align: 0,
         cache: first.cache,
@@ -165,8 +172,7 @@ pub(super) fn get_fd(state: &mut State, log: &Log, args: &mut FdForRangeFromList
         _sources: sources,
     };
     let size = size.next_multiple_of(PAGE);
-    let file = Memory::file("dmabuf", size).map_err(|_| Errno::INVAL)?;
-    let handle = Handle::new(size, file, OnceLock::from(storage), &mut state.nvmap);
+    let handle = Handle::new(size, OnceLock::from(storage), &mut state.nvmap);
     let buffer = Buffer { handle: Arc::new(handle), read_only: false };
     let descriptor = export(&buffer).inspect_err(|_| report_full_table(log))?;
     args.fd = state.fds.insert(descriptor, Object::DmaBuf(buffer));

@@ -1,6 +1,6 @@
 //! The requests of `/dev/nvmap`, by code (`nvmap_dev.c`, `nvmap_ioctl.c`).
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use gpu_log::{Level, MemoryLine, NoteLine};
 use nvgpu_sys::nvmap::{
@@ -47,13 +47,12 @@ fn check_address(code: Code, address: u64) -> Result<(), Errno> {
     if code.has_direction() && end.is_none_or(|end| end > USER_END) { Err(Errno::FAULT) } else { Ok(()) }
 }
 
-/// Creates a descriptor of a dma-buf.
+/// Creates a descriptor of a dma-buf: an open file of its own, so that the table can tell when it is closed.
 pub(super) fn export(buffer: &Buffer) -> Result<OwnedFd, Errno> {
-    if buffer.read_only {
-        let path = format!("/proc/self/fd/{}", buffer.handle.file.as_raw_fd());
-        return rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-    }
-    rustix::io::fcntl_dupfd_cloexec(buffer.handle.file.as_fd(), 0)
+    let file = buffer.handle.file()?;
+    let access = if buffer.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// GET_FD: the second word contains the handle number, the first one returns the descriptor.

@@ -34,12 +34,15 @@ pub(super) fn read_write(state: &State, log: &Log, read: bool, args: &RwHandle) 
         log.nvmap(Level::Error, function, MemoryLine::ReadProtected {});
         return Err(Errno::PERM);
     }
-    let Some(storage) = storage else { return Ok((0, Err(Errno::PERM))) };
+    if storage.is_none() {
+        return Ok((0, Err(Errno::PERM)));
+    }
     if !fits(args, buffer.handle.size) {
         return Ok((0, Err(Errno::INVAL)));
     }
     let wanted = args.count * args.elem_size;
-    let copied = copy_elements(&storage.memory, read, args);
+    let memory = buffer.handle.memory().ok_or(Errno::NOMEM)?;
+    let copied = copy_elements(memory, read, args);
     Ok((copied, if copied < wanted { Err(Errno::INTR) } else { Ok(()) }))
 }
 
