@@ -274,11 +274,12 @@ fn a_report_of_an_altered_model_replays_to_its_settings() {
     // Without a watchdog request no channel opens, so a second model has all of the others.
     let mut others = settings.clone();
     others["refusals"].as_array_mut().unwrap().pop();
-    for (name, settings) in [("a", &others), ("b", &json!({ "refusals": [settings["refusals"][1]] }))] {
+    let watchdog = json!({ "refusals": [settings["refusals"][1]] });
+    for (name, settings, until) in [("a", &others, "13"), ("b", &watchdog, "3")] {
         std::fs::write(folder.path().join("m.json"), settings.to_string()).unwrap();
         let report = format!("{name}.tar.gz");
         let arguments =
-            ["--device", "sim", "--model", "m.json", "--report", &report, "--until", "13", "--yes"];
+            ["--device", "sim", "--model", "m.json", "--report", &report, "--until", until, "--yes"];
         let _ = run(folder.path(), &arguments);
         let output = run(folder.path(), &["--replay", &report, "--settings", "back.json", "--json"]);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
