@@ -65,6 +65,28 @@ pub enum Engine {
     Copy,
 }
 
+/// How finely a running kernel can be interrupted for the work of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Preemption {
+    /// Not at all: others wait until the engine is idle (WFI).
+    #[default]
+    Wait,
+    /// Between blocks (CTA).
+    Block,
+    /// At any instruction (CILP).
+    Instruction,
+}
+
+impl core::fmt::Display for Preemption {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Wait => "none (WFI)",
+            Self::Block => "between blocks (CTA)",
+            Self::Instruction => "at any instruction (CILP)",
+        })
+    }
+}
+
 /// Channels that are scheduled, and stopped, together: one TSG.
 ///
 /// Dropping the last reference closes the channels and ends their work. A [`SubmitRing`] of the group keeps a
@@ -75,6 +97,12 @@ pub trait ChannelGroup: Send + Sync + Debug {
 
     /// The ids of the group's channels, as in the kernel log.
     fn channel_ids(&self) -> Vec<u32>;
+
+    /// How finely a running kernel of the group can be interrupted for the work of others; `None` if the driver does not
+    /// let programs choose.
+    fn preemption(&self) -> Option<Preemption> {
+        None
+    }
 
     /// Stops all work of the group and takes it out of service.
     ///

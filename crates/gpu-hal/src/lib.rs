@@ -12,7 +12,7 @@ pub mod ring;
 mod submit;
 pub mod volatile;
 
-pub use driver::{ChannelGroup, Channels, CopyChannel, DeviceMemory, Driver, Engine, MemoryUse};
+pub use driver::{ChannelGroup, Channels, CopyChannel, DeviceMemory, Driver, Engine, MemoryUse, Preemption};
 pub use error::{Error, Result, Source};
 pub use error_code::ErrorCode;
 pub use evidence::{Evidence, Refusal, SmRecord};

@@ -11,6 +11,7 @@ use core::ptr::NonNull;
 use core::time::Duration;
 use std::sync::Arc;
 
+use gpu_hal::Preemption;
 use gpu_hal::barrier;
 use gpu_hal::ring::{MIN_ENTRIES, Ring, RingFull};
 use nvgpu_sys::channel::{self as sys, SetupBindFlags, USERD_SIZE};
@@ -224,19 +225,6 @@ pub struct UserSyncpoint {
     pub gpu_va: GpuVa,
     /// Its value at the time of the call, from which thresholds are counted. Not 0.
     pub value: u32,
-}
-
-/// Granularity of compute preemption.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-#[non_exhaustive]
-pub enum Preemption {
-    /// Only when the engine is idle.
-    #[default]
-    Wait,
-    /// Between thread blocks.
-    Block,
-    /// Between instructions.
-    Instruction,
 }
 
 /// Configuration of the watchdog for jobs that the kernel submits.

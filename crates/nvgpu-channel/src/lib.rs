@@ -23,7 +23,7 @@ mod tsg_sharing;
 mod va;
 
 pub use address_space::{Access, AddressSpace, MapOptions, Mapping, Placement, Reservation, SyncpointWindow};
-pub use channel::{Channel, ChannelBuilder, DEFAULT_ENTRIES, Preemption, UserSyncpoint, Watchdog};
+pub use channel::{Channel, ChannelBuilder, DEFAULT_ENTRIES, UserSyncpoint, Watchdog};
 pub use characteristics::{AMPERE_CHANNEL_GPFIFO_B, AMPERE_COMPUTE_B, AMPERE_DMA_COPY_B, Characteristics};
 pub use clocks::{ClockRange, ClockReading, ClockRequest, Devfreq, DevfreqBoost, DevfreqState};
 pub use doctor::{Finding, Report, Severity, examine};
@@ -32,7 +32,7 @@ pub use error::Error;
 pub use fault::Fault;
 pub use fence::{Fence, FenceNode, Threshold, has_reached};
 pub use gpu::Gpu;
-pub use gpu_hal::{ErrorCode, KernelLog, Ring, RingFull};
+pub use gpu_hal::{ErrorCode, KernelLog, Preemption, Ring, RingFull};
 pub use kernel_log::open_kernel_log;
 pub use kmsg::KmsgReader;
 pub use notifier::ErrorNotifier;

@@ -149,6 +149,9 @@ pub struct Config {
     /// Duration for which all channels with work must wait for semaphores, without other progress, before the kernel
     /// log lists the waiters.
     pub deadlock_after: Duration,
+    /// Period after which the kernel counts a context-switch time-out of a TSG that keeps the graphics engine although
+    /// another one waits. The 31st ends the TSG, as on a board; its period is 100 ms.
+    pub switch_timeout: Duration,
     /// Strict mode: reports errors that a board would hide. See [`crate::strict`].
     pub strict: bool,
     /// Disturbances.
@@ -179,6 +182,7 @@ impl Default for Config {
             cap_sys_nice: false,
             fence_timeout: Duration::from_secs(30),
             deadlock_after: Duration::from_secs(1),
+            switch_timeout: Duration::from_millis(100),
             sm: SmOptions::default(),
             strict: false,
             faults: FaultPlan::default(),

@@ -46,7 +46,7 @@ pub use fault::{CodeLocation, Fault, FaultKind, LaunchRecord, NearBuffer, Submis
 pub use fill::FillValue;
 pub use future::FenceFuture;
 pub use gpu_hal::chip::MAX_BLOCK_THREADS;
-pub use gpu_hal::{ErrorCode, MemoryInfo, MemoryUse};
+pub use gpu_hal::{ErrorCode, MemoryInfo, MemoryUse, Preemption};
 pub use graph::{Graph, GraphBuilder, NodeId};
 pub use grid::Dim3;
 pub use heap::{DeviceId, PoolUsage};

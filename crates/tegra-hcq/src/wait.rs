@@ -488,9 +488,18 @@ impl Progress for QueueState {
 
 impl Drop for QueueState {
     fn drop(&mut self) {
+        if let Some(channels) = lock(&self.channels).take() {
+            // The kernel cannot take unfinished work off the engine without preemption, and closing its channels then
+            // leaves the engine stuck. A reset does not depend on preemption.
+            if self.health() == Health::Working
+                && self.timeline.value() < self.submitted()
+                && let Err(error) = channels.group.abort()
+            {
+                tracing::warn!(queue = self.slot, %error, "unfinished work is closed without a reset");
+            }
+        }
         // Closing the channels ends their work, finished or not. After that the queue accesses no memory, so its
         // timeline may pass every value ever handed out: at most one beyond the last submission.
-        *lock(&self.channels) = None;
         self.timeline.set(self.submitted() + 1);
         self.heap.release_queue(self.slot);
         self.heap.sweep_all();

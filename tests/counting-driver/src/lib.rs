@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use gpu_hal::{
     ChannelGroup, Channels, CopyChannel, DeviceMemory, Driver, ErrorCode, Evidence, MemoryInfo, MemoryUse,
-    Properties, Result,
+    Preemption, Properties, Result,
 };
 
 /// Declares the counters and a snapshot of their values.
@@ -221,6 +221,10 @@ impl ChannelGroup for Group {
 
     fn channel_ids(&self) -> Vec<u32> {
         self.group.channel_ids()
+    }
+
+    fn preemption(&self) -> Option<Preemption> {
+        self.group.preemption()
     }
 
     fn abort(&self) -> Result<()> {

@@ -38,6 +38,11 @@ lines! {
         => AcquireTimeout,
         "A semaphore acquire timed out.",
         "Find out which release is missing.";
+    Detail Error Hang "preempt timeout eng"
+        => PreemptEngine { tsg: u32 } "preempt timeout eng: 0 ctx_stat: 5 tsgid: {tsg}",
+        "An engine still has the context of a TSG that the kernel preempts.",
+        "A kernel hangs or runs too long. Reset the channel before it is closed (FORCE_RESET), or allow preemption \
+         inside a kernel.";
     Detail Error Hang "preempt time"
         => PreemptTimeout { tsg: u32 }
         "preempt timed out for tsgid: {tsg}, ctxsw timeout will trigger recovery if needed",

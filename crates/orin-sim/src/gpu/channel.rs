@@ -231,6 +231,13 @@ impl Channel {
         }
     }
 
+    /// Returns whether the compute engine has work of the channel, as of its last slice, and continues it.
+    pub(super) fn is_computing(&self) -> bool {
+        self.computing.load(Ordering::Relaxed)
+            && !self.disabled.load(Ordering::Relaxed)
+            && !self.halted.load(Ordering::Relaxed)
+    }
+
     /// Returns the channel's pending work; for the GPU's thread.
     pub(super) fn standing(&self) -> Standing {
         // A disabled channel may be enabled again, and after a doorbell the channel must be served first.
@@ -273,6 +280,7 @@ impl Channel {
             Ok(moved) => Served { moved, ..served },
             Err(fault) => {
                 state.faulted = true;
+                self.computing.store(false, Ordering::Relaxed);
                 Served { moved: true, held: false, fault: Some(fault), ..served }
             }
         }

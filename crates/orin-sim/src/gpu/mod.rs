@@ -18,6 +18,7 @@ mod decoder;
 mod host;
 mod inline_upload;
 mod pointers;
+mod possession;
 mod qmd;
 mod runlist;
 mod scheduler;
@@ -189,6 +190,13 @@ pub trait FaultHandler: Send + Sync {
         let _ = channel_id;
     }
 
+    /// TSG `tsg` has kept the graphics engine for another [`GpuConfig::switch_timeout`] although another TSG waits;
+    /// `count` is the number of such time-outs of the TSG so far. `abandoned`: the TSG was closed before, and nothing
+    /// can be recovered. Called without any GPU lock held.
+    fn switch_timeout(&self, tsg: u32, count: u32, abandoned: bool) {
+        let _ = (tsg, count, abandoned);
+    }
+
     /// Strict mode has a report. Called without any GPU lock held, before the end of the work in question is visible
     /// other than in memory.
     fn strict_report(&self, report: &Report) {
@@ -232,6 +240,8 @@ pub struct GpuConfig {
     pub seed: u64,
     /// Duration of a standstill before it is reported as a deadlock.
     pub deadlock_after: Duration,
+    /// Period after which an engine that cannot be taken from a TSG causes a context-switch time-out.
+    pub switch_timeout: Duration,
     /// Strict mode: see [`crate::strict`].
     pub strict: bool,
     /// PCAS actions, by number, that have no effect.
@@ -239,14 +249,16 @@ pub struct GpuConfig {
 }
 
 impl Default for GpuConfig {
-    /// A GPU without SMs that reports a deadlock after one second.
+    /// A GPU without SMs that reports a deadlock after one second and a context-switch time-out after 100 ms.
     fn default() -> Self {
         let deadlock_after = Duration::from_secs(1);
+        let switch_timeout = Duration::from_millis(100);
         Self {
             sm_count: 0,
             sm: SmOptions::default(),
             seed: 0,
             deadlock_after,
+            switch_timeout,
             strict: false,
             inert_pcas_actions: Vec::new(),
         }
@@ -376,6 +388,23 @@ impl Gpu {
     /// Changes the time slice of a TSG, in microseconds.
     pub fn set_timeslice(&self, tsg: u32, timeslice_us: u32) {
         self.scheduler.set_timeslice(tsg, timeslice_us);
+    }
+
+    /// Sets whether the grids of a TSG can be preempted at any instruction (CILP). If not, as for a new TSG, no other TSG
+    /// is served before they have ended.
+    pub fn set_preemptible(&self, tsg: u32, preemptible: bool) {
+        self.scheduler.set_preemptible(tsg, preemptible);
+    }
+
+    /// Whether a TSG has unfinished grids that cannot be preempted.
+    pub fn occupies_engine(&self, tsg: u32) -> bool {
+        self.scheduler.occupies_engine(tsg)
+    }
+
+    /// Leaves the engine to the unfinished grids of a TSG for good, as the kernel does if it closes a TSG that it could
+    /// not preempt. No TSG is served any more. The channels still have to be stopped.
+    pub fn abandon_engine(&self, tsg: u32) {
+        self.scheduler.abandon_engine(tsg);
     }
 
     /// The channels that currently wait for semaphores, regardless of other work.

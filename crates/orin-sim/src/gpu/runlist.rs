@@ -21,7 +21,7 @@ const TRAVERSAL_US: u32 = 1024;
 /// Channels that are scheduled together.
 #[derive(Debug)]
 pub(super) struct Group {
-    tsg: u32,
+    pub(super) tsg: u32,
     pub(super) traversals: u32,
     pub(super) channels: Vec<Arc<Channel>>,
 }

@@ -17,7 +17,7 @@
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -27,6 +27,7 @@ use rustix::io::Errno;
 
 use crate::config::Stall;
 use crate::gpu::channel::{Channel, Siblings, Standing};
+use crate::gpu::possession::Possession;
 use crate::gpu::runlist::{self, Group, Traversal};
 use crate::gpu::{ChannelSetup, ChannelStatus, FaultHandler, GpuConfig, Waiter, ptimer_ns};
 use crate::memory::Memory;
@@ -53,6 +54,10 @@ struct Lists {
     channels: Vec<Arc<Channel>>,
     /// Time slices of TSGs in microseconds.
     timeslices: BTreeMap<u32, u32>,
+    /// TSGs whose grids can be preempted.
+    preemptible: BTreeSet<u32>,
+    /// The TSG to whose grids the engine was left.
+    abandoned: Option<u32>,
     quit: bool,
 }
 
@@ -143,6 +148,8 @@ impl Scheduler {
             pages: Vec::new(),
             channels: Vec::new(),
             groups: Vec::new(),
+            preemptible: BTreeSet::new(),
+            engine: Possession::new(config.switch_timeout),
             seen: None,
             unseen: Cell::new(false),
             round: 0,
@@ -256,6 +263,22 @@ impl Scheduler {
         self.shared.change(|lists| lists.timeslices.insert(tsg, timeslice_us));
     }
 
+    pub(super) fn set_preemptible(&self, tsg: u32, preemptible: bool) {
+        self.shared.change(|lists| {
+            if preemptible { lists.preemptible.insert(tsg) } else { lists.preemptible.remove(&tsg) }
+        });
+    }
+
+    pub(super) fn occupies_engine(&self, tsg: u32) -> bool {
+        let lists = self.shared.lists();
+        !lists.preemptible.contains(&tsg)
+            && lists.channels.iter().any(|channel| channel.group().tsg == tsg && channel.is_computing())
+    }
+
+    pub(super) fn abandon_engine(&self, tsg: u32) {
+        self.shared.change(|lists| lists.abandoned = Some(tsg));
+    }
+
     pub(super) fn waiters(&self) -> Vec<Waiter> {
         let channels = self.shared.lists().channels.clone();
         let waiter = |channel: &Arc<Channel>| match channel.visited_standing() {
@@ -300,6 +323,8 @@ struct Worker {
     pages: Vec<Arc<Memory>>,
     channels: Vec<Arc<Channel>>,
     groups: Vec<Group>,
+    preemptible: BTreeSet<u32>,
+    engine: Possession,
     /// Generation of the lists from which the fields above were copied.
     seen: Option<u32>,
     /// A doorbell was rung that may be for a channel of newer lists.
@@ -333,7 +358,10 @@ impl Worker {
                 self.pages.clone_from(&lists.pages);
                 self.channels.clone_from(&lists.channels);
                 self.groups = runlist::groups(&lists.channels, &lists.timeslices);
+                self.preemptible.clone_from(&lists.preemptible);
+                let abandoned = lists.abandoned;
                 drop(lists);
+                self.engine.update(|tsg| self.groups.iter().any(|group| group.tsg == tsg), abandoned);
                 active_at = Instant::now();
             }
             rung |= self.unseen.take();
@@ -359,9 +387,14 @@ impl Worker {
 
     /// Runs the turn of each TSG. Returns whether the thread should continue immediately.
     fn serve_groups(&mut self) -> bool {
-        let (mut moved, visited) = (false, Cell::new(false));
+        let (mut moved, visited, mut waits) = (false, Cell::new(false), false);
         let first = runlist::first(self.seed, self.round, self.groups.len());
+        let mut engine = core::mem::replace(&mut self.engine, Possession::new(Duration::ZERO));
         for group in self.groups[first..].iter().chain(&self.groups[..first]) {
+            if !engine.admits(group.tsg) {
+                waits |= group.channels.iter().any(|channel| channel.standing() == Standing::Busy);
+                continue;
+            }
             let mut begun = false;
             moved |= runlist::turn(group.traversals, || {
                 // The doorbells were polled just before the first traversal.
@@ -370,6 +403,13 @@ impl Worker {
                 }
                 self.traverse(group, &visited)
             });
+            let computing = group.channels.iter().any(|channel| channel.is_computing());
+            engine.after_turn(group.tsg, computing && !self.preemptible.contains(&group.tsg));
+        }
+        let timeout = engine.tick(waits, Instant::now());
+        self.engine = engine;
+        if let Some(timeout) = timeout {
+            self.faults.switch_timeout(timeout.tsg, timeout.count, timeout.abandoned);
         }
         self.round += u64::from(moved);
         moved || visited.get()

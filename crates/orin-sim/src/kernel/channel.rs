@@ -36,6 +36,8 @@ const MAX_DETERMINISTIC: u32 = 512;
 const MAX_BYTES: usize = 104;
 /// Size of an error notification in bytes.
 pub(super) const NOTIFICATION_BYTES: u64 = size_of::<Notification>() as u64;
+/// Number of attempts to preempt a TSG before a channel is closed, each of one context-switch period.
+const PREEMPT_TRIES: u32 = 4;
 /// The runlist of the graphics and compute engine.
 pub(super) const RUNLIST_GR: u32 = 0;
 /// The copy engine's class.
@@ -508,6 +510,37 @@ impl Kernel {
         Ok(())
     }
 
+    /// Takes a TSG off the engines before one of its channels is closed (nvgpu_tsg_unbind_channel). If that fails, the
+    /// TSG is torn down. Grids that cannot be preempted then keep the engine: on silicon the preemption itself only
+    /// prints a line and relies on the context-switch time-out, which finds no channel any more.
+    fn preempt_for_close(&self, id: u32, tsg: u32) {
+        let occupied = || {
+            let mut occupied = false;
+            self.gpu(|gpu| occupied = gpu.occupies_engine(tsg));
+            occupied
+        };
+        for _ in 0..PREEMPT_TRIES {
+            if !occupied() {
+                break;
+            }
+            std::thread::sleep(self.config.switch_timeout);
+        }
+        let kept = occupied();
+        if !kept && !self.stalled() {
+            return;
+        }
+        if kept {
+            self.log.error("gv11b_fifo_is_preempt_pending", HangLine::PreemptEngine { tsg });
+            preempt_timed_out(&self.log, tsg);
+            self.gpu(|gpu| gpu.abandon_engine(tsg));
+        }
+        let function = "nvgpu_tsg_unbind_channel";
+        let errno = -Errno::AGAIN.raw_os_error();
+        self.log.error(function, HangLine::UnbindFailed { error: errno });
+        self.log.error(function, HangLine::TsgTornDown { channel: id, tsg });
+        self.end_tsg(tsg, None);
+    }
+
     /// close(): stops running work first, then releases everything that the channel held.
     pub(super) fn close_channel(&self, id: u32, serial: u64) {
         let gate = match self.lock().channel(id, serial) {
@@ -516,12 +549,8 @@ impl Kernel {
         };
         let _gate = gate.lock().unwrap_or_else(PoisonError::into_inner);
         let tsg = self.lock().channels.get(&id).and_then(|channel| channel.tsg);
-        if let Some(tsg) = tsg.filter(|_| self.stalled()) {
-            let function = "nvgpu_tsg_unbind_channel";
-            let errno = -Errno::AGAIN.raw_os_error();
-            self.log.error(function, HangLine::UnbindFailed { error: errno });
-            self.log.error(function, HangLine::TsgTornDown { channel: id, tsg });
-            self.end_tsg(tsg, None);
+        if let Some(tsg) = tsg {
+            self.preempt_for_close(id, tsg);
         }
         self.gpu(|gpu| gpu.stop_channels(&[id]));
         self.lock().remove_channel(id);

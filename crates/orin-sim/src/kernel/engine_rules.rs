@@ -184,7 +184,17 @@ impl Kernel {
         let tsg = state.context_of(channel)?;
         self.preempt_for_change(tsg, stalled)?;
         let asked = Modes { graphics: args.graphics_preempt_mode, compute: args.compute_preempt_mode };
-        state.set_modes(&self.log, (tsg, channel.0), asked, "nvgpu_gr_setup_set_preemption_mode")
+        state.set_modes(&self.log, (tsg, channel.0), asked, "nvgpu_gr_setup_set_preemption_mode")?;
+        drop(state);
+        self.apply_modes(tsg);
+        Ok(())
+    }
+
+    /// Tells the GPU whether the grids of a TSG can be preempted.
+    pub(super) fn apply_modes(&self, tsg: u32) {
+        let modes = self.lock().tsgs.get(&tsg).map(|entry| entry.modes);
+        let preemptible = modes.is_some_and(|modes| modes.compute == ComputePreemption::CILP.bits());
+        self.gpu(|gpu| gpu.set_preemptible(tsg, preemptible));
     }
 
     /// ZCULL_BIND: binds the buffer for depth culling to a TSG's context. The first one stays; later ones are accepted

@@ -203,6 +203,7 @@ impl SoftwareOrin {
             sm: config.sm.clone(),
             seed: config.seed,
             deadlock_after: config.deadlock_after,
+            switch_timeout: config.switch_timeout,
             strict: config.strict,
             inert_pcas_actions: config.inert_pcas_actions.clone(),
         };

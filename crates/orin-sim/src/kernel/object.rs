@@ -122,6 +122,10 @@ impl Kernel {
     pub(super) fn alloc_obj_ctx(&self, channel: (u32, u64), args: &AllocObjCtx) -> Result<(), Errno> {
         let stalled = self.stalled();
         let bound = self.lock().alloc_obj_ctx(&self.log, channel, args, stalled)?;
+        let tsg = self.lock().channel(channel.0, channel.1)?.tsg;
+        if let Some(tsg) = tsg {
+            self.apply_modes(tsg);
+        }
         if bound {
             self.gpu(|gpu| gpu.add_object(channel.0, args.class_num));
         }

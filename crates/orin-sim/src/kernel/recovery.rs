@@ -26,6 +26,10 @@ use super::Kernel;
 use super::channel::Notifier;
 use super::log::Log;
 
+/// Number of context-switch time-outs of 100 ms after which a TSG is ended: the first beyond 3,000 ms
+/// (`common/fifo/channel.c`, nvgpu_channel_update_and_check_ctxsw_timeout).
+const SWITCH_TIMEOUTS: u32 = 31;
+
 /// Notifier code: no progress within the time limit.
 pub(super) const IDLE_TIMEOUT: u32 = 8;
 /// Notifier code of the copy engine: the driver's own number, passed through.
@@ -469,6 +473,20 @@ impl Kernel {
 }
 
 impl FaultHandler for Kernel {
+    fn switch_timeout(&self, tsg: u32, count: u32, abandoned: bool) {
+        self.with_fault_log(|log| {
+            let function = "ga10b_fifo_ctxsw_timeout_isr";
+            log.error(function, HangLine::SwitchTimeout);
+            // The kernel walks the channels of the TSG; a closed one has none, and nothing is recovered.
+            if abandoned || count < SWITCH_TIMEOUTS {
+                return;
+            }
+            log.error(function, HangLine::SwitchTimeoutEnd { tsg });
+            self.dump(log);
+            self.end_tsg_with(log, tsg, Some(IDLE_TIMEOUT));
+        });
+    }
+
     fn fault(&self, channel_id: u32, fault: ChannelFault) {
         // A report may arrive late, after the channel was closed and its id reused. It is the right channel only if the
         // GPU halted it and its identity is the same before and after that check.

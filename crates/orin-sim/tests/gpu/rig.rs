@@ -29,6 +29,8 @@ pub(crate) struct Recorder {
     changed: Condvar,
     interrupts: AtomicU32,
     deadlocks: Mutex<Vec<Vec<Waiter>>>,
+    /// TSG and count of the last context-switch time-out.
+    switch_timeout: Mutex<(u32, u32)>,
 }
 
 impl FaultHandler for Recorder {
@@ -39,6 +41,10 @@ impl FaultHandler for Recorder {
 
     fn non_stall_interrupt(&self, _channel_id: u32) {
         self.interrupts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn switch_timeout(&self, tsg: u32, count: u32, _abandoned: bool) {
+        *self.switch_timeout.lock().unwrap() = (tsg, count);
     }
 
     fn deadlock(&self, waiters: &[Waiter]) {
@@ -203,9 +209,23 @@ impl Rig {
     /// Like [`Rig::channel`], as part of a TSG.
     pub(crate) fn channel_of(&self, group: ChannelGroup, id: u32, entries: u32) -> Ring<'_> {
         let ring = self.bind(group, id, entries);
+        self.gpu.set_preemptible(group.tsg, true);
         self.gpu.add_object(id, u32::from(compute_c7c0::CLASS));
         self.gpu.add_object(id, u32::from(copy_c7b5::CLASS));
         ring
+    }
+
+    /// Waits until TSG `tsg` has caused `count` context-switch time-outs.
+    pub(crate) fn wait_switch_timeouts(&self, tsg: u32, count: u32) {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let last = *self.recorder.switch_timeout.lock().unwrap();
+            if last.0 == tsg && last.1 >= count {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{last:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// A channel without engine contexts.

@@ -178,6 +178,32 @@ fn an_endless_grid_of_one_tsg_leaves_time_to_others() {
     rig.wait_for(0x10, 1);
 }
 
+#[test]
+fn without_instruction_preemption_an_endless_grid_keeps_the_engine() {
+    let config = GpuConfig { sm_count: 8, switch_timeout: Duration::from_millis(2), ..GpuConfig::default() };
+    let kernels = Kernels::on(Rig::with(config), include_bytes!("../../../../kernels/faults.cubin"));
+    let rig = &kernels.rig;
+    let mut endless = compute_channel(&kernels, 1, group(1, 1000));
+    let mut other = rig.channel_of(group(2, 1000), 2, 16);
+    rig.gpu.set_preemptible(1, false);
+    start_endless(&kernels, &mut endless);
+    assert!(rig.gpu.occupies_engine(1) && !rig.gpu.occupies_engine(2));
+    other.commands(|encoder| encoder.semaphore_release(&release(SEMAPHORES, 1)).unwrap());
+    rig.wait_switch_timeouts(1, 40);
+    assert_eq!(rig.semaphores.load(0), 0, "the other TSG was not served");
+    // A finer mode takes effect at once, a coarser one again.
+    rig.gpu.set_preemptible(1, true);
+    rig.wait_for(0, 1);
+    rig.gpu.set_preemptible(1, false);
+    other.commands(|encoder| encoder.semaphore_release(&release(SEMAPHORES, 2)).unwrap());
+    rig.wait_switch_timeouts(1, 45);
+    assert_eq!(rig.semaphores.load(0), 1);
+    end_endless(&kernels);
+    rig.wait_for(0, 2);
+    rig.wait_for(0x10, 1);
+    assert!(!rig.gpu.occupies_engine(1));
+}
+
 fn compute_channel<'a>(kernels: &'a Kernels, id: u32, group: ChannelGroup) -> Ring<'a> {
     let mut ring = kernels.rig.channel_of(group, id, 64);
     kernels.set_up(&mut ring);

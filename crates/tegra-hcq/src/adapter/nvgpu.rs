@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use gpu_hal::{
     ChannelGroup, Channels, DeviceMemory, Driver, ErrorCode, Evidence, KernelLog, MemoryInfo, MemoryUse,
-    Owner, Properties, Result, SmRecord, SubmitPointers, SubmitRing,
+    Owner, Preemption, Properties, Result, SmRecord, SubmitPointers, SubmitRing,
 };
 use nvgpu_channel::{
     AddressSpace, Channel, ErrorNotifier, Gpu, LOCAL_WINDOW, MapOptions, Mapping, SHARED_WINDOW, Tsg,
@@ -15,6 +15,7 @@ use nvgpu_channel::{
 use nvgpu_sys::Door;
 use nvgpu_sys::layout::Uapi;
 use nvmap::{Buffer, CacheMode};
+use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use crate::encodings::Mapping as Flags;
@@ -131,6 +132,7 @@ struct NvgpuChannels {
     channels: Mutex<[Channel; 2]>,
     notifiers: [ErrorNotifier; 2],
     completion: TsgEvent,
+    preemption: Preemption,
     tsg: Tsg,
 }
 
@@ -164,6 +166,10 @@ impl ChannelGroup for NvgpuChannels {
         channels.iter().map(|channel| channel.token() & CHANNEL_BITS).collect()
     }
 
+    fn preemption(&self) -> Option<Preemption> {
+        Some(self.preemption)
+    }
+
     fn abort(&self) -> Result<()> {
         if self.error().is_some() {
             // The kernel has already stopped the group.
@@ -193,6 +199,21 @@ impl ChannelGroup for NvgpuChannels {
             .collect();
         Evidence::of_sms(&records)
     }
+}
+
+/// Sets the finest preemption that the driver accepts. In the default mode, a long kernel blocks all other users of the
+/// GPU: the driver ends it after 3 s, and closing its channel before its end can leave the engine stuck.
+fn finest_preemption(compute: &Channel) -> Result<Preemption> {
+    for mode in [Preemption::Instruction, Preemption::Block] {
+        match compute.set_preemption(mode) {
+            Ok(()) => return Ok(mode),
+            Err(error) if error.errno() == Some(Errno::INVAL) => {
+                tracing::warn!(%error, %mode, "the driver refuses this preemption of kernels");
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Preemption::Wait)
 }
 
 impl Driver for Nvgpu {
@@ -240,7 +261,9 @@ impl Driver for Nvgpu {
         let copy = subcontext.channel(self.properties.copy_class).label("copy channel").open()?;
         let notifiers = [compute.notifier().clone(), copy.notifier().clone()];
         let completion = tsg.completion_event()?;
-        let group = NvgpuChannels { channels: Mutex::new([compute, copy]), notifiers, completion, tsg };
+        let preemption = finest_preemption(&compute)?;
+        let channels = Mutex::new([compute, copy]);
+        let group = NvgpuChannels { channels, notifiers, completion, preemption, tsg };
         let group = Arc::new(group);
         let [compute, copy] = group.rings();
         Ok(Channels { group, compute, copy })

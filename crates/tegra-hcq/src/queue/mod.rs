@@ -33,7 +33,7 @@ use crate::shared::Shared;
 use crate::signal::Signal;
 use crate::transfer;
 use crate::wait::{Fence, OpenChannels, QueueState, WaitPolicy};
-use gpu_hal::{Channels, Engine, MemoryUse, SubmitRing};
+use gpu_hal::{Channels, Engine, MemoryUse, Preemption, SubmitRing};
 use local::LocalMemory;
 pub use options::{QueueOptions, Until};
 use profile::Profiling;
@@ -430,6 +430,12 @@ impl Queue {
         self.step(|encoder, _| encoder.semaphore_acquire(&acquire))?;
         self.note(word.handle());
         Ok(())
+    }
+
+    /// How finely the queue's kernels can be interrupted for the work of others; `None` if the driver does not report it
+    /// or the queue is closed.
+    pub fn preemption(&self) -> Option<Preemption> {
+        self.state.channels().and_then(|channels| channels.group.preemption())
     }
 
     /// Submits the batch and waits until all work of the queue has ended.

@@ -11,6 +11,7 @@ mod imports;
 mod kernel_log;
 mod kernel_sources;
 mod kernels;
+mod preemption;
 mod profiling;
 mod queues;
 mod recovery;

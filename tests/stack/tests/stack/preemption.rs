@@ -1,0 +1,156 @@
+//! Unfinished kernels and other users of the GPU: preemption modes, context-switch time-outs, channels that are closed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nvgpu_sys::channel::code;
+use orin_sim::{Call, Config, Failure, SoftwareOrin};
+use rustix::io::Errno;
+use tegra_hcq::{Buffer, Device, DeviceKind, Error, ErrorCode, FaultKind, Preemption, Program, Queue, args};
+use test_support::{TIMEOUT, cubin};
+
+/// Period of context-switch time-outs in these tests. 31 of them end a TSG.
+const PERIOD: Duration = Duration::from_millis(4);
+/// Longer than the 31 periods.
+const LONGER: Duration = Duration::from_millis(400);
+
+/// A software Orin and a device on it.
+struct Bench {
+    orin: SoftwareOrin,
+    device: Device,
+    endless: Program,
+    basics: Program,
+    /// The word that ends the endless kernel, and its output.
+    words: Buffer<u32>,
+}
+
+/// Makes requests fail.
+fn failing(failures: &[(u32, u64, Errno)]) -> Config {
+    let failure = |&(code, nth, errno): &(u32, u64, Errno)| Failure { call: Call::Ioctl(code), nth, errno };
+    Config { switch_timeout: PERIOD, failures: failures.iter().map(failure).collect(), ..Config::default() }
+}
+
+/// Only WFI is left.
+const NO_PREEMPTION: [(u32, u64, Errno); 2] =
+    [(code::SET_PREEMPTION_MODE, 1, Errno::INVAL), (code::SET_PREEMPTION_MODE, 2, Errno::INVAL)];
+
+impl Bench {
+    fn new(config: Config) -> Self {
+        let orin = SoftwareOrin::new(config).unwrap();
+        let device = Device::open_through(Arc::new(orin.clone()), DeviceKind::Sim).unwrap();
+        let [endless, basics] =
+            ["faults", "basics"].map(|name| Program::load(&device, &cubin(name)).unwrap());
+        let words = device.alloc_zeroed(2).unwrap();
+        Self { orin, device, endless, basics, words }
+    }
+
+    /// Starts a kernel that does not end, on a new queue.
+    fn start_endless(&self) -> Queue {
+        let mut queue = self.device.queue().unwrap();
+        let kernel = self.endless.kernel("fault_endless").unwrap();
+        let out = self.device.alloc_zeroed::<u32>(1).unwrap();
+        queue.launch(&kernel, 1, 32, &args![&self.words, &out]).unwrap();
+        let error = queue.submit().unwrap().wait(Duration::from_millis(20)).unwrap_err();
+        assert!(matches!(error, Error::Timeout { .. }), "{error}");
+        queue
+    }
+
+    /// Runs a kernel to its end on a new queue.
+    fn run_another(&self, timeout: Duration) -> Result<(), Error> {
+        let mut queue = self.device.queue()?;
+        let data = self.device.alloc_zeroed::<u32>(32)?;
+        let kernel = self.basics.kernel("increment")?;
+        queue.launch(&kernel, 1, 32, &args![&data, 32_u32])?;
+        queue.submit()?.wait(timeout)?;
+        assert_eq!(data.to_vec()?, [1; 32]);
+        Ok(())
+    }
+
+    fn log(&self) -> String {
+        self.orin.kernel_log().join("\n")
+    }
+}
+
+#[test]
+fn queues_are_preempted_at_any_instruction() {
+    let bench = Bench::new(failing(&[]));
+    let queue = bench.start_endless();
+    assert_eq!(queue.preemption(), Some(Preemption::Instruction));
+    std::thread::sleep(LONGER);
+    bench.run_another(TIMEOUT).unwrap();
+    std::thread::sleep(LONGER);
+    bench.run_another(TIMEOUT).unwrap();
+    assert!(!bench.log().contains("ctxsw timeout"), "{}", bench.log());
+    drop(queue);
+    bench.run_another(TIMEOUT).unwrap();
+}
+
+#[test]
+fn a_driver_without_instruction_preemption_gets_the_next_best() {
+    let bench = Bench::new(failing(&NO_PREEMPTION[..1]));
+    assert_eq!(bench.device.queue().unwrap().preemption(), Some(Preemption::Block));
+    let bench = Bench::new(failing(&NO_PREEMPTION));
+    assert_eq!(bench.device.queue().unwrap().preemption(), Some(Preemption::Wait));
+    let refused = failing(&[(code::SET_PREEMPTION_MODE, 1, Errno::NODEV)]);
+    assert!(
+        matches!(Bench::new(refused).device.queue(), Err(Error::Driver(_))),
+        "another error is not a refusal"
+    );
+}
+
+#[test]
+fn without_preemption_a_long_kernel_ends_when_others_wait_too_long() {
+    let bench = Bench::new(failing(&NO_PREEMPTION));
+    let mut queue = bench.start_endless();
+    // Nobody else wants the engine.
+    std::thread::sleep(LONGER);
+    assert!(matches!(queue.wait(Duration::ZERO), Err(Error::Timeout { .. })));
+    bench.run_another(TIMEOUT).unwrap();
+    let Err(Error::Fault(fault)) = queue.wait(TIMEOUT) else { panic!("the kernel went on") };
+    assert_eq!(fault.kind, FaultKind::Other(ErrorCode::IdleTimeout));
+    let log = bench.log();
+    assert_eq!(log.matches("Host pfifo ctxsw timeout error").count(), 31, "{log}");
+    assert!(log.contains("awaiting ack ms=3100"), "{log}");
+}
+
+#[test]
+fn dropping_a_hanging_queue_resets_it_before_its_channels_close() {
+    let bench = Bench::new(failing(&NO_PREEMPTION));
+    let queue = bench.start_endless();
+    let start = Instant::now();
+    drop(queue);
+    assert!(start.elapsed() < LONGER, "took {:?}", start.elapsed());
+    let log = bench.log();
+    assert!(log.contains("error notifier set to 43") && !log.contains("unbind common failed"), "{log}");
+    bench.run_another(TIMEOUT).unwrap();
+}
+
+#[test]
+fn a_panic_resets_a_hanging_queue() {
+    let bench = Bench::new(failing(&NO_PREEMPTION));
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _queue = bench.start_endless();
+        std::panic::resume_unwind(Box::new("a program's own panic"));
+    }));
+    assert!(panicked.is_err());
+    assert!(bench.log().contains("error notifier set to 43"), "{}", bench.log());
+    bench.run_another(TIMEOUT).unwrap();
+}
+
+/// What happened before queues were preempted and reset.
+#[test]
+fn closing_an_unfinished_kernel_without_a_reset_leaves_the_engine_stuck() {
+    let [first, second] = NO_PREEMPTION;
+    let bench = Bench::new(failing(&[first, second, (code::FORCE_RESET, 1, Errno::NODEV)]));
+    let queue = bench.start_endless();
+    let start = Instant::now();
+    drop(queue);
+    assert!(start.elapsed() >= 4 * PERIOD, "took {:?}", start.elapsed());
+    let log = bench.log();
+    for line in ["preempt timeout eng: 0", "unbind common failed", "unbind failed, tearing down TSG"] {
+        assert!(log.contains(line), "no '{line}': {log}");
+    }
+    let error = bench.run_another(LONGER).unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    assert!(bench.log().contains("Host pfifo ctxsw timeout error"), "{}", bench.log());
+}
