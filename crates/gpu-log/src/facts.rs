@@ -6,6 +6,8 @@ use crate::{mmu, template};
 /// An access that the MMU refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedAccess {
+    /// The channel that made the access, if the line names it.
+    pub channel: Option<u32>,
     /// Address of the access; of a page of 4 KiB on an Orin.
     pub address: u64,
     /// Fault type in words, for example `invalid pte`.
@@ -60,13 +62,17 @@ impl Facts {
             _ => {}
         }
         facts.stopped = facts.stopped.or_else(|| stopped_by_xid(line));
+        if let (Some(access), Some(stopped)) = (&mut facts.access, facts.stopped) {
+            access.channel = access.channel.or(Some(stopped.channel));
+        }
         facts
     }
 
     fn add_fault(&mut self, line: FaultLine) {
         match line {
-            FaultLine::MmuFault { address, fault_type, access_type, .. } => {
-                self.access = Some(RefusedAccess { address, fault_type, access_type });
+            FaultLine::MmuFault { channel, address, fault_type, access_type, .. } => {
+                self.access =
+                    Some(RefusedAccess { channel: Some(channel), address, fault_type, access_type });
             }
             FaultLine::SmState { warp_esr, pc, .. } => {
                 self.warp_esr = Some(warp_esr);
@@ -84,6 +90,7 @@ impl Facts {
         match line {
             SystemLine::MmuFault { address, fault_type, access_type, .. } => {
                 self.access = Some(RefusedAccess {
+                    channel: None,
                     address: address.0,
                     fault_type: mmu::named_fault_type(&fault_type),
                     access_type: mmu::named_access_type(&access_type),
@@ -117,6 +124,7 @@ mod tests {
         );
         let words = ("invalid pte".to_owned(), "virt read".to_owned());
         let access = mmu.access.unwrap();
+        assert_eq!(access.channel, Some(511));
         assert_eq!((access.address, (access.fault_type, access.access_type)), (0xfb_1234_5000, words));
         let sm = facts(
             "sm err state gpc_id(0), tpc_id(1), offset(0), sm_id(2), hww_global_esr 4,hww_warp_esr 15, \
@@ -137,6 +145,7 @@ mod tests {
         let facts = Facts::of(line);
         assert_eq!(facts.stopped, Some(StoppedChannel { notifier: 31, channel: 0xb }));
         let access = facts.access.unwrap();
+        assert_eq!(access.channel, Some(0xb));
         assert_eq!((access.address, access.fault_type.as_str()), (0x30_0000_1000, "invalid pde"));
         assert_eq!(access.access_type, "virt read");
         let line = "NVRM: Xid (PCI:0000:00:06): 13, pid=717, name=x, Graphics Exception: ESR 0x519730=0x30009 \

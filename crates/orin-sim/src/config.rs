@@ -71,6 +71,30 @@ pub struct Refusal {
     pub errno: Errno,
 }
 
+/// The order in which the kernel handles two interrupts of one refused access: the MMU's, and the exception of the SM.
+/// It depends on which one is pending first (`hal/mc/mc_intr_ga10b_fusa.c`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MmuOrder {
+    /// By [`Config::seed`] and the number of the fault; always [`MmuOrder::MmuFirst`] for seed 0.
+    #[default]
+    BySeed,
+    /// The lines of the MMU, then notifier 31.
+    MmuFirst,
+    /// The lines of the SM, notifier 13, recovery, then the lines of the MMU.
+    SmFirst,
+}
+
+impl MmuOrder {
+    /// Whether the SM's exception comes first for fault number `fault`.
+    pub(crate) fn sm_first(self, seed: u64, fault: u64) -> bool {
+        match self {
+            Self::MmuFirst => false,
+            Self::SmFirst => true,
+            Self::BySeed => seed != 0 && draw(seed, fault) & 1 == 1,
+        }
+    }
+}
+
 /// Injected disturbances for correct requests. All counts start at boot, so equal plans and seeds disturb equal runs
 /// equally.
 #[derive(Clone, Debug, Default)]
@@ -84,6 +108,11 @@ pub struct FaultPlan {
     pub lost_doorbells: Vec<u64>,
     /// Periods in which the engines make no progress.
     pub stalls: Vec<Stall>,
+    /// The order of the reports about an access of an SM that the MMU refuses.
+    pub mmu_order: MmuOrder,
+    /// Delay of lines after the notifier: the debug dump and, with [`MmuOrder::SmFirst`], those of the MMU. On a board
+    /// with a serial console it is 0.2 to 3 seconds. With zero the dump precedes the notifier's line.
+    pub late_lines: Duration,
     /// Faults appear in error notifiers as usual, but not in the kernel log.
     pub silent_faults: bool,
     /// Requests that fail at random.
@@ -162,10 +191,6 @@ pub struct Config {
     pub refusals: Vec<Refusal>,
     /// Shortest durations of requests, by code, as measured on a board.
     pub request_times: BTreeMap<u32, Duration>,
-    /// An SM's access to an unmapped address arrives as an SM exception (notifier 13), and the kernel's `[MMU FAULT]`
-    /// lines so much later. `None`: the MMU fault is handled first (notifier 31). A board can do either
-    /// (`hal/mc/mc_intr_ga10b_fusa.c`).
-    pub late_mmu_lines: Option<Duration>,
     /// PCAS actions, by number (SEND_SIGNALING_PCAS2_B), that have no effect, as on a board that ignores them.
     pub inert_pcas_actions: Vec<u8>,
 }
@@ -189,7 +214,6 @@ impl Default for Config {
             failures: Vec::new(),
             refusals: Vec::new(),
             request_times: BTreeMap::new(),
-            late_mmu_lines: None,
             inert_pcas_actions: Vec::new(),
         }
     }

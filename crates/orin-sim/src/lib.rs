@@ -10,6 +10,6 @@ pub mod settings;
 pub mod sm;
 pub mod strict;
 
-pub use config::{Call, Config, Failure, FaultPlan, Node, Nodes, RandomFailures, Refusal, Stall};
+pub use config::{Call, Config, Failure, FaultPlan, MmuOrder, Node, Nodes, RandomFailures, Refusal, Stall};
 pub use kernel::{LiveCounts, ProcessCounts, SoftwareOrin};
 pub use settings::{RefusedRequest, Settings, SettingsError};

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::config::{Config, Refusal};
+use crate::config::{Config, MmuOrder, Refusal};
 
 /// Environment variable with the path of a settings file.
 pub const SETTINGS_VARIABLE: &str = "ORIN_SIM_SETTINGS";
@@ -81,7 +81,7 @@ pub struct Settings {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub request_ms: BTreeMap<String, u64>,
     /// Delay of the kernel's lines about an SM's MMU fault after notifier 13, in milliseconds:
-    /// [`Config::late_mmu_lines`].
+    /// [`FaultPlan::late_lines`](crate::FaultPlan::late_lines), with [`MmuOrder::SmFirst`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late_mmu_lines_ms: Option<u64>,
     /// Requests that fail: [`Config::refusals`].
@@ -199,7 +199,8 @@ impl Settings {
             changed.faults.power_up = milliseconds("power_up_ms", ms)?;
         }
         if let Some(ms) = self.late_mmu_lines_ms {
-            changed.late_mmu_lines = Some(milliseconds("late_mmu_lines_ms", ms)?);
+            changed.faults.mmu_order = MmuOrder::SmFirst;
+            changed.faults.late_lines = milliseconds("late_mmu_lines_ms", ms)?;
         }
         let items = self.request_ms.len() + self.refusals.len();
         if items > MOST_ITEMS {
@@ -287,7 +288,8 @@ mod tests {
         assert_eq!((config.memory_bytes, config.tpc_masks), (32 << 30, [0b111, 0b1]));
         assert_eq!(config.characteristics.max_freq, 918_000_000);
         assert_eq!(config.faults.power_up, Duration::from_millis(90));
-        assert_eq!(config.late_mmu_lines, Some(Duration::from_millis(150)));
+        assert_eq!(config.faults.mmu_order, MmuOrder::SmFirst);
+        assert_eq!(config.faults.late_lines, Duration::from_millis(150));
         assert_eq!(config.request_times[&channel::code::ALLOC_OBJ_CTX], Duration::from_millis(12));
         assert_eq!((config.refusals[0].errno, config.inert_pcas_actions), (Errno::INVAL, vec![3]));
     }

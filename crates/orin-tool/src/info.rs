@@ -14,6 +14,18 @@ pub(crate) fn run(options: &DeviceOptions) -> Result<ExitCode> {
     let device = Device::open(options.device)?;
     let mut rows = rows(device.info());
     add_encodings(&mut rows, device.encodings());
+    match device.queue() {
+        Ok(queue) => {
+            let mode = queue.preemption().map(|mode| mode.to_string());
+            rows.insert(
+                "preemption".to_owned(),
+                json!(mode.as_deref().unwrap_or("not reported by the driver")),
+            );
+        }
+        Err(error) => {
+            rows.insert("preemption".to_owned(), json!(format!("unknown: no queue can be opened: {error}")));
+        }
+    }
     let mut out = io::stdout().lock();
     if options.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&Value::Object(rows))?)?;

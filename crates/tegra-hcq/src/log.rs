@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use gpu_hal::Driver;
-use gpu_log::{Facts, StoppedChannel};
+use gpu_log::{Facts, FaultLine, Message, StoppedChannel};
 
 /// Number of lines kept, taken or not.
 const KEPT: usize = 2000;
@@ -101,6 +101,42 @@ impl LogBook {
         // The next line is not part of a report that was taken.
         self.closing &= self.reports.len() == before;
         newest
+    }
+
+    /// Takes the lines about an access that one of the channels made, if they follow the newest line about its end. An
+    /// SM can report a refused access, and the kernel recover, before it handles the MMU's interrupt.
+    pub(crate) fn take_late(&mut self, driver: &dyn Driver, channels: &[u32]) -> Result<Vec<String>, String> {
+        self.read(driver)?;
+        Ok(self.take_late_read(channels))
+    }
+
+    fn take_late_read(&mut self, channels: &[u32]) -> Vec<String> {
+        let end = self.history.iter().rposition(|line| {
+            Facts::of(line).stopped.is_some_and(|stopped| channels.contains(&stopped.channel))
+        });
+        let after: Vec<&String> = self.history.iter().skip(end.map_or(usize::MAX, |end| end + 1)).collect();
+        let own = |line: &&String| {
+            let access = Facts::of(line).access;
+            access.is_some_and(|access| access.channel.is_some_and(|channel| channels.contains(&channel)))
+        };
+        let Some(at) = after.iter().position(own) else { return Vec::new() };
+        let is = |line: &str, wanted: fn(&FaultLine) -> bool| match Message::parse(line) {
+            Some(Message::Fault(line)) => wanted(&line),
+            _ => false,
+        };
+        let begins = at > 0 && is(after[at - 1], |line| matches!(line, FaultLine::PageFault { .. }));
+        let details = after[at + 1..].iter().take_while(|line| {
+            is(line, |line| matches!(line, FaultLine::MmuClient { .. } | FaultLine::MmuRecovery { .. }))
+        });
+        let range = at - usize::from(begins)..at + 1 + details.count();
+        let lines: Vec<String> = after[range].iter().map(|line| (*line).clone()).collect();
+        for line in &lines {
+            if let Some(at) = self.rest.iter().rposition(|other| other == line) {
+                self.rest.remove(at);
+                self.shown -= usize::from(at < self.shown);
+            }
+        }
+        lines
     }
 
     /// Lines after the last report that have not been returned before. They are kept, because they may begin a report.
@@ -202,6 +238,31 @@ mod tests {
         // The line about a report's second channel may be read later.
         book.add(vec!["error notifier set to 13 for ch 4 owned by a".to_owned()]);
         assert_eq!((book.take_read(&[5]), book.take_read(&[4]).unwrap().len()), (None, 1));
+    }
+
+    #[test]
+    fn late_lines_about_an_access_belong_to_its_channel() {
+        let access = |channel| {
+            format!(
+                "nvgpu: 17000000.gpu x:1 [ERR]  [MMU FAULT] mmu engine id:  64, ch id:  {channel}, fault addr: \
+                 0xfb12345000, fault addr aperture: 0, fault type: invalid pte, access type: virt write, "
+            )
+        };
+        let page = "nvgpu: 17000000.gpu x:1 [ERR]  page fault error: err_type = 0x2, fault_status = 0x200";
+        let client = "nvgpu: 17000000.gpu x:1 [ERR]  [MMU FAULT] protected mode: 0, client type: gpc, client id:  t1 \
+                      0, gpc id if client type is gpc: 0, ";
+        let (early, late) = (access(5), access(5));
+        let mut book = book(&[
+            early.as_str(),
+            "x [ERR]  error notifier set to 13 for ch 5 owned by a",
+            "x [ERR]  error notifier set to 13 for ch 7 owned by b",
+        ]);
+        assert_eq!(book.take_late_read(&[5]), Vec::<String>::new(), "it precedes the end");
+        book.add(["dump", page, &access(7), client, page, &late, client, "reset"].map(str::to_owned).into());
+        assert_eq!(book.take_late_read(&[4, 5]), [page, &late, client]);
+        assert_eq!(book.rest, ["dump", page, &access(7), client, "reset"].map(str::to_owned));
+        assert_eq!(book.take_late_read(&[7]).len(), 3);
+        assert_eq!(book.take_late_read(&[9]), Vec::<String>::new());
     }
 
     #[test]

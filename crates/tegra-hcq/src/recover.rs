@@ -78,7 +78,7 @@ fn recover(device: &Arc<Shared>) -> Result<Recovery> {
 
 /// The fault reported for work that hung until it was stopped.
 fn abandoned(state: &QueueState) -> Fault {
-    let mut fault = decode(ErrorCode::ChannelReset, Ok(Vec::new()), &Evidence::default());
+    let mut fault = decode(ErrorCode::ChannelReset, Ok(Vec::new()), &Evidence::default(), &[]);
     fault.kind = FaultKind::Abandoned;
     fault.location = state.last_location();
     fault

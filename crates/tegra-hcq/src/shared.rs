@@ -101,6 +101,15 @@ impl Shared {
         lock(&self.log).take(self.driver(), channels)
     }
 
+    /// Takes log lines about an access that one of the channels made, if they follow the report of its end.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason if the log cannot be read.
+    pub(crate) fn kernel_log_late(&self, channels: &[u32]) -> Result<Vec<String>, String> {
+        lock(&self.log).take_late(self.driver(), channels)
+    }
+
     /// Log lines about the GPU that do not report the end of a channel and have not been returned before.
     ///
     /// # Errors

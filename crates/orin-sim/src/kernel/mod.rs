@@ -49,7 +49,7 @@ use core::ptr::NonNull;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use gpu_log::{ChannelLine, HangLine};
@@ -131,6 +131,8 @@ pub(crate) struct Kernel {
     power_up: Mutex<Duration>,
     /// Suppresses the printing of faults.
     silent_faults: AtomicBool,
+    /// Number of faults since boot.
+    faults_seen: AtomicU64,
     /// The kernel itself, for its threads.
     me: Weak<Kernel>,
     /// A thread monitors the watchdogs of channels.
@@ -216,6 +218,7 @@ impl SoftwareOrin {
             gpu: RwLock::new(None),
             power_up: Mutex::new(config.faults.power_up),
             silent_faults: AtomicBool::new(config.faults.silent_faults),
+            faults_seen: AtomicU64::new(0),
             me: Weak::clone(me),
             watched: AtomicBool::new(false),
             config,

@@ -7,7 +7,6 @@
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU8, Ordering, fence};
-use core::time::Duration;
 use std::fmt;
 
 use gpu_log::{FaultLine, HangLine, Level, NoteLine, mmu};
@@ -187,8 +186,8 @@ impl SmError {
     }
 }
 
-/// Prints the lines of an MMU fault up to the debug dump.
-fn print_mmu(log: &Log, channel: u32, tsg: u32, client: &str, fault: &MmuFault) {
+/// Prints the lines of an MMU fault up to the recovery.
+fn print_mmu(log: &Log, channel: u32, client: &str, fault: &MmuFault) {
     let (engine, kind, unit, gpc) = match client {
         "compute" => (MMU_ENGINE_GR, "gpc", "t1 0", 0),
         "copy" => (MMU_ENGINE_GR, "hub", "ce0", 0),
@@ -220,7 +219,6 @@ fn print_mmu(log: &Log, channel: u32, tsg: u32, client: &str, fault: &MmuFault) 
         },
     );
     log.error(function, FaultLine::MmuClient { client_type: kind.to_owned(), client: unit.to_owned(), gpc });
-    log.error("gv11b_fifo_locked_preempt_runlists_rc", FaultLine::MmuRecovery { tsg });
 }
 
 /// Prints one set bit of a host engine's interrupt, with the pushbuffer state.
@@ -336,7 +334,15 @@ impl Kernel {
     }
 
     /// Prints a fault. Returns the notifier's code, or `None` if the kernel does not recover from this fault.
-    fn print_fault(&self, log: &Log, channel: u32, tsg: u32, fault: &ChannelFault) -> Option<u32> {
+    /// `sm_first`: the exception of an SM is handled before the MMU's interrupt.
+    fn print_fault(
+        &self,
+        log: &Log,
+        channel: u32,
+        tsg: u32,
+        fault: &ChannelFault,
+        sm_first: bool,
+    ) -> Option<u32> {
         let more =
             |what: &dyn fmt::Display| log.model(FaultLine::Explanation { channel, text: what.to_string() });
         match fault {
@@ -388,28 +394,54 @@ impl Kernel {
                 more(&format_args!("copy engine: {reason}"));
                 Some(COPY_ENGINE)
             }
-            ChannelFault::Sm(fault) => Some(self.print_sm_fault(log, channel, tsg, fault)),
+            ChannelFault::Sm(fault) => Some(self.print_sm_fault(log, channel, tsg, fault, sm_first)),
         }
     }
 
     fn print_mmu_fault(&self, log: &Log, channel: u32, tsg: u32, client: &str, fault: &MmuFault) {
-        print_mmu(log, channel, tsg, client, fault);
-        self.dump(log);
+        print_mmu(log, channel, client, fault);
+        log.error("gv11b_fifo_locked_preempt_runlists_rc", FaultLine::MmuRecovery { tsg });
+        self.dump_before_end(log);
         log.error("nvgpu_rc_mmu_fault", FaultLine::MmuTsg { tsg });
     }
 
-    /// Prints the lines of an SM's MMU fault after the recovery, as a kernel that handles the SM's exception first.
-    fn print_mmu_fault_later(&self, channel: u32, tsg: u32, fault: MmuFault, delay: Duration) {
-        let me = self.me.clone();
+    /// Prints the debug dump before the end of a TSG, unless it is late.
+    fn dump_before_end(&self, log: &Log) {
+        if self.config.faults.late_lines.is_zero() {
+            self.dump(log);
+        }
+    }
+
+    /// Prints what follows the recovery of a fault: the debug dump if it is late, then the lines about an access of an
+    /// SM whose exception was handled first. The TSG has ended by then, so the MMU's interrupt recovers nothing.
+    fn print_late(&self, channel: u32, refused: Option<MmuFault>) {
+        let delay = self.config.faults.late_lines;
+        if delay.is_zero() && refused.is_none() {
+            return;
+        }
+        let kernel = self.me.clone();
         let print = move || {
-            std::thread::sleep(delay);
-            if let Some(kernel) = me.upgrade() {
-                kernel.with_fault_log(|log| kernel.print_mmu_fault(log, channel, tsg, "compute", &fault));
-                kernel.log.pulse.beat();
-            }
+            let Some(kernel) = kernel.upgrade() else { return };
+            kernel.with_fault_log(|log| {
+                if !delay.is_zero() {
+                    kernel.dump(log);
+                }
+                if let Some(refused) = refused {
+                    print_mmu(log, channel, "compute", &refused);
+                }
+            });
+            kernel.log.pulse.beat();
         };
-        // Without a thread the lines are lost, as on a board whose log overflows.
-        let _ = std::thread::Builder::new().name("orin-late-lines".to_owned()).spawn(print);
+        if delay.is_zero() {
+            return print();
+        }
+        let later = move || {
+            std::thread::sleep(delay);
+            print();
+        };
+        if std::thread::Builder::new().name("orin-late-lines".to_owned()).spawn(later).is_err() {
+            tracing::error!("no thread for the log lines after a recovery");
+        }
     }
 
     /// Prints the debug dump, limited to what the model has: the list of channels.
@@ -436,20 +468,19 @@ impl Kernel {
         print(unread.as_ref().unwrap_or(&self.log));
     }
 
-    fn print_sm_fault(&self, log: &Log, channel: u32, tsg: u32, fault: &SmFault) -> u32 {
+    fn print_sm_fault(&self, log: &Log, channel: u32, tsg: u32, fault: &SmFault, sm_first: bool) -> u32 {
         if let SmFaultCause::Deadlock(_) = fault.cause {
             // Recovery starts with the 31st interrupt of 100 ms, the first one beyond 3000 ms. That the switch waits
             // for an acknowledgement is an assumption.
             let function = "ga10b_fifo_ctxsw_timeout_isr";
             log.error(function, HangLine::SwitchTimeout);
             log.error(function, HangLine::SwitchTimeoutEnd { tsg });
-            self.dump(log);
+            self.dump_before_end(log);
             log.model(FaultLine::Explanation { channel, text: fault.to_string() });
             return IDLE_TIMEOUT;
         }
-        let mmu_first = self.config.late_mmu_lines.is_none();
         if let SmFaultCause::Mmu(refused) = &fault.cause
-            && mmu_first
+            && !sm_first
         {
             self.print_mmu_fault(log, channel, tsg, "compute", refused);
         }
@@ -464,7 +495,7 @@ impl Kernel {
             _ => String::new(),
         };
         log.model(FaultLine::Explanation { channel, text: format!("{fault}{place}") });
-        if matches!(fault.cause, SmFaultCause::Mmu(_)) && mmu_first {
+        if matches!(fault.cause, SmFaultCause::Mmu(_)) && !sm_first {
             return MMU_FAULT;
         }
         log.error("nvgpu_gr_intr_handle_sm_exception", FaultLine::ExceptionNotifier);
@@ -482,7 +513,7 @@ impl FaultHandler for Kernel {
                 return;
             }
             log.error(function, HangLine::SwitchTimeoutEnd { tsg });
-            self.dump(log);
+            self.dump_before_end(log);
             self.end_tsg_with(log, tsg, Some(IDLE_TIMEOUT));
         });
     }
@@ -501,15 +532,23 @@ impl FaultHandler for Kernel {
             self.log.model(FaultLine::LateFault { channel: channel_id, text: fault.to_string() });
             return;
         };
+        let number = self.faults_seen.fetch_add(1, Ordering::Relaxed);
+        let sm_first = self.config.faults.mmu_order.sm_first(self.config.seed, number);
+        let mut recovered = false;
         self.with_fault_log(|log| {
-            if let Some(code) = self.print_fault(log, channel_id, tsg, &fault) {
+            if let Some(code) = self.print_fault(log, channel_id, tsg, &fault, sm_first) {
                 self.end_tsg_with(log, tsg, Some(code));
+                recovered = true;
             }
         });
-        if let ChannelFault::Sm(SmFault { cause: SmFaultCause::Mmu(refused), .. }) = &fault
-            && let Some(delay) = self.config.late_mmu_lines
-        {
-            self.print_mmu_fault_later(channel_id, tsg, *refused, delay);
+        if recovered {
+            let refused = match &fault {
+                ChannelFault::Sm(SmFault { cause: SmFaultCause::Mmu(refused), .. }) if sm_first => {
+                    Some(*refused)
+                }
+                _ => None,
+            };
+            self.print_late(channel_id, refused);
         }
     }
 

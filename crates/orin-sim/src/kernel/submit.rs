@@ -25,7 +25,7 @@ use super::channel::Ring;
 use super::fds::{self, Object};
 use super::log::Log;
 use super::syncpoint::{Syncpoints, UserSyncpoint, WINDOW_BYTES};
-use super::watchdog::Progress;
+use super::watchdog::{Progress, Timer};
 use super::{Kernel, State, user};
 
 /// Entries that every submit needs in addition to its own.
@@ -51,8 +51,10 @@ pub(super) struct KernelRing {
     jobs: Option<u32>,
     /// Time limit of an acquire.
     pub(super) acquire_limit: Option<Duration>,
-    /// The state at the watchdog's last check.
+    /// The state at the last check.
     pub(super) progress: Option<Progress>,
+    /// The timer of the watchdog, if it runs.
+    pub(super) timer: Option<Timer>,
 }
 
 /// A fence that a submit returns.
@@ -81,7 +83,7 @@ impl KernelRing {
         let va = space.map_kernel_memory(&ring)?;
         let commands_va = space.map_kernel_memory(&commands).inspect_err(|_| space.unmap_kernel(va))?;
         let jobs = (jobs > 0).then_some(jobs);
-        let (fence, progress) = (None, None);
+        let (fence, progress, timer) = (None, None, None);
         let ring = Self {
             entries,
             ring,
@@ -93,6 +95,7 @@ impl KernelRing {
             jobs,
             acquire_limit,
             progress,
+            timer,
         };
         Ok((ring, va))
     }
@@ -274,6 +277,16 @@ impl State {
             fence = Some((id, value));
         }
         ring.userd.store(userd::GP_PUT as usize, ring.put);
+        if let Some((syncpoint, end)) = ring.fence.filter(|_| tracked) {
+            let reached = syncpoints.value(syncpoint.id);
+            // The channel was idle if only the new job is left.
+            let idle = end.wrapping_sub(reached) <= 1;
+            if channel.watchdog.on && (idle || ring.timer.is_none()) {
+                ring.timer = Some(Timer::start(&channel.watchdog, Progress::new(ring.gp_get(), reached)));
+            } else if idle {
+                ring.timer = None;
+            }
+        }
         Ok(fence)
     }
 }
@@ -302,6 +315,9 @@ impl Kernel {
         let fence = self.lock().enqueue(&self.log, channel, args)?;
         if let Some((id, threshold)) = fence.filter(|_| flags.contains(SubmitFlags::FENCE_GET)) {
             self.give_fence(Returned { id, threshold, file }, args)?;
+        }
+        if self.lock().channel(channel.0, channel.1)?.watchdog.on {
+            self.start_watchdog();
         }
         self.ring_doorbell(channel.0)
     }

@@ -1,7 +1,10 @@
 //! The channel watchdog (`common/fifo/watchdog.c`) and the time limit of an acquire (`hal/fifo/pbdma_ga10b_fusa.c`),
 //! both for kernel-mode submission.
 //!
-//! A job is stuck if the channel makes no progress within the limit of its watchdog. A semaphore acquire times out
+//! A job is stuck if the channel makes no progress within the limit of its watchdog. The timer starts with a job that is
+//! submitted to an idle channel while the watchdog is on, with the limit of that moment; it restarts, with the limit of
+//! then, when a check finds progress, and stops when the channel is idle. Whether the watchdog is on later does not
+//! matter. A semaphore acquire times out
 //! earlier, after 80 % of the watchdog's limit at the creation of the ring. Without a watchdog at that time it never
 //! times out.
 
@@ -62,7 +65,7 @@ impl Watchdog {
     }
 }
 
-/// The last observed position of a ring, and since when.
+/// The position of a ring at a moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
     since: Instant,
@@ -70,21 +73,47 @@ pub(super) struct Progress {
     fence: u32,
 }
 
+/// A running timer of a watchdog.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timer {
+    /// The position at its start.
+    progress: Progress,
+    limit: Duration,
+}
+
+impl Progress {
+    pub(super) fn new(gp_get: u32, fence: u32) -> Self {
+        Self { since: Instant::now(), gp_get, fence }
+    }
+
+    fn is_at(&self, (gp_get, fence): (u32, u32)) -> bool {
+        (self.gp_get, self.fence) == (gp_get, fence)
+    }
+}
+
+impl Timer {
+    /// Starts a timer with the current limit of a watchdog.
+    pub(super) fn start(watchdog: &Watchdog, progress: Progress) -> Self {
+        Self { progress, limit: watchdog.limit }
+    }
+}
+
 /// A channel that has made no progress.
 struct Stuck {
     id: u32,
     serial: u64,
     tsg: u32,
-    for_long: Duration,
-    acquire_limit: Option<Duration>,
-    watchdog: Watchdog,
+    /// The time without progress exceeds the limit of an acquire.
+    acquire: bool,
+    /// The watchdog's timer has expired.
+    job: bool,
+    dump: bool,
 }
 
 impl State {
-    /// The channels with unfinished kernel-mode work that have made no progress since the last check.
+    /// The channels with unfinished kernel-mode work that have made no progress within a limit.
     fn stuck(&mut self) -> Vec<Stuck> {
         let State { channels, syncpoints, .. } = self;
-        let now = Instant::now();
         let mut stuck = Vec::new();
         for (id, channel) in channels.iter_mut().filter(|(_, channel)| !channel.unserviceable) {
             let (serial, watchdog, tsg) = (channel.serial, channel.watchdog, channel.tsg);
@@ -92,17 +121,22 @@ impl State {
             let (Some(tsg), Some((syncpoint, end))) = (tsg, ring.fence) else { continue };
             let fence = syncpoints.value(syncpoint.id);
             if end.wrapping_sub(fence).cast_signed() <= 0 {
-                ring.progress = None;
+                (ring.progress, ring.timer) = (None, None);
                 continue;
             }
-            let gp_get = ring.gp_get();
-            match ring.progress.filter(|seen| (seen.gp_get, seen.fence) == (gp_get, fence)) {
-                None => ring.progress = Some(Progress { since: now, gp_get, fence }),
-                Some(seen) => {
-                    let for_long = now - seen.since;
-                    let acquire_limit = ring.acquire_limit;
-                    stuck.push(Stuck { id: *id, serial, tsg, for_long, acquire_limit, watchdog });
-                }
+            let now = (ring.gp_get(), fence);
+            let seen = *ring.progress.get_or_insert_with(|| Progress::new(now.0, now.1));
+            if !seen.is_at(now) {
+                ring.progress = Some(Progress::new(now.0, now.1));
+            }
+            if ring.timer.is_some_and(|timer| !timer.progress.is_at(now)) {
+                ring.timer = Some(Timer::start(&watchdog, Progress::new(now.0, now.1)));
+            }
+            let for_long = |progress: Progress| progress.since.elapsed();
+            let acquire = seen.is_at(now) && ring.acquire_limit.is_some_and(|limit| for_long(seen) >= limit);
+            let job = ring.timer.is_some_and(|timer| for_long(timer.progress) >= timer.limit);
+            if acquire || job {
+                stuck.push(Stuck { id: *id, serial, tsg, acquire, job, dump: watchdog.dump });
             }
         }
         stuck
@@ -138,10 +172,10 @@ impl Kernel {
                     .is_some_and(|status| matches!(status.activity, Activity::WaitingForSemaphore { .. }));
             });
             let same = self.lock().channel(channel.id, channel.serial).is_ok_and(|now| now.tsg.is_some());
-            if same && waits && channel.acquire_limit.is_some_and(|limit| channel.for_long >= limit) {
+            if same && waits && channel.acquire {
                 self.acquire_timed_out(channel.tsg);
-            } else if same && channel.watchdog.on && channel.for_long >= channel.watchdog.limit {
-                self.job_timed_out(channel.id, channel.tsg, channel.watchdog.dump);
+            } else if same && channel.job {
+                self.job_timed_out(channel.id, channel.tsg, channel.dump);
             }
         }
     }

@@ -371,6 +371,54 @@ fn an_acquire_times_out_before_the_watchdog() {
 }
 
 #[test]
+fn a_watchdog_that_is_switched_on_after_the_setup_watches_later_jobs() {
+    let bench = Bench::new();
+    let (_space, _tsg, channel) = watched(&bench, (channel::WDT_DISABLE, 0), (ON, 5));
+    channel::DISABLE.send(&channel, 0).unwrap();
+    job(&channel, SubmitFlags::empty(), Fence::default()).unwrap();
+    wait_until("the watchdog", || timed_out(&channel));
+    assert_eq!(messages(&bench)[0], "Job on channel 511 timed out");
+}
+
+#[test]
+fn the_watchdog_is_as_it_was_when_the_job_was_submitted() {
+    let set = |channel: &DoorFd, wdt_status, timeout_ms| {
+        channel::WDT.send(channel, &mut channel::Wdt { wdt_status, timeout_ms }).unwrap();
+    };
+    // Switched off, or given a longer limit, after the job: it still expires.
+    for later in [(channel::WDT_DISABLE, 0), (ON, 1 << 30)] {
+        let bench = Bench::new();
+        let (_space, _tsg, channel) = watched(&bench, (ON, 5), (ON, 5));
+        channel::DISABLE.send(&channel, 0).unwrap();
+        job(&channel, SubmitFlags::empty(), Fence::default()).unwrap();
+        set(&channel, later.0, later.1);
+        wait_until("the watchdog", || timed_out(&channel));
+    }
+    // Switched on, or given a shorter limit, after the job: nothing expires. The second job of a busy channel starts
+    // the timer that the first did not have.
+    for (before, expires) in [((channel::WDT_DISABLE, 0), true), ((ON, 1 << 30), false)] {
+        let bench = Bench::new();
+        let (_space, _tsg, channel) = watched(&bench, before, before);
+        let (_other_space, _other_tsg, other) = watched(&bench, (ON, 5), (ON, 5));
+        for channel in [&channel, &other] {
+            channel::DISABLE.send(channel, 0).unwrap();
+        }
+        job(&channel, SubmitFlags::empty(), Fence::default()).unwrap();
+        set(&channel, ON, 5);
+        job(&other, SubmitFlags::empty(), Fence::default()).unwrap();
+        wait_until("the other channel", || timed_out(&other));
+        assert!(!timed_out(&channel));
+        job(&channel, SubmitFlags::empty(), Fence::default()).unwrap();
+        if expires {
+            wait_until("the watchdog", || timed_out(&channel));
+        } else {
+            std::thread::sleep(Duration::from_millis(250));
+            assert!(!timed_out(&channel), "the timer of the first job still runs");
+        }
+    }
+}
+
+#[test]
 fn without_a_watchdog_an_acquire_waits_forever() {
     let bench = Bench::new();
     let (_space, _tsg, channel) = watched(&bench, (channel::WDT_DISABLE, 0), (channel::WDT_DISABLE, 0));

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use gpu_hal::ErrorCode;
+use gpu_hal::{ErrorCode, Evidence};
 
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultKind};
+use crate::shared::Shared;
 use crate::wait::{Explain, OpenChannels, QueueState};
 #[cfg(feature = "reports")]
 use bundle::Event;
@@ -19,6 +20,28 @@ pub(crate) mod inspect;
 const ENTRIES: u32 = 4;
 /// Largest delay of the kernel log after the notifier.
 const LOG_DELAY: Duration = Duration::from_millis(50);
+/// Largest delay of the lines about a refused access after the notifier, if an SM reported it before the MMU: the
+/// kernel resets the engine between the two.
+const MMU_DELAY: Duration = Duration::from_millis(500);
+
+/// Reads on in the log for lines about an access of these channels, for at most [`MMU_DELAY`], and decodes the fault
+/// again.
+fn with_late_lines(device: &Shared, fault: Fault, evidence: &Evidence, ids: &[u32]) -> Fault {
+    let Ok(mut lines) = fault.log.clone() else { return fault };
+    let start = Instant::now();
+    loop {
+        match device.kernel_log_late(ids) {
+            Ok(late) if late.is_empty() && start.elapsed() < MMU_DELAY => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(late) => {
+                lines.extend(late);
+                return decode::decode(fault.notifier, Ok(lines), evidence, ids);
+            }
+            Err(_) => return fault,
+        }
+    }
+}
 
 /// The implementation of [`Explain`] for queues.
 #[derive(Debug)]
@@ -38,7 +61,11 @@ impl Explain for Diagnosis {
                 Err(reason) => break Err(reason),
             }
         };
-        let mut fault = decode::decode(code, log, &channels.group.evidence());
+        let evidence = channels.group.evidence();
+        let mut fault = decode::decode(code, log, &evidence, &ids);
+        if code == ErrorCode::EngineException && fault.kind == FaultKind::Mmu && fault.address.is_none() {
+            fault = with_late_lines(device, fault, &evidence, &ids);
+        }
         fault.submissions = inspect::submissions(device, channels, queue.timeline.gpu_va(), ENTRIES);
         fault.location = match fault.pc {
             Some(pc) => device.locate(pc),

@@ -19,9 +19,10 @@ pub use submission::{LaunchRecord, Submission};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FaultKind {
-    /// Notifier 31: an access to an address that is not mapped, or not mapped for this kind of access.
+    /// Notifier 31, or 13 with the warp error of a refused access, if the SM reported it before the MMU: an access to an
+    /// address that is not mapped, or not mapped for this kind of access.
     Mmu,
-    /// Notifier 13 with a warp error code in the log: an SM stopped at an instruction.
+    /// Notifier 13 with another warp error code: an SM stopped at an instruction.
     Sm(WarpError),
     /// Notifier 13 with a `sked exception` in the log: the scheduler refused the launch descriptor.
     LaunchDescriptor,

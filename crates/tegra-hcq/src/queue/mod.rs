@@ -7,9 +7,11 @@
 //! waits for the oldest submission.
 //!
 //! Everything runs in the order of the calls. Consecutive launches in a batch are chained; other steps are separated by
-//! a wait for idle. A batch for one engine first acquires the last value that the other engine releases. To overlap
-//! work, open a second queue and connect the two with [`Queue::wait_fence`] or signals. A queue belongs to one thread
-//! at a time; threads that submit concurrently use a queue each, or share one behind a `Mutex`.
+//! a wait for idle. A batch for one engine first acquires the last value that the other engine releases. Work that may
+//! run out of order goes to a second queue, connected by [`Queue::wait_fence`] or signals. On a desktop GPU the work of
+//! two queues overlaps. The Orin has one graphics engine, which serves two queues in turns: time slices of a
+//! millisecond, or kernel by kernel. A queue belongs to one thread at a time; threads that submit concurrently use a
+//! queue each, or share one behind a `Mutex`.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,10 +1,11 @@
 //! GPU errors are reported with cause and location. Only the queue is lost: the device, its memory and new
 //! queues continue to work.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use orin_sim::Config;
-use tegra_hcq::{Error, Fault, FaultKind, Program, WarpError, args};
+use orin_sim::{Config, FaultPlan, MmuOrder, SoftwareOrin};
+use tegra_hcq::{Device, Error, ErrorCode, Fault, FaultKind, Program, WarpError, args};
 use test_support::{Bench, TIMEOUT, cubin};
 
 /// The fault inside an error.
@@ -246,23 +247,65 @@ fn work_that_was_not_submitted_is_not_waited_for() {
     assert_eq!(out.to_vec().unwrap(), [7; 4]);
 }
 
-#[test]
-fn mmu_lines_can_follow_the_exception_of_the_sm() {
-    let late = Duration::from_millis(100);
-    let (orin, device) = test_support::try_open(Config { late_mmu_lines: Some(late), ..Config::default() });
-    let device = device.unwrap();
-    let program = Program::load(&device, &cubin("faults")).unwrap();
+/// A software Orin on which the exception of an SM is handled before the MMU's interrupt, and its device.
+fn sm_first(late_lines: Duration) -> (SoftwareOrin, Device) {
+    let faults = FaultPlan { mmu_order: MmuOrder::SmFirst, late_lines, ..FaultPlan::default() };
+    let (orin, device) = test_support::try_open(Config { faults, ..Config::default() });
+    (orin, device.unwrap())
+}
+
+/// Runs a kernel that writes to an address without memory; returns the fault.
+fn write_to(device: &Device, address: u64) -> Arc<Fault> {
+    let program = Program::load(device, &cubin("faults")).unwrap();
     let mut queue = device.queue().unwrap();
-    queue.launch(&program.kernel("fault_write").unwrap(), 1, 1, &args![0x55_0000_0000_u64, 1_u32]).unwrap();
-    let Err(Error::Fault(fault)) = queue.submit().unwrap().wait(TIMEOUT) else {
-        panic!("a fault was expected")
-    };
-    assert_eq!(fault.notifier.raw(), 13);
-    let place = |word: &str| orin.kernel_log().iter().position(|line| line.contains(word));
-    let start = std::time::Instant::now();
-    while place("MMU FAULT").is_none() {
-        assert!(start.elapsed() < TIMEOUT, "no late line");
-        std::thread::sleep(Duration::from_millis(5));
+    let kernel = program.kernel("fault_write").unwrap();
+    queue.launch(&kernel, 1, 1, &args![address, 1_u32]).unwrap();
+    match queue.wait(TIMEOUT) {
+        Err(Error::Fault(fault)) => fault,
+        other => panic!("{other:?}"),
     }
-    assert!(place("error notifier set to 13") < place("MMU FAULT"));
+}
+
+#[test]
+fn an_sm_that_reports_first_still_makes_an_mmu_fault() {
+    for late in [Duration::ZERO, Duration::from_millis(60)] {
+        let (orin, device) = sm_first(late);
+        let fault = write_to(&device, 0x40_0000_0000);
+        assert_eq!((fault.kind, fault.notifier), (FaultKind::Mmu, ErrorCode::EngineException), "{fault}");
+        assert_eq!(fault.address, Some(0x40_0000_0000), "{fault}");
+        assert_eq!(fault.access.as_ref().map(|(kind, _)| kind.as_str()), Some("invalid pde"), "{fault}");
+        assert_eq!(fault.location.as_ref().map(|place| place.kernel.as_str()), Some("fault_write"));
+        let log = orin.kernel_log().join("\n");
+        let at = |text: &str| log.find(text).unwrap_or_else(|| panic!("no '{text}': {log}"));
+        assert!(at("error notifier set to 13") < at("[MMU FAULT]"), "{log}");
+        // The next fault is not mistaken for this one.
+        let next = write_to(&device, 0x50_0000_0000);
+        assert_eq!((next.kind, next.address), (FaultKind::Mmu, Some(0x50_0000_0000)), "{next}");
+    }
+}
+
+#[test]
+fn lines_that_come_too_late_leave_the_address_unknown() {
+    let (_orin, device) = sm_first(Duration::from_millis(900));
+    let fault = write_to(&device, 0x40_0000_0000);
+    assert_eq!((fault.kind, fault.address), (FaultKind::Mmu, None), "{fault}");
+    assert!(fault.pc.is_some(), "{fault}");
+}
+
+#[test]
+fn the_seed_decides_which_report_of_a_refused_access_comes_first() {
+    let first = |seed| {
+        let (_orin, device) = test_support::try_open(Config { seed, ..Config::default() });
+        let device = device.unwrap();
+        let notifiers = [0x40_0000_0000, 0x50_0000_0000, 0x60_0000_0000].map(|address| {
+            let fault = write_to(&device, address);
+            assert_eq!((fault.kind, fault.address), (FaultKind::Mmu, Some(address)), "seed {seed}: {fault}");
+            fault.notifier
+        });
+        notifiers.to_vec()
+    };
+    assert_eq!(first(0), [ErrorCode::MmuFault; 3]);
+    let all: Vec<_> = (1..6).flat_map(first).collect();
+    assert!(all.contains(&ErrorCode::MmuFault) && all.contains(&ErrorCode::EngineException), "{all:?}");
+    assert_eq!(first(3), first(3));
 }
