@@ -98,8 +98,8 @@ pub trait ChannelGroup: Send + Sync + Debug {
     /// The ids of the group's channels, as in the kernel log.
     fn channel_ids(&self) -> Vec<u32>;
 
-    /// How finely a running kernel of the group can be interrupted for the work of others; `None` if the driver does not
-    /// let programs choose.
+    /// How finely a running kernel of the group can be interrupted for the work of others; `None` if the driver does
+    /// not let programs choose.
     fn preemption(&self) -> Option<Preemption> {
         None
     }

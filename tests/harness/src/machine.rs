@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nvgpu_channel::Gpu;
 use nvgpu_sys::{Door, LinuxDoor, paths};
-use orin_sim::{SettingsError, SoftwareOrin};
+use orin_sim::{Config, MmuOrder, SettingsError, SoftwareOrin};
 use tegra_hcq::DeviceKind;
 
 use super::log::Pace;
@@ -27,6 +27,8 @@ pub struct Machine {
     pub(crate) pace: Pace,
     /// Whether lines of the driver without a row in the table of log lines fail a test.
     pub(crate) strict_log: bool,
+    /// Order and delay of the software Orin's reports about faults, if they differ from its configuration.
+    reports: Option<(MmuOrder, Duration)>,
 }
 
 /// Settings of load tests: duration, seed, progress callback.
@@ -75,13 +77,13 @@ impl Machine {
     /// The board, without checking that it exists.
     pub(crate) fn board() -> Self {
         let (kind, pace) = (DeviceKind::Nvgpu, Pace::BOARD);
-        Self { kind, scale: 1.0, load: Load::default(), pace, strict_log: false }
+        Self { kind, scale: 1.0, load: Load::default(), pace, strict_log: false, reports: None }
     }
 
     /// Software Orins, one per test.
     pub fn software() -> Self {
         let (kind, pace) = (DeviceKind::Sim, Pace::MODEL);
-        Self { kind, scale: MODEL_SCALE, load: Load::default(), pace, strict_log: true }
+        Self { kind, scale: MODEL_SCALE, load: Load::default(), pace, strict_log: true, reports: None }
     }
 
     /// The same with another factor, between 0 and 1, for durations and numbers of rounds.
@@ -112,6 +114,12 @@ impl Machine {
     #[must_use]
     pub fn with_strict_log(self) -> Self {
         Self { strict_log: true, ..self }
+    }
+
+    /// The same software Orin with another order and delay of the reports about faults. A board is unchanged.
+    #[must_use]
+    pub fn with_reports(self, order: MmuOrder, late_lines: Duration) -> Self {
+        Self { reports: Some((order, late_lines)), ..self }
     }
 
     /// `Nvgpu`, `Nvrm` or `Sim`.
@@ -148,7 +156,11 @@ impl Machine {
         if !self.is_model() {
             return Ok(Opened { door: Arc::new(LinuxDoor), orin: None });
         }
-        let orin = SoftwareOrin::from_environment()?;
+        let mut config = Config::from_environment()?;
+        if let Some((order, late_lines)) = self.reports {
+            (config.faults.mmu_order, config.faults.late_lines) = (order, late_lines);
+        }
+        let orin = SoftwareOrin::new(config)?;
         Ok(Opened { door: Arc::new(orin.clone()), orin: Some(orin) })
     }
 

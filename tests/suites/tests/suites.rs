@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use std::time::Duration;
 
+use orin_sim::MmuOrder;
 use test_harness::runner::{Plan, run};
 use test_harness::{Load, Machine};
 use test_suites as suites;
@@ -59,6 +60,15 @@ suites! { ioctl, hcq, edge_cases, submissions, faults, stress, models, silicon, 
 #[test]
 fn neighbour() {
     passes("neighbour");
+}
+
+/// A board may report a refused access as an exception of the SM first, and print the rest later.
+#[test]
+fn faults_that_the_sm_reports_first() {
+    for late_lines in [Duration::ZERO, Duration::from_millis(20)] {
+        passes_on("faults", Machine::software().with_reports(MmuOrder::SmFirst, late_lines));
+    }
+    passes_on("isolation", Machine::software().with_reports(MmuOrder::SmFirst, Duration::from_millis(5)));
 }
 
 /// Long runs use the command; this is a short one.

@@ -390,8 +390,8 @@ impl Gpu {
         self.scheduler.set_timeslice(tsg, timeslice_us);
     }
 
-    /// Sets whether the grids of a TSG can be preempted at any instruction (CILP). If not, as for a new TSG, no other TSG
-    /// is served before they have ended.
+    /// Sets whether the grids of a TSG can be preempted at any instruction (CILP). If not, as for a new TSG, no other
+    /// TSG is served before they have ended.
     pub fn set_preemptible(&self, tsg: u32, preemptible: bool) {
         self.scheduler.set_preemptible(tsg, preemptible);
     }

@@ -1,12 +1,11 @@
 //! The channel watchdog (`common/fifo/watchdog.c`) and the time limit of an acquire (`hal/fifo/pbdma_ga10b_fusa.c`),
 //! both for kernel-mode submission.
 //!
-//! A job is stuck if the channel makes no progress within the limit of its watchdog. The timer starts with a job that is
-//! submitted to an idle channel while the watchdog is on, with the limit of that moment; it restarts, with the limit of
-//! then, when a check finds progress, and stops when the channel is idle. Whether the watchdog is on later does not
-//! matter. A semaphore acquire times out
-//! earlier, after 80 % of the watchdog's limit at the creation of the ring. Without a watchdog at that time it never
-//! times out.
+//! A job is stuck if the channel makes no progress within the limit of its watchdog. The timer starts with a job that
+//! is submitted to an idle channel while the watchdog is on, with the limit of that moment. It restarts, with the limit
+//! of then, when a check finds progress, and stops when the channel is idle. Whether the watchdog is on later does not
+//! matter. A semaphore acquire times out earlier, after 80 % of the watchdog's limit at the creation of the ring.
+//! Without a watchdog at that time it never times out.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

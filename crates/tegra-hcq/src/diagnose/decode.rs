@@ -40,7 +40,12 @@ pub(crate) fn decode(
         .map(|fault| (fault.address, (mmu::fault_type(fault.kind), mmu::access_type(fault.access))));
     let logged = || {
         let own = |access: &&RefusedAccess| access.channel.is_none_or(|channel| channels.contains(&channel));
-        let access = facts.iter().rev().find_map(|facts| facts.access.as_ref().filter(own))?.clone();
+        // Lines about an access that an SM has reported first follow the end of the channel. Those before it are about
+        // an earlier channel with the same id.
+        let ended = |facts: &Facts| facts.stopped.is_some_and(|stopped| channels.contains(&stopped.channel));
+        let late = notifier == ErrorCode::EngineException;
+        let first = facts.iter().rposition(ended).filter(|_| late).map_or(0, |end| end + 1);
+        let access = facts[first..].iter().rev().find_map(|facts| facts.access.as_ref().filter(own))?.clone();
         Some((access.address, (access.fault_type, access.access_type)))
     };
     let (address, access) = reported.or_else(logged).unzip();
@@ -134,6 +139,9 @@ mod tests {
             let fault = decode(&access(510));
             assert_eq!((fault.kind, fault.address), (FaultKind::Mmu, Some(0xfb_1234_5000)));
             assert_eq!(decode(&access(7)).address, None, "another queue's fault");
+            let end = "nvgpu: 17000000.gpu x:1 [ERR]  error notifier set to 13 for ch 511 owned by a";
+            assert_eq!(decode(&format!("{}\n{end}", access(511))).address, None, "an earlier channel's");
+            assert!(decode(&format!("{end}\n{}", access(511))).address.is_some());
         }
         let evidence = Evidence { warp_esr: Some(0xf), ..Evidence::default() };
         let fault = decode(ErrorCode::EngineException, lines(&access(7)), &evidence, &[511]);

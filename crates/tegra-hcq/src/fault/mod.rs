@@ -19,8 +19,8 @@ pub use submission::{LaunchRecord, Submission};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FaultKind {
-    /// Notifier 31, or 13 with the warp error of a refused access, if the SM reported it before the MMU: an access to an
-    /// address that is not mapped, or not mapped for this kind of access.
+    /// Notifier 31, or 13 with the warp error of a refused access, if the SM reported it before the MMU: an access to
+    /// an address that is not mapped, or not mapped for this kind of access.
     Mmu,
     /// Notifier 13 with another warp error code: an SM stopped at an instruction.
     Sm(WarpError),

@@ -434,8 +434,8 @@ impl Queue {
         Ok(())
     }
 
-    /// How finely the queue's kernels can be interrupted for the work of others; `None` if the driver does not report it
-    /// or the queue is closed.
+    /// How finely the queue's kernels can be interrupted for the work of others; `None` if the driver does not report
+    /// it or the queue is closed.
     pub fn preemption(&self) -> Option<Preemption> {
         self.state.channels().and_then(|channels| channels.group.preemption())
     }
