@@ -1,7 +1,8 @@
 //! Runs any kernel of any cubin, with arguments from the command line and from files.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -57,7 +58,7 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result<(), Failure> {
     // Check the whole request before touching the device or any output file.
-    let cubin = map(&options.cubin)
+    let cubin = content(&options.cubin)
         .with_context(|| format!("reading {}", options.cubin.display()))
         .map_err(Failure::Request)?;
     let contents: Vec<Option<Contents>> = options
@@ -120,13 +121,35 @@ fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Maps a file for reading.
-fn map(path: &Path) -> io::Result<Mmap> {
-    let file = File::open(path)?;
+/// The content of the cubin's file.
+enum Content {
+    Mapped(Mmap),
+    Read(Vec<u8>),
+}
+
+impl Deref for Content {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Mapped(map) => map,
+            Self::Read(bytes) => bytes,
+        }
+    }
+}
+
+/// Maps a regular file, and reads anything else, such as a pipe (`/dev/stdin`).
+fn content(path: &Path) -> io::Result<Content> {
+    let mut file = File::open(path)?;
+    if !file.metadata()?.is_file() {
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        return Ok(Content::Read(bytes));
+    }
     // SAFETY: this program does not write to the file, and loads the program from it before it writes any output. The
     // file belongs to the user, and no lock keeps other programs away: like a shared library, a cubin that is rewritten
     // in place while it is loaded yields mixed contents, or SIGBUS if it becomes shorter.
-    unsafe { Mmap::map(&file) }
+    unsafe { Mmap::map(&file) }.map(Content::Mapped)
 }
 
 /// Allocates a buffer with the given contents.

@@ -35,6 +35,36 @@ impl LogSource for File {
     }
 }
 
+/// Reads records with `read` and passes each to `take`, until there is no new one, but at most `most`. `errno` returns
+/// the errno of a failed read. Returns how often the kernel had overwritten records that were not read yet.
+///
+/// # Errors
+///
+/// The first error of `read` that does not mean the end of the log, overwritten records or a signal.
+pub fn read_records<E>(
+    most: usize,
+    mut read: impl FnMut(&mut [u8]) -> Result<usize, E>,
+    errno: impl Fn(&E) -> Option<Errno>,
+    mut take: impl FnMut(&[u8]),
+) -> Result<u64, E> {
+    let mut overtaken = 0;
+    let mut record = [0; RECORD_BYTES];
+    for _ in 0..most {
+        match read(&mut record) {
+            Ok(0) => break,
+            Ok(len) => take(&record[..len]),
+            Err(error) => match errno(&error) {
+                Some(Errno::AGAIN) => break,
+                // The next read continues after the overwritten records.
+                Some(Errno::PIPE) => overtaken += 1,
+                Some(Errno::INTR) => {}
+                _ => return Err(error),
+            },
+        }
+    }
+    Ok(overtaken)
+}
+
 /// A reader of new kernel-log records about the GPU.
 ///
 /// Many users may not read the log (`kernel.dmesg_restrict`). That is not an error: the reader then yields no
@@ -71,21 +101,10 @@ impl KernelLog {
         let Ok(source) = &mut self.source else {
             return lines;
         };
-        let mut record = [0; RECORD_BYTES];
-        for _ in 0..RECORDS_PER_DRAIN {
-            match source.read_record(&mut record) {
-                Ok(0) => break,
-                Ok(len) => lines.extend(text(&record[..len]).filter(|text| gpu_log::is_about_the_gpu(text))),
-                Err(error) => match Errno::from_io_error(&error) {
-                    // The kernel overwrote records before they were read; the next read continues after them.
-                    Some(Errno::PIPE) => {}
-                    Some(Errno::AGAIN) => break,
-                    _ => {
-                        self.source = Err(reason(&error));
-                        break;
-                    }
-                },
-            }
+        let read = |record: &mut [u8]| source.read_record(record);
+        let take = |record: &[u8]| lines.extend(text(record).filter(|text| gpu_log::is_about_the_gpu(text)));
+        if let Err(error) = read_records(RECORDS_PER_DRAIN, read, Errno::from_io_error, take) {
+            self.source = Err(reason(&error));
         }
         lines
     }
@@ -128,6 +147,20 @@ fn text(record: &[u8]) -> impl Iterator<Item = String> + use<> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn records_are_read_until_there_is_none() {
+        let mut answers =
+            vec![Err(Errno::IO), Err(Errno::AGAIN), Ok(2), Err(Errno::PIPE), Err(Errno::INTR), Ok(1)];
+        let mut lens = Vec::new();
+        let mut next = |_: &mut [u8]| answers.pop().unwrap();
+        let mut read =
+            |most| read_records(most, &mut next, |errno| Some(*errno), |record| lens.push(record.len()));
+        assert_eq!(read(1), Ok(0), "one at a time");
+        assert_eq!(read(100), Ok(1));
+        assert_eq!(read(100), Err(Errno::IO));
+        assert_eq!(lens, [1, 2]);
+    }
 
     #[test]
     fn a_record_is_stripped_to_its_message() {

@@ -16,7 +16,7 @@ pub use driver::{ChannelGroup, Channels, CopyChannel, DeviceMemory, Driver, Engi
 pub use error::{Error, Result, Source};
 pub use error_code::ErrorCode;
 pub use evidence::{Evidence, Refusal, SmRecord};
-pub use kernel_log::{KMSG, KernelLog, LogSource};
+pub use kernel_log::{KMSG, KernelLog, LogSource, read_records};
 pub use properties::{MemoryInfo, Properties};
 pub use ring::{Ring, RingFull};
 pub use submit::{Owner, RingView, SubmitPointers, SubmitRing};

@@ -4,12 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gpu_hal::read_records;
 use gpu_log::Record;
 use nvgpu_sys::door::{Events, OpenFlags, PollEntry};
 use nvgpu_sys::{Door, DoorFd, Errno, paths};
 
-/// Size of the record buffer in bytes; the kernel's own limit is lower.
-const RECORD_BYTES: usize = 8192;
 /// Largest number of records per call, so that a flood of messages cannot block the caller.
 const RECORDS_PER_CALL: usize = 1 << 16;
 
@@ -49,17 +48,9 @@ impl KmsgReader {
     /// Returns the errno of `read`.
     pub fn read_new(&mut self) -> Result<VecDeque<Record>, Errno> {
         let mut records = VecDeque::new();
-        let mut buffer = [0; RECORD_BYTES];
-        for _ in 0..RECORDS_PER_CALL {
-            match self.fd.door().read(self.fd.raw(), &mut buffer) {
-                Ok(0) | Err(Errno::AGAIN) => break,
-                Ok(len) => records.extend(Record::from_kmsg(&buffer[..len])),
-                // The kernel overwrote records before they were read; the next read continues after them.
-                Err(Errno::PIPE) => self.lost += 1,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
+        let read = |record: &mut [u8]| self.fd.door().read(self.fd.raw(), record);
+        let take = |record: &[u8]| records.extend(Record::from_kmsg(record));
+        self.lost += read_records(RECORDS_PER_CALL, read, |errno| Some(*errno), take)?;
         Ok(records)
     }
 

@@ -1,7 +1,8 @@
 //! The example programs as a user runs them: output, files, exit codes, invalid input.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 
 /// Folder of the example programs, built from the current sources: `cargo test -p stack-tests` does not build
@@ -193,6 +194,26 @@ fn run_kernel_reads_and_writes_files() {
     let want: Vec<u32> = (0..1000).map(|i| (i as f32 * 2.5).to_bits()).collect();
     assert_eq!(files.read("result"), want);
     assert_eq!(files.read("y"), y, "the source file is untouched");
+}
+
+/// A cubin from a pipe, such as the output of a compiler.
+#[test]
+fn run_kernel_reads_a_cubin_from_a_pipe() {
+    let files = Files::new();
+    let mut child = example("run_kernel")
+        .args(["--cubin", "/dev/stdin", "--kernel", "fill_u32", "--grid", "1", "--block", "32"])
+        .args(["--arg", &format!("out:{}:64", files.path("out")), "--arg", "u32:0x11", "--arg", "u32:16"])
+        .args(["--device", "sim"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let cubin = std::fs::read(kernels().join("basics.cubin")).unwrap();
+    child.stdin.take().unwrap().write_all(&cubin).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(files.read("out"), [0x11; 16]);
 }
 
 #[test]
