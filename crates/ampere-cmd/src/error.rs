@@ -1,7 +1,7 @@
 //! Errors of encoding and decoding.
 
-use crate::command::SmLayout;
 use crate::pushbuffer::HeaderFault;
+use crate::sm_layout::SmLayout;
 
 /// A value that a bit field cannot hold. Values are never masked to fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -75,6 +75,7 @@ pub mod gpfifo;
 pub mod method;
 pub mod pushbuffer;
 pub mod qmd;
+mod sm_layout;
 mod table;
 pub mod words;
 

@@ -10,6 +10,7 @@ use crate::compute_c7c0::{
 use crate::error::Error;
 use crate::method::Method;
 use crate::pushbuffer::{Encoder, MAX_COUNT, Sink, Subchannel};
+use crate::sm_layout::SmLayout;
 use crate::words::upper_lower;
 
 /// Action of the scheduler on a launch descriptor. Drivers use `PrefetchSchedule`, which may use a cached copy of the
@@ -20,17 +21,6 @@ pub use crate::compute_c7c0::SendSignalingPcas2BPcasAction as PcasAction;
 const WINDOW_VA_BITS: u32 = 49;
 /// Number of address bits of a launch descriptor: 32 bits, for the address shifted right by 8.
 const QMD_VA_BITS: u32 = 40;
-
-/// Numbers of SMs and warps, which determine the size of local memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SmLayout {
-    /// Largest number of resident warps per SM.
-    pub warps_per_sm: u32,
-    /// SMs per TPC.
-    pub sm_per_tpc: u32,
-    /// Number of TPCs.
-    pub tpc_count: u32,
-}
 
 /// Size of the backing store of local memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

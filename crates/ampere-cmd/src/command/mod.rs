@@ -30,12 +30,14 @@ mod compute;
 mod copy;
 mod host;
 
-pub use compute::{LOCAL_WARP_UNIT, LocalMemorySize, PcasAction, SmLayout, local_memory_size};
+pub use compute::{LOCAL_WARP_UNIT, LocalMemorySize, PcasAction, local_memory_size};
 pub use copy::{CopyRelease, Fill, LinearCopy, MAX_COPY_PIECE, Pattern, PitchCopy};
 pub use host::{
     AcquireCondition, L2Operation, Payload, ReductionOperation, SemaphoreAcquire, SemaphoreReduction,
     SemaphoreRelease,
 };
+
+pub use crate::sm_layout::SmLayout;
 
 use crate::error::Error;
 use crate::pushbuffer::{Encoder, Sink, SliceSink, Target};

@@ -53,7 +53,13 @@ impl Constants {
         let mut constants = Self::default();
         for (bank, place) in launch.constants.iter().enumerate() {
             let Some(ConstantBank { va, bytes }) = *place else { continue };
-            let mut pieces = pieces(&memory, va, bytes.min(BANK_BYTES) as usize).into_iter().peekable();
+            let len = bytes.min(BANK_BYTES) as usize;
+            let mut whole = vec![0; len];
+            if memory.read(va, &mut whole).is_ok() {
+                constants.banks[bank] = whole;
+                continue;
+            }
+            let mut pieces = pieces(&memory, va, len).into_iter().peekable();
             if let Some(Piece::Mapped(bytes)) = pieces.next_if(|first| matches!(first, Piece::Mapped(_))) {
                 constants.banks[bank] = bytes;
             }
