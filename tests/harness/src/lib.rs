@@ -83,6 +83,8 @@ pub struct Test {
     pub shared: bool,
     /// Whether its outcome on an Orin's board is only reported, because no board has shown what is right.
     pub observed: bool,
+    /// Whether the test may leave the GPU of an Orin's board unusable until it is rebooted.
+    pub dangerous: bool,
 }
 
 impl Test {
@@ -97,6 +99,7 @@ impl Test {
             allows: &[],
             shared: false,
             observed: false,
+            dangerous: false,
         }
     }
 
@@ -124,6 +127,11 @@ impl Test {
     /// The same, only observed on an Orin's board: a failure is reported there as skipped, with what was seen.
     pub const fn observed_on_a_board(self) -> Self {
         Self { observed: true, ..self }
+    }
+
+    /// The same, run on an Orin's board only on request ([`Machine::with_dangerous`]).
+    pub const fn dangerous_on_a_board(self) -> Self {
+        Self { dangerous: true, ..self }
     }
 }
 

@@ -10,6 +10,7 @@ use orin_sim::{Config, MmuOrder, SettingsError, SoftwareOrin};
 use tegra_hcq::DeviceKind;
 
 use super::log::Pace;
+use super::{Suite, Test};
 
 /// The node of NVIDIA's desktop driver.
 const NVRM_NODE: &str = "/dev/nvidiactl";
@@ -27,6 +28,8 @@ pub struct Machine {
     pub(crate) pace: Pace,
     /// Whether lines of the driver without a row in the table of log lines fail a test.
     pub(crate) strict_log: bool,
+    /// Whether tests run that may leave a board's GPU unusable until it is rebooted.
+    dangerous: bool,
     /// Order and delay of the software Orin's reports about faults, if they differ from its configuration.
     reports: Option<(MmuOrder, Duration)>,
 }
@@ -77,13 +80,29 @@ impl Machine {
     /// The board, without checking that it exists.
     pub(crate) fn board() -> Self {
         let (kind, pace) = (DeviceKind::Nvgpu, Pace::BOARD);
-        Self { kind, scale: 1.0, load: Load::default(), pace, strict_log: false, reports: None }
+        Self {
+            kind,
+            scale: 1.0,
+            load: Load::default(),
+            pace,
+            strict_log: false,
+            dangerous: false,
+            reports: None,
+        }
     }
 
     /// Software Orins, one per test.
     pub fn software() -> Self {
         let (kind, pace) = (DeviceKind::Sim, Pace::MODEL);
-        Self { kind, scale: MODEL_SCALE, load: Load::default(), pace, strict_log: true, reports: None }
+        Self {
+            kind,
+            scale: MODEL_SCALE,
+            load: Load::default(),
+            pace,
+            strict_log: true,
+            dangerous: false,
+            reports: None,
+        }
     }
 
     /// The same with another factor, between 0 and 1, for durations and numbers of rounds.
@@ -114,6 +133,23 @@ impl Machine {
     #[must_use]
     pub fn with_strict_log(self) -> Self {
         Self { strict_log: true, ..self }
+    }
+
+    /// The same machine; on an Orin's board, tests run that may leave its GPU unusable until it is rebooted.
+    #[must_use]
+    pub fn with_dangerous(self) -> Self {
+        Self { dangerous: true, ..self }
+    }
+
+    /// Why a test does not run on this machine; `None` if it does.
+    pub(crate) fn leaves_out(&self, suite: &Suite, test: &Test) -> Option<&'static str> {
+        if suite.orin_only && self.kind == DeviceKind::Nvrm {
+            return Some("uses requests of the Orin's driver; this GPU has another driver");
+        }
+        if test.dangerous && self.kind == DeviceKind::Nvgpu && !self.dangerous {
+            return Some("may leave the GPU unusable until a reboot; --dangerous runs it");
+        }
+        None
     }
 
     /// The same software Orin with another order and delay of the reports about faults. A board is unchanged.

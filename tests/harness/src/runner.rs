@@ -123,10 +123,8 @@ impl Run {
             report.outcome = Outcome::Skipped(format!("not run: {reason}"));
             return report;
         }
-        if suite.orin_only && self.machine.kind() == DeviceKind::Nvrm {
-            report.outcome = Outcome::Skipped(
-                "uses requests of the Orin's driver; this GPU has another driver".to_owned(),
-            );
+        if let Some(reason) = self.machine.leaves_out(suite, test) {
+            report.outcome = Outcome::Skipped(reason.to_owned());
             return report;
         }
         let station = match self.station(suite, test) {

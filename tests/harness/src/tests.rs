@@ -201,6 +201,16 @@ fn late_lines_are_not_blamed_on_the_next_test() {
 }
 
 #[test]
+fn a_board_runs_dangerous_tests_on_request() {
+    let test = Test::new("dangerous", "", |_| Outcome::Passed).dangerous_on_a_board();
+    let reason = Machine::board().leaves_out(&NOISE, &test);
+    assert!(reason.is_some_and(|text| text.contains("--dangerous")), "{reason:?}");
+    assert_eq!(Machine::board().with_dangerous().leaves_out(&NOISE, &test), None);
+    assert_eq!(Machine::software().leaves_out(&NOISE, &test), None);
+    assert_eq!(Machine::board().leaves_out(&NOISE, &NOISE.tests[0]), None);
+}
+
+#[test]
 fn sharing_tests_have_one_device() {
     let plan = Plan::new(&[&SUITE], &[], None).unwrap();
     let report = run(&plan, Machine::software(), &mut |_| ());

@@ -50,6 +50,9 @@ pub(crate) struct Options {
     /// a board)
     #[arg(long)]
     strict_log: bool,
+    /// Run on a board also the tests that may leave its GPU unusable until a reboot (isolation/killed_in_flight)
+    #[arg(long)]
+    dangerous: bool,
     /// Print one JSON object at the end instead of lines
     #[arg(long)]
     json: bool,
@@ -95,6 +98,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let ticker: Option<fn(&str)> = std::io::stderr().is_terminal().then_some(tick);
     let machine = machine.with_load(Load { duration: options.duration, seed: options.seed, ticker });
     let machine = if options.strict_log { machine.with_strict_log() } else { machine };
+    let machine = if options.dangerous { machine.with_dangerous() } else { machine };
     // A run takes minutes: report an unwritable result file before it.
     for path in [&options.junit, &options.html].into_iter().flatten() {
         check_writable(path)?;

@@ -82,25 +82,26 @@ impl Constants {
             .and_then(|bytes| bytes.try_into().ok());
         match found {
             Some(bytes) => Ok(bytes),
-            None => self.beyond(bank, offset),
+            None => {
+                let mut bytes = [0; N];
+                self.beyond(bank, offset, &mut bytes)?;
+                Ok(bytes)
+            }
         }
     }
 
-    /// Returns `N` bytes that are not before the first unmapped page of the bank.
+    /// Reads bytes that are not all before the first unmapped page of the bank.
     #[cold]
-    fn beyond<const N: usize>(&self, bank: u8, offset: u32) -> Result<[u8; N], SmFaultCause> {
-        let mut bytes = [0; N];
+    #[inline(never)]
+    fn beyond(&self, bank: u8, offset: u32, bytes: &mut [u8]) -> Result<(), SmFaultCause> {
+        // CAST: at most 8.
+        let len = bytes.len() as u32;
         for (at, byte) in bytes.iter_mut().enumerate() {
-            // CAST: at most 8.
             *byte = self.slow_byte(bank.into(), offset as usize + at).unwrap_or_else(|| {
-                Err(SmFaultCause::OutOfRange {
-                    space: "constant",
-                    offset: u64::from(offset),
-                    bytes: N as u32,
-                })
+                Err(SmFaultCause::OutOfRange { space: "constant", offset: u64::from(offset), bytes: len })
             })?;
         }
-        Ok(bytes)
+        Ok(())
     }
 
     /// The byte of a bank, or the fault of a load from its page; `None` beyond the bank.

@@ -28,7 +28,9 @@ pub static SUITE: Suite = Suite {
         .expecting(Kind::Mmu),
         case!(trap_elsewhere, "a kernel of the other process traps").expecting(Kind::Sm),
         case!(hang_elsewhere, "the other process stops its own endless kernel").allowing(&[Kind::Hang]),
-        case!(killed_in_flight, "the other process is killed while its kernel runs").allowing(&[Kind::Hang]),
+        case!(killed_in_flight, "the other process is killed while its kernel runs")
+            .allowing(&[Kind::Hang])
+            .dangerous_on_a_board(),
         case!(memory_is_private, "memory of one process is not mapped in the other and stays unchanged")
             .expecting(Kind::Mmu),
         case!(same_addresses, "both processes use the same addresses for different memory"),
