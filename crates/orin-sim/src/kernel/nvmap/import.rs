@@ -101,14 +101,13 @@ impl Nvmap {
         };
         // CAST: the range is mapped, so its length fits usize.
         let len = size as usize;
-        let memory = if vma.shared && vma.start <= args.va && args.va + size <= vma.end {
-            // SAFETY: the range is part of one shared mapping.
-            unsafe { Memory::pin(pointer, len) }.map_err(|_| Errno::NOMEM)?
-        } else {
-            // SAFETY: the range is mapped now, and the caller of FROM_VA keeps it mapped until the last use of the
-            // buffer (module documentation).
-            unsafe { Memory::import(pointer, len) }
-        };
+        let whole = vma.shared && vma.start <= args.va && args.va + size <= vma.end;
+        // SAFETY: the range is part of one shared mapping.
+        let pinned = whole.then(|| unsafe { Memory::pin(pointer, len) }.ok()).flatten();
+        // Emulators of user programs (qemu-user) refuse the second mapping; the memory is then used in place.
+        // SAFETY: the range is mapped now, and the caller of FROM_VA keeps it mapped until the last use of the buffer
+        // (module documentation).
+        let memory = pinned.unwrap_or_else(|| unsafe { Memory::import(pointer, len) });
         let memory = memory.labelled("imported host memory");
         let memory = Arc::new(if self.strict { memory.watched(false) } else { memory });
         let storage = Storage {
