@@ -178,6 +178,8 @@ impl Bench {
                 group: ChannelGroup::alone(id),
             });
             gpu.add_object(id, u32::from(class::CLASS));
+            // As drivers do. Without it a long grid keeps the engine from the other channel.
+            gpu.set_preemptible(ChannelGroup::alone(id).tsg, true);
             (ring, userd)
         };
         let rings = [ring(1), ring(2)];
