@@ -124,28 +124,26 @@ fn drop_in_use(bench: &mut Bench<'_>) -> Result<()> {
     })
 }
 
-/// Allocates `count` buffers of `bytes` bytes; returns them and the time.
-fn buffers(device: &Device, count: u64, bytes: u64) -> Result<(Vec<Buffer<u8>>, Duration)> {
-    // CAST: a few hundred KiB.
-    let len = bytes as usize;
+/// Makes `count` items, which all live; returns them and the time.
+fn make_all<T>(count: u64, mut make: impl FnMut() -> Result<T>) -> Result<(Vec<T>, Duration)> {
     let mut live = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
     let start = Instant::now();
     for _ in 0..count {
-        live.push(device.alloc(len)?);
+        live.push(make()?);
     }
     Ok((live, start.elapsed()))
+}
+
+/// Allocates `count` buffers of `bytes` bytes; returns them and the time.
+fn buffers(device: &Device, count: u64, bytes: u64) -> Result<(Vec<Buffer<u8>>, Duration)> {
+    // CAST: a few hundred KiB.
+    make_all(count, || Ok(device.alloc(bytes as usize)?))
 }
 
 /// As [`buffers`], with CUDA.
 fn rival_buffers(cuda: &cuda::Cuda, count: u64, bytes: u64) -> Result<(Vec<cuda::Memory>, Duration)> {
     // CAST: a few hundred KiB.
-    let len = bytes as usize;
-    let mut live = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
-    let start = Instant::now();
-    for _ in 0..count {
-        live.push(cuda.memory(len)?);
-    }
-    Ok((live, start.elapsed()))
+    make_all(count, || cuda.memory(bytes as usize))
 }
 
 fn allocate(bench: &mut Bench<'_>, bytes: u64) -> Result<()> {
@@ -153,8 +151,7 @@ fn allocate(bench: &mut Bench<'_>, bytes: u64) -> Result<()> {
     let device = bench.device();
     let mut ours = || {
         device.trim();
-        let (live, elapsed) = buffers(device, count, bytes)?;
-        drop(live);
+        let (_live, elapsed) = buffers(device, count, bytes)?;
         Ok(elapsed)
     };
     bench.measure(count, &mut ours, &mut |cuda| {
@@ -220,10 +217,7 @@ fn graph_replay(bench: &mut Bench<'_>) -> Result<()> {
 fn queue(bench: &mut Bench<'_>) -> Result<()> {
     let (device, count) = (bench.device(), bench.rounds(bench.size()));
     bench.measure_alone(count, &mut || {
-        let start = Instant::now();
-        let queues = (0..count).map(|_| device.queue()).collect::<Result<Vec<_>, _>>()?;
-        let elapsed = start.elapsed();
-        drop(queues);
+        let (_queues, elapsed) = make_all(count, || Ok(device.queue()?))?;
         Ok(elapsed)
     })
 }
@@ -231,19 +225,13 @@ fn queue(bench: &mut Bench<'_>) -> Result<()> {
 fn program(bench: &mut Bench<'_>) -> Result<()> {
     let (device, count) = (bench.device(), bench.rounds(bench.size()));
     let mut ours = || {
-        let start = Instant::now();
-        let programs = (0..count).map(|_| BASICS.load(device)).collect::<Result<Vec<_>>>()?;
-        let elapsed = start.elapsed();
-        drop(programs);
+        let (_programs, elapsed) = make_all(count, || BASICS.load(device))?;
         Ok(elapsed)
     };
     bench.measure(count, &mut ours, &mut |cuda| {
         let cuda = cuda.clone();
         Ok(Box::new(move || {
-            let start = Instant::now();
-            let kernels = (0..count).map(|_| cuda.kernel(&BASICS, "empty")).collect::<Result<Vec<_>>>()?;
-            let elapsed = start.elapsed();
-            drop(kernels);
+            let (_kernels, elapsed) = make_all(count, || cuda.kernel(&BASICS, "empty"))?;
             Ok(elapsed)
         }))
     })
