@@ -141,50 +141,18 @@ fn as_json(report: &Report) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::path::{Path, PathBuf};
 
     use gpu_hal::chip::{SM_8_0, SM_8_6, SM_8_9, SM_9_0};
-    use nvgpu_channel::system::{Identity, Permissions};
     use nvgpu_sys::Errno;
     use nvgpu_sys::door::OpenFlags;
     use nvgpu_sys::forward::Forward;
 
     use super::*;
-
-    /// A machine with nothing of a Jetson.
-    #[derive(Debug)]
-    struct Desktop;
-
-    impl System for Desktop {
-        fn read(&self, _: &Path) -> io::Result<String> {
-            Err(io::ErrorKind::NotFound.into())
-        }
-
-        fn write(&self, _: &Path, _: &str) -> io::Result<()> {
-            Err(io::ErrorKind::NotFound.into())
-        }
-
-        fn list(&self, _: &Path) -> io::Result<Vec<String>> {
-            Err(io::ErrorKind::NotFound.into())
-        }
-
-        fn link(&self, _: &Path) -> io::Result<PathBuf> {
-            Err(io::ErrorKind::NotFound.into())
-        }
-
-        fn permissions(&self, _: &Path) -> io::Result<Permissions> {
-            Err(io::ErrorKind::NotFound.into())
-        }
-
-        fn identity(&self) -> Identity {
-            Identity::default()
-        }
-    }
+    use crate::text_files::Files;
 
     #[test]
     fn without_an_orin_the_software_one_is_examined() {
-        let report = examine(DeviceKind::Auto, &Desktop).unwrap();
+        let report = examine(DeviceKind::Auto, &Files::default()).unwrap();
         assert_eq!(report.worst(), Severity::Warning);
         let hardware = report.about("hardware").unwrap();
         assert!(hardware.text.contains("not a Jetson Orin") && hardware.text.contains("software Orin"));
@@ -217,7 +185,7 @@ mod tests {
 
     #[test]
     fn without_an_orin_its_driver_is_an_error() {
-        let report = examine(DeviceKind::Nvgpu, &Desktop).unwrap();
+        let report = examine(DeviceKind::Nvgpu, &Files::default()).unwrap();
         assert!(report.has_errors());
         assert_eq!(report.findings.len(), 1, "nothing else is asked: {report}");
         assert!(report.findings[0].cure.as_ref().unwrap().contains("--device sim"));
@@ -235,7 +203,7 @@ mod tests {
 
     #[test]
     fn json_says_the_same() {
-        let report = examine(DeviceKind::Sim, &Desktop).unwrap();
+        let report = examine(DeviceKind::Sim, &Files::default()).unwrap();
         let value = as_json(&report);
         assert_eq!(value["door"], "software Orin");
         assert_eq!(value["findings"].as_array().unwrap().len(), report.findings.len());

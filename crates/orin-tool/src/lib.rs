@@ -9,6 +9,8 @@ mod dmesg;
 mod doctor;
 mod info;
 pub mod strace;
+#[cfg(test)]
+mod text_files;
 mod usage;
 
 pub use cli::{Cli, Command, DeviceOptions, report};

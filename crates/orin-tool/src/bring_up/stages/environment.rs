@@ -96,43 +96,9 @@ fn describe(system: &dyn System) -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::io;
-    use std::path::PathBuf;
-
-    use nvgpu_channel::system::{Identity, Permissions};
 
     use super::*;
-
-    /// A machine of text files.
-    #[derive(Debug)]
-    struct Files(BTreeMap<&'static str, &'static str>);
-
-    impl System for Files {
-        fn read(&self, path: &Path) -> io::Result<String> {
-            let text = self.0.get(path.to_str().unwrap_or_default());
-            text.map(|text| (*text).to_owned()).ok_or_else(|| io::ErrorKind::NotFound.into())
-        }
-
-        fn write(&self, _: &Path, _: &str) -> io::Result<()> {
-            Err(io::ErrorKind::PermissionDenied.into())
-        }
-
-        fn list(&self, _: &Path) -> io::Result<Vec<String>> {
-            Err(io::ErrorKind::NotFound.into())
-        }
-
-        fn link(&self, _: &Path) -> io::Result<PathBuf> {
-            Err(io::ErrorKind::NotFound.into())
-        }
-
-        fn permissions(&self, _: &Path) -> io::Result<Permissions> {
-            Err(io::ErrorKind::NotFound.into())
-        }
-
-        fn identity(&self) -> Identity {
-            Identity::default()
-        }
-    }
+    use crate::text_files::Files;
 
     #[test]
     fn the_machine_is_described_without_serial_numbers() {
