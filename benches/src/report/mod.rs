@@ -99,6 +99,7 @@ pub(crate) mod sample {
             tpc_count: 4,
             sm_count: 8,
             warps_per_sm: 48,
+            local_layout: gpu_hal::SmLayout { warps_per_sm: 96, sm_per_tpc: 2, tpc_count: 4 },
             l2_bytes: 4 << 20,
             max_clock_hz: 1_300_000_000,
             va_start: 0,

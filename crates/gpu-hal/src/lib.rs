@@ -12,6 +12,7 @@ pub mod ring;
 mod submit;
 pub mod volatile;
 
+pub use ampere_cmd::command::SmLayout;
 pub use driver::{ChannelGroup, Channels, CopyChannel, DeviceMemory, Driver, Engine, MemoryUse, Preemption};
 pub use error::{Error, Result, Source};
 pub use error_code::ErrorCode;

@@ -1,5 +1,7 @@
 //! Properties of a GPU, as reported by its driver.
 
+use ampere_cmd::command::SmLayout;
+
 use crate::chip;
 
 /// Identity of the GPU, and the windows of its address space.
@@ -21,8 +23,11 @@ pub struct Properties {
     pub tpc_count: u32,
     /// Number of streaming multiprocessors in use.
     pub sm_count: u32,
-    /// Number of warps per SM for which local memory is allocated.
+    /// Number of warps that an SM holds at a time, for any kernel.
     pub warps_per_sm: u32,
+    /// The layout of local memory. Its numbers are the largest that the hardware may use as indices, at least the
+    /// numbers of TPCs and warps above.
+    pub local_layout: SmLayout,
     /// Size of the L2 cache in bytes.
     pub l2_bytes: u64,
     /// Highest GPU clock in Hz; 0 if the driver does not report it.
@@ -75,6 +80,7 @@ mod tests {
             tpc_count: 64,
             sm_count: 128,
             warps_per_sm: 48,
+            local_layout: SmLayout { warps_per_sm: 48, sm_per_tpc: 2, tpc_count: 66 },
             l2_bytes: 72 << 20,
             max_clock_hz: 0,
             va_start: 0x10_0000_0000,

@@ -16,7 +16,7 @@ pub const AMPERE_CHANNEL_GPFIFO_B: u32 = CLASSES.channel.number;
 pub const AMPERE_DMA_COPY_B: u32 = CLASSES.copy.number;
 
 /// SMs in a TPC of ga10b (`ga10b_get_litter_value`).
-pub(crate) const SMS_PER_TPC: u32 = 2;
+pub const SMS_PER_TPC: u32 = 2;
 
 /// Properties of a GPU that this crate supports.
 #[derive(Clone, Debug)]

@@ -24,7 +24,9 @@ mod va;
 
 pub use address_space::{Access, AddressSpace, MapOptions, Mapping, Placement, Reservation, SyncpointWindow};
 pub use channel::{Channel, ChannelBuilder, DEFAULT_ENTRIES, UserSyncpoint, Watchdog};
-pub use characteristics::{AMPERE_CHANNEL_GPFIFO_B, AMPERE_COMPUTE_B, AMPERE_DMA_COPY_B, Characteristics};
+pub use characteristics::{
+    AMPERE_CHANNEL_GPFIFO_B, AMPERE_COMPUTE_B, AMPERE_DMA_COPY_B, Characteristics, SMS_PER_TPC,
+};
 pub use clocks::{ClockRange, ClockReading, ClockRequest, Devfreq, DevfreqBoost, DevfreqState};
 pub use doctor::{Finding, Report, Severity, examine};
 pub use doorbell::Doorbell;

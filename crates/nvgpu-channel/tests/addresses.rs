@@ -82,13 +82,14 @@ fn a_batch_is_all_or_nothing() {
 fn topology_is_that_of_the_board() {
     use nvgpu_channel::{CpuClock, EngineKind};
     let (orin, gpu) = open();
-    assert_eq!(gpu.tpc_masks().unwrap(), [0b1111, 0]);
+    assert_eq!(gpu.tpc_masks().unwrap(), [0b1111, 0b1111]);
     assert_eq!(gpu.l2_slice_masks().unwrap(), [0xf, 0xf]);
-    assert_eq!(gpu.gpc_indices().unwrap(), [(0, 0)]);
+    assert_eq!(gpu.gpc_indices().unwrap(), [(0, 0), (1, 1)]);
     assert_eq!(gpu.zcull_context_bytes().unwrap(), 164_352);
     let sms = gpu.sm_positions().unwrap();
-    assert_eq!(sms.len(), 8);
+    assert_eq!(sms.len(), 16);
     assert!(sms.iter().enumerate().all(|(id, sm)| usize::from(sm.tpc) == id / 2));
+    assert!(sms.iter().enumerate().all(|(id, sm)| usize::from(sm.gpc) == id / 8));
     assert!(sms.iter().enumerate().all(|(id, sm)| usize::from(sm.sm_in_tpc) == id % 2));
     let engines = gpu.engines().unwrap();
     let graphics = engines.iter().find(|engine| engine.kind == EngineKind::Graphics).unwrap();

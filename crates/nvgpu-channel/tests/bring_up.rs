@@ -24,8 +24,8 @@ fn the_board_is_seen_as_what_it_is() {
             nvgpu_channel::AMPERE_DMA_COPY_B
         )
     );
-    assert_eq!((seen.sm_version(), seen.sm_count()), ((8, 7), 8));
-    assert_eq!((seen.gpc_count(), seen.tpcs_per_gpc()), (1, 4));
+    assert_eq!((seen.sm_version(), seen.sm_count()), ((8, 7), 16));
+    assert_eq!((seen.gpc_count(), seen.tpcs_per_gpc()), (2, 4));
     assert_eq!((seen.l2_bytes(), seen.max_frequency_hz()), (4 << 20, 1_300_000_000));
     assert!(seen.flags().contains(GpuFlags::SUPPORT_IO_COHERENCE));
 }
@@ -79,7 +79,7 @@ fn sms_are_counted_by_tpcs_on_a_driver_without_the_request() {
     assert_eq!(Gpu::open(&door).unwrap().characteristics().sm_count(), 6);
     let no_masks = Failure { call: Call::Ioctl(ctrl::code::GET_TPC_MASKS), ..failure };
     let (_orin, door) = boot(Config { failures: vec![failure, no_masks], ..Config::default() });
-    assert_eq!(Gpu::open(&door).unwrap().characteristics().sm_count(), 8);
+    assert_eq!(Gpu::open(&door).unwrap().characteristics().sm_count(), 16);
 }
 
 #[test]

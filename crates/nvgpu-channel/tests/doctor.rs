@@ -118,7 +118,7 @@ fn a_healthy_orin_has_no_errors() {
     assert!(!report.has_errors(), "{report}");
     assert!(words(&report, "machine").contains("AGX Orin"));
     assert!(words(&report, "driver").contains("L4T R36.4.3, kernel 5.15.148-tegra"));
-    assert!(words(&report, "GPU").contains("ga10b, 8 SMs of version 8.7"));
+    assert!(words(&report, "GPU").contains("ga10b, 16 SMs of version 8.7"));
     assert!(words(&report, "channel").contains("token 511"));
     assert!(words(&report, "CUDA").contains("no libcuda"));
     for subject in

@@ -186,5 +186,5 @@ fn sm_error_states_can_be_read_for_each_sm() {
     for sm in 0..gpu.characteristics().sm_count() {
         assert_eq!(tsg.sm_error_state(sm).unwrap().warp_esr, 0);
     }
-    assert_eq!(tsg.sm_error_state(8).unwrap_err().errno(), Some(Errno::INVAL));
+    assert_eq!(tsg.sm_error_state(16).unwrap_err().errno(), Some(Errno::INVAL));
 }

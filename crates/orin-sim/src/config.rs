@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use nvgpu_sys::ctrl::Characteristics;
 use rustix::io::Errno;
 
+use crate::board::{Profile, SMS_PER_TPC};
 use crate::chip::CHIP;
 use crate::settings::{SETTINGS_VARIABLE, Settings, SettingsError};
 use crate::sm::SmOptions;
@@ -152,7 +153,8 @@ pub(crate) fn draw(seed: u64, number: u64) -> u64 {
     state ^ state >> 31
 }
 
-/// The modelled board. The default is a Jetson AGX Orin 64 GB in its 30 W mode with L4T r36.4.3.
+/// The modelled board with L4T r36.4.3. The default is a Jetson AGX Orin 64 GB in its mode MAXN, with 16 SMs;
+/// [`Config::of`] makes other boards.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// System memory in bytes; the sum of all nvmap allocations cannot exceed it.
@@ -164,6 +166,8 @@ pub struct Config {
     pub characteristics: Characteristics,
     /// TPCs per GPC position, one bit per TPC; a TPC has two SMs.
     pub tpc_masks: [u32; 2],
+    /// Clock of the GPU in Hz while no request sets another: the limit of the power mode.
+    pub clock_hz: u64,
     /// The available nodes.
     pub nodes: Nodes,
     /// Determines the random properties of a freshly booted board, such as the first handle number and the time-slice
@@ -197,11 +201,19 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
+        Self::of(Profile::default())
+    }
+}
+
+impl Config {
+    /// A board in one of its power modes, without faults and failures.
+    pub fn of(profile: Profile) -> Self {
         Self {
-            memory_bytes: 64 << 30,
+            memory_bytes: profile.board.memory_bytes,
             vpr_bytes: 64 << 20,
-            characteristics: agx_orin(),
-            tpc_masks: [0b1111, 0],
+            characteristics: characteristics(profile),
+            tpc_masks: profile.mode.tpc_masks(),
+            clock_hz: profile.clock_hz(),
             nodes: Nodes::default(),
             seed: 0,
             cap_sys_nice: false,
@@ -217,43 +229,53 @@ impl Default for Config {
             inert_pcas_actions: Vec::new(),
         }
     }
-}
 
-impl Config {
-    /// The default configuration, with strict mode on if the environment variable [`STRICT_VARIABLE`] is set and
-    /// neither empty nor `0`, and with the settings of the file that [`SETTINGS_VARIABLE`] names.
+    /// The board that [`BOARD_VARIABLE`](crate::board::BOARD_VARIABLE) names, with strict mode on if the environment
+    /// variable [`STRICT_VARIABLE`] is set and neither empty nor `0`, and with the settings of the file that
+    /// [`SETTINGS_VARIABLE`] names, which apply on top of the board.
     ///
     /// # Errors
     ///
     /// As [`Settings::read`] and [`Settings::apply`].
     pub fn from_environment() -> Result<Self, SettingsError> {
         let value = std::env::var_os(STRICT_VARIABLE).unwrap_or_default();
-        let mut config = Self { strict: !value.is_empty() && value != "0", ..Self::default() };
+        let mut config = Self::of(Profile::from_environment()?);
+        config.strict = !value.is_empty() && value != "0";
         if let Some(path) = std::env::var_os(SETTINGS_VARIABLE).filter(|path| !path.is_empty()) {
             Settings::read(path.as_ref())?.apply(&mut config)?;
         }
         Ok(config)
     }
 
-    /// The Jetson AGX Orin with 32 GB, otherwise like the default. Its module has 7 TPCs at full power; in the
-    /// default's power mode it uses the same 4.
-    pub fn agx_orin_32gb() -> Self {
-        Self { memory_bytes: 32 << 30, ..Self::default() }
-    }
-
-    /// The Jetson AGX Orin with 64 GB: the default.
-    pub fn agx_orin_64gb() -> Self {
-        Self::default()
-    }
-
     /// Number of SMs: two per TPC (`hal_ga10b_litter.c`).
     pub fn sm_count(&self) -> u32 {
-        self.tpc_masks.iter().map(|mask| 2 * mask.count_ones()).sum()
+        self.tpc_masks.iter().map(|mask| SMS_PER_TPC * mask.count_ones()).sum()
     }
 }
 
-/// The characteristics of a Jetson AGX Orin 64 GB, as reported in its 30 W mode. Values that the driver fixes are those
-/// of the driver. Unobserved fields of graphics, compression and debugging are 0.
+/// The characteristics that the driver reports for a board: those of [`agx_orin`], with the GPCs, TPCs, L2 partitions
+/// and clock of the profile.
+pub fn characteristics(profile: Profile) -> Characteristics {
+    let masks = profile.mode.tpc_masks();
+    let present = |mask: &&u32| **mask != 0;
+    let partitions = profile.board.l2_partitions;
+    let seen = agx_orin();
+    let gpcs = (0..).zip(&masks).filter(|(_, mask)| present(mask));
+    Characteristics {
+        // CAST: at most two GPCs of four TPCs.
+        num_gpc: masks.iter().filter(present).count() as u32,
+        num_tpc_per_gpc: masks.iter().map(|mask| mask.count_ones()).max().unwrap_or(0),
+        gpc_mask: gpcs.map(|(gpc, _)| 1 << gpc).sum(),
+        l2_cache_size: u64::from(partitions.count_ones()) << 21,
+        fbp_en_mask: partitions,
+        num_ltc: partitions.count_ones(),
+        max_freq: profile.board.max_clock_hz,
+        ..seen
+    }
+}
+
+/// The characteristics of a Jetson AGX Orin 64 GB, as reported by a board in its mode 30W. Values that the driver fixes
+/// are those of the driver. Unobserved fields of graphics, compression and debugging are 0.
 pub fn agx_orin() -> Characteristics {
     Characteristics {
         arch: 0x170,

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+pub mod board;
 mod chip;
 pub mod config;
 pub mod gpu;
@@ -10,6 +11,7 @@ pub mod settings;
 pub mod sm;
 pub mod strict;
 
+pub use board::{Board, PowerMode, Profile};
 pub use config::{Call, Config, Failure, FaultPlan, MmuOrder, Node, Nodes, RandomFailures, Refusal, Stall};
 pub use kernel::{LiveCounts, ProcessCounts, SoftwareOrin};
 pub use settings::{RefusedRequest, Settings, SettingsError};

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::board::UnknownBoard;
 use crate::config::{Config, MmuOrder, Refusal};
 
 /// Environment variable with the path of a settings file.
@@ -45,6 +46,9 @@ pub enum SettingsError {
     /// The text is not JSON, or has unknown or missing fields.
     #[error("the settings are not valid: {0}")]
     Syntax(#[from] serde_json::Error),
+    /// `ORIN_SIM_BOARD` names no board.
+    #[error("ORIN_SIM_BOARD: {0}")]
+    Board(#[from] UnknownBoard),
     /// The software Orin cannot be started.
     #[error("{0}")]
     Start(#[from] Errno),

@@ -4,8 +4,9 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
+use orin_sim::board::{BOARD_VARIABLE, Profile};
 use serde_json::{Map, Value, json};
-use tegra_hcq::{Device, Encodings, Properties};
+use tegra_hcq::{Device, DeviceKind, Encodings, Properties};
 
 use crate::cli::DeviceOptions;
 
@@ -13,6 +14,9 @@ use crate::cli::DeviceOptions;
 pub(crate) fn run(options: &DeviceOptions) -> Result<ExitCode> {
     let device = Device::open(options.device)?;
     let mut rows = rows(device.info());
+    if device.info().kind == DeviceKind::Sim {
+        add_board(&mut rows, Profile::from_environment()?);
+    }
     add_encodings(&mut rows, device.encodings());
     match device.queue() {
         Ok(queue) => {
@@ -52,6 +56,9 @@ fn rows(info: &Properties) -> Map<String, Value> {
     row("gpc_count", json!(info.gpc_count));
     row("tpc_count", json!(info.tpc_count));
     row("sm_count", json!(info.sm_count));
+    if let Some(note) = sm_note(info) {
+        row("sm_note", json!(note));
+    }
     row("warps_per_sm", json!(info.warps_per_sm));
     row("l2_bytes", json!(info.l2_bytes));
     row("max_clock_hz", json!(info.max_clock_hz));
@@ -63,6 +70,39 @@ fn rows(info: &Properties) -> Map<String, Value> {
         row(&format!("driver.{name}"), json!(value));
     }
     rows
+}
+
+/// Explains the number of SMs of an Orin, which depends on the module and on its power mode.
+fn sm_note(info: &Properties) -> Option<String> {
+    let most = orin_sim::board::SMS_OF_CHIP;
+    match info.kind {
+        DeviceKind::Nvgpu if info.sm_count < most => Some(format!(
+            "{} of the chip's {most}: the module and its power mode switch off the others; see sudo nvpmodel -q",
+            info.sm_count
+        )),
+        DeviceKind::Nvgpu => Some(format!("all of the chip's {most}")),
+        _ => None,
+    }
+}
+
+/// Describes the board of a software Orin.
+fn add_board(rows: &mut Map<String, Value>, profile: Profile) {
+    let Profile { board, mode } = profile;
+    let note = format!(
+        "{} of the chip's {}: a {} has {}, of which mode {} powers {}",
+        mode.sm_count(),
+        orin_sim::board::SMS_OF_CHIP,
+        board.title,
+        board.most_sms(),
+        mode.name,
+        mode.sm_count()
+    );
+    rows.insert("sm_note".to_owned(), json!(note));
+    rows.insert(
+        "board".to_owned(),
+        json!(format!("{profile} ({}); {BOARD_VARIABLE} selects another", board.title)),
+    );
+    rows.insert("clock_limit_hz".to_owned(), json!(profile.clock_hz()));
 }
 
 /// Adds the encodings that the device uses, and where each was seen working.
@@ -85,8 +125,6 @@ fn text(name: &str, value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tegra_hcq::DeviceKind;
-
     use super::*;
 
     #[test]
@@ -102,5 +140,28 @@ mod tests {
         assert!(
             rows(&info)["tried"].as_str().unwrap().contains("SM 8.6 (GeForce RTX 30, A40) was never tried")
         );
+    }
+
+    #[test]
+    fn the_number_of_sms_is_explained() {
+        let device = Device::open(DeviceKind::Sim).unwrap();
+        // As an SM's occupancy counts them: the driver's own number is twice as large.
+        assert_eq!(rows(device.info())["warps_per_sm"], 48);
+        assert_eq!(rows(device.info())["driver.sm_arch_warp_count"], 96);
+        let mut info = device.info().clone();
+        info.kind = DeviceKind::Nvgpu;
+        assert_eq!(rows(&info)["sm_note"], "all of the chip's 16");
+        info.gpu.sm_count = 8;
+        assert!(
+            rows(&info)["sm_note"]
+                .as_str()
+                .unwrap()
+                .contains("8 of the chip's 16: the module and its power mode")
+        );
+        let mut of_board = rows(device.info());
+        add_board(&mut of_board, "nx-16:15w".parse().unwrap());
+        let note = "4 of the chip's 16: a Jetson Orin NX 16 GB has 8, of which mode 15w powers 4";
+        assert_eq!(of_board["sm_note"], note);
+        assert!(of_board["board"].as_str().unwrap().starts_with("nx-16:15w (Jetson Orin NX 16 GB)"));
     }
 }

@@ -15,8 +15,6 @@ use super::argument::Argument;
 use super::fds::{self, Object};
 use super::{Kernel, user};
 
-/// Frequency in the 30 W mode without any request, in Hz.
-const DEFAULT_HZ: u64 = 612_000_000;
 /// Lowest point of the frequency table, in Hz.
 const LOWEST_HZ: u64 = 306_000_000;
 /// Distance of the points in Hz. The highest point is the maximum of the characteristics.
@@ -63,7 +61,7 @@ impl Kernel {
 
     /// The current frequency of the GPCs, in Hz.
     pub(super) fn frequency(&self) -> u64 {
-        let wanted = self.lock().frequencies.values().copied().max().unwrap_or(DEFAULT_HZ);
+        let wanted = self.lock().frequencies.values().copied().max().unwrap_or(self.config.clock_hz);
         let points = self.frequencies();
         let maximum = points.last().copied().unwrap_or(wanted);
         points.into_iter().find(|hz| *hz >= wanted).unwrap_or(maximum)

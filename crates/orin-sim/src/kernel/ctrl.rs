@@ -33,8 +33,8 @@ const MMU_BYTES: u64 = 1 << 49;
 const RUNLIST_COPY: u32 = 1;
 /// Size of a depth-culling context as reported by the board, in bytes.
 const ZCULL_BYTES: u32 = 164_352;
-/// Slices of each L2 partition, one bit per slice.
-const L2_MASKS: [u32; 2] = [0xf, 0xf];
+/// Slices of an L2 partition, one bit per slice.
+const L2_SLICES: u32 = 0xf;
 
 /// Requests that return EINVAL if the GPU cannot be powered on.
 const POWER_IS_INVALID: [u32; 3] =
@@ -123,9 +123,11 @@ impl Kernel {
                 Ok(())
             })?,
             code::GET_FBP_L2_MASKS => argument.call(|args: &mut GetFbpL2Masks| {
-                residue = copy_items(&L2_MASKS, u64::from(args.mask_buf_size), args.mask_buf_addr);
+                let present = self.config.characteristics.fbp_en_mask;
+                let masks = [0, 1].map(|partition| L2_SLICES * (present >> partition & 1));
+                residue = copy_items(&masks, u64::from(args.mask_buf_size), args.mask_buf_addr);
                 // CAST: 8.
-                args.mask_buf_size = size_of_val(&L2_MASKS) as u32;
+                args.mask_buf_size = size_of_val(&masks) as u32;
                 Ok(())
             })?,
             code::NUM_VSMS => argument.call(|args: &mut NumVsms| {

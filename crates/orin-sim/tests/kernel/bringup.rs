@@ -2,14 +2,20 @@
 
 use crate::support::*;
 use nvgpu_sys::{channel, ctrl, tsg};
+use orin_sim::Config;
 
 #[test]
 fn the_known_good_sequence_gives_the_boards_numbers() {
-    let bench = Bench::new();
+    // The board ran in this power mode.
+    let bench = Bench::with(Config::of("agx-64:30w".parse().unwrap()));
     let (characteristics, bytes) = ctrl::get_characteristics(&bench.ctrl).unwrap();
     assert_eq!(bytes, 328);
     assert_eq!((characteristics.compute_class, characteristics.gpfifo_class), (0xc7c0, 0xc76f));
     assert_eq!(&characteristics.chipname, b"ga10b\0\0\0");
+    assert_eq!(
+        (characteristics.num_gpc, characteristics.num_tpc_per_gpc, characteristics.gpc_mask),
+        (1, 4, 1)
+    );
     assert_eq!(characteristics.device_instance_id, 1);
     let mut vsms = ctrl::NumVsms::default();
     ctrl::NUM_VSMS.send(&bench.ctrl, &mut vsms).unwrap();

@@ -113,6 +113,6 @@ fn frequencies_can_be_read_and_not_set() {
         text
     };
     assert_eq!(text(paths::DEVFREQ_MAX_FREQ), "1300000000\n");
-    assert_eq!(text(paths::DEVFREQ_CUR_FREQ), "612000000\n");
+    assert_eq!(text(paths::DEVFREQ_CUR_FREQ), "1300000000\n");
     assert_eq!(bench.door.open(paths::DEVFREQ_MIN_FREQ, FLAGS), Err(Errno::ACCESS));
 }

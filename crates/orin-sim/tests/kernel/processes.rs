@@ -6,7 +6,8 @@ use crate::support::*;
 use nvgpu_sys::door::{Door, DoorFd, Protection};
 use nvgpu_sys::nvmap::{self, CreateHandle};
 use nvgpu_sys::{Errno, ctrl, paths, tsg};
-use orin_sim::{Config, LiveCounts, ProcessCounts, SoftwareOrin};
+use orin_sim::board::BOARDS;
+use orin_sim::{Config, LiveCounts, ProcessCounts, Profile, SoftwareOrin};
 
 const READ_WRITE: Protection = Protection::READ.union(Protection::WRITE);
 
@@ -153,15 +154,17 @@ fn the_death_of_a_process_does_not_affect_others() {
 }
 
 #[test]
-fn the_board_has_its_nominal_memory() {
-    let total = |config| {
-        let bench = Bench::with(config);
+fn each_board_has_its_nominal_memory() {
+    let total = |profile| {
+        let bench = Bench::with(Config::of(profile));
         let mut args = nvmap::QueryHeapParams { heap_mask: nvmap::Heaps::IOVMM.bits(), ..Default::default() };
         nvmap::QUERY_HEAP_PARAMS.send(&bench.nvmap, &mut args).unwrap();
         args.total
     };
-    assert_eq!(total(Config::agx_orin_32gb()), 32 << 30);
-    assert_eq!(total(Config::agx_orin_64gb()), 64 << 30);
+    for board in &BOARDS {
+        assert_eq!(total(board.name.parse().unwrap()), board.memory_bytes, "{}", board.name);
+    }
+    assert_eq!(total(Profile::default()), 64 << 30);
 }
 
 #[test]

@@ -163,7 +163,7 @@ fn failed_copies_to_user_are_counted() {
                 // SAFETY: as above.
                 unsafe { ctrl::VSMS_MAPPING.send_pointing(&bench.ctrl, &mut args) }
             },
-            Ok(8 * 6),
+            Ok(16 * 6),
             &[],
         ),
         (

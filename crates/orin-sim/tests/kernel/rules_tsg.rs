@@ -486,7 +486,7 @@ fn error_states_and_l2() {
     check(&[
         (
             "5.9: a missing SM wins over size 0",
-            |bench| sm_state(&bench.tsg(), 8, 0, 0),
+            |bench| sm_state(&bench.tsg(), 16, 0, 0),
             Err(Errno::INVAL),
             &[],
         ),

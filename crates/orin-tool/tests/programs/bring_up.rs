@@ -57,7 +57,7 @@ fn all_stages_pass_and_leave_a_report() {
     let files = files(folder.path(), "r.tar.gz");
     assert_eq!(outcomes(&files), ["passed"; 15]);
     let facts = |stage: u8| &files[format!("stage-{stage:02}.json")]["facts"];
-    assert_eq!(facts(1)["num_vsms"], 8);
+    assert_eq!(facts(1)["num_vsms"], 16);
     assert_eq!(facts(1)["characteristics"].as_str().unwrap().len() % 16, 0);
     assert_eq!(facts(7)["pcas_actions"], json!({ "9": "works", "10": "works", "3": "works" }));
     assert_eq!(facts(9)["descriptor_releases"], "works");
@@ -291,7 +291,7 @@ fn a_report_of_an_altered_model_replays_to_its_settings() {
         assert!(!differences.is_empty());
         if name == "a" {
             let masks = differences.iter().find(|row| row["what"] == "tpc_masks").unwrap();
-            assert_eq!((&masks["report"], &masks["model"]), (&json!([7, 1]), &json!([15, 0])));
+            assert_eq!((&masks["report"], &masks["model"]), (&json!([7, 1]), &json!([15, 15])));
             let order = differences.iter().find(|row| row["what"] == "faults.fault_write.order").unwrap();
             assert_ne!(order["report"], order["model"]);
             let request = "NVGPU_IOCTL_CHANNEL_SET_PREEMPTION_MODE: errnos";

@@ -6,6 +6,7 @@ mod cubin_bytes;
 mod decode;
 mod decode_strace;
 mod dmesg;
+mod info;
 #[path = "../../../../fuzz/src/runner.rs"]
 mod runner;
 mod strace_bytes;

@@ -6,11 +6,11 @@ use std::time::{Duration, SystemTime};
 
 use gpu_hal::{
     ChannelGroup, Channels, DeviceMemory, Driver, ErrorCode, Evidence, KernelLog, MemoryInfo, MemoryUse,
-    Owner, Preemption, Properties, Result, SmRecord, SubmitPointers, SubmitRing,
+    Owner, Preemption, Properties, Result, SmLayout, SmRecord, SubmitPointers, SubmitRing, chip,
 };
 use nvgpu_channel::{
-    AddressSpace, Channel, ErrorNotifier, Gpu, LOCAL_WINDOW, MapOptions, Mapping, SHARED_WINDOW, Tsg,
-    TsgEvent, VA_END, VA_START, open_kernel_log,
+    AddressSpace, Channel, ErrorNotifier, Gpu, LOCAL_WINDOW, MapOptions, Mapping, SHARED_WINDOW, SMS_PER_TPC,
+    Tsg, TsgEvent, VA_END, VA_START, open_kernel_log,
 };
 use nvgpu_sys::Door;
 use nvgpu_sys::layout::Uapi;
@@ -69,11 +69,17 @@ fn properties(gpu: &Gpu) -> Properties {
         gpfifo_class: characteristics.gpfifo_class(),
         sm_version: characteristics.sm_version(),
         gpc_count: characteristics.gpc_count(),
-        tpc_count: characteristics.gpc_count() * characteristics.tpcs_per_gpc(),
+        tpc_count: characteristics.sm_count().div_ceil(SMS_PER_TPC),
         sm_count: characteristics.sm_count(),
-        // An SM of compute capability 8.7 holds 48 warps; the driver reports 96. The larger number costs memory and is
-        // the one that ran on a board.
-        warps_per_sm: raw.sm_arch_warp_count,
+        // The driver reports 96, twice the warps that an SM of compute capability 8.7 holds.
+        warps_per_sm: chip::of(characteristics.sm_version())
+            .map_or(raw.sm_arch_warp_count, |chip| chip.sm.warps),
+        // The driver's number costs memory, and is the one that ran on a board.
+        local_layout: SmLayout {
+            warps_per_sm: raw.sm_arch_warp_count,
+            sm_per_tpc: SMS_PER_TPC,
+            tpc_count: characteristics.gpc_count() * characteristics.tpcs_per_gpc(),
+        },
         l2_bytes: characteristics.l2_bytes(),
         max_clock_hz: characteristics.max_frequency_hz(),
         va_start: VA_START.0,

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use gpu_hal::{
     ChannelGroup, Channels, CopyChannel, DeviceMemory, Driver, ErrorCode, Evidence, KernelLog, MemoryInfo,
-    MemoryUse, Owner, Properties, Refusal, Result, SmRecord, SubmitPointers, SubmitRing,
+    MemoryUse, Owner, Properties, Refusal, Result, SmLayout, SmRecord, SubmitPointers, SubmitRing,
 };
 use nvgpu_sys::Door;
 use nvrm::{ChannelGroup as Group, Engine, Gpu, HostImport, Memory, Place};
@@ -45,10 +45,15 @@ fn properties(gpu: &Gpu) -> Properties {
         gpfifo_class: classes.channel.number,
         sm_version: seen.sm_version,
         gpc_count: seen.gpcs,
-        // The maximum of the generation: local memory is laid out by these numbers.
-        tpc_count: seen.gpcs * seen.tpcs_per_gpc,
+        tpc_count: seen.tpcs,
         sm_count: seen.tpcs * seen.sms_per_tpc,
         warps_per_sm: seen.warps_per_sm,
+        local_layout: SmLayout {
+            warps_per_sm: seen.warps_per_sm,
+            sm_per_tpc: seen.sms_per_tpc,
+            // The maximum of the generation.
+            tpc_count: seen.gpcs * seen.tpcs_per_gpc,
+        },
         l2_bytes: seen.l2_bytes,
         max_clock_hz: 0,
         va_start: nvrm::VA_START,

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use ampere_cmd::command::{SmLayout, local_memory_size};
+use ampere_cmd::command::local_memory_size;
 use ampere_cmd::host_c76f::WfiScope;
 
 use super::Queue;
@@ -38,13 +38,7 @@ impl Queue {
     pub(super) fn grow_local(&mut self, bytes_per_thread: u32) -> Result<()> {
         let bytes_per_thread = bytes_per_thread.checked_next_multiple_of(32).unwrap_or(u32::MAX);
         let device = Arc::clone(&self.state.device);
-        let properties = device.driver().properties();
-        let tpc_count = properties.tpc_count.max(1);
-        let layout = SmLayout {
-            warps_per_sm: properties.warps_per_sm,
-            sm_per_tpc: properties.sm_count.div_ceil(tpc_count),
-            tpc_count,
-        };
+        let layout = device.driver().properties().local_layout;
         let size = local_memory_size(bytes_per_thread, layout)?;
         let memory = device.allocate(size.area_bytes, MemoryUse::Device, Content::LocalMemory)?;
         let va = memory.gpu_va();

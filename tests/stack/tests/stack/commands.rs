@@ -64,7 +64,7 @@ fn vector_add_reports_its_run() {
         "ga10b",
         "0xc7c0",
         "0xc7b5",
-        "SMs         8",
+        "SMs         16",
         "vector_add",
         "10000",
         "submit",

@@ -11,6 +11,7 @@ use ampere_cmd::qmd::v3_0 as q;
 use gpu_hal::chip::WARP;
 
 use super::{Checked, Checker, Environment, esr, fail};
+use crate::board::SMS_PER_TPC;
 use crate::chip::CHIP;
 use crate::mmu::Access;
 use crate::sm::{Launch, ctas_per_sm};
@@ -21,8 +22,6 @@ const LOCAL_UNIT: u64 = 16;
 const WINDOW: u64 = CHIP.local.window as u64;
 /// End of the MMU's address range: the windows' fields have 49 bits.
 const ADDRESS_END: u64 = 1 << 49;
-/// SMs of a TPC.
-const SMS_PER_TPC: u32 = 2;
 /// Granularity and alignment of code prefetch in bytes.
 const PREFETCH_UNIT: u64 = 256;
 

@@ -121,8 +121,8 @@ pub(crate) fn ctrl_requests(ioctl: &str, condition: &str) -> Outcome {
         (_, "SHARE flag with zero token") => open_tsg(1, 1, 0),
         (_, "SHARE flag with unknown token") => open_tsg(1, 1, 1),
         (_, "runlist_id -1") => bench.try_channel(-1).map(|_| 0),
-        (_, "map_buf_size not 4 x GPC count") => gpc_map(8, 8),
-        (_, "bad user address") => gpc_map(4, 8),
+        (_, "map_buf_size not 4 x GPC count") => gpc_map(4, 8),
+        (_, "bad user address") => gpc_map(8, 8),
         (_, "neither l2_flush nor fb_flush") => flush(ctrl::FlushL2Operations::empty()),
         (_, "l2_invalidate without l2_flush") => {
             flush(ctrl::FlushL2Operations::L2_INVALIDATE | ctrl::FlushL2Operations::FB_FLUSH)

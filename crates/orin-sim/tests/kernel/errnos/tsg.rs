@@ -96,8 +96,8 @@ pub(crate) fn tsg_requests(ioctl: &str, condition: &str) -> Outcome {
             timeslice(2000)
         }
         ("NVGPU_TSG_IOCTL_READ_SINGLE_SM_ERROR_STATE", _) => {
-            assert!(tsg::read_single_sm_error_state(&tsg, 7).is_ok());
-            tsg::read_single_sm_error_state(&tsg, 8).map(|_| 0)
+            assert!(tsg::read_single_sm_error_state(&tsg, 15).is_ok());
+            tsg::read_single_sm_error_state(&tsg, 16).map(|_| 0)
         }
         ("NVGPU_IOCTL_TSG_EVENT_ID_CTRL", "event_id 6") => {
             let mut args = tsg::EventIdCtrl { cmd: tsg::EVENT_CMD_ENABLE, event_id: 6, ..Default::default() };
