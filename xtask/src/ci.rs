@@ -1,5 +1,5 @@
-//! `cargo xtask ci`: format, source rules, lints, generated files, features, tests, documentation, headers,
-//! licences, and the tests again on arm64.
+//! `cargo xtask ci`: format, source rules, lints, generated files, features, tests, documentation,
+//! packages, headers, licences, and the tests again on arm64.
 
 use std::path::Path;
 use std::process::Command;
@@ -24,12 +24,15 @@ const STEPS: &[Step] = &[
     ("kernels match their sources", &["xtask", "kernels", "--check"]),
     ("subsets of features", &["xtask", "check-features"]),
     ("tests", &["test", "--workspace"]),
-    ("documentation", &["doc", "--workspace", "--no-deps"]),
+    ("documentation", &["doc", "--workspace", "--no-deps", "--all-features"]),
+    // Builds each package from its archive alone, with the registry at hand.
+    ("packages", &["publish", "--workspace", "--dry-run", "--allow-dirty"]),
     ("main job", &["run", "--example", "vector_add"]),
 ];
 
-/// Builds and runs the tests for arm64; a script, because it installs Debian packages.
-const ARM64: &str = ".ci/aarch64";
+/// Scripts, because they install what they need: cargo-deny, Debian packages.
+const SCRIPTS: &[(&str, &str)] =
+    &[("licences and vulnerabilities", ".ci/cargo-deny"), ("arm64", ".ci/aarch64")];
 
 /// Runs all steps; stops at the first failure.
 pub(crate) fn run() -> Result<()> {
@@ -41,9 +44,11 @@ pub(crate) fn run() -> Result<()> {
         step(name, &root, &mut command)?;
     }
     headers(&root)?;
-    deny(&root)?;
-    println!("==> arm64: {ARM64}");
-    step("arm64", &root, &mut Command::new(root.join(ARM64)))
+    for (name, script) in SCRIPTS {
+        println!("==> {name}: {script}");
+        step(name, &root, &mut Command::new(root.join(script)))?;
+    }
+    Ok(())
 }
 
 /// Runs the command of one step and prints its time.
@@ -66,17 +71,4 @@ fn headers(root: &Path) -> Result<()> {
     let mut command = Command::new(workspace::cargo());
     command.args(["xtask", "check-headers", "--differences", "--l4t"]).arg(folder);
     step("L4T headers", root, &mut command)
-}
-
-/// Licences and sources of the dependencies; needs cargo-deny, which is not part of cargo.
-fn deny(root: &Path) -> Result<()> {
-    let present = Command::new(workspace::cargo()).args(["deny", "--version"]).output();
-    if !present.is_ok_and(|output| output.status.success()) {
-        println!("==> licences: SKIPPED, cargo-deny is not installed (cargo install cargo-deny --locked)");
-        return Ok(());
-    }
-    println!("==> licences: cargo deny check bans licenses sources");
-    let mut command = Command::new(workspace::cargo());
-    command.args(["deny", "check", "bans", "licenses", "sources"]);
-    step("licences", root, &mut command)
 }

@@ -13,22 +13,14 @@ const BLOCK: u32 = 128;
 /// Rows of such a block if each row takes a warp.
 const ROWS_PER_BLOCK: usize = BLOCK as usize / 32;
 
-const LINEAR: [&[u8]; 2] = [
-    include_bytes!("../../../kernels/nn_linear.cubin"),
-    include_bytes!("../../../kernels/sm_90/nn_linear.cubin"),
-];
-const CONV: [&[u8]; 2] = [
-    include_bytes!("../../../kernels/nn_conv.cubin"),
-    include_bytes!("../../../kernels/sm_90/nn_conv.cubin"),
-];
-const ROWS: [&[u8]; 2] = [
-    include_bytes!("../../../kernels/nn_rows.cubin"),
-    include_bytes!("../../../kernels/sm_90/nn_rows.cubin"),
-];
-const ELEMENTS: [&[u8]; 2] = [
-    include_bytes!("../../../kernels/nn_elements.cubin"),
-    include_bytes!("../../../kernels/sm_90/nn_elements.cubin"),
-];
+const LINEAR: [&[u8]; 2] =
+    [include_bytes!("../kernels/nn_linear.cubin"), include_bytes!("../kernels/sm_90/nn_linear.cubin")];
+const CONV: [&[u8]; 2] =
+    [include_bytes!("../kernels/nn_conv.cubin"), include_bytes!("../kernels/sm_90/nn_conv.cubin")];
+const ROWS: [&[u8]; 2] =
+    [include_bytes!("../kernels/nn_rows.cubin"), include_bytes!("../kernels/sm_90/nn_rows.cubin")];
+const ELEMENTS: [&[u8]; 2] =
+    [include_bytes!("../kernels/nn_elements.cubin"), include_bytes!("../kernels/sm_90/nn_elements.cubin")];
 
 /// The destination of a model's launches: a queue, which runs them, or a graph, which records them.
 pub trait Steps {

@@ -1,14 +1,4 @@
-//! NVIDIA's desktop and data-centre GPU driver from user space, without libcuda.
-//!
-//! Two kernel modules implement the driver. `nvidia` (RM) manages a tree of objects through ioctls on `/dev/nvidiactl`
-//! and `/dev/nvidia<n>`: memory, channels, the doorbell page. `nvidia-uvm` owns the GPU's page tables. Once a
-//! channel runs, submissions make no system call: they write commands and a ring entry to memory that the GPU
-//! fetches, then a token to the doorbell.
-//!
-//! [`Gpu`] is an open GPU with an address space, [`Memory`] and [`HostImport`] are memory that the GPU accesses, and
-//! [`ChannelGroup`] is a pair of channels. Callers encode the commands. It supports the generations
-//! of [`gpu_hal::chip`] that have a doorbell class: Hopper is tested on an H200, SM 8.0, 8.6 and 8.9 were never tried.
-//! It supports releases 570 to 595 of the driver; 580 is tested.
+#![doc = include_str!("../README.md")]
 
 pub mod abi;
 mod channel;

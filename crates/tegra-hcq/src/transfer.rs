@@ -94,10 +94,8 @@ pub(crate) fn fill<'a, T: FillValue>(
 
 /// The copy and fill kernels of a device, loaded at first use.
 pub(crate) fn builtin(device: &Arc<Shared>) -> Result<Program> {
-    let images: [&[u8]; 2] = [
-        include_bytes!("../../../kernels/builtin.cubin"),
-        include_bytes!("../../../kernels/sm_90/builtin.cubin"),
-    ];
+    let images: [&[u8]; 2] =
+        [include_bytes!("../kernels/builtin.cubin"), include_bytes!("../kernels/sm_90/builtin.cubin")];
     let code =
         device.builtin_program(|| Ok(Arc::clone(Program::load_fitting_on(device, &images)?.loaded())))?;
     Ok(Program::from_code(code))

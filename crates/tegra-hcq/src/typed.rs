@@ -188,7 +188,7 @@ signature!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9, K 10, L 11, M 12, N
 /// use tegra_hcq::{Buffer, Device, DeviceKind, Program};
 ///
 /// let device = Device::open(DeviceKind::Sim)?;
-/// let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/vector_add.cubin"));
+/// let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vector_add.cubin"));
 /// let program = Program::load(&device, cubin)?;
 /// // __global__ void vector_add(const float* a, const float* b, float* c, unsigned n)
 /// let add = program.typed::<(&Buffer<f32>, &Buffer<f32>, &mut Buffer<f32>, u32)>("vector_add")?;

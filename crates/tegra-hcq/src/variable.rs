@@ -45,7 +45,7 @@ impl Program {
     /// # #[cfg(feature = "sim")]
     /// # fn main() -> tegra_hcq::Result<()> {
     /// # let device = Device::open(DeviceKind::Sim)?;
-    /// # let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/globals.cubin"));
+    /// # let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/globals.cubin"));
     /// let program = Program::load(&device, cubin)?;
     /// let taps = program.variable::<f32>("taps")?; // __constant__ float taps[5]
     /// assert_eq!(taps.get()?, [0.0625, 0.25, 0.375, 0.25, 0.0625]);

@@ -3,6 +3,7 @@
 mod bench;
 mod check_headers;
 mod dist;
+mod packages;
 mod test_device;
 
 use std::process::{Command, Output};

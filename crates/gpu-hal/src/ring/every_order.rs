@@ -1,7 +1,7 @@
 //! Model check of the ring between a CPU thread and a thread that acts as the GPU, over every order of their accesses
 //! that the memory model allows.
 //!
-//! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpu-hal --lib --release every_order`.
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p gpu-queue-hal --lib --release every_order`.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(said(line, false), ("IMAD R0, R0, R3, RZ\n".to_owned(), Verdict::Whole));
         let code = 0x000f_c200_078e_02ff_0000_0003_0000_7224_u128.to_le_bytes();
         assert_eq!(said(&code, false).0, "0x0000  IMAD R0, R0, R3, RZ\n");
-        let (text, verdict) = said(include_bytes!("../../../../kernels/saxpy.cubin"), false);
+        let (text, verdict) = said(include_bytes!("../../kernels/saxpy.cubin"), false);
         assert!(text.starts_with(".text.saxpy:\n0x0000  "), "{text}");
         assert!(text.contains("  EXIT\n") && text.contains("FFMA R"), "{text}");
         assert_eq!(verdict, Verdict::Whole, "{text}");

@@ -202,7 +202,7 @@ mod tests {
         use crate::{Device, DeviceKind, Program, QueueOptions, ReleaseBy, WaitPolicy};
 
         let device = Device::open(DeviceKind::Sim).unwrap();
-        let program = Program::load(&device, include_bytes!("../../../../kernels/basics.cubin")).unwrap();
+        let program = Program::load(&device, include_bytes!("../../kernels/basics.cubin")).unwrap();
         let empty = program.kernel("empty").unwrap();
         for release in [ReleaseBy::Host, ReleaseBy::Descriptor] {
             let options = QueueOptions::default().wait(WaitPolicy::Spin).release(release);

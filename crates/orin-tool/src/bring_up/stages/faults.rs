@@ -111,8 +111,8 @@ fn fault(context: &Context, name: &str, block: u32) -> Result<(Value, bool)> {
         let kernel = load(
             device,
             &[
-                include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/faults.cubin")),
-                include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/sm_90/faults.cubin")),
+                include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/faults.cubin")),
+                include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/sm_90/faults.cubin")),
             ],
             name,
         )?;

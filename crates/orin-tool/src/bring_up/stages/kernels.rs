@@ -34,8 +34,8 @@ macro_rules! kernel {
         $crate::bring_up::stages::kernels::load(
             $device,
             &[
-                include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/", $file, ".cubin")),
-                include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/sm_90/", $file, ".cubin")),
+                include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/", $file, ".cubin")),
+                include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/sm_90/", $file, ".cubin")),
             ],
             $name,
         )
