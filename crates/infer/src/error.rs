@@ -1,12 +1,14 @@
 //! Errors of this crate.
 
+use core::fmt;
+
 use crate::weights::ConvShape;
 
 /// Result of this crate's calls.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// Why a network could not be built or run.
-#[derive(Debug, thiserror::Error)]
+/// Why a network could not be built or run. `{:?}` prints the same text as `{}`.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The device refused a request, faulted or timed out.
@@ -116,4 +118,10 @@ pub enum Error {
         /// Largest difference that is accepted.
         tolerance: f64,
     },
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }

@@ -4,6 +4,7 @@
 //! alive, so they may be dropped in any order. The modules of queues, graphs, signals, recovery and bundles add their
 //! own methods.
 
+use core::fmt;
 use core::ptr::NonNull;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -18,7 +19,7 @@ use crate::memory::{Buffer, HostMemory, Imported, Pod};
 use crate::shared::Shared;
 
 /// An open GPU.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Device {
     shared: Arc<Shared>,
 }
@@ -143,5 +144,11 @@ impl Device {
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.shared.fmt(f)
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! Programs, queues and fences hold a reference to it, so they may be dropped in any order.
 
+use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -19,7 +20,6 @@ use crate::program::code::ProgramCode;
 use crate::waiter::Waiter;
 
 /// The registries of a device.
-#[derive(Debug)]
 pub(crate) struct Shared {
     programs: Mutex<Vec<Weak<ProgramCode>>>,
     /// The library's own kernels; loaded while a graph or a queue uses them.
@@ -172,5 +172,12 @@ impl Shared {
     /// Name of the loaded kernel that contains the code address, and the offset in its code.
     pub(crate) fn locate(&self, pc: u64) -> Option<CodeLocation> {
         lock(&self.programs).iter().filter_map(Weak::upgrade).find_map(|program| program.locate(pc))
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Properties { kind, gpu } = &self.properties;
+        f.debug_struct("Device").field("kind", kind).field("chip", &gpu.chip).finish_non_exhaustive()
     }
 }

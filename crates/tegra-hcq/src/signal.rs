@@ -5,6 +5,7 @@
 //! the host engine: 16 bytes, the value and the GPU time of the last release (`SEM_EXECUTE` of class C76F with
 //! RELEASE_TIMESTAMP).
 
+use core::fmt;
 use core::sync::atomic::{Ordering, fence};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +22,6 @@ const BYTES: u64 = 16;
 const SPINS: u32 = 2000;
 
 /// A 64-bit value in memory that the CPU and the GPU set and wait for.
-#[derive(Debug)]
 pub struct Signal {
     handle: Mapped,
 }
@@ -104,5 +104,14 @@ impl Signal {
 
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
+    }
+}
+
+impl fmt::Debug for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Signal")
+            .field("value", &self.value())
+            .field("gpu_va", &format_args!("{:#x}", self.gpu_va()))
+            .finish()
     }
 }

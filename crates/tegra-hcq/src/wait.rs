@@ -5,7 +5,7 @@
 //! channel that the kernel has stopped never reaches its value. A wake-up alone proves nothing, because the kernel also
 //! wakes waiters of dead channels; only the timeline's value counts.
 
-use core::fmt::Debug;
+use core::fmt::{self, Debug};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -130,7 +130,6 @@ pub(crate) trait Explain: Debug + Send + Sync {
 }
 
 /// State shared by a queue and its fences.
-#[derive(Debug)]
 pub(crate) struct QueueState {
     pub(crate) device: Arc<Shared>,
     heap: Arc<Heap>,
@@ -456,6 +455,18 @@ impl QueueState {
     }
 }
 
+impl Debug for QueueState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue")
+            .field("number", &self.slot)
+            .field("wait", &self.policy)
+            .field("health", &self.health())
+            .field("submitted", &self.submitted())
+            .field("done", &self.timeline.value())
+            .finish_non_exhaustive()
+    }
+}
+
 impl Progress for QueueState {
     fn wait(&self, value: u64, timeout: Duration) -> Result<()> {
         self.wait(value, timeout)
@@ -507,7 +518,7 @@ impl Drop for QueueState {
 }
 
 /// The end of a submission.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Fence {
     pub(crate) state: Arc<QueueState>,
     pub(crate) value: u64,
@@ -536,5 +547,15 @@ impl Fence {
     /// submission while that is the queue's newest.
     pub fn gpu_time_ns(&self) -> u64 {
         self.state.timeline.timestamp()
+    }
+}
+
+impl Debug for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fence")
+            .field("queue", &self.state.slot)
+            .field("value", &self.value)
+            .field("done", &self.is_done())
+            .finish()
     }
 }

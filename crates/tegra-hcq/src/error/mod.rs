@@ -2,6 +2,7 @@
 
 mod request;
 
+use core::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +13,9 @@ pub use request::{CompileRequestError, LaunchError, RangeError};
 /// Result of this crate's calls.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// Errors of this crate's calls.
-#[derive(Debug, thiserror::Error)]
+/// Errors of this crate's calls. `{:?}` prints the same text as `{}`, because a `main` that returns the error prints it
+/// so.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The library was built without the software Orin.
@@ -209,5 +211,11 @@ impl Error {
 impl From<ampere_cmd::FieldError> for Error {
     fn from(error: ampere_cmd::FieldError) -> Self {
         Self::Encoding(error.into())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }

@@ -114,7 +114,7 @@ impl fmt::Display for NearBuffer {
 }
 
 /// Why the GPU stopped the work of a queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Fault {
     /// Kind of the fault.
     pub kind: FaultKind,
@@ -192,5 +192,13 @@ impl fmt::Display for Fault {
             write!(f, "; crash bundle: {}", bundle.display())?;
         }
         Ok(())
+    }
+}
+
+/// The text, and the amount of the data that belongs to it: the words of submissions take thousands of characters.
+impl fmt::Debug for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines = self.log.as_ref().map_or(0, Vec::len);
+        write!(f, "Fault({self}; {} submissions, {lines} lines of the kernel log)", self.submissions.len())
     }
 }

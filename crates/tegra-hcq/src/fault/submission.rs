@@ -1,6 +1,6 @@
 //! Submissions and launch descriptors as data.
 
-use core::fmt::Write as _;
+use core::fmt::{self, Write as _};
 
 use ampere_cmd::dump;
 use gpu_hal::chip::Chip;
@@ -8,7 +8,7 @@ use gpu_hal::chip::Chip;
 use crate::grid::Dim3;
 
 /// A submission, as stored in memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Submission {
     /// Name of the channel: `compute` or `copy`.
@@ -26,7 +26,7 @@ pub struct Submission {
 }
 
 /// A launch descriptor (QMD), as stored in memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LaunchRecord {
     /// GPU address of the descriptor.
@@ -64,5 +64,28 @@ impl LaunchRecord {
     /// The descriptor's fields as text.
     pub fn text(&self) -> String {
         dump::qmd(&self.words).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Submission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Submission")
+            .field("channel", &self.channel)
+            .field("va", &format_args!("{:#x}", self.va))
+            .field("words", &self.words.len())
+            .field("launches", &self.launches.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for LaunchRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LaunchRecord")
+            .field("kernel", &self.kernel)
+            .field("grid", &self.grid)
+            .field("block", &self.block)
+            .field("va", &format_args!("{:#x}", self.va))
+            .field("words", &self.words.len())
+            .finish_non_exhaustive()
     }
 }

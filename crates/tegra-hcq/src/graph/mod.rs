@@ -10,6 +10,7 @@
 //! between replays never touches memory that the GPU may still read. A replay waits only if all instances are in
 //! flight; it then waits for the oldest.
 
+use core::fmt;
 use core::ops::Range;
 use std::sync::Arc;
 
@@ -119,7 +120,6 @@ fn keep(argument: &Arg<'_>) -> Option<Handle> {
 }
 
 /// Records a graph. Created by [`Device::graph`](crate::Device::graph).
-#[derive(Debug)]
 pub struct GraphBuilder {
     device: Arc<Shared>,
     nodes: Vec<Node>,
@@ -295,7 +295,6 @@ impl Instance {
 ///
 /// The steps run in the order of recording; each starts after the previous one has ended. A graph keeps the programs
 /// and buffers that it uses alive.
-#[derive(Debug)]
 pub struct Graph {
     device: Arc<Shared>,
     nodes: Vec<Node>,
@@ -566,5 +565,23 @@ impl Queue {
             self.submit()?;
         }
         Ok(value)
+    }
+}
+
+impl fmt::Debug for GraphBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GraphBuilder")
+            .field("steps", &self.nodes.len())
+            .field("instances", &self.instances)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Graph")
+            .field("steps", &self.nodes.len())
+            .field("instances", &self.instances.len())
+            .finish_non_exhaustive()
     }
 }

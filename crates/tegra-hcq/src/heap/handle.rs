@@ -1,5 +1,6 @@
 //! Shared ownership of a block of memory.
 
+use core::fmt;
 use core::ops::Deref;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
@@ -13,7 +14,6 @@ use crate::error::Result;
 
 /// One of the owners of a block of memory. The last owner returns the block to the heap, which frees it after the GPU
 /// has finished with it.
-#[derive(Debug)]
 pub(crate) struct Handle {
     // `Some` until `drop` takes it.
     memory: Option<Arc<Memory>>,
@@ -69,6 +69,12 @@ impl Handle {
     #[inline]
     pub(crate) fn map(&self) -> Result<*mut u8> {
         Ok(self.memory().map()?.as_ptr())
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.gpu_va())
     }
 }
 

@@ -1,5 +1,6 @@
 //! A loaded image: its code in GPU memory, and the launch data of each kernel.
 
+use core::fmt;
 use std::sync::Mutex;
 
 use gpu_hal::Properties;
@@ -56,7 +57,6 @@ pub(crate) struct ParamSlot {
 
 /// A loaded image. Lives as long as a program, a kernel or a recorded graph refers to it; its memory lives until
 /// pending launches have ended.
-#[derive(Debug)]
 pub(crate) struct ProgramCode {
     pub(crate) memory: Handle,
     pub(crate) kernels: Vec<KernelCode>,
@@ -64,6 +64,21 @@ pub(crate) struct ProgramCode {
     pub(crate) globals: Vec<cubin::Global>,
     /// Held while the CPU reads or writes a variable.
     pub(crate) variables: Mutex<()>,
+}
+
+/// Number of kernels that [`ProgramCode`] prints by name.
+const NAMES: usize = 4;
+
+impl fmt::Debug for ProgramCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.kernels.iter().take(NAMES).map(|kernel| kernel.name.as_str()).collect();
+        let more = if self.kernels.len() > NAMES { ", .." } else { "" };
+        f.debug_struct("Program")
+            .field("kernels", &self.kernels.len())
+            .field("names", &format_args!("[{}{more}]", names.join(", ")))
+            .field("gpu_va", &format_args!("{:#x}", self.memory.gpu_va()))
+            .finish_non_exhaustive()
+    }
 }
 
 impl ProgramCode {

@@ -20,7 +20,7 @@ use code::{KernelCode, ProgramCode};
 pub(crate) mod code;
 
 /// The kernels of one cubin, loaded into GPU memory.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Program {
     code: Arc<ProgramCode>,
 }
@@ -171,5 +171,11 @@ impl Kernel {
 impl fmt::Debug for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Kernel").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.code.fmt(f)
     }
 }

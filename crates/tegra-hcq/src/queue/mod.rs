@@ -13,6 +13,7 @@
 //! millisecond, or kernel by kernel. A queue belongs to one thread at a time; threads that submit concurrently use a
 //! queue each, or share one behind a `Mutex`.
 
+use core::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,7 +54,6 @@ mod schedule;
 pub(crate) mod submit;
 
 /// An in-order stream of launches, copies and signals; see the module documentation.
-#[derive(Debug)]
 pub struct Queue {
     pub(crate) state: Arc<QueueState>,
     lanes: Lanes,
@@ -523,6 +523,12 @@ impl Queue {
     #[inline]
     pub(crate) fn note(&self, handle: &Handle) {
         handle.uses().note(self.state.slot, self.next_value());
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.state.fmt(f)
     }
 }
 

@@ -3,6 +3,7 @@
 mod bundles;
 mod commands;
 mod compilers;
+mod debug;
 mod encodings;
 mod faults;
 mod futures;
