@@ -3,26 +3,26 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use tegra_hcq::{Device, DeviceKind, Program, args};
+use tegra_hcq::{Count, Device, DeviceKind, Program};
 
 const N: u32 = 1000;
 
 fn main() -> Result<()> {
     let device = Device::open(DeviceKind::Auto)?;
     let program = Program::load(&device, include_bytes!("../kernels/square_plus_one.cubin"))?;
-    let kernel = program.kernel("square_plus_one")?;
-    let out = device.alloc::<f32>(N as usize)?;
+    // SAFETY: the kernel writes out[i] for i < n only.
+    let square = unsafe { program.typed::<(&mut [f32], Count<u32>)>("square_plus_one")? };
+    let mut out = device.alloc::<f32>(N as usize)?;
     let mut published = device.alloc::<f32>(N as usize)?;
     let mut queue = device.queue()?;
 
     let mut recording = device.graph();
-    let square = recording.launch(&kernel, N.div_ceil(256), 256, &args![&out, N])?;
+    let launch = square.record(&mut recording, N.div_ceil(256), 256, (&mut out, N))?;
     recording.copy(&out, &mut published)?;
     let mut graph = recording.build()?;
 
     for n in [N, N / 2] {
-        graph.set_argument(square, 1, n)?;
-        graph.set_size(square, n.div_ceil(256), 256)?;
+        graph.set_launch(&launch, n.div_ceil(256), 256, (&mut out, n))?;
         queue.replay(&mut graph)?.wait(Duration::from_secs(10))?;
     }
 

@@ -3,18 +3,19 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use tegra_hcq::{Device, DeviceKind, Program, args};
+use tegra_hcq::{Count, Device, DeviceKind, Program};
 
 const N: u32 = 1000;
 
 fn main() -> Result<()> {
     let device = Device::open(DeviceKind::Auto)?;
     let program = Program::load(&device, include_bytes!("../kernels/square_plus_one.cubin"))?;
-    let kernel = program.kernel("square_plus_one")?;
-    let out = device.alloc::<f32>(N as usize)?;
+    // SAFETY: the kernel writes out[i] for i < n only.
+    let square = unsafe { program.typed::<(&mut [f32], Count<u32>)>("square_plus_one")? };
+    let mut out = device.alloc::<f32>(N as usize)?;
     let mut queue = device.queue()?;
 
-    queue.launch(&kernel, N.div_ceil(256), 256, &args![&out, N])?;
+    square.launch(&mut queue, N.div_ceil(256), 256, (&mut out, N))?;
     let fence = queue.submit()?;
     fence.wait(Duration::from_secs(10))?;
 

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use tegra_hcq::{Device, DeviceKind, Program, QueueOptions, WaitPolicy, args};
+use tegra_hcq::{Count, Device, DeviceKind, Program, QueueOptions, WaitPolicy};
 
 const N: u32 = 256;
 const CYCLES: u32 = 500;
@@ -13,10 +13,11 @@ const LIMIT: Duration = Duration::from_secs(10);
 fn main() -> Result<()> {
     let device = Device::open(DeviceKind::Auto)?;
     let program = Program::load(&device, include_bytes!("../kernels/square_plus_one.cubin"))?;
-    let kernel = program.kernel("square_plus_one")?;
+    // SAFETY: the kernel writes out[i] for i < n only.
+    let square = unsafe { program.typed::<(&mut [f32], Count<u32>)>("square_plus_one")? };
     let mut out = device.alloc_zeroed::<f32>(N as usize)?;
     let mut recording = device.graph();
-    let square = recording.launch(&kernel, 1, N, &args![&out, N])?;
+    let launch = square.record(&mut recording, 1, N, (&mut out, N))?;
     let mut graph = recording.build()?;
     let mut queue = device.queue_with(&QueueOptions::default().wait(WaitPolicy::Spin))?;
 
@@ -25,7 +26,7 @@ fn main() -> Result<()> {
         let start = Instant::now();
         // Simulates a sensor: the number of squares to compute.
         let wanted = cycle % N + 1;
-        graph.set_argument(square, 1, wanted)?;
+        graph.set_launch(&launch, 1, N, (&mut out, wanted))?;
         queue.replay(&mut graph)?.wait(LIMIT)?;
         let mut result = out.view_within(LIMIT)?;
         let last = wanted - 1;

@@ -2,15 +2,16 @@
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     use std::time::Duration;
-    use tegra_hcq::{Device, DeviceKind, Program, args};
+    use tegra_hcq::{Count, Device, DeviceKind, Program};
 
     let device = Device::open(DeviceKind::Auto)?;
     let program = Program::load(&device, &std::fs::read("kernels/vector_add.cubin")?)?;
-    let kernel = program.kernel("vector_add")?;
+    // SAFETY: the kernel has these parameters; it reads a[i] and b[i] and writes sum[i] for i < n.
+    let add = unsafe { program.typed::<(&[f32], &[f32], &mut [f32], Count<u32>)>("vector_add")? };
     let (a, b) = (device.alloc_from(&[1.0_f32; 1000])?, device.alloc_from(&[2.0_f32; 1000])?);
-    let sum = device.alloc::<f32>(1000)?;
+    let mut sum = device.alloc::<f32>(1000)?;
     let mut queue = device.queue()?;
-    queue.launch(&kernel, 4, 256, &args![&a, &b, &sum, 1000_u32])?;
+    add.launch(&mut queue, 4, 256, (&a, &b, &mut sum, 1000))?;
     queue.submit()?.wait(Duration::from_secs(10))?;
     assert_eq!(sum.to_vec()?, vec![3.0; 1000]);
     Ok(())

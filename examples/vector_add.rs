@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use examples::{Common, Failure, Table, init_log, open, report};
-use tegra_hcq::{Program, args};
+use tegra_hcq::{Count, Program};
 
 /// kernels/vector_add.cu, compiled by `cargo xtask kernels` for the Orin's GPU and for the Hopper generation.
 const CUBINS: [&[u8]; 2] =
@@ -33,28 +33,28 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<(), Failure> {
-    let (n, timeout) = (options.n, Duration::from_millis(options.timeout_ms));
+    let (n, grid, block) = (options.n, options.n.div_ceil(256), 256);
     let device = open(options.common.device)?;
     let mut table = Table::new(&device, options.common.json);
     let x: Vec<f32> = (0..n).map(|i| i as f32 * 0.5).collect();
     let y: Vec<f32> = (0..n).map(|i| 1000.0 - i as f32 * 0.25).collect();
     let (gpu_x, gpu_y) = (device.alloc_from(&x)?, device.alloc_from(&y)?);
-    let gpu_sum = device.alloc::<f32>(n as usize)?;
+    let mut gpu_sum = device.alloc::<f32>(n as usize)?;
 
-    let kernel = Program::load_fitting(&device, &CUBINS)?.kernel("vector_add")?;
+    let program = Program::load_fitting(&device, &CUBINS)?;
+    // SAFETY: the kernel reads x[i] and y[i] and writes sum[i] for i < n, nothing else.
+    let add = unsafe { program.typed::<(&[f32], &[f32], &mut [f32], Count<u32>)>("vector_add")? };
     let mut queue = device.queue()?;
-    let (grid, block) = (n.div_ceil(256), 256);
     let mut launch = || -> Result<[Duration; 2], Failure> {
         let start = Instant::now();
-        queue.launch(&kernel, grid, block, &args![&gpu_x, &gpu_y, &gpu_sum, n])?;
+        add.launch(&mut queue, grid, block, (&gpu_x, &gpu_y, &mut gpu_sum, n))?;
         let fence = queue.submit()?;
         let submitted = start.elapsed();
-        fence.wait(timeout)?;
+        fence.wait(Duration::from_millis(options.timeout_ms))?;
         Ok([submitted, start.elapsed()])
     };
     launch()?; // The first launch warms up the caches; the second one is measured.
     table.launch("vector_add", n, [grid, block], launch()?);
-
     let sum: Vec<f32> = x.iter().zip(&y).map(|(x, y)| x + y).collect();
     table.verdict(&gpu_sum.to_vec()?, &sum)
 }

@@ -5,6 +5,11 @@
 //! submits through the kernel pays at least that, plus the kernel's own work. All queues spin, so submissions request
 //! no interrupts.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
+)]
+
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -57,7 +62,7 @@ fn launches(criterion: &mut Criterion) {
     group.bench_function("launch_and_submit_empty_kernel", |bencher| {
         bencher.iter_custom(|rounds| {
             time(rounds, |_| {
-                queue.launch(&empty, 1, 32, &[])?;
+                unsafe { queue.launch(&empty, 1, 32, &[]) }?;
                 queue.submit()
             })
         });
@@ -65,7 +70,7 @@ fn launches(criterion: &mut Criterion) {
     group.bench_function("launch_and_submit_two_arguments", |bencher| {
         bencher.iter_custom(|rounds| {
             time(rounds, |_| {
-                queue.launch(&increment, 1, 32, &args![&data, 32_u32])?;
+                unsafe { queue.launch(&increment, 1, 32, &args![&data, 32_u32]) }?;
                 queue.submit()
             })
         });
@@ -75,7 +80,7 @@ fn launches(criterion: &mut Criterion) {
             let batches = rounds.div_ceil(BATCH);
             let spent = time(batches, |_| {
                 for _ in 0..BATCH {
-                    queue.launch(&increment, 1, 32, &args![&data, 32_u32])?;
+                    unsafe { queue.launch(&increment, 1, 32, &args![&data, 32_u32]) }?;
                 }
                 queue.submit()
             });
@@ -91,10 +96,10 @@ fn launches(criterion: &mut Criterion) {
                 let start = Instant::now();
                 let fence = queue.together(|queue| {
                     for _ in 1..TOGETHER {
-                        queue.launch(&empty, 1, 32, &[])?;
+                        unsafe { queue.launch(&empty, 1, 32, &[]) }?;
                         queue.submit()?;
                     }
-                    queue.launch(&empty, 1, 32, &[])?;
+                    unsafe { queue.launch(&empty, 1, 32, &[]) }?;
                     queue.submit()
                 });
                 spent += start.elapsed();
@@ -130,9 +135,9 @@ fn record(device: &Device, kernels: usize) -> Result<(Graph, NodeId)> {
     let mut builder = device.graph();
     // Enough instances that no replay of a burst waits for an earlier one.
     builder.instances(BURST as usize)?;
-    let first = builder.launch(&increment, 1, 32, &args![&data, 32_u32])?;
+    let first = unsafe { builder.launch(&increment, 1, 32, &args![&data, 32_u32]) }?;
     for _ in 1..kernels {
-        builder.launch(&increment, 1, 32, &args![&data, 32_u32])?;
+        unsafe { builder.launch(&increment, 1, 32, &args![&data, 32_u32]) }?;
     }
     Ok((builder.build()?, first))
 }
@@ -148,7 +153,7 @@ fn graphs(criterion: &mut Criterion) {
         bencher.iter_custom(|rounds| {
             time(rounds, |round| {
                 // CAST: below 33.
-                graph.set_argument(node, 1, 1 + (round % 32) as u32)?;
+                unsafe { graph.set_argument(node, 1, 1 + (round % 32) as u32) }?;
                 queue.replay(&mut graph)
             })
         });

@@ -1,5 +1,10 @@
 //! Recorded graphs.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
+)]
+
 use tegra_hcq::{Device, Graph, NodeId, WaitPolicy, args};
 
 use crate::TIMEOUT;
@@ -25,9 +30,9 @@ fn record(bench: &Bench<'_>, device: &Device, count: usize) -> Result<(Graph, No
     let increment = bench.program(&BASICS)?.kernel("increment")?;
     let data = device.alloc_from(&[0_u32; 32])?;
     let mut builder = device.graph();
-    let first = builder.launch(&increment, 1, 32, &args![&data, 32_u32])?;
+    let first = unsafe { builder.launch(&increment, 1, 32, &args![&data, 32_u32]) }?;
     for _ in 1..count {
-        builder.launch(&increment, 1, 32, &args![&data, 32_u32])?;
+        unsafe { builder.launch(&increment, 1, 32, &args![&data, 32_u32]) }?;
     }
     Ok((builder.build()?, first))
 }
@@ -71,7 +76,7 @@ fn patched(bench: &mut Bench<'_>) -> Result<()> {
     let mut ours = || {
         round += 1;
         timed(|| {
-            graph.set_argument(node, 1, 1 + round % 32)?;
+            unsafe { graph.set_argument(node, 1, 1 + round % 32) }?;
             Ok(queue.replay(&mut graph)?.wait(TIMEOUT)?)
         })
     };

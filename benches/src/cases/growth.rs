@@ -1,5 +1,10 @@
 //! Growth: the cost per item at rising counts. A cost that rises with the count has a list or a search in its path.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
+)]
+
 use std::time::{Duration, Instant};
 
 use tegra_hcq::{Buffer, Device, Graph, Kernel, WaitPolicy, args};
@@ -88,7 +93,7 @@ fn launch(bench: &mut Bench<'_>) -> Result<()> {
     let mut ours = || {
         timed(|| {
             for _ in 0..rounds {
-                queue.launch(&empty, 1, 32, &[])?;
+                unsafe { queue.launch(&empty, 1, 32, &[]) }?;
                 queue.submit()?;
             }
             Ok(queue.wait(TIMEOUT)?)
@@ -116,7 +121,7 @@ fn drop_in_use(bench: &mut Bench<'_>) -> Result<()> {
         timed(|| {
             for _ in 0..rounds {
                 let data = device.alloc::<u32>(1024)?;
-                queue.launch(&increment, 1, 32, &args![&data, 32_u32])?;
+                unsafe { queue.launch(&increment, 1, 32, &args![&data, 32_u32]) }?;
                 queue.submit()?;
             }
             Ok(queue.wait(TIMEOUT)?)
@@ -187,7 +192,7 @@ fn free(bench: &mut Bench<'_>, bytes: u64) -> Result<()> {
 fn record(device: &Device, increment: &Kernel, data: &Buffer<u32>, count: u64) -> Result<Graph> {
     let mut builder = device.graph();
     for _ in 0..count {
-        builder.launch(increment, 1, 32, &args![data, 32_u32])?;
+        unsafe { builder.launch(increment, 1, 32, &args![data, 32_u32]) }?;
     }
     Ok(builder.build()?)
 }

@@ -1,5 +1,10 @@
 //! Launches: the cost for the CPU, and the time until the CPU sees the completion.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
+)]
+
 use std::time::Instant;
 
 use tegra_hcq::{WaitPolicy, args};
@@ -44,7 +49,7 @@ fn submit(bench: &mut Bench<'_>) -> Result<()> {
     let mut queue = bench.queue(WaitPolicy::Spin)?;
     let mut ours = || {
         let start = Instant::now();
-        queue.launch(&empty, 1, 32, &[])?;
+        unsafe { queue.launch(&empty, 1, 32, &[]) }?;
         let fence = queue.submit()?;
         let elapsed = start.elapsed();
         fence.wait(TIMEOUT)?;
@@ -92,7 +97,7 @@ fn wait(bench: &mut Bench<'_>, policy: WaitPolicy, rival: Rival<'_>) -> Result<(
     let mut queue = bench.queue(policy)?;
     let mut ours = || {
         timed(|| {
-            queue.launch(&empty, 1, 32, &[])?;
+            unsafe { queue.launch(&empty, 1, 32, &[]) }?;
             Ok(queue.submit()?.wait(TIMEOUT)?)
         })
     };
@@ -108,7 +113,7 @@ fn visible_store(bench: &mut Bench<'_>) -> Result<()> {
     let mut ours = || {
         round += 1;
         let start = Instant::now();
-        queue.launch(&fill, 1, 32, &args![word.gpu_va(), round, 1_u32])?;
+        unsafe { queue.launch(&fill, 1, 32, &args![word.gpu_va(), round, 1_u32]) }?;
         let fence = queue.submit()?;
         let seen = spin_until("the kernel's store", || word.value() == u64::from(round));
         let elapsed = start.elapsed();
@@ -152,7 +157,7 @@ fn many(bench: &mut Bench<'_>, batch: u64) -> Result<()> {
     let mut ours = || {
         timed(|| {
             for round in 1..=rounds {
-                queue.launch(&increment, 1, 32, &args![&data, 32_u32])?;
+                unsafe { queue.launch(&increment, 1, 32, &args![&data, 32_u32]) }?;
                 if round % batch == 0 {
                     queue.submit()?;
                 }

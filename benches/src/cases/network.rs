@@ -56,10 +56,10 @@ fn graph(bench: &mut Bench<'_>) -> Result<()> {
 /// Computes the output from the input and waits for it.
 type Forward<'a> = Box<dyn FnMut(&mut Queue, &mut Mlp) -> Result<()> + 'a>;
 
-fn infer<'a>(bench: &mut Bench<'_>, make: impl FnOnce(&Mlp) -> Result<Forward<'a>>) -> Result<()> {
+fn infer<'a>(bench: &mut Bench<'_>, make: impl FnOnce(&mut Mlp) -> Result<Forward<'a>>) -> Result<()> {
     let weights = MlpWeights::random(&mut Rng::with_seed(SEED), &WIDTHS);
     let mut network = Mlp::new(bench.device(), weights.clone(), 1)?;
-    let mut forward = make(&network)?;
+    let mut forward = make(&mut network)?;
     let mut queue = bench.queue(WaitPolicy::Spin)?;
     let mut rng = Rng::with_seed(SEED);
     let input: Vec<f32> = (0..WIDTHS[0]).map(|_| rng.f32() * 2.0 - 1.0).collect();

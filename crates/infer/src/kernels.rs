@@ -3,7 +3,7 @@
 use tegra_hcq::{Arg, Buffer, Device, Dim3, GraphBuilder, Kernel, Program, Queue, Slice, args};
 
 use crate::error::{Error, Result};
-use crate::layers::{Conv, HalfLinear, Linear, Norm, fits};
+use crate::layers::{Conv, HalfLinear, Linear, Norm, fits, product};
 use crate::weights::{Activation, Pooling};
 
 /// Edge of the tiles of a matrix product.
@@ -29,18 +29,43 @@ pub trait Steps {
     /// # Errors
     ///
     /// Returns the errors of [`Queue::launch`].
-    fn launch(&mut self, kernel: &Kernel, grid: Dim3, block: Dim3, arguments: &[Arg<'_>]) -> Result<()>;
+    ///
+    /// # Safety
+    ///
+    /// As for [`Queue::launch`] and [`GraphBuilder::launch`].
+    unsafe fn launch(
+        &mut self,
+        kernel: &Kernel,
+        grid: Dim3,
+        block: Dim3,
+        arguments: &[Arg<'_>],
+    ) -> Result<()>;
 }
 
 impl Steps for Queue {
-    fn launch(&mut self, kernel: &Kernel, grid: Dim3, block: Dim3, arguments: &[Arg<'_>]) -> Result<()> {
-        Ok(Queue::launch(self, kernel, grid, block, arguments)?)
+    unsafe fn launch(
+        &mut self,
+        kernel: &Kernel,
+        grid: Dim3,
+        block: Dim3,
+        arguments: &[Arg<'_>],
+    ) -> Result<()> {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { Queue::launch(self, kernel, grid, block, arguments)? };
+        Ok(())
     }
 }
 
 impl Steps for GraphBuilder {
-    fn launch(&mut self, kernel: &Kernel, grid: Dim3, block: Dim3, arguments: &[Arg<'_>]) -> Result<()> {
-        GraphBuilder::launch(self, kernel, grid, block, arguments)?;
+    unsafe fn launch(
+        &mut self,
+        kernel: &Kernel,
+        grid: Dim3,
+        block: Dim3,
+        arguments: &[Arg<'_>],
+    ) -> Result<()> {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { GraphBuilder::launch(self, kernel, grid, block, arguments)? };
         Ok(())
     }
 }
@@ -83,6 +108,9 @@ pub struct Product {
 }
 
 /// The kernels, loaded on a device.
+///
+/// Each method compares the lengths of the buffers with the sizes that its kernel gets, so a launch accesses only the
+/// buffers of the call: it reads those that the method takes by `&` and writes those that it takes by `&mut`.
 #[derive(Clone, Debug)]
 pub struct Kernels {
     linear: Kernel,
@@ -165,20 +193,22 @@ impl Kernels {
         layer: &Linear,
         activation: Activation,
         input: &Buffer<f32>,
-        out: &Buffer<f32>,
+        out: &mut Buffer<f32>,
     ) -> Result<()> {
         let rows = whole_rows("the input of a layer", input.len(), layer.inputs)?;
-        fits("the output of a layer", out.len(), rows * layer.outputs)?;
+        fits("the output of a layer", out.len(), product([rows, layer.outputs]))?;
         let (m, n, k) = (count(rows)?, count(layer.outputs)?, count(layer.inputs)?);
         let (weights, bias) = (&layer.weights, &layer.bias);
         if rows == 1 {
             let grid = blocks(layer.outputs, ROWS_PER_BLOCK)?;
             let arguments = args![input, weights, bias, out, n, k, activation.code()];
-            return steps.launch(&self.linear_row, grid.into(), BLOCK.into(), &arguments);
+            // SAFETY: the buffers have the lengths that the kernel accesses for these sizes: checked above.
+            return unsafe { steps.launch(&self.linear_row, grid.into(), BLOCK.into(), &arguments) };
         }
         let grid = (blocks(layer.outputs, TILE)?, blocks(rows, TILE)?);
         let arguments = args![input, weights, bias, out, m, n, k, activation.code()];
-        steps.launch(&self.linear, grid.into(), tile(), &arguments)
+        // SAFETY: the buffers have the lengths that the kernel accesses for these sizes: checked above.
+        unsafe { steps.launch(&self.linear, grid.into(), tile(), &arguments) }
     }
 
     /// A fully connected layer on the tensor cores. `input` contains the bits of halves.
@@ -192,14 +222,15 @@ impl Kernels {
         layer: &HalfLinear,
         activation: Activation,
         input: &Buffer<u16>,
-        out: &Buffer<f32>,
+        out: &mut Buffer<f32>,
     ) -> Result<()> {
         let rows = whole_rows("the input of a layer", input.len(), layer.inputs)?;
-        fits("the output of a layer", out.len(), rows * layer.outputs)?;
+        fits("the output of a layer", out.len(), product([rows, layer.outputs]))?;
         let (m, n, k) = (count(rows)?, count(layer.outputs)?, count(layer.inputs)?);
         let grid = (blocks(layer.outputs, 8)?, blocks(rows, 16)?);
         let arguments = args![input, &layer.weights, &layer.bias, out, m, n, k, activation.code()];
-        steps.launch(&self.linear_f16, grid.into(), 32.into(), &arguments)
+        // SAFETY: the buffers have the lengths that the kernel accesses for these sizes: checked above.
+        unsafe { steps.launch(&self.linear_f16, grid.into(), 32.into(), &arguments) }
     }
 
     /// A batch of matrix products, consecutive in each buffer.
@@ -210,18 +241,19 @@ impl Kernels {
     pub fn matmul(
         &self,
         steps: &mut dyn Steps,
-        product: Product,
+        shape: Product,
         a: &Buffer<f32>,
         b: &Buffer<f32>,
-        out: &Buffer<f32>,
+        out: &mut Buffer<f32>,
     ) -> Result<()> {
-        let Product { batch, m, n, k, b_transposed, scale } = product;
-        fits("the first factor", a.len(), batch * m * k)?;
-        fits("the second factor", b.len(), batch * k * n)?;
-        fits("the product", out.len(), batch * m * n)?;
+        let Product { batch, m, n, k, b_transposed, scale } = shape;
+        fits("the first factor", a.len(), product([batch, m, k]))?;
+        fits("the second factor", b.len(), product([batch, k, n]))?;
+        fits("the product", out.len(), product([batch, m, n]))?;
         let grid = (blocks(n, TILE)?, blocks(m, TILE)?, count(batch)?);
         let arguments = args![a, b, out, count(m)?, count(n)?, count(k)?, u32::from(b_transposed), scale];
-        steps.launch(&self.matmul_batched, grid.into(), tile(), &arguments)
+        // SAFETY: the buffers have the lengths that the kernel accesses for these sizes: checked above.
+        unsafe { steps.launch(&self.matmul_batched, grid.into(), tile(), &arguments) }
     }
 
     /// Rounds to halves; `out` receives their bits.
@@ -229,10 +261,11 @@ impl Kernels {
     /// # Errors
     ///
     /// As [`Kernels::linear`].
-    pub fn to_f16(&self, steps: &mut dyn Steps, input: &Buffer<f32>, out: &Buffer<u16>) -> Result<()> {
+    pub fn to_f16(&self, steps: &mut dyn Steps, input: &Buffer<f32>, out: &mut Buffer<u16>) -> Result<()> {
         fits("the rounded buffer", out.len(), input.len())?;
         let arguments = args![input, out, count(input.len())?];
-        elementwise(steps, &self.to_f16, input.len(), &arguments)
+        // SAFETY: the buffers have the lengths that the kernel accesses for these sizes: checked above.
+        unsafe { elementwise(steps, &self.to_f16, input.len(), &arguments) }
     }
 
     /// A convolution over images of `rows` x `columns`, optionally followed by ReLU.
@@ -249,14 +282,21 @@ impl Kernels {
         relu: bool,
         (rows, columns): (usize, usize),
         input: &Buffer<f32>,
-        out: &Buffer<f32>,
+        out: &mut Buffer<f32>,
     ) -> Result<()> {
         let shape = conv.shape;
-        if shape.size > rows.min(columns) + 2 * shape.padding || shape.stride == 0 {
+        let padding = shape.padding.saturating_mul(2);
+        if shape.size > rows.min(columns).saturating_add(padding) || shape.stride == 0 {
             return Err(Error::Convolution { shape, rows, columns });
         }
-        let batch = whole_rows("the images", input.len(), shape.channels_in * rows * columns)?;
-        let elements = batch * shape.channels_out * shape.extent(rows) * shape.extent(columns);
+        // `extent` overflows for sizes that do not fit the kernel's parameters.
+        for size in [rows, columns, shape.padding] {
+            count(size)?;
+        }
+        let image = product([shape.channels_in, rows, columns]);
+        let batch = whole_rows("the images", input.len(), image)?;
+        let plane = product([shape.extent(rows), shape.extent(columns)]);
+        let elements = product([batch, shape.channels_out, plane]);
         fits("the output of a convolution", out.len(), elements)?;
         let arguments = args![
             input,
@@ -273,7 +313,8 @@ impl Kernels {
             count(shape.padding)?,
             u32::from(relu),
         ];
-        elementwise(steps, &self.conv2d, elements, &arguments)
+        // SAFETY: the buffers have the lengths that the kernel accesses for these sizes: checked above.
+        unsafe { elementwise(steps, &self.conv2d, elements, &arguments) }
     }
 
     /// Pools planes of `rows` x `columns` in windows of `size` x `size`; rows and columns that fill no window are
@@ -291,9 +332,9 @@ impl Kernels {
         size: usize,
         (rows, columns): (usize, usize),
         input: &Buffer<f32>,
-        out: &Buffer<f32>,
+        out: &mut Buffer<f32>,
     ) -> Result<()> {
-        let planes = whole_rows("the planes", input.len(), rows * columns)?;
+        let planes = whole_rows("the planes", input.len(), product([rows, columns]))?;
         if size == 0 || size > rows.min(columns) {
             return Err(Error::Window { size, rows, columns });
         }
@@ -302,7 +343,8 @@ impl Kernels {
         let average = u32::from(how == Pooling::Average);
         let arguments =
             args![input, out, count(planes)?, count(rows)?, count(columns)?, count(size)?, average];
-        elementwise(steps, &self.pool2d, elements, &arguments)
+        // SAFETY: the buffers have the lengths that the kernel accesses for these sizes: checked above.
+        unsafe { elementwise(steps, &self.pool2d, elements, &arguments) }
     }
 
     /// The softmax of each row of `columns` elements.
@@ -315,12 +357,13 @@ impl Kernels {
         steps: &mut dyn Steps,
         columns: usize,
         input: &Buffer<f32>,
-        out: &Buffer<f32>,
+        out: &mut Buffer<f32>,
     ) -> Result<()> {
         let rows = whole_rows("the input of a softmax", input.len(), columns)?;
         fits("the output of a softmax", out.len(), input.len())?;
         let arguments = args![input, out, count(rows)?, count(columns)?];
-        steps.launch(&self.softmax, blocks(rows, ROWS_PER_BLOCK)?.into(), BLOCK.into(), &arguments)
+        // SAFETY: the buffers have the lengths that the kernel accesses for these sizes: checked above.
+        unsafe { steps.launch(&self.softmax, blocks(rows, ROWS_PER_BLOCK)?.into(), BLOCK.into(), &arguments) }
     }
 
     /// Normalises each row.
@@ -333,14 +376,17 @@ impl Kernels {
         steps: &mut dyn Steps,
         norm: &Norm,
         input: &Buffer<f32>,
-        out: &Buffer<f32>,
+        out: &mut Buffer<f32>,
     ) -> Result<()> {
         let columns = norm.gain.len();
         let rows = whole_rows("the input of a normalisation", input.len(), columns)?;
         fits("the output of a normalisation", out.len(), input.len())?;
         let arguments =
             args![input, &norm.gain, &norm.bias, out, count(rows)?, count(columns)?, norm.epsilon];
-        steps.launch(&self.layer_norm, blocks(rows, ROWS_PER_BLOCK)?.into(), BLOCK.into(), &arguments)
+        // SAFETY: the buffers have the lengths that the kernel accesses for these sizes: checked above.
+        unsafe {
+            steps.launch(&self.layer_norm, blocks(rows, ROWS_PER_BLOCK)?.into(), BLOCK.into(), &arguments)
+        }
     }
 
     /// `scale` times the sum of each row of `columns` elements.
@@ -354,12 +400,15 @@ impl Kernels {
         columns: usize,
         scale: f32,
         input: &Buffer<f32>,
-        out: &Buffer<f32>,
+        out: &mut Buffer<f32>,
     ) -> Result<()> {
         let rows = whole_rows("the rows", input.len(), columns)?;
         fits("the sums", out.len(), rows)?;
         let arguments = args![input, out, count(rows)?, count(columns)?, scale];
-        steps.launch(&self.row_sums, blocks(rows, ROWS_PER_BLOCK)?.into(), BLOCK.into(), &arguments)
+        // SAFETY: the buffers have the lengths that the kernel accesses for these sizes: checked above.
+        unsafe {
+            steps.launch(&self.row_sums, blocks(rows, ROWS_PER_BLOCK)?.into(), BLOCK.into(), &arguments)
+        }
     }
 
     /// Combines two buffers element by element.
@@ -372,7 +421,7 @@ impl Kernels {
         steps: &mut dyn Steps,
         function: Binary,
         [a, b]: [&Buffer<f32>; 2],
-        out: &Buffer<f32>,
+        out: &mut Buffer<f32>,
     ) -> Result<()> {
         let kernel = match function {
             Binary::Add => &self.add,
@@ -380,7 +429,9 @@ impl Kernels {
         };
         fits("the first operand", a.len(), out.len())?;
         fits("the second operand", b.len(), out.len())?;
-        elementwise(steps, kernel, out.len(), &args![a, b, out, count(out.len())?])
+        let len = out.len();
+        // SAFETY: the buffers have the lengths that the kernel accesses for these sizes: checked above.
+        unsafe { elementwise(steps, kernel, len, &args![a, b, out, count(len)?]) }
     }
 
     /// Applies a function to each element.
@@ -393,7 +444,7 @@ impl Kernels {
         steps: &mut dyn Steps,
         function: Unary,
         input: &Buffer<f32>,
-        out: &Buffer<f32>,
+        out: &mut Buffer<f32>,
     ) -> Result<()> {
         let kernel = match function {
             Unary::Relu => &self.relu,
@@ -401,7 +452,9 @@ impl Kernels {
             Unary::Exp => &self.exponential,
         };
         fits("the output", out.len(), input.len())?;
-        elementwise(steps, kernel, out.len(), &args![input, out, count(out.len())?])
+        let len = out.len();
+        // SAFETY: the buffers have the lengths that the kernel accesses for these sizes: checked above.
+        unsafe { elementwise(steps, kernel, len, &args![input, out, count(len)?]) }
     }
 
     /// Reorders the axes of an array: element `[i][j][k][l]` of the output, which has the extents `extents`, is element
@@ -416,11 +469,13 @@ impl Kernels {
         extents: [usize; 4],
         strides: [usize; 4],
         input: impl Into<Slice<'a, f32>>,
-        out: &Buffer<f32>,
+        out: &mut Buffer<f32>,
     ) -> Result<()> {
         let input = input.into();
-        fits("the reordered array", out.len(), extents.iter().product())?;
-        let last: usize = extents.iter().zip(strides).map(|(extent, s)| (extent.max(&1) - 1) * s).sum();
+        let len = out.len();
+        fits("the reordered array", len, product(extents))?;
+        let steps_along = extents.map(|extent| extent.max(1) - 1).into_iter().zip(strides);
+        let last = steps_along.fold(0_usize, |last, (n, s)| last.saturating_add(n.saturating_mul(s)));
         if last >= input.len() {
             return Err(Error::Stride { element: last, len: input.len() });
         }
@@ -437,7 +492,8 @@ impl Kernels {
             count(s2)?,
             count(s3)?,
         ];
-        elementwise(steps, &self.permute, out.len(), &arguments)
+        // SAFETY: the buffers have the lengths that the kernel accesses for these sizes: checked above.
+        unsafe { elementwise(steps, &self.permute, len, &arguments) }
     }
 }
 
@@ -448,8 +504,18 @@ fn tile() -> Dim3 {
 }
 
 /// A launch with a thread for each element of the output.
-fn elementwise(steps: &mut dyn Steps, kernel: &Kernel, elements: usize, arguments: &[Arg<'_>]) -> Result<()> {
+///
+/// # Safety
+///
+/// As for [`Steps::launch`] with `elements` threads or more.
+unsafe fn elementwise(
+    steps: &mut dyn Steps,
+    kernel: &Kernel,
+    elements: usize,
+    arguments: &[Arg<'_>],
+) -> Result<()> {
     // The kernels count elements in 32 bits.
     count(elements)?;
-    steps.launch(kernel, blocks(elements, BLOCK as usize)?.into(), BLOCK.into(), arguments)
+    // SAFETY: the caller's promise is passed on.
+    unsafe { steps.launch(kernel, blocks(elements, BLOCK as usize)?.into(), BLOCK.into(), arguments) }
 }

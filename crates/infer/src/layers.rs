@@ -11,9 +11,14 @@ pub(crate) fn fits(what: &'static str, len: usize, needed: usize) -> Result<()> 
     if len == needed { Ok(()) } else { Err(Error::Length { what, len, needed }) }
 }
 
+/// The product of sizes; `usize::MAX`, which no buffer has, if it overflows.
+pub(crate) fn product<const N: usize>(sizes: [usize; N]) -> usize {
+    sizes.into_iter().fold(1, usize::saturating_mul)
+}
+
 /// Refuses incomplete weights.
 fn check(from: &LinearWeights) -> Result<()> {
-    fits("a layer's weights", from.weights.len(), from.inputs * from.outputs)?;
+    fits("a layer's weights", from.weights.len(), product([from.inputs, from.outputs]))?;
     fits("a layer's bias", from.bias.len(), from.outputs)
 }
 
@@ -87,7 +92,8 @@ impl Conv {
     /// [`Error::Length`] if weights are missing; an error of the device if there is no memory left.
     pub fn new(device: &Device, from: &ConvWeights) -> Result<Self> {
         let ConvShape { channels_in, channels_out, size, .. } = from.shape;
-        fits("a convolution's weights", from.weights.len(), channels_in * channels_out * size * size)?;
+        let weights = product([channels_in, channels_out, size, size]);
+        fits("a convolution's weights", from.weights.len(), weights)?;
         fits("a convolution's bias", from.bias.len(), channels_out)?;
         Ok(Self {
             shape: from.shape,

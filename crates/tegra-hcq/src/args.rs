@@ -3,14 +3,14 @@
 //! A cubin records the number, offset and size of each parameter (EIATTR_KPARAM_INFO), but no types. [`Arg`] carries a
 //! value of a known size; a launch refuses a list if its length or a size differs.
 
-use half::f16;
+use half::{bf16, f16};
 
 use crate::memory::{Buffer, BufferUse, Pod, Slice, SliceMut};
 
 /// One kernel argument.
 ///
-/// Created with `From` from numbers, [`half::f16`] and [`Buffer`] references; structs passed by value use
-/// [`Arg::Bytes`]. The [`args!`](crate::args) macro builds a list.
+/// Created with `From` from numbers, [`half::f16`], [`half::bf16`], references to [`Buffer`], and [`Slice`]; structs
+/// passed by value use [`Arg::Bytes`]. The [`args!`](crate::args) macro builds a list.
 #[derive(Clone, Copy, Debug)]
 pub enum Arg<'a> {
     /// One byte.
@@ -36,6 +36,18 @@ impl Arg<'_> {
             Self::U32(_) => 4,
             Self::U64(_) | Self::Buffer(_) => 8,
             Self::Bytes(bytes) => bytes.len(),
+        }
+    }
+
+    /// Whether the value equals the bytes of a parameter block.
+    pub(crate) fn is_stored_in(&self, bytes: &[u8]) -> bool {
+        match self {
+            Self::Bytes(given) => *given == bytes,
+            _ => {
+                let mut given = [0; 8];
+                self.write_to(&mut given[..self.size()]);
+                given[..self.size()] == *bytes
+            }
         }
     }
 
@@ -70,6 +82,7 @@ from_number! {
     u16 => U16 via |value| value;
     i16 => U16 via i16::cast_unsigned;
     f16 => U16 via f16::to_bits;
+    bf16 => U16 via bf16::to_bits;
     u32 => U32 via |value| value;
     i32 => U32 via i32::cast_unsigned;
     f32 => U32 via f32::to_bits;
@@ -78,28 +91,24 @@ from_number! {
     f64 => U64 via f64::to_bits;
 }
 
-impl<'a, T: Pod> From<&'a Buffer<T>> for Arg<'a> {
-    fn from(buffer: &'a Buffer<T>) -> Self {
-        Self::Buffer(buffer.as_use())
-    }
+macro_rules! from_memory {
+    ($($memory:ty),* $(,)?) => {$(
+        impl<'a, T: Pod> From<$memory> for Arg<'a> {
+            fn from(memory: $memory) -> Self {
+                Self::Buffer(Slice::from(memory).as_use())
+            }
+        }
+    )*};
 }
 
-impl<'a, T: Pod> From<&'a mut Buffer<T>> for Arg<'a> {
-    fn from(buffer: &'a mut Buffer<T>) -> Self {
-        Self::Buffer(buffer.as_use())
-    }
-}
-
-impl<'a, T: Pod> From<Slice<'a, T>> for Arg<'a> {
-    fn from(slice: Slice<'a, T>) -> Self {
-        Self::Buffer(slice.as_use())
-    }
-}
-
-impl<'a, T: Pod> From<&'a SliceMut<'_, T>> for Arg<'a> {
-    fn from(slice: &'a SliceMut<'_, T>) -> Self {
-        Self::Buffer(slice.as_slice().as_use())
-    }
+from_memory! {
+    &'a Buffer<T>,
+    &'a mut Buffer<T>,
+    Slice<'a, T>,
+    &'a Slice<'_, T>,
+    SliceMut<'a, T>,
+    &'a SliceMut<'_, T>,
+    &'a mut SliceMut<'_, T>,
 }
 
 /// A list of kernel arguments: `args![&input, &output, count]`.

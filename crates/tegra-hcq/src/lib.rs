@@ -59,6 +59,6 @@ pub use program::{Kernel, Program};
 pub use queue::{Queue, QueueOptions, Until};
 pub use recover::Recovery;
 pub use signal::Signal;
-pub use typed::{ByValue, KernelArg, Signature, TypedKernel};
+pub use typed::{Arguments, ByValue, Count, KernelArg, LaunchSize, Pass, Signature, TypedKernel, TypedNode};
 pub use variable::Variable;
 pub use wait::{Fence, WaitPolicy};

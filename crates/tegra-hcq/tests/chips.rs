@@ -1,5 +1,10 @@
 //! The rows of the chip table that the software Orin can take on: it executes the code of all chips of SM 8.x.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
+)]
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,7 +47,7 @@ fn kernels_run_with_the_row_of_each_chip_of_sm_8() {
         assert_eq!(attributes.max_dynamic_shared_bytes, shared.largest() - shared.reserved);
         let data = device.alloc_from(&[1_u32; 64]).unwrap();
         let mut queue = device.queue().unwrap();
-        queue.launch(&kernel, 1, 32, &args![&data, 7_u32]).unwrap();
+        unsafe { queue.launch(&kernel, 1, 32, &args![&data, 7_u32]) }.unwrap();
         queue.submit().unwrap().wait(Duration::from_secs(60)).unwrap();
         assert_eq!(data.to_vec().unwrap()[..33], [[7; 32].as_slice(), &[1]].concat());
     }

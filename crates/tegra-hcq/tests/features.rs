@@ -1,6 +1,11 @@
 //! Loader features of cubins on the software Orin: constants, variables with pointers, calls by address and through
 //! tables, recursion, shared memory, large parameters; for every compiler version.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
+)]
+
 use std::fs;
 use std::time::Duration;
 
@@ -44,10 +49,10 @@ fn run<T: Pod>(
 ) -> Vec<T> {
     let kernel = program.kernel(kernel).unwrap();
     match *rest {
-        [] => queue.launch(&kernel, 1, threads, &args![out]),
-        [a] => queue.launch(&kernel, 1, threads, &args![out, a]),
-        [a, b] => queue.launch(&kernel, 1, threads, &args![out, a, b]),
-        [a, b, c] => queue.launch(&kernel, 1, threads, &args![out, a, b, c]),
+        [] => unsafe { queue.launch(&kernel, 1, threads, &args![out]) },
+        [a] => unsafe { queue.launch(&kernel, 1, threads, &args![out, a]) },
+        [a, b] => unsafe { queue.launch(&kernel, 1, threads, &args![out, a, b]) },
+        [a, b, c] => unsafe { queue.launch(&kernel, 1, threads, &args![out, a, b, c]) },
         _ => panic!("four arguments at most"),
     }
     .unwrap();
@@ -141,7 +146,7 @@ fn a_variable_waits_for_launches() {
     let out = device.alloc_zeroed::<f32>(32).unwrap();
     let mut queue = device.queue().unwrap();
     let kernel = program.kernel("variables").unwrap();
-    queue.launch(&kernel, 1, 32, &args![&out, 1_i32]).unwrap();
+    unsafe { queue.launch(&kernel, 1, 32, &args![&out, 1_i32]) }.unwrap();
     assert!(matches!(zeroed.get(), Err(Error::NotSubmitted)));
     queue.submit().unwrap();
     assert_eq!(zeroed.get().unwrap()[63], 1.0);
@@ -200,7 +205,7 @@ fn jump_tables_local_memory_and_templates() {
         let one = device.alloc_zeroed::<f32>(1).unwrap();
         assert_eq!(run(queue, program, "_Z7mangledIfEvPT_", 1, &one, &[]), [1.0], "{name}");
         let nothing = program.kernel("nothing").unwrap();
-        queue.launch(&nothing, 2, 64, &args![]).unwrap();
+        unsafe { queue.launch(&nothing, 2, 64, &args![]) }.unwrap();
         queue.wait(TIMEOUT).unwrap();
     });
 }
@@ -214,14 +219,14 @@ fn shared_memory_static_and_dynamic_barriers_and_literals() {
         let offset = [0.25_f32, 9.0, 9.0].map(f32::to_le_bytes).concat();
         let arguments = args![4_u8, Arg::Bytes(&pair), Arg::Bytes(&offset), &doubles, -3_i16];
         let bounded = program.kernel("bounded").unwrap();
-        queue.launch(&bounded, 1, 96, &arguments).unwrap();
+        unsafe { queue.launch(&bounded, 1, 96, &arguments) }.unwrap();
         queue.wait(TIMEOUT).unwrap();
         assert_eq!(doubles.to_vec().unwrap(), vec![10.0 + 0.12345678901234 + 0.25 - 3.0; 96], "{name}");
-        assert!(queue.launch(&bounded, 1, 97, &arguments).is_err(), "{name}");
+        assert!(unsafe { queue.launch(&bounded, 1, 97, &arguments) }.is_err(), "{name}");
 
         let out = device.alloc_zeroed::<i32>(64).unwrap();
         let dynamic = program.kernel("dynamic").unwrap();
-        queue.launch_with_shared(&dynamic, 1, 64, 64 * 4, &args![&out, 5_i32]).unwrap();
+        unsafe { queue.launch_with_shared(&dynamic, 1, 64, 64 * 4, &args![&out, 5_i32]) }.unwrap();
         queue.wait(TIMEOUT).unwrap();
         let expected: Vec<i32> = (0..64).map(|t| (t ^ 1) + 5 + 5).collect();
         assert_eq!(out.to_vec().unwrap(), expected, "{name}");
@@ -238,7 +243,7 @@ fn more_than_4_kib_of_parameters() {
         assert_eq!(kernel.parameter_sizes().collect::<Vec<_>>(), [8, 4400, 4]);
         let out = device.alloc_zeroed::<i32>(256).unwrap();
         let large: Vec<u8> = (0..1100_i32).flat_map(|i| (i * i).to_le_bytes()).collect();
-        queue.launch(&kernel, 1, 256, &args![&out, Arg::Bytes(&large), 7_i32]).unwrap();
+        unsafe { queue.launch(&kernel, 1, 256, &args![&out, Arg::Bytes(&large), 7_i32]) }.unwrap();
         queue.wait(TIMEOUT).unwrap();
         let expected: Vec<i32> = (0..256).map(|i| i * i + 7).collect();
         assert_eq!(out.to_vec().unwrap(), expected, "{name}");
@@ -252,9 +257,9 @@ fn a_required_block_size_is_asked_for() {
     let kernel = program.kernel("required").unwrap();
     let out = device.alloc_zeroed::<i32>(64).unwrap();
     let mut queue = device.queue().unwrap();
-    let text = queue.launch(&kernel, 1, 64, &args![&out, 1_i32]).unwrap_err().to_string();
+    let text = unsafe { queue.launch(&kernel, 1, 64, &args![&out, 1_i32]) }.unwrap_err().to_string();
     assert!(text.contains("was compiled for blocks of 64x2x1"), "{text}");
-    queue.launch(&kernel, 1, (64, 2, 1), &args![&out, 1_i32]).unwrap();
+    unsafe { queue.launch(&kernel, 1, (64, 2, 1), &args![&out, 1_i32]) }.unwrap();
     queue.wait(TIMEOUT).unwrap();
     assert_eq!(out.to_vec().unwrap(), (1..65).collect::<Vec<i32>>());
 }

@@ -1,8 +1,13 @@
 //! Kernels of the fixture cubins on the software Orin: typed launches, attributes, occupancy.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
+)]
+
 use std::time::Duration;
 
-use tegra_hcq::{Buffer, ByValue, Device, DeviceKind, Error, Limit, Pod, Program};
+use tegra_hcq::{ByValue, Count, Device, DeviceKind, Error, Limit, Pod, Program, RangeError};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -17,12 +22,12 @@ fn load(name: &str) -> (Device, Program) {
     (device, program.expect("the cubin loads"))
 }
 
-type VectorAdd = (&'static Buffer<f32>, &'static Buffer<f32>, &'static mut Buffer<f32>, u32);
+type VectorAdd = (&'static [f32], &'static [f32], &'static mut [f32], Count<u32>);
 
 #[test]
 fn a_typed_kernel_is_launched_again_and_again_with_the_same_buffers_and_allocates_nothing() {
     let (device, program) = load("vector_add");
-    let add = program.typed::<VectorAdd>("vector_add").unwrap();
+    let add = unsafe { program.typed::<VectorAdd>("vector_add") }.unwrap();
     let a = device.alloc_from(&[1.5_f32; 300]).unwrap();
     let b = device.alloc_from(&[2.0_f32; 300]).unwrap();
     let mut c = device.alloc_zeroed::<f32>(300).unwrap();
@@ -38,6 +43,130 @@ fn a_typed_kernel_is_launched_again_and_again_with_the_same_buffers_and_allocate
     }
     assert_eq!(allocations::count() - before, 0);
     assert_eq!(c.to_vec().unwrap(), vec![4.0; 300]);
+}
+
+/// The reason why a launch was refused.
+fn refused(result: tegra_hcq::Result<()>) -> String {
+    match result.unwrap_err() {
+        Error::Arguments { reason, .. } => reason,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_count_beyond_a_buffer_is_refused_before_the_launch() {
+    let (device, program) = load("vector_add");
+    let add = unsafe { program.typed::<VectorAdd>("vector_add") }.unwrap();
+    let a = device.alloc_from(&[1.0_f32; 300]).unwrap();
+    let b = device.alloc_from(&[2.0_f32; 299]).unwrap();
+    let mut c = device.alloc_zeroed::<f32>(1000).unwrap();
+    let mut queue = device.queue().unwrap();
+    let mut launch = |count| add.launch(&mut queue, 4, 256, (&a, &b, &mut c, count));
+    assert_eq!(refused(launch(300)), "argument 3 counts 300 elements, but argument 1 has 299");
+    assert_eq!(refused(launch(u32::MAX)), "argument 3 counts 4294967295 elements, but argument 0 has 300");
+    launch(299).unwrap();
+    let error = add.launch(&mut queue, 1, 256, (&a, &b, c.slice_mut(..100).unwrap(), 101));
+    assert_eq!(refused(error), "argument 3 counts 101 elements, but argument 2 has 100");
+    queue.wait(TIMEOUT).unwrap();
+    let sum = c.to_vec().unwrap();
+    assert!(sum[..299].iter().all(|x| *x == 3.0) && sum[299..].iter().all(|x| *x == 0.0));
+}
+
+#[test]
+fn a_condition_is_checked_by_launches_and_in_graphs() {
+    let (device, program) = load("dynamic_shared");
+    let sum = unsafe {
+        program.typed_if::<(&[f32], &mut [f32])>("dynamic_sum", |size, (input, out)| {
+            size.threads_x() <= input.len() as u64 && size.blocks() <= out.len() as u64
+        })
+    }
+    .unwrap();
+    let input = device.alloc_from(&[0.5_f32; 64]).unwrap();
+    let mut out = device.alloc_zeroed::<f32>(1).unwrap();
+    let mut queue = device.queue().unwrap();
+    let mut builder = device.graph();
+    let node = sum.record_with_shared(&mut builder, 1, 64, 256, (&input, &mut out)).unwrap();
+    let wrong = sum.record_with_shared(&mut builder, 1, 65, 260, (&input, &mut out));
+    assert!(
+        refused(wrong.map(drop))
+            .starts_with("the arguments do not meet the condition of its launches (grid 1x1x1")
+    );
+    let mut graph = builder.build().unwrap();
+    assert_eq!(graph.len(), 1);
+    refused(sum.launch_with_shared(&mut queue, 2, 32, 256, (&input, &mut out)));
+    refused(graph.set_launch(&node, 1, 64, (input.slice(1..).unwrap(), &mut out)));
+    queue.replay(&mut graph).unwrap().wait(TIMEOUT).unwrap();
+    assert_eq!(out.to_vec().unwrap(), [32.0]);
+    graph.set_launch(&node, 1, 32, (input.slice(1..33).unwrap(), &mut out)).unwrap();
+    queue.replay(&mut graph).unwrap().wait(TIMEOUT).unwrap();
+    assert_eq!(out.to_vec().unwrap(), [16.0]);
+}
+
+#[test]
+fn a_recorded_launch_changes_as_a_whole_or_not_at_all_and_keeps_its_buffers() {
+    let (device, program) = load("vector_add");
+    let add = unsafe { program.typed::<VectorAdd>("vector_add") }.unwrap();
+    let a = device.alloc_from(&[1.0_f32; 300]).unwrap();
+    let b = device.alloc_from(&[2.0_f32; 300]).unwrap();
+    let mut c = device.alloc_zeroed::<f32>(300).unwrap();
+    let mut queue = device.queue().unwrap();
+    let mut builder = device.graph();
+    let node = add.record(&mut builder, 2, 128, (&a, &b, &mut c, 200)).unwrap();
+    builder.copy(c.slice(..100).unwrap(), device.alloc(100).unwrap().slice_mut(..).unwrap()).unwrap();
+    let mut graph = builder.build().unwrap();
+    let mut replay = |graph: &mut _| queue.replay(graph).unwrap().wait(TIMEOUT).unwrap();
+    replay(&mut graph);
+    assert!(c.to_vec().unwrap().iter().enumerate().all(|(i, x)| *x == if i < 200 { 3.0 } else { 0.0 }));
+
+    // Sizes, a buffer and a number; a refused change leaves all of them.
+    graph.set_launch(&node, 3, 128, (&a, &a, &mut c, 300)).unwrap();
+    let before = allocations::count();
+    graph.set_launch(&node, 3, 128, (&a, &a, &mut c, 299)).unwrap();
+    graph.set_launch(&node, 3, 128, (&a, &a, &mut c, 300)).unwrap();
+    assert_eq!(allocations::count() - before, 0);
+    assert!(graph.set_launch(&node, 1, 2000, (&b, &b, &mut c, 1)).is_err());
+    refused(graph.set_launch(&node, 1, 1, (&b, &b, &mut c, 301)));
+    replay(&mut graph);
+    assert_eq!(c.to_vec().unwrap(), [2.0; 300]);
+
+    let mut foreign = device.graph();
+    add.record(&mut foreign, 1, 128, (&a, &b, &mut c, 100)).unwrap();
+    let mut foreign = foreign.build().unwrap();
+    let error = foreign.set_launch(&node, 1, 128, (&a, &b, &mut c, 100)).unwrap_err();
+    assert!(matches!(error, Error::Range(RangeError::OtherGraph)), "{error}");
+
+    // A view keeps replays away, and the graph its dropped buffers alive.
+    let view = c.view().unwrap();
+    assert!(matches!(queue.replay(&mut graph), Err(Error::Viewed)));
+    drop(view);
+    drop((a, b));
+    let others: Vec<_> = (0..20).map(|_| device.alloc_from(&[9.0_f32; 300]).unwrap()).collect();
+    for _ in 0..5 {
+        queue.replay(&mut graph).unwrap();
+    }
+    queue.wait(TIMEOUT).unwrap();
+    assert_eq!(c.to_vec().unwrap(), [2.0; 300]);
+    drop(c);
+    queue.replay(&mut graph).unwrap().wait(TIMEOUT).unwrap();
+    assert!(
+        others.iter().all(|other| other.to_vec().unwrap() == [9.0; 300]),
+        "memory in use is not handed out"
+    );
+}
+
+#[test]
+fn parts_of_one_buffer_are_read_and_written_by_one_launch() {
+    let (device, program) = load("vector_add");
+    let add = unsafe { program.typed::<VectorAdd>("vector_add") }.unwrap();
+    let mut data = device.alloc_from(&[1.0_f32, 2.0, 3.0, 4.0, 0.0, 0.0]).unwrap();
+    let mut queue = device.queue().unwrap();
+    let (inputs, mut out) = data.split_at_mut(4).unwrap();
+    let (left, right) = inputs.split_at(2).unwrap();
+    add.launch(&mut queue, 1, 32, (&left, right, &mut out, 2)).unwrap();
+    add.launch(&mut queue, 1, 32, (left, &out.as_slice(), &mut device.alloc(2).unwrap(), 2)).unwrap();
+    queue.wait(TIMEOUT).unwrap();
+    assert_eq!(data.to_vec().unwrap(), [1.0, 2.0, 3.0, 4.0, 4.0, 6.0]);
+    assert!(data.split_at_mut(7).is_err());
 }
 
 /// The fixture's `struct Parameters`, with explicit padding.
@@ -73,7 +202,7 @@ unsafe impl Pod for Parameters {}
 #[test]
 fn a_struct_goes_by_value() {
     let (device, program) = load("params");
-    let kernel = program.typed::<(ByValue<Parameters>, &mut Buffer<f32>)>("struct_param").unwrap();
+    let kernel = unsafe { program.typed::<(ByValue<Parameters>, &mut [f32])>("struct_param") }.unwrap();
     let input = device.alloc_from(&[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
     let mut out = device.alloc_zeroed::<f32>(6).unwrap();
     let inner = |scale, shift| Inner { scale, shift, padding: [0; 3] };
@@ -96,17 +225,17 @@ fn a_struct_goes_by_value() {
 #[test]
 fn a_tuple_that_does_not_fit_the_cubin_is_refused_by_name() {
     let (_device, program) = load("vector_add");
-    let error = program.typed::<(&Buffer<f32>, u32)>("vector_add").unwrap_err();
+    let error = unsafe { program.typed::<(&[f32], u32)>("vector_add") }.unwrap_err();
     assert_eq!(error.to_string(), "kernel vector_add: has 4 parameters, the signature has 2");
 
-    type Short = (&'static Buffer<f32>, &'static Buffer<f32>, u32, u32);
-    let error = program.typed::<Short>("vector_add").unwrap_err();
+    type Short = (&'static [f32], &'static [f32], u32, u32);
+    let error = unsafe { program.typed::<Short>("vector_add") }.unwrap_err();
     assert_eq!(
         error.to_string(),
         "kernel vector_add: parameter 2 has 8 bytes, but u32 of the signature has 4"
     );
 
-    let error = program.typed::<()>("no_such_kernel").unwrap_err();
+    let error = unsafe { program.typed::<()>("no_such_kernel") }.unwrap_err();
     assert!(matches!(error, Error::Cubin(_)), "{error}");
 }
 
@@ -135,7 +264,7 @@ fn a_launch_takes_exactly_what_the_attributes_allow() {
     let error = kernel.occupancy(64, most + 1).unwrap_err().to_string();
     assert!(error.ends_with("does not fit an SM: not enough shared memory"), "{error}");
 
-    let typed = program.typed::<(&Buffer<f32>, &mut Buffer<f32>)>("dynamic_sum").unwrap();
+    let typed = unsafe { program.typed::<(&[f32], &mut [f32])>("dynamic_sum") }.unwrap();
     let input = device.alloc_from(&[0.5_f32; 64]).unwrap();
     let mut out = device.alloc_zeroed::<f32>(1).unwrap();
     let mut queue = device.queue().unwrap();

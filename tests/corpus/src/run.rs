@@ -1,5 +1,10 @@
 //! Runs a case on a device.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
+)]
+
 use std::time::Duration;
 
 use tegra_hcq::{Arg, Buffer, Device, Program, Queue};
@@ -44,13 +49,15 @@ pub fn run(
             (_, None) => unreachable!("every pointer has a buffer"),
         })
         .collect();
-    queue.launch_with_shared(
-        &kernel,
-        (case.grid[0], case.grid[1], case.grid[2]),
-        (case.block[0], case.block[1], case.block[2]),
-        case.shared_bytes,
-        &arguments,
-    )?;
+    unsafe {
+        queue.launch_with_shared(
+            &kernel,
+            (case.grid[0], case.grid[1], case.grid[2]),
+            (case.block[0], case.block[1], case.block[2]),
+            case.shared_bytes,
+            &arguments,
+        )
+    }?;
     queue.wait(patience)?;
     let mut outputs = Vec::new();
     for (index, (argument, buffer)) in case.arguments.iter().zip(&buffers).enumerate() {

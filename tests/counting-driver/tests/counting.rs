@@ -1,5 +1,10 @@
 //! A driver outside `tegra-hcq` runs kernels, copies, faults and queues, and sees the expected calls.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
+)]
+
 use std::sync::Arc;
 
 use counting_driver::{Calls, Counting, Counts};
@@ -29,11 +34,11 @@ fn a_launch_makes_no_call_of_the_driver() {
     assert_eq!(opening.opened_groups, 1, "{opening:?}");
     let kernel = program.kernel("increment").unwrap();
     let data = device.alloc_from(&[0_u32; 64]).unwrap();
-    queue.launch(&kernel, 2, 32, &args![&data, 64_u32]).unwrap();
+    unsafe { queue.launch(&kernel, 2, 32, &args![&data, 64_u32]) }.unwrap();
     queue.wait(TIMEOUT).unwrap();
     for _ in 0..100 {
         let (fence, launching) = counts.during(|| {
-            queue.launch(&kernel, 2, 32, &args![&data, 64_u32]).unwrap();
+            unsafe { queue.launch(&kernel, 2, 32, &args![&data, 64_u32]) }.unwrap();
             queue.submit().unwrap()
         });
         assert_eq!(launching, Calls::default());
@@ -74,7 +79,7 @@ fn a_fault_is_read_and_recovered_through_the_driver() {
     let mut queue = device.queue_with(&spinning()).unwrap();
     let kernel = program.kernel("fault_write").unwrap();
     let (error, faulting) = counts.during(|| {
-        queue.launch(&kernel, 1, 1, &args![0x40_0000_0000_u64, 1_u32]).unwrap();
+        unsafe { queue.launch(&kernel, 1, 1, &args![0x40_0000_0000_u64, 1_u32]) }.unwrap();
         queue.wait(TIMEOUT).unwrap_err()
     });
     let Error::Fault(fault) = error else { panic!("{error}") };
@@ -87,7 +92,7 @@ fn a_fault_is_read_and_recovered_through_the_driver() {
     let kernel = program.kernel("fault_no_bound").unwrap();
     let ((), recovering) = counts.during(|| {
         device.recover().unwrap();
-        queue.launch(&kernel, 1, 1, &args![&data, &data]).unwrap();
+        unsafe { queue.launch(&kernel, 1, 1, &args![&data, &data]) }.unwrap();
         queue.wait(TIMEOUT).unwrap();
     });
     assert_eq!((recovering.aborts, recovering.opened_groups), (1, 1), "{recovering:?}");
@@ -113,7 +118,7 @@ fn every_counter_counts() {
     let mut queue = device.queue_with(&QueueOptions::default().wait(WaitPolicy::Sleep)).unwrap();
     let (stop, out) = (device.alloc_from(&[0_u32]).unwrap(), device.alloc_zeroed::<u32>(1).unwrap());
     let kernel = program.kernel("fault_endless").unwrap();
-    queue.launch(&kernel, 1, 1, &args![&stop, &out]).unwrap();
+    unsafe { queue.launch(&kernel, 1, 1, &args![&stop, &out]) }.unwrap();
     let (result, waiting) = counts.during(|| queue.wait(std::time::Duration::from_millis(50)));
     assert!(result.is_err() && waiting.sleeps >= 1, "{result:?} {waiting:?}");
     let (recovery, stopping) = counts.during(|| device.recover());

@@ -1,6 +1,11 @@
 //! The hot path makes no system call and no allocation once warm. A probe counts the calls through the door,
 //! the software Orin counts requests, and a counting allocator counts this thread's allocations.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
+)]
+
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -23,13 +28,13 @@ fn launch_submit_and_wait_make_no_system_call_and_no_allocation() {
     let mut bench = Bench::spinning("basics");
     let data = bench.device.alloc_from(&[0_u32; 64]).unwrap();
     let kernel = bench.program.kernel("increment").unwrap();
-    bench.run("increment", 2, 32, &args![&data, 64_u32]);
+    unsafe { bench.run("increment", 2, 32, &args![&data, 64_u32]) };
 
     let (calls, requests, allocated) = (bench.probe.calls(), bench.orin.ioctl_count(), allocations::count());
     // Three times around the ring of 1024 entries.
     for _ in 0..3072 {
-        bench.queue.launch(&kernel, 2, 32, &args![&data, 64_u32]).unwrap();
-        bench.queue.launch(&kernel, 1, 32, &args![&data, 64_u32]).unwrap();
+        unsafe { bench.queue.launch(&kernel, 2, 32, &args![&data, 64_u32]) }.unwrap();
+        unsafe { bench.queue.launch(&kernel, 1, 32, &args![&data, 64_u32]) }.unwrap();
         bench.queue.submit().unwrap().wait(TIMEOUT).unwrap();
     }
     assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
@@ -66,8 +71,8 @@ fn a_replayed_graph_costs_neither() {
     let data = bench.device.alloc_from(&[0_u32; 64]).unwrap();
     let kernel = bench.program.kernel("increment").unwrap();
     let mut builder = bench.device.graph();
-    let first = builder.launch(&kernel, 2, 32, &args![&data, 64_u32]).unwrap();
-    builder.launch(&kernel, 2, 32, &args![&data, 64_u32]).unwrap();
+    let first = unsafe { builder.launch(&kernel, 2, 32, &args![&data, 64_u32]) }.unwrap();
+    unsafe { builder.launch(&kernel, 2, 32, &args![&data, 64_u32]) }.unwrap();
     let mut graph = builder.build().unwrap();
     // Every instance has been used once.
     for _ in 0..8 {
@@ -75,7 +80,7 @@ fn a_replayed_graph_costs_neither() {
     }
     let (calls, allocated) = (bench.probe.calls(), allocations::count());
     for round in 0..1500_u32 {
-        graph.set_argument(first, 1, 32 + round % 32).unwrap();
+        unsafe { graph.set_argument(first, 1, 32 + round % 32) }.unwrap();
         bench.queue.replay(&mut graph).unwrap().wait(TIMEOUT).unwrap();
     }
     assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
@@ -89,10 +94,10 @@ fn a_profile_costs_no_system_call_and_nothing_once_it_is_off() {
     let data = bench.device.alloc_from(&[0_u32; 64]).unwrap();
     let kernel = bench.program.kernel("increment").unwrap();
     bench.queue.profile(true).unwrap();
-    bench.run("increment", 2, 32, &args![&data, 64_u32]);
+    unsafe { bench.run("increment", 2, 32, &args![&data, 64_u32]) };
     let calls = bench.probe.calls();
     for _ in 0..1500 {
-        bench.queue.launch(&kernel, 2, 32, &args![&data, 64_u32]).unwrap();
+        unsafe { bench.queue.launch(&kernel, 2, 32, &args![&data, 64_u32]) }.unwrap();
         bench.queue.submit().unwrap().wait(TIMEOUT).unwrap();
     }
     assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
@@ -101,7 +106,7 @@ fn a_profile_costs_no_system_call_and_nothing_once_it_is_off() {
 
     let (calls, allocated) = (bench.probe.calls(), allocations::count());
     for _ in 0..1500 {
-        bench.queue.launch(&kernel, 2, 32, &args![&data, 64_u32]).unwrap();
+        unsafe { bench.queue.launch(&kernel, 2, 32, &args![&data, 64_u32]) }.unwrap();
         bench.queue.submit().unwrap().wait(TIMEOUT).unwrap();
     }
     assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");

@@ -1,5 +1,10 @@
 //! The `tracing` events of the library.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
+)]
+
 use std::io;
 use std::sync::{Arc, Mutex};
 
@@ -38,10 +43,10 @@ fn trace_of(level: tracing::Level) -> String {
     tracing::subscriber::with_default(subscriber.finish(), || {
         let mut bench = Bench::new("faults");
         let data = bench.device.alloc_from(&[5_u32]).unwrap();
-        bench.try_run("fault_write", 1, 1, &args![0x40_0000_0000_u64, 1_u32]).unwrap_err();
+        unsafe { bench.try_run("fault_write", 1, 1, &args![0x40_0000_0000_u64, 1_u32]) }.unwrap_err();
         bench.device.recover().unwrap();
         let kernel = bench.program.kernel("fault_no_bound").unwrap();
-        bench.queue.launch(&kernel, 1, 1, &args![&data, &data]).unwrap();
+        unsafe { bench.queue.launch(&kernel, 1, 1, &args![&data, &data]) }.unwrap();
         bench.queue.wait(TIMEOUT).unwrap();
     });
     let bytes = text.0.lock().unwrap().clone();

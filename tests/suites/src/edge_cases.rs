@@ -1,5 +1,10 @@
 //! Edge cases: odd sizes, full rings, low memory, stale caches.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
+)]
+
 use tegra_hcq::{Buffer, Device, Error, Kernel, Pod, Queue, args};
 
 use super::fixtures::{blocks, case, close, ensure, equal, kernel, patience};
@@ -42,7 +47,7 @@ fn run_map<T: Pod>(
 ) -> Check {
     let count = input.len();
     // CAST: the suite's sizes are far below 2^32.
-    queue.launch(kernel, blocks(count, 256), 256, &args![out, input, count as u32])?;
+    unsafe { queue.launch(kernel, blocks(count, 256), 256, &args![out, input, count as u32]) }?;
     queue.wait(patience(context))?;
     Ok(())
 }
@@ -81,7 +86,7 @@ fn memory_pressure_progressive(context: &Context) -> Check {
         // Checks the ends only: a model allocates these pages from the host.
         for at in [0, words - 32] {
             buffer.slice_mut(at..at + 32)?.copy_from_slice(&[7; 32])?;
-            queue.launch(&increment, 1, 32, &args![buffer.slice(at..)?, 32_u32])?;
+            unsafe { queue.launch(&increment, 1, 32, &args![buffer.slice(at..)?, 32_u32]) }?;
             queue.wait(patience(context))?;
             equal("end of the buffer", &buffer.slice(at..at + 32)?.to_vec()?, &[8; 32])?;
         }
@@ -143,7 +148,7 @@ fn zero_elements(context: &Context) -> Check {
     let plus_one = kernel!(device, "suites", "plus_one_f32")?;
     let (source, mut target) = (device.alloc::<f32>(0)?, device.alloc::<f32>(0)?);
     queue.copy(&source, &mut target)?;
-    queue.launch(&plus_one, 1, 32, &args![&target, &source, 0_u32])?;
+    unsafe { queue.launch(&plus_one, 1, 32, &args![&target, &source, 0_u32]) }?;
     queue.wait(patience(context))?;
     equal("empty buffer", &target.to_vec()?, &[])?;
     ensure(target.view()?.is_empty(), || "an empty view has elements".to_owned())
@@ -168,7 +173,7 @@ fn add_ones(
     let add = kernel!(device, "vector_add", "vector_add")?;
     let ones = device.alloc_from(&vec![1.0_f32; count])?;
     let sum = device.alloc_zeroed::<f32>(count)?;
-    queue.launch(&add, blocks(count, 256), 256, &args![&ones, &ones, &sum, count as u32])?;
+    unsafe { queue.launch(&add, blocks(count, 256), 256, &args![&ones, &ones, &sum, count as u32]) }?;
     queue.wait(patience(context))?;
     Ok(sum.to_vec()?)
 }
@@ -192,12 +197,14 @@ fn non_power_of_2_matmul(context: &Context) -> Check {
     let (a, b) = (numbers.vec_f32(M * K), numbers.vec_f32(K * N));
     let out = device.alloc_zeroed::<f32>(M * N)?;
     let arguments = (device.alloc_from(&a)?, device.alloc_from(&b)?);
-    queue.launch(
-        &matmul,
-        (N.div_ceil(16) as u32, M.div_ceil(16) as u32),
-        (16, 16),
-        &args![&arguments.0, &arguments.1, &out, M as u32, N as u32, K as u32],
-    )?;
+    unsafe {
+        queue.launch(
+            &matmul,
+            (N.div_ceil(16) as u32, M.div_ceil(16) as u32),
+            (16, 16),
+            &args![&arguments.0, &arguments.1, &out, M as u32, N as u32, K as u32],
+        )
+    }?;
     queue.wait(patience(context))?;
     let wanted: Vec<f32> =
         (0..M * N).map(|i| (0..K).map(|k| a[i / N * K + k] * b[k * N + i % N]).sum()).collect();
@@ -232,7 +239,7 @@ fn gpfifo_ring_wraparound(context: &Context) -> Check {
     let increment = kernel!(device, "basics", "increment")?;
     let data = device.alloc_zeroed::<u32>(1)?;
     for _ in 0..1200 {
-        queue.launch(&increment, 1, 1, &args![&data, 1_u32])?;
+        unsafe { queue.launch(&increment, 1, 1, &args![&data, 1_u32]) }?;
         queue.submit()?;
     }
     queue.wait(patience(context))?;
@@ -248,7 +255,7 @@ fn free_correctness(context: &Context) -> Check {
     let mut buffers = Vec::new();
     for value in 0..50_u32 {
         let buffer = device.alloc::<u32>(words)?;
-        queue.launch(&fill, blocks(words, 256), 256, &args![&buffer, value, words as u32])?;
+        unsafe { queue.launch(&fill, blocks(words, 256), 256, &args![&buffer, value, words as u32]) }?;
         queue.submit()?;
         // Drops every other buffer while the GPU still fills it.
         if value % 2 == 0 {
@@ -279,7 +286,7 @@ fn cache_invalidation_pattern(context: &Context) -> Check {
     ] {
         a.view()?.copy_from_slice(&left);
         b.copy_from_slice(&right)?;
-        queue.launch(&add, 1, 4, &args![&a, &b, &sum, 4_u32])?;
+        unsafe { queue.launch(&add, 1, 4, &args![&a, &b, &sum, 4_u32]) }?;
         queue.wait(patience(context))?;
         equal("the sum", &sum.to_vec()?, &wanted)?;
     }
@@ -301,7 +308,7 @@ fn long_reads(context: &Context) -> Check {
     let out = device.alloc_zeroed::<u32>(32)?;
     // About half a second on an H200; longer on a smaller GPU.
     let rounds = if context.is_model() { 1000 } else { 100_000_000_u32 };
-    queue.launch(&kernel!(device, "basics", "spin")?, 1, 32, &args![&out, rounds])?;
+    unsafe { queue.launch(&kernel!(device, "basics", "spin")?, 1, 32, &args![&out, rounds]) }?;
     let running = queue.submit()?;
     for range in [0..data.len(), 1..3 << 20, 4095..8192, (1 << 20) - 3..(2 << 20) + 1] {
         let read = buffer.slice(range.clone())?.to_vec()?;

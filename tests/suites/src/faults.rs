@@ -1,5 +1,10 @@
 //! Faulting kernels: each fault is reported with cause, address and location, and only its queue is lost.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
+)]
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,7 +45,7 @@ impl Survivor<'_> {
         self.work()?;
         let code = kernel!(self.device, "faults", name)?;
         let mut queue = self.device.queue()?;
-        queue.launch(&code, 1, threads, arguments)?;
+        unsafe { queue.launch(&code, 1, threads, arguments) }?;
         let fault = reported(&queue.submit()?, patience(self.context))?;
         drop(queue);
         self.work()?;
@@ -122,7 +127,7 @@ fn endless(context: &Context) -> Check {
     let (stop, out) = (device.alloc_zeroed::<u32>(1)?, device.alloc::<u32>(1)?);
     let code = kernel!(device, "faults", "fault_endless")?;
     let mut queue = device.queue()?;
-    queue.launch(&code, 1, 32, &args![&stop, &out])?;
+    unsafe { queue.launch(&code, 1, 32, &args![&stop, &out]) }?;
     let fence = queue.submit()?;
     match fence.wait(Duration::from_millis(50)) {
         Err(error @ Error::Timeout { .. }) => ensure(error.to_string().contains("fault_endless"), || {

@@ -1,5 +1,10 @@
 //! Thousands of recorded graphs in one process: memory does not grow.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
+)]
+
 use std::time::Duration;
 
 use tegra_hcq::{Device, Queue, args};
@@ -41,8 +46,8 @@ fn one_graph(context: &Context, device: &Device, queue: &mut Queue, value: u32) 
     let data = device.alloc_from(&[value; 64])?;
     let mut copy = device.alloc::<u32>(64)?;
     let mut builder = device.graph();
-    builder.launch(&increment, 2, 32, &args![&data, 64_u32])?;
-    builder.launch(&increment, 2, 32, &args![&data, 64_u32])?;
+    unsafe { builder.launch(&increment, 2, 32, &args![&data, 64_u32]) }?;
+    unsafe { builder.launch(&increment, 2, 32, &args![&data, 64_u32]) }?;
     builder.copy(&data, &mut copy)?;
     let mut graph = builder.build()?;
     queue.replay(&mut graph)?.wait(patience(context))?;
@@ -77,7 +82,7 @@ fn dropped_in_flight(context: &Context) -> Check {
     let data = device.alloc_zeroed::<u32>(32)?;
     for _ in 0..200 {
         let mut builder = device.graph();
-        builder.launch(&increment, 1, 32, &args![&data, 32_u32])?;
+        unsafe { builder.launch(&increment, 1, 32, &args![&data, 32_u32]) }?;
         queue.replay(&mut builder.build()?)?;
     }
     queue.wait(patience(context))?;
@@ -92,12 +97,12 @@ fn kept_and_patched(context: &Context) -> Check {
     let mut graphs = Vec::new();
     for out in &outputs {
         let mut builder = device.graph();
-        let node = builder.launch(&fill, 1, 32, &args![out, 0_u32, 32_u32])?;
+        let node = unsafe { builder.launch(&fill, 1, 32, &args![out, 0_u32, 32_u32]) }?;
         graphs.push((node, builder.build()?));
     }
     for round in 1..=20_u32 {
         for (index, (node, graph)) in (0_u32..).zip(&mut graphs) {
-            graph.set_argument(*node, 1, round * 1000 + index)?;
+            unsafe { graph.set_argument(*node, 1, round * 1000 + index) }?;
             queue.replay(graph)?;
         }
     }

@@ -1,5 +1,10 @@
 //! Stress tests: many launches, submissions, copies and allocations.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
+)]
+
 use std::time::{Duration, Instant};
 
 use tegra_hcq::args;
@@ -41,7 +46,7 @@ fn rapid_kernel_launches_10k(context: &Context) -> Check {
     let data = device.alloc_zeroed::<f32>(32)?;
     // A model runs the same number: they are small.
     for _ in 0..10_000 {
-        queue.launch(&add, 1, 32, &args![&data, 1.0_f32, 32_u32])?;
+        unsafe { queue.launch(&add, 1, 32, &args![&data, 1.0_f32, 32_u32]) }?;
         queue.submit()?;
     }
     queue.wait(patience(context))?;
@@ -57,7 +62,7 @@ fn signal_chain_pipeline(context: &Context) -> Check {
     for step in 0..1000_u64 {
         let queue = &mut queues[(step % 2) as usize];
         queue.wait_signal(&signal, step)?;
-        queue.launch(&add, 1, 32, &args![&data, 0.001_f32, 32_u32])?;
+        unsafe { queue.launch(&add, 1, 32, &args![&data, 0.001_f32, 32_u32]) }?;
         queue.signal(&signal, step + 1)?;
         queue.submit()?;
     }
@@ -79,7 +84,7 @@ fn products(context: &Context, size: usize, time: Duration, least: u64) -> Check
     let start = Instant::now();
     let mut rounds = 0_u64;
     while rounds < least || start.elapsed() < time {
-        queue.launch(&matmul, (tiles, tiles), (16, 16), &args![&left, &right, &product, n, n, n])?;
+        unsafe { queue.launch(&matmul, (tiles, tiles), (16, 16), &args![&left, &right, &product, n, n, n]) }?;
         queue.wait(patience(context))?;
         rounds += 1;
         let got = product.to_vec()?;
@@ -111,7 +116,7 @@ fn mixed_compute_copy(context: &Context) -> Check {
     let mut copy = device.alloc_zeroed::<f32>(4096)?;
     let rounds = context.rounds(1000, 200);
     for round in 1..=rounds {
-        queue.launch(&add, 16, 256, &args![&data, 0.5_f32, 4096_u32])?;
+        unsafe { queue.launch(&add, 16, 256, &args![&data, 0.5_f32, 4096_u32]) }?;
         queue.copy(&data, &mut copy)?;
         queue.submit()?;
         if round % (rounds / 5) == 0 {
@@ -130,12 +135,12 @@ fn backpressure(context: &Context) -> Check {
     // Batches of all sizes, up to far more than the rings hold.
     for batch in [1_u32, 9, 40, 450] {
         for _ in 0..batch {
-            queue.launch(&add, 1, 32, &args![&data, 1.0_f32, 32_u32])?;
+            unsafe { queue.launch(&add, 1, 32, &args![&data, 1.0_f32, 32_u32]) }?;
         }
         queue.submit()?;
     }
     for _ in 0..3000 {
-        queue.launch(&add, 1, 32, &args![&data, 0.0_f32, 32_u32])?;
+        unsafe { queue.launch(&add, 1, 32, &args![&data, 0.0_f32, 32_u32]) }?;
         queue.submit()?;
     }
     queue.wait(patience(context))?;
@@ -159,12 +164,14 @@ fn concurrent_tensor_ops(context: &Context) -> Check {
             let out = device.alloc_zeroed::<f32>(ROWS * COLUMNS)?;
             let shape = (ROWS as u32, INNER as u32, COLUMNS as u32);
             for _ in 0..steps {
-                queue.launch(
-                    &layer,
-                    blocks(ROWS * COLUMNS, 128),
-                    128,
-                    &args![&out, &buffers.0, &buffers.1, &buffers.2, shape.0, shape.1, shape.2],
-                )?;
+                unsafe {
+                    queue.launch(
+                        &layer,
+                        blocks(ROWS * COLUMNS, 128),
+                        128,
+                        &args![&out, &buffers.0, &buffers.1, &buffers.2, shape.0, shape.1, shape.2],
+                    )
+                }?;
                 queue.submit()?;
             }
             queue.wait(patience(context))?;
@@ -201,8 +208,8 @@ fn many_queues(context: &Context) -> Check {
     for round in 0..3 {
         let mut fences = Vec::with_capacity(QUEUES);
         for (number, (queue, sum)) in queues.iter_mut().zip(&sums).enumerate() {
-            queue.launch(&add, 1, 32, &args![sum, number as f32, 32_u32])?;
-            queue.launch(&add, 1, 32, &args![&shared, 0.0_f32, 32_u32])?;
+            unsafe { queue.launch(&add, 1, 32, &args![sum, number as f32, 32_u32]) }?;
+            unsafe { queue.launch(&add, 1, 32, &args![&shared, 0.0_f32, 32_u32]) }?;
             fences.push(queue.submit()?);
         }
         for fence in fences {
@@ -228,7 +235,7 @@ fn memory_churn(context: &Context) -> Check {
         rounds += 1;
         let words = 16 + numbers.u32() as usize % 65_536;
         let buffer = device.alloc::<u32>(words)?;
-        queue.launch(&fill, 1, 64, &args![buffer.slice(words - 16..)?, rounds, 16_u32])?;
+        unsafe { queue.launch(&fill, 1, 64, &args![buffer.slice(words - 16..)?, rounds, 16_u32]) }?;
         queue.submit()?;
         kept.push((rounds, buffer));
         if kept.len() > 24 {

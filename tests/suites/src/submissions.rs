@@ -4,6 +4,11 @@
 //! ordered with either. QMDs also give the scheduler the number of blocks per SM. Too high a number raises an
 //! exception once the SMs are full, so these tests fill them.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
+)]
+
 use tegra_hcq::{
     Buffer, Device, DeviceKind, Graph, HostMemory, Kernel, Queue, QueueOptions, ReleaseBy, WaitPolicy, args,
 };
@@ -67,7 +72,7 @@ impl Twin {
         let mut builder = device.graph();
         for (from, to, shift) in Self::GRAPH {
             let arguments = args![&buffers[to], &buffers[from], shift, len as u32];
-            builder.launch(&pass_on, blocks(len, BLOCK), BLOCK, &arguments)?;
+            unsafe { builder.launch(&pass_on, blocks(len, BLOCK), BLOCK, &arguments) }?;
         }
         Ok(Self { graph: builder.build()?, buffers, expected, pass_on })
     }
@@ -88,7 +93,7 @@ impl Twin {
             0..=4 => {
                 let shift = value % len as u32;
                 let arguments = args![&self.buffers[to], &self.buffers[from], shift, len as u32];
-                queue.launch(&self.pass_on, blocks(len, BLOCK), BLOCK, &arguments)?;
+                unsafe { queue.launch(&self.pass_on, blocks(len, BLOCK), BLOCK, &arguments) }?;
                 self.expect_pass(from, to, shift);
             }
             5 => {
@@ -116,7 +121,7 @@ impl Twin {
                 let arguments = args![target, source, 1_u32, len as u32];
                 queue.together(|queue| {
                     for _ in 0..3 {
-                        queue.launch(&self.pass_on, blocks(len, BLOCK), BLOCK, &arguments)?;
+                        unsafe { queue.launch(&self.pass_on, blocks(len, BLOCK), BLOCK, &arguments) }?;
                         queue.submit()?;
                     }
                     Ok(())
@@ -176,7 +181,7 @@ fn unwaited(context: &Context) -> Check {
         let mut word = device.alloc_zeroed::<u32>(1)?;
         let signal = device.signal(0)?;
         for round in 0..rounds {
-            queue.launch(&increment, blocks(n as usize, BLOCK), BLOCK, &args![&data, n])?;
+            unsafe { queue.launch(&increment, blocks(n as usize, BLOCK), BLOCK, &args![&data, n]) }?;
             queue.submit()?;
             match round % 4 {
                 // CAST: a few thousand.
@@ -214,16 +219,16 @@ fn chains_to_host(context: &Context) -> Check {
     // CAST: at most 2^20.
     let len = n as u32;
     let mut builder = device.graph();
-    builder.launch(&fill, grid, BLOCK, &args![&host, 0_u32, len])?;
-    builder.launch(&increment, grid, BLOCK, &args![&host, len])?;
-    builder.launch(&increment, 1, 32, &args![&one, 1_u32])?;
+    unsafe { builder.launch(&fill, grid, BLOCK, &args![&host, 0_u32, len]) }?;
+    unsafe { builder.launch(&increment, grid, BLOCK, &args![&host, len]) }?;
+    unsafe { builder.launch(&increment, 1, 32, &args![&one, 1_u32]) }?;
     let mut graph = builder.build()?;
     for &release in releases(context) {
         let mut queue = spinning(device, release)?;
         for round in 0..rounds {
-            queue.launch(&fill, grid, BLOCK, &args![&host, round, len])?;
-            queue.launch(&increment, grid, BLOCK, &args![&host, len])?;
-            queue.launch(&increment, 1, 32, &args![&one, 1_u32])?;
+            unsafe { queue.launch(&fill, grid, BLOCK, &args![&host, round, len]) }?;
+            unsafe { queue.launch(&increment, grid, BLOCK, &args![&host, len]) }?;
+            unsafe { queue.launch(&increment, 1, 32, &args![&one, 1_u32]) }?;
             queue.wait(patience(context))?;
             equal("after a batch", &host.to_vec()?, &vec![round + 1; n])?;
             queue.replay(&mut graph)?.wait(patience(context))?;
@@ -242,7 +247,7 @@ fn across_32_bits(context: &Context) -> Check {
         let options = QueueOptions::default().wait(WaitPolicy::Spin).release(release);
         let mut queue = device.queue_with(&options.first_value((1 << 32) - 20))?;
         for round in 1..=40 {
-            queue.launch(&increment, 1, 32, &args![&data, 1_u32])?;
+            unsafe { queue.launch(&increment, 1, 32, &args![&data, 1_u32]) }?;
             let fence = queue.submit()?;
             fence.wait(patience(context))?;
             ensure(fence.is_done(), || format!("submission {round} ended but its fence is not done"))?;
@@ -262,11 +267,11 @@ fn held(context: &Context) -> Check {
     let data = device.alloc_zeroed::<u32>(LEN as usize)?;
     for turn in 1..=10 {
         left.wait_signal(&go, turn)?;
-        left.launch(&increment, 1, LEN, &args![&data, LEN])?;
+        unsafe { left.launch(&increment, 1, LEN, &args![&data, LEN]) }?;
         left.signal(&ping, turn)?;
         left.submit()?;
         right.wait_signal(&ping, turn)?;
-        right.launch(&increment, 1, LEN, &args![&data, LEN])?;
+        unsafe { right.launch(&increment, 1, LEN, &args![&data, LEN]) }?;
         right.signal(&pong, turn)?;
         right.submit()?;
         left.wait_signal(&pong, turn)?;
@@ -285,7 +290,7 @@ fn graph_on_both(context: &Context) -> Check {
     let data = device.alloc_zeroed::<u32>(1)?;
     let increment = kernel!(device, "basics", "increment")?;
     let mut builder = device.graph();
-    builder.instances(1)?.launch(&increment, 1, 32, &args![&data, 1_u32])?;
+    unsafe { builder.instances(1)?.launch(&increment, 1, 32, &args![&data, 1_u32]) }?;
     let mut graph = builder.build()?;
     let mut queues = Vec::new();
     let other = releases(context).last().copied().unwrap_or_default();
@@ -294,7 +299,7 @@ fn graph_on_both(context: &Context) -> Check {
     }
     for (first, second) in [(0, 1), (1, 0), (0, 2), (2, 1), (1, 2)] {
         queues[first].replay(&mut graph)?.wait(patience(context))?;
-        queues[first].launch(&increment, 1, 32, &args![&data, 1_u32])?;
+        unsafe { queues[first].launch(&increment, 1, 32, &args![&data, 1_u32]) }?;
         let fence = queues[first].submit()?;
         fence.wait(patience(context))?;
         queues[second].replay(&mut graph)?.wait(patience(context))?;
@@ -329,7 +334,7 @@ fn full_sms(context: &Context) -> Check {
                     } else {
                         args![&out, &data, 0_u32, n].to_vec()
                     };
-                    queue.launch_with_shared(&kernel, grid, threads, dynamic, &arguments)?;
+                    unsafe { queue.launch_with_shared(&kernel, grid, threads, dynamic, &arguments) }?;
                     queue.wait(patience(context))?;
                     let sum: u64 = out.to_vec()?.iter().map(|&value| u64::from(value)).sum();
                     ensure(sum == u64::from(n), || {
@@ -362,7 +367,9 @@ fn small_beside_large(context: &Context) -> Check {
         for (queue, data, grid, threads, dynamic) in &mut lanes {
             let n = *grid * *threads;
             for _ in 0..3 {
-                queue.launch_with_shared(&increment, *grid, *threads, *dynamic, &args![&*data, n])?;
+                unsafe {
+                    queue.launch_with_shared(&increment, *grid, *threads, *dynamic, &args![&*data, n])
+                }?;
             }
             queue.submit()?;
         }

@@ -1,5 +1,10 @@
 //! Work that must not be affected by errors in another queue or another process.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
+)]
+
 use tegra_hcq::{Buffer, Device, Error, Kernel, Queue, args};
 
 use super::fixtures::{ensure, equal, kernel, patience};
@@ -37,7 +42,7 @@ impl<'a> Survivor<'a> {
     pub(super) fn work(&mut self) -> Check {
         self.rounds += 1;
         // CAST: far below 2^32.
-        self.queue.launch(&self.increment, 8, 128, &args![&self.data, LEN as u32])?;
+        unsafe { self.queue.launch(&self.increment, 8, 128, &args![&self.data, LEN as u32]) }?;
         self.queue.copy(&self.data, &mut self.copy)?;
         self.queue.submit()?.wait(patience(self.context))?;
         equal("the survivor's data", &self.copy.to_vec()?, &[self.rounds; LEN])

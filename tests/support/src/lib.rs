@@ -93,7 +93,11 @@ impl Bench {
     /// # Errors
     ///
     /// Those of launch, submit and wait.
-    pub fn try_run(
+    ///
+    /// # Safety
+    ///
+    /// As for [`Queue::launch`].
+    pub unsafe fn try_run(
         &mut self,
         kernel: &str,
         grid: impl Into<Dim3>,
@@ -101,7 +105,8 @@ impl Bench {
         arguments: &[Arg<'_>],
     ) -> Result<(), Error> {
         let kernel = self.program.kernel(kernel)?;
-        self.queue.launch(&kernel, grid, block, arguments)?;
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.queue.launch(&kernel, grid, block, arguments)? };
         self.queue.wait(TIMEOUT)
     }
 
@@ -110,14 +115,20 @@ impl Bench {
     /// # Panics
     ///
     /// If the run fails.
-    pub fn run(
+    ///
+    /// # Safety
+    ///
+    /// As for [`Queue::launch`].
+    pub unsafe fn run(
         &mut self,
         kernel: &str,
         grid: impl Into<Dim3>,
         block: impl Into<Dim3>,
         arguments: &[Arg<'_>],
     ) {
-        self.try_run(kernel, grid, block, arguments).unwrap_or_else(|error| panic!("{kernel}: {error}"));
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.try_run(kernel, grid, block, arguments) }
+            .unwrap_or_else(|error| panic!("{kernel}: {error}"));
     }
 }
 

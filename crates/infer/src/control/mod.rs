@@ -73,7 +73,7 @@ impl ControlLoop {
     pub fn new(device: &Device, seed: u64, step: f64, timeout: Duration) -> Result<Self> {
         let weights = MlpWeights::random(&mut Rng::with_seed(seed), &WIDTHS);
         let reference = RowForward::new(weights.clone());
-        let policy = Mlp::new(device, weights, 1)?;
+        let mut policy = Mlp::new(device, weights, 1)?;
         Ok(Self {
             queue: device.queue_with(&QueueOptions::default().wait(WaitPolicy::Spin))?,
             graph: policy.graph(device)?,

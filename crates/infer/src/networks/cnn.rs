@@ -98,11 +98,11 @@ impl Model for Cnn {
         &mut self.out
     }
 
-    fn forward(&self, steps: &mut dyn Steps) -> Result<()> {
-        let ([first, second], edges) = (&self.features, (Self::EDGE, Self::EDGE));
+    fn forward(&mut self, steps: &mut dyn Steps) -> Result<()> {
+        let ([first, second], edges) = (&mut self.features, (Self::EDGE, Self::EDGE));
         self.kernels.conv2d(steps, &self.convs[0], true, edges, &self.images, first)?;
         self.kernels.conv2d(steps, &self.convs[1], true, edges, first, second)?;
-        self.kernels.pool(steps, Pooling::Max, 2, edges, second, &self.pooled)?;
-        self.kernels.linear(steps, &self.linear, Activation::Identity, &self.pooled, &self.out)
+        self.kernels.pool(steps, Pooling::Max, 2, edges, second, &mut self.pooled)?;
+        self.kernels.linear(steps, &self.linear, Activation::Identity, &self.pooled, &mut self.out)
     }
 }

@@ -35,6 +35,12 @@ impl Parts {
     }
 }
 
+/// Input and output of a layer.
+fn around(values: &mut [Buffer<f32>], layer: usize) -> (&Buffer<f32>, &mut Buffer<f32>) {
+    let (inputs, outputs) = values.split_at_mut(layer + 1);
+    (&inputs[layer], &mut outputs[0])
+}
+
 /// Refuses networks without layers, or with layers that do not fit each other.
 fn check(weights: &MlpWeights) -> Result<()> {
     let mut inputs = weights.layers.first().ok_or(Error::NoLayers)?.inputs;
@@ -97,7 +103,7 @@ impl Mlp {
     /// # Errors
     ///
     /// Returns the errors of [`Model::forward`] and [`tegra_hcq::GraphBuilder::build`].
-    pub fn graph(&self, device: &Device) -> Result<Graph> {
+    pub fn graph(&mut self, device: &Device) -> Result<Graph> {
         let mut builder = device.graph();
         self.forward(&mut builder)?;
         Ok(builder.build()?)
@@ -113,10 +119,11 @@ impl Model for Mlp {
         self.parts.output()
     }
 
-    fn forward(&self, steps: &mut dyn Steps) -> Result<()> {
-        let Parts { kernels, weights, values } = &self.parts;
+    fn forward(&mut self, steps: &mut dyn Steps) -> Result<()> {
+        let Parts { kernels, weights, values } = &mut self.parts;
         for (at, layer) in self.layers.iter().enumerate() {
-            kernels.linear(steps, layer, weights.activation(at), &values[at], &values[at + 1])?;
+            let (input, out) = around(values, at);
+            kernels.linear(steps, layer, weights.activation(at), input, out)?;
         }
         Ok(())
     }
@@ -163,11 +170,12 @@ impl Model for HalfMlp {
         self.parts.output()
     }
 
-    fn forward(&self, steps: &mut dyn Steps) -> Result<()> {
-        let Parts { kernels, weights, values } = &self.parts;
-        for (at, (layer, rounded)) in self.layers.iter().zip(&self.rounded).enumerate() {
-            kernels.to_f16(steps, &values[at], rounded)?;
-            kernels.linear_f16(steps, layer, weights.activation(at), rounded, &values[at + 1])?;
+    fn forward(&mut self, steps: &mut dyn Steps) -> Result<()> {
+        let Parts { kernels, weights, values } = &mut self.parts;
+        for (at, (layer, rounded)) in self.layers.iter().zip(&mut self.rounded).enumerate() {
+            let (input, out) = around(values, at);
+            kernels.to_f16(steps, input, rounded)?;
+            kernels.linear_f16(steps, layer, weights.activation(at), rounded, out)?;
         }
         Ok(())
     }

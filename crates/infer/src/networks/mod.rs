@@ -29,7 +29,7 @@ pub trait Model {
     /// # Errors
     ///
     /// Returns the errors of [`Steps::launch`].
-    fn forward(&self, steps: &mut dyn Steps) -> Result<()>;
+    fn forward(&mut self, steps: &mut dyn Steps) -> Result<()>;
 }
 
 /// Refuses a layer with other inputs or outputs than a network needs.

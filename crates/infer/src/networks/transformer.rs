@@ -175,21 +175,21 @@ impl TransformerBlock {
     }
 
     /// `middle = input + attention(norm(input))`.
-    fn attend(&self, steps: &mut dyn Steps) -> Result<()> {
+    fn attend(&mut self, steps: &mut dyn Steps) -> Result<()> {
         let (shape, kernels) = (self.shape, &self.kernels);
-        kernels.layer_norm(steps, &self.norms[0], &self.input, &self.normed)?;
-        kernels.linear(steps, &self.qkv, Activation::Identity, &self.normed, &self.qkv_rows)?;
-        for (at, split) in self.split.iter().enumerate() {
+        kernels.layer_norm(steps, &self.norms[0], &self.input, &mut self.normed)?;
+        kernels.linear(steps, &self.qkv, Activation::Identity, &self.normed, &mut self.qkv_rows)?;
+        for (at, split) in self.split.iter_mut().enumerate() {
             let part = self.qkv_rows.slice(at * shape.width..)?;
             kernels.permute(steps, shape.by_head(), shape.strides_of_rows(3 * shape.width), part, split)?;
         }
         let [queries, keys, values] = &self.split;
-        kernels.matmul(steps, shape.score_product(), queries, keys, &self.scores)?;
-        kernels.softmax(steps, shape.tokens, &self.scores, &self.attention)?;
-        kernels.matmul(steps, shape.value_product(), &self.attention, values, &self.mixed)?;
-        kernels.permute(steps, shape.by_token(), shape.strides_of_heads(), &self.mixed, &self.joined)?;
-        kernels.linear(steps, &self.join, Activation::Identity, &self.joined, &self.projected)?;
-        kernels.binary(steps, Binary::Add, [&self.input, &self.projected], &self.middle)
+        kernels.matmul(steps, shape.score_product(), queries, keys, &mut self.scores)?;
+        kernels.softmax(steps, shape.tokens, &self.scores, &mut self.attention)?;
+        kernels.matmul(steps, shape.value_product(), &self.attention, values, &mut self.mixed)?;
+        kernels.permute(steps, shape.by_token(), shape.strides_of_heads(), &self.mixed, &mut self.joined)?;
+        kernels.linear(steps, &self.join, Activation::Identity, &self.joined, &mut self.projected)?;
+        kernels.binary(steps, Binary::Add, [&self.input, &self.projected], &mut self.middle)
     }
 }
 
@@ -202,12 +202,12 @@ impl Model for TransformerBlock {
         &mut self.out
     }
 
-    fn forward(&self, steps: &mut dyn Steps) -> Result<()> {
+    fn forward(&mut self, steps: &mut dyn Steps) -> Result<()> {
         self.attend(steps)?;
         let kernels = &self.kernels;
-        kernels.layer_norm(steps, &self.norms[1], &self.middle, &self.normed)?;
-        kernels.linear(steps, &self.feed[0], Activation::Gelu, &self.normed, &self.hidden)?;
-        kernels.linear(steps, &self.feed[1], Activation::Identity, &self.hidden, &self.fed)?;
-        kernels.binary(steps, Binary::Add, [&self.middle, &self.fed], &self.out)
+        kernels.layer_norm(steps, &self.norms[1], &self.middle, &mut self.normed)?;
+        kernels.linear(steps, &self.feed[0], Activation::Gelu, &self.normed, &mut self.hidden)?;
+        kernels.linear(steps, &self.feed[1], Activation::Identity, &self.hidden, &mut self.fed)?;
+        kernels.binary(steps, Binary::Add, [&self.middle, &self.fed], &mut self.out)
     }
 }

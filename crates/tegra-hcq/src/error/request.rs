@@ -1,6 +1,6 @@
 //! Invalid requests, refused before they have any effect.
 
-use core::ops::Bound;
+use core::ops::{Bound, RangeBounds};
 
 use crate::grid::Dim3;
 
@@ -196,14 +196,9 @@ pub enum RangeError {
         limit: usize,
     },
 
-    /// The graph has no such step.
-    #[error("the graph has {count} steps, not {}", index + 1)]
-    NoStep {
-        /// Index of the requested step.
-        index: usize,
-        /// Number of steps.
-        count: usize,
-    },
+    /// The step belongs to another graph.
+    #[error("the step belongs to another graph")]
+    OtherGraph,
 
     /// The step of the graph is not a copy.
     #[error("the step is not a copy")]
@@ -232,6 +227,13 @@ pub enum RangeError {
     /// No cubin was given.
     #[error("no cubin was given")]
     NoCubin,
+}
+
+impl RangeError {
+    /// The error for a range outside a buffer of `len` elements.
+    pub(crate) fn outside(range: &impl RangeBounds<usize>, len: usize) -> Self {
+        Self::Outside { start: range.start_bound().cloned(), end: range.end_bound().cloned(), len }
+    }
 }
 
 /// Why a compilation was refused before it started.

@@ -12,12 +12,13 @@
 
 use core::fmt;
 use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use gpu_hal::volatile;
 
 use crate::args::Arg;
-use crate::descriptor::{self, Shape};
+use crate::descriptor::Shape;
 use crate::device::Device;
 use crate::error::{Error, RangeError, Result};
 use crate::fill::FillValue;
@@ -34,6 +35,7 @@ use crate::transfer;
 use crate::wait::Fence;
 use gpu_hal::{Engine, MemoryUse};
 
+mod change;
 mod kept;
 mod words;
 
@@ -48,9 +50,16 @@ const MAX_INSTANCES: usize = 64;
 /// Number of changed arguments that an instance tracks individually. With more, it rewrites whole records.
 const MAX_PATCHES: usize = 32;
 
-/// Identifies a step of a graph, for later changes.
+/// Identifies a step of one graph, for later changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct NodeId(usize);
+pub struct NodeId {
+    /// Number of the graph, unique in the process.
+    graph: u64,
+    index: usize,
+}
+
+/// Number of the next graph.
+static NEXT_GRAPH: AtomicU64 = AtomicU64::new(0);
 
 /// One launch of a graph.
 #[derive(Debug)]
@@ -82,33 +91,6 @@ impl Node {
         let buffers = arguments.iter().map(keep).collect();
         Ok(Self { kernel: kernel.clone(), shape, bank, buffers, offset: 0 })
     }
-
-    /// Replaces an argument; returns its place in the record and the buffer that it referred to.
-    fn set_argument(
-        &mut self,
-        device: &Shared,
-        index: usize,
-        argument: &Arg<'_>,
-    ) -> Result<(Range<usize>, Option<Handle>)> {
-        let params = &self.kernel.code().params;
-        let Some(param) = params.get(index).copied() else {
-            return Err(Error::Arguments {
-                kernel: self.kernel.name().to_owned(),
-                reason: format!("there is no argument {index}, only {}", params.len()),
-            });
-        };
-        records::check_argument(device.heap().id(), &self.kernel, index, param.size, argument)?;
-        let place = param.offset..param.offset + param.size;
-        argument.write_to(&mut self.bank[place.clone()]);
-        Ok((place, core::mem::replace(&mut self.buffers[index], keep(argument))))
-    }
-
-    fn set_shape(&mut self, grid: Dim3, block: Dim3) -> Result<()> {
-        let dynamic = self.shape.shared.dynamic_bytes;
-        self.shape = self.kernel.code().shape(grid, block, dynamic)?;
-        descriptor::put_shape(self.kernel.code().qmd.chip(), &mut self.bank, &self.shape);
-        Ok(())
-    }
 }
 
 /// Owner of an argument's memory.
@@ -122,6 +104,7 @@ fn keep(argument: &Arg<'_>) -> Option<Handle> {
 /// Records a graph. Created by [`Device::graph`](crate::Device::graph).
 pub struct GraphBuilder {
     device: Arc<Shared>,
+    number: u64,
     nodes: Vec<Node>,
     instances: usize,
 }
@@ -135,7 +118,8 @@ impl Device {
 
 impl GraphBuilder {
     pub(crate) fn new(device: &Arc<Shared>) -> Self {
-        Self { device: Arc::clone(device), nodes: Vec::new(), instances: INSTANCES }
+        let number = NEXT_GRAPH.fetch_add(1, Ordering::Relaxed);
+        Self { device: Arc::clone(device), number, nodes: Vec::new(), instances: INSTANCES }
     }
 
     /// Sets how many replays may be in flight before the next one waits: 1 to 64, default 4.
@@ -151,19 +135,25 @@ impl GraphBuilder {
         Ok(self)
     }
 
-    /// Adds a launch. The graph keeps its buffers alive.
+    /// Adds a launch with a list of arguments. The graph keeps its buffers alive.
+    /// [`TypedKernel::record`](crate::TypedKernel::record) is the safe alternative.
     ///
     /// # Errors
     ///
     /// As [`Queue::launch`].
-    pub fn launch(
+    ///
+    /// # Safety
+    ///
+    /// As for [`Queue::launch`], for every replay.
+    pub unsafe fn launch(
         &mut self,
         kernel: &Kernel,
         grid: impl Into<Dim3>,
         block: impl Into<Dim3>,
         arguments: &[Arg<'_>],
     ) -> Result<NodeId> {
-        self.launch_with_shared(kernel, grid, block, 0, arguments)
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.launch_with_shared(kernel, grid, block, 0, arguments) }
     }
 
     /// As [`GraphBuilder::launch`], with `shared_bytes` of dynamic shared memory per block.
@@ -171,7 +161,11 @@ impl GraphBuilder {
     /// # Errors
     ///
     /// As [`Queue::launch`].
-    pub fn launch_with_shared(
+    ///
+    /// # Safety
+    ///
+    /// As for [`GraphBuilder::launch`].
+    pub unsafe fn launch_with_shared(
         &mut self,
         kernel: &Kernel,
         grid: impl Into<Dim3>,
@@ -179,9 +173,20 @@ impl GraphBuilder {
         shared_bytes: u32,
         arguments: &[Arg<'_>],
     ) -> Result<NodeId> {
-        let node = Node::new(&self.device, kernel, grid.into(), block.into(), shared_bytes, arguments)?;
+        self.add(kernel, grid.into(), block.into(), shared_bytes, arguments)
+    }
+
+    fn add(
+        &mut self,
+        kernel: &Kernel,
+        grid: Dim3,
+        block: Dim3,
+        shared_bytes: u32,
+        arguments: &[Arg<'_>],
+    ) -> Result<NodeId> {
+        let node = Node::new(&self.device, kernel, grid, block, shared_bytes, arguments)?;
         self.nodes.push(node);
-        Ok(NodeId(self.nodes.len() - 1))
+        Ok(NodeId { graph: self.number, index: self.nodes.len() - 1 })
     }
 
     /// Adds a copy of all of `source` to `target`.
@@ -196,7 +201,7 @@ impl GraphBuilder {
     ) -> Result<NodeId> {
         let (source, target) = (source.into(), target.into());
         let step = transfer::copy(&self.device, &source, &target)?;
-        self.launch(&step.kernel, step.grid, transfer::BLOCK, &step.arguments)
+        self.add(&step.kernel, step.grid.into(), transfer::BLOCK.into(), 0, &step.arguments)
     }
 
     /// Adds a fill of all of `target` with a value.
@@ -207,7 +212,7 @@ impl GraphBuilder {
     pub fn fill<'t, T: FillValue>(&mut self, target: impl Into<SliceMut<'t, T>>, value: T) -> Result<NodeId> {
         let target = target.into();
         let step = transfer::fill(&self.device, &target, value)?;
-        self.launch(&step.kernel, step.grid, transfer::BLOCK, &step.arguments)
+        self.add(&step.kernel, step.grid.into(), transfer::BLOCK.into(), 0, &step.arguments)
     }
 
     /// Writes the graph to memory, ready for replays.
@@ -216,7 +221,7 @@ impl GraphBuilder {
     ///
     /// [`Error::Range`] if the graph has no steps; [`Error::OutOfMemory`].
     pub fn build(self) -> Result<Graph> {
-        let Self { device, mut nodes, instances } = self;
+        let Self { device, number, mut nodes, instances } = self;
         if nodes.is_empty() {
             return Err(RangeError::EmptyGraph.into());
         }
@@ -241,7 +246,18 @@ impl GraphBuilder {
             kept.add_program(&node.kernel);
             node.buffers.iter().flatten().for_each(|handle| kept.add(handle));
         }
-        Ok(Graph { device, nodes, kept, instances, next: 0, start_offset, plan, scratch, local_bytes })
+        Ok(Graph {
+            device,
+            number,
+            nodes,
+            kept,
+            instances,
+            next: 0,
+            start_offset,
+            plan,
+            scratch,
+            local_bytes,
+        })
     }
 }
 
@@ -297,6 +313,7 @@ impl Instance {
 /// and buffers that it uses alive.
 pub struct Graph {
     device: Arc<Shared>,
+    number: u64,
     nodes: Vec<Node>,
     kept: Kept,
     instances: Vec<Instance>,
@@ -319,84 +336,6 @@ impl Graph {
     /// Always `false`: a graph has at least one step.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
-    }
-
-    /// Replaces one argument of a launch, from the next replay on.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Arguments`] if there is no such argument or its size differs. [`Error::Range`] if the step belongs to
-    /// another graph. [`Error::OtherDevice`].
-    pub fn set_argument<'a>(&mut self, node: NodeId, index: usize, value: impl Into<Arg<'a>>) -> Result<()> {
-        self.check_node(node)?;
-        let value = value.into();
-        let (place, old) = self.nodes[node.0].set_argument(&self.device, index, &value)?;
-        if let Arg::Buffer(buffer) = &value {
-            self.kept.add(buffer.handle());
-        }
-        if let Some(old) = old {
-            self.kept.remove(&old);
-        }
-        for instance in &mut self.instances {
-            instance.patch(node.0, &place);
-        }
-        Ok(())
-    }
-
-    /// Replaces grid and block of a launch, from the next replay on.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Launch`] if they do not fit the kernel or the chip. [`Error::Range`] if the step belongs to another
-    /// graph.
-    pub fn set_size(&mut self, node: NodeId, grid: impl Into<Dim3>, block: impl Into<Dim3>) -> Result<()> {
-        self.check_node(node)?;
-        self.nodes[node.0].set_shape(grid.into(), block.into())?;
-        self.soil(node);
-        Ok(())
-    }
-
-    /// Replaces source and target of a copy, from the next replay on.
-    ///
-    /// # Errors
-    ///
-    /// As [`GraphBuilder::copy`]. [`Error::Range`] if the step belongs to another graph.
-    pub fn set_copy<'s, 't, T: Pod>(
-        &mut self,
-        node: NodeId,
-        source: impl Into<Slice<'s, T>>,
-        target: impl Into<SliceMut<'t, T>>,
-    ) -> Result<()> {
-        let (source, target) = (source.into(), target.into());
-        self.check_node(node)?;
-        let step = transfer::copy(&self.device, &source, &target)?;
-        let (grid, block) = (step.grid.into(), transfer::BLOCK.into());
-        let replaced = &mut self.nodes[node.0];
-        // All copy kernels have the same parameters, so their records have the same size.
-        if !replaced.kernel.same_program(&step.kernel) || !replaced.kernel.name().starts_with("copy_") {
-            return Err(RangeError::NotACopy.into());
-        }
-        let fresh = Node::new(&self.device, &step.kernel, grid, block, 0, &step.arguments)?;
-        fresh.buffers.iter().flatten().for_each(|handle| self.kept.add(handle));
-        replaced.buffers.iter().flatten().for_each(|handle| self.kept.remove(handle));
-        *replaced = Node { offset: replaced.offset, ..fresh };
-        self.soil(node);
-        Ok(())
-    }
-
-    fn check_node(&self, node: NodeId) -> Result<()> {
-        let count = self.nodes.len();
-        if node.0 < count {
-            return Ok(());
-        }
-        Err(RangeError::NoStep { index: node.0, count }.into())
-    }
-
-    /// Marks the record of a step for rewriting in every instance.
-    fn soil(&mut self, NodeId(node): NodeId) {
-        for instance in &mut self.instances {
-            instance.soil(node);
-        }
     }
 
     /// Writes the changed arguments of an instance.

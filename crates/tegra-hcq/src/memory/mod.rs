@@ -23,10 +23,12 @@ use gpu_hal::MemoryUse;
 
 mod buffer_use;
 mod host;
+mod slice;
 
 pub use buffer_use::BufferUse;
 pub use host::HostMemory;
 pub(crate) use host::Imported;
+pub use slice::{Slice, SliceMut};
 
 /// `len` elements of `T` in memory that the CPU and the GPU access.
 ///
@@ -97,7 +99,7 @@ impl<T: Pod> Buffer<T> {
     /// [`Error::Range`](crate::Error::Range) if the range ends after the end of the buffer.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Slice<'_, T>> {
         let (start, len) = self.resolve(&range)?;
-        Ok(Slice { buffer: self, start, len })
+        Ok(Slice::new(&self.handle, start, len))
     }
 
     /// A part of the buffer for writing, as an argument of a launch or the target of a copy.
@@ -107,7 +109,16 @@ impl<T: Pod> Buffer<T> {
     /// As [`Buffer::slice`].
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<SliceMut<'_, T>> {
         let (start, len) = self.resolve(&range)?;
-        Ok(SliceMut { buffer: self, start, len })
+        Ok(SliceMut::new(&self.handle, start, len))
+    }
+
+    /// Two parts of the buffer, before element `at` and from it on, that one launch or copy can use together.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`](crate::Error::Range) if the buffer has fewer than `at` elements.
+    pub fn split_at_mut(&mut self, at: usize) -> Result<(SliceMut<'_, T>, SliceMut<'_, T>)> {
+        SliceMut::from(self).split_at(at)
     }
 
     fn resolve(&self, range: &impl RangeBounds<usize>) -> Result<(usize, usize)> {
@@ -123,12 +134,7 @@ impl<T: Pod> Buffer<T> {
         };
         match (start, end) {
             (Some(start), Some(end)) if start <= end && end <= self.len => Ok((start, end - start)),
-            _ => Err(RangeError::Outside {
-                start: range.start_bound().cloned(),
-                end: range.end_bound().cloned(),
-                len: self.len,
-            }
-            .into()),
+            _ => Err(RangeError::outside(range, self.len).into()),
         }
     }
 
@@ -201,10 +207,6 @@ impl<T: Pod> Buffer<T> {
         unsafe { volatile::fill(self.handle.map()?, 0, self.byte_len()) };
         Ok(())
     }
-
-    pub(crate) fn as_use(&self) -> BufferUse<'_> {
-        BufferUse::new(&self.handle, self.gpu_va())
-    }
 }
 
 impl<T: Pod> fmt::Debug for Buffer<T> {
@@ -214,127 +216,6 @@ impl<T: Pod> fmt::Debug for Buffer<T> {
             .field("len", &self.len)
             .field("gpu_va", &format_args!("{:#x}", self.gpu_va()))
             .finish()
-    }
-}
-
-/// Elements `start..start + len` of a buffer, for reading. See [`Buffer::slice`].
-#[derive(Clone, Copy, Debug)]
-pub struct Slice<'a, T: Pod> {
-    buffer: &'a Buffer<T>,
-    start: usize,
-    len: usize,
-}
-
-/// Elements `start..start + len` of a buffer, for writing. See [`Buffer::slice_mut`].
-#[derive(Debug)]
-pub struct SliceMut<'a, T: Pod> {
-    buffer: &'a mut Buffer<T>,
-    start: usize,
-    len: usize,
-}
-
-/// Checks that a slice has the length of the elements to copy.
-fn check_len(given: usize, len: usize) -> Result<()> {
-    if given == len {
-        return Ok(());
-    }
-    Err(RangeError::Slice { given, len }.into())
-}
-
-impl<'a, T: Pod> Slice<'a, T> {
-    /// Number of elements.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are no elements.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Address of the first element on the GPU.
-    pub fn gpu_va(&self) -> u64 {
-        self.buffer.gpu_va() + (self.start * size_of::<T>()) as u64
-    }
-
-    /// Waits for the work that uses the buffer, then copies the elements to `target`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Range`](crate::Error::Range) if the lengths differ; the errors of [`Buffer::wait`].
-    pub fn copy_to_slice(&self, target: &mut [T]) -> Result<()> {
-        check_len(target.len(), self.len)?;
-        self.buffer.wait(DEFAULT_TIMEOUT)?;
-        let (heap, purpose) = (self.buffer.handle.heap(), self.buffer.purpose());
-        if heap.read_out(purpose, self.gpu_va(), bytemuck::cast_slice_mut(target)) {
-            return Ok(());
-        }
-        // SAFETY: `start + len` elements are inside the buffer, which `self` borrows. `target` has the same length and
-        // is ordinary memory, which the driver never maps. Any bit pattern is a valid `Pod` value.
-        unsafe {
-            let source = self.buffer.handle.map()?.add(self.start * size_of::<T>());
-            volatile::load(source, bytemuck::cast_slice_mut(target));
-        }
-        Ok(())
-    }
-
-    /// Waits for the work that uses the buffer, then returns the elements.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`Buffer::wait`].
-    pub fn to_vec(&self) -> Result<Vec<T>> {
-        let mut elements = vec![T::zeroed(); self.len];
-        self.copy_to_slice(&mut elements)?;
-        Ok(elements)
-    }
-
-    pub(crate) fn handle(&self) -> &'a Handle {
-        &self.buffer.handle
-    }
-
-    pub(crate) fn as_use(&self) -> BufferUse<'a> {
-        BufferUse::new(&self.buffer.handle, self.gpu_va())
-    }
-}
-
-impl<T: Pod> SliceMut<'_, T> {
-    /// The same elements, for reading.
-    pub fn as_slice(&self) -> Slice<'_, T> {
-        Slice { buffer: self.buffer, start: self.start, len: self.len }
-    }
-
-    /// Waits for the work that uses the buffer, then copies `source` to the elements.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Range`](crate::Error::Range) if the lengths differ; the errors of [`Buffer::wait`].
-    pub fn copy_from_slice(&mut self, source: &[T]) -> Result<()> {
-        check_len(source.len(), self.len)?;
-        self.buffer.wait(DEFAULT_TIMEOUT)?;
-        let (heap, purpose) = (self.buffer.handle.heap(), self.buffer.purpose());
-        if heap.write_in(purpose, self.as_slice().gpu_va(), bytemuck::cast_slice(source)) {
-            return Ok(());
-        }
-        // SAFETY: as in `Slice::copy_to_slice`, with the roles exchanged.
-        unsafe {
-            let target = self.buffer.handle.map()?.add(self.start * size_of::<T>());
-            volatile::store(target, bytemuck::cast_slice(source));
-        }
-        Ok(())
-    }
-}
-
-impl<'a, T: Pod> From<&'a Buffer<T>> for Slice<'a, T> {
-    fn from(buffer: &'a Buffer<T>) -> Self {
-        Self { buffer, start: 0, len: buffer.len }
-    }
-}
-
-impl<'a, T: Pod> From<&'a mut Buffer<T>> for SliceMut<'a, T> {
-    fn from(buffer: &'a mut Buffer<T>) -> Self {
-        let len = buffer.len;
-        Self { buffer, start: 0, len }
     }
 }
 

@@ -180,19 +180,34 @@ impl Queue {
         self.set_up()
     }
 
-    /// Adds a launch of `grid` blocks of `block` threads to the batch. See [`Queue::submit`].
+    /// Adds a launch of `grid` blocks of `block` threads to the batch, with a list of arguments. See [`Queue::submit`].
+    /// [`TypedKernel::launch`](crate::TypedKernel::launch) is the safe alternative.
     ///
     /// # Errors
     ///
     /// Returns an error if the grid, block or arguments do not fit the kernel or the chip, or if the queue has faulted.
-    pub fn launch(
+    ///
+    /// # Safety
+    ///
+    /// A kernel can access all memory that the process has mapped for the GPU. Run with this grid, block and these
+    /// arguments, it must access none of it except
+    ///
+    /// - the buffers among the arguments, and the variables and constants of its program,
+    /// - memory that the caller keeps allocated, and to which the CPU has no [`View`](crate::View), until the work has
+    ///   ended.
+    ///
+    /// The queue records the use of the buffers among the arguments, so views wait, and dropped buffers are freed
+    /// later. It does not know memory that the kernel reaches by a number, or by a pointer inside a struct or a buffer.
+    /// An access to an address without memory is a fault, not undefined behaviour.
+    pub unsafe fn launch(
         &mut self,
         kernel: &Kernel,
         grid: impl Into<Dim3>,
         block: impl Into<Dim3>,
         arguments: &[Arg<'_>],
     ) -> Result<()> {
-        self.launch_with_shared(kernel, grid, block, 0, arguments)
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.launch_with_shared(kernel, grid, block, 0, arguments) }
     }
 
     /// As [`Queue::launch`], with `shared_bytes` of dynamic shared memory per block.
@@ -200,7 +215,11 @@ impl Queue {
     /// # Errors
     ///
     /// As [`Queue::launch`].
-    pub fn launch_with_shared(
+    ///
+    /// # Safety
+    ///
+    /// As for [`Queue::launch`].
+    pub unsafe fn launch_with_shared(
         &mut self,
         kernel: &Kernel,
         grid: impl Into<Dim3>,
@@ -291,7 +310,9 @@ impl Queue {
                 self.copier.kernels = Some(transfer::builtin(&self.state.device)?);
             }
             let step = transfer::copy_bytes(&self.state.device, &source, &target, bytes)?;
-            return self.launch(&step.kernel, step.grid, transfer::BLOCK, &step.arguments);
+            // SAFETY: the kernel copies `bytes` bytes, the size of both parts; the caller has borrowed the target
+            // exclusively.
+            return unsafe { self.launch(&step.kernel, step.grid, transfer::BLOCK, &step.arguments) };
         }
         if self.profiling.enabled {
             self.begin_span(Engine::Copy, Work::Copy { bytes })?;

@@ -41,7 +41,7 @@ fn bundles(folder: &Path) -> Vec<PathBuf> {
 fn a_device_without_trouble_writes_all_files() {
     let mut bench = Bench::new("basics");
     let data = bench.device.alloc_from(&[0_u32; 64]).unwrap().named("counters");
-    bench.run("increment", 2, 32, &args![&data, 64_u32]);
+    unsafe { bench.run("increment", 2, 32, &args![&data, 64_u32]) };
     let folder = tempfile::tempdir().unwrap();
     let inside = folder.path().join("made/on/the/way");
     let bundle = bench.device.write_bundle(&inside).unwrap();
@@ -92,7 +92,7 @@ fn a_device_without_trouble_writes_all_files() {
 fn asking_for_a_bundle_takes_nothing_from_a_fault() {
     let mut bench = Bench::new("faults");
     let kernel = bench.program.kernel("fault_write").unwrap();
-    bench.queue.launch(&kernel, 1, 1, &args![0x40_0000_0000_u64, 1_u32]).unwrap();
+    unsafe { bench.queue.launch(&kernel, 1, 1, &args![0x40_0000_0000_u64, 1_u32]) }.unwrap();
     let fence = bench.queue.submit().unwrap();
     let folder = tempfile::tempdir().unwrap();
     // Before, during or after the fault: the log's lines belong to the fault's report.
@@ -130,14 +130,14 @@ fn trouble() {
         );
     };
     let mut bench = Bench::new("faults");
-    let error = bench.try_run("fault_write", 3, 2, &args![0x40_0000_0000_u64, 1_u32]).unwrap_err();
+    let error = unsafe { bench.try_run("fault_write", 3, 2, &args![0x40_0000_0000_u64, 1_u32]) }.unwrap_err();
     check(&error, 0);
     bench.device.recover().unwrap();
 
     let stop = bench.device.alloc_from(&[0_u32]).unwrap();
     let out = bench.device.alloc_zeroed::<u32>(1).unwrap();
     let endless = bench.program.kernel("fault_endless").unwrap();
-    bench.queue.launch(&endless, 1, 1, &args![&stop, &out]).unwrap();
+    unsafe { bench.queue.launch(&endless, 1, 1, &args![&stop, &out]) }.unwrap();
     let fence = bench.queue.submit().unwrap();
     let poll = fence.wait(Duration::from_millis(1)).unwrap_err();
     assert!(!poll.to_string().contains("crash bundle"), "{poll}");
@@ -147,7 +147,7 @@ fn trouble() {
     bench.device.recover().unwrap();
     for number in 2..20 {
         let address = 0x40_0000_0000_u64 + number as u64 * 0x1000;
-        let error = bench.try_run("fault_write", 1, 1, &args![address, 1_u32]).unwrap_err();
+        let error = unsafe { bench.try_run("fault_write", 1, 1, &args![address, 1_u32]) }.unwrap_err();
         check(&error, number);
         bench.device.recover().unwrap();
     }

@@ -18,14 +18,14 @@ fn cubins_of_the_oldest_and_the_newest_compiler_run() {
 
         let (input, sum) = (device.alloc_from(&small).unwrap(), device.alloc_zeroed::<f32>(1).unwrap());
         let kernel = program.kernel("reduce_sum_f32").unwrap();
-        queue.launch(&kernel, 4, 256, &args![&input, &sum, N as u32]).unwrap();
+        unsafe { queue.launch(&kernel, 4, 256, &args![&input, &sum, N as u32]) }.unwrap();
         queue.wait(TIMEOUT).unwrap();
         // Sums of small integers are exact in any order.
         assert_eq!(sum.to_vec().unwrap(), [small.iter().sum::<f32>()], "{file}");
 
         let (input, max) = (device.alloc_from(&words).unwrap(), device.alloc_zeroed::<u32>(1).unwrap());
         let kernel = program.kernel("reduce_max_u32").unwrap();
-        queue.launch(&kernel, 4, 256, &args![&input, &max, N as u32]).unwrap();
+        unsafe { queue.launch(&kernel, 4, 256, &args![&input, &max, N as u32]) }.unwrap();
         queue.wait(TIMEOUT).unwrap();
         assert_eq!(max.to_vec().unwrap(), [*words.iter().max().unwrap()], "{file}");
     }

@@ -22,7 +22,7 @@ fn objects_print_one_line() {
     let kernel = bench.program.kernel("increment").unwrap();
     let mut builder = bench.device.graph();
     for _ in 0..20 {
-        builder.launch(&kernel, 1, 32, &args![&data, 32_u32]).unwrap();
+        unsafe { builder.launch(&kernel, 1, 32, &args![&data, 32_u32]) }.unwrap();
     }
     assert_eq!(short(&builder), "GraphBuilder { steps: 20, instances: 4, .. }");
     let mut graph = builder.build().unwrap();
@@ -54,7 +54,7 @@ fn objects_print_one_line() {
 fn an_error_prints_its_text_and_a_fault_its_data_in_numbers() {
     let mut bench = Bench::new("faults");
     let kernel = bench.program.kernel("fault_write").unwrap();
-    bench.queue.launch(&kernel, 1, 1, &args![0x40_0000_0000_u64, 1_u32]).unwrap();
+    unsafe { bench.queue.launch(&kernel, 1, 1, &args![0x40_0000_0000_u64, 1_u32]) }.unwrap();
     let error = bench.queue.wait(TIMEOUT).unwrap_err();
     assert_eq!(format!("{error:?}"), error.to_string());
     assert!(error.to_string().starts_with("GPU fault: MMU fault"), "{error}");

@@ -31,7 +31,7 @@ fn run(options: DeviceOptions) -> Vec<Violation> {
     let steps = [(&input, &first), (&first, &second), (&second, &output)];
     let mut builder = device.graph();
     for (source, target) in steps {
-        builder.launch(&pass_on, 2, 32, &args![target, source, 0_u32, LEN]).unwrap();
+        unsafe { builder.launch(&pass_on, 2, 32, &args![target, source, 0_u32, LEN]) }.unwrap();
     }
     let mut graph = builder.build().unwrap();
     for policy in [WaitPolicy::Sleep, WaitPolicy::Spin] {
@@ -42,7 +42,7 @@ fn run(options: DeviceOptions) -> Vec<Violation> {
                 queue.replay(&mut graph).unwrap();
             } else {
                 for (source, target) in [(&input, &first), (&first, &second), (&second, &output)] {
-                    queue.launch(&pass_on, 2, 32, &args![target, source, 0_u32, LEN]).unwrap();
+                    unsafe { queue.launch(&pass_on, 2, 32, &args![target, source, 0_u32, LEN]) }.unwrap();
                 }
             }
             queue.wait(TIMEOUT).unwrap();

@@ -21,10 +21,10 @@ fn recovers(bench: &mut Bench, first: &Fault) {
     let kernel = bench.program.kernel("fault_no_bound").unwrap();
     let input = bench.device.alloc_from(&[5_u32, 6, 7, 8]).unwrap();
     let out = bench.device.alloc::<u32>(4).unwrap();
-    let again = bench.queue.launch(&kernel, 1, 4, &args![&input, &out]);
+    let again = unsafe { bench.queue.launch(&kernel, 1, 4, &args![&input, &out]) };
     assert_eq!(&fault(again), first, "a dead queue repeats its fault");
     bench.queue = bench.device.queue().unwrap();
-    bench.run("fault_no_bound", 1, 4, &args![&input, &out]);
+    unsafe { bench.run("fault_no_bound", 1, 4, &args![&input, &out]) };
     assert_eq!(out.to_vec().unwrap(), [5, 6, 7, 8]);
 }
 
@@ -33,7 +33,7 @@ fn a_read_outside_of_all_buffers_is_an_mmu_fault_at_that_address() {
     let mut bench = Bench::new("faults");
     let out = bench.device.alloc::<u32>(1).unwrap();
     let address = 0x12_3456_7000_u64;
-    let fault = fault(bench.try_run("fault_read", 1, 1, &args![address, &out]));
+    let fault = fault(unsafe { bench.try_run("fault_read", 1, 1, &args![address, &out]) });
     assert_eq!(fault.kind, FaultKind::Mmu);
     assert_eq!(fault.address, Some(address));
     let access = fault.access.clone().unwrap().1;
@@ -46,7 +46,7 @@ fn a_read_outside_of_all_buffers_is_an_mmu_fault_at_that_address() {
 fn writes_and_atomics_fault() {
     let mut bench = Bench::new("faults");
     for kernel in ["fault_write", "fault_atomic"] {
-        let fault = fault(bench.try_run(kernel, 1, 1, &args![0x77_0000_0000_u64, 1_u32]));
+        let fault = fault(unsafe { bench.try_run(kernel, 1, 1, &args![0x77_0000_0000_u64, 1_u32]) });
         assert_eq!(fault.kind, FaultKind::Mmu);
         assert_eq!(fault.address, Some(0x77_0000_0000), "{kernel}");
         assert_eq!(fault.location.as_ref().unwrap().kernel, kernel);
@@ -61,7 +61,7 @@ fn running_past_the_end_of_a_buffer_faults_at_its_end() {
     let len = 1 << 20;
     let input = bench.device.alloc_from(&vec![1_u32; len]).unwrap();
     let out = bench.device.alloc::<u32>(len).unwrap();
-    let fault = fault(bench.try_run("fault_no_bound", 1 << 14, 1024, &args![&input, &out]));
+    let fault = fault(unsafe { bench.try_run("fault_no_bound", 1 << 14, 1024, &args![&input, &out]) });
     assert_eq!(fault.kind, FaultKind::Mmu);
     assert!(fault.address.is_some());
     recovers(&mut bench, &fault);
@@ -72,7 +72,7 @@ fn a_misaligned_load_is_named() {
     let mut bench = Bench::new("faults");
     let input = bench.device.alloc_from(&[0_u32; 4]).unwrap();
     let out = bench.device.alloc::<u32>(1).unwrap();
-    let fault = fault(bench.try_run("fault_misaligned", 1, 32, &args![&input, 2_u32, &out]));
+    let fault = fault(unsafe { bench.try_run("fault_misaligned", 1, 32, &args![&input, 2_u32, &out]) });
     assert_eq!(fault.kind, FaultKind::Sm(WarpError::MisalignedAddress));
     let location = fault.location.clone().unwrap();
     assert_eq!(location.kernel, "fault_misaligned");
@@ -84,7 +84,7 @@ fn a_misaligned_load_is_named() {
 fn a_trap_names_its_kernel() {
     let mut bench = Bench::new("faults");
     let out = bench.device.alloc::<u32>(64).unwrap();
-    let fault = fault(bench.try_run("fault_trap", 1, 64, &args![33_u32, &out]));
+    let fault = fault(unsafe { bench.try_run("fault_trap", 1, 64, &args![33_u32, &out]) });
     assert!(matches!(fault.kind, FaultKind::Sm(_)), "{fault}");
     assert_eq!(fault.location.as_ref().unwrap().kernel, "fault_trap");
     recovers(&mut bench, &fault);
@@ -94,7 +94,7 @@ fn a_trap_names_its_kernel() {
 fn shared_memory_has_bounds() {
     let mut bench = Bench::new("faults");
     let out = bench.device.alloc::<u32>(1).unwrap();
-    let fault = fault(bench.try_run("fault_shared_bounds", 1, 1, &args![1_u32 << 20, &out]));
+    let fault = fault(unsafe { bench.try_run("fault_shared_bounds", 1, 1, &args![1_u32 << 20, &out]) });
     assert_eq!(fault.kind, FaultKind::Sm(WarpError::OutOfRangeAddress), "{fault}");
     recovers(&mut bench, &fault);
 }
@@ -103,7 +103,7 @@ fn shared_memory_has_bounds() {
 fn an_instruction_that_the_model_lacks_is_named_with_its_place() {
     let mut bench = Bench::new("texture");
     let out = bench.device.alloc_from(&[77_i32]).unwrap();
-    let fault = fault(bench.try_run("texture_width", 1, 1, &args![0_u64, &out]));
+    let fault = fault(unsafe { bench.try_run("texture_width", 1, 1, &args![0_u64, &out]) });
     let location = fault.location.clone().unwrap();
     assert_eq!(location.kernel, "texture_width");
     assert!(location.offset > 0 && location.offset.is_multiple_of(16));
@@ -116,7 +116,7 @@ fn a_deadlocked_barrier_is_reported() {
     let mut bench = Bench::new("faults");
     let out = bench.device.alloc::<u32>(64).unwrap();
     let kernel = bench.program.kernel("fault_barrier").unwrap();
-    bench.queue.launch(&kernel, 1, 64, &args![&out]).unwrap();
+    unsafe { bench.queue.launch(&kernel, 1, 64, &args![&out]) }.unwrap();
     let error = bench.queue.wait(TIMEOUT).unwrap_err().to_string();
     assert!(error.contains("deadlock") && error.contains("fault_barrier"), "{error}");
 }
@@ -127,7 +127,7 @@ fn an_endless_kernel_ends_in_a_time_out_with_its_cause() {
     let stop = bench.device.alloc_from(&[0_u32]).unwrap();
     let out = bench.device.alloc::<u32>(1).unwrap();
     let kernel = bench.program.kernel("fault_endless").unwrap();
-    bench.queue.launch(&kernel, 1, 32, &args![&stop, &out]).unwrap();
+    unsafe { bench.queue.launch(&kernel, 1, 32, &args![&stop, &out]) }.unwrap();
     let error = bench.queue.wait(Duration::from_millis(200)).unwrap_err();
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
     assert!(error.to_string().contains("kernel fault_endless"), "{error}");
@@ -136,7 +136,7 @@ fn an_endless_kernel_ends_in_a_time_out_with_its_cause() {
     drop(std::mem::replace(&mut bench.queue, bench.device.queue().unwrap()));
     assert_eq!(stop.to_vec().unwrap(), [0]);
     let input = bench.device.alloc_from(&[3_u32]).unwrap();
-    bench.run("fault_no_bound", 1, 1, &args![&input, &out]);
+    unsafe { bench.run("fault_no_bound", 1, 1, &args![&input, &out]) };
     assert_eq!(out.to_vec().unwrap(), [3]);
 }
 
@@ -147,14 +147,14 @@ fn a_kernel_stopped_by_a_store_of_the_cpu() {
     let out = bench.device.alloc_from(&[0_u32]).unwrap();
     let writer = bench.device.queue().unwrap();
     let kernel = bench.program.kernel("fault_endless").unwrap();
-    bench.queue.launch(&kernel, 1, 1, &args![&stop, &out]).unwrap();
+    unsafe { bench.queue.launch(&kernel, 1, 1, &args![&stop, &out]) }.unwrap();
     let fence = bench.queue.submit().unwrap();
     assert!(fence.wait(Duration::from_millis(50)).is_err());
 
     // Another queue stores the word while the first kernel runs: queues do not block each other.
     let mut writer = writer;
     let store = bench.program.kernel("fault_write").unwrap();
-    writer.launch(&store, 1, 1, &args![stop.gpu_va(), 1_u32]).unwrap();
+    unsafe { writer.launch(&store, 1, 1, &args![stop.gpu_va(), 1_u32]) }.unwrap();
     writer.wait(TIMEOUT).unwrap();
     fence.wait(TIMEOUT).unwrap();
     assert!(out.to_vec().unwrap()[0] > 0);
@@ -165,12 +165,12 @@ fn one_queue_s_fault_leaves_the_others_alone() {
     let mut bench = Bench::new("faults");
     let mut other = bench.device.queue().unwrap();
     let out = bench.device.alloc::<u32>(1).unwrap();
-    fault(bench.try_run("fault_read", 1, 1, &args![0x30_0000_0000_u64, &out]));
+    fault(unsafe { bench.try_run("fault_read", 1, 1, &args![0x30_0000_0000_u64, &out]) });
     assert!(matches!(out.to_vec(), Err(Error::Fault(_))), "the kernel that writes the buffer never finished");
     let kernel = bench.program.kernel("fault_no_bound").unwrap();
     let input = bench.device.alloc_from(&[9_u32]).unwrap();
     let fresh = bench.device.alloc::<u32>(1).unwrap();
-    other.launch(&kernel, 1, 1, &args![&input, &fresh]).unwrap();
+    unsafe { other.launch(&kernel, 1, 1, &args![&input, &fresh]) }.unwrap();
     other.wait(TIMEOUT).unwrap();
     assert_eq!(fresh.to_vec().unwrap(), [9]);
 }
@@ -180,7 +180,7 @@ fn invalid_launches_are_refused_before_submission() {
     let mut bench = Bench::new("basics");
     let out = bench.device.alloc::<u32>(16).unwrap();
     let mut refuse = |kernel: &str, grid: [u32; 3], block: [u32; 3], arguments: &[tegra_hcq::Arg<'_>]| {
-        bench.try_run(kernel, grid, block, arguments).unwrap_err().to_string()
+        unsafe { bench.try_run(kernel, grid, block, arguments) }.unwrap_err().to_string()
     };
     let text = refuse("fill_u32", [1; 3], [32, 1, 1], &args![&out, 1_u32]);
     assert!(text.contains("takes 3 arguments, 2 were given") && text.contains("8, 4, 4"), "{text}");
@@ -195,9 +195,11 @@ fn invalid_launches_are_refused_before_submission() {
 
     let kernel = bench.program.kernel("fill_u32").unwrap();
     let arguments = args![&out, 1_u32, 16_u32];
-    let text = bench.queue.launch_with_shared(&kernel, 1, 32, 200 << 10, &arguments).unwrap_err().to_string();
+    let text = unsafe { bench.queue.launch_with_shared(&kernel, 1, 32, 200 << 10, &arguments) }
+        .unwrap_err()
+        .to_string();
     assert!(text.contains("shared memory"), "{text}");
-    bench.run("fill_u32", 1, 32, &arguments);
+    unsafe { bench.run("fill_u32", 1, 32, &arguments) };
     assert_eq!(out.to_vec().unwrap(), [1; 16], "the queue is still usable");
 }
 
@@ -207,7 +209,7 @@ fn launch_bounds_are_respected() {
     let a = bench.device.alloc_from(&[1_i8; 256]).unwrap();
     let b = bench.device.alloc::<i16>(256).unwrap();
     let c = bench.device.alloc::<f64>(256).unwrap();
-    let error = bench.try_run("pointer_params", 1, 256, &args![&a, &b, &c, 256_u32]).unwrap_err();
+    let error = unsafe { bench.try_run("pointer_params", 1, 256, &args![&a, &b, &c, 256_u32]) }.unwrap_err();
     assert!(error.to_string().contains("256 threads") && error.to_string().contains("128"), "{error}");
 }
 
@@ -215,7 +217,7 @@ fn launch_bounds_are_respected() {
 fn a_buffer_of_another_device_is_refused() {
     let mut bench = Bench::new("basics");
     let stranger = Bench::new("basics").device.alloc::<u32>(16).unwrap();
-    let error = bench.try_run("fill_u32", 1, 1, &args![&stranger, 1_u32, 1_u32]).unwrap_err();
+    let error = unsafe { bench.try_run("fill_u32", 1, 1, &args![&stranger, 1_u32, 1_u32]) }.unwrap_err();
     assert!(matches!(error, Error::OtherDevice(_)), "{error}");
 }
 
@@ -241,7 +243,7 @@ fn work_that_was_not_submitted_is_not_waited_for() {
     let mut bench = Bench::new("basics");
     let out = bench.device.alloc_from(&[0_u32; 4]).unwrap();
     let kernel = bench.program.kernel("fill_u32").unwrap();
-    bench.queue.launch(&kernel, 1, 32, &args![&out, 7_u32, 4_u32]).unwrap();
+    unsafe { bench.queue.launch(&kernel, 1, 32, &args![&out, 7_u32, 4_u32]) }.unwrap();
     assert!(matches!(out.to_vec(), Err(Error::NotSubmitted)));
     bench.queue.submit().unwrap();
     assert_eq!(out.to_vec().unwrap(), [7; 4]);
@@ -259,7 +261,7 @@ fn write_to(device: &Device, address: u64) -> Arc<Fault> {
     let program = Program::load(device, &cubin("faults")).unwrap();
     let mut queue = device.queue().unwrap();
     let kernel = program.kernel("fault_write").unwrap();
-    queue.launch(&kernel, 1, 1, &args![address, 1_u32]).unwrap();
+    unsafe { queue.launch(&kernel, 1, 1, &args![address, 1_u32]) }.unwrap();
     match queue.wait(TIMEOUT) {
         Err(Error::Fault(fault)) => fault,
         other => panic!("{other:?}"),

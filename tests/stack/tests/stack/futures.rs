@@ -72,7 +72,7 @@ impl Future for All {
 fn endless(bench: &mut Bench, stop: &tegra_hcq::Buffer<u32>) -> Fence {
     let out = bench.device.alloc_zeroed::<u32>(1).unwrap();
     let kernel = bench.program.kernel("fault_endless").unwrap();
-    bench.queue.launch(&kernel, 1, 1, &args![stop, &out]).unwrap();
+    unsafe { bench.queue.launch(&kernel, 1, 1, &args![stop, &out]) }.unwrap();
     bench.queue.submit().unwrap()
 }
 
@@ -80,7 +80,7 @@ fn endless(bench: &mut Bench, stop: &tegra_hcq::Buffer<u32>) -> Fence {
 fn store(bench: &Bench, word: &tegra_hcq::Buffer<u32>) -> Fence {
     let mut queue = bench.device.queue().unwrap();
     let kernel = bench.program.kernel("fault_write").unwrap();
-    queue.launch(&kernel, 1, 1, &args![word.gpu_va(), 1_u32]).unwrap();
+    unsafe { queue.launch(&kernel, 1, 1, &args![word.gpu_va(), 1_u32]) }.unwrap();
     queue.submit().unwrap()
 }
 
@@ -119,9 +119,9 @@ fn several_futures_complete_independently() {
     let mut spinning = bench.device.queue_with(&spinning).unwrap();
 
     let hanging = endless(&mut bench, &stop);
-    faulting.launch(&bad, 1, 1, &args![0x40_0000_0000_u64, 1_u32]).unwrap();
+    unsafe { faulting.launch(&bad, 1, 1, &args![0x40_0000_0000_u64, 1_u32]) }.unwrap();
     let fault = faulting.submit().unwrap();
-    spinning.launch(&good, 1, 1, &args![&data, &out]).unwrap();
+    unsafe { spinning.launch(&good, 1, 1, &args![&data, &out]) }.unwrap();
     let ended = spinning.submit().unwrap();
     let results = block_on(All::new([
         ended.within(TIMEOUT),
@@ -153,7 +153,7 @@ fn many_futures_of_one_queue_are_woken() {
     let good = bench.program.kernel("fault_no_bound").unwrap();
     let mut fences = vec![endless(&mut bench, &stop)];
     for _ in 0..200 {
-        bench.queue.launch(&good, 1, 1, &args![&data, &out]).unwrap();
+        unsafe { bench.queue.launch(&good, 1, 1, &args![&data, &out]) }.unwrap();
         fences.push(bench.queue.submit().unwrap());
     }
     let mut all = Box::pin(All::new(fences.into_iter().rev().map(Fence::into_future)));
@@ -226,7 +226,7 @@ fn dropped_queues_free_their_slots_at_once() {
     for _ in 0..10 {
         let mut queues: Vec<_> = (1..MAX_QUEUES).map(|_| bench.device.queue().unwrap()).collect();
         for queue in &mut queues {
-            queue.launch(&kernel, 1, 1, &args![&data, &data]).unwrap();
+            unsafe { queue.launch(&kernel, 1, 1, &args![&data, &data]) }.unwrap();
             let mut future = queue.submit().unwrap().into_future();
             // Dropped, whether completed or not.
             let _ = Pin::new(&mut future).poll(&mut Context::from_waker(&waker));

@@ -11,12 +11,12 @@ fn steps_run_in_order_and_see_each_other() {
     let fill = bench.program.kernel("fill_u32").unwrap();
     let increment = bench.program.kernel("increment").unwrap();
     let mut builder = bench.device.graph();
-    builder.launch(&fill, 4, 32, &args![&data, 7_u32, 100_u32]).unwrap();
+    unsafe { builder.launch(&fill, 4, 32, &args![&data, 7_u32, 100_u32]) }.unwrap();
     for _ in 0..5 {
-        builder.launch(&increment, 4, 32, &args![&data, 100_u32]).unwrap();
+        unsafe { builder.launch(&increment, 4, 32, &args![&data, 100_u32]) }.unwrap();
     }
     builder.copy(&data, &mut copy).unwrap();
-    builder.launch(&increment, 4, 32, &args![&data, 100_u32]).unwrap();
+    unsafe { builder.launch(&increment, 4, 32, &args![&data, 100_u32]) }.unwrap();
     let mut graph = builder.build().unwrap();
     assert_eq!(graph.len(), 8);
     for _ in 0..10 {
@@ -34,7 +34,7 @@ fn a_thousand_kernels_are_one_entry() {
     let increment = bench.program.kernel("increment").unwrap();
     let mut builder = bench.device.graph();
     for _ in 0..1000 {
-        builder.launch(&increment, 1, 1, &args![&data, 1_u32]).unwrap();
+        unsafe { builder.launch(&increment, 1, 1, &args![&data, 1_u32]) }.unwrap();
     }
     let mut graph = builder.build().unwrap();
     for _ in 0..3 {
@@ -50,12 +50,12 @@ fn arguments_and_sizes_change_between_replays_without_waiting() {
     let outputs: Vec<_> = (0..20).map(|_| bench.device.alloc_zeroed::<u32>(64).unwrap()).collect();
     let fill = bench.program.kernel("fill_u32").unwrap();
     let mut builder = bench.device.graph();
-    let node = builder.launch(&fill, 1, 32, &args![&outputs[0], 0_u32, 64_u32]).unwrap();
+    let node = unsafe { builder.launch(&fill, 1, 32, &args![&outputs[0], 0_u32, 64_u32]) }.unwrap();
     let mut graph = builder.build().unwrap();
     for (round, out) in outputs.iter().enumerate() {
-        graph.set_argument(node, 0, out).unwrap();
-        graph.set_argument(node, 1, round as u32 + 1).unwrap();
-        graph.set_size(node, 1 + round as u32 % 2, 32).unwrap();
+        unsafe { graph.set_argument(node, 0, out) }.unwrap();
+        unsafe { graph.set_argument(node, 1, round as u32 + 1) }.unwrap();
+        unsafe { graph.set_size(node, 1 + round as u32 % 2, 32) }.unwrap();
         bench.queue.replay(&mut graph).unwrap();
     }
     bench.queue.wait(TIMEOUT).unwrap();
@@ -74,13 +74,13 @@ fn graphs_and_ordinary_work_keep_their_order() {
     let b = bench.device.alloc_from(&[0_u32; 256]).unwrap();
     let increment = bench.program.kernel("increment").unwrap();
     let mut builder = bench.device.graph();
-    builder.launch(&increment, 8, 32, &args![&a, 256_u32]).unwrap();
+    unsafe { builder.launch(&increment, 8, 32, &args![&a, 256_u32]) }.unwrap();
     let mut graph = builder.build().unwrap();
     for round in 0..50_u32 {
         // Copy engine, then graph, then an ordinary launch that is not submitted yet, then the graph.
         bench.queue.copy(&b, &mut a).unwrap();
         bench.queue.replay(&mut graph).unwrap();
-        bench.queue.launch(&increment, 8, 32, &args![&a, 256_u32]).unwrap();
+        unsafe { bench.queue.launch(&increment, 8, 32, &args![&a, 256_u32]) }.unwrap();
         bench.queue.replay(&mut graph).unwrap();
         if round % 7 == 0 {
             assert_eq!(a.to_vec().unwrap(), [3; 256], "round {round}");
@@ -143,7 +143,7 @@ fn a_graph_keeps_programs_and_buffers() {
         let temporary = bench.device.alloc_from(&[41_u32; 32]).unwrap();
         let mut builder = bench.device.graph();
         let kernel = program.kernel("increment").unwrap();
-        builder.launch(&kernel, 1, 32, &args![&temporary, 32_u32]).unwrap();
+        unsafe { builder.launch(&kernel, 1, 32, &args![&temporary, 32_u32]) }.unwrap();
         let mut out = out;
         builder.copy(&temporary, &mut out).unwrap();
         let graph = builder.build().unwrap();
@@ -166,7 +166,7 @@ fn one_graph_on_two_queues_takes_turns() {
     let data = bench.device.alloc_from(&[0_u32; 32]).unwrap();
     let increment = bench.program.kernel("increment").unwrap();
     let mut builder = bench.device.graph();
-    builder.launch(&increment, 1, 32, &args![&data, 32_u32]).unwrap();
+    unsafe { builder.launch(&increment, 1, 32, &args![&data, 32_u32]) }.unwrap();
     let mut graph = builder.build().unwrap();
     for _ in 0..20 {
         let fence = bench.queue.replay(&mut graph).unwrap();
@@ -184,7 +184,7 @@ fn a_fault_in_a_graph_names_its_kernel_and_the_graph_runs_again() {
     let out = bench.device.alloc_from(&[0_u32; 1]).unwrap();
     let kernel = bench.program.kernel("fault_write").unwrap();
     let mut builder = bench.device.graph();
-    let node = builder.launch(&kernel, 1, 1, &args![0x40_0000_0000_u64, 9_u32]).unwrap();
+    let node = unsafe { builder.launch(&kernel, 1, 1, &args![0x40_0000_0000_u64, 9_u32]) }.unwrap();
     let mut graph = builder.build().unwrap();
     let fence = bench.queue.replay(&mut graph).unwrap();
     let Err(Error::Fault(fault)) = fence.wait(TIMEOUT) else { panic!("expected a fault") };
@@ -192,7 +192,7 @@ fn a_fault_in_a_graph_names_its_kernel_and_the_graph_runs_again() {
     assert_eq!(fault.location.as_ref().unwrap().kernel, "fault_write");
     assert!(matches!(bench.queue.replay(&mut graph), Err(Error::Fault(_))));
     assert_eq!(bench.device.recover().unwrap().faults.len(), 1);
-    graph.set_argument(node, 0, &out).unwrap();
+    unsafe { graph.set_argument(node, 0, &out) }.unwrap();
     for _ in 0..10 {
         bench.queue.replay(&mut graph).unwrap().wait(TIMEOUT).unwrap();
     }
@@ -207,15 +207,15 @@ fn invalid_steps_and_changes_are_refused() {
     assert!(bench.device.graph().build().is_err(), "no steps");
     let mut builder = bench.device.graph();
     assert!(builder.instances(0).is_err() && builder.instances(65).is_err());
-    assert!(builder.launch(&fill, 1, 32, &args![&out, 1_u32]).is_err(), "too few arguments");
-    assert!(builder.launch(&fill, 0, 32, &args![&out, 1_u32, 4_u32]).is_err(), "no blocks");
-    let node = builder.launch(&fill, 1, 32, &args![&out, 1_u32, 4_u32]).unwrap();
+    assert!(unsafe { builder.launch(&fill, 1, 32, &args![&out, 1_u32]) }.is_err(), "too few arguments");
+    assert!(unsafe { builder.launch(&fill, 0, 32, &args![&out, 1_u32, 4_u32]) }.is_err(), "no blocks");
+    let node = unsafe { builder.launch(&fill, 1, 32, &args![&out, 1_u32, 4_u32]) }.unwrap();
     let mut empty = bench.device.alloc::<u32>(0).unwrap();
     assert!(builder.fill(&mut empty, 1).is_err());
     let mut graph = builder.build().unwrap();
-    assert!(graph.set_argument(node, 3, 1_u32).is_err(), "no such argument");
-    assert!(graph.set_argument(node, 1, 1_u64).is_err(), "wrong size");
-    assert!(graph.set_size(node, 1, 2048).is_err(), "block too large");
+    assert!(unsafe { graph.set_argument(node, 3, 1_u32) }.is_err(), "no such argument");
+    assert!(unsafe { graph.set_argument(node, 1, 1_u64) }.is_err(), "wrong size");
+    assert!(unsafe { graph.set_size(node, 1, 2048) }.is_err(), "block too large");
     let mut stranger = Bench::new("basics");
     assert!(matches!(stranger.queue.replay(&mut graph), Err(Error::OtherDevice(_))));
     bench.queue.replay(&mut graph).unwrap().wait(TIMEOUT).unwrap();
@@ -228,7 +228,7 @@ fn a_graph_is_refused_while_one_of_its_buffers_is_viewed() {
     let mut data = bench.device.alloc_zeroed::<u32>(32).unwrap();
     let kernel = bench.program.kernel("increment").unwrap();
     let mut builder = bench.device.graph();
-    builder.launch(&kernel, 1, 32, &args![&data, 32_u32]).unwrap();
+    unsafe { builder.launch(&kernel, 1, 32, &args![&data, 32_u32]) }.unwrap();
     let mut graph = builder.build().unwrap();
     for round in 0..10_u32 {
         let mut view = data.view().unwrap();

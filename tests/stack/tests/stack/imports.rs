@@ -23,7 +23,7 @@ fn a_mapped_file_is_changed_in_place() {
     {
         // SAFETY: the mapping outlives the buffer and its work, and nothing accesses it meanwhile.
         let mut weights = unsafe { bench.device.import_raw(pointer, COUNT as usize).unwrap() };
-        bench.run("increment", COUNT.div_ceil(256), 256, &args![&mut weights, COUNT]);
+        unsafe { bench.run("increment", COUNT.div_ceil(256), 256, &args![&mut weights, COUNT]) };
         assert_eq!(weights.slice(1..3).unwrap().to_vec().unwrap(), [8, 15]);
     }
     let read: Vec<u32> =

@@ -20,7 +20,7 @@ fn events_of(kernel: &str, threads: u32, arguments: Arguments) -> Vec<Event> {
     let out = bench.device.alloc_zeroed::<u32>(64).unwrap();
     let door: Arc<dyn Door> = Arc::new(bench.orin.clone());
     let mut log = KmsgReader::open_at_end(&door).unwrap();
-    bench.try_run(kernel, 1, threads, &arguments(&out)).unwrap_err();
+    unsafe { bench.try_run(kernel, 1, threads, &arguments(&out)) }.unwrap_err();
     let mut records = Vec::new();
     // The notifier of the second channel may appear after the launch has failed.
     let end = Instant::now() + Duration::from_secs(20);
@@ -102,7 +102,7 @@ fn findings_of_strict_mode_are_errors() {
     let mut queue = device.queue().unwrap();
     let mut run = |data: &Buffer<u32>| {
         for _ in 0..2 {
-            queue.launch(&kernel, 1, 32, &args![data, 32_u32]).unwrap();
+            unsafe { queue.launch(&kernel, 1, 32, &args![data, 32_u32]) }.unwrap();
         }
         queue.wait(TIMEOUT).unwrap();
     };
@@ -142,7 +142,7 @@ fn lines_of_the_driver_s_reader_are_judged() {
 fn a_program_without_faults_leaves_no_error_in_the_log() {
     let mut bench = Bench::new("basics");
     let out = bench.device.alloc::<u32>(64).unwrap();
-    bench.run("fill_u32", 1, 64, &args![&out, 7_u32, 64_u32]);
+    unsafe { bench.run("fill_u32", 1, 64, &args![&out, 7_u32, 64_u32]) };
     assert_eq!(out.to_vec().unwrap(), [7; 64]);
     let orin = bench.orin.clone();
     drop((out, bench));

@@ -19,7 +19,7 @@ fn vector_add_with_odd_sizes_and_blocks() {
         let gpu_x = bench.device.alloc_from(&x).unwrap();
         let gpu_y = bench.device.alloc_from(&y).unwrap();
         let sum = bench.device.alloc::<f32>(n).unwrap();
-        bench.run("vector_add", blocks(n, block), block, &args![&gpu_x, &gpu_y, &sum, n as u32]);
+        unsafe { bench.run("vector_add", blocks(n, block), block, &args![&gpu_x, &gpu_y, &sum, n as u32]) };
         let want: Vec<f32> = x.iter().zip(&y).map(|(x, y)| x + y).collect();
         assert_eq!(sum.to_vec().unwrap(), want, "{n} elements in blocks of {block}");
     }
@@ -32,7 +32,7 @@ fn saxpy_is_a_fused_multiply_add() {
     let (x, y) = (numbers.vec_f32(N), numbers.vec_f32(N));
     let gpu_x = bench.device.alloc_from(&x).unwrap();
     let gpu_y = bench.device.alloc_from(&y).unwrap();
-    bench.run("saxpy", 7, 128, &args![1.7_f32, &gpu_x, &gpu_y, N as u32]);
+    unsafe { bench.run("saxpy", 7, 128, &args![1.7_f32, &gpu_x, &gpu_y, N as u32]) };
     let want: Vec<f32> = x.iter().zip(&y).map(|(x, y)| 1.7_f32.mul_add(*x, *y)).collect();
     assert_eq!(gpu_y.to_vec().unwrap(), want);
 }
@@ -42,7 +42,7 @@ fn elementwise(bench: &mut Bench, kernel: &str, a: &[u32], b: &[u32], want: impl
     let gpu_a = bench.device.alloc_from(a).unwrap();
     let gpu_b = bench.device.alloc_from(b).unwrap();
     let out = bench.device.alloc::<u32>(a.len()).unwrap();
-    bench.run(kernel, blocks(a.len(), 128), 128, &args![&gpu_a, &gpu_b, &out, a.len() as u32]);
+    unsafe { bench.run(kernel, blocks(a.len(), 128), 128, &args![&gpu_a, &gpu_b, &out, a.len() as u32]) };
     for (index, got) in out.to_vec().unwrap().into_iter().enumerate() {
         let (a, b) = (a[index], b[index]);
         let want = want(a, b);
@@ -124,7 +124,7 @@ fn tiled_matmul_with_sizes_that_are_no_multiples_of_the_tile() {
         let gpu_b = bench.device.alloc_from(&b).unwrap();
         let gpu_c = bench.device.alloc::<f32>(m * n).unwrap();
         let arguments = args![&gpu_a, &gpu_b, &gpu_c, m as u32, n as u32, k as u32];
-        bench.run("matmul_tiled", (blocks(n, 16), blocks(m, 16)), (16, 16), &arguments);
+        unsafe { bench.run("matmul_tiled", (blocks(n, 16), blocks(m, 16)), (16, 16), &arguments) };
         assert_eq!(gpu_c.to_vec().unwrap(), matmul(&a, &b, m, n, k), "{m}x{n}x{k}");
     }
 }
@@ -137,13 +137,13 @@ fn reductions_by_shuffles_and_atomics() {
     let values: Vec<f32> = (0..N).map(|_| (numbers.u32() % 100) as f32).collect();
     let input = bench.device.alloc_from(&values).unwrap();
     let sum = bench.device.alloc_from(&[0.0_f32]).unwrap();
-    bench.run("reduce_sum_f32", 6, 256, &args![&input, &sum, N as u32]);
+    unsafe { bench.run("reduce_sum_f32", 6, 256, &args![&input, &sum, N as u32]) };
     assert_eq!(sum.to_vec().unwrap(), [values.iter().sum::<f32>()]);
 
     let words = numbers.vec_u32(N);
     let input = bench.device.alloc_from(&words).unwrap();
     let max = bench.device.alloc_from(&[0_u32]).unwrap();
-    bench.run("reduce_max_u32", 3, 128, &args![&input, &max, N as u32]);
+    unsafe { bench.run("reduce_max_u32", 3, 128, &args![&input, &max, N as u32]) };
     assert_eq!(max.to_vec().unwrap(), [*words.iter().max().unwrap()]);
 }
 
@@ -154,7 +154,7 @@ fn mandelbrot_diverges_and_meets_again() {
     let (x0, y0, step) = (-2.0_f32, -1.0_f32, 0.04_f32);
     let out = bench.device.alloc::<u32>((width * height) as usize).unwrap();
     let arguments = args![&out, width, height, x0, y0, step, limit];
-    bench.run("mandelbrot", (width.div_ceil(16), height.div_ceil(8)), (16, 8), &arguments);
+    unsafe { bench.run("mandelbrot", (width.div_ceil(16), height.div_ceil(8)), (16, 8), &arguments) };
     let got = out.to_vec().unwrap();
     for py in 0..height {
         for px in 0..width {
@@ -176,7 +176,7 @@ fn softmax_rows_sum_to_one_and_match() {
     let input: Vec<f32> = Numbers::new(7).vec_f32(rows * columns).iter().map(|x| x * 10.0).collect();
     let gpu_in = bench.device.alloc_from(&input).unwrap();
     let gpu_out = bench.device.alloc::<f32>(rows * columns).unwrap();
-    bench.run("softmax_rows", rows as u32, 128, &args![&gpu_in, &gpu_out, columns as u32]);
+    unsafe { bench.run("softmax_rows", rows as u32, 128, &args![&gpu_in, &gpu_out, columns as u32]) };
     for (got, row) in gpu_out.to_vec().unwrap().chunks(columns).zip(input.chunks(columns)) {
         let largest = f64::from(row.iter().copied().fold(f32::NEG_INFINITY, f32::max));
         let exps: Vec<f64> = row.iter().map(|x| (f64::from(*x) - largest).exp()).collect();
@@ -195,7 +195,7 @@ fn transposition_through_shared_memory() {
     let gpu_in = bench.device.alloc_from(&input).unwrap();
     let gpu_out = bench.device.alloc::<f32>(rows * columns).unwrap();
     let arguments = args![&gpu_in, &gpu_out, rows as u32, columns as u32];
-    bench.run("transpose", (blocks(columns, 32), blocks(rows, 32)), (32, 8), &arguments);
+    unsafe { bench.run("transpose", (blocks(columns, 32), blocks(rows, 32)), (32, 8), &arguments) };
     let got = gpu_out.to_vec().unwrap();
     for row in 0..rows {
         for column in 0..columns {
@@ -216,9 +216,9 @@ fn prefix_sum_in_three_launches_of_one_submission() {
     let totals = bench.device.alloc_from(&[0_u32]).unwrap();
     let scan = bench.program.kernel("scan_blocks").unwrap();
     let add = bench.program.kernel("scan_add_offsets").unwrap();
-    bench.queue.launch(&scan, grid, block, &args![&gpu_in, &out, &sums, n as u32]).unwrap();
-    bench.queue.launch(&scan, 1, 32, &args![&sums, &sums, &totals, grid]).unwrap();
-    bench.queue.launch(&add, grid, block, &args![&out, &sums, n as u32]).unwrap();
+    unsafe { bench.queue.launch(&scan, grid, block, &args![&gpu_in, &out, &sums, n as u32]) }.unwrap();
+    unsafe { bench.queue.launch(&scan, 1, 32, &args![&sums, &sums, &totals, grid]) }.unwrap();
+    unsafe { bench.queue.launch(&add, grid, block, &args![&out, &sums, n as u32]) }.unwrap();
     bench.queue.wait(test_support::TIMEOUT).unwrap();
     let want: Vec<u32> = input
         .iter()
@@ -237,7 +237,7 @@ fn global_atomics_of_every_kind() {
     let threads = 64 * 5_u32;
     let start = [0, 1000, u32::MAX, 0, u32::MAX, 0, 0, 7, 0, 0_u32];
     let words = bench.device.alloc_from(&start).unwrap();
-    bench.run("atomics_u32", 5, 64, &args![&words]);
+    unsafe { bench.run("atomics_u32", 5, 64, &args![&words]) };
     let got = words.to_vec().unwrap();
     let ids = || 0..threads;
     assert_eq!(got[0], ids().sum::<u32>());
@@ -259,7 +259,7 @@ fn dynamic_shared_memory_and_its_size() {
     let gpu_in = bench.device.alloc_from(&input).unwrap();
     let out = bench.device.alloc::<f32>(513).unwrap();
     let kernel = bench.program.kernel("dynamic_reverse").unwrap();
-    bench.queue.launch_with_shared(&kernel, 2, 256, 1024, &args![&gpu_in, &out]).unwrap();
+    unsafe { bench.queue.launch_with_shared(&kernel, 2, 256, 1024, &args![&gpu_in, &out]) }.unwrap();
     bench.queue.wait(test_support::TIMEOUT).unwrap();
     let got = out.to_vec().unwrap();
     for block in 0..2 {
@@ -276,7 +276,7 @@ fn thread_ids_of_three_dimensional_launches() {
     let (grid, block) = ((3, 2, 4), (5, 3, 2));
     let (blocks, threads) = (3 * 2 * 4, 5 * 3 * 2);
     let out = bench.device.alloc::<u32>((blocks * threads * 8) as usize).unwrap();
-    bench.run("thread_ids", grid, block, &args![&out]);
+    unsafe { bench.run("thread_ids", grid, block, &args![&out]) };
     for (index, ids) in out.to_vec().unwrap().chunks(8).enumerate() {
         let (b, t) = (index as u32 / threads, index as u32 % threads);
         let want = [b % 3, b / 3 % 2, b / 6, t % 5, t / 5 % 3, t / 15, threads, blocks];
@@ -290,7 +290,7 @@ fn stacks_recursion_and_function_pointers() {
     let depth: Vec<u32> = (0..64).map(|i| i % 13).collect();
     let input = bench.device.alloc_from(&depth).unwrap();
     let out = bench.device.alloc::<u32>(64).unwrap();
-    bench.run("call_fibonacci", 2, 32, &args![&input, &out, 64_u32]);
+    unsafe { bench.run("call_fibonacci", 2, 32, &args![&input, &out, 64_u32]) };
     let fibonacci = |n: u32| (0..n).fold((0, 1), |(a, b), _| (b, a + b)).0;
     let want: Vec<u32> = depth.iter().map(|n| fibonacci(*n)).collect();
     assert_eq!(out.to_vec().unwrap(), want);
@@ -302,7 +302,7 @@ fn structs_by_value_and_mixed_sizes() {
     let out = bench.device.alloc_from(&[0_u64; 8]).unwrap();
     let arguments =
         args![-5_i8, -300_i16, -70_000_i32, i64::MIN, 1.5_f32, -2.25_f64, 200_u8, &out, 65_000_u16];
-    bench.run("mixed_params", 1, 32, &arguments);
+    unsafe { bench.run("mixed_params", 1, 32, &arguments) };
     let want = [
         -5_i64 as u64,
         -300_i64 as u64,
@@ -317,7 +317,7 @@ fn structs_by_value_and_mixed_sizes() {
 
     let words: Vec<u8> = (0..960_u32).flat_map(|i| (i * i).to_le_bytes()).collect();
     let sum = bench.device.alloc::<u32>(1).unwrap();
-    bench.run("large_param", 1, 1, &[Arg::from(&sum), Arg::Bytes(&words)]);
+    unsafe { bench.run("large_param", 1, 1, &[Arg::from(&sum), Arg::Bytes(&words)]) };
     assert_eq!(sum.to_vec().unwrap(), [(0..960_u32).map(|i| i * i).sum::<u32>()]);
 }
 
@@ -327,8 +327,8 @@ fn two_kernels_a_hundred_times_lose_no_increment() {
     let data = bench.device.alloc_from(&[0_u32; 100]).unwrap();
     let kernel = bench.program.kernel("increment").unwrap();
     for _ in 0..100 {
-        bench.queue.launch(&kernel, 1, 128, &args![&data, 100_u32]).unwrap();
-        bench.queue.launch(&kernel, 1, 128, &args![&data, 100_u32]).unwrap();
+        unsafe { bench.queue.launch(&kernel, 1, 128, &args![&data, 100_u32]) }.unwrap();
+        unsafe { bench.queue.launch(&kernel, 1, 128, &args![&data, 100_u32]) }.unwrap();
         bench.queue.submit().unwrap();
     }
     assert_eq!(data.to_vec().unwrap(), [200; 100]);
@@ -340,7 +340,7 @@ fn rings_wrap_many_times() {
     let data = bench.device.alloc_from(&[0_u32; 1]).unwrap();
     let kernel = bench.program.kernel("increment").unwrap();
     for _ in 0..3000 {
-        bench.queue.launch(&kernel, 1, 1, &args![&data, 1_u32]).unwrap();
+        unsafe { bench.queue.launch(&kernel, 1, 1, &args![&data, 1_u32]) }.unwrap();
         bench.queue.submit().unwrap();
     }
     assert_eq!(data.to_vec().unwrap(), [3000]);
@@ -352,7 +352,7 @@ fn a_batch_longer_than_its_buffer_is_submitted_in_parts() {
     let data = bench.device.alloc_from(&[0_u32; 1]).unwrap();
     let kernel = bench.program.kernel("increment").unwrap();
     for _ in 0..2000 {
-        bench.queue.launch(&kernel, 1, 1, &args![&data, 1_u32]).unwrap();
+        unsafe { bench.queue.launch(&kernel, 1, 1, &args![&data, 1_u32]) }.unwrap();
     }
     bench.queue.submit().unwrap();
     assert_eq!(data.to_vec().unwrap(), [2000]);
@@ -366,9 +366,9 @@ fn copies_follow_launches_and_launches_follow_copies() {
     let mut a = bench.device.alloc_from(&vec![1_u32; n as usize]).unwrap();
     let mut b = bench.device.alloc_from(&vec![0_u32; n as usize]).unwrap();
     for _ in 0..10 {
-        bench.queue.launch(&kernel, n.div_ceil(256), 256, &args![&a, n]).unwrap();
+        unsafe { bench.queue.launch(&kernel, n.div_ceil(256), 256, &args![&a, n]) }.unwrap();
         bench.queue.copy(&a, &mut b).unwrap();
-        bench.queue.launch(&kernel, n.div_ceil(256), 256, &args![&b, n]).unwrap();
+        unsafe { bench.queue.launch(&kernel, n.div_ceil(256), 256, &args![&b, n]) }.unwrap();
         bench.queue.copy(&b, &mut a).unwrap();
     }
     bench.queue.wait(test_support::TIMEOUT).unwrap();

@@ -1,5 +1,10 @@
 //! Tests of the whole stack on the software Orin, in one binary: one link step is faster than many.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
+)]
+
 mod bundles;
 mod commands;
 mod compilers;

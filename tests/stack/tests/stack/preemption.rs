@@ -49,7 +49,7 @@ impl Bench {
         let mut queue = self.device.queue().unwrap();
         let kernel = self.endless.kernel("fault_endless").unwrap();
         let out = self.device.alloc_zeroed::<u32>(1).unwrap();
-        queue.launch(&kernel, 1, 32, &args![&self.words, &out]).unwrap();
+        unsafe { queue.launch(&kernel, 1, 32, &args![&self.words, &out]) }.unwrap();
         let error = queue.submit().unwrap().wait(Duration::from_millis(20)).unwrap_err();
         assert!(matches!(error, Error::Timeout { .. }), "{error}");
         queue
@@ -60,7 +60,7 @@ impl Bench {
         let mut queue = self.device.queue()?;
         let data = self.device.alloc_zeroed::<u32>(32)?;
         let kernel = self.basics.kernel("increment")?;
-        queue.launch(&kernel, 1, 32, &args![&data, 32_u32])?;
+        unsafe { queue.launch(&kernel, 1, 32, &args![&data, 32_u32]) }?;
         queue.submit()?.wait(timeout)?;
         assert_eq!(data.to_vec()?, [1; 32]);
         Ok(())

@@ -33,21 +33,21 @@ fn mixed(bench: &mut Bench) -> Profile {
     let mut copy = bench.device.alloc_zeroed::<u32>(64).unwrap();
     let kernel = bench.program.kernel("increment").unwrap();
     let mut builder = bench.device.graph();
-    builder.launch(&kernel, 2, 32, &args![&data, 64_u32]).unwrap();
-    builder.launch(&kernel, 2, 32, &args![&data, 64_u32]).unwrap();
+    unsafe { builder.launch(&kernel, 2, 32, &args![&data, 64_u32]) }.unwrap();
+    unsafe { builder.launch(&kernel, 2, 32, &args![&data, 64_u32]) }.unwrap();
     let mut graph = builder.build().unwrap();
 
     let queue = &mut bench.queue;
-    queue.launch(&kernel, 2, 32, &args![&data, 64_u32]).unwrap();
+    unsafe { queue.launch(&kernel, 2, 32, &args![&data, 64_u32]) }.unwrap();
     queue.submit().unwrap();
     queue.profile(true).unwrap();
-    queue.launch(&kernel, 2, 32, &args![&data, 64_u32]).unwrap();
-    queue.launch(&kernel, (1, 1, 1), 64, &args![&data, 64_u32]).unwrap();
+    unsafe { queue.launch(&kernel, 2, 32, &args![&data, 64_u32]) }.unwrap();
+    unsafe { queue.launch(&kernel, (1, 1, 1), 64, &args![&data, 64_u32]) }.unwrap();
     queue.copy(&data, &mut copy).unwrap();
     let fence = queue.replay(&mut graph).unwrap();
     queue.fill(copy.slice_mut(..10).unwrap(), 9).unwrap();
     queue.profile(false).unwrap();
-    queue.launch(&kernel, 2, 32, &args![&data, 64_u32]).unwrap();
+    unsafe { queue.launch(&kernel, 2, 32, &args![&data, 64_u32]) }.unwrap();
     queue.wait(TIMEOUT).unwrap();
     fence.wait(TIMEOUT).unwrap();
     assert_eq!(data.to_vec().unwrap(), [6; 64]);
@@ -104,7 +104,7 @@ fn a_trace_has_call_doorbell_and_run_of_each_operation() {
     let data = bench.device.alloc_from(&[0_u32; 64]).unwrap();
     other.profile(true).unwrap();
     let kernel = bench.program.kernel("increment").unwrap();
-    other.launch(&kernel, 2, 32, &args![&data, 64_u32]).unwrap();
+    unsafe { other.launch(&kernel, 2, 32, &args![&data, 64_u32]) }.unwrap();
     profile.merge(other.take_profile().unwrap());
 
     let folder = tempfile::tempdir().unwrap();
@@ -146,7 +146,7 @@ fn more_work_than_the_ring_holds_is_recorded_whole() {
     // More than twice the ring size, in batches that the queue submits by itself.
     let count = 9000;
     for _ in 0..count {
-        bench.queue.launch(&kernel, 1, 1, &args![&data, 1_u32]).unwrap();
+        unsafe { bench.queue.launch(&kernel, 1, 1, &args![&data, 1_u32]) }.unwrap();
     }
     let profile = bench.queue.take_profile().unwrap();
     assert_eq!((profile.spans.len(), profile.unfinished.len()), (count, 0));
@@ -163,9 +163,9 @@ fn work_cut_off_by_a_fault_is_reported_as_unfinished() {
     let bad = bench.program.kernel("fault_write").unwrap();
     bench.queue.profile(true).unwrap();
     for round in 0..2 {
-        bench.queue.launch(&good, 1, 1, &args![&data, &out]).unwrap();
-        bench.queue.launch(&bad, 1, 1, &args![0x40_0000_0000_u64, 1_u32]).unwrap();
-        bench.queue.launch(&good, 1, 1, &args![&data, &out]).unwrap();
+        unsafe { bench.queue.launch(&good, 1, 1, &args![&data, &out]) }.unwrap();
+        unsafe { bench.queue.launch(&bad, 1, 1, &args![0x40_0000_0000_u64, 1_u32]) }.unwrap();
+        unsafe { bench.queue.launch(&good, 1, 1, &args![&data, &out]) }.unwrap();
         assert!(bench.queue.wait(TIMEOUT).is_err());
         if round == 1 {
             // Taken after the recovery, it is unchanged.
@@ -179,7 +179,7 @@ fn work_cut_off_by_a_fault_is_reported_as_unfinished() {
         assert!(profile.table().contains("2 more never finished"), "{}", profile.table());
         bench.device.recover().unwrap();
     }
-    bench.queue.launch(&good, 1, 1, &args![&data, &out]).unwrap();
+    unsafe { bench.queue.launch(&good, 1, 1, &args![&data, &out]) }.unwrap();
     let profile = bench.queue.take_profile().unwrap();
     assert_eq!(
         (profile.spans.len(), profile.unfinished.len()),

@@ -13,7 +13,7 @@ fn a_signal_is_raised_after_the_work_before_it() {
     let data = bench.device.alloc_from(&[0_u32; 32]).unwrap();
     let kernel = bench.program.kernel("increment").unwrap();
     for value in 1..=20_u64 {
-        bench.queue.launch(&kernel, 1, 32, &args![&data, 32_u32]).unwrap();
+        unsafe { bench.queue.launch(&kernel, 1, 32, &args![&data, 32_u32]) }.unwrap();
         bench.queue.signal(&signal, value << 33).unwrap();
         bench.queue.submit().unwrap();
         signal.wait(value << 33, TIMEOUT).unwrap();
@@ -30,7 +30,7 @@ fn a_queue_waits_for_a_signal_that_the_cpu_sets_late() {
         let data = bench.device.alloc_from(&[0_u32; 32]).unwrap();
         let kernel = bench.program.kernel("increment").unwrap();
         bench.queue.wait_signal(&signal, 1).unwrap();
-        bench.queue.launch(&kernel, 1, 32, &args![&data, 32_u32]).unwrap();
+        unsafe { bench.queue.launch(&kernel, 1, 32, &args![&data, 32_u32]) }.unwrap();
         let fence = bench.queue.submit().unwrap();
         assert!(matches!(fence.wait(Duration::from_millis(200)), Err(Error::Timeout { .. })));
         assert!(!fence.is_done());
@@ -47,7 +47,7 @@ fn timestamps_give_a_kernel_s_duration() {
     let out = bench.device.alloc::<u32>(32).unwrap();
     let kernel = bench.program.kernel("spin").unwrap();
     bench.queue.timestamp(&start, 1).unwrap();
-    bench.queue.launch(&kernel, 1, 32, &args![&out, 5000_u32]).unwrap();
+    unsafe { bench.queue.launch(&kernel, 1, 32, &args![&out, 5000_u32]) }.unwrap();
     bench.queue.timestamp(&end, 1).unwrap();
     bench.queue.wait(TIMEOUT).unwrap();
     assert!(end.gpu_time_ns() > start.gpu_time_ns());
@@ -64,7 +64,7 @@ fn words_are_written_and_polled_in_order() {
     let kernel = bench.program.kernel("increment").unwrap();
     other.poll(&flags, 2, Until::Equal(5)).unwrap();
     other.poll(&flags, 3, Until::AnySet(6)).unwrap();
-    other.launch(&kernel, 1, 32, &args![&data, 32_u32]).unwrap();
+    unsafe { other.launch(&kernel, 1, 32, &args![&data, 32_u32]) }.unwrap();
     let fence = other.submit().unwrap();
     assert!(fence.wait(Duration::from_millis(50)).is_err());
     bench.queue.write(&mut flags, 3, 4).unwrap();
@@ -85,7 +85,7 @@ fn the_cpu_s_writes_are_seen_after_a_barrier() {
     for value in 0..255_u32 {
         data.view().unwrap().fill(value);
         bench.queue.memory_barrier().unwrap();
-        bench.queue.launch(&kernel, 1, 32, &args![&data, 32_u32]).unwrap();
+        unsafe { bench.queue.launch(&kernel, 1, 32, &args![&data, 32_u32]) }.unwrap();
         bench.queue.memory_barrier().unwrap();
         bench.queue.copy(&data, &mut result).unwrap();
         bench.queue.wait(TIMEOUT).unwrap();
@@ -99,7 +99,7 @@ fn parts_of_buffers_are_arguments_and_copied() {
     let data = bench.device.alloc_from(&[0_u32; 100]).unwrap();
     let mut target = bench.device.alloc_zeroed::<u32>(100).unwrap();
     let fill = bench.program.kernel("fill_u32").unwrap();
-    bench.queue.launch(&fill, 1, 32, &args![data.slice(10..20).unwrap(), 3_u32, 10_u32]).unwrap();
+    unsafe { bench.queue.launch(&fill, 1, 32, &args![data.slice(10..20).unwrap(), 3_u32, 10_u32]) }.unwrap();
     bench.queue.copy(data.slice(5..15).unwrap(), target.slice_mut(90..).unwrap()).unwrap();
     bench.queue.fill(target.slice_mut(..=1).unwrap(), 8).unwrap();
     bench.queue.wait(TIMEOUT).unwrap();
@@ -120,7 +120,7 @@ fn the_timeline_passes_32_bits() {
     let mut copy = bench.device.alloc_zeroed::<u32>(32).unwrap();
     let kernel = bench.program.kernel("increment").unwrap();
     for round in 1..=40 {
-        bench.queue.launch(&kernel, 1, 32, &args![&data, 32_u32]).unwrap();
+        unsafe { bench.queue.launch(&kernel, 1, 32, &args![&data, 32_u32]) }.unwrap();
         bench.queue.copy(&data, &mut copy).unwrap();
         bench.queue.wait(TIMEOUT).unwrap();
         assert_eq!(copy.to_vec().unwrap(), [round; 32]);
@@ -137,7 +137,7 @@ fn a_chain_of_queues_runs_in_turn() {
     for round in 0..40 {
         let queue = &mut queues[round % 4];
         queue.wait_fence(&last).unwrap();
-        queue.launch(&kernel, 1, 32, &args![&data, 32_u32]).unwrap();
+        unsafe { queue.launch(&kernel, 1, 32, &args![&data, 32_u32]) }.unwrap();
         last = queue.submit().unwrap();
     }
     last.wait(TIMEOUT).unwrap();
@@ -158,10 +158,10 @@ fn threads_submit_at_the_same_time() {
                 let mut own = bench.device.queue().unwrap();
                 let data = bench.device.alloc_from(&[0_u32; 32]).unwrap();
                 for _ in 0..ROUNDS {
-                    own.launch(&kernel, 1, 32, &args![&data, 32_u32]).unwrap();
+                    unsafe { own.launch(&kernel, 1, 32, &args![&data, 32_u32]) }.unwrap();
                     own.submit().unwrap();
                     let mut queue = shared.lock().unwrap();
-                    queue.launch(&kernel, 1, 32, &args![&common, 32_u32]).unwrap();
+                    unsafe { queue.launch(&kernel, 1, 32, &args![&common, 32_u32]) }.unwrap();
                     queue.submit().unwrap();
                     drop(bench.device.alloc::<u32>(100).unwrap());
                 }
@@ -181,7 +181,7 @@ fn memory_of_the_process_is_used_in_place() {
     let mut copy = bench.device.alloc_zeroed::<u32>(2048).unwrap();
     bench.queue.copy(&data, &mut copy).unwrap();
     let kernel = bench.program.kernel("increment").unwrap();
-    bench.queue.launch(&kernel, 64, 32, &args![&data, 2048_u32]).unwrap();
+    unsafe { bench.queue.launch(&kernel, 64, 32, &args![&data, 2048_u32]) }.unwrap();
     bench.queue.wait(TIMEOUT).unwrap();
     assert_eq!(copy.to_vec().unwrap(), values);
     let view = data.view().unwrap();
@@ -201,7 +201,7 @@ fn every_use_of_memory_works_for_both_sides() {
     for purpose in [MemoryUse::Device, MemoryUse::Upload, MemoryUse::ReadBack, MemoryUse::Signals] {
         let mut data = bench.device.alloc_for::<u32>(500, purpose).unwrap();
         data.copy_from_slice(&[4; 500]).unwrap();
-        bench.queue.launch(&kernel, 16, 32, &args![&data, 500_u32]).unwrap();
+        unsafe { bench.queue.launch(&kernel, 16, 32, &args![&data, 500_u32]) }.unwrap();
         bench.queue.wait(TIMEOUT).unwrap();
         assert_eq!(data.to_vec().unwrap(), [5; 500], "{purpose:?}");
         assert_eq!(data.purpose(), purpose);
@@ -215,7 +215,7 @@ fn several_submissions_share_one_doorbell() {
     let ones = bench.device.alloc_from(&[1_u32; 32]).unwrap();
     let kernel = bench.program.kernel("increment").unwrap();
     let mut builder = bench.device.graph();
-    builder.launch(&kernel, 1, 32, &args![&data, 32_u32]).unwrap();
+    unsafe { builder.launch(&kernel, 1, 32, &args![&data, 32_u32]) }.unwrap();
     let mut graph = builder.build().unwrap();
     let fences = bench
         .queue
@@ -223,7 +223,7 @@ fn several_submissions_share_one_doorbell() {
             let mut fences = Vec::new();
             // More replays than the graph has instances, on both engines.
             for _ in 0..10 {
-                queue.launch(&kernel, 1, 32, &args![&data, 32_u32])?;
+                unsafe { queue.launch(&kernel, 1, 32, &args![&data, 32_u32]) }?;
                 fences.push(queue.submit()?);
             }
             let early = fences[9].wait(TIMEOUT);
@@ -232,7 +232,7 @@ fn several_submissions_share_one_doorbell() {
             for _ in 0..3 {
                 fences.push(queue.replay(&mut graph)?);
             }
-            queue.launch(&kernel, 1, 32, &args![&data, 32_u32])?;
+            unsafe { queue.launch(&kernel, 1, 32, &args![&data, 32_u32]) }?;
             Ok(fences)
         })
         .unwrap();
@@ -244,7 +244,7 @@ fn several_submissions_share_one_doorbell() {
     // Full rings, with an error in between.
     let result: Result<(), Error> = bench.queue.together(|queue| {
         for _ in 0..3000 {
-            queue.launch(&kernel, 1, 32, &args![&data, 32_u32])?;
+            unsafe { queue.launch(&kernel, 1, 32, &args![&data, 32_u32]) }?;
             queue.submit()?;
             queue.replay(&mut graph)?;
         }

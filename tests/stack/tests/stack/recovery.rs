@@ -20,7 +20,7 @@ fn a_report_names_buffer_distance_launch_and_commands() {
     let len = 3 << 20;
     let weights = bench.device.alloc::<u8>(len).unwrap().named("weights");
     let address = weights.gpu_va() + len as u64;
-    let result = bench.try_run("fault_write", 3, (2, 1, 1), &args![address + 0x2000, 1_u32]);
+    let result = unsafe { bench.try_run("fault_write", 3, (2, 1, 1), &args![address + 0x2000, 1_u32]) };
     let fault = fault(result);
     assert_eq!(
         fault.grid.map(|(grid, block)| (grid.to_array(), block.to_array())),
@@ -44,12 +44,12 @@ fn a_recovered_queue_continues_and_old_fences_still_report_the_fault() {
     let out = bench.device.alloc_zeroed::<u32>(4).unwrap();
     let good = bench.program.kernel("fault_no_bound").unwrap();
     let bad = bench.program.kernel("fault_write").unwrap();
-    bench.queue.launch(&good, 1, 4, &args![&data, &out]).unwrap();
+    unsafe { bench.queue.launch(&good, 1, 4, &args![&data, &out]) }.unwrap();
     let ended = bench.queue.submit().unwrap();
     ended.wait(TIMEOUT).unwrap();
-    bench.queue.launch(&bad, 1, 1, &args![0x40_0000_0000_u64, 1_u32]).unwrap();
+    unsafe { bench.queue.launch(&bad, 1, 1, &args![0x40_0000_0000_u64, 1_u32]) }.unwrap();
     let faulted = bench.queue.submit().unwrap();
-    bench.queue.launch(&good, 1, 4, &args![&data, &out]).unwrap();
+    unsafe { bench.queue.launch(&good, 1, 4, &args![&data, &out]) }.unwrap();
     let behind = bench.queue.submit().unwrap();
     let first = fault(faulted.wait(TIMEOUT));
     assert_eq!(fault(behind.wait(TIMEOUT)), first);
@@ -65,7 +65,7 @@ fn a_recovered_queue_continues_and_old_fences_still_report_the_fault() {
     }
     for value in 0..100_u32 {
         let data = bench.device.alloc_from(&[value; 4]).unwrap();
-        bench.queue.launch(&good, 1, 4, &args![&data, &out]).unwrap();
+        unsafe { bench.queue.launch(&good, 1, 4, &args![&data, &out]) }.unwrap();
         bench.queue.submit().unwrap().wait(TIMEOUT).unwrap();
         assert_eq!(out.to_vec().unwrap(), [value; 4]);
     }
@@ -79,7 +79,7 @@ fn a_hanging_kernel_is_stopped_and_the_queue_continues() {
     let stop = bench.device.alloc_from(&[0_u32]).unwrap();
     let out = bench.device.alloc_zeroed::<u32>(1).unwrap();
     let endless = bench.program.kernel("fault_endless").unwrap();
-    bench.queue.launch(&endless, 1, 1, &args![&stop, &out]).unwrap();
+    unsafe { bench.queue.launch(&endless, 1, 1, &args![&stop, &out]) }.unwrap();
     let fence = bench.queue.submit().unwrap();
     assert!(matches!(fence.wait(Duration::from_millis(100)), Err(Error::Timeout { .. })));
     let recovery = bench.device.recover().unwrap();
@@ -88,7 +88,7 @@ fn a_hanging_kernel_is_stopped_and_the_queue_continues() {
     assert_eq!(lost.kind, FaultKind::Abandoned);
     assert!(lost.to_string().contains("fault_endless"), "{lost}");
     let data = bench.device.alloc_from(&[6_u32]).unwrap();
-    bench.run("fault_no_bound", 1, 1, &args![&data, &out]);
+    unsafe { bench.run("fault_no_bound", 1, 1, &args![&data, &out]) };
     assert_eq!(out.to_vec().unwrap(), [6]);
 }
 
@@ -100,10 +100,10 @@ fn a_hundred_faults_do_not_leak() {
     let mut first = None;
     for round in 0..100_u64 {
         let address = 0x40_0000_0000 + round * 0x1000;
-        let fault = fault(bench.try_run("fault_write", 1, 1, &args![address, 1_u32]));
+        let fault = fault(unsafe { bench.try_run("fault_write", 1, 1, &args![address, 1_u32]) });
         assert_eq!((fault.kind, fault.address), (FaultKind::Mmu, Some(address)));
         bench.device.recover().unwrap();
-        bench.run("fault_no_bound", 1, 1, &args![&data, &out]);
+        unsafe { bench.run("fault_no_bound", 1, 1, &args![&data, &out]) };
         assert_eq!(out.to_vec().unwrap(), [7]);
         bench.device.trim();
         let live = bench.orin.live();
@@ -119,12 +119,12 @@ fn other_queues_are_unaffected() {
     let out = bench.device.alloc_zeroed::<u32>(1).unwrap();
     let good = bench.program.kernel("fault_no_bound").unwrap();
     for _ in 0..10 {
-        other.launch(&good, 1, 1, &args![&data, &out]).unwrap();
+        unsafe { other.launch(&good, 1, 1, &args![&data, &out]) }.unwrap();
         let fence = other.submit().unwrap();
-        fault(bench.try_run("fault_write", 1, 1, &args![0x40_0000_0000_u64, 1_u32]));
+        fault(unsafe { bench.try_run("fault_write", 1, 1, &args![0x40_0000_0000_u64, 1_u32]) });
         fence.wait(TIMEOUT).unwrap();
         bench.device.recover().unwrap();
-        other.launch(&good, 1, 1, &args![&data, &out]).unwrap();
+        unsafe { other.launch(&good, 1, 1, &args![&data, &out]) }.unwrap();
         other.wait(TIMEOUT).unwrap();
     }
 }
@@ -150,7 +150,7 @@ fn out_of_memory_is_an_error_with_figures() {
     kept.truncate(1);
     let large = device.alloc::<u8>(100 << 20).unwrap();
     let out = device.alloc::<u32>(4).unwrap();
-    queue.launch(&program.kernel("fill_u32").unwrap(), 1, 4, &args![&out, 3_u32, 4_u32]).unwrap();
+    unsafe { queue.launch(&program.kernel("fill_u32").unwrap(), 1, 4, &args![&out, 3_u32, 4_u32]) }.unwrap();
     queue.wait(TIMEOUT).unwrap();
     assert_eq!(out.to_vec().unwrap(), [3; 4]);
     drop((large, kept));
@@ -166,10 +166,10 @@ fn a_queue_that_waits_for_lost_work_continues_after_a_recovery() {
         (bench.device.alloc_zeroed::<u32>(1).unwrap(), bench.device.alloc_zeroed::<u32>(1).unwrap());
     let endless = bench.program.kernel("fault_endless").unwrap();
     let good = bench.program.kernel("fault_no_bound").unwrap();
-    bench.queue.launch(&endless, 1, 1, &args![&stop, &ignored]).unwrap();
+    unsafe { bench.queue.launch(&endless, 1, 1, &args![&stop, &ignored]) }.unwrap();
     let lost = bench.queue.submit().unwrap();
     other.wait_fence(&lost).unwrap();
-    other.launch(&good, 1, 1, &args![&data, &out]).unwrap();
+    unsafe { other.launch(&good, 1, 1, &args![&data, &out]) }.unwrap();
     let fence = other.submit().unwrap();
     assert!(lost.wait(Duration::from_millis(50)).is_err());
     assert!(!fence.is_done(), "it waits for hanging work");
@@ -187,10 +187,10 @@ fn a_graph_whose_replay_was_lost_can_be_replayed_after_a_recovery() {
     let good = bench.program.kernel("fault_no_bound").unwrap();
     let mut builder = bench.device.graph();
     builder.instances(1).unwrap();
-    builder.launch(&good, 1, 1, &args![&data, &out]).unwrap();
+    unsafe { builder.launch(&good, 1, 1, &args![&data, &out]) }.unwrap();
     let mut graph = builder.build().unwrap();
     let bad = bench.program.kernel("fault_write").unwrap();
-    bench.queue.launch(&bad, 1, 1, &args![0x40_0000_0000_u64, 1_u32]).unwrap();
+    unsafe { bench.queue.launch(&bad, 1, 1, &args![0x40_0000_0000_u64, 1_u32]) }.unwrap();
     let lost = bench.queue.replay(&mut graph).unwrap();
     let first = fault(lost.wait(TIMEOUT));
     assert_eq!(fault(other.replay(&mut graph).map(drop)), first, "its only instance is lost");
@@ -209,9 +209,9 @@ fn concurrent_faults_of_several_queues_are_distinguished() {
     let out = bench.device.alloc::<u32>(1).unwrap();
     for round in 0..20_u64 {
         let (first, second) = (0x40_0000_0000 + round * 0x1000, 0x50_0000_0000 + round * 0x1000);
-        bench.queue.launch(&read, 1, 1, &args![first, &out]).unwrap();
+        unsafe { bench.queue.launch(&read, 1, 1, &args![first, &out]) }.unwrap();
         let reading = bench.queue.submit().unwrap();
-        other.launch(&write, 1, 1, &args![second, 1_u32]).unwrap();
+        unsafe { other.launch(&write, 1, 1, &args![second, 1_u32]) }.unwrap();
         let writing = other.submit().unwrap();
         // Both faults happen before either is read, so the log contains both.
         while bench.orin.kernel_log().iter().filter(|line| line.contains("[MMU FAULT] mmu")).count()
@@ -240,9 +240,9 @@ fn a_time_out_does_not_take_the_report_of_another_queue() {
     let endless = bench.program.kernel("fault_endless").unwrap();
     let write = bench.program.kernel("fault_write").unwrap();
     let (stop, out) = (bench.device.alloc_zeroed::<u32>(1).unwrap(), bench.device.alloc::<u32>(1).unwrap());
-    bench.queue.launch(&endless, 1, 1, &args![&stop, &out]).unwrap();
+    unsafe { bench.queue.launch(&endless, 1, 1, &args![&stop, &out]) }.unwrap();
     let hanging = bench.queue.submit().unwrap();
-    other.launch(&write, 1, 1, &args![0x40_0000_5000_u64, 1_u32]).unwrap();
+    unsafe { other.launch(&write, 1, 1, &args![0x40_0000_5000_u64, 1_u32]) }.unwrap();
     let faulting = other.submit().unwrap();
     while !bench.orin.kernel_log().iter().any(|line| line.contains("error notifier set to 31")) {
         std::thread::yield_now();
@@ -259,7 +259,7 @@ fn a_time_out_does_not_take_the_report_of_another_queue() {
 fn a_silent_fault_has_no_address_of_an_earlier_one() {
     let mut bench = Bench::new("faults");
     let write = bench.program.kernel("fault_write").unwrap();
-    bench.queue.launch(&write, 1, 1, &args![0x40_0000_5000_u64, 1_u32]).unwrap();
+    unsafe { bench.queue.launch(&write, 1, 1, &args![0x40_0000_5000_u64, 1_u32]) }.unwrap();
     bench.queue.submit().unwrap();
     while !bench.orin.kernel_log().iter().any(|line| line.contains("error notifier set to 31")) {
         std::thread::yield_now();
@@ -268,7 +268,7 @@ fn a_silent_fault_has_no_address_of_an_earlier_one() {
     drop(std::mem::replace(&mut bench.queue, bench.device.queue().unwrap()));
     bench.queue = bench.device.queue().unwrap();
     bench.orin.silence_faults(true);
-    let silent = fault(bench.try_run("fault_write", 1, 1, &args![0x41_0000_0000_u64, 1_u32]));
+    let silent = fault(unsafe { bench.try_run("fault_write", 1, 1, &args![0x41_0000_0000_u64, 1_u32]) });
     assert_eq!((silent.kind, silent.address), (FaultKind::Mmu, None));
     // The driver's own requests still report the instruction.
     let location = silent.location.unwrap();
@@ -290,13 +290,13 @@ fn recoveries_of_several_threads_do_not_disturb_each_other() {
             let mut recovered = 0;
             for round in 0..100_u32 {
                 let address = 0x40_0000_0000 + (number << 32) + u64::from(round) * 0x1000;
-                queue.launch(&write, 1, 1, &args![address, 1_u32]).unwrap();
+                unsafe { queue.launch(&write, 1, 1, &args![address, 1_u32]) }.unwrap();
                 let report = fault(queue.submit().unwrap().wait(TIMEOUT));
                 assert_eq!(report.address, Some(address));
                 recovered += device.recover().unwrap().faults.len();
                 for value in round..round + 3 {
                     let data = device.alloc_from(&[value; 4]).unwrap();
-                    queue.launch(&good, 1, 4, &args![&data, &out]).unwrap();
+                    unsafe { queue.launch(&good, 1, 4, &args![&data, &out]) }.unwrap();
                     queue.submit().unwrap().wait(TIMEOUT).unwrap();
                     assert_eq!(out.to_vec().unwrap(), [value; 4]);
                 }
@@ -316,30 +316,30 @@ fn work_that_ends_late_is_no_hang() {
     let mut bench = Bench::new("faults");
     let mut writer = bench.device.queue().unwrap();
     let store = bench.program.kernel("fault_write").unwrap();
-    fault(bench.try_run("fault_write", 1, 1, &args![0x40_0000_0000_u64, 1_u32]));
+    fault(unsafe { bench.try_run("fault_write", 1, 1, &args![0x40_0000_0000_u64, 1_u32]) });
     bench.device.recover().unwrap();
     let (stop, out) = (bench.device.alloc_zeroed::<u32>(1).unwrap(), bench.device.alloc::<u32>(4).unwrap());
     let data = bench.device.alloc_from(&[6_u32; 4]).unwrap();
     let good = bench.program.kernel("fault_no_bound").unwrap();
-    bench.queue.launch(&good, 1, 4, &args![&data, &out]).unwrap();
+    unsafe { bench.queue.launch(&good, 1, 4, &args![&data, &out]) }.unwrap();
     let between = bench.queue.submit().unwrap();
     between.wait(TIMEOUT).unwrap();
     // The wait times out; then the kernel completes.
     let endless = bench.program.kernel("fault_endless").unwrap();
-    bench.queue.launch(&endless, 1, 1, &args![&stop, &out]).unwrap();
+    unsafe { bench.queue.launch(&endless, 1, 1, &args![&stop, &out]) }.unwrap();
     let late = bench.queue.submit().unwrap();
     assert!(matches!(late.wait(Duration::from_millis(30)), Err(Error::Timeout { .. })));
-    writer.launch(&store, 1, 1, &args![stop.gpu_va(), 1_u32]).unwrap();
+    unsafe { writer.launch(&store, 1, 1, &args![stop.gpu_va(), 1_u32]) }.unwrap();
     writer.wait(TIMEOUT).unwrap();
     while !late.is_done() {
         std::thread::yield_now();
     }
     stop.wait(TIMEOUT).unwrap();
     let again = bench.device.alloc_zeroed::<u32>(1).unwrap();
-    bench.queue.launch(&endless, 1, 1, &args![&again, &out]).unwrap();
+    unsafe { bench.queue.launch(&endless, 1, 1, &args![&again, &out]) }.unwrap();
     let running = bench.queue.submit().unwrap();
     assert!(bench.device.recover().unwrap().is_empty(), "no wait for the running work has timed out");
-    writer.launch(&store, 1, 1, &args![again.gpu_va(), 1_u32]).unwrap();
+    unsafe { writer.launch(&store, 1, 1, &args![again.gpu_va(), 1_u32]) }.unwrap();
     writer.wait(TIMEOUT).unwrap();
     running.wait(TIMEOUT).unwrap();
     late.wait(TIMEOUT).unwrap();
@@ -354,14 +354,14 @@ fn a_wait_for_a_submission_during_a_recovery_does_not_hang() {
     let bad = bench.program.kernel("fault_write").unwrap();
     let (data, out) = (bench.device.alloc_from(&[6_u32; 4]).unwrap(), bench.device.alloc::<u32>(4).unwrap());
     for round in 0..300_u64 {
-        bench.queue.launch(&bad, 1, 1, &args![0x40_0000_0000 + round * 0x1000, 1_u32]).unwrap();
+        unsafe { bench.queue.launch(&bad, 1, 1, &args![0x40_0000_0000 + round * 0x1000, 1_u32]) }.unwrap();
         bench.queue.submit().unwrap();
         let (device, queue) = (&bench.device, &mut bench.queue);
         let last = std::thread::scope(|scope| {
             let recovering = scope.spawn(|| while device.recover().unwrap().is_empty() {});
             let mut last = None;
             while !recovering.is_finished() {
-                if queue.launch(&good, 1, 4, &args![&data, &out]).is_err() {
+                if unsafe { queue.launch(&good, 1, 4, &args![&data, &out]) }.is_err() {
                     break;
                 }
                 last = queue.submit().ok();
@@ -384,7 +384,7 @@ fn old_reports_keep_kind_and_place_without_log_and_commands() {
     let mut fences = Vec::new();
     for round in 0..40_u64 {
         let address = 0x40_0000_0000 + round * 0x1000;
-        bench.queue.launch(&write, 1, 1, &args![address, 1_u32]).unwrap();
+        unsafe { bench.queue.launch(&write, 1, 1, &args![address, 1_u32]) }.unwrap();
         let fence = bench.queue.submit().unwrap();
         assert!(!fault(fence.wait(TIMEOUT)).submissions.is_empty());
         bench.device.recover().unwrap();

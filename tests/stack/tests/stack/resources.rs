@@ -105,7 +105,7 @@ fn hostile_sizes_of_a_kernel_are_refused() {
     for bytes in [u32::MAX, u32::MAX - 0x3ff, 1 << 20] {
         file[at..at + 8].copy_from_slice(&u64::from(bytes).to_le_bytes());
         let kernel = Program::load(&device, &file).unwrap().kernel(kernel).unwrap();
-        let error = queue.launch(&kernel, 1, 32, &[]).unwrap_err();
+        let error = unsafe { queue.launch(&kernel, 1, 32, &[]) }.unwrap_err();
         assert!(matches!(error, Error::Launch(LaunchError::SharedMemory { .. })), "{bytes:#x}: {error}");
     }
 }
@@ -122,7 +122,7 @@ fn memory_runs_out_with_a_number_and_the_device_stays_usable() {
     assert!(error.to_string().contains("1073741824 bytes"), "{error}");
     assert_eq!(orin.live(), before, "a failed allocation does not leak");
     let out = device.alloc::<u32>(4).unwrap();
-    queue.launch(&program.kernel("fill_u32").unwrap(), 1, 4, &args![&out, 3_u32, 4_u32]).unwrap();
+    unsafe { queue.launch(&program.kernel("fill_u32").unwrap(), 1, 4, &args![&out, 3_u32, 4_u32]) }.unwrap();
     queue.wait(TIMEOUT).unwrap();
     assert_eq!(out.to_vec().unwrap(), [3; 4]);
 }
@@ -133,7 +133,7 @@ fn one_life() {
     let mut other = bench.device.queue().unwrap();
     let a = bench.device.alloc_from(&[1_u32; 5000]).unwrap();
     let mut b = bench.device.alloc::<u32>(5000).unwrap();
-    bench.run("increment", 20, 256, &args![&a, 5000_u32]);
+    unsafe { bench.run("increment", 20, 256, &args![&a, 5000_u32]) };
     other.copy(&a, &mut b).unwrap();
     let fence = other.submit().unwrap();
     // Dropped in an unusual order: work in flight, queue before fence, buffers last.
@@ -147,7 +147,8 @@ fn one_life() {
 fn nothing_leaks_over_many_devices_and_faults() {
     let fault = || {
         let mut bench = Bench::new("faults");
-        let error = bench.try_run("fault_write", 1, 1, &args![0x40_0000_0000_u64, 1_u32]).unwrap_err();
+        let error =
+            unsafe { bench.try_run("fault_write", 1, 1, &args![0x40_0000_0000_u64, 1_u32]) }.unwrap_err();
         assert!(matches!(error, Error::Fault(_)), "{error}");
     };
     // Other tests of this process open devices as well. This is the only test that compares counts across
@@ -197,7 +198,7 @@ fn a_buffer_dropped_in_flight_lives_until_its_launch_has_ended() {
     let before = bench.device.memory_usage().in_use;
     for _ in 0..20 {
         let out = bench.device.alloc::<u32>(64).unwrap();
-        bench.queue.launch(&kernel, 2, 32, &args![&out, 2000_u32]).unwrap();
+        unsafe { bench.queue.launch(&kernel, 2, 32, &args![&out, 2000_u32]) }.unwrap();
         bench.queue.submit().unwrap();
         drop(out);
     }

@@ -1,5 +1,10 @@
 //! Launches and recorded launches.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
+)]
+
 use tegra_hcq::args;
 
 use crate::fixtures::{ensure, equal, kernel, patience};
@@ -10,7 +15,7 @@ pub(super) fn one(context: &Context) -> Check {
     let mut queue = device.queue()?;
     let plus_one = kernel!(device, "suites", "plus_one_f32")?;
     let (a, b) = (device.alloc_zeroed::<f32>(2)?, device.alloc_zeroed::<f32>(2)?);
-    queue.launch(&plus_one, 1, 2, &args![&b, &a, 2_u32])?;
+    unsafe { queue.launch(&plus_one, 1, 2, &args![&b, &a, 2_u32]) }?;
     queue.wait(patience(context))?;
     equal("b", &b.to_vec()?, &[1.0, 1.0])
 }
@@ -22,8 +27,8 @@ pub(super) fn two_hundred_times(context: &Context) -> Check {
     let (a, b) = (device.alloc_zeroed::<f32>(2)?, device.alloc_zeroed::<f32>(2)?);
     for _ in 0..100 {
         // Two dependent launches, submitted without waiting in between.
-        queue.launch(&plus_one, 1, 2, &args![&b, &a, 2_u32])?;
-        queue.launch(&plus_one, 1, 2, &args![&a, &b, 2_u32])?;
+        unsafe { queue.launch(&plus_one, 1, 2, &args![&b, &a, 2_u32]) }?;
+        unsafe { queue.launch(&plus_one, 1, 2, &args![&a, &b, 2_u32]) }?;
         queue.submit()?;
     }
     queue.wait(patience(context))?;
@@ -44,13 +49,13 @@ pub(super) fn chain_across_blocks(context: &Context) -> Check {
     let pairs = context.rounds(500, 8) as u32;
     // As chained batches, then as a graph.
     for _ in 0..pairs {
-        queue.launch(&pass_on, blocks, BLOCK, &args![&b, &a, shift, n])?;
-        queue.launch(&pass_on, blocks, BLOCK, &args![&a, &b, shift, n])?;
+        unsafe { queue.launch(&pass_on, blocks, BLOCK, &args![&b, &a, shift, n]) }?;
+        unsafe { queue.launch(&pass_on, blocks, BLOCK, &args![&a, &b, shift, n]) }?;
     }
     let mut builder = device.graph();
     for _ in 0..pairs {
-        builder.launch(&pass_on, blocks, BLOCK, &args![&b, &a, shift, n])?;
-        builder.launch(&pass_on, blocks, BLOCK, &args![&a, &b, shift, n])?;
+        unsafe { builder.launch(&pass_on, blocks, BLOCK, &args![&b, &a, shift, n]) }?;
+        unsafe { builder.launch(&pass_on, blocks, BLOCK, &args![&a, &b, shift, n]) }?;
     }
     let mut graph = builder.build()?;
     queue.replay(&mut graph)?.wait(patience(context))?;
@@ -72,8 +77,8 @@ pub(super) fn rewritten_in_place(context: &Context) -> Check {
     let n = LEN as u32;
     let grid = n / BLOCK;
     let mut builder = device.graph();
-    builder.launch(&pass_on, grid, BLOCK, &args![&middle, &input, 1_u32, n])?;
-    builder.launch(&pass_on, grid, BLOCK, &args![&output, &middle, 1_u32, n])?;
+    unsafe { builder.launch(&pass_on, grid, BLOCK, &args![&middle, &input, 1_u32, n]) }?;
+    unsafe { builder.launch(&pass_on, grid, BLOCK, &args![&output, &middle, 1_u32, n]) }?;
     let mut graph = builder.build()?;
     for round in 0..context.rounds(10_000, 40) {
         // CAST: a few thousand rounds.
@@ -84,8 +89,8 @@ pub(super) fn rewritten_in_place(context: &Context) -> Check {
         if round % 2 == 0 {
             queue.replay(&mut graph)?.wait(patience(context))?;
         } else {
-            queue.launch(&pass_on, grid, BLOCK, &args![&middle, &input, 1_u32, n])?;
-            queue.launch(&pass_on, grid, BLOCK, &args![&output, &middle, 1_u32, n])?;
+            unsafe { queue.launch(&pass_on, grid, BLOCK, &args![&middle, &input, 1_u32, n]) }?;
+            unsafe { queue.launch(&pass_on, grid, BLOCK, &args![&output, &middle, 1_u32, n]) }?;
             queue.wait(patience(context))?;
         }
         let expected: Vec<u32> = (0..n).map(|at| value((at + 2) % n).wrapping_add(2)).collect();
@@ -100,9 +105,9 @@ pub(super) fn update(context: &Context) -> Check {
     let plus_one = kernel!(device, "suites", "plus_one_f32")?;
     let (a, b) = (device.alloc_zeroed::<f32>(2)?, device.alloc_zeroed::<f32>(2)?);
     let mut builder = device.graph();
-    let node = builder.launch(&plus_one, 4, 256, &args![&b, &a, 2_u32])?;
+    let node = unsafe { builder.launch(&plus_one, 4, 256, &args![&b, &a, 2_u32]) }?;
     let mut graph = builder.build()?;
-    graph.set_size(node, 1, 1)?;
+    unsafe { graph.set_size(node, 1, 1) }?;
     queue.replay(&mut graph)?.wait(patience(context))?;
     equal("b", &b.to_vec()?, &[1.0, 0.0])
 }
@@ -113,11 +118,11 @@ pub(super) fn update_fuzz(context: &Context) -> Check {
     let mark = kernel!(device, "suites", "mark_threads")?;
     let mut cube = device.alloc_zeroed::<u32>(27)?;
     let mut builder = device.graph();
-    let node = builder.launch(&mark, 1, (3, 3, 3), &args![&cube])?;
+    let node = unsafe { builder.launch(&mark, 1, (3, 3, 3), &args![&cube]) }?;
     let mut graph = builder.build()?;
     for (x, y, z) in (0..27).map(|n| (n % 3 + 1, n / 3 % 3 + 1, n / 9 + 1)) {
         cube.view()?.fill(0);
-        graph.set_size(node, 1, (x, y, z))?;
+        unsafe { graph.set_size(node, 1, (x, y, z)) }?;
         queue.replay(&mut graph)?.wait(patience(context))?;
         let marked: u32 = cube.to_vec()?.iter().sum();
         ensure(marked == x * y * z, || format!("block {x}x{y}x{z}: {marked} threads ran"))?;
@@ -133,12 +138,12 @@ pub(super) fn bind(context: &Context) -> Check {
     let mut copies: Vec<_> = (0..8).map(|_| device.alloc_zeroed::<u32>(256)).collect::<Result<_, _>>()?;
     let mut filled = device.alloc_zeroed::<u32>(256)?;
     let mut builder = device.graph();
-    let launch = builder.launch(&increment, 8, 32, &args![&data, 256_u32])?;
+    let launch = unsafe { builder.launch(&increment, 8, 32, &args![&data, 256_u32]) }?;
     let copy = builder.copy(&data, &mut copies[0])?;
     builder.fill(&mut filled, 0xabcd)?;
     let mut graph = builder.build()?;
     for (round, target) in copies.iter_mut().enumerate() {
-        graph.set_argument(launch, 1, 32 * (round as u32 + 1))?;
+        unsafe { graph.set_argument(launch, 1, 32 * (round as u32 + 1)) }?;
         graph.set_copy(copy, &data, target)?;
         queue.replay(&mut graph)?;
     }
@@ -160,7 +165,7 @@ pub(super) fn exec_time(context: &Context) -> Check {
     let mut best = u64::MAX;
     for round in 1..=10 {
         queue.timestamp(&start, round)?;
-        queue.launch(&plus_one, 1, 2, &args![&b, &a, 2_u32])?;
+        unsafe { queue.launch(&plus_one, 1, 2, &args![&b, &a, 2_u32]) }?;
         queue.timestamp(&end, round)?;
         queue.wait(patience(context))?;
         let (start, end) = (start.gpu_time_ns(), end.gpu_time_ns());

@@ -1,5 +1,10 @@
 //! Signals, waits and the timeline.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
+)]
+
 use std::time::Duration;
 
 use tegra_hcq::{Error, QueueOptions, args};
@@ -31,11 +36,11 @@ pub(super) fn signal_update(context: &Context) -> Check {
     let store = kernel!(device, "basics", "fill_u32")?;
     let words = device.alloc_zeroed::<u32>(16)?;
     let mut builder = device.graph();
-    let node = builder.launch(&store, 1, 1, &args![&words, 0_u32, 1_u32])?;
+    let node = unsafe { builder.launch(&store, 1, 1, &args![&words, 0_u32, 1_u32]) }?;
     let mut graph = builder.build()?;
     for value in 1..16_u32 {
-        graph.set_argument(node, 0, words.slice(value as usize..)?)?;
-        graph.set_argument(node, 1, value)?;
+        unsafe { graph.set_argument(node, 0, words.slice(value as usize..)?) }?;
+        unsafe { graph.set_argument(node, 1, value) }?;
         queue.replay(&mut graph)?.wait(patience(context))?;
     }
     equal("words", &words.to_vec()?, &(0..16).collect::<Vec<u32>>())
@@ -85,7 +90,7 @@ pub(super) fn rollover(context: &Context) -> Check {
     let increment = kernel!(device, "basics", "increment")?;
     let data = device.alloc_zeroed::<u32>(32)?;
     for round in 1..=40 {
-        queue.launch(&increment, 1, 32, &args![&data, 32_u32])?;
+        unsafe { queue.launch(&increment, 1, 32, &args![&data, 32_u32]) }?;
         queue.wait(patience(context))?;
         equal("data", &data.to_vec()?, &[round; 32])?;
     }
@@ -98,7 +103,7 @@ pub(super) fn hang(context: &Context) -> Check {
     let endless = kernel!(device, "faults", "fault_endless")?;
     let increment = kernel!(device, "basics", "increment")?;
     let (stop, out) = (device.alloc_zeroed::<u32>(1)?, device.alloc_zeroed::<u32>(1)?);
-    queue.launch(&endless, 1, 1, &args![&stop, &out])?;
+    unsafe { queue.launch(&endless, 1, 1, &args![&stop, &out]) }?;
     let fence = queue.submit()?;
     let error = fence.wait(Duration::from_millis(300)).err();
     let Some(error @ Error::Timeout { .. }) = error else {
@@ -111,7 +116,7 @@ pub(super) fn hang(context: &Context) -> Check {
         "the fence of stopped work reports no error".to_owned()
     })?;
     let data = device.alloc_zeroed::<u32>(32)?;
-    queue.launch(&increment, 1, 32, &args![&data, 32_u32])?;
+    unsafe { queue.launch(&increment, 1, 32, &args![&data, 32_u32]) }?;
     queue.wait(patience(context))?;
     equal("data after recovery", &data.to_vec()?, &[1; 32])
 }

@@ -2,6 +2,11 @@
 //!
 //! The test's process works before, during and after the other process's action, and checks all results.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
+)]
+
 mod roles;
 
 use gpu_log::Kind;
@@ -58,7 +63,7 @@ fn mmu_fault_elsewhere(context: &Context) -> Check {
     // This process's own fault is reported correctly even if the log also holds those of the other process.
     let code = kernel!(survivor.device, "faults", "fault_write")?;
     let mut queue = survivor.device.queue()?;
-    queue.launch(&code, 1, 1, &args![0x42_0000_0000_u64, 1_u32])?;
+    unsafe { queue.launch(&code, 1, 1, &args![0x42_0000_0000_u64, 1_u32]) }?;
     match queue.wait(patience(context)) {
         Err(Error::Fault(fault)) => ensure(
             fault.kind == FaultKind::Mmu && fault.address.is_none_or(|address| address == 0x42_0000_0000),

@@ -1,5 +1,10 @@
 //! Roles of the other process.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
+)]
+
 use std::time::Duration;
 
 use gpu_log::Kind;
@@ -52,7 +57,7 @@ fn works(context: &Context, _: u64) -> Played {
     let data = device.alloc_zeroed::<u32>(4096)?;
     let mut copy = device.alloc_zeroed::<u32>(4096)?;
     for round in 1..=10 {
-        queue.launch(&increment, 32, 128, &args![&data, 4096_u32])?;
+        unsafe { queue.launch(&increment, 32, 128, &args![&data, 4096_u32]) }?;
         queue.copy(&data, &mut copy)?;
         queue.submit()?;
         equal("the neighbour's copy", &copy.to_vec()?, &[round; 4096])?;
@@ -67,9 +72,9 @@ fn trespasses(context: &Context, address: u64) -> Played {
         let mut queue = device.queue()?;
         let code = kernel!(device, "faults", name)?;
         if name == "fault_read" {
-            queue.launch(&code, 1, 1, &args![address, &out])?;
+            unsafe { queue.launch(&code, 1, 1, &args![address, &out]) }?;
         } else {
-            queue.launch(&code, 1, 1, &args![address, 0xbad_u32])?;
+            unsafe { queue.launch(&code, 1, 1, &args![address, 0xbad_u32]) }?;
         }
         match queue.wait(patience(context)) {
             Err(Error::Fault(fault)) => ensure(
@@ -90,7 +95,7 @@ fn traps(context: &Context, _: u64) -> Played {
     let device = context.device()?;
     let mut queue = device.queue()?;
     let (trap, out) = (kernel!(device, "faults", "fault_trap")?, device.alloc::<u32>(64)?);
-    queue.launch(&trap, 1, 64, &args![5_u32, &out])?;
+    unsafe { queue.launch(&trap, 1, 64, &args![5_u32, &out]) }?;
     match queue.wait(patience(context)) {
         // Without the log the kind is less precise.
         Err(Error::Fault(fault)) => {
@@ -110,7 +115,7 @@ fn endless(context: &Context) -> Result<(tegra_hcq::Queue, tegra_hcq::Fence), te
     let code = kernel!(device, "faults", "fault_endless")?;
     let (stop, out) = (device.alloc_zeroed::<u32>(1)?, device.alloc::<u32>(1)?);
     let mut copy = device.alloc::<u32>(1)?;
-    queue.launch(&code, 1, 32, &args![&stop, &out])?;
+    unsafe { queue.launch(&code, 1, 32, &args![&stop, &out]) }?;
     queue.copy(&out, &mut copy)?;
     let fence = queue.submit()?;
     Ok((queue, fence))

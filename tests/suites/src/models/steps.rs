@@ -34,10 +34,10 @@ impl<'a> Bench<'a> {
     fn run(
         &mut self,
         len: usize,
-        step: impl FnOnce(&Kernels, &mut Queue, &Buffer<f32>) -> Result<(), Error>,
+        step: impl FnOnce(&Kernels, &mut Queue, &mut Buffer<f32>) -> Result<(), Error>,
     ) -> Result<Vec<f32>, Error> {
-        let out = self.buffer(&vec![f32::NAN; len])?;
-        step(&self.kernels, &mut self.queue, &out)?;
+        let mut out = self.buffer(&vec![f32::NAN; len])?;
+        step(&self.kernels, &mut self.queue, &mut out)?;
         self.queue.wait(self.context.patience(PATIENCE))?;
         Ok(out.to_vec()?)
     }
@@ -78,11 +78,11 @@ pub(super) fn half_layers_of_odd_sizes(context: &Context) -> Check {
         let layer = HalfLinear::new(context.device()?, &weights)?;
         let input = halves(rows * inputs);
         let bits: Vec<u16> = input.iter().map(|x| f16::from_f32(*x).to_bits()).collect();
-        let rounded = context.device()?.alloc::<u16>(bits.len())?;
+        let mut rounded = context.device()?.alloc::<u16>(bits.len())?;
         let from = bench.buffer(&input)?;
         for activation in [Activation::Identity, Activation::Gelu] {
             let got = bench.run(rows * outputs, |kernels, queue, out| {
-                kernels.to_f16(queue, &from, &rounded)?;
+                kernels.to_f16(queue, &from, &mut rounded)?;
                 kernels.linear_f16(queue, &layer, activation, &rounded, out)
             })?;
             if rounded.to_vec()? != bits {

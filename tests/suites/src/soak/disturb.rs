@@ -3,6 +3,11 @@
 //! Each runs while no other thread starts an operation, so that it affects only the intended one; operations
 //! in flight continue.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
+)]
+
 use std::time::{Duration, Instant};
 
 use nvgpu_sys::{Errno, address_space, channel, ctrl, nvmap, tsg};
@@ -113,7 +118,7 @@ fn queue_fails(w: &mut Worker<'_>, orin: &SoftwareOrin, name: &'static str) -> C
 /// Submits a launch that adds 1 to each of 32 words.
 fn add_one(w: &mut Worker<'_>, data: &tegra_hcq::Buffer<u32>) -> Result<Fence, Error> {
     let increment = w.basic("increment")?;
-    w.queue.launch(&increment, 1, 32, &args![data, 32_u32])?;
+    unsafe { w.queue.launch(&increment, 1, 32, &args![data, 32_u32]) }?;
     w.queue.submit()
 }
 
@@ -194,7 +199,7 @@ fn silent_fault(w: &mut Worker<'_>, orin: &SoftwareOrin, name: &'static str) -> 
     w.soak.ledger.inject(w.number, name, &format!("write to {address:#x}"));
     let kernel = w.faults.kernel("fault_write")?;
     orin.silence_faults(true);
-    w.queue.launch(&kernel, 1, 1, &args![address, 1_u32])?;
+    unsafe { w.queue.launch(&kernel, 1, 1, &args![address, 1_u32]) }?;
     let submitted = w.queue.submit();
     let fault = submitted.map(|fence| reported(&fence, w.patience()));
     orin.silence_faults(false);

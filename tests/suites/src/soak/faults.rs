@@ -1,5 +1,10 @@
 //! Faulting kernels: each fault must be reported correctly.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
+)]
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +36,8 @@ const SHORT: Duration = Duration::from_millis(50);
 fn submit(w: &mut Worker<'_>) -> Result<Arc<Fault>, Box<dyn std::error::Error + Send + Sync>> {
     let fence = w.queue.submit()?;
     let (fill, data) = (w.basic("fill_u32")?, w.device.alloc::<u32>(32)?);
-    let behind = w.queue.launch(&fill, 1, 32, &args![&data, 1_u32, 32_u32]).and_then(|()| w.queue.submit());
+    let behind =
+        unsafe { w.queue.launch(&fill, 1, 32, &args![&data, 1_u32, 32_u32]) }.and_then(|()| w.queue.submit());
     let fault = reported(&fence, w.patience())?;
     match behind.and_then(|behind| behind.wait(w.patience())) {
         Ok(()) | Err(Error::Fault(_)) => {}
@@ -52,7 +58,7 @@ pub(super) fn go_on(w: &mut Worker<'_>) -> Check {
     }
     let (fill, value) = (w.basic("fill_u32")?, w.numbers.u32());
     let data = w.device.alloc::<u32>(64)?;
-    w.queue.launch(&fill, 1, 64, &args![&data, value, 64_u32])?;
+    unsafe { w.queue.launch(&fill, 1, 64, &args![&data, value, 64_u32]) }?;
     w.queue.submit()?;
     equal("data after a fault", &data.to_vec()?, &[value; 64])
 }
@@ -63,9 +69,9 @@ fn mmu(w: &mut Worker<'_>, name: &'static str, write: bool) -> Check {
     w.soak.ledger.inject(w.number, name, &format!("{address:#x}"));
     let (code, out) = (w.faults.kernel(kernel)?, w.device.alloc::<u32>(1)?);
     if write {
-        w.queue.launch(&code, 1, 1, &args![address, 1_u32])?;
+        unsafe { w.queue.launch(&code, 1, 1, &args![address, 1_u32]) }?;
     } else {
-        w.queue.launch(&code, 1, 1, &args![address, &out])?;
+        unsafe { w.queue.launch(&code, 1, 1, &args![address, &out]) }?;
     }
     let fault = submit(w)?;
     named(&fault, FaultKind::Mmu, kernel)?;
@@ -84,7 +90,7 @@ fn misaligned(w: &mut Worker<'_>, name: &'static str) -> Check {
     w.soak.ledger.inject(w.number, name, &format!("offset {offset}"));
     let kernel = w.faults.kernel("fault_misaligned")?;
     let (input, out) = (w.device.alloc_from(&[0_u32; 4])?, w.device.alloc::<u32>(1)?);
-    w.queue.launch(&kernel, 1, 32, &args![&input, offset, &out])?;
+    unsafe { w.queue.launch(&kernel, 1, 32, &args![&input, offset, &out]) }?;
     let fault = submit(w)?;
     named(&fault, FaultKind::Sm(WarpError::MisalignedAddress), "fault_misaligned")?;
     w.soak.ledger.report(w.number, name);
@@ -99,7 +105,7 @@ fn trap(w: &mut Worker<'_>, name: &'static str) -> Check {
     let thread = w.below(64);
     w.soak.ledger.inject(w.number, name, &format!("thread {thread}"));
     let (kernel, out) = (w.faults.kernel("fault_trap")?, w.device.alloc::<u32>(64)?);
-    w.queue.launch(&kernel, 1, 64, &args![thread, &out])?;
+    unsafe { w.queue.launch(&kernel, 1, 64, &args![thread, &out]) }?;
     let fault = submit(w)?;
     // Ampere reports no warp error for a trap; Hopper reports an illegal instruction.
     let hopper = w.device.info().sm_version.0 >= 9;
@@ -113,7 +119,7 @@ fn shared_bounds(w: &mut Worker<'_>, name: &'static str) -> Check {
     let index = 1 << 20 | w.below(1 << 10);
     w.soak.ledger.inject(w.number, name, &format!("word {index}"));
     let (kernel, out) = (w.faults.kernel("fault_shared_bounds")?, w.device.alloc::<u32>(1)?);
-    w.queue.launch(&kernel, 1, 1, &args![index, &out])?;
+    unsafe { w.queue.launch(&kernel, 1, 1, &args![index, &out]) }?;
     let fault = submit(w)?;
     named(&fault, FaultKind::Sm(WarpError::OutOfRangeAddress), "fault_shared_bounds")?;
     w.soak.ledger.report(w.number, name);
@@ -124,7 +130,7 @@ fn endless(w: &mut Worker<'_>, name: &'static str) -> Check {
     w.soak.ledger.inject(w.number, name, "stopped by a recovery");
     let kernel = w.faults.kernel("fault_endless")?;
     let (stop, out) = (w.device.alloc_zeroed::<u32>(1)?, w.device.alloc::<u32>(1)?);
-    w.queue.launch(&kernel, 1, 32, &args![&stop, &out])?;
+    unsafe { w.queue.launch(&kernel, 1, 32, &args![&stop, &out]) }?;
     let fence = w.queue.submit()?;
     match fence.wait(SHORT) {
         Err(error @ Error::Timeout { .. }) => {
@@ -144,11 +150,11 @@ fn late_end(w: &mut Worker<'_>, name: &'static str) -> Check {
     w.soak.ledger.inject(w.number, name, "ended by the other queue");
     let (endless, store) = (w.faults.kernel("fault_endless")?, w.faults.kernel("fault_write")?);
     let (stop, out) = (w.device.alloc_zeroed::<u32>(1)?, w.device.alloc::<u32>(1)?);
-    w.queue.launch(&endless, 1, 32, &args![&stop, &out])?;
+    unsafe { w.queue.launch(&endless, 1, 32, &args![&stop, &out]) }?;
     let fence = w.queue.submit()?;
     let waited = fence.wait(SHORT);
     ensure(matches!(waited, Err(Error::Timeout { .. })), || format!("expected a time-out, got {waited:?}"))?;
-    w.other.launch(&store, 1, 1, &args![stop.gpu_va(), 1_u32])?;
+    unsafe { w.other.launch(&store, 1, 1, &args![stop.gpu_va(), 1_u32]) }?;
     let written = w.other.submit()?;
     w.finish(&written)?;
     match fence.wait(w.patience()) {

@@ -1,5 +1,10 @@
 //! Ordinary operations of programs, with checked results.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
+)]
+
 use tegra_hcq::{HostMemory, Program, args};
 
 use super::worker::{Worker, cubin};
@@ -31,9 +36,9 @@ fn launches(w: &mut Worker<'_>) -> Check {
     let (len, rounds, value) = (w.len(), w.below(6), w.numbers.u32());
     let data = w.device.alloc::<u32>(len)?;
     let (fill, increment) = (w.basic("fill_u32")?, w.basic("increment")?);
-    w.queue.launch(&fill, blocks(len, 128), 128, &args![&data, value, count(len)])?;
+    unsafe { w.queue.launch(&fill, blocks(len, 128), 128, &args![&data, value, count(len)]) }?;
     for _ in 0..rounds {
-        w.queue.launch(&increment, blocks(len, 64), 64, &args![&data, count(len)])?;
+        unsafe { w.queue.launch(&increment, blocks(len, 64), 64, &args![&data, count(len)]) }?;
         if w.below(2) == 0 {
             w.queue.submit()?;
         }
@@ -50,15 +55,15 @@ fn graph(w: &mut Worker<'_>) -> Check {
     let mut marks = w.device.alloc_zeroed::<u32>(len)?;
     let grid = blocks(len, 128);
     let mut builder = w.device.graph();
-    let first = builder.launch(&fill, grid, 128, &args![&data, 0_u32, count(len)])?;
-    builder.launch(&increment, grid, 128, &args![&data, count(len)])?;
+    let first = unsafe { builder.launch(&fill, grid, 128, &args![&data, 0_u32, count(len)]) }?;
+    unsafe { builder.launch(&increment, grid, 128, &args![&data, count(len)]) }?;
     let copy = builder.copy(&data, &mut targets[0])?;
     builder.fill(&mut marks, 7)?;
     let mut graph = builder.build()?;
     for round in 0..1 + w.below(6) {
         let value = w.numbers.u32();
         let target = &mut targets[(round % 2) as usize];
-        graph.set_argument(first, 1, value)?;
+        unsafe { graph.set_argument(first, 1, value) }?;
         graph.set_copy(copy, &data, &mut *target)?;
         let fence = w.queue.replay(&mut graph)?;
         fence.wait(w.patience())?;
@@ -102,7 +107,7 @@ fn import(w: &mut Worker<'_>) -> Check {
     let mut host = w.device.import(HostMemory::from_slice(&input)?)?;
     let mut target = w.device.alloc_zeroed::<u32>(len)?;
     let increment = w.basic("increment")?;
-    w.queue.launch(&increment, blocks(len, 128), 128, &args![&host, count(len)])?;
+    unsafe { w.queue.launch(&increment, blocks(len, 128), 128, &args![&host, count(len)]) }?;
     w.queue.copy(&host, &mut target)?;
     w.queue.submit()?;
     let wanted: Vec<u32> = input.iter().map(|value| value.wrapping_add(1)).collect();
@@ -116,7 +121,7 @@ fn churn(w: &mut Worker<'_>) -> Check {
     for _ in 0..12 {
         let words = 16 + w.below(100_000) as usize;
         let (buffer, value) = (w.device.alloc::<u32>(words)?, w.numbers.u32());
-        w.queue.launch(&fill, 1, 64, &args![buffer.slice(words - 16..)?, value, 16_u32])?;
+        unsafe { w.queue.launch(&fill, 1, 64, &args![buffer.slice(words - 16..)?, value, 16_u32]) }?;
         w.queue.submit()?;
         // Half of them are dropped in flight.
         if w.below(2) == 0 {
@@ -142,12 +147,12 @@ fn program(w: &mut Worker<'_>) -> Check {
             let a = w.device.alloc_from(&a)?;
             let program = Program::load_fitting(w.device, &cubin!("vector_add"))?;
             let kernel = program.kernel("vector_add")?;
-            w.queue.launch(&kernel, blocks(len, 128), 128, &args![&a, &b, &out, count(len)])?;
+            unsafe { w.queue.launch(&kernel, blocks(len, 128), 128, &args![&a, &b, &out, count(len)]) }?;
         }
         _ => {
             let program = Program::load_fitting(w.device, &cubin!("suites"))?;
             let kernel = program.kernel("add_f32")?;
-            w.queue.launch(&kernel, blocks(len, 128), 128, &args![&out, 3.5_f32, count(len)])?;
+            unsafe { w.queue.launch(&kernel, blocks(len, 128), 128, &args![&out, 3.5_f32, count(len)]) }?;
         }
     }
     let fence = w.queue.submit()?;
@@ -164,7 +169,7 @@ fn signals(w: &mut Worker<'_>) -> Check {
     for turn in 0..turns {
         let queue = if turn % 2 == 0 { &mut w.queue } else { &mut w.other };
         queue.wait_signal(&signal, u64::from(turn) + 1)?;
-        queue.launch(&increment, 1, 32, &args![&data, 32_u32])?;
+        unsafe { queue.launch(&increment, 1, 32, &args![&data, 32_u32]) }?;
         queue.signal(&signal, u64::from(turn) + 2)?;
         queue.submit()?;
     }

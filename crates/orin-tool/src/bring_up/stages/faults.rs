@@ -97,7 +97,8 @@ fn fresh_launch(context: &Context, device: &Device) -> Result<f64> {
     let start = Instant::now();
     let mut queue = device.queue_with(&QueueOptions::default().wait(WaitPolicy::Spin))?;
     let out = device.alloc_zeroed::<u32>(1)?;
-    queue.launch(&kernel!(device, "faults", "fault_write")?, 1, 1, &args![&out, 7_u32])?;
+    // SAFETY: the kernel writes one word to `out`.
+    unsafe { queue.launch(&kernel!(device, "faults", "fault_write")?, 1, 1, &args![&out, 7_u32]) }?;
     queue.submit()?.wait(context.patience(REPORT))?;
     ensure!(out.to_vec()? == [7], "the fresh launch has no effect");
     Ok(millis(start.elapsed()))
@@ -122,7 +123,8 @@ fn fault(context: &Context, name: &str, block: u32) -> Result<(Value, bool)> {
             "fault_misaligned" => args![&out, 2_u32, &out].to_vec(),
             _ => args![33_u32, &out].to_vec(),
         };
-        queue.launch(&kernel, 1, block, &arguments)?;
+        // SAFETY: the kernel accesses one word of `out`, an address without memory, or shared memory only.
+        unsafe { queue.launch(&kernel, 1, block, &arguments) }?;
         let start = Instant::now();
         let result = queue.submit()?.wait(context.patience(REPORT));
         let reported_ms = millis(start.elapsed());
@@ -179,7 +181,8 @@ pub(super) fn provoke(context: &Context) -> Result<Outcome> {
 fn start_endless(context: &Context, device: &Device) -> Result<tegra_hcq::Queue> {
     let (stop, out) = (device.alloc_zeroed::<u32>(1)?, device.alloc_zeroed::<u32>(32)?);
     let mut queue = device.queue_with(&QueueOptions::default().wait(WaitPolicy::Spin))?;
-    queue.launch(&kernel!(device, "faults", "fault_endless")?, 1, 32, &args![&stop, &out])?;
+    // SAFETY: the kernel reads a word of `stop` and writes a word of `out`.
+    unsafe { queue.launch(&kernel!(device, "faults", "fault_endless")?, 1, 32, &args![&stop, &out]) }?;
     match queue.submit()?.wait(ENDLESS) {
         Err(Error::Timeout { .. }) => Ok(queue),
         Ok(()) => bail!("the endless kernel ended"),

@@ -78,7 +78,10 @@ pub(super) fn one_thread(context: &Context) -> Result<Outcome> {
     let store = |options: DeviceOptions| {
         on_device(context, options, |device, queue| {
             let out = device.alloc_zeroed::<u32>(1)?;
-            queue.launch(&kernel!(device, "faults", "fault_write")?, 1, 1, &args![&out, 0x5eed_u32])?;
+            // SAFETY: the kernel writes one word to `out`.
+            unsafe {
+                queue.launch(&kernel!(device, "faults", "fault_write")?, 1, 1, &args![&out, 0x5eed_u32])
+            }?;
             let start = Instant::now();
             queue.submit()?.wait(context.patience(SOON))?;
             let took = micros(start.elapsed());
@@ -131,7 +134,8 @@ pub(super) fn vector_add(context: &Context) -> Result<Outcome> {
         let count = u32::try_from(count)?;
         context.recorder.step("adding")?;
         let add = kernel!(device, "vector_add", "vector_add")?;
-        queue.launch(&add, count.div_ceil(256), 256, &args![&left, &right, &sum, count])?;
+        // SAFETY: each buffer has `count` elements.
+        unsafe { queue.launch(&add, count.div_ceil(256), 256, &args![&left, &right, &sum, count]) }?;
         let start = Instant::now();
         queue.submit()?.wait(context.patience(SOON))?;
         context.recorder.fact("us", micros(start.elapsed()));
@@ -153,7 +157,8 @@ fn chain(context: &Context, options: DeviceOptions, len: u32) -> Result<()> {
         let data = device.alloc_zeroed::<u32>(WORDS as usize)?;
         for round in 1..=context.rounds(200) {
             for _ in 0..len {
-                queue.launch(&increment, 8, 128, &args![&data, WORDS])?;
+                // SAFETY: the kernel changes `WORDS` words of `data`, its length.
+                unsafe { queue.launch(&increment, 8, 128, &args![&data, WORDS]) }?;
             }
             queue.submit()?.wait(context.patience(SOON))?;
             let wanted = u32::try_from(round)? * len;
@@ -190,7 +195,8 @@ pub(super) fn chains(context: &Context) -> Result<Outcome> {
         on_device(context, DeviceOptions::new().release(ReleaseBy::Descriptor), |device, queue| {
             let empty = kernel!(device, "basics", "empty")?;
             for round in 0..rounds {
-                queue.launch(&empty, 1, 32, &[])?;
+                // SAFETY: the kernel accesses no memory.
+                unsafe { queue.launch(&empty, 1, 32, &[]) }?;
                 if let Err(error) = queue.submit()?.wait(context.patience(SOON)) {
                     bail!("release {round} of {rounds}: {error}");
                 }
@@ -217,7 +223,8 @@ fn rewrite(context: &Context, options: DeviceOptions) -> Result<Value> {
         let plus_one = kernel!(device, "suites", "plus_one_i32")?;
         let (mut input, out) = (device.alloc_zeroed::<u32>(WORDS)?, device.alloc_zeroed::<u32>(WORDS)?);
         let mut builder = device.graph();
-        builder.launch(&plus_one, 1, 32, &args![&out, &input, WORDS as u32])?;
+        // SAFETY: both buffers have `WORDS` words.
+        unsafe { builder.launch(&plus_one, 1, 32, &args![&out, &input, WORDS as u32]) }?;
         let mut graph = builder.build()?;
         let (mut wrong, mut first) = ([0_u32; 2], None);
         let rounds = context.rounds(REWRITES);
@@ -227,7 +234,8 @@ fn rewrite(context: &Context, options: DeviceOptions) -> Result<Value> {
             let fence = if by_graph {
                 queue.replay(&mut graph)?
             } else {
-                queue.launch(&plus_one, 1, 32, &args![&out, &input, WORDS as u32])?;
+                // SAFETY: both buffers have `WORDS` words.
+                unsafe { queue.launch(&plus_one, 1, 32, &args![&out, &input, WORDS as u32]) }?;
                 queue.submit()?
             };
             fence.wait(context.patience(SOON))?;
@@ -238,7 +246,8 @@ fn rewrite(context: &Context, options: DeviceOptions) -> Result<Value> {
         }
         let counter = device.alloc_zeroed::<u32>(1)?;
         let add = kernel!(device, "faults", "fault_atomic")?;
-        queue.launch(&add, 32, 128, &args![&counter, 3_u32])?;
+        // SAFETY: the kernel adds to one word.
+        unsafe { queue.launch(&add, 32, 128, &args![&counter, 3_u32]) }?;
         queue.submit()?.wait(context.patience(SOON))?;
         Ok(json!({
             "rounds": rounds,
@@ -316,7 +325,8 @@ pub(super) fn preemption(context: &Context) -> Result<Outcome> {
         let mut run = |rounds: u32| -> Result<Duration> {
             let mut least = Duration::MAX;
             for _ in 0..3 {
-                long.launch(&spin, 1, 32, &args![&out, rounds])?;
+                // SAFETY: the kernel writes a word per thread, and the buffer has one for each.
+                unsafe { long.launch(&spin, 1, 32, &args![&out, rounds]) }?;
                 let start = Instant::now();
                 long.submit()?.wait(context.patience(SOON))?;
                 least = least.min(start.elapsed());
@@ -336,7 +346,8 @@ pub(super) fn preemption(context: &Context) -> Result<Outcome> {
         let mut short = device.queue_with(&QueueOptions::default().wait(WaitPolicy::Spin))?;
         let (empty, other) = (kernel!(device, "basics", "empty")?, device.alloc_zeroed::<u32>(32)?);
         let mut launch_short = || -> Result<f64> {
-            short.launch(&empty, 1, 32, &args![])?;
+            // SAFETY: the kernel accesses no memory.
+            unsafe { short.launch(&empty, 1, 32, &args![]) }?;
             let start = Instant::now();
             short.submit()?.wait(context.patience(SOON))?;
             Ok(micros(start.elapsed()))
@@ -344,7 +355,8 @@ pub(super) fn preemption(context: &Context) -> Result<Outcome> {
         let alone: Result<Vec<_>> = (0..20).map(|_| launch_short()).collect();
         context.recorder.fact("latency_alone", statistics(alone?));
         context.recorder.step("running a long kernel beside short ones")?;
-        long.launch(&spin, 1, 32, &args![&other, rounds])?;
+        // SAFETY: the kernel writes a word per thread, and the buffer has one for each.
+        unsafe { long.launch(&spin, 1, 32, &args![&other, rounds]) }?;
         let start = Instant::now();
         let fence = long.submit()?;
         let mut beside = Vec::new();

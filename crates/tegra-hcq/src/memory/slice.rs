@@ -1,0 +1,219 @@
+//! Parts of buffers.
+
+use core::marker::PhantomData;
+
+use gpu_hal::{MemoryUse, volatile};
+
+use super::{Buffer, BufferUse, Pod};
+use crate::error::{RangeError, Result};
+use crate::heap::Handle;
+use crate::limits::DEFAULT_TIMEOUT;
+
+/// Elements of a buffer, for reading: all of it, or a part ([`Buffer::slice`]).
+///
+/// Calls that read take `impl Into<Slice>`: a `&Buffer`, a `Slice`, or a reference to one.
+#[derive(Debug)]
+pub struct Slice<'a, T: Pod> {
+    handle: &'a Handle,
+    start: usize,
+    len: usize,
+    _elements: PhantomData<&'a T>,
+}
+
+impl<T: Pod> Clone for Slice<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: Pod> Copy for Slice<'_, T> {}
+
+/// Elements of a buffer, for writing: all of it, or a part ([`Buffer::slice_mut`]).
+///
+/// Calls that write take `impl Into<SliceMut>`: a `&mut Buffer`, a `SliceMut`, or a `&mut SliceMut`.
+#[derive(Debug)]
+pub struct SliceMut<'a, T: Pod> {
+    handle: &'a Handle,
+    start: usize,
+    len: usize,
+    _elements: PhantomData<&'a mut T>,
+}
+
+/// Checks that a slice has the length of the elements to copy.
+fn check_len(given: usize, len: usize) -> Result<()> {
+    if given == len {
+        return Ok(());
+    }
+    Err(RangeError::Slice { given, len }.into())
+}
+
+impl<'a, T: Pod> Slice<'a, T> {
+    /// `len` elements from `start` on, which the memory contains.
+    pub(super) fn new(handle: &'a Handle, start: usize, len: usize) -> Self {
+        Self { handle, start, len, _elements: PhantomData }
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Address of the first element on the GPU.
+    pub fn gpu_va(&self) -> u64 {
+        self.handle.gpu_va() + (self.start * size_of::<T>()) as u64
+    }
+
+    /// Waits for the work that uses the buffer, then copies the elements to `target`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`](crate::Error::Range) if the lengths differ; the errors of [`Buffer::wait`].
+    pub fn copy_to_slice(&self, target: &mut [T]) -> Result<()> {
+        check_len(target.len(), self.len)?;
+        self.wait()?;
+        if self.handle.heap().read_out(self.purpose(), self.gpu_va(), bytemuck::cast_slice_mut(target)) {
+            return Ok(());
+        }
+        // SAFETY: `start + len` elements are inside the memory, which the handle keeps. `target` has the same length
+        // and is ordinary memory, which the driver never maps. Any bit pattern is a valid `Pod` value.
+        unsafe {
+            let source = self.handle.map()?.add(self.start * size_of::<T>());
+            volatile::load(source, bytemuck::cast_slice_mut(target));
+        }
+        Ok(())
+    }
+
+    /// Waits for the work that uses the buffer, then returns the elements.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Buffer::wait`].
+    pub fn to_vec(&self) -> Result<Vec<T>> {
+        let mut elements = vec![T::zeroed(); self.len];
+        self.copy_to_slice(&mut elements)?;
+        Ok(elements)
+    }
+
+    fn wait(&self) -> Result<()> {
+        self.handle.heap().wait_for(self.handle.uses(), DEFAULT_TIMEOUT)
+    }
+
+    fn purpose(&self) -> MemoryUse {
+        self.handle.memory().purpose()
+    }
+
+    pub(crate) fn handle(&self) -> &'a Handle {
+        self.handle
+    }
+
+    pub(crate) fn as_use(&self) -> BufferUse<'a> {
+        BufferUse::new(self.handle, self.gpu_va())
+    }
+}
+
+impl<'a, T: Pod> SliceMut<'a, T> {
+    /// `len` elements from `start` on, which the memory contains. The caller has borrowed them exclusively.
+    pub(super) fn new(handle: &'a Handle, start: usize, len: usize) -> Self {
+        Self { handle, start, len, _elements: PhantomData }
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The same elements, for reading.
+    pub fn as_slice(&self) -> Slice<'_, T> {
+        Slice::new(self.handle, self.start, self.len)
+    }
+
+    /// The elements before `at` and those from it on, as two parts that one launch or copy can use together.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`](crate::Error::Range) if there are fewer than `at` elements.
+    pub fn split_at(self, at: usize) -> Result<(Self, Self)> {
+        let Some(rest) = self.len.checked_sub(at) else {
+            return Err(RangeError::outside(&(..at), self.len).into());
+        };
+        Ok((Self::new(self.handle, self.start, at), Self::new(self.handle, self.start + at, rest)))
+    }
+
+    /// Waits for the work that uses the buffer, then copies `source` to the elements.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`](crate::Error::Range) if the lengths differ; the errors of [`Buffer::wait`].
+    pub fn copy_from_slice(&mut self, source: &[T]) -> Result<()> {
+        check_len(source.len(), self.len)?;
+        let all = self.as_slice();
+        all.wait()?;
+        if self.handle.heap().write_in(all.purpose(), all.gpu_va(), bytemuck::cast_slice(source)) {
+            return Ok(());
+        }
+        // SAFETY: as in `Slice::copy_to_slice`, with the roles exchanged.
+        unsafe {
+            let target = self.handle.map()?.add(self.start * size_of::<T>());
+            volatile::store(target, bytemuck::cast_slice(source));
+        }
+        Ok(())
+    }
+}
+
+impl<'a, T: Pod> From<&'a Buffer<T>> for Slice<'a, T> {
+    fn from(buffer: &'a Buffer<T>) -> Self {
+        Self::new(&buffer.handle, 0, buffer.len)
+    }
+}
+
+impl<'a, T: Pod> From<&'a mut Buffer<T>> for Slice<'a, T> {
+    fn from(buffer: &'a mut Buffer<T>) -> Self {
+        Self::from(&*buffer)
+    }
+}
+
+impl<'a, T: Pod> From<&'a Slice<'_, T>> for Slice<'a, T> {
+    fn from(slice: &'a Slice<'_, T>) -> Self {
+        *slice
+    }
+}
+
+impl<'a, T: Pod> From<SliceMut<'a, T>> for Slice<'a, T> {
+    fn from(slice: SliceMut<'a, T>) -> Self {
+        Self::new(slice.handle, slice.start, slice.len)
+    }
+}
+
+impl<'a, T: Pod> From<&'a SliceMut<'_, T>> for Slice<'a, T> {
+    fn from(slice: &'a SliceMut<'_, T>) -> Self {
+        slice.as_slice()
+    }
+}
+
+impl<'a, T: Pod> From<&'a mut SliceMut<'_, T>> for Slice<'a, T> {
+    fn from(slice: &'a mut SliceMut<'_, T>) -> Self {
+        slice.as_slice()
+    }
+}
+
+impl<'a, T: Pod> From<&'a mut Buffer<T>> for SliceMut<'a, T> {
+    fn from(buffer: &'a mut Buffer<T>) -> Self {
+        Self::new(&buffer.handle, 0, buffer.len)
+    }
+}
+
+impl<'a, T: Pod> From<&'a mut SliceMut<'_, T>> for SliceMut<'a, T> {
+    fn from(slice: &'a mut SliceMut<'_, T>) -> Self {
+        Self::new(slice.handle, slice.start, slice.len)
+    }
+}
