@@ -1,7 +1,8 @@
 //! Facts about a fault from a log line, independent of the driver that printed it.
 
+use crate::mmu::{MmuAccess, MmuFaultType};
 use crate::table::{FaultLine, Message, SystemLine};
-use crate::{mmu, template};
+use crate::template;
 
 /// An access that the MMU refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,10 +11,10 @@ pub struct RefusedAccess {
     pub channel: Option<u32>,
     /// Address of the access; of a page of 4 KiB on an Orin.
     pub address: u64,
-    /// Fault type in words, for example `invalid pte`.
-    pub fault_type: String,
-    /// Access type in words, for example `virt read`.
-    pub access_type: String,
+    /// Why the MMU refused the access.
+    pub fault_type: MmuFaultType,
+    /// Type of the access.
+    pub access_type: MmuAccess,
 }
 
 /// A channel that the kernel has stopped.
@@ -71,8 +72,12 @@ impl Facts {
     fn add_fault(&mut self, line: FaultLine) {
         match line {
             FaultLine::MmuFault { channel, address, fault_type, access_type, .. } => {
-                self.access =
-                    Some(RefusedAccess { channel: Some(channel), address, fault_type, access_type });
+                self.access = Some(RefusedAccess {
+                    channel: Some(channel),
+                    address,
+                    fault_type: MmuFaultType::from_words(&fault_type),
+                    access_type: MmuAccess::from_words(&access_type),
+                });
             }
             FaultLine::SmState { warp_esr, pc, .. } => {
                 self.warp_esr = Some(warp_esr);
@@ -92,8 +97,8 @@ impl Facts {
                 self.access = Some(RefusedAccess {
                     channel: None,
                     address: address.0,
-                    fault_type: mmu::named_fault_type(&fault_type),
-                    access_type: mmu::named_access_type(&access_type),
+                    fault_type: MmuFaultType::from_name(&fault_type),
+                    access_type: MmuAccess::from_name(&access_type),
                 });
             }
             SystemLine::Exception { warp_esr, .. } => self.warp_esr = Some(warp_esr),
@@ -122,10 +127,10 @@ mod tests {
             "[MMU FAULT] mmu engine id:  0, ch id:  511, fault addr: 0xfb12345000, fault addr aperture: 0, fault \
              type: invalid pte, access type: virt read, ",
         );
-        let words = ("invalid pte".to_owned(), "virt read".to_owned());
+        let types = (MmuFaultType::InvalidPte, MmuAccess::VirtRead);
         let access = mmu.access.unwrap();
         assert_eq!(access.channel, Some(511));
-        assert_eq!((access.address, (access.fault_type, access.access_type)), (0xfb_1234_5000, words));
+        assert_eq!((access.address, (access.fault_type, access.access_type)), (0xfb_1234_5000, types));
         let sm = facts(
             "sm err state gpc_id(0), tpc_id(1), offset(0), sm_id(2), hww_global_esr 4,hww_warp_esr 15, \
              hww_warp_esr_pc 0xff55a2a830",
@@ -146,8 +151,8 @@ mod tests {
         assert_eq!(facts.stopped, Some(StoppedChannel { notifier: 31, channel: 0xb }));
         let access = facts.access.unwrap();
         assert_eq!(access.channel, Some(0xb));
-        assert_eq!((access.address, access.fault_type.as_str()), (0x30_0000_1000, "invalid pde"));
-        assert_eq!(access.access_type, "virt read");
+        assert_eq!((access.address, access.fault_type), (0x30_0000_1000, MmuFaultType::InvalidPde));
+        assert_eq!(access.access_type, MmuAccess::VirtRead);
         let line = "NVRM: Xid (PCI:0000:00:06): 13, pid=717, name=x, Graphics Exception: ESR 0x519730=0x30009 \
                     0x519734=0x0 0x519728=0x1f81fb60 0x51972c=0x1174";
         assert_eq!((Facts::of(line).warp_esr, Facts::of(line).stopped), (Some(0x3_0009), None));

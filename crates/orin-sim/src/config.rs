@@ -111,6 +111,9 @@ pub struct FaultPlan {
     pub stalls: Vec<Stall>,
     /// The order of the reports about an access of an SM that the MMU refuses.
     pub mmu_order: MmuOrder,
+    /// The fault type that the MMU reports for each refused access (`NV_PFAULT_FAULT_TYPE_*`), instead of the model's
+    /// own. No access on the model has the causes of most types.
+    pub mmu_type: Option<u32>,
     /// Delay of lines after the notifier: the debug dump and, with [`MmuOrder::SmFirst`], those of the MMU. On a board
     /// with a serial console it is 0.2 to 3 seconds. With zero the dump precedes the notifier's line.
     pub late_lines: Duration,

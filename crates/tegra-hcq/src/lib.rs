@@ -42,7 +42,9 @@ pub use compile::{Cache, Compiled, Compiler, Source};
 pub use device::Device;
 pub use encodings::{Chaining, DeviceOptions, Encodings, Mapping, ReleaseBy};
 pub use error::{CompileRequestError, Error, LaunchError, RangeError, Result};
-pub use fault::{CodeLocation, Fault, FaultKind, LaunchRecord, NearBuffer, Submission, WarpError};
+pub use fault::{
+    CodeLocation, Fault, FaultKind, LaunchRecord, MmuAccess, MmuFaultType, NearBuffer, Submission, WarpError,
+};
 pub use fill::FillValue;
 pub use future::FenceFuture;
 pub use gpu_hal::chip::MAX_BLOCK_THREADS;

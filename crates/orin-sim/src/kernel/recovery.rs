@@ -9,7 +9,8 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicU8, Ordering, fence};
 use std::fmt;
 
-use gpu_log::{FaultLine, HangLine, Level, NoteLine, mmu};
+use gpu_log::mmu::{MmuAccess, MmuFaultType};
+use gpu_log::{FaultLine, HangLine, Level, NoteLine};
 use nvgpu_sys::channel::{NOTIFICATION_PENDING, Notification};
 use nvgpu_sys::tsg::SmErrorStateRecord;
 use zerocopy::IntoBytes;
@@ -186,18 +187,12 @@ impl SmError {
     }
 }
 
-/// Prints the lines of an MMU fault up to the recovery.
-fn print_mmu(log: &Log, channel: u32, client: &str, fault: &MmuFault) {
+/// Prints the lines of an MMU fault up to the recovery. `fault_type` is the number in the fault packet.
+fn print_mmu(log: &Log, channel: u32, client: &str, fault: &MmuFault, fault_type: u32) {
     let (engine, kind, unit, gpc) = match client {
         "compute" => (MMU_ENGINE_GR, "gpc", "t1 0", 0),
         "copy" => (MMU_ENGINE_GR, "hub", "ce0", 0),
         _ => (MMU_ENGINE_PBDMA, "hub", "host", 0),
-    };
-    let fault_type = match fault.kind {
-        FaultKind::InvalidPde => 0,
-        FaultKind::InvalidPte => 2,
-        FaultKind::LimitViolation => 3,
-        FaultKind::WriteReadOnly => 6,
     };
     let access_type = match fault.access {
         Access::Read => 0,
@@ -214,8 +209,8 @@ fn print_mmu(log: &Log, channel: u32, client: &str, fault: &MmuFault) {
             // HW: the fault packet has the address of the page only (`hw_gmmu_ga10b.h`,
             // `gmmu_fault_buf_entry_addr_lo`).
             address: fault.va & !0xfff,
-            fault_type: mmu::fault_type(fault_type),
-            access_type: mmu::access_type(access_type),
+            fault_type: MmuFaultType::from_number(fault_type).to_string(),
+            access_type: MmuAccess::from_number(access_type).to_string(),
         },
     );
     log.error(function, FaultLine::MmuClient { client_type: kind.to_owned(), client: unit.to_owned(), gpc });
@@ -398,8 +393,18 @@ impl Kernel {
         }
     }
 
+    /// The number in the fault packet of a refused access.
+    fn fault_type(&self, fault: &MmuFault) -> u32 {
+        self.config.faults.mmu_type.unwrap_or(match fault.kind {
+            FaultKind::InvalidPde => 0,
+            FaultKind::InvalidPte => 2,
+            FaultKind::LimitViolation => 3,
+            FaultKind::WriteReadOnly => 6,
+        })
+    }
+
     fn print_mmu_fault(&self, log: &Log, channel: u32, tsg: u32, client: &str, fault: &MmuFault) {
-        print_mmu(log, channel, client, fault);
+        print_mmu(log, channel, client, fault, self.fault_type(fault));
         log.error("gv11b_fifo_locked_preempt_runlists_rc", FaultLine::MmuRecovery { tsg });
         self.dump_before_end(log);
         log.error("nvgpu_rc_mmu_fault", FaultLine::MmuTsg { tsg });
@@ -427,7 +432,7 @@ impl Kernel {
                     kernel.dump(log);
                 }
                 if let Some(refused) = refused {
-                    print_mmu(log, channel, "compute", &refused);
+                    print_mmu(log, channel, "compute", &refused, kernel.fault_type(&refused));
                 }
             });
             kernel.log.pulse.beat();

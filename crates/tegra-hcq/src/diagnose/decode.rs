@@ -5,7 +5,8 @@
 //! Orin the address of an MMU fault, and all errors in commands. These stay unknown if the user cannot read the log.
 
 use gpu_hal::{ErrorCode, Evidence};
-use gpu_log::{Facts, RefusedAccess, mmu};
+use gpu_log::mmu::{MmuAccess, MmuFaultType};
+use gpu_log::{Facts, RefusedAccess};
 
 use crate::fault::{Fault, FaultKind, WarpError};
 
@@ -35,9 +36,8 @@ pub(crate) fn decode(
         ErrorCode::CopyEngineFault => FaultKind::CopyEngine,
         other => FaultKind::Other(other),
     };
-    let reported = evidence
-        .mmu
-        .map(|fault| (fault.address, (mmu::fault_type(fault.kind), mmu::access_type(fault.access))));
+    let types = |kind, access| (MmuFaultType::from_number(kind), MmuAccess::from_number(access));
+    let reported = evidence.mmu.map(|fault| (fault.address, types(fault.kind, fault.access)));
     let logged = || {
         let own = |access: &&RefusedAccess| access.channel.is_none_or(|channel| channels.contains(&channel));
         // Lines about an access that an SM has reported first follow the end of the channel. Those before it are about
@@ -96,7 +96,7 @@ mod tests {
                     ACCESS_TYPE_VIRT_READ";
         let fault = decode(ErrorCode::MmuFault, lines(line), &Evidence::default(), &[0xb]);
         assert_eq!((fault.kind, fault.address), (FaultKind::Mmu, Some(0x30_0000_0000)));
-        assert_eq!(fault.access, Some(("invalid pde".to_owned(), "virt read".to_owned())));
+        assert_eq!(fault.access, Some((MmuFaultType::InvalidPde, MmuAccess::VirtRead)));
         let line = "NVRM: Xid (PCI:0000:00:06): 13, pid=717, name=x, Graphics Exception: ESR 0x519730=0x30009 \
                     0x519734=0x0 0x519728=0x1f81fb60 0x51972c=0x1174";
         let fault = decode(ErrorCode::EngineException, lines(line), &Evidence::default(), &[0xb]);

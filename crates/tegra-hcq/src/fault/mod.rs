@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use gpu_hal::ErrorCode;
 
 use crate::grid::Dim3;
+pub use gpu_log::mmu::{MmuAccess, MmuFaultType};
 pub use submission::{LaunchRecord, Submission};
 
 /// Kind of a fault, decoded from the notifier (`nvgpu.h`, `NVGPU_CHANNEL_*`) and the log.
@@ -123,8 +124,8 @@ pub struct Fault {
     /// Address of the access, if the driver or the log reports it. For an MMU fault it is the address of the 4 KiB
     /// page; for an access outside shared memory it is an address inside the shared window.
     pub address: Option<u64>,
-    /// Type of the MMU fault and of the access, if the driver or the log reports them: `("invalid pte", "virt read")`.
-    pub access: Option<(String, String)>,
+    /// Why the MMU refused an access and the type of the access, if the driver or the log reports them.
+    pub access: Option<(MmuFaultType, MmuAccess)>,
     /// Address of the faulting instruction, if the driver or the log reports it.
     pub pc: Option<u64>,
     /// The kernel that contains `pc`; the most recently launched kernel if `pc` is unknown.

@@ -27,6 +27,9 @@ impl Handle {
     ///
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if there is not enough memory, even after idle memory was
     /// returned to the driver.
+    // Built by the caller, register by register: a handle that a function returns in memory is copied by a load that
+    // stalls behind two smaller stores.
+    #[inline(always)]
     pub(crate) fn allocate(
         heap: &Arc<Heap>,
         bytes: u64,
@@ -37,6 +40,7 @@ impl Handle {
     }
 
     /// Takes ownership of newly allocated memory.
+    #[inline]
     pub(crate) fn new(memory: Arc<Memory>, heap: &Arc<Heap>) -> Self {
         Self { memory: Some(memory), heap: Arc::clone(heap) }
     }
@@ -86,6 +90,7 @@ impl Clone for Handle {
 }
 
 impl Drop for Handle {
+    #[inline]
     fn drop(&mut self) {
         // Release and acquire: uses recorded by other owners are visible to the last one.
         if let Some(memory) = self.memory.take()

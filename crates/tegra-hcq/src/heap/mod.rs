@@ -224,25 +224,38 @@ impl Heap {
     /// Allocates at least `bytes` bytes, aligned to 256, after freeing parked memory.
     fn allocate(&self, bytes: u64, purpose: MemoryUse, content: Content) -> Result<Arc<Memory>> {
         self.sweep();
-        let allocate = || self.pool.allocate(&*self.driver, bytes, purpose, content);
-        let allocated = match allocate() {
-            Err(error) if error.is_out_of_memory() && self.sweep_all() > 0 => allocate(),
-            allocated => allocated,
+        match self.pool.reuse(bytes, purpose, content) {
+            Some(memory) => Ok(memory),
+            None => self.allocate_new(bytes, purpose, content),
+        }
+    }
+
+    #[cold]
+    fn allocate_new(&self, bytes: u64, purpose: MemoryUse, content: Content) -> Result<Arc<Memory>> {
+        let mut allocated = self.pool.allocate(&*self.driver, bytes, purpose, content);
+        if allocated.as_ref().is_err_and(Error::is_out_of_memory) && self.sweep_all() > 0 {
+            allocated = match self.pool.reuse(bytes, purpose, content) {
+                Some(memory) => Ok(memory),
+                None => self.pool.allocate(&*self.driver, bytes, purpose, content),
+            };
+        }
+        let error = match allocated {
+            Ok(memory) => return Ok(memory),
+            Err(error) => error,
         };
-        allocated.map_err(|error| {
-            if !error.is_out_of_memory() {
-                return error;
-            }
-            Error::OutOfMemory {
-                wanted: bytes,
-                in_use: self.pool.usage().in_use,
-                free: self.driver.memory_info(),
-                source: Box::new(error),
-            }
+        if !error.is_out_of_memory() {
+            return Err(error);
+        }
+        Err(Error::OutOfMemory {
+            wanted: bytes,
+            in_use: self.pool.usage().in_use,
+            free: self.driver.memory_info(),
+            source: Box::new(error),
         })
     }
 
     /// Takes memory whose last owner is gone, and frees it when the GPU has finished with it.
+    #[inline]
     fn free(&self, memory: Arc<Memory>) {
         if self.passed(&memory.uses) {
             self.pool.free(memory);
@@ -254,10 +267,14 @@ impl Heap {
 
     /// Frees parked memory whose last use has ended. Of many blocks it checks only the oldest ones, which usually end
     /// first, so the cost per block does not grow with their number.
+    #[inline]
     pub(crate) fn sweep(&self) {
-        if self.parked_count.load(Ordering::Relaxed) == 0 {
-            return;
+        if self.parked_count.load(Ordering::Relaxed) != 0 {
+            self.sweep_parked();
         }
+    }
+
+    fn sweep_parked(&self) {
         let mut parked = lock(&self.parked);
         while parked.blocks.front().is_some_and(|memory| self.passed(&memory.uses)) {
             parked.blocks.pop_front().into_iter().for_each(|memory| self.pool.free(memory));

@@ -35,12 +35,12 @@ impl Uses {
 
     /// Whether `test` holds for each queue that has used the object and its last value.
     #[inline]
-    pub(crate) fn all(&self, mut test: impl FnMut(usize, u64) -> bool) -> bool {
-        let mut holds = |(slot, value): (usize, &AtomicU64)| {
+    pub(crate) fn all(&self, test: impl Fn(usize, u64) -> bool) -> bool {
+        let holds = |(slot, value): (usize, &AtomicU64)| {
             let value = value.load(Ordering::Relaxed);
             value == 0 || test(slot, value)
         };
-        self.inline.iter().enumerate().all(&mut holds)
+        self.inline.iter().enumerate().all(holds)
             && self.others.get().is_none_or(|others| (INLINE..).zip(others.iter()).all(holds))
     }
 
@@ -65,12 +65,12 @@ mod tests {
         }
         uses.note(0, 11);
         let values: Vec<_> = uses.values().collect();
-        let mut seen = Vec::new();
+        let seen = std::cell::RefCell::new(Vec::new());
         assert!(uses.all(|slot, value| {
-            seen.push((slot, value));
+            seen.borrow_mut().push((slot, value));
             true
         }));
-        assert_eq!(seen, values);
+        assert_eq!(seen.into_inner(), values);
         assert!(!uses.all(|slot, _| slot != MAX_QUEUES - 1) && !uses.all(|slot, _| slot != 0));
         assert_eq!(values, [(0, 11), (7, 17), (8, 18), (MAX_QUEUES - 1, MAX_QUEUES as u64 + 9)]);
     }

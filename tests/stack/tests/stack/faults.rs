@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orin_sim::{Config, FaultPlan, MmuOrder, SoftwareOrin};
-use tegra_hcq::{Device, Error, ErrorCode, Fault, FaultKind, Program, WarpError, args};
+use tegra_hcq::{
+    Device, Error, ErrorCode, Fault, FaultKind, MmuAccess, MmuFaultType, Program, WarpError, args,
+};
 use test_support::{Bench, TIMEOUT, cubin};
 
 /// The fault inside an error.
@@ -36,8 +38,7 @@ fn a_read_outside_of_all_buffers_is_an_mmu_fault_at_that_address() {
     let fault = fault(unsafe { bench.try_run("fault_read", 1, 1, &args![address, &out]) });
     assert_eq!(fault.kind, FaultKind::Mmu);
     assert_eq!(fault.address, Some(address));
-    let access = fault.access.clone().unwrap().1;
-    assert!(access.contains("read"), "{access}");
+    assert_eq!(fault.access, Some((MmuFaultType::InvalidPde, MmuAccess::VirtRead)));
     assert_eq!(fault.location.as_ref().unwrap().kernel, "fault_read");
     recovers(&mut bench, &fault);
 }
@@ -275,7 +276,7 @@ fn an_sm_that_reports_first_still_makes_an_mmu_fault() {
         let fault = write_to(&device, 0x40_0000_0000);
         assert_eq!((fault.kind, fault.notifier), (FaultKind::Mmu, ErrorCode::EngineException), "{fault}");
         assert_eq!(fault.address, Some(0x40_0000_0000), "{fault}");
-        assert_eq!(fault.access.as_ref().map(|(kind, _)| kind.as_str()), Some("invalid pde"), "{fault}");
+        assert_eq!(fault.access, Some((MmuFaultType::InvalidPde, MmuAccess::VirtWrite)), "{fault}");
         assert_eq!(fault.location.as_ref().map(|place| place.kernel.as_str()), Some("fault_write"));
         let log = orin.kernel_log().join("\n");
         let at = |text: &str| log.find(text).unwrap_or_else(|| panic!("no '{text}': {log}"));
@@ -283,6 +284,19 @@ fn an_sm_that_reports_first_still_makes_an_mmu_fault() {
         // The next fault is not mistaken for this one.
         let next = write_to(&device, 0x50_0000_0000);
         assert_eq!((next.kind, next.address), (FaultKind::Mmu, Some(0x50_0000_0000)), "{next}");
+    }
+}
+
+#[test]
+fn every_type_of_mmu_fault_reaches_the_program() {
+    for (number, _, known) in MmuFaultType::ALL {
+        for mmu_order in [MmuOrder::MmuFirst, MmuOrder::SmFirst] {
+            let faults = FaultPlan { mmu_type: Some(*number), mmu_order, ..FaultPlan::default() };
+            let (_orin, device) = test_support::try_open(Config { faults, ..Config::default() });
+            let fault = write_to(&device.unwrap(), 0x40_0000_0000);
+            assert_eq!(fault.kind, FaultKind::Mmu, "{fault}");
+            assert_eq!(fault.access, Some((known.clone(), MmuAccess::VirtWrite)), "{fault}");
+        }
     }
 }
 

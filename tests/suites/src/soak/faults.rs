@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tegra_hcq::{DeviceKind, Error, Fault, FaultKind, WarpError, args};
+use tegra_hcq::{DeviceKind, Error, Fault, FaultKind, MmuAccess, WarpError, args};
 
 use super::worker::Worker;
 use crate::fixtures::{ensure, equal, named, reported, stopped};
@@ -75,12 +75,14 @@ fn mmu(w: &mut Worker<'_>, name: &'static str, write: bool) -> Check {
     }
     let fault = submit(w)?;
     named(&fault, FaultKind::Mmu, kernel)?;
-    let access = fault.access.as_ref().map(|(_, access)| access.as_str());
-    let wanted = if write { "write" } else { "read" };
-    let told = fault.address == Some(address) && access.is_some_and(|text| text.contains(wanted));
+    let access = fault.access.as_ref().map(|(_, access)| access);
+    let told = access.is_some_and(if write { MmuAccess::is_write } else { MmuAccess::is_read });
+    let told = told && fault.address == Some(address);
     // An Orin's driver reports the address only in its log.
     let closed = fault.log.is_err() && fault.address.is_none();
-    ensure(told || closed, || format!("expected a {wanted} at {address:#x}: {fault}; log {:?}", fault.log))?;
+    ensure(told || closed, || {
+        format!("expected the access at {address:#x}, write: {write}: {fault}; log {:?}", fault.log)
+    })?;
     w.soak.ledger.report(w.number, name);
     go_on(w)
 }

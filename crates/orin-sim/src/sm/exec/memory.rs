@@ -511,21 +511,35 @@ fn whole_words(i: &Instruction) -> usize {
     }
 }
 
-/// Returns the index of the first word of each lane if all active lanes access `count` aligned words inside shared
-/// memory. Inactive lanes get the index of an active one.
+/// Words of a shared access.
+struct SharedWords {
+    /// Index of the first word of each lane.
+    first: [u32; 32],
+    /// Whether all lanes of a half warp access the same words, as in products of tiles with 16 columns.
+    same: [bool; 2],
+}
+
+/// Returns the words of each lane if all active lanes access `count` aligned words inside shared memory.
+/// Inactive lanes get the words of an active one.
 #[inline(always)]
-fn shared_words(context: &Context, addresses: &Row, active: u32, count: usize) -> Option<[usize; 32]> {
+fn shared_words(context: &Context, addresses: &Row, active: u32, count: usize) -> Option<SharedWords> {
     let instead = addresses[active.trailing_zeros() as usize & 31];
-    let (mut all, mut highest, mut out) = (0, 0, [0; 32]);
-    for lane in 0..32 {
-        let at = if active >> lane & 1 != 0 { addresses[lane] } else { instead };
-        all |= at;
-        highest = highest.max(at);
-        out[lane] = at as usize / 4;
+    let (mut all, mut highest, mut words) = (0, 0, SharedWords { first: [0; 32], same: [false; 2] });
+    let address = |lane: usize| if active >> lane & 1 != 0 { addresses[lane] } else { instead };
+    for (half, same) in words.same.iter_mut().enumerate() {
+        let (start, mut apart) = (address(16 * half), 0);
+        for lane in 16 * half..16 * half + 16 {
+            let at = address(lane);
+            apart |= at ^ start;
+            all |= at;
+            highest = highest.max(at);
+            words.first[lane] = at / 4;
+        }
+        *same = apart == 0;
     }
     let bytes = 4 * count;
     let inside = highest as usize + bytes <= context.launch.shared_bytes as usize;
-    (inside && (all as usize).is_multiple_of(bytes)).then_some(out)
+    (inside && (all as usize).is_multiple_of(bytes)).then_some(words)
 }
 
 #[inline(always)]
@@ -536,13 +550,20 @@ pub(super) fn lds(context: &mut Context, warp: &mut Warp, i: &Instruction, activ
         return Ok(());
     }
     if count != 0
-        && let Some(first) = shared_words(context, &addresses, active, count)
+        && let Some(at) = shared_words(context, &addresses, active, count)
     {
         for step in 0..count {
             let words = &context.shared[step..];
             let mut out = [0; 32];
-            for lane in 0..32 {
-                out[lane] = words[first[lane]];
+            for (half, same) in at.same.into_iter().enumerate() {
+                let lanes = 16 * half..16 * half + 16;
+                if same {
+                    out[lanes].fill(words[at.first[16 * half] as usize]);
+                } else {
+                    for lane in lanes {
+                        out[lane] = words[at.first[lane] as usize];
+                    }
+                }
             }
             // CAST: 0 to 3.
             warp.write(Warp::next(i.d, step as u8), active, &out);
@@ -569,14 +590,14 @@ pub(super) fn sts(context: &mut Context, warp: &mut Warp, i: &Instruction, activ
     let addresses = shared_addresses(warp, i, field::UPPER_UNIFORM);
     let count = whole_words(i);
     if count != 0
-        && let Some(first) = shared_words(context, &addresses, active, count)
+        && let Some(at) = shared_words(context, &addresses, active, count)
     {
         for step in 0..count {
             let words = &mut context.shared[step..];
             // CAST: 0 to 3.
             let row = warp.row(Warp::next(data(i), step as u8));
             for lane in lanes(active) {
-                words[first[lane]] = row[lane];
+                words[at.first[lane] as usize] = row[lane];
             }
         }
         return Ok(());

@@ -13,6 +13,7 @@
 mod paths;
 
 use sass::{PT, Predicate, URZ};
+use zerocopy::FromZeros;
 
 /// One value per lane.
 pub(crate) type Row = [u32; 32];
@@ -94,8 +95,9 @@ impl Warp {
     /// Creates an idle warp; call [`Warp::start`] before running it.
     pub(crate) fn new() -> Self {
         Self {
-            // PANIC: the vector has 257 rows.
-            registers: vec![[0; 32]; 257].try_into().expect("257 rows"),
+            // Zeroed by the allocator: the compiler fills a vector of rows with stores of 16 bytes.
+            // PANIC: an allocation of 32 KiB that fails aborts, as for any box.
+            registers: <[Row; 257]>::new_box_zeroed().expect("memory for registers"),
             predicates: [0, 0, 0, 0, 0, 0, 0, FULL],
             barriers: [[0; 32]; 16],
             path: Path::at(0, 0),

@@ -54,8 +54,8 @@ fn fields(text: &mut String, fault: &Fault) {
     field("kind", Some(format!("{:?}", fault.kind)));
     field("notifier", Some(fault.notifier.to_string()));
     field("address", fault.address.map(|address| format!("{address:#x}")));
-    field("MMU fault type", fault.access.as_ref().map(|(kind, _)| kind.clone()));
-    field("access", fault.access.as_ref().map(|(_, access)| access.clone()));
+    field("MMU fault type", fault.access.as_ref().map(|(kind, _)| kind.to_string()));
+    field("access", fault.access.as_ref().map(|(_, access)| access.to_string()));
     field("pc", fault.pc.map(|pc| format!("{pc:#x}")));
     field("kernel", fault.location.as_ref().map(|location| location.kernel.clone()));
     // Without a program counter the kernel is the most recently launched one, and the offset is its start.
