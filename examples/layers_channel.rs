@@ -1,5 +1,6 @@
 //! Layer 2 of docs/guide.md: a channel, and every word that a launch needs.
 
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -11,12 +12,17 @@ use ampere_cmd::{Encoder, Subchannel};
 use anyhow::{Result, bail, ensure};
 use cubin::Cubin;
 use nvgpu_channel::{Gpu, LOCAL_WINDOW, MapOptions, SHARED_WINDOW};
+use orin_cli::say;
 
 const CUBIN: &[u8] = include_bytes!("../kernels/square_plus_one.cubin");
 const N: u32 = 1000;
 const BLOCK: u32 = 256;
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    examples::run(program)
+}
+
+fn program() -> Result<()> {
     let gpu = Gpu::open(&examples::door()?)?;
     let chip = gpu.characteristics();
     let space = gpu.address_space()?;
@@ -116,6 +122,6 @@ fn main() -> Result<()> {
     out.buffer().copy_to_slice(0, &mut result)?;
     let right = result.iter().enumerate().all(|(i, &value)| value == (i * i + 1) as f32);
     ensure!(right, "wrong: {:?} ...", &result[..4]);
-    println!("{} words, {} squares, all right", words.len(), result.len());
+    say!("{} words, {} squares, all right", words.len(), result.len())?;
     Ok(())
 }

@@ -1,13 +1,19 @@
 //! Layer 3 of docs/guide.md: a queue, and launches encoded one by one.
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use orin_cli::say;
 use tegra_hcq::{Count, Device, DeviceKind, Program};
 
 const N: u32 = 1000;
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    examples::run(program)
+}
+
+fn program() -> Result<()> {
     let device = Device::open(DeviceKind::Auto)?;
     let program = Program::load(&device, include_bytes!("../kernels/square_plus_one.cubin"))?;
     // SAFETY: the kernel writes out[i] for i < n only.
@@ -21,6 +27,6 @@ fn main() -> Result<()> {
 
     let result = out.to_vec()?;
     ensure!(result.iter().enumerate().all(|(i, &value)| value == (i * i + 1) as f32));
-    println!("{} squares, all right", result.len());
+    say!("{} squares, all right", result.len())?;
     Ok(())
 }

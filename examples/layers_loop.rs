@@ -1,16 +1,22 @@
 //! Layer 5 of docs/guide.md: a control loop. Each cycle replays the graph, polls for completion and reads the result in
 //! place, without a system call or an allocation.
 
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use orin_cli::say;
 use tegra_hcq::{Count, Device, DeviceKind, Program, QueueOptions, WaitPolicy};
 
 const N: u32 = 256;
 const CYCLES: u32 = 500;
 const LIMIT: Duration = Duration::from_secs(10);
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    examples::run(program)
+}
+
+fn program() -> Result<()> {
     let device = Device::open(DeviceKind::Auto)?;
     let program = Program::load(&device, include_bytes!("../kernels/square_plus_one.cubin"))?;
     // SAFETY: the kernel writes out[i] for i < n only.
@@ -34,6 +40,6 @@ fn main() -> Result<()> {
         result.fill(0.0);
         longest = longest.max(start.elapsed());
     }
-    println!("{CYCLES} cycles, all right, the longest {longest:?}");
+    say!("{CYCLES} cycles, all right, the longest {longest:?}")?;
     Ok(())
 }

@@ -2,6 +2,7 @@
 //!
 //! Brings up a channel until the kernel returns its doorbell token. The program does not launch a kernel; layer 2 does.
 
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
@@ -12,6 +13,7 @@ use nvgpu_sys::door::{OpenFlags, Protection};
 use nvgpu_sys::nvmap::{self, AllocHandle, CreateHandle, Heaps};
 use nvgpu_sys::tsg::{self, BindChannelEx, CreateSubcontext};
 use nvgpu_sys::{Door, DoorFd, paths};
+use orin_cli::say;
 
 /// Allocates pages from nvmap and returns them as a dma-buf descriptor.
 fn allocate(nvmap: &DoorFd, bytes: u32) -> Result<DoorFd> {
@@ -32,7 +34,11 @@ fn allocate(nvmap: &DoorFd, bytes: u32) -> Result<DoorFd> {
     Ok(memory)
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    examples::run(program)
+}
+
+fn program() -> Result<()> {
     let door: Arc<dyn Door> = examples::door()?;
     let flags = OpenFlags::READ_WRITE | OpenFlags::CLOSE_ON_EXEC;
     let nvmap = DoorFd::open(&door, paths::NVMAP, flags)?;
@@ -60,7 +66,7 @@ fn main() -> Result<()> {
         ..MapBufferEx::default()
     };
     address_space::MAP_BUFFER_EX.send(&space, &mut mapping)?;
-    println!("out       GPU address {:#x}, {} bytes on the CPU", mapping.offset, cpu_view.len());
+    say!("out       GPU address {:#x}, {} bytes on the CPU", mapping.offset, cpu_view.len())?;
 
     // A time-slice group, a subcontext that binds it to the address space, and a channel.
     let mut group = OpenTsg::default();
@@ -93,7 +99,7 @@ fn main() -> Result<()> {
     channel::ALLOC_OBJ_CTX.send(&compute, &mut engine)?;
 
     let doorbell = gpu.map(0, ctrl::USERMODE_PAGE_SIZE, Protection::READ | Protection::WRITE)?;
-    println!("channel   class {:#06x}, doorbell token {:#x}", chip.compute_class, setup.work_submit_token);
+    say!("channel   class {:#06x}, doorbell token {:#x}", chip.compute_class, setup.work_submit_token)?;
     ensure!(doorbell.len() > ctrl::USERMODE_DOORBELL, "the page holds the doorbell register");
     Ok(())
 }

@@ -1,23 +1,25 @@
 //! Runs any kernel of any cubin, with arguments from the command line and from files.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use clap::Parser;
 use examples::arguments::{Argument, Contents, FORMS, parse_dim};
-use examples::{Common, Failure, describe, init_log, open, report};
+use examples::{Common, Failure, describe, open};
 use memmap2::Mmap;
+use orin_cli::{ExitStatus, Output, Progress, say, within, write_all};
+use serde_json::json;
 use tegra_hcq::{Arg, Buffer, Device, Error, Program};
 
 /// Run a kernel of a cubin.
 ///
 /// Exit codes: 0 success; 1 GPU fault or time-out; 2 bad arguments, cubin or device. Output files are written only
-/// after the kernel has completed without error.
+/// after the kernel has completed without error, all of them or none.
 #[derive(Parser)]
 struct Options {
     /// Compiled kernels (CUDA ELF, for example from `nvcc -cubin -arch=sm_87`)
@@ -33,10 +35,10 @@ struct Options {
     #[arg(long, value_parser = parse_dim)]
     block: [u32; 3],
     /// Dynamic shared memory per block, in bytes
-    #[arg(long, default_value_t = 0, value_name = "BYTES")]
+    #[arg(long, default_value_t = 0, value_name = "BYTES", value_parser = within(0..=u32::MAX))]
     shared: u32,
     /// Time limit of the kernel, in milliseconds
-    #[arg(long, default_value_t = 30_000)]
+    #[arg(long, default_value_t = 30_000, value_parser = within(1..=u64::MAX))]
     timeout_ms: u64,
     #[command(flatten)]
     common: Common,
@@ -51,12 +53,10 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    init_log();
-    let options = Options::parse();
-    report(run(&options), options.common.json)
+    examples::main(|options: &Options| &options.common, run)
 }
 
-fn run(options: &Options) -> Result<(), Failure> {
+fn run(options: &Options) -> Result<ExitStatus, Failure> {
     // Check the whole request before touching the device or any output file.
     let cubin = content(&options.cubin)
         .with_context(|| format!("reading {}", options.cubin.display()))
@@ -67,12 +67,8 @@ fn run(options: &Options) -> Result<(), Failure> {
         .map(Argument::contents)
         .collect::<anyhow::Result<_>>()
         .map_err(Failure::Request)?;
-    for target in options.arguments.iter().filter_map(Argument::target) {
-        let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
-        if target.is_dir() || folder.is_some_and(|folder| !folder.is_dir()) {
-            return Err(Failure::Request(anyhow!("{} cannot be written", target.display())));
-        }
-    }
+    let targets = options.arguments.iter().filter_map(Argument::target);
+    let outputs = Output::prepare_all(targets).map_err(Failure::request)?;
 
     let device = open(options.common.device)?;
     let program = Program::load(&device, &cubin)
@@ -97,6 +93,7 @@ fn run(options: &Options) -> Result<(), Failure> {
         })
         .collect();
 
+    let progress = Progress::new("running the kernel");
     let mut queue = device.queue().map_err(Failure::request)?;
     let start = Instant::now();
     // SAFETY: the user asks for this kernel with these arguments. This program has no views, and keeps its buffers
@@ -107,19 +104,15 @@ fn run(options: &Options) -> Result<(), Failure> {
     fence.wait(Duration::from_millis(options.timeout_ms))?;
     let elapsed = start.elapsed();
 
-    let mut written = Vec::new();
-    for (argument, buffer) in options.arguments.iter().zip(&buffers) {
-        if let (Some(target), Some(buffer)) = (argument.target(), buffer) {
-            let mut bytes = vec![0; buffer.len()];
-            buffer.copy_to_slice(&mut bytes)?;
-            fs::write(target, &bytes)
-                .with_context(|| format!("writing {}", target.display()))
-                .map_err(Failure::Run)?;
-            written.push((target.display().to_string(), bytes.len()));
-        }
-    }
-    print_report(options, &device, elapsed, &written);
-    Ok(())
+    drop(progress);
+
+    let sources = options.arguments.iter().zip(&buffers).filter(|(argument, _)| argument.target().is_some());
+    let results = sources.filter_map(|(_, buffer)| buffer.as_ref()).map(Buffer::to_vec);
+    let results = results.collect::<Result<Vec<_>, _>>()?;
+    let written: Vec<(&Output, &[u8])> = outputs.iter().zip(results.iter().map(Vec::as_slice)).collect();
+    write_all(&written).map_err(Failure::run)?;
+    print_report(options, &device, elapsed, &written)?;
+    Ok(ExitStatus::Success)
 }
 
 /// The content of the cubin's file.
@@ -161,12 +154,23 @@ fn upload(device: &Device, contents: &Contents) -> Result<Buffer<u8>, Error> {
     }
 }
 
-fn print_report(options: &Options, device: &Device, elapsed: Duration, written: &[(String, usize)]) {
+fn print_report(
+    options: &Options,
+    device: &Device,
+    elapsed: Duration,
+    written: &[(&Output, &[u8])],
+) -> io::Result<()> {
+    if written.iter().any(|(output, _)| output.is_stdout()) {
+        // The bytes of a buffer have gone there.
+        return Ok(());
+    }
     let micros = elapsed.as_secs_f64() * 1e6;
     if options.common.json {
-        let files: Vec<_> =
-            written.iter().map(|(file, bytes)| serde_json::json!({ "file": file, "bytes": bytes })).collect();
-        let report = serde_json::json!({
+        let files: Vec<_> = written
+            .iter()
+            .map(|(file, bytes)| json!({ "file": file.path(), "bytes": bytes.len() }))
+            .collect();
+        let report = json!({
             "device": device.info().kind.name(),
             "kernel": options.kernel,
             "grid": options.grid,
@@ -174,13 +178,13 @@ fn print_report(options: &Options, device: &Device, elapsed: Duration, written: 
             "time_us": micros,
             "written": files,
         });
-        println!("{report}");
-        return;
+        return say!("{report}");
     }
-    println!("device  {}", describe(device));
-    println!("kernel  {} grid {:?} block {:?}", options.kernel, options.grid, options.block);
-    println!("time    {micros:.2} us (launch to completion seen by the CPU)");
+    say!("device  {}", describe(device))?;
+    say!("kernel  {} grid {:?} block {:?}", options.kernel, options.grid, options.block)?;
+    say!("time    {micros:.2} µs (launch to completion seen by the CPU)")?;
     for (file, bytes) in written {
-        println!("wrote   {file} ({bytes} bytes)");
+        say!("wrote   {} ({} bytes)", file.path().display(), bytes.len())?;
     }
+    Ok(())
 }

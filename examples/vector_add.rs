@@ -4,7 +4,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use examples::{Common, Failure, Table, init_log, open, report};
+use examples::{Common, Failure, Table, open};
+use orin_cli::{ExitStatus, Progress, within};
 use tegra_hcq::{Count, Program};
 
 /// kernels/vector_add.cu, compiled by `cargo xtask kernels` for the Orin's GPU and for the Hopper generation.
@@ -17,25 +18,24 @@ const CUBINS: [&[u8]; 2] =
 #[derive(Parser)]
 struct Options {
     /// Number of elements
-    #[arg(long, default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(1..=1 << 28))]
+    #[arg(long, default_value_t = 1 << 20, value_parser = within(1..=1_u32 << 28))]
     n: u32,
     /// Time limit per launch, in milliseconds
-    #[arg(long, default_value_t = 60_000)]
+    #[arg(long, default_value_t = 60_000, value_parser = within(1..=u64::MAX))]
     timeout_ms: u64,
     #[command(flatten)]
     common: Common,
 }
 
 fn main() -> ExitCode {
-    init_log();
-    let options = Options::parse();
-    report(run(&options), options.common.json)
+    examples::main(|options: &Options| &options.common, run)
 }
 
-fn run(options: &Options) -> Result<(), Failure> {
+fn run(options: &Options) -> Result<ExitStatus, Failure> {
     let (n, grid, block) = (options.n, options.n.div_ceil(256), 256);
     let device = open(options.common.device)?;
-    let mut table = Table::new(&device, options.common.json);
+    let mut table = Table::new(&device, options.common.json)?;
+    let progress = Progress::new("copying to the GPU");
     let x: Vec<f32> = (0..n).map(|i| i as f32 * 0.5).collect();
     let y: Vec<f32> = (0..n).map(|i| 1000.0 - i as f32 * 0.25).collect();
     let (gpu_x, gpu_y) = (device.alloc_from(&x)?, device.alloc_from(&y)?);
@@ -53,8 +53,14 @@ fn run(options: &Options) -> Result<(), Failure> {
         fence.wait(Duration::from_millis(options.timeout_ms))?;
         Ok([submitted, start.elapsed()])
     };
+    progress.set("adding");
     launch()?; // The first launch warms up the caches; the second one is measured.
-    table.launch("vector_add", n, [grid, block], launch()?);
+    let times = launch()?;
+    progress.set("comparing");
+
     let sum: Vec<f32> = x.iter().zip(&y).map(|(x, y)| x + y).collect();
-    table.verdict(&gpu_sum.to_vec()?, &sum)
+    let result = gpu_sum.to_vec()?;
+    drop(progress);
+    table.launch("vector_add", n, [grid, block], times)?;
+    table.verdict(&result, &sum)
 }

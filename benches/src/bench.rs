@@ -1,6 +1,7 @@
 //! The context of a case: the device, the rival, and the sampling loop.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tegra_hcq::{Device, Program, Queue, QueueOptions, WaitPolicy};
@@ -9,6 +10,7 @@ use crate::cuda::Cuda;
 use crate::error::{Error, Result};
 use crate::kernels::Kernels;
 use crate::measure::Samples;
+use crate::run::Environment;
 use crate::start_up::StartUp;
 
 /// Runs one unit of work and returns its duration.
@@ -72,6 +74,7 @@ pub struct Bench<'a> {
     cuda: Option<&'a Cuda>,
     start_up: Option<&'a StartUp>,
     plan: Plan,
+    stop: Option<&'a AtomicBool>,
     size: u64,
     samples: Samples,
     rival: Option<RivalOutcome>,
@@ -85,14 +88,13 @@ impl fmt::Debug for Bench<'_> {
 
 impl<'a> Bench<'a> {
     /// Creates the context for one case of size `size`.
-    pub(crate) fn new(
-        device: &'a Device,
-        cuda: Option<&'a Cuda>,
-        start_up: Option<&'a StartUp>,
-        plan: Plan,
-        size: u64,
-    ) -> Self {
-        Self { device, cuda, start_up, plan, size, samples: Samples::default(), rival: None }
+    pub(crate) fn new(environment: &Environment<'a>, size: u64) -> Self {
+        let Environment { device, cuda, start_up, plan, stop } = *environment;
+        Self { device, cuda, start_up, plan, stop, size, samples: Samples::default(), rival: None }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
     /// Returns the measurements.
@@ -178,12 +180,13 @@ impl<'a> Bench<'a> {
         let start = Instant::now();
         loop {
             turns.next(ours, None)?;
-            if start.elapsed() >= self.plan.warm_up {
+            if start.elapsed() >= self.plan.warm_up || self.is_stopped() {
                 break;
             }
         }
         let start = Instant::now();
-        while self.samples.count() < self.plan.max_samples
+        while !self.is_stopped()
+            && self.samples.count() < self.plan.max_samples
             && (self.samples.count() < self.plan.min_samples || start.elapsed() < self.plan.budget)
         {
             turns.next(ours, Some((&mut self.samples, parts)))?;

@@ -1,5 +1,7 @@
 //! Runs cases one after the other and collects their results.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use tegra_hcq::{Device, DeviceKind, Properties};
 
 use crate::bench::{Bench, Plan, RivalOutcome};
@@ -23,6 +25,14 @@ pub struct Environment<'a> {
     pub start_up: Option<&'a StartUp>,
     /// The measuring plan of each case.
     pub plan: Plan,
+    /// Ends the run once it is true; `None` if nothing does.
+    pub stop: Option<&'a AtomicBool>,
+}
+
+impl Environment<'_> {
+    fn is_stopped(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
 }
 
 /// The result of a case.
@@ -84,12 +94,20 @@ pub struct Run {
     pub rival: Option<RivalInfo>,
     /// The cases, in order of execution.
     pub measurements: Vec<Measurement>,
+    /// Number of cases to measure; more than there are measurements if the run was interrupted.
+    pub selected: usize,
 }
 
 impl Run {
     /// Returns whether a case failed.
     pub fn has_failures(&self) -> bool {
         self.measurements.iter().any(|measurement| matches!(measurement.outcome, Outcome::Failed(_)))
+    }
+
+    /// Returns a sentence about the missing cases if the run was interrupted.
+    pub fn incomplete(&self) -> Option<String> {
+        let (done, selected) = (self.measurements.len(), self.selected);
+        (done < selected).then(|| format!("incomplete: interrupted after {done} of {selected} cases"))
     }
 }
 
@@ -102,16 +120,31 @@ pub trait Progress {
     fn end(&mut self, measurement: &Measurement);
 }
 
-/// Runs the cases. A skipped or failed case does not stop the others.
+/// Runs the cases. A skipped or failed case does not stop the others. A case that is interrupted before it has the
+/// minimum number of samples is omitted.
 pub fn run(cases: &[Case], environment: &Environment<'_>, progress: &mut dyn Progress) -> Run {
     let mut measurements = Vec::new();
     let date = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     for (index, case) in cases.iter().enumerate() {
+        if environment.is_stopped() {
+            break;
+        }
         progress.begin(index, cases.len(), case);
         let outcome = match obstacle(case, environment) {
             Some(reason) => Outcome::Skipped(reason),
             None => measure(case, environment),
         };
+        let too_few = |samples: &Samples| samples.count() < environment.plan.min_samples;
+        if environment.is_stopped()
+            && match &outcome {
+                Outcome::Measured { ours, .. } => too_few(ours),
+                // Ctrl-C ends child processes as well.
+                Outcome::Failed(_) => true,
+                Outcome::Skipped(_) => false,
+            }
+        {
+            break;
+        }
         let measurement = Measurement {
             name: case.name.clone(),
             about: case.about,
@@ -129,15 +162,22 @@ pub fn run(cases: &[Case], environment: &Environment<'_>, progress: &mut dyn Pro
         library: cuda.library().to_owned(),
     });
     let device = environment.device.info().clone();
-    Run { date, plan: environment.plan, machine: Machine::here(), device, rival, measurements }
+    Run {
+        date,
+        plan: environment.plan,
+        machine: Machine::here(),
+        device,
+        rival,
+        measurements,
+        selected: cases.len(),
+    }
 }
 
 fn measure(case: &Case, environment: &Environment<'_>) -> Outcome {
-    let Environment { device, cuda, start_up, plan } = *environment;
-    let mut bench = Bench::new(device, cuda, start_up, plan, case.size);
+    let mut bench = Bench::new(environment, case.size);
     let result = (case.run)(&mut bench);
     // Release the case's memory, because the largest cases run out of memory first.
-    device.trim();
+    environment.device.trim();
     match result {
         Ok(()) => {
             let (ours, rival) = bench.finish();
@@ -201,7 +241,8 @@ mod tests {
     #[test]
     fn every_outcome_is_told() {
         let device = Device::open(DeviceKind::Sim).unwrap();
-        let environment = Environment { device: &device, cuda: None, start_up: None, plan: Plan::QUICK };
+        let environment =
+            Environment { device: &device, cuda: None, start_up: None, plan: Plan::QUICK, stop: None };
         let hardware = Needs { hardware: true, ..Needs::default() };
         let patience = Needs { patience: true, ..Needs::default() };
         let child = Needs { child_process: true, ..Needs::default() };
@@ -226,6 +267,36 @@ mod tests {
         assert!(skipped.starts_with("skipped: needs a GPU") && childless.contains("child process"));
         assert!(left_out.starts_with("skipped: skipped in a quick run"));
         assert_eq!(failed, "failed: wrong result: 1 is 2");
+    }
+
+    #[test]
+    fn an_interrupted_run_has_what_was_measured_and_says_so() {
+        let device = Device::open(DeviceKind::Sim).unwrap();
+        let stop = AtomicBool::new(false);
+        let environment =
+            Environment { device: &device, cuda: None, start_up: None, plan: Plan::QUICK, stop: Some(&stop) };
+        let quick =
+            |bench: &mut Bench<'_>| bench.measure_alone(1, &mut || Ok(std::time::Duration::from_millis(1)));
+        let cases = [
+            case("a", Needs::default(), quick),
+            case("b", Needs::default(), quick),
+            case("c", Needs::default(), |_| Ok(())),
+        ];
+        /// Interrupts when case b begins.
+        struct Interrupt<'a>(&'a AtomicBool);
+        impl Progress for Interrupt<'_> {
+            fn begin(&mut self, _: usize, _: usize, case: &Case) {
+                self.0.store(case.name == "b", Ordering::Relaxed);
+            }
+            fn end(&mut self, _: &Measurement) {}
+        }
+        let run = run(&cases, &environment, &mut Interrupt(&stop));
+        assert_eq!(run.measurements.len(), 1, "b has too few samples");
+        let text = run.incomplete().unwrap();
+        assert_eq!(text, "incomplete: interrupted after 1 of 3 cases");
+        assert!(crate::report::table(&run).ends_with(&format!("{text}\n")));
+        assert_eq!(crate::report::json(&run)["incomplete"], text);
+        assert!(crate::report::html(&run).unwrap().contains(&text));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow, bail};
 use half::f16;
+use orin_cli::number;
 use tegra_hcq::Arg;
 
 /// The forms of an argument, for help and error texts.
@@ -135,23 +136,9 @@ fn buffer(source: Option<&str>, target: Option<&str>, bytes: usize) -> Result<Ar
     Ok(Argument::Buffer { source: source.map(PathBuf::from), target: target.map(PathBuf::from), bytes })
 }
 
-/// Parses an integer between `min` and `max`, decimal or hexadecimal (`0x`).
+/// Parses an integer of a type, decimal or hexadecimal (`0x`).
 fn integer(text: &str, min: i128, max: i128) -> Result<i128> {
-    let (negative, digits) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text),
-    };
-    let magnitude = match digits.strip_prefix("0x") {
-        Some(hex) => i128::from_str_radix(hex, 16),
-        None => digits.parse(),
-    };
-    let magnitude = magnitude.ok().filter(|_| !digits.starts_with(['-', '+']));
-    let magnitude = magnitude.ok_or_else(|| anyhow!("'{text}' is not an integer"))?;
-    let value = if negative { -magnitude } else { magnitude };
-    if value < min || value > max {
-        bail!("{text} is out of range ({min} to {max})");
-    }
-    Ok(value)
+    number(text, min..=max).map_err(|text| anyhow!(text))
 }
 
 fn float<T: FromStr>(text: &str) -> Result<T> {
@@ -171,7 +158,7 @@ fn hex(text: &str) -> Result<Vec<u8>> {
 ///
 /// # Errors
 ///
-/// Returns an error for more than three extents and for text that is not a number.
+/// Returns an error for more than three extents, and for text that is not a number from 1 to 4294967295.
 pub fn parse_dim(text: &str) -> Result<[u32; 3]> {
     let mut dim = [1; 3];
     let parts: Vec<&str> = text.split(',').collect();
@@ -179,7 +166,7 @@ pub fn parse_dim(text: &str) -> Result<[u32; 3]> {
         bail!("'{text}' has more than three extents");
     }
     for (extent, part) in dim.iter_mut().zip(parts) {
-        *extent = part.trim().parse().map_err(|_| anyhow!("'{part}' is not a number"))?;
+        *extent = number(part.trim(), 1..=u32::MAX).map_err(|text| anyhow!(text))?;
     }
     Ok(dim)
 }
@@ -222,7 +209,7 @@ mod tests {
         assert!(refuse("int:7").contains("unknown type 'int'"));
         assert!(refuse("u32:-1").contains("out of range"));
         assert!(refuse("i32:2147483648").contains("out of range"));
-        assert!(refuse("i32:--1").contains("not an integer"));
+        assert!(refuse("i32:--1").contains("not a whole number"));
         assert!(refuse("f32:x").contains("not a number"));
         assert!(refuse("out:file").contains("out:FILE:BYTES"));
         assert!(refuse("out:file:0").contains("length"));
@@ -236,5 +223,9 @@ mod tests {
         assert_eq!(parse_dim("4,5,6").unwrap(), [4, 5, 6]);
         assert!(parse_dim("1,2,3,4").is_err());
         assert!(parse_dim("a").is_err());
+        for text in ["99999999999", "1,0", "1,-5"] {
+            let error = parse_dim(text).unwrap_err().to_string();
+            assert!(error.ends_with("is out of range: give 1 to 4294967295"), "{error}");
+        }
     }
 }

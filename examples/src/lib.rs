@@ -1,10 +1,14 @@
 //! Code shared by the example programs: options, the device, results and exit codes.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use clap::{CommandFactory, FromArgMatches, Parser};
 use nvgpu_sys::{Door, LinuxDoor};
+use orin_cli::{ExitStatus, is_closed_pipe, say, warn};
 use orin_sim::{SettingsError, SoftwareOrin};
 use tegra_hcq::{Device, DeviceKind};
 
@@ -25,12 +29,28 @@ pub struct Common {
     pub json: bool,
 }
 
-/// Logs to standard error as `RUST_LOG` requests; logs nothing by default.
-pub fn init_log() {
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
-        .with_writer(std::io::stderr)
-        .init();
+/// Runs a program with options: parses them, starts the log that `RUST_LOG` requests, runs `body` and reports a
+/// failure. `common` returns the options of every program.
+pub fn main<T: CommandFactory + FromArgMatches>(
+    common: impl FnOnce(&T) -> &Common,
+    body: impl FnOnce(&T) -> Result<ExitStatus, Failure>,
+) -> ExitCode {
+    orin_cli::main(|options: &T| {
+        let result = body(options);
+        Ok(report(result, common(options).json))
+    })
+}
+
+/// Runs a program of docs/guide.md, which has no options but `--help`.
+pub fn run(program: impl FnOnce() -> anyhow::Result<()>) -> ExitCode {
+    /// A program of docs/guide.md. It has no options.
+    #[derive(Parser)]
+    struct NoOptions;
+
+    orin_cli::main(|_: &NoOptions| {
+        program()?;
+        Ok(ExitStatus::Success.into())
+    })
 }
 
 /// A failure of a program. The kind determines the exit code.
@@ -40,6 +60,13 @@ pub enum Failure {
     Run(anyhow::Error),
     /// Exit code 2: bad arguments or no such device. No output file was written.
     Request(anyhow::Error),
+}
+
+/// Errors of standard output are failures of the run.
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::run(error)
+    }
 }
 
 /// Errors of the library are failures of the run, unless the caller wraps them as [`Failure::Request`].
@@ -62,18 +89,20 @@ impl Failure {
 }
 
 /// Returns the exit code of a program, after printing its failure to standard error and, if `json` is set, as a JSON
-/// object to standard output.
-pub fn report(result: Result<(), Failure>, json: bool) -> ExitCode {
-    let (error, code) = match result {
-        Ok(()) => return ExitCode::SUCCESS,
-        Err(Failure::Run(error)) => (error, 1),
-        Err(Failure::Request(error)) => (error, 2),
+/// object to standard output. A closed output pipe is not a failure.
+fn report(result: Result<ExitStatus, Failure>, json: bool) -> ExitCode {
+    let (error, status) = match result {
+        Ok(status) => return status.into(),
+        Err(Failure::Run(error)) if is_closed_pipe(&error) => return ExitStatus::Success.into(),
+        Err(Failure::Run(error)) => (error, ExitStatus::Failure),
+        Err(Failure::Request(error)) => (error, ExitStatus::Usage),
     };
     if json {
-        println!("{}", serde_json::json!({ "error": format!("{error:#}") }));
+        // The failure is reported below, also if this output fails.
+        let _ = say!("{}", serde_json::json!({ "error": format!("{error:#}") }));
     }
-    eprintln!("error: {error:#}");
-    ExitCode::from(code)
+    warn(format_args!("error: {error:#}"));
+    status.into()
 }
 
 /// Opens the device.

@@ -18,7 +18,7 @@ const OUTPUT_BASE: usize = 512;
 /// The decoder's output.
 fn decoded(data: &[u8], json: bool) -> String {
     let mut output = Vec::new();
-    orin_tool::strace::decode(data, &mut output, json).expect("memory takes everything");
+    let _ = orin_tool::strace::decode(data, &mut output, json).expect("memory takes everything");
     assert!(
         output.len() <= OUTPUT_BASE + OUTPUT_FACTOR * data.len(),
         "{} bytes of input made {} of output",

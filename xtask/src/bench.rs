@@ -2,10 +2,8 @@
 //!
 //! The kernels are part of the program, so that a copied binary measures without cargo.
 
-use std::fs::Permissions;
-use std::io::{IsTerminal, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -13,10 +11,8 @@ use benches::cuda::Cuda;
 use benches::start_up::{self, StartUp, Target};
 use benches::{Case, Environment, Measurement, Needs, Outcome, Plan, Progress, report};
 use clap::{Args, ValueEnum};
+use orin_cli::{ExitStatus, Output, Stop, UsageError, say, stdout, unless_closed, write_all};
 use tegra_hcq::{Device, DeviceKind};
-use tempfile::NamedTempFile;
-
-use crate::UsageError;
 
 /// Options of the command.
 #[derive(Args)]
@@ -58,27 +54,23 @@ enum Against {
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if let Some(target) = options.first_result {
         start_up::first_result(target)?;
-        println!("{}", start_up::REPORT);
-        return Ok(ExitCode::SUCCESS);
+        say!("{}", start_up::REPORT)?;
+        return Ok(ExitStatus::Success.into());
     }
     let cases = select(benches::all(), options.filter.as_deref())?;
     if options.list {
-        print!("{}", listed(&cases));
-        return Ok(ExitCode::SUCCESS);
+        write!(stdout(), "{}", listed(&cases))?;
+        return Ok(ExitStatus::Success.into());
     }
     // All usage errors are reported before the first measurement.
-    let (json, html) = (Output::prepare(options.json.as_deref())?, Output::prepare(options.html.as_deref())?);
-    if options.json.as_deref() == Some(Path::new("-")) && options.html.as_deref() == Some(Path::new("-")) {
-        return Err(UsageError(
-            "--json - and --html - would mix their output; name a file for one of them".to_owned(),
-        )
-        .into());
-    }
+    let named = options.json.iter().chain(&options.html);
+    let outputs = Output::prepare_all(named).map_err(UsageError::from)?;
     let cuda = match options.against {
         Some(Against::Cuda) => Some(Cuda::open().map_err(|error| UsageError(error.to_string()))?),
         None => None,
     };
     let device = Device::open(options.device).map_err(|error| UsageError(error.to_string()))?;
+    let stop = Stop::on_signals().context("waiting for Ctrl-C")?;
     let start_up = StartUp {
         program: std::env::current_exe().context("finding this program")?,
         arguments: vec!["bench".into(), "--first-result".into()],
@@ -88,18 +80,32 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         cuda: cuda.as_ref(),
         start_up: Some(&start_up),
         plan: if options.quick { Plan::QUICK } else { Plan::FULL },
+        stop: Some(stop.flag()),
     };
     let run = benches::run(&cases, &environment, &mut Lines::new());
 
-    let table = report::table(&run);
-    if json.is_stdout() || html.is_stdout() {
-        eprint!("{table}");
-    } else {
-        print!("{table}");
+    let mut reports = Vec::new();
+    if options.json.is_some() {
+        reports.push(format!("{:#}\n", report::json(&run)));
     }
-    json.write(|| Ok(format!("{:#}\n", report::json(&run))))?;
-    html.write(|| Ok(report::html(&run)?))?;
-    Ok(if run.has_failures() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    if options.html.is_some() {
+        reports.push(report::html(&run)?);
+    }
+    let table = report::table(&run);
+    let printed = if outputs.iter().any(Output::is_stdout) {
+        write!(io::stderr(), "{table}")
+    } else {
+        write!(stdout(), "{table}")
+    };
+    let contents = outputs.iter().zip(&reports).map(|(output, text)| (output, text.as_bytes()));
+    write_all(&contents.collect::<Vec<_>>())?;
+    // The reports are written even if the table cannot be printed; the exit code holds if nobody reads it.
+    unless_closed(printed.map_err(Into::into))?;
+    Ok(match run.incomplete() {
+        Some(_) => ExitStatus::Interrupted,
+        None => ExitStatus::failed_if(run.has_failures()),
+    }
+    .into())
 }
 
 /// The cases whose name contains the text.
@@ -128,53 +134,6 @@ fn listed(cases: &[Case]) -> String {
     cases.iter().map(line).collect()
 }
 
-/// Destination of a report. A file is replaced once the new one is complete.
-enum Output {
-    Nowhere,
-    Stdout,
-    File(NamedTempFile, PathBuf),
-}
-
-impl Output {
-    /// Checks that the file can be written, without touching it.
-    fn prepare(path: Option<&Path>) -> Result<Self> {
-        let Some(path) = path else { return Ok(Self::Nowhere) };
-        if path == Path::new("-") {
-            return Ok(Self::Stdout);
-        }
-        let refused = |error: &dyn std::fmt::Display| {
-            UsageError(format!("{} cannot be written: {error}", path.display()))
-        };
-        if path.is_dir() {
-            return Err(refused(&"it is a folder").into());
-        }
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let file = tempfile::Builder::new()
-            .prefix(".bench-")
-            .permissions(Permissions::from_mode(0o644))
-            .tempfile_in(folder)
-            .map_err(|error| refused(&error))?;
-        Ok(Self::File(file, path.to_owned()))
-    }
-
-    fn is_stdout(&self) -> bool {
-        matches!(self, Self::Stdout)
-    }
-
-    fn write(self, text: impl FnOnce() -> Result<String>) -> Result<()> {
-        match self {
-            Self::Nowhere => {}
-            Self::Stdout => print!("{}", text()?),
-            Self::File(mut file, path) => {
-                let writing = || format!("writing {}", path.display());
-                file.write_all(text()?.as_bytes()).with_context(writing)?;
-                file.persist(&path).with_context(writing)?;
-            }
-        }
-        Ok(())
-    }
-}
-
 /// Prints progress to standard error: one changing line on a terminal, else a line per case that
 /// has no figure.
 struct Lines {
@@ -187,23 +146,31 @@ impl Lines {
     }
 }
 
+impl Lines {
+    /// Prints to standard error. If that is not possible, the measurement goes on.
+    fn put(&self, text: std::fmt::Arguments<'_>) {
+        let clear = if self.terminal { "\r\x1b[K" } else { "" };
+        let _ = write!(io::stderr(), "{clear}{text}");
+    }
+}
+
 impl Progress for Lines {
     fn begin(&mut self, index: usize, count: usize, case: &Case) {
         if self.terminal {
-            eprint!("\r\x1b[K[{}/{count}] {}", index + 1, case.name);
+            self.put(format_args!("[{}/{count}] {}", index + 1, case.name));
         }
     }
 
     fn end(&mut self, measurement: &Measurement) {
-        let clear = if self.terminal { "\r\x1b[K" } else { "" };
+        let name = &measurement.name;
         match &measurement.outcome {
             Outcome::Measured { ours, .. } if self.terminal => {
                 let median = ours.summary().map_or(0.0, |summary| summary.median);
-                eprintln!("{clear}{}  {}", measurement.name, report::time_text(median));
+                self.put(format_args!("{name}  {}\n", report::time_text(median)));
             }
             Outcome::Measured { .. } => {}
-            Outcome::Skipped(reason) => eprintln!("{clear}{}: skipped: {reason}", measurement.name),
-            Outcome::Failed(reason) => eprintln!("{clear}{}: FAILED: {reason}", measurement.name),
+            Outcome::Skipped(reason) => self.put(format_args!("{name}: skipped: {reason}\n")),
+            Outcome::Failed(reason) => self.put(format_args!("{name}: FAILED: {reason}\n")),
         }
     }
 }
@@ -220,25 +187,5 @@ mod tests {
         assert!(!copies.is_empty() && copies.len() < all);
         let error = select(benches::all(), Some("no such")).unwrap_err();
         assert!(error.is::<UsageError>() && error.to_string().contains("--list"));
-    }
-
-    #[test]
-    fn a_file_is_replaced_only_when_it_is_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("report.json");
-        std::fs::write(&path, "old").unwrap();
-        drop(Output::prepare(Some(&path)).unwrap());
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
-        Output::prepare(Some(&path)).unwrap().write(|| Ok("new".to_owned())).unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no temporary file is left");
-    }
-
-    #[test]
-    fn a_place_that_cannot_be_written_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        for path in [folder.path().to_owned(), folder.path().join("no/such/report.json")] {
-            assert!(Output::prepare(Some(&path)).is_err_and(|error| error.is::<UsageError>()));
-        }
     }
 }

@@ -6,6 +6,7 @@ use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use orin_cli::say;
 
 use crate::workspace::{self, Package};
 
@@ -26,11 +27,11 @@ pub(crate) fn run() -> Result<ExitCode> {
             command.args(["check", "--quiet", "--package", &package.name, "--no-default-features"]);
             command.args(["--features", &list]).current_dir(&root);
             if !command.status().with_context(|| format!("{command:?}"))?.success() {
-                println!("error: {} does not build with the features [{list}] alone", package.name);
+                say!("error: {} does not build with the features [{list}] alone", package.name)?;
                 failed += 1;
             }
         }
-        println!("{}: {} subsets, {:.1} s", package.name, subsets.len(), start.elapsed().as_secs_f64());
+        say!("{}: {} subsets, {:.1} s", package.name, subsets.len(), start.elapsed().as_secs_f64())?;
     }
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow};
+use orin_cli::say;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use crate::import_graph::Modules;
@@ -45,9 +46,9 @@ pub(crate) fn run() -> Result<ExitCode> {
         }
     }
     for fault in &faults {
-        println!("{fault}");
+        say!("{fault}")?;
     }
-    println!("{} lines at fault", faults.len());
+    say!("{} lines at fault", faults.len())?;
     Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

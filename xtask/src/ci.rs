@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use orin_cli::say;
 
 use crate::{run_command, workspace};
 
@@ -38,14 +39,14 @@ const SCRIPTS: &[(&str, &str)] =
 pub(crate) fn run() -> Result<()> {
     let root = workspace::root()?;
     for (name, arguments) in STEPS {
-        println!("==> {name}: cargo {}", arguments.join(" "));
+        say!("==> {name}: cargo {}", arguments.join(" "))?;
         let mut command = Command::new(workspace::cargo());
         command.args(*arguments).env("RUSTDOCFLAGS", "-D warnings");
         step(name, &root, &mut command)?;
     }
     headers(&root)?;
     for (name, script) in SCRIPTS {
-        println!("==> {name}: {script}");
+        say!("==> {name}: {script}")?;
         step(name, &root, &mut Command::new(root.join(script)))?;
     }
     Ok(())
@@ -55,19 +56,19 @@ pub(crate) fn run() -> Result<()> {
 fn step(name: &str, root: &Path, command: &mut Command) -> Result<()> {
     let start = Instant::now();
     run_command(command.current_dir(root)).with_context(|| format!("step '{name}'"))?;
-    println!("<== {name}: {:.1} s", start.elapsed().as_secs_f64());
+    say!("<== {name}: {:.1} s", start.elapsed().as_secs_f64())?;
     Ok(())
 }
 
 /// The ioctl tables against the headers of an L4T release, if the environment names a folder with some.
 fn headers(root: &Path) -> Result<()> {
     let Some(folder) = std::env::var_os("L4T_HEADERS") else {
-        println!(
+        say!(
             "==> L4T headers: SKIPPED, L4T_HEADERS does not name a folder with the headers of an L4T release"
-        );
+        )?;
         return Ok(());
     };
-    println!("==> L4T headers: cargo xtask check-headers --l4t {}", folder.display());
+    say!("==> L4T headers: cargo xtask check-headers --l4t {}", folder.display())?;
     let mut command = Command::new(workspace::cargo());
     command.args(["xtask", "check-headers", "--differences", "--l4t"]).arg(folder);
     step("L4T headers", root, &mut command)

@@ -1,9 +1,11 @@
 //! `coverage`: the instructions that the corpus executes on the software Orin, and required ones that it does
 //! not.
 
+use std::io;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use orin_cli::say;
 use serde::Serialize;
 use test_corpus::cases;
 use test_corpus::coverage::{Executed, Need, Wanted, execute, wanted};
@@ -52,12 +54,12 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let failed = !untested_must.is_empty();
     if options.json {
         let answer = Answer { wanted: lines, executed: every(&executed), untested_must };
-        println!("{}", serde_json::to_string_pretty(&answer)?);
+        say!("{}", serde_json::to_string_pretty(&answer)?)?;
     } else {
-        print(if options.all { every(&executed) } else { lines });
-        println!("{} instructions with modifiers were executed", executed.counts.len());
+        print(if options.all { every(&executed) } else { lines })?;
+        say!("{} instructions with modifiers were executed", executed.counts.len())?;
         if failed {
-            println!("untested: {}", untested_must.join(", "));
+            say!("untested: {}", untested_must.join(", "))?;
         }
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -91,7 +93,7 @@ fn every(executed: &Executed) -> Vec<Line> {
     executed.counts.iter().map(line).collect()
 }
 
-fn print(lines: Vec<Line>) {
+fn print(lines: Vec<Line>) -> io::Result<()> {
     for line in lines {
         let by = match line.executed_by.as_slice() {
             [] => "UNTESTED".to_owned(),
@@ -100,6 +102,7 @@ fn print(lines: Vec<Line>) {
                 format!("executed by: {} and {} more", many[..SHOWN].join(", "), many.len() - SHOWN)
             }
         };
-        println!("{:6} {:40} {:>10}  {by}", line.need, line.name, line.executions);
+        say!("{:6} {:40} {:>10}  {by}", line.need, line.name, line.executions)?;
     }
+    Ok(())
 }

@@ -12,6 +12,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use orin_cli::write_file;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -37,7 +38,7 @@ fn write(files: &BTreeMap<String, String>, output: &Path) -> Result<()> {
         fs::remove_file(output.join(&name)).with_context(|| format!("removing {name}"))?;
     }
     for (name, text) in files {
-        fs::write(output.join(name), text).with_context(|| format!("writing {name}"))?;
+        write_file(output.join(name), text)?;
     }
     Ok(())
 }

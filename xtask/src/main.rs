@@ -1,10 +1,12 @@
 //! `cargo xtask`: the project's own commands.
 
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use orin_tool::UsageError;
+use clap::{CommandFactory, Parser, Subcommand};
+use orin_cli::ExitStatus;
 
 mod bench;
 mod check_features;
@@ -23,7 +25,11 @@ mod workspace;
 
 /// Project commands of the Orin GPU driver workspace.
 #[derive(Parser)]
-#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    after_help = "Exit codes: 0 success, 1 failure, 2 usage error, 130 interrupted."
+)]
 struct Options {
     #[command(subcommand)]
     command: Task,
@@ -65,11 +71,12 @@ enum Task {
 }
 
 fn main() -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
-        .with_writer(std::io::stderr)
-        .init();
-    let result = match options().command {
+    orin_cli::init_log();
+    let options: Options = match orin_cli::parse(command()) {
+        Ok(options) => options,
+        Err(code) => return code,
+    };
+    let result = match options.command {
         Task::Tool(command) => command.run(),
         Task::TestDevice(options) => test_device::run(&options),
         Task::Bench(options) => bench::run(&options),
@@ -84,22 +91,18 @@ fn main() -> ExitCode {
         Task::Dist(options) => success(dist::run(&options)),
         Task::Ci => success(ci::run()),
     };
-    result.unwrap_or_else(|error| orin_tool::report(&error))
+    result.unwrap_or_else(|error| orin_cli::report(&error))
 }
 
-/// Parses the command line. Help shows the program as the user called it: through cargo, or by its own name
-/// if it was copied.
-fn options() -> Options {
-    let mut command = Options::command();
-    if std::env::var_os("CARGO").is_none() {
-        command = command.name("xtask").bin_name("xtask");
-    }
-    Options::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+/// The command line. Help shows the program as the user called it: through cargo, or by its own name if it was copied.
+fn command() -> clap::Command {
+    let command = Options::command();
+    if std::env::var_os("CARGO").is_none() { command.name("xtask").bin_name("xtask") } else { command }
 }
 
 /// Exit code 0 for a command without another exit code on success.
 fn success(result: Result<()>) -> Result<ExitCode> {
-    result.map(|()| ExitCode::SUCCESS)
+    result.map(|()| ExitStatus::Success.into())
 }
 
 /// Runs a program; a failure of the program is an error.

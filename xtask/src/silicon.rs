@@ -8,6 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
+use orin_cli::{say, write_file};
 use test_corpus::silicon::{self, Opinion};
 use test_corpus::{cases, on_the_model, table};
 
@@ -44,19 +45,19 @@ pub(crate) fn run(exchange: &Exchange) -> Result<()> {
     match exchange {
         Exchange::Export { folder, sm } => {
             let count = silicon::export(folder, *sm, cases())?;
-            println!("{count} cases for sm_{sm} in {}", folder.display());
-            println!(
+            say!("{count} cases for sm_{sm} in {}", folder.display())?;
+            say!(
                 "on the machine with the GPU: python3 run.py . OUT; then here: cargo xtask silicon import OUT"
-            );
+            )?;
             Ok(())
         }
         Exchange::Import { folder } => {
             let target = crate::workspace::root()?.join("tests/corpus/data/silicon");
             let remarks = silicon::import(folder, &target, cases())?;
             for remark in &remarks {
-                println!("{remark}");
+                say!("{remark}")?;
             }
-            println!("{} remarks; results are in {}", remarks.len(), target.display());
+            say!("{} remarks; results are in {}", remarks.len(), target.display())?;
             write_table(false)
         }
         Exchange::Table { check } => write_table(*check),
@@ -76,8 +77,8 @@ fn write_table(check: bool) -> Result<()> {
     if check {
         ensure!(new == document, "the table is out of date; run `cargo xtask silicon table`");
     } else {
-        fs::write(&path, new).with_context(|| format!("writing {}", path.display()))?;
-        println!("{} is up to date", path.display());
+        write_file(&path, new)?;
+        say!("{} is up to date", path.display())?;
     }
     Ok(())
 }

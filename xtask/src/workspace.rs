@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use orin_cli::UsageError;
 use serde::Deserialize;
-
-use crate::UsageError;
 
 /// The cargo that runs this program, or else the one in PATH.
 pub(crate) fn cargo() -> OsString {

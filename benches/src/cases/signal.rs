@@ -24,7 +24,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::new(
             "signal/wake",
-            "the CPU raises a signal 20 us after submitting the wait, then spins until the queue responds",
+            "the CPU raises a signal 20 µs after submitting the wait, then spins until the queue responds",
             |bench| round_trip(bench, ARRIVAL, false),
         ),
         Case::new(

@@ -71,6 +71,9 @@ fn facts(page: &mut String, run: &Run) {
         let (major, minor) = rival.version;
         fact("rival", format!("CUDA {major}.{minor} on {}, {}", rival.device, rival.library));
     }
+    if let Some(text) = run.incomplete() {
+        put!(page, "<dt class=\"remark\">{text}</dt>");
+    }
     page.push_str(
         "</dl>\n<p>Times per operation. Percentiles count from the fast end. Rates are at the median.</p>\n",
     );

@@ -60,6 +60,7 @@ pub fn json(run: &Run) -> Value {
             "driver": driver,
         },
         "rival": rival,
+        "incomplete": run.incomplete(),
         "growth": growth(run).iter().map(group).collect::<Vec<_>>(),
         "results": run.measurements.iter().map(result).collect::<Vec<_>>(),
     })

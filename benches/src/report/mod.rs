@@ -148,6 +148,7 @@ pub(crate) mod sample {
                 case("matmul/x", Unit::Operations(1), 1, Outcome::Skipped("needs a GPU".into())),
                 case("process/x", Unit::Time, 0, Outcome::Failed("broken".into())),
             ],
+            selected: 5,
         }
     }
 }

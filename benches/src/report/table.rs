@@ -39,7 +39,8 @@ pub fn table(run: &Run) -> String {
         }
     }
     let separator = if remarks.is_empty() { "" } else { "\n" };
-    format!("{}\n{}{separator}{remarks}", table.trim_fmt(), growth_lines(run))
+    let incomplete = run.incomplete().map_or_else(String::new, |text| format!("\n{text}\n"));
+    format!("{}\n{}{separator}{remarks}{incomplete}", table.trim_fmt(), growth_lines(run))
 }
 
 /// A line per group of growth cases; empty if there are none.

@@ -1,21 +1,23 @@
 //! The commands of `orin`. `cargo xtask` offers the first four under the same names.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use orin_cli::{ExitStatus, UsageError, plain_stdout};
 use tegra_hcq::DeviceKind;
 
-use crate::{UsageError, bring_up, decode, dmesg, doctor, info, is_broken_pipe};
+use crate::{bring_up, decode, dmesg, doctor, info};
 
 /// Examine the GPU of a Jetson Orin, explain its kernel log, and decode commands and code.
 #[derive(Debug, Parser)]
 #[command(
     name = "orin",
     version,
-    after_help = "Exit codes: 0 success, 1 failure, 2 usage error. NO_COLOR=1 turns colours off; RUST_LOG=debug \
+    after_help = "Exit codes: 0 success, 1 failure, 2 usage error, 130 interrupted. \
+                  NO_COLOR=1 turns colours off; RUST_LOG=debug \
                   prints what the library does."
 )]
 pub struct Cli {
@@ -87,15 +89,11 @@ impl Command {
     /// Returns a [`UsageError`] if the arguments ask for something impossible, and any other error if the command
     /// fails.
     pub fn run(&self) -> Result<ExitCode> {
-        let result = match self {
+        match self {
             Self::Info(options) => info::run(options),
             Self::Doctor(options) => doctor::run(options),
             Self::Dmesg(options) => dmesg::run(options),
             Self::Decode(input) => decode::run(input),
-        };
-        match result {
-            Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
-            result => result,
         }
     }
 }
@@ -109,20 +107,15 @@ impl Cli {
     pub fn run(&self) -> Result<ExitCode> {
         let text = match &self.task {
             Task::Command(command) => return command.run(),
-            Task::BringUp(options) => {
-                return match bring_up::run(options) {
-                    Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
-                    result => result,
-                };
-            }
+            Task::BringUp(options) => return bring_up::run(options),
             Task::BringUpStage(options) => return bring_up::child::run(options),
             Task::Completions { shell } => completions(*shell),
             Task::Man { command } => man(command.as_deref().unwrap_or_default())?,
         };
-        match io::stdout().lock().write_all(&text) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("writing"),
-            _ => Ok(ExitCode::SUCCESS),
-        }
+        let mut out = plain_stdout();
+        out.write_all(&text)?;
+        out.flush()?;
+        Ok(ExitStatus::Success.into())
     }
 
     /// The completion scripts and manual pages by file name, for a package.
@@ -170,12 +163,6 @@ fn man(words: &str) -> Result<Vec<u8>> {
     let source = concat!("orin ", env!("CARGO_PKG_VERSION"));
     clap_mangen::Man::new(command).source(source).render(&mut page).context("rendering the manual page")?;
     Ok(page)
-}
-
-/// Prints an error to standard error and returns its exit code.
-pub fn report(error: &anyhow::Error) -> ExitCode {
-    eprintln!("error: {error:#}");
-    if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
 }
 
 #[cfg(test)]

@@ -2,15 +2,16 @@
 //! code that it wrote for the GPU.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, StdoutLock};
+use std::io::{self, BufReader, BufWriter, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use orin_cli::{ExitStatus, Plain, UsageError, number, plain_stdout};
 
 use crate::code;
 use crate::commands::{self, Generation, QmdVersion, Verdict};
-use crate::{UsageError, strace as trace};
+use crate::strace as trace;
 
 /// Input to decode.
 #[derive(Debug, clap::Subcommand)]
@@ -35,6 +36,8 @@ pub enum Input {
 Record with: strace -f -o FILE -e trace=%desc,%process PROGRAM
 Traces of other options (-tt, -r, -T, -y, -X raw, without -f, fewer calls) are accepted. If the trace
 does not show where a descriptor comes from, its role is guessed from the request and marked with ?.
+
+Exit code 1: a line is cut or damaged, or the trace has no request of the GPU's driver.
 
 With --json, each line is one object: each call, with \"kind\": \"ioctl\", then one with
 \"kind\": \"summary\".")]
@@ -128,11 +131,7 @@ pub struct SassOptions {
 
 /// A GPU address: decimal, or hexadecimal with 0x.
 fn address(text: &str) -> Result<u64, String> {
-    let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None => text.parse(),
-    };
-    number.map_err(|error| format!("{error}; give a number such as 0x1400000000"))
+    number(text, 0..=u64::MAX).map_err(|error| format!("{error}, for example 0x1400000000"))
 }
 
 /// Longest file that is read into memory, in bytes: more than any ring, pushbuffer or cubin.
@@ -141,7 +140,7 @@ const FILE_LIMIT: u64 = 1 << 30;
 /// Decodes an input.
 pub(crate) fn run(input: &Input) -> Result<ExitCode> {
     match input {
-        Input::Strace(options) => strace(options).map(|()| ExitCode::SUCCESS),
+        Input::Strace(options) => strace(options),
         Input::Pushbuf(PushbufOptions { file, class, base, json }) => {
             whole(file, |bytes, output| commands::pushbuf(bytes, output, *class, *base, *json))
         }
@@ -177,7 +176,7 @@ fn open(path: &Path) -> Result<Box<dyn Read>> {
 /// Reads a whole file and decodes it to standard output.
 fn whole(
     path: &Path,
-    decode: impl FnOnce(&[u8], BufWriter<StdoutLock<'static>>) -> io::Result<Verdict>,
+    decode: impl FnOnce(&[u8], BufWriter<Plain>) -> io::Result<Verdict>,
 ) -> Result<ExitCode> {
     let mut bytes = Vec::new();
     open(path)?
@@ -189,22 +188,16 @@ fn whole(
             UsageError(format!("{}: longer than 1 GiB; extract the relevant part", path.display())).into()
         );
     }
-    match decode(&bytes, BufWriter::new(io::stdout().lock())) {
-        Ok(Verdict::Whole) => Ok(ExitCode::SUCCESS),
-        Ok(Verdict::Damaged) => Ok(ExitCode::FAILURE),
-        // The reader has closed the pipe.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        Err(error) => Err(error).with_context(|| format!("decoding {}", path.display())),
-    }
+    let verdict = decode(&bytes, BufWriter::new(plain_stdout()))
+        .with_context(|| format!("decoding {}", path.display()))?;
+    Ok(ExitStatus::failed_if(verdict == Verdict::Damaged).into())
 }
 
 /// Decodes a system-call trace and prints it.
-fn strace(options: &StraceOptions) -> Result<()> {
+fn strace(options: &StraceOptions) -> Result<ExitCode> {
     let reader = open(&options.file)?;
-    let output = BufWriter::new(io::stdout().lock());
-    match trace::decode(BufReader::new(reader), output, options.json) {
-        // The reader has closed the pipe.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.with_context(|| format!("decoding {}", options.file.display())),
-    }
+    let output = BufWriter::new(plain_stdout());
+    let verdict = trace::decode(BufReader::new(reader), output, options.json)
+        .with_context(|| format!("decoding {}", options.file.display()))?;
+    Ok(ExitStatus::failed_if(verdict == Verdict::Damaged).into())
 }

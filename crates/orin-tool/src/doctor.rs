@@ -1,6 +1,6 @@
 //! `orin doctor`: why kernels cannot run on this machine, and what to do about it.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -9,25 +9,25 @@ use gpu_hal::chip::Chip;
 use nvgpu_channel::doctor::{self, Finding, Report, Severity};
 use nvgpu_channel::{LinuxSystem, System, open_kernel_log};
 use nvgpu_sys::{Door, LinuxDoor};
+use orin_cli::{ExitStatus, UsageError, stdout, unless_closed};
 use orin_sim::{Config, SoftwareOrin};
 use serde_json::{Value, json};
 use tegra_hcq::DeviceKind;
 
-use crate::UsageError;
 use crate::cli::DeviceOptions;
 
 /// Examines the device and prints the findings; exit code 1 if one is an error.
 pub(crate) fn run(options: &DeviceOptions) -> Result<ExitCode> {
     let report = examine(options.device, &LinuxSystem)?;
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     let printed = if options.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&as_json(&report))?)
     } else {
         writeln!(out, "{report}{}", verdict(&report))
     };
     // The exit code holds even if the reader of the output has closed the pipe.
-    printed.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })?;
-    Ok(if report.has_errors() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    unless_closed(printed.map_err(Into::into))?;
+    Ok(ExitStatus::failed_if(report.has_errors()).into())
 }
 
 /// Examines the device that programs on this machine would use.

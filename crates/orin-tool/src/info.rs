@@ -1,9 +1,10 @@
 //! `orin info`: the properties of a device.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use orin_cli::stdout;
 use orin_sim::board::{BOARD_VARIABLE, Profile};
 use serde_json::{Map, Value, json};
 use tegra_hcq::{Device, DeviceKind, Encodings, Properties};
@@ -30,7 +31,7 @@ pub(crate) fn run(options: &DeviceOptions) -> Result<ExitCode> {
             rows.insert("preemption".to_owned(), json!(format!("unknown: no queue can be opened: {error}")));
         }
     }
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     if options.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&Value::Object(rows))?)?;
         return Ok(ExitCode::SUCCESS);

@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod bring_up;
 mod cli;
@@ -11,7 +12,5 @@ mod info;
 pub mod strace;
 #[cfg(test)]
 mod text_files;
-mod usage;
 
-pub use cli::{Cli, Command, DeviceOptions, report};
-pub use usage::{UsageError, is_broken_pipe};
+pub use cli::{Cli, Command, DeviceOptions};

@@ -13,8 +13,8 @@ use crate::shared::Shared;
 pub(crate) const BLOCK: u32 = 256;
 /// Blocks per SM that saturate memory bandwidth if each thread moves many units.
 const BLOCKS_PER_SM: u64 = 8;
-/// Largest number of blocks for a copy in units of 16 bytes. One unit per thread is fastest on an H200: 132 us for 256
-/// MiB. Threads that stride over the memory take 144 us, with two or four units per step 142 us.
+/// Largest number of blocks for a copy in units of 16 bytes. One unit per thread is fastest on an H200: 132 µs for 256
+/// MiB. Threads that stride over the memory take 144 µs, with two or four units per step 142 µs.
 const COPY_BLOCKS: u64 = 1 << 20;
 
 /// A launch that copies or fills memory.

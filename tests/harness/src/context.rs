@@ -115,6 +115,11 @@ impl Context {
         self.machine.load.duration.unwrap_or_else(|| self.scaled(full))
     }
 
+    /// Whether the user wants to end the run. A long test then ends with [`Skip`](super::Skip).
+    pub fn is_stopped(&self) -> bool {
+        self.machine.is_stopped()
+    }
+
     /// Seed of a load test: the run's setting, or else random.
     pub fn seed(&self) -> u64 {
         let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

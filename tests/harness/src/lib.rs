@@ -81,6 +81,8 @@ pub struct Test {
     pub allows: &'static [Kind],
     /// Whether the test runs on the suite's shared device instead of its own.
     pub shared: bool,
+    /// Whether the test runs for the time of [`Load::duration`].
+    pub timed: bool,
     /// Whether its outcome on an Orin's board is only reported, because no board has shown what is right.
     pub observed: bool,
     /// Whether the test may leave the GPU of an Orin's board unusable until it is rebooted.
@@ -98,6 +100,7 @@ impl Test {
             expects: None,
             allows: &[],
             shared: false,
+            timed: false,
             observed: false,
             dangerous: false,
         }
@@ -122,6 +125,11 @@ impl Test {
     /// The same, on the device shared by the suite's sharing tests.
     pub const fn sharing_device(self) -> Self {
         Self { shared: true, ..self }
+    }
+
+    /// The same, running for [`Context::load_time`].
+    pub const fn for_a_time(self) -> Self {
+        Self { timed: true, ..self }
     }
 
     /// The same, only observed on an Orin's board: a failure is reported there as skipped, with what was seen.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nvgpu_channel::Gpu;
@@ -43,6 +44,8 @@ pub struct Load {
     pub seed: Option<u64>,
     /// Called each second with one line of progress.
     pub ticker: Option<fn(&str)>,
+    /// Ends the run once it is true: the running test may end itself, the others are skipped.
+    pub stop: Option<&'static AtomicBool>,
 }
 
 /// A test's view of the machine: the door, and the software Orin if it is one.
@@ -103,6 +106,11 @@ impl Machine {
             dangerous: false,
             reports: None,
         }
+    }
+
+    /// Whether the user wants to end the run.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.load.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
     /// The same with another factor, between 0 and 1, for durations and numbers of rounds.

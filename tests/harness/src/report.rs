@@ -45,6 +45,8 @@ pub struct RunReport {
     pub log_unavailable: Option<String>,
     /// Why the run ended early, if it did; the remaining tests are skipped.
     pub stopped: Option<String>,
+    /// Whether the user ended the run; the running test and the remaining ones are skipped.
+    pub interrupted: bool,
 }
 
 /// Numbers of tests.

@@ -14,6 +14,10 @@ use super::log::{LogWatch, Rules, judge, unknown_lines};
 use super::report::{RunReport, TestReport};
 use super::{Check, Context, Machine, Outcome, Suite, Test, panics};
 
+/// How often the runner looks whether the user wants to end the run.
+const GLANCE: Duration = Duration::from_millis(50);
+/// How long a test may take to end after the user wants to end the run.
+const GRACE: Duration = Duration::from_secs(10);
 /// Time limit for a board to bring a channel up after a test that did not end.
 const REVIVAL: Duration = Duration::from_secs(30);
 
@@ -86,6 +90,7 @@ pub fn run(plan: &Plan, machine: Machine, progress: &mut dyn FnMut(Progress<'_>)
         tests,
         log_unavailable: machine.door().ok().and_then(|door| LogWatch::start(&door).unavailable()),
         stopped: run.stopped,
+        interrupted: machine.is_stopped(),
     }
 }
 
@@ -105,6 +110,8 @@ enum End {
     Outcome(Outcome),
     /// Still running after the test's limit.
     Late,
+    /// Still running some time after the user wanted to end the run.
+    Abandoned,
 }
 
 impl Run {
@@ -119,6 +126,10 @@ impl Run {
             notes: Vec::new(),
             events: Vec::new(),
         };
+        if self.machine.is_stopped() {
+            report.outcome = Outcome::Skipped("not run: interrupted".to_owned());
+            return report;
+        }
         if let Some(reason) = &self.stopped {
             report.outcome = Outcome::Skipped(format!("not run: {reason}"));
             return report;
@@ -173,6 +184,12 @@ impl Run {
             (log, _) => log,
         };
         report.outcome = verdict(outcome, log);
+        if self.machine.is_stopped()
+            && let Outcome::Failed(text) = &report.outcome
+        {
+            // Ctrl-C reaches child processes as well, so the failure may be its effect.
+            report.outcome = Outcome::Skipped(format!("interrupted: {text}"));
+        }
         report.elapsed = clock.elapsed();
         self.consider_stopping(&report, late);
         if !heard.silent {
@@ -239,6 +256,7 @@ fn finished(end: End, limit: Duration) -> Outcome {
     match end {
         End::Outcome(outcome) => outcome,
         End::Late => Outcome::Failed(format!("not done within its limit of {limit:?}")),
+        End::Abandoned => Outcome::Failed(format!("still running after {GRACE:?}")),
     }
 }
 
@@ -254,6 +272,7 @@ fn verdict(outcome: Outcome, log: Result<(), String>) -> Outcome {
 /// Runs a test in its own thread. A thread that exceeds the limit cannot be stopped; it keeps running with
 /// its context.
 fn in_thread(test: &'static Test, limit: Duration, context: &Arc<Context>) -> End {
+    let machine = context.machine();
     let (sender, receiver) = mpsc::channel();
     let context = Arc::clone(context);
     let body = move || {
@@ -266,15 +285,25 @@ fn in_thread(test: &'static Test, limit: Duration, context: &Arc<Context>) -> En
         Ok(thread) => thread,
         Err(error) => return End::Outcome(Outcome::Failed(format!("starting the test's thread: {error}"))),
     };
-    match receiver.recv_timeout(limit) {
-        Ok(outcome) => {
-            // The thread is about to exit; a panic of the test was caught inside it.
-            let _ = thread.join();
-            End::Outcome(outcome)
+    let end = Instant::now() + limit;
+    let mut abandon = None;
+    loop {
+        let now = Instant::now();
+        match receiver.recv_timeout(GLANCE.min(end.saturating_duration_since(now))) {
+            Ok(outcome) => {
+                // The thread is about to exit; a panic of the test was caught inside it.
+                let _ = thread.join();
+                return End::Outcome(outcome);
+            }
+            Err(RecvTimeoutError::Timeout) if now >= end => return End::Late,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                let text = "the test's thread ended without a result".to_owned();
+                return End::Outcome(Outcome::Failed(text));
+            }
         }
-        Err(RecvTimeoutError::Timeout) => End::Late,
-        Err(RecvTimeoutError::Disconnected) => {
-            End::Outcome(Outcome::Failed("the test's thread ended without a result".to_owned()))
+        if machine.is_stopped() && Instant::now() >= *abandon.get_or_insert_with(|| Instant::now() + GRACE) {
+            return End::Abandoned;
         }
     }
 }

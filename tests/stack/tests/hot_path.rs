@@ -6,7 +6,7 @@
     reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
 )]
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use infer::control::{ControlLoop, Plan, Timing, run};
@@ -117,14 +117,14 @@ fn a_profile_costs_no_system_call_and_nothing_once_it_is_off() {
 fn a_control_loop_costs_neither() {
     let bench = Bench::spinning("basics");
     let mut control = ControlLoop::new(&bench.device, 1, 1e-3, TIMEOUT).unwrap();
-    let (mut timing, done) = (Timing::new(), AtomicU64::new(0));
+    let (mut timing, done, stop) = (Timing::new(), AtomicU64::new(0), AtomicBool::new(false));
     let mut plan = Plan { cycles: 8, period: None, check_every: 1 };
     // Every instance of the graph has been used once.
-    run(&mut control, &plan, &mut timing, &done).unwrap();
+    run(&mut control, &plan, &mut timing, &done, &stop).unwrap();
 
     let (calls, requests, allocated) = (bench.probe.calls(), bench.orin.ioctl_count(), allocations::count());
     plan = Plan { cycles: 300, period: Some(Duration::from_micros(1)), check_every: 10 };
-    run(&mut control, &plan, &mut timing, &done).unwrap();
+    run(&mut control, &plan, &mut timing, &done, &stop).unwrap();
     assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
     assert_eq!(bench.orin.ioctl_count() - requests, 0, "requests that reached the kernel");
     assert_eq!(allocations::count() - allocated, 0, "allocations");

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use nvgpu_sys::headers;
-
-use crate::UsageError;
+use orin_cli::UsageError;
 
 /// Maximum depth of the search.
 const DEPTH: usize = 24;

@@ -15,8 +15,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use nvgpu_sys::headers::{self, Header};
+use orin_cli::UsageError;
 
-use crate::UsageError;
 use probe::{Answer, Compiler, Question, View};
 use report::{HeaderReport, Outcome, Report, Row};
 

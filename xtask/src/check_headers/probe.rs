@@ -11,9 +11,8 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use orin_cli::UsageError;
 use tempfile::TempDir;
-
-use crate::UsageError;
 
 /// Marker of an answer in the assembler text.
 const MARK: &str = "->check-headers";

@@ -1,10 +1,11 @@
 //! The comparison as text or JSON.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use orin_cli::{stdout, unless_closed};
 use serde_json::{Value, json};
 
 use super::probe::{Answer, Question};
@@ -148,17 +149,14 @@ impl Report {
         self.headers.iter().filter(|header| header.path.is_none()).map(|header| header.header).collect()
     }
 
-    /// Prints the comparison; a closed output pipe is not an error.
+    /// Prints the comparison. A closed output pipe is not an error, because the exit code has the result.
     pub(super) fn print(&self, as_json: bool, differences: bool) -> Result<()> {
         let text = if as_json {
             format!("{}\n", serde_json::to_string_pretty(&self.json())?)
         } else {
             self.text(differences)
         };
-        match io::stdout().lock().write_all(text.as_bytes()) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-            _ => Ok(()),
-        }
+        unless_closed(stdout().write_all(text.as_bytes()).map_err(Into::into))
     }
 
     /// Identifies the release of the headers.

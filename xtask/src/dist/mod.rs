@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use orin_cli::{UsageError, say};
 use serde_json::Value;
 
-use crate::{UsageError, workspace};
+use crate::workspace;
 use glibc::Version;
 use pack::{Pack, Program};
 use toolchain::Target;
@@ -41,7 +42,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     check_folder(&options.out, options.force)?;
     let linker = toolchain::check(options.target)?;
 
-    println!("building for {} in release mode; the first build takes minutes", options.target.triple());
+    say!("building for {} in release mode; the first build takes minutes", options.target.triple())?;
     let programs = build(&root, options.target, linker)?;
     let glibc = oldest_glibc(&programs)?;
     if options.target == Target::Arm64 {
@@ -58,12 +59,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let pack = Pack { name: &name, triple, glibc, programs: &programs, documents: &documents };
     fs::create_dir_all(&options.out).with_context(|| format!("creating {}", options.out.display()))?;
     let made = pack.write(&root, &options.out)?;
-    println!("folder   {} ({} files)", made.folder.display(), made.files);
-    println!("archive  {} ({} bytes)", made.archive.display(), made.archive_bytes);
-    println!("needs    glibc {glibc} or newer");
-    println!(
-        "next     scp the archive to the board, `tar -xf` it there, then ./orin doctor; see its README.md"
-    );
+    say!("folder   {} ({} files)", made.folder.display(), made.files)?;
+    say!("archive  {} ({} bytes)", made.archive.display(), made.archive_bytes)?;
+    say!("needs    glibc {glibc} or newer")?;
+    say!("next     scp the archive to the board, `tar -xf` it there, then ./orin doctor; see its README.md")?;
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use clap::CommandFactory;
+use orin_cli::Output;
 use sha2::{Digest, Sha256};
 
 use super::glibc::Version;
@@ -55,6 +56,7 @@ impl Pack<'_> {
     ///
     /// Returns an error if a file cannot be read or written, or `tar` or `gzip` fails.
     pub(super) fn write(&self, root: &Path, out: &Path) -> Result<Made> {
+        let output = Output::prepare(out.join(format!("{}.tar.gz", self.name)))?;
         let staging =
             tempfile::Builder::new().prefix(".dist-").tempdir_in(out).context("creating a folder")?;
         let folder = staging.path().join(self.name);
@@ -76,8 +78,7 @@ impl Pack<'_> {
                 .with_context(|| format!("replacing {}", made.folder.display()))?;
         }
         fs::rename(&folder, &made.folder).with_context(|| format!("writing {}", made.folder.display()))?;
-        fs::rename(staging.path().join(&archive_name), &made.archive)
-            .with_context(|| format!("writing {}", made.archive.display()))?;
+        output.write(&fs::read(staging.path().join(&archive_name)).context("reading the archive")?)?;
         Ok(made)
     }
 

@@ -6,8 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
-
-use crate::UsageError;
+use orin_cli::UsageError;
 
 /// Target machine of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

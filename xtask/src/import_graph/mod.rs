@@ -12,11 +12,13 @@ mod paths;
 #[cfg(test)]
 mod tests;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use orin_cli::{say, warn};
 use serde_json::{Value, json};
 
 use crate::workspace::{self, Target};
@@ -57,18 +59,18 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         reports.push(report(&root, &target)?);
     }
     if options.json {
-        println!("{}", serde_json::to_string_pretty(&reports.iter().map(to_json).collect::<Vec<_>>())?);
+        say!("{}", serde_json::to_string_pretty(&reports.iter().map(to_json).collect::<Vec<_>>())?)?;
     } else {
-        print(&reports, options.edges);
+        print(&reports, options.edges)?;
     }
     let failed: Vec<&Report> = reports.iter().filter(|report| report.circle.len() > LIMIT).collect();
     for report in &failed {
-        eprintln!(
+        warn(format_args!(
             "error: {}: {} modules import each other in a circle; at most {LIMIT} are accepted. Move what several of \
              them need into a module that imports none of them",
             report.name,
             report.circle.len(),
-        );
+        ));
     }
     Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -93,21 +95,22 @@ fn to_json(report: &Report) -> Value {
 }
 
 /// Prints a line per crate with more than one module, and the files of its largest circle.
-fn print(reports: &[Report], with_edges: bool) {
+fn print(reports: &[Report], with_edges: bool) -> io::Result<()> {
     let reports = || reports.iter().filter(|report| report.modules > 1);
     let width = reports().map(|report| report.name.len()).max().unwrap_or(0);
-    println!("{:width$}  modules  largest circle", "crate");
+    say!("{:width$}  modules  largest circle", "crate")?;
     for report in reports() {
-        println!("{:width$}  {:7}  {:14}", report.name, report.modules, report.circle.len());
+        say!("{:width$}  {:7}  {:14}", report.name, report.modules, report.circle.len())?;
         if report.circle.len() > 1 {
             for file in &report.circle {
-                println!("{:width$}    {}", "", file.display());
+                say!("{:width$}    {}", "", file.display())?;
             }
         }
         if with_edges {
             for (from, to) in &report.edges {
-                println!("    {} -> {}", from.display(), to.display());
+                say!("    {} -> {}", from.display(), to.display())?;
             }
         }
     }
+    Ok(())
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
+use orin_cli::say;
 
 /// Placeholder in the lock file for the folder of CUDA's headers, which differs between machines.
 const INCLUDE: &str = "--include-path={cuda headers}";
@@ -96,10 +97,10 @@ impl Compiler {
         for library in SYSTEM_NVRTC.map(Path::new).into_iter().filter(|p| p.exists()) {
             match Self::of_version(folder, library, release.version) {
                 Ok(compiler) => {
-                    println!("no NVRTC from PyPI ({error:#}): using the system's");
+                    say!("no NVRTC from PyPI ({error:#}): using the system's")?;
                     return Ok(compiler);
                 }
-                Err(reason) => println!("{} cannot be used: {reason:#}", library.display()),
+                Err(reason) => say!("{} cannot be used: {reason:#}", library.display())?,
             }
         }
         Err(error.context("installing NVRTC from PyPI; there is no system NVRTC either"))
@@ -108,7 +109,7 @@ impl Compiler {
     fn from_packages(venv: &Path, release: &Release) -> Result<Self> {
         let python = venv.join("bin/python");
         if !python.exists() {
-            println!("creating {}", venv.display());
+            say!("creating {}", venv.display())?;
             crate::run_command(Command::new("python3").args(["-m", "venv"]).arg(venv))
                 .context("making a virtual environment (on Debian and Ubuntu: apt install python3-venv)")?;
         }
@@ -123,7 +124,7 @@ impl Compiler {
         };
         if !wanted.iter().all(installed) {
             let pinned = wanted.map(|(name, version)| format!("{name}=={version}"));
-            println!("installing {}", pinned.join(" and "));
+            say!("installing {}", pinned.join(" and "))?;
             crate::run_command(
                 Command::new(&python)
                     .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])

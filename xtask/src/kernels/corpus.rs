@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use orin_cli::{say, write_file};
 use serde::{Deserialize, Serialize};
 use test_corpus::cubins::VARIANTS;
 
@@ -53,12 +54,12 @@ pub(super) fn build(kernels: &Path) -> Result<()> {
                 compiler.compile(kernels, &source, &cubin, &format!("sm_{}", variant.sm))?;
                 cubins.insert(name.clone(), hash(&cubin)?);
             }
-            println!("{}/{}: {} cubins by {}", FOLDER, variant.name(), cubins.len(), compiler.name);
+            say!("{}/{}: {} cubins by {}", FOLDER, variant.name(), cubins.len(), compiler.name)?;
             lock.variants.insert(variant.name(), Variant { compiler: compiler.name.clone(), cubins });
         }
     }
     let text = serde_json::to_string_pretty(&lock)? + "\n";
-    fs::write(folder.join("corpus.lock"), text).context("writing corpus.lock")?;
+    write_file(folder.join("corpus.lock"), text)?;
     check(&folder)
 }
 

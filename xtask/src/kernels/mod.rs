@@ -18,6 +18,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use orin_cli::{say, write_file};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -101,7 +102,7 @@ fn build(folder: &Path, nvrtc: Option<&Path>) -> Result<()> {
         Some(library) => Compiler::of_version(folder, library, PINNED.version)?,
         None => Compiler::pinned(folder, &PINNED)?,
     };
-    println!("compiler: {}", compiler.name);
+    say!("compiler: {}", compiler.name)?;
 
     let names = stems(folder, "cu")?;
     ensure!(!names.is_empty(), "no .cu files in {}", folder.display());
@@ -122,13 +123,13 @@ fn build(folder: &Path, nvrtc: Option<&Path>) -> Result<()> {
                 Some(_) => "changed",
                 None => "new",
             };
-            println!("[{}/{}] {name} for {arch}: {bytes} bytes, {news}", done + 1, names.len());
+            say!("[{}/{}] {name} for {arch}: {bytes} bytes, {news}", done + 1, names.len())?;
             entry.cubins.insert(arch.to_owned(), made);
         }
         lock.kernels.insert(name.clone(), entry);
     }
     let text = serde_json::to_string_pretty(&lock)? + "\n";
-    fs::write(lock_path(folder), text).context("writing kernels.lock")?;
+    write_file(lock_path(folder), text)?;
     // The user decides what to do with a cubin without a source.
     check(folder)
 }
@@ -139,16 +140,16 @@ fn build_into(folder: &Path, output: &Path, nvrtc: Option<&Path>, arch: &str) ->
         Some(library) => Compiler::from_library(folder, library)?,
         None => Compiler::pinned(folder, &PINNED)?,
     };
-    println!("compiler: {}", compiler.name);
+    say!("compiler: {}", compiler.name)?;
     fs::create_dir_all(output).with_context(|| format!("creating {}", output.display()))?;
     let names = stems(folder, "cu")?;
     let mut failed = Vec::new();
     for name in &names {
         let cubin = output.join(name).with_extension("cubin");
         match compiler.compile(folder, &folder.join(name).with_extension("cu"), &cubin, arch) {
-            Ok(_) => println!("{}: {} bytes", cubin.display(), fs::metadata(&cubin)?.len()),
+            Ok(_) => say!("{}: {} bytes", cubin.display(), fs::metadata(&cubin)?.len())?,
             Err(error) => {
-                println!("{error:#}");
+                say!("{error:#}")?;
                 failed.push(name.as_str());
             }
         }

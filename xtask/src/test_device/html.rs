@@ -21,7 +21,11 @@ small { opacity: .75; }
 pub(super) fn document(report: &RunReport) -> String {
     let counts = report.counts();
     let mut page = String::new();
-    let title = if counts.failed > 0 { "Device tests: failed" } else { "Device tests: passed" };
+    let title = match counts.failed {
+        0 if report.interrupted => "Device tests: interrupted",
+        0 => "Device tests: passed",
+        _ => "Device tests: failed",
+    };
     let _ = write!(
         page,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \

@@ -41,6 +41,7 @@ fn value(report: &RunReport) -> Value {
         "seconds": report.elapsed.as_secs_f64(),
         "log_unavailable": report.log_unavailable,
         "stopped": report.stopped,
+        "interrupted": report.interrupted,
         "summary": { "passed": counts.passed, "failed": counts.failed, "skipped": counts.skipped },
         "tests": report.tests.iter().map(test).collect::<Vec<_>>(),
     })

@@ -5,20 +5,18 @@ mod json;
 mod junit;
 mod print;
 
-use std::fs;
 use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use orin_cli::{ExitStatus, Output, Stop, UsageError, stdout, unless_closed, write_all};
 use tegra_hcq::DeviceKind;
 use test_harness::report::RunReport;
 use test_harness::runner::{self, Plan};
-use test_harness::{Load, Machine};
+use test_harness::{Load, Machine, Suite};
 use test_suites as suites;
-
-use crate::UsageError;
 
 /// Options of the command.
 #[derive(clap::Args)]
@@ -88,21 +86,31 @@ fn tick(text: &str) {
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let all = if options.list { suites::everything() } else { suites::for_names(&options.suite) };
     let plan = Plan::new(&all, &options.suite, options.filter.as_deref()).map_err(UsageError)?;
-    let mut out = anstream::stdout().lock();
+    let mut out = stdout();
     if options.list {
         let printed = if options.json { json::list(&mut out, &plan) } else { print::list(&mut out, &plan) };
-        return end(printed, ExitCode::SUCCESS);
+        printed?;
+        return Ok(ExitStatus::Success.into());
+    }
+    let timed = |suite: &Suite| suite.tests.iter().any(|test| test.timed);
+    if options.duration.is_some() && !plan.tests().iter().any(|(suite, _)| timed(suite)) {
+        let names = suites::everything().into_iter().filter(|suite| timed(suite)).map(|suite| suite.name);
+        let text = format!(
+            "--duration: no selected suite runs for a given time; name one that does: --suite {}",
+            names.collect::<Vec<_>>().join(", ")
+        );
+        return Err(UsageError(text).into());
     }
     let machine = Machine::choose(options.device).map_err(UsageError)?;
     let machine = options.scale.map_or(machine, |scale| machine.with_scale(scale));
     let ticker: Option<fn(&str)> = std::io::stderr().is_terminal().then_some(tick);
-    let machine = machine.with_load(Load { duration: options.duration, seed: options.seed, ticker });
+    let stop = Stop::on_signals().context("waiting for Ctrl-C")?.forever();
+    let machine =
+        machine.with_load(Load { duration: options.duration, seed: options.seed, ticker, stop: Some(stop) });
     let machine = if options.strict_log { machine.with_strict_log() } else { machine };
     let machine = if options.dangerous { machine.with_dangerous() } else { machine };
     // A run takes minutes: report an unwritable result file before it.
-    for path in [&options.junit, &options.html].into_iter().flatten() {
-        check_writable(path)?;
-    }
+    let outputs = Output::prepare_all(options.junit.iter().chain(&options.html)).map_err(UsageError::from)?;
     let report = if options.json {
         runner::run(&plan, machine, &mut |_| ())
     } else {
@@ -112,41 +120,22 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     };
     let printed =
         if options.json { json::report(&mut out, &report) } else { print::table(&mut out, &report) };
-    write_reports(options, &report)?;
-    let failed = report.counts().failed > 0;
-    end(printed, if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-}
-
-/// Exit code; a closed output pipe is not an error.
-fn end(printed: Result<()>, code: ExitCode) -> Result<ExitCode> {
-    match printed {
-        Err(error) if !orin_tool::is_broken_pipe(&error) => Err(error),
-        _ => Ok(code),
+    let mut contents = Vec::new();
+    if options.junit.is_some() {
+        contents.push(junit::document(&report)?);
     }
-}
-
-/// Checks that a file can be created in its folder, without touching an existing one.
-fn check_writable(path: &Path) -> Result<()> {
-    let existed = path.exists();
-    let opened = fs::OpenOptions::new().append(true).create(true).open(path);
-    opened.map_err(|error| UsageError(format!("writing {}: {error}", path.display())))?;
-    if !existed {
-        fs::remove_file(path)?;
+    if options.html.is_some() {
+        contents.push(html::document(&report));
     }
-    Ok(())
-}
-
-fn write_reports(options: &Options, report: &RunReport) -> Result<()> {
-    let write = |path: &Path, content: String| {
-        fs::write(path, content).map_err(|error| UsageError(format!("writing {}: {error}", path.display())))
-    };
-    if let Some(path) = &options.junit {
-        write(path, junit::document(report)?)?;
+    let contents = outputs.iter().zip(&contents).map(|(output, text)| (output, text.as_bytes()));
+    write_all(&contents.collect::<Vec<_>>())?;
+    // The exit code holds even if the reader of the output has closed the pipe.
+    unless_closed(printed)?;
+    Ok(match report.interrupted {
+        true => ExitStatus::Interrupted,
+        false => ExitStatus::failed_if(report.counts().failed > 0),
     }
-    if let Some(path) = &options.html {
-        write(path, html::document(report))?;
-    }
-    Ok(())
+    .into())
 }
 
 /// Start time of a run, as RFC 3339 in UTC, to the second.

@@ -92,7 +92,11 @@ pub(super) fn table(out: &mut dyn Write, report: &RunReport) -> Result<()> {
         writeln!(out, "note: {note}")?;
     }
     let counts = report.counts();
-    let verdict = if counts.failed > 0 { "some tests failed" } else { "no test failed" };
+    let verdict = match counts.failed {
+        _ if report.interrupted => "interrupted",
+        0 => "no test failed",
+        _ => "some tests failed",
+    };
     writeln!(
         out,
         "\n{BOLD}{verdict}{BOLD:#}: {} passed, {} failed, {} skipped on {}",

@@ -38,5 +38,6 @@ pub(super) fn report() -> RunReport {
         ],
         log_unavailable: Some("the kernel log is not checked".to_owned()),
         stopped: None,
+        interrupted: false,
     }
 }

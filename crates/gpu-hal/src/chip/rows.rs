@@ -206,10 +206,10 @@ pub static SM_8_9: Chip = Chip {
 
 /// SM 9.0: Hopper (GH100), as measured on an H200.
 ///
-/// The launch action saves 0.2 us compared with INVALIDATE_COPY_SCHEDULE, a release by the descriptor 0.7 us
-/// compared with the host engine. The prefetch of bank 0 saves 0.2 us per chained launch, the number of slots
-/// of an empty SM 0.08 us. A release without its own barrier is correct here because of the barrier at the
-/// end of the grid; its own would cost 0.4 us. The barrier between chained grids is the one in CUDA's
+/// The launch action saves 0.2 µs compared with INVALIDATE_COPY_SCHEDULE, a release by the descriptor 0.7 µs
+/// compared with the host engine. The prefetch of bank 0 saves 0.2 µs per chained launch, the number of slots
+/// of an empty SM 0.08 µs. A release without its own barrier is correct here because of the barrier at the
+/// end of the grid; its own would cost 0.4 µs. The barrier between chained grids is the one in CUDA's
 /// descriptors of graph kernels.
 pub static SM_9_0: Chip = Chip {
     sm_version: (9, 0),
@@ -267,7 +267,7 @@ pub static SM_9_0: Chip = Chip {
     },
     local: LOCAL,
     // On an H200 the copy engine tied to graphics moves 94 GB/s inside video memory, a kernel 1.9 TB/s. Loads through
-    // BAR1 take 6 us for 4 KiB.
+    // BAR1 take 6 µs for 4 KiB.
     tuning: Tuning {
         copies_by_kernel_from: Some(128 << 10),
         reads_by_engine_from: Some(4 << 10),

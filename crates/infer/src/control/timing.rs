@@ -1,6 +1,6 @@
 //! Runs a loop at a steady rate and measures it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -82,7 +82,8 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(LONGEST)
 }
 
-/// Runs the loop. `done` is the number of cycles that have ended, for other threads.
+/// Runs the loop. `done` is the number of cycles that have ended, for other threads. Once `stop` is true, the loop ends
+/// after the current cycle, and the measurements cover the cycles so far.
 ///
 /// Waits for ticks by reading the clock. Neither the loop nor the wait makes a system call (the clock is read in user
 /// space) or an allocation.
@@ -90,12 +91,21 @@ fn nanos(duration: Duration) -> u64 {
 /// # Errors
 ///
 /// Returns the errors of [`ControlLoop::cycle`] and [`ControlLoop::check`].
-pub fn run(control: &mut ControlLoop, plan: &Plan, timing: &mut Timing, done: &AtomicU64) -> Result<()> {
+pub fn run(
+    control: &mut ControlLoop,
+    plan: &Plan,
+    timing: &mut Timing,
+    done: &AtomicU64,
+    stop: &AtomicBool,
+) -> Result<()> {
     let first = Instant::now();
     let (mut tick, mut last) = (first, None::<Instant>);
     for cycle in 0..plan.cycles {
-        while Instant::now() < tick {
+        while Instant::now() < tick && !stop.load(Ordering::Relaxed) {
             core::hint::spin_loop();
+        }
+        if stop.load(Ordering::Relaxed) {
+            break;
         }
         let start = Instant::now();
         control.cycle()?;
@@ -139,7 +149,7 @@ mod tests {
         let mut timing = Timing::new();
         let done = AtomicU64::new(0);
         let plan = Plan { cycles: 25, period: None, check_every: 10 };
-        run(&mut control(), &plan, &mut timing, &done).unwrap();
+        run(&mut control(), &plan, &mut timing, &done, &AtomicBool::new(false)).unwrap();
         assert_eq!((timing.cycle.len(), timing.period.len()), (25, 24));
         assert_eq!((timing.checks, timing.missed, done.into_inner()), (3, 0, 25));
         assert!(timing.rate() > 0.0 && timing.cycle.min() > 0);
@@ -150,7 +160,7 @@ mod tests {
         let mut timing = Timing::new();
         // No cycle ends within a nanosecond.
         let plan = Plan { cycles: 5, period: Some(Duration::from_nanos(1)), check_every: 1 };
-        run(&mut control(), &plan, &mut timing, &AtomicU64::new(0)).unwrap();
+        run(&mut control(), &plan, &mut timing, &AtomicU64::new(0), &AtomicBool::new(false)).unwrap();
         assert!(timing.missed >= 5, "{}", timing.missed);
         assert_eq!(timing.cycle.len(), 5);
     }
@@ -160,7 +170,7 @@ mod tests {
         let mut timing = Timing::new();
         let period = Duration::from_millis(50);
         let plan = Plan { cycles: 4, period: Some(period), check_every: 1 };
-        run(&mut control(), &plan, &mut timing, &AtomicU64::new(0)).unwrap();
+        run(&mut control(), &plan, &mut timing, &AtomicU64::new(0), &AtomicBool::new(false)).unwrap();
         assert!(timing.elapsed >= period * 3, "{:?}", timing.elapsed);
     }
 }

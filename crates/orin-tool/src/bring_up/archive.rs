@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Component, Path};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -76,11 +76,9 @@ impl Report {
         Ok(())
     }
 
-    /// Writes the archive; a file at `path` is replaced once the new one is whole.
-    pub(super) fn write(&self, path: &Path) -> Result<u64> {
-        let unfinished = path.with_extension("part");
-        let file = File::create(&unfinished).with_context(|| format!("creating {}", unfinished.display()))?;
-        let mut archive = tar::Builder::new(GzEncoder::new(file, Compression::default()));
+    /// The bytes of the archive.
+    pub(super) fn pack(&self) -> Result<Vec<u8>> {
+        let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
         for (name, bytes) in &self.files {
             let mut header = tar::Header::new_gnu();
             // CAST: a usize has at most 64 bits.
@@ -90,11 +88,7 @@ impl Report {
                 .append_data(&mut header, format!("{FOLDER}/{name}"), bytes.as_slice())
                 .with_context(|| format!("packing {name}"))?;
         }
-        let mut file = archive.into_inner().and_then(GzEncoder::finish).context("packing the report")?;
-        file.flush().and_then(|()| file.sync_all()).context("writing the report")?;
-        let bytes = file.metadata()?.len();
-        fs::rename(&unfinished, path).with_context(|| format!("writing {}", path.display()))?;
-        Ok(bytes)
+        archive.into_inner().and_then(GzEncoder::finish).context("packing the report")
     }
 
     /// Reads an archive. Sizes and names are checked before anything is kept.
@@ -186,6 +180,8 @@ impl<R: Read> Read for Limited<'_, R> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     fn pack(files: &[(&str, &[u8])]) -> Vec<u8> {
@@ -216,7 +212,7 @@ mod tests {
         fs::write(folder.path().join("earlier/journal.txt"), "stage 3 starting\n").unwrap();
         let report = Report::of_folder(folder.path()).unwrap();
         let path = folder.path().join("r.tar.gz");
-        assert_eq!(report.write(&path).unwrap(), fs::metadata(&path).unwrap().len());
+        fs::write(&path, report.pack().unwrap()).unwrap();
         let read = Report::read(&path).unwrap();
         assert_eq!(read.files, report.files);
         assert_eq!(read.files["earlier/journal.txt"], b"stage 3 starting\n");

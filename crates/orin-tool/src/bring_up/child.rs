@@ -12,13 +12,13 @@ use clap::Args;
 use gpu_log::is_about_the_gpu;
 use nvgpu_channel::KmsgReader;
 use nvgpu_sys::{Door, LinuxDoor};
+use orin_cli::UsageError;
 use orin_sim::SoftwareOrin;
 use tegra_hcq::DeviceKind;
 
 use super::record::{Outcome, Recorder};
 use super::stages::{self, Context};
 use super::trace::TraceDoor;
-use crate::UsageError;
 
 /// How often the kernel log is read, and a signal noticed.
 const TICK: Duration = Duration::from_millis(5);

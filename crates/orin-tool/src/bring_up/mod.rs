@@ -23,11 +23,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use nvgpu_channel::{LinuxSystem, doctor};
+use orin_cli::{ExitStatus as Code, Output, UsageError, stdout, within};
 use orin_sim::{Config, Settings};
 use serde_json::{Value, json};
 use tegra_hcq::DeviceKind;
 
-use crate::UsageError;
 use archive::Report;
 use journal::{Ending, Journal};
 use privacy::Scrubber;
@@ -51,7 +51,7 @@ Examples:
   orin bring-up --replay r.tar.gz --settings board.json
                                        make the software Orin answer as the board of a report
 
-The exit code is 0 if no stage failed, 1 if one failed or the run was interrupted.")]
+The exit code is 0 if no stage failed, 1 if one failed, 130 if the run was interrupted.")]
 pub(crate) struct Options {
     /// Device: auto (the Orin's GPU, else a GPU of the desktop driver, else the software Orin), nvgpu, nvrm or sim
     #[arg(long, default_value_t = DeviceKind::Auto)]
@@ -60,7 +60,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE.tar.gz", value_parser = report_name)]
     report: Option<PathBuf>,
     /// Last stage to run, 0 to 14
-    #[arg(long, value_name = "STAGE", default_value_t = 14, value_parser = clap::value_parser!(u8).range(0..=14))]
+    #[arg(long, value_name = "STAGE", default_value_t = 14, value_parser = within(0..=14_u8))]
     until: u8,
     /// Run the stages that provoke faults (13 and 14) without asking
     #[arg(long)]
@@ -143,6 +143,7 @@ fn bring_up(options: &Options) -> Result<ExitCode> {
     if path.exists() {
         return Err(UsageError(format!("{} exists: name another file with --report", path.display())).into());
     }
+    let output = Output::prepare(&path).map_err(UsageError::from)?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let folder = parent.join(FOLDER);
     let (journal, earlier) = open_folder(&folder)?;
@@ -194,7 +195,9 @@ fn bring_up(options: &Options) -> Result<ExitCode> {
     let mut summary = summary(kind, start, earlier.as_ref(), &done);
     Scrubber::of_this_machine().value(&mut summary);
     fs::write(folder.join(archive::SUMMARY), format!("{summary:#}\n")).context("writing the summary")?;
-    let bytes = Report::of_folder(&folder)?.write(&path)?;
+    let archive = Report::of_folder(&folder)?.pack()?;
+    output.write(&archive)?;
+    let bytes = archive.len();
     fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
 
     let failed = done.values().filter(|(outcome, _)| matches!(outcome, Outcome::Failed(_))).count();
@@ -207,9 +210,9 @@ fn bring_up(options: &Options) -> Result<ExitCode> {
     });
     if options.json {
         summary["report"] = path.display().to_string().into();
-        writeln!(io::stdout().lock(), "{summary:#}")?;
+        writeln!(stdout(), "{summary:#}")?;
     }
-    Ok(if failed == 0 && !stopped { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if stopped { Code::Interrupted } else { Code::failed_if(failed > 0) }.into())
 }
 
 /// Creates the folder of a run. The files of a run that ended within a stage are kept in a folder inside.
@@ -256,7 +259,7 @@ fn ask(progress: &Progress) -> bool {
         ));
         return false;
     }
-    eprint!("{question}. Run them? [y/N] ");
+    let _ = write!(io::stderr(), "{question}. Run them? [y/N] ");
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
 }
@@ -305,7 +308,7 @@ impl Progress {
         let _ = if self.to_stderr {
             writeln!(io::stderr().lock(), "{text}")
         } else {
-            writeln!(io::stdout().lock(), "{text}")
+            writeln!(stdout(), "{text}")
         };
     }
 

@@ -1,19 +1,19 @@
 //! `--show`: everything that a report contains.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use orin_cli::{UsageError, stdout};
 use serde_json::{Map, Value};
 
 use super::archive::{Report, SUMMARY};
-use crate::UsageError;
 
 /// Prints all files of a report.
 pub(super) fn run(path: &Path, json: bool) -> Result<ExitCode> {
     let report = read(path)?;
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     if json {
         let files: Map<String, Value> = report
             .files()

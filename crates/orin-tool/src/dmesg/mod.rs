@@ -7,12 +7,11 @@ mod source;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use gpu_log::{Checker, Class, Event, Record, Summary, document};
+use orin_cli::{ExitStatus, Stop, stdout, warn, within};
 
 use since::Since;
 use source::Source;
@@ -27,7 +26,7 @@ pub struct Options {
     #[arg(long, conflicts_with = "file")]
     watch: bool,
     /// Show only the last N reports (a report is a line, or the lines of one fault)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = within(1..=1_000_000_usize))]
     count: Option<usize>,
     /// Show only later messages: seconds of uptime (1234.5), a duration (`10min ago`) or an RFC 3339
     /// date-time (2026-02-12T10:11:12Z)
@@ -46,18 +45,18 @@ pub struct Options {
 
 /// Reads the log and prints the reports about the GPU; exit code 1 if there are errors.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    let mut out = anstream::stdout().lock();
+    let mut out = stdout();
     explain(options, &mut out)
 }
 
 fn explain(options: &Options, out: &mut dyn Write) -> Result<ExitCode> {
     if options.table {
         write!(out, "{}", document::markdown().trim_start())?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(ExitStatus::Success.into());
     }
     let mut source = Source::open(options.file.as_deref())?;
     if let Some(note) = source.note() {
-        eprintln!("note: {note}");
+        warn(format_args!("note: {note}"));
     }
     let mut records = source.read_new()?;
     if let Some(since) = &options.since {
@@ -87,7 +86,7 @@ fn explain(options: &Options, out: &mut dyn Write) -> Result<ExitCode> {
         }
         print::last_line(out, source.name(), Some(total), &summary, false)?;
     }
-    Ok(if summary.of(Class::Error) > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(ExitStatus::failed_if(summary.of(Class::Error) > 0).into())
 }
 
 fn feed(checker: &mut Checker, records: Vec<Record>) -> Vec<Event> {
@@ -107,12 +106,9 @@ fn show(out: &mut dyn Write, event: &Event, json: bool) -> Result<()> {
 
 /// Shows reports until a signal arrives. A report is shown once no more lines arrive for it.
 fn follow(source: &mut Source, out: &mut dyn Write, json: bool, summary: &mut Summary) -> Result<()> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("waiting for Ctrl-C")?;
-    }
+    let stop = Stop::on_signals().context("waiting for Ctrl-C")?;
     let mut checker = Checker::default();
-    while !stop.load(Ordering::Relaxed) {
+    while !stop.is_requested() {
         let came = source.wait(BEAT)?;
         let mut events = feed(&mut checker, source.read_new()?);
         if !came {

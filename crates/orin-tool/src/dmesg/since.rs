@@ -7,8 +7,7 @@ use gpu_log::{Record, Stamp};
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp, Zoned};
-
-use crate::UsageError;
+use orin_cli::UsageError;
 
 /// A point in time on the command line.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,8 +10,7 @@ use anyhow::{Context, Result};
 use gpu_log::Record;
 use nvgpu_channel::KmsgReader;
 use nvgpu_sys::{Door, Errno, LinuxDoor};
-
-use crate::UsageError;
+use orin_cli::UsageError;
 
 /// A log to read.
 pub(super) enum Source {

@@ -12,6 +12,7 @@ mod trace;
 
 use std::io::{self, BufRead, Read, Write};
 
+use crate::commands::Verdict;
 use print::Printer;
 use trace::Decoder;
 
@@ -21,12 +22,13 @@ const LINE_LIMIT: u64 = 64 << 10;
 /// Decodes a trace line by line, so it may be larger than memory. Writes one
 /// line for each request, then a summary, as text or as one JSON object per line.
 ///
-/// Accepts any bytes; the summary counts the lines that cannot be parsed.
+/// Accepts any bytes. The summary counts the lines that cannot be parsed. With such lines, or without any request of
+/// the GPU's driver, the input is [`Verdict::Damaged`], and the summary says why.
 ///
 /// # Errors
 ///
 /// Returns the error of reading `input` or writing `output`.
-pub fn decode(mut input: impl BufRead, output: impl Write, json: bool) -> io::Result<()> {
+pub fn decode(mut input: impl BufRead, output: impl Write, json: bool) -> io::Result<Verdict> {
     let mut printer = Printer::new(output, json);
     let mut decoder = Decoder::default();
     let mut buffer = Vec::new();
@@ -38,7 +40,9 @@ pub fn decode(mut input: impl BufRead, output: impl Write, json: bool) -> io::Re
     for call in decoder.end() {
         printer.call(&call)?;
     }
-    printer.summary(decoder.summary())
+    let summary = decoder.summary();
+    printer.summary(summary)?;
+    Ok(if summary.problems().is_empty() { Verdict::Whole } else { Verdict::Damaged })
 }
 
 /// The name of a request of the GPU's drivers, by its code.
@@ -70,7 +74,7 @@ mod tests {
 
     fn decoded(trace: &[u8], json: bool) -> String {
         let mut output = Vec::new();
-        decode(trace, &mut output, json).unwrap();
+        let _ = decode(trace, &mut output, json).unwrap();
         String::from_utf8(output).unwrap()
     }
 
@@ -140,6 +144,27 @@ ioctl(4, _IOC(_IOC_READ|_IOC_WRITE
         let text = decoded(&trace, true);
         assert!(text.contains("NVMAP_IOC_CREATE"), "{text}");
         assert!(text.lines().last().unwrap().contains("\"lines\":3"), "{text}");
+    }
+
+    #[test]
+    fn a_trace_without_the_gpu_or_with_cut_lines_is_reported() {
+        let verdict = |trace: &str| {
+            let mut output = Vec::new();
+            let verdict = decode(trace.as_bytes(), &mut output, false).unwrap();
+            (verdict, String::from_utf8(output).unwrap())
+        };
+        let whole = "ioctl(3, _IOC(_IOC_READ|_IOC_WRITE, 0x4e, 0, 0x8), 0xff) = 0\n";
+        let (clean, text) = verdict(whole);
+        assert_eq!(clean, Verdict::Whole, "{text}");
+        let (cut, text) = verdict(&format!("{whole}ioctl(3, _IOC(_IOC_READ|_IOC_WR"));
+        assert_eq!(cut, Verdict::Damaged);
+        assert!(text.contains("problem: 1 line is cut or damaged"), "{text}");
+        for nothing in ["", "openat(AT_FDCWD, \"/etc/passwd\", O_RDONLY) = 3\n"] {
+            let (without, text) = verdict(nothing);
+            assert_eq!(without, Verdict::Damaged);
+            assert!(text.contains("problem: no request of the GPU's driver"), "{text}");
+            assert!(decoded(nothing.as_bytes(), true).contains("\"problems\":[\"no request"), "{text}");
+        }
     }
 
     /// Pieces of traces in any order are the inputs most likely to confuse the parser.

@@ -91,6 +91,9 @@ impl<W: Write> Printer<W> {
                 summary.maps.iter().map(|(role, times)| format!("{role} {times}")).collect();
             writeln!(self.output, "\nmmap: {}", maps.join(", "))?;
         }
+        for problem in summary.problems() {
+            writeln!(self.output, "\nproblem: {problem}")?;
+        }
         self.output.flush()
     }
 }
@@ -135,5 +138,6 @@ fn summary_json(summary: &Summary) -> Value {
         "other_drivers": summary.foreign,
         "mmap": summary.maps,
         "not_understood": summary.garbled,
+        "problems": summary.problems(),
     })
 }

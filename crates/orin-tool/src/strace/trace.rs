@@ -77,6 +77,25 @@ pub(super) struct Summary {
     pub(super) garbled: u64,
 }
 
+impl Summary {
+    /// Why the trace is incomplete or the wrong one, one phrase each.
+    pub(super) fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if self.known.is_empty() && self.unknown.is_empty() && self.maps.is_empty() {
+            problems.push(
+                "no request of the GPU's driver; trace the program that opens the GPU, and its children (strace -f)"
+                    .to_owned(),
+            );
+        }
+        match self.garbled {
+            0 => {}
+            1 => problems.push("1 line is cut or damaged".to_owned()),
+            count => problems.push(format!("{count} lines are cut or damaged")),
+        }
+        problems
+    }
+}
+
 /// A call that was interrupted in the trace by another process's call.
 #[derive(Debug)]
 struct Begun {

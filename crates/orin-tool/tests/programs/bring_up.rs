@@ -163,7 +163,7 @@ fn an_interrupted_run_resets_its_stage_and_keeps_what_was_done() {
     std::thread::sleep(Duration::from_millis(300));
     let id = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
-    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert_eq!(child.wait().unwrap().code(), Some(130));
     let files = files(folder.path(), "r.tar.gz");
     assert_eq!(outcomes(&files), [["failed"].as_slice(), &["skipped"; 14]].concat());
     assert!(files["stage-00.json"]["text"].as_str().unwrap().contains("stopped by a signal"));

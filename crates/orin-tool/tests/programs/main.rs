@@ -6,6 +6,7 @@ mod cubin_bytes;
 mod decode;
 mod decode_strace;
 mod dmesg;
+mod exit_codes;
 mod info;
 #[path = "../../../../fuzz/src/runner.rs"]
 mod runner;

@@ -64,7 +64,7 @@ fn percentile(sorted: &[u64], percent: usize) -> u64 {
 /// A time with at least three decimals, in a suitable unit.
 fn duration(ns: f64) -> String {
     match ns {
-        ns if ns < 1e6 => format!("{:.3} us", ns / 1e3),
+        ns if ns < 1e6 => format!("{:.3} µs", ns / 1e3),
         ns if ns < 1e9 => format!("{:.3} ms", ns / 1e6),
         ns => format!("{:.3} s", ns / 1e9),
     }
@@ -90,7 +90,7 @@ mod tests {
         let expected = "\
 name   calls     total      mean       min       p50       p99       max  share
 long       1  2.000 ms  2.000 ms  2.000 ms  2.000 ms  2.000 ms  2.000 ms  99.9%
-short      2  2.000 us  1.000 us  0.500 us  0.500 us  1.500 us  1.500 us   0.1%
+short      2  2.000 µs  1.000 µs  0.500 µs  0.500 µs  1.500 µs  1.500 µs   0.1%
 3 more never finished: a fault or a recovery has cut them off
 ";
         assert_eq!(render(&spans, 3), expected);

@@ -1,7 +1,7 @@
 //! Submissions that have not been seen to end.
 //!
 //! Entries are written right after the doorbell, while the CPU's store buffer is full of stores to write-combined
-//! memory and to the doorbell, which take about 0.4 us to reach an H200. A load whose bytes come from several stores in
+//! memory and to the doorbell, which take about 0.4 µs to reach an H200. A load whose bytes come from several stores in
 //! that buffer waits until the buffer has drained, and moving a structure is such a load. Entries are therefore written
 //! in place, field by field.
 

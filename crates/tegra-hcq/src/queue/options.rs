@@ -12,7 +12,7 @@ pub struct QueueOptions {
     /// The unit that releases the timeline at the end of a submission.
     pub release: ReleaseBy,
     /// Whether the queue holds its engine while it waits for a signal or a word: SEM_EXECUTE without
-    /// ACQUIRE_SWITCH_TSG. The queue then continues immediately after the CPU sets the value: 1.7 instead of 2.8 us
+    /// ACQUIRE_SWITCH_TSG. The queue then continues immediately after the CPU sets the value: 1.7 instead of 2.8 µs
     /// from the store to the answer on an H200. Meanwhile all other users of that engine, including other processes,
     /// get at most every other time slice of one or two milliseconds. A value set by another queue is delayed
     /// by the same time. Use it only if the program has the GPU to itself. Waits for fences never hold the engine.

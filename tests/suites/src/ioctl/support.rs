@@ -91,7 +91,7 @@ pub(super) fn await_gpu(
         }
         std::thread::yield_now();
     }
-    context.note(format!("seen after {:.1} us", start.elapsed().as_secs_f64() * 1e6));
+    context.note(format!("seen after {:.1} µs", start.elapsed().as_secs_f64() * 1e6));
     Ok(())
 }
 

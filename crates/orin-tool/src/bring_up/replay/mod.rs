@@ -6,19 +6,18 @@
 mod calls;
 mod compare;
 
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
-use std::{fs, io};
 
 use anyhow::{Context, Result, bail, ensure};
-use io::Write;
+use orin_cli::{Output, UsageError, stdout, warn};
 use orin_sim::{Config, Settings};
 use serde_json::{Value, json};
 
 use super::archive::{Report, SUMMARY};
 use super::record::file_name;
 use super::show::read;
-use crate::UsageError;
 use calls::Calls;
 use compare::Difference;
 
@@ -49,6 +48,7 @@ impl Run {
 
 /// Prints settings and differences of a report; writes the settings to `target` if there is one.
 pub(super) fn run(path: &Path, target: Option<&Path>, json: bool) -> Result<ExitCode> {
+    let target = target.map(Output::prepare).transpose().map_err(UsageError::from)?;
     let report = read(path)?;
     let device = report.json(SUMMARY)?["device"].as_str().unwrap_or_default().to_owned();
     match device.as_str() {
@@ -59,14 +59,14 @@ pub(super) fn run(path: &Path, target: Option<&Path>, json: bool) -> Result<Exit
         }
     }
     let seen = Run::new(report)?;
-    eprintln!("running the stages on the software Orin, for comparison");
+    warn("running the stages on the software Orin, for comparison");
     let model = reference(seen.last)?;
     let settings = settings(&seen, &model)?;
     let differences = compare::all(&seen, &model);
-    if let Some(target) = target {
-        fs::write(target, settings.to_json()).with_context(|| format!("writing {}", target.display()))?;
+    if let Some(target) = &target {
+        target.write(settings.to_json().as_bytes())?;
     }
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     if json {
         let rows: Value = differences.iter().map(Difference::as_json).collect();
         let settings: Value = serde_json::from_str(&settings.to_json())?;
@@ -79,7 +79,7 @@ pub(super) fn run(path: &Path, target: Option<&Path>, json: bool) -> Result<Exit
             out,
             "settings: {0}; use them with `orin bring-up --device sim --model {0}`, or in any program with \
              ORIN_SIM_SETTINGS={0}",
-            target.display()
+            target.path().display()
         )?,
         None => {
             write!(out, "settings, which --settings FILE.json writes to a file:\n{}", settings.to_json())?

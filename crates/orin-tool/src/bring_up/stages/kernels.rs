@@ -373,7 +373,7 @@ pub(super) fn preemption(context: &Context) -> Result<Outcome> {
             .map(|(name, answer)| format!("{name} {}", answer.as_str().unwrap_or("refused")))
             .collect();
         Ok(Outcome::Passed(format!(
-            "{}{count} launches beside a kernel of {:.0} ms took at most {most:.0} us",
+            "{}{count} launches beside a kernel of {:.0} ms took at most {most:.0} µs",
             if modes.is_empty() { String::new() } else { format!("{}; ", modes.join(", ")) },
             start.elapsed().as_secs_f64() * 1e3,
         )))

@@ -1,0 +1,90 @@
+//! Exit codes, and errors with their own exit code.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use crate::stdout::is_closed_pipe;
+
+/// How a program ended. The numbers are the exit codes of all programs of this project.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ExitStatus {
+    /// The command did what was asked, or the reader of its output has closed the pipe.
+    Success = 0,
+    /// The command failed: a wrong result, an error in the examined input, a GPU fault, a file that cannot be written.
+    Failure = 1,
+    /// The command line asks for something impossible. Nothing was run or written.
+    Usage = 2,
+    /// Ctrl-C or SIGTERM ended the command early. The output contains what was done, marked as incomplete.
+    Interrupted = 130,
+}
+
+impl ExitStatus {
+    /// All codes with their meaning, for help texts and documents.
+    pub const ALL: [Self; 4] = [Self::Success, Self::Failure, Self::Usage, Self::Interrupted];
+
+    /// Success, or failure if `failed`.
+    pub const fn failed_if(failed: bool) -> Self {
+        if failed { Self::Failure } else { Self::Success }
+    }
+}
+
+impl fmt::Display for ExitStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Self::Success => "success",
+            Self::Failure => "failure",
+            Self::Usage => "usage error",
+            Self::Interrupted => "interrupted",
+        };
+        // CAST: the discriminants are exit codes.
+        write!(f, "{} {text}", *self as u8)
+    }
+}
+
+impl From<ExitStatus> for ExitCode {
+    fn from(status: ExitStatus) -> Self {
+        // CAST: the discriminants are exit codes.
+        Self::from(status as u8)
+    }
+}
+
+/// A command cannot do what its arguments ask for: exit code 2, like an invalid option. The text has the reason and
+/// the cure.
+#[derive(Debug)]
+pub struct UsageError(pub String);
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
+
+/// Prints an error to standard error and returns its exit code: 2 for a [`UsageError`], else 1. A closed output pipe
+/// is not an error: it prints nothing, with exit code 0.
+pub fn report(error: &anyhow::Error) -> ExitCode {
+    if is_closed_pipe(error) {
+        return ExitStatus::Success.into();
+    }
+    warn(format_args!("error: {error:#}"));
+    if error.is::<UsageError>() { ExitStatus::Usage.into() } else { ExitStatus::Failure.into() }
+}
+
+/// Prints a line to standard error. If that is not possible, there is no place to report it.
+pub fn warn(text: impl fmt::Display) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_names_every_code() {
+        let texts = ExitStatus::ALL.map(|status| status.to_string());
+        assert_eq!(texts, ["0 success", "1 failure", "2 usage error", "130 interrupted"]);
+    }
+}

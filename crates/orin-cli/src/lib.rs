@@ -1,0 +1,19 @@
+#![doc = include_str!("../README.md")]
+
+mod exit;
+mod output;
+mod progress;
+mod range;
+mod start;
+mod stdout;
+mod stop;
+#[cfg(feature = "test-support")]
+pub mod testing;
+
+pub use exit::{ExitStatus, UsageError, report, warn};
+pub use output::{Output, OutputError, write_all, write_file};
+pub use progress::Progress;
+pub use range::{number, within};
+pub use start::{init_log, main, parse, with_negative_numbers};
+pub use stdout::{Plain, Stdout, StdoutError, is_closed_pipe, line, plain_stdout, stdout, unless_closed};
+pub use stop::Stop;

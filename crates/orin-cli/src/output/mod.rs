@@ -1,0 +1,322 @@
+//! Files that a command writes.
+//!
+//! A regular file is replaced by renaming a complete new one over it, so it never holds a part of the new contents.
+//! A symlink is followed first and stays. Anything else (a device, a FIFO) is opened and written. Several outputs are
+//! written together: if one of them fails, no regular file is changed.
+
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, CWD, RenameFlags, renameat_with};
+use tempfile::{Builder, NamedTempFile, TempPath};
+
+use crate::exit::UsageError;
+use crate::stdout::plain_stdout;
+
+/// Prefix of the names of unfinished files.
+const PREFIX: &str = ".unfinished-";
+/// Most symlinks that the kernel follows in a path.
+const MOST_LINKS: usize = 40;
+
+/// Why an output cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OutputError {
+    /// The place cannot be written at all; nothing was done.
+    #[error("{} cannot be written: {reason}", path.display())]
+    Place {
+        /// The path as given.
+        path: PathBuf,
+        /// The reason.
+        reason: String,
+    },
+    /// Two outputs have the same place.
+    #[error("{place} would mix two outputs; name another file for one of them")]
+    Twice {
+        /// The file, or standard output.
+        place: String,
+    },
+    /// Writing failed. No regular file was changed.
+    #[error("writing {}", path.display())]
+    Write {
+        /// The path as given.
+        path: PathBuf,
+        /// The error.
+        source: io::Error,
+    },
+    /// Standard output cannot be written.
+    #[error("printing the result")]
+    Stdout(#[source] io::Error),
+}
+
+/// A place that cannot be written is refused before the work.
+impl From<OutputError> for UsageError {
+    fn from(error: OutputError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// A place for the result of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    path: PathBuf,
+    place: Place,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Stdout,
+    /// A regular file, or nothing yet; the path without symlinks at its end.
+    File(PathBuf),
+    /// A device, a FIFO, or a descriptor of the process.
+    Stream,
+}
+
+impl Output {
+    /// Checks that a file can be written, without touching it. `-` is standard output.
+    ///
+    /// # Errors
+    ///
+    /// [`OutputError::Place`] with the reason.
+    pub fn prepare(path: impl Into<PathBuf>) -> Result<Self, OutputError> {
+        let path = path.into();
+        match place(&path) {
+            Ok(place) => Ok(Self { path, place }),
+            Err(error) => Err(OutputError::Place { reason: reason(&error), path }),
+        }
+    }
+
+    /// Checks several outputs, and that they differ.
+    ///
+    /// # Errors
+    ///
+    /// [`OutputError::Place`] for the first that cannot be written, and [`OutputError::Twice`].
+    pub fn prepare_all(
+        paths: impl IntoIterator<Item = impl Into<PathBuf>>,
+    ) -> Result<Vec<Self>, OutputError> {
+        let mut outputs: Vec<Self> = Vec::new();
+        for path in paths {
+            let output = Self::prepare(path)?;
+            // A stream, such as /dev/null, may take several.
+            if output.place != Place::Stream && outputs.iter().any(|other| other.place == output.place) {
+                let file = || output.path.display().to_string();
+                let place = if output.is_stdout() { "standard output".to_owned() } else { file() };
+                return Err(OutputError::Twice { place });
+            }
+            outputs.push(output);
+        }
+        Ok(outputs)
+    }
+
+    /// The path as given.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether this is standard output.
+    pub fn is_stdout(&self) -> bool {
+        self.place == Place::Stdout
+    }
+
+    /// Writes the contents.
+    ///
+    /// # Errors
+    ///
+    /// As [`write_all`].
+    pub fn write(&self, contents: &[u8]) -> Result<(), OutputError> {
+        write_all(&[(self, contents)])
+    }
+}
+
+/// Writes a file, with [`Output::prepare`] and [`Output::write`].
+///
+/// # Errors
+///
+/// Those of [`Output::prepare`] and [`write_all`].
+pub fn write_file(path: impl Into<PathBuf>, contents: impl AsRef<[u8]>) -> Result<(), OutputError> {
+    Output::prepare(path)?.write(contents.as_ref())
+}
+
+/// Writes several outputs. All new files are complete before the first one replaces another file.
+///
+/// # Errors
+///
+/// [`OutputError::Write`] or [`OutputError::Stdout`] for the first output that cannot be written. Regular files are as
+/// before then; streams may have received their contents.
+pub fn write_all(outputs: &[(&Output, &[u8])]) -> Result<(), OutputError> {
+    let mut new = Vec::new();
+    for (output, contents) in outputs {
+        if let Place::File(target) = &output.place {
+            let file = new_file(target, contents).map_err(|source| failed(output, source))?;
+            new.push((*output, target.as_path(), file));
+        }
+    }
+    for (output, contents) in outputs {
+        match &output.place {
+            Place::Stream => stream(&output.path, contents).map_err(|source| failed(output, source))?,
+            Place::Stdout => {
+                let mut stdout = plain_stdout();
+                let printed = stdout.write_all(contents).and_then(|()| stdout.flush());
+                printed.map_err(OutputError::Stdout)?;
+            }
+            Place::File(_) => {}
+        }
+    }
+    let mut replaced: Vec<Replaced<'_>> = Vec::new();
+    for (output, target, file) in new {
+        match Replaced::by(target, file) {
+            Ok(done) => replaced.push(done),
+            Err(source) => {
+                replaced.into_iter().rev().for_each(Replaced::undo);
+                return Err(failed(output, source));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn failed(output: &Output, source: io::Error) -> OutputError {
+    OutputError::Write { path: output.path.clone(), source }
+}
+
+/// The text of an error, without its number.
+fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+/// Decides how to write to a path, and checks that it can be done.
+fn place(path: &Path) -> io::Result<Place> {
+    if path == Path::new("-") {
+        return Ok(Place::Stdout);
+    }
+    let Some(target) = followed(path)? else {
+        writable(path)?;
+        return Ok(Place::Stream);
+    };
+    match fs::metadata(&target) {
+        Ok(metadata) if metadata.is_dir() => return Err(io::Error::other("it is a folder")),
+        Ok(metadata) if metadata.file_type().is_socket() => return Err(io::Error::other("it is a socket")),
+        Ok(metadata) if !metadata.is_file() => {
+            writable(path)?;
+            return Ok(Place::Stream);
+        }
+        // Replacing a file needs no permission to write to it, but that is what the permission is for.
+        Ok(_) => writable(&target)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    if target.file_name().is_none() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+        return Err(io::Error::other("it is no name of a file"));
+    }
+    // Shows that the folder exists and takes a new file.
+    unfinished(&target)?;
+    Ok(Place::File(target))
+}
+
+fn writable(path: &Path) -> io::Result<()> {
+    Ok(rustix::fs::access(path, Access::WRITE_OK)?)
+}
+
+/// The path without symlinks at its end; `None` if a link stands for an open descriptor, as `/dev/stdout` does.
+fn followed(path: &Path) -> io::Result<Option<PathBuf>> {
+    let mut path = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        match fs::symlink_metadata(&path) {
+            Ok(metadata) if metadata.is_symlink() => {}
+            _ => return Ok(Some(path)),
+        }
+        let folder = fs::canonicalize(folder_of(&path))?;
+        if folder.starts_with("/proc") {
+            return Ok(None);
+        }
+        path = folder.join(fs::read_link(&path)?);
+    }
+    Err(io::Error::other("too many levels of symbolic links"))
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Creates an empty file in the folder of `target`.
+fn unfinished(target: &Path) -> io::Result<NamedTempFile> {
+    // The kernel applies the umask.
+    let permissions = Permissions::from_mode(0o666);
+    let folder = folder_of(target);
+    let made = Builder::new().prefix(PREFIX).permissions(permissions).tempfile_in(folder);
+    // The name of the unfinished file would distract from the reason.
+    made.map_err(|error| match error.raw_os_error() {
+        Some(number) => io::Error::from_raw_os_error(number),
+        None => match error.kind() {
+            io::ErrorKind::NotFound => io::Error::other(format!("there is no folder {}", folder.display())),
+            kind => kind.into(),
+        },
+    })
+}
+
+/// Writes a complete file beside `target`, with its permissions.
+fn new_file(target: &Path, contents: &[u8]) -> io::Result<TempPath> {
+    let mut file = unfinished(target)?;
+    file.write_all(contents)?;
+    if let Ok(old) = fs::metadata(target) {
+        adopt(file.as_file(), &old)?;
+    }
+    // Errors of a full or remote disk may appear only here.
+    file.as_file().sync_all()?;
+    Ok(file.into_temp_path())
+}
+
+/// Gives a file the owner and the permissions of another.
+fn adopt(file: &File, old: &Metadata) -> io::Result<()> {
+    // Only root may give files away; another user keeps a file of its own.
+    let _ = fchown(file, Some(old.uid()), Some(old.gid()));
+    file.set_permissions(Permissions::from_mode(old.mode() & 0o777))
+}
+
+fn stream(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).open(path)?;
+    file.write_all(contents)?;
+    file.flush()
+}
+
+/// A file that has been replaced or created.
+struct Replaced<'a> {
+    target: &'a Path,
+    /// The old contents; `None` if there was no file, or if the file system cannot exchange files.
+    old: Option<TempPath>,
+    existed: bool,
+}
+
+impl<'a> Replaced<'a> {
+    /// Moves a new file to its place.
+    fn by(target: &'a Path, new: TempPath) -> io::Result<Self> {
+        // A folder that has taken the place since would be exchanged as well.
+        if fs::symlink_metadata(target).is_ok_and(|found| found.is_file())
+            && renameat_with(CWD, &*new, CWD, target, RenameFlags::EXCHANGE).is_ok()
+        {
+            return Ok(Self { target, old: Some(new), existed: true });
+        }
+        let existed = target.exists();
+        new.persist(target).map_err(|error| error.error)?;
+        Ok(Self { target, old: None, existed })
+    }
+
+    /// Restores the old state as far as possible: another error is being reported.
+    fn undo(self) {
+        match self.old {
+            Some(old) => {
+                let _ = renameat_with(CWD, &*old, CWD, self.target, RenameFlags::EXCHANGE);
+            }
+            None if !self.existed => {
+                let _ = fs::remove_file(self.target);
+            }
+            None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

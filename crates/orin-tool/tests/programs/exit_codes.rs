@@ -1,0 +1,83 @@
+//! The exit codes of every command of `orin`, and what happens if standard output cannot be written.
+
+use std::fs;
+
+use orin_cli::ExitStatus::{Failure, Success, Usage};
+use orin_cli::testing::Program;
+
+const REQUEST: &str = "ioctl(3, _IOC(_IOC_READ|_IOC_WRITE, 0x4e, 0, 0x8), 0xff) = 0\n";
+
+#[test]
+fn every_command_has_the_exit_codes_of_the_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &[u8]| fs::write(folder.path().join(name), content).unwrap();
+    file("words", b"# a no-operation\n20000000\n");
+    file("cut", b"20018000 # a method without its data\n");
+    file("zeros", &[0; 256]);
+    file("trace", REQUEST.as_bytes());
+    file("cut-trace", format!("{REQUEST}ioctl(3, _IOC(_IOC_READ").as_bytes());
+    file("other-trace", b"openat(AT_FDCWD, \"/etc/passwd\", O_RDONLY) = 3\n");
+    file("quiet.log", b"[    1.000000] nothing of interest\n");
+    file("bad.log", b"[    1.000000] nvgpu: 17000000.gpu x:78   [ERR]  sked exception: esr 0x01000000\n");
+    let cubin = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/vector_add.cubin");
+    let program = Program::new(env!("CARGO_BIN_EXE_orin"), folder.path());
+    program.check_all(&[
+        (&["info", "--device", "sim"], Success),
+        (&["info", "--device", "sim", "--json"], Success),
+        (&["info", "--device", "abacus"], Usage),
+        (&["doctor", "--device", "sim"], Success),
+        (&["doctor", "--device", "sim", "--json"], Success),
+        (&["dmesg", "--file", "quiet.log"], Success),
+        (&["dmesg", "--file", "bad.log"], Failure),
+        (&["dmesg", "--file", "bad.log", "--json"], Failure),
+        (&["dmesg", "--file", "quiet.log", "--count", "0"], Usage),
+        (&["dmesg", "--file", "quiet.log", "--count", "-1"], Usage),
+        (&["dmesg", "--file", "absent.log"], Usage),
+        (&["dmesg", "--table"], Success),
+        (&["decode", "strace", "trace"], Success),
+        (&["decode", "strace", "trace", "--json"], Success),
+        (&["decode", "strace", "cut-trace"], Failure),
+        (&["decode", "strace", "other-trace"], Failure),
+        (&["decode", "strace", "absent"], Usage),
+        (&["decode", "pushbuf", "words"], Success),
+        (&["decode", "pushbuf", "cut"], Failure),
+        (&["decode", "pushbuf", "words", "--base", "99999999999999999999"], Usage),
+        (&["decode", "qmd", "zeros", "--version", "3.0"], Failure),
+        (&["decode", "gpfifo", "zeros"], Success),
+        (&["decode", "cubin", cubin], Success),
+        (&["decode", "cubin", "zeros"], Failure),
+        (&["decode", "sass", cubin], Success),
+        (&["decode", "sass", "absent"], Usage),
+        (&["bring-up", "--show", "absent.tar.gz"], Usage),
+        (&["bring-up", "--device", "sim", "--until", "99"], Usage),
+        (&["bring-up", "--device", "sim", "--until", "0", "--report", "no/such/r.tar.gz"], Usage),
+        (&["completions", "bash"], Success),
+        (&["completions", "tcsh"], Usage),
+        (&["man"], Success),
+        (&["man", "--command", "decode qmd"], Success),
+        (&["man", "--command", "xyz"], Usage),
+    ]);
+}
+
+#[test]
+fn a_number_out_of_range_gives_the_range() {
+    let program = Program::new(env!("CARGO_BIN_EXE_orin"), ".");
+    for (line, words) in [
+        (&["dmesg", "--count", "0"][..], "0 is out of range: give 1 to 1000000"),
+        (&["dmesg", "--count", "-5"], "-5 is out of range: give 1 to 1000000"),
+        (&["bring-up", "--until", "-1"], "-1 is out of range: give 0 to 14"),
+        (&["decode", "pushbuf", "-", "--base", "-1"], "-1 is out of range: give 0 to 18446744073709551615"),
+    ] {
+        let output = program.command(line).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && text.contains(words), "{line:?}: {text}");
+    }
+}
+
+#[test]
+fn the_log_has_no_colours_in_a_file() {
+    let program = Program::new(env!("CARGO_BIN_EXE_orin"), ".").env("RUST_LOG", "debug");
+    let output = program.command(&["info", "--device", "sim"]).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("DEBUG") && !text.contains('\x1b'), "{text}");
+}

@@ -1,0 +1,166 @@
+//! The exit codes of every example, what happens if an output cannot be written, and Ctrl-C.
+
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use orin_cli::ExitStatus::{self, Failure, Success, Usage};
+use orin_cli::testing::{Program, example};
+use rustix::process::Signal;
+
+const KERNELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../kernels");
+
+/// The examples with options; a line for each exit code that one can have here.
+const TABLE: [(&str, &[&str], ExitStatus); 16] = [
+    ("vector_add", &["--device", "sim", "--n", "1000"], Success),
+    ("vector_add", &["--device", "sim", "--n", "1000", "--json"], Success),
+    ("vector_add", &["--device", "sim", "--n", "100000", "--timeout-ms", "1"], Failure),
+    ("vector_add", &["--n", "0"], Usage),
+    ("vector_add", &["--n", "-5"], Usage),
+    ("vector_add", &["--device", "abacus"], Usage),
+    ("control_loop", &["--device", "sim", "--iterations", "10"], Success),
+    ("control_loop", &["--device", "sim", "--iterations", "10", "--json"], Success),
+    ("control_loop", &["--device", "sim", "--iterations", "-1"], Usage),
+    ("run_kernel", &["--cubin", "absent", "--kernel", "k", "--grid", "1", "--block", "1"], Usage),
+    ("run_kernel", &["--cubin", "absent", "--kernel", "k", "--grid", "99999999999", "--block", "1"], Usage),
+    ("layers_requests", &[], Success),
+    ("layers_channel", &[], Success),
+    ("layers_launch", &[], Success),
+    ("layers_graph", &[], Success),
+    ("layers_loop", &[], Success),
+];
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+#[test]
+fn every_example_has_the_exit_codes_of_the_table() {
+    let folder = folder();
+    let sources = fs::read_dir(env!("CARGO_MANIFEST_DIR")).unwrap().map(|entry| entry.unwrap().path());
+    let names = sources.filter(|path: &PathBuf| path.extension().is_some_and(|extension| extension == "rs"));
+    for name in names.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()) {
+        // The program of README.md shows the library without this project's frame.
+        if name == "readme" {
+            continue;
+        }
+        let lines =
+            TABLE.iter().filter(|(example, ..)| *example == name).map(|(_, line, status)| (*line, *status));
+        example(&name, folder.path()).check_all(&lines.collect::<Vec<_>>());
+    }
+}
+
+/// `run_kernel` that fills buffers with a number.
+fn fill(folder: &Path, arguments: &[&str]) -> std::process::Output {
+    let cubin = format!("{KERNELS}/basics.cubin");
+    let start =
+        ["--device", "sim", "--cubin", &cubin, "--kernel", "fill_u32", "--grid", "1", "--block", "32"];
+    let arguments: Vec<&str> = arguments.iter().flat_map(|argument| ["--arg", argument]).collect();
+    example("run_kernel", folder).command(&[&start[..], &arguments].concat()).output().unwrap()
+}
+
+fn stderr(output: &std::process::Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn run_kernel_finds_places_that_cannot_be_written_before_the_kernel_runs() {
+    let folder = folder();
+    fs::create_dir(folder.path().join("sub")).unwrap();
+    for (place, words) in [
+        ("out:sub:64", "it is a folder"),
+        ("out:no/such/file:64", "there is no folder no/such"),
+        ("out:/proc/file:64", "/proc/file cannot be written"),
+    ] {
+        let output = fill(folder.path(), &[place, "u32:1", "u32:4"]);
+        let text = stderr(&output);
+        assert!(output.status.code() == Some(2) && text.contains(words), "{place}: {text}");
+    }
+    let numbers = fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(numbers, 1, "nothing was written");
+}
+
+/// Parameters beyond the kernel's are refused, so the two outputs are those of a kernel with two buffers.
+#[test]
+fn run_kernel_writes_all_outputs_or_none() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("old"), "old").unwrap();
+    fs::write(path("x"), [0; 64]).unwrap();
+    let cubin = format!("{KERNELS}/vector_add.cubin");
+    let run = |last: &str| {
+        let last = format!("out:{last}:64");
+        let line = [
+            "--device",
+            "sim",
+            "--cubin",
+            &cubin,
+            "--kernel",
+            "vector_add",
+            "--grid",
+            "1",
+            "--block",
+            "32",
+            "--arg",
+            "inout:x:old",
+            "--arg",
+            "inout:x:new",
+            "--arg",
+            &last,
+            "--arg",
+            "u32:16",
+        ];
+        example("run_kernel", folder.path()).command(&line).output().unwrap()
+    };
+    let output = run("/dev/full");
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(stderr(&output), "error: writing /dev/full: No space left on device (os error 28)\n");
+    assert!(fs::metadata("/dev/full").unwrap().file_type().is_char_device());
+    assert_eq!(fs::read(path("old")).unwrap(), b"old", "a file that existed is unchanged");
+    assert!(!path("new").exists());
+
+    assert!(run("old").status.code() == Some(2), "one file for two outputs");
+    let output = run("sum");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(fs::read(path("old")).unwrap().len(), 64);
+    assert!(path("new").exists() && path("sum").exists());
+}
+
+#[test]
+fn numbers_out_of_range_give_the_range() {
+    let folder = folder();
+    for (name, line, words) in [
+        ("vector_add", ["--n", "-5"], "-5 is out of range: give 1 to 268435456"),
+        ("vector_add", ["--n", "300000000"], "300000000 is out of range: give 1 to 268435456"),
+        (
+            "control_loop",
+            ["--iterations", "99999999999999999999"],
+            "is out of range: give 1 to 1099511627776",
+        ),
+        ("run_kernel", ["--grid", "99999999999"], "99999999999 is out of range: give 1 to 4294967295"),
+        ("run_kernel", ["--shared", "-1"], "-1 is out of range: give 0 to 4294967295"),
+        ("run_kernel", ["--arg", "u8:256"], "256 is out of range: give 0 to 255"),
+        ("run_kernel", ["--grid", "many"], "'many' is not a whole number"),
+    ] {
+        let output = example(name, folder.path()).command(&line).output().unwrap();
+        let text = stderr(&output);
+        assert!(output.status.code() == Some(2) && text.contains(words), "{name} {line:?}: {text}");
+    }
+}
+
+#[test]
+fn an_interrupted_control_loop_prints_the_statistics_so_far() {
+    let program: Program = example("control_loop", Path::new("."));
+    for signal in [Signal::INT, Signal::TERM] {
+        let arguments = ["--device", "sim", "--iterations", "1000000"];
+        let output = program.interrupt(&arguments, signal, Duration::from_millis(500));
+        let text = String::from_utf8(output.stdout.clone()).unwrap();
+        assert_eq!(output.status.code(), Some(130), "{text}{}", stderr(&output));
+        assert!(text.contains("interrupted before 1000000") && text.contains("jitter"), "{text}");
+    }
+    let arguments = ["--device", "sim", "--iterations", "1000000", "--rate", "50", "--json"];
+    let output = program.interrupt(&arguments, Signal::INT, Duration::from_millis(100));
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(value["interrupted"], true);
+}

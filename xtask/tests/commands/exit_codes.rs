@@ -1,0 +1,174 @@
+//! The exit codes of every command of `cargo xtask`, what happens if standard output cannot be written, and Ctrl-C.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, symlink};
+use std::path::Path;
+use std::time::Duration;
+
+use orin_cli::ExitStatus::{Success, Usage};
+use orin_cli::testing::Program;
+use rustix::process::Signal;
+
+const HERE: &str = env!("CARGO_MANIFEST_DIR");
+
+fn program(folder: &Path) -> Program {
+    Program::new(env!("CARGO_BIN_EXE_xtask"), folder).env("NVGPU_LIBCUDA", "/no/such/libcuda.so.1")
+}
+
+#[test]
+fn every_command_has_the_exit_codes_of_the_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &[u8]| fs::write(folder.path().join(name), content).unwrap();
+    file("trace", b"ioctl(3, _IOC(_IOC_READ|_IOC_WRITE, 0x4e, 0, 0x8), 0xff) = 0\n");
+    file("words", b"20000000\n");
+    file("zeros", &[0; 256]);
+    file("quiet.log", b"[    1.000000] nothing of interest\n");
+    let cubin = concat!(env!("CARGO_MANIFEST_DIR"), "/../kernels/vector_add.cubin");
+    // Outside of the workspace, where most commands for developers refuse to work.
+    program(folder.path()).check_all(&[
+        (&["info", "--device", "sim"], Success),
+        (&["doctor", "--device", "sim"], Success),
+        (&["dmesg", "--file", "quiet.log"], Success),
+        (&["decode", "strace", "trace"], Success),
+        (&["decode", "pushbuf", "words"], Success),
+        (&["decode", "qmd", "absent"], Usage),
+        (&["decode", "gpfifo", "zeros"], Success),
+        (&["decode", "cubin", cubin], Success),
+        (&["decode", "sass", cubin], Success),
+        (&["test-device", "--list"], Success),
+        (&["test-device", "--list", "--json"], Success),
+        (&["test-device", "--device", "sim", "--filter", "ioctl/alloc_as"], Success),
+        (&["test-device", "--device", "sim", "--filter", "ioctl/alloc_as", "--json"], Success),
+        (&["test-device", "--device", "sim", "--duration", "1s"], Usage),
+        (&["test-device", "--device", "sim", "--suite", "hcq", "--duration", "1s"], Usage),
+        (&["test-device", "--device", "sim", "--seed", "-1"], Usage),
+        (&["bench", "--list"], Success),
+        (&["bench", "--device", "sim", "--quick", "--filter", "launch/submit"], Success),
+        (&["bench", "--device", "sim", "--quick", "--filter", "launch/submit", "--json", "-"], Success),
+        (&["bench", "--device", "sim", "--filter", "launch/submit", "--html", "no/such/folder/x"], Usage),
+        (&["check-headers", "--l4t", "absent"], Usage),
+        (&["kernels", "--check"], Usage),
+        (&["coverage", "--no-such"], Usage),
+        (&["silicon", "export", "exported"], Success),
+        (&["silicon", "import", "exported"], Usage),
+        (&["silicon", "table", "--check"], Usage),
+        (&["gen-classes", "--check"], Usage),
+        (&["import-graph"], Usage),
+        (&["check-source"], Usage),
+        (&["check-features"], Usage),
+        (&["dist", "--target", "x86_64-unknown-linux-gnu", "--out", "out"], Usage),
+        (&["ci"], Usage),
+    ]);
+    // Inside of it.
+    let inside = program(&Path::new(HERE).join(".."));
+    for command in ["kernels", "gen-classes"] {
+        inside.check(&[command, "--check"], Success);
+    }
+}
+
+#[test]
+fn an_option_without_effect_is_refused_with_the_reason() {
+    let output =
+        program(Path::new(".")).command(&["test-device", "--suite", "hcq", "--duration", "1s"]).output();
+    let text = super::stderr(&output.unwrap());
+    assert!(
+        text.contains("--duration: no selected suite runs for a given time") && text.contains("soak"),
+        "{text}"
+    );
+}
+
+#[test]
+fn reports_replace_only_regular_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("run.json"), "old").unwrap();
+    symlink("run.json", path("link")).unwrap();
+    let quick = ["bench", "--device", "sim", "--quick", "--filter", "launch/submit", "--json", "link"];
+    program(folder.path()).check(&quick, Success);
+    assert!(
+        path("link").is_symlink() && fs::read_to_string(path("run.json")).unwrap().contains("launch/submit")
+    );
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "no unfinished file is left");
+
+    let full = ["bench", "--device", "sim", "--quick", "--filter", "launch/submit", "--html", "/dev/full"];
+    let output = program(folder.path()).command(&full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(super::stderr(&output), "error: writing /dev/full: No space left on device (os error 28)\n");
+    assert!(fs::metadata("/dev/full").unwrap().file_type().is_char_device());
+    let junit = [
+        "test-device",
+        "--device",
+        "sim",
+        "--filter",
+        "ioctl/alloc_as",
+        "--junit",
+        "/dev/full",
+        "--html",
+        "link",
+    ];
+    let output = program(folder.path()).command(&junit).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", super::stderr(&output));
+    assert!(
+        !fs::read_to_string(path("run.json")).unwrap().contains("<html"),
+        "one report failed, none is replaced"
+    );
+}
+
+#[test]
+fn an_interrupted_benchmark_reports_what_it_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments =
+        ["bench", "--device", "sim", "--filter", "launch/", "--json", "run.json", "--html", "run.html"];
+    for signal in [Signal::INT, Signal::TERM] {
+        let output = program(folder.path()).interrupt(&arguments, signal, Duration::from_millis(300));
+        assert_eq!(output.status.code(), Some(130), "{}", super::stderr(&output));
+        let text = super::stdout(&output);
+        assert!(text.contains("incomplete: interrupted after "), "{text}");
+        let json = fs::read_to_string(folder.path().join("run.json")).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert!(text.contains(value["incomplete"].as_str().unwrap()), "{json}");
+        assert!(
+            fs::read_to_string(folder.path().join("run.html")).unwrap().contains("incomplete: interrupted")
+        );
+    }
+}
+
+#[test]
+fn an_interrupted_soak_reports_its_seed() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = [
+        "test-device",
+        "--device",
+        "sim",
+        "--suite",
+        "soak",
+        "--duration",
+        "1h",
+        "--seed",
+        "77",
+        "--junit",
+        "r.xml",
+    ];
+    let output = program(folder.path()).interrupt(&arguments, Signal::INT, Duration::from_millis(500));
+    let text = super::stdout(&output);
+    assert_eq!(output.status.code(), Some(130), "{text}{}", super::stderr(&output));
+    assert!(
+        text.contains("SKIPPED") && text.contains("interrupted after ") && text.contains("; seed 77"),
+        "{text}"
+    );
+    assert!(text.contains("interrupted: 0 passed, 0 failed, 1 skipped"), "{text}");
+    let junit = fs::read_to_string(folder.path().join("r.xml")).unwrap();
+    assert!(junit.contains("; seed 77"), "{junit}");
+}
+
+#[test]
+fn an_interrupted_test_run_reports_what_ran() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments =
+        ["test-device", "--device", "sim", "--suite", "ioctl", "--suite", "stress", "--junit", "r.xml"];
+    let output = program(folder.path()).interrupt(&arguments, Signal::TERM, Duration::from_millis(100));
+    let text = super::stdout(&output);
+    assert_eq!(output.status.code(), Some(130), "{text}{}", super::stderr(&output));
+    assert!(text.contains("not run: interrupted") && text.contains(" 0 failed, "), "{text}");
+    assert!(fs::read_to_string(folder.path().join("r.xml")).unwrap().contains("not run: interrupted"));
+}
