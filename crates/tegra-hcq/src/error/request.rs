@@ -172,6 +172,25 @@ pub enum RangeError {
         len: usize,
     },
 
+    /// The elements of a plane are not whole rows.
+    #[error("{len} elements are not whole rows of {pitch}")]
+    Pitch {
+        /// Number of elements.
+        len: usize,
+        /// Elements per row.
+        pitch: usize,
+    },
+
+    /// Source and target of a 2-D copy differ in shape.
+    #[error("a rectangle of {}x{} elements cannot be copied to one of {}x{}", source_size.0, source_size.1,
+        target_size.0, target_size.1)]
+    Shapes {
+        /// Columns and rows of the source.
+        source_size: (usize, usize),
+        /// Columns and rows of the target.
+        target_size: (usize, usize),
+    },
+
     /// A fill has more elements than one command can write.
     #[error("{len} elements are too many for one fill")]
     Fill {

@@ -7,7 +7,7 @@
 
 use core::fmt;
 use core::marker::PhantomData;
-use core::ops::{Bound, Deref, DerefMut, RangeBounds};
+use core::ops::{Deref, DerefMut, RangeBounds};
 use core::ptr::NonNull;
 use core::sync::atomic::{Ordering, fence};
 use std::sync::Arc;
@@ -23,11 +23,13 @@ use gpu_hal::MemoryUse;
 
 mod buffer_use;
 mod host;
+mod plane;
 mod slice;
 
 pub use buffer_use::BufferUse;
 pub use host::HostMemory;
 pub(crate) use host::Imported;
+pub use plane::{Plane, PlaneMut};
 pub use slice::{Slice, SliceMut};
 
 /// `len` elements of `T` in memory that the CPU and the GPU access.
@@ -98,8 +100,8 @@ impl<T: Pod> Buffer<T> {
     ///
     /// [`Error::Range`](crate::Error::Range) if the range ends after the end of the buffer.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Slice<'_, T>> {
-        let (start, len) = self.resolve(&range)?;
-        Ok(Slice::new(&self.handle, start, len))
+        let range = plane::resolve(&range, self.len)?;
+        Ok(Slice::new(&self.handle, range.start, range.len()))
     }
 
     /// A part of the buffer for writing, as an argument of a launch or the target of a copy.
@@ -108,8 +110,26 @@ impl<T: Pod> Buffer<T> {
     ///
     /// As [`Buffer::slice`].
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<SliceMut<'_, T>> {
-        let (start, len) = self.resolve(&range)?;
-        Ok(SliceMut::new(&self.handle, start, len))
+        let range = plane::resolve(&range, self.len)?;
+        Ok(SliceMut::new(&self.handle, range.start, range.len()))
+    }
+
+    /// The buffer as rows of `pitch` elements, for 2-D copies.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`](crate::Error::Range) if the buffer does not consist of whole rows.
+    pub fn plane(&self, pitch: usize) -> Result<Plane<'_, T>> {
+        Slice::from(self).plane(pitch)
+    }
+
+    /// As [`Buffer::plane`], for writing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::plane`].
+    pub fn plane_mut(&mut self, pitch: usize) -> Result<PlaneMut<'_, T>> {
+        SliceMut::from(self).plane(pitch)
     }
 
     /// Two parts of the buffer, before element `at` and from it on, that one launch or copy can use together.
@@ -119,23 +139,6 @@ impl<T: Pod> Buffer<T> {
     /// [`Error::Range`](crate::Error::Range) if the buffer has fewer than `at` elements.
     pub fn split_at_mut(&mut self, at: usize) -> Result<(SliceMut<'_, T>, SliceMut<'_, T>)> {
         SliceMut::from(self).split_at(at)
-    }
-
-    fn resolve(&self, range: &impl RangeBounds<usize>) -> Result<(usize, usize)> {
-        let start = match range.start_bound() {
-            Bound::Included(&start) => Some(start),
-            Bound::Excluded(&start) => start.checked_add(1),
-            Bound::Unbounded => Some(0),
-        };
-        let end = match range.end_bound() {
-            Bound::Included(&end) => end.checked_add(1),
-            Bound::Excluded(&end) => Some(end),
-            Bound::Unbounded => Some(self.len),
-        };
-        match (start, end) {
-            (Some(start), Some(end)) if start <= end && end <= self.len => Ok((start, end - start)),
-            _ => Err(RangeError::outside(range, self.len).into()),
-        }
     }
 
     /// Waits for the work that uses the buffer, then copies `source` into it.

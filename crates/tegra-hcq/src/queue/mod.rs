@@ -17,7 +17,7 @@ use core::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ampere_cmd::command::{AcquireCondition, LinearCopy, Payload, SemaphoreAcquire, SemaphoreRelease};
+use ampere_cmd::command::{AcquireCondition, Payload, SemaphoreAcquire, SemaphoreRelease};
 use ampere_cmd::host_c76f::{MemOpCMembarType, WfiScope};
 use ampere_cmd::pushbuffer::Subchannel;
 
@@ -25,18 +25,19 @@ use crate::args::Arg;
 use crate::device::Device;
 use crate::diagnose::Diagnosis;
 use crate::encodings::Encodings;
-use crate::error::{Error, LaunchError, RangeError, Result};
+use crate::error::{Error, LaunchError, Result};
 use crate::grid::Dim3;
 use crate::heap::Handle;
 use crate::limits::DEFAULT_TIMEOUT;
-use crate::memory::{Buffer, Pod, Slice, SliceMut};
+use crate::memory::Buffer;
 use crate::profile::Work;
-use crate::program::{Kernel, Program};
+use crate::program::Kernel;
 use crate::shared::Shared;
 use crate::signal::Signal;
-use crate::transfer;
 use crate::wait::{Fence, OpenChannels, QueueState, WaitPolicy};
-use gpu_hal::{Channels, Engine, MemoryUse, Preemption, SubmitRing};
+use copy::Copier;
+pub use copy::Download;
+use gpu_hal::{Channels, Engine, Preemption, SubmitRing};
 use local::LocalMemory;
 pub use options::{QueueOptions, Until};
 use profile::Profiling;
@@ -44,6 +45,7 @@ use records::{Record, Records};
 use schedule::Schedule;
 use submit::{Batch, Lanes};
 
+mod copy;
 mod fill;
 mod in_flight;
 mod local;
@@ -66,15 +68,6 @@ pub struct Queue {
     /// Whether the engine is held while it waits for a signal or a word.
     hold: bool,
     pub(crate) profiling: Profiling,
-}
-
-/// Copies by kernels.
-#[derive(Debug)]
-struct Copier {
-    /// Smallest copy in bytes for which a kernel copies inside the GPU's own memory.
-    from: Option<u64>,
-    /// Keeps the kernels loaded after the first such copy.
-    kernels: Option<Program>,
 }
 
 /// Opens channels and gets their rings. With [`WaitPolicy::Sleep`], an interrupt follows each submission.
@@ -137,7 +130,7 @@ impl Queue {
             records,
             schedule,
             local: None,
-            copier: Copier { from: device.driver().copies_by_kernel_from(), kernels: None },
+            copier: Copier::new(device),
             encodings: *device.encodings(),
             hold: options.hold,
             profiling: Profiling::default(),
@@ -281,57 +274,6 @@ impl Queue {
         }
         self.batch.chain_end = Some(next);
         Ok(())
-    }
-
-    /// Adds a copy of all of `source` to `target`. The copy engine copies, or a kernel if that is faster and both
-    /// buffers are in the GPU's own memory.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the lengths differ, if a buffer belongs to another device, or if the queue has faulted.
-    pub fn copy<'s, 't, T: Pod>(
-        &mut self,
-        source: impl Into<Slice<'s, T>>,
-        target: impl Into<SliceMut<'t, T>>,
-    ) -> Result<()> {
-        let (source, target) = (source.into(), target.into());
-        let target = target.as_slice();
-        if source.len() != target.len() {
-            return Err(RangeError::Lengths { source_len: source.len(), target_len: target.len() }.into());
-        }
-        self.check_device(source.handle())?;
-        self.check_device(target.handle())?;
-        let bytes = (source.len() * size_of::<T>()) as u64;
-        if bytes == 0 {
-            return Ok(());
-        }
-        if self.copies_by_kernel(source.handle(), target.handle(), bytes) {
-            if self.copier.kernels.is_none() {
-                self.copier.kernels = Some(transfer::builtin(&self.state.device)?);
-            }
-            let step = transfer::copy_bytes(&self.state.device, &source, &target, bytes)?;
-            // SAFETY: the kernel copies `bytes` bytes, the size of both parts; the caller has borrowed the target
-            // exclusively.
-            return unsafe { self.launch(&step.kernel, step.grid, transfer::BLOCK, &step.arguments) };
-        }
-        if self.profiling.enabled {
-            self.begin_span(Engine::Copy, Work::Copy { bytes })?;
-        }
-        self.begin(Engine::Copy)?;
-        let copy = LinearCopy { source: source.gpu_va(), destination: target.gpu_va(), bytes };
-        self.encode(|encoder| encoder.linear_copy(&copy))?;
-        self.batch.set_busy(true);
-        self.note(source.handle());
-        self.note(target.handle());
-        if self.profiling.enabled { self.end_span(Engine::Copy) } else { Ok(()) }
-    }
-
-    /// Whether a kernel copies `bytes` bytes faster than the copy engine.
-    #[inline]
-    fn copies_by_kernel(&self, source: &Handle, target: &Handle, bytes: u64) -> bool {
-        let Some(least) = self.copier.from else { return false };
-        bytes >= least
-            && [source, target].into_iter().all(|handle| handle.memory().purpose() == MemoryUse::Device)
     }
 
     /// Makes the queue wait until the submission of another queue has ended.

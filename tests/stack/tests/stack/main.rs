@@ -8,6 +8,7 @@
 mod bundles;
 mod commands;
 mod compilers;
+mod copies;
 mod debug;
 mod encodings;
 mod faults;

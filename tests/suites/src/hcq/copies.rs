@@ -82,6 +82,46 @@ fn copy_and_sample(context: &Context, device: &Device, bytes: usize) -> Check {
     Ok(())
 }
 
+/// Rectangles with one or many rows, at odd places of planes with different pitches.
+pub(super) fn rectangles(context: &Context) -> Check {
+    const PITCHES: [usize; 2] = [1021, 257];
+    let device = context.device()?;
+    let mut queue = device.queue()?;
+    let image: Vec<u8> = pattern(PITCHES[0] * 260 * 4, 3).into_iter().map(|word| word as u8 | 1).collect();
+    let source = device.alloc_from(&image)?;
+    let mut target = device.alloc::<u8>(PITCHES[1] * 300)?;
+    for (columns, rows, x, y) in [(257, 200, 5, 7), (1, 256, 1020, 0), (255, 1, 766, 255), (33, 100, 1, 3)] {
+        queue.fill(&mut target, 0)?;
+        let part = source.plane(PITCHES[0])?.part(x..x + columns, y..y + rows)?;
+        queue.copy_2d(part, target.plane_mut(PITCHES[1])?.part(..columns, 44..44 + rows)?)?;
+        queue.wait(patience(context))?;
+        let mut wanted = vec![0; target.len()];
+        for row in 0..rows {
+            let (from, to) = ((y + row) * PITCHES[0] + x, (44 + row) * PITCHES[1]);
+            wanted[to..to + columns].copy_from_slice(&image[from..from + columns]);
+        }
+        equal(&format!("{columns} x {rows} from ({x}, {y})"), &target.to_vec()?, &wanted)?;
+    }
+    Ok(())
+}
+
+/// Uploads and downloads one after another, which the queue orders.
+pub(super) fn staged(context: &Context) -> Check {
+    let device = context.device()?;
+    let mut queue = device.queue()?;
+    let mut data = device.alloc::<u32>(LONG / 64)?;
+    let values: Vec<Vec<u32>> = (0..4).map(|seed| pattern(LONG / 16, seed)).collect();
+    let mut downloads = Vec::new();
+    for source in &values {
+        queue.upload(source, &mut data)?;
+        downloads.push(queue.download(&data)?);
+    }
+    for (round, (download, source)) in downloads.into_iter().zip(&values).enumerate() {
+        equal(&format!("round {round}"), &download.wait(patience(context))?, source)?;
+    }
+    Ok(())
+}
+
 fn redirect(context: &Context, len: usize) -> Check {
     let device = context.device()?;
     let mut queue = device.queue()?;

@@ -41,6 +41,8 @@ pub static SUITE: Suite = Suite {
         case!(copy_long, "64 MiB from the host and back", copies::long),
         case!(copy_64bit, "copies around and above 4 GiB", copies::beyond_32_bits)
             .limited_to(Duration::from_secs(300)),
+        case!(copy_2d, "rectangles of odd sizes and pitches between buffers", copies::rectangles),
+        case!(copy_staged, "slices of the process to the device and back, without a wait", copies::staged),
         case!(update_copy, "source and destination of a recorded copy change", copies::update),
         case!(update_copy_long, "the same with 64 MiB", copies::update_long),
         case!(bind, "a recorded sequence of launch, copy and fill with changing arguments", launches::bind),

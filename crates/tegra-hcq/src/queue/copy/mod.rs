@@ -1,0 +1,245 @@
+//! Copies: between buffers, and staged ones from and to memory of the process.
+
+use ampere_cmd::command::{LinearCopy, PitchCopy};
+use gpu_hal::{Engine, MemoryUse};
+
+use super::Queue;
+use crate::error::{RangeError, Result};
+use crate::heap::Handle;
+use crate::memory::{Buffer, Plane, PlaneMut, Pod, Slice, SliceMut};
+use crate::profile::Work;
+use crate::program::Program;
+use crate::shared::Shared;
+use crate::transfer;
+use crate::wait::Fence;
+
+mod download;
+
+pub use download::Download;
+
+/// Copies by kernels.
+#[derive(Debug)]
+pub(super) struct Copier {
+    /// Smallest copy in bytes for which a kernel copies inside the GPU's own memory.
+    from: Option<u64>,
+    /// Keeps the kernels loaded after the first such copy.
+    kernels: Option<Program>,
+}
+
+impl Copier {
+    pub(super) fn new(device: &Shared) -> Self {
+        Self { from: device.driver().copies_by_kernel_from(), kernels: None }
+    }
+}
+
+/// A size in bytes as a field of the copy engine.
+fn field(bytes: usize) -> Result<u32> {
+    // CAST: usize is at most 64 bits.
+    u32::try_from(bytes).map_err(|_| RangeError::TooLarge { bytes: bytes as u64 }.into())
+}
+
+impl Queue {
+    /// Adds a copy of all of `source` to `target`. The copy engine copies, or a kernel if that is faster and both
+    /// buffers are in the GPU's own memory.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the lengths differ, if a buffer belongs to another device, or if the queue has faulted.
+    pub fn copy<'s, 't, T: Pod>(
+        &mut self,
+        source: impl Into<Slice<'s, T>>,
+        target: impl Into<SliceMut<'t, T>>,
+    ) -> Result<()> {
+        let (source, target) = (source.into(), target.into());
+        let target = target.as_slice();
+        if source.len() != target.len() {
+            return Err(RangeError::Lengths { source_len: source.len(), target_len: target.len() }.into());
+        }
+        self.check_device(source.handle())?;
+        self.check_device(target.handle())?;
+        let bytes = (source.len() * size_of::<T>()) as u64;
+        if bytes == 0 {
+            return Ok(());
+        }
+        if self.copies_by_kernel(source.handle(), target.handle(), bytes) {
+            if self.copier.kernels.is_none() {
+                self.copier.kernels = Some(transfer::builtin(&self.state.device)?);
+            }
+            let step = transfer::copy_bytes(&self.state.device, &source, &target, bytes)?;
+            // SAFETY: the kernel copies `bytes` bytes, the size of both parts; the caller has borrowed the target
+            // exclusively.
+            return unsafe { self.launch(&step.kernel, step.grid, transfer::BLOCK, &step.arguments) };
+        }
+        if self.profiling.enabled {
+            self.begin_span(Engine::Copy, Work::Copy { bytes })?;
+        }
+        self.begin(Engine::Copy)?;
+        let copy = LinearCopy { source: source.gpu_va(), destination: target.gpu_va(), bytes };
+        self.encode(|encoder| encoder.linear_copy(&copy))?;
+        self.batch.set_busy(true);
+        self.note(source.handle());
+        self.note(target.handle());
+        if self.profiling.enabled { self.end_span(Engine::Copy) } else { Ok(()) }
+    }
+
+    /// Whether a kernel copies `bytes` bytes faster than the copy engine.
+    #[inline]
+    fn copies_by_kernel(&self, source: &Handle, target: &Handle, bytes: u64) -> bool {
+        let Some(least) = self.copier.from else { return false };
+        bytes >= least
+            && [source, target].into_iter().all(|handle| handle.memory().purpose() == MemoryUse::Device)
+    }
+
+    /// Adds a copy of a rectangle to a rectangle of the same shape by the copy engine.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+    /// # use tegra_hcq::{DEFAULT_TIMEOUT, Device, DeviceKind};
+    /// # let device = Device::open(DeviceKind::Sim)?;
+    /// # let mut queue = device.queue()?;
+    /// let image = device.alloc_from(&(0..640 * 480).collect::<Vec<u32>>())?;
+    /// let mut part = device.alloc::<u32>(64 * 48)?;
+    /// queue.copy_2d(image.plane(640)?.part(100..164, 200..248)?, part.plane_mut(64)?)?;
+    /// queue.wait(DEFAULT_TIMEOUT)?;
+    /// assert_eq!(part.to_vec()?[64], 201 * 640 + 100);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sim"))] fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the shapes differ, if a row or pitch has more than 4 GiB, if a buffer belongs to another
+    /// device, or if the queue has faulted.
+    pub fn copy_2d<T: Pod>(&mut self, source: Plane<'_, T>, target: PlaneMut<'_, T>) -> Result<()> {
+        let target = target.as_plane();
+        let (source_size, target_size) =
+            ((source.columns(), source.rows()), (target.columns(), target.rows()));
+        if source_size != target_size {
+            return Err(RangeError::Shapes { source_size, target_size }.into());
+        }
+        self.check_device(source.handle())?;
+        self.check_device(target.handle())?;
+        let line = source.columns() * size_of::<T>();
+        if line == 0 || source.rows() == 0 {
+            return Ok(());
+        }
+        let copy = PitchCopy {
+            source: source.gpu_va(),
+            destination: target.gpu_va(),
+            source_pitch: field(source.pitch_bytes())?,
+            destination_pitch: field(target.pitch_bytes())?,
+            line_bytes: field(line)?,
+            lines: field(source.rows())?,
+        };
+        if self.profiling.enabled {
+            // CAST: usize is at most 64 bits.
+            self.begin_span(Engine::Copy, Work::Copy { bytes: (line * source.rows()) as u64 })?;
+        }
+        self.begin(Engine::Copy)?;
+        self.encode(|encoder| encoder.pitch_copy(&copy))?;
+        self.batch.set_busy(true);
+        self.note(source.handle());
+        self.note(target.handle());
+        if self.profiling.enabled { self.end_span(Engine::Copy) } else { Ok(()) }
+    }
+
+    /// Copies `source` to `target` after all earlier work of the queue, and returns at once. The fence is that of the
+    /// copy, which is submitted with the open batch. `source` may be changed or dropped as soon as the call returns.
+    ///
+    /// The elements are staged in memory of the device, which is free again after the copy has ended.
+    /// [`Buffer::copy_from_slice`] is faster if nothing uses the buffer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if there is no memory to stage the elements; as
+    /// [`Queue::copy`] and [`Queue::submit`].
+    pub fn upload<'t, T: Pod>(&mut self, source: &[T], target: impl Into<SliceMut<'t, T>>) -> Result<Fence> {
+        let target = target.into();
+        if source.len() != target.len() {
+            return Err(RangeError::Lengths { source_len: source.len(), target_len: target.len() }.into());
+        }
+        let mut staged = self.stage(source.len(), MemoryUse::Upload)?;
+        staged.copy_from_slice(source)?;
+        self.copy(&staged, target)?;
+        self.submit()
+    }
+
+    /// As [`Queue::upload`], for a rectangle: row `i` of the target receives the elements of `source` from
+    /// `i * source_pitch` on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Queue::upload`] and [`Queue::copy_2d`]; [`Error::Range`](crate::Error::Range) if `source` is too short or
+    /// its pitch is shorter than a row.
+    pub fn upload_2d<T: Pod>(
+        &mut self,
+        source: &[T],
+        source_pitch: usize,
+        target: PlaneMut<'_, T>,
+    ) -> Result<Fence> {
+        let (columns, rows) = (target.columns(), target.rows());
+        let last = rows.saturating_sub(1).saturating_mul(source_pitch).saturating_add(columns);
+        if columns > 0 && rows > 0 && (source_pitch < columns || source.len() < last) {
+            let source_size = (source_pitch, source.len() / source_pitch.max(1));
+            return Err(RangeError::Shapes { source_size, target_size: (columns, rows) }.into());
+        }
+        let mut staged = self.stage(columns * rows, MemoryUse::Upload)?;
+        if !staged.is_empty() {
+            for (row, line) in source.chunks(source_pitch).take(rows).enumerate() {
+                let start = row * columns;
+                staged.slice_mut(start..start + columns)?.copy_from_slice(&line[..columns])?;
+            }
+            self.copy_2d(staged.plane(columns)?, target)?;
+        }
+        self.submit()
+    }
+
+    /// Copies `source` to memory of the device after all earlier work of the queue, and returns at once. The result
+    /// waits for the copy, which is submitted with the open batch. Later work may change `source` meanwhile.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+    /// # use tegra_hcq::{DEFAULT_TIMEOUT, Device, DeviceKind};
+    /// # let device = Device::open(DeviceKind::Sim)?;
+    /// # let mut queue = device.queue()?;
+    /// let mut data = device.alloc::<f32>(1000)?;
+    /// queue.upload(&[2.0; 500], data.slice_mut(..500)?)?;
+    /// let first = queue.download(data.slice(..10)?)?;
+    /// queue.fill(&mut data, 3.0)?; // after the download
+    /// assert_eq!(first.wait(DEFAULT_TIMEOUT)?, [2.0; 10]);
+    /// # queue.wait(DEFAULT_TIMEOUT)?;
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sim"))] fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Queue::upload`].
+    pub fn download<'s, T: Pod>(&mut self, source: impl Into<Slice<'s, T>>) -> Result<Download<T>> {
+        let source = source.into();
+        let mut staged = self.stage(source.len(), MemoryUse::ReadBack)?;
+        self.copy(source, &mut staged)?;
+        Ok(Download::new(staged, self.submit()?))
+    }
+
+    /// As [`Queue::download`], for a rectangle. The result contains its rows without gaps.
+    ///
+    /// # Errors
+    ///
+    /// As [`Queue::download`] and [`Queue::copy_2d`].
+    pub fn download_2d<T: Pod>(&mut self, source: Plane<'_, T>) -> Result<Download<T>> {
+        let (columns, rows) = (source.columns(), source.rows());
+        let mut staged = self.stage(columns * rows, MemoryUse::ReadBack)?;
+        if !staged.is_empty() {
+            self.copy_2d(source, staged.plane_mut(columns)?)?;
+        }
+        Ok(Download::new(staged, self.submit()?))
+    }
+
+    /// Memory for a staged copy of `len` elements.
+    fn stage<T: Pod>(&self, len: usize, purpose: MemoryUse) -> Result<Buffer<T>> {
+        Buffer::new(self.state.heap(), len, purpose)
+    }
+}
