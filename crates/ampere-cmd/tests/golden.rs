@@ -4,10 +4,9 @@
 //! vector is encoded and compared with its words, and its words are decoded and compared with its
 //! inputs. Where that implementation is known to be wrong, the difference itself is asserted.
 
-mod support;
-
 use std::collections::BTreeSet;
 
+use crate::support::{Command, decode, encode};
 use ampere_cmd::command::{
     AcquireCondition, CopyRelease, LinearCopy, Payload, PcasAction, SemaphoreAcquire, SemaphoreRelease,
     SmLayout, local_memory_size,
@@ -17,7 +16,6 @@ use ampere_cmd::host_c76f::SemAddrLo;
 use ampere_cmd::qmd::{Field, QmdV3_0, v3_0};
 use ampere_cmd::{Encoder, Error, Method, MethodStream, Subchannel};
 use serde_json::Value;
-use support::{Command, decode, encode};
 
 /// Memory semaphores with a 64-bit payload at an address that is a multiple of 4 only: on hardware
 /// they raise the SEMAPHORE interrupt (GA100 dev_pbdma), so the encoder refuses them.

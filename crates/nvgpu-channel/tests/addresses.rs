@@ -1,10 +1,8 @@
 //! Batched mappings, and the topology of the chip.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::open;
+use crate::common::open;
 use nvgpu_channel::{Error, GpuVa, MapOptions, Placement};
 use nvgpu_sys::{Errno, address_space, ctrl};
 use orin_sim::{Call, Failure};

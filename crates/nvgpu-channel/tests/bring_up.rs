@@ -1,10 +1,8 @@
 //! Opening the GPU and everything up to a channel, on the software Orin.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{boot, compute_channel, open};
+use crate::common::{boot, compute_channel, open};
 use nvgpu_channel::{
     Access, Error, Gpu, GpuFlags, GpuVa, LOCAL_WINDOW, MapOptions, SHARED_WINDOW, VA_END, VA_START,
 };

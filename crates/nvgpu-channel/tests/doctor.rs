@@ -1,13 +1,11 @@
 //! The doctor on machines in various states: a software Orin behind the door, with synthetic system files.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use common::boot;
+use crate::common::boot;
 use nvgpu_channel::system::{Identity, Permissions};
 use nvgpu_channel::{Devfreq, Error, GpuFlags, Report, Severity, System, examine};
 use nvgpu_sys::{Errno, ctrl};

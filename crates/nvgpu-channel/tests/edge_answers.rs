@@ -1,12 +1,10 @@
 //! Rare answers of the kernel, from a door in front of the software Orin: rejected clock requests, cancelled fences,
 //! interrupted polls, video memory.
 
-mod common;
-
 use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
-use common::front::{FENCE_NODE, FIRST_OWN, Front};
+use crate::common::front::{FENCE_NODE, FIRST_OWN, Front};
 use nvgpu_channel::{ClockRange, ClockReading, Error, FenceNode, Gpu, GpuVa, Threshold, UserSyncpoint};
 use nvgpu_sys::door::Events;
 use nvgpu_sys::{Errno, ctrl, host1x, sync_file};

@@ -1,7 +1,5 @@
 //! Requests and answers that the software Orin does not support: a door in front of it answers them.
 
-mod common;
-
 use core::ffi::{CStr, c_void};
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -124,7 +122,7 @@ fn open() -> (Arc<Mutex<Answers>>, Arc<dyn Door>) {
 fn a_channels_syncpoint_is_read_in_the_kernels_order() {
     let (_answers, door) = open();
     let gpu = Gpu::open(&door).unwrap();
-    let channel = common::compute_channel(&gpu, &gpu.address_space().unwrap(), 16);
+    let channel = crate::common::compute_channel(&gpu, &gpu.address_space().unwrap(), 16);
     let expected = UserSyncpoint { id: 17, gpu_va: GpuVa(0xff_ffe1_0000), value: 28_000 };
     assert_eq!(channel.user_syncpoint().unwrap(), expected);
 }
@@ -151,7 +149,7 @@ fn the_completion_event_tells_events_from_silence() {
 fn a_channel_that_can_no_longer_be_asked_is_out_of_service() {
     let (answers, door) = open();
     let gpu = Gpu::open(&door).unwrap();
-    let channel = common::compute_channel(&gpu, &gpu.address_space().unwrap(), 16);
+    let channel = crate::common::compute_channel(&gpu, &gpu.address_space().unwrap(), 16);
     assert!(channel.in_service().unwrap());
     answers.lock().unwrap().timed_out = Some(Errno::TIMEDOUT);
     assert!(!channel.in_service().unwrap());

@@ -1,11 +1,9 @@
 //! Settings of TSGs and channels, waiting, and recovery after a fault.
 
-mod common;
-
 use core::time::Duration;
 use std::time::Instant;
 
-use common::{Work, compute_channel, eventually, open};
+use crate::common::{Work, compute_channel, eventually, open};
 use nvgpu_channel::{Error, ErrorCode, EventKind, GpuVa, Interleave, Preemption, Watchdog};
 use nvgpu_sys::Errno;
 use orin_sim::LiveCounts;

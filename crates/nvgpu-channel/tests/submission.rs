@@ -1,10 +1,8 @@
 //! Successful and faulting submissions on the software Orin.
 
-mod common;
-
 use std::time::SystemTime;
 
-use common::{Work, boot, compute_channel, eventually, open};
+use crate::common::{Work, boot, compute_channel, eventually, open};
 use nvgpu_channel::{Channel, ErrorCode, GpuVa, RingFull, open_kernel_log};
 use nvgpu_sys::Errno;
 use orin_sim::{Config, Node, Nodes};

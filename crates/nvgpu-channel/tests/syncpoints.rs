@@ -1,10 +1,8 @@
 //! Syncpoints, clocks and L2 settings on the software Orin.
 
-mod common;
-
 use core::time::Duration;
 
-use common::{Work, compute_channel, eventually, open};
+use crate::common::{Work, compute_channel, eventually, open};
 use nvgpu_channel::{ClockReading, ErrorCode, FenceNode, GpuVa, SectorPromotion, Threshold, has_reached};
 use nvgpu_sys::Errno;
 

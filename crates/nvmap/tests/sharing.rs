@@ -243,7 +243,7 @@ fn a_child_process_writes_into_a_shared_buffer() {
     // Without close-on-exec, so that the child has it under the same number.
     let inherited = rustix::io::dup(buffer.as_fd()).unwrap();
     let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_child_process_writes_into_a_shared_buffer"])
+        .args(["--exact", "sharing::a_child_process_writes_into_a_shared_buffer"])
         .env(CHILD, inherited.as_raw_fd().to_string())
         .status()
         .unwrap();

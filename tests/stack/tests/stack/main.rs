@@ -14,6 +14,7 @@ mod encodings;
 mod faults;
 mod futures;
 mod graphs;
+mod hot_path;
 mod imports;
 mod kernel_log;
 mod kernel_sources;

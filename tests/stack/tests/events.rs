@@ -1,4 +1,4 @@
-//! The `tracing` events of the library.
+//! The `tracing` events of the library. A program of its own: threads of other tests change which events are on.
 
 #![allow(
     clippy::undocumented_unsafe_blocks,
