@@ -35,6 +35,10 @@ pub enum Error {
         sm: u32,
     },
 
+    /// The baseline cannot be used.
+    #[error("the baseline is not a JSON report of this program: {0}")]
+    Baseline(String),
+
     /// The GPU's result differs from the CPU's.
     #[error("wrong result: {0}")]
     WrongResult(String),

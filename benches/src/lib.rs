@@ -8,6 +8,7 @@
 //! `docs/benchmarks.md` describes what each case measures. The files in `benches/` measure only the CPU's side, with
 //! criterion.
 
+pub mod baseline;
 mod bench;
 mod case;
 mod cases;
@@ -20,6 +21,7 @@ pub mod report;
 mod run;
 pub mod start_up;
 
+pub use baseline::Baseline;
 pub use bench::{Bench, Plan, Rival, RivalOutcome, Sampler};
 pub use case::{Case, Needs, Unit};
 pub use cases::all;

@@ -10,6 +10,8 @@ const PER_NANOSECOND: f64 = 1000.0;
 const LONGEST: u64 = 1_000_000_000_000_000;
 /// Significant decimal digits of a recorded value.
 const DIGITS: u8 = 3;
+/// Number of samples that a p99.9 needs.
+const P999_SAMPLES: u64 = 1000;
 /// Maximum number of bins of [`Samples::bins`].
 const BINS: u32 = 60;
 
@@ -32,8 +34,8 @@ pub struct Summary {
     pub p90: f64,
     /// 99 % of the samples are not slower.
     pub p99: f64,
-    /// 99.9 % of the samples are not slower; the slowest sample if there are fewer than 1000.
-    pub p999: f64,
+    /// 99.9 % of the samples are not slower; `None` with fewer than 1,000 samples, which do not show it.
+    pub p999: Option<f64>,
     /// The slowest sample.
     pub max: f64,
 }
@@ -83,7 +85,7 @@ impl Samples {
             mean: self.0.mean() / PER_NANOSECOND,
             p90: at(0.9),
             p99: at(0.99),
-            p999: at(0.999),
+            p999: (self.0.len() >= P999_SAMPLES).then(|| at(0.999)),
             max: self.0.max() as f64 / PER_NANOSECOND,
         })
     }
@@ -136,7 +138,7 @@ mod tests {
         near(summary.mean, 500.5e3);
         near(summary.p90, 900e3);
         near(summary.p99, 990e3);
-        near(summary.p999, 999e3);
+        near(summary.p999.unwrap(), 999e3);
         near(summary.max, 1000e3);
     }
 
@@ -153,7 +155,7 @@ mod tests {
         samples.add(Duration::ZERO, 1);
         samples.add(Duration::MAX, 0);
         let summary = samples.summary().unwrap();
-        assert_eq!(summary.count, 2);
+        assert_eq!((summary.count, summary.p999), (2, None), "two samples have no p99.9");
         near(summary.min, 0.001);
         near(summary.max, 1e12);
     }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tegra_hcq::{Device, DeviceKind, Properties};
 
+use crate::baseline::{Baseline, Change};
 use crate::bench::{Bench, Plan, RivalOutcome};
 use crate::case::{Case, Unit};
 use crate::cuda::Cuda;
@@ -92,6 +93,10 @@ pub struct Run {
     pub device: Properties,
     /// The rival.
     pub rival: Option<RivalInfo>,
+    /// The commit of the program, with a note if its files were changed; `None` if unknown.
+    pub commit: Option<String>,
+    /// An earlier run to compare with.
+    pub baseline: Option<Baseline>,
     /// The cases, in order of execution.
     pub measurements: Vec<Measurement>,
     /// Number of cases to measure; more than there are measurements if the run was interrupted.
@@ -108,6 +113,12 @@ impl Run {
     pub fn incomplete(&self) -> Option<String> {
         let (done, selected) = (self.measurements.len(), self.selected);
         (done < selected).then(|| format!("incomplete: interrupted after {done} of {selected} cases"))
+    }
+
+    /// The change of a case against the baseline, if both runs have measured it.
+    pub fn change(&self, measurement: &Measurement) -> Option<Change> {
+        let Outcome::Measured { ours, .. } = &measurement.outcome else { return None };
+        self.baseline.as_ref()?.change(&measurement.name, ours)
     }
 }
 
@@ -162,15 +173,8 @@ pub fn run(cases: &[Case], environment: &Environment<'_>, progress: &mut dyn Pro
         library: cuda.library().to_owned(),
     });
     let device = environment.device.info().clone();
-    Run {
-        date,
-        plan: environment.plan,
-        machine: Machine::here(),
-        device,
-        rival,
-        measurements,
-        selected: cases.len(),
-    }
+    let (plan, machine, selected) = (environment.plan, Machine::here(), cases.len());
+    Run { date, plan, machine, device, rival, commit: None, baseline: None, measurements, selected }
 }
 
 fn measure(case: &Case, environment: &Environment<'_>) -> Outcome {

@@ -3,16 +3,18 @@
 //! The kernels are part of the program, so that a copied binary measures without cargo.
 
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use benches::cuda::Cuda;
 use benches::start_up::{self, StartUp, Target};
-use benches::{Case, Environment, Measurement, Needs, Outcome, Plan, Progress, report};
+use benches::{Baseline, Case, Environment, Measurement, Needs, Outcome, Plan, Progress, report};
 use clap::{Args, ValueEnum};
 use orin_cli::{ExitStatus, Output, Stop, UsageError, say, stdout, unless_closed, write_all};
 use tegra_hcq::{Device, DeviceKind};
+
+use crate::workspace;
 
 /// Options of the command.
 #[derive(Args)]
@@ -32,6 +34,9 @@ pub(crate) struct Options {
     /// Run the same work through another driver as well, alternating sample by sample
     #[arg(long, value_name = "RIVAL")]
     against: Option<Against>,
+    /// Compare with an earlier run: a file that --json wrote. Adds the change of each median, and a verdict
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
     /// Write the complete report, with distributions, as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -65,6 +70,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     // All usage errors are reported before the first measurement.
     let named = options.json.iter().chain(&options.html);
     let outputs = Output::prepare_all(named).map_err(UsageError::from)?;
+    let baseline = options.baseline.as_deref().map(read_baseline).transpose()?;
     let cuda = match options.against {
         Some(Against::Cuda) => Some(Cuda::open().map_err(|error| UsageError(error.to_string()))?),
         None => None,
@@ -82,7 +88,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         plan: if options.quick { Plan::QUICK } else { Plan::FULL },
         stop: Some(stop.flag()),
     };
-    let run = benches::run(&cases, &environment, &mut Lines::new());
+    let mut run = benches::run(&cases, &environment, &mut Lines::new());
+
+    (run.commit, run.baseline) = (workspace::commit(), baseline);
 
     let mut reports = Vec::new();
     if options.json.is_some() {
@@ -106,6 +114,13 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         None => ExitStatus::failed_if(run.has_failures()),
     }
     .into())
+}
+
+/// Reads an earlier run.
+fn read_baseline(path: &Path) -> Result<Baseline> {
+    let refused = |error: &dyn std::fmt::Display| UsageError(format!("{}: {error}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| refused(&error))?;
+    Ok(Baseline::parse(&text).map_err(|error| refused(&error))?)
 }
 
 /// The cases whose name contains the text.

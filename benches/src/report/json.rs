@@ -10,7 +10,7 @@ use crate::measure::{Samples, Summary};
 use crate::run::{Measurement, Outcome, Run};
 
 /// Version of the layout. It changes when a field changes its meaning.
-const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 1;
 
 /// Returns one object. Times are in nanoseconds; unknown figures are `null` or omitted.
 pub fn json(run: &Run) -> Value {
@@ -32,6 +32,8 @@ pub fn json(run: &Run) -> Value {
         "version": env!("CARGO_PKG_VERSION"),
         "optimised": !cfg!(debug_assertions),
         "date": run.date,
+        "commit": run.commit,
+        "baseline": run.baseline.as_ref().map(|old| json!({ "date": old.date, "commit": old.commit })),
         "plan": {
             "warm_up_ms": milliseconds(run.plan.warm_up),
             "budget_ms": milliseconds(run.plan.budget),
@@ -62,7 +64,7 @@ pub fn json(run: &Run) -> Value {
         "rival": rival,
         "incomplete": run.incomplete(),
         "growth": growth(run).iter().map(group).collect::<Vec<_>>(),
-        "results": run.measurements.iter().map(result).collect::<Vec<_>>(),
+        "results": run.measurements.iter().map(|case| result(run, case)).collect::<Vec<_>>(),
     })
 }
 
@@ -81,7 +83,7 @@ fn milliseconds(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn result(measurement: &Measurement) -> Value {
+fn result(run: &Run, measurement: &Measurement) -> Value {
     let mut object = Map::new();
     let mut put = |name: &str, value: Value| object.insert(name.to_owned(), value);
     put("name", json!(measurement.name));
@@ -109,6 +111,9 @@ fn result(measurement: &Measurement) -> Value {
             };
         }
     }
+    if let Some(change) = run.change(measurement) {
+        put("change", json!({ "median": significant(change.share), "verdict": change.verdict.to_string() }));
+    }
     if let (Some(ours), Some(rival)) = figures(&measurement.outcome) {
         put("rival_over_ours", ratios(&ours, &rival));
     }
@@ -123,7 +128,7 @@ fn ratios(ours: &Summary, rival: &Summary) -> Value {
         "mean": significant(rival.mean / ours.mean),
         "p90": significant(rival.p90 / ours.p90),
         "p99": significant(rival.p99 / ours.p99),
-        "p99.9": significant(rival.p999 / ours.p999),
+        "p99.9": rival.p999.zip(ours.p999).map(|(rival, ours)| significant(rival / ours)),
         "max": significant(rival.max / ours.max),
     })
 }
@@ -143,7 +148,7 @@ fn distribution(samples: &Samples, unit: Unit) -> Value {
         "mean": rounded(summary.mean),
         "p90": rounded(summary.p90),
         "p99": rounded(summary.p99),
-        "p99.9": rounded(summary.p999),
+        "p99.9": summary.p999.map(rounded),
         "max": rounded(summary.max),
         "rate": rate,
         "bins": bins,

@@ -7,7 +7,7 @@ mod plot;
 mod table;
 
 pub use html::html;
-pub use json::json;
+pub use json::{SCHEMA, json};
 pub use table::table;
 
 use crate::bench::RivalOutcome;
@@ -28,6 +28,11 @@ pub fn time_text(nanoseconds: f64) -> String {
         ns => (ns / 1e9, "s"),
     };
     format!("{} {unit}", three_digits(value))
+}
+
+/// [`time_text`], or a dash.
+fn optional_time(nanoseconds: Option<f64>) -> String {
+    nanoseconds.map_or_else(|| "–".to_owned(), time_text)
 }
 
 /// A positive number of at most 999.5 with three significant digits.
@@ -131,6 +136,8 @@ pub(crate) mod sample {
                 sm: 87,
                 library: "libcuda.so.1".into(),
             }),
+            commit: Some("0123456789ab".into()),
+            baseline: None,
             measurements: vec![
                 case(
                     "launch/wait",

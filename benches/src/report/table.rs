@@ -3,7 +3,8 @@
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
 use super::growth::{GOAL, growth};
-use super::{figures, remark, three_digits, time_text};
+use super::{figures, optional_time, remark, three_digits, time_text};
+use crate::baseline::{NOISE, Verdict, doubts};
 use crate::case::Unit;
 use crate::measure::Summary;
 use crate::run::Run;
@@ -16,6 +17,9 @@ pub fn table(run: &Run) -> String {
     if run.rival.is_some() {
         head.extend(["CUDA / ours", "at p99"]);
     }
+    if run.baseline.is_some() {
+        head.push("change");
+    }
     table.set_header(head.iter().enumerate().map(|(at, text)| cell(at, (*text).to_owned())));
     if let Some(names) = table.column_mut(0) {
         names.set_padding((0, 1));
@@ -27,7 +31,10 @@ pub fn table(run: &Run) -> String {
             let mut row = row(measurement.name.clone(), &ours, measurement.unit);
             if let Some(rival) = rival {
                 row.extend([rival.median / ours.median, rival.p99 / ours.p99].map(three_digits));
+            } else if run.rival.is_some() {
+                row.extend([String::new(), String::new()]);
             }
+            row.extend(run.change(measurement).map(|change| change.to_string()));
             table.add_row(row.into_iter().enumerate().map(|(at, text)| cell(at, text)));
         }
         if let Some(rival) = rival {
@@ -40,7 +47,28 @@ pub fn table(run: &Run) -> String {
     }
     let separator = if remarks.is_empty() { "" } else { "\n" };
     let incomplete = run.incomplete().map_or_else(String::new, |text| format!("\n{text}\n"));
-    format!("{}\n{}{separator}{remarks}{incomplete}", table.trim_fmt(), growth_lines(run))
+    format!("{}\n{}{}{separator}{remarks}{incomplete}", table.trim_fmt(), growth_lines(run), comparison(run))
+}
+
+/// Names the baseline and how many cases changed; empty without a baseline.
+fn comparison(run: &Run) -> String {
+    let Some(baseline) = &run.baseline else { return String::new() };
+    let changes = || run.measurements.iter().filter_map(|case| run.change(case));
+    let count = |verdict| changes().filter(|change| change.verdict == verdict).count();
+    let mut lines = format!(
+        "\nagainst the run of {}{}: {} faster, {} slower, {} unclear, {} without a change of more than {:.0} %\n",
+        baseline.date,
+        baseline.commit.as_ref().map_or_else(String::new, |commit| format!(", commit {commit}")),
+        count(Verdict::Faster),
+        count(Verdict::Slower),
+        count(Verdict::Unclear),
+        count(Verdict::Same),
+        100.0 * NOISE
+    );
+    for doubt in doubts(baseline, &super::json(run)) {
+        lines += &format!("warning: {doubt}\n");
+    }
+    lines
 }
 
 /// A line per group of growth cases; empty if there are none.
@@ -76,7 +104,8 @@ fn cell(at: usize, text: String) -> Cell {
 fn row(name: String, summary: &Summary, unit: Unit) -> Vec<String> {
     let Summary { count, min, median, mean, p90, p99, p999, max } = *summary;
     let mut row = vec![name, count.to_string()];
-    row.extend([min, median, mean, p90, p99, p999, max].map(time_text));
+    row.extend([min, median, mean, p90, p99].map(time_text));
+    row.extend([optional_time(p999), time_text(max)]);
     row.push(rate_text(unit, median));
     row
 }
@@ -114,6 +143,23 @@ mod tests {
         run.measurements[1].size = 1;
         let text = table(&run);
         assert!(text.contains("at 1048576: ") && text.contains("above the goal"), "{text}");
+    }
+
+    #[test]
+    fn a_baseline_gives_changes_and_a_summary() {
+        let mut run = sample::run();
+        let before = crate::report::json(&run).to_string();
+        run.baseline = Some(crate::Baseline::parse(&before).unwrap());
+        run.measurements[1].outcome = run.measurements[0].outcome.clone();
+        let text = table(&run);
+        let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        assert!(line("launch/wait").ends_with("+0.0 % no change"), "{text}");
+        assert!(line("copy/a/4KiB").contains(" % SLOWER"), "{text}");
+        assert!(
+            text.contains("commit 0123456789ab: 0 faster, 1 slower, 0 unclear, 2 without a change"),
+            "{text}"
+        );
+        assert!(!text.contains("warning:"), "{text}");
     }
 
     #[test]

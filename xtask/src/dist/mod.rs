@@ -85,6 +85,9 @@ fn build(root: &Path, target: Target, linker: Option<&str>) -> Result<Vec<Progra
     command.current_dir(root).stdout(Stdio::piped());
     // Backtraces keep function names; this machine's files and lines are useless elsewhere.
     command.env("CARGO_PROFILE_RELEASE_DEBUG", "false").env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
+    if let Some(commit) = workspace::commit_of(root) {
+        command.env(workspace::COMMIT_VARIABLE, commit);
+    }
     command.args(["build", "--release", "--locked", "--target", target.triple()]);
     command.args(["--message-format", "json-render-diagnostics"]);
     command.args([

@@ -15,6 +15,7 @@ td.time { text-align: right; white-space: nowrap; font-variant-numeric: tabular-
 .passed { color: #2a8a3e; } .failed { color: #d0342c; font-weight: bold; } .skipped { color: #b07a00; }
 pre { white-space: pre-wrap; margin: .3em 0; font-size: .85em; }
 small { opacity: .75; }
+@media (max-width: 40em) { body { margin: 1em auto; font-size: 14px; } td { overflow-wrap: anywhere; } }
 ";
 
 /// The page.
@@ -29,15 +30,17 @@ pub(super) fn document(report: &RunReport) -> String {
     let _ = write!(
         page,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
-         content=\"width=device-width\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         content=\"width=device-width,initial-scale=1\">\n<title>{title}</title>\n\
+         <style>\n{STYLE}</style>\n</head>\n<body>\n\
          <h1>{title}</h1>\n<p>{}<br>{} &middot; {:.1} s &middot; durations &times; {}</p>\n\
-         <p><span class=\"passed\">{} passed</span>, <span class=\"failed\">{} failed</span>, \
+         <p><span class=\"passed\">{} passed</span>, <span class=\"{}\">{} failed</span>, \
          <span class=\"skipped\">{} skipped</span></p>\n",
         escape(&report.device),
         escape(&super::started(report)),
         report.elapsed.as_secs_f64(),
         report.scale,
         counts.passed,
+        if counts.failed > 0 { "failed" } else { "none" },
         counts.failed,
         counts.skipped,
     );
@@ -106,6 +109,18 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_failure_is_not_an_alarm() {
+        let mut report = super::super::sample::report();
+        assert!(document(&report).contains("<span class=\"failed\">1 failed</span>"));
+        report.tests.retain(|test| !matches!(test.outcome, Outcome::Failed(_)));
+        let page = document(&report);
+        assert!(
+            page.contains("<span class=\"none\">0 failed</span>") && !page.contains("class=\"failed\""),
+            "{page}"
+        );
+    }
 
     #[test]
     fn the_page_is_self_contained_and_escaped() {

@@ -131,6 +131,30 @@ fn a_child_process_reports_its_first_result() {
 }
 
 #[test]
+fn a_run_is_compared_with_an_earlier_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (old, new, page) = (file("old.json"), file("new.json"), file("new.html"));
+    let common = ["--device", "sim", "--quick", "--filter", "launch/submit", "--json"];
+    assert_eq!(bench(&[&common[..], &[&old]].concat()).status.code(), Some(0));
+    let output = bench(&[&common[..], &[&new, "--html", &page, "--baseline", &old]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(
+        text.contains("change") && text.contains("against the run of") && !text.contains("warning"),
+        "{text}"
+    );
+    let value: serde_json::Value = serde_json::from_str(&fs::read_to_string(&new).unwrap()).unwrap();
+    let verdict = value["results"][0]["change"]["verdict"].as_str().unwrap();
+    assert!(["faster", "SLOWER", "unclear", "no change"].contains(&verdict), "{value}");
+    assert_eq!(value["baseline"]["commit"], value["commit"]);
+    assert!(fs::read_to_string(&page).unwrap().contains("</span>\u{a0}baseline"));
+    fs::write(&old, "[]").unwrap();
+    let output = bench(&["--baseline", &old]);
+    assert!(output.status.code() == Some(2) && stderr(&output).contains("old.json: "), "{}", stderr(&output));
+}
+
+#[test]
 fn wrong_requests_end_with_2() {
     let mut requests = vec![
         (vec!["--filter", "no such case"], "--list"),
