@@ -12,19 +12,27 @@ use clap::Parser;
 use examples::arguments::{Argument, Contents, FORMS, parse_dim};
 use examples::{Common, Failure, describe, open};
 use memmap2::Mmap;
-use orin_cli::{ExitStatus, Output, Progress, say, within, write_all};
+use orin_cli::{ExitStatus, Output, Progress, say, warn, within, write_all};
 use serde_json::json;
-use tegra_hcq::{Arg, Buffer, Device, Error, Program};
+use tegra_hcq::{Arg, Buffer, Compiler, Device, Error, Program, Source};
 
-/// Run a kernel of a cubin.
+/// Run a kernel of a cubin or of a CUDA source.
 ///
-/// Exit codes: 0 success; 1 GPU fault or time-out; 2 bad arguments, cubin or device. Output files are written only
-/// after the kernel has completed without error, all of them or none.
+/// Exit codes: 0 success; 1 GPU fault or time-out; 2 bad arguments, cubin, source or device. Output files are written
+/// only after the kernel has completed without error, all of them or none.
 #[derive(Parser)]
 struct Options {
-    /// Compiled kernels (CUDA ELF, for example from `nvcc -cubin -arch=sm_87`)
-    #[arg(long, value_name = "FILE")]
-    cubin: PathBuf,
+    #[command(flatten)]
+    input: Input,
+    /// Search this folder for headers of --source; may be given several times
+    #[arg(short = 'I', long, value_name = "FOLDER", requires = "source")]
+    include: Vec<PathBuf>,
+    /// Define a macro of --source: NAME or NAME=VALUE; may be given several times
+    #[arg(short = 'D', long, value_name = "NAME[=VALUE]", requires = "source")]
+    define: Vec<String>,
+    /// Pass an option to the compiler of --source, for example --option=--use_fast_math; may be given several times
+    #[arg(long, value_name = "OPTION", requires = "source", allow_hyphen_values = true)]
+    option: Vec<String>,
     /// Name of the kernel
     #[arg(long)]
     kernel: String,
@@ -52,15 +60,28 @@ struct Options {
     arguments: Vec<Argument>,
 }
 
+/// The kernels: exactly one of the two.
+#[derive(clap::Args)]
+#[group(required = true, multiple = false)]
+struct Input {
+    /// Compiled kernels (CUDA ELF, for example from `orin compile` or `nvcc -cubin -arch=sm_87`)
+    #[arg(long, value_name = "FILE")]
+    cubin: Option<PathBuf>,
+    /// CUDA C++, compiled for the device by NVIDIA's NVRTC (docs/compiling.md)
+    #[arg(long, value_name = "FILE.cu")]
+    source: Option<PathBuf>,
+}
+
 fn main() -> ExitCode {
     examples::main(|options: &Options| &options.common, run)
 }
 
 fn run(options: &Options) -> Result<ExitStatus, Failure> {
     // Check the whole request before touching the device or any output file.
-    let cubin = content(&options.cubin)
-        .with_context(|| format!("reading {}", options.cubin.display()))
-        .map_err(Failure::Request)?;
+    let path = options.input.cubin.as_ref().or(options.input.source.as_ref());
+    let path = path.map(PathBuf::as_path).unwrap_or(Path::new(""));
+    let file =
+        content(path).with_context(|| format!("reading {}", path.display())).map_err(Failure::Request)?;
     let contents: Vec<Option<Contents>> = options
         .arguments
         .iter()
@@ -71,10 +92,13 @@ fn run(options: &Options) -> Result<ExitStatus, Failure> {
     let outputs = Output::prepare_all(targets).map_err(Failure::request)?;
 
     let device = open(options.common.device)?;
-    let program = Program::load(&device, &cubin)
-        .with_context(|| options.cubin.display().to_string())
-        .map_err(Failure::Request)?;
-    drop(cubin);
+    let program = if options.input.source.is_some() {
+        compile(options, &device, path, &file)
+    } else {
+        Program::load(&device, &file).with_context(|| path.display().to_string())
+    };
+    let program = program.map_err(Failure::Request)?;
+    drop(file);
     let kernel = program.kernel(&options.kernel).map_err(Failure::request)?;
     let buffers: Vec<Option<Buffer<u8>>> = contents
         .iter()
@@ -115,7 +139,23 @@ fn run(options: &Options) -> Result<ExitStatus, Failure> {
     Ok(ExitStatus::Success)
 }
 
-/// The content of the cubin's file.
+/// Compiles a source with the options of the command line and the headers that belong to the compiler.
+fn compile(options: &Options, device: &Device, path: &Path, text: &[u8]) -> anyhow::Result<Program> {
+    let text = std::str::from_utf8(text).with_context(|| path.display().to_string())?;
+    let compiler = Compiler::shared()?;
+    let folders = options.include.iter().cloned().chain(compiler.header_folders());
+    let includes = folders.map(|folder| format!("--include-path={}", folder.display()));
+    let defines = options.define.iter().map(|text| format!("--define-macro={text}"));
+    let all = includes.chain(defines).chain(options.option.iter().cloned());
+    let source = all.fold(Source::new(text).name(path.to_string_lossy()), Source::option);
+    let compiled = compiler.compile(&source, device.info().sm_version)?;
+    if !compiled.log.trim().is_empty() {
+        warn(compiled.log.trim_end());
+    }
+    Ok(Program::load(device, &compiled.cubin)?)
+}
+
+/// The content of the file with the kernels.
 enum Content {
     Mapped(Mmap),
     Read(Vec<u8>),

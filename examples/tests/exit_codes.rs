@@ -12,7 +12,7 @@ use rustix::process::Signal;
 const KERNELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../kernels");
 
 /// The examples with options; a line for each exit code that one can have here.
-const TABLE: [(&str, &[&str], ExitStatus); 16] = [
+const TABLE: [(&str, &[&str], ExitStatus); 20] = [
     ("vector_add", &["--device", "sim", "--n", "1000"], Success),
     ("vector_add", &["--device", "sim", "--n", "1000", "--json"], Success),
     ("vector_add", &["--device", "sim", "--n", "100000", "--timeout-ms", "1"], Failure),
@@ -24,6 +24,11 @@ const TABLE: [(&str, &[&str], ExitStatus); 16] = [
     ("control_loop", &["--device", "sim", "--iterations", "-1"], Usage),
     ("run_kernel", &["--cubin", "absent", "--kernel", "k", "--grid", "1", "--block", "1"], Usage),
     ("run_kernel", &["--cubin", "absent", "--kernel", "k", "--grid", "99999999999", "--block", "1"], Usage),
+    ("run_kernel", &["--kernel", "k", "--grid", "1", "--block", "1"], Usage),
+    ("run_kernel", &["--source", "absent.cu", "--kernel", "k", "--grid", "1", "--block", "1"], Usage),
+    // The tests name no library, so NVRTC is missing.
+    ("from_source", &["--device", "sim"], Usage),
+    ("from_source", &["--exponent", "7"], Usage),
     ("layers_requests", &[], Success),
     ("layers_channel", &[], Success),
     ("layers_launch", &[], Success),
@@ -47,7 +52,7 @@ fn every_example_has_the_exit_codes_of_the_table() {
         }
         let lines =
             TABLE.iter().filter(|(example, ..)| *example == name).map(|(_, line, status)| (*line, *status));
-        example(&name, folder.path()).check_all(&lines.collect::<Vec<_>>());
+        example(&name, folder.path()).env("NVGPU_NVRTC", "/no/such").check_all(&lines.collect::<Vec<_>>());
     }
 }
 
@@ -125,6 +130,56 @@ fn run_kernel_writes_all_outputs_or_none() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(fs::read(path("old")).unwrap().len(), 64);
     assert!(path("new").exists() && path("sum").exists());
+}
+
+#[test]
+fn run_kernel_compiles_a_source_or_says_what_is_missing() {
+    let folder = folder();
+    let source = "extern \"C\" __global__ void set(unsigned *out) { *out = NUMBER; }";
+    fs::write(folder.path().join("set.cu"), source).unwrap();
+    fs::write(folder.path().join("wrong.cu"), "__global__ void f(int *x)\n{\n    *x = y;\n}\n").unwrap();
+    let line = |file| {
+        [
+            "--device",
+            "sim",
+            "--source",
+            file,
+            "-D",
+            "NUMBER=42",
+            "--kernel",
+            "set",
+            "--grid",
+            "1",
+            "--block",
+            "1",
+        ]
+        .into_iter()
+        .chain(["--arg", "out:out:4"])
+        .collect::<Vec<_>>()
+    };
+    let without = example("run_kernel", folder.path()).env("NVGPU_NVRTC", "/no/such");
+    let output = without.command(&line("set.cu")).output().unwrap();
+    assert!(
+        output.status.code() == Some(2) && stderr(&output).contains("pip install"),
+        "{}",
+        stderr(&output)
+    );
+
+    let program = example("run_kernel", folder.path()).env("NVGPU_CACHE", "off");
+    match tegra_hcq::Compiler::load() {
+        Ok(compiler) if compiler.version().0 <= 12 => {}
+        Ok(compiler) => {
+            return println!("SKIPPED: cubins of NVRTC {:?} cannot be loaded yet", compiler.version());
+        }
+        Err(error) => return println!("SKIPPED: {error}"),
+    }
+    let output = program.command(&line("set.cu")).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(fs::read(folder.path().join("out")).unwrap(), 42_u32.to_le_bytes());
+    let output = program.command(&line("wrong.cu")).output().unwrap();
+    let text = stderr(&output);
+    assert!(output.status.code() == Some(2) && text.contains("wrong.cu(3): error"), "{text}");
+    example("from_source", folder.path()).env("NVGPU_CACHE", "off").check(&["--device", "sim"], Success);
 }
 
 #[test]

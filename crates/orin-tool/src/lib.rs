@@ -5,6 +5,7 @@ mod bring_up;
 mod cli;
 pub mod code;
 pub mod commands;
+mod compile;
 mod decode;
 mod dmesg;
 mod doctor;

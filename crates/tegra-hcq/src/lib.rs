@@ -38,7 +38,7 @@ mod waiter;
 pub use ampere_cmd::command::PcasAction;
 pub use args::Arg;
 #[cfg(feature = "nvrtc")]
-pub use compile::{Cache, Compiled, Compiler, Source};
+pub use compile::{Cache, Compiled, Compiler, Linker, Source};
 pub use device::Device;
 pub use encodings::{Chaining, DeviceOptions, Encodings, Mapping, ReleaseBy};
 pub use error::{CompileRequestError, Error, LaunchError, RangeError, Result};

@@ -157,6 +157,7 @@ $ ./xtask bench           # measures launches, copies, graphs and memory
 ## Examples
 
 - `./vector_add` adds two vectors.
+- `./from_source` compiles a kernel, if NVRTC is installed, and runs it.
 - `./control_loop` steers a simulated mass with a neural network and measures each cycle.
 - `./run_kernel` runs any kernel of a cubin for `sm_87`, for example one of `kernels/`:
 

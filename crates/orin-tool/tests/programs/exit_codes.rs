@@ -51,6 +51,7 @@ fn every_command_has_the_exit_codes_of_the_table() {
         (&["bring-up", "--show", "absent.tar.gz"], Usage),
         (&["bring-up", "--device", "sim", "--until", "99"], Usage),
         (&["bring-up", "--device", "sim", "--until", "0", "--report", "no/such/r.tar.gz"], Usage),
+        (&["compile", "absent.cu"], Usage),
         (&["completions", "bash"], Success),
         (&["completions", "tcsh"], Usage),
         (&["man"], Success),

@@ -2,6 +2,7 @@
 
 mod bring_up;
 mod command_bytes;
+mod compile;
 mod cubin_bytes;
 mod decode;
 mod decode_strace;

@@ -275,30 +275,30 @@ impl Drop for Program<'_> {
     }
 }
 
-fn open(path: &Path) -> Result<Library, libloading::Error> {
+pub(super) fn open(path: &Path) -> Result<Library, libloading::Error> {
     // SAFETY: runs the library's constructors. The path is the user's choice or a standard place of
     // NVIDIA's library, whose constructors only set up its own state.
     unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
 }
 
 /// The dynamic loader's error message.
-fn reason(error: &libloading::Error) -> String {
+pub(super) fn reason(error: &libloading::Error) -> String {
     use std::error::Error as _;
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-fn c_string(what: &str, text: &str) -> Result<CString> {
+pub(super) fn c_string(what: &str, text: &str) -> Result<CString> {
     CString::new(text).map_err(|error| {
         let (what, offset) = (what.to_owned(), error.nul_position());
         CompileRequestError::ZeroByte { what, offset }.into()
     })
 }
 
-fn c_strings<'a>(what: &str, texts: impl IntoIterator<Item = &'a String>) -> Result<Vec<CString>> {
+pub(super) fn c_strings<'a>(what: &str, texts: impl IntoIterator<Item = &'a String>) -> Result<Vec<CString>> {
     texts.into_iter().map(|text| c_string(what, text)).collect()
 }
 
-fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+pub(super) fn pointers(strings: &[CString]) -> Vec<*const c_char> {
     strings.iter().map(|string| string.as_ptr()).collect()
 }
 

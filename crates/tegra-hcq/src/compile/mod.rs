@@ -6,16 +6,18 @@
 mod cache;
 mod includes;
 mod library;
+mod linker;
 mod search;
 
 use std::env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use cache::Cache;
 use cache::Key;
 use library::{Job, Nvrtc, Output};
-use search::Search;
+pub use linker::Linker;
+use search::{NVRTC, Places, Search};
 
 use crate::device::Device;
 use crate::error::{CompileRequestError, Error, Result};
@@ -23,8 +25,6 @@ use crate::program::Program;
 
 /// Environment variable with the file or folder of the library.
 const LIBRARY: &str = "NVGPU_NVRTC";
-/// Folder of the CUDA toolkits.
-const TOOLKITS: &str = "/usr/local";
 
 /// The compiler shared by the whole process, after it has been loaded.
 static SHARED: Mutex<Option<Arc<Compiler>>> = Mutex::new(None);
@@ -123,17 +123,19 @@ impl Compiled {
 impl Compiler {
     /// Loads NVRTC and opens the user's cache ([`Cache::user`]).
     ///
-    /// The environment variable `NVGPU_NVRTC` names the file or its folder. Otherwise the dynamic loader searches for
-    /// `libnvrtc.so.12`, `.11.2` and `.13`, and then the CUDA toolkits in `/usr/local` are searched. NVRTC 12 and 11
-    /// come first, because cubins of NVRTC 13 cannot be loaded yet.
+    /// The environment variable `NVGPU_NVRTC` names the file or its folder. Otherwise the search covers, in this order:
+    /// the toolkit in `CUDA_HOME` or `CUDA_PATH`; NVIDIA's packages in the active Python environment (`VIRTUAL_ENV`,
+    /// `CONDA_PREFIX`); the dynamic loader's folders; the CUDA toolkits in `/usr/local`, such as JetPack's; NVIDIA's
+    /// packages of the user and of the system. In each place, NVRTC 12 and 11 come before 13, because cubins of
+    /// NVRTC 13 cannot be loaded yet.
     ///
     /// # Errors
     ///
     /// [`Error::NoNvrtc`] if no library is found; it lists the candidates tried.
     pub fn load() -> Result<Self> {
         let search = match env::var_os(LIBRARY).filter(|place| !place.is_empty()) {
-            Some(place) => Search::chosen(&place),
-            None => Search::usual(Path::new(TOOLKITS)),
+            Some(place) => Search::chosen(&NVRTC, &place),
+            None => Search::usual(&NVRTC, &Places::of_environment()),
         };
         Self::from_search(search)
     }
@@ -144,7 +146,7 @@ impl Compiler {
     ///
     /// [`Error::NoNvrtc`] if it cannot be loaded from there.
     pub fn load_from(place: impl AsRef<Path>) -> Result<Self> {
-        Self::from_search(Search::chosen(place.as_ref().as_os_str()))
+        Self::from_search(Search::chosen(&NVRTC, place.as_ref().as_os_str()))
     }
 
     /// The compiler shared by all callers of this function. The first call loads it as [`Compiler::load`] does.
@@ -201,6 +203,12 @@ impl Compiler {
     /// Name or path of the loaded library.
     pub fn library(&self) -> &str {
         self.nvrtc.name()
+    }
+
+    /// Folders with CUDA's headers, such as `cuda_fp16.h`, that were installed with the library; for
+    /// `--include-path=FOLDER`. Empty if there are none, or if the dynamic loader has found the library.
+    pub fn header_folders(&self) -> Vec<PathBuf> {
+        search::headers_beside(Path::new(self.library()))
     }
 
     /// Compiles for a GPU of SM version `sm`, (8, 7) for the Orin, or takes the result of the same compilation from the
@@ -283,7 +291,27 @@ impl Program {
     /// Those of [`Compiler::load`], [`Compiler::compile`] and [`Program::load`].
     pub fn compile(device: &Device, source: &str, options: &[&str]) -> Result<Self> {
         let source = options.iter().fold(Source::new(source), |source, &option| source.option(option));
-        let compiled = Compiler::shared()?.compile(&source, device.info().sm_version)?;
+        Self::from_source(device, &source)
+    }
+
+    /// As [`Program::compile`], for a source with a name, headers or template instances.
+    ///
+    /// ```no_run
+    /// use tegra_hcq::{Device, DeviceKind, Program, Source};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let device = Device::open(DeviceKind::Auto)?;
+    /// let text = std::fs::read_to_string("set.cu")?;
+    /// let program = Program::from_source(&device, &Source::new(text).name("set.cu").option("-DN=42"))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Compiler::load`], [`Compiler::compile`] and [`Program::load`].
+    pub fn from_source(device: &Device, source: &Source) -> Result<Self> {
+        let compiled = Compiler::shared()?.compile(source, device.info().sm_version)?;
         if !compiled.log.trim().is_empty() {
             tracing::warn!("{}", compiled.log.trim_end());
         }

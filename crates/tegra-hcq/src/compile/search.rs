@@ -1,16 +1,76 @@
-//! Search for the NVRTC library.
+//! Search for the libraries NVRTC and nvJitLink: in the folders that the environment names, in the dynamic loader's, in
+//! CUDA toolkits (JetPack has one), and in NVIDIA's packages for Python.
 
+use std::env;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// Names of the library, in search order. Cubins of NVRTC 13 have a newer ABI version than the cubin loader supports,
-/// so 13 comes after 12 and 11 (the file name of 11.2 to 11.8 is 11.2).
-const NAMES: [&str; 4] = ["libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so.13", "libnvrtc.so"];
+/// Folder of the CUDA toolkits.
+const TOOLKITS: &str = "/usr/local";
+/// Environment variables with the folder of a CUDA toolkit.
+const TOOLKIT_VARIABLES: [&str; 2] = ["CUDA_HOME", "CUDA_PATH"];
+/// Environment variables with the folder of an active Python environment.
+const PYTHON_VARIABLES: [&str; 2] = ["VIRTUAL_ENV", "CONDA_PREFIX"];
+
+/// A library of the CUDA toolkits.
+#[derive(Debug)]
+pub(super) struct Kind {
+    /// File names, in search order.
+    names: &'static [&'static str],
+    /// Its folders in NVIDIA's packages for Python, relative to the installed packages.
+    packages: &'static [&'static str],
+}
+
+/// The compiler. Cubins of NVRTC 13 have a newer ABI version than the cubin loader supports, so 13 comes after 12 and
+/// 11 (the file name of 11.2 to 11.8 is 11.2).
+pub(super) const NVRTC: Kind = Kind {
+    names: &["libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so.13", "libnvrtc.so"],
+    packages: &["nvidia/cuda_nvrtc/lib", "nvidia/cu13/lib"],
+};
+/// The linker, which compiles PTX.
+pub(super) const NVJITLINK: Kind = Kind {
+    names: &["libnvJitLink.so.12", "libnvJitLink.so.13", "libnvJitLink.so"],
+    packages: &["nvidia/nvjitlink/lib", "nvidia/cu13/lib"],
+};
 /// Folders of libraries inside a CUDA toolkit.
 const LIBRARY_FOLDERS: [&str; 4] =
     ["lib64", "targets/aarch64-linux/lib", "targets/sbsa-linux/lib", "targets/x86_64-linux/lib"];
 /// Prefix of the name of the library that NVRTC itself loads to compile.
 const BUILTINS: &str = "libnvrtc-builtins.so";
+
+/// Folders to search.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Places {
+    /// Toolkits that the environment names.
+    named: Vec<PathBuf>,
+    /// Python environments that are active.
+    active: Vec<PathBuf>,
+    /// Folder with toolkits.
+    toolkits: PathBuf,
+    /// Other Python installations: the user's own packages, the system's.
+    installed: Vec<PathBuf>,
+}
+
+impl Places {
+    /// Those of this process.
+    pub(super) fn of_environment() -> Self {
+        let folders = |variables: &[&str]| -> Vec<PathBuf> {
+            variables
+                .iter()
+                .filter_map(env::var_os)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+                .collect()
+        };
+        let home = folders(&["HOME"]).into_iter().map(|home| home.join(".local"));
+        Self {
+            named: folders(&TOOLKIT_VARIABLES),
+            active: folders(&PYTHON_VARIABLES),
+            toolkits: PathBuf::from(TOOLKITS),
+            installed: home.chain(["/usr/local", "/usr"].map(PathBuf::from)).collect(),
+        }
+    }
+}
 
 /// Candidates in search order, and places without a candidate.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -23,40 +83,95 @@ pub(super) struct Search {
 
 impl Search {
     /// Only the user's choice, a file or a folder.
-    pub(super) fn chosen(place: &OsStr) -> Self {
+    pub(super) fn chosen(kind: &Kind, place: &OsStr) -> Self {
         let place = Path::new(place);
         if !place.is_dir() {
             return Self { candidates: vec![place.to_owned()], empty: Vec::new() };
         }
         let mut search = Self::default();
-        search.add_folder(place);
+        search.add_folder(kind, place);
         search
     }
 
-    /// The dynamic loader's folders, then the CUDA toolkits in `root`, which is `/usr/local`.
-    pub(super) fn usual(root: &Path) -> Self {
-        let mut search = Self { candidates: NAMES.map(PathBuf::from).to_vec(), empty: Vec::new() };
-        let toolkits = toolkits(root);
-        if toolkits.is_empty() {
-            search.empty.push(format!("{}: no CUDA toolkit", root.join("cuda*").display()));
-        }
-        for toolkit in toolkits {
-            for folder in LIBRARY_FOLDERS.map(|folder| toolkit.join(folder)) {
-                if folder.is_dir() {
-                    search.add_folder(&folder);
-                }
+    /// What the environment names, the dynamic loader's folders, CUDA toolkits, and other Python installations.
+    pub(super) fn usual(kind: &Kind, places: &Places) -> Self {
+        let mut search = Self::default();
+        places.named.iter().for_each(|toolkit| search.add_toolkit(kind, toolkit));
+        for environment in &places.active {
+            if !search.add_python(kind, environment) {
+                let text =
+                    format!("{}: no package with {} in it", environment.display(), kind.names.join(", "));
+                search.empty.push(text);
             }
         }
+        search.candidates.extend(kind.names.iter().map(PathBuf::from));
+        let toolkits = toolkits(&places.toolkits);
+        if toolkits.is_empty() {
+            search.empty.push(format!("{}: no CUDA toolkit", places.toolkits.join("cuda*").display()));
+        }
+        toolkits.iter().for_each(|toolkit| search.add_toolkit(kind, toolkit));
+        for prefix in &places.installed {
+            search.add_python(kind, prefix);
+        }
         search
     }
 
-    fn add_folder(&mut self, folder: &Path) {
-        let before = self.candidates.len();
-        self.candidates.extend(NAMES.map(|name| folder.join(name)).into_iter().filter(|path| path.exists()));
-        if self.candidates.len() == before {
-            self.empty.push(format!("{}: no {} in it", folder.display(), NAMES.join(", ")));
+    fn add_toolkit(&mut self, kind: &Kind, toolkit: &Path) {
+        for folder in LIBRARY_FOLDERS.map(|folder| toolkit.join(folder)) {
+            if folder.is_dir() {
+                self.add_folder(kind, &folder);
+            }
         }
     }
+
+    /// Adds the packages of a Python installation; returns whether one contains the library.
+    fn add_python(&mut self, kind: &Kind, prefix: &Path) -> bool {
+        let before = self.candidates.len();
+        for packages in python_packages(prefix) {
+            for folder in kind.packages.iter().map(|folder| packages.join(folder)) {
+                self.candidates.extend(present(kind, &folder));
+            }
+        }
+        self.candidates.len() > before
+    }
+
+    fn add_folder(&mut self, kind: &Kind, folder: &Path) {
+        let before = self.candidates.len();
+        self.candidates.extend(present(kind, folder));
+        if self.candidates.len() == before {
+            self.empty.push(format!("{}: no {} in it", folder.display(), kind.names.join(", ")));
+        }
+    }
+}
+
+/// The files of a library in a folder.
+fn present(kind: &Kind, folder: &Path) -> impl Iterator<Item = PathBuf> {
+    kind.names.iter().map(move |name| folder.join(name)).filter(|path| path.exists())
+}
+
+/// Folders with the packages of a Python installation, from the newest version to the oldest.
+fn python_packages(prefix: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(prefix.join("lib")) else { return Vec::new() };
+    let mut versions: Vec<(u32, PathBuf)> = entries
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let version = path.file_name()?.to_str()?.strip_prefix("python3")?.trim_start_matches('.');
+            Some((version.parse().unwrap_or(0), path))
+        })
+        .collect();
+    versions.sort_by_key(|(version, _)| core::cmp::Reverse(*version));
+    versions
+        .iter()
+        .flat_map(|(_, path)| ["site-packages", "dist-packages"].map(|name| path.join(name)))
+        .collect()
+}
+
+/// Folders with CUDA's headers that belong to a library: those of its toolkit or of its Python packages.
+pub(super) fn headers_beside(library: &Path) -> Vec<PathBuf> {
+    let Some(folder) = library.parent() else { return Vec::new() };
+    // lib64 of a toolkit, targets/MACHINE/lib, and lib of a package beside the package cuda_runtime.
+    let places = ["../include", "../../cuda_runtime/include"].map(|place| folder.join(place));
+    places.into_iter().filter(|place| place.join("cuda_fp16.h").is_file()).collect()
 }
 
 /// `cuda`, the toolkit in use, then `cuda-*` from the newest to the oldest.
@@ -99,6 +214,55 @@ mod tests {
         std::fs::write(path, "").unwrap();
     }
 
+    /// Only toolkits.
+    fn usual(toolkits: &Path) -> Search {
+        Search::usual(&NVRTC, &Places { toolkits: toolkits.to_owned(), ..Places::default() })
+    }
+
+    #[test]
+    fn what_the_environment_names_comes_first_and_other_packages_last() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        for file in [
+            "toolkit/lib64/libnvrtc.so.12",
+            "venv/lib/python3.9/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.11.2",
+            "venv/lib/python3.12/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12",
+            "venv/lib/python3.12/site-packages/nvidia/nvjitlink/lib/libnvJitLink.so.12",
+            "venv/lib/python3.12/site-packages/nvidia/cuda_runtime/include/cuda_fp16.h",
+            "local/cuda/lib64/libnvrtc.so",
+            "system/lib/python3/dist-packages/nvidia/cu13/lib/libnvrtc.so.13",
+        ] {
+            touch(&path(file));
+        }
+        let places = Places {
+            named: vec![path("toolkit")],
+            active: vec![path("venv"), path("empty")],
+            toolkits: path("local"),
+            installed: vec![path("absent"), path("system")],
+        };
+        let search = Search::usual(&NVRTC, &places);
+        let found: Vec<_> =
+            search.candidates.iter().map(|found| found.strip_prefix(&root).unwrap_or(found)).collect();
+        let packages = "venv/lib/python3.12/site-packages/nvidia";
+        let library = format!("{packages}/cuda_nvrtc/lib/libnvrtc.so.12");
+        assert_eq!(found[0], Path::new("toolkit/lib64/libnvrtc.so.12"));
+        assert_eq!(found[1], Path::new(&library));
+        assert!(found[2].starts_with("venv/lib/python3.9"));
+        assert_eq!(found[3..7], NVRTC.names.iter().map(Path::new).collect::<Vec<_>>());
+        assert_eq!(found[7], Path::new("local/cuda/lib64/libnvrtc.so"));
+        assert!(found[8].starts_with("system/lib/python3/dist-packages") && found.len() == 9);
+        assert!(search.empty.iter().any(|text| text.contains("/empty: no package")), "{:?}", search.empty);
+        let linkers = Search::usual(&NVJITLINK, &places).candidates;
+        assert_eq!(linkers[0], path(packages).join("nvjitlink/lib/libnvJitLink.so.12"));
+
+        let headers = headers_beside(&root.path().join(library));
+        assert_eq!(headers.len(), 1);
+        assert_eq!(
+            headers[0].canonicalize().unwrap(),
+            path(packages).join("cuda_runtime/include").canonicalize().unwrap()
+        );
+    }
+
     #[test]
     fn the_loader_comes_first_then_toolkits_from_the_newest() {
         let root = tempfile::tempdir().unwrap();
@@ -112,10 +276,13 @@ mod tests {
         ] {
             touch(&root.path().join(file));
         }
-        let search = Search::usual(root.path());
-        assert_eq!(search.candidates[..NAMES.len()], NAMES.map(PathBuf::from));
+        let search = usual(root.path());
+        assert_eq!(
+            search.candidates[..NVRTC.names.len()],
+            NVRTC.names.iter().map(PathBuf::from).collect::<Vec<_>>()
+        );
         let toolkits: Vec<_> =
-            search.candidates[NAMES.len()..].iter().map(|p| p.strip_prefix(&root).unwrap()).collect();
+            search.candidates[NVRTC.names.len()..].iter().map(|p| p.strip_prefix(&root).unwrap()).collect();
         assert_eq!(
             toolkits,
             [
@@ -133,8 +300,8 @@ mod tests {
     #[test]
     fn a_machine_without_toolkits_is_told_so() {
         let root = tempfile::tempdir().unwrap();
-        let search = Search::usual(root.path());
-        assert_eq!(search.candidates, NAMES.map(PathBuf::from));
+        let search = usual(root.path());
+        assert_eq!(search.candidates, NVRTC.names.iter().map(PathBuf::from).collect::<Vec<_>>());
         assert_eq!(search.empty, [format!("{}/cuda*: no CUDA toolkit", root.path().display())]);
     }
 
@@ -142,15 +309,15 @@ mod tests {
     fn the_users_choice_is_the_only_one() {
         let root = tempfile::tempdir().unwrap();
         let file = root.path().join("libnvrtc.so.12");
-        let folder = Search::chosen(root.path().as_os_str());
+        let folder = Search::chosen(&NVRTC, root.path().as_os_str());
         assert_eq!(folder.candidates, Vec::<PathBuf>::new());
         assert!(folder.empty[0].contains("libnvrtc.so.12"), "{:?}", folder.empty);
 
         touch(&file);
         let expected = Search { candidates: vec![file.clone()], empty: Vec::new() };
-        assert_eq!(Search::chosen(root.path().as_os_str()), expected);
-        assert_eq!(Search::chosen(file.as_os_str()), expected);
-        let absent = Search::chosen(OsStr::new("/no/such/libnvrtc.so"));
+        assert_eq!(Search::chosen(&NVRTC, root.path().as_os_str()), expected);
+        assert_eq!(Search::chosen(&NVRTC, file.as_os_str()), expected);
+        let absent = Search::chosen(&NVRTC, OsStr::new("/no/such/libnvrtc.so"));
         assert_eq!(absent.candidates, [Path::new("/no/such/libnvrtc.so")]);
     }
 

@@ -134,13 +134,34 @@ pub enum Error {
     /// The NVRTC library was not found.
     #[error(
         "NVIDIA's run-time compiler NVRTC cannot be loaded; tried:\n  {}\n\
-         install it (JetPack: package cuda-nvrtc of the CUDA toolkit; PyPI: nvidia-cuda-nvrtc-cu12), or set \
-         NVGPU_NVRTC to the file libnvrtc.so.12 or to its folder",
+         install it (JetPack: apt install cuda-nvrtc-12-6; elsewhere, in a Python environment: pip install \
+         nvidia-cuda-nvrtc-cu12), or set NVGPU_NVRTC to the file libnvrtc.so.12 or to its folder",
         tried.join("\n  ")
     )]
     NoNvrtc {
         /// The candidates tried and why each was rejected, one line each.
         tried: Vec<String>,
+    },
+
+    /// The nvJitLink library was not found.
+    #[error(
+        "NVIDIA's linker nvJitLink, which compiles PTX, cannot be loaded; tried:\n  {}\n\
+         install it (JetPack: apt install libnvjitlink-12-6; elsewhere, in a Python environment: pip install \
+         nvidia-nvjitlink-cu12), or set NVGPU_NVJITLINK to the file libnvJitLink.so.12 or to its folder",
+        tried.join("\n  ")
+    )]
+    NoNvJitLink {
+        /// The candidates tried and why each was rejected, one line each.
+        tried: Vec<String>,
+    },
+
+    /// A call of nvJitLink failed for a reason other than an error in the PTX.
+    #[error("{call} returns {status}; an option may be unknown to nvJitLink")]
+    NvJitLink {
+        /// Name of the call.
+        call: &'static str,
+        /// nvJitLinkResult.
+        status: i32,
     },
 
     /// A call of NVRTC failed for a reason other than an error in the source.

@@ -1,0 +1,164 @@
+//! `orin compile` as a program: with a fake NVRTC that repeats its options, with the real libraries if they are
+//! installed, and without any. A test without its compiler or library says so and passes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use orin_cli::ExitStatus::{Failure, Success, Usage};
+use orin_cli::testing::Program;
+use tegra_hcq::{Compiler, Linker};
+
+const VECTOR_ADD: &str = include_str!("../../../../kernels/vector_add.cu");
+const PTX: &str = "\
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry set(.param .u64 out)
+{
+  .reg .u64 %rd<3>;
+  .reg .u32 %r<2>;
+  ld.param.u64 %rd1, [out];
+  cvta.to.global.u64 %rd2, %rd1;
+  mov.u32 %r1, 42;
+  st.global.u32 [%rd2], %r1;
+  ret;
+}
+";
+
+fn program(folder: &Path) -> Program {
+    Program::new(env!("CARGO_BIN_EXE_orin"), folder).env("NVGPU_CACHE", "off")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// The fake NVRTC of `tegra-hcq`'s tests; `None`, with a message, if it cannot be built for this architecture.
+fn fake(folder: &Path) -> Option<PathBuf> {
+    let library = folder.join("libnvrtc.so.12");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tegra-hcq/tests/fake_nvrtc.c");
+    match Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).status() {
+        Ok(status) => assert!(status.success(), "the fake compiles"),
+        Err(error) => {
+            println!("SKIPPED: no C compiler to build a fake NVRTC: {error}");
+            return None;
+        }
+    }
+    // e_machine of the ELF header. An emulated test finds the compiler of the host.
+    let machine = |path: &Path| fs::read(path).unwrap()[18..20].to_vec();
+    if machine(&library) != machine(&std::env::current_exe().unwrap()) {
+        println!("SKIPPED: the C compiler targets another architecture");
+        return None;
+    }
+    Some(library)
+}
+
+#[test]
+fn without_a_compiler_the_text_says_how_to_get_one() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a.cu"), VECTOR_ADD).unwrap();
+    fs::write(folder.path().join("a.ptx"), PTX).unwrap();
+    let program = program(folder.path()).env("NVGPU_NVRTC", "/no/such").env("NVGPU_NVJITLINK", "/no/such");
+    for (file, package) in
+        [("a.cu", "pip install nvidia-cuda-nvrtc-cu12"), ("a.ptx", "pip install nvidia-nvjitlink-cu12")]
+    {
+        let output = program.command(&["compile", file]).output().unwrap();
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains("/no/such: ") && text.contains(package) && text.contains("JetPack"), "{text}");
+    }
+    assert!(!folder.path().join("a.cubin").exists());
+}
+
+#[test]
+fn wrong_requests_are_refused_before_the_compiler_is_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a.cu"), VECTOR_ADD).unwrap();
+    let program = program(folder.path()).env("NVGPU_NVRTC", "/no/such");
+    for (line, words) in [
+        (&["compile", "absent.cu"][..], "absent.cu: No such file"),
+        (&["compile", "-"], "name the cubin with --output"),
+        (&["compile", "a.cu", "-o", "a.cu"], "would be overwritten"),
+        (&["compile", "a.cu", "-o", "no/such/a.cubin"], "no/such/a.cubin cannot be written"),
+        (&["compile", "a.cu", "--arch", "fermi"], "give sm_87, for example"),
+    ] {
+        let output = program.command(line).output().unwrap();
+        let text = stderr(&output);
+        assert!(output.status.code() == Some(2) && text.contains(words), "{line:?}: {text}");
+    }
+}
+
+#[test]
+fn options_reach_the_compiler_and_errors_are_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(library) = fake(folder.path()) else { return };
+    fs::write(folder.path().join("a.cu"), "kernel").unwrap();
+    fs::write(folder.path().join("wrong.cu"), "error").unwrap();
+    fs::write(folder.path().join("wrong.cubin"), "old").unwrap();
+    let program = program(folder.path()).env("NVGPU_NVRTC", library);
+    let line = [
+        "compile",
+        "a.cu",
+        "-o",
+        "-",
+        "--arch",
+        "sm_80",
+        "-I",
+        "one",
+        "-I",
+        "two",
+        "-D",
+        "N=4",
+        "--option=-G",
+    ];
+    let output = program.command(&line).output().unwrap();
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let options = "--gpu-architecture=sm_80 --include-path=one --include-path=two --define-macro=N=4 -G";
+    assert!(text.ends_with(options), "{text}");
+
+    let output = program.command(&["compile", "wrong.cu"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(stderr(&output), "error: wrong.cu does not compile:\nfake: an error\n");
+    assert_eq!(fs::read(folder.path().join("wrong.cubin")).unwrap(), b"old", "the old cubin is kept");
+    program.check(&["compile", "a.cu", "-o", "-"], Success);
+}
+
+#[test]
+fn the_real_compiler_makes_a_cubin_and_names_the_line_of_an_error() {
+    match Compiler::load() {
+        Ok(compiler) if compiler.version().0 <= 12 => {}
+        Ok(compiler) => {
+            return println!("SKIPPED: cubins of NVRTC {:?} cannot be loaded yet", compiler.version());
+        }
+        Err(error) => return println!("SKIPPED: {error}"),
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a.cu"), VECTOR_ADD).unwrap();
+    fs::write(folder.path().join("wrong.cu"), "__global__ void f(int *x)\n{\n    *x = y;\n}\n").unwrap();
+    let program = program(folder.path());
+    program.check(&["compile", "a.cu"], Success);
+    program.check(&["compile", "a.cu", "--json"], Success);
+    program.check(&["decode", "cubin", "a.cubin"], Success);
+    program.check(&["compile", "wrong.cu"], Failure);
+    let text = stderr(&program.command(&["compile", "wrong.cu"]).output().unwrap());
+    assert!(text.contains("wrong.cu(3): error") && text.contains("*x = y;"), "{text}");
+}
+
+#[test]
+fn the_real_linker_compiles_ptx_and_names_the_line_of_an_error() {
+    if let Err(error) = Linker::load() {
+        return println!("SKIPPED: {error}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a.ptx"), PTX).unwrap();
+    fs::write(folder.path().join("wrong.ptx"), PTX.replace("mov.u32", "mvo.u32")).unwrap();
+    let program = program(folder.path());
+    program.check(&["compile", "a.ptx"], Success);
+    program.check(&["decode", "cubin", "a.cubin"], Success);
+    program.check(&["compile", "a.ptx", "-D", "N"], Usage);
+    let output = program.command(&["compile", "wrong.ptx"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("line 10; error"), "{}", stderr(&output));
+}
