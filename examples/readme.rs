@@ -1,6 +1,8 @@
 //! The program of README.md. Run it in the root folder of the project.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    use std::io::Write as _;
+
     use std::time::Duration;
     use tegra_hcq::{Count, Device, DeviceKind, Program};
 
@@ -14,5 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     add.launch(&mut queue, 4, 256, (&a, &b, &mut sum, 1000))?;
     queue.submit()?.wait(Duration::from_secs(10))?;
     assert_eq!(sum.to_vec()?, vec![3.0; 1000]);
+
+    writeln!(std::io::stdout(), "{} sums, all 3", sum.len())?;
     Ok(())
 }

@@ -12,7 +12,7 @@ const PROGRAMS: [(&str, &str); 6] = [
     ("layers_launch", "1000 squares, all right"),
     ("layers_graph", "2 steps, 1000 squares, all right"),
     ("layers_loop", "500 cycles, all right"),
-    ("readme", ""),
+    ("readme", "1000 sums, all 3"),
 ];
 
 fn workspace() -> PathBuf {

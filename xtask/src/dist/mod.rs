@@ -20,7 +20,7 @@ use toolchain::Target;
 /// The C library of Ubuntu 22.04, the base of JetPack 6: programs for a board must not need a newer one.
 const BOARD_GLIBC: Version = Version::new(2, 35);
 /// The examples in a pack, next to `orin` and this program.
-const EXAMPLES: [&str; 4] = ["control_loop", "from_source", "run_kernel", "vector_add"];
+const EXAMPLES: [&str; 5] = ["control_loop", "from_source", "real_time", "run_kernel", "vector_add"];
 
 /// Options of the command.
 #[derive(clap::Args)]

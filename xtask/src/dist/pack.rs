@@ -159,6 +159,7 @@ $ ./xtask bench           # measures launches, copies, graphs and memory
 - `./vector_add` adds two vectors.
 - `./from_source` compiles a kernel, if NVRTC is installed, and runs it.
 - `./control_loop` steers a simulated mass with a neural network and measures each cycle.
+- `./real_time` runs a periodic loop as a real-time thread and measures how late it wakes.
 - `./run_kernel` runs any kernel of a cubin for `sm_87`, for example one of `kernels/`:
 
 ```console

@@ -3,6 +3,7 @@
 mod bench;
 mod check_headers;
 mod dist;
+mod documents;
 mod exit_codes;
 mod packages;
 mod test_device;
