@@ -32,11 +32,11 @@ const POLL: Duration = Duration::from_micros(60);
 
 /// Run a periodic loop on the GPU as a real-time thread and measure how late it wakes and how long a cycle takes.
 ///
-/// Needs the right to lock memory and to use real-time priorities: see docs/real-time.md. A step that the system refuses
-/// is reported, and the loop runs without it, unless --require is given.
+/// Needs the right to lock memory and to use real-time priorities: see docs/real-time.md. A step that the system
+/// refuses is reported, and the loop runs without it, unless --require is given.
 ///
-/// Exit codes: 0 success; 1 wrong result, GPU fault or time-out; 2 no such device, bad arguments, or a refused step with
-/// --require; 130 interrupted.
+/// Exit codes: 0 success; 1 wrong result, GPU fault or time-out; 2 no such device, bad arguments, or a refused step
+/// with --require; 130 interrupted.
 #[derive(Parser)]
 struct Options {
     /// Core to run on; without it any core

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 const KERNELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../kernels");
 
 /// The examples with options; a line for each exit code that one can have here.
-const TABLE: [(&str, &[&str], ExitStatus); 20] = [
+const TABLE: [(&str, &[&str], ExitStatus); 24] = [
     ("vector_add", &["--device", "sim", "--n", "1000"], Success),
     ("vector_add", &["--device", "sim", "--n", "1000", "--json"], Success),
     ("vector_add", &["--device", "sim", "--n", "100000", "--timeout-ms", "1"], Failure),

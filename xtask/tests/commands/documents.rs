@@ -27,7 +27,7 @@ fn sources(folder: &Path, texts: &mut Vec<String>) {
 /// The texts of all products.
 fn products() -> Vec<String> {
     let mut texts = Vec::new();
-    for folder in ["crates", "xtask/src", "benches/src", "tests", "examples"] {
+    for folder in ["crates", "xtask/src", "benches/src", "tests", "examples", "fuzz/src"] {
         sources(&workspace().join(folder), &mut texts);
     }
     texts
