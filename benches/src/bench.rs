@@ -10,7 +10,6 @@ use crate::cuda::Cuda;
 use crate::error::{Error, Result};
 use crate::kernels::Kernels;
 use crate::measure::Samples;
-use crate::run::Environment;
 use crate::start_up::StartUp;
 
 /// Runs one unit of work and returns its duration.
@@ -88,8 +87,14 @@ impl fmt::Debug for Bench<'_> {
 
 impl<'a> Bench<'a> {
     /// Creates the context for one case of size `size`.
-    pub(crate) fn new(environment: &Environment<'a>, size: u64) -> Self {
-        let Environment { device, cuda, start_up, plan, stop } = *environment;
+    pub(crate) fn new(
+        device: &'a Device,
+        cuda: Option<&'a Cuda>,
+        start_up: Option<&'a StartUp>,
+        plan: Plan,
+        stop: Option<&'a AtomicBool>,
+        size: u64,
+    ) -> Self {
         Self { device, cuda, start_up, plan, stop, size, samples: Samples::default(), rival: None }
     }
 

@@ -178,10 +178,11 @@ pub fn run(cases: &[Case], environment: &Environment<'_>, progress: &mut dyn Pro
 }
 
 fn measure(case: &Case, environment: &Environment<'_>) -> Outcome {
-    let mut bench = Bench::new(environment, case.size);
+    let Environment { device, cuda, start_up, plan, stop } = *environment;
+    let mut bench = Bench::new(device, cuda, start_up, plan, stop, case.size);
     let result = (case.run)(&mut bench);
     // Release the case's memory, because the largest cases run out of memory first.
-    environment.device.trim();
+    device.trim();
     match result {
         Ok(()) => {
             let (ours, rival) = bench.finish();

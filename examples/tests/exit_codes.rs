@@ -223,3 +223,22 @@ fn an_interrupted_control_loop_prints_the_statistics_so_far() {
     let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(value["interrupted"], true);
 }
+
+/// A terminal by the program `script`, which most systems have.
+#[test]
+fn long_work_shows_its_progress_on_a_terminal_only() {
+    let folder = folder();
+    let program = example("vector_add", folder.path());
+    let line = ["--device", "sim", "--n", "8000000"];
+    let file = program.command(&line).output().unwrap();
+    assert_eq!((file.status.code(), stderr(&file).as_str()), (Some(0), ""));
+
+    let path = program.command(&line).get_program().to_str().unwrap().to_owned();
+    let command = format!("'{path}' {}", line.join(" "));
+    let mut script = std::process::Command::new("script");
+    let output = script.args(["-qec", &command, "/dev/null"]).current_dir(folder.path()).output();
+    let Ok(output) = output else { return println!("SKIPPED: the program script is not installed") };
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.contains("result "), "{text}");
+    assert!(text.contains(", 0 s\x1b[K") && text.contains("\r\x1b[K"), "{text:?}");
+}

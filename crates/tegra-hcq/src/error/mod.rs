@@ -111,9 +111,9 @@ pub enum Error {
     #[error(transparent)]
     Range(#[from] RangeError),
 
-    /// The call mixes objects of different devices.
+    /// The call mixes objects of different devices; names the object.
     #[error("{0} belongs to another device")]
-    OtherDevice(&'static str),
+    OtherDevice(String),
 
     /// The buffer is used by a launch that has not been submitted.
     #[error("the buffer is used by work that was launched but not submitted: call submit first")]

@@ -70,7 +70,8 @@ pub enum LaunchError {
 
     /// Static and dynamic shared memory exceed the maximum for one block.
     #[error(
-        "kernel {kernel}: {static_bytes} bytes of static and {dynamic_bytes} bytes of dynamic shared memory do not fit"
+        "kernel {kernel}: {static_bytes} bytes of static and {dynamic_bytes} bytes of dynamic shared memory do not \
+         fit; a block has at most {limit} bytes of both"
     )]
     SharedMemory {
         /// Name of the kernel.
@@ -79,6 +80,8 @@ pub enum LaunchError {
         static_bytes: u32,
         /// Requested dynamic shared memory in bytes.
         dynamic_bytes: u32,
+        /// Largest shared memory of a block in bytes.
+        limit: u32,
     },
 
     /// An SM cannot hold a single block of this size.
@@ -144,7 +147,7 @@ pub enum RangeError {
     },
 
     /// A range lies outside its buffer.
-    #[error("the range {start:?}..{end:?} lies outside of a buffer of {len} elements")]
+    #[error("the range {} lies outside of a buffer of {len} elements", range_text(*start, *end))]
     Outside {
         /// Start of the range.
         start: Bound<usize>,
@@ -248,6 +251,21 @@ pub enum RangeError {
     NoCubin,
 }
 
+/// A range as Rust writes it.
+fn range_text(start: Bound<usize>, end: Bound<usize>) -> String {
+    let start = match start {
+        Bound::Included(start) => start.to_string(),
+        // No range of the language has such a start, but a pair of bounds may.
+        Bound::Excluded(start) => start.saturating_add(1).to_string(),
+        Bound::Unbounded => String::new(),
+    };
+    match end {
+        Bound::Included(end) => format!("{start}..={end}"),
+        Bound::Excluded(end) => format!("{start}..{end}"),
+        Bound::Unbounded => format!("{start}.."),
+    }
+}
+
 impl RangeError {
     /// The error for a range outside a buffer of `len` elements.
     pub(crate) fn outside(range: &impl RangeBounds<usize>, len: usize) -> Self {
@@ -285,4 +303,21 @@ pub enum CompileRequestError {
         /// Name of the list.
         what: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_written_as_in_a_program() {
+        let text = |range: &dyn Fn() -> RangeError| range().to_string();
+        assert_eq!(
+            text(&|| RangeError::outside(&(10..6000), 1000)),
+            "the range 10..6000 lies outside of a buffer of 1000 elements"
+        );
+        assert!(text(&|| RangeError::outside(&(5..=9), 8)).contains("range 5..=9 lies"));
+        assert!(text(&|| RangeError::outside(&(9..), 8)).contains("range 9.. lies"));
+        assert!(text(&|| RangeError::outside(&(..9), 8)).contains("range ..9 lies"));
+    }
 }

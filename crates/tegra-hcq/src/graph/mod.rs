@@ -463,7 +463,7 @@ impl Queue {
     fn send_graph(&mut self, graph: &mut Graph) -> Result<u64> {
         self.check_health()?;
         if !Arc::ptr_eq(&graph.device, &self.state.device) {
-            return Err(Error::OtherDevice("the graph"));
+            return Err(Error::OtherDevice("the graph".to_owned()));
         }
         if self.profiling.enabled {
             self.begin_span(Engine::Compute, Work::Graph { steps: graph.len() })?;

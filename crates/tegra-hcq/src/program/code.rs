@@ -197,7 +197,8 @@ impl KernelCode {
         });
         fitting.ok_or_else(|| {
             let (kernel, static_bytes) = (self.name.clone(), self.static_shared);
-            LaunchError::SharedMemory { kernel, static_bytes, dynamic_bytes }.into()
+            let limit = shared.largest().saturating_sub(shared.reserved);
+            LaunchError::SharedMemory { kernel, static_bytes, dynamic_bytes, limit }.into()
         })
     }
 }

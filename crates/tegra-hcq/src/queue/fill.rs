@@ -19,7 +19,7 @@ impl Queue {
     pub fn fill<'t, T: FillValue>(&mut self, target: impl Into<SliceMut<'t, T>>, value: T) -> Result<()> {
         let target = target.into();
         let target = target.as_slice();
-        self.check_device(target.handle())?;
+        self.check_device("the target of the fill", target.handle())?;
         if target.is_empty() {
             return Ok(());
         }

@@ -284,7 +284,7 @@ impl Queue {
     /// faulted.
     pub fn wait_fence(&mut self, fence: &Fence) -> Result<()> {
         if !Arc::ptr_eq(&fence.state.device, &self.state.device) {
-            return Err(Error::OtherDevice("a fence"));
+            return Err(Error::OtherDevice("the fence".to_owned()));
         }
         if fence.is_done() {
             return fence.wait(Duration::ZERO);
@@ -299,7 +299,7 @@ impl Queue {
     ///
     /// Returns an error if the signal belongs to another device or the queue has faulted.
     pub fn wait_signal(&mut self, signal: &Signal, value: u64) -> Result<()> {
-        self.check_device(signal.handle())?;
+        self.check_device("the signal", signal.handle())?;
         self.acquire64(signal.gpu_va(), value, !self.hold)?;
         self.note(signal.handle());
         Ok(())
@@ -311,7 +311,7 @@ impl Queue {
     ///
     /// Returns an error if the signal belongs to another device or the queue has faulted.
     pub fn signal(&mut self, signal: &Signal, value: u64) -> Result<()> {
-        self.check_device(signal.handle())?;
+        self.check_device("the signal", signal.handle())?;
         let (va, payload) = (signal.gpu_va(), Payload::Bits64(value));
         self.step(|encoder, busy| {
             let release = SemaphoreRelease { va, payload, wait_for_idle: busy, timestamp: true };
@@ -358,7 +358,7 @@ impl Queue {
     /// device or the queue has faulted.
     pub fn write(&mut self, target: &mut Buffer<u32>, index: usize, value: u32) -> Result<()> {
         let word = target.slice(index..=index)?;
-        self.check_device(word.handle())?;
+        self.check_device("the buffer", word.handle())?;
         let (va, payload) = (word.gpu_va(), Payload::Bits32(value));
         self.step(|encoder, busy| {
             encoder.semaphore_release(&SemaphoreRelease {
@@ -380,7 +380,7 @@ impl Queue {
     /// As [`Queue::write`].
     pub fn poll(&mut self, source: &Buffer<u32>, index: usize, until: Until) -> Result<()> {
         let word = source.slice(index..=index)?;
-        self.check_device(word.handle())?;
+        self.check_device("the buffer", word.handle())?;
         let (value, condition) = match until {
             Until::Equal(value) => (value, AcquireCondition::Equal),
             Until::AtLeast(value) => (value, AcquireCondition::CircularGreaterOrEqual),
@@ -441,11 +441,12 @@ impl Queue {
         self.step(|encoder, _| encoder.semaphore_acquire(&acquire))
     }
 
-    fn check_device(&self, handle: &Handle) -> Result<()> {
+    /// Refuses memory of another device; `what` names it.
+    fn check_device(&self, what: &str, handle: &Handle) -> Result<()> {
         if Arc::ptr_eq(handle.heap(), self.state.heap()) {
             return Ok(());
         }
-        Err(Error::OtherDevice("a buffer or signal"))
+        Err(Error::OtherDevice(what.to_owned()))
     }
 
     /// Reserves a launch record. If the ring is full, submits the open batch and waits for submissions to end.

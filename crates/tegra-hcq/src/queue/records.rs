@@ -214,7 +214,7 @@ pub(crate) unsafe fn store(
 #[inline]
 pub(crate) fn check_arguments(device: DeviceId, kernel: &Kernel, arguments: &[Arg<'_>]) -> Result<()> {
     if kernel.device_id() != device {
-        return Err(Error::OtherDevice("the kernel"));
+        return Err(Error::OtherDevice("the kernel".to_owned()));
     }
     let params = &kernel.code().params;
     if params.len() != arguments.len() {
@@ -242,9 +242,14 @@ pub(crate) fn check_argument(
     if let Arg::Buffer(buffer) = argument
         && buffer.device() != device
     {
-        return Err(Error::OtherDevice("a buffer"));
+        return Err(foreign_buffer(kernel, index));
     }
     Ok(())
+}
+
+#[cold]
+fn foreign_buffer(kernel: &Kernel, index: usize) -> Error {
+    Error::OtherDevice(format!("the buffer of argument {index} of kernel {}", kernel.name()))
 }
 
 #[cold]

@@ -166,9 +166,11 @@ fn faults_and_time_outs_write_bundles_where_the_variable_says() {
     assert!(child.status.success() && text.contains("1 passed"), "{text}");
     let bundles = bundles(&folder);
     assert_eq!(bundles.len(), 16, "no more than that: {bundles:?}");
+    assert!(text.contains("it holds 16 bundles; move them away"), "{text}");
 
     let fault = read(&bundles[0], "fault.txt");
     for expected in [
+        "time             20",
         "fault of queue 0",
         "GPU fault: MMU fault at address 0x4000000000",
         "kind             Mmu",
@@ -212,6 +214,8 @@ fn a_folder_that_cannot_be_written_changes_no_error() {
         .unwrap();
     let text = String::from_utf8_lossy(&child.stdout).into_owned() + &String::from_utf8_lossy(&child.stderr);
     assert!(child.status.success() && text.contains("1 passed"), "{text}");
+    let warning = format!("warning: no crash bundle in {} ({VARIABLE}): ", file.display());
+    assert!(text.contains(&warning), "{text}");
     assert_eq!(fs::read_to_string(&file).unwrap(), "not a folder");
 }
 

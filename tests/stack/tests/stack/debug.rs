@@ -71,5 +71,5 @@ fn an_error_prints_its_text_and_a_fault_its_data_in_numbers() {
     let other = Bench::new("basics");
     let foreign: Buffer<u32> = other.device.alloc(4).unwrap();
     let error = bench.device.recover().and_then(|_| bench.queue.copy(&foreign, &mut bench.device.alloc(4)?));
-    assert_eq!(format!("{:?}", error.unwrap_err()), "a buffer or signal belongs to another device");
+    assert_eq!(format!("{:?}", error.unwrap_err()), "the source of the copy belongs to another device");
 }

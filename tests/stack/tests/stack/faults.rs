@@ -220,6 +220,7 @@ fn a_buffer_of_another_device_is_refused() {
     let stranger = Bench::new("basics").device.alloc::<u32>(16).unwrap();
     let error = unsafe { bench.try_run("fill_u32", 1, 1, &args![&stranger, 1_u32, 1_u32]) }.unwrap_err();
     assert!(matches!(error, Error::OtherDevice(_)), "{error}");
+    assert_eq!(error.to_string(), "the buffer of argument 0 of kernel fill_u32 belongs to another device");
 }
 
 #[test]

@@ -6,10 +6,10 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use gpu_hal::RingView;
 
@@ -22,6 +22,7 @@ use crate::wait::{OpenChannels, QueueState, Snapshot};
 
 mod state;
 mod text;
+mod time;
 
 /// Environment variable with the folder for automatic bundles.
 const VARIABLE: &str = "NVGPU_CRASH_DIR";
@@ -83,7 +84,8 @@ impl Device {
     }
 }
 
-/// Writes a bundle for an event if the variable requests it. A failure is logged and otherwise ignored.
+/// Writes a bundle for an event if the variable requests it. A failure is a warning on standard error: the user who set
+/// the variable expects a bundle, and the program may have no log.
 pub(crate) fn automatic(device: &Arc<Shared>, event: Event<'_>) -> Option<PathBuf> {
     if matches!(event, Event::TimeOut { timeout, .. } if timeout < SHORTEST_WAIT) {
         return None;
@@ -91,17 +93,23 @@ pub(crate) fn automatic(device: &Arc<Shared>, event: Event<'_>) -> Option<PathBu
     let folder = PathBuf::from(std::env::var_os(VARIABLE).filter(|folder| !folder.is_empty())?);
     let held = count(&folder);
     if held >= MOST {
-        let folder = folder.display();
-        tracing::warn!(%folder, "no crash bundle is written: the folder holds {held}; move them away");
+        warn(&folder, format_args!("it holds {held} bundles; move them away"));
         return None;
     }
     match write(device, &folder, event) {
         Ok(path) => Some(path),
         Err(error) => {
-            tracing::warn!(%error, "no crash bundle could be written");
+            warn(&folder, error);
             None
         }
     }
+}
+
+/// Reports why no bundle is written.
+fn warn(folder: &Path, reason: impl core::fmt::Display) {
+    let folder = folder.display();
+    // Without standard error there is no place left to report it.
+    let _ = writeln!(io::stderr(), "warning: no crash bundle in {folder} ({VARIABLE}): {reason}");
 }
 
 /// Number of bundles in a folder; the folder need not exist.
@@ -144,15 +152,15 @@ fn view(device: &Shared, state: &QueueState) -> QueueView {
     QueueView { snapshot: state.snapshot(), submissions: channels.map(submissions), userd }
 }
 
-/// Creates `crash-SECONDS-PROCESS-NUMBER`, with seconds since the UNIX epoch.
+/// Creates `crash-TIME-PROCESS-NUMBER`, with the time in UTC.
 fn new_folder(folder: &Path, time: SystemTime) -> Result<PathBuf> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let failed = |path: &Path, source: io::Error| Error::File { path: path.to_owned(), source };
     fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
-    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let time = time::basic(time);
     loop {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = folder.join(format!("{PREFIX}{seconds}-{}-{number}", std::process::id()));
+        let path = folder.join(format!("{PREFIX}{time}-{}-{number}", std::process::id()));
         match fs::create_dir(&path) {
             Ok(()) => return Ok(path),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}

@@ -1,16 +1,14 @@
 //! The text files of a bundle. Each begins with a description of its contents.
 
 use core::fmt::Write as _;
-use std::time::UNIX_EPOCH;
 
-use super::{Contents, ENTRIES, Event};
+use super::{Contents, ENTRIES, Event, time};
 use crate::fault::{Fault, Submission};
 
 /// The event, and every fault that the queues have recorded.
 pub(super) fn fault(contents: &Contents<'_>) -> String {
     let mut text = "The event, as one sentence and then field by field.\n\n".to_owned();
-    let seconds = contents.time.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-    let _ = writeln!(text, "time             {seconds:.6} seconds since 1970-01-01 00:00 UTC");
+    let _ = writeln!(text, "time             {}", time::extended(contents.time));
     match contents.event {
         Event::Request => text.push_str("event            requested by the program\n"),
         Event::TimeOut { slot, timeout, text: message } => {

@@ -55,8 +55,8 @@ impl Queue {
         if source.len() != target.len() {
             return Err(RangeError::Lengths { source_len: source.len(), target_len: target.len() }.into());
         }
-        self.check_device(source.handle())?;
-        self.check_device(target.handle())?;
+        self.check_device("the source of the copy", source.handle())?;
+        self.check_device("the target of the copy", target.handle())?;
         let bytes = (source.len() * size_of::<T>()) as u64;
         if bytes == 0 {
             return Ok(());
@@ -118,8 +118,8 @@ impl Queue {
         if source_size != target_size {
             return Err(RangeError::Shapes { source_size, target_size }.into());
         }
-        self.check_device(source.handle())?;
-        self.check_device(target.handle())?;
+        self.check_device("the source of the copy", source.handle())?;
+        self.check_device("the target of the copy", target.handle())?;
         let line = source.columns() * size_of::<T>();
         if line == 0 || source.rows() == 0 {
             return Ok(());
