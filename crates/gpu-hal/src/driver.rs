@@ -39,7 +39,8 @@ impl MemoryUse {
 ///
 /// For the life of the value, each successful [`DeviceMemory::cpu`] returns the same page-aligned address, valid for
 /// volatile reads and writes of [`DeviceMemory::bytes`] bytes, and [`DeviceMemory::gpu_va`] is where the GPU sees the
-/// same bytes. No Rust reference covers them, except for imported memory as its importer promised.
+/// same bytes. No Rust reference covers them, except for imported memory as its importer promised. While the device
+/// that the driver was given to uses the memory, only that device's rings make the GPU write it.
 pub unsafe trait DeviceMemory: Send + Sync + Debug {
     /// First address on the GPU.
     fn gpu_va(&self) -> u64;

@@ -420,7 +420,8 @@ fn the_nodes_of_the_command_line_are_enough() {
         behind: Arc<dyn nvgpu_sys::Door>,
         nodes: Vec<String>,
     }
-    impl nvgpu_sys::forward::Forward for Container {
+    // SAFETY: the door behind answers, or nothing is opened.
+    unsafe impl nvgpu_sys::forward::Forward for Container {
         fn behind(&self) -> &dyn nvgpu_sys::Door {
             &*self.behind
         }

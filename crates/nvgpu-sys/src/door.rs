@@ -87,7 +87,13 @@ pub struct PollEntry {
 /// # Errors
 ///
 /// Each call returns the kernel's errno unchanged; the caller, which knows the object, interprets it.
-pub trait Door: Send + Sync + fmt::Debug {
+///
+/// # Safety
+///
+/// The callers rely on the answers as on the kernel's. [`Door::mmap`] returns `len` bytes that are valid for volatile
+/// accesses of the requested kind until [`Door::munmap`], and which no reference covers. A request writes to its
+/// argument and through its pointers no more than the kernel does.
+pub unsafe trait Door: Send + Sync + fmt::Debug {
     /// Name of the kernel, for messages: `"Linux"`, or that of a software kernel.
     fn name(&self) -> &'static str;
 

@@ -19,7 +19,11 @@ use crate::door::{Door, MapRequest, OpenFlags, PollEntry};
 /// # Errors
 ///
 /// Those of the door behind.
-pub trait Forward: Send + Sync + fmt::Debug {
+///
+/// # Safety
+///
+/// As for [`Door`]: an answer that differs from that of the door behind still keeps its promises.
+pub unsafe trait Forward: Send + Sync + fmt::Debug {
     /// The door behind; called once per forwarded call.
     fn behind(&self) -> &dyn Door;
 
@@ -79,7 +83,8 @@ pub trait Forward: Send + Sync + fmt::Debug {
     }
 }
 
-impl<F: Forward> Door for F {
+// SAFETY: the implementer of `Forward` has promised the same.
+unsafe impl<F: Forward> Door for F {
     fn name(&self) -> &'static str {
         Forward::name(self)
     }
@@ -135,7 +140,8 @@ mod tests {
         closed: AtomicUsize,
     }
 
-    impl Forward for Counting {
+    // SAFETY: the door behind answers.
+    unsafe impl Forward for Counting {
         fn behind(&self) -> &dyn Door {
             self.passed.fetch_add(1, Ordering::Relaxed);
             &LinuxDoor

@@ -53,7 +53,8 @@ fn borrow<'a>(fd: RawFd) -> Result<BorrowedFd<'a>, Errno> {
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
-impl Door for LinuxDoor {
+// SAFETY: the kernel answers.
+unsafe impl Door for LinuxDoor {
     fn name(&self) -> &'static str {
         "Linux"
     }

@@ -58,7 +58,7 @@ impl Fake {
     }
 
     fn compiler(&self) -> Compiler {
-        Compiler::load_from(&self.library).expect("the stub loads").with_cache(Some(self.cache()))
+        unsafe { Compiler::load_from(&self.library) }.expect("the stub loads").with_cache(Some(self.cache()))
     }
 
     fn entries(&self) -> Vec<PathBuf> {
@@ -178,7 +178,7 @@ fn a_library_without_the_functions_is_refused_by_the_missing_name() {
     let library = fake.root.path().join("libempty.so");
     let status = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(empty).status();
     assert!(status.unwrap().success());
-    let error = Compiler::load_from(&library).unwrap_err().to_string();
+    let error = unsafe { Compiler::load_from(&library) }.unwrap_err().to_string();
     assert!(error.contains("undefined symbol: nvrtcVersion"), "{error}");
 }
 

@@ -455,7 +455,8 @@ impl Kernel {
     }
 }
 
-impl Door for SoftwareOrin {
+// SAFETY: mappings are made by mmap of memory files; requests write what their structs declare.
+unsafe impl Door for SoftwareOrin {
     fn name(&self) -> &'static str {
         "software Orin"
     }

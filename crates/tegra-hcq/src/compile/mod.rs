@@ -123,11 +123,11 @@ impl Compiled {
 impl Compiler {
     /// Loads NVRTC and opens the user's cache ([`Cache::user`]).
     ///
-    /// The environment variable `NVGPU_NVRTC` names the file or its folder. Otherwise the search covers, in this order:
-    /// the toolkit in `CUDA_HOME` or `CUDA_PATH`; NVIDIA's packages in the active Python environment (`VIRTUAL_ENV`,
-    /// `CONDA_PREFIX`); the dynamic loader's folders; the CUDA toolkits in `/usr/local`, such as JetPack's; NVIDIA's
-    /// packages of the user and of the system. In each place, NVRTC 12 and 11 come before 13, because cubins of
-    /// NVRTC 13 cannot be loaded yet.
+    /// The environment variable `NVGPU_NVRTC` names the file or its folder; as with the loader's own variables, its
+    /// value decides which code runs. Otherwise the search covers, in this order: the toolkit in `CUDA_HOME` or
+    /// `CUDA_PATH`; NVIDIA's packages in the active Python environment (`VIRTUAL_ENV`, `CONDA_PREFIX`); the dynamic
+    /// loader's folders; the CUDA toolkits in `/usr/local`, such as JetPack's; NVIDIA's packages of the user and of the
+    /// system. In each place, NVRTC 12 and 11 come before 13, because cubins of NVRTC 13 cannot be loaded yet.
     ///
     /// # Errors
     ///
@@ -145,7 +145,11 @@ impl Compiler {
     /// # Errors
     ///
     /// [`Error::NoNvrtc`] if it cannot be loaded from there.
-    pub fn load_from(place: impl AsRef<Path>) -> Result<Self> {
+    ///
+    /// # Safety
+    ///
+    /// The file is NVIDIA's library, or one with the same functions: loading a library runs its code.
+    pub unsafe fn load_from(place: impl AsRef<Path>) -> Result<Self> {
         Self::from_search(Search::chosen(&NVRTC, place.as_ref().as_os_str()))
     }
 
@@ -348,12 +352,14 @@ mod tests {
         let file = root.path().join("libnvrtc.so.12");
         std::fs::write(&file, "no library").unwrap();
         for place in [root.path(), &file] {
-            let text = Compiler::load_from(place).unwrap_err().to_string();
+            // SAFETY: the file is no library.
+            let text = unsafe { Compiler::load_from(place) }.unwrap_err().to_string();
             let line = format!("\n  {}: ", file.display());
             assert_eq!(text.matches(&line).count(), 1, "{text}");
             assert!(text.contains("NVGPU_NVRTC"), "{text}");
         }
-        let text = Compiler::load_from("/no/such/folder/libnvrtc.so.12").unwrap_err().to_string();
+        // SAFETY: there is no such file.
+        let text = unsafe { Compiler::load_from("/no/such/folder/libnvrtc.so.12") }.unwrap_err().to_string();
         assert!(text.contains("\n  /no/such/folder/libnvrtc.so.12: cannot open"), "{text}");
     }
 }

@@ -33,6 +33,7 @@ impl<T: Pod> HostMemory<T> {
     /// [`Error::Range`](crate::Error::Range) if the size is zero or overflows, or if the system has not enough
     /// memory.
     pub fn new(len: usize) -> Result<Self> {
+        const { super::check_alignment::<T>() };
         let page = rustix::param::page_size();
         let bytes = len.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_next_multiple_of(page));
         let mapped = bytes

@@ -32,7 +32,26 @@ pub(crate) use host::Imported;
 pub use plane::{Plane, PlaneMut};
 pub use slice::{Slice, SliceMut};
 
-/// `len` elements of `T` in memory that the CPU and the GPU access.
+/// `len` elements of `T` in memory that the CPU and the GPU access. A type aligned to more than 256 bytes does not
+/// compile:
+///
+/// ```compile_fail,E0080
+/// # use tegra_hcq::{Device, Pod};
+/// #[derive(Clone, Copy)]
+/// #[repr(C, align(512))]
+/// struct Page([u8; 512]);
+/// // SAFETY: bytes without padding.
+/// unsafe impl bytemuck::Zeroable for Page {}
+/// // SAFETY: as above.
+/// unsafe impl Pod for Page {}
+///
+/// fn first(device: &Device) -> tegra_hcq::Result<Page> {
+///     Ok(device.alloc::<Page>(1)?.view()?[0])
+/// }
+/// # fn main() -> tegra_hcq::Result<()> {
+/// #     first(&Device::open(tegra_hcq::DeviceKind::Auto)?).map(drop)
+/// # }
+/// ```
 ///
 /// Dropping a buffer frees the memory after the launches that use it have ended; the memory is kept for the next
 /// allocation of its size. The buffer does not know launches that get its address other than as a [`Buffer`] argument
@@ -47,6 +66,11 @@ pub struct Buffer<T: Pod> {
     _elements: PhantomData<T>,
 }
 
+/// Refuses, at compile time, element types for which a block of memory is not aligned.
+const fn check_alignment<T>() {
+    assert!(align_of::<T>() <= 256, "the elements of a buffer are aligned to at most 256 bytes");
+}
+
 impl<T: Pod> Buffer<T> {
     pub(crate) fn new(heap: &Arc<Heap>, len: usize, purpose: MemoryUse) -> Result<Self> {
         let bytes = len
@@ -59,6 +83,7 @@ impl<T: Pod> Buffer<T> {
 
     /// Creates a buffer over memory that holds at least `len` elements.
     pub(crate) fn over(handle: Handle, len: usize) -> Self {
+        const { check_alignment::<T>() };
         Self { handle, len, _elements: PhantomData }
     }
 
