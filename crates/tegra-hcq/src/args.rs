@@ -11,6 +11,19 @@ use crate::memory::{Buffer, BufferUse, Pod, Slice, SliceMut};
 ///
 /// Created with `From` from numbers, [`half::f16`], [`half::bf16`], references to [`Buffer`], and [`Slice`]; structs
 /// passed by value use [`Arg::Bytes`]. The [`args!`](crate::args) macro builds a list.
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// use tegra_hcq::{Arg, args};
+///
+/// let buffer = device.alloc::<f32>(16)?;
+/// let arguments: [Arg<'_>; 3] = args![&buffer, 16_u32, 2.5_f32];
+/// assert_eq!(arguments.map(|argument| argument.size()), [8, 4, 4]);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Arg<'a> {
     /// One byte.

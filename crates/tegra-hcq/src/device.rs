@@ -19,6 +19,18 @@ use crate::memory::{Buffer, HostMemory, Imported, Pod};
 use crate::shared::Shared;
 
 /// An open GPU.
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// use tegra_hcq::{Device, DeviceKind};
+///
+/// let device = Device::open(DeviceKind::Sim)?;
+/// let buffer = device.alloc_from(&[1, 2, 3])?;
+/// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 #[derive(Clone)]
 pub struct Device {
     shared: Arc<Shared>,

@@ -7,6 +7,20 @@ use crate::memory::Pod;
 
 /// Elements that can be filled. Their size is one or four bytes, the sizes that both the copy engine's pattern
 /// (`SET_REMAP_COMPONENTS`, `clc7b5.h`) and the fill kernels of graphs support.
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// let mut buffer = device.alloc::<u32>(100)?;
+/// queue.fill(&mut buffer, 7_u32)?;
+/// queue.wait(timeout)?;
+/// assert_eq!(buffer.to_vec()?, vec![7; 100]);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 pub trait FillValue: Pod + private::Bits {}
 
 pub(crate) mod private {

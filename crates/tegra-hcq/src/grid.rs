@@ -1,6 +1,13 @@
 //! Grid and block sizes.
 
 /// A size in x, y and z. Made from a number, a pair or a triple.
+///
+/// ```
+/// use tegra_hcq::Dim3;
+///
+/// assert_eq!(Dim3::from((4, 2)).to_array(), [4, 2, 1]);
+/// assert_eq!(Dim3::from(256).to_string(), "256x1x1");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dim3 {
     /// Extent in x.

@@ -1,4 +1,18 @@
 #![doc = include_str!("../README.md")]
+//! # Where to find what
+//!
+//! - Devices: [`Device`], [`DeviceKind`], [`DeviceOptions`], [`Encodings`], [`Properties`], [`Recovery`].
+//! - Memory: [`Buffer`], [`Slice`], [`SliceMut`], [`Plane`], [`PlaneMut`], [`View`], [`HostMemory`], [`MemoryUse`],
+//!   [`MemoryInfo`], [`PoolUsage`].
+//! - Programs: [`Program`], [`Kernel`], [`TypedKernel`], [`Variable`], [`Attributes`], [`Occupancy`].
+//! - Parameters of typed kernels: [`Signature`], [`KernelArg`], [`Count`], [`ByValue`], [`Arguments`], [`Pass`],
+//!   [`LaunchSize`]; of others: [`args!`], [`Arg`].
+//! - Work: [`Queue`], [`QueueOptions`], [`WaitPolicy`], [`Dim3`], [`FillValue`], [`Until`], [`Download`].
+//! - Waiting: [`Fence`], [`FenceFuture`], [`Signal`].
+//! - Recorded work: [`GraphBuilder`], [`Graph`], [`NodeId`], [`TypedNode`].
+//! - Failures: [`Error`], [`LaunchError`], [`RangeError`], [`Fault`], [`FaultKind`], [`WarpError`], [`MmuFaultType`],
+//!   [`MmuAccess`], [`Submission`], [`LaunchRecord`].
+//! - Times: [`Profile`], [`Span`], [`Work`].
 
 mod adapter;
 mod args;

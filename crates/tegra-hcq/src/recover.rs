@@ -17,6 +17,17 @@ use crate::wait::{Health, QueueState};
 use gpu_hal::Evidence;
 
 /// Result of [`Device::recover`](crate::Device::recover).
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// // Nothing has failed.
+/// let recovery = device.recover()?;
+/// assert!(recovery.is_empty() && recovery.faults.is_empty());
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Recovery {

@@ -22,6 +22,23 @@ const BYTES: u64 = 16;
 const SPINS: u32 = 2000;
 
 /// A 64-bit value in memory that the CPU and the GPU set and wait for.
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// // Work of the queue waits until the CPU sets the signal.
+/// let signal = device.signal(0)?;
+/// queue.wait_signal(&signal, 1)?;
+/// let fence = queue.submit()?;
+/// assert!(!fence.is_done());
+/// signal.set(1);
+/// fence.wait(timeout)?;
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 pub struct Signal {
     handle: Mapped,
 }

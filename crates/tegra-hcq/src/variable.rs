@@ -21,6 +21,19 @@ use crate::program::code::ProgramCode;
 ///
 /// All kernels of the program share the variable, on every queue. A launch from another thread during [`Variable::set`]
 /// may see a mix of old and new elements.
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// # let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vector_add.cubin"));
+/// let program = tegra_hcq::Program::load(&device, cubin)?;
+/// // This program has no `__device__` variables.
+/// assert_eq!(program.variable_names().count(), 0);
+/// assert!(program.variable::<f32>("gain").is_err());
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 pub struct Variable<T: Pod> {
     program: Arc<ProgramCode>,
     /// Offset in the image, in bytes.

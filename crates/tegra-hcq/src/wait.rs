@@ -29,6 +29,18 @@ const SPIN_FOR: Duration = Duration::from_millis(1);
 const SLEEP: Duration = Duration::from_millis(5);
 
 /// How the CPU waits for a queue.
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// use tegra_hcq::{QueueOptions, WaitPolicy};
+///
+/// // The shortest latency; occupies a core during waits.
+/// let queue = device.queue_with(&QueueOptions::default().wait(WaitPolicy::Spin))?;
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitPolicy {
@@ -518,6 +530,28 @@ impl Drop for QueueState {
 }
 
 /// The end of a submission.
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// # let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vector_add.cubin"));
+/// # let program = tegra_hcq::Program::load(&device, cubin)?;
+/// # type VectorAdd = (&'static [f32], &'static [f32], &'static mut [f32], tegra_hcq::Count<u32>);
+/// # // SAFETY: reads a[i] and b[i] and writes c[i] for i < n.
+/// # let add = unsafe { program.typed::<VectorAdd>("vector_add")? };
+/// # let (a, b) = (device.alloc_from(&[1.0_f32; 256])?, device.alloc_from(&[2.0_f32; 256])?);
+/// # let mut c = device.alloc::<f32>(256)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// add.launch(&mut queue, 1, 256, (&a, &b, &mut c, 256))?;
+/// let fence = queue.submit()?;
+/// // The CPU is free until here.
+/// fence.wait(timeout)?;
+/// assert!(fence.is_done());
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 #[derive(Clone)]
 pub struct Fence {
     pub(crate) state: Arc<QueueState>,

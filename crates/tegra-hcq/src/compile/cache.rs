@@ -34,6 +34,13 @@ const ABANDONED: Duration = Duration::from_secs(3600);
 ///
 /// If the cache exceeds its size, the least recently used entries are removed. A cache that cannot be read or written
 /// causes compilations and a warning, never an error.
+///
+/// ```
+/// use tegra_hcq::Cache;
+///
+/// let cache = Cache::at("/tmp/kernels", 16 << 20);
+/// assert_eq!(cache.folder(), std::path::Path::new("/tmp/kernels"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache {
     folder: PathBuf,

@@ -48,6 +48,12 @@ pub struct Compiler {
 }
 
 /// CUDA C++ source and how to compile it.
+///
+/// ```
+/// use tegra_hcq::Source;
+///
+/// let source = Source::new("extern \"C\" __global__ void nothing() {}").name("nothing.cu").option("-lineinfo");
+/// ```
 #[derive(Clone, Debug)]
 pub struct Source {
     text: String,
@@ -102,6 +108,16 @@ impl Source {
 }
 
 /// The result of a compilation.
+///
+/// ```
+/// use tegra_hcq::{Compiler, Source};
+///
+/// let source = Source::new("extern \"C\" __global__ void nothing() {}");
+/// match Compiler::load().and_then(|compiler| compiler.compile(&source, (8, 7))) {
+///     Ok(compiled) => println!("{} bytes", compiled.cubin.len()),
+///     Err(error) => println!("{error}"),
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compiled {
     /// The cubin, for [`Program::load`].

@@ -5,6 +5,24 @@ use core::ops::{Bound, RangeBounds};
 use crate::grid::Dim3;
 
 /// Why a launch does not fit the kernel or the chip.
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// # let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vector_add.cubin"));
+/// # let program = tegra_hcq::Program::load(&device, cubin)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// use tegra_hcq::{Error, LaunchError, args};
+///
+/// let kernel = program.kernel("vector_add")?;
+/// // SAFETY: a block of 2,048 threads is refused; nothing runs.
+/// let refused = unsafe { queue.launch(&kernel, 1, (64, 32), &args![0_u64, 0_u64, 0_u64, 0_u32]) };
+/// assert!(matches!(refused, Err(Error::Launch(LaunchError::BlockThreads { .. }))));
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
@@ -118,6 +136,19 @@ pub enum LaunchError {
 }
 
 /// Why a length, range or count of a request is invalid.
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// use tegra_hcq::{Error, RangeError};
+///
+/// let buffer = device.alloc::<u32>(10)?;
+/// let refused = buffer.slice(5..20);
+/// assert!(matches!(refused, Err(Error::Range(RangeError::Outside { .. }))));
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RangeError {
@@ -274,6 +305,14 @@ impl RangeError {
 }
 
 /// Why a compilation was refused before it started.
+///
+/// ```
+/// use tegra_hcq::{CompileRequestError, Error};
+///
+/// fn is_too_old(error: &Error) -> bool {
+///     matches!(error, Error::CompileRequest(CompileRequestError::Architecture { .. }))
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompileRequestError {

@@ -51,6 +51,24 @@ const MAX_INSTANCES: usize = 64;
 const MAX_PATCHES: usize = 32;
 
 /// Identifies a step of one graph, for later changes.
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// let (source, mut target) = (device.alloc_from(&[1_u8; 64])?, device.alloc::<u8>(64)?);
+/// let other = device.alloc_from(&[2_u8; 64])?;
+/// let mut recording = device.graph();
+/// let copy = recording.copy(&source, &mut target)?;
+/// let mut graph = recording.build()?;
+/// graph.set_copy(copy, &other, &mut target)?;
+/// queue.replay(&mut graph)?.wait(timeout)?;
+/// assert_eq!(target.to_vec()?, [2; 64]);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NodeId {
     /// Number of the graph, unique in the process.
@@ -102,6 +120,27 @@ fn keep(argument: &Arg<'_>) -> Option<Handle> {
 }
 
 /// Records a graph. Created by [`Device::graph`](crate::Device::graph).
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// # let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vector_add.cubin"));
+/// # let program = tegra_hcq::Program::load(&device, cubin)?;
+/// # type VectorAdd = (&'static [f32], &'static [f32], &'static mut [f32], tegra_hcq::Count<u32>);
+/// # // SAFETY: reads a[i] and b[i] and writes c[i] for i < n.
+/// # let add = unsafe { program.typed::<VectorAdd>("vector_add")? };
+/// # let (a, b) = (device.alloc_from(&[1.0_f32; 256])?, device.alloc_from(&[2.0_f32; 256])?);
+/// # let mut c = device.alloc::<f32>(256)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// let mut recording = device.graph();
+/// add.record(&mut recording, 1, 256, (&a, &b, &mut c, 256))?;
+/// recording.fill(&mut c, 0.0)?;
+/// assert_eq!(recording.build()?.len(), 2);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 pub struct GraphBuilder {
     device: Arc<Shared>,
     number: u64,
@@ -311,6 +350,30 @@ impl Instance {
 ///
 /// The steps run in the order of recording; each starts after the previous one has ended. A graph keeps the programs
 /// and buffers that it uses alive.
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// # let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vector_add.cubin"));
+/// # let program = tegra_hcq::Program::load(&device, cubin)?;
+/// # type VectorAdd = (&'static [f32], &'static [f32], &'static mut [f32], tegra_hcq::Count<u32>);
+/// # // SAFETY: reads a[i] and b[i] and writes c[i] for i < n.
+/// # let add = unsafe { program.typed::<VectorAdd>("vector_add")? };
+/// # let (a, b) = (device.alloc_from(&[1.0_f32; 256])?, device.alloc_from(&[2.0_f32; 256])?);
+/// # let mut c = device.alloc::<f32>(256)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// let mut recording = device.graph();
+/// add.record(&mut recording, 1, 256, (&a, &b, &mut c, 256))?;
+/// let mut graph = recording.build()?;
+/// for _ in 0..3 {
+///     queue.replay(&mut graph)?.wait(timeout)?;
+/// }
+/// assert_eq!(c.to_vec()?, [3.0; 256]);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 pub struct Graph {
     device: Arc<Shared>,
     number: u64,

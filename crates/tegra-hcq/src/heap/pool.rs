@@ -213,6 +213,17 @@ struct UsePool {
 }
 
 /// Usage of an allocator, in bytes.
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// let buffer = device.alloc::<u8>(1 << 20)?;
+/// let usage = device.memory_usage();
+/// assert!(usage.in_use >= 1 << 20 && usage.reserved >= usage.in_use);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolUsage {
     /// Allocated from the driver.

@@ -3,6 +3,18 @@
 use crate::heap::{DeviceId, Handle, Uses};
 
 /// A buffer argument: its address and its record of uses.
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// use tegra_hcq::{Arg, args};
+///
+/// let buffer = device.alloc::<u8>(1)?;
+/// assert!(matches!(args![&buffer], [Arg::Buffer(_)]));
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct BufferUse<'a> {
     va: u64,

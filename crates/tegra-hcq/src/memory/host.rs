@@ -14,6 +14,19 @@ use gpu_hal::DeviceMemory;
 ///
 /// An ordinary `Vec` cannot be imported, because the kernel pins whole pages, and the first and last page of a `Vec`
 /// also contain other data.
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// use tegra_hcq::HostMemory;
+///
+/// // The GPU reads and writes the memory of the process in place.
+/// let buffer = device.import(HostMemory::from_slice(&[1.0_f32; 1024])?)?;
+/// assert_eq!(buffer.to_vec()?, [1.0; 1024]);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 pub struct HostMemory<T: Pod> {
     pointer: NonNull<T>,
     len: usize,

@@ -60,6 +60,18 @@ pub use slice::{Slice, SliceMut};
 /// After a fault of a queue, the buffers used by its unfinished work report the fault until
 /// [`Device::recover`](crate::Device::recover) is called or the queue and its fences are dropped, because the results
 /// are missing.
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// let mut buffer = device.alloc_zeroed::<u32>(3)?.named("counters");
+/// buffer.copy_from_slice(&[5, 6, 7])?;
+/// assert_eq!(buffer.to_vec()?, [5, 6, 7]);
+/// assert_eq!(buffer.byte_len(), 12);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 pub struct Buffer<T: Pod> {
     handle: Handle,
     len: usize,
@@ -249,6 +261,17 @@ impl<T: Pod> fmt::Debug for Buffer<T> {
 
 /// The elements of a buffer in place. Exists only while the GPU has no work that uses the buffer, and excludes new
 /// launches and replays of recorded graphs that use it.
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// let mut buffer = device.alloc_zeroed::<u32>(3)?;
+/// buffer.view()?[1] = 7;
+/// assert_eq!(buffer.to_vec()?, [0, 7, 0]);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 #[derive(Debug)]
 pub struct View<'a, T: Pod> {
     buffer: &'a mut Buffer<T>,

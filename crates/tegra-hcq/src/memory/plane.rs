@@ -52,6 +52,18 @@ pub(super) fn resolve(range: &impl RangeBounds<usize>, len: usize) -> Result<Ran
 }
 
 /// A rectangle of a buffer, for reading: rows that are a pitch apart. Created by [`Slice::plane`].
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// // Two rows of three columns.
+/// let buffer = device.alloc_from(&[1, 2, 3, 4, 5, 6])?;
+/// let plane = buffer.plane(3)?;
+/// assert_eq!((plane.columns(), plane.rows()), (3, 2));
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Plane<'a, T: Pod> {
     elements: Slice<'a, T>,
@@ -59,6 +71,22 @@ pub struct Plane<'a, T: Pod> {
 }
 
 /// A rectangle of a buffer, for writing. Created by [`SliceMut::plane`].
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// let source = device.alloc_from(&[1, 2, 3, 4])?;
+/// let mut target = device.alloc_zeroed::<i32>(9)?;
+/// // A rectangle of 2 x 2 into the middle of 3 x 3.
+/// queue.copy_2d(source.plane(2)?, target.plane_mut(3)?.part(1.., 1..)?)?;
+/// queue.wait(timeout)?;
+/// assert_eq!(target.to_vec()?, [0, 0, 0, 0, 1, 2, 0, 3, 4]);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 #[derive(Debug)]
 pub struct PlaneMut<'a, T: Pod> {
     elements: SliceMut<'a, T>,

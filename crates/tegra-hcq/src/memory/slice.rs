@@ -12,6 +12,16 @@ use crate::limits::DEFAULT_TIMEOUT;
 /// Elements of a buffer, for reading: all of it, or a part ([`Buffer::slice`]).
 ///
 /// Calls that read take `impl Into<Slice>`: a `&Buffer`, a `Slice`, or a reference to one.
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// let buffer = device.alloc_from(&[1, 2, 3, 4])?;
+/// assert_eq!(buffer.slice(1..3)?.to_vec()?, [2, 3]);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 #[derive(Debug)]
 pub struct Slice<'a, T: Pod> {
     handle: &'a Handle,
@@ -31,6 +41,17 @@ impl<T: Pod> Copy for Slice<'_, T> {}
 /// Elements of a buffer, for writing: all of it, or a part ([`Buffer::slice_mut`]).
 ///
 /// Calls that write take `impl Into<SliceMut>`: a `&mut Buffer`, a `SliceMut`, or a `&mut SliceMut`.
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// let mut buffer = device.alloc_zeroed::<u32>(4)?;
+/// buffer.slice_mut(2..)?.copy_from_slice(&[8, 9])?;
+/// assert_eq!(buffer.to_vec()?, [0, 0, 8, 9]);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 #[derive(Debug)]
 pub struct SliceMut<'a, T: Pod> {
     handle: &'a Handle,

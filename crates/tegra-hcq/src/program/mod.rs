@@ -20,12 +20,38 @@ use code::{KernelCode, ProgramCode};
 pub(crate) mod code;
 
 /// The kernels of one cubin, loaded into GPU memory.
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// # let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vector_add.cubin"));
+/// use tegra_hcq::Program;
+///
+/// let program = Program::load(&device, cubin)?;
+/// assert!(program.kernel_names().any(|name| name == "vector_add"));
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 #[derive(Clone)]
 pub struct Program {
     code: Arc<ProgramCode>,
 }
 
 /// One kernel of a program. Keeps the program loaded.
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// # let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vector_add.cubin"));
+/// # let program = tegra_hcq::Program::load(&device, cubin)?;
+/// let kernel = program.kernel("vector_add")?;
+/// assert_eq!(kernel.parameter_sizes().collect::<Vec<_>>(), [8, 8, 8, 4]);
+/// assert_eq!(kernel.max_threads(), 1024);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 #[derive(Clone)]
 pub struct Kernel {
     pub(crate) program: Arc<ProgramCode>,

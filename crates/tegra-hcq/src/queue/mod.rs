@@ -56,6 +56,28 @@ mod schedule;
 pub(crate) mod submit;
 
 /// An in-order stream of launches, copies and signals; see the module documentation.
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// # let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vector_add.cubin"));
+/// # let program = tegra_hcq::Program::load(&device, cubin)?;
+/// # type VectorAdd = (&'static [f32], &'static [f32], &'static mut [f32], tegra_hcq::Count<u32>);
+/// # // SAFETY: reads a[i] and b[i] and writes c[i] for i < n.
+/// # let add = unsafe { program.typed::<VectorAdd>("vector_add")? };
+/// # let (a, b) = (device.alloc_from(&[1.0_f32; 256])?, device.alloc_from(&[2.0_f32; 256])?);
+/// # let mut c = device.alloc::<f32>(256)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// add.launch(&mut queue, 1, 256, (&a, &b, &mut c, 256))?;
+/// queue.fill(&mut c, 0.5)?;
+/// // One write to the doorbell for both.
+/// queue.submit()?.wait(timeout)?;
+/// assert_eq!(c.to_vec()?, [0.5; 256]);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 pub struct Queue {
     pub(crate) state: Arc<QueueState>,
     lanes: Lanes,

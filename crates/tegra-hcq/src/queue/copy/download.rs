@@ -7,6 +7,19 @@ use crate::memory::{Buffer, Pod};
 use crate::wait::Fence;
 
 /// Elements on their way from a buffer to the process. Created by [`Queue::download`](crate::Queue::download).
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// let buffer = device.alloc_from(&[1_u8, 2, 3, 4])?;
+/// let download = queue.download(&buffer)?;
+/// assert_eq!(download.wait(timeout)?, [1, 2, 3, 4]);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 #[derive(Debug)]
 #[must_use = "the elements are read by `wait`"]
 pub struct Download<T: Pod> {
