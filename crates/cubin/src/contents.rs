@@ -9,6 +9,16 @@ use crate::info::attributes;
 use crate::names;
 
 /// All entries of the tables of a cubin, in file order.
+///
+/// ```
+/// # let file = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/globals.cubin"));
+/// let contents = cubin::Contents::read(file)?;
+/// assert_eq!(contents.sm, 87);
+/// for section in &contents.sections {
+///     println!("{} {} bytes", section.name, section.bytes);
+/// }
+/// # Ok::<(), cubin::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contents {
@@ -37,6 +47,14 @@ pub struct Contents {
 }
 
 /// One section header.
+///
+/// ```
+/// # let file = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/globals.cubin"));
+/// let contents = cubin::Contents::read(file)?;
+/// let code = contents.sections.iter().find(|section| section.name == ".text.filter5");
+/// assert!(code.is_some_and(|section| section.bytes % 128 == 0));
+/// # Ok::<(), cubin::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Section {
@@ -59,6 +77,13 @@ pub struct Section {
 }
 
 /// One symbol.
+///
+/// ```
+/// # let file = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/globals.cubin"));
+/// let contents = cubin::Contents::read(file)?;
+/// assert!(contents.symbols.iter().any(|symbol| symbol.name == "filter5"));
+/// # Ok::<(), cubin::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Symbol {
@@ -77,6 +102,14 @@ pub struct Symbol {
 }
 
 /// One record of an attribute section.
+///
+/// ```
+/// # let file = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/globals.cubin"));
+/// let contents = cubin::Contents::read(file)?;
+/// let names: Vec<_> = contents.attributes.iter().filter_map(|attribute| attribute.name()).collect();
+/// assert!(names.contains(&"REGCOUNT"), "{names:?}");
+/// # Ok::<(), cubin::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Attribute {
@@ -98,6 +131,15 @@ impl Attribute {
 }
 
 /// One entry of a relocation table.
+///
+/// ```
+/// # let file = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/globals.cubin"));
+/// let contents = cubin::Contents::read(file)?;
+/// for relocation in &contents.relocations {
+///     println!("{:#x} {:?}", relocation.offset, relocation.name());
+/// }
+/// # Ok::<(), cubin::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Relocation {

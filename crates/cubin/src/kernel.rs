@@ -4,6 +4,14 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 /// One parameter of a kernel in constant bank 0.
+///
+/// ```
+/// # let file = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/globals.cubin"));
+/// let cubin = cubin::Cubin::parse(file)?;
+/// let parameters = &cubin.kernel("filter5")?.params;
+/// assert_eq!(parameters.iter().map(|parameter| parameter.bytes).collect::<Vec<_>>(), [8, 8, 4]);
+/// # Ok::<(), cubin::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Param {
     /// Position in the parameter list, from 0.
@@ -15,6 +23,14 @@ pub struct Param {
 }
 
 /// A constant bank of a kernel that is part of the image.
+///
+/// ```
+/// # let file = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/globals.cubin"));
+/// let cubin = cubin::Cubin::parse(file)?;
+/// let bank = cubin.kernel("filter5")?.constant(3).expect("__constant__ variables");
+/// assert!(bank.offset % cubin::CONSTANT_ALIGN == 0 && bank.bytes > 0);
+/// # Ok::<(), cubin::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConstantBank {
     /// Bank number: 2 for literals and jump tables of the kernel, 3 for `__constant__` variables of the module, 4 for
@@ -27,6 +43,15 @@ pub struct ConstantBank {
 }
 
 /// A kernel, with the limits and the layout that a launch must observe.
+///
+/// ```
+/// # let file = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/globals.cubin"));
+/// let cubin = cubin::Cubin::parse(file)?;
+/// for kernel in cubin.kernels() {
+///     println!("{}: {} registers", kernel.name, kernel.registers);
+/// }
+/// # Ok::<(), cubin::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Kernel {

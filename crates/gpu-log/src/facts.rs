@@ -5,6 +5,15 @@ use crate::table::{FaultLine, Message, SystemLine};
 use crate::template;
 
 /// An access that the MMU refused.
+///
+/// ```
+/// use gpu_log::Facts;
+///
+/// let line = "[MMU FAULT] mmu engine id:  0, ch id:  511, fault addr: 0xfb12345000, fault addr aperture: 0, fault \
+///             type: invalid pte, access type: virt read, ";
+/// let access = Facts::of(line).access.expect("an access");
+/// assert_eq!((access.channel, access.address), (Some(511), 0xfb_1234_5000));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedAccess {
     /// The channel that made the access, if the line names it.
@@ -18,6 +27,13 @@ pub struct RefusedAccess {
 }
 
 /// A channel that the kernel has stopped.
+///
+/// ```
+/// use gpu_log::Facts;
+///
+/// let stopped = Facts::of("error notifier set to 31 for ch 511 owned by program").stopped.expect("a channel");
+/// assert_eq!((stopped.notifier, stopped.channel), (31, 511));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoppedChannel {
     /// Notifier code (`NVGPU_CHANNEL_*`), or the number of the Xid.
@@ -32,6 +48,13 @@ impl StoppedChannel {
 }
 
 /// Facts about a fault from one line of the kernel log.
+///
+/// ```
+/// use gpu_log::Facts;
+///
+/// assert!(Facts::of("sked exception: esr 0x01000000").descriptor_refused);
+/// assert_eq!(Facts::of("usb 1-1: new device"), Facts::default());
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Facts {

@@ -8,6 +8,13 @@
 use core::fmt;
 
 /// Severity of a message, by printk's numbers.
+///
+/// ```
+/// use gpu_log::Level;
+///
+/// assert_eq!(Level::from_priority(3), Level::Error);
+/// assert_eq!(Level::Error.name(), "err");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// 0: the system is unusable.
@@ -57,6 +64,13 @@ impl Level {
 }
 
 /// Time of a message.
+///
+/// ```
+/// use gpu_log::{Record, Stamp};
+///
+/// let record = Record::from_kmsg(b"3,100,2500000,-;nvgpu: a line\n").expect("a record");
+/// assert_eq!(record.stamp, Stamp::Uptime(2_500_000));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Stamp {
     /// Unknown.
@@ -79,6 +93,13 @@ impl fmt::Display for Stamp {
 }
 
 /// One message of the kernel log.
+///
+/// ```
+/// use gpu_log::Record;
+///
+/// let record = Record::from_kmsg(b"3,100,2500000,-;nvgpu: a line\n").expect("a record");
+/// assert_eq!((record.sequence, record.text.as_str()), (Some(100), "nvgpu: a line"));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// Severity, if the log has it.

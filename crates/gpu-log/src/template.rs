@@ -105,6 +105,13 @@ impl Value for String {
 }
 
 /// An address as the desktop driver prints it: hexadecimal, with `_` above the low 32 bits.
+///
+/// ```
+/// use gpu_log::SplitHex;
+///
+/// // As the desktop driver prints addresses.
+/// assert_eq!(SplitHex(0x30_0000_1000).to_string(), "0x30_00001000");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SplitHex(pub u64);
 

@@ -35,6 +35,18 @@ enum Memory {
 ///
 /// A `Buffer` is `Send` and `Sync`: it is only an address range, and all accessors are sound while
 /// other threads or the GPU access the same memory. Use the atomics to pass data between threads.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let nvmap = nvmap::Nvmap::open(&door)?;
+/// let buffer = nvmap.buffer(4096).label("words").allocate()?;
+/// buffer.write_u32(8, 7);
+/// assert_eq!(buffer.read_u32(8), 7);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Buffer {
     // Drop order: the mapping, then the descriptor, then the handle, which keeps the nvmap descriptor

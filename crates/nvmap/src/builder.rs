@@ -19,6 +19,19 @@ const LARGE_SIZE: u64 = 8 << 20;
 const MAX_ALIGNMENT: u64 = 1 << 31;
 
 /// A builder for a buffer; created by [`Nvmap::buffer`].
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let nvmap = nvmap::Nvmap::open(&door)?;
+/// use nvmap::CacheMode;
+///
+/// let buffer = nvmap.buffer(8192).cache(CacheMode::WriteCombined).alignment(8192).allocate()?;
+/// assert_eq!(buffer.size(), 8192);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "nothing is allocated until `allocate` is called"]
 pub struct BufferBuilder<'a> {

@@ -13,6 +13,17 @@ use crate::error::Error;
 const NODE: &str = paths::text(paths::NVMAP);
 
 /// Size and free bytes of a heap.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let nvmap = nvmap::Nvmap::open(&door)?;
+/// let usage = nvmap.system_memory()?;
+/// assert!(usage.free_bytes <= usage.total_bytes);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeapUsage {
     /// Size in bytes.
@@ -29,6 +40,19 @@ pub struct HeapUsage {
 ///
 /// Clones share the descriptor, which closes with the last clone and the last buffer. The kernel keeps
 /// one table of handles per process, even if the node is opened several times.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::Arc;
+/// use nvgpu_sys::Door;
+/// use nvmap::Nvmap;
+///
+/// // On a Jetson: Arc::new(nvgpu_sys::LinuxDoor).
+/// let door: Arc<dyn Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// let nvmap = Nvmap::open(&door)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Nvmap {
     fd: Arc<DoorFd>,

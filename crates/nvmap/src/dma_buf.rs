@@ -16,6 +16,17 @@ use crate::handle::Handle;
 use crate::mapping::CpuMapping;
 
 /// Properties of memory, as the kernel reports them ([`DmaBuf::parameters`]).
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let nvmap = nvmap::Nvmap::open(&door)?;
+/// let parameters = nvmap.buffer(4096).allocate_unmapped()?.parameters()?;
+/// assert_eq!(parameters.size, 4096);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
     /// Size in bytes, a multiple of the page size.
@@ -86,6 +97,20 @@ impl Nvmap {
 /// A handle and its dma-buf descriptor, without a CPU mapping.
 ///
 /// Dropping it closes the descriptor, then frees the handle.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let nvmap = nvmap::Nvmap::open(&door)?;
+/// let shared = nvmap.buffer(4096).allocate_unmapped()?;
+/// shared.write(16, b"hello")?;
+/// let mut bytes = [0; 5];
+/// shared.read(16, &mut bytes)?;
+/// assert_eq!(&bytes, b"hello");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct DmaBuf {
     // Drop order: the handle keeps the nvmap descriptor open.

@@ -13,6 +13,19 @@ use crate::view::TypedView;
 ///
 /// It keeps the memory alive without the handle and the descriptor. It is `Send` and `Sync` for the same
 /// reason as [`crate::Buffer`].
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let nvmap = nvmap::Nvmap::open(&door)?;
+/// let mapping = nvmap.buffer(4096).allocate_unmapped()?.map_whole()?;
+/// let words = mapping.view::<u32>(0, 4)?;
+/// words.set(3, 9);
+/// assert_eq!(words.to_vec(), [0, 0, 0, 9]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct CpuMapping {
     mapping: DoorMapping,

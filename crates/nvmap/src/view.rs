@@ -16,6 +16,19 @@ use gpu_hal::volatile;
 /// the GPU may change them at any time. A read of a value larger than a machine word may be torn.
 ///
 /// Like the buffer, it is `Send` and `Sync`.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let nvmap = nvmap::Nvmap::open(&door)?;
+/// let buffer = nvmap.buffer(4096).allocate()?;
+/// let view = buffer.view::<f32>(0, 3)?;
+/// view.copy_from_slice(0, &[1.0, 2.0, 3.0])?;
+/// assert_eq!(view.iter().sum::<f32>(), 6.0);
+/// # Ok(())
+/// # }
+/// ```
 pub struct TypedView<'a, T> {
     first: NonNull<T>,
     len: usize,

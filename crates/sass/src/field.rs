@@ -7,6 +7,13 @@
 //! Source: bit flips of compiled instructions, read back with nvdisasm for sm_87.
 
 /// Consecutive bits of an instruction word.
+///
+/// ```
+/// use sass::field::Field;
+///
+/// let field = Field { low: 16, len: 8 };
+/// assert_eq!(field.of(0x0005_0000), 5);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
     /// Lowest bit, 0 to 127.

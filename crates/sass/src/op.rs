@@ -1,6 +1,11 @@
 //! Operations: one name for each handler of an interpreter.
 
 /// Operation of an instruction.
+///
+/// ```
+/// let instruction = sass::decode(0x000f_ea00_0380_0000_0000_0000_0000_794d).unwrap();
+/// assert_eq!(instruction.op, sass::Op::Exit);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     // Integers.

@@ -6,6 +6,11 @@ use crate::op::Op;
 use crate::print::Printer;
 
 /// Places of the sources B and C.
+///
+/// ```
+/// let instruction = sass::decode(0x000f_ea00_0380_0000_0000_0000_0000_794d).unwrap();
+/// assert_eq!(instruction.row().layout, sass::Layout::Own);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// B and C. Forms 2, 3 and 7 have C in the slot and B after it, the others the reverse.
@@ -205,6 +210,12 @@ pub(crate) struct Global {
 type Sizing = fn(&Instruction, Sizes) -> Result<Sizes, Refusal>;
 
 /// One row of the table: how an instruction is encoded, printed and executed.
+///
+/// ```
+/// let instruction = sass::decode(0x000f_ea00_0380_0000_0000_0000_0000_794d).unwrap();
+/// assert_eq!(instruction.row().mnemonic, "EXIT");
+/// assert!(!instruction.row().is_uniform());
+/// ```
 pub struct Row {
     /// Bits 0 to 8: the operation.
     pub base: u16,

@@ -23,6 +23,13 @@ pub use system::SystemLine;
 use crate::record::{Level, Record};
 
 /// Severity of a line for the user of the GPU.
+///
+/// ```
+/// use gpu_log::Class;
+///
+/// assert!(Class::Error > Class::Warning);
+/// assert_eq!(Class::Error.name(), "error");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// Nothing to do; of interest only when searching for a cause.
@@ -57,6 +64,13 @@ impl fmt::Display for Class {
 }
 
 /// Kind of event that a line belongs to. A test declares the kind of event that it provokes.
+///
+/// ```
+/// use gpu_log::{Kind, Record, table};
+///
+/// let row = table::lookup(&Record::from_text("TSG 0 generated a mmu fault"));
+/// assert_eq!(row.kind, Kind::Mmu);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -119,6 +133,13 @@ impl fmt::Display for Kind {
 }
 
 /// Role of a line in a report of several lines.
+///
+/// ```
+/// use gpu_log::{Record, Role, table};
+///
+/// let row = table::lookup(&Record::from_text("TSG 0 generated a mmu fault"));
+/// assert_eq!(row.role, Role::Detail);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A separate report.
@@ -138,6 +159,13 @@ pub const MESSAGE_BYTES: usize = 159;
 const EXPLANATION: &str = "orin-sim: ";
 
 /// One row of the table.
+///
+/// ```
+/// use gpu_log::{Record, table};
+///
+/// let row = table::lookup(&Record::from_text("page fault error: err_type = 0x2, fault_status = 0x200"));
+/// println!("{} {}", row.meaning, row.cure);
+/// ```
 #[derive(Debug)]
 pub struct Row {
     /// Pattern of the line: these pieces in this order, with any text at each `*`.
@@ -263,6 +291,13 @@ macro_rules! lines {
 use lines;
 
 /// A line with its values. `to_string` gives the text that the driver prints, without what the log puts before it.
+///
+/// ```
+/// use gpu_log::{FaultLine, Message};
+///
+/// let message = Message::parse("TSG 0 generated a mmu fault");
+/// assert!(matches!(message, Some(Message::Fault(FaultLine::MmuTsg { tsg: 0 }))));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Message {
