@@ -5,7 +5,7 @@ use std::io;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use orin_cli::say;
+use orin_cli::{Progress, say};
 use serde::Serialize;
 use test_corpus::cases;
 use test_corpus::coverage::{Executed, Need, Wanted, execute, wanted};
@@ -47,7 +47,9 @@ struct Answer {
 ///
 /// Returns an error if a case does not run.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let progress = Progress::new("executing the corpus");
     let executed = execute(cases())?;
+    drop(progress);
     let lines: Vec<Line> = wanted().iter().flat_map(|wanted| lines(wanted, &executed)).collect();
     let untested = |line: &&Line| line.need == Need::Must.name() && line.executed_by.is_empty();
     let untested_must: Vec<String> = lines.iter().filter(untested).map(|line| line.name.clone()).collect();

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use orin_cli::{say, write_file};
+use orin_cli::{Progress, say, write_file};
 use test_corpus::silicon::{self, Opinion};
 use test_corpus::{cases, on_the_model, table};
 
@@ -69,7 +69,9 @@ fn write_table(check: bool) -> Result<()> {
     let path = root.join("docs/software-orin.md");
     let document = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let opinion = Opinion::load(&root.join("tests/corpus/data/silicon"))?;
+    let progress = Progress::new("executing the corpus");
     let results = on_the_model(orin_sim::Config::default(), cases())?;
+    drop(progress);
     let rows = results.iter().map(|(case, outputs)| (*case, outputs.as_slice()));
     let table = table::render(&opinion, rows)?;
     let new =

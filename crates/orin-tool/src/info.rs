@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use orin_cli::stdout;
+use orin_cli::{UsageError, stdout};
 use orin_sim::board::{BOARD_VARIABLE, Profile};
 use serde_json::{Map, Value, json};
 use tegra_hcq::{Device, DeviceKind, Encodings, Properties};
@@ -13,7 +13,7 @@ use crate::cli::DeviceOptions;
 
 /// Opens the device and prints its properties.
 pub(crate) fn run(options: &DeviceOptions) -> Result<ExitCode> {
-    let device = Device::open(options.device)?;
+    let device = Device::open(options.device).map_err(|error| UsageError(error.to_string()))?;
     let mut rows = rows(device.info());
     if device.info().kind == DeviceKind::Sim {
         add_board(&mut rows, Profile::from_environment()?);

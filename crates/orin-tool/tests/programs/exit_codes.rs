@@ -1,6 +1,7 @@
 //! The exit codes of every command of `orin`, and what happens if standard output cannot be written.
 
 use std::fs;
+use std::path::Path;
 
 use orin_cli::ExitStatus::{Failure, Success, Usage};
 use orin_cli::testing::Program;
@@ -19,12 +20,14 @@ fn every_command_has_the_exit_codes_of_the_table() {
     file("other-trace", b"openat(AT_FDCWD, \"/etc/passwd\", O_RDONLY) = 3\n");
     file("quiet.log", b"[    1.000000] nothing of interest\n");
     file("bad.log", b"[    1.000000] nvgpu: 17000000.gpu x:78   [ERR]  sked exception: esr 0x01000000\n");
+    let board = Path::new("/dev/nvgpu/igpu0/ctrl").exists();
     let cubin = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/vector_add.cubin");
     let program = Program::new(env!("CARGO_BIN_EXE_orin"), folder.path());
     program.check_all(&[
         (&["info", "--device", "sim"], Success),
         (&["info", "--device", "sim", "--json"], Success),
         (&["info", "--device", "abacus"], Usage),
+        (&["info", "--device", "nvgpu"], if board { Success } else { Usage }),
         (&["doctor", "--device", "sim"], Success),
         (&["doctor", "--device", "sim", "--json"], Success),
         (&["dmesg", "--file", "quiet.log"], Success),

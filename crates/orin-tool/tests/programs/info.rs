@@ -30,7 +30,7 @@ fn a_variable_selects_the_board() {
     let output = info("nano");
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(
-        output.status.code() == Some(1) && text.contains("ORIN_SIM_BOARD: `nano` is not a board"),
+        output.status.code() == Some(2) && text.contains("ORIN_SIM_BOARD: `nano` is not a board"),
         "{text}"
     );
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
-use orin_cli::{Output, UsageError, stdout, warn};
+use orin_cli::{Output, Progress, UsageError, stdout, warn};
 use orin_sim::{Config, Settings};
 use serde_json::{Value, json};
 
@@ -60,7 +60,9 @@ pub(super) fn run(path: &Path, target: Option<&Path>, json: bool) -> Result<Exit
     }
     let seen = Run::new(report)?;
     warn("running the stages on the software Orin, for comparison");
+    let progress = Progress::new("running the stages");
     let model = reference(seen.last)?;
+    drop(progress);
     let settings = settings(&seen, &model)?;
     let differences = compare::all(&seen, &model);
     if let Some(target) = &target {
