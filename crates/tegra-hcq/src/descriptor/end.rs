@@ -103,7 +103,22 @@ impl Link {
         unsafe { store_release(self.chip, va, value, qmd_at) }
     }
 
-    /// Undoes [`Link::store_release`].
+    /// Makes the grid of the descriptor at `qmd_at` write the time when it has ended; see [`store_stamp`].
+    ///
+    /// # Errors
+    ///
+    /// As [`store_release`].
+    ///
+    /// # Safety
+    ///
+    /// As [`Link::store`].
+    #[inline]
+    pub(crate) unsafe fn store_stamp(self, va: u64, qmd_at: *mut u8) -> Result<()> {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { store_stamp(self.chip, va, qmd_at) }
+    }
+
+    /// Undoes [`Link::store_release`] and [`Link::store_stamp`].
     ///
     /// # Safety
     ///
@@ -132,24 +147,47 @@ impl Link {
 /// As [`Link::store`], for a descriptor of this chip.
 #[inline]
 pub(super) unsafe fn store_release(chip: &Chip, va: u64, value: u64, qmd_at: *mut u8) -> Result<()> {
+    let barrier = chip.descriptor_release.value.system_barrier;
+    // SAFETY: the caller's promise is passed on.
+    unsafe { store_release_of(chip, va, value, barrier, qmd_at) }
+}
+
+/// Makes the scheduler write 1 and the time to the semaphore at `va` when the grid of the descriptor at `qmd_at` has
+/// ended. Without a barrier of its own: it delays no other work, and a later release of the queue orders it.
+///
+/// # Errors
+///
+/// As [`store_release`].
+///
+/// # Safety
+///
+/// As [`store_release`].
+#[inline]
+pub(super) unsafe fn store_stamp(chip: &Chip, va: u64, qmd_at: *mut u8) -> Result<()> {
+    // SAFETY: the caller's promise is passed on.
+    unsafe { store_release_of(chip, va, 1, false, qmd_at) }
+}
+
+/// As [`store_release`], with or without a system barrier.
+#[inline]
+unsafe fn store_release_of(chip: &Chip, va: u64, value: u64, barrier: bool, qmd_at: *mut u8) -> Result<()> {
     // SAFETY: the caller's promise is passed on.
     unsafe {
         match chip.descriptor.value {
-            QmdVersion::V4_0 => store_release_in::<v4_0::Layout>(chip, va, value, qmd_at),
-            QmdVersion::V3_0 => store_release_in::<v3_0::Layout>(chip, va, value, qmd_at),
+            QmdVersion::V4_0 => store_release_in::<v4_0::Layout>(va, value, barrier, qmd_at),
+            QmdVersion::V3_0 => store_release_in::<v3_0::Layout>(va, value, barrier, qmd_at),
         }
     }
 }
 
-/// As [`store_release`].
+/// As [`store_release_of`].
 #[inline]
-unsafe fn store_release_in<V: Layout>(chip: &Chip, va: u64, value: u64, qmd_at: *mut u8) -> Result<()> {
+unsafe fn store_release_in<V: Layout>(va: u64, value: u64, barrier: bool, qmd_at: *mut u8) -> Result<()> {
     if !va.is_multiple_of(SEMAPHORE_ALIGN) {
         let what = "semaphore of a launch descriptor";
         return Err(ampere_cmd::Error::Misaligned { what, va, alignment: SEMAPHORE_ALIGN }.into());
     }
     let ([va_low, va_high], [low, high]) = (lower_upper(va), lower_upper(value));
-    let barrier = chip.descriptor_release.value.system_barrier;
     let values: [u64; RELEASE_FIELDS] =
         [1, 1, barrier.into(), va_low.into(), va_high.into(), low.into(), high.into()];
     let patch = V::RELEASE.patch(values)?;

@@ -30,7 +30,6 @@ use crate::grid::Dim3;
 use crate::heap::Handle;
 use crate::limits::DEFAULT_TIMEOUT;
 use crate::memory::Buffer;
-use crate::profile::Work;
 use crate::program::Kernel;
 use crate::shared::Shared;
 use crate::signal::Signal;
@@ -246,8 +245,7 @@ impl Queue {
         let shape = code.shape(grid.into(), block.into(), shared_bytes)?;
         records::check_arguments(self.state.heap().id(), kernel, arguments)?;
         if self.profiling.enabled {
-            let work = Work::Launch { kernel: code.name.clone(), grid: shape.grid, block: shape.block };
-            self.begin_span(Engine::Compute, work)?;
+            self.begin_launch_span(kernel, &shape)?;
         }
         self.begin(Engine::Compute)?;
         self.need_local(code.local_bytes)?;
@@ -255,6 +253,9 @@ impl Queue {
         let offset = self.reserve_launch(records::record_bytes(code))?;
         let record = self.records.store(offset, code, &shape, arguments)?;
         self.schedule(record)?;
+        if self.profiling.enabled {
+            self.end_launch_span(record)?;
+        }
         self.note_launch(kernel, arguments);
         tracing::trace!(
             queue = self.state.slot,
@@ -265,7 +266,7 @@ impl Queue {
             shared_bytes,
             "launch"
         );
-        if self.profiling.enabled { self.end_span(Engine::Compute) } else { Ok(()) }
+        Ok(())
     }
 
     /// Appends the launch of a record, to run after all earlier work.
@@ -295,6 +296,7 @@ impl Queue {
             self.schedule.invalidated = programs;
         }
         self.batch.chain_end = Some(next);
+        self.batch.stamped = false;
         Ok(())
     }
 

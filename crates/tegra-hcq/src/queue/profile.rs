@@ -1,37 +1,67 @@
 //! Records what the GPU runs and when.
 //!
-//! With profiling on, the queue brackets each operation with two releases of the host engine. Each release waits for
-//! the engine to be idle, then writes the GPU's time (`SEM_EXECUTE` of class C76F with RELEASE_TIMESTAMP) to a slot of
-//! a ring. A slot is read after the timeline has passed its submission, and reused only then; if no slot is free, the
-//! call waits for the oldest. Slots are cleared before use, which distinguishes work that a fault cut off from work
-//! that ended.
+//! The descriptor of each launch writes the GPU's time when its grid has ended (the release of a descriptor, with time
+//! stamp). A launch that is chained to another begins when that one ends, so a chain needs no other stamp and is not
+//! interrupted. Work that begins otherwise gets a release of the host engine before it, which waits for the engine to be
+//! idle (`SEM_EXECUTE` of class C76F with RELEASE_TIMESTAMP); copies, fills and replays get one after as well.
+//!
+//! The stamps are in slots of a ring. A slot is read after the timeline has passed its submission, and reused only
+//! then; if no slot is free, the call waits for the oldest. Slots are cleared before use, which distinguishes work that a
+//! fault cut off from work that ended.
 
 use core::sync::atomic::{Ordering, fence};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ampere_cmd::command::{Payload, SemaphoreRelease};
 
 use super::Queue;
+use super::records::Record;
+use crate::descriptor::Shape;
 use crate::error::{Error, Result};
+use crate::grid::Dim3;
 use crate::heap::{Content, Mapped};
 use crate::limits::DEFAULT_TIMEOUT;
 use crate::profile::clock::{self, Conversion, Pair};
 use crate::profile::{Profile, Span, Unfinished, Work};
+use crate::program::Kernel;
 use crate::shared::Shared;
 use crate::wait::Health;
 use gpu_hal::{Engine, MemoryUse};
 
 /// Number of operations whose times the GPU may still have to write.
 const SLOTS: usize = 4096;
+/// Longest delay of a time stamp after the timeline's value.
+const STAMP_TIMEOUT: Duration = Duration::from_millis(2);
 /// Two releases of 16 bytes: value and time at the start, then value and time at the end.
 const SLOT_BYTES: usize = 32;
+
+/// What was recorded. Launches are described when they are taken: a reference is cheaper than a copied name.
+#[derive(Debug)]
+enum Recorded {
+    Launch(Kernel, Dim3, Dim3),
+    Other(Work),
+}
+
+impl Recorded {
+    fn work(self) -> Work {
+        match self {
+            Self::Launch(kernel, grid, block) => {
+                Work::Launch { kernel: kernel.name().to_owned(), grid, block }
+            }
+            Self::Other(work) => work,
+        }
+    }
+}
 
 /// An operation whose times have not been read yet.
 #[derive(Debug)]
 struct Pending {
-    work: Work,
+    work: Recorded,
     slot: usize,
+    /// Whether it begins when the operation before it ends, as a chained launch does.
+    follows: bool,
     called: u64,
     /// 0 if not known yet.
     encoded: u64,
@@ -76,6 +106,8 @@ struct Recorder {
     pending: VecDeque<Pending>,
     ended: Vec<Ended>,
     unfinished: Vec<Pending>,
+    /// End of the last operation read, by the GPU's clock; 0 if it did not end.
+    last_end: u64,
     /// Both clocks at the start of the recording, or when recorded operations were last taken.
     first: Pair,
 }
@@ -90,6 +122,7 @@ impl Recorder {
             pending: VecDeque::with_capacity(SLOTS),
             ended: Vec::new(),
             unfinished: Vec::new(),
+            last_end: 0,
             first: clock::pair(device)?,
         })
     }
@@ -108,13 +141,13 @@ impl Recorder {
     }
 
     /// Takes the next slot, which is free, for an operation that starts. Returns the address of its first release.
-    fn begin(&mut self, work: Work, called: u64) -> u64 {
+    fn begin(&mut self, work: Recorded, follows: bool, called: u64) -> u64 {
         let slot = self.next;
         for stamp in self.stamps(slot) {
             // SAFETY: inside the ring's memory, which `self` keeps alive; volatile, since the GPU writes it.
             unsafe { stamp.write_volatile(0) };
         }
-        self.open = Some(Pending { work, slot, called, encoded: 0, submitted: 0, value: 0 });
+        self.open = Some(Pending { work, slot, follows, called, encoded: 0, submitted: 0, value: 0 });
         self.memory.gpu_va() + (slot * SLOT_BYTES) as u64
     }
 
@@ -135,12 +168,17 @@ impl Recorder {
 
     /// Reads the slots of submissions up to `seen`, or all slots if no more work will end.
     fn harvest(&mut self, seen: u64, all: bool) {
+        // Work that was lost has no stamps: one wait shows that.
+        let mut over = all;
         while self.pending.front().is_some_and(|oldest| all || oldest.value <= seen)
             && let Some(pending) = self.pending.pop_front()
         {
             fence(Ordering::Acquire);
-            // SAFETY: inside the ring's memory, which `self` keeps alive; volatile, since the GPU writes it.
-            let [start, end] = self.stamps(pending.slot).map(|stamp| unsafe { stamp.read_volatile() });
+            let [start, end] = self.stamps(pending.slot);
+            let start = if pending.follows { self.last_end } else { read_stamp(start, over) };
+            let end = read_stamp(end, over || start == 0);
+            over |= end == 0;
+            self.last_end = end;
             if start != 0 && end != 0 {
                 self.ended.push(Ended { pending, start, end });
             } else {
@@ -154,7 +192,7 @@ impl Recorder {
         let conversion = Conversion::new(self.first, last);
         self.first = last;
         let span = |Ended { pending, start, end }| Span {
-            work: pending.work,
+            work: pending.work.work(),
             queue,
             called: pending.called,
             encoded: pending.encoded,
@@ -163,7 +201,7 @@ impl Recorder {
             end: conversion.to_cpu(end),
         };
         let cut_off = |pending: Pending| Unfinished {
-            work: pending.work,
+            work: pending.work.work(),
             queue,
             called: pending.called,
             submitted: (pending.submitted != 0).then_some(pending.submitted),
@@ -172,6 +210,21 @@ impl Recorder {
             spans: self.ended.drain(..).map(span).collect(),
             unfinished: self.unfinished.drain(..).map(cut_off).collect(),
         }
+    }
+}
+
+/// Reads a time stamp of work that has ended; 0 if it never ended. A descriptor's stamp has no barrier of its own and may
+/// arrive a moment after the timeline's value. With `over`, no stamp arrives any more.
+fn read_stamp(stamp: *mut u64, over: bool) -> u64 {
+    let begun = Instant::now();
+    loop {
+        // SAFETY: `Recorder::stamps` returned the pointer, and the recorder keeps its memory alive; volatile, since the
+        // GPU writes it.
+        let time = unsafe { stamp.read_volatile() };
+        if time != 0 || over || begun.elapsed() > STAMP_TIMEOUT {
+            return time;
+        }
+        core::hint::spin_loop();
     }
 }
 
@@ -184,8 +237,9 @@ impl Queue {
     /// Switches the recording of launches, copies, fills and graph replays on or off; see [`Queue::take_profile`].
     /// Operations recorded so far are kept.
     ///
-    /// While recording, launches are not chained and each waits for the previous one, which costs a few microseconds
-    /// each. A replay is submitted in three parts. Up to 4096 operations may be in flight; beyond that, calls wait for
+    /// Launches remain chained: the descriptor of each writes the time at its end, and a chained launch begins when the one
+    /// before it ends. Other operations wait for the previous one, which costs a few microseconds each, and a replay is
+    /// submitted in three parts. Up to 4096 operations may be in flight; beyond that, calls wait for
     /// the oldest. Each recorded operation takes some hundred bytes until it is taken.
     ///
     /// # Errors
@@ -232,13 +286,55 @@ impl Queue {
     /// Encodes the time stamp before an operation on `engine`.
     #[cold]
     pub(crate) fn begin_span(&mut self, engine: Engine, work: Work) -> Result<()> {
+        self.begin_recorded(engine, Recorded::Other(work))
+    }
+
+    /// As [`Queue::begin_span`], for a launch. A launch that will be chained needs no time stamp before it.
+    #[cold]
+    pub(super) fn begin_launch_span(&mut self, kernel: &Kernel, shape: &Shape) -> Result<()> {
+        let work = Recorded::Launch(kernel.clone(), shape.grid, shape.block);
+        if self.encodings.chain.is_some() && self.batch.stamped {
+            let called = clock::now();
+            self.make_span_room()?;
+            // Room may have been made by a submission, which ends the chain.
+            if self.batch.stamped
+                && self.batch.chain_end.is_some()
+                && let Some(recorder) = &mut self.profiling.recorder
+            {
+                recorder.begin(work, true, called);
+                return Ok(());
+            }
+        }
+        self.begin_recorded(Engine::Compute, work)
+    }
+
+    /// Makes the descriptor of a launch write the time at its end.
+    #[cold]
+    pub(super) fn end_launch_span(&mut self, record: Record) -> Result<()> {
+        if self.encodings.chain.is_none() {
+            return self.end_span(Engine::Compute);
+        }
+        let Some(va) = self.profiling.recorder.as_ref().and_then(|recorder| recorder.end_va()) else {
+            return Ok(());
+        };
+        self.records.stamp_by(record, va)?;
+        self.batch.stamped = true;
+        self.note_recorder();
+        let value = self.next_value();
+        if let Some(recorder) = &mut self.profiling.recorder {
+            recorder.end(value);
+        }
+        Ok(())
+    }
+
+    fn begin_recorded(&mut self, engine: Engine, work: Recorded) -> Result<()> {
         let called = clock::now();
         // Rebuilds a recovered queue before anything is encoded.
         self.begin(engine)?;
         self.make_span_room()?;
         self.begin(engine)?;
         let Some(recorder) = &mut self.profiling.recorder else { return Ok(()) };
-        let release = stamp(recorder.begin(work, called));
+        let release = stamp(recorder.begin(work, false, called));
         self.encode(|encoder| encoder.semaphore_release(&release))?;
         self.note_recorder();
         Ok(())

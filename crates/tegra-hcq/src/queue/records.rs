@@ -139,6 +139,21 @@ impl Records {
         }
     }
 
+    /// Makes the grid of `last`, the last record written, which the GPU has not been given yet, write the time to the
+    /// semaphore at `va` when it has ended.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the address does not fit its field.
+    #[cold]
+    pub(super) fn stamp_by(&mut self, last: Record, va: u64) -> Result<()> {
+        // SAFETY: as in `release_by`.
+        unsafe {
+            let descriptor = self.memory.cpu().add(last.offset as usize);
+            last.link.store_stamp(va, descriptor)
+        }
+    }
+
     /// Undoes [`Records::release_by`].
     #[cold]
     pub(super) fn revoke_release(&mut self, last: Record) {

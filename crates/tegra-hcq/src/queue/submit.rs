@@ -56,17 +56,20 @@ pub(super) struct Batch {
     pub(super) open: Option<Open>,
     /// The launch at the end of the batch; the next launch may be chained to it.
     pub(super) chain_end: Option<Record>,
+    /// Whether the descriptor of that launch writes a time stamp, and therefore cannot release the timeline.
+    pub(super) stamped: bool,
 }
 
 impl Batch {
     pub(super) fn new() -> Self {
-        Self { words: Box::new([0; BATCH_WORDS]), len: 0, open: None, chain_end: None }
+        Self { words: Box::new([0; BATCH_WORDS]), len: 0, open: None, chain_end: None, stamped: false }
     }
 
     /// Discards the commands.
     pub(super) fn clear(&mut self) {
         self.open = None;
         self.chain_end = None;
+        self.stamped = false;
         self.len = 0;
     }
 
@@ -180,7 +183,8 @@ impl Queue {
         let Some(open) = self.batch.open else { return Ok(()) };
         self.make_room()?;
         let (value, timeline) = (self.next_value(), self.state.timeline.gpu_va());
-        let last = self.batch.chain_end.filter(|_| self.schedule.release_by_descriptor);
+        let by_descriptor = self.schedule.release_by_descriptor && !self.batch.stamped;
+        let last = self.batch.chain_end.filter(|_| by_descriptor);
         let words = self.batch.len;
         if last.is_none() {
             let flush = self.encodings.l2_flush;

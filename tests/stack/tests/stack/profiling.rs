@@ -82,6 +82,31 @@ fn launches_copies_fills_and_replays_are_recorded_while_it_is_on() {
 }
 
 #[test]
+fn recorded_launches_remain_chained() {
+    let mut bench = Bench::new("basics");
+    let data = bench.device.alloc_from(&[0_u32]).unwrap();
+    let kernel = bench.program.kernel("increment").unwrap();
+    bench.queue.profile(true).unwrap();
+    for _ in 0..2 {
+        for _ in 0..50 {
+            unsafe { bench.queue.launch(&kernel, 1, 1, &args![&data, 1_u32]) }.unwrap();
+        }
+        bench.queue.submit().unwrap();
+    }
+    let profile = bench.queue.take_profile().unwrap();
+    check(&profile.spans, 0);
+    // Each begins at the very time stamp that ends the one before, except the first of the second batch.
+    let apart = profile.spans.windows(2).filter(|pair| pair[0].end != pair[1].start).count();
+    assert_eq!((profile.spans.len(), apart), (100, 1));
+    assert_eq!(data.to_vec().unwrap(), [100]);
+    // Without recording, the last descriptor may release the timeline again.
+    bench.queue.profile(false).unwrap();
+    unsafe { bench.queue.launch(&kernel, 1, 1, &args![&data, 1_u32]) }.unwrap();
+    bench.queue.wait(TIMEOUT).unwrap();
+    assert_eq!(data.to_vec().unwrap(), [101]);
+}
+
+#[test]
 fn a_table_adds_up() {
     let mut bench = Bench::new("basics");
     let profile = mixed(&mut bench);
