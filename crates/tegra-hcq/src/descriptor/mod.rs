@@ -173,6 +173,20 @@ impl Descriptor {
         // SAFETY: the caller's promise is passed on.
         unsafe { end::store_release(self.chip, va, value, qmd_at) }
     }
+
+    /// Makes the grid of the descriptor at `qmd_at` write the time when it has ended; see [`end::store_stamp`].
+    ///
+    /// # Errors
+    ///
+    /// As [`end::store_release`].
+    ///
+    /// # Safety
+    ///
+    /// As [`Descriptor::store_release`].
+    pub(crate) unsafe fn store_stamp(&self, va: u64, qmd_at: *mut u8) -> Result<()> {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { end::store_stamp(self.chip, va, qmd_at) }
+    }
 }
 
 impl<V: Layout> Template<V> {

@@ -106,6 +106,7 @@ impl Graph {
     ) -> Result<()> {
         self.check_node(node)?;
         self.nodes[node.index].set_shape(grid.into(), block.into())?;
+        self.launches = None;
         self.soil(node);
         Ok(())
     }
@@ -123,6 +124,7 @@ impl Graph {
         records::check_arguments(self.device.heap().id(), &changed.kernel, arguments)?;
         if (grid, block) != (changed.shape.grid, changed.shape.block) {
             changed.set_shape(grid, block)?;
+            self.launches = None;
             self.soil(node);
         }
         for (index, argument) in arguments.iter().enumerate() {

@@ -29,6 +29,7 @@ use crate::memory::{Pod, Slice, SliceMut};
 use crate::profile::Work;
 use crate::program::Kernel;
 use crate::queue::Queue;
+use crate::queue::profile::{STEP_BYTES, Steps};
 use crate::queue::records;
 use crate::shared::Shared;
 use crate::transfer;
@@ -276,7 +277,17 @@ impl GraphBuilder {
         let make = |_| {
             let memory = device.allocate_mapped(bytes, MemoryUse::Commands, Content::Graph)?;
             let patches = Vec::with_capacity(MAX_PATCHES);
-            Ok(Instance { memory, start: None, value: 0, slot: 0, dirty: 0..nodes.len(), patches })
+            let dirty = 0..nodes.len();
+            Ok(Instance {
+                memory,
+                start: None,
+                value: 0,
+                slot: 0,
+                dirty,
+                patches,
+                stamps: None,
+                stamped: false,
+            })
         };
         let instances = (0..instances).map(make).collect::<Result<Vec<_>>>()?;
         let local_bytes = nodes.iter().map(|node| node.kernel.code().local_bytes).max().unwrap_or(0);
@@ -296,6 +307,7 @@ impl GraphBuilder {
             plan,
             scratch,
             local_bytes,
+            launches: None,
         })
     }
 }
@@ -313,6 +325,10 @@ struct Instance {
     dirty: Range<usize>,
     /// Arguments in other records to write before the next replay.
     patches: Vec<Patch>,
+    /// Time stamps of the steps; `None` before the first recorded replay.
+    stamps: Option<Arc<Mapped>>,
+    /// Whether the descriptors write them.
+    stamped: bool,
 }
 
 /// A range of bytes in a record's constant bank.
@@ -388,6 +404,8 @@ pub struct Graph {
     /// The commands while they are encoded.
     scratch: Box<[u32]>,
     local_bytes: u32,
+    /// Kernel, grid and block of each step, for profiles; `None` before the first recorded replay.
+    launches: Option<Arc<[(Kernel, Dim3, Dim3)]>>,
 }
 
 impl Graph {
@@ -442,14 +460,21 @@ impl Graph {
         Ok(())
     }
 
-    /// Makes an instance ready for a replay on `queue` that releases `value`; returns its GPFIFO entry.
+    /// Makes an instance ready for a replay on `queue` that releases `value`; returns its GPFIFO entry. With `recorded`,
+    /// the descriptors write time stamps.
     #[inline]
-    fn prepare(&mut self, index: usize, queue: &Queue, value: u64) -> Result<u64> {
+    fn prepare(&mut self, index: usize, queue: &Queue, value: u64, recorded: bool) -> Result<u64> {
         let release = Release {
             timeline: queue.state.timeline.gpu_va(),
-            by_descriptor: queue.schedule.release_by_descriptor,
+            // A descriptor has one release.
+            by_descriptor: queue.schedule.release_by_descriptor && !recorded,
         };
         let last = self.nodes.len() - 1;
+        if self.instances[index].stamped && !recorded {
+            self.instances[index].dirty = 0..self.nodes.len();
+            self.instances[index].stamped = false;
+        }
+        let rewritten = !self.instances[index].dirty.is_empty();
         let before = self.instances[index].start.map(|start| start.release());
         if !release.by_descriptor && before.is_some_and(|before| before.by_descriptor) {
             // The previously last descriptor must no longer release.
@@ -460,6 +485,9 @@ impl Graph {
         }
         if !self.instances[index].dirty.is_empty() {
             self.refresh(index)?;
+        }
+        if recorded {
+            self.stamp(index, rewritten)?;
         }
         let instance = &mut self.instances[index];
         // SAFETY: room for the commands lies at `start_offset` of the instance's memory.
@@ -495,6 +523,49 @@ impl Graph {
         instance.value = value;
         instance.slot = queue.state.slot;
         Ok(start.entry(queue.is_trailing()))
+    }
+
+    /// Clears the time stamps of an instance, and makes its descriptors write them; `rewritten` is whether descriptors
+    /// have been written since.
+    #[cold]
+    fn stamp(&mut self, index: usize, rewritten: bool) -> Result<()> {
+        let bytes = self.nodes.len() * STEP_BYTES;
+        let instance = &mut self.instances[index];
+        // Memory that another queue has not read yet is left to it.
+        if instance.stamps.as_mut().is_none_or(|stamps| Arc::get_mut(stamps).is_none()) {
+            let stamps = self.device.allocate_mapped(bytes as u64, MemoryUse::ReadBack, Content::Profile)?;
+            instance.stamps = Some(Arc::new(stamps));
+            instance.stamped = false;
+        }
+        let Some(stamps) = &instance.stamps else { return Ok(()) };
+        for word in 0..bytes / 8 {
+            // SAFETY: inside the memory, which `instance` keeps alive; no replay that writes it is in flight. Volatile,
+            // since the GPU writes it.
+            unsafe { stamps.cpu().cast::<u64>().add(word).write_volatile(0) };
+        }
+        if instance.stamped && !rewritten {
+            return Ok(());
+        }
+        for (step, node) in self.nodes.iter().enumerate() {
+            let code = node.kernel.code();
+            let at = (node.offset + records::bank_bytes(code)) as usize;
+            let va = stamps.gpu_va() + (step * STEP_BYTES) as u64;
+            // SAFETY: the record's descriptor, in memory that lives as long as the instance; no replay is in flight.
+            unsafe { code.qmd.store_stamp(va, instance.memory.cpu().add(at))? };
+        }
+        instance.stamped = true;
+        Ok(())
+    }
+
+    /// The time stamps of a recorded replay of an instance, which ends with the `value` of a queue.
+    #[cold]
+    fn steps(&mut self, index: usize, slot: usize, value: u64) -> Option<Steps> {
+        let stamps = Arc::clone(self.instances[index].stamps.as_ref()?);
+        stamps.uses().note(slot, value);
+        let launches = self.launches.get_or_insert_with(|| {
+            self.nodes.iter().map(|node| (node.kernel.clone(), node.shape.grid, node.shape.block)).collect()
+        });
+        Some(Steps { stamps, launches: Arc::clone(launches) })
     }
 
     /// Records that a replay uses the programs, the buffers and the instance. Returns whether the CPU has a view of a
@@ -538,6 +609,10 @@ impl Queue {
             self.release_held();
             self.state.heap().wait_for(instance.memory.uses(), DEFAULT_TIMEOUT)?;
         }
+        let recorded = self.profiling.enabled;
+        if recorded {
+            self.read_spans();
+        }
         self.make_room()?;
         let value = self.next_value();
         self.prepare_fence(value);
@@ -547,9 +622,9 @@ impl Queue {
             self.submit()?;
             return Err(Error::Viewed);
         }
-        let entry = graph.prepare(index, self, value)?;
+        let entry = graph.prepare(index, self, value, recorded)?;
         self.state.set_last_kernel(graph.nodes[0].kernel.code().code_va);
-        if self.profiling.enabled {
+        if recorded {
             self.stamp_spans(true);
         }
         tracing::trace!(
@@ -561,10 +636,9 @@ impl Queue {
         );
         self.ring(Engine::Compute, entry)?;
         graph.next = if index + 1 == graph.instances.len() { 0 } else { index + 1 };
-        self.submitted(Engine::Compute, value, self.schedule.release_by_descriptor);
-        if self.profiling.enabled {
-            self.end_span(Engine::Compute)?;
-            self.submit()?;
+        self.submitted(Engine::Compute, value, self.schedule.release_by_descriptor && !recorded);
+        if recorded && let Some(steps) = graph.steps(index, self.state.slot, value) {
+            self.end_graph_span(value, steps);
         }
         Ok(value)
     }

@@ -1,7 +1,7 @@
 //! Profiles: GPU timestamps per operation, converted to system time.
 //!
-//! With profiling on, the queue brackets each launch, copy, fill and graph replay with two releases of the host engine
-//! that write the GPU's time to memory (`queue/profile.rs`). This module converts these times to the CPU's clock and
+//! With profiling on, launch descriptors and releases of the host engine write the GPU's time to memory
+//! (`queue/profile.rs`). This module converts these times to the CPU's clock and
 //! presents them.
 
 use core::fmt;
@@ -134,6 +134,25 @@ pub struct Span {
     pub start: u64,
     /// GPU time at the end.
     pub end: u64,
+    /// Index of the step if this is a step of a graph, whose span precedes; `None` for an operation of its own. The
+    /// times on the CPU are those of the replay.
+    pub step: Option<usize>,
+}
+
+/// A range of a program that [`Queue::span`](crate::Queue::span) has named. Times as in [`Span`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Range {
+    /// Its name.
+    pub name: String,
+    /// Number of the queue.
+    pub queue: usize,
+    /// CPU time at the start.
+    pub called: u64,
+    /// CPU time at the end.
+    pub ended: u64,
+    /// GPU times from the start of its first operation to the end of its last; `None` if it contains none that ended.
+    pub gpu: Option<(u64, u64)>,
 }
 
 impl Span {
@@ -209,6 +228,8 @@ pub struct Profile {
     pub spans: Vec<Span>,
     /// Operations that a fault or a recovery cut off.
     pub unfinished: Vec<Unfinished>,
+    /// Named ranges that have ended, in the order of their start.
+    pub ranges: Vec<Range>,
 }
 
 impl Profile {
@@ -217,15 +238,17 @@ impl Profile {
     pub fn merge(&mut self, other: Self) {
         self.spans.extend(other.spans);
         self.unfinished.extend(other.unfinished);
+        self.ranges.extend(other.ranges);
     }
 
     /// Whether the profile contains no operations.
     pub fn is_empty(&self) -> bool {
-        self.spans.is_empty() && self.unfinished.is_empty()
+        self.spans.is_empty() && self.unfinished.is_empty() && self.ranges.is_empty()
     }
 
     /// GPU times by name as a text table, sorted by total in descending order: number of calls, total, mean, minimum,
-    /// median, 99th percentile, maximum, and the share of the total over all names.
+    /// median, 99th percentile, maximum, and the share of the total over all names. A graph with recorded steps has no
+    /// share: its steps have.
     pub fn table(&self) -> String {
         table::render(&self.spans, self.unfinished.len())
     }
@@ -253,7 +276,8 @@ pub(crate) mod tests {
     pub(crate) fn span(kernel: &str, queue: usize, start: u64, end: u64) -> Span {
         let one = Dim3::from(1);
         let work = Work::Launch { kernel: kernel.to_owned(), grid: one, block: one };
-        Span { work, queue, called: start - 30, encoded: start - 20, submitted: start - 10, start, end }
+        let (called, encoded, submitted) = (start - 30, start - 20, start - 10);
+        Span { work, queue, called, encoded, submitted, start, end, step: None }
     }
 
     #[test]
@@ -273,7 +297,7 @@ pub(crate) mod tests {
     fn merging_keeps_everything() {
         let mut profile = Profile::default();
         assert!(profile.is_empty());
-        let other = Profile { spans: vec![span("a", 1, 100, 200)], unfinished: Vec::new() };
+        let other = Profile { spans: vec![span("a", 1, 100, 200)], ..Profile::default() };
         profile.merge(other.clone());
         profile.merge(other);
         assert_eq!(profile.spans.len(), 2);

@@ -1,9 +1,9 @@
 //! The table of a profile.
 
 use core::fmt::Write as _;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use super::Span;
+use super::{Span, Work};
 
 const HEADERS: [&str; 9] = ["name", "calls", "total", "mean", "min", "p50", "p99", "max", "share"];
 
@@ -13,14 +13,22 @@ pub(super) fn render(spans: &[Span], unfinished: usize) -> String {
     for span in spans {
         groups.entry(span.work.name()).or_default().push(span.end.saturating_sub(span.start));
     }
-    let sum: u64 = groups.values().flatten().sum();
+    // The time of a graph is that of its steps, if they are recorded.
+    let stepped = |pair: &[Span]| matches!(pair[0].work, Work::Graph { .. }) && pair[1].step == Some(0);
+    let graphs: HashSet<String> =
+        spans.windows(2).filter(|pair| stepped(pair)).map(|pair| pair[0].work.name()).collect();
+    let counted = groups.iter().filter(|(name, _)| !graphs.contains(*name));
+    let sum: u64 = counted.flat_map(|(_, times)| times).sum();
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by(|(name_a, a), (name_b, b)| {
         let (total_a, total_b): (u64, u64) = (a.iter().sum(), b.iter().sum());
         total_b.cmp(&total_a).then_with(|| name_a.cmp(name_b))
     });
     let mut rows = vec![HEADERS.map(str::to_owned)];
-    rows.extend(groups.into_iter().map(|(name, times)| row(name, times, sum)));
+    rows.extend(groups.into_iter().map(|(name, times)| {
+        let sum = (!graphs.contains(&name)).then_some(sum);
+        row(name, times, sum)
+    }));
 
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; HEADERS.len()] = core::array::from_fn(width);
@@ -30,6 +38,7 @@ pub(super) fn render(spans: &[Span], unfinished: usize) -> String {
         for (cell, width) in row.iter().zip(widths).skip(1) {
             let _ = write!(text, "  {cell:>width$}");
         }
+        text.truncate(text.trim_end().len());
         text.push('\n');
     }
     if unfinished > 0 {
@@ -38,11 +47,12 @@ pub(super) fn render(spans: &[Span], unfinished: usize) -> String {
     text
 }
 
-fn row(name: String, mut times: Vec<u64>, sum: u64) -> [String; HEADERS.len()] {
+/// `sum` is the time of everything, or `None` for a row without a share.
+fn row(name: String, mut times: Vec<u64>, sum: Option<u64>) -> [String; HEADERS.len()] {
     times.sort_unstable();
     let total: u64 = times.iter().sum();
     let count = times.len();
-    let share = if sum == 0 { 0.0 } else { total as f64 * 100.0 / sum as f64 };
+    let share = |sum: u64| if sum == 0 { 0.0 } else { total as f64 * 100.0 / sum as f64 };
     [
         name,
         count.to_string(),
@@ -52,7 +62,7 @@ fn row(name: String, mut times: Vec<u64>, sum: u64) -> [String; HEADERS.len()] {
         duration(percentile(&times, 50) as f64),
         duration(percentile(&times, 99) as f64),
         duration(times[count - 1] as f64),
-        format!("{share:.1}%"),
+        sum.map_or_else(String::new, |sum| format!("{:.1}%", share(sum))),
     ]
 }
 

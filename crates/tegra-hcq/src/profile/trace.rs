@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::{Profile, Span, Work};
+use super::{Profile, Range, Span, Work};
 
 /// Arguments of an operation's events.
 fn details(work: &Work) -> Value {
@@ -26,9 +26,11 @@ fn cpu_track(queue: usize) -> usize {
 /// Writes a complete trace, event by event.
 pub(super) fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
     let called = profile.spans.iter().map(|span| span.called.min(span.start));
+    let called = called.chain(profile.ranges.iter().map(|range| range.called));
     let origin = called.chain(profile.unfinished.iter().map(|work| work.called)).min().unwrap_or(0);
     let mut queues: Vec<usize> = profile.spans.iter().map(|span| span.queue).collect();
     queues.extend(profile.unfinished.iter().map(|work| work.queue));
+    queues.extend(profile.ranges.iter().map(|range| range.queue));
     queues.sort_unstable();
     queues.dedup();
 
@@ -37,6 +39,12 @@ pub(super) fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
         "{{\"displayTimeUnit\":\"ns\",\"otherData\":{{\"origin_unix_ns\":{origin}}},\"traceEvents\":["
     )?;
     let mut events = Events { out: &mut out, origin, process: std::process::id(), first: true };
+    if !queues.is_empty() {
+        let program = std::env::current_exe().ok();
+        let name = program.as_ref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy());
+        let name = name.as_deref().unwrap_or("program");
+        events.put("M", "process_name", 0, None, json!({ "args": { "name": name } }))?;
+    }
     for queue in queues {
         let track = cpu_track(queue);
         for (track, name) in
@@ -45,6 +53,9 @@ pub(super) fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
             events.put("M", "thread_name", track, None, json!({ "args": { "name": name } }))?;
             events.put("M", "thread_sort_index", track, None, json!({ "args": { "sort_index": track } }))?;
         }
+    }
+    for range in &profile.ranges {
+        events.range(range)?;
     }
     for (id, span) in profile.spans.iter().enumerate() {
         events.span(id, span)?;
@@ -56,6 +67,11 @@ pub(super) fn write(profile: &Profile, mut out: impl Write) -> io::Result<()> {
     }
     out.write_all(b"\n]}\n")?;
     out.flush()
+}
+
+/// Microseconds between two times.
+fn length(from: u64, to: u64) -> f64 {
+    to.saturating_sub(from) as f64 / 1e3
 }
 
 struct Events<'a, W> {
@@ -73,16 +89,29 @@ impl<W: Write> Events<'_, W> {
     /// Writes call, doorbell and run of one operation.
     fn span(&mut self, id: usize, span: &Span) -> io::Result<()> {
         let (cpu, name) = (cpu_track(span.queue), span.work.name());
-        let length = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e3;
         let args = details(&span.work);
+        let run = json!({ "cat": "gpu", "dur": length(span.start, span.end), "args": args });
+        if span.step.is_some() {
+            // Inside the run of its graph, which has the call.
+            return self.put("X", &name, cpu + 1, Some(span.start), run);
+        }
         let call = json!({ "cat": "cpu", "dur": length(span.called, span.encoded), "args": args });
         self.put("X", &name, cpu, Some(span.called), call)?;
         self.put("i", "doorbell", cpu, Some(span.submitted), json!({ "cat": "cpu", "s": "t" }))?;
-        let run = json!({ "cat": "gpu", "dur": length(span.start, span.end), "args": args });
         self.put("X", &name, cpu + 1, Some(span.start), run)?;
         // The arrow starts at the call and binds to the run that encloses its end.
         self.put("s", "submit", cpu, Some(span.called), json!({ "cat": "flow", "id": id }))?;
         self.put("f", "submit", cpu + 1, Some(span.start), json!({ "cat": "flow", "id": id, "bp": "e" }))
+    }
+
+    /// Writes a named range: on the CPU, and around its operations on the GPU.
+    fn range(&mut self, range: &Range) -> io::Result<()> {
+        let (cpu, args) = (cpu_track(range.queue), json!({}));
+        let call = json!({ "cat": "span", "dur": length(range.called, range.ended), "args": args });
+        self.put("X", &range.name, cpu, Some(range.called), call)?;
+        let Some((start, end)) = range.gpu else { return Ok(()) };
+        let run = json!({ "cat": "span", "dur": length(start, end), "args": args });
+        self.put("X", &range.name, cpu + 1, Some(start), run)
     }
 
     fn put(
@@ -116,7 +145,7 @@ mod tests {
     fn names_are_escaped_and_times_are_exact() {
         let epoch = 1_700_000_000_000_000_000;
         let odd = "op<\"a\\b\">\n";
-        let profile = Profile { spans: vec![span(odd, 2, epoch + 30, epoch + 1234)], unfinished: Vec::new() };
+        let profile = Profile { spans: vec![span(odd, 2, epoch + 30, epoch + 1234)], ..Profile::default() };
         let mut text = Vec::new();
         write(&profile, &mut text).unwrap();
         let trace: Value = serde_json::from_slice(&text).unwrap();

@@ -49,7 +49,7 @@ mod fill;
 mod in_flight;
 mod local;
 mod options;
-mod profile;
+pub(crate) mod profile;
 pub(crate) mod records;
 mod schedule;
 pub(crate) mod submit;

@@ -3,7 +3,8 @@
 //! The descriptor of each launch writes the GPU's time when its grid has ended (the release of a descriptor, with time
 //! stamp). A launch that is chained to another begins when that one ends, so a chain needs no other stamp and is not
 //! interrupted. Work that begins otherwise gets a release of the host engine before it, which waits for the engine to be
-//! idle (`SEM_EXECUTE` of class C76F with RELEASE_TIMESTAMP); copies, fills and replays get one after as well.
+//! idle (`SEM_EXECUTE` of class C76F with RELEASE_TIMESTAMP); copies and fills get one after as well. The descriptors
+//! of a graph write their times to memory of the graph's instance.
 //!
 //! The stamps are in slots of a ring. A slot is read after the timeline has passed its submission, and reused only
 //! then; if no slot is free, the call waits for the oldest. Slots are cleared before use, which distinguishes work that a
@@ -11,7 +12,7 @@
 
 use core::sync::atomic::{Ordering, fence};
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ampere_cmd::command::{Payload, SemaphoreRelease};
@@ -24,7 +25,7 @@ use crate::grid::Dim3;
 use crate::heap::{Content, Mapped};
 use crate::limits::DEFAULT_TIMEOUT;
 use crate::profile::clock::{self, Conversion, Pair};
-use crate::profile::{Profile, Span, Unfinished, Work};
+use crate::profile::{Profile, Range, Span, Unfinished, Work};
 use crate::program::Kernel;
 use crate::shared::Shared;
 use crate::wait::Health;
@@ -69,6 +70,32 @@ struct Pending {
     submitted: u64,
     /// Timeline value released after the end time stamp.
     value: u64,
+    /// The stamps of a graph's steps, instead of an end in the slot.
+    steps: Option<Steps>,
+}
+
+/// The time stamps of the steps of one replay.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    /// A release of 16 bytes per step. A graph does not reuse it while it is referred to here.
+    pub(crate) stamps: Arc<Mapped>,
+    /// Kernel, grid and block of each step.
+    pub(crate) launches: Arc<[(Kernel, Dim3, Dim3)]>,
+}
+
+/// Size of the time stamp of a step, in bytes.
+pub(crate) const STEP_BYTES: usize = 16;
+
+impl Steps {
+    /// Reads the time stamps; empty if one is missing.
+    fn read(&self, over: bool) -> Vec<u64> {
+        let time = |step| {
+            // SAFETY: the graph has allocated a release per launch, each 16 bytes with the time in its second half.
+            let stamp = unsafe { self.stamps.cpu().add(step * STEP_BYTES + 8) }.cast::<u64>();
+            Some(read_stamp(stamp, over)).filter(|time| *time != 0)
+        };
+        (0..self.launches.len()).map(time).collect::<Option<_>>().unwrap_or_default()
+    }
 }
 
 /// An operation with the times that the GPU wrote, by the GPU's clock.
@@ -77,6 +104,37 @@ struct Ended {
     pending: Pending,
     start: u64,
     end: u64,
+    /// Ends of the steps of a graph.
+    steps: Vec<u64>,
+}
+
+/// A named range of the program.
+#[derive(Debug)]
+struct Named {
+    number: u64,
+    name: String,
+    called: u64,
+    /// 0 until it ends.
+    ended: u64,
+}
+
+/// The named ranges of a queue.
+type Ranges = Arc<Mutex<Vec<Named>>>;
+
+/// A range of the program in the profile of a queue; see [`Queue::span`]. It ends when this is dropped.
+#[derive(Debug)]
+#[must_use = "the range ends when this is dropped"]
+pub struct SpanGuard(Option<(Ranges, u64)>);
+
+impl Drop for SpanGuard {
+    fn drop(&mut self) {
+        if let Some((ranges, number)) = &self.0 {
+            let mut ranges = ranges.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(range) = ranges.iter_mut().rfind(|range| range.number == *number) {
+                range.ended = clock::now();
+            }
+        }
+    }
 }
 
 /// Recording of a queue.
@@ -106,6 +164,9 @@ struct Recorder {
     pending: VecDeque<Pending>,
     ended: Vec<Ended>,
     unfinished: Vec<Pending>,
+    ranges: Ranges,
+    /// Number of the next range.
+    next_range: u64,
     /// End of the last operation read, by the GPU's clock; 0 if it did not end.
     last_end: u64,
     /// Both clocks at the start of the recording, or when recorded operations were last taken.
@@ -122,6 +183,8 @@ impl Recorder {
             pending: VecDeque::with_capacity(SLOTS),
             ended: Vec::new(),
             unfinished: Vec::new(),
+            ranges: Ranges::default(),
+            next_range: 0,
             last_end: 0,
             first: clock::pair(device)?,
         })
@@ -147,7 +210,8 @@ impl Recorder {
             // SAFETY: inside the ring's memory, which `self` keeps alive; volatile, since the GPU writes it.
             unsafe { stamp.write_volatile(0) };
         }
-        self.open = Some(Pending { work, slot, follows, called, encoded: 0, submitted: 0, value: 0 });
+        self.open =
+            Some(Pending { work, slot, follows, called, encoded: 0, submitted: 0, value: 0, steps: None });
         self.memory.gpu_va() + (slot * SLOT_BYTES) as u64
     }
 
@@ -159,10 +223,15 @@ impl Recorder {
 
     /// Records that the second release is encoded, in a batch that ends with `value`.
     fn end(&mut self, value: u64) {
+        self.end_with(value, None);
+    }
+
+    /// As [`Recorder::end`]; with the stamps of a graph's steps, nothing else marks the end.
+    fn end_with(&mut self, value: u64, steps: Option<Steps>) {
         if let Some(open) = self.open.take() {
             self.next = (open.slot + 1) % SLOTS;
             let encoded = if open.encoded == 0 { clock::now() } else { open.encoded };
-            self.pending.push_back(Pending { encoded, value, ..open });
+            self.pending.push_back(Pending { encoded, value, steps, ..open });
         }
     }
 
@@ -176,11 +245,16 @@ impl Recorder {
             fence(Ordering::Acquire);
             let [start, end] = self.stamps(pending.slot);
             let start = if pending.follows { self.last_end } else { read_stamp(start, over) };
-            let end = read_stamp(end, over || start == 0);
+            let lost = over || start == 0;
+            let steps = pending.steps.as_ref().map_or_else(Vec::new, |steps| steps.read(lost));
+            let end = match pending.steps {
+                Some(_) => steps.last().copied().unwrap_or(0),
+                None => read_stamp(end, lost),
+            };
             over |= end == 0;
             self.last_end = end;
             if start != 0 && end != 0 {
-                self.ended.push(Ended { pending, start, end });
+                self.ended.push(Ended { pending, start, end, steps });
             } else {
                 self.unfinished.push(pending);
             }
@@ -191,15 +265,28 @@ impl Recorder {
     fn take(&mut self, queue: usize, last: Pair) -> Profile {
         let conversion = Conversion::new(self.first, last);
         self.first = last;
-        let span = |Ended { pending, start, end }| Span {
-            work: pending.work.work(),
-            queue,
-            called: pending.called,
-            encoded: pending.encoded,
-            submitted: pending.submitted,
-            start: conversion.to_cpu(start),
-            end: conversion.to_cpu(end),
-        };
+        let mut spans = Vec::with_capacity(self.ended.len());
+        for Ended { pending, start, end, steps } in self.ended.drain(..) {
+            let Pending { work, called, encoded, submitted, steps: described, .. } = pending;
+            let span = |work, start, end, step| Span {
+                work,
+                queue,
+                called,
+                encoded,
+                submitted,
+                start: conversion.to_cpu(start),
+                end: conversion.to_cpu(end),
+                step,
+            };
+            spans.push(span(work.work(), start, end, None));
+            let launches = described.iter().flat_map(|described| described.launches.iter());
+            let mut start = start;
+            for (step, ((kernel, grid, block), end)) in launches.zip(steps).enumerate() {
+                let work = Recorded::Launch(kernel.clone(), *grid, *block).work();
+                spans.push(span(work, start, end, Some(step)));
+                start = end;
+            }
+        }
         let cut_off = |pending: Pending| Unfinished {
             work: pending.work.work(),
             queue,
@@ -207,9 +294,24 @@ impl Recorder {
             submitted: (pending.submitted != 0).then_some(pending.submitted),
         };
         Profile {
-            spans: self.ended.drain(..).map(span).collect(),
+            ranges: self.take_ranges(queue, &spans),
+            spans,
             unfinished: self.unfinished.drain(..).map(cut_off).collect(),
         }
+    }
+}
+
+impl Recorder {
+    /// Takes the ranges that have ended, with the GPU times of the spans called within.
+    fn take_ranges(&self, queue: usize, spans: &[Span]) -> Vec<Range> {
+        let mut ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = ranges.extract_if(.., |range| range.ended != 0);
+        let range = |Named { name, called, ended, .. }| {
+            let within = || spans.iter().filter(|span| (called..=ended).contains(&span.called));
+            let gpu = within().map(|span| span.start).min().zip(within().map(|span| span.end).max());
+            Range { name, queue, called, ended, gpu }
+        };
+        ended.map(range).collect()
     }
 }
 
@@ -239,7 +341,7 @@ impl Queue {
     ///
     /// Launches remain chained: the descriptor of each writes the time at its end, and a chained launch begins when the one
     /// before it ends. Other operations wait for the previous one, which costs a few microseconds each, and a replay is
-    /// submitted in three parts. Up to 4096 operations may be in flight; beyond that, calls wait for
+    /// submitted in two parts, without a change inside. Up to 4096 operations may be in flight; beyond that, calls wait for
     /// the oldest. Each recorded operation takes some hundred bytes until it is taken.
     ///
     /// # Errors
@@ -251,6 +353,53 @@ impl Queue {
         }
         self.profiling.enabled = enabled;
         Ok(())
+    }
+
+    /// Names the calls until the returned guard is dropped, for the profile: a range in the trace of [`Profile`], on the
+    /// CPU and around the operations on the GPU. Ranges may be nested. Costs nothing while the queue does not record.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sim")] {
+    /// # use tegra_hcq::{Device, DeviceKind};
+    /// # let device = Device::open(DeviceKind::Sim)?;
+    /// let mut queue = device.queue()?;
+    /// queue.profile(true)?;
+    /// let mut data = device.alloc_zeroed::<u32>(1000)?;
+    /// {
+    ///     let _frame = queue.span("frame");
+    ///     queue.fill(&mut data, 7)?;
+    /// }
+    /// let profile = queue.take_profile()?;
+    /// assert_eq!(profile.ranges[0].name, "frame");
+    /// # }
+    /// # tegra_hcq::Result::Ok(())
+    /// ```
+    pub fn span(&mut self, name: impl Into<String>) -> SpanGuard {
+        let Some(recorder) = self.profiling.recorder.as_mut().filter(|_| self.profiling.enabled) else {
+            return SpanGuard(None);
+        };
+        let number = recorder.next_range;
+        recorder.next_range += 1;
+        let named = Named { number, name: name.into(), called: clock::now(), ended: 0 };
+        recorder.ranges.lock().unwrap_or_else(PoisonError::into_inner).push(named);
+        SpanGuard(Some((Arc::clone(&recorder.ranges), number)))
+    }
+
+    /// Reads the time stamps of ended work, so that their memory can be reused.
+    #[cold]
+    pub(crate) fn read_spans(&mut self) {
+        let seen = self.state.timeline.value();
+        if let Some(recorder) = &mut self.profiling.recorder {
+            recorder.harvest(seen, false);
+        }
+    }
+
+    /// Records that the steps of the replay that has started write their times, before the timeline's `value`.
+    #[cold]
+    pub(crate) fn end_graph_span(&mut self, value: u64, steps: Steps) {
+        if let Some(recorder) = &mut self.profiling.recorder {
+            recorder.end_with(value, Some(steps));
+        }
     }
 
     /// Submits and waits for the recorded operations, and returns them. Recording continues if it is on.

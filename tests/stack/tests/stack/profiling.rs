@@ -22,7 +22,9 @@ fn check(spans: &[Span], from: u64) {
         assert!(from <= span.called + CLOCKS && span.submitted <= to + CLOCKS, "{span:?}");
         assert!(span.called <= span.start + CLOCKS && span.end <= to + CLOCKS, "{span:?}");
     }
-    for pair in spans.windows(2) {
+    // The steps of a graph are inside of its span.
+    let whole: Vec<&Span> = spans.iter().filter(|span| span.step.is_none()).collect();
+    for pair in whole.windows(2) {
         assert!(pair[0].called <= pair[1].called && pair[0].end <= pair[1].start, "{pair:?}");
     }
 }
@@ -72,11 +74,16 @@ fn launches_copies_fills_and_replays_are_recorded_while_it_is_on() {
         launch(1, 64),
         Work::Copy { bytes: 256 },
         Work::Graph { steps: 2 },
+        launch(2, 32),
+        launch(2, 32),
         Work::Fill { bytes: 40 },
     ];
     assert_eq!(works, expected.iter().collect::<Vec<_>>());
     assert!(profile.unfinished.is_empty());
     check(&profile.spans, from);
+    let [graph, first, second] = &profile.spans[3..6] else { panic!("{profile:#?}") };
+    assert_eq!([first.step, second.step], [Some(0), Some(1)]);
+    assert_eq!([first.start, first.end, second.end], [graph.start, second.start, graph.end]);
     assert!(profile.spans.iter().all(|span| span.gpu_time() > Duration::ZERO));
     assert!(bench.queue.take_profile().unwrap().is_empty(), "the profile was already taken");
 }
@@ -107,6 +114,91 @@ fn recorded_launches_remain_chained() {
 }
 
 #[test]
+fn every_replay_has_the_times_of_its_steps() {
+    let mut bench = Bench::new("basics");
+    let data = bench.device.alloc_from(&[0_u32; 64]).unwrap();
+    let kernel = bench.program.kernel("increment").unwrap();
+    let mut builder = bench.device.graph();
+    let nodes: Vec<_> =
+        (0..100).map(|_| unsafe { builder.launch(&kernel, 2, 32, &args![&data, 64_u32]) }.unwrap()).collect();
+    let mut graph = builder.build().unwrap();
+    let mut other = bench.device.queue().unwrap();
+    bench.queue.replay(&mut graph).unwrap().wait(TIMEOUT).unwrap();
+    bench.queue.profile(true).unwrap();
+    other.profile(true).unwrap();
+    // More replays than instances, on two queues, with a change in between.
+    for round in 0..6 {
+        bench.queue.replay(&mut graph).unwrap();
+        other.wait_fence(&bench.queue.submit().unwrap()).unwrap();
+        if round == 3 {
+            unsafe { graph.set_size(nodes[7], 1, 64) }.unwrap();
+        }
+        other.replay(&mut graph).unwrap();
+        bench.queue.wait_fence(&other.submit().unwrap()).unwrap();
+    }
+    for queue in [&mut bench.queue, &mut other] {
+        let profile = queue.take_profile().unwrap();
+        check(&profile.spans, 0);
+        assert_eq!((profile.spans.len(), profile.unfinished.len()), (6 * 101, 0));
+        for replay in profile.spans.chunks(101) {
+            assert_eq!(replay[0].work, Work::Graph { steps: 100 });
+            assert!(replay[1..].windows(2).all(|pair| pair[0].end == pair[1].start), "chained: {replay:#?}");
+            let sum: Duration = replay[1..].iter().map(Span::gpu_time).sum();
+            // Each end is rounded to the CPU's clock.
+            assert!(sum.abs_diff(replay[0].gpu_time()) < Duration::from_nanos(10), "{replay:#?}");
+        }
+        queue.profile(false).unwrap();
+    }
+    // Instances that have recorded no longer do.
+    for _ in 0..6 {
+        bench.queue.replay(&mut graph).unwrap();
+    }
+    bench.queue.wait(TIMEOUT).unwrap();
+    assert!(bench.queue.take_profile().unwrap().is_empty());
+    assert_eq!(data.to_vec().unwrap(), [1900; 64]);
+}
+
+#[test]
+fn named_ranges_are_in_the_profile_and_in_the_trace() {
+    let mut bench = Bench::new("basics");
+    let data = bench.device.alloc_from(&[0_u32; 64]).unwrap();
+    let kernel = bench.program.kernel("increment").unwrap();
+    let queue = &mut bench.queue;
+    drop(queue.span("nothing is recorded yet"));
+    queue.profile(true).unwrap();
+    let frame = queue.span("frame");
+    for _ in 0..3 {
+        let _layer = queue.span("layer");
+        unsafe { queue.launch(&kernel, 2, 32, &args![&data, 64_u32]) }.unwrap();
+    }
+    let open = queue.take_profile().unwrap();
+    let names = |profile: &Profile| profile.ranges.iter().map(|range| range.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&open), ["layer"; 3]);
+    for (range, span) in open.ranges.iter().zip(&open.spans) {
+        assert_eq!(range.gpu, Some((span.start, span.end)));
+        assert!(range.called <= span.called && span.encoded <= range.ended);
+    }
+    drop(frame);
+    let mut rest = queue.take_profile().unwrap();
+    assert_eq!(
+        (names(&rest), rest.ranges[0].gpu),
+        (vec!["frame".to_owned()], None),
+        "its work was taken before"
+    );
+    rest.merge(open);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.json");
+    rest.write_chrome_trace(&path).unwrap();
+    let trace: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let ranges =
+        |track: u64| events.iter().filter(|event| event["cat"] == "span" && event["tid"] == track).count();
+    assert_eq!((ranges(1), ranges(2)), (4, 3));
+    let process = events.iter().find(|event| event["name"] == "process_name").unwrap();
+    assert!(process["args"]["name"].as_str().unwrap().starts_with("stack-"), "{process}");
+}
+
+#[test]
 fn a_table_adds_up() {
     let mut bench = Bench::new("basics");
     let profile = mixed(&mut bench);
@@ -115,8 +207,13 @@ fn a_table_adds_up() {
     assert_eq!(lines.len(), 5, "{table}");
     assert!(lines[0].starts_with("name") && lines[0].ends_with("share"), "{table}");
     let row = lines.iter().find(|line| line.starts_with("increment")).unwrap();
-    assert_eq!(row.split_whitespace().nth(1), Some("2"), "{table}");
-    let shares = lines[1..].iter().map(|line| line.rsplit_once(' ').unwrap().1.trim_end_matches('%'));
+    assert_eq!(row.split_whitespace().nth(1), Some("4"), "two launches, two steps: {table}");
+    let graph = lines.iter().find(|line| line.starts_with("graph of 2 steps")).unwrap();
+    assert!(graph.ends_with("µs") || graph.ends_with("ms"), "its steps have the share: {table}");
+    let shares = lines[1..]
+        .iter()
+        .filter(|line| line.ends_with('%'))
+        .map(|line| line.rsplit_once(' ').unwrap().1.trim_end_matches('%'));
     let total: f64 = shares.map(|share| share.parse::<f64>().unwrap()).sum();
     assert!((total - 100.0).abs() < 0.3, "{table}");
 }
@@ -140,7 +237,7 @@ fn a_trace_has_call_doorbell_and_run_of_each_operation() {
     let count = |phase: &str, category: &str| {
         events.iter().filter(|event| event["ph"] == phase && event["cat"] == category).count()
     };
-    assert_eq!((count("X", "cpu"), count("i", "cpu"), count("X", "gpu")), (6, 6, 6));
+    assert_eq!((count("X", "cpu"), count("i", "cpu"), count("X", "gpu")), (6, 6, 8));
     assert_eq!((count("s", "flow"), count("f", "flow")), (6, 6));
     let tracks: std::collections::BTreeSet<&str> = events
         .iter()
