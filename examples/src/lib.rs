@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 use nvgpu_sys::{Door, LinuxDoor};
-use orin_cli::{ExitStatus, is_closed_pipe, say, warn};
+use orin_cli::profile::ProfileOptions;
+use orin_cli::{ExitStatus, UsageError, is_closed_pipe, say, warn};
 use orin_sim::{SettingsError, SoftwareOrin};
 use tegra_hcq::{Device, DeviceKind};
 
@@ -27,6 +28,9 @@ pub struct Common {
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
+    /// Whether to profile the run.
+    #[command(flatten)]
+    pub profile: ProfileOptions,
 }
 
 /// Runs a program with options: parses them, starts the log that `RUST_LOG` requests, runs `body` and reports a
@@ -36,8 +40,12 @@ pub fn main<T: CommandFactory + FromArgMatches>(
     body: impl FnOnce(&T) -> Result<ExitStatus, Failure>,
 ) -> ExitCode {
     orin_cli::main(|options: &T| {
+        let common = common(options);
+        let recording = common.profile.begin().map_err(UsageError::from)?;
         let result = body(options);
-        Ok(report(result, common(options).json))
+        // Also of a run that has failed.
+        let written = recording.finish().map_err(Failure::Run);
+        Ok(report(result.and_then(|status| written.map(|()| status)), common.json))
     })
 }
 

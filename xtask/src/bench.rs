@@ -11,6 +11,7 @@ use benches::cuda::Cuda;
 use benches::start_up::{self, StartUp, Target};
 use benches::{Baseline, Case, Environment, Measurement, Needs, Outcome, Plan, Progress, report};
 use clap::{Args, ValueEnum};
+use orin_cli::profile::ProfileOptions;
 use orin_cli::{ExitStatus, Output, Stop, UsageError, say, stdout, unless_closed, write_all};
 use tegra_hcq::{Device, DeviceKind};
 
@@ -34,6 +35,8 @@ pub(crate) struct Options {
     /// Run the same work through another driver as well, alternating sample by sample
     #[arg(long, value_name = "RIVAL")]
     against: Option<Against>,
+    #[command(flatten)]
+    profile: ProfileOptions,
     /// Compare with an earlier run: a file that --json wrote. Adds the change of each median, and a verdict
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
@@ -75,6 +78,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         Some(Against::Cuda) => Some(Cuda::open().map_err(|error| UsageError(error.to_string()))?),
         None => None,
     };
+    let recording = options.profile.begin().map_err(UsageError::from)?;
     let device = Device::open(options.device).map_err(|error| UsageError(error.to_string()))?;
     let stop = Stop::on_signals().context("waiting for Ctrl-C")?;
     let start_up = StartUp {
@@ -90,6 +94,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     };
     let mut run = benches::run(&cases, &environment, &mut Lines::new());
 
+    recording.finish()?;
     (run.commit, run.baseline) = (workspace::commit(), baseline);
 
     let mut reports = Vec::new();

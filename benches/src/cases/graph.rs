@@ -11,7 +11,7 @@ use crate::TIMEOUT;
 use crate::bench::{Bench, timed};
 use crate::case::Case;
 use crate::cuda::{self, Argument, Cuda};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kernels::BASICS;
 
 /// Number of kernels in the long graph.
@@ -22,6 +22,11 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("graph/replay_wait", "graph of one kernel: replay, spin until completion", replay),
         Case::new("graph/patched", "graph of one kernel: change an argument, replay, spin", patched),
         Case::new("graph/1000_kernels", "graph of 1,000 kernels: replay, spin: per kernel", thousand),
+        Case::new(
+            "graph/1000_profiled",
+            "the same, with the time of each kernel recorded: per kernel",
+            profiled,
+        ),
     ]
 }
 
@@ -66,6 +71,19 @@ fn whole(bench: &mut Bench<'_>, count: usize) -> Result<()> {
                 stream.wait()
             })
         }))
+    })
+}
+
+/// As `thousand`, while the queue records. Reading the times afterwards is not part of a sample.
+fn profiled(bench: &mut Bench<'_>) -> Result<()> {
+    let (mut graph, _) = record(bench, bench.device(), KERNELS)?;
+    let mut queue = bench.queue(WaitPolicy::Spin)?;
+    queue.profile(true)?;
+    bench.measure_alone(KERNELS as u64, &mut || {
+        let elapsed = timed(|| Ok(queue.replay(&mut graph)?.wait(TIMEOUT)?))?;
+        let recorded = queue.take_profile()?.spans.len();
+        let whole = recorded == 1 + KERNELS;
+        if whole { Ok(elapsed) } else { Err(Error::WrongResult(format!("{recorded} spans recorded"))) }
     })
 }
 

@@ -13,7 +13,7 @@ use crate::TIMEOUT;
 use crate::bench::{Bench, Rival, spin_until, timed};
 use crate::case::Case;
 use crate::cuda::Argument;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kernels::BASICS;
 
 /// Launches per sample, where a single one is too short.
@@ -40,6 +40,11 @@ pub(super) fn cases() -> Vec<Case> {
             "launch/chained_10000",
             "10,000 launches in batches of 100, and a wait: per kernel",
             chained,
+        ),
+        Case::new(
+            "launch/profiled_10000",
+            "as chained_10000, with the time of each kernel recorded: per kernel",
+            profiled,
         ),
     ]
 }
@@ -146,6 +151,33 @@ fn dynamic(bench: &mut Bench<'_>) -> Result<()> {
 
 fn chained(bench: &mut Bench<'_>) -> Result<()> {
     many(bench, BATCH)
+}
+
+/// As `chained`, while the queue records. Reading the times afterwards is not part of a sample.
+fn profiled(bench: &mut Bench<'_>) -> Result<()> {
+    let increment = bench.program(&BASICS)?.kernel("increment")?;
+    let data = bench.device().alloc_from(&[0_u32; 32])?;
+    let mut queue = bench.queue(WaitPolicy::Spin)?;
+    queue.profile(true)?;
+    let rounds = bench.rounds(MANY);
+    bench.measure_alone(rounds, &mut || {
+        let elapsed = timed(|| {
+            for round in 1..=rounds {
+                // SAFETY: the kernel adds 1 to the 32 elements of `data`.
+                unsafe { queue.launch(&increment, 1, 32, &args![&data, 32_u32]) }?;
+                if round % BATCH == 0 {
+                    queue.submit()?;
+                }
+            }
+            Ok(queue.wait(TIMEOUT)?)
+        })?;
+        let recorded = queue.take_profile()?.spans.len() as u64;
+        if recorded == rounds {
+            Ok(elapsed)
+        } else {
+            Err(Error::WrongResult(format!("{recorded} launches recorded")))
+        }
+    })
 }
 
 /// Many launches with `batch` of them per submission. libcuda has no batches, so it submits them one by one.

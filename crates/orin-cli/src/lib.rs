@@ -2,6 +2,8 @@
 
 mod exit;
 mod output;
+#[cfg(feature = "profile")]
+pub mod profile;
 mod progress;
 mod range;
 mod start;

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use orin_cli::profile::ProfileOptions;
 use orin_cli::{ExitStatus, Output, Stop, UsageError, stdout, unless_closed, write_all};
 use tegra_hcq::DeviceKind;
 use test_harness::report::RunReport;
@@ -60,6 +61,8 @@ pub(crate) struct Options {
     /// Write a self-contained HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    #[command(flatten)]
+    profile: ProfileOptions,
 }
 
 fn factor(text: &str) -> Result<f64, String> {
@@ -111,6 +114,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let machine = if options.dangerous { machine.with_dangerous() } else { machine };
     // A run takes minutes: report an unwritable result file before it.
     let outputs = Output::prepare_all(options.junit.iter().chain(&options.html)).map_err(UsageError::from)?;
+    let recording = options.profile.begin().map_err(UsageError::from)?;
     let report = if options.json {
         runner::run(&plan, machine, &mut |_| ())
     } else {
@@ -118,6 +122,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         print::heading(&mut out, &machine).unwrap_or_default();
         runner::run(&plan, machine, &mut |progress| print::progress(&mut out, progress).unwrap_or_default())
     };
+    recording.finish()?;
     let printed =
         if options.json { json::report(&mut out, &report) } else { print::table(&mut out, &report) };
     let mut contents = Vec::new();

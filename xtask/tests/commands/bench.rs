@@ -107,8 +107,15 @@ fn the_rival_alternates_and_releases_everything() {
         }
         let name = result["name"].as_str().unwrap();
         let rival = &result["rival"];
-        let without_rival =
-            ["network/", "growth/drop_in_use", "growth/graph_build", "growth/graph_replay", "growth/queue"];
+        let without_rival = [
+            "network/",
+            "launch/profiled",
+            "graph/1000_profiled",
+            "growth/drop_in_use",
+            "growth/graph_build",
+            "growth/graph_replay",
+            "growth/queue",
+        ];
         if without_rival.iter().any(|start| name.starts_with(start)) {
             assert!(rival.is_null(), "no counterpart exists: {result}");
         } else if name.starts_with("signal/") {
@@ -152,6 +159,27 @@ fn a_run_is_compared_with_an_earlier_one() {
     fs::write(&old, "[]").unwrap();
     let output = bench(&["--baseline", &old]);
     assert!(output.status.code() == Some(2) && stderr(&output).contains("old.json: "), "{}", stderr(&output));
+}
+
+#[test]
+fn a_run_is_profiled_and_traced() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace.json");
+    let trace = trace.to_str().unwrap();
+    let common =
+        ["--device", "sim", "--quick", "--filter", "launch/wait_spin", "--profile", "--trace", trace];
+    let output = bench(&common);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("empty") && stderr(&output).contains("share"), "{}", stderr(&output));
+    let value: serde_json::Value = serde_json::from_str(&fs::read_to_string(trace).unwrap()).unwrap();
+    let runs = value["traceEvents"].as_array().unwrap().iter().filter(|event| event["cat"] == "gpu");
+    assert!(runs.count() > 2, "{value}");
+    let output = bench(&["--trace", "/no/such/folder/trace.json"]);
+    assert!(
+        output.status.code() == Some(2) && stderr(&output).contains("/no/such/folder"),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[test]

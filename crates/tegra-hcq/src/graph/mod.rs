@@ -460,8 +460,8 @@ impl Graph {
         Ok(())
     }
 
-    /// Makes an instance ready for a replay on `queue` that releases `value`; returns its GPFIFO entry. With `recorded`,
-    /// the descriptors write time stamps.
+    /// Makes an instance ready for a replay on `queue` that releases `value`; returns its GPFIFO entry. With
+    /// `recorded`, the descriptors write time stamps.
     #[inline]
     fn prepare(&mut self, index: usize, queue: &Queue, value: u64, recorded: bool) -> Result<u64> {
         let release = Release {

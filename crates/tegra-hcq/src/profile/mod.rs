@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::grid::Dim3;
 
 pub(crate) mod clock;
+pub(crate) mod collect;
 mod table;
 #[cfg(feature = "reports")]
 mod trace;
@@ -230,6 +231,8 @@ pub struct Profile {
     pub unfinished: Vec<Unfinished>,
     /// Named ranges that have ended, in the order of their start.
     pub ranges: Vec<Range>,
+    /// Number of operations that were recorded and not kept; see [`Profile::collect_all`].
+    pub left_out: usize,
 }
 
 impl Profile {
@@ -239,6 +242,7 @@ impl Profile {
         self.spans.extend(other.spans);
         self.unfinished.extend(other.unfinished);
         self.ranges.extend(other.ranges);
+        self.left_out += other.left_out;
     }
 
     /// Whether the profile contains no operations.
@@ -250,7 +254,7 @@ impl Profile {
     /// median, 99th percentile, maximum, and the share of the total over all names. A graph with recorded steps has no
     /// share: its steps have.
     pub fn table(&self) -> String {
-        table::render(&self.spans, self.unfinished.len())
+        table::render(&self.spans, self.unfinished.len(), self.left_out)
     }
 
     /// Writes a file in the trace event format, for <https://ui.perfetto.dev> or `chrome://tracing`. Each queue has one
@@ -264,7 +268,17 @@ impl Profile {
         let path = path.as_ref();
         let io = |source| crate::error::Error::File { path: path.to_owned(), source };
         let file = std::fs::File::create(path).map_err(io)?;
-        trace::write(self, std::io::BufWriter::new(file)).map_err(io)
+        self.chrome_trace(std::io::BufWriter::new(file)).map_err(io)
+    }
+
+    /// As [`Profile::write_chrome_trace`], to any writer.
+    ///
+    /// # Errors
+    ///
+    /// Those of the writer.
+    #[cfg(feature = "reports")]
+    pub fn chrome_trace(&self, out: impl std::io::Write) -> std::io::Result<()> {
+        trace::write(self, out)
     }
 }
 

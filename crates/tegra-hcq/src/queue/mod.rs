@@ -30,6 +30,7 @@ use crate::grid::Dim3;
 use crate::heap::Handle;
 use crate::limits::DEFAULT_TIMEOUT;
 use crate::memory::Buffer;
+use crate::profile::collect;
 use crate::program::Kernel;
 use crate::shared::Shared;
 use crate::signal::Signal;
@@ -157,6 +158,9 @@ impl Queue {
             profiling: Profiling::default(),
         };
         queue.set_up()?;
+        if collect::is_on() {
+            queue.profile(true)?;
+        }
         tracing::debug!(queue = queue.state.slot, wait = ?options.wait, "queue opened");
         Ok(queue)
     }
@@ -528,6 +532,9 @@ impl Drop for Queue {
         self.release_held();
         if self.state.may_finish() {
             let _ = self.state.wait(self.state.submitted(), DEFAULT_TIMEOUT);
+        }
+        if collect::is_on() {
+            self.collect();
         }
         let (slot, value) = (self.state.slot, self.state.submitted());
         let local = self.local.as_ref().map(|local| &local.memory);

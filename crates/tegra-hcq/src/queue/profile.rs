@@ -2,13 +2,13 @@
 //!
 //! The descriptor of each launch writes the GPU's time when its grid has ended (the release of a descriptor, with time
 //! stamp). A launch that is chained to another begins when that one ends, so a chain needs no other stamp and is not
-//! interrupted. Work that begins otherwise gets a release of the host engine before it, which waits for the engine to be
-//! idle (`SEM_EXECUTE` of class C76F with RELEASE_TIMESTAMP); copies and fills get one after as well. The descriptors
-//! of a graph write their times to memory of the graph's instance.
+//! interrupted. Work that begins otherwise gets a release of the host engine before it, which waits for the engine to
+//! be idle (`SEM_EXECUTE` of class C76F with RELEASE_TIMESTAMP); copies and fills get one after as well. The
+//! descriptors of a graph write their times to memory of the graph's instance.
 //!
 //! The stamps are in slots of a ring. A slot is read after the timeline has passed its submission, and reused only
-//! then; if no slot is free, the call waits for the oldest. Slots are cleared before use, which distinguishes work that a
-//! fault cut off from work that ended.
+//! then; if no slot is free, the call waits for the oldest. Slots are cleared before use, which distinguishes work that
+//! a fault cut off from work that ended.
 
 use core::sync::atomic::{Ordering, fence};
 use std::collections::VecDeque;
@@ -25,6 +25,7 @@ use crate::grid::Dim3;
 use crate::heap::{Content, Mapped};
 use crate::limits::DEFAULT_TIMEOUT;
 use crate::profile::clock::{self, Conversion, Pair};
+use crate::profile::collect;
 use crate::profile::{Profile, Range, Span, Unfinished, Work};
 use crate::program::Kernel;
 use crate::shared::Shared;
@@ -165,6 +166,8 @@ struct Recorder {
     ended: Vec<Ended>,
     unfinished: Vec<Pending>,
     ranges: Ranges,
+    /// Number of operations that were read and not kept.
+    left_out: usize,
     /// Number of the next range.
     next_range: u64,
     /// End of the last operation read, by the GPU's clock; 0 if it did not end.
@@ -184,6 +187,7 @@ impl Recorder {
             ended: Vec::new(),
             unfinished: Vec::new(),
             ranges: Ranges::default(),
+            left_out: 0,
             next_range: 0,
             last_end: 0,
             first: clock::pair(device)?,
@@ -253,7 +257,9 @@ impl Recorder {
             };
             over |= end == 0;
             self.last_end = end;
-            if start != 0 && end != 0 {
+            if collect::is_on() && self.ended.len() >= collect::LIMIT {
+                self.left_out += 1;
+            } else if start != 0 && end != 0 {
                 self.ended.push(Ended { pending, start, end, steps });
             } else {
                 self.unfinished.push(pending);
@@ -296,6 +302,7 @@ impl Recorder {
         Profile {
             ranges: self.take_ranges(queue, &spans),
             spans,
+            left_out: core::mem::take(&mut self.left_out),
             unfinished: self.unfinished.drain(..).map(cut_off).collect(),
         }
     }
@@ -315,8 +322,8 @@ impl Recorder {
     }
 }
 
-/// Reads a time stamp of work that has ended; 0 if it never ended. A descriptor's stamp has no barrier of its own and may
-/// arrive a moment after the timeline's value. With `over`, no stamp arrives any more.
+/// Reads a time stamp of work that has ended; 0 if it never ended. A descriptor's stamp has no barrier of its own and
+/// may arrive a moment after the timeline's value. With `over`, no stamp arrives any more.
 fn read_stamp(stamp: *mut u64, over: bool) -> u64 {
     let begun = Instant::now();
     loop {
@@ -339,10 +346,10 @@ impl Queue {
     /// Switches the recording of launches, copies, fills and graph replays on or off; see [`Queue::take_profile`].
     /// Operations recorded so far are kept.
     ///
-    /// Launches remain chained: the descriptor of each writes the time at its end, and a chained launch begins when the one
-    /// before it ends. Other operations wait for the previous one, which costs a few microseconds each, and a replay is
-    /// submitted in two parts, without a change inside. Up to 4096 operations may be in flight; beyond that, calls wait for
-    /// the oldest. Each recorded operation takes some hundred bytes until it is taken.
+    /// Launches remain chained: the descriptor of each writes the time at its end, and a chained launch begins when the
+    /// one before it ends. Other operations wait for the previous one, which costs a few microseconds each, and a
+    /// replay is submitted in two parts, without a change inside. Up to 4096 operations may be in flight; beyond that,
+    /// calls wait for the oldest. Each recorded operation takes some hundred bytes until it is taken.
     ///
     /// # Errors
     ///
@@ -355,12 +362,14 @@ impl Queue {
         Ok(())
     }
 
-    /// Names the calls until the returned guard is dropped, for the profile: a range in the trace of [`Profile`], on the
-    /// CPU and around the operations on the GPU. Ranges may be nested. Costs nothing while the queue does not record.
+    /// Names the calls until the returned guard is dropped, for the profile: a range in the trace of [`Profile`], on
+    /// the CPU and around the operations on the GPU. Ranges may be nested. Costs nothing while the queue does not
+    /// record.
     ///
     /// ```
-    /// # #[cfg(feature = "sim")] {
     /// # use tegra_hcq::{Device, DeviceKind};
+    /// # fn main() -> tegra_hcq::Result<()> {
+    /// # #[cfg(feature = "sim")] {
     /// # let device = Device::open(DeviceKind::Sim)?;
     /// let mut queue = device.queue()?;
     /// queue.profile(true)?;
@@ -372,7 +381,8 @@ impl Queue {
     /// let profile = queue.take_profile()?;
     /// assert_eq!(profile.ranges[0].name, "frame");
     /// # }
-    /// # tegra_hcq::Result::Ok(())
+    /// # Ok(())
+    /// # }
     /// ```
     pub fn span(&mut self, name: impl Into<String>) -> SpanGuard {
         let Some(recorder) = self.profiling.recorder.as_mut().filter(|_| self.profiling.enabled) else {
@@ -383,6 +393,17 @@ impl Queue {
         let named = Named { number, name: name.into(), called: clock::now(), ended: 0 };
         recorder.ranges.lock().unwrap_or_else(PoisonError::into_inner).push(named);
         SpanGuard(Some((Arc::clone(&recorder.ranges), number)))
+    }
+
+    /// Adds the profile of a queue whose work has ended, or been lost, to that of the process.
+    #[cold]
+    pub(super) fn collect(&mut self) {
+        let (seen, queue) = (self.state.timeline.value(), self.state.slot);
+        let Some(recorder) = &mut self.profiling.recorder else { return };
+        recorder.harvest(seen, true);
+        if let Ok(last) = clock::pair(&self.state.device) {
+            collect::add(recorder.take(queue, last));
+        }
     }
 
     /// Reads the time stamps of ended work, so that their memory can be reused.

@@ -75,6 +75,30 @@ fn vector_add_reports_its_run() {
 }
 
 #[test]
+fn a_program_is_profiled_and_traced() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace.json");
+    for (program, kernel, arguments) in [
+        ("vector_add", "vector_add", vec!["--n", "777"]),
+        ("control_loop", "graph of ", vec!["--iterations", "20", "--check-every", "10"]),
+    ] {
+        let options = ["--device", "sim", "--json", "--profile", "--trace", trace.to_str().unwrap()];
+        let output = run(program, &[&arguments[..], &options].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        assert!(stderr(&output).contains(kernel) && stderr(&output).contains("p99"), "{}", stderr(&output));
+        serde_json::from_str::<serde_json::Value>(&stdout(&output)).unwrap();
+        let text = std::fs::read_to_string(&trace).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let events = value["traceEvents"].as_array().unwrap();
+        let process = events.iter().find(|event| event["name"] == "process_name").unwrap();
+        assert_eq!(process["args"]["name"], program);
+        assert!(events.iter().any(|event| event["cat"] == "gpu"), "{text}");
+    }
+    let output = run("vector_add", &["--trace", "/no/such/folder/trace.json"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+}
+
+#[test]
 fn vector_add_in_json() {
     let output = run("vector_add", &["--n", "777", "--json"]);
     assert!(output.status.success());
