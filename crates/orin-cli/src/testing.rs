@@ -136,12 +136,25 @@ impl Program {
         if inner.is_empty() { vec![path.to_vec()] } else { inner }
     }
 
-    /// Runs the program, sends it a signal some time after it has installed its handler, and returns its output.
+    /// Runs the program, sends it a signal some time after it has installed its handler, and returns its output. An
+    /// emulator has handlers of its own from the start: a program that the signal kills is started again and gets more
+    /// time.
     ///
     /// # Panics
     ///
     /// If the program ends early, installs no handler, or does not end.
     pub fn interrupt(&self, arguments: &[&str], signal: Signal, after: Duration) -> Output {
+        let mut after = after;
+        loop {
+            let output = self.interrupt_once(arguments, signal, after);
+            if output.status.code().is_some() || after > PATIENCE / 4 {
+                return output;
+            }
+            after *= 4;
+        }
+    }
+
+    fn interrupt_once(&self, arguments: &[&str], signal: Signal, after: Duration) -> Output {
         let spawned = self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         // PANIC: a test, and the program was built.
         let mut child = spawned.expect("the program starts");
