@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use orin_cli::say;
+use orin_cli::{say, warn};
 
 use crate::workspace::{self, Package};
 
@@ -26,8 +26,11 @@ pub(crate) fn run() -> Result<ExitCode> {
             let mut command = Command::new(workspace::cargo());
             command.args(["check", "--quiet", "--package", &package.name, "--no-default-features"]);
             command.args(["--features", &list]).current_dir(&root);
-            if !command.status().with_context(|| format!("{command:?}"))?.success() {
-                say!("error: {} does not build with the features [{list}] alone", package.name)?;
+            let output = command.output().with_context(|| format!("{command:?}"))?;
+            // Cargo is quiet, so any text is a warning or an error.
+            if !output.status.success() || !output.stderr.is_empty() {
+                warn(String::from_utf8_lossy(&output.stderr).trim_end());
+                say!("error: {} does not build cleanly with the features [{list}] alone", package.name)?;
                 failed += 1;
             }
         }

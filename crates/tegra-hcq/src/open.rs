@@ -147,13 +147,16 @@ impl DeviceOptions {
     /// As [`DeviceOptions::open`].
     #[cfg(any(feature = "nvgpu", feature = "nvrm"))]
     pub fn driver_through(&self, door: Arc<dyn Door>, kind: DeviceKind) -> Result<Box<dyn Driver>> {
-        let options = self.with_environment()?;
         match kind {
             #[cfg(feature = "nvrm")]
-            DeviceKind::Nvrm => Ok(Box::new(crate::adapter::nvrm::Nvrm::open(&door)?)),
+            DeviceKind::Nvrm => {
+                self.with_environment()?;
+                Ok(Box::new(crate::adapter::nvrm::Nvrm::open(&door)?))
+            }
             #[cfg(feature = "nvgpu")]
             DeviceKind::Nvgpu | DeviceKind::Sim | DeviceKind::Auto => {
-                Ok(Box::new(crate::adapter::nvgpu::Nvgpu::open(&door, options.mapping)?))
+                let mapping = self.with_environment()?.mapping;
+                Ok(Box::new(crate::adapter::nvgpu::Nvgpu::open(&door, mapping)?))
             }
             other => Err(Error::NoDriver { kind: other.name(), feature: other.name() }),
         }
