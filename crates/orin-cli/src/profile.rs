@@ -13,7 +13,7 @@ pub struct ProfileOptions {
     /// Print the GPU times of all launches, copies, fills and graphs of the run, by name, to standard error
     #[arg(long)]
     pub profile: bool,
-    /// Write a trace of the run for https://ui.perfetto.dev
+    /// Write a trace of the run for Perfetto (ui.perfetto.dev)
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
 }
