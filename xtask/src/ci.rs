@@ -26,14 +26,15 @@ const STEPS: &[Step] = &[
     ("subsets of features", &["xtask", "check-features"]),
     ("tests", &["test", "--workspace"]),
     ("documentation", &["doc", "--workspace", "--no-deps", "--all-features"]),
-    // Builds each package from its archive alone, with the registry at hand.
-    ("packages", &["publish", "--workspace", "--dry-run", "--allow-dirty"]),
     ("main job", &["run", "--example", "vector_add"]),
 ];
 
-/// Scripts, because they install what they need: cargo-deny, Debian packages.
-const SCRIPTS: &[(&str, &str)] =
-    &[("licences and vulnerabilities", ".ci/cargo-deny"), ("arm64", ".ci/aarch64")];
+/// Scripts, because they install or remove what cargo does not: stale packages, cargo-deny, Debian packages.
+const SCRIPTS: &[(&str, &str)] = &[
+    ("packages", ".ci/packages"),
+    ("licences and vulnerabilities", ".ci/cargo-deny"),
+    ("arm64", ".ci/aarch64"),
+];
 
 /// Runs all steps; stops at the first failure.
 pub(crate) fn run() -> Result<()> {
