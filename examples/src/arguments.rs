@@ -89,7 +89,7 @@ impl FromStr for Argument {
                 let (file, bytes) =
                     value.rsplit_once(':').ok_or_else(|| anyhow!("'{text}': expected out:FILE:BYTES"))?;
                 let bytes = integer(bytes, 1, i64::MAX.into())
-                    .with_context(|| format!("'{text}': length in bytes"))?;
+                    .map_err(|cause| anyhow!("'{text}', which is out:FILE:BYTES: {cause}"))?;
                 return buffer(None, Some(file), usize::try_from(bytes)?);
             }
             "inout" => {
@@ -212,7 +212,7 @@ mod tests {
         assert!(refuse("i32:--1").contains("not a whole number"));
         assert!(refuse("f32:x").contains("not a number"));
         assert!(refuse("out:file").contains("out:FILE:BYTES"));
-        assert!(refuse("out:file:0").contains("length"));
+        assert!(refuse("out:file:0").contains("out:FILE:BYTES: 0 is out of range"));
         assert!(refuse("in:").contains("file name"));
         assert!(refuse("hex:0").contains("two digits"));
     }

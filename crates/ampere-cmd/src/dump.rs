@@ -24,6 +24,14 @@ use crate::pushbuffer::{HOST_METHODS_END, Header, MethodStream, MethodWrite, Mod
 use crate::qmd::{Group, Qmd, Version, v2_4, v3_0, v4_0};
 
 /// The class of each subchannel.
+///
+/// ```
+/// use ampere_cmd::Subchannel;
+/// use ampere_cmd::dump::Classes;
+///
+/// let method = Classes::AMPERE.method_at(Subchannel::COMPUTE, 0x02b4);
+/// assert_eq!(method.map(|(method, _)| method.name), Some("SEND_PCAS_A"));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Classes {
     /// The channel's own class, for methods below 0x100.
@@ -65,6 +73,14 @@ impl Classes {
 }
 
 /// The meaning of one pushbuffer word.
+///
+/// ```
+/// use ampere_cmd::dump::{Classes, Content, decode};
+///
+/// // 0xffffffff has a mode that no GPU knows.
+/// let items = decode(&[0xffff_ffff], &Classes::AMPERE);
+/// assert!(!matches!(items[0].content, Content::Skipped));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Content {
     /// A header or a control word. An immediate method is a [`Content::Write`].
@@ -85,6 +101,14 @@ pub enum Content {
 }
 
 /// One pushbuffer word with its meaning. [`Display`](fmt::Display) formats it as one line of text.
+///
+/// ```
+/// use ampere_cmd::dump::{Classes, decode};
+///
+/// for item in decode(&[0, 0], &Classes::AMPERE) {
+///     println!("{:4} {:#010x} {:?}", item.position, item.word, item.content);
+/// }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
     /// Position in the stream, in words.
@@ -96,6 +120,14 @@ pub struct Item {
 }
 
 /// Decodes the words of a channel's pushbuffers.
+///
+/// ```
+/// use ampere_cmd::dump::{Classes, Decoder};
+///
+/// let mut decoder = Decoder::new(Classes::AMPERE);
+/// let item = decoder.push(0);
+/// assert_eq!((item.position, decoder.owed()), (0, 0));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Decoder {
     classes: Classes,

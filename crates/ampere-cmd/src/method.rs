@@ -10,6 +10,13 @@ use core::fmt::Debug;
 use crate::error::FieldError;
 
 /// One engine class: its number and its methods.
+///
+/// ```
+/// use ampere_cmd::method;
+///
+/// let class = method::class(0xc7c0).expect("the compute class of ga10b");
+/// assert!(class.method("SEND_PCAS_A").is_some());
+/// ```
 #[derive(Debug)]
 pub struct Class {
     /// Class number, as in SET_OBJECT and in the kernel driver's requests.
@@ -52,6 +59,13 @@ pub fn class(number: u32) -> Option<&'static Class> {
 }
 
 /// One method, or an array of equal methods.
+///
+/// ```
+/// use ampere_cmd::method;
+///
+/// let method = method::class(0xc7c0).and_then(|class| class.method("SEND_PCAS_A")).expect("a method");
+/// assert_eq!(method.address, 0x02b4);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct MethodInfo {
     /// Name in the class header.
@@ -116,6 +130,18 @@ impl MethodInfo {
 }
 
 /// One bit field of a method.
+///
+/// ```
+/// # fn main() -> Result<(), ampere_cmd::Error> {
+/// use ampere_cmd::method;
+///
+/// let method = method::class(0xc7c0).and_then(|class| class.method("SEND_PCAS_A")).expect("a method");
+/// let field = &method.fields[0];
+/// let word = field.place(5)?;
+/// assert_eq!(field.get(word), 5);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct FieldInfo {
     /// Name in the class header.
@@ -224,6 +250,19 @@ pub(crate) const fn shift_in_name(name: &str) -> u32 {
 }
 
 /// A typed method. Implemented by the generated structs.
+///
+/// ```
+/// # fn main() -> Result<(), ampere_cmd::Error> {
+/// # use ampere_cmd::{Encoder, SliceSink, Subchannel};
+/// # let mut words = [0_u32; 64];
+/// # let mut encoder = Encoder::new(SliceSink::new(&mut words));
+/// use ampere_cmd::compute_c7c0::SendPcasA;
+///
+/// encoder.method(Subchannel::COMPUTE, &SendPcasA { qmd_address_shifted8: 0x15 })?;
+/// assert_eq!(encoder.sink().written()[1], 0x15);
+/// # Ok(())
+/// # }
+/// ```
 pub trait Method: Copy + Debug + Default + PartialEq {
     /// Description in the class table.
     const INFO: &'static MethodInfo;
@@ -260,6 +299,14 @@ pub trait Method: Copy + Debug + Default + PartialEq {
 }
 
 /// The value of a bit field: `u32`, `bool`, or a generated enum.
+///
+/// ```
+/// use ampere_cmd::FieldValue;
+///
+/// fn is_value<T: FieldValue>() {}
+/// is_value::<u32>();
+/// is_value::<bool>();
+/// ```
 pub trait FieldValue: Copy {
     /// Values named by the header.
     const VALUES: &'static [(&'static str, u32)];

@@ -23,6 +23,17 @@ const WINDOW_VA_BITS: u32 = 49;
 const QMD_VA_BITS: u32 = 40;
 
 /// Size of the backing store of local memory.
+///
+/// ```
+/// # fn main() -> Result<(), ampere_cmd::Error> {
+/// use ampere_cmd::command::SmLayout;
+/// use ampere_cmd::command::local_memory_size;
+///
+/// let layout = SmLayout { warps_per_sm: 48, sm_per_tpc: 2, tpc_count: 4 };
+/// assert_eq!(local_memory_size(0, layout)?.area_bytes, 0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalMemorySize {
     /// Bytes per TPC, as the engine expects it.

@@ -6,6 +6,16 @@ use super::{MAX_COUNT, MAX_IMMEDIATE, MAX_METHOD_ADDRESS, NOP};
 use crate::error::{Error, FieldError};
 
 /// The engine that receives a method. The assignment is fixed by the hardware on the graphics and compute runlist.
+///
+/// ```
+/// # fn main() -> Result<(), ampere_cmd::Error> {
+/// use ampere_cmd::Subchannel;
+///
+/// assert_eq!(Subchannel::new(4)?.index(), 4);
+/// assert!(Subchannel::new(8).is_err());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subchannel(u8);
 
@@ -46,6 +56,12 @@ impl Subchannel {
 }
 
 /// Addresses of the data words of a header.
+///
+/// ```
+/// use ampere_cmd::pushbuffer::Mode;
+///
+/// assert_ne!(Mode::Incrementing, Mode::NonIncrementing);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Each word goes to the address 4 bytes after the previous one.
@@ -78,6 +94,15 @@ impl Mode {
 }
 
 /// A word in header position.
+///
+/// ```
+/// # fn main() -> Result<(), ampere_cmd::Error> {
+/// use ampere_cmd::pushbuffer::Header;
+///
+/// assert_eq!(Header::decode(Header::EndSegment.encode()?)?, Header::EndSegment);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
     /// The word 0: no effect.
@@ -113,6 +138,15 @@ pub enum Header {
 }
 
 /// The reason why a word in header position is not a header.
+///
+/// ```
+/// use ampere_cmd::pushbuffer::{Header, HeaderFault};
+///
+/// fn is_obsolete(fault: HeaderFault) -> bool {
+///     fault == HeaderFault::Obsolete
+/// }
+/// assert!(Header::decode(0xffff_ffff).is_err());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HeaderFault {

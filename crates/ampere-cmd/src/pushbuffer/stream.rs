@@ -4,6 +4,20 @@ use super::{HOST_METHODS_END, Header, Mode, Subchannel};
 use crate::error::Error;
 
 /// One method write, as the host engine executes it.
+///
+/// ```
+/// # fn main() -> Result<(), ampere_cmd::Error> {
+/// use ampere_cmd::{Encoder, MethodStream, SliceSink, Subchannel};
+///
+/// let mut words = [0_u32; 2];
+/// Encoder::new(SliceSink::new(&mut words)).methods(Subchannel::COMPUTE, 0x02b4, &[0x15])?;
+/// let mut stream = MethodStream::new();
+/// assert_eq!(stream.push(words[0])?, None);
+/// let write = stream.push(words[1])?.expect("a write");
+/// assert_eq!((write.address, write.data, write.is_host()), (0x02b4, 0x15, false));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MethodWrite {
     /// Target engine. Ignored below [`HOST_METHODS_END`].

@@ -7,6 +7,13 @@ use crate::error::FieldError;
 use crate::method::shift_in_name;
 
 /// Description of one field, or of an array of equal fields. No field crosses a word.
+///
+/// ```
+/// use ampere_cmd::qmd::v3_0;
+///
+/// let info = v3_0::QMD_MAJOR_VERSION.info();
+/// assert_eq!((info.name, info.width(), info.max()), ("QMD_MAJOR_VERSION", 4, 15));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldInfo {
     /// Name in the class header.
@@ -118,6 +125,13 @@ pub(crate) const fn named_bits<const WORDS: usize>(fields: &[FieldInfo]) -> [u32
 }
 
 /// A field of layout `V`, or one element of an array field.
+///
+/// ```
+/// use ampere_cmd::qmd::v3_0;
+///
+/// let (high, low) = v3_0::QMD_MAJOR_VERSION.bits();
+/// assert_eq!(high - low, 3);
+/// ```
 #[derive(Clone, Copy)]
 pub struct Field<V> {
     info: FieldInfo,
@@ -180,6 +194,16 @@ impl<V> fmt::Debug for Field<V> {
 }
 
 /// An array field of layout `V`.
+///
+/// ```
+/// # fn main() -> Result<(), ampere_cmd::Error> {
+/// use ampere_cmd::qmd::v3_0;
+///
+/// assert_eq!(v3_0::CONSTANT_BUFFER_VALID.count(), 8);
+/// assert!(v3_0::CONSTANT_BUFFER_VALID.at(8).is_err());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy)]
 pub struct FieldArray<V> {
     info: FieldInfo,
