@@ -19,6 +19,18 @@ pub const AMPERE_DMA_COPY_B: u32 = CLASSES.copy.number;
 pub const SMS_PER_TPC: u32 = 2;
 
 /// Properties of a GPU that this crate supports.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
+/// let characteristics = gpu.characteristics();
+/// assert_eq!(characteristics.chip_name(), "ga10b");
+/// assert_eq!(characteristics.sm_version(), (8, 7));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Characteristics {
     raw: ctrl::Characteristics,

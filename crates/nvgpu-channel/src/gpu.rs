@@ -15,6 +15,20 @@ use crate::error::{self, Error, NODE};
 ///
 /// Clones share the descriptors, which close when the last clone and everything created from it are
 /// dropped.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::Arc;
+/// use nvgpu_channel::Gpu;
+/// use nvgpu_sys::Door;
+///
+/// // On a Jetson: Arc::new(nvgpu_sys::LinuxDoor).
+/// let door: Arc<dyn Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// let gpu = Gpu::open(&door)?;
+/// assert_eq!(gpu.characteristics().chip_name(), "ga10b");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Gpu {
     shared: Arc<Shared>,

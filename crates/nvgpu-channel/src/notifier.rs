@@ -19,6 +19,21 @@ use crate::error::Error;
 use crate::fault::Fault;
 
 /// A registered error notifier and its memory.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
+/// # let space = gpu.address_space()?;
+/// # let buffer = Arc::new(gpu.nvmap().buffer(8192).allocate()?);
+/// # let tsg = gpu.tsg()?;
+/// # let subcontext = tsg.subcontext(&space)?;
+/// # let mut channel = subcontext.channel(gpu.characteristics().compute_class()).open()?;
+/// assert!(channel.notifier().fault().is_none());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct ErrorNotifier {
     memory: Arc<Buffer>,

@@ -15,6 +15,18 @@ const MAX_UNITS: usize = 32;
 const MAX_ENGINES: usize = 32;
 
 /// Kind of an engine.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
+/// use nvgpu_channel::EngineKind;
+///
+/// assert!(gpu.engines()?.iter().any(|engine| engine.kind == EngineKind::Graphics));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EngineKind {
@@ -52,6 +64,18 @@ impl EngineKind {
 }
 
 /// One engine.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
+/// for engine in gpu.engines()? {
+///     println!("{:?} {} on runlist {}", engine.kind, engine.instance, engine.runlist);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Engine {
     /// Kind of the engine.
@@ -64,6 +88,17 @@ pub struct Engine {
 
 /// Location of an SM. Its index in [`Gpu::sm_positions`] is the SM number for
 /// [`crate::Tsg::sm_error_state`].
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
+/// let positions = gpu.sm_positions()?;
+/// assert_eq!(positions.len() as u32, gpu.characteristics().sm_count());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmPosition {
     /// Logical GPC.

@@ -35,6 +35,14 @@ const _: () = assert!(SHARED_WINDOW.0 < 1 << 40);
 pub const GPU_PAGE: u64 = sys::PAGE_SIZE as u64;
 
 /// A virtual address of the GPU.
+///
+/// ```
+/// use nvgpu_channel::GpuVa;
+///
+/// let va = GpuVa(0x20_0000);
+/// assert!(va.is_aligned(4096));
+/// assert_eq!(va.checked_add(4096), Some(GpuVa(0x20_1000)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct GpuVa(pub u64);
 

@@ -22,6 +22,12 @@ pub use reservation::{Placement, Reservation};
 const BATCH: usize = 256;
 
 /// Access rights of a GPU mapping.
+///
+/// ```
+/// use nvgpu_channel::{Access, MapOptions};
+///
+/// let options = MapOptions { access: Access::ReadOnly, ..MapOptions::default() };
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Access {
@@ -36,6 +42,21 @@ pub enum Access {
 
 /// Options of a GPU mapping. The default works for every kind of buffer on an Orin, as measured: no
 /// caching in the GPU's L2, access rights of the buffer.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
+/// # let space = gpu.address_space()?;
+/// # let buffer = Arc::new(gpu.nvmap().buffer(8192).allocate()?);
+/// use nvgpu_channel::MapOptions;
+///
+/// let mapping = space.map(&buffer, MapOptions { gpu_cached: true, ..MapOptions::default() })?;
+/// assert_eq!(mapping.len(), 8192);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct MapOptions {
     /// Cache in the GPU's L2. CPU and GPU then only see each other's writes after [`Gpu::flush_l2`] or a
@@ -68,6 +89,18 @@ impl MapOptions {
 ///
 /// Clones refer to the same address space, which exists until the last clone, mapping, reservation and
 /// channel are dropped.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
+/// let space = gpu.address_space()?;
+/// let (start, bytes) = space.user_range()?;
+/// assert!(bytes > 0 && start.is_aligned(nvgpu_channel::GPU_PAGE));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct AddressSpace {
     shared: Arc<Shared>,
@@ -205,6 +238,19 @@ pub(crate) fn whole_pages(what: &'static str, value: u64) -> Result<(), Error> {
 }
 
 /// The read-only window over all syncpoints; a semaphore acquire on an address in it waits for a syncpoint.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
+/// # let space = gpu.address_space()?;
+/// # let buffer = Arc::new(gpu.nvmap().buffer(8192).allocate()?);
+/// let window = space.syncpoint_window()?;
+/// assert!(window.address(0).is_some() && window.address(window.count).is_none());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyncpointWindow {
     /// Address of syncpoint 0.
@@ -226,6 +272,20 @@ impl SyncpointWindow {
 ///
 /// Keeps the buffer and the address space alive. The kernel does not wait for the GPU before it unmaps:
 /// if work in flight still uses a dropped mapping, an MMU fault stops its channel.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
+/// # let space = gpu.address_space()?;
+/// # let buffer = Arc::new(gpu.nvmap().buffer(8192).allocate()?);
+/// let mapping = space.map(&buffer, nvgpu_channel::MapOptions::default())?;
+/// assert!(mapping.va().get() > 0);
+/// mapping.unmap()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Mapping {
     va: GpuVa,
