@@ -12,6 +12,12 @@ use crate::properties::{MemoryInfo, Properties};
 use crate::submit::SubmitRing;
 
 /// The purpose of memory; decides where it is and how the CPU caches it.
+///
+/// ```
+/// use gpu_hal::MemoryUse;
+///
+/// assert!(MemoryUse::ALL.contains(&MemoryUse::ReadBack));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MemoryUse {
@@ -34,6 +40,14 @@ impl MemoryUse {
 }
 
 /// Memory that CPU and GPU see; freed when dropped.
+///
+/// ```
+/// use gpu_hal::DeviceMemory;
+///
+/// fn end(memory: &dyn DeviceMemory) -> u64 {
+///     memory.gpu_va() + memory.bytes()
+/// }
+/// ```
 ///
 /// # Safety
 ///
@@ -58,6 +72,12 @@ pub unsafe trait DeviceMemory: Send + Sync + Debug {
 }
 
 /// One of the two engines that a queue feeds.
+///
+/// ```
+/// use gpu_hal::Engine;
+///
+/// assert_ne!(Engine::Compute, Engine::Copy);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Engine {
     /// Runs kernels.
@@ -67,6 +87,14 @@ pub enum Engine {
 }
 
 /// How finely a running kernel can be interrupted for the work of others.
+///
+/// ```
+/// use gpu_hal::Preemption;
+///
+/// fn is_long_kernel_safe(mode: Preemption) -> bool {
+///     mode == Preemption::Instruction
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Preemption {
     /// Not at all: others wait until the engine is idle (WFI).
@@ -92,6 +120,14 @@ impl core::fmt::Display for Preemption {
 ///
 /// Dropping the last reference closes the channels and ends their work. A [`SubmitRing`] of the group keeps a
 /// reference.
+///
+/// ```
+/// use gpu_hal::{ChannelGroup, Channels};
+///
+/// fn group(channels: &Channels) -> &dyn ChannelGroup {
+///     &*channels.group
+/// }
+/// ```
 pub trait ChannelGroup: Send + Sync + Debug {
     /// The error that the driver recorded for the group, if any.
     fn error(&self) -> Option<ErrorCode>;
@@ -123,6 +159,14 @@ pub trait ChannelGroup: Send + Sync + Debug {
 }
 
 /// A fresh channel group with a compute and a copy channel.
+///
+/// ```
+/// use gpu_hal::Channels;
+///
+/// fn capacity(channels: &Channels) -> u32 {
+///     channels.compute.capacity().min(channels.copy.capacity())
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Channels {
     /// The group.
@@ -134,6 +178,14 @@ pub struct Channels {
 }
 
 /// A fresh channel group with a copy channel.
+///
+/// ```
+/// use gpu_hal::CopyChannel;
+///
+/// fn capacity(channel: &CopyChannel) -> u32 {
+///     channel.copy.capacity()
+/// }
+/// ```
 #[derive(Debug)]
 pub struct CopyChannel {
     /// The group.
@@ -146,6 +198,15 @@ pub struct CopyChannel {
 ///
 /// Addresses that the driver returns are valid for the GPU until the object that has them is dropped. Objects may
 /// outlive the driver value; they keep alive what they need of it.
+///
+/// ```
+/// use gpu_hal::{Driver, MemoryUse, Result};
+///
+/// /// Allocates a page that the CPU reads.
+/// fn page(driver: &dyn Driver) -> Result<u64> {
+///     Ok(driver.allocate(4096, MemoryUse::ReadBack, "page")?.gpu_va())
+/// }
+/// ```
 pub trait Driver: Send + Sync + Debug {
     /// The GPU's properties.
     fn properties(&self) -> &Properties;

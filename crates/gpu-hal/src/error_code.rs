@@ -5,6 +5,13 @@
 /// The numbers are those of nvgpu's error notifier: `NVGPU_CHANNEL_*` of
 /// `nvgpu/include/uapi/linux/nvgpu.h`; 11 is from `nvgpu/drivers/gpu/nvgpu/os/linux/linux-channel.c`.
 /// NVIDIA's desktop driver uses the same numbers for most of its Xids.
+///
+/// ```
+/// use gpu_hal::ErrorCode;
+///
+/// assert_eq!(ErrorCode::from_raw(31), ErrorCode::MmuFault);
+/// assert_eq!(ErrorCode::Unknown(99).raw(), 99);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorCode {

@@ -1,6 +1,13 @@
 //! Details of a fault from a driver's own requests.
 
 /// An access that the MMU refused.
+///
+/// ```
+/// use gpu_hal::Refusal;
+///
+/// // A store to a page that is not mapped.
+/// let refusal = Refusal { address: 0x1000, kind: 2, access: 1 };
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Address of the access.
@@ -12,6 +19,13 @@ pub struct Refusal {
 }
 
 /// The exception state of an SM.
+///
+/// ```
+/// use gpu_hal::{Evidence, SmRecord};
+///
+/// let record = SmRecord { warp_esr: 0xf, pc: 0x1230, address: 0 };
+/// assert_eq!(Evidence::of_sms(&[record]).pc, Some(0x1230));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmRecord {
     /// Warp error status (`hww_warp_esr`); 0 if only the SM as a whole has an error.
@@ -23,6 +37,12 @@ pub struct SmRecord {
 }
 
 /// Details of a fault from a driver's own requests, beyond the kernel log.
+///
+/// ```
+/// use gpu_hal::Evidence;
+///
+/// assert!(Evidence::of_sms(&[]).pc.is_none());
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// Program counter of the stopped warp.

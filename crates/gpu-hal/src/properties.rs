@@ -5,6 +5,14 @@ use ampere_cmd::command::SmLayout;
 use crate::chip;
 
 /// Identity of the GPU, and the windows of its address space.
+///
+/// ```
+/// use gpu_hal::Properties;
+///
+/// fn resident_warps(properties: &Properties) -> u32 {
+///     properties.sm_count * properties.warps_per_sm
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
     /// Name of the chip, for example `ga10b`.
@@ -57,6 +65,13 @@ impl Properties {
 }
 
 /// Memory of the whole machine or GPU.
+///
+/// ```
+/// use gpu_hal::MemoryInfo;
+///
+/// let info = MemoryInfo { total: 8 << 30, free: 6 << 30 };
+/// assert_eq!(info.total - info.free, 2 << 30);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
     /// Total size in bytes.

@@ -36,6 +36,13 @@ const fn round_up(value: u32, unit: u32) -> u32 {
 }
 
 /// Hardware or model on which an encoding was seen working.
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// assert_eq!(orin.classes.seen, chip::Seen::Board);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Seen {
@@ -61,6 +68,13 @@ impl fmt::Display for Seen {
 }
 
 /// An encoding and where it was seen working.
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// println!("{:?}, seen: {:?}", orin.descriptor.value, orin.descriptor.seen);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fact<T> {
     /// The encoding.
@@ -70,6 +84,13 @@ pub struct Fact<T> {
 }
 
 /// A class of RM or nvgpu objects, as SET_OBJECT and the kernel drivers take it.
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// assert_eq!(orin.classes.value.compute.number, 0xc7c0);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassId {
     /// Class number.
@@ -79,6 +100,13 @@ pub struct ClassId {
 }
 
 /// Classes of the engines and of the channels that feed them.
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// assert_eq!(orin.classes.value.copy.number, 0xc7b5);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Classes {
     /// Compute engine.
@@ -92,6 +120,14 @@ pub struct Classes {
 }
 
 /// Class of the doorbell page.
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// // The Orin's driver maps the doorbell without a class.
+/// println!("{:?}", orin.classes.value.usermode);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usermode {
     /// The class.
@@ -103,6 +139,14 @@ pub struct Usermode {
 /// Version of the launch descriptor (QMD). A descriptor of another version than the chip's hangs the channel.
 ///
 /// Exhaustive on purpose: code that encodes descriptors has to handle every version.
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// assert_eq!(orin.descriptor.value, chip::QmdVersion::V3_0);
+/// assert_eq!(orin.descriptor.value.words(), 64);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QmdVersion {
     /// Version 3.0, 256 bytes (`clc7c0qmd.h`).
@@ -123,6 +167,14 @@ impl QmdVersion {
 }
 
 /// How the descriptor of one launch starts the next (fields DEPENDENT_QMD0 of the descriptor).
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// assert_eq!(orin.chain().action, 1);
+/// assert!(orin.chain().prefetch);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
     /// The scheduler's action on the next descriptor: the value of DEPENDENT_QMD0_ACTION.
@@ -135,6 +187,13 @@ pub struct Chain {
 
 /// Barrier at the end of a grid that is followed by another. The barrier of the last grid orders the stores of all
 /// grids for the whole system, so this one orders them for the GPU only.
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// assert!(orin.chain().barrier.is_none());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainBarrier {
     /// Value of CWD_MEMBAR_TYPE.
@@ -144,6 +203,13 @@ pub struct ChainBarrier {
 }
 
 /// The release of a timeline by the last descriptor of a batch.
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// assert!(!orin.descriptor_release.value.by_default);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DescriptorRelease {
     /// Whether descriptors release timelines by default; the host engine does otherwise.
@@ -153,6 +219,14 @@ pub struct DescriptorRelease {
 }
 
 /// Byte offsets of the words that NVIDIA's compiler expects at the start of constant bank 0, where generations differ.
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// let bank = orin.bank0.value;
+/// assert!(bank.constants <= bank.end);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bank0 {
     /// Generic address of the shared-memory window (u64); `None` if the code does not read it from the bank.
@@ -166,6 +240,14 @@ pub struct Bank0 {
 }
 
 /// Byte offsets of the driver's words about clusters in constant bank 0.
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// // Clusters came with SM 9.0.
+/// assert!(orin.bank0.value.cluster.is_none());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterWords {
     /// End of the reserved shared memory (u32).
@@ -182,6 +264,13 @@ pub struct ClusterWords {
 
 /// Resources of a streaming multiprocessor (CUDA C++ Programming Guide, "Technical Specifications per Compute
 /// Capability", and the toolkit's occupancy calculator).
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// assert_eq!((orin.sm.warps, orin.sm.threads()), (48, 1536));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sm {
     /// Warps that are resident at a time.
@@ -224,6 +313,14 @@ impl Sm {
 }
 
 /// Shared memory of an SM.
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// assert!(orin.shared.size_for(48 << 10).is_some());
+/// assert!(orin.shared.size_for(1 << 20).is_none());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedMemory {
     /// Sizes in KiB that an SM can be configured for, ascending.
@@ -299,6 +396,13 @@ impl SharedMemory {
 }
 
 /// Local memory of threads: stack frames and spilled registers.
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// assert!(orin.local.stack_pointer() <= orin.local.window);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalMemory {
     /// Size of the window through which a thread addresses it, in bytes.
@@ -318,6 +422,14 @@ impl LocalMemory {
 }
 
 /// Thresholds between two ways to do the same work. They concern speed only.
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// // CPU and GPU share the memory of an Orin: the CPU copies.
+/// assert!(orin.tuning.reads_by_engine_from.is_none());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
     /// Bytes from which a kernel copies device memory faster than the copy engine; `None` if it never does or if it
@@ -332,6 +444,14 @@ pub struct Tuning {
 }
 
 /// One generation of GPUs: a row of the table.
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// assert!(orin.was_tried());
+/// assert!(chip::of((7, 0)).is_none());
+/// ```
 #[derive(Clone, Copy)]
 pub struct Chip {
     /// SM version, major and minor.
