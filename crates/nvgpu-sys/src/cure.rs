@@ -32,6 +32,13 @@ pub fn of_open(errno: Errno, absent: &'static str) -> Option<&'static str> {
 }
 
 /// The end of a message: a semicolon and the remedy, or nothing.
+///
+/// ```
+/// use nvgpu_sys::cure::Tail;
+///
+/// let error = format!("open failed{}", Tail(Some("log in again")));
+/// assert!(error.contains("log in again"));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Tail(pub Option<&'static str>);
 

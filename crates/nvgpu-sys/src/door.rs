@@ -59,6 +59,12 @@ bitflags::bitflags! {
 }
 
 /// Arguments of [`Door::mmap`]: a shared mapping of a descriptor.
+///
+/// ```
+/// use nvgpu_sys::door::{MapRequest, Protection};
+///
+/// let request = MapRequest { fd: 3, offset: 0, len: 4096, protection: Protection::READ };
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct MapRequest {
     /// Descriptor to map: a dma-buf, or a control node for the doorbell page.
@@ -72,6 +78,12 @@ pub struct MapRequest {
 }
 
 /// One descriptor of a [`Door::poll`] call.
+///
+/// ```
+/// use nvgpu_sys::door::{Events, PollEntry};
+///
+/// let entry = PollEntry { fd: 3, wanted: Events::IN, happened: Events::empty() };
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct PollEntry {
     /// Descriptor to watch.
@@ -135,6 +147,17 @@ pub unsafe trait Door: Send + Sync + fmt::Debug {
 }
 
 /// An open descriptor; closed through its door on drop.
+///
+/// ```
+/// use std::sync::Arc;
+/// use nvgpu_sys::{Door, DoorFd, Errno, LinuxDoor, door::OpenFlags};
+///
+/// let door: Arc<dyn Door> = Arc::new(LinuxDoor);
+/// // Closed when it is dropped.
+/// let node = DoorFd::open(&door, c"/dev/null", OpenFlags::READ_WRITE | OpenFlags::CLOSE_ON_EXEC)?;
+/// assert!(node.raw() >= 0);
+/// # Ok::<(), Errno>(())
+/// ```
 pub struct DoorFd {
     door: Arc<dyn Door>,
     raw: RawFd,
@@ -194,6 +217,15 @@ impl fmt::Debug for DoorFd {
 ///
 /// The memory is shared with a device: access it through raw pointers with volatile or atomic
 /// operations, never through references.
+///
+/// ```
+/// use nvgpu_sys::door::Protection;
+/// use nvgpu_sys::{DoorFd, DoorMapping, Errno};
+///
+/// fn page(node: &DoorFd) -> Result<DoorMapping, Errno> {
+///     node.map(0, 4096, Protection::READ)
+/// }
+/// ```
 pub struct DoorMapping {
     door: Arc<dyn Door>,
     pointer: NonNull<u8>,

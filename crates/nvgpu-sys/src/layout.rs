@@ -8,6 +8,13 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// One field of a struct, as the kernel's header names and places it.
+///
+/// ```
+/// use nvgpu_sys::ctrl;
+///
+/// let info = ctrl::NUM_VSMS.info().argument.expect("a struct");
+/// assert_eq!(info.fields[0].name, "num_vsms");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
     /// Name in the header; the Rust name for padding that the C compiler inserts.
@@ -32,6 +39,13 @@ impl Field {
 }
 
 /// A struct's name and layout, for listings.
+///
+/// ```
+/// use nvgpu_sys::ctrl;
+///
+/// let info = ctrl::NUM_VSMS.info().argument.expect("a struct");
+/// assert_eq!(info.size, 8);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StructInfo {
     /// Name of the struct in the header.
@@ -52,6 +66,14 @@ impl StructInfo {
 }
 
 /// A struct whose layout is fixed by a kernel header.
+///
+/// ```
+/// use nvgpu_sys::layout::Uapi;
+///
+/// fn bytes<T: Uapi>(argument: &T) -> &[u8] {
+///     zerocopy::IntoBytes::as_bytes(argument)
+/// }
+/// ```
 pub trait Uapi: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + 'static {
     /// Name of the struct in the header.
     const C_NAME: &'static str;
@@ -62,6 +84,13 @@ pub trait Uapi: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + 'static
 }
 
 /// A type that the argument of a request can point to: a struct of a header, or a number.
+///
+/// ```
+/// use nvgpu_sys::layout::Argument;
+///
+/// fn is_argument<T: Argument>() {}
+/// is_argument::<nvgpu_sys::ctrl::NumVsms>();
+/// ```
 pub trait Argument: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + 'static {
     /// Name and layout of the struct; `None` for a number.
     const STRUCT: Option<StructInfo>;

@@ -29,6 +29,13 @@ const LONGEST_MS: u64 = 60_000;
 const MAX_ERRNO: i32 = 4095;
 
 /// A settings file that cannot be used.
+///
+/// ```
+/// use orin_sim::Settings;
+///
+/// let error = Settings::parse(b"not JSON").unwrap_err();
+/// println!("{error}");
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
@@ -65,6 +72,17 @@ pub enum SettingsError {
 }
 
 /// What can be set; an absent field keeps the value of the configuration.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use orin_sim::{Config, Settings};
+///
+/// let mut config = Config::default();
+/// Settings::parse(br#"{ "memory_bytes": 1073741824 }"#)?.apply(&mut config)?;
+/// assert_eq!(config.memory_bytes, 1 << 30);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
@@ -97,6 +115,12 @@ pub struct Settings {
 }
 
 /// A request that always fails.
+///
+/// ```
+/// use orin_sim::RefusedRequest;
+///
+/// let refused = RefusedRequest::new("NVGPU_GPU_IOCTL_NUM_VSMS", None, 25);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RefusedRequest {

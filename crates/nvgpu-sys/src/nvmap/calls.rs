@@ -9,6 +9,14 @@ use crate::door::DoorFd;
 
 /// Layout of a [`read_rows`] or [`write_rows`]: rows of `row_bytes`, with a stride of `handle_stride` bytes in the
 /// handle's memory and of `user_stride` bytes in the caller's.
+///
+/// ```
+/// use nvgpu_sys::nvmap::Rows;
+///
+/// // Two rows of 16 bytes, 64 bytes apart in the buffer.
+/// let rows = Rows { offset: 0, row_bytes: 16, handle_stride: 64, user_stride: 16, count: 2 };
+/// assert_eq!(rows.user_len(), Some(32));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rows {
     /// First byte of the handle's memory.

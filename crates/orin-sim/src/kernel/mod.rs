@@ -81,6 +81,20 @@ pub use process::ProcessCounts;
 /// off. [`SoftwareOrin::process`] creates further processes.
 ///
 /// Implements [`Door`]. Like the kernel, it survives any address in a request: inaccessible memory is EFAULT.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::Arc;
+/// use nvgpu_sys::Door;
+/// use orin_sim::{Config, SoftwareOrin};
+///
+/// let orin = SoftwareOrin::new(Config::default())?;
+/// let door: Arc<dyn Door> = Arc::new(orin.clone());
+/// // Programs that take a door run on the model.
+/// assert_eq!(orin.ioctl_count(), 0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct SoftwareOrin {
     board: Arc<Board>,
@@ -94,6 +108,16 @@ struct Board {
 }
 
 /// Numbers of live objects on the board.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use orin_sim::{Config, SoftwareOrin};
+///
+/// let orin = SoftwareOrin::new(Config::default())?;
+/// assert_eq!(orin.live().channels, 0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveCounts {
     /// Open descriptors.

@@ -41,6 +41,16 @@ impl Drop for Entered {
 }
 
 /// Numbers of objects that a process owns.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use orin_sim::{Config, SoftwareOrin};
+///
+/// let orin = SoftwareOrin::new(Config::default())?;
+/// assert_eq!(orin.process_counts().descriptors, 0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessCounts {
     /// Open descriptors.

@@ -141,6 +141,23 @@ pub struct Span {
 }
 
 /// A range of a program that [`Queue::span`](crate::Queue::span) has named. Times as in [`Span`].
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// queue.profile(true)?;
+/// let mut data = device.alloc::<u32>(64)?;
+/// let frame = queue.span("frame");
+/// queue.fill(&mut data, 7)?;
+/// drop(frame);
+/// queue.wait(timeout)?;
+/// assert_eq!(queue.take_profile()?.ranges[0].name, "frame");
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Range {

@@ -123,6 +123,22 @@ struct Named {
 type Ranges = Arc<Mutex<Vec<Named>>>;
 
 /// A range of the program in the profile of a queue; see [`Queue::span`]. It ends when this is dropped.
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// queue.profile(true)?;
+/// {
+///     let _step = queue.span("step 1");
+///     // Calls of the queue. The range ends with the guard.
+/// }
+/// assert_eq!(queue.take_profile()?.ranges.len(), 1);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 #[derive(Debug)]
 #[must_use = "the range ends when this is dropped"]
 pub struct SpanGuard(Option<(Ranges, u64)>);
