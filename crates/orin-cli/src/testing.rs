@@ -210,6 +210,31 @@ fn bounded(child: &mut Child) -> std::process::ExitStatus {
     }
 }
 
+/// Builds a C file as a shared library for the running test. `None`, with a message, if there is no C compiler for this
+/// architecture.
+///
+/// # Panics
+///
+/// If the compiler refuses the file.
+pub fn shared_library(source: &Path, library: PathBuf) -> Option<PathBuf> {
+    match Command::new("cc").args(["-O1", "-shared", "-fPIC", "-o"]).arg(&library).arg(source).status() {
+        Ok(status) => assert!(status.success(), "{} does not compile", source.display()),
+        Err(error) => {
+            println!("SKIPPED: no C compiler for {}: {error}", source.display());
+            return None;
+        }
+    }
+    // e_machine of the ELF header. An emulated test finds the compiler of the host.
+    // PANIC: as documented; a test needs the files that were just built.
+    let machine = |path: &Path| std::fs::read(path).unwrap()[18..20].to_vec();
+    // PANIC: the running program has a path.
+    if machine(&library) != machine(&std::env::current_exe().unwrap()) {
+        println!("SKIPPED: the C compiler targets another architecture");
+        return None;
+    }
+    Some(library)
+}
+
 /// The program of an example, beside the running test.
 ///
 /// # Panics

@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
+
+use orin_cli::testing::shared_library;
 
 use super::{stderr, stdout, xtask};
 
@@ -18,23 +20,8 @@ fn bench_beside(libcuda: &Path, arguments: &[&str]) -> Output {
 
 /// A stub library with libcuda's functions, if it can be built here.
 fn stand_in(folder: &Path) -> Option<PathBuf> {
-    let library = folder.join("libcuda.so.1");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/commands/fake_libcuda.c");
-    let mut compiler = Command::new("cc");
-    match compiler.args(["-O1", "-shared", "-fPIC", "-o"]).arg(&library).arg(source).status() {
-        Ok(status) => assert!(status.success(), "the stub compiles"),
-        Err(error) => {
-            println!("SKIPPED: no C compiler to build a stub of libcuda: {error}");
-            return None;
-        }
-    }
-    // e_machine of the ELF header. An emulated test finds the compiler of the host.
-    let machine = |path: &Path| fs::read(path).unwrap()[18..20].to_vec();
-    if machine(&library) != machine(&std::env::current_exe().unwrap()) {
-        println!("SKIPPED: the C compiler targets another machine");
-        return None;
-    }
-    Some(library)
+    shared_library(&source, folder.join("libcuda.so.1"))
 }
 
 #[test]

@@ -3,10 +3,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 use orin_cli::ExitStatus::{Failure, Success, Usage};
-use orin_cli::testing::Program;
+use orin_cli::testing::{Program, shared_library};
 use tegra_hcq::{Compiler, Linker};
 
 const VECTOR_ADD: &str = include_str!("../../../../kernels/vector_add.cu");
@@ -36,22 +36,8 @@ fn stderr(output: &Output) -> String {
 
 /// The fake NVRTC of `tegra-hcq`'s tests; `None`, with a message, if it cannot be built for this architecture.
 fn fake(folder: &Path) -> Option<PathBuf> {
-    let library = folder.join("libnvrtc.so.12");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tegra-hcq/tests/fake_nvrtc.c");
-    match Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).status() {
-        Ok(status) => assert!(status.success(), "the fake compiles"),
-        Err(error) => {
-            println!("SKIPPED: no C compiler to build a fake NVRTC: {error}");
-            return None;
-        }
-    }
-    // e_machine of the ELF header. An emulated test finds the compiler of the host.
-    let machine = |path: &Path| fs::read(path).unwrap()[18..20].to_vec();
-    if machine(&library) != machine(&std::env::current_exe().unwrap()) {
-        println!("SKIPPED: the C compiler targets another architecture");
-        return None;
-    }
-    Some(library)
+    shared_library(&source, folder.join("libnvrtc.so.12"))
 }
 
 #[test]
