@@ -77,8 +77,9 @@ impl Nvmap {
     ///
     /// # Safety
     ///
-    /// `len` bytes at `pointer` are mapped writable in this process and remain so until the buffer is
-    /// dropped, and no reference to them is used while the device may access them.
+    /// `len` bytes at `pointer` are mapped writable in this process and remain so, and no reference to
+    /// them is used, until nothing uses them any more: not the buffer, no duplicate of it, no mapping
+    /// and no work of the GPU. As for [`send_pointing`](nvgpu_sys::Request::send_pointing).
     pub unsafe fn import_host(&self, pointer: NonNull<u8>, len: usize, label: &str) -> Result<Buffer, Error> {
         // SAFETY: the contract of the caller is the same.
         unsafe { Buffer::import(self, pointer, len, Access::ReadWrite, label) }
@@ -93,8 +94,8 @@ impl Nvmap {
     ///
     /// # Safety
     ///
-    /// `len` bytes at `pointer` are mapped readable in this process and remain so until the buffer is
-    /// dropped.
+    /// `len` bytes at `pointer` are mapped readable in this process and remain so until nothing uses
+    /// them any more, as for [`Nvmap::import_host`].
     pub unsafe fn import_host_read_only(
         &self,
         pointer: NonNull<u8>,

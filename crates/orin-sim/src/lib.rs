@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod board;
+pub mod caller;
 mod chip;
 pub mod config;
 pub mod gpu;
@@ -12,6 +13,7 @@ pub mod sm;
 pub mod strict;
 
 pub use board::{Board, PowerMode, Profile};
+pub use caller::CallerMemory;
 pub use config::{Call, Config, Failure, FaultPlan, MmuOrder, Node, Nodes, RandomFailures, Refusal, Stall};
 pub use kernel::{LiveCounts, ProcessCounts, SoftwareOrin};
 pub use settings::{RefusedRequest, Settings, SettingsError};

@@ -6,7 +6,8 @@
 //! EINVAL, and its mappings stay valid.
 //!
 //! Memory that the driver imports is the process's own. A shared mapping gets a second mapping of the same pages, which
-//! outlives the process's, as pinned pages do on a board. A private one cannot be mapped twice and is used in place.
+//! outlives the process's, as pinned pages do on a board. A private one cannot be mapped twice and is used in place,
+//! under a guard that replaces pages that the process unmaps ([`crate::caller::guard`]).
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -18,6 +19,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::caller::guard::Guard;
 use crate::strict::Shadow;
 
 /// Receives GPU writes to memory that counts them instead of storing them, such as a syncpoint's window.
@@ -42,7 +44,7 @@ pub(crate) struct Part {
 #[derive(Debug)]
 enum Backing {
     /// Private memory owned by the process.
-    Host,
+    Host { _guard: Guard },
     /// A second mapping of shared memory of the process.
     Pinned,
     /// A separate file, from its first byte on.
@@ -116,11 +118,17 @@ impl Memory {
 
     /// Imports memory of the process. It is used in place and not freed on drop.
     ///
+    /// # Errors
+    ///
+    /// As [`Guard::new`].
+    ///
     /// # Safety
     ///
-    /// `len` bytes at `pointer` must be mapped, and stay mapped while `self` lives.
-    pub(crate) unsafe fn import(pointer: NonNull<u8>, len: usize) -> Self {
-        Self::over(Backing::Host, pointer, len)
+    /// `len` bytes at `pointer` must be mapped. While `self` lives, the process may unmap them, but not map anything
+    /// else there.
+    pub(crate) unsafe fn import(pointer: NonNull<u8>, len: usize) -> Result<Self, Errno> {
+        let guard = Guard::new(pointer.as_ptr().expose_provenance(), len)?;
+        Ok(Self::over(Backing::Host { _guard: guard }, pointer, len))
     }
 
     /// Maps shared memory of the process a second time. The pages live while one of the mappings does.
@@ -200,7 +208,7 @@ impl Memory {
     /// has none.
     pub(crate) fn parts(&self, offset: usize, len: usize) -> Option<Vec<Part>> {
         let whole = match &self.backing {
-            Backing::Host | Backing::Pinned => return None,
+            Backing::Host { .. } | Backing::Pinned => return None,
             Backing::File(file) => {
                 let (file, shadow) = (Arc::clone(file), self.shadow.clone());
                 vec![Part { file, shadow, offset: 0, len: self.len }]
@@ -249,7 +257,7 @@ impl Memory {
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.backing {
             Backing::File(file) => Some(file.as_fd()),
-            Backing::Host | Backing::Pinned | Backing::Parts(_) => None,
+            Backing::Host { .. } | Backing::Pinned | Backing::Parts(_) => None,
         }
     }
 
@@ -322,7 +330,7 @@ pub(crate) fn map_parts(parts: &[Part], protection: ProtFlags) -> Result<NonNull
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if matches!(self.backing, Backing::Host) {
+        if matches!(self.backing, Backing::Host { .. }) {
             return;
         }
         // SAFETY: the range was mapped in `map`, `pin` or `join` and is unmapped only here. Pointers do not outlive

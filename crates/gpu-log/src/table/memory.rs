@@ -300,6 +300,11 @@ lines! {
         "The software Orin in strict mode: nvmap of L4T r36.4 rounds the size to a multiple of 0 for heap bit 3, and \
          leaves an empty dma-buf.",
         "Allocate from the heap IOVMM.";
+    Alone Error Refused "orin-sim: FROM_VA of"
+        => FromVaElsewhere { address: u64 }
+        "orin-sim: FROM_VA of {address:#x}: the memory of another process cannot be imported",
+        "The software Orin cannot map private memory of another process.",
+        "Allocate with nvmap, or run the model in the process itself.";
     Alone Warning None "orin-sim: munmap of"
         => PartialMunmap { bytes: usize, address: usize }
         "orin-sim: munmap of {bytes} bytes at {address:#x}: the range is not one mapping",

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use ampere_cmd::{Method, usermode_c561 as usermode};
 use rustix::io::Errno;
 
+use crate::caller::guard;
 use crate::config::Stall;
 use crate::gpu::channel::{Channel, Siblings, Standing};
 use crate::gpu::possession::Possession;
@@ -158,7 +159,10 @@ impl Scheduler {
         };
         let thread = std::thread::Builder::new()
             .name("orin-gpu".to_owned())
-            .spawn(move || worker.run())
+            .spawn(move || {
+                let _inside = guard::enter();
+                worker.run();
+            })
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
         Ok(Self {
             shared,

@@ -56,6 +56,7 @@ use gpu_log::{ChannelLine, HangLine};
 use nvgpu_sys::door::{Door, MapRequest, OpenFlags, PollEntry};
 use rustix::io::Errno;
 
+use crate::caller::CallerMemory;
 use crate::config::{Call, Config, Failure};
 use crate::gpu::{ChannelStatus, Gpu, GpuConfig};
 use crate::memory::Memory;
@@ -100,6 +101,8 @@ pub struct SoftwareOrin {
     board: Arc<Board>,
     /// The process that the handle belongs to.
     process: ProcessId,
+    /// Its memory; `None` if it is the host's.
+    memory: Option<Arc<dyn CallerMemory>>,
 }
 
 /// Powers the kernel's GPU off on drop of the last handle.
@@ -251,7 +254,7 @@ impl SoftwareOrin {
         let faults = &kernel.config.faults;
         gpu.disturb(&faults.lost_doorbells, &faults.stalls);
         *kernel.gpu.write().unwrap_or_else(PoisonError::into_inner) = Some(gpu);
-        Ok(Self { board: Arc::new(Board { kernel }), process: ProcessId(0) })
+        Ok(Self { board: Arc::new(Board { kernel }), process: ProcessId(0), memory: None })
     }
 
     /// Returns the texts of the kernel log, without timestamps. `/dev/kmsg` through the door returns the same records.
@@ -486,45 +489,45 @@ unsafe impl Door for SoftwareOrin {
     }
 
     fn open(&self, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno> {
-        let _entered = process::enter(self.process);
+        let _entered = self.enter();
         self.board.kernel.open(path, flags)
     }
 
     unsafe fn ioctl(&self, fd: RawFd, request: u32, argument: *mut c_void) -> Result<i32, Errno> {
-        let _entered = process::enter(self.process);
+        let _entered = self.enter();
         // CAST: addresses have at most 64 bits. The provenance is exposed, because the model accesses the argument by
         // number, like the kernel.
         self.board.kernel.ioctl(fd, request, argument.expose_provenance() as u64)
     }
 
     fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
-        let _entered = process::enter(self.process);
+        let _entered = self.enter();
         self.board.kernel.mmap(request)
     }
 
     unsafe fn munmap(&self, pointer: NonNull<u8>, len: usize) -> Result<(), Errno> {
-        let _entered = process::enter(self.process);
+        let _entered = self.enter();
         // SAFETY: the caller guarantees that the mapping is unused.
         unsafe { self.board.kernel.munmap(pointer, len) }
     }
 
     fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
-        let _entered = process::enter(self.process);
+        let _entered = self.enter();
         self.board.kernel.read(fd, buffer)
     }
 
     fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
-        let _entered = process::enter(self.process);
+        let _entered = self.enter();
         self.board.kernel.seek_end(fd)
     }
 
     fn poll(&self, entries: &mut [PollEntry], timeout: Duration) -> Result<usize, Errno> {
-        let _entered = process::enter(self.process);
+        let _entered = self.enter();
         Ok(self.board.kernel.poll(entries, timeout))
     }
 
     fn close(&self, fd: RawFd) -> Result<(), Errno> {
-        let _entered = process::enter(self.process);
+        let _entered = self.enter();
         self.board.kernel.close(fd)
     }
 }

@@ -3,11 +3,15 @@
 //! All of them live in one process of the host. As in the kernel, the current process is a property of the thread. Each
 //! call of a door sets it for its duration.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 use rustix::io::Errno;
+
+use crate::caller::guard::{self, Inside};
+use crate::caller::{CallerMemory, OwnMemory};
 
 use super::{Kernel, SoftwareOrin};
 
@@ -17,6 +21,8 @@ pub(super) struct ProcessId(pub(super) u32);
 
 thread_local! {
     static CURRENT: Cell<ProcessId> = const { Cell::new(ProcessId(0)) };
+    /// The memory of the current process; `None` if it is the host's.
+    static MEMORY: RefCell<Option<Arc<dyn CallerMemory>>> = const { RefCell::new(None) };
 }
 
 /// The process for which this thread runs.
@@ -24,19 +30,26 @@ pub(super) fn current() -> ProcessId {
     CURRENT.get()
 }
 
-/// Ends [`enter`].
-pub(super) struct Entered {
-    before: ProcessId,
+/// Calls `access` with the memory of the current process.
+pub(super) fn with_memory<R>(access: impl FnOnce(&dyn CallerMemory) -> R) -> R {
+    // Cloned, because an access may enter another process.
+    match MEMORY.with_borrow(Option::clone) {
+        Some(memory) => access(&*memory),
+        None => access(&OwnMemory),
+    }
 }
 
-/// Makes `process` the current process until the result is dropped.
-pub(super) fn enter(process: ProcessId) -> Entered {
-    Entered { before: CURRENT.replace(process) }
+/// Ends [`SoftwareOrin::enter`].
+pub(super) struct Entered {
+    before: ProcessId,
+    memory_before: Option<Arc<dyn CallerMemory>>,
+    _inside: Inside,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
         CURRENT.set(self.before);
+        MEMORY.set(self.memory_before.take());
     }
 }
 
@@ -62,14 +75,31 @@ pub struct ProcessCounts {
 }
 
 impl SoftwareOrin {
-    /// Creates another process on the same board, with no open descriptors.
+    /// Makes this the current process of the thread until the result is dropped.
+    pub(super) fn enter(&self) -> Entered {
+        Entered {
+            before: CURRENT.replace(self.process),
+            memory_before: MEMORY.replace(self.memory.clone()),
+            _inside: guard::enter(),
+        }
+    }
+
+    /// Creates another process on the same board, with no open descriptors and the same memory.
     #[must_use]
     pub fn process(&self) -> Self {
         let mut state = self.board.kernel.lock();
         state.next_process += 1;
         let process = ProcessId(state.next_process);
         drop(state);
-        Self { board: std::sync::Arc::clone(&self.board), process }
+        Self { board: Arc::clone(&self.board), process, memory: self.memory.clone() }
+    }
+
+    /// Creates another process on the same board, with no open descriptors. The addresses in its requests, including
+    /// those of the arguments, are addresses in `memory`. Memory of such a process cannot be imported (FROM_VA) unless
+    /// it [is direct](CallerMemory::is_direct).
+    #[must_use]
+    pub fn process_with_memory(&self, memory: Arc<dyn CallerMemory>) -> Self {
+        Self { memory: Some(memory), ..self.process() }
     }
 
     /// Creates a process with this one's descriptors, like fork(). Both share their open files, so if the doorbell page
@@ -104,10 +134,10 @@ impl SoftwareOrin {
     /// EBADF if this process has no such descriptor; EMFILE or ENFILE if the descriptor table of the host is full;
     /// ESRCH if the other process has exited; EXDEV if it is a process of another board.
     pub fn send(&self, fd: RawFd, to: &Self) -> Result<RawFd, Errno> {
-        if !std::sync::Arc::ptr_eq(&self.board, &to.board) {
+        if !Arc::ptr_eq(&self.board, &to.board) {
             return Err(Errno::XDEV);
         }
-        let _entered = enter(self.process);
+        let _entered = self.enter();
         let mut state = self.board.kernel.lock();
         if state.exited.contains(&to.process) {
             return Err(Errno::SRCH);
@@ -119,7 +149,7 @@ impl SoftwareOrin {
     /// addresses stay readable, because all processes share one host process.
     pub fn exit(&self) {
         let kernel: &Kernel = &self.board.kernel;
-        let _entered = enter(self.process);
+        let _entered = self.enter();
         let numbers = {
             let mut state = kernel.lock();
             state.exited.insert(self.process);

@@ -1,28 +1,11 @@
-//! Copies from and to the caller's memory.
+//! Copies from and to the memory of the process that makes the current request.
 //!
-//! The kernel survives any address in a request: inaccessible memory is EFAULT. The model lets the host's kernel do the
-//! copy, through a file in memory: `pwrite` and `pread` with an invalid address return EFAULT instead of raising a
-//! signal.
+//! The kernel survives any address in a request: inaccessible memory is EFAULT.
 
-use core::ffi::c_void;
-use core::ptr;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-
-use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Chunk size of a copy in bytes; the size of the file.
-const PIECE: usize = 64 << 10;
-
-/// The file for all copies of the process, one at a time.
-fn bounce() -> Result<MutexGuard<'static, OwnedFd>, Errno> {
-    static FILE: OnceLock<Result<Mutex<OwnedFd>, Errno>> = OnceLock::new();
-    let make = || rustix::fs::memfd_create("orin-sim-copy", MemfdFlags::CLOEXEC).map(Mutex::new);
-    let file = FILE.get_or_init(make).as_ref().map_err(|errno| *errno)?;
-    Ok(file.lock().unwrap_or_else(PoisonError::into_inner))
-}
+use super::process;
 
 /// Fills `buffer` from `address`.
 ///
@@ -30,41 +13,12 @@ fn bounce() -> Result<MutexGuard<'static, OwnedFd>, Errno> {
 ///
 /// EFAULT if a part cannot be read.
 pub(super) fn read_bytes(address: u64, buffer: &mut [u8]) -> Result<(), Errno> {
-    let file = bounce()?;
-    let mut done = 0;
-    while done < buffer.len() {
-        let at = address.checked_add(done as u64).ok_or(Errno::FAULT)?;
-        let source = ptr::with_exposed_provenance::<c_void>(usize::try_from(at).map_err(|_| Errno::FAULT)?);
-        let len = PIECE.min(buffer.len() - done);
-        // SAFETY: the kernel reads only what the address allows; a bad address is an error.
-        let copied = unsafe { libc::pwrite(file.as_raw_fd(), source, len, 0) };
-        let copied = usize::try_from(copied).ok().filter(|copied| *copied > 0).ok_or(Errno::FAULT)?;
-        let taken = rustix::io::pread(&*file, &mut buffer[done..done + copied], 0)?;
-        done += taken;
-    }
-    Ok(())
+    process::with_memory(|memory| memory.read(address, buffer))
 }
 
 /// Stores `bytes` at `address`. Returns the number of bytes that could not be stored.
 pub(super) fn write_bytes(address: u64, bytes: &[u8]) -> usize {
-    let Ok(file) = bounce() else { return bytes.len() };
-    let mut done = 0;
-    while done < bytes.len() {
-        let len = PIECE.min(bytes.len() - done);
-        let at = address.checked_add(done as u64).and_then(|at| usize::try_from(at).ok());
-        let (Some(at), Ok(len)) = (at, rustix::io::pwrite(&*file, &bytes[done..done + len], 0)) else {
-            break;
-        };
-        let target = ptr::with_exposed_provenance_mut::<c_void>(at);
-        // SAFETY: the caller of the request lends the memory for the duration of the call. Otherwise the kernel refuses
-        // the store.
-        let stored = unsafe { libc::pread(file.as_raw_fd(), target, len, 0) };
-        match usize::try_from(stored) {
-            Ok(stored) if stored > 0 => done += stored,
-            _ => break,
-        }
-    }
-    bytes.len() - done
+    process::with_memory(|memory| memory.write(address, bytes))
 }
 
 /// Reads one `T` at `address`.
@@ -76,36 +30,4 @@ pub(super) fn read<T: FromBytes + IntoBytes>(address: u64) -> Result<T, Errno> {
     let mut value = T::new_zeroed();
     read_bytes(address, value.as_mut_bytes())?;
     Ok(value)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn own_memory_is_copied_both_ways() {
-        let mut target = vec![0_u8; 20_000];
-        let source: Vec<u8> = (0..20_000).map(|i| i as u8).collect();
-        assert_eq!(write_bytes(target.as_mut_ptr().expose_provenance() as u64, &source), 0);
-        assert_eq!(target, source);
-        let mut back = vec![0; 20_000];
-        read_bytes(target.as_ptr().expose_provenance() as u64, &mut back).unwrap();
-        assert_eq!(back, source);
-    }
-
-    #[test]
-    fn impossible_addresses_are_refused() {
-        for address in [0, 8, 1 << 63, u64::MAX] {
-            assert_eq!(read::<u64>(address), Err(Errno::FAULT), "{address:#x}");
-            assert_eq!(write_bytes(address, &[0; 8]), 8, "{address:#x}");
-        }
-    }
-
-    #[test]
-    fn read_only_memory_is_not_written() {
-        static CONSTANT: [u8; 8] = [7; 8];
-        let address = CONSTANT.as_ptr().expose_provenance() as u64;
-        assert_eq!(read::<[u8; 8]>(address), Ok([7; 8]));
-        assert_eq!(write_bytes(address, &[0; 8]), 8);
-    }
 }

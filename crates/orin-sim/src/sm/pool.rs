@@ -7,6 +7,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use crate::caller::guard;
+
 /// Maximum number of threads per grid unless [`SmOptions::threads`](super::SmOptions::threads) is set.
 const MOST: usize = 8;
 
@@ -66,7 +68,10 @@ impl Helper {
         let (jobs, inbox): (Sender<Job>, Receiver<Job>) = channel();
         let thread = std::thread::Builder::new()
             .name(format!("orin-sm{}", number + 1))
-            .spawn(move || inbox.into_iter().for_each(|job| job()))
+            .spawn(move || {
+                let _inside = guard::enter();
+                inbox.into_iter().for_each(|job| job());
+            })
             .ok()?;
         Some(Self { jobs: Some(jobs), thread: Some(thread) })
     }

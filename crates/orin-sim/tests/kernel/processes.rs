@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use crate::support::*;
-use nvgpu_sys::door::{Door, DoorFd, Protection};
+use nvgpu_sys::door::{Door, DoorFd, OpenFlags, Protection};
 use nvgpu_sys::nvmap::{self, CreateHandle};
 use nvgpu_sys::{Errno, ctrl, paths, tsg};
 use orin_sim::board::BOARDS;
-use orin_sim::{Config, LiveCounts, ProcessCounts, Profile, SoftwareOrin};
+use orin_sim::{CallerMemory, Config, LiveCounts, ProcessCounts, Profile, SoftwareOrin};
+use zerocopy::IntoBytes as _;
 
 const READ_WRITE: Protection = Protection::READ.union(Protection::WRITE);
 
@@ -177,4 +178,63 @@ fn descriptors_are_sent_to_live_processes_of_the_same_board() {
     child.exit();
     assert_eq!(here.orin.send(buffer.raw(), &child), Err(rustix::io::Errno::SRCH));
     assert_eq!(child.send(passed, &here.orin), Err(rustix::io::Errno::BADF));
+}
+
+/// A process of the host other than this one: a vector at address 0x1000.
+#[derive(Debug)]
+struct Elsewhere(std::sync::Mutex<Vec<u8>>);
+
+impl Elsewhere {
+    const START: u64 = 0x1000;
+
+    fn with<R>(&self, address: u64, len: usize, access: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+        let start = usize::try_from(address.checked_sub(Self::START)?).ok()?;
+        let mut memory = self.0.lock().unwrap();
+        Some(access(memory.get_mut(start..)?.get_mut(..len)?))
+    }
+}
+
+impl CallerMemory for Elsewhere {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), Errno> {
+        self.with(address, buffer.len(), |bytes| buffer.copy_from_slice(bytes)).ok_or(Errno::FAULT)
+    }
+
+    fn write(&self, address: u64, bytes: &[u8]) -> usize {
+        self.with(address, bytes.len(), |target| target.copy_from_slice(bytes)).map_or(bytes.len(), |()| 0)
+    }
+}
+
+#[test]
+fn requests_reach_the_memory_of_their_process() {
+    let memory = Arc::new(Elsewhere(std::sync::Mutex::new(vec![0; 256])));
+    let own = SoftwareOrin::new(Config::default()).unwrap();
+    let other = own.process_with_memory(memory.clone());
+    let open = |orin: &SoftwareOrin| orin.open(c"/dev/nvmap", OpenFlags::READ_WRITE).unwrap();
+    let nvmap = open(&other);
+    let call = |request: u32, address: u64| {
+        let argument = core::ptr::without_provenance_mut(usize::try_from(address).unwrap());
+        // SAFETY: the model resolves addresses through `Elsewhere`.
+        unsafe { other.ioctl(nvmap, request, argument) }
+    };
+    memory.with(0x1010, 4, |bytes| bytes.copy_from_slice(&8192_u32.to_le_bytes())).unwrap();
+    assert_eq!(call(nvmap::CREATE.code(), 0x1010), Ok(0));
+    assert_ne!(memory.with(0x1014, 4, |bytes| bytes.to_vec()).unwrap(), [0; 4], "the handle");
+    assert_eq!(call(nvmap::CREATE.code(), 0x1100 - 4), Err(Errno::FAULT));
+    assert_eq!(call(nvmap::CREATE.code(), Elsewhere::START - 4), Err(Errno::FAULT));
+    // A process that it starts has the same memory; the board's first process does not.
+    let child = other.process();
+    let its_nvmap = open(&child);
+    let argument = core::ptr::without_provenance_mut(0x1010);
+    // SAFETY: as above.
+    assert_eq!(unsafe { child.ioctl(its_nvmap, nvmap::CREATE.code(), argument) }, Ok(0));
+    let mut create = CreateHandle { size_or_fd: 4096, handle: 0 };
+    let argument = core::ptr::from_mut(&mut create).cast();
+    // SAFETY: the request accesses only `create`.
+    assert_eq!(unsafe { own.ioctl(open(&own), nvmap::CREATE.code(), argument) }, Ok(0));
+    // Its memory cannot be mapped for the GPU.
+    let from_va = nvmap::CreateHandleFromVa { va: 0x1000, size: 4096, flags: TAG, size_or_handle: 0 };
+    memory.with(0x1020, 24, |bytes| bytes.copy_from_slice(from_va.as_bytes())).unwrap();
+    assert_eq!(call(nvmap::FROM_VA.code(), 0x1020), Err(Errno::INVAL));
+    let refusal = "orin-sim: FROM_VA of 0x1000: the memory of another process cannot be imported";
+    assert!(own.kernel_log().iter().any(|line| line.contains(refusal)), "{:?}", own.kernel_log());
 }

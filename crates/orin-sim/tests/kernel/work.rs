@@ -252,6 +252,60 @@ fn imported_shared_memory_outlives_the_mapping_of_the_process() {
     assert_eq!(bench.orin.live(), LiveCounts { descriptors: 2, ..LiveCounts::default() });
 }
 
+/// Names the test below to the process that it starts.
+const CHILD: &str = "ORIN_SIM_TEST_CHILD";
+
+/// As on a board, where the pages are pinned. In a process of its own, because a model without a guard dies.
+#[test]
+fn a_semaphore_in_private_memory_may_be_unmapped_before_its_release() {
+    use rustix::mm::{MapFlags, ProtFlags};
+    if std::env::var_os(CHILD).is_none() {
+        let test = "work::a_semaphore_in_private_memory_may_be_unmapped_before_its_release";
+        let program = std::env::current_exe().unwrap();
+        let status =
+            std::process::Command::new(program).args(["--exact", test]).env(CHILD, "1").status().unwrap();
+        assert!(status.success(), "{status}");
+        return;
+    }
+    let bench = Bench::new();
+    let running = Running::new(&bench);
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new anonymous mapping.
+    let own = unsafe {
+        rustix::mm::mmap_anonymous(core::ptr::null_mut(), 2 * 4096, protection, MapFlags::PRIVATE).unwrap()
+    };
+    let mut args = nvmap::CreateHandleFromVa {
+        va: own.expose_provenance() as u64,
+        size: 2 * 4096,
+        flags: TAG | nvmap::CACHE_INNER_CACHEABLE,
+        size_or_handle: 0,
+    };
+    // SAFETY: the process uses the addresses for nothing else.
+    unsafe { nvmap::FROM_VA.send_pointing(&bench.nvmap, &mut args) }.unwrap();
+    let handle = u32::try_from(args.size_or_handle).unwrap();
+    let buffer = bench.export(handle);
+    let va = map(&running.chain.space, &buffer).unwrap();
+    // The first page is unmapped, the second one only protected.
+    // SAFETY: the process does not use the memory any more.
+    unsafe {
+        rustix::mm::munmap(own, 4096).unwrap();
+        rustix::mm::mprotect(own.byte_add(4096), 4096, rustix::mm::MprotectFlags::empty()).unwrap();
+    }
+    running.submit(&[release(va + 0x10, 5), release(va + 0x1010, 6)].concat());
+    let read = |offset| {
+        let mut bytes = [0; 4];
+        assert_eq!(nvmap::read(&bench.nvmap, handle, offset, &mut bytes), Ok(4));
+        u32::from_le_bytes(bytes)
+    };
+    wait_until("the second release", || read(0x1010) == 6);
+    assert_eq!(read(0x10), 5);
+    assert!(
+        !bench.orin.kernel_log().iter().any(|line| line.contains("fault")),
+        "{:?}",
+        bench.orin.kernel_log()
+    );
+}
+
 /// A board answers EINVAL, because a dma-buf is no regular file; the model's file is sealed.
 #[test]
 fn a_dma_buf_cannot_be_truncated() {

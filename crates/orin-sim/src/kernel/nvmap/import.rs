@@ -1,9 +1,9 @@
 //! FROM_VA: a handle for existing memory of the process (`nvmap_handle.c`, `nvmap_alloc.c`).
 //!
-//! The kernel pins the pages. The model maps shared memory a second time, so a program may unmap its own. It uses
-//! private memory in place and relies on the caller to keep it mapped until the last use of the buffer, which the
-//! contracts of `send_pointing` and `import_host` demand. The resulting dma-buf can be mapped by the CPU, but accessing
-//! the mapping kills the process, as on a board.
+//! The kernel pins the pages, so a program may unmap its own mapping before the GPU is done. The model maps shared
+//! memory a second time. It uses private memory in place, under a guard that replaces unmapped pages
+//! ([`crate::caller::guard`]); the contracts of `send_pointing` and `import_host` forbid other use of the addresses.
+//! The resulting dma-buf can be mapped by the CPU, but accessing the mapping kills the process, as on a board.
 
 use core::ptr::{self, NonNull};
 use std::sync::{Arc, OnceLock};
@@ -12,47 +12,20 @@ use gpu_log::{Level, MemoryLine};
 use nvgpu_sys::nvmap::{self as abi, CreateHandleFromVa, HandleFlags, Heaps};
 use rustix::io::Errno;
 
+use crate::caller::maps;
 use crate::memory::Memory;
 
 use super::super::log::Log;
+use super::super::process;
 use super::range::Sources;
 use super::{Buffer, Handle, Nvmap, PAGE, Storage};
-
-/// One mapping of the process.
-#[derive(Clone, Copy, Debug)]
-struct Vma {
-    start: u64,
-    end: u64,
-    readable: bool,
-    writable: bool,
-    /// Whether stores go to pages shared with other mappings, not to private copies.
-    shared: bool,
-}
-
-/// The mapping at `va`, or else the next one above it.
-fn find_vma(va: u64) -> Option<Vma> {
-    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    maps.lines().find_map(|line| {
-        let (range, rest) = line.split_once(' ')?;
-        let (start, end) = range.split_once('-')?;
-        let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
-        let allows = |at, letter| rest.as_bytes().get(at) == Some(&letter);
-        (end > va).then(|| Vma {
-            start,
-            end,
-            readable: allows(0, b'r'),
-            writable: allows(1, b'w'),
-            shared: allows(3, b's'),
-        })
-    })
-}
 
 /// Returns the first page, if all pages can be read, and written unless `read_only`.
 fn pin(va: u64, len: u64, read_only: bool) -> Option<NonNull<u8>> {
     let end = va.checked_add(len)?;
     let mut at = va;
     while at < end {
-        let vma = find_vma(at).filter(|vma| vma.start <= at && vma.readable)?;
+        let vma = maps::find(at).filter(|vma| vma.start <= at && vma.readable)?;
         if !vma.writable && !read_only {
             return None;
         }
@@ -73,7 +46,11 @@ impl Nvmap {
         if !args.va.is_multiple_of(PAGE) {
             return Err(Errno::INVAL);
         }
-        let vma = find_vma(args.va).ok_or(Errno::INVAL)?;
+        if !process::with_memory(|memory| memory.is_direct()) {
+            log.model(MemoryLine::FromVaElsewhere { address: args.va });
+            return Err(Errno::INVAL);
+        }
+        let vma = maps::find(args.va).ok_or(Errno::INVAL)?;
         let bytes = match (args.size, args.size_or_handle) {
             (0, 0) => vma.end - args.va,
             (0, size) => size,
@@ -104,10 +81,13 @@ impl Nvmap {
         let whole = vma.shared && vma.start <= args.va && args.va + size <= vma.end;
         // SAFETY: the range is part of one shared mapping.
         let pinned = whole.then(|| unsafe { Memory::pin(pointer, len) }.ok()).flatten();
-        // Emulators of user programs (qemu-user) refuse the second mapping; the memory is then used in place.
-        // SAFETY: the range is mapped now, and the caller of FROM_VA keeps it mapped until the last use of the buffer
-        // (module documentation).
-        let memory = pinned.unwrap_or_else(|| unsafe { Memory::import(pointer, len) });
+        let memory = match pinned {
+            Some(memory) => memory,
+            // Emulators of user programs (qemu-user) refuse the second mapping; the memory is then used in place.
+            // SAFETY: the range is mapped now, and the caller of FROM_VA uses the addresses for nothing else until the
+            // last use of the buffer (module documentation).
+            None => unsafe { Memory::import(pointer, len) }?,
+        };
         let memory = memory.labelled("imported host memory");
         let memory = Arc::new(if self.strict { memory.watched(false) } else { memory });
         let storage = Storage {

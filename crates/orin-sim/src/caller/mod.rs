@@ -1,0 +1,79 @@
+//! Memory of the program that makes a request.
+//!
+//! The kernel copies arguments from and to the address space of the calling process. The model does so through
+//! [`CallerMemory`], so that a caller can also be another process of the host. [`OwnMemory`] is the memory of the
+//! host process itself; its pages can be accessed in place ([`guard`]).
+
+pub(crate) mod guard;
+pub(crate) mod maps;
+mod own;
+
+use core::fmt;
+
+use rustix::io::Errno;
+
+pub(crate) use own::OwnMemory;
+
+/// Memory of a process, accessed by address like the kernel accesses user memory. Any address is allowed; inaccessible
+/// memory is an error, never a signal.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::{Arc, Mutex};
+/// use nvgpu_sys::door::OpenFlags;
+/// use nvgpu_sys::{Door, Errno};
+/// use orin_sim::{CallerMemory, Config, SoftwareOrin};
+///
+/// /// A process whose memory is a vector that starts at address 0x1000.
+/// #[derive(Debug)]
+/// struct Program(Mutex<Vec<u8>>);
+///
+/// impl CallerMemory for Program {
+///     fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), Errno> {
+///         let memory = self.0.lock().map_err(|_| Errno::FAULT)?;
+///         let start = address.checked_sub(0x1000).ok_or(Errno::FAULT)? as usize;
+///         let source = memory.get(start..).and_then(|rest| rest.get(..buffer.len()));
+///         buffer.copy_from_slice(source.ok_or(Errno::FAULT)?);
+///         Ok(())
+///     }
+///     fn write(&self, address: u64, bytes: &[u8]) -> usize {
+///         let Ok(mut memory) = self.0.lock() else { return bytes.len() };
+///         let start = address.wrapping_sub(0x1000) as usize;
+///         let Some(target) = memory.get_mut(start..).and_then(|rest| rest.get_mut(..bytes.len())) else {
+///             return bytes.len();
+///         };
+///         target.copy_from_slice(bytes);
+///         0
+///     }
+/// }
+///
+/// let program = Arc::new(Program(Mutex::new(vec![0; 64])));
+/// let orin = SoftwareOrin::new(Config::default())?.process_with_memory(program.clone());
+/// let nvmap = orin.open(c"/dev/nvmap", OpenFlags::READ_WRITE)?;
+/// // NVMAP_IOC_CREATE of a page: the argument is at 0x1010 of the program, not of this process.
+/// program.0.lock().unwrap()[0x10..0x14].copy_from_slice(&4096_u32.to_le_bytes());
+/// let argument = core::ptr::without_provenance_mut(0x1010);
+/// // SAFETY: the model resolves the address through `Program`.
+/// unsafe { orin.ioctl(nvmap, nvgpu_sys::nvmap::CREATE.code(), argument)? };
+/// assert_ne!(program.0.lock().unwrap()[0x14..0x18], [0; 4]);
+/// orin.close(nvmap)?;
+/// # Ok(())
+/// # }
+/// ```
+pub trait CallerMemory: fmt::Debug + Send + Sync {
+    /// Fills `buffer` from `address`.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::FAULT`] if a part cannot be read; part of `buffer` may have been filled.
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), Errno>;
+
+    /// Stores `bytes` at `address`, from the first byte on. Returns the number of bytes that could not be stored.
+    fn write(&self, address: u64, bytes: &[u8]) -> usize;
+
+    /// Whether an address of the caller is the same address of the host process, so that the model may map the memory
+    /// for the GPU in place. FROM_VA fails with EINVAL for other callers.
+    fn is_direct(&self) -> bool {
+        false
+    }
+}
