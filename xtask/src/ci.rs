@@ -18,7 +18,7 @@ type Step = (&'static str, &'static [&'static str]);
 /// checks nothing new.
 const STEPS: &[Step] = &[
     ("format", &["fmt", "--all", "--check"]),
-    ("line width and panics", &["xtask", "check-source"]),
+    ("line width, panics and examples", &["xtask", "check-source"]),
     ("import circles", &["xtask", "import-graph"]),
     ("lints", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
     ("generated command tables", &["xtask", "gen-classes", "--check"]),

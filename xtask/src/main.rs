@@ -60,7 +60,7 @@ enum Task {
     },
     /// Print the largest circle of modules of each crate; exit code 1 if one has more than 6 files
     ImportGraph(import_graph::Options),
-    /// Check the width of all lines and the comments on calls that panic; exit code 1 if one is at fault
+    /// Check line widths, comments on calls that panic, and examples of public types; exit code 1 if one is at fault
     CheckSource,
     /// Check that every library builds with each subset of its features; exit code 1 if one does not
     CheckFeatures,

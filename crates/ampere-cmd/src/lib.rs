@@ -62,6 +62,18 @@
 //! A value that does not fit its field is refused with a [`FieldError`], never masked. So is an address that is not a
 //! multiple of the field's unit ([`qmd::Qmd::set_address`], [`method::FieldInfo::shifted`]). Enums represent values
 //! that the header does not name as `Unknown`.
+//!
+//! # Where to find what
+//!
+//! - Writing commands: [`Encoder`], [`Packer`], [`Target`], [`Subchannel`], [`Sink`], [`SliceSink`]; ready-made ones in
+//!   [`command`], headers and limits in [`pushbuffer`].
+//! - Reading commands: [`MethodStream`], [`MethodWrite`]; as text with [`dump`].
+//! - Methods: [`Method`], [`FieldValue`] and the tables in [`method`]; [`CLASSES`] lists the classes [`compute_c7c0`],
+//!   [`compute_cbc0`], [`copy_c7b5`], [`copy_c8b5`], [`host_c56f`], [`host_c76f`], [`host_c86f`], [`usermode_c361`],
+//!   [`usermode_c461`], [`usermode_c561`], [`usermode_c661`].
+//! - Launch descriptors: [`Qmd`], [`QmdV3_0`], other layouts and patches in [`qmd`].
+//! - Ring entries: [`gpfifo`]. Addresses in two words: [`words`].
+//! - Failures: [`Error`], [`FieldError`], [`Full`] in [`error`].
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -95,4 +107,4 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The example of the README, compiled and run.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
-pub struct Readme;
+struct Readme;

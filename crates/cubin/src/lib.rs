@@ -1,4 +1,11 @@
 #![doc = include_str!("../README.md")]
+//! # Where to find what
+//!
+//! - Loading: [`Cubin`]; alignment and slack of its image: [`CONSTANT_ALIGN`], [`PREFETCH_SLACK_BYTES`].
+//! - Kernels: [`Kernel`], [`Param`], [`ConstantBank`].
+//! - Variables: [`Global`], [`Space`].
+//! - Inspection: [`Contents`], [`Section`], [`Symbol`], [`Attribute`], [`Relocation`].
+//! - Failures: [`Error`].
 #![no_std]
 #![forbid(unsafe_code)]
 

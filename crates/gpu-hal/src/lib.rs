@@ -1,4 +1,14 @@
 #![doc = include_str!("../README.md")]
+//! # Where to find what
+//!
+//! - To implement: [`Driver`], [`ChannelGroup`], [`DeviceMemory`], [`LogSource`].
+//! - What a driver reports: [`Properties`], [`MemoryInfo`], [`Evidence`], [`SmRecord`], [`Refusal`], [`ErrorCode`].
+//! - What a queue asks for: [`MemoryUse`], [`Engine`], [`Preemption`]; what it gets: [`Channels`], [`CopyChannel`].
+//! - Submission: [`SubmitRing`], [`SubmitPointers`], [`Owner`], [`RingView`], [`Ring`], [`RingFull`], and [`ring`],
+//!   [`barrier`], [`volatile`].
+//! - Generations of GPUs: [`chip`], [`SmLayout`].
+//! - Kernel log: [`KernelLog`], [`read_records`], [`KMSG`].
+//! - Failures: [`Error`], [`Result`], [`Source`].
 
 pub mod barrier;
 pub mod chip;

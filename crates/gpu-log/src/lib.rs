@@ -1,4 +1,11 @@
 #![doc = include_str!("../README.md")]
+//! # Where to find what
+//!
+//! - Reading a log: [`Record`], [`Level`], [`Stamp`], [`check`], [`Checker`], [`Line`], [`Event`], [`Summary`].
+//! - The table: [`table`], [`Row`], [`Class`], [`Kind`], [`Role`]; as a document: [`document`].
+//! - Lines with values: [`Message`], [`ChannelLine`], [`FaultLine`], [`HangLine`], [`MemoryLine`], [`NoteLine`],
+//!   [`SystemLine`], [`SplitHex`], [`MESSAGE_BYTES`], [`nvgpu_line`], [`nvmap_line`], [`is_about_the_gpu`].
+//! - What lines say about a fault: [`Facts`], [`RefusedAccess`], [`StoppedChannel`]; codes of the MMU: [`mmu`].
 #![forbid(unsafe_code)]
 
 pub mod document;
@@ -26,6 +33,17 @@ const GAP_US: u64 = 1_000_000;
 const TRACE_LINES: usize = 200;
 
 /// A line about the GPU and its row of the table.
+///
+/// ```
+/// # use gpu_log::Record;
+/// # let log = "[   12.5] usb 1-2: new device\n\
+/// #            [   13.0] nvgpu: 17000000.gpu f:1 [ERR]  sked exception: esr 0x01000000\n\
+/// #            [   13.0] nvgpu: 17000000.gpu g:1 [ERR]  error notifier set to 13 for ch 511 owned by a\n";
+/// // `log` has two lines about a refused launch descriptor.
+/// let events = gpu_log::check(Record::parse_log(log));
+/// let line = &events[0].lines[0];
+/// println!("{}: {}", line.record.text, line.row.meaning);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Line {
     /// The message.
@@ -35,6 +53,19 @@ pub struct Line {
 }
 
 /// An event: one line, or the lines that report one event together.
+///
+/// ```
+/// # use gpu_log::Record;
+/// # let log = "[   12.5] usb 1-2: new device\n\
+/// #            [   13.0] nvgpu: 17000000.gpu f:1 [ERR]  sked exception: esr 0x01000000\n\
+/// #            [   13.0] nvgpu: 17000000.gpu g:1 [ERR]  error notifier set to 13 for ch 511 owned by a\n";
+/// // `log` has two lines about a refused launch descriptor.
+/// let event = &gpu_log::check(Record::parse_log(log))[0];
+/// assert_eq!((event.lines.len(), event.class()), (2, gpu_log::Class::Error));
+/// for cure in event.cures() {
+///     println!("{cure}");
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Event {
     /// Its lines, oldest first; at least one.
@@ -87,6 +118,25 @@ impl Event {
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Groups records into events.
+///
+/// ```
+/// # use gpu_log::Record;
+/// # let log = "[   12.5] usb 1-2: new device\n\
+/// #            [   13.0] nvgpu: 17000000.gpu f:1 [ERR]  sked exception: esr 0x01000000\n\
+/// #            [   13.0] nvgpu: 17000000.gpu g:1 [ERR]  error notifier set to 13 for ch 511 owned by a\n";
+/// use gpu_log::Checker;
+///
+/// // Lines as they arrive.
+/// let mut checker = Checker::default();
+/// for record in Record::parse_log(log) {
+///     checker.push(record);
+///     for event in checker.take() {
+///         println!("{}", event.row().meaning);
+///     }
+/// }
+/// // The last event was open: another line could have belonged to it.
+/// assert_eq!(checker.finish().len(), 1);
+/// ```
 #[derive(Debug, Default)]
 pub struct Checker {
     /// The open fault report, and whether its end has been seen.
@@ -194,6 +244,20 @@ pub fn check(records: impl IntoIterator<Item = Record>) -> Vec<Event> {
 }
 
 /// Number of events per class.
+///
+/// ```
+/// # use gpu_log::Record;
+/// # let log = "[   12.5] usb 1-2: new device\n\
+/// #            [   13.0] nvgpu: 17000000.gpu f:1 [ERR]  sked exception: esr 0x01000000\n\
+/// #            [   13.0] nvgpu: 17000000.gpu g:1 [ERR]  error notifier set to 13 for ch 511 owned by a\n";
+/// use gpu_log::{Class, Summary};
+///
+/// let mut summary = Summary::default();
+/// for event in gpu_log::check(Record::parse_log(log)) {
+///     summary.add(&event);
+/// }
+/// assert_eq!((summary.of(Class::Error), summary.of(Class::Warning)), (1, 0));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     counts: [usize; Class::ALL.len()],

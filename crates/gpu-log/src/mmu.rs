@@ -63,6 +63,12 @@ macro_rules! vocabulary {
 
 vocabulary! {
     /// Why the MMU refused an access. `Display` prints the words of the Orin's driver (`mmu_fault_ga10b_fusa.c`).
+    ///
+    /// ```
+    /// use gpu_log::mmu::MmuFaultType;
+    ///
+    /// assert_eq!(MmuFaultType::ReadOnlyViolation.to_string(), "write/ro violation");
+    /// ```
     pub enum MmuFaultType, prefix "FAULT_", unknown "fault type";
     /// No page directory entry: nothing is mapped nearby.
     InvalidPde = 0, "PDE", "invalid pde";
@@ -100,6 +106,12 @@ vocabulary! {
 
 vocabulary! {
     /// Type of the access that the MMU refused.
+    ///
+    /// ```
+    /// use gpu_log::mmu::MmuAccess;
+    ///
+    /// assert!(MmuAccess::VirtRead.is_read() && !MmuAccess::VirtWrite.is_read());
+    /// ```
     pub enum MmuAccess, prefix "ACCESS_TYPE_", unknown "access type";
     /// Load from a virtual address.
     VirtRead = 0, "VIRT_READ", "virt read";

@@ -5,9 +5,35 @@ use core::fmt;
 use crate::weights::ConvShape;
 
 /// Result of this crate's calls.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tegra_hcq::{Device, DeviceKind};
+/// # let device = Device::open(DeviceKind::Sim)?;
+/// fn copy(device: &Device, from: &infer::weights::LinearWeights) -> infer::Result<()> {
+///     infer::layers::Linear::new(device, from)?;
+///     Ok(())
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
 /// Why a network could not be built or run. `{:?}` prints the same text as `{}`.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tegra_hcq::{Device, DeviceKind};
+/// # let device = Device::open(DeviceKind::Sim)?;
+/// use infer::networks::Mlp;
+/// use infer::weights::MlpWeights;
+///
+/// let error = Mlp::new(&device, MlpWeights { layers: Vec::new() }, 1).unwrap_err();
+/// assert!(matches!(error, infer::Error::NoLayers));
+/// assert_eq!(error.to_string(), "the network has no layers");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

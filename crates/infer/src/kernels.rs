@@ -23,6 +23,35 @@ const ELEMENTS: [&[u8]; 2] =
     [include_bytes!("../kernels/nn_elements.cubin"), include_bytes!("../kernels/sm_90/nn_elements.cubin")];
 
 /// The destination of a model's launches: a queue, which runs them, or a graph, which records them.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tegra_hcq::{Device, DeviceKind};
+/// # let device = Device::open(DeviceKind::Sim)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// # let kernels = infer::kernels::Kernels::load(&device)?;
+/// use infer::kernels::{Binary, Steps};
+///
+/// /// The same launches, run at once or recorded.
+/// fn double(
+///     kernels: &infer::kernels::Kernels,
+///     steps: &mut dyn Steps,
+///     input: &tegra_hcq::Buffer<f32>,
+///     out: &mut tegra_hcq::Buffer<f32>,
+/// ) -> infer::Result<()> {
+///     kernels.binary(steps, Binary::Add, [input, input], out)
+/// }
+///
+/// let (input, mut out) = (device.alloc_from(&[1.0, 2.0])?, device.alloc(2)?);
+/// double(&kernels, &mut queue, &input, &mut out)?;
+/// let mut recorded = device.graph();
+/// double(&kernels, &mut recorded, &input, &mut out)?;
+/// queue.replay(&mut recorded.build()?)?.wait(timeout)?;
+/// assert_eq!(out.to_vec()?, [2.0, 4.0]);
+/// # Ok(())
+/// # }
+/// ```
 pub trait Steps {
     /// Appends a launch.
     ///
@@ -71,6 +100,24 @@ impl Steps for GraphBuilder {
 }
 
 /// A function of two elements.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tegra_hcq::{Device, DeviceKind};
+/// # let device = Device::open(DeviceKind::Sim)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// # let kernels = infer::kernels::Kernels::load(&device)?;
+/// use infer::kernels::Binary;
+///
+/// let (a, b) = (device.alloc_from(&[2.0, 3.0])?, device.alloc_from(&[10.0, 100.0])?);
+/// let mut out = device.alloc(2)?;
+/// kernels.binary(&mut queue, Binary::Multiply, [&a, &b], &mut out)?;
+/// queue.wait(timeout)?;
+/// assert_eq!(out.to_vec()?, [20.0, 300.0]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binary {
     /// The sum.
@@ -80,6 +127,23 @@ pub enum Binary {
 }
 
 /// A function of one element.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tegra_hcq::{Device, DeviceKind};
+/// # let device = Device::open(DeviceKind::Sim)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// # let kernels = infer::kernels::Kernels::load(&device)?;
+/// use infer::kernels::Unary;
+///
+/// let (input, mut out) = (device.alloc_from(&[-1.0, 2.0])?, device.alloc(2)?);
+/// kernels.unary(&mut queue, Unary::Relu, &input, &mut out)?;
+/// queue.wait(timeout)?;
+/// assert_eq!(out.to_vec()?, [0.0, 2.0]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unary {
     /// The larger of the element and zero.
@@ -91,6 +155,25 @@ pub enum Unary {
 }
 
 /// Shape of a batch of matrix products: m x k times k x n.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tegra_hcq::{Device, DeviceKind};
+/// # let device = Device::open(DeviceKind::Sim)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// # let kernels = infer::kernels::Kernels::load(&device)?;
+/// use infer::kernels::Product;
+///
+/// let shape = Product { batch: 1, m: 1, n: 2, k: 2, b_transposed: false, scale: 0.5 };
+/// let (a, b) = (device.alloc_from(&[1.0, 2.0])?, device.alloc_from(&[3.0, 4.0, 5.0, 6.0])?);
+/// let mut out = device.alloc(2)?;
+/// kernels.matmul(&mut queue, shape, &a, &b, &mut out)?;
+/// queue.wait(timeout)?;
+/// assert_eq!(out.to_vec()?, [6.5, 8.0]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Product {
     /// Number of products.
@@ -111,6 +194,23 @@ pub struct Product {
 ///
 /// Each method compares the lengths of the buffers with the sizes that its kernel gets, so a launch accesses only the
 /// buffers of the call: it reads those that the method takes by `&` and writes those that it takes by `&mut`.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tegra_hcq::{Device, DeviceKind};
+/// # let device = Device::open(DeviceKind::Sim)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// use infer::kernels::Kernels;
+///
+/// let kernels = Kernels::load(&device)?;
+/// let (rows, mut out) = (device.alloc_from(&[1.0, 2.0, 3.0, 4.0])?, device.alloc(2)?);
+/// kernels.row_sums(&mut queue, 2, 10.0, &rows, &mut out)?;
+/// queue.wait(timeout)?;
+/// assert_eq!(out.to_vec()?, [30.0, 70.0]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Kernels {
     linear: Kernel,

@@ -23,6 +23,26 @@ fn check(from: &LinearWeights) -> Result<()> {
 }
 
 /// A fully connected layer.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tegra_hcq::{Device, DeviceKind};
+/// # let device = Device::open(DeviceKind::Sim)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// # let kernels = infer::kernels::Kernels::load(&device)?;
+/// use infer::layers::Linear;
+/// use infer::weights::{Activation, LinearWeights};
+///
+/// let weights = LinearWeights { inputs: 2, outputs: 1, weights: vec![2.0, 3.0], bias: vec![1.0] };
+/// let layer = Linear::new(&device, &weights)?;
+/// let (input, mut out) = (device.alloc_from(&[10.0, 100.0])?, device.alloc(1)?);
+/// kernels.linear(&mut queue, &layer, Activation::Identity, &input, &mut out)?;
+/// queue.wait(timeout)?;
+/// assert_eq!(out.to_vec()?, [321.0]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Linear {
     pub(crate) inputs: usize,
@@ -49,6 +69,28 @@ impl Linear {
 }
 
 /// A fully connected layer for the tensor cores.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tegra_hcq::{Device, DeviceKind};
+/// # let device = Device::open(DeviceKind::Sim)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// # let kernels = infer::kernels::Kernels::load(&device)?;
+/// use infer::layers::HalfLinear;
+/// use infer::weights::{Activation, LinearWeights};
+///
+/// let weights = LinearWeights { inputs: 2, outputs: 1, weights: vec![2.0, 3.0], bias: vec![1.0] };
+/// let layer = HalfLinear::new(&device, &weights)?;
+/// let (input, mut rounded) = (device.alloc_from(&[10.0, 100.0])?, device.alloc(2)?);
+/// let mut out = device.alloc(1)?;
+/// kernels.to_f16(&mut queue, &input, &mut rounded)?;
+/// kernels.linear_f16(&mut queue, &layer, Activation::Identity, &rounded, &mut out)?;
+/// queue.wait(timeout)?;
+/// assert_eq!(out.to_vec()?, [321.0]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct HalfLinear {
     pub(crate) inputs: usize,
@@ -77,6 +119,26 @@ impl HalfLinear {
 }
 
 /// A convolution.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tegra_hcq::{Device, DeviceKind};
+/// # let device = Device::open(DeviceKind::Sim)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// # let kernels = infer::kernels::Kernels::load(&device)?;
+/// use infer::layers::Conv;
+/// use infer::weights::{ConvShape, ConvWeights};
+///
+/// let shape = ConvShape { channels_in: 1, channels_out: 1, size: 2, stride: 1, padding: 0 };
+/// let conv = Conv::new(&device, &ConvWeights { shape, weights: vec![1.0; 4], bias: vec![0.5] })?;
+/// let (image, mut out) = (device.alloc_from(&[1.0, 2.0, 3.0, 4.0])?, device.alloc(1)?);
+/// kernels.conv2d(&mut queue, &conv, false, (2, 2), &image, &mut out)?;
+/// queue.wait(timeout)?;
+/// assert_eq!(out.to_vec()?, [10.5]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Conv {
     pub(crate) shape: ConvShape,
@@ -104,6 +166,26 @@ impl Conv {
 }
 
 /// A layer normalisation of rows.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tegra_hcq::{Device, DeviceKind};
+/// # let device = Device::open(DeviceKind::Sim)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// # let kernels = infer::kernels::Kernels::load(&device)?;
+/// use infer::layers::Norm;
+/// use infer::weights::NormWeights;
+///
+/// let weights = NormWeights { gain: vec![1.0; 2], bias: vec![5.0; 2], epsilon: 0.0 };
+/// let norm = Norm::new(&device, &weights)?;
+/// let (rows, mut out) = (device.alloc_from(&[1.0, 3.0])?, device.alloc(2)?);
+/// kernels.layer_norm(&mut queue, &norm, &rows, &mut out)?;
+/// queue.wait(timeout)?;
+/// assert_eq!(out.to_vec()?, [4.0, 6.0]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Norm {
     pub(crate) gain: Buffer<f32>,

@@ -1,4 +1,15 @@
 #![doc = include_str!("../README.md")]
+//! # Where to find what
+//!
+//! - Networks: [`networks::Mlp`], [`networks::HalfMlp`], [`networks::Cnn`], [`networks::TransformerBlock`], their trait
+//!   [`networks::Model`], and their shapes and weights in [`networks`].
+//! - Weights on the CPU: [`weights::LinearWeights`], [`weights::MlpWeights`], [`weights::ConvWeights`],
+//!   [`weights::NormWeights`], [`weights::RowForward`], and shapes and functions in [`weights`].
+//! - Weights on the GPU: [`layers::Linear`], [`layers::HalfLinear`], [`layers::Conv`], [`layers::Norm`] in [`layers`].
+//! - Launches: [`kernels::Kernels`], [`kernels::Steps`], and their parameters in [`kernels`].
+//! - Control loop: [`control::ControlLoop`], [`control::run`], [`control::Plan`], [`control::Timing`], and the plant in
+//!   [`control`].
+//! - Failures: [`Error`], [`Result`].
 
 pub mod control;
 mod error;

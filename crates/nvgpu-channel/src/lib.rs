@@ -1,6 +1,23 @@
 #![doc = include_str!("../README.md")]
 #![doc = ""]
 #![doc = include_str!("guide.md")]
+//! # Where to find what
+//!
+//! - The GPU: [`Gpu`], [`Characteristics`], [`GpuFlags`], [`Engine`], [`EngineKind`], [`SmPosition`], [`SMS_PER_TPC`],
+//!   [`AMPERE_COMPUTE_B`], [`AMPERE_DMA_COPY_B`], [`AMPERE_CHANNEL_GPFIFO_B`].
+//! - Addresses: [`AddressSpace`], [`Reservation`], [`Placement`], [`MapOptions`], [`Access`], [`Mapping`],
+//!   [`SyncpointWindow`], [`GpuVa`], [`GPU_PAGE`], [`VA_START`], [`VA_END`], [`LOCAL_WINDOW`], [`SHARED_WINDOW`].
+//! - Channels: [`Tsg`], [`Subcontext`], [`Interleave`], [`SectorPromotion`], [`ShareToken`], [`ChannelBuilder`],
+//!   [`Channel`], [`Watchdog`], [`Preemption`].
+//! - Submission: [`Ring`], [`RingFull`], [`DEFAULT_ENTRIES`], [`Doorbell`].
+//! - Waiting: [`UserSyncpoint`], [`Fence`], [`FenceNode`], [`Threshold`], [`has_reached`], [`EventKind`],
+//!   [`TsgEvent`].
+//! - Failures: [`Error`], [`ErrorCode`], [`ErrorNotifier`], [`Fault`], [`SmErrorStateRecord`]; the kernel's words with
+//!   [`KernelLog`], [`open_kernel_log`], [`KmsgReader`].
+//! - Clocks and time: [`ClockRange`], [`ClockReading`], [`ClockRequest`], [`Devfreq`], [`DevfreqState`],
+//!   [`DevfreqBoost`], [`CpuClock`], [`TimePair`], [`WallClock`].
+//! - Diagnosis of a board: [`examine`], [`Report`], [`Finding`], [`Severity`] in [`doctor`]; [`System`],
+//!   [`LinuxSystem`] in [`system`].
 
 mod address_space;
 mod channel;

@@ -23,6 +23,33 @@ use crate::door::{Door, MapRequest, OpenFlags, PollEntry};
 /// # Safety
 ///
 /// As for [`Door`]: an answer that differs from that of the door behind still keeps its promises.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU32, Ordering};
+/// use nvgpu_sys::door::OpenFlags;
+/// use nvgpu_sys::forward::Forward;
+/// use nvgpu_sys::{Door, Errno, LinuxDoor};
+///
+/// /// Counts opened nodes.
+/// #[derive(Debug, Default)]
+/// struct Counting(AtomicU32);
+///
+/// // SAFETY: it changes no answer.
+/// unsafe impl Forward for Counting {
+///     fn behind(&self) -> &dyn Door {
+///         &LinuxDoor
+///     }
+///
+///     fn open(&self, path: &core::ffi::CStr, flags: OpenFlags) -> Result<i32, Errno> {
+///         self.0.fetch_add(1, Ordering::Relaxed);
+///         LinuxDoor.open(path, flags)
+///     }
+/// }
+///
+/// let door = Counting::default();
+/// assert!(Door::open(&door, c"/dev/no/such/node", OpenFlags::empty()).is_err());
+/// assert_eq!(door.0.into_inner(), 1);
+/// ```
 pub unsafe trait Forward: Send + Sync + fmt::Debug {
     /// The door behind; called once per forwarded call.
     fn behind(&self) -> &dyn Door;

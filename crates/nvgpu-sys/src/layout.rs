@@ -114,6 +114,14 @@ impl Argument for u32 {
 ///
 /// No field is an address that the kernel dereferences: a request with this argument accesses no
 /// memory but the argument itself.
+///
+/// ```
+/// use nvgpu_sys::layout::Plain;
+///
+/// fn accesses_only_itself<A: Plain>() {}
+/// accesses_only_itself::<nvgpu_sys::nvmap::AvailableHeaps>();
+/// accesses_only_itself::<u32>();
+/// ```
 pub unsafe trait Plain: Argument {}
 
 // SAFETY: requests with a bare integer argument carry a descriptor or a size.

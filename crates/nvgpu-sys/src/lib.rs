@@ -5,6 +5,17 @@
 //! channels. This crate defines the numbers (request codes, struct layouts, flags) and [`Door`], the
 //! trait through which every system call of the workspace passes. It sets no policy and writes no
 //! log.
+//!
+//! # Where to find what
+//!
+//! - System calls: [`Door`], [`LinuxDoor`], [`DoorFd`], [`DoorMapping`], [`MapRequest`], [`Errno`], and their flags in
+//!   [`door`].
+//! - Requests: [`Request`], [`ValueRequest`], [`RequestInfo`] in [`request`]; structs and their layouts in [`layout`],
+//!   the headers they come from in [`headers`].
+//! - Requests by node: [`mod@nvmap`], [`ctrl`], [`address_space`], [`tsg`], [`channel`], [`host1x`], [`sync_file`]; the
+//!   nodes in [`paths`].
+//! - Advice for an errno: [`cure`].
+#![cfg_attr(feature = "test-support", doc = "- A door in front of another one, for tests: [`forward`].")]
 
 pub mod address_space;
 pub mod channel;

@@ -1,6 +1,13 @@
 #![doc = include_str!("../README.md")]
 #![doc = ""]
 #![doc = include_str!("guide.md")]
+//! # Where to find what
+//!
+//! - The node: [`Nvmap`], [`HeapUsage`], [`Heaps`].
+//! - Buffers: [`Buffer`], [`BufferBuilder`], [`CacheMode`], [`Access`], [`DEFAULT_TAG`].
+//! - Access by the CPU: [`TypedView`], [`CpuMapping`], [`Rows`], [`CacheOperation`].
+//! - Sharing: [`DmaBuf`], [`Parameters`].
+//! - Failures: [`Error`].
 
 mod attributes;
 mod buffer;

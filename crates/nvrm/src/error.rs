@@ -8,9 +8,23 @@ use nvgpu_sys::cure::Tail;
 use crate::version::Version;
 
 /// Result of this crate.
+///
+/// ```
+/// fn release(version: &str) -> nvrm::Result<nvrm::Release> {
+///     nvrm::Release::of(version.parse()?)
+/// }
+/// assert!(release("580.159.04").is_ok());
+/// ```
 pub type Result<T> = core::result::Result<T, Error>;
 
 /// A status code of the object manager (RM) or the memory manager (UVM) (`nvstatuscodes.h`).
+///
+/// ```
+/// use nvrm::Status;
+///
+/// assert_eq!(Status::NO_MEMORY.name(), Some("NV_ERR_NO_MEMORY"));
+/// assert_eq!(Status(0x7777).to_string(), "status 0x7777");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Status(pub u32);
 
@@ -100,6 +114,14 @@ fn open_cure(errno: Errno) -> Option<&'static str> {
 }
 
 /// An error of NVIDIA's driver, or an invalid argument.
+///
+/// ```
+/// use nvrm::{Error, Status};
+///
+/// let error = Error::Status { call: "RM_ALLOC", what: "NV01_DEVICE_0", status: Status::NO_MEMORY };
+/// assert!(error.is_out_of_memory());
+/// assert!(error.to_string().contains("free memory"));
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -28,6 +28,17 @@ const SPACE: (u64, u64) = (0x1000, 0x1_ffff_fb00_0000);
 const FIRST_HANDLE: u32 = 0x1000;
 
 /// Identity of a GPU.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(nvgpu_sys::LinuxDoor);
+/// # let gpu = nvrm::Gpu::open(&door, 0)?;
+/// let properties = gpu.properties();
+/// println!("{}, driver {}: {} TPCs", properties.name, properties.driver, properties.tpcs);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
     /// Name of the product, for example `NVIDIA H200`.
@@ -57,6 +68,20 @@ pub struct Properties {
 }
 
 /// An open GPU with an address space.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::Arc;
+/// use nvgpu_sys::{Door, LinuxDoor};
+/// use nvrm::Gpu;
+///
+/// let door: Arc<dyn Door> = Arc::new(LinuxDoor);
+/// let gpu = Gpu::open(&door, 0)?;
+/// let (total, free) = gpu.video_memory()?;
+/// println!("{free} of {total} bytes free, GPU time {} ns", gpu.time_ns());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Gpu {
     properties: Properties,

@@ -26,6 +26,17 @@ impl FromStr for Version {
 }
 
 /// Releases with the same layouts.
+///
+/// ```
+/// # fn main() -> nvrm::Result<()> {
+/// use nvrm::Release;
+///
+/// let release = Release::of("580.159.04".parse()?)?;
+/// assert!(release.is_tested());
+/// assert!(Release::of("560.35.03".parse()?).is_err());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Release {

@@ -3,6 +3,16 @@
 use core::fmt;
 
 /// Version of the driver, for example 580.159.04.
+///
+/// ```
+/// # fn main() -> nvrm::Result<()> {
+/// use nvrm::Version;
+///
+/// let version: Version = "580.159.04".parse()?;
+/// assert_eq!((version.major, version.to_string().as_str()), (580, "580.159.04"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
     /// The release.

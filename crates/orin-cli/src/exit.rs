@@ -7,6 +7,13 @@ use std::process::ExitCode;
 use crate::stdout::is_closed_pipe;
 
 /// How a program ended. The numbers are the exit codes of all programs of this project.
+///
+/// ```
+/// use orin_cli::ExitStatus;
+///
+/// assert_eq!(ExitStatus::failed_if(true), ExitStatus::Failure);
+/// assert_eq!(ExitStatus::Interrupted.to_string(), "130 interrupted");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExitStatus {
@@ -52,6 +59,14 @@ impl From<ExitStatus> for ExitCode {
 
 /// A command cannot do what its arguments ask for: exit code 2, like an invalid option. The text has the reason and
 /// the cure.
+///
+/// ```
+/// use orin_cli::{ExitStatus, UsageError, report};
+///
+/// let error = UsageError("--count must not be 0; give 1 or more".to_owned());
+/// // Prints the text.
+/// assert_eq!(report(&error.into()), ExitStatus::Usage.into());
+/// ```
 #[derive(Debug)]
 pub struct UsageError(pub String);
 

@@ -1,4 +1,15 @@
 #![doc = include_str!("../README.md")]
+//! # Where to find what
+//!
+//! - The frame of a program: [`main()`], [`parse`], [`with_negative_numbers`], [`init_log`], [`ExitStatus`],
+//!   [`UsageError`], [`report`], [`warn`].
+//! - Files: [`Output`], [`OutputError`], [`write_all`], [`write_file`].
+//! - Standard output: [`say!`], [`line`](line()), [`Stdout`], [`stdout`], [`Plain`], [`plain_stdout`], [`StdoutError`],
+//!   [`unless_closed`], [`is_closed_pipe`].
+//! - Long work: [`Stop`], [`Progress`].
+//! - Options: [`number`], [`within`].
+#![cfg_attr(feature = "profile", doc = "- Options that profile a run: [`profile`].")]
+#![cfg_attr(feature = "test-support", doc = "- Checks of whole programs: [`testing`].")]
 
 mod exit;
 mod output;

@@ -10,6 +10,16 @@ use signal_hook::flag;
 use crate::exit::ExitStatus;
 
 /// A request to end early. Clones share it.
+///
+/// ```
+/// use orin_cli::Stop;
+///
+/// // A program: Stop::on_signals().
+/// let stop = Stop::new();
+/// let handle = stop.clone();
+/// handle.request();
+/// assert!(stop.is_requested());
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 

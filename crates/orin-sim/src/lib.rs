@@ -1,4 +1,14 @@
 #![doc = include_str!("../README.md")]
+//! # Where to find what
+//!
+//! - The board: [`SoftwareOrin`], [`Config`]; members of the family: [`Board`], [`PowerMode`], [`Profile`] in
+//!   [`board`].
+//! - Settings from the environment: [`Settings`], [`SettingsError`], [`RefusedRequest`] in [`settings`] and [`config`].
+//! - Disturbances: [`Failure`], [`Call`], [`RandomFailures`], [`FaultPlan`], [`Stall`], [`Refusal`], [`MmuOrder`],
+//!   [`Node`], [`Nodes`].
+//! - What a test observes: [`LiveCounts`], [`ProcessCounts`]; reports of strict mode in [`strict`].
+//! - The kernel model: [`kernel`]. The GPU without it: engines and channels in [`gpu`], address translation in [`mmu`],
+//!   physical memory in [`memory`], the interpreter in [`sm`].
 
 pub mod board;
 pub mod caller;

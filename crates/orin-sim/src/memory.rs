@@ -23,7 +23,7 @@ use crate::caller::guard::Guard;
 use crate::strict::Shadow;
 
 /// Receives GPU writes to memory that counts them instead of storing them, such as a syncpoint's window.
-pub trait WriteCounter: Send + Sync + fmt::Debug {
+pub(crate) trait WriteCounter: Send + Sync + fmt::Debug {
     /// `words` aligned 32-bit words at byte `offset` of `memory` are being written; the values do not matter.
     fn written(&self, memory: &Memory, offset: usize, words: u32);
 }
@@ -54,6 +54,19 @@ enum Backing {
 }
 
 /// The backing store of one buffer, mapped for the model while the value lives.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use orin_sim::memory::Memory;
+///
+/// let memory = Memory::new("semaphores", 0x1000)?;
+/// memory.store(8, 42);
+/// assert_eq!((memory.load(8), memory.label()), (42, "semaphores"));
+/// // Programs map the descriptor like a dma-buf.
+/// assert!(memory.fd().is_some());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Memory {
     backing: Backing,
@@ -242,13 +255,13 @@ impl Memory {
 
     /// Redirects the GPU's writes to `counter` instead of memory.
     #[must_use]
-    pub fn counting(mut self, counter: Arc<dyn WriteCounter>) -> Self {
+    pub(crate) fn counting(mut self, counter: Arc<dyn WriteCounter>) -> Self {
         self.counter = Some(counter);
         self
     }
 
     /// The counter of the GPU's writes, if they are not stored.
-    pub fn counter(&self) -> Option<&dyn WriteCounter> {
+    pub(crate) fn counter(&self) -> Option<&dyn WriteCounter> {
         self.counter.as_deref()
     }
 

@@ -5,8 +5,8 @@
 //! alive, and translate through it.
 //!
 //! Two kinds of pages are not plain memory. Sparse pages have no buffer: loads return zero and stores are discarded.
-//! Writes to a syncpoint's window increment it ([`WriteCounter`](crate::memory::WriteCounter)). A [`Span`] shows both
-//! as read-only; each store to them must call [`View::pointer`].
+//! Writes to a syncpoint's window increment it (`WriteCounter`). A [`Span`] shows both as read-only; each store to them
+//! must call [`View::pointer`].
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -39,6 +39,22 @@ static ZERO: Page = Page::new();
 static SINK: Page = Page::new();
 
 /// Kind of an access.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # use orin_sim::memory::Memory;
+/// # use orin_sim::mmu::{AddressSpace, MappedRange};
+/// # let space = AddressSpace::new();
+/// # let memory = Arc::new(Memory::new("data", 0x2000)?);
+/// # space.map(MappedRange { va: 0x20_0000, len: 0x2000, memory, offset: 0, writable: false, cached: false });
+/// use orin_sim::mmu::Access;
+///
+/// let fault = space.view().span(0x20_0000, Access::Write).unwrap_err();
+/// assert_eq!(fault.to_string(), "MMU fault: write/ro violation on Write at 0x200000");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Load or instruction fetch.
@@ -50,6 +66,23 @@ pub enum Access {
 }
 
 /// Reason of a refused access; names as in the kernel log (`spec` terms of nvgpu).
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # use orin_sim::memory::Memory;
+/// # use orin_sim::mmu::{AddressSpace, MappedRange};
+/// # let space = AddressSpace::new();
+/// # let memory = Arc::new(Memory::new("data", 0x2000)?);
+/// # space.map(MappedRange { va: 0x20_0000, len: 0x2000, memory, offset: 0, writable: false, cached: false });
+/// use orin_sim::mmu::{Access, FaultKind};
+///
+/// let kind = |va| space.view().span(va, Access::Read).unwrap_err().kind;
+/// assert_eq!(kind(0x20_2000), FaultKind::InvalidPte);
+/// assert_eq!(kind(0x4000_0000), FaultKind::InvalidPde);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
     /// Nothing is mapped nearby: the page directory entry is invalid.
@@ -74,6 +107,20 @@ impl fmt::Display for FaultKind {
 }
 
 /// A refused access.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # use orin_sim::memory::Memory;
+/// # use orin_sim::mmu::{AddressSpace, MappedRange};
+/// # let space = AddressSpace::new();
+/// # let memory = Arc::new(Memory::new("data", 0x2000)?);
+/// # space.map(MappedRange { va: 0x20_0000, len: 0x2000, memory, offset: 0, writable: false, cached: false });
+/// let fault = space.view().read(0x20_1ffc, &mut [0; 8]).unwrap_err();
+/// assert_eq!(fault.va, 0x20_2000);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("MMU fault: {kind} on {access:?} at {va:#x}")]
 pub struct MmuFault {
@@ -86,6 +133,21 @@ pub struct MmuFault {
 }
 
 /// One mapping of an address space.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # use orin_sim::memory::Memory;
+/// # use orin_sim::mmu::{AddressSpace, MappedRange};
+/// # let space = AddressSpace::new();
+/// # let memory = Arc::new(Memory::new("data", 0x2000)?);
+/// # space.map(MappedRange { va: 0x20_0000, len: 0x2000, memory, offset: 0, writable: false, cached: false });
+/// let range = space.unmap(0x20_0000).expect("the mapping");
+/// assert_eq!((range.len, range.memory.label()), (0x2000, "data"));
+/// assert!(!range.writable);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct MappedRange {
     /// First address, page aligned.
@@ -103,6 +165,24 @@ pub struct MappedRange {
 }
 
 /// A contiguous piece of memory that contains a translated address.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # use orin_sim::memory::Memory;
+/// # use orin_sim::mmu::{AddressSpace, MappedRange};
+/// # let space = AddressSpace::new();
+/// # let memory = Arc::new(Memory::new("data", 0x2000)?);
+/// # space.map(MappedRange { va: 0x20_0000, len: 0x2000, memory, offset: 0, writable: false, cached: false });
+/// use orin_sim::mmu::Access;
+///
+/// let view = space.view();
+/// let span = view.span(0x20_0010, Access::Read)?;
+/// assert_eq!((span.va, span.end), (0x20_0000, 0x20_2000));
+/// assert!(span.at(0x20_1ffc, 4).is_some() && span.at(0x20_1ffc, 8).is_none());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     /// First GPU address of the mapping.
@@ -146,6 +226,28 @@ impl Tables {
 }
 
 /// An address space, changed by the kernel model and read through [`View`]s.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::Arc;
+/// use orin_sim::memory::Memory;
+/// use orin_sim::mmu::{AddressSpace, MappedRange};
+///
+/// let space = AddressSpace::new();
+/// let memory = Arc::new(Memory::new("data", 0x1000)?);
+/// space.map(MappedRange {
+///     va: 0x20_0000,
+///     len: 0x1000,
+///     memory: Arc::clone(&memory),
+///     offset: 0,
+///     writable: true,
+///     cached: false,
+/// });
+/// space.view().write(0x20_0004, &7_u32.to_le_bytes())?;
+/// assert_eq!(memory.load(4), 7);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct AddressSpace {
     tables: RwLock<Arc<Tables>>,
@@ -235,6 +337,23 @@ impl AddressSpace {
 }
 
 /// A snapshot of an address space. It keeps all mapped memory alive.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # use orin_sim::memory::Memory;
+/// # use orin_sim::mmu::{AddressSpace, MappedRange};
+/// # let space = AddressSpace::new();
+/// # let memory = Arc::new(Memory::new("data", 0x2000)?);
+/// # space.map(MappedRange { va: 0x20_0000, len: 0x2000, memory, offset: 0, writable: false, cached: false });
+/// let view = space.view();
+/// // A snapshot: later changes do not affect it.
+/// space.unmap(0x20_0000);
+/// assert!(view.read(0x20_0000, &mut [0; 4]).is_ok());
+/// assert!(space.view().read(0x20_0000, &mut [0; 4]).is_err());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct View {
     tables: Arc<Tables>,

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use orin_cli::{ExitStatus, UsageError, plain_stdout};
 use tegra_hcq::DeviceKind;
@@ -12,6 +12,18 @@ use tegra_hcq::DeviceKind;
 use crate::{bring_up, compile, decode, dmesg, doctor, info};
 
 /// Examine the GPU of a Jetson Orin, explain its kernel log, and decode commands and code.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use clap::CommandFactory;
+/// use orin_tool::Cli;
+///
+/// assert_eq!(Cli::command().get_name(), "orin");
+/// let documents = Cli::documents()?;
+/// assert!(documents.iter().any(|(name, _)| name == "man/orin.1"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Parser)]
 #[command(
     name = "orin",
@@ -59,7 +71,7 @@ With --command, the page of one command: orin man --command 'decode pushbuf'")]
 
 /// Options of the commands that examine a device.
 #[derive(Debug, Args)]
-pub struct DeviceOptions {
+pub(crate) struct DeviceOptions {
     /// Device: auto (the Orin's GPU if there is one, else the software Orin), nvgpu, nvrm or sim
     #[arg(long, default_value_t = DeviceKind::Auto)]
     pub(crate) device: DeviceKind,
@@ -68,10 +80,27 @@ pub struct DeviceOptions {
     pub(crate) json: bool,
 }
 
-/// The commands that `cargo xtask` also has.
+/// The commands that `cargo xtask` also has: a [`Subcommand`] to flatten into those of another program.
+///
+/// ```
+/// # fn main() -> anyhow::Result<()> {
+/// use clap::Parser;
+///
+/// #[derive(Parser)]
+/// struct Options {
+///     #[command(subcommand)]
+///     command: orin_tool::Command,
+/// }
+///
+/// Options::parse_from(["program", "info", "--device", "sim"]).command.run()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Command(Shared);
+
 #[derive(Debug, Subcommand)]
-#[non_exhaustive]
-pub enum Command {
+enum Shared {
     /// Print the properties of a device
     Info(DeviceOptions),
     /// Diagnose why kernels cannot run here, and suggest fixes
@@ -83,6 +112,30 @@ pub enum Command {
     Decode(decode::Input),
 }
 
+impl FromArgMatches for Command {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Shared::from_arg_matches(matches).map(Self)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.0.update_from_arg_matches(matches)
+    }
+}
+
+impl Subcommand for Command {
+    fn augment_subcommands(command: clap::Command) -> clap::Command {
+        Shared::augment_subcommands(command)
+    }
+
+    fn augment_subcommands_for_update(command: clap::Command) -> clap::Command {
+        Shared::augment_subcommands_for_update(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        Shared::has_subcommand(name)
+    }
+}
+
 impl Command {
     /// Runs the command and prints to standard output.
     ///
@@ -91,11 +144,11 @@ impl Command {
     /// Returns a [`UsageError`] if the arguments ask for something impossible, and any other error if the command
     /// fails.
     pub fn run(&self) -> Result<ExitCode> {
-        match self {
-            Self::Info(options) => info::run(options),
-            Self::Doctor(options) => doctor::run(options),
-            Self::Dmesg(options) => dmesg::run(options),
-            Self::Decode(input) => decode::run(input),
+        match &self.0 {
+            Shared::Info(options) => info::run(options),
+            Shared::Doctor(options) => doctor::run(options),
+            Shared::Dmesg(options) => dmesg::run(options),
+            Shared::Decode(input) => decode::run(input),
         }
     }
 }

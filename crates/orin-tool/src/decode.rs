@@ -15,7 +15,7 @@ use crate::strace as trace;
 
 /// Input to decode.
 #[derive(Debug, clap::Subcommand)]
-pub enum Input {
+pub(crate) enum Input {
     /// A system-call trace written by strace
     Strace(StraceOptions),
     /// The words of a pushbuffer: headers, methods and their fields
@@ -41,7 +41,7 @@ Exit code 1: a line is cut or damaged, or the trace has no request of the GPU's 
 
 With --json, each line is one object: each call, with \"kind\": \"ioctl\", then one with
 \"kind\": \"summary\".")]
-pub struct StraceOptions {
+pub(crate) struct StraceOptions {
     /// The trace, or - for standard input
     file: PathBuf,
     /// Print JSON, one object per line
@@ -61,7 +61,7 @@ or inconsistent; everything that can be decoded is printed.";
 /// Options of `decode pushbuf`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = WORDS_HELP)]
-pub struct PushbufOptions {
+pub(crate) struct PushbufOptions {
     /// The words of one segment, or - for standard input
     file: PathBuf,
     /// Generation whose classes give the names; SET_OBJECT in the words overrides it
@@ -78,7 +78,7 @@ pub struct PushbufOptions {
 /// Options of `decode qmd`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = WORDS_HELP)]
-pub struct QmdOptions {
+pub(crate) struct QmdOptions {
     /// The descriptor, or - for standard input
     file: PathBuf,
     /// Layout to use instead of the one in the version fields
@@ -92,7 +92,7 @@ pub struct QmdOptions {
 /// Options of `decode gpfifo`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = WORDS_HELP)]
-pub struct GpfifoOptions {
+pub(crate) struct GpfifoOptions {
     /// Entries of eight bytes, or - for standard input
     file: PathBuf,
     /// Print JSON, one object per line: each entry, then a summary
@@ -105,7 +105,7 @@ pub struct GpfifoOptions {
 #[command(after_help = "\
 Object files and cubins that cannot be loaded are listed as well, with the reason; exit code 1.
 Unknown section types, attributes and relocations are printed as numbers.")]
-pub struct CubinOptions {
+pub(crate) struct CubinOptions {
     /// The cubin, or - for standard input
     file: PathBuf,
     /// Print one JSON object
@@ -121,7 +121,7 @@ field `hex` (32 digits: low half, high half). If a line has the field `text`, th
 with it, ignoring white space. Each JSON line gives exactly one line of text.
 
 Exit code 1: an instruction is unknown, or its text differs from the given one.")]
-pub struct SassOptions {
+pub(crate) struct SassOptions {
     /// The code, or - for standard input
     file: PathBuf,
     /// Print JSON, one object per line: each instruction, then a summary

@@ -1,4 +1,10 @@
 #![doc = include_str!("../README.md")]
+//! # Where to find what
+//!
+//! - The program: [`Cli`]; its commands for another program: [`Command`].
+//! - Decoders of what a driver writes: [`commands::pushbuf`], [`commands::qmd`], [`commands::gpfifo`] in [`commands`].
+//! - Decoders of programs: [`code::cubin`], [`code::sass`] in [`code`].
+//! - Decoder of system-call traces: [`strace::decode`] in [`strace`].
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod bring_up;
@@ -14,4 +20,4 @@ pub mod strace;
 #[cfg(test)]
 mod text_files;
 
-pub use cli::{Cli, Command, DeviceOptions};
+pub use cli::{Cli, Command};

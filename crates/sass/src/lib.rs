@@ -17,6 +17,13 @@
 //! assert_eq!(sass::disassemble(word, 0).as_deref(), Some("IMAD R0, R0, R3, RZ"));
 //! assert_eq!(sass::decode(word).unwrap().op, sass::Op::Imad);
 //! ```
+//!
+//! # Where to find what
+//!
+//! - Words to text: [`disassemble`], [`mnemonic`].
+//! - Words to instructions: [`decode`], [`Instruction`], [`Op`], [`Source`], [`Sign`], [`Predicate`], [`Sizes`],
+//!   [`Refusal`]; registers without storage: [`RZ`], [`URZ`], [`PT`].
+//! - The table: [`Row`], [`Layout`], [`Fragment`], and the places of modifiers in [`field`].
 
 #![no_std]
 

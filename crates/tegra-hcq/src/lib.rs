@@ -1,18 +1,25 @@
 #![doc = include_str!("../README.md")]
 //! # Where to find what
 //!
-//! - Devices: [`Device`], [`DeviceKind`], [`DeviceOptions`], [`Encodings`], [`Properties`], [`Recovery`].
+//! - Devices: [`Device`], [`DeviceKind`], [`DeviceOptions`], [`Properties`], [`Recovery`]; encodings that a board may
+//!   need: [`Encodings`], [`PcasAction`], [`Chaining`], [`Mapping`], [`ReleaseBy`].
 //! - Memory: [`Buffer`], [`Slice`], [`SliceMut`], [`Plane`], [`PlaneMut`], [`View`], [`HostMemory`], [`MemoryUse`],
-//!   [`MemoryInfo`], [`PoolUsage`].
-//! - Programs: [`Program`], [`Kernel`], [`TypedKernel`], [`Variable`], [`Attributes`], [`Occupancy`].
+//!   [`MemoryInfo`], [`PoolUsage`], [`Pod`].
+//! - Programs: [`Program`], [`Kernel`], [`TypedKernel`], [`Variable`], [`Attributes`], [`Occupancy`], [`Limit`].
 //! - Parameters of typed kernels: [`Signature`], [`KernelArg`], [`Count`], [`ByValue`], [`Arguments`], [`Pass`],
-//!   [`LaunchSize`]; of others: [`args!`], [`Arg`].
-//! - Work: [`Queue`], [`QueueOptions`], [`WaitPolicy`], [`Dim3`], [`FillValue`], [`Until`], [`Download`].
-//! - Waiting: [`Fence`], [`FenceFuture`], [`Signal`].
+//!   [`LaunchSize`]; of others: [`args!`], [`Arg`], [`BufferUse`].
+//! - Work: [`Queue`], [`QueueOptions`], [`WaitPolicy`], [`Preemption`], [`Dim3`], [`MAX_BLOCK_THREADS`], [`FillValue`],
+//!   [`Until`], [`Download`], [`MAX_QUEUES`].
+//! - Waiting: [`Fence`], [`FenceFuture`], [`Signal`], [`DEFAULT_TIMEOUT`].
 //! - Recorded work: [`GraphBuilder`], [`Graph`], [`NodeId`], [`TypedNode`].
-//! - Failures: [`Error`], [`LaunchError`], [`RangeError`], [`Fault`], [`FaultKind`], [`WarpError`], [`MmuFaultType`],
-//!   [`MmuAccess`], [`Submission`], [`LaunchRecord`].
-//! - Times: [`Profile`], [`Span`], [`Work`].
+//! - Failures: [`Error`], [`Result`], [`LaunchError`], [`RangeError`], [`CompileRequestError`],
+//!   [`ErrorCode`]; [`Fault`], [`FaultKind`], [`WarpError`], [`MmuFaultType`], [`MmuAccess`], [`CodeLocation`],
+//!   [`NearBuffer`], [`Submission`], [`LaunchRecord`].
+//! - Times: [`Profile`], [`Span`], [`SpanGuard`], [`Range`], [`Work`], [`Unfinished`].
+#![cfg_attr(
+    feature = "nvrtc",
+    doc = "- Compilers: [`Compiler`], [`Source`], [`Compiled`], [`Linker`], [`Cache`]."
+)]
 
 mod adapter;
 mod args;
@@ -65,7 +72,7 @@ pub use gpu_hal::chip::MAX_BLOCK_THREADS;
 pub use gpu_hal::{ErrorCode, MemoryInfo, MemoryUse, Preemption};
 pub use graph::{Graph, GraphBuilder, NodeId};
 pub use grid::Dim3;
-pub use heap::{DeviceId, PoolUsage};
+pub use heap::PoolUsage;
 pub use kind::{DeviceKind, Properties};
 pub use limits::{DEFAULT_TIMEOUT, MAX_QUEUES};
 pub use memory::{Buffer, BufferUse, HostMemory, Plane, PlaneMut, Pod, Slice, SliceMut, View};

@@ -44,6 +44,20 @@ const COMMAND_SCALE: f64 = 10.0;
 const SMOOTHING: f64 = 0.01;
 
 /// Plant, controller and network.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tegra_hcq::{Device, DeviceKind};
+/// # let device = Device::open(DeviceKind::Sim)?;
+/// use std::time::Duration;
+/// use infer::control::{ControlLoop, TOLERANCE};
+///
+/// let mut control = ControlLoop::new(&device, 1, 1e-3, Duration::from_secs(10))?;
+/// control.cycle()?;
+/// assert!(control.check()? <= TOLERANCE);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct ControlLoop {
     queue: Queue,

@@ -5,6 +5,14 @@ use std::f64::consts::TAU;
 use super::AXES;
 
 /// A mass on each axis: acceleration integrated twice.
+///
+/// ```
+/// use infer::control::Plant;
+///
+/// let mut plant = Plant::at([0.0; 3]);
+/// plant.accelerate(0, 2.0, 0.5);
+/// assert_eq!((plant.velocity[0], plant.position[0]), (1.0, 0.5));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Plant {
     /// Metres.
@@ -27,6 +35,12 @@ impl Plant {
 }
 
 /// A point on a circle with a radius of one metre that rises and falls twice per revolution of four seconds.
+///
+/// ```
+/// use infer::control::Course;
+///
+/// assert_eq!(Course.position(0.0), [1.0, 0.0, 0.0]);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Course;
 
@@ -49,6 +63,15 @@ impl Course {
 }
 
 /// A controller with proportional, integral and derivative part.
+///
+/// ```
+/// use infer::control::Pid;
+///
+/// let mut pid = Pid::default();
+/// pid.integral = 0.0;
+/// let (metres, metres_per_second) = (0.1, 0.0);
+/// assert_eq!(pid.command(0, metres, metres_per_second, 1e-3), 0.1 * pid.proportional);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Pid {
     /// Acceleration per metre, in 1/s^2.
@@ -79,6 +102,14 @@ impl Pid {
 }
 
 /// A filter of first order.
+///
+/// ```
+/// use infer::control::LowPass;
+///
+/// let mut filter = LowPass::new(0.001, 0.001);
+/// assert_eq!(filter.next(0, 1.0), 0.5);
+/// assert_eq!(filter.next(0, 1.0), 0.75);
+/// ```
 #[derive(Clone, Debug)]
 pub struct LowPass {
     /// The last output.

@@ -14,6 +14,15 @@ const LONGEST: u64 = 60_000_000_000;
 const DIGITS: u8 = 3;
 
 /// Options of a loop.
+///
+/// ```
+/// use std::time::Duration;
+/// use infer::control::Plan;
+///
+/// // A second at 1 kHz, checked ten times.
+/// let plan = Plan { cycles: 1000, period: Some(Duration::from_millis(1)), check_every: 100 };
+/// assert_eq!(plan.cycles / plan.check_every, 10);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Number of cycles.
@@ -26,6 +35,24 @@ pub struct Plan {
 }
 
 /// Measurements. Times are in nanoseconds; times above a minute count as a minute.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tegra_hcq::{Device, DeviceKind};
+/// # let device = Device::open(DeviceKind::Sim)?;
+/// use std::sync::atomic::{AtomicBool, AtomicU64};
+/// use std::time::Duration;
+/// use infer::control::{ControlLoop, Plan, Timing, run};
+///
+/// let mut control = ControlLoop::new(&device, 1, 1e-3, Duration::from_secs(10))?;
+/// let plan = Plan { cycles: 3, period: None, check_every: 1 };
+/// let mut timing = Timing::new();
+/// run(&mut control, &plan, &mut timing, &AtomicU64::new(0), &AtomicBool::new(false))?;
+/// assert_eq!((timing.cycle.len(), timing.checks), (3, 3));
+/// println!("p99 {} ns", timing.cycle.value_at_quantile(0.99));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Timing {
     /// From the start of a cycle to its end.

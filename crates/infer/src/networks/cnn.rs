@@ -17,6 +17,13 @@ const POOLED: usize = Cnn::EDGE / 2;
 const OUTPUTS: usize = 10;
 
 /// Weights of a [`Cnn`] on the CPU.
+///
+/// ```
+/// use infer::networks::CnnWeights;
+///
+/// let weights = CnnWeights::random(&mut fastrand::Rng::with_seed(1));
+/// assert_eq!((weights.linear.inputs, weights.linear.outputs), (16 * 4 * 4, 10));
+/// ```
 #[derive(Clone, Debug)]
 pub struct CnnWeights {
     /// The convolutions: 1 channel to 8, 8 channels to 16, 3 x 3 each.
@@ -47,6 +54,24 @@ impl CnnWeights {
 
 /// Two convolutions of 3 x 3 with ReLU, 1 to 8 to 16 channels, on images of 8 x 8; maxima of 2 x 2; a fully connected
 /// layer with 10 outputs.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tegra_hcq::{Device, DeviceKind};
+/// # let device = Device::open(DeviceKind::Sim)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// use infer::networks::{Cnn, CnnWeights, Model};
+///
+/// let weights = CnnWeights::random(&mut fastrand::Rng::with_seed(1));
+/// let mut network = Cnn::new(&device, &weights, 1)?;
+/// network.input().copy_from_slice(&[0.5; Cnn::EDGE * Cnn::EDGE])?;
+/// network.forward(&mut queue)?;
+/// queue.wait(timeout)?;
+/// assert_eq!(network.output().to_vec()?.len(), 10);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Cnn {
     kernels: Kernels,

@@ -68,6 +68,26 @@ fn buffers(device: &Device, weights: &MlpWeights, rows: usize) -> Result<Vec<Buf
 }
 
 /// Fully connected layers with ReLU between them, one launch per layer.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tegra_hcq::{Device, DeviceKind};
+/// # let device = Device::open(DeviceKind::Sim)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// use infer::networks::{Mlp, Model};
+/// use infer::weights::MlpWeights;
+///
+/// let weights = MlpWeights::random(&mut fastrand::Rng::with_seed(1), &[4, 8, 2]);
+/// let mut network = Mlp::new(&device, weights, 1)?;
+/// let mut graph = network.graph(&device)?;
+/// network.input().copy_from_slice(&[0.1, 0.2, 0.3, 0.4])?;
+/// queue.replay(&mut graph)?.wait(timeout)?;
+/// let expected = network.weights().forward(&[0.1, 0.2, 0.3, 0.4]);
+/// assert!((f64::from(network.output().to_vec()?[0]) - expected[0]).abs() < 1e-4);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Mlp {
     parts: Parts,
@@ -131,6 +151,26 @@ impl Model for Mlp {
 
 /// An [`Mlp`] whose weights and layer inputs are rounded to halves; sums have 32 bits. Two launches per layer: the
 /// first one rounds.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tegra_hcq::{Device, DeviceKind};
+/// # let device = Device::open(DeviceKind::Sim)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// use infer::networks::{HalfMlp, Model};
+/// use infer::weights::MlpWeights;
+///
+/// let weights = MlpWeights::random(&mut fastrand::Rng::with_seed(1), &[4, 8, 2]);
+/// let mut network = HalfMlp::new(&device, weights, 1)?;
+/// network.input().copy_from_slice(&[0.1, 0.2, 0.3, 0.4])?;
+/// network.forward(&mut queue)?;
+/// queue.wait(timeout)?;
+/// let expected = network.weights().forward(&[0.1, 0.2, 0.3, 0.4]);
+/// assert!((f64::from(network.output().to_vec()?[0]) - expected[0]).abs() < 1e-2);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct HalfMlp {
     parts: Parts,

@@ -17,6 +17,29 @@ use crate::kernels::Steps;
 use crate::weights::LinearWeights;
 
 /// A network with one input and one output.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tegra_hcq::{Device, DeviceKind};
+/// # let device = Device::open(DeviceKind::Sim)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// use infer::networks::{Mlp, Model};
+/// use infer::weights::MlpWeights;
+///
+/// fn run(model: &mut dyn Model, queue: &mut tegra_hcq::Queue, input: &[f32]) -> infer::Result<Vec<f32>> {
+///     model.input().copy_from_slice(input)?;
+///     model.forward(queue)?;
+///     queue.wait(std::time::Duration::from_secs(10))?;
+///     Ok(model.output().to_vec()?)
+/// }
+///
+/// let weights = MlpWeights::random(&mut fastrand::Rng::with_seed(1), &[4, 2]);
+/// let mut network = Mlp::new(&device, weights, 1)?;
+/// assert_eq!(run(&mut network, &mut queue, &[0.1, 0.2, 0.3, 0.4])?.len(), 2);
+/// # Ok(())
+/// # }
+/// ```
 pub trait Model {
     /// The input buffer.
     fn input(&mut self) -> &mut Buffer<f32>;

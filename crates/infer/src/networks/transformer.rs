@@ -10,6 +10,20 @@ use crate::layers::{Linear, Norm, fits};
 use crate::weights::{Activation, LinearWeights, NormWeights};
 
 /// Shape of a block's input and of its attention.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tegra_hcq::{Device, DeviceKind};
+/// # let device = Device::open(DeviceKind::Sim)?;
+/// use infer::networks::{BlockWeights, Shape, TransformerBlock};
+///
+/// let weights = BlockWeights::random(&mut fastrand::Rng::with_seed(1), 8);
+/// // 3 heads do not divide 8 numbers.
+/// let shape = Shape { batch: 1, tokens: 4, width: 8, heads: 3 };
+/// assert!(TransformerBlock::new(&device, &weights, shape).is_err());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Sequences.
@@ -73,6 +87,13 @@ impl Shape {
 }
 
 /// Weights of a block on the CPU.
+///
+/// ```
+/// use infer::networks::BlockWeights;
+///
+/// let weights = BlockWeights::random(&mut fastrand::Rng::with_seed(1), 8);
+/// assert_eq!((weights.qkv.inputs, weights.qkv.outputs), (8, 24));
+/// ```
 #[derive(Clone, Debug)]
 pub struct BlockWeights {
     /// The normalisations before the attention and before the feed-forward network.
@@ -113,6 +134,25 @@ impl BlockWeights {
 
 /// Attention and a feed-forward network, each after a normalisation and with a residual connection:
 /// `y = x + attention(norm(x))`, `out = y + feed(norm(y))`, GELU inside `feed`.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tegra_hcq::{Device, DeviceKind};
+/// # let device = Device::open(DeviceKind::Sim)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// use infer::networks::{BlockWeights, Model, Shape, TransformerBlock};
+///
+/// let weights = BlockWeights::random(&mut fastrand::Rng::with_seed(1), 8);
+/// let shape = Shape { batch: 1, tokens: 4, width: 8, heads: 2 };
+/// let mut block = TransformerBlock::new(&device, &weights, shape)?;
+/// block.input().copy_from_slice(&[0.5; 4 * 8])?;
+/// block.forward(&mut queue)?;
+/// queue.wait(timeout)?;
+/// assert!(block.output().to_vec()?.iter().all(|value| value.is_finite()));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct TransformerBlock {
     shape: Shape,

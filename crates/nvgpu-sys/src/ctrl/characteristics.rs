@@ -187,6 +187,13 @@ uapi_struct! {
 
 bitflags::bitflags! {
     /// Features of the GPU and its driver ([`Characteristics::flags`]).
+    ///
+    /// ```
+    /// use nvgpu_sys::ctrl::GpuFlags;
+    ///
+    /// let flags = GpuFlags::from_bits_retain(0x105);
+    /// assert!(flags.contains(GpuFlags::HAS_SYNCPOINTS | GpuFlags::SUPPORT_TSG));
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct GpuFlags: u64 {
         /// Syncpoints.

@@ -158,6 +158,12 @@ uapi_struct! {
 
 bitflags::bitflags! {
     /// Kinds of compression bits.
+    ///
+    /// ```
+    /// use nvgpu_sys::ctrl::Compbits;
+    ///
+    /// assert_eq!((Compbits::GPU | Compbits::CDEV).bits(), 5);
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct Compbits: u32 {
         /// For the GPU.
@@ -172,6 +178,12 @@ bitflags::bitflags! {
 bitflags::bitflags! {
     /// Flags of [`AllocVidmem::flags`]. The field [`CPU_ACCESS_MASK`] selects the kind of CPU mapping;
     /// 0 means none.
+    ///
+    /// ```
+    /// use nvgpu_sys::ctrl::AllocVidmemFlags;
+    ///
+    /// assert_eq!(AllocVidmemFlags::VPR.bits(), 0x10);
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct AllocVidmemFlags: u32 {
         /// Contiguous memory.

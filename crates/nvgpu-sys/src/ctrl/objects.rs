@@ -141,6 +141,12 @@ uapi_struct! {
 
 bitflags::bitflags! {
     /// Flags of [`AllocAs::flags`].
+    ///
+    /// ```
+    /// use nvgpu_sys::ctrl::AllocAsFlags;
+    ///
+    /// assert_eq!(AllocAsFlags::UNIFIED_VA.bits(), 2);
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct AllocAsFlags: u32 {
         /// One range for all page sizes.
@@ -150,6 +156,12 @@ bitflags::bitflags! {
 
 bitflags::bitflags! {
     /// Flags of [`OpenTsg::flags`].
+    ///
+    /// ```
+    /// use nvgpu_sys::ctrl::OpenTsgFlags;
+    ///
+    /// assert_eq!(OpenTsgFlags::SHARE.bits(), 1);
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct OpenTsgFlags: u32 {
         /// Open a TSG of another process with a token.
@@ -159,6 +171,14 @@ bitflags::bitflags! {
 
 bitflags::bitflags! {
     /// Operations of [`FlushL2::operations`].
+    ///
+    /// ```
+    /// use nvgpu_sys::ctrl::FlushL2Operations;
+    ///
+    /// // The kernel refuses an invalidation alone.
+    /// let operations = FlushL2Operations::L2_FLUSH | FlushL2Operations::L2_INVALIDATE;
+    /// assert_eq!(operations.bits(), 3);
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct FlushL2Operations: u8 {
         /// Write the L2 back.
@@ -172,6 +192,12 @@ bitflags::bitflags! {
 
 bitflags::bitflags! {
     /// Flags of [`SetDeterministicOpts::flags`].
+    ///
+    /// ```
+    /// use nvgpu_sys::ctrl::DeterministicOpts;
+    ///
+    /// assert_eq!(DeterministicOpts::DISALLOW_RAILGATING.bits(), 2);
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct DeterministicOpts: u32 {
         /// The GPU may power down; accesses to the doorbell page then fault.
@@ -183,6 +209,12 @@ bitflags::bitflags! {
 
 bitflags::bitflags! {
     /// Flags of [`RegisterBuffer::flags`].
+    ///
+    /// ```
+    /// use nvgpu_sys::ctrl::RegisterBufferFlags;
+    ///
+    /// assert_eq!(RegisterBufferFlags::MUTABLE.bits(), 2);
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct RegisterBufferFlags: u32 {
         /// Out: compression tags were allocated.
@@ -224,6 +256,13 @@ uapi_struct! {
 
 bitflags::bitflags! {
     /// Flags of [`BufferInfoOut::flags`].
+    ///
+    /// ```
+    /// use nvgpu_sys::ctrl::BufferInfoFlags;
+    ///
+    /// let flags = BufferInfoFlags::from_bits_retain(1);
+    /// assert_eq!(flags, BufferInfoFlags::METADATA_REGISTERED);
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct BufferInfoFlags: u64 {
         /// The buffer has been registered.

@@ -348,6 +348,13 @@ uapi_struct! {
 
 bitflags::bitflags! {
     /// Heaps of [`AllocHandle::heap_mask`].
+    ///
+    /// ```
+    /// use nvgpu_sys::nvmap::Heaps;
+    ///
+    /// let heaps = Heaps::from_bits_retain(0x4000_0001);
+    /// assert_eq!(heaps, Heaps::IOVMM | Heaps::GENERIC);
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct Heaps: u32 {
         /// General carveout; allocated from system memory on machines without one, such as Orin.
@@ -373,6 +380,12 @@ bitflags::bitflags! {
 
 bitflags::bitflags! {
     /// Flags of [`AllocHandle::flags`] and [`CreateHandleFromVa::flags`] above the cache mode.
+    ///
+    /// ```
+    /// use nvgpu_sys::nvmap::HandleFlags;
+    ///
+    /// assert_eq!(HandleFlags::READ_ONLY.bits(), 0x200);
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct HandleFlags: u32 {
         /// Not readable outside the secure world.

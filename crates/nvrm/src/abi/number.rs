@@ -3,6 +3,12 @@
 use core::marker::PhantomData;
 
 /// A class of RM objects with allocation parameters of type `P`; `()` for none.
+///
+/// ```
+/// use nvrm::abi::alloc;
+///
+/// assert_eq!((alloc::DEVICE.number, alloc::DEVICE.name), (0x80, "NV01_DEVICE_0"));
+/// ```
 #[derive(Debug)]
 pub struct Class<P> {
     /// Number of the class.
@@ -19,6 +25,12 @@ impl<P> Class<P> {
 }
 
 /// A command to an RM object with parameters of type `P`.
+///
+/// ```
+/// use nvrm::abi::control;
+///
+/// assert_eq!(control::GPU_GET_NAME_STRING.number, 0x2080_0110);
+/// ```
 #[derive(Debug)]
 pub struct Command<P> {
     /// Number of the command.

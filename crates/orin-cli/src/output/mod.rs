@@ -21,6 +21,14 @@ const PREFIX: &str = ".unfinished-";
 const MOST_LINKS: usize = 40;
 
 /// Why an output cannot be written.
+///
+/// ```
+/// use orin_cli::{Output, OutputError};
+///
+/// let error = Output::prepare("/no/such/folder/file.json").unwrap_err();
+/// assert!(matches!(error, OutputError::Place { .. }));
+/// println!("{error}");
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutputError {
@@ -59,6 +67,21 @@ impl From<OutputError> for UsageError {
 }
 
 /// A place for the result of a command.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use orin_cli::Output;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("report.json");
+/// // Refused before the work if the place cannot be written.
+/// let output = Output::prepare(&path)?;
+/// // After the work: the whole file, or the old one.
+/// output.write(b"{}")?;
+/// assert_eq!(std::fs::read(&path)?, b"{}");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
     path: PathBuf,

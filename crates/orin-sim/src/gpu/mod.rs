@@ -40,6 +40,34 @@ use crate::sm::{SmFault, SmOptions};
 use crate::strict::Report;
 
 /// The parameters of SETUP_BIND.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # use orin_sim::gpu::{ChannelFault, FaultHandler, Gpu, GpuConfig};
+/// # struct Printer;
+/// # impl FaultHandler for Printer {
+/// #     fn fault(&self, channel_id: u32, fault: ChannelFault) {
+/// #         eprintln!("channel {channel_id}: {fault}");
+/// #     }
+/// # }
+/// # let gpu = Gpu::start(GpuConfig::default(), Arc::new(Printer))?;
+/// use orin_sim::gpu::{ChannelGroup, ChannelSetup};
+/// use orin_sim::memory::Memory;
+/// use orin_sim::mmu::AddressSpace;
+///
+/// gpu.bind_channel(ChannelSetup {
+///     channel_id: 5,
+///     ring: Arc::new(Memory::new("gpfifo", 0x1000)?),
+///     ring_entries: 512,
+///     userd: Arc::new(Memory::new("userd", 0x1000)?),
+///     address_space: Arc::new(AddressSpace::new()),
+///     group: ChannelGroup::alone(5),
+/// });
+/// assert!(gpu.status(5).is_some());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct ChannelSetup {
     /// Channel id (0 to 511); on runlist 0 also the work-submit token.
@@ -57,6 +85,15 @@ pub struct ChannelSetup {
 }
 
 /// The time-slice group (TSG) of a channel. Channels of one TSG share its time slice and the engine contexts.
+///
+/// ```
+/// use orin_sim::gpu::ChannelGroup;
+///
+/// // Two channels of one TSG, in different subcontexts.
+/// let first = ChannelGroup::alone(5);
+/// let second = ChannelGroup { veid: 1, ..first };
+/// assert_eq!(first.tsg, second.tsg);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelGroup {
     /// The TSG: any number that is the same for all its channels.
@@ -75,6 +112,17 @@ impl ChannelGroup {
 }
 
 /// Checks that the host engine makes on fetched data.
+///
+/// ```
+/// use orin_sim::gpu::{ChannelFault, HostCheck};
+///
+/// let is_bad_entry = |fault: &ChannelFault| {
+///     matches!(fault, ChannelFault::PushbufferEntry { check: HostCheck::RingEntry, .. })
+/// };
+/// let (va, word, reason) = (0, 0xffff_ffff, "an example".to_owned());
+/// let fault = ChannelFault::PushbufferEntry { check: HostCheck::RingEntry, va, word, reason };
+/// assert!(is_bad_entry(&fault));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostCheck {
     /// GP_PUT is an index of the ring (GPPTR).
@@ -92,6 +140,19 @@ pub enum HostCheck {
 }
 
 /// Why a method is refused.
+///
+/// ```
+/// use orin_sim::gpu::{ChannelFault, Refusal};
+///
+/// let fault = ChannelFault::Method {
+///     refusal: Refusal::Undefined,
+///     subchannel: 0,
+///     address: 0x0ffc,
+///     data: 0,
+///     reason: "an example".to_owned(),
+/// };
+/// assert!(fault.to_string().starts_with("method 0x0ffc of subchannel 0"));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The class has no such method.
@@ -109,6 +170,13 @@ pub enum Refusal {
 }
 
 /// A fault of a channel, by the engine or unit that detected it.
+///
+/// ```
+/// use orin_sim::gpu::ChannelFault;
+///
+/// let fault = ChannelFault::Semaphore { va: 0x1002, reason: "misaligned".to_owned() };
+/// assert_eq!(fault.to_string(), "host semaphore at 0x1002: misaligned");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChannelFault {
     /// Host (pushbuffer fetch, semaphore) or copy engine access refused by the MMU.
@@ -180,6 +248,19 @@ pub enum ChannelFault {
 /// A report may arrive late: [`Gpu::stop_channels`] does not wait for a report in progress. A handler that reuses
 /// channel ids calls [`Gpu::status`], under its own lock, to check that the channel with that id is the one that is
 /// [`Activity::Faulted`].
+///
+/// ```
+/// use orin_sim::gpu::{ChannelFault, FaultHandler};
+///
+/// /// Prints faults; the other reports are ignored.
+/// struct Printer;
+///
+/// impl FaultHandler for Printer {
+///     fn fault(&self, channel_id: u32, fault: ChannelFault) {
+///         eprintln!("channel {channel_id}: {fault}");
+///     }
+/// }
+/// ```
 pub trait FaultHandler: Send + Sync {
     /// `channel_id` has faulted and is already halted. Called without any GPU lock held.
     fn fault(&self, channel_id: u32, fault: ChannelFault);
@@ -212,6 +293,36 @@ pub trait FaultHandler: Send + Sync {
 }
 
 /// A channel that waits for a semaphore.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # use orin_sim::gpu::{ChannelFault, FaultHandler, Gpu, GpuConfig};
+/// # struct Printer;
+/// # impl FaultHandler for Printer {
+/// #     fn fault(&self, channel_id: u32, fault: ChannelFault) {
+/// #         eprintln!("channel {channel_id}: {fault}");
+/// #     }
+/// # }
+/// # let gpu = Gpu::start(GpuConfig::default(), Arc::new(Printer))?;
+/// # use orin_sim::gpu::{ChannelGroup, ChannelSetup};
+/// # use orin_sim::memory::Memory;
+/// # use orin_sim::mmu::AddressSpace;
+/// # gpu.bind_channel(ChannelSetup {
+/// #     channel_id: 5,
+/// #     ring: Arc::new(Memory::new("gpfifo", 0x1000)?),
+/// #     ring_entries: 512,
+/// #     userd: Arc::new(Memory::new("userd", 0x1000)?),
+/// #     address_space: Arc::new(AddressSpace::new()),
+/// #     group: ChannelGroup::alone(5),
+/// # });
+/// for waiter in gpu.waiters() {
+///     println!("{waiter}");
+/// }
+/// assert!(gpu.waiters().is_empty());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("channel {channel_id} waits for {condition} {payload:#x} at {va:#x}, where {memory:#x} is")]
 pub struct Waiter {
@@ -230,6 +341,14 @@ pub struct Waiter {
 }
 
 /// Options of the modelled GPU.
+///
+/// ```
+/// use std::time::Duration;
+/// use orin_sim::gpu::GpuConfig;
+///
+/// let config = GpuConfig { sm_count: 8, deadlock_after: Duration::from_secs(5), ..GpuConfig::default() };
+/// assert!(!config.strict);
+/// ```
 #[derive(Clone, Debug)]
 pub struct GpuConfig {
     /// Number of SMs reported to launches.
@@ -266,6 +385,36 @@ impl Default for GpuConfig {
 }
 
 /// The activity of a channel.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # use orin_sim::gpu::{ChannelFault, FaultHandler, Gpu, GpuConfig};
+/// # struct Printer;
+/// # impl FaultHandler for Printer {
+/// #     fn fault(&self, channel_id: u32, fault: ChannelFault) {
+/// #         eprintln!("channel {channel_id}: {fault}");
+/// #     }
+/// # }
+/// # let gpu = Gpu::start(GpuConfig::default(), Arc::new(Printer))?;
+/// # use orin_sim::gpu::{ChannelGroup, ChannelSetup};
+/// # use orin_sim::memory::Memory;
+/// # use orin_sim::mmu::AddressSpace;
+/// # gpu.bind_channel(ChannelSetup {
+/// #     channel_id: 5,
+/// #     ring: Arc::new(Memory::new("gpfifo", 0x1000)?),
+/// #     ring_entries: 512,
+/// #     userd: Arc::new(Memory::new("userd", 0x1000)?),
+/// #     address_space: Arc::new(AddressSpace::new()),
+/// #     group: ChannelGroup::alone(5),
+/// # });
+/// use orin_sim::gpu::Activity;
+///
+/// let status = gpu.status(5).expect("the channel is bound");
+/// assert_eq!(status.activity, Activity::Idle);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Activity {
     /// All work up to the last doorbell is done.
@@ -302,6 +451,34 @@ pub enum Activity {
 }
 
 /// The state of a channel for logs and debug dumps, returned by [`Gpu::status`].
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # use orin_sim::gpu::{ChannelFault, FaultHandler, Gpu, GpuConfig};
+/// # struct Printer;
+/// # impl FaultHandler for Printer {
+/// #     fn fault(&self, channel_id: u32, fault: ChannelFault) {
+/// #         eprintln!("channel {channel_id}: {fault}");
+/// #     }
+/// # }
+/// # let gpu = Gpu::start(GpuConfig::default(), Arc::new(Printer))?;
+/// # use orin_sim::gpu::{ChannelGroup, ChannelSetup};
+/// # use orin_sim::memory::Memory;
+/// # use orin_sim::mmu::AddressSpace;
+/// # gpu.bind_channel(ChannelSetup {
+/// #     channel_id: 5,
+/// #     ring: Arc::new(Memory::new("gpfifo", 0x1000)?),
+/// #     ring_entries: 512,
+/// #     userd: Arc::new(Memory::new("userd", 0x1000)?),
+/// #     address_space: Arc::new(AddressSpace::new()),
+/// #     group: ChannelGroup::alone(5),
+/// # });
+/// let status = gpu.status(5).expect("the channel is bound");
+/// assert_eq!((status.gp_get, status.gp_put), (0, 0));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChannelStatus {
     /// Index of the next ring entry to fetch.
@@ -336,6 +513,26 @@ pub fn ptimer_ns() -> u64 {
 ///
 /// Dropping the handle ends running grids, stops the thread and waits for it. The thread may be in
 /// [`FaultHandler::fault`], so do not drop the handle under a lock that the handler takes.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::Arc;
+/// use orin_sim::gpu::{ChannelFault, FaultHandler, Gpu, GpuConfig};
+///
+/// struct Printer;
+///
+/// impl FaultHandler for Printer {
+///     fn fault(&self, channel_id: u32, fault: ChannelFault) {
+///         eprintln!("channel {channel_id}: {fault}");
+///     }
+/// }
+///
+/// let gpu = Gpu::start(GpuConfig { sm_count: 8, ..GpuConfig::default() }, Arc::new(Printer))?;
+/// assert!(gpu.status(5).is_none());
+/// assert!(!gpu.is_stalled());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Gpu {
     scheduler: scheduler::Scheduler,

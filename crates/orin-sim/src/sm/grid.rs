@@ -36,6 +36,42 @@ enum Part {
 }
 
 /// A running grid.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # use orin_sim::memory::Memory;
+/// # use orin_sim::mmu::{AddressSpace, MappedRange};
+/// # use orin_sim::sm::Launch;
+/// # let space = AddressSpace::new();
+/// # let memory = Arc::new(Memory::new("code", 0x1000)?);
+/// # for (at, word) in [0x794d_u32, 0, 0x0380_0000, 0x000f_ea00].into_iter().enumerate() {
+/// #     memory.store(4 * at, word);
+/// # }
+/// # space.map(MappedRange { va: 0x20_0000, len: 0x1000, memory, offset: 0, writable: false, cached: false });
+/// # let launch = Launch {
+/// #     program_va: 0x20_0000,
+/// #     grid: [4, 1, 1],
+/// #     block: [32, 1, 1],
+/// #     registers: 16,
+/// #     shared_bytes: 0,
+/// #     shared_limit: 164 << 10,
+/// #     local_bytes: 0,
+/// #     barriers: 0,
+/// #     constants: [None; 8],
+/// #     shared_window: 0xfe << 32,
+/// #     local_window: 0xff << 32,
+/// #     sm_count: 16,
+/// # };
+/// use orin_sim::sm::{GridRun, Step};
+///
+/// // A kernel of one instruction, EXIT, on four blocks of one warp.
+/// let mut grid = GridRun::new(launch, space.view())?;
+/// let Step::Finished(stats) = grid.step(u64::MAX)? else { panic!("fuel without end") };
+/// assert_eq!((stats.warp_instructions, stats.lane_instructions), (4, 128));
+/// # Ok(())
+/// # }
+/// ```
 pub struct GridRun {
     flight: Arc<Flight>,
     /// One per thread.

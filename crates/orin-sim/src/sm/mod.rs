@@ -4,7 +4,7 @@
 //! read from GPU memory, decoded once (`sass`, `program`) and executed by warps of 32 lanes. `warp` holds the
 //! registers and divergent paths of a warp; `cta` the warps, shared memory and barriers of a block; `flight` the
 //! blocks in flight and the scheme that makes results independent of the number of host threads (`pool`); `grid` the
-//! grid. `exec` contains the instructions, and [`numeric`] their arithmetic on one lane.
+//! grid. `exec` contains the instructions, and `numeric` their arithmetic on one lane.
 
 mod constants;
 mod coverage;
@@ -14,7 +14,7 @@ mod exec;
 mod fetched;
 mod flight;
 mod grid;
-pub mod numeric;
+pub(crate) mod numeric;
 mod pool;
 mod port;
 mod program;
@@ -31,6 +31,15 @@ use pool::Pool;
 use program::CodeCache;
 
 /// Options of the SM model. None of them is visible to a correct program.
+///
+/// ```
+/// use orin_sim::sm::SmOptions;
+///
+/// // Warps in a random order: a missing barrier shows.
+/// let sm = SmOptions { seed: Some(7), ..SmOptions::default() };
+/// let config = orin_sim::Config { sm, ..orin_sim::Config::default() };
+/// assert_eq!(config.sm.seed, Some(7));
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct SmOptions {
     /// Recorder of executed instructions; no overhead if `None`.
@@ -45,6 +54,44 @@ pub struct SmOptions {
 }
 
 /// The SMs of one GPU, shared by all of its channels.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # use orin_sim::memory::Memory;
+/// # use orin_sim::mmu::{AddressSpace, MappedRange};
+/// # use orin_sim::sm::Launch;
+/// # let space = AddressSpace::new();
+/// # let memory = Arc::new(Memory::new("code", 0x1000)?);
+/// # for (at, word) in [0x794d_u32, 0, 0x0380_0000, 0x000f_ea00].into_iter().enumerate() {
+/// #     memory.store(4 * at, word);
+/// # }
+/// # space.map(MappedRange { va: 0x20_0000, len: 0x1000, memory, offset: 0, writable: false, cached: false });
+/// # let launch = Launch {
+/// #     program_va: 0x20_0000,
+/// #     grid: [4, 1, 1],
+/// #     block: [32, 1, 1],
+/// #     registers: 16,
+/// #     shared_bytes: 0,
+/// #     shared_limit: 164 << 10,
+/// #     local_bytes: 0,
+/// #     barriers: 0,
+/// #     constants: [None; 8],
+/// #     shared_window: 0xfe << 32,
+/// #     local_window: 0xff << 32,
+/// #     sm_count: 16,
+/// # };
+/// use orin_sim::sm::{GridRun, SmOptions, Sms};
+///
+/// let sms = Sms::new(16, SmOptions { threads: Some(1), ..SmOptions::default() });
+/// for _ in 0..2 {
+///     GridRun::on(&sms, launch.clone(), space.view())?.step(u64::MAX)?;
+/// }
+/// // The second launch finds the code decoded.
+/// assert_eq!(sms.decoded_pages(), 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Sms {
     count: u32,
@@ -73,6 +120,14 @@ impl Sms {
 }
 
 /// A constant bank of a launch descriptor.
+///
+/// ```
+/// use orin_sim::sm::ConstantBank;
+///
+/// let mut constants = [None; 8];
+/// constants[0] = Some(ConstantBank { va: 0x2_0000_0000, bytes: 0x170 });
+/// assert_eq!(constants.iter().flatten().count(), 1);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConstantBank {
     /// GPU address of its first byte.
@@ -82,6 +137,26 @@ pub struct ConstantBank {
 }
 
 /// A launch: the relevant fields of a launch descriptor and of the compute class state.
+///
+/// ```
+/// use orin_sim::sm::Launch;
+///
+/// let launch = Launch {
+///     program_va: 0x1_0000_0000,
+///     grid: [4, 1, 1],
+///     block: [32, 1, 1],
+///     registers: 16,
+///     shared_bytes: 0,
+///     shared_limit: 164 << 10,
+///     local_bytes: 0,
+///     barriers: 0,
+///     constants: [None; 8],
+///     shared_window: 0xfe << 32,
+///     local_window: 0xff << 32,
+///     sm_count: 16,
+/// };
+/// assert_eq!(launch.grid.iter().product::<u32>(), 4);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// GPU address of the first instruction.
@@ -111,6 +186,13 @@ pub struct Launch {
 }
 
 /// Cause of a fault that ended a grid.
+///
+/// ```
+/// use orin_sim::sm::SmFaultCause;
+///
+/// assert_eq!(SmFaultCause::MisalignedPc.warp_error(), 0x5);
+/// assert_eq!(SmFaultCause::Trap.to_string(), "trap instruction");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SmFaultCause {
     /// The MMU refused an access.
@@ -207,6 +289,41 @@ impl SmFaultCause {
 }
 
 /// A fault and its location.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # use orin_sim::memory::Memory;
+/// # use orin_sim::mmu::{AddressSpace, MappedRange};
+/// # use orin_sim::sm::Launch;
+/// # let space = AddressSpace::new();
+/// # let memory = Arc::new(Memory::new("code", 0x1000)?);
+/// # for (at, word) in [0x794d_u32, 0, 0x0380_0000, 0x000f_ea00].into_iter().enumerate() {
+/// #     memory.store(4 * at, word);
+/// # }
+/// # space.map(MappedRange { va: 0x20_0000, len: 0x1000, memory, offset: 0, writable: false, cached: false });
+/// # let launch = Launch {
+/// #     program_va: 0x20_0000,
+/// #     grid: [4, 1, 1],
+/// #     block: [32, 1, 1],
+/// #     registers: 16,
+/// #     shared_bytes: 0,
+/// #     shared_limit: 164 << 10,
+/// #     local_bytes: 0,
+/// #     barriers: 0,
+/// #     constants: [None; 8],
+/// #     shared_window: 0xfe << 32,
+/// #     local_window: 0xff << 32,
+/// #     sm_count: 16,
+/// # };
+/// use orin_sim::sm::{GridRun, SmFaultCause};
+///
+/// let wrong = Launch { program_va: 0x20_0008, ..launch };
+/// let fault = GridRun::new(wrong, space.view()).unwrap_err();
+/// assert_eq!((fault.pc, fault.cause), (0x20_0008, SmFaultCause::MisalignedPc));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{cause} at pc {pc:#x}, block {block:?}, thread {thread:?}")]
 pub struct SmFault {
@@ -221,6 +338,42 @@ pub struct SmFault {
 }
 
 /// Instructions executed by a grid so far.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # use orin_sim::memory::Memory;
+/// # use orin_sim::mmu::{AddressSpace, MappedRange};
+/// # use orin_sim::sm::Launch;
+/// # let space = AddressSpace::new();
+/// # let memory = Arc::new(Memory::new("code", 0x1000)?);
+/// # for (at, word) in [0x794d_u32, 0, 0x0380_0000, 0x000f_ea00].into_iter().enumerate() {
+/// #     memory.store(4 * at, word);
+/// # }
+/// # space.map(MappedRange { va: 0x20_0000, len: 0x1000, memory, offset: 0, writable: false, cached: false });
+/// # let launch = Launch {
+/// #     program_va: 0x20_0000,
+/// #     grid: [4, 1, 1],
+/// #     block: [32, 1, 1],
+/// #     registers: 16,
+/// #     shared_bytes: 0,
+/// #     shared_limit: 164 << 10,
+/// #     local_bytes: 0,
+/// #     barriers: 0,
+/// #     constants: [None; 8],
+/// #     shared_window: 0xfe << 32,
+/// #     local_window: 0xff << 32,
+/// #     sm_count: 16,
+/// # };
+/// use orin_sim::sm::GridRun;
+///
+/// let mut grid = GridRun::new(launch, space.view())?;
+/// grid.step(u64::MAX)?;
+/// let stats = grid.stats();
+/// assert_eq!(stats.lane_instructions, 32 * stats.warp_instructions);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GridStats {
     /// Warp instructions executed.
@@ -230,6 +383,42 @@ pub struct GridStats {
 }
 
 /// Result of [`GridRun::step`].
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # use orin_sim::memory::Memory;
+/// # use orin_sim::mmu::{AddressSpace, MappedRange};
+/// # use orin_sim::sm::Launch;
+/// # let space = AddressSpace::new();
+/// # let memory = Arc::new(Memory::new("code", 0x1000)?);
+/// # for (at, word) in [0x794d_u32, 0, 0x0380_0000, 0x000f_ea00].into_iter().enumerate() {
+/// #     memory.store(4 * at, word);
+/// # }
+/// # space.map(MappedRange { va: 0x20_0000, len: 0x1000, memory, offset: 0, writable: false, cached: false });
+/// # let launch = Launch {
+/// #     program_va: 0x20_0000,
+/// #     grid: [4, 1, 1],
+/// #     block: [32, 1, 1],
+/// #     registers: 16,
+/// #     shared_bytes: 0,
+/// #     shared_limit: 164 << 10,
+/// #     local_bytes: 0,
+/// #     barriers: 0,
+/// #     constants: [None; 8],
+/// #     shared_window: 0xfe << 32,
+/// #     local_window: 0xff << 32,
+/// #     sm_count: 16,
+/// # };
+/// use orin_sim::sm::{GridRun, Step};
+///
+/// let mut grid = GridRun::new(launch, space.view())?;
+/// // Without fuel nothing is executed.
+/// assert_eq!(grid.step(0)?, Step::Running);
+/// assert!(matches!(grid.step(u64::MAX)?, Step::Finished(_)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The grid is still running.

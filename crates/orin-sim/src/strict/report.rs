@@ -3,6 +3,13 @@
 use core::fmt;
 
 /// A cache of the GPU that keeps its contents until it is invalidated.
+///
+/// ```
+/// use orin_sim::strict::{Cache, Violation};
+///
+/// let is_about_caches = |violation| matches!(violation, Violation::Stale(_));
+/// assert!(is_about_caches(Violation::Stale(Cache::Constants)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cache {
     /// Constant banks: INVALIDATE_SHADER_CACHES with CONSTANT.
@@ -55,6 +62,13 @@ impl Cache {
 }
 
 /// An encoding that the chip table does not mark as seen on a board.
+///
+/// ```
+/// use orin_sim::strict::Encoding;
+///
+/// let chain = Encoding::Chain { action: 3, prefetch: false };
+/// assert_eq!(chain.to_string(), "a dependent descriptor with action 3 without prefetch");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Encoding {
     /// SEND_SIGNALING_PCAS2_B with this action.
@@ -84,6 +98,19 @@ impl fmt::Display for Encoding {
 }
 
 /// A rule that work on the GPU violated without an error on a board.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use orin_sim::strict::Violation;
+/// use orin_sim::{Config, SoftwareOrin};
+///
+/// let orin = SoftwareOrin::new(Config { strict: true, ..Config::default() })?;
+/// // Run a driver and kernels on `orin`; then:
+/// let races = orin.strict_reports().into_iter().filter(|report| report.violation == Violation::Race);
+/// assert_eq!(races.count(), 0);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Violation {
     /// Read of uninitialised memory.
@@ -99,6 +126,19 @@ pub enum Violation {
 }
 
 /// One finding of strict mode. A piece of work makes at most one report of a kind, with the first location.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use orin_sim::{Config, SoftwareOrin};
+///
+/// let orin = SoftwareOrin::new(Config { strict: true, ..Config::default() })?;
+/// // Run a driver and kernels on `orin`; then:
+/// for report in orin.strict_reports() {
+///     println!("channel {}: {report}", report.channel);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The violated rule.

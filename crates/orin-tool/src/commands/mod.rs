@@ -17,6 +17,17 @@ pub use pushbuf::pushbuf;
 pub use qmd::{QmdVersion, qmd};
 
 /// The generation of GPUs whose tables give the names.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use orin_tool::commands::{Generation, pushbuf};
+///
+/// let mut text = Vec::new();
+/// let verdict = pushbuf(&[0; 8], &mut text, Generation::default(), None, false)?;
+/// assert_eq!(verdict, orin_tool::commands::Verdict::Whole);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Generation {
     /// The first host class of Ampere: classes c56f, c7c0, c7b5
@@ -29,6 +40,16 @@ pub enum Generation {
 }
 
 /// Result of decoding.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use orin_tool::commands::{Verdict, gpfifo};
+///
+/// // An entry has eight bytes.
+/// assert_eq!(gpfifo(&[0; 5], &mut Vec::new(), false)?, Verdict::Damaged);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {

@@ -10,6 +10,22 @@ use super::words::Words;
 use super::{Verdict, hex, json_line};
 
 /// A layout of the launch descriptor.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use orin_tool::commands::{QmdVersion, Verdict, qmd};
+///
+/// let mut text = Vec::new();
+/// let mut descriptor = [0; 256];
+/// // QMD_MAJOR_VERSION
+/// descriptor[18 * 4] = 3 << 4;
+/// let verdict = qmd(&descriptor, &mut text, Some(QmdVersion::V3_0), false)?;
+/// assert_eq!(verdict, Verdict::Whole);
+/// let verdict = qmd(&descriptor, &mut text, Some(QmdVersion::V4_0), false)?;
+/// assert_eq!(verdict, Verdict::Damaged);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum QmdVersion {
     /// Version 2.4: 64 words

@@ -21,7 +21,7 @@ const BEAT: Duration = Duration::from_millis(500);
 
 /// Options of the command.
 #[derive(Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Follow the log until Ctrl-C
     #[arg(long, conflicts_with = "file")]
     watch: bool,

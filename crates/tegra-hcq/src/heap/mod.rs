@@ -33,7 +33,7 @@ pub(crate) use uses::Uses;
 
 /// Identifies a device; a call with objects of different devices is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeviceId(usize);
+pub(crate) struct DeviceId(usize);
 
 /// Number of bytes copied by the CPU before a copy channel is opened for such copies.
 const WORTH_A_CHANNEL: usize = 1 << 20;

@@ -8,7 +8,7 @@ use super::soft::{self, Exact, Format};
 
 /// A floating-point format of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Float {
+pub(crate) enum Float {
     /// IEEE 754 binary16.
     F16,
     /// bfloat16, the upper half of a binary32.
@@ -23,7 +23,7 @@ impl Float {
     /// Decodes a size field: 1 is binary16, 2 binary32, 3 binary64; `None` for other values. These fields cannot
     /// select bfloat16.
     #[must_use]
-    pub const fn from_field(field: u32) -> Option<Self> {
+    pub(crate) const fn from_field(field: u32) -> Option<Self> {
         match field {
             1 => Some(Self::F16),
             2 => Some(Self::F32),
@@ -34,7 +34,7 @@ impl Float {
 
     /// The canonical NaN.
     #[must_use]
-    pub const fn nan(self) -> u64 {
+    pub(crate) const fn nan(self) -> u64 {
         match self {
             Self::F16 | Self::Bf16 => 0x7fff,
             Self::F32 => super::f32::NAN as u64,
@@ -55,7 +55,7 @@ impl Float {
 /// Applies operand modifiers to a pattern: absolute value, then negation.
 #[inline]
 #[must_use]
-pub const fn modify(format: Float, bits: u64, absolute: bool, negate: bool) -> u64 {
+pub(crate) const fn modify(format: Float, bits: u64, absolute: bool, negate: bool) -> u64 {
     let sign = format.format().sign();
     (if absolute { bits & !sign } else { bits }) ^ if negate { sign } else { 0 }
 }
@@ -86,7 +86,7 @@ const fn flush_if(format: Float, bits: u64, ftz: bool) -> u64 {
 /// Overflow gives infinity or the largest number, as the rounding mode requires. `ftz` flushes binary32 sources and
 /// results.
 #[must_use]
-pub fn f2f(from: Float, to: Float, bits: u64, rounding: Rounding, ftz: bool) -> u64 {
+pub(crate) fn f2f(from: Float, to: Float, bits: u64, rounding: Rounding, ftz: bool) -> u64 {
     let x = widen(from, flush_if(from, bits, ftz));
     match to {
         _ if x.is_nan() => to.nan(),
@@ -110,7 +110,7 @@ fn widen(from: Float, bits: u64) -> f64 {
 /// binary16 to binary32, exactly.
 #[inline]
 #[must_use]
-pub const fn f16_to_f32(x: u16) -> u32 {
+pub(crate) const fn f16_to_f32(x: u16) -> u32 {
     let sign = ((x & 0x8000) as u32) << 16;
     let magnitude = (x & 0x7fff) as u32;
     if magnitude > 0x7c00 {
@@ -130,31 +130,31 @@ pub const fn f16_to_f32(x: u16) -> u32 {
 /// bfloat16 to binary32, exactly.
 #[inline]
 #[must_use]
-pub const fn bf16_to_f32(x: u16) -> u32 {
+pub(crate) const fn bf16_to_f32(x: u16) -> u32 {
     if x & 0x7fff > 0x7f80 { super::f32::NAN } else { (x as u32) << 16 }
 }
 
 /// binary32 to binary16 or bfloat16, as F2FP converts each of its halves: with `relu` a negative
 /// value becomes `+0`.
 #[must_use]
-pub fn f32_to_half(to: Float, x: u32, rounding: Rounding, relu: bool) -> u16 {
+pub(crate) fn f32_to_half(to: Float, x: u32, rounding: Rounding, relu: bool) -> u16 {
     let half = f2f(Float::F32, to, u64::from(x), rounding, false) as u16;
     if relu && half & 0x8000 != 0 { 0 } else { half }
 }
 
 /// Packs two binary32 into halves: the first operand is the high one (F2FP.PACK_AB).
 #[must_use]
-pub fn f2fp(to: Float, a: u32, b: u32, rounding: Rounding, relu: bool) -> u32 {
+pub(crate) fn f2fp(to: Float, a: u32, b: u32, rounding: Rounding, relu: bool) -> u32 {
     u32::from(f32_to_half(to, a, rounding, relu)) << 16 | u32::from(f32_to_half(to, b, rounding, relu))
 }
 
 /// An integer type of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Integer {
+pub(crate) struct Integer {
     /// Width in bits: 8, 16, 32 or 64 (2 and 4 for [`i2ip`]).
-    pub bits: u32,
+    pub(crate) bits: u32,
     /// Two's complement instead of unsigned.
-    pub signed: bool,
+    pub(crate) signed: bool,
 }
 
 impl Integer {
@@ -164,7 +164,7 @@ impl Integer {
     ///
     /// If `size` is above 3.
     #[must_use]
-    pub const fn from_field(size: u32, signed: bool) -> Self {
+    pub(crate) const fn from_field(size: u32, signed: bool) -> Self {
         assert!(size < 4, "a size field has two bits");
         Self { bits: 8 << size, signed }
     }
@@ -206,7 +206,14 @@ impl Integer {
 /// all others. The result is sign- or zero-extended to 64 bits; a result of at most 32 bits is the
 /// low word.
 #[must_use]
-pub fn f2i(from: Float, to: Integer, bits: u64, rounding: Rounding, ftz: bool, nan_to_zero: bool) -> u64 {
+pub(crate) fn f2i(
+    from: Float,
+    to: Integer,
+    bits: u64,
+    rounding: Rounding,
+    ftz: bool,
+    nan_to_zero: bool,
+) -> u64 {
     match decode(from, flush_if(from, bits, ftz)) {
         Value::Nan if nan_to_zero => 0,
         Value::Nan if to.bits == 64 => 1 << 63,
@@ -224,7 +231,7 @@ pub fn f2i(from: Float, to: Integer, bits: u64, rounding: Rounding, ftz: bool, n
 ///
 /// `relu` clamps negative values to 0 and `upper` (`.H1`) takes the high half of `c`.
 #[must_use]
-pub fn f2ip(a: u32, b: u32, c: u32, signed: bool, rounding: Rounding, relu: bool, upper: bool) -> u32 {
+pub(crate) fn f2ip(a: u32, b: u32, c: u32, signed: bool, rounding: Rounding, relu: bool, upper: bool) -> u32 {
     let to = Integer { bits: 8, signed };
     let byte = |x: u32| {
         let value = f2i(Float::F32, to, u64::from(x), rounding, false, true) as u32;
@@ -235,7 +242,7 @@ pub fn f2ip(a: u32, b: u32, c: u32, signed: bool, rounding: Rounding, relu: bool
 
 /// Integer to floating point (I2F, I2FP): converts the low bits of `bits`, as many as `from` has.
 #[must_use]
-pub fn i2f(from: Integer, to: Float, bits: u64, rounding: Rounding) -> u64 {
+pub(crate) fn i2f(from: Integer, to: Float, bits: u64, rounding: Rounding) -> u64 {
     let value = from.read(bits);
     Exact::from_integer(value < 0, value.unsigned_abs() as u64).round(to.format(), rounding)
 }
@@ -243,7 +250,7 @@ pub fn i2f(from: Integer, to: Float, bits: u64, rounding: Rounding) -> u64 {
 /// A 32-bit integer to binary32 (I2FP.F32).
 #[inline]
 #[must_use]
-pub fn i2fp(x: u32, signed: bool, rounding: Rounding) -> u32 {
+pub(crate) fn i2fp(x: u32, signed: bool, rounding: Rounding) -> u32 {
     if rounding == Rounding::Nearest {
         return if signed { x as i32 as f32 } else { x as f32 }.to_bits();
     }
@@ -254,7 +261,7 @@ pub fn i2fp(x: u32, signed: bool, rounding: Rounding) -> u32 {
 
 /// Rounds to an integral value of the same format (FRND); the sign of a zero is kept.
 #[must_use]
-pub fn frnd(format: Float, bits: u64, rounding: Rounding, ftz: bool) -> u64 {
+pub(crate) fn frnd(format: Float, bits: u64, rounding: Rounding, ftz: bool) -> u64 {
     let bits = flush_if(format, bits, ftz);
     let shape = format.format();
     match decode(format, bits) {
@@ -272,7 +279,7 @@ pub fn frnd(format: Float, bits: u64, rounding: Rounding, ftz: bool) -> u64 {
 
 /// Narrows a signed 32-bit integer with saturation (I2I); the result is extended to the register.
 #[must_use]
-pub const fn i2i(x: u32, to: Integer) -> u32 {
+pub(crate) const fn i2i(x: u32, to: Integer) -> u32 {
     to.clamp(x as i32 as i128) as u32
 }
 
@@ -282,7 +289,15 @@ pub const fn i2i(x: u32, to: Integer) -> u32 {
 /// (the high half with `upper`, `.H1`) for 8 bits, all of it for 4 and 2 bits. With `saturate` they
 /// are clamped, else cut off; `relu` also clamps negative values to 0.
 #[must_use]
-pub const fn i2ip(a: u32, b: u32, c: u32, to: Integer, saturate: bool, relu: bool, upper: bool) -> u32 {
+pub(crate) const fn i2ip(
+    a: u32,
+    b: u32,
+    c: u32,
+    to: Integer,
+    saturate: bool,
+    relu: bool,
+    upper: bool,
+) -> u32 {
     let mask = (1 << to.bits) - 1;
     let first = pack_operand(a, to, saturate, relu) & mask;
     let second = pack_operand(b, to, saturate, relu) & mask;

@@ -12,7 +12,7 @@ use super::{Rounding, f32};
 
 /// A 16-bit floating-point format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Half {
+pub(crate) enum Half {
     /// IEEE 754 binary16.
     F16,
     /// bfloat16 (`.BF16_V2`).
@@ -20,12 +20,12 @@ pub enum Half {
 }
 
 /// The NaN that arithmetic returns, in both formats.
-pub const NAN: u16 = 0x7fff;
+pub(crate) const NAN: u16 = 0x7fff;
 
 impl Half {
     /// One.
     #[must_use]
-    pub const fn one(self) -> u16 {
+    pub(crate) const fn one(self) -> u16 {
         match self {
             Self::F16 => 0x3c00,
             Self::Bf16 => 0x3f80,
@@ -34,7 +34,7 @@ impl Half {
 
     /// Plus infinity.
     #[must_use]
-    pub const fn infinity(self) -> u16 {
+    pub(crate) const fn infinity(self) -> u16 {
         match self {
             Self::F16 => 0x7c00,
             Self::Bf16 => 0x7f80,
@@ -60,14 +60,14 @@ impl Half {
 /// Replaces a subnormal half by zero of the same sign.
 #[inline]
 #[must_use]
-pub const fn flush(kind: Half, x: u16) -> u16 {
+pub(crate) const fn flush(kind: Half, x: u16) -> u16 {
     if x & kind.infinity() == 0 { x & 0x8000 } else { x }
 }
 
 /// The binary32 with the value of a half.
 #[inline]
 #[must_use]
-pub const fn widen(kind: Half, x: u16) -> u32 {
+pub(crate) const fn widen(kind: Half, x: u16) -> u32 {
     match kind {
         Half::F16 => f16_to_f32(x),
         Half::Bf16 => bf16_to_f32(x),
@@ -76,7 +76,7 @@ pub const fn widen(kind: Half, x: u16) -> u32 {
 
 /// The half of a register that each lane of an operand reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Swizzle {
+pub(crate) enum Swizzle {
     /// Each lane reads its own half.
     H1H0,
     /// Both lanes read the register as one binary32.
@@ -94,30 +94,30 @@ impl Swizzle {
     ///
     /// If `field` is above 3.
     #[must_use]
-    pub const fn from_field(field: u32) -> Self {
+    pub(crate) const fn from_field(field: u32) -> Self {
         [Self::H1H0, Self::F32, Self::H0H0, Self::H1H1][field as usize]
     }
 }
 
 /// How an operand is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Operand {
+pub(crate) struct Operand {
     /// Format of the halves.
-    pub kind: Half,
+    pub(crate) kind: Half,
     /// Half that each lane reads.
-    pub swizzle: Swizzle,
+    pub(crate) swizzle: Swizzle,
     /// Take the absolute value.
-    pub absolute: bool,
+    pub(crate) absolute: bool,
     /// Negate, after the absolute value.
-    pub negate: bool,
+    pub(crate) negate: bool,
     /// Read subnormal halves as zero.
-    pub ftz: bool,
+    pub(crate) ftz: bool,
 }
 
 /// Reads the operand of a two-lane instruction: the binary32 values of lane 0 (low) and lane 1.
 #[inline]
 #[must_use]
-pub const fn operand(register: u32, how: Operand) -> [u32; 2] {
+pub(crate) const fn operand(register: u32, how: Operand) -> [u32; 2] {
     let [low, high] = unpack(register);
     let lanes = match how.swizzle {
         Swizzle::F32 => {
@@ -138,14 +138,14 @@ const fn read_half(x: u16, how: Operand) -> u32 {
 /// The low and the high half of a register.
 #[inline]
 #[must_use]
-pub const fn unpack(register: u32) -> [u16; 2] {
+pub(crate) const fn unpack(register: u32) -> [u16; 2] {
     [register as u16, (register >> 16) as u16]
 }
 
 /// The register with the given low and high half.
 #[inline]
 #[must_use]
-pub const fn pack(lanes: [u16; 2]) -> u32 {
+pub(crate) const fn pack(lanes: [u16; 2]) -> u32 {
     (lanes[1] as u32) << 16 | lanes[0] as u32
 }
 
@@ -176,28 +176,28 @@ pub(super) fn narrow_wide(kind: Half, x: f64) -> u16 {
 /// Rounds a binary32 to a half, to nearest even.
 #[inline]
 #[must_use]
-pub fn narrow(kind: Half, x: u32) -> u16 {
+pub(crate) fn narrow(kind: Half, x: u32) -> u16 {
     finish(kind, value(x), false)
 }
 
 /// `a + b` of one lane, operands as binary32 (HADD2).
 #[inline]
 #[must_use]
-pub fn add(kind: Half, a: u32, b: u32, ftz: bool) -> u16 {
+pub(crate) fn add(kind: Half, a: u32, b: u32, ftz: bool) -> u16 {
     finish(kind, add_to_odd(value(a), value(b)), ftz)
 }
 
 /// `a * b` of one lane, operands as binary32 (HMUL2).
 #[inline]
 #[must_use]
-pub fn mul(kind: Half, a: u32, b: u32, ftz: bool) -> u16 {
+pub(crate) fn mul(kind: Half, a: u32, b: u32, ftz: bool) -> u16 {
     finish(kind, value(a) * value(b), ftz)
 }
 
 /// `a * b + c` of one lane in one rounding, operands as binary32 (HFMA2).
 #[inline]
 #[must_use]
-pub fn fma(kind: Half, a: u32, b: u32, c: u32, ftz: bool) -> u16 {
+pub(crate) fn fma(kind: Half, a: u32, b: u32, c: u32, ftz: bool) -> u16 {
     finish(kind, add_to_odd(value(a) * value(b), value(c)), ftz)
 }
 
@@ -205,14 +205,14 @@ pub fn fma(kind: Half, a: u32, b: u32, c: u32, ftz: bool) -> u16 {
 /// Operands are binary32, already read with FTZ.
 #[inline]
 #[must_use]
-pub fn mul_fmz(kind: Half, a: u32, b: u32) -> u16 {
+pub(crate) fn mul_fmz(kind: Half, a: u32, b: u32) -> u16 {
     if f32::fmz_product_is_zero(a, b) { 0 } else { mul(kind, a, b, true) }
 }
 
 /// `a * b + c` with `.FMZ`, see [`mul_fmz`].
 #[inline]
 #[must_use]
-pub fn fma_fmz(kind: Half, a: u32, b: u32, c: u32) -> u16 {
+pub(crate) fn fma_fmz(kind: Half, a: u32, b: u32, c: u32) -> u16 {
     if f32::fmz_product_is_zero(a, b) { add(kind, 0, c, true) } else { fma(kind, a, b, c, true) }
 }
 
@@ -221,21 +221,21 @@ pub fn fma_fmz(kind: Half, a: u32, b: u32, c: u32) -> u16 {
 /// `HADD2.F32 d, -RZ, x.H0_H0` is how a half is converted to binary32.
 #[inline]
 #[must_use]
-pub fn add_f32(a: u32, b: u32, ftz: bool) -> u32 {
+pub(crate) fn add_f32(a: u32, b: u32, ftz: bool) -> u32 {
     f32::add(a, b, Rounding::Nearest, ftz)
 }
 
 /// The lesser or the greater of two lanes, operands as binary32 (HMNMX2); NaN as in [`f32::min`].
 #[inline]
 #[must_use]
-pub fn min_max(kind: Half, a: u32, b: u32, minimum: bool, nan: bool) -> u16 {
+pub(crate) fn min_max(kind: Half, a: u32, b: u32, minimum: bool, nan: bool) -> u16 {
     narrow(kind, if minimum { f32::min(a, b, nan, false) } else { f32::max(a, b, nan, false) })
 }
 
 /// Clamps to `[+0, 1]`; NaN gives `+0` (`.SAT`).
 #[inline]
 #[must_use]
-pub const fn saturate(kind: Half, x: u16) -> u16 {
+pub(crate) const fn saturate(kind: Half, x: u16) -> u16 {
     if x & 0x8000 != 0 || x > kind.infinity() {
         0
     } else if x > kind.one() {
@@ -248,7 +248,7 @@ pub const fn saturate(kind: Half, x: u16) -> u16 {
 /// Clamps negative results to `+0` (`.RELU`); a NaN becomes the canonical one.
 #[inline]
 #[must_use]
-pub const fn relu(kind: Half, x: u16) -> u16 {
+pub(crate) const fn relu(kind: Half, x: u16) -> u16 {
     if x & 0x7fff > kind.infinity() {
         NAN
     } else if x & 0x8000 != 0 {
@@ -261,7 +261,7 @@ pub const fn relu(kind: Half, x: u16) -> u16 {
 /// Returns the half that HSET2 writes for a predicate: all ones or zeros, or one and zero with `.BF`.
 #[inline]
 #[must_use]
-pub const fn set(kind: Half, predicate: bool, as_float: bool) -> u16 {
+pub(crate) const fn set(kind: Half, predicate: bool, as_float: bool) -> u16 {
     match (predicate, as_float) {
         (false, _) => 0,
         (true, false) => 0xffff,

@@ -11,9 +11,9 @@ use super::soft::add_to_odd;
 use super::{FloatCompare, Rounding};
 
 /// The NaN that arithmetic returns.
-pub const NAN: u32 = 0x7fff_ffff;
+pub(crate) const NAN: u32 = 0x7fff_ffff;
 /// One.
-pub const ONE: u32 = 0x3f80_0000;
+pub(crate) const ONE: u32 = 0x3f80_0000;
 
 const SIGN: u32 = 0x8000_0000;
 const INFINITY: u32 = 0x7f80_0000;
@@ -24,35 +24,35 @@ const MIN_NORMAL: u32 = 0x0080_0000;
 /// Field values 1 to 7 are `.D8 .D4 .D2`, none, `.M2 .M4 .M8`; `None` for 0, which is illegal, and for values above
 /// 7.
 #[must_use]
-pub const fn multiply_scale(field: u32) -> Option<i32> {
+pub(crate) const fn multiply_scale(field: u32) -> Option<i32> {
     if field == 0 || field > 7 { None } else { Some(field as i32 - 4) }
 }
 
 /// Applies operand modifiers: absolute value, then negation, both on the sign bit alone.
 #[inline]
 #[must_use]
-pub const fn modify(x: u32, absolute: bool, negate: bool) -> u32 {
+pub(crate) const fn modify(x: u32, absolute: bool, negate: bool) -> u32 {
     (if absolute { x & !SIGN } else { x }) ^ ((negate as u32) << 31)
 }
 
 /// Replaces a subnormal by zero of the same sign.
 #[inline]
 #[must_use]
-pub const fn flush(x: u32) -> u32 {
+pub(crate) const fn flush(x: u32) -> u32 {
     if x & INFINITY == 0 { x & SIGN } else { x }
 }
 
 /// Whether `x` is a NaN.
 #[inline]
 #[must_use]
-pub const fn is_nan(x: u32) -> bool {
+pub(crate) const fn is_nan(x: u32) -> bool {
     x & !SIGN > INFINITY
 }
 
 /// Clamps to `[+0, 1]`; NaN gives `+0`.
 #[inline]
 #[must_use]
-pub const fn saturate(x: u32) -> u32 {
+pub(crate) const fn saturate(x: u32) -> u32 {
     // Patterns of positive numbers are ordered like integers.
     if x & SIGN != 0 || is_nan(x) {
         0
@@ -124,7 +124,7 @@ fn sum(a: f64, b: f64, rounding: Rounding) -> f64 {
 /// `a + b` (FADD).
 #[inline]
 #[must_use]
-pub fn add(a: u32, b: u32, rounding: Rounding, ftz: bool) -> u32 {
+pub(crate) fn add(a: u32, b: u32, rounding: Rounding, ftz: bool) -> u32 {
     let (a, b) = if ftz { (flush(a), flush(b)) } else { (a, b) };
     if rounding == Rounding::Nearest {
         // Sums are multiples of the smallest subnormal: a sum below the normal range is exact.
@@ -134,22 +134,12 @@ pub fn add(a: u32, b: u32, rounding: Rounding, ftz: bool) -> u32 {
     finish(sum(widen(a), widen(b), rounding), rounding, ftz)
 }
 
-/// `a * b` (FMUL).
-#[inline]
-#[must_use]
-pub fn mul(a: u32, b: u32, rounding: Rounding, ftz: bool) -> u32 {
-    if rounding == Rounding::Nearest && !ftz {
-        return canonical(f32::from_bits(a) * f32::from_bits(b));
-    }
-    mul_scaled(a, b, 0, rounding, ftz)
-}
-
 /// `a * b * 2^scale` in one rounding (FMUL with a scale, see [`multiply_scale`]).
 ///
 /// `scale` is in -3 to 3. That FTZ applies to the scaled product is an assumption.
 #[inline]
 #[must_use]
-pub fn mul_scaled(a: u32, b: u32, scale: i32, rounding: Rounding, ftz: bool) -> u32 {
+pub(crate) fn mul_scaled(a: u32, b: u32, scale: i32, rounding: Rounding, ftz: bool) -> u32 {
     let (a, b) = if ftz { (flush(a), flush(b)) } else { (a, b) };
     let power = f64::from_bits(((1023 + scale) as u64) << 52);
     finish(widen(a) * widen(b) * power, rounding, ftz)
@@ -158,7 +148,7 @@ pub fn mul_scaled(a: u32, b: u32, scale: i32, rounding: Rounding, ftz: bool) -> 
 /// `a * b + c` in one rounding (FFMA).
 #[inline]
 #[must_use]
-pub fn fma(a: u32, b: u32, c: u32, rounding: Rounding, ftz: bool) -> u32 {
+pub(crate) fn fma(a: u32, b: u32, c: u32, rounding: Rounding, ftz: bool) -> u32 {
     let (a, b, c) = if ftz { (flush(a), flush(b), flush(c)) } else { (a, b, c) };
     finish(sum(widen(a) * widen(b), widen(c), rounding), rounding, ftz)
 }
@@ -166,28 +156,28 @@ pub fn fma(a: u32, b: u32, c: u32, rounding: Rounding, ftz: bool) -> u32 {
 /// Returns whether a product is zero under FMZ: one factor is zero or subnormal, whatever the other is.
 #[inline]
 #[must_use]
-pub const fn fmz_product_is_zero(a: u32, b: u32) -> bool {
+pub(crate) const fn fmz_product_is_zero(a: u32, b: u32) -> bool {
     a & INFINITY == 0 || b & INFINITY == 0
 }
 
 /// `a * b * 2^scale` with `.FMZ`: FTZ, and zero times anything, infinity and NaN included, is `+0`.
 #[inline]
 #[must_use]
-pub fn mul_fmz(a: u32, b: u32, scale: i32, rounding: Rounding) -> u32 {
+pub(crate) fn mul_fmz(a: u32, b: u32, scale: i32, rounding: Rounding) -> u32 {
     if fmz_product_is_zero(a, b) { 0 } else { mul_scaled(a, b, scale, rounding, true) }
 }
 
 /// `a * b + c` with `.FMZ`: FTZ, and zero times anything, infinity and NaN included, is `+0`.
 #[inline]
 #[must_use]
-pub fn fma_fmz(a: u32, b: u32, c: u32, rounding: Rounding) -> u32 {
+pub(crate) fn fma_fmz(a: u32, b: u32, c: u32, rounding: Rounding) -> u32 {
     if fmz_product_is_zero(a, b) { add(0, c, rounding, true) } else { fma(a, b, c, rounding, true) }
 }
 
 /// Compares for [`FloatCompare::holds`]; `None` if an operand is NaN.
 #[inline]
 #[must_use]
-pub fn order(a: u32, b: u32, ftz: bool) -> Option<core::cmp::Ordering> {
+pub(crate) fn order(a: u32, b: u32, ftz: bool) -> Option<core::cmp::Ordering> {
     let (a, b) = if ftz { (flush(a), flush(b)) } else { (a, b) };
     f32::from_bits(a).partial_cmp(&f32::from_bits(b))
 }
@@ -195,21 +185,21 @@ pub fn order(a: u32, b: u32, ftz: bool) -> Option<core::cmp::Ordering> {
 /// `a op b` (FSETP, FSET).
 #[inline]
 #[must_use]
-pub fn compare(op: FloatCompare, a: u32, b: u32, ftz: bool) -> bool {
+pub(crate) fn compare(op: FloatCompare, a: u32, b: u32, ftz: bool) -> bool {
     op.holds(order(a, b, ftz))
 }
 
 /// Returns the binary32 that FSET writes for a predicate: one or zero.
 #[inline]
 #[must_use]
-pub const fn set(predicate: bool) -> u32 {
+pub(crate) const fn set(predicate: bool) -> u32 {
     if predicate { ONE } else { 0 }
 }
 
 /// `if predicate { a } else { b }` (FSEL); a NaN keeps its payload.
 #[inline]
 #[must_use]
-pub const fn select(predicate: bool, a: u32, b: u32, ftz: bool) -> u32 {
+pub(crate) const fn select(predicate: bool, a: u32, b: u32, ftz: bool) -> u32 {
     let chosen = if predicate { a } else { b };
     if ftz { flush(chosen) } else { chosen }
 }
@@ -220,7 +210,7 @@ pub const fn select(predicate: bool, a: u32, b: u32, ftz: bool) -> u32 {
 /// for NaN.
 #[inline]
 #[must_use]
-pub const fn min(a: u32, b: u32, nan: bool, ftz: bool) -> u32 {
+pub(crate) const fn min(a: u32, b: u32, nan: bool, ftz: bool) -> u32 {
     let (a, b) = if ftz { (flush(a), flush(b)) } else { (a, b) };
     if is_nan(a) || is_nan(b) {
         one_of_two_is_nan(a, b, nan)
@@ -234,7 +224,7 @@ pub const fn min(a: u32, b: u32, nan: bool, ftz: bool) -> u32 {
 /// The greater of two values (FMNMX with a false predicate); see [`min`].
 #[inline]
 #[must_use]
-pub const fn max(a: u32, b: u32, nan: bool, ftz: bool) -> u32 {
+pub(crate) const fn max(a: u32, b: u32, nan: bool, ftz: bool) -> u32 {
     let (a, b) = if ftz { (flush(a), flush(b)) } else { (a, b) };
     if is_nan(a) || is_nan(b) {
         one_of_two_is_nan(a, b, nan)
@@ -267,7 +257,7 @@ const fn rank(x: u32) -> i32 {
 /// before their modifiers. A NaN stays canonical.
 #[inline]
 #[must_use]
-pub const fn xor_sign(result: u32, a: u32, b: u32) -> u32 {
+pub(crate) const fn xor_sign(result: u32, a: u32, b: u32) -> u32 {
     if is_nan(result) { result } else { (result & !SIGN) | ((a ^ b) & SIGN) }
 }
 
@@ -279,50 +269,10 @@ pub const fn xor_sign(result: u32, a: u32, b: u32) -> u32 {
 /// dividend (whose remainder would be subnormal), or of an extreme quotient.
 #[inline]
 #[must_use]
-pub const fn division_check(a: u32, b: u32) -> bool {
+pub(crate) const fn division_check(a: u32, b: u32) -> bool {
     let (a, b) = (((a >> 23) & 0xff) as i32, ((b >> 23) & 0xff) as i32);
     let quotient = a - b;
     a < 24 || a == 0xff || b <= 1 || b >= 253 || quotient < -125 || quotient > 126
-}
-
-/// Operation of FSWZADD in one lane of a quad.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SwizzleAdd {
-    /// `a + b`, printed `PP`.
-    Add,
-    /// `a - b`, printed `PN`.
-    SubtractSecond,
-    /// `b - a`, printed `NP`.
-    SubtractFirst,
-    /// `b` alone, printed `ZP`; earlier generations' quad instruction called it "move the second".
-    MoveSecond,
-}
-
-impl SwizzleAdd {
-    /// Decodes the operation of quad position `lane & 3` from the immediate of FSWZADD: two bits per position, the
-    /// first position in the highest.
-    #[must_use]
-    pub const fn of_lane(code: u8, lane: u32) -> Self {
-        match (code >> (6 - 2 * (lane & 3))) & 3 {
-            0 => Self::Add,
-            1 => Self::SubtractSecond,
-            2 => Self::SubtractFirst,
-            _ => Self::MoveSecond,
-        }
-    }
-
-    /// Computes the lane.
-    #[must_use]
-    pub fn apply(self, a: u32, b: u32, rounding: Rounding, ftz: bool) -> u32 {
-        match self {
-            Self::Add => add(a, b, rounding, ftz),
-            Self::SubtractSecond => add(a, b ^ SIGN, rounding, ftz),
-            Self::SubtractFirst => add(a ^ SIGN, b, rounding, ftz),
-            Self::MoveSecond if is_nan(b) => NAN,
-            Self::MoveSecond if ftz => flush(b),
-            Self::MoveSecond => b,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -333,6 +283,10 @@ mod tests {
     use super::*;
 
     const MAX: u32 = 0x7f7f_ffff;
+
+    fn mul(a: u32, b: u32, rounding: Rounding, ftz: bool) -> u32 {
+        mul_scaled(a, b, 0, rounding, ftz)
+    }
 
     fn decode(x: u32, ftz: bool) -> Option<Dyadic> {
         Dyadic::decode(Shape::F32, u64::from(if ftz && x & INFINITY == 0 { x & SIGN } else { x }))
@@ -514,19 +468,5 @@ mod tests {
             assert!(division_check(special, ONE), "{special:#x}");
         }
         assert!(!division_check(ONE, 3.0_f32.to_bits()));
-    }
-
-    #[test]
-    fn swizzled_add_decodes_the_immediate_from_the_first_lane_down() {
-        // Printed PPPPPNNP.
-        let lanes: Vec<_> = (0..4).map(|lane| SwizzleAdd::of_lane(0x06, lane)).collect();
-        let expected =
-            [SwizzleAdd::Add, SwizzleAdd::Add, SwizzleAdd::SubtractSecond, SwizzleAdd::SubtractFirst];
-        assert_eq!(lanes, expected);
-        let two = 2.0_f32.to_bits();
-        let apply = |op: SwizzleAdd| op.apply(ONE, two, Rounding::Nearest, false);
-        assert_eq!(apply(SwizzleAdd::SubtractSecond), ONE | SIGN);
-        assert_eq!(apply(SwizzleAdd::SubtractFirst), ONE);
-        assert_eq!(apply(SwizzleAdd::MoveSecond), two);
     }
 }

@@ -7,21 +7,21 @@ use super::soft::{Exact, F64};
 use super::{FloatCompare, Rounding};
 
 /// The NaN that arithmetic returns.
-pub const NAN: u64 = 0x7ff8_0000_0000_0000;
+pub(crate) const NAN: u64 = 0x7ff8_0000_0000_0000;
 
 const SIGN: u64 = 1 << 63;
 
 /// Applies operand modifiers: absolute value, then negation, both on the sign bit alone.
 #[inline]
 #[must_use]
-pub const fn modify(x: u64, absolute: bool, negate: bool) -> u64 {
+pub(crate) const fn modify(x: u64, absolute: bool, negate: bool) -> u64 {
     (if absolute { x & !SIGN } else { x }) ^ ((negate as u64) << 63)
 }
 
 /// Whether `x` is a NaN.
 #[inline]
 #[must_use]
-pub const fn is_nan(x: u64) -> bool {
+pub(crate) const fn is_nan(x: u64) -> bool {
     F64.is_nan(x)
 }
 
@@ -33,7 +33,7 @@ fn canonical(x: f64) -> u64 {
 /// `a + b` (DADD).
 #[inline]
 #[must_use]
-pub fn add(a: u64, b: u64, rounding: Rounding) -> u64 {
+pub(crate) fn add(a: u64, b: u64, rounding: Rounding) -> u64 {
     let nearest = f64::from_bits(a) + f64::from_bits(b);
     match (Exact::from_bits(F64, a), Exact::from_bits(F64, b)) {
         (Some(a), Some(b)) if rounding != Rounding::Nearest => a.plus(b, rounding).round(F64, rounding),
@@ -45,7 +45,7 @@ pub fn add(a: u64, b: u64, rounding: Rounding) -> u64 {
 /// `a * b` (DMUL).
 #[inline]
 #[must_use]
-pub fn mul(a: u64, b: u64, rounding: Rounding) -> u64 {
+pub(crate) fn mul(a: u64, b: u64, rounding: Rounding) -> u64 {
     let nearest = f64::from_bits(a) * f64::from_bits(b);
     match (Exact::from_bits(F64, a), Exact::from_bits(F64, b)) {
         (Some(a), Some(b)) if rounding != Rounding::Nearest => a.times(b).round(F64, rounding),
@@ -56,7 +56,7 @@ pub fn mul(a: u64, b: u64, rounding: Rounding) -> u64 {
 /// `a * b + c` in one rounding (DFMA).
 #[inline]
 #[must_use]
-pub fn fma(a: u64, b: u64, c: u64, rounding: Rounding) -> u64 {
+pub(crate) fn fma(a: u64, b: u64, c: u64, rounding: Rounding) -> u64 {
     if rounding != Rounding::Nearest
         && let (Some(a), Some(b), Some(c)) =
             (Exact::from_bits(F64, a), Exact::from_bits(F64, b), Exact::from_bits(F64, c))
@@ -69,7 +69,7 @@ pub fn fma(a: u64, b: u64, c: u64, rounding: Rounding) -> u64 {
 /// `a op b` (DSETP, all comparisons but `.MIN` and `.MAX`).
 #[inline]
 #[must_use]
-pub fn compare(op: FloatCompare, a: u64, b: u64) -> bool {
+pub(crate) fn compare(op: FloatCompare, a: u64, b: u64) -> bool {
     op.holds(f64::from_bits(a).partial_cmp(&f64::from_bits(b)))
 }
 
@@ -80,7 +80,7 @@ pub fn compare(op: FloatCompare, a: u64, b: u64) -> bool {
 /// ([`both_nan`]) lets the code quiet it.
 #[inline]
 #[must_use]
-pub const fn selects_first(a: u64, b: u64, minimum: bool) -> bool {
+pub(crate) const fn selects_first(a: u64, b: u64, minimum: bool) -> bool {
     if is_nan(a) {
         false
     } else if is_nan(b) {
@@ -95,7 +95,7 @@ pub const fn selects_first(a: u64, b: u64, minimum: bool) -> bool {
 /// Returns whether both values are NaN: the second predicate of DSETP.MIN and DSETP.MAX.
 #[inline]
 #[must_use]
-pub const fn both_nan(a: u64, b: u64) -> bool {
+pub(crate) const fn both_nan(a: u64, b: u64) -> bool {
     is_nan(a) && is_nan(b)
 }
 

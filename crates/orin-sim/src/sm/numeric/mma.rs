@@ -21,11 +21,11 @@ use super::f16::{self, Half};
 use super::{Rounding, f32 as single, f64 as double};
 
 /// One register of all lanes of a warp.
-pub type Row = [u32; 32];
+pub(crate) type Row = [u32; 32];
 
 /// Element type of HMMA operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum HalfType {
+pub(crate) enum HalfType {
     /// binary16.
     F16,
     /// bfloat16.
@@ -37,7 +37,7 @@ pub enum HalfType {
 impl HalfType {
     /// Decodes a two-bit instruction field; `None` for 3, which is illegal.
     #[must_use]
-    pub const fn from_field(field: u32) -> Option<Self> {
+    pub(crate) const fn from_field(field: u32) -> Option<Self> {
         match field {
             0 => Some(Self::F16),
             1 => Some(Self::Bf16),
@@ -65,11 +65,11 @@ impl HalfType {
 
 /// Element type of IMMA operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct IntegerType {
+pub(crate) struct IntegerType {
     /// Width: 4 or 8 bits.
-    pub bits: u32,
+    pub(crate) bits: u32,
     /// Two's complement instead of unsigned.
-    pub signed: bool,
+    pub(crate) signed: bool,
 }
 
 impl IntegerType {
@@ -82,7 +82,7 @@ impl IntegerType {
 
 /// How BMMA combines the bits of A and B before counting ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum BitOp {
+pub(crate) enum BitOp {
     /// Exclusive or.
     Xor,
     /// And.
@@ -136,7 +136,7 @@ fn check(a: &[Row], b: &[Row], rows: usize) {
 ///
 /// If `a` does not have twice as many registers as `b`.
 #[must_use]
-pub fn hmma_f32(kind: HalfType, a: &[Row], b: &[Row], c: &[Row; 4]) -> [Row; 4] {
+pub(crate) fn hmma_f32(kind: HalfType, a: &[Row], b: &[Row], c: &[Row; 4]) -> [Row; 4] {
     let products = half_products(kind, a, b);
     core::array::from_fn(|index| {
         core::array::from_fn(|lane| {
@@ -155,7 +155,7 @@ pub fn hmma_f32(kind: HalfType, a: &[Row], b: &[Row], c: &[Row; 4]) -> [Row; 4] 
 ///
 /// If `a` does not have twice as many registers as `b`.
 #[must_use]
-pub fn hmma_f16(a: &[Row], b: &[Row], c: &[Row; 2]) -> [Row; 2] {
+pub(crate) fn hmma_f16(a: &[Row], b: &[Row], c: &[Row; 2]) -> [Row; 2] {
     let products = half_products(HalfType::F16, a, b);
     core::array::from_fn(|register| {
         core::array::from_fn(|lane| {
@@ -188,7 +188,7 @@ fn half_products(kind: HalfType, a: &[Row], b: &[Row]) -> [[f64; 8]; 16] {
 /// If `rows` is not 8 or 16, if the types differ in width, or if `a` does not have `rows / 8` times as many registers
 /// as `b`.
 #[must_use]
-pub fn imma(
+pub(crate) fn imma(
     (a_type, a): (IntegerType, &[Row]),
     (b_type, b): (IntegerType, &[Row]),
     c: &[Row; 4],
@@ -216,7 +216,7 @@ pub fn imma(
 ///
 /// If `rows` is not 8 or 16, or if `a` does not have `rows / 8` times as many registers as `b`.
 #[must_use]
-pub fn bmma(op: BitOp, a: &[Row], b: &[Row], c: &[Row; 4], rows: usize) -> [Row; 4] {
+pub(crate) fn bmma(op: BitOp, a: &[Row], b: &[Row], c: &[Row; 4], rows: usize) -> [Row; 4] {
     check(a, b, rows);
     let words = 4 * b.len();
     let a = rows_of(a, rows, 32, |word| word);
@@ -250,7 +250,7 @@ fn each_word(rows: usize, element: impl Fn(usize, usize) -> u32) -> [Row; 4] {
 ///
 /// Computed as a chain of fused multiply-adds in the order of k, each rounded as `rounding` says.
 #[must_use]
-pub fn dmma(a: &[u64; 32], b: &[u64; 32], c: &[[u64; 32]; 2], rounding: Rounding) -> [[u64; 32]; 2] {
+pub(crate) fn dmma(a: &[u64; 32], b: &[u64; 32], c: &[[u64; 32]; 2], rounding: Rounding) -> [[u64; 32]; 2] {
     core::array::from_fn(|index| {
         core::array::from_fn(|lane| {
             let (row, column) = place(lane, index);

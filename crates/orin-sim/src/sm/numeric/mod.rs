@@ -18,21 +18,21 @@
 //! Where the hardware's result is not published (the tables of MUFU, the internal width of the tensor cores), the
 //! functions return the correctly rounded value and say so.
 
-pub mod convert;
-pub mod f16;
-pub mod f32;
-pub mod f64;
-pub mod int;
-pub mod mma;
-pub mod mufu;
+pub(crate) mod convert;
+pub(crate) mod f16;
+pub(crate) mod f32;
+pub(crate) mod f64;
+pub(crate) mod int;
+pub(crate) mod mma;
+pub(crate) mod mufu;
 #[cfg(test)]
 mod reference;
 mod soft;
-pub mod sparse;
+pub(crate) mod sparse;
 
 /// Rounding of results that are not representable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Rounding {
+pub(crate) enum Rounding {
     /// To nearest, ties to even (`.RN`, printed as nothing).
     #[default]
     Nearest,
@@ -46,7 +46,7 @@ pub enum Rounding {
 
 impl Rounding {
     /// All four, in the order of their field values.
-    pub const ALL: [Self; 4] = [Self::Nearest, Self::Down, Self::Up, Self::Zero];
+    pub(crate) const ALL: [Self; 4] = [Self::Nearest, Self::Down, Self::Up, Self::Zero];
 
     /// Decodes a two-bit instruction field.
     ///
@@ -54,7 +54,7 @@ impl Rounding {
     ///
     /// If `field` is above 3.
     #[must_use]
-    pub const fn from_field(field: u32) -> Self {
+    pub(crate) const fn from_field(field: u32) -> Self {
         Self::ALL[field as usize]
     }
 }
@@ -64,7 +64,7 @@ impl Rounding {
 /// "Unordered" means that at least one of the two is NaN. The plain comparisons, `Ne` included,
 /// are false when unordered; those whose name ends in `u` are true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FloatCompare {
+pub(crate) enum FloatCompare {
     /// Never true. DSETP has `.MIN` in its place, see [`f64::selects_first`].
     False,
     /// Less.
@@ -101,7 +101,7 @@ pub enum FloatCompare {
 
 impl FloatCompare {
     /// All sixteen, in the order of their field values.
-    pub const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::False,
         Self::Lt,
         Self::Eq,
@@ -126,7 +126,7 @@ impl FloatCompare {
     ///
     /// If `field` is above 15.
     #[must_use]
-    pub const fn from_field(field: u32) -> Self {
+    pub(crate) const fn from_field(field: u32) -> Self {
         Self::ALL[field as usize]
     }
 
@@ -136,7 +136,7 @@ impl FloatCompare {
     /// unordered.
     #[inline]
     #[must_use]
-    pub const fn holds(self, ordering: Option<core::cmp::Ordering>) -> bool {
+    pub(crate) const fn holds(self, ordering: Option<core::cmp::Ordering>) -> bool {
         let outcome = match ordering {
             Some(core::cmp::Ordering::Less) => 1,
             Some(core::cmp::Ordering::Equal) => 2,
@@ -149,7 +149,7 @@ impl FloatCompare {
 
 /// Comparison of two integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum IntCompare {
+pub(crate) enum IntCompare {
     /// Never true.
     False,
     /// Less.
@@ -170,7 +170,7 @@ pub enum IntCompare {
 
 impl IntCompare {
     /// All eight, in the order of their field values.
-    pub const ALL: [Self; 8] =
+    pub(crate) const ALL: [Self; 8] =
         [Self::False, Self::Lt, Self::Eq, Self::Le, Self::Gt, Self::Ne, Self::Ge, Self::True];
 
     /// Decodes a three-bit instruction field.
@@ -179,55 +179,20 @@ impl IntCompare {
     ///
     /// If `field` is above 7.
     #[must_use]
-    pub const fn from_field(field: u32) -> Self {
+    pub(crate) const fn from_field(field: u32) -> Self {
         Self::ALL[field as usize]
     }
 
     /// Returns whether the comparison holds for two values that compare as `ordering`.
     #[inline]
     #[must_use]
-    pub const fn holds(self, ordering: core::cmp::Ordering) -> bool {
+    pub(crate) const fn holds(self, ordering: core::cmp::Ordering) -> bool {
         let outcome = match ordering {
             core::cmp::Ordering::Less => 1,
             core::cmp::Ordering::Equal => 2,
             core::cmp::Ordering::Greater => 4,
         };
         self as u32 & outcome != 0
-    }
-}
-
-/// Combination of two predicates by a comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum BoolOp {
-    /// Both.
-    And,
-    /// At least one.
-    Or,
-    /// Exactly one.
-    Xor,
-}
-
-impl BoolOp {
-    /// Decodes a two-bit instruction field; `None` for 3, which is illegal.
-    #[must_use]
-    pub const fn from_field(field: u32) -> Option<Self> {
-        match field {
-            0 => Some(Self::And),
-            1 => Some(Self::Or),
-            2 => Some(Self::Xor),
-            _ => None,
-        }
-    }
-
-    /// Combines two predicates.
-    #[inline]
-    #[must_use]
-    pub const fn apply(self, a: bool, b: bool) -> bool {
-        match self {
-            Self::And => a & b,
-            Self::Or => a | b,
-            Self::Xor => a ^ b,
-        }
     }
 }
 
@@ -268,11 +233,5 @@ mod tests {
             assert_eq!(compare as usize, n);
             assert_eq!(IntCompare::from_field(n as u32).holds(Ordering::Less), n & 1 != 0);
         }
-    }
-
-    #[test]
-    fn bool_op_three_is_illegal() {
-        assert_eq!(BoolOp::from_field(3), None);
-        assert_eq!(BoolOp::from_field(2).map(|op| op.apply(true, true)), Some(false));
     }
 }

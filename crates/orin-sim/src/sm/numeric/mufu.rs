@@ -16,7 +16,7 @@ use super::f32;
 
 /// Function of MUFU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Function {
+pub(crate) enum Function {
     /// Cosine of an angle in turns.
     Cos,
     /// Sine of an angle in turns.
@@ -42,7 +42,7 @@ pub enum Function {
 impl Function {
     /// Decodes a four-bit instruction field; `None` for 10 to 15, which are illegal.
     #[must_use]
-    pub const fn from_field(field: u32) -> Option<Self> {
+    pub(crate) const fn from_field(field: u32) -> Option<Self> {
         Some(match field {
             0 => Self::Cos,
             1 => Self::Sin,
@@ -61,7 +61,7 @@ impl Function {
 
 /// Computes `function` of a register.
 #[must_use]
-pub fn mufu(function: Function, x: u32) -> u32 {
+pub(crate) fn mufu(function: Function, x: u32) -> u32 {
     match function {
         Function::Rcp64h => rcp64h(x),
         Function::Rsq64h => rsq64h(x),
@@ -77,7 +77,7 @@ pub fn mufu(function: Function, x: u32) -> u32 {
 /// Subnormal halves are not flushed, neither as operands nor as results: they are normal numbers of the binary32
 /// datapath.
 #[must_use]
-pub fn mufu_f16(function: Function, x: u16) -> u16 {
+pub(crate) fn mufu_f16(function: Function, x: u16) -> u16 {
     let x = f64::from(core::primitive::f32::from_bits(convert::f16_to_f32(x)));
     let result = evaluate(function, x).to_bits();
     convert::f2f(Float::F64, Float::F16, result, Rounding::Nearest, false) as u16
@@ -199,8 +199,8 @@ mod tests {
             let error = (f64::from(single(Function::Lg2, y)) - logarithm).abs();
             prop_assert!(error <= logarithm.abs() * 2.0_f64.powi(-23));
             // Radians as compiled code passes them: turns rounded to binary32.
-            let turns = Single::from_bits(f32::mul(
-                x.to_bits(), core::f32::consts::FRAC_1_PI.to_bits() - (1 << 23), Rounding::Zero, false));
+            let turns = Single::from_bits(f32::mul_scaled(
+                x.to_bits(), core::f32::consts::FRAC_1_PI.to_bits() - (1 << 23), 0, Rounding::Zero, false));
             let angle = f64::from(turns) * core::f64::consts::TAU;
             prop_assert!((f64::from(single(Function::Sin, turns)) - angle.sin()).abs() < 2.0_f64.powi(-23));
             prop_assert!((f64::from(single(Function::Cos, turns)) - angle.cos()).abs() < 2.0_f64.powi(-23));

@@ -22,11 +22,11 @@ use super::mma::{HalfType, IntegerType, Row, place, rows_of};
 
 /// The metadata operand.
 #[derive(Clone, Copy, Debug)]
-pub struct Metadata<'a> {
+pub(crate) struct Metadata<'a> {
     /// The register of all lanes.
-    pub register: &'a Row,
+    pub(crate) register: &'a Row,
     /// Which lanes of each four hold it.
-    pub selector: u32,
+    pub(crate) selector: u32,
 }
 
 impl Metadata<'_> {
@@ -85,7 +85,7 @@ fn products(kind: HalfType, a: &[Row], b: &[Row], metadata: Metadata) -> Vec<Vec
 ///
 /// If `a` and `b` differ in length.
 #[must_use]
-pub fn hmma_f32(kind: HalfType, a: &[Row], b: &[Row], c: &[Row; 4], metadata: Metadata) -> [Row; 4] {
+pub(crate) fn hmma_f32(kind: HalfType, a: &[Row], b: &[Row], c: &[Row; 4], metadata: Metadata) -> [Row; 4] {
     let products = products(kind, a, b, metadata);
     core::array::from_fn(|index| {
         core::array::from_fn(|lane| {
@@ -102,7 +102,7 @@ pub fn hmma_f32(kind: HalfType, a: &[Row], b: &[Row], c: &[Row; 4], metadata: Me
 ///
 /// If `a` and `b` differ in length.
 #[must_use]
-pub fn hmma_f16(a: &[Row], b: &[Row], c: &[Row; 2], metadata: Metadata) -> [Row; 2] {
+pub(crate) fn hmma_f16(a: &[Row], b: &[Row], c: &[Row; 2], metadata: Metadata) -> [Row; 2] {
     let products = products(HalfType::F16, a, b, metadata);
     core::array::from_fn(|register| {
         core::array::from_fn(|lane| {
@@ -123,7 +123,7 @@ pub fn hmma_f16(a: &[Row], b: &[Row], c: &[Row; 2], metadata: Metadata) -> [Row;
 ///
 /// If `a` and `b` differ in length.
 #[must_use]
-pub fn imma(
+pub(crate) fn imma(
     (a_type, a): (IntegerType, &[Row]),
     (b_type, b): (IntegerType, &[Row]),
     c: &[Row; 4],

@@ -10,13 +10,13 @@ use super::IntCompare;
 
 /// The result of an addition with its carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
+pub(crate) struct Sum {
     /// The low 32 bits.
-    pub value: u32,
+    pub(crate) value: u32,
     /// The sum reached 2^32: the first predicate destination.
-    pub carry: bool,
+    pub(crate) carry: bool,
     /// The sum reached 2^33: the second predicate destination.
-    pub second_carry: bool,
+    pub(crate) second_carry: bool,
 }
 
 impl Sum {
@@ -39,14 +39,14 @@ const fn complemented(x: u32, complement: bool) -> u32 {
 /// `a + b + c`, each negated where `negate` says so (IADD3).
 #[inline]
 #[must_use]
-pub const fn iadd3(a: u32, b: u32, c: u32, negate: [bool; 3]) -> Sum {
+pub(crate) const fn iadd3(a: u32, b: u32, c: u32, negate: [bool; 3]) -> Sum {
     Sum::from_wide(negated(a, negate[0]) + negated(b, negate[1]) + negated(c, negate[2]))
 }
 
 /// `a + b + c + carries`, each operand complemented where `complement` says so (IADD3.X).
 #[inline]
 #[must_use]
-pub const fn iadd3_x(a: u32, b: u32, c: u32, complement: [bool; 3], carries: [bool; 2]) -> Sum {
+pub(crate) const fn iadd3_x(a: u32, b: u32, c: u32, complement: [bool; 3], carries: [bool; 2]) -> Sum {
     Sum::from_wide(
         complemented(a, complement[0]) as u64
             + complemented(b, complement[1]) as u64
@@ -58,11 +58,11 @@ pub const fn iadd3_x(a: u32, b: u32, c: u32, complement: [bool; 3], carries: [bo
 
 /// Modifiers of IMAD's addend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Addend {
+pub(crate) struct Addend {
     /// Negate it; complement it in an extended form.
-    pub negate: bool,
+    pub(crate) negate: bool,
     /// Carry-in of an extended (`.X`) form; `None` for the plain form.
-    pub carry: Option<bool>,
+    pub(crate) carry: Option<bool>,
 }
 
 impl Addend {
@@ -80,31 +80,23 @@ impl Addend {
 /// The low 32 bits of `a * b`, plus `c` (IMAD). Signedness does not matter here.
 #[inline]
 #[must_use]
-pub const fn imad(a: u32, b: u32, c: u32, addend: Addend) -> u32 {
+pub(crate) const fn imad(a: u32, b: u32, c: u32, addend: Addend) -> u32 {
     a.wrapping_mul(b).wrapping_add(addend.wide(c as u64) as u32)
 }
 
 /// The 64-bit product of two 32-bit numbers.
 #[inline]
 #[must_use]
-pub const fn multiply_wide(a: u32, b: u32, signed: bool) -> u64 {
+pub(crate) const fn multiply_wide(a: u32, b: u32, signed: bool) -> u64 {
     if signed { (a as i32 as i64 * b as i32 as i64) as u64 } else { a as u64 * b as u64 }
 }
 
 /// `a * b + c` in 64 bits with the carry of the unsigned addition (IMAD.WIDE).
 #[inline]
 #[must_use]
-pub const fn imad_wide(a: u32, b: u32, c: u64, signed: bool, addend: Addend) -> (u64, bool) {
+pub(crate) const fn imad_wide(a: u32, b: u32, c: u64, signed: bool, addend: Addend) -> (u64, bool) {
     let sum = multiply_wide(a, b, signed) as u128 + addend.wide(c);
     (sum as u64, sum >> 64 != 0)
-}
-
-/// The high word of [`imad_wide`], and its carry (IMAD.HI). The addend is a register pair.
-#[inline]
-#[must_use]
-pub const fn imad_high(a: u32, b: u32, c: u64, signed: bool, addend: Addend) -> (u32, bool) {
-    let (sum, carry) = imad_wide(a, b, c, signed, addend);
-    ((sum >> 32) as u32, carry)
 }
 
 /// The bitwise function of three operands that the truth table `lut` gives (LOP3.LUT).
@@ -113,7 +105,7 @@ pub const fn imad_high(a: u32, b: u32, c: u64, signed: bool, addend: Addend) -> 
 /// `a & b`, `0xfc` is `a | b`, `0x96` the exclusive or of the three.
 #[inline]
 #[must_use]
-pub const fn lop3(a: u32, b: u32, c: u32, lut: u8) -> u32 {
+pub(crate) const fn lop3(a: u32, b: u32, c: u32, lut: u8) -> u32 {
     let mut result = 0;
     let mut row = 0;
     while row < 8 {
@@ -129,13 +121,13 @@ pub const fn lop3(a: u32, b: u32, c: u32, lut: u8) -> u32 {
 /// [`lop3`] on predicates (PLOP3, once for each of its two tables).
 #[inline]
 #[must_use]
-pub const fn plop3(a: bool, b: bool, c: bool, lut: u8) -> bool {
+pub(crate) const fn plop3(a: bool, b: bool, c: bool, lut: u8) -> bool {
     lut >> (4 * a as u32 + 2 * b as u32 + c as u32) & 1 != 0
 }
 
 /// Type of a funnel shift: the maximum amount and the fill of right shifts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ShiftType {
+pub(crate) enum ShiftType {
     /// Amounts to 64, arithmetic.
     S64,
     /// Amounts to 64, logical.
@@ -153,28 +145,28 @@ impl ShiftType {
     ///
     /// If `field` is above 3.
     #[must_use]
-    pub const fn from_field(field: u32) -> Self {
+    pub(crate) const fn from_field(field: u32) -> Self {
         [Self::S64, Self::U64, Self::S32, Self::U32][field as usize]
     }
 }
 
 /// The modifiers of SHF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shift {
+pub(crate) struct Shift {
     /// Width of the amount and fill of right shifts.
-    pub kind: ShiftType,
+    pub(crate) kind: ShiftType,
     /// Amounts wrap (`.W`) instead of being clamped to the width.
-    pub wrap: bool,
+    pub(crate) wrap: bool,
     /// Shift right (`.R`) instead of left.
-    pub right: bool,
+    pub(crate) right: bool,
     /// Take the high word of the result (`.HI`) instead of the low one.
-    pub high: bool,
+    pub(crate) high: bool,
 }
 
 /// Shifts the 64-bit value `high:low` and takes one word of the result (SHF).
 #[inline]
 #[must_use]
-pub const fn shf(low: u32, amount: u32, high: u32, shift: Shift) -> u32 {
+pub(crate) const fn shf(low: u32, amount: u32, high: u32, shift: Shift) -> u32 {
     let width = match shift.kind {
         ShiftType::S64 | ShiftType::U64 => 64,
         ShiftType::S32 | ShiftType::U32 => 32,
@@ -202,14 +194,14 @@ pub const fn shf(low: u32, amount: u32, high: u32, shift: Shift) -> u32 {
 /// `shift` is in 0 to 31.
 #[inline]
 #[must_use]
-pub const fn lea_shifted(a: u32, c: u32, shift: u32, high: bool) -> u32 {
+pub(crate) const fn lea_shifted(a: u32, c: u32, shift: u32, high: bool) -> u32 {
     if high { ((((c as u64) << 32 | a as u64) << shift) >> 32) as u32 } else { a << shift }
 }
 
 /// Returns the sign extension of `a`, which replaces the third operand of LEA with `.SX32`.
 #[inline]
 #[must_use]
-pub const fn sign_word(a: u32) -> u32 {
+pub(crate) const fn sign_word(a: u32) -> u32 {
     (a as i32 >> 31) as u32
 }
 
@@ -219,7 +211,7 @@ pub const fn sign_word(a: u32) -> u32 {
 /// predicate destination is [`Sum::carry`].
 #[inline]
 #[must_use]
-pub const fn lea_sum(shifted: u32, b: u32, negate: [bool; 2], carry: Option<bool>) -> Sum {
+pub(crate) const fn lea_sum(shifted: u32, b: u32, negate: [bool; 2], carry: Option<bool>) -> Sum {
     match carry {
         None => iadd3(shifted, b, 0, [negate[0], negate[1], false]),
         Some(carry) => iadd3_x(shifted, b, 0, [negate[0], negate[1], false], [carry, false]),
@@ -228,7 +220,7 @@ pub const fn lea_sum(shifted: u32, b: u32, negate: [bool; 2], carry: Option<bool
 
 /// How PRMT reads its selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PermuteMode {
+pub(crate) enum PermuteMode {
     /// A nibble per result byte: three bits of byte number, one "replicate its sign bit".
     Index,
     /// Four bytes upwards from the selected one (`.F4E`).
@@ -248,7 +240,7 @@ pub enum PermuteMode {
 impl PermuteMode {
     /// Decodes a three-bit instruction field; `None` for 7, which is illegal.
     #[must_use]
-    pub const fn from_field(field: u32) -> Option<Self> {
+    pub(crate) const fn from_field(field: u32) -> Option<Self> {
         match field {
             0 => Some(Self::Index),
             1 => Some(Self::Forward4),
@@ -265,7 +257,7 @@ impl PermuteMode {
 /// Picks four of the eight bytes of `c:a` (PRMT).
 #[inline]
 #[must_use]
-pub const fn prmt(a: u32, selector: u32, c: u32, mode: PermuteMode) -> u32 {
+pub(crate) const fn prmt(a: u32, selector: u32, c: u32, mode: PermuteMode) -> u32 {
     let source = (c as u64) << 32 | a as u64;
     let start = selector & 3;
     let mut result = 0;
@@ -304,7 +296,7 @@ pub const fn prmt(a: u32, selector: u32, c: u32, mode: PermuteMode) -> u32 {
 /// taken modulo 32.
 #[inline]
 #[must_use]
-pub const fn bmsk(position: u32, width: u32, wrap: bool) -> u32 {
+pub(crate) const fn bmsk(position: u32, width: u32, wrap: bool) -> u32 {
     let (position, width) = if wrap { (position & 31, width & 31) } else { (position, width) };
     if position > 31 {
         return 0;
@@ -318,7 +310,7 @@ pub const fn bmsk(position: u32, width: u32, wrap: bool) -> u32 {
 /// No bits give 0 and 32 or more the value itself; with `wrap` (`.W`) the count is taken modulo 32.
 #[inline]
 #[must_use]
-pub const fn sgxt(x: u32, bits: u32, signed: bool, wrap: bool) -> u32 {
+pub(crate) const fn sgxt(x: u32, bits: u32, signed: bool, wrap: bool) -> u32 {
     let bits = if wrap { bits & 31 } else { bits };
     if bits == 0 {
         return 0;
@@ -336,7 +328,7 @@ pub const fn sgxt(x: u32, bits: u32, signed: bool, wrap: bool) -> u32 {
 /// With `shift_amount` (`.SH`) it is how far the value can be shifted left: 31 minus the number.
 #[inline]
 #[must_use]
-pub const fn flo(x: u32, signed: bool, shift_amount: bool) -> u32 {
+pub(crate) const fn flo(x: u32, signed: bool, shift_amount: bool) -> u32 {
     let x = if signed { x ^ sign_word(x) } else { x };
     if x == 0 {
         u32::MAX
@@ -350,28 +342,28 @@ pub const fn flo(x: u32, signed: bool, shift_amount: bool) -> u32 {
 /// The number of ones (POPC).
 #[inline]
 #[must_use]
-pub const fn popc(x: u32) -> u32 {
+pub(crate) const fn popc(x: u32) -> u32 {
     x.count_ones()
 }
 
 /// The bits in reverse order (BREV).
 #[inline]
 #[must_use]
-pub const fn brev(x: u32) -> u32 {
+pub(crate) const fn brev(x: u32) -> u32 {
     x.reverse_bits()
 }
 
 /// The absolute value of a signed number (IABS); the lowest number stays.
 #[inline]
 #[must_use]
-pub const fn iabs(x: u32) -> u32 {
+pub(crate) const fn iabs(x: u32) -> u32 {
     (x as i32).unsigned_abs()
 }
 
 /// The lesser or the greater of two numbers (IMNMX).
 #[inline]
 #[must_use]
-pub const fn imnmx(a: u32, b: u32, signed: bool, minimum: bool) -> u32 {
+pub(crate) const fn imnmx(a: u32, b: u32, signed: bool, minimum: bool) -> u32 {
     let less = if signed { (a as i32) < b as i32 } else { a < b };
     if less == minimum { a } else { b }
 }
@@ -379,7 +371,7 @@ pub const fn imnmx(a: u32, b: u32, signed: bool, minimum: bool) -> u32 {
 /// `a op b` (ISETP).
 #[inline]
 #[must_use]
-pub fn compare(op: IntCompare, a: u32, b: u32, signed: bool) -> bool {
+pub(crate) fn compare(op: IntCompare, a: u32, b: u32, signed: bool) -> bool {
     op.holds(if signed { (a as i32).cmp(&(b as i32)) } else { a.cmp(&b) })
 }
 
@@ -387,7 +379,7 @@ pub fn compare(op: IntCompare, a: u32, b: u32, signed: bool) -> bool {
 /// when the high words are equal. The constant comparisons ignore it.
 #[inline]
 #[must_use]
-pub fn compare_extended(op: IntCompare, a: u32, b: u32, signed: bool, low: bool) -> bool {
+pub(crate) fn compare_extended(op: IntCompare, a: u32, b: u32, signed: bool, low: bool) -> bool {
     if a == b && !matches!(op, IntCompare::False | IntCompare::True) {
         low
     } else {
@@ -410,7 +402,7 @@ const fn half(x: u32, index: u32, signed: bool) -> u32 {
 /// `c` plus the dot product of four bytes and four bytes (IDP.4A).
 #[inline]
 #[must_use]
-pub const fn idp4a(a: u32, b: u32, c: u32, signed_a: bool, signed_b: bool) -> u32 {
+pub(crate) const fn idp4a(a: u32, b: u32, c: u32, signed_a: bool, signed_b: bool) -> u32 {
     let mut sum = c;
     let mut i = 0;
     while i < 4 {
@@ -424,7 +416,7 @@ pub const fn idp4a(a: u32, b: u32, c: u32, signed_a: bool, signed_b: bool) -> u3
 /// (IDP.2A.LO and IDP.2A.HI).
 #[inline]
 #[must_use]
-pub const fn idp2a(a: u32, b: u32, c: u32, signed_a: bool, signed_b: bool, upper: bool) -> u32 {
+pub(crate) const fn idp2a(a: u32, b: u32, c: u32, signed_a: bool, signed_b: bool, upper: bool) -> u32 {
     let first = 2 * upper as u32;
     c.wrapping_add(half(a, 0, signed_a).wrapping_mul(byte(b, first, signed_b)))
         .wrapping_add(half(a, 1, signed_a).wrapping_mul(byte(b, first + 1, signed_b)))
@@ -433,7 +425,7 @@ pub const fn idp2a(a: u32, b: u32, c: u32, signed_a: bool, signed_b: bool, upper
 /// `|a - b| + c` (VABSDIFF); the difference is taken without wrapping.
 #[inline]
 #[must_use]
-pub const fn vabsdiff(a: u32, b: u32, c: u32, signed: bool) -> u32 {
+pub(crate) const fn vabsdiff(a: u32, b: u32, c: u32, signed: bool) -> u32 {
     let difference = if signed { (a as i32).abs_diff(b as i32) } else { a.abs_diff(b) };
     difference.wrapping_add(c)
 }
@@ -441,7 +433,7 @@ pub const fn vabsdiff(a: u32, b: u32, c: u32, signed: bool) -> u32 {
 /// `|a - b|` of each of four bytes (VABSDIFF4).
 #[inline]
 #[must_use]
-pub const fn vabsdiff4(a: u32, b: u32, signed: bool) -> u32 {
+pub(crate) const fn vabsdiff4(a: u32, b: u32, signed: bool) -> u32 {
     let mut result = 0;
     let mut i = 0;
     while i < 4 {
@@ -454,7 +446,7 @@ pub const fn vabsdiff4(a: u32, b: u32, signed: bool) -> u32 {
 /// `c` plus the sum of `|a - b|` over four bytes (VABSDIFF4.ACC).
 #[inline]
 #[must_use]
-pub const fn vabsdiff4_acc(a: u32, b: u32, c: u32, signed: bool) -> u32 {
+pub(crate) const fn vabsdiff4_acc(a: u32, b: u32, c: u32, signed: bool) -> u32 {
     let mut sum = c;
     let mut i = 0;
     while i < 4 {

@@ -1,7 +1,10 @@
 //! `cargo xtask check-source`: rules for the source text that neither rustfmt nor clippy checks.
 //!
 //! No line of a Rust file is wider than 120 columns: rustfmt does not wrap comments, strings and tables. Each
-//! call of `expect` or `unwrap` in a product has a comment `PANIC:` that explains why it cannot fail.
+//! call of `expect` or `unwrap` in a product has a comment `PANIC:` that explains why it cannot fail. Each public type
+//! of a library has an example, and the page of its crate names all that it exports.
+
+mod documentation;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,6 +13,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, anyhow};
 use orin_cli::say;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+use documentation::{public_items, unlisted};
 
 use crate::import_graph::Modules;
 use crate::tokens::{is_for_tests, next_group, skip_item};
@@ -23,6 +28,12 @@ const FOLDERS: &[&str] = &["crates", "xtask", "tests", "benches", "examples", "f
 
 /// Folders whose crates are products: users run them, so a panic there needs a reason.
 const PRODUCTS: &[&str] = &["crates", "xtask", "examples"];
+
+/// The folder of the libraries.
+const LIBRARIES: &str = "crates";
+
+/// Name of folders with generated sources, whose items are documented by their tables.
+const GENERATED: &str = "generated";
 
 /// Calls that panic instead of returning an error.
 const PANICKING: &[&str] = &["expect", "unwrap"];
@@ -43,6 +54,23 @@ pub(crate) fn run() -> Result<ExitCode> {
     for path in product_sources(&root)? {
         for line in unexplained_panics(&read(&path)?).with_context(|| path.display().to_string())? {
             fault(&path, line, "a call that may panic, without a comment `PANIC:` above it");
+        }
+    }
+    for library in libraries(&root)? {
+        for path in Modules::read(&library)?.files() {
+            if path.components().any(|folder| folder.as_os_str() == GENERATED) {
+                continue;
+            }
+            let text = read(path)?;
+            let items = public_items(parse(&text).with_context(|| path.display().to_string())?);
+            for item in items.iter().filter(|item| item.lacks_example) {
+                fault(path, item.line, &format!("no example in the documentation of `{}`", item.name));
+            }
+            if *path == library {
+                for item in unlisted(&text, &items) {
+                    fault(path, item.line, &format!("the crate page does not name `{}`", item.name));
+                }
+            }
         }
     }
     for fault in &faults {
@@ -86,6 +114,20 @@ fn product_sources(root: &Path) -> Result<BTreeSet<PathBuf>> {
     Ok(files)
 }
 
+/// The root files of the libraries for users.
+fn libraries(root: &Path) -> Result<Vec<PathBuf>> {
+    let libraries = workspace::targets(root)?.into_iter().map(|target| (target.kind, target.source));
+    let is_for_users = |source: &PathBuf| source.starts_with(root.join(LIBRARIES));
+    Ok(libraries
+        .filter(|(kind, source)| kind == "lib" && is_for_users(source))
+        .map(|(_, source)| source)
+        .collect())
+}
+
+fn parse(text: &str) -> Result<TokenStream> {
+    text.parse().map_err(|error| anyhow!("{error}"))
+}
+
 /// Returns the 1-based numbers of the lines wider than [`WIDTH`].
 fn wide_lines(text: &str) -> Vec<usize> {
     let is_wide = |line: &&str| line.chars().count() > WIDTH;
@@ -94,7 +136,7 @@ fn wide_lines(text: &str) -> Vec<usize> {
 
 /// Returns the 1-based numbers of the lines with a call that may panic and no comment that explains it.
 fn unexplained_panics(text: &str) -> Result<Vec<usize>> {
-    let tokens: TokenStream = text.parse().map_err(|error| anyhow!("{error}"))?;
+    let tokens = parse(text)?;
     let lines: Vec<&str> = text.lines().collect();
     let mut calls = Vec::new();
     panicking_calls(tokens, &mut calls);
@@ -184,9 +226,14 @@ mod tests {
         let all = sources(&root).unwrap();
         let products = product_sources(&root).unwrap();
         assert!(products.is_subset(&all));
-        let own = root.join("xtask/src/check_source.rs");
+        let own = root.join("xtask/src/check_source/mod.rs");
         assert!(products.contains(&own) && all.contains(&own));
         let of_tests = root.join("xtask/src/import_graph/tests.rs");
         assert!(!products.contains(&of_tests) && all.contains(&of_tests));
+        let libraries = libraries(&root).unwrap();
+        assert!(
+            libraries.contains(&root.join("crates/cubin/src/lib.rs")) && libraries.len() >= 14,
+            "{libraries:?}"
+        );
     }
 }
