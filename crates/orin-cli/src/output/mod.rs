@@ -3,6 +3,10 @@
 //! A regular file is replaced by renaming a complete new one over it, so it never holds a part of the new contents.
 //! A symlink is followed first and stays. Anything else (a device, a FIFO) is opened and written. Several outputs are
 //! written together: if one of them fails, no regular file is changed.
+//!
+//! A regular file that is a mount point of its own, as containers mount single files, cannot be replaced. It is
+//! overwritten in place instead: a reader may see a part of the new contents, and a program that is killed meanwhile
+//! leaves a part. After an error the old contents are written back.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -10,7 +14,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, CWD, RenameFlags, renameat_with};
-use tempfile::{Builder, NamedTempFile, TempPath};
+use tempfile::{Builder, NamedTempFile, PathPersistError, TempPath};
 
 use crate::exit::UsageError;
 use crate::stdout::plain_stdout;
@@ -308,9 +312,19 @@ fn stream(path: &Path, contents: &[u8]) -> io::Result<()> {
 /// A file that has been replaced or created.
 struct Replaced<'a> {
     target: &'a Path,
-    /// The old contents; `None` if there was no file, or if the file system cannot exchange files.
-    old: Option<TempPath>,
-    existed: bool,
+    before: Before,
+}
+
+/// What was at the place of a file.
+enum Before {
+    /// Nothing.
+    Nothing,
+    /// The old file, under the name of the unfinished one.
+    File(TempPath),
+    /// The old contents of a file that was overwritten.
+    Contents(Vec<u8>),
+    /// A file that is gone: the file system cannot exchange files.
+    Gone,
 }
 
 impl<'a> Replaced<'a> {
@@ -320,23 +334,49 @@ impl<'a> Replaced<'a> {
         if fs::symlink_metadata(target).is_ok_and(|found| found.is_file())
             && renameat_with(CWD, &*new, CWD, target, RenameFlags::EXCHANGE).is_ok()
         {
-            return Ok(Self { target, old: Some(new), existed: true });
+            return Ok(Self { target, before: Before::File(new) });
         }
-        let existed = target.exists();
-        new.persist(target).map_err(|error| error.error)?;
-        Ok(Self { target, old: None, existed })
+        let before = if target.exists() { Before::Gone } else { Before::Nothing };
+        match new.persist(target) {
+            Ok(()) => Ok(Self { target, before }),
+            Err(PathPersistError { error, path }) if is_mount_point(&error) => {
+                Ok(Self { target, before: Before::Contents(overwrite(target, &fs::read(&path)?)?) })
+            }
+            Err(PathPersistError { error, .. }) => Err(error),
+        }
     }
 
     /// Restores the old state as far as possible: another error is being reported.
     fn undo(self) {
-        match self.old {
-            Some(old) => {
-                let _ = renameat_with(CWD, &*old, CWD, self.target, RenameFlags::EXCHANGE);
-            }
-            None if !self.existed => {
+        match self.before {
+            Before::Nothing => {
                 let _ = fs::remove_file(self.target);
             }
-            None => {}
+            Before::File(old) => {
+                let _ = renameat_with(CWD, &*old, CWD, self.target, RenameFlags::EXCHANGE);
+            }
+            Before::Contents(old) => {
+                let _ = fs::write(self.target, old);
+            }
+            Before::Gone => {}
+        }
+    }
+}
+
+/// Whether a file could not be replaced because something is mounted on it.
+fn is_mount_point(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::CrossesDevices)
+}
+
+/// Overwrites a file in place and returns the old contents; writes them back after an error.
+fn overwrite(target: &Path, contents: &[u8]) -> io::Result<Vec<u8>> {
+    let old = fs::read(target)?;
+    let mut file = OpenOptions::new().write(true).truncate(true).open(target)?;
+    match file.write_all(contents).and_then(|()| file.sync_all()) {
+        Ok(()) => Ok(old),
+        Err(error) => {
+            let _ = fs::write(target, old);
+            Err(error)
         }
     }
 }

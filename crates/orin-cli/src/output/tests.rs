@@ -140,3 +140,58 @@ fn a_failure_of_the_last_replacement_undoes_the_earlier_ones() {
     assert_eq!(fs::read_to_string(path("old")).unwrap(), "old");
     assert_eq!(names(&folder), ["old", "taken"]);
 }
+
+/// Names the folder for [`in_a_mount_namespace`].
+const FOLDER: &str = "ORIN_CLI_TEST_FOLDER";
+
+/// Runs this test again in a process that has a file system mounted at `small` of a folder, and the file `own`
+/// mounted over the file `mounted`. Skips it, with a message, if the process may not mount.
+fn in_a_mount_namespace(test: &str) {
+    let folder = folder();
+    let mount = "mkdir small && mount -t tmpfs -o size=64k none small && \
+                 touch mounted own small/file && mount --bind own mounted && mount --bind small/file small/file && \
+                 exec \"$0\" --exact \"$1\" --nocapture";
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount"]).current_dir(folder.path());
+    let may_mount = std::process::Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"])
+        .status();
+    if !may_mount.is_ok_and(|status| status.success()) {
+        println!("SKIPPED: this process may not mount");
+        return;
+    }
+    let own = std::env::current_exe().unwrap();
+    command.args(["sh", "-c", mount]).arg(own).arg(test).env(FOLDER, folder.path());
+    assert!(command.status().unwrap().success());
+    assert_eq!(fs::read_to_string(folder.path().join("own")).unwrap(), "old", "restored by the last step");
+}
+
+#[test]
+fn a_mount_point_is_overwritten_in_place() {
+    let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else {
+        return in_a_mount_namespace("output::tests::a_mount_point_is_overwritten_in_place");
+    };
+    let (mounted, own) = (folder.join("mounted"), folder.join("own"));
+    fs::write(&mounted, "an older and longer text").unwrap();
+    write_file(&mounted, "new").unwrap();
+    assert_eq!(fs::read_to_string(&own).unwrap(), "new");
+
+    // The disk is too small for the file beside it.
+    let small = folder.join("small/file");
+    fs::write(&small, "old").unwrap();
+    write_file(&small, vec![b'x'; 128 << 10]).unwrap_err();
+    assert_eq!(fs::read_to_string(&small).unwrap(), "old");
+    // It is too small for the file itself.
+    let error = overwrite(&small, &vec![b'x'; 128 << 10]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    assert_eq!(fs::read_to_string(&small).unwrap(), "old");
+
+    // Another output fails later.
+    fs::write(&mounted, "old").unwrap();
+    let outputs = Output::prepare_all([&mounted, &folder.join("taken")]).unwrap();
+    fs::create_dir_all(folder.join("taken/in use")).unwrap();
+    let pairs: Vec<(&Output, &[u8])> = outputs.iter().map(|output| (output, &b"contents"[..])).collect();
+    write_all(&pairs).unwrap_err();
+    assert_eq!(fs::read_to_string(&own).unwrap(), "old");
+    assert_eq!(fs::read_to_string(&mounted).unwrap(), "old");
+}

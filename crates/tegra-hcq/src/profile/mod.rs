@@ -11,6 +11,8 @@ use crate::grid::Dim3;
 
 pub(crate) mod clock;
 pub(crate) mod collect;
+#[cfg(feature = "reports")]
+mod file;
 mod table;
 #[cfg(feature = "reports")]
 mod trace;
@@ -277,15 +279,19 @@ impl Profile {
     /// Writes a file in the trace event format, for <https://ui.perfetto.dev> or `chrome://tracing`. Each queue has one
     /// track of CPU calls and doorbells and one of GPU work, connected by arrows.
     ///
+    /// A regular file is replaced once the new one is complete, and keeps its owner and permissions. Symlinks are
+    /// followed and stay. Anything else (a device, a FIFO, `/dev/stdout`) is written in place, as is a file that is a
+    /// mount point of its own: that cannot be replaced.
+    ///
     /// # Errors
     ///
-    /// [`Error::File`](crate::error::Error::File) if the file cannot be written.
+    /// [`Error::File`](crate::error::Error::File) if the file cannot be written. A regular file is as before then.
     #[cfg(feature = "reports")]
     pub fn write_chrome_trace(&self, path: impl AsRef<std::path::Path>) -> crate::error::Result<()> {
         let path = path.as_ref();
-        let io = |source| crate::error::Error::File { path: path.to_owned(), source };
-        let file = std::fs::File::create(path).map_err(io)?;
-        self.chrome_trace(std::io::BufWriter::new(file)).map_err(io)
+        let mut trace = Vec::new();
+        let written = self.chrome_trace(&mut trace).and_then(|()| file::write(path, &trace));
+        written.map_err(|source| crate::error::Error::File { path: path.to_owned(), source })
     }
 
     /// As [`Profile::write_chrome_trace`], to any writer.
