@@ -71,33 +71,26 @@ pub trait Steps {
     ) -> Result<()>;
 }
 
-impl Steps for Queue {
-    unsafe fn launch(
-        &mut self,
-        kernel: &Kernel,
-        grid: Dim3,
-        block: Dim3,
-        arguments: &[Arg<'_>],
-    ) -> Result<()> {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { Queue::launch(self, kernel, grid, block, arguments)? };
-        Ok(())
-    }
+/// Passes launches on to methods with the same name.
+macro_rules! steps {
+    ($($destination:ty),*) => {$(
+        impl Steps for $destination {
+            unsafe fn launch(
+                &mut self,
+                kernel: &Kernel,
+                grid: Dim3,
+                block: Dim3,
+                arguments: &[Arg<'_>],
+            ) -> Result<()> {
+                // SAFETY: the caller's promise is passed on.
+                unsafe { <$destination>::launch(self, kernel, grid, block, arguments)? };
+                Ok(())
+            }
+        }
+    )*};
 }
 
-impl Steps for GraphBuilder {
-    unsafe fn launch(
-        &mut self,
-        kernel: &Kernel,
-        grid: Dim3,
-        block: Dim3,
-        arguments: &[Arg<'_>],
-    ) -> Result<()> {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { GraphBuilder::launch(self, kernel, grid, block, arguments)? };
-        Ok(())
-    }
-}
+steps!(Queue, GraphBuilder);
 
 /// A function of two elements.
 ///

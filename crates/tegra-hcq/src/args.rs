@@ -5,7 +5,7 @@
 
 use half::{bf16, f16};
 
-use crate::memory::{Buffer, BufferUse, Pod, Slice, SliceMut};
+use crate::memory::{Buffer, BufferUse, Pod, Slice, SliceMut, with_readable};
 
 /// One kernel argument.
 ///
@@ -114,15 +114,7 @@ macro_rules! from_memory {
     )*};
 }
 
-from_memory! {
-    &'a Buffer<T>,
-    &'a mut Buffer<T>,
-    Slice<'a, T>,
-    &'a Slice<'_, T>,
-    SliceMut<'a, T>,
-    &'a SliceMut<'_, T>,
-    &'a mut SliceMut<'_, T>,
-}
+with_readable!(from_memory);
 
 /// A list of kernel arguments: `args![&input, &output, count]`.
 #[macro_export]

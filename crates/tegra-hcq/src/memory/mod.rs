@@ -30,6 +30,7 @@ pub use buffer_use::BufferUse;
 pub use host::HostMemory;
 pub(crate) use host::Imported;
 pub use plane::{Plane, PlaneMut};
+pub(crate) use slice::with_readable;
 pub use slice::{Slice, SliceMut};
 
 /// `len` elements of `T` in memory that the CPU and the GPU access. A type aligned to more than 256 bytes does not

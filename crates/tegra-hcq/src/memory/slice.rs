@@ -60,6 +60,41 @@ pub struct SliceMut<'a, T: Pod> {
     _elements: PhantomData<&'a mut T>,
 }
 
+/// The length of both kinds of parts.
+macro_rules! lengths {
+    ($($part:ident),*) => {$(
+        impl<T: Pod> $part<'_, T> {
+            /// Number of elements.
+            pub fn len(&self) -> usize {
+                self.len
+            }
+
+            /// Whether there are no elements.
+            pub fn is_empty(&self) -> bool {
+                self.len == 0
+            }
+        }
+    )*};
+}
+
+lengths!(Slice, SliceMut);
+
+/// Calls a macro with all types that lead to elements to read: those that become a `Slice<'a, T>`.
+macro_rules! with_readable {
+    ($implement:ident) => {
+        $implement! {
+            &'a Buffer<T>,
+            &'a mut Buffer<T>,
+            Slice<'a, T>,
+            &'a Slice<'_, T>,
+            SliceMut<'a, T>,
+            &'a SliceMut<'_, T>,
+            &'a mut SliceMut<'_, T>,
+        }
+    };
+}
+pub(crate) use with_readable;
+
 /// Checks that a slice has the length of the elements to copy.
 fn check_len(given: usize, len: usize) -> Result<()> {
     if given == len {
@@ -72,16 +107,6 @@ impl<'a, T: Pod> Slice<'a, T> {
     /// `len` elements from `start` on, which the memory contains.
     pub(super) fn new(handle: &'a Handle, start: usize, len: usize) -> Self {
         Self { handle, start, len, _elements: PhantomData }
-    }
-
-    /// Number of elements.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are no elements.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// Address of the first element on the GPU.
@@ -141,16 +166,6 @@ impl<'a, T: Pod> SliceMut<'a, T> {
     /// `len` elements from `start` on, which the memory contains. The caller has borrowed them exclusively.
     pub(super) fn new(handle: &'a Handle, start: usize, len: usize) -> Self {
         Self { handle, start, len, _elements: PhantomData }
-    }
-
-    /// Number of elements.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are no elements.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// The same elements, for reading.

@@ -5,7 +5,7 @@ use core::any::type_name;
 use half::{bf16, f16};
 
 use crate::args::Arg;
-use crate::memory::{Buffer, Pod, Slice, SliceMut};
+use crate::memory::{Buffer, Pod, Slice, SliceMut, with_readable};
 use crate::program::code::ParamSlot;
 
 /// A type that a kernel parameter can have in the tuple of a [`TypedKernel`](super::TypedKernel).
@@ -251,15 +251,7 @@ macro_rules! reads {
     )*};
 }
 
-reads! {
-    &'a Buffer<T>,
-    &'a mut Buffer<T>,
-    Slice<'a, T>,
-    &'a Slice<'_, T>,
-    SliceMut<'a, T>,
-    &'a SliceMut<'_, T>,
-    &'a mut SliceMut<'_, T>,
-}
+with_readable!(reads);
 
 macro_rules! writes {
     ($($memory:ty),* $(,)?) => {$(
