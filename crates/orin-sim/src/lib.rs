@@ -7,6 +7,7 @@
 //! - Disturbances: [`Failure`], [`Call`], [`RandomFailures`], [`FaultPlan`], [`Stall`], [`Refusal`], [`MmuOrder`],
 //!   [`Node`], [`Nodes`].
 //! - What a test observes: [`LiveCounts`], [`ProcessCounts`]; reports of strict mode in [`strict`].
+//! - The memory of the process that the model serves: [`CallerMemory`] in [`caller`].
 //! - The kernel model: [`kernel`]. The GPU without it: engines and channels in [`gpu`], address translation in [`mmu`],
 //!   physical memory in [`memory`], the interpreter in [`sm`].
 

@@ -7,7 +7,7 @@
 //!
 //! Memory that the driver imports is the process's own. A shared mapping gets a second mapping of the same pages, which
 //! outlives the process's, as pinned pages do on a board. A private one cannot be mapped twice and is used in place,
-//! under a guard that replaces pages that the process unmaps ([`crate::caller::guard`]).
+//! under a guard that replaces pages that the process unmaps (`caller::guard`).
 
 use core::fmt;
 use core::ptr::NonNull;

@@ -1,8 +1,8 @@
 //! Memory of the program that makes a request.
 //!
 //! The kernel copies arguments from and to the address space of the calling process. The model does so through
-//! [`CallerMemory`], so that a caller can also be another process of the host. [`OwnMemory`] is the memory of the
-//! host process itself; its pages can be accessed in place ([`guard`]).
+//! [`CallerMemory`], so that a caller can also be another process of the host. `OwnMemory` is the memory of the
+//! host process itself; its pages can be accessed in place (`guard`).
 
 pub(crate) mod guard;
 pub(crate) mod maps;
