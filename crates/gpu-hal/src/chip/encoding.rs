@@ -1,0 +1,237 @@
+//! Encodings that the hardware interprets, and where each was seen working.
+
+use core::fmt;
+
+use ampere_cmd::qmd;
+
+/// Hardware or model on which an encoding was seen working.
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// assert_eq!(orin.classes.seen, chip::Seen::Board);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Seen {
+    /// On a board with this chip, in another program. The row's source says which.
+    Board,
+    /// On this GPU, in this project's tests.
+    Silicon(&'static str),
+    /// On the software Orin only.
+    Model,
+    /// Nowhere: from public headers or documentation.
+    Nowhere,
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Board => f.write_str("seen on a board, in another program"),
+            Self::Silicon(name) => write!(f, "seen on {name}"),
+            Self::Model => f.write_str("seen on the software Orin only"),
+            Self::Nowhere => f.write_str("never tried"),
+        }
+    }
+}
+
+/// An encoding and where it was seen working.
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// println!("{:?}, seen: {:?}", orin.descriptor.value, orin.descriptor.seen);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fact<T> {
+    /// The encoding.
+    pub value: T,
+    /// Where it was seen working.
+    pub seen: Seen,
+}
+
+/// A class of RM or nvgpu objects, as SET_OBJECT and the kernel drivers take it.
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// assert_eq!(orin.classes.value.compute.number, 0xc7c0);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClassId {
+    /// Class number.
+    pub number: u32,
+    /// Name in NVIDIA's headers.
+    pub name: &'static str,
+}
+
+/// Classes of the engines and of the channels that feed them.
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// assert_eq!(orin.classes.value.copy.number, 0xc7b5);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Classes {
+    /// Compute engine.
+    pub compute: ClassId,
+    /// Copy engine.
+    pub copy: ClassId,
+    /// Channel with a GPFIFO ring.
+    pub channel: ClassId,
+    /// Doorbell page; `None` if the driver maps it without an object.
+    pub usermode: Option<Usermode>,
+}
+
+/// Class of the doorbell page.
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// // The Orin's driver maps the doorbell without a class.
+/// println!("{:?}", orin.classes.value.usermode);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usermode {
+    /// The class.
+    pub class: ClassId,
+    /// Whether the page can be mapped through BAR1 (from Hopper on).
+    pub bar1: bool,
+}
+
+/// Version of the launch descriptor (QMD). A descriptor of another version than the chip's hangs the channel.
+///
+/// Exhaustive on purpose: code that encodes descriptors has to handle every version.
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// assert_eq!(orin.descriptor.value, chip::QmdVersion::V3_0);
+/// assert_eq!(orin.descriptor.value.words(), 64);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum QmdVersion {
+    /// Version 3.0, 256 bytes (`clc7c0qmd.h`).
+    V3_0,
+    /// Version 4.0, 384 bytes (`clcbc0qmd.h`).
+    V4_0,
+}
+
+impl QmdVersion {
+    /// Length of a descriptor in 32-bit words.
+    #[must_use]
+    pub const fn words(self) -> usize {
+        match self {
+            Self::V3_0 => qmd::QmdV3_0::WORDS,
+            Self::V4_0 => qmd::QmdV4_0::WORDS,
+        }
+    }
+}
+
+/// How the descriptor of one launch starts the next (fields DEPENDENT_QMD0 of the descriptor).
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// assert_eq!(orin.chain().action, 1);
+/// assert!(orin.chain().prefetch);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chain {
+    /// The scheduler's action on the next descriptor: the value of DEPENDENT_QMD0_ACTION.
+    pub action: u64,
+    /// Whether the scheduler reads the next descriptor while the grid before it runs.
+    pub prefetch: bool,
+    /// Barrier at the end of a grid that is followed by another; `None` to keep the barrier of a single launch.
+    pub barrier: Option<ChainBarrier>,
+}
+
+/// Barrier at the end of a grid that is followed by another. The barrier of the last grid orders the stores of all
+/// grids for the whole system, so this one orders them for the GPU only.
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// assert!(orin.chain().barrier.is_none());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChainBarrier {
+    /// Value of CWD_MEMBAR_TYPE.
+    pub membar: u64,
+    /// Whether the barrier overlaps the tasks that it follows (CWD_MEMBAR_TASK_CHASING_ENABLE).
+    pub chasing: bool,
+}
+
+/// The release of a timeline by the last descriptor of a batch.
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// assert!(!orin.descriptor_release.value.by_default);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DescriptorRelease {
+    /// Whether descriptors release timelines by default; the host engine does otherwise.
+    pub by_default: bool,
+    /// Whether the release has its own system barrier, in addition to the one at the end of the grid.
+    pub system_barrier: bool,
+}
+
+/// Byte offsets of the words that NVIDIA's compiler expects at the start of constant bank 0, where generations differ.
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// let bank = orin.bank0.value;
+/// assert!(bank.constants <= bank.end);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bank0 {
+    /// Generic address of the shared-memory window (u64); `None` if the code does not read it from the bank.
+    pub shared_window: Option<usize>,
+    /// Generic address of constant bank 3 (u64).
+    pub constants: usize,
+    /// End of the driver's words. The parameters begin here or later.
+    pub end: usize,
+    /// Words about clusters; `None` before clusters exist.
+    pub cluster: Option<ClusterWords>,
+}
+
+/// Byte offsets of the driver's words about clusters in constant bank 0.
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// // Clusters came with SM 9.0.
+/// assert!(orin.bank0.value.cluster.is_none());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterWords {
+    /// End of the reserved shared memory (u32).
+    pub reserved_shared_end: usize,
+    /// Blocks of a cluster along x, y, z (u32 each).
+    pub shape: usize,
+    /// 1 / blocks of a cluster along x (f32).
+    pub reciprocal: usize,
+    /// Clusters of the grid along x, y, z (u32 each).
+    pub count: usize,
+    /// Blocks of a cluster (u32).
+    pub blocks: usize,
+}
+
+/// Where a value was seen working; [`Seen::Nowhere`] if the facts do not contain it.
+pub(super) fn seen<T: PartialEq>(facts: &[Fact<T>], value: &T) -> Seen {
+    facts.iter().find(|fact| fact.value == *value).map_or(Seen::Nowhere, |fact| fact.seen)
+}
