@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use tegra_hcq::{WaitPolicy, args};
+use tegra_hcq::{Buffer, Count, Queue, WaitPolicy, args};
 
 use crate::TIMEOUT;
 use crate::bench::{Bench, Rival, spin_until, timed};
@@ -46,6 +46,8 @@ pub(super) fn cases() -> Vec<Case> {
             "as chained_10000, with the time of each kernel recorded: per kernel",
             profiled,
         ),
+        Case::new("launch/encode", "100 launches without their submission: per launch", encode),
+        Case::new("launch/encode_typed", "as encode, by a typed kernel: per launch", encode_typed),
     ]
 }
 
@@ -177,6 +179,36 @@ fn profiled(bench: &mut Bench<'_>) -> Result<()> {
         } else {
             Err(Error::WrongResult(format!("{recorded} launches recorded")))
         }
+    })
+}
+
+/// Parameters of the kernel `increment`: the data and its length.
+type Increment = (&'static mut [u32], Count<u32>);
+
+fn encode(bench: &mut Bench<'_>) -> Result<()> {
+    let increment = bench.program(&BASICS)?.kernel("increment")?;
+    encode_alone(bench, &mut |queue, data| unsafe {
+        Ok(queue.launch(&increment, 1, 32, &args![&*data, 32_u32])?)
+    })
+}
+
+fn encode_typed(bench: &mut Bench<'_>) -> Result<()> {
+    // SAFETY: the kernel adds 1 to the first n elements of its data.
+    let increment = unsafe { bench.program(&BASICS)?.typed::<Increment>("increment")? };
+    encode_alone(bench, &mut |queue, data| Ok(increment.launch(queue, 1, 32, (data, 32))?))
+}
+
+/// Measures launches without submission and wait: the checks, the launch record and its place in the batch.
+fn encode_alone(
+    bench: &mut Bench<'_>,
+    launch: &mut dyn FnMut(&mut Queue, &mut Buffer<u32>) -> Result<()>,
+) -> Result<()> {
+    let mut data = bench.device().alloc_from(&[0_u32; 32])?;
+    let mut queue = bench.queue(WaitPolicy::Spin)?;
+    bench.measure_alone(BATCH, &mut || {
+        let elapsed = timed(|| (0..BATCH).try_for_each(|_| launch(&mut queue, &mut data)))?;
+        queue.wait(TIMEOUT)?;
+        Ok(elapsed)
     })
 }
 

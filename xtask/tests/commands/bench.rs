@@ -96,6 +96,7 @@ fn the_rival_alternates_and_releases_everything() {
         let rival = &result["rival"];
         let without_rival = [
             "network/",
+            "launch/encode",
             "launch/profiled",
             "graph/1000_profiled",
             "growth/drop_in_use",
