@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use crate::board::{Profile, SMS_PER_TPC};
 use crate::chip::CHIP;
+use crate::quirks::Quirks;
 use crate::settings::{SETTINGS_VARIABLE, Settings, SettingsError};
 use crate::sm::SmOptions;
 
@@ -276,8 +277,10 @@ pub struct Config {
     pub refusals: Vec<Refusal>,
     /// Shortest durations of requests, by code, as measured on a board.
     pub request_times: BTreeMap<u32, Duration>,
-    /// PCAS actions, by number (SEND_SIGNALING_PCAS2_B), that have no effect, as on a board that ignores them.
-    pub inert_pcas_actions: Vec<u8>,
+    /// Time from the GPU's interrupt until an event of a TSG happens, as measured on a board.
+    pub event_latency: Duration,
+    /// Encodings of launches that do not work.
+    pub quirks: Quirks,
 }
 
 impl Default for Config {
@@ -307,7 +310,8 @@ impl Config {
             failures: Vec::new(),
             refusals: Vec::new(),
             request_times: BTreeMap::new(),
-            inert_pcas_actions: Vec::new(),
+            event_latency: Duration::ZERO,
+            quirks: Quirks::default(),
         }
     }
 

@@ -16,6 +16,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::board::UnknownBoard;
 use crate::config::{Config, MmuOrder, Refusal};
+use crate::quirks::{BrokenChain, Quirks};
 
 /// Environment variable with the path of a settings file.
 pub const SETTINGS_VARIABLE: &str = "ORIN_SIM_SETTINGS";
@@ -109,9 +110,18 @@ pub struct Settings {
     /// Requests that fail: [`Config::refusals`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refusals: Vec<RefusedRequest>,
-    /// PCAS actions without effect, by number: [`Config::inert_pcas_actions`].
+    /// Time from the GPU's interrupt to the event, in microseconds: [`Config::event_latency`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event_us: Option<u64>,
+    /// PCAS actions without effect, by number: [`Quirks::inert_pcas_actions`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub inert_pcas_actions: Vec<u8>,
+    /// PCAS actions whose launch never ends, by number: [`Quirks::hanging_pcas_actions`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hanging_pcas_actions: Vec<u8>,
+    /// Encodings of dependent launches that do not work: [`Quirks::broken_chains`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub broken_chains: Vec<BrokenChain>,
 }
 
 /// A request that always fails.
@@ -240,13 +250,34 @@ impl Settings {
         for refusal in &self.refusals {
             changed.refusals.push(refusal.parse()?);
         }
-        for action in &self.inert_pcas_actions {
-            if *action > 15 {
-                return Err(invalid("inert_pcas_actions", action, "the field has 4 bits"));
-            }
-            changed.inert_pcas_actions.push(*action);
+        if let Some(us) = self.event_us {
+            let rule = "it must be at most 60000000";
+            let latency = Some(Duration::from_micros(us)).filter(|_| us <= LONGEST_MS * 1000);
+            changed.event_latency = latency.ok_or_else(|| invalid("event_us", us, rule))?;
         }
+        self.quirks(&mut changed.quirks)?;
         *config = changed;
+        Ok(())
+    }
+}
+
+impl Settings {
+    /// Adds the encodings that do not work.
+    fn quirks(&self, quirks: &mut Quirks) -> Result<(), SettingsError> {
+        let actions = [
+            ("inert_pcas_actions", &self.inert_pcas_actions, &mut quirks.inert_pcas_actions),
+            ("hanging_pcas_actions", &self.hanging_pcas_actions, &mut quirks.hanging_pcas_actions),
+        ];
+        for (field, numbers, target) in actions {
+            if let Some(action) = numbers.iter().find(|action| **action > 15) {
+                return Err(invalid(field, action, "the field has 4 bits"));
+            }
+            target.extend(numbers);
+        }
+        if let Some(chain) = self.broken_chains.iter().find(|chain| chain.action > 7) {
+            return Err(invalid("broken_chains", chain.action, "the action has 3 bits"));
+        }
+        quirks.broken_chains.extend(&self.broken_chains);
         Ok(())
     }
 }
@@ -283,6 +314,7 @@ fn characteristics(digits: &str) -> Result<Characteristics, SettingsError> {
 mod tests {
     use super::*;
     use crate::config::agx_orin;
+    use crate::quirks::ChainEffect;
 
     fn error(settings: &str) -> String {
         let mut config = Config::default();
@@ -307,7 +339,10 @@ mod tests {
                 Some(vec![0, 4]),
                 22,
             )],
+            event_us: Some(500),
             inert_pcas_actions: vec![3],
+            hanging_pcas_actions: vec![10],
+            broken_chains: vec![BrokenChain { action: 3, prefetch: false, effect: ChainEffect::Hang }],
         };
         let read = Settings::parse(settings.to_json().as_bytes()).unwrap();
         assert_eq!(read, settings);
@@ -319,7 +354,18 @@ mod tests {
         assert_eq!(config.faults.mmu_order, MmuOrder::SmFirst);
         assert_eq!(config.faults.late_lines, Duration::from_millis(150));
         assert_eq!(config.request_times[&channel::code::ALLOC_OBJ_CTX], Duration::from_millis(12));
-        assert_eq!((config.refusals[0].errno, config.inert_pcas_actions), (Errno::INVAL, vec![3]));
+        assert_eq!(
+            (config.refusals[0].errno, config.event_latency),
+            (Errno::INVAL, Duration::from_micros(500))
+        );
+        assert_eq!(
+            config.quirks,
+            Quirks {
+                inert_pcas_actions: vec![3],
+                hanging_pcas_actions: vec![10],
+                broken_chains: settings.broken_chains
+            }
+        );
     }
 
     #[test]
@@ -339,6 +385,10 @@ mod tests {
             ("{\"refusals\": [{\"request\": \"NVMAP_IOC_FREE\", \"errno\": 5, \"argument\": [1]}]}", "words"),
             ("{\"power_up_ms\": 60001}", "60000"),
             ("{\"inert_pcas_actions\": [16]}", "4 bits"),
+            ("{\"hanging_pcas_actions\": [3, 16]}", "4 bits"),
+            ("{\"event_us\": 60000001}", "60000000"),
+            ("{\"broken_chains\": [{\"action\": 8, \"prefetch\": true, \"effect\": \"hang\"}]}", "3 bits"),
+            ("{\"broken_chains\": [{\"action\": 1, \"prefetch\": true, \"effect\": \"late\"}]}", "late"),
         ] {
             assert!(error(text).contains(words), "{text}: {}", error(text));
         }

@@ -25,6 +25,7 @@ use crate::gpu::{
     Activity, ChannelFault, ChannelGroup, ChannelSetup, ChannelStatus, Effects, HostCheck, Waiter,
 };
 use crate::mmu::{Access, FaultKind, MmuFault, Span, View};
+use crate::quirks::Quirks;
 use crate::sm::Sms;
 use crate::strict::{Strict, Watch};
 
@@ -151,7 +152,7 @@ impl Channel {
     pub(super) fn new(
         setup: ChannelSetup,
         sms: Arc<Sms>,
-        inert_actions: Arc<[u8]>,
+        quirks: Arc<Quirks>,
         strict: Option<&Arc<Strict>>,
     ) -> Self {
         let state = State {
@@ -163,11 +164,7 @@ impl Channel {
             stream: MethodStream::new(),
             stalled: None,
             host: Host::new(),
-            engines: Engines {
-                compute: Compute::new(sms, inert_actions),
-                copy: Copy::new(),
-                objects: Vec::new(),
-            },
+            engines: Engines { compute: Compute::new(sms, quirks), copy: Copy::new(), objects: Vec::new() },
             faulted: false,
             watch: strict.map(|strict| strict.channel(setup.channel_id)),
             setup,

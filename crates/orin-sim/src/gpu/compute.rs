@@ -27,6 +27,7 @@ use crate::gpu::semaphore::{Operation, Reduction, SemaphoreWrite, Structure};
 use crate::gpu::sked::{Scheduling, Sked};
 use crate::gpu::{Activity, ChannelFault, Effects};
 use crate::mmu::View;
+use crate::quirks::Quirks;
 use crate::sm::Sms;
 use crate::strict::{Cache, Encoding, Watch};
 
@@ -60,14 +61,13 @@ pub(super) struct Compute {
     upload: Option<InlineUpload>,
     sked: Sked,
     sms: Arc<Sms>,
-    /// PCAS actions without effect.
-    inert_actions: Arc<[u8]>,
+    quirks: Arc<Quirks>,
 }
 
 impl Compute {
-    pub(super) fn new(sms: Arc<Sms>, inert_actions: Arc<[u8]>) -> Self {
-        let sked = Sked::new(Arc::clone(&sms));
-        Self { shadow: Shadow::new(&class::CLASS_TABLE), upload: None, sked, sms, inert_actions }
+    pub(super) fn new(sms: Arc<Sms>, quirks: Arc<Quirks>) -> Self {
+        let sked = Sked::new(Arc::clone(&sms), Arc::clone(&quirks));
+        Self { shadow: Shadow::new(&class::CLASS_TABLE), upload: None, sked, sms, quirks }
     }
 
     /// Returns whether all launched grids have finished.
@@ -198,7 +198,12 @@ impl Compute {
             }
             send.pcas_action
         };
-        if self.inert_actions.iter().any(|inert| u32::from(*inert) == action.bits()) {
+        let is_in = |list: &[u8]| list.iter().any(|number| u32::from(*number) == action.bits());
+        if is_in(&self.quirks.inert_pcas_actions) {
+            return Ok(Flow::Done);
+        }
+        if is_in(&self.quirks.hanging_pcas_actions) {
+            self.sked.hang(va);
             return Ok(Flow::Done);
         }
         if !self.sked.has_room() {

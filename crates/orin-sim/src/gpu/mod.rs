@@ -36,6 +36,7 @@ use rustix::time::ClockId;
 use crate::config::Stall;
 use crate::memory::Memory;
 use crate::mmu::{AddressSpace, MmuFault};
+use crate::quirks::Quirks;
 use crate::sm::{SmFault, SmOptions};
 use crate::strict::Report;
 
@@ -363,8 +364,8 @@ pub struct GpuConfig {
     pub switch_timeout: Duration,
     /// Strict mode: see [`crate::strict`].
     pub strict: bool,
-    /// PCAS actions, by number, that have no effect.
-    pub inert_pcas_actions: Vec<u8>,
+    /// Encodings of launches that do not work.
+    pub quirks: Quirks,
 }
 
 impl Default for GpuConfig {
@@ -379,7 +380,7 @@ impl Default for GpuConfig {
             deadlock_after,
             switch_timeout,
             strict: false,
-            inert_pcas_actions: Vec::new(),
+            quirks: Quirks::default(),
         }
     }
 }

@@ -32,6 +32,7 @@ use crate::gpu::possession::Possession;
 use crate::gpu::runlist::{self, Group, Traversal};
 use crate::gpu::{ChannelSetup, ChannelStatus, FaultHandler, GpuConfig, Waiter, ptimer_ns};
 use crate::memory::Memory;
+use crate::quirks::Quirks;
 use crate::sm::Sms;
 use crate::strict::{Report, Strict};
 
@@ -132,7 +133,7 @@ impl Shared {
 pub(super) struct Scheduler {
     shared: Arc<Shared>,
     sms: Arc<Sms>,
-    inert_actions: Arc<[u8]>,
+    quirks: Arc<Quirks>,
     strict: Option<Arc<Strict>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -167,7 +168,7 @@ impl Scheduler {
         Ok(Self {
             shared,
             sms: Sms::new(config.sm_count, config.sm),
-            inert_actions: config.inert_pcas_actions.into(),
+            quirks: Arc::new(config.quirks),
             strict,
             thread: Some(thread),
         })
@@ -189,7 +190,7 @@ impl Scheduler {
         let channel = Arc::new(Channel::new(
             setup,
             Arc::clone(&self.sms),
-            Arc::clone(&self.inert_actions),
+            Arc::clone(&self.quirks),
             self.strict.as_ref(),
         ));
         let group = channel.group();

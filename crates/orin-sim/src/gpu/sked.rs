@@ -30,6 +30,7 @@ use ampere_cmd::qmd::QmdV3_0;
 use crate::gpu::qmd::{self, Dependent, DependentAction, Environment, Grid, refuse};
 use crate::gpu::{Activity, ChannelFault, Effects};
 use crate::mmu::{Access, MmuFault, View};
+use crate::quirks::{ChainEffect, Quirks};
 use crate::sm::{GridRun, Sms, Step};
 use crate::strict::{Unit, Watch};
 
@@ -122,17 +123,25 @@ pub(super) struct Sked {
     /// Dependence counters of descriptors that have been counted and not invalidated.
     dependences: BTreeMap<u64, u64>,
     sms: Arc<Sms>,
+    quirks: Arc<Quirks>,
+    /// The descriptor that the scheduler hangs on, because of a quirk.
+    hung: Option<u64>,
 }
 
 impl Sked {
-    pub(super) fn new(sms: Arc<Sms>) -> Self {
+    pub(super) fn new(sms: Arc<Sms>, quirks: Arc<Quirks>) -> Self {
         let (queue, cache, dependences) = (VecDeque::new(), Cache::default(), BTreeMap::new());
-        Self { queue, running: None, cache, dependences, sms }
+        Self { queue, running: None, cache, dependences, sms, quirks, hung: None }
+    }
+
+    /// Stops the scheduler for good at a descriptor.
+    pub(super) fn hang(&mut self, va: u64) {
+        self.hung = self.hung.or(Some(va));
     }
 
     /// Returns whether all scheduled grids have finished. Descriptors that still have dependences are not scheduled.
     pub(super) fn is_idle(&self) -> bool {
-        self.running.is_none() && self.queue.is_empty()
+        self.running.is_none() && self.queue.is_empty() && self.hung.is_none()
     }
 
     /// Returns whether another launch can be queued.
@@ -149,11 +158,13 @@ impl Sked {
                 queued: self.queue.len(),
             });
         }
-        self.queue.front().map(|task| Activity::RunningGrid {
-            qmd_va: task.va,
-            program_va: 0,
-            queued: self.queue.len() - 1,
-        })
+        let queued = self.queue.len();
+        let waiting = |va, queued| Activity::RunningGrid { qmd_va: va, program_va: 0, queued };
+        match (self.hung, self.queue.front()) {
+            (Some(va), _) => Some(waiting(va, queued)),
+            (None, Some(task)) => Some(waiting(task.va, queued - 1)),
+            (None, None) => None,
+        }
     }
 
     /// Returns whether an unfinished grid uses the cached descriptor.
@@ -278,6 +289,7 @@ impl Sked {
     pub(super) fn step(&mut self, view: &View, effects: &mut Effects) -> Result<bool, ChannelFault> {
         let mut running = match self.running.take() {
             Some(running) => running,
+            None if self.hung.is_some() => return Ok(false),
             None => match self.queue.pop_front() {
                 Some(task) => Box::new(self.begin(task, view)?),
                 None => return Ok(false),
@@ -326,7 +338,15 @@ impl Sked {
             release.write.perform(view).map_err(refused_access)?;
             effects.interrupts += u32::from(release.interrupt);
         }
-        let Some(Dependent { va, action, .. }) = running.grid.dependent else { return Ok(()) };
+        let Some(Dependent { va, action, prefetch }) = running.grid.dependent else { return Ok(()) };
+        match self.quirks.chain(action.number(), prefetch) {
+            None => {}
+            Some(ChainEffect::Lost) => return Ok(()),
+            Some(ChainEffect::Hang) => {
+                self.hang(va);
+                return Ok(());
+            }
+        }
         let environment = running.task.environment;
         match action {
             DependentAction::Schedule => self.schedule(va, Scheduling::InPlace, environment, view),

@@ -23,6 +23,7 @@ mod engine_rules;
 mod fds;
 mod files;
 mod host1x;
+mod interrupts;
 mod log;
 mod mappings;
 mod nvmap;
@@ -67,6 +68,7 @@ use address_space::{Space, SpaceId};
 use argument::Code;
 use channel::Channel;
 use fds::{Fds, Object};
+use interrupts::Interrupts;
 use log::Log;
 use mappings::Mapping;
 use nvmap::Nvmap;
@@ -164,6 +166,7 @@ pub(crate) struct Kernel {
     me: Weak<Kernel>,
     /// A thread monitors the watchdogs of channels.
     watched: AtomicBool,
+    interrupts: Interrupts,
 }
 
 /// The state protected by the kernel's mutex.
@@ -234,7 +237,7 @@ impl SoftwareOrin {
             deadlock_after: config.deadlock_after,
             switch_timeout: config.switch_timeout,
             strict: config.strict,
-            inert_pcas_actions: config.inert_pcas_actions.clone(),
+            quirks: config.quirks.clone(),
         };
         let log = Log::new();
         let state = Mutex::new(State::new(&config, &log)?);
@@ -248,6 +251,7 @@ impl SoftwareOrin {
             faults_seen: AtomicU64::new(0),
             me: Weak::clone(me),
             watched: AtomicBool::new(false),
+            interrupts: Interrupts::default(),
             config,
         });
         let gpu = Gpu::start(gpu_config, Arc::clone(&kernel) as _)?;

@@ -570,7 +570,6 @@ impl FaultHandler for Kernel {
     }
 
     fn non_stall_interrupt(&self, channel_id: u32) {
-        self.lock().interrupt(channel_id);
-        self.log.pulse.beat();
+        self.interrupted(channel_id);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::support::*;
 use nvgpu_sys::door::{DoorFd, DoorMapping, Events, PollEntry, Protection};
 use nvgpu_sys::{channel, nvmap, tsg};
-use orin_sim::LiveCounts;
+use orin_sim::{Config, LiveCounts};
 
 /// Words of a host semaphore release: SEM_ADDR_LO, _HI, PAYLOAD_LO, _HI, EXECUTE.
 fn release(va: u64, payload: u32) -> [u32; 6] {
@@ -129,6 +129,28 @@ fn an_event_follows_an_interrupt_and_is_reported_once() {
     running.submit(&INTERRUPT);
     assert_eq!(poll(Duration::from_secs(20)), (1, wanted));
     assert_eq!(poll(Duration::ZERO), (0, Events::empty()));
+}
+
+#[test]
+fn an_event_may_follow_its_interrupt_late() {
+    let latency = Duration::from_millis(200);
+    let bench = Bench::with(Config { event_latency: latency, ..Config::default() });
+    let running = Running::new(&bench);
+    let mut args = tsg::EventIdCtrl {
+        cmd: tsg::EVENT_CMD_ENABLE,
+        event_id: tsg::EVENT_BLOCKING_SYNC,
+        ..Default::default()
+    };
+    tsg::EVENT_ID_CTRL.send(&running.chain.tsg, &mut args).unwrap();
+    let event = DoorFd::from_raw(&bench.door, args.event_fd);
+    let start = Instant::now();
+    running.submit(&[&release(running.va + 0x800, 9)[..], &INTERRUPT].concat());
+    let mut entries = [PollEntry { fd: event.raw(), wanted: Events::IN, happened: Events::empty() }];
+    assert_eq!(bench.door.poll(&mut entries, Duration::from_secs(20)), Ok(1));
+    assert!(start.elapsed() >= latency, "{:?}", start.elapsed());
+    // SAFETY: an aligned word of the live mapping.
+    let released = unsafe { running.memory.pointer().cast::<u32>().add(0x800 / 4).read_volatile() };
+    assert_eq!(released, 9);
 }
 
 #[test]

@@ -48,6 +48,15 @@ pub(crate) struct Options {
     /// Settings of the software Orin
     #[arg(long)]
     model: Option<PathBuf>,
+    /// Shortest wait on the software Orin, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = default_patience())]
+    patience: u64,
+}
+
+/// Milliseconds for which work on the software Orin may take.
+pub(super) fn default_patience() -> u64 {
+    // CAST: a constant of seconds.
+    stages::MODEL_PATIENCE.as_millis() as u64
 }
 
 /// Runs the stage, records its outcome in the folder, and ends the process.
@@ -74,8 +83,12 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         lines.inspect(|record| recorder.kernel_line(&record.text)).count()
     };
 
-    let context =
-        Context { kind: options.device, tracer: Arc::clone(&tracer), recorder: Arc::clone(&recorder) };
+    let context = Context {
+        kind: options.device,
+        tracer: Arc::clone(&tracer),
+        recorder: Arc::clone(&recorder),
+        model_patience: Duration::from_millis(options.patience),
+    };
     let (sender, receiver) = mpsc::channel();
     std::thread::Builder::new()
         .name("stage".to_owned())

@@ -71,6 +71,9 @@ pub(crate) struct Options {
     /// Settings of the software Orin, a file of --replay
     #[arg(long, value_name = "FILE.json")]
     model: Option<PathBuf>,
+    /// Shortest wait on the software Orin, in milliseconds; work that takes longer hangs
+    #[arg(long, value_name = "MS", default_value_t = child::default_patience(), hide = true)]
+    patience: u64,
     /// Print the contents of a report instead
     #[arg(long, value_name = "FILE.tar.gz", conflicts_with_all = ["report", "until", "yes", "device", "model"])]
     show: Option<PathBuf>,
@@ -167,6 +170,7 @@ fn bring_up(options: &Options) -> Result<ExitCode> {
         folder: &folder,
         journal: &journal,
         model: options.model.as_deref(),
+        patience: options.patience,
         interrupted: &interrupted,
         done: BTreeMap::new(),
         stuck: false,

@@ -33,6 +33,8 @@ pub(super) struct Runner<'a> {
     pub(super) journal: &'a Journal,
     /// Settings of the software Orin.
     pub(super) model: Option<&'a Path>,
+    /// Shortest wait on the software Orin, in milliseconds.
+    pub(super) patience: u64,
     /// The user wants to end the run.
     pub(super) interrupted: &'a AtomicBool,
     /// Outcomes so far.
@@ -81,6 +83,7 @@ impl Runner<'_> {
         let limit = stage.deadline(self.kind);
         command.args(["--device", self.kind.name(), "--limit", &limit.as_millis().to_string()]);
         command.arg("--folder").arg(self.folder);
+        command.args(["--patience", &self.patience.to_string()]);
         if let Some(model) = self.model {
             command.arg("--model").arg(model);
         }

@@ -250,6 +250,54 @@ fn wrong_arguments_are_usage_errors() {
     assert_eq!(stage.status.code(), Some(2));
 }
 
+/// Runs the stages on a model with settings and replays the report, whose settings must be the same.
+fn replayed(folder: &Path, name: &str, settings: &Value, until: &str) -> Value {
+    std::fs::write(folder.join("m.json"), settings.to_string()).unwrap();
+    for attempt in 1.. {
+        let report = format!("{name}{attempt}.tar.gz");
+        // Work that hangs is given up early; the other work takes milliseconds.
+        let mut arguments = vec!["--device", "sim", "--model", "m.json", "--report", &report, "--yes"];
+        arguments.extend(["--until", until, "--patience", "1000"]);
+        let _ = run(folder, &arguments);
+        let output = run(folder, &["--replay", &report, "--settings", "back.json", "--json"]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let replayed: Value = serde_json::from_slice(&output.stdout).unwrap();
+        // A stall of this machine looks like a slow board: power-up and late lines are measured once each. Wrong
+        // settings are wrong in each attempt.
+        if replayed["settings"] != *settings && attempt < 3 {
+            continue;
+        }
+        assert_eq!(replayed["settings"], *settings);
+        let written = std::fs::read(folder.join("back.json")).unwrap();
+        assert_eq!(serde_json::from_slice::<Value>(&written).unwrap(), *settings);
+        return replayed;
+    }
+    unreachable!("the last attempt returns or panics")
+}
+
+#[test]
+fn events_and_encodings_of_a_report_replay_to_settings() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = json!({
+        "event_us": 20_000,
+        "inert_pcas_actions": [3],
+        "hanging_pcas_actions": [10],
+        "broken_chains": [
+            { "action": 1, "prefetch": true, "effect": "lost" },
+            { "action": 3, "prefetch": false, "effect": "hang" },
+        ],
+    });
+    let replayed = replayed(folder.path(), "r", &settings, "9");
+    let differences = replayed["differences"].as_array().unwrap();
+    let row = |what: &str| differences.iter().find(|row| row["what"] == what).unwrap();
+    assert_eq!(row("pcas_actions.10")["model"], "works");
+    assert!(row("chains.action 3, 8")["report"].as_str().unwrap().contains("not tried"));
+    assert!(row("latency.median_us")["report"].as_f64().unwrap() > 20_000.0);
+    // The default chain loses launches on this board.
+    let files = files(folder.path(), "r1.tar.gz");
+    assert_eq!(outcomes(&files)[5..], ["passed", "passed", "passed", "passed", "failed"]);
+}
+
 #[test]
 fn a_report_of_an_altered_model_replays_to_its_settings() {
     let folder = tempfile::tempdir().unwrap();
@@ -276,17 +324,7 @@ fn a_report_of_an_altered_model_replays_to_its_settings() {
     others["refusals"].as_array_mut().unwrap().pop();
     let watchdog = json!({ "refusals": [settings["refusals"][1]] });
     for (name, settings, until) in [("a", &others, "13"), ("b", &watchdog, "3")] {
-        std::fs::write(folder.path().join("m.json"), settings.to_string()).unwrap();
-        let report = format!("{name}.tar.gz");
-        let arguments =
-            ["--device", "sim", "--model", "m.json", "--report", &report, "--until", until, "--yes"];
-        let _ = run(folder.path(), &arguments);
-        let output = run(folder.path(), &["--replay", &report, "--settings", "back.json", "--json"]);
-        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-        let replayed: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(replayed["settings"], *settings);
-        let written = std::fs::read(folder.path().join("back.json")).unwrap();
-        assert_eq!(serde_json::from_slice::<Value>(&written).unwrap(), *settings);
+        let replayed = replayed(folder.path(), name, settings, until);
         let differences = replayed["differences"].as_array().unwrap();
         assert!(!differences.is_empty());
         if name == "a" {

@@ -1,9 +1,10 @@
 //! Encodings chosen by options: what strict mode says about them, and that every choice computes the same.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use orin_sim::strict::{Cache, Encoding, Violation};
-use orin_sim::{Config, SoftwareOrin};
+use orin_sim::{BrokenChain, ChainEffect, Config, Quirks, SoftwareOrin};
 use tegra_hcq::{
     Chaining, Device, DeviceKind, DeviceOptions, Error, Mapping, PcasAction, Program, QueueOptions,
     ReleaseBy, WaitPolicy, args,
@@ -98,4 +99,46 @@ fn an_action_that_does_not_launch_is_refused_at_open() {
     let options = DeviceOptions::new().pcas_action(PcasAction::Prefetch);
     let error = options.open_through(Arc::new(orin), DeviceKind::Sim).unwrap_err();
     assert!(matches!(error, Error::PcasAction(PcasAction::Prefetch)), "{error}");
+}
+
+/// Work that takes longer hangs.
+const HANG: Duration = Duration::from_secs(1);
+
+/// Two launches that each add 1 to a word, on a board with quirks: the sum, or the error of the wait.
+fn add_twice(quirks: &Quirks, options: DeviceOptions) -> Result<u32, Error> {
+    let orin = SoftwareOrin::new(Config { quirks: quirks.clone(), ..Config::default() }).unwrap();
+    let device = options.open_through(Arc::new(orin), DeviceKind::Sim).unwrap();
+    let increment = Program::load(&device, &cubin("basics")).unwrap().kernel("increment").unwrap();
+    let mut queue = device.queue().unwrap();
+    let data = device.alloc_zeroed::<u32>(1).unwrap();
+    for _ in 0..2 {
+        unsafe { queue.launch(&increment, 1, 32, &args![&data, 1_u32]) }.unwrap();
+    }
+    let result = queue.submit().unwrap().wait(HANG);
+    if result.is_err() {
+        // A hang can be recovered from, as from a kernel that does not end.
+        assert_eq!(device.recover().unwrap().hanging, 1);
+    }
+    result.map(|()| data.to_vec().unwrap()[0])
+}
+
+#[test]
+fn a_board_may_ignore_encodings_or_hang() {
+    let chain = |effect| Quirks {
+        broken_chains: vec![BrokenChain { action: 1, prefetch: true, effect }],
+        ..Quirks::default()
+    };
+    let default = DeviceOptions::new();
+    assert_eq!(add_twice(&chain(ChainEffect::Lost), default).unwrap(), 1);
+    assert!(matches!(add_twice(&chain(ChainEffect::Hang), default), Err(Error::Timeout { .. })));
+    // Other encodings still work.
+    for way in [Chaining::Off, Chaining::InvalidateCopySchedule] {
+        assert_eq!(add_twice(&chain(ChainEffect::Hang), default.chaining(way)).unwrap(), 2);
+    }
+    let hanging = Quirks { hanging_pcas_actions: vec![9], ..Quirks::default() };
+    assert!(matches!(add_twice(&hanging, default), Err(Error::Timeout { .. })));
+    let other = default.pcas_action(PcasAction::InvalidatePrefetchCopySchedule);
+    assert_eq!(add_twice(&hanging, other).unwrap(), 2);
+    let inert = Quirks { inert_pcas_actions: vec![9], ..Quirks::default() };
+    assert_eq!(add_twice(&inert, default).unwrap(), 0);
 }

@@ -189,7 +189,7 @@ pub(super) enum DependentAction {
 
 impl DependentAction {
     /// Value of DEPENDENT_QMD0_ACTION.
-    fn number(self) -> u64 {
+    pub(super) fn number(self) -> u64 {
         match self {
             Self::Schedule => q::DEPENDENT_QMD0_ACTION_QMD_SCHEDULE,
             Self::InvalidateCopySchedule => q::DEPENDENT_QMD0_ACTION_QMD_INVALIDATE_COPY_SCHEDULE,

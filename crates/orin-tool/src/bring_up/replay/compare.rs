@@ -29,7 +29,7 @@ const IRRELEVANT: [&str; 23] = [
     "min_us",
     "p99_us",
     "pc",
-    "released_before_the_sleep",
+    "releases_without_event",
     "rounds",
     "source_va",
     "target_va",

@@ -17,16 +17,26 @@ use tegra_hcq::DeviceKind;
 use super::record::{Outcome, Recorder};
 use super::trace::TraceDoor;
 pub(super) use driver::is_present;
+pub(super) use kernels::{CHAIN_WAYS, HANGS, NO_EFFECT, chain_verdict};
 
 /// Factor by which loops are shorter on the software Orin, which interprets kernels.
 const MODEL_SHORTER: usize = 50;
 /// Shortest wait on the software Orin, whose machine may be busy with other work.
-const MODEL_PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const MODEL_PATIENCE: Duration = Duration::from_secs(30);
 /// Shortest deadline of a stage on the software Orin.
 const MODEL_DEADLINE: Duration = Duration::from_secs(180);
 
 /// What a stage's function returns: [`Outcome::Passed`] or [`Outcome::NotApplicable`]; an error is a failure.
 type Run = fn(&Context) -> Result<Outcome>;
+
+/// How much of a stage applies to a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Applies {
+    /// All of it.
+    Fully,
+    /// All but this.
+    Partly(&'static str),
+}
 
 /// One stage.
 #[derive(Debug)]
@@ -45,6 +55,8 @@ pub(super) struct Stage {
     pub(super) destructive: bool,
     /// What to do if it fails.
     pub(super) cure: &'static str,
+    /// How much of it applies to NVIDIA's desktop driver.
+    desktop: Applies,
     run: Run,
 }
 
@@ -60,6 +72,7 @@ pub(super) static ALL: [Stage; 15] = [
         seconds: 20,
         destructive: false,
         cure: "run `orin doctor`, which says what is missing and how to fix it",
+        desktop: Applies::Partly("the doctor, which examines the Orin's nodes"),
         run: environment::run,
     },
     Stage {
@@ -70,6 +83,7 @@ pub(super) static ALL: [Stage; 15] = [
         seconds: 20,
         destructive: false,
         cure: "run `orin doctor`, which says what is missing and how to fix it",
+        desktop: Applies::Partly("requests of nvgpu: characteristics, VSMs, TPC masks, engines"),
         run: driver::nodes,
     },
     Stage {
@@ -80,6 +94,7 @@ pub(super) static ALL: [Stage; 15] = [
         seconds: 20,
         destructive: false,
         cure: REPORT_IT,
+        desktop: Applies::Partly("cache modes of nvmap; each use of memory is tried instead"),
         run: driver::memory,
     },
     Stage {
@@ -90,6 +105,7 @@ pub(super) static ALL: [Stage; 15] = [
         seconds: 30,
         destructive: false,
         cure: REPORT_IT,
+        desktop: Applies::Partly("address space, TSG and subcontext one by one"),
         run: driver::channel,
     },
     Stage {
@@ -100,6 +116,7 @@ pub(super) static ALL: [Stage; 15] = [
         seconds: 30,
         destructive: false,
         cure: REPORT_IT,
+        desktop: Applies::Fully,
         run: host::semaphores,
     },
     Stage {
@@ -110,6 +127,7 @@ pub(super) static ALL: [Stage; 15] = [
         seconds: 60,
         destructive: false,
         cure: "attach the report to an issue; programs can wait by spinning (WaitPolicy::Spin)",
+        desktop: Applies::Fully,
         run: host::events,
     },
     Stage {
@@ -120,6 +138,7 @@ pub(super) static ALL: [Stage; 15] = [
         seconds: 30,
         destructive: false,
         cure: REPORT_IT,
+        desktop: Applies::Fully,
         run: host::compute,
     },
     Stage {
@@ -130,6 +149,7 @@ pub(super) static ALL: [Stage; 15] = [
         seconds: 60,
         destructive: false,
         cure: REPORT_IT,
+        desktop: Applies::Fully,
         run: kernels::one_thread,
     },
     Stage {
@@ -140,6 +160,7 @@ pub(super) static ALL: [Stage; 15] = [
         seconds: 60,
         destructive: false,
         cure: REPORT_IT,
+        desktop: Applies::Fully,
         run: kernels::vector_add,
     },
     Stage {
@@ -150,6 +171,7 @@ pub(super) static ALL: [Stage; 15] = [
         seconds: 90,
         destructive: false,
         cure: "attach the report to an issue; programs run without chains (NVGPU_CHAIN=none)",
+        desktop: Applies::Fully,
         run: kernels::chains,
     },
     Stage {
@@ -160,6 +182,7 @@ pub(super) static ALL: [Stage; 15] = [
         seconds: 300,
         destructive: false,
         cure: REPORT_IT,
+        desktop: Applies::Partly("mapping flags of nvgpu"),
         run: kernels::caches,
     },
     Stage {
@@ -170,6 +193,7 @@ pub(super) static ALL: [Stage; 15] = [
         seconds: 60,
         destructive: false,
         cure: REPORT_IT,
+        desktop: Applies::Fully,
         run: host::copies,
     },
     Stage {
@@ -180,6 +204,7 @@ pub(super) static ALL: [Stage; 15] = [
         seconds: 60,
         destructive: false,
         cure: "attach the report to an issue; keep kernels short while a desktop session runs",
+        desktop: Applies::Partly("SET_PREEMPTION_MODE of nvgpu"),
         run: kernels::preemption,
     },
     Stage {
@@ -190,6 +215,7 @@ pub(super) static ALL: [Stage; 15] = [
         seconds: 120,
         destructive: true,
         cure: REPORT_IT,
+        desktop: Applies::Partly("lines and notifiers of nvgpu; the driver reports RC codes and Xid lines"),
         run: faults::provoke,
     },
     Stage {
@@ -200,6 +226,7 @@ pub(super) static ALL: [Stage; 15] = [
         seconds: 120,
         destructive: true,
         cure: "attach the report to an issue; reboot before further work on the GPU",
+        desktop: Applies::Partly("closing without a reset, which only nvgpu may not survive"),
         run: faults::recover,
     },
 ];
@@ -216,9 +243,24 @@ impl Stage {
         if kind == DeviceKind::Sim { board.max(MODEL_DEADLINE) } else { board }
     }
 
-    /// Runs the stage's function.
+    /// How much of the stage applies to a device.
+    pub(super) fn applies(&self, kind: DeviceKind) -> Applies {
+        if kind == DeviceKind::Nvrm { self.desktop } else { Applies::Fully }
+    }
+
+    /// Runs the stage's function. What does not apply to the device is recorded, and added to the outcome's text.
     pub(super) fn run(&self, context: &Context) -> Result<Outcome> {
-        (self.run)(context)
+        let Applies::Partly(missing) = self.applies(context.kind) else { return (self.run)(context) };
+        context.recorder.fact("not_applicable", missing);
+        Ok(Self::without(missing, (self.run)(context)?))
+    }
+
+    /// The outcome of a stage of which a part does not apply.
+    fn without(missing: &str, outcome: Outcome) -> Outcome {
+        match outcome {
+            Outcome::Passed(text) => Outcome::Passed(format!("{text}; n/a here: {missing}")),
+            other => other,
+        }
     }
 }
 
@@ -231,6 +273,8 @@ pub(super) struct Context {
     pub(super) tracer: Arc<TraceDoor>,
     /// Collects facts.
     pub(super) recorder: Arc<Recorder>,
+    /// Shortest wait on the software Orin.
+    pub(super) model_patience: Duration,
 }
 
 impl Context {
@@ -251,7 +295,7 @@ impl Context {
 
     /// How long to wait for what takes at most `time` on a board.
     fn patience(&self, time: Duration) -> Duration {
-        if self.is_model() { time.max(MODEL_PATIENCE) } else { time }
+        if self.is_model() { time.max(self.model_patience) } else { time }
     }
 
     /// Rounds of a loop that has `board` rounds on a board.
@@ -280,5 +324,24 @@ mod tests {
             assert!(stage.deadline(DeviceKind::Nvgpu) <= Duration::from_secs(300));
         }
         assert!(by_number(15).is_none());
+    }
+
+    #[test]
+    fn what_does_not_apply_to_a_device_is_named() {
+        for stage in &ALL {
+            for kind in [DeviceKind::Nvgpu, DeviceKind::Sim] {
+                assert_eq!(stage.applies(kind), Applies::Fully, "{}", stage.name);
+            }
+            // Functions that ask for the interface of nvgpu leave something out on another driver.
+            let partly = [0, 1, 2, 3, 10, 12, 13, 14].contains(&stage.number);
+            let applies = stage.applies(DeviceKind::Nvrm);
+            assert_eq!(matches!(applies, Applies::Partly(_)), partly, "{}", stage.name);
+        }
+        let stage = by_number(12).unwrap();
+        let Applies::Partly(missing) = stage.applies(DeviceKind::Nvrm) else { panic!() };
+        let passed = Stage::without(missing, Outcome::Passed("it works".to_owned()));
+        assert_eq!(passed.text(), "it works; n/a here: SET_PREEMPTION_MODE of nvgpu");
+        let failed = Outcome::Failed("it does not".to_owned());
+        assert_eq!(Stage::without(missing, failed.clone()), failed);
     }
 }
