@@ -5,7 +5,7 @@
 //!   [`board`].
 //! - Settings from the environment: [`Settings`], [`SettingsError`], [`RefusedRequest`] in [`settings`] and [`config`].
 //! - Disturbances: [`Failure`], [`Call`], [`RandomFailures`], [`FaultPlan`], [`Stall`], [`Refusal`], [`MmuOrder`],
-//!   [`Node`], [`Nodes`].
+//!   [`Node`], [`Nodes`]; encodings that do not work in [`quirks`]: [`Quirks`], [`BrokenChain`], [`ChainEffect`].
 //! - What a test observes: [`LiveCounts`], [`ProcessCounts`]; reports of strict mode in [`strict`].
 //! - The memory of the process that the model serves: [`CallerMemory`] in [`caller`].
 //! - The kernel model: [`kernel`]. The GPU without it: engines and channels in [`gpu`], address translation in [`mmu`],
