@@ -17,7 +17,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tegra_hcq::{Device, DeviceKind, args};
+use tegra_hcq::{Device, DeviceName, args};
 
 use crate::TIMEOUT;
 use crate::cuda::{Argument, Cuda};
@@ -33,7 +33,7 @@ const ELEMENTS: u32 = 1000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A device of this library.
-    Device(DeviceKind),
+    Device(DeviceName),
     /// CUDA.
     Cuda,
 }
@@ -41,7 +41,7 @@ pub enum Target {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Device(kind) => kind.fmt(f),
+            Self::Device(name) => name.fmt(f),
             Self::Cuda => f.write_str("cuda"),
         }
     }
@@ -71,7 +71,7 @@ pub struct StartUp {
 /// Returns an error if a step fails or the result is wrong.
 pub fn first_result(target: Target) -> Result<()> {
     let got = match target {
-        Target::Device(kind) => ours(kind)?,
+        Target::Device(name) => ours(name)?,
         Target::Cuda => rival()?,
     };
     match got.iter().position(|value| *value != 1) {
@@ -80,8 +80,8 @@ pub fn first_result(target: Target) -> Result<()> {
     }
 }
 
-fn ours(kind: DeviceKind) -> Result<Vec<u32>> {
-    let device = Device::open(kind)?;
+fn ours(name: DeviceName) -> Result<Vec<u32>> {
+    let device = Device::open(name)?;
     let increment = BASICS.load(&device)?.kernel("increment")?;
     let data = device.alloc_from(&[0_u32; ELEMENTS as usize])?;
     let mut queue = device.queue()?;
@@ -161,6 +161,7 @@ fn read_report(child: &mut Child, start: Instant) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tegra_hcq::DeviceKind;
 
     fn shell(script: &str) -> StartUp {
         let arguments = ["-c", script].map(OsString::from).to_vec();
@@ -169,7 +170,7 @@ mod tests {
 
     #[test]
     fn the_software_orin_gives_a_first_result() {
-        first_result(Target::Device(DeviceKind::Sim)).unwrap();
+        first_result(Target::Device(DeviceKind::Sim.into())).unwrap();
     }
 
     #[test]
@@ -189,7 +190,7 @@ mod tests {
 
     #[test]
     fn targets_have_names() {
-        for target in [Target::Cuda, Target::Device(DeviceKind::Sim)] {
+        for target in [Target::Cuda, Target::Device(DeviceKind::Sim.into())] {
             assert_eq!(target.to_string().parse::<Target>().unwrap(), target);
         }
         assert!("nothing".parse::<Target>().is_err());

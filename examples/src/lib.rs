@@ -11,7 +11,7 @@ use nvgpu_sys::{Door, LinuxDoor};
 use orin_cli::profile::ProfileOptions;
 use orin_cli::{ExitStatus, UsageError, is_closed_pipe, say, warn};
 use orin_sim::{SettingsError, SoftwareOrin};
-use tegra_hcq::{Device, DeviceKind};
+use tegra_hcq::{Device, DeviceKind, DeviceName};
 
 pub mod arguments;
 mod table;
@@ -22,9 +22,9 @@ pub use table::Table;
 #[derive(clap::Args)]
 pub struct Common {
     /// Where to run: auto (the Orin's GPU, else a desktop GPU that can be driven, else the software Orin), nvgpu, nvrm
-    /// or sim
-    #[arg(long, default_value_t = DeviceKind::Auto)]
-    pub device: DeviceKind,
+    /// or sim; nvrm:1 is its second GPU, nvrm:0000:19:00.0 the one at a PCI address
+    #[arg(long, default_value_t = DeviceKind::Auto.into())]
+    pub device: DeviceName,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
@@ -118,8 +118,8 @@ fn report(result: Result<ExitStatus, Failure>, json: bool) -> ExitCode {
 /// # Errors
 ///
 /// [`Failure::Request`] if the device cannot be opened.
-pub fn open(kind: DeviceKind) -> Result<Device, Failure> {
-    Device::open(kind).map_err(Failure::request)
+pub fn open(name: impl Into<DeviceName>) -> Result<Device, Failure> {
+    Device::open(name).map_err(Failure::request)
 }
 
 /// Returns the door to the kernel if the machine has an Orin's GPU, else the door of a new software Orin. For programs

@@ -13,16 +13,17 @@ use benches::{Baseline, Case, Environment, Measurement, Needs, Outcome, Plan, Pr
 use clap::{Args, ValueEnum};
 use orin_cli::profile::ProfileOptions;
 use orin_cli::{ExitStatus, Output, Stop, UsageError, say, stdout, unless_closed, write_all};
-use tegra_hcq::{Device, DeviceKind};
+use tegra_hcq::{Device, DeviceKind, DeviceName};
 
 use crate::workspace;
 
 /// Options of the command.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Device: auto (the Orin's GPU if there is one, else the software Orin), nvgpu, nvrm or sim
-    #[arg(long, default_value_t = DeviceKind::Auto)]
-    device: DeviceKind,
+    /// Device: auto (the Orin's GPU if there is one, else the software Orin), nvgpu, nvrm or sim; nvrm:1 is its second GPU,
+    /// nvrm:0000:19:00.0 the one at a PCI address
+    #[arg(long, default_value_t = DeviceKind::Auto.into())]
+    device: DeviceName,
     /// Run only the cases whose name contains this, for example copy/to_host
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,

@@ -14,7 +14,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 fn first_result(bench: &mut Bench<'_>) -> Result<()> {
     let start_up = bench.start_up();
-    let device = Target::Device(bench.device().info().kind);
+    let device = Target::Device(bench.device().info().name());
     let mut ours = || crate::start_up::measure(start_up, device);
     let start_up = start_up.cloned();
     bench.measure(1, &mut ours, &mut |_| {

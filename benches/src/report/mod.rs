@@ -76,7 +76,7 @@ pub(crate) mod sample {
 
     use std::time::Duration;
 
-    use tegra_hcq::{DeviceKind, Properties};
+    use tegra_hcq::{DeviceKind, Properties, Which};
 
     use crate::bench::Plan;
     use crate::bench::RivalOutcome;
@@ -113,7 +113,7 @@ pub(crate) mod sample {
             local_window: 0,
             driver: vec![("gpc_mask", 3)],
         };
-        Properties { kind: DeviceKind::Sim, gpu }
+        Properties { kind: DeviceKind::Sim, which: Which::Index(0), gpu }
     }
 
     pub(crate) fn run() -> Run {

@@ -1,15 +1,55 @@
 //! The traits that a GPU driver implements.
 
+use core::any::Any;
 use core::fmt::Debug;
 use core::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::error_code::ErrorCode;
 use crate::evidence::Evidence;
 use crate::properties::{MemoryInfo, Properties};
 use crate::submit::SubmitRing;
+
+/// An object of a driver that another device of the same driver recognises; other drivers reject it.
+///
+/// ```
+/// use gpu_hal::{Driver, Token};
+///
+/// fn is_local(driver: &dyn Driver, token: &Token) -> bool {
+///     driver.connect(token).is_ok()
+/// }
+/// ```
+pub type Token = Arc<dyn Any + Send + Sync>;
+
+/// How a GPU reaches the memory of another GPU.
+///
+/// ```
+/// use gpu_hal::PeerLink;
+///
+/// assert_eq!(PeerLink::NvLink.to_string(), "NVLink");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PeerLink {
+    /// Both devices are the same GPU.
+    Same,
+    /// Over NVLink.
+    NvLink,
+    /// Over PCIe.
+    Pcie,
+}
+
+impl core::fmt::Display for PeerLink {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Same => "same GPU",
+            Self::NvLink => "NVLink",
+            Self::Pcie => "PCIe",
+        })
+    }
+}
 
 /// The purpose of memory; decides where it is and how the CPU caches it.
 ///
@@ -69,6 +109,12 @@ pub unsafe trait DeviceMemory: Send + Sync + Debug {
 
     /// Size in bytes, at least what was requested.
     fn bytes(&self) -> u64;
+
+    /// The memory, for [`Driver::map_peer`] of another device. The memory stays allocated, at its address, as long as the
+    /// token. `None` if other devices cannot map it.
+    fn token(&self) -> Option<Token> {
+        None
+    }
 }
 
 /// One of the two engines that a queue feeds.
@@ -274,6 +320,32 @@ pub trait Driver: Send + Sync + Debug {
     fn open_copy_channel(&self) -> Result<CopyChannel> {
         let Channels { group, copy, .. } = self.open_channels()?;
         Ok(CopyChannel { group, copy })
+    }
+
+    /// The device, for [`Driver::connect`] of another. `None` if devices of the driver cannot map each other's memory.
+    fn token(&self) -> Option<Token> {
+        None
+    }
+
+    /// Lets this device map memory of another. Returns how it reaches the other's [`MemoryUse::Device`]; `None` if it
+    /// cannot, and only the other's system memory can be mapped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if the driver cannot, or if the other device has another driver.
+    fn connect(&self, other: &Token) -> Result<Option<PeerLink>> {
+        let _ = other;
+        Err(Error::Unsupported("memory of other devices"))
+    }
+
+    /// Maps memory of a connected device, at the GPU address where its owner sees it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Driver::connect`]; [`Error::Driver`](crate::Error::Driver) if the devices are not connected or not peers.
+    fn map_peer(&self, memory: &Token) -> Result<Box<dyn DeviceMemory>> {
+        let _ = memory;
+        Err(Error::Unsupported("memory of other devices"))
     }
 
     /// The lines that the kernel has logged about the GPU since the last call.

@@ -23,7 +23,9 @@ mod submit;
 pub mod volatile;
 
 pub use ampere_cmd::command::SmLayout;
-pub use driver::{ChannelGroup, Channels, CopyChannel, DeviceMemory, Driver, Engine, MemoryUse, Preemption};
+pub use driver::{
+    ChannelGroup, Channels, CopyChannel, DeviceMemory, Driver, Engine, MemoryUse, PeerLink, Preemption, Token,
+};
 pub use error::{Error, Result, Source};
 pub use error_code::ErrorCode;
 pub use evidence::{Evidence, Refusal, SmRecord};

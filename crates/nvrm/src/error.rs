@@ -65,6 +65,8 @@ impl Status {
     pub const NOTHING_TO_DO: Self = Self(0x0001_0006);
     /// Out of memory (`NV_ERR_NO_MEMORY`).
     pub const NO_MEMORY: Self = Self(0x51);
+    /// The GPU does not fit the request: not registered, or not a peer (`NV_ERR_INVALID_DEVICE`).
+    pub const INVALID_DEVICE: Self = Self(0x26);
     /// Another resource is exhausted (`NV_ERR_INSUFFICIENT_RESOURCES`).
     pub const INSUFFICIENT_RESOURCES: Self = Self(0x1a);
 
@@ -110,6 +112,31 @@ fn open_cure(errno: Errno) -> Option<&'static str> {
         }
         Errno::IO | Errno::NODEV | Errno::NXIO => Some("the driver found no working GPU; see the kernel log"),
         _ => nvgpu_sys::cure::of_call(errno),
+    }
+}
+
+/// Prints a PCI address.
+struct Pci((u32, u8, u8));
+
+impl fmt::Display for Pci {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (domain, bus, slot) = self.0;
+        write!(f, "{domain:04x}:{bus:02x}:{slot:02x}.0")
+    }
+}
+
+/// Prints PCI addresses.
+struct Pcis<'a>(&'a [(u32, u8, u8)]);
+
+impl fmt::Display for Pcis<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("none");
+        }
+        for (at, address) in self.0.iter().enumerate() {
+            write!(f, "{}{}", if at == 0 { "" } else { ", " }, Pci(*address))?;
+        }
+        Ok(())
     }
 }
 
@@ -174,6 +201,14 @@ pub enum Error {
         index: usize,
         /// Number of GPUs.
         count: usize,
+    },
+    /// No GPU has this PCI address.
+    #[error("there is no GPU at PCI address {}; the driver has {}", Pci(*.address), Pcis(list))]
+    NoGpuAt {
+        /// Requested address: domain, bus, slot.
+        address: (u32, u8, u8),
+        /// Addresses of the GPUs.
+        list: Vec<(u32, u8, u8)>,
     },
     /// The GPU is of a generation that the chip table does not contain, or that has another driver.
     #[error(

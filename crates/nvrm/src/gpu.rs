@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use gpu_hal::chip::{self, Chip, ClassId, Usermode};
 use nvgpu_sys::door::Protection;
-use nvgpu_sys::{Door, DoorFd, DoorMapping};
+use nvgpu_sys::{Door, DoorFd, DoorMapping, Errno};
 
 use crate::abi::{alloc, control, escape};
 use crate::error::{Error, Result};
+use crate::memory::{Memory, PeerMemory, Place};
 use crate::rm::{self, Object, Rm, escape, text};
-use crate::space::Space;
+use crate::space::{PeerLink, Space};
 use crate::version::Version;
 
 /// Length of the doorbell page in bytes.
@@ -99,6 +100,49 @@ pub struct Gpu {
     rm: Rm,
 }
 
+/// A GPU of the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Listed {
+    /// Number of the node `/dev/nvidiaN`.
+    pub minor: u32,
+    /// PCI address: domain, bus, slot.
+    pub pci: (u32, u8, u8),
+}
+
+impl From<&escape::CardInfo> for Listed {
+    fn from(card: &escape::CardInfo) -> Self {
+        Self { minor: card.minor_number, pci: pci(card) }
+    }
+}
+
+/// The PCI address of a GPU: domain, bus, slot.
+fn pci(card: &escape::CardInfo) -> (u32, u8, u8) {
+    let [domain, location, _] = card.pci_info;
+    let [bus, slot, ..] = location.to_le_bytes();
+    (domain, bus, slot)
+}
+
+/// Whether this process may open a GPU: a container often has the nodes of some of the machine's GPUs only.
+fn is_accessible(rm: &Rm, card: &escape::CardInfo) -> bool {
+    let opened = rm::open(rm.door(), &rm::device_node(card.minor_number));
+    !matches!(opened, Err(Error::Open { errno: Errno::NOENT | Errno::ACCESS | Errno::PERM, .. }))
+}
+
+/// Returns the GPUs of the driver that this process may open, in the order of the driver's list, until `enough` holds.
+fn accessible(rm: &Rm, mut enough: impl FnMut(&[escape::CardInfo]) -> bool) -> Result<Vec<escape::CardInfo>> {
+    let mut found = Vec::new();
+    for card in cards(rm)? {
+        if is_accessible(rm, &card) {
+            found.push(card);
+            if enough(&found) {
+                break;
+            }
+        }
+    }
+    Ok(found)
+}
+
 /// Returns the GPUs of the driver, in the order of its list.
 fn cards(rm: &Rm) -> Result<Vec<escape::CardInfo>> {
     let mut cards = [escape::CardInfo::default(); escape::CARDS];
@@ -117,7 +161,16 @@ fn open_file(rm: &Rm, minor: u32) -> Result<DoorFd> {
 }
 
 impl Gpu {
-    /// Opens the GPU at `index` in the driver's list, and creates an address space.
+    /// Returns the GPUs of the driver that this process may open, in the order of the driver's list.
+    ///
+    /// # Errors
+    ///
+    /// If the driver is absent or its release unsupported.
+    pub fn list(door: &Arc<dyn Door>) -> Result<Vec<Listed>> {
+        Ok(accessible(&Rm::open(door)?, |_| false)?.iter().map(Listed::from).collect())
+    }
+
+    /// Opens the GPU at `index` among those that this process may open, and creates an address space.
     ///
     /// # Errors
     ///
@@ -125,8 +178,27 @@ impl Gpu {
     /// its generation, or if the driver rejects a step.
     pub fn open(door: &Arc<dyn Door>, index: usize) -> Result<Arc<Self>> {
         let rm = Rm::open(door)?;
-        let cards = cards(&rm)?;
+        let cards = accessible(&rm, |found| found.len() > index)?;
         let card = *cards.get(index).ok_or(Error::NoGpu { index, count: cards.len() })?;
+        Self::open_card(rm, card)
+    }
+
+    /// Opens the GPU at a PCI address (domain, bus, slot), and creates an address space.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gpu::open`].
+    pub fn open_at(door: &Arc<dyn Door>, address: (u32, u8, u8)) -> Result<Arc<Self>> {
+        let rm = Rm::open(door)?;
+        let cards = cards(&rm)?;
+        let card = *cards.iter().find(|card| pci(card) == address).ok_or_else(|| {
+            let list = cards.iter().map(pci).collect();
+            Error::NoGpuAt { address, list }
+        })?;
+        Self::open_card(rm, card)
+    }
+
+    fn open_card(rm: Rm, card: escape::CardInfo) -> Result<Arc<Self>> {
         let file = open_file(&rm, card.minor_number)?;
 
         let mut id = control::IdInfo { gpu_id: card.gpu_id, ..Default::default() };
@@ -225,6 +297,25 @@ impl Gpu {
         let [total, free] =
             fb_info(&self.rm, self.subdevice, [control::FB_HEAP_SIZE, control::FB_HEAP_FREE])?;
         Ok((u64::from(total) << 10, u64::from(free) << 10))
+    }
+
+    /// Lets this GPU map memory of another ([`PeerMemory::new`](crate::PeerMemory::new)). Returns how it reaches the
+    /// other's video memory; `None` if it cannot, and only the other's system memory can be mapped.
+    ///
+    /// # Errors
+    ///
+    /// If the driver rejects a step.
+    pub fn connect(self: &Arc<Self>, other: &Arc<Self>) -> Result<Option<PeerLink>> {
+        let link = self.space.join(other.space.uuid())?;
+        // The driver does not say whether GPUs are peers, but refuses the mapping.
+        let probe = Memory::new(other, Place::Video, 1)?;
+        match PeerMemory::new(self, &probe.share()) {
+            Ok(_) => Ok(Some(link)),
+            Err(error) => {
+                tracing::info!(%error, "a GPU cannot map the other's video memory");
+                Ok(None)
+            }
+        }
     }
 
     pub(crate) fn rm(&self) -> &Rm {
@@ -390,13 +481,11 @@ fn properties(rm: &Rm, subdevice: Object, card: &escape::CardInfo) -> Result<Pro
         ],
     )?;
     let [l2_bytes] = fb_info(rm, subdevice, [control::FB_L2_SIZE])?;
-    let [domain, location, _] = card.pci_info;
-    let [bus, slot, ..] = location.to_le_bytes();
     Ok(Properties {
         name: text(&name.name),
         driver: rm.version(),
         minor: card.minor_number,
-        pci: (domain, bus, slot),
+        pci: pci(card),
         gpcs,
         tpcs,
         tpcs_per_gpc,

@@ -20,11 +20,11 @@ mod version;
 
 pub use channel::{ChannelError, ChannelGroup, Engine, MmuFault, RING_ENTRIES, SmError};
 pub use error::{Error, Result, Status};
-pub use gpu::{Gpu, Properties};
-pub use memory::{HostImport, Memory, Place};
+pub use gpu::{Gpu, Listed, Properties};
+pub use memory::{HostImport, Memory, PeerMemory, Place, SharedMemory};
 pub use release::Release;
 pub use rm::CONTROL_NODE;
-pub use space::{LARGE_PAGE, LOCAL_WINDOW, SHARED_WINDOW, SMALL_PAGE, VA_END, VA_START};
+pub use space::{LARGE_PAGE, LOCAL_WINDOW, PeerLink, SHARED_WINDOW, SMALL_PAGE, VA_END, VA_START};
 pub use version::Version;
 
 /// Version of this crate.

@@ -203,7 +203,7 @@ impl GpuMapping {
     /// Maps `bytes` bytes of `object`.
     pub(crate) fn new(gpu: &Arc<Gpu>, object: Object, bytes: u64) -> Result<Self> {
         let reserved = gpu.space().reserve(bytes)?;
-        match gpu.space().map(&reserved, bytes, gpu.rm(), object) {
+        match gpu.space().map(reserved.va(), bytes, gpu.rm(), object) {
             Ok(()) => Ok(Self { gpu: Arc::clone(gpu), reserved: Some(reserved), bytes }),
             Err(error) => {
                 gpu.space().release(reserved);
@@ -259,9 +259,20 @@ pub struct Memory {
     cpu: OnceLock<CpuMapping>,
     /// Held while the memory is mapped for the CPU.
     mapping_for_cpu: Mutex<()>,
+    mapped: Arc<Mapped>,
+}
+
+/// Memory with its mapping on its own GPU.
+#[derive(Debug)]
+struct Mapped {
     mapping: GpuMapping,
     memory: RmMemory,
 }
+
+/// Memory that other GPUs may map: see [`PeerMemory::new`]. The memory is allocated, and its address is in use, as long
+/// as a value exists.
+#[derive(Clone, Debug)]
+pub struct SharedMemory(Arc<Mapped>);
 
 impl Memory {
     /// Allocates at least `bytes` bytes, in pages of 64 KiB, or of 2 MiB if the size is at least 2 MiB.
@@ -272,12 +283,18 @@ impl Memory {
     pub fn new(gpu: &Arc<Gpu>, place: Place, bytes: u64) -> Result<Self> {
         let memory = RmMemory::new(gpu, place, bytes)?;
         let mapping = GpuMapping::new(gpu, memory.object, memory.bytes)?;
-        Ok(Self { cpu: OnceLock::new(), mapping_for_cpu: Mutex::default(), mapping, memory })
+        let mapped = Arc::new(Mapped { mapping, memory });
+        Ok(Self { cpu: OnceLock::new(), mapping_for_cpu: Mutex::default(), mapped })
+    }
+
+    /// The memory, for a mapping on another GPU.
+    pub fn share(&self) -> SharedMemory {
+        SharedMemory(Arc::clone(&self.mapped))
     }
 
     /// First GPU address.
     pub fn gpu_va(&self) -> u64 {
-        self.mapping.va()
+        self.mapped.mapping.va()
     }
 
     /// Pointer to the first byte, valid for [`Memory::bytes`] bytes while `self` is alive. Maps the memory at the first
@@ -294,13 +311,51 @@ impl Memory {
         if let Some(mapping) = self.cpu.get() {
             return Ok(mapping.pointer());
         }
-        let mapping = CpuMapping::new(&self.memory)?;
+        let mapping = CpuMapping::new(&self.mapped.memory)?;
         Ok(self.cpu.get_or_init(|| mapping).pointer())
     }
 
     /// Length in bytes.
     pub fn bytes(&self) -> u64 {
-        self.memory.bytes
+        self.mapped.memory.bytes
+    }
+}
+
+/// Memory of another GPU, or of the same GPU opened again, mapped at the address where its owner sees it.
+#[derive(Debug)]
+pub struct PeerMemory {
+    gpu: Arc<Gpu>,
+    // Keeps the memory and its address.
+    shared: SharedMemory,
+}
+
+impl PeerMemory {
+    /// Maps memory of another GPU, after [`Gpu::connect`].
+    ///
+    /// # Errors
+    ///
+    /// If the GPUs are not connected, or not peers and the memory is video memory: then the driver answers
+    /// `NV_ERR_INVALID_DEVICE`.
+    pub fn new(gpu: &Arc<Gpu>, shared: &SharedMemory) -> Result<Self> {
+        let Mapped { mapping, memory } = &*shared.0;
+        gpu.space().map(mapping.va(), memory.bytes, memory.gpu.rm(), memory.object)?;
+        Ok(Self { gpu: Arc::clone(gpu), shared: shared.clone() })
+    }
+
+    /// First GPU address, on both GPUs.
+    pub fn gpu_va(&self) -> u64 {
+        self.shared.0.mapping.va()
+    }
+
+    /// Length in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.shared.0.memory.bytes
+    }
+}
+
+impl Drop for PeerMemory {
+    fn drop(&mut self) {
+        self.gpu.space().unmap(self.gpu_va(), self.bytes());
     }
 }
 
@@ -411,6 +466,25 @@ unsafe impl gpu_hal::DeviceMemory for Memory {
 
     fn cpu(&self) -> gpu_hal::Result<NonNull<u8>> {
         Ok(Self::cpu(self)?)
+    }
+
+    fn bytes(&self) -> u64 {
+        Self::bytes(self)
+    }
+
+    fn token(&self) -> Option<gpu_hal::Token> {
+        Some(Arc::new(self.share()))
+    }
+}
+
+// SAFETY: the value owns its mapping and keeps the memory, of `bytes` bytes, allocated. The CPU has no mapping.
+unsafe impl gpu_hal::DeviceMemory for PeerMemory {
+    fn gpu_va(&self) -> u64 {
+        Self::gpu_va(self)
+    }
+
+    fn cpu(&self) -> gpu_hal::Result<NonNull<u8>> {
+        Err(gpu_hal::Error::Unsupported("a CPU mapping of another GPU's memory"))
     }
 
     fn bytes(&self) -> u64 {

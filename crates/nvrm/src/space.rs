@@ -6,10 +6,13 @@
 //!
 //! Addresses are below 2^40, because the address of a launch descriptor, shifted right by 8, has to fit 32 bits.
 //! They are also below the two 4 GiB windows for shared and local memory.
+//!
+//! All spaces of a process take their addresses from one allocator. A GPU that maps memory of another GPU
+//! ([`PeerMemory`](crate::PeerMemory)) therefore maps it at the same address.
 
 use core::ops::Range;
 use core::ptr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use nvgpu_sys::DoorFd;
 use range_alloc::RangeAllocator;
@@ -61,13 +64,31 @@ struct Addresses {
     large: RangeAllocator<u64>,
 }
 
+/// Free addresses of the process.
+static ADDRESSES: LazyLock<Mutex<Addresses>> = LazyLock::new(|| {
+    Mutex::new(Addresses { small: RangeAllocator::new(SMALL), large: RangeAllocator::new(LARGE) })
+});
+
+/// How a GPU reaches the video memory of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PeerLink {
+    /// Both are the same GPU, opened twice.
+    Same,
+    /// Over NVLink.
+    NvLink,
+    /// Over PCIe.
+    Pcie,
+}
+
 /// The address space of one GPU.
 #[derive(Debug)]
 pub(crate) struct Space {
     uuid: Uuid,
     client: Object,
     release: Release,
-    addresses: Mutex<Addresses>,
+    /// The other GPUs whose memory the space may map.
+    peers: Mutex<Vec<(Uuid, PeerLink)>>,
     // Closing `file` destroys the space. `mm` is closed last, which stops all channels.
     file: DoorFd,
     _mm: DoorFd,
@@ -88,6 +109,7 @@ macro_rules! answers {
     };
 }
 answers!(Initialize MmInitialize RegisterGpu UnregisterGpu RegisterGpuVaSpace UnregisterGpuVaSpace);
+answers!(EnablePeerAccess);
 answers!(CreateExternalRange MapExternalAllocation UnmapExternal Free RegisterChannel UnregisterChannel);
 
 /// Sends a request to UVM and checks both results.
@@ -119,15 +141,47 @@ impl Space {
             ..Default::default()
         };
         request(&file, "UVM_REGISTER_GPU_VASPACE", uvm::REGISTER_GPU_VASPACE, &mut register)?;
-        let addresses = Addresses { small: RangeAllocator::new(SMALL), large: RangeAllocator::new(LARGE) };
-        let addresses = Mutex::new(addresses);
-        Ok(Self { uuid, client: rm.client(), release: rm.release(), addresses, file, _mm: mm })
+        let peers = Mutex::default();
+        Ok(Self { uuid, client: rm.client(), release: rm.release(), peers, file, _mm: mm })
+    }
+
+    pub(crate) fn uuid(&self) -> Uuid {
+        self.uuid
+    }
+
+    fn peers(&self) -> MutexGuard<'_, Vec<(Uuid, PeerLink)>> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets the space map memory of another GPU. The link is that of its video memory, if the GPUs are peers.
+    pub(crate) fn join(&self, uuid: Uuid) -> Result<PeerLink> {
+        if uuid == self.uuid {
+            return Ok(PeerLink::Same);
+        }
+        let mut peers = self.peers();
+        if let Some((_, link)) = peers.iter().find(|(known, _)| *known == uuid) {
+            return Ok(*link);
+        }
+        let mut register = uvm::RegisterGpu { gpu_uuid: uuid, rm_ctrl_fd: -1, ..Default::default() };
+        request(&self.file, "UVM_REGISTER_GPU", uvm::REGISTER_GPU, &mut register)?;
+        let mut enable =
+            uvm::EnablePeerAccess { gpu_uuid_a: self.uuid, gpu_uuid_b: uuid, ..Default::default() };
+        let link = match request(&self.file, "UVM_ENABLE_PEER_ACCESS", uvm::ENABLE_PEER_ACCESS, &mut enable) {
+            Ok(()) => PeerLink::Pcie,
+            // Peers over NVLink already, or no peers at all: see `EnablePeerAccess`.
+            Err(error) => {
+                tracing::debug!(%error, "the GPUs are not peers over PCIe");
+                PeerLink::NvLink
+            }
+        };
+        peers.push((uuid, link));
+        Ok(link)
     }
 
     /// Reserves addresses for `bytes` bytes, rounded up to pages.
     pub(crate) fn reserve(&self, bytes: u64) -> Result<Reserved> {
         let full = Error::AddressSpace { bytes };
-        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut addresses = ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner);
         let range = if bytes < LARGE_PAGE {
             addresses.small.allocate_range(bytes.max(1).next_multiple_of(SMALL_PAGE))
         } else {
@@ -142,7 +196,7 @@ impl Space {
 
     /// Gives addresses back.
     pub(crate) fn release(&self, reserved: Reserved) {
-        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut addresses = ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner);
         let Reserved(range) = reserved;
         if range.start < SMALL.end {
             addresses.small.free_range(range);
@@ -151,9 +205,8 @@ impl Space {
         }
     }
 
-    /// Maps all of a memory object.
-    pub(crate) fn map(&self, reserved: &Reserved, bytes: u64, rm: &Rm, memory: Object) -> Result<()> {
-        let base = reserved.va();
+    /// Maps all of a memory object of the client `rm`, which may be that of another GPU, at `base`.
+    pub(crate) fn map(&self, base: u64, bytes: u64, rm: &Rm, memory: Object) -> Result<()> {
         let mut range = uvm::CreateExternalRange { base, length: bytes, ..Default::default() };
         request(&self.file, "UVM_CREATE_EXTERNAL_RANGE", uvm::CREATE_EXTERNAL_RANGE, &mut range)?;
         let mut map: Box<uvm::MapExternalAllocation> = Box::default();
@@ -163,7 +216,7 @@ impl Space {
         map.per_gpu_attributes[0].gpu_mapping_type = uvm::MAPPING_READ_WRITE_ATOMIC;
         map.gpu_attributes_count = 1;
         map.rm_ctrl_fd = rm.ctl().raw();
-        map.client = self.client.0;
+        map.client = rm.client().0;
         map.memory = memory.0;
         let result =
             request(&self.file, "UVM_MAP_EXTERNAL_ALLOCATION", uvm::MAP_EXTERNAL_ALLOCATION, &mut *map);
@@ -238,6 +291,12 @@ impl Space {
 
     /// Removes the GPU from the space, after all channels and mappings.
     pub(crate) fn close(&self) {
+        for (uuid, _) in self.peers().drain(..) {
+            let mut peer = uvm::UnregisterGpu { gpu_uuid: uuid, ..Default::default() };
+            if let Err(error) = request(&self.file, "UVM_UNREGISTER_GPU", uvm::UNREGISTER_GPU, &mut peer) {
+                tracing::warn!(%error, "a peer could not be unregistered; closing the files does so");
+            }
+        }
         let mut va_space = uvm::UnregisterGpuVaSpace { gpu_uuid: self.uuid, ..Default::default() };
         let mut gpu = uvm::UnregisterGpu { gpu_uuid: self.uuid, ..Default::default() };
         let result =

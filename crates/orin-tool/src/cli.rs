@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use orin_cli::{ExitStatus, UsageError, plain_stdout};
-use tegra_hcq::DeviceKind;
+use tegra_hcq::{DeviceKind, DeviceName};
 
 use crate::{bring_up, compile, decode, dmesg, doctor, info};
 
@@ -72,9 +72,10 @@ With --command, the page of one command: orin man --command 'decode pushbuf'")]
 /// Options of the commands that examine a device.
 #[derive(Debug, Args)]
 pub(crate) struct DeviceOptions {
-    /// Device: auto (the Orin's GPU if there is one, else the software Orin), nvgpu, nvrm or sim
-    #[arg(long, default_value_t = DeviceKind::Auto)]
-    pub(crate) device: DeviceKind,
+    /// Device: auto (the Orin's GPU if there is one, else the software Orin), nvgpu, nvrm or sim; nvrm:1 is its second GPU,
+    /// nvrm:0000:19:00.0 the one at a PCI address
+    #[arg(long, default_value_t = DeviceKind::Auto.into())]
+    pub(crate) device: DeviceName,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,

@@ -12,7 +12,7 @@ use nvgpu_sys::{Door, LinuxDoor};
 use orin_cli::{ExitStatus, UsageError, stdout, unless_closed};
 use orin_sim::{Config, SoftwareOrin};
 use serde_json::{Value, json};
-use tegra_hcq::DeviceKind;
+use tegra_hcq::{DeviceKind, DeviceName, Which};
 
 use crate::cli::DeviceOptions;
 
@@ -31,10 +31,11 @@ pub(crate) fn run(options: &DeviceOptions) -> Result<ExitCode> {
 }
 
 /// Examines the device that programs on this machine would use.
-fn examine(kind: DeviceKind, system: &dyn System) -> Result<Report> {
+fn examine(device: DeviceName, system: &dyn System) -> Result<Report> {
+    let kind = device.kind;
     if kind == DeviceKind::Nvrm {
         let door: Arc<dyn Door> = Arc::new(LinuxDoor);
-        return Ok(examine_nvrm(&door));
+        return Ok(examine_nvrm(&door, device.which));
     }
     if ![DeviceKind::Auto, DeviceKind::Nvgpu, DeviceKind::Sim].contains(&kind) {
         return Err(
@@ -63,8 +64,8 @@ fn examine(kind: DeviceKind, system: &dyn System) -> Result<Report> {
     Ok(doctor::examine(&door, Some(system)))
 }
 
-/// Examines the first GPU of NVIDIA's desktop driver: opens the GPU, memory and channels.
-fn examine_nvrm(door: &Arc<dyn Door>) -> Report {
+/// Examines a GPU of NVIDIA's desktop driver: opens the GPU, memory and channels.
+fn examine_nvrm(door: &Arc<dyn Door>, which: Which) -> Report {
     let fine = |subject, text| Finding { severity: Severity::Ok, subject, text, cure: None };
     let wrong = |subject, error: nvrm::Error| {
         let text = error.to_string();
@@ -72,7 +73,11 @@ fn examine_nvrm(door: &Arc<dyn Door>) -> Report {
         Finding { severity: Severity::Error, subject, text, cure: None }
     };
     let mut findings = Vec::new();
-    match nvrm::Gpu::open(door, 0) {
+    let opened = match which {
+        Which::Pci { domain, bus, slot } => nvrm::Gpu::open_at(door, (domain, bus, slot)),
+        Which::Index(index) => nvrm::Gpu::open(door, index),
+    };
+    match opened {
         Err(error) => findings.push(wrong("driver", error)),
         Ok(gpu) => {
             let seen = gpu.properties();
@@ -152,7 +157,7 @@ mod tests {
 
     #[test]
     fn without_an_orin_the_software_one_is_examined() {
-        let report = examine(DeviceKind::Auto, &Files::default()).unwrap();
+        let report = examine(DeviceKind::Auto.into(), &Files::default()).unwrap();
         assert_eq!(report.worst(), Severity::Warning);
         let hardware = report.about("hardware").unwrap();
         assert!(hardware.text.contains("not a Jetson Orin") && hardware.text.contains("software Orin"));
@@ -178,7 +183,7 @@ mod tests {
     #[test]
     fn without_the_desktop_driver_its_absence_is_the_finding() {
         let door: Arc<dyn Door> = Arc::new(Empty);
-        let report = examine_nvrm(&door);
+        let report = examine_nvrm(&door, Which::Index(0));
         assert!(report.has_errors());
         let driver = report.about("driver").unwrap();
         assert!(driver.text.contains("/dev/nvidiactl") && driver.text.contains("kernel module"), "{report}");
@@ -186,7 +191,7 @@ mod tests {
 
     #[test]
     fn without_an_orin_its_driver_is_an_error() {
-        let report = examine(DeviceKind::Nvgpu, &Files::default()).unwrap();
+        let report = examine(DeviceKind::Nvgpu.into(), &Files::default()).unwrap();
         assert!(report.has_errors());
         assert_eq!(report.findings.len(), 1, "nothing else is asked: {report}");
         assert!(report.findings[0].cure.as_ref().unwrap().contains("--device sim"));
@@ -204,7 +209,7 @@ mod tests {
 
     #[test]
     fn json_says_the_same() {
-        let report = examine(DeviceKind::Sim, &Files::default()).unwrap();
+        let report = examine(DeviceKind::Sim.into(), &Files::default()).unwrap();
         let value = as_json(&report);
         assert_eq!(value["door"], "software Orin");
         assert_eq!(value["findings"].as_array().unwrap().len(), report.findings.len());

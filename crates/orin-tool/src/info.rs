@@ -15,6 +15,9 @@ use crate::cli::DeviceOptions;
 pub(crate) fn run(options: &DeviceOptions) -> Result<ExitCode> {
     let device = Device::open(options.device).map_err(|error| UsageError(error.to_string()))?;
     let mut rows = rows(device.info());
+    let names = Device::list(device.info().kind).map_err(|error| UsageError(error.to_string()))?;
+    let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+    rows.insert("devices".to_owned(), json!(names.join(", ")));
     if device.info().kind == DeviceKind::Sim {
         add_board(&mut rows, Profile::from_environment()?);
     }
@@ -47,7 +50,7 @@ pub(crate) fn run(options: &DeviceOptions) -> Result<ExitCode> {
 fn rows(info: &Properties) -> Map<String, Value> {
     let mut rows = Map::new();
     let mut row = |name: &str, value: Value| rows.insert(name.to_owned(), value);
-    row("device", json!(info.kind.name()));
+    row("device", json!(info.name().to_string()));
     row("chip", json!(info.chip));
     row("compute_class", json!(info.compute_class));
     row("copy_class", json!(info.copy_class));

@@ -73,7 +73,7 @@ pub use gpu_hal::{ErrorCode, MemoryInfo, MemoryUse, Preemption};
 pub use graph::{Graph, GraphBuilder, NodeId};
 pub use grid::Dim3;
 pub use heap::PoolUsage;
-pub use kind::{DeviceKind, Properties};
+pub use kind::{DeviceKind, DeviceName, Properties, Which};
 pub use limits::{DEFAULT_TIMEOUT, MAX_QUEUES};
 pub use memory::{Buffer, BufferUse, HostMemory, Plane, PlaneMut, Pod, Slice, SliceMut, View};
 pub use occupancy::{Attributes, Limit, Occupancy};

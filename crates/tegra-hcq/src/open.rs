@@ -10,7 +10,7 @@ use nvgpu_sys::{Door, LinuxDoor};
 use crate::device::Device;
 use crate::encodings::DeviceOptions;
 use crate::error::{Error, Result};
-use crate::kind::DeviceKind;
+use crate::kind::{DeviceKind, DeviceName, Which};
 use crate::shared::Shared;
 
 /// Whether a device node exists.
@@ -19,25 +19,99 @@ fn exists(node: &core::ffi::CStr) -> bool {
     rustix::fs::stat(node).is_ok()
 }
 
+/// Number of boards of the software Orin. Each open starts a board of its own.
+#[cfg(feature = "sim")]
+const BOARDS: usize = 2;
+
+/// The kind that [`DeviceKind::Auto`] selects here.
+fn auto() -> DeviceKind {
+    #[cfg(feature = "nvgpu")]
+    if exists(nvgpu_sys::paths::CTRL) {
+        return DeviceKind::Nvgpu;
+    }
+    #[cfg(feature = "nvrm")]
+    if exists(nvrm::CONTROL_NODE) {
+        return DeviceKind::Nvrm;
+    }
+    DeviceKind::Sim
+}
+
+/// Number of devices of a kind that this process can open.
+fn count(kind: DeviceKind) -> Result<usize> {
+    match kind {
+        #[cfg(feature = "nvgpu")]
+        DeviceKind::Nvgpu => Ok(usize::from(exists(nvgpu_sys::paths::CTRL))),
+        #[cfg(feature = "nvrm")]
+        DeviceKind::Nvrm if exists(nvrm::CONTROL_NODE) => {
+            let door: Arc<dyn Door> = Arc::new(LinuxDoor);
+            Ok(nvrm::Gpu::list(&door).map_err(gpu_hal::Error::from)?.len())
+        }
+        #[cfg(feature = "sim")]
+        DeviceKind::Sim => Ok(BOARDS),
+        _ => Ok(0),
+    }
+}
+
+/// The name, if it is an index below `count`.
+#[cfg(any(feature = "nvgpu", feature = "sim"))]
+fn one_of(name: DeviceName, count: usize) -> Result<DeviceName> {
+    match name.which {
+        Which::Index(index) if index < count => Ok(name),
+        _ => Err(Error::NoSuchDevice { name, count }),
+    }
+}
+
 impl Device {
-    /// Opens a GPU with default options, which environment variables may override: see [`DeviceOptions`].
+    /// Opens a GPU by its name, or the first of a kind, with default options, which environment variables may override: see [`DeviceOptions`].
     ///
     /// # Errors
     ///
     /// As [`DeviceOptions::open`].
-    pub fn open(kind: DeviceKind) -> Result<Self> {
-        DeviceOptions::new().open(kind)
+    pub fn open(name: impl Into<DeviceName>) -> Result<Self> {
+        DeviceOptions::new().open(name)
+    }
+
+    /// Opens the GPU at `index` among those of a kind, from 0.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+    /// use tegra_hcq::{Device, DeviceKind};
+    ///
+    /// let boards = [Device::open_nth(DeviceKind::Sim, 0)?, Device::open_nth(DeviceKind::Sim, 1)?];
+    /// assert_eq!(boards[1].info().name().to_string(), "sim:1");
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sim"))] fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceOptions::open`].
+    pub fn open_nth(kind: DeviceKind, index: usize) -> Result<Self> {
+        Self::open(kind.nth(index))
+    }
+
+    /// Names of the devices of a kind that this process can open. [`DeviceKind::Auto`] stands for the kind that it
+    /// selects. The software Orin has two boards.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`] if the driver is present and does not list its GPUs.
+    pub fn list(kind: DeviceKind) -> Result<Vec<DeviceName>> {
+        let kind = if kind == DeviceKind::Auto { auto() } else { kind };
+        Ok((0..count(kind)?).map(|index| kind.nth(index)).collect())
     }
 
     /// Opens the GPU behind a given door, for example a software Orin with custom options, or a door that records the
-    /// calls passing through it. `kind` selects the driver and is the kind that [`Device::info`] reports.
+    /// calls passing through it. `name` selects the driver, and the GPU if the door leads to several; [`Device::info`]
+    /// reports it.
     ///
     /// # Errors
     ///
     /// As [`DeviceOptions::open`].
     #[cfg(any(feature = "nvgpu", feature = "nvrm"))]
-    pub fn open_through(door: Arc<dyn Door>, kind: DeviceKind) -> Result<Self> {
-        DeviceOptions::new().open_through(door, kind)
+    pub fn open_through(door: Arc<dyn Door>, name: impl Into<DeviceName>) -> Result<Self> {
+        DeviceOptions::new().open_through(door, name)
     }
 
     /// Opens only the driver of a device, without the device. A driver implemented by the caller can forward to it
@@ -47,8 +121,8 @@ impl Device {
     ///
     /// As [`DeviceOptions::open`].
     #[cfg(any(feature = "nvgpu", feature = "nvrm"))]
-    pub fn driver_through(door: Arc<dyn Door>, kind: DeviceKind) -> Result<Box<dyn Driver>> {
-        DeviceOptions::new().driver_through(door, kind)
+    pub fn driver_through(door: Arc<dyn Door>, name: impl Into<DeviceName>) -> Result<Box<dyn Driver>> {
+        DeviceOptions::new().driver_through(door, name)
     }
 
     /// Opens a device on a driver implemented by the caller.
@@ -67,65 +141,67 @@ impl DeviceOptions {
     /// # Errors
     ///
     /// [`Error::Driver`] if the device, the permission or a feature of its driver is missing; the message names it and
-    /// the remedy. [`Error::NoDriver`] if the library was built without the driver, [`Error::NoSoftwareOrin`] if it was
-    /// built without the software Orin. [`Error::UnknownChip`] if the chip table does not contain the GPU's SM version.
-    /// [`Error::Variable`] and [`Error::PcasAction`] for an option that is not permitted.
-    pub fn open(&self, kind: DeviceKind) -> Result<Device> {
+    /// the remedy. [`Error::NoSuchDevice`] if there are fewer devices of the kind. [`Error::NoDriver`] if the library
+    /// was built without the driver, [`Error::NoSoftwareOrin`] if it was built without the software Orin.
+    /// [`Error::UnknownChip`] if the chip table does not contain the GPU's SM version. [`Error::Variable`] and
+    /// [`Error::PcasAction`] for an option that is not permitted.
+    pub fn open(&self, name: impl Into<DeviceName>) -> Result<Device> {
+        let DeviceName { kind, which } = name.into();
         // Before the driver, which may take seconds to wake the GPU.
         let options = self.with_environment()?;
         match kind {
-            DeviceKind::Nvgpu => options.open_nvgpu(),
-            DeviceKind::Nvrm => options.open_nvrm(),
-            DeviceKind::Sim => options.open_software(),
+            DeviceKind::Nvgpu => options.open_nvgpu(which),
+            DeviceKind::Nvrm => options.open_nvrm(which),
+            DeviceKind::Sim => options.open_software(which),
             DeviceKind::Other => Err(Error::UnknownKind(kind.name().to_owned())),
-            DeviceKind::Auto => options.open_auto(),
+            DeviceKind::Auto => options.open_auto(which),
         }
     }
 
-    fn open_auto(&self) -> Result<Device> {
-        #[cfg(feature = "nvgpu")]
-        if exists(nvgpu_sys::paths::CTRL) {
-            return self.open_nvgpu();
+    fn open_auto(&self, which: Which) -> Result<Device> {
+        match auto() {
+            DeviceKind::Nvgpu => self.open_nvgpu(which),
+            DeviceKind::Nvrm => match self.open_nvrm(which) {
+                Err(error) if which == Which::Index(0) => {
+                    tracing::info!(%error, "the GPU of NVIDIA's desktop driver is not used");
+                    self.open_software(which)
+                }
+                opened => opened,
+            },
+            _ => self.open_software(which),
         }
-        #[cfg(feature = "nvrm")]
-        if exists(nvrm::CONTROL_NODE) {
-            return self.open_nvrm().or_else(|error| {
-                tracing::info!(%error, "the GPU of NVIDIA's desktop driver is not used");
-                self.open_software()
-            });
-        }
-        self.open_software()
     }
 
     #[cfg(feature = "nvgpu")]
-    fn open_nvgpu(&self) -> Result<Device> {
-        self.open_through(Arc::new(LinuxDoor), DeviceKind::Nvgpu)
+    fn open_nvgpu(&self, which: Which) -> Result<Device> {
+        self.open_through(Arc::new(LinuxDoor), one_of(DeviceName { kind: DeviceKind::Nvgpu, which }, 1)?)
     }
 
     #[cfg(not(feature = "nvgpu"))]
-    fn open_nvgpu(&self) -> Result<Device> {
+    fn open_nvgpu(&self, _which: Which) -> Result<Device> {
         Err(Error::NoDriver { kind: "nvgpu", feature: "nvgpu" })
     }
 
     #[cfg(feature = "nvrm")]
-    fn open_nvrm(&self) -> Result<Device> {
-        self.open_through(Arc::new(LinuxDoor), DeviceKind::Nvrm)
+    fn open_nvrm(&self, which: Which) -> Result<Device> {
+        self.open_through(Arc::new(LinuxDoor), DeviceName { kind: DeviceKind::Nvrm, which })
     }
 
     #[cfg(not(feature = "nvrm"))]
-    fn open_nvrm(&self) -> Result<Device> {
+    fn open_nvrm(&self, _which: Which) -> Result<Device> {
         Err(Error::NoDriver { kind: "nvrm", feature: "nvrm" })
     }
 
     #[cfg(feature = "sim")]
-    fn open_software(&self) -> Result<Device> {
+    fn open_software(&self, which: Which) -> Result<Device> {
+        let name = one_of(DeviceName { kind: DeviceKind::Sim, which }, BOARDS)?;
         let started = orin_sim::SoftwareOrin::from_environment();
         let orin = started.map_err(|error| Error::SoftwareOrin(Box::new(error)))?;
-        self.open_through(Arc::new(orin), DeviceKind::Sim)
+        self.open_through(Arc::new(orin), name)
     }
 
     #[cfg(not(feature = "sim"))]
-    fn open_software(&self) -> Result<Device> {
+    fn open_software(&self, _which: Which) -> Result<Device> {
         Err(Error::NoSoftwareOrin)
     }
 
@@ -135,9 +211,9 @@ impl DeviceOptions {
     ///
     /// As [`DeviceOptions::open`].
     #[cfg(any(feature = "nvgpu", feature = "nvrm"))]
-    pub fn open_through(&self, door: Arc<dyn Door>, kind: DeviceKind) -> Result<Device> {
-        let options = self.with_environment()?;
-        options.over(options.driver_through(door, kind)?, kind)
+    pub fn open_through(&self, door: Arc<dyn Door>, name: impl Into<DeviceName>) -> Result<Device> {
+        let (options, name) = (self.with_environment()?, name.into());
+        options.over(options.driver_through(door, name)?, name)
     }
 
     /// As [`Device::driver_through`], with these options. The driver uses [`DeviceOptions::mapping`] alone.
@@ -146,12 +222,17 @@ impl DeviceOptions {
     ///
     /// As [`DeviceOptions::open`].
     #[cfg(any(feature = "nvgpu", feature = "nvrm"))]
-    pub fn driver_through(&self, door: Arc<dyn Door>, kind: DeviceKind) -> Result<Box<dyn Driver>> {
-        match kind {
+    pub fn driver_through(
+        &self,
+        door: Arc<dyn Door>,
+        name: impl Into<DeviceName>,
+    ) -> Result<Box<dyn Driver>> {
+        let name = name.into();
+        match name.kind {
             #[cfg(feature = "nvrm")]
             DeviceKind::Nvrm => {
                 self.with_environment()?;
-                Ok(Box::new(crate::adapter::nvrm::Nvrm::open(&door)?))
+                Ok(Box::new(crate::adapter::nvrm::Nvrm::open(&door, name.which)?))
             }
             #[cfg(feature = "nvgpu")]
             DeviceKind::Nvgpu | DeviceKind::Sim | DeviceKind::Auto => {
@@ -170,17 +251,17 @@ impl DeviceOptions {
     /// table does not contain the SM version that the driver reports. [`Error::Variable`] and [`Error::PcasAction`] for
     /// an option that is not permitted.
     pub fn with_driver(&self, driver: Box<dyn Driver>) -> Result<Device> {
-        self.with_environment()?.over(driver, DeviceKind::Other)
+        self.with_environment()?.over(driver, DeviceKind::Other.into())
     }
 
     /// Opens a device on a driver; the options are complete.
-    fn over(&self, driver: Box<dyn Driver>, kind: DeviceKind) -> Result<Device> {
-        let _span = tracing::debug_span!("open", kind = kind.name()).entered();
-        let shared = Shared::new(driver, kind, self)?;
+    fn over(&self, driver: Box<dyn Driver>, name: DeviceName) -> Result<Device> {
+        let _span = tracing::debug_span!("open", %name).entered();
+        let shared = Shared::new(driver, name, self)?;
         let properties = shared.driver().properties();
         tracing::info!(
             chip = properties.chip,
-            kind = kind.name(),
+            %name,
             sms = properties.sm_count,
             compute_class = format_args!("{:#x}", properties.compute_class),
             encodings = ?shared.encodings(),

@@ -14,7 +14,7 @@ use crate::encodings::{DeviceOptions, Encodings};
 use crate::error::{Error, Result};
 use crate::fault::CodeLocation;
 use crate::heap::{Content, Handle, Heap, Mapped, lock};
-use crate::kind::{DeviceKind, Properties};
+use crate::kind::{DeviceName, Properties};
 use crate::log::LogBook;
 use crate::program::code::ProgramCode;
 use crate::waiter::Waiter;
@@ -39,10 +39,11 @@ impl Shared {
     /// Creates the state of a device on `driver`, without queues and programs.
     pub(crate) fn new(
         driver: Box<dyn Driver>,
-        kind: DeviceKind,
+        name: DeviceName,
         options: &DeviceOptions,
     ) -> Result<Arc<Self>> {
-        let properties = Properties { kind, gpu: driver.properties().clone() };
+        let DeviceName { kind, which } = name;
+        let properties = Properties { kind, which, gpu: driver.properties().clone() };
         let (major, minor) = properties.sm_version;
         let chip = chip::of((major, minor)).ok_or(Error::UnknownChip { major, minor })?;
         Ok(Arc::new(Self {
@@ -177,7 +178,10 @@ impl Shared {
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Properties { kind, gpu } = &self.properties;
-        f.debug_struct("Device").field("kind", kind).field("chip", &gpu.chip).finish_non_exhaustive()
+        let Properties { gpu, .. } = &self.properties;
+        f.debug_struct("Device")
+            .field("name", &format_args!("{}", self.properties.name()))
+            .field("chip", &gpu.chip)
+            .finish_non_exhaustive()
     }
 }

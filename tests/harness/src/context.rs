@@ -7,7 +7,7 @@ use nvgpu_channel::Gpu;
 use nvgpu_sys::Door;
 use nvmap::Nvmap;
 use orin_sim::SoftwareOrin;
-use tegra_hcq::{Device, DeviceKind};
+use tegra_hcq::{Device, DeviceKind, DeviceName};
 
 use super::machine::Opened;
 use super::{Machine, Neighbour, Role};
@@ -42,6 +42,11 @@ impl Context {
     /// `Nvgpu`, `Nvrm` or `Sim`.
     pub fn kind(&self) -> DeviceKind {
         self.machine.kind()
+    }
+
+    /// Name of the device under test.
+    pub fn name(&self) -> DeviceName {
+        self.machine.name()
     }
 
     /// Whether the test runs on a model, where timings are meaningless.
@@ -82,7 +87,7 @@ impl Context {
         if let Some(device) = self.station.device.get() {
             return Ok(device);
         }
-        let device = Device::open_through(Arc::clone(self.door()), self.kind())?;
+        let device = Device::open_through(Arc::clone(self.door()), self.machine.name())?;
         // Tests run one after another, so no other test opened it in between.
         Ok(self.station.device.get_or_init(|| device))
     }

@@ -8,13 +8,15 @@ use std::time::Duration;
 use nvgpu_channel::Gpu;
 use nvgpu_sys::{Door, LinuxDoor, paths};
 use orin_sim::{Config, MmuOrder, SettingsError, SoftwareOrin};
-use tegra_hcq::DeviceKind;
+use tegra_hcq::{DeviceKind, DeviceName, Error, Which};
 
 use super::log::Pace;
 use super::{Suite, Test};
 
 /// The node of NVIDIA's desktop driver.
 const NVRM_NODE: &str = "/dev/nvidiactl";
+/// Number of boards of the software Orin.
+const BOARDS: usize = 2;
 /// Scale factor for long tests on the software Orin, which interprets kernels.
 const MODEL_SCALE: f64 = 0.02;
 /// Shortest wait on the software Orin; other programs may load the machine.
@@ -24,6 +26,7 @@ const MODEL_PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
     kind: DeviceKind,
+    which: Which,
     scale: f64,
     pub(crate) load: Load,
     pub(crate) pace: Pace,
@@ -56,12 +59,23 @@ pub(crate) struct Opened {
 }
 
 impl Machine {
-    /// The machine named by `kind`; `auto` is the board if there is one.
+    /// The machine named by `name`; `auto` is the board if there is one.
     ///
     /// # Errors
     ///
     /// A message if this machine has no such device or the suites do not support it.
-    pub fn choose(kind: DeviceKind) -> Result<Self, String> {
+    pub fn choose(name: impl Into<DeviceName>) -> Result<Self, String> {
+        let name = name.into();
+        let this = Self { which: name.which, ..Self::of_kind(name.kind)? };
+        let count = if this.is_model() { BOARDS } else { 1 };
+        match name.which {
+            Which::Index(index) if index < count || this.kind == DeviceKind::Nvrm => Ok(this),
+            Which::Pci { .. } if this.kind == DeviceKind::Nvrm => Ok(this),
+            _ => Err(Error::NoSuchDevice { name, count }.to_string()),
+        }
+    }
+
+    fn of_kind(kind: DeviceKind) -> Result<Self, String> {
         let board = paths::CTRL.to_str().is_ok_and(|path| Path::new(path).exists());
         match kind {
             DeviceKind::Nvgpu if !board => Err(format!(
@@ -85,6 +99,7 @@ impl Machine {
         let (kind, pace) = (DeviceKind::Nvgpu, Pace::BOARD);
         Self {
             kind,
+            which: Which::Index(0),
             scale: 1.0,
             load: Load::default(),
             pace,
@@ -99,6 +114,7 @@ impl Machine {
         let (kind, pace) = (DeviceKind::Sim, Pace::MODEL);
         Self {
             kind,
+            which: Which::Index(0),
             scale: MODEL_SCALE,
             load: Load::default(),
             pace,
@@ -171,6 +187,11 @@ impl Machine {
         self.kind
     }
 
+    /// Name of the device.
+    pub fn name(&self) -> DeviceName {
+        DeviceName { kind: self.kind, which: self.which }
+    }
+
     /// Whether it is a model.
     pub fn is_model(&self) -> bool {
         self.kind == DeviceKind::Sim
@@ -215,13 +236,13 @@ impl Machine {
             Err(error) => return format!("the software Orin does not start: {error}"),
         };
         if self.kind == DeviceKind::Nvrm {
-            return match tegra_hcq::Device::open_through(door, self.kind) {
+            return match tegra_hcq::Device::open_through(door, self.name()) {
                 Ok(device) => {
                     let info = device.info();
                     let (major, minor) = info.sm_version;
-                    format!("{}: {}, {} SMs (SM {major}.{minor})", self.kind, info.chip, info.sm_count)
+                    format!("{}: {}, {} SMs (SM {major}.{minor})", self.name(), info.chip, info.sm_count)
                 }
-                Err(error) => format!("{}: {error}", self.kind),
+                Err(error) => format!("{}: {error}", self.name()),
             };
         }
         match Gpu::open(&door) {

@@ -81,7 +81,7 @@ impl Neighbour {
                 command.args([
                     "test-device",
                     "--device",
-                    context.kind().name(),
+                    &context.name().to_string(),
                     "--suite",
                     "neighbour",
                     "--filter",

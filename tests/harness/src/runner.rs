@@ -319,7 +319,7 @@ fn bounded<T: Send + 'static>(limit: Duration, body: impl FnOnce() -> T + Send +
 fn revive(machine: &Machine) -> Check {
     let door: Arc<dyn Door> = machine.door()?;
     if machine.kind() == DeviceKind::Nvrm {
-        tegra_hcq::Device::open_through(door, machine.kind())?.queue()?;
+        tegra_hcq::Device::open_through(door, machine.name())?.queue()?;
         return Ok(());
     }
     let gpu = nvgpu_channel::Gpu::open(&door)?;

@@ -60,6 +60,7 @@ pub const STRUCTS: &[StructInfo] = &[
     StructInfo::of::<uvm::MappingAttributes>(),
     StructInfo::of::<uvm::MapExternalAllocation>(),
     StructInfo::of::<uvm::UnmapExternal>(),
+    StructInfo::of::<uvm::EnablePeerAccess>(),
     StructInfo::of::<uvm::Free>(),
     StructInfo::of::<uvm::RegisterChannel>(),
     StructInfo::of::<uvm::UnregisterChannel>(),

@@ -24,6 +24,8 @@ pub const MAP_EXTERNAL_ALLOCATION: u32 = 33;
 pub const UNMAP_EXTERNAL: u32 = 66;
 /// Request of [`Free`].
 pub const FREE: u32 = 34;
+/// Request of [`EnablePeerAccess`].
+pub const ENABLE_PEER_ACCESS: u32 = 29;
 /// Request of [`RegisterChannel`].
 pub const REGISTER_CHANNEL: u32 = 27;
 /// Request of [`UnregisterChannel`].
@@ -197,6 +199,19 @@ uapi_struct! {
         16 => rm_status: u32, "rmStatus";
         /// Must be 0.
         20 => padding0: [u8; 4], "";
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`ENABLE_PEER_ACCESS`]: lets two registered GPUs map each other's memory over PCIe. GPUs connected by
+    /// NVLink are peers from their registration on; for these, the status is `NV_ERR_INVALID_DEVICE`.
+    plain EnablePeerAccess = "UVM_ENABLE_PEER_ACCESS_PARAMS", 36 bytes {
+        /// UUID of one GPU.
+        0 => gpu_uuid_a: [u8; 16], "gpuUuidA";
+        /// UUID of the other.
+        16 => gpu_uuid_b: [u8; 16], "gpuUuidB";
+        /// Out: RM status of the call; 0 is success.
+        32 => rm_status: u32, "rmStatus";
     }
 }
 

@@ -14,7 +14,7 @@ use nvgpu_channel::KmsgReader;
 use nvgpu_sys::{Door, LinuxDoor};
 use orin_cli::UsageError;
 use orin_sim::SoftwareOrin;
-use tegra_hcq::DeviceKind;
+use tegra_hcq::{DeviceKind, DeviceName};
 
 use super::record::{Outcome, Recorder};
 use super::stages::{self, Context};
@@ -38,7 +38,7 @@ pub(crate) struct Options {
     number: u8,
     /// Device: nvgpu, nvrm or sim
     #[arg(long)]
-    device: DeviceKind,
+    device: DeviceName,
     /// Folder of the run
     #[arg(long)]
     folder: PathBuf,
@@ -84,7 +84,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     };
 
     let context = Context {
-        kind: options.device,
+        device: options.device,
         tracer: Arc::clone(&tracer),
         recorder: Arc::clone(&recorder),
         model_patience: Duration::from_millis(options.patience),
@@ -139,7 +139,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
 /// The door of a device.
 fn door(options: &Options) -> Result<Arc<dyn Door>> {
-    if options.device != DeviceKind::Sim {
+    if options.device.kind != DeviceKind::Sim {
         return Ok(Arc::new(LinuxDoor));
     }
     let orin = match &options.model {

@@ -26,7 +26,7 @@ use nvgpu_channel::{LinuxSystem, doctor};
 use orin_cli::{ExitStatus as Code, Output, UsageError, stdout, within};
 use orin_sim::{Config, Settings};
 use serde_json::{Value, json};
-use tegra_hcq::DeviceKind;
+use tegra_hcq::{DeviceKind, DeviceName};
 
 use archive::Report;
 use journal::{Ending, Journal};
@@ -53,9 +53,10 @@ Examples:
 
 The exit code is 0 if no stage failed, 1 if one failed, 130 if the run was interrupted.")]
 pub(crate) struct Options {
-    /// Device: auto (the Orin's GPU, else a GPU of the desktop driver, else the software Orin), nvgpu, nvrm or sim
-    #[arg(long, default_value_t = DeviceKind::Auto)]
-    device: DeviceKind,
+    /// Device: auto (the Orin's GPU, else a GPU of the desktop driver, else the software Orin), nvgpu, nvrm or sim; nvrm:1 is its second GPU,
+    /// nvrm:0000:19:00.0 the one at a PCI address
+    #[arg(long, default_value_t = DeviceKind::Auto.into())]
+    device: DeviceName,
     /// File for the report; by default orin-bring-up-DATE-TIME.tar.gz in the current folder
     #[arg(long, value_name = "FILE.tar.gz", value_parser = report_name)]
     report: Option<PathBuf>,
@@ -115,19 +116,20 @@ fn model_config(path: &Path) -> Result<Config> {
 }
 
 /// The device to use.
-fn choose(options: &Options) -> Result<DeviceKind> {
-    let kind = match options.device {
+fn choose(options: &Options) -> Result<DeviceName> {
+    let mut device = options.device;
+    device.kind = match device.kind {
         DeviceKind::Auto if doctor::is_orin(&LinuxSystem) => DeviceKind::Nvgpu,
         DeviceKind::Auto if stages::is_present(DeviceKind::Nvrm) => DeviceKind::Nvrm,
         DeviceKind::Auto => DeviceKind::Sim,
         kind => kind,
     };
     match &options.model {
-        Some(_) if kind != DeviceKind::Sim => {
-            Err(UsageError(format!("--model changes the software Orin, but the device is {kind}")).into())
+        Some(_) if device.kind != DeviceKind::Sim => {
+            Err(UsageError(format!("--model changes the software Orin, but the device is {device}")).into())
         }
-        Some(path) => model_config(path).map(|_| kind),
-        None => Ok(kind),
+        Some(path) => model_config(path).map(|_| device),
+        None => Ok(device),
     }
 }
 
@@ -138,7 +140,7 @@ struct Earlier {
 }
 
 fn bring_up(options: &Options) -> Result<ExitCode> {
-    let kind = choose(options)?;
+    let device = choose(options)?;
     let start = jiff::Timestamp::now();
     let path = options.report.clone().unwrap_or_else(|| {
         PathBuf::from(format!("orin-bring-up-{}.tar.gz", start.strftime("%Y%m%d-%H%M%S")))
@@ -156,7 +158,7 @@ fn bring_up(options: &Options) -> Result<ExitCode> {
     }
 
     let progress = Progress { to_stderr: options.json };
-    progress.line(&format!("device {kind}, stages 0 to {}, report {}", options.until, path.display()));
+    progress.line(&format!("device {device}, stages 0 to {}, report {}", options.until, path.display()));
     if let Some(Earlier { stage, step }) = &earlier {
         let name = stages::by_number(*stage).map_or("unknown", |stage| stage.name);
         let step = step.as_ref().map_or_else(String::new, |step| format!(", while {step}"));
@@ -166,7 +168,7 @@ fn bring_up(options: &Options) -> Result<ExitCode> {
         ));
     }
     let mut runner = Runner {
-        kind,
+        device,
         folder: &folder,
         journal: &journal,
         model: options.model.as_deref(),
@@ -196,7 +198,7 @@ fn bring_up(options: &Options) -> Result<ExitCode> {
     }
     let done = std::mem::take(&mut runner.done);
     journal.line("end").context("writing the journal")?;
-    let mut summary = summary(kind, start, earlier.as_ref(), &done);
+    let mut summary = summary(device, start, earlier.as_ref(), &done);
     Scrubber::of_this_machine().value(&mut summary);
     fs::write(folder.join(archive::SUMMARY), format!("{summary:#}\n")).context("writing the summary")?;
     let archive = Report::of_folder(&folder)?.pack()?;
@@ -270,7 +272,7 @@ fn ask(progress: &Progress) -> bool {
 
 /// The summary of a run.
 fn summary(
-    kind: DeviceKind,
+    device: DeviceName,
     start: jiff::Timestamp,
     earlier: Option<&Earlier>,
     done: &BTreeMap<u8, (Outcome, Duration)>,
@@ -291,7 +293,7 @@ fn summary(
     let mut summary = json!({
         "format": archive::FORMAT,
         "program": concat!("orin ", env!("CARGO_PKG_VERSION")),
-        "device": kind.name(),
+        "device": device.to_string(),
         "started": start.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         "stages": stages,
     });

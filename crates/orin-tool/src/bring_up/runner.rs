@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
-use tegra_hcq::DeviceKind;
+use tegra_hcq::DeviceName;
 
 use super::child::GRACE;
 use super::journal::Journal;
@@ -28,7 +28,7 @@ const MESSAGES: usize = 2000;
 /// A run of the stages.
 #[derive(Debug)]
 pub(super) struct Runner<'a> {
-    pub(super) kind: DeviceKind,
+    pub(super) device: DeviceName,
     pub(super) folder: &'a Path,
     pub(super) journal: &'a Journal,
     /// Settings of the software Orin.
@@ -80,8 +80,8 @@ impl Runner<'_> {
         let messages = self.folder.join(file_name(stage.number, "-messages.txt"));
         let mut command = Command::new(std::env::current_exe().context("finding this program")?);
         command.arg("bring-up-stage").arg(stage.number.to_string());
-        let limit = stage.deadline(self.kind);
-        command.args(["--device", self.kind.name(), "--limit", &limit.as_millis().to_string()]);
+        let limit = stage.deadline(self.device.kind);
+        command.args(["--device", &self.device.to_string(), "--limit", &limit.as_millis().to_string()]);
         command.arg("--folder").arg(self.folder);
         command.args(["--patience", &self.patience.to_string()]);
         if let Some(model) = self.model {

@@ -9,13 +9,19 @@ use std::time::{Duration, SystemTime};
 
 use gpu_hal::{
     ChannelGroup, Channels, CopyChannel, DeviceMemory, Driver, ErrorCode, Evidence, KernelLog, MemoryInfo,
-    MemoryUse, Owner, Properties, Refusal, Result, SmLayout, SmRecord, SubmitPointers, SubmitRing,
+    MemoryUse, Owner, PeerLink, Properties, Refusal, Result, SmLayout, SmRecord, SubmitPointers, SubmitRing,
+    Token,
 };
 use nvgpu_sys::Door;
-use nvrm::{ChannelGroup as Group, Engine, Gpu, HostImport, Memory, Place};
+use nvrm::{ChannelGroup as Group, Engine, Gpu, HostImport, Memory, PeerMemory, Place, SharedMemory};
+
+use crate::kind::Which;
 
 /// The bits of a work-submit token that hold the channel id.
 const CHANNEL_BITS: u32 = 0xfff;
+
+/// The refusal of objects of other drivers.
+const STRANGER: gpu_hal::Error = gpu_hal::Error::Unsupported("memory of another driver's devices");
 
 /// An opened GPU with one address space.
 #[derive(Debug)]
@@ -26,10 +32,13 @@ pub(crate) struct Nvrm {
 }
 
 impl Nvrm {
-    /// Opens the first GPU of the driver.
-    pub(crate) fn open(door: &Arc<dyn Door>) -> Result<Self> {
+    /// Opens a GPU of the driver.
+    pub(crate) fn open(door: &Arc<dyn Door>, which: Which) -> Result<Self> {
         let log = Mutex::new(KernelLog::open());
-        let gpu = Gpu::open(door, 0)?;
+        let gpu = match which {
+            Which::Index(index) => Gpu::open(door, index)?,
+            Which::Pci { domain, bus, slot } => Gpu::open_at(door, (domain, bus, slot))?,
+        };
         Ok(Self { properties: properties(&gpu), log, gpu })
     }
 }
@@ -209,6 +218,25 @@ impl Driver for Nvrm {
         let group = NvrmChannels::new(Group::open_copy(&self.gpu)?, &self.gpu);
         let copy = group.ring(Engine::Copy);
         Ok(CopyChannel { group, copy })
+    }
+
+    fn token(&self) -> Option<Token> {
+        Some(Arc::<Gpu>::clone(&self.gpu))
+    }
+
+    fn connect(&self, other: &Token) -> Result<Option<PeerLink>> {
+        let other = Arc::clone(other).downcast::<Gpu>().map_err(|_| STRANGER)?;
+        Ok(self.gpu.connect(&other)?.and_then(|link| match link {
+            nvrm::PeerLink::Same => Some(PeerLink::Same),
+            nvrm::PeerLink::NvLink => Some(PeerLink::NvLink),
+            nvrm::PeerLink::Pcie => Some(PeerLink::Pcie),
+            _ => None,
+        }))
+    }
+
+    fn map_peer(&self, memory: &Token) -> Result<Box<dyn DeviceMemory>> {
+        let memory = memory.downcast_ref::<SharedMemory>().ok_or(STRANGER)?;
+        Ok(Box::new(PeerMemory::new(&self.gpu, memory)?))
     }
 
     fn kernel_log(&self) -> Result<Vec<String>, String> {

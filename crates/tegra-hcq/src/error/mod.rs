@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fault::Fault;
+use crate::kind::DeviceName;
 use gpu_hal::MemoryInfo;
 pub use request::{CompileRequestError, LaunchError, RangeError};
 
@@ -51,8 +52,20 @@ pub enum Error {
     },
 
     /// No kind of device has this name.
-    #[error("unknown device kind '{0}'; known are auto, nvgpu, nvrm and sim")]
+    #[error(
+        "unknown device kind '{0}'; known are auto, nvgpu, nvrm and sim, with an index (nvrm:1) or a PCI address \
+         (nvrm:0000:19:00.0) behind it"
+    )]
     UnknownKind(String),
+
+    /// There are fewer devices of the kind, or they have no PCI addresses.
+    #[error("there is no device {name}: {kind} has {count}, numbered from 0", kind = name.kind)]
+    NoSuchDevice {
+        /// The name.
+        name: DeviceName,
+        /// Number of devices of the kind.
+        count: usize,
+    },
 
     /// An environment variable has a value that is not permitted; see [`DeviceOptions`](crate::DeviceOptions).
     #[error("{name} is '{value}'; permitted values are {permitted}")]

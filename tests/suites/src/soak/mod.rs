@@ -162,7 +162,7 @@ impl Soak<'_> {
     /// Opens a device and lets the threads work a few periods; counts resources after each.
     fn life(&self, numbers: &mut Numbers) -> Check {
         let door = std::sync::Arc::clone(self.context.door());
-        let device = Device::open_through(door, self.context.kind())?;
+        let device = Device::open_through(door, self.context.name())?;
         let mut first = None;
         for period in 0..PERIODS {
             self.period(&device, numbers, period == 0)?;

@@ -88,7 +88,7 @@ fn fields(raw: &ctrl::Characteristics) -> Value {
 /// Opens the GPU of another driver and records its properties.
 fn open_any(context: &Context) -> Result<Outcome> {
     context.recorder.step("opening the GPU")?;
-    let driver = Device::driver_through(context.door(), context.kind)?;
+    let driver = Device::driver_through(context.door(), context.device)?;
     let seen = driver.properties();
     let numbers: Map<String, Value> =
         seen.driver.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
@@ -142,7 +142,7 @@ pub(super) fn memory(context: &Context) -> Result<Outcome> {
 }
 
 fn memory_of_any(context: &Context) -> Result<Outcome> {
-    let driver = Device::driver_through(context.door(), context.kind)?;
+    let driver = Device::driver_through(context.door(), context.device)?;
     let mut seen = Map::new();
     for purpose in MemoryUse::ALL {
         context.recorder.step(format!("allocating memory for {purpose:?}"))?;
@@ -168,7 +168,7 @@ pub(super) fn channel(context: &Context) -> Result<Outcome> {
     let recorder = &context.recorder;
     if !context.is_nvgpu() {
         recorder.step("opening channels")?;
-        let driver = Device::driver_through(context.door(), context.kind)?;
+        let driver = Device::driver_through(context.door(), context.device)?;
         let start = Instant::now();
         let channels = driver.open_channels()?;
         recorder.fact("open_us", micros(start.elapsed()));

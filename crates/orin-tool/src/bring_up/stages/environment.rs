@@ -36,7 +36,7 @@ pub(super) fn run(context: &Context) -> Result<Outcome> {
     }
     context.recorder.fact("architecture", std::env::consts::ARCH);
     context.recorder.fact("program", concat!("orin ", env!("CARGO_PKG_VERSION")));
-    let report = match context.kind {
+    let report = match context.device.kind {
         DeviceKind::Nvgpu => Some(&LinuxSystem as &dyn System),
         DeviceKind::Sim => None,
         _ => return Ok(Outcome::Passed("the machine is described".to_owned())),

@@ -55,7 +55,7 @@ pub(super) fn on_device<T>(
     options: DeviceOptions,
     work: impl FnOnce(&Device, &mut Queue) -> Result<T>,
 ) -> Result<T> {
-    let device = options.open_through(context.door(), context.kind)?;
+    let device = options.open_through(context.door(), context.device)?;
     let mut queue = device.queue_with(&QueueOptions::default().wait(WaitPolicy::Spin))?;
     let result = work(&device, &mut queue);
     if result.is_err() {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use nvgpu_sys::Door;
-use tegra_hcq::DeviceKind;
+use tegra_hcq::{DeviceKind, DeviceName};
 
 use super::record::{Outcome, Recorder};
 use super::trace::TraceDoor;
@@ -268,7 +268,7 @@ impl Stage {
 #[derive(Debug)]
 pub(super) struct Context {
     /// Kind of the device; never `Auto`.
-    pub(super) kind: DeviceKind,
+    pub(super) device: DeviceName,
     /// Records the calls.
     pub(super) tracer: Arc<TraceDoor>,
     /// Collects facts.
@@ -285,12 +285,12 @@ impl Context {
 
     /// Whether the device is the software Orin.
     fn is_model(&self) -> bool {
-        self.kind == DeviceKind::Sim
+        self.device.kind == DeviceKind::Sim
     }
 
     /// Whether the device has the Orin's driver interface.
     fn is_nvgpu(&self) -> bool {
-        matches!(self.kind, DeviceKind::Nvgpu | DeviceKind::Sim)
+        matches!(self.device.kind, DeviceKind::Nvgpu | DeviceKind::Sim)
     }
 
     /// How long to wait for what takes at most `time` on a board.

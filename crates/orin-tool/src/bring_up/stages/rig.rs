@@ -37,7 +37,7 @@ impl<'a> Rig<'a> {
     /// are closed: closing a channel with unfinished work may wedge the GPU.
     pub(super) fn run<T>(context: &'a Context, stage: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         context.recorder.step("opening the GPU")?;
-        let driver = Device::driver_through(context.door(), context.kind)?;
+        let driver = Device::driver_through(context.door(), context.device)?;
         let pushbuffer = driver.allocate(PUSHBUFFER_BYTES, MemoryUse::Commands, "pushbuffer")?;
         context.recorder.step("opening channels")?;
         let channels = driver.open_channels()?;
