@@ -15,9 +15,7 @@ use crate::cli::DeviceOptions;
 pub(crate) fn run(options: &DeviceOptions) -> Result<ExitCode> {
     let device = Device::open(options.device).map_err(|error| UsageError(error.to_string()))?;
     let mut rows = rows(device.info());
-    let names = Device::list(device.info().kind).map_err(|error| UsageError(error.to_string()))?;
-    let names: Vec<_> = names.iter().map(ToString::to_string).collect();
-    rows.insert("devices".to_owned(), json!(names.join(", ")));
+    add_peers(&mut rows, &device);
     if device.info().kind == DeviceKind::Sim {
         add_board(&mut rows, Profile::from_environment()?);
     }
@@ -107,6 +105,24 @@ fn add_board(rows: &mut Map<String, Value>, profile: Profile) {
         json!(format!("{profile} ({}); {BOARD_VARIABLE} selects another", board.title)),
     );
     rows.insert("clock_limit_hz".to_owned(), json!(profile.clock_hz()));
+}
+
+/// Adds the devices of the same kind, and how this one uses their memory.
+fn add_peers(rows: &mut Map<String, Value>, device: &Device) {
+    let names = match Device::list(device.info().kind) {
+        Ok(names) => names,
+        Err(error) => {
+            rows.insert("devices".to_owned(), json!(format!("unknown: {error}")));
+            return;
+        }
+    };
+    let list: Vec<_> = names.iter().map(ToString::to_string).collect();
+    rows.insert("devices".to_owned(), json!(list.join(", ")));
+    for name in names.into_iter().filter(|name| *name != device.info().name()) {
+        let access = Device::open(name).and_then(|other| device.enable_peer(&other));
+        let text = access.map_or_else(|error| format!("unknown: {error}"), |access| access.to_string());
+        rows.insert(format!("peer.{name}"), json!(text));
+    }
 }
 
 /// Adds the encodings that the device uses, and where each was seen working.

@@ -95,12 +95,19 @@ impl Device {
     ///
     /// Returns an error if the driver refuses to pin the pages.
     pub fn import<T: Pod + Send + Sync>(&self, host: HostMemory<T>) -> Result<Buffer<T>> {
-        let (pointer, mapped, len) = (host.pointer(), host.mapped(), host.len());
+        let len = host.len();
+        Ok(Buffer::over(self.import_shared(&Arc::new(host))?, len))
+    }
+
+    /// Maps memory of the process that other devices may map, too.
+    pub(crate) fn import_shared<T: Pod + Send + Sync>(&self, host: &Arc<HostMemory<T>>) -> Result<Handle> {
+        let (pointer, mapped) = (host.pointer(), host.mapped());
         // SAFETY: the pages stay mapped until `Imported` drops the driver's memory, then `host`.
         let memory = unsafe { self.shared.driver().import(pointer, mapped, "imported memory")? };
+        let imported = Box::new(Imported::new(memory, Arc::clone(host)));
         // CAST: usize is at most 64 bits.
-        let memory = self.shared.heap().pool().adopt(Box::new(Imported::new(memory, host)), mapped as u64);
-        Ok(Buffer::over(Handle::new(memory, self.shared.heap()), len))
+        let memory = self.shared.heap().pool().adopt(imported, mapped as u64);
+        Ok(Handle::new(memory, self.shared.heap()))
     }
 
     /// As [`Device::import`] for memory that the caller continues to own: a mapped file, a camera frame, memory of

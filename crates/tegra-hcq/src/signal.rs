@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::heap::{Content, Handle, Mapped};
+use crate::heap::{Content, Handle, Heap, Mapped};
 use crate::shared::Shared;
 use gpu_hal::MemoryUse;
 
@@ -21,7 +21,8 @@ const BYTES: u64 = 16;
 /// Number of value reads between two clock reads.
 const SPINS: u32 = 2000;
 
-/// A 64-bit value in memory that the CPU and the GPU set and wait for.
+/// A 64-bit value in memory that the CPU and the GPU set and wait for. Queues of two devices use a signal of
+/// [`Device::shared_signal`].
 ///
 /// ```
 /// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
@@ -41,6 +42,8 @@ const SPINS: u32 = 2000;
 /// ```
 pub struct Signal {
     handle: Mapped,
+    /// The same memory on another device.
+    twin: Option<Mapped>,
 }
 
 impl Device {
@@ -57,11 +60,20 @@ impl Device {
 impl Signal {
     pub(crate) fn new(device: &Arc<Shared>, value: u64) -> Result<Self> {
         let handle = device.allocate_mapped(BYTES, MemoryUse::Signals, Content::Signal)?;
-        let signal = Self { handle };
+        Ok(Self { handle, twin: None }.set_up(value))
+    }
+
+    /// A signal in memory that two devices have mapped.
+    pub(crate) fn over(handle: Mapped, twin: Mapped, value: u64) -> Self {
+        Self { handle, twin: Some(twin) }.set_up(value)
+    }
+
+    fn set_up(self, value: u64) -> Self {
+        let signal = self;
         // SAFETY: the second word lies in the signal's 16 bytes.
         unsafe { signal.pointer().add(1).write_volatile(0) };
         signal.set(value);
-        Ok(signal)
+        signal
     }
 
     fn pointer(&self) -> *mut u64 {
@@ -114,13 +126,18 @@ impl Signal {
         }
     }
 
-    /// Address of the value on the GPU.
+    /// Address of the value on the GPU, for a shared signal on the first of its devices.
     pub fn gpu_va(&self) -> u64 {
         self.handle.gpu_va()
     }
 
-    pub(crate) fn handle(&self) -> &Handle {
-        &self.handle
+    /// The signal's memory as the device of `heap` sees it, or as its own device sees it.
+    #[inline]
+    pub(crate) fn on(&self, heap: &Arc<Heap>) -> &Handle {
+        match &self.twin {
+            Some(twin) if Arc::ptr_eq(twin.heap(), heap) => twin,
+            _ => &self.handle,
+        }
     }
 }
 

@@ -144,6 +144,18 @@ pub enum Error {
     #[error("{0} belongs to another device")]
     OtherDevice(String),
 
+    /// An object of a connected device is in memory that this device cannot map.
+    #[error(
+        "{what} belongs to another device, and this device cannot map its memory: {reason}; copy buffers with Link::copy, \
+         and use signals of Device::shared_signal"
+    )]
+    NotMapped {
+        /// The object.
+        what: String,
+        /// The driver's error.
+        reason: Box<Error>,
+    },
+
     /// The buffer is used by a launch that has not been submitted.
     #[error("the buffer is used by work that was launched but not submitted: call submit first")]
     NotSubmitted,

@@ -28,7 +28,7 @@ impl Node {
                 reason: format!("there is no argument {index}, only {}", params.len()),
             });
         };
-        records::check_argument(device.heap().id(), &self.kernel, index, param.size, argument)?;
+        records::check_own_argument(device.heap().id(), &self.kernel, index, param.size, argument)?;
         let place = param.offset..param.offset + param.size;
         argument.write_to(&mut self.bank[place.clone()]);
         Ok((place, core::mem::replace(&mut self.buffers[index], keep(argument))))
@@ -121,7 +121,7 @@ impl Graph {
     ) -> Result<()> {
         self.check_node(node)?;
         let changed = &mut self.nodes[node.index];
-        records::check_arguments(self.device.heap().id(), &changed.kernel, arguments)?;
+        records::check_own_arguments(self.device.heap().id(), &changed.kernel, arguments)?;
         if (grid, block) != (changed.shape.grid, changed.shape.block) {
             changed.set_shape(grid, block)?;
             self.launches = None;

@@ -104,7 +104,7 @@ impl Node {
     ) -> Result<Self> {
         let code = kernel.code();
         let shape = code.shape(grid, block, shared_bytes)?;
-        records::check_arguments(device.heap().id(), kernel, arguments)?;
+        records::check_own_arguments(device.heap().id(), kernel, arguments)?;
         let mut bank = Vec::new();
         records::fill_bank(&mut bank, code, &shape, arguments);
         let buffers = arguments.iter().map(keep).collect();

@@ -60,6 +60,16 @@ impl Handle {
         &self.memory().uses
     }
 
+    /// Records that work up to `value` of the queue in `slot` of the device of `heap` uses the memory.
+    #[inline]
+    pub(crate) fn note(&self, heap: &Arc<Heap>, slot: usize, value: u64) {
+        if Arc::ptr_eq(heap, &self.heap) {
+            self.uses().note(slot, value);
+        } else {
+            self.uses().note_by_peer(heap, slot, value);
+        }
+    }
+
     #[inline]
     pub(crate) fn gpu_va(&self) -> u64 {
         self.memory().gpu_va()

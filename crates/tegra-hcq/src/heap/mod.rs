@@ -14,12 +14,14 @@ use gpu_hal::{DeviceMemory, Driver, MemoryUse};
 use crate::error::{Error, Result};
 use crate::limits::MAX_QUEUES;
 use crate::progress::Progress;
-use pool::Pool;
+use peers::Peers;
+use pool::{Pool, Slab};
 use staging::Staging;
 use timeline::Timeline;
 
 mod handle;
 mod interrupt;
+mod peers;
 mod pool;
 mod staging;
 mod streaming;
@@ -114,8 +116,12 @@ pub(crate) struct Heap {
     queues: Mutex<Vec<Option<Weak<dyn Progress>>>>,
     /// The GPFIFO entry of an interrupt: see [`interrupt`].
     interrupt: u64,
-    // Keeps the memory of the timelines and of the interrupt's commands allocated.
-    _signals: Box<dyn DeviceMemory>,
+    /// The memory of the timelines and of the interrupt's commands.
+    signals: Box<dyn DeviceMemory>,
+    /// The devices whose memory this device may map.
+    peers: Peers,
+    /// Memory of other devices that is mapped on this one.
+    mapped: Mutex<Vec<Weak<Slab>>>,
     driver: Box<dyn Driver>,
 }
 
@@ -137,12 +143,14 @@ impl Heap {
             staging: Mutex::new(StagingState::Closed(0)),
             parked: Mutex::default(),
             parked_count: AtomicUsize::new(0),
-            // SAFETY: the memory has `timeline::BYTES` bytes, and `_signals` keeps it as long as the timelines.
+            // SAFETY: the memory has `timeline::BYTES` bytes, and `signals` keeps it as long as the timelines.
             timelines: unsafe { timeline::over(&*signals)? },
             seen: (0..MAX_QUEUES).map(|_| AtomicU64::new(0)).collect(),
             queues: Mutex::default(),
             interrupt,
-            _signals: signals,
+            signals,
+            peers: Peers::default(),
+            mapped: Mutex::default(),
             driver,
         }))
     }
@@ -309,12 +317,18 @@ impl Heap {
 
     #[inline]
     fn passed(&self, uses: &Uses) -> bool {
-        uses.all(|slot, value| self.reached(slot, value))
+        uses.all(|slot, value| self.reached(slot, value)) && uses.passed_on_peers()
     }
 
     /// Waits until no queue uses the object.
     pub(crate) fn wait_for(&self, uses: &Uses, timeout: Duration) -> Result<()> {
-        for (slot, value) in uses.values() {
+        self.wait_for_values(uses.values(), timeout)?;
+        uses.wait_for_peers(timeout)
+    }
+
+    /// Waits until the timelines of the queues in some slots have reached values.
+    fn wait_for_values(&self, values: impl Iterator<Item = (usize, u64)>, timeout: Duration) -> Result<()> {
+        for (slot, value) in values {
             if self.reached(slot, value) {
                 continue;
             }

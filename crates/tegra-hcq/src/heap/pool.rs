@@ -14,6 +14,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
+use super::peers::PeerMappings;
 use super::{Uses, lock};
 use crate::error::{RangeError, Result};
 use gpu_hal::{DeviceMemory, Driver, MemoryUse};
@@ -183,6 +184,11 @@ impl Memory {
         self.handles.store(1, Ordering::Relaxed);
     }
 
+    /// The driver's memory that contains the block.
+    pub(super) fn slab(&self) -> &Arc<Slab> {
+        &self.slab
+    }
+
     /// The purpose of the memory.
     pub(crate) fn purpose(&self) -> MemoryUse {
         self.purpose
@@ -191,10 +197,19 @@ impl Memory {
 
 /// One driver allocation, cut into blocks of equal size.
 #[derive(Debug)]
-struct Slab {
-    memory: Box<dyn DeviceMemory>,
+pub(super) struct Slab {
+    /// Before `memory`: the mappings on other devices.
+    pub(super) peers: PeerMappings,
+    pub(super) memory: Box<dyn DeviceMemory>,
     /// Number of blocks cut so far.
     cut: AtomicU32,
+}
+
+impl Slab {
+    /// A slab of which `cut` blocks are cut.
+    fn new(memory: Box<dyn DeviceMemory>, cut: u32) -> Arc<Self> {
+        Arc::new(Self { peers: PeerMappings::default(), memory, cut: AtomicU32::new(cut) })
+    }
 }
 
 /// The blocks of one size class.
@@ -315,7 +330,7 @@ impl Pool {
             let bytes =
                 bytes.checked_next_multiple_of(LARGE_GRANULE).ok_or(RangeError::TooLarge { bytes })?;
             let memory = self.driver_memory(driver, bytes, purpose, content.name())?;
-            let slab = Arc::new(Slab { memory, cut: AtomicU32::new(1) });
+            let slab = Slab::new(memory, 1);
             self.register(&slab, 0, bytes, purpose, Home::Large)
         };
         memory.begin(bytes, content);
@@ -331,7 +346,7 @@ impl Pool {
             None => {
                 let slab_bytes = (bytes * SLAB_PIECES).clamp(SLAB_BYTES.0, SLAB_BYTES.1);
                 let memory = self.driver_memory(driver, slab_bytes, purpose, "small buffers")?;
-                (Arc::new(Slab { memory, cut: AtomicU32::new(0) }), slab_bytes)
+                (Slab::new(memory, 0), slab_bytes)
             }
         };
         let cut = u64::from(slab.cut.fetch_add(1, Ordering::Relaxed));
@@ -387,7 +402,7 @@ impl Pool {
 
     /// Takes ownership of memory that the driver has imported.
     pub(crate) fn adopt(&self, memory: Box<dyn DeviceMemory>, bytes: u64) -> Arc<Memory> {
-        let slab = Arc::new(Slab { memory, cut: AtomicU32::new(1) });
+        let slab = Slab::new(memory, 1);
         // Memory of the process is system memory, even if the GPU has its own memory.
         let memory = self.register(&slab, 0, bytes, MemoryUse::ReadBack, Home::Nowhere);
         memory.wanted.store(bytes, Ordering::Relaxed);

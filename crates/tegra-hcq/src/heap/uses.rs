@@ -1,8 +1,12 @@
 //! The last use of an object by each queue.
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+use super::Heap;
+use super::peers::UsesOfPeers;
+use crate::error::Result;
 use crate::limits::MAX_QUEUES;
 
 /// Number of queues whose values are stored in the object itself. Queues get the lowest free slot, so most programs
@@ -15,6 +19,8 @@ pub(crate) struct Uses {
     inline: [AtomicU64; INLINE],
     /// The values of the other queues; allocated at the first use by one of them.
     others: OnceLock<Box<[AtomicU64; MAX_QUEUES - INLINE]>>,
+    /// Uses by queues of other devices; allocated at the first.
+    peers: OnceLock<Box<UsesOfPeers>>,
 }
 
 impl Uses {
@@ -31,6 +37,23 @@ impl Uses {
     fn note_other(&self, at: usize, value: u64) {
         let others = self.others.get_or_init(|| Box::new([const { AtomicU64::new(0) }; MAX_QUEUES - INLINE]));
         others[at].store(value, Ordering::Relaxed);
+    }
+
+    /// As [`Uses::note`], for a queue of another device, that of `heap`.
+    #[cold]
+    pub(super) fn note_by_peer(&self, heap: &Arc<Heap>, slot: usize, value: u64) {
+        self.peers.get_or_init(Box::default).note(heap, slot, value);
+    }
+
+    /// Whether no queue of another device uses the object.
+    #[inline]
+    pub(super) fn passed_on_peers(&self) -> bool {
+        self.peers.get().is_none_or(|peers| peers.passed())
+    }
+
+    /// Waits until no queue of another device uses the object.
+    pub(super) fn wait_for_peers(&self, timeout: Duration) -> Result<()> {
+        self.peers.get().map_or(Ok(()), |peers| peers.wait(timeout))
     }
 
     /// Whether `test` holds for each queue that has used the object and its last value.

@@ -1,6 +1,6 @@
 //! A buffer, or a part of one, as an argument of work.
 
-use crate::heap::{DeviceId, Handle, Uses};
+use crate::heap::{DeviceId, Handle};
 
 /// A buffer argument: its address and its record of uses.
 ///
@@ -28,10 +28,6 @@ impl<'a> BufferUse<'a> {
 
     pub(crate) fn gpu_va(&self) -> u64 {
         self.va
-    }
-
-    pub(crate) fn uses(&self) -> &'a Uses {
-        self.handle.uses()
     }
 
     pub(crate) fn handle(&self) -> &'a Handle {

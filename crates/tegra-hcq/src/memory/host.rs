@@ -3,6 +3,7 @@
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
+use std::sync::Arc;
 
 use bytemuck::Pod;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -125,11 +126,11 @@ impl<T: Pod> fmt::Debug for HostMemory<T> {
 pub(crate) struct Imported<T: Pod> {
     // Declared before `host`: the driver unpins the pages first.
     memory: Box<dyn DeviceMemory>,
-    host: HostMemory<T>,
+    host: Arc<HostMemory<T>>,
 }
 
 impl<T: Pod> Imported<T> {
-    pub(crate) fn new(memory: Box<dyn DeviceMemory>, host: HostMemory<T>) -> Self {
+    pub(crate) fn new(memory: Box<dyn DeviceMemory>, host: Arc<HostMemory<T>>) -> Self {
         Self { memory, host }
     }
 }

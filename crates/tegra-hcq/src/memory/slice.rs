@@ -153,6 +153,16 @@ impl<'a, T: Pod> Slice<'a, T> {
         self.handle.memory().purpose()
     }
 
+    /// The elements as bytes.
+    pub(crate) fn bytes(self) -> Slice<'a, u8> {
+        Slice::new(self.handle, self.start * size_of::<T>(), self.len * size_of::<T>())
+    }
+
+    /// `len` elements from `start` on, which the slice contains.
+    pub(crate) fn part(self, start: usize, len: usize) -> Self {
+        Self::new(self.handle, self.start + start, len)
+    }
+
     pub(crate) fn handle(&self) -> &'a Handle {
         self.handle
     }

@@ -247,7 +247,10 @@ impl Queue {
     ) -> Result<()> {
         let code = kernel.code();
         let shape = code.shape(grid.into(), block.into(), shared_bytes)?;
-        records::check_arguments(self.state.heap().id(), kernel, arguments)?;
+        let peers = records::check_arguments(self.state.heap().id(), kernel, arguments)?;
+        if peers {
+            self.reach_arguments(kernel, arguments)?;
+        }
         if self.profiling.enabled {
             self.begin_launch_span(kernel, &shape)?;
         }
@@ -308,10 +311,13 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// Returns an error if the fence belongs to another device or to work that has faulted, or if the queue has
-    /// faulted.
+    /// [`Error::OtherDevice`] if the fence belongs to a device that is not [connected](Device::enable_peer), or whose
+    /// memory this GPU cannot map. Also returns an error if the fence belongs to work that has faulted, or if the queue
+    /// has faulted.
     pub fn wait_fence(&mut self, fence: &Fence) -> Result<()> {
-        if !Arc::ptr_eq(&fence.state.device, &self.state.device) {
+        if !Arc::ptr_eq(fence.state.heap(), self.state.heap())
+            && !self.state.heap().sees_timelines_of(fence.state.heap())
+        {
             return Err(Error::OtherDevice("the fence".to_owned()));
         }
         if fence.is_done() {
@@ -327,9 +333,10 @@ impl Queue {
     ///
     /// Returns an error if the signal belongs to another device or the queue has faulted.
     pub fn wait_signal(&mut self, signal: &Signal, value: u64) -> Result<()> {
-        self.check_device("the signal", signal.handle())?;
-        self.acquire64(signal.gpu_va(), value, !self.hold)?;
-        self.note(signal.handle());
+        let handle = signal.on(self.state.heap());
+        self.check_device("the signal", handle)?;
+        self.acquire64(handle.gpu_va(), value, !self.hold)?;
+        self.note(handle);
         Ok(())
     }
 
@@ -339,8 +346,9 @@ impl Queue {
     ///
     /// Returns an error if the signal belongs to another device or the queue has faulted.
     pub fn signal(&mut self, signal: &Signal, value: u64) -> Result<()> {
-        self.check_device("the signal", signal.handle())?;
-        let (va, payload) = (signal.gpu_va(), Payload::Bits64(value));
+        let handle = signal.on(self.state.heap());
+        self.check_device("the signal", handle)?;
+        let (va, payload) = (handle.gpu_va(), Payload::Bits64(value));
         self.step(|encoder, busy| {
             let release = SemaphoreRelease { va, payload, wait_for_idle: busy, timestamp: true };
             encoder.semaphore_release(&release)?;
@@ -348,7 +356,7 @@ impl Queue {
             encoder.non_stall_interrupt()
         })?;
         self.batch.set_busy(false);
-        self.note(signal.handle());
+        self.note(handle);
         Ok(())
     }
 
@@ -469,12 +477,25 @@ impl Queue {
         self.step(|encoder, _| encoder.semaphore_acquire(&acquire))
     }
 
-    /// Refuses memory of another device; `what` names it.
+    /// Refuses memory of another device, unless this device can map it; `what` names it.
     fn check_device(&self, what: &str, handle: &Handle) -> Result<()> {
         if Arc::ptr_eq(handle.heap(), self.state.heap()) {
             return Ok(());
         }
-        Err(Error::OtherDevice(what.to_owned()))
+        self.state.heap().reach(what, handle)
+    }
+
+    /// As [`Queue::check_device`], for the arguments of a launch.
+    #[cold]
+    fn reach_arguments(&self, kernel: &Kernel, arguments: &[Arg<'_>]) -> Result<()> {
+        for (index, argument) in arguments.iter().enumerate() {
+            if let Arg::Buffer(buffer) = argument
+                && buffer.device() != self.state.heap().id()
+            {
+                self.state.heap().reach(&records::name_of(kernel, index), buffer.handle())?;
+            }
+        }
+        Ok(())
     }
 
     /// Reserves a launch record. If the ring is full, submits the open batch and waits for submissions to end.
@@ -506,7 +527,7 @@ impl Queue {
         self.state.set_last_kernel(kernel.code().code_va);
         for argument in arguments {
             if let Arg::Buffer(buffer) = argument {
-                buffer.uses().note(slot, value);
+                buffer.handle().note(self.state.heap(), slot, value);
             }
         }
     }
@@ -514,7 +535,7 @@ impl Queue {
     /// Records that the open batch uses the memory.
     #[inline]
     pub(crate) fn note(&self, handle: &Handle) {
-        handle.uses().note(self.state.slot, self.next_value());
+        handle.note(self.state.heap(), self.state.slot, self.next_value());
     }
 }
 

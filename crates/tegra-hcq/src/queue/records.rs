@@ -225,9 +225,9 @@ pub(crate) unsafe fn store(
     })
 }
 
-/// Refuses arguments that do not fit the kernel or belong to another device.
+/// Refuses arguments that do not fit the kernel. Returns whether a buffer among them belongs to another device.
 #[inline]
-pub(crate) fn check_arguments(device: DeviceId, kernel: &Kernel, arguments: &[Arg<'_>]) -> Result<()> {
+pub(crate) fn check_arguments(device: DeviceId, kernel: &Kernel, arguments: &[Arg<'_>]) -> Result<bool> {
     if kernel.device_id() != device {
         return Err(Error::OtherDevice("the kernel".to_owned()));
     }
@@ -235,36 +235,60 @@ pub(crate) fn check_arguments(device: DeviceId, kernel: &Kernel, arguments: &[Ar
     if params.len() != arguments.len() {
         return Err(wrong_count(kernel, arguments.len()));
     }
+    let mut peers = false;
     for (index, (param, argument)) in params.iter().zip(arguments).enumerate() {
-        check_argument(device, kernel, index, param.size, argument)?;
+        peers |= check_argument(device, kernel, index, param.size, argument)?;
+    }
+    Ok(peers)
+}
+
+/// As [`check_arguments`], for launches that use memory of their own device only.
+#[inline]
+pub(crate) fn check_own_arguments(device: DeviceId, kernel: &Kernel, arguments: &[Arg<'_>]) -> Result<()> {
+    if check_arguments(device, kernel, arguments)? {
+        let own = |argument: &Arg<'_>| !matches!(argument, Arg::Buffer(buffer) if buffer.device() != device);
+        // PANIC: one of the arguments is a buffer of another device.
+        let index = arguments.iter().position(|argument| !own(argument)).expect("a foreign buffer");
+        return Err(Error::OtherDevice(name_of(kernel, index)));
     }
     Ok(())
 }
 
-/// Refuses an argument that does not fit.
+/// As [`check_own_arguments`], for one argument.
 #[inline]
-pub(crate) fn check_argument(
+pub(crate) fn check_own_argument(
     device: DeviceId,
     kernel: &Kernel,
     index: usize,
     size: usize,
     argument: &Arg<'_>,
 ) -> Result<()> {
-    if size != argument.size() {
-        let reason = format!("argument {index} has {} bytes, the parameter has {size}", argument.size());
-        return Err(Error::Arguments { kernel: kernel.name().to_owned(), reason });
-    }
-    if let Arg::Buffer(buffer) = argument
-        && buffer.device() != device
-    {
-        return Err(foreign_buffer(kernel, index));
+    if check_argument(device, kernel, index, size, argument)? {
+        return Err(Error::OtherDevice(name_of(kernel, index)));
     }
     Ok(())
 }
 
+/// Refuses an argument that does not fit. Returns whether it is a buffer of another device.
+#[inline]
+fn check_argument(
+    device: DeviceId,
+    kernel: &Kernel,
+    index: usize,
+    size: usize,
+    argument: &Arg<'_>,
+) -> Result<bool> {
+    if size != argument.size() {
+        let reason = format!("argument {index} has {} bytes, the parameter has {size}", argument.size());
+        return Err(Error::Arguments { kernel: kernel.name().to_owned(), reason });
+    }
+    Ok(matches!(argument, Arg::Buffer(buffer) if buffer.device() != device))
+}
+
+/// The buffer of an argument, in errors.
 #[cold]
-fn foreign_buffer(kernel: &Kernel, index: usize) -> Error {
-    Error::OtherDevice(format!("the buffer of argument {index} of kernel {}", kernel.name()))
+pub(super) fn name_of(kernel: &Kernel, index: usize) -> String {
+    format!("the buffer of argument {index} of kernel {}", kernel.name())
 }
 
 #[cold]

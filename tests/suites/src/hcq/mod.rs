@@ -5,12 +5,13 @@
 mod copies;
 mod launches;
 mod memory;
+mod peers;
 mod signals;
 
 use std::time::Duration;
 
 use super::fixtures::case;
-use test_harness::{Context, Outcome, Skip, Suite};
+use test_harness::Suite;
 
 /// The suite.
 pub static SUITE: Suite = Suite {
@@ -48,7 +49,7 @@ pub static SUITE: Suite = Suite {
         case!(bind, "a recorded sequence of launch, copy and fill with changing arguments", launches::bind),
         case!(speed_exec_time, "timestamps around a launch are plausible", launches::exec_time),
         case!(speed_copy_bandwidth, "200 MB on the device at 10 GB/s or more", copies::bandwidth),
-        case!(speed_cross_device_copy_bandwidth, "between two GPUs", other_gpu),
+        case!(speed_cross_device_copy_bandwidth, "a large copy between two GPUs", peers::bandwidth),
         case!(timeline_signal_rollover, "40 submissions across 2^32", signals::rollover),
         case!(small_copies_from_host_buf, "one byte at a time, 256 values", copies::bytes_from_host),
         case!(
@@ -56,7 +57,11 @@ pub static SUITE: Suite = Suite {
             "one byte through a second buffer, 256 values",
             copies::bytes_through_another
         ),
-        case!(small_copies_from_host_buf_transfer, "one byte to another GPU", other_gpu),
+        case!(
+            small_copies_from_host_buf_transfer,
+            "one byte to another GPU, 256 values",
+            peers::bytes_from_host
+        ),
         case!(memory_barrier, "a kernel sees what the CPU wrote before the barrier", memory::barrier),
         case!(
             memory_barrier_before_copy,
@@ -64,20 +69,9 @@ pub static SUITE: Suite = Suite {
             memory::barrier_before_copy
         ),
         case!(map_cpu_buffer_to_device, "the GPU copies memory of the process in place", memory::host_buffer),
-        case!(multidevice, "two GPUs", other_gpu),
-        case!(multidevice_p2p, "memory of one GPU used by another", other_gpu),
-        case!(multidevice_signal_wait, "one GPU waits for another", other_gpu),
+        case!(multidevice, "two GPUs work side by side", peers::side_by_side),
+        case!(multidevice_p2p, "memory of one GPU used by another", peers::peer_memory),
+        case!(multidevice_signal_wait, "two GPUs wait for each other without the CPU", peers::signal_wait),
         case!(on_device_hang, "a hang is reported with its cause and recovered from", signals::hang),
     ],
 };
-
-/// Tests that need a second GPU.
-fn other_gpu(context: &Context) -> Outcome {
-    let check: test_harness::Check = match context.device() {
-        Ok(device) => {
-            Err(Skip(format!("needs a second GPU; this device has only {}", device.info().chip)).into())
-        }
-        Err(error) => Err(error.into()),
-    };
-    check.into()
-}

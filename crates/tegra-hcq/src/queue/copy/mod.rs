@@ -51,7 +51,11 @@ impl Queue {
         target: impl Into<SliceMut<'t, T>>,
     ) -> Result<()> {
         let (source, target) = (source.into(), target.into());
-        let target = target.as_slice();
+        self.copy_slices(source, target.as_slice())
+    }
+
+    /// As [`Queue::copy`]; the caller has borrowed the target exclusively.
+    pub(crate) fn copy_slices<T: Pod>(&mut self, source: Slice<'_, T>, target: Slice<'_, T>) -> Result<()> {
         if source.len() != target.len() {
             return Err(RangeError::Lengths { source_len: source.len(), target_len: target.len() }.into());
         }
