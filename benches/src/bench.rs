@@ -112,6 +112,15 @@ impl<'a> Bench<'a> {
         self.device
     }
 
+    /// Another device of the same kind, newly opened.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoPeer`] if there is none; those of [`Device::open_other`].
+    pub fn peer(&self) -> Result<Device> {
+        self.device.open_other()?.ok_or(Error::NoPeer)
+    }
+
     /// The size with which the case is registered.
     pub fn size(&self) -> u64 {
         self.size

@@ -35,6 +35,8 @@ pub struct Needs {
     pub hardware: bool,
     /// Patience: a sample takes seconds on the software Orin, so a quick run skips the case there.
     pub patience: bool,
+    /// A second GPU.
+    pub peer: bool,
     /// A program to start as a child process ([`StartUp`](crate::start_up::StartUp)).
     pub child_process: bool,
 }
@@ -74,6 +76,11 @@ impl Case {
 
     pub(crate) fn needs_patience(mut self, patience: bool) -> Self {
         self.needs.patience = patience;
+        self
+    }
+
+    pub(crate) fn needs_peer(mut self) -> Self {
+        self.needs.peer = true;
         self
     }
 

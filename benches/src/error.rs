@@ -39,6 +39,10 @@ pub enum Error {
     #[error("the baseline is not a JSON report of this program: {0}")]
     Baseline(String),
 
+    /// There is no second GPU.
+    #[error("there is no second GPU")]
+    NoPeer,
+
     /// The GPU's result differs from the CPU's.
     #[error("wrong result: {0}")]
     WrongResult(String),

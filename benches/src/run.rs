@@ -201,6 +201,9 @@ fn obstacle(case: &Case, environment: &Environment<'_>) -> Option<String> {
     if case.needs.patience && kind == DeviceKind::Sim && environment.plan == Plan::QUICK {
         return Some("skipped in a quick run: it takes seconds on the software Orin".to_owned());
     }
+    if case.needs.peer && Device::list(kind).map_or(0, |names| names.len()) < 2 {
+        return Some("needs a second GPU".to_owned());
+    }
     if case.needs.child_process && environment.start_up.is_none() {
         return Some("needs a program to start as a child process".to_owned());
     }

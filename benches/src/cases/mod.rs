@@ -7,6 +7,7 @@ pub(crate) mod growth;
 mod launch;
 mod memory;
 mod network;
+mod peer;
 mod process;
 mod signal;
 
@@ -25,6 +26,7 @@ pub fn all() -> Vec<Case> {
         signal::cases(),
         copy::cases(),
         memory::cases(),
+        peer::cases(),
         compute::cases(),
         network::cases(),
         process::cases(),

@@ -92,6 +92,8 @@ functions! {
     copy_to_device_async c"cuMemcpyHtoDAsync_v2" (Address, *const c_void, usize, Handle);
     copy_to_host_async c"cuMemcpyDtoHAsync_v2" (*mut c_void, Address, usize, Handle);
     copy_on_device c"cuMemcpyDtoDAsync_v2" (Address, Address, usize, Handle);
+    copy_peer c"cuMemcpyPeerAsync" (Address, Handle, Address, Handle, usize, Handle);
+    peer_enable c"cuCtxEnablePeerAccess" (Handle, c_uint);
     launch c"cuLaunchKernel"
         (Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void);
     stream c"cuStreamCreate" (*mut Handle, c_uint);

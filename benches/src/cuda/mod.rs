@@ -28,6 +28,8 @@ const SCHEDULE_SPIN: c_uint = 1;
 const NON_BLOCKING: c_uint = 1;
 /// CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING: waiting for the event sleeps.
 const SLEEPING_EVENT: c_uint = 1 | 2;
+/// CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED.
+const PEER_ACCESS_ALREADY_ENABLED: c_int = 704;
 /// CU_MEMHOSTALLOC_DEVICEMAP.
 const DEVICE_MAP: c_uint = 2;
 /// CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
@@ -40,6 +42,7 @@ const MAX_ARGUMENTS: usize = 8;
 struct Context {
     driver: Driver,
     device: DeviceNumber,
+    handle: Handle,
 }
 
 impl fmt::Debug for Context {
@@ -53,8 +56,15 @@ impl Context {
         self.driver.check(call, status)
     }
 
+    /// Makes the context the thread's current one.
+    fn enter(&self) -> Result<()> {
+        // SAFETY: the context is retained as long as `self`.
+        self.check("cuCtxSetCurrent", unsafe { (self.driver.functions.context_set)(self.handle) })
+    }
+
     /// Waits for everything in flight. Ignores errors, because the caller's own waits have reported them.
     fn settle(&self) {
+        let _ = self.enter();
         // SAFETY: the context is current on this thread, which opened it: no object is `Send`.
         let _ = unsafe { (self.driver.functions.context_synchronize)() };
     }
@@ -67,7 +77,8 @@ impl Drop for Context {
     }
 }
 
-/// The first CUDA device with its primary context.
+/// A CUDA device with its primary context. Calls on streams belong to the device whose context is current: see
+/// [`Cuda::enter`].
 #[derive(Clone, Debug)]
 pub struct Cuda {
     context: Rc<Context>,
@@ -83,13 +94,45 @@ impl Cuda {
     ///
     /// [`Error::NoCuda`] without the library, [`Error::Cuda`] if it finds no device.
     pub fn open() -> Result<Self> {
+        Self::open_nth(0)
+    }
+
+    /// Opens the second device and lets both use each other's memory. The second one's context becomes current.
+    ///
+    /// # Errors
+    ///
+    /// Errors of libcuda, for example because there is no second device or the devices are not peers.
+    pub fn second(&self) -> Result<Self> {
+        let second = Self::open_nth(1)?;
+        for (from, to) in [(&second, self), (self, &second)] {
+            from.enter()?;
+            // SAFETY: both contexts are retained.
+            let status = unsafe { (from.context.driver.functions.peer_enable)(to.context.handle, 0) };
+            if status != PEER_ACCESS_ALREADY_ENABLED {
+                from.context.check("cuCtxEnablePeerAccess", status)?;
+            }
+        }
+        second.enter()?;
+        Ok(second)
+    }
+
+    /// Makes the device's context the thread's current one.
+    ///
+    /// # Errors
+    ///
+    /// Errors of libcuda.
+    pub fn enter(&self) -> Result<()> {
+        self.context.enter()
+    }
+
+    fn open_nth(ordinal: c_int) -> Result<Self> {
         let driver = Driver::load()?;
         let functions = driver.functions;
         let (mut device, mut version, mut name) = (0, 0, [0 as c_char; 100]);
         // SAFETY: no pointers.
         driver.check("cuInit", unsafe { (functions.init)(0) })?;
         // SAFETY: the pointer is valid for the call.
-        driver.check("cuDeviceGet", unsafe { (functions.device)(&raw mut device, 0) })?;
+        driver.check("cuDeviceGet", unsafe { (functions.device)(&raw mut device, ordinal) })?;
         // SAFETY: as above.
         driver.check("cuDriverGetVersion", unsafe { (functions.driver_version)(&raw mut version) })?;
         // SAFETY: the buffer has the given length, and libcuda terminates the name with a zero byte.
@@ -112,9 +155,8 @@ impl Cuda {
         let status = unsafe { (functions.context_retain)(&raw mut handle, device) };
         driver.check("cuDevicePrimaryCtxRetain", status)?;
         // From here on, `drop` releases the context.
-        let context = Context { driver, device };
-        // SAFETY: the context was just retained.
-        context.check("cuCtxSetCurrent", unsafe { (functions.context_set)(handle) })?;
+        let context = Context { driver, device, handle };
+        context.enter()?;
         let version = unsigned(version);
         Ok(Self {
             context: Rc::new(context),
@@ -176,6 +218,7 @@ impl Cuda {
     ///
     /// Errors of libcuda.
     pub fn memory(&self, bytes: usize) -> Result<Memory> {
+        self.enter()?;
         let mut address = 0;
         // SAFETY: the pointer is valid for the call.
         let status = unsafe { (self.context.driver.functions.allocate)(&raw mut address, bytes) };
@@ -189,6 +232,7 @@ impl Cuda {
     ///
     /// Errors of libcuda.
     pub fn shared_word(&self) -> Result<SharedWord> {
+        self.enter()?;
         let functions = self.context.driver.functions;
         let mut pointer = ptr::null_mut();
         // SAFETY: the pointer is valid for the call.
@@ -228,6 +272,7 @@ impl Cuda {
     ///
     /// Errors of libcuda.
     pub fn stream(&self) -> Result<Stream> {
+        self.enter()?;
         let functions = self.context.driver.functions;
         let mut handle = ptr::null_mut();
         // SAFETY: the pointer is valid for the call.
@@ -523,6 +568,21 @@ impl Stream {
         // SAFETY: both have that many bytes and wait for the GPU before they are freed.
         let status = unsafe { copy(target.address, source.address, bytes, self.handle) };
         self.context.check("cuMemcpyDtoDAsync", status)
+    }
+
+    /// As [`Stream::copy`], between the memory of two devices.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stream::copy`].
+    pub fn copy_peer(&self, source: &Memory, target: &mut Memory, bytes: usize) -> Result<()> {
+        source.check_length("cuMemcpyPeerAsync", bytes)?;
+        target.check_length("cuMemcpyPeerAsync", bytes)?;
+        let copy = self.context.driver.functions.copy_peer;
+        let (to, from) = (target.context.handle, source.context.handle);
+        // SAFETY: as in `copy`; both contexts are retained.
+        let status = unsafe { copy(target.address, to, source.address, from, bytes, self.handle) };
+        self.context.check("cuMemcpyPeerAsync", status)
     }
 
     /// Copies all of `source` to the start of `target` and waits for completion.

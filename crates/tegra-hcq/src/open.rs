@@ -102,6 +102,42 @@ impl Device {
         Ok((0..count(kind)?).map(|index| kind.nth(index)).collect())
     }
 
+    /// Opens another device of the same kind; `None` if there is none.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+    /// let first = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+    /// let second = first.open_other()?.expect("a second board");
+    /// assert_ne!(first.info().name(), second.info().name());
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sim"))] fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::list`] and [`Device::open`].
+    pub fn open_other(&self) -> Result<Option<Self>> {
+        let own = self.info();
+        // A device opened by its PCI address has an index as well.
+        let address = |device: &Self| {
+            device
+                .info()
+                .driver
+                .iter()
+                .filter(|(name, _)| name.starts_with("pci_"))
+                .copied()
+                .collect::<Vec<_>>()
+        };
+        for name in Self::list(own.kind)?.into_iter().filter(|name| *name != own.name()) {
+            let other = Self::open(name)?;
+            if matches!(own.which, Which::Index(_)) || address(&other) != address(self) {
+                return Ok(Some(other));
+            }
+        }
+        Ok(None)
+    }
+
     /// Opens the GPU behind a given door, for example a software Orin with custom options, or a door that records the
     /// calls passing through it. `name` selects the driver, and the GPU if the door leads to several; [`Device::info`]
     /// reports it.

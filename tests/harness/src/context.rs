@@ -96,22 +96,17 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// [`Skip`](super::Skip) if there is no other GPU; those of [`Device::open_through`].
+    /// [`Skip`](super::Skip) if there is no other GPU; those of [`Device::open_other`].
     pub fn second_device(&self) -> Result<Device, Box<dyn std::error::Error + Send + Sync>> {
         if self.is_model() {
             return Ok(Device::open_through(self.machine.door()?, DeviceKind::Sim.nth(1))?);
         }
-        let first = self.device()?.info();
-        let minor =
-            |device: &Device| device.info().driver.iter().find(|(name, _)| *name == "device_minor").copied();
-        let own = minor(self.device()?);
-        for name in Device::list(self.kind())? {
-            let device = Device::open(name)?;
-            if minor(&device) != own {
-                return Ok(device);
-            }
+        let first = self.device()?;
+        if let Some(other) = first.open_other()? {
+            return Ok(other);
         }
-        Err(super::Skip(format!("needs a second GPU; this machine has only one {}", first.chip)).into())
+        let chip = &first.info().chip;
+        Err(super::Skip(format!("needs a second GPU; this machine has only one {chip}")).into())
     }
 
     /// The GPU without the layers above `nvgpu-channel`; a new one per call.

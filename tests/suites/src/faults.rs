@@ -31,6 +31,8 @@ pub static SUITE: Suite = Suite {
         case!(many_in_a_row, "24 consecutive faults, each with its own address")
             .expecting(Kind::Mmu)
             .allowing(&[Kind::Sm]),
+        case!(other_gpu, "a fault of one GPU leaves another alone; their connection survives the recovery")
+            .expecting(Kind::Mmu),
     ],
 };
 
@@ -154,4 +156,42 @@ fn many_in_a_row(context: &Context) -> Check {
         excepted(&fault, &[WarpError::MisalignedAddress])?;
     }
     Ok(())
+}
+
+fn other_gpu(context: &Context) -> Check {
+    const LEN: usize = 1000;
+    let (first, second) = (context.device()?, context.second_device()?);
+    let mut link = first.link(&second)?;
+    let (mut one, mut other) = (first.queue()?, second.queue()?);
+    let (increment, write) =
+        (kernel!(&second, "basics", "increment")?, kernel!(first, "faults", "fault_write")?);
+    let source = first.alloc_from(&[3_u32; LEN])?;
+    let (mut target, counts) = (second.alloc_zeroed::<u32>(LEN)?, second.alloc_zeroed::<u32>(LEN)?);
+    link.copy(&mut one, &source, &mut other, &mut target)?.wait(patience(context))?;
+    let rounds = 50_u32;
+    let mut fault = None;
+    for round in 0..rounds {
+        unsafe { other.launch(&increment, 8, 128, &args![&counts, LEN as u32]) }?;
+        let end = other.submit()?;
+        if round == rounds / 2 {
+            if link.access().is_direct() {
+                // The queue that faults uses memory of the other GPU.
+                one.copy(&source, &mut target)?;
+            }
+            unsafe { one.launch(&write, 1, 1, &args![NOWHERE, 1_u32]) }?;
+            fault = Some(reported(&one.submit()?, patience(context))?);
+        }
+        end.wait(patience(context))?;
+    }
+    refused(&*fault.ok_or("no fault")?, NOWHERE, MmuAccess::is_write)?;
+    crate::fixtures::equal("the other GPU's counts", &counts.to_vec()?, &[rounds; LEN])?;
+    let untouched = second.recover()?;
+    ensure(untouched.is_empty(), || format!("the other GPU lost work: {untouched:?}"))?;
+    let recovery = first.recover()?;
+    ensure(recovery.faults.len() == 1, || format!("{recovery:?}"))?;
+    // Mappings, memory and link as before.
+    let mut back = first.alloc_zeroed::<u32>(LEN)?;
+    link.copy(&mut one, &source, &mut other, &mut target)?;
+    link.copy(&mut other, &target, &mut one, &mut back)?.wait(patience(context))?;
+    crate::fixtures::equal("there and back", &back.to_vec()?, &[3; LEN])
 }

@@ -66,6 +66,12 @@ int cuDeviceGetAttribute(int *value, int attribute, int device)
     *value = attribute == 75 ? 8 : attribute == 76 ? 7 : -1;
     return device != 5;
 }
+int cuCtxEnablePeerAccess(void *context, unsigned flags) { return context ? NOT_SUPPORTED : (int)flags; }
+int cuMemcpyPeerAsync(uint64_t to, void *there, uint64_t from, void *here, size_t bytes, void *s)
+{
+    (void)to; (void)there; (void)from; (void)here; (void)bytes; (void)s;
+    return NOT_SUPPORTED;
+}
 int cuDevicePrimaryCtxSetFlags_v2(int device, unsigned flags) { flags_set = flags == 1; return device != 5; }
 int cuDevicePrimaryCtxRetain(void **context, int device)
 {

@@ -164,3 +164,60 @@ impl Drop for Heap {
         }
     }
 }
+
+#[cfg(all(test, feature = "sim"))]
+mod tests {
+    use super::*;
+    use crate::adapter::nvgpu::Nvgpu;
+    use crate::heap::Content;
+    use gpu_hal::MemoryUse;
+
+    fn heap() -> Arc<Heap> {
+        let orin = orin_sim::SoftwareOrin::new(orin_sim::Config::default()).unwrap();
+        Heap::new(Box::new(Nvgpu::open(&(Arc::new(orin) as _), None).unwrap())).unwrap()
+    }
+
+    fn block(heap: &Arc<Heap>) -> Handle {
+        Handle::allocate(heap, 256, MemoryUse::Device, Content::Buffer).unwrap()
+    }
+
+    #[test]
+    fn a_block_is_not_reused_while_another_device_uses_it() {
+        let (owner, user) = (heap(), heap());
+        let handle = block(&owner);
+        let va = handle.gpu_va();
+        handle.note(&user, 3, 5);
+        handle.note(&user, 9, 2);
+        drop(handle);
+        let others: Vec<_> = (0..3).map(|_| block(&owner)).collect();
+        assert!(others.iter().all(|other| other.gpu_va() != va));
+        user.timeline(3).set(5);
+        assert_eq!(owner.sweep_all(), 0, "the other queue has not passed");
+        user.timeline(9).set(2);
+        assert_eq!(owner.sweep_all(), 1);
+        assert_eq!(block(&owner).gpu_va(), va);
+    }
+
+    #[test]
+    fn waits_cover_the_uses_of_other_devices() {
+        let (owner, user) = (heap(), heap());
+        let handle = block(&owner);
+        handle.note(&user, 0, 1);
+        let wait = || owner.wait_for(handle.uses(), Duration::from_millis(5));
+        assert!(matches!(wait(), Err(Error::Timeout { wanted: 1, .. })));
+        user.timeline(0).set(1);
+        wait().unwrap();
+        // A closed device uses nothing.
+        handle.note(&user, 0, 7);
+        drop(user);
+        wait().unwrap();
+    }
+
+    #[test]
+    fn devices_without_a_path_stay_apart() {
+        let (owner, user) = (heap(), heap());
+        assert_eq!(user.connect(&owner).unwrap(), None);
+        assert!(!user.sees_timelines_of(&owner));
+        assert!(matches!(user.reach("it", &block(&owner)), Err(Error::OtherDevice(what)) if what == "it"));
+    }
+}

@@ -19,6 +19,7 @@ mod imports;
 mod kernel_log;
 mod kernel_sources;
 mod kernels;
+mod peers;
 mod preemption;
 mod profiling;
 mod queues;

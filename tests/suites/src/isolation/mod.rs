@@ -14,7 +14,7 @@ use tegra_hcq::{Error, FaultKind, args};
 
 use super::fixtures::{case, ensure, equal, kernel, patience};
 use super::survivor::Survivor;
-use test_harness::{Check, Context, Role, Suite};
+use test_harness::{Check, Context, Role, Skip, Suite};
 use test_support::Numbers;
 
 pub use roles::SUITE as NEIGHBOUR;
@@ -34,6 +34,9 @@ pub static SUITE: Suite = Suite {
         case!(trap_elsewhere, "a kernel of the other process traps").expecting(Kind::Sm),
         case!(hang_elsewhere, "the other process stops its own endless kernel").allowing(&[Kind::Hang]),
         case!(killed_in_flight, "the other process is killed while its kernel runs")
+            .allowing(&[Kind::Hang])
+            .dangerous_on_a_board(),
+        case!(killed_on_two_gpus, "the other process is killed while its kernels run on two GPUs")
             .allowing(&[Kind::Hang])
             .dangerous_on_a_board(),
         case!(memory_is_private, "memory of one process is not mapped in the other and stays unchanged")
@@ -94,6 +97,25 @@ fn killed_in_flight(context: &Context) -> Check {
     let now = context.orin().map(orin_sim::SoftwareOrin::live);
     ensure(now == live, || format!("dead processes leaked: {live:?}, now {now:?}"))?;
     survivor.beside(roles::WORKS, 0)
+}
+
+fn killed_on_two_gpus(context: &Context) -> Check {
+    if context.is_model() {
+        // A software Orin belongs to its process; here the process goes on.
+        return Err(Skip("needs two GPUs of one machine, which outlive the killed process".to_owned()).into());
+    }
+    let second = context.second_device()?;
+    let mut survivor = Survivor::new(context)?;
+    let increment = kernel!(&second, "basics", "increment")?;
+    let (mut queue, words) = (second.queue()?, second.alloc_zeroed::<u32>(1000)?);
+    for round in 1..=3 {
+        context.neighbour(roles::HANGS_ON_TWO, 0)?.kill()?;
+        survivor.undisturbed()?;
+        unsafe { queue.launch(&increment, 8, 128, &args![&words, 1000_u32]) }?;
+        queue.wait(patience(context))?;
+        equal("words on the second GPU", &words.to_vec()?, &[round; 1000])?;
+    }
+    Ok(())
 }
 
 fn memory_is_private(context: &Context) -> Check {

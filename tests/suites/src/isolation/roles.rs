@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use gpu_log::Kind;
-use tegra_hcq::{Error, FaultKind, args};
+use tegra_hcq::{Device, Error, FaultKind, args};
 
 use crate::fixtures::{ensure, equal, kernel, patience};
 use test_harness::{Context, Played, Role, Suite, Test};
@@ -24,6 +24,8 @@ pub(super) const TRESPASSES: Role = Role { name: "trespasses", play: trespasses 
 pub(super) const TRAPS: Role = Role { name: "traps", play: traps };
 /// Has an endless kernel and copies in flight.
 pub(super) const HANGS: Role = Role { name: "hangs", play: hangs };
+/// Has endless kernels and copies in flight on two GPUs.
+pub(super) const HANGS_ON_TWO: Role = Role { name: "hangs_on_two", play: hangs_on_two };
 /// Has an endless kernel in flight, stops it and continues.
 pub(super) const RECOVERS: Role = Role { name: "recovers", play: recovers };
 
@@ -43,6 +45,10 @@ pub static SUITE: Suite = Suite {
             .expecting(Kind::Sm),
         Test::new("hangs", "exits with work in flight", |context| HANGS.test(context, 0, true).into())
             .allowing(&[Kind::Hang]),
+        Test::new("hangs_on_two", "exits with work in flight on two GPUs", |context| {
+            HANGS_ON_TWO.test(context, 0, true).into()
+        })
+        .allowing(&[Kind::Hang]),
         Test::new("recovers", "stops its own endless kernel", |context| {
             RECOVERS.test(context, 0, false).into()
         })
@@ -109,8 +115,7 @@ fn traps(context: &Context, _: u64) -> Played {
 }
 
 /// Submits an endless kernel and a copy behind it.
-fn endless(context: &Context) -> Result<(tegra_hcq::Queue, tegra_hcq::Fence), tegra_hcq::Error> {
-    let device = context.device()?;
+fn endless(device: &Device) -> Result<(tegra_hcq::Queue, tegra_hcq::Fence), tegra_hcq::Error> {
     let mut queue = device.queue()?;
     let code = kernel!(device, "faults", "fault_endless")?;
     let (stop, out) = (device.alloc_zeroed::<u32>(1)?, device.alloc::<u32>(1)?);
@@ -125,14 +130,30 @@ fn endless(context: &Context) -> Result<(tegra_hcq::Queue, tegra_hcq::Fence), te
 const SHORT: Duration = Duration::from_millis(50);
 
 fn hangs(context: &Context, _: u64) -> Played {
-    let (queue, fence) = endless(context)?;
+    let (queue, fence) = endless(context.device()?)?;
     let waited = fence.wait(SHORT);
     ensure(matches!(waited, Err(Error::Timeout { .. })), || format!("expected a time-out, got {waited:?}"))?;
     Ok(Box::new(queue))
 }
 
+fn hangs_on_two(context: &Context, _: u64) -> Played {
+    let (first, second) = (context.device()?, context.second_device()?);
+    let mut link = first.link(&second)?;
+    let (source, mut target) = (first.alloc_zeroed::<u32>(1 << 20)?, second.alloc_zeroed::<u32>(1 << 20)?);
+    let ((mut one, end), (mut other, other_end)) = (endless(first)?, endless(&second)?);
+    // A copy between the GPUs waits behind the kernels, and memory of each is mapped on the other.
+    let transfer = link.copy(&mut one, &source, &mut other, &mut target)?;
+    for fence in [&end, &other_end, transfer.written()] {
+        let waited = fence.wait(SHORT);
+        ensure(matches!(waited, Err(Error::Timeout { .. })), || {
+            format!("expected a time-out, got {waited:?}")
+        })?;
+    }
+    Ok(Box::new((one, other, link, source, target, second)))
+}
+
 fn recovers(context: &Context, _: u64) -> Played {
-    let (queue, fence) = endless(context)?;
+    let (queue, fence) = endless(context.device()?)?;
     let waited = fence.wait(SHORT);
     ensure(matches!(waited, Err(Error::Timeout { .. })), || format!("expected a time-out, got {waited:?}"))?;
     let recovery = context.device()?.recover()?;
