@@ -41,9 +41,6 @@ const NOTIFIER_STATUS: usize = 14;
 
 const _: () = assert!(RING_BYTES + USERD_BYTES <= BLOCK_BYTES);
 
-/// Number of copy engines with engine types from [`alloc::ENGINE_COPY0`].
-const COPY_ENGINES: u32 = 10;
-
 /// Engine of a channel.
 ///
 /// ```no_run
@@ -210,7 +207,16 @@ impl ChannelGroup {
     ///
     /// [`Error::Invalid`] if the GPU has no such engine; otherwise if the driver rejects a step.
     pub fn open_copy(gpu: &Arc<Gpu>) -> Result<Self> {
-        let engine_type = alloc::ENGINE_COPY0 + free_copy_engine(gpu)?;
+        Self::open_copy_on(gpu, free_copy_engine(gpu)?)
+    }
+
+    /// Creates a group with a copy channel, enabled and idle, on the engine of that number: see [`Gpu::copy_engines`].
+    ///
+    /// # Errors
+    ///
+    /// If the driver rejects a step.
+    pub fn open_copy_on(gpu: &Arc<Gpu>, number: u32) -> Result<Self> {
+        let engine_type = alloc::ENGINE_COPY0 + number;
         let mut parameters =
             alloc::ChannelGroup { engine_type, va_space: gpu.va_space().0, ..Default::default() };
         let mut this = Self::empty(gpu, &mut parameters)?;
@@ -477,14 +483,9 @@ impl Drop for ChannelGroup {
 /// Returns the number of a copy engine that accesses system memory and is not tied to graphics; prefers an unshared
 /// one.
 fn free_copy_engine(gpu: &Gpu) -> Result<u32> {
-    let mut caps = control::CeAllCaps::default();
-    gpu.rm().control(gpu.subdevice(), &control::CE_GET_ALL_CAPS, &mut caps)?;
-    let engines = (0..COPY_ENGINES).filter(|engine| caps.present >> engine & 1 != 0);
-    let capabilities = |engine: &u32| caps.capabilities[*engine as usize * 2];
-    let fitting = engines.filter(|engine| {
-        capabilities(engine) & (control::CE_GRAPHICS | control::CE_SYSTEM_MEMORY) == control::CE_SYSTEM_MEMORY
-    });
-    let best = fitting.min_by_key(|engine| capabilities(engine) & control::CE_SHARED);
+    let engines = gpu.copy_engines()?;
+    let fitting = engines.iter().filter(|engine| !engine.graphics && engine.system_memory);
+    let best = fitting.min_by_key(|engine| engine.shared).map(|engine| engine.number);
     best.ok_or_else(|| {
         Error::Invalid("the GPU has no copy engine besides the one of the graphics engine".to_owned())
     })

@@ -100,6 +100,27 @@ pub struct Gpu {
     rm: Rm,
 }
 
+/// Number of copy engines with engine types from [`alloc::ENGINE_COPY0`].
+const COPY_ENGINES: u32 = 10;
+
+/// A copy engine (`NV2080_CTRL_CE_CAPS_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CopyEngine {
+    /// Number of the engine.
+    pub number: u32,
+    /// Whether the engine is tied to the graphics engine.
+    pub graphics: bool,
+    /// Whether the engine shares hardware with others.
+    pub shared: bool,
+    /// Whether the engine accesses system memory.
+    pub system_memory: bool,
+    /// Whether the engine is meant for copies over NVLink.
+    pub nvlink: bool,
+    /// Whether the engine copies between GPUs.
+    pub peers: bool,
+}
+
 /// A GPU of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -297,6 +318,28 @@ impl Gpu {
         let [total, free] =
             fb_info(&self.rm, self.subdevice, [control::FB_HEAP_SIZE, control::FB_HEAP_FREE])?;
         Ok((u64::from(total) << 10, u64::from(free) << 10))
+    }
+
+    /// Returns the copy engines of the GPU.
+    ///
+    /// # Errors
+    ///
+    /// If the driver rejects the request.
+    pub fn copy_engines(&self) -> Result<Vec<CopyEngine>> {
+        let mut caps = control::CeAllCaps::default();
+        self.rm.control(self.subdevice, &control::CE_GET_ALL_CAPS, &mut caps)?;
+        let has = |number: u32, bit| caps.capabilities[number as usize * 2] & bit != 0;
+        let present = (0..COPY_ENGINES).filter(|number| caps.present >> number & 1 != 0);
+        Ok(present
+            .map(|number| CopyEngine {
+                number,
+                graphics: has(number, control::CE_GRAPHICS),
+                shared: has(number, control::CE_SHARED),
+                system_memory: has(number, control::CE_SYSTEM_MEMORY),
+                nvlink: has(number, control::CE_NVLINK),
+                peers: has(number, control::CE_PEERS),
+            })
+            .collect())
     }
 
     /// Lets this GPU map memory of another ([`PeerMemory::new`](crate::PeerMemory::new)). Returns how it reaches the

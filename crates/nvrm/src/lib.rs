@@ -20,7 +20,7 @@ mod version;
 
 pub use channel::{ChannelError, ChannelGroup, Engine, MmuFault, RING_ENTRIES, SmError};
 pub use error::{Error, Result, Status};
-pub use gpu::{Gpu, Listed, Properties};
+pub use gpu::{CopyEngine, Gpu, Listed, Properties};
 pub use memory::{HostImport, Memory, PeerMemory, Place, SharedMemory};
 pub use release::Release;
 pub use rm::CONTROL_NODE;

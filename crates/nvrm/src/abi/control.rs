@@ -35,6 +35,10 @@ pub const CE_GET_ALL_CAPS: Command<CeAllCaps> = Command::new(0x2080_2a0a, "CE_GE
 pub const CE_GRAPHICS: u8 = 0x01;
 /// First byte of [`CeAllCaps::capabilities`]: the engine shares hardware with others.
 pub const CE_SHARED: u8 = 0x02;
+/// First byte of [`CeAllCaps::capabilities`]: the engine is meant for copies over NVLink.
+pub const CE_NVLINK: u8 = 0x10;
+/// First byte of [`CeAllCaps::capabilities`]: the engine copies between GPUs.
+pub const CE_PEERS: u8 = 0x40;
 /// First byte of [`CeAllCaps::capabilities`]: the engine accesses system memory.
 pub const CE_SYSTEM_MEMORY: u8 = 0x20;
 
