@@ -20,8 +20,8 @@ use crate::workspace;
 /// Options of the command.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Device: auto (the Orin's GPU if there is one, else the software Orin), nvgpu, nvrm or sim; nvrm:1 is its second GPU,
-    /// nvrm:0000:19:00.0 the one at a PCI address
+    /// Device: auto (the Orin's GPU if there is one, else the software Orin), nvgpu, nvrm or sim; nvrm:1 is its
+    /// second GPU, nvrm:0000:19:00.0 the one at a PCI address
     #[arg(long, default_value_t = DeviceKind::Auto.into())]
     device: DeviceName,
     /// Run only the cases whose name contains this, for example copy/to_host

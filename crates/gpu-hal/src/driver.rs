@@ -110,8 +110,8 @@ pub unsafe trait DeviceMemory: Send + Sync + Debug {
     /// Size in bytes, at least what was requested.
     fn bytes(&self) -> u64;
 
-    /// The memory, for [`Driver::map_peer`] of another device. The memory stays allocated, at its address, as long as the
-    /// token. `None` if other devices cannot map it.
+    /// The memory, for [`Driver::map_peer`] of another device. The memory stays allocated, at its address, as long as
+    /// the token. `None` if other devices cannot map it.
     fn token(&self) -> Option<Token> {
         None
     }
@@ -332,7 +332,8 @@ pub trait Driver: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`](crate::Error::Unsupported) if the driver cannot, or if the other device has another driver.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if the driver cannot, or if the other device has another
+    /// driver.
     fn connect(&self, other: &Token) -> Result<Option<PeerLink>> {
         let _ = other;
         Err(Error::Unsupported("memory of other devices"))

@@ -4,6 +4,7 @@
 //! - To implement: [`Driver`], [`ChannelGroup`], [`DeviceMemory`], [`LogSource`].
 //! - What a driver reports: [`Properties`], [`MemoryInfo`], [`Evidence`], [`SmRecord`], [`Refusal`], [`ErrorCode`].
 //! - What a queue asks for: [`MemoryUse`], [`Engine`], [`Preemption`]; what it gets: [`Channels`], [`CopyChannel`].
+//! - Memory of other devices: [`Token`], [`PeerLink`].
 //! - Submission: [`SubmitRing`], [`SubmitPointers`], [`Owner`], [`RingView`], [`Ring`], [`RingFull`], and [`ring`],
 //!   [`barrier`], [`volatile`].
 //! - Generations of GPUs: [`chip`], [`SmLayout`].

@@ -1,5 +1,5 @@
-//! Measures each copy engine of the first GPU: copies inside its memory, and to and from the memory of the second GPU, if
-//! there is one that it can map.
+//! Measures each copy engine of the first GPU: copies inside its memory, and to and from the memory of the second
+//! GPU, if there is one that it can map.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -41,8 +41,8 @@ impl Lane {
             doorbell: gpu.doorbell(),
             token: group.token(engine),
         };
-        // SAFETY: the group, which the ring keeps, keeps ring and USERD mapped, and through its GPU the doorbell. There is
-        // one ring per channel.
+        // SAFETY: the group, which the ring keeps, keeps ring and USERD mapped, and through its GPU the doorbell.
+        // There is one ring per channel.
         let ring = unsafe { SubmitRing::new(pointers, Arc::<ChannelGroup>::clone(&group)) }.write_combined();
         let commands = Memory::new(gpu, Place::Video, 1 << 16)?;
         let done = Memory::new(gpu, Place::System, 16)?;

@@ -104,6 +104,13 @@ pub struct Gpu {
 const COPY_ENGINES: u32 = 10;
 
 /// A copy engine (`NV2080_CTRL_CE_CAPS_*`).
+///
+/// ```
+/// /// The number of the engine for copies to another GPU.
+/// fn for_peers(gpu: &nvrm::Gpu) -> nvrm::Result<Option<u32>> {
+///     Ok(gpu.copy_engines()?.iter().find(|engine| engine.nvlink).map(|engine| engine.number))
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CopyEngine {
@@ -122,6 +129,16 @@ pub struct CopyEngine {
 }
 
 /// A GPU of the driver.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// /// The PCI buses of all GPUs.
+/// fn buses() -> nvrm::Result<Vec<u8>> {
+///     let door: Arc<dyn nvgpu_sys::Door> = Arc::new(nvgpu_sys::LinuxDoor);
+///     Ok(nvrm::Gpu::list(&door)?.iter().map(|gpu| gpu.pci.1).collect())
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Listed {

@@ -1,8 +1,8 @@
 #![doc = include_str!("../README.md")]
 //! # Where to find what
 //!
-//! - The GPU: [`Gpu`], [`Properties`], [`Version`], [`Release`], [`CONTROL_NODE`].
-//! - Memory: [`Memory`], [`Place`], [`HostImport`].
+//! - The GPU: [`Gpu`], [`Properties`], [`Version`], [`Release`], [`Listed`], [`CopyEngine`], [`CONTROL_NODE`].
+//! - Memory: [`Memory`], [`Place`], [`HostImport`]; of other GPUs: [`PeerMemory`], [`SharedMemory`], [`PeerLink`].
 //! - Channels: [`ChannelGroup`], [`Engine`], [`RING_ENTRIES`].
 //! - Addresses: [`VA_START`], [`VA_END`], [`SHARED_WINDOW`], [`LOCAL_WINDOW`], [`SMALL_PAGE`], [`LARGE_PAGE`].
 //! - Failures: [`Error`], [`Result`], [`Status`]; of channels [`ChannelError`], [`MmuFault`], [`SmError`].

@@ -269,8 +269,17 @@ struct Mapped {
     memory: RmMemory,
 }
 
-/// Memory that other GPUs may map: see [`PeerMemory::new`]. The memory is allocated, and its address is in use, as long
+/// Memory that other GPUs may map: see [`PeerMemory`]. The memory is allocated, and its address is in use, as long
 /// as a value exists.
+///
+/// ```
+/// use nvrm::{Memory, SharedMemory};
+///
+/// /// The memory outlives the owner of its CPU mapping.
+/// fn detach(memory: Memory) -> SharedMemory {
+///     memory.share()
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct SharedMemory(Arc<Mapped>);
 
@@ -322,6 +331,21 @@ impl Memory {
 }
 
 /// Memory of another GPU, or of the same GPU opened again, mapped at the address where its owner sees it.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use nvrm::{Gpu, Memory, PeerMemory, Place};
+///
+/// /// Memory of `owner` that `user` accesses as well.
+/// fn shared(owner: &Arc<Gpu>, user: &Arc<Gpu>) -> nvrm::Result<(Memory, PeerMemory)> {
+///     user.connect(owner)?;
+///     let memory = Memory::new(owner, Place::Video, 1 << 20)?;
+///     let mapping = PeerMemory::new(user, &memory.share())?;
+///     assert_eq!(mapping.gpu_va(), memory.gpu_va());
+///     Ok((memory, mapping))
+/// }
+/// ```
 #[derive(Debug)]
 pub struct PeerMemory {
     gpu: Arc<Gpu>,

@@ -70,6 +70,14 @@ static ADDRESSES: LazyLock<Mutex<Addresses>> = LazyLock::new(|| {
 });
 
 /// How a GPU reaches the video memory of another.
+///
+/// ```
+/// use nvrm::PeerLink;
+///
+/// fn is_fast(link: Option<PeerLink>) -> bool {
+///     matches!(link, Some(PeerLink::Same | PeerLink::NvLink))
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PeerLink {

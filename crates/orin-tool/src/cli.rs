@@ -72,8 +72,8 @@ With --command, the page of one command: orin man --command 'decode pushbuf'")]
 /// Options of the commands that examine a device.
 #[derive(Debug, Args)]
 pub(crate) struct DeviceOptions {
-    /// Device: auto (the Orin's GPU if there is one, else the software Orin), nvgpu, nvrm or sim; nvrm:1 is its second GPU,
-    /// nvrm:0000:19:00.0 the one at a PCI address
+    /// Device: auto (the Orin's GPU if there is one, else the software Orin), nvgpu, nvrm or sim; nvrm:1 is its
+    /// second GPU, nvrm:0000:19:00.0 the one at a PCI address
     #[arg(long, default_value_t = DeviceKind::Auto.into())]
     pub(crate) device: DeviceName,
     /// Print one JSON object instead of text

@@ -1,8 +1,9 @@
 #![doc = include_str!("../README.md")]
 //! # Where to find what
 //!
-//! - Devices: [`Device`], [`DeviceKind`], [`DeviceOptions`], [`Properties`], [`Recovery`]; encodings that a board may
-//!   need: [`Encodings`], [`PcasAction`], [`Chaining`], [`Mapping`], [`ReleaseBy`].
+//! - Devices: [`Device`], [`DeviceKind`], [`DeviceName`], [`Which`], [`DeviceOptions`], [`Properties`], [`Recovery`];
+//!   encodings that a board may need: [`Encodings`], [`PcasAction`], [`Chaining`], [`Mapping`], [`ReleaseBy`].
+//! - Several devices: [`PeerAccess`], [`PeerLink`], [`Link`], [`Transfer`].
 //! - Memory: [`Buffer`], [`Slice`], [`SliceMut`], [`Plane`], [`PlaneMut`], [`View`], [`HostMemory`], [`MemoryUse`],
 //!   [`MemoryInfo`], [`PoolUsage`], [`Pod`].
 //! - Programs: [`Program`], [`Kernel`], [`TypedKernel`], [`Variable`], [`Attributes`], [`Occupancy`], [`Limit`].

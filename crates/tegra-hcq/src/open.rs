@@ -62,7 +62,8 @@ fn one_of(name: DeviceName, count: usize) -> Result<DeviceName> {
 }
 
 impl Device {
-    /// Opens a GPU by its name, or the first of a kind, with default options, which environment variables may override: see [`DeviceOptions`].
+    /// Opens a GPU by its name, or the first of a kind, with default options, which environment variables may
+    /// override: see [`DeviceOptions`].
     ///
     /// # Errors
     ///

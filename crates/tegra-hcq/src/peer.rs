@@ -1,9 +1,10 @@
-//! Several devices in one process: access to each other's memory, signals that two devices see, and copies between them.
+//! Several devices in one process: access to each other's memory, signals that two devices see, and copies between
+//! them.
 //!
 //! A driver may let a GPU map memory of another one ([`PeerAccess::Direct`]). The memory then has the same address on
 //! both, and every step of a queue accepts buffers, signals and fences of the other device. Where the driver cannot,
-//! copies are staged ([`PeerAccess::Staged`]): the queue of the source copies to memory of the process, the queue of the
-//! target copies from it, and the two wait for each other on the GPUs.
+//! copies are staged ([`PeerAccess::Staged`]): the queue of the source copies to memory of the process, the queue of
+//! the target copies from it, and the two wait for each other on the GPUs.
 
 use core::fmt;
 use std::sync::Arc;
@@ -25,6 +26,13 @@ const PIECE: usize = 4 << 20;
 const PIECES: usize = 3;
 
 /// How the queues of a device use memory of another.
+///
+/// ```
+/// use tegra_hcq::{PeerAccess, PeerLink};
+///
+/// assert!(PeerAccess::Direct(PeerLink::NvLink).is_direct());
+/// assert_eq!(PeerAccess::Staged.to_string(), "staged through host memory");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PeerAccess {
@@ -86,8 +94,8 @@ impl Device {
         Ok(access)
     }
 
-    /// Creates a signal that queues of both devices, and the CPU, set and wait for. It is in memory of the process, which
-    /// both devices map.
+    /// Creates a signal that queues of both devices, and the CPU, set and wait for. It is in memory of the process,
+    /// which both devices map.
     ///
     /// ```
     /// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
@@ -210,15 +218,15 @@ impl Link {
         self.access
     }
 
-    /// Copies `source` to `target` after all earlier work of both queues, and submits the copy. Later work of both queues
-    /// runs after it. The CPU does not take part.
+    /// Copies `source` to `target` after all earlier work of both queues, and submits the copy. Later work of both
+    /// queues runs after it. The CPU does not take part.
     ///
     /// With direct access the queue of the source copies. A staged copy occupies both queues.
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] if the lengths differ, [`Error::OtherDevice`] if a queue or buffer does not belong to its end of
-    /// the link, or if both queues belong to the same device. Also returns an error if a queue has faulted.
+    /// [`Error::Range`] if the lengths differ, [`Error::OtherDevice`] if a queue or buffer does not belong to its end
+    /// of the link, or if both queues belong to the same device. Also returns an error if a queue has faulted.
     pub fn copy<'s, 't, T: Pod>(
         &mut self,
         from: &mut Queue,
@@ -275,6 +283,23 @@ impl Link {
 }
 
 /// A copy between two devices on its way.
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # use tegra_hcq::{DEFAULT_TIMEOUT, Device, DeviceKind};
+/// # let [first, second] = [Device::open_nth(DeviceKind::Sim, 0)?, Device::open_nth(DeviceKind::Sim, 1)?];
+/// # let (mut from, mut to) = (first.queue()?, second.queue()?);
+/// # let mut link = first.link(&second)?;
+/// # let (source, mut target) = (first.alloc_from(&[1])?, second.alloc::<i32>(1)?);
+/// let transfer = link.copy(&mut from, &source, &mut to, &mut target)?;
+/// // The source may be overwritten before the target is complete.
+/// transfer.read().wait(DEFAULT_TIMEOUT)?;
+/// transfer.wait(DEFAULT_TIMEOUT)?;
+/// assert!(transfer.is_done() && transfer.written().is_done());
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
 #[derive(Debug)]
 pub struct Transfer {
     read: Fence,

@@ -22,8 +22,8 @@ use test_suites as suites;
 /// Options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Device to test: auto (the Orin's GPU if there is one, else the software Orin), nvgpu, nvrm or sim; nvrm:1 is its second GPU,
-    /// nvrm:0000:19:00.0 the one at a PCI address
+    /// Device to test: auto (the Orin's GPU if there is one, else the software Orin), nvgpu, nvrm or sim; nvrm:1 is
+    /// its second GPU, nvrm:0000:19:00.0 the one at a PCI address
     #[arg(long, default_value_t = DeviceKind::Auto.into())]
     device: DeviceName,
     /// Run only this suite; may be given several times

@@ -203,8 +203,8 @@ uapi_struct! {
 }
 
 uapi_struct! {
-    /// Argument of [`ENABLE_PEER_ACCESS`]: lets two registered GPUs map each other's memory over PCIe. GPUs connected by
-    /// NVLink are peers from their registration on; for these, the status is `NV_ERR_INVALID_DEVICE`.
+    /// Argument of [`ENABLE_PEER_ACCESS`]: lets two registered GPUs map each other's memory over PCIe. GPUs connected
+    /// by NVLink are peers from their registration on; for these, the status is `NV_ERR_INVALID_DEVICE`.
     plain EnablePeerAccess = "UVM_ENABLE_PEER_ACCESS_PARAMS", 36 bytes {
         /// UUID of one GPU.
         0 => gpu_uuid_a: [u8; 16], "gpuUuidA";

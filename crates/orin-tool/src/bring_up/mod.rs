@@ -53,8 +53,8 @@ Examples:
 
 The exit code is 0 if no stage failed, 1 if one failed, 130 if the run was interrupted.")]
 pub(crate) struct Options {
-    /// Device: auto (the Orin's GPU, else a GPU of the desktop driver, else the software Orin), nvgpu, nvrm or sim; nvrm:1 is its second GPU,
-    /// nvrm:0000:19:00.0 the one at a PCI address
+    /// Device: auto (the Orin's GPU, else a GPU of the desktop driver, else the software Orin), nvgpu, nvrm or sim;
+    /// nvrm:1 is its second GPU, nvrm:0000:19:00.0 the one at a PCI address
     #[arg(long, default_value_t = DeviceKind::Auto.into())]
     device: DeviceName,
     /// File for the report; by default orin-bring-up-DATE-TIME.tar.gz in the current folder

@@ -146,8 +146,8 @@ pub enum Error {
 
     /// An object of a connected device is in memory that this device cannot map.
     #[error(
-        "{what} belongs to another device, and this device cannot map its memory: {reason}; copy buffers with Link::copy, \
-         and use signals of Device::shared_signal"
+        "{what} belongs to another device, and this device cannot map its memory: {reason}; copy buffers with \
+         Link::copy, and use signals of Device::shared_signal"
     )]
     NotMapped {
         /// The object.

@@ -1,8 +1,8 @@
 //! Memory that several devices use: its mappings on other devices, and its uses by their queues.
 //!
-//! A block belongs to one heap. A queue of another device may use it once the two heaps are connected and the driver has
-//! mapped the block's slab on that device, at the same address. The block records such uses apart from those of its own
-//! device, and is neither reused nor freed before they have passed.
+//! A block belongs to one heap. A queue of another device may use it once the two heaps are connected and the driver
+//! has mapped the block's slab on that device, at the same address. The block records such uses apart from those of
+//! its own device, and is neither reused nor freed before they have passed.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -58,7 +58,10 @@ impl UsesOfPeers {
 
 /// The mappings of a slab on other devices.
 #[derive(Debug, Default)]
-pub(super) struct PeerMappings(Mutex<Vec<(Weak<Heap>, Box<dyn DeviceMemory>)>>);
+pub(super) struct PeerMappings(Mutex<Vec<PeerMapping>>);
+
+/// A mapping, and the heap of the device on which it is.
+type PeerMapping = (Weak<Heap>, Box<dyn DeviceMemory>);
 
 impl PeerMappings {
     /// Maps the memory on the device of `heap`, unless it is mapped there. Returns whether it is new.
