@@ -57,7 +57,7 @@ fn trace_of(level: tracing::Level) -> String {
 fn each_level_has_its_events() {
     let trace = trace_of(tracing::Level::TRACE);
     for expected in [
-        "open{kind=\"sim\"}",
+        "open{name=sim}",
         "compute_class=0xc7c0",
         "load{cubin_bytes=",
         "program loaded kernels=",

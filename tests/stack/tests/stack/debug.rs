@@ -33,7 +33,7 @@ fn objects_print_one_line() {
     assert!(short(&fence).ends_with(", done: true }"), "{fence:?}");
     let names = short(&bench.program);
     assert!(names.starts_with("Program { kernels: ") && names.contains(", ..]"), "{names}");
-    assert_eq!(short(&bench.device), "Device { kind: Sim, chip: \"ga10b\", .. }");
+    assert_eq!(short(&bench.device), "Device { name: sim, chip: \"ga10b\", .. }");
     assert!(short(&bench.queue).starts_with("Queue { number: 0, wait: Sleep, health: Working, submitted: "));
     let signal = bench.device.signal(7).unwrap();
     assert!(short(&signal).starts_with("Signal { value: 7, gpu_va: 0x"), "{signal:?}");
