@@ -177,8 +177,9 @@ impl Space {
         let link = match request(&self.file, "UVM_ENABLE_PEER_ACCESS", uvm::ENABLE_PEER_ACCESS, &mut enable) {
             Ok(()) => PeerLink::Pcie,
             // Peers over NVLink already, or no peers at all: see `EnablePeerAccess`.
+            Err(Error::Status { status: Status::INVALID_DEVICE, .. }) => PeerLink::NvLink,
             Err(error) => {
-                tracing::debug!(%error, "the GPUs are not peers over PCIe");
+                tracing::debug!(%error, "access over PCIe was not enabled");
                 PeerLink::NvLink
             }
         };

@@ -250,7 +250,7 @@ impl Stage {
 
     /// Runs the stage's function. What does not apply to the device is recorded, and added to the outcome's text.
     pub(super) fn run(&self, context: &Context) -> Result<Outcome> {
-        let Applies::Partly(missing) = self.applies(context.kind) else { return (self.run)(context) };
+        let Applies::Partly(missing) = self.applies(context.device.kind) else { return (self.run)(context) };
         context.recorder.fact("not_applicable", missing);
         Ok(Self::without(missing, (self.run)(context)?))
     }
