@@ -13,7 +13,9 @@ use ampere_cmd::gpfifo::{Entry, Segment, userd};
 use ampere_cmd::qmd::{QmdV3_0, v3_0 as q};
 use ampere_cmd::{Encoder, Method, Subchannel, compute_c7c0 as class, usermode_c561};
 use cubin::Cubin;
-use orin_sim::gpu::{Activity, ChannelFault, ChannelGroup, ChannelSetup, FaultHandler, Gpu, GpuConfig};
+use orin_sim::gpu::{
+    Activity, ChannelFault, ChannelGroup, ChannelSetup, FaultHandler, Gpu, GpuConfig, Preemption,
+};
 use orin_sim::memory::Memory;
 use orin_sim::mmu::{AddressSpace, MappedRange};
 
@@ -179,7 +181,7 @@ impl Bench {
             });
             gpu.add_object(id, u32::from(class::CLASS));
             // As drivers do. Without it a long grid keeps the engine from the other channel.
-            gpu.set_preemptible(ChannelGroup::alone(id).tsg, true);
+            gpu.set_preemption(ChannelGroup::alone(id).tsg, Preemption::Instruction);
             (ring, userd)
         };
         let rings = [ring(1), ring(2)];

@@ -259,6 +259,11 @@ fn a_failure_at_any_step_leaks_nothing() {
         for nth in 1..=count {
             for errno in [Errno::NOMEM, Errno::ACCESS, Errno::NOENT] {
                 orin.fail(Failure { call, nth, errno });
+                if (call, nth, errno) == (Call::Open, 1, Errno::ACCESS) {
+                    // The memory node is then opened for reading.
+                    bring_up(&door).unwrap();
+                    continue;
+                }
                 let error = bring_up(&door).expect_err("the failure was due");
                 assert_eq!(error.errno(), Some(errno), "{call:?} {nth}: {error}");
                 assert_eq!(orin.live(), LiveCounts::default(), "{call:?} {nth} left something: {error}");

@@ -291,6 +291,15 @@ fn other_users_are_named() {
 }
 
 #[test]
+fn a_memory_node_that_is_only_readable_is_enough() {
+    let nodes = Nodes { nvmap: Node::ReadOnly, ..Nodes::default() };
+    let report = diagnose(Config { nodes, ..Config::default() }, &Machine::orin());
+    assert_eq!(severity(&report, "memory node"), Severity::Ok);
+    assert!(words(&report, "memory node").contains("for reading only"), "{report}");
+    assert!(report.findings.iter().all(|finding| finding.severity != Severity::Error), "{report}");
+}
+
+#[test]
 fn lines_say_severity_subject_text_and_cure() {
     let nodes = Nodes { nvmap: Node::Denied, ..Nodes::default() };
     let report = diagnose(Config { nodes, ..Config::default() }, &Machine::orin());

@@ -12,6 +12,32 @@ use crate::error::Error;
 /// Path of the node, for messages.
 const NODE: &str = paths::text(paths::NVMAP);
 
+/// Opens `/dev/nvmap` for reading and writing, or only for reading if the node's mode permits no more: some releases
+/// of L4T give it mode 0440. The driver makes no difference (`nvmap_dev.c`: neither open nor ioctl checks the mode).
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::Arc;
+/// use nvgpu_sys::Door;
+///
+/// let door: Arc<dyn Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// let fd = nvmap::open_node(&door)?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// The errno of the first open.
+pub fn open_node(door: &Arc<dyn Door>) -> Result<DoorFd, Errno> {
+    // NVIDIA's nvmap library also passes O_SYNC.
+    let flags = OpenFlags::SYNC | OpenFlags::CLOSE_ON_EXEC;
+    DoorFd::open(door, paths::NVMAP, flags | OpenFlags::READ_WRITE).or_else(|errno| match errno {
+        Errno::ACCESS => DoorFd::open(door, paths::NVMAP, flags).map_err(|_| errno),
+        _ => Err(errno),
+    })
+}
+
 /// Size and free bytes of a heap.
 ///
 /// ```
@@ -67,10 +93,7 @@ impl Nvmap {
     ///
     /// [`Error::Open`]; the message includes a remedy.
     pub fn open(door: &Arc<dyn Door>) -> Result<Self, Error> {
-        // NVIDIA's nvmap library also passes O_SYNC.
-        let flags = OpenFlags::READ_WRITE | OpenFlags::SYNC | OpenFlags::CLOSE_ON_EXEC;
-        let fd =
-            DoorFd::open(door, paths::NVMAP, flags).map_err(|errno| Error::Open { path: NODE, errno })?;
+        let fd = open_node(door).map_err(|errno| Error::Open { path: NODE, errno })?;
         Ok(Self { fd: Arc::new(fd), joined: Arc::default() })
     }
 

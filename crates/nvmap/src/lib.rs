@@ -3,7 +3,7 @@
 #![doc = include_str!("guide.md")]
 //! # Where to find what
 //!
-//! - The node: [`Nvmap`], [`HeapUsage`], [`Heaps`].
+//! - The node: [`Nvmap`], [`open_node`], [`HeapUsage`], [`Heaps`].
 //! - Buffers: [`Buffer`], [`BufferBuilder`], [`CacheMode`], [`Access`], [`DEFAULT_TAG`].
 //! - Access by the CPU: [`TypedView`], [`CpuMapping`], [`Rows`], [`CacheOperation`].
 //! - Sharing: [`DmaBuf`], [`Parameters`].
@@ -23,7 +23,7 @@ mod view;
 pub use attributes::{Access, CacheMode, CacheOperation, DEFAULT_TAG};
 pub use buffer::Buffer;
 pub use builder::BufferBuilder;
-pub use client::{HeapUsage, Nvmap};
+pub use client::{HeapUsage, Nvmap, open_node};
 pub use dma_buf::{DmaBuf, Parameters};
 pub use error::Error;
 pub use mapping::CpuMapping;

@@ -33,6 +33,17 @@ fn a_missing_node_is_an_error_that_names_the_cure() {
     }
 }
 
+/// Some releases of L4T give the node mode 0440.
+#[test]
+fn a_node_that_is_only_readable_is_enough() {
+    let nodes = Nodes { nvmap: Node::ReadOnly, ..Nodes::default() };
+    let (_orin, door) = boot(Config { nodes, ..Config::default() });
+    let nvmap = Nvmap::open(&door).unwrap();
+    let buffer = nvmap.buffer(4096).allocate().unwrap();
+    buffer.write_u32(8, 5);
+    assert_eq!(buffer.read_u32(8), 5);
+}
+
 #[test]
 fn a_buffer_is_zero_and_keeps_what_is_written() {
     let (_orin, nvmap) = open();

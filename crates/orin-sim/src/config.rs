@@ -33,6 +33,8 @@ pub enum Node {
     Absent,
     /// Present, but the caller is not in group `video`: EACCES.
     Denied,
+    /// Present with mode 0440: EACCES unless it is opened for reading only.
+    ReadOnly,
 }
 
 /// The device nodes that can be missing.

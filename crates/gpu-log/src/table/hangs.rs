@@ -17,8 +17,8 @@ lines! {
         "An engine did not switch contexts for 100 ms. The kernel counts up to 3 s.",
         "A kernel hangs, or runs too long while other work waits: shorten it, or allow preemption inside a kernel.";
     Cause Error Hang "ctxsw timeout error: active engine"
-        => SwitchTimeoutEnd { tsg: u32 }
-        "ctxsw timeout error: active engine id =0, tsg={tsg}, info: awaiting ack ms=3100",
+        => SwitchTimeoutEnd { tsg: u32, ms: u32 }
+        "ctxsw timeout error: active engine id =0, tsg={tsg}, info: awaiting ack ms={ms}",
         "A TSG kept its engine longer than its limit; the kernel ends it.",
         "As above. SET_TIMEOUT_EX raises the limit.";
     Cause Error Hang "ctxsw intr0 set by ucode",

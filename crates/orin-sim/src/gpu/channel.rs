@@ -22,7 +22,7 @@ use crate::gpu::decoder::MethodWord;
 use crate::gpu::host::Host;
 use crate::gpu::pointers::{Pointers, Remaining};
 use crate::gpu::{
-    Activity, ChannelFault, ChannelGroup, ChannelSetup, ChannelStatus, Effects, HostCheck, Waiter,
+    Activity, ChannelFault, ChannelGroup, ChannelSetup, ChannelStatus, Effects, HostCheck, Preemption, Waiter,
 };
 use crate::mmu::{Access, FaultKind, MmuFault, Span, View};
 use crate::quirks::Quirks;
@@ -133,6 +133,12 @@ pub(super) struct Channel {
     group: ChannelGroup,
     /// Whether the compute engine has work of the channel, as of its last slice.
     computing: AtomicBool,
+    /// Blocks of a grid are on the SMs, as of the last slice.
+    has_blocks: AtomicBool,
+    /// No block starts, because another TSG waits for the engine.
+    yielding: AtomicBool,
+    /// No block starts, because the kernel takes the TSG off the engine.
+    preempted: AtomicBool,
     /// Whether the copy engine has work of the channel, as of its last slice.
     copying: AtomicBool,
     /// Ends the current slice soon and prevents further slices.
@@ -173,6 +179,9 @@ impl Channel {
             id: state.setup.channel_id,
             group: state.setup.group,
             computing: AtomicBool::new(false),
+            has_blocks: AtomicBool::new(false),
+            yielding: AtomicBool::new(false),
+            preempted: AtomicBool::new(false),
             copying: AtomicBool::new(false),
             halted: AtomicBool::new(false),
             disabled: AtomicBool::new(false),
@@ -235,6 +244,30 @@ impl Channel {
             && !self.halted.load(Ordering::Relaxed)
     }
 
+    /// Returns whether blocks of the channel are on the SMs, as of its last slice.
+    pub(super) fn has_blocks(&self) -> bool {
+        self.is_computing() && self.has_blocks.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the channel's work cannot be taken off the engine.
+    pub(super) fn occupies_engine(&self, preemption: Preemption) -> bool {
+        match preemption {
+            Preemption::Wait => self.is_computing(),
+            Preemption::Block => self.has_blocks(),
+            Preemption::Instruction => false,
+        }
+    }
+
+    /// Allows blocks to start, or not, on behalf of the GPU's scheduler.
+    pub(super) fn set_yielding(&self, yielding: bool) {
+        self.yielding.store(yielding, Ordering::Relaxed);
+    }
+
+    /// Allows blocks to start, or not, on behalf of the kernel.
+    pub(super) fn set_preempted(&self, preempted: bool) {
+        self.preempted.store(preempted, Ordering::Relaxed);
+    }
+
     /// Returns the channel's pending work; for the GPU's thread.
     pub(super) fn standing(&self) -> Standing {
         // A disabled channel may be enabled again, and after a doorbell the channel must be served first.
@@ -267,8 +300,10 @@ impl Channel {
         let Some(state) = guard.as_mut().filter(|state| !state.faulted) else { return Served::default() };
         let rung = self.rung.swap(false, Ordering::Relaxed);
         let mut effects = Effects::default();
-        let result = state.slice(rung, &self.halted, siblings, &mut effects);
+        let draining = self.yielding.load(Ordering::Relaxed) || self.preempted.load(Ordering::Relaxed);
+        let result = state.slice(rung, &self.halted, siblings, &mut effects, draining);
         state.pointers.show(state.segment, &state.setup.userd);
+        self.has_blocks.store(state.engines.compute.has_blocks(), Ordering::Relaxed);
         self.computing.store(!state.engines.compute.is_idle(), Ordering::Relaxed);
         self.copying.store(!state.engines.copy.is_idle(), Ordering::Relaxed);
         let held = matches!(state.stalled, Some((_, Wait::Semaphore { switch_tsg: false, .. })));
@@ -333,13 +368,14 @@ impl State {
         halted: &AtomicBool,
         siblings: &Siblings<'_>,
         effects: &mut Effects,
+        draining: bool,
     ) -> Result<bool, ChannelFault> {
         if rung {
             self.read_put()?;
         }
         let view = self.setup.address_space.view().watched_by(self.watch.clone());
         let mut active = self.fetch(&view, halted, siblings, effects)?;
-        active |= self.engines.compute.step(&view, effects)?;
+        active |= self.engines.compute.step(&view, effects, draining)?;
         active |= self.engines.copy.step(&view, effects)?;
         Ok(active)
     }

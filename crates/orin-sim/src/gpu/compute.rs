@@ -85,8 +85,18 @@ impl Compute {
     /// # Errors
     ///
     /// The fault of the launch descriptor, of the grid, or of its release writes.
-    pub(super) fn step(&mut self, view: &View, effects: &mut Effects) -> Result<bool, ChannelFault> {
-        self.sked.step(view, effects)
+    pub(super) fn step(
+        &mut self,
+        view: &View,
+        effects: &mut Effects,
+        draining: bool,
+    ) -> Result<bool, ChannelFault> {
+        self.sked.step(view, effects, draining)
+    }
+
+    /// Returns whether blocks of a grid are on the SMs.
+    pub(super) fn has_blocks(&self) -> bool {
+        self.sked.has_blocks()
     }
 
     /// Processes one method word.

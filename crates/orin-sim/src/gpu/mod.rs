@@ -272,11 +272,10 @@ pub trait FaultHandler: Send + Sync {
         let _ = channel_id;
     }
 
-    /// TSG `tsg` has kept the graphics engine for another [`GpuConfig::switch_timeout`] although another TSG waits;
-    /// `count` is the number of such time-outs of the TSG so far. `abandoned`: the TSG was closed before, and nothing
-    /// can be recovered. Called without any GPU lock held.
-    fn switch_timeout(&self, tsg: u32, count: u32, abandoned: bool) {
-        let _ = (tsg, count, abandoned);
+    /// TSG `tsg` has kept the graphics engine for another [`GpuConfig::switch_timeout`] although another TSG waits.
+    /// `abandoned`: the TSG was closed before, and nothing can be recovered. Called without any GPU lock held.
+    fn switch_timeout(&self, tsg: u32, abandoned: bool) {
+        let _ = (tsg, abandoned);
     }
 
     /// Strict mode has a report. Called without any GPU lock held, before the end of the work in question is visible
@@ -383,6 +382,37 @@ impl Default for GpuConfig {
             quirks: Quirks::default(),
         }
     }
+}
+
+/// Where the grids of a TSG can be preempted when another TSG has work.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # use orin_sim::gpu::{ChannelFault, FaultHandler, Gpu, GpuConfig};
+/// # struct Printer;
+/// # impl FaultHandler for Printer {
+/// #     fn fault(&self, channel_id: u32, fault: ChannelFault) {
+/// #         eprintln!("channel {channel_id}: {fault}");
+/// #     }
+/// # }
+/// # let gpu = Gpu::start(GpuConfig::default(), Arc::new(Printer))?;
+/// use orin_sim::gpu::Preemption;
+///
+/// gpu.set_preemption(5, Preemption::Instruction);
+/// assert!(!gpu.occupies_engine(5));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Preemption {
+    /// At their end only (WFI).
+    #[default]
+    Wait,
+    /// Between blocks (CTA): the blocks on the SMs must end, and no further one starts.
+    Block,
+    /// At any instruction (CILP).
+    Instruction,
 }
 
 /// The activity of a channel.
@@ -588,13 +618,18 @@ impl Gpu {
         self.scheduler.set_timeslice(tsg, timeslice_us);
     }
 
-    /// Sets whether the grids of a TSG can be preempted at any instruction (CILP). If not, as for a new TSG, no other
-    /// TSG is served before they have ended.
-    pub fn set_preemptible(&self, tsg: u32, preemptible: bool) {
-        self.scheduler.set_preemptible(tsg, preemptible);
+    /// Sets where the grids of a TSG can be preempted; [`Preemption::Wait`] for a new TSG.
+    pub fn set_preemption(&self, tsg: u32, preemption: Preemption) {
+        self.scheduler.set_preemption(tsg, preemption);
     }
 
-    /// Whether a TSG has unfinished grids that cannot be preempted.
+    /// Begins or ends the preemption of a TSG by the kernel: meanwhile, no further block of the TSG starts if its
+    /// grids can be preempted between blocks.
+    pub fn preempt(&self, tsg: u32, preempt: bool) {
+        self.scheduler.preempt(tsg, preempt);
+    }
+
+    /// Whether a TSG has unfinished grids, or blocks on the SMs, that cannot be preempted.
     pub fn occupies_engine(&self, tsg: u32) -> bool {
         self.scheduler.occupies_engine(tsg)
     }

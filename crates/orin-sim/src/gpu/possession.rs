@@ -1,19 +1,18 @@
 //! Possession of the graphics engine by one TSG at a time.
 //!
 //! The engine holds the context of one TSG. To serve another one, host takes the first off the engine: with instruction
-//! preemption (CILP) at once, otherwise not before its grids have ended. While a TSG without CILP has unfinished grids
-//! and another TSG has work, every [`GpuConfig::switch_timeout`](crate::gpu::GpuConfig) counts as one context-switch
-//! time-out of the first; the kernel counts them per TSG and never resets the count of a user-mode channel
-//! (`common/fifo/channel.c`). A TSG that was closed without a reset keeps the engine for good: the kernel finds no
-//! channel to recover.
+//! preemption (CILP) at once; with block preemption (CTA) when its blocks on the SMs have ended, and no further one
+//! starts; otherwise (WFI) when its grids have ended. While the TSG cannot be taken off and another TSG has work,
+//! every [`GpuConfig::switch_timeout`](crate::gpu::GpuConfig) is one context-switch time-out of the first, which the
+//! kernel counts. A TSG that was closed without a reset keeps the engine for good: the kernel finds no channel to
+//! recover.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// The TSG that occupies the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
-    /// It has unfinished grids and cannot be preempted.
+    /// It has unfinished grids or blocks and cannot be preempted.
     Running(u32),
     /// It was closed in that state.
     Abandoned(u32),
@@ -24,8 +23,6 @@ enum Holder {
 pub(super) struct SwitchTimeout {
     /// The TSG that keeps the engine.
     pub(super) tsg: u32,
-    /// Number of time-outs of the TSG, including this one.
-    pub(super) count: u32,
     /// Whether the kernel still knows the TSG.
     pub(super) abandoned: bool,
 }
@@ -37,13 +34,11 @@ pub(super) struct Possession {
     holder: Option<Holder>,
     /// Start of the current period in which another TSG waits.
     waiting_since: Option<Instant>,
-    /// Number of time-outs of each TSG.
-    timeouts: BTreeMap<u32, u32>,
 }
 
 impl Possession {
     pub(super) fn new(period: Duration) -> Self {
-        Self { period, holder: None, waiting_since: None, timeouts: BTreeMap::new() }
+        Self { period, holder: None, waiting_since: None }
     }
 
     /// Whether the TSG can be served.
@@ -55,7 +50,12 @@ impl Possession {
         }
     }
 
-    /// Records the state of a TSG after its turn: whether its grids must end before another TSG can be served.
+    /// Whether the TSG keeps the engine, and another one waits for it.
+    pub(super) fn must_yield(&self, tsg: u32) -> bool {
+        self.waiting_since.is_some() && self.holder == Some(Holder::Running(tsg))
+    }
+
+    /// Records the state of a TSG after its turn: whether its work must go on before another TSG can be served.
     pub(super) fn after_turn(&mut self, tsg: u32, occupies: bool) {
         match self.holder {
             None if occupies => self.holder = Some(Holder::Running(tsg)),
@@ -73,7 +73,6 @@ impl Possession {
         {
             self.release();
         }
-        self.timeouts.retain(|tsg, _| exists(*tsg) || Some(*tsg) == abandoned);
     }
 
     fn release(&mut self) {
@@ -96,9 +95,7 @@ impl Possession {
             Holder::Running(tsg) => (tsg, false),
             Holder::Abandoned(tsg) => (tsg, true),
         };
-        let count = self.timeouts.entry(tsg).or_insert(0);
-        *count += 1;
-        Some(SwitchTimeout { tsg, count: *count, abandoned })
+        Some(SwitchTimeout { tsg, abandoned })
     }
 }
 
@@ -123,24 +120,26 @@ mod tests {
     }
 
     #[test]
-    fn time_outs_add_up_and_are_never_forgotten() {
+    fn each_period_in_which_another_tsg_waits_is_a_time_out() {
         let mut engine = Possession::new(PERIOD);
         let start = Instant::now();
         engine.after_turn(1, true);
         let at = |engine: &mut Possession, ms, waits| {
-            engine.tick(waits, start + Duration::from_millis(ms)).map(|timeout| timeout.count)
+            engine.tick(waits, start + Duration::from_millis(ms)).map(|timeout| timeout.tsg)
         };
         assert_eq!(at(&mut engine, 0, true), None);
+        assert!(engine.must_yield(1) && !engine.must_yield(2));
         assert_eq!(at(&mut engine, 99, true), None);
         assert_eq!(at(&mut engine, 100, true), Some(1));
         assert_eq!(at(&mut engine, 150, false), None);
+        assert!(!engine.must_yield(1));
         assert_eq!(at(&mut engine, 249, true), None, "the period begins again");
-        assert_eq!(at(&mut engine, 349, true), Some(2));
+        assert_eq!(at(&mut engine, 349, true), Some(1));
         engine.after_turn(1, false);
         assert_eq!(at(&mut engine, 500, true), None);
         engine.after_turn(1, true);
         assert_eq!(at(&mut engine, 600, true), None);
-        assert_eq!(at(&mut engine, 700, true), Some(3), "another grid of the same TSG");
+        assert_eq!(at(&mut engine, 700, true), Some(1), "another grid of the same TSG");
     }
 
     #[test]
@@ -153,6 +152,6 @@ mod tests {
         let start = Instant::now();
         assert_eq!(engine.tick(true, start), None);
         let late = engine.tick(true, start + PERIOD).unwrap();
-        assert_eq!(late, SwitchTimeout { tsg: 1, count: 1, abandoned: true });
+        assert_eq!(late, SwitchTimeout { tsg: 1, abandoned: true });
     }
 }

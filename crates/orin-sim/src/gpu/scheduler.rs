@@ -17,7 +17,7 @@
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ use crate::config::Stall;
 use crate::gpu::channel::{Channel, Siblings, Standing};
 use crate::gpu::possession::Possession;
 use crate::gpu::runlist::{self, Group, Traversal};
-use crate::gpu::{ChannelSetup, ChannelStatus, FaultHandler, GpuConfig, Waiter, ptimer_ns};
+use crate::gpu::{ChannelSetup, ChannelStatus, FaultHandler, GpuConfig, Preemption, Waiter, ptimer_ns};
 use crate::memory::Memory;
 use crate::quirks::Quirks;
 use crate::sm::Sms;
@@ -56,8 +56,8 @@ struct Lists {
     channels: Vec<Arc<Channel>>,
     /// Time slices of TSGs in microseconds.
     timeslices: BTreeMap<u32, u32>,
-    /// TSGs whose grids can be preempted.
-    preemptible: BTreeSet<u32>,
+    /// Where the grids of TSGs can be preempted.
+    preemption: BTreeMap<u32, Preemption>,
     /// The TSG to whose grids the engine was left.
     abandoned: Option<u32>,
     quit: bool,
@@ -150,7 +150,7 @@ impl Scheduler {
             pages: Vec::new(),
             channels: Vec::new(),
             groups: Vec::new(),
-            preemptible: BTreeSet::new(),
+            preemption: BTreeMap::new(),
             engine: Possession::new(config.switch_timeout),
             seen: None,
             unseen: Cell::new(false),
@@ -268,16 +268,23 @@ impl Scheduler {
         self.shared.change(|lists| lists.timeslices.insert(tsg, timeslice_us));
     }
 
-    pub(super) fn set_preemptible(&self, tsg: u32, preemptible: bool) {
-        self.shared.change(|lists| {
-            if preemptible { lists.preemptible.insert(tsg) } else { lists.preemptible.remove(&tsg) }
-        });
+    pub(super) fn set_preemption(&self, tsg: u32, preemption: Preemption) {
+        self.shared.change(|lists| lists.preemption.insert(tsg, preemption));
+    }
+
+    pub(super) fn preempt(&self, tsg: u32, preempt: bool) {
+        let lists = self.shared.lists();
+        let between_blocks = lists.preemption.get(&tsg) == Some(&Preemption::Block);
+        for channel in lists.channels.iter().filter(|channel| channel.group().tsg == tsg) {
+            channel.set_preempted(preempt && between_blocks);
+        }
     }
 
     pub(super) fn occupies_engine(&self, tsg: u32) -> bool {
         let lists = self.shared.lists();
-        !lists.preemptible.contains(&tsg)
-            && lists.channels.iter().any(|channel| channel.group().tsg == tsg && channel.is_computing())
+        let preemption = lists.preemption.get(&tsg).copied().unwrap_or_default();
+        let mut channels = lists.channels.iter().filter(|channel| channel.group().tsg == tsg);
+        channels.any(|channel| channel.occupies_engine(preemption))
     }
 
     pub(super) fn abandon_engine(&self, tsg: u32) {
@@ -328,7 +335,7 @@ struct Worker {
     pages: Vec<Arc<Memory>>,
     channels: Vec<Arc<Channel>>,
     groups: Vec<Group>,
-    preemptible: BTreeSet<u32>,
+    preemption: BTreeMap<u32, Preemption>,
     engine: Possession,
     /// Generation of the lists from which the fields above were copied.
     seen: Option<u32>,
@@ -363,7 +370,7 @@ impl Worker {
                 self.pages.clone_from(&lists.pages);
                 self.channels.clone_from(&lists.channels);
                 self.groups = runlist::groups(&lists.channels, &lists.timeslices);
-                self.preemptible.clone_from(&lists.preemptible);
+                self.preemption.clone_from(&lists.preemption);
                 let abandoned = lists.abandoned;
                 drop(lists);
                 self.engine.update(|tsg| self.groups.iter().any(|group| group.tsg == tsg), abandoned);
@@ -400,6 +407,9 @@ impl Worker {
                 waits |= group.channels.iter().any(|channel| channel.standing() == Standing::Busy);
                 continue;
             }
+            let preemption = self.preemption.get(&group.tsg).copied().unwrap_or_default();
+            let yields = preemption == Preemption::Block && engine.must_yield(group.tsg);
+            group.channels.iter().for_each(|channel| channel.set_yielding(yields));
             let mut begun = false;
             moved |= runlist::turn(group.traversals, || {
                 // The doorbells were polled just before the first traversal.
@@ -408,13 +418,13 @@ impl Worker {
                 }
                 self.traverse(group, &visited)
             });
-            let computing = group.channels.iter().any(|channel| channel.is_computing());
-            engine.after_turn(group.tsg, computing && !self.preemptible.contains(&group.tsg));
+            let occupies = group.channels.iter().any(|channel| channel.occupies_engine(preemption));
+            engine.after_turn(group.tsg, occupies);
         }
         let timeout = engine.tick(waits, Instant::now());
         self.engine = engine;
         if let Some(timeout) = timeout {
-            self.faults.switch_timeout(timeout.tsg, timeout.count, timeout.abandoned);
+            self.faults.switch_timeout(timeout.tsg, timeout.abandoned);
         }
         self.round += u64::from(moved);
         moved || visited.get()

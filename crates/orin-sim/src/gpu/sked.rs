@@ -281,20 +281,36 @@ impl Sked {
         }
     }
 
-    /// Runs a slice. Returns whether there was anything to run.
+    /// Returns whether blocks of a grid are on the SMs, or the scheduler hangs.
+    pub(super) fn has_blocks(&self) -> bool {
+        self.hung.is_some() || self.running.as_ref().is_some_and(|running| !running.run.is_between_blocks())
+    }
+
+    /// Runs a slice. While the scheduler is `draining`, no block starts. Returns whether there was anything to run.
     ///
     /// # Errors
     ///
     /// The fault of the descriptor, of the grid, or of its release writes.
-    pub(super) fn step(&mut self, view: &View, effects: &mut Effects) -> Result<bool, ChannelFault> {
+    pub(super) fn step(
+        &mut self,
+        view: &View,
+        effects: &mut Effects,
+        draining: bool,
+    ) -> Result<bool, ChannelFault> {
         let mut running = match self.running.take() {
             Some(running) => running,
+            None if draining => return Ok(false),
             None if self.hung.is_some() => return Ok(false),
             None => match self.queue.pop_front() {
                 Some(task) => Box::new(self.begin(task, view)?),
                 None => return Ok(false),
             },
         };
+        running.run.drain(draining);
+        if draining && running.run.is_between_blocks() {
+            self.running = Some(running);
+            return Ok(false);
+        }
         match running.run.step(SLICE_FUEL).map_err(ChannelFault::Sm)? {
             Step::Running => self.running = Some(running),
             Step::Finished(_) => self.finish(&running, view, effects)?,

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use gpu_log::{ChannelLine, HangLine, MemoryLine};
 use nvgpu_sys::channel::{
     self as abi, AllocGpfifoEx, AllocObjCtx, GetParam, GetUserSyncpoint, Notification, Open, PreemptionMode,
-    SetErrorNotifier, SetupBind, SetupBindFlags, SubmitGpfifo, Wait, Wdt, ZcullBind, code,
+    SetErrorNotifier, SetTimeout, SetTimeoutEx, SetupBind, SetupBindFlags, SubmitGpfifo,
+    TIMEOUT_DISABLE_DUMP_BIT, Wait, Wdt, ZcullBind, code,
 };
 use nvgpu_sys::ctrl::{DeterministicOpts, GpuFlags, OpenChannel, SetDeterministicOpts};
 use rustix::io::Errno;
@@ -25,6 +26,7 @@ use super::log::Log;
 use super::nvmap::Buffer;
 use super::recovery;
 use super::submit::KernelRing;
+use super::switching::Switching;
 use super::syncpoint::{SyncpointError, UserSyncpoint};
 use super::tsg::preempt_timed_out;
 use super::watchdog::Watchdog;
@@ -93,6 +95,7 @@ pub(super) struct Channel {
     /// The host engine of the runlist: 1 after a VEID above 0 was requested.
     pub(super) runqueue: u32,
     pub(super) watchdog: Watchdog,
+    pub(super) switching: Switching,
     pub(super) deterministic: bool,
     /// SET_DETERMINISTIC_OPTS allows the GPU to power down under this channel.
     pub(super) railgating: bool,
@@ -129,6 +132,7 @@ impl Channel {
             joined_veid: 0,
             runqueue: 0,
             watchdog: Watchdog::default(),
+            switching: Switching::default(),
             deterministic: false,
             railgating: false,
             object_class: None,
@@ -459,7 +463,17 @@ impl Kernel {
                 }
                 self.gpu(|gpu| gpu.set_enabled(&channels, true));
             }
-            code::SET_NVMAP_FD | code::SET_TIMEOUT | code::SET_TIMEOUT_EX => {}
+            code::SET_NVMAP_FD => {}
+            code::SET_TIMEOUT => argument.call(|args: &mut SetTimeout| {
+                state.channel(id, serial)?.switching.set_limit(args.timeout);
+                Ok(())
+            })?,
+            code::SET_TIMEOUT_EX => argument.call(|args: &mut SetTimeoutEx| {
+                let switching = &mut state.channel(id, serial)?.switching;
+                switching.set_limit(args.timeout);
+                switching.set_dump(args.flags & 1 << TIMEOUT_DISABLE_DUMP_BIT == 0);
+                Ok(())
+            })?,
             code::ENABLE | code::DISABLE => {
                 drop(state);
                 self.gpu(|gpu| gpu.set_enabled(&[id], code.code == code::ENABLE));
@@ -519,6 +533,7 @@ impl Kernel {
             self.gpu(|gpu| occupied = gpu.occupies_engine(tsg));
             occupied
         };
+        self.gpu(|gpu| gpu.preempt(tsg, true));
         for _ in 0..PREEMPT_TRIES {
             if !occupied() {
                 break;
@@ -526,6 +541,7 @@ impl Kernel {
             std::thread::sleep(self.config.switch_timeout);
         }
         let kept = occupied();
+        self.gpu(|gpu| gpu.preempt(tsg, false));
         if !kept && !self.stalled() {
             return;
         }

@@ -10,6 +10,8 @@ use nvgpu_sys::channel::{
 };
 use rustix::io::Errno;
 
+use crate::gpu::Preemption;
+
 use super::classes::{is_compute, is_graphics};
 use super::log::Log;
 use super::tsg::preempt_timed_out;
@@ -190,11 +192,16 @@ impl Kernel {
         Ok(())
     }
 
-    /// Tells the GPU whether the grids of a TSG can be preempted.
+    /// Tells the GPU where the grids of a TSG can be preempted.
     pub(super) fn apply_modes(&self, tsg: u32) {
-        let modes = self.lock().tsgs.get(&tsg).map(|entry| entry.modes);
-        let preemptible = modes.is_some_and(|modes| modes.compute == ComputePreemption::CILP.bits());
-        self.gpu(|gpu| gpu.set_preemptible(tsg, preemptible));
+        let mode =
+            self.lock().tsgs.get(&tsg).map(|entry| ComputePreemption::from_bits_retain(entry.modes.compute));
+        let preemption = match mode {
+            Some(ComputePreemption::CILP) => Preemption::Instruction,
+            Some(ComputePreemption::CTA) => Preemption::Block,
+            _ => Preemption::Wait,
+        };
+        self.gpu(|gpu| gpu.set_preemption(tsg, preemption));
     }
 
     /// ZCULL_BIND: binds the buffer for depth culling to a TSG's context. The first one stays; later ones are accepted

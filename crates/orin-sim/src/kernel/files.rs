@@ -69,8 +69,7 @@ impl Kernel {
             let blocking = !flags.contains(OpenFlags::NON_BLOCKING);
             (nodes.kernel_log, Object::Kmsg { cursor: self.log.first(), blocking })
         } else if let Some(text) = self.sysfs(path) {
-            let node = if flags.contains(OpenFlags::READ_WRITE) { Node::Denied } else { Node::Present };
-            (node, Object::Text { text, read: 0 })
+            (Node::ReadOnly, Object::Text { text, read: 0 })
         } else if TSG_NODES.contains(&path) {
             (nodes.ctrl, Object::Tsg(0))
         } else if CHANNEL_NODES.contains(&path) {
@@ -86,7 +85,8 @@ impl Kernel {
         match node {
             Node::Present => {}
             Node::Absent => return Err(Errno::NOENT),
-            Node::Denied => return Err(Errno::ACCESS),
+            Node::ReadOnly if !flags.contains(OpenFlags::READ_WRITE) => {}
+            Node::Denied | Node::ReadOnly => return Err(Errno::ACCESS),
         }
         let descriptor = fds::descriptor(|_| path.to_string_lossy().trim_start_matches('/').to_owned())?;
         let needs_gpu = matches!(object, Object::Tsg(_) | Object::Channel { .. });

@@ -36,6 +36,7 @@ mod remap;
 mod sharing;
 mod state;
 mod submit;
+mod switching;
 mod syncpoint;
 mod tsg;
 mod user;

@@ -26,9 +26,8 @@ use super::Kernel;
 use super::channel::Notifier;
 use super::log::Log;
 
-/// Number of context-switch time-outs of 100 ms after which a TSG is ended: the first beyond 3,000 ms
-/// (`common/fifo/channel.c`, nvgpu_channel_update_and_check_ctxsw_timeout).
-const SWITCH_TIMEOUTS: u32 = 31;
+/// Accumulated milliseconds in the line about a launch whose warps all wait for each other.
+const DEADLOCK_MS: u32 = 3100;
 
 /// Notifier code: no progress within the time limit.
 pub(super) const IDLE_TIMEOUT: u32 = 8;
@@ -475,11 +474,11 @@ impl Kernel {
 
     fn print_sm_fault(&self, log: &Log, channel: u32, tsg: u32, fault: &SmFault, sm_first: bool) -> u32 {
         if let SmFaultCause::Deadlock(_) = fault.cause {
-            // Recovery starts with the 31st interrupt of 100 ms, the first one beyond 3000 ms. That the switch waits
-            // for an acknowledgement is an assumption.
+            // As if another TSG had waited for the default limit. That the switch waits for an acknowledgement is an
+            // assumption.
             let function = "ga10b_fifo_ctxsw_timeout_isr";
             log.error(function, HangLine::SwitchTimeout);
-            log.error(function, HangLine::SwitchTimeoutEnd { tsg });
+            log.error(function, HangLine::SwitchTimeoutEnd { tsg, ms: DEADLOCK_MS });
             self.dump_before_end(log);
             log.model(FaultLine::Explanation { channel, text: fault.to_string() });
             return IDLE_TIMEOUT;
@@ -509,16 +508,17 @@ impl Kernel {
 }
 
 impl FaultHandler for Kernel {
-    fn switch_timeout(&self, tsg: u32, count: u32, abandoned: bool) {
+    fn switch_timeout(&self, tsg: u32, abandoned: bool) {
         self.with_fault_log(|log| {
             let function = "ga10b_fifo_ctxsw_timeout_isr";
             log.error(function, HangLine::SwitchTimeout);
             // The kernel walks the channels of the TSG; a closed one has none, and nothing is recovered.
-            if abandoned || count < SWITCH_TIMEOUTS {
-                return;
+            let expired = if abandoned { None } else { self.count_switch_timeout(tsg) };
+            let Some(expired) = expired else { return };
+            log.error(function, HangLine::SwitchTimeoutEnd { tsg, ms: expired.ms });
+            if expired.dump {
+                self.dump_before_end(log);
             }
-            log.error(function, HangLine::SwitchTimeoutEnd { tsg });
-            self.dump_before_end(log);
             self.end_tsg_with(log, tsg, Some(IDLE_TIMEOUT));
         });
     }

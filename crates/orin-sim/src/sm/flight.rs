@@ -16,6 +16,9 @@
 //! phase is bounded, so CTAs in flight that wait for each other all make progress, as on hardware. The set of CTAs in
 //! flight does not depend on time either: they start in grid order, as many as the chip would hold.
 //!
+//! A grid can be preempted between CTAs: while it *drains*, no further CTA starts, until the last one in flight has
+//! ended.
+//!
 //! If a CTA faults, the earlier CTAs of the grid finish the first part. The first fault in grid order is reported.
 
 use std::collections::VecDeque;
@@ -66,6 +69,8 @@ struct State {
     spent: Spent,
     /// The first fault in grid order, and the number of its CTA.
     fault: Option<(u64, SmFault)>,
+    /// No further CTA starts.
+    draining: bool,
 }
 
 /// State that a thread needs to run CTAs.
@@ -117,15 +122,39 @@ impl Flight {
         self.lock().started
     }
 
+    /// Allows CTAs to start, or not.
+    pub(super) fn set_draining(&self, draining: bool) {
+        self.lock().draining = draining;
+    }
+
+    /// Whether no CTA is in flight.
+    pub(super) fn is_between_blocks(&self) -> bool {
+        self.lock().flying == 0
+    }
+
+    /// Whether the grid has further CTAs, but none is in flight and none may start.
+    pub(super) fn is_drained(&self) -> bool {
+        let state = self.lock();
+        state.draining && state.flying == 0 && state.started < self.total && state.fault.is_none()
+    }
+
     /// Returns the number of CTAs, at most `most`, that could run concurrently now besides the running ones.
     pub(super) fn waiting(&self, most: usize) -> usize {
         let state = self.lock();
         if state.fault.is_some() {
             return 0;
         }
-        // CAST: bounded by the capacity.
-        let new = (self.total - state.started).min((self.capacity - state.flying) as u64) as usize;
+        let new = self.startable(&state);
         most.min(state.interrupted.len() + state.ready.len() + new)
+    }
+
+    /// Number of CTAs that may start now.
+    fn startable(&self, state: &State) -> usize {
+        if state.draining {
+            return 0;
+        }
+        // CAST: bounded by the capacity.
+        (self.total - state.started).min((self.capacity - state.flying) as u64) as usize
     }
 
     /// Runs CTAs until `fuel` is used up or no CTA can run concurrently. Returns the remaining fuel.
@@ -179,7 +208,7 @@ impl Flight {
         if let Some(cta) = state.interrupted.pop() {
             return Some(cta);
         }
-        if state.started < self.total && state.flying < self.capacity {
+        if self.startable(&state) > 0 {
             let number = state.started;
             state.started += 1;
             state.flying += 1;
@@ -221,11 +250,7 @@ impl Flight {
         let state = self.lock();
         match state.fault {
             Some((first, _)) => state.interrupted.iter().chain(&state.ready).any(|cta| cta.number < first),
-            None => {
-                !state.interrupted.is_empty()
-                    || !state.ready.is_empty()
-                    || state.started < self.total && state.flying < self.capacity
-            }
+            None => !state.interrupted.is_empty() || !state.ready.is_empty() || self.startable(&state) > 0,
         }
     }
 

@@ -156,6 +156,17 @@ impl GridRun {
         }
     }
 
+    /// Allows further CTAs to start, or not. Without them the grid makes progress until the last CTA in flight has
+    /// ended.
+    pub(crate) fn drain(&mut self, draining: bool) {
+        self.flight.set_draining(draining);
+    }
+
+    /// Whether no CTA is in flight.
+    pub(crate) fn is_between_blocks(&self) -> bool {
+        self.flight.is_between_blocks()
+    }
+
     /// Returns the instructions executed so far.
     pub fn stats(&self) -> GridStats {
         let spent = self.flight.spent();
@@ -165,6 +176,9 @@ impl GridRun {
     fn run(&mut self, fuel: u64) -> Result<Step, SmFault> {
         let mut left = fuel;
         loop {
+            if self.flight.is_drained() {
+                return Ok(Step::Running);
+            }
             if let Part::SideBySide(alone) = self.part {
                 left = self.side_by_side(alone, left);
                 if self.flight.is_side_by_side() {

@@ -8,7 +8,7 @@ use ampere_cmd::command::{AcquireCondition, Payload, SemaphoreAcquire, Semaphore
 use ampere_cmd::gpfifo::{Entry, Segment, userd};
 use ampere_cmd::{Encoder, compute_c7c0, copy_c7b5, usermode_c561};
 use orin_sim::gpu::{
-    Activity, ChannelFault, ChannelGroup, ChannelSetup, FaultHandler, Gpu, GpuConfig, Waiter,
+    Activity, ChannelFault, ChannelGroup, ChannelSetup, FaultHandler, Gpu, GpuConfig, Preemption, Waiter,
 };
 use orin_sim::memory::Memory;
 use orin_sim::mmu::{AddressSpace, MappedRange};
@@ -29,7 +29,7 @@ pub(crate) struct Recorder {
     changed: Condvar,
     interrupts: AtomicU32,
     deadlocks: Mutex<Vec<Vec<Waiter>>>,
-    /// TSG and count of the last context-switch time-out.
+    /// TSG of the last context-switch time-out, and the number of its time-outs in a row.
     switch_timeout: Mutex<(u32, u32)>,
 }
 
@@ -43,8 +43,10 @@ impl FaultHandler for Recorder {
         self.interrupts.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn switch_timeout(&self, tsg: u32, count: u32, _abandoned: bool) {
-        *self.switch_timeout.lock().unwrap() = (tsg, count);
+    fn switch_timeout(&self, tsg: u32, _abandoned: bool) {
+        let mut seen = self.switch_timeout.lock().unwrap();
+        let count = if seen.0 == tsg { seen.1 + 1 } else { 1 };
+        *seen = (tsg, count);
     }
 
     fn deadlock(&self, waiters: &[Waiter]) {
@@ -209,7 +211,7 @@ impl Rig {
     /// Like [`Rig::channel`], as part of a TSG.
     pub(crate) fn channel_of(&self, group: ChannelGroup, id: u32, entries: u32) -> Ring<'_> {
         let ring = self.bind(group, id, entries);
-        self.gpu.set_preemptible(group.tsg, true);
+        self.gpu.set_preemption(group.tsg, Preemption::Instruction);
         self.gpu.add_object(id, u32::from(compute_c7c0::CLASS));
         self.gpu.add_object(id, u32::from(copy_c7b5::CLASS));
         ring

@@ -7,7 +7,7 @@ use ampere_cmd::command::{
     AcquireCondition, LinearCopy, Payload, PcasAction, SemaphoreAcquire, SemaphoreRelease,
 };
 use ampere_cmd::{Encoder, Subchannel, compute_c7c0, copy_c7b5, host_c76f};
-use orin_sim::gpu::{Activity, ChannelGroup, GpuConfig, Waiter};
+use orin_sim::gpu::{Activity, ChannelGroup, GpuConfig, Preemption, Waiter};
 use orin_sim::mmu::Access;
 
 use crate::compute::{DATA, Kernels, faulty, launch};
@@ -185,16 +185,16 @@ fn without_instruction_preemption_an_endless_grid_keeps_the_engine() {
     let rig = &kernels.rig;
     let mut endless = compute_channel(&kernels, 1, group(1, 1000));
     let mut other = rig.channel_of(group(2, 1000), 2, 16);
-    rig.gpu.set_preemptible(1, false);
+    rig.gpu.set_preemption(1, Preemption::Wait);
     start_endless(&kernels, &mut endless);
     assert!(rig.gpu.occupies_engine(1) && !rig.gpu.occupies_engine(2));
     other.commands(|encoder| encoder.semaphore_release(&release(SEMAPHORES, 1)).unwrap());
     rig.wait_switch_timeouts(1, 40);
     assert_eq!(rig.semaphores.load(0), 0, "the other TSG was not served");
     // A finer mode takes effect at once, a coarser one again.
-    rig.gpu.set_preemptible(1, true);
+    rig.gpu.set_preemption(1, Preemption::Instruction);
     rig.wait_for(0, 1);
-    rig.gpu.set_preemptible(1, false);
+    rig.gpu.set_preemption(1, Preemption::Wait);
     other.commands(|encoder| encoder.semaphore_release(&release(SEMAPHORES, 2)).unwrap());
     rig.wait_switch_timeouts(1, 45);
     assert_eq!(rig.semaphores.load(0), 1);
@@ -202,6 +202,57 @@ fn without_instruction_preemption_an_endless_grid_keeps_the_engine() {
     rig.wait_for(0, 2);
     rig.wait_for(0x10, 1);
     assert!(!rig.gpu.occupies_engine(1));
+}
+
+/// With block preemption a grid of many short blocks yields between them; a block that does not end keeps the engine.
+#[test]
+fn with_block_preemption_other_tsgs_are_served_between_blocks() {
+    let config =
+        GpuConfig { sm_count: 8, switch_timeout: Duration::from_millis(500), ..GpuConfig::default() };
+    let kernels = Kernels::on(Rig::with(config), include_bytes!("../../../../kernels/basics.cubin"));
+    let rig = &kernels.rig;
+    let mut long = compute_channel(&kernels, 1, group(1, 1000));
+    let mut other = rig.channel_of(group(2, 1000), 2, 16);
+    rig.gpu.set_preemption(1, Preemption::Block);
+    // Far more blocks than fit the SMs, each of some ten microseconds.
+    let mut bytes = DATA.to_le_bytes().to_vec();
+    let (blocks, rounds) = (8000_u32, 500_u32);
+    bytes.extend(rounds.to_le_bytes());
+    let qmd = kernels.prepare("spin", 0, [blocks, 1, 1], [32, 1, 1], &bytes);
+    kernels.store(0, &qmd);
+    long.commands(|encoder| {
+        launch(encoder, 0, PcasAction::InvalidateCopySchedule);
+        encoder.semaphore_release(&release(SEMAPHORES + 0x10, 1)).unwrap();
+    });
+    rig.wait_activity(1, |activity| matches!(activity, Activity::RunningGrid { .. }));
+    for value in 1..=3 {
+        other.commands(|encoder| encoder.semaphore_release(&release(SEMAPHORES, value)).unwrap());
+        rig.wait_for(0, value);
+        assert_eq!(rig.semaphores.load(0x10), 0, "the long grid has not ended");
+    }
+    // The kernel takes the TSG off the engine in the same way.
+    rig.gpu.preempt(1, true);
+    let start = std::time::Instant::now();
+    while rig.gpu.occupies_engine(1) {
+        assert!(start.elapsed() < Duration::from_secs(60), "blocks do not end");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(rig.semaphores.load(0x10), 0);
+    rig.gpu.preempt(1, false);
+    rig.wait_for(0x10, 1);
+    let view = rig.space.view();
+    let wanted: Vec<u32> = (1..=32)
+        .map(|seed| (0..rounds).fold(seed, |x: u32, _| x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223)))
+        .collect();
+    let mut seen = vec![0; 128];
+    for block in 0..u64::from(blocks) {
+        view.read(DATA + block * 128, &mut seen).unwrap();
+        assert!(
+            seen.chunks(4)
+                .map(|word| u32::from_le_bytes(word.try_into().unwrap()))
+                .eq(wanted.iter().copied())
+        );
+    }
 }
 
 fn compute_channel<'a>(kernels: &'a Kernels, id: u32, group: ChannelGroup) -> Ring<'a> {

@@ -28,7 +28,6 @@ use crate::encodings::Encodings;
 use crate::error::{Error, LaunchError, Result};
 use crate::grid::Dim3;
 use crate::heap::Handle;
-use crate::limits::DEFAULT_TIMEOUT;
 use crate::memory::Buffer;
 use crate::profile::collect;
 use crate::program::Kernel;
@@ -89,6 +88,8 @@ pub struct Queue {
     pub(crate) encodings: Encodings,
     /// Whether the engine is held while it waits for a signal or a word.
     hold: bool,
+    /// Longest wait for set-up work, and for unfinished work on drop.
+    timeout: Duration,
     pub(crate) profiling: Profiling,
 }
 
@@ -155,6 +156,7 @@ impl Queue {
             copier: Copier::new(device),
             encodings: *device.encodings(),
             hold: options.hold,
+            timeout: options.timeout,
             profiling: Profiling::default(),
         };
         queue.set_up()?;
@@ -178,7 +180,7 @@ impl Queue {
         self.grow_local(device.chip().local.stack_reserve)?;
         self.begin(Engine::Copy)?;
         self.encode(|encoder| encoder.set_object(Subchannel::COPY, properties.copy_class))?;
-        self.submit()?.wait(DEFAULT_TIMEOUT)
+        self.submit()?.wait(self.timeout)
     }
 
     /// Opens new channels in place of those that `Device::recover` has stopped.
@@ -552,7 +554,7 @@ impl Drop for Queue {
         // timeline, like all other memory.
         self.release_held();
         if self.state.may_finish() {
-            let _ = self.state.wait(self.state.submitted(), DEFAULT_TIMEOUT);
+            let _ = self.state.wait(self.state.submitted(), self.timeout);
         }
         if collect::is_on() {
             self.collect();

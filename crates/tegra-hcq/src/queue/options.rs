@@ -1,6 +1,9 @@
 //! Options of a queue: how it waits, what ends its submissions, and the conditions it polls for.
 
+use std::time::Duration;
+
 use crate::encodings::ReleaseBy;
+use crate::limits::DEFAULT_TIMEOUT;
 use crate::wait::WaitPolicy;
 
 /// Options of a queue.
@@ -16,7 +19,7 @@ use crate::wait::WaitPolicy;
 /// # }
 /// # #[cfg(not(feature = "sim"))] fn main() {}
 /// ```
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct QueueOptions {
     /// How the CPU waits.
@@ -32,6 +35,21 @@ pub struct QueueOptions {
     /// Start value of the timeline if it exceeds the current value: submissions count from here. For tests of the
     /// behaviour after billions of submissions.
     pub first_value: u64,
+    /// Longest wait for the set-up work when the queue is opened, and for unfinished work when it is dropped;
+    /// [`DEFAULT_TIMEOUT`] by default. Opening takes long if another program's kernel keeps the engine.
+    pub timeout: Duration,
+}
+
+impl Default for QueueOptions {
+    fn default() -> Self {
+        Self {
+            wait: WaitPolicy::default(),
+            release: ReleaseBy::default(),
+            hold: false,
+            first_value: 0,
+            timeout: DEFAULT_TIMEOUT,
+        }
+    }
 }
 
 impl QueueOptions {
@@ -53,6 +71,13 @@ impl QueueOptions {
     #[must_use]
     pub fn hold(mut self, hold: bool) -> Self {
         self.hold = hold;
+        self
+    }
+
+    /// Sets the longest wait when the queue is opened and dropped.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
         self
     }
 

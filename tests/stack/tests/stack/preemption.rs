@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nvgpu_sys::channel::code;
+use nvgpu_sys::Door;
+use nvgpu_sys::channel::{SetTimeoutEx, code};
 use orin_sim::{Call, Config, Failure, SoftwareOrin};
 use rustix::io::Errno;
-use tegra_hcq::{Buffer, Device, DeviceKind, Error, ErrorCode, FaultKind, Preemption, Program, Queue, args};
+use tegra_hcq::{
+    Buffer, Device, DeviceKind, Error, ErrorCode, FaultKind, Preemption, Program, Queue, QueueOptions, args,
+};
 use test_support::{TIMEOUT, cubin};
 
 /// Period of context-switch time-outs in these tests. 31 of them end a TSG.
@@ -57,7 +60,7 @@ impl Bench {
 
     /// Runs a kernel to its end on a new queue.
     fn run_another(&self, timeout: Duration) -> Result<(), Error> {
-        let mut queue = self.device.queue()?;
+        let mut queue = self.device.queue_with(&QueueOptions::default().timeout(timeout))?;
         let data = self.device.alloc_zeroed::<u32>(32)?;
         let kernel = self.basics.kernel("increment")?;
         unsafe { queue.launch(&kernel, 1, 32, &args![&data, 32_u32]) }?;
@@ -113,6 +116,60 @@ fn without_preemption_a_long_kernel_ends_when_others_wait_too_long() {
     assert!(log.contains("awaiting ack ms=3100"), "{log}");
 }
 
+/// Sets the limit of context-switch time-outs of all channels of the process.
+fn set_switch_limit(orin: &SoftwareOrin, timeout: u32, flags: u32) {
+    let mut count = 0;
+    for fd in std::fs::read_dir("/proc/self/fd").unwrap() {
+        let fd = fd.unwrap().file_name().to_str().unwrap().parse().unwrap();
+        let mut args = SetTimeoutEx { timeout, flags };
+        // SAFETY: the request reads and writes `args` only. Other descriptors refuse it.
+        let answer = unsafe { orin.ioctl(fd, code::SET_TIMEOUT_EX, core::ptr::from_mut(&mut args).cast()) };
+        count += u32::from(answer.is_ok());
+    }
+    assert!(count >= 2, "a queue has two channels");
+}
+
+#[test]
+fn the_limit_of_time_outs_can_be_set() {
+    for (limit_ms, flags, wanted, dumps) in [(500, 0, 6, true), (0, 1, 1, false)] {
+        let bench = Bench::new(failing(&NO_PREEMPTION));
+        let mut queue = bench.start_endless();
+        set_switch_limit(&bench.orin, limit_ms, flags);
+        bench.run_another(TIMEOUT).unwrap();
+        let Err(Error::Fault(fault)) = queue.wait(TIMEOUT) else { panic!("the kernel went on") };
+        assert_eq!(fault.kind, FaultKind::Other(ErrorCode::IdleTimeout));
+        let log = bench.log();
+        assert_eq!(log.matches("Host pfifo ctxsw timeout error").count(), wanted, "{log}");
+        assert!(log.contains(&format!("awaiting ack ms={}00", wanted)), "{log}");
+        assert_eq!(log.contains("Channel Status"), dumps, "{log}");
+    }
+}
+
+/// CTA mode: a kernel of one endless block is as bad as without preemption, one of many short blocks is not.
+#[test]
+fn with_block_preemption_kernels_yield_between_blocks() {
+    let bench = Bench::new(failing(&NO_PREEMPTION[..1]));
+    let mut queue = bench.device.queue().unwrap();
+    assert_eq!(queue.preemption(), Some(Preemption::Block));
+    let spin = bench.basics.kernel("spin").unwrap();
+    let out = bench.device.alloc_zeroed::<u32>(4000 * 32).unwrap();
+    unsafe { queue.launch(&spin, 4000, 32, &args![&out, 500_u32]) }.unwrap();
+    let fence = queue.submit().unwrap();
+    bench.run_another(TIMEOUT).unwrap();
+    assert!(!fence.is_done(), "the other kernel ran before the end of the long one");
+    fence.wait(TIMEOUT).unwrap();
+    let seen = out.to_vec().unwrap();
+    assert!(seen[0] != 0 && seen.chunks(32).all(|block| block == &seen[..32]));
+    drop(queue);
+
+    let bench = Bench::new(failing(&NO_PREEMPTION[..1]));
+    let mut queue = bench.start_endless();
+    assert_eq!(queue.preemption(), Some(Preemption::Block));
+    bench.run_another(TIMEOUT).unwrap();
+    assert!(matches!(queue.wait(LONGER), Err(Error::Fault(_))), "the endless block was not ended");
+    assert!(bench.log().contains("awaiting ack ms=3100"), "{}", bench.log());
+}
+
 #[test]
 fn dropping_a_hanging_queue_resets_it_before_its_channels_close() {
     let bench = Bench::new(failing(&NO_PREEMPTION));
@@ -150,7 +207,13 @@ fn closing_an_unfinished_kernel_without_a_reset_leaves_the_engine_stuck() {
     for line in ["preempt timeout eng: 0", "unbind common failed", "unbind failed, tearing down TSG"] {
         assert!(log.contains(line), "no '{line}': {log}");
     }
+    let start = Instant::now();
     let error = bench.run_another(LONGER).unwrap_err();
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    assert!(
+        start.elapsed() < Duration::from_secs(20),
+        "opening and dropping the queue took {:?}",
+        start.elapsed()
+    );
     assert!(bench.log().contains("Host pfifo ctxsw timeout error"), "{}", bench.log());
 }

@@ -28,7 +28,10 @@ pub(super) fn nodes(context: &Context) -> Result<Outcome> {
     let recorder = &context.recorder;
     for path in [paths::NVMAP, paths::HOST1X_FENCE, paths::CTRL] {
         recorder.step(format!("opening {}", path.to_string_lossy()))?;
-        let opened = DoorFd::open(&door, path, OpenFlags::READ_WRITE | OpenFlags::CLOSE_ON_EXEC);
+        let opened = match path == paths::NVMAP {
+            true => nvmap::open_node(&door),
+            false => DoorFd::open(&door, path, OpenFlags::READ_WRITE | OpenFlags::CLOSE_ON_EXEC),
+        };
         // Without fences the CPU cannot sleep on syncpoints, and that is all.
         if path != paths::HOST1X_FENCE {
             opened.with_context(|| format!("opening {}", path.to_string_lossy()))?;
