@@ -105,6 +105,7 @@ pub(crate) mod sample {
             sm_count: 8,
             warps_per_sm: 48,
             local_layout: gpu_hal::SmLayout { warps_per_sm: 96, sm_per_tpc: 2, tpc_count: 4 },
+            unified_memory: true,
             l2_bytes: 4 << 20,
             max_clock_hz: 1_300_000_000,
             va_start: 0,

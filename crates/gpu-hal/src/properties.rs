@@ -36,6 +36,8 @@ pub struct Properties {
     /// The layout of local memory. Its numbers are the largest that the hardware may use as indices, at least the
     /// numbers of TPCs and warps above.
     pub local_layout: SmLayout,
+    /// Whether CPU and GPU use the same memory, as on an Orin. A GPU on a card has its own.
+    pub unified_memory: bool,
     /// Size of the L2 cache in bytes.
     pub l2_bytes: u64,
     /// Highest GPU clock in Hz; 0 if the driver does not report it.
@@ -96,6 +98,7 @@ mod tests {
             sm_count: 128,
             warps_per_sm: 48,
             local_layout: SmLayout { warps_per_sm: 48, sm_per_tpc: 2, tpc_count: 66 },
+            unified_memory: false,
             l2_bytes: 72 << 20,
             max_clock_hz: 0,
             va_start: 0x10_0000_0000,

@@ -62,6 +62,7 @@ fn rows(info: &Properties) -> Map<String, Value> {
         row("sm_note", json!(note));
     }
     row("warps_per_sm", json!(info.warps_per_sm));
+    row("unified_memory", json!(info.unified_memory));
     row("l2_bytes", json!(info.l2_bytes));
     row("max_clock_hz", json!(info.max_clock_hz));
     row("va_start", json!(info.va_start));

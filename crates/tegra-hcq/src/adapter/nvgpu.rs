@@ -80,6 +80,7 @@ fn properties(gpu: &Gpu) -> Properties {
             sm_per_tpc: SMS_PER_TPC,
             tpc_count: characteristics.gpc_count() * characteristics.tpcs_per_gpc(),
         },
+        unified_memory: true,
         l2_bytes: characteristics.l2_bytes(),
         max_clock_hz: characteristics.max_frequency_hz(),
         va_start: VA_START.0,

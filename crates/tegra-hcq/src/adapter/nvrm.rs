@@ -63,6 +63,7 @@ fn properties(gpu: &Gpu) -> Properties {
             // The maximum of the generation.
             tpc_count: seen.gpcs * seen.tpcs_per_gpc,
         },
+        unified_memory: false,
         l2_bytes: seen.l2_bytes,
         max_clock_hz: 0,
         va_start: nvrm::VA_START,

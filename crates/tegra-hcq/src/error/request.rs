@@ -232,6 +232,17 @@ pub enum RangeError {
         len: usize,
     },
 
+    /// Bytes that are not a whole number of aligned elements of another type.
+    #[error("{bytes} bytes at offset {first} are not whole, aligned elements of {element_bytes} bytes")]
+    Cast {
+        /// Offset in the buffer in bytes.
+        first: usize,
+        /// Length in bytes.
+        bytes: usize,
+        /// Size of an element of the other type.
+        element_bytes: usize,
+    },
+
     /// A copy or fill of zero elements in a graph.
     #[error("a step of a graph needs at least one element")]
     EmptyStep,

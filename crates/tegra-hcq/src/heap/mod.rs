@@ -167,6 +167,11 @@ impl Heap {
         DeviceId(core::ptr::from_ref(self).addr())
     }
 
+    /// Whether CPU and GPU use the same memory.
+    pub(crate) fn has_unified_memory(&self) -> bool {
+        self.driver.properties().unified_memory
+    }
+
     /// Copies from GPU address `va` to `target` with the copy engine, if that is faster than loads by the CPU. The
     /// memory must not be written during the copy. Returns `false` if nothing was copied.
     pub(crate) fn read_out(&self, purpose: MemoryUse, va: u64, target: &mut [u8]) -> bool {

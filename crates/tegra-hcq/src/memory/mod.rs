@@ -125,11 +125,45 @@ impl<T: Pod> Buffer<T> {
         self.handle.memory().purpose()
     }
 
+    /// Address of the first element on the CPU, valid while the buffer lives; `None` for memory of a GPU with its own
+    /// memory, which is copied instead. For other languages and libraries; Rust programs use [`Buffer::view`].
+    ///
+    /// Accesses through the address are not synchronised with the GPU: wait for the work that uses the buffer
+    /// ([`Buffer::wait`]) before an access, and let it end before the next launch.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+    /// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+    /// let buffer = device.alloc_from(&[5_u32, 6])?;
+    /// let address = buffer.cpu_address()?.expect("an Orin's memory is visible");
+    /// // SAFETY: inside the buffer, which lives until the end; no work uses it.
+    /// assert_eq!(unsafe { address.add(1).read_volatile() }, 6);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sim"))] fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the driver cannot map the memory.
+    pub fn cpu_address(&self) -> Result<Option<NonNull<T>>> {
+        let memory = self.handle.memory();
+        if memory.purpose() == MemoryUse::Device && !self.handle.heap().has_unified_memory() {
+            return Ok(None);
+        }
+        Ok(Some(memory.map()?.cast()))
+    }
+
     /// Gives the buffer a name for fault reports.
     #[must_use]
     pub fn named(self, name: &str) -> Self {
-        self.handle.memory().set_name(name);
+        self.set_name(name);
         self
+    }
+
+    /// As [`Buffer::named`], for a buffer that is shared.
+    pub fn set_name(&self, name: &str) {
+        self.handle.memory().set_name(name);
     }
 
     /// A part of the buffer, as an argument of a launch or the source of a copy.
@@ -148,6 +182,22 @@ impl<T: Pod> Buffer<T> {
     ///
     /// As [`Buffer::slice`].
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<SliceMut<'_, T>> {
+        let range = plane::resolve(&range, self.len)?;
+        Ok(SliceMut::new(&self.handle, range.start, range.len()))
+    }
+
+    /// As [`Buffer::slice_mut`] for a buffer that has several users, for example handles of another language, or for
+    /// a copy inside the buffer.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::slice`].
+    ///
+    /// # Safety
+    ///
+    /// Until the work that uses the returned part has ended, nothing else writes its elements, and no reference to
+    /// them exists: neither a [`View`] nor one through [`Buffer::cpu_address`].
+    pub unsafe fn slice_mut_unchecked(&self, range: impl RangeBounds<usize>) -> Result<SliceMut<'_, T>> {
         let range = plane::resolve(&range, self.len)?;
         Ok(SliceMut::new(&self.handle, range.start, range.len()))
     }

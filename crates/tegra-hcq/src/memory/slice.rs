@@ -103,6 +103,17 @@ fn check_len(given: usize, len: usize) -> Result<()> {
     Err(RangeError::Slice { given, len }.into())
 }
 
+/// Start and length of elements of type `T` as elements of type `U`. A buffer is aligned to 256 bytes.
+fn cast<T: Pod, U: Pod>(start: usize, len: usize) -> Result<(usize, usize)> {
+    const { super::check_alignment::<U>() };
+    let (first, bytes) = (start * size_of::<T>(), len * size_of::<T>());
+    let size = size_of::<U>();
+    if size > 0 && first.is_multiple_of(size) && bytes.is_multiple_of(size) {
+        return Ok((first / size, bytes / size));
+    }
+    Err(RangeError::Cast { first, bytes, element_bytes: size }.into())
+}
+
 impl<'a, T: Pod> Slice<'a, T> {
     /// `len` elements from `start` on, which the memory contains.
     pub(super) fn new(handle: &'a Handle, start: usize, len: usize) -> Self {
@@ -145,6 +156,16 @@ impl<'a, T: Pod> Slice<'a, T> {
         Ok(elements)
     }
 
+    /// The same bytes as elements of another type.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`](crate::Error::Range) if they are not a whole number of aligned elements.
+    pub fn cast<U: Pod>(self) -> Result<Slice<'a, U>> {
+        let (start, len) = cast::<T, U>(self.start, self.len)?;
+        Ok(Slice::new(self.handle, start, len))
+    }
+
     fn wait(&self) -> Result<()> {
         self.handle.heap().wait_for(self.handle.uses(), DEFAULT_TIMEOUT)
     }
@@ -181,6 +202,16 @@ impl<'a, T: Pod> SliceMut<'a, T> {
     /// The same elements, for reading.
     pub fn as_slice(&self) -> Slice<'_, T> {
         Slice::new(self.handle, self.start, self.len)
+    }
+
+    /// As [`Slice::cast`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Slice::cast`].
+    pub fn cast<U: Pod>(self) -> Result<SliceMut<'a, U>> {
+        let (start, len) = cast::<T, U>(self.start, self.len)?;
+        Ok(SliceMut::new(self.handle, start, len))
     }
 
     /// The elements before `at` and those from it on, as two parts that one launch or copy can use together.

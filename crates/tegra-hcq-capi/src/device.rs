@@ -1,0 +1,211 @@
+//! Devices: opening, properties, memory, recovery.
+
+use core::ffi::c_char;
+use std::time::SystemTime;
+
+use tegra_hcq::{Device, DeviceKind, MAX_BLOCK_THREADS};
+
+use crate::handle::TABLE;
+use crate::object::{Kind, Object};
+use crate::pass;
+use crate::status::{Failure, Status, guard};
+use crate::types::{tegra_hcq_device, tegra_hcq_properties};
+
+/// The device that a handle names; cheap to clone.
+pub(crate) fn device(handle: *mut tegra_hcq_device) -> Result<(u64, Device), Failure> {
+    let number = handle.addr() as u64;
+    match &*TABLE.lock(number, Kind::Device)? {
+        Object::Device(device) => Ok((number, device.clone())),
+        other => Err(Failure::handle(format!("a {} is not a device", other.kind().name()))),
+    }
+}
+
+/// A handle as C sees it.
+pub(crate) fn pointer<T>(handle: u64) -> *mut T {
+    // CAST: pointers have 64 bits on the supported targets.
+    core::ptr::without_provenance_mut(handle as usize)
+}
+
+/// Stores an object and gives its handle to C.
+///
+/// # Errors
+///
+/// As [`Table::insert`](crate::handle::Table::insert).
+pub(crate) fn hand_out<T>(place: pass::Out<*mut T>, object: Object) -> Result<(), Failure> {
+    place.put(pointer(TABLE.insert(object)?));
+    Ok(())
+}
+
+/// Opens a GPU. `kind` is "auto", "nvgpu" (an Orin), "nvrm" (NVIDIA's desktop driver) or "sim" (the software Orin);
+/// NULL is "auto", which takes the first of these that exists. `index` chooses among several GPUs; each software Orin
+/// is a board of its own. `*out` is set only on success. Thread-safe.
+///
+/// Returns TEGRA_HCQ_STATUS_DEVICE if the device, the permission or a feature of its driver is missing (the text names
+/// the remedy), TEGRA_HCQ_STATUS_UNSUPPORTED if this build of the library has no such driver.
+///
+/// # Safety
+///
+/// `kind` is NULL or a string that ends with a zero byte. `out` is NULL or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tegra_hcq_device_open(
+    kind: *const c_char,
+    index: u32,
+    out: *mut *mut tegra_hcq_device,
+) -> Status {
+    guard(|| {
+        // SAFETY: the caller's promises.
+        let (name, out) = unsafe {
+            (if kind.is_null() { "auto" } else { pass::text(kind, "kind")? }, pass::out(out, "out")?)
+        };
+        let kind: DeviceKind = name.parse()?;
+        let device = open(kind, index)?;
+        hand_out(out, Object::Device(device))
+    })
+}
+
+fn open(kind: DeviceKind, index: u32) -> Result<Device, Failure> {
+    if index > 0 && kind != DeviceKind::Sim {
+        return Err(Failure::new(Status::Unsupported, format!("there is no device {kind}:{index}, only {kind}:0")));
+    }
+    Ok(Device::open(kind)?)
+}
+
+/// Closes a device with all its buffers, programs, queues and other objects, whose handles become invalid. Waits for
+/// submitted work to end, at most 30 s. Thread-safe; calls of other threads on its objects end first or fail.
+#[unsafe(no_mangle)]
+pub extern "C" fn tegra_hcq_device_close(device: *mut tegra_hcq_device) -> Status {
+    guard(|| {
+        let handle = device.addr() as u64;
+        let locked = TABLE.lock(handle, Kind::Device)?;
+        TABLE.close(locked, handle);
+        Ok(())
+    })
+}
+
+/// Fills `*properties`, whose `struct_size` the caller has set. Thread-safe.
+///
+/// # Safety
+///
+/// `properties` is NULL or valid for reads and writes of `struct_size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tegra_hcq_device_properties(
+    device: *mut tegra_hcq_device,
+    properties: *mut tegra_hcq_properties,
+) -> Status {
+    guard(|| {
+        let (_, device) = self::device(device)?;
+        let info = device.info();
+        let value = tegra_hcq_properties {
+            struct_size: 0,
+            sm_major: info.sm_version.0,
+            sm_minor: info.sm_version.1,
+            sm_count: info.sm_count,
+            warps_per_sm: info.warps_per_sm,
+            max_block_threads: MAX_BLOCK_THREADS,
+            unified_memory: u32::from(info.unified_memory),
+            gpc_count: info.gpc_count,
+            l2_bytes: info.l2_bytes,
+            max_clock_hz: info.max_clock_hz,
+            kind: pass::fixed(info.kind.name()),
+            chip: pass::fixed(&info.chip),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { pass::put_sized(properties, value, "properties") }
+    })
+}
+
+/// Total and free memory of the machine or GPU, in bytes. Thread-safe.
+///
+/// Returns TEGRA_HCQ_STATUS_UNSUPPORTED if the driver does not report it.
+///
+/// # Safety
+///
+/// `total` and `free` are NULL or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tegra_hcq_device_memory(
+    device: *mut tegra_hcq_device,
+    total: *mut u64,
+    free: *mut u64,
+) -> Status {
+    guard(|| {
+        let (_, device) = self::device(device)?;
+        // SAFETY: the caller's promises.
+        let (total, free) = unsafe { (pass::out(total, "total")?, pass::out(free, "free")?) };
+        let info = device
+            .memory_info()
+            .ok_or_else(|| Failure::new(Status::Unsupported, "the driver does not report its memory"))?;
+        total.put(info.total);
+        free.put(info.free);
+        Ok(())
+    })
+}
+
+/// The current time by the GPU's clock, and by the system's as nanoseconds since the UNIX epoch. Thread-safe.
+///
+/// # Safety
+///
+/// `gpu_ns` and `unix_ns` are NULL or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tegra_hcq_device_clocks(
+    device: *mut tegra_hcq_device,
+    gpu_ns: *mut u64,
+    unix_ns: *mut u64,
+) -> Status {
+    guard(|| {
+        let (_, device) = self::device(device)?;
+        // SAFETY: the caller's promises.
+        let (gpu_ns, unix_ns) = unsafe { (pass::out(gpu_ns, "gpu_ns")?, pass::out(unix_ns, "unix_ns")?) };
+        let (gpu, system) = device.clock_pair()?;
+        let since = system.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        gpu_ns.put(gpu);
+        unix_ns.put(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
+        Ok(())
+    })
+}
+
+/// Stops all queues that have faulted, or on which a wait has timed out. Their unfinished work is lost; its fences
+/// keep reporting the cause. Buffers, programs and the queues themselves remain valid. `*faults` and `*hanging`, if not
+/// NULL, are set to the number of queues stopped for either reason. Thread-safe.
+///
+/// # Safety
+///
+/// `faults` and `hanging` are NULL or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tegra_hcq_device_recover(
+    device: *mut tegra_hcq_device,
+    faults: *mut u32,
+    hanging: *mut u32,
+) -> Status {
+    guard(|| {
+        let (_, device) = self::device(device)?;
+        let recovery = device.recover()?;
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        for (place, number) in [(faults, recovery.faults.len()), (hanging, recovery.hanging)] {
+            if !place.is_null() {
+                // SAFETY: the caller's promise.
+                unsafe { pass::out(place, "count")? }.put(count(number));
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Returns idle memory of the device's allocator to the system; `*released`, if not NULL, is its size in bytes.
+/// Thread-safe.
+///
+/// # Safety
+///
+/// `released` is NULL or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tegra_hcq_device_trim(device: *mut tegra_hcq_device, released: *mut u64) -> Status {
+    guard(|| {
+        let (_, device) = self::device(device)?;
+        TABLE.sweep();
+        let bytes = device.trim();
+        if !released.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { pass::out(released, "released")? }.put(bytes);
+        }
+        Ok(())
+    })
+}

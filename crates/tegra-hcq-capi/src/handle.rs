@@ -1,0 +1,356 @@
+//! Handles: numbers that C programs hold as opaque pointers.
+//!
+//! A handle is never dereferenced. It names a slot of one table, the kind of the object and the generation of the slot,
+//! so a handle that was freed, belongs to a closed device or names another kind is an error, not undefined behaviour.
+//! Slots are never deallocated; each carries a lock. Most calls take a share of the object under that lock and work
+//! without it.
+//!
+//! A launch must be cheap: it locks the slot of its queue alone and reads the slots of its kernel and buffers without
+//! their locks ([`Table::peek`]). Freeing such an object therefore clears its slot first and then tries the lock of each
+//! queue. A launch that begins later sees the empty slot. The object waits in limbo for a queue that is busy, because
+//! its call may still use the object.
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::object::{Kind, Object};
+use crate::status::Failure;
+
+/// Bits of a slot's index, the low bits of a handle.
+const INDEX_BITS: u32 = 28;
+/// Bits of the kind, above the index.
+const KIND_BITS: u32 = 4;
+/// Lowest bit of the generation.
+const GENERATION: u32 = INDEX_BITS + KIND_BITS;
+/// Slots of the first chunk; each further chunk is as long as all before it.
+const FIRST: usize = 64;
+/// Number of chunks that hold all slots.
+const CHUNKS: usize = 23;
+
+/// Why a slot is empty.
+const FREED: u64 = 0;
+/// The device of the slot's last object was closed.
+const CLOSED: u64 = 1;
+
+/// Place of one object.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    /// The handle; [`FREED`] or [`CLOSED`] without an object.
+    handle: AtomicU64,
+    /// The object's address for [`Table::peek`]; null for kinds that are not peeked at.
+    peeked: AtomicPtr<()>,
+    object: Mutex<Option<Object>>,
+    /// Generation of the last object.
+    generation: AtomicU64,
+}
+
+/// Objects that a call on a busy queue may still read, with the slots of those queues.
+type Limbo = Vec<(Object, Vec<usize>)>;
+
+/// All objects of the process.
+#[derive(Debug)]
+pub(crate) struct Table {
+    chunks: [OnceLock<Box<[Slot]>>; CHUNKS],
+    state: Mutex<State>,
+    limbo: Mutex<Limbo>,
+    /// Length of `limbo`, read without its lock.
+    waiting: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Number of slots used so far.
+    len: usize,
+    free: Vec<usize>,
+    /// Slots of open queues.
+    queues: Vec<usize>,
+}
+
+/// The table of the process.
+pub(crate) static TABLE: Table = Table::new();
+
+/// Locks a mutex. A panic inside a call leaves the object as it was seen by that call; [`crate::status::guard`] reports
+/// it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Chunk of a slot, and its place in the chunk.
+#[inline]
+fn place(index: usize) -> (usize, usize) {
+    let chunk = (index / FIRST + 1).ilog2() as usize;
+    (chunk, index - FIRST * ((1 << chunk) - 1))
+}
+
+/// Index of the slot that a handle names.
+#[inline]
+fn index_of(handle: u64) -> usize {
+    // CAST: 28 bits.
+    (handle & ((1 << INDEX_BITS) - 1)) as usize
+}
+
+/// Kind that a handle names.
+fn kind_of(handle: u64) -> Option<Kind> {
+    Kind::from_number((handle >> INDEX_BITS) & ((1 << KIND_BITS) - 1))
+}
+
+/// A locked slot that contains an object of the wanted kind.
+pub(crate) struct Locked(MutexGuard<'static, Option<Object>>);
+
+impl core::ops::Deref for Locked {
+    type Target = Object;
+
+    #[inline]
+    fn deref(&self) -> &Object {
+        // PANIC: `Table::lock` returns slots with an object only, and its removal needs the lock.
+        self.0.as_ref().expect("a locked slot has an object")
+    }
+}
+
+impl core::ops::DerefMut for Locked {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Object {
+        // PANIC: as in `deref`.
+        self.0.as_mut().expect("a locked slot has an object")
+    }
+}
+
+impl Table {
+    const fn new() -> Self {
+        Self {
+            chunks: [const { OnceLock::new() }; CHUNKS],
+            state: Mutex::new(State { len: 0, free: Vec::new(), queues: Vec::new() }),
+            limbo: Mutex::new(Vec::new()),
+            waiting: AtomicUsize::new(0),
+        }
+    }
+
+    #[inline]
+    fn slot(&self, index: usize) -> Option<&Slot> {
+        let (chunk, at) = place(index);
+        self.chunks.get(chunk)?.get()?.get(at)
+    }
+
+    fn chunk(&self, chunk: usize) -> &[Slot] {
+        self.chunks[chunk].get_or_init(|| {
+            let slot = |_| Slot {
+                handle: AtomicU64::new(FREED),
+                peeked: AtomicPtr::new(ptr::null_mut()),
+                object: Mutex::new(None),
+                generation: AtomicU64::new(0),
+            };
+            (0..FIRST << chunk).map(slot).collect()
+        })
+    }
+
+    /// Stores an object; returns its handle.
+    ///
+    /// # Errors
+    ///
+    /// If 2^28 objects exist.
+    pub(crate) fn insert(&self, object: Object) -> Result<u64, Failure> {
+        self.sweep();
+        let mut state = lock(&self.state);
+        let index = match state.free.pop() {
+            Some(index) => index,
+            None if state.len < 1 << INDEX_BITS => {
+                state.len += 1;
+                state.len - 1
+            }
+            None => return Err(Failure::argument("all handles are in use: free some objects")),
+        };
+        let (chunk, at) = place(index);
+        let slot = &self.chunk(chunk)[at];
+        let kind = object.kind();
+        let generation = slot.generation.fetch_add(1, Ordering::Relaxed) + 1;
+        let handle = (generation << GENERATION) | ((kind as u64) << INDEX_BITS) | index as u64;
+        if kind == Kind::Queue {
+            state.queues.push(index);
+        }
+        slot.peeked.store(object.peeked(), Ordering::Release);
+        *lock(&slot.object) = Some(object);
+        slot.handle.store(handle, Ordering::Release);
+        Ok(handle)
+    }
+
+    /// Locks the slot of a handle, if its object has the kind.
+    ///
+    /// # Errors
+    ///
+    /// If the handle is null, names another kind, or names no object any more.
+    #[inline]
+    pub(crate) fn lock(&'static self, handle: u64, kind: Kind) -> Result<Locked, Failure> {
+        if let Some(slot) = self.slot(index_of(handle)) {
+            let object = lock(&slot.object);
+            if slot.handle.load(Ordering::Acquire) == handle && kind_of(handle) == Some(kind) && object.is_some() {
+                return Ok(Locked(object));
+            }
+        }
+        Err(self.explain(handle, kind))
+    }
+
+    /// The object that a kernel's or buffer's handle names.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::lock`].
+    ///
+    /// # Safety
+    ///
+    /// The caller holds the lock of an open queue's slot for as long as it uses the object, and `T` is the type that
+    /// [`Object::peeked`] gives for the kind.
+    #[inline]
+    pub(crate) unsafe fn peek<'a, T>(&self, handle: u64, kind: Kind) -> Result<&'a T, Failure> {
+        if let Some(slot) = self.slot(index_of(handle)) {
+            // The address first: an address that is newer than the handle would belong to another object.
+            let object = slot.peeked.load(Ordering::Acquire);
+            if slot.handle.load(Ordering::Acquire) == handle && kind_of(handle) == Some(kind) {
+                // SAFETY: the slot named the object after the caller had locked a queue. `retire` drops it only after
+                // it has held the lock of that queue, or has seen it unlocked, with the slot already empty.
+                return Ok(unsafe { &*object.cast::<T>() });
+            }
+        }
+        Err(self.explain(handle, kind))
+    }
+
+    /// Removes an object. The handle is invalid from then on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::lock`].
+    pub(crate) fn remove(&'static self, handle: u64, kind: Kind) -> Result<(), Failure> {
+        let locked = self.lock(handle, kind)?;
+        let object = self.take(locked, handle, FREED);
+        self.retire(object);
+        Ok(())
+    }
+
+    /// Takes the object out of a locked slot and gives the object to the caller, who is the only one to use it.
+    pub(crate) fn withdraw(&self, locked: Locked, handle: u64) -> Object {
+        self.take(locked, handle, FREED)
+    }
+
+    fn take(&self, mut locked: Locked, handle: u64, reason: u64) -> Object {
+        let index = index_of(handle);
+        // PANIC: the slot of a locked object exists, and has the object.
+        let slot = self.slot(index).expect("a locked slot exists");
+        slot.handle.store(reason, Ordering::Release);
+        let object = locked.0.take().expect("a locked slot has an object");
+        drop(locked);
+        let mut state = lock(&self.state);
+        if object.kind() == Kind::Queue {
+            state.queues.retain(|queue| *queue != index);
+        }
+        // A slot whose generations are used up is never used again.
+        if slot.generation.load(Ordering::Relaxed) < u64::from(u32::MAX) {
+            state.free.push(index);
+        }
+        object
+    }
+
+    /// Removes all objects of a device, queues first, and then the device.
+    pub(crate) fn close(&'static self, device: Locked, handle: u64) {
+        let closed = self.take(device, handle, FREED);
+        let len = lock(&self.state).len;
+        let is_child = |index: &usize| {
+            self.slot(*index).is_some_and(|slot| {
+                lock(&slot.object).as_ref().is_some_and(|object| object.device() == Some(handle))
+            })
+        };
+        let mut children: Vec<usize> = (0..len).filter(is_child).collect();
+        let is_queue = |index: &usize| {
+            let slot = self.slot(*index);
+            !slot.is_some_and(|slot| kind_of(slot.handle.load(Ordering::Relaxed)) == Some(Kind::Queue))
+        };
+        children.sort_by_key(is_queue);
+        for index in children {
+            let Some(slot) = self.slot(index) else { continue };
+            let object = lock(&slot.object);
+            // Another thread may have replaced the object since.
+            if object.as_ref().is_some_and(|object| object.device() == Some(handle)) {
+                let child = slot.handle.load(Ordering::Relaxed);
+                let object = self.take(Locked(object), child, CLOSED);
+                self.retire(object);
+            }
+        }
+        drop(closed);
+    }
+
+    /// Drops an object whose slot is empty, after the calls that may use it.
+    fn retire(&self, object: Object) {
+        self.sweep();
+        if object.peeked().is_null() {
+            return;
+        }
+        let queues = lock(&self.state).queues.clone();
+        let busy: Vec<usize> = queues.into_iter().filter(|queue| self.is_busy(*queue)).collect();
+        if !busy.is_empty() {
+            let mut limbo = lock(&self.limbo);
+            limbo.push((object, busy));
+            self.waiting.store(limbo.len(), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a call holds the lock of a queue.
+    fn is_busy(&self, queue: usize) -> bool {
+        self.slot(queue).is_some_and(|slot| matches!(slot.object.try_lock(), Err(std::sync::TryLockError::WouldBlock)))
+    }
+
+    /// Drops the objects in limbo that no call can use any more.
+    #[inline]
+    pub(crate) fn sweep(&self) {
+        if self.waiting.load(Ordering::Relaxed) != 0 {
+            self.sweep_limbo();
+        }
+    }
+
+    #[cold]
+    fn sweep_limbo(&self) {
+        let mut limbo = lock(&self.limbo);
+        for (_, queues) in limbo.iter_mut() {
+            queues.retain(|queue| self.is_busy(*queue));
+        }
+        let (done, rest) = limbo.drain(..).partition(|(_, queues)| queues.is_empty());
+        *limbo = rest;
+        self.waiting.store(limbo.len(), Ordering::Relaxed);
+        drop(limbo);
+        let done: Limbo = done;
+        drop(done);
+    }
+
+    /// Why a handle cannot be used as an object of `kind`.
+    #[cold]
+    fn explain(&self, handle: u64, kind: Kind) -> Failure {
+        let wanted = kind.name();
+        if handle == 0 {
+            return Failure::handle(format!("the {wanted} is NULL"));
+        }
+        let (Some(named), Some(slot)) = (kind_of(handle), self.slot(index_of(handle))) else {
+            return Failure::handle(format!("{handle:#x} is not a handle of this library"));
+        };
+        let given = handle >> GENERATION;
+        let last = slot.generation.load(Ordering::Relaxed);
+        if given == 0 || given > last {
+            return Failure::handle(format!("{handle:#x} is not a handle of this library"));
+        }
+        if named != kind {
+            let named = named.name();
+            return Failure::handle(format!("{handle:#x} is the handle of a {named}, not of a {wanted}"));
+        }
+        if given == last && slot.handle.load(Ordering::Relaxed) == CLOSED {
+            return Failure::handle(format!("the device of the {wanted} {handle:#x} was closed"));
+        }
+        Failure::handle(format!("the {wanted} {handle:#x} was freed, or its device was closed"))
+    }
+}
+
+/// A share of an object that can be used without its lock.
+pub(crate) fn share<T>(
+    handle: u64,
+    kind: Kind,
+    get: impl FnOnce(&Object) -> Option<&Arc<T>>,
+) -> Result<Arc<T>, Failure> {
+    let locked = TABLE.lock(handle, kind)?;
+    get(&locked).cloned().ok_or_else(|| TABLE.explain(handle, kind))
+}

@@ -1,0 +1,33 @@
+#![doc = include_str!("../README.md")]
+
+mod arguments;
+mod buffer;
+mod device;
+mod fault;
+mod fence;
+mod graph;
+mod handle;
+mod log;
+mod object;
+mod pass;
+mod profile;
+mod program;
+mod queue;
+mod signal;
+mod status;
+mod types;
+mod version;
+
+pub use buffer::*;
+pub use device::*;
+pub use fault::*;
+pub use fence::*;
+pub use graph::*;
+pub use log::*;
+pub use profile::*;
+pub use program::*;
+pub use queue::*;
+pub use signal::*;
+pub use status::*;
+pub use types::*;
+pub use version::*;

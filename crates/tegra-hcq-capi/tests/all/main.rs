@@ -1,0 +1,3 @@
+//! Tests of the C library.
+
+mod header;
