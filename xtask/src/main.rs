@@ -66,6 +66,8 @@ enum Task {
     CheckFeatures,
     /// Build a pack for a board without cargo: orin, these commands, the examples and the kernels
     Dist(dist::Options),
+    /// Build the C library and write it, its header and its file for pkg-config below a prefix
+    InstallLibrary(dist::library::Options),
     /// Run all steps of continuous integration
     Ci,
 }
@@ -89,6 +91,7 @@ fn main() -> ExitCode {
         Task::CheckSource => check_source::run(),
         Task::CheckFeatures => check_features::run(),
         Task::Dist(options) => success(dist::run(&options)),
+        Task::InstallLibrary(options) => success(dist::library::run(&options)),
         Task::Ci => success(ci::run()),
     };
     result.unwrap_or_else(|error| orin_cli::report(&error))

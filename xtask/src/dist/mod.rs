@@ -1,6 +1,7 @@
 //! `cargo xtask dist`: a pack for a board without cargo, as a folder and as an archive.
 
 mod glibc;
+pub(crate) mod library;
 mod pack;
 mod toolchain;
 
@@ -44,7 +45,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
     say!("building for {} in release mode; the first build takes minutes", options.target.triple())?;
     let programs = build(&root, options.target, linker)?;
-    let glibc = oldest_glibc(&programs)?;
+    let library = library::build(&root, options.target, linker)?;
+    let glibc = oldest_glibc(&programs)?.max(glibc::needed(&library.shared)?.unwrap_or(Version::new(0, 0)));
     if options.target == Target::Arm64 {
         ensure!(
             glibc <= BOARD_GLIBC,
@@ -56,7 +58,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let name = format!("nvgpu-rs-{}-{}", env!("CARGO_PKG_VERSION"), options.target.triple());
     let documents = orin_tool::Cli::documents()?;
     let triple = options.target.triple();
-    let pack = Pack { name: &name, triple, glibc, programs: &programs, documents: &documents };
+    let files = library.files(&root)?;
+    let pack =
+        Pack { name: &name, triple, glibc, programs: &programs, documents: &documents, library: &files };
     fs::create_dir_all(&options.out).with_context(|| format!("creating {}", options.out.display()))?;
     let made = pack.write(&root, &options.out)?;
     say!("folder   {} ({} files)", made.folder.display(), made.files)?;

@@ -12,10 +12,21 @@ use orin_cli::Output;
 use sha2::{Digest, Sha256};
 
 use super::glibc::Version;
+use super::library;
 
 /// Commands that need the project's sources: not usable on a board.
-const FOR_THE_WORKSPACE: [&str; 7] =
-    ["check-features", "check-source", "ci", "dist", "gen-classes", "import-graph", "kernels"];
+const FOR_THE_WORKSPACE: [&str; 8] = [
+    "check-features",
+    "check-source",
+    "ci",
+    "dist",
+    "gen-classes",
+    "import-graph",
+    "install-library",
+    "kernels",
+];
+/// The examples in C.
+const C_EXAMPLES: [&str; 2] = ["control_loop.c", "vector_add.c"];
 /// Modification time of every file in the archive unless `SOURCE_DATE_EPOCH` is set: the start of 1980, in
 /// Unix seconds. Equal content gives equal archives.
 const ARCHIVE_TIME: &str = "315532800";
@@ -37,6 +48,8 @@ pub(super) struct Pack<'a> {
     pub(super) programs: &'a [Program],
     /// Completion scripts and manual pages: file name and content.
     pub(super) documents: &'a [(String, Vec<u8>)],
+    /// The C library.
+    pub(super) library: &'a [library::File],
 }
 
 /// The written files.
@@ -96,6 +109,13 @@ impl Pack<'_> {
         for (name, content) in self.documents {
             add(name.clone(), content, 0o644)?;
         }
+        for (name, content, mode) in self.library {
+            add(name.clone(), content, *mode)?;
+        }
+        for name in C_EXAMPLES {
+            add(format!("c/{name}"), &read(&root.join("examples/c").join(name))?, 0o644)?;
+        }
+        library::link(folder)?;
         for entry in fs::read_dir(root.join("kernels")).context("reading the folder kernels")? {
             let path = entry?.path();
             if path.extension().is_some_and(|extension| extension == "cubin") {
@@ -168,6 +188,13 @@ $ ./run_kernel --cubin kernels/saxpy.cubin --kernel saxpy --grid 4 --block 256 \
       --arg f32:2 --arg in:x.bin --arg inout:x.bin:y.bin --arg u32:1000
 ```
 
+`lib/` and `include/` are the C library; `c/` has two programs for it:
+
+```console
+$ cc c/vector_add.c -o vector_add_c -Iinclude -Llib -ltegra_hcq -Wl,-rpath,'$ORIGIN/lib'
+$ ./vector_add_c kernels/vector_add.cubin
+```
+
 Exit codes: 0 success, 1 failure, 2 usage error.
 
 Licence: MIT OR Apache-2.0, at your option; see the files LICENSE-MIT and LICENSE-APACHE.
@@ -181,7 +208,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 /// Writes one file of the pack with a fixed mode.
-fn put(folder: &Path, name: &str, content: &[u8], mode: u32) -> Result<()> {
+pub(super) fn put(folder: &Path, name: &str, content: &[u8], mode: u32) -> Result<()> {
     let path = folder.join(name);
     let parent = path.parent().unwrap_or(folder);
     let written = fs::create_dir_all(parent)
@@ -230,7 +257,15 @@ mod tests {
         let glibc = Version::new(2, 34);
         let documents = [("man/orin.1".to_owned(), b"page".to_vec())];
         let triple = "aarch64-unknown-linux-gnu";
-        let pack = Pack { name: "pack-1.0", triple, glibc, programs: &programs, documents: &documents };
+        let library = [("lib/libtegra_hcq.so.1".to_owned(), b"library".to_vec(), 0o755)];
+        let pack = Pack {
+            name: "pack-1.0",
+            triple,
+            glibc,
+            programs: &programs,
+            documents: &documents,
+            library: &library,
+        };
         pack.write(workspace(), out).unwrap()
     }
 
@@ -239,10 +274,11 @@ mod tests {
         let out = tempfile::tempdir().unwrap();
         let made = write(out.path());
         for name in
-            ["xtask", "man/orin.1", "kernels/saxpy.cubin", "LICENSE-MIT", "LICENSE-APACHE", "README.md"]
+            ["xtask", "man/orin.1", "c/vector_add.c", "kernels/saxpy.cubin", "LICENSE-MIT", "LICENSE-APACHE", "README.md"]
         {
             assert!(made.folder.join(name).is_file(), "{name}");
         }
+        assert_eq!(fs::read(made.folder.join("lib/libtegra_hcq.so")).unwrap(), b"library");
         let mode = |name| fs::metadata(made.folder.join(name)).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode("xtask"), mode("README.md"), mode("kernels")), (0o755, 0o644, 0o755));
         let sums = fs::read_to_string(made.folder.join("SHA256SUMS")).unwrap();

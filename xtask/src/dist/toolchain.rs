@@ -20,6 +20,19 @@ pub(crate) enum Target {
 }
 
 impl Target {
+    /// This machine.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`UsageError`] for another kind of machine.
+    pub(crate) fn host() -> Result<Self> {
+        let host = host()?.unwrap_or_default();
+        let known = [Self::Arm64, Self::X86_64].into_iter().find(|target| target.triple() == host);
+        known.ok_or_else(|| {
+            UsageError(format!("there are builds for aarch64 and x86_64 Linux with glibc, not for {host}")).into()
+        })
+    }
+
     /// The target triple.
     pub(crate) fn triple(self) -> &'static str {
         match self {

@@ -1,3 +1,11 @@
-//! Tests of the C library.
+//! Tests of the C library, through the functions that C programs call.
 
+mod examples;
+mod graphs;
+mod handles;
 mod header;
+mod launches;
+mod logs;
+mod programs;
+mod support;
+mod threads;

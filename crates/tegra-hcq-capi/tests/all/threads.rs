@@ -1,0 +1,127 @@
+//! Calls of several threads on the same objects.
+
+use core::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use tegra_hcq_capi::*;
+
+use crate::support::{Board, LONG, at, fails, ok, read, word};
+
+/// A handle that threads share, as C programs do.
+struct Shared<T>(*mut T);
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Shared<T> {}
+
+// SAFETY: a handle is a number.
+unsafe impl<T> Send for Shared<T> {}
+// SAFETY: as for `Send`.
+unsafe impl<T> Sync for Shared<T> {}
+
+#[test]
+fn threads_share_one_queue() {
+    let board = Board::open();
+    let (kernel, buffer) = (board.kernel("atomics", c"atomic_tickets"), board.words(&[0; 4]));
+    let order = board.alloc(4 * 32 * 4 * 25);
+    let shared = (Shared(board.queue), Shared(kernel), Shared(buffer), Shared(order));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(move || {
+                let (queue, kernel, buffer, order) = shared;
+                let board = core::mem::ManuallyDrop::new(Board { device: ptr::null_mut(), queue: queue.0 });
+                for _ in 0..25 {
+                    ok(board.launch(kernel.0, 1, &[at(buffer.0, 0), at(order.0, 0)]));
+                    // SAFETY: the fence is not wanted.
+                    ok(unsafe { tegra_hcq_queue_submit(queue.0, ptr::null_mut()) });
+                }
+            });
+        }
+    });
+    ok(board.wait());
+    assert_eq!(read(buffer, 1), [100 * 32], "each of 100 launches has taken 32 tickets");
+}
+
+/// Objects are freed by one thread while another launches with their handles. Each call succeeds or says that the
+/// handle is invalid.
+#[test]
+fn objects_are_freed_under_a_busy_queue() {
+    let board = Board::open();
+    let kernel = board.kernel("basics", c"fill_u32");
+    let (stop, launched, refused) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let current = AtomicU64::new(board.alloc(256).addr() as u64);
+    let shared = (Shared(board.queue), Shared(kernel), Shared(board.device));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (queue, kernel, _) = shared;
+            let board = core::mem::ManuallyDrop::new(Board { device: ptr::null_mut(), queue: queue.0 });
+            while !stop.load(Ordering::Relaxed) {
+                let handle = ptr::without_provenance_mut(current.load(Ordering::Acquire) as usize);
+                match board.launch(kernel.0, 1, &[at(handle, 0), word(1), word(8)]) {
+                    Status::Ok => launched.fetch_add(1, Ordering::Relaxed),
+                    status => {
+                        assert_eq!(status, Status::InvalidHandle);
+                        refused.fetch_add(1, Ordering::Relaxed)
+                    }
+                };
+            }
+            ok(board.wait());
+        });
+        scope.spawn(|| {
+            let (_, _, device) = shared;
+            let board = core::mem::ManuallyDrop::new(Board { device: device.0, queue: ptr::null_mut() });
+            for _ in 0..2000 {
+                let next = board.alloc(256);
+                let old = current.load(Ordering::Relaxed);
+                ok(tegra_hcq_buffer_free(ptr::without_provenance_mut(old as usize)));
+                current.store(next.addr() as u64, Ordering::Release);
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    });
+    assert!(launched.load(Ordering::Relaxed) > 0);
+    ok(board.wait());
+}
+
+#[test]
+fn a_wait_blocks_neither_the_queue_nor_the_signal_that_ends_it() {
+    let board = Board::open();
+    let mut signal = ptr::null_mut();
+    // SAFETY: the result has a place.
+    ok(unsafe { tegra_hcq_signal_create(board.device, 0, &raw mut signal) });
+    ok(tegra_hcq_queue_wait_signal(board.queue, signal, 1));
+    let queue = Shared(board.queue);
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(move || {
+            let queue = queue;
+            tegra_hcq_queue_wait(queue.0, LONG)
+        });
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        ok(tegra_hcq_queue_memory_barrier(board.queue));
+        let unused = board.alloc(64);
+        ok(tegra_hcq_buffer_free(unused));
+        ok(tegra_hcq_signal_set(signal, 1));
+        ok(waiting.join().expect("no panic"));
+    });
+    assert!(start.elapsed().as_secs() < 30);
+    ok(board.wait());
+}
+
+#[test]
+fn the_last_error_belongs_to_its_thread() {
+    fails(tegra_hcq_queue_close(ptr::null_mut()), Status::InvalidHandle, "the queue is NULL");
+    std::thread::spawn(|| {
+        fails(Status::Ok, Status::Ok, "");
+        assert_eq!(crate::support::last_error(), "");
+        fails(tegra_hcq_buffer_free(ptr::null_mut()), Status::InvalidHandle, "the buffer is NULL");
+    })
+    .join()
+    .expect("no panic");
+    fails(Status::Ok, Status::Ok, "the queue is NULL");
+}

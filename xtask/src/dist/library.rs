@@ -1,0 +1,178 @@
+//! The C library: built for a target, and laid out as files below a prefix.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use orin_cli::say;
+
+use super::pack::put;
+use super::toolchain::{self, Target};
+use super::{BOARD_GLIBC, glibc};
+use crate::workspace;
+
+/// Name of the shared library that programs look for when they start; `build.rs` of the crate stores it in the library.
+const SONAME: &str = "libtegra_hcq.so.1";
+/// Name that the linker looks for.
+const LINK_NAME: &str = "libtegra_hcq.so";
+/// What a program needs in addition if it is linked with the archive.
+const STATIC_LIBS: &str = "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc";
+
+/// Options of the command.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Folder for include/, lib/ and lib/pkgconfig/, for example /usr/local; created if missing
+    #[arg(long, value_name = "DIR")]
+    prefix: PathBuf,
+    /// Machine that the library is for; default: this one
+    #[arg(long, value_enum)]
+    target: Option<Target>,
+}
+
+/// The built library.
+#[derive(Debug)]
+pub(super) struct Library {
+    pub(super) shared: Vec<u8>,
+    pub(super) archive: Vec<u8>,
+}
+
+/// One file: its place below the prefix, its content and its mode.
+pub(super) type File = (String, Vec<u8>, u32);
+
+/// Builds and installs.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let root = workspace::root()?;
+    let target = match options.target {
+        Some(target) => target,
+        None => Target::host()?,
+    };
+    let linker = toolchain::check(target)?;
+    say!("building for {} in release mode; the first build takes minutes", target.triple())?;
+    let library = build(&root, target, linker)?;
+    let glibc = glibc::needed(&library.shared)?.context("the library uses no C library")?;
+    let mut files = library.files(&root)?;
+    files.push(("lib/libtegra_hcq.a".to_owned(), library.archive, 0o644));
+    fs::create_dir_all(&options.prefix).with_context(|| format!("creating {}", options.prefix.display()))?;
+    for (name, content, mode) in &files {
+        put(&options.prefix, name, content, *mode)?;
+    }
+    link(&options.prefix)?;
+    for (name, ..) in &files {
+        say!("wrote    {}", options.prefix.join(name).display())?;
+    }
+    say!("needs    glibc {glibc} or newer")?;
+    let flags = options.prefix.join("lib/pkgconfig");
+    say!(
+        "next     PKG_CONFIG_PATH={} cc program.c $(pkg-config --cflags --libs tegra_hcq)",
+        flags.display()
+    )?;
+    Ok(())
+}
+
+/// Builds the library for a target; cargo prints its progress to standard error.
+pub(super) fn build(root: &Path, target: Target, linker: Option<&str>) -> Result<Library> {
+    let mut command = Command::new(workspace::cargo());
+    command.current_dir(root).stdout(Stdio::piped());
+    command.env("CARGO_PROFILE_RELEASE_DEBUG", "false").env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
+    command.args(["build", "--release", "--locked", "--target", target.triple()]);
+    command.args(["--message-format", "json-render-diagnostics", "--package", "tegra-hcq-capi", "--lib"]);
+    if let Some(linker) = linker {
+        command.env(target.linker_variable(), linker);
+    }
+    let output = command.spawn().and_then(std::process::Child::wait_with_output).context("starting cargo")?;
+    ensure!(output.status.success(), "the build failed: see above");
+    let read = |extension: &str| {
+        let path = library(&output.stdout, extension)
+            .with_context(|| format!("cargo did not build a library *.{extension}"))?;
+        fs::read(&path).with_context(|| format!("reading {}", path.display()))
+    };
+    let library = Library { shared: read("so")?, archive: read("a")? };
+    if target == Target::Arm64 {
+        let glibc = glibc::needed(&library.shared)?.context("the library uses no C library")?;
+        ensure!(
+            glibc <= BOARD_GLIBC,
+            "the library needs glibc {glibc}, JetPack 6 has {BOARD_GLIBC}: build on an older system"
+        );
+    }
+    Ok(library)
+}
+
+/// The path of the built library with an extension, from cargo's messages.
+fn library(messages: &[u8], extension: &str) -> Option<PathBuf> {
+    let lines = messages.split(|&byte| byte == b'\n');
+    let mut artifacts =
+        lines.filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok()).filter(|message| {
+            message["target"]["name"] == "tegra_hcq_capi" && message["reason"] == "compiler-artifact"
+        });
+    artifacts.find_map(|message| {
+        let files = message["filenames"].as_array()?.iter().filter_map(|name| name.as_str().map(PathBuf::from));
+        files.into_iter().find(|path| path.extension().is_some_and(|found| found == extension))
+    })
+}
+
+impl Library {
+    /// The shared library, the header and the file for pkg-config.
+    pub(super) fn files(&self, root: &Path) -> Result<Vec<File>> {
+        let header = root.join("crates/tegra-hcq-capi/include/tegra_hcq.h");
+        let header = fs::read(&header).with_context(|| format!("reading {}", header.display()))?;
+        Ok(vec![
+            (format!("lib/{SONAME}"), self.shared.clone(), 0o755),
+            ("include/tegra_hcq.h".to_owned(), header, 0o644),
+            ("lib/pkgconfig/tegra_hcq.pc".to_owned(), pkg_config().into_bytes(), 0o644),
+        ])
+    }
+}
+
+/// Links the name for linkers to the shared library.
+pub(super) fn link(prefix: &Path) -> Result<()> {
+    let link = prefix.join("lib").join(LINK_NAME);
+    match fs::remove_file(&link) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("replacing {}", link.display()));
+        }
+        _ => {}
+    }
+    symlink(SONAME, &link).with_context(|| format!("writing {}", link.display()))
+}
+
+/// The file for pkg-config. Its prefix is where the file is, so the folder can be moved.
+fn pkg_config() -> String {
+    format!(
+        "prefix=${{pcfiledir}}/../..\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\n\
+         Name: tegra_hcq\nDescription: Run CUDA kernels on the Jetson Orin's GPU without CUDA\n\
+         Version: {}\nLibs: -L${{libdir}} -ltegra_hcq\nLibs.private: {STATIC_LIBS}\nCflags: -I${{includedir}}\n",
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_paths_of_the_library_are_in_cargos_messages() {
+        let messages = br#"{"reason":"compiler-artifact","target":{"name":"tegra_hcq"},"filenames":["/t/libtegra_hcq.rlib"]}
+{"reason":"build-script-executed","target":{"name":"tegra_hcq_capi"}}
+{"reason":"compiler-artifact","target":{"name":"tegra_hcq_capi"},"filenames":["/t/l.rlib","/t/l.so","/t/l.a"]}"#;
+        assert_eq!(library(messages, "so"), Some("/t/l.so".into()));
+        assert_eq!(library(messages, "a"), Some("/t/l.a".into()));
+        assert_eq!(library(messages, "dll"), None);
+    }
+
+    #[test]
+    fn files_are_below_the_prefix_and_linkers_find_the_library() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let library = Library { shared: b"so".to_vec(), archive: b"a".to_vec() };
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+        for (name, content, mode) in library.files(root).expect("the header exists") {
+            put(folder.path(), &name, &content, mode).expect("a new file");
+        }
+        // A second installation replaces the first.
+        link(folder.path()).expect("a new link");
+        link(folder.path()).expect("the link is replaced");
+        assert_eq!(fs::read(folder.path().join("lib/libtegra_hcq.so")).expect("the library"), b"so");
+        assert!(pkg_config().starts_with("prefix=${pcfiledir}/../..\n"));
+    }
+}
