@@ -181,7 +181,7 @@ int main(int argc, char **argv) {
   qsort(times, cycles, sizeof *times, ascending);
   printf("cycles       %lu\n", cycles);
   printf("cycle        median %.1f us, p99 %.1f us, longest %.1f us\n", (double)times[cycles / 2] / 1e3,
-         (double)times[(cycles - 1) * 99 / 100] / 1e3, (double)times[cycles - 1] / 1e3);
+         (double)times[cycles * 99 / 100] / 1e3, (double)times[cycles - 1] / 1e3);
   printf("difference   %g at most between GPU and CPU\n", (double)largest);
   exit_code = largest <= 1e-4f ? 0 : 1;
 
