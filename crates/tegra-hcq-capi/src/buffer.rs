@@ -112,7 +112,10 @@ pub unsafe extern "C" fn tegra_hcq_buffer_size(buffer: *mut tegra_hcq_buffer, by
 ///
 /// `address` is NULL or valid for a write.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tegra_hcq_buffer_gpu_address(buffer: *mut tegra_hcq_buffer, address: *mut u64) -> Status {
+pub unsafe extern "C" fn tegra_hcq_buffer_gpu_address(
+    buffer: *mut tegra_hcq_buffer,
+    address: *mut u64,
+) -> Status {
     guard(|| {
         // SAFETY: the caller's promise.
         let address = unsafe { pass::out(address, "address")? };
@@ -139,7 +142,10 @@ pub unsafe extern "C" fn tegra_hcq_buffer_cpu_address(
         // SAFETY: the caller's promise.
         let address = unsafe { pass::out(address, "address")? };
         let pointer = self::buffer(buffer)?.cpu_address()?.ok_or_else(|| {
-            Failure::new(Status::Unsupported, "the buffer is in the GPU's own memory, which the CPU does not see")
+            Failure::new(
+                Status::Unsupported,
+                "the buffer is in the GPU's own memory, which the CPU does not see",
+            )
         })?;
         address.put(pointer.as_ptr().cast());
         Ok(())
@@ -152,7 +158,10 @@ pub unsafe extern "C" fn tegra_hcq_buffer_cpu_address(
 ///
 /// `name` is NULL or a string that ends with a zero byte.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tegra_hcq_buffer_set_name(buffer: *mut tegra_hcq_buffer, name: *const c_char) -> Status {
+pub unsafe extern "C" fn tegra_hcq_buffer_set_name(
+    buffer: *mut tegra_hcq_buffer,
+    name: *const c_char,
+) -> Status {
     guard(|| {
         // SAFETY: the caller's promise.
         let name = unsafe { pass::text(name, "name")? };

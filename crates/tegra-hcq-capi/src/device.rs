@@ -65,7 +65,10 @@ pub unsafe extern "C" fn tegra_hcq_device_open(
 
 fn open(kind: DeviceKind, index: u32) -> Result<Device, Failure> {
     if index > 0 && kind != DeviceKind::Sim {
-        return Err(Failure::new(Status::Unsupported, format!("there is no device {kind}:{index}, only {kind}:0")));
+        return Err(Failure::new(
+            Status::Unsupported,
+            format!("there is no device {kind}:{index}, only {kind}:0"),
+        ));
     }
     Ok(Device::open(kind)?)
 }

@@ -90,4 +90,3 @@ impl From<tegra_hcq::Dim3> for tegra_hcq_dim3 {
         Self { x: size.x, y: size.y, z: size.z }
     }
 }
-

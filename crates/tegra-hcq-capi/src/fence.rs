@@ -109,7 +109,8 @@ pub unsafe extern "C" fn tegra_hcq_fence_eventfd(
         let fence = self::fence(fence)?;
         let system = |error| Failure::new(Status::Device, format!("eventfd: {error}"));
         let given = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
-        let event = given.try_clone().map_err(|error| Failure::new(Status::Device, format!("dup: {error}")))?;
+        let event =
+            given.try_clone().map_err(|error| Failure::new(Status::Device, format!("dup: {error}")))?;
         let waker = Waker::from(Arc::new(Event(event)));
         let mut wait = fence.fence.clone().within(pass::timeout(timeout_ns));
         match pin!(&mut wait).poll(&mut Context::from_waker(&waker)) {

@@ -45,7 +45,9 @@ fn lock(graph: &Mutex<GraphObject>) -> MutexGuard<'_, GraphObject> {
 impl GraphObject {
     fn node(&self, node: u32) -> Result<NodeId, Failure> {
         let found = self.nodes.get(node as usize).copied();
-        found.ok_or_else(|| Failure::argument(format!("there is no step {node}, the graph has {}", self.nodes.len())))
+        found.ok_or_else(|| {
+            Failure::argument(format!("there is no step {node}, the graph has {}", self.nodes.len()))
+        })
     }
 }
 
@@ -57,7 +59,8 @@ impl GraphObject {
 unsafe fn add(object: &mut BuilderObject, step: NodeId, node: *mut u32) -> Result<(), Failure> {
     object.nodes.push(step);
     if !node.is_null() {
-        let number = u32::try_from(object.nodes.len() - 1).map_err(|_| Failure::argument("the graph has 2^32 steps"))?;
+        let number = u32::try_from(object.nodes.len() - 1)
+            .map_err(|_| Failure::argument("the graph has 2^32 steps"))?;
         // SAFETY: the caller's promise.
         unsafe { pass::out(node, "node")? }.put(number);
     }
@@ -123,7 +126,10 @@ pub unsafe extern "C" fn tegra_hcq_graph_begin(
 
 /// Sets how many replays of the graph may be in flight before the next one waits: 1 to 64, default 4. Thread-safe.
 #[unsafe(no_mangle)]
-pub extern "C" fn tegra_hcq_graph_set_instances(builder: *mut tegra_hcq_graph_builder, count: usize) -> Status {
+pub extern "C" fn tegra_hcq_graph_set_instances(
+    builder: *mut tegra_hcq_graph_builder,
+    count: usize,
+) -> Status {
     guard(|| {
         let mut locked = lock_builder(builder)?;
         self::builder(&mut locked)?.builder.instances(count)?;
@@ -295,7 +301,8 @@ pub unsafe extern "C" fn tegra_hcq_graph_set_size(
         let mut object = lock(&object);
         let node = object.node(node)?;
         // SAFETY: the caller's promise.
-        Ok(unsafe { object.graph.set_size(node, grid, block)? })
+        unsafe { object.graph.set_size(node, grid, block)? };
+        Ok(())
     })
 }
 

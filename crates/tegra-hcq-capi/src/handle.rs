@@ -183,7 +183,10 @@ impl Table {
     pub(crate) fn lock(&'static self, handle: u64, kind: Kind) -> Result<Locked, Failure> {
         if let Some(slot) = self.slot(index_of(handle)) {
             let object = lock(&slot.object);
-            if slot.handle.load(Ordering::Acquire) == handle && kind_of(handle) == Some(kind) && object.is_some() {
+            if slot.handle.load(Ordering::Acquire) == handle
+                && kind_of(handle) == Some(kind)
+                && object.is_some()
+            {
                 return Ok(Locked(object));
             }
         }
@@ -294,7 +297,8 @@ impl Table {
 
     /// Whether a call holds the lock of a queue.
     fn is_busy(&self, queue: usize) -> bool {
-        self.slot(queue).is_some_and(|slot| matches!(slot.object.try_lock(), Err(std::sync::TryLockError::WouldBlock)))
+        self.slot(queue)
+            .is_some_and(|slot| matches!(slot.object.try_lock(), Err(std::sync::TryLockError::WouldBlock)))
     }
 
     /// Drops the objects in limbo that no call can use any more.

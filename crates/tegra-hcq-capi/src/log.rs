@@ -45,7 +45,11 @@ struct Forward;
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Forward {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> tracing_core::Interest {
-        if *metadata.level() <= most() { tracing_core::Interest::always() } else { tracing_core::Interest::never() }
+        if *metadata.level() <= most() {
+            tracing_core::Interest::always()
+        } else {
+            tracing_core::Interest::never()
+        }
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
@@ -105,7 +109,11 @@ impl Visit for Text {
 ///
 /// Any thread may call `callback` with `user` until it is replaced.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tegra_hcq_set_log(level: u32, callback: tegra_hcq_log_callback, user: *mut c_void) -> Status {
+pub unsafe extern "C" fn tegra_hcq_set_log(
+    level: u32,
+    callback: tegra_hcq_log_callback,
+    user: *mut c_void,
+) -> Status {
     guard(|| {
         let most = match level {
             0 => LevelFilter::OFF,

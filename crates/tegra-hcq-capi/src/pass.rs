@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use crate::status::Failure;
 
-
 /// The place of a result.
 ///
 /// # Safety
@@ -41,7 +40,9 @@ pub(crate) unsafe fn put_sized<T: Copy>(pointer: *mut T, value: T, name: &str) -
     let given = unsafe { pointer.cast::<u32>().read_unaligned() } as usize;
     let size = size_of::<u32>();
     if given < 2 * size {
-        return Err(Failure::argument(format!("{name}: struct_size is {given}; set it to the size of the struct")));
+        return Err(Failure::argument(format!(
+            "{name}: struct_size is {given}; set it to the size of the struct"
+        )));
     }
     let value = (&raw const value).cast::<u8>();
     // SAFETY: `given` bytes at the pointer belong to the caller, and the value has its own size. The size stays.
@@ -112,7 +113,11 @@ pub(crate) unsafe fn bytes<'a>(pointer: *const c_void, bytes: u64, name: &str) -
 /// # Safety
 ///
 /// `pointer` is NULL or valid for writes of `bytes` bytes for `'a`; nothing else accesses them meanwhile.
-pub(crate) unsafe fn bytes_mut<'a>(pointer: *mut c_void, bytes: u64, name: &str) -> Result<&'a mut [u8], Failure> {
+pub(crate) unsafe fn bytes_mut<'a>(
+    pointer: *mut c_void,
+    bytes: u64,
+    name: &str,
+) -> Result<&'a mut [u8], Failure> {
     if bytes == 0 {
         return Ok(&mut []);
     }
@@ -126,7 +131,9 @@ pub(crate) unsafe fn bytes_mut<'a>(pointer: *mut c_void, bytes: u64, name: &str)
 /// A size in bytes as a length of a slice.
 pub(crate) fn length(bytes: u64, name: &str) -> Result<usize, Failure> {
     let fits = usize::try_from(bytes).ok().filter(|bytes| isize::try_from(*bytes).is_ok());
-    fits.ok_or_else(|| Failure::argument(format!("{name}: {bytes} bytes are more than the process can address")))
+    fits.ok_or_else(|| {
+        Failure::argument(format!("{name}: {bytes} bytes are more than the process can address"))
+    })
 }
 
 /// The part of a buffer from `offset` on that is `bytes` long.
@@ -148,7 +155,6 @@ fn outside(offset: u64, bytes: u64, whole: usize) -> Failure {
 pub(crate) fn timeout(nanoseconds: u64) -> Duration {
     Duration::from_nanos(nanoseconds)
 }
-
 
 /// Copies a text to a field of a struct, cut to fit, with a zero byte at the end.
 pub(crate) fn fixed<const N: usize>(text: &str) -> [u8; N] {

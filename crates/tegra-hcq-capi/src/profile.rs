@@ -41,7 +41,10 @@ fn profile(handle: *mut tegra_hcq_profile) -> Result<Arc<ProfileObject>, Failure
 ///
 /// `count` is NULL or valid for a write.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tegra_hcq_profile_span_count(profile: *mut tegra_hcq_profile, count: *mut usize) -> Status {
+pub unsafe extern "C" fn tegra_hcq_profile_span_count(
+    profile: *mut tegra_hcq_profile,
+    count: *mut usize,
+) -> Status {
     guard(|| {
         // SAFETY: the caller's promise.
         let count = unsafe { pass::out(count, "count")? };

@@ -7,7 +7,7 @@ use tegra_hcq::{Linker, Program, Source};
 
 use crate::device::{device, hand_out};
 use crate::handle::{TABLE, share};
-use crate::object::{Kind, KernelObject, Object, ProgramObject};
+use crate::object::{KernelObject, Kind, Object, ProgramObject};
 use crate::pass;
 use crate::status::{Failure, Status, c_text, guard};
 use crate::types::{tegra_hcq_device, tegra_hcq_kernel, tegra_hcq_kernel_attributes, tegra_hcq_program};
@@ -206,7 +206,10 @@ pub extern "C" fn tegra_hcq_kernel_free(kernel: *mut tegra_hcq_kernel) -> Status
 ///
 /// `name` is NULL or valid for a write.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tegra_hcq_kernel_name(kernel: *mut tegra_hcq_kernel, name: *mut *const c_char) -> Status {
+pub unsafe extern "C" fn tegra_hcq_kernel_name(
+    kernel: *mut tegra_hcq_kernel,
+    name: *mut *const c_char,
+) -> Status {
     guard(|| {
         // SAFETY: the caller's promise.
         let name = unsafe { pass::out(name, "name")? };
@@ -284,10 +287,14 @@ pub unsafe extern "C" fn tegra_hcq_program_read_variable(
 ) -> Status {
     guard(|| {
         // SAFETY: the caller's promises.
-        let (name, target) = unsafe { (pass::text(name, "name")?, pass::bytes_mut(target, bytes, "target")?) };
+        let (name, target) =
+            unsafe { (pass::text(name, "name")?, pass::bytes_mut(target, bytes, "target")?) };
         let variable = self::program(program)?.1.program.variable::<u8>(name)?;
         if variable.len() != target.len() {
-            return Err(Failure::argument(format!("variable {name} has {} bytes, not {bytes}", variable.len())));
+            return Err(Failure::argument(format!(
+                "variable {name} has {} bytes, not {bytes}",
+                variable.len()
+            )));
         }
         target.copy_from_slice(&variable.get()?);
         Ok(())

@@ -9,7 +9,7 @@ use crate::buffer::buffer;
 use crate::device::{device, hand_out};
 use crate::fence::{fence, hand_out_fence};
 use crate::handle::{Locked, TABLE};
-use crate::object::{Kind, KernelObject, Object, QueueObject};
+use crate::object::{KernelObject, Kind, Object, QueueObject};
 use crate::pass;
 use crate::profile::ProfileObject;
 use crate::signal::signal;
@@ -51,7 +51,9 @@ unsafe fn read_options(options: *const tegra_hcq_queue_options) -> Result<QueueO
     // SAFETY: the struct begins with its size, which belongs to the caller.
     let size = unsafe { options.cast::<u32>().read_unaligned() } as usize;
     if !(8..=size_of::<tegra_hcq_queue_options>()).contains(&size) {
-        return Err(Failure::argument(format!("options: struct_size is {size}; set it to the size of the struct")));
+        return Err(Failure::argument(format!(
+            "options: struct_size is {size}; set it to the size of the struct"
+        )));
     }
     // SAFETY: `size` bytes at the pointer belong to the caller, and the struct has room for them.
     unsafe { core::ptr::copy_nonoverlapping(options.cast::<u8>(), (&raw mut given).cast::<u8>(), size) };
@@ -283,7 +285,10 @@ pub extern "C" fn tegra_hcq_queue_wait(queue: *mut tegra_hcq_queue, timeout_ns: 
 /// Makes the queue wait on the GPU until a submission of another queue of its device has ended. Thread-safe; calls on
 /// one queue run one after the other.
 #[unsafe(no_mangle)]
-pub extern "C" fn tegra_hcq_queue_wait_fence(queue: *mut tegra_hcq_queue, fence: *mut tegra_hcq_fence) -> Status {
+pub extern "C" fn tegra_hcq_queue_wait_fence(
+    queue: *mut tegra_hcq_queue,
+    fence: *mut tegra_hcq_fence,
+) -> Status {
     guard(|| {
         let fence = self::fence(fence)?;
         Ok(lock(queue)?.get()?.queue.wait_fence(&fence.fence)?)
@@ -362,7 +367,10 @@ pub unsafe extern "C" fn tegra_hcq_queue_take_profile(
 ///
 /// `name` is NULL or a string that ends with a zero byte.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tegra_hcq_queue_begin_span(queue: *mut tegra_hcq_queue, name: *const c_char) -> Status {
+pub unsafe extern "C" fn tegra_hcq_queue_begin_span(
+    queue: *mut tegra_hcq_queue,
+    name: *const c_char,
+) -> Status {
     guard(|| {
         // SAFETY: the caller's promise.
         let name = unsafe { pass::text(name, "name")? };

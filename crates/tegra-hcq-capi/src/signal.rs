@@ -74,7 +74,10 @@ pub unsafe extern "C" fn tegra_hcq_signal_value(signal: *mut tegra_hcq_signal, v
 ///
 /// `time_ns` is NULL or valid for a write.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tegra_hcq_signal_gpu_time(signal: *mut tegra_hcq_signal, time_ns: *mut u64) -> Status {
+pub unsafe extern "C" fn tegra_hcq_signal_gpu_time(
+    signal: *mut tegra_hcq_signal,
+    time_ns: *mut u64,
+) -> Status {
     guard(|| {
         // SAFETY: the caller's promise.
         let time = unsafe { pass::out(time_ns, "time_ns")? };
@@ -85,6 +88,10 @@ pub unsafe extern "C" fn tegra_hcq_signal_gpu_time(signal: *mut tegra_hcq_signal
 
 /// Waits until the value is at least `value`, at most `timeout_ns` nanoseconds. Thread-safe.
 #[unsafe(no_mangle)]
-pub extern "C" fn tegra_hcq_signal_wait(signal: *mut tegra_hcq_signal, value: u64, timeout_ns: u64) -> Status {
+pub extern "C" fn tegra_hcq_signal_wait(
+    signal: *mut tegra_hcq_signal,
+    value: u64,
+    timeout_ns: u64,
+) -> Status {
     guard(|| Ok(self::signal(signal)?.wait(value, pass::timeout(timeout_ns))?))
 }

@@ -91,10 +91,12 @@ impl From<Error> for Failure {
             Error::NoDriver { .. } | Error::NoSoftwareOrin | Error::UnknownChip { .. } => Status::Unsupported,
             Error::NoNvrtc { .. } | Error::NoNvJitLink { .. } => Status::LibraryMissing,
             Error::Compilation { .. } | Error::Nvrtc { .. } | Error::NvJitLink { .. } => Status::Compilation,
-            Error::Cubin(
-                cubin::Error::NoSuchKernel { .. } | cubin::Error::NoSuchVariable { .. },
-            ) => Status::NotFound,
-            Error::Driver(_) | Error::SoftwareOrin(_) | Error::Thread(_) | Error::File { .. } => Status::Device,
+            Error::Cubin(cubin::Error::NoSuchKernel { .. } | cubin::Error::NoSuchVariable { .. }) => {
+                Status::NotFound
+            }
+            Error::Driver(_) | Error::SoftwareOrin(_) | Error::Thread(_) | Error::File { .. } => {
+                Status::Device
+            }
             _ => Status::InvalidArgument,
         };
         let text = error.to_string();

@@ -107,7 +107,8 @@ fn library(messages: &[u8], extension: &str) -> Option<PathBuf> {
             message["target"]["name"] == "tegra_hcq_capi" && message["reason"] == "compiler-artifact"
         });
     artifacts.find_map(|message| {
-        let files = message["filenames"].as_array()?.iter().filter_map(|name| name.as_str().map(PathBuf::from));
+        let files =
+            message["filenames"].as_array()?.iter().filter_map(|name| name.as_str().map(PathBuf::from));
         files.into_iter().find(|path| path.extension().is_some_and(|found| found == extension))
     })
 }

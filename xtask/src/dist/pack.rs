@@ -273,9 +273,15 @@ mod tests {
     fn a_pack_is_complete_and_its_checksums_match() {
         let out = tempfile::tempdir().unwrap();
         let made = write(out.path());
-        for name in
-            ["xtask", "man/orin.1", "c/vector_add.c", "kernels/saxpy.cubin", "LICENSE-MIT", "LICENSE-APACHE", "README.md"]
-        {
+        for name in [
+            "xtask",
+            "man/orin.1",
+            "c/vector_add.c",
+            "kernels/saxpy.cubin",
+            "LICENSE-MIT",
+            "LICENSE-APACHE",
+            "README.md",
+        ] {
             assert!(made.folder.join(name).is_file(), "{name}");
         }
         assert_eq!(fs::read(made.folder.join("lib/libtegra_hcq.so")).unwrap(), b"library");
@@ -308,7 +314,7 @@ mod tests {
     #[test]
     fn the_readme_names_what_works_on_a_board() {
         let glibc = Version::new(2, 34);
-        let pack = Pack { name: "p", triple: "t", glibc, programs: &[], documents: &[] };
+        let pack = Pack { name: "p", triple: "t", glibc, programs: &[], documents: &[], library: &[] };
         let readme = pack.readme();
         for part in [
             "glibc 2.34",

@@ -29,7 +29,8 @@ impl Target {
         let host = host()?.unwrap_or_default();
         let known = [Self::Arm64, Self::X86_64].into_iter().find(|target| target.triple() == host);
         known.ok_or_else(|| {
-            UsageError(format!("there are builds for aarch64 and x86_64 Linux with glibc, not for {host}")).into()
+            UsageError(format!("there are builds for aarch64 and x86_64 Linux with glibc, not for {host}"))
+                .into()
         })
     }
 

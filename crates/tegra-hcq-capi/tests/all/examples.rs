@@ -75,5 +75,8 @@ fn the_loop_computes_what_the_cpu_computes() {
 fn the_library_has_the_name_of_its_abi() {
     let content = std::fs::read(library()).expect("the library");
     let soname = format!("libtegra_hcq.so.{}\0", tegra_hcq_capi::TEGRA_HCQ_ABI);
-    assert!(content.windows(soname.len()).any(|part| part == soname.as_bytes()), "no {soname:?} in the library");
+    assert!(
+        content.windows(soname.len()).any(|part| part == soname.as_bytes()),
+        "no {soname:?} in the library"
+    );
 }

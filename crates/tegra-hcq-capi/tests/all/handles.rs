@@ -18,11 +18,7 @@ fn a_freed_handle_is_refused_by_every_kind_of_call() {
     assert_ne!(other, buffer);
     fails(tegra_hcq_buffer_wait(buffer, 0), Status::InvalidHandle, "was freed");
     let kernel = board.kernel("basics", c"fill_u32");
-    fails(
-        board.launch(kernel, 1, &[at(buffer, 0), word(1), word(1)]),
-        Status::InvalidHandle,
-        "the buffer",
-    );
+    fails(board.launch(kernel, 1, &[at(buffer, 0), word(1), word(1)]), Status::InvalidHandle, "the buffer");
     ok(tegra_hcq_kernel_free(kernel));
     fails(board.launch(kernel, 1, &[at(other, 0), word(1), word(1)]), Status::InvalidHandle, "the kernel");
     ok(board.wait());

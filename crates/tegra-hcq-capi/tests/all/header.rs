@@ -46,7 +46,11 @@ fn compile(compiler: &str, language: &str, standard: &str) {
         .arg(&source)
         .output();
     let output = output.unwrap_or_else(|error| panic!("{compiler}: {error}"));
-    assert!(output.status.success(), "{compiler} -std={standard}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{compiler} -std={standard}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 #[test]

@@ -40,7 +40,8 @@ fn offsets_and_values_reach_the_kernel() {
 fn wrong_arguments_are_refused_with_their_number() {
     let board = Board::open();
     let (kernel, buffer) = (board.kernel("basics", c"fill_u32"), board.alloc(64));
-    let bad = |args: &[tegra_hcq_arg], part| fails(board.launch(kernel, 1, args), Status::InvalidArgument, part);
+    let bad =
+        |args: &[tegra_hcq_arg], part| fails(board.launch(kernel, 1, args), Status::InvalidArgument, part);
     bad(&[at(buffer, 65), word(1), word(1)], "argument 0: offset 65 is outside of a buffer of 64 bytes");
     bad(&[at(buffer, 0), word(1)], "fill_u32");
     bad(&[at(buffer, 0), word(1), tegra_hcq_arg { size: 3, ..word(1) }], "argument 2: a value has 3 bytes");
@@ -134,7 +135,12 @@ fn a_fault_is_described_and_recovered_from() {
         ok(tegra_hcq_last_fault(&raw mut fault));
         assert_eq!((fault.kind, fault.has_address, fault.address), (0, 1, 0x1000));
         assert_eq!(CStr::from_ptr(fault.kernel), c"fault_write");
-        assert!(CStr::from_ptr(fault.text).to_str().unwrap().starts_with("GPU fault: MMU fault at address 0x1000"));
+        assert!(
+            CStr::from_ptr(fault.text)
+                .to_str()
+                .unwrap()
+                .starts_with("GPU fault: MMU fault at address 0x1000")
+        );
         assert!(CStr::from_ptr(fault.reason).to_str().unwrap().contains("write access"));
         assert_eq!(fault.struct_size as usize, size_of::<tegra_hcq_fault>());
     }
@@ -153,7 +159,8 @@ fn a_fault_is_described_and_recovered_from() {
 #[test]
 fn signals_and_fences_connect_queues_and_the_cpu() {
     let board = Board::open();
-    let (mut other, mut signal, mut fence, mut done) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), true);
+    let (mut other, mut signal, mut fence, mut done) =
+        (ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), true);
     let options = tegra_hcq_queue_options { struct_size: 12, sleep: 1, hold: 0 };
     let (mut value, mut descriptor) = (0, -1);
     // SAFETY: results have places.

@@ -13,7 +13,8 @@ unsafe extern "C" fn collect(level: u32, module: *const c_char, text: *const c_c
     // SAFETY: the test passes this pointer, and strings are valid during the call.
     unsafe {
         let lines = &*user.cast::<Mutex<Vec<String>>>();
-        let (module, text) = (CStr::from_ptr(module).to_string_lossy(), CStr::from_ptr(text).to_string_lossy());
+        let (module, text) =
+            (CStr::from_ptr(module).to_string_lossy(), CStr::from_ptr(text).to_string_lossy());
         lines.lock().expect("no test panics here").push(format!("{level} {module}: {text}"));
     }
 }

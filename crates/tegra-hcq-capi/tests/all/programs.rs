@@ -115,8 +115,14 @@ fn a_source_without_a_compiler_says_how_to_get_one_and_errors_have_their_line() 
     let options = [c"-DN=4".as_ptr(), ptr::null()];
     // SAFETY: texts end with zero bytes, results have places.
     unsafe {
-        let missing_option =
-            tegra_hcq_program_compile(board.device, c"".as_ptr(), ptr::null(), options.as_ptr(), 2, &raw mut program);
+        let missing_option = tegra_hcq_program_compile(
+            board.device,
+            c"".as_ptr(),
+            ptr::null(),
+            options.as_ptr(),
+            2,
+            &raw mut program,
+        );
         fails(missing_option, Status::InvalidArgument, "options is NULL");
         let source = c"extern \"C\" __global__ void f(int* a) { a[0] = nothing; }";
         let status = tegra_hcq_program_compile(

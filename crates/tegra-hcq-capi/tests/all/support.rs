@@ -99,7 +99,12 @@ impl Board {
     }
 
     /// Launches with 32 threads per block.
-    pub(crate) fn launch(&self, kernel: *mut tegra_hcq_kernel, blocks: u32, args: &[tegra_hcq_arg]) -> Status {
+    pub(crate) fn launch(
+        &self,
+        kernel: *mut tegra_hcq_kernel,
+        blocks: u32,
+        args: &[tegra_hcq_arg],
+    ) -> Status {
         // SAFETY: the arguments have this length; the kernels of these tests stay inside their buffers, or fault.
         unsafe {
             tegra_hcq_queue_launch(self.queue, kernel, dim(blocks), dim(32), 0, args.as_ptr(), args.len())
