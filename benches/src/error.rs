@@ -17,6 +17,10 @@ pub enum Error {
     #[error(transparent)]
     Control(#[from] infer::Error),
 
+    /// A call of the C library failed.
+    #[error("the C library: {0}")]
+    CLibrary(String),
+
     /// An embedded kernel cannot be read.
     #[error("kernels/{file}.cubin: {source}")]
     Cubin {

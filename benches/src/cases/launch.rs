@@ -19,7 +19,7 @@ use crate::kernels::BASICS;
 /// Launches per sample, where a single one is too short.
 const MANY: u64 = 10_000;
 /// Launches per batch.
-const BATCH: u64 = 100;
+pub(super) const BATCH: u64 = 100;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

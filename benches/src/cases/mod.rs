@@ -1,5 +1,6 @@
 //! The list of cases. To add a case, add a function to one of these files and a line to [`all`].
 
+mod c_library;
 mod compute;
 mod copy;
 mod graph;
@@ -22,6 +23,7 @@ const MIB: u64 = 1 << 20;
 pub fn all() -> Vec<Case> {
     [
         launch::cases(),
+        c_library::cases(),
         graph::cases(),
         signal::cases(),
         copy::cases(),

@@ -42,8 +42,8 @@ pub(crate) fn part(buffer: &Buffer<u8>, offset: u64, index: usize) -> Result<Arg
 ///
 /// # Safety
 ///
-/// The caller holds the lock of a queue for `'a`, as [`Table::peek`](crate::handle::Table::peek) demands. The address of
-/// an argument of kind bytes is valid for `'a`.
+/// The caller holds the lock of a queue for `'a`, as [`Table::peek`](crate::handle::Table::peek) demands. The address
+/// of an argument of kind bytes is valid for `'a`.
 #[inline]
 pub(crate) unsafe fn convert<'a>(arg: &tegra_hcq_arg, index: usize) -> Result<Arg<'a>, Failure> {
     match arg.kind {

@@ -6,9 +6,9 @@
 //! without it.
 //!
 //! A launch must be cheap: it locks the slot of its queue alone and reads the slots of its kernel and buffers without
-//! their locks ([`Table::peek`]). Freeing such an object therefore clears its slot first and then tries the lock of each
-//! queue. A launch that begins later sees the empty slot. The object waits in limbo for a queue that is busy, because
-//! its call may still use the object.
+//! their locks ([`Table::peek`]). Freeing such an object therefore clears its slot first and then tries the lock of
+//! each queue. A launch that begins later sees the empty slot. The object waits in limbo for a queue that is busy,
+//! because its call may still use the object.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -236,9 +236,10 @@ impl Table {
 
     fn take(&self, mut locked: Locked, handle: u64, reason: u64) -> Object {
         let index = index_of(handle);
-        // PANIC: the slot of a locked object exists, and has the object.
+        // PANIC: `Table::lock` has found the slot.
         let slot = self.slot(index).expect("a locked slot exists");
         slot.handle.store(reason, Ordering::Release);
+        // PANIC: as in `Locked::deref`.
         let object = locked.0.take().expect("a locked slot has an object");
         drop(locked);
         let mut state = lock(&self.state);

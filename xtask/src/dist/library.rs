@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn the_paths_of_the_library_are_in_cargos_messages() {
-        let messages = br#"{"reason":"compiler-artifact","target":{"name":"tegra_hcq"},"filenames":["/t/libtegra_hcq.rlib"]}
+        let messages = br#"{"reason":"compiler-artifact","target":{"name":"tegra_hcq"},"filenames":["/t/h.rlib"]}
 {"reason":"build-script-executed","target":{"name":"tegra_hcq_capi"}}
 {"reason":"compiler-artifact","target":{"name":"tegra_hcq_capi"},"filenames":["/t/l.rlib","/t/l.so","/t/l.a"]}"#;
         assert_eq!(library(messages, "so"), Some("/t/l.so".into()));

@@ -35,10 +35,19 @@ fn the_committed_header_is_up_to_date() {
 fn compile(compiler: &str, language: &str, standard: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     let source = folder.path().join("header");
-    let text = "#include \"tegra_hcq.h\"\n#include \"tegra_hcq.h\"\n\
-        tegra_hcq_arg argument(const tegra_hcq_buffer *b) { (void)tegra_hcq_arg_f32(1.0f); return tegra_hcq_arg_buffer(b, 4); }\n\
-        int64_t status(tegra_hcq_device *d) { return (int64_t)tegra_hcq_device_close(d); }\n";
-    std::fs::write(&source, text.replacen("tegra_hcq_arg argument", "tegra_hcq_arg argument(const tegra_hcq_buffer *b);\nint64_t status(tegra_hcq_device *d);\ntegra_hcq_arg argument", 1)).expect("the source");
+    // Included twice: the guards work.
+    let text = r#"
+        #include "tegra_hcq.h"
+        #include "tegra_hcq.h"
+        tegra_hcq_arg argument(const tegra_hcq_buffer *b);
+        tegra_hcq_status close(tegra_hcq_device *d);
+        tegra_hcq_arg argument(const tegra_hcq_buffer *b) {
+            (void)tegra_hcq_arg_f32(1.0f);
+            return tegra_hcq_arg_buffer(b, 4);
+        }
+        tegra_hcq_status close(tegra_hcq_device *d) { return tegra_hcq_device_close(d); }
+    "#;
+    std::fs::write(&source, text).expect("the source");
     let output = Command::new(compiler)
         .args(["-x", language, &format!("-std={standard}"), "-Wall", "-Wextra", "-Wpedantic", "-Wconversion"])
         .args(["-Wstrict-prototypes", "-Werror", "-fsyntax-only", "-I"])
