@@ -148,6 +148,7 @@ fn a_fault_is_described_and_recovered_from() {
     // SAFETY: results have places.
     ok(unsafe { tegra_hcq_device_recover(board.device, &raw mut faults, &raw mut hanging) });
     assert_eq!((faults, hanging), (1, 0));
+    ok(board.wait());
     ok(board.launch(board.kernel("basics", c"fill_u32"), 1, &[at(buffer, 0), word(3), word(4)]));
     ok(board.wait());
     // A success leaves the last error; another failure replaces its fault.

@@ -180,6 +180,10 @@ impl Queue {
 
     /// Submits the batch to the GPU, if one is open. After an error the batch stays open, without its end.
     fn send(&mut self) -> Result<()> {
+        if self.batch.open.is_none() && self.state.health() == Health::Forgiven {
+            // The last submission is lost: an end of nothing on new channels, not that submission's fault again.
+            self.begin(Engine::Compute)?;
+        }
         let Some(open) = self.batch.open else { return Ok(()) };
         self.make_room()?;
         let (value, timeline) = (self.next_value(), self.state.timeline.gpu_va());

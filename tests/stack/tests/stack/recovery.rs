@@ -74,6 +74,20 @@ fn a_recovered_queue_continues_and_old_fences_still_report_the_fault() {
 }
 
 #[test]
+fn a_wait_without_new_work_succeeds_after_a_recovery() {
+    let mut bench = Bench::new("faults");
+    let bad = bench.program.kernel("fault_write").unwrap();
+    for _ in 0..2 {
+        unsafe { bench.queue.launch(&bad, 1, 1, &args![0x40_0000_0000_u64, 1_u32]) }.unwrap();
+        fault(bench.queue.wait(TIMEOUT));
+        fault(bench.queue.wait(TIMEOUT));
+        bench.device.recover().unwrap();
+        bench.queue.wait(TIMEOUT).unwrap();
+        bench.queue.submit().unwrap().wait(TIMEOUT).unwrap();
+    }
+}
+
+#[test]
 fn a_hanging_kernel_is_stopped_and_the_queue_continues() {
     let mut bench = Bench::new("faults");
     let stop = bench.device.alloc_from(&[0_u32]).unwrap();
