@@ -668,8 +668,8 @@ tegra_hcq_status tegra_hcq_buffer_read(struct tegra_hcq_buffer *buffer,
 
 /**
  * Opens a GPU. `kind` is "auto", "nvgpu" (an Orin), "nvrm" (NVIDIA's desktop driver) or "sim" (the software Orin);
- * NULL is "auto", which takes the first of these that exists. `index` chooses among several GPUs; each software Orin
- * is a board of its own. `*out` is set only on success. Thread-safe.
+ * NULL is "auto", which takes the first of these that exists. `index` chooses among several GPUs; each software Orin,
+ * of which there are 16, is a board of its own. `*out` is set only on success. Thread-safe.
  *
  * Returns TEGRA_HCQ_STATUS_DEVICE if the device, the permission or a feature of its driver is missing (the text names
  * the remedy), TEGRA_HCQ_STATUS_UNSUPPORTED if this build of the library has no such driver.

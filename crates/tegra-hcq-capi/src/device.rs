@@ -37,8 +37,8 @@ pub(crate) fn hand_out<T>(place: pass::Out<*mut T>, object: Object) -> Result<()
 }
 
 /// Opens a GPU. `kind` is "auto", "nvgpu" (an Orin), "nvrm" (NVIDIA's desktop driver) or "sim" (the software Orin);
-/// NULL is "auto", which takes the first of these that exists. `index` chooses among several GPUs; each software Orin
-/// is a board of its own. `*out` is set only on success. Thread-safe.
+/// NULL is "auto", which takes the first of these that exists. `index` chooses among several GPUs; each software Orin,
+/// of which there are 16, is a board of its own. `*out` is set only on success. Thread-safe.
 ///
 /// Returns TEGRA_HCQ_STATUS_DEVICE if the device, the permission or a feature of its driver is missing (the text names
 /// the remedy), TEGRA_HCQ_STATUS_UNSUPPORTED if this build of the library has no such driver.
@@ -58,19 +58,10 @@ pub unsafe extern "C" fn tegra_hcq_device_open(
             (if kind.is_null() { "auto" } else { pass::text(kind, "kind")? }, pass::out(out, "out")?)
         };
         let kind: DeviceKind = name.parse()?;
-        let device = open(kind, index)?;
+        // CAST: usize has 64 bits on the supported targets.
+        let device = Device::open_nth(kind, index as usize)?;
         hand_out(out, Object::Device(device))
     })
-}
-
-fn open(kind: DeviceKind, index: u32) -> Result<Device, Failure> {
-    if index > 0 && kind != DeviceKind::Sim {
-        return Err(Failure::new(
-            Status::Unsupported,
-            format!("there is no device {kind}:{index}, only {kind}:0"),
-        ));
-    }
-    Ok(Device::open(kind)?)
 }
 
 /// Closes a device with all its buffers, programs, queues and other objects, whose handles become invalid. Waits for

@@ -94,9 +94,11 @@ impl From<Error> for Failure {
             Error::Cubin(cubin::Error::NoSuchKernel { .. } | cubin::Error::NoSuchVariable { .. }) => {
                 Status::NotFound
             }
-            Error::Driver(_) | Error::SoftwareOrin(_) | Error::Thread(_) | Error::File { .. } => {
-                Status::Device
-            }
+            Error::Driver(_)
+            | Error::NoSuchDevice { .. }
+            | Error::SoftwareOrin(_)
+            | Error::Thread(_)
+            | Error::File { .. } => Status::Device,
             _ => Status::InvalidArgument,
         };
         let text = error.to_string();

@@ -19,9 +19,13 @@ fn exists(node: &core::ffi::CStr) -> bool {
     rustix::fs::stat(node).is_ok()
 }
 
-/// Number of boards of the software Orin. Each open starts a board of its own.
+/// Number of boards of the software Orin that are listed. Each open starts a board of its own.
 #[cfg(feature = "sim")]
 const BOARDS: usize = 2;
+
+/// Number of boards of the software Orin that have a name.
+#[cfg(feature = "sim")]
+const MOST_BOARDS: usize = 16;
 
 /// The kind that [`DeviceKind::Auto`] selects here.
 fn auto() -> DeviceKind {
@@ -93,7 +97,7 @@ impl Device {
     }
 
     /// Names of the devices of a kind that this process can open. [`DeviceKind::Auto`] stands for the kind that it
-    /// selects. The software Orin has two boards.
+    /// selects. Of the software Orin these are two boards; more, up to `sim:15`, can be opened.
     ///
     /// # Errors
     ///
@@ -231,7 +235,7 @@ impl DeviceOptions {
 
     #[cfg(feature = "sim")]
     fn open_software(&self, which: Which) -> Result<Device> {
-        let name = one_of(DeviceName { kind: DeviceKind::Sim, which }, BOARDS)?;
+        let name = one_of(DeviceName { kind: DeviceKind::Sim, which }, MOST_BOARDS)?;
         let started = orin_sim::SoftwareOrin::from_environment();
         let orin = started.map_err(|error| Error::SoftwareOrin(Box::new(error)))?;
         self.open_through(Arc::new(orin), name)

@@ -100,6 +100,9 @@ fn a_missing_place_for_a_result_changes_nothing() {
             Status::InvalidArgument,
             "toaster",
         );
+        fails(tegra_hcq_device_open(c"sim".as_ptr(), 16, &raw mut device), Status::Device, "sim:16");
+        ok(tegra_hcq_device_open(c"sim".as_ptr(), 15, &raw mut device));
+        ok(tegra_hcq_device_close(device));
         fails(
             tegra_hcq_queue_launch(board.queue, ptr::null_mut(), dim(1), dim(1), 0, ptr::null(), 0),
             Status::InvalidHandle,

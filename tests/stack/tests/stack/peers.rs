@@ -19,7 +19,7 @@ fn boards_are_numbered() {
     assert_eq!(second.info().name().to_string(), "sim:1");
     assert_eq!(Device::list(DeviceKind::Sim).unwrap(), [first.info().name(), second.info().name()]);
     assert_eq!(second.open_other().unwrap().unwrap().info().name(), first.info().name());
-    for name in ["sim:2", "sim:0000:19:00.0", "nvgpu:1"] {
+    for name in ["sim:16", "sim:0000:19:00.0", "nvgpu:1"] {
         let error = Device::open(name.parse::<tegra_hcq::DeviceName>().unwrap()).unwrap_err();
         assert!(matches!(&error, Error::NoSuchDevice { .. }), "{error}");
         assert!(error.to_string().contains(name), "{error}");
