@@ -21,6 +21,7 @@
 //!
 //! If a CTA faults, the earlier CTAs of the grid finish the first part. The first fault in grid order is reported.
 
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -49,6 +50,8 @@ pub(super) struct Flight {
     total: u64,
     /// Maximum number of CTAs in flight.
     capacity: usize,
+    /// No further CTA starts. Changes between steps only.
+    draining: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -69,8 +72,6 @@ struct State {
     spent: Spent,
     /// The first fault in grid order, and the number of its CTA.
     fault: Option<(u64, SmFault)>,
-    /// No further CTA starts.
-    draining: bool,
 }
 
 /// State that a thread needs to run CTAs.
@@ -101,7 +102,16 @@ impl Flight {
         capacity: usize,
     ) -> Self {
         let total = launch.grid.iter().map(|&extent| u64::from(extent)).product();
-        Self { launch, constants, sms, memory, total, capacity, state: Mutex::default() }
+        Self {
+            launch,
+            constants,
+            sms,
+            memory,
+            total,
+            capacity,
+            draining: AtomicBool::new(false),
+            state: Mutex::default(),
+        }
     }
 
     pub(super) fn engine(&self) -> Engine {
@@ -124,7 +134,11 @@ impl Flight {
 
     /// Allows CTAs to start, or not.
     pub(super) fn set_draining(&self, draining: bool) {
-        self.lock().draining = draining;
+        self.draining.store(draining, Ordering::Relaxed);
+    }
+
+    fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
     }
 
     /// Whether no CTA is in flight.
@@ -134,8 +148,11 @@ impl Flight {
 
     /// Whether the grid has further CTAs, but none is in flight and none may start.
     pub(super) fn is_drained(&self) -> bool {
+        if !self.is_draining() {
+            return false;
+        }
         let state = self.lock();
-        state.draining && state.flying == 0 && state.started < self.total && state.fault.is_none()
+        state.flying == 0 && state.started < self.total && state.fault.is_none()
     }
 
     /// Returns the number of CTAs, at most `most`, that could run concurrently now besides the running ones.
@@ -150,7 +167,7 @@ impl Flight {
 
     /// Number of CTAs that may start now.
     fn startable(&self, state: &State) -> usize {
-        if state.draining {
+        if self.is_draining() {
             return 0;
         }
         // CAST: bounded by the capacity.
