@@ -6,6 +6,7 @@ use core::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::chip::PeerCopies;
 use crate::error::{Error, Result};
 use crate::error_code::ErrorCode;
 use crate::evidence::Evidence;
@@ -198,6 +199,16 @@ pub trait ChannelGroup: Send + Sync + Debug {
     /// or late. Returns `false` at once if the driver cannot sleep.
     fn sleep(&self, timeout: Duration) -> bool;
 
+    /// Opens a further copy channel of the group, on an engine for copies between GPUs; `None` if there is none. Errors,
+    /// ids and the end of the channel are those of the group from then on. Not called twice.
+    ///
+    /// # Errors
+    ///
+    /// If the driver refuses a step.
+    fn open_link(self: Arc<Self>) -> Result<Option<SubmitRing>> {
+        Ok(None)
+    }
+
     /// Details from the driver's own requests about the fault that stopped the group.
     fn evidence(&self) -> Evidence {
         Evidence::default()
@@ -291,6 +302,11 @@ pub trait Driver: Send + Sync + Debug {
     /// the copy engine. `None` if it never is, or if it was not measured.
     fn copies_by_kernel_from(&self) -> Option<u64> {
         None
+    }
+
+    /// How to copy between [`MemoryUse::Device`] of this device and of another.
+    fn peer_copies(&self) -> PeerCopies {
+        PeerCopies::UNMEASURED
     }
 
     /// The size in bytes from which the CPU reads [`MemoryUse::Device`] faster through the copy engine than by its own

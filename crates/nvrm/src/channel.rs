@@ -210,6 +210,19 @@ impl ChannelGroup {
         Self::open_copy_on(gpu, free_copy_engine(gpu)?)
     }
 
+    /// As [`ChannelGroup::open_copy`], on an engine for copies over NVLink that is not tied to graphics. `None` if the
+    /// GPU has no such engine.
+    ///
+    /// # Errors
+    ///
+    /// If the driver rejects a step.
+    pub fn open_link(gpu: &Arc<Gpu>) -> Result<Option<Self>> {
+        let engines = gpu.copy_engines()?;
+        let fitting = engines.iter().filter(|engine| engine.nvlink && !engine.graphics);
+        let best = fitting.min_by_key(|engine| engine.shared);
+        best.map(|engine| Self::open_copy_on(gpu, engine.number)).transpose()
+    }
+
     /// Creates a group with a copy channel, enabled and idle, on the engine of that number: see [`Gpu::copy_engines`].
     ///
     /// # Errors

@@ -51,27 +51,40 @@ pub(crate) fn copy<'a, T: Pod>(
             RangeError::Lengths { source_len, target_len }.into()
         });
     }
-    copy_bytes(device, source, &target, bytes)
+    Ok(Copies::new(device)?.step(device, source, &target, bytes))
 }
 
-/// A copy of `bytes` bytes; both buffers have at least that size.
-pub(crate) fn copy_bytes<'a, T: Pod>(
-    device: &Arc<Shared>,
-    source: &Slice<'a, T>,
-    target: &Slice<'a, T>,
-    bytes: u64,
-) -> Result<Step<'a>> {
-    let aligned = (source.gpu_va() | target.gpu_va() | bytes).is_multiple_of(16);
-    let (name, units, grid) = if aligned {
-        ("copy_16", bytes / 16, blocks(bytes / 16, COPY_BLOCKS))
-    } else {
-        ("copy_1", bytes, grid(device, bytes))
-    };
-    Ok(Step {
-        kernel: builtin(device)?.kernel(name)?,
-        grid,
-        arguments: [(*target).into(), (*source).into(), units.into()],
-    })
+/// The kernels that copy.
+#[derive(Debug)]
+pub(crate) struct Copies {
+    /// In units of 16 bytes.
+    wide: Kernel,
+    /// Byte by byte.
+    narrow: Kernel,
+}
+
+impl Copies {
+    pub(crate) fn new(device: &Arc<Shared>) -> Result<Self> {
+        let program = builtin(device)?;
+        Ok(Self { wide: program.kernel("copy_16")?, narrow: program.kernel("copy_1")? })
+    }
+
+    /// A copy of `bytes` bytes; both buffers have at least that size.
+    pub(crate) fn step<'a, T: Pod>(
+        &self,
+        device: &Shared,
+        source: &Slice<'a, T>,
+        target: &Slice<'a, T>,
+        bytes: u64,
+    ) -> Step<'a> {
+        let aligned = (source.gpu_va() | target.gpu_va() | bytes).is_multiple_of(16);
+        let (kernel, units, grid) = if aligned {
+            (&self.wide, bytes / 16, blocks(bytes / 16, COPY_BLOCKS))
+        } else {
+            (&self.narrow, bytes, grid(device, bytes))
+        };
+        Step { kernel: kernel.clone(), grid, arguments: [(*target).into(), (*source).into(), units.into()] }
+    }
 }
 
 /// A fill of all of `target` with `value`.

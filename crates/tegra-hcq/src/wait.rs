@@ -107,8 +107,8 @@ impl Trouble {
 #[derive(Clone, Debug)]
 pub(crate) struct OpenChannels {
     pub(crate) group: Arc<dyn ChannelGroup>,
-    /// Rings of the compute and the copy channel.
-    pub(crate) rings: [RingView; 2],
+    /// Rings of the compute and the copy channel, and of the channel for copies between GPUs once it is open.
+    pub(crate) rings: Vec<RingView>,
 }
 
 /// State of a queue.
@@ -451,6 +451,13 @@ impl QueueState {
         if let Some(last) = trouble.lost.last_mut().filter(|last| last.through < through) {
             last.through = through;
             self.timeline.set(through);
+        }
+    }
+
+    /// Adds the ring of a channel that was opened later.
+    pub(crate) fn add_ring(&self, ring: RingView) {
+        if let Some(channels) = &mut *lock(&self.channels) {
+            channels.rings.push(ring);
         }
     }
 

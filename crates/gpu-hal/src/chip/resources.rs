@@ -178,6 +178,31 @@ impl LocalMemory {
     }
 }
 
+/// Sizes in bytes that decide how a queue copies between its GPU's memory and that of another GPU. They concern speed
+/// only.
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let hopper = chip::of((9, 0)).expect("a row of the table").tuning.peers;
+/// assert!(hopper.by_kernel_from < hopper.by_link_engine_from);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerCopies {
+    /// From here on a kernel is faster than the queue's copy engine; `None` if it never is or if it was not measured.
+    pub by_kernel_from: Option<u64>,
+    /// From here on the engine for copies between GPUs is fastest ([`ChannelGroup::open_link`]); `None` if it never is
+    /// or if it was not measured.
+    ///
+    /// [`ChannelGroup::open_link`]: crate::ChannelGroup::open_link
+    pub by_link_engine_from: Option<u64>,
+}
+
+impl PeerCopies {
+    /// The queue's copy engine copies all sizes.
+    pub const UNMEASURED: Self = Self { by_kernel_from: None, by_link_engine_from: None };
+}
+
 /// Thresholds between two ways to do the same work. They concern speed only.
 ///
 /// ```
@@ -198,4 +223,6 @@ pub struct Tuning {
     /// Bytes from which the copy engine takes device memory from the CPU faster than the CPU's own stores; `None` if it
     /// never does or if it was not measured.
     pub writes_by_engine_from: Option<usize>,
+    /// Copies between two GPUs.
+    pub peers: PeerCopies,
 }

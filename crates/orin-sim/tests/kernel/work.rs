@@ -275,7 +275,7 @@ fn imported_shared_memory_outlives_the_mapping_of_the_process() {
 }
 
 /// Names the test below to the process that it starts.
-const CHILD: &str = "ORIN_SIM_TEST_CHILD";
+const CHILD: &str = "SOFTWARE_ORIN_TEST_CHILD";
 
 /// As on a board, where the pages are pinned. In a process of its own, because a model without a guard dies.
 #[test]

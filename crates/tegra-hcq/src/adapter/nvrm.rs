@@ -4,9 +4,10 @@
 //! polls or reads is system memory. Notifier, debugger object and the `Xid` lines of the kernel log explain faults.
 
 use core::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use gpu_hal::chip::PeerCopies;
 use gpu_hal::{
     ChannelGroup, Channels, CopyChannel, DeviceMemory, Driver, ErrorCode, Evidence, KernelLog, MemoryInfo,
     MemoryUse, Owner, PeerLink, Properties, Refusal, Result, SmLayout, SmRecord, SubmitPointers, SubmitRing,
@@ -87,26 +88,37 @@ fn properties(gpu: &Gpu) -> Properties {
 #[derive(Debug)]
 struct NvrmChannels {
     group: Group,
+    /// The channel for copies to and from other GPUs.
+    link: OnceLock<Group>,
     // Keeps the doorbell mapped.
     gpu: Arc<Gpu>,
 }
 
 impl NvrmChannels {
     fn new(group: Group, gpu: &Arc<Gpu>) -> Arc<Self> {
-        Arc::new(Self { group, gpu: Arc::clone(gpu) })
+        Arc::new(Self { group, link: OnceLock::new(), gpu: Arc::clone(gpu) })
+    }
+
+    fn groups(&self) -> impl Iterator<Item = &Group> {
+        core::iter::once(&self.group).chain(self.link.get())
     }
 
     /// The ring of an engine's channel. Each call creates a new ring, so it is called once per engine.
     fn ring(self: &Arc<Self>, engine: Engine) -> SubmitRing {
+        self.ring_of(&self.group, engine)
+    }
+
+    /// As [`NvrmChannels::ring`], for one of the groups.
+    fn ring_of(self: &Arc<Self>, group: &Group, engine: Engine) -> SubmitRing {
         let pointers = SubmitPointers {
-            slots: self.group.ring(engine),
+            slots: group.ring(engine),
             entries: nvrm::RING_ENTRIES,
-            userd: self.group.userd(engine),
+            userd: group.userd(engine),
             doorbell: self.gpu.doorbell(),
-            token: self.group.token(engine),
+            token: group.token(engine),
         };
         let owner: Owner = Arc::<Self>::clone(self);
-        // SAFETY: `owner` keeps the group, whose memory contains slots and USERD, and the GPU, which contains the
+        // SAFETY: `owner` keeps its groups, whose memory contains slots and USERD, and the GPU, which contains the
         // doorbell. The ring is their only writer on the CPU.
         unsafe { SubmitRing::new(pointers, owner) }.write_combined()
     }
@@ -114,19 +126,29 @@ impl NvrmChannels {
 
 impl ChannelGroup for NvrmChannels {
     fn error(&self) -> Option<ErrorCode> {
-        self.group.error().map(|error| code(error.xid))
+        self.groups().find_map(Group::error).map(|error| code(error.xid))
     }
 
     fn channel_ids(&self) -> Vec<u32> {
-        self.group.engines().map(|engine| self.group.token(engine) & CHANNEL_BITS).collect()
+        let ids =
+            |group: &'_ Group| group.engines().map(|engine| group.token(engine) & CHANNEL_BITS).collect();
+        self.groups().flat_map(|group| -> Vec<u32> { ids(group) }).collect()
     }
 
     fn abort(&self) -> Result<()> {
-        Ok(self.group.stop()?)
+        // Both, even if one cannot be stopped.
+        let results: Vec<_> = self.groups().map(Group::stop).collect();
+        Ok(results.into_iter().collect::<nvrm::Result<()>>()?)
     }
 
     fn sleep(&self, timeout: Duration) -> bool {
         self.group.sleep(timeout)
+    }
+
+    fn open_link(self: Arc<Self>) -> Result<Option<SubmitRing>> {
+        let Some(group) = Group::open_link(&self.gpu)? else { return Ok(None) };
+        let group = self.link.get_or_init(|| group);
+        Ok(Some(self.ring_of(group, Engine::Copy)))
     }
 
     fn evidence(&self) -> Evidence {
@@ -199,6 +221,10 @@ impl Driver for Nvrm {
 
     fn copies_by_kernel_from(&self) -> Option<u64> {
         self.gpu.chip().tuning.copies_by_kernel_from
+    }
+
+    fn peer_copies(&self) -> PeerCopies {
+        self.gpu.chip().tuning.peers
     }
 
     fn reads_by_engine_from(&self) -> Option<usize> {

@@ -25,7 +25,7 @@ const CHAIN: usize = 64;
 /// Largest number of launches followed in a submission; rings and graphs of usual size have fewer.
 const LONGEST: usize = 1 << 16;
 /// Names of the channels in the order of `OpenChannels::rings`.
-const LANES: [&str; 2] = ["compute", "copy"];
+pub(crate) const LANES: [&str; 3] = ["compute", "copy", "link"];
 
 /// Copies words from GPU memory of this device, if all of them lie in one block.
 fn read_words(device: &Shared, va: u64, count: usize) -> Option<Vec<u32>> {

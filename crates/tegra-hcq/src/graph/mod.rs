@@ -28,13 +28,13 @@ use crate::limits::DEFAULT_TIMEOUT;
 use crate::memory::{Pod, Slice, SliceMut};
 use crate::profile::Work;
 use crate::program::Kernel;
-use crate::queue::Queue;
 use crate::queue::profile::{STEP_BYTES, Steps};
 use crate::queue::records;
+use crate::queue::{Engine, Queue};
 use crate::shared::Shared;
 use crate::transfer;
 use crate::wait::Fence;
-use gpu_hal::{Engine, MemoryUse};
+use gpu_hal::MemoryUse;
 
 mod change;
 mod kept;

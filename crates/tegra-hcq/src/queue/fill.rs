@@ -1,9 +1,9 @@
 //! Fills: one value in every element of a buffer.
 
 use ampere_cmd::command::Fill;
-use gpu_hal::Engine;
 
 use super::Queue;
+use super::engine::Engine;
 use crate::error::{RangeError, Result};
 use crate::fill::FillValue;
 use crate::memory::SliceMut;

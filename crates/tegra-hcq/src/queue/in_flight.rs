@@ -5,8 +5,8 @@
 //! that buffer waits until the buffer has drained, and moving a structure is such a load. Entries are therefore written
 //! in place, field by field.
 
+use super::engine::Engine;
 use crate::ring::Mark;
-use gpu_hal::Engine;
 
 /// Resources that a submission holds until its timeline value has passed.
 #[derive(Clone, Copy, Debug)]

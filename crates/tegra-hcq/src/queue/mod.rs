@@ -36,7 +36,8 @@ use crate::signal::Signal;
 use crate::wait::{Fence, OpenChannels, QueueState, WaitPolicy};
 use copy::Copier;
 pub use copy::Download;
-use gpu_hal::{Channels, Engine, Preemption, SubmitRing};
+pub(crate) use engine::Engine;
+use gpu_hal::{Channels, Preemption, SubmitRing};
 use local::LocalMemory;
 pub use options::{QueueOptions, Until};
 use profile::Profiling;
@@ -45,6 +46,7 @@ use schedule::Schedule;
 use submit::{Batch, Lanes};
 
 mod copy;
+mod engine;
 mod fill;
 mod in_flight;
 mod local;
@@ -102,7 +104,7 @@ fn open_channels(device: &Shared, policy: WaitPolicy) -> Result<(OpenChannels, [
     if policy == WaitPolicy::Sleep {
         rings.iter_mut().for_each(|ring| ring.follow_with(device.heap().interrupt()));
     }
-    let views = [rings[0].view(), rings[1].view()];
+    let views = rings.iter().map(SubmitRing::view).collect();
     Ok((OpenChannels { group, rings: views }, rings))
 }
 
@@ -561,8 +563,8 @@ impl Drop for Queue {
         }
         let (slot, value) = (self.state.slot, self.state.submitted());
         let local = self.local.as_ref().map(|local| &local.memory);
-        let own = [&self.lanes.compute.pushbuffer, &self.lanes.copy.pushbuffer, self.records.memory()];
-        for handle in own.into_iter().chain(local) {
+        let own = self.lanes.all().map(|lane| &*lane.pushbuffer).chain([self.records.memory()]);
+        for handle in own.chain(local) {
             handle.uses().note(slot, value);
         }
     }

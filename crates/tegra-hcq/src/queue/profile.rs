@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use ampere_cmd::command::{Payload, SemaphoreRelease};
 
 use super::Queue;
+use super::engine::Engine;
 use super::records::Record;
 use crate::descriptor::Shape;
 use crate::error::{Error, Result};
@@ -30,7 +31,7 @@ use crate::profile::{Profile, Range, Span, Unfinished, Work};
 use crate::program::Kernel;
 use crate::shared::Shared;
 use crate::wait::Health;
-use gpu_hal::{Engine, MemoryUse};
+use gpu_hal::MemoryUse;
 
 /// Number of operations whose times the GPU may still have to write.
 const SLOTS: usize = 4096;

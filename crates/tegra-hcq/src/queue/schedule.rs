@@ -1,7 +1,6 @@
 //! Submission state of a queue, and the order of work between its engines.
 
-use gpu_hal::Engine;
-
+use super::engine::Engine;
 use super::in_flight::InFlight;
 use crate::wait::Fence;
 

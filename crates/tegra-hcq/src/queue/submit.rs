@@ -14,6 +14,7 @@ use ampere_cmd::host_c76f::WfiScope;
 use ampere_cmd::pushbuffer::{Encoder, Sink, SliceSink};
 
 use super::Queue;
+use super::engine::Engine;
 use super::records::{Record, store_bytes};
 use crate::error::Result;
 use crate::heap::{Content, Mapped};
@@ -21,7 +22,7 @@ use crate::limits::DEFAULT_TIMEOUT;
 use crate::ring::Cursor;
 use crate::shared::Shared;
 use crate::wait::{Fence, Health};
-use gpu_hal::{Engine, MemoryUse, SubmitRing};
+use gpu_hal::{MemoryUse, SubmitRing};
 
 /// Size of one pushbuffer ring in bytes: 64 Ki words, over a thousand full submissions.
 const PUSHBUFFER_BYTES: u64 = 256 << 10;
@@ -38,6 +39,15 @@ pub(super) struct Lane {
     pub(super) cursor: Cursor,
     /// Whether entries wait for the doorbell.
     pub(super) held: bool,
+}
+
+impl Lane {
+    /// Allocates the pushbuffer for a ring.
+    pub(super) fn new(device: &Shared, ring: SubmitRing) -> Result<Self> {
+        let pushbuffer =
+            device.allocate_mapped(PUSHBUFFER_BYTES, MemoryUse::Commands, Content::Pushbuffer)?;
+        Ok(Self { ring, pushbuffer, cursor: Cursor::new(PUSHBUFFER_BYTES), held: false })
+    }
 }
 
 /// A batch that is being encoded.
@@ -100,6 +110,8 @@ impl Batch {
 pub(super) struct Lanes {
     pub(super) compute: Lane,
     pub(super) copy: Lane,
+    /// See [`Engine::Link`].
+    pub(super) link: Option<Lane>,
     /// Whether doorbells are held back: see [`Queue::together`].
     holding: bool,
 }
@@ -107,12 +119,8 @@ pub(super) struct Lanes {
 impl Lanes {
     /// Allocates the pushbuffers for two rings.
     pub(super) fn new(device: &Shared, [compute, copy]: [SubmitRing; 2]) -> Result<Self> {
-        let lane = |ring| -> Result<Lane> {
-            let pushbuffer =
-                device.allocate_mapped(PUSHBUFFER_BYTES, MemoryUse::Commands, Content::Pushbuffer)?;
-            Ok(Lane { ring, pushbuffer, cursor: Cursor::new(PUSHBUFFER_BYTES), held: false })
-        };
-        Ok(Self { compute: lane(compute)?, copy: lane(copy)?, holding: false })
+        let [compute, copy] = [Lane::new(device, compute)?, Lane::new(device, copy)?];
+        Ok(Self { compute, copy, link: None, holding: false })
     }
 
     /// Replaces the rings. No pushbuffer space may be in use.
@@ -122,6 +130,11 @@ impl Lanes {
             lane.held = false;
             lane.cursor = Cursor::new(PUSHBUFFER_BYTES);
         }
+        self.link = None;
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Lane> {
+        [&self.compute, &self.copy].into_iter().chain(&self.link)
     }
 
     /// Number of submissions that fit both rings.
@@ -134,6 +147,8 @@ impl Lanes {
         match engine {
             Engine::Compute => &mut self.compute,
             Engine::Copy => &mut self.copy,
+            // PANIC: a batch for it begins only after the lane was opened.
+            Engine::Link => self.link.as_mut().expect("the lane is open"),
         }
     }
 }
@@ -332,7 +347,7 @@ impl Queue {
         if self.batch.open.is_some() {
             return Ok(());
         }
-        // The other engine's last value follows the end of this engine's work, because that engine has waited for it.
+        // The last value of another engine follows the end of this engine's work, because that engine has waited for it.
         let busy = self.schedule.last_engine == engine && self.is_trailing();
         self.batch.open = Some(Open { engine, busy });
         self.prepare_fence(self.next_value());
@@ -418,7 +433,7 @@ impl Queue {
         if !self.lanes.holding {
             return;
         }
-        for lane in [&mut self.lanes.compute, &mut self.lanes.copy] {
+        for lane in [&mut self.lanes.compute, &mut self.lanes.copy].into_iter().chain(&mut self.lanes.link) {
             if core::mem::take(&mut lane.held) {
                 lane.ring.publish();
             }

@@ -51,8 +51,8 @@ struct QueueView {
     snapshot: Snapshot,
     /// The submissions in its rings; `None` if its channels are closed.
     submissions: Option<Vec<Submission>>,
-    /// The words of USERD of the compute and the copy channel; `None` if they are closed.
-    userd: Option<[Vec<u32>; 2]>,
+    /// The words of USERD of the channels, in the order of `LANES`; `None` if they are closed.
+    userd: Option<Vec<Vec<u32>>>,
 }
 
 /// Data for the files.
@@ -148,7 +148,7 @@ fn view(device: &Shared, state: &QueueState) -> QueueView {
     let timeline_va = state.timeline.gpu_va();
     let submissions = |channels: OpenChannels| inspect::submissions(device, &channels, timeline_va, ENTRIES);
     let channels = state.channels();
-    let userd = channels.as_ref().map(|channels| channels.rings.each_ref().map(RingView::userd_words));
+    let userd = channels.as_ref().map(|channels| channels.rings.iter().map(RingView::userd_words).collect());
     QueueView { snapshot: state.snapshot(), submissions: channels.map(submissions), userd }
 }
 

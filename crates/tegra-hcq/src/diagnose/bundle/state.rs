@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Contents, Event};
 use crate::adapter;
+use crate::diagnose::inspect::LANES;
 use crate::wait::Health;
 
 fn hex(value: u64) -> String {
@@ -142,8 +143,8 @@ fn queue(contents: &Contents<'_>, queue: &super::QueueView) -> Value {
         "last_kernel": state.last_kernel,
         "channels_open": queue.submissions.is_some(),
         "rings": queue.userd.as_ref().map(|userd| {
-            let [compute, copy] = userd.each_ref().map(|words| ring(words));
-            json!({ "compute": compute, "copy": copy })
+            let named = LANES.into_iter().zip(userd);
+            named.map(|(name, words)| (name.to_owned(), ring(words))).collect::<Map<_, _>>()
         }),
         "fault": fault,
         "lost": lost,

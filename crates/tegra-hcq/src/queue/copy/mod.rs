@@ -1,34 +1,69 @@
 //! Copies: between buffers, and staged ones from and to memory of the process.
 
+use std::sync::Arc;
+
 use ampere_cmd::command::{LinearCopy, PitchCopy};
-use gpu_hal::{Engine, MemoryUse};
+use ampere_cmd::pushbuffer::Subchannel;
+use gpu_hal::MemoryUse;
+use gpu_hal::chip::PeerCopies;
 
 use super::Queue;
+use super::engine::Engine;
+use super::submit::Lane;
 use crate::error::{RangeError, Result};
 use crate::heap::Handle;
 use crate::memory::{Buffer, Plane, PlaneMut, Pod, Slice, SliceMut};
 use crate::profile::Work;
-use crate::program::Program;
 use crate::shared::Shared;
-use crate::transfer;
-use crate::wait::Fence;
+use crate::transfer::{self, Copies};
+use crate::wait::{Fence, OpenChannels, WaitPolicy};
 
 mod download;
+#[cfg(all(test, feature = "sim"))]
+mod tests;
 
 pub use download::Download;
 
-/// Copies by kernels.
+/// Who copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// The queue's copy engine.
+    Engine,
+    Kernel,
+    /// The engine for copies between GPUs, if there is one, or else a kernel.
+    Link,
+}
+
+/// What copies other than the queue's copy engine.
 #[derive(Debug)]
 pub(super) struct Copier {
     /// Smallest copy in bytes for which a kernel copies inside the GPU's own memory.
     from: Option<u64>,
-    /// Keeps the kernels loaded after the first such copy.
-    kernels: Option<Program>,
+    peers: PeerCopies,
+    /// Kept loaded after the first copy by a kernel.
+    kernels: Option<Copies>,
+    /// Whether there is no engine for copies between GPUs.
+    no_link: bool,
 }
 
 impl Copier {
     pub(super) fn new(device: &Shared) -> Self {
-        Self { from: device.driver().copies_by_kernel_from(), kernels: None }
+        let driver = device.driver();
+        let (from, peers) = (driver.copies_by_kernel_from(), driver.peer_copies());
+        Self { from, peers, kernels: None, no_link: false }
+    }
+
+    /// The fastest way to copy `bytes` bytes between device memory, of which one piece is a peer's or none.
+    #[inline]
+    fn way(&self, peers: bool, bytes: u64) -> Way {
+        let reaches = |least: Option<u64>| least.is_some_and(|least| bytes >= least);
+        if peers && reaches(self.peers.by_link_engine_from) {
+            Way::Link
+        } else if reaches(if peers { self.peers.by_kernel_from } else { self.from }) {
+            Way::Kernel
+        } else {
+            Way::Engine
+        }
     }
 }
 
@@ -40,7 +75,7 @@ fn field(bytes: usize) -> Result<u32> {
 
 impl Queue {
     /// Adds a copy of all of `source` to `target`. The copy engine copies, or a kernel if that is faster and both
-    /// buffers are in the GPU's own memory.
+    /// buffers are in memory of GPUs. Large copies between two GPUs run on the engine for NVLink, if there is one.
     ///
     /// # Errors
     ///
@@ -65,33 +100,103 @@ impl Queue {
         if bytes == 0 {
             return Ok(());
         }
-        if self.copies_by_kernel(source.handle(), target.handle(), bytes) {
-            if self.copier.kernels.is_none() {
-                self.copier.kernels = Some(transfer::builtin(&self.state.device)?);
-            }
-            let step = transfer::copy_bytes(&self.state.device, &source, &target, bytes)?;
-            // SAFETY: the kernel copies `bytes` bytes, the size of both parts; the caller has borrowed the target
-            // exclusively.
-            return unsafe { self.launch(&step.kernel, step.grid, transfer::BLOCK, &step.arguments) };
+        match self.way(source.handle(), target.handle(), bytes) {
+            Way::Link if self.has_link()? => self.copy_on(Engine::Link, source, target, bytes),
+            Way::Engine => self.copy_on(Engine::Copy, source, target, bytes),
+            Way::Kernel | Way::Link => self.copy_by_kernel(source, target, bytes),
         }
+    }
+
+    fn copy_by_kernel<T: Pod>(
+        &mut self,
+        source: Slice<'_, T>,
+        target: Slice<'_, T>,
+        bytes: u64,
+    ) -> Result<()> {
+        let kernels = match &mut self.copier.kernels {
+            Some(kernels) => kernels,
+            none => none.insert(Copies::new(&self.state.device)?),
+        };
+        let step = kernels.step(&self.state.device, &source, &target, bytes);
+        // SAFETY: the kernel copies `bytes` bytes, the size of both parts; the caller has borrowed the target
+        // exclusively.
+        unsafe { self.launch(&step.kernel, step.grid, transfer::BLOCK, &step.arguments) }
+    }
+
+    fn copy_on<T: Pod>(
+        &mut self,
+        engine: Engine,
+        source: Slice<'_, T>,
+        target: Slice<'_, T>,
+        bytes: u64,
+    ) -> Result<()> {
         if self.profiling.enabled {
-            self.begin_span(Engine::Copy, Work::Copy { bytes })?;
+            self.begin_span(engine, Work::Copy { bytes })?;
         }
-        self.begin(Engine::Copy)?;
+        self.begin(engine)?;
         let copy = LinearCopy { source: source.gpu_va(), destination: target.gpu_va(), bytes };
         self.encode(|encoder| encoder.linear_copy(&copy))?;
         self.batch.set_busy(true);
         self.note(source.handle());
         self.note(target.handle());
-        if self.profiling.enabled { self.end_span(Engine::Copy) } else { Ok(()) }
+        if self.profiling.enabled {
+            self.end_span(engine)?;
+        }
+        if engine == Engine::Link && self.state.policy == WaitPolicy::Sleep {
+            // Interrupts of that channel wake nobody. This submits the copy, and an empty batch waits for its end.
+            self.begin(Engine::Compute)?;
+        }
+        Ok(())
     }
 
-    /// Whether a kernel copies `bytes` bytes faster than the copy engine.
+    /// The fastest way to copy `bytes` bytes.
     #[inline]
-    fn copies_by_kernel(&self, source: &Handle, target: &Handle, bytes: u64) -> bool {
-        let Some(least) = self.copier.from else { return false };
-        bytes >= least
-            && [source, target].into_iter().all(|handle| handle.memory().purpose() == MemoryUse::Device)
+    fn way(&self, source: &Handle, target: &Handle, bytes: u64) -> Way {
+        let handles = [source, target];
+        if handles.iter().any(|handle| handle.memory().purpose() != MemoryUse::Device) {
+            return Way::Engine;
+        }
+        let peers = handles.iter().any(|handle| !Arc::ptr_eq(handle.heap(), self.state.heap()));
+        self.copier.way(peers, bytes)
+    }
+
+    /// Whether there is an engine for copies between GPUs; the first call opens its channel.
+    fn has_link(&mut self) -> Result<bool> {
+        // Rebuilds a recovered queue, which closes the channel.
+        self.check_health()?;
+        if self.lanes.link.is_some() || self.copier.no_link {
+            return Ok(self.lanes.link.is_some());
+        }
+        self.open_link()?;
+        Ok(self.lanes.link.is_some())
+    }
+
+    #[cold]
+    fn open_link(&mut self) -> Result<()> {
+        // Until it is open: the group is asked once.
+        self.copier.no_link = true;
+        let Some(OpenChannels { group, .. }) = self.state.channels() else { return Ok(()) };
+        let before = group.channel_ids();
+        let ring = match Arc::clone(&group).open_link() {
+            Ok(Some(ring)) => ring,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                tracing::debug!(%error, "no channel for copies between GPUs; kernels copy");
+                return Ok(());
+            }
+        };
+        let ids: Vec<_> = group.channel_ids().into_iter().filter(|id| !before.contains(id)).collect();
+        // As for the queue's other channels: lines so far are about others.
+        let _ = self.state.device.kernel_log_about(&ids);
+        let view = ring.view();
+        self.lanes.link = Some(Lane::new(&self.state.device, ring)?);
+        self.copier.no_link = false;
+        self.state.add_ring(view);
+        let class = self.state.device.driver().properties().copy_class;
+        self.begin(Engine::Link)?;
+        self.encode(|encoder| encoder.set_object(Subchannel::COPY, class))?;
+        tracing::debug!(queue = self.state.slot, "channel for copies between GPUs opened");
+        Ok(())
     }
 
     /// Adds a copy of a rectangle to a rectangle of the same shape by the copy engine.
