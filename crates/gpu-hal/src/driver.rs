@@ -199,8 +199,8 @@ pub trait ChannelGroup: Send + Sync + Debug {
     /// or late. Returns `false` at once if the driver cannot sleep.
     fn sleep(&self, timeout: Duration) -> bool;
 
-    /// Opens a further copy channel of the group, on an engine for copies between GPUs; `None` if there is none. Errors,
-    /// ids and the end of the channel are those of the group from then on. Not called twice.
+    /// Opens a further copy channel of the group, on an engine for copies between GPUs; `None` if there is none.
+    /// Errors, ids and the end of the channel are those of the group from then on. Not called twice.
     ///
     /// # Errors
     ///

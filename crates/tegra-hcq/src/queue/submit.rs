@@ -347,7 +347,8 @@ impl Queue {
         if self.batch.open.is_some() {
             return Ok(());
         }
-        // The last value of another engine follows the end of this engine's work, because that engine has waited for it.
+        // The last value of another engine follows the end of this engine's work, because that engine has waited
+        // for it.
         let busy = self.schedule.last_engine == engine && self.is_trailing();
         self.batch.open = Some(Open { engine, busy });
         self.prepare_fence(self.next_value());
