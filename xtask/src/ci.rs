@@ -32,6 +32,7 @@ const STEPS: &[Step] = &[
 /// Scripts, because they install or remove what cargo does not: stale packages, cargo-deny, Debian packages.
 const SCRIPTS: &[(&str, &str)] = &[
     ("C under valgrind", ".ci/c"),
+    ("Python", ".ci/python"),
     ("packages", ".ci/packages"),
     ("licences and vulnerabilities", ".ci/cargo-deny"),
     ("arm64", ".ci/aarch64"),

@@ -68,6 +68,8 @@ enum Task {
     Dist(dist::Options),
     /// Build the C library and write it, its header and its file for pkg-config below a prefix
     InstallLibrary(dist::library::Options),
+    /// Build the Python package with the C library as a wheel
+    Wheel(dist::wheel::Options),
     /// Run all steps of continuous integration
     Ci,
 }
@@ -92,6 +94,7 @@ fn main() -> ExitCode {
         Task::CheckFeatures => check_features::run(),
         Task::Dist(options) => success(dist::run(&options)),
         Task::InstallLibrary(options) => success(dist::library::run(&options)),
+        Task::Wheel(options) => success(dist::wheel::run(&options)),
         Task::Ci => success(ci::run()),
     };
     result.unwrap_or_else(|error| orin_cli::report(&error))

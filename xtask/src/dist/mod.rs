@@ -4,6 +4,7 @@ mod glibc;
 pub(crate) mod library;
 mod pack;
 mod toolchain;
+pub(crate) mod wheel;
 
 use std::fs;
 use std::path::{Path, PathBuf};

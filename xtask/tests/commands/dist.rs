@@ -84,3 +84,14 @@ fn invalid_uses_fail_before_the_build() {
     refused(dist(host, folder.path(), ("X", "")), &["not empty", "--force"]);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing was written");
 }
+
+#[test]
+fn a_wheel_without_python_fails_before_the_build() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("wheels");
+    let output = xtask().args(["wheel", "--out"]).arg(&out).env("PATH", "").output().unwrap();
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("`python3 -m pip` does not start"), "{error}");
+    assert!(!out.exists(), "nothing was written");
+}

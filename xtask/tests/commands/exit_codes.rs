@@ -58,6 +58,7 @@ fn every_command_has_the_exit_codes_of_the_table() {
         (&["check-features"], Usage),
         (&["dist", "--target", "x86_64-unknown-linux-gnu", "--out", "out"], Usage),
         (&["install-library", "--prefix", "prefix"], Usage),
+        (&["wheel", "--out", "wheels"], Usage),
         (&["ci"], Usage),
     ]);
     // Inside of it.

@@ -1,0 +1,197 @@
+"""Lifetimes: objects of the C library and who keeps them.
+
+An :class:`Owned` is one handle of the C library; it is freed with its last Python reference. Python objects are
+:class:`Resource` s that hold an ``Owned`` until they are closed. Views of a buffer's memory hold the ``Owned``, too: it
+outlives the closed buffer and the closed device, so a view never points to freed memory. An ``Owned`` keeps its
+device's handle; the device is closed when the last of them is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from . import _ffi
+from ._errors import InvalidHandle
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    if sys.version_info >= (3, 11):
+        from typing import Self
+    else:
+        from typing_extensions import Self
+
+_forks = 0
+_inside = threading.local()
+_deferred: list[Owned] = []
+_unfinished: list[object] = []
+_LAST_WAIT_NS = 30_000_000_000
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
+def in_callback(inside: bool) -> None:
+    """Marks the thread while it is in the log callback, where no function of the library may be called."""
+    _inside.callback = inside
+
+
+def free_deferred() -> None:
+    """Frees what was dropped inside of a callback."""
+    while _deferred:
+        _deferred.pop().release()
+
+
+class Owned:
+    """A handle of the C library, freed with the last reference."""
+
+    __slots__ = ("__weakref__", "_forks", "_free", "_raw", "device", "kept")
+
+    def __init__(self, raw: int | None, free: str, device: Owned | None, kept: object = None) -> None:
+        self._raw = raw or 0
+        self._free = free
+        self._forks = _forks
+        self.device = device
+        """Handle of the device, which stays open."""
+        self.kept = kept
+        """Memory of the process that the handle uses."""
+
+    @property
+    def raw(self) -> int:
+        """The handle, for calls of the library."""
+        if self._forks != _forks:
+            raise InvalidHandle(
+                "the object was made before fork() and belongs to the parent process: start processes "
+                "with multiprocessing's method 'spawn', or open the device in the child"
+            )
+        return self._raw
+
+    def forget(self) -> int:
+        """Returns the handle, which the library has freed or the caller will free."""
+        raw, self._raw = self._raw, 0
+        return raw
+
+    def free(self) -> None:
+        """Frees the handle now; a failure is an exception."""
+        raw = self.forget()
+        if raw and self._forks == _forks:
+            _ffi.check(getattr(_ffi.lib(), self._free)(raw))
+
+    def __del__(self) -> None:
+        # At the end of the process, the kernel driver frees everything.
+        raw = self._raw
+        if not raw or sys is None or sys.is_finalizing() or self._forks != _forks:
+            return
+        if getattr(_inside, "callback", False):
+            _deferred.append(Owned(self.forget(), self._free, self.device, self.kept))
+        else:
+            self.release()
+
+    def release(self) -> None:
+        """Frees the handle and ignores failures: nothing could handle them."""
+        library, raw = _ffi.lib(), self.forget()
+        # The GPU may still access memory of the process: keep that if the work does not end.
+        if self.kept is not None and library.tegra_hcq_buffer_wait(raw, _LAST_WAIT_NS):
+            _unfinished.append(self.kept)
+        getattr(library, self._free)(raw)
+
+
+class Resource:
+    """Base of the objects of a device. It is a context manager; :meth:`close` may be called again."""
+
+    def __init__(self, owned: Owned, device: DeviceState, what: str) -> None:
+        self._owned: Owned | None = owned
+        self._device = device
+        self._what = what
+        device.children.add(self)
+
+    @property
+    def _raw(self) -> int:
+        return self._handle.raw
+
+    @property
+    def _handle(self) -> Owned:
+        owned = self._owned
+        if owned is None:
+            reason = "its device was closed" if self._device.owned is None else "it was closed"
+            raise InvalidHandle(f"the {self._what} cannot be used: {reason}")
+        return owned
+
+    @property
+    def closed(self) -> bool:
+        """Whether the object was closed."""
+        return self._owned is None
+
+    def close(self) -> None:
+        """Frees the object. Work that uses it goes on."""
+        owned, self._owned = self._owned, None
+        if owned is not None:
+            owned.free()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<tegra_hcq.{type(self).__name__}{self._describe()}{' closed' if self.closed else ''}>"
+
+    def _describe(self) -> str:
+        return ""
+
+
+class DeviceState:
+    """What the objects of a device share."""
+
+    def __init__(self, owned: Owned) -> None:
+        self.owned: Owned | None = owned
+        self.children: weakref.WeakSet[Resource] = weakref.WeakSet()
+
+    @property
+    def handle(self) -> Owned:
+        """The device's handle.
+
+        :raises InvalidHandle: if the device was closed.
+        """
+        if self.owned is None:
+            raise InvalidHandle("the device was closed")
+        return self.owned
+
+    def own(self, raw: int | None, free: str, kept: object = None) -> Owned:
+        """A new handle that belongs to the device."""
+        return Owned(raw, free, self.handle, kept)
+
+    def close(self) -> None:
+        """Closes all objects, then the device once no view of its memory is left."""
+        owned, self.owned = self.owned, None
+        if owned is None:
+            return
+        failure: Exception | None = None
+        for child in list(self.children):
+            try:
+                child.close()
+            except Exception as error:
+                failure = failure or error
+        del owned
+        if failure is not None:
+            raise failure
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Calls a function of the library and raises its failure."""
+    _ffi.check(getattr(_ffi.lib(), name)(*arguments))
