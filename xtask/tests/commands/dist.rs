@@ -2,6 +2,7 @@
 //! xtask dist`. No test builds a whole pack, since that takes a release build.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -89,7 +90,13 @@ fn invalid_uses_fail_before_the_build() {
 fn a_wheel_without_python_fails_before_the_build() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("wheels");
-    let output = xtask().args(["wheel", "--out"]).arg(&out).env("PATH", "").output().unwrap();
+    let python = folder.path().join("python3");
+    fs::write(&python, "#!/bin/sh\nexit 1\n").unwrap();
+    fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+    let others = std::env::var_os("PATH").unwrap_or_default();
+    let paths = std::iter::once(folder.path().to_owned()).chain(std::env::split_paths(&others));
+    let path = std::env::join_paths(paths).unwrap();
+    let output = xtask().args(["wheel", "--out"]).arg(&out).env("PATH", path).output().unwrap();
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(error.contains("`python3 -m pip` does not start"), "{error}");
