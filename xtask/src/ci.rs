@@ -33,6 +33,7 @@ const STEPS: &[Step] = &[
 const SCRIPTS: &[(&str, &str)] = &[
     ("C under valgrind", ".ci/c"),
     ("Python", ".ci/python"),
+    ("tinygrad", ".ci/tinygrad"),
     ("packages", ".ci/packages"),
     ("licences and vulnerabilities", ".ci/cargo-deny"),
     ("arm64", ".ci/aarch64"),

@@ -2,9 +2,9 @@
 
     DEV=SIM+ORIN python gpt2.py --layers 2 --dim 128 --heads 4 --vocab 1000
 
-Without options it has the shape of GPT-2 124M: some seconds a token on the software Orin. A prompt is read at once, then
-tokens are generated one by one through a recorded graph whose position is a variable. The exit code is 1 if the logits
-differ by more than the rounding of float32 explains.
+Without options it has the shape of GPT-2 124M: some seconds a token on the software Orin. A prompt is read at once,
+then tokens are generated one by one through a recorded graph whose position is a variable. The exit code is 1 if the
+logits differ by more than the rounding of float32 explains.
 """
 
 import argparse
@@ -109,7 +109,7 @@ def main() -> int:
     args = parser.parse_args()
     found, logits, seconds = generate(Device.DEFAULT, args)
     expected, reference, _ = generate("CPU", args)
-    worst = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(logits, reference))
+    worst = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(logits, reference, strict=True))
     print(f"device {Device.DEFAULT} ({Device[Device.DEFAULT].renderer.target.arch}), seconds per token:", end=" ")
     print(" ".join(f"{s:.3f}" for s in seconds))
     print(f"tokens {found}, CPU device {expected}; largest difference of logits: {worst:.1e} of the largest logit")

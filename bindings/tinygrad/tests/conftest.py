@@ -4,14 +4,14 @@ import os
 
 os.environ.setdefault("DEV", "SIM+ORIN")
 
-import tinygrad_orin  # noqa: E402, F401  Without the installed wheel, this makes the device known.
+import subprocess
+import sys
+import textwrap
 
-import subprocess  # noqa: E402
-import sys  # noqa: E402
-import textwrap  # noqa: E402
+import pytest
+from tinygrad import Device
 
-import pytest  # noqa: E402
-from tinygrad import Device  # noqa: E402
+import tinygrad_orin
 
 
 @pytest.fixture

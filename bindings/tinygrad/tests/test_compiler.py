@@ -4,6 +4,7 @@ import pytest
 from tinygrad import Tensor
 from tinygrad.dtype import dtypes
 from tinygrad.helpers import Context, Target
+
 from tinygrad_orin import nvrtc
 from tinygrad_orin.renderer import ORINRenderer
 

@@ -7,6 +7,7 @@ from tegra_hcq import FaultKind
 from tinygrad import Tensor, TinyJit
 from tinygrad.device import CompileError, TinyELF
 from tinygrad.dtype import dtypes
+
 from tinygrad_orin.board import ORINFault, ORINTimeout
 
 MISALIGNED = 'extern "C" __global__ void k(char *a) { *(long long *)(a + 4) = 1; }'

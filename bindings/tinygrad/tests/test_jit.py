@@ -118,7 +118,7 @@ def test_replays_in_flight(device):
     step = TinyJit(lambda x: chain(x, 4))
     inputs = [numbers(seed) for seed in range(40)]
     results = [(step(x) + 0).realize() for x in inputs]
-    for x, result in zip(inputs, results):
+    for x, result in zip(inputs, results, strict=True):
         np.testing.assert_allclose(result.numpy(), expected(x, 4), rtol=1e-6)
 
 

@@ -34,10 +34,8 @@ class ORINDevice(Compiled):
         self.board.check(self.board.lib.queue_submit(self.queue, None))
 
     def restart(self) -> None:
-        """Begins the queue's work anew after a recovery: waits would report the lost work again."""
+        """Forgets the work that a recovery has discarded."""
         self.profile.discard()
-        self.board.check(self.board.lib.queue_signal(self.queue, self._marks[0], self._mark))
-        self.submit()
 
     def prepare(self) -> None:
         """Makes the queue record times if tinygrad profiles. Called before work is added."""

@@ -8,6 +8,7 @@ between two GPUs runs between the graphs. Devices that share a GPU share its gra
 import ctypes
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tinygrad.device import Device, MultiBuffer
 from tinygrad.engine.jit import GraphException, MultiGraphRunner
@@ -16,6 +17,9 @@ from tinygrad.uop.ops import Ops
 
 from .board import Dim3
 from .program import buffer_arg, value_arg
+
+if TYPE_CHECKING:
+    from .device import ORINDevice
 
 
 @dataclass(eq=False)

@@ -20,8 +20,10 @@ from tinygrad.device import CompileError
 
 # NVRTC 12 first: its cubins are the ones that the tests of the Orin cover most.
 _NAMES = ("libnvrtc.so.12", "libnvrtc.so.13", "libnvrtc.so")
-_LIBRARY_FOLDERS = ("", "lib", "lib64", "targets/aarch64-linux/lib", "targets/sbsa-linux/lib", "targets/x86_64-linux/lib")
-_INCLUDE_FOLDERS = ("include", "targets/aarch64-linux/include", "targets/sbsa-linux/include", "targets/x86_64-linux/include")
+_TARGETS = ("targets/aarch64-linux", "targets/sbsa-linux", "targets/x86_64-linux")
+_LIBRARY_FOLDERS = ("", "lib", "lib64", *(f"{target}/lib" for target in _TARGETS))
+_INCLUDE_FOLDERS = ("include", *(f"{target}/include" for target in _TARGETS))
+_TOOLKITS = ("/usr/local/cuda", "/usr/local/cuda-*", "/opt/cuda")
 _PROBE = "cuda_fp16.h"
 
 
@@ -41,7 +43,7 @@ def _wheels() -> list[Path]:
 
 def _toolkits() -> list[Path]:
     named = [os.environ.get(name, "") for name in ("CUDA_HOME", "CUDA_PATH")]
-    found = ["/usr/local/cuda", *sorted(glob.glob("/usr/local/cuda-*"), reverse=True), "/opt/cuda"]
+    found = [folder for pattern in _TOOLKITS for folder in sorted(glob.glob(pattern), reverse=True)]
     return [Path(folder) for folder in [*named, *found] if folder and os.path.isdir(folder)]
 
 

@@ -73,9 +73,7 @@ class Profile:
         entries, dependencies = self._graphs.popleft()
         if len(steps) != len(entries):
             return
-        ents = [
-            ProfileGraphEntry(device, name, 2 * i, 2 * i + 1, key) for i, (device, name, key) in enumerate(entries)
-        ]
+        ents = [ProfileGraphEntry(device, name, 2 * i, 2 * i + 1, key) for i, (device, name, key) in enumerate(entries)]
         times = [time for step in steps for time in step]
         Compiled.profile_events.append(ProfileGraphEvent(ents, dependencies, times))
 

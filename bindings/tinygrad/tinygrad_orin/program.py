@@ -3,7 +3,7 @@
 import ctypes
 
 from tegra_hcq import _ffi
-from tinygrad.device import Compiled, Program, ProfileProgramEvent, TinyELF
+from tinygrad.device import Compiled, ProfileProgramEvent, Program, TinyELF
 from tinygrad.helpers import PROFILE, suppress_finalizing
 
 from .allocator import Memory
@@ -81,9 +81,7 @@ class ORINProgram(Program):
 
     def _launch(self, grid, block) -> None:
         board, args = self.dev.board, self._args
-        board.check(
-            board.lib.queue_launch(self.dev.queue, self.kernel, Dim3(*grid), Dim3(*block), 0, args, len(args))
-        )
+        board.check(board.lib.queue_launch(self.dev.queue, self.kernel, Dim3(*grid), Dim3(*block), 0, args, len(args)))
 
     @suppress_finalizing
     def __del__(self):

@@ -143,7 +143,7 @@ impl Compiler {
     /// value decides which code runs. Otherwise the search covers, in this order: the toolkit in `CUDA_HOME` or
     /// `CUDA_PATH`; NVIDIA's packages in the active Python environment (`VIRTUAL_ENV`, `CONDA_PREFIX`); the dynamic
     /// loader's folders; the CUDA toolkits in `/usr/local`, such as JetPack's; NVIDIA's packages of the user and of the
-    /// system. In each place, NVRTC 12 and 11 come before 13, because cubins of NVRTC 13 cannot be loaded yet.
+    /// system. In each place, NVRTC 12 and 11 come before 13.
     ///
     /// # Errors
     ///
