@@ -107,8 +107,9 @@ impl Trouble {
 #[derive(Clone, Debug)]
 pub(crate) struct OpenChannels {
     pub(crate) group: Arc<dyn ChannelGroup>,
-    /// Rings of the compute and the copy channel, and of the channel for copies between GPUs once it is open.
-    pub(crate) rings: Vec<RingView>,
+    /// Rings of the compute and the copy channel, and of the channel for copies between GPUs once it is open. Shared,
+    /// because waits clone the channels.
+    pub(crate) rings: Arc<[RingView]>,
 }
 
 /// State of a queue.
@@ -457,7 +458,7 @@ impl QueueState {
     /// Adds the ring of a channel that was opened later.
     pub(crate) fn add_ring(&self, ring: RingView) {
         if let Some(channels) = &mut *lock(&self.channels) {
-            channels.rings.push(ring);
+            channels.rings = channels.rings.iter().cloned().chain([ring]).collect();
         }
     }
 

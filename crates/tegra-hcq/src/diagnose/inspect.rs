@@ -54,7 +54,7 @@ pub(crate) fn submissions(
 ) -> Vec<Submission> {
     let chip = device.chip();
     let mut found = Vec::new();
-    for (channel, ring) in LANES.into_iter().zip(&channels.rings) {
+    for (channel, ring) in LANES.into_iter().zip(&*channels.rings) {
         let entries = ring.last_entries(count);
         for (va, count) in standing(&entries) {
             let Some(words) = read_words(device, va, count as usize) else { continue };
