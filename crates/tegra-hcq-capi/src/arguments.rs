@@ -71,7 +71,7 @@ pub(crate) unsafe fn convert<'a>(arg: &tegra_hcq_arg, index: usize) -> Result<Ar
     }
 }
 
-/// Converts a list of arguments.
+/// Converts a list of arguments and appends it to `list`. A list that a function returned would be copied.
 ///
 /// # Errors
 ///
@@ -81,10 +81,13 @@ pub(crate) unsafe fn convert<'a>(arg: &tegra_hcq_arg, index: usize) -> Result<Ar
 ///
 /// As for [`convert`]; `args` is valid for `count` reads.
 #[inline]
-pub(crate) unsafe fn list<'a>(args: *const tegra_hcq_arg, count: usize) -> Result<List<'a>, Failure> {
-    let mut list = List::new();
+pub(crate) unsafe fn append<'a>(
+    list: &mut List<'a>,
+    args: *const tegra_hcq_arg,
+    count: usize,
+) -> Result<(), Failure> {
     if count == 0 {
-        return Ok(list);
+        return Ok(());
     }
     if args.is_null() {
         return Err(pass::null("args"));
@@ -95,7 +98,7 @@ pub(crate) unsafe fn list<'a>(args: *const tegra_hcq_arg, count: usize) -> Resul
         // SAFETY: the caller's promise.
         list.push(unsafe { convert(arg, index)? });
     }
-    Ok(list)
+    Ok(())
 }
 
 #[cold]

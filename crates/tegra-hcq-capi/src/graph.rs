@@ -71,7 +71,7 @@ unsafe fn add(object: &mut BuilderObject, step: NodeId, node: *mut u32) -> Resul
 ///
 /// # Safety
 ///
-/// As for [`arguments::list`], without the lock of a queue.
+/// As for [`arguments::append`], without the lock of a queue.
 unsafe fn with_arguments<R>(
     args: *const tegra_hcq_arg,
     count: usize,

@@ -113,8 +113,9 @@ pub unsafe extern "C" fn tegra_hcq_queue_launch(
         let mut locked = lock(queue)?;
         // SAFETY: the queue is locked until the end. A kernel's slot has the address of a `KernelObject`.
         let kernel: &KernelObject = unsafe { TABLE.peek(kernel.addr() as u64, Kind::Kernel)? };
+        let mut list = arguments::List::new();
         // SAFETY: as above; the caller's promise.
-        let list = unsafe { arguments::list(args, arg_count)? };
+        unsafe { arguments::append(&mut list, args, arg_count)? };
         let queue = &mut locked.get()?.queue;
         // SAFETY: the caller's promise.
         unsafe { queue.launch_with_shared(&kernel.kernel, grid, block, shared_bytes, &list)? };
