@@ -65,7 +65,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     say!("needs    glibc {glibc} or newer")?;
     let flags = options.prefix.join("lib/pkgconfig");
     say!(
-        "next     PKG_CONFIG_PATH={} cc program.c $(pkg-config --cflags --libs tegra_hcq)",
+        "next     export PKG_CONFIG_PATH={}; cc program.c $(pkg-config --cflags --libs tegra_hcq)",
         flags.display()
     )?;
     Ok(())
