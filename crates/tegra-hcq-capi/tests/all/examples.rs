@@ -14,6 +14,14 @@ fn library() -> PathBuf {
     test.with_file_name("libtegra_hcq_capi.so")
 }
 
+/// A C compiler for the machine that this test is built for, which an emulator may run.
+fn compiler() -> std::ffi::OsString {
+    let cross = format!("{}-linux-gnu-gcc", std::env::consts::ARCH);
+    let starts = |name: &str| Command::new(name).arg("--version").output().is_ok();
+    let chosen = std::env::var_os("CC");
+    chosen.unwrap_or_else(|| if starts(&cross) { cross.into() } else { "cc".into() })
+}
+
 /// Builds an example in a folder, with all warnings as errors, and runs it there.
 fn run(folder: &Path, name: &str, arguments: &[&str]) -> Output {
     let soname = folder.join("libtegra_hcq.so.1");
@@ -21,7 +29,7 @@ fn run(folder: &Path, name: &str, arguments: &[&str]) -> Output {
         std::os::unix::fs::symlink(library(), &soname).expect("a link");
     }
     let program = folder.join(name);
-    let built = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()))
+    let built = Command::new(compiler())
         .args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror", "-I"])
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("include"))
         .arg(root().join("examples/c").join(format!("{name}.c")))
