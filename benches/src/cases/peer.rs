@@ -105,21 +105,8 @@ fn signal(bench: &mut Bench<'_>) -> Result<()> {
     let (mut left, mut right) = (spinning(near)?, spinning(&far)?);
     let turns = bench.rounds(TURNS);
     let mut next = 0;
-    let mut ours = || {
-        timed(|| {
-            for _ in 0..turns {
-                next += 1;
-                left.signal(&ping, next)?;
-                left.submit()?;
-                right.wait_signal(&ping, next)?;
-                right.signal(&pong, next)?;
-                right.submit()?;
-                left.wait_signal(&pong, next)?;
-            }
-            right.wait(TIMEOUT)?;
-            Ok(left.wait(TIMEOUT)?)
-        })
-    };
+    let mut ours =
+        || timed(|| super::signal::take_turns(&mut left, &mut right, &ping, &pong, turns, &mut next));
     bench.measure(2 * turns, &mut ours, &mut |near: &Cuda| {
         let (near, far) = (near.clone(), near.second()?);
         let (left, ping, pong) = (near.stream()?, near.shared_word()?, near.shared_word()?);

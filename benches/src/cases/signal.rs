@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tegra_hcq::{QueueOptions, WaitPolicy};
+use tegra_hcq::{Queue, QueueOptions, Signal, WaitPolicy};
 
 use crate::TIMEOUT;
 use crate::bench::{Bench, spin_until, timed};
@@ -115,26 +115,34 @@ fn round_trip(bench: &mut Bench<'_>, arrival: Duration, hold: bool) -> Result<()
     })
 }
 
+/// Two queues take turns by signals on the GPU, without the CPU, until both have ended; `next` is the signals' value.
+pub(super) fn take_turns(
+    left: &mut Queue,
+    right: &mut Queue,
+    ping: &Signal,
+    pong: &Signal,
+    turns: u64,
+    next: &mut u64,
+) -> Result<()> {
+    for _ in 0..turns {
+        *next += 1;
+        left.signal(ping, *next)?;
+        left.submit()?;
+        right.wait_signal(ping, *next)?;
+        right.signal(pong, *next)?;
+        right.submit()?;
+        left.wait_signal(pong, *next)?;
+    }
+    right.wait(TIMEOUT)?;
+    Ok(left.wait(TIMEOUT)?)
+}
+
 fn two_queues(bench: &mut Bench<'_>) -> Result<()> {
     let (ping, pong) = (bench.device().signal(0)?, bench.device().signal(0)?);
     let (mut left, mut right) = (bench.queue(WaitPolicy::Spin)?, bench.queue(WaitPolicy::Spin)?);
     let turns = bench.rounds(TURNS);
     let mut next = 0;
-    let mut ours = || {
-        timed(|| {
-            for _ in 0..turns {
-                next += 1;
-                left.signal(&ping, next)?;
-                left.submit()?;
-                right.wait_signal(&ping, next)?;
-                right.signal(&pong, next)?;
-                right.submit()?;
-                left.wait_signal(&pong, next)?;
-            }
-            right.wait(TIMEOUT)?;
-            Ok(left.wait(TIMEOUT)?)
-        })
-    };
+    let mut ours = || timed(|| take_turns(&mut left, &mut right, &ping, &pong, turns, &mut next));
     bench.measure(2 * turns, &mut ours, &mut |cuda| {
         let (left, right) = (cuda.stream()?, cuda.stream()?);
         let (ping, pong) = (cuda.shared_word()?, cuda.shared_word()?);
