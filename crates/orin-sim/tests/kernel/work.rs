@@ -106,19 +106,24 @@ impl Running {
         let len = u32::try_from(words.len()).unwrap();
         submit(&self.ring, &self.userd, &self.doorbell, self.chain.token, self.va, len);
     }
+
+    /// The event that follows non-stalling interrupts.
+    fn blocking_event(&self, bench: &Bench) -> DoorFd {
+        let mut args = tsg::EventIdCtrl {
+            cmd: tsg::EVENT_CMD_ENABLE,
+            event_id: tsg::EVENT_BLOCKING_SYNC,
+            ..Default::default()
+        };
+        tsg::EVENT_ID_CTRL.send(&self.chain.tsg, &mut args).unwrap();
+        DoorFd::from_raw(&bench.door, args.event_fd)
+    }
 }
 
 #[test]
 fn an_event_follows_an_interrupt_and_is_reported_once() {
     let bench = Bench::new();
     let running = Running::new(&bench);
-    let mut args = tsg::EventIdCtrl {
-        cmd: tsg::EVENT_CMD_ENABLE,
-        event_id: tsg::EVENT_BLOCKING_SYNC,
-        ..Default::default()
-    };
-    tsg::EVENT_ID_CTRL.send(&running.chain.tsg, &mut args).unwrap();
-    let event = DoorFd::from_raw(&bench.door, args.event_fd);
+    let event = running.blocking_event(&bench);
     let wanted = Events::IN | Events::PRIORITY;
     let poll = |timeout| {
         let mut entries = [PollEntry { fd: event.raw(), wanted, happened: Events::empty() }];
@@ -136,13 +141,7 @@ fn an_event_may_follow_its_interrupt_late() {
     let latency = Duration::from_millis(200);
     let bench = Bench::with(Config { event_latency: latency, ..Config::default() });
     let running = Running::new(&bench);
-    let mut args = tsg::EventIdCtrl {
-        cmd: tsg::EVENT_CMD_ENABLE,
-        event_id: tsg::EVENT_BLOCKING_SYNC,
-        ..Default::default()
-    };
-    tsg::EVENT_ID_CTRL.send(&running.chain.tsg, &mut args).unwrap();
-    let event = DoorFd::from_raw(&bench.door, args.event_fd);
+    let event = running.blocking_event(&bench);
     let start = Instant::now();
     running.submit(&[&release(running.va + 0x800, 9)[..], &INTERRUPT].concat());
     let mut entries = [PollEntry { fd: event.raw(), wanted: Events::IN, happened: Events::empty() }];
