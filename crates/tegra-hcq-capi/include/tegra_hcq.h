@@ -320,7 +320,7 @@ typedef struct tegra_hcq_properties {
    */
   uint32_t unified_memory;
   /**
-   * Number of processors of a cluster of GPCs in use.
+   * Number of graphics processing clusters in use.
    */
   uint32_t gpc_count;
   /**

@@ -78,7 +78,7 @@ pub(crate) struct ProgramObject {
 pub(crate) struct QueueObject {
     pub(crate) queue: Queue,
     pub(crate) spans: Vec<SpanGuard>,
-    /// Makes copies, fills and uploads of other calls on the device.
+    /// Handle of the device that the queue belongs to.
     pub(crate) device: u64,
 }
 

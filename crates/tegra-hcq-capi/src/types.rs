@@ -122,7 +122,7 @@ pub struct tegra_hcq_properties {
     pub max_block_threads: u32,
     /// 1 if CPU and GPU use the same memory, 0 if the GPU has its own.
     pub unified_memory: u32,
-    /// Number of processors of a cluster of GPCs in use.
+    /// Number of graphics processing clusters in use.
     pub gpc_count: u32,
     /// Size of the L2 cache in bytes.
     pub l2_bytes: u64,
