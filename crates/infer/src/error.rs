@@ -1,7 +1,10 @@
 //! Errors of this crate.
 
 use core::fmt;
+use std::path::PathBuf;
 
+use crate::gguf::Fault;
+use crate::model::ModelFault;
 use crate::weights::ConvShape;
 
 /// Result of this crate's calls.
@@ -143,6 +146,76 @@ pub enum Error {
         want: f64,
         /// Largest difference that is accepted.
         tolerance: f64,
+    },
+
+    /// A file cannot be opened.
+    #[error("{}: {error}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: std::io::Error,
+    },
+
+    /// A model's file was changed while it was in use.
+    #[error("{}: another program changed the file while it was in use; load the model again", .0.display())]
+    Changed(PathBuf),
+
+    /// A file is not GGUF, or damaged.
+    #[error("byte {offset}: {fault}")]
+    Gguf {
+        /// Where in the file.
+        offset: u64,
+        /// What is wrong there.
+        fault: Fault,
+    },
+
+    /// A key of a file has a value of a wrong type.
+    #[error("`{key}` is of type {kind} instead of {needed}, or out of range")]
+    Value {
+        /// The key.
+        key: String,
+        /// Its type.
+        kind: &'static str,
+        /// The type that is needed.
+        needed: &'static str,
+    },
+
+    /// A file is not a supported language model, or contradicts itself.
+    #[error(transparent)]
+    Model(ModelFault),
+
+    /// A name is none of [`BlockType`](crate::blocks::BlockType).
+    #[error("{0:?} is not a format of weights")]
+    UnknownFormat(String),
+
+    /// A token is not in the vocabulary.
+    #[error("token {token} is not in the vocabulary of {vocabulary}")]
+    UnknownToken {
+        /// The token.
+        token: u32,
+        /// Number of tokens.
+        vocabulary: usize,
+    },
+
+    /// A prompt leaves no room for an answer.
+    #[error(
+        "the prompt has {tokens} tokens, but the context only {context}: shorten it, or ask for a longer context"
+    )]
+    PromptTooLong {
+        /// Tokens of the prompt.
+        tokens: usize,
+        /// Positions of the context.
+        context: usize,
+    },
+
+    /// A context exceeds what the model was made for.
+    #[error("a context of {wanted} was asked for; the model has {most} positions")]
+    ContextTooLong {
+        /// Positions that were asked for.
+        wanted: usize,
+        /// The model's positions.
+        most: usize,
     },
 }
 

@@ -9,13 +9,22 @@
 //! - Launches: [`kernels::Kernels`], [`kernels::Steps`], and their parameters in [`kernels`].
 //! - Control loop: [`control::ControlLoop`], [`control::run`], [`control::Plan`], [`control::Timing`], and the plant in
 //!   [`control`].
+//! - Language models: [`model::Model`], [`model::Shape`], its tensors in [`model`], files in [`gguf`], formats of
+//!   weights in [`blocks`], texts in [`tokenizer`].
+//! - Random language models and their results on the CPU: [`synthetic`], [`reference`](mod@reference).
 //! - Failures: [`Error`], [`Result`].
 
+pub mod blocks;
 pub mod control;
 mod error;
+pub mod gguf;
 pub mod kernels;
 pub mod layers;
+pub mod model;
 pub mod networks;
+pub mod reference;
+pub mod synthetic;
+pub mod tokenizer;
 pub mod weights;
 
 pub use error::{Error, Result};

@@ -1,0 +1,335 @@
+//! Tensors by their role.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use super::{ModelFault, NormKind, Positions, Shape};
+use crate::blocks::BlockType;
+use crate::error::{Error, Result};
+use crate::gguf::{File, Tensor};
+
+/// A matrix, or some rows of one. Row `o` has the weights of all inputs for output `o`, in whole blocks.
+///
+/// ```
+/// use infer::model::Model;
+/// use infer::synthetic::Recipe;
+///
+/// let model = Model::from_bytes(Recipe::tiny_llama().to_bytes()?)?;
+/// let mut row = vec![0.0; 256];
+/// let embedding = model.embedding();
+/// embedding.block.dequantise(embedding.row(7), &mut row)?;
+/// assert!(row.iter().any(|weight| *weight != 0.0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Matrix<'a> {
+    /// Name of the tensor that contains it.
+    pub name: &'a str,
+    /// Weights of a row.
+    pub inputs: usize,
+    /// Number of rows.
+    pub outputs: usize,
+    /// Format of the weights.
+    pub block: BlockType,
+    /// The rows.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> Matrix<'a> {
+    /// Bytes of a row.
+    pub fn row_bytes(&self) -> usize {
+        self.bytes.len() / self.outputs
+    }
+
+    /// The bytes of a row.
+    ///
+    /// # Panics
+    ///
+    /// If the matrix has no such row.
+    pub fn row(&self, row: usize) -> &'a [u8] {
+        let bytes = self.row_bytes();
+        &self.bytes[row * bytes..][..bytes]
+    }
+
+    /// Some of the rows.
+    fn rows(self, first: usize, count: usize) -> Self {
+        let bytes = self.row_bytes();
+        Self { outputs: count, bytes: &self.bytes[first * bytes..][..count * bytes], ..self }
+    }
+}
+
+/// A vector of floats.
+///
+/// ```
+/// use infer::model::Model;
+/// use infer::synthetic::Recipe;
+///
+/// let model = Model::from_bytes(Recipe::tiny_llama().to_bytes()?)?;
+/// let norm = model.layer(0).attention_norm;
+/// assert_eq!(norm.weights.to_vec().len(), norm.weights.len);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Vector<'a> {
+    /// Name of the tensor that contains it.
+    pub name: &'a str,
+    /// Number of elements.
+    pub len: usize,
+    /// F32, F16 or BF16.
+    pub block: BlockType,
+    /// The elements.
+    pub bytes: &'a [u8],
+}
+
+impl Vector<'_> {
+    /// The elements, converted without rounding.
+    pub fn to_vec(&self) -> Vec<f32> {
+        let mut elements = vec![0.0; self.len];
+        // PANIC: the parser checked the length, and `slice` keeps both in step.
+        self.block.dequantise(self.bytes, &mut elements).expect("as many elements as bytes");
+        elements
+    }
+
+    /// Refuses elements that `is_wrong`.
+    pub(super) fn refuse(&self, is_wrong: impl Fn(f32) -> bool) -> Result<()> {
+        let elements = self.to_vec();
+        match elements.iter().position(|element| is_wrong(*element)) {
+            None => Ok(()),
+            Some(index) => {
+                let (name, value) = (self.name.to_owned(), elements[index]);
+                Err(Error::Model(ModelFault::Element { name, index, value }))
+            }
+        }
+    }
+
+    /// Some of the elements.
+    fn slice(self, first: usize, len: usize) -> Self {
+        let bytes = self.block.bytes();
+        Self { len, bytes: &self.bytes[first * bytes..][..len * bytes], ..self }
+    }
+}
+
+/// A matrix with an optional bias.
+///
+/// ```
+/// use infer::model::Model;
+/// use infer::synthetic::Recipe;
+///
+/// let model = Model::from_bytes(Recipe::tiny_gpt2().to_bytes()?)?;
+/// // One tensor contains queries, keys and values: each is some of its rows.
+/// let key = model.layer(0).key;
+/// assert_eq!((key.weights.name, key.weights.outputs), ("blk.0.attn_qkv.weight", 256));
+/// assert_eq!(key.bias.unwrap().len, 256);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Linear<'a> {
+    /// The weights.
+    pub weights: Matrix<'a>,
+    /// What is added to the outputs.
+    pub bias: Option<Vector<'a>>,
+}
+
+impl Linear<'_> {
+    fn rows(self, first: usize, count: usize) -> Self {
+        Self {
+            weights: self.weights.rows(first, count),
+            bias: self.bias.map(|bias| bias.slice(first, count)),
+        }
+    }
+}
+
+/// A normalisation; [`Shape`] says of which kind.
+///
+/// ```
+/// use infer::model::Model;
+/// use infer::synthetic::Recipe;
+///
+/// let model = Model::from_bytes(Recipe::tiny_gpt2().to_bytes()?)?;
+/// assert!(model.output_norm().bias.is_some());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Norm<'a> {
+    /// What the normalised vector is multiplied with.
+    pub weights: Vector<'a>,
+    /// What is added then; only in layer normalisations.
+    pub bias: Option<Vector<'a>>,
+}
+
+/// The feed-forward network of a layer.
+///
+/// ```
+/// use infer::model::Model;
+/// use infer::synthetic::Recipe;
+///
+/// let model = Model::from_bytes(Recipe::tiny_gpt2().to_bytes()?)?;
+/// let network = model.layer(0).feed_forward;
+/// assert!(network.gate.is_none() && network.up.weights.outputs == network.down.weights.inputs);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct FeedForward<'a> {
+    /// The gate, if [`Activation::has_gate`](super::Activation::has_gate).
+    pub gate: Option<Linear<'a>>,
+    /// The first product.
+    pub up: Linear<'a>,
+    /// The last product.
+    pub down: Linear<'a>,
+}
+
+/// The tensors of a layer.
+///
+/// ```
+/// use infer::model::Model;
+/// use infer::synthetic::Recipe;
+///
+/// let model = Model::from_bytes(Recipe::tiny_qwen3().to_bytes()?)?;
+/// let layer = model.layer(0);
+/// assert_eq!(layer.query_norm.unwrap().len, model.shape().head_size);
+/// assert_eq!(layer.attention_output.weights.inputs, model.shape().query_width());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Layer<'a> {
+    /// In front of the attention.
+    pub attention_norm: Norm<'a>,
+    /// Makes the queries of all heads.
+    pub query: Linear<'a>,
+    /// Makes the keys of all heads.
+    pub key: Linear<'a>,
+    /// Makes the values of all heads.
+    pub value: Linear<'a>,
+    /// Normalises each query head before rotation; Qwen 3 only.
+    pub query_norm: Option<Vector<'a>>,
+    /// Normalises each key head before rotation; Qwen 3 only.
+    pub key_norm: Option<Vector<'a>>,
+    /// Behind the attention.
+    pub attention_output: Linear<'a>,
+    /// In front of the feed-forward network.
+    pub feed_forward_norm: Norm<'a>,
+    /// The feed-forward network.
+    pub feed_forward: FeedForward<'a>,
+}
+
+/// Finds tensors by name and checks their shapes; remembers which were asked for.
+pub(super) struct Finder<'a> {
+    file: &'a File,
+    shape: &'a Shape,
+    found: RefCell<BTreeSet<&'a str>>,
+}
+
+impl<'a> Finder<'a> {
+    pub(super) fn new(file: &'a File, shape: &'a Shape) -> Self {
+        Self { file, shape, found: RefCell::default() }
+    }
+
+    /// A tensor with the needed dimensions, behind which there may be ones.
+    fn optional(&self, name: &str, needed: &[usize]) -> Result<Option<Tensor<'a>>> {
+        let Some(tensor) = self.file.tensor(name) else { return Ok(None) };
+        self.found.borrow_mut().insert(tensor.name);
+        let (front, rest) = tensor.dims.split_at(needed.len().min(tensor.dims.len()));
+        if front == needed && rest.iter().all(|dim| *dim == 1) {
+            return Ok(Some(tensor));
+        }
+        let (name, dims) = (name.to_owned(), tensor.dims.to_vec());
+        Err(Error::Model(ModelFault::Dimensions { name, dims, needed: needed.to_vec() }))
+    }
+
+    pub(super) fn matrix(&self, name: &str, inputs: usize, outputs: usize) -> Result<Matrix<'a>> {
+        let tensor = self.optional(name, &[inputs, outputs])?.ok_or_else(|| missing(name))?;
+        Ok(Matrix { name: tensor.name, inputs, outputs, block: tensor.block, bytes: tensor.bytes })
+    }
+
+    pub(super) fn optional_vector(&self, name: &str, len: usize) -> Result<Option<Vector<'a>>> {
+        let Some(tensor) = self.optional(name, &[len])? else { return Ok(None) };
+        let Tensor { name, block, bytes, .. } = tensor;
+        if !matches!(block, BlockType::F32 | BlockType::F16 | BlockType::Bf16) {
+            return Err(Error::Model(ModelFault::Vector { name: name.to_owned(), block }));
+        }
+        Ok(Some(Vector { name, len, block, bytes }))
+    }
+
+    fn vector(&self, name: &str, len: usize) -> Result<Vector<'a>> {
+        self.optional_vector(name, len)?.ok_or_else(|| missing(name))
+    }
+
+    pub(super) fn norm(&self, name: &str) -> Result<Norm<'a>> {
+        let weights = self.vector(&format!("{name}.weight"), self.shape.width)?;
+        let bias = match self.shape.norm {
+            NormKind::Rms => None,
+            NormKind::Layer => Some(self.vector(&format!("{name}.bias"), self.shape.width)?),
+        };
+        Ok(Norm { weights, bias })
+    }
+
+    fn linear(&self, name: &str, inputs: usize, outputs: usize) -> Result<Linear<'a>> {
+        let weights = self.matrix(&format!("{name}.weight"), inputs, outputs)?;
+        let bias = self.optional_vector(&format!("{name}.bias"), outputs)?;
+        Ok(Linear { weights, bias })
+    }
+
+    /// Queries, keys and values: three tensors, or the rows of one.
+    fn attention(&self, block: &str) -> Result<[Linear<'a>; 3]> {
+        let (width, queries, keys) = (self.shape.width, self.shape.query_width(), self.shape.kv_width());
+        let joined = format!("{block}.attn_qkv");
+        if self.file.tensor(&format!("{joined}.weight")).is_some() {
+            let all = self.linear(&joined, width, queries + 2 * keys)?;
+            return Ok([all.rows(0, queries), all.rows(queries, keys), all.rows(queries + keys, keys)]);
+        }
+        Ok([
+            self.linear(&format!("{block}.attn_q"), width, queries)?,
+            self.linear(&format!("{block}.attn_k"), width, keys)?,
+            self.linear(&format!("{block}.attn_v"), width, keys)?,
+        ])
+    }
+
+    pub(super) fn layer(&self, number: usize) -> Result<Layer<'a>> {
+        let shape = self.shape;
+        let block = format!("blk.{number}");
+        let [query, key, value] = self.attention(&block)?;
+        let gate = format!("{block}.ffn_gate");
+        let has_gate = shape.activation.has_gate();
+        Ok(Layer {
+            attention_norm: self.norm(&format!("{block}.attn_norm"))?,
+            query,
+            key,
+            value,
+            query_norm: self.head_norm(&format!("{block}.attn_q_norm.weight"))?,
+            key_norm: self.head_norm(&format!("{block}.attn_k_norm.weight"))?,
+            attention_output: self.linear(
+                &format!("{block}.attn_output"),
+                shape.query_width(),
+                shape.width,
+            )?,
+            feed_forward_norm: self.norm(&format!("{block}.ffn_norm"))?,
+            feed_forward: FeedForward {
+                gate: has_gate.then(|| self.linear(&gate, shape.width, shape.ffn)).transpose()?,
+                up: self.linear(&format!("{block}.ffn_up"), shape.width, shape.ffn)?,
+                down: self.linear(&format!("{block}.ffn_down"), shape.ffn, shape.width)?,
+            },
+        })
+    }
+
+    /// The normalisation of heads, which Qwen 3 has.
+    fn head_norm(&self, name: &str) -> Result<Option<Vector<'a>>> {
+        let needed = self.shape.architecture == super::Architecture::Qwen3;
+        needed.then(|| self.vector(name, self.shape.head_size)).transpose()
+    }
+
+    /// Refuses tensors that nothing asked for.
+    pub(super) fn refuse_others(&self) -> Result<()> {
+        let found = self.found.borrow();
+        let rotated = matches!(self.shape.positions, Positions::Rope { .. });
+        // Old files of LLaMA models contain the frequencies that follow from the keys.
+        let is_known = |name: &str| found.contains(name) || rotated && name.ends_with(".attn_rot_embd");
+        match self.file.tensors().find(|tensor| !is_known(tensor.name)) {
+            None => Ok(()),
+            Some(tensor) => Err(Error::Model(ModelFault::UnknownTensor(tensor.name.to_owned()))),
+        }
+    }
+}
+
+fn missing(name: &str) -> Error {
+    Error::Model(ModelFault::MissingTensor(name.to_owned()))
+}

@@ -1,0 +1,192 @@
+//! Language models: shape and tensors of a file, checked against each other.
+
+mod fault;
+mod layer;
+mod shape;
+
+use std::path::Path;
+
+pub use fault::ModelFault;
+pub use layer::{FeedForward, Layer, Linear, Matrix, Norm, Vector};
+pub use shape::{Activation, Architecture, NormKind, Positions, RopePairs, Shape};
+
+use crate::error::{Error, Result};
+use crate::gguf::File;
+use layer::Finder;
+
+/// A language model in a GGUF file: its weights stay in the file's format, behind the file's map.
+///
+/// ```
+/// use infer::model::{Architecture, Model};
+/// use infer::synthetic::Recipe;
+///
+/// let model = Model::from_bytes(Recipe::tiny_llama().to_bytes()?)?;
+/// assert_eq!(model.shape().architecture, Architecture::Llama);
+/// let layer = model.layer(1);
+/// assert_eq!((layer.query.weights.inputs, layer.key.weights.outputs), (256, 128));
+/// assert!(layer.query.bias.is_none() && layer.feed_forward.gate.is_some());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Model {
+    file: File,
+    shape: Shape,
+}
+
+/// Name of the tensor with LLaMA 3's factors.
+const ROPE_FACTORS: &str = "rope_freqs.weight";
+
+/// Name of the embedding.
+const EMBEDDING: &str = "token_embd.weight";
+
+/// Name of the output matrix, if it is not the embedding.
+const OUTPUT: &str = "output.weight";
+
+/// Name of learned positions.
+const POSITIONS: &str = "position_embd.weight";
+
+impl Model {
+    /// Maps a file and checks it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`File::open`]; [`Error::Model`] if the model is not supported, or if keys, vocabulary and tensors
+    /// contradict each other; [`Error::Value`] if a key has a wrong type.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::new(File::open(path)?)
+    }
+
+    /// Checks a file that is in memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`Model::open`].
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self> {
+        Self::new(File::from_bytes(bytes)?)
+    }
+
+    /// Checks a file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Model::open`].
+    pub fn new(file: File) -> Result<Self> {
+        let mut shape = Shape::read(&file)?;
+        shape.tied = file.tensor(OUTPUT).is_none();
+        // Each layer has tensors of its own: a number of layers that exceeds them is found without a long search.
+        if shape.layers > file.tensors().len() {
+            let key = format!("{}.block_count", shape.architecture);
+            return Err(Error::Model(ModelFault::Size {
+                key,
+                size: shape.layers as u64,
+                most: file.tensors().len(),
+            }));
+        }
+        let finder = Finder::new(&file, &shape);
+        finder.matrix(EMBEDDING, shape.width, shape.vocabulary)?;
+        if !shape.tied {
+            finder.matrix(OUTPUT, shape.width, shape.vocabulary)?;
+        }
+        finder.norm("output_norm")?;
+        match shape.positions {
+            Positions::Learned => {
+                finder.matrix(POSITIONS, shape.width, shape.context)?;
+            }
+            Positions::Rope { .. } => {
+                if let Some(factors) = finder.optional_vector(ROPE_FACTORS, shape.head_size / 2)? {
+                    factors.refuse(|factor| !factor.is_finite() || factor <= 0.0)?;
+                }
+            }
+        }
+        for number in 0..shape.layers {
+            finder.layer(number)?;
+        }
+        finder.refuse_others()?;
+        Ok(Self { file, shape })
+    }
+
+    /// The model's sizes and kinds.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    fn finder(&self) -> Finder<'_> {
+        Finder::new(&self.file, &self.shape)
+    }
+
+    /// The vectors of the tokens, one per row.
+    pub fn embedding(&self) -> Matrix<'_> {
+        // PANIC: `Model::new` found the same tensor with the same shape.
+        self.finder().matrix(EMBEDDING, self.shape.width, self.shape.vocabulary).expect("checked")
+    }
+
+    /// The vectors of the positions, one per row; `None` if positions are rotations.
+    pub fn position_embedding(&self) -> Option<Matrix<'_>> {
+        let learned = self.shape.positions == Positions::Learned;
+        // PANIC: `Model::new` found the same tensor with the same shape.
+        learned
+            .then(|| self.finder().matrix(POSITIONS, self.shape.width, self.shape.context).expect("checked"))
+    }
+
+    /// The normalisation in front of the output matrix.
+    pub fn output_norm(&self) -> Norm<'_> {
+        // PANIC: `Model::new` found the same tensors with the same shapes.
+        self.finder().norm("output_norm").expect("checked")
+    }
+
+    /// The matrix that makes a number for each token; the embedding if [`Shape::tied`].
+    pub fn output(&self) -> Matrix<'_> {
+        let name = if self.shape.tied { EMBEDDING } else { OUTPUT };
+        // PANIC: `Model::new` found the same tensor with the same shape.
+        self.finder().matrix(name, self.shape.width, self.shape.vocabulary).expect("checked")
+    }
+
+    /// The tensors of a layer.
+    ///
+    /// # Panics
+    ///
+    /// If the model has no layer with this number.
+    pub fn layer(&self, number: usize) -> Layer<'_> {
+        assert!(number < self.shape.layers, "the model has {} layers, not {number}", self.shape.layers);
+        // PANIC: `Model::new` found the same tensors with the same shapes.
+        self.finder().layer(number).expect("checked")
+    }
+
+    /// Angle per position of each pair of components, in radians, with all scaling; `None` without rotation.
+    pub fn rope_frequencies(&self) -> Option<Vec<f64>> {
+        let Positions::Rope { base, scale, .. } = self.shape.positions else { return None };
+        let pairs = self.shape.head_size / 2;
+        // PANIC: `Model::new` found the same tensor with the same shape.
+        let factors = self.finder().optional_vector(ROPE_FACTORS, pairs).expect("checked");
+        let factors = factors.map_or_else(|| vec![1.0; pairs], |factors| factors.to_vec());
+        let frequency = |(pair, factor): (usize, f32)| {
+            let exponent = -2.0 * pair as f64 / self.shape.head_size as f64;
+            base.powf(exponent) / scale / f64::from(factor)
+        };
+        Some(factors.into_iter().enumerate().map(frequency).collect())
+    }
+
+    /// Bytes of all tensors.
+    pub fn weight_bytes(&self) -> usize {
+        self.file.tensors().map(|tensor| tensor.bytes.len()).sum()
+    }
+
+    /// Bytes of weights that one token reads: all tensors, but one row each of the embedding and of the positions.
+    pub fn bytes_per_token(&self) -> usize {
+        let row = |matrix: Matrix<'_>| matrix.bytes.len() / matrix.outputs;
+        let embedding = self.embedding();
+        let mut bytes = self.weight_bytes() + row(embedding);
+        if !self.shape.tied {
+            bytes -= embedding.bytes.len();
+        }
+        if let Some(positions) = self.position_embedding() {
+            bytes = bytes - positions.bytes.len() + row(positions);
+        }
+        bytes
+    }
+}

@@ -1,0 +1,394 @@
+//! What the keys of a file say about a model.
+
+use core::fmt;
+
+use super::ModelFault;
+use crate::error::{Error, Result};
+use crate::gguf::File;
+
+/// The family of a model, `general.architecture`.
+///
+/// ```
+/// use infer::model::Architecture;
+///
+/// assert_eq!(Architecture::from_name("qwen2"), Some(Architecture::Qwen2));
+/// assert_eq!(Architecture::from_name("mamba"), None);
+/// assert_eq!(Architecture::Gpt2.to_string(), "gpt2");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Architecture {
+    /// LLaMA 2, LLaMA 3 and models of the same structure.
+    Llama,
+    /// Qwen 2 and 2.5: bias on queries, keys and values.
+    Qwen2,
+    /// Qwen 3: queries and keys are normalised per head.
+    Qwen3,
+    /// GPT-2: learned positions, layer normalisation, biases everywhere.
+    Gpt2,
+}
+
+impl Architecture {
+    /// All architectures.
+    pub const ALL: [Self; 4] = [Self::Llama, Self::Qwen2, Self::Qwen3, Self::Gpt2];
+
+    /// The architecture with a name; `None` if it is not supported.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|architecture| architecture.name() == name)
+    }
+
+    /// The name in files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Llama => "llama",
+            Self::Qwen2 => "qwen2",
+            Self::Qwen3 => "qwen3",
+            Self::Gpt2 => "gpt2",
+        }
+    }
+}
+
+impl fmt::Display for Architecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// How vectors are normalised.
+///
+/// ```
+/// use infer::model::NormKind;
+///
+/// assert_ne!(NormKind::Rms, NormKind::Layer);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NormKind {
+    /// Division by the root of the mean square, then weights.
+    Rms,
+    /// Subtraction of the mean, division by the standard deviation, then weights and bias.
+    Layer,
+}
+
+/// Which two components of a head are rotated together.
+///
+/// ```
+/// use infer::model::RopePairs;
+///
+/// assert_eq!(RopePairs::Neighbours.of(1, 64), (2, 3));
+/// assert_eq!(RopePairs::Halves.of(1, 64), (1, 33));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RopePairs {
+    /// 2 i and 2 i + 1.
+    Neighbours,
+    /// i and i + half of the head.
+    Halves,
+}
+
+impl RopePairs {
+    /// The components of pair `pair` in a head of `head_size`.
+    pub const fn of(self, pair: usize, head_size: usize) -> (usize, usize) {
+        match self {
+            Self::Neighbours => (2 * pair, 2 * pair + 1),
+            Self::Halves => (pair, pair + head_size / 2),
+        }
+    }
+}
+
+/// How a model knows the position of a token.
+///
+/// ```
+/// use infer::model::Positions;
+///
+/// fn is_rotated(positions: &Positions) -> bool {
+///     matches!(positions, Positions::Rope { .. })
+/// }
+/// assert!(!is_rotated(&Positions::Learned));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Positions {
+    /// A vector per position is added to the embedding.
+    Learned,
+    /// Pairs of components of queries and keys are rotated by position x frequency; see
+    /// [`Model::rope_frequencies`](super::Model::rope_frequencies).
+    Rope {
+        /// Which components form a pair.
+        pairs: RopePairs,
+        /// Frequency i is this number to the power of -2 i / head size, before scaling.
+        base: f64,
+        /// Positions are divided by this number; 1 without scaling.
+        scale: f64,
+    },
+}
+
+/// The function between the products of a feed-forward network.
+///
+/// ```
+/// use infer::model::Activation;
+///
+/// assert!(Activation::SiluGate.has_gate() && !Activation::Gelu.has_gate());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Activation {
+    /// silu(gate) x up, silu(x) = x / (1 + exp(-x)).
+    SiluGate,
+    /// gelu(up) in its tanh form.
+    Gelu,
+}
+
+impl Activation {
+    /// Whether there is a third matrix, the gate.
+    pub const fn has_gate(self) -> bool {
+        matches!(self, Self::SiluGate)
+    }
+}
+
+/// The sizes and kinds of a model's parts.
+///
+/// ```
+/// use infer::model::Model;
+/// use infer::synthetic::Recipe;
+///
+/// let model = Model::from_bytes(Recipe::tiny_llama().to_bytes()?)?;
+/// let shape = model.shape();
+/// assert_eq!((shape.layers, shape.width, shape.query_width(), shape.kv_width()), (2, 256, 256, 128));
+/// // 2 layers, key and value, 2 bytes each.
+/// assert_eq!(shape.kv_bytes(100), Some(2 * 2 * 128 * 2 * 100));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Shape {
+    /// The family.
+    pub architecture: Architecture,
+    /// Number of layers.
+    pub layers: usize,
+    /// Components of a token's vector.
+    pub width: usize,
+    /// Number of query heads.
+    pub heads: usize,
+    /// Number of key and value heads; divides `heads`.
+    pub kv_heads: usize,
+    /// Components of a head; even.
+    pub head_size: usize,
+    /// Width between the products of the feed-forward network.
+    pub ffn: usize,
+    /// Number of tokens.
+    pub vocabulary: usize,
+    /// Positions that the model was made for.
+    pub context: usize,
+    /// Kind of its normalisations.
+    pub norm: NormKind,
+    /// What is added to a variance before its root is taken.
+    pub epsilon: f64,
+    /// How positions enter.
+    pub positions: Positions,
+    /// The feed-forward network's function.
+    pub activation: Activation,
+    /// Whether the embedding is also the output matrix.
+    pub tied: bool,
+}
+
+/// Bytes of a key's or value's component in the cache: an IEEE half.
+pub(super) const CACHE_BYTES: usize = 2;
+
+impl Shape {
+    /// Components of all query heads.
+    pub const fn query_width(&self) -> usize {
+        self.heads * self.head_size
+    }
+
+    /// Components of all key heads, or of all value heads.
+    pub const fn kv_width(&self) -> usize {
+        self.kv_heads * self.head_size
+    }
+
+    /// Bytes of keys and values in halves for `positions` positions; `None` if more than can be counted.
+    pub fn kv_bytes(&self, positions: usize) -> Option<usize> {
+        let position = self.kv_width().checked_mul(2 * CACHE_BYTES)?.checked_mul(self.layers)?;
+        position.checked_mul(positions)
+    }
+
+    /// Refuses a prompt that does not fit: `prompt` tokens in a context of `context`, of which at least one must
+    /// remain.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PromptTooLong`] if it does not fit; [`Error::ContextTooLong`] if the model has fewer positions than
+    /// `context`.
+    pub fn admit(&self, prompt: usize, context: usize) -> Result<()> {
+        if context > self.context {
+            return Err(Error::ContextTooLong { wanted: context, most: self.context });
+        }
+        if prompt >= context {
+            return Err(Error::PromptTooLong { tokens: prompt, context });
+        }
+        Ok(())
+    }
+
+    /// Reads the keys of a file; `tied` is left false.
+    pub(super) fn read(file: &File) -> Result<Self> {
+        let name = file.text("general.architecture")?;
+        let name = name.ok_or_else(|| fault(ModelFault::MissingKey("general.architecture".to_owned())))?;
+        let Some(architecture) = Architecture::from_name(name) else {
+            return Err(fault(ModelFault::Architecture(name.to_owned())));
+        };
+        let keys = Keys { file, architecture };
+        keys.refuse_foreign()?;
+        let (width, heads) = (keys.size("embedding_length")?, keys.size("attention.head_count")?);
+        let kv_heads = keys.size_or("attention.head_count_kv", heads)?;
+        let head_size = keys.size_or("attention.key_length", width / heads)?;
+        keys.require("attention.value_length", head_size)?;
+        if architecture != Architecture::Gpt2 {
+            keys.require("rope.dimension_count", head_size)?;
+        }
+        if head_size * heads < heads || head_size % 2 != 0 || heads % kv_heads != 0 {
+            return Err(fault(ModelFault::Heads { heads, kv_heads, head_size, width }));
+        }
+        let is_gpt2 = architecture == Architecture::Gpt2;
+        let epsilon =
+            if is_gpt2 { "attention.layer_norm_epsilon" } else { "attention.layer_norm_rms_epsilon" };
+        Ok(Self {
+            architecture,
+            layers: keys.size("block_count")?,
+            width,
+            heads,
+            kv_heads,
+            head_size,
+            ffn: keys.size("feed_forward_length")?,
+            vocabulary: keys.vocabulary()?,
+            context: keys.size("context_length")?,
+            norm: if is_gpt2 { NormKind::Layer } else { NormKind::Rms },
+            epsilon: keys.float(epsilon)?.ok_or_else(|| keys.missing(epsilon))?,
+            positions: if is_gpt2 { Positions::Learned } else { keys.rope()? },
+            activation: if is_gpt2 { Activation::Gelu } else { Activation::SiluGate },
+            tied: false,
+        })
+    }
+}
+
+fn fault(fault: ModelFault) -> Error {
+    Error::Model(fault)
+}
+
+/// Largest size in a shape: products of three sizes fit 64 bits, and kernels count in 32.
+const MOST: usize = 1 << 20;
+
+/// Largest number of positions.
+const MOST_CONTEXT: usize = 1 << 30;
+
+/// The keys of an architecture.
+struct Keys<'a> {
+    file: &'a File,
+    architecture: Architecture,
+}
+
+impl Keys<'_> {
+    fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.architecture)
+    }
+
+    fn missing(&self, name: &str) -> Error {
+        fault(ModelFault::MissingKey(self.key(name)))
+    }
+
+    /// A positive size.
+    fn size(&self, name: &str) -> Result<usize> {
+        self.optional(name)?.ok_or_else(|| self.missing(name))
+    }
+
+    fn size_or(&self, name: &str, default: usize) -> Result<usize> {
+        Ok(self.optional(name)?.unwrap_or(default))
+    }
+
+    fn optional(&self, name: &str) -> Result<Option<usize>> {
+        let most = if name == "context_length" { MOST_CONTEXT } else { MOST };
+        let size: Option<u64> = self.file.integer(&self.key(name))?;
+        match size {
+            None => Ok(None),
+            Some(size) if size >= 1 && size <= most as u64 => Ok(Some(size as usize)),
+            Some(size) => Err(fault(ModelFault::Size { key: self.key(name), size, most })),
+        }
+    }
+
+    /// Refuses a key whose value is not `needed`; the key may be missing.
+    fn require(&self, name: &str, needed: usize) -> Result<()> {
+        match self.optional(name)? {
+            Some(value) if value != needed => {
+                Err(fault(ModelFault::Differs { key: self.key(name), value, needed }))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn float(&self, name: &str) -> Result<Option<f64>> {
+        self.file.float(&self.key(name))
+    }
+
+    /// Refuses properties of models with the same architecture's name that are not supported.
+    fn refuse_foreign(&self) -> Result<()> {
+        let experts: Option<u64> = self.file.integer(&self.key("expert_count"))?;
+        if experts.is_some_and(|count| count > 0) {
+            return Err(fault(ModelFault::Unsupported {
+                what: "a mixture of experts",
+                key: self.key("expert_count"),
+            }));
+        }
+        Ok(())
+    }
+
+    /// The number of tokens, of the vocabulary or of a key.
+    fn vocabulary(&self) -> Result<usize> {
+        let tokens = self.file.texts("tokenizer.ggml.tokens")?.map(crate::gguf::Texts::len);
+        let stated = self.optional("vocab_size")?;
+        match (tokens, stated) {
+            (Some(tokens), Some(stated)) if tokens != stated => {
+                Err(fault(ModelFault::Differs { key: self.key("vocab_size"), value: stated, needed: tokens }))
+            }
+            (Some(0), _) => {
+                Err(fault(ModelFault::Size { key: "tokenizer.ggml.tokens".to_owned(), size: 0, most: MOST }))
+            }
+            (Some(tokens), _) if tokens > MOST => {
+                let (key, size) = ("tokenizer.ggml.tokens".to_owned(), tokens as u64);
+                Err(fault(ModelFault::Size { key, size, most: MOST }))
+            }
+            (Some(tokens), _) => Ok(tokens),
+            (None, Some(stated)) => Ok(stated),
+            (None, None) => self.embedding_rows(),
+        }
+    }
+
+    /// The rows of the embedding, for files without tokens.
+    fn embedding_rows(&self) -> Result<usize> {
+        let embedding = self.file.tensor("token_embd.weight");
+        let embedding =
+            embedding.ok_or_else(|| fault(ModelFault::MissingTensor("token_embd.weight".to_owned())))?;
+        let rows = embedding.dims.get(1).copied().unwrap_or(1);
+        if rows <= MOST {
+            return Ok(rows);
+        }
+        Err(fault(ModelFault::Size { key: "token_embd.weight".to_owned(), size: rows as u64, most: MOST }))
+    }
+
+    fn rope(&self) -> Result<Positions> {
+        let pairs =
+            if self.architecture == Architecture::Llama { RopePairs::Neighbours } else { RopePairs::Halves };
+        // Default of LLaMA 1 and 2, whose files may lack the key.
+        let base = self.float("rope.freq_base")?.unwrap_or(10_000.0);
+        if base <= 1.0 {
+            return Err(fault(ModelFault::Float { key: self.key("rope.freq_base"), value: base }));
+        }
+        let factor = self.float("rope.scaling.factor")?.unwrap_or(1.0);
+        let scale = match self.file.text(&self.key("rope.scaling.type"))? {
+            None | Some("none") => 1.0,
+            Some("linear") if factor > 0.0 => factor,
+            Some("linear") => {
+                return Err(fault(ModelFault::Float { key: self.key("rope.scaling.factor"), value: factor }));
+            }
+            Some(other) => return Err(fault(ModelFault::RopeScaling(other.to_owned()))),
+        };
+        Ok(Positions::Rope { pairs, base, scale })
+    }
+}

@@ -1,0 +1,358 @@
+//! Results of a language model on the CPU, in 64-bit floats: the yardstick for GPUs. Slow by design.
+
+use half::f16;
+
+use crate::error::{Error, Result};
+use crate::model::{Activation, Linear, Matrix, Model, Norm, NormKind, Positions, RopePairs, Vector};
+
+/// Weights are converted once if they need at most this many bytes, else whenever they are used.
+const MOST_DENSE_BYTES: usize = 1 << 30;
+
+/// Weights of a product from which it uses all cores.
+const PARALLEL_WEIGHTS: usize = 1 << 20;
+
+/// Evaluates a model token by token.
+///
+/// Weights are exact and activations are never rounded. Keys and values are rounded to halves, as caches store them, or
+/// kept as they are.
+///
+/// ```
+/// use infer::model::Model;
+/// use infer::reference::{CacheFormat, Reference};
+/// use infer::synthetic::Recipe;
+///
+/// let model = Model::from_bytes(Recipe::tiny_llama().to_bytes()?)?;
+/// let mut reference = Reference::new(&model, CacheFormat::Half)?;
+/// let logits = reference.step(17)?;
+/// assert_eq!((logits.len(), reference.len()), (512, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Reference<'m> {
+    model: &'m Model,
+    cache_format: CacheFormat,
+    layers: Vec<Layer<'m>>,
+    output: Dense<'m>,
+    output_norm: Normaliser,
+    frequencies: Option<Vec<f64>>,
+    len: usize,
+}
+
+/// How keys and values are stored.
+///
+/// ```
+/// assert_ne!(infer::reference::CacheFormat::Half, infer::reference::CacheFormat::Exact);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheFormat {
+    /// As IEEE halves.
+    Half,
+    /// As 64-bit floats.
+    Exact,
+}
+
+/// A matrix and its bias, converted if there is memory for it.
+#[derive(Debug)]
+struct Dense<'m> {
+    matrix: Matrix<'m>,
+    weights: Option<Vec<f64>>,
+    bias: Option<Vec<f64>>,
+}
+
+#[derive(Debug)]
+struct Normaliser {
+    kind: NormKind,
+    epsilon: f64,
+    weights: Vec<f64>,
+    bias: Option<Vec<f64>>,
+}
+
+#[derive(Debug)]
+struct Layer<'m> {
+    attention_norm: Normaliser,
+    query: Dense<'m>,
+    key: Dense<'m>,
+    value: Dense<'m>,
+    query_norm: Option<Normaliser>,
+    key_norm: Option<Normaliser>,
+    attention_output: Dense<'m>,
+    feed_forward_norm: Normaliser,
+    gate: Option<Dense<'m>>,
+    up: Dense<'m>,
+    down: Dense<'m>,
+    /// Keys and values of each position.
+    keys: Vec<Vec<f64>>,
+    values: Vec<Vec<f64>>,
+}
+
+fn exact(vector: Vector<'_>) -> Vec<f64> {
+    vector.to_vec().into_iter().map(f64::from).collect()
+}
+
+/// Converts rows of a matrix.
+fn rows(matrix: Matrix<'_>, first: usize, count: usize) -> Result<Vec<f64>> {
+    let mut weights = vec![0.0; matrix.inputs * count];
+    let bytes = matrix.row_bytes();
+    matrix.block.dequantise_exactly(&matrix.bytes[first * bytes..][..count * bytes], &mut weights)?;
+    Ok(weights)
+}
+
+fn dot(left: &[f64], right: &[f64]) -> f64 {
+    left.iter().zip(right).map(|(left, right)| left * right).sum()
+}
+
+impl<'m> Dense<'m> {
+    fn new(linear: Linear<'m>, convert: bool) -> Result<Self> {
+        let matrix = linear.weights;
+        let weights = convert.then(|| rows(matrix, 0, matrix.outputs)).transpose()?;
+        Ok(Self { matrix, weights, bias: linear.bias.map(exact) })
+    }
+
+    /// The outputs from `first` on.
+    fn part(&self, input: &[f64], first: usize, out: &mut [f64]) -> Result<()> {
+        for (at, out) in out.iter_mut().enumerate() {
+            let row = first + at;
+            *out = match &self.weights {
+                Some(weights) => dot(&weights[row * input.len()..][..input.len()], input),
+                None => dot(&rows(self.matrix, row, 1)?, input),
+            };
+            if let Some(bias) = &self.bias {
+                *out += bias[row];
+            }
+        }
+        Ok(())
+    }
+
+    fn product(&self, input: &[f64]) -> Result<Vec<f64>> {
+        let mut out = vec![0.0; self.matrix.outputs];
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        if self.matrix.inputs * out.len() < PARALLEL_WEIGHTS || cores == 1 {
+            self.part(input, 0, &mut out)?;
+            return Ok(out);
+        }
+        let share = out.len().div_ceil(cores);
+        std::thread::scope(|scope| {
+            let parts = out.chunks_mut(share).enumerate();
+            let threads: Vec<_> = parts
+                .map(|(number, part)| scope.spawn(move || self.part(input, number * share, part)))
+                .collect();
+            // PANIC: a panic of the thread is a bug there.
+            threads.into_iter().try_for_each(|thread| thread.join().expect("the thread ends"))
+        })?;
+        Ok(out)
+    }
+}
+
+impl Normaliser {
+    fn apply(&self, input: &[f64]) -> Vec<f64> {
+        let count = input.len() as f64;
+        let mean = match self.kind {
+            NormKind::Rms => 0.0,
+            NormKind::Layer => input.iter().sum::<f64>() / count,
+        };
+        let variance = input.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / count;
+        let root = (variance + self.epsilon).sqrt();
+        let scaled = input.iter().zip(&self.weights).map(|(x, weight)| (x - mean) / root * weight);
+        match &self.bias {
+            None => scaled.collect(),
+            Some(bias) => scaled.zip(bias).map(|(x, bias)| x + bias).collect(),
+        }
+    }
+}
+
+impl<'m> Reference<'m> {
+    /// Prepares an empty context.
+    ///
+    /// # Errors
+    ///
+    /// None today; conversions of weights are checked.
+    pub fn new(model: &'m Model, cache_format: CacheFormat) -> Result<Self> {
+        let shape = model.shape();
+        let weights: usize = model.file().tensors().map(|tensor| tensor.dims.iter().product::<usize>()).sum();
+        let convert = weights <= MOST_DENSE_BYTES / size_of::<f64>();
+        let normaliser = |norm: Norm<'m>| Normaliser {
+            kind: shape.norm,
+            epsilon: shape.epsilon,
+            weights: exact(norm.weights),
+            bias: norm.bias.map(exact),
+        };
+        let head_norm =
+            |weights: Option<Vector<'m>>| weights.map(|weights| normaliser(Norm { weights, bias: None }));
+        let dense = |linear| Dense::new(linear, convert);
+        let layer = |number| {
+            let layer = model.layer(number);
+            Ok(Layer {
+                attention_norm: normaliser(layer.attention_norm),
+                query: dense(layer.query)?,
+                key: dense(layer.key)?,
+                value: dense(layer.value)?,
+                query_norm: head_norm(layer.query_norm),
+                key_norm: head_norm(layer.key_norm),
+                attention_output: dense(layer.attention_output)?,
+                feed_forward_norm: normaliser(layer.feed_forward_norm),
+                gate: layer.feed_forward.gate.map(dense).transpose()?,
+                up: dense(layer.feed_forward.up)?,
+                down: dense(layer.feed_forward.down)?,
+                keys: Vec::new(),
+                values: Vec::new(),
+            })
+        };
+        Ok(Self {
+            model,
+            cache_format,
+            layers: (0..shape.layers).map(layer).collect::<Result<_>>()?,
+            output: dense(Linear { weights: model.output(), bias: None })?,
+            output_norm: normaliser(model.output_norm()),
+            frequencies: model.rope_frequencies(),
+            len: 0,
+        })
+    }
+
+    /// Number of tokens so far.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no tokens yet.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds a token. Returns a number for each token that may follow.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownToken`] if the vocabulary does not have the token; [`Error::PromptTooLong`] if the model's
+    /// context is full.
+    pub fn step(&mut self, token: u32) -> Result<Vec<f64>> {
+        let shape = self.model.shape();
+        let position = self.len;
+        if position == shape.context {
+            return Err(Error::PromptTooLong { tokens: position + 1, context: shape.context });
+        }
+        let row = usize::try_from(token).ok().filter(|row| *row < shape.vocabulary);
+        let row = row.ok_or(Error::UnknownToken { token, vocabulary: shape.vocabulary })?;
+        let mut x = rows(self.model.embedding(), row, 1)?;
+        if let Some(positions) = self.model.position_embedding() {
+            add(&mut x, &rows(positions, position, 1)?);
+        }
+        for layer in &mut self.layers {
+            let attended =
+                layer.attend(self.model, self.cache_format, self.frequencies.as_deref(), position, &x)?;
+            add(&mut x, &attended);
+            let fed = layer.feed_forward(shape.activation, &x)?;
+            add(&mut x, &fed);
+        }
+        self.len += 1;
+        self.output.product(&self.output_norm.apply(&x))
+    }
+}
+
+fn add(to: &mut [f64], other: &[f64]) {
+    for (to, other) in to.iter_mut().zip(other) {
+        *to += other;
+    }
+}
+
+impl Layer<'_> {
+    fn attend(
+        &mut self,
+        model: &Model,
+        format: CacheFormat,
+        frequencies: Option<&[f64]>,
+        position: usize,
+        x: &[f64],
+    ) -> Result<Vec<f64>> {
+        let shape = model.shape();
+        let size = shape.head_size;
+        let normal = self.attention_norm.apply(x);
+        let (mut query, mut key) = (self.query.product(&normal)?, self.key.product(&normal)?);
+        for (heads, norm) in [(&mut query, &self.query_norm), (&mut key, &self.key_norm)] {
+            for head in heads.chunks_exact_mut(size) {
+                if let Some(norm) = norm {
+                    let normal = norm.apply(head);
+                    head.copy_from_slice(&normal);
+                }
+                if let (Some(frequencies), Positions::Rope { pairs, .. }) = (frequencies, shape.positions) {
+                    rotate(head, pairs, frequencies, position);
+                }
+            }
+        }
+        let stored = |values: Vec<f64>| match format {
+            CacheFormat::Exact => values,
+            CacheFormat::Half => values.into_iter().map(half).collect(),
+        };
+        self.keys.push(stored(key));
+        self.values.push(stored(self.value.product(&normal)?));
+        let mut attended = vec![0.0; query.len()];
+        let heads = query.chunks_exact(size).zip(attended.chunks_exact_mut(size));
+        for (head, (query, out)) in heads.enumerate() {
+            let at = head / (shape.heads / shape.kv_heads) * size;
+            let score = |key: &Vec<f64>| dot(&key[at..at + size], query) / (size as f64).sqrt();
+            let scores: Vec<f64> = self.keys.iter().map(score).collect();
+            let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let weights: Vec<f64> = scores.iter().map(|score| (score - most).exp()).collect();
+            let sum: f64 = weights.iter().sum();
+            for (weight, value) in weights.iter().zip(&self.values) {
+                for (out, value) in out.iter_mut().zip(&value[at..at + size]) {
+                    *out += weight / sum * value;
+                }
+            }
+        }
+        self.attention_output.product(&attended)
+    }
+
+    fn feed_forward(&self, activation: Activation, x: &[f64]) -> Result<Vec<f64>> {
+        let normal = self.feed_forward_norm.apply(x);
+        let mut hidden = self.up.product(&normal)?;
+        match (&self.gate, activation) {
+            (Some(gate), _) => {
+                let gate = gate.product(&normal)?;
+                hidden.iter_mut().zip(gate).for_each(|(up, gate)| *up *= gate / (1.0 + (-gate).exp()));
+            }
+            (None, _) => hidden.iter_mut().for_each(|x| *x = gelu(*x)),
+        }
+        self.down.product(&hidden)
+    }
+}
+
+/// The nearest IEEE half. A number between two 32-bit floats becomes the odd one of them, so that the second rounding
+/// decides as if it were the only one.
+fn half(x: f64) -> f64 {
+    let near = x as f32;
+    let is_beyond = f64::from(near).abs() > x.abs();
+    let below = if is_beyond { near.to_bits() - 1 } else { near.to_bits() };
+    let odd = below | u32::from(f64::from(f32::from_bits(below)) != x);
+    f16::from_f32(f32::from_bits(odd)).to_f64()
+}
+
+/// The tanh form, as GPT-2 has it.
+fn gelu(x: f64) -> f64 {
+    const ROOT: f64 = 0.797_884_560_802_865_4;
+    0.5 * x * (1.0 + (ROOT * (x + 0.044_715 * x * x * x)).tanh())
+}
+
+/// Rotates the pairs of a head.
+fn rotate(head: &mut [f64], pairs: RopePairs, frequencies: &[f64], position: usize) {
+    for (pair, frequency) in frequencies.iter().enumerate() {
+        let (first, second) = pairs.of(pair, head.len());
+        let (sin, cos) = (position as f64 * frequency).sin_cos();
+        let (a, b) = (head[first], head[second]);
+        (head[first], head[second]) = (a * cos - b * sin, a * sin + b * cos);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_are_rounded_once() {
+        // Just above the middle of two halves: rounding to 32 bits first would reach the middle, then the even half.
+        let middle = 1.0 + 2.0_f64.powi(-11);
+        let above = middle + 2.0_f64.powi(-40);
+        assert_eq!((half(middle), half(above)), (1.0, 1.0 + 2.0_f64.powi(-10)));
+        assert_eq!((half(-above), half(0.0), half(1e9)), (-half(above), 0.0, f64::INFINITY));
+        assert_eq!(half(2.0_f64.powi(-25) * 1.000_000_000_1), 2.0_f64.powi(-24));
+    }
+}

@@ -1,0 +1,457 @@
+//! Models with random weights, for tests and for measurements without a download.
+
+use std::io;
+
+use fastrand::Rng;
+use half::{bf16, f16};
+
+use crate::blocks::BlockType;
+use crate::error::Result;
+use crate::gguf::{Array, Texts, Value, Writer};
+use crate::model::Architecture;
+use crate::tokenizer::byte_character;
+
+/// What a random model looks like. The same recipe makes the same file, bit for bit.
+///
+/// ```
+/// use infer::blocks::BlockType;
+/// use infer::model::Model;
+/// use infer::synthetic::Recipe;
+///
+/// let recipe = Recipe { block: BlockType::Q8_0, seed: 3, ..Recipe::tiny_qwen2() };
+/// let model = Model::from_bytes(recipe.to_bytes()?)?;
+/// assert!(model.layer(0).query.bias.is_some());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recipe {
+    /// The family.
+    pub architecture: Architecture,
+    /// Number of layers.
+    pub layers: usize,
+    /// Components of a token's vector.
+    pub width: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads.
+    pub kv_heads: usize,
+    /// Components of a head.
+    pub head_size: usize,
+    /// Width of the feed-forward network.
+    pub ffn: usize,
+    /// Number of tokens.
+    pub vocabulary: usize,
+    /// Positions.
+    pub context: usize,
+    /// Format of the matrices.
+    pub block: BlockType,
+    /// Whether the embedding, and values and the last product of every other layer, are in `Q6_K`, like files that end
+    /// in `_K_M`.
+    pub mixed: bool,
+    /// Whether the embedding is also the output matrix.
+    pub tied: bool,
+    /// Whether the file has LLaMA 3's factors of frequencies.
+    pub rope_factors: bool,
+    /// Whether the file has a vocabulary: the 256 bytes, some words, and the special tokens. It needs 300 tokens.
+    pub has_tokens: bool,
+    /// Start of the random numbers.
+    pub seed: u64,
+}
+
+/// Words of the vocabulary, as pairs that are merged, in this order.
+const MERGES: [(&str, &str); 12] = [
+    ("Ġ", "t"),
+    ("h", "e"),
+    ("Ġt", "he"),
+    ("i", "n"),
+    ("Ġ", "a"),
+    ("o", "n"),
+    ("Ġ", "w"),
+    ("o", "r"),
+    ("l", "d"),
+    ("Ġw", "or"),
+    ("Ġwor", "ld"),
+    ("l", "l"),
+];
+
+/// Fewest tokens of a vocabulary with texts.
+const FEWEST_TOKENS: usize = 300;
+
+impl Recipe {
+    /// A LLaMA with 2 layers, 256 wide, 512 tokens, in F16.
+    pub const fn tiny_llama() -> Self {
+        Self {
+            architecture: Architecture::Llama,
+            layers: 2,
+            width: 256,
+            heads: 4,
+            kv_heads: 2,
+            head_size: 64,
+            ffn: 512,
+            vocabulary: 512,
+            context: 1024,
+            block: BlockType::F16,
+            mixed: false,
+            tied: true,
+            rope_factors: true,
+            has_tokens: true,
+            seed: 1,
+        }
+    }
+
+    /// A Qwen 2 of the size of [`Recipe::tiny_llama`].
+    pub const fn tiny_qwen2() -> Self {
+        Self { architecture: Architecture::Qwen2, rope_factors: false, ..Self::tiny_llama() }
+    }
+
+    /// A Qwen 3 of the size of [`Recipe::tiny_llama`]; its heads are wider than the model.
+    pub const fn tiny_qwen3() -> Self {
+        Self {
+            architecture: Architecture::Qwen3,
+            head_size: 128,
+            tied: false,
+            rope_factors: false,
+            ..Self::tiny_llama()
+        }
+    }
+
+    /// A GPT-2 of the size of [`Recipe::tiny_llama`].
+    pub const fn tiny_gpt2() -> Self {
+        Self {
+            architecture: Architecture::Gpt2,
+            kv_heads: 4,
+            context: 512,
+            rope_factors: false,
+            ..Self::tiny_llama()
+        }
+    }
+
+    /// The shape of LLaMA 3.2 1B, in Q6_K: 1 GB.
+    pub const fn llama_1b() -> Self {
+        Self {
+            layers: 16,
+            width: 2048,
+            heads: 32,
+            kv_heads: 8,
+            ffn: 8192,
+            vocabulary: 128_256,
+            context: 131_072,
+            block: BlockType::Q6K,
+            ..Self::tiny_llama()
+        }
+    }
+
+    /// The shape of GPT-2 124M, in F16: 250 MB.
+    pub const fn gpt2_124m() -> Self {
+        Self {
+            layers: 12,
+            width: 768,
+            heads: 12,
+            kv_heads: 12,
+            ffn: 3072,
+            vocabulary: 50_257,
+            context: 1024,
+            ..Self::tiny_gpt2()
+        }
+    }
+
+    /// The shape of Qwen 3 0.6B, in Q6_K: 490 MB.
+    pub const fn qwen3_600m() -> Self {
+        Self {
+            layers: 28,
+            width: 1024,
+            heads: 16,
+            kv_heads: 8,
+            ffn: 3072,
+            vocabulary: 151_936,
+            context: 40_960,
+            block: BlockType::Q6K,
+            tied: true,
+            ..Self::tiny_qwen3()
+        }
+    }
+
+    /// The file in memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Length`](crate::Error::Length) if rows are not whole blocks.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        // PANIC: vectors accept everything, and `row` makes rows of the right size.
+        self.writer()?.write(&mut bytes).expect("memory accepts everything");
+        Ok(bytes)
+    }
+
+    /// Writes the file.
+    ///
+    /// # Errors
+    ///
+    /// Those of `to`, and one of kind [`io::ErrorKind::InvalidInput`] if rows are not whole blocks.
+    pub fn write(&self, to: impl io::Write) -> io::Result<()> {
+        let writer = self.writer().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        writer.write(to)
+    }
+
+    /// A writer with all keys and tensors.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Length`](crate::Error::Length) if rows are not whole blocks.
+    pub fn writer(&self) -> Result<Writer<'static>> {
+        let mut maker = Maker { recipe: self.clone(), writer: Writer::new(), tensors: 0 };
+        maker.keys();
+        if self.has_tokens {
+            maker.tokens();
+        }
+        maker.tensors()?;
+        Ok(maker.writer)
+    }
+}
+
+struct Maker {
+    recipe: Recipe,
+    writer: Writer<'static>,
+    /// Tensors so far: each has random numbers of its own.
+    tensors: u64,
+}
+
+impl Maker {
+    fn keys(&mut self) {
+        let recipe = &self.recipe;
+        let name = recipe.architecture.name();
+        let is_gpt2 = recipe.architecture == Architecture::Gpt2;
+        let epsilon = if is_gpt2 { "layer_norm_epsilon" } else { "layer_norm_rms_epsilon" };
+        let mut sizes = vec![
+            ("block_count", recipe.layers),
+            ("context_length", recipe.context),
+            ("embedding_length", recipe.width),
+            ("feed_forward_length", recipe.ffn),
+            ("attention.head_count", recipe.heads),
+            ("vocab_size", recipe.vocabulary),
+        ];
+        if !is_gpt2 {
+            sizes.extend([
+                ("attention.head_count_kv", recipe.kv_heads),
+                ("attention.key_length", recipe.head_size),
+                ("attention.value_length", recipe.head_size),
+                ("rope.dimension_count", recipe.head_size),
+            ]);
+        }
+        let text = |text: &str| Value::Text(text.to_owned());
+        self.writer.key("general.architecture", text(name));
+        self.writer.key("general.name", text("random weights"));
+        for (key, size) in sizes {
+            self.writer.key(&format!("{name}.{key}"), Value::U32(size as u32));
+        }
+        self.writer.key(&format!("{name}.attention.{epsilon}"), Value::F32(1e-5));
+        if !is_gpt2 {
+            let base = if recipe.architecture == Architecture::Llama { 500_000.0 } else { 1_000_000.0 };
+            self.writer.key(&format!("{name}.rope.freq_base"), Value::F32(base));
+        }
+    }
+
+    fn tokens(&mut self) {
+        let count = self.recipe.vocabulary.max(FEWEST_TOKENS);
+        let mut tokens: Vec<String> = (0..=255).map(|byte| byte_character(byte).to_string()).collect();
+        tokens.extend(MERGES.iter().map(|(first, second)| format!("{first}{second}")));
+        let (pre, specials): (_, &[&str]) = match self.recipe.architecture {
+            Architecture::Llama => (
+                "llama-bpe",
+                &[
+                    "<|begin_of_text|>",
+                    "<|end_of_text|>",
+                    "<|start_header_id|>",
+                    "<|end_header_id|>",
+                    "<|eot_id|>",
+                ],
+            ),
+            Architecture::Gpt2 => ("gpt-2", &["<|endoftext|>"]),
+            _ => ("qwen2", &["<|endoftext|>", "<|im_start|>", "<|im_end|>"]),
+        };
+        let first_special = count - specials.len();
+        tokens.extend((tokens.len()..first_special).map(|number| format!("<unused{number}>")));
+        tokens.extend(specials.iter().map(|&token| token.to_owned()));
+        let kinds = (0..count).map(|token| if token < first_special { 1 } else { 3 }).collect();
+        let merges: Vec<String> = MERGES.iter().map(|(first, second)| format!("{first} {second}")).collect();
+        let texts = |texts: &[String]| {
+            Value::Array(Array::Texts(texts.iter().map(String::as_str).collect::<Texts>()))
+        };
+        let text = |text: &str| Value::Text(text.to_owned());
+        let number = |token: usize| Value::U32(token as u32);
+        let writer = &mut self.writer;
+        writer.key("tokenizer.ggml.model", text("gpt2"));
+        writer.key("tokenizer.ggml.pre", text(pre));
+        writer.key("tokenizer.ggml.tokens", texts(&tokens));
+        writer.key("tokenizer.ggml.token_type", Value::Array(Array::I32(kinds)));
+        writer.key("tokenizer.ggml.merges", texts(&merges));
+        match self.recipe.architecture {
+            Architecture::Llama => {
+                writer.key("tokenizer.ggml.bos_token_id", number(first_special));
+                writer.key("tokenizer.ggml.eos_token_id", number(first_special + 4));
+                writer.key("tokenizer.ggml.add_bos_token", Value::Bool(true));
+                writer.key("tokenizer.chat_template", text(LLAMA_TEMPLATE));
+            }
+            Architecture::Gpt2 => writer.key("tokenizer.ggml.eos_token_id", number(first_special)),
+            _ => {
+                writer.key("tokenizer.ggml.eos_token_id", number(first_special + 2));
+                writer.key("tokenizer.chat_template", text(QWEN_TEMPLATE));
+            }
+        }
+    }
+
+    fn rng(&mut self) -> Rng {
+        self.tensors += 1;
+        Rng::with_seed(self.recipe.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.tensors)
+    }
+
+    /// A vector around `mean`.
+    fn vector(&mut self, name: &str, len: usize, mean: f32, spread: f32) -> Result<()> {
+        let mut rng = self.rng();
+        let mut element = move |_| (mean + spread * (2.0 * rng.f32() - 1.0)).to_le_bytes();
+        self.writer.tensor(name, &[len], BlockType::F32, move |_| (0..len).flat_map(&mut element).collect())
+    }
+
+    fn matrix(&mut self, name: &str, inputs: usize, outputs: usize, block: BlockType) -> Result<()> {
+        let mut rng = self.rng();
+        let deviation = (inputs as f32).sqrt().recip();
+        self.writer.tensor(name, &[inputs, outputs], block, move |_| row(&mut rng, block, inputs, deviation))
+    }
+
+    fn norm(&mut self, name: &str) -> Result<()> {
+        let width = self.recipe.width;
+        self.vector(&format!("{name}.weight"), width, 1.0, 0.3)?;
+        if self.recipe.architecture == Architecture::Gpt2 {
+            self.vector(&format!("{name}.bias"), width, 0.0, 0.2)?;
+        }
+        Ok(())
+    }
+
+    fn linear(&mut self, name: &str, sizes: [usize; 2], block: BlockType, has_bias: bool) -> Result<()> {
+        self.matrix(&format!("{name}.weight"), sizes[0], sizes[1], block)?;
+        if has_bias { self.vector(&format!("{name}.bias"), sizes[1], 0.0, 0.2) } else { Ok(()) }
+    }
+
+    fn tensors(&mut self) -> Result<()> {
+        let Recipe { width, vocabulary, head_size, context, block, .. } = self.recipe;
+        let outer = if self.recipe.mixed { BlockType::Q6K } else { block };
+        if self.recipe.rope_factors {
+            let factors = rope_factors(head_size, 500_000.0);
+            let bytes: Vec<u8> = factors.iter().flat_map(|factor| factor.to_le_bytes()).collect();
+            self.writer
+                .tensor("rope_freqs.weight", &[factors.len()], BlockType::F32, move |_| bytes.clone())?;
+        }
+        self.matrix("token_embd.weight", width, vocabulary, outer)?;
+        if self.recipe.architecture == Architecture::Gpt2 {
+            self.matrix("position_embd.weight", width, context, BlockType::F32)?;
+        }
+        self.norm("output_norm")?;
+        if !self.recipe.tied {
+            self.matrix("output.weight", width, vocabulary, outer)?;
+        }
+        (0..self.recipe.layers).try_for_each(|number| self.layer(number))
+    }
+
+    fn layer(&mut self, number: usize) -> Result<()> {
+        let Recipe { architecture, width, heads, kv_heads, head_size, ffn, block, .. } = self.recipe;
+        let better = if self.recipe.mixed && number.is_multiple_of(2) { BlockType::Q6K } else { block };
+        let (queries, keys) = (heads * head_size, kv_heads * head_size);
+        let is_gpt2 = architecture == Architecture::Gpt2;
+        let name = |part: &str| format!("blk.{number}.{part}");
+        self.norm(&name("attn_norm"))?;
+        if is_gpt2 {
+            self.linear(&name("attn_qkv"), [width, queries + 2 * keys], block, true)?;
+        } else {
+            let has_bias = architecture == Architecture::Qwen2;
+            self.linear(&name("attn_q"), [width, queries], block, has_bias)?;
+            self.linear(&name("attn_k"), [width, keys], block, has_bias)?;
+            self.linear(&name("attn_v"), [width, keys], better, has_bias)?;
+        }
+        if architecture == Architecture::Qwen3 {
+            self.vector(&name("attn_q_norm.weight"), head_size, 1.0, 0.3)?;
+            self.vector(&name("attn_k_norm.weight"), head_size, 1.0, 0.3)?;
+        }
+        self.linear(&name("attn_output"), [queries, width], block, is_gpt2)?;
+        self.norm(&name("ffn_norm"))?;
+        if !is_gpt2 {
+            self.linear(&name("ffn_gate"), [width, ffn], block, false)?;
+        }
+        self.linear(&name("ffn_up"), [width, ffn], block, is_gpt2)?;
+        self.linear(&name("ffn_down"), [ffn, width], better, is_gpt2)
+    }
+}
+
+/// Divisors of the frequencies in models that LLaMA 3.2 extended from 8,192 positions: frequencies whose wave is longer
+/// than 8,192 positions are divided by 32, those shorter than 2,048 are kept, and those between are blended.
+fn rope_factors(head_size: usize, base: f64) -> Vec<f32> {
+    let factor = |pair: usize| {
+        let wave = std::f64::consts::TAU * base.powf(2.0 * pair as f64 / head_size as f64);
+        let blend = ((8192.0 / wave - 1.0) / 3.0).clamp(0.0, 1.0);
+        (1.0 / ((1.0 - blend) / 32.0 + blend)) as f32
+    };
+    (0..head_size / 2).map(factor).collect()
+}
+
+/// A scale near `around`, as a half.
+fn scale(rng: &mut Rng, around: f32) -> [u8; 2] {
+    f16::from_f32(around * (0.8 + 0.4 * rng.f32())).to_le_bytes()
+}
+
+/// A row of random weights with a standard deviation of about `deviation`.
+fn row(rng: &mut Rng, block: BlockType, inputs: usize, deviation: f32) -> Vec<u8> {
+    let mut bytes = vec![0; inputs / block.weights() * block.bytes()];
+    match block {
+        BlockType::F32 | BlockType::F16 | BlockType::Bf16 => {
+            for weight in bytes.chunks_exact_mut(block.bytes()) {
+                // Uniform numbers of this range have a deviation of 1.
+                let value = deviation * 3.0_f32.sqrt() * (2.0 * rng.f32() - 1.0);
+                match block {
+                    BlockType::F32 => weight.copy_from_slice(&value.to_le_bytes()),
+                    BlockType::F16 => weight.copy_from_slice(&f16::from_f32(value).to_le_bytes()),
+                    _ => weight.copy_from_slice(&bf16::from_f32(value).to_le_bytes()),
+                }
+            }
+        }
+        _ => {
+            rng.fill(&mut bytes);
+            bytes.chunks_exact_mut(block.bytes()).for_each(|bytes| scales(rng, block, bytes, deviation));
+        }
+    }
+    bytes
+}
+
+/// Replaces the random bytes of a block's scales by ones that give the deviation.
+fn scales(rng: &mut Rng, block: BlockType, bytes: &mut [u8], deviation: f32) {
+    match block {
+        BlockType::Q4_0 => bytes[..2].copy_from_slice(&scale(rng, deviation / 4.6)),
+        BlockType::Q8_0 => bytes[..2].copy_from_slice(&scale(rng, deviation / 74.0)),
+        BlockType::Q6K => {
+            // 2 to 17 with a random sign: their root mean square is 10.6, that of the integers 18.5.
+            for scale in &mut bytes[192..208] {
+                let (size, is_negative) = ((*scale & 15) + 2, *scale & 16 != 0);
+                *scale = if is_negative { size.wrapping_neg() } else { size };
+            }
+            bytes[208..].copy_from_slice(&scale(rng, deviation / (18.5 * 10.6)));
+        }
+        BlockType::Q4K | BlockType::Q5K => {
+            // The minimum is the middle of the integers times the scale, on average.
+            let (around, middle) = if block == BlockType::Q4K { (258.0, 7.5) } else { (530.0, 15.5) };
+            let d = scale(rng, deviation / around);
+            bytes[..2].copy_from_slice(&d);
+            bytes[2..4]
+                .copy_from_slice(&f16::from_f32(f16::from_le_bytes(d).to_f32() * middle).to_le_bytes());
+        }
+        BlockType::F32 | BlockType::F16 | BlockType::Bf16 => {}
+    }
+}
+
+/// A chat template of LLaMA 3's form.
+const LLAMA_TEMPLATE: &str = "{{- bos_token }}{%- for message in messages %}\
+    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] | trim \
+    + '<|eot_id|>' }}{%- endfor %}{%- if add_generation_prompt %}\
+    {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif %}";
+
+/// A chat template of Qwen's form.
+const QWEN_TEMPLATE: &str = "{%- for message in messages %}\
+    {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}{%- endfor %}\
+    {%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}";

@@ -1,0 +1,4 @@
+//! Language models: files, shapes, and results on the CPU.
+
+mod file;
+mod model;

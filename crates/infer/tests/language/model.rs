@@ -1,0 +1,360 @@
+//! Models: shapes and tensors that must agree, and results on the CPU.
+
+use infer::Error;
+use infer::blocks::BlockType;
+use infer::gguf::{Array, File, Texts, Value, Writer};
+use infer::model::{Architecture, Model, ModelFault, Positions, RopePairs};
+use infer::reference::{CacheFormat, Reference};
+use infer::synthetic::Recipe;
+
+/// A model that is built and evaluated within milliseconds.
+const fn small(recipe: Recipe) -> Recipe {
+    Recipe { width: 32, heads: 2, head_size: 16, ffn: 48, vocabulary: 300, context: 64, ..recipe }
+}
+
+const ALL: [Recipe; 4] = [
+    Recipe { kv_heads: 1, ..small(Recipe::tiny_llama()) },
+    Recipe { kv_heads: 1, ..small(Recipe::tiny_qwen2()) },
+    Recipe { kv_heads: 1, head_size: 32, ..small(Recipe::tiny_qwen3()) },
+    Recipe { kv_heads: 2, ..small(Recipe::tiny_gpt2()) },
+];
+
+fn model(recipe: &Recipe) -> Model {
+    Model::from_bytes(recipe.to_bytes().unwrap()).unwrap()
+}
+
+/// A file with the contents of another, of which keys and tensors can be changed.
+struct Edit {
+    values: Vec<(String, Value)>,
+    tensors: Vec<(String, Vec<usize>, BlockType, Vec<u8>)>,
+}
+
+impl Edit {
+    fn of(recipe: &Recipe) -> Self {
+        let file = File::from_bytes(recipe.to_bytes().unwrap()).unwrap();
+        let tensor = |tensor: infer::gguf::Tensor<'_>| {
+            (tensor.name.to_owned(), tensor.dims.to_vec(), tensor.block, tensor.bytes.to_vec())
+        };
+        Self {
+            values: file.values().map(|(key, value)| (key.to_owned(), value.clone())).collect(),
+            tensors: file.tensors().map(tensor).collect(),
+        }
+    }
+
+    fn set(mut self, key: &str, value: Value) -> Self {
+        self = self.without(key);
+        self.values.push((key.to_owned(), value));
+        self
+    }
+
+    fn without(mut self, key: &str) -> Self {
+        self.values.retain(|(known, _)| known != key);
+        self
+    }
+
+    fn without_tensor(mut self, name: &str) -> Self {
+        self.tensors.retain(|tensor| tensor.0 != name);
+        self
+    }
+
+    fn tensor(mut self, name: &str, dims: &[usize], block: BlockType, byte: u8) -> Self {
+        self = self.without_tensor(name);
+        let bytes = block.bytes_for(dims.iter().product()).unwrap();
+        self.tensors.push((name.to_owned(), dims.to_vec(), block, vec![byte; bytes]));
+        self
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut writer = Writer::new();
+        self.values.iter().for_each(|(key, value)| writer.key(key, value.clone()));
+        for (name, dims, block, bytes) in &self.tensors {
+            let row = block.bytes_for(dims[0]).unwrap();
+            writer.tensor(name, dims, *block, move |at| bytes[at * row..][..row].to_vec()).unwrap();
+        }
+        let mut file = Vec::new();
+        writer.write(&mut file).unwrap();
+        file
+    }
+
+    fn accepted(&self) -> Model {
+        Model::from_bytes(self.bytes()).unwrap()
+    }
+
+    fn refused(&self) -> ModelFault {
+        match Model::from_bytes(self.bytes()) {
+            Err(Error::Model(fault)) => fault,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn llama() -> Edit {
+    Edit::of(&Recipe::tiny_llama())
+}
+
+fn text(text: &str) -> Value {
+    Value::Text(text.to_owned())
+}
+
+#[test]
+fn foreign_architectures_are_refused_by_name() {
+    let fault = llama().set("general.architecture", text("deepseek2")).refused();
+    assert_eq!(fault, ModelFault::Architecture("deepseek2".to_owned()));
+    assert!(
+        fault.to_string().contains("deepseek2") && fault.to_string().contains("llama, qwen2, qwen3, gpt2")
+    );
+    assert!(matches!(llama().without("general.architecture").refused(), ModelFault::MissingKey(_)));
+    let error = Model::from_bytes(llama().set("general.architecture", Value::U8(1)).bytes()).unwrap_err();
+    assert!(matches!(error, Error::Value { .. }), "{error}");
+}
+
+#[test]
+fn parts_that_change_results_are_refused() {
+    let refused = |key: &str, value: Value| llama().set(key, value).refused();
+    assert!(matches!(refused("llama.expert_count", Value::U32(8)), ModelFault::Unsupported { .. }));
+    assert_eq!(refused("llama.rope.scaling.type", text("yarn")), ModelFault::RopeScaling("yarn".to_owned()));
+    assert!(matches!(refused("llama.rope.freq_base", Value::F32(0.5)), ModelFault::Float { .. }));
+    let other = llama().tensor("blk.0.attn_sinks", &[4], BlockType::F32, 0).refused();
+    assert_eq!(other, ModelFault::UnknownTensor("blk.0.attn_sinks".to_owned()));
+    // A tensor of a layer that the keys do not have.
+    let fewer = llama().set("llama.block_count", Value::U32(1)).refused();
+    assert!(matches!(fewer, ModelFault::UnknownTensor(name) if name.starts_with("blk.1.")));
+    llama().tensor("blk.0.attn_rot_embd", &[32], BlockType::F32, 0).accepted();
+}
+
+#[test]
+fn keys_must_agree_with_each_other() {
+    let set = |key: &str, value: u32| llama().set(&format!("llama.{key}"), Value::U32(value)).refused();
+    for key in
+        ["block_count", "embedding_length", "attention.head_count", "feed_forward_length", "context_length"]
+    {
+        assert!(matches!(set(key, 0), ModelFault::Size { size: 0, .. }), "{key}");
+        assert!(matches!(set(key, u32::MAX), ModelFault::Size { .. }), "{key}");
+        assert!(
+            matches!(llama().without(&format!("llama.{key}")).refused(), ModelFault::MissingKey(_)),
+            "{key}"
+        );
+    }
+    assert!(matches!(set("attention.head_count_kv", 3), ModelFault::Heads { .. }));
+    assert!(matches!(set("attention.key_length", 63), ModelFault::Differs { .. }));
+    assert!(matches!(set("attention.value_length", 32), ModelFault::Differs { .. }));
+    assert!(matches!(set("rope.dimension_count", 32), ModelFault::Differs { .. }));
+    assert!(matches!(set("block_count", 1000), ModelFault::Size { size: 1000, .. }));
+    assert!(matches!(set("block_count", 3), ModelFault::MissingTensor(name) if name.starts_with("blk.2.")));
+    for (key, value) in
+        [("attention.head_count", 8), ("attention.head_count_kv", 1), ("embedding_length", 512)]
+    {
+        assert!(matches!(set(key, value), ModelFault::Dimensions { .. }), "{key}");
+    }
+    assert!(matches!(set("feed_forward_length", 1024), ModelFault::Dimensions { .. }));
+    let layers = llama().set("llama.block_count", text("two"));
+    assert!(matches!(Model::from_bytes(layers.bytes()).unwrap_err(), Error::Value { .. }));
+}
+
+#[test]
+fn the_vocabulary_must_agree_with_the_embedding() {
+    let tokens = |count: usize| {
+        let texts: Vec<String> = (0..count).map(|token| token.to_string()).collect();
+        Value::Array(Array::Texts(texts.iter().map(String::as_str).collect::<Texts>()))
+    };
+    let tokens_of = |edit: Edit, count| edit.set("tokenizer.ggml.tokens", tokens(count));
+    assert!(matches!(tokens_of(llama(), 511).refused(), ModelFault::Differs { value: 512, needed: 511, .. }));
+    let fewer = tokens_of(llama().without("llama.vocab_size"), 511);
+    assert!(matches!(fewer.refused(), ModelFault::Dimensions { name, .. } if name == "token_embd.weight"));
+    assert!(matches!(tokens_of(llama().without("llama.vocab_size"), 0).refused(), ModelFault::Size { .. }));
+    let without = llama().without("tokenizer.ggml.tokens");
+    let other = Edit { tensors: Vec::new(), ..llama() };
+    let stated = without.set("llama.vocab_size", Value::U32(100)).refused();
+    assert!(matches!(stated, ModelFault::Dimensions { .. }));
+    let neither = llama().without("tokenizer.ggml.tokens").without("llama.vocab_size");
+    assert_eq!(neither.accepted().shape().vocabulary, 512);
+    assert!(matches!(other.refused(), ModelFault::Size { .. } | ModelFault::MissingTensor(_)));
+}
+
+#[test]
+fn tensors_must_agree_with_the_keys() {
+    for recipe in &ALL {
+        let names: Vec<String> = Edit::of(recipe).tensors.iter().map(|tensor| tensor.0.clone()).collect();
+        for name in names {
+            let is_optional = name.contains("bias") && recipe.architecture != Architecture::Gpt2
+                || name.starts_with("blk") && name.contains("bias") && !name.contains("norm")
+                || ["rope_freqs.weight", "output.weight"].contains(&name.as_str());
+            let fault = |edit: Edit| match Model::from_bytes(edit.bytes()) {
+                Ok(_) => None,
+                Err(Error::Model(fault)) => Some(fault),
+                Err(other) => panic!("{other}"),
+            };
+            let missing = fault(Edit::of(recipe).without_tensor(&name));
+            let is_joined = name.ends_with("attn_qkv.weight");
+            match missing {
+                None => assert!(is_optional, "{name}"),
+                Some(ModelFault::MissingTensor(missing)) => assert!(missing == name || is_joined, "{name}"),
+                Some(other) => panic!("{name}: {other}"),
+            }
+            let changed = fault(Edit::of(recipe).tensor(&name, &[32, 5], BlockType::F32, 0));
+            assert!(matches!(changed, Some(ModelFault::Dimensions { .. })), "{name}: {changed:?}");
+        }
+    }
+    let quantised = llama().tensor("output_norm.weight", &[256], BlockType::Q8_0, 0).refused();
+    assert!(matches!(quantised, ModelFault::Vector { block: BlockType::Q8_0, .. }));
+    let factors = llama().tensor("rope_freqs.weight", &[32], BlockType::F32, 0).refused();
+    assert!(matches!(factors, ModelFault::Element { index: 0, .. }));
+}
+
+#[test]
+fn shapes_are_those_of_the_recipes() {
+    for recipe in &ALL {
+        let model = model(recipe);
+        let shape = model.shape();
+        assert_eq!(
+            (
+                shape.architecture,
+                shape.layers,
+                shape.width,
+                shape.heads,
+                shape.kv_heads,
+                shape.head_size,
+                shape.ffn
+            ),
+            (
+                recipe.architecture,
+                recipe.layers,
+                recipe.width,
+                recipe.heads,
+                recipe.kv_heads,
+                recipe.head_size,
+                recipe.ffn
+            )
+        );
+        assert_eq!(
+            (shape.vocabulary, shape.context, shape.tied),
+            (recipe.vocabulary, recipe.context, recipe.tied)
+        );
+        let pairs = match shape.positions {
+            Positions::Rope { pairs, .. } => Some(pairs),
+            _ => None,
+        };
+        let want = match recipe.architecture {
+            Architecture::Gpt2 => None,
+            Architecture::Llama => Some(RopePairs::Neighbours),
+            _ => Some(RopePairs::Halves),
+        };
+        assert_eq!((pairs, model.rope_frequencies().is_some()), (want, want.is_some()));
+        assert_eq!(model.position_embedding().is_some(), want.is_none());
+        assert_eq!(model.output().name, if recipe.tied { "token_embd.weight" } else { "output.weight" });
+    }
+}
+
+#[test]
+fn frequencies_are_scaled() {
+    let plain = llama().without_tensor("rope_freqs.weight").accepted().rope_frequencies().unwrap();
+    assert_eq!((plain.len(), plain[0]), (32, 1.0));
+    let scaled = model(&Recipe::tiny_llama()).rope_frequencies().unwrap();
+    let ratio: Vec<f64> = plain.iter().zip(&scaled).map(|(plain, scaled)| plain / scaled).collect();
+    // LLaMA 3.2: the first 15 are kept, the last 14 are divided by 32.
+    assert!(ratio[..15].iter().all(|ratio| (ratio - 1.0).abs() < 1e-6), "{ratio:?}");
+    assert!(ratio[18..].iter().all(|ratio| (ratio - 32.0).abs() < 1e-5), "{ratio:?}");
+    for (ratio, want) in ratio[15..18].iter().zip([1.6513, 3.2923, 9.6667]) {
+        assert!((ratio - want).abs() < 1e-4, "{ratio} {want}");
+    }
+    let linear = llama()
+        .without_tensor("rope_freqs.weight")
+        .set("llama.rope.scaling.type", text("linear"))
+        .set("llama.rope.scaling.factor", Value::F32(4.0));
+    assert_eq!(linear.accepted().rope_frequencies().unwrap()[0], 0.25);
+}
+
+#[test]
+fn bytes_are_counted() {
+    let one = Recipe { has_tokens: false, ..Recipe::llama_1b() };
+    // The figures of the whole model follow from the shape: 1 layer has 49,889,280 bytes of matrices in Q6_K.
+    let layer = (2048 * (3072 + 2048) + 3 * 2048 * 8192) / 256 * 210;
+    assert_eq!((one.layers * layer, 128_256 * 2048 / 256 * 210), (16 * 49_889_280, 215_470_080));
+    let tiny = model(&Recipe::tiny_llama());
+    let matrices = 2 * (2 * (256 * (256 + 128 + 128 + 256) + 3 * 256 * 512) + 512 * 256);
+    let vectors = 4 * (32 + 256 + 2 * 2 * 256);
+    assert_eq!(tiny.weight_bytes(), matrices + vectors);
+    assert_eq!(tiny.bytes_per_token(), matrices + vectors + 2 * 256);
+    let untied = model(&Recipe { tied: false, ..Recipe::tiny_llama() });
+    assert_eq!(untied.bytes_per_token(), tiny.bytes_per_token());
+    let gpt2 = model(&Recipe::tiny_gpt2());
+    assert_eq!(gpt2.bytes_per_token(), gpt2.weight_bytes() - 4 * 256 * 512 + 4 * 256 + 2 * 256);
+    assert_eq!(tiny.shape().kv_bytes(usize::MAX / 64), None);
+}
+
+#[test]
+fn long_prompts_are_refused() {
+    let model = model(&Recipe::tiny_llama());
+    let admit = |prompt, context| model.shape().admit(prompt, context);
+    admit(1023, 1024).unwrap();
+    assert!(matches!(admit(1024, 1024), Err(Error::PromptTooLong { tokens: 1024, context: 1024 })));
+    assert!(matches!(admit(usize::MAX, 8), Err(Error::PromptTooLong { .. })));
+    assert!(matches!(admit(1, 1025), Err(Error::ContextTooLong { wanted: 1025, most: 1024 })));
+    let mut reference = Reference::new(&model, CacheFormat::Half).unwrap();
+    assert!(matches!(reference.step(512), Err(Error::UnknownToken { token: 512, vocabulary: 512 })));
+    assert!(reference.is_empty());
+}
+
+/// Logits of some tokens.
+fn logits(model: &Model, format: CacheFormat, tokens: &[u32]) -> Vec<Vec<f64>> {
+    let mut reference = Reference::new(model, format).unwrap();
+    tokens.iter().map(|token| reference.step(*token).unwrap()).collect()
+}
+
+fn distance(left: &[f64], right: &[f64]) -> f64 {
+    let square = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>();
+    let difference = square(&mut left.iter().zip(right).map(|(left, right)| left - right));
+    (difference / square(&mut right.iter().copied())).sqrt()
+}
+
+#[test]
+fn results_depend_on_every_tensor_and_on_the_order_of_tokens() {
+    let tokens = [3, 200, 41, 7];
+    for recipe in &ALL {
+        let right = logits(&model(recipe), CacheFormat::Half, &tokens);
+        assert!(right.iter().flatten().all(|logit| logit.is_finite()));
+        let exact = logits(&model(recipe), CacheFormat::Exact, &tokens);
+        let rounding = distance(&right[3], &exact[3]);
+        assert!(rounding > 0.0 && rounding < 2e-3, "{:?}: {rounding:e}", recipe.architecture);
+        let turned = logits(&model(recipe), CacheFormat::Half, &[200, 3, 41, 7]);
+        assert!(distance(&turned[3], &right[3]) > 1e-3, "{:?}", recipe.architecture);
+
+        let edit = Edit::of(recipe);
+        for (at, (name, ..)) in edit.tensors.iter().enumerate() {
+            let mut changed = Edit::of(recipe);
+            // An exponent's bit of the last row: of a float, or of a scale.
+            let bytes = &mut changed.tensors[at].3;
+            let row = bytes.len() / changed.tensors[at].1.get(1).copied().unwrap_or(1);
+            let first = if name == "token_embd.weight" { 7 * row } else { 0 };
+            let bytes = &mut changed.tensors[at].3;
+            let end = if name.contains("embd") { first + row } else { bytes.len() };
+            bytes[first..end].chunks_exact_mut(2).for_each(|half| half[1] ^= 1);
+            let other = logits(&changed.accepted(), CacheFormat::Half, &tokens);
+            assert!(distance(&other[3], &right[3]) > 1e-9, "{name}");
+        }
+    }
+}
+
+#[test]
+fn formats_give_similar_sizes_of_numbers() {
+    for block in BlockType::ALL {
+        let recipe = Recipe { block, layers: 1, mixed: block == BlockType::Q4K, ..Recipe::tiny_llama() };
+        let model = model(&recipe);
+        let formats: Vec<BlockType> = model.file().tensors().map(|tensor| tensor.block).collect();
+        assert!(formats.contains(&block));
+        assert_eq!(formats.contains(&BlockType::Q6K), recipe.mixed || block == BlockType::Q6K);
+        let logits = logits(&model, CacheFormat::Half, &[1, 2, 3]);
+        let rms = (logits[2].iter().map(|logit| logit * logit).sum::<f64>() / 512.0).sqrt();
+        assert!((0.5..2.0).contains(&rms), "{block}: {rms}");
+    }
+}
+
+#[test]
+fn the_same_recipe_makes_the_same_file() {
+    let recipe = Recipe { block: BlockType::Q5K, ..Recipe::tiny_qwen2() };
+    assert_eq!(recipe.to_bytes().unwrap(), recipe.to_bytes().unwrap());
+    let other = Recipe { seed: 2, ..recipe.clone() };
+    assert_ne!(recipe.to_bytes().unwrap(), other.to_bytes().unwrap());
+    let wrong = Recipe { width: 200, ..recipe };
+    assert!(wrong.write(std::io::sink()).is_err());
+}
