@@ -325,8 +325,17 @@ impl Config {
     ///
     /// As [`Settings::read`] and [`Settings::apply`].
     pub fn from_environment() -> Result<Self, SettingsError> {
+        Self::from_environment_on(Profile::from_environment()?)
+    }
+
+    /// As [`Config::from_environment`], on this board.
+    ///
+    /// # Errors
+    ///
+    /// As [`Settings::read`] and [`Settings::apply`].
+    pub fn from_environment_on(profile: Profile) -> Result<Self, SettingsError> {
         let value = std::env::var_os(STRICT_VARIABLE).unwrap_or_default();
-        let mut config = Self::of(Profile::from_environment()?);
+        let mut config = Self::of(profile);
         config.strict = !value.is_empty() && value != "0";
         if let Some(path) = std::env::var_os(SETTINGS_VARIABLE).filter(|path| !path.is_empty()) {
             Settings::read(path.as_ref())?.apply(&mut config)?;

@@ -6,8 +6,10 @@
 //! - Settings from the environment: [`Settings`], [`SettingsError`], [`RefusedRequest`] in [`settings`] and [`config`].
 //! - Disturbances: [`Failure`], [`Call`], [`RandomFailures`], [`FaultPlan`], [`Stall`], [`Refusal`], [`MmuOrder`],
 //!   [`Node`], [`Nodes`]; encodings that do not work in [`quirks`]: [`Quirks`], [`BrokenChain`], [`ChainEffect`].
-//! - What a test observes: [`LiveCounts`], [`ProcessCounts`]; reports of strict mode in [`strict`].
-//! - The memory of the process that the model serves: [`CallerMemory`] in [`caller`].
+//! - What a test observes: [`LiveCounts`], [`ProcessCounts`], [`NodeKind`]; reports of strict mode in [`strict`].
+//! - The process that the model serves: its memory ([`CallerMemory`]), or all of it ([`Caller`]), in [`caller`]:
+//!   [`CallerFile`](caller::CallerFile), [`CallerMapping`](caller::CallerMapping),
+//!   [`parse_mapping`](caller::parse_mapping).
 //! - The kernel model: [`kernel`]. The GPU without it: engines and channels in [`gpu`], address translation in [`mmu`],
 //!   physical memory in [`memory`], the interpreter in [`sm`].
 
@@ -25,8 +27,8 @@ pub mod sm;
 pub mod strict;
 
 pub use board::{Board, PowerMode, Profile};
-pub use caller::CallerMemory;
+pub use caller::{Caller, CallerMemory};
 pub use config::{Call, Config, Failure, FaultPlan, MmuOrder, Node, Nodes, RandomFailures, Refusal, Stall};
-pub use kernel::{LiveCounts, ProcessCounts, SoftwareOrin};
+pub use kernel::{LiveCounts, NodeKind, ProcessCounts, SoftwareOrin};
 pub use quirks::{BrokenChain, ChainEffect, Quirks};
 pub use settings::{RefusedRequest, Settings, SettingsError};

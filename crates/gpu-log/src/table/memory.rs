@@ -305,6 +305,11 @@ lines! {
         "orin-sim: FROM_VA of {address:#x}: the memory of another process cannot be imported",
         "The software Orin cannot map private memory of another process.",
         "Allocate with nvmap, or run the model in the process itself.";
+    Alone Error Refused "orin-sim: mmap of*cannot be served"
+        => MmapElsewhere { bytes: usize }
+        "orin-sim: mmap of {bytes} bytes: memory composed of others cannot be served to another process",
+        "The software Orin cannot map imported memory, or ranges of several buffers, in another process.",
+        "Map the original buffers, or run the model in the process itself.";
     Alone Warning None "orin-sim: munmap of"
         => PartialMunmap { bytes: usize, address: usize }
         "orin-sim: munmap of {bytes} bytes at {address:#x}: the range is not one mapping",

@@ -25,6 +25,40 @@ fn parse(line: &str) -> Option<(Vma, &str)> {
     Some((Vma { start, end, readable, writable, shared }, rest))
 }
 
+/// A mapping of a file in another process of the host.
+///
+/// ```
+/// let line = "7f0000001000-7f0000003000 rw-s 00001000 00:01 2049 /memfd:dmabuf (deleted)";
+/// let mapping = orin_sim::caller::parse_mapping(line).unwrap();
+/// assert_eq!((mapping.offset, mapping.inode), (0x1000, 2049));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallerMapping {
+    /// First address.
+    pub start: u64,
+    /// One past the last address.
+    pub end: u64,
+    /// Offset of the first byte in the file.
+    pub offset: u64,
+    /// Device number of the file system, as in `st_dev`.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+}
+
+/// Parses a line of `/proc/PID/maps`. Returns `None` for a mapping without a file.
+pub fn parse_mapping(line: &str) -> Option<CallerMapping> {
+    let mut fields = line.split_ascii_whitespace();
+    let (start, end) = fields.next()?.split_once('-')?;
+    let offset = fields.nth(1)?;
+    let (major, minor) = fields.next()?.split_once(':')?;
+    let inode = fields.next()?.parse().ok().filter(|inode| *inode != 0)?;
+    let hex = |text| u64::from_str_radix(text, 16).ok();
+    let device =
+        rustix::fs::makedev(u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
+    Some(CallerMapping { start: hex(start)?, end: hex(end)?, offset: hex(offset)?, device, inode })
+}
+
 /// The mapping at `va`, or else the next one above it.
 pub(crate) fn find(va: u64) -> Option<Vma> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
@@ -48,6 +82,17 @@ mod tests {
         let vma = Vma { start, end, readable: true, writable: true, shared: true };
         assert_eq!(parse(line).map(|(vma, _)| vma), Some(vma));
         assert_eq!(parse("no mapping"), None);
+    }
+
+    #[test]
+    fn mappings_of_files_have_their_inode() {
+        let line = "7f0000001000-7f0000003000 rw-s 00002000 fd:01 2049 /memfd:name (deleted)";
+        let device = rustix::fs::makedev(0xfd, 1);
+        let (start, end) = (0x7f00_0000_1000, 0x7f00_0000_3000);
+        let expected = CallerMapping { start, end, offset: 0x2000, device, inode: 2049 };
+        assert_eq!(parse_mapping(line), Some(expected));
+        assert_eq!(parse_mapping("7f0000001000-7f0000003000 rw-p 00000000 00:00 0 [heap]"), None);
+        assert_eq!(parse_mapping("no mapping"), None);
     }
 
     #[test]

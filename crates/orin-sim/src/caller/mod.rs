@@ -3,14 +3,20 @@
 //! The kernel copies arguments from and to the address space of the calling process. The model does so through
 //! [`CallerMemory`], so that a caller can also be another process of the host. `OwnMemory` is the memory of the
 //! host process itself; its pages can be accessed in place (`guard`).
+//!
+//! A [`Caller`] is a thread of another process that also owns its descriptors: the model installs descriptors there
+//! and recognises them by their inode.
 
 pub(crate) mod guard;
 pub(crate) mod maps;
 mod own;
 
 use core::fmt;
+use std::os::fd::{BorrowedFd, RawFd};
 
 use rustix::io::Errno;
+
+pub use maps::{CallerMapping, parse_mapping};
 
 pub(crate) use own::OwnMemory;
 
@@ -74,6 +80,69 @@ pub trait CallerMemory: fmt::Debug + Send + Sync {
     /// Whether an address of the caller is the same address of the host process, so that the model may map the memory
     /// for the GPU in place. FROM_VA fails with EINVAL for other callers.
     fn is_direct(&self) -> bool {
+        false
+    }
+}
+
+/// The file behind a descriptor of a [`Caller`].
+///
+/// ```
+/// use orin_sim::caller::CallerFile;
+///
+/// let file = CallerFile { device: 1, inode: 2049 };
+/// assert_ne!(file, CallerFile { device: 1, inode: 2050 });
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallerFile {
+    /// Device number of the file system (`st_dev`).
+    pub device: u64,
+    /// Inode number (`st_ino`).
+    pub inode: u64,
+}
+
+/// A thread of another process of the host that makes a request: its memory, its descriptors and its names.
+///
+/// The addresses and descriptor numbers in its requests are those of its process. Every file that the model installs
+/// has an inode of its own, so numbers need no bookkeeping: dup, fork, exec and passing are the host's.
+///
+/// ```
+/// use orin_sim::{Caller, Config, SoftwareOrin};
+/// use std::sync::Arc;
+///
+/// /// A handle for one request of a process of the board.
+/// fn request_of(process: &SoftwareOrin, thread: Arc<dyn Caller>) -> SoftwareOrin {
+///     process.served(thread)
+/// }
+/// ```
+pub trait Caller: CallerMemory {
+    /// Installs a duplicate of `file` in the caller's descriptor table. Returns its number there.
+    ///
+    /// # Errors
+    ///
+    /// EMFILE if the table is full, ESRCH or ENOENT if the caller has ended.
+    fn install(&self, file: BorrowedFd<'_>, close_on_exec: bool) -> Result<RawFd, Errno>;
+
+    /// Returns the file behind a number.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::BADF`] if the number is not open.
+    fn file(&self, number: RawFd) -> Result<CallerFile, Errno>;
+
+    /// Whether a number is open for writing.
+    fn is_writable(&self, number: RawFd) -> bool;
+
+    /// The file mappings of the caller's memory, by address.
+    fn mappings(&self) -> Vec<CallerMapping>;
+
+    /// Id of the process on the host, for the kernel log.
+    fn process_id(&self) -> u32;
+
+    /// Name of the thread, for the kernel log.
+    fn name(&self) -> String;
+
+    /// Whether a signal waits for the caller: a blocking request then ends with EINTR.
+    fn is_interrupted(&self) -> bool {
         false
     }
 }

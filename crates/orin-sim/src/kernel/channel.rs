@@ -24,6 +24,7 @@ use super::address_space::SpaceId;
 use super::argument::{Argument, Code};
 use super::log::Log;
 use super::nvmap::Buffer;
+use super::process;
 use super::recovery;
 use super::submit::KernelRing;
 use super::switching::Switching;
@@ -109,6 +110,8 @@ pub(super) struct Channel {
     pub(super) unserviceable: bool,
     /// Removed from a TSG; permanently unserviceable.
     pub(super) retired: bool,
+    /// Id of the process that opened the channel.
+    pub(super) pid: u32,
     /// Name of the thread that opened the channel.
     pub(super) owner: String,
     /// Held for the duration of each request.
@@ -142,7 +145,8 @@ impl Channel {
             syncpoint: None,
             unserviceable: true,
             retired: false,
-            owner: task_name(std::thread::current().name().unwrap_or("user")),
+            pid: process::host_id(),
+            owner: task_name(&process::thread_name()),
             gate: Arc::default(),
         }
     }

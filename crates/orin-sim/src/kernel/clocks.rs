@@ -159,8 +159,8 @@ impl Kernel {
         check_domain(info.clk_domain)?;
         let descriptor = fds::descriptor(|number| format!("nvgpu-clk_arb-fd{number}"))?;
         let mut state = self.lock();
+        args.completion_fd = state.fds.insert(descriptor, Object::ClockRequest)?;
         state.frequencies.insert(instance, info.freq_hz);
-        args.completion_fd = state.fds.insert(descriptor, Object::ClockRequest);
         Ok(())
     }
 }

@@ -1,7 +1,5 @@
 //! The control node (`os/linux/ioctl_ctrl.c`): queries, and creation of all other objects.
 
-use std::os::fd::OwnedFd;
-
 use gpu_log::{ChannelLine, MemoryLine};
 use nvgpu_sys::ctrl::{
     self as abi, AllocAs, EngineInfoItem, FlushL2, FlushL2Operations, GetCharacteristics,
@@ -255,7 +253,9 @@ impl Kernel {
         }
         let mut state = self.lock();
         let id = state.add_space(Space::new(start, end));
-        args.as_fd = state.fds.insert(descriptor, Object::Space(id));
+        let installed = state.fds.insert(descriptor, Object::Space(id));
+        // Without a descriptor it is unused.
+        args.as_fd = installed.inspect_err(|_| state.reap())?;
         Ok(())
     }
 
@@ -278,12 +278,13 @@ impl Kernel {
             state.add_tsg(self.config.sm_count(), instance)?
         };
         // CAST: a descriptor is never negative.
-        args.tsg_fd = state.fds.insert(descriptor, Object::Tsg(id)) as u32;
+        let installed = state.fds.insert(descriptor, Object::Tsg(id));
+        args.tsg_fd = installed.inspect_err(|_| state.reap())? as u32;
         Ok(())
     }
 
     pub(super) fn open_channel(&self, args: &mut OpenChannel) -> Result<(), Errno> {
-        let descriptor: OwnedFd = fds::descriptor(|number| format!("nvhost-{DEVICE}-fd{number}"))?;
+        let descriptor = fds::descriptor(|number| format!("nvhost-{DEVICE}-fd{number}"))?;
         let runlist = match args.runlist_id_or_fd {
             abi::RUNLIST_GR => RUNLIST_GR,
             other => u32::try_from(other).map_err(|_| {
@@ -296,7 +297,8 @@ impl Kernel {
         }
         let mut state = self.lock();
         let (id, serial) = state.add_channel(runlist).ok_or(Errno::NOMEM)?;
-        args.runlist_id_or_fd = state.fds.insert(descriptor, Object::Channel { id, serial });
+        let installed = state.fds.insert(descriptor, Object::Channel { id, serial });
+        args.runlist_id_or_fd = installed.inspect_err(|_| state.remove_channel(id))?;
         Ok(())
     }
 }

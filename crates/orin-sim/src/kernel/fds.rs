@@ -17,10 +17,13 @@ use std::sync::atomic::AtomicBool;
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::{DupFlags, Errno};
 
+use crate::memory::Memory;
+
 use super::address_space::SpaceId;
 use super::nvmap::Buffer;
 use super::poll_set::PollSet;
 use super::process::{self, ProcessId};
+use super::served::{self, Served, Watch};
 use super::syncpoint::Fence;
 
 /// The object behind a descriptor.
@@ -55,10 +58,10 @@ pub(super) enum Object {
 }
 
 /// Device and inode of a file.
-type Inode = (u64, u64);
+pub(super) type Inode = (u64, u64);
 
 /// Number of an open file; duplicates of a descriptor share it. The lock is on the byte of this number.
-type FileId = u64;
+pub(super) type FileId = u64;
 
 #[derive(Debug)]
 struct Entry {
@@ -85,6 +88,16 @@ struct Orphan {
 enum Place {
     Table(RawFd),
     Orphan(usize),
+    /// An open file of a served process.
+    Served(served::Place),
+}
+
+/// A new descriptor for an object, not installed yet.
+#[derive(Debug)]
+pub(super) struct Fresh {
+    descriptor: OwnedFd,
+    /// For a served process: how the last close is noticed.
+    watch: Option<Watch>,
 }
 
 /// The descriptors that are open.
@@ -97,9 +110,10 @@ pub(super) struct Fds {
     /// Objects whose last descriptor was closed without the door.
     ended: Vec<Object>,
     next_file: u64,
+    served: Served,
 }
 
-fn inode_of(descriptor: impl AsFd) -> Option<Inode> {
+pub(super) fn inode_of(descriptor: impl AsFd) -> Option<Inode> {
     let stat = rustix::fs::fstat(descriptor).ok()?;
     Some((stat.st_dev, stat.st_ino))
 }
@@ -126,7 +140,7 @@ fn lock(kind: i32, file: FileId) -> libc::flock {
 }
 
 /// Locks an open file until its last descriptor is closed.
-fn hold_open(descriptor: &OwnedFd, file: FileId) {
+pub(super) fn hold_open(descriptor: &OwnedFd, file: FileId) {
     let lock = lock(libc::F_RDLCK, file);
     // SAFETY: the descriptor is open, and the argument outlives the call. If the host has no locks, duplicates are
     // unknown.
@@ -134,7 +148,7 @@ fn hold_open(descriptor: &OwnedFd, file: FileId) {
 }
 
 /// Returns whether another open file than that of `fd`, which has the same inode, holds the lock of `file`.
-fn another_holds(fd: BorrowedFd<'_>, file: FileId) -> bool {
+pub(super) fn another_holds(fd: BorrowedFd<'_>, file: FileId) -> bool {
     let mut lock = lock(libc::F_WRLCK, file);
     // SAFETY: as in `hold_open`.
     let asked = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
@@ -152,7 +166,10 @@ fn is_duplicate(fd: RawFd, inode: Inode, file: FileId) -> bool {
 /// # Errors
 ///
 /// EMFILE or ENFILE if the table of the process or system is full.
-pub(super) fn descriptor(name: impl FnOnce(RawFd) -> String) -> Result<OwnedFd, Errno> {
+pub(super) fn descriptor(name: impl FnOnce(RawFd) -> String) -> Result<Fresh, Errno> {
+    if process::is_served() {
+        return Ok(Fresh::piped(served::pipe()?));
+    }
     let mut descriptor = rustix::fs::memfd_create("nvgpu", MemfdFlags::CLOEXEC)?;
     let named = rustix::fs::memfd_create(name(descriptor.as_raw_fd()), MemfdFlags::CLOEXEC);
     // The name contains the number, so a second file replaces the first one. If no second number is free, only the name
@@ -160,15 +177,70 @@ pub(super) fn descriptor(name: impl FnOnce(RawFd) -> String) -> Result<OwnedFd, 
     if let Ok(named) = named {
         rustix::io::dup3(&named, &mut descriptor, DupFlags::CLOEXEC)?;
     }
-    Ok(descriptor)
+    Ok(Fresh { descriptor, watch: None })
+}
+
+impl Fresh {
+    /// The two ends of a pipe, for a served process.
+    pub(super) fn piped((descriptor, keep): (OwnedFd, OwnedFd)) -> Self {
+        Self { descriptor, watch: Some(Watch::Pipe(keep)) }
+    }
+
+    /// An open file whose inode has another open file, `probe`.
+    pub(super) fn locked(descriptor: OwnedFd, probe: Arc<OwnedFd>) -> Self {
+        Self { descriptor, watch: process::is_served().then_some(Watch::Lock(probe)) }
+    }
 }
 
 impl Fds {
-    /// Adds a descriptor of the current process. Returns its number.
-    pub(super) fn insert(&mut self, descriptor: OwnedFd, object: Object) -> RawFd {
+    /// Adds a descriptor of the current process that is closed on exec. Returns its number.
+    ///
+    /// # Errors
+    ///
+    /// Only for a served process: the errno of its table, or ESRCH if it has ended. The object is dropped.
+    pub(super) fn insert(&mut self, fresh: Fresh, object: Object) -> Result<RawFd, Errno> {
+        self.insert_with(fresh, object, true)
+    }
+
+    /// As [`Fds::insert`]. Descriptors of the host process itself are always closed on exec.
+    ///
+    /// # Errors
+    ///
+    /// As [`Fds::insert`].
+    pub(super) fn insert_with(
+        &mut self,
+        fresh: Fresh,
+        object: Object,
+        on_exec: bool,
+    ) -> Result<RawFd, Errno> {
+        let Fresh { descriptor, watch } = fresh;
+        if let (Some(caller), Some(watch)) = (process::caller(), watch) {
+            let inserted = self.served.insert(&*caller, (descriptor, watch), object, on_exec);
+            return inserted.map_err(|(errno, _)| errno);
+        }
         self.next_file += 1;
         hold_open(&descriptor, self.next_file);
-        self.enter(descriptor, object, process::current(), self.next_file)
+        Ok(self.enter(descriptor, object, process::current(), self.next_file))
+    }
+
+    /// The open files of served processes.
+    pub(super) fn served(&mut self) -> &mut Served {
+        &mut self.served
+    }
+
+    /// Discards what a served process can read from a descriptor.
+    pub(super) fn drain(&mut self, fd: RawFd) {
+        if let Some(Place::Served(place)) = self.place(fd) {
+            self.served.drain(place);
+        }
+    }
+
+    /// The doorbell page of a control node of a served process, and the file that it lies in.
+    pub(super) fn doorbell(&mut self, fd: RawFd) -> Option<(&mut Option<Arc<Memory>>, &Arc<OwnedFd>)> {
+        match self.place(fd)? {
+            Place::Served(place) => self.served.doorbell(place),
+            Place::Table(_) | Place::Orphan(_) => None,
+        }
     }
 
     fn enter(&mut self, descriptor: OwnedFd, object: Object, owner: ProcessId, file: FileId) -> RawFd {
@@ -249,6 +321,8 @@ impl Fds {
         let (object, file) = match self.place(fd).ok_or(Errno::BADF)? {
             Place::Table(number) => (self.table[&number].object.clone(), self.table[&number].file),
             Place::Orphan(at) => (self.orphans[at].object.clone(), self.orphans[at].file),
+            // Served processes pass descriptors themselves.
+            Place::Served(_) => return Err(Errno::BADF),
         };
         // SAFETY: `place` has found the number open.
         let descriptor = rustix::io::fcntl_dupfd_cloexec(unsafe { BorrowedFd::borrow_raw(fd) }, 0)?;
@@ -258,9 +332,14 @@ impl Fds {
     /// Closes a descriptor of the current process; `None` if it has no such number. Returns the object if the open file
     /// has no other descriptor.
     pub(super) fn remove(&mut self, fd: RawFd) -> Option<Option<Object>> {
-        let Place::Table(number) = self.place(fd)? else {
-            close_number(fd);
-            return Some(None);
+        let number = match self.place(fd)? {
+            Place::Table(number) => number,
+            Place::Orphan(_) => {
+                close_number(fd);
+                return Some(None);
+            }
+            // The caller's own number, which only the caller can close.
+            Place::Served(_) => return None,
         };
         if number != fd {
             close_number(fd);
@@ -283,6 +362,9 @@ impl Fds {
 
     /// Where the object of a number is, if the number is open in the current process.
     fn place(&self, fd: RawFd) -> Option<Place> {
+        if let Some(caller) = process::caller() {
+            return self.served.place(&*caller, fd).map(Place::Served);
+        }
         let inode = inode_of_number(fd)?;
         let mine = process::current();
         if let Some(entry) = self.table.get(&fd)
@@ -303,6 +385,7 @@ impl Fds {
         Some(match self.place(fd)? {
             Place::Table(number) => &self.table[&number].object,
             Place::Orphan(at) => &self.orphans[at].object,
+            Place::Served(place) => self.served.get(place)?,
         })
     }
 
@@ -310,6 +393,7 @@ impl Fds {
         match self.place(fd)? {
             Place::Table(number) => self.table.get_mut(&number).map(|entry| &mut entry.object),
             Place::Orphan(at) => self.orphans.get_mut(at).map(|orphan| &mut orphan.object),
+            Place::Served(place) => self.served.get_mut(place),
         }
     }
 
@@ -324,6 +408,9 @@ impl Fds {
 
     /// The errno of [`Fds::find`] for a number that is not in the table.
     pub(super) fn missing(&self, fd: RawFd, otherwise: Errno) -> Errno {
+        if let Some(caller) = process::caller() {
+            return caller.file(fd).map_or(Errno::BADF, |_| otherwise);
+        }
         // A number of another process is not open in this one.
         let other = self.table.get(&fd).is_some_and(|entry| entry.owner != process::current());
         if other { Errno::BADF } else { foreign(fd, otherwise) }
@@ -371,11 +458,11 @@ impl Fds {
 
     pub(super) fn objects(&self) -> impl Iterator<Item = &Object> {
         let orphans = self.orphans.iter().map(|orphan| &orphan.object);
-        self.table.values().map(|entry| &entry.object).chain(orphans)
+        self.table.values().map(|entry| &entry.object).chain(orphans).chain(self.served.objects())
     }
 
     pub(super) fn len(&self) -> usize {
-        self.table.len() + self.orphans.len()
+        self.table.len() + self.orphans.len() + self.served.len()
     }
 
     /// The process has exited: its duplicates no longer count.

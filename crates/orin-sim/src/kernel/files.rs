@@ -12,19 +12,22 @@ use gpu_log::{ChannelLine, MemoryLine};
 use nvgpu_sys::ctrl::USERMODE_PAGE_SIZE;
 use nvgpu_sys::door::{Events, MapRequest, OpenFlags, PollEntry, Protection};
 use nvgpu_sys::paths;
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::caller::CallerMapping;
 use crate::config::{Call, Node};
 use crate::memory::{Memory, Part, map_parts};
 
 use super::Kernel;
 use super::channel::RUNLIST_GR;
-use super::fds::{self, Object};
+use super::fds::{self, Fresh, Object};
 use super::host1x::poll_fence;
 use super::mappings::{Mapped, Mapping};
 use super::nvmap::Buffer;
 use super::process;
+use super::served;
 
 /// Nodes of a board that compute does not need.
 const OTHER_NODES: &[&CStr] = &[
@@ -58,25 +61,10 @@ const KMSG_WAIT: Duration = Duration::from_secs(1);
 impl Kernel {
     pub(super) fn open(&self, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno> {
         self.fail_on_demand(Call::Open)?;
-        let nodes = self.config.nodes;
-        let (node, object) = if path == paths::CTRL || path == paths::CTRL_LEGACY {
-            (nodes.ctrl, Object::Ctrl(0))
-        } else if path == paths::NVMAP {
-            (nodes.nvmap, Object::Nvmap(process::current()))
-        } else if path == paths::HOST1X_FENCE {
-            (nodes.host1x_fence, Object::Host1x)
-        } else if path == paths::KMSG {
-            let blocking = !flags.contains(OpenFlags::NON_BLOCKING);
-            (nodes.kernel_log, Object::Kmsg { cursor: self.log.first(), blocking })
-        } else if let Some(text) = self.sysfs(path) {
-            (Node::ReadOnly, Object::Text { text, read: 0 })
-        } else if TSG_NODES.contains(&path) {
-            (nodes.ctrl, Object::Tsg(0))
-        } else if CHANNEL_NODES.contains(&path) {
-            (nodes.ctrl, Object::Channel { id: 0, serial: 0 })
-        } else if AS_NODES.contains(&path) && nodes.ctrl == Node::Present {
+        if AS_NODES.contains(&path) && self.config.nodes.ctrl == Node::Present {
             return Err(Errno::INVAL);
-        } else {
+        }
+        let Some((node, object)) = self.node(path, !flags.contains(OpenFlags::NON_BLOCKING)) else {
             if OTHER_NODES.contains(&path) {
                 self.log.model(ChannelLine::NodeNotModelled { path: path.to_string_lossy().into_owned() });
             }
@@ -88,7 +76,7 @@ impl Kernel {
             Node::ReadOnly if !flags.contains(OpenFlags::READ_WRITE) => {}
             Node::Denied | Node::ReadOnly => return Err(Errno::ACCESS),
         }
-        let descriptor = fds::descriptor(|_| path.to_string_lossy().trim_start_matches('/').to_owned())?;
+        let descriptor = node_descriptor(path, &object)?;
         let needs_gpu = matches!(object, Object::Tsg(_) | Object::Channel { .. });
         if needs_gpu {
             self.power_up();
@@ -114,7 +102,62 @@ impl Kernel {
             }
             other => other,
         };
-        Ok(state.fds.insert(descriptor, object))
+        let channel = if let Object::Channel { id, .. } = &object { Some(*id) } else { None };
+        let client = if let Object::Nvmap(client) = &object { Some(*client) } else { None };
+        let installed = state.fds.insert_with(descriptor, object, flags.contains(OpenFlags::CLOSE_ON_EXEC));
+        if installed.is_err() {
+            channel.into_iter().for_each(|id| state.remove_channel(id));
+            client.into_iter().for_each(|client| state.nvmap.remove_client(client));
+            state.reap();
+        }
+        installed
+    }
+
+    /// The node at a path, and the object that an open creates, without its number.
+    fn node(&self, path: &CStr, blocking: bool) -> Option<(Node, Object)> {
+        let nodes = self.config.nodes;
+        Some(if path == paths::CTRL || path == paths::CTRL_LEGACY {
+            (nodes.ctrl, Object::Ctrl(0))
+        } else if path == paths::NVMAP {
+            (nodes.nvmap, Object::Nvmap(process::current()))
+        } else if path == paths::HOST1X_FENCE {
+            (nodes.host1x_fence, Object::Host1x)
+        } else if path == paths::KMSG {
+            (nodes.kernel_log, Object::Kmsg { cursor: self.log.first(), blocking })
+        } else if let Some(text) = self.sysfs(path) {
+            (Node::ReadOnly, Object::Text { text, read: 0 })
+        } else if TSG_NODES.contains(&path) {
+            (nodes.ctrl, Object::Tsg(0))
+        } else if CHANNEL_NODES.contains(&path) {
+            (nodes.ctrl, Object::Channel { id: 0, serial: 0 })
+        } else {
+            return None;
+        })
+    }
+
+    /// The kind of a path, for stat and access; `None` if there is no such node.
+    pub(super) fn kind(&self, path: &CStr) -> Option<NodeKind> {
+        let folder = |node: &CStr| {
+            let (node, path) = (node.to_bytes(), path.to_bytes());
+            node.len() > path.len()
+                && node.starts_with(path)
+                && node[path.len()] == b'/'
+                && path.len() > "/dev/".len()
+        };
+        let shown = AS_NODES.contains(&path) && self.config.nodes.ctrl != Node::Absent;
+        let (node, object) = match self.node(path, true) {
+            Some(found) => found,
+            None if shown => {
+                return Some(NodeKind::Device { refused: self.config.nodes.ctrl == Node::Denied });
+            }
+            None if folder(paths::CTRL) || folder(paths::DEVFREQ_MAX_FREQ) => return Some(NodeKind::Folder),
+            None => return None,
+        };
+        match (node, object) {
+            (Node::Absent, _) => None,
+            (_, Object::Text { text, .. }) => Some(NodeKind::Text { bytes: text.len() }),
+            (node, _) => Some(NodeKind::Device { refused: node == Node::Denied }),
+        }
     }
 
     /// The text of the GPU's sysfs file.
@@ -143,6 +186,9 @@ impl Kernel {
 
     /// Notices descriptors that were closed without the door, as far as `fd` or a known duplicate shows it.
     pub(super) fn settle(&self, fd: RawFd) {
+        if process::is_served() {
+            return self.settle_served();
+        }
         let ended = self.lock().fds.take_ended(fd);
         ended.into_iter().for_each(|object| self.release(object));
     }
@@ -151,10 +197,11 @@ impl Kernel {
     pub(super) fn settle_all(&self) {
         let ended = self.lock().fds.take_all_ended();
         ended.into_iter().for_each(|object| self.release(object));
+        self.settle_all_served();
     }
 
     /// The last descriptor of an object is closed.
-    fn release(&self, object: Object) {
+    pub(super) fn release(&self, object: Object) {
         match &object {
             Object::Nvmap(client) => self.lock().nvmap.remove_client(*client),
             Object::Space(_) | Object::Tsg(_) => self.lock().reap(),
@@ -192,19 +239,62 @@ impl Kernel {
         }
     }
 
-    fn map_dma_buf(&self, request: &MapRequest, buffer: Buffer) -> Result<NonNull<u8>, Errno> {
-        if buffer.read_only && request.protection.contains(Protection::WRITE) {
-            return Err(Errno::ACCESS);
-        }
-        // CAST: a length fits 64 bits.
-        let end = request.offset.checked_add(request.len as u64).ok_or(Errno::INVAL)?;
-        if end > buffer.handle.size() {
+    /// Checks a mapping that a served process makes with its own system call, and prepares the board for it. Returns
+    /// whether the file is one of the board.
+    pub(super) fn approve_mmap(&self, request: &MapRequest) -> Result<bool, Errno> {
+        self.settle(request.fd);
+        let Some(object) = self.lock().fds.get(request.fd).cloned() else { return Ok(false) };
+        self.fail_on_demand(Call::Mmap)?;
+        if !request.offset.is_multiple_of(CPU_PAGE) || request.len == 0 {
             return Err(Errno::INVAL);
         }
-        let storage = buffer.handle.storage().ok_or(Errno::PERM)?;
-        if !storage.cpu_access() {
-            return Err(Errno::PERM);
+        match object {
+            Object::DmaBuf(buffer) => {
+                map_rules(request, &buffer)?;
+                let memory = buffer.handle.memory().ok_or(Errno::NOMEM)?;
+                if memory.fd().is_none() {
+                    self.log.model(MemoryLine::MmapElsewhere { bytes: request.len });
+                    return Err(Errno::INVAL);
+                }
+                self.lock().nvmap.mapped(&self.log, &buffer);
+                Ok(true)
+            }
+            Object::Ctrl(_) => self.approve_doorbell(request).map(|()| true),
+            Object::Nvmap(_) => Err(Errno::PERM),
+            _ => Err(Errno::NODEV),
         }
+    }
+
+    /// The rules of [`Kernel::map_doorbell`] for a served process. Its munmap is not seen, so an earlier mapping counts
+    /// only if the process still has it.
+    fn approve_doorbell(&self, request: &MapRequest) -> Result<(), Errno> {
+        let caller = process::caller().ok_or(Errno::BADF)?;
+        let file = caller.file(request.fd)?;
+        let mut state = self.lock();
+        let quiesced = state.quiesced;
+        let (page, probe) = state.fds.doorbell(request.fd).ok_or(Errno::BADF)?;
+        let is_page = |mapping: &CallerMapping| (mapping.device, mapping.inode) == (file.device, file.inode);
+        if page.is_some() && caller.mappings().iter().any(is_page) {
+            return Err(Errno::BUSY);
+        }
+        if request.len > USERMODE_PAGE_SIZE || request.offset != 0 {
+            return Err(Errno::INVAL);
+        }
+        if quiesced {
+            return Err(Errno::NODEV);
+        }
+        if page.is_some() {
+            return Ok(());
+        }
+        let memory = Arc::new(Memory::map(Arc::clone(probe), USERMODE_PAGE_SIZE)?);
+        *page = Some(Arc::clone(&memory));
+        drop(state);
+        self.gpu(|gpu| gpu.add_doorbell_page(memory));
+        Ok(())
+    }
+
+    fn map_dma_buf(&self, request: &MapRequest, buffer: Buffer) -> Result<NonNull<u8>, Errno> {
+        map_rules(request, &buffer)?;
         let mut state = self.lock();
         let descriptor = state.fds.native(request.fd).ok_or(Errno::BADF)?;
         let memory = buffer.handle.memory().ok_or(Errno::NOMEM)?;
@@ -301,6 +391,8 @@ impl Kernel {
 
     pub(super) fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
         let mut state = self.lock();
+        // What a served process has not read yet.
+        state.fds.drain(fd);
         let missing = state.fds.missing(fd, Errno::SPIPE);
         match state.fds.get_mut(fd).ok_or(missing)? {
             Object::Kmsg { cursor, .. } => *cursor = self.log.next(),
@@ -310,6 +402,12 @@ impl Kernel {
             _ => return Err(Errno::SPIPE),
         }
         Ok(())
+    }
+
+    /// Moves a kernel-log descriptor of a served process to the end. Returns whether `fd` is one.
+    pub(super) fn seek_log_end(&self, fd: RawFd) -> bool {
+        let is_log = matches!(self.lock().fds.get(fd), Some(Object::Kmsg { .. }));
+        is_log && self.seek_end(fd).is_ok()
     }
 
     /// The kernel log is ready if there is a record to read, an event once after it happened, a sync-file from the end
@@ -354,6 +452,70 @@ impl Kernel {
             self.log.pulse.wait(seen, left.unwrap_or(KMSG_WAIT));
         }
     }
+}
+
+/// What stat of a path of the board shows.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use orin_sim::{Config, NodeKind, SoftwareOrin};
+///
+/// let orin = SoftwareOrin::new(Config::default())?;
+/// assert_eq!(orin.node_kind(c"/dev/nvmap"), Some(NodeKind::Device { refused: false }));
+/// assert_eq!(orin.node_kind(c"/etc/passwd"), None);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NodeKind {
+    /// A character device.
+    Device {
+        /// The user may not open it.
+        refused: bool,
+    },
+    /// A text file that can only be read.
+    Text {
+        /// Its length in bytes.
+        bytes: usize,
+    },
+    /// A folder of nodes.
+    Folder,
+}
+
+/// Creates the descriptor of a node.
+fn node_descriptor(path: &CStr, object: &Object) -> Result<Fresh, Errno> {
+    if !process::is_served() {
+        return fds::descriptor(|_| path.to_string_lossy().trim_start_matches('/').to_owned());
+    }
+    match object {
+        Object::Ctrl(_) => {
+            // CAST: 64 KiB.
+            let page = Memory::file("nvgpu usermode page", USERMODE_PAGE_SIZE as u64)?;
+            let descriptor = served::reopen(&page, OFlags::RDWR)?;
+            Ok(Fresh::locked(descriptor, Arc::new(page)))
+        }
+        Object::Text { text, .. } => {
+            let (descriptor, file) = served::text(text)?;
+            Ok(Fresh::locked(descriptor, Arc::new(file)))
+        }
+        Object::Kmsg { blocking, .. } => Ok(Fresh::piped(served::log_pipe(*blocking)?)),
+        _ => Ok(Fresh::piped(served::pipe()?)),
+    }
+}
+
+/// The rules for a mapping of a dma-buf (`nvmap_dmabuf.c`).
+fn map_rules(request: &MapRequest, buffer: &Buffer) -> Result<(), Errno> {
+    if buffer.read_only && request.protection.contains(Protection::WRITE) {
+        return Err(Errno::ACCESS);
+    }
+    // CAST: a length fits 64 bits.
+    let end = request.offset.checked_add(request.len as u64).ok_or(Errno::INVAL)?;
+    if end > buffer.handle.size() {
+        return Err(Errno::INVAL);
+    }
+    let storage = buffer.handle.storage().ok_or(Errno::PERM)?;
+    if storage.cpu_access() { Ok(()) } else { Err(Errno::PERM) }
 }
 
 /// Maps addresses that trap, for mappings of imported memory.

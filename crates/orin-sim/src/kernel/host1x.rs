@@ -58,7 +58,7 @@ impl Kernel {
             code::FENCE_EXTRACT => argument.call(|args: &mut FenceExtract| self.extract(args))?,
             code::CREATE_POLLFD => argument.call(|args: &mut CreatePollfd| {
                 let descriptor = fds::descriptor(|_| "host1x_pollfd".to_owned())?;
-                args.fd = self.lock().fds.insert(descriptor, Object::PollSet(Arc::default()));
+                args.fd = self.lock().fds.insert(descriptor, Object::PollSet(Arc::default()))?;
                 Ok(())
             })?,
             _ => argument.call(|args: &mut TriggerPollfd| self.trigger(args))?,
@@ -79,7 +79,7 @@ impl Kernel {
     /// Creates a descriptor for a fence.
     pub(super) fn sync_file(&self, fence: Arc<Fence>) -> Result<i32, Errno> {
         let descriptor = fds::descriptor(|_| "sync_file".to_owned())?;
-        Ok(self.lock().fds.insert(descriptor, Object::SyncFile(fence)))
+        self.lock().fds.insert(descriptor, Object::SyncFile(fence))
     }
 
     fn extract(&self, args: &mut FenceExtract) -> Result<(), Errno> {
@@ -99,9 +99,11 @@ impl Kernel {
     }
 
     fn trigger(&self, args: &TriggerPollfd) -> Result<(), Errno> {
-        let state = self.lock();
-        let Some(Object::PollSet(set)) = state.fds.get(args.fd) else { return Err(Errno::INVAL) };
+        let mut state = self.lock();
+        let Some(Object::PollSet(set)) = state.fds.get(args.fd).cloned() else { return Err(Errno::INVAL) };
         let fence = state.syncpoints.fence(args.id, args.threshold, None)?;
+        // A served process has seen the last report: programs arm the descriptor before they poll it.
+        state.fds.drain(args.fd);
         set.arm(fence);
         drop(state);
         // A poller may already wait for a threshold that has been reached.

@@ -78,7 +78,7 @@ impl Log {
         if let Some(message) = message {
             self.push(Level::Warning, message.to_string());
         }
-        let pid = std::process::id();
+        let pid = super::process::host_id();
         let module = if function.starts_with("nvmap") { "nvmap" } else { "nvgpu" };
         let place = format!("{function}+0x0/0x0 [{module}]");
         self.push(Level::Warning, format!("WARNING: CPU: 0 PID: {pid} at {file} {place}"));

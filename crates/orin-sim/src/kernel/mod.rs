@@ -33,6 +33,7 @@ mod process;
 mod pulse;
 mod recovery;
 mod remap;
+mod served;
 mod sharing;
 mod state;
 mod submit;
@@ -58,7 +59,7 @@ use gpu_log::{ChannelLine, HangLine};
 use nvgpu_sys::door::{Door, MapRequest, OpenFlags, PollEntry};
 use rustix::io::Errno;
 
-use crate::caller::CallerMemory;
+use crate::caller::{Caller, CallerMemory};
 use crate::config::{Call, Config, Failure};
 use crate::gpu::{ChannelStatus, Gpu, GpuConfig};
 use crate::memory::Memory;
@@ -79,6 +80,7 @@ use syncpoint::Syncpoints;
 use tsg::Tsg;
 use zbc::ClearValues;
 
+pub use files::NodeKind;
 pub use process::ProcessCounts;
 
 /// A software Orin. Clones are handles to the same process on the same board; dropping the last one powers the board
@@ -106,6 +108,8 @@ pub struct SoftwareOrin {
     process: ProcessId,
     /// Its memory; `None` if it is the host's.
     memory: Option<Arc<dyn CallerMemory>>,
+    /// The thread that makes the requests, if it is one of another process of the host.
+    caller: Option<Arc<dyn Caller>>,
 }
 
 /// Powers the kernel's GPU off on drop of the last handle.
@@ -167,6 +171,10 @@ pub(crate) struct Kernel {
     me: Weak<Kernel>,
     /// A thread monitors the watchdogs of channels.
     watched: AtomicBool,
+    /// A thread serves the descriptors of other processes of the host.
+    serving: AtomicBool,
+    /// Held while objects of served processes are released.
+    settling: Mutex<()>,
     interrupts: Interrupts,
 }
 
@@ -252,6 +260,8 @@ impl SoftwareOrin {
             faults_seen: AtomicU64::new(0),
             me: Weak::clone(me),
             watched: AtomicBool::new(false),
+            serving: AtomicBool::new(false),
+            settling: Mutex::new(()),
             interrupts: Interrupts::default(),
             config,
         });
@@ -259,7 +269,7 @@ impl SoftwareOrin {
         let faults = &kernel.config.faults;
         gpu.disturb(&faults.lost_doorbells, &faults.stalls);
         *kernel.gpu.write().unwrap_or_else(PoisonError::into_inner) = Some(gpu);
-        Ok(Self { board: Arc::new(Board { kernel }), process: ProcessId(0), memory: None })
+        Ok(Self { board: Arc::new(Board { kernel }), process: ProcessId(0), memory: None, caller: None })
     }
 
     /// Returns the texts of the kernel log, without timestamps. `/dev/kmsg` through the door returns the same records.
@@ -273,6 +283,11 @@ impl SoftwareOrin {
         let mut reports = Vec::new();
         self.board.kernel.gpu(|gpu| reports = gpu.strict_reports());
         reports
+    }
+
+    /// Returns the kind of the node at `path`, as stat shows it; `None` if the board has no such path.
+    pub fn node_kind(&self, path: &CStr) -> Option<NodeKind> {
+        self.board.kernel.kind(path)
     }
 
     /// Returns the number of ioctls so far, including failed ones.
@@ -445,6 +460,13 @@ impl Kernel {
     }
 
     fn ioctl(&self, fd: RawFd, request: u32, address: u64) -> Result<i32, Errno> {
+        // A served process has other files with requests, which do not count.
+        let known = if process::is_served() {
+            self.settle(fd);
+            Some(self.lock().fds.find(fd, Errno::NOTTY)?)
+        } else {
+            None
+        };
         let number = {
             let mut calls = self.calls();
             *calls.requests.entry(request).or_default() += 1;
@@ -459,8 +481,13 @@ impl Kernel {
             return Err(random.errno);
         }
         let code = Code::new(request);
-        self.settle(fd);
-        let object = self.lock().fds.find(fd, Errno::NOTTY)?;
+        let object = match known {
+            Some(object) => object,
+            None => {
+                self.settle(fd);
+                self.lock().fds.find(fd, Errno::NOTTY)?
+            }
+        };
         match object {
             Object::Nvmap(client) => self.nvmap_ioctl(client, code, address),
             Object::Ctrl(instance) => self.ctrl_ioctl(instance, code, address),

@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use nvgpu_sys::door::MapRequest;
 use rustix::io::Errno;
 
 use crate::caller::guard::{self, Inside};
-use crate::caller::{CallerMemory, OwnMemory};
+use crate::caller::{Caller, CallerMemory, OwnMemory};
 
 use super::{Kernel, SoftwareOrin};
 
@@ -23,6 +24,8 @@ thread_local! {
     static CURRENT: Cell<ProcessId> = const { Cell::new(ProcessId(0)) };
     /// The memory of the current process; `None` if it is the host's.
     static MEMORY: RefCell<Option<Arc<dyn CallerMemory>>> = const { RefCell::new(None) };
+    /// The caller, if it is a thread of another process of the host.
+    static CALLER: RefCell<Option<Arc<dyn Caller>>> = const { RefCell::new(None) };
 }
 
 /// The process for which this thread runs.
@@ -39,10 +42,38 @@ pub(super) fn with_memory<R>(access: impl FnOnce(&dyn CallerMemory) -> R) -> R {
     }
 }
 
+/// The caller, if it is a thread of another process of the host.
+pub(super) fn caller() -> Option<Arc<dyn Caller>> {
+    CALLER.with_borrow(Option::clone)
+}
+
+/// Whether the current process is another process of the host.
+pub(super) fn is_served() -> bool {
+    CALLER.with_borrow(Option::is_some)
+}
+
+/// Id of the current process on the host.
+pub(super) fn host_id() -> u32 {
+    caller().map_or_else(std::process::id, |caller| caller.process_id())
+}
+
+/// Name of the current process in the kernel.
+pub(super) fn command() -> String {
+    let own = || std::fs::read_to_string("/proc/self/comm").unwrap_or_default().trim().to_owned();
+    caller().map_or_else(own, |caller| caller.name())
+}
+
+/// Name of the current thread.
+pub(super) fn thread_name() -> String {
+    let own = || std::thread::current().name().unwrap_or("user").to_owned();
+    caller().map_or_else(own, |caller| caller.name())
+}
+
 /// Ends [`SoftwareOrin::enter`].
 pub(super) struct Entered {
     before: ProcessId,
     memory_before: Option<Arc<dyn CallerMemory>>,
+    caller_before: Option<Arc<dyn Caller>>,
     _inside: Inside,
 }
 
@@ -50,6 +81,7 @@ impl Drop for Entered {
     fn drop(&mut self) {
         CURRENT.set(self.before);
         MEMORY.set(self.memory_before.take());
+        CALLER.set(self.caller_before.take());
     }
 }
 
@@ -80,6 +112,7 @@ impl SoftwareOrin {
         Entered {
             before: CURRENT.replace(self.process),
             memory_before: MEMORY.replace(self.memory.clone()),
+            caller_before: CALLER.replace(self.caller.clone()),
             _inside: guard::enter(),
         }
     }
@@ -91,7 +124,8 @@ impl SoftwareOrin {
         state.next_process += 1;
         let process = ProcessId(state.next_process);
         drop(state);
-        Self { board: Arc::clone(&self.board), process, memory: self.memory.clone() }
+        let (memory, caller) = (self.memory.clone(), self.caller.clone());
+        Self { board: Arc::clone(&self.board), process, memory, caller }
     }
 
     /// Creates another process on the same board, with no open descriptors. The addresses in its requests, including
@@ -99,7 +133,38 @@ impl SoftwareOrin {
     /// it [is direct](CallerMemory::is_direct).
     #[must_use]
     pub fn process_with_memory(&self, memory: Arc<dyn CallerMemory>) -> Self {
-        Self { memory: Some(memory), ..self.process() }
+        Self { memory: Some(memory), caller: None, ..self.process() }
+    }
+
+    /// Returns a handle of this process for requests of `caller`, a thread of another process of the host. The memory
+    /// and the descriptors of its requests are the caller's.
+    ///
+    /// The host reports the last close of the caller's descriptors, so such a process needs no [`SoftwareOrin::exit`].
+    /// Memory that it maps must be mapped by its own system call, after [`SoftwareOrin::approve_mmap`].
+    #[must_use]
+    pub fn served(&self, caller: Arc<dyn Caller>) -> Self {
+        self.board.kernel.start_serving();
+        let memory: Arc<dyn CallerMemory> = Arc::clone(&caller) as _;
+        let board = Arc::clone(&self.board);
+        Self { board, process: self.process, memory: Some(memory), caller: Some(caller) }
+    }
+
+    /// Moves a kernel-log descriptor of a served process to the end of the log. Returns whether `fd` is one; any other
+    /// seek is the host's.
+    pub fn seek_log_end(&self, fd: RawFd) -> bool {
+        let _entered = self.enter();
+        self.board.kernel.seek_log_end(fd)
+    }
+
+    /// Checks a mapping that a served process is about to make, and prepares the board for it. If the result is `Ok`,
+    /// the process may continue with its mmap. Returns whether the file is one of the board.
+    ///
+    /// # Errors
+    ///
+    /// The errno with which the mmap must fail.
+    pub fn approve_mmap(&self, request: &MapRequest) -> Result<bool, Errno> {
+        let _entered = self.enter();
+        self.board.kernel.approve_mmap(request)
     }
 
     /// Creates a process with this one's descriptors, like fork(). Both share their open files, so if the doorbell page

@@ -451,14 +451,13 @@ impl Kernel {
     /// Prints the debug dump, limited to what the model has: the list of channels.
     pub(super) fn dump(&self, log: &Log) {
         log.dump(NoteLine::ChannelDump {});
-        let pid = std::process::id();
         for (id, channel) in &self.lock().channels {
             let Some(tsg) = channel.tsg else { continue };
             let deterministic = if channel.deterministic { "yes" } else { "no" };
             log.dump(NoteLine::ChannelStatus {
                 channel: *id,
                 tsg,
-                pid,
+                pid: channel.pid,
                 owner: channel.owner.clone(),
                 deterministic: deterministic.to_owned(),
             });

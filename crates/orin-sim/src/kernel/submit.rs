@@ -4,7 +4,6 @@
 //! An entry can become up to three in the ring: an acquire of the fence to wait for before it, and an increment after
 //! it. Both use a buffer of the kernel, in the slot of their ring entry. The slot is free again when the ring entry is.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ use crate::memory::Memory;
 
 use super::address_space::{Space, SpaceId};
 use super::channel::Ring;
-use super::fds::{self, Object};
+use super::fds::{self, Fresh, Object};
 use super::log::Log;
 use super::syncpoint::{Syncpoints, UserSyncpoint, WINDOW_BYTES};
 use super::watchdog::{Progress, Timer};
@@ -62,7 +61,7 @@ struct Returned {
     id: u32,
     threshold: u32,
     /// The descriptor for it.
-    file: Option<OwnedFd>,
+    file: Option<Fresh>,
 }
 
 impl KernelRing {
@@ -328,7 +327,7 @@ impl Kernel {
         if let Some(file) = file {
             let mut state = self.lock();
             let fence = state.syncpoints.fence(id, threshold, Some(self.config.fence_timeout))?;
-            args.fence.id = state.fds.insert(file, Object::SyncFile(fence)).cast_unsigned();
+            args.fence.id = state.fds.insert(file, Object::SyncFile(fence))?.cast_unsigned();
             args.fence.value = 0;
         }
         Ok(())

@@ -279,7 +279,7 @@ impl State {
         let descriptor = fds::descriptor(|number| format!("nvgpu-event{id}-fd{number}"))?;
         let happened = Arc::new(AtomicBool::new(false));
         self.tsgs.get_mut(&tsg).ok_or(Errno::INVAL)?.events.push((id, Arc::clone(&happened)));
-        args.event_fd = self.fds.insert(descriptor, Object::Event(happened));
+        args.event_fd = self.fds.insert(descriptor, Object::Event(happened))?;
         Ok(())
     }
 

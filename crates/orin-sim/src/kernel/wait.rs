@@ -14,9 +14,12 @@ use zerocopy::IntoBytes;
 
 use crate::memory::Memory;
 
-use super::Kernel;
 use super::channel::NOTIFICATION_BYTES;
 use super::recovery;
+use super::{Kernel, process};
+
+/// Period at which a wait of a served process looks for signals.
+const SIGNAL_PERIOD: Duration = Duration::from_millis(20);
 
 /// The condition of a wait.
 enum Condition {
@@ -113,7 +116,16 @@ impl Kernel {
                 return Err(condition.timed_out());
             }
             // TIMEOUT: without a limit, a period long enough to cost nothing.
-            self.log.pulse.wait(seen, if args.timeout == 0 { Duration::from_secs(1) } else { left });
+            let left = if args.timeout == 0 { Duration::from_secs(1) } else { left };
+            let Some(caller) = process::caller() else {
+                self.log.pulse.wait(seen, left);
+                continue;
+            };
+            // Signals of another process wake nobody here.
+            if caller.is_interrupted() {
+                return Err(Errno::INTR);
+            }
+            self.log.pulse.wait(seen, left.min(SIGNAL_PERIOD));
         }
     }
 }

@@ -17,6 +17,7 @@ mod rules_nvmap;
 mod rules_recovery;
 mod rules_tsg;
 mod rules_work;
+mod served;
 mod support;
 mod syncpoints;
 mod work;

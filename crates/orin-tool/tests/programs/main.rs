@@ -11,4 +11,5 @@ mod exit_codes;
 mod info;
 #[path = "../../../../fuzz/src/runner.rs"]
 mod runner;
+mod serve;
 mod strace_bytes;

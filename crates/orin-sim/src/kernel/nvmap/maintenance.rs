@@ -5,12 +5,15 @@ use nvgpu_sys::nvmap::{CACHE_LIST_ELEM_SIZE_U64, CACHE_OP_WB, CACHE_OP_WB_INV, C
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
+use crate::caller::{Caller, CallerMapping};
+
 use super::super::State;
+use super::super::fds::inode_of;
 use super::super::log::Log;
 use super::super::mappings::{Mapped, Mapping};
 use super::super::process;
 use super::super::user;
-use super::Nvmap;
+use super::{Handle, Nvmap};
 
 /// CACHE and CACHE_64: `addr` must lie in a CPU mapping of this handle.
 pub(super) fn cache(state: &State, addr: u64, id: u32, len: u64, op: i32) -> Result<(), Errno> {
@@ -18,6 +21,9 @@ pub(super) fn cache(state: &State, addr: u64, id: u32, len: u64, op: i32) -> Res
         return Err(Errno::INVAL);
     }
     let handle = &state.nvmap.lookup(id)?.handle;
+    if let Some(caller) = process::caller() {
+        return cache_served(&*caller, handle, addr, len);
+    }
     let at = usize::try_from(addr).map_err(|_| Errno::ADDRNOTAVAIL)?;
     let found = state.mappings.range(..=at).next_back();
     let inside = |(start, mapping): &(&usize, &Mapping)| {
@@ -32,6 +38,19 @@ pub(super) fn cache(state: &State, addr: u64, id: u32, len: u64, op: i32) -> Res
     }
     let same = std::sync::Arc::ptr_eq(&buffer.handle, handle);
     if !same || offset.checked_add(inside + len).is_none_or(|end| end > handle.size()) {
+        return Err(Errno::FAULT);
+    }
+    handle.storage().map(drop).ok_or(Errno::PERM)
+}
+
+/// The same rules for a served process, whose mappings the host knows.
+fn cache_served(caller: &dyn Caller, handle: &Handle, addr: u64, len: u64) -> Result<(), Errno> {
+    let mappings = caller.mappings();
+    let inside = |mapping: &&CallerMapping| mapping.start <= addr && addr < mapping.end;
+    let mapping = mappings.iter().find(inside).ok_or(Errno::ADDRNOTAVAIL)?;
+    let end = addr.checked_add(len).filter(|end| *end <= mapping.end).ok_or(Errno::ADDRNOTAVAIL)?;
+    let file = inode_of(handle.file()?).ok_or(Errno::FAULT)?;
+    if file != (mapping.device, mapping.inode) || mapping.offset + (end - mapping.start) > handle.size() {
         return Err(Errno::FAULT);
     }
     handle.storage().map(drop).ok_or(Errno::PERM)

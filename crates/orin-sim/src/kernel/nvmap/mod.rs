@@ -324,8 +324,8 @@ impl Nvmap {
                 Level::Warning,
                 "__nvmap_map",
                 NoteLine::UncachedMapping {
-                    pid: std::process::id(),
-                    command: command(),
+                    pid: process::host_id(),
+                    command: process::command(),
                     tag: storage.flags >> abi::TAG_SHIFT,
                 },
             );
@@ -450,7 +450,7 @@ impl Nvmap {
             log.nvmap(
                 Level::Warning,
                 "nvmap_alloc_handle",
-                NoteLine::MissingTag { pid: std::process::id(), command: command() },
+                NoteLine::MissingTag { pid: process::host_id(), command: process::command() },
             );
         }
     }
@@ -535,7 +535,7 @@ impl Nvmap {
 fn check_exclusive(log: &Log, heaps: Heaps) -> Result<(), Errno> {
     for alone in EXCLUSIVE {
         if heaps.contains(alone) && heaps != alone {
-            let (name, bit) = (command(), alone.bits());
+            let (name, bit) = (process::command(), alone.bits());
             log.nvmap(
                 Level::Error,
                 "nvmap_alloc_handle",
@@ -552,11 +552,10 @@ fn refuse_unallocated(log: &Log, buffer: &Buffer) -> Result<(), Errno> {
     if buffer.handle.storage().is_some() {
         return Ok(());
     }
-    log.nvmap(Level::Error, "nvmap_duplicate_handle", MemoryLine::Unallocated { command: command() });
+    log.nvmap(
+        Level::Error,
+        "nvmap_duplicate_handle",
+        MemoryLine::Unallocated { command: process::command() },
+    );
     Err(Errno::INVAL)
-}
-
-/// Name of the process in the kernel.
-fn command() -> String {
-    std::fs::read_to_string("/proc/self/comm").map_or_else(|_| String::new(), |name| name.trim().to_owned())
 }

@@ -175,7 +175,7 @@ pub(super) fn get_fd(state: &mut State, log: &Log, args: &mut FdForRangeFromList
     let handle = Handle::new(size, OnceLock::from(storage), &mut state.nvmap);
     let buffer = Buffer { handle: Arc::new(handle), read_only: false };
     let descriptor = export(&buffer).inspect_err(|_| report_full_table(log))?;
-    args.fd = state.fds.insert(descriptor, Object::DmaBuf(buffer));
+    args.fd = state.fds.insert(descriptor, Object::DmaBuf(buffer))?;
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! The requests of `/dev/nvmap`, by code (`nvmap_dev.c`, `nvmap_ioctl.c`).
 
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
 
 use gpu_log::{Level, MemoryLine, NoteLine};
 use nvgpu_sys::nvmap::{
@@ -13,7 +14,7 @@ use rustix::io::Errno;
 
 use super::super::State;
 use super::super::argument::{Argument, Code};
-use super::super::fds::Object;
+use super::super::fds::{Fresh, Object};
 use super::super::log::Log;
 use super::super::process::ProcessId;
 use super::super::{Kernel, user};
@@ -48,11 +49,12 @@ fn check_address(code: Code, address: u64) -> Result<(), Errno> {
 }
 
 /// Creates a descriptor of a dma-buf: an open file of its own, so that the table can tell when it is closed.
-pub(super) fn export(buffer: &Buffer) -> Result<OwnedFd, Errno> {
+pub(super) fn export(buffer: &Buffer) -> Result<Fresh, Errno> {
     let file = buffer.handle.file()?;
     let access = if buffer.read_only { OFlags::RDONLY } else { OFlags::RDWR };
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty())
+    let descriptor = rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(Fresh::locked(descriptor, Arc::clone(file)))
 }
 
 /// GET_FD: the second word contains the handle number, the first one returns the descriptor.
@@ -70,8 +72,12 @@ fn get_fd(state: &mut State, log: &Log, args: &mut CreateHandle) -> Result<(), E
         report_full_table(log);
         return Err(Errno::FAULT);
     };
+    let number = state.fds.insert(descriptor, Object::DmaBuf(buffer)).map_err(|_| {
+        report_full_table(log);
+        Errno::FAULT
+    })?;
     // CAST: a descriptor is never negative.
-    args.size_or_fd = state.fds.insert(descriptor, Object::DmaBuf(buffer)) as u32;
+    args.size_or_fd = number as u32;
     Ok(())
 }
 

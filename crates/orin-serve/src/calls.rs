@@ -1,0 +1,253 @@
+//! System calls of served programs, and the board's answers.
+
+use core::ffi::CStr;
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nvgpu_sys::channel;
+use nvgpu_sys::door::{Door, MapRequest, Protection};
+use orin_sim::{Caller as _, CallerMemory, SoftwareOrin};
+use rustix::io::Errno;
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::listener::{Answer, Listener, Notification};
+use crate::observer::{Detail, Observer, ServedCall};
+use crate::paths;
+
+/// Number of remembered processes beyond which those that have ended are forgotten.
+const PROCESSES: usize = 256;
+/// Largest argument of a request that observers see, in bytes.
+const ARGUMENT: usize = 4096;
+
+/// A process of the host that has opened nodes, and its process on the board.
+#[derive(Debug)]
+struct Process {
+    /// When it started, because ids are reused.
+    start: u64,
+    board: SoftwareOrin,
+}
+
+/// The board's side of all calls.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    board: SoftwareOrin,
+    listener: Arc<Listener>,
+    processes: Mutex<BTreeMap<u32, Process>>,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+/// How a call is answered.
+pub(crate) enum Work {
+    /// At once.
+    Now(Answer),
+    /// By a thread of its own, because the request may sleep.
+    Later,
+}
+
+/// A descriptor number of a call.
+fn number(argument: u64) -> RawFd {
+    // CAST: the kernel uses the low half.
+    argument as i32
+}
+
+impl Calls {
+    pub(crate) fn new(
+        board: &SoftwareOrin,
+        listener: &Arc<Listener>,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Self {
+        let (board, listener) = (board.clone(), Arc::clone(listener));
+        Self { board, listener, processes: Mutex::default(), observer }
+    }
+
+    /// Answers a call, unless it may sleep.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Memory`] if the host forbids to read the caller's memory.
+    pub(crate) fn handle(&self, call: &Notification) -> Result<Work, Error> {
+        if call.call == libc::SYS_ioctl && is_sleeping(call) {
+            return Ok(Work::Later);
+        }
+        self.answer(call).map(Work::Now)
+    }
+
+    /// Answers a call, and sleeps if the request does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Calls::handle`].
+    pub(crate) fn answer(&self, call: &Notification) -> Result<Answer, Error> {
+        let args = &call.args;
+        // CAST: flags and modes have 32 bits.
+        match call.call {
+            libc::SYS_ioctl => Ok(self.ioctl(call)),
+            libc::SYS_mmap => Ok(self.mmap(call)),
+            libc::SYS_lseek => Ok(self.seek(call)),
+            libc::SYS_openat => self.open(call, args[1], args[2] as i32),
+            libc::SYS_openat2 => {
+                let mut flags = [0; 8];
+                if self.client(call).read(args[2], &mut flags).is_err() {
+                    return Ok(Answer::Continue);
+                }
+                self.open(call, args[1], u64::from_le_bytes(flags) as i32)
+            }
+            libc::SYS_newfstatat => self.stat(call, args[1], args[2], paths::stat),
+            libc::SYS_statx => self.stat(call, args[1], args[4], paths::statx),
+            libc::SYS_faccessat | libc::SYS_faccessat2 => self.access(call, args[1], args[2] as i32),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_open => self.open(call, args[0], args[1] as i32),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_stat | libc::SYS_lstat => self.stat(call, args[0], args[1], paths::stat),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_access => self.access(call, args[0], args[1] as i32),
+            _ => Ok(Answer::Continue),
+        }
+    }
+
+    fn client(&self, call: &Notification) -> Client {
+        Client::new(&self.listener, call)
+    }
+
+    /// Reads the path of a call. Returns it if it belongs to the board.
+    fn path(&self, call: &Notification, address: u64) -> Result<Option<CString>, Error> {
+        match self.client(call).path(address, paths::LONGEST) {
+            Ok(path) => {
+                Ok(path.filter(|path| paths::is_of_board(path)).and_then(|path| CString::new(path).ok()))
+            }
+            Err(errno @ (Errno::PERM | Errno::NOSYS)) => Err(Error::Memory { errno }),
+            // The kernel reports bad addresses, and callers that have ended need no answer.
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The board's process of a caller.
+    fn process(&self, client: &Client) -> Option<SoftwareOrin> {
+        let (id, start) = client.process()?;
+        let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(process) = processes.get(&id).filter(|process| process.start == start) {
+            return Some(process.board.clone());
+        }
+        if processes.len() >= PROCESSES {
+            processes.retain(|id, _| std::fs::exists(format!("/proc/{id}")).unwrap_or(false));
+        }
+        let board = self.board.process();
+        processes.insert(id, Process { start, board: board.clone() });
+        Some(board)
+    }
+
+    fn open(&self, call: &Notification, address: u64, flags: i32) -> Result<Answer, Error> {
+        let Some(path) = self.path(call, address)? else { return Ok(Answer::Continue) };
+        let Some(opened) = paths::open_flags(path.to_bytes(), flags) else { return Ok(Answer::Continue) };
+        let client = Arc::new(self.client(call).finishing());
+        let Some(process) = self.process(&client) else { return Ok(Answer::Error(Errno::INTR)) };
+        let result = process.served(Arc::clone(&client) as _).open(&path, opened);
+        self.observe(&client, Detail::Open { path: &path, flags }, result.map(i64::from));
+        Ok(match result {
+            Ok(_) if client.is_finished() => Answer::Sent,
+            Ok(number) => Answer::Value(number.into()),
+            Err(errno) => Answer::Error(errno),
+        })
+    }
+
+    fn stat(
+        &self,
+        call: &Notification,
+        path: u64,
+        place: u64,
+        bytes: fn(&[u8], orin_sim::NodeKind) -> Vec<u8>,
+    ) -> Result<Answer, Error> {
+        let Some(path) = self.path(call, path)? else { return Ok(Answer::Continue) };
+        let Some(kind) = self.kind(&path) else { return Ok(absent(&path)) };
+        let left = self.client(call).write(place, &bytes(path.to_bytes(), kind));
+        Ok(if left == 0 { Answer::Value(0) } else { Answer::Error(Errno::FAULT) })
+    }
+
+    fn access(&self, call: &Notification, path: u64, mode: i32) -> Result<Answer, Error> {
+        let Some(path) = self.path(call, path)? else { return Ok(Answer::Continue) };
+        let Some(kind) = self.kind(&path) else { return Ok(absent(&path)) };
+        Ok(paths::access(kind, mode).map_or_else(Answer::Error, |()| Answer::Value(0)))
+    }
+
+    fn kind(&self, path: &CStr) -> Option<orin_sim::NodeKind> {
+        self.board.node_kind(path)
+    }
+
+    fn ioctl(&self, call: &Notification) -> Answer {
+        let [descriptor, request, address, ..] = call.args;
+        // CAST: the kernel uses the low half.
+        let code = request as u32;
+        let client = Arc::new(self.client(call));
+        let before = self.argument(&client, code, address);
+        let served = self.board.served(Arc::clone(&client) as _);
+        let argument = core::ptr::without_provenance_mut(usize::try_from(address).unwrap_or(usize::MAX));
+        // SAFETY: the model resolves the address in the memory of the caller, where every address is allowed.
+        let result = unsafe { served.ioctl(number(descriptor), code, argument) };
+        if let Err(Errno::NOTTY | Errno::BADF) = result {
+            // Not a file of the board, or the host gives the same answer.
+            return Answer::Continue;
+        }
+        if let Some(before) = before {
+            let after = self.argument(&client, code, address).unwrap_or_default();
+            let (before, after) = (before.as_slice(), after.as_slice());
+            let detail = Detail::Request { descriptor: number(descriptor), code, address, before, after };
+            self.observe(&client, detail, result.map(i64::from));
+        }
+        result.map_or_else(Answer::Error, |value| Answer::Value(value.into()))
+    }
+
+    /// The argument of a request, for the observer; `None` if there is none.
+    fn argument(&self, client: &Client, code: u32, address: u64) -> Option<Vec<u8>> {
+        self.observer.as_ref()?;
+        // CAST: 14 bits.
+        let mut argument = vec![0; ((code >> 16) as usize & 0x3fff).min(ARGUMENT)];
+        match client.read(address, &mut argument) {
+            Ok(()) => Some(argument),
+            Err(_) => Some(Vec::new()),
+        }
+    }
+
+    fn mmap(&self, call: &Notification) -> Answer {
+        let [_, len, protection, _, descriptor, offset] = call.args;
+        let client = Arc::new(self.client(call));
+        // CAST: small flags.
+        let asked = |flag: i32| protection & flag as u64 != 0;
+        let mut rights = Protection::empty();
+        rights.set(Protection::READ, asked(libc::PROT_READ));
+        rights.set(Protection::WRITE, asked(libc::PROT_WRITE));
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        let request = MapRequest { fd: number(descriptor), offset, len, protection: rights };
+        let process = self.board.served(Arc::clone(&client) as _);
+        let result = process.approve_mmap(&request);
+        if result != Ok(false) {
+            self.observe(&client, Detail::Map(request), result.map(|_| 0));
+        }
+        result.map_or_else(Answer::Error, |_| Answer::Continue)
+    }
+
+    fn seek(&self, call: &Notification) -> Answer {
+        let process = self.board.served(Arc::new(self.client(call)));
+        if process.seek_log_end(number(call.args[0])) { Answer::Value(0) } else { Answer::Continue }
+    }
+
+    fn observe(&self, client: &Client, detail: Detail<'_>, result: Result<i64, Errno>) {
+        let Some(observer) = &self.observer else { return };
+        let ids = (client.process_id(), client.thread());
+        observer.served(&ServedCall::new(ids, client.name(), detail, result));
+    }
+}
+
+/// The answer for a path that the board does not have. The host may have the kernel log.
+fn absent(path: &CStr) -> Answer {
+    let host = path == nvgpu_sys::paths::KMSG;
+    if host { Answer::Continue } else { Answer::Error(Errno::NOENT) }
+}
+
+/// Whether a request may sleep.
+fn is_sleeping(call: &Notification) -> bool {
+    // CAST: the kernel uses the low half.
+    call.args[1] as u32 == channel::code::WAIT
+}

@@ -1,0 +1,191 @@
+//! The caller of one notification: its memory, descriptors and names, by its thread id.
+//!
+//! Thread ids are reused. What was read counts only if the notification is still valid afterwards, and nothing is
+//! written before it is known to be valid.
+
+use core::ffi::c_void;
+use std::fs;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use orin_sim::caller::{CallerFile, CallerMapping, parse_mapping};
+use orin_sim::{Caller, CallerMemory};
+use rustix::io::Errno;
+
+use crate::listener::{Listener, Notification, last_errno};
+
+/// Page size that no host falls below, in bytes.
+const PAGE: u64 = 4096;
+/// Longest path of the kernel, in bytes with its end.
+const PATH_MAX: usize = 4096;
+
+/// The thread behind a notification.
+#[derive(Debug)]
+pub(crate) struct Client {
+    listener: Arc<Listener>,
+    id: u64,
+    thread: u32,
+    /// The first descriptor that is installed answers the call.
+    finish: bool,
+    finished: AtomicBool,
+}
+
+impl Client {
+    pub(crate) fn new(listener: &Arc<Listener>, call: &Notification) -> Self {
+        let listener = Arc::clone(listener);
+        Self { listener, id: call.id, thread: call.thread, finish: false, finished: AtomicBool::new(false) }
+    }
+
+    /// The first descriptor that is installed answers the call, in one step.
+    pub(crate) fn finishing(mut self) -> Self {
+        self.finish = true;
+        self
+    }
+
+    /// Id of the thread.
+    pub(crate) fn thread(&self) -> u32 {
+        self.thread
+    }
+
+    /// Whether the call has been answered by a descriptor.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finished.load(Ordering::Acquire)
+    }
+
+    fn still_waits(&self) -> Result<(), Errno> {
+        if self.listener.is_valid(self.id) { Ok(()) } else { Err(Errno::SRCH) }
+    }
+
+    /// Reads as many bytes as one system call returns.
+    fn read_some(&self, address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        let remote = libc::iovec { iov_base: address as *mut c_void, iov_len: buffer.len() };
+        // CAST: thread ids are positive.
+        let thread = self.thread.cast_signed();
+        // SAFETY: the local range is `buffer`; the remote one belongs to another process, whose kernel checks it.
+        let read = unsafe { libc::process_vm_readv(thread, &raw const local, 1, &raw const remote, 1, 0) };
+        usize::try_from(read).map_err(|_| last_errno())
+    }
+
+    /// Reads a path. Returns its bytes without the end; `None` if it is longer than `limit` allows.
+    ///
+    /// # Errors
+    ///
+    /// EFAULT, or EPERM if the kernel forbids the access.
+    pub(crate) fn path(&self, address: u64, limit: usize) -> Result<Option<Vec<u8>>, Errno> {
+        let limit = limit.min(PATH_MAX);
+        let mut path = vec![0; limit];
+        let mut done = 0;
+        while done < limit {
+            let at = address.checked_add(done as u64).ok_or(Errno::FAULT)?;
+            // The end of the path may be the end of the mapping. CAST: at most a page.
+            let step = (limit - done).min((PAGE - at % PAGE) as usize);
+            let read = self.read_some(at, &mut path[done..done + step])?;
+            if let Some(end) = path[done..done + read].iter().position(|byte| *byte == 0) {
+                path.truncate(done + end);
+                return Ok(Some(path));
+            }
+            done += read;
+            if read == 0 {
+                return Err(Errno::FAULT);
+            }
+        }
+        Ok(None)
+    }
+
+    fn proc(&self, name: &str) -> String {
+        format!("/proc/{}/{name}", self.thread)
+    }
+
+    /// A field of `/proc/TID/status`.
+    fn status(&self, field: &str) -> Option<String> {
+        let status = fs::read_to_string(self.proc("status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+        Some(line.trim().to_owned())
+    }
+
+    /// The process, and the time at which it started: together they are never reused.
+    pub(crate) fn process(&self) -> Option<(u32, u64)> {
+        let process = self.process_id();
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        // The name in parentheses may contain anything; the start is the 20th field after it.
+        let start = stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()?;
+        self.still_waits().ok().map(|()| (process, start))
+    }
+}
+
+impl CallerMemory for Client {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), Errno> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let at = address.checked_add(done as u64).ok_or(Errno::FAULT)?;
+            let read = self.read_some(at, &mut buffer[done..]).map_err(|_| Errno::FAULT)?;
+            if read == 0 {
+                return Err(Errno::FAULT);
+            }
+            done += read;
+        }
+        self.still_waits().map_err(|_| Errno::FAULT)
+    }
+
+    fn write(&self, address: u64, bytes: &[u8]) -> usize {
+        let mut done = 0;
+        while done < bytes.len() && self.still_waits().is_ok() {
+            let rest = &bytes[done..];
+            let Some(at) = address.checked_add(done as u64) else { break };
+            let local = libc::iovec { iov_base: rest.as_ptr().cast_mut().cast(), iov_len: rest.len() };
+            let remote = libc::iovec { iov_base: at as *mut c_void, iov_len: rest.len() };
+            // CAST: thread ids are positive.
+            let thread = self.thread.cast_signed();
+            // SAFETY: the local range is only read; the remote one belongs to another process, whose kernel checks it.
+            let written =
+                unsafe { libc::process_vm_writev(thread, &raw const local, 1, &raw const remote, 1, 0) };
+            match usize::try_from(written) {
+                Ok(written) if written > 0 => done += written,
+                _ => break,
+            }
+        }
+        bytes.len() - done
+    }
+}
+
+impl Caller for Client {
+    fn install(&self, file: BorrowedFd<'_>, close_on_exec: bool) -> Result<RawFd, Errno> {
+        let number = self.listener.install(self.id, file, close_on_exec, self.finish)?;
+        self.finished.store(self.finish, Ordering::Release);
+        Ok(number)
+    }
+
+    fn file(&self, number: RawFd) -> Result<CallerFile, Errno> {
+        let stat = rustix::fs::stat(self.proc(&format!("fd/{number}"))).map_err(|_| Errno::BADF)?;
+        self.still_waits().map_err(|_| Errno::BADF)?;
+        Ok(CallerFile { device: stat.st_dev, inode: stat.st_ino })
+    }
+
+    fn is_writable(&self, number: RawFd) -> bool {
+        // The permissions of the link are the access mode of the open file.
+        let link = rustix::fs::lstat(self.proc(&format!("fd/{number}")));
+        link.is_ok_and(|link| link.st_mode & libc::S_IWUSR != 0)
+    }
+
+    fn mappings(&self) -> Vec<CallerMapping> {
+        let maps = fs::read_to_string(self.proc("maps")).unwrap_or_default();
+        maps.lines().filter_map(parse_mapping).collect()
+    }
+
+    fn process_id(&self) -> u32 {
+        self.status("Tgid").and_then(|tgid| tgid.parse().ok()).unwrap_or(self.thread)
+    }
+
+    fn name(&self) -> String {
+        fs::read_to_string(self.proc("comm")).unwrap_or_default().trim_end().to_owned()
+    }
+
+    fn is_interrupted(&self) -> bool {
+        let mask =
+            |field| self.status(field).and_then(|mask| u64::from_str_radix(&mask, 16).ok()).unwrap_or(0);
+        let pending = mask("SigPnd") | mask("ShdPnd");
+        pending & !mask("SigBlk") & !mask("SigIgn") != 0 || self.still_waits().is_err()
+    }
+}

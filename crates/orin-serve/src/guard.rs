@@ -1,0 +1,264 @@
+//! Ends of processes for a program that does nothing but supervise: nothing may outlive it.
+//!
+//! The program consists of two processes: the guard, which the user has started, and the supervisor, its child. Each
+//! adopts the orphans below it. If the supervisor is killed, the guard kills what is left; if the guard is killed, the
+//! supervisor does so.
+
+use core::fmt;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, kill_process, setrlimit, wait, waitpid};
+
+/// Signals that a user sends to end a program. All of them reach the program; it decides.
+const FORWARDED: [i32; 6] =
+    [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
+/// Time for killed processes to disappear.
+// TIMEOUT: processes that the kernel holds in a device cannot be waited for.
+const END: Duration = Duration::from_secs(10);
+
+/// The part of the program that this process is.
+///
+/// ```no_run
+/// use orin_serve::guard::{Part, end_like, split};
+///
+/// // SAFETY: `main` has started no thread.
+/// match unsafe { split() } {
+///     Ok(Part::Guard(status)) => end_like(status),
+///     Ok(Part::Supervisor(signals)) => println!("{signals:?}"),
+///     Err(error) => eprintln!("{error}"),
+/// }
+/// ```
+#[derive(Debug)]
+pub enum Part {
+    /// The supervisor: it serves. Signals arrive at the [`Signals`].
+    Supervisor(Signals),
+    /// The guard: the supervisor has ended with this status, and so has everything that it started.
+    Guard(ExitStatus),
+}
+
+/// Signals as a file. They are blocked in the whole process.
+///
+/// ```no_run
+/// use orin_serve::guard::Signals;
+/// use std::process::Command;
+///
+/// fn start(signals: Signals, mut command: Command) -> std::io::Result<()> {
+///     signals.restore_in(&mut command);
+///     signals.forward_to(command.spawn()?.id())
+/// }
+/// ```
+pub struct Signals {
+    file: OwnedFd,
+    /// The signal mask from before.
+    before: libc::sigset_t,
+}
+
+impl fmt::Debug for Signals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Signals").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+/// The signal of a supervisor whose guard has been killed.
+fn orphaned() -> i32 {
+    libc::SIGRTMIN()
+}
+
+impl Signals {
+    /// Blocks the signals for this process, so that they can be read.
+    fn block() -> io::Result<Self> {
+        // SAFETY: an all-zero set is valid, and the calls access only the local variables.
+        let (file, before) = unsafe {
+            let (mut set, mut before): (libc::sigset_t, libc::sigset_t) = core::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            for signal in FORWARDED.into_iter().chain([libc::SIGCHLD, orphaned()]) {
+                libc::sigaddset(&raw mut set, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
+            (libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC), before)
+        };
+        if file < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just created the descriptor.
+        Ok(Self { file: unsafe { OwnedFd::from_raw_fd(file) }, before })
+    }
+
+    /// A program that this process starts gets the signal mask from before.
+    pub fn restore_in(&self, command: &mut Command) {
+        let before = self.before;
+        // SAFETY: the closure makes one system call, which reads the captured mask.
+        unsafe {
+            command.pre_exec(move || {
+                libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
+                Ok(())
+            });
+        }
+    }
+
+    /// Waits for the next signal. Returns its number, and whether a process has sent it: the terminal sends its signals
+    /// to the whole foreground group.
+    fn next(&self) -> io::Result<(i32, bool)> {
+        // SAFETY: zeros are a valid value.
+        let mut info: libc::signalfd_siginfo = unsafe { core::mem::zeroed() };
+        let size = size_of_val(&info);
+        loop {
+            // SAFETY: the buffer is the local variable.
+            let read = unsafe { libc::read(self.file.as_raw_fd(), (&raw mut info).cast(), size) };
+            match usize::try_from(read) {
+                Ok(read) if read == size => break,
+                _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+                _ => return Err(io::Error::last_os_error()),
+            }
+        }
+        // CAST: signal numbers are small.
+        Ok((info.ssi_signo as i32, info.ssi_code <= libc::SI_USER))
+    }
+
+    /// Sends the signals that processes send to this one on to `program`, from a thread of its own. If the guard has
+    /// been killed, kills everything below this process, and ends it.
+    ///
+    /// # Errors
+    ///
+    /// The error of the thread's start.
+    pub fn forward_to(self, program: u32) -> io::Result<()> {
+        let forward = move || {
+            while let Ok((signal, sent)) = self.next() {
+                if signal == orphaned() {
+                    kill_descendants();
+                    std::process::exit(128 + libc::SIGKILL);
+                }
+                if sent && signal != libc::SIGCHLD {
+                    send(program, signal);
+                }
+            }
+        };
+        std::thread::Builder::new().name("orin-signals".to_owned()).spawn(forward).map(|_| ())
+    }
+}
+
+/// Sends a signal. A process that has ended needs none.
+fn send(process: u32, signal: i32) {
+    // SAFETY: no pointers. CAST: process ids are positive.
+    unsafe { libc::kill(process.cast_signed(), signal) };
+}
+
+/// Splits this process. It returns twice: in the supervisor at once, in the guard after the supervisor's end.
+///
+/// # Errors
+///
+/// The errno of fork(2), prctl(2) or signalfd(2).
+///
+/// # Safety
+///
+/// The process must have one thread, because the supervisor is a fork of it.
+pub unsafe fn split() -> io::Result<Part> {
+    let signals = Signals::block()?;
+    adopt_orphans()?;
+    let guard = std::process::id();
+    // SAFETY: the caller guarantees that there is no other thread.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            adopt_orphans()?;
+            // CAST: signal numbers are small.
+            let signal = orphaned() as libc::c_ulong;
+            // SAFETY: no pointers.
+            if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            if rustix::process::getppid()
+                .is_none_or(|pid| pid.as_raw_nonzero().get().cast_unsigned() != guard)
+            {
+                std::process::exit(128 + libc::SIGKILL);
+            }
+            Ok(Part::Supervisor(signals))
+        }
+        supervisor => guard_over(&signals, supervisor).map(Part::Guard),
+    }
+}
+
+/// Orphans below this process become its children.
+fn adopt_orphans() -> io::Result<()> {
+    // SAFETY: no pointers.
+    let result = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn guard_over(signals: &Signals, supervisor: i32) -> io::Result<ExitStatus> {
+    let pid = Pid::from_raw(supervisor);
+    loop {
+        if let Some((_, status)) = waitpid(pid, WaitOptions::NOHANG)? {
+            kill_descendants();
+            return Ok(ExitStatus::from_raw(status.as_raw()));
+        }
+        let (signal, sent) = signals.next()?;
+        if sent && signal != libc::SIGCHLD && signal != orphaned() {
+            send(supervisor.cast_unsigned(), signal);
+        }
+    }
+}
+
+/// Kills all descendants of this process, and waits until they have gone. Call it only in a process whose children all
+/// belong to it, and which adopts orphans ([`split`]).
+pub fn kill_descendants() {
+    let end = Instant::now() + END;
+    loop {
+        for process in descendants() {
+            if let Some(process) = Pid::from_raw(process) {
+                let _ = kill_process(process, Signal::KILL);
+            }
+        }
+        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+        if descendants().is_empty() || Instant::now() > end {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The ids of all descendants, children first.
+fn descendants() -> Vec<i32> {
+    let parent_of = |process: i32| -> Option<i32> {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        // The name in parentheses may contain anything; state and parent follow.
+        stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+    };
+    let entries = fs::read_dir("/proc").into_iter().flatten();
+    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    let all: Vec<(i32, i32)> = numbers.filter_map(|process| Some((process, parent_of(process)?))).collect();
+    // CAST: process ids are positive.
+    let mut found = vec![std::process::id().cast_signed()];
+    let mut at = 0;
+    while at < found.len() {
+        let parent = found[at];
+        found.extend(all.iter().filter(|(_, its)| *its == parent).map(|(process, _)| *process));
+        at += 1;
+    }
+    found.split_off(1)
+}
+
+/// Ends this process as a child with `status` has ended: with the same exit code, or by the same signal. Writes no core
+/// dump.
+pub fn end_like(status: ExitStatus) -> ! {
+    if let Some(signal) = status.signal() {
+        let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+        // SAFETY: an all-zero set is valid; the calls access only the local variable and change this process's own
+        // disposition of the signal.
+        unsafe {
+            libc::signal(signal, libc::SIG_DFL);
+            let mut set: libc::sigset_t = core::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            libc::sigaddset(&raw mut set, signal);
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, core::ptr::null_mut());
+            libc::kill(libc::getpid(), signal);
+        }
+        std::process::exit(128 + signal);
+    }
+    std::process::exit(status.code().unwrap_or(1));
+}

@@ -1,0 +1,106 @@
+//! What a program learns about the calls that the supervisor serves.
+
+use core::ffi::CStr;
+use core::fmt;
+use std::os::fd::RawFd;
+
+use nvgpu_sys::door::MapRequest;
+use rustix::io::Errno;
+
+/// A call of a served program on the board, after its answer is known.
+///
+/// ```
+/// use orin_serve::{Detail, Observer, ServedCall};
+///
+/// /// Prints the paths that programs open.
+/// #[derive(Debug)]
+/// struct Opens;
+///
+/// impl Observer for Opens {
+///     fn served(&self, call: &ServedCall<'_>) {
+///         if let Detail::Open { path, .. } = call.detail {
+///             println!("{} ({}) opens {path:?}: {:?}", call.name, call.process, call.result);
+///         }
+///     }
+/// }
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ServedCall<'a> {
+    /// Id of the process on the host.
+    pub process: u32,
+    /// Id of the thread on the host.
+    pub thread: u32,
+    /// Name of the thread.
+    pub name: String,
+    /// The call.
+    pub detail: Detail<'a>,
+    /// Its result.
+    pub result: Result<i64, Errno>,
+}
+
+impl<'a> ServedCall<'a> {
+    /// A call of a thread, given the ids of its process and of itself.
+    pub fn new(
+        (process, thread): (u32, u32),
+        name: String,
+        detail: Detail<'a>,
+        result: Result<i64, Errno>,
+    ) -> Self {
+        Self { process, thread, name, detail, result }
+    }
+}
+
+/// The call of a [`ServedCall`], which has an example.
+///
+/// ```
+/// use orin_serve::Detail;
+///
+/// let detail = Detail::Open { path: c"/dev/nvmap", flags: 0 };
+/// assert!(matches!(detail, Detail::Open { .. }));
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Detail<'a> {
+    /// An open of a node.
+    Open {
+        /// Its path.
+        path: &'a CStr,
+        /// The flags of open(2).
+        flags: i32,
+    },
+    /// A request on a descriptor of the board.
+    Request {
+        /// Number of the descriptor in the program.
+        descriptor: RawFd,
+        /// The request's code.
+        code: u32,
+        /// The argument.
+        address: u64,
+        /// What the argument contained before; empty if it cannot be read.
+        before: &'a [u8],
+        /// What it contains afterwards.
+        after: &'a [u8],
+    },
+    /// A shared mapping of a file of the board. The host chooses its address afterwards.
+    Map(MapRequest),
+}
+
+/// Receives the calls that the supervisor serves, on the supervisor's threads.
+///
+/// ```
+/// use orin_serve::{Observer, ServedCall};
+///
+/// #[derive(Debug, Default)]
+/// struct Count(std::sync::atomic::AtomicUsize);
+///
+/// impl Observer for Count {
+///     fn served(&self, _: &ServedCall<'_>) {
+///         self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+///     }
+/// }
+/// ```
+pub trait Observer: fmt::Debug + Send + Sync {
+    /// Called after a call, before the program continues, except for opens.
+    fn served(&self, call: &ServedCall<'_>);
+}

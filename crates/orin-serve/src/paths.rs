@@ -1,0 +1,163 @@
+//! Paths of the board's nodes, and what stat shows of them.
+
+use core::mem::zeroed;
+
+use nvgpu_sys::door::OpenFlags;
+use nvgpu_sys::paths;
+use orin_sim::NodeKind;
+use rustix::io::Errno;
+
+/// Beginnings of paths that belong to the board; everything below them is the board's, also what it does not have.
+const BEGINNINGS: [&[u8]; 5] =
+    [b"/dev/nvmap", b"/dev/nvgpu", b"/dev/nvhost-", b"/dev/host1x-fence", b"/sys/class/devfreq/17000000.gpu"];
+
+/// Longest path of a node that the supervisor reads, in bytes with its end. Longer paths are not the board's.
+pub(crate) const LONGEST: usize = 64;
+
+/// Major number of the board's character devices; free for local use (Linux `Documentation/admin-guide/devices.txt`).
+const MAJOR: u32 = 240;
+/// Size that files report as their best transfer size, in bytes.
+const BLOCK: u32 = 4096;
+
+/// Whether a path belongs to the board.
+pub(crate) fn is_of_board(path: &[u8]) -> bool {
+    path == paths::KMSG.to_bytes() || BEGINNINGS.iter().any(|beginning| path.starts_with(beginning))
+}
+
+/// The flags of an open; `None` if it is not for the board: writing to the kernel log.
+pub(crate) fn open_flags(path: &[u8], flags: i32) -> Option<OpenFlags> {
+    let mode = flags & libc::O_ACCMODE;
+    if path == paths::KMSG.to_bytes() && mode == libc::O_WRONLY {
+        return None;
+    }
+    let mut opened = OpenFlags::empty();
+    opened.set(OpenFlags::READ_WRITE, mode != libc::O_RDONLY);
+    opened.set(OpenFlags::CLOSE_ON_EXEC, flags & libc::O_CLOEXEC != 0);
+    opened.set(OpenFlags::NON_BLOCKING, flags & libc::O_NONBLOCK != 0);
+    opened.set(OpenFlags::SYNC, flags & libc::O_SYNC != 0);
+    Some(opened)
+}
+
+/// The answer of access(2) for a node.
+pub(crate) fn access(kind: NodeKind, mode: i32) -> Result<(), Errno> {
+    let refused = match kind {
+        NodeKind::Device { refused } => refused && mode != libc::F_OK || mode & libc::X_OK != 0,
+        NodeKind::Text { .. } => mode & (libc::W_OK | libc::X_OK) != 0,
+        _ => mode & libc::W_OK != 0,
+    };
+    if refused { Err(Errno::ACCESS) } else { Ok(()) }
+}
+
+/// File type and permissions, and length in bytes.
+fn mode_and_size(kind: NodeKind) -> (u32, usize) {
+    match kind {
+        NodeKind::Device { .. } => (libc::S_IFCHR | 0o660, 0),
+        NodeKind::Text { bytes } => (libc::S_IFREG | 0o444, bytes),
+        _ => (libc::S_IFDIR | 0o755, 0),
+    }
+}
+
+/// A number that is the same for the same path: FNV-1a.
+fn inode(path: &[u8]) -> u64 {
+    path.iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// The minor number of a node.
+fn minor(path: &[u8]) -> u32 {
+    // CAST: one byte.
+    inode(path) as u32 & 0xff
+}
+
+/// The bytes of a struct without padding rules of its own.
+fn bytes_of<T>(value: &T) -> Vec<u8> {
+    let start = core::ptr::from_ref(value).cast::<u8>();
+    // SAFETY: the value was zeroed as a whole, so all of its bytes are initialised; it outlives the copy.
+    unsafe { core::slice::from_raw_parts(start, size_of::<T>()) }.to_vec()
+}
+
+/// `struct stat` of a node, as the kernel stores it.
+pub(crate) fn stat(path: &[u8], kind: NodeKind) -> Vec<u8> {
+    let (mode, size) = mode_and_size(kind);
+    // SAFETY: zeros are a valid value.
+    let mut stat: libc::stat = unsafe { zeroed() };
+    (stat.st_mode, stat.st_nlink, stat.st_ino) = (mode, 1, inode(path));
+    // CAST: a short text; a small constant.
+    (stat.st_size, stat.st_blksize) = (size as i64, BLOCK as _);
+    if mode & libc::S_IFMT == libc::S_IFCHR {
+        stat.st_rdev = libc::makedev(MAJOR, minor(path));
+    }
+    bytes_of(&stat)
+}
+
+/// `struct statx` of a node.
+pub(crate) fn statx(path: &[u8], kind: NodeKind) -> Vec<u8> {
+    let (mode, size) = mode_and_size(kind);
+    // SAFETY: as in `stat`.
+    let mut statx: libc::statx = unsafe { zeroed() };
+    statx.stx_mask = libc::STATX_BASIC_STATS;
+    // CAST: a mode has 16 bits.
+    (statx.stx_mode, statx.stx_nlink, statx.stx_ino) = (mode as u16, 1, inode(path));
+    (statx.stx_size, statx.stx_blksize) = (size as u64, BLOCK);
+    if mode & libc::S_IFMT == libc::S_IFCHR {
+        (statx.stx_rdev_major, statx.stx_rdev_minor) = (MAJOR, minor(path));
+    }
+    bytes_of(&statx)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_of_the_board_are_recognised() {
+        for path in [paths::NVMAP, paths::CTRL, paths::CTRL_LEGACY, paths::HOST1X_FENCE, paths::KMSG] {
+            assert!(is_of_board(path.to_bytes()) && path.to_bytes_with_nul().len() <= LONGEST, "{path:?}");
+        }
+        assert!(is_of_board(paths::DEVFREQ_MAX_FREQ.to_bytes()));
+        for path in ["/dev/null", "/dev/nvidia0", "/dev/kmsg2", "dev/nvmap", "/tmp/dev/nvmap", ""] {
+            assert!(!is_of_board(path.as_bytes()), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_log_is_written_to_the_host() {
+        assert_eq!(open_flags(b"/dev/kmsg", libc::O_WRONLY), None);
+        assert_eq!(
+            open_flags(b"/dev/kmsg", libc::O_RDONLY | libc::O_NONBLOCK),
+            Some(OpenFlags::NON_BLOCKING)
+        );
+        let flags = libc::O_RDWR | libc::O_SYNC | libc::O_CLOEXEC;
+        let expected = OpenFlags::READ_WRITE | OpenFlags::SYNC | OpenFlags::CLOSE_ON_EXEC;
+        assert_eq!(open_flags(b"/dev/nvmap", flags), Some(expected));
+    }
+
+    #[test]
+    fn access_follows_the_mode_of_the_node() {
+        let (device, refused) = (NodeKind::Device { refused: false }, NodeKind::Device { refused: true });
+        let both = libc::R_OK | libc::W_OK;
+        assert_eq!(access(device, both), Ok(()));
+        assert_eq!((access(refused, libc::F_OK), access(refused, both)), (Ok(()), Err(Errno::ACCESS)));
+        let text = NodeKind::Text { bytes: 11 };
+        assert_eq!((access(text, libc::R_OK), access(text, libc::W_OK)), (Ok(()), Err(Errno::ACCESS)));
+        assert_eq!(access(NodeKind::Folder, libc::X_OK), Ok(()));
+    }
+
+    #[test]
+    fn both_forms_of_stat_agree() {
+        let path = b"/dev/nvmap";
+        let kind = NodeKind::Device { refused: false };
+        let (short, long) = (stat(path, kind), statx(path, kind));
+        // SAFETY: the bytes are those of a value of the type; the read is unaligned.
+        let (short, long) = unsafe {
+            (
+                short.as_ptr().cast::<libc::stat>().read_unaligned(),
+                long.as_ptr().cast::<libc::statx>().read_unaligned(),
+            )
+        };
+        assert_eq!(short.st_mode, u32::from(long.stx_mode));
+        assert_eq!(short.st_mode & libc::S_IFMT, libc::S_IFCHR);
+        assert_eq!(short.st_rdev, libc::makedev(long.stx_rdev_major, long.stx_rdev_minor));
+        assert_eq!(short.st_ino, long.stx_ino);
+    }
+}

@@ -1,0 +1,318 @@
+//! A served program: its start, the loop that answers its calls, its end.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use orin_sim::SoftwareOrin;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+
+use crate::calls::{Calls, Work};
+use crate::error::Error;
+use crate::filter;
+use crate::listener::{Answer, Listener, Notification, last_errno};
+use crate::observer::Observer;
+
+/// First kernel that installs a descriptor and answers in one step.
+const OLDEST: (u32, u32) = (5, 14);
+
+/// A program that runs on a board. Dropping it kills the program.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use orin_serve::Session;
+/// use orin_sim::{Config, SoftwareOrin};
+/// use std::process::Command;
+///
+/// let board = SoftwareOrin::new(Config::default())?;
+/// let mut command = Command::new("python3");
+/// command.arg("test_nvgpu.py");
+/// let status = Session::start(&board, command, None)?.wait()?;
+/// println!("{status}, {} requests", board.ioctl_count());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Session {
+    child: Child,
+    /// Whether the program has been waited for.
+    ended: bool,
+    /// Ends the loop.
+    stop: Arc<OwnedFd>,
+    serving: Option<JoinHandle<Result<(), Error>>>,
+}
+
+impl Session {
+    /// Starts a program on a board: this process answers the calls of the program and of all its descendants.
+    ///
+    /// The program is killed when the thread that has called this function ends. The limit of open files of this
+    /// process is raised; the program keeps the limit from before.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] says what the kernel or a sandbox refuses.
+    pub fn start(
+        board: &SoftwareOrin,
+        mut command: Command,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<Self, Error> {
+        check_kernel()?;
+        let files = getrlimit(Resource::Nofile);
+        // Every open file of a program costs the model up to three descriptors.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
+        let (here, there) = UnixStream::pair().map_err(Error::Setup)?;
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(|errno| Error::Setup(errno.into()))?);
+        let program = command.get_program().to_string_lossy().into_owned();
+        let filter = filter::program();
+        let parent = std::process::id();
+        let channel = there.as_raw_fd();
+        // SAFETY: between fork and exec the closure makes system calls only; it allocates nothing and takes no lock.
+        // The channel is open until the end of this function.
+        unsafe {
+            command.pre_exec(move || {
+                let _ = setrlimit(Resource::Nofile, files);
+                prepare_child(&filter, parent, channel)
+            });
+        }
+        let spawned = command.spawn();
+        // The last copy on this side, so that a child that has failed is an end of file.
+        drop((command, there));
+        let received = receive_descriptor(&here);
+        let child = match spawned {
+            Ok(child) => child,
+            Err(error) if received.is_ok() => return Err(Error::Start { program, error }),
+            // The child has failed before it sent the listener.
+            Err(error) => {
+                let raw = error.raw_os_error();
+                return Err(match raw {
+                    Some(raw) if is_filtered(raw) => Error::Filter { errno: Errno::from_raw_os_error(raw) },
+                    _ => Error::Start { program, error },
+                });
+            }
+        };
+        let mut session = Self { child, ended: false, stop, serving: None };
+        let listener = Arc::new(Listener::new(received.map_err(Error::Setup)?));
+        let calls = Arc::new(Calls::new(board, &listener, observer));
+        let stop = Arc::clone(&session.stop);
+        let serve = move || serve(&listener, &stop, &calls);
+        let thread = std::thread::Builder::new().name("orin-serve".to_owned()).spawn(serve);
+        session.serving = Some(thread.map_err(Error::Setup)?);
+        Ok(session)
+    }
+
+    /// Id of the program's process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for the program. Descendants that it leaves behind are served until the session is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Memory`] and [`Error::Listener`] if the program could not be served; it has been killed then.
+    pub fn wait(&mut self) -> Result<ExitStatus, Error> {
+        let status = self.child.wait().map_err(Error::Setup)?;
+        self.ended = true;
+        // The loop ends before the program only if it fails.
+        if self.serving.as_ref().is_some_and(JoinHandle::is_finished) {
+            self.join()?;
+        }
+        Ok(status)
+    }
+
+    fn join(&mut self) -> Result<(), Error> {
+        match self.serving.take().map(JoinHandle::join) {
+            Some(Ok(result)) => result,
+            Some(Err(_)) => {
+                Err(Error::Setup(io::Error::other("the thread that serves the program has panicked")))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if !self.ended {
+            // Fails only if the program has ended.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+        let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
+        if let Err(error) = self.join() {
+            tracing::error!("{error}");
+        }
+    }
+}
+
+fn check_kernel() -> Result<(), Error> {
+    let name = rustix::system::uname();
+    let release = name.release().to_string_lossy().into_owned();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(major), Some(minor)) if (major, minor) < OLDEST => Err(Error::OldKernel { release }),
+        _ => Ok(()),
+    }
+}
+
+/// Errnos of seccomp(2) and prctl(2) that exec(2) does not have.
+fn is_filtered(raw: i32) -> bool {
+    [libc::EBUSY, libc::ENOSYS, libc::EPERM, libc::EINVAL, libc::EACCES].contains(&raw)
+}
+
+/// In the child: installs the filter and sends its listener. Makes system calls only.
+fn prepare_child(filter: &[libc::sock_filter], parent: u32, channel: RawFd) -> io::Result<()> {
+    // CAST: the constant is small.
+    let kill = libc::SIGKILL as libc::c_ulong;
+    // SAFETY: no pointers.
+    if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, kill) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if rustix::process::getppid().is_none_or(|pid| pid.as_raw_nonzero().get().cast_unsigned() != parent) {
+        return Err(Errno::SRCH.into());
+    }
+    let listener = install(filter).map_err(io::Error::from)?;
+    send_descriptor(channel, &listener).map_err(io::Error::from)
+}
+
+/// Installs the filter. Programs of root keep the right to gain privileges by exec.
+fn install(filter: &[libc::sock_filter]) -> Result<OwnedFd, Errno> {
+    let killable = libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+    let mut flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | killable;
+    loop {
+        let program = libc::sock_fprog {
+            // CAST: at most 100 instructions.
+            len: filter.len() as u16,
+            filter: filter.as_ptr().cast_mut(),
+        };
+        let mode = libc::SECCOMP_SET_MODE_FILTER;
+        // SAFETY: the program is valid during the call, and the kernel does not write to it.
+        let listener = unsafe { libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program) };
+        if listener >= 0 {
+            // SAFETY: the kernel has just created the descriptor. CAST: it fits.
+            return Ok(unsafe { OwnedFd::from_raw_fd(listener as RawFd) });
+        }
+        match last_errno() {
+            // SAFETY: no pointers.
+            Errno::ACCESS if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } == 0 => {}
+            // Before Linux 5.19.
+            Errno::INVAL if flags & killable != 0 => flags &= !killable,
+            errno => return Err(errno),
+        }
+    }
+}
+
+/// Room for a control message with one descriptor, aligned like its header.
+#[repr(align(8))]
+struct Control([u8; 64]);
+
+/// Sends a descriptor over a socket.
+fn send_descriptor(channel: RawFd, descriptor: &OwnedFd) -> Result<(), Errno> {
+    let mut byte = [0_u8];
+    let mut control = Control([0; 64]);
+    let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+    // SAFETY: zeros are a valid value.
+    let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
+    message.msg_control = control.0.as_mut_ptr().cast();
+    // SAFETY: pure arithmetic.
+    let (space, length) = unsafe { (libc::CMSG_SPACE(4), libc::CMSG_LEN(4)) };
+    // CAST: small sizes, whose types differ between C libraries.
+    message.msg_controllen = space as _;
+    // SAFETY: the control buffer has room for one header with four bytes, and is aligned.
+    let sent = unsafe {
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = length as _;
+        libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(descriptor.as_raw_fd());
+        libc::sendmsg(channel, &raw const message, 0)
+    };
+    if sent == 1 { Ok(()) } else { Err(last_errno()) }
+}
+
+/// Receives a descriptor from a socket.
+fn receive_descriptor(channel: &UnixStream) -> io::Result<OwnedFd> {
+    let mut byte = [0_u8];
+    let mut control = Control([0; 64]);
+    let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+    // SAFETY: zeros are a valid value.
+    let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
+    message.msg_control = control.0.as_mut_ptr().cast();
+    // CAST: a small size, whose type differs between C libraries.
+    message.msg_controllen = control.0.len() as _;
+    // SAFETY: the buffers outlive the call.
+    let received = unsafe { libc::recvmsg(channel.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+    if received < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has filled the control buffer up to the length in the message.
+    unsafe {
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        if received == 0 || header.is_null() || (*header).cmsg_type != libc::SCM_RIGHTS {
+            return Err(io::Error::other("the program has sent no listener"));
+        }
+        Ok(OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<RawFd>().read_unaligned()))
+    }
+}
+
+/// Answers calls until the last served process has ended, or `stop` is readable.
+fn serve(listener: &Arc<Listener>, stop: &OwnedFd, calls: &Arc<Calls>) -> Result<(), Error> {
+    let failed = |call| move |errno| Error::Listener { call, errno };
+    loop {
+        let mut ready =
+            [PollFd::new(&**listener, PollFlags::IN), PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
+        match poll(&mut ready, None) {
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(failed("poll")(errno)),
+        }
+        let [calling, stopped] = ready.map(|ready| ready.revents());
+        if !stopped.is_empty() {
+            return Ok(());
+        }
+        if calling.contains(PollFlags::IN) {
+            let call = listener.receive().map_err(failed("SECCOMP_IOCTL_NOTIF_RECV"))?;
+            let Some(call) = call else { continue };
+            handle(listener, calls, &call)?;
+        } else if !calling.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+fn handle(listener: &Arc<Listener>, calls: &Arc<Calls>, call: &Notification) -> Result<(), Error> {
+    let answer = |answer| {
+        let failed = |errno| Error::Listener { call: "SECCOMP_IOCTL_NOTIF_SEND", errno };
+        listener.answer(call.id, answer).map_err(failed)
+    };
+    match calls.handle(call) {
+        Ok(Work::Now(now)) => answer(now),
+        Ok(Work::Later) => {
+            let (listener, calls, call) = (Arc::clone(listener), Arc::clone(calls), *call);
+            let work = move || {
+                let result = calls.answer(&call).unwrap_or(Answer::Error(Errno::FAULT));
+                let _ = listener.answer(call.id, result);
+            };
+            match std::thread::Builder::new().name("orin-serve-wait".to_owned()).spawn(work) {
+                Ok(_) => Ok(()),
+                Err(_) => answer(Answer::Error(Errno::NOMEM)),
+            }
+        }
+        Err(error) => {
+            // Without its memory the program cannot be served at all.
+            if let Some(process) = Pid::from_raw(call.thread.cast_signed()) {
+                let _ = kill_process(process, Signal::KILL);
+            }
+            Err(error)
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! Open files of served processes: other processes of the host, whose descriptors are their own ([`Caller`]).
+//!
+//! Every open file has an inode of its own, except those of one dma-buf, which share the buffer's. The inode of a
+//! number, which the caller looks up, identifies the object: dup, fork, exec and passing need no bookkeeping.
+//!
+//! What cannot be mapped is the read end of a pipe. Its last close is an error condition of the write end, which the
+//! model keeps: it is noticed before the next request. A byte in the pipe makes the descriptor readable for the poll,
+//! select and epoll of the host. It stays until the model removes it, where nvgpu's poll clears an event.
+//!
+//! Dma-bufs, control nodes and text files are memfds. Each open file holds a lock of its own, which the host releases
+//! with its last descriptor and mapping. Nothing reports that, so the locks are queried from time to time.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, Weak};
+use std::thread::Thread;
+use std::time::Duration;
+
+use rustix::event::epoll;
+use rustix::fs::{MemfdFlags, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::pipe::PipeFlags;
+
+use crate::caller::Caller;
+use crate::memory::Memory;
+
+use super::Kernel;
+use super::fds::{FileId, Inode, Object, another_holds, hold_open, inode_of};
+use super::log::Log;
+
+/// Capacity of the pipe of a kernel-log descriptor in bytes; each record takes a page.
+const LOG_PIPE: usize = 1 << 20;
+/// Longest record of the kernel log in bytes, as in Linux.
+const RECORD: usize = 8192;
+/// Period of the query of locks.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// How the model notices the last close of an open file.
+#[derive(Debug)]
+pub(super) enum Watch {
+    /// The write end of the pipe whose read end is the descriptor.
+    Pipe(OwnedFd),
+    /// Another open file of the same inode, through which the lock is queried.
+    Lock(Arc<OwnedFd>),
+}
+
+/// Place of an open file: its inode, and its position among the open files of that inode.
+pub(super) type Place = (Inode, usize);
+
+/// One open file.
+#[derive(Debug)]
+struct File {
+    id: FileId,
+    object: Object,
+    watch: Watch,
+    /// The doorbell page of a control node, from its first mapping on.
+    doorbell: Option<Arc<Memory>>,
+    /// A sync-file whose end has been reported.
+    signalled: bool,
+}
+
+/// The open files of all served processes.
+#[derive(Debug, Default)]
+pub(super) struct Served {
+    files: BTreeMap<Inode, Vec<File>>,
+    /// The inode of each pipe, by the number of its open file.
+    pipes: BTreeMap<FileId, Inode>,
+    /// Reports pipes without readers.
+    hang_ups: Option<OwnedFd>,
+    next: FileId,
+    /// Number of open files that become readable without a request.
+    waiting: usize,
+    /// The thread that serves them.
+    thread: Option<Thread>,
+}
+
+/// Creates a pipe: the end for the program, and the end that the model keeps.
+///
+/// # Errors
+///
+/// EMFILE or ENFILE.
+pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let (give, keep) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::fs::fcntl_setfl(&keep, OFlags::NONBLOCK)?;
+    Ok((give, keep))
+}
+
+/// Creates the pipe of a kernel-log descriptor: one record per read.
+///
+/// # Errors
+///
+/// EMFILE or ENFILE.
+pub(super) fn log_pipe(blocking: bool) -> Result<(OwnedFd, OwnedFd), Errno> {
+    let (give, keep) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::DIRECT)?;
+    rustix::fs::fcntl_setfl(&keep, OFlags::NONBLOCK | OFlags::DIRECT)?;
+    if !blocking {
+        rustix::fs::fcntl_setfl(&give, OFlags::NONBLOCK)?;
+    }
+    // A smaller pipe is filled more often.
+    let _ = rustix::pipe::fcntl_setpipe_size(&keep, LOG_PIPE);
+    Ok((give, keep))
+}
+
+/// Creates a file with a text: an open file for reading, and another one of the same inode.
+///
+/// # Errors
+///
+/// EMFILE or ENFILE.
+pub(super) fn text(text: &str) -> Result<(OwnedFd, OwnedFd), Errno> {
+    let keep = rustix::fs::memfd_create("sysfs", MemfdFlags::CLOEXEC)?;
+    rustix::io::pwrite(&keep, text.as_bytes(), 0)?;
+    Ok((reopen(&keep, OFlags::RDONLY)?, keep))
+}
+
+/// Another open file of the same inode.
+pub(super) fn reopen(file: &OwnedFd, access: OFlags) -> Result<OwnedFd, Errno> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty())
+}
+
+impl Served {
+    /// Installs an open file in the caller. Returns the number of its descriptor there, or gives the object back.
+    pub(super) fn insert(
+        &mut self,
+        caller: &dyn Caller,
+        (give, watch): (OwnedFd, Watch),
+        object: Object,
+        close_on_exec: bool,
+    ) -> Result<RawFd, (Errno, Object)> {
+        self.next += 1;
+        let id = self.next;
+        let installed = self.watch(&give, &watch, id).and_then(|inode| {
+            let number = caller.install(give.as_fd(), close_on_exec)?;
+            Ok((inode, number))
+        });
+        let (inode, number) = match installed {
+            Ok(installed) => installed,
+            Err(errno) => {
+                self.pipes.remove(&id);
+                return Err((errno, object));
+            }
+        };
+        if is_waiting(&object) {
+            self.waiting += 1;
+            if let Some(thread) = &self.thread {
+                thread.unpark();
+            }
+        }
+        let file = File { id, object, watch, doorbell: None, signalled: false };
+        self.files.entry(inode).or_default().push(file);
+        Ok(number)
+    }
+
+    /// Starts to watch for the last close.
+    fn watch(&mut self, give: &OwnedFd, watch: &Watch, id: FileId) -> Result<Inode, Errno> {
+        let inode = inode_of(give).ok_or(Errno::BADF)?;
+        match watch {
+            Watch::Lock(_) => hold_open(give, id),
+            Watch::Pipe(keep) => {
+                let hang_ups = match &self.hang_ups {
+                    Some(hang_ups) => hang_ups,
+                    None => self.hang_ups.insert(epoll::create(epoll::CreateFlags::CLOEXEC)?),
+                };
+                // Errors are always reported.
+                epoll::add(hang_ups, keep, epoll::EventData::new_u64(id), epoll::EventFlags::empty())?;
+                self.pipes.insert(id, inode);
+            }
+        }
+        Ok(inode)
+    }
+
+    /// The open file behind a number of the caller.
+    pub(super) fn place(&self, caller: &dyn Caller, number: RawFd) -> Option<Place> {
+        let found = caller.file(number).ok()?;
+        let inode = (found.device, found.inode);
+        let files = self.files.get(&inode)?;
+        // A buffer and its read-only twin have the same file.
+        let is_it = |file: &File| match &file.object {
+            Object::DmaBuf(buffer) if files.len() > 1 => buffer.read_only != caller.is_writable(number),
+            _ => true,
+        };
+        Some((inode, files.iter().position(is_it)?))
+    }
+
+    pub(super) fn get(&self, (inode, at): Place) -> Option<&Object> {
+        Some(&self.files.get(&inode)?.get(at)?.object)
+    }
+
+    pub(super) fn get_mut(&mut self, (inode, at): Place) -> Option<&mut Object> {
+        Some(&mut self.files.get_mut(&inode)?.get_mut(at)?.object)
+    }
+
+    pub(super) fn objects(&self) -> impl Iterator<Item = &Object> {
+        self.files.values().flatten().map(|file| &file.object)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.files.values().map(Vec::len).sum()
+    }
+
+    /// The doorbell page of a control node, and the file that it lies in.
+    pub(super) fn doorbell(
+        &mut self,
+        (inode, at): Place,
+    ) -> Option<(&mut Option<Arc<Memory>>, &Arc<OwnedFd>)> {
+        let file = self.files.get_mut(&inode)?.get_mut(at)?;
+        match &file.watch {
+            Watch::Lock(probe) => Some((&mut file.doorbell, probe)),
+            Watch::Pipe(_) => None,
+        }
+    }
+
+    /// Takes out the open files whose last descriptor is closed, as far as the host reports it.
+    pub(super) fn take_hung_up(&mut self) -> Vec<Ended> {
+        let mut ended = Vec::new();
+        while let Some(hang_ups) = &self.hang_ups {
+            let mut events = Vec::with_capacity(64);
+            let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+            let ready = epoll::wait(hang_ups, rustix::buffer::spare_capacity(&mut events), Some(&now));
+            let mut ids = events.iter().map(|event| event.data.u64()).collect::<Vec<_>>();
+            if ready.is_err() || ids.is_empty() {
+                break;
+            }
+            // The order of creation: the host reports simultaneous ends in any order.
+            ids.sort_unstable();
+            for id in ids {
+                let inode = self.pipes.remove(&id);
+                ended.extend(inode.and_then(|inode| self.take(inode, id)));
+            }
+        }
+        ended
+    }
+
+    /// Takes out the open files whose lock the host has released.
+    pub(super) fn take_unlocked(&mut self) -> Vec<Ended> {
+        let closed =
+            |file: &File| matches!(&file.watch, Watch::Lock(probe) if !another_holds(probe.as_fd(), file.id));
+        let all = self.files.iter();
+        let ids = all.flat_map(|(inode, files)| {
+            files.iter().filter(|file| closed(file)).map(|file| (*inode, file.id))
+        });
+        let ids: Vec<_> = ids.collect();
+        ids.into_iter().filter_map(|(inode, id)| self.take(inode, id)).collect()
+    }
+
+    fn take(&mut self, inode: Inode, id: FileId) -> Option<Ended> {
+        let files = self.files.get_mut(&inode)?;
+        let at = files.iter().position(|file| file.id == id)?;
+        let File { object, doorbell, .. } = files.remove(at);
+        if files.is_empty() {
+            self.files.remove(&inode);
+        }
+        if is_waiting(&object) {
+            self.waiting -= 1;
+        }
+        Some(Ended { object, doorbell })
+    }
+
+    /// Makes descriptors readable: records of the log, events, fences.
+    pub(super) fn feed(&mut self, log: &Log) {
+        if self.waiting == 0 {
+            return;
+        }
+        for file in self.files.values_mut().flatten() {
+            let Watch::Pipe(keep) = &file.watch else { continue };
+            match &mut file.object {
+                Object::Kmsg { cursor, .. } => feed_log(log, cursor, keep),
+                Object::Event(happened) if happened.swap(false, Ordering::AcqRel) => make_readable(keep),
+                Object::PollSet(set) if set.take_signalled() => make_readable(keep),
+                Object::SyncFile(fence) => {
+                    // The host does not report the first poll, so the time limit starts here.
+                    fence.arm();
+                    if !file.signalled && fence.result().is_some() {
+                        file.signalled = true;
+                        make_readable(keep);
+                    }
+                }
+                Object::ClockRequest if !file.signalled => {
+                    file.signalled = true;
+                    make_readable(keep);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Discards what can be read from a descriptor.
+    pub(super) fn drain(&mut self, (inode, at): Place) {
+        let file = self.files.get(&inode).and_then(|files| files.get(at));
+        let Some(File { watch: Watch::Pipe(keep), .. }) = file else { return };
+        let Ok(reader) = reopen(keep, OFlags::RDONLY | OFlags::NONBLOCK) else { return };
+        let mut discarded = vec![0; RECORD];
+        while rustix::io::read(&reader, &mut discarded).is_ok_and(|len| len > 0) {}
+    }
+}
+
+/// An open file after its last close.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) object: Object,
+    /// The doorbell page that it had mapped.
+    pub(super) doorbell: Option<Arc<Memory>>,
+}
+
+/// Whether the descriptor of an object becomes readable without a request of its owner.
+fn is_waiting(object: &Object) -> bool {
+    matches!(
+        object,
+        Object::Kmsg { .. }
+            | Object::Event(_)
+            | Object::PollSet(_)
+            | Object::SyncFile(_)
+            | Object::ClockRequest
+    )
+}
+
+/// Makes the other end of a pipe readable. A full pipe is readable already.
+fn make_readable(keep: &OwnedFd) {
+    let _ = rustix::io::write(keep, &[1]);
+}
+
+/// Writes records into the pipe while it has room.
+fn feed_log(log: &Log, cursor: &mut u64, keep: &OwnedFd) {
+    let mut record = vec![0; RECORD];
+    loop {
+        let before = *cursor;
+        match log.read(cursor, &mut record) {
+            Ok(len) => {
+                if rustix::io::write(keep, &record[..len]).is_err() {
+                    *cursor = before;
+                    return;
+                }
+            }
+            // Records were lost; the cursor has moved.
+            Err(Errno::PIPE) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+impl Kernel {
+    /// Releases what served processes have closed, as far as the host reports it.
+    pub(super) fn settle_served(&self) {
+        // A request must not overtake the release that another thread has begun.
+        let _settling = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = self.lock().fds.served().take_hung_up();
+        self.release_served(ended);
+    }
+
+    /// Releases everything that served processes have closed.
+    pub(super) fn settle_all_served(&self) {
+        self.settle_served();
+        let _settling = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = self.lock().fds.served().take_unlocked();
+        self.release_served(ended);
+    }
+
+    fn release_served(&self, ended: Vec<Ended>) {
+        for Ended { object, doorbell } in ended {
+            self.release(object);
+            if let Some(page) = doorbell {
+                self.gpu(|gpu| gpu.remove_doorbell_page(&page));
+            }
+        }
+    }
+
+    /// Starts the thread for descriptors of served processes. It ends with the kernel.
+    pub(super) fn start_serving(&self) {
+        if self.serving.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let mut state = self.lock();
+        let (kernel, pulse) = (Weak::clone(&self.me), Arc::clone(&self.log.pulse));
+        let serve = move || {
+            loop {
+                let seen = pulse.count();
+                let Some(kernel) = kernel.upgrade() else { return };
+                kernel.settle_all_served();
+                let idle = {
+                    let mut state = kernel.lock();
+                    state.fds.served().feed(&kernel.log);
+                    state.fds.served().waiting == 0
+                };
+                drop(kernel);
+                if idle {
+                    std::thread::park_timeout(PERIOD);
+                } else {
+                    pulse.wait(seen, PERIOD);
+                }
+            }
+        };
+        match std::thread::Builder::new().name("orin-served".to_owned()).spawn(serve) {
+            Ok(thread) => state.fds.served().thread = Some(thread.thread().clone()),
+            Err(error) => tracing::error!("no thread for the descriptors of served processes: {error}"),
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! `orin serve`: programs that open the board's nodes with system calls, and the ends of programs and supervisors.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+const ORIN: &str = env!("CARGO_BIN_EXE_orin");
+/// Longest time for anything that a test waits for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A temporary folder.
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// `orin serve` with options and a program.
+fn serve(options: &[&str], program: &[&str]) -> Command {
+    let mut command = Command::new(ORIN);
+    command.arg("serve").args(options).arg("--").args(program).stdin(Stdio::null());
+    command
+}
+
+fn run(options: &[&str], program: &[&str]) -> Output {
+    serve(options, program).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Whether the host lets programs be served. Prints why not: emulators of other architectures do not.
+fn can_serve() -> bool {
+    static CAN: OnceLock<bool> = OnceLock::new();
+    *CAN.get_or_init(|| {
+        let output = run(&[], &["true"]);
+        let refused = text(&output.stderr);
+        if !output.status.success() {
+            assert!(refused.contains("seccomp") || refused.contains("process_vm_readv"), "{refused}");
+            eprintln!("skipped: {refused}");
+        }
+        output.status.success()
+    })
+}
+
+/// A C compiler for the machine that this test is built for.
+fn compiler() -> std::ffi::OsString {
+    let cross = format!("{}-linux-gnu-gcc", std::env::consts::ARCH);
+    let starts = |name: &str| Command::new(name).arg("--version").output().is_ok();
+    std::env::var_os("CC").unwrap_or_else(|| if starts(&cross) { cross.into() } else { "cc".into() })
+}
+
+/// Builds a client in C with all warnings as errors.
+fn build(compiler: impl AsRef<std::ffi::OsStr>, name: &str, folder: &Path) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(format!("{name}.c"));
+    let program = folder.join(name);
+    let flags = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-pthread", "-o"];
+    let built = Command::new(compiler).args(flags).arg(&program).arg(source).output().unwrap();
+    assert!(built.status.success(), "{}", text(&built.stderr));
+    program
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < end, "timed out waiting for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn send(process: u32, signal: Signal) {
+    kill_process(Pid::from_raw(process.cast_signed()).unwrap(), signal).unwrap();
+}
+
+fn is_running(process: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.trim())).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+}
+
+/// A served shell that writes its id and that of a child to a file, and then sleeps.
+struct Sleeper {
+    orin: Child,
+    _folder: tempfile::TempDir,
+    shell: String,
+    child: String,
+}
+
+impl Sleeper {
+    fn start(before: &str) -> Self {
+        let folder = folder();
+        let file = folder.path().join("ids");
+        let script =
+            format!("{before} sleep 1000 & echo $$ $! > {0}.new; mv {0}.new {0}; wait $!", file.display());
+        let orin = serve(&[], &["sh", "-c", &script]).spawn().unwrap();
+        wait_until("the shell", || file.exists());
+        let ids = fs::read_to_string(&file).unwrap();
+        let (shell, child) = ids.trim().split_once(' ').unwrap();
+        Self { orin, _folder: folder, shell: shell.to_owned(), child: child.to_owned() }
+    }
+
+    /// Waits for the command and checks that nothing is left. Returns the status.
+    fn end(mut self) -> std::process::ExitStatus {
+        let mut status = None;
+        wait_until("orin serve", || {
+            status = self.orin.try_wait().unwrap();
+            status.is_some()
+        });
+        wait_until("the shell's end", || !is_running(&self.shell));
+        wait_until("its child's end", || !is_running(&self.child));
+        status.unwrap()
+    }
+
+    /// The process that answers the calls: the parent of the shell.
+    fn supervisor(&self) -> u32 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.shell)).unwrap();
+        let parent =
+            stat.rsplit_once(')').unwrap().1.split_ascii_whitespace().nth(1).unwrap().parse().unwrap();
+        assert_ne!(parent, self.orin.id());
+        parent
+    }
+}
+
+#[test]
+fn a_c_program_computes_on_the_board() {
+    if !can_serve() {
+        return;
+    }
+    let folder = folder();
+    let program = build(compiler(), "bring_up", folder.path());
+    let cubin = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/vector_add.cubin");
+    let (trace, log) = (folder.path().join("trace"), folder.path().join("log"));
+    let options = ["--trace", trace.to_str().unwrap(), "--log", log.to_str().unwrap(), "--seed", "7"];
+    let output = run(&options, &[program.to_str().unwrap(), cubin]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let expected =
+        "chip      arch 0x170, channel 511\nsemaphore released, event seen\nlaunch    1000 sums are right\n";
+    assert_eq!(text(&output.stdout), expected);
+    // The trace is one of strace.
+    let decoded = Command::new(ORIN).args(["decode", "strace", trace.to_str().unwrap()]).output().unwrap();
+    let decoded_text = text(&decoded.stdout);
+    assert!(decoded.status.success() && decoded_text.contains("_CHANNEL_SETUP_BIND "), "{decoded_text}");
+    let log = fs::read_to_string(log).unwrap();
+    assert!(log.contains("bring_up: open /dev/nvgpu/igpu0/ctrl: ok"), "{log}");
+    assert!(log.contains("bring_up: NVGPU_IOCTL_CHANNEL_WAIT on"), "the refused wait: {log}");
+}
+
+#[test]
+fn the_c_program_compiles_for_the_board() {
+    let cross = "aarch64-linux-gnu-gcc";
+    if Command::new(cross).arg("--version").output().is_err() {
+        eprintln!("skipped: no {cross}");
+        return;
+    }
+    let folder = folder();
+    build(cross, "bring_up", folder.path());
+}
+
+#[test]
+fn our_own_driver_is_served() {
+    if !can_serve() {
+        return;
+    }
+    // Through real system calls: the device `nvgpu` has no model in the process.
+    let output = run(&["--board", "nx-16:10w"], &[ORIN, "info", "--device", "nvgpu", "--json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let info = text(&output.stdout);
+    assert!(info.contains("\"device\": \"nvgpu\"") && info.contains("\"sm_count\": 4"), "{info}");
+}
+
+#[test]
+fn exit_codes_and_signals_pass_through() {
+    if !can_serve() {
+        return;
+    }
+    assert_eq!(run(&[], &["sh", "-c", "exit 7"]).status.code(), Some(7));
+    assert_eq!(run(&[], &["sh", "-c", "kill -TERM $$; sleep 9"]).status.signal(), Some(15));
+    assert_eq!(run(&[], &["sh", "-c", "kill -SEGV $$; sleep 9"]).status.signal(), Some(11));
+    // The program decides what a signal to the command means.
+    let sleeper = Sleeper::start("trap 'kill $!; exit 9' TERM;");
+    send(sleeper.orin.id(), Signal::TERM);
+    assert_eq!(sleeper.end().code(), Some(9));
+    let sleeper = Sleeper::start("");
+    send(sleeper.orin.id(), Signal::INT);
+    // A shell without job control ignores SIGINT in its child, and dies of it itself.
+    assert_eq!(sleeper.end().signal(), Some(2));
+}
+
+#[test]
+fn nothing_outlives_the_command() {
+    if !can_serve() {
+        return;
+    }
+    // The command is killed.
+    let mut sleeper = Sleeper::start("");
+    sleeper.orin.kill().unwrap();
+    assert_eq!(sleeper.end().signal(), Some(9));
+    // Its half that answers the calls is killed.
+    let sleeper = Sleeper::start("");
+    send(sleeper.supervisor(), Signal::KILL);
+    assert_eq!(sleeper.end().signal(), Some(9));
+    // The program is killed; its child is left behind.
+    let sleeper = Sleeper::start("");
+    send(sleeper.shell.parse().unwrap(), Signal::KILL);
+    assert_eq!(sleeper.end().signal(), Some(9));
+}
+
+#[test]
+fn nodes_are_found_by_scripts() {
+    if !can_serve() {
+        return;
+    }
+    let script = "test -c /dev/nvmap && test -r /dev/nvgpu/igpu0/ctrl && test -d /dev/nvgpu/igpu0 && \
+                  ! test -e /dev/nvgpu/igpu1 && test -e /etc/passwd && cat /sys/class/devfreq/17000000.gpu/max_freq && \
+                  exec 3</dev/nvmap && (readlink /proc/self/fd/3)";
+    let output = run(&["--board", "nano-4"], &["sh", "-c", script]);
+    let seen = text(&output.stdout);
+    assert!(
+        output.status.success() && seen.starts_with("625000000\npipe:"),
+        "{seen} {}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn the_kernel_log_is_written_to_a_file() {
+    if !can_serve() {
+        return;
+    }
+    let folder = folder();
+    let log = folder.path().join("kernel.log");
+    // A request that nvmap does not have is a line of the log.
+    let script = "import fcntl, os\n\
+                  try: fcntl.ioctl(os.open('/dev/nvmap', os.O_RDWR), 0xc0084e63, bytearray(8))\n\
+                  except OSError as error: print(error.errno)";
+    let output = run(&["--kmsg", log.to_str().unwrap()], &["python3", "-c", script]);
+    assert_eq!(text(&output.stdout), "25\n", "{}", text(&output.stderr));
+    let lines = fs::read_to_string(log).unwrap();
+    assert!(
+        lines.starts_with('[') && lines.contains("] nvmap_ioctl: Unknown NVMAP_IOC = 0xc0084e63\n"),
+        "{lines}"
+    );
+}
