@@ -3,8 +3,10 @@
 use core::fmt;
 use std::path::PathBuf;
 
+use crate::chat::ChatFault;
 use crate::gguf::Fault;
 use crate::model::ModelFault;
+use crate::tokenizer::TokenizerFault;
 use crate::weights::ConvShape;
 
 /// Result of this crate's calls.
@@ -184,6 +186,14 @@ pub enum Error {
     /// A file is not a supported language model, or contradicts itself.
     #[error(transparent)]
     Model(ModelFault),
+
+    /// A file's vocabulary cannot be used.
+    #[error(transparent)]
+    Tokenizer(TokenizerFault),
+
+    /// Conversations with a model are not possible.
+    #[error(transparent)]
+    Chat(ChatFault),
 
     /// A name is none of [`BlockType`](crate::blocks::BlockType).
     #[error("{0:?} is not a format of weights")]

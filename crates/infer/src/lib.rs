@@ -10,11 +10,12 @@
 //! - Control loop: [`control::ControlLoop`], [`control::run`], [`control::Plan`], [`control::Timing`], and the plant in
 //!   [`control`].
 //! - Language models: [`model::Model`], [`model::Shape`], its tensors in [`model`], files in [`gguf`], formats of
-//!   weights in [`blocks`], texts in [`tokenizer`].
+//!   weights in [`blocks`], texts in [`tokenizer`], conversations in [`chat`].
 //! - Random language models and their results on the CPU: [`synthetic`], [`reference`](mod@reference).
 //! - Failures: [`Error`], [`Result`].
 
 pub mod blocks;
+pub mod chat;
 pub mod control;
 mod error;
 pub mod gguf;

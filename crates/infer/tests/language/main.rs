@@ -1,4 +1,6 @@
 //! Language models: files, shapes, and results on the CPU.
 
 mod file;
+mod file_bytes;
 mod model;
+mod text;
