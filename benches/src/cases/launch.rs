@@ -204,7 +204,7 @@ fn encode_alone(
     launch: &mut dyn FnMut(&mut Queue, &mut Buffer<u32>) -> Result<()>,
 ) -> Result<()> {
     let mut data = bench.device().alloc_from(&[0_u32; 32])?;
-    let mut queue = bench.queue(WaitPolicy::Spin)?;
+    let mut queue = bench.queue(WaitPolicy::default())?;
     bench.measure_alone(BATCH, &mut || {
         let elapsed = timed(|| (0..BATCH).try_for_each(|_| launch(&mut queue, &mut data)))?;
         queue.wait(TIMEOUT)?;

@@ -71,8 +71,7 @@ pub extern "C" fn tegra_hcq_device_close(device: *mut tegra_hcq_device) -> Statu
     guard(|| {
         let handle = device.addr() as u64;
         let locked = TABLE.lock(handle, Kind::Device)?;
-        TABLE.close(locked, handle);
-        Ok(())
+        TABLE.close(locked, handle)
     })
 }
 

@@ -5,17 +5,18 @@
 //! Slots are never deallocated; each carries a lock. Most calls take a share of the object under that lock and work
 //! without it.
 //!
-//! A launch must be cheap: it locks the slot of its queue alone and reads the slots of its kernel and buffers without
-//! their locks ([`Table::peek`]). Freeing such an object therefore clears its slot first and then tries the lock of
-//! each queue. A launch that begins later sees the empty slot. The object waits in limbo for a queue that is busy,
-//! because its call may still use the object.
+//! A launch must be cheap: it locks the slot of its queue alone, which belongs to the launching thread ([`Biased`]), and
+//! reads the slots of its kernel and buffers without their locks ([`Table::peek`]). Freeing such an object therefore
+//! clears its slot first and then looks at the lock of each queue. A launch that begins later sees the empty slot. The
+//! object waits in limbo for a queue that is busy, because its call may still use the object.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crate::biased::{Biased, Guard, Refused};
 use crate::object::{Kind, Object};
-use crate::status::Failure;
+use crate::status::{Failure, Status};
 
 /// Bits of a slot's index, the low bits of a handle.
 const INDEX_BITS: u32 = 28;
@@ -40,7 +41,7 @@ pub(crate) struct Slot {
     handle: AtomicU64,
     /// The object's address for [`Table::peek`]; null for kinds that are not peeked at.
     peeked: AtomicPtr<()>,
-    object: Mutex<Option<Object>>,
+    object: Biased<Option<Object>>,
     /// Generation of the last object.
     generation: AtomicU64,
 }
@@ -96,7 +97,7 @@ fn kind_of(handle: u64) -> Option<Kind> {
 }
 
 /// A locked slot that contains an object of the wanted kind.
-pub(crate) struct Locked(MutexGuard<'static, Option<Object>>);
+pub(crate) struct Locked(Guard<'static, Option<Object>>);
 
 impl core::ops::Deref for Locked {
     type Target = Object;
@@ -137,7 +138,7 @@ impl Table {
             let slot = |_| Slot {
                 handle: AtomicU64::new(FREED),
                 peeked: AtomicPtr::new(ptr::null_mut()),
-                object: Mutex::new(None),
+                object: Biased::new(None),
                 generation: AtomicU64::new(0),
             };
             (0..FIRST << chunk).map(slot).collect()
@@ -162,6 +163,13 @@ impl Table {
         };
         let (chunk, at) = place(index);
         let slot = &self.chunk(chunk)[at];
+        let mut locked = match slot.object.lock() {
+            Ok(locked) => locked,
+            Err(refused) => {
+                state.free.push(index);
+                return Err(refused.into());
+            }
+        };
         let kind = object.kind();
         let generation = slot.generation.fetch_add(1, Ordering::Relaxed) + 1;
         let handle = (generation << GENERATION) | ((kind as u64) << INDEX_BITS) | index as u64;
@@ -169,7 +177,7 @@ impl Table {
             state.queues.push(index);
         }
         slot.peeked.store(object.peeked(), Ordering::Release);
-        *lock(&slot.object) = Some(object);
+        *locked = Some(object);
         slot.handle.store(handle, Ordering::Release);
         Ok(handle)
     }
@@ -182,7 +190,7 @@ impl Table {
     #[inline]
     pub(crate) fn lock(&'static self, handle: u64, kind: Kind) -> Result<Locked, Failure> {
         if let Some(slot) = self.slot(index_of(handle)) {
-            let object = lock(&slot.object);
+            let object = if kind == Kind::Queue { slot.object.lock_often()? } else { slot.object.lock()? };
             if slot.handle.load(Ordering::Acquire) == handle
                 && kind_of(handle) == Some(kind)
                 && object.is_some()
@@ -254,31 +262,40 @@ impl Table {
     }
 
     /// Removes all objects of a device, queues first, and then the device.
-    pub(crate) fn close(&'static self, device: Locked, handle: u64) {
-        let closed = self.take(device, handle, FREED);
+    ///
+    /// # Errors
+    ///
+    /// If a queue of the device is in use by this thread, or cannot be locked. Nothing is removed then.
+    pub(crate) fn close(&'static self, device: Locked, handle: u64) -> Result<(), Failure> {
         let len = lock(&self.state).len;
-        let is_child = |index: &usize| {
-            self.slot(*index).is_some_and(|slot| {
-                lock(&slot.object).as_ref().is_some_and(|object| object.device() == Some(handle))
-            })
-        };
-        let mut children: Vec<usize> = (0..len).filter(is_child).collect();
-        let is_queue = |index: &usize| {
+        let mut children = Vec::new();
+        for index in 0..len {
+            let Some(slot) = self.slot(index) else { continue };
+            // The slot of the device itself is locked.
+            if index != index_of(handle)
+                && slot.object.lock()?.as_ref().and_then(Object::device) == Some(handle)
+            {
+                children.push(index);
+            }
+        }
+        let is_no_queue = |index: &usize| {
             let slot = self.slot(*index);
             !slot.is_some_and(|slot| kind_of(slot.handle.load(Ordering::Relaxed)) == Some(Kind::Queue))
         };
-        children.sort_by_key(is_queue);
+        children.sort_by_key(is_no_queue);
+        let closed = self.take(device, handle, FREED);
         for index in children {
             let Some(slot) = self.slot(index) else { continue };
-            let object = lock(&slot.object);
+            let object = slot.object.lock()?;
             // Another thread may have replaced the object since.
-            if object.as_ref().is_some_and(|object| object.device() == Some(handle)) {
+            if object.as_ref().and_then(Object::device) == Some(handle) {
                 let child = slot.handle.load(Ordering::Relaxed);
                 let object = self.take(Locked(object), child, CLOSED);
                 self.retire(object);
             }
         }
         drop(closed);
+        Ok(())
     }
 
     /// Drops an object whose slot is empty, after the calls that may use it.
@@ -298,8 +315,7 @@ impl Table {
 
     /// Whether a call holds the lock of a queue.
     fn is_busy(&self, queue: usize) -> bool {
-        self.slot(queue)
-            .is_some_and(|slot| matches!(slot.object.try_lock(), Err(std::sync::TryLockError::WouldBlock)))
+        self.slot(queue).is_some_and(|slot| slot.object.is_taken())
     }
 
     /// Drops the objects in limbo that no call can use any more.
@@ -347,6 +363,23 @@ impl Table {
             return Failure::handle(format!("the device of the {wanted} {handle:#x} was closed"));
         }
         Failure::handle(format!("the {wanted} {handle:#x} was freed, or its device was closed"))
+    }
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Nested => {
+                Self::new(Status::Busy, "the call comes from the log callback of a call on the same object")
+            }
+            Refused::Barrier(errno) => Self::new(
+                Status::Unsupported,
+                format!(
+                    "membarrier(2) answers {errno}, so the queue can be used by the last thread alone: permit the \
+                     system call in the filter of the process"
+                ),
+            ),
+        }
     }
 }
 

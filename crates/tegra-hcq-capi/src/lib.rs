@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod arguments;
+mod biased;
 mod buffer;
 mod device;
 mod fault;
