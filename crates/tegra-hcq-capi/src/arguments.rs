@@ -19,22 +19,30 @@ const BUFFER: u32 = tegra_hcq_arg_kind::Buffer as u32;
 const VALUE: u32 = tegra_hcq_arg_kind::Value as u32;
 const BYTES: u32 = tegra_hcq_arg_kind::Bytes as u32;
 
-/// A pointer into a buffer.
+/// Appends a pointer into a buffer.
 ///
 /// # Errors
 ///
 /// If the offset is outside of the buffer.
 #[inline]
-pub(crate) fn part(buffer: &Buffer<u8>, offset: u64, index: usize) -> Result<Arg<'_>, Failure> {
+pub(crate) fn append_part<'a>(
+    list: &mut List<'a>,
+    buffer: &'a Buffer<u8>,
+    offset: u64,
+    index: usize,
+) -> Result<(), Failure> {
     if offset == 0 {
-        return Ok(buffer.into());
+        list.push(buffer.into());
+        return Ok(());
     }
     let len = buffer.byte_len();
     let range = pass::range(offset, 0, len).map_err(|_| offset_outside(index, offset, len))?;
-    Ok(buffer.slice(range.start..)?.into())
+    list.push(buffer.slice(range.start..)?.into());
+    Ok(())
 }
 
-/// Converts one argument.
+/// Converts one argument and appends it. A function that returned it would store it in parts and then load it whole,
+/// for which the processor has to wait until the parts have left its store buffer.
 ///
 /// # Errors
 ///
@@ -45,41 +53,46 @@ pub(crate) fn part(buffer: &Buffer<u8>, offset: u64, index: usize) -> Result<Arg
 /// The caller holds the lock of a queue for `'a`, as [`Table::peek`](crate::handle::Table::peek) demands. The address
 /// of an argument of kind bytes is valid for `'a`.
 #[inline]
-pub(crate) unsafe fn convert<'a>(arg: &tegra_hcq_arg, index: usize) -> Result<Arg<'a>, Failure> {
+pub(crate) unsafe fn append_one<'a>(
+    list: &mut List<'a>,
+    arg: &tegra_hcq_arg,
+    index: usize,
+) -> Result<(), Failure> {
     match arg.kind {
         BUFFER => {
             // SAFETY: the caller's promise. A buffer's slot has the address of a `Buffer<u8>`.
             let buffer: &'a Buffer<u8> = unsafe { TABLE.peek(arg.value, Kind::Buffer)? };
-            part(buffer, arg.offset, index)
+            append_part(list, buffer, arg.offset, index)?;
         }
         VALUE => match arg.size {
             // CAST: the low bytes are the value.
-            1 => Ok(Arg::U8(arg.value as u8)),
-            2 => Ok(Arg::U16(arg.value as u16)),
-            4 => Ok(Arg::U32(arg.value as u32)),
-            8 => Ok(Arg::U64(arg.value)),
-            size => Err(wrong_size(index, size)),
+            1 => list.push(Arg::U8(arg.value as u8)),
+            2 => list.push(Arg::U16(arg.value as u16)),
+            4 => list.push(Arg::U32(arg.value as u32)),
+            8 => list.push(Arg::U64(arg.value)),
+            size => return Err(wrong_size(index, size)),
         },
         BYTES => {
             // CAST: pointers have 64 bits on the supported targets.
             let address = core::ptr::with_exposed_provenance::<c_void>(arg.value as usize);
             // SAFETY: the caller's promise.
             let bytes = unsafe { pass::bytes(address, u64::from(arg.size), "the address of an argument")? };
-            Ok(Arg::Bytes(bytes))
+            list.push(Arg::Bytes(bytes));
         }
-        kind => Err(wrong_kind(index, kind)),
+        kind => return Err(wrong_kind(index, kind)),
     }
+    Ok(())
 }
 
 /// Converts a list of arguments and appends it to `list`. A list that a function returned would be copied.
 ///
 /// # Errors
 ///
-/// As [`convert`].
+/// As [`append_one`].
 ///
 /// # Safety
 ///
-/// As for [`convert`]; `args` is valid for `count` reads.
+/// As for [`append_one`]; `args` is valid for `count` reads.
 #[inline]
 pub(crate) unsafe fn append<'a>(
     list: &mut List<'a>,
@@ -96,7 +109,7 @@ pub(crate) unsafe fn append<'a>(
     let args = unsafe { slice::from_raw_parts(args, count) };
     for (index, arg) in args.iter().enumerate() {
         // SAFETY: the caller's promise.
-        list.push(unsafe { convert(arg, index)? });
+        unsafe { append_one(list, arg, index)? };
     }
     Ok(())
 }

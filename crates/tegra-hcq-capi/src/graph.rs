@@ -96,10 +96,10 @@ unsafe fn with_arguments<R>(
         if arg.kind == tegra_hcq_arg_kind::Buffer as u32 {
             // PANIC: the loop above has held one buffer for each such argument.
             let buffer = buffers.next().expect("the buffer is held");
-            list.push(arguments::part(buffer, arg.offset, at)?);
+            arguments::append_part(&mut list, buffer, arg.offset, at)?;
         } else {
             // SAFETY: the caller's promise; an argument that is not a buffer needs no lock.
-            list.push(unsafe { arguments::convert(&arg, at)? });
+            unsafe { arguments::append_one(&mut list, &arg, at)? };
         }
     }
     then(&list)

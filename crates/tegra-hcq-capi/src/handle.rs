@@ -96,6 +96,12 @@ fn kind_of(handle: u64) -> Option<Kind> {
     Kind::from_number((handle >> INDEX_BITS) & ((1 << KIND_BITS) - 1))
 }
 
+/// Whether a handle names this kind.
+#[inline]
+fn names(handle: u64, kind: Kind) -> bool {
+    (handle >> INDEX_BITS) & ((1 << KIND_BITS) - 1) == kind as u64
+}
+
 /// A locked slot that contains an object of the wanted kind.
 pub(crate) struct Locked(Guard<'static, Option<Object>>);
 
@@ -192,7 +198,7 @@ impl Table {
         if let Some(slot) = self.slot(index_of(handle)) {
             let object = if kind == Kind::Queue { slot.object.lock_often()? } else { slot.object.lock()? };
             if slot.handle.load(Ordering::Acquire) == handle
-                && kind_of(handle) == Some(kind)
+                && names(handle, kind)
                 && object.is_some()
             {
                 return Ok(Locked(object));
@@ -216,7 +222,7 @@ impl Table {
         if let Some(slot) = self.slot(index_of(handle)) {
             // The address first: an address that is newer than the handle would belong to another object.
             let object = slot.peeked.load(Ordering::Acquire);
-            if slot.handle.load(Ordering::Acquire) == handle && kind_of(handle) == Some(kind) {
+            if slot.handle.load(Ordering::Acquire) == handle && names(handle, kind) {
                 // SAFETY: the slot named the object after the caller had locked a queue. `retire` drops it only after
                 // it has held the lock of that queue, or has seen it unlocked, with the slot already empty.
                 return Ok(unsafe { &*object.cast::<T>() });
@@ -280,7 +286,7 @@ impl Table {
         }
         let is_no_queue = |index: &usize| {
             let slot = self.slot(*index);
-            !slot.is_some_and(|slot| kind_of(slot.handle.load(Ordering::Relaxed)) == Some(Kind::Queue))
+            !slot.is_some_and(|slot| names(slot.handle.load(Ordering::Relaxed), Kind::Queue))
         };
         children.sort_by_key(is_no_queue);
         let closed = self.take(device, handle, FREED);
