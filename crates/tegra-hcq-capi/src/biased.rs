@@ -2,9 +2,9 @@
 //!
 //! A locked instruction waits until the processor has written its store buffers, on a desktop GPU also the
 //! write-combining buffers of the GPU's memory, which takes longer than the rest of a launch. The lock of a queue
-//! therefore belongs to the thread that launches on it. Its owner takes it with one store and one load. Any other thread
-//! first withdraws the ownership: it makes all threads of the process execute a memory barrier, by the system call
-//! membarrier(2), and waits until the owner has left.
+//! therefore belongs to the thread that launches on it. Its owner takes it with one store and one load. Any other
+//! thread first withdraws the ownership: it makes all threads of the process execute a memory barrier, by the system
+//! call membarrier(2), and waits until the owner has left.
 //!
 //! A lock without an owner is a mutex. A thread that has taken it [`STREAK`] times in a row becomes the owner. Where
 //! the kernel does not offer the system call (before Linux 4.14), no thread does.

@@ -68,11 +68,7 @@ pub unsafe extern "C" fn tegra_hcq_device_open(
 /// submitted work to end, at most 30 s. Thread-safe; calls of other threads on its objects end first or fail.
 #[unsafe(no_mangle)]
 pub extern "C" fn tegra_hcq_device_close(device: *mut tegra_hcq_device) -> Status {
-    guard(|| {
-        let handle = device.addr() as u64;
-        let locked = TABLE.lock(handle, Kind::Device)?;
-        TABLE.close(locked, handle)
-    })
+    guard(|| TABLE.close(device.addr() as u64))
 }
 
 /// Fills `*properties`, whose `struct_size` the caller has set. Thread-safe.

@@ -5,10 +5,10 @@
 //! Slots are never deallocated; each carries a lock. Most calls take a share of the object under that lock and work
 //! without it.
 //!
-//! A launch must be cheap: it locks the slot of its queue alone, which belongs to the launching thread ([`Biased`]), and
-//! reads the slots of its kernel and buffers without their locks ([`Table::peek`]). Freeing such an object therefore
-//! clears its slot first and then looks at the lock of each queue. A launch that begins later sees the empty slot. The
-//! object waits in limbo for a queue that is busy, because its call may still use the object.
+//! A launch must be cheap: it locks the slot of its queue alone, which belongs to the launching thread ([`Biased`]),
+//! and reads the slots of its kernel and buffers without their locks ([`Table::peek`]). Freeing such an object
+//! therefore clears its slot first and then looks at the lock of each queue. A launch that begins later sees the empty
+//! slot. The object waits in limbo for a queue that is busy, because its call may still use the object.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -197,10 +197,7 @@ impl Table {
     pub(crate) fn lock(&'static self, handle: u64, kind: Kind) -> Result<Locked, Failure> {
         if let Some(slot) = self.slot(index_of(handle)) {
             let object = if kind == Kind::Queue { slot.object.lock_often()? } else { slot.object.lock()? };
-            if slot.handle.load(Ordering::Acquire) == handle
-                && names(handle, kind)
-                && object.is_some()
-            {
+            if slot.handle.load(Ordering::Acquire) == handle && names(handle, kind) && object.is_some() {
                 return Ok(Locked(object));
             }
         }
@@ -267,34 +264,35 @@ impl Table {
         object
     }
 
-    /// Removes all objects of a device, queues first, and then the device.
+    /// Removes all objects of a device, queues first, and then the device. Holds one lock of a slot at a time, because
+    /// another thread may close another device.
     ///
     /// # Errors
     ///
-    /// If a queue of the device is in use by this thread, or cannot be locked. Nothing is removed then.
-    pub(crate) fn close(&'static self, device: Locked, handle: u64) -> Result<(), Failure> {
-        let len = lock(&self.state).len;
-        let mut children = Vec::new();
-        for index in 0..len {
-            let Some(slot) = self.slot(index) else { continue };
-            // The slot of the device itself is locked.
-            if index != index_of(handle)
-                && slot.object.lock()?.as_ref().and_then(Object::device) == Some(handle)
-            {
-                children.push(index);
-            }
+    /// As [`Table::lock`]; if a queue is in use by this thread or cannot be locked. Nothing is removed then.
+    pub(crate) fn close(&'static self, handle: u64) -> Result<(), Failure> {
+        let (len, queues) = {
+            let state = lock(&self.state);
+            (state.len, state.queues.clone())
+        };
+        for queue in queues.into_iter().filter_map(|index| self.slot(index)) {
+            drop(queue.object.lock()?);
         }
+        let closed = self.take(self.lock(handle, Kind::Device)?, handle, FREED);
+        let is_child = |object: &Option<Object>| object.as_ref().and_then(Object::device) == Some(handle);
+        let children = (0..len).filter(|index| {
+            self.slot(*index).is_some_and(|slot| slot.object.lock().is_ok_and(|object| is_child(&object)))
+        });
+        let mut children: Vec<usize> = children.collect();
         let is_no_queue = |index: &usize| {
             let slot = self.slot(*index);
             !slot.is_some_and(|slot| names(slot.handle.load(Ordering::Relaxed), Kind::Queue))
         };
         children.sort_by_key(is_no_queue);
-        let closed = self.take(device, handle, FREED);
-        for index in children {
-            let Some(slot) = self.slot(index) else { continue };
-            let object = slot.object.lock()?;
+        for slot in children.into_iter().filter_map(|index| self.slot(index)) {
+            let Ok(object) = slot.object.lock() else { continue };
             // Another thread may have replaced the object since.
-            if object.as_ref().and_then(Object::device) == Some(handle) {
+            if is_child(&object) {
                 let child = slot.handle.load(Ordering::Relaxed);
                 let object = self.take(Locked(object), child, CLOSED);
                 self.retire(object);

@@ -4,24 +4,14 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::time::Instant;
 
+use crate::support::work::{Running, release};
 use crate::support::*;
-use nvgpu_sys::door::{DoorFd, DoorMapping, Events, PollEntry, Protection};
-use nvgpu_sys::{channel, nvmap, tsg};
+use nvgpu_sys::door::{DoorFd, Events, PollEntry, Protection};
+use nvgpu_sys::{channel, nvmap};
 use orin_sim::{Config, LiveCounts};
-
-/// Words of a host semaphore release: SEM_ADDR_LO, _HI, PAYLOAD_LO, _HI, EXECUTE.
-fn release(va: u64, payload: u32) -> [u32; 6] {
-    [0x2005_0017, va as u32, (va >> 32) as u32, payload, 0, 1]
-}
 
 /// A word of NON_STALL_INTERRUPT.
 const INTERRUPT: [u32; 2] = [0x2001_0008, 0];
-
-fn write(memory: &DoorMapping, words: &[u32]) {
-    for (at, value) in words.iter().enumerate() {
-        word(memory, 4 * at).store(*value, Ordering::Relaxed);
-    }
-}
 
 #[test]
 fn work_runs_and_a_fault_ends_the_whole_tsg() {
@@ -79,44 +69,6 @@ fn work_runs_and_a_fault_ends_the_whole_tsg() {
     drop((chain, sibling, buffer, memory, ring, userd, doorbell));
     let nodes = LiveCounts { descriptors: 2, ..LiveCounts::default() };
     assert_eq!(bench.orin.live(), nodes);
-}
-
-/// A chain with all mappings that a submission needs.
-struct Running {
-    chain: Chain,
-    doorbell: DoorMapping,
-    ring: DoorMapping,
-    userd: DoorMapping,
-    memory: DoorMapping,
-    buffer: DoorFd,
-    va: u64,
-}
-
-impl Running {
-    fn new(bench: &Bench) -> Self {
-        let chain = bench.chain();
-        let (ring, userd) = (cpu(&chain.ring, 8192), cpu(&chain.userd, 4096));
-        let buffer = bench.buffer(4096);
-        let (memory, va) = (cpu(&buffer, 4096), map(&chain.space, &buffer).unwrap());
-        Self { doorbell: bench.doorbell(), chain, ring, userd, memory, buffer, va }
-    }
-
-    fn submit(&self, words: &[u32]) {
-        write(&self.memory, words);
-        let len = u32::try_from(words.len()).unwrap();
-        submit(&self.ring, &self.userd, &self.doorbell, self.chain.token, self.va, len);
-    }
-
-    /// The event that follows non-stalling interrupts.
-    fn blocking_event(&self, bench: &Bench) -> DoorFd {
-        let mut args = tsg::EventIdCtrl {
-            cmd: tsg::EVENT_CMD_ENABLE,
-            event_id: tsg::EVENT_BLOCKING_SYNC,
-            ..Default::default()
-        };
-        tsg::EVENT_ID_CTRL.send(&self.chain.tsg, &mut args).unwrap();
-        DoorFd::from_raw(&bench.door, args.event_fd)
-    }
 }
 
 #[test]
@@ -271,60 +223,6 @@ fn imported_shared_memory_outlives_the_mapping_of_the_process() {
     bench.free(handle);
     drop((buffer, running));
     assert_eq!(bench.orin.live(), LiveCounts { descriptors: 2, ..LiveCounts::default() });
-}
-
-/// Names the test below to the process that it starts.
-const CHILD: &str = "SOFTWARE_ORIN_TEST_CHILD";
-
-/// As on a board, where the pages are pinned. In a process of its own, because a model without a guard dies.
-#[test]
-fn a_semaphore_in_private_memory_may_be_unmapped_before_its_release() {
-    use rustix::mm::{MapFlags, ProtFlags};
-    if std::env::var_os(CHILD).is_none() {
-        let test = "work::a_semaphore_in_private_memory_may_be_unmapped_before_its_release";
-        let program = std::env::current_exe().unwrap();
-        let status =
-            std::process::Command::new(program).args(["--exact", test]).env(CHILD, "1").status().unwrap();
-        assert!(status.success(), "{status}");
-        return;
-    }
-    let bench = Bench::new();
-    let running = Running::new(&bench);
-    let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new anonymous mapping.
-    let own = unsafe {
-        rustix::mm::mmap_anonymous(core::ptr::null_mut(), 2 * 4096, protection, MapFlags::PRIVATE).unwrap()
-    };
-    let mut args = nvmap::CreateHandleFromVa {
-        va: own.expose_provenance() as u64,
-        size: 2 * 4096,
-        flags: TAG | nvmap::CACHE_INNER_CACHEABLE,
-        size_or_handle: 0,
-    };
-    // SAFETY: the process uses the addresses for nothing else.
-    unsafe { nvmap::FROM_VA.send_pointing(&bench.nvmap, &mut args) }.unwrap();
-    let handle = u32::try_from(args.size_or_handle).unwrap();
-    let buffer = bench.export(handle);
-    let va = map(&running.chain.space, &buffer).unwrap();
-    // The first page is unmapped, the second one only protected.
-    // SAFETY: the process does not use the memory any more.
-    unsafe {
-        rustix::mm::munmap(own, 4096).unwrap();
-        rustix::mm::mprotect(own.byte_add(4096), 4096, rustix::mm::MprotectFlags::empty()).unwrap();
-    }
-    running.submit(&[release(va + 0x10, 5), release(va + 0x1010, 6)].concat());
-    let read = |offset| {
-        let mut bytes = [0; 4];
-        assert_eq!(nvmap::read(&bench.nvmap, handle, offset, &mut bytes), Ok(4));
-        u32::from_le_bytes(bytes)
-    };
-    wait_until("the second release", || read(0x1010) == 6);
-    assert_eq!(read(0x10), 5);
-    assert!(
-        !bench.orin.kernel_log().iter().any(|line| line.contains("fault")),
-        "{:?}",
-        bench.orin.kernel_log()
-    );
 }
 
 /// A board answers EINVAL, because a dma-buf is no regular file; the model's file is sealed.

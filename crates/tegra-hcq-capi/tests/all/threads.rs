@@ -125,3 +125,39 @@ fn the_last_error_belongs_to_its_thread() {
     .expect("no panic");
     fails(Status::Ok, Status::Ok, "the queue is NULL");
 }
+
+#[test]
+fn devices_are_closed_at_the_same_time() {
+    let start = std::sync::Barrier::new(3);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..5 {
+                    let board = core::mem::ManuallyDrop::new(Board::open());
+                    ok(board.wait());
+                    start.wait();
+                    ok(tegra_hcq_device_close(board.device));
+                }
+            });
+        }
+    });
+}
+
+/// A queue belongs to the thread that used it last; any other thread can still close it.
+#[test]
+fn another_thread_closes_the_device() {
+    let board = core::mem::ManuallyDrop::new(Board::open());
+    let (kernel, buffer) = (board.kernel("basics", c"fill_u32"), board.words(&[0; 32]));
+    for _ in 0..20 {
+        ok(board.launch(kernel, 1, &[at(buffer, 0), word(7), word(32)]));
+    }
+    ok(board.wait());
+    let device = Shared(board.device);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let device = device;
+            ok(tegra_hcq_device_close(device.0));
+        });
+    });
+    fails(board.wait(), Status::InvalidHandle, "was closed");
+}

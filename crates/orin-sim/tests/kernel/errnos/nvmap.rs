@@ -128,7 +128,7 @@ pub(crate) fn nvmap_requests(ioctl: &str, condition: &str) -> Outcome {
             let buffer = bench.buffer(4096);
             get_fd(raw(&buffer))
         }
-        ("NVMAP_IOC_GET_FD", "process fd table full") => return Err("tested on its own, in kernel_limits"),
+        ("NVMAP_IOC_GET_FD", "process fd table full") => return Err("tested on its own, in kernel_alone"),
         ("NVMAP_IOC_FROM_FD", "fd not open") => from_fd(CLOSED),
         ("NVMAP_IOC_FROM_FD", "fd open but not a dma-buf") => {
             let file = foreign();

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub(crate) mod rules;
+pub(crate) mod work;
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
