@@ -158,8 +158,16 @@ impl Caller for Client {
     }
 
     fn file(&self, number: RawFd) -> Result<CallerFile, Errno> {
-        let stat = rustix::fs::stat(self.proc(&format!("fd/{number}"))).map_err(|_| Errno::BADF)?;
-        self.still_waits().map_err(|_| Errno::BADF)?;
+        let stat = match self.listener.duplicate(self.id, self.thread, number) {
+            Ok(file) => rustix::fs::fstat(file)?,
+            Err(Errno::BADF | Errno::SRCH) => return Err(Errno::BADF),
+            // Before Linux 6.9, for threads that do not lead their process.
+            Err(_) => {
+                let stat = rustix::fs::stat(self.proc(&format!("fd/{number}"))).map_err(|_| Errno::BADF)?;
+                self.still_waits().map_err(|_| Errno::BADF)?;
+                stat
+            }
+        };
         Ok(CallerFile { device: stat.st_dev, inode: stat.st_ino })
     }
 

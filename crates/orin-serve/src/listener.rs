@@ -1,13 +1,27 @@
 //! The listener of a filter: notifications and their answers (Linux `include/uapi/linux/seccomp.h`).
 
 use core::ffi::c_int;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::Errno;
 
+/// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: caller and supervisor alternate on one CPU.
+const SYNC_WAKE_UP: libc::c_ulong = 1;
+
+/// `PIDFD_THREAD`, since Linux 6.9: a descriptor of a thread that does not lead its process.
+const PIDFD_THREAD: libc::c_uint = libc::O_EXCL.cast_unsigned();
+/// Number of threads whose descriptors are kept.
+const THREADS: usize = 64;
+
 /// The listener.
 #[derive(Debug)]
-pub(crate) struct Listener(OwnedFd);
+pub(crate) struct Listener {
+    descriptor: OwnedFd,
+    /// Descriptors of threads that have made requests. They are bound to the thread: a reused id has another one.
+    threads: Mutex<BTreeMap<u32, Arc<OwnedFd>>>,
+}
 
 /// A system call that waits for its answer.
 #[derive(Clone, Copy, Debug)]
@@ -37,13 +51,19 @@ pub(crate) enum Answer {
 
 impl Listener {
     pub(crate) fn new(descriptor: OwnedFd) -> Self {
-        Self(descriptor)
+        let listener = Self { descriptor, threads: Mutex::default() };
+        // CAST: the argument is the flags themselves. Kernels before 6.6 refuse it, which costs time only.
+        // SAFETY: no pointers.
+        let _ = unsafe {
+            libc::ioctl(listener.descriptor.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SET_FLAGS, SYNC_WAKE_UP)
+        };
+        listener
     }
 
     /// One of the listener's requests.
     fn request<T>(&self, code: libc::Ioctl, argument: &mut T) -> Result<c_int, Errno> {
         // SAFETY: the code belongs to the struct, which outlives the call.
-        let result = unsafe { libc::ioctl(self.0.as_raw_fd(), code, core::ptr::from_mut(argument)) };
+        let result = unsafe { libc::ioctl(self.descriptor.as_raw_fd(), code, core::ptr::from_mut(argument)) };
         if result < 0 { Err(last_errno()) } else { Ok(result) }
     }
 
@@ -110,6 +130,30 @@ impl Listener {
         self.request(libc::SECCOMP_IOCTL_NOTIF_ADDFD, &mut raw)
     }
 
+    /// A duplicate of a descriptor of the thread that makes a call.
+    ///
+    /// # Errors
+    ///
+    /// EBADF if the number is not open; other errors if the host cannot do this.
+    pub(crate) fn duplicate(&self, id: u64, thread: u32, number: RawFd) -> Result<OwnedFd, Errno> {
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = threads.get(&thread).map(|known| get_descriptor(known, number));
+        match known {
+            Some(Err(Errno::SRCH)) | None => {}
+            Some(result) => return result,
+        }
+        let opened = Arc::new(open_thread(thread)?);
+        // The id belongs to the caller now, so the descriptor does so for ever.
+        if !self.is_valid(id) {
+            return Err(Errno::SRCH);
+        }
+        if threads.len() >= THREADS {
+            threads.clear();
+        }
+        threads.insert(thread, Arc::clone(&opened));
+        get_descriptor(&opened, number)
+    }
+
     /// Returns whether the caller still waits for the answer.
     pub(crate) fn is_valid(&self, id: u64) -> bool {
         let mut id = id;
@@ -119,8 +163,30 @@ impl Listener {
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.descriptor.as_fd()
     }
+}
+
+fn open_thread(thread: u32) -> Result<OwnedFd, Errno> {
+    for flags in [PIDFD_THREAD, 0] {
+        // SAFETY: no pointers. CAST: the result is a descriptor.
+        let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, thread, flags) } as RawFd;
+        if descriptor >= 0 {
+            // SAFETY: the kernel has just created the descriptor.
+            return Ok(unsafe { OwnedFd::from_raw_fd(descriptor) });
+        }
+    }
+    Err(last_errno())
+}
+
+fn get_descriptor(thread: &OwnedFd, number: RawFd) -> Result<OwnedFd, Errno> {
+    // SAFETY: no pointers. CAST: the result is a descriptor.
+    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_getfd, thread.as_raw_fd(), number, 0) } as RawFd;
+    if descriptor < 0 {
+        return Err(last_errno());
+    }
+    // SAFETY: the kernel has just created the descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
 /// The errno of the last call through the C library.

@@ -56,7 +56,8 @@ fn compiler() -> std::ffi::OsString {
 
 /// Builds a client in C with all warnings as errors.
 fn build(compiler: impl AsRef<std::ffi::OsStr>, name: &str, folder: &Path) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(format!("{name}.c"));
+    let source =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../orin-serve/tests/clients").join(format!("{name}.c"));
     let program = folder.join(name);
     let flags = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-pthread", "-o"];
     let built = Command::new(compiler).args(flags).arg(&program).arg(source).output().unwrap();
@@ -149,7 +150,7 @@ fn a_c_program_computes_on_the_board() {
 }
 
 #[test]
-fn the_c_program_compiles_for_the_board() {
+fn the_c_programs_compile_for_the_board() {
     let cross = "aarch64-linux-gnu-gcc";
     if Command::new(cross).arg("--version").output().is_err() {
         eprintln!("skipped: no {cross}");
@@ -157,6 +158,21 @@ fn the_c_program_compiles_for_the_board() {
     }
     let folder = folder();
     build(cross, "bring_up", folder.path());
+    build(cross, "hostile", folder.path());
+}
+
+#[test]
+fn a_python_program_takes_the_steps_that_it_took_on_a_board() {
+    if !can_serve() {
+        return;
+    }
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../orin-serve/tests/clients/fifteen_steps.py");
+    let cubin = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/vector_add.cubin");
+    // The mode of the board whose values the program expects.
+    let output = run(&["--board", "agx-64:30w"], &["python3", program, cubin]);
+    let seen = text(&output.stdout);
+    assert!(output.status.success(), "{seen}{}", text(&output.stderr));
+    assert!(seen.ends_with("15 of 15 steps passed\n"), "{seen}");
 }
 
 #[test]

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/ioctl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,8 +69,13 @@ static inline void fail(const char *what)
     exit(1);
 }
 
+/* Number of requests after which the program kills itself; negative if it does not. */
+static long requests_left = -1;
+
 static inline void send_request(int fd, unsigned long code, void *argument, const char *name)
 {
+    if (requests_left >= 0 && requests_left-- == 0)
+        kill(getpid(), SIGKILL);
     if (ioctl(fd, code, argument) != 0)
         fail(name);
 }

@@ -1,0 +1,297 @@
+/* Programs that do to the board what they must not, or end when they must not. The first argument selects one; each
+ * ends with exit code 0 if the board has answered as a kernel does. */
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include "board.h"
+
+/* Requests by the node that takes them: nvmap, ctrl, space, tsg, channel. */
+static const unsigned long REQUESTS[][2] = {
+    { 0, NVMAP_CREATE }, { 0, NVMAP_ALLOC }, { 0, NVMAP_GET_FD }, { 0, _IOW('N', 6, char[56]) },
+    { 0, _IOW('N', 7, char[56]) }, { 0, _IOR('N', 25, uint64_t) }, { 1, GET_CHARACTERISTICS }, { 1, ALLOC_AS },
+    { 1, OPEN_TSG }, { 1, OPEN_CHANNEL }, { 2, AS_BIND_CHANNEL }, { 2, UNMAP_BUFFER }, { 2, MAP_BUFFER },
+    { 3, TSG_EVENT }, { 3, TSG_BIND_CHANNEL }, { 3, CREATE_SUBCONTEXT }, { 4, CHANNEL_WAIT }, { 4, ALLOC_OBJ_CTX },
+    { 4, WATCHDOG }, { 4, SETUP_BIND },
+};
+#define REQUEST_COUNT (sizeof REQUESTS / sizeof *REQUESTS)
+
+/* A channel that is not set up, so that every request has something to refuse. */
+static struct channel half(void)
+{
+    struct channel channel = { .nvmap = open_node("/dev/nvmap"), .ctrl = open_node("/dev/nvgpu/igpu0/ctrl") };
+    struct alloc_as space = { .flags = 2, .start = 0x200000, .end = 0xfc00000000 };
+    send_request(channel.ctrl, ALLOC_AS, &space, "ALLOC_AS");
+    channel.space = space.as_fd;
+    struct open_tsg tsg = { 0 };
+    send_request(channel.ctrl, OPEN_TSG, &tsg, "OPEN_TSG");
+    channel.tsg = (int)tsg.tsg_fd;
+    int32_t number = -1;
+    send_request(channel.ctrl, OPEN_CHANNEL, &number, "OPEN_CHANNEL");
+    channel.fd = number;
+    return channel;
+}
+
+/* Checks that the board still works. */
+static void works(void)
+{
+    struct channel channel = bring_up();
+    struct memory semaphore = allocate(channel.nvmap, channel.space, 4096);
+    release(&channel, semaphore.va, 0x5a5a, 0);
+    await(semaphore.words, 0x5a5a, "the semaphore");
+    int fds[] = {
+        channel.nvmap, channel.ctrl, channel.space, channel.tsg, channel.fd, channel.ring.fd, channel.userd.fd,
+        channel.commands.fd, semaphore.fd,
+    };
+    for (unsigned at = 0; at < sizeof fds / sizeof *fds; at++)
+        close(fds[at]);
+    munmap((void *)channel.doorbell, 0x10000);
+    munmap((void *)channel.ring.words, channel.ring.bytes);
+    munmap((void *)channel.userd.words, channel.userd.bytes);
+    munmap((void *)channel.commands.words, channel.commands.bytes);
+    munmap((void *)semaphore.words, semaphore.bytes);
+}
+
+static void bad_pointers(void)
+{
+    struct channel channel = half();
+    int fds[5] = { channel.nvmap, channel.ctrl, channel.space, channel.tsg, channel.fd };
+    char *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *constant = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    munmap(page + 4096, 4096);
+    void *addresses[] = { NULL, (void *)8, (void *)-8l, (void *)(1l << 62), page + 4096, page + 4094, constant };
+    for (unsigned request = 0; request < REQUEST_COUNT; request++) {
+        for (unsigned at = 0; at < sizeof addresses / sizeof *addresses; at++) {
+            int result = ioctl(fds[REQUESTS[request][0]], REQUESTS[request][1], addresses[at]);
+            /* Requests that only read may succeed with zeros. */
+            if (result == 0 && at < 5) {
+                fprintf(stderr, "request %#lx succeeds at %p\n", REQUESTS[request][1], addresses[at]);
+                exit(1);
+            }
+        }
+    }
+    /* Paths and the results of stat. */
+    for (unsigned at = 0; at < 5; at++) {
+        if (syscall(SYS_openat, AT_FDCWD, addresses[at], O_RDWR) >= 0 || errno != EFAULT)
+            fail("open of a bad address");
+        if (syscall(SYS_newfstatat, AT_FDCWD, "/dev/nvmap", addresses[at], 0) == 0 || errno != EFAULT)
+            fail("stat into a bad address");
+    }
+    if (ioctl(channel.nvmap, NVMAP_FREE, 0xdeadul) != 0)
+        fail("FREE of no handle");
+    if (ioctl(-1, NVMAP_CREATE, page) == 0 || errno != EBADF)
+        fail("a request on no descriptor");
+    if (ioctl(0, NVMAP_CREATE, page) == 0 || errno != ENOTTY)
+        fail("a request on another file");
+    works();
+}
+
+static void *shared_page;
+static volatile int racing = 1;
+
+static void *remap(void *unused)
+{
+    while (racing) {
+        munmap(shared_page, 4096);
+        mmap(shared_page, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    }
+    return unused;
+}
+
+/* The memory of the argument disappears and comes back during requests. */
+static void race(void)
+{
+    struct channel channel = half();
+    shared_page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    pthread_t thread;
+    pthread_create(&thread, NULL, remap, NULL);
+    unsigned good = 0, bad = 0;
+    for (unsigned at = 0; at < 3000; at++) {
+        int result = ioctl(channel.nvmap, _IOR('N', 25, uint64_t), shared_page);
+        good += result == 0;
+        bad += result != 0;
+        if (ioctl(channel.ctrl, _IOR('G', 1, uint32_t), shared_page) < 0 && errno != EFAULT)
+            fail("ZCULL_GET_CTX_SIZE");
+    }
+    racing = 0;
+    pthread_join(thread, NULL);
+    printf("%u requests succeed, %u fail\n", good, bad);
+    works();
+}
+
+/* A child dies with every number of requests behind it. */
+static void killed(void)
+{
+    for (long limit = 0; limit < 32; limit++) {
+        pid_t child = fork();
+        if (child == 0) {
+            requests_left = limit;
+            for (;;)
+                works();
+        }
+        int status;
+        waitpid(child, &status, 0);
+        if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
+            fail("a child survives");
+    }
+    /* And at any time, also during a request. */
+    for (useconds_t after = 0; after < 40; after++) {
+        pid_t child = fork();
+        if (child == 0)
+            for (;;)
+                works();
+        usleep(after * 300);
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+    }
+    works();
+}
+
+/* Processes by the hundred, which release nothing. */
+static void crowd(unsigned count)
+{
+    for (unsigned begun = 0; begun < count;) {
+        for (unsigned batch = 0; batch < 50 && begun < count; batch++, begun++) {
+            if (fork() == 0) {
+                int nvmap = open_node("/dev/nvmap");
+                open_node("/dev/nvgpu/igpu0/ctrl");
+                struct memory memory = allocate(nvmap, -1, 4096);
+                memory.words[0] = begun;
+                _exit(memory.words[0] == begun ? 0 : 1);
+            }
+        }
+        int status;
+        while (wait(&status) > 0)
+            if (status != 0)
+                exit(1);
+    }
+    works();
+}
+
+/* Each process starts two others. */
+static void bomb(unsigned depth)
+{
+    open_node("/dev/nvmap");
+    if (depth == 0)
+        return;
+    for (unsigned at = 0; at < 2; at++) {
+        if (fork() == 0) {
+            bomb(depth - 1);
+            _exit(0);
+        }
+    }
+    while (wait(NULL) > 0) {}
+}
+
+static void send_fd(int socket, int fd)
+{
+    char byte = 0, control[CMSG_SPACE(sizeof fd)] = { 0 };
+    struct iovec part = { &byte, 1 };
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control,
+    };
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof fd);
+    memcpy(CMSG_DATA(header), &fd, sizeof fd);
+    if (sendmsg(socket, &message, 0) != 1)
+        fail("sendmsg");
+}
+
+static int receive_fd(int socket)
+{
+    char byte, control[64];
+    struct iovec part = { &byte, 1 };
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control,
+    };
+    if (recvmsg(socket, &message, 0) != 1)
+        fail("recvmsg");
+    int fd;
+    memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
+    return fd;
+}
+
+/* One process sets a channel up and ends; another one works with it. Descriptors move by all means. */
+static void passed(const char *self)
+{
+    int sockets[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0)
+        fail("socketpair");
+    pid_t child = fork();
+    if (child == 0) {
+        struct channel channel = bring_up();
+        int fds[] = {
+            channel.ring.fd, channel.userd.fd, channel.commands.fd, channel.space, channel.fd, channel.ctrl,
+        };
+        for (unsigned at = 0; at < 6; at++)
+            send_fd(sockets[1], fds[at]);
+        uint64_t numbers[] = { channel.commands.va, channel.token };
+        if (write(sockets[1], numbers, sizeof numbers) != sizeof numbers)
+            fail("write");
+        _exit(0);
+    }
+    int fds[6];
+    for (unsigned at = 0; at < 6; at++)
+        fds[at] = receive_fd(sockets[0]);
+    uint64_t numbers[2];
+    if (read(sockets[0], numbers, sizeof numbers) != sizeof numbers)
+        fail("read");
+    waitpid(child, NULL, 0);
+    struct channel channel = { .nvmap = open_node("/dev/nvmap"), .fd = fds[4], .ctrl = fds[5] };
+    channel.space = dup2(fds[3], 200);
+    close(fds[3]);
+    channel.token = (uint32_t)numbers[1];
+    int both = PROT_READ | PROT_WRITE;
+    channel.commands = (struct memory){ .fd = fds[2], .va = numbers[0] };
+    channel.commands.words = mmap(NULL, 1 << 16, both, MAP_SHARED, fds[2], 0);
+    channel.ring.words = mmap(NULL, 8 * RING_ENTRIES, both, MAP_SHARED, fds[0], 0);
+    channel.userd.words = mmap(NULL, 4096, both, MAP_SHARED, fds[1], 0);
+    channel.doorbell = mmap(NULL, 0x10000, both, MAP_SHARED, channel.ctrl, 0);
+    if (channel.doorbell == MAP_FAILED)
+        fail("the doorbell of a node that a dead process has opened");
+    struct memory semaphore = allocate(channel.nvmap, channel.space, 4096);
+    release(&channel, semaphore.va, 0x1234, 0);
+    await(semaphore.words, 0x1234, "the semaphore of a passed channel");
+    /* Across exec: a duplicate has no close-on-exec flag. */
+    char number[16];
+    snprintf(number, sizeof number, "%d", dup(channel.space));
+    execl(self, self, "inherited", number, NULL);
+    fail("exec");
+}
+
+/* After exec. */
+static void inherited(int space)
+{
+    uint32_t number = 0;
+    if (ioctl(space, AS_BIND_CHANNEL, &number) == 0 || errno == ENOTTY || errno == EBADF)
+        fail("the inherited address space");
+    if (syscall(SYS_close_range, 3u, ~0u, 0u) != 0)
+        fail("close_range");
+    if (ioctl(space, AS_BIND_CHANNEL, &number) == 0 || errno != EBADF)
+        fail("a closed descriptor");
+    works();
+}
+
+int main(int count, char **arguments)
+{
+    const char *what = count > 1 ? arguments[1] : "";
+    if (strcmp(what, "bad-pointers") == 0)
+        bad_pointers();
+    else if (strcmp(what, "race") == 0)
+        race();
+    else if (strcmp(what, "killed") == 0)
+        killed();
+    else if (strcmp(what, "crowd") == 0)
+        crowd(1000);
+    else if (strcmp(what, "bomb") == 0)
+        bomb(6);
+    else if (strcmp(what, "passed") == 0)
+        passed(arguments[0]);
+    else if (strcmp(what, "inherited") == 0 && count > 2)
+        inherited(atoi(arguments[2]));
+    else
+        return 2;
+    return 0;
+}
