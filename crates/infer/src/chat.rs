@@ -193,6 +193,14 @@ impl Format {
         Err(fault(ChatFault::UnknownTemplate { start: template.chars().take(60).collect() }))
     }
 
+    /// The format's name.
+    pub const fn name(&self) -> &'static str {
+        match self.family {
+            Family::Llama3 => "LLaMA 3",
+            Family::ChatMl => "ChatML",
+        }
+    }
+
     /// The tokens of a conversation and of the start of the model's answer. Texts cannot contain control tokens: their
     /// names are texts there.
     ///

@@ -16,6 +16,7 @@ mod decode;
 mod dmesg;
 mod doctor;
 mod info;
+mod llm;
 mod serve;
 pub mod strace;
 #[cfg(test)]

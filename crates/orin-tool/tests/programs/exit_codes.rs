@@ -20,6 +20,8 @@ fn every_command_has_the_exit_codes_of_the_table() {
     file("other-trace", b"openat(AT_FDCWD, \"/etc/passwd\", O_RDONLY) = 3\n");
     file("quiet.log", b"[    1.000000] nothing of interest\n");
     file("bad.log", b"[    1.000000] nvgpu: 17000000.gpu x:78   [ERR]  sked exception: esr 0x01000000\n");
+    file("tiny.gguf", &infer::synthetic::Recipe::tiny_gpt2().to_bytes().unwrap());
+    file("tokens", b"1 2");
     let board = Path::new("/dev/nvgpu/igpu0/ctrl").exists();
     let cubin = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/vector_add.cubin");
     let program = Program::new(env!("CARGO_BIN_EXE_orin"), folder.path());
@@ -59,6 +61,22 @@ fn every_command_has_the_exit_codes_of_the_table() {
         (&["serve", "--board", "tx2", "--", "true"], Usage),
         (&["serve", "--kmsg", "no/such/file", "--", "true"], Usage),
         (&["serve", "--", "./no-such-program"], Usage),
+        (&["llm", "info", "--model", "tiny.gguf"], Success),
+        (&["llm", "info", "--model", "tiny.gguf", "--json"], Success),
+        (&["llm", "info", "--model", "tiny.gguf", "--ctx", "100000"], Usage),
+        (&["llm", "info", "--model", "tiny.gguf", "--bandwidth", "0"], Usage),
+        (&["llm", "info", "--model", "zeros"], Failure),
+        (&["llm", "info", "--model", "absent"], Usage),
+        (
+            &["llm", "logits", "--model", "tiny.gguf", "--tokens", "tokens", "--out", "l.f64", "--reference"],
+            Success,
+        ),
+        (
+            &["llm", "logits", "--model", "tiny.gguf", "--tokens", "zeros", "--out", "l.f64", "--reference"],
+            Usage,
+        ),
+        (&["llm", "random", "--shape", "tiny-llama", "--output", "r.gguf"], Success),
+        (&["llm", "random", "--shape", "tiny-llama", "--format", "q3_k", "--output", "r.gguf"], Usage),
         (&["completions", "bash"], Success),
         (&["completions", "tcsh"], Usage),
         (&["man"], Success),

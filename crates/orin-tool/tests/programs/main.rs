@@ -9,6 +9,7 @@ mod decode_strace;
 mod dmesg;
 mod exit_codes;
 mod info;
+mod llm;
 #[path = "../../../../fuzz/src/runner.rs"]
 mod runner;
 mod serve;

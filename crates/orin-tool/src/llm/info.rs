@@ -1,0 +1,179 @@
+//! `orin llm info`: what a model's file says, and what follows from it.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use infer::chat::Format;
+use infer::model::{Model, NormKind, Positions, RopePairs};
+use infer::tokenizer::Tokenizer;
+use orin_cli::{ExitStatus, UsageError, stdout, within};
+use serde_json::{Map, Value, json};
+
+use super::{ModelOption, megabytes};
+
+/// Memory bandwidth of a Jetson AGX Orin: 256 bits of LPDDR5 at 6,400 MT/s.
+const ORIN_GIGABYTES_PER_SECOND: f64 = 204.8;
+
+/// Positions of a context if none are asked for.
+const DEFAULT_CONTEXT: usize = 4096;
+
+/// Options of the command.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  orin llm info --model model.gguf
+  orin llm info --model model.gguf --ctx 8192 --bandwidth 4800 --json
+
+The limit of the speed is computed: each token reads all weights once, and the keys and values of the context.")]
+pub(crate) struct Options {
+    #[command(flatten)]
+    model: ModelOption,
+    /// Positions of the context for which memory is computed [default: 4096, or what the model has]
+    #[arg(long, value_name = "N", value_parser = within(1..=1_usize << 30))]
+    ctx: Option<usize>,
+    /// Bandwidth of the memory for which the limit of the speed is computed, in GB/s
+    #[arg(long, value_name = "GB/S", default_value_t = ORIN_GIGABYTES_PER_SECOND)]
+    bandwidth: f64,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the properties of a model.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    if !(options.bandwidth.is_finite() && options.bandwidth > 0.0) {
+        return Err(UsageError(format!("a bandwidth of {} GB/s makes no sense", options.bandwidth)).into());
+    }
+    let model = options.model.open()?;
+    let context = options.ctx.unwrap_or_else(|| DEFAULT_CONTEXT.min(model.shape().context));
+    model.shape().admit(0, context).map_err(super::refused)?;
+    let mut rows = Map::new();
+    add_shape(&mut rows, &model);
+    add_formats(&mut rows, &model);
+    add_texts(&mut rows, &model);
+    add_needs(&mut rows, &model, context, options.bandwidth);
+    let mut out = stdout();
+    if options.json {
+        writeln!(out, "{:#}", Value::Object(rows))?;
+        return Ok(ExitStatus::Success.into());
+    }
+    let width = rows.keys().map(String::len).max().unwrap_or(0);
+    for (name, value) in &rows {
+        writeln!(out, "{name:width$}  {}", text(name, value))?;
+    }
+    Ok(ExitStatus::Success.into())
+}
+
+/// A value for people.
+fn text(name: &str, value: &Value) -> String {
+    match value {
+        Value::Number(number) if name.ends_with("_bytes") => {
+            let bytes = number.as_u64().unwrap_or(0);
+            format!("{bytes} ({})", megabytes(bytes))
+        }
+        Value::Object(parts) => {
+            let parts: Vec<String> = parts
+                .iter()
+                .map(|(name, bytes)| format!("{name} {}", megabytes(bytes.as_u64().unwrap_or(0))))
+                .collect();
+            parts.join(", ")
+        }
+        Value::Array(parts) => {
+            let parts: Vec<String> = parts
+                .iter()
+                .map(|part| part.as_str().map_or_else(|| part.to_string(), str::to_owned))
+                .collect();
+            parts.join(", ")
+        }
+        Value::String(text) => text.escape_debug().to_string(),
+        other => other.to_string(),
+    }
+}
+
+fn add_shape(rows: &mut Map<String, Value>, model: &Model) {
+    let (file, shape) = (model.file(), model.shape());
+    let mut row = |name: &str, value: Value| rows.insert(name.to_owned(), value);
+    if let Ok(Some(name)) = file.text("general.name") {
+        row("name", json!(name));
+    }
+    row("file_bytes", json!(file.len()));
+    row("architecture", json!(shape.architecture.name()));
+    row("layers", json!(shape.layers));
+    row("width", json!(shape.width));
+    row("heads", json!(shape.heads));
+    row("kv_heads", json!(shape.kv_heads));
+    row("head_size", json!(shape.head_size));
+    row("ffn", json!(shape.ffn));
+    row("vocabulary", json!(shape.vocabulary));
+    row("context", json!(shape.context));
+    let norm = match shape.norm {
+        NormKind::Rms => "rms",
+        NormKind::Layer => "layer",
+    };
+    row("norm", json!(format!("{norm}, epsilon {:e}", shape.epsilon as f32)));
+    row(
+        "positions",
+        json!(match shape.positions {
+            Positions::Rope { pairs, base, scale } => {
+                let pairs = if pairs == RopePairs::Neighbours { "neighbours" } else { "halves" };
+                let scaling = if scale == 1.0 { String::new() } else { format!(", divided by {scale}") };
+                let factors = file.tensor("rope_freqs.weight").map_or("", |_| ", with factors");
+                format!("rotation of {pairs}, base {base}{scaling}{factors}")
+            }
+            _ => "learned".to_owned(),
+        }),
+    );
+    row("activation", json!(if shape.activation.has_gate() { "silu with gate" } else { "gelu" }));
+    row("tied_output", json!(shape.tied));
+    let weights: usize = file.tensors().map(|tensor| tensor.dims.iter().product::<usize>()).sum();
+    row("weights", json!(weights));
+}
+
+/// Bytes by format.
+fn add_formats(rows: &mut Map<String, Value>, model: &Model) {
+    let mut formats: BTreeMap<_, u64> = BTreeMap::new();
+    for tensor in model.file().tensors() {
+        // CAST: usize is at most 64 bits.
+        *formats.entry(tensor.block).or_default() += tensor.bytes.len() as u64;
+    }
+    let formats: Map<String, Value> =
+        formats.into_iter().map(|(block, bytes)| (block.name().to_owned(), json!(bytes))).collect();
+    rows.insert("formats".to_owned(), Value::Object(formats));
+}
+
+/// What the vocabulary and the template allow.
+fn add_texts(rows: &mut Map<String, Value>, model: &Model) {
+    let mut row = |name: &str, value: Value| rows.insert(name.to_owned(), value);
+    match Tokenizer::new(model.file()) {
+        Ok(tokenizer) => {
+            row("tokenizer", json!(format!("byte-level BPE, words of {:?}", tokenizer.splitter())));
+            if let Some(token) = tokenizer.bos() {
+                row("begin_token", json!(token));
+            }
+            row("stop_tokens", json!(tokenizer.stops().collect::<Vec<_>>()));
+        }
+        Err(error) => {
+            row("tokenizer", json!(format!("none: {error}")));
+        }
+    }
+    let chat = Format::of(model.file()).map(|format| format.name());
+    row("chat", json!(chat.map_or_else(|error| format!("none: {error}"), str::to_owned)));
+}
+
+fn add_needs(rows: &mut Map<String, Value>, model: &Model, context: usize, bandwidth: f64) {
+    let mut row = |name: &str, value: Value| rows.insert(name.to_owned(), value);
+    let (weights, token) = (model.weight_bytes(), model.bytes_per_token());
+    // `Shape::admit` has refused contexts beyond the model's, whose bytes fit 64 bits.
+    let cache = model.shape().kv_bytes(context).unwrap_or(usize::MAX);
+    row("weights_bytes", json!(weights));
+    row("cache_positions", json!(context));
+    row("cache_bytes", json!(cache));
+    row("memory_bytes", json!(weights.saturating_add(cache)));
+    row("read_per_token_bytes", json!(token));
+    row("bandwidth_gb_per_s", json!(bandwidth));
+    let limit = |bytes: usize| json!((bandwidth * 1e10 / bytes as f64).round() / 10.0);
+    row("computed_limit_tokens_per_s", limit(token));
+    row("computed_limit_tokens_per_s_full_context", limit(token.saturating_add(cache)));
+}

@@ -1,0 +1,85 @@
+//! `orin llm logits`: the logits of every position, for comparisons from outside.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use infer::model::Model;
+use infer::reference::{CacheFormat, Reference};
+use orin_cli::{ExitStatus, Output, Progress, Stop, UsageError};
+
+use super::{ModelOption, refused};
+
+/// Options of the command.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Tokens are numbers between spaces or line ends. The output has one row per position, with a number for each token of the
+vocabulary.
+
+Examples:
+  orin llm logits --model model.gguf --tokens tokens.txt --out exact.f64 --reference")]
+pub(crate) struct Options {
+    #[command(flatten)]
+    model: ModelOption,
+    /// The tokens; - is standard input
+    #[arg(long, value_name = "FILE")]
+    tokens: PathBuf,
+    /// The logits; - is standard output
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Evaluate on the CPU, slowly, and write little-endian f64: weights exact, activations not rounded, keys and
+    /// values rounded to halves
+    #[arg(long, required = true)]
+    reference: bool,
+}
+
+/// Reads tokens.
+fn tokens(path: &Path) -> Result<Vec<u32>> {
+    let wrong = |error: &dyn std::fmt::Display| UsageError(format!("{}: {error}", path.display()));
+    let text = if path == Path::new("-") {
+        std::io::read_to_string(std::io::stdin()).map_err(|error| wrong(&error))?
+    } else {
+        std::fs::read_to_string(path).map_err(|error| wrong(&error))?
+    };
+    let number = |word: &str| word.parse::<u32>().map_err(|_| wrong(&format!("{word:?} is not a token")));
+    let tokens = text.split_whitespace().map(number).collect::<Result<Vec<u32>, UsageError>>()?;
+    if tokens.is_empty() { Err(wrong(&"has no tokens").into()) } else { Ok(tokens) }
+}
+
+/// Evaluates the tokens one by one, and writes all logits.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let output = Output::prepare(&options.out).map_err(UsageError::from)?;
+    let tokens = tokens(&options.tokens)?;
+    let model = options.model.open()?;
+    let shape = model.shape();
+    shape.admit(tokens.len() - 1, shape.context).map_err(refused)?;
+    let vocabulary = shape.vocabulary;
+    if let Some(token) = tokens.iter().copied().find(|token| *token as usize >= vocabulary) {
+        return Err(refused(infer::Error::UnknownToken { token, vocabulary }));
+    }
+    debug_assert!(options.reference, "the only way today");
+    let stop = Stop::on_signals()?;
+    match exact(&model, &tokens, &stop)? {
+        None => Ok(ExitStatus::Interrupted.into()),
+        Some(bytes) => {
+            output.write(&bytes)?;
+            Ok(ExitStatus::Success.into())
+        }
+    }
+}
+
+/// The logits in 64-bit floats; `None` if a signal came.
+fn exact(model: &Model, tokens: &[u32], stop: &Stop) -> Result<Option<Vec<u8>>> {
+    let progress = Progress::new("converting weights");
+    let mut reference = Reference::new(model, CacheFormat::Half)?;
+    let mut bytes = Vec::new();
+    for (position, token) in tokens.iter().enumerate() {
+        if stop.is_requested() {
+            return Ok(None);
+        }
+        progress.set(&format!("token {} of {}", position + 1, tokens.len()));
+        let logits = reference.step(*token).map_err(refused)?;
+        bytes.extend(logits.iter().flat_map(|logit| logit.to_le_bytes()));
+    }
+    Ok(Some(bytes))
+}

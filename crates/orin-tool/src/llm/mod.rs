@@ -1,0 +1,74 @@
+//! `orin llm`: language models.
+
+mod info;
+mod logits;
+mod random;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use infer::Error;
+use infer::model::Model;
+use orin_cli::UsageError;
+
+/// The commands.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Print a model's shape, formats, memory and the limit of its speed
+    Info(info::Options),
+    /// Write the logits of every position of a list of tokens, for comparisons
+    Logits(logits::Options),
+    /// Write a model with random weights, for measurements without a download
+    Random(random::Options),
+}
+
+/// The option that every command has.
+#[derive(Debug, clap::Args)]
+struct ModelOption {
+    /// The model: a GGUF file
+    #[arg(long, short, value_name = "FILE.gguf")]
+    model: PathBuf,
+}
+
+impl ModelOption {
+    fn open(&self) -> Result<Model> {
+        Model::open(&self.model).map_err(|error| explained(&self.model, error))
+    }
+}
+
+/// Runs a command.
+pub(crate) fn run(command: &Command) -> Result<ExitCode> {
+    match command {
+        Command::Info(options) => info::run(options),
+        Command::Logits(options) => logits::run(options),
+        Command::Random(options) => random::run(options),
+    }
+}
+
+/// An error about a model's file; a wrong request if the file cannot be opened.
+fn explained(path: &Path, error: Error) -> anyhow::Error {
+    match error {
+        Error::Open { .. } => UsageError(error.to_string()).into(),
+        error => anyhow::Error::new(error).context(path.display().to_string()),
+    }
+}
+
+/// An error of a request to a model; a wrong request if it asks for something impossible.
+fn refused(error: Error) -> anyhow::Error {
+    match error {
+        Error::PromptTooLong { .. } | Error::ContextTooLong { .. } | Error::UnknownToken { .. } => {
+            UsageError(error.to_string()).into()
+        }
+        error => error.into(),
+    }
+}
+
+/// Bytes for people.
+fn megabytes(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    match UNITS.iter().find(|(size, _)| bytes >= *size) {
+        Some((size, unit)) => format!("{:.2} {unit}", bytes as f64 / *size as f64),
+        None => format!("{bytes} bytes"),
+    }
+}

@@ -1,0 +1,68 @@
+//! `orin llm random`: models with random weights.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use infer::blocks::BlockType;
+use infer::synthetic::Recipe;
+use orin_cli::{ExitStatus, Output, Progress, UsageError};
+
+/// The shapes by name.
+const SHAPES: [(&str, Recipe); 7] = [
+    ("llama-1b", Recipe::llama_1b()),
+    ("gpt2-124m", Recipe::gpt2_124m()),
+    ("qwen3-0.6b", Recipe::qwen3_600m()),
+    ("tiny-llama", Recipe::tiny_llama()),
+    ("tiny-qwen2", Recipe::tiny_qwen2()),
+    ("tiny-qwen3", Recipe::tiny_qwen3()),
+    ("tiny-gpt2", Recipe::tiny_gpt2()),
+];
+
+/// Options of the command.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  orin llm random --shape llama-1b --format q6_k --output random.gguf
+
+The model has a vocabulary of bytes and some words. What it writes means nothing; its speed is that of a trained model
+of the same shape.")]
+pub(crate) struct Options {
+    /// The shape: llama-1b, gpt2-124m, qwen3-0.6b, tiny-llama, tiny-qwen2, tiny-qwen3 or tiny-gpt2
+    #[arg(long, value_name = "NAME", value_parser = shape)]
+    shape: Recipe,
+    /// The format of the matrices: f32, f16, bf16, q4_0, q8_0, q4_k, q5_k or q6_k [default: that of the shape]
+    #[arg(long, value_name = "FORMAT", value_parser = format)]
+    format: Option<BlockType>,
+    /// Use Q6_K for the embedding and some other matrices, like files that end in _K_M
+    #[arg(long)]
+    mixed: bool,
+    /// Start of the random numbers
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The file; - is standard output
+    #[arg(long, short, value_name = "FILE.gguf")]
+    output: PathBuf,
+}
+
+fn shape(name: &str) -> Result<Recipe, String> {
+    let found = SHAPES.iter().find(|(known, _)| *known == name);
+    let known = SHAPES.map(|(name, _)| name).join(", ");
+    found.map(|(_, recipe)| recipe.clone()).ok_or_else(|| format!("shapes are {known}"))
+}
+
+fn format(name: &str) -> Result<BlockType, String> {
+    name.parse().map_err(|error: infer::Error| error.to_string())
+}
+
+/// Makes a model and writes it.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let output = Output::prepare(&options.output).map_err(UsageError::from)?;
+    let block = options.format.unwrap_or(options.shape.block);
+    let recipe = Recipe { block, mixed: options.mixed, seed: options.seed, ..options.shape.clone() };
+    let progress = Progress::new("making random weights");
+    let bytes = recipe.to_bytes().map_err(|error| UsageError(error.to_string()))?;
+    drop(progress);
+    output.write(&bytes)?;
+    Ok(ExitStatus::Success.into())
+}
