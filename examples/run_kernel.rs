@@ -7,19 +7,20 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::Parser;
 use examples::arguments::{Argument, Contents, FORMS, parse_dim};
 use examples::{Common, Failure, describe, open};
 use memmap2::Mmap;
 use orin_cli::{ExitStatus, Output, Progress, say, warn, within, write_all};
 use serde_json::json;
-use tegra_hcq::{Arg, Buffer, Compiler, Device, Error, Program, Source};
+use tegra_hcq::check::{self, Finding, Suppressions, Tools};
+use tegra_hcq::{Arg, Buffer, Compiler, Device, DeviceKind, Error, Program, Source};
 
 /// Run a kernel of a cubin or of a CUDA source.
 ///
-/// Exit codes: 0 success; 1 GPU fault or time-out; 2 bad arguments, cubin, source or device. Output files are written
-/// only after the kernel has completed without error, all of them or none.
+/// Exit codes: 0 success; 1 GPU fault, time-out, or findings of --check; 2 bad arguments, cubin, source or device.
+/// Output files are written only after the kernel has completed without error, all of them or none.
 #[derive(Parser)]
 struct Options {
     #[command(flatten)]
@@ -45,6 +46,16 @@ struct Options {
     /// Dynamic shared memory per block, in bytes
     #[arg(long, default_value_t = 0, value_name = "BYTES", value_parser = within(0..=u32::MAX))]
     shared: u32,
+    /// Check the kernel on the software Orin: memcheck, racecheck, initcheck, synccheck, leakcheck or all, several
+    /// separated by commas; exit code 1 if anything is found
+    #[arg(long, value_name = "TOOLS", num_args = 0..=1, require_equals = true, default_missing_value = "memcheck")]
+    check: Option<Tools>,
+    /// Leave out the findings that the lines of this file match (docs/check.md)
+    #[arg(long, value_name = "FILE", requires = "check")]
+    suppressions: Option<PathBuf>,
+    /// Write the findings to this file, in SARIF 2.1.0
+    #[arg(long, value_name = "FILE", requires = "check")]
+    sarif: Option<PathBuf>,
     /// Time limit of the kernel, in milliseconds
     #[arg(long, default_value_t = 30_000, value_parser = within(1..=u64::MAX))]
     timeout_ms: u64,
@@ -90,8 +101,12 @@ fn run(options: &Options) -> Result<ExitStatus, Failure> {
         .map_err(Failure::Request)?;
     let targets = options.arguments.iter().filter_map(Argument::target);
     let outputs = Output::prepare_all(targets).map_err(Failure::request)?;
+    let sarif = options.sarif.as_deref().map(Output::prepare).transpose().map_err(Failure::request)?;
 
-    let device = open(options.common.device)?;
+    let device = match options.check {
+        Some(tools) => open_checked(options, tools)?,
+        None => open(options.common.device)?,
+    };
     let program = if options.input.source.is_some() {
         compile(options, &device, path, &file)
     } else {
@@ -105,6 +120,11 @@ fn run(options: &Options) -> Result<ExitStatus, Failure> {
         .map(|contents| contents.as_ref().map(|contents| upload(&device, contents)).transpose())
         .collect::<Result<_, _>>()
         .map_err(Failure::request)?;
+    for ((index, argument), buffer) in (0..).zip(&options.arguments).zip(&buffers) {
+        if let (Some(name), Some(buffer)) = (argument.name(index), buffer) {
+            buffer.set_name(&name);
+        }
+    }
     let arguments: Vec<Arg<'_>> = options
         .arguments
         .iter()
@@ -125,18 +145,47 @@ fn run(options: &Options) -> Result<ExitStatus, Failure> {
     unsafe { queue.launch_with_shared(&kernel, options.grid, options.block, options.shared, &arguments) }
         .map_err(Failure::request)?;
     let fence = queue.submit()?;
-    fence.wait(Duration::from_millis(options.timeout_ms))?;
+    let outcome = fence.wait(Duration::from_millis(options.timeout_ms));
     let elapsed = start.elapsed();
 
     drop(progress);
+    let findings = options.check.map_or_else(Vec::new, |_| check::findings(&device));
+    if let Some(sarif) = &sarif {
+        let text = format!("{:#}\n", check::sarif(&findings));
+        write_all(&[(sarif, text.as_bytes())]).map_err(Failure::run)?;
+    }
+    if !findings.is_empty() {
+        warn(check::text(&findings).trim_end());
+    }
+    outcome?;
 
     let sources = options.arguments.iter().zip(&buffers).filter(|(argument, _)| argument.target().is_some());
     let results = sources.filter_map(|(_, buffer)| buffer.as_ref()).map(Buffer::to_vec);
     let results = results.collect::<Result<Vec<_>, _>>()?;
     let written: Vec<(&Output, &[u8])> = outputs.iter().zip(results.iter().map(Vec::as_slice)).collect();
     write_all(&written).map_err(Failure::run)?;
-    print_report(options, &device, elapsed, &written)?;
-    Ok(ExitStatus::Success)
+    print_report(options, &device, elapsed, &written, &findings)?;
+    Ok(ExitStatus::failed_if(!findings.is_empty()))
+}
+
+/// Opens a software Orin that checks.
+fn open_checked(options: &Options, tools: Tools) -> Result<Device, Failure> {
+    let kind = options.common.device.kind;
+    if !matches!(kind, DeviceKind::Auto | DeviceKind::Sim) {
+        return Err(Failure::Request(anyhow!(
+            "--check needs the software Orin, not {}; give --device sim",
+            kind.name()
+        )));
+    }
+    let suppressions = match &options.suppressions {
+        None => Suppressions::default(),
+        Some(path) => {
+            let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()));
+            let parsed = text.and_then(|text| Ok(Suppressions::parse(&text)?));
+            parsed.with_context(|| path.display().to_string()).map_err(Failure::Request)?
+        }
+    };
+    check::open_with(tools, suppressions).map_err(Failure::request)
 }
 
 /// Compiles a source with the options of the command line and the headers that belong to the compiler.
@@ -199,6 +248,7 @@ fn print_report(
     device: &Device,
     elapsed: Duration,
     written: &[(&Output, &[u8])],
+    findings: &[Finding],
 ) -> io::Result<()> {
     if written.iter().any(|(output, _)| output.is_stdout()) {
         // The bytes of a buffer have gone there.
@@ -210,7 +260,7 @@ fn print_report(
             .iter()
             .map(|(file, bytes)| json!({ "file": file.path(), "bytes": bytes.len() }))
             .collect();
-        let report = json!({
+        let mut report = json!({
             "device": device.info().kind.name(),
             "kernel": options.kernel,
             "grid": options.grid,
@@ -218,6 +268,9 @@ fn print_report(
             "time_us": micros,
             "written": files,
         });
+        if options.check.is_some() {
+            report["findings"] = json!(findings);
+        }
         return say!("{report}");
     }
     say!("device  {}", describe(device))?;

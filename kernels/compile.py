@@ -58,6 +58,8 @@ class Nvrtc:
             encoded = [option.encode() for option in options]
             array = (ctypes.c_char_p * len(encoded))(*encoded)
             failure = None
+            # Line information contains the working folder, and the time of a source that exists there.
+            os.chdir("/")
             try:
                 self.call("nvrtcCompileProgram", program, len(encoded), array)
             except NvrtcError as error:
@@ -90,6 +92,7 @@ def main():
     if arguments.source is None or arguments.output is None:
         parser.error("compiling needs --source and --output")
 
+    output = arguments.output.absolute()
     # Pass only the file name: the cubin must not depend on the location of the sources.
     cubin, log = nvrtc.compile(arguments.source.read_bytes(), arguments.source.name, arguments.option)
     if log:
@@ -97,9 +100,9 @@ def main():
     if cubin is None:
         return 1
     # Replace the output atomically, so that a failed write leaves no partial cubin.
-    partial = arguments.output.with_suffix(".partial")
+    partial = output.with_suffix(".partial")
     partial.write_bytes(cubin)
-    os.replace(partial, arguments.output)
+    os.replace(partial, output)
     return 0
 
 

@@ -120,6 +120,13 @@ impl Argument {
         }
     }
 
+    /// Returns a name for the buffer of argument `index`: that of its file; `None` for other arguments.
+    pub fn name(&self, index: usize) -> Option<String> {
+        let Self::Buffer { source, target, .. } = self else { return None };
+        let file = source.as_ref().or(target.as_ref()).and_then(|file| file.file_name());
+        Some(file.map_or_else(|| format!("buffer {index}"), |file| file.to_string_lossy().into_owned()))
+    }
+
     /// Returns the file that receives the buffer after the launch.
     pub fn target(&self) -> Option<&PathBuf> {
         match self {

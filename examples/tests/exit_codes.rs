@@ -12,7 +12,7 @@ use rustix::process::Signal;
 const KERNELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../kernels");
 
 /// The examples with options; a line for each exit code that one can have here.
-const TABLE: [(&str, &[&str], ExitStatus); 24] = [
+const TABLE: [(&str, &[&str], ExitStatus); 26] = [
     ("vector_add", &["--device", "sim", "--n", "1000"], Success),
     ("vector_add", &["--device", "sim", "--n", "1000", "--json"], Success),
     ("vector_add", &["--device", "sim", "--n", "100000", "--timeout-ms", "1"], Failure),
@@ -30,6 +30,8 @@ const TABLE: [(&str, &[&str], ExitStatus); 24] = [
     ("run_kernel", &["--cubin", "absent", "--kernel", "k", "--grid", "99999999999", "--block", "1"], Usage),
     ("run_kernel", &["--kernel", "k", "--grid", "1", "--block", "1"], Usage),
     ("run_kernel", &["--source", "absent.cu", "--kernel", "k", "--grid", "1", "--block", "1"], Usage),
+    ("run_kernel", &["--cubin", "k", "--kernel", "k", "--grid", "1", "--block", "1", "--check=most"], Usage),
+    ("run_kernel", &["--cubin", "k", "--kernel", "k", "--grid", "1", "--block", "1", "--sarif", "s"], Usage),
     // The tests name no library, so NVRTC is missing.
     ("from_source", &["--device", "sim"], Usage),
     ("from_source", &["--exponent", "7"], Usage),
@@ -134,6 +136,53 @@ fn run_kernel_writes_all_outputs_or_none() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(fs::read(path("old")).unwrap().len(), 64);
     assert!(path("new").exists() && path("sum").exists());
+}
+
+#[test]
+fn run_kernel_finds_an_overrun() {
+    let folder = folder();
+    let floats: Vec<u8> = (0..1000).flat_map(|n: u16| f32::from(n).to_le_bytes()).collect();
+    for name in ["x.bin", "y.bin"] {
+        fs::write(folder.path().join(name), &floats).unwrap();
+    }
+    fs::write(folder.path().join("known"), "out-of-bounds saxpy").unwrap();
+    let cubin = concat!(env!("CARGO_MANIFEST_DIR"), "/../kernels/saxpy.cubin");
+    let run = |n: &str, more: &[&str]| {
+        let start =
+            ["--device", "sim", "--cubin", cubin, "--kernel", "saxpy", "--grid", "4", "--block", "256"];
+        let buffers = ["--arg", "f32:2", "--arg", "in:x.bin", "--arg", "inout:y.bin:z.bin", "--arg", n];
+        let line = [&start[..], &buffers, more].concat();
+        example("run_kernel", folder.path()).command(&line).output().unwrap()
+    };
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let found = run("u32:4096", &["--check", "--sarif", "s.json"]);
+    let report = text(&found.stderr);
+    assert_eq!(found.status.code(), Some(1), "{report}");
+    assert!(report.contains("0 bytes past the end of x.bin (4000 bytes"), "{report}");
+    assert!(report.contains("argument 2 of the kernel") && report.contains("at saxpy+"), "{report}");
+    assert!(report.contains("2096 times") && report.contains("3 findings"), "{report}");
+    let sarif: serde_json::Value =
+        serde_json::from_slice(&fs::read(folder.path().join("s.json")).unwrap()).unwrap();
+    assert_eq!(sarif["runs"][0]["results"].as_array().map(Vec::len), Some(3));
+    let json = run("u32:4096", &["--check=all", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["findings"][0]["object"]["place"]["past"], 0);
+    for (n, more) in
+        [("u32:1000", &["--check=all"][..]), ("u32:4096", &["--check", "--suppressions", "known"])]
+    {
+        let clean = run(n, more);
+        assert_eq!(clean.status.code(), Some(0), "{}", text(&clean.stderr));
+    }
+    // A program that knows nothing of checks.
+    let start = ["--device", "sim", "--cubin", cubin, "--kernel", "saxpy", "--grid", "4", "--block", "256"];
+    let buffers = ["--arg", "f32:2", "--arg", "in:x.bin", "--arg", "inout:y.bin:z.bin", "--arg", "u32:4096"];
+    let unaware = example("run_kernel", folder.path())
+        .env("ORIN_SIM_CHECK", "memcheck")
+        .command(&[&start[..], &buffers].concat())
+        .output()
+        .unwrap();
+    assert_eq!(unaware.status.code(), Some(1));
+    assert!(text(&unaware.stderr).contains("3 findings"), "{}", text(&unaware.stderr));
 }
 
 #[test]

@@ -365,6 +365,12 @@ pub trait Driver: Send + Sync + Debug {
         Err(Error::Unsupported("memory of other devices"))
     }
 
+    /// An object of a software GPU that wants to know about allocations inside of the memory that the driver returns;
+    /// `None` for a real one. Its type is a matter between the device and the software GPU.
+    fn watcher(&self) -> Option<Token> {
+        None
+    }
+
     /// The lines that the kernel has logged about the GPU since the last call.
     ///
     /// # Errors

@@ -6,6 +6,7 @@
 //!
 //! [`DoorFd`] and [`DoorMapping`] own a descriptor and a mapping, and release them on drop.
 
+use core::any::Any;
 use core::ffi::{CStr, c_void};
 use core::fmt;
 use core::ptr::NonNull;
@@ -139,6 +140,12 @@ pub struct PollEntry {
 pub unsafe trait Door: Send + Sync + fmt::Debug {
     /// Name of the kernel, for messages: `"Linux"`, or that of a software kernel.
     fn name(&self) -> &'static str;
+
+    /// The software kernel behind the door, for tools that talk to it beside the kernel's calls; `None` for a real
+    /// kernel.
+    fn software(&self) -> Option<&(dyn Any + Send + Sync)> {
+        None
+    }
 
     /// Opens the node at `path`.
     fn open(&self, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno>;

@@ -7,6 +7,7 @@ use nvgpu_sys::ctrl::Characteristics;
 use rustix::io::Errno;
 
 use crate::board::{Profile, SMS_PER_TPC};
+use crate::check::Checker;
 use crate::chip::CHIP;
 use crate::quirks::Quirks;
 use crate::settings::{SETTINGS_VARIABLE, Settings, SettingsError};
@@ -318,7 +319,8 @@ impl Config {
     }
 
     /// The board that [`BOARD_VARIABLE`](crate::board::BOARD_VARIABLE) names, with strict mode on if the environment
-    /// variable [`STRICT_VARIABLE`] is set and neither empty nor `0`, and with the settings of the file that
+    /// variable [`STRICT_VARIABLE`] is set and neither empty nor `0`, with the checks that
+    /// [`CHECK_VARIABLE`](crate::check::CHECK_VARIABLE) names, and with the settings of the file that
     /// [`SETTINGS_VARIABLE`] names, which apply on top of the board.
     ///
     /// # Errors
@@ -337,6 +339,7 @@ impl Config {
         let value = std::env::var_os(STRICT_VARIABLE).unwrap_or_default();
         let mut config = Self::of(profile);
         config.strict = !value.is_empty() && value != "0";
+        config.sm.check = Checker::from_environment()?;
         if let Some(path) = std::env::var_os(SETTINGS_VARIABLE).filter(|path| !path.is_empty()) {
             Settings::read(path.as_ref())?.apply(&mut config)?;
         }

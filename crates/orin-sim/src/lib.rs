@@ -6,7 +6,8 @@
 //! - Settings from the environment: [`Settings`], [`SettingsError`], [`RefusedRequest`] in [`settings`] and [`config`].
 //! - Disturbances: [`Failure`], [`Call`], [`RandomFailures`], [`FaultPlan`], [`Stall`], [`Refusal`], [`MmuOrder`],
 //!   [`Node`], [`Nodes`]; encodings that do not work in [`quirks`]: [`Quirks`], [`BrokenChain`], [`ChainEffect`].
-//! - What a test observes: [`LiveCounts`], [`ProcessCounts`], [`NodeKind`]; reports of strict mode in [`strict`].
+//! - What a test observes: [`LiveCounts`], [`ProcessCounts`], [`NodeKind`]; reports of strict mode in [`strict`];
+//!   errors of kernels in [`check`].
 //! - The process that the model serves: its memory ([`CallerMemory`]), or all of it ([`Caller`]), in [`caller`]:
 //!   [`CallerFile`](caller::CallerFile), [`CallerMapping`](caller::CallerMapping),
 //!   [`parse_mapping`](caller::parse_mapping).
@@ -15,6 +16,7 @@
 
 pub mod board;
 pub mod caller;
+pub mod check;
 mod chip;
 pub mod config;
 pub mod gpu;

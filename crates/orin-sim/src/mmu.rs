@@ -329,6 +329,11 @@ impl AddressSpace {
         self.change(|Tables { sparse, .. }| sparse.retain(|(start, _)| *start != va));
     }
 
+    /// Number that is unique in the process.
+    pub(crate) fn serial(&self) -> u64 {
+        self.serial
+    }
+
     /// Returns a snapshot of the mappings.
     pub fn view(&self) -> View {
         let tables = Arc::clone(&self.tables.read().unwrap_or_else(|poison| poison.into_inner()));
@@ -366,6 +371,11 @@ impl View {
     /// The same view with accesses attributed to `watch`.
     pub(crate) fn watched_by(&self, watch: Option<Arc<Watch>>) -> Self {
         Self { tables: Arc::clone(&self.tables), space: self.space, watch }
+    }
+
+    /// Number of the address space.
+    pub(crate) fn space(&self) -> u64 {
+        self.space
     }
 
     /// The same view for another unit of the same source.

@@ -57,6 +57,16 @@ pub enum SettingsError {
     /// `ORIN_SIM_BOARD` names no board.
     #[error("ORIN_SIM_BOARD: {0}")]
     Board(#[from] UnknownBoard),
+    /// A variable of the checks has a value that cannot be used.
+    #[error("{field} is '{value}': {error}")]
+    Check {
+        /// The variable.
+        field: &'static str,
+        /// Its value.
+        value: String,
+        /// What is wrong.
+        error: String,
+    },
     /// The software Orin cannot be started.
     #[error("{0}")]
     Start(#[from] Errno),

@@ -106,7 +106,7 @@ impl Device {
         let memory = unsafe { self.shared.driver().import(pointer, mapped, "imported memory")? };
         let imported = Box::new(Imported::new(memory, Arc::clone(host)));
         // CAST: usize is at most 64 bits.
-        let memory = self.shared.heap().pool().adopt(imported, mapped as u64);
+        let memory = self.shared.heap().adopt(imported, mapped as u64);
         Ok(Handle::new(memory, self.shared.heap()))
     }
 
@@ -128,7 +128,7 @@ impl Device {
             .ok_or(RangeError::Overflow { len, element_bytes: size_of::<T>() })?;
         // SAFETY: the caller's promise is passed on.
         let memory = unsafe { self.shared.driver().import(pointer.cast(), bytes, "imported memory")? };
-        let memory = self.shared.heap().pool().adopt(memory, bytes as u64);
+        let memory = self.shared.heap().adopt(memory, bytes as u64);
         Ok(Buffer::over(Handle::new(memory, self.shared.heap()), len))
     }
 
@@ -144,8 +144,7 @@ impl Device {
 
     /// Returns idle memory of the allocator to the system. Returns the number of bytes released.
     pub fn trim(&self) -> u64 {
-        self.shared.heap().sweep_all();
-        self.shared.heap().pool().trim()
+        self.shared.heap().trim()
     }
 
     /// The current time by the GPU's clock and by the system's clock, both in nanoseconds.

@@ -21,9 +21,12 @@
     feature = "nvrtc",
     doc = "- Compilers: [`Compiler`], [`Source`], [`Compiled`], [`Linker`], [`Cache`]."
 )]
+#![cfg_attr(feature = "sim", doc = "- Checks of kernels on the software Orin: [`check`].")]
 
 mod adapter;
 mod args;
+#[cfg(feature = "sim")]
+pub mod check;
 #[cfg(feature = "nvrtc")]
 mod compile;
 mod descriptor;

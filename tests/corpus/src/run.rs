@@ -29,13 +29,15 @@ pub fn run(
     patience: Duration,
 ) -> Result<Vec<Data>, RunError> {
     let kernel = program.kernel(case.kernel)?;
+    // The checks of the software Orin find an access past the end themselves.
+    let guard = if tegra_hcq::check::checker(device).is_some() { 0 } else { GUARD };
     let buffers: Vec<Option<Buffer<u8>>> = case
         .arguments
         .iter()
         .map(|argument| {
             let (Argument::Input(data) | Argument::Output(data)) = argument else { return Ok(None) };
             let mut bytes = data.bytes.clone();
-            bytes.resize(bytes.len() + GUARD, POISON);
+            bytes.resize(bytes.len() + guard, POISON);
             device.alloc_from(&bytes).map(Some)
         })
         .collect::<Result<_, _>>()?;

@@ -190,10 +190,23 @@ impl Compiler {
         cubin: &Path,
         arch: &str,
     ) -> Result<Vec<String>> {
+        self.compile_with(folder, source, cubin, arch, &[])
+    }
+
+    /// As [`Compiler::compile`], with further options.
+    pub(super) fn compile_with(
+        &self,
+        folder: &Path,
+        source: &Path,
+        cubin: &Path,
+        arch: &str,
+        more: &[&str],
+    ) -> Result<Vec<String>> {
         let text = fs::read_to_string(source).with_context(|| format!("reading {}", source.display()))?;
         let mut options: Vec<String> = Vec::new();
         let added = text.lines().filter_map(|line| line.strip_prefix("// nvrtc: "));
         options.extend(added.flat_map(str::split_whitespace).map(str::to_owned));
+        options.extend(more.iter().map(|&option| option.to_owned()));
         let mut command = Command::new(&self.python);
         command
             .arg(folder.join("compile.py"))

@@ -8,10 +8,12 @@
 //! needs neither compiler nor network. With `--output`, any version compiles for any architecture into
 //! another folder; committed files do not change.
 //!
-//! The sources in `kernels/corpus` are compiled by several releases for several chips: see [`corpus`].
+//! The sources in `kernels/corpus` are compiled by several releases for several chips: see [`corpus`]. Those in
+//! `kernels/check` are compiled with and without line information: see [`planted`].
 
 mod compiler;
 mod corpus;
+mod planted;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -77,14 +79,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     match (options.check, &options.output) {
         (true, _) => {
             check(&folder)?;
-            corpus::check(&folder.join(corpus::FOLDER))
+            corpus::check(&folder.join(corpus::FOLDER))?;
+            planted::check(&folder.join(planted::FOLDER))
         }
         (false, None) => {
             build(&folder, options.nvrtc.as_deref())?;
             match options.nvrtc {
                 // One compiler cannot replace all of them.
                 Some(_) => corpus::check(&folder.join(corpus::FOLDER)),
-                None => corpus::build(&folder),
+                None => {
+                    corpus::build(&folder)?;
+                    planted::build(&folder)
+                }
             }
         }
         (false, Some(output)) => build_into(&folder, output, options.nvrtc.as_deref(), &options.arch),

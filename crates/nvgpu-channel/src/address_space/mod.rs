@@ -199,7 +199,8 @@ impl AddressSpace {
     }
 
     /// The descriptor, for requests that take one.
-    pub(crate) fn fd(&self) -> &DoorFd {
+    /// The descriptor of the address space.
+    pub fn fd(&self) -> &DoorFd {
         &self.shared.fd
     }
 

@@ -170,7 +170,11 @@ impl Channel {
             stream: MethodStream::new(),
             stalled: None,
             host: Host::new(),
-            engines: Engines { compute: Compute::new(sms, quirks), copy: Copy::new(), objects: Vec::new() },
+            engines: Engines {
+                copy: Copy::new(sms.checker()),
+                compute: Compute::new(sms, quirks),
+                objects: Vec::new(),
+            },
             faulted: false,
             watch: strict.map(|strict| strict.channel(setup.channel_id)),
             setup,

@@ -124,7 +124,11 @@ impl Compute {
         match word.address {
             class::LaunchDma::ADDRESS => {
                 self.finish_upload(word)?;
-                self.upload = Some(InlineUpload::launch(word, &self.shadow, view)?);
+                let upload = InlineUpload::launch(word, &self.shadow, view)?;
+                if let Some(checker) = self.sms.checker() {
+                    upload.check(checker, view);
+                }
+                self.upload = Some(upload);
             }
             class::SendSignalingPcasB::ADDRESS | class::SendSignalingPcas2B::ADDRESS => {
                 self.finish_upload(word)?;

@@ -22,6 +22,7 @@ use ampere_cmd::pushbuffer::Subchannel;
 
 use ampere_cmd::words::join;
 
+use crate::check::Checker;
 use crate::gpu::decoder::{Decoder, MethodWord, Shadow};
 use crate::gpu::semaphore::{Operation, Reduction, SemaphoreWrite, Structure};
 use crate::gpu::surface::{Surface, SurfaceState};
@@ -55,12 +56,14 @@ struct Job {
 #[derive(Debug)]
 pub(super) struct Copy {
     shadow: Shadow,
+    /// The checks of transfers, if there are any.
+    checker: Option<Checker>,
     jobs: VecDeque<Job>,
 }
 
 impl Copy {
-    pub(super) fn new() -> Self {
-        Self { shadow: Shadow::new(&class::CLASS_TABLE), jobs: VecDeque::new() }
+    pub(super) fn new(checker: Option<&Checker>) -> Self {
+        Self { shadow: Shadow::new(&class::CLASS_TABLE), checker: checker.cloned(), jobs: VecDeque::new() }
     }
 
     /// Returns whether all jobs are done.
@@ -124,6 +127,9 @@ impl Copy {
         let Some(job) = self.jobs.front_mut() else { return Ok(false) };
         let view = &view.watched_by(job.watch.clone());
         if let Some(transfer) = &mut job.transfer {
+            if let Some(checker) = &self.checker {
+                transfer.check_once(checker, view);
+            }
             if !transfer.step(view, SLICE_BYTES).map_err(mmu)? {
                 return Ok(true);
             }

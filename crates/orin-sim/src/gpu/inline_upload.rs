@@ -11,10 +11,11 @@ use ampere_cmd::method::Method;
 
 use ampere_cmd::words::join;
 
+use crate::check::{Checker, Rows};
 use crate::gpu::decoder::{MethodWord, Shadow};
 use crate::gpu::semaphore::{Operation, Reduction, SemaphoreWrite, Structure};
 use crate::gpu::{ChannelFault, Effects};
-use crate::mmu::View;
+use crate::mmu::{Access, View};
 use crate::strict::{Unit, Watch};
 
 /// An upload that expects data.
@@ -78,6 +79,13 @@ impl InlineUpload {
             interrupt,
             watch: view.watch().map(|watch| watch.work("an inline upload".to_owned(), Unit::Transfer)),
         })
+    }
+
+    /// Holds the target against the objects.
+    pub(super) fn check(&self, checker: &Checker, view: &View) {
+        let rows = Rows { va: self.line, pitch: self.pitch, bytes: self.length, count: self.lines };
+        checker.transfer(view, "upload", rows, Access::Write);
+        checker.transferred(view, None, rows);
     }
 
     /// Processes one word of data. Returns whether it was the last one.

@@ -7,6 +7,7 @@
 //! source that overlaps its target. Here one line behaves as if it had been read completely first, and so do
 //! non-overlapping lines of equal pitch.
 
+use crate::check::{Checker, Rows};
 use crate::gpu::surface::Surface;
 use crate::mmu::{Access, MmuFault, View};
 
@@ -142,6 +143,8 @@ pub(super) struct Transfer {
     lines_done: u32,
     /// Number of elements done in the current line.
     done: u64,
+    /// Whether the checks have seen it.
+    checked: bool,
 }
 
 impl Transfer {
@@ -156,7 +159,30 @@ impl Transfer {
             }
             _ => false,
         };
-        Self { work, target, length, lines, descending, lines_done: 0, done: 0 }
+        Self { work, target, length, lines, descending, lines_done: 0, done: 0, checked: false }
+    }
+
+    /// Holds both sides against the objects, at the first call. Block-linear surfaces are not examined.
+    pub(super) fn check_once(&mut self, checker: &Checker, view: &View) {
+        if std::mem::replace(&mut self.checked, true) || self.lines == 0 {
+            return;
+        }
+        let rows = |lines: Lines, bytes: u64| match lines {
+            Lines::Pitch { va, pitch } => {
+                Some(Rows { va, pitch, bytes: self.length.saturating_mul(bytes), count: self.lines })
+            }
+            Lines::Blocks(_) => None,
+        };
+        let source = self.work.source().and_then(|source| rows(source, self.work.source_bytes()));
+        let target = rows(self.target, self.work.target_bytes());
+        if let Some(source) = source {
+            checker.transfer(view, "copy engine", source, Access::Read);
+        }
+        if let Some(target) = target {
+            checker.transfer(view, "copy engine", target, Access::Write);
+            let same = source.filter(|_| matches!(self.work, Work::Copy(_)));
+            checker.transferred(view, same, target);
+        }
     }
 
     /// Moves about `budget` bytes. Returns true when nothing is left.

@@ -46,6 +46,7 @@ mod wait;
 mod watchdog;
 mod zbc;
 
+use core::any::Any;
 use core::ffi::{CStr, c_void};
 use core::fmt;
 use core::ptr::NonNull;
@@ -60,6 +61,7 @@ use nvgpu_sys::door::{Door, MapRequest, OpenFlags, PollEntry};
 use rustix::io::Errno;
 
 use crate::caller::{Caller, CallerMemory};
+use crate::check::{self, Checker, Watcher};
 use crate::config::{Call, Config, Failure};
 use crate::gpu::{ChannelStatus, Gpu, GpuConfig};
 use crate::memory::Memory;
@@ -290,6 +292,20 @@ impl SoftwareOrin {
         self.board.kernel.kind(path)
     }
 
+    /// The checks of kernels, if [`Config::sm`] has a checker.
+    pub fn checker(&self) -> Option<&Checker> {
+        self.board.kernel.config.sm.check.as_ref()
+    }
+
+    /// Creates a watcher, which tells the checks about the objects of the address space of the descriptor `space`.
+    /// `None` without checks, or if it is not the descriptor of an address space.
+    pub fn watcher(&self, space: RawFd) -> Option<Watcher> {
+        let checker = self.checker()?;
+        let state = self.board.kernel.lock();
+        let id = state.fds.space(space)?;
+        Some(checker.watcher(Arc::clone(&state.spaces.get(&id)?.mmu)))
+    }
+
     /// Returns the number of ioctls so far, including failed ones.
     pub fn ioctl_count(&self) -> u64 {
         self.board.kernel.calls().total
@@ -392,6 +408,9 @@ impl Drop for Board {
         // takes the lock.
         let gpu = self.kernel.gpu.write().unwrap_or_else(PoisonError::into_inner).take();
         drop(gpu);
+        if let Some(checker) = &self.kernel.config.sm.check {
+            check::close(checker);
+        }
     }
 }
 
@@ -518,6 +537,10 @@ impl Kernel {
 unsafe impl Door for SoftwareOrin {
     fn name(&self) -> &'static str {
         "software Orin"
+    }
+
+    fn software(&self) -> Option<&(dyn Any + Send + Sync)> {
+        Some(self)
     }
 
     fn open(&self, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno> {

@@ -4,6 +4,9 @@
 //! threads, because the expected number is a multiple of the warp size. Without a thread count the barrier waits for
 //! the whole CTA, and exited threads count as arrived.
 
+use std::sync::Arc;
+
+use super::arrival::{Arrival, Reduction};
 use super::constants::Constants;
 use super::coverage::Counter;
 use super::exec::{self, Context, Spent, Stop};
@@ -11,37 +14,12 @@ use super::port::Port;
 use super::program::Program;
 use super::warp::Warp;
 use super::{Launch, SmFault, SmFaultCause};
+use crate::check::{BlockCheck, GridCheck};
 
 /// Instructions that a warp executes before the next warp runs.
 const TURN: u64 = 512;
 /// Maximum number of instructions per turn with a random order of warps.
 const RANDOM_TURN: u64 = 64;
-
-/// How BAR.RED combines the predicates of the arriving threads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reduction {
-    /// Number of true predicates.
-    Count,
-    /// Whether all are true.
-    And,
-    /// Whether any is true.
-    Or,
-}
-
-/// Threads of a warp that arrive at a barrier.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrival {
-    /// Number of the barrier, 0 to 15.
-    pub(crate) barrier: u8,
-    /// Lanes that arrive.
-    pub(crate) lanes: u32,
-    /// Threads that the barrier waits for; 0 for the whole CTA.
-    pub(crate) threads: u32,
-    /// Reduction over the arriving threads, if any.
-    pub(crate) reduction: Option<Reduction>,
-    /// Lanes whose predicate is true.
-    pub(crate) truth: u32,
-}
 
 /// One named barrier.
 #[derive(Clone, Debug, Default)]
@@ -84,6 +62,8 @@ pub(crate) struct Cta {
     pub(crate) turn_left: u64,
     /// Warp instructions left in this phase.
     pub(crate) share_left: u64,
+    /// Its checks, if there are any.
+    check: Option<Box<BlockCheck>>,
 }
 
 /// Execution mode of a CTA.
@@ -155,7 +135,7 @@ pub(crate) enum Turn {
 
 impl Cta {
     /// Creates an idle CTA for launches of `launch`'s shape.
-    pub(crate) fn new(launch: &Launch) -> Self {
+    pub(crate) fn new(launch: &Launch, check: Option<&Arc<GridCheck>>) -> Self {
         let threads = launch.block.iter().product::<u32>();
         let warps = threads.div_ceil(32) as usize;
         Self {
@@ -174,6 +154,7 @@ impl Cta {
             ordered: false,
             turn_left: 0,
             share_left: 0,
+            check: check.map(|grid| Box::new(BlockCheck::new(grid))),
         }
     }
 
@@ -194,6 +175,9 @@ impl Cta {
         let registers = launch.registers.next_multiple_of(8) as usize;
         for (index, warp) in (0..).zip(&mut self.warps) {
             warp.start(launch.program_va, index, launch.block, registers);
+        }
+        if let Some(check) = &mut self.check {
+            check.start(self.block, number);
         }
     }
 
@@ -244,8 +228,13 @@ impl Cta {
                 self.next = (index + 1) % self.warps.len();
                 idle += 1;
                 if idle > self.warps.len() {
-                    let done = self.warps.iter().all(Warp::done);
-                    return if done { Ok(Turn::Done) } else { Err(self.deadlock()) };
+                    if !self.warps.iter().all(Warp::done) {
+                        return Err(self.deadlock());
+                    }
+                    if let Some(check) = &mut self.check {
+                        check.ended();
+                    }
+                    return Ok(Turn::Done);
                 }
                 continue;
             }
@@ -261,6 +250,7 @@ impl Cta {
                 sm: self.sm,
                 in_turn,
                 ordered: 0,
+                check: self.check.as_deref_mut(),
             };
             let turn = self.warp_left.min(limit - spent.warp);
             let before = spent.warp;
@@ -296,6 +286,9 @@ impl Cta {
 
     /// Records an arrival. Releases the waiting threads if it was the last one.
     fn arrive(&mut self, index: usize, arrival: Arrival) {
+        if let Some(check) = &mut self.check {
+            check.arrived(index, &arrival);
+        }
         let barrier = &mut self.barriers[usize::from(arrival.barrier)];
         barrier.repeated += (barrier.arrived[index] & arrival.lanes).count_ones();
         barrier.arrived[index] |= arrival.lanes;
@@ -322,8 +315,14 @@ impl Cta {
             (barrier.count, truth)
         });
         barrier.reset();
-        for warp in &mut self.warps {
+        if let Some(check) = &mut self.check {
+            check.passed(number);
+        }
+        for (index, warp) in self.warps.iter_mut().enumerate() {
             if warp.at_barrier(number) != 0 {
+                if let Some(check) = &mut self.check {
+                    check.released(index, number);
+                }
                 if let Some(result) = result {
                     warp.reduction = result;
                 }

@@ -5,10 +5,13 @@ use core::ops::Deref;
 
 use sass::{Instruction, Op, field};
 
+use super::examined::is_examined;
+use crate::check::Tools;
+
 /// A decoded instruction of a program.
 ///
-/// An instruction that is counted, or whose outcome depends on the order of CTAs, has [`Op::Watched`] as its
-/// operation. All other instructions have no overhead.
+/// An instruction that is counted or examined, or whose outcome depends on the order of CTAs, has [`Op::Watched`] as
+/// its operation. All other instructions have no overhead.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fetched {
     instruction: Instruction,
@@ -16,6 +19,8 @@ pub(super) struct Fetched {
     number: Option<NonZeroU32>,
     /// Whether the outcome depends on which CTA comes first.
     ordered: bool,
+    /// Whether a check examines it.
+    examined: bool,
 }
 
 impl Deref for Fetched {
@@ -28,14 +33,15 @@ impl Deref for Fetched {
 }
 
 impl Fetched {
-    /// Wraps an instruction; its executions are counted under `number`.
-    pub(super) fn new(mut instruction: Instruction, number: Option<u32>) -> Self {
+    /// Wraps an instruction; its executions are counted under `number`, and examined by `tools`.
+    pub(super) fn new(mut instruction: Instruction, number: Option<u32>, tools: Tools) -> Self {
         let ordered = depends_on_order(&instruction);
-        if ordered || number.is_some() {
+        let examined = is_examined(tools, &instruction);
+        if ordered || examined || number.is_some() {
             instruction.op = Op::Watched;
         }
         let number = number.and_then(|number| NonZeroU32::MIN.checked_add(number));
-        Self { instruction, number, ordered }
+        Self { instruction, number, ordered, examined }
     }
 
     /// Returns the instruction with its own operation.
@@ -48,6 +54,11 @@ impl Fetched {
     /// Returns the number under which executions are counted.
     pub(super) fn number(&self) -> Option<u32> {
         self.number.map(|number| number.get() - 1)
+    }
+
+    /// Whether a check examines it.
+    pub(super) fn is_examined(&self) -> bool {
+        self.examined
     }
 
     /// Whether the outcome depends on which CTA comes first.

@@ -32,6 +32,7 @@ use super::exec::Spent;
 use super::port::Port;
 use super::program::Program;
 use super::{Launch, SmFault, Sms};
+use crate::check::GridCheck;
 use crate::mmu::View;
 
 /// Warp instructions that a CTA executes before another one runs.
@@ -46,6 +47,8 @@ pub(super) struct Flight {
     pub(super) constants: Constants,
     pub(super) sms: Arc<Sms>,
     memory: View,
+    /// The grid's checks, if there are any.
+    pub(super) check: Option<Arc<GridCheck>>,
     /// Number of CTAs in the grid.
     total: u64,
     /// Maximum number of CTAs in flight.
@@ -102,11 +105,14 @@ impl Flight {
         capacity: usize,
     ) -> Self {
         let total = launch.grid.iter().map(|&extent| u64::from(extent)).product();
+        let check = sms.options.check.as_ref().map(|checker| GridCheck::new(checker, &launch, &memory));
+        let launch = check.as_ref().map_or(launch, |check| check.launch.clone());
         Self {
             launch,
             constants,
             sms,
             memory,
+            check,
             total,
             capacity,
             draining: AtomicBool::new(false),
@@ -231,7 +237,7 @@ impl Flight {
             state.flying += 1;
             let room = state.ended.pop();
             drop(state);
-            let mut cta = room.unwrap_or_else(|| Cta::new(&self.launch));
+            let mut cta = room.unwrap_or_else(|| Cta::new(&self.launch, self.check.as_ref()));
             cta.start(&self.launch, number, self.sms.options.seed);
             (cta.turn_left, cta.share_left) = (TURN, SHARE);
             return Some(cta);

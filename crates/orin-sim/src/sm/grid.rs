@@ -152,7 +152,13 @@ impl GridRun {
     pub fn step(&mut self, fuel: u64) -> Result<Step, SmFault> {
         match self.ended {
             Some(fault) => Err(fault),
-            None => self.run(fuel).inspect_err(|&fault| self.ended = Some(fault)),
+            None => self.run(fuel).inspect_err(|&fault| {
+                if let Some(check) = &self.flight.check {
+                    check.finish();
+                    check.fault(&fault);
+                }
+                self.ended = Some(fault);
+            }),
         }
     }
 
@@ -188,6 +194,9 @@ impl GridRun {
             }
             left = self.flight.work_in_order(&mut self.engines[0], left)?;
             if self.flight.is_done() {
+                if let Some(check) = &self.flight.check {
+                    check.finish();
+                }
                 return Ok(Step::Finished(self.stats()));
             }
             if left == 0 {
@@ -212,7 +221,7 @@ impl GridRun {
         let pool = &self.flight.sms.pool;
         // This thread runs one of the CTAs itself.
         let helpers = self.flight.waiting(pool.limit() + 1).saturating_sub(1);
-        if helpers == 0 {
+        if helpers == 0 || self.flight.check.as_ref().is_some_and(|check| check.needs_order()) {
             return self.flight.work(&mut self.engines[0], left);
         }
         while self.engines.len() < helpers + 1 {

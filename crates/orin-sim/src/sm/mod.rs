@@ -6,10 +6,12 @@
 //! blocks in flight and the scheme that makes results independent of the number of host threads (`pool`); `grid` the
 //! grid. `exec` contains the instructions, and `numeric` their arithmetic on one lane.
 
+mod arrival;
 mod constants;
 mod coverage;
 mod cta;
 
+mod examined;
 mod exec;
 mod fetched;
 mod flight;
@@ -22,10 +24,13 @@ mod warp;
 
 use std::sync::Arc;
 
+pub(crate) use arrival::Arrival;
 pub use coverage::Coverage;
 pub use grid::GridRun;
 pub(crate) use grid::ctas_per_sm;
+pub(crate) use warp::{Row, lanes};
 
+use crate::check::Checker;
 use crate::mmu::MmuFault;
 use pool::Pool;
 use program::CodeCache;
@@ -44,6 +49,8 @@ use program::CodeCache;
 pub struct SmOptions {
     /// Recorder of executed instructions; no overhead if `None`.
     pub coverage: Option<Coverage>,
+    /// Checks of kernels: see [`crate::check`]. No overhead if `None`.
+    pub check: Option<Checker>,
     /// Host threads that run a grid, including the stepping one; `None` for one per host processor, at most 8.
     /// Results do not depend on it.
     pub threads: Option<usize>,
@@ -105,6 +112,11 @@ impl Sms {
     pub fn new(count: u32, options: SmOptions) -> Arc<Self> {
         let pool = Pool::new(options.threads);
         Arc::new(Self { count, options, code: CodeCache::default(), pool })
+    }
+
+    /// The checks of kernels, if there are any.
+    pub(crate) fn checker(&self) -> Option<&Checker> {
+        self.options.check.as_ref()
     }
 
     /// Returns the number of SMs.

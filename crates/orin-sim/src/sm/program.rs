@@ -14,9 +14,9 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use sass::Refusal;
 
-use super::coverage::Coverage;
 use super::fetched::Fetched;
-use super::{SmFaultCause, Sms};
+use super::{SmFaultCause, SmOptions, Sms};
+use crate::check::{Checker, Tools};
 use crate::mmu::{PAGE_BYTES, View};
 use crate::strict::Unit;
 
@@ -41,12 +41,15 @@ struct Page {
 }
 
 impl Page {
-    fn decode(bytes: Vec<u8>, coverage: Option<&Coverage>) -> Self {
+    fn decode(bytes: Vec<u8>, options: &SmOptions) -> Self {
+        let coverage = options.coverage.as_ref();
+        let tools = options.check.as_ref().map_or(Tools::empty(), Checker::tools);
         let slots = bytes.chunks_exact(16).map(|bytes| {
             // PANIC: the chunks have 16 bytes.
             let word = u128::from_le_bytes(bytes.try_into().expect("16 bytes"));
             let instruction = sass::decode(word).map_err(|refusal| (refusal, word))?;
-            Ok(Fetched::new(instruction, coverage.map(|coverage| coverage.number(word))))
+            let number = coverage.map(|coverage| coverage.number(word));
+            Ok(Fetched::new(instruction, number, tools))
         });
         let slots = slots.collect();
         Self { bytes, slots }
@@ -73,12 +76,7 @@ impl CodeCache {
     }
 
     /// Returns page `number` with the current contents of memory.
-    fn page(
-        &self,
-        memory: &View,
-        number: u64,
-        coverage: Option<&Coverage>,
-    ) -> Result<Arc<Page>, SmFaultCause> {
+    fn page(&self, memory: &View, number: u64, options: &SmOptions) -> Result<Arc<Page>, SmFaultCause> {
         let mut bytes = vec![0; PER_PAGE * 16];
         // Addresses have 49 bits.
         if number >= 1 << 37 {
@@ -97,7 +95,7 @@ impl CodeCache {
         }
         kept.count += 1;
         kept.decoded += 1;
-        let page = Arc::new(Page::decode(bytes, coverage));
+        let page = Arc::new(Page::decode(bytes, options));
         kept.pages.entry(number).or_default().push(Arc::clone(&page));
         Ok(page)
     }
@@ -156,8 +154,7 @@ impl Program {
         let page = match self.pages.iter().find(|(other, _)| *other == number) {
             Some((_, page)) => Arc::clone(page),
             None => {
-                let coverage = self.sms.options.coverage.as_ref();
-                let page = self.sms.code.page(&self.memory, number, coverage)?;
+                let page = self.sms.code.page(&self.memory, number, &self.sms.options)?;
                 self.pages.push((number, Arc::clone(&page)));
                 page
             }

@@ -276,6 +276,13 @@ impl Driver for Nvgpu {
         Ok(Channels { group, compute, copy })
     }
 
+    #[cfg(feature = "sim")]
+    fn watcher(&self) -> Option<gpu_hal::Token> {
+        let fd = self.space.fd();
+        let orin = fd.door().software()?.downcast_ref::<orin_sim::SoftwareOrin>()?;
+        Some(Arc::new(orin.watcher(fd.raw())?))
+    }
+
     fn kernel_log(&self) -> Result<Vec<String>, String> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).read()
     }

@@ -445,6 +445,7 @@ impl Graph {
             let node = &self.nodes[at];
             let code = node.kernel.code();
             let bank_bytes = records::bank_bytes(code);
+            instance.memory.heap().note_launch(base + node.offset, || code.exact_shared(&node.shape));
             // SAFETY: `build` has laid the record out at `offset` inside the instance's memory, which lives
             // as long as the instance; no replay of the instance is in flight.
             unsafe {

@@ -27,6 +27,8 @@ mod staging;
 mod streaming;
 pub(crate) mod timeline;
 mod uses;
+#[cfg(feature = "sim")]
+mod watched;
 
 pub(crate) use handle::{Handle, Mapped};
 pub use pool::PoolUsage;
@@ -103,6 +105,9 @@ struct Parked {
 /// Memory, timelines and driver of a device.
 #[derive(Debug)]
 pub(crate) struct Heap {
+    /// The checks of the software Orin. Declared first: the quarantine is freed before the pool.
+    #[cfg(feature = "sim")]
+    watched: Option<watched::Watched>,
     // Declared before `driver`: memory is freed before the driver that allocated it.
     pool: Pool,
     staging: Mutex<StagingState>,
@@ -138,7 +143,15 @@ impl Heap {
         let signals = pool::driver_memory(&*driver, bytes, MemoryUse::Signals, "timelines")?;
         // SAFETY: the commands are behind the timelines, in fresh memory of `bytes` bytes.
         let interrupt = unsafe { interrupt::write(&*signals, timeline::BYTES)? };
+        #[cfg(feature = "sim")]
+        let watched = watched::Watched::of(&*driver);
+        #[cfg(feature = "sim")]
+        if let Some(watched) = &watched {
+            watched.driver_memory(signals.gpu_va(), signals.bytes(), "timelines");
+        }
         Ok(Arc::new(Self {
+            #[cfg(feature = "sim")]
+            watched,
             pool: Pool::new(driver.memory_info().map_or(0, |info| info.total)),
             staging: Mutex::new(StagingState::Closed(0)),
             parked: Mutex::default(),
@@ -234,8 +247,71 @@ impl Heap {
         value
     }
 
+    /// The checks of the software Orin.
+    #[cfg(feature = "sim")]
+    pub(crate) fn watched(&self) -> Option<&watched::Watched> {
+        self.watched.as_ref()
+    }
+
+    /// As [`Heap::allocate`], under checks.
+    #[cfg(feature = "sim")]
+    #[cold]
+    fn allocate_watched(
+        &self,
+        watched: &watched::Watched,
+        bytes: u64,
+        purpose: MemoryUse,
+        content: Content,
+    ) -> Result<Arc<Memory>> {
+        self.sweep();
+        let whole = watched::Watched::with_red_zone(bytes);
+        let memory = match self.pool.reuse(whole, purpose, content) {
+            Some(memory) => memory,
+            None => match self.allocate_new(whole, purpose, content) {
+                Err(error) if error.is_out_of_memory() => {
+                    self.end_quarantine();
+                    self.allocate_new(whole, purpose, content)?
+                }
+                allocated => allocated?,
+            },
+        };
+        memory.set_wanted(bytes);
+        watched.allocated(&memory, bytes);
+        Ok(memory)
+    }
+
+    /// Returns the blocks in quarantine to the pool.
+    #[cfg(feature = "sim")]
+    fn end_quarantine(&self) {
+        let blocks = self.watched.as_ref().map_or_else(Vec::new, watched::Watched::release_all);
+        blocks.into_iter().for_each(|memory| self.pool.free(memory));
+    }
+
+    /// Returns idle memory to the driver. Returns the number of bytes.
+    pub(crate) fn trim(&self) -> u64 {
+        self.sweep_all();
+        #[cfg(feature = "sim")]
+        self.end_quarantine();
+        self.pool.trim()
+    }
+
+    /// A launch whose constant bank 0 is at `va` uses `bytes` bytes of shared memory.
+    #[inline]
+    pub(crate) fn note_launch(&self, va: u64, bytes: impl FnOnce() -> u32) {
+        #[cfg(feature = "sim")]
+        if let Some(watched) = &self.watched {
+            watched.launch(va, bytes());
+        }
+        #[cfg(not(feature = "sim"))]
+        let _ = (va, bytes);
+    }
+
     /// Allocates at least `bytes` bytes, aligned to 256, after freeing parked memory.
     fn allocate(&self, bytes: u64, purpose: MemoryUse, content: Content) -> Result<Arc<Memory>> {
+        #[cfg(feature = "sim")]
+        if let Some(watched) = &self.watched {
+            return self.allocate_watched(watched, bytes, purpose, content);
+        }
         self.sweep();
         match self.pool.reuse(bytes, purpose, content) {
             Some(memory) => Ok(memory),
@@ -267,11 +343,52 @@ impl Heap {
         })
     }
 
+    /// Takes ownership of `bytes` bytes of memory that the driver has imported.
+    pub(crate) fn adopt(&self, memory: Box<dyn DeviceMemory>, bytes: u64) -> Arc<Memory> {
+        let memory = self.pool.adopt(memory, bytes);
+        #[cfg(feature = "sim")]
+        if let Some(watched) = &self.watched {
+            watched.adopted(&memory, bytes);
+        }
+        memory
+    }
+
+    /// Names a block.
+    pub(crate) fn name(&self, memory: &Memory, name: &str) {
+        memory.set_name(name);
+        #[cfg(feature = "sim")]
+        if let Some(watched) = &self.watched {
+            watched.named(memory, name);
+        }
+    }
+
+    /// The CPU has written bytes through this library.
+    #[inline]
+    pub(crate) fn note_written(&self, va: u64, bytes: usize) {
+        #[cfg(feature = "sim")]
+        if let Some(watched) = &self.watched {
+            watched.written(va, bytes);
+        }
+        #[cfg(not(feature = "sim"))]
+        let _ = (va, bytes);
+    }
+
+    /// Returns memory that the GPU has finished with to the pool.
+    #[inline]
+    fn give_back(&self, memory: Arc<Memory>) {
+        #[cfg(feature = "sim")]
+        if let Some(watched) = &self.watched {
+            watched.freed(memory).into_iter().for_each(|memory| self.pool.free(memory));
+            return;
+        }
+        self.pool.free(memory);
+    }
+
     /// Takes memory whose last owner is gone, and frees it when the GPU has finished with it.
     #[inline]
     fn free(&self, memory: Arc<Memory>) {
         if self.passed(&memory.uses) {
-            self.pool.free(memory);
+            self.give_back(memory);
             return;
         }
         lock(&self.parked).blocks.push_back(memory);
@@ -290,7 +407,7 @@ impl Heap {
     fn sweep_parked(&self) {
         let mut parked = lock(&self.parked);
         while parked.blocks.front().is_some_and(|memory| self.passed(&memory.uses)) {
-            parked.blocks.pop_front().into_iter().for_each(|memory| self.pool.free(memory));
+            parked.blocks.pop_front().into_iter().for_each(|memory| self.give_back(memory));
         }
         let count = parked.blocks.len();
         if count < FEW_PARKED || count >= parked.check_all_at {
@@ -313,7 +430,7 @@ impl Heap {
         parked.blocks.retain(|memory| {
             let passed = self.passed(&memory.uses);
             if passed {
-                self.pool.free(Arc::clone(memory));
+                self.give_back(Arc::clone(memory));
             }
             !passed
         });

@@ -176,6 +176,18 @@ impl Memory {
         self.viewed.store(viewed, Ordering::Release);
     }
 
+    /// Whether it is memory of the process, which its owner wants back.
+    #[cfg(feature = "sim")]
+    pub(super) fn is_imported(&self) -> bool {
+        self.home == Home::Nowhere
+    }
+
+    /// Sets the requested size, if more was allocated.
+    #[cfg(feature = "sim")]
+    pub(super) fn set_wanted(&self, bytes: u64) {
+        self.wanted.store(bytes.max(1), Ordering::Relaxed);
+    }
+
     /// Gives the block to its first handle.
     #[inline]
     fn begin(&self, bytes: u64, content: Content) {

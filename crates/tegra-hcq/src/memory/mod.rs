@@ -163,7 +163,7 @@ impl<T: Pod> Buffer<T> {
 
     /// As [`Buffer::named`], for a buffer that is shared.
     pub fn set_name(&self, name: &str) {
-        self.handle.memory().set_name(name);
+        self.handle.heap().name(self.handle.memory(), name);
     }
 
     /// A part of the buffer, as an argument of a launch or the source of a copy.
@@ -296,6 +296,7 @@ impl<T: Pod> Buffer<T> {
     pub(crate) fn zero(&self) -> Result<()> {
         // SAFETY: the memory holds `len` elements and lives as long as `self`.
         unsafe { volatile::fill(self.handle.map()?, 0, self.byte_len()) };
+        self.handle.heap().note_written(self.gpu_va(), self.byte_len());
         Ok(())
     }
 }

@@ -235,6 +235,7 @@ impl<'a, T: Pod> SliceMut<'a, T> {
         check_len(source.len(), self.len)?;
         let all = self.as_slice();
         all.wait()?;
+        self.handle.heap().note_written(all.gpu_va(), size_of_val(source));
         if self.handle.heap().write_in(all.purpose(), all.gpu_va(), bytemuck::cast_slice(source)) {
             return Ok(());
         }

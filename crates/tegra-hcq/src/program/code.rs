@@ -182,6 +182,13 @@ impl KernelCode {
         Ok(Shape { grid, block, shared, empty_sm_slots })
     }
 
+    /// Shared memory that a block may use, in bytes: without the reserved bytes, and before it is rounded.
+    pub(crate) fn exact_shared(&self, shape: &Shape) -> u32 {
+        let shared = &self.qmd.chip().shared;
+        let own = shared.own(self.static_shared).next_multiple_of(16);
+        own + shape.shared.dynamic_bytes
+    }
+
     /// Shared memory for a launch with blocks of `threads` threads and `dynamic_bytes` of dynamic shared memory.
     fn shared_memory(&self, threads: u32, dynamic_bytes: u32) -> Result<(SharedMemory, u32)> {
         let shared = &self.qmd.chip().shared;

@@ -92,14 +92,18 @@ impl Program {
     }
 
     /// As [`Program::load`].
-    pub(crate) fn load_on(shared: &Arc<Shared>, cubin: &[u8]) -> Result<Self> {
-        let _span = tracing::debug_span!("load", cubin_bytes = cubin.len()).entered();
-        let cubin = Cubin::parse(cubin)?;
+    pub(crate) fn load_on(shared: &Arc<Shared>, file: &[u8]) -> Result<Self> {
+        let _span = tracing::debug_span!("load", cubin_bytes = file.len()).entered();
+        let cubin = Cubin::parse(file)?;
         let properties = shared.driver().properties();
         cubin.check_arch(properties.sm_version.0 * 10 + properties.sm_version.1)?;
 
         // The size of the image includes the bytes that the instruction prefetcher reads after the code.
         let memory = shared.allocate(cubin.image_bytes(), MemoryUse::Device, Content::Program)?;
+        #[cfg(feature = "sim")]
+        if let Some(watched) = shared.heap().watched() {
+            watched.loaded(memory.gpu_va(), file);
+        }
         let front = cubin.initialised_at(memory.gpu_va())?;
         // CAST: an image is at most 4 GiB, and mapped by the CPU.
         let zeros = cubin.image_bytes() as usize - front.len();

@@ -109,6 +109,7 @@ impl Records {
             let target = self.memory.cpu().add(offset as usize);
             store(target, self.memory.gpu_va() + offset, &self.bank, code, shape)?
         };
+        self.memory.heap().note_launch(self.memory.gpu_va() + offset, || code.exact_shared(shape));
         Ok(Record { offset: offset + bank_bytes(code), link })
     }
 

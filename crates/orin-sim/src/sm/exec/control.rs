@@ -10,7 +10,7 @@ use sass::{Instruction, Op, Source};
 
 use super::{Context, Flow, Stop, Trap, lanes, unmodelled};
 use crate::sm::SmFaultCause;
-use crate::sm::cta::{Arrival, Reduction};
+use crate::sm::arrival::{Arrival, Reduction};
 use crate::sm::warp::{State, Warp, blend};
 
 /// Number of polls that a YIELD or NANOSLEEP counts as.
@@ -261,6 +261,7 @@ fn bar(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, next: u
         (2, _) => Some(Reduction::Or),
         _ => None,
     };
+    let pc = warp.path.pc;
     // CAST: 0 to 15.
     let number = number as u8;
     let waits = i.bits(field::BAR_MODE) != 1;
@@ -269,5 +270,5 @@ fn bar(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, next: u
     } else {
         warp.path.pc = next;
     }
-    Ok(Flow::Stop(Stop::Arrived(Arrival { barrier: number, lanes: active, threads, reduction, truth })))
+    Ok(Flow::Stop(Stop::Arrived(Arrival { barrier: number, lanes: active, threads, reduction, truth, pc })))
 }

@@ -439,7 +439,7 @@ fn stg_lanes(
 
 /// Returns the addresses of a generic access: those of LDG and STG, or without the uniform flag a register and a
 /// 32-bit offset.
-fn generic_addresses(warp: &Warp, i: &Instruction, uniform_at: Field) -> [u64; 32] {
+pub(super) fn generic_addresses(warp: &Warp, i: &Instruction, uniform_at: Field) -> [u64; 32] {
     if i.bit(field::UNIFORM) {
         load_store_addresses(warp, i, uniform_at)
     } else {
@@ -618,7 +618,7 @@ fn sts_lanes(
 }
 
 /// Returns the addresses of a local access, relative to the window.
-fn local_addresses(warp: &Warp, i: &Instruction) -> Row {
+pub(super) fn local_addresses(warp: &Warp, i: &Instruction) -> Row {
     window_addresses(warp, i, 0, 0)
 }
 

@@ -13,6 +13,7 @@ mod float;
 mod half;
 mod integer;
 mod memory;
+mod observe;
 mod runs;
 mod special;
 mod tensor;
@@ -23,14 +24,15 @@ use core::ops::{BitAnd, BitOr, BitXor};
 
 use sass::{Instruction, Op, Predicate, Source, URZ, field};
 
+use super::arrival::Arrival;
 use super::constants::Constants;
 use super::coverage::Counter;
-use super::cta::Arrival;
 use super::fetched::Fetched;
 use super::port::Port;
 use super::program::Program;
 use super::warp::{Row, Warp, lanes};
 use super::{Launch, SmFault, SmFaultCause};
+use crate::check::BlockCheck;
 
 /// Data that a warp shares with the other warps of its CTA and its grid.
 pub(crate) struct Context<'a> {
@@ -52,6 +54,8 @@ pub(crate) struct Context<'a> {
     pub(crate) in_turn: bool,
     /// Number of executed ordered instructions.
     pub(crate) ordered: u32,
+    /// The checks of the CTA, if there are any.
+    pub(crate) check: Option<&'a mut BlockCheck>,
 }
 
 /// Reason why a warp stopped.
@@ -359,7 +363,7 @@ fn execute_rare(context: &mut Context, warp: &mut Warp, i: &Fetched, active: u32
     Ok(Flow::Next)
 }
 
-/// Executes an instruction that is counted or must wait for the CTA's turn.
+/// Executes an instruction that is counted, examined, or must wait for the CTA's turn.
 fn watched(context: &mut Context, warp: &mut Warp, i: &Fetched, active: u32) -> Result<Flow, Trap> {
     if i.is_ordered() {
         if !context.in_turn {
@@ -370,8 +374,19 @@ fn watched(context: &mut Context, warp: &mut Warp, i: &Fetched, active: u32) -> 
     if let Some(number) = i.number() {
         context.counter.count(number);
     }
+    let own = i.unwatched();
+    let mut active = active;
+    if i.is_examined()
+        && let Some(check) = context.check.take()
+    {
+        active &= !observe::before(context, check, warp, &own, active);
+        context.check = Some(check);
+        if active == 0 {
+            return Ok(Flow::Next);
+        }
+    }
     context.port.set_strong(i.is_ordered());
-    let flow = execute(context, warp, &i.unwatched(), active);
+    let flow = execute(context, warp, &own, active);
     context.port.set_strong(false);
     flow
 }

@@ -8,7 +8,7 @@ use super::memory::{
 };
 use super::{Context, Outcome, Trap, lanes, unmodelled};
 use crate::sm::SmFaultCause;
-use crate::sm::warp::{FULL, Warp};
+use crate::sm::warp::{FULL, Row, Warp};
 
 impl Context<'_> {
     /// Loads from a constant bank. Returns low and high word.
@@ -101,22 +101,9 @@ pub(super) fn ldgsts(context: &mut Context, warp: &mut Warp, i: &Instruction, ac
         _ => return Err(unmodelled(i)),
     };
     let format = Format { bytes, signed: false };
-    // CAST: two's complement, and 6 bits.
-    let from_offset = i.signed(field::COPY_FROM) as u64;
-    let to_offset = i.signed(field::COPY_TO) as u32;
-    let base = if i.bit(field::UNIFORM) && !i.bit(field::DESCRIPTOR) {
-        uniform_pair(warp, i.register(field::UPPER_UNIFORM))
-    } else {
-        0
-    };
-    let from = register_addresses(warp, i, true, base.wrapping_add(from_offset));
-    let to = warp.row(i.d).map(|at| at.wrapping_add(to_offset));
-    let copy = warp.predicate(i.source_predicate(field::CONDITION));
+    let Copied { from, to, left_out, lanes: copy } = copy_addresses(warp, i, bytes);
     check_alignment(&widen(&to), active, bytes)?;
     let copied = active & copy;
-    let tail = if i.bit(field::COPY_FILL) { u64::from(bytes) - 1 } else { 0 };
-    let left_out = from.map(|at| at & tail);
-    let from = from.map(|at| at & !tail);
     check_alignment(&from, copied, bytes)?;
     for lane in lanes(active) {
         let words = if copied >> lane & 1 != 0 {
@@ -128,6 +115,38 @@ pub(super) fn ldgsts(context: &mut Context, warp: &mut Warp, i: &Instruction, ac
         context.store(warp, lane, (Space::Shared, to[lane].into()), format, words)?;
     }
     Ok(())
+}
+
+/// Addresses of an asynchronous copy.
+pub(super) struct Copied {
+    /// Global addresses of the sources.
+    pub(super) from: [u64; 32],
+    /// Offsets in shared memory.
+    pub(super) to: Row,
+    /// Bytes at the end of each target that become zero.
+    pub(super) left_out: [u64; 32],
+    /// Lanes whose predicate operand is true; the others only write zeros.
+    pub(super) lanes: u32,
+}
+
+/// Decodes the addresses of LDGSTS.
+pub(super) fn copy_addresses(warp: &Warp, i: &Instruction, bytes: u32) -> Copied {
+    // CAST: two's complement, and 6 bits.
+    let from_offset = i.signed(field::COPY_FROM) as u64;
+    let to_offset = i.signed(field::COPY_TO) as u32;
+    let base = if i.bit(field::UNIFORM) && !i.bit(field::DESCRIPTOR) {
+        uniform_pair(warp, i.register(field::UPPER_UNIFORM))
+    } else {
+        0
+    };
+    let from = register_addresses(warp, i, true, base.wrapping_add(from_offset));
+    let tail = if i.bit(field::COPY_FILL) { u64::from(bytes) - 1 } else { 0 };
+    Copied {
+        from: from.map(|at| at & !tail),
+        to: warp.row(i.d).map(|at| at.wrapping_add(to_offset)),
+        left_out: from.map(|at| at & tail),
+        lanes: warp.predicate(i.source_predicate(field::CONDITION)),
+    }
 }
 
 /// Returns the first `count` bytes of four words, followed by zeros.

@@ -1,0 +1,358 @@
+//! The checks of one block of a grid.
+//!
+//! The interpreter passes the accesses of each examined instruction before it executes them. The usual access of a warp
+//! lies in one object, and is compared with the extents that the block used last. All else is rare and slow.
+
+use std::sync::Arc;
+
+use super::Tools;
+use super::finding::{Accessing, Finding, Kind, Worker};
+use super::grid::{GridCheck, Request, Site, Space, name};
+use super::objects::{Extent, Found};
+use super::race::BlockRace;
+use super::sync::BlockSync;
+use crate::mmu::Access;
+use crate::sm::{Arrival, Row, lanes};
+
+/// Number of extents that a block keeps at hand.
+const KEPT: usize = 16;
+
+/// Distance from an object within which an access to an unmapped address is an overrun of that object, in bytes.
+const NEAR: u64 = 64 << 10;
+
+/// The checks of a block.
+#[derive(Debug)]
+pub(crate) struct BlockCheck {
+    grid: Arc<GridCheck>,
+    block: [u32; 3],
+    /// Extents used last.
+    extents: Vec<Extent>,
+    /// Index of the extent that is replaced next.
+    next: usize,
+    /// State of the objects that the extents belong to.
+    generation: u64,
+    race: Option<Box<BlockRace>>,
+    sync: Option<Box<BlockSync>>,
+}
+
+impl BlockCheck {
+    pub(crate) fn new(grid: &Arc<GridCheck>) -> Self {
+        let tools = grid.checker.tools();
+        let warps = grid.launch.block.iter().product::<u32>().div_ceil(32);
+        Self {
+            grid: Arc::clone(grid),
+            block: [0; 3],
+            extents: Vec::with_capacity(KEPT),
+            next: 0,
+            generation: 0,
+            race: grid.race.is_some().then(|| Box::new(BlockRace::new(warps, grid.launch.shared_bytes))),
+            sync: tools.contains(Tools::SYNCCHECK).then(|| Box::new(BlockSync::new(&grid.launch))),
+        }
+    }
+
+    /// Restarts with another block of the grid.
+    pub(crate) fn start(&mut self, block: [u32; 3], number: u64) {
+        self.block = block;
+        if let Some(race) = &mut self.race {
+            race.start(number);
+        }
+        if let Some(sync) = &mut self.sync {
+            sync.start();
+        }
+    }
+
+    /// Examines the accesses of an instruction. Returns the lanes that must not execute it.
+    pub(crate) fn examine(&mut self, request: &Request, site: &Site<'_>) -> u32 {
+        if request.mask == 0 {
+            return 0;
+        }
+        let tools = self.grid.checker.tools();
+        let (mut wrong, mut dropped) = (0, 0);
+        if request.space == Space::Global && self.grid.managed {
+            if tools.contains(Tools::MEMCHECK) {
+                (wrong, dropped) = self.memcheck(request, site);
+            }
+            if tools.contains(Tools::INITCHECK) {
+                self.initcheck(request, request.mask & !wrong, site);
+            }
+        }
+        if request.space == Space::Local && tools.contains(Tools::MEMCHECK) {
+            self.frame(request, site);
+        }
+        if let Some(race) = &mut self.race {
+            match request.space {
+                Space::Shared => race.shared(&self.grid, self.block, request, site),
+                Space::Global => race.global(&self.grid, self.block, request, request.mask & !wrong, site),
+                Space::Local => {}
+            }
+        }
+        dropped
+    }
+
+    /// Forgets extents of objects that may have changed.
+    #[inline]
+    fn refresh(&mut self) {
+        let now = self.grid.checker.generation();
+        if now != self.generation {
+            self.generation = now;
+            self.extents.clear();
+            self.next = 0;
+        }
+    }
+
+    /// Index of the extent that contains `[va, end)`.
+    #[inline]
+    fn at_hand(&self, va: u64, end: u64, write: bool) -> Option<usize> {
+        self.extents
+            .iter()
+            .position(|extent| va >= extent.start && end <= extent.end && (extent.writable || !write))
+    }
+
+    /// The extent that contains `[va, va + bytes)`, or the error.
+    fn extent(&mut self, va: u64, bytes: u32, write: bool) -> Result<usize, Kind> {
+        let end = va.saturating_add(bytes.into());
+        if let Some(at) = self.at_hand(va, end, write) {
+            return Ok(at);
+        }
+        let extent = match self.grid.checker.objects().find(self.grid.view.space(), va, write) {
+            Found::Extent(extent) if end > extent.end => return Err(Kind::OutOfBounds),
+            Found::Extent(extent) if write && !extent.writable => return Err(Kind::DriverMemory),
+            Found::Extent(extent) => extent,
+            Found::Wrong(kind) => return Err(kind),
+        };
+        if self.extents.len() < KEPT {
+            self.extents.push(extent);
+            return Ok(self.extents.len() - 1);
+        }
+        let at = self.next;
+        self.next = (at + 1) % KEPT;
+        self.extents[at] = extent;
+        Ok(at)
+    }
+
+    /// Holds global accesses against the objects. Returns the lanes with errors, and those to be dropped.
+    #[inline]
+    fn memcheck(&mut self, request: &Request, site: &Site<'_>) -> (u32, u32) {
+        self.refresh();
+        let write = request.access != Access::Read;
+        let (low, high) = bounds(request);
+        if self.at_hand(low, high.saturating_add(request.bytes.into()), write).is_some() {
+            return (0, 0);
+        }
+        self.memcheck_lanes(request, site, write)
+    }
+
+    #[inline(never)]
+    fn memcheck_lanes(&mut self, request: &Request, site: &Site<'_>, write: bool) -> (u32, u32) {
+        let (mut wrong, mut dropped) = (0, 0);
+        let mut kinds: [(Kind, u32); 3] =
+            [(Kind::OutOfBounds, 0), (Kind::UseAfterFree, 0), (Kind::DriverMemory, 0)];
+        for lane in lanes(request.mask) {
+            let va = request.addresses[lane];
+            if let Err(kind) = self.extent(va, request.bytes, write) {
+                wrong |= 1 << lane;
+                if let Some((_, mask)) = kinds.iter_mut().find(|(known, _)| *known == kind) {
+                    *mask |= 1 << lane;
+                }
+                if write && self.grid.view.pointer(va, request.bytes.into(), Access::Write).is_ok() {
+                    dropped |= 1 << lane;
+                }
+            }
+        }
+        for (kind, mask) in kinds.into_iter().filter(|(_, mask)| *mask != 0) {
+            self.report(kind, request, mask, site);
+        }
+        (wrong, dropped)
+    }
+
+    /// The thread of a lane.
+    fn worker(&self, site: &Site<'_>, lane: usize) -> Worker {
+        Worker { block: self.block, thread: [0, 1, 2].map(|axis| site.tid[axis][lane]) }
+    }
+
+    /// Reports lanes with an error of one kind.
+    #[cold]
+    fn report(&self, kind: Kind, request: &Request, mask: u32, site: &Site<'_>) {
+        let (grid, checker) = (&self.grid, &self.grid.checker);
+        let reached = |lane: &usize| request.addresses[*lane];
+        let (Some(lane), Some(highest)) = (lanes(mask).min_by_key(reached), lanes(mask).max_by_key(reached))
+        else {
+            return;
+        };
+        let (address, last) = (request.addresses[lane], request.addresses[highest]);
+        let closer = |before: &mut Finding| {
+            let Some(access) = &mut before.access else { return false };
+            let beyond = address < access.address || last > access.last;
+            access.address = access.address.min(address);
+            access.last = access.last.max(last);
+            let distance = before.object.as_ref().map_or(u64::MAX, |object| object.place.distance());
+            beyond && checker.objects().distance(grid.view.space(), address) < distance
+        };
+        checker.lock().add((kind, site.pc), mask.count_ones().into(), closer, || {
+            let unmapped = grid.view.span(address, Access::Read).is_err();
+            let distance = checker.objects().distance(grid.view.space(), address);
+            let kind =
+                if kind == Kind::OutOfBounds && unmapped && distance > NEAR { Kind::Unmapped } else { kind };
+            let what = name(request.access);
+            let how = match kind {
+                Kind::UseAfterFree => "of a freed object",
+                Kind::DriverMemory => "in memory of the driver",
+                Kind::Unmapped => "at an address that is not mapped",
+                _ => "out of bounds",
+            };
+            let message = format!("{what} of {} bytes {how}, at {address:#x}", request.bytes);
+            Finding {
+                at: Some(grid.locate(site.pc)),
+                worker: Some(self.worker(site, lane)),
+                access: Some(Accessing { what, space: "global", bytes: request.bytes, address, last }),
+                object: grid.nearest(address),
+                ..Finding::new(kind, message)
+            }
+        });
+    }
+
+    /// Reports local accesses below the stack pointer.
+    fn frame(&self, request: &Request, site: &Site<'_>) {
+        let below = |lane: &usize| request.addresses[*lane] < site.stack[*lane].into();
+        let Some(lane) = lanes(request.mask).find(below) else { return };
+        // CAST: at most 32.
+        let count = lanes(request.mask).filter(below).count() as u64;
+        let address = request.addresses[lane];
+        self.grid.checker.add(Kind::BeyondFrame, site.pc, count, || {
+            let what = name(request.access);
+            let distance = u64::from(site.stack[lane]) - address;
+            let message = format!("{what} of {} bytes {distance} bytes below the stack frame", request.bytes);
+            Finding {
+                at: Some(self.grid.locate(site.pc)),
+                worker: Some(self.worker(site, lane)),
+                access: Some(Accessing {
+                    what,
+                    space: "local",
+                    bytes: request.bytes,
+                    address,
+                    last: address,
+                }),
+                ..Finding::new(Kind::BeyondFrame, message)
+            }
+        });
+    }
+
+    /// Reports loads of unwritten bytes, and records stores.
+    fn initcheck(&mut self, request: &Request, mask: u32, site: &Site<'_>) {
+        self.refresh();
+        let (bytes, mut unwritten) = (u64::from(request.bytes), 0);
+        for lane in lanes(mask) {
+            let va = request.addresses[lane];
+            let Ok(at) = self.extent(va, request.bytes, false) else { continue };
+            let extent = &self.extents[at];
+            let Some(written) = &extent.written else { continue };
+            let offset = va - extent.base;
+            // A misaligned access ends the grid.
+            let checked = request.access != Access::Write && va.is_multiple_of(bytes);
+            if checked && !written.are_written(&self.grid.view, va, offset, bytes) {
+                unwritten |= 1 << lane;
+            }
+            if request.access != Access::Read {
+                written.set(offset, bytes);
+            }
+        }
+        if unwritten != 0 {
+            self.uninitialised(request, unwritten, site);
+        }
+    }
+
+    #[cold]
+    fn uninitialised(&self, request: &Request, mask: u32, site: &Site<'_>) {
+        let lane = mask.trailing_zeros() as usize;
+        let address = request.addresses[lane];
+        let wider = |before: &mut Finding| {
+            if let Some(access) = &mut before.access {
+                (access.address, access.last) = (access.address.min(address), access.last.max(address));
+            }
+            false
+        };
+        let mut findings = self.grid.checker.lock();
+        findings.add((Kind::Uninitialised, site.pc), mask.count_ones().into(), wider, || {
+            let what = name(request.access);
+            let message =
+                format!("{what} of {} bytes that were never written, at {address:#x}", request.bytes);
+            Finding {
+                at: Some(self.grid.locate(site.pc)),
+                worker: Some(self.worker(site, lane)),
+                access: Some(Accessing {
+                    what,
+                    space: "global",
+                    bytes: request.bytes,
+                    address,
+                    last: address,
+                }),
+                object: self.grid.nearest(address),
+                ..Finding::new(Kind::Uninitialised, message)
+            }
+        });
+    }
+
+    /// Threads of a warp arrive at a barrier of the block.
+    pub(crate) fn arrived(&mut self, warp: usize, arrival: &Arrival) {
+        if let Some(race) = &mut self.race {
+            race.arrived(warp, arrival.barrier);
+        }
+        if let Some(sync) = &mut self.sync {
+            sync.arrived(&self.grid, self.block, warp, arrival);
+        }
+    }
+
+    /// A barrier has released the threads of a warp.
+    pub(crate) fn released(&mut self, warp: usize, barrier: u8) {
+        if let Some(race) = &mut self.race {
+            race.released(warp, barrier);
+        }
+    }
+
+    /// A barrier is complete.
+    pub(crate) fn passed(&mut self, barrier: u8) {
+        if let Some(race) = &mut self.race {
+            race.passed(barrier);
+        }
+        if let Some(sync) = &mut self.sync {
+            sync.passed(&self.grid, self.block, barrier);
+        }
+    }
+
+    /// All threads have exited.
+    pub(crate) fn ended(&mut self) {
+        if let Some(race) = &mut self.race {
+            race.ended(&self.grid);
+        }
+        if let Some(sync) = &mut self.sync {
+            sync.ended(&self.grid, self.block);
+        }
+    }
+
+    /// A fence of a warp.
+    pub(crate) fn fenced(&mut self, warp: u32) {
+        if let Some(race) = &mut self.race {
+            race.fenced(warp as usize);
+        }
+    }
+
+    /// Lanes of a warp execute WARPSYNC with these masks.
+    pub(crate) fn warpsync(&self, active: u32, masks: &Row, site: &Site<'_>) {
+        if let Some(sync) = &self.sync {
+            sync.warpsync(&self.grid, self.block, active, masks, site);
+        }
+    }
+}
+
+/// Lowest and highest address of the active lanes.
+#[inline]
+fn bounds(request: &Request) -> (u64, u64) {
+    let instead = request.addresses[request.mask.trailing_zeros() as usize & 31];
+    let (mut low, mut high) = (instead, instead);
+    for lane in 0..32 {
+        let va = if request.mask >> lane & 1 != 0 { request.addresses[lane] } else { instead };
+        low = low.min(va);
+        high = high.max(va);
+    }
+    (low, high)
+}

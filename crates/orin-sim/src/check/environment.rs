@@ -1,0 +1,111 @@
+//! Checks of programs that open their own software Orin: settings from the environment, and a report at the end.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::sync::{Mutex, Once, PoisonError};
+
+use super::{Checker, Suppressions, Tools, text};
+use crate::settings::SettingsError;
+
+/// Environment variable with the tools for programs that open their own software Orin.
+pub const CHECK_VARIABLE: &str = "ORIN_SIM_CHECK";
+/// Environment variable with the path of a file to which findings are appended, one JSON object per line. Without it
+/// they are printed to standard error.
+pub const REPORT_VARIABLE: &str = "ORIN_SIM_CHECK_REPORT";
+/// Environment variable with the path of a suppressions file.
+pub const SUPPRESSIONS_VARIABLE: &str = "ORIN_SIM_CHECK_SUPPRESSIONS";
+/// Environment variable with the exit code of a process with findings, 0 to keep the program's own.
+pub const EXIT_VARIABLE: &str = "ORIN_SIM_CHECK_EXIT";
+/// Exit code of a process with findings.
+pub const EXIT_CODE: i32 = 1;
+
+/// The checkers of this process that report at the end.
+static OPEN: Mutex<Vec<Checker>> = Mutex::new(Vec::new());
+/// Findings reported so far.
+static REPORTED: Mutex<u64> = Mutex::new(0);
+
+impl Checker {
+    /// The checker that the environment asks for, if any.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError::Value`] for unknown tools and bad suppressions, [`SettingsError::File`].
+    pub(crate) fn from_environment() -> Result<Option<Self>, SettingsError> {
+        let value = std::env::var(CHECK_VARIABLE).unwrap_or_default();
+        let invalid = |field, value: String, error: String| SettingsError::Check { field, value, error };
+        let tools: Tools = value
+            .parse()
+            .map_err(|error: super::UnknownTool| invalid(CHECK_VARIABLE, value.clone(), error.to_string()))?;
+        if tools.is_empty() {
+            return Ok(None);
+        }
+        let checker = Self::new(tools);
+        if let Some(path) = std::env::var_os(SUPPRESSIONS_VARIABLE).filter(|path| !path.is_empty()) {
+            let path = path.to_string_lossy().into_owned();
+            let text = std::fs::read_to_string(&path)
+                .map_err(|source| SettingsError::File { path: path.clone(), source })?;
+            let parsed = Suppressions::parse(&text);
+            checker
+                .suppress(parsed.map_err(|error| invalid(SUPPRESSIONS_VARIABLE, path, error.to_string()))?);
+        }
+        watch_exit(&checker);
+        Ok(Some(checker))
+    }
+}
+
+/// Reports the findings of a checker when the process ends, unless [`close`] has done so.
+fn watch_exit(checker: &Checker) {
+    static REGISTER: Once = Once::new();
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner).push(checker.clone());
+    REGISTER.call_once(|| {
+        // SAFETY: `at_exit` is a function without arguments that does not unwind.
+        unsafe { libc::atexit(at_exit) };
+    });
+}
+
+/// Reports the findings of a board that is powered off.
+pub(crate) fn close(checker: &Checker) {
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(at) = open.iter().position(|other| std::sync::Arc::ptr_eq(&other.0, &checker.0)) else { return };
+    let checker = open.remove(at);
+    drop(open);
+    report(&checker);
+}
+
+fn report(checker: &Checker) {
+    let findings = checker.findings_at_end();
+    if findings.is_empty() {
+        return;
+    }
+    // CAST: a count of findings.
+    *REPORTED.lock().unwrap_or_else(PoisonError::into_inner) += findings.len() as u64;
+    if let Some(path) = std::env::var_os(REPORT_VARIABLE).filter(|path| !path.is_empty()) {
+        let lines: Result<Vec<String>, _> = findings.iter().map(serde_json::to_string).collect();
+        let written = lines.map_err(std::io::Error::from).and_then(|lines| {
+            let mut file = OpenOptions::new().append(true).create(true).open(&path)?;
+            file.write_all((lines.join("\n") + "\n").as_bytes())
+        });
+        if written.is_ok() {
+            return;
+        }
+    }
+    // Not by `eprint`, which a test's harness would hide. If that fails, there is no place to report it.
+    let _ = std::io::stderr().lock().write_all(text(&findings).as_bytes());
+}
+
+/// Runs at the end of the process: reports what is left, and changes the exit code if there were findings.
+extern "C" fn at_exit() {
+    let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
+    open.iter().for_each(report);
+    let found = *REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let wanted = std::env::var(EXIT_VARIABLE).ok().and_then(|code| code.parse().ok());
+    let code: i32 = wanted.unwrap_or(EXIT_CODE);
+    if found > 0 && code != 0 {
+        let _ = std::io::stdout().flush();
+        // SAFETY: flushes the streams of C, which `_exit` does not, and ends the process.
+        unsafe {
+            libc::fflush(core::ptr::null_mut());
+            libc::_exit(code);
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The checks of a running grid, and what its instructions access.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::finding::{Accessing, Finding, Kind, Located, NearObject, Worker};
+use super::race::GridRace;
+use super::{Checker, Tools};
+use crate::mmu::{Access, FaultKind, View};
+use crate::sm::{Launch, Row, SmFault, SmFaultCause};
+
+/// Space of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Space {
+    /// Addresses behind the MMU.
+    Global,
+    /// Offsets in the block's shared memory.
+    Shared,
+    /// Offsets in the thread's local window.
+    Local,
+}
+
+/// What an atomic is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Nothing that racecheck treats specially.
+    Plain,
+    /// Compare-and-swap.
+    Compare,
+    /// An arrival at an `mbarrier`.
+    Arrive,
+}
+
+/// The accesses of a warp by one instruction, in one space.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) space: Space,
+    /// Lanes that access.
+    pub(crate) mask: u32,
+    pub(crate) addresses: [u64; 32],
+    /// Size of a lane's access in bytes.
+    pub(crate) bytes: u32,
+    pub(crate) access: Access,
+    /// Whether other threads may wait for it: volatile or stronger.
+    pub(crate) strong: bool,
+    pub(crate) role: Role,
+}
+
+/// The instruction and warp of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Site<'a> {
+    /// GPU address of the instruction.
+    pub(crate) pc: u64,
+    /// Index of the warp in its block.
+    pub(crate) warp: u32,
+    /// Thread indices of the lanes, by axis.
+    pub(crate) tid: &'a [Row; 3],
+    /// The stack pointers of the lanes.
+    pub(crate) stack: &'a Row,
+}
+
+/// The checks of a grid.
+#[derive(Debug)]
+pub(crate) struct GridCheck {
+    pub(super) checker: Checker,
+    pub(super) view: View,
+    /// The launch, with the exact size of its shared memory if that is known.
+    pub(crate) launch: Launch,
+    /// Whether the objects of the address space are known.
+    pub(super) managed: bool,
+    /// Accesses to global memory, for racecheck.
+    pub(super) race: Option<Mutex<GridRace>>,
+}
+
+/// Name of an access.
+pub(super) fn name(access: Access) -> &'static str {
+    match access {
+        Access::Read => "read",
+        Access::Write => "write",
+        Access::Atomic => "atomic",
+    }
+}
+
+impl GridCheck {
+    /// Starts checking a launch. Holds its descriptor against the objects.
+    pub(crate) fn new(checker: &Checker, launch: &Launch, view: &View) -> Arc<Self> {
+        // The checker's own reads are none of the grid's.
+        let view = view.watched_by(None);
+        let managed = checker.objects().is_managed(view.space());
+        let race = checker.tools().contains(Tools::RACECHECK);
+        let mut launch = launch.clone();
+        // The descriptor's number is rounded up. A block that uses the rest has the fault of one beyond the end.
+        if let Some(bank) = launch.constants[0]
+            && let Some(exact) = checker.objects().shared_bytes(view.space(), bank.va)
+            && checker.tools().contains(Tools::MEMCHECK)
+        {
+            launch.shared_bytes = launch.shared_bytes.min(exact);
+        }
+        let grid = Self {
+            checker: checker.clone(),
+            managed,
+            launch,
+            view,
+            race: race.then(|| Mutex::new(GridRace::new())),
+        };
+        if managed && checker.tools().contains(Tools::MEMCHECK) {
+            grid.descriptor();
+        }
+        Arc::new(grid)
+    }
+
+    /// Whether blocks must run one after another, in a fixed order.
+    pub(crate) fn needs_order(&self) -> bool {
+        self.race.is_some()
+    }
+
+    /// Holds the constant banks against the objects.
+    fn descriptor(&self) {
+        let (space, pc) = (self.view.space(), self.launch.program_va);
+        for (number, bank) in (0..).zip(&self.launch.constants) {
+            let Some(bank) = bank.filter(|bank| bank.bytes > 0) else { continue };
+            let Err(kind) = self.checker.objects().find_any(space, bank.va) else { continue };
+            let kind = if kind == Kind::UseAfterFree { kind } else { Kind::Descriptor };
+            self.checker.add(kind, pc << 3 | number, 1, || {
+                let message = format!("constant bank {number} of a launch is outside of live objects");
+                let object = self.checker.objects().nearest(space, bank.va);
+                Finding { at: Some(self.locate(pc)), object, ..Finding::new(kind, message) }
+            });
+        }
+    }
+
+    /// The kernel and source of an instruction.
+    pub(super) fn locate(&self, pc: u64) -> Located {
+        let mut word = [0; 16];
+        let read = self.view.read(pc, &mut word).is_ok();
+        let text = |offset| {
+            read.then(|| sass::disassemble(u128::from_le_bytes(word), offset)).flatten().unwrap_or_default()
+        };
+        let image = self.checker.objects().image(self.view.space(), pc);
+        let Some((image, offset)) = image else {
+            return Located { offset: pc, instruction: text(pc), ..Located::default() };
+        };
+        let Some((kernel, within)) = image.function(offset) else {
+            return Located { offset: pc, instruction: text(pc), ..Located::default() };
+        };
+        let line = image.line(offset);
+        Located {
+            kernel: kernel.to_owned(),
+            offset: within,
+            instruction: text(within),
+            file: line.map(|(file, _)| file.to_owned()),
+            line: line.map(|(_, line)| line),
+        }
+    }
+
+    /// The object next to an address, with the kernel's parameter that points into it.
+    pub(super) fn nearest(&self, va: u64) -> Option<NearObject> {
+        let mut near = self.checker.objects().nearest(self.view.space(), va)?;
+        let image = self.checker.objects().image(self.view.space(), self.launch.program_va);
+        let bank = self.launch.constants[0];
+        if let (Some((image, offset)), Some(bank)) = (image, bank)
+            && let Some(parameters) = image.parameters(offset)
+        {
+            let points = |at: u32| {
+                let mut value = [0; 8];
+                self.view.read(bank.va + u64::from(at), &mut value).is_ok()
+                    && (near.va..near.va + near.bytes.max(1)).contains(&u64::from_le_bytes(value))
+            };
+            let mut found = (0..).zip(parameters).filter(|(_, parameter)| {
+                let end = (parameter.offset + parameter.bytes).min(bank.bytes);
+                (parameter.offset..end.saturating_sub(7)).step_by(8).any(points)
+            });
+            near.argument = found.next().map(|(index, _)| index).filter(|_| found.next().is_none());
+        }
+        Some(near)
+    }
+
+    /// All blocks have ended.
+    pub(crate) fn finish(&self) {
+        if let Some(race) = &self.race {
+            let mut race = race.lock().unwrap_or_else(PoisonError::into_inner);
+            race.ended(self);
+        }
+    }
+
+    /// Makes a finding of the fault that has ended the grid.
+    pub(crate) fn fault(&self, fault: &SmFault) {
+        let (space, bytes, address, what) = match fault.cause {
+            SmFaultCause::Mmu(mmu) => ("global", 0, mmu.va, name(mmu.access)),
+            SmFaultCause::MisalignedAddress { va, bytes } => ("memory", bytes, va, "access"),
+            SmFaultCause::OutOfRange { space, offset, bytes } => (space, bytes, offset, "access"),
+            _ => ("", 0, 0, ""),
+        };
+        let kind = match fault.cause {
+            SmFaultCause::Mmu(mmu) if mmu.kind == FaultKind::WriteReadOnly => Kind::ReadOnly,
+            SmFaultCause::Mmu(_) => Kind::Unmapped,
+            SmFaultCause::MisalignedAddress { .. } => Kind::Misaligned,
+            SmFaultCause::OutOfRange { space: "shared", .. } => Kind::BeyondShared,
+            SmFaultCause::OutOfRange { space: "local", .. } => Kind::BeyondFrame,
+            SmFaultCause::OutOfRange { space: "constant", .. } => Kind::BeyondConstant,
+            SmFaultCause::OutOfRange { space: "barrier", .. } => Kind::BarrierCount,
+            SmFaultCause::Deadlock(_) => Kind::Deadlock,
+            _ => Kind::Fault,
+        };
+        let wanted = if kind.tool() == "synccheck" { Tools::SYNCCHECK } else { Tools::MEMCHECK };
+        if !self.checker.tools().contains(wanted)
+            || matches!(kind, Kind::Unmapped | Kind::BeyondShared | Kind::BeyondFrame)
+                && self.checker.lock().has_about(fault.pc)
+        {
+            return;
+        }
+        self.checker.add(kind, fault.pc, 1, || {
+            let object =
+                if matches!(kind, Kind::Unmapped | Kind::ReadOnly) { self.nearest(address) } else { None };
+            let access = Accessing { what, space, bytes, address, last: address };
+            Finding {
+                at: Some(self.locate(fault.pc)),
+                worker: Some(Worker { block: fault.block, thread: fault.thread }),
+                access: (!space.is_empty()).then_some(access),
+                object,
+                ..Finding::new(kind, self.explain(fault))
+            }
+        });
+    }
+
+    fn explain(&self, fault: &SmFault) -> String {
+        let text = fault.cause.to_string();
+        if let SmFaultCause::OutOfRange { space: "shared", offset, .. } = fault.cause {
+            let bytes = self.launch.shared_bytes;
+            return format!(
+                "{text}: {} bytes past the {bytes} bytes of the block",
+                offset.saturating_sub(bytes.into())
+            );
+        }
+        text
+    }
+}

@@ -1,0 +1,152 @@
+//! How a program tells the model about its objects.
+
+use std::backtrace::Backtrace;
+use std::sync::Arc;
+
+use super::objects::Object;
+use super::program::Image;
+use super::{Checker, Tools, init};
+use crate::mmu::AddressSpace;
+
+/// Content of an object.
+///
+/// ```
+/// use orin_sim::check::What;
+///
+/// assert_ne!(What::Data, What::Driver);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Data of kernels.
+    Data,
+    /// A loaded program: kernels execute and read it, and write its variables.
+    Program,
+    /// Commands, launch descriptors and other memory that kernels do not use.
+    Driver,
+}
+
+/// Tells a checker about the objects of one address space.
+///
+/// ```
+/// use nvgpu_sys::Door;
+/// use orin_sim::SoftwareOrin;
+/// use orin_sim::check::{Watcher, What};
+///
+/// /// `space` is the descriptor of an address space.
+/// fn allocated(orin: &SoftwareOrin, space: i32, va: u64, bytes: u64) -> Option<Watcher> {
+///     let watcher = orin.watcher(space)?;
+///     watcher.allocated(va, bytes, bytes + 256, What::Data, "matrix");
+///     Some(watcher)
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Watcher {
+    checker: Checker,
+    space: Arc<AddressSpace>,
+}
+
+impl Watcher {
+    pub(super) fn new(checker: Checker, space: Arc<AddressSpace>) -> Self {
+        checker.change(|objects| objects.manage(space.serial()));
+        Self { checker, space }
+    }
+
+    /// The checker.
+    pub fn checker(&self) -> &Checker {
+        &self.checker
+    }
+
+    /// An object was allocated: `bytes` bytes at `va`, in a block of `reserved` bytes whose rest is a red zone. With
+    /// [`Tools::INITCHECK`] the bytes of [`What::Data`] count as unwritten.
+    pub fn allocated(&self, va: u64, bytes: u64, reserved: u64, what: What, name: &str) {
+        let tracked = what == What::Data
+            && self.checker.tools().contains(Tools::INITCHECK)
+            && (1..=init::MOST_BYTES).contains(&bytes);
+        let written = tracked.then(|| init::Written::poison(&self.space.view(), va, bytes)).flatten();
+        self.insert(va, bytes, reserved, what, name, written);
+    }
+
+    /// As [`Watcher::allocated`] for data that the program has already written.
+    pub fn imported(&self, va: u64, bytes: u64, reserved: u64, name: &str) {
+        self.insert(va, bytes, reserved, What::Data, name, None);
+    }
+
+    fn insert(
+        &self,
+        va: u64,
+        bytes: u64,
+        reserved: u64,
+        what: What,
+        name: &str,
+        written: Option<init::Written>,
+    ) {
+        let object = Object {
+            va,
+            bytes,
+            reserved: reserved.max(bytes),
+            what,
+            name: name.to_owned(),
+            named: false,
+            allocated: Arc::new(Backtrace::force_capture()),
+            freed: None,
+            image: None,
+            written: written.map(Arc::new),
+        };
+        self.checker.change(|objects| objects.insert(self.space.serial(), object));
+    }
+
+    /// Names an object, by its address.
+    pub fn named(&self, va: u64, name: &str) {
+        self.checker.change(|objects| {
+            if let Some(object) = objects.get_mut(self.space.serial(), va) {
+                (object.name, object.named) = (name.to_owned(), true);
+            }
+        });
+    }
+
+    /// A program was loaded at `va` from the cubin `file`.
+    pub fn loaded(&self, va: u64, file: &[u8]) {
+        let image = Image::of(file).map(Arc::new);
+        self.checker.change(|objects| {
+            if let Some(object) = objects.get_mut(self.space.serial(), va) {
+                object.image = image;
+            }
+        });
+    }
+
+    /// An object was freed. Its memory stays in quarantine: an access is an error.
+    pub fn freed(&self, va: u64) {
+        let trace = Arc::new(Backtrace::force_capture());
+        self.checker.change(|objects| {
+            if let Some(object) = objects.get_mut(self.space.serial(), va) {
+                object.freed = Some(trace);
+            }
+        });
+    }
+
+    /// The memory of a freed object is used again.
+    pub fn recycled(&self, va: u64) {
+        self.checker.change(|objects| objects.remove(self.space.serial(), va));
+    }
+
+    /// The CPU has written `bytes` bytes at `va`. Only needed where the exact bytes matter: other writes of the CPU
+    /// are recognised by the changed contents.
+    pub fn written(&self, va: u64, bytes: u64) {
+        if self.checker.tools().contains(Tools::INITCHECK)
+            && let Some((written, start)) = self.checker.objects().written(self.space.serial(), va)
+        {
+            written.set(va - start, bytes);
+        }
+    }
+
+    /// A launch whose constant bank 0 is at `va` uses `bytes` bytes of shared memory per block; its descriptor rounds
+    /// the number up.
+    pub fn launch(&self, va: u64, bytes: u32) {
+        self.checker.objects_mut().launch(self.space.serial(), va, bytes);
+    }
+
+    /// Everything was freed: the device is closed.
+    pub fn closed(&self) {
+        self.checker.change(|objects| objects.close(self.space.serial()));
+    }
+}

@@ -1,0 +1,254 @@
+// nvrtc: --std=c++17
+// Errors of memory accesses, each with its repaired twin.
+//
+// A comment `RUN` gives the launch; `BUG kind` marks the line of the error. Buffers have n ints: `out` is zeroed, `in`
+// holds 0, 1, 2 and so on, `raw` was never written, and `freed` was freed.
+
+#define KERNEL extern "C" __global__ void
+#define ARGS int *out, const int *in, int *raw, int *freed, int n
+#define INDEX (int)(blockIdx.x * blockDim.x + threadIdx.x)
+
+// RUN grid=5 block=64 n=256
+KERNEL bug_write_past_end(ARGS)
+{
+    int i = INDEX;
+    out[i] = i; // BUG out-of-bounds
+}
+KERNEL fix_write_past_end(ARGS)
+{
+    int i = INDEX;
+    if (i < n)
+        out[i] = i;
+}
+
+// RUN grid=4 block=64 n=256
+KERNEL bug_read_past_end(ARGS)
+{
+    int i = INDEX;
+    out[i] = in[i + 1]; // BUG out-of-bounds
+}
+KERNEL fix_read_past_end(ARGS)
+{
+    int i = INDEX;
+    out[i] = in[min(i + 1, n - 1)];
+}
+
+// RUN grid=4 block=64 n=256
+KERNEL bug_write_before_start(ARGS)
+{
+    int i = INDEX;
+    out[i - 1] = i; // BUG out-of-bounds
+}
+KERNEL fix_write_before_start(ARGS)
+{
+    int i = INDEX;
+    if (i > 0)
+        out[i - 1] = i;
+}
+
+// RUN grid=1 block=64 n=64
+KERNEL bug_read_before_start(ARGS)
+{
+    int i = INDEX;
+    out[i] = in[i - 3]; // BUG out-of-bounds
+}
+KERNEL fix_read_before_start(ARGS)
+{
+    int i = INDEX;
+    out[i] = in[max(i - 3, 0)];
+}
+
+// RUN grid=1 block=64 n=64
+KERNEL bug_read_after_free(ARGS)
+{
+    int i = INDEX;
+    out[i] = freed[i]; // BUG use-after-free
+}
+KERNEL fix_read_after_free(ARGS)
+{
+    int i = INDEX;
+    out[i] = in[i];
+}
+
+// RUN grid=1 block=64 n=64
+KERNEL bug_write_after_free(ARGS)
+{
+    int i = INDEX;
+    freed[i] = i; // BUG use-after-free
+}
+KERNEL fix_write_after_free(ARGS)
+{
+    int i = INDEX;
+    out[i] = i;
+}
+
+// RUN grid=1 block=32 n=64
+KERNEL bug_misaligned(ARGS)
+{
+    *(int *)((char *)out + 2 + 4 * threadIdx.x) = n; // BUG misaligned
+}
+KERNEL fix_misaligned(ARGS)
+{
+    *(int *)((char *)out + 4 + 4 * threadIdx.x) = n;
+}
+
+// RUN grid=1 block=65 n=256
+KERNEL bug_wide_past_end(ARGS)
+{
+    int4 four = ((const int4 *)in)[threadIdx.x]; // BUG out-of-bounds
+    out[threadIdx.x] = four.x + four.y + four.z + four.w;
+}
+KERNEL fix_wide_past_end(ARGS)
+{
+    int4 four = ((const int4 *)in)[min(threadIdx.x, n / 4 - 1)];
+    out[threadIdx.x] = four.x + four.y + four.z + four.w;
+}
+
+// RUN grid=1 block=64 n=254
+KERNEL bug_wide_over_end(ARGS)
+{
+    int4 four = ((const int4 *)in)[threadIdx.x]; // BUG out-of-bounds
+    out[threadIdx.x] = four.x + four.y + four.z + four.w;
+}
+KERNEL fix_wide_over_end(ARGS)
+{
+    int4 four = {0, 0, 0, 0};
+    if (threadIdx.x < n / 4)
+        four = ((const int4 *)in)[threadIdx.x];
+    out[threadIdx.x] = four.x + four.y + four.z + four.w;
+}
+
+// RUN grid=1 block=32 n=32
+KERNEL bug_null_pointer(ARGS)
+{
+    int *target = (int *)(long long)in[0];
+    target[threadIdx.x] = n; // BUG unmapped
+}
+KERNEL fix_null_pointer(ARGS)
+{
+    int *target = out + in[0];
+    target[threadIdx.x] = n;
+}
+
+// RUN grid=1 block=32 n=32
+KERNEL bug_wild_pointer(ARGS)
+{
+    out[threadIdx.x + (1u << 28)] = n; // BUG unmapped
+}
+KERNEL fix_wild_pointer(ARGS)
+{
+    out[threadIdx.x] = n;
+}
+
+// RUN grid=2 block=40 n=64
+KERNEL bug_atomic_past_end(ARGS)
+{
+    atomicAdd(&out[INDEX], 1); // BUG out-of-bounds
+}
+KERNEL fix_atomic_past_end(ARGS)
+{
+    atomicAdd(&out[INDEX % n], 1);
+}
+
+// RUN grid=1 block=33 n=8
+KERNEL bug_byte_past_end(ARGS)
+{
+    ((char *)out)[threadIdx.x] = 1; // BUG out-of-bounds
+}
+KERNEL fix_byte_past_end(ARGS)
+{
+    if (threadIdx.x < 4 * n)
+        ((char *)out)[threadIdx.x] = 1;
+}
+
+// RUN grid=1 block=64 n=64 shared=252
+KERNEL bug_dynamic_shared(ARGS)
+{
+    extern __shared__ int room[];
+    room[threadIdx.x] = in[threadIdx.x]; // BUG beyond-shared
+    __syncthreads();
+    out[threadIdx.x] = room[threadIdx.x ^ 1];
+}
+KERNEL fix_dynamic_shared(ARGS)
+{
+    extern __shared__ int room[];
+    if (threadIdx.x < 62)
+        room[threadIdx.x] = in[threadIdx.x];
+    __syncthreads();
+    if (threadIdx.x < 62)
+        out[threadIdx.x] = room[threadIdx.x ^ 1];
+}
+
+// RUN grid=1 block=64 n=64
+KERNEL bug_static_shared(ARGS)
+{
+    __shared__ int room[64];
+    room[in[threadIdx.x] + 1] = n; // BUG beyond-shared
+    __syncthreads();
+    out[threadIdx.x] = room[63 - threadIdx.x];
+}
+KERNEL fix_static_shared(ARGS)
+{
+    __shared__ int room[64];
+    room[in[threadIdx.x]] = n;
+    __syncthreads();
+    out[threadIdx.x] = room[63 - threadIdx.x];
+}
+
+// RUN grid=1 block=32 n=32
+KERNEL bug_below_frame(ARGS)
+{
+    int values[16];
+    for (int i = 0; i < 16; i++)
+        values[i] = in[i];
+    values[in[threadIdx.x] - 4] = n; // BUG beyond-frame
+    for (int i = 0; i < 16; i++)
+        out[threadIdx.x] += values[(i + threadIdx.x) % 16];
+}
+KERNEL fix_below_frame(ARGS)
+{
+    int values[16];
+    for (int i = 0; i < 16; i++)
+        values[i] = in[i];
+    values[in[threadIdx.x] / 2] = n;
+    for (int i = 0; i < 16; i++)
+        out[threadIdx.x] += values[(i + threadIdx.x) % 16];
+}
+
+__device__ int table[10];
+
+// RUN grid=1 block=32 n=32
+KERNEL bug_variable(ARGS)
+{
+    out[threadIdx.x] = table[threadIdx.x]; // BUG out-of-bounds
+}
+KERNEL fix_variable(ARGS)
+{
+    out[threadIdx.x] = table[threadIdx.x % 10];
+}
+
+// RUN grid=1 block=32 n=100
+KERNEL bug_last_row(ARGS)
+{
+    for (int row = 0; row <= 10; row++)
+        if (threadIdx.x < 10)
+            out[10 * row + threadIdx.x] = row; // BUG out-of-bounds
+}
+KERNEL fix_last_row(ARGS)
+{
+    for (int row = 0; row < 10; row++)
+        if (threadIdx.x < 10)
+            out[10 * row + threadIdx.x] = row;
+}
+
+__constant__ int weights[4] = {1, 2, 3, 4};
+
+// RUN grid=1 block=32 n=32
+KERNEL bug_constant(ARGS)
+{
+    out[threadIdx.x] = weights[in[threadIdx.x] * 1000]; // BUG beyond-constant
+}
+KERNEL fix_constant(ARGS)
+{
+    out[threadIdx.x] = weights[in[threadIdx.x] % 4];
+}

@@ -1,0 +1,164 @@
+//! The checks of the software Orin: every planted error of `kernels/check` is found at its line, and nothing in the
+//! repaired twins and in the corpus.
+
+use std::fs;
+
+use orin_sim::check::{Checker, Finding, Kind, Suppressions, Tools};
+use orin_sim::sm::SmOptions;
+use orin_sim::{Config, SoftwareOrin};
+use tegra_hcq::{Device, Program, args, check};
+use test_corpus::{cases, cubins, on_the_model, run};
+use test_support::{TIMEOUT, try_open, workspace};
+
+/// A planted error, or a repaired kernel.
+#[derive(Debug)]
+struct Planted {
+    kernel: String,
+    grid: u32,
+    block: u32,
+    shared: u32,
+    /// Ints in each buffer.
+    n: u32,
+    /// Kind and line of the error.
+    error: Option<(Kind, u32)>,
+}
+
+/// The kernels of a source: `RUN` and `BUG` comments, see `kernels/check/mem.cu`.
+fn planted(source: &str) -> Vec<Planted> {
+    let kind = |id: &str| {
+        let known = Kind::ALL.into_iter().find(|kind| kind.id() == id);
+        known.unwrap_or_else(|| panic!("'{id}' is no kind of finding"))
+    };
+    let value = |words: &str, name: &str| {
+        let word = words.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        word.map_or(0, |number| number.parse().unwrap())
+    };
+    let (mut all, mut launch, mut early) = (Vec::<Planted>::new(), "", None);
+    for (number, line) in (1..).zip(source.lines()) {
+        if let Some(words) = line.strip_prefix("// RUN ") {
+            launch = words;
+        } else if let Some(rest) = line.strip_prefix("KERNEL ") {
+            let (grid, block) = (value(launch, "grid"), value(launch, "block"));
+            let (n, shared) = (value(launch, "n"), value(launch, "shared"));
+            let kernel = rest.split('(').next().unwrap().to_owned();
+            all.push(Planted { kernel, grid, block, shared, n, error: early.take() });
+        } else if let Some((_, id)) = line.split_once("// BUG ") {
+            let error = Some((kind(id.trim()), number));
+            // A function before its kernel contains the error.
+            match all.last_mut().filter(|last| last.kernel.starts_with("bug_") && last.error.is_none()) {
+                Some(last) => last.error = error,
+                None => early = error,
+            }
+        }
+    }
+    all
+}
+
+/// Runs a kernel on a software Orin with all tools. Returns the findings.
+fn findings(cubin: &[u8], planted: &Planted) -> Vec<Finding> {
+    let device = check::open(Tools::all()).unwrap();
+    // A kernel that faults leaves the device in error.
+    let _ = launch(&device, cubin, planted);
+    check::findings_at_end(&device)
+}
+
+fn launch(device: &Device, cubin: &[u8], planted: &Planted) -> tegra_hcq::Result<()> {
+    let program = Program::load(device, cubin)?;
+    let n = planted.n as usize;
+    let numbers: Vec<i32> = (0..planted.n as i32).collect();
+    let out = device.alloc_zeroed::<i32>(n)?.named("out");
+    let input = device.alloc_from(&numbers)?.named("in");
+    let raw = device.alloc::<i32>(n)?.named("raw");
+    let freed = device.alloc_zeroed::<i32>(n)?.named("freed");
+    let stale = freed.gpu_va();
+    drop(freed);
+    let mut queue = device.queue()?;
+    let kernel = program.kernel(&planted.kernel)?;
+    let arguments = args![&out, &input, &raw, stale, n as u32];
+    // SAFETY: the software Orin drops stores outside of live objects; the buffers outlive the launch.
+    unsafe { queue.launch_with_shared(&kernel, planted.grid, planted.block, planted.shared, &arguments)? };
+    queue.submit()?.wait(TIMEOUT)
+}
+
+/// The error is found, at its line if the cubin has lines; nothing is found in a repaired kernel.
+fn judge(planted: &Planted, found: &[Finding], lines: bool) -> Result<(), String> {
+    let text = check::text(found);
+    let Some((kind, line)) = planted.error else {
+        return if found.is_empty() { Ok(()) } else { Err(format!("{}: {text}", planted.kernel)) };
+    };
+    let hit = |finding: &&Finding| {
+        // Either side of a race.
+        let mut places = finding.at.iter().chain(finding.other.as_ref().map(|other| &other.at));
+        finding.kind == kind && (!lines || places.any(|at| at.line == Some(line)))
+    };
+    match found.iter().find(hit) {
+        Some(_) => Ok(()),
+        None => Err(format!("{}: {} at line {line} is not found, but\n{text}", planted.kernel, kind.id())),
+    }
+}
+
+fn variant(variant: &str, lines: bool) {
+    let folder = workspace().join("kernels/check");
+    let mut wrong = Vec::new();
+    let mut counts = std::collections::BTreeMap::new();
+    for file in ["mem", "race", "init", "sync"] {
+        let source = fs::read_to_string(folder.join(file).with_extension("cu")).unwrap();
+        let cubin = fs::read(folder.join(variant).join(file).with_extension("cubin")).unwrap();
+        for planted in planted(&source) {
+            assert_eq!(planted.kernel.starts_with("bug_"), planted.error.is_some(), "{}", planted.kernel);
+            *counts.entry((file, planted.error.is_some())).or_insert(0) += 1;
+            wrong.extend(judge(&planted, &findings(&cubin, &planted), lines).err());
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    for file in ["mem", "race", "init", "sync"] {
+        assert_eq!(counts[&(file, true)], counts[&(file, false)], "{file}: each error has its twin");
+        assert!(counts[&(file, true)] >= 12, "{file}");
+    }
+    assert!(counts.values().sum::<i32>() >= 2 * 60);
+}
+
+#[test]
+fn planted_errors_are_found_at_their_lines() {
+    variant("lines", true);
+}
+
+#[test]
+fn planted_errors_are_found_without_lines() {
+    variant("plain", false);
+}
+
+#[test]
+fn the_corpus_has_no_errors() {
+    let checker = Checker::new(Tools::all());
+    // Several threads reach a vertex at once and store the same values: a race that cannot change the result.
+    let known = "global-race breadth_first\nshared-race breadth_first";
+    checker.suppress(Suppressions::parse(known).unwrap());
+    let sm = SmOptions { check: Some(checker.clone()), ..SmOptions::default() };
+    let results = on_the_model(Config { sm, ..Config::default() }, cases());
+    let results = results.unwrap_or_else(|error| panic!("{error}\n{}", check::text(&checker.findings())));
+    for (case, out) in &results {
+        run::judge(case, out, case.expected(), "the CPU").unwrap();
+    }
+    assert!(checker.findings_at_end().is_empty(), "{}", check::text(&checker.findings()));
+    assert!(checker.suppressed() > 0);
+    assert!(cubins::FILES.len() > 10);
+}
+
+#[test]
+fn a_buffer_that_is_never_freed_is_a_leak() {
+    let device = check::open(Tools::LEAKCHECK).unwrap();
+    let kept = device.alloc::<u8>(100).unwrap().named("kept");
+    drop(device.alloc::<u8>(50).unwrap().named("dropped"));
+    let leaks = check::findings_at_end(&device);
+    assert_eq!(leaks.len(), 1);
+    assert!(leaks[0].to_string().starts_with("leakcheck: leak: kept (100 bytes) is alive at the end"));
+    drop(kept);
+}
+
+#[test]
+fn without_a_checker_nothing_is_found() {
+    let (orin, device) = try_open(Config::default());
+    assert!(orin.checker().is_none() && check::findings(&device.unwrap()).is_empty());
+    assert!(SoftwareOrin::new(Config::default()).is_ok());
+}
