@@ -389,6 +389,18 @@ impl View {
         self.watch.as_ref()
     }
 
+    /// The mapping that contains an address, or the nearest one.
+    pub(crate) fn neighbour(&self, va: u64) -> Option<&MappedRange> {
+        let ranges = &self.tables.ranges;
+        let at = ranges.partition_point(|range| range.va <= va);
+        let below = at.checked_sub(1).map(|at| &ranges[at]);
+        let past = below.map_or(u64::MAX, |range| va.saturating_sub(range.va + range.len - 1));
+        match ranges.get(at) {
+            Some(above) if above.va - va < past => Some(above),
+            _ => below,
+        }
+    }
+
     /// Describes an address relative to the mappings, for a log: the mapping that contains it, or the nearest one.
     pub fn describe(&self, va: u64) -> String {
         let ranges = &self.tables.ranges;
@@ -623,6 +635,16 @@ mod tests {
         );
         assert_eq!(view.describe(0x1f_fff0), "0x10 bytes before test at 0x200000 to 0x202000");
         assert_eq!(AddressSpace::new().view().describe(0), "nothing is mapped at all");
+    }
+
+    #[test]
+    fn the_neighbour_of_an_address_is_the_nearest_mapping() {
+        let view = space().view();
+        let start = |va| view.neighbour(va).map(|range| range.va);
+        assert_eq!(start(0x20_0010), Some(0x20_0000));
+        assert_eq!(start(0x20_2000), Some(0x20_2000));
+        assert_eq!((start(0), start(u64::MAX)), (Some(0x20_0000), Some(0x20_2000)));
+        assert_eq!(AddressSpace::new().view().neighbour(0).map(|range| range.va), None);
     }
 
     #[test]

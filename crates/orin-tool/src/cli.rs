@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use orin_cli::{ExitStatus, UsageError, plain_stdout};
 use tegra_hcq::{DeviceKind, DeviceName};
 
-use crate::{bring_up, compile, decode, dmesg, doctor, info, llm, serve};
+use crate::{bring_up, check, compile, decode, dmesg, doctor, info, llm, serve};
 
 /// Examine the GPU of a Jetson Orin, explain its kernel log, and decode commands and code.
 ///
@@ -47,6 +47,8 @@ enum Task {
     Compile(compile::Options),
     /// Run an unmodified program on the software Orin
     Serve(serve::Options),
+    /// Run a program on the software Orin and check its kernels; exit code 1 if anything is found
+    Check(check::Options),
     /// Run, measure and examine language models
     #[command(subcommand)]
     Llm(llm::Command),
@@ -171,6 +173,7 @@ impl Cli {
             Task::BringUp(options) => return bring_up::run(options),
             Task::Compile(options) => return compile::run(options),
             Task::Serve(options) => return serve::run(options),
+            Task::Check(options) => return check::run(options),
             Task::Llm(command) => return llm::run(command),
             Task::BringUpStage(options) => return bring_up::child::run(options),
             Task::Completions { shell } => completions(*shell),
@@ -247,9 +250,19 @@ mod tests {
         };
         assert!(text("man/orin.1").contains(".TH orin 1"), "{}", text("man/orin.1"));
         assert!(text("man/orin-dmesg.1").contains("\\-\\-watch"));
-        for command in
-            ["bring-up", "compile", "serve", "llm", "info", "doctor", "dmesg", "decode", "completions", "man"]
-        {
+        for command in [
+            "bring-up",
+            "compile",
+            "serve",
+            "check",
+            "llm",
+            "info",
+            "doctor",
+            "dmesg",
+            "decode",
+            "completions",
+            "man",
+        ] {
             assert!(text("completions/orin.bash").contains(command), "{command}");
             assert!(documents.iter().any(|(name, _)| *name == format!("man/orin-{command}.1")), "{command}");
         }

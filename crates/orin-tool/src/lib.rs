@@ -8,6 +8,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod bring_up;
+mod check;
 mod cli;
 pub mod code;
 pub mod commands;

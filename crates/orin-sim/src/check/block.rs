@@ -204,7 +204,13 @@ impl BlockCheck {
             Finding {
                 at: Some(grid.locate(site.pc)),
                 worker: Some(self.worker(site, lane)),
-                access: Some(Accessing { what, space: "global", bytes: request.bytes, address, last }),
+                access: Some(Accessing {
+                    what: what.into(),
+                    space: "global".into(),
+                    bytes: request.bytes,
+                    address,
+                    last,
+                }),
                 object: grid.nearest(address),
                 ..Finding::new(kind, message)
             }
@@ -226,8 +232,8 @@ impl BlockCheck {
                 at: Some(self.grid.locate(site.pc)),
                 worker: Some(self.worker(site, lane)),
                 access: Some(Accessing {
-                    what,
-                    space: "local",
+                    what: what.into(),
+                    space: "local".into(),
                     bytes: request.bytes,
                     address,
                     last: address,
@@ -280,8 +286,8 @@ impl BlockCheck {
                 at: Some(self.grid.locate(site.pc)),
                 worker: Some(self.worker(site, lane)),
                 access: Some(Accessing {
-                    what,
-                    space: "global",
+                    what: what.into(),
+                    space: "global".into(),
                     bytes: request.bytes,
                     address,
                     last: address,

@@ -57,7 +57,7 @@ impl Checker {
             let how = if kind == Kind::UseAfterFree { "of a freed object" } else { "out of bounds" };
             let message = format!("{unit}: {what} of {bytes} bytes at {va:#x} {how}, from {address:#x} on");
             let last = va.saturating_add(bytes - 1);
-            let access = Accessing { what, space: "global", bytes: 0, address, last };
+            let access = Accessing { what: what.into(), space: "global".into(), bytes: 0, address, last };
             Finding { access: Some(access), object, ..Finding::new(kind, message) }
         });
     }

@@ -1,9 +1,10 @@
 //! Findings: what was wrong, where, and with which object.
 
 use core::fmt;
+use std::borrow::Cow;
 use std::collections::HashMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Suppressions, Tools};
 
@@ -18,7 +19,7 @@ const MOST: usize = 10_000;
 /// assert_eq!(Kind::UseAfterFree.id(), "use-after-free");
 /// assert_eq!(Kind::UseAfterFree.tool(), "memcheck");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Kind {
@@ -169,15 +170,15 @@ impl Kind {
 /// ```
 /// use orin_sim::check::Accessing;
 ///
-/// let read = Accessing { what: "read", space: "global", bytes: 4, address: 0x1000, last: 0x1000 };
+/// let read = Accessing { what: "read".into(), space: "global".into(), bytes: 4, address: 0x1000, last: 0x1000 };
 /// assert_eq!(read.to_string(), "read of 4 bytes of global memory at 0x1000");
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accessing {
     /// `"read"`, `"write"` or `"atomic"`.
-    pub what: &'static str,
+    pub what: Cow<'static, str>,
     /// `"global"`, `"shared"`, `"local"` or `"constant"`.
-    pub space: &'static str,
+    pub space: Cow<'static, str>,
     /// Size in bytes; 0 if unknown.
     pub bytes: u32,
     /// Lowest address of the accesses counted, or offset in the space.
@@ -201,7 +202,7 @@ impl fmt::Display for Accessing {
 /// let at = Located { kernel: "saxpy".to_owned(), offset: 0x90, ..Located::default() };
 /// assert_eq!(at.to_string(), "saxpy+0x90");
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Located {
     /// Name of the kernel or function; empty if no loaded program contains the address.
     pub kernel: String,
@@ -238,7 +239,7 @@ impl fmt::Display for Located {
 /// let worker = Worker { block: [3, 0, 0], thread: [232, 0, 0] };
 /// assert_eq!(worker.to_string(), "thread (232,0,0) of block (3,0,0)");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Worker {
     /// Index of the block in x, y, z.
     pub block: [u32; 3],
@@ -260,7 +261,7 @@ impl fmt::Display for Worker {
 ///
 /// assert_eq!(Place::Past(4).to_string(), "4 bytes past the end");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
     /// Bytes before the first byte of the object.
@@ -307,7 +308,7 @@ impl fmt::Display for Place {
 /// };
 /// assert!(near.to_string().contains("0 bytes past the end of x (4000 bytes"));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NearObject {
     /// Its name.
     pub name: String,
@@ -323,7 +324,7 @@ pub struct NearObject {
     /// The calls that allocated it, innermost first.
     pub allocated: Vec<String>,
     /// The calls that freed it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub freed: Vec<String>,
 }
 
@@ -347,13 +348,13 @@ impl fmt::Display for NearObject {
 /// ```
 /// use orin_sim::check::{Located, OtherSide};
 ///
-/// let other = OtherSide { what: "write", at: Located::default(), block: [0; 3], warp: 1 };
+/// let other = OtherSide { what: "write".into(), at: Located::default(), block: [0; 3], warp: 1 };
 /// assert_eq!(other.warp, 1);
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OtherSide {
     /// `"read"`, `"write"` or `"atomic"`.
-    pub what: &'static str,
+    pub what: Cow<'static, str>,
     /// Its instruction.
     pub at: Located,
     /// Index of its block.
@@ -376,11 +377,11 @@ pub struct OtherSide {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Finding {
     /// Name of the tool.
-    pub tool: &'static str,
+    pub tool: Cow<'static, str>,
     /// What is wrong.
     pub kind: Kind,
     /// How often: accesses of single threads, or barriers.
@@ -406,7 +407,7 @@ pub struct Finding {
 
 impl Finding {
     pub(super) fn new(kind: Kind, message: String) -> Self {
-        let tool = kind.tool();
+        let tool = kind.tool().into();
         Self {
             tool,
             kind,

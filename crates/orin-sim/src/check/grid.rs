@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::finding::{Accessing, Finding, Kind, Located, NearObject, Worker};
+use super::finding::{Accessing, Finding, Kind, Located, NearObject, Place, Worker};
 use super::race::GridRace;
 use super::{Checker, Tools};
 use crate::mmu::{Access, FaultKind, View};
@@ -154,6 +154,9 @@ impl GridCheck {
 
     /// The object next to an address, with the kernel's parameter that points into it.
     pub(super) fn nearest(&self, va: u64) -> Option<NearObject> {
+        if !self.managed {
+            return self.mapping(va);
+        }
         let mut near = self.checker.objects().nearest(self.view.space(), va)?;
         let image = self.checker.objects().image(self.view.space(), self.launch.program_va);
         let bank = self.launch.constants[0];
@@ -172,6 +175,26 @@ impl GridCheck {
             near.argument = found.next().map(|(index, _)| index).filter(|_| found.next().is_none());
         }
         Some(near)
+    }
+
+    /// The mapping next to an address, where the objects are not known.
+    fn mapping(&self, va: u64) -> Option<NearObject> {
+        let range = self.view.neighbour(va)?;
+        let label = range.memory.label();
+        let place = match va.checked_sub(range.va) {
+            None => Place::Before(range.va - va),
+            Some(offset) if offset < range.len => Place::Inside(offset),
+            Some(offset) => Place::Past(offset - range.len),
+        };
+        Some(NearObject {
+            name: if label.is_empty() { "mapped memory".to_owned() } else { label.to_owned() },
+            va: range.va,
+            bytes: range.len,
+            place,
+            argument: None,
+            allocated: Vec::new(),
+            freed: Vec::new(),
+        })
     }
 
     /// All blocks have ended.
@@ -211,7 +234,7 @@ impl GridCheck {
         self.checker.add(kind, fault.pc, 1, || {
             let object =
                 if matches!(kind, Kind::Unmapped | Kind::ReadOnly) { self.nearest(address) } else { None };
-            let access = Accessing { what, space, bytes, address, last: address };
+            let access = Accessing { what: what.into(), space: space.into(), bytes, address, last: address };
             Finding {
                 at: Some(self.locate(fault.pc)),
                 worker: Some(Worker { block: fault.block, thread: fault.thread }),

@@ -495,10 +495,10 @@ impl Race {
             Finding {
                 at: Some(grid.locate(pc(now))),
                 worker: Some(Worker { block: self.block, thread: self.thread }),
-                access: Some(Accessing { what, space, bytes: *bytes, address: *address, last: *address }),
+                access: Some(Accessing { what: what.into(), space: space.into(), bytes: *bytes, address: *address, last: *address }),
                 object: if *kind == Kind::GlobalRace { grid.nearest(*address) } else { None },
                 other: Some(OtherSide {
-                    what: other,
+                    what: other.into(),
                     at: grid.locate(pc(before)),
                     block: if *kind == Kind::SharedRace { self.block } else { place },
                     warp: before.warp.into(),

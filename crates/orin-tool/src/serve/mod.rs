@@ -6,7 +6,7 @@ mod text;
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, ExitStatus};
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -93,13 +93,34 @@ fn supervise(
 ) -> Result<ExitCode> {
     let board = SoftwareOrin::new(config).map_err(orin_serve::Error::Board)?;
     let writer = kernel_log.map(|log| log.follow(&board)).transpose()?;
+    let status = host(&board, command(&options.program), signals, observer, |_| {});
+    if let Some(writer) = writer {
+        writer.finish();
+    }
+    let status = status?;
+    report(&board);
+    guard::end_like(status)
+}
+
+/// The program of a command line, which demands one.
+pub(crate) fn command(line: &[OsString]) -> Command {
     // PANIC: the command line demands a program.
-    let (program, arguments) = options.program.split_first().expect("a program");
+    let (program, arguments) = line.split_first().expect("a program");
     let mut command = Command::new(program);
     command.args(arguments);
+    command
+}
+
+/// Serves a program on a board until it ends. `started` receives its process id.
+pub(crate) fn host(
+    board: &SoftwareOrin,
+    mut command: Command,
+    signals: Signals,
+    observer: Option<Arc<dyn Observer>>,
+    started: impl FnOnce(u32),
+) -> Result<ExitStatus> {
     signals.restore_in(&mut command);
-    let started = Session::start(&board, command, observer);
-    let mut session = match started {
+    let mut session = match Session::start(board, command, observer) {
         Ok(session) => session,
         Err(orin_serve::Error::Start { program, error }) if error.kind() == io::ErrorKind::NotFound => {
             return Err(UsageError(format!("cannot start {program}: {error}")).into());
@@ -107,16 +128,12 @@ fn supervise(
         Err(error) => return Err(error.into()),
     };
     signals.forward_to(session.id())?;
+    started(session.id());
     let status = session.wait();
     // What the program has left behind is still served while it dies.
     guard::kill_descendants();
     drop(session);
-    if let Some(writer) = writer {
-        writer.finish();
-    }
-    let status = status?;
-    report(&board);
-    guard::end_like(status)
+    Ok(status?)
 }
 
 /// Prints the findings of strict mode.

@@ -1,6 +1,7 @@
 //! Tests of the program `orin` and of its decoders.
 
 mod bring_up;
+mod check;
 mod command_bytes;
 mod compile;
 mod cubin_bytes;

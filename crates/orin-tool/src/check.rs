@@ -1,0 +1,173 @@
+//! `orin check`: runs a program on the software Orin and checks its kernels.
+//!
+//! The program is served, so it may use any driver code. A program that opens a software Orin of its own, such as one
+//! that uses `tegra-hcq` with the feature `sim`, checks itself: it gets the tools by environment variables, and its
+//! findings come back in a file.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use orin_cli::{ExitStatus as Status, Output, UsageError, say, warn, write_all};
+use orin_serve::guard::{self, Part, Signals};
+use orin_sim::check::{
+    CHECK_VARIABLE, Checker, EXIT_VARIABLE, Finding, REPORT_VARIABLE, SUPPRESSIONS_VARIABLE, Suppressions,
+    Tools, json, sarif, text,
+};
+use orin_sim::{Config, SoftwareOrin};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::serve;
+
+/// Pause between two looks at the findings, for `--fail-fast`.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Options of the command.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  orin check -- python3 test_nvgpu.py
+  orin check --tool memcheck,racecheck --sarif report.sarif -- ./program
+  orin check --no-serve -- cargo test
+
+Exit codes: 1 if anything is found; otherwise the program's own. See docs/check.md.")]
+pub(crate) struct Options {
+    /// The tools: memcheck, racecheck, initcheck, synccheck, leakcheck, several separated by commas, or all
+    #[arg(long, value_name = "TOOLS", default_value = "all")]
+    tool: Tools,
+    /// Print the findings as one JSON object on standard output instead of text on standard error
+    #[arg(long)]
+    json: bool,
+    /// Write the findings to this file, in SARIF 2.1.0
+    #[arg(long, value_name = "FILE")]
+    sarif: Option<PathBuf>,
+    /// Leave out the findings that the lines of this file match
+    #[arg(long, value_name = "FILE")]
+    suppressions: Option<PathBuf>,
+    /// Kill the program at the first finding
+    #[arg(long)]
+    fail_fast: bool,
+    /// Only set the environment: for programs that open a software Orin of their own (tegra-hcq with the feature sim)
+    #[arg(long, conflicts_with = "fail_fast")]
+    no_serve: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// Runs the program. Ends like it if nothing is found.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let checker = Checker::new(options.tool);
+    if let Some(path) = &options.suppressions {
+        let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()));
+        let text = text.map_err(|error| UsageError(format!("{error:#}")))?;
+        let parsed = Suppressions::parse(&text);
+        checker.suppress(parsed.map_err(|error| UsageError(format!("{}: {error}", path.display())))?);
+    }
+    let output = options.sarif.as_deref().map(Output::prepare).transpose();
+    let output = output.map_err(|error| UsageError(error.to_string()))?;
+    let mut config = Config::from_environment().map_err(|error| UsageError(error.to_string()))?;
+    config.sm.check = Some(checker.clone());
+    let folder = tempfile::tempdir().context("making a folder for the findings")?;
+    let command = prepared(options, &folder.path().join("findings"));
+    let status = if options.no_serve {
+        plain(command)?
+    } else {
+        // SAFETY: the command line has been parsed, and no thread was started.
+        match unsafe { guard::split() } {
+            Ok(Part::Guard(status)) => {
+                // The supervisor removes the folder.
+                std::mem::forget(folder);
+                guard::end_like(status)
+            }
+            Ok(Part::Supervisor(signals)) => supervise(options, config, &checker, command, signals)?,
+            Err(error) => return Err(anyhow::Error::from(error).context("cannot start the supervisor")),
+        }
+    };
+    let mut findings = checker.findings_at_end();
+    findings.extend(own_findings(&folder.path().join("findings"))?);
+    if let Some(output) = &output {
+        let text = format!("{:#}\n", sarif(&findings));
+        write_all(&[(output, text.as_bytes())])?;
+    }
+    if options.json {
+        say!("{:#}", json(&findings))?;
+    } else if !findings.is_empty() {
+        warn(text(&findings).trim_end());
+    }
+    // `end_like` runs no destructors.
+    drop(folder);
+    if !findings.is_empty() {
+        return Ok(Status::Failure.into());
+    }
+    guard::end_like(status)
+}
+
+/// The program with the variables for a software Orin of its own.
+fn prepared(options: &Options, report: &std::path::Path) -> Command {
+    let mut command = serve::command(&options.program);
+    let tools: Vec<String> = options.tool.iter_names().map(|(name, _)| name.to_lowercase()).collect();
+    command.env(CHECK_VARIABLE, tools.join(",")).env(REPORT_VARIABLE, report).env(EXIT_VARIABLE, "0");
+    if let Some(path) = &options.suppressions {
+        // The program may change its folder.
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        command.env(SUPPRESSIONS_VARIABLE, absolute);
+    }
+    command
+}
+
+/// Runs the program without serving it.
+fn plain(mut command: Command) -> Result<ExitStatus> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let status = command.status();
+    status.map_err(|error| UsageError(format!("cannot start {name}: {error}")).into())
+}
+
+/// Serves the program in the supervisor's process.
+fn supervise(
+    options: &Options,
+    config: Config,
+    checker: &Checker,
+    command: Command,
+    signals: Signals,
+) -> Result<ExitStatus> {
+    let board = SoftwareOrin::new(config).map_err(orin_serve::Error::Board)?;
+    let ended = Arc::new(AtomicBool::new(false));
+    let watch = |process: u32| {
+        if options.fail_fast {
+            let (checker, ended) = (checker.clone(), Arc::clone(&ended));
+            std::thread::spawn(move || kill_at_first(&checker, process, &ended));
+        }
+    };
+    let status = serve::host(&board, command, signals, None, watch);
+    ended.store(true, Ordering::Relaxed);
+    status
+}
+
+/// Kills the program when there is a finding.
+fn kill_at_first(checker: &Checker, process: u32, ended: &AtomicBool) {
+    while !ended.load(Ordering::Relaxed) {
+        if !checker.findings().is_empty() {
+            // CAST: the kernel's process ids are positive and below 2^22.
+            if let Some(process) = Pid::from_raw(process as i32) {
+                // It may have ended by itself.
+                let _ = kill_process(process, Signal::KILL);
+            }
+            return;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// The findings of software Orins that the program has opened itself.
+fn own_findings(path: &std::path::Path) -> Result<Vec<Finding>> {
+    let Ok(lines) = fs::read_to_string(path) else { return Ok(Vec::new()) };
+    let parse = |line: &str| serde_json::from_str(line).context("reading the findings of the program");
+    lines.lines().map(parse).collect()
+}
