@@ -4,6 +4,7 @@ use core::fmt;
 use std::path::PathBuf;
 
 use crate::chat::ChatFault;
+use crate::decode::memory::Memory;
 use crate::gguf::Fault;
 use crate::model::ModelFault;
 use crate::tokenizer::TokenizerFault;
@@ -226,6 +227,71 @@ pub enum Error {
         wanted: usize,
         /// The model's positions.
         most: usize,
+    },
+
+    /// A device has too little memory for a model.
+    #[error(
+        "the model needs {} MB: {} for weights, {} for the context's keys and values, {} for the rest; {} MB are free. \
+         Close other programs, or ask for a shorter context",
+        needed.total() >> 20,
+        needed.weights >> 20,
+        needed.cache >> 20,
+        needed.others >> 20,
+        free >> 20
+    )]
+    Memory {
+        /// What the model needs.
+        needed: Memory,
+        /// Free bytes.
+        free: u64,
+    },
+
+    /// Kernels cannot read the rows of a matrix.
+    #[error("`{name}` has rows of {inputs} weights; kernels need a multiple of {multiple}")]
+    RowLength {
+        /// The tensor.
+        name: String,
+        /// Weights of a row.
+        inputs: usize,
+        /// Its needed factor.
+        multiple: usize,
+    },
+
+    /// Kernels cannot take the model's heads.
+    #[error("the model's heads have {size} components; kernels take multiples of {multiple} up to {most}")]
+    HeadSize {
+        /// Components of a head.
+        size: usize,
+        /// Largest size.
+        most: usize,
+        /// Its needed factor.
+        multiple: usize,
+    },
+
+    /// A number of [`Sampling`](crate::decode::Sampling) has no meaning.
+    #[error("{what} is {value}; it can be {least} to {most}")]
+    Sampling {
+        /// The number.
+        what: &'static str,
+        /// Its value.
+        value: f64,
+        /// Smallest value.
+        least: f64,
+        /// Largest value.
+        most: f64,
+    },
+
+    /// A context without tokens has no logits.
+    #[error("the context is empty: feed a token first")]
+    EmptyContext,
+
+    /// The device ended a step without its token.
+    #[error("the device ended step {number} without a token; the newest token is that of step {found}")]
+    LostToken {
+        /// The step, from 1.
+        number: u32,
+        /// The step of the newest token.
+        found: u32,
     },
 }
 

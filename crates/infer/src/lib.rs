@@ -11,12 +11,14 @@
 //!   [`control`].
 //! - Language models: [`model::Model`], [`model::Shape`], its tensors in [`model`], files in [`gguf`], formats of
 //!   weights in [`blocks`], texts in [`tokenizer`], conversations in [`chat`].
+//! - Language models on the GPU: [`decode::Engine`], [`decode::Session`], [`decode::Sampling`] in [`decode`].
 //! - Random language models and their results on the CPU: [`synthetic`], [`reference`](mod@reference).
 //! - Failures: [`Error`], [`Result`].
 
 pub mod blocks;
 pub mod chat;
 pub mod control;
+pub mod decode;
 mod error;
 pub mod gguf;
 pub mod kernels;

@@ -28,6 +28,8 @@ use compiler::{Compiler, PINNED};
 
 /// Folder of the sources and cubins, relative to the workspace root.
 const FOLDER: &str = "kernels";
+/// Folders of further sources, inside [`FOLDER`]; the folders of architectures contain folders of the same names.
+const SUBFOLDERS: [&str; 1] = ["llm"];
 /// The architectures of the committed cubins, by the compiler's name, and their folders: the Orin's GPU and
 /// the Hopper generation.
 const ARCHITECTURES: [(&str, &str); 2] = [("sm_87", ""), ("sm_90", "sm_90")];
@@ -62,7 +64,7 @@ struct Lock {
 struct Entry {
     /// Options given to NVRTC besides the architecture.
     options: Vec<String>,
-    /// SHA-256 of the `.cu` file, in hexadecimal.
+    /// SHA-256 of the `.cu` file and of the headers next to it, in hexadecimal.
     source: String,
     /// SHA-256 of the `.cubin` file of each architecture, in hexadecimal.
     cubins: BTreeMap<String, String>,
@@ -110,15 +112,16 @@ fn build(folder: &Path, nvrtc: Option<&Path>) -> Result<()> {
     };
     say!("compiler: {}", compiler.name)?;
 
-    let names = stems(folder, "cu")?;
+    let names = all_stems(folder, "cu")?;
     ensure!(!names.is_empty(), "no .cu files in {}", folder.display());
     let mut lock = Lock { compiler: compiler.name.clone(), kernels: BTreeMap::new() };
     for (done, name) in names.iter().enumerate() {
-        let source = hash(&folder.join(name).with_extension("cu"))?;
+        let source = source_hash(folder, name)?;
         let mut entry = Entry { options: Vec::new(), source, cubins: BTreeMap::new() };
         for (arch, place) in ARCHITECTURES {
             let cubin = folder.join(place).join(name).with_extension("cubin");
-            fs::create_dir_all(folder.join(place)).with_context(|| format!("making {place}"))?;
+            let parent = cubin.parent().context("a cubin is in a folder")?;
+            fs::create_dir_all(parent).with_context(|| format!("making {}", parent.display()))?;
             let before = hash(&cubin).ok();
             entry.options =
                 compiler.compile(folder, &folder.join(name).with_extension("cu"), &cubin, arch)?;
@@ -148,10 +151,11 @@ fn build_into(folder: &Path, output: &Path, nvrtc: Option<&Path>, arch: &str) ->
     };
     say!("compiler: {}", compiler.name)?;
     fs::create_dir_all(output).with_context(|| format!("creating {}", output.display()))?;
-    let names = stems(folder, "cu")?;
+    let names = all_stems(folder, "cu")?;
     let mut failed = Vec::new();
     for name in &names {
         let cubin = output.join(name).with_extension("cubin");
+        fs::create_dir_all(cubin.parent().context("a cubin is in a folder")?)?;
         match compiler.compile(folder, &folder.join(name).with_extension("cu"), &cubin, arch) {
             Ok(_) => say!("{}: {} bytes", cubin.display(), fs::metadata(&cubin)?.len())?,
             Err(error) => {
@@ -166,14 +170,14 @@ fn build_into(folder: &Path, output: &Path, nvrtc: Option<&Path>, arch: &str) ->
 
 /// Returns all differences between sources, cubins and lock file, one sentence each.
 fn drift(folder: &Path, lock: &Lock) -> Result<Vec<String>> {
-    let sources = stems(folder, "cu")?;
+    let sources = all_stems(folder, "cu")?;
     let mut drift = Vec::new();
     for name in &sources {
         let Some(entry) = lock.kernels.get(name) else {
             drift.push(format!("{name}.cu is not in kernels.lock"));
             continue;
         };
-        if hash(&folder.join(name).with_extension("cu"))? != entry.source {
+        if source_hash(folder, name)? != entry.source {
             drift.push(format!("{name}.cu has changed since its cubin was compiled"));
         }
         for (arch, place) in ARCHITECTURES {
@@ -186,7 +190,7 @@ fn drift(folder: &Path, lock: &Lock) -> Result<Vec<String>> {
         }
     }
     for (arch, place) in ARCHITECTURES {
-        let cubins = stems(&folder.join(place), "cubin")?;
+        let cubins = all_stems(&folder.join(place), "cubin")?;
         let orphans = cubins.iter().filter(|name| !sources.contains(name));
         drift.extend(orphans.map(|name| format!("{name}.cubin for {arch} has no source: remove it")));
     }
@@ -209,6 +213,30 @@ fn read_lock(folder: &Path) -> Result<Lock> {
     serde_json::from_str(&text).with_context(|| format!("parsing {}", path.display()))
 }
 
+/// As [`stems`], with those of [`SUBFOLDERS`], `folder/name`.
+fn all_stems(folder: &Path, extension: &str) -> Result<Vec<String>> {
+    let mut names = stems(folder, extension)?;
+    for sub in SUBFOLDERS.into_iter().filter(|sub| folder.join(sub).is_dir()) {
+        names.extend(stems(&folder.join(sub), extension)?.into_iter().map(|name| format!("{sub}/{name}")));
+    }
+    Ok(names)
+}
+
+/// Hash of a source, and of the headers next to it if there are any.
+fn source_hash(folder: &Path, name: &str) -> Result<String> {
+    let source = folder.join(name).with_extension("cu");
+    let beside = source.parent().context("a source is in a folder")?;
+    let headers = stems(beside, "cuh")?;
+    if headers.is_empty() {
+        return hash(&source);
+    }
+    let mut all = hash(&source)?;
+    for header in headers {
+        all += &hash(&beside.join(header).with_extension("cuh"))?;
+    }
+    Ok(hex(&Sha256::digest(all)))
+}
+
 /// Names of the files with this extension, without the extension, sorted.
 fn stems(folder: &Path, extension: &str) -> Result<Vec<String>> {
     let mut names = Vec::new();
@@ -226,7 +254,11 @@ fn stems(folder: &Path, extension: &str) -> Result<Vec<String>> {
 /// SHA-256 of a file in hexadecimal.
 fn hash(path: &Path) -> Result<String> {
     let bytes = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-    Ok(Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex(&Sha256::digest(bytes)))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -280,6 +312,22 @@ mod tests {
                 "kernels.lock names a.cu, which does not exist",
             ]
         );
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_changed_header_and_a_source_in_a_subfolder_count() {
+        let (folder, mut lock) = folder("headers");
+        fs::create_dir_all(folder.join("llm")).unwrap();
+        fs::write(folder.join("llm/b.cu"), "source").unwrap();
+        assert_eq!(drift(&folder, &lock).unwrap(), ["llm/b.cu is not in kernels.lock"]);
+
+        fs::write(folder.join("h.cuh"), "header").unwrap();
+        fs::remove_file(folder.join("llm/b.cu")).unwrap();
+        lock.kernels.get_mut("a").unwrap().source = source_hash(&folder, "a").unwrap();
+        assert_eq!(drift(&folder, &lock).unwrap(), Vec::<String>::new());
+        fs::write(folder.join("h.cuh"), "other header").unwrap();
+        assert_eq!(drift(&folder, &lock).unwrap(), ["a.cu has changed since its cubin was compiled"]);
         fs::remove_dir_all(&folder).unwrap();
     }
 

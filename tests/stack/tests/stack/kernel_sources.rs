@@ -17,19 +17,36 @@ fn lock() -> serde_json::Value {
     serde_json::from_str(&text).expect("kernels/kernels.lock is JSON")
 }
 
-/// Stems of the kernel files with this extension.
+/// Stems of the kernel files with this extension, also of those in the folder of language models.
 fn stems(extension: &str) -> BTreeSet<String> {
-    let files = fs::read_dir(folder()).expect("the folder kernels exists");
-    files
-        .map(|entry| entry.expect("a directory entry").path())
-        .filter(|path| path.extension().is_some_and(|e| e == extension))
-        .map(|path| path.file_stem().expect("a file name").to_str().expect("a UTF-8 name").to_owned())
-        .collect()
+    let named = |path: &str| {
+        let files = fs::read_dir(folder().join(path)).expect("the folder exists");
+        let paths = files.map(|entry| entry.expect("a directory entry").path());
+        let stem = |path: PathBuf| path.file_stem().expect("a file name").to_str().expect("UTF-8").to_owned();
+        let fitting = paths.filter(|path| path.extension().is_some_and(|e| e == extension)).map(stem);
+        fitting.map(|stem| format!("{path}{stem}")).collect::<Vec<_>>()
+    };
+    ["", "llm/"].into_iter().flat_map(named).collect()
 }
 
 fn sha256(path: &Path) -> String {
-    let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    hash(&fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
+}
+
+fn hash(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Hash of a source, and of the headers in its folder.
+fn source_hash(name: &str) -> String {
+    let source = sha256(&folder().join(name).with_extension("cu"));
+    let beside = name.rsplit_once('/').map_or(String::new(), |(beside, _)| format!("{beside}/"));
+    let headers = stems("cuh")
+        .into_iter()
+        .filter(|header| header.strip_prefix(&beside).is_some_and(|header| !header.contains('/')));
+    let headers: Vec<_> =
+        headers.map(|header| sha256(&folder().join(header).with_extension("cuh"))).collect();
+    if headers.is_empty() { source } else { hash((source + &headers.concat()).as_bytes()) }
 }
 
 #[test]
@@ -47,16 +64,17 @@ fn sources_and_cubins_are_those_of_the_lock_file() {
     let lock = lock();
     let mut drift = Vec::new();
     for (name, entry) in lock["kernels"].as_object().expect("an object of kernels") {
-        let mut check = |file: String, hash: &serde_json::Value| {
-            if Some(sha256(&folder().join(&file)).as_str()) != hash.as_str() {
+        let mut check = |file: String, found: String, hash: &serde_json::Value| {
+            if Some(found.as_str()) != hash.as_str() {
                 drift.push(file);
             }
         };
-        check(format!("{name}.cu"), &entry["source"]);
+        check(format!("{name}.cu"), source_hash(name), &entry["source"]);
         for (arch, hash) in entry["cubins"].as_object().expect("an object of cubins") {
             // The Orin's cubins are next to their sources, others in a folder named after the chip.
             let place = if arch == "sm_87" { String::new() } else { format!("{arch}/") };
-            check(format!("{place}{name}.cubin"), hash);
+            let file = format!("{place}{name}.cubin");
+            check(file.clone(), sha256(&folder().join(file)), hash);
         }
     }
     assert!(drift.is_empty(), "not as recorded in kernels.lock: {}; {CURE}", drift.join(", "));

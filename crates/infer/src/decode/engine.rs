@@ -1,0 +1,478 @@
+//! A model on a device: kernels, weights and sizes that its sessions share.
+
+use std::sync::Arc;
+
+use tegra_hcq::{Arg, Device, GraphBuilder, Kernel, Program};
+
+use super::memory::Memory;
+use super::pack::{Place, Unit};
+use super::parameters::{After, Attention, Before, Product, Step};
+use super::weights::{self, Packed, Weights};
+use crate::blocks::BlockType;
+use crate::error::{Error, Result};
+use crate::model::{Activation, Model, NormKind, Positions, RopePairs, Shape};
+
+const PRODUCT: [&[u8]; 2] = [
+    include_bytes!("../../kernels/llm/product.cubin"),
+    include_bytes!("../../kernels/sm_90/llm/product.cubin"),
+];
+const ATTENTION: [&[u8]; 2] = [
+    include_bytes!("../../kernels/llm/attention.cubin"),
+    include_bytes!("../../kernels/sm_90/llm/attention.cubin"),
+];
+const SAMPLE: [&[u8]; 2] = [
+    include_bytes!("../../kernels/llm/sample.cubin"),
+    include_bytes!("../../kernels/sm_90/llm/sample.cubin"),
+];
+
+/// Threads of a block of products.
+const BLOCK: u32 = 512;
+/// Warps of such a block.
+const WARPS: usize = 16;
+/// Tiles that a warp keeps in shared memory.
+const STAGES: usize = 4;
+/// Most pairs of rows in a batch.
+const MAX_PAIRS: usize = 32;
+/// Threads of a block of the attention.
+const ATTENTION_BLOCK: u32 = 256;
+/// Threads of the block that chooses tokens.
+const SAMPLE_BLOCK: u32 = 1024;
+/// Outputs of a batch whose outputs are rounded.
+const PACKED_OUTPUTS: usize = 32;
+/// Largest head that the attention takes.
+const MAX_HEAD: usize = 128;
+/// Query heads that a block of the attention takes at most.
+const MAX_GROUP: usize = 4;
+/// Columns that a lane of the attention takes.
+const LANE_COLUMNS: usize = 8;
+
+impl Memory {
+    /// What a model with one session of `context` positions needs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextTooLong`] if the model has fewer positions.
+    pub fn of(model: &Model, context: usize) -> Result<Self> {
+        let shape = model.shape();
+        if context > shape.context || context == 0 {
+            return Err(Error::ContextTooLong { wanted: context, most: shape.context });
+        }
+        let cache = shape.kv_bytes(context).ok_or(Error::TooLarge(context))?;
+        let floats = shape.width + 3 * shape.query_width() + 3 * shape.ffn + shape.vocabulary + context;
+        let parts = shape.heads * (shape.head_size + 2) * MAX_CHUNKS;
+        let others = (floats + parts) * 4 + OTHER_BYTES;
+        // CAST: usize is at most 64 bits.
+        Ok(Self { weights: weights::bytes(model), cache: cache as u64, others: others as u64 })
+    }
+
+    /// Refuses a device that has less memory left.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Memory`] with all figures.
+    pub fn check(&self, device: &Device) -> Result<()> {
+        match device.memory_info() {
+            Some(info) if info.free < self.total() => Err(Error::Memory { needed: *self, free: info.free }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Programs, launch records, rings.
+const OTHER_BYTES: usize = 8 << 20;
+/// Most chunks of a context: enough for all SMs of the largest GPUs.
+const MAX_CHUNKS: usize = 256;
+
+/// A model's weights and kernels on a device. Sessions share them; a clone is another handle.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tegra_hcq::{Device, DeviceKind};
+/// # let device = Device::open(DeviceKind::Sim)?;
+/// use infer::decode::Engine;
+/// use infer::model::Model;
+/// use infer::synthetic::Recipe;
+///
+/// let model = Model::from_bytes(Recipe::tiny_llama().to_bytes()?)?;
+/// let mut done = 0;
+/// let engine = Engine::load(&device, &model, 256, |bytes, _| done = bytes)?;
+/// assert!(done > 0);
+/// let mut session = engine.session(256)?;
+/// session.feed(&[1, 2, 3])?;
+/// assert_eq!(session.logits()?.len(), model.shape().vocabulary);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Engine {
+    pub(super) inner: Arc<Inner>,
+}
+
+/// What the sessions of an engine share.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) device: Device,
+    pub(super) shape: Shape,
+    pub(super) weights: Weights,
+    /// Turns per position of each pair; empty without rotation.
+    pub(super) turns: Vec<f64>,
+    products: [Kernel; BlockType::ALL.len()],
+    attention: Kernel,
+    /// Query heads that a block of the attention takes.
+    group: usize,
+    pub(super) sample: Kernel,
+    pub(super) take: Kernel,
+    sms: usize,
+}
+
+/// Addresses of what a session's launches use.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Addresses {
+    pub(super) x: u64,
+    pub(super) qkv: u64,
+    pub(super) attended: u64,
+    pub(super) hidden: u64,
+    pub(super) gate: u64,
+    pub(super) logits: u64,
+    pub(super) best: u64,
+    pub(super) parts: u64,
+    pub(super) tickets: u64,
+    pub(super) rotation: u64,
+    /// Of the newest token; the first word of the state.
+    pub(super) position: u64,
+    pub(super) keys: u64,
+    pub(super) values: u64,
+    pub(super) context: u32,
+    /// Bytes of later weights that a launch of each kind asks for.
+    pub(super) ahead: Ahead,
+}
+
+/// How far launches read ahead, in bytes: each asks the L2 cache for the next launches' weights before it ends.
+///
+/// ```
+/// use infer::decode::Ahead;
+///
+/// assert_eq!(Ahead::default(), Ahead { product: 0, attention: 0 });
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ahead {
+    /// By a product.
+    pub product: u64,
+    /// By an attention, which reads few weights of its own.
+    pub attention: u64,
+}
+
+fn name_of(block: BlockType) -> &'static str {
+    match block {
+        BlockType::F32 => "product_f32",
+        BlockType::F16 => "product_f16",
+        BlockType::Bf16 => "product_bf16",
+        BlockType::Q4_0 => "product_q4_0",
+        BlockType::Q8_0 => "product_q8_0",
+        BlockType::Q4K => "product_q4_k",
+        BlockType::Q5K => "product_q5_k",
+        BlockType::Q6K => "product_q6_k",
+    }
+}
+
+/// Whether products with a format round the vector.
+pub(super) fn rounds(block: BlockType) -> bool {
+    !matches!(block, BlockType::F32 | BlockType::F16 | BlockType::Bf16)
+}
+
+/// Bytes of a rounded vector: chunks of 1,024 columns.
+pub(super) fn rounded_bytes(columns: usize) -> usize {
+    columns.div_ceil(1024) * 2432
+}
+
+/// Bytes of a product's vector in shared memory.
+fn vector_bytes(block: BlockType, columns: usize) -> usize {
+    if rounds(block) {
+        return rounded_bytes(columns);
+    }
+    columns.next_multiple_of(32 * Unit::of(block).weights) * 4
+}
+
+/// A size that the model's parser has limited to 20 bits, or a product of such sizes that fits buffers of the device.
+fn word(size: usize) -> Result<u32> {
+    u32::try_from(size).map_err(|_| Error::TooLarge(size))
+}
+
+impl Engine {
+    /// Copies a model to a device. `progress` gets the bytes of packed weights, and all bytes.
+    ///
+    /// Checks first that the device has memory for the weights and for a session of `context` positions.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Memory`] if there is not enough memory, [`Error::ContextTooLong`]; [`Error::RowLength`],
+    /// [`Error::HeadSize`] if the kernels do not support a size; [`Error::Changed`]; those of the device.
+    pub fn load(
+        device: &Device,
+        model: &Model,
+        context: usize,
+        progress: impl FnMut(u64, u64),
+    ) -> Result<Self> {
+        let shape = model.shape().clone();
+        if shape.head_size > MAX_HEAD || !shape.head_size.is_multiple_of(LANE_COLUMNS) {
+            let (size, most, multiple) = (shape.head_size, MAX_HEAD, LANE_COLUMNS);
+            return Err(Error::HeadSize { size, most, multiple });
+        }
+        Memory::of(model, context)?.check(device)?;
+        let product = Program::load_fitting(device, &PRODUCT)?;
+        let mut products = Vec::with_capacity(BlockType::ALL.len());
+        for block in BlockType::ALL {
+            products.push(product.kernel(name_of(block))?);
+        }
+        let group = match shape.heads / shape.kv_heads {
+            1 => 1,
+            2 => 2,
+            _ => MAX_GROUP,
+        };
+        let lanes = if shape.head_size <= 64 { 8 } else { 16 };
+        let attention =
+            Program::load_fitting(device, &ATTENTION)?.kernel(&format!("attention_{group}_{lanes}"))?;
+        let sample = Program::load_fitting(device, &SAMPLE)?;
+        let turns = model.rope_frequencies().unwrap_or_default();
+        let inner = Inner {
+            device: device.clone(),
+            weights: Weights::load(device, model, progress)?,
+            turns: turns.into_iter().map(|frequency| frequency / core::f64::consts::TAU).collect(),
+            // PANIC: one for each format.
+            products: products.try_into().expect("a kernel for each format"),
+            attention,
+            group,
+            sample: sample.kernel("sample")?,
+            take: sample.kernel("take")?,
+            // CAST: usize has at least 32 bits.
+            sms: device.info().sm_count.max(1) as usize,
+            shape,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The model's sizes and kinds.
+    pub fn shape(&self) -> &Shape {
+        &self.inner.shape
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.inner.device
+    }
+}
+
+/// A product of a graph; the rest of its parameters follows.
+struct Call<'a> {
+    matrix: &'a Packed,
+    before: Before,
+    norm: weights::Norm,
+    input: u64,
+    after: After,
+    output: u64,
+    gate: u64,
+    packed_output: bool,
+}
+
+impl Inner {
+    /// Blocks of the grid of the product with the output matrix.
+    pub(super) fn logits_blocks(&self) -> usize {
+        let (_, batches) = self.batches(&self.weights.output.place);
+        batches.min(self.sms)
+    }
+
+    /// Pairs of rows of a batch, and number of batches: each SM gets the same number of batches, if possible.
+    fn batches(&self, place: &Place) -> (usize, usize) {
+        let pairs = place.pairs();
+        let rounds = pairs.div_ceil(self.sms * MAX_PAIRS);
+        let size = pairs.div_ceil(self.sms * rounds);
+        (size, pairs.div_ceil(size))
+    }
+
+    /// Groups of query heads that share a block of the attention.
+    fn groups(&self) -> usize {
+        self.shape.kv_heads * (self.shape.heads / self.shape.kv_heads).div_ceil(self.group)
+    }
+
+    /// Blocks that a group of heads has, one for each chunk of the context.
+    pub(super) fn chunks(&self) -> usize {
+        (self.sms / self.groups()).clamp(1, MAX_CHUNKS)
+    }
+
+    /// Elements of the attention's parts, and number of its tickets.
+    pub(super) fn attention_sizes(&self) -> (usize, usize) {
+        (self.shape.heads * self.chunks() * (self.shape.head_size + 2), self.groups())
+    }
+
+    fn norm_kind(&self) -> Before {
+        match self.shape.norm {
+            NormKind::Rms => Before::RmsNorm,
+            NormKind::Layer => Before::LayerNorm,
+        }
+    }
+
+    fn product(&self, graph: &mut GraphBuilder, at: &Addresses, call: &Call<'_>) -> Result<()> {
+        let place = &call.matrix.place;
+        let (batch_pairs, batches) = if call.packed_output {
+            let pairs = if call.after == After::Pair { PACKED_OUTPUTS } else { PACKED_OUTPUTS / 2 };
+            (pairs, place.pairs().div_ceil(pairs))
+        } else {
+            self.batches(place)
+        };
+        let all = self.weights.matrices.len() as u64;
+        let end = place.end as u64;
+        let parameters = Product {
+            tiles: self.weights.address(place),
+            tiles_end: self.weights.matrices.gpu_va() + end,
+            input: call.input,
+            norm_weight: call.norm.weight,
+            norm_bias: call.norm.bias,
+            bias: call.matrix.bias,
+            gate: call.gate,
+            output: call.output,
+            best: at.best,
+            // After the last matrix, the next token begins with the first.
+            ahead: self.weights.matrices.gpu_va() + if end < all { end } else { 0 },
+            ahead_bytes: at.ahead.product.min(if end < all { all - end } else { all }),
+            rows: word(place.rows)?,
+            columns: word(place.columns)?,
+            before: call.before as u32,
+            after: call.after as u32,
+            activation: match self.shape.activation {
+                Activation::SiluGate => 0,
+                Activation::Gelu => 1,
+            },
+            packed_output: u32::from(call.packed_output),
+            batch_pairs: word(batch_pairs)?,
+            batches: word(batches)?,
+            epsilon: self.shape.epsilon as f32,
+            unused: 0,
+        };
+        let shared =
+            vector_bytes(place.block, place.columns) + WARPS * STAGES * Unit::of(place.block).tile_bytes(32);
+        let kernel = BlockType::ALL.iter().position(|block| *block == place.block);
+        // PANIC: all formats are in the list.
+        let kernel = &self.products[kernel.expect("a kernel for each format")];
+        let (grid, arguments) = (word(batches.min(self.sms))?, [Arg::Bytes(bytemuck::bytes_of(&parameters))]);
+        // SAFETY: the session's buffers have the sizes that the model's shape gives, and live as long as the graph's
+        // session; so do the weights.
+        unsafe { graph.launch_with_shared(kernel, grid, BLOCK, word(shared)?, &arguments)? };
+        Ok(())
+    }
+
+    fn attention(&self, graph: &mut GraphBuilder, at: &Addresses, number: usize) -> Result<()> {
+        let (shape, layer) = (&self.shape, &self.weights.layers[number]);
+        // CAST: usize is at most 64 bits.
+        let cache = (number * shape.kv_width()) as u64 * u64::from(at.context) * 2;
+        let (rotate, rotated) = match shape.positions {
+            Positions::Learned => (0, 0),
+            Positions::Rope { pairs: RopePairs::Neighbours, .. } => (1, shape.head_size),
+            Positions::Rope { pairs: RopePairs::Halves, .. } => (2, shape.head_size),
+        };
+        let start = layer.output.place.end as u64;
+        let parameters = Attention {
+            qkv: at.qkv,
+            query_norm: layer.query_norm,
+            key_norm: layer.key_norm,
+            rotation: at.rotation,
+            keys: at.keys + cache,
+            values: at.values + cache,
+            position: at.position,
+            parts: at.parts,
+            tickets: at.tickets,
+            output: at.attended,
+            ahead: self.weights.matrices.gpu_va() + start,
+            ahead_bytes: at.ahead.attention.min(self.weights.matrices.len() as u64 - start),
+            heads: word(shape.heads)?,
+            key_heads: word(shape.kv_heads)?,
+            head_size: word(shape.head_size)?,
+            context: at.context,
+            rotate,
+            rotated: word(rotated)?,
+            scale: 1.0 / (shape.head_size as f32).sqrt(),
+            epsilon: shape.epsilon as f32,
+        };
+        let grid = (word(self.groups())?, word(self.chunks())?);
+        let arguments = [Arg::Bytes(bytemuck::bytes_of(&parameters))];
+        // SAFETY: as for products; the position stays below the context, which the session checks.
+        unsafe { graph.launch(&self.attention, grid, ATTENTION_BLOCK, &arguments)? };
+        Ok(())
+    }
+
+    /// All layers, from the vector in `x` to the vector in `x`.
+    pub(super) fn layers(&self, graph: &mut GraphBuilder, at: &Addresses) -> Result<()> {
+        let plain = |matrix, input, after, output| Call {
+            matrix,
+            before: Before::Nothing,
+            norm: weights::Norm::default(),
+            input,
+            after,
+            output,
+            gate: 0,
+            packed_output: false,
+        };
+        for (number, layer) in self.weights.layers.iter().enumerate() {
+            for (part, first) in &layer.qkv.parts {
+                let output = at.qkv + *first as u64 * 4;
+                let call = plain(part, at.x, After::Store, output);
+                self.product(
+                    graph,
+                    at,
+                    &Call { before: self.norm_kind(), norm: layer.attention_norm, ..call },
+                )?;
+            }
+            self.attention(graph, at, number)?;
+            self.product(graph, at, &plain(&layer.output, at.attended, After::Add, at.x))?;
+
+            let packed = rounds(layer.down.place.block);
+            let first = |matrix, after, output| Call {
+                before: self.norm_kind(),
+                norm: layer.feed_forward_norm,
+                ..plain(matrix, at.x, after, output)
+            };
+            match &layer.up {
+                weights::Up::Pairs(up) => {
+                    let call = first(up, After::Pair, at.hidden);
+                    self.product(graph, at, &Call { packed_output: packed, ..call })?;
+                }
+                weights::Up::Plain(up) => {
+                    let call = first(up, After::Activate, at.hidden);
+                    self.product(graph, at, &Call { packed_output: packed, ..call })?;
+                }
+                weights::Up::Apart { gate, up } => {
+                    self.product(graph, at, &first(gate, After::Store, at.gate))?;
+                    let call = first(up, After::Gate, at.hidden);
+                    self.product(graph, at, &Call { gate: at.gate, packed_output: packed, ..call })?;
+                }
+            }
+            let before = if packed { Before::Packed } else { Before::Nothing };
+            let down = plain(&layer.down, at.hidden, After::Add, at.x);
+            self.product(graph, at, &Call { before, ..down })?;
+        }
+        Ok(())
+    }
+
+    /// The logits of the vector in `x`, and their maxima.
+    pub(super) fn logits(&self, graph: &mut GraphBuilder, at: &Addresses) -> Result<()> {
+        let call = Call {
+            matrix: &self.weights.output,
+            before: self.norm_kind(),
+            norm: self.weights.output_norm,
+            input: at.x,
+            after: After::Logits,
+            output: at.logits,
+            gate: 0,
+            packed_output: false,
+        };
+        self.product(graph, at, &call)
+    }
+
+    /// A launch of `sample` or `take`.
+    pub(super) fn step(&self, graph: &mut GraphBuilder, kernel: &Kernel, step: &Step) -> Result<()> {
+        let arguments = [Arg::Bytes(bytemuck::bytes_of(step))];
+        // SAFETY: as for products; the session keeps the number of tokens below the context, and pending tokens below
+        // the vocabulary.
+        unsafe { graph.launch(kernel, 1, SAMPLE_BLOCK, &arguments)? };
+        Ok(())
+    }
+}

@@ -1,0 +1,31 @@
+//! Decoding of language models on the GPU: token by token, without the CPU between two tokens.
+//!
+//! [`Engine::load`] packs a model's weights for the kernels and copies them to the device; on an Orin, whose GPU uses
+//! the machine's memory, this is the only copy. A [`Session`] has a context: keys and values of its tokens in halves,
+//! and three recorded graphs. One appends a token of a prompt, one chooses a token and appends it, one makes logits.
+//! Token, position and the state of the random numbers are in device memory, so the graphs never change: the CPU
+//! replays them ahead of the GPU, and reads tokens from a ring in memory that both see. A produced token costs no
+//! system call and no allocation.
+//!
+//! A layer takes five launches: norm and the product of queries, keys and values; attention with rotation and the
+//! append to the cache; the attention's output; norm and the first products of the feed-forward network; its last
+//! product. Files that mix formats in one of these steps take one launch more.
+//!
+//! Products with quantised weights round the vector to 16 bits per element, with one scale for 32 elements: 256 times
+//! finer than 8 bits, so the rounding of keys and values to halves dominates the error. All sums have a fixed order:
+//! the same model, tokens and device give the same bits.
+
+mod engine;
+pub(crate) mod memory;
+mod pack;
+mod parameters;
+mod sampling;
+mod session;
+#[cfg(test)]
+mod tests;
+mod weights;
+
+pub use engine::{Ahead, Engine};
+pub use memory::Memory;
+pub use sampling::{MAX_WINDOW, Sampling};
+pub use session::{Session, SessionOptions, Tokens};

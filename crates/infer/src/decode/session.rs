@@ -1,0 +1,616 @@
+//! A context on the device, and the tokens that continue it.
+
+use core::fmt;
+use core::ptr::NonNull;
+use core::sync::atomic::{Ordering, fence};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tegra_hcq::{Buffer, Fence, Graph, MemoryUse, Profile, Queue, QueueOptions, WaitPolicy};
+
+use super::engine::{Addresses, Ahead, Engine, Inner, rounded_bytes};
+use super::parameters::{Settings, State, Step};
+use super::sampling::Sampling;
+use crate::error::{Error, Result};
+
+/// Tokens that are uploaded together.
+const PENDING: usize = 512;
+/// Tokens that the ring holds.
+const RING: usize = 64;
+/// Steps that are submitted before the first one's token is read.
+const RUN_AHEAD: usize = 3;
+/// Replays in flight while a prompt is fed.
+const INSTANCES: usize = 8;
+/// Longest wait for a step.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// Reads of the ring between two looks at the step's end.
+const SPINS: u32 = 64;
+
+/// Options of a session.
+///
+/// ```
+/// use infer::decode::SessionOptions;
+/// use tegra_hcq::WaitPolicy;
+///
+/// let options = SessionOptions::default().wait(WaitPolicy::Sleep);
+/// assert_eq!(options.wait, WaitPolicy::Sleep);
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct SessionOptions {
+    /// How the CPU waits for tokens; by default it spins, which costs a core and no system call.
+    pub wait: WaitPolicy,
+    /// How far launches read ahead; `None` for what suits the device.
+    pub ahead: Option<Ahead>,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self { wait: WaitPolicy::Spin, ahead: None }
+    }
+}
+
+impl SessionOptions {
+    /// Sets how the CPU waits.
+    #[must_use]
+    pub fn wait(mut self, policy: WaitPolicy) -> Self {
+        self.wait = policy;
+        self
+    }
+
+    /// Sets how far launches read ahead.
+    #[must_use]
+    pub fn ahead(mut self, ahead: Ahead) -> Self {
+        self.ahead = Some(ahead);
+        self
+    }
+}
+
+/// A context and the tokens that continue it.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tegra_hcq::{Device, DeviceKind};
+/// # let device = Device::open(DeviceKind::Sim)?;
+/// use infer::decode::{Engine, Sampling};
+/// use infer::model::Model;
+/// use infer::synthetic::Recipe;
+///
+/// let model = Model::from_bytes(Recipe::tiny_llama().to_bytes()?)?;
+/// let engine = Engine::load(&device, &model, 64, |_, _| ())?;
+/// let mut session = engine.session(64)?;
+/// session.feed(&[1, 2, 3])?;
+/// let tokens: Vec<u32> = session.tokens(4)?.collect::<Result<_, _>>()?;
+/// assert_eq!((tokens.len(), session.len()), (4, 7));
+///
+/// // The same context again, continued in another way.
+/// session.truncate(3)?;
+/// session.set_sampling(&Sampling { temperature: 1.0, seed: 5, ..Sampling::default() })?;
+/// assert_eq!(session.tokens(4)?.count(), 4);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Session {
+    // Declared first: dropped before the memory that their launches use. `drop` waits for the queue.
+    /// Appends a pending token.
+    feed: Graph,
+    /// Chooses a token and appends it.
+    step: Graph,
+    /// Makes logits.
+    logits: Graph,
+    queue: Queue,
+    buffers: Buffers,
+    engine: Arc<Inner>,
+    context: usize,
+    /// The tokens of the context.
+    tokens: Vec<u32>,
+    /// Tokens that the device has chosen since the settings were written.
+    produced: u32,
+    /// Whether the device's vector is that of the newest token.
+    is_current: bool,
+    in_flight: VecDeque<Fence>,
+    wait: WaitPolicy,
+}
+
+/// Memory of a session.
+struct Buffers {
+    /// Keys of all layers, then values: layer, head, position, column.
+    _cache: Buffer<u16>,
+    _scratch: Buffer<u8>,
+    logits: Buffer<f32>,
+    state: Buffer<State>,
+    settings: Buffer<Settings>,
+    pending: Buffer<u32>,
+    ring: Buffer<u64>,
+    /// Where the CPU sees the ring.
+    ring_at: NonNull<u64>,
+    /// Turns per position of each pair.
+    turns: Buffer<f64>,
+}
+
+// SAFETY: `ring_at` points into `ring`, which any thread may read and which lives as long.
+unsafe impl Send for Buffers {}
+
+/// Cuts a buffer into parts.
+#[derive(Default)]
+struct Cut(usize);
+
+impl Cut {
+    /// The offset of the next part.
+    fn next(&mut self, bytes: usize) -> u64 {
+        let start = self.0;
+        self.0 = (start + bytes).next_multiple_of(256);
+        // CAST: usize is at most 64 bits.
+        start as u64
+    }
+}
+
+impl Engine {
+    /// A session with room for `context` positions.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextTooLong`] if the model has fewer positions, or for 0; those of the device.
+    pub fn session(&self, context: usize) -> Result<Session> {
+        self.session_with(context, &SessionOptions::default())
+    }
+
+    /// As [`Engine::session`], with options.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::session`].
+    pub fn session_with(&self, context: usize, options: &SessionOptions) -> Result<Session> {
+        Session::new(&self.inner, context, options)
+    }
+}
+
+impl Buffers {
+    /// Allocates everything; returns the addresses, too.
+    fn new(engine: &Inner, context: usize, ahead: Ahead) -> Result<(Self, Addresses, u64)> {
+        let (shape, device) = (&engine.shape, &engine.device);
+        let half = shape.kv_bytes(context).ok_or(Error::TooLarge(context))? / 4;
+        let cache = device.alloc::<u16>(2 * half)?.named("keys and values");
+        let mut cut = Cut::default();
+        let (parts, tickets) = engine.attention_sizes();
+        let mut at = Addresses {
+            x: cut.next(shape.width * 4),
+            qkv: cut.next((shape.query_width() + 2 * shape.kv_width()) * 4),
+            attended: cut.next(shape.query_width() * 4),
+            hidden: cut.next((shape.ffn * 4).max(rounded_bytes(shape.ffn))),
+            gate: cut.next(shape.ffn * 4),
+            best: cut.next(engine.logits_blocks() * 8),
+            parts: cut.next(parts * 4),
+            tickets: cut.next(tickets * 4),
+            rotation: cut.next(engine.turns.len() * 8),
+            context: u32::try_from(context).map_err(|_| Error::TooLarge(context))?,
+            ahead,
+            ..Addresses::default()
+        };
+        let history = cut.next(context * 4);
+        let scratch = device.alloc_zeroed::<u8>(cut.0)?.named("vectors of a session");
+        let logits = device.alloc::<f32>(shape.vocabulary)?.named("logits");
+        let state = device.alloc_zeroed::<State>(1)?.named("state of a session");
+        let base = scratch.gpu_va();
+        let places = [
+            &mut at.x,
+            &mut at.qkv,
+            &mut at.attended,
+            &mut at.hidden,
+            &mut at.gate,
+            &mut at.best,
+            &mut at.parts,
+            &mut at.tickets,
+            &mut at.rotation,
+        ];
+        places.into_iter().for_each(|place| *place += base);
+        at.logits = logits.gpu_va();
+        at.position = state.gpu_va();
+        at.keys = cache.gpu_va();
+        // CAST: usize is at most 64 bits.
+        at.values = cache.gpu_va() + half as u64 * 2;
+        let ring = device.alloc_for::<u64>(RING, MemoryUse::ReadBack)?.named("produced tokens");
+        // PANIC: only memory of `MemoryUse::Device` may be invisible.
+        let ring_at = ring.cpu_address()?.expect("memory for reading back is visible");
+        for slot in 0..RING {
+            // SAFETY: inside the buffer, which no work uses yet.
+            unsafe { ring_at.add(slot).write_volatile(0) };
+        }
+        // An empty buffer has no address.
+        let turns = if engine.turns.is_empty() { &[0.0] } else { engine.turns.as_slice() };
+        let buffers = Self {
+            _cache: cache,
+            _scratch: scratch,
+            logits,
+            state,
+            settings: device.alloc_from(&[Sampling::default().settings()])?,
+            pending: device.alloc::<u32>(PENDING)?,
+            ring,
+            ring_at,
+            turns: device.alloc_from(turns)?,
+        };
+        Ok((buffers, at, base + history))
+    }
+
+    /// The number of a token in the ring and the token; number 0 if there is none.
+    fn ring(&self, number: u32) -> (u32, u32) {
+        let slot = (number as usize).wrapping_sub(1) % RING;
+        // SAFETY: inside the ring, which lives as long as `self`; aligned, and written by the GPU in one piece.
+        let entry = unsafe { self.ring_at.add(slot).read_volatile() };
+        // The token's other effects follow in memory.
+        fence(Ordering::Acquire);
+        // CAST: the halves of the entry.
+        ((entry >> 32) as u32, entry as u32)
+    }
+}
+
+impl Session {
+    fn new(engine: &Arc<Inner>, context: usize, options: &SessionOptions) -> Result<Self> {
+        let shape = &engine.shape;
+        if context == 0 || context > shape.context {
+            return Err(Error::ContextTooLong { wanted: context, most: shape.context });
+        }
+        let ahead = options.ahead.unwrap_or_default();
+        let (buffers, at, history) = Buffers::new(engine, context, ahead)?;
+        let word = |size: usize| u32::try_from(size).map_err(|_| Error::TooLarge(size));
+        let embedding = &engine.weights.embedding.place;
+        let step = Step {
+            state: buffers.state.gpu_va(),
+            settings: buffers.settings.gpu_va(),
+            history,
+            pending: buffers.pending.gpu_va(),
+            ring: buffers.ring.gpu_va(),
+            logits: at.logits,
+            best: at.best,
+            tiles: engine.weights.address(embedding),
+            positions: engine.weights.positions,
+            turns: buffers.turns.gpu_va(),
+            rotation: at.rotation,
+            x: at.x,
+            vocabulary: word(shape.vocabulary)?,
+            width: word(shape.width)?,
+            block: embedding.block.id(),
+            pairs: word(engine.turns.len())?,
+            blocks: word(engine.logits_blocks())?,
+            ring_length: word(RING)?,
+            magnitude: 1.0,
+            unused: 0,
+        };
+        let graph = |record: &dyn Fn(&mut tegra_hcq::GraphBuilder) -> Result<()>| {
+            let mut builder = engine.device.graph();
+            builder.instances(INSTANCES)?;
+            record(&mut builder)?;
+            Ok::<_, Error>(builder.build()?)
+        };
+        Ok(Self {
+            feed: graph(&|builder| {
+                engine.step(builder, &engine.take, &step)?;
+                engine.layers(builder, &at)
+            })?,
+            step: graph(&|builder| {
+                engine.logits(builder, &at)?;
+                engine.step(builder, &engine.sample, &step)?;
+                engine.layers(builder, &at)
+            })?,
+            logits: graph(&|builder| engine.logits(builder, &at))?,
+            queue: engine.device.queue_with(&QueueOptions::default().wait(options.wait))?,
+            buffers,
+            engine: Arc::clone(engine),
+            context,
+            tokens: Vec::with_capacity(context),
+            produced: 0,
+            is_current: false,
+            in_flight: VecDeque::with_capacity(RUN_AHEAD + 1),
+            wait: options.wait,
+        })
+    }
+
+    /// Number of tokens in the context.
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Whether the context is empty.
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
+    /// Positions that the session has room for.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// The tokens of the context.
+    pub fn context_tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// Number of launches for each produced token.
+    pub fn launches_per_token(&self) -> usize {
+        self.step.len()
+    }
+
+    /// Appends tokens to the context. Returns when the device has all commands; it may still compute.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownToken`] if a token is not in the vocabulary, [`Error::PromptTooLong`] if the context has no room
+    /// for all of them; then nothing was appended. Those of the device.
+    pub fn feed(&mut self, tokens: &[u32]) -> Result<()> {
+        let vocabulary = self.engine.shape.vocabulary;
+        if let Some(token) = tokens.iter().copied().find(|token| *token as usize >= vocabulary) {
+            return Err(Error::UnknownToken { token, vocabulary });
+        }
+        if tokens.len() > self.context - self.tokens.len() {
+            let needed = self.tokens.len() + tokens.len();
+            return Err(Error::PromptTooLong { tokens: needed, context: self.context });
+        }
+        for piece in tokens.chunks(PENDING) {
+            self.queue.wait(TIMEOUT)?;
+            self.buffers.pending.slice_mut(..piece.len())?.copy_from_slice(piece)?;
+            self.write_state()?;
+            for token in piece {
+                self.queue.replay(&mut self.feed)?;
+                self.tokens.push(*token);
+            }
+            self.is_current = true;
+        }
+        Ok(())
+    }
+
+    /// The logits of the token that follows the context: a number for each token of the vocabulary.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::EmptyContext`] if there is no token yet; those of the device.
+    pub fn logits(&mut self) -> Result<Vec<f32>> {
+        let mut logits = vec![0.0; self.engine.shape.vocabulary];
+        self.logits_into(&mut logits)?;
+        Ok(logits)
+    }
+
+    /// As [`Session::logits`], into a slice.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::logits`]; [`Error::Length`] if the slice has another length.
+    pub fn logits_into(&mut self, logits: &mut [f32]) -> Result<()> {
+        let needed = self.engine.shape.vocabulary;
+        if logits.len() != needed {
+            return Err(Error::Length { what: "a slice for logits", len: logits.len(), needed });
+        }
+        self.refresh()?;
+        self.queue.replay(&mut self.logits)?.wait(TIMEOUT)?;
+        Ok(self.buffers.logits.copy_to_slice(logits)?)
+    }
+
+    /// Sets how tokens are chosen. Random numbers start again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Sampling`] if a number has no meaning; those of the device.
+    pub fn set_sampling(&mut self, sampling: &Sampling) -> Result<()> {
+        sampling.check()?;
+        self.queue.wait(TIMEOUT)?;
+        self.buffers.settings.copy_from_slice(&[sampling.settings()])?;
+        self.produced = 0;
+        for slot in 0..RING {
+            // SAFETY: inside the ring; no work is in flight that writes it.
+            unsafe { self.buffers.ring_at.add(slot).write_volatile(0) };
+        }
+        self.write_state()
+    }
+
+    /// Keeps the first `len` tokens of the context; does nothing if there are fewer.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    pub fn truncate(&mut self, len: usize) -> Result<()> {
+        if len >= self.tokens.len() {
+            return Ok(());
+        }
+        self.tokens.truncate(len);
+        self.is_current = false;
+        self.queue.wait(TIMEOUT)?;
+        self.write_state()
+    }
+
+    /// Drops the whole context.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::truncate`].
+    pub fn clear(&mut self) -> Result<()> {
+        self.truncate(0)
+    }
+
+    /// Tokens that continue the context, at most `limit` and at most as many as the context has room for. Each is part
+    /// of the context once the iterator has returned it.
+    ///
+    /// The device works ahead of the iterator. What it produced in excess is dropped with the iterator.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::logits`].
+    pub fn tokens(&mut self, limit: usize) -> Result<Tokens<'_>> {
+        self.refresh()?;
+        let limit = limit.min(self.context - self.tokens.len());
+        Ok(Tokens { session: self, to_submit: limit, to_return: limit })
+    }
+
+    /// Produces `steps` tokens, and drops them again, while the GPU writes a time stamp after each launch.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::tokens`]; [`Error::PromptTooLong`] if the context has no room for the tokens.
+    pub fn profile(&mut self, steps: usize) -> Result<Profile> {
+        self.refresh()?;
+        let (len, context) = (self.tokens.len(), self.context);
+        if steps > context - len {
+            return Err(Error::PromptTooLong { tokens: len + steps, context });
+        }
+        self.queue.profile(true)?;
+        for _ in 0..steps {
+            self.queue.replay(&mut self.step)?.wait(TIMEOUT)?;
+        }
+        let profile = self.queue.take_profile();
+        self.queue.profile(false)?;
+        self.is_current = false;
+        self.write_state()?;
+        Ok(profile?)
+    }
+
+    /// Waits until the device has done everything.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    pub fn wait(&mut self) -> Result<()> {
+        Ok(self.queue.wait(TIMEOUT)?)
+    }
+
+    /// Writes the number of tokens to the device. No work may be in flight.
+    fn write_state(&mut self) -> Result<()> {
+        // CAST: at most the context, which fits 32 bits.
+        let count = self.tokens.len() as u32;
+        let state =
+            State { position: count.saturating_sub(1), count, produced: self.produced, ..State::default() };
+        Ok(self.buffers.state.copy_from_slice(&[state])?)
+    }
+
+    /// Computes the newest token's vector again, if another one took its place.
+    fn refresh(&mut self) -> Result<()> {
+        if self.is_current {
+            return Ok(());
+        }
+        let Some(newest) = self.tokens.pop() else { return Err(Error::EmptyContext) };
+        let fed = self.feed(&[newest]);
+        if fed.is_err() && self.tokens.len() < self.context {
+            self.tokens.push(newest);
+        }
+        fed
+    }
+
+    /// Submits a step.
+    fn submit(&mut self) -> Result<()> {
+        let fence = self.queue.replay(&mut self.step)?;
+        self.in_flight.push_back(fence);
+        Ok(())
+    }
+
+    /// Waits for the next token.
+    fn receive(&mut self) -> Result<u32> {
+        let number = self.produced + 1;
+        // PANIC: `Tokens` submits before it receives.
+        let fence = self.in_flight.pop_front().expect("a step is in flight");
+        while self.wait == WaitPolicy::Spin && self.buffers.ring(number).0 != number && !fence.is_done() {
+            for _ in 0..SPINS {
+                core::hint::spin_loop();
+            }
+        }
+        if self.buffers.ring(number).0 != number {
+            fence.wait(TIMEOUT)?;
+        }
+        let (found, token) = self.buffers.ring(number);
+        if found != number {
+            return Err(Error::LostToken { number, found });
+        }
+        self.produced = number;
+        self.tokens.push(token);
+        Ok(token)
+    }
+
+    /// Takes back steps in flight.
+    fn settle(&mut self) -> Result<()> {
+        if self.in_flight.is_empty() {
+            return Ok(());
+        }
+        self.in_flight.clear();
+        self.is_current = false;
+        self.queue.wait(TIMEOUT)?;
+        self.write_state()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Launches use the buffers by address. A queue that has faulted has ended.
+        if let Err(error) = self.queue.wait(TIMEOUT) {
+            // The graphs and buffers go with the queue, whose channels the driver stops.
+            let _ = error;
+        }
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("tokens", &self.tokens.len())
+            .field("context", &self.context)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Tokens that continue a context. Created by [`Session::tokens`].
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tegra_hcq::{Device, DeviceKind};
+/// # let device = Device::open(DeviceKind::Sim)?;
+/// # use infer::decode::Engine;
+/// # use infer::model::Model;
+/// # use infer::synthetic::Recipe;
+/// # let model = Model::from_bytes(Recipe::tiny_llama().to_bytes()?)?;
+/// # let engine = Engine::load(&device, &model, 64, |_, _| ())?;
+/// # let mut session = engine.session(64)?;
+/// # session.feed(&[1, 2, 3])?;
+/// for token in session.tokens(10)? {
+///     let token = token?;
+///     if token < 256 {
+///         break;
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Tokens<'s> {
+    session: &'s mut Session,
+    to_submit: usize,
+    to_return: usize,
+}
+
+impl Iterator for Tokens<'_> {
+    type Item = Result<u32>;
+
+    fn next(&mut self) -> Option<Result<u32>> {
+        if self.to_return == 0 {
+            return None;
+        }
+        while self.to_submit > 0 && self.session.in_flight.len() < RUN_AHEAD {
+            if let Err(error) = self.session.submit() {
+                self.to_return = 0;
+                return Some(Err(error));
+            }
+            self.to_submit -= 1;
+        }
+        let token = self.session.receive();
+        self.to_return = if token.is_ok() { self.to_return - 1 } else { 0 };
+        Some(token)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (0, Some(self.to_return))
+    }
+}
+
+impl Drop for Tokens<'_> {
+    fn drop(&mut self) {
+        // A failure appears again at the session's next use.
+        if self.session.settle().is_err() {
+            self.session.is_current = false;
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The decoder on the software Orin, compared with 64-bit floats on the CPU.
+
+use tegra_hcq::{Device, DeviceKind};
+
+use super::{Engine, Memory, Sampling};
+use crate::blocks::BlockType;
+use crate::error::Error;
+use crate::model::Model;
+use crate::reference::{CacheFormat, Reference};
+use crate::synthetic::Recipe;
+
+const TOKENS: [u32; 6] = [17, 300, 4, 511, 17, 99];
+
+fn device() -> Device {
+    Device::open(DeviceKind::Sim).unwrap()
+}
+
+/// Relative error over all logits, token by token.
+fn relative_error(recipe: &Recipe, tokens: &[u32]) -> f64 {
+    let model = Model::from_bytes(recipe.to_bytes().unwrap()).unwrap();
+    let mut reference = Reference::new(&model, CacheFormat::Half).unwrap();
+    let engine = Engine::load(&device(), &model, 128, |_, _| ()).unwrap();
+    let mut session = engine.session(128).unwrap();
+    let (mut error, mut norm) = (0.0, 0.0);
+    for token in tokens {
+        let expected = reference.step(*token).unwrap();
+        session.feed(&[*token]).unwrap();
+        for (got, expected) in session.logits().unwrap().iter().zip(&expected) {
+            error += (f64::from(*got) - expected).powi(2);
+            norm += expected.powi(2);
+        }
+    }
+    (error / norm).sqrt()
+}
+
+#[test]
+fn every_format_agrees_with_64_bit_floats() {
+    for block in BlockType::ALL {
+        let error = relative_error(&Recipe { block, ..Recipe::tiny_llama() }, &TOKENS);
+        println!("{block}: {error:e}");
+        assert!(error < 1e-3, "{block}: {error:e}");
+    }
+}
+
+#[test]
+fn every_architecture_agrees_with_64_bit_floats() {
+    let recipes = [Recipe::tiny_qwen2(), Recipe::tiny_qwen3(), Recipe::tiny_gpt2()];
+    for recipe in recipes {
+        for recipe in [recipe.clone(), Recipe { block: BlockType::Q8_0, ..recipe }] {
+            let error = relative_error(&recipe, &TOKENS);
+            println!("{} {}: {error:e}", recipe.architecture, recipe.block);
+            assert!(error < 1e-3, "{} {}: {error:e}", recipe.architecture, recipe.block);
+        }
+    }
+}
+
+#[test]
+fn few_rows_are_shared_by_warps_and_rows_end_within_tiles() {
+    // 16 SMs: batches of two pairs of rows in 3 steps, and of 2 to 4 rows in one step of 16 units.
+    let small = Recipe { width: 64, heads: 2, kv_heads: 1, head_size: 32, ffn: 352, ..Recipe::tiny_llama() };
+    for block in [BlockType::F32, BlockType::Q8_0] {
+        let error = relative_error(&Recipe { block, vocabulary: 301, ..small.clone() }, &[17, 300]);
+        assert!(error < 1e-3, "{block}: {error:e}");
+    }
+}
+
+/// The number in [0, 1) that the device draws for its token `number`.
+fn random(seed: u64, number: u64) -> f64 {
+    let mut z = seed.wrapping_add((number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((z ^ z >> 31) >> 40) as f64 / f64::from(1 << 24)
+}
+
+/// The share of the drawn number at which each token begins and ends, in the order in which the device looks at them.
+fn shares(logits: &[f32], context: &[u32], sampling: &Sampling) -> Vec<(u32, f64, f64)> {
+    let mut logits: Vec<f64> = logits.iter().copied().map(f64::from).collect();
+    let mut seen = std::collections::BTreeSet::new();
+    for token in context.iter().rev().take(sampling.window as usize).filter(|token| seen.insert(**token)) {
+        let logit = &mut logits[*token as usize];
+        let penalty = f64::from(sampling.penalty);
+        *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
+    }
+    let mut order: Vec<u32> = (0..logits.len() as u32).collect();
+    let logit = |token: u32| logits[token as usize];
+    let top = logits.iter().copied().fold(f64::MIN, f64::max);
+    let cut = sampling.top_k > 0 || sampling.top_p < 1.0 || sampling.min_p > 0.0;
+    if cut {
+        order.sort_by(|a, b| logit(*b).total_cmp(&logit(*a)));
+        order.truncate(if sampling.top_k == 0 { order.len() } else { sampling.top_k as usize });
+        let total: f64 = order.iter().map(|token| (logit(*token) - top).exp()).sum();
+        let mut before = 0.0;
+        order.retain(|token| {
+            let share = (logit(*token) - top).exp();
+            before += share;
+            before - share < f64::from(sampling.top_p) * total && share >= f64::from(sampling.min_p)
+        });
+    }
+    let chance = |token: u32| ((logit(token) - top) / f64::from(sampling.temperature)).exp();
+    let total: f64 = order.iter().map(|token| chance(*token)).sum();
+    let mut at = 0.0;
+    let share = |token: u32| {
+        let start = at;
+        at += chance(token) / total;
+        (token, start, at)
+    };
+    order.into_iter().map(share).collect()
+}
+
+#[test]
+fn the_device_chooses_tokens_as_the_settings_say() {
+    let recipe = Recipe { block: BlockType::Q4_0, layers: 1, ..Recipe::tiny_llama() };
+    let model = Model::from_bytes(recipe.to_bytes().unwrap()).unwrap();
+    let engine = Engine::load(&device(), &model, 128, |_, _| ()).unwrap();
+    let mut session = engine.session(128).unwrap();
+    let warm = Sampling { temperature: 1.3, seed: 9, ..Sampling::default() };
+    let settings = [
+        warm,
+        Sampling { top_k: 5, ..warm },
+        Sampling { top_p: 0.4, ..warm },
+        Sampling { min_p: 0.5, top_k: 300, ..warm },
+        Sampling { top_k: 40, top_p: 0.8, min_p: 0.1, penalty: 1.5, window: 6, ..warm },
+    ];
+    for sampling in settings {
+        session.clear().unwrap();
+        session.feed(&[1, 2, 1]).unwrap();
+        session.set_sampling(&sampling).unwrap();
+        for number in 0..6 {
+            let logits = session.logits().unwrap();
+            let shares = shares(&logits, session.context_tokens(), &sampling);
+            let token = session.tokens(1).unwrap().next().unwrap().unwrap();
+            let drawn = random(sampling.seed, number);
+            let share = shares.iter().find(|(candidate, ..)| *candidate == token);
+            let (_, start, end) = share.unwrap_or_else(|| panic!("{sampling:?}: {token} is no candidate"));
+            assert!(
+                *start - 1e-4 <= drawn && drawn <= *end + 1e-4,
+                "{sampling:?}: {drawn} in {start} to {end}"
+            );
+        }
+    }
+}
+
+#[test]
+fn greedy_tokens_have_the_largest_logit_also_with_a_penalty() {
+    let recipe = Recipe { block: BlockType::Q8_0, layers: 1, ..Recipe::tiny_qwen2() };
+    let model = Model::from_bytes(recipe.to_bytes().unwrap()).unwrap();
+    let engine = Engine::load(&device(), &model, 64, |_, _| ()).unwrap();
+    let mut session = engine.session(64).unwrap();
+    session.feed(&[5]).unwrap();
+    for penalty in [1.0, 4.0] {
+        session.set_sampling(&Sampling { penalty, ..Sampling::default() }).unwrap();
+        for _ in 0..6 {
+            let logits = session.logits().unwrap();
+            let penalised = |token: usize| match logits[token] {
+                logit if !session.context_tokens().contains(&(token as u32)) => logit,
+                logit if logit > 0.0 => logit / penalty,
+                logit => logit * penalty,
+            };
+            let best = (0..logits.len()).max_by(|a, b| penalised(*a).total_cmp(&penalised(*b))).unwrap();
+            assert_eq!(session.tokens(1).unwrap().next().unwrap().unwrap(), best as u32);
+        }
+    }
+}
+
+#[test]
+fn contexts_are_kept_dropped_and_continued_with_the_same_bits() {
+    // 16 SMs and 2 groups of heads: from 65 tokens on, several blocks share the context.
+    let recipe = Recipe { block: BlockType::Q6K, layers: 1, ..Recipe::tiny_llama() };
+    let model = Model::from_bytes(recipe.to_bytes().unwrap()).unwrap();
+    let engine = Engine::load(&device(), &model, 256, |_, _| ()).unwrap();
+    let mut session = engine.session(256).unwrap();
+    let prompt: Vec<u32> = (0..70).map(|token| token * 7 % 512).collect();
+    session.feed(&prompt).unwrap();
+    let logits = session.logits().unwrap();
+    let tokens: Vec<u32> = session.tokens(12).unwrap().map(Result::unwrap).collect();
+    let end = session.logits().unwrap();
+
+    // The device worked ahead of this iterator.
+    session.truncate(70).unwrap();
+    assert_eq!(session.logits().unwrap(), logits);
+    let mut again = session.tokens(12).unwrap();
+    assert_eq!((again.next().unwrap().unwrap(), again.next().unwrap().unwrap()), (tokens[0], tokens[1]));
+    drop(again);
+    assert_eq!(session.len(), 72);
+    assert_eq!(session.tokens(10).unwrap().map(Result::unwrap).collect::<Vec<_>>(), tokens[2..]);
+    assert_eq!(session.logits().unwrap(), end);
+
+    // Another session, fed with all of it.
+    let mut other = engine.session(256).unwrap();
+    other.feed(session.context_tokens()).unwrap();
+    assert_eq!(other.logits().unwrap(), end);
+    let reference = |tokens: &[u32]| {
+        let mut reference = Reference::new(&model, CacheFormat::Half).unwrap();
+        tokens.iter().map(|token| reference.step(*token).unwrap()).last().unwrap()
+    };
+    let expected = reference(session.context_tokens());
+    let error: f64 =
+        end.iter().zip(&expected).map(|(got, expected)| (f64::from(*got) - expected).powi(2)).sum();
+    let norm: f64 = expected.iter().map(|expected| expected.powi(2)).sum();
+    assert!((error / norm).sqrt() < 1e-3, "{:e}", (error / norm).sqrt());
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let model = Model::from_bytes(Recipe::tiny_llama().to_bytes().unwrap()).unwrap();
+    let engine = Engine::load(&device(), &model, 8, |_, _| ()).unwrap();
+    assert!(matches!(engine.session(1025), Err(Error::ContextTooLong { wanted: 1025, most: 1024 })));
+    assert!(matches!(engine.session(0), Err(Error::ContextTooLong { wanted: 0, .. })));
+    let mut session = engine.session(8).unwrap();
+    assert!(matches!(session.logits(), Err(Error::EmptyContext)));
+    assert!(matches!(session.tokens(1), Err(Error::EmptyContext)));
+    assert!(matches!(session.feed(&[512]), Err(Error::UnknownToken { token: 512, vocabulary: 512 })));
+    assert!(matches!(session.feed(&[0; 9]), Err(Error::PromptTooLong { tokens: 9, context: 8 })));
+    session.feed(&[0; 6]).unwrap();
+    assert_eq!(session.tokens(100).unwrap().count(), 2, "the context is full then");
+    assert!(session.tokens(1).unwrap().next().is_none());
+
+    let needed = Memory::of(&model, 8).unwrap();
+    let error = Error::Memory { needed: Memory { weights: 3 << 30, ..needed }, free: 1 << 30 };
+    assert!(error.to_string().contains("3072 for weights"), "{error}");
+    assert!(error.to_string().contains("1024 MB are free"), "{error}");
+}
+
+#[test]
+fn mixed_formats_take_one_launch_more() {
+    let mixed = Recipe { block: BlockType::Q4K, mixed: true, ..Recipe::tiny_llama() };
+    let model = Model::from_bytes(mixed.to_bytes().unwrap()).unwrap();
+    let engine = Engine::load(&device(), &model, 64, |_, _| ()).unwrap();
+    // Values of every other layer are in another format than queries and keys.
+    assert_eq!(engine.session(64).unwrap().launches_per_token(), 2 + 5 + 6);
+    assert!(relative_error(&mixed, &TOKENS[..3]) < 1e-3);
+}

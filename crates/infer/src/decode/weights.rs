@@ -1,0 +1,309 @@
+//! A model's weights on a device: one buffer of packed matrices, in the order of their use, and one of floats.
+
+use std::thread;
+use std::time::Duration;
+
+use tegra_hcq::{Buffer, Device};
+
+use super::pack::{self, Place, Rows, Unit};
+use crate::error::{Error, Result};
+use crate::model::{Linear, Matrix, Model, Vector};
+
+/// Bytes that are packed before they are copied to a GPU with its own memory.
+const PIECE_BYTES: usize = 32 << 20;
+/// Bytes for which a thread of its own pays.
+const THREAD_BYTES: usize = 1 << 20;
+/// Alignment of a vector of floats, in elements.
+const FLOATS_ALIGNMENT: usize = 64;
+/// Longest wait for a copy of a piece.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A packed matrix and the bias of its rows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Packed {
+    pub(super) place: Place,
+    /// GPU address of the bias; 0 if there is none.
+    pub(super) bias: u64,
+}
+
+/// The products of queries, keys and values: one for all, or one for each.
+#[derive(Clone, Debug)]
+pub(super) struct Joined {
+    /// Each with the first of its outputs among those of all.
+    pub(super) parts: Vec<(Packed, usize)>,
+}
+
+/// The first products of a feed-forward network.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Up {
+    /// Rows of gate and up in turns.
+    Pairs(Packed),
+    /// Gate and up in different formats, or with a bias.
+    Apart { gate: Packed, up: Packed },
+    /// No gate.
+    Plain(Packed),
+}
+
+/// GPU addresses of a norm's weights and bias; 0 for none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Norm {
+    pub(super) weight: u64,
+    pub(super) bias: u64,
+}
+
+/// The parts of a layer.
+#[derive(Clone, Debug)]
+pub(super) struct Layer {
+    pub(super) attention_norm: Norm,
+    pub(super) qkv: Joined,
+    pub(super) query_norm: u64,
+    pub(super) key_norm: u64,
+    pub(super) output: Packed,
+    pub(super) feed_forward_norm: Norm,
+    pub(super) up: Up,
+    pub(super) down: Packed,
+}
+
+/// All weights on the device.
+#[derive(Debug)]
+pub(super) struct Weights {
+    pub(super) matrices: Buffer<u8>,
+    /// Keeps the memory of norms, biases and positions.
+    _floats: Buffer<f32>,
+    pub(super) layers: Vec<Layer>,
+    pub(super) output_norm: Norm,
+    pub(super) embedding: Packed,
+    pub(super) output: Packed,
+    /// GPU address of the learned positions, a row each; 0 if there are none.
+    pub(super) positions: u64,
+}
+
+/// The matrices and vectors to load, with their places.
+#[derive(Default)]
+struct Plan<'a> {
+    matrices: Vec<(Place, Rows<'a>)>,
+    end: usize,
+    vectors: Vec<(usize, Vec<f32>)>,
+    floats: usize,
+}
+
+impl<'a> Plan<'a> {
+    /// Adds a matrix; its bias has an element per row. The bias is an offset until [`Plan::address`].
+    fn matrix(&mut self, rows: Rows<'a>, bias: Option<Vec<f32>>) -> Packed {
+        let place = Place::new(self.end, &rows);
+        self.end = place.end;
+        self.matrices.push((place, rows));
+        Packed { place, bias: bias.map_or(0, |bias| self.floats(bias)) }
+    }
+
+    fn linear(&mut self, linear: Linear<'a>) -> Packed {
+        self.matrix(Rows::of(linear.weights), linear.bias.map(|bias| bias.to_vec()))
+    }
+
+    /// Adds a vector; returns its offset in bytes plus 1, so that 0 means none.
+    fn floats(&mut self, vector: Vec<f32>) -> u64 {
+        let start = self.floats;
+        self.floats = (start + vector.len()).next_multiple_of(FLOATS_ALIGNMENT);
+        self.vectors.push((start, vector));
+        // CAST: usize is at most 64 bits.
+        start as u64 * 4 + 1
+    }
+
+    fn vector(&mut self, vector: Option<Vector<'_>>) -> u64 {
+        vector.map_or(0, |vector| self.floats(vector.to_vec()))
+    }
+
+    fn norm(&mut self, norm: crate::model::Norm<'_>) -> Norm {
+        Norm { weight: self.vector(Some(norm.weights)), bias: self.vector(norm.bias) }
+    }
+
+    /// Queries, keys and values: those of the same format become one matrix.
+    fn joined(&mut self, all: [Linear<'a>; 3]) -> Joined {
+        let mut parts: Vec<(Vec<Linear<'a>>, usize)> = Vec::new();
+        let mut outputs = 0;
+        for linear in all {
+            let same = |other: &Linear<'_>| {
+                other.weights.block == linear.weights.block && other.bias.is_some() == linear.bias.is_some()
+            };
+            match parts.last_mut() {
+                Some((linears, _)) if same(&linears[0]) => linears.push(linear),
+                _ => parts.push((vec![linear], outputs)),
+            }
+            outputs += linear.weights.outputs;
+        }
+        let pack = |(linears, first): (Vec<Linear<'a>>, usize)| {
+            let biases: Option<Vec<_>> =
+                linears.iter().map(|linear| linear.bias.map(|bias| bias.to_vec())).collect();
+            let rows = Rows::Chain(linears.iter().map(|linear| linear.weights).collect());
+            (self.matrix(rows, biases.map(|biases| biases.concat())), first)
+        };
+        Joined { parts: parts.into_iter().map(pack).collect() }
+    }
+
+    fn up(&mut self, gate: Option<Linear<'a>>, up: Linear<'a>) -> Up {
+        match gate {
+            None => Up::Plain(self.linear(up)),
+            Some(gate)
+                if gate.weights.block == up.weights.block && gate.bias.is_none() && up.bias.is_none() =>
+            {
+                Up::Pairs(self.matrix(Rows::Pairs([gate.weights, up.weights]), None))
+            }
+            Some(gate) => Up::Apart { gate: self.linear(gate), up: self.linear(up) },
+        }
+    }
+
+    fn layer(&mut self, layer: crate::model::Layer<'a>) -> Layer {
+        Layer {
+            attention_norm: self.norm(layer.attention_norm),
+            qkv: self.joined([layer.query, layer.key, layer.value]),
+            query_norm: self.vector(layer.query_norm),
+            key_norm: self.vector(layer.key_norm),
+            output: self.linear(layer.attention_output),
+            feed_forward_norm: self.norm(layer.feed_forward_norm),
+            up: self.up(layer.feed_forward.gate, layer.feed_forward.up),
+            down: self.linear(layer.feed_forward.down),
+        }
+    }
+}
+
+/// The bytes that a model's weights need on a device.
+pub(super) fn bytes(model: &Model) -> u64 {
+    let (plan, ..) = plan(model);
+    // CAST: usize is at most 64 bits.
+    (plan.end + plan.floats * 4) as u64
+}
+
+type Planned<'a> = (Plan<'a>, Vec<Layer>, Norm, Packed, Packed, u64);
+
+fn plan(model: &Model) -> Planned<'_> {
+    let mut plan = Plan::default();
+    let layers = (0..model.shape().layers).map(|number| plan.layer(model.layer(number))).collect();
+    let output_norm = plan.norm(model.output_norm());
+    let output = plan.matrix(Rows::of(model.output()), None);
+    let embedding = if model.shape().tied { output } else { plan.matrix(Rows::of(model.embedding()), None) };
+    let positions = model.position_embedding().map_or(0, |matrix| plan.floats(dense(matrix)));
+    (plan, layers, output_norm, embedding, output, positions)
+}
+
+/// The rows of a small matrix.
+fn dense(matrix: Matrix<'_>) -> Vec<f32> {
+    let mut out = vec![0.0; matrix.inputs * matrix.outputs];
+    // PANIC: the model's parser checked the size of the tensor.
+    matrix.block.dequantise(matrix.bytes, &mut out).expect("as many weights as bytes");
+    out
+}
+
+impl Weights {
+    /// Copies a model's weights to a device. `progress` gets the bytes that are done, and all bytes.
+    pub(super) fn load(device: &Device, model: &Model, mut progress: impl FnMut(u64, u64)) -> Result<Self> {
+        let (plan, mut layers, mut output_norm, mut embedding, mut output, mut positions) = plan(model);
+        for (_, rows) in &plan.matrices {
+            rows.matrices().iter().try_for_each(check)?;
+        }
+        let mut floats = vec![0.0; plan.floats];
+        for (start, vector) in &plan.vectors {
+            floats[*start..][..vector.len()].copy_from_slice(vector);
+        }
+        let floats = device.alloc_from(&floats)?.named("norms and biases");
+        let mut matrices = device.alloc::<u8>(plan.end)?.named("weights");
+        fill(device, model, &plan, &mut matrices, &mut progress)?;
+        // Offsets become addresses.
+        let base = floats.gpu_va();
+        let address = |offset: &mut u64| *offset = if *offset == 0 { 0 } else { base + *offset - 1 };
+        let norm = |norm: &mut Norm| [&mut norm.weight, &mut norm.bias].into_iter().for_each(address);
+        for layer in &mut layers {
+            norm(&mut layer.attention_norm);
+            norm(&mut layer.feed_forward_norm);
+            layer.qkv.parts.iter_mut().for_each(|(part, _)| address(&mut part.bias));
+            [&mut layer.query_norm, &mut layer.key_norm].into_iter().for_each(address);
+            [&mut layer.output.bias, &mut layer.down.bias].into_iter().for_each(address);
+            match &mut layer.up {
+                Up::Pairs(up) | Up::Plain(up) => address(&mut up.bias),
+                Up::Apart { gate, up } => [&mut gate.bias, &mut up.bias].into_iter().for_each(address),
+            }
+        }
+        norm(&mut output_norm);
+        [&mut output.bias, &mut embedding.bias, &mut positions].into_iter().for_each(address);
+        Ok(Self { matrices, _floats: floats, layers, output_norm, embedding, output, positions })
+    }
+
+    /// GPU address of a matrix.
+    pub(super) fn address(&self, place: &Place) -> u64 {
+        // CAST: usize is at most 64 bits.
+        self.matrices.gpu_va() + place.start as u64
+    }
+}
+
+/// Refuses a matrix whose rows the kernels cannot read 16 bytes at a time.
+fn check(matrix: &Matrix<'_>) -> Result<()> {
+    let multiple = Unit::of(matrix.block).weights;
+    if matrix.inputs.is_multiple_of(multiple) && matrix.outputs > 0 {
+        return Ok(());
+    }
+    let (name, inputs) = (matrix.name.to_owned(), matrix.inputs);
+    Err(Error::RowLength { name, inputs, multiple })
+}
+
+/// Packs all matrices into the buffer: in place where the CPU sees it, else through pieces.
+fn fill(
+    device: &Device,
+    model: &Model,
+    plan: &Plan<'_>,
+    buffer: &mut Buffer<u8>,
+    progress: &mut impl FnMut(u64, u64),
+) -> Result<()> {
+    // CAST: usize is at most 64 bits.
+    let (mut done, all) = (0, plan.end as u64);
+    let mut tell = |bytes: usize| {
+        done += bytes as u64;
+        progress(done, all);
+    };
+    if device.info().unified_memory {
+        let mut view = buffer.view()?;
+        for (place, rows) in &plan.matrices {
+            pack_in_parallel(rows, 0, &mut view[place.start..place.end]);
+            release(model, rows);
+            tell(place.end - place.start);
+        }
+    } else {
+        let mut queue = device.queue()?;
+        let mut piece = Vec::new();
+        for (place, rows) in &plan.matrices {
+            let pair_bytes = place.pair_bytes();
+            let step = (PIECE_BYTES / pair_bytes).max(1);
+            for first in (0..place.pairs()).step_by(step) {
+                piece.resize(step.min(place.pairs() - first) * pair_bytes, 0);
+                pack_in_parallel(rows, first, &mut piece);
+                let start = place.start + first * pair_bytes;
+                queue.upload(&piece, buffer.slice_mut(start..start + piece.len())?)?;
+                tell(piece.len());
+            }
+            release(model, rows);
+        }
+        queue.wait(TIMEOUT)?;
+    }
+    model.file().unchanged()
+}
+
+/// Takes the pages of packed tensors out of the process.
+fn release(model: &Model, rows: &Rows<'_>) {
+    rows.matrices().iter().for_each(|matrix| model.file().release(matrix.name));
+}
+
+/// Packs pairs of rows from `first` on with all cores.
+fn pack_in_parallel(rows: &Rows<'_>, first: usize, out: &mut [u8]) {
+    let pair_bytes = Place::new(0, rows).pair_bytes();
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let threads = cores.min(out.len() / THREAD_BYTES).max(1);
+    let share = (out.len() / pair_bytes).div_ceil(threads);
+    thread::scope(|scope| {
+        for (thread, out) in out.chunks_mut(share * pair_bytes).enumerate() {
+            let mut work = move || pack::pack(rows, first + thread * share, out);
+            if threads == 1 {
+                work();
+            } else {
+                scope.spawn(work);
+            }
+        }
+    });
+}

@@ -1,0 +1,57 @@
+// Types and helpers of all kernels for language models. Include <cuda_fp16.h> first.
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define ALL 0xffffffffu
+
+// The number in the lower half of a word.
+static __device__ float half_low(u32 word)
+{
+    return __half2float(__ushort_as_half((u16)word));
+}
+
+static __device__ float half_high(u32 word)
+{
+    return __half2float(__ushort_as_half((u16)(word >> 16)));
+}
+
+static __device__ float warp_sum(float v)
+{
+#pragma unroll
+    for (int offset = 16; offset > 0; offset >>= 1)
+        v += __shfl_xor_sync(ALL, v, offset);
+    return v;
+}
+
+// Bits that compare as unsigned integers as the numbers compare, and back.
+static __device__ u32 ordered(float x)
+{
+    u32 bits = __float_as_uint(x);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+static __device__ float from_ordered(u32 bits)
+{
+    return __uint_as_float(bits & 0x80000000u ? bits & 0x7fffffffu : ~bits);
+}
+
+// Starts the transfer of block `block`'s share of the next launches' weights to the L2 cache.
+static __device__ void fetch_ahead(const u8* ahead, u64 ahead_bytes, u32 block, u32 blocks)
+{
+    u64 share = (ahead_bytes / blocks + 127) & ~127ull;
+    u64 start = share * block;
+    if (start >= ahead_bytes)
+        return;
+    u64 bytes = ahead_bytes - start < share ? ahead_bytes - start : share;
+#if __CUDA_ARCH__ >= 900
+    if (threadIdx.x == 0)
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(ahead + start), "r"((u32)bytes));
+#else
+    for (u64 at = threadIdx.x * 128; at < bytes; at += blockDim.x * 128)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(ahead + start + at));
+#endif
+}

@@ -1,0 +1,489 @@
+// The step from token to token, for the decoding of language models: the choice of the next token from the logits, and
+// its way into the model (row of the embedding, angles of the rotation). One block of 1024 threads; no host between
+// tokens.
+//
+// The random number of a token depends on the seed and on the number of tokens produced before. All sums have a fixed
+// order: equal logits, settings and seeds give equal tokens.
+#include <cuda_fp16.h>
+
+#include "common.cuh"
+
+#define THREADS 1024
+#define WARPS (THREADS / 32)
+// Most candidates that top-k, top-p and min-p choose from.
+#define MAX_CANDIDATES 1024
+// Room for candidates before they are sorted.
+#define LIST 2048
+#define DIGIT_BITS 11
+#define BINS (1 << DIGIT_BITS)
+
+// Block formats, by their numbers in GGUF files.
+#define TYPE_F32 0
+#define TYPE_F16 1
+#define TYPE_Q4_0 2
+#define TYPE_Q8_0 8
+#define TYPE_Q4_K 12
+#define TYPE_Q5_K 13
+#define TYPE_Q6_K 14
+#define TYPE_BF16 30
+
+struct State {
+    // Of the newest token.
+    u32 position, token;
+    // Tokens of the context, including the newest.
+    u32 count;
+    // Tokens that were chosen since the settings were written.
+    u32 produced;
+    // Next token of `pending`.
+    u32 pending;
+    u32 unused[3];
+};
+
+struct Settings {
+    // 0 chooses the most probable token.
+    float temperature;
+    // 1 switches it off.
+    float top_p;
+    // 0 switches it off.
+    float min_p;
+    // 1 switches it off.
+    float penalty;
+    // 0 switches it off.
+    u32 top_k;
+    // Newest tokens that the penalty concerns, at most 1024.
+    u32 window;
+    u64 seed;
+};
+
+struct Step {
+    State* state;
+    const Settings* settings;
+    // Tokens of the context.
+    u32* history;
+    // Tokens that the host feeds.
+    const u32* pending;
+    // Produced tokens, for the host: number (from 1) in the upper and token in the lower half.
+    volatile u64* ring;
+    float* logits;
+    // Maxima of blocks of logits, as `product_*` writes them.
+    const u64* best;
+    // Tiles of the embedding.
+    const u8* tiles;
+    // One row per position, added to the embedding, or null.
+    const float* positions;
+    // Turns per position of each pair, and the factor of cosine and sine.
+    const double* turns;
+    float2* rotation;
+    // The model's vector.
+    float* x;
+    u32 vocabulary, width, type, pairs;
+    u32 blocks, ring_length;
+    float magnitude;
+    u32 unused;
+};
+
+// ---- The embedding ----
+
+static __device__ float half_at(const u8* from)
+{
+    return __half2float(__ushort_as_half(*(const u16*)from));
+}
+
+// Columns of a lane, and bytes of 8 lanes of a row, in the tiles that `product.cu` reads.
+static __device__ void unit_of(u32 type, u32& columns, u32& bytes)
+{
+    columns = 32;
+    switch (type) {
+    case TYPE_F32:
+        columns = 4, bytes = 128;
+        return;
+    case TYPE_F16:
+    case TYPE_BF16:
+        columns = 8, bytes = 128;
+        return;
+    case TYPE_Q8_0:
+        columns = 16, bytes = 136;
+        return;
+    case TYPE_Q6_K:
+        bytes = 210;
+        return;
+    case TYPE_Q5_K:
+        bytes = 176;
+        return;
+    default:
+        bytes = 144;
+    }
+}
+
+// Byte `byte` of word `word` of a unit in Q6_K.
+static __device__ u32 six_bits(const u8* tile, u32 units, u32 unit, u32 word, u32 byte)
+{
+    return word < 4 ? tile[unit * 16 + word * 4 + byte] : tile[32 * units + unit * 8 + (word - 4) * 4 + byte];
+}
+
+// Column `column` of row `row`.
+static __device__ float weight(const Step& p, u32 row, u32 column)
+{
+    u32 columns, bytes;
+    unit_of(p.type, columns, bytes);
+    u32 all = p.width / columns, step = column / columns / 32, steps = (all + 31) / 32;
+    u32 last = all - (steps - 1) * 32, units = step + 1 == steps ? last : 32;
+    u64 tile_bytes = 8 * bytes, last_bytes = (2 * last * bytes / 8 + 15) & ~15u;
+    const u8* tile = p.tiles + row / 2 * ((steps - 1) * tile_bytes + last_bytes) + step * tile_bytes;
+    u32 unit = column / columns % 32 + row % 2 * units, within = column % columns;
+    u32 word = within / 8, upper = within / 4 % 2, byte = within % 4;
+    switch (p.type) {
+    case TYPE_F32:
+        return ((const float*)tile)[unit * 4 + within];
+    case TYPE_F16:
+        return half_at(tile + (unit * 8 + within) * 2);
+    case TYPE_BF16:
+        return __uint_as_float((u32)((const u16*)tile)[unit * 8 + within] << 16);
+    case TYPE_Q8_0:
+        return half_at(tile + 32 * units + unit / 2 * 2) * (float)((const signed char*)tile)[unit * 16 + within];
+    case TYPE_Q4_0: {
+        u32 q = tile[unit * 16 + within % 16] >> (within < 16 ? 0 : 4) & 15;
+        return half_at(tile + 32 * units + unit * 2) * (float)((int)q - 8);
+    }
+    }
+    if (p.type == TYPE_Q6_K) {
+        u32 q = 0;
+        if (within < 24)
+            q = six_bits(tile, units, unit, within / 4, byte) & 63;
+        else
+            for (u32 i = 0; i < 3; ++i)
+                q |= six_bits(tile, units, unit, (within - 24) / 4 * 3 + i, byte) >> 6 << (2 * i);
+        float scale = (float)((const signed char*)(tile + 48 * units))[unit * 2 + within / 16];
+        return half_at(tile + 52 * units + unit / 8 * 2) * scale * (float)((int)q - 32);
+    }
+    u32 q = tile[unit * 16 + word * 4 + byte] >> (4 * upper) & 15;
+    tile += 32 * units;
+    if (p.type == TYPE_Q5_K) {
+        q |= (tile[unit * 4 + byte] >> (2 * word + upper) & 1) << 4;
+        tile += 8 * units;
+    }
+    uint4 header = ((const uint4*)tile)[unit / 8];
+    u32 of = unit % 8;
+    u32 scale = (header.y >> (4 * of) & 15) | (header.w >> (2 * of) & 3) << 4;
+    u32 minimum = (header.z >> (4 * of) & 15) | (header.w >> (2 * of + 16) & 3) << 4;
+    float d = __half2float(__ushort_as_half((u16)header.x));
+    float dmin = __half2float(__ushort_as_half((u16)(header.x >> 16)));
+    return d * (float)scale * (float)q - dmin * (float)minimum;
+}
+
+// Appends a token to the context and prepares the model's input.
+static __device__ void append(const Step& p, u32 token, u32 position)
+{
+    for (u32 i = threadIdx.x; i < p.width; i += THREADS) {
+        float x = weight(p, token, i);
+        p.x[i] = p.positions ? x + p.positions[(u64)position * p.width + i] : x;
+    }
+    for (u32 i = threadIdx.x; i < p.pairs; i += THREADS) {
+        double turns = p.turns[i] * (double)position;
+        float angle = 2.0f * (float)(turns - rint(turns));
+        float sine, cosine;
+        sincospif(angle, &sine, &cosine);
+        p.rotation[i] = make_float2(cosine * p.magnitude, sine * p.magnitude);
+    }
+    if (threadIdx.x == 0) {
+        p.history[position] = token;
+        p.state->token = token;
+        p.state->position = position;
+        p.state->count = position + 1;
+    }
+}
+
+// Appends the next pending token.
+extern "C" __global__ void __launch_bounds__(THREADS) take(const __grid_constant__ Step p)
+{
+    u32 at = p.state->pending, position = p.state->count;
+    u32 token = p.pending[at];
+    __syncthreads();
+    if (threadIdx.x == 0)
+        p.state->pending = at + 1;
+    append(p, token, position);
+}
+
+// ---- Sums and maxima over the block ----
+
+struct Shared {
+    union {
+        u32 bins[BINS];
+        float sums[WARPS];
+    };
+    u64 list[LIST];
+    u64 tops[WARPS];
+    float scan[WARPS];
+    u32 counts[WARPS];
+    u32 found, above, listed, chosen;
+};
+
+static __device__ u64 block_max(Shared& s, u64 v)
+{
+#pragma unroll
+    for (int offset = 16; offset > 0; offset >>= 1) {
+        u64 other = __shfl_xor_sync(ALL, v, offset);
+        v = other > v ? other : v;
+    }
+    __syncthreads();
+    if (threadIdx.x % 32 == 0)
+        s.tops[threadIdx.x / 32] = v;
+    __syncthreads();
+    v = s.tops[threadIdx.x % 32];
+#pragma unroll
+    for (int offset = 16; offset > 0; offset >>= 1) {
+        u64 other = __shfl_xor_sync(ALL, v, offset);
+        v = other > v ? other : v;
+    }
+    return v;
+}
+
+template <class T>
+static __device__ T warp_scan(T v)
+{
+#pragma unroll
+    for (int offset = 1; offset < 32; offset <<= 1) {
+        T other = __shfl_up_sync(ALL, v, offset);
+        if (threadIdx.x % 32 >= offset)
+            v += other;
+    }
+    return v;
+}
+
+// Sum over the threads up to and including this one; `all` becomes the sum over all.
+template <class T>
+static __device__ T block_scan(T* scratch, T v, T& all)
+{
+    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    v = warp_scan(v);
+    __syncthreads();
+    if (lane == 31)
+        scratch[warp] = v;
+    __syncthreads();
+    T sums = warp_scan(scratch[lane]);
+    all = __shfl_sync(ALL, sums, 31);
+    T before = __shfl_sync(ALL, sums, warp > 0 ? warp - 1 : 0);
+    return warp > 0 ? before + v : v;
+}
+
+// ---- The choice ----
+
+// A key per token: larger logits first, lower tokens first among equal ones.
+static __device__ u64 key_of(const Step& p, u32 token)
+{
+    return (u64)ordered(p.logits[token]) << 32 | ~token;
+}
+
+static __device__ u32 token_of(u64 key)
+{
+    return ~(u32)key;
+}
+
+static __device__ float logit_of(u64 key)
+{
+    return from_ordered((u32)(key >> 32));
+}
+
+// A number in [0, 1) for the n-th token.
+static __device__ float random(u64 seed, u32 n)
+{
+    u64 z = seed + ((u64)n + 1) * 0x9e3779b97f4a7c15ull;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+    z ^= z >> 31;
+    return (float)(u32)(z >> 40) * 0x1p-24f;
+}
+
+// Lowers the logits of the newest tokens. Returns what a thread has to put back: token + 1 (0 for none) and logit.
+static __device__ u32 penalise(const Step& p, const Settings& settings, u32 count, u32* window, float& before)
+{
+    u32 length = settings.window < count ? settings.window : count;
+    if (length > THREADS)
+        length = THREADS;
+    u32 token = 0, thread = threadIdx.x;
+    if (thread < length)
+        window[thread] = token = p.history[count - 1 - thread];
+    __syncthreads();
+    bool first = thread < length;
+    for (u32 i = 0; first && i < thread; ++i)
+        first = window[i] != token;
+    if (first) {
+        before = p.logits[token];
+        p.logits[token] = before > 0.0f ? before / settings.penalty : before * settings.penalty;
+    }
+    __syncthreads();
+    return first ? token + 1 : 0;
+}
+
+// The key of a token in 55 bits, five digits.
+static __device__ u64 digits_of(u64 key)
+{
+    return key >> 32 << 23 | (key & 0x7fffff);
+}
+
+// Finds a bound such that at least `wanted` tokens have digits that are not below it, and at most LIST. Needs `wanted`
+// <= vocabulary.
+static __device__ u64 bound(const Step& p, Shared& s, u32 wanted)
+{
+    u64 prefix = 0;
+    u32 above = 0;
+    for (int shift = 4 * DIGIT_BITS;; shift -= DIGIT_BITS) {
+        for (u32 i = threadIdx.x; i < BINS; i += THREADS)
+            s.bins[i] = 0;
+        __syncthreads();
+        for (u32 i = threadIdx.x; i < p.vocabulary; i += THREADS) {
+            u64 digits = digits_of(key_of(p, i));
+            // The digits above have to be equal; in the first pass, there are none.
+            if (digits >> (shift + DIGIT_BITS) == prefix)
+                atomicAdd(&s.bins[digits >> shift & (BINS - 1)], 1);
+        }
+        __syncthreads();
+        // Thread t has the bins 2 t and 2 t + 1 from the top.
+        u32 a = s.bins[BINS - 1 - 2 * threadIdx.x], b = s.bins[BINS - 2 - 2 * threadIdx.x], all;
+        u32 upto = above + block_scan(s.counts, a + b, all);
+        u32 before = upto - a - b;
+        if (before < wanted && before + a >= wanted)
+            s.found = BINS - 1 - 2 * threadIdx.x, s.above = before, s.listed = before + a;
+        else if (before + a < wanted && upto >= wanted)
+            s.found = BINS - 2 - 2 * threadIdx.x, s.above = before + a, s.listed = upto;
+        __syncthreads();
+        prefix = prefix << DIGIT_BITS | s.found;
+        above = s.above;
+        // Keys differ, so the last digit ends the search.
+        if (s.listed <= LIST || shift == 0)
+            return prefix << shift;
+        __syncthreads();
+    }
+}
+
+// Sorts the first `length` keys of the list, a power of two, in descending order.
+static __device__ void sort(u64* list, u32 length)
+{
+    for (u32 size = 2; size <= length; size <<= 1) {
+        for (u32 stride = size / 2; stride > 0; stride >>= 1) {
+            __syncthreads();
+            u32 i = 2 * threadIdx.x - (threadIdx.x & (stride - 1)), j = i + stride;
+            if (j < length) {
+                u64 a = list[i], b = list[j];
+                bool descending = (i & size) == 0;
+                if (descending ? a < b : a > b) {
+                    list[i] = b;
+                    list[j] = a;
+                }
+            }
+        }
+    }
+    __syncthreads();
+}
+
+// Chooses among the most probable tokens.
+static __device__ u32 choose_among(const Step& p, const Settings& settings, Shared& s, float top, float random)
+{
+    u32 wanted = settings.top_k == 0 || settings.top_k > MAX_CANDIDATES ? MAX_CANDIDATES : settings.top_k;
+    wanted = wanted < p.vocabulary ? wanted : p.vocabulary;
+    u64 least = bound(p, s, wanted);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        s.listed = 0;
+    __syncthreads();
+    float mass = 0.0f;
+    for (u32 i = threadIdx.x; i < p.vocabulary; i += THREADS) {
+        u64 key = key_of(p, i);
+        mass += expf(logit_of(key) - top);
+        if (digits_of(key) >= least)
+            s.list[atomicAdd(&s.listed, 1)] = key;
+    }
+    __syncthreads();
+    u32 listed = s.listed, length = 2;
+    while (length < listed)
+        length <<= 1;
+    for (u32 i = listed + threadIdx.x; i < length; i += THREADS)
+        s.list[i] = 0;
+    sort(s.list, length);
+
+    // A thread per candidate, in descending order.
+    u32 i = threadIdx.x;
+    float logit = i < wanted ? logit_of(s.list[i]) : 0.0f, all, among;
+    float share = i < wanted ? expf(logit - top) : 0.0f;
+    float upto = block_scan(s.scan, share, among);
+    block_scan(s.scan, mass, all);
+    float total = settings.top_k == 0 ? all : among;
+    bool kept = i < wanted && (i == 0 || (upto - share < settings.top_p * total && share >= settings.min_p));
+    float chance = kept ? expf((logit - top) / settings.temperature) : 0.0f;
+    upto = block_scan(s.scan, chance, all);
+    if (i == 0)
+        s.chosen = 0;
+    // Chances do not increase: the kept candidates are the first ones.
+    u32 below = __syncthreads_count(kept && upto <= random * all);
+    u32 last = __syncthreads_count(kept);
+    return token_of(s.list[below < last ? below : last - 1]);
+}
+
+// Chooses among all tokens.
+static __device__ u32 choose_of_all(const Step& p, const Settings& settings, Shared& s, float top, float random)
+{
+    u32 share = (p.vocabulary + THREADS - 1) / THREADS;
+    u32 start = threadIdx.x * share, end = start + share < p.vocabulary ? start + share : p.vocabulary;
+    float sum = 0.0f, all;
+    for (u32 i = start; i < end; ++i)
+        sum += expf((p.logits[i] - top) / settings.temperature);
+    float upto = block_scan(s.scan, sum, all);
+    float aim = random * all, before = upto - sum;
+    if (threadIdx.x == 0)
+        s.chosen = 0;
+    // The first thread whose sum passes the aim; rounding may leave none.
+    u32 thread = __syncthreads_count(upto <= aim);
+    if (thread >= THREADS)
+        thread = (p.vocabulary - 1) / share;
+    if (threadIdx.x == thread) {
+        u32 chosen = start;
+        float at = before;
+        for (u32 i = start; i < end; ++i) {
+            at += expf((p.logits[i] - top) / settings.temperature);
+            chosen = i;
+            if (at > aim)
+                break;
+        }
+        s.chosen = chosen;
+    }
+    __syncthreads();
+    return s.chosen;
+}
+
+// Chooses the next token from the logits and appends it.
+extern "C" __global__ void __launch_bounds__(THREADS) sample(const __grid_constant__ Step p)
+{
+    __shared__ Shared s;
+    Settings settings = *p.settings;
+    u32 position = p.state->count, produced = p.state->produced;
+    bool penalised = settings.penalty != 1.0f && settings.window > 0;
+    float before;
+    u32 changed = penalised ? penalise(p, settings, position, s.bins, before) : 0;
+    u64 best = 0;
+    if (penalised) {
+        for (u32 i = threadIdx.x; i < p.vocabulary; i += THREADS) {
+            u64 key = key_of(p, i);
+            best = key > best ? key : best;
+        }
+    } else {
+        for (u32 i = threadIdx.x; i < p.blocks; i += THREADS)
+            best = p.best[i] > best ? p.best[i] : best;
+    }
+    best = block_max(s, best);
+    u32 token = token_of(best);
+    if (settings.temperature > 0.0f) {
+        float top = logit_of(best), number = random(settings.seed, produced);
+        bool cut = settings.top_k > 0 || settings.top_p < 1.0f || settings.min_p > 0.0f;
+        token = cut ? choose_among(p, settings, s, top, number) : choose_of_all(p, settings, s, top, number);
+    }
+    // The logits belong to the host as well. A NaN may have won; the row has to exist.
+    __syncthreads();
+    if (changed)
+        p.logits[changed - 1] = before;
+    token = token < p.vocabulary ? token : 0;
+    if (threadIdx.x == 0) {
+        p.state->produced = produced + 1;
+        p.ring[produced % p.ring_length] = (u64)(produced + 1) << 32 | token;
+    }
+    append(p, token, position);
+}
