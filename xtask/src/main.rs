@@ -13,6 +13,7 @@ mod check_features;
 mod check_headers;
 mod check_source;
 mod ci;
+mod compare_board;
 mod coverage;
 mod dist;
 mod gen_classes;
@@ -62,6 +63,8 @@ enum Task {
     ImportGraph(import_graph::Options),
     /// Check line widths, comments on calls that panic, and examples of public types; exit code 1 if one is at fault
     CheckSource,
+    /// Run a program on the software Orin and compare its output with the log of a board; exit code 1 if they differ
+    CompareBoard(compare_board::Options),
     /// Check that every library builds with each subset of its features; exit code 1 if one does not
     CheckFeatures,
     /// Build a pack for a board without cargo: orin, these commands, the examples and the kernels
@@ -91,6 +94,7 @@ fn main() -> ExitCode {
         Task::GenClasses { check } => success(gen_classes::run(check)),
         Task::ImportGraph(options) => import_graph::run(&options),
         Task::CheckSource => check_source::run(),
+        Task::CompareBoard(options) => compare_board::run(&options),
         Task::CheckFeatures => check_features::run(),
         Task::Dist(options) => success(dist::run(&options)),
         Task::InstallLibrary(options) => success(dist::library::run(&options)),

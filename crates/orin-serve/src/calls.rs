@@ -109,7 +109,9 @@ impl Calls {
     }
 
     fn client(&self, call: &Notification) -> Client {
-        Client::new(&self.listener, call)
+        let client = Client::new(&self.listener, call);
+        let collects = self.observer.as_ref().is_some_and(|observer| observer.wants_accesses());
+        if collects { client.collecting() } else { client }
     }
 
     /// Reads the path of a call. Returns it if it belongs to the board.
@@ -181,7 +183,7 @@ impl Calls {
         // CAST: the kernel uses the low half.
         let code = request as u32;
         let client = Arc::new(self.client(call));
-        let before = self.argument(&client, code, address);
+        let before = self.argument(call, code, address);
         let served = self.board.served(Arc::clone(&client) as _);
         let argument = core::ptr::without_provenance_mut(usize::try_from(address).unwrap_or(usize::MAX));
         // SAFETY: the model resolves the address in the memory of the caller, where every address is allowed.
@@ -191,7 +193,7 @@ impl Calls {
             return Answer::Continue;
         }
         if let Some(before) = before {
-            let after = self.argument(&client, code, address).unwrap_or_default();
+            let after = self.argument(call, code, address).unwrap_or_default();
             let (before, after) = (before.as_slice(), after.as_slice());
             let detail = Detail::Request { descriptor: number(descriptor), code, address, before, after };
             self.observe(&client, detail, result.map(i64::from));
@@ -200,8 +202,10 @@ impl Calls {
     }
 
     /// The argument of a request, for the observer; `None` if there is none.
-    fn argument(&self, client: &Client, code: u32, address: u64) -> Option<Vec<u8>> {
+    fn argument(&self, call: &Notification, code: u32, address: u64) -> Option<Vec<u8>> {
         self.observer.as_ref()?;
+        // Not the client of the request: this read is none of the board's.
+        let client = Client::new(&self.listener, call);
         // CAST: 14 bits.
         let mut argument = vec![0; ((code >> 16) as usize & 0x3fff).min(ARGUMENT)];
         match client.read(address, &mut argument) {
@@ -236,7 +240,8 @@ impl Calls {
     fn observe(&self, client: &Client, detail: Detail<'_>, result: Result<i64, Errno>) {
         let Some(observer) = &self.observer else { return };
         let ids = (client.process_id(), client.thread());
-        observer.served(&ServedCall::new(ids, client.name(), detail, result));
+        let accesses = client.accesses();
+        observer.served(&ServedCall::new(ids, client.name(), detail, result).with_accesses(&accesses));
     }
 }
 

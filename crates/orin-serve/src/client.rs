@@ -6,14 +6,15 @@
 use core::ffi::c_void;
 use std::fs;
 use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use orin_sim::caller::{CallerFile, CallerMapping, parse_mapping};
 use orin_sim::{Caller, CallerMemory};
 use rustix::io::Errno;
 
 use crate::listener::{Listener, Notification, last_errno};
+use crate::observer::Access;
 
 /// Page size that no host falls below, in bytes.
 const PAGE: u64 = 4096;
@@ -29,12 +30,34 @@ pub(crate) struct Client {
     /// The first descriptor that is installed answers the call.
     finish: bool,
     finished: AtomicBool,
+    /// What was done to the caller, if somebody wants it.
+    accesses: Option<Mutex<Vec<Access>>>,
 }
 
 impl Client {
     pub(crate) fn new(listener: &Arc<Listener>, call: &Notification) -> Self {
         let listener = Arc::clone(listener);
-        Self { listener, id: call.id, thread: call.thread, finish: false, finished: AtomicBool::new(false) }
+        let (id, thread, finished) = (call.id, call.thread, AtomicBool::new(false));
+        Self { listener, id, thread, finish: false, finished, accesses: None }
+    }
+
+    /// Collects what is done to the caller.
+    pub(crate) fn collecting(mut self) -> Self {
+        self.accesses = Some(Mutex::default());
+        self
+    }
+
+    /// What was done to the caller so far.
+    pub(crate) fn accesses(&self) -> Vec<Access> {
+        let accesses =
+            self.accesses.as_ref().map(|accesses| accesses.lock().unwrap_or_else(PoisonError::into_inner));
+        accesses.map_or_else(Vec::new, |mut accesses| core::mem::take(&mut accesses))
+    }
+
+    fn collect(&self, access: impl FnOnce() -> Access) {
+        if let Some(accesses) = &self.accesses {
+            accesses.lock().unwrap_or_else(PoisonError::into_inner).push(access());
+        }
     }
 
     /// The first descriptor that is installed answers the call, in one step.
@@ -126,7 +149,9 @@ impl CallerMemory for Client {
             }
             done += read;
         }
-        self.still_waits().map_err(|_| Errno::FAULT)
+        self.still_waits().map_err(|_| Errno::FAULT)?;
+        self.collect(|| Access::Read { address, bytes: buffer.to_vec() });
+        Ok(())
     }
 
     fn write(&self, address: u64, bytes: &[u8]) -> usize {
@@ -146,6 +171,7 @@ impl CallerMemory for Client {
                 _ => break,
             }
         }
+        self.collect(|| Access::Write { address, bytes: bytes[..done].to_vec() });
         bytes.len() - done
     }
 }
@@ -154,6 +180,7 @@ impl Caller for Client {
     fn install(&self, file: BorrowedFd<'_>, close_on_exec: bool) -> Result<RawFd, Errno> {
         let number = self.listener.install(self.id, file, close_on_exec, self.finish)?;
         self.finished.store(self.finish, Ordering::Release);
+        self.collect(|| Access::Install { number });
         Ok(number)
     }
 

@@ -1,6 +1,7 @@
 //! Errors of the supervisor.
 
 use std::io;
+use std::path::PathBuf;
 
 use rustix::io::Errno;
 
@@ -55,6 +56,14 @@ pub enum Error {
         /// Its name.
         program: String,
         /// The error of fork or exec.
+        error: io::Error,
+    },
+    /// The socket of a shared board cannot be used.
+    #[error("the board at {}: {error}", .path.display())]
+    Socket {
+        /// Its path.
+        path: PathBuf,
+        /// The error of connect or bind.
         error: io::Error,
     },
     /// The supervisor cannot be set up.

@@ -12,7 +12,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, kill_process, setrlimit, wait, waitpid};
+use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, kill_process, setrlimit, waitpid};
 
 /// Signals that a user sends to end a program. All of them reach the program; it decides.
 const FORWARDED: [i32; 6] =
@@ -204,8 +204,8 @@ fn guard_over(signals: &Signals, supervisor: i32) -> io::Result<ExitStatus> {
     }
 }
 
-/// Kills all descendants of this process, and waits until they have gone. Call it only in a process whose children all
-/// belong to it, and which adopts orphans ([`split`]).
+/// Kills all descendants of this process, and waits until they have ended; nobody waits for their status. Call it only
+/// in a process whose children all belong to it, and which adopts orphans ([`split`]).
 pub fn kill_descendants() {
     let end = Instant::now() + END;
     loop {
@@ -214,7 +214,6 @@ pub fn kill_descendants() {
                 let _ = kill_process(process, Signal::KILL);
             }
         }
-        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
         if descendants().is_empty() || Instant::now() > end {
             return;
         }
@@ -222,12 +221,14 @@ pub fn kill_descendants() {
     }
 }
 
-/// The ids of all descendants, children first.
+/// The ids of all descendants that have not ended, children first.
 fn descendants() -> Vec<i32> {
     let parent_of = |process: i32| -> Option<i32> {
         let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
         // The name in parentheses may contain anything; state and parent follow.
-        stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+        let has_ended = matches!(fields.next()?, "Z" | "X");
+        fields.next()?.parse().ok().filter(|_| !has_ended)
     };
     let entries = fs::read_dir("/proc").into_iter().flatten();
     let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());

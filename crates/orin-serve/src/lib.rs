@@ -1,8 +1,10 @@
 #![doc = include_str!("../README.md")]
 //! # Where to find what
 //!
-//! - A program that is served: [`Session`], [`Error`].
-//! - What it does: [`Observer`], [`ServedCall`], [`Detail`].
+//! - A program that is served: [`Session`], [`Error`]; a board for several commands: [`SharedBoard`].
+//! - What it does: [`Observer`], [`ServedCall`], [`Detail`], [`Access`].
+//! - Records, and their replay, in [`record`]: [`record::Recorder`], [`record::Record`], [`record::Damaged`],
+//!   [`record::replay()`], [`record::Comparison`], [`record::Difference`].
 //! - Ends of processes, for programs that only supervise: [`guard`].
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
@@ -17,8 +19,11 @@ pub mod guard;
 mod listener;
 mod observer;
 mod paths;
+pub mod record;
 mod session;
+mod shared;
 
 pub use error::Error;
-pub use observer::{Detail, Observer, ServedCall};
+pub use observer::{Access, Detail, Observer, ServedCall};
 pub use session::Session;
+pub use shared::SharedBoard;

@@ -37,6 +37,40 @@ pub struct ServedCall<'a> {
     pub detail: Detail<'a>,
     /// Its result.
     pub result: Result<i64, Errno>,
+    /// What the board did to the program, in order; empty unless the observer [wants](Observer::wants_accesses) it.
+    pub accesses: &'a [Access],
+}
+
+/// What the board did to a program during a call.
+///
+/// ```
+/// use orin_serve::Access;
+///
+/// let access = Access::Write { address: 0x1000, bytes: vec![1, 2] };
+/// assert!(matches!(access, Access::Write { address: 0x1000, .. }));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Access {
+    /// It read memory.
+    Read {
+        /// First address.
+        address: u64,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// It stored to memory.
+    Write {
+        /// First address.
+        address: u64,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// It installed a descriptor.
+    Install {
+        /// Its number.
+        number: RawFd,
+    },
 }
 
 impl<'a> ServedCall<'a> {
@@ -47,7 +81,14 @@ impl<'a> ServedCall<'a> {
         detail: Detail<'a>,
         result: Result<i64, Errno>,
     ) -> Self {
-        Self { process, thread, name, detail, result }
+        Self { process, thread, name, detail, result, accesses: &[] }
+    }
+
+    /// The same with what the board did to the program.
+    #[must_use]
+    pub fn with_accesses(mut self, accesses: &'a [Access]) -> Self {
+        self.accesses = accesses;
+        self
     }
 }
 
@@ -103,4 +144,9 @@ pub enum Detail<'a> {
 pub trait Observer: fmt::Debug + Send + Sync {
     /// Called after a call, before the program continues, except for opens.
     fn served(&self, call: &ServedCall<'_>);
+
+    /// Whether [`ServedCall::accesses`] are collected.
+    fn wants_accesses(&self) -> bool {
+        false
+    }
 }

@@ -2,9 +2,10 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -47,6 +48,8 @@ pub struct Session {
     /// Ends the loop.
     stop: Arc<OwnedFd>,
     serving: Option<JoinHandle<Result<(), Error>>>,
+    /// The connection to the board of another process.
+    _board: Option<UnixStream>,
 }
 
 impl Session {
@@ -60,9 +63,36 @@ impl Session {
     /// [`Error`] says what the kernel or a sandbox refuses.
     pub fn start(
         board: &SoftwareOrin,
-        mut command: Command,
+        command: Command,
         observer: Option<Arc<dyn Observer>>,
     ) -> Result<Self, Error> {
+        let (mut session, listener) = Self::spawn(command)?;
+        let listener = Arc::new(Listener::new(listener));
+        let calls = Arc::new(Calls::new(board, &listener, observer));
+        let stop = Arc::clone(&session.stop);
+        let work = move || serve(&listener, stop.as_fd(), &calls);
+        let thread = std::thread::Builder::new().name("orin-serve".to_owned()).spawn(work);
+        session.serving = Some(thread.map_err(Error::Setup)?);
+        Ok(session)
+    }
+
+    /// Starts a program on the board that another process serves at `socket` ([`crate::SharedBoard`]). The other
+    /// process accesses the memory of the program: with `kernel.yama.ptrace_scope` 1 the program allows it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Socket`] if there is no board, and the errors of [`Session::start`].
+    pub fn join(socket: &Path, command: Command) -> Result<Self, Error> {
+        let failed = |error| Error::Socket { path: socket.to_owned(), error };
+        let board = UnixStream::connect(socket).map_err(failed)?;
+        let (mut session, listener) = Self::spawn(command)?;
+        send_descriptor(board.as_raw_fd(), &listener).map_err(|errno| failed(errno.into()))?;
+        session._board = Some(board);
+        Ok(session)
+    }
+
+    /// Starts a program under the filter. Returns the listener as well.
+    fn spawn(mut command: Command) -> Result<(Self, OwnedFd), Error> {
         check_kernel()?;
         let files = getrlimit(Resource::Nofile);
         // Every open file of a program costs the model up to three descriptors.
@@ -97,14 +127,8 @@ impl Session {
                 });
             }
         };
-        let mut session = Self { child, ended: false, stop, serving: None };
-        let listener = Arc::new(Listener::new(received.map_err(Error::Setup)?));
-        let calls = Arc::new(Calls::new(board, &listener, observer));
-        let stop = Arc::clone(&session.stop);
-        let serve = move || serve(&listener, &stop, &calls);
-        let thread = std::thread::Builder::new().name("orin-serve".to_owned()).spawn(serve);
-        session.serving = Some(thread.map_err(Error::Setup)?);
-        Ok(session)
+        let session = Self { child, ended: false, stop, serving: None, _board: None };
+        Ok((session, received.map_err(Error::Setup)?))
     }
 
     /// Id of the program's process.
@@ -122,12 +146,12 @@ impl Session {
         self.ended = true;
         // The loop ends before the program only if it fails.
         if self.serving.as_ref().is_some_and(JoinHandle::is_finished) {
-            self.join()?;
+            self.finish_serving()?;
         }
         Ok(status)
     }
 
-    fn join(&mut self) -> Result<(), Error> {
+    fn finish_serving(&mut self) -> Result<(), Error> {
         match self.serving.take().map(JoinHandle::join) {
             Some(Ok(result)) => result,
             Some(Err(_)) => {
@@ -146,7 +170,7 @@ impl Drop for Session {
             let _ = self.child.wait();
         }
         let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
-        if let Err(error) = self.join() {
+        if let Err(error) = self.finish_serving() {
             tracing::error!("{error}");
         }
     }
@@ -178,6 +202,9 @@ fn prepare_child(filter: &[libc::sock_filter], parent: u32, channel: RawFd) -> i
     if rustix::process::getppid().is_none_or(|pid| pid.as_raw_nonzero().get().cast_unsigned() != parent) {
         return Err(Errno::SRCH.into());
     }
+    // For a board of another process. Without Yama the kernel does not know the request.
+    // SAFETY: no pointers.
+    let _ = unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY) };
     let listener = install(filter).map_err(io::Error::from)?;
     send_descriptor(channel, &listener).map_err(io::Error::from)
 }
@@ -239,7 +266,7 @@ fn send_descriptor(channel: RawFd, descriptor: &OwnedFd) -> Result<(), Errno> {
 }
 
 /// Receives a descriptor from a socket.
-fn receive_descriptor(channel: &UnixStream) -> io::Result<OwnedFd> {
+pub(crate) fn receive_descriptor(channel: &UnixStream) -> io::Result<OwnedFd> {
     let mut byte = [0_u8];
     let mut control = Control([0; 64]);
     let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
@@ -265,11 +292,11 @@ fn receive_descriptor(channel: &UnixStream) -> io::Result<OwnedFd> {
 }
 
 /// Answers calls until the last served process has ended, or `stop` is readable.
-fn serve(listener: &Arc<Listener>, stop: &OwnedFd, calls: &Arc<Calls>) -> Result<(), Error> {
+pub(crate) fn serve(listener: &Arc<Listener>, stop: BorrowedFd<'_>, calls: &Arc<Calls>) -> Result<(), Error> {
     let failed = |call| move |errno| Error::Listener { call, errno };
     loop {
         let mut ready =
-            [PollFd::new(&**listener, PollFlags::IN), PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
+            [PollFd::new(&**listener, PollFlags::IN), PollFd::from_borrowed_fd(stop, PollFlags::IN)];
         match poll(&mut ready, None) {
             Ok(_) => {}
             Err(Errno::INTR) => continue,

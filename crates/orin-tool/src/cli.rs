@@ -47,6 +47,10 @@ enum Task {
     Compile(compile::Options),
     /// Run an unmodified program on the software Orin
     Serve(serve::Options),
+    /// Record what a program asks of the software Orin, and the answers
+    Record(serve::RecordOptions),
+    /// Compare the answers of the software Orin with those of a record; exit code 1 if they differ
+    Replay(serve::ReplayOptions),
     /// Run a program on the software Orin and check its kernels; exit code 1 if anything is found
     Check(check::Options),
     /// Run, measure and examine language models
@@ -173,6 +177,8 @@ impl Cli {
             Task::BringUp(options) => return bring_up::run(options),
             Task::Compile(options) => return compile::run(options),
             Task::Serve(options) => return serve::run(options),
+            Task::Record(options) => return serve::record(options),
+            Task::Replay(options) => return serve::replay(options),
             Task::Check(options) => return check::run(options),
             Task::Llm(command) => return llm::run(command),
             Task::BringUpStage(options) => return bring_up::child::run(options),
@@ -254,6 +260,8 @@ mod tests {
             "bring-up",
             "compile",
             "serve",
+            "record",
+            "replay",
             "check",
             "llm",
             "info",

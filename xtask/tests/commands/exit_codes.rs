@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::Path;
 use std::time::Duration;
 
-use orin_cli::ExitStatus::{Success, Usage};
+use orin_cli::ExitStatus::{Failure, Success, Usage};
 use orin_cli::testing::Program;
 use rustix::process::Signal;
 
@@ -23,6 +23,8 @@ fn every_command_has_the_exit_codes_of_the_table() {
     file("words", b"20000000\n");
     file("zeros", &[0; 256]);
     file("quiet.log", b"[    1.000000] nothing of interest\n");
+    file("board.log", b"[   0.111]   as_fd=6, veid=1\n[   0.112] took 1.1ms\n");
+    file("ours.log", b"[   0.007]   as_fd=9, veid=1\n[   0.008] took 0.2ms\n");
     let cubin = concat!(env!("CARGO_MANIFEST_DIR"), "/../kernels/vector_add.cubin");
     // Outside of the workspace, where most commands for developers refuse to work.
     program(folder.path()).check_all(&[
@@ -46,6 +48,10 @@ fn every_command_has_the_exit_codes_of_the_table() {
         (&["bench", "--device", "sim", "--quick", "--filter", "launch/submit"], Success),
         (&["bench", "--device", "sim", "--quick", "--filter", "launch/submit", "--json", "-"], Success),
         (&["bench", "--device", "sim", "--filter", "launch/submit", "--html", "no/such/folder/x"], Usage),
+        (&["compare-board", "board.log", "--with", "ours.log"], Success),
+        (&["compare-board", "board.log", "--with", "quiet.log"], Failure),
+        (&["compare-board", "absent.log", "--with", "ours.log"], Usage),
+        (&["compare-board", "board.log"], Usage),
         (&["check-headers", "--l4t", "absent"], Usage),
         (&["kernels", "--check"], Usage),
         (&["coverage", "--no-such"], Usage),

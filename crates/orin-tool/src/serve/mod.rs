@@ -1,11 +1,13 @@
 //! `orin serve`: runs an unmodified program on the software Orin.
 
 mod files;
+mod record;
 mod text;
 
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 use std::sync::Arc;
 
@@ -13,10 +15,16 @@ use anyhow::Result;
 use clap::Args;
 use orin_cli::{UsageError, warn};
 use orin_serve::guard::{self, Part, Signals};
-use orin_serve::{Observer, Session};
+use orin_serve::{Observer, Session, SharedBoard};
 use orin_sim::{Config, Profile, SoftwareOrin};
 
 use files::{CallFile, KernelLog};
+
+pub(crate) use record::{RecordOptions, ReplayOptions, record, replay};
+
+/// Why a command that joins a board takes few options.
+const JOINED: &str = "a board runs at the path of --board-socket already, and this command joins it: give --strict, \
+                      --seed, --board, --kmsg, --log and --trace to the first command";
 
 /// Options of the command.
 #[derive(Args, Debug)]
@@ -38,6 +46,9 @@ pub(crate) struct Options {
     /// The board, as BOARD or BOARD:MODE: agx-64, nx-16:15w. Default: ORIN_SIM_BOARD, or agx-64:maxn
     #[arg(long, value_name = "BOARD")]
     board: Option<Profile>,
+    /// Share the board with other commands through a socket at this path: the first one creates it
+    #[arg(long, value_name = "PATH")]
+    board_socket: Option<PathBuf>,
     /// Write the kernel log of the software Orin to this file, line by line
     #[arg(long, value_name = "FILE")]
     kmsg: Option<PathBuf>,
@@ -55,21 +66,43 @@ pub(crate) struct Options {
 /// Serves the program. Returns only errors from before its start; otherwise ends like the program.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let config = config(options)?;
+    let joins = options.board_socket.as_ref().is_some_and(|path| UnixStream::connect(path).is_ok());
+    if joins && has_board_options(options) {
+        return Err(UsageError(JOINED.to_owned()).into());
+    }
     let kernel_log = options.kmsg.as_deref().map(KernelLog::create).transpose()?;
     let observer = observer(options)?;
     // SAFETY: the command line has been parsed, and no thread was started.
     match unsafe { guard::split() } {
         Ok(Part::Guard(status)) => guard::end_like(status),
-        Ok(Part::Supervisor(signals)) => supervise(options, config, signals, (kernel_log, observer)),
+        Ok(Part::Supervisor(signals)) if joins => join(options, signals),
+        Ok(Part::Supervisor(signals)) => {
+            let socket = options.board_socket.as_deref();
+            let status =
+                Served { program: &options.program, socket, config, signals }.run(kernel_log, observer)?;
+            guard::end_like(status)
+        }
         Err(error) => Err(anyhow::Error::from(error).context("cannot start the supervisor")),
     }
 }
 
+/// Whether there are options that only the command with the board can have.
+fn has_board_options(options: &Options) -> bool {
+    let files = [&options.kmsg, &options.log, &options.trace];
+    let chosen = options.strict || options.seed.is_some() || options.board.is_some();
+    chosen || files.iter().any(|file| file.is_some())
+}
+
+/// The board of the command line, or that of the environment.
+fn profile(board: Option<Profile>) -> Result<Profile> {
+    match board {
+        Some(profile) => Ok(profile),
+        None => Ok(Profile::from_environment().map_err(|error| UsageError(error.to_string()))?),
+    }
+}
+
 fn config(options: &Options) -> Result<Config> {
-    let profile = match options.board {
-        Some(profile) => profile,
-        None => Profile::from_environment().map_err(|error| UsageError(error.to_string()))?,
-    };
+    let profile = profile(options.board)?;
     let mut config = Config::from_environment_on(profile).map_err(|error| UsageError(error.to_string()))?;
     config.strict |= options.strict;
     config.seed = options.seed.unwrap_or(config.seed);
@@ -84,24 +117,6 @@ fn observer(options: &Options) -> Result<Option<Arc<dyn Observer>>> {
     Ok(Some(Arc::new(CallFile::create(options.log.as_deref(), options.trace.as_deref())?)))
 }
 
-/// Serves the program in the supervisor's process.
-fn supervise(
-    options: &Options,
-    config: Config,
-    signals: Signals,
-    (kernel_log, observer): (Option<KernelLog>, Option<Arc<dyn Observer>>),
-) -> Result<ExitCode> {
-    let board = SoftwareOrin::new(config).map_err(orin_serve::Error::Board)?;
-    let writer = kernel_log.map(|log| log.follow(&board)).transpose()?;
-    let status = host(&board, command(&options.program), signals, observer, |_| {});
-    if let Some(writer) = writer {
-        writer.finish();
-    }
-    let status = status?;
-    report(&board);
-    guard::end_like(status)
-}
-
 /// The program of a command line, which demands one.
 pub(crate) fn command(line: &[OsString]) -> Command {
     // PANIC: the command line demands a program.
@@ -109,6 +124,25 @@ pub(crate) fn command(line: &[OsString]) -> Command {
     let mut command = Command::new(program);
     command.args(arguments);
     command
+}
+
+/// A program that does not exist is a wrong command line.
+fn checked(started: Result<Session, orin_serve::Error>) -> Result<Session> {
+    started.map_err(|error| match error {
+        orin_serve::Error::Start { program, error } if error.kind() == io::ErrorKind::NotFound => {
+            UsageError(format!("cannot start {program}: {error}")).into()
+        }
+        error => error.into(),
+    })
+}
+
+/// Runs the program on the board of another command.
+fn join(options: &Options, signals: Signals) -> Result<ExitCode> {
+    let socket = options.board_socket.as_deref().unwrap_or_else(|| Path::new(""));
+    let mut command = command(&options.program);
+    signals.restore_in(&mut command);
+    let status = finish(checked(Session::join(socket, command))?, signals, |_| {})?;
+    guard::end_like(status)
 }
 
 /// Serves a program on a board until it ends. `started` receives its process id.
@@ -120,20 +154,46 @@ pub(crate) fn host(
     started: impl FnOnce(u32),
 ) -> Result<ExitStatus> {
     signals.restore_in(&mut command);
-    let mut session = match Session::start(board, command, observer) {
-        Ok(session) => session,
-        Err(orin_serve::Error::Start { program, error }) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(UsageError(format!("cannot start {program}: {error}")).into());
-        }
-        Err(error) => return Err(error.into()),
-    };
+    finish(checked(Session::start(board, command, observer))?, signals, started)
+}
+
+/// Waits for the end of a program, and ends what it has left behind.
+fn finish(mut session: Session, signals: Signals, started: impl FnOnce(u32)) -> Result<ExitStatus> {
     signals.forward_to(session.id())?;
     started(session.id());
     let status = session.wait();
-    // What the program has left behind is still served while it dies.
+    // Still served while it dies.
     guard::kill_descendants();
     drop(session);
     Ok(status?)
+}
+
+/// A program to serve in the supervisor's process.
+struct Served<'a> {
+    program: &'a [OsString],
+    /// Where other commands join the board.
+    socket: Option<&'a Path>,
+    config: Config,
+    signals: Signals,
+}
+
+impl Served<'_> {
+    /// Serves the program to its end. Returns its status.
+    fn run(self, kernel_log: Option<KernelLog>, observer: Option<Arc<dyn Observer>>) -> Result<ExitStatus> {
+        let board = SoftwareOrin::new(self.config).map_err(orin_serve::Error::Board)?;
+        let writer = kernel_log.map(|log| log.follow(&board)).transpose()?;
+        let shared =
+            self.socket.map(|path| SharedBoard::create(path, &board, observer.clone())).transpose()?;
+        let status = host(&board, command(self.program), self.signals, observer, |_| {});
+        // Programs of other commands go on.
+        drop(shared);
+        if let Some(writer) = writer {
+            writer.finish();
+        }
+        let status = status?;
+        report(&board);
+        Ok(status)
+    }
 }
 
 /// Prints the findings of strict mode.

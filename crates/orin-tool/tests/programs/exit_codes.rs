@@ -18,6 +18,7 @@ fn every_command_has_the_exit_codes_of_the_table() {
     file("trace", REQUEST.as_bytes());
     file("cut-trace", format!("{REQUEST}ioctl(3, _IOC(_IOC_READ").as_bytes());
     file("other-trace", b"openat(AT_FDCWD, \"/etc/passwd\", O_RDONLY) = 3\n");
+    file("empty.record", b"{\"version\":1,\"board\":\"nx-16\"}\n");
     file("quiet.log", b"[    1.000000] nothing of interest\n");
     file("bad.log", b"[    1.000000] nvgpu: 17000000.gpu x:78   [ERR]  sked exception: esr 0x01000000\n");
     file("tiny.gguf", &infer::synthetic::Recipe::tiny_gpt2().to_bytes().unwrap());
@@ -61,6 +62,11 @@ fn every_command_has_the_exit_codes_of_the_table() {
         (&["serve", "--board", "tx2", "--", "true"], Usage),
         (&["serve", "--kmsg", "no/such/file", "--", "true"], Usage),
         (&["serve", "--", "./no-such-program"], Usage),
+        (&["record", "no/such/file", "--", "true"], Usage),
+        (&["record", "record"], Usage),
+        (&["replay", "absent"], Usage),
+        (&["replay", "trace"], Usage),
+        (&["replay", "empty.record"], Success),
         (&["check"], Usage),
         (&["check", "--tool", "most", "--", "true"], Usage),
         (&["check", "--suppressions", "absent", "--", "true"], Usage),

@@ -225,6 +225,90 @@ fn nothing_outlives_the_command() {
 }
 
 #[test]
+fn commands_share_a_board() {
+    if !can_serve() {
+        return;
+    }
+    let folder = folder();
+    let (socket, go) = (folder.path().join("board"), folder.path().join("go"));
+    let options = ["--board-socket", socket.to_str().unwrap()];
+    // Opens the control node and prints its instance id, which counts the opens of a board.
+    let script = "import ctypes, fcntl, os, struct, sys, time\n\
+                  raw = ctypes.create_string_buffer(4096)\n\
+                  node = os.open('/dev/nvgpu/igpu0/ctrl', os.O_RDWR)\n\
+                  fcntl.ioctl(node, 0xc0104705, bytearray(struct.pack('QQ', 4096, ctypes.addressof(raw))))\n\
+                  print(struct.unpack_from('41Q', raw), flush=True)\n\
+                  while sys.argv[1:] and not os.path.exists(sys.argv[1]): time.sleep(0.01)";
+    let mut first = serve(&options, &["python3", "-c", script, go.to_str().unwrap()]);
+    let first = first.stdout(Stdio::piped()).spawn().unwrap();
+    wait_until("the socket", || socket.exists());
+    let second = run(&options, &["python3", "-c", script]);
+    assert!(second.status.success(), "{}", text(&second.stderr));
+    let refused = run(&["--board-socket", options[1], "--seed", "1"], &["true"]);
+    assert!(text(&refused.stderr).contains("joins it") && refused.status.code() == Some(2));
+    fs::write(go, "").unwrap();
+    let first = first.wait_with_output().unwrap();
+    let (first, second) = (text(&first.stdout), text(&second.stdout));
+    assert!(first.len() > 100 && first != second, "{first}{second}");
+    assert!(!socket.exists(), "the socket is removed");
+    // Without a command that serves it, the path is free.
+    assert!(run(&options, &["true"]).status.success());
+}
+
+#[test]
+fn a_record_is_replayed_and_a_wrong_answer_is_found() {
+    if !can_serve() {
+        return;
+    }
+    let folder = folder();
+    let program = build(compiler(), "bring_up", folder.path());
+    let file = folder.path().join("record");
+    let mut command = Command::new(ORIN);
+    command.arg("record").arg(&file).args(["--board", "agx-64:30w", "--"]).arg(program);
+    assert!(command.output().unwrap().status.success());
+    let replay =
+        |options: &[&str]| Command::new(ORIN).arg("replay").arg(&file).args(options).output().unwrap();
+    let output = replay(&[]);
+    let seen = text(&output.stdout);
+    assert!(
+        output.status.success() && seen.contains(" 1 left out; 0 differences"),
+        "{seen}{}",
+        text(&output.stderr)
+    );
+    // Another board answers otherwise.
+    let output = replay(&["--board", "nano-4"]);
+    let seen = text(&output.stdout);
+    assert!(output.status.code() == Some(1) && seen.contains("GET_CHARACTERISTICS on"), "{seen}");
+    // An answer that no model gives: the token of the channel.
+    let recorded = fs::read_to_string(&file).unwrap();
+    fs::write(&file, recorded.replacen("ff010000", "fe010000", 1)).unwrap();
+    let output = replay(&[]);
+    let seen = text(&output.stdout);
+    assert!(
+        output.status.code() == Some(1) && seen.contains("SETUP_BIND on") && seen.contains("0x1fe"),
+        "{seen}"
+    );
+}
+
+#[test]
+fn a_python_record_is_replayed() {
+    if !can_serve() {
+        return;
+    }
+    let folder = folder();
+    let file = folder.path().join("record");
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../orin-serve/tests/clients/fifteen_steps.py");
+    let cubin = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/vector_add.cubin");
+    let mut command = Command::new(ORIN);
+    command.arg("record").arg(&file).args(["--board", "agx-64:30w", "--", "python3", program, cubin]);
+    assert!(command.output().unwrap().status.success());
+    // Earlier programs have used up handle numbers.
+    let mut command = Command::new(ORIN);
+    let output = command.arg("replay").arg(&file).args(["--seed", "77"]).output().unwrap();
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+}
+
+#[test]
 fn nodes_are_found_by_scripts() {
     if !can_serve() {
         return;

@@ -1,0 +1,302 @@
+//! Replay of a record: the model answers the recorded calls, and its answers are compared.
+
+use core::fmt;
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nvgpu_sys::door::{Door, MapRequest, Protection};
+use nvgpu_sys::nvmap;
+use orin_sim::caller::{CallerFile, CallerMapping};
+use orin_sim::{Caller, CallerMemory, SoftwareOrin};
+use rustix::io::Errno;
+
+use crate::paths;
+
+use super::handles;
+use super::{Call, Effect, Entry, Record, bytes};
+
+/// First number of a descriptor that the record does not have.
+const UNKNOWN: RawFd = 100_000;
+
+/// An answer of the model that differs from the record's. Displays as a sentence.
+///
+/// ```
+/// use orin_serve::record::Difference;
+///
+/// let text = "the result is 0, in the record -22".to_owned();
+/// let difference = Difference { line: 7, call: "request 0xc0084e00".to_owned(), text };
+/// assert_eq!(difference.to_string(), "line 7: request 0xc0084e00: the result is 0, in the record -22");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Line of the record, from 1 on.
+    pub line: usize,
+    /// The call.
+    pub call: String,
+    /// What differs.
+    pub text: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}: {}", self.line, self.call, self.text)
+    }
+}
+
+/// Result of a replay.
+///
+/// ```
+/// let comparison = orin_serve::record::Comparison::default();
+/// assert!(comparison.differences.is_empty());
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Comparison {
+    /// Number of calls whose answers were compared.
+    pub compared: usize,
+    /// Number of calls whose result was compared but not the contents of the answer, which are volatile.
+    pub results_only: usize,
+    /// Number of calls that were left out: they wait for work of the GPU.
+    pub left_out: usize,
+    /// Answers that differ.
+    pub differences: Vec<Difference>,
+}
+
+/// A recorded process: its memory is what the record has, its descriptors are those of this process.
+#[derive(Debug, Default)]
+struct Actor {
+    reads: Mutex<Vec<(u64, Vec<u8>)>>,
+    writes: Mutex<Vec<(u64, Vec<u8>)>>,
+    installs: Mutex<VecDeque<RawFd>>,
+    process: u32,
+    /// The files of all processes, by process and number. The last process with a number may have got it by fork or
+    /// in a message.
+    files: Arc<Mutex<BTreeMap<(RawFd, u32), OwnedFd>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl CallerMemory for Actor {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), Errno> {
+        for (start, bytes) in lock(&self.reads).iter() {
+            let at = address.checked_sub(*start).and_then(|at| usize::try_from(at).ok());
+            let found = at.and_then(|at| bytes.get(at..)?.get(..buffer.len()));
+            if let Some(found) = found {
+                buffer.copy_from_slice(found);
+                return Ok(());
+            }
+        }
+        Err(Errno::FAULT)
+    }
+
+    fn write(&self, address: u64, bytes: &[u8]) -> usize {
+        lock(&self.writes).push((address, bytes.to_vec()));
+        0
+    }
+}
+
+impl Caller for Actor {
+    fn install(&self, file: BorrowedFd<'_>, _close_on_exec: bool) -> Result<RawFd, Errno> {
+        let copy = rustix::io::fcntl_dupfd_cloexec(file, 0)?;
+        let mut files = lock(&self.files);
+        let free = || (UNKNOWN..).find(|number| !files.contains_key(&(*number, self.process)));
+        let number = lock(&self.installs).pop_front().or_else(free).ok_or(Errno::MFILE)?;
+        // A number that is returned again was closed before.
+        files.insert((number, self.process), copy);
+        Ok(number)
+    }
+
+    fn file(&self, number: RawFd) -> Result<CallerFile, Errno> {
+        let files = lock(&self.files);
+        let own = files.get(&(number, self.process));
+        let any = || files.range((number, 0)..=(number, u32::MAX)).next_back().map(|(_, file)| file);
+        let stat = rustix::fs::fstat(own.or_else(any).ok_or(Errno::BADF)?.as_fd())?;
+        Ok(CallerFile { device: stat.st_dev, inode: stat.st_ino })
+    }
+
+    fn is_writable(&self, number: RawFd) -> bool {
+        let files = lock(&self.files);
+        let file = files.range((number, 0)..=(number, u32::MAX)).next_back();
+        let flags = file.and_then(|(_, file)| rustix::fs::fcntl_getfl(file).ok());
+        flags.is_some_and(|flags| flags.intersects(rustix::fs::OFlags::RDWR))
+    }
+
+    fn mappings(&self) -> Vec<CallerMapping> {
+        Vec::new()
+    }
+
+    fn process_id(&self) -> u32 {
+        self.process
+    }
+
+    fn name(&self) -> String {
+        "replay".to_owned()
+    }
+}
+
+/// The state of a replay.
+struct Replay<'a> {
+    board: &'a SoftwareOrin,
+    processes: BTreeMap<u32, SoftwareOrin>,
+    files: Arc<Mutex<BTreeMap<(RawFd, u32), OwnedFd>>>,
+    /// The model's handle for each of the record's.
+    handles: BTreeMap<u32, u32>,
+    comparison: Comparison,
+}
+
+/// Lets the model answer the calls of a record, and compares the answers. Handle numbers may differ. The work of the
+/// GPU is not part of a record, so requests that wait for it are left out.
+pub fn replay(record: &Record, board: &SoftwareOrin) -> Comparison {
+    let mut replay = Replay {
+        board,
+        processes: BTreeMap::new(),
+        files: Arc::default(),
+        handles: BTreeMap::new(),
+        comparison: Comparison::default(),
+    };
+    for (at, entry) in record.entries.iter().enumerate() {
+        // The header is line 1.
+        replay.call(at + 2, entry);
+    }
+    replay.comparison
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+impl Replay<'_> {
+    fn call(&mut self, line: usize, entry: &Entry) {
+        let code = if let Call::Ioctl { code, .. } = entry.call { Some(code) } else { None };
+        if code.is_some_and(handles::is_left_out) {
+            self.comparison.left_out += 1;
+            return;
+        }
+        let process = self.processes.entry(entry.process).or_insert_with(|| self.board.process());
+        let actor = Actor { process: entry.process, files: Arc::clone(&self.files), ..Actor::default() };
+        let expected = actor.prepare(entry, &self.handles);
+        let actor = Arc::new(actor);
+        let served = process.served(Arc::clone(&actor) as _);
+        let result = match &entry.call {
+            Call::Open { path, flags } => open(&served, path, *flags),
+            Call::Ioctl { fd, code, address } => {
+                let address = match *code {
+                    // CAST: handles have 32 bits.
+                    nvmap::code::FREE => {
+                        let recorded = *address as u32;
+                        u64::from(self.handles.get(&recorded).copied().unwrap_or(recorded))
+                    }
+                    _ => *address,
+                };
+                let argument =
+                    core::ptr::without_provenance_mut(usize::try_from(address).unwrap_or(usize::MAX));
+                // SAFETY: the model resolves the address in the actor, where every address is allowed.
+                unsafe { served.ioctl(*fd, *code, argument) }.map(i64::from)
+            }
+            Call::Mmap { fd, offset, len, protection } => {
+                let protection = Protection::from_bits_truncate(*protection);
+                let request = MapRequest { fd: *fd, offset: *offset, len: *len, protection };
+                served.approve_mmap(&request).map(|_| 0)
+            }
+        };
+        let result = result.unwrap_or_else(|errno| -i64::from(errno.raw_os_error()));
+        let mut texts = Vec::new();
+        if result != entry.result {
+            texts.push(format!("the result is {result}, in the record {}", entry.result));
+        } else if code.is_some_and(handles::is_volatile) {
+            self.comparison.results_only += 1;
+        } else {
+            self.comparison.compared += 1;
+            let returned = code.and_then(handles::returned);
+            self.compare(&expected, &lock(&actor.writes), returned, &mut texts);
+        }
+        let call = name(&entry.call);
+        let differences = texts.into_iter().map(|text| Difference { line, call: call.clone(), text });
+        self.comparison.differences.extend(differences);
+    }
+
+    /// Compares what was stored, word by word.
+    fn compare(
+        &mut self,
+        expected: &[(u64, Vec<u8>)],
+        got: &[(u64, Vec<u8>)],
+        returned: Option<usize>,
+        texts: &mut Vec<String>,
+    ) {
+        let places = |writes: &[(u64, Vec<u8>)]| -> Vec<(u64, usize)> {
+            writes.iter().map(|(address, bytes)| (*address, bytes.len())).collect()
+        };
+        if places(expected) != places(got) {
+            let (got, expected) = (places(got), places(expected));
+            texts.push(format!("it stores {got:x?} (addresses and lengths), in the record {expected:x?}"));
+            return;
+        }
+        for ((_, expected), (_, got)) in expected.iter().zip(got) {
+            if let Some(at) = returned
+                && let (Some(recorded), Some(own)) = (word(expected, at), word(got, at))
+            {
+                self.handles.insert(recorded, own);
+            }
+            for at in (0..expected.len()).step_by(4) {
+                let (here, there) = (word(got, at), word(expected, at));
+                let is_handle = there.is_some_and(|there| here == self.handles.get(&there).copied());
+                if here != there && !is_handle {
+                    let [here, there] = [here, there].map(|word| word.unwrap_or(0));
+                    texts.push(format!("the word at {at} is {here:#x}, in the record {there:#x}"));
+                }
+            }
+        }
+    }
+}
+
+impl Actor {
+    /// Takes what the record has of a call. Returns what the kernel stored.
+    fn prepare(&self, entry: &Entry, known: &BTreeMap<u32, u32>) -> Vec<(u64, Vec<u8>)> {
+        let mut stored = Vec::new();
+        for effect in &entry.accesses {
+            match effect {
+                Effect::Read(address, hex) => {
+                    let mut read = bytes(hex).unwrap_or_default();
+                    if let Call::Ioctl { code, address: argument, .. } = entry.call
+                        && argument == *address
+                        && let Some(at) = handles::taken(code)
+                        && let Some(own) = word(&read, at).and_then(|recorded| known.get(&recorded))
+                    {
+                        read[at..at + 4].copy_from_slice(&own.to_le_bytes());
+                    }
+                    lock(&self.reads).push((*address, read));
+                }
+                Effect::Wrote(address, hex) => stored.push((*address, bytes(hex).unwrap_or_default())),
+                Effect::Installed(number) => lock(&self.installs).push_back(*number),
+            }
+        }
+        stored
+    }
+}
+
+fn open(served: &SoftwareOrin, path: &str, flags: i32) -> Result<i64, Errno> {
+    let flags = paths::open_flags(path.as_bytes(), flags).ok_or(Errno::INVAL)?;
+    let path = CString::new(path).map_err(|_| Errno::INVAL)?;
+    served.open(&path, flags).map(i64::from)
+}
+
+fn name(call: &Call) -> String {
+    match call {
+        Call::Open { path, .. } => format!("open of {path}"),
+        Call::Ioctl { fd, code, .. } => match request_name(*code) {
+            Some(name) => format!("{name} on {fd}"),
+            None => format!("request {code:#010x} on {fd}"),
+        },
+        Call::Mmap { fd, len, .. } => format!("mmap of {len} bytes of {fd}"),
+    }
+}
+
+fn request_name(code: u32) -> Option<&'static str> {
+    use nvgpu_sys::{address_space, channel, ctrl, host1x, sync_file, tsg};
+    let all =
+        [nvmap::ALL, ctrl::ALL, address_space::ALL, tsg::ALL, channel::ALL, host1x::ALL, sync_file::ALL];
+    all.into_iter().flatten().find(|request| request.code == code).map(|request| request.name)
+}

@@ -1,0 +1,128 @@
+//! A board that several commands share: each sends the listener of its program over a socket.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use orin_sim::SoftwareOrin;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+
+use crate::calls::Calls;
+use crate::error::Error;
+use crate::listener::Listener;
+use crate::observer::Observer;
+use crate::session::{receive_descriptor, serve};
+
+/// A socket through which programs of other commands join a board. Dropping it waits for their end, and removes the
+/// socket.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use orin_serve::{Session, SharedBoard};
+/// use orin_sim::{Config, SoftwareOrin};
+/// use std::process::Command;
+///
+/// let board = SoftwareOrin::new(Config::default())?;
+/// let shared = SharedBoard::create("/tmp/board".as_ref(), &board, None)?;
+/// // In another process:
+/// let mut session = Session::join("/tmp/board".as_ref(), Command::new("./program"))?;
+/// println!("{}", session.wait()?);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct SharedBoard {
+    path: PathBuf,
+    stop: Arc<OwnedFd>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+impl SharedBoard {
+    /// Creates the socket. A socket that nobody serves any more is replaced.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Socket`] if it cannot be created, or if another board serves it.
+    pub fn create(
+        path: &Path,
+        board: &SoftwareOrin,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<Self, Error> {
+        let failed = |error| Error::Socket { path: path.to_owned(), error };
+        if is_abandoned(path) {
+            fs::remove_file(path).map_err(failed)?;
+        }
+        let socket = UnixListener::bind(path).map_err(failed)?;
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(|errno| Error::Setup(errno.into()))?);
+        let (board, stopped) = (board.clone(), Arc::clone(&stop));
+        let accept = move || accept(&socket, &stopped, &board, observer.as_ref());
+        let thread = std::thread::Builder::new().name("orin-join".to_owned()).spawn(accept);
+        Ok(Self { path: path.to_owned(), stop, accepting: Some(thread.map_err(Error::Setup)?) })
+    }
+}
+
+impl Drop for SharedBoard {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
+        // Nobody can join any more; those that have joined are served to their end.
+        let _ = fs::remove_file(&self.path);
+        if self.accepting.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that lets programs join has panicked");
+        }
+    }
+}
+
+/// Whether a path is a socket that nobody serves.
+fn is_abandoned(path: &Path) -> bool {
+    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    UnixStream::connect(path).err().is_some_and(refused)
+}
+
+/// Serves everybody who joins, each on a thread of its own, until `stop`, and then waits for them.
+fn accept(socket: &UnixListener, stop: &OwnedFd, board: &SoftwareOrin, observer: Option<&Arc<dyn Observer>>) {
+    let mut joined: Vec<JoinHandle<()>> = Vec::new();
+    loop {
+        let mut ready =
+            [PollFd::new(socket, PollFlags::IN), PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
+        match poll(&mut ready, None) {
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(errno) => {
+                tracing::error!("no program can join any more: {errno}");
+                break;
+            }
+        }
+        if !ready[1].revents().is_empty() {
+            break;
+        }
+        joined.retain(|thread| !thread.is_finished());
+        let Ok((client, _)) = socket.accept() else { continue };
+        let (board, observer) = (board.clone(), observer.cloned());
+        let work = move || serve_joined(&client, &board, observer);
+        match std::thread::Builder::new().name("orin-joined".to_owned()).spawn(work) {
+            Ok(thread) => joined.push(thread),
+            Err(error) => tracing::error!("a program cannot join: {error}"),
+        }
+    }
+    for thread in joined {
+        let _ = thread.join();
+    }
+}
+
+/// Serves the program of another command until its last process has ended, or the command has.
+fn serve_joined(client: &UnixStream, board: &SoftwareOrin, observer: Option<Arc<dyn Observer>>) {
+    let received = match receive_descriptor(client) {
+        Ok(received) => received,
+        Err(error) => return tracing::debug!("no program joins: {error}"),
+    };
+    let listener = Arc::new(Listener::new(received));
+    let calls = Arc::new(Calls::new(board, &listener, observer));
+    if let Err(error) = serve(&listener, client.as_fd(), &calls) {
+        tracing::error!("a program that has joined cannot be served: {error}");
+    }
+}

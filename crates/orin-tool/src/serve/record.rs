@@ -1,0 +1,116 @@
+//! `orin record` and `orin replay`.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Result;
+use clap::Args;
+use orin_cli::{ExitStatus, UsageError, stdout};
+use orin_serve::Observer;
+use orin_serve::guard::{self, Part};
+use orin_serve::record::{Record, Recorder};
+use orin_sim::{Config, Profile, SoftwareOrin};
+
+use super::Served;
+
+/// Options of `orin record`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:
+  orin record bring-up.record -- ./program
+  orin replay bring-up.record")]
+pub(crate) struct RecordOptions {
+    /// The record to write
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The board, as for `orin serve`
+    #[arg(long, value_name = "BOARD")]
+    board: Option<Profile>,
+    /// The program and its arguments
+    #[arg(required = true, last = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// Options of `orin replay`.
+#[derive(Args, Debug)]
+pub(crate) struct ReplayOptions {
+    /// The record
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Replay on another board than the record's
+    #[arg(long, value_name = "BOARD")]
+    board: Option<Profile>,
+    /// Seed of everything that a board leaves to chance, such as the first handle number
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+/// Serves a program and writes a record.
+pub(crate) fn record(options: &RecordOptions) -> Result<ExitCode> {
+    let profile = super::profile(options.board)?;
+    let config = Config::from_environment_on(profile).map_err(|error| UsageError(error.to_string()))?;
+    let refused = |error| UsageError(format!("{} cannot be written: {error}", options.file.display()));
+    let file = File::create(&options.file).map_err(refused)?;
+    let recorder = Arc::new(Recorder::new(LineByLine(BufWriter::new(file)), profile)?);
+    // SAFETY: the command line has been parsed, and no thread was started.
+    match unsafe { guard::split() } {
+        Ok(Part::Guard(status)) => guard::end_like(status),
+        Ok(Part::Supervisor(signals)) => {
+            let observer: Arc<dyn Observer> = Arc::clone(&recorder) as _;
+            let served = Served { program: &options.program, socket: None, config, signals };
+            let status = served.run(None, Some(observer))?;
+            match recorder.error() {
+                Some(error) => Err(anyhow::Error::from(error).context(options.file.display().to_string())),
+                None => guard::end_like(status),
+            }
+        }
+        Err(error) => Err(anyhow::Error::from(error).context("cannot start the supervisor")),
+    }
+}
+
+/// A file that has every whole line, also if this process is killed.
+#[derive(Debug)]
+struct LineByLine(BufWriter<File>);
+
+impl Write for LineByLine {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let written = self.0.write(bytes)?;
+        if bytes.ends_with(b"\n") {
+            self.0.flush()?;
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Replays a record and prints the differences.
+pub(crate) fn replay(options: &ReplayOptions) -> Result<ExitCode> {
+    let refused = |error: String| UsageError(format!("{}: {error}", options.file.display()));
+    let file = File::open(&options.file).map_err(|error| refused(error.to_string()))?;
+    let record = Record::read(BufReader::new(file)).map_err(|error| refused(error.to_string()))?;
+    let board = options.board.unwrap_or(record.board());
+    let mut config = Config::from_environment_on(board).map_err(|error| UsageError(error.to_string()))?;
+    config.seed = options.seed;
+    let orin = SoftwareOrin::new(config).map_err(orin_serve::Error::Board)?;
+    let result = orin_serve::record::replay(&record, &orin);
+    let mut out = stdout();
+    for difference in &result.differences {
+        writeln!(out, "{difference}")?;
+    }
+    let (compared, results, left) = (result.compared, result.results_only, result.left_out);
+    writeln!(
+        out,
+        "{} calls: {compared} answers compared, {results} only by their result, {left} left out; {} differences",
+        record.len(),
+        result.differences.len()
+    )?;
+    out.flush()?;
+    Ok(ExitStatus::failed_if(!result.differences.is_empty()).into())
+}
