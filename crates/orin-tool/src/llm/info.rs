@@ -11,13 +11,11 @@ use infer::tokenizer::Tokenizer;
 use orin_cli::{ExitStatus, UsageError, stdout, within};
 use serde_json::{Map, Value, json};
 
+use super::device::context;
 use super::{ModelOption, megabytes};
 
 /// Memory bandwidth of a Jetson AGX Orin: 256 bits of LPDDR5 at 6,400 MT/s.
 const ORIN_GIGABYTES_PER_SECOND: f64 = 204.8;
-
-/// Positions of a context if none are asked for.
-const DEFAULT_CONTEXT: usize = 4096;
 
 /// Options of the command.
 #[derive(Debug, clap::Args)]
@@ -47,7 +45,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         return Err(UsageError(format!("a bandwidth of {} GB/s makes no sense", options.bandwidth)).into());
     }
     let model = options.model.open()?;
-    let context = options.ctx.unwrap_or_else(|| DEFAULT_CONTEXT.min(model.shape().context));
+    let context = context(options.ctx, &model);
     model.shape().admit(0, context).map_err(super::refused)?;
     let mut rows = Map::new();
     add_shape(&mut rows, &model);

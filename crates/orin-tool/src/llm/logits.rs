@@ -8,15 +8,17 @@ use infer::model::Model;
 use infer::reference::{CacheFormat, Reference};
 use orin_cli::{ExitStatus, Output, Progress, Stop, UsageError};
 
+use super::device::{DeviceOptions, Loaded};
 use super::{ModelOption, refused};
 
 /// Options of the command.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Tokens are numbers between spaces or line ends. The output has one row per position, with a number for each token of the
-vocabulary.
+Tokens are numbers between spaces or line ends. The output has one row per position, with a little-endian f32 for each
+token of the vocabulary.
 
 Examples:
+  orin llm logits --model model.gguf --tokens tokens.txt --out logits.f32
   orin llm logits --model model.gguf --tokens tokens.txt --out exact.f64 --reference")]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -29,8 +31,10 @@ pub(crate) struct Options {
     out: PathBuf,
     /// Evaluate on the CPU, slowly, and write little-endian f64: weights exact, activations not rounded, keys and
     /// values rounded to halves
-    #[arg(long, required = true)]
+    #[arg(long, conflicts_with = "device")]
     reference: bool,
+    #[command(flatten)]
+    device: DeviceOptions,
 }
 
 /// Reads tokens.
@@ -57,9 +61,13 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if let Some(token) = tokens.iter().copied().find(|token| *token as usize >= vocabulary) {
         return Err(refused(infer::Error::UnknownToken { token, vocabulary }));
     }
-    debug_assert!(options.reference, "the only way today");
     let stop = Stop::on_signals()?;
-    match exact(&model, &tokens, &stop)? {
+    let bytes = if options.reference {
+        exact(&model, &tokens, &stop)?
+    } else {
+        on_device(&options.device, &model, &tokens, &stop)?
+    };
+    match bytes {
         None => Ok(ExitStatus::Interrupted.into()),
         Some(bytes) => {
             output.write(&bytes)?;
@@ -79,6 +87,25 @@ fn exact(model: &Model, tokens: &[u32], stop: &Stop) -> Result<Option<Vec<u8>>> 
         }
         progress.set(&format!("token {} of {}", position + 1, tokens.len()));
         let logits = reference.step(*token).map_err(refused)?;
+        bytes.extend(logits.iter().flat_map(|logit| logit.to_le_bytes()));
+    }
+    Ok(Some(bytes))
+}
+
+/// The logits of a device; `None` if a signal came.
+fn on_device(options: &DeviceOptions, model: &Model, tokens: &[u32], stop: &Stop) -> Result<Option<Vec<u8>>> {
+    let device = options.open()?;
+    let mut session = Loaded::new(&device, model, tokens.len())?.session;
+    let progress = Progress::new("computing");
+    let mut logits = vec![0.0_f32; model.shape().vocabulary];
+    let mut bytes = Vec::with_capacity(tokens.len() * logits.len() * size_of::<f32>());
+    for (position, token) in tokens.iter().enumerate() {
+        if stop.is_requested() {
+            return Ok(None);
+        }
+        progress.set(&format!("token {} of {}", position + 1, tokens.len()));
+        session.feed(&[*token])?;
+        session.logits_into(&mut logits)?;
         bytes.extend(logits.iter().flat_map(|logit| logit.to_le_bytes()));
     }
     Ok(Some(bytes))

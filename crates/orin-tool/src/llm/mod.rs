@@ -1,8 +1,13 @@
 //! `orin llm`: language models.
 
+mod bench;
+mod device;
 mod info;
 mod logits;
 mod random;
+mod rival;
+mod run;
+mod serve;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,6 +20,12 @@ use orin_cli::UsageError;
 /// The commands.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
+    /// Continue a text, or hold a conversation
+    Run(run::Options),
+    /// Answer requests in OpenAI's format over HTTP
+    Serve(serve::Options),
+    /// Measure prompts and the making of tokens, alone or next to llama.cpp
+    Bench(bench::Options),
     /// Print a model's shape, formats, memory and the limit of its speed
     Info(info::Options),
     /// Write the logits of every position of a list of tokens, for comparisons
@@ -40,6 +51,9 @@ impl ModelOption {
 /// Runs a command.
 pub(crate) fn run(command: &Command) -> Result<ExitCode> {
     match command {
+        Command::Run(options) => run::run(options),
+        Command::Serve(options) => serve::run(options),
+        Command::Bench(options) => bench::run(options),
         Command::Info(options) => info::run(options),
         Command::Logits(options) => logits::run(options),
         Command::Random(options) => random::run(options),
@@ -57,9 +71,10 @@ fn explained(path: &Path, error: Error) -> anyhow::Error {
 /// An error of a request to a model; a wrong request if it asks for something impossible.
 fn refused(error: Error) -> anyhow::Error {
     match error {
-        Error::PromptTooLong { .. } | Error::ContextTooLong { .. } | Error::UnknownToken { .. } => {
-            UsageError(error.to_string()).into()
-        }
+        Error::PromptTooLong { .. }
+        | Error::ContextTooLong { .. }
+        | Error::UnknownToken { .. }
+        | Error::Sampling { .. } => UsageError(error.to_string()).into(),
         error => error.into(),
     }
 }

@@ -22,6 +22,8 @@ fn every_command_has_the_exit_codes_of_the_table() {
     file("quiet.log", b"[    1.000000] nothing of interest\n");
     file("bad.log", b"[    1.000000] nvgpu: 17000000.gpu x:78   [ERR]  sked exception: esr 0x01000000\n");
     file("tiny.gguf", &infer::synthetic::Recipe::tiny_gpt2().to_bytes().unwrap());
+    let quick = infer::synthetic::Recipe { layers: 1, ffn: 256, ..infer::synthetic::Recipe::tiny_gpt2() };
+    file("quick.gguf", &quick.to_bytes().unwrap());
     file("tokens", b"1 2");
     let board = Path::new("/dev/nvgpu/igpu0/ctrl").exists();
     let cubin = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/vector_add.cubin");
@@ -89,6 +91,15 @@ fn every_command_has_the_exit_codes_of_the_table() {
         ),
         (&["llm", "random", "--shape", "tiny-llama", "--output", "r.gguf"], Success),
         (&["llm", "random", "--shape", "tiny-llama", "--format", "q3_k", "--output", "r.gguf"], Usage),
+        (&["llm", "run", "--model", "quick.gguf", "--prompt", "a", "-n", "1", "--device", "sim"], Success),
+        (&["llm", "run", "--model", "quick.gguf", "--prompt", "a", "--ctx", "9999999"], Usage),
+        (&["llm", "run", "--model", "zeros", "--prompt", "a"], Failure),
+        (
+            &["llm", "bench", "--model", "quick.gguf", "-p", "1", "-n", "1", "-r", "1", "--device", "sim"],
+            Success,
+        ),
+        (&["llm", "bench", "--model", "absent"], Usage),
+        (&["llm", "serve", "--model", "absent"], Usage),
         (&["completions", "bash"], Success),
         (&["completions", "tcsh"], Usage),
         (&["man"], Success),

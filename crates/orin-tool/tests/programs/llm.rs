@@ -1,13 +1,22 @@
 //! `orin llm`, on random models.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Child, Output, Stdio};
+use std::time::Duration;
 
+use infer::decode::Engine;
 use infer::model::Model;
 use infer::reference::{CacheFormat, Reference};
 use infer::synthetic::Recipe;
-use serde_json::Value;
+use infer::tokenizer::{Controls, Tokenizer};
+use orin_cli::testing::Program;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tegra_hcq::{Device, DeviceKind};
 use tempfile::TempDir;
 
 /// A folder with a tiny model.
@@ -18,7 +27,7 @@ fn folder() -> TempDir {
 }
 
 fn orin(folder: &Path, arguments: &[&str]) -> Output {
-    let program = orin_cli::testing::Program::new(env!("CARGO_BIN_EXE_orin"), folder);
+    let program = Program::new(env!("CARGO_BIN_EXE_orin"), folder);
     program.command(&[&["llm"], arguments].concat()).output().unwrap()
 }
 
@@ -62,7 +71,7 @@ fn damaged_and_foreign_files_are_refused_with_the_reason() {
     fs::write(folder.path().join("other"), "no model\n").unwrap();
     for (file, words) in [("cut.gguf", "truncated or damaged"), ("other", "it is not a GGUF file")] {
         for arguments in [&["info"][..], &["logits", "--tokens", "-", "--out", "none", "--reference"]] {
-            let program = orin_cli::testing::Program::new(env!("CARGO_BIN_EXE_orin"), folder.path());
+            let program = Program::new(env!("CARGO_BIN_EXE_orin"), folder.path());
             let mut command = program.command(&[&["llm"], arguments, &["--model", file]].concat());
             let tokens = fs::write(folder.path().join("tokens"), "1").map(|()| folder.path().join("tokens"));
             command.stdin(fs::File::open(tokens.unwrap()).unwrap());
@@ -118,4 +127,291 @@ fn random_models_have_the_shape_and_the_format() {
     assert!(["Q4_K", "Q6_K", "F32"].iter().all(|format| formats.contains(&(*format).to_owned())));
     let unknown = orin(folder.path(), &["random", "--shape", "huge", "-o", "m.gguf"]);
     assert!(text(&unknown.stderr).contains("llama-1b"), "{}", text(&unknown.stderr));
+}
+
+/// A folder with a model that the software Orin runs quickly.
+fn quick() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = Recipe { layers: 1, ffn: 256, ..Recipe::tiny_llama() };
+    fs::write(folder.path().join("m.gguf"), recipe.to_bytes().unwrap()).unwrap();
+    folder
+}
+
+/// The text that the library makes of a prompt on the software Orin.
+fn continued(folder: &Path, prompt: &str, count: usize) -> String {
+    let model = Model::open(folder.join("m.gguf")).unwrap();
+    let tokenizer = Tokenizer::new(model.file()).unwrap();
+    let device = Device::open(DeviceKind::Sim).unwrap();
+    let mut session = Engine::load(&device, &model, 64, |_, _| ()).unwrap().session(64).unwrap();
+    session.feed(&tokenizer.encode_prompt(prompt, Controls::Find)).unwrap();
+    let tokens: Vec<u32> = session.tokens(count).unwrap().collect::<Result<_, _>>().unwrap();
+    assert!(tokens.iter().all(|token| !tokenizer.is_stop(*token)), "choose another prompt");
+    String::from_utf8_lossy(&tokenizer.decode(&tokens)).into_owned()
+}
+
+#[test]
+fn run_prints_the_text_and_the_statistics() {
+    let folder = quick();
+    let want = continued(folder.path(), "The", 3);
+    let arguments = ["run", "--model", "m.gguf", "--device", "sim", "-n", "3", "--ctx", "64"];
+    let output = orin(folder.path(), &[&arguments[..], &["--prompt", "The"]].concat());
+    let errors = text(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    assert_eq!(text(&output.stdout), format!("{want}\n"));
+    for words in ["load     ", "prefill  3 tokens in ", "decode   3 tokens in ", "keys and values"] {
+        assert!(errors.contains(words), "{errors}");
+    }
+    // A conversation: each line is a turn.
+    let program = Program::new(env!("CARGO_BIN_EXE_orin"), folder.path());
+    let mut command =
+        program.command(&["llm", "run", "--model", "m.gguf", "--device", "sim", "-n", "1", "--chat"]);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"a\nb\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let errors = text(&output.stderr);
+    assert!(output.status.success() && errors.contains("decode   2 tokens"), "{errors}");
+    assert_eq!(text(&output.stdout).lines().count(), 2);
+}
+
+#[test]
+fn requests_that_cannot_be_met_are_refused_before_the_device_is_opened() {
+    let folder = quick();
+    fs::write(folder.path().join("gpt2.gguf"), Recipe::tiny_gpt2().to_bytes().unwrap()).unwrap();
+    let bare = Recipe { has_tokens: false, ..Recipe::tiny_llama() };
+    fs::write(folder.path().join("bare.gguf"), bare.to_bytes().unwrap()).unwrap();
+    let long = "word ".repeat(20);
+    // There is no such device: its absence would be the reason otherwise.
+    let device = ["--device", "nvrm:77"];
+    for (arguments, code, words) in [
+        (
+            &["run", "-m", "m.gguf", "--prompt", &long, "--ctx", "32"][..],
+            2,
+            "tokens, but the context only 32",
+        ),
+        (&["run", "-m", "m.gguf", "--prompt", "x", "--ctx", "1025"], 2, "the model has 1024 positions"),
+        (&["run", "-m", "m.gguf", "--prompt", "x", "--temp=-1"], 2, "temperature"),
+        (&["run", "-m", "m.gguf"], 2, "give --prompt, or --chat"),
+        (&["run", "-m", "gpt2.gguf", "--chat", "--prompt", "x"], 1, "was not made for conversations"),
+        (&["run", "-m", "gpt2.gguf", "--prompt", ""], 2, "the prompt is empty"),
+        (&["run", "-m", "bare.gguf", "--prompt", "x"], 1, "no vocabulary"),
+        (&["bench", "-m", "m.gguf", "-p", "2000"], 2, "the model has 1024 positions"),
+        (&["bench", "-m", "m.gguf", "-p", "0", "-n", "0"], 2, "nothing to measure"),
+        (&["serve", "-m", "m.gguf", "--ctx", "1025"], 2, "the model has 1024 positions"),
+        (&["serve", "-m", "bare.gguf"], 1, "no vocabulary"),
+    ] {
+        let output = orin(folder.path(), &[arguments, &device].concat());
+        let errors = text(&output.stderr);
+        assert!(output.status.code() == Some(code) && errors.contains(words), "{arguments:?}: {errors}");
+    }
+}
+
+#[test]
+fn logits_of_the_device_are_near_the_reference() {
+    let folder = quick();
+    fs::write(folder.path().join("tokens"), "1 2").unwrap();
+    let arguments = ["logits", "-m", "m.gguf", "--tokens", "tokens", "--out", "l.f32", "--device", "sim"];
+    let output = orin(folder.path(), &arguments);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let bytes = fs::read(folder.path().join("l.f32")).unwrap();
+    let (floats, _) = bytes.as_chunks::<4>();
+    let model = Model::open(folder.path().join("m.gguf")).unwrap();
+    let mut reference = Reference::new(&model, CacheFormat::Half).unwrap();
+    let exact: Vec<f64> = [1, 2].iter().flat_map(|token| reference.step(*token).unwrap()).collect();
+    assert_eq!(floats.len(), exact.len());
+    let wrong = |(bytes, exact): (&[u8; 4], &f64)| (f64::from(f32::from_le_bytes(*bytes)) - exact).abs();
+    let worst = floats.iter().zip(&exact).map(wrong).fold(0.0, f64::max);
+    assert!(worst < 1e-2, "{worst}");
+}
+
+/// Writes a program that looks like llama.cpp's bench.
+fn rival(folder: &Path, script: &str) {
+    let path = folder.join("llama-bench");
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn bench_compares_with_the_better_setting_of_the_rival() {
+    let folder = quick();
+    let test = |prompt, made, attention, rate| {
+        let (prompt, made): (usize, usize) = (prompt, made);
+        let mut test = json!({ "n_prompt": prompt, "n_gen": made });
+        (test["flash_attn"], test["avg_ts"]) = (Value::Bool(attention), json!(rate));
+        test
+    };
+    let tests =
+        [test(3, 0, false, 2.0), test(0, 2, false, 0.001), test(3, 0, true, 1.0), test(0, 2, true, 0.002)];
+    rival(folder.path(), &format!("echo \"$@\" >> calls\necho '{}'", json!(tests)));
+    let against = format!("llama-bench={}", folder.path().join("llama-bench").display());
+    let arguments = ["bench", "-m", "m.gguf", "--device", "sim", "-p", "3", "-n", "2", "-d", "1", "-r", "1"];
+    let more = ["--against", &against, "--against-args", "-t 1", "--json", "r.json"];
+    let output = orin(folder.path(), &[&arguments[..], &more].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let lines = text(&output.stdout);
+    for words in
+        ["times are those of the software Orin", "prefill 3 ", "decode 2 ", "flash attention true", "ratio"]
+    {
+        assert!(lines.contains(words), "{lines}");
+    }
+    let calls = fs::read_to_string(folder.path().join("calls")).unwrap();
+    assert_eq!(calls, "-m m.gguf -ngl 99 -fa 0,1 -r 1 -o json -p 3 -n 2 -d 1 -t 1\n");
+    let report: Value = serde_json::from_slice(&fs::read(folder.path().join("r.json")).unwrap()).unwrap();
+    let decode = &report["tests"][1];
+    let rate = decode["tokens_per_s"].as_f64().unwrap();
+    assert_eq!(decode["rival"]["tokens_per_s"], 0.002);
+    assert!((decode["ratio"].as_f64().unwrap() - rate / 0.002).abs() < 1e-6 * rate / 0.002);
+    assert_eq!(report["tests"][0]["rival"]["setting"], "flash attention false");
+    assert!(report["launches_per_token"].as_u64().unwrap() <= 6 + 3, "{report}");
+
+    rival(folder.path(), "echo 'no such model' >&2; exit 3");
+    let output = orin(folder.path(), &[&arguments[..], &more[..2]].concat());
+    let errors = text(&output.stderr);
+    assert!(output.status.code() == Some(1) && errors.contains("no such model"), "{errors}");
+}
+
+#[test]
+fn ctrl_c_ends_a_text_with_its_statistics() {
+    let folder = quick();
+    let program = Program::new(env!("CARGO_BIN_EXE_orin"), folder.path());
+    let arguments = ["llm", "run", "-m", "m.gguf", "--device", "sim", "--prompt", "The", "-n", "900"];
+    let output = program.interrupt(&arguments, Signal::INT, Duration::from_millis(500));
+    let errors = text(&output.stderr);
+    assert!(output.status.code() == Some(130) && errors.contains("decode   "), "{errors}");
+}
+
+/// A server that is ended with the test.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(folder: &Path) -> Self {
+        let program = Program::new(env!("CARGO_BIN_EXE_orin"), folder);
+        let arguments = ["llm", "serve", "-m", "m.gguf", "--device", "sim", "--port", "0", "--ctx", "64"];
+        let mut command = program.command(&arguments);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        let mut errors = BufReader::new(child.stderr.take().unwrap());
+        errors.read_line(&mut line).unwrap();
+        // The rest must have a reader.
+        std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
+        let address = line.trim_end().rsplit_once("http://").unwrap_or_else(|| panic!("{line}")).1.to_owned();
+        Self { child, address }
+    }
+
+    /// Sends bytes; returns what comes back until the server closes the connection.
+    fn raw(&self, request: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    /// Sends a request; returns the status and the body.
+    fn request(&self, head: &str, body: &str) -> (u16, String) {
+        let length = body.len();
+        let answer = self.raw(&format!(
+            "{head} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\
+             Connection: close\r\n\r\n{body}"
+        ));
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+
+    fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let (status, body) = self.request(&format!("POST {path}"), &body.to_string());
+        (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}")))
+    }
+
+    fn end(mut self) {
+        kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
+        assert_eq!(self.child.wait().unwrap().code(), Some(130));
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It has ended, unless the test failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn serve_answers_in_openais_format() {
+    let folder = quick();
+    let want = continued(folder.path(), "The", 3);
+    let server = Server::start(folder.path());
+    let request = json!({ "prompt": "The", "max_tokens": 3, "temperature": 0 });
+    let (status, answer) = server.post("/v1/completions", &request);
+    assert_eq!((status, &answer["choices"][0]["text"]), (200, &json!(want)));
+    assert_eq!(answer["choices"][0]["finish_reason"], "length");
+    assert_eq!(answer["usage"], json!({ "prompt_tokens": 3, "completion_tokens": 3, "total_tokens": 6 }));
+
+    let mut streamed = request.clone();
+    streamed["stream"] = json!(true);
+    let (status, body) = server.request("POST /v1/completions", &streamed.to_string());
+    let parts: Vec<&str> = body.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+    assert_eq!((status, parts.last()), (200, Some(&"[DONE]")));
+    let parts = parts[..parts.len() - 1].iter().map(|part| serde_json::from_str::<Value>(part).unwrap());
+    let joined: String = parts.map(|part| part["choices"][0]["text"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(joined, want);
+
+    let messages = json!([{ "role": "user", "content": "x" }]);
+    let (status, answer) =
+        server.post("/v1/chat/completions", &json!({ "messages": messages, "max_tokens": 1 }));
+    assert_eq!((status, &answer["choices"][0]["message"]["role"]), (200, &json!("assistant")));
+    assert_eq!(server.request("GET /v1/models", "").0, 200);
+    server.end();
+}
+
+#[test]
+fn serve_refuses_what_it_cannot_do() {
+    let folder = quick();
+    let server = Server::start(folder.path());
+    let long = "x".repeat(200);
+    for (body, field) in [
+        (json!({ "prompt": "x", "n": 2 }), json!("n")),
+        (json!({ "prompt": ["x", "y"] }), json!("prompt")),
+        (json!({ "prompt": [1, 512] }), json!("prompt")),
+        (json!({ "prompt": "x", "max_tokens": -1 }), json!("max_tokens")),
+        (json!({ "prompt": "x", "max_tokens": 0 }), json!("max_tokens")),
+        (json!({ "prompt": "x", "temperature": "hot" }), json!("temperature")),
+        (json!({ "prompt": "x", "temperature": -1 }), Value::Null),
+        (json!({ "prompt": "x", "stop": [""] }), json!("stop")),
+        (json!({ "prompt": "x", "stream": 1 }), json!("stream")),
+        (json!({ "prompt": long }), Value::Null),
+        (json!([1]), Value::Null),
+    ] {
+        let (status, answer) = server.post("/v1/completions", &body);
+        assert_eq!((status, &answer["error"]["param"]), (400, &field), "{body}: {answer}");
+    }
+    for messages in [json!([]), json!([{ "role": "user" }]), json!([{ "role": "robot", "content": "x" }])] {
+        let (status, answer) = server.post("/v1/chat/completions", &json!({ "messages": messages }));
+        assert_eq!((status, &answer["error"]["param"]), (400, &json!("messages")), "{answer}");
+    }
+    assert_eq!(server.request("POST /v1/completions", "{").0, 400);
+    assert_eq!(server.request("GET /v1/completions", "").0, 405);
+    assert_eq!(server.request("GET /other", "").0, 404);
+    let head = "Host: localhost\r\nConnection: close\r\n";
+    for (request, status) in [
+        (format!("POST /v1/completions HTTP/1.1\r\n{head}Content-Length: 2\r\n\r\n{{}}"), 415),
+        ("GET /health HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n".to_owned(), 403),
+        // Refused without a wait for the body.
+        (
+            format!(
+                "POST /v1/completions HTTP/1.1\r\n{head}Content-Type: application/json\r\n\
+                 Content-Length: 4194305\r\n\r\n"
+            ),
+            413,
+        ),
+    ] {
+        let answer = server.raw(&request);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{status}: {answer}");
+    }
+    server.end();
 }

@@ -1,0 +1,80 @@
+//! A model on a device, and what its speed is compared with.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use infer::decode::{Engine, Memory, Session};
+use infer::model::Model;
+use orin_cli::{Progress, UsageError};
+use tegra_hcq::{Device, DeviceKind, DeviceName, Properties};
+
+use super::{megabytes, refused};
+
+/// Positions of a context if none are asked for.
+const DEFAULT_CONTEXT: usize = 4096;
+
+/// Options of the commands that run a model.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct DeviceOptions {
+    /// Device: auto (the Orin's GPU, else a desktop GPU that can be driven, else the software Orin), nvgpu, nvrm or sim
+    #[arg(long, default_value_t = DeviceKind::Auto.into())]
+    device: DeviceName,
+    /// Bandwidth of the device's memory in GB/s, for the share that the model uses [default: that of known devices]
+    #[arg(long, value_name = "GB/S")]
+    bandwidth: Option<f64>,
+}
+
+/// Memory bandwidth in GB/s of devices by a part of their chip's name: figures of data sheets.
+const BANDWIDTHS: [(&str, f64); 4] = [("ga10b", 204.8), ("H200", 4800.0), ("H100", 3350.0), ("A100", 2039.0)];
+
+impl DeviceOptions {
+    /// Opens the device.
+    pub(super) fn open(&self) -> Result<Device> {
+        if self.bandwidth.is_some_and(|bandwidth| !(bandwidth.is_finite() && bandwidth > 0.0)) {
+            return Err(UsageError("--bandwidth must be positive".to_owned()).into());
+        }
+        Device::open(self.device).map_err(|error| UsageError(error.to_string()).into())
+    }
+
+    /// Bandwidth of a device's memory in GB/s; `None` if it is not known, or not a real device's.
+    pub(super) fn bandwidth(&self, info: &Properties) -> Option<f64> {
+        let known = BANDWIDTHS.iter().find(|(name, _)| info.chip.contains(name));
+        let real = known.filter(|_| info.kind != DeviceKind::Sim);
+        self.bandwidth.or(real.map(|(_, bandwidth)| *bandwidth))
+    }
+}
+
+/// A model that is ready to run.
+pub(super) struct Loaded {
+    pub(super) engine: Engine,
+    pub(super) session: Session,
+    pub(super) memory: Memory,
+    /// From the open file to the ready session.
+    pub(super) time: Duration,
+}
+
+impl Loaded {
+    /// Copies a model to a device, and makes a session of `context` positions.
+    pub(super) fn new(device: &Device, model: &Model, context: usize) -> Result<Self> {
+        let start = Instant::now();
+        let memory = Memory::of(model, context).map_err(refused)?;
+        let progress = Progress::new("loading");
+        let engine = Engine::load(device, model, context, |done, all| {
+            progress.set(&format!("loading {} of {}", megabytes(done), megabytes(all)));
+        })
+        .map_err(refused)?;
+        let session = engine.session(context).map_err(refused)?;
+        Ok(Self { engine, session, memory, time: start.elapsed() })
+    }
+}
+
+/// Positions of a session: what was asked for, or the default, or what the model has.
+pub(super) fn context(asked: Option<usize>, model: &Model) -> usize {
+    asked.unwrap_or_else(|| DEFAULT_CONTEXT.min(model.shape().context))
+}
+
+/// Bytes that a token at `position` reads: weights, keys and values.
+pub(super) fn bytes_at(model: &Model, position: f64) -> f64 {
+    let one = model.shape().kv_bytes(1).unwrap_or(0);
+    model.bytes_per_token() as f64 + one as f64 * position
+}

@@ -1,0 +1,251 @@
+//! `orin llm run`: text from a model, as it comes.
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use infer::chat::{Format, Message, Role};
+use infer::decode::{Sampling, Session};
+use infer::model::Model;
+use infer::tokenizer::{Controls, Decoder, Tokenizer};
+use orin_cli::{ExitStatus, Stop, UsageError, plain_stdout, warn, within};
+
+use super::device::{DeviceOptions, Loaded, bytes_at, context};
+use super::{ModelOption, megabytes, refused};
+
+/// Options of the command.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  orin llm run --model model.gguf --prompt 'The capital of France is' -n 32
+  orin llm run --model model.gguf --chat --prompt 'Why is the sky blue?' --temp 0.7 --seed 1
+  orin llm run --model model.gguf --chat          a conversation: one line per turn, until Ctrl-D
+
+The text goes to standard output, the statistics to standard error. Ctrl-C ends the text; the exit code is then 130.")]
+pub(crate) struct Options {
+    #[command(flatten)]
+    model: ModelOption,
+    /// The text to continue, or the message to answer with --chat
+    #[arg(long, short, value_name = "TEXT")]
+    prompt: Option<String>,
+    /// Address the model in the format of its chat template
+    #[arg(long)]
+    chat: bool,
+    /// Instructions in front of the conversation
+    #[arg(long, value_name = "TEXT", requires = "chat")]
+    system: Option<String>,
+    /// Most tokens of an answer [default: until the model ends it, or the context is full]
+    #[arg(short, value_name = "N", value_parser = within(1..=1_usize << 30))]
+    n: Option<usize>,
+    #[command(flatten)]
+    sampling: SamplingOptions,
+    /// Positions of the context [default: 4096, or what the model has]
+    #[arg(long, value_name = "N", value_parser = within(1..=1_usize << 30))]
+    ctx: Option<usize>,
+    #[command(flatten)]
+    device: DeviceOptions,
+}
+
+/// How tokens are chosen.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct SamplingOptions {
+    /// Temperature; 0 takes the most probable token
+    #[arg(long, value_name = "T", default_value_t = 0.0)]
+    temp: f32,
+    /// Choose among this many tokens; 0 is all
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    top_k: u32,
+    /// Choose among the most probable tokens that have this share together
+    #[arg(long, value_name = "P", default_value_t = 1.0)]
+    top_p: f32,
+    /// Choose among tokens with this share of the most probable one's probability
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
+    min_p: f32,
+    /// Make recent tokens less probable; 1 does not
+    #[arg(long, value_name = "F", default_value_t = 1.0)]
+    repeat_penalty: f32,
+    /// Start of the random numbers
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+}
+
+impl SamplingOptions {
+    pub(super) fn sampling(&self) -> Result<Sampling> {
+        let sampling = Sampling {
+            temperature: self.temp,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            penalty: self.repeat_penalty,
+            seed: self.seed,
+            ..Sampling::default()
+        };
+        sampling.check().map_err(refused)?;
+        Ok(sampling)
+    }
+}
+
+/// What a run has done so far.
+#[derive(Default)]
+struct Statistics {
+    fed: usize,
+    feeding: Duration,
+    made: usize,
+    making: Duration,
+    /// Bytes that the made tokens read.
+    bytes: f64,
+}
+
+impl Statistics {
+    /// One line per phase.
+    fn print(&self, loaded: &Loaded, bandwidth: Option<f64>) {
+        let rate = |tokens: usize, time: Duration| tokens as f64 / time.as_secs_f64().max(1e-9);
+        let memory = loaded.memory;
+        warn(format_args!(
+            "load     {:.2} s: weights {}, keys and values {}, others {}",
+            loaded.time.as_secs_f64(),
+            megabytes(memory.weights),
+            megabytes(memory.cache),
+            megabytes(memory.others)
+        ));
+        let (fed, feeding) = (self.fed, self.feeding);
+        warn(format_args!(
+            "prefill  {fed} tokens in {:.3} s, {:.1} tokens/s",
+            feeding.as_secs_f64(),
+            rate(fed, feeding)
+        ));
+        let (made, making) = (self.made, self.making);
+        let read = self.bytes / making.as_secs_f64().max(1e-9) / 1e9;
+        let share = match bandwidth {
+            Some(bandwidth) => {
+                format!(", {:.0} % of the memory's {bandwidth} GB/s", 100.0 * read / bandwidth)
+            }
+            None => String::new(),
+        };
+        warn(format_args!(
+            "decode   {made} tokens in {:.3} s, {:.1} tokens/s, {read:.2} GB/s{share}",
+            making.as_secs_f64(),
+            rate(made, making)
+        ));
+    }
+}
+
+/// A conversation or a text, and the session that knows its start.
+struct Run<'a> {
+    options: &'a Options,
+    model: &'a Model,
+    tokenizer: Tokenizer,
+    context: usize,
+    stop: Stop,
+    statistics: Statistics,
+}
+
+/// Continues a text, or holds a conversation.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let sampling = options.sampling.sampling()?;
+    let model = options.model.open()?;
+    let tokenizer = Tokenizer::new(model.file())?;
+    let context = context(options.ctx, &model);
+    let stop = Stop::on_signals()?;
+    let mut run = Run { options, model: &model, tokenizer, context, stop, statistics: Statistics::default() };
+    let format = options.chat.then(|| Format::of(model.file())).transpose()?;
+    let mut messages: Vec<Message> =
+        options.system.iter().map(|text| Message::new(Role::System, text.as_str())).collect();
+    let tokens = match (&options.prompt, &format) {
+        (None, None) => {
+            return Err(UsageError("give --prompt, or --chat for a conversation".to_owned()).into());
+        }
+        (None, Some(_)) => Vec::new(),
+        (Some(prompt), None) => run.tokenizer.encode_prompt(prompt, Controls::Find),
+        (Some(prompt), Some(format)) => {
+            messages.push(Message::new(Role::User, prompt.as_str()));
+            format.encode(&run.tokenizer, &messages)?
+        }
+    };
+    run.check(&tokens)?;
+    // Everything that the request can have wrong has been refused; now memory is used.
+    let device = options.device.open()?;
+    let mut loaded = Loaded::new(&device, &model, context)?;
+    loaded.session.set_sampling(&sampling)?;
+    match &format {
+        Some(format) if options.prompt.is_none() => {
+            run.converse(format, &mut messages, &mut loaded.session)?
+        }
+        _ => {
+            run.answer(&tokens, &mut loaded.session)?;
+        }
+    }
+    run.statistics.print(&loaded, options.device.bandwidth(device.info()));
+    let status = if run.stop.is_requested() { ExitStatus::Interrupted } else { ExitStatus::Success };
+    Ok(status.into())
+}
+
+impl Run<'_> {
+    /// Refuses a prompt that has no tokens or does not fit.
+    fn check(&self, tokens: &[u32]) -> Result<()> {
+        self.model.shape().admit(tokens.len(), self.context).map_err(refused)?;
+        if tokens.is_empty() && self.options.prompt.is_some() {
+            return Err(UsageError("the prompt is empty".to_owned()).into());
+        }
+        Ok(())
+    }
+
+    /// Answers each line of standard input.
+    fn converse(
+        &mut self,
+        format: &Format,
+        messages: &mut Vec<Message>,
+        session: &mut Session,
+    ) -> Result<()> {
+        let mut lines = std::io::stdin().lock().lines();
+        let shows_prompt = std::io::stdin().is_terminal();
+        while !self.stop.is_requested() {
+            if shows_prompt {
+                let mut errors = std::io::stderr().lock();
+                // The conversation goes on without the sign.
+                let _ = write!(errors, "> ").and_then(|()| errors.flush());
+            }
+            let Some(line) = lines.next().transpose()? else { break };
+            messages.push(Message::new(Role::User, line));
+            let tokens = format.encode(&self.tokenizer, messages)?;
+            self.check(&tokens)?;
+            let answer = self.answer(&tokens, session)?;
+            messages.push(Message::new(Role::Assistant, answer));
+        }
+        Ok(())
+    }
+
+    /// Continues `tokens`, prints the text as it comes, and returns it. The session keeps what both have at the start.
+    fn answer(&mut self, tokens: &[u32], session: &mut Session) -> Result<String> {
+        let start = Instant::now();
+        let known = session.context_tokens().iter().zip(tokens).take_while(|(old, new)| old == new).count();
+        session.truncate(known)?;
+        session.feed(&tokens[known..])?;
+        session.wait()?;
+        self.statistics.fed += tokens.len() - known;
+        self.statistics.feeding += start.elapsed();
+
+        let (mut out, mut text, mut decoder) = (plain_stdout(), String::new(), Decoder::default());
+        let limit = self.options.n.unwrap_or(usize::MAX);
+        let start = Instant::now();
+        for (made, token) in session.tokens(limit)?.enumerate() {
+            let token = token?;
+            self.statistics.made += 1;
+            self.statistics.bytes += bytes_at(self.model, (tokens.len() + made) as f64);
+            if self.tokenizer.is_stop(token) || self.stop.is_requested() {
+                break;
+            }
+            let piece = decoder.push(&self.tokenizer, token);
+            out.write_all(piece.as_bytes())?;
+            out.flush()?;
+            text.push_str(&piece);
+        }
+        self.statistics.making += start.elapsed();
+        let rest = decoder.finish();
+        writeln!(out, "{rest}")?;
+        out.flush()?;
+        text.push_str(&rest);
+        Ok(text)
+    }
+}

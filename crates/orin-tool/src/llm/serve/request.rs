@@ -1,0 +1,223 @@
+//! Requests in OpenAI's format.
+
+use infer::chat::{Message, Role};
+use infer::decode::Sampling;
+use infer::tokenizer::Controls;
+use serde_json::Value;
+
+use super::Facts;
+
+/// Why a request is refused, with the field that is wrong.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) status: u16,
+    pub(super) text: String,
+    pub(super) field: Option<&'static str>,
+    pub(super) code: Option<&'static str>,
+}
+
+impl Refusal {
+    pub(super) fn new(status: u16, text: impl Into<String>) -> Self {
+        Self { status, text: text.into(), field: None, code: None }
+    }
+
+    fn field(field: &'static str, text: impl Into<String>) -> Self {
+        Self { field: Some(field), ..Self::new(400, text) }
+    }
+}
+
+/// What is asked for.
+#[derive(Debug, PartialEq)]
+pub(super) struct Request {
+    pub(super) tokens: Vec<u32>,
+    pub(super) sampling: Sampling,
+    pub(super) limit: usize,
+    pub(super) stops: Vec<String>,
+    /// Whether the answer is sent in parts.
+    pub(super) streams: bool,
+    /// Whether the last part of a stream counts tokens.
+    pub(super) counts: bool,
+}
+
+/// Tokens of an answer to a text if nothing else is asked for, as OpenAI's interface has it.
+const DEFAULT_LIMIT: usize = 16;
+
+/// Most texts that end an answer.
+const MOST_STOPS: usize = 16;
+
+/// Longest such text in bytes.
+const MOST_STOP_BYTES: usize = 256;
+
+/// Fields whose meaning is not supported, and the values that ask for nothing.
+const UNSUPPORTED: [(&str, &[&str]); 12] = [
+    ("n", &["1"]),
+    ("best_of", &["1"]),
+    ("echo", &["false"]),
+    ("logprobs", &["false", "0"]),
+    ("top_logprobs", &["0"]),
+    ("suffix", &["\"\""]),
+    ("logit_bias", &["{}"]),
+    ("frequency_penalty", &["0", "0.0"]),
+    ("presence_penalty", &["0", "0.0"]),
+    ("tools", &["[]"]),
+    ("functions", &["[]"]),
+    ("response_format", &["{\"type\":\"text\"}"]),
+];
+
+/// Reads a request for the continuation of a text.
+pub(super) fn completion(body: &[u8], facts: &Facts) -> Result<Request, Refusal> {
+    let value = parsed(body)?;
+    let one = match &value["prompt"] {
+        Value::Array(list) if list.len() == 1 && !list[0].is_number() => &list[0],
+        other => other,
+    };
+    let tokens = match one {
+        Value::String(text) => facts.tokenizer.encode_prompt(text, Controls::Find),
+        Value::Array(list) => {
+            let token = |value: &Value| value.as_u64().and_then(|token| u32::try_from(token).ok());
+            let known = |token: &u32| (*token as usize) < facts.vocabulary;
+            let tokens: Option<Vec<u32>> = list.iter().map(|value| token(value).filter(known)).collect();
+            tokens.ok_or_else(|| {
+                Refusal::field("prompt", "a prompt is one text, or tokens of the vocabulary")
+            })?
+        }
+        _ => return Err(Refusal::field("prompt", "`prompt` must be one text, or a list of tokens")),
+    };
+    request(&value, tokens, Some(DEFAULT_LIMIT), facts)
+}
+
+/// Reads a request for an answer in a conversation.
+pub(super) fn chat(body: &[u8], facts: &Facts) -> Result<Request, Refusal> {
+    let value = parsed(body)?;
+    let format = facts.format.as_ref().map_err(|reason| Refusal::new(400, reason.as_str()))?;
+    let wrong =
+        || Refusal::field("messages", "`messages` must be a list of objects with `role` and `content`");
+    let list = value["messages"].as_array().filter(|list| !list.is_empty()).ok_or_else(wrong)?;
+    let messages: Vec<Message> = list.iter().map(message).collect::<Option<_>>().ok_or_else(wrong)?;
+    let tokens =
+        format.encode(&facts.tokenizer, &messages).map_err(|error| Refusal::new(400, error.to_string()))?;
+    request(&value, tokens, None, facts)
+}
+
+/// A turn; `None` if it is none, or has content other than text.
+fn message(value: &Value) -> Option<Message> {
+    let role = match value["role"].as_str()? {
+        "developer" => Role::System,
+        other => other.parse().ok()?,
+    };
+    let text = match &value["content"] {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => {
+            let text =
+                |part: &Value| part["text"].as_str().filter(|_| part["type"] == "text").map(str::to_owned);
+            parts.iter().map(text).collect::<Option<Vec<_>>>()?.concat()
+        }
+        _ => return None,
+    };
+    Some(Message::new(role, text))
+}
+
+fn parsed(body: &[u8]) -> Result<Value, Refusal> {
+    let value: Value =
+        serde_json::from_slice(body).map_err(|error| Refusal::new(400, format!("no JSON: {error}")))?;
+    if !value.is_object() {
+        return Err(Refusal::new(400, "the body must be an object"));
+    }
+    for (field, harmless) in UNSUPPORTED {
+        let asked = &value[field];
+        if !asked.is_null() && !harmless.contains(&asked.to_string().as_str()) {
+            return Err(Refusal::field(field, format!("`{field}` is not supported")));
+        }
+    }
+    Ok(value)
+}
+
+/// Reads what both kinds of requests have.
+fn request(
+    value: &Value,
+    tokens: Vec<u32>,
+    default_limit: Option<usize>,
+    facts: &Facts,
+) -> Result<Request, Refusal> {
+    if tokens.is_empty() {
+        return Err(Refusal::field("prompt", "the prompt is empty"));
+    }
+    if tokens.len() >= facts.context {
+        let text = format!("the prompt has {} tokens, but the context only {}", tokens.len(), facts.context);
+        return Err(Refusal { code: Some("context_length_exceeded"), ..Refusal::new(400, text) });
+    }
+    let room = facts.context - tokens.len();
+    let asked = match integer(value, "max_completion_tokens")? {
+        None => integer(value, "max_tokens")?,
+        some => some,
+    };
+    // CAST: at most `room`.
+    let limit = asked.map_or(default_limit.unwrap_or(room), |limit| limit.min(room as u64) as usize);
+    if limit == 0 {
+        return Err(Refusal::field("max_tokens", "`max_tokens` must be at least 1"));
+    }
+    // CAST: 64-bit numbers of JSON to the sampler's.
+    let number = |field, default: f64| float(value, field).map(|number| number.unwrap_or(default) as f32);
+    let sampling = Sampling {
+        temperature: number("temperature", 1.0)?,
+        top_p: number("top_p", 1.0)?,
+        min_p: number("min_p", 0.0)?,
+        penalty: number("repeat_penalty", 1.0)?,
+        // CAST: more tokens than 32 bits count are all.
+        top_k: integer(value, "top_k")?.unwrap_or(0).min(u32::MAX.into()) as u32,
+        seed: integer(value, "seed")?.unwrap_or_else(seed),
+        ..Sampling::default()
+    };
+    sampling.check().map_err(|error| Refusal::new(400, error.to_string()))?;
+    let flag = |value: &Value, field| {
+        value
+            .as_bool()
+            .or(value.is_null().then_some(false))
+            .ok_or_else(|| Refusal::field(field, format!("`{field}` must be true or false")))
+    };
+    let streams = flag(&value["stream"], "stream")?;
+    let counts = flag(&value["stream_options"]["include_usage"], "stream_options")?;
+    Ok(Request { tokens, sampling, limit, stops: stops(&value["stop"])?, streams, counts })
+}
+
+/// A start of the random numbers that differs from request to request.
+fn seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |now| u64::from(now.subsec_nanos()) ^ now.as_secs() << 30)
+}
+
+fn integer(value: &Value, field: &'static str) -> Result<Option<u64>, Refusal> {
+    match &value[field] {
+        Value::Null => Ok(None),
+        number => match number.as_u64() {
+            Some(number) => Ok(Some(number)),
+            None => Err(Refusal::field(field, format!("`{field}` must be a whole number, 0 or more"))),
+        },
+    }
+}
+
+fn float(value: &Value, field: &'static str) -> Result<Option<f64>, Refusal> {
+    match &value[field] {
+        Value::Null => Ok(None),
+        number => match number.as_f64() {
+            Some(number) => Ok(Some(number)),
+            None => Err(Refusal::field(field, format!("`{field}` must be a number"))),
+        },
+    }
+}
+
+fn stops(value: &Value) -> Result<Vec<String>, Refusal> {
+    let wrong = || {
+        let most = format!("at most {MOST_STOPS} of at most {MOST_STOP_BYTES} bytes");
+        Refusal::field("stop", format!("`stop` must be a text or a list of texts that are not empty, {most}"))
+    };
+    let all: Vec<&Value> = match value {
+        Value::Null => Vec::new(),
+        Value::Array(list) => list.iter().collect(),
+        one => vec![one],
+    };
+    let fits = |text: &&str| !text.is_empty() && text.len() <= MOST_STOP_BYTES;
+    let texts: Option<Vec<String>> =
+        all.iter().map(|value| value.as_str().filter(fits).map(str::to_owned)).collect();
+    texts.filter(|texts| texts.len() <= MOST_STOPS).ok_or_else(wrong)
+}
