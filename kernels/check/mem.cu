@@ -195,26 +195,6 @@ KERNEL fix_static_shared(ARGS)
     out[threadIdx.x] = room[63 - threadIdx.x];
 }
 
-// RUN grid=1 block=32 n=32
-KERNEL bug_below_frame(ARGS)
-{
-    int values[16];
-    for (int i = 0; i < 16; i++)
-        values[i] = in[i];
-    values[in[threadIdx.x] - 4] = n; // BUG beyond-frame
-    for (int i = 0; i < 16; i++)
-        out[threadIdx.x] += values[(i + threadIdx.x) % 16];
-}
-KERNEL fix_below_frame(ARGS)
-{
-    int values[16];
-    for (int i = 0; i < 16; i++)
-        values[i] = in[i];
-    values[in[threadIdx.x] / 2] = n;
-    for (int i = 0; i < 16; i++)
-        out[threadIdx.x] += values[(i + threadIdx.x) % 16];
-}
-
 __device__ int table[10];
 
 // RUN grid=1 block=32 n=32

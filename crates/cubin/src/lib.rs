@@ -2,7 +2,7 @@
 //! # Where to find what
 //!
 //! - Loading: [`Cubin`]; alignment and slack of its image: [`CONSTANT_ALIGN`], [`PREFETCH_SLACK_BYTES`].
-//! - Kernels: [`Kernel`], [`Param`], [`ConstantBank`].
+//! - Functions: [`Function`]. Kernels: [`Kernel`], [`Param`], [`ConstantBank`].
 //! - Variables: [`Global`], [`Space`].
 //! - Inspection: [`Contents`], [`Section`], [`Symbol`], [`Attribute`], [`Relocation`].
 //! - Failures: [`Error`].
@@ -74,6 +74,26 @@ pub struct Global {
     pub bytes: u64,
 }
 
+/// A function in the code of a module: a kernel, or a function that kernels call.
+///
+/// ```
+/// # let file = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/globals.cubin"));
+/// let cubin = cubin::Cubin::parse(file)?;
+/// let kernel = cubin.kernel("filter5")?;
+/// let function = cubin.functions().iter().find(|function| function.name == "filter5").expect("the kernel");
+/// assert_eq!(function.offset, kernel.code_offset);
+/// # Ok::<(), cubin::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Name in the symbol table, mangled for C++.
+    pub name: String,
+    /// Offset of its first instruction in the image, in bytes.
+    pub offset: u64,
+    /// Size in bytes.
+    pub bytes: u64,
+}
+
 /// A parsed cubin: the data for loading and launching its kernels. It does not borrow the file.
 ///
 /// ```
@@ -88,6 +108,7 @@ pub struct Cubin {
     sm: u32,
     accelerated: bool,
     kernels: Vec<Kernel>,
+    functions: Vec<Function>,
     globals: Vec<Global>,
     image: Image,
 }
@@ -148,6 +169,11 @@ impl Cubin {
                 available: self.kernels.iter().map(|k| k.name.clone()).collect(),
             }),
         }
+    }
+
+    /// All functions, sorted by offset. The code of a kernel may contain functions that it calls.
+    pub fn functions(&self) -> &[Function] {
+        &self.functions
     }
 
     /// All variables in global and constant memory, sorted by name.

@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::image::{Class, Field, Image, Relocation};
 use crate::info::{self, attributes};
 use crate::kernel::{ConstantBank, Kernel, Param};
-use crate::{Cubin, Global, Space, callgraph, frames};
+use crate::{Cubin, Function, Global, Space, callgraph, frames};
 
 /// Largest constant bank, in bytes.
 const MAX_CONSTANT_BYTES: u64 = 1 << 16;
@@ -36,8 +36,9 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Cubin, Error> {
     let (mut image, places) = place_sections(&elf)?;
     relocations(&elf, &places, &mut image)?;
     let kernels = kernels(&elf, &places)?;
+    let functions = functions(&elf, &places);
     let globals = globals(&elf, &places)?;
-    Ok(Cubin { sm: elf.sm, accelerated: elf.accelerated, kernels, globals, image })
+    Ok(Cubin { sm: elf.sm, accelerated: elf.accelerated, kernels, functions, globals, image })
 }
 
 /// The bank number in `.nv.constantN` or `.nv.constantN.KERNEL`.
@@ -200,6 +201,22 @@ fn address_of(elf: &Elf<'_>, places: &[Option<u64>], user: &Section<'_>, symbol:
 }
 
 /// Variables in global and constant memory.
+/// The function symbols of loaded sections; others are left out.
+fn functions(elf: &Elf<'_>, places: &[Option<u64>]) -> Vec<Function> {
+    let place = |symbol: &elf::Symbol<'_>| {
+        let section = usize::from(symbol.section);
+        let inside = symbol.value.checked_add(symbol.bytes)? <= elf.sections.get(section)?.bytes;
+        places[section].filter(|_| inside && elf.sections[section].is_code())
+    };
+    let found = elf.symbols.iter().filter(|symbol| symbol.kind == elf::STT_FUNC).filter_map(|symbol| {
+        let name = String::from(symbol.name);
+        Some(Function { name, offset: place(symbol)? + symbol.value, bytes: symbol.bytes })
+    });
+    let mut functions: Vec<Function> = found.collect();
+    functions.sort_by(|a, b| (a.offset, &a.name).cmp(&(b.offset, &b.name)));
+    functions
+}
+
 fn globals(elf: &Elf<'_>, places: &[Option<u64>]) -> Result<Vec<Global>, Error> {
     let mut globals = Vec::new();
     for symbol in elf.symbols.iter().filter(|s| s.kind == elf::STT_OBJECT) {

@@ -101,7 +101,7 @@ fn variant(variant: &str, lines: bool) {
     let folder = workspace().join("kernels/check");
     let mut wrong = Vec::new();
     let mut counts = std::collections::BTreeMap::new();
-    for file in ["mem", "race", "init", "sync"] {
+    for file in ["mem", "race", "init", "sync", "frames"] {
         let source = fs::read_to_string(folder.join(file).with_extension("cu")).unwrap();
         let cubin = fs::read(folder.join(variant).join(file).with_extension("cubin")).unwrap();
         for planted in planted(&source) {
@@ -129,6 +129,16 @@ fn planted_errors_are_found_without_lines() {
 }
 
 #[test]
+fn planted_errors_are_found_in_code_for_debugging() {
+    let folder = workspace().join("kernels/check");
+    let source = fs::read_to_string(folder.join("frames.cu")).unwrap();
+    let cubin = fs::read(folder.join("debug/frames.cubin")).unwrap();
+    for planted in planted(&source) {
+        judge(&planted, &findings(&cubin, &planted), true).unwrap();
+    }
+}
+
+#[test]
 fn the_corpus_has_no_errors() {
     let checker = Checker::new(Tools::all());
     // Several threads reach a vertex at once and store the same values: a race that cannot change the result.
@@ -143,6 +153,53 @@ fn the_corpus_has_no_errors() {
     assert!(checker.findings_at_end().is_empty(), "{}", check::text(&checker.findings()));
     assert!(checker.suppressed() > 0);
     assert!(cubins::FILES.len() > 10);
+}
+
+#[test]
+fn a_kernel_may_use_only_the_parts_that_it_gets() {
+    let cubin = fs::read(workspace().join("kernels/saxpy.cubin")).unwrap();
+    let run = |n: u32, whole: bool| {
+        let device = check::open(Tools::MEMCHECK).unwrap();
+        let program = Program::load(&device, &cubin).unwrap();
+        let mut both = device.alloc_zeroed::<f32>(200).unwrap().named("both");
+        let address = both.gpu_va();
+        let (x, y) = both.split_at_mut(100).unwrap();
+        let mut queue = device.queue().unwrap();
+        let arguments = args![1.0_f32, &x, &y, n];
+        // The same address as a number: the kernel may use all of the buffer.
+        let numbers = args![1.0_f32, address, &y, n];
+        let kernel = program.kernel("saxpy").unwrap();
+        // SAFETY: the launch stays inside of the buffer, which outlives it.
+        unsafe { queue.launch(&kernel, 1, 128, if whole { &numbers } else { &arguments }) }.unwrap();
+        queue.submit().unwrap().wait(TIMEOUT).unwrap();
+        check::findings(&device)
+    };
+    assert_eq!(run(100, false), []);
+    let found = run(120, false);
+    // Elements 100 to 119 of x are in y, which the launch passes as well; those of y are beyond the buffer.
+    assert_eq!(found.len(), 2, "{}", check::text(&found));
+    assert_eq!(run(100, true), []);
+}
+
+#[test]
+fn a_slice_ends_where_it_ends() {
+    let cubin = fs::read(workspace().join("kernels/saxpy.cubin")).unwrap();
+    let device = check::open(Tools::MEMCHECK).unwrap();
+    let program = Program::load(&device, &cubin).unwrap();
+    let x = device.alloc_zeroed::<f32>(200).unwrap().named("x");
+    let y = device.alloc_zeroed::<f32>(200).unwrap().named("y");
+    let mut queue = device.queue().unwrap();
+    let part = x.slice(..100).unwrap();
+    // SAFETY: the launch stays inside of the buffers, which outlive it.
+    let launched = unsafe {
+        queue.launch(&program.kernel("saxpy").unwrap(), 1, 128, &args![1.0_f32, part, &y, 110_u32])
+    };
+    launched.unwrap();
+    queue.submit().unwrap().wait(TIMEOUT).unwrap();
+    let found = check::findings(&device);
+    assert_eq!((found.len(), found[0].count), (1, 10), "{}", check::text(&found));
+    assert!(found[0].message.contains("outside of the part of the object"), "{}", found[0].message);
+    assert!(found[0].to_string().contains("400 bytes into x"), "{}", found[0]);
 }
 
 #[test]

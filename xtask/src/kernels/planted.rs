@@ -14,17 +14,21 @@ use super::{hash, stems};
 
 /// The folder, relative to that of the kernels.
 pub(super) const FOLDER: &str = "check";
-/// The variants: folder and further options.
-const VARIANTS: [(&str, &[&str]); 2] = [("lines", &["--generate-line-info"]), ("plain", &[])];
+/// The variants: folder, further options, and the only source if not all are compiled. Cubins for debugging are large.
+const VARIANTS: [(&str, &[&str], Option<&str>); 3] = [
+    ("lines", &["--generate-line-info"], None),
+    ("plain", &[], None),
+    ("debug", &["--device-debug"], Some("frames")),
+];
 
 /// Compiles every source in every variant; `kernels` is the folder of all kernels.
 pub(super) fn build(kernels: &Path) -> Result<()> {
     let folder = kernels.join(FOLDER);
     let compiler = Compiler::pinned(kernels, &PINNED)?;
-    for (variant, options) in VARIANTS {
+    for (variant, options, only) in VARIANTS {
         let target = folder.join(variant);
         fs::create_dir_all(&target).with_context(|| format!("creating {}", target.display()))?;
-        for name in stems(&folder, "cu")? {
+        for name in stems(&folder, "cu")?.into_iter().filter(|name| only.is_none_or(|only| only == name)) {
             let (source, cubin) =
                 (folder.join(&name).with_extension("cu"), target.join(&name).with_extension("cubin"));
             compiler.compile_with(kernels, &source, &cubin, "sm_87", options)?;
@@ -65,7 +69,7 @@ fn hashes(folder: &Path) -> Result<BTreeMap<String, String>> {
     for name in stems(folder, "cu")? {
         hashes.insert(format!("{name}.cu"), hash(&folder.join(&name).with_extension("cu"))?);
     }
-    for (variant, _) in VARIANTS {
+    for (variant, ..) in VARIANTS {
         let target = folder.join(variant);
         let cubins = if target.is_dir() { stems(&target, "cubin")? } else { Vec::new() };
         for name in cubins {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::Tools;
-use super::finding::{Accessing, Finding, Kind, Worker};
+use super::finding::{Accessing, Finding, Kind, Place, Worker};
 use super::grid::{GridCheck, Request, Site, Space, name};
 use super::objects::{Extent, Found};
 use super::race::BlockRace;
@@ -115,11 +115,13 @@ impl BlockCheck {
             return Ok(at);
         }
         let extent = match self.grid.checker.objects().find(self.grid.view.space(), va, write) {
-            Found::Extent(extent) if end > extent.end => return Err(Kind::OutOfBounds),
             Found::Extent(extent) if write && !extent.writable => return Err(Kind::DriverMemory),
-            Found::Extent(extent) => extent,
+            Found::Extent(extent) => self.grid.narrow(extent, va)?,
             Found::Wrong(kind) => return Err(kind),
         };
+        if end > extent.end {
+            return Err(Kind::OutOfBounds);
+        }
         if self.extents.len() < KEPT {
             self.extents.push(extent);
             return Ok(self.extents.len() - 1);
@@ -200,6 +202,15 @@ impl BlockCheck {
                 Kind::Unmapped => "at an address that is not mapped",
                 _ => "out of bounds",
             };
+            let object = grid.nearest(address);
+            let inside = object.as_ref().is_some_and(|object| matches!(object.place, Place::Inside(_)));
+            let end = address.saturating_add(request.bytes.into());
+            let crosses = object.as_ref().is_some_and(|object| end > object.va + object.bytes);
+            let how = if kind == Kind::OutOfBounds && inside && !crosses {
+                "outside of the part of the object that the launch passes"
+            } else {
+                how
+            };
             let message = format!("{what} of {} bytes {how}, at {address:#x}", request.bytes);
             Finding {
                 at: Some(grid.locate(site.pc)),
@@ -211,7 +222,7 @@ impl BlockCheck {
                     address,
                     last,
                 }),
-                object: grid.nearest(address),
+                object,
                 ..Finding::new(kind, message)
             }
         });

@@ -3,10 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::finding::{Accessing, Finding, Kind, Located, NearObject, Place, Worker};
+use super::objects::Extent;
 use super::race::GridRace;
+use super::watcher::Pointer;
 use super::{Checker, Tools};
 use crate::mmu::{Access, FaultKind, View};
-use crate::sm::{Launch, Row, SmFault, SmFaultCause};
+use crate::sm::{ConstantBank, Launch, Row, SmFault, SmFaultCause};
 
 /// Space of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +69,8 @@ pub(crate) struct GridCheck {
     pub(crate) launch: Launch,
     /// Whether the objects of the address space are known.
     pub(super) managed: bool,
+    /// Parts of objects that the kernel gets instead of whole objects: object, first byte and end.
+    pub(super) parts: Vec<(u64, u64, u64)>,
     /// Accesses to global memory, for racecheck.
     pub(super) race: Option<Mutex<GridRace>>,
 }
@@ -80,6 +84,36 @@ pub(super) fn name(access: Access) -> &'static str {
     }
 }
 
+/// The parts of objects that a launch passes: object, first byte and end. An object of which any other word of the
+/// constant bank contains an address is left out: the kernel may use all of it.
+fn parts_of(
+    checker: &Checker,
+    view: &View,
+    bank: ConstantBank,
+    pointers: &[Pointer],
+) -> Vec<(u64, u64, u64)> {
+    let objects = checker.objects();
+    let mut words = vec![0; bank.bytes as usize];
+    if view.read(bank.va, &mut words).is_err() {
+        return Vec::new();
+    }
+    let mut parts = Vec::new();
+    for pointer in pointers {
+        let Some((start, end)) = objects.data_at(view.space(), pointer.va) else { continue };
+        let elsewhere = (0..).step_by(4).zip(words.windows(8).step_by(4)).any(|(offset, word)| {
+            // PANIC: the windows have 8 bytes.
+            let value = u64::from_le_bytes(word.try_into().expect("8 bytes"));
+            let known = pointers.iter().any(|other| other.offset == offset && other.va == value);
+            !known && (start..end).contains(&value)
+        });
+        let whole = |other: &Pointer| (other.va, other.bytes) == (start, end - start);
+        if !elsewhere && !pointers.iter().any(whole) {
+            parts.push((start, pointer.va, (pointer.va + pointer.bytes).min(end)));
+        }
+    }
+    parts
+}
+
 impl GridCheck {
     /// Starts checking a launch. Holds its descriptor against the objects.
     pub(crate) fn new(checker: &Checker, launch: &Launch, view: &View) -> Arc<Self> {
@@ -89,16 +123,19 @@ impl GridCheck {
         let race = checker.tools().contains(Tools::RACECHECK);
         let mut launch = launch.clone();
         // The descriptor's number is rounded up. A block that uses the rest has the fault of one beyond the end.
+        let mut parts = Vec::new();
         if let Some(bank) = launch.constants[0]
-            && let Some(exact) = checker.objects().shared_bytes(view.space(), bank.va)
             && checker.tools().contains(Tools::MEMCHECK)
+            && let Some(info) = checker.objects().launched(view.space(), bank.va)
         {
-            launch.shared_bytes = launch.shared_bytes.min(exact);
+            launch.shared_bytes = launch.shared_bytes.min(info.shared_bytes);
+            parts = parts_of(checker, &view, bank, &info.pointers);
         }
         let grid = Self {
             checker: checker.clone(),
             managed,
             launch,
+            parts,
             view,
             race: race.then(|| Mutex::new(GridRace::new())),
         };
@@ -175,6 +212,17 @@ impl GridCheck {
             near.argument = found.next().map(|(index, _)| index).filter(|_| found.next().is_none());
         }
         Some(near)
+    }
+
+    /// The part of an extent that the kernel may use.
+    pub(super) fn narrow(&self, extent: Extent, va: u64) -> Result<Extent, Kind> {
+        let mut passed = self.parts.iter().filter(|(object, ..)| *object == extent.base).peekable();
+        if passed.peek().is_none() {
+            return Ok(extent);
+        }
+        let around = passed.find(|(_, start, end)| (*start..*end).contains(&va));
+        let (_, start, end) = *around.ok_or(Kind::OutOfBounds)?;
+        Ok(Extent { start, end, ..extent })
     }
 
     /// The mapping next to an address, where the objects are not known.

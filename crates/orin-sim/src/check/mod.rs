@@ -45,7 +45,7 @@ pub use environment::{CHECK_VARIABLE, EXIT_CODE, EXIT_VARIABLE, REPORT_VARIABLE,
 pub use finding::{Accessing, Finding, Kind, Located, NearObject, OtherSide, Place, Worker};
 pub use output::{json, sarif, text};
 pub use suppress::{BadSuppression, Suppressions};
-pub use watcher::{Watcher, What};
+pub use watcher::{Pointer, Watcher, What};
 
 pub(crate) use block::BlockCheck;
 pub(crate) use copies::Rows;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::finding::{Finding, Kind, NearObject, Place};
 use super::init::Written;
 use super::program::Image;
-use super::watcher::What;
+use super::watcher::{Pointer, What};
 
 /// Number of calls of a backtrace that a finding shows.
 const CALLS: usize = 4;
@@ -45,13 +45,22 @@ pub(super) struct Extent {
     pub(super) written: Option<Arc<Written>>,
 }
 
+/// What the program has said about a launch.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LaunchInfo {
+    /// Shared memory of a block in bytes.
+    pub(super) shared_bytes: u32,
+    /// Arguments that are parts of objects.
+    pub(super) pointers: Vec<Pointer>,
+}
+
 /// All objects.
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     /// Objects by address space and address.
     spaces: HashMap<u64, BTreeMap<u64, Object>>,
-    /// Shared memory of launches in bytes, by address space and address of constant bank 0.
-    launches: HashMap<(u64, u64), u32>,
+    /// Launches by address space and address of constant bank 0.
+    launches: HashMap<(u64, u64), LaunchInfo>,
 }
 
 /// What lies at an address.
@@ -165,13 +174,20 @@ impl Objects {
         self.launches.retain(|(other, _), _| *other != space);
     }
 
-    pub(super) fn launch(&mut self, space: u64, bank: u64, shared_bytes: u32) {
-        self.launches.insert((space, bank), shared_bytes);
+    pub(super) fn launch(&mut self, space: u64, bank: u64, launch: LaunchInfo) {
+        self.launches.insert((space, bank), launch);
     }
 
-    /// Shared memory of the launch with this constant bank 0, if it is known.
-    pub(super) fn shared_bytes(&self, space: u64, bank: u64) -> Option<u32> {
-        self.launches.get(&(space, bank)).copied()
+    /// What is known about the launch with this constant bank 0.
+    pub(super) fn launched(&self, space: u64, bank: u64) -> Option<&LaunchInfo> {
+        self.launches.get(&(space, bank))
+    }
+
+    /// First byte and end of the live data object that contains `va`.
+    pub(super) fn data_at(&self, space: u64, va: u64) -> Option<(u64, u64)> {
+        let object =
+            self.at(space, va).filter(|object| object.what == What::Data && object.freed.is_none())?;
+        Some((object.va, object.va + object.bytes))
     }
 
     pub(super) fn get_mut(&mut self, space: u64, va: u64) -> Option<&mut Object> {

@@ -1,16 +1,10 @@
 //! What a loaded cubin says about its code: kernels, parameters and source lines.
 
-use cubin::{Contents, Cubin};
+use cubin::{Contents, Cubin, Function};
 use gimli::{DebugLine, DebugLineOffset, LittleEndian};
 
-/// A function of an image.
-#[derive(Debug)]
-struct Function {
-    name: String,
-    /// Offset in the image in bytes.
-    offset: u64,
-    bytes: u64,
-}
+/// Base of the addresses of functions that are not loaded. An image has at most 4 GiB.
+const NOWHERE: u64 = 1 << 40;
 
 /// A parameter of a kernel.
 #[derive(Clone, Copy, Debug)]
@@ -24,16 +18,16 @@ pub(super) struct Parameter {
 /// A kernel of an image.
 #[derive(Debug)]
 struct Kernel {
-    function: Function,
+    /// Offset of its code in the image in bytes.
+    offset: u64,
+    bytes: u64,
     parameters: Vec<Parameter>,
 }
 
 /// A row of the line table: the source of the instructions from `offset` on.
 #[derive(Debug)]
 struct Line {
-    /// Index of the kernel.
-    kernel: usize,
-    /// Offset in the kernel.
+    /// Offset in the image.
     offset: u64,
     /// Index in the files.
     file: usize,
@@ -53,10 +47,12 @@ pub(super) struct Variable {
 #[derive(Debug)]
 pub(super) struct Image {
     kernels: Vec<Kernel>,
+    /// By offset.
+    functions: Vec<Function>,
     /// Variables in global memory, by offset.
     pub(super) variables: Vec<Variable>,
     files: Vec<String>,
-    /// By kernel and offset.
+    /// By offset.
     lines: Vec<Line>,
 }
 
@@ -68,11 +64,8 @@ impl Image {
             .kernels()
             .iter()
             .map(|kernel| Kernel {
-                function: Function {
-                    name: kernel.name.clone(),
-                    offset: kernel.code_offset,
-                    bytes: kernel.code_bytes,
-                },
+                offset: kernel.code_offset,
+                bytes: kernel.code_bytes,
                 parameters: kernel
                     .params
                     .iter()
@@ -88,24 +81,25 @@ impl Image {
             .map(|global| Variable { name: global.name.clone(), offset: global.offset, bytes: global.bytes })
             .collect();
         variables.sort_by_key(|variable| variable.offset);
-        let mut image = Self { kernels, variables, files: Vec::new(), lines: Vec::new() };
+        let functions = cubin.functions().to_vec();
+        let mut image = Self { kernels, functions, variables, files: Vec::new(), lines: Vec::new() };
         // A program without line information has no such section.
         let _ = image.read_lines(file);
-        image.lines.sort_by_key(|line| (line.kernel, line.offset));
+        image.lines.sort_by_key(|line| line.offset);
         Some(image)
     }
 
-    /// Reads the line table. Relocations give the first address of each sequence the number of its kernel.
+    /// Reads the line table. Relocations give the first address of each sequence the offset of its function.
     fn read_lines(&mut self, file: &[u8]) -> Option<()> {
         let contents = Contents::read(file).ok()?;
         let index = contents.sections.iter().position(|section| section.name == ".debug_line")?;
         let mut bytes = file.get(contents.sections[index].range.clone()?)?.to_vec();
         for relocation in contents.relocations.iter().filter(|relocation| relocation.section == index) {
             let symbol = contents.symbols.get(usize::try_from(relocation.symbol).ok()?)?;
-            let kernel = self.kernels.iter().position(|kernel| kernel.function.name == symbol.name);
-            let number = kernel.map_or(u64::from(u32::MAX), |kernel| kernel as u64);
+            let function = self.functions.iter().find(|function| function.name == symbol.name);
+            let offset = function.map_or(NOWHERE, |function| function.offset);
             let at = usize::try_from(relocation.offset).ok()?;
-            bytes.get_mut(at..at.checked_add(8)?)?.copy_from_slice(&(number << 32).to_le_bytes());
+            bytes.get_mut(at..at.checked_add(8)?)?.copy_from_slice(&offset.to_le_bytes());
         }
         let section = DebugLine::new(&bytes, LittleEndian);
         let mut at = 0;
@@ -125,8 +119,7 @@ impl Image {
         let header = program.header().clone();
         let mut rows = program.rows();
         while let Ok(Some((_, row))) = rows.next_row() {
-            let kernel = usize::try_from(row.address() >> 32).ok()?;
-            if row.end_sequence() || kernel >= self.kernels.len() {
+            if row.end_sequence() || row.address() >= NOWHERE {
                 continue;
             }
             let (Some(line), Some(entry)) = (row.line(), row.file(&header)) else { continue };
@@ -137,34 +130,38 @@ impl Image {
                 self.files.len() - 1
             });
             let line = u32::try_from(line.get()).ok()?;
-            self.lines.push(Line { kernel, offset: row.address() & 0xffff_ffff, file, line });
+            self.lines.push(Line { offset: row.address(), file, line });
         }
         Some(())
     }
 
-    fn kernel(&self, offset: u64) -> Option<usize> {
-        self.kernels.iter().position(|Kernel { function, .. }| {
-            offset.checked_sub(function.offset).is_some_and(|within| within < function.bytes)
-        })
+    /// The innermost function at an offset of the image.
+    fn innermost(&self, offset: u64) -> Option<&Function> {
+        let after = self.functions.partition_point(|function| function.offset <= offset);
+        self.functions[..after].iter().rev().find(|function| offset - function.offset < function.bytes)
     }
 
     /// Name of the function at an offset of the image, and the offset in it.
     pub(super) fn function(&self, offset: u64) -> Option<(&str, u64)> {
-        let Kernel { function, .. } = &self.kernels[self.kernel(offset)?];
+        let function = self.innermost(offset)?;
         Some((&function.name, offset - function.offset))
     }
 
     /// Source file and line of the instruction at an offset of the image.
     pub(super) fn line(&self, offset: u64) -> Option<(&str, u32)> {
-        let kernel = self.kernel(offset)?;
-        let within = offset - self.kernels[kernel].function.offset;
-        let after = self.lines.partition_point(|line| (line.kernel, line.offset) <= (kernel, within));
-        let line = self.lines.get(after.checked_sub(1)?).filter(|line| line.kernel == kernel)?;
+        let after = self.lines.partition_point(|line| line.offset <= offset);
+        let line = &self.lines[after.checked_sub(1)?];
+        // A kernel without lines must not get those of the one before it.
+        let same = |function: &&Function| (function.offset..=offset).contains(&line.offset);
+        let inside = |function: &&Function| offset - function.offset < function.bytes;
+        let around = self.functions.iter().filter(|function| function.offset <= offset);
+        around.filter(inside).find(same)?;
         Some((&self.files[line.file], line.line))
     }
 
     /// Parameters of the kernel at an offset of the image.
     pub(super) fn parameters(&self, offset: u64) -> Option<&[Parameter]> {
-        Some(&self.kernels[self.kernel(offset)?].parameters)
+        let inside = |kernel: &&Kernel| (kernel.offset..kernel.offset + kernel.bytes).contains(&offset);
+        Some(&self.kernels.iter().find(inside)?.parameters)
     }
 }

@@ -495,7 +495,13 @@ impl Race {
             Finding {
                 at: Some(grid.locate(pc(now))),
                 worker: Some(Worker { block: self.block, thread: self.thread }),
-                access: Some(Accessing { what: what.into(), space: space.into(), bytes: *bytes, address: *address, last: *address }),
+                access: Some(Accessing {
+                    what: what.into(),
+                    space: space.into(),
+                    bytes: *bytes,
+                    address: *address,
+                    last: *address,
+                }),
                 object: if *kind == Kind::GlobalRace { grid.nearest(*address) } else { None },
                 other: Some(OtherSide {
                     what: other.into(),

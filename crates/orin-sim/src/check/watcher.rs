@@ -3,7 +3,7 @@
 use std::backtrace::Backtrace;
 use std::sync::Arc;
 
-use super::objects::Object;
+use super::objects::{LaunchInfo, Object};
 use super::program::Image;
 use super::{Checker, Tools, init};
 use crate::mmu::AddressSpace;
@@ -23,6 +23,24 @@ pub enum What {
     Program,
     /// Commands, launch descriptors and other memory that kernels do not use.
     Driver,
+}
+
+/// A kernel argument that is a part of an object.
+///
+/// ```
+/// use orin_sim::check::Pointer;
+///
+/// let second_half = Pointer { offset: 0x160, va: 0x1_0000_0800, bytes: 0x800 };
+/// assert_eq!(second_half.va + second_half.bytes, 0x1_0000_1000);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pointer {
+    /// Offset of the argument in constant bank 0, in bytes.
+    pub offset: u32,
+    /// GPU address of the first byte.
+    pub va: u64,
+    /// Length in bytes.
+    pub bytes: u64,
 }
 
 /// Tells a checker about the objects of one address space.
@@ -141,8 +159,15 @@ impl Watcher {
 
     /// A launch whose constant bank 0 is at `va` uses `bytes` bytes of shared memory per block; its descriptor rounds
     /// the number up.
-    pub fn launch(&self, va: u64, bytes: u32) {
-        self.checker.objects_mut().launch(self.space.serial(), va, bytes);
+    ///
+    /// `pointers` are the arguments that are parts of objects. A kernel that gets only parts of an object may access
+    /// only them.
+    pub fn launch(&self, va: u64, bytes: u32, pointers: Vec<Pointer>) {
+        self.checker.objects_mut().launch(
+            self.space.serial(),
+            va,
+            LaunchInfo { shared_bytes: bytes, pointers },
+        );
     }
 
     /// Everything was freed: the device is closed.

@@ -445,7 +445,8 @@ impl Graph {
             let node = &self.nodes[at];
             let code = node.kernel.code();
             let bank_bytes = records::bank_bytes(code);
-            instance.memory.heap().note_launch(base + node.offset, || code.exact_shared(&node.shape));
+            let heap = instance.memory.heap();
+            heap.note_launch(base + node.offset, || code.exact_shared(&node.shape), core::iter::empty());
             // SAFETY: `build` has laid the record out at `offset` inside the instance's memory, which lives
             // as long as the instance; no replay of the instance is in flight.
             unsafe {

@@ -295,15 +295,21 @@ impl Heap {
         self.pool.trim()
     }
 
-    /// A launch whose constant bank 0 is at `va` uses `bytes` bytes of shared memory.
+    /// A launch whose constant bank 0 is at `va` uses `shared` bytes of shared memory, and buffers: offset in the bank,
+    /// address and bytes.
     #[inline]
-    pub(crate) fn note_launch(&self, va: u64, bytes: impl FnOnce() -> u32) {
+    pub(crate) fn note_launch(
+        &self,
+        va: u64,
+        shared: impl FnOnce() -> u32,
+        buffers: impl Iterator<Item = (usize, u64, usize)>,
+    ) {
         #[cfg(feature = "sim")]
         if let Some(watched) = &self.watched {
-            watched.launch(va, bytes());
+            watched.launch(va, shared(), buffers);
         }
         #[cfg(not(feature = "sim"))]
-        let _ = (va, bytes);
+        let _ = (va, shared, buffers);
     }
 
     /// Allocates at least `bytes` bytes, aligned to 256, after freeing parked memory.

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use gpu_hal::Driver;
-use orin_sim::check::{Checker, Watcher, What};
+use orin_sim::check::{Checker, Pointer, Watcher, What};
 
 use super::lock;
 use super::pool::{Content, Memory};
@@ -105,9 +105,12 @@ impl Watched {
         quarantine.blocks.into()
     }
 
-    /// A launch whose constant bank 0 is at `va` uses `bytes` bytes of shared memory.
-    pub(super) fn launch(&self, va: u64, bytes: u32) {
-        self.watcher.launch(va, bytes);
+    /// A launch whose constant bank 0 is at `va` uses `shared` bytes of shared memory, and buffers: offset in the bank,
+    /// address and bytes.
+    pub(super) fn launch(&self, va: u64, shared: u32, buffers: impl Iterator<Item = (usize, u64, usize)>) {
+        // CAST: an offset in a constant bank; usize is at most 64 bits.
+        let pointer = |(offset, va, bytes)| Pointer { offset: offset as u32, va, bytes: bytes as u64 };
+        self.watcher.launch(va, shared, buffers.map(pointer).collect());
     }
 
     /// A program was loaded into a block.

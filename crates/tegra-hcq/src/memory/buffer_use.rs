@@ -18,12 +18,31 @@ use crate::heap::{DeviceId, Handle};
 #[derive(Clone, Copy, Debug)]
 pub struct BufferUse<'a> {
     va: u64,
+    /// Length in bytes, for the checks of the software Orin.
+    #[cfg(feature = "sim")]
+    bytes: usize,
     handle: &'a Handle,
 }
 
 impl<'a> BufferUse<'a> {
-    pub(crate) fn new(handle: &'a Handle, va: u64) -> Self {
-        Self { va, handle }
+    /// `bytes` bytes at `va`, inside of the memory.
+    pub(crate) fn new(handle: &'a Handle, va: u64, bytes: usize) -> Self {
+        #[cfg(not(feature = "sim"))]
+        let _ = bytes;
+        Self {
+            va,
+            #[cfg(feature = "sim")]
+            bytes,
+            handle,
+        }
+    }
+
+    /// Address and length in bytes, if the length is known: for the checks of the software Orin.
+    pub(crate) fn part(&self) -> Option<(u64, usize)> {
+        #[cfg(feature = "sim")]
+        return Some((self.va, self.bytes));
+        #[cfg(not(feature = "sim"))]
+        None
     }
 
     pub(crate) fn gpu_va(&self) -> u64 {

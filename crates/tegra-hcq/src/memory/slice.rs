@@ -189,7 +189,7 @@ impl<'a, T: Pod> Slice<'a, T> {
     }
 
     pub(crate) fn as_use(&self) -> BufferUse<'a> {
-        BufferUse::new(self.handle, self.gpu_va())
+        BufferUse::new(self.handle, self.gpu_va(), self.len * size_of::<T>())
     }
 }
 

@@ -109,7 +109,12 @@ impl Records {
             let target = self.memory.cpu().add(offset as usize);
             store(target, self.memory.gpu_va() + offset, &self.bank, code, shape)?
         };
-        self.memory.heap().note_launch(self.memory.gpu_va() + offset, || code.exact_shared(shape));
+        let buffers = code.params.iter().zip(arguments).filter_map(|(param, argument)| match argument {
+            Arg::Buffer(buffer) => buffer.part().map(|(va, bytes)| (param.offset, va, bytes)),
+            _ => None,
+        });
+        let heap = self.memory.heap();
+        heap.note_launch(self.memory.gpu_va() + offset, || code.exact_shared(shape), buffers);
         Ok(Record { offset: offset + bank_bytes(code), link })
     }
 

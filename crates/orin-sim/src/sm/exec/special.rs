@@ -46,6 +46,9 @@ fn value(context: &Context, warp: &Warp, i: &Instruction, number: u32) -> Result
         48 => all(launch.shared_window as u32),
         49 | 53 => all(WINDOW_BYTES as u32),
         50 => all(launch.shared_bytes),
+        // SR_LMEMHIOFF: the lowest offset of local memory that the stack may use. Code compiled for debugging traps
+        // if its stack pointer is below.
+        55 => all(WINDOW_BYTES as u32 - launch.local_bytes.min(WINDOW_BYTES as u32)),
         56 => by_lane(|lane| 1 << lane),
         57 => by_lane(|lane| (1 << lane) - 1),
         58 => by_lane(|lane| (2u32 << lane).wrapping_sub(1)),
