@@ -10,255 +10,7 @@
 // Blocks of 512 threads, any grid. Dynamic shared memory: the vector (`vector_bytes`), then STAGES tiles per warp.
 #include <cuda_fp16.h>
 
-#include "formats.cuh"
-
-#define WARPS 16
-#define THREADS (WARPS * 32)
-// Tiles of a warp that are on their way or in use.
-#define STAGES 4
-// Most pairs of rows in a batch.
-#define MAX_PAIRS 32
-
-// Before the product: how the vector becomes the product's input.
-#define BEFORE_RMS_NORM 0
-#define BEFORE_LAYER_NORM 1
-#define BEFORE_NOTHING 2
-// The vector is already rounded, as AFTER_* writes it with `packed_output`.
-#define BEFORE_PACKED 3
-
-// After the product: what becomes of the sum of a row.
-#define AFTER_STORE 0
-#define AFTER_ADD 1
-// output[r] = activation(row 2r) * row (2r + 1)
-#define AFTER_PAIR 2
-#define AFTER_ACTIVATE 3
-// output[r] = activation(gate[r]) * row r
-#define AFTER_GATE 4
-// output[r] = row r, and the largest of the block's sums to best[block]
-#define AFTER_LOGITS 5
-
-#define ACTIVATION_SILU 0
-#define ACTIVATION_GELU 1
-
-struct Product {
-    // Tiles of the matrix, and their end.
-    const u8 *tiles, *tiles_end;
-    const float* input;
-    const float *norm_weight, *norm_bias;
-    // One per row, or null.
-    const float* bias;
-    const float* gate;
-    float* output;
-    // One per block of the grid: order-preserving bits of the largest sum, and the complement of its row.
-    u64* best;
-    // Memory that the next launches read, a multiple of 16 bytes.
-    const u8* ahead;
-    u64 ahead_bytes;
-    u32 rows, columns;
-    u32 before, after, activation, packed_output;
-    // Pairs of rows per batch, at most 32, and number of batches. A block of the grid takes whole batches. With
-    // `packed_output`, a batch makes 32 outputs.
-    u32 batch_pairs, batches;
-    float epsilon;
-    u32 unused;
-};
-
-// ---- Before the product ----
-
-// Sum over the block. `scratch` has WARPS elements that no thread uses for another purpose.
-static __device__ float block_sum(float v, float* scratch)
-{
-    v = warp_sum(v);
-    if (threadIdx.x % 32 == 0)
-        scratch[threadIdx.x / 32] = v;
-    __syncthreads();
-    float sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < WARPS; ++i)
-        sum += scratch[i];
-    return sum;
-}
-
-static __device__ float largest(float4 v)
-{
-    return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
-}
-
-// Rounds an element; splits it into its bytes.
-static __device__ int split(float x, float inverse, u32& coarse, u32& fine)
-{
-    int v = __float2int_rn(x * inverse);
-    int c = (v + 64) >> 7;
-    coarse = (u32)c & 255;
-    fine = (u32)(v - c * 128) & 255;
-    return v;
-}
-
-// Four consecutive columns of the vector from each thread, `at` a multiple of 4. All lanes of a warp take part; those
-// with `valid` write.
-template <bool ROUNDS, u32 UNIT>
-static __device__ void put(u8* memory, u32 at, float4 v, bool valid)
-{
-    if (!ROUNDS) {
-        u32 quad = at / 4;
-        if (valid)
-            ((float4*)memory)[UNIT == 8 ? quad / 64 * 64 + quad % 2 * 32 + quad / 2 % 32 : quad] = v;
-        return;
-    }
-    float most = largest(v);
-    most = fmaxf(most, __shfl_xor_sync(ALL, most, 1));
-    most = fmaxf(most, __shfl_xor_sync(ALL, most, 2));
-    most = fmaxf(most, __shfl_xor_sync(ALL, most, 4));
-    float inverse = most > 0.0f ? ROUNDED_MAX / most : 0.0f;
-    u32 c[4], f[4];
-    int sum = split(v.x, inverse, c[0], f[0]);
-    sum += split(v.y, inverse, c[1], f[1]);
-    sum += split(v.z, inverse, c[2], f[2]);
-    sum += split(v.w, inverse, c[3], f[3]);
-    sum += __shfl_xor_sync(ALL, sum, 1);
-    sum += __shfl_xor_sync(ALL, sum, 2);
-    if (!valid)
-        return;
-    u8* chunk = memory + at / 1024 * CHUNK_BYTES;
-    u32 group = at / 32 % 32, word = at / 4 % 8, place = (word / 4 * 32 + group) * 4 + word % 4;
-    ((u32*)chunk)[place] = c[0] | c[1] << 8 | c[2] << 16 | c[3] << 24;
-    ((u32*)(chunk + CHUNK_FINE))[place] = f[0] | f[1] << 8 | f[2] << 16 | f[3] << 24;
-    if (word % 4 == 0)
-        ((int*)(chunk + CHUNK_SUMS))[2 * group + word / 4] = sum;
-    if (word == 0)
-        ((float*)(chunk + CHUNK_SCALES))[group] = most / ROUNDED_MAX;
-}
-
-static __device__ float4 quad(const float* from, u32 at, u32 columns)
-{
-    return from && at < columns ? *(const float4*)(from + at) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-}
-
-// Fills the shared memory with the product's input.
-template <class F>
-static __device__ void before(const Product& p, u8* memory, float* scratch)
-{
-    u32 columns = p.columns, first = threadIdx.x * 4;
-    if (p.before == BEFORE_PACKED) {
-        u32 quads = rounded_bytes(columns) / 16;
-#pragma unroll 1
-        for (u32 i = threadIdx.x; i < quads; i += THREADS)
-            ((uint4*)memory)[i] = ((const uint4*)p.input)[i];
-        return;
-    }
-    // The first quad of a thread stays in registers; there are more in wide models.
-    bool norm = p.before != BEFORE_NOTHING;
-    float4 x = quad(p.input, first, columns);
-    float4 w = quad(norm ? p.norm_weight : 0, first, columns), b = quad(norm ? p.norm_bias : 0, first, columns);
-    float mean = 0.0f, factor = 1.0f;
-    if (p.before == BEFORE_LAYER_NORM) {
-        float sum = (x.x + x.y) + (x.z + x.w);
-#pragma unroll 1
-        for (u32 at = first + THREADS * 4; at < columns; at += THREADS * 4) {
-            float4 v = quad(p.input, at, columns);
-            sum += (v.x + v.y) + (v.z + v.w);
-        }
-        mean = block_sum(sum, scratch + WARPS) / (float)columns;
-    }
-    if (norm) {
-        float sum = 0.0f;
-        float4 v = x;
-#pragma unroll 1
-        for (u32 at = first; at < columns; v = quad(p.input, at, columns)) {
-            v.x -= mean, v.y -= mean, v.z -= mean, v.w -= mean;
-            sum += (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
-            at += THREADS * 4;
-        }
-        factor = 1.0f / sqrtf(block_sum(sum, scratch) / (float)columns + p.epsilon);
-    }
-    // All lanes of a warp together: `put` shuffles.
-#pragma unroll 1
-    for (u32 base = 0; base < columns; base += THREADS * 4) {
-        u32 at = base + first;
-        if (base > 0) {
-            x = quad(p.input, at, columns);
-            w = quad(norm ? p.norm_weight : 0, at, columns), b = quad(norm ? p.norm_bias : 0, at, columns);
-        }
-        float4 v = x;
-        if (norm) {
-            v.x = fmaf((x.x - mean) * factor, w.x, b.x), v.y = fmaf((x.y - mean) * factor, w.y, b.y);
-            v.z = fmaf((x.z - mean) * factor, w.z, b.z), v.w = fmaf((x.w - mean) * factor, w.w, b.w);
-        }
-        put<F::ROUNDS, F::UNIT>(memory, at, v, at < columns);
-    }
-}
-
-// ---- After the product ----
-
-static __device__ float activate(float x, u32 activation)
-{
-    if (activation == ACTIVATION_SILU)
-        return x / (1.0f + expf(-x));
-    return 0.5f * x * (1.0f + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
-}
-
-// One warp rounds 32 outputs and stores them as group `group` of the next product's vector.
-static __device__ void put_group(u8* memory, u32 group, float v)
-{
-    u32 lane = threadIdx.x % 32;
-    float most = fabsf(v);
-#pragma unroll
-    for (int offset = 16; offset > 0; offset >>= 1)
-        most = fmaxf(most, __shfl_xor_sync(ALL, most, offset));
-    u32 coarse, fine;
-    int sum = split(v, most > 0.0f ? ROUNDED_MAX / most : 0.0f, coarse, fine);
-#pragma unroll
-    for (int offset = 8; offset > 0; offset >>= 1)
-        sum += __shfl_xor_sync(ALL, sum, offset);
-    u8* chunk = memory + group / 32 * CHUNK_BYTES;
-    group %= 32;
-    u32 place = (lane / 16 * 32 + group) * 16 + lane % 16;
-    chunk[place] = (u8)coarse;
-    chunk[CHUNK_FINE + place] = (u8)fine;
-    if (lane % 16 == 0)
-        ((int*)(chunk + CHUNK_SUMS))[2 * group + lane / 16] = sum;
-    if (lane == 0)
-        ((float*)(chunk + CHUNK_SCALES))[group] = most / ROUNDED_MAX;
-}
-
-// ---- The kernel ----
-
-// The tiles of a pair of rows, and the share of a warp in each batch.
-struct Layout {
-    // Steps of a row, units of the last one, bytes of its tile and of all tiles.
-    u32 steps, last_units, last_bytes, pair_bytes;
-    // The warp's first pair and step in a batch, and number of tiles.
-    u32 pair, step, count;
-    // The number of the warp's part of its first pair; of the others, it has part 0.
-    u32 part;
-    // Warps that have tiles, and tiles of a batch.
-    u32 active, tiles;
-
-    template <class F>
-    static __device__ Layout of(const Product& p, u32 warp)
-    {
-        Layout l;
-        u32 units = p.columns / F::UNIT;
-        l.steps = (units + 31) / 32;
-        l.last_units = units - (l.steps - 1) * 32;
-        l.last_bytes = (2 * l.last_units * F::BYTES / 8 + 15) & ~15u;
-        l.pair_bytes = (l.steps - 1) * 8 * F::BYTES + l.last_bytes;
-        l.tiles = p.batch_pairs * l.steps;
-        l.active = l.tiles < WARPS ? l.tiles : WARPS;
-        u32 start = warp < l.active ? l.tiles * warp / l.active : l.tiles;
-        l.count = warp < l.active ? l.tiles * (warp + 1) / l.active - start : 0;
-        l.pair = start / l.steps;
-        l.step = start - l.pair * l.steps;
-        l.part = warp - l.owner(l.pair * l.steps);
-        return l;
-    }
-
-    // The warp that has a tile of a batch.
-    __device__ u32 owner(u32 tile) const
-    {
-        return ((tile + 1) * active - 1) / tiles;
-    }
-};
+#include "product.cuh"
 
 // The tiles of a warp, in the order of their use: a range of each of the block's batches.
 template <class F>
@@ -280,15 +32,10 @@ struct Stream {
     {
         if (left > 0) {
             bool last = step + 1 == l.steps;
-            u32 bytes = last ? l.last_bytes : 8 * F::BYTES, offset = threadIdx.x % 32 * 16;
+            u32 bytes = last ? l.last_bytes : 8 * F::BYTES;
             // The last batch may go on after the last row.
-            if (at < p.tiles_end) {
-#pragma unroll
-                for (u32 i = 0; i < F::BYTES * 8; i += 512)
-                    if (offset + i < bytes)
-                        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
-                                     ::"r"(stage + i), "l"(at + i) : "memory");
-            }
+            if (at < p.tiles_end)
+                copy_tile<F>(at, bytes, stage);
             at += bytes;
             step = last ? 0 : step + 1;
             if (--left == 0) {
@@ -300,174 +47,58 @@ struct Stream {
     }
 };
 
-// Sums of parts of rows: a warp that computes the n-th part of a pair's tiles stores it at [pair][n].
-typedef float2 Parts[MAX_PAIRS][WARPS];
+// Tiles of a warp that are copied before the vector is ready.
+#define EARLY 2
 
-// Stores the sums over the lanes.
-static __device__ void flush(float a, float b, float2* to)
+// Starts the copy of a rounded vector.
+static __device__ void copy_vector(const Product& p, u8* memory)
 {
-    u32 lane = threadIdx.x % 32;
-    float own = lane < 16 ? a : b;
-    own += __shfl_xor_sync(ALL, lane < 16 ? b : a, 16);
-#pragma unroll
-    for (int offset = 8; offset > 0; offset >>= 1)
-        own += __shfl_xor_sync(ALL, own, offset);
-    if (lane % 16 == 0)
-        ((float*)to)[lane / 16] = own;
-}
-
-// The sums of a pair of rows, over its parts.
-static __device__ float2 sum_parts(const Parts& parts, u32 pair, const Layout& l)
-{
-    u32 count = l.owner((pair + 1) * l.steps - 1) - l.owner(pair * l.steps);
-    float2 sum = parts[pair][0];
-    for (u32 i = 1; i <= count; ++i) {
-        sum.x += parts[pair][i].x;
-        sum.y += parts[pair][i].y;
-    }
-    return sum;
-}
-
-// An output of a thread: its row (or pair of rows), and what is added to the sums or multiplied with them.
-struct Output {
-    u32 at;
-    bool valid;
-    float bias, other;
-
-    // The loads take place while the sums are computed.
-    __device__ Output(const Product& p, u32 batch)
-    {
-        bool pairs = p.after == AFTER_PAIR;
-        u32 outputs = pairs ? p.batch_pairs : 2 * p.batch_pairs;
-        at = batch * outputs + threadIdx.x;
-        valid = threadIdx.x < outputs && at < (pairs ? p.rows / 2 : p.rows);
-        bias = valid && p.bias ? p.bias[at] : 0.0f;
-        other = 0.0f;
-        if (valid && p.after == AFTER_ADD)
-            other = p.output[at];
-        if (valid && p.after == AFTER_GATE)
-            other = p.gate[at];
-    }
-
-    // The value, from the sums of a pair of rows.
-    __device__ float value(const Product& p, float2 sums) const
-    {
-        bool first = p.after == AFTER_PAIR || threadIdx.x % 2 == 0;
-        float v = (first ? sums.x : sums.y) + bias;
-        switch (p.after) {
-        case AFTER_ADD:
-            return other + v;
-        case AFTER_PAIR:
-            return activate(v, p.activation) * sums.y;
-        case AFTER_ACTIVATE:
-            return activate(v, p.activation);
-        case AFTER_GATE:
-            return activate(other, p.activation) * v;
-        }
-        return v;
-    }
-};
-
-// A tile with fewer than 32 units per row.
-template <class F>
-static __device__ __noinline__ float2 partial(const u8* tile, const u8* memory, u32 step, u32 units)
-{
-    u32 lane = threadIdx.x % 32;
-    if (lane >= units)
-        return make_float2(0.0f, 0.0f);
-    typename F::Vector v;
-    v.load(memory, step, lane);
-    return make_float2(F::dot(tile, units, 0, lane, v), F::dot(tile, units, 1, lane, v));
+    u32 to = (u32)__cvta_generic_to_shared(memory), bytes = rounded_bytes(p.columns);
+#pragma unroll 1
+    for (u32 at = threadIdx.x * 16; at < bytes; at += THREADS * 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                     ::"r"(to + at), "l"((const u8*)p.input + at) : "memory");
+    asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
 template <class F>
 static __device__ void product(const Product& p)
 {
     extern __shared__ uint4 dynamic[];
-    __shared__ float scratch[2 * WARPS];
-    __shared__ Parts parts[2];
-    __shared__ u64 bests[2];
+    __shared__ Bench bench;
     u8* memory = (u8*)dynamic;
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const u32 tile_bytes = 8 * F::BYTES;
+    // Before the tiles: the memory answers in order.
+    Quads quads;
+    quads.load_vector(p);
+    quads.load_norm(p);
     Layout l = Layout::of<F>(p, warp);
-    u8* stages = memory + vector_bytes<F>(p.columns) + warp * STAGES * tile_bytes;
-    u32 places = (u32)__cvta_generic_to_shared(stages) + lane * 16;
+    Ring ring;
+    ring.stages = memory + vector_bytes<F>(p.columns) + warp * STAGES * tile_bytes;
+    ring.places = (u32)__cvta_generic_to_shared(ring.stages) + lane * 16;
+    ring.next = 0;
 
     Stream<F> stream;
     stream.batch = blockIdx.x;
     stream.enter(p, l);
+    // A rounded vector comes first, then as many tiles as the memory delivers while another vector is prepared: with
+    // more, warps would wait for room in the queue of copies.
+    if (p.before == BEFORE_PACKED)
+        copy_vector(p, memory);
 #pragma unroll 1
-    for (u32 s = 0; s < STAGES; ++s)
-        stream.copy(p, l, places + s * tile_bytes);
-    before<F>(p, memory, scratch);
+    for (u32 s = 0; s < EARLY; ++s)
+        stream.copy(p, l, ring.places + s * tile_bytes);
+    if (p.before == BEFORE_PACKED)
+        asm volatile("cp.async.wait_group %0;" ::"n"(EARLY) : "memory");
+    else
+        before<F>(p, memory, bench.scratch, quads);
     __syncthreads();
-
-    u32 stage = 0, parity = 0;
-    u64 best = 0;
-    for (u32 batch = blockIdx.x; batch < p.batches; batch += gridDim.x) {
-        u32 pair = l.pair, part = l.part, step = l.step;
-        Output output(p, batch);
-        float a = 0.0f, b = 0.0f;
 #pragma unroll 1
-        for (u32 left = l.count; left > 0; --left) {
-            asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 1) : "memory");
-            __syncwarp();
-            const u8* tile = stages + stage;
-            bool last = step + 1 == l.steps;
-            if (last && l.last_units < 32) {
-                float2 sums = partial<F>(tile, memory, step, l.last_units);
-                a += sums.x;
-                b += sums.y;
-            } else {
-                typename F::Vector v;
-                v.load(memory, step, lane);
-                a += F::dot(tile, 32, 0, lane, v);
-                b += F::dot(tile, 32, 1, lane, v);
-            }
-            __syncwarp();
-            stream.copy(p, l, places + stage);
-            stage = stage == (STAGES - 1) * tile_bytes ? 0 : stage + tile_bytes;
-            step = last ? 0 : step + 1;
-            if (last || left == 1) {
-                flush(a, b, &parts[parity][pair][part]);
-                a = b = 0.0f;
-                part = 0;
-                ++pair;
-            }
-        }
-        __syncthreads();
-        // Whole warps: `put_group` shuffles.
-        if (warp < 2) {
-            u32 own = p.after == AFTER_PAIR ? threadIdx.x : threadIdx.x / 2;
-            float v = output.valid ? output.value(p, sum_parts(parts[parity], own, l)) : 0.0f;
-            if (p.after == AFTER_LOGITS && output.valid) {
-                u64 key = (u64)ordered(v) << 32 | ~output.at;
-                best = key > best ? key : best;
-            }
-            if (!p.packed_output) {
-                if (output.valid)
-                    p.output[output.at] = v;
-            } else if (warp == 0) {
-                put_group((u8*)p.output, batch, v);
-            }
-        }
-        parity ^= 1;
-    }
+    for (u32 s = EARLY; s < STAGES; ++s)
+        stream.copy(p, l, ring.places + s * tile_bytes);
+    consume<F>(p, l, memory, bench, ring, [&](u32 place) { stream.copy(p, l, place); });
     fetch_ahead(p.ahead, p.ahead_bytes, blockIdx.x, gridDim.x);
-    if (p.after != AFTER_LOGITS)
-        return;
-    if (warp < 2) {
-#pragma unroll
-        for (int offset = 16; offset > 0; offset >>= 1) {
-            u64 other = __shfl_xor_sync(ALL, best, offset);
-            best = other > best ? other : best;
-        }
-        bests[warp] = best;
-    }
-    __syncthreads();
-    if (threadIdx.x == 0)
-        p.best[blockIdx.x] = bests[0] > bests[1] ? bests[0] : bests[1];
 }
 
 #define KERNEL(name, format)                                                                                          \

@@ -25,16 +25,14 @@ const SAMPLE: [&[u8]; 2] = [
     include_bytes!("../../kernels/sm_90/llm/sample.cubin"),
 ];
 
-/// Threads of a block of products.
+/// Threads of a block of products and attention.
 const BLOCK: u32 = 512;
 /// Warps of such a block.
 const WARPS: usize = 16;
 /// Tiles that a warp keeps in shared memory.
-const STAGES: usize = 4;
+const STAGES: usize = 3;
 /// Most pairs of rows in a batch.
 const MAX_PAIRS: usize = 32;
-/// Threads of a block of the attention.
-const ATTENTION_BLOCK: u32 = 256;
 /// Threads of the block that chooses tokens.
 const SAMPLE_BLOCK: u32 = 1024;
 /// Outputs of a batch whose outputs are rounded.
@@ -395,7 +393,7 @@ impl Inner {
         let grid = (word(self.groups())?, word(self.chunks())?);
         let arguments = [Arg::Bytes(bytemuck::bytes_of(&parameters))];
         // SAFETY: as for products; the position stays below the context, which the session checks.
-        unsafe { graph.launch(&self.attention, grid, ATTENTION_BLOCK, &arguments)? };
+        unsafe { graph.launch(&self.attention, grid, BLOCK, &arguments)? };
         Ok(())
     }
 
