@@ -10,6 +10,7 @@ use crate::board::{Profile, SMS_PER_TPC};
 use crate::check::Checker;
 use crate::chip::CHIP;
 use crate::quirks::Quirks;
+use crate::segments::SegmentWatcher;
 use crate::settings::{SETTINGS_VARIABLE, Settings, SettingsError};
 use crate::sm::SmOptions;
 
@@ -284,6 +285,8 @@ pub struct Config {
     pub event_latency: Duration,
     /// Encodings of launches that do not work.
     pub quirks: Quirks,
+    /// Receives the pushbuffer segments that channels fetch.
+    pub segments: Option<SegmentWatcher>,
 }
 
 impl Default for Config {
@@ -315,6 +318,7 @@ impl Config {
             request_times: BTreeMap::new(),
             event_latency: Duration::ZERO,
             quirks: Quirks::default(),
+            segments: None,
         }
     }
 

@@ -6,8 +6,8 @@
 //! - Settings from the environment: [`Settings`], [`SettingsError`], [`RefusedRequest`] in [`settings`] and [`config`].
 //! - Disturbances: [`Failure`], [`Call`], [`RandomFailures`], [`FaultPlan`], [`Stall`], [`Refusal`], [`MmuOrder`],
 //!   [`Node`], [`Nodes`]; encodings that do not work in [`quirks`]: [`Quirks`], [`BrokenChain`], [`ChainEffect`].
-//! - What a test observes: [`LiveCounts`], [`ProcessCounts`], [`NodeKind`]; reports of strict mode in [`strict`];
-//!   errors of kernels in [`check`].
+//! - What a test observes: [`LiveCounts`], [`ProcessCounts`], [`NodeKind`], [`SegmentWatcher`]; reports of strict mode
+//!   in [`strict`]; errors of kernels in [`check`].
 //! - The process that the model serves: its memory ([`CallerMemory`]), or all of it ([`Caller`]), in [`caller`]:
 //!   [`CallerFile`](caller::CallerFile), [`CallerMapping`](caller::CallerMapping),
 //!   [`parse_mapping`](caller::parse_mapping).
@@ -24,6 +24,7 @@ pub mod kernel;
 pub mod memory;
 pub mod mmu;
 pub mod quirks;
+mod segments;
 pub mod settings;
 pub mod sm;
 pub mod strict;
@@ -33,4 +34,5 @@ pub use caller::{Caller, CallerMemory};
 pub use config::{Call, Config, Failure, FaultPlan, MmuOrder, Node, Nodes, RandomFailures, Refusal, Stall};
 pub use kernel::{LiveCounts, NodeKind, ProcessCounts, SoftwareOrin};
 pub use quirks::{BrokenChain, ChainEffect, Quirks};
+pub use segments::SegmentWatcher;
 pub use settings::{RefusedRequest, Settings, SettingsError};

@@ -26,6 +26,7 @@ use crate::gpu::{
 };
 use crate::mmu::{Access, FaultKind, MmuFault, Span, View};
 use crate::quirks::Quirks;
+use crate::segments::SegmentWatcher;
 use crate::sm::Sms;
 use crate::strict::{Strict, Watch};
 
@@ -160,6 +161,7 @@ impl Channel {
         sms: Arc<Sms>,
         quirks: Arc<Quirks>,
         strict: Option<&Arc<Strict>>,
+        segments: Option<SegmentWatcher>,
     ) -> Self {
         let state = State {
             gp_get: 0,
@@ -177,6 +179,7 @@ impl Channel {
             },
             faulted: false,
             watch: strict.map(|strict| strict.channel(setup.channel_id)),
+            segments,
             setup,
         };
         Self {
@@ -362,6 +365,7 @@ struct State {
     faulted: bool,
     /// The channel's watch in strict mode.
     watch: Option<Arc<Watch>>,
+    segments: Option<SegmentWatcher>,
 }
 
 impl State {
@@ -426,6 +430,11 @@ impl State {
                 }
                 active = true;
                 self.next_entry()?;
+                if let (Some(watcher), Some(Remaining { va, words: count })) = (&self.segments, self.segment)
+                {
+                    let fetched = (0..u64::from(count)).map_while(|at| words.fetch(va + 4 * at).ok());
+                    watcher.segment(self.setup.channel_id, va, &fetched.collect::<Vec<_>>());
+                }
                 continue;
             };
             active = true;

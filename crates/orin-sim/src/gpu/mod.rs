@@ -37,6 +37,7 @@ use crate::config::Stall;
 use crate::memory::Memory;
 use crate::mmu::{AddressSpace, MmuFault};
 use crate::quirks::Quirks;
+use crate::segments::SegmentWatcher;
 use crate::sm::{SmFault, SmOptions};
 use crate::strict::Report;
 
@@ -365,6 +366,8 @@ pub struct GpuConfig {
     pub strict: bool,
     /// Encodings of launches that do not work.
     pub quirks: Quirks,
+    /// Receives the pushbuffer segments that channels fetch.
+    pub segments: Option<SegmentWatcher>,
 }
 
 impl Default for GpuConfig {
@@ -380,6 +383,7 @@ impl Default for GpuConfig {
             switch_timeout,
             strict: false,
             quirks: Quirks::default(),
+            segments: None,
         }
     }
 }

@@ -33,6 +33,7 @@ use crate::gpu::runlist::{self, Group, Traversal};
 use crate::gpu::{ChannelSetup, ChannelStatus, FaultHandler, GpuConfig, Preemption, Waiter, ptimer_ns};
 use crate::memory::Memory;
 use crate::quirks::Quirks;
+use crate::segments::SegmentWatcher;
 use crate::sm::Sms;
 use crate::strict::{Report, Strict};
 
@@ -134,6 +135,7 @@ pub(super) struct Scheduler {
     shared: Arc<Shared>,
     sms: Arc<Sms>,
     quirks: Arc<Quirks>,
+    segments: Option<SegmentWatcher>,
     strict: Option<Arc<Strict>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -169,6 +171,7 @@ impl Scheduler {
             shared,
             sms: Sms::new(config.sm_count, config.sm),
             quirks: Arc::new(config.quirks),
+            segments: config.segments,
             strict,
             thread: Some(thread),
         })
@@ -192,6 +195,7 @@ impl Scheduler {
             Arc::clone(&self.sms),
             Arc::clone(&self.quirks),
             self.strict.as_ref(),
+            self.segments.clone(),
         ));
         let group = channel.group();
         self.shared.change(|lists| {

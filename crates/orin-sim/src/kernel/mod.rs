@@ -249,6 +249,7 @@ impl SoftwareOrin {
             switch_timeout: config.switch_timeout,
             strict: config.strict,
             quirks: config.quirks.clone(),
+            segments: config.segments.clone(),
         };
         let log = Log::new();
         let state = Mutex::new(State::new(&config, &log)?);

@@ -58,6 +58,15 @@ impl CallFile {
     }
 }
 
+impl CallFile {
+    /// Writes what a channel fetches to the file of `--trace`.
+    pub(super) fn segment(&self, channel: u32, va: u64, words: &[u32]) {
+        if let Some(trace) = &self.trace {
+            trace.write(&text::segment(channel, va, words));
+        }
+    }
+}
+
 impl Observer for CallFile {
     fn served(&self, call: &ServedCall<'_>) {
         if let Some(trace) = &self.trace {

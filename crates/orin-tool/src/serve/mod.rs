@@ -16,7 +16,7 @@ use clap::Args;
 use orin_cli::{UsageError, warn};
 use orin_serve::guard::{self, Part, Signals};
 use orin_serve::{Observer, Session, SharedBoard};
-use orin_sim::{Config, Profile, SoftwareOrin};
+use orin_sim::{Config, Profile, SegmentWatcher, SoftwareOrin};
 
 use files::{CallFile, KernelLog};
 
@@ -55,7 +55,8 @@ pub(crate) struct Options {
     /// Write what the program opens, maps and is refused to this file
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Write every request with its argument to this file, in a form that `orin decode strace` reads
+    /// Write every request with its argument, and the words that channels fetch, to this file, in a form that
+    /// `orin decode strace` reads
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// The program and its arguments
@@ -65,13 +66,14 @@ pub(crate) struct Options {
 
 /// Serves the program. Returns only errors from before its start; otherwise ends like the program.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    let config = config(options)?;
+    let mut config = config(options)?;
+    check_program(&options.program)?;
     let joins = options.board_socket.as_ref().is_some_and(|path| UnixStream::connect(path).is_ok());
     if joins && has_board_options(options) {
         return Err(UsageError(JOINED.to_owned()).into());
     }
     let kernel_log = options.kmsg.as_deref().map(KernelLog::create).transpose()?;
-    let observer = observer(options)?;
+    let observer = observer(options, &mut config)?;
     // SAFETY: the command line has been parsed, and no thread was started.
     match unsafe { guard::split() } {
         Ok(Part::Guard(status)) => guard::end_like(status),
@@ -109,12 +111,30 @@ fn config(options: &Options) -> Result<Config> {
     Ok(config)
 }
 
-/// The files of `--log` and `--trace`.
-fn observer(options: &Options) -> Result<Option<Arc<dyn Observer>>> {
+/// The files of `--log` and `--trace`. The GPU writes to the trace as well.
+fn observer(options: &Options, config: &mut Config) -> Result<Option<Arc<dyn Observer>>> {
     if options.log.is_none() && options.trace.is_none() {
         return Ok(None);
     }
-    Ok(Some(Arc::new(CallFile::create(options.log.as_deref(), options.trace.as_deref())?)))
+    let file = Arc::new(CallFile::create(options.log.as_deref(), options.trace.as_deref())?);
+    if options.trace.is_some() {
+        let trace = Arc::clone(&file);
+        let watch = move |channel, va, words: &[u32]| trace.segment(channel, va, words);
+        config.segments = Some(SegmentWatcher::new(watch));
+    }
+    Ok(Some(file))
+}
+
+/// Refuses a path to a program that does not exist. Names without a folder are found by exec.
+fn check_program(line: &[OsString]) -> Result<(), UsageError> {
+    let program = line.first().map(Path::new).filter(|program| program.components().count() > 1);
+    match program.map(Path::metadata) {
+        Some(Err(error)) => {
+            let program = line.first().map(|program| program.to_string_lossy()).unwrap_or_default();
+            Err(UsageError(format!("cannot start {program}: {error}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The program of a command line, which demands one.

@@ -51,6 +51,7 @@ pub(crate) struct ReplayOptions {
 
 /// Serves a program and writes a record.
 pub(crate) fn record(options: &RecordOptions) -> Result<ExitCode> {
+    super::check_program(&options.program)?;
     let profile = super::profile(options.board)?;
     let config = Config::from_environment_on(profile).map_err(|error| UsageError(error.to_string()))?;
     let refused = |error| UsageError(format!("{} cannot be written: {error}", options.file.display()));

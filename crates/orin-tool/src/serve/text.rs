@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use ampere_cmd::dump::{Classes, Decoder};
 use nvgpu_sys::Errno;
 use nvgpu_sys::door::{MapRequest, Protection};
 use orin_serve::{Detail, ServedCall};
@@ -86,6 +87,17 @@ pub(super) fn trace(call: &ServedCall<'_>) -> String {
     line
 }
 
+/// The words of a pushbuffer segment that a channel has begun to fetch, as comments for the decoder of strace.
+pub(super) fn segment(channel: u32, va: u64, words: &[u32]) -> String {
+    let mut text = format!("# channel {channel} fetches {} words at {va:#x}\n", words.len());
+    let mut decoder = Decoder::new(Classes::AMPERE);
+    for word in words {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "# {}", decoder.push(*word));
+    }
+    text
+}
+
 /// A line of the supervisor's log: opens, mappings and refusals.
 pub(super) fn log(call: &ServedCall<'_>) -> Option<String> {
     let answer = match call.result {
@@ -162,7 +174,12 @@ mod tests {
         let detail = Detail::Request { descriptor: 3, code, address: 64, before: &before, after: &after };
         let good = call(detail, Ok(0));
         let bad = call(detail, Err(Errno::INVAL));
-        let text = [&open, &good, &bad].map(trace).concat();
+        let words = [0x2005_0017, 0x1000, 1, 42, 0, 1];
+        let text = [&open, &good, &bad].map(trace).concat() + &segment(511, 0x2000, &words);
+        assert!(
+            text.contains("# channel 511 fetches 6 words at 0x2000\n") && text.contains("SEM_ADDR_LO"),
+            "{text}"
+        );
         assert!(text.contains("[pid 8] openat(AT_FDCWD, \"/dev/nvmap\", O_RDWR|O_CLOEXEC) = 3\n"), "{text}");
         assert!(
             text.contains("NVMAP_IOC_CREATE, [00001000 00000000] => [00001000 80000001]) = 0\n"),

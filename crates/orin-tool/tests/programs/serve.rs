@@ -144,6 +144,8 @@ fn a_c_program_computes_on_the_board() {
     let decoded = Command::new(ORIN).args(["decode", "strace", trace.to_str().unwrap()]).output().unwrap();
     let decoded_text = text(&decoded.stdout);
     assert!(decoded.status.success() && decoded_text.contains("_CHANNEL_SETUP_BIND "), "{decoded_text}");
+    let trace = fs::read_to_string(trace).unwrap();
+    assert!(trace.contains("# channel 511 fetches 8 words at ") && trace.contains("SEND_PCAS_A"), "{trace}");
     let log = fs::read_to_string(log).unwrap();
     assert!(log.contains("bring_up: open /dev/nvgpu/igpu0/ctrl: ok"), "{log}");
     assert!(log.contains("bring_up: NVGPU_IOCTL_CHANNEL_WAIT on"), "the refused wait: {log}");
