@@ -325,7 +325,7 @@ impl ChannelGroup {
         let engine_object = rm.alloc(object, class, class_parameters)?;
         let mut token = control::WorkSubmitToken::default();
         rm.control(object, &control::GPFIFO_GET_WORK_SUBMIT_TOKEN, &mut token)?;
-        let context = gpu.space().reserve(CONTEXT_BYTES)?;
+        let context = gpu.space().reserve_context(CONTEXT_BYTES)?;
         if let Err(error) = gpu.space().register_channel(rm, object, &context) {
             gpu.space().release(context);
             return Err(error);

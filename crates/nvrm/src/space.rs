@@ -27,14 +27,18 @@ use crate::rm::{self, Object, Rm};
 pub const SMALL_PAGE: u64 = 64 << 10;
 /// Granularity and alignment of large address ranges in bytes.
 pub const LARGE_PAGE: u64 = 2 << 20;
-/// Addresses for ranges shorter than [`LARGE_PAGE`].
-const SMALL: Range<u64> = 0x10_0000_0000..0x14_0000_0000;
-/// Addresses for other ranges.
-const LARGE: Range<u64> = 0x14_0000_0000..0xe0_0000_0000;
+/// Addresses for contexts of channels, which UVM maps only in part.
+const CONTEXTS: Range<u64> = 0x10_0000_0000..LARGE.start;
+/// Addresses for ranges of memory of at least [`LARGE_PAGE`], the highest first. The first of them and those of the
+/// first small ranges have a common page directory, which describes 512 MiB. A map that needs a new directory takes
+/// 13 µs longer on an H200, and so does the unmap that empties the directory.
+const LARGE: Range<u64> = 0x40_0000_0000..SMALL.start;
+/// Addresses for shorter ranges, the lowest first. They begin in the middle of a directory.
+const SMALL: Range<u64> = 0xd0_1000_0000..0xd4_1000_0000;
 /// Lowest allocated address.
-pub const VA_START: u64 = SMALL.start;
+pub const VA_START: u64 = CONTEXTS.start;
 /// End of the allocated addresses.
-pub const VA_END: u64 = LARGE.end;
+pub const VA_END: u64 = SMALL.end;
 /// Start of the 4 GiB window for the shared memory of a block.
 pub const SHARED_WINDOW: u64 = 0x7294_0000_0000;
 /// Start of the 4 GiB window for the local memory of a thread.
@@ -60,14 +64,54 @@ impl Reserved {
 /// Free addresses.
 #[derive(Debug)]
 struct Addresses {
-    small: RangeAllocator<u64>,
+    contexts: RangeAllocator<u64>,
+    /// Distances from the end of [`LARGE`].
     large: RangeAllocator<u64>,
+    small: RangeAllocator<u64>,
 }
 
 /// Free addresses of the process.
-static ADDRESSES: LazyLock<Mutex<Addresses>> = LazyLock::new(|| {
-    Mutex::new(Addresses { small: RangeAllocator::new(SMALL), large: RangeAllocator::new(LARGE) })
-});
+static ADDRESSES: LazyLock<Mutex<Addresses>> = LazyLock::new(|| Mutex::new(Addresses::new()));
+
+impl Addresses {
+    fn new() -> Self {
+        Self {
+            contexts: RangeAllocator::new(CONTEXTS),
+            large: RangeAllocator::new(0..LARGE.end - LARGE.start),
+            small: RangeAllocator::new(SMALL),
+        }
+    }
+
+    /// Addresses for `bytes` bytes of memory, rounded up to pages; `None` if there are none.
+    fn take(&mut self, bytes: u64) -> Option<Reserved> {
+        if bytes < LARGE_PAGE {
+            let bytes = bytes.max(1).next_multiple_of(SMALL_PAGE);
+            return self.small.allocate_range(bytes).ok().map(Reserved);
+        }
+        let bytes = bytes.checked_next_multiple_of(LARGE_PAGE)?;
+        self.large.allocate_range(bytes).ok().map(|range| Reserved(mirror(range)))
+    }
+
+    fn give_back(&mut self, Reserved(range): Reserved) {
+        if SMALL.contains(&range.start) {
+            self.small.free_range(range);
+        } else if LARGE.contains(&range.start) {
+            self.large.free_range(mirror(range));
+        } else {
+            self.contexts.free_range(range);
+        }
+    }
+}
+
+/// The free addresses, locked.
+fn addresses() -> MutexGuard<'static, Addresses> {
+    ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Addresses of [`LARGE`] as distances from its end, and the other way round.
+fn mirror(range: Range<u64>) -> Range<u64> {
+    LARGE.end - range.end..LARGE.end - range.start
+}
 
 /// How a GPU reaches the video memory of another.
 ///
@@ -118,7 +162,7 @@ macro_rules! answers {
 }
 answers!(Initialize MmInitialize RegisterGpu UnregisterGpu RegisterGpuVaSpace UnregisterGpuVaSpace);
 answers!(EnablePeerAccess);
-answers!(CreateExternalRange MapExternalAllocation UnmapExternal Free RegisterChannel UnregisterChannel);
+answers!(CreateExternalRange MapExternalAllocation Free RegisterChannel UnregisterChannel);
 
 /// Sends a request to UVM and checks both results.
 fn request<T: Answer>(file: &DoorFd, call: &'static str, number: u32, argument: &mut T) -> Result<()> {
@@ -187,31 +231,20 @@ impl Space {
         Ok(link)
     }
 
-    /// Reserves addresses for `bytes` bytes, rounded up to pages.
+    /// Reserves addresses for `bytes` bytes of memory, rounded up to pages.
     pub(crate) fn reserve(&self, bytes: u64) -> Result<Reserved> {
-        let full = Error::AddressSpace { bytes };
-        let mut addresses = ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner);
-        let range = if bytes < LARGE_PAGE {
-            addresses.small.allocate_range(bytes.max(1).next_multiple_of(SMALL_PAGE))
-        } else {
-            bytes
-                .checked_next_multiple_of(LARGE_PAGE)
-                .map_or(Err(range_alloc::RangeAllocationError { fragmented_free_length: 0 }), |bytes| {
-                    addresses.large.allocate_range(bytes)
-                })
-        };
-        range.map(Reserved).map_err(|_| full)
+        addresses().take(bytes).ok_or(Error::AddressSpace { bytes })
+    }
+
+    /// Reserves addresses for the context of a channel.
+    pub(crate) fn reserve_context(&self, bytes: u64) -> Result<Reserved> {
+        let range = addresses().contexts.allocate_range(bytes);
+        range.map(Reserved).map_err(|_| Error::AddressSpace { bytes })
     }
 
     /// Gives addresses back.
     pub(crate) fn release(&self, reserved: Reserved) {
-        let mut addresses = ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner);
-        let Reserved(range) = reserved;
-        if range.start < SMALL.end {
-            addresses.small.free_range(range);
-        } else {
-            addresses.large.free_range(range);
-        }
+        addresses().give_back(reserved);
     }
 
     /// Maps all of a memory object of the client `rm`, which may be that of another GPU, at `base`.
@@ -230,21 +263,13 @@ impl Space {
         let result =
             request(&self.file, "UVM_MAP_EXTERNAL_ALLOCATION", uvm::MAP_EXTERNAL_ALLOCATION, &mut *map);
         if result.is_err() {
-            self.free(base, bytes);
+            self.unmap(base, bytes);
         }
         result
     }
 
     /// Undoes [`Space::map`].
-    pub(crate) fn unmap(&self, base: u64, bytes: u64) {
-        let mut unmap = uvm::UnmapExternal { base, length: bytes, gpu_uuid: self.uuid, ..Default::default() };
-        if let Err(error) = request(&self.file, "UVM_UNMAP_EXTERNAL", uvm::UNMAP_EXTERNAL, &mut unmap) {
-            tracing::warn!(%error, "memory could not be unmapped; closing the GPU unmaps it");
-        }
-        self.free(base, bytes);
-    }
-
-    fn free(&self, base: u64, length: u64) {
+    pub(crate) fn unmap(&self, base: u64, length: u64) {
         let result = if self.release == Release::R595 {
             // Base, then the status at the offset where 580 has the length.
             let mut words = uvm::Free { base, ..Default::default() };
@@ -314,5 +339,50 @@ impl Space {
         if let Err(error) = result {
             tracing::warn!(%error, "the GPU could not be unregistered; closing the files does so");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What one page directory of pages of 2 MiB describes.
+    const DIRECTORY: u64 = 512 << 20;
+
+    #[test]
+    fn the_first_large_and_small_ranges_share_a_page_directory() {
+        let mut addresses = Addresses::new();
+        let small = addresses.take(1).unwrap();
+        let large: Vec<_> = (0..4).map(|_| addresses.take(64 << 20).unwrap()).collect();
+        for reserved in &large {
+            assert_eq!(reserved.va() / DIRECTORY, small.va() / DIRECTORY);
+            assert!(reserved.va().is_multiple_of(LARGE_PAGE) && reserved.bytes() == 64 << 20);
+        }
+        let context = addresses.contexts.allocate_range(LARGE_PAGE).unwrap();
+        assert_ne!(
+            context.start / DIRECTORY,
+            small.va() / DIRECTORY,
+            "contexts leave the directory to memory"
+        );
+    }
+
+    #[test]
+    fn reserved_ranges_are_apart_and_return() {
+        let mut addresses = Addresses::new();
+        let sizes = [0, 1, SMALL_PAGE, SMALL_PAGE + 1, LARGE_PAGE - 1, LARGE_PAGE, LARGE_PAGE + 1, 1 << 33];
+        let mut taken: Vec<_> = sizes.iter().map(|bytes| addresses.take(*bytes).unwrap()).collect();
+        taken.push(Reserved(addresses.contexts.allocate_range(LARGE_PAGE).unwrap()));
+        for (at, Reserved(range)) in taken.iter().enumerate() {
+            assert!(VA_START <= range.start && range.end <= VA_END);
+            assert!(sizes.get(at).is_none_or(|bytes| range.end - range.start >= *bytes));
+            for Reserved(other) in &taken[..at] {
+                assert!(range.end <= other.start || other.end <= range.start, "{range:x?} and {other:x?}");
+            }
+        }
+        let first = taken[5].0.clone();
+        taken.into_iter().for_each(|reserved| addresses.give_back(reserved));
+        assert_eq!(addresses.take(LARGE_PAGE).unwrap().0, first);
+        assert_eq!(addresses.contexts.total_available(), CONTEXTS.end - CONTEXTS.start);
+        assert!(addresses.take(LARGE.end - LARGE.start).is_none() && addresses.take(u64::MAX).is_none());
     }
 }

@@ -59,7 +59,6 @@ pub const STRUCTS: &[StructInfo] = &[
     StructInfo::of::<uvm::CreateExternalRange>(),
     StructInfo::of::<uvm::MappingAttributes>(),
     StructInfo::of::<uvm::MapExternalAllocation>(),
-    StructInfo::of::<uvm::UnmapExternal>(),
     StructInfo::of::<uvm::EnablePeerAccess>(),
     StructInfo::of::<uvm::Free>(),
     StructInfo::of::<uvm::RegisterChannel>(),

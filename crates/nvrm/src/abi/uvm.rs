@@ -20,8 +20,6 @@ pub const UNREGISTER_GPU_VASPACE: u32 = 26;
 pub const CREATE_EXTERNAL_RANGE: u32 = 73;
 /// Request of [`MapExternalAllocation`].
 pub const MAP_EXTERNAL_ALLOCATION: u32 = 33;
-/// Request of [`UnmapExternal`].
-pub const UNMAP_EXTERNAL: u32 = 66;
 /// Request of [`Free`].
 pub const FREE: u32 = 34;
 /// Request of [`EnablePeerAccess`].
@@ -169,22 +167,6 @@ uapi_struct! {
         9256 => memory: u32, "hMemory";
         /// Out: RM status of the call; 0 is success.
         9260 => rm_status: u32, "rmStatus";
-    }
-}
-
-uapi_struct! {
-    /// Argument of [`UNMAP_EXTERNAL`].
-    plain UnmapExternal = "UVM_UNMAP_EXTERNAL_PARAMS", 40 bytes {
-        /// First GPU address.
-        0 => base: u64;
-        /// Length in bytes.
-        8 => length: u64;
-        /// UUID of the GPU.
-        16 => gpu_uuid: [u8; 16], "gpuUuid";
-        /// Out: RM status of the call; 0 is success.
-        32 => rm_status: u32, "rmStatus";
-        /// Must be 0.
-        36 => padding0: [u8; 4], "";
     }
 }
 
