@@ -87,6 +87,7 @@ pub enum Mapping {
 /// | `chaining` | `NVGPU_CHAIN` | 1, 3, off |
 /// | `release` | `NVGPU_RELEASE` | host, descriptor |
 /// | `shader_invalidate` | `NVGPU_SHADER_INVALIDATE` | 0, 1 |
+/// | `early_prefetch` | `NVGPU_EARLY_PREFETCH` | 0, 1 |
 /// | `mapping` | `NVGPU_MAPPING` | plain, cached, coherent |
 /// | `l2_invalidate` | `NVGPU_L2_INVALIDATE` | 0, 1 |
 /// | `l2_flush` | `NVGPU_L2_FLUSH` | 0, 1 |
@@ -114,6 +115,9 @@ pub struct DeviceOptions {
     /// Whether the shader caches are invalidated by a method before each chain of launches. `false` leaves it to the
     /// bits of the descriptors, except after a program was loaded.
     pub shader_invalidate: Option<bool>,
+    /// Whether the scheduler reads the descriptor of a launch while it waits for earlier work:
+    /// [`Chip::early_prefetch`].
+    pub early_prefetch: Option<bool>,
     /// Flags of GPU mappings. Only nvgpu has them.
     pub mapping: Option<Mapping>,
     /// Whether each batch and graph begins with an invalidation of system memory in the L2 cache (MEM_OP
@@ -130,6 +134,7 @@ mod variable {
     pub(super) const CHAIN: &str = "NVGPU_CHAIN";
     pub(super) const RELEASE: &str = "NVGPU_RELEASE";
     pub(super) const SHADER_INVALIDATE: &str = "NVGPU_SHADER_INVALIDATE";
+    pub(super) const EARLY_PREFETCH: &str = "NVGPU_EARLY_PREFETCH";
     pub(super) const MAPPING: &str = "NVGPU_MAPPING";
     pub(super) const L2_INVALIDATE: &str = "NVGPU_L2_INVALIDATE";
     pub(super) const L2_FLUSH: &str = "NVGPU_L2_FLUSH";
@@ -203,6 +208,13 @@ impl DeviceOptions {
         self
     }
 
+    /// Sets whether the scheduler reads the descriptor of a launch while it waits for earlier work.
+    #[must_use]
+    pub fn early_prefetch(mut self, early: bool) -> Self {
+        self.early_prefetch = Some(early);
+        self
+    }
+
     /// Sets the flags of GPU mappings.
     #[must_use]
     pub fn mapping(mut self, mapping: Mapping) -> Self {
@@ -245,6 +257,7 @@ impl DeviceOptions {
             chaining: option(self.chaining, variable::CHAIN, &chains, &read)?,
             release: option(self.release, variable::RELEASE, &releases, &read)?,
             shader_invalidate: option(invalidate, variable::SHADER_INVALIDATE, SWITCH, &read)?,
+            early_prefetch: option(self.early_prefetch, variable::EARLY_PREFETCH, SWITCH, &read)?,
             mapping: option(self.mapping, variable::MAPPING, &mappings, &read)?,
             l2_invalidate: option(self.l2_invalidate, variable::L2_INVALIDATE, SWITCH, &read)?,
             l2_flush: option(self.l2_flush, variable::L2_FLUSH, SWITCH, &read)?,
@@ -275,6 +288,8 @@ pub struct Encodings {
     pub release_by_descriptor: bool,
     /// Whether a method invalidates the shader caches before each chain of launches.
     pub shader_invalidate: bool,
+    /// Whether the scheduler reads the descriptor of a launch while it waits for earlier work.
+    pub early_prefetch: bool,
     /// Whether batches and graphs begin with MEM_OP L2_SYSMEM_INVALIDATE.
     pub l2_invalidate: bool,
     /// Whether batches and graphs end with MEM_OP L2_FLUSH_DIRTY.
@@ -303,6 +318,7 @@ impl Encodings {
                 Some(ReleaseBy::Auto) | None => by_default,
             },
             shader_invalidate: options.shader_invalidate.unwrap_or(chip.shader_invalidate.value),
+            early_prefetch: options.early_prefetch.unwrap_or(chip.early_prefetch.value),
             l2_invalidate: options.l2_invalidate.unwrap_or(false),
             l2_flush: options.l2_flush.unwrap_or(false),
             chip,
@@ -342,6 +358,12 @@ impl Encodings {
         let release = if self.release_by_descriptor { "descriptor" } else { "host" };
         let caches = if self.shader_invalidate { "method" } else { "descriptor bits" };
         let usual = self.shader_invalidate == chip.shader_invalidate.value;
+        let early = if self.early_prefetch { "before the wait" } else { "after the wait" };
+        let early_seen = if self.early_prefetch {
+            chip.early_prefetch.seen
+        } else {
+            chip.launch_action_seen(self.pcas_action)
+        };
         vec![
             ("pcas_action", self.pcas_action.bits().to_string(), chip.launch_action_seen(self.pcas_action)),
             ("chain", chain, chain_seen),
@@ -351,6 +373,7 @@ impl Encodings {
                 caches.to_owned(),
                 if usual { chip.shader_invalidate.seen } else { Seen::Nowhere },
             ),
+            ("early_prefetch", early.to_owned(), early_seen),
         ]
     }
 }
@@ -395,6 +418,7 @@ mod tests {
             ("NVGPU_CHAIN", "3"),
             ("NVGPU_RELEASE", "descriptor"),
             ("NVGPU_SHADER_INVALIDATE", "0"),
+            ("NVGPU_EARLY_PREFETCH", "1"),
             ("NVGPU_MAPPING", "coherent"),
             ("NVGPU_L2_INVALIDATE", "1"),
             ("NVGPU_L2_FLUSH", "1"),
@@ -404,7 +428,7 @@ mod tests {
         let encodings = Encodings::of(&SM_8_7, &options).unwrap();
         assert_eq!(encodings.pcas_action, PcasAction::InvalidatePrefetchCopySchedule);
         assert_eq!(encodings.chain.map(|chain| (chain.action, chain.prefetch)), Some((3, false)));
-        assert!(encodings.release_by_descriptor && !encodings.shader_invalidate);
+        assert!(encodings.release_by_descriptor && !encodings.shader_invalidate && encodings.early_prefetch);
         assert!(encodings.l2_invalidate && encodings.l2_flush);
         assert!(!encodings.releases_by_descriptor(ReleaseBy::Descriptor), "a flush precedes the release");
 

@@ -43,6 +43,12 @@ impl Cursor {
         Some(start % self.capacity)
     }
 
+    /// Number of complete passes before the one that contains the last reserved byte.
+    #[inline]
+    pub(crate) fn lap(&self) -> u64 {
+        self.head.saturating_sub(1) / self.capacity
+    }
+
     /// The end of everything reserved so far.
     pub(crate) fn mark(&self) -> Mark {
         Mark(self.head)

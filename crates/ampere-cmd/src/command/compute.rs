@@ -2,10 +2,10 @@
 
 use super::{check_range, check_va};
 use crate::compute_c7c0::{
-    InvalidateShaderCachesNoWfi, LaunchDma, LaunchDmaCompletionType, LaunchDmaDstMemoryLayout, LineLengthIn,
-    SendPcasA, SendSignalingPcas2B, SetShaderLocalMemoryA, SetShaderLocalMemoryNonThrottledA,
-    SetShaderLocalMemoryNonThrottledB, SetShaderLocalMemoryNonThrottledC, SetShaderLocalMemoryWindowA,
-    SetShaderSharedMemoryWindowA,
+    InvalidateShaderCachesNoWfi, InvalidateSkedCaches, LaunchDma, LaunchDmaCompletionType,
+    LaunchDmaDstMemoryLayout, LineLengthIn, SendPcasA, SendSignalingPcas2B, SetShaderLocalMemoryA,
+    SetShaderLocalMemoryNonThrottledA, SetShaderLocalMemoryNonThrottledB, SetShaderLocalMemoryNonThrottledC,
+    SetShaderLocalMemoryWindowA, SetShaderSharedMemoryWindowA,
 };
 use crate::error::Error;
 use crate::method::Method;
@@ -125,6 +125,16 @@ impl<S: Sink> Encoder<S> {
     pub fn invalidate_shader_caches_no_wfi(&mut self) -> Result<(), Error> {
         let all = InvalidateShaderCachesNoWfi { instruction: true, global_data: true, constant: true };
         self.method(Subchannel::COMPUTE, &all)
+    }
+
+    /// Drops the descriptors in the scheduler's caches that no grid uses: INVALIDATE_SKED_CACHES. 2 words.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`].
+    #[inline]
+    pub fn invalidate_sked_caches(&mut self) -> Result<(), Error> {
+        self.method(Subchannel::COMPUTE, &InvalidateSkedCaches::default())
     }
 
     /// Passes a launch descriptor to the scheduler: SEND_PCAS_A, SEND_SIGNALING_PCAS2_B. The descriptor is aligned to

@@ -114,6 +114,7 @@ const UNTRIED_AMPERE: Chip = Chip {
     shader_invalidate: fact(true, Seen::Nowhere),
     bank0: fact(AMPERE_BANK0, Seen::Nowhere),
     bank0_prefetch: fact(false, Seen::Nowhere),
+    early_prefetch: fact(false, Seen::Nowhere),
     empty_sm_slots: fact(false, Seen::Nowhere),
     sm: SMALL_SM,
     shared: SHARED_100,
@@ -183,6 +184,7 @@ pub static SM_8_7: Chip = Chip {
     shader_invalidate: fact(true, Seen::Board),
     bank0: fact(AMPERE_BANK0, Seen::Board),
     bank0_prefetch: fact(false, Seen::Board),
+    early_prefetch: fact(false, Seen::Board),
     empty_sm_slots: fact(false, Seen::Board),
     sm: SMALL_SM,
     shared: SHARED_164,
@@ -265,6 +267,7 @@ pub static SM_9_0: Chip = Chip {
         H200,
     ),
     bank0_prefetch: fact(true, H200),
+    early_prefetch: fact(true, H200),
     empty_sm_slots: fact(true, H200),
     sm: Sm { barriers: Some(64), ..LARGE_SM },
     shared: SharedMemory {

@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use ampere_cmd::compute_c7c0::SendPcasA;
+use ampere_cmd::command::PcasAction;
+use ampere_cmd::compute_c7c0::{SendPcasA, SendSignalingPcas2B};
 use ampere_cmd::gpfifo::{Entry, Segment};
 use ampere_cmd::host_c76f::{SemAddrLo, SemExecute, SemExecuteOperation};
 use ampere_cmd::method::Method;
@@ -114,12 +115,20 @@ pub(crate) fn kernel_of(device: &Shared, submissions: &[Submission], value: u64)
 fn launches(device: &Shared, words: &[u32], timeline_va: u64) -> (Vec<LaunchRecord>, Option<u64>) {
     let mut stream = MethodStream::new();
     let (mut found, mut releases, mut followed) = (Vec::new(), None, 0);
+    let mut sent = None;
     for &word in words {
-        if let Ok(Some(write)) = stream.push(word)
-            && write.subchannel == Subchannel::COMPUTE
-            && write.address == SendPcasA::ADDRESS
+        let Ok(Some(write)) = stream.push(word) else { continue };
+        if write.subchannel != Subchannel::COMPUTE {
+            continue;
+        }
+        if write.address == SendPcasA::ADDRESS {
+            sent = Some(qmd::pointed_va(write.data));
+        }
+        // A prefetch precedes the launch of the same descriptor.
+        if write.address == SendSignalingPcas2B::ADDRESS
+            && SendSignalingPcas2B::decode(write.data).pcas_action != PcasAction::Prefetch
         {
-            let mut next = Some(qmd::pointed_va(write.data));
+            let mut next = sent.take();
             while let Some(va) = next
                 && followed < LONGEST
                 && let Some((record, seen)) = record(device, va)

@@ -17,7 +17,7 @@ use core::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ampere_cmd::command::{AcquireCondition, Payload, SemaphoreAcquire, SemaphoreRelease};
+use ampere_cmd::command::{AcquireCondition, Payload, PcasAction, SemaphoreAcquire, SemaphoreRelease};
 use ampere_cmd::host_c76f::{MemOpCMembarType, WfiScope};
 use ampere_cmd::pushbuffer::Subchannel;
 
@@ -294,16 +294,29 @@ impl Queue {
             let wait = open.busy;
             open.busy = true;
             let invalidate = stale || self.encodings.shader_invalidate;
-            let action = self.encodings.pcas_action;
+            // A prefetch takes what is cached, so the caches must not contain an earlier descriptor at the address.
+            let lap = self.records.lap();
+            let can_prefetch = wait && self.encodings.early_prefetch;
+            let prefetch = can_prefetch && self.schedule.swept_lap == lap;
+            let action = if prefetch { PcasAction::Schedule } else { self.encodings.pcas_action };
             self.encode(|encoder| {
+                if prefetch {
+                    encoder.launch(qmd_va, PcasAction::Prefetch)?;
+                }
                 if wait {
                     encoder.wait_for_idle(WfiScope::CurrentScgType)?;
+                }
+                if can_prefetch && !prefetch {
+                    encoder.invalidate_sked_caches()?;
                 }
                 if invalidate {
                     encoder.invalidate_shader_caches_no_wfi()?;
                 }
                 encoder.launch(qmd_va, action)
             })?;
+            if can_prefetch {
+                self.schedule.swept_lap = lap;
+            }
             self.schedule.invalidated = programs;
         }
         self.batch.chain_end = Some(next);

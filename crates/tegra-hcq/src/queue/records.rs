@@ -77,6 +77,12 @@ impl Records {
         self.cursor.mark()
     }
 
+    /// Number of times that the ring was full, up to the last record. Within a lap each address is used once.
+    #[inline]
+    pub(super) fn lap(&self) -> u64 {
+        self.cursor.lap()
+    }
+
     /// Frees everything reserved before `mark`.
     #[inline]
     pub(super) fn release(&mut self, mark: Mark) {

@@ -19,6 +19,9 @@ pub(crate) struct Schedule {
     pub(super) trailing: bool,
     /// The fence of the open batch.
     pub(super) prepared: Option<Fence>,
+    /// The lap of the launch records since whose begin the scheduler's caches contain none of its descriptors;
+    /// `u64::MAX` if they may contain some of each.
+    pub(super) swept_lap: u64,
     /// Number of programs loaded when the shader caches were last invalidated; `u64::MAX` if never. Launch descriptors
     /// invalidate the data and constant caches.
     pub(super) invalidated: u64,
@@ -34,6 +37,7 @@ impl Schedule {
             release_by_descriptor,
             trailing: false,
             prepared: None,
+            swept_lap: u64::MAX,
             invalidated: u64::MAX,
         }
     }
@@ -43,6 +47,7 @@ impl Schedule {
         self.in_flight.clear();
         self.last_engine = Engine::Compute;
         self.trailing = false;
+        self.swept_lap = u64::MAX;
         self.invalidated = u64::MAX;
     }
 }

@@ -70,6 +70,34 @@ fn without_chaining_a_graph_is_single_launches() {
     }
 }
 
+/// Three laps of the ring of launch records: each launch takes the record that the CPU has written last at its address.
+#[test]
+fn launches_that_are_read_early_use_their_own_records() {
+    const LAUNCHES: u32 = 5000;
+    let options = DeviceOptions::new().chaining(Chaining::Off).early_prefetch(true);
+    for release in [ReleaseBy::Host, ReleaseBy::Descriptor] {
+        let (orin, device) = open(options.release(release));
+        let fill = Program::load(&device, &cubin("basics")).unwrap().kernel("fill_u32").unwrap();
+        let mut out = device.alloc_zeroed::<u32>(LAUNCHES as usize).unwrap();
+        let mut queue = device.queue_with(&QueueOptions::default().wait(WaitPolicy::Spin)).unwrap();
+        for at in 0..LAUNCHES {
+            let mut place = out.slice_mut(at as usize..at as usize + 1).unwrap();
+            unsafe { queue.launch(&fill, 1, 32, &args![&mut place, 3 * at + 1, 1_u32]) }.unwrap();
+            if at % 10 == 9 {
+                queue.submit().unwrap();
+            }
+        }
+        queue.wait(TIMEOUT).unwrap();
+        let seen = out.to_vec().unwrap();
+        assert!(seen.iter().enumerate().all(|(at, value)| *value as usize == 3 * at + 1), "{release:?}");
+        let mut found: Vec<_> = orin.strict_reports().iter().map(|report| report.violation).collect();
+        found.sort_unstable();
+        found.dedup();
+        let used = [2, 8].map(|action| Violation::Unproven(Encoding::PcasAction(action)));
+        assert_eq!(found, used, "SCHEDULE and PREFETCH, {release:?}");
+    }
+}
+
 #[test]
 fn encodings_that_no_board_has_accepted_are_reported() {
     let action = DeviceOptions::new().pcas_action(PcasAction::InvalidateCopySchedule);
