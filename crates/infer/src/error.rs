@@ -3,11 +3,11 @@
 use core::fmt;
 use std::path::PathBuf;
 
-use crate::chat::ChatFault;
+use crate::chat::fault::ChatFault;
 use crate::decode::memory::Memory;
-use crate::gguf::Fault;
-use crate::model::ModelFault;
-use crate::tokenizer::TokenizerFault;
+use crate::gguf::fault::Fault;
+use crate::model::fault::ModelFault;
+use crate::tokenizer::fault::TokenizerFault;
 use crate::weights::ConvShape;
 
 /// Result of this crate's calls.

@@ -63,8 +63,8 @@ pub struct Chip {
     pub bank0: Fact<Bank0>,
     /// Whether constant bank 0 is prefetched before the grid begins.
     pub bank0_prefetch: Fact<bool>,
-    /// Whether the scheduler is told of a launch before the wait for idle that precedes it (PREFETCH, wait, SCHEDULE). It
-    /// then reads the descriptor while the grid before it runs. The caches of the scheduler are invalidated
+    /// Whether the scheduler is told of a launch before the wait for idle that precedes it (PREFETCH, wait, SCHEDULE).
+    /// It then reads the descriptor while the grid before it runs. The caches of the scheduler are invalidated
     /// (INVALIDATE_SKED_CACHES) before the address of a descriptor is used again.
     pub early_prefetch: Fact<bool>,
     /// Whether a descriptor says how many blocks an empty SM has room for (FREE_CTA_SLOTS_EMPTY_SM). The scheduler then

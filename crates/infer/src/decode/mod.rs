@@ -12,8 +12,8 @@
 //! product. Files that mix formats in one of these steps take one launch more.
 //!
 //! Products with quantised weights round the vector to 14 bits per element, with one scale for 32 elements: 64 times
-//! finer than 8 bits. Logits of random models differ from 64-bit floats by 3 to 5 parts in 10,000, those with weights in
-//! floats by less than 1. All sums have a fixed order: the same model, tokens and device give the same bits.
+//! finer than 8 bits. Logits of random models differ from 64-bit floats by 3 to 5 parts in 10,000, those with weights
+//! in floats by less than 1. All sums have a fixed order: the same model, tokens and device give the same bits.
 
 mod engine;
 pub(crate) mod memory;

@@ -4,7 +4,7 @@
 //! checks everything in front of the data, and copies it. The sizes of all allocations are bounded by a small multiple
 //! of the file's size. Version 3 for little-endian machines is accepted, nothing else.
 
-mod fault;
+pub(crate) mod fault;
 mod read;
 mod value;
 mod write;

@@ -1,6 +1,6 @@
 //! Language models: shape and tensors of a file, checked against each other.
 
-mod fault;
+pub(crate) mod fault;
 mod layer;
 mod shape;
 

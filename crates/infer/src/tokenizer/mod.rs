@@ -5,7 +5,7 @@
 
 mod alphabet;
 mod decoder;
-mod fault;
+pub(crate) mod fault;
 mod merge;
 mod split;
 
