@@ -359,10 +359,10 @@ impl Encodings {
         let caches = if self.shader_invalidate { "method" } else { "descriptor bits" };
         let usual = self.shader_invalidate == chip.shader_invalidate.value;
         let early = if self.early_prefetch { "before the wait" } else { "after the wait" };
-        let early_seen = if self.early_prefetch {
-            chip.early_prefetch.seen
-        } else {
-            chip.launch_action_seen(self.pcas_action)
+        let early_seen = match (self.early_prefetch, chip.early_prefetch.value) {
+            (true, true) => chip.early_prefetch.seen,
+            (true, false) => Seen::Nowhere,
+            (false, _) => chip.launch_action_seen(self.pcas_action),
         };
         vec![
             ("pcas_action", self.pcas_action.bits().to_string(), chip.launch_action_seen(self.pcas_action)),
@@ -469,12 +469,14 @@ mod tests {
             let encodings = Encodings::of(&SM_8_7, &options).unwrap();
             encodings.report().into_iter().map(|(_, _, seen)| seen).collect::<Vec<_>>()
         };
-        assert_eq!(seen(DeviceOptions::new()), [Seen::Board; 4]);
+        assert_eq!(seen(DeviceOptions::new()), [Seen::Board; 5]);
+        assert_eq!(seen(DeviceOptions::new().early_prefetch(true))[4], Seen::Nowhere);
         let other = DeviceOptions::new()
             .pcas_action(PcasAction::InvalidateCopySchedule)
             .chaining(Chaining::InvalidateCopySchedule)
             .shader_invalidate(false);
-        assert_eq!(seen(other), [Seen::Silicon("an H200"), Seen::Model, Seen::Board, Seen::Nowhere]);
+        let silicon = Seen::Silicon("an H200");
+        assert_eq!(seen(other), [silicon, Seen::Model, Seen::Board, Seen::Nowhere, silicon]);
     }
 
     #[test]
