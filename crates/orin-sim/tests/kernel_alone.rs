@@ -62,17 +62,8 @@ fn a_semaphore_in_private_memory_may_be_unmapped_before_its_release() {
     let own = unsafe {
         rustix::mm::mmap_anonymous(core::ptr::null_mut(), 2 * 4096, protection, MapFlags::PRIVATE).unwrap()
     };
-    let mut args = nvmap::CreateHandleFromVa {
-        va: own.expose_provenance() as u64,
-        size: 2 * 4096,
-        flags: TAG | nvmap::CACHE_INNER_CACHEABLE,
-        size_or_handle: 0,
-    };
     // SAFETY: the process uses the addresses for nothing else.
-    unsafe { nvmap::FROM_VA.send_pointing(&bench.nvmap, &mut args) }.unwrap();
-    let handle = u32::try_from(args.size_or_handle).unwrap();
-    let buffer = bench.export(handle);
-    let va = map(&running.chain.space, &buffer).unwrap();
+    let (handle, _buffer, va) = unsafe { running.import(&bench, own.expose_provenance() as u64, 2 * 4096) };
     // The first page is unmapped, the second one only protected.
     // SAFETY: the process does not use the memory any more.
     unsafe {

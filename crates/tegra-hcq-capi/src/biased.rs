@@ -136,10 +136,7 @@ impl<T> Biased<T> {
     /// See [`Refused`].
     #[inline]
     pub(crate) fn lock_often(&self) -> Result<Guard<'_, T>, Refused> {
-        match THREAD.get().and_then(|thread| self.lock_as_owner(thread)) {
-            Some(guard) => Ok(guard),
-            None => self.lock_mutex(true),
-        }
+        self.take(true)
     }
 
     /// Takes the lock.
@@ -148,9 +145,14 @@ impl<T> Biased<T> {
     ///
     /// See [`Refused`].
     pub(crate) fn lock(&self) -> Result<Guard<'_, T>, Refused> {
+        self.take(false)
+    }
+
+    #[inline]
+    fn take(&self, may_own: bool) -> Result<Guard<'_, T>, Refused> {
         match THREAD.get().and_then(|thread| self.lock_as_owner(thread)) {
             Some(guard) => Ok(guard),
-            None => self.lock_mutex(false),
+            None => self.lock_mutex(may_own),
         }
     }
 

@@ -3,6 +3,7 @@
 //! The interpreter passes the accesses of each examined instruction before it executes them. The usual access of a warp
 //! lies in one object, and is compared with the extents that the block used last. All else is rare and slow.
 
+use core::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::Tools;
@@ -172,6 +173,23 @@ impl BlockCheck {
         Worker { block: self.block, thread: [0, 1, 2].map(|axis| site.tid[axis][lane]) }
     }
 
+    /// A finding about an access of a lane.
+    fn finding(
+        &self,
+        kind: Kind,
+        message: String,
+        access: Accessing,
+        site: &Site<'_>,
+        lane: usize,
+    ) -> Finding {
+        Finding {
+            at: Some(self.grid.locate(site.pc)),
+            worker: Some(self.worker(site, lane)),
+            access: Some(access),
+            ..Finding::new(kind, message)
+        }
+    }
+
     /// Reports lanes with an error of one kind.
     #[cold]
     fn report(&self, kind: Kind, request: &Request, mask: u32, site: &Site<'_>) {
@@ -212,19 +230,8 @@ impl BlockCheck {
                 how
             };
             let message = format!("{what} of {} bytes {how}, at {address:#x}", request.bytes);
-            Finding {
-                at: Some(grid.locate(site.pc)),
-                worker: Some(self.worker(site, lane)),
-                access: Some(Accessing {
-                    what: what.into(),
-                    space: "global".into(),
-                    bytes: request.bytes,
-                    address,
-                    last,
-                }),
-                object,
-                ..Finding::new(kind, message)
-            }
+            let access = accessing(request, "global", address..=last);
+            Finding { object, ..self.finding(kind, message, access, site, lane) }
         });
     }
 
@@ -239,18 +246,8 @@ impl BlockCheck {
             let what = name(request.access);
             let distance = u64::from(site.stack[lane]) - address;
             let message = format!("{what} of {} bytes {distance} bytes below the stack frame", request.bytes);
-            Finding {
-                at: Some(self.grid.locate(site.pc)),
-                worker: Some(self.worker(site, lane)),
-                access: Some(Accessing {
-                    what: what.into(),
-                    space: "local".into(),
-                    bytes: request.bytes,
-                    address,
-                    last: address,
-                }),
-                ..Finding::new(Kind::BeyondFrame, message)
-            }
+            let access = accessing(request, "local", address..=address);
+            self.finding(Kind::BeyondFrame, message, access, site, lane)
         });
     }
 
@@ -293,19 +290,9 @@ impl BlockCheck {
             let what = name(request.access);
             let message =
                 format!("{what} of {} bytes that were never written, at {address:#x}", request.bytes);
-            Finding {
-                at: Some(self.grid.locate(site.pc)),
-                worker: Some(self.worker(site, lane)),
-                access: Some(Accessing {
-                    what: what.into(),
-                    space: "global".into(),
-                    bytes: request.bytes,
-                    address,
-                    last: address,
-                }),
-                object: self.grid.nearest(address),
-                ..Finding::new(Kind::Uninitialised, message)
-            }
+            let access = accessing(request, "global", address..=address);
+            let object = self.grid.nearest(address);
+            Finding { object, ..self.finding(Kind::Uninitialised, message, access, site, lane) }
         });
     }
 
@@ -359,6 +346,13 @@ impl BlockCheck {
             sync.warpsync(&self.grid, self.block, active, masks, site);
         }
     }
+}
+
+/// The access of a request to the addresses of a space.
+fn accessing(request: &Request, space: &'static str, addresses: RangeInclusive<u64>) -> Accessing {
+    let (address, last) = addresses.into_inner();
+    let what = name(request.access).into();
+    Accessing { what, space: space.into(), bytes: request.bytes, address, last }
 }
 
 /// Lowest and highest address of the active lanes.

@@ -148,17 +148,8 @@ fn imported_memory_is_used_in_place() {
     let own = unsafe {
         rustix::mm::mmap_anonymous(core::ptr::null_mut(), 8192, protection, MapFlags::PRIVATE).unwrap()
     };
-    let mut args = nvmap::CreateHandleFromVa {
-        va: own.expose_provenance() as u64,
-        size: 4097,
-        flags: TAG | nvmap::CACHE_INNER_CACHEABLE,
-        size_or_handle: 0,
-    };
     // SAFETY: the memory is unmapped only after everything created from it.
-    unsafe { nvmap::FROM_VA.send_pointing(&bench.nvmap, &mut args) }.unwrap();
-    let handle = u32::try_from(args.size_or_handle).unwrap();
-    let buffer = bench.export(handle);
-    let va = map(&running.chain.space, &buffer).unwrap();
+    let (handle, buffer, va) = unsafe { running.import(&bench, own.expose_provenance() as u64, 4097) };
     running.submit(&release(va + 0x1010, 0x1234_5678));
     // SAFETY: an aligned word of the live mapping.
     let seen = || unsafe { AtomicU32::from_ptr(own.cast::<u32>().add(0x1010 / 4)) }.load(Ordering::Acquire);
@@ -195,17 +186,8 @@ fn imported_shared_memory_outlives_the_mapping_of_the_process() {
     }
     let bench = Bench::new();
     let running = Running::new(&bench);
-    let mut args = nvmap::CreateHandleFromVa {
-        va: own.expose_provenance() as u64 + 4096,
-        size: 8192,
-        flags: TAG | nvmap::CACHE_INNER_CACHEABLE,
-        size_or_handle: 0,
-    };
     // SAFETY: the pages live as long as the handle.
-    unsafe { nvmap::FROM_VA.send_pointing(&bench.nvmap, &mut args) }.unwrap();
-    let handle = u32::try_from(args.size_or_handle).unwrap();
-    let buffer = bench.export(handle);
-    let va = map(&running.chain.space, &buffer).unwrap();
+    let (handle, buffer, va) = unsafe { running.import(&bench, own.expose_provenance() as u64 + 4096, 8192) };
     // SAFETY: an aligned word of the live mapping.
     let word = unsafe { AtomicU32::from_ptr(own.cast::<u32>().add((4096 + 0x10) / 4)) };
     running.submit(&release(va + 0x10, 5));

@@ -3,9 +3,9 @@
 use core::sync::atomic::Ordering;
 
 use nvgpu_sys::door::{DoorFd, DoorMapping};
-use nvgpu_sys::tsg;
+use nvgpu_sys::{nvmap, tsg};
 
-use super::{Bench, Chain, cpu, map, submit, word};
+use super::{Bench, Chain, TAG, cpu, map, submit, word};
 
 /// Words of a host semaphore release: SEM_ADDR_LO, _HI, PAYLOAD_LO, _HI, EXECUTE.
 pub(crate) fn release(va: u64, payload: u32) -> [u32; 6] {
@@ -42,6 +42,22 @@ impl Running {
         write(&self.memory, words);
         let len = u32::try_from(words.len()).unwrap();
         submit(&self.ring, &self.userd, &self.doorbell, self.chain.token, self.va, len);
+    }
+
+    /// Imports memory of the process and maps it for the GPU: handle, dma-buf and GPU address.
+    ///
+    /// # Safety
+    ///
+    /// The memory is unmapped only where the test says why the model may still use its addresses.
+    pub(crate) unsafe fn import(&self, bench: &Bench, va: u64, size: u32) -> (u32, DoorFd, u64) {
+        let flags = TAG | nvmap::CACHE_INNER_CACHEABLE;
+        let mut args = nvmap::CreateHandleFromVa { va, size, flags, size_or_handle: 0 };
+        // SAFETY: the caller's promise.
+        unsafe { nvmap::FROM_VA.send_pointing(&bench.nvmap, &mut args) }.unwrap();
+        let handle = u32::try_from(args.size_or_handle).unwrap();
+        let buffer = bench.export(handle);
+        let va = map(&self.chain.space, &buffer).unwrap();
+        (handle, buffer, va)
     }
 
     /// The event that follows non-stalling interrupts.
