@@ -23,6 +23,16 @@ pub enum Error {
         /// The release of the kernel.
         release: String,
     },
+    /// The kernel cannot tie processes to the program that supervises them.
+    #[error(
+        "the kernel refuses {call}: {errno}; the supervisor runs on Linux itself, not under an emulator such as qemu-user"
+    )]
+    Guard {
+        /// The system call.
+        call: &'static str,
+        /// Its errno.
+        errno: Errno,
+    },
     /// The filter cannot be installed.
     #[error(
         "the kernel refuses a seccomp filter with a listener: {errno}{}; allow seccomp(2) with user notification in \

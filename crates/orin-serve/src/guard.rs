@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, kill_process, setrlimit, waitpid};
 
+use crate::Error;
+use crate::listener::last_errno;
+
 /// Signals that a user sends to end a program. All of them reach the program; it decides.
 const FORWARDED: [i32; 6] =
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
@@ -152,25 +155,26 @@ fn send(process: u32, signal: i32) {
 ///
 /// # Errors
 ///
-/// The errno of fork(2), prctl(2) or signalfd(2).
+/// [`Error::Guard`] if the kernel refuses what keeps processes from outliving the program, [`Error::Setup`] with the
+/// errno of fork(2), signalfd(2) or waitpid(2).
 ///
 /// # Safety
 ///
 /// The process must have one thread, because the supervisor is a fork of it.
-pub unsafe fn split() -> io::Result<Part> {
-    let signals = Signals::block()?;
+pub unsafe fn split() -> Result<Part, Error> {
+    let signals = Signals::block().map_err(Error::Setup)?;
     adopt_orphans()?;
     let guard = std::process::id();
     // SAFETY: the caller guarantees that there is no other thread.
     match unsafe { libc::fork() } {
-        -1 => Err(io::Error::last_os_error()),
+        -1 => Err(Error::Setup(io::Error::last_os_error())),
         0 => {
             adopt_orphans()?;
             // CAST: signal numbers are small.
             let signal = orphaned() as libc::c_ulong;
             // SAFETY: no pointers.
             if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) } != 0 {
-                return Err(io::Error::last_os_error());
+                return Err(Error::Guard { call: "prctl(PR_SET_PDEATHSIG)", errno: last_errno() });
             }
             if rustix::process::getppid()
                 .is_none_or(|pid| pid.as_raw_nonzero().get().cast_unsigned() != guard)
@@ -179,15 +183,18 @@ pub unsafe fn split() -> io::Result<Part> {
             }
             Ok(Part::Supervisor(signals))
         }
-        supervisor => guard_over(&signals, supervisor).map(Part::Guard),
+        supervisor => guard_over(&signals, supervisor).map(Part::Guard).map_err(Error::Setup),
     }
 }
 
 /// Orphans below this process become its children.
-fn adopt_orphans() -> io::Result<()> {
+fn adopt_orphans() -> Result<(), Error> {
     // SAFETY: no pointers.
     let result = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        return Ok(());
+    }
+    Err(Error::Guard { call: "prctl(PR_SET_CHILD_SUBREAPER)", errno: last_errno() })
 }
 
 fn guard_over(signals: &Signals, supervisor: i32) -> io::Result<ExitStatus> {

@@ -57,12 +57,13 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with = "fail_fast")]
     no_serve: bool,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
 
 /// Runs the program. Ends like it if nothing is found.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    serve::check_program(&options.program)?;
     let checker = Checker::new(options.tool);
     if let Some(path) = &options.suppressions {
         let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()));

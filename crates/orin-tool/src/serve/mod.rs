@@ -60,7 +60,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
 
@@ -125,16 +125,18 @@ fn observer(options: &Options, config: &mut Config) -> Result<Option<Arc<dyn Obs
     Ok(Some(file))
 }
 
-/// Refuses a path to a program that does not exist. Names without a folder are found by exec.
-fn check_program(line: &[OsString]) -> Result<(), UsageError> {
-    let program = line.first().map(Path::new).filter(|program| program.components().count() > 1);
-    match program.map(Path::metadata) {
-        Some(Err(error)) => {
-            let program = line.first().map(|program| program.to_string_lossy()).unwrap_or_default();
-            Err(UsageError(format!("cannot start {program}: {error}")))
-        }
-        _ => Ok(()),
-    }
+/// Refuses a program that does not exist, before anything is set up for it.
+pub(crate) fn check_program(line: &[OsString]) -> Result<(), UsageError> {
+    // PANIC: the command line demands a program.
+    let program = Path::new(line.first().expect("a program"));
+    let path = std::env::var_os("PATH");
+    let reason = if program.components().count() > 1 || path.is_none() {
+        program.metadata().err().map(|error| error.to_string())
+    } else {
+        let found = path.iter().flat_map(std::env::split_paths).any(|folder| folder.join(program).exists());
+        (!found).then(|| "no folder of PATH contains it".to_owned())
+    };
+    reason.map_or(Ok(()), |reason| Err(UsageError(format!("cannot start {}: {reason}", program.display()))))
 }
 
 /// The program of a command line, which demands one.
