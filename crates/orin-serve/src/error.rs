@@ -25,7 +25,8 @@ pub enum Error {
     },
     /// The kernel cannot tie processes to the program that supervises them.
     #[error(
-        "the kernel refuses {call}: {errno}; the supervisor runs on Linux itself, not under an emulator such as qemu-user"
+        "the kernel refuses {call}: {errno}; the supervisor runs on Linux itself, not under an emulator such as \
+         qemu-user"
     )]
     Guard {
         /// The system call.
