@@ -58,6 +58,15 @@ pub enum Error {
         needed: usize,
     },
 
+    /// The factors of a product have different elements.
+    #[error("the factors have different elements: {first} and {second}")]
+    Factors {
+        /// Elements of the first factor.
+        first: &'static str,
+        /// Elements of the second factor.
+        second: &'static str,
+    },
+
     /// A buffer does not consist of whole rows.
     #[error("{what} has {len} elements, which are no whole rows of {columns}")]
     Rows {

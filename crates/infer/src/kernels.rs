@@ -68,6 +68,27 @@ pub trait Steps {
         grid: Dim3,
         block: Dim3,
         arguments: &[Arg<'_>],
+    ) -> Result<()> {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.launch_with_shared(kernel, grid, block, 0, arguments) }
+    }
+
+    /// As [`Steps::launch`], with `shared_bytes` of dynamic shared memory per block.
+    ///
+    /// # Errors
+    ///
+    /// As [`Steps::launch`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`Steps::launch`].
+    unsafe fn launch_with_shared(
+        &mut self,
+        kernel: &Kernel,
+        grid: Dim3,
+        block: Dim3,
+        shared_bytes: u32,
+        arguments: &[Arg<'_>],
     ) -> Result<()>;
 }
 
@@ -75,15 +96,16 @@ pub trait Steps {
 macro_rules! steps {
     ($($destination:ty),*) => {$(
         impl Steps for $destination {
-            unsafe fn launch(
+            unsafe fn launch_with_shared(
                 &mut self,
                 kernel: &Kernel,
                 grid: Dim3,
                 block: Dim3,
+                shared_bytes: u32,
                 arguments: &[Arg<'_>],
             ) -> Result<()> {
                 // SAFETY: the caller's promise is passed on.
-                unsafe { <$destination>::launch(self, kernel, grid, block, arguments)? };
+                unsafe { <$destination>::launch_with_shared(self, kernel, grid, block, shared_bytes, arguments)? };
                 Ok(())
             }
         }

@@ -7,6 +7,7 @@
 //!   [`weights::NormWeights`], [`weights::RowForward`], and shapes and functions in [`weights`].
 //! - Weights on the GPU: [`layers::Linear`], [`layers::HalfLinear`], [`layers::Conv`], [`layers::Norm`] in [`layers`].
 //! - Launches: [`kernels::Kernels`], [`kernels::Steps`], and their parameters in [`kernels`].
+//! - Matrix products on the tensor cores: [`product::Products`], and their parameters in [`product`].
 //! - Control loop: [`control::ControlLoop`], [`control::run`], [`control::Plan`], [`control::Timing`], and the plant in
 //!   [`control`].
 //! - Language models: [`model::Model`], [`model::Shape`], its tensors in [`model`], files in [`gguf`], formats of
@@ -25,6 +26,7 @@ pub mod kernels;
 pub mod layers;
 pub mod model;
 pub mod networks;
+pub mod product;
 pub mod reference;
 pub mod synthetic;
 pub mod tokenizer;

@@ -1,0 +1,159 @@
+//! The launches of `kernels/gemm/dense.cu`, and checks that the buffers fit.
+
+use bytemuck::{Pod, Zeroable};
+use tegra_hcq::{Arg, Kernel, Program, Slice};
+
+use super::{Factor, Form, Precision, Products, Shape, Target};
+use crate::error::{Error, Result};
+use crate::kernels::Steps;
+use crate::layers::{fits, product};
+
+/// Tiles on their way or in use.
+const STAGES: usize = 3;
+/// Bytes of a tile's row.
+const ROW: usize = 128;
+/// Alignment of rows that are copied 16 bytes at a time.
+const ALIGNMENT: u64 = 16;
+
+/// `Dense` of `dense.cuh`.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+struct Dense {
+    a_batch: u64,
+    b_batch: u64,
+    c_batch: u64,
+    m: u32,
+    n: u32,
+    k: u32,
+    a_row: u32,
+    b_row: u32,
+    c_row: u32,
+    output: u32,
+    accumulate: u32,
+    scale: f32,
+    unused: u32,
+}
+
+/// The kernels by element, form and size.
+pub(super) fn kernels(program: &Program) -> Result<[[[Kernel; 3]; 2]; 4]> {
+    let kernel = |element, form, size| program.kernel(&format!("product_{element}_{form}_{size}"));
+    let sizes = |element, form| {
+        Ok::<_, Error>([kernel(element, form, "large")?, kernel(element, form, "small")?, kernel(element, form, "any")?])
+    };
+    let forms = |element| Ok::<_, Error>([sizes(element, "rows")?, sizes(element, "columns")?]);
+    Ok([forms("f16")?, forms("bf16")?, forms("tf32")?, forms("f32")?])
+}
+
+/// A tile of the result: rows, columns and threads.
+#[derive(Clone, Copy)]
+struct Tile {
+    rows: usize,
+    columns: usize,
+    threads: u32,
+}
+
+impl Tile {
+    const SMALL: Self = Self { rows: 64, columns: 64, threads: 128 };
+
+    const fn large(is_split: bool) -> Self {
+        Self { rows: 128, columns: if is_split { 128 } else { 256 }, threads: 256 }
+    }
+
+    fn count(self, shape: &Shape) -> usize {
+        shape.m.div_ceil(self.rows) * shape.n.div_ceil(self.columns)
+    }
+}
+
+/// A size as the kernels count it; they add a tile to it.
+fn size(size: usize) -> Result<u32> {
+    i32::try_from(size).map(i32::cast_unsigned).map_err(|_| Error::TooLarge(size))
+}
+
+impl Products {
+    /// Multiplies matrices: see [`Shape`]. `bias` has an element for each column of the result.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Length`] if a buffer does not fit, or for sums of length 0; [`Error::Factors`] if the factors' elements
+    /// differ; [`Error::TooLarge`] if a size exceeds 31 bits; those of [`Steps::launch_with_shared`].
+    pub fn multiply(
+        &self,
+        steps: &mut dyn Steps,
+        shape: &Shape,
+        a: Factor<'_>,
+        b: Factor<'_>,
+        bias: Option<Slice<'_, f32>>,
+        out: Target<'_>,
+    ) -> Result<()> {
+        let Shape { batch, m, n, k, form, .. } = *shape;
+        fits("the first factor", a.len(), product([batch, m, k]))?;
+        fits("the second factor", b.len(), product([batch, k, n]))?;
+        fits("the product", out.len(), product([batch, m, n]))?;
+        if let Some(bias) = &bias {
+            fits("the bias", bias.len(), n)?;
+        }
+        if out.is_empty() {
+            return Ok(());
+        }
+        if k == 0 {
+            return Err(Error::Length { what: "a sum of products", len: 0, needed: 1 });
+        }
+        let full = shape.precision == Precision::Full;
+        let (element, bytes, addresses) = match (&a, &b) {
+            (Factor::F16(a), Factor::F16(b)) => (0, 2, a.gpu_va() | b.gpu_va()),
+            (Factor::Bf16(a), Factor::Bf16(b)) => (1, 2, a.gpu_va() | b.gpu_va()),
+            (Factor::F32(a), Factor::F32(b)) => (2 + usize::from(full), 4, a.gpu_va() | b.gpu_va()),
+            _ => return Err(Error::Factors { first: a.name(), second: b.name() }),
+        };
+        let (b_row, out_bytes) = (if form == Form::Rows { n } else { k }, if let Target::F32(_) = out { 4 } else { 2 });
+        // CAST: usize is at most 64 bits; the buffers exist, so products of sizes fit.
+        let row_bytes = [k, b_row].map(|row| (row * bytes) as u64);
+        let is_aligned = (addresses | row_bytes[0] | row_bytes[1]).is_multiple_of(ALIGNMENT);
+        let large = Tile::large(element == 3);
+        let (tile, kind) = match is_aligned {
+            false => (Tile::SMALL, 2),
+            true if large.count(shape).saturating_mul(batch) >= self.enough => (large, 0),
+            true => (Tile::SMALL, 1),
+        };
+        let parameters = Dense {
+            // CAST: as above.
+            a_batch: (m * k * bytes) as u64,
+            b_batch: (k * n * bytes) as u64,
+            c_batch: (m * n * out_bytes) as u64,
+            m: size(m)?,
+            n: size(n)?,
+            k: size(k)?,
+            a_row: size(k)?,
+            b_row: size(b_row)?,
+            c_row: size(n)?,
+            output: match out {
+                Target::F32(_) => 0,
+                Target::F16(_) => 1,
+                Target::Bf16(_) => 2,
+            },
+            accumulate: u32::from(shape.accumulate),
+            scale: shape.scale,
+            unused: 0,
+        };
+        let kernel = &self.dense[element][usize::from(form == Form::Columns)][kind];
+        let argument = |factor| match factor {
+            Factor::F16(slice) | Factor::Bf16(slice) => Arg::from(slice),
+            Factor::F32(slice) => Arg::from(slice),
+        };
+        let out = match out {
+            Target::F16(slice) | Target::Bf16(slice) => Arg::from(slice),
+            Target::F32(slice) => Arg::from(slice),
+        };
+        let arguments = [
+            argument(a),
+            argument(b),
+            out,
+            bias.map_or(Arg::U64(0), Arg::from),
+            Arg::Bytes(bytemuck::bytes_of(&parameters)),
+        ];
+        let grid = (size(tile.count(shape))?, 1, size(batch)?);
+        let shared = size(STAGES * ROW * (tile.rows + tile.columns))?;
+        // SAFETY: the buffers have the lengths that the kernel accesses for these sizes: checked above.
+        unsafe { steps.launch_with_shared(kernel, grid.into(), tile.threads.into(), shared, &arguments) }
+    }
+}

@@ -1,0 +1,229 @@
+//! Products of matrices on the tensor cores, for any program that has a [`Device`].
+//!
+//! [`Products::multiply`] multiplies two matrices of halves, bfloat16 numbers or floats, one pair or a batch of them.
+//! Sizes need not be multiples of anything; rows that begin at multiples of 16 bytes are fastest. Sums are in 32-bit
+//! floats and have a fixed order: the same factors give the same bits.
+//!
+//! Tensor cores do not multiply 32-bit floats. [`Precision::Full`] splits each float into two numbers of 11 bits
+//! (TF32) and adds three products: the error is that of 32-bit floats, the exponents' range, too. Results are wrong for
+//! floats below 2^-100, whose second parts vanish. [`Precision::Tf32`] rounds each float to 11 bits, takes one product,
+//! and is about three times as fast.
+//!
+//! | elements | tile of a block | threads | shared memory | sums |
+//! |---|---|---|---|---|
+//! | halves, bfloat16, floats as TF32 | 128 x 256 | 256 | 144 KiB | 128 per thread |
+//! | floats | 128 x 128 | 256 | 96 KiB | 64 per thread |
+//! | all, if the product has too few large tiles for the GPU | 64 x 64 | 128 | 48 KiB | 32 per thread |
+
+mod dense;
+#[cfg(test)]
+mod tests;
+
+use tegra_hcq::{Device, Kernel, Program, Slice, SliceMut};
+
+use crate::error::Result;
+
+const DENSE: [&[u8]; 2] = [
+    include_bytes!("../../kernels/gemm/dense.cubin"),
+    include_bytes!("../../kernels/sm_90/gemm/dense.cubin"),
+];
+
+/// How the second factor is stored.
+///
+/// ```
+/// use infer::product::Form;
+///
+/// assert_ne!(Form::Rows, Form::Columns);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// `k` rows of `n` elements.
+    Rows,
+    /// `n` rows of `k` elements: transposed, like the weights of a layer.
+    Columns,
+}
+
+/// How exactly floats are multiplied.
+///
+/// ```
+/// use infer::product::Precision;
+///
+/// assert_eq!(Precision::default(), Precision::Full);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// Like 32-bit floats, by three products on the tensor cores.
+    #[default]
+    Full,
+    /// Each float is rounded to 11 bits.
+    Tf32,
+}
+
+/// A factor of a product. `u16` elements are the bits of numbers.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tegra_hcq::{Device, DeviceKind};
+/// # let device = Device::open(DeviceKind::Sim)?;
+/// use infer::product::Factor;
+///
+/// let buffer = device.alloc_from(&[1.0_f32, 2.0])?;
+/// assert_eq!(Factor::F32((&buffer).into()).len(), 2);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub enum Factor<'a> {
+    /// IEEE halves.
+    F16(Slice<'a, u16>),
+    /// Upper halves of 32-bit floats.
+    Bf16(Slice<'a, u16>),
+    /// 32-bit floats.
+    F32(Slice<'a, f32>),
+}
+
+impl Factor<'_> {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::F16(slice) | Self::Bf16(slice) => slice.len(),
+            Self::F32(slice) => slice.len(),
+        }
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Name of the elements.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::F16(_) => "f16",
+            Self::Bf16(_) => "bf16",
+            Self::F32(_) => "f32",
+        }
+    }
+}
+
+/// Memory for a product. Sums are rounded to its elements at the end.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tegra_hcq::{Device, DeviceKind};
+/// # let device = Device::open(DeviceKind::Sim)?;
+/// use infer::product::Target;
+///
+/// let mut buffer = device.alloc::<f32>(4)?;
+/// assert_eq!(Target::F32((&mut buffer).into()).len(), 4);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub enum Target<'a> {
+    /// IEEE halves.
+    F16(SliceMut<'a, u16>),
+    /// Upper halves of 32-bit floats.
+    Bf16(SliceMut<'a, u16>),
+    /// 32-bit floats.
+    F32(SliceMut<'a, f32>),
+}
+
+impl Target<'_> {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::F16(slice) | Self::Bf16(slice) => slice.len(),
+            Self::F32(slice) => slice.len(),
+        }
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Sizes and kinds of a product: `out = scale * a * b + bias`, for `batch` pairs of matrices that follow each other.
+///
+/// ```
+/// use infer::product::{Form, Shape};
+///
+/// let shape = Shape { scale: 0.5, ..Shape::new(512, 2048, 8192, Form::Columns) };
+/// assert_eq!((shape.operations(), shape.batch), (17_179_869_184, 1));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shape {
+    /// Number of products.
+    pub batch: usize,
+    /// Rows of the first factor and of the result.
+    pub m: usize,
+    /// Columns of the second factor and of the result.
+    pub n: usize,
+    /// Length of the sums.
+    pub k: usize,
+    /// How the second factor is stored.
+    pub form: Form,
+    /// Factor of the sums.
+    pub scale: f32,
+    /// Whether the product is added to the elements that the target has.
+    pub accumulate: bool,
+    /// How exactly floats are multiplied.
+    pub precision: Precision,
+}
+
+impl Shape {
+    /// One product, whose result replaces the target's elements.
+    pub const fn new(m: usize, n: usize, k: usize, form: Form) -> Self {
+        Self { batch: 1, m, n, k, form, scale: 1.0, accumulate: false, precision: Precision::Full }
+    }
+
+    /// Multiplications and additions.
+    pub const fn operations(&self) -> u64 {
+        // CAST: usize is at most 64 bits.
+        2 * self.batch as u64 * self.m as u64 * self.n as u64 * self.k as u64
+    }
+}
+
+/// The kernels, loaded on a device.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tegra_hcq::{Device, DeviceKind};
+/// # let device = Device::open(DeviceKind::Sim)?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// use infer::product::{Factor, Form, Products, Shape, Target};
+///
+/// let products = Products::load(&device)?;
+/// let mut queue = device.queue()?;
+/// let (a, b) = (device.alloc_from(&[1.0_f32, 2.0])?, device.alloc_from(&[3.0_f32, 4.0, 5.0, 6.0])?);
+/// let mut out = device.alloc::<f32>(2)?;
+/// let (a, b) = (Factor::F32((&a).into()), Factor::F32((&b).into()));
+/// let shape = Shape::new(1, 2, 2, Form::Rows);
+/// products.multiply(&mut queue, &shape, a, b, None, Target::F32((&mut out).into()))?;
+/// queue.wait(timeout)?;
+/// assert_eq!(out.to_vec()?, [13.0, 16.0]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Products {
+    /// By element, form and size.
+    dense: [[[Kernel; 3]; 2]; 4],
+    /// Large tiles from which a product uses them: most of the GPU's SMs have one then.
+    enough: usize,
+}
+
+impl Products {
+    /// Loads the cubin.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Program::load_fitting`].
+    pub fn load(device: &Device) -> Result<Self> {
+        let dense = Program::load_fitting(device, &DENSE)?;
+        // CAST: usize has at least 32 bits.
+        let sms = device.info().sm_count.max(1) as usize;
+        Ok(Self { dense: dense::kernels(&dense)?, enough: sms * 3 / 4 })
+    }
+}
