@@ -136,3 +136,83 @@ struct TF32 {
 struct F32 {
     static const int BYTES = 4;
 };
+
+// As F32, but `b` has no small parts.
+struct F32OnTF32 {
+    static const int BYTES = 4;
+};
+
+// One instruction per pair of fragments.
+template <class E>
+struct Multiply {
+    template <int M_TILES, int N_TILES>
+    static __device__ void all(float (&sum)[M_TILES][N_TILES][4], u32 (&a)[M_TILES][4], u32 (&b)[N_TILES / 2][4])
+    {
+        if (E::BYTES == 4) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+#pragma unroll
+                for (int i = 0; i < M_TILES; ++i)
+                    a[i][e] = to_tf32(__uint_as_float(a[i][e]));
+#pragma unroll
+                for (int j = 0; j < N_TILES / 2; ++j)
+                    b[j][e] = to_tf32(__uint_as_float(b[j][e]));
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < M_TILES; ++i)
+#pragma unroll
+            for (int j = 0; j < N_TILES; ++j)
+                E::mma(sum[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+    }
+};
+
+// Splits a float into two TF32; its bits are replaced by those of the large part.
+static __device__ u32 split(u32& bits)
+{
+    float x = __uint_as_float(bits);
+    bits = to_tf32(x);
+    float rest = x - __uint_as_float(bits);
+    // An infinity has no rest.
+    return to_tf32(rest == rest ? rest : 0.0f);
+}
+
+template <bool SPLIT_B>
+struct MultiplySplit {
+    template <int M_TILES, int N_TILES>
+    static __device__ void all(float (&sum)[M_TILES][N_TILES][4], u32 (&a)[M_TILES][4], u32 (&b)[N_TILES / 2][4])
+    {
+        u32 small_b[N_TILES / 2][4];
+        if (SPLIT_B) {
+#pragma unroll
+            for (int j = 0; j < N_TILES / 2; ++j)
+#pragma unroll
+                for (int e = 0; e < 4; ++e)
+                    small_b[j][e] = split(b[j][e]);
+        }
+#pragma unroll
+        for (int i = 0; i < M_TILES; ++i) {
+            u32 small_a[4];
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+                small_a[e] = split(a[i][e]);
+            // The small products first.
+            if (SPLIT_B) {
+#pragma unroll
+                for (int j = 0; j < N_TILES; ++j)
+                    mma_tf32(sum[i][j], a[i], small_b[j / 2][j % 2 * 2], small_b[j / 2][j % 2 * 2 + 1]);
+            }
+#pragma unroll
+            for (int j = 0; j < N_TILES; ++j)
+                mma_tf32(sum[i][j], small_a, b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+#pragma unroll
+            for (int j = 0; j < N_TILES; ++j)
+                mma_tf32(sum[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+        }
+    }
+};
+
+template <>
+struct Multiply<F32> : MultiplySplit<true> {};
+template <>
+struct Multiply<F32OnTF32> : MultiplySplit<false> {};

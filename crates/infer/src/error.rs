@@ -67,6 +67,15 @@ pub enum Error {
         second: &'static str,
     },
 
+    /// A part of a buffer begins at an address that kernels cannot copy from.
+    #[error("{what} begin at an address that is no multiple of {bytes} bytes")]
+    Alignment {
+        /// The buffer's role.
+        what: &'static str,
+        /// The needed alignment.
+        bytes: u64,
+    },
+
     /// A buffer does not consist of whole rows.
     #[error("{what} has {len} elements, which are no whole rows of {columns}")]
     Rows {

@@ -7,6 +7,7 @@ use tegra_hcq::{Arg, Device, GraphBuilder, Kernel, Program};
 use super::memory::Memory;
 use super::pack::{Place, Unit};
 use super::parameters::{After, Attention, Before, Product, Step};
+use super::prompt;
 use super::weights::{self, Packed, Weights};
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};
@@ -58,7 +59,7 @@ impl Memory {
         let cache = shape.kv_bytes(context).ok_or(Error::TooLarge(context))?;
         let floats = shape.width + 3 * shape.query_width() + 3 * shape.ffn + shape.vocabulary + context;
         let parts = shape.heads * (shape.head_size + 2) * MAX_CHUNKS;
-        let others = (floats + parts) * 4 + OTHER_BYTES;
+        let others = (floats + parts) * 4 + prompt::bytes(shape, context) + OTHER_BYTES;
         // CAST: usize is at most 64 bits.
         Ok(Self { weights: weights::bytes(model), cache: cache as u64, others: others as u64 })
     }
@@ -116,6 +117,7 @@ pub(super) struct Inner {
     pub(super) turns: Vec<f64>,
     products: [Kernel; BlockType::ALL.len()],
     attention: Kernel,
+    pub(super) prompt: prompt::Kernels,
     /// Query heads that a block of the attention takes.
     group: usize,
     pub(super) sample: Kernel,
@@ -232,9 +234,11 @@ impl Engine {
             Program::load_fitting(device, &ATTENTION)?.kernel(&format!("attention_{group}_{lanes}"))?;
         let sample = Program::load_fitting(device, &SAMPLE)?;
         let turns = model.rope_frequencies().unwrap_or_default();
+        let weights = Weights::load(device, model, progress)?;
         let inner = Inner {
             device: device.clone(),
-            weights: Weights::load(device, model, progress)?,
+            prompt: prompt::Kernels::load(device, &shape, |block| weights.has(block))?,
+            weights,
             turns: turns.into_iter().map(|frequency| frequency / core::f64::consts::TAU).collect(),
             // PANIC: one for each format.
             products: products.try_into().expect("a kernel for each format"),

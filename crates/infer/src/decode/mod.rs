@@ -17,8 +17,9 @@
 
 mod engine;
 pub(crate) mod memory;
-mod pack;
+pub(crate) mod pack;
 mod parameters;
+mod prompt;
 mod sampling;
 mod session;
 #[cfg(test)]

@@ -38,15 +38,15 @@ const PARTS: usize = 4;
 
 /// The units of a format.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Unit {
+pub(crate) struct Unit {
     /// Weights.
-    pub(super) weights: usize,
+    pub(crate) weights: usize,
     /// Bytes of each part in 8 units of a row.
     parts: [usize; PARTS],
 }
 
 impl Unit {
-    pub(super) const fn of(block: BlockType) -> Self {
+    pub(crate) const fn of(block: BlockType) -> Self {
         let (weights, parts) = match block {
             BlockType::F32 => (4, [128, 0, 0, 0]),
             BlockType::F16 | BlockType::Bf16 => (8, [128, 0, 0, 0]),
@@ -65,7 +65,7 @@ impl Unit {
     }
 
     /// Bytes of a tile whose rows have `units` units.
-    pub(super) const fn tile_bytes(self, units: usize) -> usize {
+    pub(crate) const fn tile_bytes(self, units: usize) -> usize {
         (2 * units * self.bytes() / 8).next_multiple_of(16)
     }
 
@@ -79,7 +79,7 @@ impl Unit {
 
 /// The rows of a packed matrix, from one or several matrices of the same format and width.
 #[derive(Clone, Debug)]
-pub(super) enum Rows<'a> {
+pub(crate) enum Rows<'a> {
     /// All rows of the first matrix, then those of the next.
     Chain(Vec<Matrix<'a>>),
     /// Row 0 of the first, row 0 of the second, row 1 of the first, and so on.
@@ -88,12 +88,12 @@ pub(super) enum Rows<'a> {
 
 impl<'a> Rows<'a> {
     /// The rows of one matrix.
-    pub(super) fn of(matrix: Matrix<'a>) -> Self {
+    pub(crate) fn of(matrix: Matrix<'a>) -> Self {
         Self::Chain(vec![matrix])
     }
 
     /// The matrices.
-    pub(super) fn matrices(&self) -> &[Matrix<'a>] {
+    pub(crate) fn matrices(&self) -> &[Matrix<'a>] {
         match self {
             Self::Chain(matrices) => matrices,
             Self::Pairs(matrices) => matrices,
@@ -101,7 +101,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Number of rows.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.matrices().iter().map(|matrix| matrix.outputs).sum()
     }
 
@@ -124,18 +124,18 @@ impl<'a> Rows<'a> {
 
 /// The place of a packed matrix in the buffer of all weights.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    pub(super) block: BlockType,
-    pub(super) columns: usize,
-    pub(super) rows: usize,
+pub(crate) struct Place {
+    pub(crate) block: BlockType,
+    pub(crate) columns: usize,
+    pub(crate) rows: usize,
     /// Where it starts and ends.
-    pub(super) start: usize,
-    pub(super) end: usize,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
 }
 
 impl Place {
     /// A place from the next suitable address on.
-    pub(super) fn new(start: usize, rows: &Rows<'_>) -> Self {
+    pub(crate) fn new(start: usize, rows: &Rows<'_>) -> Self {
         let Matrix { block, inputs: columns, .. } = rows.matrices()[0];
         let start = start.next_multiple_of(ALIGNMENT);
         let end = start + rows.len().div_ceil(2) * Unit::of(block).pair_bytes(columns);
@@ -143,18 +143,18 @@ impl Place {
     }
 
     /// Bytes of two rows.
-    pub(super) fn pair_bytes(&self) -> usize {
+    pub(crate) fn pair_bytes(&self) -> usize {
         Unit::of(self.block).pair_bytes(self.columns)
     }
 
     /// Number of pairs of rows.
-    pub(super) fn pairs(&self) -> usize {
+    pub(crate) fn pairs(&self) -> usize {
         self.rows.div_ceil(2)
     }
 }
 
 /// Packs the pairs of rows from pair `first` on, as many as `out` has room for. A missing last row becomes zeros.
-pub(super) fn pack(rows: &Rows<'_>, first: usize, out: &mut [u8]) {
+pub(crate) fn pack(rows: &Rows<'_>, first: usize, out: &mut [u8]) {
     let Matrix { block, inputs, .. } = rows.matrices()[0];
     let unit = Unit::of(block);
     for (at, out) in out.chunks_exact_mut(unit.pair_bytes(inputs)).enumerate() {
@@ -235,7 +235,7 @@ fn pack_block(block: BlockType, from: &[u8], [quants, high, scales, factors]: [&
 }
 
 /// Takes the first bytes of a slice away.
-pub(super) fn front<'a>(slice: &mut &'a mut [u8], bytes: usize) -> &'a mut [u8] {
+pub(crate) fn front<'a>(slice: &mut &'a mut [u8], bytes: usize) -> &'a mut [u8] {
     let (front, rest) = core::mem::take(slice).split_at_mut(bytes);
     *slice = rest;
     front

@@ -11,6 +11,7 @@ use tegra_hcq::{Buffer, Fence, Graph, MemoryUse, Profile, Queue, QueueOptions, W
 
 use super::engine::{Addresses, Ahead, Engine, Inner, rounded_bytes};
 use super::parameters::{Settings, State, Step};
+use super::prompt::{self, Batch, Source};
 use super::sampling::Sampling;
 use crate::error::{Error, Result};
 
@@ -43,11 +44,13 @@ pub struct SessionOptions {
     pub wait: WaitPolicy,
     /// How far launches read ahead; `None` for what suits the device.
     pub ahead: Option<Ahead>,
+    /// Most tokens of a prompt that are computed together; with fewer than 16, each is computed as produced tokens are.
+    pub prompt_batch: usize,
 }
 
 impl Default for SessionOptions {
     fn default() -> Self {
-        Self { wait: WaitPolicy::Spin, ahead: None }
+        Self { wait: WaitPolicy::Spin, ahead: None, prompt_batch: prompt::TOKENS }
     }
 }
 
@@ -63,6 +66,13 @@ impl SessionOptions {
     #[must_use]
     pub fn ahead(mut self, ahead: Ahead) -> Self {
         self.ahead = Some(ahead);
+        self
+    }
+
+    /// Sets how many tokens of a prompt are computed together.
+    #[must_use]
+    pub fn prompt_batch(mut self, tokens: usize) -> Self {
+        self.prompt_batch = tokens;
         self
     }
 }
@@ -101,6 +111,11 @@ pub struct Session {
     logits: Graph,
     queue: Queue,
     buffers: Buffers,
+    /// For long prompts.
+    batch: Option<Batch>,
+    /// Addresses of the launches, and of the context's tokens.
+    at: Addresses,
+    history: u64,
     engine: Arc<Inner>,
     context: usize,
     /// The tokens of the context.
@@ -296,6 +311,9 @@ impl Session {
             logits: graph(&|builder| engine.logits(builder, &at))?,
             queue: engine.device.queue_with(&QueueOptions::default().wait(options.wait))?,
             buffers,
+            batch: Batch::new(engine, context, options.prompt_batch)?,
+            at,
+            history,
             engine: Arc::clone(engine),
             context,
             tokens: Vec::with_capacity(context),
@@ -346,17 +364,46 @@ impl Session {
             let needed = self.tokens.len() + tokens.len();
             return Err(Error::PromptTooLong { tokens: needed, context: self.context });
         }
+        let mut left = tokens.len();
         for piece in tokens.chunks(PENDING) {
+            left -= piece.len();
             self.queue.wait(TIMEOUT)?;
             self.buffers.pending.slice_mut(..piece.len())?.copy_from_slice(piece)?;
-            self.write_state()?;
-            for token in piece {
+            let batched = self.append_batch(piece, left == 0)?;
+            for token in &piece[batched..] {
                 self.queue.replay(&mut self.feed)?;
                 self.tokens.push(*token);
             }
             self.is_current = true;
         }
         Ok(())
+    }
+
+    /// Appends the first tokens of `piece` together, if they are enough, and returns their number. The last token of
+    /// a prompt is not among them: its vector is needed.
+    fn append_batch(&mut self, piece: &[u32], is_last: bool) -> Result<usize> {
+        let count = piece.len() - usize::from(is_last);
+        let start = self.tokens.len();
+        let Some(batch) = self.batch.as_ref().filter(|_| count >= prompt::FEWEST) else {
+            self.write_state()?;
+            return Ok(0);
+        };
+        self.is_current = false;
+        // CAST: at most the context, which fits 32 bits.
+        let (end, pending) = ((start + count) as u32, count as u32);
+        let state =
+            State { position: end - 1, count: end, produced: self.produced, pending, ..State::default() };
+        self.buffers.state.copy_from_slice(&[state])?;
+        let source = Source {
+            tokens: self.buffers.pending.gpu_va(),
+            history: self.history,
+            turns: self.buffers.turns.gpu_va(),
+            start,
+            count,
+        };
+        self.engine.append(&mut self.queue, batch, &self.at, source)?;
+        self.tokens.extend_from_slice(&piece[..count]);
+        Ok(count)
     }
 
     /// The logits of the token that follows the context: a number for each token of the vocabulary.

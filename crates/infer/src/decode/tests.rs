@@ -2,7 +2,7 @@
 
 use tegra_hcq::{Device, DeviceKind};
 
-use super::{Engine, Memory, Sampling};
+use super::{Engine, Memory, Sampling, SessionOptions};
 use crate::blocks::BlockType;
 use crate::error::Error;
 use crate::model::Model;
@@ -178,7 +178,9 @@ fn contexts_are_kept_dropped_and_continued_with_the_same_bits() {
     };
     let model = Model::from_bytes(recipe.to_bytes().unwrap()).unwrap();
     let engine = Engine::load(&device(), &model, 300, |_, _| ()).unwrap();
-    let mut session = engine.session(300).unwrap();
+    // Prompts in batches have other roundings than produced tokens.
+    let options = SessionOptions::default().prompt_batch(1);
+    let mut session = engine.session_with(300, &options).unwrap();
     let prompt: Vec<u32> = (0..250).map(|token| token * 7 % 300).collect();
     session.feed(&prompt).unwrap();
     let logits = session.logits().unwrap();
@@ -196,7 +198,7 @@ fn contexts_are_kept_dropped_and_continued_with_the_same_bits() {
     assert_eq!(session.logits().unwrap(), end);
 
     // Another session, fed with all of it.
-    let mut other = engine.session(300).unwrap();
+    let mut other = engine.session_with(300, &options).unwrap();
     other.feed(session.context_tokens()).unwrap();
     assert_eq!(other.logits().unwrap(), end);
     let reference = |tokens: &[u32]| {
@@ -239,4 +241,84 @@ fn mixed_formats_take_one_launch_more() {
     // Values of every other layer are in another format than queries and keys.
     assert_eq!(engine.session(64).unwrap().launches_per_token(), 2 + 5 + 6);
     assert!(relative_error(&mixed, &TOKENS) < 1e-3);
+}
+
+/// Relative error of the logits after a prompt, of which all tokens but the last go through the layers together.
+fn prompt_error(recipe: &Recipe, len: u32) -> f64 {
+    let model = Model::from_bytes(recipe.to_bytes().unwrap()).unwrap();
+    let engine = Engine::load(&device(), &model, 128, |_, _| ()).unwrap();
+    let prompt: Vec<u32> = (0..len).map(|token| (token * 37 + 11) % 64).collect();
+    let mut reference = Reference::new(&model, CacheFormat::Half).unwrap();
+    let expected = prompt.iter().map(|token| reference.step(*token).unwrap()).last().unwrap();
+    let mut session = engine.session(128).unwrap();
+    session.feed(&prompt).unwrap();
+    relative_distance(&session.logits().unwrap(), &expected)
+}
+
+fn relative_distance(got: &[f32], expected: &[f64]) -> f64 {
+    let error: f64 = got.iter().zip(expected).map(|(got, want)| (f64::from(*got) - want).powi(2)).sum();
+    (error / expected.iter().map(|want| want.powi(2)).sum::<f64>()).sqrt()
+}
+
+/// A model as small as a format allows, whose sizes are no multiples of the tiles of products.
+fn small(recipe: Recipe, block: BlockType) -> Recipe {
+    let columns = block.weights().max(32);
+    let size = |rows: usize| rows.next_multiple_of(columns);
+    let heads = size(96) / 32;
+    let kv_heads = if recipe.kv_heads == recipe.heads || heads % 2 == 1 { heads } else { heads / 2 };
+    let (width, ffn) = (size(96), size(160));
+    Recipe { block, width, heads, kv_heads, head_size: 32, ffn, vocabulary: 64, has_tokens: false, ..recipe }
+}
+
+#[test]
+fn prompts_in_batches_agree_with_64_bit_floats_in_every_format() {
+    for block in BlockType::ALL {
+        let error = prompt_error(&small(Recipe::tiny_llama(), block), 18);
+        println!("{block}: {error:e}");
+        assert!(error < 1e-3, "{block}: {error:e}");
+    }
+}
+
+#[test]
+fn prompts_in_batches_agree_with_64_bit_floats_in_every_architecture() {
+    let recipes = [Recipe::tiny_qwen2(), Recipe::tiny_qwen3(), Recipe::tiny_gpt2()];
+    for recipe in recipes {
+        let error = prompt_error(&small(recipe.clone(), BlockType::F16), 18);
+        println!("{}: {error:e}", recipe.architecture);
+        assert!(error < 1e-3, "{}: {error:e}", recipe.architecture);
+    }
+}
+
+#[test]
+fn long_prompts_come_in_several_batches_with_the_same_bits() {
+    // Heads of 72 columns take the wide kernel; the queries' tile ends within the batch, keys and values take two.
+    let recipe = Recipe {
+        width: 72,
+        heads: 1,
+        kv_heads: 1,
+        head_size: 72,
+        ..small(Recipe::tiny_llama(), BlockType::F16)
+    };
+    let model = Model::from_bytes(recipe.to_bytes().unwrap()).unwrap();
+    let engine = Engine::load(&device(), &model, 128, |_, _| ()).unwrap();
+    let prompt: Vec<u32> = (0..101).map(|token| token * 7 % 64).collect();
+    let mut whole = engine.session(128).unwrap();
+    whole.feed(&prompt).unwrap();
+    let logits = whole.logits().unwrap();
+    let mut parts = engine.session_with(128, &SessionOptions::default().prompt_batch(40)).unwrap();
+    parts.feed(&prompt).unwrap();
+    assert_eq!(parts.logits().unwrap(), logits);
+    let mut steps = engine.session_with(128, &SessionOptions::default().prompt_batch(1)).unwrap();
+    steps.feed(&prompt).unwrap();
+    let expected: Vec<f64> = steps.logits().unwrap().into_iter().map(f64::from).collect();
+    let error = relative_distance(&logits, &expected);
+    assert!(0.0 < error && error < 1e-3, "{error:e}");
+    // What follows sees the whole prompt; a shorter context is computed again.
+    assert_eq!(whole.tokens(3).unwrap().count(), 3);
+    whole.truncate(101).unwrap();
+    assert_eq!(whole.logits().unwrap(), logits);
+    whole.truncate(20).unwrap();
+    whole.feed(&prompt[20..]).unwrap();
+    assert_eq!(whole.context_tokens(), prompt);
+    assert!(relative_distance(&whole.logits().unwrap(), &expected) < 1e-3);
 }

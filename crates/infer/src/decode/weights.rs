@@ -6,6 +6,7 @@ use std::time::Duration;
 use tegra_hcq::{Buffer, Device};
 
 use super::pack::{self, Place, Rows, Unit};
+use crate::blocks::BlockType;
 use crate::error::{Error, Result};
 use crate::model::{Linear, Matrix, Model, Vector};
 
@@ -225,6 +226,18 @@ impl Weights {
         norm(&mut output_norm);
         [&mut output.bias, &mut embedding.bias, &mut positions].into_iter().for_each(address);
         Ok(Self { matrices, _floats: floats, layers, output_norm, embedding, output, positions })
+    }
+
+    /// Whether a matrix of the layers has a format.
+    pub(super) fn has(&self, block: BlockType) -> bool {
+        let is = |matrix: &Packed| matrix.place.block == block;
+        self.layers.iter().any(|layer| {
+            let up = match &layer.up {
+                Up::Pairs(up) | Up::Plain(up) => is(up),
+                Up::Apart { gate, up } => is(gate) || is(up),
+            };
+            up || layer.qkv.parts.iter().any(|(part, _)| is(part)) || is(&layer.output) || is(&layer.down)
+        })
     }
 
     /// GPU address of a matrix.

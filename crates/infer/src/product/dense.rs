@@ -38,7 +38,11 @@ struct Dense {
 pub(super) fn kernels(program: &Program) -> Result<[[[Kernel; 3]; 2]; 4]> {
     let kernel = |element, form, size| program.kernel(&format!("product_{element}_{form}_{size}"));
     let sizes = |element, form| {
-        Ok::<_, Error>([kernel(element, form, "large")?, kernel(element, form, "small")?, kernel(element, form, "any")?])
+        Ok::<_, Error>([
+            kernel(element, form, "large")?,
+            kernel(element, form, "small")?,
+            kernel(element, form, "any")?,
+        ])
     };
     let forms = |element| Ok::<_, Error>([sizes(element, "rows")?, sizes(element, "columns")?]);
     Ok([forms("f16")?, forms("bf16")?, forms("tf32")?, forms("f32")?])
@@ -105,7 +109,8 @@ impl Products {
             (Factor::F32(a), Factor::F32(b)) => (2 + usize::from(full), 4, a.gpu_va() | b.gpu_va()),
             _ => return Err(Error::Factors { first: a.name(), second: b.name() }),
         };
-        let (b_row, out_bytes) = (if form == Form::Rows { n } else { k }, if let Target::F32(_) = out { 4 } else { 2 });
+        let (b_row, out_bytes) =
+            (if form == Form::Rows { n } else { k }, if let Target::F32(_) = out { 4 } else { 2 });
         // CAST: usize is at most 64 bits; the buffers exist, so products of sizes fit.
         let row_bytes = [k, b_row].map(|row| (row * bytes) as u64);
         let is_aligned = (addresses | row_bytes[0] | row_bytes[1]).is_multiple_of(ALIGNMENT);

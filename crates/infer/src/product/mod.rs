@@ -16,12 +16,15 @@
 //! | all, if the product has too few large tiles for the GPU | 64 x 64 | 128 | 48 KiB | 32 per thread |
 
 mod dense;
+pub(crate) mod packed;
 #[cfg(test)]
 mod tests;
 
 use tegra_hcq::{Device, Kernel, Program, Slice, SliceMut};
 
 use crate::error::Result;
+
+pub use packed::PackedWeights;
 
 const DENSE: [&[u8]; 2] = [
     include_bytes!("../../kernels/gemm/dense.cubin"),
@@ -210,12 +213,13 @@ impl Shape {
 pub struct Products {
     /// By element, form and size.
     dense: [[[Kernel; 3]; 2]; 4],
+    packed: packed::Kernels,
     /// Large tiles from which a product uses them: most of the GPU's SMs have one then.
     enough: usize,
 }
 
 impl Products {
-    /// Loads the cubin.
+    /// Loads the cubins.
     ///
     /// # Errors
     ///
@@ -224,6 +228,7 @@ impl Products {
         let dense = Program::load_fitting(device, &DENSE)?;
         // CAST: usize has at least 32 bits.
         let sms = device.info().sm_count.max(1) as usize;
-        Ok(Self { dense: dense::kernels(&dense)?, enough: sms * 3 / 4 })
+        let packed = packed::Kernels::load(device, |_| true)?;
+        Ok(Self { dense: dense::kernels(&dense)?, packed, enough: sms * 3 / 4 })
     }
 }

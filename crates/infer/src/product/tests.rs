@@ -8,7 +8,8 @@ use half::{bf16, f16};
 use proptest::prelude::*;
 use tegra_hcq::{Device, DeviceKind};
 
-use super::{Factor, Form, Precision, Products, Shape, Target};
+use super::{Factor, Form, PackedWeights, Precision, Products, Shape, Target, packed};
+use crate::blocks::BlockType;
 use crate::error::Error;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -47,19 +48,22 @@ impl Element {
 }
 
 /// Multiplies random matrices; returns the largest error, relative to the sum of the products' magnitudes.
-fn error_of(shape: &Shape, element: Element, biased: bool) -> f64 {
-    let (device, products) = machine();
+fn error_of(products: &Products, shape: &Shape, element: Element, biased: bool) -> f64 {
+    let (device, _) = machine();
     let Shape { batch, m, n, k, .. } = *shape;
     let mut rng = Rng::with_seed((m * 1000 + n * 100 + k) as u64);
     let mut random = |count: usize| -> Vec<f32> { (0..count).map(|_| rng.f32() * 2.0 - 1.0).collect() };
     let (a, b, bias, old) = (random(batch * m * k), random(batch * n * k), random(n), random(batch * m * n));
     let mut out = device.alloc_from(&old).unwrap();
     let bits = |from: &[f32]| -> Vec<u16> {
-        let bits = |x: &f32| if element == Element::F16 { f16::from_f32(*x).to_bits() } else { bf16::from_f32(*x).to_bits() };
+        let bits = |x: &f32| {
+            if element == Element::F16 { f16::from_f32(*x).to_bits() } else { bf16::from_f32(*x).to_bits() }
+        };
         from.iter().map(bits).collect()
     };
     let halves = [device.alloc_from(&bits(&a)).unwrap(), device.alloc_from(&bits(&b)).unwrap()];
-    let floats = [device.alloc_from(&a).unwrap(), device.alloc_from(&b).unwrap(), device.alloc_from(&bias).unwrap()];
+    let floats =
+        [device.alloc_from(&a).unwrap(), device.alloc_from(&b).unwrap(), device.alloc_from(&bias).unwrap()];
     let [left, right] = match element {
         Element::F16 => halves.each_ref().map(|half| Factor::F16(half.into())),
         Element::Bf16 => halves.each_ref().map(|half| Factor::Bf16(half.into())),
@@ -107,23 +111,23 @@ proptest! {
     ) {
         let whole = |size: usize| if whole { size.next_multiple_of(8) } else { size };
         let shape = Shape { batch, scale, accumulate, ..Shape::new(m, whole(n), whole(k), form) };
-        let error = error_of(&shape, Element::ALL[element], biased);
+        let error = error_of(&machine().1, &shape, Element::ALL[element], biased);
         prop_assert!(error < TOLERANCE, "{shape:?} {:?}: {error:e}", Element::ALL[element]);
     }
 }
 
 #[test]
 fn large_tiles_agree_with_64_bit_floats() {
+    // One tile is enough for them here. The last rows, columns and steps are partial.
+    let products = Products { enough: 1, ..machine().1.clone() };
     for element in Element::ALL {
         for form in [Form::Rows, Form::Columns] {
-            // 12 products with one tile each: most of 16 SMs have one. The last rows, columns and steps are partial.
             let columns = if element == Element::F32 { 104 } else { 200 };
-            let shape = Shape { batch: 12, ..Shape::new(5, columns, 168, form) };
-            let error = error_of(&shape, element, true);
+            let error = error_of(&products, &Shape::new(5, columns, 168, form), element, true);
             assert!(error < TOLERANCE, "{element:?} {form:?}: {error:e}");
         }
     }
-    let error = error_of(&Shape { batch: 6, ..Shape::new(130, 264, 72, Form::Columns) }, Element::F16, false);
+    let error = error_of(&products, &Shape::new(130, 264, 8, Form::Columns), Element::F16, false);
     assert!(error < TOLERANCE, "{error:e}");
 }
 
@@ -156,11 +160,120 @@ fn products_that_do_not_fit_are_refused() {
     };
     let mixed = multiply(shape, float, half, None).unwrap_err();
     assert_eq!(mixed.to_string(), "the factors have different elements: f32 and f16");
-    assert!(matches!(multiply(Shape { m: 3, ..shape }, float, float, None), Err(Error::Length { len: 6, needed: 9, .. })));
-    assert!(matches!(multiply(Shape { n: 3, ..shape }, float, float, None), Err(Error::Length { needed: 9, .. })));
-    assert!(matches!(multiply(Shape { n: 0, m: 2, ..shape }, float, float, None), Err(Error::Length { needed: 0, .. })));
-    assert!(matches!(multiply(shape, float, float, Some((&a).into())), Err(Error::Length { what: "the bias", .. })));
+    assert!(matches!(
+        multiply(Shape { m: 3, ..shape }, float, float, None),
+        Err(Error::Length { len: 6, needed: 9, .. })
+    ));
+    assert!(matches!(
+        multiply(Shape { n: 3, ..shape }, float, float, None),
+        Err(Error::Length { needed: 9, .. })
+    ));
+    assert!(matches!(
+        multiply(Shape { n: 0, m: 2, ..shape }, float, float, None),
+        Err(Error::Length { needed: 0, .. })
+    ));
+    assert!(matches!(
+        multiply(shape, float, float, Some((&a).into())),
+        Err(Error::Length { what: "the bias", .. })
+    ));
     let empty = device.alloc::<f32>(0).unwrap();
     let empty = Factor::F32((&empty).into());
-    assert!(matches!(multiply(Shape { k: 0, ..shape }, empty, empty, None), Err(Error::Length { needed: 1, .. })));
+    assert!(matches!(
+        multiply(Shape { k: 0, ..shape }, empty, empty, None),
+        Err(Error::Length { needed: 1, .. })
+    ));
+}
+
+#[test]
+fn packed_weights_agree_with_64_bit_floats_in_every_format() {
+    let (device, products) = machine();
+    let mut rng = Rng::with_seed(4);
+    for block in BlockType::ALL {
+        // More than a tile of rows, the last one partial, and an odd number of them.
+        let columns = match block.weights() {
+            1 => 72,
+            weights => weights.max(96),
+        };
+        let (vectors, rows) = (35, 131);
+        let bytes = random_blocks(&mut rng, block, rows * columns);
+        let mut weights = vec![0.0; rows * columns];
+        block.dequantise_exactly(&bytes, &mut weights).unwrap();
+        let packed = PackedWeights::new(device, block, rows, columns, &bytes).unwrap();
+        let input: Vec<f32> =
+            (0..vectors * columns).map(|_| f16::from_f32(rng.f32() - 0.5).to_f32()).collect();
+        let halves: Vec<u16> = input.iter().map(|x| f16::from_f32(*x).to_bits()).collect();
+        let (halves, floats) = (device.alloc_from(&halves).unwrap(), device.alloc_from(&input).unwrap());
+        let bias: Vec<f32> = (0..rows).map(|_| rng.f32()).collect();
+        let of_bias = device.alloc_from(&bias).unwrap();
+        let mut out = device.alloc::<f32>(vectors * rows).unwrap();
+        let is_float = packed::is_float(block);
+        let input_of = if is_float { Factor::F32((&floats).into()) } else { Factor::F16((&halves).into()) };
+        let mut queue = device.queue().unwrap();
+        products
+            .multiply_packed(&mut queue, input_of, &packed, Some((&of_bias).into()), (&mut out).into())
+            .unwrap();
+        queue.wait(TIMEOUT).unwrap();
+        let mut worst = 0.0_f64;
+        for (at, got) in out.to_vec().unwrap().into_iter().enumerate() {
+            let (vector, row) = (at / rows, at % rows);
+            let terms = |i: usize| f64::from(input[vector * columns + i]) * weights[row * columns + i];
+            let expected = (0..columns).map(terms).sum::<f64>() + f64::from(bias[row]);
+            let size = (0..columns).map(|i| terms(i).abs()).sum::<f64>() + f64::from(bias[row]);
+            worst = worst.max((f64::from(got) - expected).abs() / size);
+        }
+        // Weights are rounded to halves, at most half of a part in 1,024.
+        let tolerance = if is_float { 1e-6 } else { 5e-4 };
+        assert!(worst < tolerance, "{block}: {worst:e}");
+    }
+}
+
+/// Blocks of random integers whose factors are numbers of ordinary size.
+fn random_blocks(rng: &mut Rng, block: BlockType, weights: usize) -> Vec<u8> {
+    let factors: &[usize] = match block {
+        BlockType::Q4_0 | BlockType::Q8_0 => &[0],
+        BlockType::Q4K | BlockType::Q5K => &[0, 2],
+        BlockType::Q6K => &[208],
+        BlockType::F32 => return (0..weights).flat_map(|_| (rng.f32() - 0.5).to_le_bytes()).collect(),
+        BlockType::F16 => {
+            return (0..weights).flat_map(|_| f16::from_f32(rng.f32() - 0.5).to_le_bytes()).collect();
+        }
+        BlockType::Bf16 => {
+            return (0..weights).flat_map(|_| bf16::from_f32(rng.f32() - 0.5).to_le_bytes()).collect();
+        }
+    };
+    let mut bytes: Vec<u8> = (0..block.bytes_for(weights).unwrap()).map(|_| rng.u8(..)).collect();
+    for block in bytes.chunks_exact_mut(block.bytes()) {
+        for at in factors {
+            block[*at..at + 2].copy_from_slice(&f16::from_f32(rng.f32() * 0.01).to_le_bytes());
+        }
+    }
+    bytes
+}
+
+#[test]
+fn packed_products_that_do_not_fit_are_refused() {
+    let (device, products) = machine();
+    let mut queue = device.queue().unwrap();
+    let weights = PackedWeights::new(device, BlockType::Q4_0, 2, 64, &[0; 72]).unwrap();
+    let (halves, floats) =
+        (device.alloc_from(&[0_u16; 136]).unwrap(), device.alloc_from(&[0.0_f32; 128]).unwrap());
+    let mut out = device.alloc::<f32>(4).unwrap();
+    let mut multiply = |input, out: &mut tegra_hcq::Buffer<f32>| {
+        products.multiply_packed(&mut queue, input, &weights, None, out.into())
+    };
+    let error = multiply(Factor::F32((&floats).into()), &mut out).unwrap_err();
+    assert_eq!(error.to_string(), "the factors have different elements: f32 and Q4_0");
+    let part = |range: core::ops::Range<usize>| Factor::F16(halves.slice(range).unwrap());
+    assert!(matches!(multiply(part(0..127), &mut out), Err(Error::Rows { len: 127, columns: 64, .. })));
+    assert!(matches!(multiply(part(0..64), &mut out), Err(Error::Length { len: 4, needed: 2, .. })));
+    assert!(matches!(multiply(part(4..132), &mut out), Err(Error::Alignment { bytes: 16, .. })));
+    multiply(part(8..136), &mut out).unwrap();
+    assert!(matches!(
+        PackedWeights::new(device, BlockType::Q4_0, 2, 64, &[0; 71]),
+        Err(Error::Length { needed: 72, .. })
+    ));
+    assert!(matches!(
+        PackedWeights::new(device, BlockType::F16, 1, 4, &[0; 8]),
+        Err(Error::RowLength { multiple: 8, .. })
+    ));
 }

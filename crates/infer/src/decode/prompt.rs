@@ -1,0 +1,457 @@
+//! Prompts: many tokens go through the layers together, and only their keys and values stay.
+//!
+//! The vectors of a batch are rounded to halves, each with a factor that is a power of two, and multiplied on the tensor
+//! cores. The last layer stops after the append to the cache: a session computes the prompt's last token as it computes
+//! produced tokens, and has the model's vector from that.
+
+use bytemuck::{Pod, Zeroable};
+use tegra_hcq::{Arg, Buffer, Device, Dim3, Kernel, Program, Queue};
+
+use super::engine::{Addresses, Inner};
+use super::weights::{self, Packed};
+use crate::blocks::BlockType;
+use crate::error::{Error, Result};
+use crate::model::{Activation, NormKind, Positions, RopePairs, Shape};
+use crate::product::packed::{self, After, Call, is_float};
+
+const PROMPT: [&[u8]; 2] = [
+    include_bytes!("../../kernels/gemm/prompt.cubin"),
+    include_bytes!("../../kernels/sm_90/gemm/prompt.cubin"),
+];
+
+/// Tokens of a prompt that are computed together, unless a session's options say otherwise.
+pub(super) const TOKENS: usize = 512;
+/// Fewest tokens for which a batch pays.
+pub(super) const FEWEST: usize = 16;
+/// Most bytes for the vectors of a batch; wide models have smaller batches.
+const MOST_BYTES: usize = 40 << 20;
+/// Threads of a block, but for the attention.
+const BLOCK: u32 = 256;
+/// Heads of a block that rotates.
+const HEADS: usize = 8;
+/// Threads, queries and stored tiles (queries, and two of keys and values) of a block of the attention.
+const ATTEND_BLOCK: u32 = 128;
+const ATTEND_TILE: usize = 64;
+const ATTEND_TILES: usize = 5;
+
+/// `Embed` of `prompt.cu`.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+struct Embed {
+    tiles: u64,
+    tokens: u64,
+    positions: u64,
+    turns: u64,
+    x: u64,
+    rotation: u64,
+    history: u64,
+    start: u32,
+    width: u32,
+    pairs: u32,
+    block: u32,
+    magnitude: f32,
+    unused: u32,
+}
+
+/// `Round` of `prompt.cu`.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+struct Round {
+    input: u64,
+    weight: u64,
+    bias: u64,
+    output: u64,
+    factors: u64,
+    columns: u32,
+    norm: u32,
+    keep: u32,
+    epsilon: f32,
+}
+
+/// `Turn` of `prompt.cu`.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+struct Turn {
+    qkv: u64,
+    query_norm: u64,
+    key_norm: u64,
+    rotation: u64,
+    queries: u64,
+    keys: u64,
+    values: u64,
+    start: u32,
+    heads: u32,
+    key_heads: u32,
+    head_size: u32,
+    context: u32,
+    rotate: u32,
+    rotated: u32,
+    scale: f32,
+    epsilon: f32,
+    unused: u32,
+}
+
+/// `Attend` of `prompt.cu`.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+struct Attend {
+    queries: u64,
+    keys: u64,
+    values: u64,
+    output: u64,
+    m: u32,
+    start: u32,
+    heads: u32,
+    key_heads: u32,
+    head_size: u32,
+    context: u32,
+}
+
+/// No norm before a product.
+const NO_NORM: u32 = 2;
+
+/// The kernels for prompts.
+#[derive(Debug)]
+pub(super) struct Kernels {
+    products: packed::Kernels,
+    embed: Kernel,
+    round: Kernel,
+    turn: Kernel,
+    attend: Kernel,
+    /// Columns of a head in shared memory.
+    head: usize,
+}
+
+impl Kernels {
+    pub(super) fn load(device: &Device, shape: &Shape, wanted: impl Fn(BlockType) -> bool) -> Result<Self> {
+        let program = Program::load_fitting(device, &PROMPT)?;
+        let head = if shape.head_size <= 64 { 64 } else { 128 };
+        Ok(Self {
+            products: packed::Kernels::load(device, wanted)?,
+            embed: program.kernel("embed")?,
+            round: program.kernel("round_rows")?,
+            turn: program.kernel("turn")?,
+            attend: program.kernel(&format!("attend_{head}"))?,
+            head,
+        })
+    }
+}
+
+/// Memory for the vectors of a batch.
+#[derive(Debug)]
+pub(super) struct Batch {
+    scratch: Buffer<u8>,
+    /// Most tokens.
+    pub(super) tokens: usize,
+}
+
+/// GPU addresses of a batch's vectors: each has a row per token.
+#[derive(Clone, Copy, Debug)]
+struct Vectors {
+    x: u64,
+    rotation: u64,
+    factors: u64,
+    rounded: u64,
+    // The vectors of the attention are not used at the same time as those of the feed-forward network.
+    qkv: u64,
+    attended: u64,
+    queries: u64,
+    hidden: u64,
+    gate: u64,
+}
+
+/// The layout of a batch of `tokens` tokens from `base` on, and its end.
+fn layout(shape: &Shape, tokens: usize, base: u64) -> (Vectors, u64) {
+    let mut end = base;
+    let mut next = |row_bytes: usize| {
+        let start = end;
+        // CAST: usize is at most 64 bits.
+        end = (start + (tokens * row_bytes) as u64).next_multiple_of(256);
+        start
+    };
+    let queries = shape.query_width();
+    let (x, rotation, factors) = (next(shape.width * 4), next(shape.head_size * 4), next(4));
+    let rounded = next(shape.width.max(queries).max(shape.ffn) * 4);
+    let (qkv, attended, halves) =
+        (next((queries + 2 * shape.kv_width()) * 4), next(queries * 4), next(queries * 2));
+    let attention_end = end;
+    end = qkv;
+    let mut next = |row_bytes: usize| {
+        let start = end;
+        // CAST: as above.
+        end = (start + (tokens * row_bytes) as u64).next_multiple_of(256);
+        start
+    };
+    let (hidden, gate) = (next(shape.ffn * 4), next(shape.ffn * 4));
+    let vectors = Vectors { x, rotation, factors, rounded, qkv, attended, queries: halves, hidden, gate };
+    (vectors, end.max(attention_end))
+}
+
+/// Tokens of a batch, at most `wanted`: as many as the context has and the memory allows; 0 if batches do not pay.
+fn tokens(shape: &Shape, context: usize, wanted: usize) -> usize {
+    let per_token = layout(shape, 64, 0).1.div_ceil(64);
+    // CAST: a few MiB.
+    let most = MOST_BYTES / per_token as usize;
+    let tokens = wanted.min(context).min(most);
+    if tokens < FEWEST { 0 } else { tokens }
+}
+
+/// Bytes of a batch as a session with `context` positions has it by default.
+pub(super) fn bytes(shape: &Shape, context: usize) -> usize {
+    // CAST: at most 40 MiB.
+    layout(shape, tokens(shape, context, TOKENS), 0).1 as usize
+}
+
+impl Batch {
+    /// Memory for batches of at most `wanted` tokens; `None` if they do not pay.
+    pub(super) fn new(engine: &Inner, context: usize, wanted: usize) -> Result<Option<Self>> {
+        let tokens = tokens(&engine.shape, context, wanted);
+        if tokens == 0 {
+            return Ok(None);
+        }
+        // CAST: at most 40 MiB.
+        let bytes = layout(&engine.shape, tokens, 0).1 as usize;
+        let scratch = engine.device.alloc::<u8>(bytes)?.named("vectors of a prompt");
+        Ok(Some(Self { scratch, tokens }))
+    }
+}
+
+/// Where tokens come from and where the context keeps them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Source {
+    /// GPU address of the first token.
+    pub(super) tokens: u64,
+    /// GPU address of the context's tokens.
+    pub(super) history: u64,
+    /// GPU address of the turns per position.
+    pub(super) turns: u64,
+    /// Position of the first token.
+    pub(super) start: usize,
+    /// Number of tokens.
+    pub(super) count: usize,
+}
+
+/// A batch on its way through the layers.
+struct Run<'a> {
+    engine: &'a Inner,
+    queue: &'a mut Queue,
+    at: &'a Addresses,
+    vectors: Vectors,
+    source: Source,
+}
+
+fn word(size: usize) -> Result<u32> {
+    u32::try_from(size).map_err(|_| Error::TooLarge(size))
+}
+
+impl Inner {
+    /// Appends tokens to the cache and to the context's tokens.
+    pub(super) fn append(
+        &self,
+        queue: &mut Queue,
+        batch: &Batch,
+        at: &Addresses,
+        source: Source,
+    ) -> Result<()> {
+        let mut done = 0;
+        while done < source.count {
+            let count = batch.tokens.min(source.count - done);
+            let part = Source {
+                // CAST: usize is at most 64 bits.
+                tokens: source.tokens + done as u64 * 4,
+                start: source.start + done,
+                count,
+                ..source
+            };
+            let (vectors, _) = layout(&self.shape, batch.tokens, batch.scratch.gpu_va());
+            Run { engine: self, queue: &mut *queue, at, vectors, source: part }.layers()?;
+            done += count;
+        }
+        Ok(())
+    }
+}
+
+impl Run<'_> {
+    fn launch(&mut self, kernel: &Kernel, grid: impl Into<Dim3>, parameters: &[u8]) -> Result<()> {
+        // SAFETY: the batch has the sizes that the model's shape and its number of tokens give, the session keeps its
+        // buffers until the queue has ended, and the positions are below the context: `Session::feed` checks.
+        unsafe { self.queue.launch(kernel, grid, BLOCK, &[Arg::Bytes(parameters)])? };
+        Ok(())
+    }
+
+    fn embed(&mut self) -> Result<()> {
+        let (engine, source) = (self.engine, self.source);
+        let embedding = &engine.weights.embedding.place;
+        let parameters = Embed {
+            tiles: engine.weights.address(embedding),
+            tokens: source.tokens,
+            positions: engine.weights.positions,
+            turns: source.turns,
+            x: self.vectors.x,
+            rotation: self.vectors.rotation,
+            history: source.history,
+            start: word(source.start)?,
+            width: word(engine.shape.width)?,
+            pairs: word(engine.turns.len())?,
+            block: embedding.block.id(),
+            magnitude: 1.0,
+            unused: 0,
+        };
+        self.launch(&engine.prompt.embed, word(source.count)?, bytemuck::bytes_of(&parameters))
+    }
+
+    /// Rounds rows of `columns` floats for a product with weights in format `block`.
+    fn round(
+        &mut self,
+        input: u64,
+        columns: usize,
+        norm: Option<weights::Norm>,
+        block: BlockType,
+    ) -> Result<()> {
+        let shape = &self.engine.shape;
+        let kind = match (norm, shape.norm) {
+            (None, _) => NO_NORM,
+            (Some(_), NormKind::Rms) => 0,
+            (Some(_), NormKind::Layer) => 1,
+        };
+        let norm = norm.unwrap_or_default();
+        let parameters = Round {
+            input,
+            weight: norm.weight,
+            bias: norm.bias,
+            output: self.vectors.rounded,
+            factors: self.vectors.factors,
+            columns: word(columns)?,
+            norm: kind,
+            keep: u32::from(is_float(block)),
+            epsilon: shape.epsilon as f32,
+        };
+        self.launch(&self.engine.prompt.round, word(self.source.count)?, bytemuck::bytes_of(&parameters))
+    }
+
+    /// Multiplies the rounded rows with a matrix; `output_row` is the distance between the outputs of two tokens.
+    fn product(&mut self, matrix: &Packed, after: After, output: u64, output_row: usize) -> Result<()> {
+        let (engine, place) = (self.engine, &matrix.place);
+        let call = Call {
+            block: place.block,
+            vectors: self.source.count,
+            rows: place.rows,
+            columns: place.columns,
+            tiles: Arg::U64(engine.weights.address(place)),
+            input: Arg::U64(self.vectors.rounded),
+            factors: Arg::U64(self.vectors.factors),
+            bias: Arg::U64(matrix.bias),
+            gate: Arg::U64(self.vectors.gate),
+            output: Arg::U64(output),
+            output_row,
+            after,
+            activation: match engine.shape.activation {
+                Activation::SiluGate => 0,
+                Activation::Gelu => 1,
+            },
+        };
+        // SAFETY: as for `launch`; the weights live as long as the engine.
+        unsafe { engine.prompt.products.launch(self.queue, &call) }
+    }
+
+    /// Rotates queries and keys, and appends keys and values to the cache of a layer.
+    fn turn(&mut self, number: usize) -> Result<()> {
+        let (shape, layer) = (&self.engine.shape, &self.engine.weights.layers[number]);
+        let (rotate, rotated) = match shape.positions {
+            Positions::Learned => (0, 0),
+            Positions::Rope { pairs: RopePairs::Neighbours, .. } => (1, shape.head_size),
+            Positions::Rope { pairs: RopePairs::Halves, .. } => (2, shape.head_size),
+        };
+        let cache = self.cache(number);
+        let parameters = Turn {
+            qkv: self.vectors.qkv,
+            query_norm: layer.query_norm,
+            key_norm: layer.key_norm,
+            rotation: self.vectors.rotation,
+            queries: self.vectors.queries,
+            keys: self.at.keys + cache,
+            values: self.at.values + cache,
+            start: word(self.source.start)?,
+            heads: word(shape.heads)?,
+            key_heads: word(shape.kv_heads)?,
+            head_size: word(shape.head_size)?,
+            context: self.at.context,
+            rotate,
+            rotated: word(rotated)?,
+            scale: 1.0 / (shape.head_size as f32).sqrt(),
+            epsilon: shape.epsilon as f32,
+            unused: 0,
+        };
+        let heads = shape.heads + 2 * shape.kv_heads;
+        let grid = (word(self.source.count)?, word(heads.div_ceil(HEADS))?);
+        self.launch(&self.engine.prompt.turn, grid, bytemuck::bytes_of(&parameters))
+    }
+
+    /// Bytes before a layer's keys or values.
+    fn cache(&self, number: usize) -> u64 {
+        // CAST: usize is at most 64 bits.
+        (number * self.engine.shape.kv_width()) as u64 * u64::from(self.at.context) * 2
+    }
+
+    fn attend(&mut self, number: usize) -> Result<()> {
+        let (shape, cache) = (&self.engine.shape, self.cache(number));
+        let parameters = Attend {
+            queries: self.vectors.queries,
+            keys: self.at.keys + cache,
+            values: self.at.values + cache,
+            output: self.vectors.attended,
+            m: word(self.source.count)?,
+            start: word(self.source.start)?,
+            heads: word(shape.heads)?,
+            key_heads: word(shape.kv_heads)?,
+            head_size: word(shape.head_size)?,
+            context: self.at.context,
+        };
+        let grid = (word(self.source.count.div_ceil(ATTEND_TILE))?, word(shape.heads)?);
+        let shared = word(ATTEND_TILES * ATTEND_TILE * self.engine.prompt.head * 2)?;
+        let (kernel, arguments) = (&self.engine.prompt.attend, [Arg::Bytes(bytemuck::bytes_of(&parameters))]);
+        // SAFETY: as for `launch`.
+        unsafe { self.queue.launch_with_shared(kernel, grid, ATTEND_BLOCK, shared, &arguments)? };
+        Ok(())
+    }
+
+    fn layers(&mut self) -> Result<()> {
+        let engine = self.engine;
+        let (shape, v) = (&engine.shape, self.vectors);
+        let qkv_row = shape.query_width() + 2 * shape.kv_width();
+        self.embed()?;
+        for (number, layer) in engine.weights.layers.iter().enumerate() {
+            for (part, first) in &layer.qkv.parts {
+                self.round(v.x, shape.width, Some(layer.attention_norm), part.place.block)?;
+                // CAST: usize is at most 64 bits.
+                self.product(part, After::Store, v.qkv + *first as u64 * 4, qkv_row)?;
+            }
+            self.turn(number)?;
+            if number + 1 == engine.weights.layers.len() {
+                break;
+            }
+            self.attend(number)?;
+            self.round(v.attended, shape.query_width(), None, layer.output.place.block)?;
+            self.product(&layer.output, After::Add, v.x, shape.width)?;
+
+            let norm = Some(layer.feed_forward_norm);
+            match &layer.up {
+                weights::Up::Pairs(up) | weights::Up::Plain(up) => {
+                    let pairs = matches!(layer.up, weights::Up::Pairs(_));
+                    self.round(v.x, shape.width, norm, up.place.block)?;
+                    let after = if pairs { After::Pair } else { After::Activate };
+                    self.product(up, after, v.hidden, shape.ffn)?;
+                }
+                weights::Up::Apart { gate, up } => {
+                    self.round(v.x, shape.width, norm, gate.place.block)?;
+                    self.product(gate, After::Store, v.gate, shape.ffn)?;
+                    self.round(v.x, shape.width, norm, up.place.block)?;
+                    self.product(up, After::Gate, v.hidden, shape.ffn)?;
+                }
+            }
+            self.round(v.hidden, shape.ffn, None, layer.down.place.block)?;
+            self.product(&layer.down, After::Add, v.x, shape.width)?;
+        }
+        Ok(())
+    }
+}

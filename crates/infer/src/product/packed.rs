@@ -1,0 +1,287 @@
+//! The launches of `kernels/gemm/packed.cu`, and checks that the buffers fit.
+
+use bytemuck::{Pod, Zeroable};
+use tegra_hcq::{Arg, Buffer, Device, Kernel, Program, Slice, SliceMut};
+
+use super::{Factor, Products};
+use crate::blocks::BlockType;
+use crate::decode::pack::{self, Rows, Unit};
+use crate::error::{Error, Result};
+use crate::kernels::Steps;
+use crate::layers::{fits, product};
+use crate::model::Matrix;
+
+const PACKED: [&[u8]; 2] = [
+    include_bytes!("../../kernels/gemm/packed.cubin"),
+    include_bytes!("../../kernels/sm_90/gemm/packed.cubin"),
+];
+
+/// Threads of a block.
+const BLOCK: u32 = 256;
+/// Rows of weights of a tile.
+const TILE_ROWS: usize = 128;
+/// Vectors of a tile, largest first.
+const TILE_VECTORS: [usize; 3] = [128, 64, 32];
+/// Bytes of a row of a tile.
+const ROW: usize = 128;
+/// Stages of vectors and of weights.
+const STAGES: [usize; 2] = [3, 2];
+/// Bytes of the sums of a vector.
+const SUM_BYTES: usize = (TILE_ROWS + 8) * 4;
+
+/// `Packed` of `packed.cu`.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+struct Parameters {
+    m: u32,
+    rows: u32,
+    columns: u32,
+    input_row: u32,
+    output_row: u32,
+    after: u32,
+    activation: u32,
+    unused: u32,
+}
+
+/// What becomes of the sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum After {
+    Store = 0,
+    Add = 1,
+    /// Rows 2 i and 2 i + 1 are a gate and what it is multiplied with.
+    Pair = 2,
+    Activate = 3,
+    Gate = 4,
+}
+
+/// A product with packed weights. Addresses are arguments, so that buffers can take part in the queue's records.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<'a> {
+    pub(crate) block: BlockType,
+    pub(crate) vectors: usize,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+    pub(crate) tiles: Arg<'a>,
+    pub(crate) input: Arg<'a>,
+    pub(crate) factors: Arg<'a>,
+    pub(crate) bias: Arg<'a>,
+    pub(crate) gate: Arg<'a>,
+    pub(crate) output: Arg<'a>,
+    /// Distance between outputs of vectors, in elements.
+    pub(crate) output_row: usize,
+    pub(crate) after: After,
+    /// As the kernels number them.
+    pub(crate) activation: u32,
+}
+
+/// Whether a format's weights are multiplied as floats, because halves have too few exponents.
+pub(crate) fn is_float(block: BlockType) -> bool {
+    matches!(block, BlockType::F32 | BlockType::Bf16)
+}
+
+fn name_of(block: BlockType) -> &'static str {
+    match block {
+        BlockType::F32 => "f32",
+        BlockType::F16 => "f16",
+        BlockType::Bf16 => "bf16",
+        BlockType::Q4_0 => "q4_0",
+        BlockType::Q8_0 => "q8_0",
+        BlockType::Q4K => "q4_k",
+        BlockType::Q5K => "q5_k",
+        BlockType::Q6K => "q6_k",
+    }
+}
+
+/// The kernels by format and size of tiles.
+#[derive(Clone, Debug)]
+pub(crate) struct Kernels {
+    kernels: Vec<(BlockType, [Kernel; TILE_VECTORS.len()])>,
+    sms: usize,
+}
+
+impl Kernels {
+    /// Loads the kernels of the formats that `wanted` names.
+    pub(crate) fn load(device: &Device, wanted: impl Fn(BlockType) -> bool) -> Result<Self> {
+        let program = Program::load_fitting(device, &PACKED)?;
+        let mut kernels = Vec::with_capacity(BlockType::ALL.len());
+        for block in BlockType::ALL.into_iter().filter(|block| wanted(*block)) {
+            let kernel = |vectors| program.kernel(&format!("packed_{}_{vectors}", name_of(block)));
+            let [large, middle, small] = TILE_VECTORS;
+            kernels.push((block, [kernel(large)?, kernel(middle)?, kernel(small)?]));
+        }
+        // CAST: usize has at least 32 bits.
+        Ok(Self { kernels, sms: device.info().sm_count.max(1) as usize })
+    }
+
+    /// The largest tiles that are not half empty and give most SMs a block; else the smallest that are not half empty.
+    fn size(&self, vectors: usize, rows: usize) -> usize {
+        let fits = |size: &usize| *size == TILE_VECTORS.len() - 1 || vectors > TILE_VECTORS[*size] / 2;
+        let busy = |size: &usize| {
+            let blocks = vectors.div_ceil(TILE_VECTORS[*size]) * rows.div_ceil(TILE_ROWS);
+            blocks >= self.sms * 3 / 4
+        };
+        let mut sizes = (0..TILE_VECTORS.len()).filter(fits);
+        sizes.clone().find(busy).or_else(|| sizes.next_back()).unwrap_or(TILE_VECTORS.len() - 1)
+    }
+
+    /// Appends a product.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Steps::launch`]: the addresses lead to memory of the sizes that the call gives.
+    pub(crate) unsafe fn launch(&self, steps: &mut dyn Steps, call: &Call<'_>) -> Result<()> {
+        let word = |size: usize| {
+            // The kernels add a tile to sizes.
+            i32::try_from(size).map(i32::cast_unsigned).map_err(|_| Error::TooLarge(size))
+        };
+        let parameters = Parameters {
+            m: word(call.vectors)?,
+            rows: word(call.rows)?,
+            columns: word(call.columns)?,
+            input_row: word(call.columns)?,
+            output_row: word(call.output_row)?,
+            after: call.after as u32,
+            activation: call.activation,
+            unused: 0,
+        };
+        let size = self.size(call.vectors, call.rows);
+        // PANIC: callers use formats that they asked for.
+        let (_, kernels) =
+            self.kernels.iter().find(|(block, _)| *block == call.block).expect("a loaded format");
+        let vectors = TILE_VECTORS[size];
+        let grid = word(call.vectors.div_ceil(vectors) * call.rows.div_ceil(TILE_ROWS))?;
+        let shared = word((ROW * (STAGES[0] * vectors + STAGES[1] * TILE_ROWS)).max(vectors * SUM_BYTES))?;
+        let arguments = [
+            call.tiles,
+            call.input,
+            call.factors,
+            call.bias,
+            call.gate,
+            call.output,
+            Arg::Bytes(bytemuck::bytes_of(&parameters)),
+        ];
+        // SAFETY: the caller's promise is passed on.
+        unsafe { steps.launch_with_shared(&kernels[size], grid.into(), BLOCK.into(), shared, &arguments) }
+    }
+}
+
+/// A matrix of weights on a device, in the order in which kernels read them. No bit of a block is lost.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use tegra_hcq::{Device, DeviceKind};
+/// # let device = Device::open(DeviceKind::Sim)?;
+/// use infer::blocks::BlockType;
+/// use infer::product::PackedWeights;
+///
+/// // Two rows of 64 weights, all 0.
+/// let weights = PackedWeights::new(&device, BlockType::Q8_0, 2, 64, &[0; 2 * 2 * 34])?;
+/// assert_eq!((weights.rows(), weights.columns()), (2, 64));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct PackedWeights {
+    block: BlockType,
+    rows: usize,
+    columns: usize,
+    tiles: Buffer<u8>,
+}
+
+impl PackedWeights {
+    /// Packs `rows` rows of `columns` weights each, given as blocks of a file, and copies them to a device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Length`] if `bytes` are not that many blocks; [`Error::RowLength`] if rows do not end with a unit of 16
+    /// bytes; an error of the device if there is no memory left.
+    pub fn new(device: &Device, block: BlockType, rows: usize, columns: usize, bytes: &[u8]) -> Result<Self> {
+        let needed = block.bytes_for(columns).map_or(usize::MAX, |row| row.saturating_mul(rows));
+        fits("the packed weights", bytes.len(), needed)?;
+        let multiple = Unit::of(block).weights;
+        if rows == 0 || columns == 0 || !columns.is_multiple_of(multiple) {
+            return Err(Error::RowLength { name: "packed weights".to_owned(), inputs: columns, multiple });
+        }
+        let rows_of =
+            Rows::of(Matrix { name: "packed weights", inputs: columns, outputs: rows, block, bytes });
+        let mut tiles = vec![0; pack::Place::new(0, &rows_of).end];
+        pack::pack(&rows_of, 0, &mut tiles);
+        Ok(Self { block, rows, columns, tiles: device.alloc_from(&tiles)?.named("packed weights") })
+    }
+
+    /// Number of rows: outputs of a layer.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of columns: inputs of a layer.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// The format.
+    pub fn block(&self) -> BlockType {
+        self.block
+    }
+}
+
+impl Products {
+    /// Multiplies vectors with packed weights: `out` has a row of [`PackedWeights::rows`] sums for each row of `input`.
+    ///
+    /// Vectors are [`Factor::F16`], or [`Factor::F32`] for weights in F32 and BF16, and are rounded to 11 bits like the
+    /// weights. Weights beyond the range of halves become infinite in the other formats.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Factors`] if the vectors have other elements, [`Error::Length`] or [`Error::Rows`] if a buffer does not
+    /// fit, [`Error::TooLarge`] if a size exceeds 31 bits; those of [`Steps::launch_with_shared`].
+    pub fn multiply_packed(
+        &self,
+        steps: &mut dyn Steps,
+        input: Factor<'_>,
+        weights: &PackedWeights,
+        bias: Option<Slice<'_, f32>>,
+        out: SliceMut<'_, f32>,
+    ) -> Result<()> {
+        let (rows, columns) = (weights.rows, weights.columns);
+        let len = input.len();
+        if !len.is_multiple_of(columns) {
+            return Err(Error::Rows { what: "the vectors of a product", len, columns });
+        }
+        let vectors = len / columns;
+        fits("the product", out.len(), product([vectors, rows]))?;
+        if let Some(bias) = &bias {
+            fits("the bias", bias.len(), rows)?;
+        }
+        let (address, argument) = match input {
+            Factor::F16(slice) if !is_float(weights.block) => (slice.gpu_va(), Arg::from(slice)),
+            Factor::F32(slice) if is_float(weights.block) => (slice.gpu_va(), Arg::from(slice)),
+            _ => return Err(Error::Factors { first: input.name(), second: weights.block.name() }),
+        };
+        if vectors == 0 {
+            return Ok(());
+        }
+        if !address.is_multiple_of(16) {
+            return Err(Error::Alignment { what: "the vectors of a product", bytes: 16 });
+        }
+        let call = Call {
+            block: weights.block,
+            vectors,
+            rows,
+            columns,
+            tiles: Arg::from(&weights.tiles),
+            input: argument,
+            factors: Arg::U64(0),
+            bias: bias.map_or(Arg::U64(0), Arg::from),
+            gate: Arg::U64(0),
+            output: Arg::from(out),
+            output_row: rows,
+            after: After::Store,
+            activation: 0,
+        };
+        // SAFETY: the buffers have the lengths that the kernel accesses for these sizes: checked above, and for the
+        // weights in `new`.
+        unsafe { self.packed.launch(steps, &call) }
+    }
+}

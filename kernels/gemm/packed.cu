@@ -1,0 +1,236 @@
+// Products of vectors with packed weights on the tensor cores: output (m x rows) = input (m x columns) * transpose of
+// the weights, followed by what a layer does with it.
+//
+// A block computes a tile of 128, 64 or 32 vectors and 128 rows of weights. The vectors are halves with a factor each; a
+// block copies them to shared memory two stages ahead. A thread reads the weights of half a row of the next stage while
+// the tensor cores work, and writes them to shared memory, rounded to halves. For F32 and BF16 weights, whose exponents
+// halves do not have, vectors are floats, and floats are split into two TF32. All sums have a fixed order.
+//
+// Names: packed_FORMAT_VECTORS. Grid: tiles of vectors times tiles of rows, vectors first. Blocks of 256 threads.
+// Dynamic shared memory: 128 bytes for each vector and stage, and for each of 128 rows and 2 stages; at least the sums,
+// 544 bytes per vector.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "formats.cuh"
+
+#define THREADS 256
+#define WARPS_M 2
+#define WARPS_N 4
+#define N_TILES 4
+// Rows of weights of a tile.
+#define BN (WARPS_N * N_TILES * 8)
+// Stages of vectors, on their way or in use.
+#define STAGES 3
+// Distance between rows of sums, in floats.
+#define PITCH (BN + 8)
+
+#define AFTER_STORE 0
+#define AFTER_ADD 1
+// output[i] = activation(row 2 i) * row (2 i + 1)
+#define AFTER_PAIR 2
+#define AFTER_ACTIVATE 3
+// output[i] = activation(gate[i]) * row i
+#define AFTER_GATE 4
+
+#define ACTIVATION_SILU 0
+#define ACTIVATION_GELU 1
+
+struct Packed {
+    u32 m, rows, columns;
+    // Distance between vectors, in elements.
+    u32 input_row, output_row;
+    u32 after, activation, unused;
+};
+
+static __device__ float activate(float x, u32 activation)
+{
+    if (activation == ACTIVATION_SILU)
+        return x / (1.0f + expf(-x));
+    return 0.5f * x * (1.0f + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
+}
+
+template <class F, int M_TILES>
+struct Work {
+    typedef typename Elements<F>::Type E;
+    static const int BM = WARPS_M * M_TILES * 16, BK = ROW / E::BYTES, PIECE = 16 / E::BYTES;
+    static const int A_STAGE = BM * ROW, B_STAGE = BN * ROW, A_STEP = THREADS / 8;
+
+    const Packed& p;
+    const Rows<F> weights;
+    const u8* input;
+    // First vector and first row of the tile.
+    u32 vector, row;
+    u32 shared, rows_at;
+    typename F::Raw raw;
+    float sum[M_TILES][N_TILES][4];
+
+    __device__ Work(const Packed& p, const u8* tiles, const u8* input) : p(p), weights(tiles, p.columns), input(input)
+    {
+        extern __shared__ __align__(128) u8 memory[];
+        shared = shared_address(memory);
+        rows_at = shared + STAGES * A_STAGE;
+        u32 tiles_m = (p.m + BM - 1) / BM;
+        vector = blockIdx.x % tiles_m * BM;
+        row = blockIdx.x / tiles_m * BN;
+#pragma unroll
+        for (int i = 0; i < M_TILES; ++i)
+#pragma unroll
+            for (int j = 0; j < N_TILES; ++j)
+#pragma unroll
+                for (int e = 0; e < 4; ++e)
+                    sum[i][j][e] = 0.0f;
+    }
+
+    // Starts the copy of columns `at` to `at + BK` of the vectors. After the last vector, it is repeated.
+    __device__ void fetch(u32 stage, u32 at)
+    {
+        u32 line = threadIdx.x / 8, piece = threadIdx.x % 8, of = at + piece * PIECE;
+        u32 to = shared + stage * A_STAGE + line * ROW + ((piece ^ (line % 8)) << 4);
+        u32 bytes = of + PIECE <= p.columns ? 16 : of < p.columns ? (p.columns - of) * E::BYTES : 0;
+        line += vector;
+#pragma unroll
+        for (int i = 0; i < BM / A_STEP; ++i, line += A_STEP) {
+            u32 valid = line < p.m ? line : p.m - 1;
+            copy_part(to + i * A_STEP * ROW, input + ((u64)valid * p.input_row + (bytes ? of : 0)) * E::BYTES, bytes);
+        }
+    }
+
+    // Reads this thread's weights of the stage from column `at` on: half a row.
+    __device__ void read(u32 at)
+    {
+        u32 line = row + threadIdx.x / 2, column = at + threadIdx.x % 2 * F::COLUMNS;
+        Segment s = weights.segment(line < p.rows ? line : p.rows - 1, column);
+        if (s.columns)
+            F::load(raw, s);
+    }
+
+    // Writes them to shared memory.
+    __device__ void write(u32 parity, u32 at)
+    {
+        u32 line = threadIdx.x / 2, half = threadIdx.x % 2;
+        u32 to = rows_at + parity * B_STAGE + line * ROW;
+        float v[F::COLUMNS];
+        F::expand(raw, v);
+        bool exists = at + half * F::COLUMNS < p.columns;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            uint4 w = Elements<F>::piece(v, i);
+            store16(to + (((half * 4 + i) ^ (line % 8)) << 4), exists ? w : make_uint4(0, 0, 0, 0));
+        }
+    }
+
+    // Multiplies a stage.
+    __device__ void multiply(u32 stage, u32 parity)
+    {
+        u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        u32 a = shared + stage * A_STAGE + (warp / WARPS_N * M_TILES * 16 + lane % 16) * ROW;
+        u32 b = rows_at + parity * B_STAGE + (warp % WARPS_N * N_TILES * 8 + lane / 16 * 8 + lane % 8) * ROW;
+        u32 turn_a = (lane / 16 ^ lane % 8) << 4, turn_b = (lane / 8 % 2 ^ lane % 8) << 4;
+#pragma unroll
+        for (int step = 0; step < 4; ++step) {
+            u32 of_a[M_TILES][4], of_b[N_TILES / 2][4];
+#pragma unroll
+            for (int i = 0; i < M_TILES; ++i)
+                load_matrices(of_a[i], a + i * 16 * ROW + (turn_a ^ (step << 5)));
+#pragma unroll
+            for (int j = 0; j < N_TILES / 2; ++j)
+                load_matrices(of_b[j], b + j * 16 * ROW + (turn_b ^ (step << 5)));
+            Multiply<E>::all(sum, of_a, of_b);
+        }
+    }
+
+    __device__ void run()
+    {
+        u32 steps = (p.columns + BK - 1) / BK;
+        read(0);
+        fetch(0, 0);
+        commit();
+        if (steps > 1)
+            fetch(1, BK);
+        commit();
+        write(0, 0);
+        if (steps > 1)
+            read(BK);
+        wait<1>();
+        __syncthreads();
+        u32 stage = 0, filled = 2;
+#pragma unroll 1
+        for (u32 s = 0; s < steps; ++s) {
+            if (s + 2 < steps)
+                fetch(filled, (s + 2) * BK);
+            commit();
+            multiply(stage, s % 2);
+            if (s + 1 < steps)
+                write((s + 1) % 2, (s + 1) * BK);
+            if (s + 2 < steps)
+                read((s + 2) * BK);
+            filled = stage;
+            stage = stage == STAGES - 1 ? 0 : stage + 1;
+            wait<1>();
+            __syncthreads();
+        }
+        wait<0>();
+    }
+
+    // Stores the results by way of shared memory, so that a warp writes consecutive elements.
+    __device__ void store(const float* factors, const float* bias, const float* gate, float* output)
+    {
+        u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        u32 first = (warp / WARPS_N * M_TILES * 16 + lane / 4) * PITCH + warp % WARPS_N * N_TILES * 8 + lane % 4 * 2;
+        __syncthreads();
+#pragma unroll
+        for (int half = 0; half < 2 * M_TILES; ++half)
+#pragma unroll
+            for (int j = 0; j < N_TILES; ++j)
+                store8(shared + (first + half * 8 * PITCH + j * 8) * 4, sum[half / 2][j][half % 2 * 2],
+                       sum[half / 2][j][half % 2 * 2 + 1]);
+        __syncthreads();
+        bool pairs = p.after == AFTER_PAIR;
+        u32 width = pairs ? BN / 2 : BN, column = threadIdx.x % width, to = (pairs ? row / 2 : row) + column;
+        u32 from = pairs ? 2 * column : column, vectors = p.m - vector < BM ? p.m - vector : BM;
+        if (to >= (pairs ? p.rows / 2 : p.rows))
+            return;
+        float first_bias = bias ? bias[row + from] : 0.0f, second_bias = bias && pairs ? bias[row + from + 1] : 0.0f;
+#pragma unroll 2
+        for (u32 i = threadIdx.x / width; i < vectors; i += THREADS / width) {
+            float factor = factors ? factors[vector + i] : 1.0f;
+            u32 place = shared + (i * PITCH + from) * 4;
+            float v = fmaf(__uint_as_float(load4(place)), factor, first_bias);
+            u64 at = (u64)(vector + i) * p.output_row + to;
+            if (p.after == AFTER_ADD)
+                v += output[at];
+            else if (pairs)
+                v = activate(v, p.activation) * fmaf(__uint_as_float(load4(place + 4)), factor, second_bias);
+            else if (p.after == AFTER_ACTIVATE)
+                v = activate(v, p.activation);
+            else if (p.after == AFTER_GATE)
+                v *= activate(gate[at], p.activation);
+            output[at] = v;
+        }
+    }
+};
+
+#define KERNEL(name, format, m_tiles, blocks)                                                                          \
+    extern "C" __global__ void __launch_bounds__(THREADS, blocks)                                                      \
+        name(const u8* tiles, const u8* input, const float* factors, const float* bias, const float* gate,             \
+             float* output, const __grid_constant__ Packed p)                                                          \
+    {                                                                                                                  \
+        Work<format, m_tiles> work(p, tiles, input);                                                                   \
+        work.run();                                                                                                    \
+        work.store(factors, bias, gate, output);                                                                       \
+    }
+
+#define SIZES(name, format)                                                                                            \
+    KERNEL(packed_##name##_128, format, 4, 2)                                                                          \
+    KERNEL(packed_##name##_64, format, 2, 2)                                                                           \
+    KERNEL(packed_##name##_32, format, 1, 3)
+
+SIZES(f32, WeightsF32)
+SIZES(f16, WeightsF16)
+SIZES(bf16, WeightsBF16)
+SIZES(q4_0, Q4_0)
+SIZES(q8_0, Q8_0)
+SIZES(q4_k, Q4K)
+SIZES(q5_k, Q5K)
+SIZES(q6_k, Q6K)

@@ -1,0 +1,432 @@
+// What the layers of a language model do between their products, for many tokens of a prompt at once: rows of the
+// embedding, norms and rounding, rotation and the append to the cache, attention.
+//
+// Sums have a fixed order: equal prompts give equal bits.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "formats.cuh"
+
+#define THREADS 256
+#define WARPS (THREADS / 32)
+
+static __device__ float warp_sum(float v)
+{
+#pragma unroll
+    for (int offset = 16; offset > 0; offset >>= 1)
+        v += __shfl_xor_sync(ALL, v, offset);
+    return v;
+}
+
+static __device__ float warp_max(float v)
+{
+#pragma unroll
+    for (int offset = 16; offset > 0; offset >>= 1)
+        v = fmaxf(v, __shfl_xor_sync(ALL, v, offset));
+    return v;
+}
+
+// ---- The embedding ----
+
+struct Embed {
+    const u8* tiles;
+    const u32* tokens;
+    // One row per position, added to the embedding, or null.
+    const float* positions;
+    // Turns per position of each pair, and the factor of cosine and sine.
+    const double* turns;
+    // m x width, and m x pairs.
+    float* x;
+    float2* rotation;
+    // Tokens of the context.
+    u32* history;
+    u32 start, width, pairs, type;
+    float magnitude;
+    u32 unused;
+};
+
+template <class F>
+static __device__ void embed_row(const Embed& p, u32 token, const float* of_position, float* x)
+{
+    Rows<F> rows(p.tiles, p.width);
+    for (u32 column = threadIdx.x * F::COLUMNS; column < p.width; column += THREADS * F::COLUMNS) {
+        Segment s = rows.segment(token, column);
+        typename F::Raw raw;
+        float v[F::COLUMNS];
+        F::load(raw, s);
+        F::expand(raw, v);
+#pragma unroll
+        for (u32 i = 0; i < F::COLUMNS; ++i)
+            if (i < s.columns)
+                x[column + i] = of_position ? v[i] + of_position[column + i] : v[i];
+    }
+}
+
+// One block per token: its row of the embedding, and the rotation at its position.
+extern "C" __global__ void __launch_bounds__(THREADS) embed(const __grid_constant__ Embed p)
+{
+    u32 token = p.tokens[blockIdx.x], position = p.start + blockIdx.x;
+    float* x = p.x + (u64)blockIdx.x * p.width;
+    const float* of_position = p.positions ? p.positions + (u64)position * p.width : 0;
+    switch (p.type) {
+    case 0:
+        embed_row<WeightsF32>(p, token, of_position, x);
+        break;
+    case 1:
+        embed_row<WeightsF16>(p, token, of_position, x);
+        break;
+    case 2:
+        embed_row<Q4_0>(p, token, of_position, x);
+        break;
+    case 8:
+        embed_row<Q8_0>(p, token, of_position, x);
+        break;
+    case 12:
+        embed_row<Q4K>(p, token, of_position, x);
+        break;
+    case 13:
+        embed_row<Q5K>(p, token, of_position, x);
+        break;
+    case 14:
+        embed_row<Q6K>(p, token, of_position, x);
+        break;
+    case 30:
+        embed_row<WeightsBF16>(p, token, of_position, x);
+    }
+    for (u32 i = threadIdx.x; i < p.pairs; i += THREADS) {
+        double turns = p.turns[i] * (double)position;
+        float sine, cosine;
+        sincospif(2.0f * (float)(turns - rint(turns)), &sine, &cosine);
+        p.rotation[(u64)blockIdx.x * p.pairs + i] = make_float2(cosine * p.magnitude, sine * p.magnitude);
+    }
+    if (threadIdx.x == 0)
+        p.history[position] = token;
+}
+
+// ---- Norms and rounding ----
+
+#define NORM_RMS 0
+#define NORM_LAYER 1
+#define NORM_NOTHING 2
+
+struct Round {
+    // m x columns floats.
+    const float* input;
+    const float *weight, *bias;
+    // m x columns halves, or floats with `keep`.
+    void* output;
+    // One per row: the row is the rounded row times its factor.
+    float* factors;
+    u32 columns, norm, keep;
+    float epsilon;
+};
+
+// Sum over the block; `scratch` has WARPS elements.
+static __device__ float block_sum(float v, float* scratch)
+{
+    v = warp_sum(v);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0)
+        scratch[threadIdx.x / 32] = v;
+    __syncthreads();
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < WARPS; ++i)
+        sum += scratch[i];
+    return sum;
+}
+
+// One block per row. The largest element of a row of halves becomes 2^13 to 2^14, so that none is out of range and small
+// ones keep their bits; the factor is a power of two.
+extern "C" __global__ void __launch_bounds__(THREADS) round_rows(const __grid_constant__ Round p)
+{
+    __shared__ float scratch[WARPS];
+    const float* input = p.input + (u64)blockIdx.x * p.columns;
+    float mean = 0.0f, factor = 1.0f;
+    if (p.norm == NORM_LAYER) {
+        float sum = 0.0f;
+        for (u32 i = threadIdx.x; i < p.columns; i += THREADS)
+            sum += input[i];
+        mean = block_sum(sum, scratch) / (float)p.columns;
+    }
+    if (p.norm != NORM_NOTHING) {
+        float sum = 0.0f;
+        for (u32 i = threadIdx.x; i < p.columns; i += THREADS)
+            sum = fmaf(input[i] - mean, input[i] - mean, sum);
+        factor = rsqrtf(block_sum(sum, scratch) / (float)p.columns + p.epsilon);
+    }
+    auto element = [&](u32 i) {
+        if (p.norm == NORM_NOTHING)
+            return input[i];
+        return fmaf((input[i] - mean) * factor, p.weight[i], p.bias ? p.bias[i] : 0.0f);
+    };
+    if (p.keep) {
+        float* output = (float*)p.output + (u64)blockIdx.x * p.columns;
+        for (u32 i = threadIdx.x; i < p.columns; i += THREADS)
+            output[i] = element(i);
+        if (threadIdx.x == 0)
+            p.factors[blockIdx.x] = 1.0f;
+        return;
+    }
+    float most = 0.0f;
+    for (u32 i = threadIdx.x; i < p.columns; i += THREADS)
+        most = fmaxf(most, fabsf(element(i)));
+    most = warp_max(most);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0)
+        scratch[threadIdx.x / 32] = most;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < WARPS; ++i)
+        most = fmaxf(most, scratch[i]);
+    // Powers of two, by their exponents.
+    u32 exponent = __float_as_uint(most) >> 23;
+    exponent = exponent < 14 ? 14 : exponent;
+    float up = __uint_as_float((267 - exponent) << 23), down = __uint_as_float((exponent - 13) << 23);
+    __half* output = (__half*)p.output + (u64)blockIdx.x * p.columns;
+    for (u32 i = threadIdx.x; i < p.columns; i += THREADS)
+        output[i] = __float2half_rn(element(i) * up);
+    if (threadIdx.x == 0)
+        p.factors[blockIdx.x] = down;
+}
+
+// ---- Rotation and the cache ----
+
+#define ROTATE_NOTHING 0
+#define ROTATE_NEIGHBOURS 1
+#define ROTATE_HALVES 2
+
+struct Turn {
+    // m rows: queries of all heads, then keys, then values of all key heads.
+    const float* qkv;
+    const float *query_norm, *key_norm;
+    // m x rotated / 2.
+    const float2* rotation;
+    // m x heads x head_size halves, times `scale`.
+    __half* queries;
+    // The layer's cache: key_heads x context x head_size.
+    __half *keys, *values;
+    u32 start, heads, key_heads, head_size, context, rotate, rotated;
+    float scale, epsilon;
+    u32 unused;
+};
+
+// One warp per token and head. Grid (tokens, all heads / 8).
+extern "C" __global__ void __launch_bounds__(THREADS) turn(const __grid_constant__ Turn p)
+{
+    u32 lane = threadIdx.x % 32, head = blockIdx.y * WARPS + threadIdx.x / 32, token = blockIdx.x;
+    u32 all = p.heads + 2 * p.key_heads, pairs = p.head_size / 2;
+    if (head >= all)
+        return;
+    const float* from = p.qkv + ((u64)token * all + head) * p.head_size;
+    bool is_query = head < p.heads, is_value = head >= p.heads + p.key_heads;
+    u32 key_head = is_value ? head - p.heads - p.key_heads : head - p.heads;
+    u64 place = ((u64)key_head * p.context + p.start + token) * p.head_size;
+    __half* to = is_query ? p.queries + ((u64)token * p.heads + head) * p.head_size
+                          : (is_value ? p.values : p.keys) + place;
+    const float* norm = is_query ? p.query_norm : is_value ? 0 : p.key_norm;
+    bool halves = p.rotate == ROTATE_HALVES;
+    float a[2], b[2], sum = 0.0f;
+    u32 first[2], second[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+        u32 pair = lane + 32 * i;
+        bool apart = halves && pair < p.rotated / 2;
+        first[i] = apart ? pair : 2 * pair;
+        second[i] = apart ? pair + p.rotated / 2 : 2 * pair + 1;
+        a[i] = pair < pairs ? from[first[i]] : 0.0f;
+        b[i] = pair < pairs ? from[second[i]] : 0.0f;
+        sum += a[i] * a[i] + b[i] * b[i];
+    }
+    float factor = norm ? 1.0f / sqrtf(warp_sum(sum) / (float)p.head_size + p.epsilon) : 1.0f;
+    // log2(e): weights of the attention are powers of two.
+    float scale = is_query ? p.scale * 1.4426950408889634f : 1.0f;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+        u32 pair = lane + 32 * i;
+        if (pair >= pairs)
+            continue;
+        float x = a[i] * factor, y = b[i] * factor;
+        if (norm) {
+            x *= norm[first[i]];
+            y *= norm[second[i]];
+        }
+        if (!is_value && p.rotate != ROTATE_NOTHING && pair < p.rotated / 2) {
+            float2 turn = p.rotation[(u64)token * (p.rotated / 2) + pair];
+            float rotated = x * turn.x - y * turn.y;
+            y = x * turn.y + y * turn.x;
+            x = rotated;
+        }
+        to[first[i]] = __float2half_rn(x * scale);
+        to[second[i]] = __float2half_rn(y * scale);
+    }
+}
+
+// ---- Attention ----
+
+// Queries and positions of a tile.
+#define TILE 64
+#define ATTEND_THREADS 128
+// Stands for minus infinity: its differences are numbers.
+#define LOWEST -1e30f
+
+struct Attend {
+    // m x heads x head_size halves, times the scale and log2(e).
+    const __half* queries;
+    const __half *keys, *values;
+    // m x heads x head_size.
+    float* output;
+    u32 m, start, heads, key_heads, head_size, context;
+};
+
+static __device__ u32 two_halves(float a, float b)
+{
+    __half2 pair = __floats2half2_rn(a, b);
+    return *(u32*)&pair;
+}
+
+// A tile of 64 queries of a head; each warp has 16 of them. Keys and values come 64 positions at a time, one tile ahead.
+// HEAD is the size of a head, rounded up to 64 or 128. Grid (tiles, heads).
+template <int HEAD>
+static __device__ void attend(const Attend& p)
+{
+    extern __shared__ __align__(128) u8 memory[];
+    const u32 PITCH = HEAD * 2, BYTES = TILE * PITCH, PIECES = PITCH / 16;
+    u32 shared = shared_address(memory), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    // The longest sums first.
+    u32 first = (gridDim.x - 1 - blockIdx.x) * TILE, head = blockIdx.y;
+    u32 key_head = head / (p.heads / p.key_heads), positions = p.start + p.m;
+    u32 end = p.start + first + TILE < positions ? p.start + first + TILE : positions, tiles = (end + TILE - 1) / TILE;
+    const __half* keys = p.keys + (u64)key_head * p.context * p.head_size;
+    const __half* values = p.values + (u64)key_head * p.context * p.head_size;
+
+    // Rows and columns that do not exist are zeros.
+    auto fetch = [&](u32 to, const __half* from, u32 line, u32 lines, u32 pitch) {
+#pragma unroll
+        for (u32 i = threadIdx.x; i < TILE * PIECES; i += ATTEND_THREADS) {
+            u32 row = i / PIECES, piece = i % PIECES;
+            bool exists = line + row < lines && piece * 8 < p.head_size;
+            const __half* at = from + (exists ? (u64)(line + row) * pitch + piece * 8 : 0);
+            copy_part(to + row * PITCH + ((piece ^ (row % 8)) << 4), at, exists ? 16 : 0);
+        }
+    };
+    auto fetch_tile = [&](u32 tile) {
+        u32 to = shared + BYTES + tile % 2 * 2 * BYTES;
+        fetch(to, keys, tile * TILE, end, p.head_size);
+        fetch(to + BYTES, values, tile * TILE, end, p.head_size);
+    };
+    fetch(shared, p.queries + head * p.head_size, first, p.m, p.heads * p.head_size);
+    fetch_tile(0);
+    commit();
+    wait<0>();
+    __syncthreads();
+
+    u32 query[HEAD / 16][4];
+#pragma unroll
+    for (int k = 0; k < HEAD / 16; ++k) {
+        u32 row = warp * 16 + lane % 16;
+        load_matrices(query[k], shared + row * PITCH + (((k * 2 + lane / 16) ^ (row % 8)) << 4));
+    }
+    float sum[HEAD / 8][4], top[2] = {LOWEST, LOWEST}, weight[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (int i = 0; i < HEAD / 8; ++i)
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+            sum[i][e] = 0.0f;
+
+    for (u32 tile = 0; tile < tiles; ++tile) {
+        if (tile + 1 < tiles)
+            fetch_tile(tile + 1);
+        commit();
+        u32 of_keys = shared + BYTES + tile % 2 * 2 * BYTES, of_values = of_keys + BYTES;
+
+        float score[TILE / 8][4];
+#pragma unroll
+        for (int j = 0; j < TILE / 8; ++j)
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+                score[j][e] = 0.0f;
+#pragma unroll
+        for (int k = 0; k < HEAD / 16; ++k)
+#pragma unroll
+            for (int j = 0; j < TILE / 16; ++j) {
+                u32 b[4], row = j * 16 + lane / 16 * 8 + lane % 8;
+                load_matrices(b, of_keys + row * PITCH + (((k * 2 + lane / 8 % 2) ^ (row % 8)) << 4));
+                F16::mma(score[2 * j], query[k], b[0], b[1]);
+                F16::mma(score[2 * j + 1], query[k], b[2], b[3]);
+            }
+
+        // A query sees the positions up to its own.
+        u32 own = p.start + first + warp * 16 + lane / 4;
+        if (tile * TILE + TILE > p.start + first + warp * 16 + 1) {
+#pragma unroll
+            for (int j = 0; j < TILE / 8; ++j)
+#pragma unroll
+                for (int e = 0; e < 4; ++e)
+                    if (tile * TILE + j * 8 + lane % 4 * 2 + e % 2 > own + e / 2 * 8)
+                        score[j][e] = LOWEST;
+        }
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            float most = top[half];
+#pragma unroll
+            for (int j = 0; j < TILE / 8; ++j)
+                most = fmaxf(most, fmaxf(score[j][2 * half], score[j][2 * half + 1]));
+            most = fmaxf(most, __shfl_xor_sync(ALL, most, 1));
+            most = fmaxf(most, __shfl_xor_sync(ALL, most, 2));
+            float factor = exp2f(top[half] - most);
+            top[half] = most;
+            weight[half] *= factor;
+#pragma unroll
+            for (int i = 0; i < HEAD / 8; ++i)
+                sum[i][2 * half] *= factor, sum[i][2 * half + 1] *= factor;
+#pragma unroll
+            for (int j = 0; j < TILE / 8; ++j)
+#pragma unroll
+                for (int e = 2 * half; e < 2 * half + 2; ++e) {
+                    score[j][e] = exp2f(score[j][e] - most);
+                    weight[half] += score[j][e];
+                }
+        }
+#pragma unroll
+        for (int k = 0; k < TILE / 16; ++k) {
+            u32 a[4] = {two_halves(score[2 * k][0], score[2 * k][1]), two_halves(score[2 * k][2], score[2 * k][3]),
+                        two_halves(score[2 * k + 1][0], score[2 * k + 1][1]),
+                        two_halves(score[2 * k + 1][2], score[2 * k + 1][3])};
+#pragma unroll
+            for (int d = 0; d < HEAD / 16; ++d) {
+                u32 b[4], row = k * 16 + lane % 16;
+                load_turned(b, of_values + row * PITCH + (((d * 2 + lane / 16) ^ (row % 8)) << 4));
+                F16::mma(sum[2 * d], a, b[0], b[1]);
+                F16::mma(sum[2 * d + 1], a, b[2], b[3]);
+            }
+        }
+        wait<0>();
+        __syncthreads();
+    }
+
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        weight[half] += __shfl_xor_sync(ALL, weight[half], 1);
+        weight[half] += __shfl_xor_sync(ALL, weight[half], 2);
+        u32 row = first + warp * 16 + lane / 4 + half * 8;
+        if (row >= p.m)
+            continue;
+        float* output = p.output + ((u64)row * p.heads + head) * p.head_size;
+#pragma unroll
+        for (int i = 0; i < HEAD / 8; ++i)
+            if (i * 8 < p.head_size)
+                *(float2*)(output + i * 8 + lane % 4 * 2) =
+                    make_float2(sum[i][2 * half] / weight[half], sum[i][2 * half + 1] / weight[half]);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(ATTEND_THREADS) attend_64(const __grid_constant__ Attend p)
+{
+    attend<64>(p);
+}
+
+extern "C" __global__ void __launch_bounds__(ATTEND_THREADS) attend_128(const __grid_constant__ Attend p)
+{
+    attend<128>(p);
+}
